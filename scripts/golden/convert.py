@@ -50,6 +50,7 @@ GPT2 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S
 LLAMA_BPE = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
              r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2 = LLAMA_BPE.replace(r"\p{N}{1,3}", r"\p{N}")
+SEED = QWEN2.replace(r"\p{N}|", r"\p{N}{1}|").replace(r"[^\s\p{L}\p{N}]+[\r\n]*", r"[^\s\p{L}\p{N}\r\n]+")
 QWEN35 = QWEN2.replace(r"\p{L}+", r"[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
 TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
           r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
@@ -112,6 +113,8 @@ CASES = {
     "qwen3next": Case(Shape("qwen3next", 32, 16, 4, 2, 16, 4, 2, shared=16, layers=3, full=(2,), theta=1e7), BF16,
                       "qwen2", "30KB"),
     "qwen35": Case(Shape("qwen35", 32, 48, 4, 2, 16, tied=True, layers=3, full=(2,), theta=1e7), BF16, "qwen35"),
+    "seed_oss": Case(Shape("seed_oss", 32, 48, 4, 2, 16, theta=1e7, bias=True), BF16, "seed-coder"),
+    "smollm3": Case(Shape("smollm3", 32, 48, 4, 2, 8, tied=True, layers=4, theta=5e6), BF16, "llama-bpe"),
     "qwen35moe": Case(Shape("qwen35moe", 32, 16, 4, 2, 16, 4, 2, shared=16, layers=3, full=(2,), theta=1e7), BF16,
                       "qwen35"),
 }
@@ -130,7 +133,7 @@ def byte_level(kind: str) -> PreTrainedTokenizerFast:
     whole = kind in ("llama-bpe", "lfm2", "tekken", "gpt-4o", "glm4")
     tokenizer = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges, ignore_merges=whole))
     pieces = {"llama-bpe": LLAMA_BPE, "lfm2": LLAMA_BPE, "qwen2": QWEN2, "qwen35": QWEN35, "tekken": TEKKEN,
-              "gpt-4o": GPT4O, "glm4": LLAMA_BPE, "minimax-m2": GPT4O, "hunyuan": QWEN2}.get(kind)
+              "gpt-4o": GPT4O, "glm4": LLAMA_BPE, "minimax-m2": GPT4O, "hunyuan": QWEN2, "seed-coder": SEED}.get(kind)
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pieces is None)
     if pieces:
         level = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pieces), behavior="isolated"), level])

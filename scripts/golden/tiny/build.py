@@ -17,7 +17,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3Moe
 from transformers.models.deepseek_v2.configuration_deepseek_v2 import DeepseekV2Config
 from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2Moe
 
-from . import recurrent, shapes
+from . import attention, recurrent, shapes
 from .shapes import ATTENTION_CAP, CONTEXT, EPS, GRANITE, LENGTHS, LOGIT_CAP, LONG, SPARSE_MIXER_NEAR, Shape
 
 SELECTION_BIAS = ("e_score_correction_bias", "expert_bias")
@@ -136,6 +136,8 @@ def build(shape: Shape):
             final_logit_softcapping=LOGIT_CAP, **common))
     elif shape.arch in recurrent.FAMILIES:
         model = recurrent.build(shape, common, head, moe)
+    elif shape.arch in attention.FAMILIES:
+        model = attention.build(shape, common, head, moe)
     elif shape.arch == "qwen2":
         model = Qwen2ForCausalLM(Qwen2Config(intermediate_size=shape.inner, use_sliding_window=False, **common))
     elif shape.arch == "qwen2moe":

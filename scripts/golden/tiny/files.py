@@ -5,7 +5,7 @@ import pathlib
 import gguf
 import numpy as np
 
-from . import recurrent, shapes
+from . import attention, recurrent, shapes
 from .shapes import ATTENTION_CAP, CONTEXT, EPS, GRANITE, LINEAR, LOGIT_CAP, LLAMA3, LONG, SHORT, UNTRUNCATED, YARN, Shape
 
 
@@ -24,6 +24,8 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
     writer.add_head_count_kv(kv_heads if shape.arch in (*recurrent.LFM2, "gemma4") else shape.kv_heads)
     if shape.arch in recurrent.FAMILIES:
         recurrent.write_keys(writer, shape)
+    if shape.arch in attention.FAMILIES:
+        attention.write_keys(writer, shape)
     writer.add_key_length(shape.full_head or shape.head)
     writer.add_value_length(shape.full_head or shape.head)
     writer.add_layer_norm_rms_eps(EPS)

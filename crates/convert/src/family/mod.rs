@@ -37,6 +37,8 @@ families! {
     qwen35: FAMILY, EXPERTS_FAMILY;
     qwen3moe: FAMILY;
     qwen3next: FAMILY;
+    seed_oss: FAMILY;
+    smollm3: FAMILY;
 }
 
 /// The `model_type`s whose folders MLX changes only by codes and by stacks of experts, as mlx-lm 0.32.2 writes them.

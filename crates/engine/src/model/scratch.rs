@@ -137,8 +137,7 @@ impl Scratch {
         let row = 4 * (2 + w.vocab);
         // Groups of experts, and a GPU's grids of them, have some words that do not depend on the number of tokens.
         let experts = 16 * w.experts.max(1) + 1024;
-        let ropes: usize =
-            spec.layers.iter().filter_map(LayerSpec::attention).map(|a| 4 * a.rope.width.div_ceil(2)).sum();
+        let ropes: usize = spec.layers.iter().filter_map(LayerSpec::rope).map(|rope| 4 * rope.width.div_ceil(2)).sum();
         let total = (token as u128) * (tokens as u128) + (row as u128) * (rows as u128) + (experts + ropes) as u128;
         u64::try_from(total).unwrap_or(u64::MAX)
     }

@@ -216,8 +216,8 @@ pub struct AttentionSpec {
     pub output_bias: bool,
     /// The output is multiplied by the sigmoid of a gate; each head's rows of the gate follow those of its query.
     pub gate: bool,
-    /// The rotary position embedding.
-    pub rope: RopeSpec,
+    /// The rotary position embedding; `None` for queries and keys that are not rotated.
+    pub rope: Option<RopeSpec>,
 }
 
 /// The elements over which queries and keys are normalised.
@@ -327,6 +327,11 @@ impl LayerSpec {
             Mixer::Attention(attention) => Some(attention),
             Mixer::Delta(_) | Mixer::Convolution(_) => None,
         }
+    }
+
+    /// The rotary position embedding, if the mixer has one.
+    pub fn rope(&self) -> Option<&RopeSpec> {
+        self.attention().and_then(|attention| attention.rope.as_ref())
     }
 }
 

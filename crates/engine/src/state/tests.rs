@@ -32,7 +32,7 @@ fn spec(windows: &[Option<usize>]) -> ModelSpec {
         qkv_bias: false,
         output_bias: false,
         gate: false,
-        rope: rope.clone(),
+        rope: Some(rope.clone()),
     };
     let mlp = MlpSpec::Dense { inner: 2, activation: gristmill_kernels::ops::Activation::SwiGlu };
     let layer = |window| LayerSpec { mixer: Mixer::Attention(attention(window)), mlp: Some(mlp.clone()) };

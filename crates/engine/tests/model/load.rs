@@ -190,7 +190,8 @@ fn keys_become_the_spec() {
     assert!(spec.tied_embeddings);
     let attention = spec.layers[1].attention().expect("attention");
     assert_eq!((attention.heads, attention.kv_heads, attention.key_width, attention.value_width), (6, 6, 8, 8));
-    assert_eq!((attention.rope.base, attention.rope.scaling), (5e5, RopeScaling::Linear { factor: 2.0 }));
+    let rope = attention.rope.as_ref().expect("rotated");
+    assert_eq!((rope.base, rope.scaling), (5e5, RopeScaling::Linear { factor: 2.0 }));
     let Some(MlpSpec::Moe { routing, .. }) = read(&Tiny::qwen3moe()).expect("good").spec.layers[0].mlp.clone() else {
         panic!("experts expected");
     };

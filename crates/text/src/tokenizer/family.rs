@@ -64,6 +64,7 @@ const FAMILIES: &[Family] = &[
     Family { whole_words: true, ..GPT4O },
     Family { names: &["glm4"], whole_words: true, ..LLAMA3 },
     Family { names: &["minimax-m2"], ..GPT4O },
+    family(&["seed-coder"], &[Split(split::SEED_REGEX), WHOLE], split::SEED),
 ];
 
 impl Family {

@@ -20,7 +20,7 @@ pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
         global.scale = 1.0 / (file.hidden()? as f32 / global.heads as f32).sqrt();
     }
     let windowed = if global.window.is_some() { file.windowed(6)? } else { vec![false; file.layers()?] };
-    let local = AttentionSpec { rope: file.windowed_rope(&global.rope)?, ..global.clone() };
+    let local = AttentionSpec { rope: file.windowed_rope(global.rope.as_ref())?, ..global.clone() };
     global.window = None;
     let attention = |windowed| if windowed { local.clone() } else { global.clone() };
     let layer = |windowed| LayerSpec { mixer: Mixer::Attention(attention(windowed)), mlp: Some(mlp.clone()) };

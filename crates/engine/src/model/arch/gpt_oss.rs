@@ -7,12 +7,12 @@ use gristmill_kernels::ops::{Activation, Gating, RopeStyle};
 
 use super::read::Reader;
 use crate::error::Result;
-use crate::model::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, RopeScaling};
+use crate::model::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, RopeScaling, RopeSpec};
 
 pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
     let attention = file.attention(RopeStyle::Halves)?;
     let mut attention = AttentionSpec { sinks: true, qkv_bias: true, output_bias: true, ..attention };
-    if let RopeScaling::Yarn { truncate, .. } = &mut attention.rope.scaling {
+    if let Some(RopeSpec { scaling: RopeScaling::Yarn { truncate, .. }, .. }) = &mut attention.rope {
         *truncate = false;
     }
     let mut mlp = file.moe(false, None)?;

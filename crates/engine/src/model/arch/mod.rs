@@ -43,6 +43,8 @@ architectures! {
     qwen35: "qwen35", "qwen35moe";
     qwen3moe: "qwen3moe";
     qwen3next: "qwen3next";
+    seed_oss: "seed_oss";
+    smollm3: "smollm3";
 }
 
 /// Architectures that are not implemented, and the part that they need.
@@ -59,7 +61,7 @@ const MISSING: &[(&str, &[&str])] = &[
     ("attention to later tokens", &["bert", "modern-bert", "nomic-bert", "jina-bert-v2", "t5", "t5encoder"]),
     ("attention and MLP side by side", &["command-r", "cohere2", "falcon", "phi2"]),
     ("layers that share keys and values", &["gemma3n"]),
-    ("layers without RoPE", &["afmoe", "exaone-moe", "exaone4", "llama4", "smollm3"]),
+    ("layers without RoPE", &["afmoe", "exaone-moe", "exaone4", "llama4"]),
     ("a temperature of attention that depends on the position", &["mistral3", "mistral4"]),
     ("positions of several dimensions, those of images", &["qwen2vl", "qwen3vl", "qwen3vlmoe"]),
     ("positions without RoPE (ALiBi or a table)", &["bloom", "gpt2", "mpt", "starcoder"]),

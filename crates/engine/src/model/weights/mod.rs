@@ -14,7 +14,7 @@ use gristmill_kernels::tensor::Buffer;
 use gristmill_kernels::weight::Weight;
 
 use super::rope;
-use super::spec::{AttentionSpec, LayerSpec, ModelSpec, RopeScaling};
+use super::spec::{LayerSpec, ModelSpec, RopeScaling};
 use crate::error::Result;
 
 pub(crate) use load::load;
@@ -149,16 +149,16 @@ pub(crate) struct SharedWeights<M> {
 
 impl Weights {
     /// RoPE of every layer for sequences of up to `context` tokens; layers with the same spec share one, and a layer
-    /// without attention has no frequencies.
+    /// that rotates nothing has no frequencies.
     pub(crate) fn rotaries(&self, spec: &ModelSpec, context: usize, backend: &Backend) -> Result<Vec<Arc<Rotary>>> {
         let mut ropes: Vec<Arc<Rotary>> = Vec::new();
         for (index, layer) in spec.layers.iter().enumerate() {
-            let Some(AttentionSpec { rope: wanted, .. }) = layer.attention() else {
+            let Some(wanted) = layer.rope() else {
                 let frequencies = backend.alloc::<f32>(0, "RoPE frequencies")?;
                 ropes.push(Arc::new(Rotary { style: RopeStyle::Halves, frequencies, magnitude: 1.0 }));
                 continue;
             };
-            let same = |layer: &LayerSpec| layer.attention().is_some_and(|attention| attention.rope == *wanted);
+            let same = |layer: &LayerSpec| layer.rope() == Some(wanted);
             ropes.push(match spec.layers[..index].iter().position(same) {
                 Some(known) => ropes[known].clone(),
                 None => {

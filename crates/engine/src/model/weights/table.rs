@@ -70,7 +70,7 @@ pub(super) fn assemble<T: Make>(spec: &ModelSpec, make: &mut T) -> Result<Weight
         true => (Role::Tied, None),
         false => (Role::Table, Some(tensor_spec("output.weight", &[hidden, vocab]))),
     };
-    let ropes = || spec.layers.iter().filter_map(LayerSpec::attention).map(|attention| &attention.rope);
+    let ropes = || spec.layers.iter().filter_map(LayerSpec::rope);
     let rope = ropes().find(|rope| rope.factors);
     let long_rope = ropes().find(|rope| matches!(rope.scaling, RopeScaling::Long { .. }));
     let mut factors = |part, width: usize| make.vector(&[tensor_spec(format!("rope_{part}.weight"), &[width / 2])]);

@@ -64,7 +64,7 @@ impl Reader<'_> {
             qkv_bias: self.tensor("blk.0.attn_q.bias"),
             output_bias: self.tensor("blk.0.attn_output.bias"),
             gate: false,
-            rope: self.rope(style, key_width, sections)?,
+            rope: Some(self.rope(style, key_width, sections)?),
         })
     }
 
@@ -118,9 +118,9 @@ impl Reader<'_> {
     }
 
     /// RoPE of layers with a window: a base of its own, no scaling.
-    pub(in crate::model::arch) fn windowed_rope(&self, rope: &RopeSpec) -> Result<RopeSpec> {
+    pub(in crate::model::arch) fn windowed_rope(&self, rope: Option<&RopeSpec>) -> Result<Option<RopeSpec>> {
         let base = self.rope_base("rope.freq_base_swa")?;
-        Ok(RopeSpec { base, scaling: RopeScaling::None, factors: false, ..rope.clone() })
+        Ok(rope.map(|rope| RopeSpec { base, scaling: RopeScaling::None, factors: false, ..rope.clone() }))
     }
 
     fn rope_base(&self, suffix: &str) -> Result<f32> {

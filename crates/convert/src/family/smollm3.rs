@@ -1,0 +1,23 @@
+//! SmolLM3: Llama, but every fourth layer rotates nothing, for which there is no key.
+
+use super::llama::ATTENTION;
+use super::parts::{BASE, COMMON, NORMS, WIDTH, count, expect_flag, expect_number, expect_text, norm_epsilon};
+use super::{Family, Key, Or};
+
+pub(super) const FAMILY: Family = Family {
+    model_types: &["smollm3"],
+    architecture: "smollm3",
+    keys: &[COMMON, &norm_epsilon(1e-6), KEYS],
+    rope_base: 2_000_000.0,
+    tied: true,
+    expects: &[
+        expect_text("hidden_act", "silu"),
+        expect_flag("use_sliding_window", false),
+        expect_number("no_rope_layer_interval", 4.0),
+    ],
+    layer: &[NORMS, ATTENTION],
+    ..BASE
+};
+
+const KEYS: &[Key] =
+    &[count("rope.dimension_count", &["head_dim"], WIDTH), count("vocab_size", &["vocab_size"], Or::Refuse)];
