@@ -225,6 +225,7 @@ mod simulated {
         "qwen3next-f32",
         "qwen35-f32",
         "gemma2-q8_0",
+        "smollm3-q8_0",
         "gemma4-q8_0",
     ];
     /// Routers with a bias, and norms of queries and keys after their rotation.

@@ -175,6 +175,8 @@ pub(super) enum Expected {
     Text(&'static str),
     Flag(bool),
     Number(f64),
+    /// A list with 0 for the last of so many layers, and 1 for the others.
+    LastOf(usize),
 }
 
 /// A tensor's name there and here. In both, `{layer}` stands for the layer's number; in theirs `{expert}` stands for

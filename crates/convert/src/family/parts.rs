@@ -80,6 +80,11 @@ pub(super) const fn expect_number(setting: &'static str, value: f64) -> Expect {
     Expect { setting, value: Expected::Number(value) }
 }
 
+/// A list with 0 for the last of `period` layers, and 1 for the others.
+pub(super) const fn expect_last_of(setting: &'static str, period: usize) -> Expect {
+    Expect { setting, value: Expected::LastOf(period) }
+}
+
 /// Settings whose `null` means in every family that they are not set. transformers declares them as optional (as in
 /// `int | None`), and then takes: for key and value heads the number of query heads, for the types of layers the
 /// family's default, for RoPE no scaling and the whole head.

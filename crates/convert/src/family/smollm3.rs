@@ -1,7 +1,7 @@
 //! SmolLM3: Llama, but every fourth layer rotates nothing, for which there is no key.
 
 use super::llama::ATTENTION;
-use super::parts::{BASE, COMMON, NORMS, WIDTH, count, expect_flag, expect_number, expect_text, norm_epsilon};
+use super::parts::{BASE, COMMON, NORMS, WIDTH, count, expect_flag, expect_last_of, expect_number, expect_text, norm_epsilon};
 use super::{Family, Key, Or};
 
 pub(super) const FAMILY: Family = Family {
@@ -14,7 +14,9 @@ pub(super) const FAMILY: Family = Family {
         expect_text("hidden_act", "silu"),
         expect_flag("use_sliding_window", false),
         expect_number("no_rope_layer_interval", 4.0),
+        expect_last_of("no_rope_layers", 4),
     ],
+    nulls: &["no_rope_layers"],
     layer: &[NORMS, ATTENTION],
     ..BASE
 };

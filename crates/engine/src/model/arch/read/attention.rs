@@ -89,7 +89,7 @@ impl Reader<'_> {
             let rule = format!("must be even and at most the head width {key_width}");
             return self.wrong(suffix, rotated, rule);
         }
-        let rope = RopeSpec { width: rotated, ..self.windowed_rope(&full.rope)? };
+        let rope = self.windowed_rope(full.rope.as_ref())?.map(|rope| RopeSpec { width: rotated, ..rope });
         Ok(AttentionSpec { key_width, value_width, rope, ..full })
     }
 
