@@ -1,7 +1,9 @@
 //! SmolLM3: Llama, but every fourth layer rotates nothing, for which there is no key.
 
 use super::llama::ATTENTION;
-use super::parts::{BASE, COMMON, NORMS, WIDTH, count, expect_flag, expect_last_of, expect_number, expect_text, norm_epsilon};
+use super::parts::{
+    BASE, COMMON, NORMS, WIDTH, count, expect_flag, expect_last_of, expect_number, expect_text, norm_epsilon,
+};
 use super::{Family, Key, Or};
 
 pub(super) const FAMILY: Family = Family {
