@@ -26,7 +26,6 @@ const NOT_READ: &[&str] = &[
     "output_router_logits",
     "pretraining_tp",
     "qkv_bias",
-    "quantization_config",
     "residual_dropout",
     "router_aux_loss_coef",
     "swiglu_alpha",
