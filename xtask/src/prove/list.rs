@@ -59,7 +59,7 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     prepare_activations in "cpu/src/quantise.rs" by [matmul] {
         "largest / 127.0 }" => "largest / 126.0 }",
         "q[16 * h..16 * h + 16]" => "q[16 * h..16 * h + 15]",
-        "m, &v| if v > m { v } else { m });\n    let finite" => "m, &v| if v < m { v } else { m });\n    let finite",
+        ".fold(0, i32::max);" => ".fold(0, i32::min);",
     }
     prepare_activations in "cpu/src/quantise.rs" by [matmul, matmul_joined] {
         "round_pair(*last, 0.0)" => "round_pair(0.0, *last)",
