@@ -14,6 +14,7 @@ use std::sync::Arc;
 use gristmill_cpu::{Cpu, Level};
 use gristmill_cuda::driver::{self, Driver};
 use gristmill_cuda::{Cuda, Options};
+use gristmill_engine::model::spec::MlpSpec;
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, ModelInfo, Outputs, Precision, Runner, SequenceId};
 use gristmill_files::gguf::{Array, GgufFile, Value};
 use gristmill_kernels::Backend;
@@ -227,6 +228,7 @@ mod simulated {
         "gemma2-q8_0",
         "smollm3-q8_0",
         "gemma4-q8_0",
+        "gemma4-moe-q8_0",
     ];
     /// Routers with a bias, and norms of queries and keys after their rotation.
     const BIASED: &[&str] = &["dots1-q8_0", "ernie4_5-moe-q8_0", "glm4moe-q8_0", "hunyuan-moe-q8_0", "minimax-m2-q8_0"];
@@ -306,7 +308,9 @@ fn zeroing_any_block_moves_the_logits_far() {
         let loaded = file.tensors().iter().filter(|t| last(&t.name) && !spec.leaves_out(&t.name));
         let blocks: BTreeSet<&str> = loaded.map(|t| t.name.rsplit_once('.').unwrap().0).collect();
         let shared = blocks.iter().filter(|block| block.ends_with("shexp")).count();
-        assert_eq!(blocks.len() - shared, 2 * spec.layers.len());
+        let beside = |mlp: &Option<MlpSpec>| matches!(mlp, Some(MlpSpec::Moe { beside: Some(_), .. }));
+        let mlps = spec.layers.iter().map(|layer| 1 + usize::from(beside(&layer.mlp))).sum::<usize>();
+        assert_eq!(blocks.len() - shared, spec.layers.len() + mlps);
         let expected = [
             "deepseek",
             "dots1",
@@ -323,7 +327,7 @@ fn zeroing_any_block_moves_the_logits_far() {
         assert_eq!(shared > 0, expected);
         for block in blocks {
             let mut bytes = bytes.clone();
-            for tensor in file.tensors().iter().filter(|t| t.name.starts_with(block)) {
+            for tensor in file.tensors().iter().filter(|t| t.name.starts_with(&format!("{block}."))) {
                 bytes[tensor.offset as usize..][..tensor.bytes as usize].fill(0);
             }
             let model = load(&GgufFile::from_bytes(bytes).unwrap(), backend.clone(), Precision::Fast);

@@ -4,7 +4,6 @@ import torch
 from transformers import Dots1Config, Dots1ForCausalLM, Ernie4_5_MoeConfig, Ernie4_5_MoeForCausalLM
 from transformers import Gemma2Config, Gemma2ForCausalLM
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig, GptOssConfig, GptOssForCausalLM
-from transformers.models.gemma4 import Gemma4ForCausalLM, Gemma4TextConfig
 from transformers import Glm4MoeConfig, Glm4MoeForCausalLM
 from transformers import GraniteConfig, GraniteForCausalLM
 from transformers import GraniteMoeConfig, GraniteMoeForCausalLM, GraniteMoeSharedConfig, GraniteMoeSharedForCausalLM
@@ -17,12 +16,10 @@ from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3Moe
 from transformers.models.deepseek_v2.configuration_deepseek_v2 import DeepseekV2Config
 from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2Moe
 
-from . import attention, recurrent, shapes
+from . import attention, gemma4, recurrent, shapes
 from .shapes import ATTENTION_CAP, CONTEXT, EPS, GRANITE, LENGTHS, LOGIT_CAP, LONG, SPARSE_MIXER_NEAR, Shape
 
 SELECTION_BIAS = ("e_score_correction_bias", "expert_bias")
-# What Gemma 4 multiplies the residual stream with after a layer; no parameter either.
-LAYER_SCALE = "layer_scalar"
 # Where it is added to shares of a softmax, not to sigmoids.
 SOFTMAX = ("ernie4_5-moe",)
 
@@ -49,7 +46,7 @@ def selection_biases(model) -> dict:
 
 def kept_buffers(model) -> dict:
     """What the file has besides parameters."""
-    scales = {name: scale for name, scale in model.named_buffers() if name.endswith(LAYER_SCALE)}
+    scales = {name: scale for name, scale in model.named_buffers() if name.endswith(gemma4.LAYER_SCALE)}
     return selection_biases(model) | scales
 
 
@@ -123,17 +120,7 @@ def build(shape: Shape):
             intermediate_size=shape.inner, sliding_window=shape.window, query_pre_attn_scalar=shape.head,
             sliding_window_pattern=shape.period or 6, **head, **common))
     elif shape.arch == "gemma4":
-        common["rope_parameters"] = {
-            "full_attention": {"rope_type": "proportional", "partial_rotary_factor": shapes.PROPORTION,
-                               "rope_theta": shape.theta},
-            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}
-        model = Gemma4ForCausalLM(Gemma4TextConfig(
-            intermediate_size=shape.inner, sliding_window=shape.window, head_dim=shape.head,
-            global_head_dim=shape.full_head, num_global_key_value_heads=shape.full_kv_heads, attention_k_eq_v=True,
-            layer_types=["full_attention" if (i + 1) % shape.period == 0 else "sliding_attention"
-                         for i in range(shape.layers)],
-            hidden_size_per_layer_input=0, vocab_size_per_layer_input=shapes.VOCAB,
-            final_logit_softcapping=LOGIT_CAP, **common))
+        model = gemma4.build(shape, common)
     elif shape.arch in recurrent.FAMILIES:
         model = recurrent.build(shape, common, head, moe)
     elif shape.arch in attention.FAMILIES:
@@ -177,10 +164,10 @@ def randomise(model, shape: Shape, generator) -> None:
     gains = GPT_OSS_GAIN if shape.arch == "gpt-oss" else GAIN
     for name, weight in (dict(model.named_parameters()) | kept_buffers(model)).items():
         noise = torch.randn(weight.shape, generator=generator)
-        if name.endswith("norm.weight"):
+        if shape.arch == "gemma4" and (own := gemma4.value(shape, name, noise)) is not None:
+            value = own
+        elif name.endswith("norm.weight"):
             value = 1.2 + 0.3 * noise - norm_shift(shape, name)
-            if shape.arch == "gemma4" and name.endswith(("q_norm.weight", "k_norm.weight")):
-                value *= weight.numel() ** -0.25  # attention has no scale of its own
         elif (own := recurrent.value(name, noise)) is not None:
             value = own
         elif name.endswith(SELECTION_BIAS):
@@ -189,8 +176,6 @@ def randomise(model, shape: Shape, generator) -> None:
             value = 2.0 * noise
         elif name.endswith("bias"):
             value = 0.3 * noise
-        elif name.endswith(LAYER_SCALE):
-            value = 0.8 + 0.1 * noise
         elif name.endswith("sinks"):
             value = 0.5 * noise
         elif "embed_tokens" in name:

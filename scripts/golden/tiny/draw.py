@@ -64,6 +64,8 @@ def router_gap(model, shape: Shape, sequences) -> torch.Tensor:
 
     def look(module, _inputs, output):
         logits = output[0].reshape(len(sequences), -1, shape.experts)[:, -1]
+        if shape.arch == "gemma4":
+            logits = logits.log()  # its router gives shares
         bias = next((b for name, b in biases.items() if name.startswith(names[module].rsplit(".", 1)[0])), None)
         if shape.arch == "phimoe":
             gap = sparse_mixer_gap(logits)

@@ -5,7 +5,7 @@ import pathlib
 import gguf
 import numpy as np
 
-from . import attention, recurrent, shapes
+from . import attention, gemma4, recurrent, shapes
 from .shapes import ATTENTION_CAP, CONTEXT, EPS, GRANITE, LINEAR, LOGIT_CAP, LLAMA3, LONG, SHORT, UNTRUNCATED, YARN, Shape
 
 
@@ -15,12 +15,11 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
     writer.add_block_count(shape.layers + shape.nextn)
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(shape.hidden)
-    writer.add_feed_forward_length(3 * shape.inner if shape.dense else shape.inner)
+    writer.add_feed_forward_length(3 * shape.inner if shape.dense else shape.beside or shape.inner)
     writer.add_head_count(shape.heads)
     kv_heads = [shape.kv_heads if i in shape.full else 0 for i in range(shape.layers)]
-    windowed = [(i + 1) % (shape.period or 1) != 0 for i in range(shape.layers)]
     if shape.arch == "gemma4":
-        kv_heads = [shape.kv_heads if window else shape.full_kv_heads for window in windowed]
+        kv_heads = [shape.kv_heads if window else shape.full_kv_heads for window in gemma4.windowed(shape)]
     writer.add_head_count_kv(kv_heads if shape.arch in (*recurrent.LFM2, "gemma4") else shape.kv_heads)
     if shape.arch in recurrent.FAMILIES:
         recurrent.write_keys(writer, shape)
@@ -75,7 +74,7 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
     if shape.window:
         writer.add_sliding_window(shape.window)
     if shape.arch == "gemma4":
-        gemma4(writer, shape, windowed)
+        gemma4.write_keys(writer, shape)
     elif shape.period:
         writer.add_sliding_window_pattern(shape.period)
     if shape.arch == "phimoe":
@@ -98,21 +97,6 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
     for name, (data, kind) in tensors.items():
         writer.add_tensor(name, data, raw_dtype=kind)
     finish(writer)
-
-
-def gemma4(writer: gguf.GGUFWriter, shape: Shape, windowed: list[bool]) -> None:
-    writer.add_sliding_window_pattern(windowed)
-    writer.add_key_length_swa(shape.head)
-    writer.add_value_length_swa(shape.head)
-    writer.add_rope_dimension_count(shape.full_head)
-    writer.add_rope_dimension_count_swa(shape.head)
-    writer.add_rope_freq_base_swa(10000.0)
-    writer.add_final_logit_softcapping(LOGIT_CAP)
-    writer.add_shared_kv_layers(0)
-    writer.add_uint32("gemma4.embedding_length_per_layer_input", 0)
-    pairs = np.arange(shape.full_head // 2)
-    rotated = pairs < int(shapes.PROPORTION * shape.full_head // 2)
-    writer.add_tensor("rope_freqs.weight", np.where(rotated, 1.0, 1e30).astype(np.float32))
 
 
 def llama3_factors(shape: Shape) -> np.ndarray:

@@ -50,7 +50,7 @@ def encode(x: np.ndarray, kind: Q) -> np.ndarray:
 def kind_of(name: str, columns: int, mix: str) -> Q:
     """As llama.cpp's quantiser chooses, with its fallback for rows that are not whole super-blocks."""
     if mix == "f32" or "norm" in name or "sinks" in name or "ffn_gate_inp" in name or name.endswith("bias") \
-            or "output_scale" in name \
+            or name.endswith(".scale") or "output_scale" in name \
             or "conv" in name and "proj" not in name \
             or name.endswith("ssm_a"):
         return Q.F32

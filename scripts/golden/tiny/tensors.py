@@ -6,7 +6,7 @@ import gguf
 import numpy as np
 import torch
 
-from . import attention, recurrent
+from . import attention, gemma4, recurrent
 from .shapes import Shape
 
 
@@ -58,8 +58,8 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
             rows += [("attn_q_norm.weight", "self_attn.q_norm.weight", 0),
                      ("attn_k_norm.weight", "self_attn.k_norm.weight", 0)]
         if shape.arch == "gemma4":
-            rows.append(("layer_output_scale.weight", "layer_scalar", 0))
-            if (i + 1) % shape.period == 0:
+            rows += gemma4.rows(shape, i)
+            if not gemma4.windowed(shape)[i]:
                 rows.remove(("attn_v.weight", "self_attn.v_proj.weight", 0))
         if shape.arch == "hunyuan-moe":
             rows += [("attn_q_norm.weight", "self_attn.query_layernorm.weight", 0),
@@ -73,6 +73,8 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
                      ("ffn_gate_exps.bias", "mlp.experts.gate_up_proj_bias:even", 0),
                      ("ffn_up_exps.bias", "mlp.experts.gate_up_proj_bias:odd", 0),
                      ("ffn_down_exps.bias", "mlp.experts.down_proj_bias:all", 0)]
+        elif shape.arch == "gemma4":
+            pass
         elif shape.experts and i >= shape.dense:
             rows += [("ffn_gate_inp.weight", f"{experts}.{router}.weight", 0),
                      ("ffn_gate_exps.weight", f"{experts}.experts.gate_up_proj:0", 0),

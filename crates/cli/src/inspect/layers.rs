@@ -47,9 +47,11 @@ fn layer(layer: &LayerSpec) -> String {
     let mlp = match &layer.mlp {
         None => "no MLP".to_owned(),
         Some(MlpSpec::Dense { inner, .. }) => format!("dense MLP of width {inner}"),
-        Some(MlpSpec::Moe { experts, inner, routing, selection_bias, shared, .. }) => {
+        Some(MlpSpec::Moe { experts, inner, routing, selection_bias, shared, beside, .. }) => {
             let router = router(routing, *selection_bias);
-            format!("{experts} experts of width {inner}, {router}{}", shared.as_ref().map_or(String::new(), for_all))
+            let shared = shared.as_ref().map_or(String::new(), for_all);
+            let beside = beside.map_or(String::new(), |inner| format!("; beside them an MLP of width {inner}"));
+            format!("{experts} experts of width {inner}, {router}{shared}{beside}")
         }
         Some(other) => format!("{other:?}"),
     };

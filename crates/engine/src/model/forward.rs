@@ -1,6 +1,7 @@
 //! One forward pass: a flat batch of tokens of several sequences to hidden states and logits. Blocks are compositions
 //! of ops; each adds its output to the residual stream.
 
+mod experts;
 mod recurrent;
 
 use std::sync::Arc;
@@ -173,12 +174,25 @@ impl Step<'_> {
 
     /// With a post norm: residual += scale · post_norm(delta).
     fn post_norm(&self, weights: Option<&NormWeights<Buffer<f32>>>, s: &mut Scratch) -> Result<()> {
-        let (t, scale) = (self.tokens, self.spec.residual_scale);
-        let Some(weights) = weights else { return Ok(()) };
+        if weights.is_none() {
+            return Ok(());
+        }
         // The block has read its normed input: `normed` is free.
-        self.norm_rows(weights, s.delta.view(t, self.hidden)?, s.normed.view_mut(t, self.hidden)?)?;
-        let (x, y) = (s.normed.view(t, self.hidden)?, s.residual.view_mut(t, self.hidden)?);
-        Ok(self.backend.run(Add { x, scale, y })?)
+        self.add_normed(weights, s.delta.view(self.tokens, self.hidden)?, &mut s.normed, &mut s.residual)
+    }
+
+    /// residual += scale · norm(x), or scale · x without a norm.
+    fn add_normed(
+        &self,
+        weights: Option<&NormWeights<Buffer<f32>>>,
+        x: View<f32>,
+        normed: &mut Buffer<f32>,
+        residual: &mut Buffer<f32>,
+    ) -> Result<()> {
+        let (t, scale, y) = (self.tokens, self.spec.residual_scale, residual.view_mut(self.tokens, self.hidden)?);
+        let Some(weights) = weights else { return Ok(self.backend.run(Add { x, scale, y })?) };
+        self.norm_rows(weights, x, normed.view_mut(t, self.hidden)?)?;
+        Ok(self.backend.run(Add { x: normed.view(t, self.hidden)?, scale, y })?)
     }
 
     /// The output is output(attention(rope(qk_norm(qkv(norm(residual)))))), or with rope and qk_norm in the other
@@ -240,11 +254,16 @@ impl Step<'_> {
             MlpWeights::Moe(moe) => {
                 self.moe(moe, block, choices, s)?;
                 if let Some(shared) = &moe.shared {
-                    self.shared_expert(moe.activation, shared, block.post_norm.is_some(), s)?;
+                    self.shared_expert(moe.activation, shared, block.post_norm.is_some() || moe.beside.is_some(), s)?;
                 }
             }
         }
-        self.post_norm(block.post_norm.as_ref(), s)?;
+        match &block.weights {
+            MlpWeights::Moe(MoeWeights { activation, beside: Some(beside), .. }) => {
+                self.beside(*activation, beside, block, s)?;
+            }
+            _ => self.post_norm(block.post_norm.as_ref(), s)?,
+        }
         Ok(match &block.weights {
             MlpWeights::Dense { .. } => 0,
             MlpWeights::Moe(moe) => self.tokens * moe.routing.top_k,
@@ -273,7 +292,8 @@ impl Step<'_> {
     }
 
     /// The same as [`Self::mlp`], by the experts that the router chooses for each token: Σ weight ·
-    /// expert(norm(residual)). The choices are written from element `choices` on.
+    /// expert(norm(residual)). The choices are written from element `choices` on. With an MLP beside the experts their
+    /// output is in `delta`.
     fn moe(
         &self,
         weights: &MoeWeights<Weight, Buffer<f32>>,
@@ -282,14 +302,14 @@ impl Step<'_> {
         s: &mut Scratch,
     ) -> Result<()> {
         let MoeWeights { activation, routing, router, selection_bias, gate_up, down, biases, .. } = weights;
+        let stored = block.post_norm.is_some() || weights.beside.is_some();
+        self.router(weights, block, s)?;
+        if let Some(scales) = &weights.expert_scales {
+            return self.scaled_experts(weights, scales, stored, choices, s);
+        }
         let (t, k, hidden) = (self.tokens, routing.top_k, self.hidden);
         let (count, pairs, moe, biases) = (router.rows(), t * k, &mut s.moe, biases.as_ref());
-
-        let (rows, router) = ([&mut s.residual, &mut s.normed], (router, biases.map(|b| &b.router)));
-        let logits = moe.router.view_mut(t, count)?;
-        self.norm_matmul(&block.norm, rows, &mut moe.act, Some(&mut s.act), router, logits)?;
-
-        let (epilogue, y) = self.output(block.post_norm.is_some(), &mut s.delta, &mut s.residual)?;
+        let (epilogue, y) = self.output(stored, &mut s.delta, &mut s.residual)?;
         Ok(self.backend.run(Experts {
             route: Route {
                 logits: moe.router.view(t, count)?,

@@ -55,7 +55,8 @@ pub(crate) struct MoeScratch {
     pub(crate) weights: Buffer<f32>,
     /// Pairs grouped by expert. All layers that have experts have the same number.
     pub(crate) groups: Groups,
-    /// Outputs of the experts, T·k × hidden; then that of the expert that serves every token, T × hidden.
+    /// Outputs of the experts, T·k × hidden; then that of the expert that serves every token, or the sum with the MLP
+    /// beside them, T × hidden.
     pub(crate) out: Buffer<f32>,
 }
 
@@ -98,13 +99,14 @@ impl Widths {
             let (pairs, width) = match layer.mlp {
                 None => (0, 0),
                 Some(MlpSpec::Dense { inner, .. }) => (1, inner),
-                Some(MlpSpec::Moe { experts, inner, routing, shared, .. }) => {
+                Some(MlpSpec::Moe { experts, inner, routing, shared, beside, .. }) => {
                     w.experts = w.experts.max(experts);
                     w.top_k = w.top_k.max(routing.top_k);
                     w.choices = w.choices.saturating_add(routing.top_k);
-                    let shared = shared.map_or(0, |shared| shared.inner);
-                    w.inner = w.inner.max(shared);
-                    w.inner_act = w.inner_act.max(whole(shared));
+                    let all = shared.map_or(0, |shared| shared.inner).max(beside.unwrap_or(0));
+                    w.inner = w.inner.max(all);
+                    w.inner_act = w.inner_act.max(whole(all));
+                    w.delta = w.delta.max(beside.map_or(0, |_| hidden));
                     (routing.top_k, inner)
                 }
             };

@@ -107,7 +107,12 @@ pub enum NormKind {
 pub struct LayerSpec {
     /// The block in which a token sees those before it.
     pub mixer: Mixer,
-    /// The block in which a token sees itself alone; `None` for a layer that is a mixer alone.
+    /// The block in which a token sees itself alone; `None` for a layer that is a mixer alone. With an MLP beside the
+    /// experts, and x the residual stream, it is
+    ///
+    /// ```text
+    /// post_norm_1(mlp(norm(x))) + post_norm_2(experts(norm_2(x)))
+    /// ```
     pub mlp: Option<MlpSpec>,
 }
 
@@ -308,6 +313,14 @@ pub enum MlpSpec {
         bias: bool,
         /// The expert that serves every token.
         shared: Option<SharedExpert>,
+        /// The router reads the residual stream through a norm of its own, whose weight is divided by √hidden.
+        router_norm: bool,
+        /// Each expert has a number that multiplies its weight.
+        expert_scales: bool,
+        /// The rows of gate and up are one tensor, for each expert first those of its gate.
+        fused_gate_up: bool,
+        /// Width of an MLP that reads and writes what the experts do: see [`LayerSpec::mlp`].
+        beside: Option<usize>,
     },
 }
 

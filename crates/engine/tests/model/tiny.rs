@@ -237,6 +237,45 @@ impl Tiny {
         tiny
     }
 
+    /// A layer with a window, then one that sees everything and whose values are its keys; beside the four experts of
+    /// each an MLP.
+    pub(crate) fn gemma4() -> Tiny {
+        let shape = Shape { hidden: 32, heads: 4, kv_heads: 2, width: 16, inner: 16, experts: [4, 2] };
+        let mut tiny = Tiny::new("gemma4", shape);
+        for (key, value) in [
+            ("attention.sliding_window", 5_u32),
+            ("attention.key_length_swa", 8),
+            ("attention.value_length_swa", 8),
+            ("rope.dimension_count_swa", 8),
+            ("feed_forward_length", 48),
+        ] {
+            tiny.set(&format!("gemma4.{key}"), value);
+        }
+        tiny.set("gemma4.attention.sliding_window_pattern", vec![true, false]);
+        tiny.set("gemma4.attention.head_count_kv", vec![2_u32, 1]);
+        for layer in 0..2 {
+            let width = [8, 16][layer];
+            let mut tensor = |name: &str, shape: &[u64]| tiny.tensor(&format!("blk.{layer}.{name}"), shape);
+            tensor("attn_q.weight", &[32, 4 * width]);
+            tensor("attn_k.weight", &[32, 16]);
+            tensor("attn_v.weight", &[32, 16]);
+            tensor("attn_output.weight", &[4 * width, 32]);
+            tensor("attn_q_norm.weight", &[width]);
+            tensor("attn_k_norm.weight", &[width]);
+            for norm in ["post_attention_norm", "post_ffw_norm", "post_ffw_norm_1", "post_ffw_norm_2", "pre_ffw_norm_2"]
+            {
+                tensor(&format!("{norm}.weight"), &[32]);
+            }
+            tensor("ffn_gate.weight", &[32, 48]);
+            tensor("ffn_up.weight", &[32, 48]);
+            tensor("ffn_down.weight", &[48, 32]);
+            tensor("ffn_gate_inp.scale", &[32]);
+            tensor("ffn_down_exps.scale", &[4]);
+        }
+        tiny.without("blk.1.attn_v.weight");
+        tiny
+    }
+
     /// One of each, and of each feature.
     pub(crate) fn all() -> Vec<(&'static str, Tiny)> {
         let mut mixtral =
@@ -254,6 +293,7 @@ impl Tiny {
         yarn.set("llama.rope.scaling.factor", 4.0_f32);
         yarn.set("llama.rope.scaling.original_context_length", 25_u32);
         vec![
+            ("gemma4", Tiny::gemma4()),
             ("gpt-oss", Tiny::gpt_oss()),
             ("llama", Tiny::llama()),
             ("llama with factors and biases", llama3),

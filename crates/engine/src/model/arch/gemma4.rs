@@ -1,5 +1,6 @@
-//! `gemma4`: dense Gemma 4, the text model. Layers with a window have heads and RoPE of their own; the others may take
-//! their values from the keys. Values are normalised without a weight, and each layer ends with a scale.
+//! `gemma4`: Gemma 4, the text model. Layers with a window have heads and RoPE of their own; the others may take their
+//! values from the keys. Values are normalised without a weight, and each layer ends with a scale. Beside experts there
+//! is an MLP, and their router reads the residual stream through a norm of its own.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
@@ -8,11 +9,11 @@ use crate::error::Result;
 use crate::model::spec::{LayerSpec, Mixer, ModelSpec, QkNorm};
 
 pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
-    let without = "0: experts, embeddings per layer and shared caches of Gemma 4 are not implemented";
-    for suffix in ["expert_count", "embedding_length_per_layer_input", "attention.shared_kv_layers"] {
+    let without = "0: embeddings per layer and shared caches of Gemma 4 are not implemented";
+    for suffix in ["embedding_length_per_layer_input", "attention.shared_kv_layers"] {
         file.refuse_count(suffix, without)?;
     }
-    let mlp = file.dense(Activation::GeGlu)?;
+    let mlp = if file.has("expert_count")? { file.moe_beside_mlp()? } else { file.dense(Activation::GeGlu)? };
     let attention = |(layer, (windowed, kv_heads)): (usize, (bool, usize))| {
         let mut attention = file.attention_of_window(RopeStyle::Halves, kv_heads, windowed)?;
         attention.scale = 1.0;

@@ -49,7 +49,7 @@ impl Load<'_> {
         let (experts, rows, cols) = needed.matrix();
         let bytes = match &needed.order {
             None => SharedBytes::new(owner, 0..len).unwrap_or_else(|| Vec::new().into()),
-            Some(order) => order.apply(self.file.data(tensor), len / rows.max(1)).into(),
+            Some(order) => order.apply(self.file.data(tensor), len / needed.file_rows().max(1)).into(),
         };
         Ok(TensorView { name: needed.name.clone(), format: tensor.format, experts, rows, cols, bytes })
     }
@@ -102,6 +102,12 @@ impl Make for Load<'_> {
 
     fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<f32>> {
         let values = self.values(tensors)?;
+        self.upload(&values)
+    }
+
+    fn scaled(&mut self, tensor: &TensorSpec, factor: f32) -> Result<Buffer<f32>> {
+        let mut values = self.values(slice::from_ref(tensor))?;
+        values.iter_mut().for_each(|value| *value *= factor);
         self.upload(&values)
     }
 

@@ -127,6 +127,23 @@ pub(crate) struct MoeWeights<M, V> {
     pub(crate) down: M,
     pub(crate) biases: Option<MoeBiases<V>>,
     pub(crate) shared: Option<SharedWeights<M>>,
+    /// The norm of the router's input, if it is not that of the block.
+    pub(crate) router_norm: Option<NormWeights<V>>,
+    /// A table with a row of one column for each expert, which multiplies its weight (E × 1).
+    pub(crate) expert_scales: Option<M>,
+    pub(crate) beside: Option<BesideWeights<M, V>>,
+}
+
+/// An MLP beside the experts, and the norms that keep both apart. The norm of the MLP's input is that of the block.
+#[derive(Debug)]
+pub(crate) struct BesideWeights<M, V> {
+    pub(crate) gate_up: M,
+    pub(crate) down: M,
+    /// Of the MLP's output.
+    pub(crate) post_norm: NormWeights<V>,
+    /// Of the experts' input and output.
+    pub(crate) experts_norm: NormWeights<V>,
+    pub(crate) experts_post_norm: NormWeights<V>,
 }
 
 /// Biases of the router (E) and of each expert's matrices (E × rows).
@@ -193,9 +210,10 @@ impl Weights {
             let mlp = match layer.mlp.as_ref().map(|block| &block.weights) {
                 None => Vec::new(),
                 Some(MlpWeights::Dense { gate_up, down, .. }) => vec![gate_up, down],
-                Some(MlpWeights::Moe(MoeWeights { router, gate_up, down, shared, .. })) => {
+                Some(MlpWeights::Moe(MoeWeights { router, gate_up, down, shared, expert_scales, beside, .. })) => {
                     let shared = shared.iter().flat_map(|s| s.gate.iter().chain([&s.gate_up, &s.down]));
-                    [router, gate_up, down].into_iter().chain(shared).collect()
+                    let beside = beside.iter().flat_map(|mlp| [&mlp.gate_up, &mlp.down]);
+                    [router, gate_up, down].into_iter().chain(shared).chain(expert_scales).chain(beside).collect()
                 }
             };
             mlp.into_iter().chain(mixer)

@@ -82,6 +82,10 @@ impl Make for Survey<'_> {
         Ok(())
     }
 
+    fn scaled(&mut self, tensor: &TensorSpec, _factor: f32) -> Result<()> {
+        self.vector(std::slice::from_ref(tensor))
+    }
+
     fn ones(&mut self, len: usize) -> Result<()> {
         // A width of a head, which the tensors' shapes bound.
         self.found.vectors = self.found.vectors.saturating_add((len * size_of::<f32>()) as u64);

@@ -4,7 +4,9 @@ use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::weight::Role;
 
 use super::mixers::mixer;
-use super::{Block, LayerWeights, MlpWeights, MoeBiases, MoeWeights, NormWeights, SharedWeights, Weights};
+use super::{
+    BesideWeights, Block, LayerWeights, MlpWeights, MoeBiases, MoeWeights, NormWeights, SharedWeights, Weights,
+};
 use crate::error::{Error, Result};
 use crate::model::spec::{LayerSpec, MlpSpec, ModelSpec, NormKind, RopeScaling, SharedExpert};
 
@@ -14,17 +16,25 @@ pub(super) struct TensorSpec {
     pub(super) shape: Vec<u64>,
     /// The order of its rows, if not that of the file.
     pub(super) order: Option<RowOrder>,
+    /// A vector that is loaded as a matrix of one column.
+    pub(super) column: bool,
 }
 
 /// Rows of a matrix that lie in equal groups of several parts, and are loaded part by part.
 pub(super) struct RowOrder {
     /// Rows of each part of a group.
     pub(super) parts: Vec<usize>,
-    /// The parts in the order in which they are loaded.
+    /// The parts that are loaded, in order.
     pub(super) order: Vec<usize>,
 }
 
 impl RowOrder {
+    /// How many of so many rows, whole groups, are loaded.
+    fn loaded(&self, rows: usize) -> usize {
+        let of_group: usize = self.order.iter().map(|&part| self.parts[part]).sum();
+        rows / self.parts.iter().sum::<usize>().max(1) * of_group
+    }
+
     /// The bytes of a matrix with rows of `row` bytes.
     pub(super) fn apply(&self, bytes: &[u8], row: usize) -> Vec<u8> {
         let group = self.parts.iter().sum::<usize>() * row;
@@ -39,15 +49,25 @@ impl RowOrder {
 }
 
 impl TensorSpec {
-    /// (experts, rows, cols) of a matrix. The dimensions are those of a tensor in memory, or on a disk: they fit.
+    /// (experts, rows, cols) of a matrix, with those rows that are loaded. The dimensions are those of a tensor in
+    /// memory, or on a disk: they fit.
     pub(super) fn matrix(&self) -> (usize, usize, usize) {
         let dim = |i: usize| self.shape.get(i).map_or(1, |&n| n as usize);
-        (dim(2), dim(1), dim(0))
+        if self.column {
+            return (1, dim(0), 1);
+        }
+        let rows = self.order.as_ref().map_or(dim(1), |order| order.loaded(dim(1)));
+        (dim(2), rows, dim(0))
+    }
+
+    /// Rows of all experts in the file.
+    pub(super) fn file_rows(&self) -> usize {
+        self.shape.iter().skip(1).map(|&n| n as usize).product()
     }
 }
 
 pub(super) fn tensor_spec(name: impl Into<String>, shape: &[usize]) -> TensorSpec {
-    TensorSpec { name: name.into(), shape: shape.iter().map(|&n| n as u64).collect(), order: None }
+    TensorSpec { name: name.into(), shape: shape.iter().map(|&n| n as u64).collect(), order: None, column: false }
 }
 
 /// Makes weights of tensors.
@@ -57,6 +77,8 @@ pub(super) trait Make {
     fn matrix(&mut self, role: Role, tensors: &[TensorSpec]) -> Result<Self::Matrix>;
     /// A vector, several tensors one after another; of a matrix, its rows one after another.
     fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Self::Vector>;
+    /// A vector whose elements are multiplied by a number.
+    fn scaled(&mut self, tensor: &TensorSpec, factor: f32) -> Result<Self::Vector>;
     /// A vector of so many ones, which is in no file.
     fn ones(&mut self, len: usize) -> Result<Self::Vector>;
     /// The value of a tensor of one element; any value where only shapes are checked.
@@ -115,7 +137,7 @@ fn layer<T: Make>(
             None => None,
             Some(spec) => Some(Block {
                 norm: norm(model.mlp_norm, make)?,
-                weights: mlp(&name, model.hidden, spec, make)?,
+                weights: mlp(&name, model, spec, make)?,
                 post_norm: post_norm("post_ffw_norm", make)?,
             }),
         },
@@ -128,10 +150,11 @@ fn layer<T: Make>(
 
 fn mlp<T: Make>(
     name: &dyn Fn(&str) -> String,
-    hidden: usize,
+    model: &ModelSpec,
     spec: &MlpSpec,
     make: &mut T,
 ) -> Result<MlpWeights<T::Matrix, T::Vector>> {
+    let hidden = model.hidden;
     Ok(match *spec {
         MlpSpec::Dense { inner, activation } => {
             let gate_up = ["ffn_gate.weight", "ffn_up.weight"].map(|part| tensor_spec(name(part), &[hidden, inner]));
@@ -141,9 +164,19 @@ fn mlp<T: Make>(
                 down: make.matrix(Role::Matrix, &[tensor_spec(name("ffn_down.weight"), &[inner, hidden])])?,
             }
         }
-        MlpSpec::Moe { experts, inner, activation, routing, selection_bias, bias, shared } => {
-            let gate_up = ["ffn_gate_exps.weight", "ffn_up_exps.weight"];
-            let gate_up = gate_up.map(|part| tensor_spec(name(part), &[hidden, inner, experts]));
+        MlpSpec::Moe {
+            experts,
+            inner,
+            activation,
+            routing,
+            selection_bias,
+            bias,
+            shared,
+            router_norm,
+            expert_scales,
+            fused_gate_up,
+            beside,
+        } => {
             let mut vector = |part, shape: &[usize]| make.vector(&[tensor_spec(name(part), shape)]);
             let biases = match bias {
                 false => None,
@@ -162,12 +195,53 @@ fn mlp<T: Make>(
                 selection_bias: selection_bias
                     .then(|| make.vector(&[tensor_spec(name("exp_probs_b.bias"), &[experts])]))
                     .transpose()?,
-                gate_up: make.matrix(Role::GateUp, &gate_up)?,
+                gate_up: make.matrix(Role::GateUp, &expert_gate_up(name, [hidden, inner, experts], fused_gate_up))?,
                 down: make
                     .matrix(Role::Matrix, &[tensor_spec(name("ffn_down_exps.weight"), &[inner, hidden, experts])])?,
                 shared: shared.map(|shared| shared_expert(name, hidden, shared, make)).transpose()?,
+                router_norm: router_norm.then(|| self::router_norm(name, hidden, make)).transpose()?,
+                expert_scales: expert_scales.then(|| self::expert_scales(name, experts, make)).transpose()?,
+                beside: beside.map(|inner| self::beside(name, model, inner, make)).transpose()?,
             })
         }
+    })
+}
+
+/// Gate and up of all experts: two tensors, or one that has for each expert the rows of its gate, then of its up.
+fn expert_gate_up(name: &dyn Fn(&str) -> String, [hidden, inner, experts]: [usize; 3], fused: bool) -> [TensorSpec; 2] {
+    if !fused {
+        let gate_up = ["ffn_gate_exps.weight", "ffn_up_exps.weight"];
+        return gate_up.map(|part| tensor_spec(name(part), &[hidden, inner, experts]));
+    }
+    [0, 1].map(|part| TensorSpec {
+        order: Some(RowOrder { parts: vec![inner; 2], order: vec![part] }),
+        ..tensor_spec(name("ffn_gate_up_exps.weight"), &[hidden, 2 * inner, experts])
+    })
+}
+
+fn router_norm<T: Make>(name: &dyn Fn(&str) -> String, hidden: usize, make: &mut T) -> Result<NormWeights<T::Vector>> {
+    let weight = tensor_spec(name("ffn_gate_inp.scale"), &[hidden]);
+    Ok(NormWeights::Rms { weight: make.scaled(&weight, (hidden as f32).sqrt().recip())? })
+}
+
+fn expert_scales<T: Make>(name: &dyn Fn(&str) -> String, experts: usize, make: &mut T) -> Result<T::Matrix> {
+    let scales = TensorSpec { column: true, ..tensor_spec(name("ffn_down_exps.scale"), &[experts]) };
+    make.matrix(Role::Table, &[scales])
+}
+
+fn beside<T: Make>(
+    name: &dyn Fn(&str) -> String,
+    model: &ModelSpec,
+    inner: usize,
+    make: &mut T,
+) -> Result<BesideWeights<T::Matrix, T::Vector>> {
+    let gate_up = ["ffn_gate.weight", "ffn_up.weight"].map(|part| tensor_spec(name(part), &[model.hidden, inner]));
+    Ok(BesideWeights {
+        gate_up: make.matrix(Role::GateUp, &gate_up)?,
+        down: make.matrix(Role::Matrix, &[tensor_spec(name("ffn_down.weight"), &[inner, model.hidden])])?,
+        post_norm: norm(name("post_ffw_norm_1"), model, make)?,
+        experts_norm: norm(name("pre_ffw_norm_2"), model, make)?,
+        experts_post_norm: norm(name("post_ffw_norm_2"), model, make)?,
     })
 }
 

@@ -133,6 +133,17 @@ impl Reader<'_> {
         Ok(mlp)
     }
 
+    /// Experts, weighed by softmax and a number of each, with GeGLU and an MLP beside them.
+    pub(in crate::model::arch) fn moe_beside_mlp(&self) -> Result<MlpSpec> {
+        let mut mlp = self.moe(true, None)?;
+        if let MlpSpec::Moe { activation, router_norm, expert_scales, beside, .. } = &mut mlp {
+            *activation = self.activation(Activation::GeGlu)?;
+            (*router_norm, *expert_scales) = (true, true);
+            *beside = Some(self.count("feed_forward_length", MAX_WIDTH)?);
+        }
+        Ok(mlp)
+    }
+
     /// The number of groups of experts, and of those that take part.
     fn expert_groups(&self, experts: usize, top_k: usize) -> Result<(usize, usize)> {
         const GROUPS: &str = "expert_group_count";
@@ -178,6 +189,10 @@ impl Reader<'_> {
             selection_bias: false,
             bias: false,
             shared,
+            router_norm: false,
+            expert_scales: false,
+            fused_gate_up: self.tensor("blk.0.ffn_gate_up_exps.weight"),
+            beside: None,
         })
     }
 }

@@ -1,0 +1,92 @@
+//! Experts whose weights have factors, and an MLP beside experts.
+
+use gristmill_kernels::ops::{
+    Activation, Add, Embed, Matmul, MoeCombine, MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply, Route, RouteAndGroup,
+};
+use gristmill_kernels::tensor::Buffer;
+use gristmill_kernels::weight::Weight;
+
+use super::{MlpBlock, Step};
+use crate::error::Result;
+use crate::model::scratch::Scratch;
+use crate::model::weights::{BesideWeights, MoeWeights};
+
+impl Step<'_> {
+    /// The router's logits, and the experts' input as activations.
+    pub(super) fn router(
+        &self,
+        weights: &MoeWeights<Weight, Buffer<f32>>,
+        block: &MlpBlock,
+        s: &mut Scratch,
+    ) -> Result<()> {
+        let bias = weights.biases.as_ref().map(|biases| &biases.router);
+        let (router, rows) = ((&weights.router, bias), [&mut s.residual, &mut s.normed]);
+        let logits = s.moe.router.view_mut(self.tokens, weights.router.rows())?;
+        let norm = weights.beside.as_ref().map_or(&block.norm, |beside| &beside.experts_norm);
+        let Some(own) = &weights.router_norm else {
+            return self.norm_matmul(norm, rows, &mut s.moe.act, Some(&mut s.act), router, logits);
+        };
+        self.norm_matmul(own, rows, &mut s.moe.act, None, router, logits)?;
+        self.norm(norm, s)
+    }
+
+    /// The chosen experts, each times its factor, from the router's logits on.
+    pub(super) fn scaled_experts(
+        &self,
+        weights: &MoeWeights<Weight, Buffer<f32>>,
+        scales: &Weight,
+        stored: bool,
+        choices: usize,
+        s: &mut Scratch,
+    ) -> Result<()> {
+        let MoeWeights { activation, routing, selection_bias, gate_up, down, biases, .. } = weights;
+        let (b, t, top_k, moe, biases) = (self.backend, self.tokens, routing.top_k, &mut s.moe, biases.as_ref());
+        let pairs = t * top_k;
+        let route = Route {
+            logits: moe.router.view(t, weights.router.rows())?,
+            routing,
+            selection_bias: selection_bias.as_ref(),
+            tokens: Some(s.tokens.view(t, 1)?),
+            ids: moe.ids.view_mut_at(choices, t, top_k)?,
+            // The experts have no outputs yet: their scratch is free.
+            weights: moe.out.view_mut(t, top_k)?,
+        };
+        b.run(RouteAndGroup { route, groups: &mut moe.groups })?;
+        // The router's logits have been used. There are at least as many as choices.
+        let mut factors = moe.router.view_mut(pairs, 1)?;
+        let rows = moe.ids.view_mut_at(choices, pairs, 1)?;
+        b.run(Embed { table: scales, rows: rows.as_view(), scale: 1.0, out: factors.reborrow() })?;
+        let (x, mut shares) = (moe.out.view(pairs, 1)?, moe.weights.view_mut_at(choices, pairs, 1)?);
+        b.run(Multiply { x, gate: factors.as_view(), sigmoid: false, out: shares.reborrow() })?;
+
+        let (h, bias) = (s.inner.view_mut(pairs, gate_up.rows())?, biases.map(|b| [&b.gate, &b.up]));
+        let (groups, activation) = (&moe.groups, *activation);
+        let gate_up = MoeGateUp { weight: gate_up, x: &s.act, groups, top_k, bias, activation, h };
+        b.run(MoeGateUpAct { gate_up, act: &mut s.inner_act })?;
+        let (bias, mut out) = (biases.map(|b| &b.down), moe.out.view_mut(pairs, self.hidden)?);
+        b.run(MoeMatmul { weight: down, x: &s.inner_act, groups, top_k, bias, out: out.reborrow() })?;
+        let weights = moe.weights.view_mut_at(choices, t, top_k)?;
+        let (epilogue, y) = self.output(stored, &mut s.delta, &mut s.residual)?;
+        Ok(b.run(MoeCombine { out: out.as_view(), weights: weights.as_view(), epilogue, y })?)
+    }
+
+    /// After the experts, whose output is in `delta`: residual += scale · post_norm(post_norm_1(mlp(norm(residual))) +
+    /// post_norm_2(delta)).
+    pub(super) fn beside(
+        &self,
+        activation: Activation,
+        weights: &BesideWeights<Weight, Buffer<f32>>,
+        block: &MlpBlock,
+        s: &mut Scratch,
+    ) -> Result<()> {
+        let (b, t, hidden) = (self.backend, self.tokens, self.hidden);
+        // The experts' outputs have been combined: their scratch is free for the sum.
+        self.norm_rows(&weights.experts_post_norm, s.delta.view(t, hidden)?, s.moe.out.view_mut(t, hidden)?)?;
+        self.norm(&block.norm, s)?;
+        self.gate_up(activation, &weights.gate_up, s)?;
+        b.run(Matmul::new(&weights.down, &s.inner_act, s.delta.view_mut(t, hidden)?))?;
+        self.norm_rows(&weights.post_norm, s.delta.view(t, hidden)?, s.normed.view_mut(t, hidden)?)?;
+        b.run(Add { x: s.normed.view(t, hidden)?, scale: 1.0, y: s.moe.out.view_mut(t, hidden)? })?;
+        self.add_normed(block.post_norm.as_ref(), s.moe.out.view(t, hidden)?, &mut s.normed, &mut s.residual)
+    }
+}
