@@ -229,9 +229,23 @@ mod simulated {
         "smollm3-q8_0",
         "gemma4-q8_0",
         "gemma4-moe-q8_0",
+        "phi3-q8_0",
+        "glm4-q8_0",
+        "olmo3-q8_0",
+        "exaone4-q8_0",
+        "cohere2-q8_0",
+        "cohere2moe-q8_0",
     ];
     /// Routers with a bias, and norms of queries and keys after their rotation.
-    const BIASED: &[&str] = &["dots1-q8_0", "ernie4_5-moe-q8_0", "glm4moe-q8_0", "hunyuan-moe-q8_0", "minimax-m2-q8_0"];
+    const BIASED: &[&str] = &[
+        "dots1-q8_0",
+        "ernie4_5-moe-q8_0",
+        "glm4moe-q8_0",
+        "hunyuan-moe-q8_0",
+        "minimax-m2-q8_0",
+        "exaone-moe-q8_0",
+        "bailingmoe2-q8_0",
+    ];
 
     /// The device is locked during a pass that counts.
     #[test]
@@ -312,9 +326,11 @@ fn zeroing_any_block_moves_the_logits_far() {
         let mlps = spec.layers.iter().map(|layer| 1 + usize::from(beside(&layer.mlp))).sum::<usize>();
         assert_eq!(blocks.len() - shared, spec.layers.len() + mlps);
         let expected = [
+            "bailingmoe2",
             "deepseek",
             "dots1",
             "ernie4_5-moe-f32",
+            "exaone-moe",
             "glm4moe",
             "granitemoe-q8_0",
             "hunyuan",

@@ -153,11 +153,13 @@ def build(shape: Shape):
 # make every block matter.
 GAIN = {"q_proj": 1.1, "k_proj": 1.1, "o_proj": 2.0, "shared_expert.down_proj": 4.0, "shared_experts.down_proj": 2.5,
         "shared_mlp.output_linear": 3.0, "conv.out_proj": 3.5, "out_proj": 3.0, "feed_forward.w2": 3.0,
-        "down_proj": 2.5, "mlp.gate.weight": 1.5, "feed_forward.gate.weight": 1.5, "router.weight": 1.5, "gate.wg.weight": 1.5}
+        "down_proj": 2.5, "mlp.gate.weight": 1.5, "feed_forward.gate.weight": 1.5, "router.weight": 1.5, "router.gate.weight": 1.5, "gate.wg.weight": 1.5}
 # The biases of gates and ups are large, so that the clamp at ±7 is seen and int8's error does not grow with it.
 GPT_OSS_GAIN = GAIN | {"q_proj": 1.0, "k_proj": 1.0, "down_proj": 0.8, "mlp.router.weight": 1.5}
 # The embedding's standard deviation, where the model scales it up again, or where it would outweigh the blocks.
-EMBEDDING = {"granite": 1 / 3, "granitemoe": 1 / 3, "gemma2": 1 / 8, "gemma3": 1 / 8, "gemma4": 1 / 8, "lfm2moe": 1 / 4}
+EMBEDDING = {"granite": 1 / 3, "granitemoe": 1 / 3, "gemma2": 1 / 8, "gemma3": 1 / 8, "gemma4": 1 / 8, "lfm2moe": 1 / 4,
+             "afmoe": 1 / 8, "cohere2moe": 1 / 2,
+             "olmo2": 1 / 2, "cohere2": 1 / 2}
 
 
 def randomise(model, shape: Shape, generator) -> None:

@@ -27,7 +27,8 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
         attention.write_keys(writer, shape)
     writer.add_key_length(shape.full_head or shape.head)
     writer.add_value_length(shape.full_head or shape.head)
-    writer.add_layer_norm_rms_eps(EPS)
+    if shape.arch not in attention.FAMILIES:
+        writer.add_layer_norm_rms_eps(EPS)
     writer.add_rope_freq_base(shape.theta)
     if shape.arch in ("llama", "mixtral", "granite", "granitemoe", "deepseek"):
         writer.add_rope_dimension_count(shape.head)
@@ -75,7 +76,7 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
         writer.add_sliding_window(shape.window)
     if shape.arch == "gemma4":
         gemma4.write_keys(writer, shape)
-    elif shape.period:
+    elif shape.period and shape.arch not in attention.FAMILIES:
         writer.add_sliding_window_pattern(shape.period)
     if shape.arch == "phimoe":
         writer.add_sliding_window(0)

@@ -70,6 +70,7 @@ UNTRUNCATED = dict(rope_type="yarn", factor=4.0, original_max_position_embedding
 SHORT = [1.0, 1.1, 1.2, 1.3]
 LONG = [1.5, 2.5, 4.0, 7.0]
 LONGROPE = dict(rope_type="longrope", short_factor=SHORT, long_factor=LONG, short_mscale=1.2, long_mscale=1.2)
+PHI3 = dict(rope_type="longrope", short_factor=SHORT, long_factor=LONG)
 
 MODELS = {
     "llama3-f32": Shape("llama", 64, 128, 4, 2, 16, theta=500000.0, rope=LLAMA3),
@@ -146,6 +147,32 @@ MODELS = {
     "seed_oss-q8_0": Shape("seed_oss", 64, 96, 4, 2, 32, tied=True, theta=1e7, bias=True),
     "smollm3-f32": Shape("smollm3", 32, 64, 4, 2, 8, tied=True, layers=5, theta=5e6),
     "smollm3-q8_0": Shape("smollm3", 64, 96, 4, 2, 16, layers=4, theta=5e6, gain={"q_proj": 0.7, "k_proj": 0.7}),
+    "phi3-f32": Shape("phi3", 64, 64, 4, 2, 16, rotary=8, window=9,
+                      rope=PHI3 | dict(original_max_position_embeddings=64)),
+    "phi3-q8_0": Shape("phi3", 64, 96, 4, 2, 16, rotary=8, rope=PHI3 | dict(original_max_position_embeddings=4),
+                       gain={"qkv_proj": 0.7}),
+    "glm4-f32": Shape("glm4", 32, 64, 4, 2, 16, bias=True, rotary=8),
+    "glm4-q8_0": Shape("glm4", 64, 96, 4, 2, 16, rotary=8),
+    "olmo2-f32": Shape("olmo2", 32, 64, 4, 2, 8, theta=5e5),
+    "olmo3-q8_0": Shape("olmo2", 64, 96, 4, 2, 16, theta=5e5, window=9, period=2, rope=YARN),
+    "exaone4-f32": Shape("exaone4", 64, 64, 4, 2, 16, theta=5e5, layers=3, window=9, period=2, rope=LLAMA3),
+    "exaone4-q8_0": Shape("exaone4", 64, 96, 4, 2, 16, tied=True, theta=1e6),
+    "bailingmoe2-f32": Shape("bailingmoe2", 32, 16, 4, 2, 16, 8, 2, theta=6e5, shared=16, dense=1, rotary=8, groups=2,
+                             scale=2.5),
+    "bailingmoe2-q8_0": Shape("bailingmoe2", 64, 32, 4, 2, 16, 8, 2, theta=6e5, shared=32, dense=1, rotary=8, groups=4,
+                              scale=2.5),
+    "exaone-moe-f32": Shape("exaone-moe", 32, 16, 4, 2, 16, 8, 2, theta=1e6, shared=16, dense=1, scale=2.5, layers=3,
+                            window=9, period=2),
+    "exaone-moe-q8_0": Shape("exaone-moe", 64, 32, 4, 2, 16, 8, 2, theta=1e6, shared=32, dense=1, scale=2.5, window=9,
+                             period=2),
+    "afmoe-f32": Shape("afmoe", 32, 16, 4, 2, 16, 8, 2, shared=16, dense=1, scale=2.826, window=9, period=2),
+    "afmoe-q8_0": Shape("afmoe", 64, 32, 4, 2, 16, 8, 2, shared=32, dense=1, scale=2.826, window=9, period=2,
+                        gain={"shared_experts.down_proj": 3.0}),
+    "cohere2-f32": Shape("cohere2", 32, 64, 4, 2, 8, tied=True, layers=4, theta=5e4, window=9),
+    "cohere2-q8_0": Shape("cohere2", 64, 96, 4, 2, 16, tied=True, theta=5e4, window=9),
+    "cohere2moe-f32": Shape("cohere2moe", 32, 16, 4, 2, 8, 8, 2, tied=True, dense=1, layers=3, theta=5e4, window=9,
+                            period=3),
+    "cohere2moe-q8_0": Shape("cohere2moe", 64, 32, 4, 2, 16, 8, 2, dense=1, theta=5e4, window=9, period=2),
     "odd-f32": Shape("qwen3moe", 32, 32, 6, 3, 48, 5, 3, theta=1e6),
     "odd-q8_0": Shape("qwen3moe", 32, 32, 6, 3, 48, 5, 3, theta=1e6),
     "odd-q4_k_m": Shape("qwen3moe", 256, 32, 6, 3, 48, 5, 3, theta=1e6),

@@ -22,7 +22,7 @@ use super::inspect::Inspect;
 use super::scratch::Scratch;
 use super::spec::{AttentionSpec, Mixer, ModelSpec};
 use super::weights::{
-    AttentionWeights, Block, MixerWeights, MlpWeights, MoeWeights, NormWeights, SharedWeights, Weights,
+    AttentionWeights, Block, BlockInput, MixerWeights, MlpWeights, MoeWeights, NormWeights, SharedWeights, Weights,
 };
 use crate::error::{Error, Result};
 use crate::stage::Stage;
@@ -126,10 +126,20 @@ impl Step<'_> {
         Ok(self.backend.run(PrepareActivations { x: out.as_view(), act })?)
     }
 
-    /// `act`, and `other` if there is one, are norm(residual), y = w · act + bias.
-    fn norm_matmul(
+    /// act = the input of an MLP.
+    fn input(&self, input: &BlockInput<Buffer<f32>>, s: &mut Scratch) -> Result<()> {
+        let rows = match input {
+            BlockInput::Norm(weights) => return self.norm(weights, s),
+            BlockInput::Residual => &s.residual,
+            BlockInput::Mixer => &s.normed,
+        };
+        Ok(self.backend.run(PrepareActivations { x: rows.view(self.tokens, self.hidden)?, act: &mut s.act })?)
+    }
+
+    /// `act`, and `other` if there is one, are the input of a block, y = w · act + bias.
+    fn input_matmul(
         &self,
-        weights: &NormWeights<Buffer<f32>>,
+        input: &BlockInput<Buffer<f32>>,
         [residual, normed]: [&mut Buffer<f32>; 2],
         act: &mut Act,
         other: Option<&mut Act>,
@@ -137,14 +147,21 @@ impl Step<'_> {
         y: ViewMut<f32>,
     ) -> Result<()> {
         let (b, t, hidden, eps) = (self.backend, self.tokens, self.hidden, self.spec.norm_eps);
-        let (x, mut out) = (residual.view(t, hidden)?, normed.view_mut(t, hidden)?);
-        if let NormWeights::Rms { weight: norm } = weights {
-            let norm = RmsNorm { x, weight: norm, eps, out };
-            return Ok(b.run(NormMatmul { norm, act, other, weight, bias, y })?);
-        }
-        self.norm_rows(weights, x, out.reborrow())?;
+        let x = residual.view(t, hidden)?;
+        let x = match input {
+            BlockInput::Norm(NormWeights::Rms { weight: norm }) => {
+                let norm = RmsNorm { x, weight: norm, eps, out: normed.view_mut(t, hidden)? };
+                return Ok(b.run(NormMatmul { norm, act, other, weight, bias, y })?);
+            }
+            BlockInput::Norm(weights) => {
+                self.norm_rows(weights, x, normed.view_mut(t, hidden)?)?;
+                normed.view(t, hidden)?
+            }
+            BlockInput::Residual => x,
+            BlockInput::Mixer => normed.view(t, hidden)?,
+        };
         for act in [Some(&mut *act), other].into_iter().flatten() {
-            b.run(PrepareActivations { x: out.as_view(), act })?;
+            b.run(PrepareActivations { x, act })?;
         }
         Ok(b.run(Matmul { bias, ..Matmul::new(weight, act, y) })?)
     }
@@ -195,8 +212,7 @@ impl Step<'_> {
         Ok(self.backend.run(Add { x: normed.view(t, self.hidden)?, scale, y })?)
     }
 
-    /// The output is output(attention(rope(qk_norm(qkv(norm(residual)))))), or with rope and qk_norm in the other
-    /// order.
+    /// The output is output(attention(rope(qk_norm(qkv(input))))), or with rope and qk_norm in the other order.
     fn attention(
         &self,
         spec: &AttentionSpec,
@@ -207,11 +223,11 @@ impl Step<'_> {
         s: &mut Scratch,
     ) -> Result<()> {
         let (t, b, attended) = (self.tokens, self.backend, spec.attended_columns());
-        let gate = if spec.gate { attended } else { 0 };
+        let gate = if spec.gate.is_some() { attended } else { 0 };
         let columns = gate + spec.qkv_columns();
 
         let (rows, qkv) = ([&mut s.residual, &mut s.normed], (&weights.qkv, weights.qkv_bias.as_ref()));
-        self.norm_matmul(&block.norm, rows, &mut s.act, None, qkv, s.qkv.view_mut(t, columns)?)?;
+        self.input_matmul(&block.input, rows, &mut s.act, None, qkv, s.qkv.view_mut(t, columns)?)?;
         let (eps, after_rotation) = (self.spec.norm_eps, spec.norm_after_rope);
         if let Some(weight) = &weights.value_norm {
             let x = s.qkv.view_mut(t, columns)?.columns(columns - spec.value_columns()..columns)?;
@@ -236,7 +252,7 @@ impl Step<'_> {
             out: s.attended.view_mut(t, attended)?,
             act: &mut s.act,
         })?;
-        if spec.gate {
+        if spec.gate.is_some() {
             let (x, gate) = (s.attended.view(t, attended)?, s.qkv.view(t, columns)?.columns(0..attended)?);
             b.run(Multiply { x, gate, sigmoid: true, out: s.mixed.view_mut(t, attended)? })?;
             b.run(PrepareActivations { x: s.mixed.view(t, attended)?, act: &mut s.act })?;
@@ -270,7 +286,7 @@ impl Step<'_> {
         })
     }
 
-    /// The output is down(activation(gate(norm(residual)), up(norm(residual)))).
+    /// The output is down(activation(gate(input), up(input))).
     fn mlp(
         &self,
         activation: Activation,
@@ -278,7 +294,7 @@ impl Step<'_> {
         block: &MlpBlock,
         s: &mut Scratch,
     ) -> Result<()> {
-        self.norm(&block.norm, s)?;
+        self.input(&block.input, s)?;
         self.gate_up(activation, gate_up, s)?;
         let (epilogue, y) = self.output(block.post_norm.is_some(), &mut s.delta, &mut s.residual)?;
         Ok(self.backend.run(Matmul { epilogue, ..Matmul::new(down, &s.inner_act, y) })?)
@@ -292,8 +308,8 @@ impl Step<'_> {
     }
 
     /// The same as [`Self::mlp`], by the experts that the router chooses for each token: Σ weight ·
-    /// expert(norm(residual)). The choices are written from element `choices` on. With an MLP beside the experts their
-    /// output is in `delta`.
+    /// expert(input). The choices are written from element `choices` on. With an MLP beside the experts their output
+    /// is in `delta`.
     fn moe(
         &self,
         weights: &MoeWeights<Weight, Buffer<f32>>,

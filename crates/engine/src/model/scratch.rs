@@ -86,7 +86,7 @@ impl Widths {
         for layer in &spec.layers {
             let (attended, qkv, mixed) = match &layer.mixer {
                 Mixer::Attention(attention) => {
-                    let gate = if attention.gate { attention.attended_columns() } else { 0 };
+                    let gate = if attention.gate.is_some() { attention.attended_columns() } else { 0 };
                     (attention.attended_columns(), attention.qkv_columns() + gate, gate)
                 }
                 Mixer::Delta(delta) => {

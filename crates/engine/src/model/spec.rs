@@ -8,6 +8,8 @@ use gristmill_kernels::ops::{Activation, DeltaHeads, RopeStyle, Routing};
 /// x += residual_scale · post_norm(mixer(norm(x)))
 /// x += residual_scale · post_norm(mlp(norm(x)))
 /// ```
+///
+/// unless [`inputs`](Self::inputs) says otherwise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelSpec {
     /// `general.architecture`.
@@ -24,6 +26,8 @@ pub struct ModelSpec {
     pub norm: NormKind,
     /// Added to the mean square (or the variance) in every norm.
     pub norm_eps: f32,
+    /// What the blocks of a layer read.
+    pub inputs: BlockInputs,
     /// `blk.N.{mlp_norm}` names the norm before an MLP.
     pub mlp_norm: &'static str,
     /// The name of the norm after the last layer.
@@ -100,6 +104,20 @@ pub enum NormKind {
     Rms,
     /// Takes off the mean and divides by the standard deviation; has a weight and a bias.
     Layer,
+    /// The same without a bias.
+    LayerUnbiased,
+}
+
+/// What the blocks of a layer read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BlockInputs {
+    /// Each block reads the residual stream through a norm of its own.
+    Normed,
+    /// Each block reads the residual stream as it is.
+    Residual,
+    /// The mixer and the MLP of a layer read the same: the residual stream before the layer, through one norm.
+    Shared,
 }
 
 /// One layer: a mixer, then an MLP.
@@ -219,10 +237,20 @@ pub struct AttentionSpec {
     pub qkv_bias: bool,
     /// The output projection has a bias.
     pub output_bias: bool,
-    /// The output is multiplied by the sigmoid of a gate; each head's rows of the gate follow those of its query.
-    pub gate: bool,
+    /// The output is multiplied by the sigmoid of a gate.
+    pub gate: Option<OutputGate>,
     /// The rotary position embedding; `None` for queries and keys that are not rotated.
     pub rope: Option<RopeSpec>,
+}
+
+/// Which rows are the gate of attention's output, with an element for each of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OutputGate {
+    /// In the tensor of queries, each head's after those of its query.
+    WithQueries,
+    /// A tensor of its own.
+    Apart,
 }
 
 /// The elements over which queries and keys are normalised.

@@ -8,7 +8,7 @@ use gristmill_kernels::reference::Reference;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::spec::{Mixer, MlpSpec, NormKind, RopeScaling, RopeSpec};
+use crate::model::spec::{BlockInputs, Mixer, MlpSpec, NormKind, RopeScaling, RopeSpec};
 
 const CONTEXT: usize = 300;
 const TOKENS: usize = 40;
@@ -31,7 +31,7 @@ fn spec(windows: &[Option<usize>]) -> ModelSpec {
         cap: None,
         qkv_bias: false,
         output_bias: false,
-        gate: false,
+        gate: None,
         rope: Some(rope.clone()),
     };
     let mlp = MlpSpec::Dense { inner: 2, activation: gristmill_kernels::ops::Activation::SwiGlu };
@@ -44,6 +44,7 @@ fn spec(windows: &[Option<usize>]) -> ModelSpec {
         context_length: CONTEXT,
         norm: NormKind::Rms,
         norm_eps: 1e-5,
+        inputs: BlockInputs::Normed,
         mlp_norm: "ffn_norm",
         output_norm: "output_norm",
         post_norms: false,

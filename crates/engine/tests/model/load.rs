@@ -33,7 +33,7 @@ fn the_part_that_an_architecture_needs_is_named() {
         ("unheard-of", ""),
     ] {
         let message = refusal(Tiny::qwen3moe(), |tiny| tiny.set("general.architecture", architecture));
-        let says = format!("architecture `{architecture}` is not supported{needs}; known architectures: deepseek,");
+        let says = format!("architecture `{architecture}` is not supported{needs}; known architectures: bailingmoe2,");
         assert!(message.contains(&says), "{message}");
     }
 }
@@ -45,7 +45,7 @@ fn unknown_parts_are_named() {
             "general.architecture",
             "mamba",
             "architecture `mamba` is not supported, because it needs a selective state space (Mamba); known \
-             architectures: deepseek, dots1, ernie4_5-moe, gemma2, gemma3, gemma4",
+             architectures: bailingmoe2, cohere2, cohere2moe, deepseek",
         ),
         ("qwen3moe.rope.scaling.type", "dynamic", "`dynamic` is not supported; known: none, linear, yarn, longrope"),
         (
@@ -268,4 +268,38 @@ fn some_of_gemma4_is_refused() {
         });
         assert!(message.contains(&format!("key `{key}`: `8` is not supported; known: 0")), "{message}");
     }
+}
+
+/// Queries, keys and values may be one tensor, gate and up another; one of another shape, or beside the tensors that it
+/// replaces, is refused by name.
+#[test]
+fn fused_tensors_are_checked() {
+    let fuse = |tiny: &mut Tiny, rows| {
+        for layer in 0..2 {
+            for part in ["attn_q", "attn_k", "attn_v", "ffn_gate", "ffn_up"] {
+                tiny.without(&format!("blk.{layer}.{part}.weight"));
+            }
+            tiny.tensor(&format!("blk.{layer}.attn_qkv.weight"), &[48, rows]);
+            tiny.tensor(&format!("blk.{layer}.ffn_up.weight"), &[48, 160]);
+        }
+    };
+    let mut fused = Tiny::llama();
+    fuse(&mut fused, 80);
+    read(&fused).expect("48 rows of queries, 16 of keys, 16 of values");
+    let message = refusal(Tiny::llama(), |tiny| fuse(tiny, 81));
+    assert!(message.contains("tensor `blk.0.attn_qkv.weight`"), "{message}");
+    let message = refusal(fused.clone(), |tiny| tiny.tensor("blk.1.attn_k.weight", &[48, 16]));
+    assert!(message.contains("tensor `blk.1.attn_k.weight` is not a weight of this llama model"), "{message}");
+    let message = refusal(fused, |tiny| tiny.tensor("blk.1.ffn_gate.weight", &[48, 80]));
+    assert!(message.contains("tensor `blk.1.ffn_gate.weight` is not a weight of this llama model"), "{message}");
+}
+
+/// Parts of Cohere 2 with experts that are not implemented are refused by key.
+#[test]
+fn cohere2moe_has_no_experts_for_every_token() {
+    let message = refusal(Tiny::qwen3moe(), |tiny| {
+        tiny.set("general.architecture", "cohere2moe");
+        tiny.set("cohere2moe.expert_shared_count", 1_u32);
+    });
+    assert!(message.contains("key `cohere2moe.expert_shared_count`: `1` is not supported; known: 0"), "{message}");
 }

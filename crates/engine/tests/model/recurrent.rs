@@ -22,7 +22,7 @@ fn numbers(values: &[u32]) -> Value {
 fn layers_are_of_several_kinds() {
     let kinds = |tiny: &Tiny| {
         let kind = |mixer: &Mixer| match mixer {
-            Mixer::Attention(attention) => format!("attention, gate {}", attention.gate),
+            Mixer::Attention(attention) => format!("attention, gate {}", attention.gate.is_some()),
             Mixer::Convolution(convolution) => format!("convolution of {}", convolution.taps),
             Mixer::Delta(delta) => format!("{:?}, {:?}", delta.heads.map, delta.projections),
             _ => "another".to_owned(),

@@ -22,12 +22,18 @@ macro_rules! architectures {
 }
 
 architectures! {
+    bailingmoe2: "bailingmoe2";
+    cohere2: "cohere2";
+    cohere2moe: "cohere2moe";
     deepseek: "deepseek";
     dots1: "dots1";
     ernie4_5_moe: "ernie4_5-moe";
+    exaone4: "exaone4";
+    exaone_moe: "exaone-moe";
     gemma2: "gemma2";
     gemma3: "gemma3";
     gemma4: "gemma4";
+    glm4: "glm4";
     glm4moe: "glm4moe";
     gpt_oss: "gpt-oss";
     granite: "granite", "granitemoe";
@@ -35,12 +41,14 @@ architectures! {
     lfm2: "lfm2", "lfm2moe";
     llama: "llama";
     minimax_m2: "minimax-m2";
+    olmo2: "olmo2";
     olmoe: "olmoe";
+    phi3: "phi3";
     phimoe: "phimoe";
     qwen2: "qwen2";
     qwen2moe: "qwen2moe";
-    qwen3: "qwen3";
     qwen35: "qwen35", "qwen35moe";
+    qwen3: "qwen3";
     qwen3moe: "qwen3moe";
     qwen3next: "qwen3next";
     seed_oss: "seed_oss";
@@ -59,9 +67,8 @@ const MISSING: &[(&str, &[&str])] = &[
     ),
     ("RWKV's recurrence", &["rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"]),
     ("attention to later tokens", &["bert", "modern-bert", "nomic-bert", "jina-bert-v2", "t5", "t5encoder"]),
-    ("attention and MLP side by side", &["command-r", "cohere2", "falcon", "phi2"]),
+    ("attention and MLP side by side", &["command-r", "falcon", "phi2"]),
     ("layers that share keys and values", &["gemma3n"]),
-    ("norms after attention and MLP alone", &["exaone4", "olmo2"]),
     ("a gate of attention's output with a matrix of its own", &["afmoe"]),
     ("windows that begin anew at fixed positions (chunks)", &["llama4"]),
     ("a temperature of attention that depends on the position", &["mistral3", "mistral4"]),

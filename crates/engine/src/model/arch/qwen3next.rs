@@ -5,7 +5,9 @@ use gristmill_kernels::ops::{HeadMap, RopeStyle};
 
 use super::read::{Reader, Sections};
 use crate::error::Result;
-use crate::model::spec::{AttentionSpec, DeltaProjections, DeltaSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, QkNorm};
+use crate::model::spec::{
+    AttentionSpec, DeltaProjections, DeltaSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, OutputGate, QkNorm,
+};
 
 pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
     let delta = file.delta(HeadMap::Grouped, DeltaProjections::GatesJoined)?;
@@ -20,7 +22,8 @@ pub(super) fn model(file: &Reader, delta: DeltaSpec, sections: Sections, mlp: Ml
             true => Mixer::Delta(delta.clone()),
             false => {
                 let attention = file.attention_of(RopeStyle::Halves, kv_heads, sections)?;
-                Mixer::Attention(AttentionSpec { qk_norm: Some(QkNorm::PerHead), gate: true, ..attention })
+                let gate = Some(OutputGate::WithQueries);
+                Mixer::Attention(AttentionSpec { qk_norm: Some(QkNorm::PerHead), gate, ..attention })
             }
         };
         Ok(LayerSpec { mixer, mlp: Some(mlp.clone()) })

@@ -22,12 +22,12 @@ impl Step<'_> {
         let bias = weights.biases.as_ref().map(|biases| &biases.router);
         let (router, rows) = ((&weights.router, bias), [&mut s.residual, &mut s.normed]);
         let logits = s.moe.router.view_mut(self.tokens, weights.router.rows())?;
-        let norm = weights.beside.as_ref().map_or(&block.norm, |beside| &beside.experts_norm);
+        let input = weights.beside.as_ref().map_or(&block.input, |beside| &beside.experts_norm);
         let Some(own) = &weights.router_norm else {
-            return self.norm_matmul(norm, rows, &mut s.moe.act, Some(&mut s.act), router, logits);
+            return self.input_matmul(input, rows, &mut s.moe.act, Some(&mut s.act), router, logits);
         };
-        self.norm_matmul(own, rows, &mut s.moe.act, None, router, logits)?;
-        self.norm(norm, s)
+        self.input_matmul(own, rows, &mut s.moe.act, None, router, logits)?;
+        self.input(input, s)
     }
 
     /// The chosen experts, each times its factor, from the router's logits on.
@@ -82,7 +82,7 @@ impl Step<'_> {
         let (b, t, hidden) = (self.backend, self.tokens, self.hidden);
         // The experts' outputs have been combined: their scratch is free for the sum.
         self.norm_rows(&weights.experts_post_norm, s.delta.view(t, hidden)?, s.moe.out.view_mut(t, hidden)?)?;
-        self.norm(&block.norm, s)?;
+        self.input(&block.input, s)?;
         self.gate_up(activation, &weights.gate_up, s)?;
         b.run(Matmul::new(&weights.down, &s.inner_act, s.delta.view_mut(t, hidden)?))?;
         self.norm_rows(&weights.post_norm, s.delta.view(t, hidden)?, s.normed.view_mut(t, hidden)?)?;

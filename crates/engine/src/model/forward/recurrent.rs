@@ -28,7 +28,7 @@ impl Step<'_> {
         let all = qkv + gate + 2 * beta;
 
         let rows = [&mut s.residual, &mut s.normed];
-        self.norm_matmul(&block.norm, rows, &mut s.act, None, (&weights.input, None), s.qkv.view_mut(t, all)?)?;
+        self.input_matmul(&block.input, rows, &mut s.act, None, (&weights.input, None), s.qkv.view_mut(t, all)?)?;
         let input = s.qkv.view(t, all)?;
         b.run(CausalConv {
             x: input.columns(0..qkv)?,
@@ -67,7 +67,7 @@ impl Step<'_> {
     ) -> Result<()> {
         let (t, b, n) = (self.tokens, self.backend, self.hidden);
         let rows = [&mut s.residual, &mut s.normed];
-        self.norm_matmul(&block.norm, rows, &mut s.act, None, (&weights.input, None), s.qkv.view_mut(t, 3 * n)?)?;
+        self.input_matmul(&block.input, rows, &mut s.act, None, (&weights.input, None), s.qkv.view_mut(t, 3 * n)?)?;
         let input = s.qkv.view(t, 3 * n)?;
         let (of_input, of_output, x) = (input.columns(0..n)?, input.columns(n..2 * n)?, input.columns(2 * n..3 * n)?);
         b.run(Multiply { x, gate: of_input, sigmoid: false, out: s.mixed.view_mut(t, n)? })?;

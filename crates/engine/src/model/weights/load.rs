@@ -47,9 +47,14 @@ impl Load<'_> {
         let len = self.file.data(tensor).len();
         let owner = Arc::new(TensorBytes { file: self.file.clone(), tensor: tensor.clone() });
         let (experts, rows, cols) = needed.matrix();
+        let (stored, row) = (needed.file_rows(), len / needed.file_rows().max(1));
+        let whole = |range| SharedBytes::new(owner, range).unwrap_or_else(|| Vec::new().into());
         let bytes = match &needed.order {
-            None => SharedBytes::new(owner, 0..len).unwrap_or_else(|| Vec::new().into()),
-            Some(order) => order.apply(self.file.data(tensor), len / needed.file_rows().max(1)).into(),
+            None => whole(0..len),
+            Some(order) => match order.slice(stored) {
+                Some(rows) => whole(rows.start * row..rows.end * row),
+                None => order.apply(self.file.data(tensor), row).into(),
+            },
         };
         Ok(TensorView { name: needed.name.clone(), format: tensor.format, experts, rows, cols, bytes })
     }
@@ -93,6 +98,10 @@ impl Make for Load<'_> {
     type Matrix = Weight;
     type Vector = Buffer<f32>;
 
+    fn shape(&self, name: &str) -> Option<&[u64]> {
+        self.file.tensor(name).map(|tensor| tensor.shape.as_slice())
+    }
+
     fn matrix(&mut self, role: Role, tensors: &[TensorSpec]) -> Result<Weight> {
         let views = tensors.iter().map(|needed| self.view(needed)).collect::<Result<Vec<_>>>()?;
         let weight = self.backend.prepare(&views, role)?;
@@ -111,8 +120,8 @@ impl Make for Load<'_> {
         self.upload(&values)
     }
 
-    fn ones(&mut self, len: usize) -> Result<Buffer<f32>> {
-        self.upload(&vec![1.0; len])
+    fn filled(&mut self, value: f32, len: usize) -> Result<Buffer<f32>> {
+        self.upload(&vec![value; len])
     }
 
     fn scalar(&mut self, tensor: &TensorSpec) -> Result<f32> {

@@ -5,7 +5,7 @@ use gristmill_kernels::weight::Role;
 use super::table::{Make, RowOrder, TensorSpec, tensor_spec};
 use super::{AttentionWeights, ConvolutionWeights, DeltaWeights, MixerWeights};
 use crate::error::Result;
-use crate::model::spec::{AttentionSpec, ConvolutionSpec, DeltaProjections, DeltaSpec, Mixer, QkNorm};
+use crate::model::spec::{AttentionSpec, ConvolutionSpec, DeltaProjections, DeltaSpec, Mixer, OutputGate, QkNorm};
 
 /// The weights of a mixer of `hidden` columns; `name` makes a tensor's name of a part of it.
 pub(super) fn mixer<T: Make>(
@@ -27,16 +27,23 @@ fn attention<T: Make>(
     spec: &AttentionSpec,
     make: &mut T,
 ) -> Result<AttentionWeights<T::Matrix, T::Vector>> {
-    let values = if spec.values_are_keys { "k" } else { "v" };
-    let parts = [("q", spec.query_columns()), ("k", spec.key_columns()), (values, spec.value_columns())];
-    let mut weights = parts.map(|(part, rows)| tensor_spec(name(&format!("attn_{part}.weight")), &[hidden, rows]));
-    if spec.gate {
-        // The gate comes first, so that queries, keys and values stay together.
-        let order = RowOrder { parts: vec![spec.key_width, spec.value_width], order: vec![1, 0] };
-        let rows = spec.query_columns() + spec.attended_columns();
-        weights[0] = TensorSpec { order: Some(order), ..tensor_spec(name("attn_q.weight"), &[hidden, rows]) };
+    let parts = attention_parts(spec, make.shape(&name("attn_qkv.weight")).is_some());
+    let tensors = parts.iter().map(|(part, rows)| tensor_spec(name(&format!("attn_{part}.weight")), &[hidden, *rows]));
+    let mut weights: Vec<_> = tensors.collect();
+    // The gate comes first, so that queries, keys and values stay together.
+    match (spec.gate, weights.first_mut()) {
+        (None, _) | (_, None) => {}
+        (Some(OutputGate::WithQueries), Some(queries)) => {
+            let order = RowOrder { parts: vec![spec.key_width, spec.value_width], order: vec![1, 0] };
+            let rows = spec.query_columns() + spec.attended_columns();
+            *queries = TensorSpec { order: Some(order), ..tensor_spec(name("attn_q.weight"), &[hidden, rows]) };
+        }
+        (Some(OutputGate::Apart), _) => {
+            weights.insert(0, tensor_spec(name("attn_gate.weight"), &[hidden, spec.attended_columns()]));
+        }
     }
-    let biases = parts.map(|(part, rows)| tensor_spec(name(&format!("attn_{part}.bias")), &[rows]));
+    let biases: Vec<_> =
+        parts.iter().map(|(part, rows)| tensor_spec(name(&format!("attn_{part}.bias")), &[*rows])).collect();
     let norms = spec.qk_norm.map(|over| {
         let [q, k] = match over {
             QkNorm::PerHead => [spec.key_width; 2],
@@ -60,6 +67,16 @@ fn attention<T: Make>(
             .then(|| make.vector(&[tensor_spec(name("attn_output.bias"), &[hidden])]))
             .transpose()?,
     })
+}
+
+/// The tensors of queries, keys and values, with their rows: one if the file has them `together`.
+fn attention_parts(spec: &AttentionSpec, together: bool) -> Vec<(&'static str, usize)> {
+    let apart = [("q", spec.query_columns()), ("k", spec.key_columns()), ("v", spec.value_columns())];
+    match (together, spec.values_are_keys) {
+        (true, false) if spec.gate != Some(OutputGate::WithQueries) => vec![("qkv", spec.qkv_columns())],
+        (_, true) => [apart[0], apart[1], ("k", spec.value_columns())].into(),
+        _ => apart.into(),
+    }
 }
 
 /// Queries, keys and values, then the gate, β and α, whatever tensors they are in.

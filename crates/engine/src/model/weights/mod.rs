@@ -48,9 +48,20 @@ pub(crate) struct LayerWeights<M, V> {
 /// The weights of a block and of the norms before and after it.
 #[derive(Debug)]
 pub(crate) struct Block<W, V> {
-    pub(crate) norm: NormWeights<V>,
+    pub(crate) input: BlockInput<V>,
     pub(crate) weights: W,
     pub(crate) post_norm: Option<NormWeights<V>>,
+}
+
+/// The rows that a block reads.
+#[derive(Debug)]
+pub(crate) enum BlockInput<V> {
+    /// The residual stream, normalised.
+    Norm(NormWeights<V>),
+    /// The residual stream.
+    Residual,
+    /// The normalised rows that the layer's mixer has read.
+    Mixer,
 }
 
 /// The weights of a mixer.
@@ -128,7 +139,7 @@ pub(crate) struct MoeWeights<M, V> {
     pub(crate) biases: Option<MoeBiases<V>>,
     pub(crate) shared: Option<SharedWeights<M>>,
     /// The norm of the router's input, if it is not that of the block.
-    pub(crate) router_norm: Option<NormWeights<V>>,
+    pub(crate) router_norm: Option<BlockInput<V>>,
     /// A table with a row of one column for each expert, which multiplies its weight (E × 1).
     pub(crate) expert_scales: Option<M>,
     pub(crate) beside: Option<BesideWeights<M, V>>,
@@ -142,7 +153,7 @@ pub(crate) struct BesideWeights<M, V> {
     /// Of the MLP's output.
     pub(crate) post_norm: NormWeights<V>,
     /// Of the experts' input and output.
-    pub(crate) experts_norm: NormWeights<V>,
+    pub(crate) experts_norm: BlockInput<V>,
     pub(crate) experts_post_norm: NormWeights<V>,
 }
 

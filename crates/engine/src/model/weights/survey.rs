@@ -66,6 +66,10 @@ impl Make for Survey<'_> {
     type Matrix = ();
     type Vector = ();
 
+    fn shape(&self, name: &str) -> Option<&[u64]> {
+        self.file.tensor(name).map(|tensor| tensor.shape.as_slice())
+    }
+
     fn matrix(&mut self, role: Role, tensors: &[TensorSpec]) -> Result<()> {
         for needed in tensors {
             let format = self.see(needed)?.format;
@@ -86,8 +90,8 @@ impl Make for Survey<'_> {
         self.vector(std::slice::from_ref(tensor))
     }
 
-    fn ones(&mut self, len: usize) -> Result<()> {
-        // A width of a head, which the tensors' shapes bound.
+    fn filled(&mut self, _value: f32, len: usize) -> Result<()> {
+        // A width of a head or of the residual stream, which the tensors' shapes bound.
         self.found.vectors = self.found.vectors.saturating_add((len * size_of::<f32>()) as u64);
         Ok(())
     }

@@ -1,14 +1,17 @@
 //! The table of all tensors: their names, shapes and roles.
 
+use std::ops::Range;
+
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::weight::Role;
 
 use super::mixers::mixer;
 use super::{
-    BesideWeights, Block, LayerWeights, MlpWeights, MoeBiases, MoeWeights, NormWeights, SharedWeights, Weights,
+    BesideWeights, Block, BlockInput, LayerWeights, MlpWeights, MoeBiases, MoeWeights, NormWeights, SharedWeights,
+    Weights,
 };
 use crate::error::{Error, Result};
-use crate::model::spec::{LayerSpec, MlpSpec, ModelSpec, NormKind, RopeScaling, SharedExpert};
+use crate::model::spec::{BlockInputs, LayerSpec, MlpSpec, ModelSpec, NormKind, RopeScaling, SharedExpert};
 
 /// A tensor that is needed: its name, and its shape with the innermost dimension first.
 pub(super) struct TensorSpec {
@@ -33,6 +36,13 @@ impl RowOrder {
     fn loaded(&self, rows: usize) -> usize {
         let of_group: usize = self.order.iter().map(|&part| self.parts[part]).sum();
         rows / self.parts.iter().sum::<usize>().max(1) * of_group
+    }
+
+    /// The loaded rows of so many, if they are neighbours: one part of a single group.
+    pub(super) fn slice(&self, rows: usize) -> Option<Range<usize>> {
+        let &[part] = self.order.as_slice() else { return None };
+        let start = self.parts[..part].iter().sum();
+        (rows == self.parts.iter().sum::<usize>()).then(|| start..start + self.parts[part])
     }
 
     /// The bytes of a matrix with rows of `row` bytes.
@@ -70,17 +80,31 @@ pub(super) fn tensor_spec(name: impl Into<String>, shape: &[usize]) -> TensorSpe
     TensorSpec { name: name.into(), shape: shape.iter().map(|&n| n as u64).collect(), order: None, column: false }
 }
 
+/// The first and the second half of the rows of each matrix of a tensor: `[cols, rows of a half, matrices]`.
+fn halves(name: String, [cols, rows, experts]: [usize; 3]) -> [TensorSpec; 2] {
+    [0, 1].map(|half| {
+        let order = RowOrder { parts: vec![rows; 2], order: vec![half] };
+        TensorSpec { order: Some(order), ..tensor_spec(name.clone(), &[cols, 2 * rows, experts]) }
+    })
+}
+
 /// Makes weights of tensors.
 pub(super) trait Make {
     type Matrix;
     type Vector;
+    /// The shape of a tensor, if the file has it.
+    fn shape(&self, name: &str) -> Option<&[u64]>;
     fn matrix(&mut self, role: Role, tensors: &[TensorSpec]) -> Result<Self::Matrix>;
     /// A vector, several tensors one after another; of a matrix, its rows one after another.
     fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Self::Vector>;
     /// A vector whose elements are multiplied by a number.
     fn scaled(&mut self, tensor: &TensorSpec, factor: f32) -> Result<Self::Vector>;
-    /// A vector of so many ones, which is in no file.
-    fn ones(&mut self, len: usize) -> Result<Self::Vector>;
+    /// A vector of a value, so many times, which is in no file.
+    fn filled(&mut self, value: f32, len: usize) -> Result<Self::Vector>;
+    /// A vector of so many ones.
+    fn ones(&mut self, len: usize) -> Result<Self::Vector> {
+        self.filled(1.0, len)
+    }
     /// The value of a tensor of one element; any value where only shapes are checked.
     fn scalar(&mut self, tensor: &TensorSpec) -> Result<f32>;
 }
@@ -111,10 +135,12 @@ pub(super) fn assemble<T: Make>(spec: &ModelSpec, make: &mut T) -> Result<Weight
 }
 
 fn norm<T: Make>(name: String, spec: &ModelSpec, make: &mut T) -> Result<NormWeights<T::Vector>> {
-    let mut vector = |part| make.vector(&[tensor_spec(format!("{name}.{part}"), &[spec.hidden])]);
+    let vector = |part, make: &mut T| make.vector(&[tensor_spec(format!("{name}.{part}"), &[spec.hidden])]);
+    let weight = vector("weight", make)?;
     Ok(match spec.norm {
-        NormKind::Rms => NormWeights::Rms { weight: vector("weight")? },
-        NormKind::Layer => NormWeights::Layer { weight: vector("weight")?, bias: vector("bias")? },
+        NormKind::Rms => NormWeights::Rms { weight },
+        NormKind::Layer => NormWeights::Layer { weight, bias: vector("bias", make)? },
+        NormKind::LayerUnbiased => NormWeights::Layer { weight, bias: make.filled(0.0, spec.hidden)? },
     })
 }
 
@@ -127,16 +153,23 @@ fn layer<T: Make>(
     let name = |part: &str| format!("blk.{index}.{part}");
     let norm = |part, make: &mut T| norm(name(part), model, make);
     let post_norm = |part, make: &mut T| model.post_norms.then(|| norm(part, make)).transpose();
+    let input = |part, shared, make: &mut T| -> Result<_> {
+        Ok(match model.inputs {
+            BlockInputs::Residual => BlockInput::Residual,
+            BlockInputs::Shared if shared => BlockInput::Mixer,
+            BlockInputs::Normed | BlockInputs::Shared => BlockInput::Norm(norm(part, make)?),
+        })
+    };
     Ok(LayerWeights {
         mixer: Block {
-            norm: norm("attn_norm", make)?,
+            input: input("attn_norm", false, make)?,
             weights: mixer(&name, model.hidden, &spec.mixer, make)?,
             post_norm: post_norm("post_attention_norm", make)?,
         },
         mlp: match &spec.mlp {
             None => None,
             Some(spec) => Some(Block {
-                norm: norm(model.mlp_norm, make)?,
+                input: input(model.mlp_norm, true, make)?,
                 weights: mlp(&name, model, spec, make)?,
                 post_norm: post_norm("post_ffw_norm", make)?,
             }),
@@ -157,7 +190,11 @@ fn mlp<T: Make>(
     let hidden = model.hidden;
     Ok(match *spec {
         MlpSpec::Dense { inner, activation } => {
-            let gate_up = ["ffn_gate.weight", "ffn_up.weight"].map(|part| tensor_spec(name(part), &[hidden, inner]));
+            let up = name("ffn_up.weight");
+            let gate_up = match make.shape(&up) == Some(&[hidden as u64, 2 * inner as u64]) {
+                true => halves(up, [hidden, inner, 1]),
+                false => ["ffn_gate.weight", "ffn_up.weight"].map(|part| tensor_spec(name(part), &[hidden, inner])),
+            };
             MlpWeights::Dense {
                 activation,
                 gate_up: make.matrix(Role::GateUp, &gate_up)?,
@@ -213,15 +250,13 @@ fn expert_gate_up(name: &dyn Fn(&str) -> String, [hidden, inner, experts]: [usiz
         let gate_up = ["ffn_gate_exps.weight", "ffn_up_exps.weight"];
         return gate_up.map(|part| tensor_spec(name(part), &[hidden, inner, experts]));
     }
-    [0, 1].map(|part| TensorSpec {
-        order: Some(RowOrder { parts: vec![inner; 2], order: vec![part] }),
-        ..tensor_spec(name("ffn_gate_up_exps.weight"), &[hidden, 2 * inner, experts])
-    })
+    halves(name("ffn_gate_up_exps.weight"), [hidden, inner, experts])
 }
 
-fn router_norm<T: Make>(name: &dyn Fn(&str) -> String, hidden: usize, make: &mut T) -> Result<NormWeights<T::Vector>> {
+fn router_norm<T: Make>(name: &dyn Fn(&str) -> String, hidden: usize, make: &mut T) -> Result<BlockInput<T::Vector>> {
     let weight = tensor_spec(name("ffn_gate_inp.scale"), &[hidden]);
-    Ok(NormWeights::Rms { weight: make.scaled(&weight, (hidden as f32).sqrt().recip())? })
+    let weight = make.scaled(&weight, (hidden as f32).sqrt().recip())?;
+    Ok(BlockInput::Norm(NormWeights::Rms { weight }))
 }
 
 fn expert_scales<T: Make>(name: &dyn Fn(&str) -> String, experts: usize, make: &mut T) -> Result<T::Matrix> {
@@ -240,7 +275,7 @@ fn beside<T: Make>(
         gate_up: make.matrix(Role::GateUp, &gate_up)?,
         down: make.matrix(Role::Matrix, &[tensor_spec(name("ffn_down.weight"), &[inner, model.hidden])])?,
         post_norm: norm(name("post_ffw_norm_1"), model, make)?,
-        experts_norm: norm(name("pre_ffw_norm_2"), model, make)?,
+        experts_norm: BlockInput::Norm(norm(name("pre_ffw_norm_2"), model, make)?),
         experts_post_norm: norm(name("post_ffw_norm_2"), model, make)?,
     })
 }

@@ -61,9 +61,9 @@ impl Reader<'_> {
             norm_after_rope: false,
             value_norm: false,
             values_are_keys: false,
-            qkv_bias: self.tensor("blk.0.attn_q.bias"),
+            qkv_bias: self.tensor("blk.0.attn_q.bias") || self.tensor("blk.0.attn_qkv.bias"),
             output_bias: self.tensor("blk.0.attn_output.bias"),
-            gate: false,
+            gate: None,
             rope: Some(self.rope(style, key_width, sections)?),
         })
     }

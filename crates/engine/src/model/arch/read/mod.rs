@@ -14,7 +14,7 @@ use gristmill_files::gguf::{FromValue, GgufFile, Value};
 
 use crate::error::{Error, Result};
 use crate::limits::MAX_CONTEXT;
-use crate::model::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, NormKind, Pooling};
+use crate::model::spec::{AttentionSpec, BlockInputs, LayerSpec, Mixer, MlpSpec, ModelSpec, NormKind, Pooling};
 
 /// The largest width or head count; products of two fit 64 bits.
 const MAX_WIDTH: usize = 1 << 24;
@@ -149,6 +149,11 @@ impl<'a> Reader<'a> {
         Ok(self.optional_count(suffix, usize::MAX)?.is_some())
     }
 
+    /// Whether the file has a key, whatever its value.
+    pub(super) fn has_key(&self, suffix: &str) -> bool {
+        self.source.file.metadata().value(&self.key(suffix)).is_some()
+    }
+
     /// Width of the residual stream.
     pub(super) fn hidden(&self) -> Result<usize> {
         self.count("embedding_length", MAX_WIDTH)
@@ -195,7 +200,7 @@ impl<'a> Reader<'a> {
                 }
             }
         }
-        if predicting > 0 && !self.tensor("blk.0.attn_norm.weight") {
+        if predicting > 0 && !self.source.file.tensors().iter().any(|tensor| tensor.name.starts_with("blk.0.")) {
             let rule =
                 "layers that predict further tokens are all that the file has; open the file of the model itself";
             return self.wrong(PREDICTION_LAYERS, predicting, rule);
@@ -209,9 +214,14 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn model(&self, layers: Vec<LayerSpec>) -> Result<ModelSpec> {
-        let eps = self.source.required::<f32>(&self.key("attention.layer_norm_rms_epsilon"))?;
+        self.model_with_epsilon("attention.layer_norm_rms_epsilon", layers)
+    }
+
+    /// A model whose norms have the epsilon of this key.
+    pub(super) fn model_with_epsilon(&self, suffix: &str, layers: Vec<LayerSpec>) -> Result<ModelSpec> {
+        let eps = self.source.required::<f32>(&self.key(suffix))?;
         if !(eps.is_finite() && eps >= 0.0) {
-            return self.wrong("attention.layer_norm_rms_epsilon", eps, "must be finite and not negative");
+            return self.wrong(suffix, eps, "must be finite and not negative");
         }
         self.insist("attention.causal", "true (a token sees those before it)")?;
         let hidden = self.hidden()?;
@@ -224,6 +234,7 @@ impl<'a> Reader<'a> {
             context_length: self.context_length()?,
             norm: NormKind::Rms,
             norm_eps: eps,
+            inputs: BlockInputs::Normed,
             mlp_norm: "ffn_norm",
             output_norm: "output_norm",
             post_norms: false,
@@ -268,6 +279,22 @@ impl<'a> Reader<'a> {
     pub(super) fn windowed(&self, period: usize) -> Result<Vec<bool>> {
         self.count("attention.sliding_window", MAX_CONTEXT)?;
         self.window_pattern(period)
+    }
+
+    /// The same for a file that may give no window: then no layer has one.
+    pub(super) fn windowed_if_any(&self, period: usize) -> Result<Vec<bool>> {
+        match self.has("attention.sliding_window")? {
+            true => self.windowed(period),
+            false => Ok(vec![false; self.layers()?]),
+        }
+    }
+
+    /// The same where the file must have a flag for each layer.
+    pub(super) fn windowed_by_flags(&self) -> Result<Vec<bool>> {
+        self.count("attention.sliding_window", MAX_CONTEXT)?;
+        let suffix = "attention.sliding_window_pattern";
+        let windowed = self.source.required::<&[bool]>(&self.key(suffix))?;
+        Ok(self.of_layers(suffix, windowed, "flags")?.to_vec())
     }
 
     /// Whether each layer has a window, first to last: of every `period` layers all but the last, unless the file has
