@@ -1,6 +1,6 @@
 //! Decoding against PyPI's gguf 0.19, bit by bit. The files are written by `scripts/golden/formats.py`.
 
-use gristmill_kernels::format::Format;
+use gristmill_kernels::format::{Format, affine};
 use std::path::PathBuf;
 
 fn golden(file: &str) -> PathBuf {
@@ -20,13 +20,13 @@ fn table() -> Vec<(String, u32, usize, usize)> {
 #[test]
 fn names_numbers_and_sizes_are_those_of_gguf() {
     let table = table();
-    assert_eq!(table.len(), Format::ALL.len());
+    assert_eq!(table.len(), Format::numbered().count());
     for (name, number, elements, bytes) in &table {
         let format = Format::from_ggml_type(*number).unwrap_or_else(|| panic!("{name} is not known"));
         assert_eq!((format.name(), format.to_string()), (name.as_str(), name.clone()));
         assert_eq!(
             (format.ggml_type(), format.block_len(), format.block_bytes()),
-            (*number, *elements, *bytes),
+            (Some(*number), *elements, *bytes),
             "{name}"
         );
     }
@@ -52,6 +52,65 @@ fn decoding_is_that_of_gguf() {
             assert!(same, "{name}: block {}, element {}: {got:e}, gguf has {want:e}", i / elements, i % elements);
         }
     }
+}
+
+/// The codes of an LSB-first stream of `bits` bits each.
+fn stream(bits: usize, bytes: &[u8]) -> Vec<u8> {
+    let bit = |i: usize| bytes[i / 8] >> (i % 8) & 1;
+    (0..bytes.len() * 8 / bits).map(|i| (0..bits).fold(0, |code, b| code | bit(i * bits + b) << b)).collect()
+}
+
+/// Each file of `affine.py`: rows of 256 elements, their codes as MLX packs them, scales and biases in f32, and the floats
+/// that `mlx.core.dequantize` makes of them.
+#[test]
+fn decoding_affine_codes_is_that_of_mlx() {
+    const COLUMNS: usize = 256;
+    for bits in [2, 3, 4, 5, 6, 8] {
+        for group in [32, 64, 128] {
+            let name = format!("affine{bits}_{group}");
+            let data = std::fs::read(golden(&format!("mlx/{name}.bin"))).unwrap();
+            let groups = COLUMNS / group;
+            let row = COLUMNS * bits / 8 + 4 * (2 * groups + COLUMNS);
+            assert!(data.len().is_multiple_of(row) && data.len() / row >= 12, "{name}: {} bytes", data.len());
+            let mut compared = [0; 2];
+            for (r, row) in data.chunks_exact(row).enumerate() {
+                let (codes, floats) = row.split_at(COLUMNS * bits / 8);
+                let floats: Vec<f32> = floats.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect();
+                let (scales, rest) = floats.split_at(groups);
+                let (biases, want) = rest.split_at(groups);
+                let codes = stream(bits, codes);
+                for single in [false, true] {
+                    let half = |x: f32| half::f16::from_f32(x).to_f32() == x;
+                    if !single && (group == 32 || !scales.iter().chain(biases).all(|&x| half(x))) {
+                        continue;
+                    }
+                    let format = Format::affine(bits, single).unwrap();
+                    for (b, codes) in codes.as_chunks::<64>().0.iter().enumerate() {
+                        let head = |i: usize| [scales[(64 * b + 32 * i) / group], biases[(64 * b + 32 * i) / group]];
+                        let mut block = vec![0xaa; format.block_bytes()];
+                        affine::put_block(format, [head(0), head(1)], codes, &mut block).unwrap();
+                        let mut got = [0.0; 64];
+                        format.decode(&block, &mut got).unwrap();
+                        for (i, (got, want)) in got.iter().zip(&want[64 * b..]).enumerate() {
+                            let same = got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan();
+                            assert!(same, "{name} as {format}: row {r}, element {}: {got:e}, MLX {want:e}", 64 * b + i);
+                        }
+                        compared[usize::from(single)] += 1;
+                    }
+                }
+            }
+            assert!(compared[1] > 0 && (compared[0] > 0 || group == 32), "{name}: {compared:?} blocks");
+        }
+    }
+}
+
+#[test]
+fn wrong_affine_blocks_are_refused() {
+    for bits in [0, 9, 16] {
+        assert_eq!(Format::affine(bits, false), None);
+    }
+    assert_eq!(affine::put_block(Format::Q4_1, [[0.0; 2]; 2], &[0; 64], &mut [0; 40]), None);
+    assert_eq!(affine::put_block(Format::AFFINE4_64, [[0.0; 2]; 2], &[0; 64], &mut [0; 37]), None);
 }
 
 #[test]

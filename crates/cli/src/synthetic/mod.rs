@@ -63,12 +63,13 @@ pub(crate) enum SyntheticError {
 
 /// A mix by name. The name of a format stands for that format in all weights but the output head.
 fn find_mix(name: &str) -> Option<Mix> {
-    Format::named(name).map(Mix::uniform).or_else(|| Mix::named(name))
+    let numbered = |format: &Format| format.ggml_type().is_some();
+    Format::named(name).filter(numbered).map(Mix::uniform).or_else(|| Mix::named(name))
 }
 
 /// All names, formats first.
 fn mix_names() -> Vec<&'static str> {
-    let mut names: Vec<_> = Format::ALL.iter().map(|format| format.name()).collect();
+    let mut names: Vec<_> = Format::numbered().map(Format::name).collect();
     names.extend(Mix::all().iter().map(Mix::name).filter(|name| Format::named(name).is_none()));
     names
 }

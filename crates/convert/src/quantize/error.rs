@@ -15,8 +15,8 @@ pub enum QuantizeError {
     /// No mix has this name.
     #[error("there is no mix {}; known are {}", Name(.0), names(Mix::all().iter().map(Mix::name)))]
     Mix(String),
-    /// No format has this name.
-    #[error("there is no format {}; known are {}", Name(.0), names(Format::ALL.iter().map(|f| f.name())))]
+    /// No format of GGUF files has this name.
+    #[error("there is no format {}; known are {}", Name(.0), names(Format::numbered().map(Format::name)))]
     Format(String),
     /// This text is not an exception.
     #[error("{} is not PATTERN=FORMAT, as in output.weight=Q8_0 or blk.0.*=F16", Name(.0))]

@@ -21,14 +21,15 @@ impl Keep {
     /// Parses `PATTERN=FORMAT`.
     ///
     /// # Errors
-    /// If there is no `=`, the pattern is empty, or no format has that name.
+    /// If there is no `=`, the pattern is empty, or no format of GGUF files has that name.
     pub fn parse(text: &str) -> Result<Keep, QuantizeError> {
         let wrong = || QuantizeError::Keep(text.to_owned());
         let (pattern, name) = text.rsplit_once('=').ok_or_else(wrong)?;
         if pattern.is_empty() {
             return Err(wrong());
         }
-        let format = Format::named(name).ok_or_else(|| QuantizeError::Format(name.to_owned()))?;
+        let named = Format::named(name).filter(|format| format.ggml_type().is_some());
+        let format = named.ok_or_else(|| QuantizeError::Format(name.to_owned()))?;
         Ok(Keep { pattern: pattern.to_owned(), format })
     }
 

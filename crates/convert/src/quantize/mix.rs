@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn every_format_is_the_name_of_a_mix() {
-        for format in Format::ALL {
+        for format in &Format::numbered().collect::<Vec<_>>() {
             let mix = Mix::named(format.name()).unwrap_or_else(|| panic!("{format}"));
             let has = mix.base == *format || mix.rules.iter().any(|rule| rule.2 == *format);
             assert!(has, "{} has no {format}", mix.name);

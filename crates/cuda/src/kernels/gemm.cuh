@@ -33,7 +33,7 @@ struct Scale {
 template <class F>
 DEV Scale scale_of(const typename F::Raw& raw, int piece) {
     ScaleMin of = F::scale(raw, piece);
-    float offset = -(F::SIGNED ? 32768.0f + 128.0f : 128.0f + F::ZERO) * of.scale;
+    float offset = -((F::SIGNED ? 32768.0f + 128.0f : 128.0f) + F::ZERO) * of.scale;
     if (F::HAS_MIN) offset -= of.min;
     return {of.scale, offset};
 }

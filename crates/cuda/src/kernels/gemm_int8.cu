@@ -48,7 +48,7 @@ struct WarpScratch {
     u8 codes[16][COLUMNS];
     // Scale and minimum of each row, and a row more, so that neighbours lie in different banks.
     float2 scales[MOST_GROUPS][17];
-    // Each row's scale, and the other number that the format wants: its scaled sum; or WHOLE − ZERO · that sum.
+    // Each row's scale, and the other number that the format wants: with minima its scaled sum; or WHOLE − ZERO · its sum.
     float2 columns[MOST_GROUPS][TOKENS];
 };
 // Sums of 16 outputs and 8 rows of X, as `mma` gives them: of lane 4g + t, outputs g and g + 8 of rows 2t and 2t + 1.
@@ -97,6 +97,8 @@ struct Multiplier {
 
     DEV void keep_scale(const Format::Raw& raw, int piece, u32 group, u32 row) const {
         ScaleMin of = Format::scale(raw, piece);
+        // With minima, the zero becomes part of them: both are multiplied by the same sum.
+        if (Format::HAS_MIN && Format::ZERO != 0) of.min = fmaf(of.scale, float(Format::ZERO), of.min);
         scratch->scales[group][row] = make_float2(of.scale, of.min);
     }
 
@@ -115,6 +117,11 @@ struct Multiplier {
 #pragma unroll
                 for (int piece = 0; piece < Format::PIECES; piece++)
                     keep_scale(raw[i], piece, Format::at(span(), piece), row(i));
+            } else if (SPANS < GROUPS) {
+                // A span has several groups of two pieces.
+#pragma unroll
+                for (int piece = 0; piece < Format::PIECES; piece += 2)
+                    keep_scale(raw[i], piece, Format::at(span(), piece) / 2, row(i));
             } else if (SPANS == GROUPS) {
                 // Each of so many spans' lanes unpacks the scale of one group.
                 int piece = Format::at(span(), 0) / 2 == span() ? 0 : 1;
@@ -141,8 +148,8 @@ struct Multiplier {
             for (u32 i = 0; i < AHEAD * PARTS; i++) {
                 u32 block = j + i / PARTS, half = i % PARTS;
                 column[i] = *reinterpret_cast<const float4*>(&scratch->columns[j * PARTS + i][2 * t]);
-                d[i][0] = d[i][2] = Format::ZERO != 0 ? __float_as_int(column[i].y) : WHOLE;
-                d[i][1] = d[i][3] = Format::ZERO != 0 ? __float_as_int(column[i].w) : WHOLE;
+                d[i][0] = d[i][2] = Format::ZERO != 0 && !Format::HAS_MIN ? __float_as_int(column[i].y) : WHOLE;
+                d[i][1] = d[i][3] = Format::ZERO != 0 && !Format::HAS_MIN ? __float_as_int(column[i].w) : WHOLE;
                 // For one half of a block's columns, the other half of X is zeros.
                 u32 part[2] = {PARTS == 2 && half == 1 ? 0 : b[block][0], PARTS == 2 && half == 0 ? 0 : b[block][1]};
                 mma_m16n8k32_s8(d[i], a[i / PARTS], part);

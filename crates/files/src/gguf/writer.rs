@@ -82,6 +82,14 @@ pub enum WriteError {
         /// The reason for which its shape is refused.
         reason: FormatErrorKind,
     },
+    /// GGUF files cannot have this format.
+    #[error("tensor {}: GGUF has no number for the format {format}; choose another format", Name(.name))]
+    NoNumber {
+        /// The tensor.
+        name: String,
+        /// Its format.
+        format: Format,
+    },
     /// Data was given for another tensor than the next in order.
     #[error("data for tensor {} given, but {} is next", Name(.given), Name(.next))]
     Order {
@@ -245,7 +253,8 @@ impl GgufWriter {
             tensor.name.write(&mut out);
             (tensor.shape.len() as u32).write(&mut out);
             tensor.shape.iter().for_each(|dim| dim.write(&mut out));
-            tensor.format.ggml_type().write(&mut out);
+            // `begin` refuses a format without a number.
+            tensor.format.ggml_type().unwrap_or(u32::MAX).write(&mut out);
             tensor.offset.write(&mut out);
         }
         out.resize(out.len().next_multiple_of(self.alignment as usize), 0);
@@ -255,8 +264,11 @@ impl GgufWriter {
     /// Writes everything before the tensor data. `out` should be buffered.
     ///
     /// # Errors
-    /// [`WriteError::Io`].
+    /// [`WriteError::Io`]; [`WriteError::NoNumber`] for a tensor in a format that GGUF files do not have.
     pub fn begin<W: Write>(self, mut out: W) -> Result<DataWriter<W>, WriteError> {
+        if let Some(tensor) = self.tensors.iter().find(|tensor| tensor.format.ggml_type().is_none()) {
+            return Err(WriteError::NoNumber { name: tensor.name.clone(), format: tensor.format });
+        }
         out.write_all(&self.header())?;
         Ok(DataWriter { out, alignment: self.alignment.into(), tensors: self.tensors, next: 0, given: 0 })
     }

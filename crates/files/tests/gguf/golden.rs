@@ -85,7 +85,7 @@ fn every_value_type_and_tensor() {
     }
     assert_eq!(file.tensors().len(), tensors().len());
     for (info, (name, ty, shape, data)) in file.tensors().iter().zip(tensors()) {
-        assert_eq!((info.name.as_str(), info.format.ggml_type(), &info.shape), (name, ty, &shape));
+        assert_eq!((info.name.as_str(), info.format.ggml_type(), &info.shape), (name, Some(ty), &shape));
         assert_eq!(file.data(info), data, "{name}");
         assert_eq!(file.tensor(name), Some(info));
         assert_eq!(info.elements(), shape.iter().product::<u64>());

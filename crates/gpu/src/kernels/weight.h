@@ -177,7 +177,7 @@ DEV void copy_head(THREAD Raw&, const THREAD Raw&) {}
 template <class F>
 DEV float code(const THREAD u32 (&words)[4], int i) {
     u32 word = F::SIGNED ? words[i / 4] ^ 0x80808080u : words[i / 4];
-    return byte_to_float(word, i % 4, F::SIGNED ? 128.0f : float(F::ZERO));
+    return byte_to_float(word, i % 4, (F::SIGNED ? 128.0f : 0.0f) + F::ZERO);
 }
 
 // The elements of a piece as `Format::decode` gives them, bit by bit.

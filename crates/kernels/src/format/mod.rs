@@ -1,4 +1,4 @@
-//! The block formats of GGUF files, one folder each.
+//! The block formats of GGUF files, one folder each, and affine codes, which other files have, in one folder.
 //!
 //! A *format* is the encoding in the file. How prepared weights lie in memory is a *layout* and belongs to a
 //! backend; a format only names its planes, so that a layout can permute them without knowing what they mean.
@@ -123,33 +123,44 @@ pub trait Quantised: BlockFormat {
     }
 }
 
-/// Declares every format once. Columns: enum name and struct, GGML type number, folder.
+/// Declares every format once. Columns: enum name and struct, GGML type number, folder. Formats without a number share a
+/// folder, which is named after them.
 macro_rules! formats {
     (float { $($fname:ident = $fid:literal in $fdir:ident),* $(,)? }
-     quantised { $($qname:ident = $qid:literal in $qdir:ident),* $(,)? }) => {
+     quantised { $($qname:ident = $qid:literal in $qdir:ident),* $(,)? }
+     unnumbered { $($uname:ident),* $(,)? } in $udir:ident) => {
         $(pub mod $fdir;)*
         $(pub mod $qdir;)*
+        pub mod $udir;
 
-        /// An encoding of tensor data in a GGUF file.
+        /// An encoding of tensor data.
         #[allow(missing_docs)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Format { $($fname,)* $($qname,)* }
+        pub enum Format { $($fname,)* $($qname,)* $($uname,)* }
 
         impl Format {
             /// Every format, floats first.
-            pub const ALL: &'static [Format] = &[$(Format::$fname,)* $(Format::$qname,)*];
+            pub const ALL: &'static [Format] = &[$(Format::$fname,)* $(Format::$qname,)* $(Format::$uname,)*];
 
             /// The format of a GGML type number, or `None` if it is not supported.
             pub fn from_ggml_type(id: u32) -> Option<Format> {
                 match id { $($fid => Some(Format::$fname),)* $($qid => Some(Format::$qname),)* _ => None }
             }
-            /// The number of this format in GGUF files.
-            pub fn ggml_type(self) -> u32 {
-                match self { $(Format::$fname => $fid,)* $(Format::$qname => $qid,)* }
+            /// The number of this format in GGUF files, or `None` if they cannot have it.
+            pub fn ggml_type(self) -> Option<u32> {
+                match self {
+                    $(Format::$fname => Some($fid),)*
+                    $(Format::$qname => Some($qid),)*
+                    $(Format::$uname => None,)*
+                }
             }
             /// The usual name, as in `Q4_K`.
             pub fn name(self) -> &'static str {
-                match self { $(Format::$fname => stringify!($fname),)* $(Format::$qname => stringify!($qname),)* }
+                match self {
+                    $(Format::$fname => stringify!($fname),)*
+                    $(Format::$qname => stringify!($qname),)*
+                    $(Format::$uname => stringify!($uname),)*
+                }
             }
             /// How kernels for GPUs read its blocks: the file's name, and its content.
             pub fn gpu_source(self) -> (&'static str, &'static str) {
@@ -162,11 +173,15 @@ macro_rules! formats {
                         concat!("format/", stringify!($qdir), "/blocks.h"),
                         include_str!(concat!(stringify!($qdir), "/blocks.h")),
                     ),)*
+                    $(Format::$uname => (
+                        concat!("format/", stringify!($udir), "/blocks.h"),
+                        include_str!(concat!(stringify!($udir), "/blocks.h")),
+                    ),)*
                 }
             }
             /// Whether elements are plain floats.
             pub fn is_float(self) -> bool {
-                match self { $(Format::$fname => true,)* $(Format::$qname => false,)* }
+                match self { $(Format::$fname => true,)* $(Format::$qname => false,)* $(Format::$uname => false,)* }
             }
         }
 
@@ -176,6 +191,7 @@ macro_rules! formats {
             ($f:expr, $T:ident => $e:expr) => { match $f {
                 $($crate::format::Format::$fname => { type $T = $crate::format::$fdir::$fname; $e })*
                 $($crate::format::Format::$qname => { type $T = $crate::format::$qdir::$qname; $e })*
+                $($crate::format::Format::$uname => { type $T = $crate::format::$udir::$uname; $e })*
             } };
         }
 
@@ -185,6 +201,7 @@ macro_rules! formats {
             ($f:expr, float $T:ident => $e:expr, quantised $U:ident => $q:expr) => { match $f {
                 $($crate::format::Format::$fname => { type $T = $crate::format::$fdir::$fname; $e })*
                 $($crate::format::Format::$qname => { type $U = $crate::format::$qdir::$qname; $q })*
+                $($crate::format::Format::$uname => { type $U = $crate::format::$udir::$uname; $q })*
             } };
         }
     };
@@ -211,11 +228,19 @@ formats! {
         IQ4_XS = 23 in iq4_xs,
         MXFP4 = 39 in mxfp4,
     }
+    unnumbered {
+        AFFINE4_64, AFFINE4_32, AFFINE8_64, AFFINE8_32,
+    } in affine
 }
 
 pub use {with_format, with_format_kind};
 
 impl Format {
+    /// The formats of GGUF files.
+    pub fn numbered() -> impl Iterator<Item = Format> {
+        Self::ALL.iter().copied().filter(|format| format.ggml_type().is_some())
+    }
+
     /// The format of this name, in any case.
     pub fn named(name: &str) -> Option<Format> {
         Self::ALL.iter().copied().find(|format| format.name().eq_ignore_ascii_case(name))
@@ -278,8 +303,8 @@ impl Format {
 }
 
 /// The most elements and bytes of a batch, in any format.
-const BATCH_ELEMENTS: usize = 512;
-const BATCH_BYTES: usize = 1024;
+const BATCH_ELEMENTS: usize = 1024;
+const BATCH_BYTES: usize = 2048;
 
 /// Encodes whole blocks, batch after batch, the last one padded with zeros.
 struct Encode<'a, F> {
