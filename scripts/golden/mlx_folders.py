@@ -1,22 +1,31 @@
 #!/usr/bin/env python3
 """Writes the folders of crates/conformance/tests/convert/mlx.rs with mlx-lm, the reference implementation.
 
-    pip install mlx==0.32.4 mlx-cpu==0.32.4 transformers==5.23.* && pip install --no-deps mlx-lm==0.32.2
-    python scripts/golden/mlx_folders.py
+    pip install mlx==0.32.4 mlx-cpu==0.32.4 torch==2.15.0 transformers==5.23.* gguf==0.19.0
+    pip install --no-deps mlx-lm==0.32.2
+    python scripts/golden/mlx_folders.py [NAME…]
 
-golden/mlx/NAME is the folder golden/convert/SOURCE, quantised by mlx-lm: its config.json and weights.
+golden/mlx/NAME is the folder golden/convert/SOURCE, quantised by mlx-lm: its config.json and weights; or a wider model
+with random weights, because groups of 64 and 128 do not fit the width of SOURCE.
 golden/mlx/NAME.decoded.safetensors has the same weights as MLX decodes them to float32, each expert on its own as
-transformers names them.
+transformers names them (not for wider models). golden/mlx/NAME.logits.gguf has token sequences and the logits that
+transformers computes with these weights in F32.
 """
 
 import importlib.metadata
 import json
 import pathlib
 import shutil
+import sys
 import tempfile
 
 import mlx.core as mx
 import mlx_lm
+import torch
+from tiny.draw import run
+from tiny.files import write_logits
+from tiny.shapes import TOLERANCE
+from transformers import AutoConfig, AutoModelForCausalLM
 
 assert importlib.metadata.version("mlx") == "0.32.4", "the golden files are those of mlx 0.32.4"
 assert importlib.metadata.version("mlx-lm") == "0.32.2", "the golden files are those of mlx-lm 0.32.2"
@@ -24,14 +33,18 @@ GOLDEN = pathlib.Path(__file__).parents[2] / "crates/conformance/golden"
 OUT = GOLDEN / "mlx"
 
 
-def widths(bits: dict[str, int], default: int):
-    """Widths by parts of the names of modules; groups of 32; 0: not quantised."""
+LENGTHS = (10, 5, 3)
+
+
+def widths(bits: dict[str, int | tuple[int, int]], default: int):
+    """Widths, or widths and groups (else 32), by parts of the names of modules; 0: not quantised."""
 
     def of(path: str, module, *_):
         if not hasattr(module, "to_quantized"):
             return False
         chosen = next((n for part, n in bits.items() if part in path), default)
-        return {"bits": chosen, "group_size": 32} if chosen else False
+        chosen, group = chosen if isinstance(chosen, tuple) else (chosen, 32)
+        return {"bits": chosen, "group_size": group} if chosen else False
 
     return of
 
@@ -39,7 +52,24 @@ def widths(bits: dict[str, int], default: int):
 CASES = {
     "qwen3moe-4bit": ("qwen3moe", 4, {"mlp.gate": 8}),
     "llama3-mixed": ("llama3", 3, {"embed": 6, "q_proj": 2, "k_proj": 5, "v_proj": 8, "down_proj": 4, "lm_head": 0}),
+    "llama3-wide": (
+        "llama3",
+        4,
+        {
+            "embed": (8, 128),
+            "0.self_attn.q_proj": (2, 64),
+            "0.self_attn.k_proj": (5, 64),
+            "0.self_attn.v_proj": (8, 64),
+            "o_proj": (3, 128),
+            "gate_proj": (4, 64),
+            "1.mlp.up_proj": (6, 64),
+            "0.mlp.up_proj": 8,
+            "down_proj": (4, 128),
+        },
+    ),
 }
+# Settings of models with random weights.
+WIDER = {"llama3-wide": {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32}}
 
 
 def decoded(folder: pathlib.Path) -> dict[str, mx.array]:
@@ -66,12 +96,41 @@ def decoded(folder: pathlib.Path) -> dict[str, mx.array]:
     return plain
 
 
+def widen(folder: pathlib.Path, settings: dict[str, int]) -> None:
+    """Replaces a model's weights by random ones of another width."""
+    torch.manual_seed(41)
+    config = AutoConfig.from_pretrained(folder)
+    for key, value in settings.items():
+        setattr(config, key, value)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.15 if weight.dim() > 1 else 0.3)
+    for file in folder.glob("model*"):
+        file.unlink()
+    model.to(torch.bfloat16).save_pretrained(folder)
+
+
+def logits(plain: pathlib.Path, weights: dict[str, mx.array], path: pathlib.Path) -> None:
+    """Writes what transformers computes with these weights."""
+    for file in plain.glob("model*"):
+        file.unlink()
+    mx.save_safetensors(str(plain / "model.safetensors"), weights, metadata={"format": "pt"})
+    model = AutoModelForCausalLM.from_pretrained(plain, dtype=torch.float32)
+    generator = torch.Generator().manual_seed(41)
+    sequences = [torch.randint(model.config.vocab_size, (n,), generator=generator) for n in LENGTHS]
+    with torch.no_grad():
+        write_logits(path, TOLERANCE["f32"], sequences, run(model, sequences))
+
+
 def main() -> None:
     OUT.mkdir(exist_ok=True)
-    for name, (source, default, bits) in CASES.items():
+    chosen = sys.argv[1:] or list(CASES)
+    for name, (source, default, bits) in ((name, CASES[name]) for name in chosen):
         with tempfile.TemporaryDirectory() as scratch:
             folder, plain = pathlib.Path(scratch) / "mlx", pathlib.Path(scratch) / "plain"
             shutil.copytree(GOLDEN / "convert" / source, plain)
+            if name in WIDER:
+                widen(plain, WIDER[name])
             # mlx-lm knows these settings by the names of transformers 4 alone.
             config = json.loads((plain / "config.json").read_text())
             config["rope_theta"] = config["rope_parameters"]["rope_theta"]
@@ -89,7 +148,10 @@ def main() -> None:
             (OUT / name).mkdir(exist_ok=True)
             for file in ("config.json", "model.safetensors", "model.safetensors.index.json"):
                 shutil.copy(folder / file, OUT / name / file)
-            mx.save_safetensors(str(OUT / f"{name}.decoded.safetensors"), decoded(folder))
+            weights = decoded(folder)
+            if name not in WIDER:
+                mx.save_safetensors(str(OUT / f"{name}.decoded.safetensors"), weights)
+            logits(plain, weights, OUT / f"{name}.logits.gguf")
 
 
 main()

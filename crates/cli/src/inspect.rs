@@ -39,7 +39,8 @@ struct Report {
     parameters: u64,
     file_bytes: u64,
     parts: usize,
-    gguf_version: u32,
+    /// `None` for a folder.
+    gguf_version: Option<u32>,
     /// [`GgufFile::fingerprint`].
     fingerprint: String,
     /// Weights that one token reads.
@@ -158,7 +159,7 @@ impl Report {
             parameters: file.tensors().iter().map(TensorInfo::elements).fold(0, u64::saturating_add),
             file_bytes: file.file_bytes(),
             parts: file.parts(),
-            gguf_version: file.version(),
+            gguf_version: file.is_gguf().then(|| file.version()),
             fingerprint: file.fingerprint(),
             bytes_per_token: spec.map(|spec| {
                 let tensors = file.tensors().iter().map(|tensor| (tensor.name.as_str(), tensor.bytes));
@@ -184,12 +185,15 @@ impl Report {
         lines.add("name", self.name.clone().unwrap_or_else(unknown));
         lines.add("parameters", console::count(self.parameters));
         let parts = if self.parts > 1 { format!(" in {} parts", self.parts) } else { String::new() };
-        lines.add("file", format!("{}{parts}, GGUF version {}", console::bytes(self.file_bytes), self.gguf_version));
+        let kind = self.gguf_version.map_or("safetensors".to_owned(), |version| format!("GGUF version {version}"));
+        lines.add("file", format!("{}{parts}, {kind}", console::bytes(self.file_bytes)));
         lines.add("fingerprint", self.fingerprint.clone());
         self.shape.iter().for_each(|shape| shape.list(&mut lines));
         self.layers.iter().for_each(|run| lines.add(&run.name(), run.what.clone()));
+        // A folder's weights may take more bytes than its files.
+        let whole = self.formats.values().map(|share| share.bytes).sum::<u64>().max(self.file_bytes);
         for (format, share) in &self.formats {
-            let percent = 100.0 * share.bytes as f64 / self.file_bytes.max(1) as f64;
+            let percent = 100.0 * share.bytes as f64 / whole.max(1) as f64;
             lines.add(format, format!("{} in {} tensors, {percent:.1}%", console::bytes(share.bytes), share.tensors));
         }
         if let Some(bytes) = self.bytes_per_token {

@@ -177,8 +177,13 @@ fn host_and_port(host: &str, port: u16) -> String {
     }
 }
 
-/// The name of the file without folder and ending; that of the built-in model, which has no file.
+/// The name of the file without folder and ending, or of the folder that is the model; that of the built-in model, which has no file.
 fn name(file: &GgufFile) -> String {
+    // The files of a folder have the same names in every folder.
+    let of_folder = file.metadata().optional::<&str>("general.name").ok().flatten().filter(|_| !file.is_gguf());
+    if let Some(name) = of_folder {
+        return name.to_owned();
+    }
     match file.paths().next() {
         Some(path) => path.file_stem().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned()),
         None => "gristmill-stories".to_owned(),

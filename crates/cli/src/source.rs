@@ -5,6 +5,8 @@ use std::fmt::{self, Display, Formatter};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use gristmill_convert::{ConvertOptions, is_model_folder, open_folder};
+use gristmill_engine::machine;
 use gristmill_files::gguf::{GgufError, GgufFile};
 
 use crate::args::Verbosity;
@@ -17,8 +19,9 @@ static STORIES: &[u8] = include_bytes!("../model/gristmill-stories.gguf");
 /// The model, for a command without other positional arguments.
 #[derive(Args)]
 pub(crate) struct ModelArg {
-    /// The model: a GGUF file (of a split model, any part), or hf:ORG/REPO[:QUANT] of the hub, which is downloaded
-    /// unless the cache has it [default: the built-in one, which tells short stories].
+    /// The model: a GGUF file (of a split model, any part), the folder of a model as Hugging Face publishes it or as MLX
+    /// quantises it, or hf:ORG/REPO[:QUANT] of the hub, which is downloaded unless the cache has it [default: the built-in
+    /// one, which tells short stories].
     #[arg(value_name = "MODEL")]
     path: Option<PathBuf>,
     #[command(flatten)]
@@ -104,7 +107,7 @@ impl ModelOption {
             )));
         }
         let source = self.of(Some(path));
-        if matches!(source, Source::File(_)) && !is_gguf(path) {
+        if matches!(source, Source::File(_)) && !is_gguf(path) && !is_model_folder(path) {
             GgufFile::open(path).map_err(|error| {
                 Failure::new(format!("{error} (`{word}` is {kind}, so it is taken for the model; {alternative})"))
             })?;
@@ -145,6 +148,13 @@ pub(crate) fn built_in() -> Result<GgufFile, GgufError> {
     GgufFile::from_static(STORIES)
 }
 
+/// A folder as a model that runs.
+fn folder(path: &Path, log: &Verbosity) -> Result<GgufFile, Failure> {
+    let (file, notes) = open_folder(path, &ConvertOptions::default(), machine::physical_cores())?;
+    notes.iter().for_each(|note| log.info(format_args!("note: {note}")));
+    Ok(file)
+}
+
 /// A model before it is opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source<'a> {
@@ -160,9 +170,10 @@ impl<'a> Source<'a> {
         path.map_or(Source::BuiltIn, |path| hub::name(path).map_or(Source::File(path), Source::Hub))
     }
 
-    /// Maps the file, which is downloaded before if the hub has it and the cache has not.
+    /// Maps the file, which is downloaded before if the hub has it and the cache has not; or reads a folder.
     pub(crate) fn open(self, log: &Verbosity) -> Result<GgufFile, Failure> {
         Ok(match self {
+            Source::File(path) if is_model_folder(path) => folder(path, log)?,
             Source::File(path) => GgufFile::open(path)?,
             Source::Hub(name) => GgufFile::open(hub::path(name, log)?)?,
             Source::BuiltIn => built_in()?,

@@ -15,11 +15,13 @@ const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
 /// The tensors of a model as published.
+#[derive(Debug)]
 pub(super) struct Checkpoint {
     shards: Vec<Shard>,
     tensors: BTreeMap<String, (usize, Tensor)>,
 }
 
+#[derive(Debug)]
 struct Shard {
     path: PathBuf,
     bytes: Bytes,
@@ -127,6 +129,11 @@ impl Checkpoint {
         if let Some((shard, _)) = self.tensors.get(&tensor.name) {
             self.shards[*shard].bytes.release(tensor.data.start, tensor.data.len());
         }
+    }
+
+    /// The size of all files in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.bytes.len() as u64).sum()
     }
 
     pub(super) fn files(&self) -> impl Iterator<Item = &Path> {

@@ -138,6 +138,9 @@ pub enum ConvertError {
         /// The expected shape, as a phrase.
         expected: String,
     },
+    /// A scale or bias of affine codes is NaN or infinite.
+    #[error("tensor {} has a number that is not finite; the model is damaged, fetch it again", Name(.0))]
+    NotFinite(String),
     /// The folder has no tokenizer.
     #[error("{0} has neither tokenizer.json nor tokenizer.model; fetch one of them too")]
     NoTokenizer(PathBuf),

@@ -1,9 +1,11 @@
-//! Converts a model from the form in which Hugging Face publishes it to GGUF, and quantises GGUF files ([`quantize`]).
+//! Reads models in the form in which Hugging Face publishes them: converts them to GGUF ([`Converter`]), or opens them as
+//! they lie ([`open_folder`]). Also quantises GGUF files ([`quantize`]).
 //!
 //! ```text
 //! config.json ── family, keys, rope ──► metadata ┐
 //! tokenizer.* ── vocabulary ────────────────────►├─ checked as a model that runs ──► header
 //! *.safetensors ── checkpoint, tensors ─────────►┘                                     data, streamed (encode)
+//!                                                                                      or made when loaded (folder)
 //! ```
 //! All differences between families of models are data in [`family`]. Tensors are mapped, converted some rows at a
 //! time, and leave memory when they are written, so a model much larger than memory can be converted.
@@ -17,6 +19,8 @@ mod encode;
 mod error;
 mod family;
 mod files;
+mod folder;
+mod inputs;
 mod keys;
 mod mlx;
 pub mod quantize;
@@ -26,6 +30,7 @@ mod tensors;
 mod vocabulary;
 
 pub use error::ConvertError;
+pub use folder::{is_model_folder, open_folder};
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -40,7 +45,7 @@ use checkpoint::Checkpoint;
 use config::Config;
 use encode::Encoder;
 use family::{Family, NULLS};
-use mlx::Quantization;
+use mlx::{Quantization, Target};
 use quantize::{
     FILE_TYPE_KEY, Facts, Mix, PieceWriter, Planned, QUANTIZATION_VERSION, QUANTIZATION_VERSION_KEY, choose,
 };
@@ -59,14 +64,19 @@ pub struct ConvertOptions {
 }
 
 /// A model in the form of Hugging Face, read and checked, and the header of the file that it becomes.
-pub struct Converter {
+struct Read {
     checkpoint: Checkpoint,
-    /// Files beside those of weights, as far as they are there.
-    beside: Vec<PathBuf>,
     header: GgufWriter,
     made: Vec<OutputTensor>,
     tensors: Vec<Planned>,
     notes: Vec<String>,
+}
+
+/// A model in the form of Hugging Face, read and checked, to be written.
+pub struct Converter {
+    model: Read,
+    /// Files beside those of weights, as far as they are there.
+    beside: Vec<PathBuf>,
 }
 
 impl Converter {
@@ -75,86 +85,29 @@ impl Converter {
     /// # Errors
     /// [`ConvertError`] names the file, and the key or tensor.
     pub fn new(folder: &Path, options: &ConvertOptions) -> Result<Converter, ConvertError> {
-        if !folder.is_dir() {
-            return Err(ConvertError::NoFolder(folder.to_owned()));
-        }
-        let config = Config::read(&folder.join("config.json"))?;
-        let model_type = config.text("model_type")?.ok_or_else(|| config.missing("model_type"))?;
-        let family = Family::find(model_type).ok_or_else(|| ConvertError::Family {
-            path: folder.join("config.json"),
-            found: model_type.to_owned(),
-            known: Family::known(),
-        })?;
-        let config = match &family.within {
-            Some(within) => config.overlaid(within.settings)?,
-            None => config,
-        };
-        let config = config.without_nulls(NULLS).without_nulls(family.nulls);
-        let quantization = Quantization::read(family, &config)?;
-        let checkpoint = Checkpoint::open(folder)?;
-        let rope = rope::read(family, &config)?;
-        let mut notes = Vec::new();
-        let made = tensors::plan(family, &config, &quantization, &checkpoint, rope.vectors, &mut notes)?;
-        let mix = options.mix.unwrap_or_else(|| Mix::uniform(dtype_of_matrices(&made)));
-
-        let mut header = GgufWriter::new();
-        header.set("general.architecture", family.architecture)?;
-        header.set("general.type", "model")?;
-        header.set("general.name", name(folder, options))?;
-        for (key, value) in sampling(folder)? {
-            header.set(&key, value)?;
-        }
-        header.set(FILE_TYPE_KEY, mix.file_type())?;
-        header.set(QUANTIZATION_VERSION_KEY, QUANTIZATION_VERSION)?;
-        for (key, value) in keys::read(family, &config)?.into_iter().chain(rope.pairs) {
-            header.set(&format!("{}.{key}", family.architecture), value)?;
-        }
-        let rows = made.iter().find(|tensor| tensor.name == "token_embd.weight").and_then(|t| t.shape.get(1));
-        let size = rows.and_then(|&rows| usize::try_from(rows).ok()).unwrap_or_default();
-        for (key, value) in vocabulary::read(folder, &config, family, size, options.pre.as_deref(), &mut notes)? {
-            header.set(&key, value)?;
-        }
-
-        let facts = Facts::read(header.preview().metadata());
-        let shapes: Vec<(&str, &[u64])> = made.iter().map(|t| (t.name.as_str(), t.shape.as_slice())).collect();
-        let mut tensors = Vec::with_capacity(made.len());
-        for (tensor, choice) in made.iter().zip(choose(&mix, &[], &facts, &shapes)?) {
-            // Another format would only add an error to published quantised weights.
-            let (to, instead_of) = match tensor.format() {
-                from if !from.is_float() => (from, None),
-                _ => (choice.format.unwrap_or(Format::F32), choice.instead_of),
-            };
-            header.tensor(&tensor.name, to, &tensor.shape)?;
-            let elements = tensor.shape.iter().product();
-            tensors.push(Planned::new(&tensor.name, tensor.format(), to, instead_of, elements));
-        }
-        check(&header, &made)?;
-        if let Some(kept) = tensors.iter().find(|tensor| !tensor.from.is_float() && options.mix.is_some()) {
-            let format = kept.from.name();
-            notes.push(format!("{}: tensors in {format} keep this format, whatever the type", kept.name));
-        }
+        let model = read(folder, options, Target::File)?;
         let beside = files::NAMES.iter().map(|name| folder.join(name)).filter(|path| path.exists()).collect();
-        Ok(Converter { checkpoint, beside, header, made, tensors, notes })
+        Ok(Converter { model, beside })
     }
 
     /// The tensors of the output, in file order.
     pub fn tensors(&self) -> &[Planned] {
-        &self.tensors
+        &self.model.tensors
     }
 
     /// Notes for the user on decisions of the conversion.
     pub fn notes(&self) -> &[String] {
-        &self.notes
+        &self.model.notes
     }
 
     /// The input files: those of weights, and the small files of the folder.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        self.checkpoint.files().chain(self.beside.iter().map(PathBuf::as_path))
+        self.model.checkpoint.files().chain(self.beside.iter().map(PathBuf::as_path))
     }
 
     /// The size of the output in bytes.
     pub fn file_bytes(&self) -> u64 {
-        self.header.file_bytes()
+        self.model.header.file_bytes()
     }
 
     /// Writes the output, under a temporary name until it is complete. An existing file is replaced: see
@@ -172,12 +125,92 @@ impl Converter {
     ) -> Result<(), ConvertError> {
         let transcoder = Transcoder::new(threads).map_err(|error| ConvertError::Unrunnable(error.into()))?;
         write_atomically(path, |out| {
-            let out = PieceWriter::begin(self.header.clone(), &self.tensors, out, &transcoder, progress)?;
-            let mut encoder = Encoder::new(&self.checkpoint, out);
-            self.made.iter().try_for_each(|tensor| encoder.write(tensor))?;
+            let Read { checkpoint, header, made, tensors, .. } = &self.model;
+            let out = PieceWriter::begin(header.clone(), tensors, out, &transcoder, progress)?;
+            let mut encoder = Encoder::new(checkpoint, out);
+            made.iter().try_for_each(|tensor| encoder.write(tensor))?;
             Ok(encoder.finish()?)
         })
     }
+}
+
+/// Reads a folder, and checks everything but the values of the weights: also that the model will run.
+fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read, ConvertError> {
+    if !folder.is_dir() {
+        return Err(ConvertError::NoFolder(folder.to_owned()));
+    }
+    let config = Config::read(&folder.join("config.json"))?;
+    let model_type = config.text("model_type")?.ok_or_else(|| config.missing("model_type"))?;
+    let family = Family::find(model_type).ok_or_else(|| ConvertError::Family {
+        path: folder.join("config.json"),
+        found: model_type.to_owned(),
+        known: Family::known(),
+    })?;
+    let config = match &family.within {
+        Some(within) => config.overlaid(within.settings)?,
+        None => config,
+    };
+    let config = config.without_nulls(NULLS).without_nulls(family.nulls);
+    let quantization = Quantization::read(family, &config, target)?;
+    let checkpoint = Checkpoint::open(folder)?;
+    let rope = rope::read(family, &config)?;
+    let mut notes = Vec::new();
+    let made = tensors::plan(family, &config, &quantization, &checkpoint, rope.vectors, &mut notes)?;
+
+    let mut header = GgufWriter::new();
+    header.set("general.architecture", family.architecture)?;
+    header.set("general.type", "model")?;
+    header.set("general.name", name(folder, options))?;
+    for (key, value) in sampling(folder)? {
+        header.set(&key, value)?;
+    }
+    // What the engine runs as it lies has no type of a file.
+    let of_file = (target == Target::File).then(|| Mix::uniform(dtype_of_matrices(&made)));
+    if let Some(mix) = options.mix.or(of_file) {
+        header.set(FILE_TYPE_KEY, mix.file_type())?;
+        header.set(QUANTIZATION_VERSION_KEY, QUANTIZATION_VERSION)?;
+    }
+    for (key, value) in keys::read(family, &config)?.into_iter().chain(rope.pairs) {
+        header.set(&format!("{}.{key}", family.architecture), value)?;
+    }
+    let rows = made.iter().find(|tensor| tensor.name == "token_embd.weight").and_then(|t| t.shape.get(1));
+    let size = rows.and_then(|&rows| usize::try_from(rows).ok()).unwrap_or_default();
+    for (key, value) in vocabulary::read(folder, &config, family, size, options.pre.as_deref(), &mut notes)? {
+        header.set(&key, value)?;
+    }
+
+    let tensors = add_tensors(&mut header, &made, options.mix, target)?;
+    check(&header, &made)?;
+    if let Some(kept) = tensors.iter().find(|tensor| !tensor.from.is_float() && options.mix.is_some()) {
+        let format = kept.from.name();
+        notes.push(format!("{}: tensors in {format} keep this format, whatever the type", kept.name));
+    }
+    Ok(Read { checkpoint, header, made, tensors, notes })
+}
+
+/// Chooses the formats of all tensors, and adds these to the header.
+fn add_tensors(
+    header: &mut GgufWriter,
+    made: &[OutputTensor],
+    mix: Option<Mix>,
+    target: Target,
+) -> Result<Vec<Planned>, ConvertError> {
+    let facts = Facts::read(header.preview().metadata());
+    let shapes: Vec<(&str, &[u64])> = made.iter().map(|t| (t.name.as_str(), t.shape.as_slice())).collect();
+    let as_it_lies = target == Target::Engine && mix.is_none();
+    let mix = mix.unwrap_or_else(|| Mix::uniform(dtype_of_matrices(made)));
+    let mut tensors = Vec::with_capacity(made.len());
+    for (tensor, choice) in made.iter().zip(choose(&mix, &[], &facts, &shapes)?) {
+        // Another format would only add an error to published quantised weights.
+        let (to, instead_of) = match tensor.format() {
+            from if !from.is_float() || as_it_lies && choice.format.is_some() => (from, None),
+            _ => (choice.format.unwrap_or(Format::F32), choice.instead_of),
+        };
+        header.tensor(&tensor.name, to, &tensor.shape)?;
+        let elements = tensor.shape.iter().product();
+        tensors.push(Planned::new(&tensor.name, tensor.format(), to, instead_of, elements));
+    }
+    Ok(tensors)
 }
 
 /// The float format in which the matrices stand in the checkpoint: that of the first.

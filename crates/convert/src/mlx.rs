@@ -4,7 +4,7 @@
 //! `{module}.scales` and `{module}.biases` have one number for each group of columns. Checked with mlx 0.32.4.
 
 use gristmill_files::safetensors::Tensor;
-use gristmill_kernels::format::Format;
+use gristmill_kernels::format::{Format, affine};
 use half::f16;
 use serde_json::Value;
 
@@ -19,8 +19,20 @@ const SETTING: &str = "quantization";
 /// The columns of a block of `Q4_1` and `Q5_1`.
 const BLOCK: usize = 32;
 
+/// What tensors are made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// A GGUF file.
+    File,
+    /// The engine, which reads affine codes too.
+    Engine,
+}
+
 /// The quantisation that `config.json` declares.
-pub(super) struct Quantization(Option<Config>);
+pub(super) struct Quantization {
+    settings: Option<Config>,
+    pub(super) target: Target,
+}
 
 /// Widths of codes and groups.
 #[derive(Clone, Copy)]
@@ -42,7 +54,7 @@ pub(super) struct Affine {
 
 impl Quantization {
     /// Reads the settings, and refuses quantised folders that are not read, by name.
-    pub(super) fn read(family: &Family, config: &Config) -> Result<Quantization, ConvertError> {
+    pub(super) fn read(family: &Family, config: &Config, target: Target) -> Result<Quantization, ConvertError> {
         // transformers declares the setting as optional.
         let other = config.clone().without_nulls(&["quantization_config"]);
         if let Some(other) = other.object("quantization_config")?
@@ -60,12 +72,12 @@ impl Quantization {
         }
         // Every module may have widths of its own.
         found.as_ref().map(Widths::read).transpose()?;
-        Ok(Quantization(found))
+        Ok(Quantization { settings: found, target })
     }
 
     /// The widths of a module whose weight is quantised in the file or not; `None`: it is not quantised.
     pub(super) fn widths(&self, module: &str, quantised: bool) -> Result<Option<Widths>, ConvertError> {
-        let Some(all) = &self.0 else { return Ok(None) };
+        let Some(all) = &self.settings else { return Ok(None) };
         let own = match all.value(module) {
             Some(own @ Value::Bool(false)) if quantised => {
                 return Err(all.wrong(module, own, "the widths of its codes, because the file has codes"));
@@ -100,32 +112,65 @@ impl Widths {
 }
 
 impl Affine {
-    /// The format that holds all values: `Q4_1` or `Q5_1` for codes of that width whose scales and biases are F16
-    /// numbers, else F32.
-    pub(super) fn format(&self, checkpoint: &Checkpoint) -> Format {
-        let format = match self.widths.bits {
-            4 => Format::Q4_1,
-            5 => Format::Q5_1,
-            _ => return Format::F32,
+    /// The smallest format that holds all values of rows of `columns`, or F32. GGUF files have `Q4_1` and `Q5_1` for codes of
+    /// that width whose scales and biases are F16 numbers; the engine also puts narrower codes into wider ones.
+    ///
+    /// # Errors
+    /// If the engine is to read a scale or bias that is not finite. (A file is checked when it is written.)
+    pub(super) fn format(&self, checkpoint: &Checkpoint, target: Target, columns: u64) -> Result<Format, ConvertError> {
+        let Widths { bits, group } = self.widths;
+        let files = match bits {
+            4 => Some(Format::Q4_1),
+            5 => Some(Format::Q5_1),
+            _ => None,
         };
-        let exact = |tensor| {
-            let (data, bytes) = (checkpoint.data(tensor), self.numbers.block_bytes());
-            (0..data.len() / bytes).all(|i| {
-                let number = self.number(data, i);
-                number.is_finite() && f16::from_f32(number).to_f32() == number
-            })
+        if target == Target::File && files.is_none() {
+            return Ok(Format::F32);
+        }
+        let (scales, biases) = (self.numbers_of(checkpoint, &self.scales), self.numbers_of(checkpoint, &self.biases));
+        let half = scales == Numbers::Half && biases == Numbers::Half;
+        if target == Target::File {
+            return Ok(files.filter(|_| half).unwrap_or(Format::F32));
+        }
+        for (tensor, numbers) in [(&self.scales, scales), (&self.biases, biases)] {
+            if numbers == Numbers::NotFinite {
+                return Err(ConvertError::NotFinite(tensor.name.clone()));
+            }
+        }
+        let blocks = match (bits, group) {
+            (5, _) | (..=4, 32) if half => Some(if bits == 5 { Format::Q5_1 } else { Format::Q4_1 }),
+            _ => Format::affine(bits, !half || group == 32),
         };
-        if exact(&self.scales) && exact(&self.biases) { format } else { Format::F32 }
+        Ok(blocks.filter(|format| columns.is_multiple_of(format.block_len() as u64)).unwrap_or(Format::F32))
     }
 
-    fn number(&self, data: &[u8], i: usize) -> f32 {
-        let (bytes, mut number) = (self.numbers.block_bytes(), [f32::NAN]);
-        let _ = data.get(i * bytes..).and_then(|rest| self.numbers.decode(rest.get(..bytes)?, &mut number));
-        number[0]
+    /// The kind of all numbers of `scales` or `biases`.
+    fn numbers_of(&self, checkpoint: &Checkpoint, tensor: &Tensor) -> Numbers {
+        let mut found = Numbers::Half;
+        let mut numbers = [0.0; 1024];
+        for part in checkpoint.data(tensor).chunks(numbers.len() * self.numbers.block_bytes()) {
+            let numbers = &mut numbers[..part.len() / self.numbers.block_bytes()];
+            let decoded = self.numbers.decode(part, numbers);
+            if decoded.is_none() || !numbers.iter().all(|number| number.is_finite()) {
+                return Numbers::NotFinite;
+            }
+            if numbers.iter().any(|&number| f16::from_f32(number).to_f32() != number) {
+                found = Numbers::Single;
+            }
+        }
+        found
+    }
+
+    /// Numbers `first .. first + count` of `scales` or `biases`.
+    fn some_numbers(&self, data: &[u8], first: usize, count: usize) -> Vec<f32> {
+        let (bytes, mut numbers) = (self.numbers.block_bytes(), vec![f32::NAN; count]);
+        let _ =
+            data.get(first * bytes..).and_then(|rest| self.numbers.decode(rest.get(..count * bytes)?, &mut numbers));
+        numbers
     }
 
     /// Appends elements in `format`, one that [`Affine::format`] returns or F32; `first` and `count` are multiples of
-    /// the width of a group.
+    /// the width of a group and of the format's blocks.
     pub(super) fn append(
         &self,
         checkpoint: &Checkpoint,
@@ -135,11 +180,26 @@ impl Affine {
         out: &mut Vec<u8>,
     ) {
         let Widths { bits, group } = self.widths;
-        let (codes, scales) = (checkpoint.data(&self.codes), checkpoint.data(&self.scales));
-        let biases = checkpoint.data(&self.biases);
+        let codes = checkpoint.data(&self.codes);
+        let numbers = |tensor| self.some_numbers(checkpoint.data(tensor), first / group, count / group);
+        let (scales, biases) = (numbers(&self.scales), numbers(&self.biases));
+        let head = |start: usize| [scales[(start - first) / group], biases[(start - first) / group]];
+        if format.ggml_type().is_none() {
+            for start in (first..first + count).step_by(affine::BLOCK) {
+                let halves = [start, start + BLOCK];
+                let mut both = [0; affine::BLOCK];
+                let parts = both.as_chunks_mut::<BLOCK>().0;
+                parts.iter_mut().zip(halves).for_each(|(part, start)| *part = block_of_codes(codes, start, bits));
+                let end = out.len();
+                out.resize(end + format.block_bytes(), 0);
+                let put = affine::put_block(format, halves.map(head), &both, &mut out[end..]);
+                debug_assert!(put.is_some(), "an affine format");
+            }
+            return;
+        }
         for start in (first..first + count).step_by(BLOCK) {
-            let codes: [u8; BLOCK] = std::array::from_fn(|i| code(codes, start + i, bits));
-            let (scale, bias) = (self.number(scales, start / group), self.number(biases, start / group));
+            let codes = block_of_codes(codes, start, bits);
+            let [scale, bias] = head(start);
             if format == Format::F32 {
                 codes.iter().for_each(|&q| out.extend((scale * f32::from(q) + bias).to_le_bytes()));
                 continue;
@@ -156,22 +216,42 @@ impl Affine {
     }
 }
 
-/// Code `i` of a stream.
-fn code(stream: &[u8], i: usize, bits: usize) -> u8 {
-    let (byte, shift) = (i * bits / 8, i * bits % 8);
-    let [low, high] = [byte, byte + 1].map(|at| stream.get(at).copied().unwrap_or_default());
-    (u16::from_le_bytes([low, high]) >> shift) as u8 & (0xff >> (8 - bits))
+/// The smallest kind of numbers that scales or biases are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Numbers {
+    /// All are those of F16.
+    Half,
+    /// All are finite.
+    Single,
+    NotFinite,
+}
+
+/// Codes `start .. start + 32` of a stream, `start` a multiple of 8; zeros past its end.
+fn block_of_codes(stream: &[u8], start: usize, bits: usize) -> [u8; BLOCK] {
+    let mut codes = [0; BLOCK];
+    // Eight codes take `bits` bytes.
+    let bytes = stream.get(start / 8 * bits..).unwrap_or_default().chunks(bits);
+    for (eight, bytes) in codes.as_chunks_mut::<8>().0.iter_mut().zip(bytes) {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        let word = u64::from_le_bytes(word);
+        for (i, code) in eight.iter_mut().enumerate() {
+            *code = (word >> (i * bits)) as u8 & (0xff >> (8 - bits));
+        }
+    }
+    codes
 }
 
 #[cfg(test)]
 mod tests {
-    use super::code;
+    use super::block_of_codes;
 
     #[test]
     fn codes_straddle_bytes() {
         // 5, 2, 7, 1, 6, 0, 3, 4 in three bits each.
         let stream = [0b1101_0101, 0b0110_0011, 0b1000_1100];
-        assert_eq!((0..8).map(|i| code(&stream, i, 3)).collect::<Vec<_>>(), [5, 2, 7, 1, 6, 0, 3, 4]);
-        assert_eq!((0..3).map(|i| code(&stream, i, 8)).collect::<Vec<_>>(), stream);
+        assert_eq!(block_of_codes(&stream, 0, 3)[..8], [5, 2, 7, 1, 6, 0, 3, 4]);
+        assert_eq!(block_of_codes(&stream, 0, 8)[..3], stream);
+        assert_eq!(block_of_codes(&stream, 8, 3), [0; 32]);
     }
 }

@@ -316,6 +316,14 @@ impl SharedBytes {
         Some(Self { owner, range })
     }
 
+    /// A range of these bytes, or `None` if it is outside.
+    pub fn slice(&self, range: Range<usize>) -> Option<Self> {
+        self.as_slice().get(range.clone())?;
+        // The end is at most that of `self`, so no sum overflows.
+        let range = self.range.start + range.start..self.range.start + range.end;
+        Some(Self { owner: self.owner.clone(), range })
+    }
+
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
         // An owner whose slice shrinks breaks its promise: the result is empty, not a panic.
@@ -339,6 +347,14 @@ impl fmt::Debug for SharedBytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_of_bytes() {
+        let all = SharedBytes::from((0..10).collect::<Vec<u8>>());
+        let some = all.slice(2..8).expect("inside");
+        assert_eq!(some.slice(1..3).expect("inside").as_slice(), [3, 4]);
+        assert!(some.slice(1..7).is_none() && some.slice(7..7).is_none() && some.slice(6..6).is_some());
+    }
 
     #[test]
     fn a_view_at_an_offset_lies_inside() {

@@ -1,6 +1,8 @@
 //! Folders as Hugging Face publishes them, converted: against llama.cpp's converter and transformers' logits, which
 //! `scripts/golden/convert.py` wrote.
 
+#[cfg(all(target_arch = "x86_64", unix))]
+mod direct;
 mod files;
 mod folder;
 #[path = "../golden/mod.rs"]

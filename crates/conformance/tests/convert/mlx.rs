@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use super::folder::{FIRST, Folder, INDEX};
 
-const WEIGHTS: &str = "model.safetensors";
+pub(crate) const WEIGHTS: &str = "model.safetensors";
 
-fn golden(name: &str) -> PathBuf {
+pub(crate) fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/mlx").join(name)
 }
 
@@ -29,7 +29,7 @@ fn with_weights(source: &str, case: &str, weights: &Path) -> Folder {
     folder
 }
 
-fn quantised(name: &str, source: &str, case: &str) -> Folder {
+pub(crate) fn quantised(name: &str, source: &str, case: &str) -> Folder {
     let folder = with_weights(source, case, &golden(name).join(WEIGHTS));
     for file in ["config.json", INDEX] {
         folder.write(file, fs::read(golden(name).join(file)).unwrap());
@@ -92,7 +92,7 @@ fn routers_are_f32_whatever_their_codes() {
 }
 
 /// Replaces the first number of this tensor, in BF16.
-fn first_number(folder: &Folder, tensor: &str, number: u16) {
+pub(crate) fn first_number(folder: &Folder, tensor: &str, number: u16) {
     let mut changed = 0;
     folder.tensors(WEIGHTS, |name, _, bytes| {
         if name == tensor {

@@ -145,7 +145,7 @@ impl<'a> Quantizer<'a> {
         write_atomically(path, |out| {
             let mut out = PieceWriter::begin(self.plan, &self.tensors, out, &transcoder, progress)?;
             for tensor in self.file.tensors() {
-                out.write(tensor.format, self.file.data(tensor))?;
+                out.write(tensor.format, self.file.load(tensor)?.as_slice())?;
                 self.file.advise_done(tensor);
             }
             Ok(out.finish()?)

@@ -44,6 +44,14 @@ pub enum GgufError {
         /// The operating system's reason.
         source: std::io::Error,
     },
+    /// The data of a tensor that is in no GGUF file cannot be made.
+    #[error("tensor {}: {source}", Name(.tensor))]
+    Make {
+        /// The tensor.
+        tensor: String,
+        /// The reason.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The bytes break the format. `path` is `None` for bytes in memory.
     #[error("{}{source}", path.as_ref().map(|p| format!("{}: ", p.display())).unwrap_or_default())]
     Format {

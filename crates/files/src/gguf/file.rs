@@ -9,6 +9,7 @@ use std::sync::Arc;
 use gristmill_kernels::format::Format;
 
 use super::error::{FormatError, GgufError};
+use super::made::TensorSource;
 use super::metadata::{FromValue, Metadata};
 use super::parse::{Parsed, parse};
 use super::source::Bytes;
@@ -62,6 +63,8 @@ struct Inner {
     metadata: Metadata,
     tensors: Vec<TensorInfo>,
     index: HashMap<String, usize>,
+    /// Where the data is, if not in the parts.
+    source: Option<Arc<dyn TensorSource>>,
 }
 
 /// One file of a model, parsed.
@@ -114,20 +117,27 @@ impl GgufFile {
         }
     }
 
-    /// A file of metadata and tensor records; all data is empty.
-    pub(super) fn without_data(metadata: Metadata, tensors: Vec<TensorInfo>) -> GgufFile {
+    /// Metadata and tensor records, with data from `source`; without one, all data is empty. `header` stands for the
+    /// header of a file in the fingerprint.
+    pub(super) fn without_data(
+        metadata: Metadata,
+        tensors: Vec<TensorInfo>,
+        header: Vec<u8>,
+        source: Option<Arc<dyn TensorSource>>,
+    ) -> GgufFile {
         let index = tensors.iter().enumerate().map(|(i, tensor)| (tensor.name.clone(), i)).collect();
-        let parts = vec![Bytes::Static(&[])];
+        let (headers, parts) = (vec![header.len()], vec![Bytes::Owned(header.into())]);
         GgufFile {
             inner: Arc::new(Inner {
                 parts,
-                paths: Vec::new(),
-                headers: vec![0],
+                paths: source.as_ref().map(|source| source.paths()).unwrap_or_default(),
+                headers,
                 version: 3,
                 alignment: 1,
                 metadata,
                 tensors,
                 index,
+                source,
             }),
         }
     }
@@ -154,7 +164,7 @@ impl GgufFile {
             sources.push(part.bytes);
         }
         let (parts, metadata) = (sources, metadata.unwrap_or_default());
-        let inner = Inner { parts, paths, headers, version, alignment, metadata, tensors, index };
+        let inner = Inner { parts, paths, headers, version, alignment, metadata, tensors, index, source: None };
         Ok(GgufFile { inner: Arc::new(inner) })
     }
 
@@ -176,16 +186,36 @@ impl GgufFile {
     /// The data of a tensor of this file, without a copy. It begins at a multiple of [`alignment`](Self::alignment)
     /// from the start of the file; a mapped file begins on a page.
     ///
-    /// Empty for a [`TensorInfo`] of another file that points outside this one; a tensor's own data is never empty.
+    /// Empty for a [`TensorInfo`] of another file that points outside this one, and where [`is_made`](Self::is_made);
+    /// otherwise a tensor's own data is never empty.
     pub fn data(&self, tensor: &TensorInfo) -> &[u8] {
+        if let Some((source, index)) = self.source(tensor) {
+            return source.mapped(index).unwrap_or_default();
+        }
         self.range(tensor).map_or(&[], |(bytes, offset, len)| bytes.get(offset..offset + len).unwrap_or(&[]))
     }
 
     /// Advises the system that the data of this tensor will not be read soon, so that its pages leave this process.
     /// They can still be read. Does nothing for bytes in memory.
     pub fn advise_done(&self, tensor: &TensorInfo) {
+        if let Some((source, index)) = self.source(tensor) {
+            return source.done(index);
+        }
         if let Some((bytes, offset, len)) = self.range(tensor) {
             bytes.release(offset, len);
+        }
+    }
+
+    /// The source of the data, and the tensor's number there.
+    pub(super) fn source(&self, tensor: &TensorInfo) -> Option<(&dyn TensorSource, usize)> {
+        let source = self.inner.source.as_deref()?;
+        self.inner.index.get(&tensor.name).map(|&index| (source, index))
+    }
+
+    /// Passes on what tells the weights of a source from others'.
+    pub(super) fn sample(&self, take: &mut dyn FnMut(&[u8])) {
+        if let Some(source) = &self.inner.source {
+            source.sample(take);
         }
     }
 
@@ -198,12 +228,22 @@ impl GgufFile {
 
     /// The size of the file in bytes, all parts together.
     pub fn file_bytes(&self) -> u64 {
+        if let Some(source) = &self.inner.source {
+            return source.file_bytes();
+        }
         self.inner.parts.iter().map(|bytes| bytes.len() as u64).sum()
     }
 
     /// The number of files: 1 if the model is not split.
     pub fn parts(&self) -> usize {
-        self.inner.parts.len()
+        self.inner.parts.len().max(self.inner.paths.len())
+    }
+
+    /// Whether this is a GGUF file; otherwise the data has another source ([`GgufWriter::with_source`]).
+    ///
+    /// [`GgufWriter::with_source`]: super::GgufWriter::with_source
+    pub fn is_gguf(&self) -> bool {
+        self.inner.source.is_none()
     }
 
     /// The paths of the files, in the order of the parts; none for bytes in memory.

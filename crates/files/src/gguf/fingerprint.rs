@@ -13,19 +13,24 @@ impl GgufFile {
     /// It is the SHA-256 of the header of each file (metadata and tensor table), and of the first and last 4 KiB of
     /// each tensor's data, each header and tensor behind its length in 8 bytes, little-endian. So it sees other
     /// metadata, another quantisation and other training, but not a change within a tensor alone, and it proves nothing
-    /// against somebody who makes two models alike on purpose.
+    /// against somebody who makes two models alike on purpose. Of a folder of safetensors it is the same of the metadata
+    /// and tensor table that the folder stands for, and of each tensor in the files.
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
         for header in self.headers() {
             hash.update((header.len() as u64).to_le_bytes());
             hash.update(header);
         }
-        for tensor in self.tensors() {
+        for tensor in self.tensors().iter().filter(|_| self.is_gguf()) {
             let data = self.data(tensor);
             hash.update((data.len() as u64).to_le_bytes());
             hash.update(&data[..data.len().min(END)]);
             hash.update(&data[data.len().saturating_sub(END)..]);
         }
+        self.sample(&mut |bytes| {
+            hash.update((bytes.len() as u64).to_le_bytes());
+            hash.update(bytes);
+        });
         format!("{:x}", hash.finalize())
     }
 }

@@ -8,6 +8,7 @@
 //! ```
 //!
 //! - [`GgufFile`] opens a path (all parts of a split model), or reads bytes already in memory.
+//! - [`GgufWriter::with_source`] makes a model whose tensors' data is not in a GGUF file.
 //! - [`Metadata`] holds the key-value pairs; its getters name the key, the expected and the found type.
 //! - [`GgufWriter`] writes a file from front to back without holding tensor data.
 //!
@@ -21,6 +22,7 @@ mod cursor;
 mod error;
 mod file;
 mod fingerprint;
+mod made;
 mod metadata;
 mod parse;
 mod sniff;
@@ -32,6 +34,7 @@ mod writer;
 pub use atomic::{NewFile, write_atomically};
 pub use error::{FormatError, FormatErrorKind, GgufError, Name, Place};
 pub use file::{GgufFile, TensorInfo};
+pub use made::TensorSource;
 pub use metadata::{FromValue, Metadata, MetadataError, Unfit};
 pub use sniff::{file_names, is_lfs_pointer};
 pub use source::Bytes;

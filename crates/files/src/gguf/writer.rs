@@ -17,6 +17,7 @@
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use gristmill_kernels::format::Format;
 use thiserror::Error;
@@ -24,6 +25,7 @@ use thiserror::Error;
 use super::codec::Codec;
 use super::error::{FormatErrorKind, Name};
 use super::file::{GgufFile, TensorInfo};
+use super::made::TensorSource;
 use super::metadata::Metadata;
 use super::parse::byte_count;
 use super::value::Value;
@@ -230,11 +232,24 @@ impl GgufWriter {
 
     /// The planned file as it will be read, without data, to be checked before it is written.
     pub fn preview(&self) -> GgufFile {
+        GgufFile::without_data(self.metadata(), self.tensors.clone(), Vec::new(), None)
+    }
+
+    /// The planned file as an open model, with the data of its tensors from `source`, which counts them in the order in
+    /// which they were added. Nothing is written, so tensors may have any format.
+    pub fn with_source(self, source: Arc<dyn TensorSource>) -> GgufFile {
+        let mut header = self.header();
+        // The header has no number for some formats.
+        self.tensors.iter().for_each(|tensor| header.extend(tensor.format.name().bytes()));
+        GgufFile::without_data(self.metadata(), self.tensors, header, Some(source))
+    }
+
+    fn metadata(&self) -> Metadata {
         let mut metadata = Metadata::default();
         for (key, value) in &self.pairs {
             metadata.push(key.clone(), value.clone(), 0);
         }
-        GgufFile::without_data(metadata, self.tensors.clone())
+        metadata
     }
 
     /// Everything before the data section, padded.

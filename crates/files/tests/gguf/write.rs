@@ -1,10 +1,14 @@
 //! The writer's refusals, typed getters, and files written atomically.
 
+use std::error::Error;
 use std::fs;
 use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use gristmill_files::gguf::{
-    Array, FormatErrorKind, GgufFile, GgufWriter, Metadata, MetadataError, Value, WriteError, write_atomically,
+    Array, FormatErrorKind, GgufError, GgufFile, GgufWriter, Metadata, MetadataError, TensorSource, Value, WriteError,
+    write_atomically,
 };
 use gristmill_kernels::format::Format;
 
@@ -83,6 +87,53 @@ fn a_tensor_of_another_file_has_no_data() {
     let (small, large) = (file(1), file(1000));
     assert!(small.data(&large.tensors()[0]).is_empty());
     small.advise_done(&large.tensors()[0]);
+}
+
+/// Tensor 0 lies somewhere, tensor 1 is made, tensor 2 cannot be made.
+#[derive(Debug)]
+struct Three;
+
+impl TensorSource for Three {
+    fn mapped(&self, tensor: usize) -> Option<&[u8]> {
+        (tensor == 0).then_some(&[1; 4])
+    }
+    fn make(&self, tensor: usize) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {
+        if tensor == 1 { Ok(vec![2; 36]) } else { Err("no values".into()) }
+    }
+    fn done(&self, _tensor: usize) {}
+    fn paths(&self) -> Vec<PathBuf> {
+        vec!["a".into(), "b".into()]
+    }
+    fn file_bytes(&self) -> u64 {
+        7
+    }
+    fn sample(&self, take: &mut dyn FnMut(&[u8])) {
+        take(b"weights");
+    }
+}
+
+#[test]
+fn data_may_have_another_source() {
+    let mut plan = GgufWriter::new();
+    plan.set("key", 1u32).unwrap();
+    for (name, format, elements) in [("a", Format::F32, 1), ("b", Format::AFFINE4_64, 64), ("c", Format::F32, 1)] {
+        plan.tensor(name, format, &[elements]).unwrap();
+    }
+    let refused = plan.clone().begin(Vec::new()).err();
+    assert!(matches!(refused, Some(WriteError::NoNumber { name, format: Format::AFFINE4_64 }) if name == "b"));
+    let file = plan.clone().with_source(Arc::new(Three));
+    let [a, b, c] = file.tensors() else { panic!("three tensors") };
+    assert_eq!([a, b, c].map(|tensor| file.is_made(tensor)), [false, true, true]);
+    assert_eq!((file.data(a), file.data(b)), (&[1; 4][..], &[][..]));
+    assert_eq!(file.load(a).unwrap().as_slice(), [1; 4]);
+    assert_eq!(file.load(b).unwrap().as_slice(), [2; 36]);
+    let error = file.load(c).unwrap_err();
+    assert!(matches!(&error, GgufError::Make { tensor, .. } if tensor == "c"));
+    assert_eq!(error.to_string(), "tensor `c`: no values");
+    assert_eq!((file.is_gguf(), file.parts(), file.file_bytes()), (false, 2, 7));
+    assert_eq!(file.metadata().required::<u32>("key").unwrap(), 1);
+    plan.set("key2", 1u32).unwrap();
+    assert_ne!(file.fingerprint(), plan.with_source(Arc::new(Three)).fingerprint());
 }
 
 fn metadata(pairs: Vec<(&str, Value)>) -> Metadata {

@@ -1,11 +1,10 @@
 //! Loads the tensors of the table into a backend.
 
 use std::slice;
-use std::sync::Arc;
 
-use gristmill_files::gguf::{GgufFile, TensorInfo};
+use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
-use gristmill_kernels::tensor::{Buffer, SharedBytes};
+use gristmill_kernels::tensor::Buffer;
 use gristmill_kernels::weight::{Role, TensorView, Weight};
 
 use super::Weights;
@@ -29,32 +28,20 @@ struct Load<'a> {
     progress: &'a mut dyn FnMut(u64),
 }
 
-/// Keeps the file open as long as the bytes are in use.
-struct TensorBytes {
-    file: GgufFile,
-    tensor: TensorInfo,
-}
-
-impl AsRef<[u8]> for TensorBytes {
-    fn as_ref(&self) -> &[u8] {
-        self.file.data(&self.tensor)
-    }
-}
-
 impl Load<'_> {
     fn view(&self, needed: &TensorSpec) -> Result<TensorView> {
         let tensor = find(self.file, needed)?;
-        let len = self.file.data(tensor).len();
-        let owner = Arc::new(TensorBytes { file: self.file.clone(), tensor: tensor.clone() });
         let (experts, rows, cols) = needed.matrix();
-        let (stored, row) = (needed.file_rows(), len / needed.file_rows().max(1));
-        let whole = |range| SharedBytes::new(owner, range).unwrap_or_else(|| Vec::new().into());
+        let bytes = self.file.load(tensor)?;
         let bytes = match &needed.order {
-            None => whole(0..len),
-            Some(order) => match order.slice(stored) {
-                Some(rows) => whole(rows.start * row..rows.end * row),
-                None => order.apply(self.file.data(tensor), row).into(),
-            },
+            None => bytes,
+            Some(order) => {
+                let (stored, row) = (needed.file_rows(), bytes.as_slice().len() / needed.file_rows().max(1));
+                match order.slice(stored) {
+                    Some(rows) => bytes.slice(rows.start * row..rows.end * row).unwrap_or_else(|| Vec::new().into()),
+                    None => order.apply(bytes.as_slice(), row).into(),
+                }
+            }
         };
         Ok(TensorView { name: needed.name.clone(), format: tensor.format, experts, rows, cols, bytes })
     }

@@ -10,12 +10,21 @@ use super::table::{Make, TensorSpec, assemble, find};
 use crate::error::{Error, Result};
 use crate::model::spec::ModelSpec;
 
+/// A matrix of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Matrix {
+    shape: TensorShape,
+    role: Role,
+    /// Its data is made when it is loaded, so nothing of it stays in the file's map.
+    made: bool,
+}
+
 /// Shapes and bytes of the weights of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WeightShapes {
     /// Bytes that are read from the file.
     pub(crate) file: u64,
-    matrices: Vec<(TensorShape, Role)>,
+    matrices: Vec<Matrix>,
     /// Bytes of all vectors in memory.
     vectors: u64,
 }
@@ -24,8 +33,9 @@ impl WeightShapes {
     /// Bytes on a backend.
     pub(crate) fn footprint(&self, backend: &Backend) -> Footprint {
         let mut all = Footprint { owned: self.vectors, mapped: 0 };
-        for (shape, role) in &self.matrices {
+        for Matrix { shape, role, made } in &self.matrices {
             let Footprint { owned, mapped } = backend.footprint(shape, *role);
+            let (owned, mapped) = if *made { (owned.saturating_add(mapped), 0) } else { (owned, mapped) };
             all.owned = all.owned.saturating_add(owned);
             all.mapped = all.mapped.saturating_add(mapped);
         }
@@ -51,8 +61,8 @@ struct Survey<'a> {
     found: WeightShapes,
 }
 
-impl Survey<'_> {
-    fn see(&mut self, needed: &TensorSpec) -> Result<&TensorInfo> {
+impl<'a> Survey<'a> {
+    fn see(&mut self, needed: &TensorSpec) -> Result<&'a TensorInfo> {
         let tensor = find(self.file, needed)?;
         // A tensor that serves twice is read once. No sum of these overflows: the tensors of a file do not overlap.
         if self.seen.insert(tensor.name.clone()) {
@@ -72,9 +82,10 @@ impl Make for Survey<'_> {
 
     fn matrix(&mut self, role: Role, tensors: &[TensorSpec]) -> Result<()> {
         for needed in tensors {
-            let format = self.see(needed)?.format;
+            let tensor = self.see(needed)?;
+            let (format, made) = (tensor.format, self.file.is_made(tensor));
             let (experts, rows, cols) = needed.matrix();
-            self.found.matrices.push((TensorShape { format, experts, rows, cols }, role));
+            self.found.matrices.push(Matrix { shape: TensorShape { format, experts, rows, cols }, role, made });
         }
         Ok(())
     }

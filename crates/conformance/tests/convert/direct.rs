@@ -1,0 +1,215 @@
+//! Folders that run as they lie: they have the values, metadata and logits of what they are converted to.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use gristmill_conformance::simulated::Simulator;
+use gristmill_convert::quantize::Mix;
+use gristmill_convert::{ConvertError, ConvertOptions, is_model_folder, open_folder};
+use gristmill_cpu::{Cpu, Level};
+use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner};
+use gristmill_files::gguf::{GgufFile, TensorInfo};
+use gristmill_kernels::Backend;
+use gristmill_kernels::format::Format;
+
+use super::converted;
+use super::folder::{FIRST, Folder};
+use super::golden::{folders, folders_folder};
+use super::mlx::{WEIGHTS, first_number, golden, quantised};
+
+fn open(folder: &Path) -> GgufFile {
+    open_folder(folder, &ConvertOptions::default(), 2).unwrap_or_else(|error| panic!("{folder:?}: {error}")).0
+}
+
+fn values(file: &GgufFile, tensor: &TensorInfo) -> Vec<u32> {
+    let mut values = vec![f32::NAN; tensor.elements() as usize];
+    tensor.format.decode(file.load(tensor).unwrap().as_slice(), &mut values).unwrap();
+    values.into_iter().map(f32::to_bits).collect()
+}
+
+/// The same tensors with the same values, and the same metadata but for the type of the file.
+fn same(name: &str, found: &GgufFile, wanted: &GgufFile) {
+    assert_eq!(found.tensors().len(), wanted.tensors().len(), "{name}");
+    for wanted_tensor in wanted.tensors() {
+        let tensor = found.tensor(&wanted_tensor.name).unwrap_or_else(|| panic!("{name}: no {}", wanted_tensor.name));
+        assert_eq!(tensor.shape, wanted_tensor.shape, "{name}: {}", tensor.name);
+        assert_eq!(found.is_made(tensor), found.data(tensor).is_empty(), "{name}: {}", tensor.name);
+        assert!(values(found, tensor) == values(wanted, wanted_tensor), "{name}: {}", tensor.name);
+    }
+    let pairs = |file: &GgufFile| {
+        let not = ["general.name", "general.file_type", "general.quantization_version"];
+        let pairs = file.metadata().iter().filter(|(key, _)| !not.contains(key));
+        pairs.map(|(key, value)| format!("{key} = {value:?}")).collect::<Vec<_>>()
+    };
+    assert_eq!(pairs(found), pairs(wanted), "{name}");
+}
+
+#[test]
+fn every_published_folder_is_what_it_is_converted_to() {
+    let (mut mapped, mut made) = (0, 0);
+    for name in folders() {
+        let folder = folders_folder().join(name);
+        assert!(is_model_folder(&folder));
+        let file = open(&folder);
+        assert!(!file.is_gguf() && file.paths().count() > 0, "{name}");
+        same(name, &file, &converted("direct", name, None));
+        let is_made = |tensor: &&TensorInfo| file.is_made(tensor);
+        made += file.tensors().iter().filter(is_made).count();
+        mapped += file.tensors().iter().filter(|tensor| !file.is_made(tensor)).count();
+    }
+    assert!(mapped > 0 && made > 0, "{mapped} {made}");
+}
+
+#[test]
+fn folders_of_mlx_have_the_values_that_they_are_converted_to() {
+    for (name, source) in [("qwen3moe-4bit", "qwen3moe"), ("llama3-mixed", "llama3"), ("llama3-wide", "llama3")] {
+        let folder = quantised(name, source, "direct");
+        same(name, &open(&folder.0), &folder.convert());
+    }
+}
+
+#[test]
+fn codes_have_the_smallest_formats_that_hold_them() {
+    let folder = quantised("llama3-wide", "llama3", "direct-formats");
+    let format = |file: &GgufFile, name: &str| file.tensor(name).unwrap().format;
+    let file = open(&folder.0);
+    for (name, expected) in [
+        ("token_embd.weight", Format::AFFINE8_64),
+        ("output.weight", Format::Q4_1),
+        ("blk.0.attn_q.weight", Format::AFFINE4_64),
+        ("blk.0.attn_k.weight", Format::Q5_1),
+        ("blk.0.attn_v.weight", Format::AFFINE8_64),
+        ("blk.1.attn_output.weight", Format::AFFINE4_64),
+        ("blk.0.ffn_up.weight", Format::AFFINE8_32),
+        ("blk.1.ffn_up.weight", Format::AFFINE8_64),
+        ("blk.1.ffn_down.weight", Format::AFFINE4_64),
+        ("blk.1.ffn_norm.weight", Format::F32),
+    ] {
+        assert_eq!(format(&file, name), expected, "{name}");
+    }
+    // 2^100, which F16 lacks, for all of the tensor.
+    first_number(&folder, "model.layers.0.mlp.down_proj.scales", 0x7180);
+    let file = open(&folder.0);
+    assert_eq!(format(&file, "blk.0.ffn_down.weight"), Format::AFFINE4_32);
+    same("llama3-wide", &file, &folder.convert());
+    // Rows of 32 are no whole blocks of 64.
+    let narrow = open(&quantised("llama3-mixed", "llama3", "direct-narrow").0);
+    assert_eq!(format(&narrow, "blk.0.attn_v.weight"), Format::F32);
+}
+
+/// NMSE of a model's logits against those in a file.
+fn error(model: &Arc<Model>, logits: &GgufFile) -> f64 {
+    let (mut error, mut sum, mut sequences) = (0.0, 0.0, 0);
+    while let Ok(tokens) = logits.metadata().required::<Vec<u32>>(&format!("golden.tokens.{sequences}")) {
+        let wanted = values(logits, logits.tensor(&format!("logits.{sequences}")).unwrap());
+        let limits = Limits { context: Some(32), output_rows: Some(tokens.len()), ..Limits::default() };
+        let mut runner = Runner::new(model.clone(), limits).unwrap();
+        let mut batch = Batch::new();
+        batch.push(runner.open_sequence().unwrap(), &tokens, Outputs::All);
+        let found = runner.forward(&batch).unwrap().to_vec().unwrap();
+        assert_eq!(found.len(), wanted.len());
+        for (&found, wanted) in found.iter().zip(wanted.into_iter().map(f32::from_bits)) {
+            error += (f64::from(found) - f64::from(wanted)).powi(2);
+            sum += f64::from(wanted).powi(2);
+        }
+        sequences += 1;
+    }
+    assert_eq!(sequences, 3);
+    error / sum
+}
+
+#[test]
+fn logits_of_mlx_are_those_of_transformers_with_the_decoded_weights() {
+    let mut backends: Vec<(&str, Backend)> = Vec::new();
+    for level in Level::available() {
+        backends.push((level.name(), Cpu::backend(level, 2).unwrap()));
+    }
+    let fast = gpu_sim::Mode::Fast;
+    backends.push(("CUDA", Simulator::cuda(1, fast).unwrap()));
+    backends.push(("Metal", Simulator::metal(1, fast).unwrap()));
+    for (backend_name, backend) in backends {
+        let backend = Arc::new(backend);
+        for (name, source) in [("qwen3moe-4bit", "qwen3moe"), ("llama3-mixed", "llama3"), ("llama3-wide", "llama3")] {
+            let logits = GgufFile::open(golden(&format!("{name}.logits.gguf"))).unwrap();
+            let file = open(&quantised(name, source, "direct-logits").0);
+            let options = LoadOptions { precision: Precision::Exact, ..LoadOptions::default() };
+            let model = Arc::new(Model::with_backend(file, backend.clone(), options).unwrap());
+            let error = error(&model, &logits);
+            println!("{name} {backend_name}: {error:.1e}");
+            // Also false for NaN.
+            assert!(error <= 1e-6, "{name} on {backend_name}: NMSE {error:.1e}");
+        }
+    }
+}
+
+#[test]
+fn a_folder_may_be_quantised_when_it_is_opened() {
+    let options = ConvertOptions { mix: Some(Mix::parse("Q8_0").unwrap()), ..ConvertOptions::default() };
+    let (file, _) = open_folder(&folders_folder().join("llama3"), &options, 2).unwrap();
+    let wanted = converted("direct-mix", "llama3", Some("q8_0"));
+    for tensor in wanted.tensors() {
+        let found = file.tensor(&tensor.name).unwrap();
+        assert_eq!(found.format, tensor.format, "{}", tensor.name);
+        assert!(file.load(found).unwrap().as_slice() == wanted.data(tensor), "{}", tensor.name);
+    }
+    assert_eq!(file.metadata().value("general.file_type"), wanted.metadata().value("general.file_type"));
+}
+
+#[test]
+fn fingerprints_tell_folders_apart() {
+    let folder = quantised("llama3-wide", "llama3", "direct-print");
+    let first = open(&folder.0).fingerprint();
+    assert_eq!(first, open(&folder.0).fingerprint());
+    first_number(&folder, "model.layers.0.mlp.down_proj.scales", 0x3c00);
+    assert_ne!(first, open(&folder.0).fingerprint());
+}
+
+#[track_caller]
+fn refused(folder: &Folder, says: &[&str]) {
+    let error: ConvertError = open_folder(&folder.0, &ConvertOptions::default(), 1).expect_err("it is refused");
+    for text in says {
+        assert!(error.to_string().contains(text), "{text:?} is not in: {error}");
+    }
+}
+
+#[test]
+fn damaged_folders_are_refused() {
+    let (scales, biases) = ("model.layers.0.mlp.down_proj.scales", "model.layers.0.mlp.down_proj.biases");
+    for (tensor, number) in [(scales, 0x7fc0), (biases, 0x7f80)] {
+        let folder = quantised("llama3-wide", "llama3", "direct-nan");
+        first_number(&folder, tensor, number);
+        refused(&folder, &[tensor, "not finite", "fetch it again"]);
+    }
+    let router = quantised("qwen3moe-4bit", "qwen3moe", "direct-router");
+    first_number(&router, "model.layers.0.mlp.gate.scales", 0x7fc0);
+    refused(&router, &["model.layers.0.mlp.gate.scales", "not finite"]);
+    let folder = quantised("llama3-wide", "llama3", "direct-dtype");
+    folder.header(WEIGHTS, "\"U32\"", "\"I32\"");
+    refused(&folder, &["config.json", "the file has floats"]);
+    let folder = quantised("llama3-wide", "llama3", "direct-scales");
+    folder.tensors(WEIGHTS, |name, shape, _| {
+        if name == scales {
+            // The same bytes of another type would be half as many numbers.
+            shape[1] /= 2;
+        }
+    });
+    refused(&folder, &["model.safetensors", scales, "does not take the"]);
+    let folder = quantised("llama3-wide", "llama3", "direct-cut");
+    folder.bytes(WEIGHTS, |bytes| bytes.truncate(bytes.len() - 1));
+    refused(&folder, &["incomplete or damaged"]);
+    let folder = quantised("llama3-wide", "llama3", "direct-wide");
+    folder.json("config.json", |config| config["quantization"]["group_size"] = 48.into());
+    refused(&folder, &["`group_size` is 48"]);
+    let folder = quantised("llama3-wide", "llama3", "direct-many");
+    // 10 MB of modules that the model does not have.
+    folder.json("config.json", |config| {
+        for module in 0..100_000 {
+            config["quantization"][format!("model.layers.{module}.mlp.no_module_{module}.and_its_long_name")] =
+                serde_json::json!({"bits": 4, "group_size": 64});
+        }
+    });
+    assert!(open(&folder.0).tensors().len() > 20);
+    let folder = Folder::copy("qwen3moe", "direct-shard");
+    folder.remove(FIRST);
+    refused(&folder, &[FIRST, "is missing"]);
+}
