@@ -229,6 +229,8 @@ mod simulated {
         "smollm3-q8_0",
         "gemma4-q8_0",
         "gemma4-moe-q8_0",
+        "gemma4-e-f32",
+        "gemma4-e-q8_0",
         "phi3-q8_0",
         "glm4-q8_0",
         "olmo3-q8_0",
@@ -316,7 +318,8 @@ fn zeroing_any_block_moves_the_logits_far() {
         let last = |name: &str| {
             let parts =
                 ["attn_output.", "shortconv.out_proj.", "ssm_out.", "ffn_down.", "ffn_down_exps.", "ffn_down_shexp."];
-            parts.iter().any(|part| name.contains(part))
+            let of_input = name.starts_with("blk.") && name.ends_with(".proj.weight");
+            parts.iter().any(|part| name.contains(part)) || of_input
         };
         let spec = ModelInfo::read(&file).unwrap().spec;
         let loaded = file.tensors().iter().filter(|t| last(&t.name) && !spec.leaves_out(&t.name));
@@ -324,7 +327,8 @@ fn zeroing_any_block_moves_the_logits_far() {
         let shared = blocks.iter().filter(|block| block.ends_with("shexp")).count();
         let beside = |mlp: &Option<MlpSpec>| matches!(mlp, Some(MlpSpec::Moe { beside: Some(_), .. }));
         let mlps = spec.layers.iter().map(|layer| 1 + usize::from(beside(&layer.mlp))).sum::<usize>();
-        assert_eq!(blocks.len() - shared, spec.layers.len() + mlps);
+        let inputs = if spec.layer_inputs.is_some() { spec.layers.len() } else { 0 };
+        assert_eq!(blocks.len() - shared, spec.layers.len() + mlps + inputs);
         let expected = [
             "bailingmoe2",
             "deepseek",

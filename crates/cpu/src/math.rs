@@ -45,17 +45,20 @@ pub(crate) fn tanh<S: Simd>(s: S, x: S::F32) -> S::F32 {
     s.sub(s.splat(1.0), s.div(s.splat(2.0), s.add(e, s.splat(1.0))))
 }
 
+/// 0.5 · x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) = x · sigmoid(2 · …).
+#[inline(always)]
+pub(crate) fn gelu<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    let cube = s.mul(s.mul(x, x), x);
+    let inner = s.mul_add(cube, s.splat(0.044_715), x);
+    let twice = s.mul(inner, s.splat(2.0 * 0.797_884_6));
+    s.mul(x, sigmoid(s, twice))
+}
+
 #[inline(always)]
 fn gated<S: Simd>(s: S, activation: Activation, gate: S::F32, up: S::F32) -> S::F32 {
     match activation {
         Activation::SwiGlu => s.mul(s.mul(gate, sigmoid(s, gate)), up),
-        Activation::GeGlu => {
-            // 0.5 · x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) = x · sigmoid(2 · …)
-            let cube = s.mul(s.mul(gate, gate), gate);
-            let inner = s.mul_add(cube, s.splat(0.044_715), gate);
-            let twice = s.mul(inner, s.splat(2.0 * 0.797_884_6));
-            s.mul(s.mul(gate, sigmoid(s, twice)), up)
-        }
+        Activation::GeGlu => s.mul(gelu(s, gate), up),
         Activation::ClampedSwiGlu { alpha, limit } => {
             let gate = s.min(s.splat(limit), gate);
             let up = s.max(s.splat(-limit), s.min(s.splat(limit), up));

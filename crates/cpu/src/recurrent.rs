@@ -3,12 +3,13 @@
 
 use super::Cpu;
 use super::host::{self, HostRows};
-use super::math::sigmoid;
+use super::math::{gelu, sigmoid};
 use super::out::Unit;
 use super::rows::sum;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{
-    CausalConv, DELTA_EPS, DELTA_TILE, DELTA_WIDTHS, DeltaHeads, DeltaRule, GatedNorm, Multiply, Operation, Run,
+    CausalConv, DELTA_EPS, DELTA_TILE, DELTA_WIDTHS, DeltaHeads, DeltaRule, GateKind, GatedNorm, Multiply, Operation,
+    Run,
 };
 use gristmill_kernels::simd::{Kernel, Simd};
 
@@ -41,11 +42,11 @@ impl Kernel for Silu<'_> {
     }
 }
 
-/// out = x · gate, or x · sigmoid(gate).
+/// out = x · gate, where a function may be applied to the gate.
 struct MultiplyRow<'a> {
     x: &'a [f32],
     gate: &'a [f32],
-    sigmoid: bool,
+    kind: GateKind,
     out: &'a mut [f32],
 }
 
@@ -54,13 +55,18 @@ impl Kernel for MultiplyRow<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { x, gate, sigmoid: gated, out } = self;
+        let Self { x, gate, kind, out } = self;
         for ((out, x), gate) in out.chunks_mut(LANES).zip(x.chunks(LANES)).zip(gate.chunks(LANES)) {
             let mut padded = [[0.0; LANES]; 2];
             padded[0][..x.len()].copy_from_slice(x);
             padded[1][..x.len()].copy_from_slice(gate);
             let [x, gate] = [s.load_f32(&padded[0], 0), s.load_f32(&padded[1], 0)];
-            let product = s.to_array(s.mul(x, if gated { sigmoid(s, gate) } else { gate }));
+            let factor = match kind {
+                GateKind::Linear => gate,
+                GateKind::Sigmoid => sigmoid(s, gate),
+                GateKind::Gelu => gelu(s, gate),
+            };
+            let product = s.to_array(s.mul(x, factor));
             out.copy_from_slice(&product[..out.len()]);
         }
     }
@@ -271,10 +277,10 @@ impl Cpu {
     }
 
     pub(super) fn multiply_rows(&self, call: Multiply) -> Result<()> {
-        let Multiply { x, gate, sigmoid, mut out } = call;
+        let Multiply { x, gate, kind, mut out } = call;
         let (x, gate) = (host::rows(Multiply::NAME, x)?, host::rows(Multiply::NAME, gate)?);
         self.each_row_of(Multiply::NAME, &mut out, &|row, out| {
-            self.level.run(MultiplyRow { x: x.row(row), gate: gate.row(row), sigmoid, out });
+            self.level.run(MultiplyRow { x: x.row(row), gate: gate.row(row), kind, out });
         })
     }
 }

@@ -54,9 +54,10 @@ pub(crate) struct StateKind {
 }
 
 impl StateKind {
-    /// `None` for a layer without keys and values.
+    /// `None` for a layer without keys and values of its own.
     fn of(layer: &LayerSpec, format: KvFormat) -> Option<Self> {
-        let &AttentionSpec { kv_heads: heads, key_width, value_width, window, .. } = layer.attention()?;
+        let own = layer.attention().filter(|attention| attention.kv_from.is_none());
+        let &AttentionSpec { kv_heads: heads, key_width, value_width, window, .. } = own?;
         Some(StateKind { kv: KvSpec { heads, key_width, value_width, format }, window })
     }
 
@@ -132,6 +133,8 @@ enum LayerMemory {
     /// The cache of a layer, whose blocks are those of a group.
     Kv(usize, KvCache),
     Fixed(FixedBuffers),
+    /// The layer reads the cache of this one.
+    Shared(usize),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -200,6 +203,9 @@ impl State {
             if let (Some(of_sequence), Some(fixed)) = (layer.mixer.fixed_state(spec.hidden), &state.fixed) {
                 let buffers = FixedBuffers::new(backend, of_sequence, fixed.slots.count())?;
                 state.layers.push(LayerMemory::Fixed(buffers));
+            }
+            if let Some(source) = layer.attention().and_then(|attention| attention.kv_from) {
+                state.layers.push(LayerMemory::Shared(source));
             }
             let Some(kind) = StateKind::of(layer, limits.kv_format) else { continue };
             let group = match state.groups.iter().position(|group| group.kind == kind) {
@@ -273,7 +279,7 @@ impl State {
                 for layer in &mut self.layers {
                     match layer {
                         LayerMemory::Kv(of, cache) if *of == index => backend.run(KvCopy { cache, blocks: &[copy] })?,
-                        LayerMemory::Kv(..) | LayerMemory::Fixed(_) => {}
+                        LayerMemory::Kv(..) | LayerMemory::Fixed(_) | LayerMemory::Shared(_) => {}
                     }
                 }
             }
@@ -364,18 +370,23 @@ impl State {
         Ok(step)
     }
 
-    /// The state of each layer, first to last.
-    pub(crate) fn layers(&mut self) -> impl Iterator<Item = LayerState<'_>> {
-        let (groups, fixed) = (&self.groups, self.fixed.as_ref());
-        self.layers.iter_mut().filter_map(move |layer| {
-            Some(match layer {
-                LayerMemory::Kv(group, cache) => LayerState::Kv { cache, placement: &groups[*group].placement },
-                LayerMemory::Fixed(FixedBuffers { convolution, delta }) => {
-                    let fixed = fixed?;
-                    LayerState::Fixed(FixedLayer { convolution, delta, slots: fixed.slots.count(), runs: &fixed.runs })
-                }
-            })
-        })
+    /// The state of a layer, which may be that of a layer before it.
+    pub(crate) fn layer(&mut self, index: usize) -> Option<LayerState<'_>> {
+        let index = match self.layers.get(index)? {
+            LayerMemory::Shared(source) => *source,
+            LayerMemory::Kv(..) | LayerMemory::Fixed(_) => index,
+        };
+        match self.layers.get_mut(index)? {
+            LayerMemory::Kv(group, cache) => {
+                Some(LayerState::Kv { cache, placement: &self.groups.get(*group)?.placement })
+            }
+            LayerMemory::Fixed(FixedBuffers { convolution, delta }) => {
+                let fixed = self.fixed.as_ref()?;
+                let (slots, runs) = (fixed.slots.count(), &fixed.runs);
+                Some(LayerState::Fixed(FixedLayer { convolution, delta, slots, runs }))
+            }
+            LayerMemory::Shared(_) => None,
+        }
     }
 }
 

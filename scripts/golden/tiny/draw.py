@@ -111,7 +111,8 @@ def least_effect(model, shape: Shape, sequences, logits) -> float:
     """The smallest NMSE that zeroing one block's output causes."""
     least = np.inf
     for layer in model.model.layers:
-        ends = ("mlp", "block_sparse_moe", "experts", "shared_expert", "shared_mlp", "feed_forward")
+        ends = ("mlp", "block_sparse_moe", "experts", "shared_expert", "shared_mlp", "feed_forward",
+                "per_layer_projection")
         mlps = [module for name, module in layer.named_modules() if name.endswith(ends)]
         mixers = (getattr(layer, name, None) for name in ("self_attn", "linear_attn", "conv"))
         for block in (*filter(None, mixers), *mlps):

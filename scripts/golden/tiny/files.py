@@ -15,12 +15,14 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
     writer.add_block_count(shape.layers + shape.nextn)
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(shape.hidden)
-    writer.add_feed_forward_length(3 * shape.inner if shape.dense else shape.beside or shape.inner)
+    inner = 3 * shape.inner if shape.dense else shape.beside or shape.inner
+    writer.add_feed_forward_length(gemma4.widths(shape) if shape.shares else inner)
     writer.add_head_count(shape.heads)
     kv_heads = [shape.kv_heads if i in shape.full else 0 for i in range(shape.layers)]
     if shape.arch == "gemma4":
-        kv_heads = [shape.kv_heads if window else shape.full_kv_heads for window in gemma4.windowed(shape)]
-    writer.add_head_count_kv(kv_heads if shape.arch in (*recurrent.LFM2, "gemma4") else shape.kv_heads)
+        kv_heads = [shape.kv_heads if window else shape.full_kv_heads or shape.kv_heads for window in gemma4.windowed(shape)]
+    several = shape.arch in recurrent.LFM2 or shape.full_kv_heads
+    writer.add_head_count_kv(kv_heads if several else shape.kv_heads)
     if shape.arch in recurrent.FAMILIES:
         recurrent.write_keys(writer, shape)
     if shape.arch in attention.FAMILIES:

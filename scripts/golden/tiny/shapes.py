@@ -48,6 +48,8 @@ class Shape:
     full_kv_heads: int = 0  # likewise; their values are their keys
     beside: int = 0  # width of an MLP beside the experts
     fused: bool = False  # gate and up of the experts are one tensor
+    per_layer: int = 0  # width of an input that each layer has of its own
+    shares: int = 0  # the last so many layers read the caches of others, and have MLPs of twice the width
     period: int = 0  # the last of so many layers sees everything
     layers: int = 2
     full: tuple = ()  # layers with attention, if others have none
@@ -99,6 +101,10 @@ MODELS = {
                             full_head=32, full_kv_heads=1, beside=48),
     "gemma4-moe-q8_0": Shape("gemma4", 64, 32, 4, 2, 16, 8, 2, tied=True, layers=2, theta=1e6, window=9, period=2,
                              full_head=32, full_kv_heads=1, beside=64, fused=True),
+    "gemma4-e-f32": Shape("gemma4", 32, 48, 4, 1, 16, tied=True, layers=6, theta=1e6, window=9, period=2, full_head=32,
+                          per_layer=8, shares=3),
+    "gemma4-e-q8_0": Shape("gemma4", 64, 64, 4, 2, 16, tied=True, theta=1e6, window=9, period=1, full_head=32,
+                           per_layer=32, shares=1),
     "gemma3-f32": Shape("gemma3", 32, 64, 4, 1, 16, tied=True, layers=7, theta=1e6, window=9, rope=LINEAR),
     "gemma3-q8_0": Shape("gemma3", 64, 64, 4, 1, 16, tied=True, layers=3, theta=1e6, window=9, period=2),
     "qwen2-f32": Shape("qwen2", 64, 96, 4, 2, 16, theta=1e6, bias=True),

@@ -46,6 +46,8 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
     table += [(f"output_norm.{part}", f"model.norm.{part}", 0) for part in parts]
     if not shape.tied:
         table += [(f"output.{part}", f"lm_head.{part}", 0) for part in parts]
+    if shape.arch == "gemma4":
+        table += gemma4.whole(shape)
     for i in range(shape.layers):
         ours, theirs = f"blk.{i}.", f"model.layers.{i}."
         rows = [(f"{a}.{part}", f"{b}.{part}", 0) for a, b in norms for part in parts]
@@ -59,8 +61,7 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
                      ("attn_k_norm.weight", "self_attn.k_norm.weight", 0)]
         if shape.arch == "gemma4":
             rows += gemma4.rows(shape, i)
-            if not gemma4.windowed(shape)[i]:
-                rows.remove(("attn_v.weight", "self_attn.v_proj.weight", 0))
+            rows = [row for row in rows if row[0] not in gemma4.lacks(shape, i)]
         if shape.arch == "hunyuan-moe":
             rows += [("attn_q_norm.weight", "self_attn.query_layernorm.weight", 0),
                      ("attn_k_norm.weight", "self_attn.key_layernorm.weight", 0)]

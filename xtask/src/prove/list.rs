@@ -87,7 +87,8 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "chunks_exact_mut(weight.len()).zip(gate.row(row)" => "chunks_exact_mut(weight.len()).zip(gate.row(row / 2)",
     }
     multiply in "cpu/src/recurrent.rs" by [multiply] {
-        "if gated { sigmoid(s, gate) } else { gate }" => "if gated { gate } else { sigmoid(s, gate) }",
+        "GateKind::Sigmoid => sigmoid(s, gate)," => "GateKind::Sigmoid => gate,",
+        "GateKind::Gelu => gelu(s, gate)," => "GateKind::Gelu => sigmoid(s, gate),",
         "padded[1][..x.len()].copy_from_slice(gate);" => "padded[1].fill(gate[0]);",
     }
     matmul in "cpu/src/dot/int8.rs" by [matmul] {

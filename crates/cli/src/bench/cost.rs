@@ -100,11 +100,12 @@ impl Cost {
             let index = tensor.name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
             match (tensor.name.as_str(), index.and_then(|index| cost.layers.get_mut(index))) {
                 ("token_embd.weight", _) => {
-                    cost.embedding_row = matrix.bytes / spec.vocab as f64;
+                    cost.embedding_row += matrix.bytes / spec.vocab as f64;
                     if spec.tied_embeddings {
                         cost.head.add(matrix, 1.0);
                     }
                 }
+                ("per_layer_token_embd.weight", _) => cost.embedding_row += matrix.bytes / spec.vocab as f64,
                 ("output.weight", _) => cost.head.add(matrix, 1.0),
                 (name, Some(layer)) if name.contains("_exps.") => layer.expert.add(matrix, 1.0 / layer.experts as f64),
                 _ => cost.dense.add(matrix, 1.0),

@@ -2,6 +2,8 @@
 //! of ops; each adds its output to the residual stream.
 
 mod experts;
+mod inputs;
+mod queries;
 mod recurrent;
 
 use std::sync::Arc;
@@ -11,8 +13,8 @@ use gristmill_kernels::act::{Act, Precision};
 use gristmill_kernels::kv::{KvCache, Placement};
 use gristmill_kernels::ops::{
     Activation, Add, AddGated, Attend, AttentionOptions, Embed, Epilogue, ExpertScratch, ExpertWeights, Experts,
-    GateUp, GateUpAct, LayerNorm, Matmul, Multiply, NormAct, NormMatmul, PrepareActivations, QkNorm, QkNorms, RmsNorm,
-    Rotary, Route, Scale, SoftCap,
+    GateKind, GateUp, GateUpAct, LayerNorm, Matmul, Multiply, NormAct, NormMatmul, PrepareActivations, QkNorm, QkNorms,
+    RmsNorm, Rotary, Route, Scale, SoftCap,
 };
 use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 use gristmill_kernels::weight::Weight;
@@ -46,12 +48,15 @@ pub(crate) fn forward(
     let step =
         Step { backend, tokens, hidden: model.spec.hidden, spec: &model.spec, precision: model.attention_precision };
     step.embed(&weights.embedding, scratch)?;
+    if let Some(inputs) = &weights.layer_inputs {
+        step.layer_inputs(inputs, scratch)?;
+    }
     inspect(Stage::Embedding, scratch)?;
     // Where the router's choices of the next layer begin in the scratch.
     let mut choices = 0;
-    let layers = model.spec.layers.iter().zip(&weights.layers).zip(rotaries).zip(state.layers());
-    for (index, (((spec, layer), rotary), state)) in layers.enumerate() {
+    for (index, ((spec, layer), rotary)) in model.spec.layers.iter().zip(&weights.layers).zip(rotaries).enumerate() {
         let block = &layer.mixer;
+        let Some(state) = state.layer(index) else { return Err(Error::UnknownSequence) };
         match (&spec.mixer, &block.weights, state) {
             (Mixer::Attention(spec), MixerWeights::Attention(weights), LayerState::Kv { cache, placement }) => {
                 step.attention(spec, block, weights, rotary, (cache, placement), scratch)?
@@ -68,6 +73,9 @@ pub(crate) fn forward(
         step.post_norm(block.post_norm.as_ref(), scratch)?;
         if let Some(block) = &layer.mlp {
             choices += step.mlp_block(block, choices, scratch)?;
+        }
+        if let Some(input) = &layer.input {
+            step.layer_input(index, input, scratch)?;
         }
         if let Some(factor) = layer.output_scale {
             backend.run(Scale { factor, y: scratch.residual.view_mut(tokens, model.spec.hidden)? })?;
@@ -233,28 +241,21 @@ impl Step<'_> {
             let x = s.qkv.view_mut(t, columns)?.columns(columns - spec.value_columns()..columns)?;
             b.run(QkNorm { x, weight, eps })?;
         }
-        let norms = weights.qk_norm.as_ref().map(|[q, k]| QkNorms { weights: [q, k], eps, after_rotation });
         let AttentionSpec { heads, scale, cap, window, .. } = *spec;
-        b.run(Attend {
-            qkv: s.qkv.view_mut(t, columns)?.columns(gate..columns)?,
-            norms,
-            rotary,
-            cache,
-            placement,
-            options: AttentionOptions {
-                heads,
-                scale,
-                window,
-                sinks: weights.sinks.as_ref(),
-                softcap: cap,
-                precision: self.precision,
-            },
-            out: s.attended.view_mut(t, attended)?,
-            act: &mut s.act,
-        })?;
+        let (sinks, precision) = (weights.sinks.as_ref(), self.precision);
+        let options = AttentionOptions { heads, scale, window, sinks, softcap: cap, precision };
+        let qkv = s.qkv.view_mut(t, columns)?.columns(gate..columns)?;
+        let (out, act) = (s.attended.view_mut(t, attended)?, &mut s.act);
+        if spec.kv_from.is_some() {
+            self.attend_queries(weights, spec, qkv, rotary, (cache, placement), options, out, act)?;
+        } else {
+            let qk_norm = weights.q_norm.as_ref().zip(weights.k_norm.as_ref());
+            let norms = qk_norm.map(|(q, k)| QkNorms { weights: [q, k], eps, after_rotation });
+            b.run(Attend { qkv, norms, rotary, cache, placement, options, out, act })?;
+        }
         if spec.gate.is_some() {
             let (x, gate) = (s.attended.view(t, attended)?, s.qkv.view(t, columns)?.columns(0..attended)?);
-            b.run(Multiply { x, gate, sigmoid: true, out: s.mixed.view_mut(t, attended)? })?;
+            b.run(Multiply { x, gate, kind: GateKind::Sigmoid, out: s.mixed.view_mut(t, attended)? })?;
             b.run(PrepareActivations { x: s.mixed.view(t, attended)?, act: &mut s.act })?;
         }
         let (epilogue, y) = self.output(block.post_norm.is_some(), &mut s.delta, &mut s.residual)?;

@@ -31,6 +31,8 @@ pub(crate) struct Scratch {
     pub(crate) qkv: Buffer<f32>,
     /// The convolution's output, or a gated product; empty for a model without either.
     pub(crate) mixed: Buffer<f32>,
+    /// The inputs of all layers, T × layers · width; empty for a model without them.
+    pub(crate) layer_inputs: Buffer<f32>,
     /// The output of attention, T × H·Dv, or of what stands in its place.
     pub(crate) attended: Buffer<f32>,
     /// The gated activation, T × inner, or T·k × inner with experts.
@@ -68,6 +70,7 @@ struct Widths {
     vocab: usize,
     qkv: usize,
     mixed: usize,
+    layer_inputs: usize,
     attended: usize,
     inner: usize,
     act: usize,
@@ -83,6 +86,12 @@ impl Widths {
         let whole = |n: usize| n.next_multiple_of(32);
         let (hidden, vocab, delta) = (spec.hidden, spec.vocab, if spec.post_norms { spec.hidden } else { 0 });
         let mut w = Widths { hidden, vocab, delta, act: whole(hidden), ..Self::default() };
+        if let Some(width) = spec.layer_inputs {
+            // The table's rows come to `inner`, a layer's gated input to `mixed`.
+            let all = width.saturating_mul(spec.layers.len());
+            w = Widths { layer_inputs: all, inner: all, mixed: width, delta: hidden, ..w };
+            w.act = w.act.max(whole(width));
+        }
         for layer in &spec.layers {
             let (attended, qkv, mixed) = match &layer.mixer {
                 Mixer::Attention(attention) => {
@@ -133,7 +142,7 @@ impl Scratch {
             0 => 0,
             experts => 4 * (w.hidden + experts + w.top_k * (w.hidden + 4) + 2 * w.choices),
         };
-        let token = 4 * (1 + 2 * w.hidden + w.delta + w.qkv + w.mixed + w.attended + w.inner)
+        let token = 4 * (1 + 2 * w.hidden + w.delta + w.qkv + w.mixed + w.layer_inputs + w.attended + w.inner)
             + act * (w.act + w.inner_act)
             + moe;
         let row = 4 * (2 + w.vocab);
@@ -164,6 +173,7 @@ impl Scratch {
             inner_act: backend.alloc_act(precision, tokens, w.inner_act)?,
             qkv: floats(w.qkv, "queries, keys and values")?,
             mixed: floats(w.mixed, "convolution and gates")?,
+            layer_inputs: floats(w.layer_inputs, "the layers' inputs")?,
             attended: floats(w.attended, "attention")?,
             inner: floats(w.inner, "the MLP")?,
             moe: MoeScratch {

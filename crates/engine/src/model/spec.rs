@@ -42,6 +42,13 @@ pub struct ModelSpec {
     pub logit_scale: f32,
     /// After each layer the residual stream is multiplied by a number of that layer.
     pub layer_scales: bool,
+    /// The width of the input that each layer has of its own. With t the token, x₀ the scaled embedding and l the layer it
+    /// is inputₗ = (√width · tableₗ(t) + norm(projectionₗ · x₀ / √hidden)) / √2, and after the MLP
+    ///
+    /// ```text
+    /// x += norm(projection(gelu(gate · x) · inputₗ))
+    /// ```
+    pub layer_inputs: Option<usize>,
     /// Logits, after their scale, become cap · tanh(logit / cap).
     pub logit_cap: Option<f32>,
     /// The output head is the embedding table.
@@ -57,10 +64,21 @@ pub struct ModelSpec {
 }
 
 impl ModelSpec {
-    /// Whether a tensor belongs to a layer that is not loaded because it predicts further tokens.
+    /// Whether a tensor is not loaded: those of layers that predict further tokens, and keys and values of a layer that
+    /// reads the cache of another.
     pub fn leaves_out(&self, tensor: &str) -> bool {
-        let layer = tensor.strip_prefix("blk.").and_then(|rest| rest.split_once('.')?.0.parse::<usize>().ok());
-        layer.and_then(|layer| layer.checked_sub(self.layers.len())).is_some_and(|after| after < self.prediction_layers)
+        let part = |tensor: &'_ str| {
+            let (layer, part) = tensor.strip_prefix("blk.")?.split_once('.')?;
+            Some((layer.parse::<usize>().ok()?, part.to_owned()))
+        };
+        let Some((layer, part)) = part(tensor) else { return false };
+        match self.layers.get(layer) {
+            None => layer - self.layers.len() < self.prediction_layers,
+            Some(spec) => {
+                let shares = spec.attention().is_some_and(|attention| attention.kv_from.is_some());
+                shares && ["attn_k.", "attn_v.", "attn_k_norm."].iter().any(|start| part.starts_with(start))
+            }
+        }
     }
 }
 
@@ -239,6 +257,8 @@ pub struct AttentionSpec {
     pub output_bias: bool,
     /// The output is multiplied by the sigmoid of a gate.
     pub gate: Option<OutputGate>,
+    /// The layer before, whose keys and values are read; this one has none of its own.
+    pub kv_from: Option<usize>,
     /// The rotary position embedding; `None` for queries and keys that are not rotated.
     pub rope: Option<RopeSpec>,
 }
@@ -392,9 +412,12 @@ impl AttentionSpec {
         self.kv_heads * self.value_width
     }
 
-    /// Width of queries, keys and values side by side.
+    /// Width of queries, keys and values side by side; of queries alone where another layer has the rest.
     pub fn qkv_columns(&self) -> usize {
-        self.query_columns() + self.key_columns() + self.value_columns()
+        match self.kv_from {
+            Some(_) => self.query_columns(),
+            None => self.query_columns() + self.key_columns() + self.value_columns(),
+        }
     }
 
     /// Width of the output of attention, before the output projection.

@@ -32,6 +32,7 @@ fn spec(windows: &[Option<usize>]) -> ModelSpec {
         qkv_bias: false,
         output_bias: false,
         gate: None,
+        kv_from: None,
         rope: Some(rope.clone()),
     };
     let mlp = MlpSpec::Dense { inner: 2, activation: gristmill_kernels::ops::Activation::SwiGlu };
@@ -52,6 +53,7 @@ fn spec(windows: &[Option<usize>]) -> ModelSpec {
         residual_scale: 1.0,
         logit_scale: 1.0,
         layer_scales: false,
+        layer_inputs: None,
         logit_cap: None,
         tied_embeddings: true,
         output_bias: false,
@@ -67,11 +69,12 @@ fn limits() -> Limits {
 
 /// Blocks of each layer's cache.
 fn cache_blocks(state: &mut State) -> Vec<usize> {
-    let blocks = |layer| match layer {
+    let layers = state.layers.len();
+    let blocks = |layer| match state.layer(layer)? {
         LayerState::Kv { cache, .. } => Some(cache.blocks()),
         LayerState::Fixed(_) => None,
     };
-    state.layers().filter_map(blocks).collect()
+    (0..layers).filter_map(blocks).collect()
 }
 
 #[test]

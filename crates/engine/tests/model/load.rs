@@ -257,19 +257,6 @@ fn models_are_shared_between_threads() {
     sent::<gristmill_engine::Runner>();
 }
 
-/// Variants of Gemma 4 whose layers are not implemented are refused by the key that declares them.
-#[test]
-fn some_of_gemma4_is_refused() {
-    for key in ["embedding_length_per_layer_input", "attention.shared_kv_layers"] {
-        let key = format!("gemma4.{key}");
-        let message = refusal(Tiny::qwen3moe(), |tiny| {
-            tiny.set("general.architecture", "gemma4");
-            tiny.set(&key, 8_u32);
-        });
-        assert!(message.contains(&format!("key `{key}`: `8` is not supported; known: 0")), "{message}");
-    }
-}
-
 /// Queries, keys and values may be one tensor, gate and up another; one of another shape, or beside the tensors that it
 /// replaces, is refused by name.
 #[test]

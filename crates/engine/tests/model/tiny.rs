@@ -276,6 +276,39 @@ impl Tiny {
         tiny
     }
 
+    /// Each layer has an input of its own, and the second reads the cache of the first; its MLP is twice as wide.
+    pub(crate) fn gemma4_e() -> Tiny {
+        let shape = Shape { hidden: 32, heads: 4, kv_heads: 2, width: 16, inner: 24, experts: [0, 0] };
+        let mut tiny = Tiny::new("gemma4", shape);
+        tiny.set("gemma4.attention.sliding_window", 5_u32);
+        tiny.set("gemma4.attention.sliding_window_pattern", vec![false, false]);
+        tiny.set("gemma4.attention.shared_kv_layers", 1_u32);
+        tiny.set("gemma4.embedding_length_per_layer_input", 8_u32);
+        tiny.set("gemma4.feed_forward_length", vec![24_u32, 48]);
+        tiny.tensor("per_layer_token_embd.weight", &[16, VOCAB]);
+        tiny.tensor("per_layer_model_proj.weight", &[32, 16]);
+        tiny.tensor("per_layer_proj_norm.weight", &[8]);
+        for layer in 0..2 {
+            for (name, shape) in [
+                ("attn_q_norm", &[16][..]),
+                ("post_attention_norm", &[32]),
+                ("post_ffw_norm", &[32]),
+                ("inp_gate", &[32, 8]),
+                ("proj", &[8, 32]),
+                ("post_norm", &[32]),
+            ] {
+                tiny.tensor(&format!("blk.{layer}.{name}.weight"), shape);
+            }
+        }
+        tiny.tensor("blk.0.attn_k_norm.weight", &[16]);
+        for (part, shape) in [("gate", [32, 48]), ("up", [32, 48]), ("down", [48, 32])] {
+            tiny.tensor(&format!("blk.1.ffn_{part}.weight"), &shape);
+        }
+        tiny.without("blk.1.attn_k.weight");
+        tiny.without("blk.1.attn_v.weight");
+        tiny
+    }
+
     /// One of each, and of each feature.
     pub(crate) fn all() -> Vec<(&'static str, Tiny)> {
         let mut mixtral =
@@ -294,6 +327,7 @@ impl Tiny {
         yarn.set("llama.rope.scaling.original_context_length", 25_u32);
         vec![
             ("gemma4", Tiny::gemma4()),
+            ("gemma4 with shared caches", Tiny::gemma4_e()),
             ("gpt-oss", Tiny::gpt_oss()),
             ("llama", Tiny::llama()),
             ("llama with factors and biases", llama3),

@@ -5,7 +5,7 @@ use crate::epilogue::{EpilogueParams, ProductEpilogue};
 use gristmill_kernels::error::Result;
 
 use crate::{Arg, Device, Kernel, Launch};
-use gristmill_kernels::ops::{Add, AddGated, MoeCombine, Multiply, Operation, Scale, SoftCap};
+use gristmill_kernels::ops::{Add, AddGated, GateKind, MoeCombine, Multiply, Operation, Scale, SoftCap};
 use gristmill_kernels::tensor::{View, ViewMut};
 
 /// Columns of a block: four for each thread.
@@ -81,11 +81,15 @@ pub(crate) fn soft_cap(device: &Device, call: SoftCap) -> Result<()> {
 }
 
 pub(crate) fn multiply(device: &Device, call: Multiply) -> Result<()> {
-    let Multiply { x, gate, sigmoid, out } = call;
+    let Multiply { x, gate, kind, out } = call;
     let aligned = aligned(out.cols(), [RowAlignment::of(&x), RowAlignment::of(&gate), RowAlignment::of_mut(&out)]);
     let gate_stride = gate.layout().stride() as u64;
     let params = ElementsParams { gate_stride, aligned, ..ElementsParams::of_two(&x, &out) };
-    let entry = if sigmoid { "multiply_sigmoid" } else { "multiply" };
+    let entry = match kind {
+        GateKind::Linear => "multiply",
+        GateKind::Sigmoid => "multiply_sigmoid",
+        GateKind::Gelu => "multiply_gelu",
+    };
     launch(device, entry, &out, &[Arg::read(&x), Arg::read(&gate), Arg::write(&out), Arg::params(&params)])
 }
 

@@ -12,13 +12,15 @@ struct Activation {
 
 DEV float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
+// 0.5 · x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) = x · sigmoid(2 · …)
+DEV float gelu(float x) {
+    float inner = fmaf(0.044715f * x * x, x, x);
+    return x * sigmoid(2.0f * 0.7978846f * inner);
+}
+
 DEV float activate(Activation activation, float gate, float up) {
     if (activation.kind == SWIGLU) return gate * sigmoid(gate) * up;
-    if (activation.kind == GEGLU) {
-        // 0.5 · x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) = x · sigmoid(2 · …)
-        float inner = fmaf(0.044715f * gate * gate, gate, gate);
-        return gate * sigmoid(2.0f * 0.7978846f * inner) * up;
-    }
+    if (activation.kind == GEGLU) return gelu(gate) * up;
     // Comparisons, not fminf: a NaN stays one.
     float limit = activation.limit;
     gate = gate > limit ? limit : gate;

@@ -65,15 +65,17 @@ KERNEL(soft_cap)
     store_four(y + row * p.y_stride + col, v, left, p.aligned);
 }
 
-// out = x · gate, or x · sigmoid(gate).
-template <bool SIGMOID>
+enum GateKind { LINEAR_GATE, SIGMOID_GATE, GELU_GATE };
+
+// out = x · KIND(gate).
+template <int KIND>
 DEV void multiply_row(Here here, const GLOBAL float* x, const GLOBAL float* gate, GLOBAL float* y,
                       const ElementsParams p) {
     u64 row = here.block_x(), col = first_column(here), left = p.cols - col;
     if (row >= p.rows || col >= p.cols) return;
     Four a = load_four(x + row * p.x_stride + col, left, p.aligned);
     Four b = load_four(gate + row * p.gate_stride + col, left, p.aligned);
-    for (u32 i = 0; i < 4; i++) a.at[i] *= SIGMOID ? sigmoid(b.at[i]) : b.at[i];
+    for (u32 i = 0; i < 4; i++) a.at[i] *= KIND == SIGMOID_GATE ? sigmoid(b.at[i]) : KIND == GELU_GATE ? gelu(b.at[i]) : b.at[i];
     store_four(y + row * p.y_stride + col, a, left, p.aligned);
 }
 
@@ -82,7 +84,7 @@ KERNEL(multiply)
     HERE;
     dependency_launch();
     dependency_wait();
-    multiply_row<false>(here, x, gate, y, p);
+    multiply_row<LINEAR_GATE>(here, x, gate, y, p);
 }
 
 KERNEL(multiply_sigmoid)
@@ -90,7 +92,15 @@ KERNEL(multiply_sigmoid)
     HERE;
     dependency_launch();
     dependency_wait();
-    multiply_row<true>(here, x, gate, y, p);
+    multiply_row<SIGMOID_GATE>(here, x, gate, y, p);
+}
+
+KERNEL(multiply_gelu)
+(IN(float, x, 0), IN(float, gate, 1), OUT(float, y, 2), PARAMS(ElementsParams, p, 3)) {
+    HERE;
+    dependency_launch();
+    dependency_wait();
+    multiply_row<GELU_GATE>(here, x, gate, y, p);
 }
 
 struct CombineParams {

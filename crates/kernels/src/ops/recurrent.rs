@@ -264,15 +264,26 @@ impl Check for GatedNorm<'_> {
     }
 }
 
-/// out = x · gate, or x · sigmoid(gate), element by element.
+/// The function of a gate that multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GateKind {
+    /// The gate itself.
+    Linear,
+    /// 1 / (1 + e^−gate).
+    Sigmoid,
+    /// gelu(gate), with the tanh approximation.
+    Gelu,
+}
+
+/// out = x · kind(gate), element by element.
 #[derive(Debug)]
 pub struct Multiply<'a> {
     /// T × K.
     pub x: View<'a, f32>,
     /// T × K.
     pub gate: View<'a, f32>,
-    /// The gate goes through a sigmoid.
-    pub sigmoid: bool,
+    /// The function of the gate.
+    pub kind: GateKind,
     /// T × K.
     pub out: ViewMut<'a, f32>,
 }

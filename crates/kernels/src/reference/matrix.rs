@@ -172,7 +172,7 @@ fn sigmoid(x: f64) -> f64 {
 }
 
 /// See [`Activation`].
-fn activate(activation: Activation, gate: f64, up: f64) -> f64 {
+pub(super) fn activate(activation: Activation, gate: f64, up: f64) -> f64 {
     match activation {
         Activation::SwiGlu => gate * sigmoid(gate) * up,
         Activation::GeGlu => {

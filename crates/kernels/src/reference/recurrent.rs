@@ -1,9 +1,12 @@
 //! Layers whose state has a fixed size, one token after another.
 
 use super::elementwise::inverse_rms;
+use super::matrix;
 use super::rows::{Rows, RowsMut};
 use crate::error::Result;
-use crate::ops::{CausalConv, DELTA_EPS, DeltaHeads, DeltaRule, GatedNorm, Multiply, Operation, Run, Runs};
+use crate::ops::{
+    Activation, CausalConv, DELTA_EPS, DeltaHeads, DeltaRule, GateKind, GatedNorm, Multiply, Operation, Run, Runs,
+};
 
 fn sigmoid(x: f32) -> f64 {
     1.0 / (1.0 + (-f64::from(x)).exp())
@@ -108,11 +111,16 @@ pub(super) fn gated_norm(call: GatedNorm) -> Result<()> {
 }
 
 pub(super) fn multiply(call: Multiply) -> Result<()> {
-    let Multiply { x, gate, sigmoid: gated, mut out } = call;
+    let Multiply { x, gate, kind, mut out } = call;
     let (x, gate) = (Rows::new(Multiply::NAME, x)?, Rows::new(Multiply::NAME, gate)?);
     RowsMut::new(Multiply::NAME, &mut out)?.each(|t, out| {
         for ((out, &x), &gate) in out.iter_mut().zip(x.row(t)).zip(gate.row(t)) {
-            *out = (f64::from(x) * if gated { sigmoid(gate) } else { f64::from(gate) }) as f32;
+            let factor = match kind {
+                GateKind::Linear => f64::from(gate),
+                GateKind::Sigmoid => sigmoid(gate),
+                GateKind::Gelu => matrix::activate(Activation::GeGlu, f64::from(gate), 1.0),
+            };
+            *out = (f64::from(x) * factor) as f32;
         }
     });
     Ok(())

@@ -207,16 +207,17 @@ pub fn multiply(suite: &Suite) {
         for cols in [1, 17, 300] {
             let (x, mut gate) = (rng.normals(tokens * cols), rng.normals(tokens * cols));
             gate.iter_mut().for_each(|gate| *gate *= 9.0);
-            let run = |b: &Backend, sigmoid: bool| {
+            let run = |b: &Backend, kind: GateKind| {
                 let x = Framed::of(b, &x, tokens, cols, Frame::ODD);
                 let gate = Framed::of(b, &gate, tokens, cols, Frame { left: 1, right: 0, below: 1 });
                 let mut out = Framed::poisoned(b, tokens, cols, Frame::ODD);
-                b.run(Multiply { x: x.view(), gate: gate.view(), sigmoid, out: out.view_mut() }).expect("multiply");
+                b.run(Multiply { x: x.view(), gate: gate.view(), kind, out: out.view_mut() }).expect("multiply");
                 Output::from(out.read(b))
             };
             let case = format!("{tokens} × {cols}");
-            suite.check("multiply", &case, Tolerance::Exact, &|b| run(b, false));
-            suite.check("multiply_sigmoid", &case, nmse(ROUTE, 0.1), &|b| run(b, true));
+            suite.check("multiply", &case, Tolerance::Exact, &|b| run(b, GateKind::Linear));
+            suite.check("multiply_sigmoid", &case, nmse(ROUTE, 0.1), &|b| run(b, GateKind::Sigmoid));
+            suite.check("multiply_gelu", &case, nmse(ROUTE, 0.1), &|b| run(b, GateKind::Gelu));
         }
     }
 }

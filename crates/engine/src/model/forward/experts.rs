@@ -1,7 +1,8 @@
 //! Experts whose weights have factors, and an MLP beside experts.
 
 use gristmill_kernels::ops::{
-    Activation, Add, Embed, Matmul, MoeCombine, MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply, Route, RouteAndGroup,
+    Activation, Add, Embed, GateKind, Matmul, MoeCombine, MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply, Route,
+    RouteAndGroup,
 };
 use gristmill_kernels::tensor::Buffer;
 use gristmill_kernels::weight::Weight;
@@ -57,7 +58,7 @@ impl Step<'_> {
         let rows = moe.ids.view_mut_at(choices, pairs, 1)?;
         b.run(Embed { table: scales, rows: rows.as_view(), scale: 1.0, out: factors.reborrow() })?;
         let (x, mut shares) = (moe.out.view(pairs, 1)?, moe.weights.view_mut_at(choices, pairs, 1)?);
-        b.run(Multiply { x, gate: factors.as_view(), sigmoid: false, out: shares.reborrow() })?;
+        b.run(Multiply { x, gate: factors.as_view(), kind: GateKind::Linear, out: shares.reborrow() })?;
 
         let (h, bias) = (s.inner.view_mut(pairs, gate_up.rows())?, biases.map(|b| [&b.gate, &b.up]));
         let (groups, activation) = (&moe.groups, *activation);

@@ -1,6 +1,8 @@
 //! Mixers whose state has a fixed size.
 
-use gristmill_kernels::ops::{CausalConv, DeltaHeads, DeltaRule, GatedNorm, Matmul, Multiply, PrepareActivations};
+use gristmill_kernels::ops::{
+    CausalConv, DeltaHeads, DeltaRule, GateKind, GatedNorm, Matmul, Multiply, PrepareActivations,
+};
 use gristmill_kernels::tensor::Buffer;
 use gristmill_kernels::weight::Weight;
 
@@ -70,7 +72,7 @@ impl Step<'_> {
         self.input_matmul(&block.input, rows, &mut s.act, None, (&weights.input, None), s.qkv.view_mut(t, 3 * n)?)?;
         let input = s.qkv.view(t, 3 * n)?;
         let (of_input, of_output, x) = (input.columns(0..n)?, input.columns(n..2 * n)?, input.columns(2 * n..3 * n)?);
-        b.run(Multiply { x, gate: of_input, sigmoid: false, out: s.mixed.view_mut(t, n)? })?;
+        b.run(Multiply { x, gate: of_input, kind: GateKind::Linear, out: s.mixed.view_mut(t, n)? })?;
         let taps = weights.convolution.len() / n;
         b.run(CausalConv {
             x: s.mixed.view(t, n)?,
@@ -81,7 +83,12 @@ impl Step<'_> {
             runs: state.runs,
             out: s.attended.view_mut(t, n)?,
         })?;
-        b.run(Multiply { x: s.attended.view(t, n)?, gate: of_output, sigmoid: false, out: s.mixed.view_mut(t, n)? })?;
+        b.run(Multiply {
+            x: s.attended.view(t, n)?,
+            gate: of_output,
+            kind: GateKind::Linear,
+            out: s.mixed.view_mut(t, n)?,
+        })?;
         b.run(PrepareActivations { x: s.mixed.view(t, n)?, act: &mut s.act })?;
         let (epilogue, y) = self.output(block.post_norm.is_some(), &mut s.delta, &mut s.residual)?;
         Ok(b.run(Matmul { epilogue, ..Matmul::new(&weights.output, &s.act, y) })?)

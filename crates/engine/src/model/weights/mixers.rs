@@ -44,20 +44,20 @@ fn attention<T: Make>(
     }
     let biases: Vec<_> =
         parts.iter().map(|(part, rows)| tensor_spec(name(&format!("attn_{part}.bias")), &[*rows])).collect();
-    let norms = spec.qk_norm.map(|over| {
-        let [q, k] = match over {
-            QkNorm::PerHead => [spec.key_width; 2],
-            QkNorm::WholeRow => [spec.query_columns(), spec.key_columns()],
-        };
-        [tensor_spec(name("attn_q_norm.weight"), &[q]), tensor_spec(name("attn_k_norm.weight"), &[k])]
+    let norms = spec.qk_norm.map(|over| match over {
+        QkNorm::PerHead => [spec.key_width; 2],
+        QkNorm::WholeRow => [spec.query_columns(), spec.key_columns()],
     });
+    let [q_norm, k_norm] = [norms.map(|[q, _]| q), norms.map(|[_, k]| k).filter(|_| spec.kv_from.is_none())];
+    let mut norm = |part: &str, width: Option<usize>| {
+        width.map(|width| make.vector(&[tensor_spec(name(part), &[width])])).transpose()
+    };
+    let (q_norm, k_norm) = (norm("attn_q_norm.weight", q_norm)?, norm("attn_k_norm.weight", k_norm)?);
     Ok(AttentionWeights {
         qkv: make.matrix(Role::Matrix, &weights)?,
         qkv_bias: spec.qkv_bias.then(|| make.vector(&biases)).transpose()?,
-        qk_norm: match norms {
-            None => None,
-            Some([q, k]) => Some([make.vector(&[q])?, make.vector(&[k])?]),
-        },
+        q_norm,
+        k_norm,
         value_norm: spec.value_norm.then(|| make.ones(spec.value_width)).transpose()?,
         sinks: spec.sinks.then(|| make.vector(&[tensor_spec(name("attn_sinks.weight"), &[spec.heads])])).transpose()?,
         output: make
@@ -72,6 +72,9 @@ fn attention<T: Make>(
 /// The tensors of queries, keys and values, with their rows: one if the file has them `together`.
 fn attention_parts(spec: &AttentionSpec, together: bool) -> Vec<(&'static str, usize)> {
     let apart = [("q", spec.query_columns()), ("k", spec.key_columns()), ("v", spec.value_columns())];
+    if spec.kv_from.is_some() {
+        return apart[..1].to_vec();
+    }
     match (together, spec.values_are_keys) {
         (true, false) if spec.gate != Some(OutputGate::WithQueries) => vec![("qkv", spec.qkv_columns())],
         (_, true) => [apart[0], apart[1], ("k", spec.value_columns())].into(),

@@ -30,6 +30,7 @@ pub(crate) struct Weights<M = Weight, V = Buffer<f32>> {
     /// Output head, vocabulary × hidden; `None` if the embedding table serves.
     pub(crate) output: Option<M>,
     pub(crate) output_bias: Option<V>,
+    pub(crate) layer_inputs: Option<LayerInputsWeights<M, V>>,
     /// `rope_freqs.weight`, if the model has it.
     rope_factors: Option<V>,
     /// LongRoPE's factors for short and for long contexts.
@@ -41,8 +42,31 @@ pub(crate) struct LayerWeights<M, V> {
     pub(crate) mixer: Block<MixerWeights<M, V>, V>,
     /// `None` for a layer that is a mixer alone.
     pub(crate) mlp: Option<Block<MlpWeights<M, V>, V>>,
+    /// The block that reads the layer's own input.
+    pub(crate) input: Option<LayerInputWeights<M, V>>,
     /// Multiplies the residual stream after the layer.
     pub(crate) output_scale: Option<f32>,
+}
+
+/// The weights that make the inputs of all layers; those of one layer lie after those of the layer before it.
+#[derive(Debug)]
+pub(crate) struct LayerInputsWeights<M, V> {
+    /// A row for each token of the vocabulary.
+    pub(crate) table: M,
+    /// Of the embedding.
+    pub(crate) projection: M,
+    /// The norm of the projection, divided by √2; one weight for each element of a layer's input.
+    pub(crate) norm: V,
+}
+
+/// The weights of the block that reads a layer's own input.
+#[derive(Debug)]
+pub(crate) struct LayerInputWeights<M, V> {
+    /// Input width × hidden.
+    pub(crate) gate: M,
+    /// Hidden × input width.
+    pub(crate) projection: M,
+    pub(crate) post_norm: NormWeights<V>,
 }
 
 /// The weights of a block and of the norms before and after it.
@@ -109,8 +133,9 @@ pub(crate) struct AttentionWeights<M, V> {
     /// Queries, keys and values side by side; before them the output's gate, if there is one.
     pub(crate) qkv: M,
     pub(crate) qkv_bias: Option<V>,
-    /// The norms of queries and of keys.
-    pub(crate) qk_norm: Option<[V; 2]>,
+    pub(crate) q_norm: Option<V>,
+    /// There if `q_norm` is, but for a layer without keys of its own.
+    pub(crate) k_norm: Option<V>,
     /// The norm of values: a one for each element of a head.
     pub(crate) value_norm: Option<V>,
     /// One logit for each head.
@@ -227,8 +252,15 @@ impl Weights {
                     [router, gate_up, down].into_iter().chain(shared).chain(expert_scales).chain(beside).collect()
                 }
             };
-            mlp.into_iter().chain(mixer)
+            let input = layer.input.iter().flat_map(|input| [&input.gate, &input.projection]);
+            mlp.into_iter().chain(mixer).chain(input)
         });
-        layers.chain([&self.embedding]).chain(&self.output).map(|weight| weight.owned_bytes() as u64).sum()
+        let inputs = self.layer_inputs.iter().flat_map(|inputs| [&inputs.table, &inputs.projection]);
+        layers
+            .chain(inputs)
+            .chain([&self.embedding])
+            .chain(&self.output)
+            .map(|weight| weight.owned_bytes() as u64)
+            .sum()
     }
 }

@@ -7,8 +7,8 @@ use gristmill_kernels::weight::Role;
 
 use super::mixers::mixer;
 use super::{
-    BesideWeights, Block, BlockInput, LayerWeights, MlpWeights, MoeBiases, MoeWeights, NormWeights, SharedWeights,
-    Weights,
+    BesideWeights, Block, BlockInput, LayerInputWeights, LayerInputsWeights, LayerWeights, MlpWeights, MoeBiases,
+    MoeWeights, NormWeights, SharedWeights, Weights,
 };
 use crate::error::{Error, Result};
 use crate::model::spec::{BlockInputs, LayerSpec, MlpSpec, ModelSpec, NormKind, RopeScaling, SharedExpert};
@@ -126,11 +126,40 @@ pub(super) fn assemble<T: Make>(spec: &ModelSpec, make: &mut T) -> Result<Weight
             Some(rope) => Some([factors("factors_short", rope.width)?, factors("factors_long", rope.width)?]),
             None => None,
         },
+        layer_inputs: spec.layer_inputs.map(|width| layer_inputs(spec, width, make)).transpose()?,
         embedding: make.matrix(table_role, &[tensor_spec("token_embd.weight", &[hidden, vocab])])?,
         layers: (0..).zip(&spec.layers).map(|(i, layer)| self::layer(i, spec, layer, make)).collect::<Result<_>>()?,
         output_norm: norm(spec.output_norm.to_owned(), spec, make)?,
         output: output.map(|output| make.matrix(Role::Matrix, &[output])).transpose()?,
         output_bias: spec.output_bias.then(|| make.vector(&[tensor_spec("output.bias", &[vocab])])).transpose()?,
+    })
+}
+
+fn layer_inputs<T: Make>(
+    spec: &ModelSpec,
+    width: usize,
+    make: &mut T,
+) -> Result<LayerInputsWeights<T::Matrix, T::Vector>> {
+    let columns = width.saturating_mul(spec.layers.len());
+    let table = tensor_spec("per_layer_token_embd.weight", &[columns, spec.vocab]);
+    Ok(LayerInputsWeights {
+        table: make.matrix(Role::Table, &[table])?,
+        projection: make
+            .matrix(Role::Matrix, &[tensor_spec("per_layer_model_proj.weight", &[spec.hidden, columns])])?,
+        norm: make.scaled(&tensor_spec("per_layer_proj_norm.weight", &[width]), std::f32::consts::FRAC_1_SQRT_2)?,
+    })
+}
+
+fn layer_input<T: Make>(
+    name: &dyn Fn(&str) -> String,
+    model: &ModelSpec,
+    width: usize,
+    make: &mut T,
+) -> Result<LayerInputWeights<T::Matrix, T::Vector>> {
+    Ok(LayerInputWeights {
+        gate: make.matrix(Role::Matrix, &[tensor_spec(name("inp_gate.weight"), &[model.hidden, width])])?,
+        projection: make.matrix(Role::Matrix, &[tensor_spec(name("proj.weight"), &[width, model.hidden])])?,
+        post_norm: norm(name("post_norm"), model, make)?,
     })
 }
 
@@ -174,6 +203,7 @@ fn layer<T: Make>(
                 post_norm: post_norm("post_ffw_norm", make)?,
             }),
         },
+        input: model.layer_inputs.map(|width| layer_input(&name, model, width, make)).transpose()?,
         output_scale: match model.layer_scales {
             true => Some(make.scalar(&tensor_spec(name("layer_output_scale.weight"), &[1]))?),
             false => None,

@@ -104,10 +104,10 @@ fn gates(suite: &Suite) {
     let b = suite.backend();
     let [x, wide] = [ones(b, 3, 4), ones(b, 3, 5)];
     refused(suite, "multiply: columns of the gate", Kind::Shape, (3, 4), |b, out| {
-        b.run(Multiply { x: x.view(), gate: wide.view(), sigmoid: true, out: out.view_mut() })
+        b.run(Multiply { x: x.view(), gate: wide.view(), kind: GateKind::Sigmoid, out: out.view_mut() })
     });
     refused(suite, "multiply: rows", Kind::Shape, (2, 4), |b, out| {
-        b.run(Multiply { x: x.view(), gate: x.view(), sigmoid: false, out: out.view_mut() })
+        b.run(Multiply { x: x.view(), gate: x.view(), kind: GateKind::Linear, out: out.view_mut() })
     });
     let norm = |case: &str, kind, gate: &Framed<f32>, weight: usize, eps: f32| {
         refused(suite, case, kind, (3, 4), |b, x| {

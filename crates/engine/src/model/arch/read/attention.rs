@@ -64,6 +64,7 @@ impl Reader<'_> {
             qkv_bias: self.tensor("blk.0.attn_q.bias") || self.tensor("blk.0.attn_qkv.bias"),
             output_bias: self.tensor("blk.0.attn_output.bias"),
             gate: None,
+            kv_from: None,
             rope: Some(self.rope(style, key_width, sections)?),
         })
     }
@@ -91,6 +92,34 @@ impl Reader<'_> {
         }
         let rope = self.windowed_rope(full.rope.as_ref())?.map(|rope| RopeSpec { width: rotated, ..rope });
         Ok(AttentionSpec { key_width, value_width, rope, ..full })
+    }
+
+    /// For each layer the one whose keys and values it reads, if they are not its own: of the last layers, as many as
+    /// the file says, the last layer before these that sees as much.
+    pub(in crate::model::arch) fn shared_caches(
+        &self,
+        windowed: &[bool],
+        kv_heads: &[usize],
+    ) -> Result<Vec<Option<usize>>> {
+        let (layers, suffix) = (windowed.len(), "attention.shared_kv_layers");
+        let shared = self.count_or_zero(suffix)?;
+        let Some(own) = layers.checked_sub(shared).filter(|&own| own > 0) else {
+            return self.wrong(suffix, shared, format!("leaves none of the {layers} layers with a cache of its own"));
+        };
+        let mut sources = vec![None; own];
+        for layer in own..layers {
+            let source = (0..own).rev().find(|&before| windowed[before] == windowed[layer]);
+            let Some(source) = source else {
+                let rule = format!("leaves layer {layer} without a layer before it that sees as much and has a cache");
+                return self.wrong(suffix, shared, rule);
+            };
+            if kv_heads[source] != kv_heads[layer] {
+                let rule = format!("of layer {layer} are not those of layer {source}, whose cache it reads");
+                return self.wrong("attention.head_count_kv", kv_heads[layer], rule);
+            }
+            sources.push(Some(source));
+        }
+        Ok(sources)
     }
 
     fn rope(&self, style: RopeStyle, head_width: usize, sections: Sections) -> Result<RopeSpec> {

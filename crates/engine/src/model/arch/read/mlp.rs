@@ -25,6 +25,16 @@ impl Reader<'_> {
         Ok(MlpSpec::Dense { inner, activation: self.activation(default)? })
     }
 
+    /// The same for each layer, first to last: the file has a width for all, or one for each.
+    pub(in crate::model::arch) fn dense_of_each_layer(&self, default: Activation) -> Result<Vec<MlpSpec>> {
+        let (suffix, activation) = ("feed_forward_length", self.activation(default)?);
+        let widths = self.of_each_layer(suffix)?;
+        if widths.contains(&0) {
+            return self.wrong(suffix, 0, "must be at least 1 in every layer");
+        }
+        Ok(widths.into_iter().map(|inner| MlpSpec::Dense { inner, activation }).collect())
+    }
+
     /// An expert that serves every token, behind a gate.
     pub(in crate::model::arch) fn gated_shared_expert(&self) -> Result<SharedExpert> {
         let inner = match self.optional_count("expert_shared_feed_forward_length", MAX_WIDTH)? {

@@ -242,6 +242,7 @@ impl<'a> Reader<'a> {
             residual_scale: 1.0,
             logit_scale: 1.0,
             layer_scales: false,
+            layer_inputs: None,
             logit_cap: None,
             tied_embeddings: !self.tensor("output.weight"),
             output_bias: self.tensor("output.bias"),
@@ -272,6 +273,20 @@ impl<'a> Reader<'a> {
         match values.get(..layers) {
             Some(own) if found == layers || found == layers + self.prediction_layers()? => Ok(own),
             _ => self.wrong(suffix, format!("{found} {noun}"), format!("are not the {layers} layers")),
+        }
+    }
+
+    /// A number of each layer, first to last: one for all, or one for each.
+    fn of_each_layer(&self, suffix: &str) -> Result<Vec<usize>> {
+        let key = self.key(suffix);
+        let Some(Value::Array(_)) = self.source.file.metadata().value(&key) else {
+            return Ok(vec![self.count(suffix, MAX_WIDTH)?; self.layers()?]);
+        };
+        let all: Vec<usize> = self.source.required(&key)?;
+        let numbers = self.of_layers(suffix, &all, "numbers")?;
+        match numbers.iter().find(|&&number| number > MAX_WIDTH) {
+            None => Ok(numbers.to_vec()),
+            Some(number) => self.wrong(suffix, number, supported(MAX_WIDTH)),
         }
     }
 

@@ -5,7 +5,6 @@ use gristmill_kernels::ops::{CONV_TAPS, DELTA_WIDTHS, DeltaHeads, HeadMap};
 use super::{MAX_WIDTH, Reader};
 use crate::error::{Error, Result};
 use crate::model::spec::{DeltaProjections, DeltaSpec};
-use gristmill_files::gguf::Value;
 
 /// The last of so many layers has attention, unless the file says otherwise.
 const INTERVAL: usize = 4;
@@ -22,17 +21,7 @@ impl Reader<'_> {
 
     /// Key and value heads of each layer, first to last: a number for all, or one for each.
     pub(in crate::model::arch) fn kv_heads(&self) -> Result<Vec<usize>> {
-        let (layers, suffix) = (self.layers()?, "attention.head_count_kv");
-        let key = self.key(suffix);
-        let Some(Value::Array(_)) = self.source.file.metadata().value(&key) else {
-            return Ok(vec![self.count(suffix, MAX_WIDTH)?; layers]);
-        };
-        let all: Vec<usize> = self.source.required(&key)?;
-        let heads = self.of_layers(suffix, &all, "numbers")?;
-        match heads.iter().find(|&&heads| heads > MAX_WIDTH) {
-            None => Ok(heads.to_vec()),
-            Some(heads) => self.wrong(suffix, heads, super::supported(MAX_WIDTH)),
-        }
+        self.of_each_layer("attention.head_count_kv")
     }
 
     /// Whether each layer has a state of fixed size, first to last: a flag for each, or of every
