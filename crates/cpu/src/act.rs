@@ -7,25 +7,9 @@ use super::{DEVICE, host};
 use gristmill_kernels::act::{ACT_BLOCK, Act, Precision};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{Operation, PrepareActivations, elements};
+pub(super) use gristmill_kernels::simd::Int8Block;
 use gristmill_kernels::storage::Storage;
 use gristmill_kernels::tensor::zeroed;
-
-/// 32 activations as int8: x ≈ scale · q. One cache line.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C, align(64))]
-pub(super) struct Int8Block {
-    /// The numbers, −127..=127, four to a word in ascending order from the lowest byte.
-    pub(super) q: [i32; 8],
-    pub(super) scale: f32,
-    /// Sum of all 32 numbers times the scale.
-    pub(super) sum: f32,
-    /// Sum of each half's numbers.
-    pub(super) half_sums: [i32; 2],
-    /// Sum of each half's numbers times the scale.
-    pub(super) scaled_half_sums: [f32; 2],
-    /// Sum of each half's numbers in 16 bits, the first half's in the lower ones.
-    pub(super) half_sum_pair: i32,
-}
 
 /// All representations of activations that some weight reads.
 #[derive(Debug)]

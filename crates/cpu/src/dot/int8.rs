@@ -11,7 +11,7 @@ use super::super::layout::ROWS;
 use super::Lanes;
 use gristmill_kernels::eight;
 use gristmill_kernels::format::{Quantised, Scale};
-use gristmill_kernels::simd::{Kernel, Simd};
+use gristmill_kernels::simd::{Kernel, Simd, WeightSlice};
 use std::array::from_fn;
 use std::marker::PhantomData;
 
@@ -46,7 +46,7 @@ impl<F: Quantised> Kernel for Int8Dot<'_, F> {
             ([row], [out]) if scaled => scaled::one_row::<F, S>(s, self.group, row, out),
             ([row], [out]) => one_row::<F, S>(s, self.group, row, out),
             (rows, out) if scaled => many_rows::<F, S, scaled::Columns<S>>(s, self.group, rows, out),
-            (rows, out) => many_rows::<F, S, Columns<S>>(s, self.group, rows, out),
+            (rows, out) => many_rows::<F, S, WeightSlice<S>>(s, self.group, rows, out),
         }
     }
 }
@@ -60,7 +60,7 @@ fn one_row<F: Quantised, S: Simd>(s: S, group: &[u8], row: &[Int8Block], out: &m
             if F::GROUP == 16 {
                 prefetch_slice(s, tile, g, slices);
             }
-            add_products::<F, S, 1>(s, &mut sums, &Columns::unpack::<F>(s, tile, g), [block]);
+            add_products::<F, S, 1>(s, &mut sums, &WeightSlice::unpack::<F>(s, tile, g), [block]);
         }
     }
     s.store_f32(sums[0], out, 0);
@@ -102,11 +102,12 @@ impl<C> Panel<'_, C> {
     {
         let (mut first, mut line) = (0, 0);
         let lines = self.tiles.len().div_ceil(64);
+        let lines_per_row = lines.div_ceil(rows.len().max(1));
         while first < rows.len() {
             let left = rows.len() - first;
             // A share of the next panel, which begins on another page, where the hardware's prefetcher begins anew: on
             // two cores of a Xeon, prefill of Q8_0 gains 8%, Q6_K 8%, Q4_K 3% by AVX2, by AVX-512 Q8_0 3%, Q4_K 5%.
-            let end = (lines * (first + 4)).div_ceil(rows.len()).min(lines);
+            let end = (lines_per_row * (first + 4)).min(lines);
             while line < end {
                 s.prefetch(self.tiles, self.tiles.len() + 64 * line);
                 line += 1;
@@ -136,13 +137,6 @@ impl<C> Panel<'_, C> {
     }
 }
 
-/// A slice with float scales.
-#[derive(Clone, Copy)]
-struct Columns<S: Simd> {
-    codes: [S::Codes; 8],
-    scales: [Scale<S>; 2],
-}
-
 /// The codes of slice `g` as the level's dot products read them.
 #[inline(always)]
 fn codes<F: Quantised, S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {
@@ -150,7 +144,7 @@ fn codes<F: Quantised, S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {
     if F::SIGNED { eight!(j => s.signed_codes(codes[j])) } else { codes }
 }
 
-impl<S: Simd> Slice<S> for Columns<S> {
+impl<S: Simd> Slice<S> for WeightSlice<S> {
     #[inline(always)]
     fn zero(s: S) -> Self {
         let scale = Scale { scale: s.splat(0.0), min: s.splat(0.0) };
@@ -164,6 +158,11 @@ impl<S: Simd> Slice<S> for Columns<S> {
 
     #[inline(always)]
     fn multiply<F: Quantised, const N: usize>(s: S, slices: &[Self], rows: [&[Int8Block]; N], out: &mut [Lanes]) {
+        if let (32, Ok(rows), Ok(out)) = (F::GROUP, rows[..].try_into(), (&mut *out).try_into())
+            && s.multiply_eight(slices, rows, -bias::<F, S>(), F::HAS_MIN, out)
+        {
+            return;
+        }
         let mut sums = [s.splat(0.0); N];
         for t in 0..N {
             sums[t] = s.load_f32(&out[t], 0);
@@ -197,49 +196,68 @@ fn prefetch_slice<S: Simd>(s: S, tile: &[u8], g: usize, slices: usize) {
 fn add_products<F: Quantised, S: Simd, const N: usize>(
     s: S,
     sums: &mut [S::F32; N],
-    columns: &Columns<S>,
+    columns: &WeightSlice<S>,
     x: [&Int8Block; N],
 ) {
-    let Columns { codes, scales } = columns;
+    let WeightSlice { codes, scales } = columns;
     if F::GROUP == 32 {
-        let d = dot_codes::<F, S, N, 8>(s, codes, x.map(|x| &x.q), x.map(|x| x.half_sums[0] + x.half_sums[1]));
+        let d = dot_codes::<F, S, N, 8>(s, codes, x, 0);
         for t in 0..N {
             let x = x[t];
-            sums[t] = s.mul_add(d[t], s.mul(scales[0].scale, s.splat(x.scale)), sums[t]);
+            sums[t] = s.mul_add(s.to_f32(d[t]), s.mul(scales[0].scale, s.splat(x.scale)), sums[t]);
             if F::HAS_MIN {
                 sums[t] = s.mul_add(scales[0].min, s.splat(-x.sum), sums[t]);
             }
         }
     } else {
-        for half in 0..2 {
-            let q = x.map(|x| &x.q.as_chunks().0[half]);
-            let d = dot_codes::<F, S, N, 4>(s, &codes.as_chunks().0[half], q, x.map(|x| x.half_sums[half]));
-            for t in 0..N {
-                let x = x[t];
-                sums[t] = s.mul_add(d[t], s.mul(scales[half].scale, s.splat(x.scale)), sums[t]);
-                if F::HAS_MIN {
-                    sums[t] = s.mul_add(scales[half].min, s.splat(-x.scaled_half_sums[half]), sums[t]);
-                }
+        let first = dot_codes::<F, S, N, 4>(s, &codes.as_chunks().0[0], x, 0);
+        let second = dot_codes::<F, S, N, 4>(s, &codes.as_chunks().0[1], x, 1);
+        for t in 0..N {
+            let x = x[t];
+            let product = s.mul(s.to_f32(first[t]), scales[0].scale);
+            let product = s.mul_add(s.to_f32(second[t]), scales[1].scale, product);
+            sums[t] = s.mul_add(product, s.splat(x.scale), sums[t]);
+            if F::HAS_MIN {
+                sums[t] = s.mul_add(scales[0].min, s.splat(-x.scaled_half_sums[0]), sums[t]);
+                sums[t] = s.mul_add(scales[1].min, s.splat(-x.scaled_half_sums[1]), sums[t]);
             }
         }
     }
 }
 
-/// Σ of (code − bias) · x, where the sums of x are `sums`.
+/// The excess of a format's codes over their values, at a level.
+#[inline(always)]
+fn bias<F: Quantised, S: Simd>() -> i32 {
+    F::ZERO + if F::SIGNED { S::SIGNED_BIAS } else { 0 }
+}
+
+/// Σ of (code − bias) · x over `4 · J` columns, which are all 32, or `half` of them.
 #[inline(always)]
 fn dot_codes<F: Quantised, S: Simd, const N: usize, const J: usize>(
     s: S,
     codes: &[S::Codes; J],
-    x: [&[i32; J]; N],
-    sums: [i32; N],
-) -> [S::F32; N] {
-    let bias = F::ZERO + if F::SIGNED { S::SIGNED_BIAS } else { 0 };
+    x: [&Int8Block; N],
+    half: usize,
+) -> [S::I32; N] {
+    let (bias, q) = (-bias::<F, S>(), x.map(|x| &x.q.as_chunks().0[half]));
     // The codes' bias is subtracted as an integer, before any rounding.
-    let start = sums.map(|sum| -bias * sum);
-    let products = s.dots::<N, J>(F::SIGNED, F::PAIR_SUMS, start, codes, x);
-    let mut floats = [s.splat(0.0); N];
-    for t in 0..N {
-        floats[t] = s.to_f32(products[t]);
+    if !S::FAST_PAIRS {
+        let start = x.map(|x| bias * if J == 8 { x.half_sums[0] + x.half_sums[1] } else { x.half_sums[half] });
+        return s.dots::<N, J>(F::SIGNED, F::PAIR_SUMS, start, codes, q);
     }
-    floats
+    let mut sums = [s.splat_i32(0); N];
+    if bias != 0 {
+        let low = bias & 0xffff;
+        let pair = s.splat_i32(if J == 8 { low | low << 16 } else { low << (16 * half) });
+        for t in 0..N {
+            sums[t] = s.dot_pairs(sums[t], pair, x[t].half_sum_pair);
+        }
+    }
+    for j in 0..J {
+        for t in 0..N {
+            let x = q[t][j];
+            sums[t] = if F::SIGNED { s.dot_signed(sums[t], codes[j], x) } else { s.dot(sums[t], codes[j], x) };
+        }
+    }
+    sums
 }

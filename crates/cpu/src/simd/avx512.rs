@@ -4,8 +4,10 @@
 
 #![allow(unsafe_code)]
 
+mod int8;
+
 use gristmill_kernels::lanewise;
-use gristmill_kernels::simd::{Kernel, Simd};
+use gristmill_kernels::simd::{Int8Block, Kernel, Simd, WeightSlice};
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
@@ -81,7 +83,8 @@ impl Simd for Avx512 {
 
     const SIGNED_BIAS: i32 = 128;
     const TOKENS: usize = 16;
-    const INT8_ROWS: usize = 8;
+    const INT8_ROWS: usize = int8::ROWS;
+    const FAST_PAIRS: bool = true;
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> K::Output {
@@ -137,6 +140,22 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn dot(self, acc: __m512i, codes: __m512i, x: i32) -> __m512i {
         unsafe { _mm512_dpbusd_epi32(acc, codes, _mm512_set1_epi32(x)) }
+    }
+    #[inline(always)]
+    fn dot_pairs(self, acc: __m512i, pairs: __m512i, x: i32) -> __m512i {
+        unsafe { _mm512_dpwssd_epi32(acc, pairs, _mm512_set1_epi32(x)) }
+    }
+    #[inline(always)]
+    fn multiply_eight(
+        self,
+        slices: &[WeightSlice<Self>],
+        rows: [&[Int8Block]; 8],
+        bias: i32,
+        has_min: bool,
+        out: &mut [[f32; 16]; 8],
+    ) -> bool {
+        unsafe { int8::multiply(slices, rows, bias, has_min, out) }
+        true
     }
     #[inline(always)]
     fn signed_codes(self, v: __m512i) -> __m512i {

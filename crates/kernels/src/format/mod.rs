@@ -68,6 +68,7 @@ pub trait Float: BlockFormat {
 
 /// Scale and minimum of 16 elements × 16 rows: value = scale · (code − ZERO) − min. Lanes are rows.
 #[derive(Clone, Copy)]
+#[repr(C)]
 pub struct Scale<S: Simd> {
     /// Scale of each row.
     pub scale: S::F32,

@@ -10,8 +10,10 @@
 //! [`Simd::run`]. [`Portable`] is here; the levels that need instructions of a CPU are the CPU backend's.
 
 mod portable;
+mod slice;
 
 pub use portable::Portable;
+pub use slice::{Int8Block, WeightSlice};
 
 /// `[e(0), e(1)]`, written out. Vector code avoids closures (and so `array::from_fn` and `map`): a closure that is not
 /// inlined is compiled without the level's instructions and is 50 times slower.
@@ -141,6 +143,9 @@ pub trait Simd: Copy + Send + Sync + 'static {
     const INTEGER_SCALES: bool = false;
     /// Activation rows that [`Simd::dots`] serves best at once, 2, 4 or 8: as many as the registers hold integer sums.
     const INT8_ROWS: usize;
+    /// [`Simd::dot_pairs`] is a single instruction, so that integer sums rather begin with it than with a product that
+    /// is computed for each activation row.
+    const FAST_PAIRS: bool = false;
 
     /// Runs a kernel inside a function that has the level's target features.
     fn run<K: Kernel>(self, kernel: K) -> K::Output;
@@ -197,6 +202,22 @@ pub trait Simd: Copy + Send + Sync + 'static {
             }
         }
         sums
+    }
+    /// For each of eight activation rows, out += Σ over the slices, with one scale for 32 columns, of scale · x's scale ·
+    /// (Σ of code · x + `bias` · Σ of x), and if `has_min` − minimum · x's sum; or returns false and does nothing, if
+    /// the level has no loop of its own for it. Both give the same bits. The scales and minima are the first of each
+    /// slice; `bias` has 16 bits; each row has as many blocks as there are slices.
+    #[inline(always)]
+    #[must_use]
+    fn multiply_eight(
+        self,
+        _slices: &[WeightSlice<Self>],
+        _rows: [&[Int8Block]; 8],
+        _bias: i32,
+        _has_min: bool,
+        _out: &mut [[f32; 16]; 8],
+    ) -> bool {
+        false
     }
     /// Integer scales, at most 128 in magnitude, as [`Simd::scaled_dots`] reads them.
     #[inline(always)]
