@@ -247,6 +247,7 @@ mod simulated {
         "minimax-m2-q8_0",
         "exaone-moe-q8_0",
         "bailingmoe2-q8_0",
+        "afmoe-q8_0",
     ];
 
     /// The device is locked during a pass that counts.
@@ -330,6 +331,7 @@ fn zeroing_any_block_moves_the_logits_far() {
         let inputs = if spec.layer_inputs.is_some() { spec.layers.len() } else { 0 };
         assert_eq!(blocks.len() - shared, spec.layers.len() + mlps + inputs);
         let expected = [
+            "afmoe",
             "bailingmoe2",
             "deepseek",
             "dots1",

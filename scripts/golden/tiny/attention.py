@@ -9,11 +9,11 @@ import torch
 from . import shapes
 from .shapes import CONTEXT, EPS, Shape
 
-DENSE = ("seed_oss", "smollm3", "phi3", "glm4", "olmo2", "exaone4", "cohere2")
+DENSE = ("seed_oss", "smollm3", "phi3", "glm4", "olmo2", "exaone4", "cohere2", "mistral3")
 MOE = ("exaone-moe", "bailingmoe2", "afmoe", "cohere2moe")
 FAMILIES = DENSE + MOE
 # Q and K as pairs of neighbours.
-PERMUTED = ("smollm3",)
+PERMUTED = ("smollm3", "mistral3")
 # Gate and up in one tensor.
 FUSED = ("phi3", "glm4")
 # What multiplies Cohere's logits.
@@ -74,6 +74,8 @@ def build(shape: Shape, common: dict, head: dict, moe: dict):
         return t.Olmo2ForCausalLM(t.Olmo2Config(pad_token_id=None, **dense, **common))
     if shape.arch == "exaone4":
         return t.Exaone4ForCausalLM(t.Exaone4Config(head_dim=shape.head, **dense, **windows, **common))
+    if shape.arch == "mistral3":
+        return t.Ministral3ForCausalLM(t.Ministral3Config(head_dim=shape.head, pad_token_id=None, **dense, **common))
     if shape.arch == "cohere2":
         common = {key: value for key, value in common.items() if key != "rms_norm_eps"}
         return t.Cohere2ForCausalLM(t.Cohere2Config(
@@ -182,6 +184,14 @@ def write_keys(writer, shape: Shape) -> None:
         writer.add_layer_norm_rms_eps(EPS)
     if shape.arch in ("olmo2", "exaone4", "exaone-moe", "afmoe", "cohere2moe") and shape.window:
         writer.add_sliding_window_pattern(windowed(shape))
+    if shape.arch == "mistral3":
+        writer.add_rope_dimension_count(shape.head)
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(shape.rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(shape.rope["original_max_position_embeddings"])
+        writer.add_rope_scaling_yarn_beta_fast(shape.rope["beta_fast"])
+        writer.add_rope_scaling_yarn_log_mul(shape.rope["mscale_all_dim"])
+        writer.add_float32("mistral3.attention.temperature_scale", shape.rope["llama_4_scaling_beta"])
     if shape.rope.get("rope_type") == "longrope":
         original = shape.rope["original_max_position_embeddings"]
         writer.add_rope_scaling_orig_ctx_len(original)

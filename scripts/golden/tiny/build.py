@@ -158,7 +158,7 @@ GAIN = {"q_proj": 1.1, "k_proj": 1.1, "o_proj": 2.0, "shared_expert.down_proj": 
 GPT_OSS_GAIN = GAIN | {"q_proj": 1.0, "k_proj": 1.0, "down_proj": 0.8, "mlp.router.weight": 1.5}
 # The embedding's standard deviation, where the model scales it up again, or where it would outweigh the blocks.
 EMBEDDING = {"granite": 1 / 3, "granitemoe": 1 / 3, "gemma2": 1 / 8, "gemma3": 1 / 8, "gemma4": 1 / 8, "lfm2moe": 1 / 4,
-             "afmoe": 1 / 8, "cohere2moe": 1 / 2,
+             "afmoe": 1 / 10, "cohere2moe": 1 / 2,
              "olmo2": 1 / 2, "cohere2": 1 / 2}
 
 

@@ -72,6 +72,9 @@ UNTRUNCATED = dict(rope_type="yarn", factor=4.0, original_max_position_embedding
 SHORT = [1.0, 1.1, 1.2, 1.3]
 LONG = [1.5, 2.5, 4.0, 7.0]
 LONGROPE = dict(rope_type="longrope", short_factor=SHORT, long_factor=LONG, short_mscale=1.2, long_mscale=1.2)
+# Attention has a temperature from the original context on.
+MINISTRAL = dict(rope_type="yarn", factor=2.0, original_max_position_embeddings=64, beta_fast=8.0, mscale=1.0,
+                 mscale_all_dim=1.0, llama_4_scaling_beta=0.1)
 PHI3 = dict(rope_type="longrope", short_factor=SHORT, long_factor=LONG)
 
 MODELS = {
@@ -179,6 +182,8 @@ MODELS = {
     "cohere2moe-f32": Shape("cohere2moe", 32, 16, 4, 2, 8, 8, 2, tied=True, dense=1, layers=3, theta=5e4, window=9,
                             period=3),
     "cohere2moe-q8_0": Shape("cohere2moe", 64, 32, 4, 2, 16, 8, 2, dense=1, theta=5e4, window=9, period=2),
+    "mistral3-f32": Shape("mistral3", 32, 64, 4, 2, 16, theta=1e6, rope=MINISTRAL),
+    "mistral3-q8_0": Shape("mistral3", 64, 96, 4, 2, 32, tied=True, theta=1e6, rope=MINISTRAL, gain={"q_proj": 0.7, "k_proj": 0.7}),
     "odd-f32": Shape("qwen3moe", 32, 32, 6, 3, 48, 5, 3, theta=1e6),
     "odd-q8_0": Shape("qwen3moe", 32, 32, 6, 3, 48, 5, 3, theta=1e6),
     "odd-q4_k_m": Shape("qwen3moe", 256, 32, 6, 3, 48, 5, 3, theta=1e6),

@@ -22,6 +22,8 @@ pub struct ModelSpec {
     pub hidden: usize,
     /// Positions that the model was trained on.
     pub context_length: usize,
+    /// Longer contexts are refused, because what the model does behind so many positions is not implemented.
+    pub context_limit: Option<usize>,
     /// The kind of all norms of rows.
     pub norm: NormKind,
     /// Added to the mean square (or the variance) in every norm.

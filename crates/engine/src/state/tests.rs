@@ -43,6 +43,7 @@ fn spec(windows: &[Option<usize>]) -> ModelSpec {
         vocab: 2,
         hidden: 2,
         context_length: CONTEXT,
+        context_limit: None,
         norm: NormKind::Rms,
         norm_eps: 1e-5,
         inputs: BlockInputs::Normed,

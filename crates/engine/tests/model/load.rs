@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use gristmill_engine::gguf::{Array, Value};
 use gristmill_engine::model::spec::{MlpSpec, RopeScaling};
-use gristmill_engine::{Error, LoadOptions, Model, ModelInfo, Progress};
+use gristmill_engine::{Error, Limits, LoadOptions, Model, ModelInfo, Progress, Runner};
 use gristmill_kernels::reference::Reference;
 
 use crate::tiny::{Random, Tiny, VOCAB};
@@ -33,7 +33,7 @@ fn the_part_that_an_architecture_needs_is_named() {
         ("unheard-of", ""),
     ] {
         let message = refusal(Tiny::qwen3moe(), |tiny| tiny.set("general.architecture", architecture));
-        let says = format!("architecture `{architecture}` is not supported{needs}; known architectures: bailingmoe2,");
+        let says = format!("architecture `{architecture}` is not supported{needs}; known architectures: afmoe,");
         assert!(message.contains(&says), "{message}");
     }
 }
@@ -45,7 +45,7 @@ fn unknown_parts_are_named() {
             "general.architecture",
             "mamba",
             "architecture `mamba` is not supported, because it needs a selective state space (Mamba); known \
-             architectures: bailingmoe2, cohere2, cohere2moe, deepseek",
+             architectures: afmoe, bailingmoe2, cohere2, cohere2moe, deepseek",
         ),
         ("qwen3moe.rope.scaling.type", "dynamic", "`dynamic` is not supported; known: none, linear, yarn, longrope"),
         (
@@ -279,6 +279,34 @@ fn fused_tensors_are_checked() {
     assert!(message.contains("tensor `blk.1.attn_k.weight` is not a weight of this llama model"), "{message}");
     let message = refusal(fused, |tiny| tiny.tensor("blk.1.ffn_gate.weight", &[48, 80]));
     assert!(message.contains("tensor `blk.1.ffn_gate.weight` is not a weight of this llama model"), "{message}");
+}
+
+/// The temperature of attention begins behind the original context, and longer contexts are refused.
+#[test]
+fn contexts_of_mistral3_end_where_its_temperature_begins() {
+    let mut tiny = Tiny::llama();
+    for (key, value) in tiny.pairs.clone() {
+        if let Some(suffix) = key.strip_prefix("llama.") {
+            tiny.set(&format!("mistral3.{suffix}"), value);
+        }
+    }
+    tiny.set("general.architecture", "mistral3");
+    tiny.set("mistral3.rope.scaling.type", "yarn");
+    tiny.set("mistral3.rope.scaling.factor", 4.0_f32);
+    tiny.set("mistral3.rope.scaling.original_context_length", 40_u32);
+    assert_eq!(read(&tiny).expect("no temperature").spec.context_limit, None);
+    tiny.set("mistral3.attention.temperature_scale", 0.1_f32);
+    assert_eq!(read(&tiny).expect("a temperature").spec.context_limit, Some(40));
+    let options = LoadOptions::default();
+    let model = Model::with_backend(tiny.file(&mut Random(1)), Arc::new(Reference::backend()), options).expect("good");
+    let limits = |context| Limits { context: Some(context), ..Limits::default() };
+    let model = Arc::new(model);
+    Runner::new(model.clone(), limits(40)).expect("the original context");
+    let message = match Runner::new(model, limits(41)) {
+        Ok(_) => panic!("a context behind the original one"),
+        Err(error) => error.to_string(),
+    };
+    assert!(message.contains("gristmill supports at most 40 for `mistral3` models"), "{message}");
 }
 
 /// Parts of Cohere 2 with experts that are not implemented are refused by key.

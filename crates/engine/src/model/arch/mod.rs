@@ -22,6 +22,7 @@ macro_rules! architectures {
 }
 
 architectures! {
+    afmoe: "afmoe";
     bailingmoe2: "bailingmoe2";
     cohere2: "cohere2";
     cohere2moe: "cohere2moe";
@@ -41,6 +42,7 @@ architectures! {
     lfm2: "lfm2", "lfm2moe";
     llama: "llama";
     minimax_m2: "minimax-m2";
+    mistral3: "mistral3";
     olmo2: "olmo2";
     olmoe: "olmoe";
     phi3: "phi3";
@@ -69,9 +71,8 @@ const MISSING: &[(&str, &[&str])] = &[
     ("attention to later tokens", &["bert", "modern-bert", "nomic-bert", "jina-bert-v2", "t5", "t5encoder"]),
     ("attention and MLP side by side", &["command-r", "falcon", "phi2"]),
     ("layers that share keys and values", &["gemma3n"]),
-    ("a gate of attention's output with a matrix of its own", &["afmoe"]),
     ("windows that begin anew at fixed positions (chunks)", &["llama4"]),
-    ("a temperature of attention that depends on the position", &["mistral3", "mistral4"]),
+    ("a temperature of attention that depends on the position", &["mistral4"]),
     ("positions of several dimensions, those of images", &["qwen2vl", "qwen3vl", "qwen3vlmoe"]),
     ("positions without RoPE (ALiBi or a table)", &["bloom", "gpt2", "mpt", "starcoder"]),
 ];

@@ -5,13 +5,12 @@ use gristmill_kernels::ops::{Activation, RopeStyle};
 
 use super::read::Reader;
 use crate::error::Result;
-use crate::model::spec::{AttentionSpec, BlockInputs, LayerSpec, Mixer, ModelSpec, QkNorm, RopeScaling, RopeSpec};
+use crate::model::spec::{AttentionSpec, BlockInputs, LayerSpec, Mixer, ModelSpec, QkNorm};
 
 pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
     let windowed = AttentionSpec { qk_norm: Some(QkNorm::WholeRow), ..file.attention(RopeStyle::Halves)? };
     let full = AttentionSpec { window: None, ..windowed.clone() };
-    let unscaled = |rope: RopeSpec| RopeSpec { scaling: RopeScaling::None, ..rope };
-    let windowed = AttentionSpec { rope: windowed.rope.map(unscaled), ..windowed };
+    let windowed = AttentionSpec { rope: file.unscaled_rope(full.rope.as_ref())?, ..windowed };
     let mlp = file.dense(Activation::SwiGlu)?;
     let layer = |has_window| {
         let attention = if has_window { &windowed } else { &full };

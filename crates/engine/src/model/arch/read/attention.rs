@@ -152,6 +152,18 @@ impl Reader<'_> {
         Ok(rope.map(|rope| RopeSpec { base, scaling: RopeScaling::None, factors: false, ..rope.clone() }))
     }
 
+    /// RoPE of layers with a window, whose base is that of the others if the file has no other; no scaling.
+    pub(in crate::model::arch) fn unscaled_rope(&self, rope: Option<&RopeSpec>) -> Result<Option<RopeSpec>> {
+        let base = self.optional_number("rope.freq_base_swa")?;
+        let unscaled = |rope: &RopeSpec| RopeSpec {
+            base: base.unwrap_or(rope.base),
+            scaling: RopeScaling::None,
+            factors: false,
+            ..rope.clone()
+        };
+        Ok(rope.map(unscaled))
+    }
+
     fn rope_base(&self, suffix: &str) -> Result<f32> {
         Ok(self.optional_number(suffix)?.unwrap_or(10_000.0))
     }
