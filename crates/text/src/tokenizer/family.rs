@@ -52,17 +52,19 @@ const QWEN2: Family = family(&["qwen2"], &[Split(split::QWEN2_REGEX), WHOLE], sp
 
 const FAMILIES: &[Family] = &[
     family(&["default"], &[], split::DEFAULT),
-    family(&["gpt-2"], &[WORDS], split::GPT2),
+    family(&["gpt-2", "exaone4"], &[WORDS], split::GPT2),
     Family { nfc: true, ..family(&["olmo"], &[WORDS], split::GPT2) },
     family(&["smollm"], &[Digits, WORDS], split::SMOLLM),
+    Family { nfc: true, ..family(&["command-r"], &[Digits, WORDS], split::SMOLLM) },
     Family { whole_words: true, add_bos: true, ..LLAMA3 },
     Family { nfc: true, ..QWEN2 },
     Family { nfc: true, ..family(&["qwen35"], &[Split(split::QWEN35_REGEX), WHOLE], split::QWEN35) },
     Family { names: &["deepseek-r1-qwen"], ..QWEN2 },
-    Family { names: &["hunyuan"], ..QWEN2 },
+    Family { names: &["hunyuan", "bailingmoe2"], ..QWEN2 },
     Family { whole_words: true, add_bos: true, ..TEKKEN },
     Family { whole_words: true, ..GPT4O },
     Family { names: &["glm4"], whole_words: true, ..LLAMA3 },
+    Family { names: &["dbrx"], ..LLAMA3 },
     Family { names: &["minimax-m2"], ..GPT4O },
     family(&["seed-coder"], &[Split(split::SEED_REGEX), WHOLE], split::SEED),
 ];
