@@ -34,7 +34,7 @@ from tiny.build import build, randomise, selection_biases
 from tiny.draw import bias_effect, draw, least_effect, run
 from tiny.files import write_logits
 from tiny.recurrent import QWEN
-from tiny.shapes import LINEAR, LLAMA3, LONGROPE, ROUTER_GAP, SELECTION_GAP, TOLERANCE, UNTRUNCATED, YARN, Shape
+from tiny.shapes import LINEAR, LLAMA3, LONGROPE, PHI3, ROUTER_GAP, SELECTION_GAP, TOLERANCE, UNTRUNCATED, YARN, Shape
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.integrations.mxfp4 import FP4_VALUES, convert_moe_packed_tensors
@@ -78,6 +78,7 @@ BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 
 GPT_OSS = Shape("gpt-oss", 32, 32, 4, 2, 16, 3, 2, theta=150000.0, bias=True, window=4, layers=3, rope=UNTRUNCATED)
 PHIMOE_ROPE = LONGROPE | dict(original_max_position_embeddings=64)
+PHI3_ROPE = PHI3 | dict(original_max_position_embeddings=64)
 
 CASES = {
     "deepseek": Case(Shape("deepseek", 32, 16, 4, 4, 8, 4, 2, shared=32, dense=1), BF16, "spm", "30KB"),
@@ -115,6 +116,12 @@ CASES = {
     "qwen35": Case(Shape("qwen35", 32, 48, 4, 2, 16, tied=True, layers=3, full=(2,), theta=1e7), BF16, "qwen35"),
     "seed_oss": Case(Shape("seed_oss", 32, 48, 4, 2, 16, theta=1e7, bias=True), BF16, "seed-coder"),
     "smollm3": Case(Shape("smollm3", 32, 48, 4, 2, 8, tied=True, layers=4, theta=5e6), BF16, "llama-bpe"),
+    "phi3": Case(Shape("phi3", 32, 48, 4, 2, 8, rotary=8, window=4, rope=PHI3_ROPE), BF16, "spm"),
+    "glm4": Case(Shape("glm4", 32, 48, 4, 2, 16, bias=True, rotary=8), BF16, "glm4"),
+    "olmo2": Case(Shape("olmo2", 32, 48, 4, 2, 8, theta=5e5), BF16, "dbrx"),
+    "olmo3": Case(Shape("olmo2", 32, 48, 4, 2, 8, layers=4, theta=5e5, window=4, rope=YARN), BF16, "dbrx"),
+    "exaone4": Case(Shape("exaone4", 32, 48, 4, 2, 16, layers=4, theta=5e5, window=4, rope=LLAMA3), BF16, "exaone4"),
+    "cohere2": Case(Shape("cohere2", 32, 48, 4, 2, 8, tied=True, layers=4, theta=5e4, window=4), BF16, "command-r"),
     "qwen35moe": Case(Shape("qwen35moe", 32, 16, 4, 2, 16, 4, 2, shared=16, layers=3, full=(2,), theta=1e7), BF16,
                       "qwen35"),
 }
@@ -133,14 +140,15 @@ def byte_level(kind: str) -> PreTrainedTokenizerFast:
     whole = kind in ("llama-bpe", "lfm2", "tekken", "gpt-4o", "glm4")
     tokenizer = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges, ignore_merges=whole))
     pieces = {"llama-bpe": LLAMA_BPE, "lfm2": LLAMA_BPE, "qwen2": QWEN2, "qwen35": QWEN35, "tekken": TEKKEN,
-              "gpt-4o": GPT4O, "glm4": LLAMA_BPE, "minimax-m2": GPT4O, "hunyuan": QWEN2, "seed-coder": SEED}.get(kind)
+              "gpt-4o": GPT4O, "glm4": LLAMA_BPE, "minimax-m2": GPT4O, "hunyuan": QWEN2, "seed-coder": SEED,
+              "dbrx": LLAMA_BPE}.get(kind)
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pieces is None)
     if pieces:
         level = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pieces), behavior="isolated"), level])
-    elif kind == "smollm":
+    elif kind in ("smollm", "command-r"):
         level = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), level])
     tokenizer.pre_tokenizer = level
-    if kind in ("qwen2", "qwen35", "olmo"):
+    if kind in ("qwen2", "qwen35", "olmo", "command-r"):
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.decoder = decoders.ByteLevel()
     # transformers adds this token to Qwen 2's tokenizers that lack it.
@@ -317,6 +325,8 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
         more = dict(scoring_func="sigmoid")
     elif shape.arch == "minimax-m2":
         more = dict(rotary_dim=shape.rotary, scoring_func="sigmoid")
+    elif shape.arch == "cohere2":
+        more = dict(rotary_pct=1.0)
     elif shape.arch == "phimoe":
         more = dict(architectures=["PhiMoEForCausalLM"])  # its name as published
     elif shape.arch == "lfm2":

@@ -87,6 +87,7 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
                     }
                     false => None,
                 },
+                Kind::Windows => Some(Value::Array(Array::Bool(windows(config, setting)?))),
                 Kind::WindowsUnless { period } => {
                     let found = windows(config, setting)?;
                     (found != pattern(period, found.len())).then_some(Value::Array(Array::Bool(found)))
@@ -101,6 +102,7 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
             Kind::Unless(usual) if usual == flag => None,
             _ => Some(Value::Bool(flag)),
         },
+        (None, Or::Text(text)) => Some(Value::String(text.to_owned())),
         (None, Or::Same(other)) => Some(Value::U32(needed(config, other)?)),
         (None, Or::Product(one, other)) => {
             let (one, count) = (needed(config, one)?, needed(config, other)?);

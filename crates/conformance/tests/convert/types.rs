@@ -13,6 +13,7 @@ const NOT_READ: &[&str] = &[
     "attention_dropout",
     "decoder_sparse_step",
     "dtype",
+    "embd_pdrop",
     "image_token_id",
     "initializer_range",
     "input_jitter_noise",
@@ -26,6 +27,7 @@ const NOT_READ: &[&str] = &[
     "output_router_logits",
     "pretraining_tp",
     "qkv_bias",
+    "resid_pdrop",
     "residual_dropout",
     "router_aux_loss_coef",
     "swiglu_alpha",
@@ -44,11 +46,14 @@ const READ_IN: &[(&str, &[&str])] = &[
     (
         "head_dim",
         &[
+            "cohere2",
             "deepseek",
             "dots1",
             "ernie4_5-moe",
+            "exaone4",
             "gemma2",
             "gemma3",
+            "glm4",
             "glm4moe",
             "gpt-oss",
             "gpt-oss-dense",
@@ -70,12 +75,14 @@ const READ_IN: &[(&str, &[&str])] = &[
         ],
     ),
     ("n_shared_experts", &["deepseek", "dots1", "glm4moe"]),
-    ("original_max_position_embeddings", &["phimoe"]),
+    ("original_max_position_embeddings", &["phi3", "phimoe"]),
     ("router_jitter_noise", &["phimoe"]),
     ("shared_intermediate_size", &["granitemoe"]),
     (
         "sliding_window",
         &[
+            "cohere2",
+            "exaone4",
             "gemma2",
             "gemma3",
             "gpt-oss",
@@ -85,6 +92,8 @@ const READ_IN: &[(&str, &[&str])] = &[
             "llama3",
             "mistral",
             "mixtral",
+            "olmo3",
+            "phi3",
             "phimoe",
             "smollm",
         ],
@@ -93,7 +102,9 @@ const READ_IN: &[(&str, &[&str])] = &[
     (
         "vocab_size",
         &[
+            "cohere2",
             "deepseek",
+            "exaone4",
             "granite",
             "granitemoe",
             "lfm2",
@@ -107,7 +118,22 @@ const READ_IN: &[(&str, &[&str])] = &[
             "smollm3",
         ],
     ),
-    ("layer_types", &["dots1", "gemma2", "gemma3", "gpt-oss", "gpt-oss-dense", "lfm2moe", "qwen35", "qwen35moe"]),
+    (
+        "layer_types",
+        &[
+            "cohere2",
+            "dots1",
+            "exaone4",
+            "gemma2",
+            "gemma3",
+            "gpt-oss",
+            "gpt-oss-dense",
+            "lfm2moe",
+            "olmo3",
+            "qwen35",
+            "qwen35moe",
+        ],
+    ),
 ];
 
 /// Settings whose `null` means that they are not set, and the folders where that is so; an empty list means all.
@@ -120,6 +146,7 @@ const NULL_IS_NONE: &[(&str, &[&str])] = &[
     (
         "head_dim",
         &[
+            "cohere2",
             "deepseek",
             "dots1",
             "ernie4_5-moe",
@@ -141,7 +168,10 @@ const NULL_IS_NONE: &[(&str, &[&str])] = &[
     ("num_key_value_heads", &[]),
     ("quantization_config", &[]),
     ("rope_parameters", &[]),
-    ("sliding_window", &["llama-json", "llama-spm", "llama3", "mistral", "mixtral", "phimoe", "smollm"]),
+    (
+        "sliding_window",
+        &["exaone4", "llama-json", "llama-spm", "llama3", "mistral", "mixtral", "olmo3", "phi3", "phimoe", "smollm"],
+    ),
     ("use_bidirectional_attention", &[]),
 ];
 
@@ -235,7 +265,8 @@ fn every_setting_that_is_read_has_its_type() {
         for (key, own) in
             [("tie_word_embeddings", "a boolean"), ("rms_norm_eps", "a number"), ("rope_theta", "a number")]
         {
-            let other_name = key == "rms_norm_eps" && config["norm_eps"].is_number();
+            let others = ["norm_eps", "layer_norm_eps"];
+            let other_name = key == "rms_norm_eps" && others.iter().any(|other| config[other].is_number());
             if !other_name && !keys.iter().any(|(known, _)| known == key) {
                 keys.push((key.to_owned(), own));
             }

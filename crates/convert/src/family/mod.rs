@@ -17,11 +17,14 @@ macro_rules! families {
 }
 
 families! {
+    cohere2: FAMILY;
     deepseek: FAMILY;
     dots1: FAMILY;
     ernie4_5_moe: FAMILY;
+    exaone4: FAMILY;
     gemma2: FAMILY;
     gemma3: FAMILY;
+    glm4: FAMILY;
     glm4_moe: FAMILY;
     gpt_oss: FAMILY;
     granite: FAMILY, MOE;
@@ -29,7 +32,9 @@ families! {
     lfm2: FAMILY, EXPERTS_FAMILY;
     llama: FAMILY, MIXTRAL;
     minimax_m2: FAMILY;
+    olmo2: FAMILY, WINDOWED;
     olmoe: FAMILY;
+    phi3: FAMILY;
     phimoe: FAMILY;
     qwen2: FAMILY;
     qwen2moe: FAMILY;
@@ -131,6 +136,8 @@ pub(super) enum Kind {
     /// Whether each layer has a window, written only if it differs from the architecture's default: of every `period`
     /// layers all but the last.
     WindowsUnless { period: usize },
+    /// Whether each layer has a window.
+    Windows,
     /// Nothing is written, because the type of every layer must be full attention.
     FullAttention,
     /// 1 / √ of a number, written only if the number differs from this setting.
@@ -157,6 +164,8 @@ pub(super) enum Or {
     Count(u32),
     Number(f64),
     Flag(bool),
+    /// A text, whatever the kind.
+    Text(&'static str),
     /// Another setting.
     Same(&'static str),
     /// One setting times another.

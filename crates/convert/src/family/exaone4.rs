@@ -1,0 +1,21 @@
+//! EXAONE 4, dense: norms after attention and MLP alone, and norms of queries and keys.
+
+use super::olmo2::{POST_NORMS, WINDOWS};
+use super::parts::{ATTENTION, BASE, COMMON, QK_NORMS, count, head_widths, norm_epsilon};
+use super::{Family, Key, Or};
+
+pub(super) const FAMILY: Family = Family {
+    model_types: &["exaone4"],
+    architecture: "exaone4",
+    keys: &[COMMON, &norm_epsilon(1e-5), &head_widths(Or::Skip), KEYS],
+    nulls: &["sliding_window"],
+    pre: Some("exaone4"),
+    layer: &[POST_NORMS, ATTENTION, QK_NORMS],
+    ..BASE
+};
+
+const KEYS: &[Key] = &[
+    count("vocab_size", &["vocab_size"], Or::Refuse),
+    count("attention.sliding_window", &["sliding_window"], Or::Skip),
+    WINDOWS,
+];

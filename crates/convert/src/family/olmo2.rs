@@ -1,0 +1,33 @@
+//! OLMo 2 and 3: norms after attention and MLP alone; OLMo 3 has windows.
+
+use super::parts::{ATTENTION, BASE, COMMON, LAYER_TYPES, QK_NORMS, count, needed, norm_epsilon};
+use super::{Family, Key, Kind, Or, Rule};
+
+pub(super) const FAMILY: Family = Family {
+    model_types: &["olmo2"],
+    architecture: "olmo2",
+    keys: &[COMMON, &norm_epsilon(1e-5)],
+    pre: Some("dbrx"),
+    layer: &[POST_NORMS, ATTENTION, QK_NORMS],
+    ..BASE
+};
+
+pub(super) const WINDOWED: Family = Family {
+    model_types: &["olmo3"],
+    keys: &[COMMON, &norm_epsilon(1e-5), KEYS],
+    nulls: &["sliding_window"],
+    rope_base: 500_000.0,
+    ..FAMILY
+};
+
+const KEYS: &[Key] = &[count("attention.sliding_window", &["sliding_window"], Or::Skip), WINDOWS];
+
+/// Whether each layer has a window.
+pub(super) const WINDOWS: Key =
+    Key { ours: "attention.sliding_window_pattern", theirs: &[LAYER_TYPES], kind: Kind::Windows, or: Or::Skip };
+
+/// Norms after attention and MLP.
+pub(super) const POST_NORMS: &[Rule] = &[
+    needed("blk.{layer}.post_attention_norm.weight", "model.layers.{layer}.post_attention_layernorm.weight"),
+    needed("blk.{layer}.post_ffw_norm.weight", "model.layers.{layer}.post_feedforward_layernorm.weight"),
+];
