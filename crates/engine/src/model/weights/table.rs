@@ -221,7 +221,8 @@ fn mlp<T: Make>(
     Ok(match *spec {
         MlpSpec::Dense { inner, activation } => {
             let up = name("ffn_up.weight");
-            let gate_up = match make.shape(&up) == Some(&[hidden as u64, 2 * inner as u64]) {
+            let twice = make.shape(&up) == Some(&[hidden as u64, 2 * inner as u64]);
+            let gate_up = match twice && make.shape(&name("ffn_gate.weight")).is_none() {
                 true => halves(up, [hidden, inner, 1]),
                 false => ["ffn_gate.weight", "ffn_up.weight"].map(|part| tensor_spec(name(part), &[hidden, inner])),
             };
