@@ -93,8 +93,8 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     }
     matmul in "cpu/src/dot/int8.rs" by [matmul] {
         "s.splat(-x.sum)" => "s.splat(x.sum)",
-        "s.splat(-x.scaled_half_sums[half])" => "s.splat(-x.scaled_half_sums[0])",
-        "let bias = F::ZERO + if" => "let bias = if",
+        "s.splat(-x.scaled_half_sums[1])" => "s.splat(-x.scaled_half_sums[0])",
+        "F::ZERO + if F::SIGNED" => "if F::SIGNED",
         "start: PANEL * i" => "start: i",
         "&panel[..len]" => "&panel[..len / 2 * 2]",
         "out.fill([0.0; ROWS]);" => "",

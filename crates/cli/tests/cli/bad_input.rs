@@ -44,7 +44,7 @@ fn models() {
     refused(run(&path("safetensors")), &["safetensors", "GGUF"]);
     refused(run(&path("safetensors/model.safetensors")), &["safetensors", "GGUF", "gristmill convert"]);
     let published = concat!(env!("CARGO_MANIFEST_DIR"), "/../conformance/golden/convert/qwen3moe");
-    refused(run(published), &[published, &format!("`gristmill convert {published} -o qwen3moe.gguf`")]);
+    assert_eq!(run(published).code, Some(0), "a folder that `convert` reads runs as it lies");
     fs::write(path("short.gguf"), &fs::read(path("model.gguf")).unwrap()[..1000]).unwrap();
     refused(run(&path("short.gguf")), &["short.gguf"]);
     fs::write(path("empty.gguf"), "").unwrap();

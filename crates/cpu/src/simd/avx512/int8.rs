@@ -1,8 +1,8 @@
 //! Products of 16 weight rows with eight activation rows by `vpdpbusd`: the whole loop over slices in assembly.
 //!
 //! The compiler keeps the same sums in registers, but computes where each begins by five scalar instructions and
-//! addresses each activation by two registers, for which the CPU splits an instruction in two: 361 Gop/s of one thread
-//! instead of 412 for Q8_0 (64 rows × 2,048 columns, a Xeon that runs this loop at 515 from its caches).
+//! addresses each activation by two registers. One thread reaches 361 Gop/s with its loop and 412 with this one for Q8_0
+//! (64 rows × 2,048 columns, a program of its own, on a Xeon that runs this loop at 515 from its caches).
 
 use super::Avx512;
 use gristmill_kernels::simd::{Int8Block, WeightSlice};
