@@ -97,8 +97,8 @@ fn check(name: &str, choice: Choice, architecture: u32, precision: Precision, kv
     model.make_ready(&limits, |_| ()).unwrap();
     assert!(gpu.launched.lock().unwrap().is_empty());
 
-    let context = model.spec().context_length;
     let mut runner = Runner::new(model, limits).unwrap();
+    let context = runner.context();
     let sizes = [
         1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 100, 127, 128, 129, 200, 255, 256, 257, 300,
     ];
