@@ -164,7 +164,7 @@ fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read,
     for (key, value) in sampling(folder)? {
         header.set(&key, value)?;
     }
-    // What the engine runs as it lies has no type of a file.
+    // A model that runs as it lies has no file, and so no file type.
     let of_file = (target == Target::File).then(|| Mix::uniform(dtype_of_matrices(&made)));
     if let Some(mix) = options.mix.or(of_file) {
         header.set(FILE_TYPE_KEY, mix.file_type())?;

@@ -19,7 +19,7 @@ const SETTING: &str = "quantization";
 /// The columns of a block of `Q4_1` and `Q5_1`.
 const BLOCK: usize = 32;
 
-/// What tensors are made for.
+/// The use that tensors are made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// A GGUF file.

@@ -7,15 +7,15 @@ use gristmill_conformance::simulated::Simulator;
 use gristmill_convert::quantize::Mix;
 use gristmill_convert::{ConvertError, ConvertOptions, is_model_folder, open_folder};
 use gristmill_cpu::{Cpu, Level};
-use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner};
+use gristmill_engine::{LoadOptions, Model, Precision};
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::Backend;
 use gristmill_kernels::format::Format;
 
-use super::converted;
 use super::folder::{FIRST, Folder};
 use super::golden::{folders, folders_folder};
 use super::mlx::{WEIGHTS, first_number, golden, quantised};
+use super::{converted, nmse};
 
 fn open(folder: &Path) -> GgufFile {
     open_folder(folder, &ConvertOptions::default(), 2).unwrap_or_else(|error| panic!("{folder:?}: {error}")).0
@@ -97,27 +97,6 @@ fn codes_have_the_smallest_formats_that_hold_them() {
     assert_eq!(format(&narrow, "blk.0.attn_v.weight"), Format::F32);
 }
 
-/// NMSE of a model's logits against those in a file.
-fn error(model: &Arc<Model>, logits: &GgufFile) -> f64 {
-    let (mut error, mut sum, mut sequences) = (0.0, 0.0, 0);
-    while let Ok(tokens) = logits.metadata().required::<Vec<u32>>(&format!("golden.tokens.{sequences}")) {
-        let wanted = values(logits, logits.tensor(&format!("logits.{sequences}")).unwrap());
-        let limits = Limits { context: Some(32), output_rows: Some(tokens.len()), ..Limits::default() };
-        let mut runner = Runner::new(model.clone(), limits).unwrap();
-        let mut batch = Batch::new();
-        batch.push(runner.open_sequence().unwrap(), &tokens, Outputs::All);
-        let found = runner.forward(&batch).unwrap().to_vec().unwrap();
-        assert_eq!(found.len(), wanted.len());
-        for (&found, wanted) in found.iter().zip(wanted.into_iter().map(f32::from_bits)) {
-            error += (f64::from(found) - f64::from(wanted)).powi(2);
-            sum += f64::from(wanted).powi(2);
-        }
-        sequences += 1;
-    }
-    assert_eq!(sequences, 3);
-    error / sum
-}
-
 #[test]
 fn logits_of_mlx_are_those_of_transformers_with_the_decoded_weights() {
     let mut backends: Vec<(&str, Backend)> = Vec::new();
@@ -134,7 +113,7 @@ fn logits_of_mlx_are_those_of_transformers_with_the_decoded_weights() {
             let file = open(&quantised(name, source, "direct-logits").0);
             let options = LoadOptions { precision: Precision::Exact, ..LoadOptions::default() };
             let model = Arc::new(Model::with_backend(file, backend.clone(), options).unwrap());
-            let error = error(&model, &logits);
+            let error = nmse(&model, &logits);
             println!("{name} {backend_name}: {error:.1e}");
             // Also false for NaN.
             assert!(error <= 1e-6, "{name} on {backend_name}: NMSE {error:.1e}");

@@ -28,7 +28,7 @@ pub struct ModelSpec {
     pub norm: NormKind,
     /// Added to the mean square (or the variance) in every norm.
     pub norm_eps: f32,
-    /// What the blocks of a layer read.
+    /// The input of a layer's blocks.
     pub inputs: BlockInputs,
     /// `blk.N.{mlp_norm}` names the norm before an MLP.
     pub mlp_norm: &'static str,
@@ -128,7 +128,7 @@ pub enum NormKind {
     LayerUnbiased,
 }
 
-/// What the blocks of a layer read.
+/// The input of a layer's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BlockInputs {

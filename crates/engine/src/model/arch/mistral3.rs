@@ -10,7 +10,7 @@ use crate::model::spec::{ModelSpec, RopeScaling};
 pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
     file.refuse_count("expert_count", "0: experts of Mistral 3 are not implemented")?;
     let mut attention = file.attention(RopeStyle::Interleaved)?;
-    // Of two logarithms, whose ratio is the magnitude, the file has one; published models have the same twice.
+    // The magnitude is the ratio of two logarithms, of which the file has one; published models have the same twice.
     let ratio = file.number_or_zero("rope.scaling.yarn_log_multiplier")?.is_some();
     let mut original = None;
     if let Some(RopeScaling::Yarn { factor, original_context, attention_factor, .. }) =

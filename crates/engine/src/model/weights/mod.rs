@@ -53,7 +53,7 @@ pub(crate) struct LayerWeights<M, V> {
 pub(crate) struct LayerInputsWeights<M, V> {
     /// A row for each token of the vocabulary.
     pub(crate) table: M,
-    /// Of the embedding.
+    /// The matrix that the embedding is multiplied with.
     pub(crate) projection: M,
     /// The norm of the projection, divided by √2; one weight for each element of a layer's input.
     pub(crate) norm: V,
@@ -175,9 +175,9 @@ pub(crate) struct MoeWeights<M, V> {
 pub(crate) struct BesideWeights<M, V> {
     pub(crate) gate_up: M,
     pub(crate) down: M,
-    /// Of the MLP's output.
+    /// The norm of the MLP's output.
     pub(crate) post_norm: NormWeights<V>,
-    /// Of the experts' input and output.
+    /// The norms of the experts' input and output.
     pub(crate) experts_norm: BlockInput<V>,
     pub(crate) experts_post_norm: NormWeights<V>,
 }
