@@ -32,8 +32,13 @@ async function open(url = proxy.url, options = {}) {
     if (!request.url().startsWith(url) && !request.url().startsWith('data:')) page.faults.push(`request: ${request.url()}`);
   });
   await page.goto(url);
+  await ready(page);
   return page;
 }
+
+/** The page takes messages, or asks for the key: it has loaded before it knows the model. */
+const ready = (page) => page.waitForFunction(() =>
+  document.activeElement?.id === 'message' || document.querySelector('dialog[open]') !== null);
 
 async function close(page) {
   assert.deepEqual(page.faults, []);
@@ -225,6 +230,7 @@ const tests = {
     await page.click('#new');
     assert.equal(await page.locator('.turn').count(), 0);
     await page.reload();
+    await ready(page);
     await page.click('.chat');
     assert.match(await page.textContent('#turns'), /Another question[^]*third/);
     const trash = page.locator('.chats .quiet');
@@ -316,6 +322,7 @@ const tests = {
       await page.keyboard.press('Escape');
       proxy.facts = null;
       await page.reload();
+      await ready(page);
       await page.click('#experts-open');
       await page.evaluate(() => { document.querySelector('#message').value = 'Once upon a time'; document.querySelector('#composer').requestSubmit(); });
       await complete(page);
@@ -334,6 +341,7 @@ const tests = {
       await accessible(page, `the model, ${colorScheme}`);
       await page.evaluate(() => localStorage.setItem('gristmill-settings', JSON.stringify({ seed: '7', temperature: '0.6', max_tokens: '170' })));
       await page.reload();
+      await ready(page);
       await page.click('#experts-open');
       await ask(page, 'Once upon a time there was an old mill by the river.');
       await page.click('.token >> nth=9');
