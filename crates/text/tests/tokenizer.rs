@@ -5,7 +5,20 @@ use std::time::{Duration, Instant};
 use gristmill_text::tokenizer::{EncodeOptions, StreamDecoder, Tokenizer, TokenizerError, Vocabulary};
 use serde_json::Value;
 
-const ALL: [&str; 9] = ["gpt-2", "smollm", "default", "llama-bpe", "qwen2", "tekken", "gpt-4o", "llama", "gemma4"];
+const ALL: [&str; 12] = [
+    "gpt-2",
+    "smollm",
+    "default",
+    "llama-bpe",
+    "qwen2",
+    "tekken",
+    "gpt-4o",
+    "tiny_aya",
+    "exaone-moe",
+    "afmoe",
+    "llama",
+    "gemma4",
+];
 
 const PARSED: EncodeOptions = EncodeOptions { add_special: false, parse_special: true };
 const PLAIN: EncodeOptions = EncodeOptions { add_special: false, parse_special: false };

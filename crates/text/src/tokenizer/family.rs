@@ -50,6 +50,11 @@ const GPT4O: Family = family(&["gpt-4o"], &[Split(split::GPT4O_REGEX), WHOLE], s
 
 const QWEN2: Family = family(&["qwen2"], &[Split(split::QWEN2_REGEX), WHOLE], split::QWEN2);
 
+const AFMOE_STEPS: &[Step] = {
+    let [chunks, first, triples, scripts, words] = split::AFMOE_REGEXES;
+    &[Split(chunks), Split(first), Split(triples), Split(scripts), Split(words), WHOLE]
+};
+
 const FAMILIES: &[Family] = &[
     family(&["default"], &[], split::DEFAULT),
     family(&["gpt-2", "exaone4"], &[WORDS], split::GPT2),
@@ -66,6 +71,13 @@ const FAMILIES: &[Family] = &[
     Family { names: &["glm4"], whole_words: true, ..LLAMA3 },
     Family { names: &["dbrx"], ..LLAMA3 },
     Family { names: &["minimax-m2"], ..GPT4O },
+    family(
+        &["tiny_aya", "cohere2moe"],
+        &[Split(split::LAST_TRIPLES_REGEX), Split(split::GPT4O_REGEX), WHOLE],
+        split::TINY_AYA,
+    ),
+    family(&["exaone-moe"], &[Split(split::EXAONE_MOE_REGEX), WHOLE], split::EXAONE_MOE),
+    family(&["afmoe"], AFMOE_STEPS, split::AFMOE),
     family(&["seed-coder"], &[Split(split::SEED_REGEX), WHOLE], split::SEED),
 ];
 

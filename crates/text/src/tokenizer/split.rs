@@ -3,13 +3,15 @@
 //! Each model family publishes a regular expression. The expressions differ in a few rules, so each is data for one
 //! scanner, which is linear in the length; a backtracking regex engine hits its limits on long runs of one character.
 
+use std::ops::RangeInclusive;
+
 use unicode_properties::{GeneralCategory, GeneralCategoryGroup, UnicodeGeneralCategory};
 
 /// The rules of one family.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pattern {
-    /// Pieces that are cut out first; the other rules see only the text between.
-    isolate: Isolate,
+    /// Pieces that are cut out first, in turn; the other rules see each of them alone, and each text between.
+    isolate: &'static [Isolate],
     /// `'s`, `'t`, `'re`, `'ve`, `'m`, `'ll`, `'d` are words of their own, or belong to one.
     contractions: Contractions,
     words: Words,
@@ -17,22 +19,45 @@ pub(super) struct Pattern {
     digits: usize,
     /// A space before digits belongs to them.
     spaced_digits: bool,
-    /// Characters that belong to the punctuation before them.
-    tail: &'static [char],
+    /// Characters that belong to the punctuation before them, and how many at most.
+    tail: (&'static [char], usize),
     /// White space up to its last newline is a piece: `\s*[\r\n]+`.
     newlines: bool,
     /// Digits are cut apart afterwards, with each ASCII group of three as a piece.
     triples: bool,
 }
 
+/// Pieces that are cut out of a text.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Isolate {
-    Nothing,
-    /// Every digit, `\p{N}`.
-    Digits,
+    /// Every number, `\p{N}`.
+    Numbers,
     /// Runs of `[\p{P}$+<=>^~|]`.
     Punctuation,
+    /// Decimal digits `\p{Nd}` in threes, counted from the last.
+    Triples,
+    /// The same where no letter or other part of a word follows them.
+    LastTriples,
+    /// Runs of characters of [`SCRIPTS`], of one each.
+    Scripts,
 }
+
+/// Characters of scripts without spaces between words: Han and kana, Thai, Lao, Khmer, Myanmar, Hangul.
+const SCRIPTS: [&[RangeInclusive<char>]; 6] = [
+    &[
+        '\u{4e00}'..='\u{9fff}',
+        '\u{3040}'..='\u{30ff}',
+        '\u{3400}'..='\u{4dbf}',
+        '\u{f900}'..='\u{faff}',
+        '\u{ff65}'..='\u{ff9f}',
+        '\u{2f00}'..='\u{2fdf}',
+    ],
+    &['\u{0e00}'..='\u{0e7f}'],
+    &['\u{0e80}'..='\u{0eff}'],
+    &['\u{1780}'..='\u{17ff}'],
+    &['\u{1000}'..='\u{109f}', '\u{aa60}'..='\u{aa7f}', '\u{a9e0}'..='\u{a9ff}'],
+    &['\u{ac00}'..='\u{d7af}', '\u{1100}'..='\u{11ff}'],
+];
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Contractions {
@@ -53,25 +78,30 @@ enum Words {
     PrefixedWithMarks,
     /// A `Prefixed` word of letters and marks; a new word begins where an upper case letter follows a lower case one.
     PrefixedByCase,
+    /// `[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+`: several words with one space between them.
+    Phrases,
+    /// `[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+`; punctuation is `[\p{P}\p{S}]` alone. What
+    /// no rule takes is a piece between others.
+    OrPunctuation,
 }
 
 /// `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 pub(super) const GPT2: Pattern = Pattern {
-    isolate: Isolate::Nothing,
+    isolate: &[],
     contractions: Contractions::Lowercase,
     words: Words::Spaced,
     digits: usize::MAX,
     spaced_digits: true,
-    tail: &[],
+    tail: (&[], 0),
     newlines: false,
     triples: false,
 };
 
 /// `\p{N}` apart, then [`GPT2`].
-pub(super) const SMOLLM: Pattern = Pattern { isolate: Isolate::Digits, ..GPT2 };
+pub(super) const SMOLLM: Pattern = Pattern { isolate: &[Isolate::Numbers], ..GPT2 };
 
 /// llama.cpp's rules for files that name no pre-tokenizer: `[\p{P}$+<=>^~|]+`, [`GPT2`], `\p{N}+`, `[0-9]{3}` in turn.
-pub(super) const DEFAULT: Pattern = Pattern { isolate: Isolate::Punctuation, triples: true, ..GPT2 };
+pub(super) const DEFAULT: Pattern = Pattern { isolate: &[Isolate::Punctuation], triples: true, ..GPT2 };
 
 pub(super) const LLAMA3_REGEX: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 pub(super) const QWEN2_REGEX: &str =
@@ -82,13 +112,27 @@ pub(super) const QWEN35_REGEX: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}
 pub(super) const TEKKEN_REGEX: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 pub(super) const GPT4O_REGEX: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
+/// K-EXAONE.
+pub(super) const EXAONE_MOE_REGEX: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+";
+/// What Tiny Aya and North-Mini-Code isolate before [`GPT4O_REGEX`].
+pub(super) const LAST_TRIPLES_REGEX: &str = r"\d{1,3}(?=(?:\d{3})*\b)";
+/// Trinity's expressions, in turn.
+pub(super) const AFMOE_REGEXES: [&str; 5] = [
+    // Numbers of any length in parts of 510 digits, then in threes.
+    r"\p{Nd}{1,510}(?=(?>\p{Nd}{510})*(?:\P{Nd}|$))|\G\p{Nd}{510}",
+    r"\A\p{Nd}{1,2}(?=\p{Nd}{3}+\z)",
+    r"\A\p{Nd}{3}|\G\p{Nd}{3}",
+    r"(?:[\u4E00-\u9FFF\u3040-\u309F\u30A0-\u30FF\u3400-\u4DBF\uf900-\uFAFF\uFF65-\uFF9F\u2F00-\u2FDF]+|[\u0E00-\u0E7F]+|[\u0E80-\u0EFF]+|[\u1780-\u17FF]+|[\u1000-\u109F\uAA60-\uAA7F\uA9E0-\uA9FF]+|[\uAC00-\uD7AF\u1100-\u11FF]+)",
+    r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##,
+];
+
 pub(super) const LLAMA3: Pattern = Pattern {
-    isolate: Isolate::Nothing,
+    isolate: &[],
     contractions: Contractions::AnyCase,
     words: Words::Prefixed,
     digits: 3,
     spaced_digits: false,
-    tail: &['\r', '\n'],
+    tail: (&['\r', '\n'], usize::MAX),
     newlines: true,
     triples: false,
 };
@@ -96,7 +140,7 @@ pub(super) const LLAMA3: Pattern = Pattern {
 pub(super) const QWEN2: Pattern = Pattern { digits: 1, ..LLAMA3 };
 
 /// Seed.
-pub(super) const SEED: Pattern = Pattern { tail: &[], ..QWEN2 };
+pub(super) const SEED: Pattern = Pattern { tail: (&[], 0), ..QWEN2 };
 
 /// Qwen 3.5.
 pub(super) const QWEN35: Pattern = Pattern { words: Words::PrefixedWithMarks, ..QWEN2 };
@@ -105,12 +149,28 @@ pub(super) const TEKKEN: Pattern = Pattern {
     contractions: Contractions::No,
     words: Words::PrefixedByCase,
     digits: 1,
-    tail: &['\r', '\n', '/'],
+    tail: (&['\r', '\n', '/'], usize::MAX),
     ..LLAMA3
 };
 
 /// o200k.
 pub(super) const GPT4O: Pattern = Pattern { contractions: Contractions::OfWords, digits: 3, ..TEKKEN };
+
+/// Tiny Aya, North-Mini-Code.
+pub(super) const TINY_AYA: Pattern = Pattern { isolate: &[Isolate::LastTriples], ..GPT4O };
+
+/// K-EXAONE.
+pub(super) const EXAONE_MOE: Pattern =
+    Pattern { words: Words::Phrases, digits: 1, tail: (&['\r', '\n', '/'], 1), ..LLAMA3 };
+
+/// Trinity.
+pub(super) const AFMOE: Pattern = Pattern {
+    isolate: &[Isolate::Triples, Isolate::Scripts],
+    contractions: Contractions::No,
+    words: Words::OrPunctuation,
+    digits: 0,
+    ..LLAMA3
+};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Class {
@@ -160,6 +220,32 @@ fn is_punctuation(c: char) -> bool {
         || c.general_category_group() == GeneralCategoryGroup::Punctuation
 }
 
+/// `[\p{P}\p{S}]`
+fn is_symbol(c: char) -> bool {
+    matches!(c.general_category_group(), GeneralCategoryGroup::Punctuation | GeneralCategoryGroup::Symbol)
+}
+
+/// `\p{Nd}`
+fn is_digit(c: char) -> bool {
+    c.general_category() == GeneralCategory::DecimalNumber
+}
+
+/// `\w` of Oniguruma, which reads the published expressions: alphabetic characters, marks, digits and joining
+/// punctuation, and some fractions and powers.
+fn is_word(c: char) -> bool {
+    use GeneralCategory as G;
+    match c {
+        '\u{b2}' | '\u{b3}' | '\u{b9}' | '\u{bc}'..='\u{be}' => true,
+        // Letters within circles and squares.
+        '\u{24b6}'..='\u{24e9}' | '\u{1f130}'..='\u{1f149}' | '\u{1f150}'..='\u{1f169}' => true,
+        '\u{1f170}'..='\u{1f189}' => true,
+        _ => match c.general_category_group() {
+            GeneralCategoryGroup::Letter | GeneralCategoryGroup::Mark => true,
+            _ => matches!(c.general_category(), G::DecimalNumber | G::LetterNumber | G::ConnectorPunctuation),
+        },
+    }
+}
+
 /// The bytes at the start of `text` whose characters satisfy `test`.
 fn run(text: &str, test: impl Fn(char) -> bool) -> usize {
     text.find(|c| !test(c)).unwrap_or(text.len())
@@ -170,34 +256,87 @@ fn chars(text: &str, n: usize) -> usize {
     text.char_indices().nth(n).map_or(text.len(), |(at, _)| at)
 }
 
+impl Isolate {
+    /// The bytes before the first pieces that follow each other, and of those.
+    fn find(self, text: &str) -> (usize, usize) {
+        let first = |is_part: fn(char) -> bool| {
+            let before = text.find(is_part).unwrap_or(text.len());
+            (before, run(&text[before..], is_part))
+        };
+        match self {
+            Isolate::Numbers => first(|c| class(c) == Class::Number),
+            Isolate::Punctuation => first(is_punctuation),
+            Isolate::Triples => first(is_digit),
+            Isolate::Scripts => match text.char_indices().find_map(|(at, c)| Some((at, script(c)?))) {
+                Some((before, found)) => (before, run(&text[before..], |c| script(c) == Some(found))),
+                None => (text.len(), 0),
+            },
+            Isolate::LastTriples => {
+                let mut from = 0;
+                loop {
+                    let before = text[from..].find(is_digit).map_or(text.len(), |at| from + at);
+                    let length = run(&text[before..], is_digit);
+                    from = before + length;
+                    if !text[from..].starts_with(is_word) {
+                        return (before, length);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Calls `each` with the pieces of what [`Self::find`] found.
+    fn pieces<'t>(self, run: &'t str, mut each: impl FnMut(&'t str)) {
+        let mut rest = run;
+        let mut size = match self {
+            Isolate::Numbers => 1,
+            Isolate::Punctuation | Isolate::Scripts => usize::MAX,
+            // The first piece has what the threes after it leave.
+            Isolate::Triples | Isolate::LastTriples => (run.chars().count() + 2) % 3 + 1,
+        };
+        while !rest.is_empty() {
+            let (piece, remaining) = rest.split_at(chars(rest, size));
+            each(piece);
+            rest = remaining;
+            size = size.max(if self == Isolate::Numbers { 1 } else { 3 });
+        }
+    }
+}
+
+/// Which of [`SCRIPTS`] has a character.
+fn script(c: char) -> Option<usize> {
+    SCRIPTS.iter().position(|ranges| c > '\u{dff}' && ranges.iter().any(|range| range.contains(&c)))
+}
+
 impl Pattern {
     /// Calls `word` with each piece of `text` in order. The pieces are never empty and join to `text`.
     pub(super) fn split<'t>(&self, text: &'t str, mut word: impl FnMut(&'t str)) {
+        self.isolate(self.isolate, text, &mut word);
+    }
+
+    /// Cuts out what `kinds` are, one after the other, and all the rest by the other rules.
+    fn isolate<'t>(&self, kinds: &[Isolate], text: &'t str, word: &mut dyn FnMut(&'t str)) {
+        let Some((kind, kinds)) = kinds.split_first() else { return self.words(text, word) };
         let mut rest = text;
         while !rest.is_empty() {
-            let (before, isolated) = match self.isolate {
-                Isolate::Nothing => (rest.len(), 0),
-                Isolate::Digits => {
-                    let at = run(rest, |c| class(c) != Class::Number);
-                    (at, chars(&rest[at..], 1))
-                }
-                Isolate::Punctuation => {
-                    let at = run(rest, |c| !is_punctuation(c));
-                    (at, run(&rest[at..], is_punctuation))
-                }
-            };
-            let (mut between, after) = rest.split_at(before);
-            while !between.is_empty() {
-                let (piece, remaining) = between.split_at(self.piece(between));
-                if self.triples {
-                    split_triples(piece, &mut word);
-                } else {
-                    word(piece);
-                }
-                between = remaining;
+            let (before, run) = kind.find(rest);
+            let (between, after) = rest.split_at(before);
+            let (run, remaining) = after.split_at(run);
+            if !between.is_empty() {
+                self.isolate(kinds, between, word);
             }
-            let (piece, remaining) = after.split_at(isolated);
-            if !piece.is_empty() {
+            kind.pieces(run, |piece| self.isolate(kinds, piece, word));
+            rest = remaining;
+        }
+    }
+
+    fn words<'t>(&self, text: &'t str, word: &mut dyn FnMut(&'t str)) {
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (piece, remaining) = rest.split_at(self.piece(rest));
+            if self.triples {
+                split_triples(piece, word);
+            } else {
                 word(piece);
             }
             rest = remaining;
@@ -206,13 +345,22 @@ impl Pattern {
 
     /// The length of the first piece of `text`, which is not empty.
     fn piece(&self, text: &str) -> usize {
+        let none = text.char_indices().find_map(|(at, _)| Some((at, self.matched(&text[at..])?)));
+        match none {
+            Some((0, length)) => length,
+            Some((at, _)) => at,
+            None => text.len(),
+        }
+    }
+
+    /// The length of the piece that a rule takes from the start of `text`.
+    fn matched(&self, text: &str) -> Option<usize> {
         let word = if self.contractions == Contractions::OfWords {
             self.word(text).map(|n| n + self.contraction(&text[n..]).unwrap_or(0))
         } else {
             self.contraction(text).or_else(|| self.word(text))
         };
-        let length = word.or_else(|| self.number(text)).or_else(|| self.punctuation(text));
-        length.unwrap_or_else(|| self.space(text))
+        word.or_else(|| self.number(text)).or_else(|| self.punctuation(text)).or_else(|| self.space(text))
     }
 
     fn contraction(&self, text: &str) -> Option<usize> {
@@ -238,6 +386,10 @@ impl Pattern {
         let first = text.chars().next()?;
         let may_prefix = match self.words {
             Words::Spaced => first == ' ',
+            Words::OrPunctuation if first.is_ascii_punctuation() => {
+                return Some(1 + run(&text[1..], |c| c.is_ascii_alphabetic())).filter(|&n| n > 1);
+            }
+            Words::OrPunctuation => !is_newline(first) && class(first) != Class::Letter && !is_symbol(first),
             _ => !is_newline(first) && matches!(class(first), Class::Space | Class::Other),
         };
         // Only a mark can be both a prefix and the start of a word, hence the second attempt of each rule.
@@ -248,7 +400,10 @@ impl Pattern {
         };
         match self.words {
             Words::PrefixedByCase => attempt(capitalised).or_else(|| attempt(uppercase)),
-            Words::PrefixedWithMarks => attempt(|text| run(text, |c| class(c) == Class::Letter || is_mark(c))),
+            Words::Phrases => attempt(phrase),
+            Words::PrefixedWithMarks | Words::OrPunctuation => {
+                attempt(|text| run(text, |c| class(c) == Class::Letter || is_mark(c)))
+            }
             Words::Spaced | Words::Prefixed => attempt(|text| run(text, |c| class(c) == Class::Letter)),
         }
     }
@@ -265,25 +420,49 @@ impl Pattern {
 
     fn punctuation(&self, text: &str) -> Option<usize> {
         let prefix = usize::from(text.starts_with(' '));
-        let marks = self.words != Words::PrefixedWithMarks;
-        match run(&text[prefix..], |c| class(c) == Class::Other && (marks || !is_mark(c))) {
+        let (tail, most) = self.tail;
+        let is_punctuation = |c: char| match self.words {
+            Words::OrPunctuation => is_symbol(c),
+            Words::PrefixedWithMarks => class(c) == Class::Other && !is_mark(c),
+            _ => class(c) == Class::Other,
+        };
+        match run(&text[prefix..], is_punctuation) {
             0 => None,
-            n => Some(prefix + n + run(&text[prefix + n..], |c| self.tail.contains(&c))),
+            n => {
+                let after = &text[prefix + n..];
+                Some(prefix + n + run(after, |c| tail.contains(&c)).min(most))
+            }
         }
     }
 
     /// `\s*[\r\n]+|\s+(?!\S)|\s+`: up to the last newline, or all but the last character, which goes with the next
     /// word.
-    fn space(&self, text: &str) -> usize {
-        let length = run(text, char::is_whitespace);
+    fn space(&self, text: &str) -> Option<usize> {
+        let length = Some(run(text, char::is_whitespace)).filter(|&length| length > 0)?;
         let (spaces, after) = text.split_at(length);
         if self.newlines
             && let Some(newline) = spaces.rfind(is_newline)
         {
-            return newline + 1;
+            return Some(newline + 1);
         }
         let last = spaces.char_indices().next_back().map_or(0, |(at, _)| at);
-        if after.is_empty() || last == 0 { length } else { last }
+        Some(if after.is_empty() || last == 0 { length } else { last })
+    }
+}
+
+/// `\p{L}\p{M}*(?: ?\p{L}\p{M}*)*`, zero if it does not match.
+fn phrase(text: &str) -> usize {
+    let is_letter = |c: char| class(c) == Class::Letter;
+    let mut length = 0;
+    loop {
+        let rest = &text[length..];
+        let space = usize::from(length > 0 && rest.starts_with(' '));
+        let letters = run(&rest[space..], is_letter);
+        if letters == 0 {
+            return length;
+        }
+        length += space + letters;
+        length += run(&text[length..], is_mark);
     }
 }
 
@@ -305,7 +484,7 @@ fn uppercase(text: &str) -> usize {
 }
 
 /// Cuts `piece` before and after runs of digits, and every three ASCII digits.
-fn split_triples<'t>(piece: &'t str, word: &mut impl FnMut(&'t str)) {
+fn split_triples<'t>(piece: &'t str, word: &mut dyn FnMut(&'t str)) {
     let mut start = 0;
     let mut digits = 0;
     let mut previous = None;
@@ -379,7 +558,11 @@ mod tests {
         // Ling 2's expression cuts as that of Qwen 2: white space before its last newline has the other newlines.
         const LING: &str =
             r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+";
-        let families: [(&str, Pattern, &[&str]); 9] = [
+        // As `LAST_TRIPLES_REGEX`: what follows digits begins a word for Oniguruma, of which `regex` has another idea.
+        const LAST_TRIPLES: &str = r"\d{1,3}(?=(?:\d{3})*(?![\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}²³¹¼-¾Ⓐ-ⓩ🄰-🅉🅐-🅩🅰-🆉]))";
+        // As the first three of `AFMOE_REGEXES`, of which the second means another thing to `regex`.
+        const TRIPLES: &str = r"\p{Nd}{1,3}(?=(?:\p{Nd}{3})*(?!\p{Nd}))";
+        let families: [(&str, Pattern, &[&str]); 12] = [
             ("gpt-2", GPT2, &[GPT2_REGEX]),
             ("smollm", SMOLLM, &[r"\p{N}", GPT2_REGEX]),
             ("default", DEFAULT, &[r"[\p{P}$+<=>^~|]+", GPT2_REGEX, r"\p{N}+", "[0-9][0-9][0-9]"]),
@@ -389,10 +572,13 @@ mod tests {
             ("qwen35", QWEN35, &[QWEN35_REGEX]),
             ("tekken", TEKKEN, &[TEKKEN_REGEX]),
             ("gpt-4o", GPT4O, &[GPT4O_REGEX]),
+            ("tiny_aya", TINY_AYA, &[LAST_TRIPLES, GPT4O_REGEX]),
+            ("exaone-moe", EXAONE_MOE, &[EXAONE_MOE_REGEX]),
+            ("afmoe", AFMOE, &[TRIPLES, AFMOE_REGEXES[3], AFMOE_REGEXES[4]]),
         ];
         let families = families.map(|(name, pattern, regexes)| (name, pattern, compile(regexes)));
         // Characters of every rule, some kinds twice or three times.
-        let alphabet: Vec<char> = "   \t\n\n\r\u{a0}\u{3000}\u{85}aabsStTrReElLvVmMdDxZſÉéßǅʰªª中日ا़\u{301}\u{301}\u{20dd}0012345٣²Ⅳ''’’!./-_$+<^|`«😀\u{200d}\u{fe0f}\u{0}\u{e000}"
+        let alphabet: Vec<char> = "   \t\n\n\r\u{a0}\u{3000}\u{85}aabsStTrReElLvVmMdDxZſÉéßǅʰªª中日ا़\u{301}\u{301}\u{20dd}0012345٣²Ⅳ''’’!./-_$+<^|`«😀\u{200d}\u{fe0f}\u{0}\u{e000}กขລាမ가・฿๑Ⓐ"
             .chars()
             .collect();
         // Blocks that are full, and whose categories no recent version of Unicode has changed.
