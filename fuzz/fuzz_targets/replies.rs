@@ -7,7 +7,7 @@ use gristmill_text::template::Tool;
 use libfuzzer_sys::fuzz_target;
 
 /// Marks by which forms are recognised.
-const TEMPLATES: [&str; 9] = [
+const TEMPLATES: [&str; 11] = [
     "<tool_call>",
     "<function=",
     "<|python_tag|>",
@@ -16,6 +16,8 @@ const TEMPLATES: [&str; 9] = [
     "<|channel|>",
     "<arg_key>",
     "<minimax:tool_call>",
+    "<|tool_call>",
+    "<seed:tool_call>",
     "<|tool_list_start|>",
 ];
 

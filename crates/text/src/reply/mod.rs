@@ -15,6 +15,10 @@
 //!   `<tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>`.
 //! - MiniMax, if it has `<minimax:tool_call>`: `<minimax:tool_call><invoke name="NAME"><parameter
 //!   name="KEY">value</parameter></invoke></minimax:tool_call>`, with one `<invoke …>` or several.
+//! - Gemma 4, if it has `<|tool_call>`: `<|tool_call>call:NAME{KEY:VALUE, …}<tool_call|>`, where strings stand between
+//!   `<|"|>`. Reasoning is in `<|channel>thought…<channel|>`.
+//! - Seed-OSS, if it has `<seed:tool_call>`: Qwen3-Coder's calls between `<seed:tool_call>` and `</seed:tool_call>`.
+//!   Reasoning is in `<seed:think>…</seed:think>`.
 //! - Qwen3-Coder, if it has `<function=`:
 //!   `<tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>`, where the outer mark may be
 //!   missing.
@@ -39,11 +43,13 @@ mod call;
 mod calls;
 mod form;
 mod function;
+mod gemma4;
 mod glm;
 mod harmony;
 mod hermes;
 mod input;
 mod lfm2;
+mod literals;
 mod llama;
 mod marked;
 mod minimax;
@@ -52,6 +58,7 @@ mod output;
 mod python;
 mod scan;
 mod schema;
+mod seed;
 mod syntax;
 mod table;
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! The forms in which models write replies: a table with one line for each. CONTRIBUTING says how to add one.
 
 use super::syntax::Syntax;
-use super::{glm, harmony, hermes, lfm2, llama, minimax, mistral};
+use super::{gemma4, glm, harmony, hermes, lfm2, llama, minimax, mistral, seed};
 
 /// The forms, in the order in which a template is compared with them. The last is shown by every template.
-pub(super) const SYNTAXES: [&Syntax; 9] = [
+pub(super) const SYNTAXES: [&Syntax; 11] = [
     &harmony::SYNTAX,
     &mistral::NAMED,
     &mistral::LISTED,
@@ -12,6 +12,8 @@ pub(super) const SYNTAXES: [&Syntax; 9] = [
     &lfm2::SYNTAX,
     &glm::SYNTAX,
     &minimax::SYNTAX,
+    &gemma4::SYNTAX,
+    &seed::SYNTAX,
     &hermes::CODER,
     &hermes::SYNTAX,
 ];
@@ -39,6 +41,9 @@ mod tests {
             ("", "<|im_start|>assistant\n<think>\n", "\n</think>\n\n", ""),
             ("", "<|im_start|>assistant\n<think>\n\n</think>\n\n", "", ""),
             ("<arg_key>", "<|assistant|>\n<think>", "</think>\n", ""),
+            ("<|tool_call>", "<|turn>model\n<|channel>thought\n", "\n<channel|>", ""),
+            ("<|tool_call>", "<|turn>model\n<|channel>thought\n<channel|>", "", ""),
+            ("<seed:tool_call>", "<seed:bos>assistant\n<seed:think>", "</seed:think>\n", ""),
             ("[THINK][TOOL_CALLS]", "[/INST][THINK]", "[/THINK]", ""),
             ("<|channel|>", "<|start|>assistant", "", "<|channel|>final<|message|>"),
             ("<|channel|>", "<|start|>assistant<|channel|>analysis<|message|>", "<|end|><|start|>assistant", ""),
@@ -58,6 +63,8 @@ mod tests {
             ("<tool_call><function=", "Qwen3-Coder"),
             ("<tool_call>name<arg_key>", "GLM"),
             ("<minimax:tool_call>", "MiniMax"),
+            ("<|tool_call>call:", "Gemma 4"),
+            ("<seed:tool_call>\n<function=", "Seed"),
             ("List of tools: <|tool_list_start|>", "LFM2"),
             ("\"\\n\" + \"List of tools: [\"", "LFM2"),
             ("ipython", "Llama"),

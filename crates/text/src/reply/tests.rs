@@ -14,6 +14,8 @@ const QWEN: &str = "{{ '<tool_call>' }}";
 const CODER: &str = "{{ '<tool_call>\n<function=' }}";
 const GLM: &str = "{{ '<tool_call>' }}{{ '<arg_key>' }}";
 const MINIMAX: &str = "{{ '<minimax:tool_call>' }}";
+const GEMMA4: &str = "{{ '<|tool_call>call:' }}";
+const SEED: &str = "{{ '<seed:tool_call>\n<function=' }}";
 const LFM2: &str = "{{ '<|tool_list_start|>' }}";
 const LLAMA: &str = "{{ '<|python_tag|>' }}";
 const MISTRAL: &str = "{{ '[TOOL_CALLS]' }}";
@@ -21,7 +23,8 @@ const NAMED: &str = "{{ '[TOOL_CALLS]name[ARGS]' }}";
 const MAGISTRAL: &str = "{{ '[THINK]' + '[TOOL_CALLS]' }}";
 const HARMONY: &str = "{{ '<|start|>assistant<|channel|>' }}";
 
-const TEMPLATES: [&str; 10] = [QWEN, CODER, GLM, MINIMAX, LFM2, LLAMA, MISTRAL, NAMED, MAGISTRAL, HARMONY];
+const TEMPLATES: [&str; 12] =
+    [QWEN, CODER, GLM, MINIMAX, GEMMA4, SEED, LFM2, LLAMA, MISTRAL, NAMED, MAGISTRAL, HARMONY];
 
 /// The tools of a request.
 fn tools() -> ReplyOptions {

@@ -54,7 +54,11 @@ const END_OF_GENERATION: &[&str] = &[
     "<|im_end|>",
     "<|return|>",
     "<turn|>",
+    TOOL_RESPONSE,
 ];
+
+/// Gemma 4's: the result of a call follows. A vocabulary that has it has `</s>` as a word of HTML.
+const TOOL_RESPONSE: &str = "<|tool_response>";
 
 /// Where a vocabulary has all of these (Harmony, gpt-oss), the last ends one message of several, and no generation.
 const HARMONY_ENDS: [&str; 3] = ["<|return|>", "<|call|>", "<|end|>"];
@@ -167,7 +171,9 @@ impl Vocabulary {
     pub(super) fn ends(&self, types: &[TokenType]) -> Vec<u32> {
         let typed = (0..).zip(&self.tokens).zip(types).filter(|&(_, &kind)| kind != TokenType::Normal);
         let marks: Vec<(u32, &str)> = typed.map(|((id, token), _)| (id, token.as_str())).collect();
-        let known = marks.iter().filter(|(_, token)| END_OF_GENERATION.contains(token)).map(|&(id, _)| id);
+        let has_html = marks.iter().any(|(_, token)| *token == TOOL_RESPONSE);
+        let is_end = |token: &str| END_OF_GENERATION.contains(&token) && !(has_html && token == "</s>");
+        let known = marks.iter().filter(|(_, token)| is_end(token)).map(|&(id, _)| id);
         let mut ends: Vec<u32> = self.end_of_generation.iter().copied().chain(self.eos).chain(known).collect();
         let harmony = HARMONY_ENDS.map(|end| marks.iter().find(|(_, token)| *token == end).map(|&(id, _)| id));
         if let [Some(_), Some(_), message] = harmony {

@@ -307,3 +307,80 @@ fn harmony() {
     let raw = "<|channel|>commentary to=functions.get_time<|message|>{[ a";
     check_call(HARMONY, &malformed, &[content(raw)]);
 }
+
+/// Replies as the published template writes them into later prompts (`chat_template.jinja` of google/gemma-4-31B-it, which
+/// llama.cpp has as `models/templates/google-gemma-4-31B-it.jinja`).
+#[test]
+fn gemma4() {
+    let text = "<|channel>thought\nThe user asks for Malmö.\n<channel|><|tool_call>call:get_weather{\
+                city:<|\"|>Malmö, \"{\\n<|\"|>,days:2,exact:true,place:{lat:-1.5e3,tags:[<|\"|>a<|\"|>,<|\"|><|\"|>,[]]}}\
+                <tool_call|><|tool_call>call:get_time{}<tool_call|>";
+    let head = r#"{"city": "Malmö, \"{\\n", "days": 2, "exact": true, "#;
+    let arguments = format!("{head}\"place\": {{\"lat\": -1.5e3, \"tags\": [\"a\", \"\", []]}}}}");
+    let calls = [call("get_weather", &arguments), call("get_time", "{}")];
+    check_call(GEMMA4, text, &[&[reasoning("\nThe user asks for Malmö.\n")], &calls[..]].concat());
+    let prompt = "<|turn>model\n<|channel>thought\n<channel|>";
+    check(GEMMA4, prompt, &tools(), "Two.<turn|>", &[content("Two.<turn|>")]);
+    let open = "<|turn>model\n<|channel>thought\n";
+    check(GEMMA4, open, &tools(), "One?\n<channel|>Two.", &[reasoning("One?\n"), content("Two.")]);
+    // Strings and keys between other quotes, Python's literals, white space, calls as objects, ends that lack.
+    for (text, arguments) in [
+        ("call:f{a:None,b:True,c:False}", r#"{"a": null, "b": true, "c": false}"#),
+        ("call:f{\"a b\": \"}\\\"<|\", <|\"|>c<|\"|>: [1, {}]}", r#"{"a b": "}\"<|", "c": [1, {}]}"#),
+        (" call: f { a : 1 , b : [ ] } ", r#"{"a": 1, "b": []}"#),
+        ("call:f{a:<|\"|><|\\\"<|tool_call>}<|\"|>}", r#"{"a": "<|\\\"<|tool_call>}"}"#),
+        ("{\"name\": \"f\", \"arguments\": {\"a\": 1}}", "{\"a\": 1}"),
+    ] {
+        check_call(GEMMA4, &format!("ok <|tool_call>{text}<tool_call|>"), &[content("ok"), call("f", arguments)]);
+        check_call(GEMMA4, &format!("<|tool_call>{text} Done."), &[call("f", arguments), content("Done.")]);
+    }
+    for text in [
+        "call:f{a:1",
+        "call:f{a:1]}",
+        "call:f{a}",
+        "call:f{a:}",
+        "call:f{:1}",
+        "call:f{a:1,}",
+        "call:f{a:b}",
+        "call:f{a:1e999}",
+        "call:f{a:<b>}",
+        "call:f{a:<|\"|>b}",
+        "call:f{a:1 b:2}",
+        "call:f{a:<|\"|>b<|\"|><|\"|>c<|\"|>}",
+        "call:{a:1}",
+        "call:f\n{}",
+        "f{}",
+        "",
+    ] {
+        let text = format!("<|tool_call>{text}<tool_call|>");
+        check_call(GEMMA4, &text, &[content(&text)]);
+    }
+    let deep = |n: usize| format!("<|tool_call>call:f{{a:{}{}}}", "[".repeat(n), "]".repeat(n));
+    check_call(GEMMA4, &deep(200), &[content(&deep(200))]);
+    let events = events(Reply::new(Some(GEMMA4), "", tools()), [&deep(99)[..]]);
+    assert!(matches!(&events[..], [ReplyEvent::ToolCall(call)] if call.name == "f"), "{events:?}");
+}
+
+/// Replies as the published template writes them into later prompts (`chat_template.jinja` of
+/// ByteDance-Seed/Seed-OSS-36B-Instruct, which llama.cpp has as `models/templates/ByteDance-Seed-OSS.jinja`).
+#[test]
+fn seed() {
+    let text = "<seed:think>Paris.<seed:cot_budget_reflect>I have used 12 tokens.</seed:cot_budget_reflect></seed:think>\n\
+                I look.\n\n<seed:tool_call>\n<function=get_weather>\n<parameter=city>\nNew\n York</parameter>\n\
+                <parameter=days>3</parameter>\n<parameter=tags>[\"a\"]</parameter>\n</function>\n</seed:tool_call>\
+                <seed:tool_call>\n<function=get_time>\n</function>\n</seed:tool_call>";
+    let thought = "Paris.<seed:cot_budget_reflect>I have used 12 tokens.</seed:cot_budget_reflect>";
+    let expected = [
+        reasoning(thought),
+        content("I look."),
+        call("get_weather", r#"{"city": "\nNew\n York", "days": 3, "tags": ["a"]}"#),
+        call("get_time", "{}"),
+    ];
+    check_call(SEED, text, &expected);
+    let budget =
+        "<seed:bos>assistant\n<seed:think>\n<seed:cot_budget_reflect>0</seed:cot_budget_reflect>\n</seed:think>";
+    check(SEED, budget, &tools(), "\nTwo.", &[content("\nTwo.")]);
+    check(SEED, "<seed:think>", &tools(), "a</seed:think>\nb", &[reasoning("a"), content("b")]);
+    check_call(SEED, "<function=get_time></function>", &[content("<function=get_time></function>")]);
+    check_call(SEED, "<seed:tool_call>{\"name\": \"get_time\"}", &[call("get_time", "{}")]);
+}

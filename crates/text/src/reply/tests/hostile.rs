@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const FRAGMENTS: [&str; 64] = [
+const FRAGMENTS: [&str; 76] = [
     "<think>",
     "</think>",
     "<tool_call>",
@@ -26,6 +26,18 @@ const FRAGMENTS: [&str; 64] = [
     "get_weather(city='",
     "')",
     "<parameter name=\"",
+    "<|channel>thought",
+    "<channel|>",
+    "<|tool_call>",
+    "<tool_call|>",
+    "call:get_weather{",
+    "<|\"|>",
+    "city:<|\"|>",
+    "None",
+    "<seed:think>",
+    "</seed:think>",
+    "<seed:tool_call>",
+    "</seed:tool_call>",
     "</invoke>",
     "get_weather",
     "get_time",

@@ -1,0 +1,138 @@
+//! Calls of Gemma 4: `<|tool_call>call:NAME{KEY:VALUE, …}<tool_call|>`. Strings stand between `<|"|>`, keys bare or
+//! between the same; numbers, lists and objects are as in JSON. Strings and keys of JSON are read too.
+
+use super::call::ToolCall;
+use super::calls::{Calls, Read};
+use super::input::{Begins, Input};
+use super::literals::{self, LiteralScanner};
+use super::marked::Marked;
+use super::scan::{Scan, Scanner};
+use super::syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax};
+
+/// The form of Gemma 4. A required call is JSON, which can be held to a schema.
+pub(super) const SYNTAX: Syntax = Syntax {
+    name: "Gemma 4",
+    is_shown_by: |template, _| template.contains(OPEN),
+    reasoning: &[ReasoningMarks {
+        open: "<|channel>thought",
+        close: "<channel|>",
+        ending: "\n<channel|>",
+        is_control: true,
+    }],
+    answer: None,
+    call: CallSyntax { opening: OPEN, body: CallBody::Object("arguments"), is_control: true },
+    parser: |start| Marked::parser(start, Gemma4 { state: State::Close }),
+};
+
+const OPEN: &str = "<|tool_call>";
+const CLOSE: &str = "<tool_call|>";
+/// Before a name.
+const CALL: &str = "call:";
+
+#[derive(Debug)]
+enum State {
+    /// After the opening mark.
+    Open,
+    /// A call as an object with its name.
+    Object(Scanner),
+    Name,
+    /// The name, and its arguments.
+    Arguments(String, LiteralScanner),
+    /// After a call.
+    Close,
+}
+
+#[derive(Debug)]
+struct Gemma4 {
+    state: State,
+}
+
+impl Gemma4 {
+    /// Reads in one state and returns the next, or what was read.
+    fn step(&mut self, input: &mut Input) -> Result<State, Read> {
+        match &mut self.state {
+            State::Open => {
+                input.advance_over_space();
+                match input.begins(&["{", CALL]) {
+                    Begins::With(0) => {
+                        input.begin_token();
+                        Ok(State::Object(Scanner::new()))
+                    }
+                    Begins::With(_) => {
+                        input.advance(CALL.len());
+                        input.begin_token();
+                        Ok(State::Name)
+                    }
+                    Begins::Maybe => Err(Read::More),
+                    Begins::No => Err(Read::Malformed),
+                }
+            }
+            State::Object(scanner) => Err(match scanner.read(input) {
+                Scan::More => Read::More,
+                Scan::Invalid => Read::Malformed,
+                Scan::End => ToolCall::from_object(input.token()).map_or(Read::Malformed, Read::Call),
+            }),
+            State::Name => match input.rest().find(['{', '}', '<', '\n']) {
+                None => {
+                    input.advance_to_end();
+                    Err(Read::More)
+                }
+                Some(at) => {
+                    input.advance(at);
+                    if !input.rest().starts_with('{') {
+                        return Err(Read::Malformed);
+                    }
+                    let name = input.token().trim().to_owned();
+                    input.begin_token();
+                    Ok(State::Arguments(name, LiteralScanner::default()))
+                }
+            },
+            State::Arguments(name, scanner) => Err(match scanner.read(input) {
+                Scan::More => Read::More,
+                Scan::Invalid => Read::Malformed,
+                Scan::End => {
+                    let call = literals::json(input.token()).and_then(|arguments| ToolCall::new(name, &arguments));
+                    call.map_or(Read::Malformed, Read::Call)
+                }
+            }),
+            State::Close => {
+                input.advance_over_space();
+                match input.begins(&[CLOSE]) {
+                    Begins::With(_) => {
+                        input.advance(CLOSE.len());
+                        Err(Read::End)
+                    }
+                    Begins::Maybe => Err(Read::More),
+                    Begins::No => Err(Read::End),
+                }
+            }
+        }
+    }
+}
+
+impl Calls for Gemma4 {
+    fn marks(&self) -> &[&'static str] {
+        &[OPEN]
+    }
+
+    fn begin(&mut self, _: Option<usize>, _: &mut Input) {
+        self.state = State::Open;
+    }
+
+    fn read(&mut self, input: &mut Input) -> Read {
+        loop {
+            match self.step(input) {
+                Ok(state) => self.state = state,
+                Err(Read::Call(call)) => {
+                    self.state = State::Close;
+                    return Read::Call(call);
+                }
+                Err(read) => return read,
+            }
+        }
+    }
+
+    fn is_within_call(&self) -> bool {
+        !matches!(self.state, State::Close)
+    }
+}
