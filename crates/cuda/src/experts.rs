@@ -3,9 +3,9 @@
 use super::Cuda;
 use super::gemv::{GATE_OUTPUTS, inputs, int8_define, reads_int8, x_arg};
 use gristmill_gpu::Unit;
-use gristmill_gpu::common::route::RouteParams;
+use gristmill_gpu::common::route::{Defines, RouteParams, all_lane_defines};
 use gristmill_gpu::epilogue::EpilogueParams;
-use gristmill_gpu::experts::FewTokens;
+use gristmill_gpu::experts::{FewTokens, MOST_PER_LANE};
 use gristmill_gpu::product::{Product, word};
 use gristmill_gpu::{Arg, Kernel, Launch, shared_struct};
 use gristmill_kernels::error::Result;
@@ -37,7 +37,9 @@ shared_struct! {
 }
 
 pub(super) fn units() -> impl Iterator<Item = Unit> {
-    inputs().flat_map(|(format, int8)| ["4", "8"].map(|per_lane| Unit::new(FILE, &defines(format, int8, per_lane))))
+    inputs().flat_map(|(format, int8)| {
+        all_lane_defines(MOST_PER_LANE).map(move |lanes| Unit::new(FILE, &defines(format, int8, lanes)))
+    })
 }
 
 /// See [`gristmill_gpu::Vendor::few_tokens`].
@@ -46,8 +48,8 @@ pub(super) fn few_tokens(experts: usize, top_k: usize) -> usize {
     if (2 * more).saturating_mul(top_k) <= experts { more } else { few }
 }
 
-fn defines(format: Format, int8: bool, per_lane: &'static str) -> [(&'static str, &'static str); 3] {
-    [("FORMAT", format.name()), ("INT8", int8_define(int8)), ("EXPERTS_PER_LANE", per_lane)]
+fn defines(format: Format, int8: bool, lanes: Defines) -> Vec<(&'static str, &'static str)> {
+    [&[("FORMAT", format.name()), ("INT8", int8_define(int8))][..], lanes].concat()
 }
 
 /// Launches one of the two products.
@@ -67,20 +69,35 @@ pub(super) fn multiply(cuda: &Cuda, few: &FewTokens, product: &Product) -> Resul
     let int8 = reads_int8(w, product.x);
     let (weight, x, params) = (w.arg(), x_arg(product, int8)?, Arg::params(&params));
     let ([bias, up_bias], [y, exact, of_int8, bf16]) = (product.bias_args(), product.output_args());
-    let (logits, tokens, [ids, weights]) = (few.logits, few.tokens, few.chosen);
+    let (logits, [selection, tokens], [ids, weights]) = (few.logits, few.optional, few.chosen);
     let (entry, outputs, block, args): (_, _, _, &[Arg]) = match product.up {
         Some(up) => (
             "experts_gate_up",
             GATE_OUTPUTS,
             BLOCK,
-            &[weight, up.arg(), x, logits, bias, up_bias, tokens, ids, weights, exact, of_int8, bf16, params],
+            &[
+                weight,
+                up.arg(),
+                x,
+                logits,
+                selection,
+                bias,
+                up_bias,
+                tokens,
+                ids,
+                weights,
+                exact,
+                of_int8,
+                bf16,
+                params,
+            ],
         ),
         None => {
             let block = 32 * few.top_k.min(DOWN_WARPS) as u32;
-            ("experts_down", DOWN_ROWS, block, &[weight, x, logits, bias, tokens, y, params])
+            ("experts_down", DOWN_ROWS, block, &[weight, x, logits, selection, bias, tokens, y, params])
         }
     };
-    let kernel = Kernel { file: FILE, entry, defines: &defines(w.format, int8, few.per_lane) };
+    let kernel = Kernel { file: FILE, entry, defines: &defines(w.format, int8, few.defines) };
     let grid = [product.output_blocks(outputs)?, product.y.rows() as u32, 1];
     cuda.device.launch(&Launch::new(kernel, grid, block, args))
 }

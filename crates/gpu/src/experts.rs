@@ -1,7 +1,7 @@
 //! The experts of few tokens in two launches, which route for themselves.
 
 use crate::Arg;
-use crate::common::route::{self, RouteParams};
+use crate::common::route::{self, Defines, RouteParams};
 use crate::epilogue::ProductEpilogue;
 use crate::layout::{pair, parts};
 use crate::matmul::gated_output;
@@ -12,21 +12,21 @@ use gristmill_kernels::ops::{Experts, Fused, Operation};
 use std::slice::from_ref;
 
 const OP: &str = Experts::NAME;
-/// Experts among which a warp routes beside a product; with more there would be no registers for weights.
-const MOST_EXPERTS: u32 = 32 * 8;
+/// Experts in each lane of a warp that routes beside a product; with more there would be no registers for weights.
+pub const MOST_PER_LANE: usize = 8;
 
 /// The routing of few tokens, as both launches get it.
 pub struct FewTokens<'a> {
     /// The rules.
     pub route: RouteParams,
-    /// Experts that a lane holds: 4 or 8.
-    pub per_lane: &'static str,
+    /// The definitions of kernels that route by them.
+    pub defines: Defines,
     /// Experts of a token.
     pub top_k: usize,
     /// The router's logits.
     pub logits: Arg<'a>,
-    /// The tokens, of which some may be padding.
-    pub tokens: Arg<'a>,
+    /// The selection bias, and the tokens, of which some may be padding.
+    pub optional: [Arg<'a>; 2],
     /// Where the chosen experts and their weights go.
     pub chosen: [Arg<'a>; 2],
 }
@@ -36,15 +36,14 @@ pub(crate) fn experts<V: Vendor>(vendor: &V, call: &mut Experts) -> Result<Fused
     let Experts { route, weights: experts, x, scratch, epilogue, y } = call;
     let params = RouteParams::new(route)?;
     let ([gate, up], down) = (pair(OP, experts.gate_up)?, parts(OP, experts.down)?);
-    let (Some(per_lane), [down]) = (route::plain(&params), down) else { return Ok(Fused::No) };
+    let (Some(defines), [down]) = (route::lane_defines(&params, MOST_PER_LANE), down) else { return Ok(Fused::No) };
     let most = vendor.few_tokens(params.experts as usize, route.routing.top_k);
-    let few = (1..=most).contains(&x.rows()) && params.experts <= MOST_EXPERTS;
-    if !few || gate.format != up.format || !vendor.fuses_experts() {
+    if !(1..=most).contains(&x.rows()) || gate.format != up.format || !vendor.fuses_experts() {
         return Ok(Fused::No);
     }
     let (logits, chosen) = (Arg::read(&route.logits), [Arg::write(&route.ids), Arg::write(&route.weights)]);
-    let tokens = route::tokens_arg(route);
-    let few = FewTokens { route: params, per_lane, top_k: route.routing.top_k, logits, tokens, chosen };
+    let (optional, top_k) = (route::optional_args(route), route.routing.top_k);
+    let few = FewTokens { route: params, defines, top_k, logits, optional, chosen };
     let bias = |values, matrix| Some(Bias { values, first: 0, matrix });
 
     let (h, gated) = gated_output::<V>(OP, experts.gate_up, scratch.h.reborrow(), Some(&mut *scratch.act))?;

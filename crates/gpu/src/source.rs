@@ -64,7 +64,7 @@ pub const COMMON: Library = library!("gpu", language None, common::SHARED_STRUCT
         "route.gpu",
         "route.h",
         "route_and_group.h",
-        "route_plain.h",
+        "route_lanes.h",
         "rows.gpu",
         "runs.h",
         "sample.gpu",

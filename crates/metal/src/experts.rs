@@ -23,18 +23,23 @@ pub(super) fn multiply(device: &Device, few: &FewTokens, product: &Product) -> R
     let (weight, threads_log2) = (product.weight().arg(), threads_log2(product.weight().spans));
     let params = ExpertsParams { route: few.route, product: ProductParams::new(product, threads_log2)? };
     let (x, y, params) = (product.x()?.exact(Access::Read), product.y_arg(), Arg::params(&params));
-    let (logits, tokens, [ids, weights]) = (few.logits, few.tokens, few.chosen);
+    let (logits, [selection, tokens], [ids, weights]) = (few.logits, few.optional, few.chosen);
     let [bias, up_bias] = product.bias_args();
     let (entry, outputs, block, args): (_, _, _, &[Arg]) = match product.up {
         Some(up) => (
             "experts_gate_up",
             GATE_ROWS * (BLOCK >> threads_log2),
             BLOCK,
-            &[weight, up.arg(), x, logits, bias, up_bias, tokens, ids, weights, y, params],
+            &[weight, up.arg(), x, logits, selection, bias, up_bias, tokens, ids, weights, y, params],
         ),
         None => {
             let block = 32 * few.top_k.min(DOWN_WARPS);
-            ("experts_down", DOWN_ROWS * (32 >> threads_log2), block, &[weight, x, logits, bias, tokens, y, params])
+            (
+                "experts_down",
+                DOWN_ROWS * (32 >> threads_log2),
+                block,
+                &[weight, x, logits, selection, bias, tokens, y, params],
+            )
         }
     };
     let kernel = Kernel { file: FILE, entry, defines: &[("FORMAT", product.format().name())] };

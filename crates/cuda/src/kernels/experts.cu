@@ -1,13 +1,14 @@
 // The experts of few tokens, from the router's logits to the residual stream in two launches, without grouping: tokens of the
 // same expert find its weights in the cache. Every warp routes what its block needs, which costs less than one more launch.
 //
-// Compiled for a format (FORMAT), for int8 activations or exact ones (INT8), and for the experts of a lane (EXPERTS_PER_LANE).
+// Compiled for a format (FORMAT), for int8 activations or exact ones (INT8), and for the rules of the router (EXPERTS_PER_LANE,
+// SCORED).
 #define TOKENS 1
 #define BLOCK_THREADS 256
 #include "epilogue.h"
 #include "gated.cuh"
 #include "gemv.cuh"
-#include "route_plain.h"
+#include "route_lanes.h"
 
 // Mirrors `ExpertsParams` in `experts.rs`.
 struct ExpertsParams {
@@ -28,13 +29,15 @@ DEV Inputs inputs_of(const Element* x, u32 cols, u32 row) {
 // For pair y of the grid, slot y % k of token y / k: activation(gate · x, up · x) as activations, not of padding. Keeps
 // the choice too.
 KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, LEAST_BLOCKS)
-(IN(u8, gate, 0), IN(u8, up, 1), IN(Element, x, 2), IN(float, logits, 3), IN(float, gate_bias, 4), IN(float, up_bias, 5),
- IN(u32, tokens, 6), OUT(u32, ids, 7), OUT(float, weights, 8), OUT(float, exact, 9), OUT(Int8Block, int8, 10),
- OUT(u32, bf16, 11), PARAMS(ExpertsParams, p, 12)) {
+(IN(u8, gate, 0), IN(u8, up, 1), IN(Element, x, 2), IN(float, logits, 3), IN(float, selection, 4), IN(float, gate_bias, 5),
+ IN(float, up_bias, 6), IN(u32, tokens, 7), OUT(u32, ids, 8), OUT(float, weights, 9), OUT(float, exact, 10),
+ OUT(Int8Block, int8, 11), OUT(u32, bf16, 12), PARAMS(ExpertsParams, p, 13)) {
     SHARED(float, parts, PARTS(2 * GATE_ROWS));
     SHARED(Four, staged, 8);
     u32 pair = here.block_y(), token = pair / p.route.top_k, slot = pair % p.route.top_k;
     bool padding = is_padding(tokens, token, p.route);
+    // No kernel writes biases.
+    if (p.route.biased && 32 * here.thread_x() < p.route.experts) touch(selection + 32 * here.thread_x());
     dependency_wait();
     // Not earlier: `experts_down` reads the logits without waiting for this kernel.
     dependency_launch();
@@ -46,7 +49,7 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, LEAST_BLOCKS)
     Inputs inputs = inputs_of(x, p.cols, token);
     inputs.touch();
     const float* scores = logits + token * p.route.logits_stride;
-    Chosen chosen = choose(here, scores, p.route);
+    Chosen chosen = choose(here, scores, selection, p.route);
     const float* biases[2] = {gate_bias, up_bias};
     const u8* both[2] = {gate, up};
     auto take = [&](u32, u32 column, float value) { reinterpret_cast<float*>(staged)[column] = value; };
@@ -69,8 +72,8 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, LEAST_BLOCKS)
 // y[t] = Σ weight · (W[expert] · x[pair] + bias), over the token's pairs in order, for token y of the grid. The logits must
 // have been complete when the kernel before this one began.
 KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, INT8 ? 2 : 1)
-(IN(u8, weight, 0), IN(Element, x, 1), IN(float, logits, 2), IN(float, bias, 3), IN(u32, tokens, 4), INOUT(float, y, 5),
- PARAMS(ExpertsParams, p, 6)) {
+(IN(u8, weight, 0), IN(Element, x, 1), IN(float, logits, 2), IN(float, selection, 3), IN(float, bias, 4),
+ IN(u32, tokens, 5), INOUT(float, y, 6), PARAMS(ExpertsParams, p, 7)) {
     SHARED(float, parts, 32 * DOWN_WARPS * DOWN_ROWS);
     SHARED(float, products, DOWN_WARPS * BLOCK_ROWS);
     dependency_launch();
@@ -78,7 +81,7 @@ KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, INT8 ? 2 : 1)
     // Padding has no pairs.
     u32 k = is_padding(tokens, token, p.route) ? 0 : p.route.top_k;
     const float* scores = logits + token * p.route.logits_stride;
-    Chosen chosen = choose(here, scores, p.route);
+    Chosen chosen = choose(here, scores, selection, p.route);
     float weights = weigh(here, scores, chosen, p.route);
     ThreadGroup threads = thread_group(DOWN_THREADS_LOG2);
     u32 column = (here.lane() >> DOWN_THREADS_LOG2) * DOWN_ROWS, first = here.block_x() * BLOCK_ROWS + column;

@@ -67,30 +67,43 @@ impl RouteParams {
     }
 }
 
+/// Definitions of a unit.
+pub type Defines = &'static [(&'static str, &'static str)];
+
 /// The definitions of a unit, and bytes of shared memory that a warp then needs.
 struct Form {
-    defines: &'static [(&'static str, &'static str)],
+    defines: Defines,
     scratch: u32,
     /// Threads of a block that routes and groups: `ROUTE_AND_GROUP_THREADS`.
     threads: usize,
 }
 
-/// Where logits alone choose, and no more than a warp has lanes, they are in registers: so many in each lane.
-const PER_LANE: [(usize, &[(&str, &str)]); 3] =
-    [(4, &[("EXPERTS_PER_LANE", "4")]), (8, &[("EXPERTS_PER_LANE", "8")]), (32, &[("EXPERTS_PER_LANE", "32")])];
+/// Forms with a token's experts in registers, so many in each lane (`kernels/route_lanes.h`): where logits alone choose,
+/// and where there is a bias or are groups.
+const LANES: [(usize, [Defines; 2]); 3] = [
+    (4, [&[("EXPERTS_PER_LANE", "4"), ("SCORED", "0")], &[("EXPERTS_PER_LANE", "4"), ("SCORED", "1")]]),
+    (8, [&[("EXPERTS_PER_LANE", "8"), ("SCORED", "0")], &[("EXPERTS_PER_LANE", "8"), ("SCORED", "1")]]),
+    (32, [&[("EXPERTS_PER_LANE", "32"), ("SCORED", "0")], &[("EXPERTS_PER_LANE", "32"), ("SCORED", "1")]]),
+];
+
+/// The form in registers for these rules, with the experts of a lane, if there is one.
+fn lanes(params: &RouteParams) -> Option<(usize, Defines)> {
+    // A lane has a slot, and a group.
+    let rules = params.gating <= 2 && params.top_k <= 32 && params.groups <= 32;
+    let scored = usize::from(params.biased > 0 || params.groups > 0);
+    let fits = LANES.iter().find(|(each, _)| rules && params.experts as usize <= 32 * each);
+    fits.map(|(each, defines)| (*each, defines[scored]))
+}
 
 impl Form {
     fn new(params: &RouteParams) -> Self {
-        let plain = params.biased == 0 && params.groups == 0 && params.gating <= 1 && params.top_k <= 32;
-        let fits = PER_LANE.iter().find(|(each, _)| plain && params.experts as usize <= 32 * each);
-        match fits {
-            Some((each, defines)) => Self { defines, scratch: 0, threads: if *each <= 8 { 1024 } else { 512 } },
-            // `route_words` in the source.
-            None => {
-                let scratch = 4 * (2 * (params.experts + params.groups) + 3 * params.top_k);
-                Self { defines: &[], scratch, threads: 512 }
-            }
+        if let Some((each, defines)) = lanes(params) {
+            let few = each <= 8 && params.biased == 0 && params.groups == 0;
+            return Self { defines, scratch: 0, threads: if few { 1024 } else { 512 } };
         }
+        // `route_words` in the source.
+        let scratch = 4 * (2 * (params.experts + params.groups) + 3 * params.top_k);
+        Self { defines: &[], scratch, threads: 512 }
     }
 
     /// Warps of a block, each with a token, for so many: what fits this shared memory.
@@ -100,21 +113,24 @@ impl Form {
     }
 }
 
-/// The experts per lane of a router whose logits alone choose, and that a warp keeps in registers.
-pub fn plain(params: &RouteParams) -> Option<&'static str> {
-    let form = Form::new(params);
-    form.defines.first().map(|&(_, per_lane)| per_lane)
+/// The definitions of a kernel whose warps route with at most so many experts in each lane, if they can by these rules.
+pub fn lane_defines(params: &RouteParams, most: usize) -> Option<Defines> {
+    lanes(params).filter(|(each, _)| *each <= most).map(|(_, defines)| defines)
+}
+
+/// All definitions for at most so many experts in each lane.
+pub fn all_lane_defines(most: usize) -> impl Iterator<Item = Defines> {
+    LANES.into_iter().filter(move |(each, _)| *each <= most).flat_map(|(_, defines)| defines)
 }
 
 /// Every unit.
 pub fn units() -> impl Iterator<Item = Unit> {
-    let forms = PER_LANE.iter().map(|(_, defines)| *defines).chain([&[][..]]);
-    forms.map(|defines| Unit::new(FILE, defines))
+    all_lane_defines(usize::MAX).chain([&[][..]]).map(|defines| Unit::new(FILE, defines))
 }
 
-/// The tokens of a call as an argument.
-pub fn tokens_arg<'a>(call: &'a Route) -> Arg<'a> {
-    call.tokens.as_ref().map_or(Arg::Null, Arg::read)
+/// The selection bias of a call, and its tokens, as arguments.
+pub fn optional_args<'a>(call: &'a Route) -> [Arg<'a>; 2] {
+    [Arg::optional(call.selection_bias), call.tokens.as_ref().map_or(Arg::Null, Arg::read)]
 }
 
 /// Warps of a block, each with a token.
@@ -122,7 +138,7 @@ const WARPS: u32 = 4;
 
 /// [`Route`].
 pub fn route(device: &Device, call: &Route) -> Result<()> {
-    let Route { logits, selection_bias, ids, weights, .. } = call;
+    let Route { logits, ids, weights, .. } = call;
     if logits.rows() == 0 {
         return Ok(());
     }
@@ -130,8 +146,8 @@ pub fn route(device: &Device, call: &Route) -> Result<()> {
     // 1,024 experts, all of them groups and all of them chosen, need 28 KiB: one warp always fits.
     let form = Form::new(&params);
     let warps = form.warps(params.rows, WARPS, device.shared(0));
-    let (logits, bias) = (Arg::read(logits), Arg::optional(*selection_bias));
-    let args = [logits, bias, tokens_arg(call), Arg::write(ids), Arg::write(weights), Arg::params(&params)];
+    let [bias, tokens] = optional_args(call);
+    let args = [Arg::read(logits), bias, tokens, Arg::write(ids), Arg::write(weights), Arg::params(&params)];
     let kernel = Kernel { file: FILE, entry: "route", defines: form.defines };
     let launch = Launch::new(kernel, [params.rows.div_ceil(warps), 1, 1], 32 * warps, &args);
     device.launch(&Launch { shared: warps * form.scratch, ..launch })
@@ -146,7 +162,7 @@ shared_struct! {
 
 /// [`gristmill_kernels::ops::RouteAndGroup`] in one launch, for few tokens.
 pub fn route_and_group(device: &Device, call: &Route, lists: &GroupLists) -> Result<Fused> {
-    let Route { logits, routing, selection_bias, ids, weights, .. } = call;
+    let Route { logits, routing, ids, weights, .. } = call;
     let (rows, experts) = (logits.rows(), logits.cols());
     let route = RouteParams::new(call)?;
     let form = Form::new(&route);
@@ -161,8 +177,8 @@ pub fn route_and_group(device: &Device, call: &Route, lists: &GroupLists) -> Res
     let group = GroupParams::new(device, ids.layout(), experts, *lists.tile_rows, block)?;
     let params = RouteAndGroupParams { route, group };
     let [counts, sorted, tiles, tile_count] = group::list_args(lists);
-    let (logits, bias) = (Arg::read(logits), Arg::optional(*selection_bias));
-    let (tokens, ids, weights) = (tokens_arg(call), Arg::change(ids), Arg::write(weights));
+    let ([bias, tokens], logits) = (optional_args(call), Arg::read(logits));
+    let (ids, weights) = (Arg::change(ids), Arg::write(weights));
     let args = [logits, bias, tokens, ids, weights, counts, sorted, tiles, tile_count, Arg::params(&params)];
     let kernel = Kernel { file: FILE, entry: "route_and_group", defines: form.defines };
     let shared = scratch.max(params.group.scratch());

@@ -60,6 +60,7 @@ DEV Float64 float64_product(float a, float b) {
 DEV Float64 float64_quotient(Float64 a, Float64 b) {
     u64 rest = mantissa_of(a), divisor = mantissa_of(b), quotient = 0;
     if (rest == 0) return {0};
+#pragma unroll 1
     for (u32 i = 0; i < 56; i++) {
         quotient *= 2;
         if (rest >= divisor) {
@@ -76,3 +77,4 @@ DEV u64 order_of(Float64 a) {
     if (a.bits << 1 == 0) a.bits = 0;
     return a.bits >> 63 ? ~a.bits : a.bits | (u64)1 << 63;
 }
+DEV Float64 float64_of_order(u64 order) { return {order >> 63 ? order ^ (u64)1 << 63 : ~order}; }

@@ -1,6 +1,8 @@
 // The router: a warp to a token. Experts get integers of the order of their scores; the best one left is taken k times, the
 // smaller index on a tie. Scores are those of 64-bit floats, as on the CPU, where sigmoids near 1 of different logits are equal.
 // Without a bias logits have the order of scores.
+//
+// `route_any` here routes by any rules, with scores in shared memory; `route_lanes.h`, in registers, by those of most models.
 #pragma once
 #include "float64.h"
 
@@ -83,13 +85,23 @@ struct Small {
     u32 halvings;
 };
 
+// e^(logit − max), 0 if that is 0 in 64-bit floats.
+DEV Small small_share(float logit, float max) {
+    // The difference, and what its rounding lost (Knuth, "The art of computer programming" 2, 4.2.2).
+    float distance = max - logit, part = distance - max;
+    float lost = (max - (distance - part)) - (logit + part);
+    if (!(distance < VANISHES)) return {0.0f, 0};
+    // e^-distance = 2^-halvings · e^-rest. The first part of ln 2 has nine digits, so that its product is exact.
+    float halvings = rintf(distance * 1.442695041f);
+    float rest = fmaf(halvings, 2.12194440e-4f, fmaf(halvings, -0.693359375f, distance)) + lost;
+    return {expf(-rest), (u32)halvings};
+}
+
 DEV Small sigmoid_value(float x) {
-    Power share;
-    bool some = share_of(-fabsf(x), 0.0f, &share);
-    float mantissa = some ? (float)share.mantissa * 2.168404345e-19f : 0.0f;
-    float one = 1.0f + (some ? halved(mantissa, share.halvings) : 0.0f);
-    if (x >= 0.0f) return {1.0f / one, 0};
-    return {mantissa / one, some ? share.halvings : 0};
+    Small share = small_share(-fabsf(x), 0.0f);
+    float one = 1.0f + halved(share.mantissa, share.halvings);
+    if (x >= 0.0f) return {rounded_quotient(1.0f, one), 0};
+    return {rounded_quotient(share.mantissa, one), share.halvings};
 }
 
 // The order of experts with a bias, and the worth of groups.
@@ -197,10 +209,7 @@ DEV float share_of_near(Here here, const Router r, u32 best, u32 taken, const Ro
 
 // The weight of a chosen expert before the division: of softmax, the share of the largest. `most`: the chosen's largest logit.
 DEV Small chosen_value(const Router r, float logit, float most, const RouteParams p) {
-    Power share;
-    if (p.gating == SIGMOID) return sigmoid_value(logit);
-    if (!share_of(logit, p.gating == SOFTMAX ? r.max : most, &share)) return {0.0f, 0};
-    return {(float)share.mantissa * 2.168404345e-19f, share.halvings};
+    return p.gating == SIGMOID ? sigmoid_value(logit) : small_share(logit, p.gating == SOFTMAX ? r.max : most);
 }
 
 // A share as an integer in units of 2^-52.

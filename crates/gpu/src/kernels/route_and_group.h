@@ -1,7 +1,7 @@
 // The router's kernels: a warp routes a token; and for few tokens, in one block, all then sort the pairs.
 #pragma once
 #include "route.h"
-#include "route_plain.h"
+#include "route_lanes.h"
 #include "group.h"
 
 // One token by one warp. `scratch`: route_words for each warp.
@@ -9,7 +9,7 @@ DEV void route_row(Here here, u64 row, bool padding, const GLOBAL float* logits,
                    GLOBAL u32* ids, GLOBAL float* weights, GROUP u32* scratch, const RouteParams p) {
     if (padding) return store_padding(here, row, ids, weights, p);
 #ifdef EXPERTS_PER_LANE
-    route_plain(here, row, logits, ids, weights, p);
+    route_lanes(here, row, logits, bias, ids, weights, p);
 #else
     route_any(here, row, logits, p.biased ? bias : nullptr, ids, weights, scratch + here.warp() * route_words(p), p);
 #endif
@@ -28,7 +28,7 @@ KERNEL(route)
 }
 
 // Threads of a block that have enough registers: `threads` of `Form` in `route.rs`.
-#if defined(EXPERTS_PER_LANE) && EXPERTS_PER_LANE <= 8
+#if defined(EXPERTS_PER_LANE) && EXPERTS_PER_LANE <= 8 && !SCORED
 #define ROUTE_AND_GROUP_THREADS 1024
 #else
 #define ROUTE_AND_GROUP_THREADS 512

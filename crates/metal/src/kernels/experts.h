@@ -4,7 +4,7 @@
 // Experts that a simdgroup's lanes hold in all: 32 times as many.
 #define EXPERTS_PER_LANE 8
 #include "gemv.h"
-#include "route_plain.h"
+#include "route_lanes.h"
 
 struct ExpertsParams {
     RouteParams route;
@@ -21,8 +21,9 @@ DEV Inputs<1> row_of(const ProductParams p, const GLOBAL float* x, u64 row) {
 // For pair y of the grid, slot y % k of token y / k: h = activation(gate · x + bias, up · x + bias). Writes ids and
 // weights too; of padding these alone, because `experts_down` does not read its pairs.
 KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, 1)
-(IN(u8, gate, 0), IN(u8, up, 1), IN(float, x, 2), IN(float, logits, 3), IN(float, gate_bias, 4), IN(float, up_bias, 5),
- IN(u32, tokens, 6), OUT(u32, ids, 7), OUT(float, weights, 8), OUT(float, h, 9), PARAMS(ExpertsParams, both, 10)) {
+(IN(u8, gate, 0), IN(u8, up, 1), IN(float, x, 2), IN(float, logits, 3), IN(float, selection, 4), IN(float, gate_bias, 5),
+ IN(float, up_bias, 6), IN(u32, tokens, 7), OUT(u32, ids, 8), OUT(float, weights, 9), OUT(float, h, 10),
+ PARAMS(ExpertsParams, both, 11)) {
     HERE;
     const ExpertsParams params = both;
     const ProductParams p = params.product;
@@ -33,7 +34,7 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, 1)
         return;
     }
     const GLOBAL float* scores = logits + token * params.route.logits_stride;
-    Chosen chosen = choose(here, scores, params.route);
+    Chosen chosen = choose(here, scores, selection, params.route);
     u32 expert = shuffle(chosen.expert, slot);
     LaneGroup group = lane_group_of(here, p.cut);
     u32 first = (here.block_x() * (BLOCK_THREADS >> p.cut) + group.number) * GATE_ROWS;
@@ -59,8 +60,8 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, 1)
 
 // y[t] = Σ weight · (W[expert] · x[pair] + bias), over the token's pairs in order, for token y of the grid.
 KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, 1)
-(IN(u8, weight, 0), IN(float, x, 1), IN(float, logits, 2), IN(float, bias, 3), IN(u32, tokens, 4), INOUT(float, y, 5),
- PARAMS(ExpertsParams, both, 6)) {
+(IN(u8, weight, 0), IN(float, x, 1), IN(float, logits, 2), IN(float, selection, 3), IN(float, bias, 4),
+ IN(u32, tokens, 5), INOUT(float, y, 6), PARAMS(ExpertsParams, both, 7)) {
     HERE;
     SHARED(float, partials, DOWN_WARPS * 8 * GROUP_ROWS);
     const ExpertsParams params = both;
@@ -69,7 +70,7 @@ KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, 1)
     // Padding has no pairs.
     u32 k = is_padding(tokens, token, params.route) ? 0 : params.route.top_k;
     const GLOBAL float* scores = logits + token * params.route.logits_stride;
-    Chosen chosen = choose(here, scores, params.route);
+    Chosen chosen = choose(here, scores, selection, params.route);
     float weights = weigh(here, scores, chosen, params.route);
     LaneGroup group = lane_group_of(here, p.cut);
     // Rows of a simdgroup, which are the block's: all have the same.

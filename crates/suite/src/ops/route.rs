@@ -19,6 +19,33 @@ fn logits(rng: &mut Rng, count: usize) -> Vec<f32> {
     (0..count).map(|_| one(rng)).collect()
 }
 
+/// A selection bias, now and then: of normals; or one with which all scores of the first token are nearly 1, so near
+/// that 32 bits would order them wrongly, and 64 bits do not.
+pub(super) fn selection_bias(
+    rng: &mut Rng,
+    chance: f64,
+    logits: &[f32],
+    experts: usize,
+    gating: Gating,
+) -> Option<Vec<f32>> {
+    if !rng.chance(chance) {
+        return None;
+    }
+    let finite = |first: &&[f32]| experts <= 128 && first.iter().all(|x| x.is_finite());
+    let alike = !matches!(gating, Gating::SparseMixer { .. }) && rng.chance(0.4);
+    let Some(first) = logits.get(..experts).filter(finite).filter(|_| alike) else { return Some(rng.normals(experts)) };
+    let logits: Vec<f64> = first.iter().map(|&x| f64::from(x)).collect();
+    let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logits.iter().map(|x| (x - max).exp()).sum();
+    let value = |x: f64| match gating {
+        Gating::Softmax => (x - max).exp() / sum,
+        Gating::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        Gating::SoftmaxOfChosen | Gating::SparseMixer { .. } => x,
+    };
+    let near = |x: f64, rng: &mut Rng| (1.0 - value(x) + rng.normal() * 2.0_f64.powi(-23)) as f32;
+    Some(logits.into_iter().map(|x| near(x, rng)).collect())
+}
+
 /// Ids of tokens of which some are padding, most often the last ones; or none.
 pub(super) fn some_padding(rng: &mut Rng, tokens: usize) -> Option<Vec<u32>> {
     let (given, live, scattered) = (rng.chance(0.6), rng.between(0, tokens), rng.chance(0.3));
@@ -42,7 +69,7 @@ pub fn route(suite: &Suite) {
         let (normalise, scale) = (rng.chance(0.5), rng.pick(&[1.0, 2.5]));
         let routing = Routing { top_k, gating, normalise, scale, groups, top_groups };
         let values: Vec<f32> = (0..tokens).flat_map(|_| logits(rng, experts)).collect();
-        let mut bias = rng.chance(0.4).then(|| rng.normals(experts));
+        let mut bias = selection_bias(rng, 0.4, &values, experts, gating);
         if let Some(bias) = bias.as_mut().filter(|_| rng.chance(0.1)) {
             bias[rng.below(experts)] = rng.pick(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY]);
         }

@@ -2,7 +2,7 @@
 
 use super::super::epilogue::Target;
 use super::super::gated::{self, is_smooth};
-use super::super::route::some_padding;
+use super::super::route::{selection_bias, some_padding};
 use super::*;
 use gristmill_kernels::groups::Groups;
 use gristmill_kernels::tensor::Buffer;
@@ -40,7 +40,7 @@ pub fn route_and_group(suite: &Suite) {
         let (groups, top_groups) = groups(rng, experts, top_k);
         let routing = Routing { gating, scale: 1.5, groups, top_groups, ..Routing::softmax(top_k, rng.chance(0.5)) };
         let logits = rng.normals(tokens * experts);
-        let bias = rng.chance(0.3).then(|| rng.normals(experts));
+        let bias = selection_bias(rng, 0.4, &logits, experts, gating);
         let ids_of_tokens = some_padding(rng, tokens);
         let live = ids_of_tokens.as_ref().map_or(tokens, |ids| ids.iter().filter(|&&id| id != PADDING).count());
         let run = |b: &Backend| {
@@ -97,7 +97,7 @@ pub fn experts(suite: &Suite) {
         let gates = [tensor(rng, gate, count, inner, hidden), tensor(rng, up, count, inner, hidden)];
         let downs = [tensor(rng, down, count, outputs, inner)];
         let (mut x, logits) = (rng.normals(tokens * hidden), rng.normals(tokens * count));
-        let selection_bias = rng.chance(0.2).then(|| rng.normals(count));
+        let selection_bias = selection_bias(rng, 0.3, &logits, count, gating);
         let biases = rng.chance(0.5).then(|| {
             let all = [count * inner, count * inner, count * outputs];
             all.map(|len| rng.normals(len))
