@@ -36,7 +36,12 @@ fn is_of_few(unit: &Unit, capability: u32) -> bool {
 const SPILLS: &[(&str, &str, &str)] = &[
     // Two blocks on a multiprocessor, or two rows of weights more in one, gain more than they cost.
     ("gemm.cu", "gemm", "sums and weights in flight take all registers; some addresses, used once a step, do not fit"),
-    ("gemm_int8.cu", "gemm_int8", "of gate and up, on sm_80 to sm_89: up to 64 bytes of Q5_0 and 40 of Q6_K"),
+    (
+        "gemm_int8.cu",
+        "gemm_int8",
+        "of gate and up, on sm_80 to sm_89: up to 64 bytes of Q5_0 and 40 of Q6_K; with two tiles of rows, on sm_80 to \
+         sm_90a: up to 24 bytes of Q4_K, Q5_0 and Q8_0",
+    ),
     (
         "gemm_wgmma.cu",
         "gemm_wgmma",

@@ -67,7 +67,7 @@ pub const BUGS: &[Bug] = &[
     bug("reduce.h", "if (here.lane() == 0) scratch[here.warp()] = value;\n    barrier();\n    return warp_sum", "if (here.lane() == 0) scratch[here.warp() % 2] = value;\n    barrier();\n    return warp_sum", "rms_norm", &[Kind::RaceInBlock]),
     bug("gemm.cu", "            barrier();\n            if (round + STAGES", "            if (round + STAGES", "matmul", &[Kind::RaceInBlock, Kind::RaceInWarp, Kind::Uninitialised]),
     bug("gemm_int8.cu", "multiplier.unpack(raw);\n                warp_barrier();", "multiplier.unpack(raw);", "matmul", &[Kind::RaceInWarp, Kind::Uninitialised]),
-    Bug { family: Some(Family::Int8), ..bug("gemm_int8.cu", "multiplier.multiply(own[slab]);\n                warp_barrier();", "multiplier.multiply(own[slab]);", "matmul", &[Kind::RaceInWarp]) },
+    Bug { family: Some(Family::Int8), ..bug("gemm_int8.cu", "multiplier.multiply(own + slab * ROW_TILES);\n                warp_barrier();", "multiplier.multiply(own + slab * ROW_TILES);", "matmul", &[Kind::RaceInWarp]) },
     bug("sample.h", "    barrier();\n    u64 sum = 0;", "    u64 sum = 0;", "sample", &[Kind::RaceInBlock, Kind::RaceInWarp]),
     bug("norm.h", "return {here.block_x(), here.thread_x()", "return {here.block_x() / 2, here.thread_x()", "rms_norm", &[Kind::RaceInGrid]),
     bug("embed.gpu", "out += here.block_x() * p.out_stride", "out += here.block_x() / 2 * p.out_stride", "embed", &[Kind::RaceInGrid]),

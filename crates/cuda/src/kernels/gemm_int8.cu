@@ -1,16 +1,17 @@
 // Weights times a few rows of activations on tensor cores, in bytes, dense or of experts. Between `gemv.cu`, whose work grows
 // with the rows of X, and `gemm.cu`, whose tiles are large.
 //
-// A block multiplies some times 16 outputs with up to 8 rows of X. Its warps share the columns, 256 in turns: a warp loads 16
+// A block multiplies some times 16 outputs with up to 8 rows of X, or 16 in two tiles. Its warps share the columns, 256 in turns: a warp loads 16
 // weight rows' spans of 256 columns to registers, one step ahead, unpacks them to bytes and scales in shared memory, and
 // multiplies them (`mma` m16n8k32) with the 256 columns of X, which stay in registers for all outputs of the block. Products of
 // the 16 or 32 columns with one scale are whole numbers, scaled and added in f32. The warps' sums are added in order at the
 // end, so a result depends on the weight's shape alone.
 //
-// An expert with more than 8 rows of X is read again for every 8, mostly from the second-level cache.
+// An expert with more rows of X is read again for every 8 or 16, mostly from the second-level cache.
 //
-// Compiled for a format (FORMAT), and for one weight or for gate and up (GATED 0 or 1).
-#define TOKENS 8
+// Compiled for a format (FORMAT), for one weight or for gate and up (GATED 0 or 1), and for tiles of 8 rows of X that share
+// unpacked weights (ROW_TILES 1 or 2).
+#define TOKENS (8 * ROW_TILES)
 #include "act.h"
 #include "format.h"
 #include "gated_out.cuh"
@@ -37,7 +38,7 @@ constexpr int WHOLE = 0x4b400000;
 DEV float whole_to_float(int bits) { return __int_as_float(bits) - 12582912.0f; }
 
 // Blocks of a multiprocessor that the registers must suffice for.
-constexpr int LEAST_BLOCKS = Format::HAS_MIN && (PARTS == 2 || sizeof(Format::Raw) > 48) ? 2 : 3;
+constexpr int LEAST_BLOCKS = PARTS == 2 && ROW_TILES == 2 || Format::HAS_MIN && (PARTS == 2 || sizeof(Format::Raw) > 48) ? 2 : 3;
 
 // Where columns 16 · `at` of a row's codes lie in it. What eight lanes store or load at once lies in different banks: the
 // same columns of eight rows, and what the spans of one or two rows are unpacked to.
@@ -58,31 +59,33 @@ struct alignas(16) Sums {
 
 struct Multiplier {
     WarpScratch* scratch;
-    // Row lane / 4 of X, and its blocks.
-    const Int8Block* x;
+    // Row lane / 4 of each tile of X, and its blocks.
+    const Int8Block* x[ROW_TILES];
     u32 x_blocks;
-    // Its part of the 256 columns.
-    u32 b[BLOCKS][2];
+    // Tiles that have rows.
+    u32 tiles;
+    // Their parts of the 256 columns.
+    u32 b[ROW_TILES][BLOCKS][2];
 
     // The lane's row of the 16 for its load `i`, and its span.
     static DEV u32 row(u32 i) { return here.lane() / SPANS + 32 / SPANS * i; }
     static DEV u32 span() { return here.lane() % SPANS; }
 
-    // Takes columns 256 · `chunk` … of X. Past its end all is zero.
-    DEV void take(u32 chunk) {
+    // Takes columns 256 · `chunk` … of a tile of X. Past its end all is zero.
+    DEV void take(u32 chunk, u32 tile) {
         u32 t = here.lane() % 4, g = here.lane() / 4;
 #pragma unroll
         for (u32 j = 0; j < BLOCKS; j++) {
             u32 at = chunk * BLOCKS + j;
-            b[j][0] = at < x_blocks ? x[at].q[t] : 0;
-            b[j][1] = at < x_blocks ? x[at].q[4 + t] : 0;
+            b[tile][j][0] = at < x_blocks ? x[tile][at].q[t] : 0;
+            b[tile][j][1] = at < x_blocks ? x[tile][at].q[4 + t] : 0;
         }
 #pragma unroll
         for (u32 i = 0; i < GROUPS / 4; i++) {
             u32 group = 4 * i + t, at = chunk * BLOCKS + group / PARTS, half = group % PARTS;
             float scale = 0.0f, other = Format::HAS_MIN ? 0.0f : __int_as_float(WHOLE);
             if (at < x_blocks) {
-                const Int8Block* block = x + at;
+                const Int8Block* block = x[tile] + at;
                 scale = block->scale;
                 if (Format::HAS_MIN) {
                     other = PARTS == 1 ? block->sum : block->scaled_half_sums[half];
@@ -91,7 +94,7 @@ struct Multiplier {
                     other = __int_as_float(WHOLE - Format::ZERO * sum);
                 }
             }
-            scratch->columns[group][g] = make_float2(scale, other);
+            scratch->columns[group][8 * tile + g] = make_float2(scale, other);
         }
     }
 
@@ -132,45 +135,55 @@ struct Multiplier {
         }
     }
 
-    // Adds the products with the 256 columns.
-    DEV void multiply(Sums& sums) const {
+    // Adds the products with blocks `j` … of a tile, whose codes are in `a`, to its sums.
+    DEV void add(u32 tile, u32 j, const u32 (&a)[AHEAD][4], float4& f) const {
         u32 t = here.lane() % 4, g = here.lane() / 4;
-        float4 f = *reinterpret_cast<const float4*>(sums.of[here.lane()]);
+        int d[AHEAD * PARTS][4];
+        float4 column[AHEAD * PARTS];
+#pragma unroll
+        for (u32 i = 0; i < AHEAD * PARTS; i++) {
+            u32 block = j + i / PARTS, half = i % PARTS;
+            column[i] = *reinterpret_cast<const float4*>(&scratch->columns[j * PARTS + i][8 * tile + 2 * t]);
+            d[i][0] = d[i][2] = Format::ZERO != 0 && !Format::HAS_MIN ? __float_as_int(column[i].y) : WHOLE;
+            d[i][1] = d[i][3] = Format::ZERO != 0 && !Format::HAS_MIN ? __float_as_int(column[i].w) : WHOLE;
+            // For one half of a block's columns, the other half of X is zeros.
+            const u32(&own)[2] = b[tile][block];
+            u32 part[2] = {PARTS == 2 && half == 1 ? 0 : own[0], PARTS == 2 && half == 0 ? 0 : own[1]};
+            mma_m16n8k32_s8(d[i], a[i / PARTS], part);
+        }
+#pragma unroll
+        for (u32 i = 0; i < AHEAD * PARTS; i++) {
+            float2 low = scratch->scales[j * PARTS + i][g], high = scratch->scales[j * PARTS + i][g + 8];
+            float4 c = column[i];
+            f.x = fmaf(whole_to_float(d[i][0]), __fmul_rn(low.x, c.x), f.x);
+            f.y = fmaf(whole_to_float(d[i][1]), __fmul_rn(low.x, c.z), f.y);
+            f.z = fmaf(whole_to_float(d[i][2]), __fmul_rn(high.x, c.x), f.z);
+            f.w = fmaf(whole_to_float(d[i][3]), __fmul_rn(high.x, c.z), f.w);
+            if (Format::HAS_MIN) {
+                f.x = fmaf(-low.y, c.y, f.x);
+                f.y = fmaf(-low.y, c.w, f.y);
+                f.z = fmaf(-high.y, c.y, f.z);
+                f.w = fmaf(-high.y, c.w, f.w);
+            }
+        }
+    }
+    // Adds the products with the 256 columns, each tile's to sums of its own.
+    DEV void multiply(Sums* sums) const {
+        float4 f[ROW_TILES];
+#pragma unroll
+        for (u32 tile = 0; tile < ROW_TILES; tile++) f[tile] = *reinterpret_cast<const float4*>(sums[tile].of[here.lane()]);
         const u8* codes = scratch->codes[here.lane() % 16];
 #pragma unroll
         for (u32 j = 0; j < BLOCKS; j += AHEAD) {
             u32 a[AHEAD][4];
 #pragma unroll
             for (u32 i = 0; i < AHEAD; i++) ldmatrix_x4(a[i], codes + place(here.lane() % 16, 2 * (j + i) + here.lane() / 16));
-            int d[AHEAD * PARTS][4];
-            float4 column[AHEAD * PARTS];
 #pragma unroll
-            for (u32 i = 0; i < AHEAD * PARTS; i++) {
-                u32 block = j + i / PARTS, half = i % PARTS;
-                column[i] = *reinterpret_cast<const float4*>(&scratch->columns[j * PARTS + i][2 * t]);
-                d[i][0] = d[i][2] = Format::ZERO != 0 && !Format::HAS_MIN ? __float_as_int(column[i].y) : WHOLE;
-                d[i][1] = d[i][3] = Format::ZERO != 0 && !Format::HAS_MIN ? __float_as_int(column[i].w) : WHOLE;
-                // For one half of a block's columns, the other half of X is zeros.
-                u32 part[2] = {PARTS == 2 && half == 1 ? 0 : b[block][0], PARTS == 2 && half == 0 ? 0 : b[block][1]};
-                mma_m16n8k32_s8(d[i], a[i / PARTS], part);
-            }
-#pragma unroll
-            for (u32 i = 0; i < AHEAD * PARTS; i++) {
-                float2 low = scratch->scales[j * PARTS + i][g], high = scratch->scales[j * PARTS + i][g + 8];
-                float4 c = column[i];
-                f.x = fmaf(whole_to_float(d[i][0]), __fmul_rn(low.x, c.x), f.x);
-                f.y = fmaf(whole_to_float(d[i][1]), __fmul_rn(low.x, c.z), f.y);
-                f.z = fmaf(whole_to_float(d[i][2]), __fmul_rn(high.x, c.x), f.z);
-                f.w = fmaf(whole_to_float(d[i][3]), __fmul_rn(high.x, c.z), f.w);
-                if (Format::HAS_MIN) {
-                    f.x = fmaf(-low.y, c.y, f.x);
-                    f.y = fmaf(-low.y, c.w, f.y);
-                    f.z = fmaf(-high.y, c.y, f.z);
-                    f.w = fmaf(-high.y, c.w, f.w);
-                }
-            }
+            for (u32 tile = 0; tile < ROW_TILES; tile++)
+                if (ROW_TILES == 1 || tile < tiles) add(tile, j, a, f[tile]);
         }
-        *reinterpret_cast<float4*>(sums.of[here.lane()]) = f;
+#pragma unroll
+        for (u32 tile = 0; tile < ROW_TILES; tile++) *reinterpret_cast<float4*>(sums[tile].of[here.lane()]) = f[tile];
     }
 };
 
@@ -199,15 +212,16 @@ struct Slabs {
     DEV void join(u32 expert, u32 begin, u32 end, const Sums* sums, const float* const (&biases)[2], const Rows& rows,
                   const u32* missing, float* y, float* staged) const {
         const u32 warps = here.block_width() / 32, all = slabs * (GATED ? 2 : 1);
-        for (u32 i = here.thread_x(); i < slabs * 128; i += here.block_width()) {
-            // One of the four sums of a lane, of an output in the slab and a row of X.
-            u32 slab = i / 128, at = i % 32, k = i / 32 % 4, o = at / 4 + 8 * (k / 2), t = 2 * (at % 4) + k % 2;
+        for (u32 i = here.thread_x(); i < slabs * ROW_TILES * 128; i += here.block_width()) {
+            // One of the four sums of a lane, of an output in the slab and a row of X in the tile.
+            u32 part = i / 128, slab = part / ROW_TILES, tile = part % ROW_TILES;
+            u32 at = i % 32, k = i / 32 % 4, o = at / 4 + 8 * (k / 2), t = 8 * tile + 2 * (at % 4) + k % 2;
             u32 output = first + 16 * slab + o;
             bool there = output < p.outputs && begin + t < end;
             float product[2] = {0.0f, 0.0f};
             for (u32 w = 0; w < warps; w++) {
-                product[0] += sums[w * all + slab].of[at][k];
-                if (GATED) product[1] += sums[w * all + slabs + slab].of[at][k];
+                product[0] += sums[w * all * ROW_TILES + part].of[at][k];
+                if (GATED) product[1] += sums[(w * all + slabs) * ROW_TILES + part].of[at][k];
             }
 #pragma unroll
             for (int k = 0; k < 1 + GATED; k++)
@@ -245,7 +259,7 @@ KERNEL_BOUNDED(gemm_int8, 128, LEAST_BLOCKS)
     SHARED(u32, missing, TOKENS);
     const u32 warps = here.block_width() / 32, slabs = p.cut, all = slabs * (GATED ? 2 : 1);
     const u32 chunks = (p.blocks * Format::BLOCK + COLUMNS - 1) / COLUMNS;
-    // Sums of each warp, of gate and then of up, for 16 outputs each.
+    // Sums of each warp, of gate and then of up, for 16 outputs and each tile.
     Sums* sums = reinterpret_cast<Sums*>(scratches + warps);
     if (tiles != nullptr) dependency_wait();
     dependency_launch();
@@ -258,19 +272,26 @@ KERNEL_BOUNDED(gemm_int8, 128, LEAST_BLOCKS)
     auto serve = [&](u32 expert, u32 begin, u32 end) {
         Format::Raw raw[LOADS];
         if (here.warp() < chunks) block.load(expert, here.warp(), 0, raw);
-        Sums* own = sums + here.warp() * all;
-        for (u32 i = 0; i < all; i++) *reinterpret_cast<float4*>(own[i].of[here.lane()]) = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        Sums* own = sums + here.warp() * all * ROW_TILES;
+        for (u32 i = 0; i < all * ROW_TILES; i++)
+            *reinterpret_cast<float4*>(own[i].of[here.lane()]) = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         dependency_wait();
-        u32 number = begin + here.lane() / 4, from = number < end ? input_row(p, rows, number) : NO_ROW;
-        if (here.warp() == 0 && here.lane() % 4 == 0) missing[here.lane() / 4] = from == NO_ROW;
         // Without rows of X all are missing; of one that is missing nothing is kept.
         u32 x_blocks = (p.blocks * Format::BLOCK + 31) / 32;
         Multiplier multiplier;
         multiplier.scratch = scratches + here.warp();
-        multiplier.x = x + u64(from == NO_ROW ? 0 : from) * x_blocks;
         multiplier.x_blocks = p.x_rows == 0 ? 0 : x_blocks;
+        multiplier.tiles = (end - begin + 7) / 8;
+#pragma unroll
+        for (u32 tile = 0; tile < ROW_TILES; tile++) {
+            u32 t = 8 * tile + here.lane() / 4, from = begin + t < end ? input_row(p, rows, begin + t) : NO_ROW;
+            if (here.warp() == 0 && here.lane() % 4 == 0) missing[t] = from == NO_ROW;
+            multiplier.x[tile] = x + u64(from == NO_ROW ? 0 : from) * x_blocks;
+        }
         for (u32 chunk = here.warp(); chunk < chunks; chunk += warps) {
-            multiplier.take(chunk);
+#pragma unroll
+            for (u32 tile = 0; tile < ROW_TILES; tile++)
+                if (ROW_TILES == 1 || tile < multiplier.tiles) multiplier.take(chunk, tile);
 #pragma unroll 1
             for (u32 slab = 0; slab < all; slab++) {
                 multiplier.unpack(raw);
@@ -278,7 +299,7 @@ KERNEL_BOUNDED(gemm_int8, 128, LEAST_BLOCKS)
                 bool last = slab + 1 == all;
                 u32 next = last ? chunk + warps : chunk;
                 if (next < chunks) block.load(expert, next, last ? 0 : slab + 1, raw);
-                multiplier.multiply(own[slab]);
+                multiplier.multiply(own + slab * ROW_TILES);
                 warp_barrier();
             }
         }
