@@ -57,6 +57,8 @@ TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo
           r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 # The tokens that GLM's converter looks for besides <|endoftext|>.
 GLM_TOKENS = ["[gMASK]", "<|user|>", "<|observation|>"]
+# One of Gemma 4's special tokens is text of a reply.
+MARKS = ["<|turn>", "<|tool_call>"]
 SHORTENED = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 GPT4O = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+" + SHORTENED +
          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*" + SHORTENED +
@@ -88,6 +90,12 @@ CASES = {
     "gemma2": Case(Shape("gemma2", 32, 32, 4, 2, 8, tied=True, window=4), BF16, "spm-bare"),
     "gemma3": Case(Shape("gemma3", 32, 32, 4, 1, 8, tied=True, layers=7, theta=1e6, window=4, rope=LINEAR), BF16,
                    "spm-bare"),
+    "gemma4": Case(Shape("gemma4", 32, 48, 4, 2, 16, tied=True, layers=3, theta=1e6, window=4, period=3, full_head=32,
+                         full_kv_heads=1), BF16, "spm-merges"),
+    "gemma4-moe": Case(Shape("gemma4", 32, 16, 4, 2, 16, 4, 2, tied=True, theta=1e6, window=4, period=2, full_head=32,
+                             full_kv_heads=1, beside=48), BF16, "spm-merges"),
+    "gemma4-e": Case(Shape("gemma4", 32, 48, 4, 1, 16, tied=True, layers=4, theta=1e6, window=4, period=2, full_head=32,
+                           per_layer=8, shares=2), BF16, "spm-merges"),
     "gpt-oss": Case(GPT_OSS, BF16, "gpt-4o", "30KB", mxfp4=True),
     "gpt-oss-dense": Case(GPT_OSS, BF16, "gpt-4o"),
     "glm4moe": Case(Shape("glm4moe", 32, 16, 4, 2, 16, 4, 2, bias=True, shared=16, dense=1, rotary=8, qk_norm=True,
@@ -172,18 +180,18 @@ def byte_level(kind: str) -> PreTrainedTokenizerFast:
                                    chat_template=TEMPLATE, **bos)
 
 
-def sentencepiece_style(folder: pathlib.Path, with_model: bool, prefix: bool) -> None:
+def sentencepiece_style(folder: pathlib.Path, with_model: bool, prefix: bool, marks: list) -> None:
     """Llama 2's kind: tokenizer.model, or the tokenizer.json that transformers makes of it. `prefix`: a space goes
-    before a text; Gemma has none."""
+    before a text; Gemma has none. `marks`: Gemma 4's special tokens, in a tokenizer.json as it is published."""
     buffer = io.BytesIO()
     lines = [line for line in (HERE / "tokenizer.txt").read_text(encoding="utf-8").splitlines() if line.isascii()]
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=buffer, model_type="bpe", vocab_size=shapes.VOCAB - 1,
-        byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
-        character_coverage=0.98, add_dummy_prefix=prefix, minloglevel=2)
+        sentence_iterator=iter(lines), model_writer=buffer, model_type="bpe",
+        vocab_size=shapes.VOCAB - 1 - len(marks), byte_fallback=True, normalization_rule_name="identity",
+        remove_extra_whitespaces=False, character_coverage=0.98, add_dummy_prefix=prefix, minloglevel=2)
     model = sentencepiece.SentencePieceProcessor(model_proto=buffer.getvalue())
     tokens = [model.id_to_piece(i) for i in range(model.vocab_size())]
-    assert len(tokens) == shapes.VOCAB - 1, len(tokens)
+    assert len(tokens) == shapes.VOCAB - 1 - len(marks), len(tokens)
     vocab = {token: i for i, token in enumerate(tokens)}
     pairs = [(-model.get_score(i), i, token[:cut], token[cut:]) for i, token in enumerate(tokens)
              if not (model.is_byte(i) or model.is_control(i) or model.is_unknown(i))
@@ -194,12 +202,15 @@ def sentencepiece_style(folder: pathlib.Path, with_model: bool, prefix: bool) ->
     backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), spaces]) if prefix else spaces
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     backend.decoder = decoders.Sequence(steps if prefix else steps[:-1])
-    backend.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in ("<unk>", "<s>", "</s>")])
+    if marks:
+        backend.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
+    specials = ["<unk>", "<s>", "</s>", *marks]
+    backend.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in specials])
     backend.add_tokens([AddedToken("<tool>", special=False, normalized=False)])
     backend.post_processor = processors.TemplateProcessing(
         single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", 1)])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>", unk_token="<unk>",
-                                        chat_template=TEMPLATE)
+                                        chat_template=TEMPLATE, **(dict(extra_special_tokens=marks) if marks else {}))
     tokenizer.save_pretrained(folder)
     about = json.loads((folder / "tokenizer_config.json").read_text())
     about |= {"add_bos_token": True, "add_eos_token": False}
@@ -278,19 +289,37 @@ def add_tensors(folder: pathlib.Path, shard: str, names: list, dtype: torch.dtyp
     index.write_text(json.dumps(about, indent=1))
 
 
-def with_vision(folder: pathlib.Path, model, dtype: torch.dtype, shard: str) -> dict:
-    """Rewrites the weights as Qwen 3.5 is published: the text model within one that sees, experts fused. Returns the
-    settings that go around those of the text model."""
+def within(folder: pathlib.Path, model, shard: str) -> None:
+    """Rewrites the weights as those of the text model within a larger one, experts fused."""
     for path in folder.glob("*.safetensors*"):
         path.unlink()
     inner = lambda name: name.replace("model.", "model.language_model.", 1) if name.startswith("model.") else name
-    save_torch_state_dict({inner(name): weight for name, weight in model.state_dict().items()}, folder,
-                          max_shard_size=shard)
+    kept = {name: weight for name, weight in model.state_dict().items() if name in model._tied_weights_keys} if (
+        model.config.tie_word_embeddings) else {}
+    save_torch_state_dict({inner(name): weight for name, weight in model.state_dict().items() if name not in kept},
+                          folder, max_shard_size=shard)
+
+
+def with_vision(folder: pathlib.Path, model, dtype: torch.dtype, shard: str) -> dict:
+    """Rewrites the weights as Qwen 3.5 is published: the text model within one that sees. Returns the settings that go
+    around those of the text model."""
+    within(folder, model, shard)
     seen = [f"model.visual.{part}" for part in ("patch_embed.proj.weight", "merger.norm.bias")]
     add_tensors(folder, "model-vision.safetensors", seen, dtype)
     add_tensors(folder, "model-prediction.safetensors", [f"mtp.{part}.weight" for part in PREDICTION], dtype)
     return dict(architectures=["Qwen3_5MoeForConditionalGeneration"], model_type="qwen3_5_moe", image_token_id=3,
                 tie_word_embeddings=False, vision_config=dict(model_type="qwen3_5_moe", depth=1, hidden_size=32))
+
+
+def with_towers(folder: pathlib.Path, model, dtype: torch.dtype, shard: str) -> dict:
+    """The same for Gemma 4, within a model that sees and hears."""
+    within(folder, model, shard)
+    towers = ["vision_tower.patch_embedder.input_proj", "audio_tower.output_proj", "embed_vision.embedding_projection",
+              "embed_audio.embedding_projection"]
+    add_tensors(folder, "model-towers.safetensors", [f"model.{part}.weight" for part in towers], dtype)
+    return dict(architectures=["Gemma4ForConditionalGeneration"], model_type="gemma4", image_token_id=3,
+                tie_word_embeddings=True, audio_config=None,
+                vision_config=dict(model_type="gemma4_vision", num_hidden_layers=1, hidden_size=32))
 
 
 def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
@@ -334,11 +363,17 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
     elif shape.arch == "qwen3next":
         add_tensors(folder, "model-prediction.safetensors", [f"mtp.{part}.weight" for part in PREDICTION], case.dtype)
         more = dict(full_attention_interval=shape.full[0] + 1)
+    elif shape.arch == "gemma4" and shape.experts:
+        more = dict(use_bidirectional_attention="vision")
+        around = with_towers(folder, model, case.dtype, "40KB")
+    elif shape.arch == "gemma4":  # as published; transformers writes the settings of each layer
+        more = dict(global_head_dim=shape.full_head, num_global_key_value_heads=shape.full_kv_heads or None)
     elif shape.arch == "qwen35moe":
         around = with_vision(folder, model, case.dtype, "40KB")
     model.to(torch.float32)
     if case.tokenizer.startswith("spm"):
-        sentencepiece_style(folder, case.tokenizer != "spm-json", case.tokenizer != "spm-bare")
+        merges, bare = case.tokenizer == "spm-merges", case.tokenizer in ("spm-bare", "spm-merges")
+        sentencepiece_style(folder, case.tokenizer != "spm-json" and not merges, not bare, MARKS if merges else [])
     else:
         byte_level(case.tokenizer).save_pretrained(folder, save_jinja_files=shape.experts > 0)
     config = json.loads((folder / "config.json").read_text())
@@ -347,10 +382,11 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
     config |= ids | more
     dropped = ["bos_token_id", "pad_token_id", "sep_token_id", "eod_token_id"]
     dropped += ["intermediate_size", "layer_types", "tie_word_embeddings"] if shape.arch == "lfm2" else []
-    for key in dropped + (["layer_types"] if shape.arch == "qwen3next" else []):
+    dropped += ["layer_types"] if shape.arch == "qwen3next" else []
+    for key in dropped + (["per_layer_config"] if "global_head_dim" in more else []):
         config.pop(key, None)
     if around:
-        config = around | dict(text_config=config | dict(mtp_num_hidden_layers=1))
+        config = around | dict(text_config=config | (dict(mtp_num_hidden_layers=1) if shape.arch in QWEN else {}))
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     sampling = {"do_sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.8, "repetition_penalty": 1.05}
     (folder / "generation_config.json").write_text(json.dumps(sampling | ids, indent=1))

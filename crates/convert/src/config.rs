@@ -6,6 +6,7 @@ use gristmill_files::json::cut;
 use serde_json::{Map, Value};
 
 use super::error::ConvertError;
+use super::family::LAYER_TYPES;
 use super::files::read_json;
 
 /// A JSON object whose getters refuse a value of another type, and say what they expected.
@@ -43,6 +44,30 @@ impl Config {
         if let Some(inner) = self.object(key)? {
             self.entries.extend(inner.entries);
         }
+        Ok(self)
+    }
+
+    /// The settings with those of the layers with full attention, which are together a setting of their own each, or
+    /// are written for each layer. `names`: what they are called, together and for one layer.
+    pub(super) fn with_full_layers(mut self, names: &[(&str, &str)]) -> Result<Config, ConvertError> {
+        const OF_LAYERS: &str = "per_layer_config";
+        let Some(of_layers) = self.object(OF_LAYERS)?.filter(|_| !names.is_empty()) else { return Ok(self) };
+        let wrong = || {
+            let expected = "the same known settings for each layer with full attention, and none for others";
+            self.wrong(OF_LAYERS, &self.entries[OF_LAYERS], expected)
+        };
+        let types = self.list(LAYER_TYPES)?.map(Vec::as_slice).unwrap_or_default();
+        let full = (0..types.len()).filter(|&layer| types[layer] == "full_attention");
+        let full: Vec<Option<&Value>> = full.map(|layer| of_layers.value(&layer.to_string())).collect();
+        let same = full.len() == of_layers.entries.len() && full.iter().all(|settings| *settings == full[0]);
+        let one = full.first().copied().flatten().and_then(Value::as_object);
+        let named = |(own, value): (&String, &Value)| {
+            let (name, _) = names.iter().find(|(_, known)| known == own)?;
+            Some(((*name).to_owned(), value.clone()))
+        };
+        let one: Option<Vec<_>> = one.filter(|_| same).and_then(|one| one.iter().map(named).collect());
+        let one = one.ok_or_else(wrong)?;
+        self.entries.extend(one);
         Ok(self)
     }
 

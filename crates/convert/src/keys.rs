@@ -63,6 +63,8 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
                     config.number(setting)?.filter(|&x| x != usual).map(|x| Value::F32(x as f32))
                 }
                 Kind::CountUnlessLayer(kind) => Some(count_unless_layer(config, setting, kind)?),
+                Kind::CountUnlessFull(full) => Some(count_unless_full(config, setting, full)?),
+                Kind::WidthUnlessShared => Some(width_unless_shared(config, setting)?),
                 Kind::AdjustedWidth => Some(Value::U32(adjusted_width(config, setting)?)),
                 Kind::FlagOfLayer(_) => None,
                 Kind::Flag => config.flag(setting)?.map(Value::Bool),
@@ -191,10 +193,36 @@ fn layers_of(config: &Config, kind: &str) -> Result<Vec<bool>, ConvertError> {
 
 /// A count for each layer: 0 for those of this type.
 fn count_unless_layer(config: &Config, setting: &str, kind: &str) -> Result<Value, ConvertError> {
-    let count = needed(config, setting)?;
-    let count = i32::try_from(count).map_err(|_| config.wrong(setting, &count.into(), "a number below 2^31"))?;
+    let count = signed(config, setting, needed(config, setting)?)?;
     let count = |lacks: bool| if lacks { 0 } else { count };
     Ok(Value::Array(Array::I32(layers_of(config, kind)?.into_iter().map(count).collect())))
+}
+
+/// A count, or the counts of all layers: the setting where they have a window, `full` where they see everything.
+fn count_unless_full(config: &Config, setting: &str, full: &str) -> Result<Value, ConvertError> {
+    let count = needed(config, setting)?;
+    let Some(of_full) = config.count(full)? else { return Ok(Value::U32(count)) };
+    let (count, of_full) = (signed(config, setting, count)?, signed(config, full, of_full)?);
+    let count = |windowed: bool| if windowed { count } else { of_full };
+    Ok(Value::Array(Array::I32(windows(config, LAYER_TYPES)?.into_iter().map(count).collect())))
+}
+
+/// A width, or the widths of all layers: twice the setting for the last ones, which read the caches of others.
+fn width_unless_shared(config: &Config, setting: &str) -> Result<Value, ConvertError> {
+    let width = needed(config, setting)?;
+    if !config.flag("use_double_wide_mlp")?.unwrap_or(false) {
+        return Ok(Value::U32(width));
+    }
+    let double = signed(config, setting, width.saturating_mul(2))?;
+    let layers = needed(config, "num_hidden_layers")?;
+    let own = layers.saturating_sub(config.count("num_kv_shared_layers")?.unwrap_or(0));
+    let width = |layer| if layer < own { double / 2 } else { double };
+    Ok(Value::Array(Array::I32((0..layers).map(width).collect())))
+}
+
+/// A number of a list of them.
+fn signed(config: &Config, setting: &str, n: u32) -> Result<i32, ConvertError> {
+    i32::try_from(n).map_err(|_| config.wrong(setting, &n.into(), "a number below 2^31"))
 }
 
 /// LFM2's width of a dense MLP, of which files have what is left of it.

@@ -48,6 +48,7 @@ use family::{Family, NULLS};
 use mlx::{Quantization, Target};
 use quantize::{
     FILE_TYPE_KEY, Facts, Mix, PieceWriter, Planned, QUANTIZATION_VERSION, QUANTIZATION_VERSION_KEY, choose,
+    unquantised,
 };
 use tensors::OutputTensor;
 
@@ -150,7 +151,7 @@ fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read,
         Some(within) => config.overlaid(within.settings)?,
         None => config,
     };
-    let config = config.without_nulls(NULLS).without_nulls(family.nulls);
+    let config = config.without_nulls(NULLS).without_nulls(family.nulls).with_full_layers(family.full_layers)?;
     let quantization = Quantization::read(family, &config, target)?;
     let checkpoint = Checkpoint::open(folder)?;
     let rope = rope::read(family, &config)?;
@@ -204,7 +205,10 @@ fn add_tensors(
         // Another format would only add an error to published quantised weights.
         let (to, instead_of) = match tensor.format() {
             from if !from.is_float() || as_it_lies && choice.format.is_some() => (from, None),
-            _ => (choice.format.unwrap_or(Format::F32), choice.instead_of),
+            from => {
+                let unquantised = || unquantised(&mix, &tensor.name, &tensor.shape, from);
+                (choice.format.unwrap_or_else(unquantised), choice.instead_of)
+            }
         };
         header.tensor(&tensor.name, to, &tensor.shape)?;
         let elements = tensor.shape.iter().product();

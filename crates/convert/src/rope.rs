@@ -10,6 +10,12 @@ use super::keys::{Pairs, needed};
 
 const KNOWN: &str = "default, linear, yarn, longrope or llama3";
 
+/// The part of a head that is rotated.
+const SHARE: &str = "partial_rotary_factor";
+
+/// What the frequencies of pairs that are not rotated are divided by: their angles are 0 at every position.
+const STILL: f32 = 1e30;
+
 /// Settings that would change the maths in a way that no key expresses.
 const REFUSED: &[&str] = &["mscale", "mscale_all_dim", "extrapolation_factor", SECTIONS];
 
@@ -69,39 +75,44 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Rope, ConvertErro
     if let Some(base) = windowed_base {
         rope.pairs.push(("rope.freq_base_swa".to_owned(), Value::F32(base as f32)));
     }
-    if let Some(parameters) = &parameters {
-        rope.scaling(family, config, parameters, base)?;
+    match (&parameters, family.rotated) {
+        (Some(parameters), _) => rope.scaling(family, config, parameters, base)?,
+        (None, Rotated::Pairs(_)) => return Err(config.missing("rope_parameters")),
+        (None, _) => {}
     }
     Ok(rope)
 }
 
 /// Elements of a head that are rotated, in families whose models differ in that.
 fn rotated(family: &Family, config: &Config, parameters: Option<&Config>) -> Result<Option<u32>, ConvertError> {
-    const SHARE: &str = "partial_rotary_factor";
     let given = || parameters.into_iter().chain([config]).find_map(|from| Some((from, from.value(SHARE)?)));
-    let Rotated::Part(default) = family.rotated else {
-        return match given().filter(|(_, found)| found.as_f64() != Some(1.0)) {
-            Some((from, found)) => {
-                Err(from.wrong(SHARE, found, "1: heads of which only a part is rotated are not supported"))
-            }
-            None => Ok(None),
-        };
+    let default = match family.rotated {
+        Rotated::Part(default) => default,
+        Rotated::Pairs(_) => return Ok(None),
+        Rotated::Whole => {
+            return match given().filter(|(_, found)| found.as_f64() != Some(1.0)) {
+                Some((from, found)) => {
+                    Err(from.wrong(SHARE, found, "1: heads of which only a part is rotated are not supported"))
+                }
+                None => Ok(None),
+            };
+        }
     };
     let head = head_width(config)?;
     if let Some(width) = config.count("rotary_dim")? {
         return Ok(Some(width));
     }
-    let share = match given() {
-        Some((from, found)) => {
-            let share = from.positive(SHARE)?.unwrap_or(default);
-            if share > 1.0 {
-                return Err(from.wrong(SHARE, found, "a share, at most 1"));
-            }
-            share
-        }
-        None => default,
-    };
+    let share = given().map_or(Ok(None), |(from, _)| share(from))?.unwrap_or(default);
     Ok(Some((f64::from(head) * share) as u32))
+}
+
+/// The part of a head that is rotated, if these settings say it.
+fn share(from: &Config) -> Result<Option<f64>, ConvertError> {
+    let share = from.positive(SHARE)?;
+    match share.filter(|&share| share > 1.0) {
+        Some(found) => Err(from.wrong(SHARE, &found.into(), "a share, at most 1")),
+        None => Ok(share),
+    }
 }
 
 /// Elements of a head.
@@ -112,6 +123,14 @@ fn head_width(config: &Config) -> Result<u32, ConvertError> {
     let heads = needed(config, "num_attention_heads")?;
     let wrong = || config.wrong("num_attention_heads", &Json::from(heads), "at least 1");
     needed(config, "hidden_size")?.checked_div(heads).ok_or_else(wrong)
+}
+
+/// A width of heads for which a tensor of factors is made.
+fn bounded(config: &Config, setting: &str, width: u32) -> Result<u32, ConvertError> {
+    match width {
+        0..=65_536 => Ok(width),
+        _ => Err(config.wrong(setting, &width.into(), "at most 65536")),
+    }
 }
 
 impl Rope {
@@ -155,6 +174,15 @@ impl Rope {
             Some(kind) => Some(kind),
             None => parameters.text("type")?,
         };
+        if let Rotated::Pairs(width) = family.rotated {
+            return match kind {
+                Some("proportional") => self.still_pairs(config, parameters, width),
+                Some(other) => {
+                    Err(parameters.wrong("rope_type", &other.into(), "proportional, for layers without a window"))
+                }
+                None => Err(parameters.missing("rope_type")),
+            };
+        }
         let factor = || parameters.positive("factor")?.ok_or_else(|| parameters.missing("factor"));
         match kind {
             None | Some("default") => {}
@@ -189,6 +217,15 @@ impl Rope {
                 self.set(ours, beta as f32);
             }
         }
+        Ok(())
+    }
+
+    /// Gemma 4's rotation of the first pairs alone, at the frequencies that they have among all.
+    fn still_pairs(&mut self, config: &Config, parameters: &Config, width: &str) -> Result<(), ConvertError> {
+        let head = bounded(config, width, needed(config, width)?)?;
+        let turning = (f64::from(head) * share(parameters)?.unwrap_or(1.0) / 2.0) as u32;
+        let factors = (0..head / 2).map(|pair| if pair < turning { 1.0 } else { STILL });
+        self.vectors.push(("rope_freqs.weight", factors.collect()));
         Ok(())
     }
 
@@ -251,10 +288,7 @@ fn longrope_magnitude(config: &Config, parameters: &Config, original_context: u3
 /// often are kept, those of pairs that turn seldom divided by a factor, with a ramp between. In f32, as the converters
 /// do.
 fn llama3(config: &Config, parameters: &Config, base: f64, factor: f64) -> Result<Vec<f32>, ConvertError> {
-    let width = head_width(config)?;
-    if width > 1 << 16 {
-        return Err(config.wrong("head_dim", &width.into(), "at most 65536"));
-    }
+    let width = bounded(config, "head_dim", head_width(config)?)?;
     let low = parameters.positive("low_freq_factor")?.unwrap_or(1.0);
     let high = parameters.positive("high_freq_factor")?.unwrap_or(4.0);
     if high as f32 <= low as f32 {

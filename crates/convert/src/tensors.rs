@@ -266,16 +266,16 @@ impl<'a> Planner<'a, '_> {
         let unused = |tensor: &&Tensor| {
             !self.used.contains(tensor.name.as_str()) && !IGNORED.iter().any(|suffix| tensor.name.ends_with(suffix))
         };
-        let towers = family.within.as_ref().map(|within| within.towers).unwrap_or_default();
+        let (towers, named) = family.within.as_ref().map(|within| (within.towers, within.named)).unwrap_or_default();
         let of_towers = |name: &str| towers.iter().any(|start| name.starts_with(start));
         let unused: Vec<_> = self.checkpoint.tensors().filter(unused).collect();
         let (left_out, unused): (Vec<_>, Vec<_>) = unused.into_iter().partition(|tensor| predicts(&tensor.name));
         let (blind_to, unused): (Vec<_>, Vec<_>) = unused.into_iter().partition(|tensor| of_towers(&tensor.name));
         for (tensors, role) in
-            [(left_out, "predict further tokens; they"), (blind_to, "belong to a tower for images; they")]
+            [(left_out, "predict further tokens".to_owned()), (blind_to, format!("belong to {named}"))]
         {
             if let Some(first) = tensors.first() {
-                notes.push(format!("{} tensors, {} first, {role} are left out", tensors.len(), first.name));
+                notes.push(format!("{} tensors, {} first, {role}; they are left out", tensors.len(), first.name));
             }
         }
         let mut unused = unused.into_iter();

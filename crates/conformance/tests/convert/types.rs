@@ -11,9 +11,11 @@ const NOT_READ: &[&str] = &[
     "architectures",
     "attention_out_bias",
     "attention_dropout",
+    "attention_k_eq_v",
     "decoder_sparse_step",
     "dtype",
     "embd_pdrop",
+    "enable_moe_block",
     "image_token_id",
     "initializer_range",
     "input_jitter_noise",
@@ -37,6 +39,7 @@ const NOT_READ: &[&str] = &[
     "use_expert_bias",
     "use_qk_norm",
     "vision_config",
+    "vocab_size_per_layer_input",
 ];
 
 /// Settings that only these folders' families read.
@@ -53,6 +56,9 @@ const READ_IN: &[(&str, &[&str])] = &[
             "exaone4",
             "gemma2",
             "gemma3",
+            "gemma4",
+            "gemma4-e",
+            "gemma4-moe",
             "glm4",
             "glm4moe",
             "gpt-oss",
@@ -85,6 +91,9 @@ const READ_IN: &[(&str, &[&str])] = &[
             "exaone4",
             "gemma2",
             "gemma3",
+            "gemma4",
+            "gemma4-e",
+            "gemma4-moe",
             "gpt-oss",
             "gpt-oss-dense",
             "llama-json",
@@ -126,6 +135,9 @@ const READ_IN: &[(&str, &[&str])] = &[
             "exaone4",
             "gemma2",
             "gemma3",
+            "gemma4",
+            "gemma4-e",
+            "gemma4-moe",
             "gpt-oss",
             "gpt-oss-dense",
             "lfm2moe",
@@ -162,9 +174,13 @@ const NULL_IS_NONE: &[(&str, &[&str])] = &[
             "smollm",
         ],
     ),
+    ("hidden_size_per_layer_input", GEMMA4),
     ("layer_types", &[]),
+    ("moe_intermediate_size", GEMMA4),
     ("n_shared_experts", &["deepseek"]),
     ("no_rope_layers", &[]),
+    ("num_experts", GEMMA4),
+    ("num_global_key_value_heads", GEMMA4),
     ("num_key_value_heads", &[]),
     ("quantization_config", &[]),
     ("rope_parameters", &[]),
@@ -172,8 +188,11 @@ const NULL_IS_NONE: &[(&str, &[&str])] = &[
         "sliding_window",
         &["exaone4", "llama-json", "llama-spm", "llama3", "mistral", "mixtral", "olmo3", "phi3", "phimoe", "smollm"],
     ),
+    ("top_k_experts", GEMMA4),
     ("use_bidirectional_attention", &[]),
 ];
+
+const GEMMA4: &[&str] = &["gemma4", "gemma4-e", "gemma4-moe"];
 
 fn listed(list: &[(&str, &[&str])], key: &str, folder: &str) -> bool {
     list.iter().any(|(listed, folders)| *listed == key && (folders.is_empty() || folders.contains(&folder)))
@@ -257,6 +276,11 @@ fn every_setting_that_is_read_has_its_type() {
         for (key, own) in &mut keys {
             match key.as_str() {
                 "attn_logit_softcapping" | "final_logit_softcapping" | "clip_qkv" | "sliding_window" => {
+                    *own = "a number"
+                }
+                "num_experts" | "top_k_experts" | "moe_intermediate_size" | "num_global_key_value_heads"
+                    if *own == "null" =>
+                {
                     *own = "a number"
                 }
                 _ => {}

@@ -24,6 +24,7 @@ families! {
     exaone4: FAMILY;
     gemma2: FAMILY;
     gemma3: FAMILY;
+    gemma4: FAMILY;
     glm4: FAMILY;
     glm4_moe: FAMILY;
     gpt_oss: FAMILY;
@@ -59,6 +60,9 @@ pub(super) struct Family {
     /// Settings whose `null` means that they are not set, besides [`NULLS`]: those that transformers declares as
     /// optional in this family.
     pub(super) nulls: &'static [&'static str],
+    /// Settings of layers with full attention which are also written for each of those layers: their names for all of
+    /// them, and for one.
+    pub(super) full_layers: &'static [(&'static str, &'static str)],
     /// The base of RoPE if the settings have none.
     pub(super) rope_base: f64,
     /// Whether YaRN's ramp begins and ends at whole pairs: a property of the architecture, for which there is no key.
@@ -72,6 +76,8 @@ pub(super) struct Family {
     pub(super) tied: bool,
     /// `tokenizer.ggml.pre`, where other families' pre-tokenizers have the same rules.
     pub(super) pre: Option<&'static str>,
+    /// The tokenizer model of files that keep the merges of a SentencePiece tokenizer instead of scores.
+    pub(super) merges: Option<Merges>,
     /// Special tokens that settings do not name: the role (`tokenizer.ggml.{role}_token_id`) and the text.
     pub(super) special_tokens: &'static [(&'static str, &'static str)],
     /// How names of tensors begin that predict further tokens and are left out, besides whole layers after the others.
@@ -97,6 +103,16 @@ pub(super) struct Within {
     pub(super) tensors: &'static str,
     /// What the names of the other tensors begin with, which are left out.
     pub(super) towers: &'static [&'static str],
+    /// The other tensors, as the note about them says it.
+    pub(super) named: &'static str,
+}
+
+/// A tokenizer of SentencePiece's characters with a list of merges.
+pub(super) struct Merges {
+    /// `tokenizer.ggml.model`.
+    pub(super) model: &'static str,
+    /// Special tokens that are text of a reply all the same: the marks of reasoning and of calls.
+    pub(super) shown: &'static [&'static str],
 }
 
 /// The part of a head that is rotated.
@@ -107,6 +123,9 @@ pub(super) enum Rotated {
     /// The width that the settings say: elements in `rotary_dim`, a share in `partial_rotary_factor`, or without both
     /// this share.
     Part(f64),
+    /// A share of the pairs of a head with full attention, whose width is this setting: the others are in a tensor of
+    /// factors that no angle survives.
+    Pairs(&'static str),
 }
 
 /// A metadata key and the setting that it comes from.
@@ -146,6 +165,10 @@ pub(super) enum Kind {
     NumberUnless(f64),
     /// A whole number for each layer: 0 for layers of this type, the setting for the others.
     CountUnlessLayer(&'static str),
+    /// A whole number; one for each layer where this setting is another for layers with full attention.
+    CountUnlessFull(&'static str),
+    /// The width of an MLP; one for each layer where those that read the caches of others have twice the width.
+    WidthUnlessShared,
     /// Whether each layer has a state of fixed size: those of this type.
     FlagOfLayer(&'static str),
     /// The width of an MLP of which, where a setting says so, two thirds are taken and rounded up.

@@ -14,7 +14,12 @@ pub(super) const FAMILY: Family = Family {
     keys: &[COMMON, &norm_epsilon(1e-6), &head_widths(Or::Count(256)), DELTA_KEYS],
     sections: Some([11, 11, 10]),
     pre: Some("qwen35"),
-    within: Some(Within { settings: "text_config", tensors: "model.language_model.", towers: &["model.visual."] }),
+    within: Some(Within {
+        settings: "text_config",
+        tensors: "model.language_model.",
+        towers: &["model.visual."],
+        named: "a tower for images",
+    }),
     layer: &[NORMS],
     mixers: &[DELTA, ATTENTION],
     mlps: &[DENSE],

@@ -6,13 +6,13 @@ use super::error::QuantizeError;
 use super::facts::Facts;
 use super::keep::Keep;
 use super::mix::{Mix, OUTPUT_OF_OTHER_ROWS, RAISED, SHORTER_BLOCKS, When};
-use super::role::{OUTPUT, Role, is_quantised};
+use super::role::{OUTPUT, Role, is_converted, is_quantised};
 
 /// The format of one tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// The format that the tensor gets. `None` for tensors that are never quantised: vectors, norms, biases, routers
-    /// and other small matrices. They keep their format; a conversion writes them in F32.
+    /// and other small matrices. They keep their format; a conversion writes nearly all of them in F32.
     pub format: Option<Format>,
     /// The format of mix or exception, if the rows of the tensor are not whole blocks of it.
     pub instead_of: Option<Format>,
@@ -59,6 +59,16 @@ pub fn choose(
         Choice { format: Some(format), instead_of: (format != wanted).then_some(wanted) }
     };
     Ok(tensors.iter().enumerate().map(|(i, (name, shape))| of(i, name, shape)).collect())
+}
+
+/// The format in which a conversion writes a tensor of format `from` that is never quantised: F32, but for matrices that
+/// llama.cpp's converter writes in each type that it knows, as all others. Its quantiser then keeps their format.
+pub fn unquantised(mix: &Mix, name: &str, shape: &[u64], from: Format) -> Format {
+    if !is_matrix(shape) || !is_converted(name) {
+        return Format::F32;
+    }
+    let known = mix.base.is_float() || mix.name() == Format::Q8_0.name();
+    if known { fitting(mix.base, shape[0]) } else { from }
 }
 
 /// The format nearest to `wanted` for rows of this many columns: `wanted`, its substitute with shorter blocks, or F16,

@@ -36,7 +36,7 @@ use gristmill_engine::Progress;
 use gristmill_files::gguf::{ALIGNMENT_KEY, GgufFile, GgufWriter, write_atomically};
 use gristmill_kernels::format::Format;
 
-pub use choose::{Choice, choose};
+pub use choose::{Choice, choose, unquantised};
 pub use error::QuantizeError;
 pub use facts::Facts;
 pub use keep::Keep;

@@ -55,6 +55,9 @@ const NEVER: &[&str] = &[
     "time_mix_decay_w",
 ];
 
+/// Those of [`NEVER`] that llama.cpp's converter writes in the type that is asked for, like other matrices.
+const CONVERTED: &[&str] = &["per_layer_model_proj"];
+
 impl Role {
     pub(super) fn of(name: &str) -> Role {
         match name {
@@ -68,4 +71,9 @@ impl Role {
 /// Whether tensors of this name are quantised, if they are matrices.
 pub(super) fn is_quantised(name: &str) -> bool {
     name.ends_with("weight") && !NEVER.iter().any(|text| name.contains(text))
+}
+
+/// Whether tensors of this name are converted to the type that is asked for, although they are never quantised.
+pub(super) fn is_converted(name: &str) -> bool {
+    CONVERTED.iter().any(|text| name.contains(text))
 }

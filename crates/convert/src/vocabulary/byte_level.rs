@@ -21,6 +21,6 @@ pub(super) fn read(
     let plain =
         json.model.vocab.iter().map(|(text, &id)| (id, Token { text: text.clone(), score: 0.0, kind: Kind::Normal }));
     let tokens = table(&json.path, plain.chain(json.added_tokens(about, 0.0)?), size, 0.0)?;
-    let merges = json.merges()?.into_iter().map(|(left, right)| format!("{left} {right}")).collect();
-    Ok(Vocabulary { model: "gpt2", pre, tokens, scored: false, merges, space_prefix: None })
+    let merges = json.joined_merges()?;
+    Ok(Vocabulary { model: "gpt2", pre: Some(pre), tokens, scored: false, merges, space_prefix: None, adds_bos: None })
 }

@@ -104,6 +104,13 @@ impl TokenizerJson {
         ConvertError::Vocabulary { path: self.path.clone(), problem: format!("{part}: {problem}") }
     }
 
+    /// An error about the steps before the model.
+    pub(super) fn unsupported(&self, known: &'static str) -> ConvertError {
+        let (normalizer, pre_tokenizer) = (cut(&self.normalizer, 300), cut(&self.pre_tokenizer, 300));
+        let found = format!("normalizer {normalizer} with pre_tokenizer {pre_tokenizer}");
+        ConvertError::Tokenizer { path: self.path.clone(), found, known }
+    }
+
     /// Texts of the tokens that were added.
     pub(super) fn added(&self) -> impl Iterator<Item = &str> {
         self.added_tokens.iter().map(|token| token.content.as_str())
@@ -139,5 +146,10 @@ impl TokenizerJson {
             })?);
         }
         Ok(pairs)
+    }
+
+    /// The same as GGUF has them.
+    pub(super) fn joined_merges(&self) -> Result<Vec<String>, ConvertError> {
+        Ok(self.merges()?.into_iter().map(|(left, right)| format!("{left} {right}")).collect())
     }
 }

@@ -4,6 +4,7 @@
 
 mod byte_level;
 mod json;
+mod merged;
 mod pre;
 mod scored;
 mod sentencepiece;
@@ -33,14 +34,17 @@ struct Token {
 
 /// A vocabulary to be written.
 struct Vocabulary {
-    /// `gpt2` or `llama`.
+    /// `gpt2`, `llama` or what the family says.
     model: &'static str,
-    pre: String,
+    /// `None` leaves the key out.
+    pre: Option<String>,
     tokens: Vec<Token>,
     scored: bool,
     merges: Vec<String>,
     /// `None` leaves the key out: the model's default.
     space_prefix: Option<bool>,
+    /// Whether a beginning-of-sequence token is added, whatever the tokenizer's settings say.
+    adds_bos: Option<bool>,
 }
 
 /// A token that was added to a vocabulary, from any of the files that say so.
@@ -71,7 +75,7 @@ pub(super) fn read(
         true => Some(TokenizerJson::read(&json_path)?),
         false => None,
     };
-    let piece_model = match model_path.exists() {
+    let piece_model = match model_path.exists() && family.merges.is_none() {
         true => sentencepiece::read(&model_path, json.is_some(), notes)?,
         false => None,
     };
@@ -79,23 +83,29 @@ pub(super) fn read(
         Some(pre) => Err(ConvertError::PreUnused { path: path.to_owned(), pre: pre.to_owned() }),
         None => Ok(()),
     };
-    let vocabulary = match (piece_model, &json) {
-        (Some(model), _) => {
+    let vocabulary = match (&family.merges, piece_model, &json) {
+        (Some(merges), _, Some(json)) => {
+            no_pre(&json_path)?;
+            merged::read(json, &about, merges, size)?
+        }
+        (_, Some(model), _) => {
             no_pre(&model_path)?;
             scored::from_model(&model_path, model, folder, &about, size)?
         }
-        (None, Some(json)) if json.model.byte_fallback => {
+        (_, None, Some(json)) if json.model.byte_fallback => {
             no_pre(&json_path)?;
             scored::from_json(json, &about, size)?
         }
-        (None, Some(json)) => byte_level::read(json, &about, size, pre, family.pre)?,
-        (None, None) => return Err(ConvertError::NoTokenizer(folder.to_owned())),
+        (_, None, Some(json)) => byte_level::read(json, &about, size, pre, family.pre)?,
+        (_, None, None) => return Err(ConvertError::NoTokenizer(folder.to_owned())),
     };
 
     let mut pairs = Pairs::new();
     let mut set = |key: &str, value: Value| pairs.push((format!("tokenizer.ggml.{key}"), value));
     set("model", vocabulary.model.into());
-    set("pre", vocabulary.pre.into());
+    if let Some(pre) = vocabulary.pre {
+        set("pre", pre.into());
+    }
     let specials = special::read(json.as_ref(), &about, config, family.special_tokens, &vocabulary.tokens, notes)?;
     set("token_type", Value::Array(Array::I32(vocabulary.tokens.iter().map(|token| token.kind as i32).collect())));
     if vocabulary.scored {
@@ -108,8 +118,12 @@ pub(super) fn read(
     if let Some(prefix) = vocabulary.space_prefix {
         set("add_space_prefix", Value::Bool(prefix));
     }
-    for (key, value) in specials {
+    const ADDS_BOS: &str = "add_bos_token";
+    for (key, value) in specials.into_iter().filter(|(key, _)| vocabulary.adds_bos.is_none() || key != ADDS_BOS) {
         set(&key, value);
+    }
+    if let Some(adds) = vocabulary.adds_bos {
+        set(ADDS_BOS, adds.into());
     }
     pairs.extend(template::read(folder, &about)?);
     Ok(pairs)

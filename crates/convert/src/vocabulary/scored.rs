@@ -5,6 +5,7 @@ use std::path::Path;
 
 use gristmill_files::json::cut;
 use gristmill_text::tokenizer::byte_token;
+use serde_json::Value;
 
 use super::json::TokenizerJson;
 use super::sentencepiece::PieceModel;
@@ -18,8 +19,8 @@ use crate::files::read_json;
 const MAX_TOKEN_BYTES: usize = 1024;
 
 /// Scores that converters give to tokens which no merge makes.
-const ADDED_SCORE: f32 = -1000.0;
-const FILLER_SCORE: f32 = -10000.0;
+pub(super) const ADDED_SCORE: f32 = -1000.0;
+pub(super) const FILLER_SCORE: f32 = -10000.0;
 
 /// The vocabulary of `tokenizer.model` and the tokens added by `added_tokens.json` and `tokenizer_config.json`.
 pub(super) fn from_model(
@@ -57,15 +58,8 @@ pub(super) fn from_model(
 /// The vocabulary of a `tokenizer.json` that was made from a SentencePiece model. The scores are lost; what counts is
 /// their order, which that of the merges keeps.
 pub(super) fn from_json(json: &TokenizerJson, about: &Config, size: usize) -> Result<Vocabulary, ConvertError> {
-    let prefix = space_prefix(json).ok_or_else(|| ConvertError::Tokenizer {
-        path: json.path.clone(),
-        found: format!(
-            "normalizer {} with pre_tokenizer {}",
-            cut(&json.normalizer, 300),
-            cut(&json.pre_tokenizer, 300)
-        ),
-        known: "spaces to ▁, with or without one before the text",
-    })?;
+    let prefix =
+        space_prefix(json).ok_or_else(|| json.unsupported("spaces to ▁, with or without one before the text"))?;
     let ranks = ranks(json)?;
     let mut tokens: BTreeMap<u32, Token> = BTreeMap::new();
     for (text, &id) in &json.model.vocab {
@@ -88,7 +82,15 @@ fn vocabulary(
     space_prefix: Option<bool>,
 ) -> Result<Vocabulary, ConvertError> {
     let tokens = table(path, tokens, size, FILLER_SCORE)?;
-    Ok(Vocabulary { model: "llama", pre: "default".to_owned(), tokens, scored: true, merges: Vec::new(), space_prefix })
+    Ok(Vocabulary {
+        model: "llama",
+        pre: Some("default".to_owned()),
+        tokens,
+        scored: true,
+        merges: Vec::new(),
+        space_prefix,
+        adds_bos: None,
+    })
 }
 
 /// The rank of every token that merges make.
@@ -136,19 +138,22 @@ fn ranks<'j>(json: &'j TokenizerJson) -> Result<HashMap<String, usize>, ConvertE
     Ok(ranks)
 }
 
+/// Whether a step, or a sequence of it alone, writes ▁ for every space.
+pub(super) fn are_spaces_replaced(step: &Value) -> bool {
+    match step["normalizers"].as_array().map(Vec::as_slice) {
+        Some([one]) => are_spaces_replaced(one),
+        _ => step["type"] == "Replace" && step["pattern"]["String"] == " " && step["content"] == "\u{2581}",
+    }
+}
+
 /// Whether a space goes before a text; `None` for steps other than SentencePiece's.
 fn space_prefix(json: &TokenizerJson) -> Option<bool> {
-    let is_replace = |step: &serde_json::Value| {
-        step["type"] == "Replace" && step["pattern"]["String"] == " " && step["content"] == "\u{2581}"
-    };
-    let is_prepend = |step: &serde_json::Value| step["type"] == "Prepend" && step["prepend"] == "\u{2581}";
+    let is_prepend = |step: &Value| step["type"] == "Prepend" && step["prepend"] == "\u{2581}";
     let (normalizer, pre_tokenizer) = (&json.normalizer, &json.pre_tokenizer);
     if pre_tokenizer.is_null() {
         return match normalizer["normalizers"].as_array().map(Vec::as_slice) {
-            Some([prepend, replace]) if is_prepend(prepend) && is_replace(replace) => Some(true),
-            Some([replace]) if is_replace(replace) => Some(false),
-            None if is_replace(normalizer) => Some(false),
-            _ => None,
+            Some([prepend, replace]) if is_prepend(prepend) && are_spaces_replaced(replace) => Some(true),
+            _ => are_spaces_replaced(normalizer).then_some(false),
         };
     }
     // Newer files say the same in one step.
