@@ -63,6 +63,18 @@ SHORTENED = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 GPT4O = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+" + SHORTENED +
          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*" + SHORTENED +
          r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+EXAONE_MOE = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}"
+              r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+")
+AFMOE = [
+    r"\p{Nd}{1,510}(?=(?>\p{Nd}{510})*(?:\P{Nd}|$))|\G\p{Nd}{510}",
+    r"\A\p{Nd}{1,2}(?=\p{Nd}{3}+\z)",
+    r"\A\p{Nd}{3}|\G\p{Nd}{3}",
+    r"(?:[\u4E00-\u9FFF\u3040-\u309F\u30A0-\u30FF\u3400-\u4DBF\uf900-\uFAFF\uFF65-\uFF9F\u2F00-\u2FDF]+|[\u0E00-\u0E7F]+"
+    r"|[\u0E80-\u0EFF]+|[\u1780-\u17FF]+|[\u1000-\u109F\uAA60-\uAA7F\uA9E0-\uA9FF]+|[\uAC00-\uD7AF\u1100-\u11FF]+)",
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"""
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+]
+TINY_AYA = [r"\d{1,3}(?=(?:\d{3})*\b)", GPT4O]
 
 
 @dataclass
@@ -130,6 +142,13 @@ CASES = {
     "olmo3": Case(Shape("olmo2", 32, 48, 4, 2, 8, layers=4, theta=5e5, window=4, rope=YARN), BF16, "dbrx"),
     "exaone4": Case(Shape("exaone4", 32, 48, 4, 2, 16, layers=4, theta=5e5, window=4, rope=LLAMA3), BF16, "exaone4"),
     "cohere2": Case(Shape("cohere2", 32, 48, 4, 2, 8, tied=True, layers=4, theta=5e4, window=4), BF16, "command-r"),
+    "exaone-moe": Case(Shape("exaone-moe", 32, 16, 4, 2, 16, 4, 2, shared=16, dense=1, window=4, period=2, theta=1e6,
+                             scale=2.5), BF16, "exaone-moe"),
+    "afmoe": Case(Shape("afmoe", 32, 16, 4, 2, 16, 4, 2, shared=16, dense=3, layers=4, window=4, scale=2.8), BF16, "afmoe"),
+    "bailingmoe2": Case(Shape("bailingmoe2", 32, 16, 4, 2, 16, 8, 2, shared=16, dense=1, rotary=8, theta=6e5, scale=2.5,
+                              groups=2), BF16, "bailingmoe2", "30KB"),
+    "cohere2moe": Case(Shape("cohere2moe", 32, 16, 4, 2, 16, 4, 2, tied=True, dense=1, window=4, period=2, theta=5e4), BF16,
+                       "cohere2moe"),
     "qwen35moe": Case(Shape("qwen35moe", 32, 16, 4, 2, 16, 4, 2, shared=16, layers=3, full=(2,), theta=1e7), BF16,
                       "qwen35"),
 }
@@ -149,10 +168,13 @@ def byte_level(kind: str) -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges, ignore_merges=whole))
     pieces = {"llama-bpe": LLAMA_BPE, "lfm2": LLAMA_BPE, "qwen2": QWEN2, "qwen35": QWEN35, "tekken": TEKKEN,
               "gpt-4o": GPT4O, "glm4": LLAMA_BPE, "minimax-m2": GPT4O, "hunyuan": QWEN2, "seed-coder": SEED,
-              "dbrx": LLAMA_BPE}.get(kind)
-    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pieces is None)
+              "dbrx": LLAMA_BPE, "exaone-moe": EXAONE_MOE, "afmoe": AFMOE, "cohere2moe": TINY_AYA,
+              "bailingmoe2": QWEN2}.get(kind, [])
+    pieces = [pieces] if isinstance(pieces, str) else pieces
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not pieces)
     if pieces:
-        level = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pieces), behavior="isolated"), level])
+        splits = [pre_tokenizers.Split(Regex(piece), behavior="isolated") for piece in pieces]
+        level = pre_tokenizers.Sequence([*splits, level])
     elif kind in ("smollm", "command-r"):
         level = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), level])
     tokenizer.pre_tokenizer = level
@@ -263,6 +285,23 @@ DEEPSEEK = dict(model_type="deepseek", architectures=["DeepseekForCausalLM"], mo
                 scoring_func="softmax")
 
 
+# Ling 2 in place of the GLM-4.5 that stands for it: settings and names.
+LING = dict(model_type="bailing_moe", architectures=["BailingMoeV2ForCausalLM"], score_function="sigmoid",
+            norm_topk_prob=True, norm_head=False, use_qk_norm=True, use_bias=False, use_qkv_bias=False)
+LING_NAMES = {"embed_tokens": "word_embeddings", "self_attn.joined": "attention.query_key_value.weight",
+              "self_attn.o_proj": "attention.dense", "self_attn.q_norm": "attention.query_layernorm",
+              "self_attn.k_norm": "attention.key_layernorm", "e_score_correction_bias": "expert_bias"}
+
+
+def ling(name: str, weight: torch.Tensor) -> dict:
+    """What Ling 2 calls a weight of the model that stands for it."""
+    if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
+        return {}
+    for theirs, own in LING_NAMES.items():
+        name = name.replace(theirs, own)
+    return experts_apart(name, weight) if EXPERTS in name else {name: weight}
+
+
 def add_prediction_layers(folder: pathlib.Path, shape: Shape, dtype: torch.dtype) -> None:
     """Adds a shard with layers that predict further tokens, which transformers leaves out of its model."""
     about = json.loads((folder / "model.safetensors.index.json").read_text())
@@ -328,12 +367,14 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
     packed, around = quantise(model) if case.mxfp4 else {}, {}
     model.to(case.dtype).save_pretrained(folder, max_shard_size=case.shard)
     more = {}
-    if packed or shape.arch == "deepseek":
+    if packed or shape.arch in ("deepseek", "bailingmoe2"):
         for path in folder.glob("*.safetensors*"):
             path.unlink()
         state = dict(packed)
         for key, weight in model.state_dict().items():
-            if f"{key}_blocks" not in packed:
+            if shape.arch == "bailingmoe2":
+                state |= ling(key, weight)
+            elif f"{key}_blocks" not in packed:
                 apart = EXPERTS in key and shape.arch == "deepseek"
                 state |= experts_apart(key, weight) if apart else {key: weight}
         save_torch_state_dict(state, folder, max_shard_size=case.shard)
@@ -344,6 +385,12 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
         more = DEEPSEEK | dict(
             moe_intermediate_size=shape.inner, n_routed_experts=shape.experts, num_experts_per_tok=shape.top_k,
             n_shared_experts=shape.shared // shape.inner, first_k_dense_replace=shape.dense)
+    elif shape.arch == "bailingmoe2":
+        more = LING | dict(num_experts=shape.experts, num_shared_experts=shape.shared // shape.inner)
+    elif shape.arch == "exaone-moe":
+        more = dict(scoring_func="sigmoid")
+    elif shape.arch == "afmoe":
+        more = dict(score_func="sigmoid", route_norm=True, n_group=1, topk_group=1)
     elif shape.nextn:
         add_prediction_layers(folder, shape, case.dtype)
         more = dict(num_nextn_predict_layers=shape.nextn)
@@ -383,6 +430,7 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
     dropped = ["bos_token_id", "pad_token_id", "sep_token_id", "eod_token_id"]
     dropped += ["intermediate_size", "layer_types", "tie_word_embeddings"] if shape.arch == "lfm2" else []
     dropped += ["layer_types"] if shape.arch == "qwen3next" else []
+    dropped += ["n_routed_experts", "n_shared_experts"] if shape.arch == "bailingmoe2" else []
     for key in dropped + (["per_layer_config"] if "global_head_dim" in more else []):
         config.pop(key, None)
     if around:

@@ -63,6 +63,7 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
                     config.number(setting)?.filter(|&x| x != usual).map(|x| Value::F32(x as f32))
                 }
                 Kind::CountUnlessLayer(kind) => Some(count_unless_layer(config, setting, kind)?),
+                Kind::CountOrFirst(kind) => Some(Value::U32(count_or_first(config, setting, kind)?)),
                 Kind::CountUnlessFull(full) => Some(count_unless_full(config, setting, full)?),
                 Kind::WidthUnlessShared => Some(width_unless_shared(config, setting)?),
                 Kind::AdjustedWidth => Some(Value::U32(adjusted_width(config, setting)?)),
@@ -196,6 +197,19 @@ fn count_unless_layer(config: &Config, setting: &str, kind: &str) -> Result<Valu
     let count = signed(config, setting, needed(config, setting)?)?;
     let count = |lacks: bool| if lacks { 0 } else { count };
     Ok(Value::Array(Array::I32(layers_of(config, kind)?.into_iter().map(count).collect())))
+}
+
+/// A count, or the number of layers of this kind in a list of kinds, which come before all others.
+fn count_or_first(config: &Config, setting: &str, kind: &str) -> Result<u32, ConvertError> {
+    if !config.value(setting).is_some_and(Json::is_array) {
+        return needed(config, setting);
+    }
+    let kinds = config.list(setting)?.map(Vec::as_slice).unwrap_or_default();
+    let first = kinds.iter().take_while(|found| *found == kind).count();
+    match kinds[first..].iter().find(|found| *found == kind || !found.is_string()) {
+        Some(found) => Err(config.wrong(setting, found, format!("kinds of layers, {kind:?} before all others"))),
+        None => Ok(u32::try_from(first).unwrap_or(u32::MAX)),
+    }
 }
 
 /// A count, or the counts of all layers: the setting where they have a window, `full` where they see everything.

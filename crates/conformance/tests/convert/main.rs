@@ -90,7 +90,7 @@ fn json(value: &Value) -> Json {
 }
 
 /// Architectures that run, and whose `model_type` `convert` refuses as unknown.
-const NOT_CONVERTED: &[&str] = &["afmoe", "bailingmoe2", "cohere2moe", "exaone-moe", "mistral3"];
+const NOT_CONVERTED: &[&str] = &["mistral3"];
 
 #[test]
 fn every_architecture_is_converted() {

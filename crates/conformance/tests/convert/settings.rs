@@ -123,7 +123,7 @@ fn layers_with_a_state_of_fixed_size_fit_the_weights() {
 #[test]
 fn settings_that_are_not_supported() {
     let set = |key: &'static str, value: Value| move |f: &Folder| f.set(key, value);
-    case("family", set("model_type", json!("mamba")), &["`mamba`", "known: cohere2, deepseek", "qwen3_moe", "olmoe"]);
+    case("family", set("model_type", json!("mamba")), &["`mamba`", "known: afmoe, bailing_moe", "qwen3_moe", "olmoe"]);
     case(
         "no-family",
         |f: &Folder| f.json("config.json", |c| drop(c.as_object_mut().unwrap().remove("model_type"))),

@@ -28,4 +28,6 @@ const KEYS: &[Key] = &[
     Key { ours: "rope.scaling.type", theirs: &[], kind: Kind::Flag, or: Or::Text("none") },
 ];
 
-const NORM: &[Rule] = &[needed("blk.{layer}.attn_norm.weight", "model.layers.{layer}.input_layernorm.weight")];
+/// The norm before attention and MLP.
+pub(super) const NORM: &[Rule] =
+    &[needed("blk.{layer}.attn_norm.weight", "model.layers.{layer}.input_layernorm.weight")];

@@ -17,11 +17,15 @@ macro_rules! families {
 }
 
 families! {
+    afmoe: FAMILY;
+    bailing_moe: FAMILY;
     cohere2: FAMILY;
+    cohere2_moe: FAMILY;
     deepseek: FAMILY;
     dots1: FAMILY;
     ernie4_5_moe: FAMILY;
     exaone4: FAMILY;
+    exaone_moe: FAMILY;
     gemma2: FAMILY;
     gemma3: FAMILY;
     gemma4: FAMILY;
@@ -169,6 +173,8 @@ pub(super) enum Kind {
     CountUnlessFull(&'static str),
     /// The width of an MLP; one for each layer where those that read the caches of others have twice the width.
     WidthUnlessShared,
+    /// A whole number, or a list of kinds of layers, of which so many are of this kind before all others.
+    CountOrFirst(&'static str),
     /// Whether each layer has a state of fixed size: those of this type.
     FlagOfLayer(&'static str),
     /// The width of an MLP of which, where a setting says so, two thirds are taken and rounded up.

@@ -190,9 +190,14 @@ pub(super) const SELECTION_BIAS: &[Rule] =
     &[optional("blk.{layer}.exp_probs_b.bias", "model.layers.{layer}.mlp.gate.e_score_correction_bias")];
 
 /// A router and experts, as `mlp.experts`.
-pub(super) const MOE: &[Rule] = &[
-    needed("blk.{layer}.ffn_gate_inp.weight", "model.layers.{layer}.mlp.gate.weight"),
-    needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.mlp.experts.{expert}.gate_proj.weight"),
-    needed("blk.{layer}.ffn_up_exps.weight", "model.layers.{layer}.mlp.experts.{expert}.up_proj.weight"),
-    needed("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.mlp.experts.{expert}.down_proj.weight"),
-];
+pub(super) const MOE: &[Rule] = &moe("model.layers.{layer}.mlp.gate.weight");
+
+/// Experts as `mlp.experts`, and their router.
+pub(super) const fn moe(router: &'static str) -> [Rule; 4] {
+    [
+        needed("blk.{layer}.ffn_gate_inp.weight", router),
+        needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.mlp.experts.{expert}.gate_proj.weight"),
+        needed("blk.{layer}.ffn_up_exps.weight", "model.layers.{layer}.mlp.experts.{expert}.up_proj.weight"),
+        needed("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.mlp.experts.{expert}.down_proj.weight"),
+    ]
+}
