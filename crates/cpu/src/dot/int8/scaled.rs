@@ -48,18 +48,40 @@ impl<S: Simd> Slice<S> for Columns<S> {
     #[inline(always)]
     fn multiply<F: Quantised, const N: usize>(s: S, slices: &[Self], rows: [&[Int8Block]; N], out: &mut [Lanes]) {
         const { assert!(F::BLOCK == 256 || !F::INTEGER_SCALES, "a panel is one block") }
+        let Some(first) = slices.first() else { return };
+        if F::HAS_MIN {
+            subtract_minima::<F, S, N>(s, slices, rows, out);
+        }
         let mut units = [s.splat(0.0); N];
         for (i, columns) in slices.iter().enumerate() {
             columns.add_products::<F, N>(s, &mut units, rows.map(|row| &row[i]));
         }
-        let Some(first) = slices.first() else { return };
         for t in 0..N {
-            let mut sum = s.load_f32(&out[t], 0);
-            for (columns, x) in slices.iter().zip(rows[t]) {
-                sum = columns.subtract_minima::<F>(s, sum, x);
-            }
+            let sum = s.load_f32(&out[t], 0);
             s.store_f32(s.mul_add(units[t], first.unit, sum), &mut out[t], 0);
         }
+    }
+}
+
+/// out −= Σ of minimum · x, for `N` rows beside each other: the sum of one row alone would wait for itself.
+#[inline(always)]
+fn subtract_minima<F: Quantised, S: Simd, const N: usize>(
+    s: S,
+    slices: &[Columns<S>],
+    rows: [&[Int8Block]; N],
+    out: &mut [Lanes],
+) {
+    let mut sums = [s.splat(0.0); N];
+    for t in 0..N {
+        sums[t] = s.load_f32(&out[t], 0);
+    }
+    for (i, columns) in slices.iter().enumerate() {
+        for t in 0..N {
+            sums[t] = columns.subtract_minima::<F>(s, sums[t], &rows[t][i]);
+        }
+    }
+    for t in 0..N {
+        s.store_f32(sums[t], &mut out[t], 0);
     }
 }
 

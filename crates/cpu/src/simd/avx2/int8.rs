@@ -29,17 +29,17 @@ pub(super) fn unsigned<const N: usize, const J: usize>(
         }
         return sums;
     }
+    if pair_sums < 8 || J == 4 {
+        scaled_four_words::<N, J, 0>(&mut sums, codes, scale, x);
+        if J > 4 {
+            scaled_four_words::<N, J, 16>(&mut sums, codes, scale, x);
+        }
+        return sums;
+    }
     let mut pairs = first_words::<N, J, 0>(codes, x);
     more_words::<N, J, 8>(&mut pairs, codes, x);
-    if J > 4 {
-        if pair_sums < 8 {
-            add_scaled(&mut sums, pairs, scale);
-            pairs = first_words::<N, J, 16>(codes, x);
-        } else {
-            more_words::<N, J, 16>(&mut pairs, codes, x);
-        }
-        more_words::<N, J, 24>(&mut pairs, codes, x);
-    }
+    more_words::<N, J, 16>(&mut pairs, codes, x);
+    more_words::<N, J, 24>(&mut pairs, codes, x);
     add_scaled(&mut sums, pairs, scale);
     sums
 }
@@ -148,6 +148,55 @@ fn scaled_words<const N: usize, const J: usize, const AT: usize>(
                 x = in(reg) x[t], at = const AT, scale = in(reg) scale,
                 a0 = in(ymm_reg) a0, a1 = in(ymm_reg) a1, b0 = in(ymm_reg) b0, b1 = in(ymm_reg) b1,
                 x0 = out(ymm_reg) _, x1 = out(ymm_reg) _, y = out(ymm_reg) _, z = out(ymm_reg) _,
+                low = inout(ymm_reg) *low, high = inout(ymm_reg) *high,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+}
+
+/// sums += scale · the four words at byte `AT` of the activations, four products in 16 bits.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn scaled_four_words<const N: usize, const J: usize, const AT: usize>(
+    sums: &mut [Halves<__m256i>; N],
+    codes: &[Halves<__m256i>; J],
+    scale: &Halves<__m256i>,
+    x: [&[i32; J]; N],
+) {
+    let [[a0, a1], [b0, b1]] = [codes[AT / 4], codes[AT / 4 + 1]];
+    let [[c0, c1], [d0, d1]] = [codes[AT / 4 + 2], codes[AT / 4 + 3]];
+    for t in 0..N {
+        let [low, high] = &mut sums[t];
+        // SAFETY: reads 16 of the row's 4 · `J` bytes at `AT`, as the indices above prove, and the scale.
+        unsafe {
+            asm!(
+                "vpbroadcastd {x0}, [{x} + {at}]",
+                "vpmaddubsw {p0}, {a0}, {x0}",
+                "vpmaddubsw {p1}, {a1}, {x0}",
+                "vpbroadcastd {x0}, [{x} + {at} + 4]",
+                "vpmaddubsw {y}, {b0}, {x0}",
+                "vpmaddubsw {x0}, {b1}, {x0}",
+                "vpaddw {p0}, {p0}, {y}",
+                "vpaddw {p1}, {p1}, {x0}",
+                "vpbroadcastd {x0}, [{x} + {at} + 8]",
+                "vpmaddubsw {y}, {c0}, {x0}",
+                "vpmaddubsw {x0}, {c1}, {x0}",
+                "vpaddw {p0}, {p0}, {y}",
+                "vpaddw {p1}, {p1}, {x0}",
+                "vpbroadcastd {x0}, [{x} + {at} + 12]",
+                "vpmaddubsw {y}, {d0}, {x0}",
+                "vpmaddubsw {x0}, {d1}, {x0}",
+                "vpaddw {p0}, {p0}, {y}",
+                "vpaddw {p1}, {p1}, {x0}",
+                "vpmaddwd {p0}, {p0}, [{scale}]",
+                "vpmaddwd {p1}, {p1}, [{scale} + 32]",
+                "vpaddd {low}, {low}, {p0}",
+                "vpaddd {high}, {high}, {p1}",
+                x = in(reg) x[t], at = const AT, scale = in(reg) scale,
+                a0 = in(ymm_reg) a0, a1 = in(ymm_reg) a1, b0 = in(ymm_reg) b0, b1 = in(ymm_reg) b1,
+                c0 = in(ymm_reg) c0, c1 = in(ymm_reg) c1, d0 = in(ymm_reg) d0, d1 = in(ymm_reg) d1,
+                x0 = out(ymm_reg) _, y = out(ymm_reg) _, p0 = out(ymm_reg) _, p1 = out(ymm_reg) _,
                 low = inout(ymm_reg) *low, high = inout(ymm_reg) *high,
                 options(nostack, preserves_flags)
             );

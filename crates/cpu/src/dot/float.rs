@@ -1,0 +1,280 @@
+//! Products of 16 weight rows with activations that are floats: f32, or pairs of bfloat16.
+//!
+//! A *panel* is up to 64 steps (columns, or pairs of them) of the 16 weight rows, unpacked once into the L1 cache for
+//! all activation rows. Each half of a panel has sums of its own, because a single sum would wait for the latency of
+//! every addition: few rows add to both at once; as many rows as the registers hold sums, to one after the other. So
+//! the order of a sum does not depend on the number of rows.
+
+use super::super::layout::ROWS;
+use super::super::matmul::TOKEN_BLOCK;
+use super::Lanes;
+use gristmill_kernels::format::{Float, Quantised};
+use gristmill_kernels::simd::{Kernel, Simd};
+use std::array::from_fn;
+use std::marker::PhantomData;
+
+/// Steps that share a sum within a panel.
+const HALF: usize = 32;
+
+/// How a row group is unpacked and multiplied, step by step.
+pub(super) trait Steps {
+    /// What an activation row has for a step.
+    type Element: Copy;
+    /// What the 16 weight rows have for a step.
+    type Weights<S: Simd>: Copy;
+    /// What [`Steps::add_product`] needs of the CPU.
+    type Proof<S: Simd>: Copy;
+
+    /// The proof, on a CPU whose callers may run this.
+    fn proof<S: Simd>(s: S) -> Self::Proof<S>;
+    /// Any weights.
+    fn zero<S: Simd>(s: S) -> Self::Weights<S>;
+    /// Steps of a row group.
+    fn count(group: &[u8]) -> usize;
+    /// Unpacks as many steps as `panel` holds, from `first` on, a multiple of 64.
+    fn unpack<S: Simd>(s: S, group: &[u8], first: usize, panel: &mut [Self::Weights<S>]);
+    /// sum + weights · activations of a step.
+    fn add_product<S: Simd>(
+        s: S,
+        proof: Self::Proof<S>,
+        sum: S::F32,
+        weights: Self::Weights<S>,
+        x: Self::Element,
+    ) -> S::F32;
+}
+
+/// A row group times all activation rows.
+pub(super) struct FloatDot<'a, K: Steps> {
+    pub(super) group: &'a [u8],
+    pub(super) rows: &'a [&'a [K::Element]],
+    pub(super) out: &'a mut [Lanes],
+}
+
+impl<K: Steps> Kernel for FloatDot<'_, K> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (steps, proof) = (K::count(self.group), K::proof(s));
+        let mut panel = [K::zero(s); 2 * HALF];
+        for (rows, out) in self.rows.chunks(TOKEN_BLOCK).zip(self.out.chunks_mut(TOKEN_BLOCK)) {
+            let mut sums = [[[0.0; ROWS]; 2]; TOKEN_BLOCK];
+            for first in (0..steps).step_by(2 * HALF) {
+                let panel = &mut panel[..(2 * HALF).min(steps - first)];
+                K::unpack(s, self.group, first, panel);
+                multiply::<K, S>(s, proof, panel, rows, first, &mut sums);
+            }
+            for (out, sums) in out.iter_mut().zip(&sums) {
+                s.store_f32(s.add(s.load_f32(&sums[0], 0), s.load_f32(&sums[1], 0)), out, 0);
+            }
+        }
+    }
+}
+
+/// sums += products of a panel, whose first step is `first`, with all rows.
+#[inline(always)]
+fn multiply<K: Steps, S: Simd>(
+    s: S,
+    proof: K::Proof<S>,
+    panel: &[K::Weights<S>],
+    rows: &[&[K::Element]],
+    first: usize,
+    sums: &mut [[Lanes; 2]],
+) {
+    let (low, high) = panel.split_at(panel.len().min(HALF));
+    let mut row = 0;
+    while row < rows.len() {
+        let (rows, sums) = (&rows[row..], &mut sums[row..]);
+        row += if const { S::TOKENS >= 16 } && rows.len() >= 16 {
+            add::<K, S, 16>(s, proof, low, rows, first, sums, 0);
+            add::<K, S, 16>(s, proof, high, rows, first + HALF, sums, 1)
+        } else if const { S::TOKENS >= 16 } && rows.len() >= 8 {
+            add_both::<K, S, 8>(s, proof, [low, high], rows, first, sums)
+        } else if rows.len() >= 4 {
+            add::<K, S, 4>(s, proof, low, rows, first, sums, 0);
+            add::<K, S, 4>(s, proof, high, rows, first + HALF, sums, 1)
+        } else if rows.len() >= 2 {
+            add_both::<K, S, 2>(s, proof, [low, high], rows, first, sums)
+        } else {
+            add_both::<K, S, 1>(s, proof, [low, high], rows, first, sums)
+        };
+    }
+}
+
+/// One of the sums of each of the first `N` rows += products of the steps from `first` on. Returns `N`.
+#[inline(always)]
+fn add<K: Steps, S: Simd, const N: usize>(
+    s: S,
+    proof: K::Proof<S>,
+    steps: &[K::Weights<S>],
+    rows: &[&[K::Element]],
+    first: usize,
+    sums: &mut [[Lanes; 2]],
+    half: usize,
+) -> usize {
+    // One length for all rows, so that the loop has no bounds checks.
+    let rows: [&[K::Element]; N] = from_fn(|t| &rows[t][first..first + steps.len()]);
+    let mut kept = [s.splat(0.0); N];
+    for t in 0..N {
+        kept[t] = s.load_f32(&sums[t][half], 0);
+    }
+    for (k, &weights) in steps.iter().enumerate() {
+        for t in 0..N {
+            kept[t] = K::add_product(s, proof, kept[t], weights, rows[t][k]);
+        }
+    }
+    for t in 0..N {
+        s.store_f32(kept[t], &mut sums[t][half], 0);
+    }
+    N
+}
+
+/// [`add`] for both sums at once.
+#[inline(always)]
+fn add_both<K: Steps, S: Simd, const N: usize>(
+    s: S,
+    proof: K::Proof<S>,
+    [low, high]: [&[K::Weights<S>]; 2],
+    rows: &[&[K::Element]],
+    first: usize,
+    sums: &mut [[Lanes; 2]],
+) -> usize {
+    let both = high.len();
+    let x: [[&[K::Element]; 2]; N] = from_fn(|t| {
+        let (a, b) = rows[t][first..first + low.len() + both].split_at(low.len());
+        [&a[..both], b]
+    });
+    let mut kept = [[s.splat(0.0); 2]; N];
+    for t in 0..N {
+        for half in 0..2 {
+            kept[t][half] = s.load_f32(&sums[t][half], 0);
+        }
+    }
+    for (k, (&a, &b)) in low[..both].iter().zip(high).enumerate() {
+        for t in 0..N {
+            kept[t][0] = K::add_product(s, proof, kept[t][0], a, x[t][0][k]);
+            kept[t][1] = K::add_product(s, proof, kept[t][1], b, x[t][1][k]);
+        }
+    }
+    for t in 0..N {
+        for half in 0..2 {
+            s.store_f32(kept[t][half], &mut sums[t][half], 0);
+        }
+    }
+    // The last panel may have a shorter second half, or none.
+    add::<K, S, N>(s, proof, &low[both..], rows, first + both, sums, 0)
+}
+
+/// Columns of a float format, with f32 activations.
+pub(super) struct FloatSteps<F>(PhantomData<F>);
+
+impl<F: Float> Steps for FloatSteps<F> {
+    type Element = f32;
+    type Weights<S: Simd> = S::F32;
+    type Proof<S: Simd> = ();
+
+    #[inline(always)]
+    fn proof<S: Simd>(_: S) {}
+    #[inline(always)]
+    fn zero<S: Simd>(s: S) -> S::F32 {
+        s.splat(0.0)
+    }
+    #[inline(always)]
+    fn count(group: &[u8]) -> usize {
+        group.len() / (ROWS * F::BYTES)
+    }
+    #[inline(always)]
+    fn unpack<S: Simd>(s: S, group: &[u8], first: usize, panel: &mut [S::F32]) {
+        let group = &group[first * ROWS * F::BYTES..];
+        for (weights, column) in panel.iter_mut().zip(group.chunks_exact(ROWS * F::BYTES)) {
+            *weights = F::load(s, column, 0);
+        }
+    }
+    #[inline(always)]
+    fn add_product<S: Simd>(s: S, (): (), sum: S::F32, weights: S::F32, x: f32) -> S::F32 {
+        s.mul_add(weights, s.splat(x), sum)
+    }
+}
+
+/// Columns of a quantised format, with f32 activations ([`gristmill_kernels::act::Precision::Exact`]).
+pub(super) struct ExactSteps<F>(PhantomData<F>);
+
+impl<F: Quantised> Steps for ExactSteps<F> {
+    type Element = f32;
+    type Weights<S: Simd> = S::F32;
+    type Proof<S: Simd> = ();
+
+    #[inline(always)]
+    fn proof<S: Simd>(_: S) {}
+    #[inline(always)]
+    fn zero<S: Simd>(s: S) -> S::F32 {
+        s.splat(0.0)
+    }
+    #[inline(always)]
+    fn count(group: &[u8]) -> usize {
+        group.len() / (ROWS * F::BYTES) * F::BLOCK
+    }
+    #[inline(always)]
+    fn unpack<S: Simd>(s: S, group: &[u8], first: usize, panel: &mut [S::F32]) {
+        for (i, columns) in panel.chunks_exact_mut(32).enumerate() {
+            let slice = first / 32 + i;
+            let tile = &group[slice / (F::BLOCK / 32) * ROWS * F::BYTES..][..ROWS * F::BYTES];
+            let g = slice % (F::BLOCK / 32);
+            let (codes, scales) = (F::codes(s, tile, g), F::scales(s, tile, g));
+            for (j, four) in columns.chunks_exact_mut(4).enumerate() {
+                let scale = scales[j / 4];
+                for (b, weights) in four.iter_mut().enumerate() {
+                    let byte = b as u32;
+                    let code = if F::SIGNED { s.byte_signed(codes[j], byte) } else { s.byte(codes[j], byte) };
+                    let w = s.mul(scale.scale, s.to_f32(s.add_i32(code, s.splat_i32(-F::ZERO))));
+                    *weights = if F::HAS_MIN { s.sub(w, scale.min) } else { w };
+                }
+            }
+        }
+    }
+    #[inline(always)]
+    fn add_product<S: Simd>(s: S, (): (), sum: S::F32, weights: S::F32, x: f32) -> S::F32 {
+        s.mul_add(weights, s.splat(x), sum)
+    }
+}
+
+/// Pairs of columns of bfloat16, with pairs of bfloat16: one instruction multiplies both.
+pub(super) struct Bf16Steps;
+
+impl Steps for Bf16Steps {
+    type Element = u32;
+    type Weights<S: Simd> = S::I32;
+    type Proof<S: Simd> = S::Bf16;
+
+    #[inline(always)]
+    fn proof<S: Simd>(s: S) -> S::Bf16 {
+        let Some(proof) = s.bf16() else { unreachable!("`dot` runs this kernel by `run_bf16` alone") };
+        proof
+    }
+    #[inline(always)]
+    fn zero<S: Simd>(s: S) -> S::I32 {
+        s.splat_i32(0)
+    }
+    #[inline(always)]
+    fn count(group: &[u8]) -> usize {
+        group.len().div_ceil(PAIR)
+    }
+    #[inline(always)]
+    fn unpack<S: Simd>(s: S, group: &[u8], first: usize, panel: &mut [S::I32]) {
+        let (pairs, last) = group[first * PAIR..].as_chunks::<PAIR>();
+        for (weights, pair) in panel.iter_mut().zip(pairs) {
+            *weights = s.load_pairs(pair, 0);
+        }
+        if let Some(weights) = panel.get_mut(pairs.len()) {
+            // The other half of each lane is zero, as it is in the row.
+            *weights = s.load_u16(last, 0);
+        }
+    }
+    #[inline(always)]
+    fn add_product<S: Simd>(s: S, proof: S::Bf16, sum: S::F32, weights: S::I32, x: u32) -> S::F32 {
+        s.dot_bf16(proof, sum, weights, x)
+    }
+}
+
+/// Bytes of a pair of columns of bfloat16 of a row group.
+const PAIR: usize = 2 * 2 * ROWS;
