@@ -1,6 +1,6 @@
 //! Decoding against PyPI's gguf 0.19, bit by bit. The files are written by `scripts/golden/formats.py`.
 
-use gristmill_kernels::format::{Format, affine};
+use gristmill_kernels::format::{Format, affine, e4m3, nvfp4};
 use std::path::PathBuf;
 
 fn golden(file: &str) -> PathBuf {
@@ -102,6 +102,66 @@ fn decoding_affine_codes_is_that_of_mlx() {
             assert!(compared[1] > 0 && (compared[0] > 0 || group == 32), "{name}: {compared:?} blocks");
         }
     }
+}
+
+/// A file of `mlx_floats.py`, row by row of 256 elements: codes, scales and floats.
+fn rows_of_floats(mode: &str, bits: usize, group: usize) -> Vec<(Vec<u8>, Vec<u8>, Vec<f32>)> {
+    const COLUMNS: usize = 256;
+    let data = std::fs::read(golden(&format!("mlx/{mode}.bin"))).unwrap();
+    let (codes, groups) = (COLUMNS * bits / 8, COLUMNS / group);
+    let row = codes + groups + 4 * COLUMNS;
+    assert!(data.len().is_multiple_of(row) && data.len() / row > 254 / groups, "{mode}: {} bytes", data.len());
+    let floats = |bytes: &[u8]| bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect();
+    let split = |row: &[u8]| {
+        let (codes, rest) = row.split_at(codes);
+        let (scales, values) = rest.split_at(groups);
+        (stream(bits, codes), scales.to_vec(), floats(values))
+    };
+    data.chunks_exact(row).map(split).collect()
+}
+
+/// Bit by bit, but for the sign of zeros: the codes of ±0 are the same integer.
+#[track_caller]
+fn same_bits(what: &str, got: &[f32], want: &[f32]) {
+    let bits = |values: &[f32]| values.iter().map(|value| (value + 0.0).to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(got), bits(want), "{what}");
+}
+
+#[test]
+fn decoding_codes_of_four_bit_floats_is_that_of_mlx() {
+    for (codes, scales, want) in rows_of_floats("nvfp4", 4, 16) {
+        for (b, codes) in codes.as_chunks::<64>().0.iter().enumerate() {
+            let mut block = vec![0xaa; Format::NVFP4.block_bytes()];
+            nvfp4::put_block(std::array::from_fn(|g| scales[4 * b + g]), codes, &mut block).unwrap();
+            let mut got = [0.0; 64];
+            Format::NVFP4.decode(&block, &mut got).unwrap();
+            same_bits("NVFP4", &got, &want[64 * b..][..64]);
+        }
+    }
+    for (codes, scales, want) in rows_of_floats("mxfp4", 4, 32) {
+        for (b, codes) in codes.as_chunks::<32>().0.iter().enumerate() {
+            let block: Vec<u8> =
+                [scales[b]].into_iter().chain((0..16).map(|i| codes[i] | codes[i + 16] << 4)).collect();
+            let mut got = [0.0; 32];
+            Format::MXFP4.decode(&block, &mut got).unwrap();
+            same_bits("MXFP4", &got, &want[32 * b..][..32]);
+        }
+    }
+}
+
+#[test]
+fn e4m3_is_that_of_mlx() {
+    let mut seen = [false; 256];
+    for (codes, scales, want) in rows_of_floats("mxfp8", 8, 32) {
+        // A scale's bits are an exponent.
+        for (i, &code) in codes.iter().enumerate().filter(|(i, _)| (3..=245).contains(&scales[i / 32])) {
+            let scale = f64::from(scales[i / 32]) - 127.0;
+            let value = (f64::from(e4m3::decode(code)) * scale.exp2()) as f32;
+            same_bits("E4M3", &[value], &want[i..][..1]);
+            seen[usize::from(code)] = true;
+        }
+    }
+    assert_eq!(seen.iter().filter(|&&seen| seen).count(), 254);
 }
 
 #[test]

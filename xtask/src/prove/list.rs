@@ -103,6 +103,18 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "(i16::MAX as i32 / (2 * 127 * Self::LARGEST)) as usize" =>
             "(i16::MAX as i32 / (127 * Self::LARGEST)) as usize",
     }
+    matmul in "kernels/src/format/affine/mod.rs" by [matmul] {
+        "s.mul(bias, s.splat(-1.0))" => "bias",
+        "[s.load_f16(tile, 0), s.load_f16(tile, 32)]" => "[s.load_f16(tile, 0), s.load_f16(tile, 0)]",
+        "s.load_i32(tile, 64 * (2 + g))" => "s.load_i32(tile, 64 * 2)",
+        "bits::nibble_codes(s, tile, Self::CODES + 16 * g)" => "bits::nibble_codes(s, tile, Self::CODES)",
+    }
+    matmul in "kernels/src/format/nvfp4/mod.rs" by [matmul] {
+        "s.load_u8(tile, 16 * (2 * g + half))" => "s.load_u8(tile, 16 * 2 * g)",
+        "s.select_lt(s.to_f32(magnitude), s.splat(8.0), subnormal, normal)" => "normal",
+        "s.splat(1.0), s.splat(-1.0))" => "s.splat(1.0), s.splat(1.0))",
+        "tile, QS + 16 * g, &mxfp4::CODES" => "tile, QS, &mxfp4::CODES",
+    }
     matmul in "cpu/src/dot.rs" by [matmul] {
         "w = s.sub(w, scale.min);" => "w = s.add(w, scale.min);",
         "if cols % 2 == 1 {" => "if cols % 2 == 2 {",

@@ -1,4 +1,5 @@
-//! The block formats of GGUF files, one folder each, and affine codes, which other files have, in one folder.
+//! The block formats of GGUF files, one folder each, and those of MLX's folders: affine codes, in one folder, and
+//! `NVFP4`.
 //!
 //! A *format* is the encoding in the file. How prepared weights lie in memory is a *layout* and belongs to a
 //! backend; a format only names its planes, so that a layout can permute them without knowing what they mean.
@@ -13,6 +14,7 @@ use crate::simd::{Kernel, Portable, Runner, Simd};
 use crate::two;
 
 mod bits;
+pub mod e4m3;
 mod fit;
 
 /// A run of bytes inside a block that a layout may move as a whole.
@@ -124,24 +126,24 @@ pub trait Quantised: BlockFormat {
     }
 }
 
-/// Declares every format once. Columns: enum name and struct, GGML type number, folder. Formats without a number share a
-/// folder, which is named after them.
+/// Declares every format once. Columns: enum name and struct, GGML type number, folder. Formats without a number may
+/// share a folder, which is named after them.
 macro_rules! formats {
     (float { $($fname:ident = $fid:literal in $fdir:ident),* $(,)? }
      quantised { $($qname:ident = $qid:literal in $qdir:ident),* $(,)? }
-     unnumbered { $($uname:ident),* $(,)? } in $udir:ident) => {
+     unnumbered { $($($uname:ident),+ in $udir:ident;)* }) => {
         $(pub mod $fdir;)*
         $(pub mod $qdir;)*
-        pub mod $udir;
+        $(pub mod $udir;)*
 
         /// An encoding of tensor data.
         #[allow(missing_docs)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Format { $($fname,)* $($qname,)* $($uname,)* }
+        pub enum Format { $($fname,)* $($qname,)* $($($uname,)+)* }
 
         impl Format {
             /// Every format, floats first.
-            pub const ALL: &'static [Format] = &[$(Format::$fname,)* $(Format::$qname,)* $(Format::$uname,)*];
+            pub const ALL: &'static [Format] = &[$(Format::$fname,)* $(Format::$qname,)* $($(Format::$uname,)+)*];
 
             /// The format of a GGML type number, or `None` if it is not supported.
             pub fn from_ggml_type(id: u32) -> Option<Format> {
@@ -152,7 +154,7 @@ macro_rules! formats {
                 match self {
                     $(Format::$fname => Some($fid),)*
                     $(Format::$qname => Some($qid),)*
-                    $(Format::$uname => None,)*
+                    $($(Format::$uname => None,)+)*
                 }
             }
             /// The usual name, as in `Q4_K`.
@@ -160,7 +162,7 @@ macro_rules! formats {
                 match self {
                     $(Format::$fname => stringify!($fname),)*
                     $(Format::$qname => stringify!($qname),)*
-                    $(Format::$uname => stringify!($uname),)*
+                    $($(Format::$uname => stringify!($uname),)+)*
                 }
             }
             /// How kernels for GPUs read its blocks: the file's name, and its content.
@@ -174,15 +176,19 @@ macro_rules! formats {
                         concat!("format/", stringify!($qdir), "/blocks.h"),
                         include_str!(concat!(stringify!($qdir), "/blocks.h")),
                     ),)*
-                    $(Format::$uname => (
+                    $($(Format::$uname => (
                         concat!("format/", stringify!($udir), "/blocks.h"),
                         include_str!(concat!(stringify!($udir), "/blocks.h")),
-                    ),)*
+                    ),)+)*
                 }
             }
             /// Whether elements are plain floats.
             pub fn is_float(self) -> bool {
-                match self { $(Format::$fname => true,)* $(Format::$qname => false,)* $(Format::$uname => false,)* }
+                match self {
+                    $(Format::$fname => true,)*
+                    $(Format::$qname => false,)*
+                    $($(Format::$uname => false,)+)*
+                }
             }
         }
 
@@ -192,7 +198,7 @@ macro_rules! formats {
             ($f:expr, $T:ident => $e:expr) => { match $f {
                 $($crate::format::Format::$fname => { type $T = $crate::format::$fdir::$fname; $e })*
                 $($crate::format::Format::$qname => { type $T = $crate::format::$qdir::$qname; $e })*
-                $($crate::format::Format::$uname => { type $T = $crate::format::$udir::$uname; $e })*
+                $($($crate::format::Format::$uname => { type $T = $crate::format::$udir::$uname; $e })+)*
             } };
         }
 
@@ -202,7 +208,7 @@ macro_rules! formats {
             ($f:expr, float $T:ident => $e:expr, quantised $U:ident => $q:expr) => { match $f {
                 $($crate::format::Format::$fname => { type $T = $crate::format::$fdir::$fname; $e })*
                 $($crate::format::Format::$qname => { type $U = $crate::format::$qdir::$qname; $q })*
-                $($crate::format::Format::$uname => { type $U = $crate::format::$udir::$uname; $q })*
+                $($($crate::format::Format::$uname => { type $U = $crate::format::$udir::$uname; $q })+)*
             } };
         }
     };
@@ -230,8 +236,9 @@ formats! {
         MXFP4 = 39 in mxfp4,
     }
     unnumbered {
-        AFFINE4_64, AFFINE4_32, AFFINE8_64, AFFINE8_32,
-    } in affine
+        AFFINE4_64, AFFINE4_32, AFFINE8_64, AFFINE8_32 in affine;
+        NVFP4 in nvfp4;
+    }
 }
 
 pub use {with_format, with_format_kind};

@@ -11,7 +11,7 @@ use crate::simd::Simd;
 pub struct MXFP4;
 
 /// Twice the value of each code; bit 3 is the sign.
-const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+pub(super) const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 const QS: usize = 1;
 
@@ -29,6 +29,24 @@ fn nearest<S: Simd>(s: S, x: S::F32) -> S::F32 {
         nearest = s.select_lt(middle, x, s.splat(f32::from(pair[1])), nearest);
     }
     nearest
+}
+
+/// The codes of the E2M1 values nearest to 16 values, in units of half the scale.
+#[inline(always)]
+pub(super) fn nearest_codes<S: Simd>(s: S, values: &[f32], half: f32, codes: &mut [u8]) {
+    let x = s.div(s.load_f32(values, 0), s.splat(half));
+    let mut magnitudes = [0.0; 16];
+    s.store_f32(nearest(s, s.max(x, s.sub(s.splat(0.0), x))), &mut magnitudes, 0);
+    for ((code, magnitude), value) in codes.iter_mut().zip(magnitudes).zip(values) {
+        *code = code_of(magnitude, *value);
+    }
+}
+
+/// The code of a magnitude of the table, with the sign of a value.
+fn code_of(magnitude: f32, value: f32) -> u8 {
+    // A magnitude's place in the table.
+    let code = VALUES[..8].iter().filter(|&&v| f32::from(v) < magnitude).count() as u8;
+    if value < 0.0 { code | 8 } else { code }
 }
 
 /// Squared error of two times 16 values at a scale, in units of its square, and their nearest magnitudes.
@@ -62,12 +80,7 @@ fn encode_block<S: Simd>(s: S, values: &[f32], block: &mut [u8]) {
         }
     }
     block[0] = e;
-    let code = |i: usize| {
-        // A magnitude's place in the table.
-        let code = VALUES[..8].iter().filter(|&&v| f32::from(v) < magnitudes[i]).count() as u8;
-        if values[i] < 0.0 { code | 8 } else { code }
-    };
-    bits::set_nibbles(&mut block[QS..], code);
+    bits::set_nibbles(&mut block[QS..], |i| code_of(magnitudes[i], values[i]));
 }
 
 impl BlockFormat for MXFP4 {
@@ -93,7 +106,7 @@ impl BlockFormat for MXFP4 {
 }
 
 /// The values plus 12: codes without a sign take fewer instructions.
-const CODES: [i8; 16] = {
+pub(super) const CODES: [i8; 16] = {
     let mut codes = VALUES;
     let mut i = 0;
     while i < codes.len() {
