@@ -36,13 +36,20 @@ OUT = GOLDEN / "mlx"
 LENGTHS = (10, 5, 3)
 
 
-def widths(bits: dict[str, int | tuple[int, int]], default: int):
-    """Widths, or widths and groups (else 32), by parts of the names of modules; 0: not quantised."""
+# Widths and groups of the modes whose codes are floats.
+FLOATS = {"mxfp4": (4, 32), "mxfp8": (8, 32), "nvfp4": (4, 16)}
+
+
+def widths(bits: dict[str, int | str | tuple[int, int]], default: int | str):
+    """Modes, widths, or widths and groups (else 32), by parts of the names of modules; 0: not quantised."""
 
     def of(path: str, module, *_):
         if not hasattr(module, "to_quantized"):
             return False
         chosen = next((n for part, n in bits.items() if part in path), default)
+        if chosen in FLOATS:
+            chosen_bits, group = FLOATS[chosen]
+            return {"bits": chosen_bits, "group_size": group, "mode": chosen}
         chosen, group = chosen if isinstance(chosen, tuple) else (chosen, 32)
         return {"bits": chosen, "group_size": group} if chosen else False
 
@@ -67,9 +74,27 @@ CASES = {
             "down_proj": (4, 128),
         },
     ),
+    "qwen3moe-mxfp4": ("qwen3moe", "mxfp4", {"mlp.gate": 8}),
+    "llama3-floats": (
+        "llama3",
+        "mxfp8",
+        {
+            "embed": "nvfp4",
+            "q_proj": "nvfp4",
+            "k_proj": "mxfp4",
+            "o_proj": "nvfp4",
+            "gate_proj": "mxfp4",
+            "up_proj": "nvfp4",
+            "lm_head": (8, 64),
+        },
+    ),
 }
+# Folders of families whose tensors MLX renames, splits or reorders: only the folder is written, with codes of 8 bits.
+CHANGED = {"gpt-oss": "gpt-oss", "lfm2": "lfm2", "lfm2moe": "lfm2moe", "qwen3next": "qwen3next"}
+CASES |= {f"{name}-8bit": (source, 8, {}) for name, source in CHANGED.items()}
 # Settings of models with random weights.
-WIDER = {"llama3-wide": {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32}}
+WIDE = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32}
+WIDER = {"llama3-wide": WIDE, "llama3-floats": WIDE}
 
 
 def decoded(folder: pathlib.Path) -> dict[str, mx.array]:
@@ -85,8 +110,12 @@ def decoded(folder: pathlib.Path) -> dict[str, mx.array]:
         if module + ".scales" in weights:
             own = config.get(module, config)
             own = own if isinstance(own, dict) else config
-            scales, biases = (weights[f"{module}.{part}"].astype(mx.float32) for part in ("scales", "biases"))
-            w = mx.dequantize(w, scales, biases, group_size=own["group_size"], bits=own["bits"])
+            mode, scales = own.get("mode", "affine"), weights[f"{module}.scales"]
+            biases = None
+            if mode == "affine":
+                scales, biases = scales.astype(mx.float32), weights[f"{module}.biases"].astype(mx.float32)
+            group, bits = own["group_size"], own["bits"]
+            w = mx.dequantize(w, scales, biases, group_size=group, bits=bits, mode=mode, dtype=mx.float32)
         w = w.astype(mx.float32)
         if ".switch_mlp." in name:
             for expert in range(w.shape[0]):
@@ -134,20 +163,27 @@ def main() -> None:
             # mlx-lm knows these settings by the names of transformers 4 alone.
             config = json.loads((plain / "config.json").read_text())
             config["rope_theta"] = config["rope_parameters"]["rope_theta"]
+            if "partial_rotary_factor" in config["rope_parameters"]:
+                config["partial_rotary_factor"] = config["rope_parameters"]["partial_rotary_factor"]
             if "num_local_experts" in config:
                 config["num_experts"] = config["num_local_experts"]
+            if config["model_type"] == "lfm2":
+                config["block_dim"] = config["hidden_size"]
             (plain / "config.json").write_text(json.dumps(config))
             mlx_lm.convert(
                 str(plain),
                 str(folder),
                 quantize=True,
-                q_bits=default,
+                q_bits=FLOATS[default][0] if default in FLOATS else default,
                 q_group_size=32,
+                q_mode=default if default in FLOATS else "affine",
                 quant_predicate=widths(bits, default),
             )
             (OUT / name).mkdir(exist_ok=True)
             for file in ("config.json", "model.safetensors", "model.safetensors.index.json"):
                 shutil.copy(folder / file, OUT / name / file)
+            if name.removesuffix("-8bit") in CHANGED:
+                continue
             weights = decoded(folder)
             if name not in WIDER:
                 mx.save_safetensors(str(OUT / f"{name}.decoded.safetensors"), weights)

@@ -9,10 +9,9 @@ use gristmill_files::safetensors::{self, Tensor};
 use serde::Deserialize;
 
 use super::error::ConvertError;
-use super::files::read_json;
+use super::files::{INDEX, read_json};
 
 const SINGLE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
 
 /// The tensors of a model as published.
 #[derive(Debug)]

@@ -80,6 +80,26 @@ pub enum ConvertError {
         /// The expected or supported values.
         expected: String,
     },
+    /// The weights are quantised, and another format is asked for.
+    #[error(
+        "{0} is quantised by MLX, and another format would add an error to it; leave out --quantize, or give the \
+         folder of the unquantised model"
+    )]
+    Quantised(PathBuf),
+    /// The weights that are to be quantised already are.
+    #[error(
+        "{0} is quantised already, and quantising again would add an error; give the folder of the unquantised model"
+    )]
+    Requantised(PathBuf),
+    /// This is not the width of codes and groups.
+    #[error(
+        "{} is not BITSbit:GROUP, as 4bit:64; bits are 2, 3, 4, 5, 6 or 8, columns of a group 32, 64 or 128",
+        Name(.0)
+    )]
+    MlxWidths(String),
+    /// The folder to be written is there.
+    #[error("{0} exists; name a folder that does not")]
+    OutputExists(PathBuf),
     /// A setting that is needed is not there.
     #[error("{path} has no {}, which this kind of model needs; the file is incomplete", Name(.key))]
     NoSetting {

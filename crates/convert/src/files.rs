@@ -8,11 +8,28 @@ use serde::de::DeserializeOwned;
 
 use super::error::ConvertError;
 
+/// The list of the tensors in files of weights.
+pub(super) const INDEX: &str = "model.safetensors.index.json";
+
+/// Files that another folder of the same model has too: generation settings, tokenizer and chat template.
+pub(super) const COPIED: &[&str] = &[
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+];
+
 /// The files beside the weights that are read, as far as they are there.
 pub(super) const NAMES: &[&str] = &[
     "config.json",
     "generation_config.json",
-    "model.safetensors.index.json",
+    INDEX,
     "tokenizer.json",
     "tokenizer.model",
     "tokenizer_config.json",

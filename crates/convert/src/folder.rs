@@ -38,7 +38,7 @@ pub fn is_model_folder(path: &Path) -> bool {
 /// The files must not change while the model is in use.
 ///
 /// # Errors
-/// [`ConvertError`] names the file, and the key or tensor.
+/// [`ConvertError`] names the file, and the key or tensor. `options.mix` with a folder that MLX quantised is refused.
 pub fn open_folder(
     folder: &Path,
     options: &ConvertOptions,

@@ -5,13 +5,18 @@ use gristmill_kernels::format::Format;
 
 use super::error::ConvertError;
 use super::family::{Layout, Rule};
-use super::mlx::Affine;
+use super::floats::{BlockScaled, FloatCodes};
+use super::mlx::{Affine, Mode};
 use super::rows::Stored;
 use super::tensors::Planner;
 
 /// The suffix of the name of a matrix in MXFP4.
 pub(super) const BLOCKS: &str = "_blocks";
 const SCALES: &str = "_scales";
+
+/// The type of a matrix in FP8, and the suffix of the name of its scales.
+const FP8: &str = "F8_E4M3";
+const FP8_SCALES: &str = "_scale_inv";
 
 /// An input of an output tensor; its shape has the outermost dimension first.
 pub(super) struct Input {
@@ -28,48 +33,82 @@ impl<'a> Planner<'a, '_> {
         Some(tensor)
     }
 
-    /// Finds a matrix in affine codes with its scales and biases, and checks their shapes.
-    fn affine(&mut self, rule: &Rule, module: &str, codes: &Tensor) -> Result<Option<Input>, ConvertError> {
-        let Some(widths) = self.quantization.widths(module, codes.dtype == "U32")? else { return Ok(None) };
-        let mut pair = ["scales", "biases"].into_iter().map(|name| {
-            let name = format!("{module}.{name}");
-            self.tensor(&name).cloned().ok_or(ConvertError::MissingTensor(name))
-        });
-        let (Some(scales), Some(biases)) = (pair.next().transpose()?, pair.next().transpose()?) else {
-            return Ok(None);
+    /// Finds a matrix in codes of MLX with its scales, and biases of affine ones, and checks their shapes.
+    fn mlx(&mut self, rule: &Rule, module: &str, codes: &Tensor) -> Result<Option<Input>, ConvertError> {
+        let Some(mode) = self.quantization.mode(module, codes.dtype == "U32")? else { return Ok(None) };
+        let (bits, group) = match mode {
+            Mode::Affine(widths) => (widths.bits, widths.group),
+            Mode::Floats(mode) => (mode.bits(), mode.group()),
         };
-        let numbers = float(&scales)?;
-        if biases.dtype != scales.dtype {
-            return Err(wrong_dtype(&biases, numbers.name()));
-        }
-        let (mut shape, bits) = (codes.shape.clone(), widths.bits as u64);
-        let whole = |words: u64| codes.shape.len() > 1 && (words * 32).is_multiple_of(bits);
+        let (mut shape, per_word) = (codes.shape.clone(), bits as u64);
+        let whole = |words: u64| codes.shape.len() > 1 && (words * 32).is_multiple_of(per_word);
         let Some(columns) = shape.last_mut().filter(|words| whole(**words)) else {
-            let expected = format!("which is no matrix in codes of {} bits", widths.bits);
+            let expected = format!("which is no matrix in codes of {bits} bits");
             return Err(wrong_shape(&codes.name, &codes.shape, expected));
         };
-        *columns = *columns * 32 / bits;
-        let (columns, mut groups) = (*columns, shape.clone());
+        *columns = *columns * 32 / per_word;
+        let columns = *columns;
+        let mut groups = shape.clone();
         if let Some(last) = groups.last_mut() {
-            *last /= widths.group as u64;
+            *last /= group as u64;
         }
-        if let Some(other) = [&scales, &biases].into_iter().find(|tensor| tensor.shape != groups) {
-            let expected = format!("but {module} has {columns} columns in groups of {}", widths.group);
-            return Err(wrong_shape(&other.name, &other.shape, expected));
-        }
-        if !columns.is_multiple_of(widths.group as u64) {
-            let expected = format!("whose {columns} columns are not whole groups of {}", widths.group);
+        let mut beside = |name: &str| {
+            let name = format!("{module}.{name}");
+            let tensor = self.tensor(&name).cloned().ok_or(ConvertError::MissingTensor(name))?;
+            if tensor.shape != groups {
+                let expected = format!("but {module} has {columns} columns in groups of {group}");
+                return Err(wrong_shape(&tensor.name, &tensor.shape, expected));
+            }
+            Ok(tensor)
+        };
+        let scales = beside("scales")?;
+        let biases = matches!(mode, Mode::Affine(_)).then(|| beside("biases")).transpose()?;
+        if !columns.is_multiple_of(group as u64) {
+            let expected = format!("whose {columns} columns are not whole groups of {group}");
             return Err(wrong_shape(&codes.name, &codes.shape, expected));
         }
-        let affine = Affine { codes: codes.clone(), scales, biases, numbers, widths };
+        let (codes, checkpoint, target) = (codes.clone(), self.checkpoint, self.quantization.target);
+        let (format, stored) = match (mode, biases) {
+            (Mode::Affine(widths), Some(biases)) => {
+                let numbers = float(&scales)?;
+                if biases.dtype != scales.dtype {
+                    return Err(wrong_dtype(&biases, numbers.name()));
+                }
+                let affine = Affine { codes, scales, biases, numbers, widths };
+                (affine.format(checkpoint, target, columns)?, Stored::Affine(Box::new(affine)))
+            }
+            (Mode::Floats(mode), _) if scales.dtype == "U8" => {
+                let floats = FloatCodes { codes, scales, mode };
+                (floats.format(checkpoint, target, columns)?, Stored::Floats(Box::new(floats)))
+            }
+            _ => return Err(wrong_dtype(&scales, "U8")),
+        };
         // Routers are F32.
         let router = rule.ours.ends_with("ffn_gate_inp.weight");
-        let format = affine.format(self.checkpoint, self.quantization.target, columns)?;
-        let format = if router { Format::F32 } else { format };
-        Ok(Some(Input { stored: Stored::Affine(Box::new(affine)), format, shape }))
+        Ok(Some(Input { stored, format: if router { Format::F32 } else { format }, shape }))
     }
 
-    /// Finds a tensor, or two of MXFP4, or three of affine codes, and checks what their layout asks for.
+    /// Finds the scales of a matrix in FP8, and checks their shape.
+    fn fp8(&mut self, codes: &Tensor) -> Result<Option<Input>, ConvertError> {
+        let Some(block) = self.quantization.fp8_block.filter(|_| codes.dtype == FP8) else { return Ok(None) };
+        let &[rows, columns] = codes.shape.as_slice() else {
+            return Err(wrong_shape(&codes.name, &codes.shape, "which is no matrix"));
+        };
+        let name = format!("{}{FP8_SCALES}", codes.name);
+        let scales = self.tensor(&name).cloned().ok_or(ConvertError::MissingTensor(name))?;
+        let numbers = float(&scales)?;
+        let [of_rows, of_columns] = block.map(|size| size as u64);
+        if scales.shape != [rows.div_ceil(of_rows), columns.div_ceil(of_columns)] {
+            let expected = format!("but {rows} × {columns} codes are in blocks of {of_rows} × {of_columns}");
+            return Err(wrong_shape(&scales.name, &scales.shape, expected));
+        }
+        let format = if self.quantization.fp8_exact { Format::F32 } else { Format::BF16 };
+        let columns = columns as usize;
+        let stored = Stored::Blocks(Box::new(BlockScaled { codes: codes.clone(), scales, numbers, block, columns }));
+        Ok(Some(Input { stored, format, shape: codes.shape.clone() }))
+    }
+
+    /// Finds a tensor, or several of a quantised matrix, and checks what their layout asks for.
     pub(super) fn part(&mut self, rule: &Rule, name: &str) -> Result<Option<Input>, ConvertError> {
         let Some(tensor) = self.tensor(name) else { return Ok(None) };
         let (mut shape, owned) = (tensor.shape.clone(), tensor.clone());
@@ -77,14 +116,19 @@ impl<'a> Planner<'a, '_> {
             return Err(wrong_shape(name, &shape, "which is no vector or matrix"));
         }
         if let Some(module) = name.strip_suffix(".weight")
-            && let Some(part) = self.affine(rule, module, tensor)?
+            && let Some(part) = self.mlx(rule, module, tensor)?
+        {
+            return Ok(Some(part));
+        }
+        if rule.stored == Layout::Rows
+            && let Some(part) = self.fp8(tensor)?
         {
             return Ok(Some(part));
         }
         let part = match rule.stored {
             Layout::Rows => Input { format: float(tensor)?, shape, stored: Stored::Rows(owned) },
             Layout::Taps => {
-                let &[channels, 1, taps] = shape.as_slice() else {
+                let (&[channels, 1, taps] | &[channels, taps, 1]) = shape.as_slice() else {
                     return Err(wrong_shape(name, &shape, "which is no stack of taps for one channel each"));
                 };
                 Input { format: float(tensor)?, shape: vec![channels, taps], stored: Stored::Rows(owned) }
@@ -119,7 +163,7 @@ impl<'a> Planner<'a, '_> {
 }
 
 /// The format of a tensor's elements.
-fn float(tensor: &Tensor) -> Result<Format, ConvertError> {
+pub(super) fn float(tensor: &Tensor) -> Result<Format, ConvertError> {
     let known = [Format::F32, Format::F16, Format::BF16].into_iter().find(|format| format.name() == tensor.dtype);
     known.ok_or_else(|| wrong_dtype(tensor, "F32, F16, BF16"))
 }

@@ -19,10 +19,12 @@ mod encode;
 mod error;
 mod family;
 mod files;
+mod floats;
 mod folder;
 mod inputs;
 mod keys;
 mod mlx;
+mod mlx_folder;
 pub mod quantize;
 mod rope;
 mod rows;
@@ -31,6 +33,7 @@ mod vocabulary;
 
 pub use error::ConvertError;
 pub use folder::{is_model_folder, open_folder};
+pub use mlx_folder::{MlxQuantizer, MlxWidths};
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -152,7 +155,10 @@ fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read,
         None => config,
     };
     let config = config.without_nulls(NULLS).without_nulls(family.nulls).with_full_layers(family.full_layers)?;
-    let quantization = Quantization::read(family, &config, target)?;
+    let quantization = Quantization::read(family, &config, target, options.mix.is_some())?;
+    if target == Target::Engine && options.mix.is_some() && quantization.is_there() {
+        return Err(ConvertError::Quantised(folder.to_owned()));
+    }
     let checkpoint = Checkpoint::open(folder)?;
     let rope = rope::read(family, &config)?;
     let mut notes = Vec::new();
@@ -180,7 +186,9 @@ fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read,
         header.set(&key, value)?;
     }
 
-    let tensors = add_tensors(&mut header, &made, options.mix, target)?;
+    // Where MLX has quantised some, the others have the formats that hold their values.
+    let as_they_are = options.mix.is_none() && (target == Target::Engine || quantization.is_there());
+    let tensors = add_tensors(&mut header, &made, options.mix, as_they_are)?;
     check(&header, &made)?;
     if let Some(kept) = tensors.iter().find(|tensor| !tensor.from.is_float() && options.mix.is_some()) {
         let format = kept.from.name();
@@ -189,22 +197,21 @@ fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read,
     Ok(Read { checkpoint, header, made, tensors, notes })
 }
 
-/// Chooses the formats of all tensors, and adds these to the header.
+/// Chooses the formats of all tensors, and adds these to the header. `as_they_are`: matrices keep theirs.
 fn add_tensors(
     header: &mut GgufWriter,
     made: &[OutputTensor],
     mix: Option<Mix>,
-    target: Target,
+    as_they_are: bool,
 ) -> Result<Vec<Planned>, ConvertError> {
     let facts = Facts::read(header.preview().metadata());
     let shapes: Vec<(&str, &[u64])> = made.iter().map(|t| (t.name.as_str(), t.shape.as_slice())).collect();
-    let as_it_lies = target == Target::Engine && mix.is_none();
     let mix = mix.unwrap_or_else(|| Mix::uniform(dtype_of_matrices(made)));
     let mut tensors = Vec::with_capacity(made.len());
     for (tensor, choice) in made.iter().zip(choose(&mix, &[], &facts, &shapes)?) {
         // Another format would only add an error to published quantised weights.
         let (to, instead_of) = match tensor.format() {
-            from if !from.is_float() || as_it_lies && choice.format.is_some() => (from, None),
+            from if !from.is_float() || as_they_are && choice.format.is_some() => (from, None),
             from => {
                 let unquantised = || unquantised(&mix, &tensor.name, &tensor.shape, from);
                 (choice.format.unwrap_or_else(unquantised), choice.instead_of)

@@ -1,4 +1,4 @@
-//! Affine codes of MLX: what `config.json` says of each module, and the values.
+//! What `config.json` says of the quantisation of each module, and the values of MLX's affine codes.
 //!
 //! value = scale · code + bias. The codes of a row are one bit stream, lowest bits first, viewed as 32-bit numbers;
 //! `{module}.scales` and `{module}.biases` have one number for each group of columns. Checked with mlx 0.32.4.
@@ -11,10 +11,19 @@ use serde_json::Value;
 use super::checkpoint::Checkpoint;
 use super::config::Config;
 use super::error::ConvertError;
-use super::family::{Family, MLX};
+use super::family::{Family, read_of_mlx};
+use super::floats::FloatMode;
 
 /// The setting with the widths of codes and groups, and with those of single modules.
 const SETTING: &str = "quantization";
+
+/// The settings of FP8: rows and columns of a block with one scale, and the kind of float.
+const BLOCK_SIZE: &str = "weight_block_size";
+const FP8_KIND: &str = "fmt";
+
+/// Bits of a code, and columns of a group.
+pub(super) const BITS: [usize; 6] = [2, 3, 4, 5, 6, 8];
+pub(super) const GROUPS: [usize; 3] = [32, 64, 128];
 
 /// The columns of a block of `Q4_1` and `Q5_1`.
 const BLOCK: usize = 32;
@@ -32,10 +41,21 @@ pub(super) enum Target {
 pub(super) struct Quantization {
     settings: Option<Config>,
     pub(super) target: Target,
+    /// Rows and columns of a block of FP8, if the folder has such weights.
+    pub(super) fp8_block: Option<[usize; 2]>,
+    /// Weights in FP8 become F32, because they get another format; otherwise BF16.
+    pub(super) fp8_exact: bool,
+}
+
+/// How the codes of a module are to be read.
+#[derive(Clone, Copy)]
+pub(super) enum Mode {
+    Affine(Widths),
+    Floats(FloatMode),
 }
 
 /// Widths of codes and groups.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Widths {
     pub(super) bits: usize,
     pub(super) group: usize,
@@ -53,30 +73,48 @@ pub(super) struct Affine {
 }
 
 impl Quantization {
-    /// Reads the settings, and refuses quantised folders that are not read, by name.
-    pub(super) fn read(family: &Family, config: &Config, target: Target) -> Result<Quantization, ConvertError> {
+    /// Reads the settings, and refuses quantised folders that are not read, by name. `mixed`: weights get other
+    /// formats.
+    pub(super) fn read(
+        family: &Family,
+        config: &Config,
+        target: Target,
+        mixed: bool,
+    ) -> Result<Quantization, ConvertError> {
         // transformers declares the setting as optional.
         let other = config.clone().without_nulls(&["quantization_config"]);
-        if let Some(other) = other.object("quantization_config")?
-            && let Some(method) = other.text("quant_method")?
-            && method != "mxfp4"
-        {
-            let expected = "mxfp4 (gpt-oss), or no quant_method and MLX's affine codes; convert the unquantised model";
-            return Err(other.wrong("quant_method", &method.into(), expected));
+        let mut fp8_block = None;
+        if let Some(other) = other.object("quantization_config")? {
+            match other.text("quant_method")? {
+                None | Some("mxfp4") => {}
+                Some("fp8") => fp8_block = Some(block_of_fp8(&other)?),
+                Some(method) => {
+                    let expected = "mxfp4 (gpt-oss), fp8 with a scale for each block, or no quant_method and the codes \
+                                    of MLX; take the unquantised model";
+                    return Err(other.wrong("quant_method", &method.into(), expected));
+                }
+            }
         }
         let found = config.object(SETTING)?;
         let model_type = config.text("model_type")?.unwrap_or_default();
-        if found.is_some() && !(MLX.contains(&model_type) && family.model_types.contains(&model_type)) {
-            let expected = format!("one of {} in a folder quantised by MLX", MLX.join(", "));
+        let known = read_of_mlx().any(|known| known == model_type) && family.model_types.contains(&model_type);
+        if found.is_some() && !known {
+            let known = read_of_mlx().collect::<Vec<_>>().join(", ");
+            let expected = format!("one of {known} in a folder quantised by MLX");
             return Err(config.wrong("model_type", &model_type.into(), expected));
         }
         // Every module may have widths of its own.
-        found.as_ref().map(Widths::read).transpose()?;
-        Ok(Quantization { settings: found, target })
+        found.as_ref().map(Mode::read).transpose()?;
+        Ok(Quantization { settings: found, target, fp8_block, fp8_exact: mixed })
     }
 
-    /// The widths of a module whose weight is quantised in the file or not; `None`: it is not quantised.
-    pub(super) fn widths(&self, module: &str, quantised: bool) -> Result<Option<Widths>, ConvertError> {
+    /// Whether the folder is quantised by MLX.
+    pub(super) fn is_there(&self) -> bool {
+        self.settings.is_some()
+    }
+
+    /// The mode of a module whose weight is quantised in the file or not; `None`: it is not quantised.
+    pub(super) fn mode(&self, module: &str, quantised: bool) -> Result<Option<Mode>, ConvertError> {
         let Some(all) = &self.settings else { return Ok(None) };
         let own = match all.value(module) {
             Some(own @ Value::Bool(false)) if quantised => {
@@ -91,22 +129,52 @@ impl Quantization {
         if !quantised {
             return Ok(None);
         }
-        Widths::read(own.as_ref().unwrap_or(all)).map(Some)
+        Mode::read(own.as_ref().unwrap_or(all)).map(Some)
+    }
+}
+
+/// Rows and columns of a block of FP8.
+fn block_of_fp8(settings: &Config) -> Result<[usize; 2], ConvertError> {
+    if let Some(kind) = settings.text(FP8_KIND)?.filter(|kind| !["e4m3", "float8_e4m3fn"].contains(kind)) {
+        return Err(settings.wrong(FP8_KIND, &kind.into(), "e4m3"));
+    }
+    let sizes = settings.numbers(BLOCK_SIZE)?.ok_or_else(|| settings.missing(BLOCK_SIZE))?;
+    match *sizes {
+        [rows, columns] if rows >= 1.0 && columns >= 1.0 && rows.fract() == 0.0 && columns.fract() == 0.0 => {
+            Ok([rows as usize, columns as usize])
+        }
+        _ => Err(settings.wrong(BLOCK_SIZE, &sizes.into(), "rows and columns of a block, as [128, 128]")),
+    }
+}
+
+impl Mode {
+    fn read(settings: &Config) -> Result<Mode, ConvertError> {
+        let mode = settings.text("mode")?.unwrap_or("affine");
+        let floats = FloatMode::NAMES.iter().find(|(name, _)| *name == mode);
+        match floats {
+            Some(&(_, floats)) => {
+                for (key, wanted) in [("bits", floats.bits()), ("group_size", floats.group())] {
+                    if let Some(found) = settings.count(key)?.filter(|&found| found as usize != wanted) {
+                        return Err(settings.wrong(key, &found.into(), format!("{wanted}, as {mode} has it")));
+                    }
+                }
+                Ok(Mode::Floats(floats))
+            }
+            None if mode == "affine" => Widths::read(settings).map(Mode::Affine),
+            None => Err(settings.wrong("mode", &mode.into(), "affine, mxfp4, mxfp8 or nvfp4")),
+        }
     }
 }
 
 impl Widths {
     fn read(settings: &Config) -> Result<Widths, ConvertError> {
-        if let Some(mode) = settings.text("mode")?.filter(|&mode| mode != "affine") {
-            return Err(settings.wrong("mode", &mode.into(), "affine, the only one that is read"));
-        }
-        let one_of = |key: &str, known: &[u32]| {
+        let one_of = |key: &str, known: &[usize]| {
             let found = settings.count(key)?.ok_or_else(|| settings.missing(key))?;
-            let expected = || known.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-            let known = known.contains(&found).then_some(found as usize);
+            let expected = || known.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+            let known = Some(found as usize).filter(|found| known.contains(found));
             known.ok_or_else(|| settings.wrong(key, &found.into(), expected()))
         };
-        let (bits, group) = (one_of("bits", &[2, 3, 4, 5, 6, 8])?, one_of("group_size", &[32, 64, 128])?);
+        let (bits, group) = (one_of("bits", &BITS)?, one_of("group_size", &GROUPS)?);
         Ok(Widths { bits, group })
     }
 }

@@ -7,6 +7,7 @@ use gristmill_files::safetensors::Tensor;
 use gristmill_kernels::format::Format;
 
 use super::checkpoint::Checkpoint;
+use super::floats::{BlockScaled, FloatCodes};
 use super::mlx::Affine;
 
 /// A matrix of the checkpoint, or a stack of them.
@@ -20,6 +21,10 @@ pub(super) enum Stored {
     Mxfp4 { blocks: Tensor, scales: Tensor },
     /// Row after row in affine codes.
     Affine(Box<Affine>),
+    /// Row after row in codes that are floats.
+    Floats(Box<FloatCodes>),
+    /// Row after row in FP8.
+    Blocks(Box<BlockScaled>),
 }
 
 /// Which rows of a tensor are written.
@@ -105,6 +110,8 @@ impl Stored {
                 &tensor.name
             }
             Stored::Affine(affine) => &affine.codes.name,
+            Stored::Floats(floats) => &floats.codes.name,
+            Stored::Blocks(blocks) => &blocks.codes.name,
         }
     }
 
@@ -136,6 +143,14 @@ impl Stored {
                 let columns = rows.columns;
                 sources.for_each(|row| affine.append(checkpoint, row * columns, columns, format, out));
             }
+            Stored::Floats(floats) => {
+                let columns = rows.columns;
+                sources.for_each(|row| floats.append(checkpoint, row * columns, columns, format, out));
+            }
+            Stored::Blocks(blocks) => {
+                let columns = rows.columns;
+                sources.for_each(|row| blocks.append(checkpoint, row * columns, columns, format, out));
+            }
             Stored::Mxfp4 { blocks, scales } => {
                 let (codes, scales) = (checkpoint.data(blocks), checkpoint.data(scales));
                 let groups = rows.columns / format.block_len();
@@ -155,13 +170,19 @@ impl Stored {
             Stored::Affine(affine) => {
                 [&affine.codes, &affine.scales, &affine.biases].into_iter().for_each(|tensor| checkpoint.done(tensor));
             }
+            Stored::Floats(floats) => {
+                [&floats.codes, &floats.scales].into_iter().for_each(|tensor| checkpoint.done(tensor));
+            }
+            Stored::Blocks(blocks) => {
+                [&blocks.codes, &blocks.scales].into_iter().for_each(|tensor| checkpoint.done(tensor));
+            }
         }
     }
 }
 
 /// 32 codes of 4 bits. Neighbours share a byte in the checkpoint, the first one its low half; in GGUF the codes `i` and
 /// `i + 16` do.
-fn mxfp4_codes(pairs: &[u8]) -> [u8; 16] {
+pub(super) fn mxfp4_codes(pairs: &[u8]) -> [u8; 16] {
     let code = |i: usize| pairs[i / 2] >> (i % 2 * 4) & 15;
     array::from_fn(|i| code(i) | code(i + 16) << 4)
 }

@@ -10,7 +10,7 @@ use super::checkpoint::Checkpoint;
 use super::config::Config;
 use super::delta::{key_heads, value_heads};
 use super::error::ConvertError;
-use super::family::{Change, EXPERT_COUNT, Family, How, Layout, MLX, Need, Rule};
+use super::family::{Change, EXPERT_COUNT, Family, How, Layout, Need, Rule, read_of_mlx, stacked_name};
 use super::inputs::{BLOCKS, Input, wrong_shape};
 use super::keys::needed;
 use super::mlx::Quantization;
@@ -56,6 +56,16 @@ const PREDICTION_LAYERS: &[&str] = &["num_nextn_predict_layers", "num_mtp_layers
 /// Buffers of checkpoints that are no weights.
 const IGNORED: &[&str] = &[".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias"];
 
+/// Whether a tensor is a buffer that is no weight.
+pub(super) fn is_ignored(name: &str) -> bool {
+    IGNORED.iter().any(|suffix| name.ends_with(suffix))
+}
+
+/// Whether a tensor is the taps of a convolution of a delta rule, in MLX's order.
+fn is_taps_of_mlx(tensor: &Tensor) -> bool {
+    tensor.name.ends_with(".conv1d.weight") && tensor.shape.last() == Some(&1)
+}
+
 /// Plans every tensor; `vectors`: name and values of those that the settings say, see [`Rope`](super::rope::Rope).
 pub(super) fn plan(
     family: &Family,
@@ -69,9 +79,10 @@ pub(super) fn plan(
     let tied = tied(family, config)?;
     let within = family.within.as_ref().map(|within| within.tensors);
     let within = within.filter(|start| checkpoint.tensors().any(|tensor| tensor.name.starts_with(start)));
-    let mlx = config.text("model_type")?.is_some_and(|model_type| MLX.contains(&model_type));
+    let mlx = config.text("model_type")?.is_some_and(|model_type| read_of_mlx().any(|known| known == model_type));
+    let has_one = mlx && checkpoint.tensors().any(is_taps_of_mlx);
     let (used, planned) = (HashSet::new(), Vec::new());
-    let mut planner = Planner { config, quantization, checkpoint, tied, within, mlx, used, planned };
+    let mut planner = Planner { config, quantization, checkpoint, tied, within, mlx, has_one, used, planned };
     for (name, values) in vectors {
         let shape = vec![values.len() as u64];
         planner.planned.push(OutputTensor { name: name.to_owned(), shape, source: Source::Values(values) });
@@ -114,6 +125,8 @@ pub(super) struct Planner<'a, 'c> {
     within: Option<&'static str>,
     /// Experts may be stacked as by MLX.
     mlx: bool,
+    /// Norms have the 1 that is otherwise added.
+    has_one: bool,
     pub(super) used: HashSet<&'a str>,
     planned: Vec<OutputTensor>,
 }
@@ -136,9 +149,8 @@ impl<'a> Planner<'a, '_> {
 
     /// The tensor in which MLX stacks a rule's experts, if the checkpoint has it.
     fn stacked(&self, rule: &Rule, layer: usize) -> Option<String> {
-        let name = rule.theirs.replace("{layer}", &layer.to_string()).replace(".experts.{expert}.", ".switch_mlp.");
-        let there = self.mlx && name.contains(".switch_mlp.") && self.checkpoint.tensor(&name).is_some();
-        there.then_some(name)
+        let (name, _) = stacked_name(&self.theirs(rule, layer, 0)).filter(|_| self.mlx)?;
+        self.checkpoint.tensor(&name).is_some().then_some(name)
     }
 
     fn add(&mut self, rule: &Rule, layer: usize) -> Result<(), ConvertError> {
@@ -168,7 +180,8 @@ impl<'a> Planner<'a, '_> {
             shape.push(count as u64);
         }
         let format = first.format;
-        let source = match (rule.change, &first.stored) {
+        let change = if self.has_one && rule.change == Change::PlusOne { Change::None } else { rule.change };
+        let source = match (change, &first.stored) {
             (change @ (Change::PlusOne | Change::MinusExp), Stored::Rows(tensor)) => {
                 Source::Values(self.changed(tensor, format, rows.order, change)?)
             }
@@ -263,9 +276,7 @@ impl<'a> Planner<'a, '_> {
             layer.and_then(|layer| layer.checked_sub(layers)).is_some_and(|after| after < predicting)
                 || family.prediction.iter().any(|start| name.starts_with(start))
         };
-        let unused = |tensor: &&Tensor| {
-            !self.used.contains(tensor.name.as_str()) && !IGNORED.iter().any(|suffix| tensor.name.ends_with(suffix))
-        };
+        let unused = |tensor: &&Tensor| !self.used.contains(tensor.name.as_str()) && !is_ignored(&tensor.name);
         let (towers, named) = family.within.as_ref().map(|within| (within.towers, within.named)).unwrap_or_default();
         let of_towers = |name: &str| towers.iter().any(|start| name.starts_with(start));
         let unused: Vec<_> = self.checkpoint.tensors().filter(unused).collect();

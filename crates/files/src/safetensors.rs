@@ -10,6 +10,8 @@
 //! Files are untrusted: all data returned lies within the file and does not overlap. (The `safetensors` crate, as of
 //! 0.8, adds the offsets of a hostile header without a check for overflow.)
 
+mod write;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -20,6 +22,8 @@ use thiserror::Error;
 
 use crate::gguf::Name;
 use crate::json::json_problem;
+
+pub use write::{NewTensor, header};
 
 /// More dimensions are refused: no weights have them.
 const MAX_DIMS: usize = 8;

@@ -14,17 +14,18 @@ use gristmill_kernels::format::Format;
 
 use super::folder::{FIRST, Folder};
 use super::golden::{folders, folders_folder};
-use super::mlx::{WEIGHTS, first_number, golden, quantised};
+use super::mlx::{FOLDERS, WEIGHTS, first_number, golden, quantised};
 use super::{converted, nmse};
 
-fn open(folder: &Path) -> GgufFile {
+pub(crate) fn open(folder: &Path) -> GgufFile {
     open_folder(folder, &ConvertOptions::default(), 2).unwrap_or_else(|error| panic!("{folder:?}: {error}")).0
 }
 
+/// The bits of all values; of −0 those of 0, because MXFP4 and NVFP4 have one zero.
 fn values(file: &GgufFile, tensor: &TensorInfo) -> Vec<u32> {
     let mut values = vec![f32::NAN; tensor.elements() as usize];
     tensor.format.decode(file.load(tensor).unwrap().as_slice(), &mut values).unwrap();
-    values.into_iter().map(f32::to_bits).collect()
+    values.into_iter().map(|value| (value + 0.0).to_bits()).collect()
 }
 
 /// The same tensors with the same values, and the same metadata but for the type of the file.
@@ -62,7 +63,7 @@ fn every_published_folder_is_what_it_is_converted_to() {
 
 #[test]
 fn folders_of_mlx_have_the_values_that_they_are_converted_to() {
-    for (name, source) in [("qwen3moe-4bit", "qwen3moe"), ("llama3-mixed", "llama3"), ("llama3-wide", "llama3")] {
+    for (name, source) in FOLDERS {
         let folder = quantised(name, source, "direct");
         same(name, &open(&folder.0), &folder.convert());
     }
@@ -92,6 +93,18 @@ fn codes_have_the_smallest_formats_that_hold_them() {
     let file = open(&folder.0);
     assert_eq!(format(&file, "blk.0.ffn_down.weight"), Format::AFFINE4_32);
     same("llama3-wide", &file, &folder.convert());
+    let floats = open(&quantised("llama3-floats", "llama3", "direct-floats").0);
+    for (name, expected) in [
+        ("token_embd.weight", Format::NVFP4),
+        ("output.weight", Format::AFFINE8_64),
+        ("blk.0.attn_q.weight", Format::NVFP4),
+        ("blk.0.attn_k.weight", Format::MXFP4),
+        ("blk.1.attn_v.weight", Format::BF16),
+        ("blk.1.ffn_gate.weight", Format::MXFP4),
+        ("blk.1.ffn_down.weight", Format::BF16),
+    ] {
+        assert_eq!(format(&floats, name), expected, "{name}");
+    }
     // Rows of 32 are no whole blocks of 64.
     let narrow = open(&quantised("llama3-mixed", "llama3", "direct-narrow").0);
     assert_eq!(format(&narrow, "blk.0.attn_v.weight"), Format::F32);
@@ -108,7 +121,7 @@ fn logits_of_mlx_are_those_of_transformers_with_the_decoded_weights() {
     backends.push(("Metal", Simulator::metal(1, fast).unwrap()));
     for (backend_name, backend) in backends {
         let backend = Arc::new(backend);
-        for (name, source) in [("qwen3moe-4bit", "qwen3moe"), ("llama3-mixed", "llama3"), ("llama3-wide", "llama3")] {
+        for (name, source) in FOLDERS {
             let logits = GgufFile::open(golden(&format!("{name}.logits.gguf"))).unwrap();
             let file = open(&quantised(name, source, "direct-logits").0);
             let options = LoadOptions { precision: Precision::Exact, ..LoadOptions::default() };
@@ -132,6 +145,10 @@ fn a_folder_may_be_quantised_when_it_is_opened() {
         assert!(file.load(found).unwrap().as_slice() == wanted.data(tensor), "{}", tensor.name);
     }
     assert_eq!(file.metadata().value("general.file_type"), wanted.metadata().value("general.file_type"));
+    // What MLX quantised is not quantised again.
+    let folder = quantised("llama3-mixed", "llama3", "direct-twice");
+    let error = open_folder(&folder.0, &options, 1).expect_err("it is refused").to_string();
+    assert!(error.contains("is quantised by MLX") && error.contains("leave out --quantize"), "{error}");
 }
 
 #[test]

@@ -5,9 +5,13 @@
 mod direct;
 mod files;
 mod folder;
+#[cfg(all(target_arch = "x86_64", unix))]
+mod fp8;
 #[path = "../golden/mod.rs"]
 mod golden;
 mod mlx;
+#[cfg(all(target_arch = "x86_64", unix))]
+mod mlx_folder;
 mod settings;
 mod tokenizers;
 mod types;

@@ -12,12 +12,26 @@ use super::folder::{FIRST, Folder, INDEX};
 
 pub(crate) const WEIGHTS: &str = "model.safetensors";
 
+/// The folders, and those of `golden/convert` that they were made of.
+pub(crate) const FOLDERS: [(&str, &str); 5] = [
+    ("qwen3moe-4bit", "qwen3moe"),
+    ("llama3-mixed", "llama3"),
+    ("llama3-wide", "llama3"),
+    ("qwen3moe-mxfp4", "qwen3moe"),
+    ("llama3-floats", "llama3"),
+];
+
 pub(crate) fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/mlx").join(name)
 }
 
+/// The weights of a folder as MLX decodes them; wider models have none.
+fn decoded(name: &str) -> PathBuf {
+    golden(&format!("{name}.decoded.safetensors"))
+}
+
 /// A folder of `golden/convert` with only the weights of this file.
-fn with_weights(source: &str, case: &str, weights: &Path) -> Folder {
+pub(crate) fn with_weights(source: &str, case: &str, weights: &Path) -> Folder {
     let folder = Folder::copy(source, case);
     for file in fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()) {
         if file.ends_with(".safetensors") || file == INDEX {
@@ -37,19 +51,19 @@ pub(crate) fn quantised(name: &str, source: &str, case: &str) -> Folder {
     folder
 }
 
-fn values(file: &GgufFile, name: &str) -> Vec<u32> {
+/// The bits of all values; of −0 those of 0, because MXFP4 and NVFP4 have one zero.
+pub(crate) fn values(file: &GgufFile, name: &str) -> Vec<u32> {
     let tensor = file.tensor(name).unwrap_or_else(|| panic!("no {name}"));
     let mut values = vec![f32::NAN; tensor.elements() as usize];
     tensor.format.decode(file.data(tensor), &mut values).unwrap();
-    values.into_iter().map(f32::to_bits).collect()
+    values.into_iter().map(|value| (value + 0.0).to_bits()).collect()
 }
 
 #[test]
 fn values_are_those_that_mlx_decodes() {
-    for (name, source) in [("qwen3moe-4bit", "qwen3moe"), ("llama3-mixed", "llama3")] {
+    for (name, source) in FOLDERS.into_iter().filter(|(name, _)| decoded(name).exists()) {
         let found = quantised(name, source, "mlx").convert();
-        let decoded = golden(&format!("{name}.decoded.safetensors"));
-        let wanted = with_weights(source, "mlx-decoded", &decoded).convert();
+        let wanted = with_weights(source, "mlx-decoded", &decoded(name)).convert();
         assert_eq!(found.tensors().len(), wanted.tensors().len());
         for tensor in wanted.tensors() {
             assert_eq!(found.tensor(&tensor.name).unwrap().shape, tensor.shape, "{name}: {}", tensor.name);
@@ -75,6 +89,27 @@ fn formats_are_the_smallest_that_hold_all_values() {
 }
 
 #[test]
+fn codes_of_floats_keep_their_values() {
+    let format = |file: &GgufFile, name: &str| file.tensor(name).unwrap().format;
+    let file = quantised("llama3-floats", "llama3", "floats").convert();
+    for (name, expected) in
+        [("attn_k", Format::MXFP4), ("attn_q", Format::BF16), ("attn_v", Format::BF16), ("ffn_gate", Format::MXFP4)]
+    {
+        assert_eq!(format(&file, &format!("blk.1.{name}.weight")), expected, "{name}");
+    }
+    // The scale 2^(2 − 127) makes floats that BF16 lacks.
+    let folder = quantised("llama3-floats", "llama3", "floats-small");
+    let scales = "model.layers.0.self_attn.v_proj.scales";
+    first_byte(&folder, scales, 2);
+    assert_eq!(format(&folder.convert(), "blk.0.attn_v.weight"), Format::F32);
+    for (scales, nan) in [(scales, 255), ("model.embed_tokens.scales", 0x7f), ("model.embed_tokens.scales", 0xff)] {
+        let folder = quantised("llama3-floats", "llama3", "floats-nan");
+        first_byte(&folder, scales, nan);
+        folder.refused(&[scales, "not finite", "fetch it again"]);
+    }
+}
+
+#[test]
 fn routers_are_f32_whatever_their_codes() {
     let folder = quantised("qwen3moe-4bit", "qwen3moe", "router");
     // The same bytes as twice as many codes of half the width do not fit the scales.
@@ -91,16 +126,25 @@ fn routers_are_f32_whatever_their_codes() {
     folder.refused(&["model.layers.0.mlp.gate.weight (blk.0.ffn_gate_inp.weight)", "[4, 64]"]);
 }
 
-/// Replaces the first number of this tensor, in BF16.
-pub(crate) fn first_number(folder: &Folder, tensor: &str, number: u16) {
+/// Replaces the first bytes of this tensor.
+fn first_bytes(folder: &Folder, tensor: &str, first: &[u8]) {
     let mut changed = 0;
     folder.tensors(WEIGHTS, |name, _, bytes| {
         if name == tensor {
-            bytes[..2].copy_from_slice(&number.to_le_bytes());
+            bytes[..first.len()].copy_from_slice(first);
             changed += 1;
         }
     });
     assert_eq!(changed, 1);
+}
+
+fn first_byte(folder: &Folder, tensor: &str, byte: u8) {
+    first_bytes(folder, tensor, &[byte]);
+}
+
+/// Replaces the first number of this tensor, in BF16.
+pub(crate) fn first_number(folder: &Folder, tensor: &str, number: u16) {
+    first_bytes(folder, tensor, &number.to_le_bytes());
 }
 
 #[test]
@@ -142,17 +186,21 @@ fn settings_that_are_refused() {
     config_case("group", set("group_size", json!(48)), &["`group_size` is 48", "32, 64, 128"]);
     let module = "model.layers.0.self_attn.q_proj";
     let wider = set(module, json!({"bits": 4, "group_size": 64}));
+    let floats = set(module, json!({"bits": 4, "group_size": 32, "mode": "mxfp4"}));
+    config_case("mxfp4", floats, &["q_proj.scales", "dtype BF16", "U8"]);
     config_case("groups", wider, &["scales", "32 columns in groups of 64"]);
-    config_case("mode", set("mode", json!("mxfp4")), &["`mode` is \"mxfp4\"", "affine"]);
+    config_case("mode", set("mode", json!("int4")), &["`mode` is \"int4\"", "affine, mxfp4, mxfp8 or nvfp4"]);
+    config_case("nvfp4", set("mode", json!("nvfp4")), &["`group_size` is 32", "16, as nvfp4 has it"]);
+    config_case("mxfp8", set("mode", json!("mxfp8")), &["`bits` is 4", "8, as mxfp8 has it"]);
     config_case("false", set(module, json!(false)), &[module, "is false", "the file has codes"]);
     config_case("number", set(module, json!(8)), &[module, "is 8 (a number)", "an object"]);
     let norm = "model.norm";
     config_case("float", set(norm, json!({"bits": 4, "group_size": 32})), &[norm, "the file has floats"]);
     let awq = |c: &mut Value| c["quantization_config"] = json!({"quant_method": "awq"});
-    config_case("awq", awq, &["`quant_method` is \"awq\"", "MLX's affine codes"]);
-    let olmoe = Folder::copy("olmoe", "mlx-family");
-    olmoe.set("quantization", json!({"bits": 4, "group_size": 32}));
-    olmoe.refused(&["`model_type` is \"olmoe\"", "llama, mistral, qwen2, qwen3, qwen3_moe", "quantised by MLX"]);
+    config_case("awq", awq, &["`quant_method` is \"awq\"", "codes of MLX"]);
+    let other = Folder::copy("dots1", "mlx-family");
+    other.set("quantization", json!({"bits": 4, "group_size": 32}));
+    other.refused(&["`model_type` is \"dots1\"", "qwen2, qwen2_moe, qwen3, qwen3_moe", "quantised by MLX"]);
 }
 
 #[test]

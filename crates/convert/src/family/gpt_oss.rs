@@ -1,5 +1,5 @@
 //! gpt-oss: experts whose gate and up matrices alternate row by row, in MXFP4 as published or in floats, which are
-//! stored column by column.
+//! stored column by column; MLX has gate and up apart.
 
 use super::parts::{
     ATTENTION, BASE, COMMON, EXPERTS, POST_ATTENTION_NORMS, count, expect_flag, expect_number, expect_text,
@@ -19,7 +19,7 @@ pub(super) const FAMILY: Family = Family {
         expect_flag("attention_bias", true),
     ],
     layer: &[POST_ATTENTION_NORMS, ATTENTION, SINKS, ROUTER],
-    mlps: &[QUANTISED, DENSE],
+    mlps: &[QUANTISED, DENSE, SEPARATE],
     ..BASE
 };
 
@@ -67,4 +67,14 @@ const DENSE: &[Rule] = &[
     GATE_BIAS,
     UP_BIAS,
     DOWN_BIAS,
+];
+
+/// As MLX has them.
+const SEPARATE: &[Rule] = &[
+    needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.mlp.experts.gate_proj.weight"),
+    needed("blk.{layer}.ffn_up_exps.weight", "model.layers.{layer}.mlp.experts.up_proj.weight"),
+    needed("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.mlp.experts.down_proj.weight"),
+    needed("blk.{layer}.ffn_gate_exps.bias", "model.layers.{layer}.mlp.experts.gate_proj.bias"),
+    needed("blk.{layer}.ffn_up_exps.bias", "model.layers.{layer}.mlp.experts.up_proj.bias"),
+    needed("blk.{layer}.ffn_down_exps.bias", "model.layers.{layer}.mlp.experts.down_proj.bias"),
 ];

@@ -25,7 +25,7 @@ pub(super) const EXPERTS_FAMILY: Family = Family {
     architecture: "lfm2moe",
     keys: &[KEYS, EXPERTS, EXPERT_KEYS],
     layer: &[NORMS, BIAS],
-    mlps: &[MOE, DENSE],
+    mlps: &[MOE, DENSE, RENAMED],
     ..FAMILY
 };
 
@@ -101,6 +101,13 @@ const DENSE: &[Rule] = &[
     needed("blk.{layer}.ffn_gate.weight", "model.layers.{layer}.feed_forward.w1.weight"),
     needed("blk.{layer}.ffn_up.weight", "model.layers.{layer}.feed_forward.w3.weight"),
     needed("blk.{layer}.ffn_down.weight", "model.layers.{layer}.feed_forward.w2.weight"),
+];
+
+/// As MLX has the dense layers of a model with experts.
+const RENAMED: &[Rule] = &[
+    needed("blk.{layer}.ffn_gate.weight", "model.layers.{layer}.feed_forward.gate_proj.weight"),
+    needed("blk.{layer}.ffn_up.weight", "model.layers.{layer}.feed_forward.up_proj.weight"),
+    needed("blk.{layer}.ffn_down.weight", "model.layers.{layer}.feed_forward.down_proj.weight"),
 ];
 
 /// The bias of the scores that choose experts, which layers with experts have.

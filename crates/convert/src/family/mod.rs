@@ -52,7 +52,39 @@ families! {
 }
 
 /// The `model_type`s whose folders MLX changes only by codes and by stacks of experts, as mlx-lm 0.32.2 writes them.
-pub(super) const MLX: &[&str] = &["llama", "mistral", "qwen2", "qwen3", "qwen3_moe"];
+pub(super) const MLX: &[&str] = &[
+    "cohere2",
+    "deepseek",
+    "exaone4",
+    "gemma2",
+    "gemma3_text",
+    "glm4",
+    "glm4_moe",
+    "granite",
+    "llama",
+    "mistral",
+    "mixtral",
+    "minimax_m2",
+    "olmo2",
+    "olmo3",
+    "olmoe",
+    "phi3",
+    "phimoe",
+    "qwen2",
+    "qwen2_moe",
+    "qwen3",
+    "qwen3_moe",
+    "seed_oss",
+    "smollm3",
+];
+
+/// The same of families whose tensors MLX also renames, splits or reorders, as their rules say.
+const CHANGED_BY_MLX: &[&str] = &["gpt_oss", "lfm2", "lfm2_moe", "qwen3_next"];
+
+/// The `model_type`s whose folders are read as MLX has them.
+pub(super) fn read_of_mlx() -> impl Iterator<Item = &'static str> {
+    MLX.iter().chain(CHANGED_BY_MLX).copied()
+}
 
 /// A family of models.
 pub(super) struct Family {
@@ -238,7 +270,8 @@ pub(super) enum Layout {
     /// A stack of matrices in MXFP4, row after row: bytes `{theirs}_blocks` with two codes each, `[experts, outputs,
     /// inputs / 32, 16]`, and bytes `{theirs}_scales`, `[experts, outputs, inputs / 32]`.
     Mxfp4,
-    /// The taps of a convolution, `[channels, 1, taps]`: row after row, a row for each channel.
+    /// The taps of a convolution, `[channels, 1, taps]`, by MLX `[channels, taps, 1]`: row after row, a row for each
+    /// channel.
     Taps,
 }
 
@@ -247,7 +280,7 @@ pub(super) enum Layout {
 pub(super) enum Change {
     /// Unchanged.
     None,
-    /// 1 is added to each.
+    /// 1 is added to each. MLX has added it in models with a convolution.
     PlusOne,
     /// Each is the logarithm of a decay; the file has minus the decay.
     MinusExp,
@@ -307,7 +340,26 @@ pub(super) enum Need {
     UnlessTied,
 }
 
+/// The matrices of an expert in some families, and MLX's names for them.
+const MATRICES: &[(&str, &str)] = &[("w1", "gate_proj"), ("w2", "down_proj"), ("w3", "up_proj")];
+
+/// The name under which MLX stacks the matrices of all experts, of which this is one, and its number.
+pub(super) fn stacked_name(name: &str) -> Option<(String, usize)> {
+    let (module, rest) = name.split_once(".experts.")?;
+    let (expert, rest) = rest.split_once('.')?;
+    let (matrix, rest) = rest.split_once('.')?;
+    let matrix = MATRICES.iter().find(|(theirs, _)| *theirs == matrix).map_or(matrix, |(_, mlx)| mlx);
+    Some((format!("{module}.switch_mlp.{matrix}.{rest}"), expert.parse().ok()?))
+}
+
 impl Family {
+    /// Whether a tensor of a folder is the weight of a router.
+    pub(super) fn is_router(&self, theirs: &str) -> bool {
+        let rules = [self.globals, self.layer, self.mixers, self.mlps].into_iter().flatten().copied().flatten();
+        let mut routers = rules.filter(|rule| rule.ours.ends_with("ffn_gate_inp.weight"));
+        routers.any(|rule| rule.theirs.split("{layer}").last().is_some_and(|end| theirs.ends_with(end)))
+    }
+
     pub(super) fn find(model_type: &str) -> Option<&'static Family> {
         FAMILIES.iter().copied().find(|family| family.model_types.contains(&model_type))
     }

@@ -1,0 +1,120 @@
+//! A folder in FP8 with a scale for each block, which `scripts/golden/fp8_folders.py` wrote: it has the values of the
+//! numbers times their scales.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gristmill_convert::quantize::Mix;
+use gristmill_convert::{ConvertOptions, open_folder};
+use gristmill_cpu::{Cpu, Level};
+use gristmill_engine::{LoadOptions, Model, Precision};
+use gristmill_files::gguf::GgufFile;
+use gristmill_kernels::format::Format;
+use serde_json::{Value, json};
+
+use super::direct::open;
+use super::folder::Folder;
+use super::mlx::{WEIGHTS, values, with_weights};
+use super::nmse;
+
+const SOURCE: &str = "qwen3moe";
+
+fn golden(kind: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/fp8").join(format!("{SOURCE}.{kind}"))
+}
+
+/// A copy of the folder.
+fn fp8(case: &str) -> Folder {
+    let folder = with_weights(SOURCE, case, &golden("safetensors"));
+    let settings = json!({
+        "activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8", "weight_block_size": [16, 24]
+    });
+    folder.set("quantization_config", settings);
+    folder
+}
+
+#[test]
+fn values_are_the_numbers_times_their_scales() {
+    let folder = fp8("fp8-values");
+    let (converted, opened) = (folder.convert(), open(&folder.0));
+    let wanted = with_weights(SOURCE, "fp8-decoded", &golden("decoded.safetensors")).convert();
+    assert_eq!(converted.tensors().len(), wanted.tensors().len());
+    for tensor in wanted.tensors() {
+        let found = converted.tensor(&tensor.name).unwrap();
+        assert_eq!((found.format, &found.shape), (tensor.format, &tensor.shape), "{}", tensor.name);
+        assert!(values(&converted, &tensor.name) == values(&wanted, &tensor.name), "{}", tensor.name);
+        let found = opened.tensor(&tensor.name).unwrap();
+        assert_eq!(found.format, tensor.format, "{}", tensor.name);
+        assert!(opened.load(found).unwrap().as_slice() == wanted.data(tensor), "{}", tensor.name);
+    }
+}
+
+#[test]
+fn other_formats_are_made_of_the_values_in_f32() {
+    let folder = fp8("fp8-mix");
+    let convert = |mix: &str| {
+        let options = ConvertOptions { mix: Mix::named(mix), ..ConvertOptions::default() };
+        open_folder(&folder.0, &options, 2).unwrap().0
+    };
+    let (exact, quantised) = (convert("F32"), convert("Q8_0"));
+    let mut rounded = 0;
+    for tensor in quantised.tensors().iter().filter(|tensor| tensor.format == Format::Q8_0) {
+        let of = exact.load(exact.tensor(&tensor.name).unwrap()).unwrap();
+        let floats: Vec<f32> = of.as_slice().as_chunks().0.iter().map(|&x| f32::from_le_bytes(x)).collect();
+        let mut wanted = vec![0; tensor.bytes as usize];
+        Format::Q8_0.encode(&floats, &mut wanted).unwrap();
+        assert!(quantised.load(tensor).unwrap().as_slice() == wanted, "{}", tensor.name);
+        rounded += floats.iter().filter(|x| x.to_bits() & 0xffff != 0).count();
+    }
+    assert!(rounded > 1000, "{rounded} values that BF16 lacks");
+}
+
+#[test]
+fn logits_are_those_of_transformers_with_the_decoded_weights() {
+    let logits = GgufFile::open(golden("logits.gguf")).unwrap();
+    let backend = Arc::new(Cpu::backend(Level::best(), 2).unwrap());
+    let options = LoadOptions { precision: Precision::Exact, ..LoadOptions::default() };
+    let model = Model::with_backend(open(&fp8("fp8-logits").0), backend, options).unwrap();
+    let error = nmse(&Arc::new(model), &logits);
+    // Also false for NaN.
+    assert!(error <= 1e-6, "NMSE {error:.1e}");
+}
+
+#[track_caller]
+fn refused(case: &str, change: impl FnOnce(&Folder), says: &[&str]) {
+    let folder = fp8(case);
+    change(&folder);
+    folder.refused(says);
+}
+
+#[test]
+fn damaged_folders_are_refused() {
+    let set = |key: &'static str, value: Value| {
+        move |folder: &Folder| folder.json("config.json", |config| config["quantization_config"][key] = value)
+    };
+    let size = "weight_block_size";
+    refused("fp8-kind", set("fmt", json!("e5m2")), &["`fmt` is \"e5m2\"", "e4m3"]);
+    refused("fp8-null", set(size, Value::Null), &["`weight_block_size` is null"]);
+    for (case, sizes) in [("zero", json!([0, 16])), ("one", json!([16])), ("half", json!([16, 0.5]))] {
+        refused(case, set(size, sizes), &["`weight_block_size` is", "as [128, 128]"]);
+    }
+    let module = "model.layers.0.self_attn.q_proj.weight";
+    refused("fp8-other", set(size, json!([16, 16])), &["_proj.weight_scale_inv", "in blocks of 16 × 16"]);
+    let none = |folder: &Folder| folder.set("quantization_config", Value::Null);
+    refused("fp8-none", none, &["dtype F8_E4M3", "F32, F16, BF16"]);
+    let scales = format!("{module}_scale_inv");
+    let missing = |folder: &Folder| folder.header(WEIGHTS, &scales, &scales.replace("_inv", "_int"));
+    refused("fp8-missing", missing, &[&scales, "is missing"]);
+    // A number that is NaN is found when it is written.
+    let folder = fp8("fp8-nan");
+    folder.tensors(WEIGHTS, |name, _, bytes| {
+        if name == module {
+            bytes[5] = 0x7f;
+        }
+    });
+    let path = folder.path("out.gguf");
+    let error = folder.open().unwrap().write(&path, 1, &mut |_| std::ops::ControlFlow::Continue(())).unwrap_err();
+    assert!(error.to_string().contains("`blk.0.attn_q.weight`: element 5 is NaN"), "{error}");
+    assert!(!fs::exists(&path).unwrap());
+}
