@@ -13,7 +13,7 @@ use crate::answer::{self, Printer, Show};
 use crate::args::{ContextArg, DeviceArgs, GenerationOptions, SamplingArgs, Verbosity};
 use crate::failure::Failure;
 use crate::input::Input;
-use crate::source::{ModelArg, Source};
+use crate::source::{ModelArg, QuantizeArg, Source};
 use crate::{console, interrupt, load, recommended, run};
 
 /// Talk with a model.
@@ -24,6 +24,8 @@ use crate::{console, interrupt, load, recommended, run};
 pub(crate) struct ChatArgs {
     #[command(flatten)]
     model: ModelArg,
+    #[command(flatten)]
+    quantize: QuantizeArg,
     /// The system message, which sets the model's role.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
@@ -54,7 +56,7 @@ type Running = Arc<Mutex<Option<Canceller>>>;
 
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let mut options = args.sampling.check()?;
-    let source = args.model.source()?;
+    let source = args.quantize.of(args.model.source()?)?;
     if matches!(source, Source::BuiltIn) {
         let next = "gristmill chat model.gguf";
         let can = "continue a story with gristmill run \"Once upon a time\", or name a chat model, as in:";

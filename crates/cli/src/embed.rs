@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::args::{ContextArg, DeviceArgs, Verbosity};
 use crate::failure::Failure;
-use crate::source::{ModelOption, Source, TextArgument};
+use crate::source::{ModelOption, QuantizeArg, Source, TextArgument};
 use crate::{console, load, run};
 
 /// Texts whose vectors are printed together.
@@ -38,6 +38,8 @@ pub(crate) struct EmbedArgs {
     texts: Vec<String>,
     #[command(flatten)]
     model: ModelOption,
+    #[command(flatten)]
+    quantize: QuantizeArg,
     /// A file in which each line is a text, after those of the command line; - reads stdin.
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -63,6 +65,7 @@ struct Line<'a> {
 
 pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
     let (source, texts) = args.texts()?;
+    let source = args.quantize.of(source)?;
     let sequences = texts.len().min(SEQUENCES);
     let kv_format = args.device.kv.into();
     let limits = Limits { context: args.context.ctx, sequences, kv_format, ..Limits::default() };

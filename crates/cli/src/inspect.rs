@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::args::Verbosity;
 use crate::console;
 use crate::failure::Failure;
-use crate::source::ModelArg;
+use crate::source::{ModelArg, QuantizeArg};
 use layers::LayerRun;
 
 /// Show the contents of a model file.
@@ -21,6 +21,8 @@ use layers::LayerRun;
 pub(crate) struct InspectArgs {
     #[command(flatten)]
     model: ModelArg,
+    #[command(flatten)]
+    quantize: QuantizeArg,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -129,7 +131,8 @@ struct TensorReport {
 }
 
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
-    let report = Report::new(&args.model.source()?.open(&Verbosity::default())?, args.all);
+    let source = args.quantize.of(args.model.source()?)?;
+    let report = Report::new(&source.open(&Verbosity::default())?, args.all);
     if args.json { console::print_json(&report) } else { console::print(report.text()) }
 }
 

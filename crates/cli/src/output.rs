@@ -41,12 +41,17 @@ impl OutputArgs {
         bytes: u64,
         tensors: &[Planned],
     ) -> Result<usize, Failure> {
-        let threads = threads(self.threads, machine::logical_cpus());
         check_output(inputs, output, self.force)?;
-        check_space(output, bytes)?;
+        let threads = self.prepare_space(output, bytes)?;
         warn_shapes(tensors, &self.log);
         self.log.detail(format_args!("{}; {threads} threads", formats(tensors)));
         Ok(threads)
+    }
+
+    /// Fails for an output that exceeds the free space. Returns the number of threads.
+    pub(crate) fn prepare_space(&self, output: &Path, bytes: u64) -> Result<usize, Failure> {
+        check_space(output, bytes)?;
+        Ok(threads(self.threads, machine::logical_cpus()))
     }
 
     /// Runs `write` with a progress bar. A signal stops `write`, which then removes its partial file.

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use clap::Args;
 use gristmill_convert::quantize::{Keep, Mix, Planned, Quantizer};
+use gristmill_convert::{ConvertError, MlxQuantizer, MlxWidths};
 use gristmill_engine::machine;
 
 use crate::args::Verbosity;
@@ -19,18 +20,25 @@ use crate::source::Source;
 /// IQ4_NL IQ4_XS Q4_1 Q4_0 MXFP4_MOE Q3_K_L Q3_K_M Q3_K_S Q2_K; Q5_K, Q4_K and Q3_K are short for the _M mixes, MXFP4
 /// for MXFP4_MOE (experts in MXFP4, the rest in Q8_0). Norms, biases and routers keep their format. A mix assigns
 /// formats to weights as llama.cpp does.
+///
+/// With --mlx the input is the folder of a model as Hugging Face publishes it, and the output one that mlx-lm opens:
+/// gristmill quantize --mlx 4bit:64 FOLDER OUT.
 #[derive(Args)]
 pub(crate) struct QuantizeArgs {
     /// The model to read: a GGUF file, best F16, BF16 or F32; of a split model, any part;
-    /// or hf:ORG/REPO:QUANT of the hub.
+    /// or hf:ORG/REPO:QUANT of the hub; or the folder of a model.
     #[arg(value_name = "IN.gguf")]
     input: PathBuf,
-    /// The file to write.
+    /// The file to write; with --mlx the folder.
     #[arg(value_name = "OUT.gguf")]
     output: PathBuf,
     /// The mix or format.
-    #[arg(value_name = "FORMAT")]
-    format: String,
+    #[arg(value_name = "FORMAT", required_unless_present = "mlx")]
+    format: Option<String>,
+    /// Write a folder as MLX quantises it instead, with affine codes of 2, 3, 4, 5, 6 or 8 bits in groups of 32, 64 or
+    /// 128. Routers and norms stay as they are.
+    #[arg(long, value_name = "BITSbit:GROUP", value_parser = widths, conflicts_with_all = ["format", "keep", "force"])]
+    mlx: Option<MlxWidths>,
     /// Give the tensors of these names another format; * stands for any characters, ? for one. May be given several
     /// times: the last match counts.
     #[arg(long, value_name = "PATTERN=FORMAT")]
@@ -39,8 +47,32 @@ pub(crate) struct QuantizeArgs {
     to: OutputArgs,
 }
 
+fn widths(text: &str) -> Result<MlxWidths, ConvertError> {
+    MlxWidths::parse(text)
+}
+
+/// Writes a folder as MLX quantises it.
+fn as_mlx(args: &QuantizeArgs, widths: MlxWidths) -> Result<(), Failure> {
+    let quantizer = MlxQuantizer::new(&args.input, widths)?;
+    let threads = args.to.prepare_space(&args.output, quantizer.bytes())?;
+    let start = Instant::now();
+    args.to.with_progress("quantising", |progress| quantizer.write(&args.output, threads, progress))?;
+    let (codes, others) = quantizer.counts();
+    args.to.log.info(format_args!(
+        "{}: {}, {codes} tensors in codes, {others} as they were, {:.1} s",
+        args.output.display(),
+        console::bytes(quantizer.bytes()),
+        start.elapsed().as_secs_f64()
+    ));
+    Ok(())
+}
+
 pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
-    let mix = Mix::parse(&args.format)?;
+    if let Some(widths) = args.mlx {
+        return as_mlx(args, widths);
+    }
+    // clap asks for it without --mlx.
+    let mix = Mix::parse(args.format.as_deref().unwrap_or_default())?;
     let keep = args.keep.iter().map(|text| Keep::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let file = Source::of(Some(&args.input)).open(&args.to.log)?;
     let quantizer = Quantizer::new(&file, mix, &keep)?;

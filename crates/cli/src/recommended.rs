@@ -12,7 +12,7 @@ use crate::source::Source;
 /// The defaults for a model; the file's keys are those of llama.cpp.
 pub(crate) fn sampling(source: Source, file: &GgufFile, log: &Verbosity) -> SamplingOptions {
     let mut sampling = match source {
-        Source::File(_) | Source::Hub(_) => SamplingOptions::default(),
+        Source::File(_) | Source::Quantised(..) | Source::Hub(_) => SamplingOptions::default(),
         Source::BuiltIn => built_in(),
     };
     let metadata = file.metadata();

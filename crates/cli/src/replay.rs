@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::args::{DeviceArgs, Verbosity};
 use crate::failure::Failure;
-use crate::source::Source;
+use crate::source::{QuantizeArg, Source};
 use crate::{console, load, numbers};
 
 /// Generate the texts of a receipt again, and compare them.
@@ -30,6 +30,8 @@ pub(crate) struct ReplayArgs {
     /// [default: the built-in one].
     #[arg(short, long, value_name = "MODEL")]
     model: Option<PathBuf>,
+    #[command(flatten)]
+    quantize: QuantizeArg,
     /// Threads, which change no text [default: one on each physical core that this process may use].
     #[arg(
         short, long, value_name = "N", allow_negative_numbers = true,
@@ -68,7 +70,7 @@ struct Replayed {
 
 pub(crate) fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let receipt = read(&console::read_text(&args.receipt)?)?;
-    let source = Source::of(args.model.as_deref());
+    let source = args.quantize.of(Source::of(args.model.as_deref()))?;
     check_model(&receipt, source, &args.log)?;
     let device = args.device(&receipt.conditions);
     let context = Some(args.ctx.unwrap_or(receipt.conditions.context));

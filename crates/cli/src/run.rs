@@ -19,7 +19,7 @@ use crate::answer::{self, Answer, Printer, Show};
 use crate::args::{ContextArg, DeviceArgs, SamplingArgs, Verbosity};
 use crate::failure::Failure;
 use crate::grammar::GrammarArgs;
-use crate::source::{ModelOption, Source, TextArgument};
+use crate::source::{ModelOption, QuantizeArg, Source, TextArgument};
 use crate::{console, load, prompt, recommended};
 
 /// Answer a prompt, or continue a text.
@@ -45,6 +45,8 @@ pub(crate) struct RunArgs {
     more: Vec<String>,
     #[command(flatten)]
     model: ModelOption,
+    #[command(flatten)]
+    quantize: QuantizeArg,
     /// The prompt, also one that begins with a hyphen or looks like a model.
     #[arg(short, long, value_name = "PROMPT", allow_hyphen_values = true)]
     prompt: Option<String>,
@@ -103,6 +105,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut options = args.sampling.check()?;
     let grammar = args.grammar.read()?;
     let (source, text) = args.input()?;
+    let source = args.quantize.of(source)?;
     let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, &args.sampling.draft, &args.log)?;
     let chat = !args.raw && engine.model().template().is_some();
     let (mut request, reply) = match chat {

@@ -16,7 +16,7 @@ use gristmill_server::{Access, Options, Origin, Server};
 use crate::args::{ContextArg, DeviceArgs, DraftArgs, Verbosity};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::source::ModelArg;
+use crate::source::{ModelArg, QuantizeArg};
 use crate::{console, load, numbers, recommended};
 
 /// The variable with the key of a server, for one key.
@@ -31,6 +31,8 @@ const KEY: &str = "GRISTMILL_API_KEY";
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     model: ModelArg,
+    #[command(flatten)]
+    quantize: QuantizeArg,
     /// The address to listen on.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: String,
@@ -115,7 +117,7 @@ pub(crate) struct ServeArgs {
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let keys = args.keys()?;
     args.check_address(&keys)?;
-    let source = args.model.source()?;
+    let source = args.quantize.of(args.model.source()?)?;
     let limits = Limits {
         context: args.context.ctx,
         sequences: args.parallel,

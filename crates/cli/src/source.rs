@@ -5,6 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use gristmill_convert::quantize::{Mix, QuantizeError};
 use gristmill_convert::{ConvertOptions, is_model_folder, open_folder};
 use gristmill_engine::machine;
 use gristmill_files::gguf::{GgufError, GgufFile};
@@ -48,6 +49,36 @@ impl ModelArg {
                 Err(Failure::new(format!("both {path} and -m {model} name the model; name one of them")))
             }
             (path, model) => Ok(self.option.of(path.or(model))),
+        }
+    }
+}
+
+/// The format that the weights of a folder are loaded in.
+#[derive(Args, Clone, Copy)]
+pub(crate) struct QuantizeArg {
+    /// Quantise the weights of an unquantised folder when they are loaded, to a mix or format as for `gristmill
+    /// quantize`; nothing is written [default: as they lie].
+    #[arg(long, value_name = "FORMAT", value_parser = mix)]
+    quantize: Option<Mix>,
+}
+
+fn mix(name: &str) -> Result<Mix, QuantizeError> {
+    Mix::parse(name)
+}
+
+impl QuantizeArg {
+    /// The model with its weights in this format. A model that is no folder is refused.
+    pub(crate) fn of<'a>(&self, source: Source<'a>) -> Result<Source<'a>, Failure> {
+        let Some(mix) = self.quantize else { return Ok(source) };
+        match source {
+            Source::File(path) if is_model_folder(path) => Ok(Source::Quantised(path, mix)),
+            // Opening it says what is wrong.
+            Source::File(path) if !path.is_file() => Ok(source),
+            _ => {
+                let remedy = "leave it out, or write another file with gristmill quantize";
+                let name = mix.name();
+                Err(Failure::new(format!("--quantize {name} is for folders, and {source} is a GGUF file; {remedy}")))
+            }
         }
     }
 }
@@ -149,8 +180,9 @@ pub(crate) fn built_in() -> Result<GgufFile, GgufError> {
 }
 
 /// A folder as a model that runs.
-fn folder(path: &Path, log: &Verbosity) -> Result<GgufFile, Failure> {
-    let (file, notes) = open_folder(path, &ConvertOptions::default(), machine::physical_cores())?;
+fn folder(path: &Path, mix: Option<Mix>, log: &Verbosity) -> Result<GgufFile, Failure> {
+    let options = ConvertOptions { mix, ..ConvertOptions::default() };
+    let (file, notes) = open_folder(path, &options, machine::physical_cores())?;
     notes.iter().for_each(|note| log.info(format_args!("note: {note}")));
     Ok(file)
 }
@@ -159,6 +191,8 @@ fn folder(path: &Path, log: &Verbosity) -> Result<GgufFile, Failure> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source<'a> {
     File(&'a Path),
+    /// A folder, whose weights are quantised when they are loaded.
+    Quantised(&'a Path, Mix),
     /// `hf:ORG/REPO…`, which is found or downloaded when it is opened.
     Hub(&'a str),
     BuiltIn,
@@ -173,7 +207,8 @@ impl<'a> Source<'a> {
     /// Maps the file, which is downloaded before if the hub has it and the cache has not; or reads a folder.
     pub(crate) fn open(self, log: &Verbosity) -> Result<GgufFile, Failure> {
         Ok(match self {
-            Source::File(path) if is_model_folder(path) => folder(path, log)?,
+            Source::File(path) if is_model_folder(path) => folder(path, None, log)?,
+            Source::Quantised(path, mix) => folder(path, Some(mix), log)?,
             Source::File(path) => GgufFile::open(path)?,
             Source::Hub(name) => GgufFile::open(hub::path(name, log)?)?,
             Source::BuiltIn => built_in()?,
@@ -184,7 +219,7 @@ impl<'a> Source<'a> {
 impl Display for Source<'_> {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         match self {
-            Source::File(path) => path.display().fmt(f),
+            Source::File(path) | Source::Quantised(path, _) => path.display().fmt(f),
             Source::Hub(name) => f.write_str(name),
             Source::BuiltIn => f.write_str("the built-in model"),
         }

@@ -25,7 +25,7 @@ use crate::console;
 use crate::failure::Failure;
 use crate::load;
 use crate::numbers::at_least;
-use crate::source::{ModelArg, Source};
+use crate::source::{ModelArg, QuantizeArg, Source};
 use crate::synthetic::Synthetic;
 use cost::{Cost, Step};
 use machine::Machine;
@@ -39,11 +39,13 @@ use suite::Suite;
 pub(crate) struct BenchArgs {
     #[command(flatten)]
     model: ModelArg,
+    #[command(flatten)]
+    quantize: QuantizeArg,
     /// Random weights in the shapes of a published model: qwen3-30b-a3b, qwen3-8b, mixtral-8x7b, olmoe-1b-7b,
     /// smollm2-135m, gpt-oss-20b, gpt-oss-120b, glm-4.5-air, minimax-m2, qwen3-next-80b-a3b, qwen3.6-35b-a3b,
     /// lfm2-8b-a1b, mini-moe or mini-oss. FORMAT is any format of GGUF files, or a mix such as Q4_K_M, the default (of
     /// gpt-oss, MXFP4_MOE: experts in MXFP4, the rest in Q8_0, as it is published).
-    #[arg(long, value_name = "NAME[:FORMAT]", conflicts_with_all = ["model", "path"])]
+    #[arg(long, value_name = "NAME[:FORMAT]", conflicts_with_all = ["model", "path", "quantize"])]
     synthetic: Option<String>,
     /// Layers of the synthetic model [default: as published].
     #[arg(
@@ -131,9 +133,10 @@ pub(crate) struct BenchArgs {
 }
 
 /// The options that a suite determines itself.
-const SUITE_CONFLICTS: [&str; 14] = [
+const SUITE_CONFLICTS: [&str; 15] = [
     "model",
     "path",
+    "quantize",
     "synthetic",
     "layers",
     "output",
@@ -159,7 +162,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let path = args.synthetic.as_ref().map(written).transpose()?;
     let source = match &path {
         Some(path) => Source::File(path),
-        None => args.model.source()?,
+        None => args.quantize.of(args.model.source()?)?,
     };
     if args.prompt == 0 && args.decode == 0 {
         return Ok(());

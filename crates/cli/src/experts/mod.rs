@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::args::{DeviceArgs, TextArgs, Verbosity};
 use crate::failure::Failure;
-use crate::source::ModelArg;
+use crate::source::{ModelArg, QuantizeArg};
 use crate::{console, load};
 
 /// Show which experts fire in which layer.
@@ -25,6 +25,8 @@ use crate::{console, load};
 pub(crate) struct ExpertsArgs {
     #[command(flatten)]
     model: ModelArg,
+    #[command(flatten)]
+    quantize: QuantizeArg,
     #[command(flatten)]
     text: TextArgs,
     /// Draw the heat map, layer by expert, into this file.
@@ -97,7 +99,7 @@ pub(crate) fn run(args: &ExpertsArgs) -> Result<(), Failure> {
         kv_format: args.device.kv.into(),
         ..Limits::default()
     };
-    let source = args.model.source()?;
+    let source = args.quantize.of(args.model.source()?)?;
     let model = load::model(source, &args.device, limits, &args.log)?;
     let top_k: Vec<Option<usize>> =
         model.spec().layers.iter().map(|layer| layer.mlp.as_ref().and_then(top_k)).collect();

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::args::{DeviceArgs, TextArgs, Verbosity};
 use crate::failure::Failure;
-use crate::source::ModelArg;
+use crate::source::{ModelArg, QuantizeArg};
 use crate::{console, load};
 use divergence::{Divergence, Divergences};
 use saved::{Recorder, Saved};
@@ -33,6 +33,8 @@ use score::Scorer;
 pub(crate) struct PerplexityArgs {
     #[command(flatten)]
     model: ModelArg,
+    #[command(flatten)]
+    quantize: QuantizeArg,
     #[command(flatten)]
     text: TextArgs,
     /// Write the logits of all scored tokens to this file: two bytes for each token and entry of the vocabulary.
@@ -76,7 +78,8 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Failure> {
         kv_format: args.device.kv.into(),
         ..Limits::default()
     };
-    let model = load::model(args.model.source()?, &args.device, limits, &args.log)?;
+    let source = args.quantize.of(args.model.source()?)?;
+    let model = load::model(source, &args.device, limits, &args.log)?;
     let tokens = windows(model.tokenizer()?, &text, ctx)?;
     let vocab = model.spec().vocab;
     if let Some(base) = &base {

@@ -13,6 +13,7 @@ mod convert;
 #[cfg(target_os = "linux")]
 mod cuda;
 mod embed;
+mod folders;
 mod generate;
 mod hub;
 #[cfg(unix)]

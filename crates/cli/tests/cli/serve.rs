@@ -24,8 +24,13 @@ impl Serving {
 
     /// With a key in the environment.
     fn with_key(key: Option<&str>, tokens: &str, arguments: &[&str]) -> Serving {
+        Serving::of(&path("endless.gguf"), key, tokens, arguments)
+    }
+
+    /// Of this model.
+    pub(crate) fn of(model: &str, key: Option<&str>, tokens: &str, arguments: &[&str]) -> Serving {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gristmill"));
-        command.args(["serve", &path("endless.gguf"), "--port", "0", "--ctx", tokens, "-t", "1"]).args(arguments);
+        command.args(["serve", model, "--port", "0", "--ctx", tokens, "-t", "1"]).args(arguments);
         command.env("HOME", "/dev/null/home").env_remove("GRISTMILL_API_KEY");
         command.envs(key.map(|key| ("GRISTMILL_API_KEY", key)));
         let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
