@@ -2,6 +2,7 @@
 
 use gristmill_files::gguf::{GgufWriter, Value, WriteError};
 
+use super::gemma4::Gemma4;
 use super::shapes::{Model, Push};
 
 /// Which layers have attention, and what the others have.
@@ -13,6 +14,8 @@ pub(super) enum Mixers {
     Delta { interval: u32, delta: Delta },
     /// These layers have attention, the others a short convolution of so many taps between two gates.
     Convolution { taps: u32, attention: &'static [u32] },
+    /// All have attention, of which most see a window.
+    Gemma4(Gemma4),
 }
 
 /// The shapes of a gated delta rule.
@@ -31,7 +34,7 @@ impl Model {
     /// Whether a layer has attention.
     pub(super) fn has_attention(&self, layer: u32) -> bool {
         match self.special.mixers {
-            Mixers::Attention => true,
+            Mixers::Attention | Mixers::Gemma4(_) => true,
             Mixers::Delta { interval, .. } => (layer + 1).is_multiple_of(interval),
             Mixers::Convolution { attention, .. } => attention.contains(&layer),
         }
@@ -46,15 +49,19 @@ impl Model {
     pub(super) fn first_kv_heads(&self) -> u32 {
         match self.special.mixers {
             Mixers::Convolution { .. } if !self.has_attention(0) => 0,
+            Mixers::Gemma4(gemma) => self.first_kv_heads_of(&gemma),
             _ => self.kv_heads,
         }
     }
 
     /// Writes the keys of mixers, and the number of key and value heads.
     pub(super) fn describe_mixers(&self, file: &mut GgufWriter) -> Result<(), WriteError> {
+        if let Mixers::Gemma4(gemma) = &self.special.mixers {
+            return self.describe_gemma4(gemma, file);
+        }
         let mut set = |name: &str, value: Value| file.set(&format!("{}.{name}", self.architecture), value).map(drop);
         match self.special.mixers {
-            Mixers::Attention => set("attention.head_count_kv", self.kv_heads.into()),
+            Mixers::Attention | Mixers::Gemma4(_) => set("attention.head_count_kv", self.kv_heads.into()),
             Mixers::Delta { interval, delta: Delta { keys, values, width, taps, .. } } => {
                 set("attention.head_count_kv", self.kv_heads.into())?;
                 set("full_attention_interval", interval.into())?;
@@ -76,7 +83,7 @@ impl Model {
     pub(super) fn mixer_shapes(&self, add: Push) {
         let hidden = u64::from(self.hidden);
         match self.special.mixers {
-            Mixers::Attention => {}
+            Mixers::Attention | Mixers::Gemma4(_) => {}
             Mixers::Delta { delta: Delta { keys, values, width, taps, gates_joined }, .. } => {
                 let [keys, values, width, taps] = [keys, values, width, taps].map(u64::from);
                 let (inner, channels) = (values * width, (2 * keys + values) * width);

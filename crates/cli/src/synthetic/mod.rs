@@ -5,6 +5,7 @@
 //! The same name always gives the same bytes.
 
 mod blocks;
+mod gemma4;
 mod mixers;
 mod models;
 mod rng;

@@ -2,6 +2,7 @@
 
 use gristmill_engine::model::spec::QkNorm;
 
+use super::gemma4::Gemma4;
 use super::mixers::{Delta, Mixers};
 use super::shapes::{Experts, Model, Special};
 
@@ -38,6 +39,15 @@ const QWEN_NEXT: Special = Special {
         delta: Delta { keys: 16, values: 32, width: 128, taps: 4, gates_joined: true },
     },
     ..NOTHING
+};
+
+const GEMMA4: Gemma4 = Gemma4 {
+    period: 6,
+    windowed_width: 256,
+    windowed_kv_heads: 8,
+    values_are_keys: true,
+    layer_input: 0,
+    shared: (0, 30),
 };
 
 /// Experts that softmax chooses, in every layer.
@@ -271,6 +281,52 @@ pub(crate) const MODELS: &[Model] = &[
         special: Special {
             mixers: Mixers::Convolution { taps: 3, attention: &[2, 6, 10, 14, 18, 21] },
             output_norm: "token_embd_norm",
+            ..NOTHING
+        },
+    },
+    Model {
+        name: "gemma4-26b-a4b",
+        title: "Gemma 4 26B A4B shapes",
+        architecture: "gemma4",
+        layers: 30,
+        hidden: 2816,
+        heads: 16,
+        kv_heads: 2,
+        head_width: 512,
+        qk_norm: Some(QkNorm::PerHead),
+        inner: 2112,
+        experts: Some(experts(128, 8, 704)),
+        vocabulary: 262_144,
+        tied: true,
+        context: 262_144,
+        rope_base: 1e6,
+        special: Special { window: Some(1024), mixers: Mixers::Gemma4(GEMMA4), ..NOTHING },
+    },
+    Model {
+        name: "gemma4-e4b",
+        title: "Gemma 4 E4B shapes",
+        architecture: "gemma4",
+        layers: 42,
+        hidden: 2560,
+        heads: 8,
+        kv_heads: 2,
+        head_width: 512,
+        qk_norm: Some(QkNorm::PerHead),
+        inner: 10_240,
+        experts: None,
+        vocabulary: 262_144,
+        tied: true,
+        context: 131_072,
+        rope_base: 1e6,
+        special: Special {
+            window: Some(512),
+            mixers: Mixers::Gemma4(Gemma4 {
+                windowed_kv_heads: 2,
+                values_are_keys: false,
+                layer_input: 256,
+                shared: (18, 42),
+                ..GEMMA4
+            }),
             ..NOTHING
         },
     },

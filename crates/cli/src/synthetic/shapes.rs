@@ -1,6 +1,6 @@
 //! The shapes of the models, as data.
 
-use gristmill_convert::quantize::{Choice, Facts, Mix, choose};
+use gristmill_convert::quantize::{Choice, Facts, Mix, choose, unquantised};
 use gristmill_engine::model::spec::QkNorm;
 use gristmill_files::gguf::{GgufWriter, WriteError};
 use gristmill_kernels::format::Format;
@@ -103,6 +103,11 @@ impl Values {
     fn of(name: &str) -> Values {
         match name {
             name if name.ends_with("norm.weight") => Values::Norm,
+            // Norms with a number, factors of a router's input and of experts, of pairs and of whole layers.
+            name if name.contains("_norm_") || name.ends_with("scale.weight") || name.ends_with(".scale") => {
+                Values::Norm
+            }
+            "rope_freqs.weight" => Values::Norm,
             name if name.ends_with("ssm_a") => Values::Decay,
             _ => Values::Weights,
         }
@@ -182,7 +187,7 @@ impl Model {
         let choices = choose(mix, &[], &facts, &named)?;
         let plan = |((name, shape), choice): ((String, Vec<u64>), Choice)| TensorPlan {
             values: Values::of(&name),
-            format: choice.format.unwrap_or(Format::F32),
+            format: choice.format.unwrap_or_else(|| unquantised(mix, &name, &shape, Format::BF16)),
             name,
             shape,
         };
@@ -194,8 +199,15 @@ impl Model {
         let mut list = Vec::new();
         let hidden = u64::from(self.hidden);
         list.push(("token_embd.weight".to_owned(), vec![hidden, self.vocabulary.into()]));
+        if let Mixers::Gemma4(gemma) = &self.special.mixers {
+            self.gemma4_global_shapes(gemma, &mut |name, shape| list.push((name.to_owned(), shape.to_vec())));
+        }
         for layer in 0..self.layers {
             let mut push = |name: &str, shape: &[u64]| list.push((format!("blk.{layer}.{name}"), shape.to_vec()));
+            if let Mixers::Gemma4(gemma) = &self.special.mixers {
+                self.gemma4_layer_shapes(gemma, layer, &mut push);
+                continue;
+            }
             push("attn_norm.weight", &[hidden]);
             if self.has_attention(layer) {
                 self.attention_shapes(&mut push);

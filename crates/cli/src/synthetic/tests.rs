@@ -76,6 +76,7 @@ fn the_published_shapes_have_the_published_parameters() {
         ("qwen3-next-80b-a3b", 80e9),
         ("qwen3.6-35b-a3b", 35e9),
         ("lfm2-8b-a1b", 8.3e9),
+        ("gemma4-26b-a4b", 25.2e9),
     ];
     let all = published.map(|model| (model, 0.001)).into_iter().chain(rounded.map(|model| (model, 0.01)));
     for ((name, parameters), tolerance) in all {
@@ -101,6 +102,28 @@ fn every_model_is_one_that_runs() {
         let info = gristmill_engine::ModelInfo::read(&GgufFile::open(&path.0).unwrap()).unwrap();
         assert_eq!(info.spec.layers.len(), 1, "{}", model.name);
     }
+}
+
+/// Of Gemma 4's layers some have heads of another width, and some neither keys nor values, at any depth.
+#[test]
+fn layers_of_gemma4_differ() {
+    let lacks = |name: &str, layers: Option<u32>, what: &str| {
+        let (plan, file) = Synthetic::parse(name, layers).unwrap().plan().unwrap();
+        let info = gristmill_engine::ModelInfo::read(&file.preview()).unwrap();
+        let has = |layer| plan.iter().any(|tensor| tensor.name == format!("blk.{layer}.{what}.weight"));
+        (0..info.spec.layers.len()).filter(|&layer| !has(layer)).collect::<Vec<usize>>()
+    };
+    assert_eq!(lacks("gemma4-26b-a4b", None, "attn_v"), [5, 11, 17, 23, 29]);
+    assert!(lacks("gemma4-26b-a4b", None, "attn_k").is_empty());
+    assert_eq!(lacks("gemma4-e4b", None, "attn_k"), (24..42).collect::<Vec<usize>>());
+    for (layers, shared) in [(1, 0), (4, 0), (6, 0), (7, 1), (8, 2), (14, 6)] {
+        let expected: Vec<usize> = (layers as usize - shared..layers as usize).collect();
+        assert_eq!(lacks("gemma4-e4b", Some(layers), "attn_k"), expected, "{layers}");
+    }
+    let (plan, _) = Synthetic::parse("gemma4-26b-a4b", None).unwrap().plan().unwrap();
+    let shape = |name: &str| &plan.iter().find(|tensor| tensor.name == name).unwrap().shape[..];
+    assert_eq!((shape("blk.4.attn_q.weight"), shape("blk.5.attn_q.weight")), (&[2816, 4096][..], &[2816, 8192][..]));
+    assert_eq!((shape("blk.4.attn_k.weight"), shape("blk.5.attn_k.weight")), (&[2816, 2048][..], &[2816, 1024][..]));
 }
 
 /// llama.cpp requires this key of gpt-oss, also for experts as wide as the stated dense MLP.

@@ -201,7 +201,7 @@ impl Parameters {
 }
 
 /// Widths of keys and values in [`attention`], and in [`attention_long`].
-const SHORT: [(usize, usize); 13] = [
+const SHORT: [(usize, usize); 14] = [
     (48, 48),
     (64, 64),
     (80, 80),
@@ -214,13 +214,14 @@ const SHORT: [(usize, usize); 13] = [
     (33, 90),
     (192, 128),
     (256, 256),
+    (512, 512),
     (300, 20),
 ];
-const LONG: [(usize, usize); 4] = [(128, 128), (64, 64), (256, 256), (192, 128)];
+const LONG: [(usize, usize); 5] = [(128, 128), (64, 64), (256, 256), (192, 128), (512, 512)];
 
 /// [`KvWrite`] and [`Attention`]: several sequences in one batch, written in pieces.
 pub fn attention(suite: &Suite) {
-    rounds(suite, "attention", &SHORT, 52, false);
+    rounds(suite, "attention", &SHORT, 4 * SHORT.len(), false);
 }
 
 /// The same for long sequences, of which a GPU shares the keys out to several blocks of threads.
