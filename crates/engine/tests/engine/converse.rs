@@ -19,11 +19,13 @@ const HEAD: &str = "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in mes
                     {{ m.content }}<|im_end|>\n{% endfor %}";
 
 /// Name, end of a template, and a required call of `pick` or `stop`: its opening, and with `pick` alone.
-const FORMS: [(&str, &str, &str, &str); 9] = [
+const FORMS: [(&str, &str, &str, &str); 11] = [
     ("Hermes", "{# <tool_call> #}A:\n<think>", "A:\n<think>\n</think>\n\n<tool_call>\n", ""),
     ("Qwen3-Coder", "{# <tool_call><function= #}A:", "A:<tool_call>\n", ""),
     ("GLM", "{# <arg_key> #}A:\n<think>", "A:\n<think></think>\n<tool_call>\n", ""),
     ("MiniMax", "{# <minimax:tool_call> #}A:", "A:<minimax:tool_call>\n", ""),
+    ("Gemma 4", "{# <|tool_call> #}A:\n<|channel>thought", "A:\n<|channel>thought\n<channel|><|tool_call>", ""),
+    ("Seed", "{# <seed:tool_call> #}A:\n<seed:think>", "A:\n<seed:think></seed:think>\n<seed:tool_call>\n", ""),
     ("LFM2", "{# <|tool_list_start|> #}A:", "A:<|tool_call_start|>", ""),
     ("Llama", "{# <|python_tag|> #}A:", "A:", ""),
     ("Mistral (list)", "{# [TOOL_CALLS] [ #}[/INST]", "[/INST][TOOL_CALLS]", ""),
