@@ -87,12 +87,12 @@ fn multiply<K: Steps, S: Simd>(
         let (rows, sums) = (&rows[row..], &mut sums[row..]);
         row += if const { S::TOKENS >= 16 } && rows.len() >= 16 {
             add::<K, S, 16>(s, proof, low, rows, first, sums, 0);
-            add::<K, S, 16>(s, proof, high, rows, first + HALF, sums, 1)
+            add::<K, S, 16>(s, proof, high, rows, first + low.len(), sums, 1)
         } else if const { S::TOKENS >= 16 } && rows.len() >= 8 {
             add_both::<K, S, 8>(s, proof, [low, high], rows, first, sums)
         } else if rows.len() >= 4 {
             add::<K, S, 4>(s, proof, low, rows, first, sums, 0);
-            add::<K, S, 4>(s, proof, high, rows, first + HALF, sums, 1)
+            add::<K, S, 4>(s, proof, high, rows, first + low.len(), sums, 1)
         } else if rows.len() >= 2 {
             add_both::<K, S, 2>(s, proof, [low, high], rows, first, sums)
         } else {
