@@ -226,6 +226,7 @@ mod simulated {
         "qwen3next-f32",
         "qwen35-f32",
         "gemma2-q8_0",
+        "mistral3-q8_0",
         "smollm3-q8_0",
         "gemma4-q8_0",
         "gemma4-moe-q8_0",

@@ -103,6 +103,12 @@ impl Call<'_> {
             && self.placement.positions[token] == self.placement.positions[first].wrapping_add(len as u32)
     }
 
+    /// The factor of a token's queries.
+    fn scale(&self, token: usize) -> f32 {
+        let AttentionOptions { scale, temperature, .. } = self.options;
+        temperature.map_or(scale, |t| (f64::from(scale) * t.factor(self.placement.positions[token])) as f32)
+    }
+
     /// Which (block, head) of the cache holds a block of a sequence, for one head.
     #[inline(always)]
     fn block(&self, slot: u32, block: usize, head: usize) -> usize {
@@ -152,7 +158,8 @@ impl<C: Cells> Job<'_, '_, '_, C> {
         let mut q = vec![[0f32; R]; key_width];
         for (r, &JobRow { token, query_head, .. }) in rows.iter().enumerate() {
             let row = &call.q.row(token)[query_head * key_width..][..key_width];
-            q.iter_mut().zip(row).for_each(|(q, x)| q[r] = x * p.scale);
+            let scale = call.scale(token);
+            q.iter_mut().zip(row).for_each(|(q, x)| q[r] = x * scale);
         }
         let span: [(usize, usize); R] = std::array::from_fn(|r| {
             let token = rows[r.min(rows.len() - 1)].token;

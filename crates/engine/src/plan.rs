@@ -86,11 +86,6 @@ impl Plan {
                 let rule = format!("gristmill supports at most {MAX_CONTEXT}");
                 return Err(Error::Limit { what: "the context length", found: context, rule });
             }
-            Some(context) if spec.context_limit.is_some_and(|most| context > most) => {
-                let most = spec.context_limit.unwrap_or(context);
-                let rule = format!("gristmill supports at most {most} for `{}` models", spec.architecture);
-                return Err(Error::Limit { what: "the context length", found: context, rule });
-            }
             Some(context) => context,
             None => plan.default_context(spec, limits, backend, reuse),
         };
@@ -103,7 +98,7 @@ impl Plan {
     /// The longest context up to [`DEFAULT_CONTEXT`] whose state leaves a tenth of the memory free; at least 1. If
     /// [`Limits::kv_tokens`] says how large the state is, the longest that it holds.
     fn default_context(&self, spec: &ModelSpec, limits: &Limits, backend: &Backend, reuse: Reuse) -> usize {
-        let most = spec.context_length.min(spec.context_limit.unwrap_or(usize::MAX)).min(DEFAULT_CONTEXT);
+        let most = spec.context_length.min(DEFAULT_CONTEXT);
         let (None, Some(available)) = (limits.kv_tokens, self.available) else {
             return most.min(limits.kv_tokens.unwrap_or(usize::MAX));
         };

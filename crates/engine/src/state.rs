@@ -24,7 +24,7 @@ mod uploaded;
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::kv::{BatchRuns, KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
-use gristmill_kernels::ops::{KvCopy, Runs};
+use gristmill_kernels::ops::{KvCopy, Runs, Window};
 use gristmill_kernels::tensor::Buffer;
 
 use crate::error::{Error, Result};
@@ -58,6 +58,7 @@ impl StateKind {
     fn of(layer: &LayerSpec, format: KvFormat) -> Option<Self> {
         let own = layer.attention().filter(|attention| attention.kv_from.is_none());
         let &AttentionSpec { kv_heads: heads, key_width, value_width, window, .. } = own?;
+        let window = window.map(Window::positions);
         Some(StateKind { kv: KvSpec { heads, key_width, value_width, format }, window })
     }
 

@@ -7,7 +7,7 @@ use crate::{Access, Arg, Device};
 use gristmill_kernels::act::Act;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::kv::{KvSpec, Placement};
-use gristmill_kernels::ops::{Attention, AttentionOptions, Operation, require};
+use gristmill_kernels::ops::{Attention, AttentionOptions, Operation, Window, require};
 use gristmill_kernels::tensor::{View, ViewMut};
 
 /// Columns of a block table, so that positions and a tile more are 32 bits wide.
@@ -16,7 +16,7 @@ const MAX_COLUMNS: usize = 1 << 27;
 const MAX_HEADS: usize = 65_535;
 
 shared_fields! {
-    /// The fields that every `AttentionParams` begins with. A softcap or a window of 0 is none.
+    /// The fields that every `AttentionParams` begins with. A softcap, a window or a temperature's length of 0 is none.
     pub struct AttentionSizes {
         q_stride: u64,
         out_stride: u64,
@@ -40,6 +40,10 @@ shared_fields! {
         blocks: u32,
         /// Columns of the block table that positions may lie in.
         pub context_columns: u32,
+        chunked: u32,
+        temperature: f32,
+        temperature_length: u32,
+        temperature_offset: u32,
     }
 }
 
@@ -90,11 +94,15 @@ impl<'a> AttentionCall<'a> {
             key_stride: limit(row_stride(spec.key_width, spec.format)),
             value_stride: limit(row_stride(spec.value_width, spec.format)),
             // Positions are 32 bits wide: a larger window sees them all.
-            window: options.window.and_then(|window| u32::try_from(window).ok()).unwrap_or(0),
+            window: options.window.and_then(|window| u32::try_from(window.positions()).ok()).unwrap_or(0),
             table_rows: limit(placement.table_rows),
             table_cols: limit(placement.table_cols),
             blocks: limit(blocks),
             context_columns: limit(placement.context_columns.min(placement.table_cols)),
+            chunked: matches!(options.window, Some(Window::Chunk(_))).into(),
+            temperature: options.temperature.map_or(0.0, |temperature| temperature.scale),
+            temperature_length: options.temperature.map_or(0, |temperature| temperature.length),
+            temperature_offset: options.temperature.map_or(0, |temperature| temperature.offset),
         }
     }
 

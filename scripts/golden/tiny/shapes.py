@@ -72,8 +72,8 @@ UNTRUNCATED = dict(rope_type="yarn", factor=4.0, original_max_position_embedding
 SHORT = [1.0, 1.1, 1.2, 1.3]
 LONG = [1.5, 2.5, 4.0, 7.0]
 LONGROPE = dict(rope_type="longrope", short_factor=SHORT, long_factor=LONG, short_mscale=1.2, long_mscale=1.2)
-# Attention has a temperature from the original context on.
-MINISTRAL = dict(rope_type="yarn", factor=2.0, original_max_position_embeddings=64, beta_fast=8.0, mscale=1.0,
+# The temperature of attention grows with every original context.
+MINISTRAL = dict(rope_type="yarn", factor=16.0, original_max_position_embeddings=8, beta_fast=8.0, mscale=1.0,
                  mscale_all_dim=1.0, llama_4_scaling_beta=0.1)
 PHI3 = dict(rope_type="longrope", short_factor=SHORT, long_factor=LONG)
 

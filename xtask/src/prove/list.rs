@@ -265,12 +265,17 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "(sinks[row.query_head], 1.0);" => "(sinks[head], 1.0);",
         "inside(span[r].0)..inside(span[r].1 + 1)" => "inside(span[r].0)..inside(span[r].1)",
         "inside(span[r].0)..inside(span[r].1 + 1)\n" => "0..inside(span[r].1 + 1)\n",
-        "x * p.scale" => "*x",
+        "x * scale)" => "*x)",
+        "t.factor(self.placement.positions[token])" => "t.factor(self.placement.positions[0])",
         "s.splat(1.0 / cap)" => "s.splat(cap)",
         "if scale != 1.0 {" => "if scale > 1.0 {",
         "*sum = *sum * scale +" => "*sum +=",
         "query_head: head * group + g" => "query_head: head + g",
         "self.placement.table[slot as usize * self.table_cols + block]" => "self.placement.table[block]",
+    }
+    attention in "kernels/src/ops/positions.rs" by [attention] {
+        "(u64::from(position) + u64::from(self.offset))" => "u64::from(position)",
+        "(steps as f64).ln_1p()" => "(steps as f64)",
     }
 };
 

@@ -3,6 +3,7 @@
 use gristmill_engine::model::spec::{AttentionSpec, FixedState, MlpSpec, ModelSpec};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::kv::{KV_BLOCK, KvFormat, KvSpec};
+use gristmill_kernels::ops::Window;
 
 /// Tokens that a step adds to one sequence.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +59,7 @@ struct LayerCost {
     state_bytes: f64,
     /// Multiplications with that state for one token.
     state_products: f64,
-    window: usize,
+    window: Option<Window>,
 }
 
 impl Cost {
@@ -76,7 +77,7 @@ impl Cost {
                 cache_bytes: 0.0,
                 state_bytes: 0.0,
                 state_products: 0.0,
-                window: usize::MAX,
+                window: None,
             };
             if let Some(FixedState { convolution, delta }) = layer.mixer.fixed_state(spec.hidden) {
                 cost.state_bytes = (size_of::<f32>() * (convolution + delta)) as f64;
@@ -87,7 +88,7 @@ impl Cost {
                 let cache = KvSpec { heads: kv_heads, key_width, value_width, format };
                 cost.attention = (heads * (key_width + value_width)) as f64;
                 cost.cache_bytes = (cache.block_bytes() / KV_BLOCK) as f64;
-                cost.window = window.unwrap_or(usize::MAX);
+                cost.window = window;
             }
             cost
         });
@@ -129,11 +130,12 @@ impl Cost {
                 work.ops += 2.0 * layer.expert.products * (layer.top_k * tokens) as f64;
                 for (_, span) in step {
                     let end = span.start + span.count;
-                    let seen: usize = (span.start..end).map(|position| (position + 1).min(layer.window)).sum();
+                    let first = |position| layer.window.map_or(0, |window| window.first(position));
+                    let seen: usize = (span.start..end).map(|position| position + 1 - first(position)).sum();
                     work.ops += 2.0 * (layer.attention * seen as f64 + layer.state_products * span.count as f64);
                     // Read and written once in a step.
                     work.bytes += 2.0 * layer.state_bytes;
-                    work.bytes += layer.cache_bytes * end.min(layer.window.saturating_add(span.count)) as f64;
+                    work.bytes += layer.cache_bytes * (end - first(span.start)) as f64;
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! The layers of a model in words.
 
 use gristmill_engine::model::spec::{LayerSpec, Mixer, MlpSpec, ModelSpec, SharedExpert};
-use gristmill_kernels::ops::{Gating, Routing};
+use gristmill_kernels::ops::{Gating, Routing, Window};
 use serde::Serialize;
 
 /// Layers that follow each other and are alike.
@@ -39,7 +39,8 @@ pub(super) fn runs(spec: &ModelSpec) -> Vec<LayerRun> {
 fn layer(layer: &LayerSpec) -> String {
     let mixer = match &layer.mixer {
         Mixer::Attention(attention) => match attention.window {
-            Some(window) => format!("attention to the last {window} tokens"),
+            Some(Window::Last(tokens)) => format!("attention to the last {tokens} tokens"),
+            Some(Window::Chunk(tokens)) => format!("attention to the token's own chunk of {tokens}"),
             None => "attention".to_owned(),
         },
         other => format!("{other:?}"),

@@ -53,7 +53,7 @@ fn chosen(groups: &Groups) -> usize {
 }
 
 /// Positions that all tokens see, and bytes of the cache that they lie in, each position of a sequence once.
-fn seen(placement: &Placement, spec: KvSpec, tokens: usize, window: Option<usize>) -> (f64, f64) {
+fn seen(placement: &Placement, spec: KvSpec, tokens: usize, window: Option<Window>) -> (f64, f64) {
     let host = |buffer| gristmill_kernels::tensor::Buffer::<u32>::as_host(buffer).unwrap_or_default();
     let (slots, positions) = (host(&placement.slots), host(&placement.positions));
     let mut products = 0.0;

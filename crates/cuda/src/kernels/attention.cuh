@@ -27,6 +27,9 @@ struct AttentionParams {
     u32 window;                    // 0 is none
     u32 table_rows, table_cols, blocks;
     u32 context_columns;  // columns of the table that positions may lie in
+    u32 chunked;          // whether the window begins at a multiple of itself
+    float temperature;    // see `query_scale`
+    u32 temperature_length, temperature_offset;  // a length of 0 is no temperature
     u32 rows;             // the most query heads of a unit, a power of two
     u32 units;            // of a token
     u32 whole;            // so many blocks of the cache are one split
@@ -60,7 +63,14 @@ struct Context {
 };
 
 DEV u32 first_seen(const AttentionParams& p, u32 position) {
-    return p.window != 0 && position >= p.window ? position - p.window + 1 : 0;
+    if (p.window == 0 || position < p.window) return 0;
+    return p.chunked ? position - position % p.window : position - p.window + 1;
+}
+
+// What multiplies the queries of a position.
+DEV float query_scale(const AttentionParams& p, u32 position) {
+    u32 steps = p.temperature_length ? (position + p.temperature_offset) / p.temperature_length : 0;
+    return steps ? p.scale * fmaf(p.temperature, logf(1.0f + (float)steps), 1.0f) : p.scale;
 }
 
 // False for padding and for ids out of range, whose output is zero.

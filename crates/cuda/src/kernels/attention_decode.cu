@@ -91,7 +91,7 @@ struct WarpHeads {
             keep(own[1], VALUE_WIDTH, scratch.new_value, writes ? cache.values + to * p.value_stride : nullptr, p.value_stride);
         }
         u32 at = here.warp() * QUERY_ROW / 8;
-        float undo = split_query(own[0], p.scale, scratch.high + at, scratch.low + at);
+        float undo = split_query(own[0], query_scale(p, position), scratch.high + at, scratch.low + at);
         if (here.lane() == 0) scratch.undo[here.warp()] = undo;
     }
 };

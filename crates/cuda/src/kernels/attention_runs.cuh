@@ -65,6 +65,7 @@ struct Run {
         u32 i = LONG_RUN + token_of(row);
         return i >= begin && i < end && near_positions[i] <= last_position;
     }
+    DEV u32 position(u32 row) const { return near_positions[LONG_RUN + token_of(row)]; }
     DEV void write_zeros(const AttentionParams& p, float* out) const {
         u32 width = tile.heads * p.value_width;
         for (u32 i = here.thread_x(); i < (last_position - first_position + 1) * width; i += THREADS) {

@@ -50,10 +50,11 @@ struct Work {
         return cache_row(p, blocks[position / KV_BLOCK], unit.kv_head, position % KV_BLOCK);
     }
     DEV void load_queries(const float* row) const {
+        float scale = query_scale(p, context.last);
         for (u32 i = here.thread_x(); i < ROWS * p.key_stride; i += THREADS) {
             u32 r = i / p.key_stride, d = i % p.key_stride;
             bool inside = r < unit.live && d < p.key_width;
-            rows[i] = inside ? row[u64(unit.head_first + r) * p.key_width + d] * p.scale : 0.0f;
+            rows[i] = inside ? row[u64(unit.head_first + r) * p.key_width + d] * scale : 0.0f;
         }
     }
     // Logits of the keys of a tile: four threads to a key.

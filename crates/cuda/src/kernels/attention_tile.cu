@@ -51,15 +51,15 @@ DEV void load_rows(const AttentionParams& p, const Run& run, const float* q, u32
 
 // Writes these rows to shared memory as high parts and low ones; `units` brings a row's scores back to the scale of its
 // logits.
-DEV void store_rows(const AttentionParams& p, u32 row_first, float (&own)[TOGETHER][QUERY_PARTS], const bool (&alive)[TOGETHER],
+DEV void store_rows(const AttentionParams& p, const Run& run, u32 row_first, float (&own)[TOGETHER][QUERY_PARTS], const bool (&alive)[TOGETHER],
                     u16* high, u16* low, float* units) {
 #pragma unroll
     for (u32 r = 0; r < TOGETHER; r++) {
         u32 row = row_first + r;
-        float largest = 0.0f;
+        float largest = 0.0f, scale_of_row = alive[r] ? query_scale(p, run.position(row)) : 0.0f;
 #pragma unroll
         for (u32 i = 0; i < QUERY_PARTS; i++) {
-            own[r][i] = alive[r] && i * 32 + here.lane() < p.key_width ? own[r][i] * p.scale : 0.0f;
+            own[r][i] = alive[r] && i * 32 + here.lane() < p.key_width ? own[r][i] * scale_of_row : 0.0f;
             largest = fmaxf(largest, fabsf(own[r][i]));
         }
         RowScale scale = row_scale(warp_max(largest));
@@ -245,7 +245,7 @@ KERNEL_BOUNDED(attention_tile, THREADS, LEAST_BLOCKS)(
             float own[TOGETHER][QUERY_PARTS];
             bool alive[TOGETHER];
             load_rows(p, run, q, row_first, own, alive);
-            store_rows(p, row_first, own, alive, high, low, row_units);
+            store_rows(p, run, row_first, own, alive, high, low, row_units);
         }
         __syncwarp();
         u32 query_at = (here.warp() * 16 + here.lane() % 16) * KEY_ROW + here.lane() / 16 * 8;

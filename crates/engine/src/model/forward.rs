@@ -241,9 +241,9 @@ impl Step<'_> {
             let x = s.qkv.view_mut(t, columns)?.columns(columns - spec.value_columns()..columns)?;
             b.run(QkNorm { x, weight, eps })?;
         }
-        let AttentionSpec { heads, scale, cap, window, .. } = *spec;
+        let AttentionSpec { heads, scale, cap, temperature, window, .. } = *spec;
         let (sinks, precision) = (weights.sinks.as_ref(), self.precision);
-        let options = AttentionOptions { heads, scale, window, sinks, softcap: cap, precision };
+        let options = AttentionOptions { heads, scale, temperature, window, sinks, softcap: cap, precision };
         let qkv = s.qkv.view_mut(t, columns)?.columns(gate..columns)?;
         let (out, act) = (s.attended.view_mut(t, attended)?, &mut s.act);
         if spec.kv_from.is_some() {

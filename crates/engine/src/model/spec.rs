@@ -1,6 +1,6 @@
 //! The parts of a model, as data: `arch` reads it from a file, `forward` computes with it.
 
-use gristmill_kernels::ops::{Activation, DeltaHeads, RopeStyle, Routing};
+use gristmill_kernels::ops::{Activation, DeltaHeads, RopeStyle, Routing, Temperature, Window};
 
 /// A decoder-only transformer. With x the residual stream, a layer is
 ///
@@ -22,8 +22,6 @@ pub struct ModelSpec {
     pub hidden: usize,
     /// Positions that the model was trained on.
     pub context_length: usize,
-    /// Longer contexts are refused, because what the model does behind so many positions is not implemented.
-    pub context_limit: Option<usize>,
     /// The kind of all norms of rows.
     pub norm: NormKind,
     /// Added to the mean square (or the variance) in every norm.
@@ -241,8 +239,10 @@ pub struct AttentionSpec {
     pub scale: f32,
     /// Then q · k becomes cap · tanh(q · k / cap).
     pub cap: Option<f32>,
-    /// Only the last `window` positions, the token's own included, are seen.
-    pub window: Option<usize>,
+    /// A factor of queries that grows with their position.
+    pub temperature: Option<Temperature>,
+    /// The positions that a token sees; `None` for all up to its own.
+    pub window: Option<Window>,
     /// Each head has a logit that takes part in the softmax and has no value.
     pub sinks: bool,
     /// Norm of queries and keys.

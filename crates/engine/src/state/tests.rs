@@ -16,13 +16,14 @@ const TOKENS: usize = 40;
 /// One layer for each window.
 fn spec(windows: &[Option<usize>]) -> ModelSpec {
     let rope = RopeSpec { style: RopeStyle::Halves, base: 1e4, width: 2, scaling: RopeScaling::None, factors: false };
-    let attention = |&window| AttentionSpec {
+    let attention = |&window: &Option<usize>| AttentionSpec {
         heads: 1,
         kv_heads: 1,
         key_width: 2,
         value_width: 2,
         scale: 1.0,
-        window,
+        temperature: None,
+        window: window.map(Window::Last),
         sinks: false,
         qk_norm: None,
         norm_after_rope: false,
@@ -43,7 +44,6 @@ fn spec(windows: &[Option<usize>]) -> ModelSpec {
         vocab: 2,
         hidden: 2,
         context_length: CONTEXT,
-        context_limit: None,
         norm: NormKind::Rms,
         norm_eps: 1e-5,
         inputs: BlockInputs::Normed,

@@ -3,7 +3,7 @@
 
 use gristmill_engine::model::spec::{MlpSpec, ModelSpec};
 use gristmill_engine::{Error, Limits, ModelInfo, Runner};
-use gristmill_kernels::ops::{Activation, Routing};
+use gristmill_kernels::ops::{Activation, Routing, Window};
 
 use crate::reference;
 use crate::tiny::{Random, Tiny};
@@ -41,7 +41,7 @@ fn experts_beside_an_mlp() {
         }
         let spec = read(&tiny).expect("a good model");
         assert!(spec.post_norms && !spec.layer_scales);
-        for (layer, window) in spec.layers.iter().zip([Some(5), None]) {
+        for (layer, window) in spec.layers.iter().zip([Some(Window::Last(5)), None]) {
             let attention = layer.attention().expect("attention");
             assert_eq!((attention.window, attention.values_are_keys), (window, window.is_none()));
             let Some(MlpSpec::Moe { inner, activation, routing, router_norm, expert_scales, beside, .. }) = layer.mlp

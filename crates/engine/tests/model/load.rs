@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use gristmill_engine::gguf::{Array, Value};
 use gristmill_engine::model::spec::{MlpSpec, RopeScaling};
-use gristmill_engine::{Error, Limits, LoadOptions, Model, ModelInfo, Progress, Runner};
+use gristmill_engine::{Error, LoadOptions, Model, ModelInfo, Progress};
+use gristmill_kernels::ops::{Temperature, Window};
 use gristmill_kernels::reference::Reference;
 
 use crate::tiny::{Random, Tiny, VOCAB};
@@ -206,10 +207,11 @@ fn windows_alternate() {
         let spec = read(&tiny).expect("a good model").spec;
         [0, 1].map(|layer| spec.layers[layer].attention().and_then(|attention| attention.window))
     };
-    assert_eq!(windows(None), [Some(5), None]);
+    let five = Some(Window::Last(5));
+    assert_eq!(windows(None), [five, None]);
     assert_eq!(windows(Some(Value::U32(1))), [None, None]);
-    assert_eq!(windows(Some(Value::U32(3))), [Some(5), Some(5)]);
-    assert_eq!(windows(Some(vec![false, true].into())), [None, Some(5)]);
+    assert_eq!(windows(Some(Value::U32(3))), [five, five]);
+    assert_eq!(windows(Some(vec![false, true].into())), [None, five]);
     for (value, says) in [
         (vec![true; 3].into(), "3 flags are not the 2 layers"),
         (Value::String("every other".into()), "has the type string"),
@@ -281,9 +283,9 @@ fn fused_tensors_are_checked() {
     assert!(message.contains("tensor `blk.1.ffn_up.weight`"), "{message}");
 }
 
-/// The temperature of attention begins behind the original context, and longer contexts are refused.
+/// The temperature of attention grows with each original context, whose length two keys may say.
 #[test]
-fn contexts_of_mistral3_end_where_its_temperature_begins() {
+fn mistral3_has_a_temperature() {
     let mut tiny = Tiny::llama();
     for (key, value) in tiny.pairs.clone() {
         if let Some(suffix) = key.strip_prefix("llama.") {
@@ -294,19 +296,18 @@ fn contexts_of_mistral3_end_where_its_temperature_begins() {
     tiny.set("mistral3.rope.scaling.type", "yarn");
     tiny.set("mistral3.rope.scaling.factor", 4.0_f32);
     tiny.set("mistral3.rope.scaling.original_context_length", 40_u32);
-    assert_eq!(read(&tiny).expect("no temperature").spec.context_limit, None);
-    tiny.set("mistral3.attention.temperature_scale", 0.1_f32);
-    assert_eq!(read(&tiny).expect("a temperature").spec.context_limit, Some(40));
-    let options = LoadOptions::default();
-    let model = Model::with_backend(tiny.file(&mut Random(1)), Arc::new(Reference::backend()), options).expect("good");
-    let limits = |context| Limits { context: Some(context), ..Limits::default() };
-    let model = Arc::new(model);
-    Runner::new(model.clone(), limits(40)).expect("the original context");
-    let message = match Runner::new(model, limits(41)) {
-        Ok(_) => panic!("a context behind the original one"),
-        Err(error) => error.to_string(),
+    let temperature = |tiny: &Tiny| {
+        let spec = read(tiny).expect("good").spec;
+        spec.layers[0].attention().and_then(|attention| attention.temperature)
     };
-    assert!(message.contains("gristmill supports at most 40 for `mistral3` models"), "{message}");
+    assert_eq!(temperature(&tiny), None);
+    tiny.set("mistral3.attention.temperature_scale", 0.1_f32);
+    let expected = Temperature { scale: 0.1, length: 40, offset: 0 };
+    assert_eq!(temperature(&tiny), Some(expected));
+    tiny.set("mistral3.attention.temperature_length", 40_u32);
+    assert_eq!(temperature(&tiny), Some(expected));
+    let message = refusal(tiny, |tiny| tiny.set("mistral3.attention.temperature_length", 41_u32));
+    assert!(message.contains("`mistral3.attention.temperature_length`") && message.contains("41"), "{message}");
 }
 
 /// Parts of Cohere 2 with experts that are not implemented are refused by key.

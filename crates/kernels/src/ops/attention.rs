@@ -5,6 +5,7 @@ use super::elementwise::{Rope, Rotary};
 use super::kernels::{Check, Compose, Operation, Parts};
 use super::matrix::{PrepareActivations, fill};
 use super::norm::{QkNorm, segments};
+use super::positions::{Temperature, Window, visible};
 use crate::act::{Act, Precision};
 use crate::error::Result;
 use crate::kv::{KV_BLOCK, KvCache, KvSpec, Placement};
@@ -17,8 +18,10 @@ pub struct AttentionOptions<'a> {
     pub heads: usize,
     /// Multiplies q · k.
     pub scale: f32,
-    /// Only the last `window` positions, the token's own included, are seen.
-    pub window: Option<usize>,
+    /// The temperature of queries, which multiplies q · k too.
+    pub temperature: Option<Temperature>,
+    /// The positions that are seen; `None` for all up to the token's own.
+    pub window: Option<Window>,
     /// A logit per query head that takes part in the softmax and has no value (gpt-oss).
     pub sinks: Option<&'a Buffer<f32>>,
     /// Logits become `softcap · tanh(logit / softcap)` (Gemma 2).
@@ -33,7 +36,12 @@ impl AttentionOptions<'_> {
         let divides = self.heads > 0 && self.heads.is_multiple_of(spec.heads);
         require(divides, op, "query heads", self.heads, "must be a multiple of the cache's heads")?;
         require(self.scale.is_finite(), op, "scale", self.scale, "must be finite")?;
-        require(self.window != Some(0), op, "window", 0, "must be at least 1")?;
+        if let Some(Temperature { scale, length, offset }) = self.temperature {
+            require(scale.is_finite(), op, "scale of the temperature", scale, "must be finite")?;
+            require(length > 0, op, "length of the temperature", length, "must be at least 1")?;
+            require(offset < 1 << 31, op, "offset of the temperature", offset, "must be below 2^31")?;
+        }
+        require(self.window.is_none_or(|window| window.positions() > 0), op, "window", 0, "must be at least 1")?;
         if let Some(softcap) = self.softcap {
             require(softcap.is_finite() && softcap > 0.0, op, "softcap", softcap, "must be finite and above 0")?;
         }
@@ -91,7 +99,7 @@ impl<'a> PlacementCheck<'a> {
     }
 
     /// Checks the blocks that each token sees.
-    fn check_visible(&self, window: Option<usize>, limit: usize) -> Result<()> {
+    fn check_visible(&self, window: Option<Window>, limit: usize) -> Result<()> {
         // Neighbouring tokens see nearly the same blocks: each run of them is looked at once.
         let mut seen: Option<(u32, usize, usize)> = None;
         for (slot, position) in self.tokens() {
@@ -112,12 +120,6 @@ impl<'a> PlacementCheck<'a> {
         }
         Ok(())
     }
-}
-
-/// First and last position that a token at `position` sees.
-pub fn visible(position: u32, window: Option<usize>) -> (usize, usize) {
-    let last = position as usize;
-    (window.map_or(0, |w| (last + 1).saturating_sub(w)), last)
 }
 
 /// Writes keys and values into the cache.

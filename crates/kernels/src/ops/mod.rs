@@ -20,6 +20,7 @@ mod experts;
 mod kernels;
 mod matrix;
 mod norm;
+mod positions;
 mod recurrent;
 mod route;
 mod sample;
@@ -29,7 +30,6 @@ pub(crate) use kernels::run;
 
 pub use attention::{
     Attend, Attention, AttentionAct, AttentionOptions, KvCopy, KvWrite, QkNorms, QkvWrite, key_and_value_columns,
-    visible,
 };
 pub use check::{MAX_EXPERTS, PADDING, elements, require};
 pub use elementwise::{Add, AddGated, Rope, RopeStyle, Rotary, Scale, SoftCap};
@@ -41,6 +41,7 @@ pub use recurrent::{
     CONV_TAPS, CausalConv, DELTA_EPS, DELTA_TILE, DELTA_WIDTHS, DeltaHeads, DeltaRule, GateKind, GatedNorm, HeadMap,
     Multiply, RUN_WORDS, Run, Runs,
 };
+pub use positions::{Temperature, Window, visible};
 pub use route::{Gating, GroupByExpert, Route, RouteAndGroup, Routing};
 pub use sample::{Argmax, Sample, Sampling};
 pub use sampling::{SETTINGS, SamplingOptions, Setting};

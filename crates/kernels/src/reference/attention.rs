@@ -4,7 +4,7 @@ use super::matrix::dot;
 use super::rows::{Rows, RowsMut};
 use crate::error::Result;
 use crate::kv::{KV_BLOCK, KV_GROUP, KvFormat, KvSpec, Placement, quantise};
-use crate::ops::{Attention, KvCopy, KvWrite, Operation, PADDING, elements, visible};
+use crate::ops::{Attention, KvCopy, KvWrite, Operation, PADDING, Temperature, elements, visible};
 use crate::tensor::zeroed;
 use half::f16;
 
@@ -110,6 +110,7 @@ pub(super) fn attention(call: Attention) -> Result<()> {
         out.fill(0.0);
         let Some((slot, position)) = blocks.token(t) else { return };
         let (first, last) = visible(position, options.window);
+        let temperature = temperature(options.temperature, position);
         for (head, out) in out.chunks_exact_mut(spec.value_width).enumerate() {
             let q = &q.row(t)[head * spec.key_width..][..spec.key_width];
             let kv_head = head / (options.heads / spec.heads);
@@ -117,7 +118,7 @@ pub(super) fn attention(call: Attention) -> Result<()> {
             let row = |p: usize| blocks.find(slot, p) * spec.heads + kv_head;
             let logit = |p: usize| {
                 let key = &keys[row(p) * spec.key_width..][..spec.key_width];
-                soft_cap(dot(q, key) * f64::from(options.scale), options.softcap)
+                soft_cap(dot(q, key) * f64::from(options.scale) * temperature, options.softcap)
             };
             let logits: Vec<f64> = (first..=last).map(logit).collect();
             let sink = sinks.map(|s| f64::from(s[head]));
@@ -130,6 +131,12 @@ pub(super) fn attention(call: Attention) -> Result<()> {
         }
     });
     Ok(())
+}
+
+/// 1 + scale · ln(1 + ⌊(position + offset) / length⌋).
+fn temperature(of: Option<Temperature>, position: u32) -> f64 {
+    let steps = |t: Temperature| ((f64::from(position) + f64::from(t.offset)) / f64::from(t.length)).floor();
+    of.map_or(1.0, |t| 1.0 + f64::from(t.scale) * (1.0 + steps(t)).ln())
 }
 
 fn soft_cap(logit: f64, cap: Option<f32>) -> f64 {

@@ -42,6 +42,9 @@ struct AttentionParams {
     u32 window;                    // 0 is none
     u32 table_rows, table_cols, blocks;
     u32 context_columns;             // columns of the table that positions may lie in
+    u32 chunked;                     // whether the window begins at a multiple of itself
+    float temperature;               // see `query_scale`
+    u32 temperature_length, temperature_offset;  // a length of 0 is no temperature
     u32 key_columns, value_columns;  // widths rounded up to patches
     u32 query_columns;               // so many of a key at once
     u32 unit_heads;                  // the most query heads of a unit
@@ -60,7 +63,14 @@ struct AttentionParams {
 #define PLAN_TOKENS 2u
 
 DEV u32 first_seen(constant AttentionParams& p, u32 position) {
-    return p.window != 0 && position >= p.window ? position - p.window + 1 : 0;
+    if (p.window == 0 || position < p.window) return 0;
+    return p.chunked ? position - position % p.window : position - p.window + 1;
+}
+
+// What multiplies the queries of a position.
+DEV float query_scale(constant AttentionParams& p, u32 position) {
+    u32 steps = p.temperature_length ? (position + p.temperature_offset) / p.temperature_length : 0;
+    return steps ? p.scale * fmaf(p.temperature, log(1.0f + (float)steps), 1.0f) : p.scale;
 }
 
 // Whether a token has a sequence, and its position an entry of the block table.

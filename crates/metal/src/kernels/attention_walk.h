@@ -58,9 +58,10 @@ DEV void load_queries(Here here, constant AttentionParams& p, const GLOBAL float
     for (u32 row = here.warp(); row < ROWS; row += WARPS) {
         u32 i = row / queries.unit.heads, head = queries.unit.head_first + row % queries.unit.heads;
         const GLOBAL float* from = q + (queries.token + i) * p.q_stride + u64(head) * p.key_width;
+        float scale = query_scale(p, queries.position + i);
         for (u32 d = here.lane(); d < p.query_columns; d += 32) {
             bool there = i < queries.tokens && panel + d < p.key_width;
-            scratch.queries[row * p.query_columns + d] = there ? from[panel + d] * p.scale : 0.0f;
+            scratch.queries[row * p.query_columns + d] = there ? from[panel + d] * scale : 0.0f;
         }
     }
 }

@@ -154,9 +154,24 @@ pub(super) struct Written {
     values: Vec<f32>,
 }
 
+/// Sequences are shorter.
+const MOST_POSITIONS: u32 = 1500;
+
+/// A temperature that changes often in a sequence, or never.
+pub(super) fn some_temperature(rng: &mut Rng) -> Temperature {
+    Temperature { scale: 0.5, length: rng.pick(&[1, 7, 16, 100, u32::MAX]), offset: rng.pick(&[0, 1, 20]) }
+}
+
+/// A window or chunks that sequences are longer than.
+pub(super) fn some_window(rng: &mut Rng) -> Window {
+    let positions = rng.pick(&[1, 2, 15, 16, 17, 40]);
+    if rng.chance(0.5) { Window::Chunk(positions) } else { Window::Last(positions) }
+}
+
 pub(super) struct Parameters {
     pub(super) heads: usize,
-    pub(super) window: Option<usize>,
+    pub(super) temperature: Option<Temperature>,
+    pub(super) window: Option<Window>,
     pub(super) sinks: Option<Vec<f32>>,
     pub(super) softcap: Option<f32>,
     pub(super) precision: Precision,
@@ -175,9 +190,11 @@ impl Parameters {
 
     /// The operation's options; `sinks` are these parameters' on a device.
     pub(super) fn attention<'a>(&self, key_width: usize, sinks: Option<&'a Buffer<f32>>) -> AttentionOptions<'a> {
-        let scale = 1.5 / (key_width as f32).sqrt();
-        let Self { heads, window, softcap, precision, .. } = *self;
-        AttentionOptions { heads, scale, window, sinks, softcap, precision }
+        let Self { heads, temperature, window, softcap, precision, .. } = *self;
+        // The bounds are those of logits of this scale; a temperature brings them to it, at most.
+        let largest = temperature.map_or(1.0, |temperature| temperature.factor(MOST_POSITIONS));
+        let scale = 1.5 / (key_width as f32).sqrt() / largest as f32;
+        AttentionOptions { heads, scale, temperature, window, sinks, softcap, precision }
     }
 
     pub(super) fn attend(
@@ -267,7 +284,8 @@ fn rounds(suite: &Suite, part: &'static str, shapes: &[(usize, usize)], rounds: 
         let heads = kv_heads * ratio;
         let parameters = Parameters {
             heads,
-            window: (!long && !full && rng.chance(0.4)).then(|| rng.pick(&[1, 2, 15, 16, 17, 40])),
+            temperature: rng.chance(0.3).then(|| some_temperature(rng)),
+            window: (!long && !full && rng.chance(0.5)).then(|| some_window(rng)),
             sinks: rng.chance(0.3).then(|| rng.normals(heads)),
             softcap: rng.chance(0.3).then_some(5.0),
             precision: rng.pick(&PRECISIONS),
@@ -298,8 +316,9 @@ fn rounds(suite: &Suite, part: &'static str, shapes: &[(usize, usize)], rounds: 
         let seed = rng.bits();
         let fill = layout.filled(seed);
         let case = format!(
-            "{spec:?}, {heads} heads, lengths {:?}, window {:?}, sinks {}, softcap {:?}, {:?}, {} queries",
+            "{spec:?}, {heads} heads, lengths {:?}, {:?}, window {:?}, sinks {}, softcap {:?}, {:?}, {} queries",
             layout.lengths,
+            parameters.temperature,
             parameters.window,
             parameters.sinks.is_some(),
             parameters.softcap,
@@ -355,7 +374,8 @@ pub fn copy(suite: &Suite) {
         let spec = KvSpec { heads: 2, key_width, value_width, format };
         let layout = Layout::new(rng, spec, vec![37, 37]);
         let precision = Precision::Exact;
-        let parameters = Parameters { heads: 4, window: None, sinks: None, softcap: None, precision };
+        let parameters =
+            Parameters { heads: 4, temperature: None, window: None, sinks: None, softcap: None, precision };
         let (seed, q) = (rng.bits(), rng.normals(4 * key_width));
         let (first, second) = layout.table.split_at(layout.table_cols);
         let blocks: Vec<(u32, u32)> = first.iter().copied().zip(second.iter().copied()).take(3).collect();

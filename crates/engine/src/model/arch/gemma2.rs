@@ -1,7 +1,7 @@
 //! `gemma2`: dense Gemma 2. As Gemma 3 without norms of queries and keys, with caps of the logits of attention and of the
 //! head; of two layers the first sees a window only, and all have the same RoPE.
 
-use gristmill_kernels::ops::{Activation, RopeStyle};
+use gristmill_kernels::ops::{Activation, RopeStyle, Window};
 
 use super::read::Reader;
 use crate::error::Result;
@@ -21,7 +21,7 @@ pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
         global.scale = 1.0 / (file.hidden()? as f32 / global.heads as f32).sqrt();
     }
     global.cap = file.cap("attn_logit_softcapping", Some(ATTENTION_CAP))?;
-    let window = global.window.take().unwrap_or(WINDOW);
+    let window = global.window.take().unwrap_or(Window::Last(WINDOW));
     let mlp = file.dense(Activation::GeGlu)?;
     let layer = |windowed: bool| {
         let attention = AttentionSpec { window: windowed.then_some(window), ..global.clone() };

@@ -1,6 +1,6 @@
 //! Attention with what precedes and follows it.
 
-use super::super::attention::{FORMATS, Layout, Parameters, short_and_one_long};
+use super::super::attention::{FORMATS, Layout, Parameters, short_and_one_long, some_temperature, some_window};
 use super::*;
 use gristmill_kernels::kv::{KvFormat, KvSpec};
 
@@ -59,7 +59,8 @@ pub fn qkv_write(suite: &Suite) {
                 b.run(KvWrite { cache: &mut cache, k: keys, v: values, placement: &placement }).expect("kv_write");
             }
             let precision = Precision::Exact;
-            let parameters = Parameters { heads, window: None, sinks: None, softcap: None, precision };
+            let parameters =
+                Parameters { heads, temperature: None, window: None, sinks: None, softcap: None, precision };
             (x.read(b), parameters.attend(b, &layout, &cache, &queries, &tokens))
         };
         let case = format!(
@@ -108,7 +109,8 @@ pub fn attend(suite: &Suite) {
         let style = rng.pick(&[RopeStyle::Halves, RopeStyle::Interleaved]);
         let parameters = Parameters {
             heads,
-            window: rng.chance(0.3).then(|| rng.pick(&[1, 15, 17, 40])),
+            temperature: rng.chance(0.3).then(|| some_temperature(rng)),
+            window: rng.chance(0.3).then(|| some_window(rng)),
             sinks: rng.chance(0.3).then(|| rng.normals(heads)),
             softcap: rng.chance(0.2).then_some(5.0),
             precision: rng.pick(&PRECISIONS),
@@ -167,8 +169,9 @@ pub fn attend(suite: &Suite) {
         };
         let case = format!(
             "{heads} heads, {spec:?}, lengths {:?}, {rows} tokens, norms of {norm_heads:?}, {pairs} pairs, {style:?}, \
-             window {:?}, sinks {}, softcap {:?}, {precision:?}, {frame:?}",
+             {:?}, window {:?}, sinks {}, softcap {:?}, {precision:?}, {frame:?}",
             layout.lengths,
+            parameters.temperature,
             parameters.window,
             parameters.sinks.is_some(),
             parameters.softcap,

@@ -65,7 +65,15 @@ pub(super) fn placements(b: &Backend) -> Vec<(&'static str, Kind, Placement)> {
 
 /// Four query heads and nothing else.
 pub(super) const fn plain() -> AttentionOptions<'static> {
-    AttentionOptions { heads: 4, scale: 1.0, window: None, sinks: None, softcap: None, precision: Precision::Exact }
+    AttentionOptions {
+        heads: 4,
+        scale: 1.0,
+        temperature: None,
+        window: None,
+        sinks: None,
+        softcap: None,
+        precision: Precision::Exact,
+    }
 }
 
 fn attend(
@@ -113,12 +121,20 @@ fn written(suite: &Suite) {
     expect(suite, "kv_copy: to", Kind::Id, b.run(KvCopy { cache: &mut cache, blocks: &[(0, 4)] }));
 }
 
+fn tempered(temperature: Temperature) -> AttentionOptions<'static> {
+    AttentionOptions { temperature: Some(temperature), ..plain() }
+}
+
 /// Options that are refused, with shapes of queries and output that fit them.
-pub(super) fn bad_options<'a>(three_sinks: &'a Buffer<f32>) -> [(&'static str, Kind, AttentionOptions<'a>); 6] {
+pub(super) fn bad_options<'a>(three_sinks: &'a Buffer<f32>) -> [(&'static str, Kind, AttentionOptions<'a>); 10] {
     [
         ("heads", Kind::Range, AttentionOptions { heads: 3, ..plain() }),
         ("no heads", Kind::Range, AttentionOptions { heads: 0, ..plain() }),
-        ("window", Kind::Range, AttentionOptions { window: Some(0), ..plain() }),
+        ("window", Kind::Range, AttentionOptions { window: Some(Window::Last(0)), ..plain() }),
+        ("chunk", Kind::Range, AttentionOptions { window: Some(Window::Chunk(0)), ..plain() }),
+        ("temperature", Kind::Range, tempered(Temperature { scale: f32::INFINITY, length: 1, offset: 0 })),
+        ("temperature's length", Kind::Range, tempered(Temperature { scale: 0.1, length: 0, offset: 0 })),
+        ("temperature's offset", Kind::Range, tempered(Temperature { scale: 0.1, length: 1, offset: 1 << 31 })),
         ("scale", Kind::Range, AttentionOptions { scale: f32::NAN, ..plain() }),
         ("softcap", Kind::Range, AttentionOptions { softcap: Some(0.0), ..plain() }),
         ("sinks", Kind::Shape, AttentionOptions { sinks: Some(three_sinks), ..plain() }),
@@ -148,8 +164,10 @@ fn past(suite: &Suite) {
         attend(b, &gone, plain(), (2, 32), out)
     });
     let mut out = Framed::<f32>::poisoned(b, 2, 16, Frame::ODD);
-    let window = AttentionOptions { window: Some(KV_BLOCK), ..plain() };
-    attend(b, &gone, window, (2, 32), &mut out).expect("only the last block is seen");
+    for window in [Window::Last(KV_BLOCK), Window::Chunk(KV_BLOCK)] {
+        let options = AttentionOptions { window: Some(window), ..plain() };
+        attend(b, &gone, options, (2, 32), &mut out).expect("only the last block is seen");
+    }
 }
 
 /// A bad block of one of two sequences leaves the other's output unchanged: of the last tokens, and of all, by widths
@@ -182,21 +200,13 @@ fn bad_block(suite: &Suite) {
             .expect("kv_write");
         for tokens in [&last, &all] {
             let q = random(tokens.len(), q_cols);
-            let parameters = AttentionOptions {
-                heads: 4,
-                scale: 1.0,
-                window: None,
-                sinks: None,
-                softcap: None,
-                precision: Precision::Exact,
-            };
             let attend = |table: &[u32]| {
                 let mut out = Framed::<f32>::poisoned(b, tokens.len(), out_cols, Frame::ODD);
                 let result = b.run(Attention {
                     q: q.view(),
                     cache: &cache,
                     placement: &place(tokens, table),
-                    options: parameters,
+                    options: plain(),
                     out: out.view_mut(),
                 });
                 (result, out)

@@ -1,6 +1,6 @@
 //! Attention and its rotary embedding.
 
-use gristmill_kernels::ops::RopeStyle;
+use gristmill_kernels::ops::{RopeStyle, Temperature, Window};
 
 use super::{MAX_WIDTH, Reader};
 use crate::error::{Error, Result};
@@ -55,7 +55,8 @@ impl Reader<'_> {
             value_width,
             scale: scale.unwrap_or_else(|| (1.0 / (key_width as f64).sqrt()) as f32),
             cap: None,
-            window: self.optional_count("attention.sliding_window", usize::MAX)?,
+            temperature: None,
+            window: self.optional_count("attention.sliding_window", usize::MAX)?.map(Window::Last),
             sinks: false,
             qk_norm: None,
             norm_after_rope: false,
@@ -146,6 +147,27 @@ impl Reader<'_> {
         Ok(RopeSpec { style, base: self.rope_base("rope.freq_base")?, width, scaling, factors })
     }
 
+    /// The temperature of attention, if the file gives its scale: it grows with every original context of RoPE's scaling
+    /// that lies before a position.
+    pub(in crate::model::arch) fn temperature(&self, offset: u32) -> Result<Option<Temperature>> {
+        let Some(scale) = self.number_or_zero("attention.temperature_scale")? else { return Ok(None) };
+        let (length, suffix) = (self.original_context()?, "attention.temperature_length");
+        if let Some(found) = self.optional_count(suffix, MAX_CONTEXT)?.filter(|&found| found != length) {
+            return self.wrong(suffix, found, format!("is not the original context, {length}"));
+        }
+        // Contexts are at most `MAX_CONTEXT`.
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        Ok(Some(Temperature { scale, length, offset }))
+    }
+
+    /// The context before RoPE's scaling.
+    fn original_context(&self) -> Result<usize> {
+        match self.optional_count("rope.scaling.original_context_length", MAX_CONTEXT)? {
+            Some(n) => Ok(n),
+            None => self.context_length(),
+        }
+    }
+
     /// RoPE of layers with a window: a base of its own, no scaling.
     pub(in crate::model::arch) fn windowed_rope(&self, rope: Option<&RopeSpec>) -> Result<Option<RopeSpec>> {
         let base = self.rope_base("rope.freq_base_swa")?;
@@ -175,10 +197,6 @@ impl Reader<'_> {
             Some(factor) => Some(factor),
             None => self.number_or_zero("rope.scale_linear")?,
         };
-        let original_context = || match self.optional_count("rope.scaling.original_context_length", MAX_CONTEXT)? {
-            Some(n) => Ok(n),
-            None => self.context_length(),
-        };
         // Converters write LongRoPE's tensors, but not always its name.
         let kind = match kind {
             None if self.tensor("rope_factors_long.weight") => Some("longrope"),
@@ -189,7 +207,7 @@ impl Reader<'_> {
             (None | Some("linear"), factor) => Ok(RopeScaling::Linear { factor }),
             (Some("yarn"), factor) => Ok(RopeScaling::Yarn {
                 factor,
-                original_context: original_context()?,
+                original_context: self.original_context()?,
                 beta_fast: self.optional_number("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
                 beta_slow: self.optional_number("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
                 truncate: true,
@@ -197,7 +215,7 @@ impl Reader<'_> {
             }),
             // The tensors hold the factors.
             (Some("longrope"), _) => Ok(RopeScaling::Long {
-                original_context: original_context()?,
+                original_context: self.original_context()?,
                 magnitude: self.factor("rope.scaling.attn_factor")?,
             }),
             (Some(other), _) => Err(Error::Unsupported {

@@ -232,7 +232,6 @@ impl<'a> Reader<'a> {
             vocab: self.vocab(hidden)?,
             hidden,
             context_length: self.context_length()?,
-            context_limit: None,
             norm: NormKind::Rms,
             norm_eps: eps,
             inputs: BlockInputs::Normed,
