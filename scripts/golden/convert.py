@@ -34,7 +34,7 @@ from tiny.build import build, randomise, selection_biases
 from tiny.draw import bias_effect, draw, least_effect, run
 from tiny.files import write_logits
 from tiny.recurrent import QWEN
-from tiny.shapes import LINEAR, LLAMA3, LONGROPE, PHI3, ROUTER_GAP, SELECTION_GAP, TOLERANCE, UNTRUNCATED, YARN, Shape
+from tiny.shapes import LINEAR, LLAMA3, LONGROPE, MINISTRAL, PHI3, ROUTER_GAP, SELECTION_GAP, TOLERANCE, UNTRUNCATED, YARN, Shape
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.integrations.mxfp4 import FP4_VALUES, convert_moe_packed_tensors
@@ -121,6 +121,7 @@ CASES = {
     "hunyuan-moe": Case(Shape("hunyuan-moe", 32, 16, 4, 2, 16, 4, 2, tied=True, shared=16), BF16, "hunyuan"),
     "minimax-m2": Case(Shape("minimax-m2", 32, 16, 4, 2, 16, 4, 2, theta=5e6, rotary=8), BF16, "minimax-m2"),
     "mistral": Case(Shape("llama", 32, 32, 4, 2, 8, theta=1e6), BF16, "tekken"),
+    "mistral3": Case(Shape("mistral3", 32, 48, 4, 2, 16, theta=1e6, rope=MINISTRAL), BF16, "tekken"),
     "mixtral": Case(Shape("mixtral", 32, 16, 4, 2, 8, 4, 2, theta=1e6), BF16, "spm", "30KB"),
     "smollm": Case(Shape("llama", 24, 40, 3, 1, 8, tied=True), F32, "smollm"),
     "qwen2": Case(Shape("qwen2", 32, 48, 4, 2, 8, tied=True, theta=1e6, bias=True), BF16, "qwen2"),
@@ -328,21 +329,20 @@ def add_tensors(folder: pathlib.Path, shard: str, names: list, dtype: torch.dtyp
     index.write_text(json.dumps(about, indent=1))
 
 
-def within(folder: pathlib.Path, model, shard: str) -> None:
+def within(folder: pathlib.Path, model, prefix: str, others: str, shard: str) -> None:
     """Rewrites the weights as those of the text model within a larger one, experts fused."""
     for path in folder.glob("*.safetensors*"):
         path.unlink()
-    inner = lambda name: name.replace("model.", "model.language_model.", 1) if name.startswith("model.") else name
-    kept = {name: weight for name, weight in model.state_dict().items() if name in model._tied_weights_keys} if (
-        model.config.tie_word_embeddings) else {}
-    save_torch_state_dict({inner(name): weight for name, weight in model.state_dict().items() if name not in kept},
-                          folder, max_shard_size=shard)
+    rename = lambda name: prefix + name.removeprefix("model.") if name.startswith("model.") else others + name
+    kept = model._tied_weights_keys if model.config.tie_word_embeddings else []
+    state = {rename(name): weight for name, weight in model.state_dict().items() if name not in kept}
+    save_torch_state_dict(state, folder, max_shard_size=shard)
 
 
 def with_vision(folder: pathlib.Path, model, dtype: torch.dtype, shard: str) -> dict:
     """Rewrites the weights as Qwen 3.5 is published: the text model within one that sees. Returns the settings that go
     around those of the text model."""
-    within(folder, model, shard)
+    within(folder, model, "model.language_model.", "", shard)
     seen = [f"model.visual.{part}" for part in ("patch_embed.proj.weight", "merger.norm.bias")]
     add_tensors(folder, "model-vision.safetensors", seen, dtype)
     add_tensors(folder, "model-prediction.safetensors", [f"mtp.{part}.weight" for part in PREDICTION], dtype)
@@ -352,13 +352,22 @@ def with_vision(folder: pathlib.Path, model, dtype: torch.dtype, shard: str) -> 
 
 def with_towers(folder: pathlib.Path, model, dtype: torch.dtype, shard: str) -> dict:
     """The same for Gemma 4, within a model that sees and hears."""
-    within(folder, model, shard)
+    within(folder, model, "model.language_model.", "", shard)
     towers = ["vision_tower.patch_embedder.input_proj", "audio_tower.output_proj", "embed_vision.embedding_projection",
               "embed_audio.embedding_projection"]
     add_tensors(folder, "model-towers.safetensors", [f"model.{part}.weight" for part in towers], dtype)
     return dict(architectures=["Gemma4ForConditionalGeneration"], model_type="gemma4", image_token_id=3,
                 tie_word_embeddings=True, audio_config=None,
                 vision_config=dict(model_type="gemma4_vision", num_hidden_layers=1, hidden_size=32))
+
+
+def with_pixtral(folder: pathlib.Path, model, dtype: torch.dtype) -> dict:
+    """The same for Ministral 3."""
+    within(folder, model, "language_model.model.", "language_model.", "30KB")
+    seen = ["vision_tower.patch_conv.weight", "multi_modal_projector.linear_1.weight"]
+    add_tensors(folder, "model-vision.safetensors", seen, dtype)
+    return dict(architectures=["Mistral3ForConditionalGeneration"], model_type="mistral3", image_token_index=10,
+                vision_config=dict(model_type="pixtral", num_hidden_layers=1, hidden_size=32))
 
 
 def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
@@ -417,6 +426,8 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
         more = dict(global_head_dim=shape.full_head, num_global_key_value_heads=shape.full_kv_heads or None)
     elif shape.arch == "qwen35moe":
         around = with_vision(folder, model, case.dtype, "40KB")
+    elif shape.arch == "mistral3":
+        around = with_pixtral(folder, model, case.dtype)
     model.to(torch.float32)
     if case.tokenizer.startswith("spm"):
         merges, bare = case.tokenizer == "spm-merges", case.tokenizer in ("spm-bare", "spm-merges")
@@ -434,7 +445,8 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
     for key in dropped + (["per_layer_config"] if "global_head_dim" in more else []):
         config.pop(key, None)
     if around:
-        config = around | dict(text_config=config | (dict(mtp_num_hidden_layers=1) if shape.arch in QWEN else {}))
+        predicts = dict(mtp_num_hidden_layers=1) if shape.arch in QWEN else {}
+        config = around | dict(text_config=config | predicts)
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     sampling = {"do_sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.8, "repetition_penalty": 1.05}
     (folder / "generation_config.json").write_text(json.dumps(sampling | ids, indent=1))

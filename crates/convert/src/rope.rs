@@ -17,7 +17,14 @@ const SHARE: &str = "partial_rotary_factor";
 const STILL: f32 = 1e30;
 
 /// Settings that would change the maths in a way that no key expresses.
-const REFUSED: &[&str] = &["mscale", "mscale_all_dim", "extrapolation_factor", SECTIONS];
+const REFUSED: &[&str] = &[MAGNITUDE, WHOLE_MAGNITUDE, TEMPERATURE, "extrapolation_factor", SECTIONS];
+
+/// The factors of YaRN's two magnitudes, of which one divides the other.
+const MAGNITUDE: &str = "mscale";
+const WHOLE_MAGNITUDE: &str = "mscale_all_dim";
+
+/// The scale of attention's temperature.
+const TEMPERATURE: &str = "llama_4_scaling_beta";
 
 /// The pairs of a head that turn by each of several positions.
 const SECTIONS: &str = "mrope_section";
@@ -29,10 +36,11 @@ const NULLS: &[&str] = &[
     "attention_factor",
     "beta_fast",
     "beta_slow",
-    "mscale",
-    "mscale_all_dim",
+    MAGNITUDE,
+    WHOLE_MAGNITUDE,
+    TEMPERATURE,
     "extrapolation_factor",
-    "mrope_section",
+    SECTIONS,
 ];
 
 /// The keys, and name and values of tensors, which divide the frequency of each pair.
@@ -166,14 +174,19 @@ impl Rope {
         parameters: &Config,
         base: f64,
     ) -> Result<(), ConvertError> {
-        let refused = REFUSED.iter().filter(|&&key| key != SECTIONS || family.sections.is_none());
-        if let Some((key, found)) = refused.into_iter().find_map(|key| Some((key, parameters.value(key)?))) {
-            return Err(parameters.wrong(key, found, "no such setting, it is not supported"));
-        }
         let kind = match parameters.text("rope_type")? {
             Some(kind) => Some(kind),
             None => parameters.text("type")?,
         };
+        let read = |key: &str| match key {
+            SECTIONS => family.sections.is_some(),
+            MAGNITUDE | WHOLE_MAGNITUDE | TEMPERATURE => family.yarn_ratio && kind == Some("yarn"),
+            _ => false,
+        };
+        let refused = REFUSED.iter().filter(|key| !read(key));
+        if let Some((key, found)) = refused.into_iter().find_map(|key| Some((key, parameters.value(key)?))) {
+            return Err(parameters.wrong(key, found, "no such setting, it is not supported"));
+        }
         if let Rotated::Pairs(width) = family.rotated {
             return match kind {
                 Some("proportional") => self.still_pairs(config, parameters, width),
@@ -216,6 +229,27 @@ impl Rope {
             if let Some(beta) = parameters.number(theirs)? {
                 self.set(ours, beta as f32);
             }
+        }
+        match family.yarn_ratio {
+            true => self.yarn_ratio(parameters),
+            false => Ok(()),
+        }
+    }
+
+    /// YaRN's magnitude as a ratio, of which files have one number, and the temperature of attention.
+    fn yarn_ratio(&mut self, parameters: &Config) -> Result<(), ConvertError> {
+        match (parameters.positive(MAGNITUDE)?, parameters.positive(WHOLE_MAGNITUDE)?) {
+            (None, None) => {}
+            (Some(own), Some(whole)) if own == whole => self.set("yarn_log_multiplier", whole as f32),
+            (Some(own), Some(whole)) => {
+                let expected = format!("{whole}, as {WHOLE_MAGNITUDE}; nothing else is supported");
+                return Err(parameters.wrong(MAGNITUDE, &own.into(), expected));
+            }
+            (None, Some(_)) => return Err(parameters.missing(MAGNITUDE)),
+            (Some(_), None) => return Err(parameters.missing(WHOLE_MAGNITUDE)),
+        }
+        if let Some(scale) = parameters.number(TEMPERATURE)? {
+            self.pairs.push(("attention.temperature_scale".to_owned(), Value::F32(scale as f32)));
         }
         Ok(())
     }

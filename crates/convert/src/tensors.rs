@@ -10,7 +10,7 @@ use super::checkpoint::Checkpoint;
 use super::config::Config;
 use super::delta::{key_heads, value_heads};
 use super::error::ConvertError;
-use super::family::{Change, EXPERT_COUNT, Family, How, Layout, Need, Rule, read_of_mlx, stacked_name};
+use super::family::{Change, EXPERT_COUNT, Family, How, Layout, Need, Prefix, Rule, read_of_mlx, stacked_name};
 use super::inputs::{BLOCKS, Input, wrong_shape};
 use super::keys::needed;
 use super::mlx::Quantization;
@@ -77,8 +77,9 @@ pub(super) fn plan(
 ) -> Result<Vec<OutputTensor>, ConvertError> {
     let layers = needed(config, "num_hidden_layers")? as usize;
     let tied = tied(family, config)?;
-    let within = family.within.as_ref().map(|within| within.tensors);
-    let within = within.filter(|start| checkpoint.tensors().any(|tensor| tensor.name.starts_with(start)));
+    let prefixes = family.within.as_ref().map(|within| within.tensors).unwrap_or_default();
+    let has = |prefix: &&Prefix| checkpoint.tensors().any(|tensor| tensor.name.starts_with(prefix.model));
+    let within = prefixes.iter().find(has);
     let mlx = config.text("model_type")?.is_some_and(|model_type| read_of_mlx().any(|known| known == model_type));
     let has_one = mlx && checkpoint.tensors().any(is_taps_of_mlx);
     let (used, planned) = (HashSet::new(), Vec::new());
@@ -121,8 +122,8 @@ pub(super) struct Planner<'a, 'c> {
     pub(super) checkpoint: &'a Checkpoint,
     /// The output head is the embedding table.
     tied: bool,
-    /// What names of tensors begin with instead of `model.`.
-    within: Option<&'static str>,
+    /// What names of tensors begin with, where the model lies within another.
+    within: Option<&'static Prefix>,
     /// Experts may be stacked as by MLX.
     mlx: bool,
     /// Norms have the 1 that is otherwise added.
@@ -136,8 +137,9 @@ impl<'a> Planner<'a, '_> {
     fn theirs(&self, rule: &Rule, layer: usize, expert: usize) -> String {
         let name = rule.theirs.replace("{layer}", &layer.to_string()).replace("{expert}", &expert.to_string());
         let name = match (self.within, name.strip_prefix("model.")) {
-            (Some(start), Some(rest)) => format!("{start}{rest}"),
-            _ => name,
+            (Some(within), Some(rest)) => format!("{}{rest}", within.model),
+            (Some(within), None) => format!("{}{name}", within.others),
+            (None, _) => name,
         };
         if rule.stored == Layout::Mxfp4 { name + BLOCKS } else { name }
     }

@@ -67,6 +67,7 @@ const REFUSED: &[&str] = &[
     "hunyuan-moe",
     "lfm2",
     "lfm2moe",
+    "mistral3",
     "qwen35",
     "qwen35moe",
     "qwen3next",

@@ -1,6 +1,6 @@
 //! Settings that must be refused, and the old and new ways of saying one thing.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::folder::{Folder, case};
 
@@ -115,6 +115,16 @@ fn layers_with_a_state_of_fixed_size_fit_the_weights() {
         json!([1, 0, 0]),
         &["rope.dimension_sections", "three sections that have all pairs"],
     );
+    let ratio = |name: &str, change: &dyn Fn(&mut Map<String, Value>), says: &[&str]| {
+        let folder = Folder::copy("mistral3", name);
+        folder.json("config.json", |config| {
+            change(config["text_config"]["rope_parameters"].as_object_mut().unwrap());
+        });
+        folder.refused(says);
+    };
+    ratio("ratio", &|rope| drop(rope.insert("mscale".into(), json!(0.5))), &["`mscale` is 0.5", "1, as mscale_all_dim"]);
+    ratio("one", &|rope| drop(rope.remove("mscale_all_dim")), &["has no `mscale_all_dim`"]);
+    ratio("kind", &|rope| drop(rope.insert("rope_type".into(), json!("linear"))), &["not supported"]);
     let folder = Folder::copy("qwen35moe", "no-text");
     folder.json("config.json", |config| drop(config.as_object_mut().unwrap().remove("text_config")));
     folder.refused(&["has no `num_attention_heads`"]);

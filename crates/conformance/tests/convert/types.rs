@@ -18,6 +18,7 @@ const NOT_READ: &[&str] = &[
     "enable_moe_block",
     "global_attn_every_n_layers",
     "image_token_id",
+    "image_token_index",
     "initializer_range",
     "input_jitter_noise",
     "lm_head_bias",
@@ -77,6 +78,7 @@ const READ_IN: &[(&str, &[&str])] = &[
             "llama3",
             "minimax-m2",
             "mistral",
+            "mistral3",
             "mixtral",
             "phimoe",
             "qwen3",
@@ -113,6 +115,7 @@ const READ_IN: &[(&str, &[&str])] = &[
             "llama-spm",
             "llama3",
             "mistral",
+            "mistral3",
             "mixtral",
             "olmo3",
             "phi3",
@@ -139,6 +142,7 @@ const READ_IN: &[(&str, &[&str])] = &[
             "llama-spm",
             "llama3",
             "mistral",
+            "mistral3",
             "mixtral",
             "smollm",
             "smollm3",
@@ -189,6 +193,7 @@ const NULL_IS_NONE: &[(&str, &[&str])] = &[
             "llama-spm",
             "llama3",
             "mistral",
+            "mistral3",
             "mixtral",
             "phimoe",
             "qwen3moe",
@@ -218,6 +223,7 @@ const NULL_IS_NONE: &[(&str, &[&str])] = &[
             "llama-spm",
             "llama3",
             "mistral",
+            "mistral3",
             "mixtral",
             "olmo3",
             "phi3",
@@ -392,6 +398,12 @@ fn every_parameter_of_rope_has_its_type() {
     let sections = [plain("mrope_section", "a list"), plain("mrope_interleaved", "a boolean")];
     let allowed = |key: &str, found: &str| key == "mrope_section" && found == "null";
     wrong_types_are_refused(&folder, "config.json", &["rope_parameters"], &sections, &allowed);
+    let folder = Folder::copy("mistral3", "temperature");
+    let both = [plain("mscale", "a number"), plain("mscale_all_dim", "a number")];
+    let at = ["text_config", "rope_parameters"];
+    wrong_types_are_refused(&folder, "config.json", &at, &both, &|_, found| found == "null");
+    let scale = [plain("llama_4_scaling_beta", "a number")];
+    wrong_types_are_refused(&folder, "config.json", &at, &scale, &|_, found| found == "null");
     let folder = Folder::copy("gemma3", "kinds");
     let kinds = [plain("full_attention", "an object"), plain("sliding_attention", "an object")];
     let allowed = |_: &str, found: &str| found == "null";

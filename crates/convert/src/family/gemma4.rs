@@ -2,7 +2,9 @@
 //! with inputs of each layer and layers that read the caches of others. Norms multiply by the weight alone.
 
 use super::olmo2::WINDOWS;
-use super::parts::{BASE, DENSE, EXPERT_COUNT, GLOBALS, count, expect_text, needed, norm_epsilon, number, optional};
+use super::parts::{
+    BASE, DENSE, EXPERT_COUNT, GLOBALS, INNER, count, expect_text, needed, norm_epsilon, number, optional,
+};
 use super::{Family, Key, Kind, Merges, Or, Rotated, Rule, Within};
 
 pub(super) const FAMILY: Family = Family {
@@ -25,7 +27,7 @@ pub(super) const FAMILY: Family = Family {
     merges: Some(Merges { model: "gemma4", shown: MARKS }),
     within: Some(Within {
         settings: "text_config",
-        tensors: "model.language_model.",
+        tensors: &[INNER],
         towers: &["model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio."],
         named: "towers for images and sound",
     }),

@@ -20,7 +20,7 @@ pub(super) const MIXTRAL: Family = Family {
     ..FAMILY
 };
 
-const KEYS: &[Key] = &[
+pub(super) const KEYS: &[Key] = &[
     count("rope.dimension_count", &["head_dim"], WIDTH),
     count("vocab_size", &["vocab_size"], Or::Refuse),
     count("attention.sliding_window", &["sliding_window"], Or::Skip),

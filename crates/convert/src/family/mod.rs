@@ -37,6 +37,7 @@ families! {
     lfm2: FAMILY, EXPERTS_FAMILY;
     llama: FAMILY, MIXTRAL;
     minimax_m2: FAMILY;
+    mistral3: FAMILY;
     olmo2: FAMILY, WINDOWED;
     olmoe: FAMILY;
     phi3: FAMILY;
@@ -103,6 +104,9 @@ pub(super) struct Family {
     pub(super) rope_base: f64,
     /// Whether YaRN's ramp begins and ends at whole pairs: a property of the architecture, for which there is no key.
     pub(super) yarn_truncates: bool,
+    /// YaRN's magnitude is the ratio of two (`mscale`, `mscale_all_dim`), which is 1, and among its settings is the
+    /// temperature of attention (`llama_4_scaling_beta`).
+    pub(super) yarn_ratio: bool,
     /// The part of a head that is rotated.
     pub(super) rotated: Rotated,
     /// Pairs of a head that turn by each of three positions of a token, if the settings have none: positions that are
@@ -135,8 +139,8 @@ pub(super) struct Family {
 pub(super) struct Within {
     /// The settings of the text model, which come before those around them.
     pub(super) settings: &'static str,
-    /// What the names of its tensors begin with instead of `model.`.
-    pub(super) tensors: &'static str,
+    /// What the names of its tensors begin with; the first of these that the folder has.
+    pub(super) tensors: &'static [Prefix],
     /// What the names of the other tensors begin with, which are left out.
     pub(super) towers: &'static [&'static str],
     /// The other tensors, as the note about them says it.
@@ -149,6 +153,14 @@ pub(super) struct Merges {
     pub(super) model: &'static str,
     /// Special tokens that are text of a reply all the same: the marks of reasoning and of calls.
     pub(super) shown: &'static [&'static str],
+}
+
+/// What the names of a text model's tensors begin with, where it lies within another.
+pub(super) struct Prefix {
+    /// Instead of `model.`.
+    pub(super) model: &'static str,
+    /// Before the names that do not begin with `model.`.
+    pub(super) others: &'static str,
 }
 
 /// The part of a head that is rotated.

@@ -1,6 +1,6 @@
 //! Parts that several families share.
 
-use super::{Change, Expect, Expected, Family, How, Key, Kind, Layout, Need, Or, Rotated, Rule};
+use super::{Change, Expect, Expected, Family, How, Key, Kind, Layout, Need, Or, Prefix, Rotated, Rule};
 
 /// The common base of most families. A family names its model types, its architecture and its keys, and what else
 /// differs.
@@ -12,6 +12,7 @@ pub(super) const BASE: Family = Family {
     full_layers: &[],
     rope_base: 10_000.0,
     yarn_truncates: true,
+    yarn_ratio: false,
     rotated: Rotated::Whole,
     sections: None,
     tied: false,
@@ -92,6 +93,12 @@ pub(super) const fn expect_last_of(setting: &'static str, period: usize) -> Expe
 /// family's default, for RoPE no scaling and the whole head.
 pub(crate) const NULLS: &[&str] =
     &["num_key_value_heads", LAYER_TYPES, "rope_parameters", "rope_scaling", "partial_rotary_factor"];
+
+/// How transformers names the tensors of a text model within another.
+pub(super) const INNER: Prefix = Prefix { model: "model.language_model.", others: "" };
+
+/// How it named them before its version 4.52, and most models are published.
+pub(super) const OUTER: Prefix = Prefix { model: "language_model.model.", others: "language_model." };
 
 /// Keys of every model.
 pub(super) const COMMON: &[Key] = &[
