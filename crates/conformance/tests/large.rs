@@ -221,7 +221,15 @@ fn seventy_thousand_tokens(b: &Backend, seed: u64) -> (Vec<f32>, Vec<u32>) {
     b.run(KvWrite { cache: &mut cache, k: keys, v: values, placement: &place(&all) }).expect("kv_write");
     let (q, mut attended) = (uploaded(&rng.normals(2 * width)), floats(2 * width));
     let precision = Precision::Exact;
-    let options = AttentionOptions { heads: 2, scale: 0.2, temperature: None, window: None, sinks: None, softcap: None, precision };
+    let options = AttentionOptions {
+        heads: 2,
+        scale: 0.2,
+        temperature: None,
+        window: None,
+        sinks: None,
+        softcap: None,
+        precision,
+    };
     let last = place(&all[tokens - 1..]);
     let to = attended.view_mut(1, 2 * width).expect("inside");
     b.run(Attention { q: view_of(&q, 1), cache: &cache, placement: &last, options, out: to }).expect("attention");

@@ -42,7 +42,7 @@ impl Kernel for Silu<'_> {
     }
 }
 
-/// out = x · gate, where a function may be applied to the gate.
+/// out = x · gate, where a function may be applied to the gate, each of whose elements may serve several neighbours.
 struct MultiplyRow<'a> {
     x: &'a [f32],
     gate: &'a [f32],
@@ -56,18 +56,30 @@ impl Kernel for MultiplyRow<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Self { x, gate, kind, out } = self;
-        for ((out, x), gate) in out.chunks_mut(LANES).zip(x.chunks(LANES)).zip(gate.chunks(LANES)) {
+        let span = x.len() / gate.len().max(1);
+        let chunks = out.chunks_mut(LANES * span.max(1)).zip(x.chunks(LANES * span.max(1)));
+        for ((out, x), gate) in chunks.zip(gate.chunks(LANES)) {
             let mut padded = [[0.0; LANES]; 2];
-            padded[0][..x.len()].copy_from_slice(x);
-            padded[1][..x.len()].copy_from_slice(gate);
-            let [x, gate] = [s.load_f32(&padded[0], 0), s.load_f32(&padded[1], 0)];
-            let factor = match kind {
+            padded[1][..gate.len()].copy_from_slice(gate);
+            let gate = s.load_f32(&padded[1], 0);
+            let factors = match kind {
                 GateKind::Linear => gate,
                 GateKind::Sigmoid => sigmoid(s, gate),
                 GateKind::Gelu => gelu(s, gate),
+                GateKind::Softplus => {
+                    padded[1].iter_mut().for_each(|x| *x = softplus(*x));
+                    s.load_f32(&padded[1], 0)
+                }
             };
-            let product = s.to_array(s.mul(x, factor));
-            out.copy_from_slice(&product[..out.len()]);
+            if span == 1 {
+                padded[0][..x.len()].copy_from_slice(x);
+                let product = s.to_array(s.mul(s.load_f32(&padded[0], 0), factors));
+                out.copy_from_slice(&product[..out.len()]);
+                continue;
+            }
+            for ((out, x), factor) in out.chunks_mut(span).zip(x.chunks(span)).zip(s.to_array(factors)) {
+                out.iter_mut().zip(x).for_each(|(out, x)| *out = x * factor);
+            }
         }
     }
 }

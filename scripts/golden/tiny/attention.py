@@ -10,12 +10,14 @@ from . import shapes
 from .shapes import CONTEXT, EPS, Shape
 
 DENSE = ("seed_oss", "smollm3", "phi3", "glm4", "olmo2", "exaone4", "cohere2", "mistral3")
-MOE = ("exaone-moe", "bailingmoe2", "afmoe", "cohere2moe")
+MOE = ("exaone-moe", "bailingmoe2", "afmoe", "cohere2moe", "llama4", "laguna")
 FAMILIES = DENSE + MOE
 # Q and K as pairs of neighbours.
 PERMUTED = ("smollm3", "mistral3")
 # Gate and up in one tensor.
 FUSED = ("phi3", "glm4")
+# The steps of Llama 4's temperature.
+FLOOR_SCALE = 8
 # What multiplies Cohere's logits.
 LOGIT_SCALE = 0.25
 # Norms of attention and MLP by GGUF's name and transformers'.
@@ -31,13 +33,19 @@ NORMS = {
     "cohere2moe": [("attn_norm", "input_layernorm")],
 }
 SELECTION_BIASES = {"exaone-moe": "gate.e_score_correction_bias", "bailingmoe2": "gate.e_score_correction_bias",
-                    "afmoe": "expert_bias"}
+                    "afmoe": "expert_bias", "laguna": "gate.e_score_correction_bias"}
 
 
 def windowed(shape: Shape) -> list[bool]:
     """Whether each layer has a window."""
     period = shape.period or 4
-    return [bool(shape.window) and (i + 1) % period != 0 for i in range(shape.layers)]
+    first = shape.arch == "laguna"  # of a period sees everything, not the last
+    return [bool(shape.window) and (i + (0 if first else 1)) % period != 0 for i in range(shape.layers)]
+
+
+def heads(shape: Shape) -> list[int]:
+    """Query heads of each layer."""
+    return [shape.heads if window else shape.full_heads or shape.heads for window in windowed(shape)]
 
 
 def kinds(shape: Shape) -> list[str]:
@@ -96,6 +104,23 @@ def build(shape: Shape, common: dict, head: dict, moe: dict):
         return t.AfmoeForCausalLM(t.AfmoeConfig(
             head_dim=shape.head, num_dense_layers=shape.dense, route_scale=shape.scale, mup_enabled=True, **experts,
             **dense, **windows, **common))
+    if shape.arch == "llama4":
+        chunked = [kind.replace("sliding", "chunked") for kind in kinds(shape)]
+        return t.Llama4ForCausalLM(t.Llama4TextConfig(
+            intermediate_size=shape.inner, intermediate_size_mlp=3 * shape.inner, head_dim=shape.head,
+            num_local_experts=shape.experts, num_experts_per_tok=shape.top_k, interleave_moe_layer_step=shape.step,
+            use_qk_norm=shape.experts != 128, attention_chunk_size=shape.window, floor_scale=FLOOR_SCALE,
+            no_rope_layers=[int(window) for window in windowed(shape)], layer_types=chunked, **common))
+    if shape.arch == "laguna":
+        common["rope_parameters"] = {
+            "full_attention": rope | dict(partial_rotary_factor=shape.rotary / shape.head),
+            "sliding_attention": dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=1.0)}
+        return t.LagunaForCausalLM(t.LagunaConfig(
+            intermediate_size=3 * shape.inner, moe_intermediate_size=shape.inner, num_experts=shape.experts,
+            num_experts_per_tok=shape.top_k, shared_expert_intermediate_size=shape.shared, head_dim=shape.head,
+            gating="per-element" if shape.element_gate else True, num_attention_heads_per_layer=heads(shape),
+            mlp_layer_types=["dense" if i < shape.dense else "sparse" for i in range(shape.layers)],
+            moe_routed_scaling_factor=shape.scale, **windows, **common))
     # transformers has no Ling 2, whose maths is that of its GLM-4.5.
     rope["partial_rotary_factor"] = shape.rotary / shape.head
     del experts["num_experts"], experts["num_shared_experts"]
@@ -128,14 +153,25 @@ def attention(shape: Shape) -> list:
         for kind in ["weight", "bias"] if shape.bias else ["weight"]:
             rows += [(f"attn_q.{kind}", f"self_attn.q_proj.{kind}", q), (f"attn_k.{kind}", f"self_attn.k_proj.{kind}", k),
                      (f"attn_v.{kind}", f"self_attn.v_proj.{kind}", 0)]
-    if shape.arch in ("olmo2", "exaone4", "exaone-moe", "bailingmoe2", "afmoe"):
+    if shape.arch in ("olmo2", "exaone4", "exaone-moe", "bailingmoe2", "afmoe", "laguna"):
         rows += [(f"attn_{part}_norm.weight", f"self_attn.{part}_norm.weight", 0) for part in "qk"]
     if shape.arch == "afmoe":
         rows.append(("attn_gate.weight", "self_attn.gate_proj.weight", 0))
+    if shape.arch == "laguna":
+        rows.append(("attn_gate.weight", "self_attn.g_proj.weight", 0))
     return rows
 
 
 def mlp(shape: Shape, layer: int) -> list:
+    if shape.arch == "llama4":
+        parts = [(part, f"{part}_proj.weight") for part in ("gate", "up", "down")]
+        if (layer + 1) % shape.step != 0:
+            return [(f"ffn_{ours}.weight", f"feed_forward.{theirs}", 0) for ours, theirs in parts]
+        return [("ffn_gate_inp.weight", "feed_forward.router.weight", 0),
+                ("ffn_gate_exps.weight", "feed_forward.experts.gate_up_proj:first", 0),
+                ("ffn_up_exps.weight", "feed_forward.experts.gate_up_proj:second", 0),
+                ("ffn_down_exps.weight", "feed_forward.experts.down_proj:all", 0),
+                *((f"ffn_{ours}_shexp.weight", f"feed_forward.shared_expert.{theirs}", 0) for ours, theirs in parts)]
     if not shape.experts or layer < shape.dense:
         if shape.arch in FUSED:
             return [("ffn_up.weight", "mlp.gate_up_proj.weight", 0), ("ffn_down.weight", "mlp.down_proj.weight", 0)]
@@ -182,8 +218,19 @@ def write_keys(writer, shape: Shape) -> None:
         writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
     else:
         writer.add_layer_norm_rms_eps(EPS)
-    if shape.arch in ("olmo2", "exaone4", "exaone-moe", "afmoe", "cohere2moe") and shape.window:
+    if shape.arch in ("olmo2", "exaone4", "exaone-moe", "afmoe", "cohere2moe", "llama4", "laguna") and shape.window:
         writer.add_sliding_window_pattern(windowed(shape))
+    if shape.arch == "llama4":
+        writer.add_vocab_size(288)
+        writer.add_rope_dimension_count(shape.head)
+        writer.add_interleave_moe_layer_step(shape.step)
+        writer.add_float32("llama4.attention.temperature_scale", 0.1)
+        writer.add_uint32("llama4.attention.temperature_length", FLOOR_SCALE)
+        return
+    if shape.arch == "laguna":
+        writer.add_vocab_size(288)
+        writer.add_rope_dimension_count_swa(shape.head)
+        writer.add_rope_freq_base_swa(10000.0)
     if shape.arch == "mistral3":
         writer.add_rope_dimension_count(shape.head)
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
@@ -203,7 +250,8 @@ def write_keys(writer, shape: Shape) -> None:
     if shape.arch == "cohere2moe":
         writer.add_expert_weights_norm(False)
     elif shape.experts:
-        writer.add_expert_shared_count(shape.shared // shape.inner)
+        if shape.arch != "laguna":
+            writer.add_expert_shared_count(shape.shared // shape.inner)
         writer.add_expert_weights_scale(shape.scale)
         writer.add_expert_weights_norm(True)
         if shape.arch == "bailingmoe2":

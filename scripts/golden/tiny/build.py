@@ -185,6 +185,6 @@ def randomise(model, shape: Shape, generator) -> None:
         else:
             gain = next((g for part, g in gains.items() if part in name), 1.0)
             gain *= next((g for part, g in shape.gain.items() if part in name), 1.0)
-            inputs = weight.shape[-2 if shape.arch == "gpt-oss" and ".experts." in name else -1]
+            inputs = weight.shape[-2 if shape.arch in ("gpt-oss", "llama4") and ".experts." in name else -1]
             value = noise * gain / inputs**0.5
         weight.data.copy_(value)

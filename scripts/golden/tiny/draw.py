@@ -63,7 +63,8 @@ def router_gap(model, shape: Shape, sequences) -> torch.Tensor:
     biases = selection_biases(model)
 
     def look(module, _inputs, output):
-        logits = output[0].reshape(len(sequences), -1, shape.experts)[:, -1]
+        # Llama 4's router gives its weights first.
+        logits = output[shape.arch == "llama4"].reshape(len(sequences), -1, shape.experts)[:, -1]
         if shape.arch == "gemma4":
             logits = logits.log()  # its router gives shares
         bias = next((b for name, b in biases.items() if name.startswith(names[module].rsplit(".", 1)[0])), None)

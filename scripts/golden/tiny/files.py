@@ -15,9 +15,9 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
     writer.add_block_count(shape.layers + shape.nextn)
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(shape.hidden)
-    inner = 3 * shape.inner if shape.dense else shape.beside or shape.inner
+    inner = 3 * shape.inner if shape.dense or shape.arch == "llama4" else shape.beside or shape.inner
     writer.add_feed_forward_length(gemma4.widths(shape) if shape.shares else inner)
-    writer.add_head_count(shape.heads)
+    writer.add_head_count(attention.heads(shape) if shape.full_heads else shape.heads)
     kv_heads = [shape.kv_heads if i in shape.full else 0 for i in range(shape.layers)]
     if shape.arch == "gemma4":
         kv_heads = [shape.kv_heads if window else shape.full_kv_heads or shape.kv_heads for window in gemma4.windowed(shape)]

@@ -44,6 +44,7 @@ class Shape:
     shared: int = 0
     dense: int = 0  # leading layers without experts
     window: int = 0
+    full_heads: int = 0  # queries of layers that see everything, if others see a window
     full_head: int = 0  # of layers that see everything, if others see a window
     full_kv_heads: int = 0  # likewise; their values are their keys
     beside: int = 0  # width of an MLP beside the experts
@@ -51,6 +52,8 @@ class Shape:
     per_layer: int = 0  # width of an input that each layer has of its own
     shares: int = 0  # the last so many layers read the caches of others, and have MLPs of twice the width
     period: int = 0  # the last of so many layers sees everything
+    step: int = 1  # the last of so many layers has experts
+    element_gate: bool = False  # of attention's output, where a family has models with one for each head
     layers: int = 2
     full: tuple = ()  # layers with attention, if others have none
     theta: float = 10000.0
@@ -184,6 +187,13 @@ MODELS = {
     "cohere2moe-q8_0": Shape("cohere2moe", 64, 32, 4, 2, 16, 8, 2, dense=1, theta=5e4, window=9, period=2),
     "mistral3-f32": Shape("mistral3", 32, 64, 4, 2, 16, theta=1e6, rope=MINISTRAL),
     "mistral3-q8_0": Shape("mistral3", 64, 96, 4, 2, 32, tied=True, theta=1e6, rope=MINISTRAL, gain={"q_proj": 0.7, "k_proj": 0.7}),
+    "llama4-f32": Shape("llama4", 32, 16, 4, 2, 16, 6, 1, layers=4, theta=500000.0, window=9, rope=LLAMA3),
+    "llama4-q8_0": Shape("llama4", 32, 32, 4, 2, 16, 128, 1, theta=500000.0, window=9, period=2, step=2,
+                         gain={"q_proj": 0.7, "k_proj": 0.7, "experts.down_proj": 1.8}),
+    "laguna-f32": Shape("laguna", 32, 16, 4, 2, 16, 8, 2, theta=5e5, full_heads=2, shared=16, dense=1, rotary=8, scale=2.5,
+                        layers=3, window=9, period=2, rope=YARN),
+    "laguna-q8_0": Shape("laguna", 64, 32, 4, 2, 16, 8, 2, theta=5e5, full_heads=2, shared=32, dense=1, rotary=8,
+                         scale=2.5, window=9, period=2, rope=YARN, element_gate=True),
     "odd-f32": Shape("qwen3moe", 32, 32, 6, 3, 48, 5, 3, theta=1e6),
     "odd-q8_0": Shape("qwen3moe", 32, 32, 6, 3, 48, 5, 3, theta=1e6),
     "odd-q4_k_m": Shape("qwen3moe", 256, 32, 6, 3, 48, 5, 3, theta=1e6),

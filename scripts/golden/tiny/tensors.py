@@ -101,12 +101,15 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
 
 def half(parameters: dict, name: str):
     """A parameter; with `:0` and `:1` the gate and the up half of fused ones; with `:even`, `:odd` and `:all` the same
-    and the whole of gpt-oss's experts, whose matrices are transposed and whose gate and up take turns."""
+    and the whole of gpt-oss's experts, whose matrices are transposed and whose gate and up take turns; with `:first` and
+    `:second` the halves of Llama 4's, which are transposed too."""
     base, _, part = name.partition(":")
     weight = parameters[base].data
-    if part in ("even", "odd", "all"):
+    if part in ("even", "odd", "all", "first", "second"):
         weight = weight.transpose(1, 2) if weight.dim() == 3 else weight
-        return {"even": weight[:, ::2], "odd": weight[:, 1::2], "all": weight}[part]
+        half = weight.shape[1] // 2
+        return {"even": weight[:, ::2], "odd": weight[:, 1::2], "all": weight, "first": weight[:, :half],
+                "second": weight[:, half:]}[part]
     return weight.chunk(2, dim=-2)[int(part)] if part else weight
 
 

@@ -89,7 +89,9 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     multiply in "cpu/src/recurrent.rs" by [multiply] {
         "GateKind::Sigmoid => sigmoid(s, gate)," => "GateKind::Sigmoid => gate,",
         "GateKind::Gelu => gelu(s, gate)," => "GateKind::Gelu => sigmoid(s, gate),",
-        "padded[1][..x.len()].copy_from_slice(gate);" => "padded[1].fill(gate[0]);",
+        "padded[1][..gate.len()].copy_from_slice(gate);" => "padded[1].fill(gate[0]);",
+        "let span = x.len() / gate.len().max(1);" => "let span = (x.len() / gate.len().max(1)).min(2);",
+        "*x = softplus(*x)" => "*x = softplus(-*x)",
     }
     matmul in "cpu/src/dot/int8.rs" by [matmul] {
         "s.splat(-x.sum)" => "s.splat(x.sum)",

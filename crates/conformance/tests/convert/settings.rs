@@ -122,7 +122,11 @@ fn layers_with_a_state_of_fixed_size_fit_the_weights() {
         });
         folder.refused(says);
     };
-    ratio("ratio", &|rope| drop(rope.insert("mscale".into(), json!(0.5))), &["`mscale` is 0.5", "1, as mscale_all_dim"]);
+    ratio(
+        "ratio",
+        &|rope| drop(rope.insert("mscale".into(), json!(0.5))),
+        &["`mscale` is 0.5", "1, as mscale_all_dim"],
+    );
     ratio("one", &|rope| drop(rope.remove("mscale_all_dim")), &["has no `mscale_all_dim`"]);
     ratio("kind", &|rope| drop(rope.insert("rope_type".into(), json!("linear"))), &["not supported"]);
     let folder = Folder::copy("qwen35moe", "no-text");

@@ -321,6 +321,9 @@ impl Step<'_> {
         let MoeWeights { activation, routing, router, selection_bias, gate_up, down, biases, .. } = weights;
         let stored = block.post_norm.is_some() || weights.beside.is_some();
         self.router(weights, block, s)?;
+        if weights.weighs_input {
+            return self.input_weighed_experts(weights, stored, choices, s);
+        }
         if let Some(scales) = &weights.expert_scales {
             return self.scaled_experts(weights, scales, stored, choices, s);
         }

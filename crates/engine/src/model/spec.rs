@@ -281,6 +281,8 @@ pub enum OutputGate {
 pub enum QkNorm {
     /// Each head by itself, all with the same weight.
     PerHead,
+    /// The same without a weight.
+    PerHeadUnweighted,
     /// All heads of a token together.
     WholeRow,
 }
@@ -367,6 +369,8 @@ pub enum MlpSpec {
         router_norm: bool,
         /// Each expert has a number that multiplies its weight.
         expert_scales: bool,
+        /// The weight multiplies the expert's input instead of its output; one expert is chosen.
+        weighs_input: bool,
         /// The rows of gate and up are one tensor, for each expert first those of its gate.
         fused_gate_up: bool,
         /// Width of an MLP that reads and writes what the experts do: see [`LayerSpec::mlp`].

@@ -21,6 +21,8 @@ shared_struct! {
         gate_stride: u64,
         scale: f32,
         aligned: u32,
+        span: u32,
+        padding: u32,
     }
 }
 
@@ -35,6 +37,8 @@ impl ElementsParams {
             gate_stride: 0,
             scale: 1.0,
             aligned: aligned(y.cols(), [RowAlignment::of_mut(y)]),
+            span: 1,
+            padding: 0,
         }
     }
 
@@ -84,11 +88,14 @@ pub(crate) fn multiply(device: &Device, call: Multiply) -> Result<()> {
     let Multiply { x, gate, kind, out } = call;
     let aligned = aligned(out.cols(), [RowAlignment::of(&x), RowAlignment::of(&gate), RowAlignment::of_mut(&out)]);
     let gate_stride = gate.layout().stride() as u64;
-    let params = ElementsParams { gate_stride, aligned, ..ElementsParams::of_two(&x, &out) };
+    let columns = count(Multiply::NAME, "columns", out.cols(), MOST_BLOCKS)? as usize;
+    let span = columns.checked_div(gate.cols()).unwrap_or(1) as u32;
+    let params = ElementsParams { gate_stride, aligned, span, ..ElementsParams::of_two(&x, &out) };
     let entry = match kind {
         GateKind::Linear => "multiply",
         GateKind::Sigmoid => "multiply_sigmoid",
         GateKind::Gelu => "multiply_gelu",
+        GateKind::Softplus => "multiply_softplus",
     };
     launch(device, entry, &out, &[Arg::read(&x), Arg::read(&gate), Arg::write(&out), Arg::params(&params)])
 }

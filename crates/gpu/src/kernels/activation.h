@@ -18,6 +18,21 @@ DEV float gelu(float x) {
     return x * sigmoid(2.0f * 0.7978846f * inner);
 }
 
+// ln(1 + e^x) = max(x, 0) + ln(1 + e), e = e^-|x| ≤ 1; ln(1 + e) = 2 · artanh(e / (2 + e)), by its series (the rest is
+// below 1e-9 of it).
+DEV float softplus(float x) {
+    float e = expf(-fabsf(x)), s = e / (2.0f + e), square = s * s;
+    float sum = 1.0f / 17.0f;
+    sum = fmaf(sum, square, 1.0f / 15.0f);
+    sum = fmaf(sum, square, 1.0f / 13.0f);
+    sum = fmaf(sum, square, 1.0f / 11.0f);
+    sum = fmaf(sum, square, 1.0f / 9.0f);
+    sum = fmaf(sum, square, 1.0f / 7.0f);
+    sum = fmaf(sum, square, 1.0f / 5.0f);
+    sum = fmaf(sum, square, 1.0f / 3.0f);
+    return fmaxf(x, 0.0f) + 2.0f * fmaf(sum * square, s, s);
+}
+
 DEV float activate(Activation activation, float gate, float up) {
     if (activation.kind == SWIGLU) return gate * sigmoid(gate) * up;
     if (activation.kind == GEGLU) return gelu(gate) * up;

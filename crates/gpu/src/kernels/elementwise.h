@@ -9,6 +9,8 @@ struct ElementsParams {
     u64 x_stride, y_stride, gate_stride;
     float scale;
     u32 aligned;
+    u32 span;  // columns of x for each of a gate
+    u32 padding;
 };
 
 DEV u64 first_column(Here here) { return ((u64)here.block_y() * here.block_width() + here.thread_x()) * 4; }
@@ -65,7 +67,12 @@ KERNEL(soft_cap)
     store_four(y + row * p.y_stride + col, v, left, p.aligned);
 }
 
-enum GateKind { LINEAR_GATE, SIGMOID_GATE, GELU_GATE };
+enum GateKind { LINEAR_GATE, SIGMOID_GATE, GELU_GATE, SOFTPLUS_GATE };
+
+template <int KIND>
+DEV float of_gate(float x) {
+    return KIND == SIGMOID_GATE ? sigmoid(x) : KIND == GELU_GATE ? gelu(x) : KIND == SOFTPLUS_GATE ? softplus(x) : x;
+}
 
 // out = x · KIND(gate).
 template <int KIND>
@@ -74,8 +81,11 @@ DEV void multiply_row(Here here, const GLOBAL float* x, const GLOBAL float* gate
     u64 row = here.block_x(), col = first_column(here), left = p.cols - col;
     if (row >= p.rows || col >= p.cols) return;
     Four a = load_four(x + row * p.x_stride + col, left, p.aligned);
-    Four b = load_four(gate + row * p.gate_stride + col, left, p.aligned);
-    for (u32 i = 0; i < 4; i++) a.at[i] *= KIND == SIGMOID_GATE ? sigmoid(b.at[i]) : KIND == GELU_GATE ? gelu(b.at[i]) : b.at[i];
+    Four b = {};
+    gate += row * p.gate_stride;
+    if (p.span == 1) b = load_four(gate + col, left, p.aligned);
+    else for (u32 i = 0; i < 4 && i < left; i++) b.at[i] = gate[((u32)col + i) / p.span];
+    for (u32 i = 0; i < 4; i++) a.at[i] *= of_gate<KIND>(b.at[i]);
     store_four(y + row * p.y_stride + col, a, left, p.aligned);
 }
 
@@ -101,6 +111,14 @@ KERNEL(multiply_gelu)
     dependency_launch();
     dependency_wait();
     multiply_row<GELU_GATE>(here, x, gate, y, p);
+}
+
+KERNEL(multiply_softplus)
+(IN(float, x, 0), IN(float, gate, 1), OUT(float, y, 2), PARAMS(ElementsParams, p, 3)) {
+    HERE;
+    dependency_launch();
+    dependency_wait();
+    multiply_row<SOFTPLUS_GATE>(here, x, gate, y, p);
 }
 
 struct CombineParams {

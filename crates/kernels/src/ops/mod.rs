@@ -37,11 +37,11 @@ pub use experts::{ExpertScratch, ExpertWeights, Experts, MoeCombine, MoeGateUp, 
 pub use kernels::{Checked, Fused, Graph, Heap, Kernels, Operation, Rates};
 pub use matrix::{Activation, Embed, Epilogue, GateUp, GateUpAct, Matmul, PrepareActivations};
 pub use norm::{LayerNorm, NormAct, NormMatmul, QkNorm, RmsNorm};
+pub use positions::{Temperature, Window, visible};
 pub use recurrent::{
     CONV_TAPS, CausalConv, DELTA_EPS, DELTA_TILE, DELTA_WIDTHS, DeltaHeads, DeltaRule, GateKind, GatedNorm, HeadMap,
     Multiply, RUN_WORDS, Run, Runs,
 };
-pub use positions::{Temperature, Window, visible};
 pub use route::{Gating, GroupByExpert, Route, RouteAndGroup, Routing};
 pub use sample::{Argmax, Sample, Sampling};
 pub use sampling::{SETTINGS, SamplingOptions, Setting};

@@ -273,14 +273,16 @@ pub enum GateKind {
     Sigmoid,
     /// gelu(gate), with the tanh approximation.
     Gelu,
+    /// ln(1 + e^gate).
+    Softplus,
 }
 
-/// out = x · kind(gate), element by element.
+/// out = x · kind(gate). Element i of a row of x is multiplied by element ⌊i / (K / G)⌋ of the gate.
 #[derive(Debug)]
 pub struct Multiply<'a> {
     /// T × K.
     pub x: View<'a, f32>,
-    /// T × K.
+    /// T × G, where G divides K.
     pub gate: View<'a, f32>,
     /// The function of the gate.
     pub kind: GateKind,
@@ -290,7 +292,13 @@ pub struct Multiply<'a> {
 
 impl Check for Multiply<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
-        same_shape(Self::NAME, device, &self.x, &self.out)?;
-        same_shape(Self::NAME, device, &self.gate, &self.out)
+        let Self { x, gate, out, .. } = self;
+        same_shape(Self::NAME, device, x, out)?;
+        on_device(Self::NAME, device, &[gate.device()])?;
+        expect(Self::NAME, "rows of the gate", gate.rows(), out.rows())?;
+        match gate.cols() > 0 && out.cols().is_multiple_of(gate.cols()) {
+            true => Ok(()),
+            false => expect(Self::NAME, "columns of the gate", gate.cols(), out.cols()),
+        }
     }
 }

@@ -114,10 +114,13 @@ pub(super) fn multiply(call: Multiply) -> Result<()> {
     let Multiply { x, gate, kind, mut out } = call;
     let (x, gate) = (Rows::new(Multiply::NAME, x)?, Rows::new(Multiply::NAME, gate)?);
     RowsMut::new(Multiply::NAME, &mut out)?.each(|t, out| {
-        for ((out, &x), &gate) in out.iter_mut().zip(x.row(t)).zip(gate.row(t)) {
+        let (gates, columns) = (gate.row(t), out.len());
+        for (i, (out, &x)) in out.iter_mut().zip(x.row(t)).enumerate() {
+            let gate = gates[i / (columns / gates.len())];
             let factor = match kind {
                 GateKind::Linear => f64::from(gate),
                 GateKind::Sigmoid => sigmoid(gate),
+                GateKind::Softplus => softplus(f64::from(gate)),
                 GateKind::Gelu => matrix::activate(Activation::GeGlu, f64::from(gate), 1.0),
             };
             *out = (f64::from(x) * factor) as f32;

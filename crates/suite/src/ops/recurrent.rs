@@ -204,20 +204,23 @@ pub fn gated_norm(suite: &Suite) {
 pub fn multiply(suite: &Suite) {
     let rng = &mut suite.rng("multiply");
     for &tokens in suite.some("rows", TOKENS) {
-        for cols in [1, 17, 300] {
-            let (x, mut gate) = (rng.normals(tokens * cols), rng.normals(tokens * cols));
+        // Columns, and how many of them an element of the gate serves.
+        for (cols, span) in [(1, 1), (17, 1), (300, 1), (17, 17), (300, 3), (304, 16), (300, 300)] {
+            let gates = cols / span;
+            let (x, mut gate) = (rng.normals(tokens * cols), rng.normals(tokens * gates));
             gate.iter_mut().for_each(|gate| *gate *= 9.0);
             let run = |b: &Backend, kind: GateKind| {
                 let x = Framed::of(b, &x, tokens, cols, Frame::ODD);
-                let gate = Framed::of(b, &gate, tokens, cols, Frame { left: 1, right: 0, below: 1 });
+                let gate = Framed::of(b, &gate, tokens, gates, Frame { left: 1, right: 0, below: 1 });
                 let mut out = Framed::poisoned(b, tokens, cols, Frame::ODD);
                 b.run(Multiply { x: x.view(), gate: gate.view(), kind, out: out.view_mut() }).expect("multiply");
                 Output::from(out.read(b))
             };
-            let case = format!("{tokens} × {cols}");
+            let case = format!("{tokens} × {cols}, {gates} gates");
             suite.check("multiply", &case, Tolerance::Exact, &|b| run(b, GateKind::Linear));
             suite.check("multiply_sigmoid", &case, nmse(ROUTE, 0.1), &|b| run(b, GateKind::Sigmoid));
             suite.check("multiply_gelu", &case, nmse(ROUTE, 0.1), &|b| run(b, GateKind::Gelu));
+            suite.check("multiply_softplus", &case, nmse(ROUTE, 0.1), &|b| run(b, GateKind::Softplus));
         }
     }
 }

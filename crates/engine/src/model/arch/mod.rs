@@ -41,6 +41,7 @@ architectures! {
     hunyuan_moe: "hunyuan-moe";
     lfm2: "lfm2", "lfm2moe";
     llama: "llama";
+    llama4: "llama4";
     minimax_m2: "minimax-m2";
     mistral3: "mistral3";
     olmo2: "olmo2";
@@ -61,7 +62,7 @@ architectures! {
 const MISSING: &[(&str, &[&str])] = &[
     (
         "latent attention (MLA)",
-        &["deepseek2", "deepseek2-ocr", "deepseek32", "glm-dsa", "kimi-linear", "minicpm3", "plm"],
+        &["deepseek2", "deepseek2-ocr", "deepseek32", "glm-dsa", "kimi-linear", "minicpm3", "mistral4", "plm"],
     ),
     (
         "a selective state space (Mamba)",
@@ -71,8 +72,6 @@ const MISSING: &[(&str, &[&str])] = &[
     ("attention to later tokens", &["bert", "modern-bert", "nomic-bert", "jina-bert-v2", "t5", "t5encoder"]),
     ("attention and MLP side by side", &["command-r", "falcon", "phi2"]),
     ("layers that share keys and values", &["gemma3n"]),
-    ("windows that begin anew at fixed positions (chunks)", &["llama4"]),
-    ("a temperature of attention that depends on the position", &["mistral4"]),
     ("positions of several dimensions, those of images", &["qwen2vl", "qwen3vl", "qwen3vlmoe"]),
     ("positions without RoPE (ALiBi or a table)", &["bloom", "gpt2", "mpt", "starcoder"]),
 ];

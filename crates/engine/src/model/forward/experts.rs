@@ -1,8 +1,8 @@
 //! Experts whose weights have factors, and an MLP beside experts.
 
 use gristmill_kernels::ops::{
-    Activation, Add, Embed, GateKind, Matmul, MoeCombine, MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply, Route,
-    RouteAndGroup,
+    Activation, Add, Embed, GateKind, Matmul, MoeCombine, MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply,
+    PrepareActivations, Route, RouteAndGroup,
 };
 use gristmill_kernels::tensor::Buffer;
 use gristmill_kernels::weight::Weight;
@@ -69,6 +69,47 @@ impl Step<'_> {
         let weights = moe.weights.view_mut_at(choices, t, top_k)?;
         let (epilogue, y) = self.output(stored, &mut s.delta, &mut s.residual)?;
         Ok(b.run(MoeCombine { out: out.as_view(), weights: weights.as_view(), epilogue, y })?)
+    }
+
+    /// The chosen expert of each token, from the router's logits on: expert(weight · normed). The activations are
+    /// `normed` again afterwards.
+    pub(super) fn input_weighed_experts(
+        &self,
+        weights: &MoeWeights<Weight, Buffer<f32>>,
+        stored: bool,
+        choices: usize,
+        s: &mut Scratch,
+    ) -> Result<()> {
+        let MoeWeights { activation, routing, selection_bias, gate_up, down, .. } = weights;
+        let (b, t, hidden, moe) = (self.backend, self.tokens, self.hidden, &mut s.moe);
+        let route = Route {
+            logits: moe.router.view(t, weights.router.rows())?,
+            routing,
+            selection_bias: selection_bias.as_ref(),
+            tokens: Some(s.tokens.view(t, 1)?),
+            ids: moe.ids.view_mut_at(choices, t, 1)?,
+            weights: moe.weights.view_mut_at(choices, t, 1)?,
+        };
+        b.run(RouteAndGroup { route, groups: &mut moe.groups })?;
+        let (x, gate) = (s.normed.view(t, hidden)?, moe.weights.view_mut_at(choices, t, 1)?);
+        let mut out = moe.out.view_mut(t, hidden)?;
+        b.run(Multiply { x, gate: gate.as_view(), kind: GateKind::Linear, out: out.reborrow() })?;
+        b.run(PrepareActivations { x: out.as_view(), act: &mut s.act })?;
+
+        let (h, groups) = (s.inner.view_mut(t, gate_up.rows())?, &moe.groups);
+        let (top_k, activation) = (1, *activation);
+        let gate_up = MoeGateUp { weight: gate_up, x: &s.act, groups, top_k, bias: None, activation, h };
+        b.run(MoeGateUpAct { gate_up, act: &mut s.inner_act })?;
+        // There is one expert for each token: its output is that of the block.
+        if stored {
+            out = s.delta.view_mut(t, hidden)?;
+        }
+        b.run(MoeMatmul { weight: down, x: &s.inner_act, groups, top_k, bias: None, out: out.reborrow() })?;
+        if !stored {
+            let (scale, y) = (self.spec.residual_scale, s.residual.view_mut(t, hidden)?);
+            b.run(Add { x: out.as_view(), scale, y })?;
+        }
+        Ok(b.run(PrepareActivations { x: s.normed.view(t, hidden)?, act: &mut s.act })?)
     }
 
     /// After the experts, whose output is in `delta`: residual += scale · post_norm(post_norm_1(mlp(norm(residual))) +

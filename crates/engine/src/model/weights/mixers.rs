@@ -45,12 +45,17 @@ fn attention<T: Make>(
     let biases: Vec<_> =
         parts.iter().map(|(part, rows)| tensor_spec(name(&format!("attn_{part}.bias")), &[*rows])).collect();
     let norms = spec.qk_norm.map(|over| match over {
-        QkNorm::PerHead => [spec.key_width; 2],
+        QkNorm::PerHead | QkNorm::PerHeadUnweighted => [spec.key_width; 2],
         QkNorm::WholeRow => [spec.query_columns(), spec.key_columns()],
     });
     let [q_norm, k_norm] = [norms.map(|[q, _]| q), norms.map(|[_, k]| k).filter(|_| spec.kv_from.is_none())];
+    let unweighted = spec.qk_norm == Some(QkNorm::PerHeadUnweighted);
     let mut norm = |part: &str, width: Option<usize>| {
-        width.map(|width| make.vector(&[tensor_spec(name(part), &[width])])).transpose()
+        let weight = |width| match unweighted {
+            true => make.ones(width),
+            false => make.vector(&[tensor_spec(name(part), &[width])]),
+        };
+        width.map(weight).transpose()
     };
     let (q_norm, k_norm) = (norm("attn_q_norm.weight", q_norm)?, norm("attn_k_norm.weight", k_norm)?);
     Ok(AttentionWeights {

@@ -168,6 +168,8 @@ pub(crate) struct MoeWeights<M, V> {
     /// A table with a row of one column for each expert, which multiplies its weight (E × 1).
     pub(crate) expert_scales: Option<M>,
     pub(crate) beside: Option<BesideWeights<M, V>>,
+    /// See [`MlpSpec::Moe`](super::spec::MlpSpec::Moe).
+    pub(crate) weighs_input: bool,
 }
 
 /// An MLP beside the experts, and the norms that keep both apart. The norm of the MLP's input is that of the block.

@@ -242,6 +242,7 @@ fn mlp<T: Make>(
             shared,
             router_norm,
             expert_scales,
+            weighs_input,
             fused_gate_up,
             beside,
         } => {
@@ -270,6 +271,7 @@ fn mlp<T: Make>(
                 router_norm: router_norm.then(|| self::router_norm(name, hidden, make)).transpose()?,
                 expert_scales: expert_scales.then(|| self::expert_scales(name, experts, make)).transpose()?,
                 beside: beside.map(|inner| self::beside(name, model, inner, make)).transpose()?,
+                weighs_input,
             })
         }
     })

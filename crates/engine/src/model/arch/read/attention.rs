@@ -160,6 +160,20 @@ impl Reader<'_> {
         Ok(Some(Temperature { scale, length, offset }))
     }
 
+    /// The temperature of attention, which is this if the file does not say.
+    pub(in crate::model::arch) fn temperature_or(&self, usual: Temperature) -> Result<Temperature> {
+        let scale = self.optional_number("attention.temperature_scale")?.unwrap_or(usual.scale);
+        let length = self.optional_count("attention.temperature_length", MAX_CONTEXT)?;
+        let length = length.and_then(|length| u32::try_from(length).ok()).unwrap_or(usual.length);
+        Ok(Temperature { scale, length, ..usual })
+    }
+
+    /// The chunks in which tokens see each other, of so many positions if the file does not say.
+    pub(in crate::model::arch) fn chunks(&self, usual: usize) -> Result<Window> {
+        let suffix = "attention.sliding_window";
+        Ok(Window::Chunk(if self.has_key(suffix) { self.count(suffix, MAX_CONTEXT)? } else { usual }))
+    }
+
     /// The context before RoPE's scaling.
     fn original_context(&self) -> Result<usize> {
         match self.optional_count("rope.scaling.original_context_length", MAX_CONTEXT)? {

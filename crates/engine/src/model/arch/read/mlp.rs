@@ -143,6 +143,34 @@ impl Reader<'_> {
         Ok(mlp)
     }
 
+    /// One expert, chosen by the sigmoid of its logit, which multiplies its input; and one for every token, as wide.
+    pub(in crate::model::arch) fn input_weighed_moe(&self) -> Result<MlpSpec> {
+        let shared = SharedExpert { inner: self.expert_width()?, gated: false };
+        let mut mlp = self.moe(false, Some(shared))?;
+        if let MlpSpec::Moe { routing, weighs_input, .. } = &mut mlp {
+            *weighs_input = true;
+            routing.gating = self.gating(Gating::Sigmoid)?;
+            let unsupported = |suffix, found: String, known| {
+                let key = self.key(suffix);
+                Err(Error::Unsupported { key, found, known })
+            };
+            if routing.top_k != 1 {
+                return unsupported(
+                    "expert_used_count",
+                    routing.top_k.to_string(),
+                    "1, whose weight multiplies its input",
+                );
+            }
+            if routing.gating != Gating::Sigmoid {
+                return unsupported("expert_gating_func", format!("{:?}", routing.gating), "2 (sigmoid)");
+            }
+            if routing.normalise {
+                return unsupported("expert_weights_norm", "true".to_owned(), "false");
+            }
+        }
+        Ok(mlp)
+    }
+
     /// Experts, weighed by softmax and a number of each, with GeGLU and an MLP beside them.
     pub(in crate::model::arch) fn moe_beside_mlp(&self) -> Result<MlpSpec> {
         let mut mlp = self.moe(true, None)?;
@@ -201,6 +229,7 @@ impl Reader<'_> {
             shared,
             router_norm: false,
             expert_scales: false,
+            weighs_input: false,
             fused_gate_up: self.tensor("blk.0.ffn_gate_up_exps.weight"),
             beside: None,
         })
