@@ -227,6 +227,7 @@ mod simulated {
         "qwen35-f32",
         "gemma2-q8_0",
         "mistral3-q8_0",
+        "llama4-q8_0",
         "smollm3-q8_0",
         "gemma4-q8_0",
         "gemma4-moe-q8_0",
@@ -249,6 +250,7 @@ mod simulated {
         "exaone-moe-q8_0",
         "bailingmoe2-q8_0",
         "afmoe-q8_0",
+        "laguna-q8_0",
     ];
 
     /// The device is locked during a pass that counts.
@@ -341,6 +343,8 @@ fn zeroing_any_block_moves_the_logits_far() {
             "glm4moe",
             "granitemoe-q8_0",
             "hunyuan",
+            "laguna",
+            "llama4",
             "qwen2moe",
             "qwen35moe",
             "qwen3next",

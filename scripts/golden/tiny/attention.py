@@ -109,7 +109,8 @@ def build(shape: Shape, common: dict, head: dict, moe: dict):
         return t.Llama4ForCausalLM(t.Llama4TextConfig(
             intermediate_size=shape.inner, intermediate_size_mlp=3 * shape.inner, head_dim=shape.head,
             num_local_experts=shape.experts, num_experts_per_tok=shape.top_k, interleave_moe_layer_step=shape.step,
-            use_qk_norm=shape.experts != 128, attention_chunk_size=shape.window, floor_scale=FLOOR_SCALE,
+            use_qk_norm=shape.experts != 128, attention_chunk_size=shape.window,
+            floor_scale=8192 if shape.window == 8192 else FLOOR_SCALE,
             no_rope_layers=[int(window) for window in windowed(shape)], layer_types=chunked, **common))
     if shape.arch == "laguna":
         common["rope_parameters"] = {

@@ -193,7 +193,7 @@ MODELS = {
     "laguna-f32": Shape("laguna", 32, 16, 4, 2, 16, 8, 2, theta=5e5, full_heads=2, shared=16, dense=1, rotary=8, scale=2.5,
                         layers=3, window=9, period=2, rope=YARN),
     "laguna-q8_0": Shape("laguna", 64, 32, 4, 2, 16, 8, 2, theta=5e5, full_heads=2, shared=32, dense=1, rotary=8,
-                         scale=2.5, window=9, period=2, rope=YARN, element_gate=True),
+                         scale=2.5, window=9, period=2, rope=YARN, element_gate=True, gain={"g_proj": 0.5}),
     "odd-f32": Shape("qwen3moe", 32, 32, 6, 3, 48, 5, 3, theta=1e6),
     "odd-q8_0": Shape("qwen3moe", 32, 32, 6, 3, 48, 5, 3, theta=1e6),
     "odd-q4_k_m": Shape("qwen3moe", 256, 32, 6, 3, 48, 5, 3, theta=1e6),

@@ -13,8 +13,8 @@ use gristmill_kernels::act::{Act, Precision};
 use gristmill_kernels::kv::{KvCache, Placement};
 use gristmill_kernels::ops::{
     Activation, Add, AddGated, Attend, AttentionOptions, Embed, Epilogue, ExpertScratch, ExpertWeights, Experts,
-    GateKind, GateUp, GateUpAct, LayerNorm, Matmul, Multiply, NormAct, NormMatmul, PrepareActivations, QkNorm, QkNorms,
-    RmsNorm, Rotary, Route, Scale, SoftCap,
+    GateUp, GateUpAct, LayerNorm, Matmul, Multiply, NormAct, NormMatmul, PrepareActivations, QkNorm, QkNorms, RmsNorm,
+    Rotary, Route, Scale, SoftCap,
 };
 use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 use gristmill_kernels::weight::Weight;
@@ -22,7 +22,7 @@ use gristmill_kernels::weight::Weight;
 use super::Model;
 use super::inspect::Inspect;
 use super::scratch::Scratch;
-use super::spec::{AttentionSpec, Mixer, ModelSpec};
+use super::spec::{AttentionSpec, Mixer, ModelSpec, OutputGate};
 use super::weights::{
     AttentionWeights, Block, BlockInput, MixerWeights, MlpWeights, MoeWeights, NormWeights, SharedWeights, Weights,
 };
@@ -231,7 +231,7 @@ impl Step<'_> {
         s: &mut Scratch,
     ) -> Result<()> {
         let (t, b, attended) = (self.tokens, self.backend, spec.attended_columns());
-        let gate = if spec.gate.is_some() { attended } else { 0 };
+        let gate = spec.gate_columns();
         let columns = gate + spec.qkv_columns();
 
         let (rows, qkv) = ([&mut s.residual, &mut s.normed], (&weights.qkv, weights.qkv_bias.as_ref()));
@@ -253,9 +253,9 @@ impl Step<'_> {
             let norms = qk_norm.map(|(q, k)| QkNorms { weights: [q, k], eps, after_rotation });
             b.run(Attend { qkv, norms, rotary, cache, placement, options, out, act })?;
         }
-        if spec.gate.is_some() {
-            let (x, gate) = (s.attended.view(t, attended)?, s.qkv.view(t, columns)?.columns(0..attended)?);
-            b.run(Multiply { x, gate, kind: GateKind::Sigmoid, out: s.mixed.view_mut(t, attended)? })?;
+        if let Some(OutputGate { kind, .. }) = spec.gate {
+            let (x, gate) = (s.attended.view(t, attended)?, s.qkv.view(t, columns)?.columns(0..gate)?);
+            b.run(Multiply { x, gate, kind, out: s.mixed.view_mut(t, attended)? })?;
             b.run(PrepareActivations { x: s.mixed.view(t, attended)?, act: &mut s.act })?;
         }
         let (epilogue, y) = self.output(block.post_norm.is_some(), &mut s.delta, &mut s.residual)?;

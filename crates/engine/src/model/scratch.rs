@@ -95,8 +95,8 @@ impl Widths {
         for layer in &spec.layers {
             let (attended, qkv, mixed) = match &layer.mixer {
                 Mixer::Attention(attention) => {
-                    let gate = if attention.gate.is_some() { attention.attended_columns() } else { 0 };
-                    (attention.attended_columns(), attention.qkv_columns() + gate, gate)
+                    let gated = if attention.gate.is_some() { attention.attended_columns() } else { 0 };
+                    (attention.attended_columns(), attention.qkv_columns() + attention.gate_columns(), gated)
                 }
                 Mixer::Delta(delta) => {
                     let DeltaHeads { values, width, .. } = delta.heads;

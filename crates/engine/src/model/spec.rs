@@ -1,6 +1,6 @@
 //! The parts of a model, as data: `arch` reads it from a file, `forward` computes with it.
 
-use gristmill_kernels::ops::{Activation, DeltaHeads, RopeStyle, Routing, Temperature, Window};
+use gristmill_kernels::ops::{Activation, DeltaHeads, GateKind, RopeStyle, Routing, Temperature, Window};
 
 /// A decoder-only transformer. With x the residual stream, a layer is
 ///
@@ -257,7 +257,7 @@ pub struct AttentionSpec {
     pub qkv_bias: bool,
     /// The output projection has a bias.
     pub output_bias: bool,
-    /// The output is multiplied by the sigmoid of a gate.
+    /// The output is multiplied by a gate.
     pub gate: Option<OutputGate>,
     /// The layer before, whose keys and values are read; this one has none of its own.
     pub kv_from: Option<usize>,
@@ -265,10 +265,21 @@ pub struct AttentionSpec {
     pub rope: Option<RopeSpec>,
 }
 
-/// Which rows are the gate of attention's output, with an element for each of the output.
+/// A gate of attention's output: a function of a product with the input of attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputGate {
+    /// Which rows are the gate.
+    pub rows: GateRows,
+    /// The function.
+    pub kind: GateKind,
+    /// There is a number for each head, not for each element of the output.
+    pub per_head: bool,
+}
+
+/// Which rows are the gate of attention's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum OutputGate {
+pub enum GateRows {
     /// In the tensor of queries, each head's after those of its query.
     WithQueries,
     /// A tensor of its own.
@@ -424,6 +435,11 @@ impl AttentionSpec {
             Some(_) => self.query_columns(),
             None => self.query_columns() + self.key_columns() + self.value_columns(),
         }
+    }
+
+    /// Width of the gate of attention's output.
+    pub fn gate_columns(&self) -> usize {
+        self.gate.map_or(0, |gate| if gate.per_head { self.heads } else { self.attended_columns() })
     }
 
     /// Width of the output of attention, before the output projection.

@@ -283,16 +283,56 @@ fn fused_tensors_are_checked() {
     assert!(message.contains("tensor `blk.1.ffn_up.weight`"), "{message}");
 }
 
+/// A model with the keys of another architecture.
+fn renamed(mut tiny: Tiny, architecture: &str) -> Tiny {
+    for (key, value) in tiny.pairs.clone() {
+        if let Some((_, suffix)) = key.split_once('.').filter(|(start, _)| !["general", "tokenizer"].contains(start)) {
+            tiny.set(&format!("{architecture}.{suffix}"), value);
+        }
+    }
+    tiny.set("general.architecture", architecture);
+    tiny
+}
+
+#[test]
+fn llama4_chooses_one_expert_and_sees_chunks() {
+    for (key, value, says) in [
+        ("expert_used_count", 2_u32, "`2` is not supported; known: 1, whose weight multiplies its input"),
+        ("expert_gating_func", 1, "`Softmax` is not supported; known: 2 (sigmoid)"),
+        ("attention.sliding_window", 0, "0 must be at least 1"),
+        ("interleave_moe_layer_step", 2, "tensor `blk.0.ffn_gate.weight`"),
+    ] {
+        let message = refusal(renamed(Tiny::qwen3moe(), "llama4"), |tiny| {
+            for (key, value) in [("expert_used_count", 1), ("feed_forward_length", 32), (key, value)] {
+                tiny.set(&format!("llama4.{key}"), value);
+            }
+        });
+        assert!(message.contains(says), "{key}: {message}");
+    }
+}
+
+#[test]
+fn laguna_has_heads_of_each_layer() {
+    let heads = |heads: Vec<u32>| Value::Array(Array::U32(heads));
+    for (key, value, says) in [
+        ("attention.head_count", heads(vec![6, 5]), "5 is not a multiple of the"),
+        ("attention.head_count", heads(vec![6]), "1 numbers are not the 2 layers"),
+        ("attention.layer_types", heads(vec![0, 1]), "key `laguna.attention.layer_types`: `the key` is not supported"),
+        ("rope.dimension_count_swa", Value::U32(3), "key `laguna.rope.dimension_count_swa`: 3 must be even"),
+    ] {
+        let message = refusal(renamed(Tiny::qwen3moe(), "laguna"), |tiny| {
+            tiny.set("laguna.attention.sliding_window", 5_u32);
+            tiny.set("laguna.feed_forward_length", 32_u32);
+            tiny.set(&format!("laguna.{key}"), value);
+        });
+        assert!(message.contains(says), "{key}: {message}");
+    }
+}
+
 /// The temperature of attention grows with each original context, whose length two keys may say.
 #[test]
 fn mistral3_has_a_temperature() {
-    let mut tiny = Tiny::llama();
-    for (key, value) in tiny.pairs.clone() {
-        if let Some(suffix) = key.strip_prefix("llama.") {
-            tiny.set(&format!("mistral3.{suffix}"), value);
-        }
-    }
-    tiny.set("general.architecture", "mistral3");
+    let mut tiny = renamed(Tiny::llama(), "mistral3");
     tiny.set("mistral3.rope.scaling.type", "yarn");
     tiny.set("mistral3.rope.scaling.factor", 4.0_f32);
     tiny.set("mistral3.rope.scaling.original_context_length", 40_u32);

@@ -2,16 +2,16 @@
 //! layers three see a window, and the fourth rotates nothing. The first layers are dense, the others have experts
 //! that serve every token and experts chosen by sigmoid with a bias.
 
-use gristmill_kernels::ops::{Activation, RopeStyle};
+use gristmill_kernels::ops::{Activation, GateKind, RopeStyle};
 
 use super::read::Reader;
 use crate::error::Result;
-use crate::model::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec, OutputGate, QkNorm};
+use crate::model::spec::{AttentionSpec, GateRows, LayerSpec, Mixer, ModelSpec, OutputGate, QkNorm};
 
 pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
     let windowed = AttentionSpec {
         qk_norm: Some(QkNorm::PerHead),
-        gate: Some(OutputGate::Apart),
+        gate: Some(OutputGate { rows: GateRows::Apart, kind: GateKind::Sigmoid, per_head: false }),
         ..file.attention(RopeStyle::Halves)?
     };
     let full = AttentionSpec { window: None, rope: None, ..windowed.clone() };

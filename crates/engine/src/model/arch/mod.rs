@@ -39,6 +39,7 @@ architectures! {
     gpt_oss: "gpt-oss";
     granite: "granite", "granitemoe";
     hunyuan_moe: "hunyuan-moe";
+    laguna: "laguna";
     lfm2: "lfm2", "lfm2moe";
     llama: "llama";
     llama4: "llama4";

@@ -1,12 +1,12 @@
 //! `qwen3next`: Qwen3-Next. Of four layers three are a gated delta rule, the last has attention whose output is gated;
 //! each has experts and a shared one behind a gate. Value heads that share a key head are neighbours.
 
-use gristmill_kernels::ops::{HeadMap, RopeStyle};
+use gristmill_kernels::ops::{GateKind, HeadMap, RopeStyle};
 
 use super::read::{Reader, Sections};
 use crate::error::Result;
 use crate::model::spec::{
-    AttentionSpec, DeltaProjections, DeltaSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, OutputGate, QkNorm,
+    AttentionSpec, DeltaProjections, DeltaSpec, GateRows, LayerSpec, Mixer, MlpSpec, ModelSpec, OutputGate, QkNorm,
 };
 
 pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
@@ -22,7 +22,7 @@ pub(super) fn model(file: &Reader, delta: DeltaSpec, sections: Sections, mlp: Ml
             true => Mixer::Delta(delta.clone()),
             false => {
                 let attention = file.attention_of(RopeStyle::Halves, kv_heads, sections)?;
-                let gate = Some(OutputGate::WithQueries);
+                let gate = Some(OutputGate { rows: GateRows::WithQueries, kind: GateKind::Sigmoid, per_head: false });
                 Mixer::Attention(AttentionSpec { qk_norm: Some(QkNorm::PerHead), gate, ..attention })
             }
         };

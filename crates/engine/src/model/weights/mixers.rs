@@ -5,7 +5,7 @@ use gristmill_kernels::weight::Role;
 use super::table::{Make, RowOrder, TensorSpec, tensor_spec};
 use super::{AttentionWeights, ConvolutionWeights, DeltaWeights, MixerWeights};
 use crate::error::Result;
-use crate::model::spec::{AttentionSpec, ConvolutionSpec, DeltaProjections, DeltaSpec, Mixer, OutputGate, QkNorm};
+use crate::model::spec::{AttentionSpec, ConvolutionSpec, DeltaProjections, DeltaSpec, GateRows, Mixer, QkNorm};
 
 /// The weights of a mixer of `hidden` columns; `name` makes a tensor's name of a part of it.
 pub(super) fn mixer<T: Make>(
@@ -31,15 +31,15 @@ fn attention<T: Make>(
     let tensors = parts.iter().map(|(part, rows)| tensor_spec(name(&format!("attn_{part}.weight")), &[hidden, *rows]));
     let mut weights: Vec<_> = tensors.collect();
     // The gate comes first, so that queries, keys and values stay together.
-    match (spec.gate, weights.first_mut()) {
+    match (spec.gate.map(|gate| gate.rows), weights.first_mut()) {
         (None, _) | (_, None) => {}
-        (Some(OutputGate::WithQueries), Some(queries)) => {
+        (Some(GateRows::WithQueries), Some(queries)) => {
             let order = RowOrder { parts: vec![spec.key_width, spec.value_width], order: vec![1, 0] };
             let rows = spec.query_columns() + spec.attended_columns();
             *queries = TensorSpec { order: Some(order), ..tensor_spec(name("attn_q.weight"), &[hidden, rows]) };
         }
-        (Some(OutputGate::Apart), _) => {
-            weights.insert(0, tensor_spec(name("attn_gate.weight"), &[hidden, spec.attended_columns()]));
+        (Some(GateRows::Apart), _) => {
+            weights.insert(0, tensor_spec(name("attn_gate.weight"), &[hidden, spec.gate_columns()]));
         }
     }
     let biases: Vec<_> =
@@ -81,7 +81,9 @@ fn attention_parts(spec: &AttentionSpec, together: bool) -> Vec<(&'static str, u
         return apart[..1].to_vec();
     }
     match (together, spec.values_are_keys) {
-        (true, false) if spec.gate != Some(OutputGate::WithQueries) => vec![("qkv", spec.qkv_columns())],
+        (true, false) if spec.gate.map(|gate| gate.rows) != Some(GateRows::WithQueries) => {
+            vec![("qkv", spec.qkv_columns())]
+        }
         (_, true) => [apart[0], apart[1], ("k", spec.value_columns())].into(),
         _ => apart.into(),
     }

@@ -1,11 +1,11 @@
 //! Attention and its rotary embedding.
 
-use gristmill_kernels::ops::{RopeStyle, Temperature, Window};
+use gristmill_kernels::ops::{GateKind, RopeStyle, Temperature, Window};
 
 use super::{MAX_WIDTH, Reader};
 use crate::error::{Error, Result};
 use crate::limits::MAX_CONTEXT;
-use crate::model::spec::{AttentionSpec, RopeScaling, RopeSpec};
+use crate::model::spec::{AttentionSpec, GateRows, OutputGate, RopeScaling, RopeSpec};
 
 /// Whether a head's pairs turn by several positions of a token, which for a text are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +31,18 @@ impl Reader<'_> {
         kv_heads: usize,
         sections: Sections,
     ) -> Result<AttentionSpec> {
+        self.attention_with(style, [self.count("attention.head_count", MAX_WIDTH)?, kv_heads], sections)
+    }
+
+    /// The same with so many query heads, too.
+    fn attention_with(
+        &self,
+        style: RopeStyle,
+        [heads, kv_heads]: [usize; 2],
+        sections: Sections,
+    ) -> Result<AttentionSpec> {
         let hidden = self.hidden()?;
-        let heads = self.count("attention.head_count", MAX_WIDTH)?;
-        if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
+        if heads == 0 || kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
             return self.wrong("attention.head_count", heads, format!("is not a multiple of the {kv_heads} KV heads"));
         }
         let width = |suffix| match self.optional_count(suffix, MAX_WIDTH)? {
@@ -85,14 +94,49 @@ impl Reader<'_> {
         let width = |suffix| self.optional_count(suffix, MAX_WIDTH);
         let key_width = width("attention.key_length_swa")?.unwrap_or(full.key_width);
         let value_width = width("attention.value_length_swa")?.unwrap_or(full.value_width);
+        let rotated = self.windowed_rotation(key_width)?;
+        let rope = self.windowed_rope(full.rope.as_ref())?.map(|rope| RopeSpec { width: rotated, ..rope });
+        Ok(AttentionSpec { key_width, value_width, rope, ..full })
+    }
+
+    /// The attention of a layer with so many query heads, and key and value heads, that sees a window (`windowed`),
+    /// whose rotation has a width and a base of its own and no scaling, or everything.
+    pub(in crate::model::arch) fn attention_of_heads(
+        &self,
+        style: RopeStyle,
+        heads: [usize; 2],
+        windowed: bool,
+    ) -> Result<AttentionSpec> {
+        let full = self.attention_with(style, heads, Sections::None)?;
+        if !windowed {
+            return Ok(AttentionSpec { window: None, ..full });
+        }
+        let width = self.windowed_rotation(full.key_width)?;
+        let rope = self.unscaled_rope(full.rope.as_ref())?.map(|rope| RopeSpec { width, ..rope });
+        Ok(AttentionSpec { rope, ..full })
+    }
+
+    /// Elements of a head that are rotated where a layer sees a window.
+    fn windowed_rotation(&self, key_width: usize) -> Result<usize> {
         let suffix = "rope.dimension_count_swa";
-        let rotated = width(suffix)?.unwrap_or(key_width);
+        let rotated = self.optional_count(suffix, MAX_WIDTH)?.unwrap_or(key_width);
         if rotated > key_width || !rotated.is_multiple_of(2) {
             let rule = format!("must be even and at most the head width {key_width}");
             return self.wrong(suffix, rotated, rule);
         }
-        let rope = self.windowed_rope(full.rope.as_ref())?.map(|rope| RopeSpec { width: rotated, ..rope });
-        Ok(AttentionSpec { key_width, value_width, rope, ..full })
+        Ok(rotated)
+    }
+
+    /// Query heads of each layer, first to last: a number for all, or one for each.
+    pub(in crate::model::arch) fn heads(&self) -> Result<Vec<usize>> {
+        self.of_each_layer("attention.head_count")
+    }
+
+    /// The gate of attention's output, a tensor with a row for each of so many heads, or for each element.
+    pub(in crate::model::arch) fn softplus_gate(&self, layer: usize, heads: usize) -> OutputGate {
+        let tensor = self.source.file.tensor(&format!("blk.{layer}.attn_gate.weight"));
+        let per_head = tensor.is_some_and(|tensor| tensor.shape.get(1) == Some(&(heads as u64)));
+        OutputGate { rows: GateRows::Apart, kind: GateKind::Softplus, per_head }
     }
 
     /// For each layer the one whose keys and values it reads, if they are not its own: of the last layers, as many as

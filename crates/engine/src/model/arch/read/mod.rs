@@ -315,6 +315,18 @@ impl<'a> Reader<'a> {
     /// Whether each layer has a window, first to last: of every `period` layers all but the last, unless the file has
     /// another period or a flag for each layer.
     pub(super) fn window_pattern(&self, period: usize) -> Result<Vec<bool>> {
+        self.pattern(period, |layer, period| layer % period < period - 1)
+    }
+
+    /// The same where all but the first of every `period` layers have a window, if the file gives one.
+    pub(super) fn windowed_after_first(&self, period: usize) -> Result<Vec<bool>> {
+        match self.has("attention.sliding_window")? {
+            true => self.pattern(period, |layer, period| layer % period > 0),
+            false => Ok(vec![false; self.layers()?]),
+        }
+    }
+
+    fn pattern(&self, period: usize, windowed: fn(usize, usize) -> bool) -> Result<Vec<bool>> {
         let (layers, suffix) = (self.layers()?, "attention.sliding_window_pattern");
         let key = self.key(suffix);
         if let Some(Value::Array(_)) = self.source.file.metadata().value(&key) {
@@ -322,7 +334,7 @@ impl<'a> Reader<'a> {
             return Ok(self.of_layers(suffix, windowed, "flags")?.to_vec());
         }
         let period = self.optional_count(suffix, MAX_CONTEXT)?.unwrap_or(period);
-        Ok((0..layers).map(|layer| layer % period < period - 1).collect())
+        Ok((0..layers).map(|layer| windowed(layer, period)).collect())
     }
 
     /// The vocabulary is as large as the embedding table; a key that says otherwise is wrong.
@@ -361,6 +373,14 @@ impl<'a> Reader<'a> {
         match self.source.optional::<u64>(&self.key(suffix))? {
             None | Some(0) => Ok(()),
             Some(found) => Err(Error::Unsupported { key: self.key(suffix), found: found.to_string(), known }),
+        }
+    }
+
+    /// Refuses a key of files that are made for other programs, and may say things by other names.
+    pub(super) fn refuse_key(&self, suffix: &str, known: &'static str) -> Result<()> {
+        match self.has_key(suffix) {
+            true => Err(Error::Unsupported { key: self.key(suffix), found: "the key".to_owned(), known }),
+            false => Ok(()),
         }
     }
 
