@@ -121,6 +121,10 @@ CASES = {
     "hunyuan-moe": Case(Shape("hunyuan-moe", 32, 16, 4, 2, 16, 4, 2, tied=True, shared=16), BF16, "hunyuan"),
     "minimax-m2": Case(Shape("minimax-m2", 32, 16, 4, 2, 16, 4, 2, theta=5e6, rotary=8), BF16, "minimax-m2"),
     "mistral": Case(Shape("llama", 32, 32, 4, 2, 8, theta=1e6), BF16, "tekken"),
+    "laguna": Case(Shape("laguna", 32, 16, 4, 2, 16, 4, 2, theta=5e5, full_heads=2, shared=16, dense=1, rotary=8, scale=2.5,
+                         layers=5, window=4, rope=YARN), BF16, "laguna"),
+    "llama4": Case(Shape("llama4", 32, 16, 4, 2, 16, 4, 1, layers=4, theta=500000.0, window=8192, step=2, rope=LLAMA3),
+                   BF16, "llama4"),
     "mistral3": Case(Shape("mistral3", 32, 48, 4, 2, 16, theta=1e6, rope=MINISTRAL), BF16, "tekken"),
     "mixtral": Case(Shape("mixtral", 32, 16, 4, 2, 8, 4, 2, theta=1e6), BF16, "spm", "30KB"),
     "smollm": Case(Shape("llama", 24, 40, 3, 1, 8, tied=True), F32, "smollm"),
@@ -165,12 +169,12 @@ def byte_level(kind: str) -> PreTrainedTokenizerFast:
     merges = [("a", chr(97 + i)) for i in range(26)]
     merges += [("b", chr(97 + i)) for i in range(0 if kind == "glm4" else len(GLM_TOKENS))]
     tokens += ["".join(pair) for pair in merges]
-    whole = kind in ("llama-bpe", "lfm2", "tekken", "gpt-4o", "glm4")
+    whole = kind in ("llama-bpe", "lfm2", "tekken", "gpt-4o", "llama4", "glm4")
     tokenizer = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges, ignore_merges=whole))
     pieces = {"llama-bpe": LLAMA_BPE, "lfm2": LLAMA_BPE, "qwen2": QWEN2, "qwen35": QWEN35, "tekken": TEKKEN,
-              "gpt-4o": GPT4O, "glm4": LLAMA_BPE, "minimax-m2": GPT4O, "hunyuan": QWEN2, "seed-coder": SEED,
+              "gpt-4o": GPT4O, "llama4": GPT4O, "glm4": LLAMA_BPE, "minimax-m2": GPT4O, "hunyuan": QWEN2, "seed-coder": SEED,
               "dbrx": LLAMA_BPE, "exaone-moe": EXAONE_MOE, "afmoe": AFMOE, "cohere2moe": TINY_AYA,
-              "bailingmoe2": QWEN2}.get(kind, [])
+              "bailingmoe2": QWEN2, "laguna": [r"[^\n]+|[\n]+", QWEN2]}.get(kind, [])
     pieces = [pieces] if isinstance(pieces, str) else pieces
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not pieces)
     if pieces:
@@ -370,6 +374,15 @@ def with_pixtral(folder: pathlib.Path, model, dtype: torch.dtype) -> dict:
                 vision_config=dict(model_type="pixtral", num_hidden_layers=1, hidden_size=32))
 
 
+def with_llama4_vision(folder: pathlib.Path, model, dtype: torch.dtype) -> dict:
+    """The same for Llama 4."""
+    within(folder, model, "language_model.model.", "language_model.", "80KB")
+    seen = ["vision_model.patch_embedding.linear.weight", "multi_modal_projector.linear_1.weight"]
+    add_tensors(folder, "model-vision.safetensors", seen, dtype)
+    return dict(architectures=["Llama4ForConditionalGeneration"], model_type="llama4", image_token_index=12,
+                vision_config=dict(model_type="llama4_vision_model", num_hidden_layers=1, hidden_size=32))
+
+
 def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     shape = case.shape
@@ -428,6 +441,8 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
         around = with_vision(folder, model, case.dtype, "40KB")
     elif shape.arch == "mistral3":
         around = with_pixtral(folder, model, case.dtype)
+    elif shape.arch == "llama4":
+        around = with_llama4_vision(folder, model, case.dtype)
     model.to(torch.float32)
     if case.tokenizer.startswith("spm"):
         merges, bare = case.tokenizer == "spm-merges", case.tokenizer in ("spm-bare", "spm-merges")

@@ -22,10 +22,11 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Pairs, ConvertErr
             Expected::Number(x) => x.into(),
             Expected::LastOf(period) => {
                 // The list found bounds the one expected, whatever the number of layers.
-                let most = found.as_array().map_or(0, Vec::len) + 1;
+                let most = found.as_array().map_or(1, |list| if list.is_empty() { 0 } else { list.len() + 1 });
                 let layers = most.min(needed(config, "num_hidden_layers")? as usize);
                 (0..layers).map(|layer| i32::from(!(layer + 1).is_multiple_of(period))).collect()
             }
+            Expected::FlagUnless(count, number) => (config.count(count)? != Some(number)).into(),
         };
         let (same, known) = match value.as_f64() {
             Some(x) => (found.as_f64() == Some(x), x.to_string()),
@@ -93,6 +94,16 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
                 Kind::Windows => Some(Value::Array(Array::Bool(windows(config, setting)?))),
                 Kind::WindowsUnless { period } => {
                     let found = windows(config, setting)?;
+                    (found != pattern(period, found.len())).then_some(Value::Array(Array::Bool(found)))
+                }
+                Kind::WindowsAfterFirstUnless { period } => {
+                    let found = windows(config, setting)?;
+                    let usual: Vec<bool> = (0..found.len()).map(|layer| layer % period != 0).collect();
+                    (found != usual).then_some(Value::Array(Array::Bool(found)))
+                }
+                Kind::CountsOr(list) => Some(counts_or(config, setting, list)?),
+                Kind::ChunksUnless { period } => {
+                    let found = types(config, needed(config, "num_hidden_layers")? as usize, "chunked_attention")?;
                     (found != pattern(period, found.len())).then_some(Value::Array(Array::Bool(found)))
                 }
             });
@@ -237,6 +248,24 @@ fn width_unless_shared(config: &Config, setting: &str) -> Result<Value, ConvertE
 /// A number of a list of them.
 fn signed(config: &Config, setting: &str, n: u32) -> Result<i32, ConvertError> {
     i32::try_from(n).map_err(|_| config.wrong(setting, &n.into(), "a number below 2^31"))
+}
+
+/// A count for each layer: those of a list, or the same for all.
+fn counts_or(config: &Config, setting: &str, list: &str) -> Result<Value, ConvertError> {
+    let layers = needed(config, "num_hidden_layers")? as usize;
+    let count = |value: &Json| value.as_u64().and_then(|n| i32::try_from(n).ok());
+    let all = signed(config, setting, needed(config, setting)?)?;
+    let counts = match config.list(list)? {
+        Some(counts) if counts.len() != layers => {
+            return Err(config.wrong(list, &counts.len().into(), format!("a number for each of the {layers} layers")));
+        }
+        Some(counts) => {
+            let of_layer = |found: &Json| count(found).ok_or_else(|| config.wrong(list, found, "whole numbers"));
+            counts.iter().map(of_layer).collect::<Result<_, _>>()?
+        }
+        None => vec![all; layers],
+    };
+    Ok(Value::Array(Array::I32(counts)))
 }
 
 /// LFM2's width of a dense MLP, of which files have what is left of it.

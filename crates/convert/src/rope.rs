@@ -80,6 +80,10 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Rope, ConvertErro
     if let Some(usual) = family.sections {
         rope.sections(parameters.as_ref(), usual)?;
     }
+    if let (Some(windowed), Rotated::Part(_)) = (&windowed, family.rotated) {
+        let width = f64::from(head_width(config)?) * share(windowed)?.unwrap_or(1.0);
+        rope.pairs.push(("rope.dimension_count_swa".to_owned(), Value::U32(width as u32)));
+    }
     if let Some(base) = windowed_base {
         rope.pairs.push(("rope.freq_base_swa".to_owned(), Value::F32(base as f32)));
     }
@@ -325,8 +329,8 @@ fn llama3(config: &Config, parameters: &Config, base: f64, factor: f64) -> Resul
     let width = bounded(config, "head_dim", head_width(config)?)?;
     let low = parameters.positive("low_freq_factor")?.unwrap_or(1.0);
     let high = parameters.positive("high_freq_factor")?.unwrap_or(4.0);
-    if high as f32 <= low as f32 {
-        return Err(parameters.wrong("high_freq_factor", &high.into(), format!("more than low_freq_factor, {low}")));
+    if (high as f32) < low as f32 {
+        return Err(parameters.wrong("high_freq_factor", &high.into(), format!("at least low_freq_factor, {low}")));
     }
     let context = f64::from(original_context(parameters, config)?);
     let (longest, shortest) = ((context / low) as f32, (context / high) as f32);
@@ -338,6 +342,9 @@ fn llama3(config: &Config, parameters: &Config, base: f64, factor: f64) -> Resul
             1.0
         } else if length > longest {
             factor as f32
+        } else if longest == shortest {
+            // There is no ramp: Llama 4 has one factor twice.
+            1.0
         } else {
             let smooth = (context as f32 / length - low as f32) / (high - low) as f32;
             1.0 / ((1.0 - smooth) / factor as f32 + smooth)

@@ -34,8 +34,10 @@ families! {
     gpt_oss: FAMILY;
     granite: FAMILY, MOE;
     hunyuan_v1_moe: FAMILY;
+    laguna: FAMILY;
     lfm2: FAMILY, EXPERTS_FAMILY;
     llama: FAMILY, MIXTRAL;
+    llama4: FAMILY;
     minimax_m2: FAMILY;
     mistral3: FAMILY;
     olmo2: FAMILY, WINDOWED;
@@ -203,6 +205,12 @@ pub(super) enum Kind {
     /// Whether each layer has a window, written only if it differs from the architecture's default: of every `period`
     /// layers all but the last.
     WindowsUnless { period: usize },
+    /// The same where these layers see chunks.
+    ChunksUnless { period: usize },
+    /// The same where the first of every `period` layers sees everything, not the last.
+    WindowsAfterFirstUnless { period: usize },
+    /// A whole number for each layer: those of this list if it is set, else the same for all.
+    CountsOr(&'static str),
     /// Whether each layer has a window.
     Windows,
     /// Nothing is written, because the type of every layer must be full attention.
@@ -257,8 +265,10 @@ pub(super) enum Expected {
     Text(&'static str),
     Flag(bool),
     Number(f64),
-    /// A list with 0 for the last of so many layers, and 1 for the others.
+    /// A list with 0 for the last of so many layers, and 1 for the others; or an empty one, which stands for it.
     LastOf(usize),
+    /// True unless a count has this value, then false.
+    FlagUnless(&'static str, u32),
 }
 
 /// A tensor's name there and here. In both, `{layer}` stands for the layer's number; in theirs `{expert}` stands for

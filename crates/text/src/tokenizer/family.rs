@@ -46,7 +46,7 @@ const fn family(names: &'static [&'static str], steps: &'static [Step<'static>],
 const LLAMA3: Family =
     family(&["llama-bpe", "llama3", "llama-v3", "lfm2"], &[Split(split::LLAMA3_REGEX), WHOLE], split::LLAMA3);
 const TEKKEN: Family = family(&["tekken"], &[Split(split::TEKKEN_REGEX), WHOLE], split::TEKKEN);
-const GPT4O: Family = family(&["gpt-4o"], &[Split(split::GPT4O_REGEX), WHOLE], split::GPT4O);
+const GPT4O: Family = family(&["gpt-4o", "llama4"], &[Split(split::GPT4O_REGEX), WHOLE], split::GPT4O);
 
 const QWEN2: Family = family(&["qwen2"], &[Split(split::QWEN2_REGEX), WHOLE], split::QWEN2);
 
@@ -78,6 +78,7 @@ const FAMILIES: &[Family] = &[
     ),
     family(&["exaone-moe"], &[Split(split::EXAONE_MOE_REGEX), WHOLE], split::EXAONE_MOE),
     family(&["afmoe"], AFMOE_STEPS, split::AFMOE),
+    family(&["laguna"], &[Split(split::LINES_REGEX), Split(split::QWEN2_REGEX), WHOLE], split::LAGUNA),
     family(&["seed-coder"], &[Split(split::SEED_REGEX), WHOLE], split::SEED),
 ];
 

@@ -40,6 +40,8 @@ enum Isolate {
     LastTriples,
     /// Runs of characters of [`SCRIPTS`], of one each.
     Scripts,
+    /// Runs of `\n`.
+    Newlines,
 }
 
 /// Characters of scripts without spaces between words: Han and kana, Thai, Lao, Khmer, Myanmar, Hangul.
@@ -138,6 +140,12 @@ pub(super) const LLAMA3: Pattern = Pattern {
 };
 
 pub(super) const QWEN2: Pattern = Pattern { digits: 1, ..LLAMA3 };
+
+/// Runs of newlines and what is between them.
+pub(super) const LINES_REGEX: &str = r"[^\n]+|[\n]+";
+
+/// [`LINES_REGEX`], then [`QWEN2`].
+pub(super) const LAGUNA: Pattern = Pattern { isolate: &[Isolate::Newlines], ..QWEN2 };
 
 /// Seed.
 pub(super) const SEED: Pattern = Pattern { tail: (&[], 0), ..QWEN2 };
@@ -266,6 +274,7 @@ impl Isolate {
         match self {
             Isolate::Numbers => first(|c| class(c) == Class::Number),
             Isolate::Punctuation => first(is_punctuation),
+            Isolate::Newlines => first(|c| c == '\n'),
             Isolate::Triples => first(is_digit),
             Isolate::Scripts => match text.char_indices().find_map(|(at, c)| Some((at, script(c)?))) {
                 Some((before, found)) => (before, run(&text[before..], |c| script(c) == Some(found))),
@@ -290,7 +299,7 @@ impl Isolate {
         let mut rest = run;
         let mut size = match self {
             Isolate::Numbers => 1,
-            Isolate::Punctuation | Isolate::Scripts => usize::MAX,
+            Isolate::Punctuation | Isolate::Newlines | Isolate::Scripts => usize::MAX,
             // The first piece has what the threes after it leave.
             Isolate::Triples | Isolate::LastTriples => (run.chars().count() + 2) % 3 + 1,
         };
@@ -562,7 +571,7 @@ mod tests {
         const LAST_TRIPLES: &str = r"\d{1,3}(?=(?:\d{3})*(?![\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}²³¹¼-¾Ⓐ-ⓩ🄰-🅉🅐-🅩🅰-🆉]))";
         // As the first three of `AFMOE_REGEXES`, of which the second means another thing to `regex`.
         const TRIPLES: &str = r"\p{Nd}{1,3}(?=(?:\p{Nd}{3})*(?!\p{Nd}))";
-        let families: [(&str, Pattern, &[&str]); 12] = [
+        let families: [(&str, Pattern, &[&str]); 13] = [
             ("gpt-2", GPT2, &[GPT2_REGEX]),
             ("smollm", SMOLLM, &[r"\p{N}", GPT2_REGEX]),
             ("default", DEFAULT, &[r"[\p{P}$+<=>^~|]+", GPT2_REGEX, r"\p{N}+", "[0-9][0-9][0-9]"]),
@@ -570,6 +579,7 @@ mod tests {
             ("qwen2", QWEN2, &[QWEN2_REGEX]),
             ("bailingmoe2", QWEN2, &[LING]),
             ("qwen35", QWEN35, &[QWEN35_REGEX]),
+            ("laguna", LAGUNA, &[LINES_REGEX, QWEN2_REGEX]),
             ("tekken", TEKKEN, &[TEKKEN_REGEX]),
             ("gpt-4o", GPT4O, &[GPT4O_REGEX]),
             ("tiny_aya", TINY_AYA, &[LAST_TRIPLES, GPT4O_REGEX]),
