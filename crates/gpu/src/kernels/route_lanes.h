@@ -260,8 +260,26 @@ DEV Chosen choose(Here here, const GLOBAL float* at, const GLOBAL float* bias, c
     return chosen;
 }
 
+// share · scale / sum. Roundings are written out, so that every kernel that routes has the same.
+DEV float scaled_share(float share, Sum sum, const RouteParams p) {
+    float factor = p.scale / sum.high, rest = fmaf(-factor, sum.low, fmaf(-factor, sum.high, p.scale)) / sum.high;
+    return fmaf(share, factor, rounded_product(share, rest));
+}
+
+// The weight of this lane's slot for softmax without a bias and groups, where the largest of all is chosen: fewer instructions
+// than `weigh` has, which a step of one token waits for.
+DEV float weigh_softmax(Here here, const GLOBAL float* at, Chosen chosen, const RouteParams p) {
+    bool live = here.lane() < p.top_k, all = p.gating == SOFTMAX && !p.normalise;
+    Sum sum = {0.0f, 0.0f};
+    if (all) sum = sum_of_all(here, at, chosen.largest, p);
+    float share = live ? expf(at[chosen.expert] - chosen.largest) : 0.0f;
+    if (!all) sum = warp_sum(Sum{share, 0.0f});
+    return scaled_share(share, sum, p);
+}
+
 // The weight of this lane's slot: NaN if the largest logit is.
 DEV float weigh(Here here, const GLOBAL float* at, Chosen chosen, const RouteParams p) {
+    if (!SCORED && p.gating != SIGMOID) return weigh_softmax(here, at, chosen, p);
     bool live = here.lane() < p.top_k, all = p.gating == SOFTMAX, normalised = p.normalise || p.gating == SOFTMAX_OF_CHOSEN;
     float logit = live ? at[chosen.expert] : -infinity(), most = chosen.largest;
     // Where logits alone choose, the largest is chosen.
@@ -277,9 +295,7 @@ DEV float weigh(Here here, const GLOBAL float* at, Chosen chosen, const RoutePar
         float least = whole.high * 6.103515625e-5f;
         if (p.gating != SOFTMAX_OF_CHOSEN && sum.high < least) sum = {least, whole.low * 6.103515625e-5f};
     }
-    float factor = p.scale / sum.high, rest = fmaf(-factor, sum.low, fmaf(-factor, sum.high, p.scale)) / sum.high;
-    // Roundings are written out, so that every kernel that routes has the same.
-    float weight = fmaf(share.mantissa, factor, rounded_product(share.mantissa, rest));
+    float weight = scaled_share(share.mantissa, sum, p);
     return finite(chosen.largest) ? halved(weight, share.halvings) : not_a_number();
 }
 
