@@ -117,10 +117,10 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "s.splat(1.0), s.splat(-1.0))" => "s.splat(1.0), s.splat(1.0))",
         "tile, QS + 16 * g, &mxfp4::CODES" => "tile, QS, &mxfp4::CODES",
     }
-    matmul in "cpu/src/dot.rs" by [matmul] {
-        "w = s.sub(w, scale.min);" => "w = s.add(w, scale.min);",
-        "if cols % 2 == 1 {" => "if cols % 2 == 2 {",
-        "if !last.is_empty() {" => "if last.len() == 1 {",
+    matmul in "cpu/src/dot/float.rs" by [matmul] {
+        "s.sub(w, scale.min)" => "s.add(w, scale.min)",
+        "&low[both..], rows, first + both," => "&low[both..], rows, first,",
+        "panel.get_mut(pairs.len())" => "panel.get_mut(pairs.len() + 1)",
     }
     matmul in "cpu/src/matmul.rs" by [matmul, matmul_joined] {
         "row_cuts.get(block).1.map(x_row)" => "row_cuts.get(block).1.map(|row| x_row(row % TOKEN_BLOCK))",
