@@ -104,7 +104,9 @@ fn weights_are_quantised_when_they_are_loaded() {
     let windows = ["-f", &text, "--ctx", "16"];
     let loaded = both(&[&["perplexity"], &windows[..]].concat());
     assert_ne!(loaded, output(&[&["perplexity"], &windows[..]].concat(), &["-m", &folder]));
-    both(&["embed", "-f", &text]);
+    let short = path("folder-short.txt");
+    std::fs::write(&short, "wheat and rye").unwrap();
+    both(&["embed", "-f", &short]);
     both(&[&["experts", "--json"], &windows[..]].concat());
     let report = output(&["inspect", "--quantize", "Q8_0"], &[&folder]);
     assert!(report.contains("Q8_0") && !report.contains("BF16"), "{report}");
