@@ -13,7 +13,7 @@ const KNOWN: &str = "default, linear, yarn, longrope or llama3";
 /// The part of a head that is rotated.
 const SHARE: &str = "partial_rotary_factor";
 
-/// What the frequencies of pairs that are not rotated are divided by: their angles are 0 at every position.
+/// The divisor of the frequencies of pairs that are not rotated: their angles are 0 at every position.
 const STILL: f32 = 1e30;
 
 /// Settings that would change the maths in a way that no key expresses.

@@ -122,7 +122,7 @@ pub(super) struct Planner<'a, 'c> {
     pub(super) checkpoint: &'a Checkpoint,
     /// The output head is the embedding table.
     tied: bool,
-    /// What names of tensors begin with, where the model lies within another.
+    /// Beginning of the names of tensors, where the model lies within another.
     within: Option<&'static Prefix>,
     /// Experts may be stacked as by MLX.
     mlx: bool,

@@ -104,7 +104,7 @@ fn every_model_is_one_that_runs() {
     }
 }
 
-/// Of Gemma 4's layers some have heads of another width, and some neither keys nor values, at any depth.
+/// Some layers of Gemma 4 have heads of another width, and some neither keys nor values, at any depth.
 #[test]
 fn layers_of_gemma4_differ() {
     let lacks = |name: &str, layers: Option<u32>, what: &str| {

@@ -145,7 +145,7 @@ fn a_folder_may_be_quantised_when_it_is_opened() {
         assert!(file.load(found).unwrap().as_slice() == wanted.data(tensor), "{}", tensor.name);
     }
     assert_eq!(file.metadata().value("general.file_type"), wanted.metadata().value("general.file_type"));
-    // What MLX quantised is not quantised again.
+    // Weights that MLX quantised are not quantised again.
     let folder = quantised("llama3-mixed", "llama3", "direct-twice");
     let error = open_folder(&folder.0, &options, 1).expect_err("it is refused").to_string();
     assert!(error.contains("is quantised by MLX") && error.contains("leave out --quantize"), "{error}");

@@ -33,7 +33,7 @@ pub(super) const FAMILY: Family = Family {
     }),
     expects: &[
         expect_text("hidden_activation", "gelu_pytorch_tanh"),
-        // Of the tokens of images alone.
+        // Rules for tokens of images alone.
         expect_text("use_bidirectional_attention", "vision"),
     ],
     globals: &[GLOBALS, LAYER_INPUTS],
@@ -42,7 +42,7 @@ pub(super) const FAMILY: Family = Family {
     ..BASE
 };
 
-/// What stands around reasoning, calls of tools and their results.
+/// The marks around reasoning, calls of tools and their results.
 const MARKS: &[&str] =
     &["<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", "<|\"|>"];
 
@@ -79,7 +79,7 @@ const KEYS: &[Key] = &[
     count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Skip),
 ];
 
-/// What each layer has of a token as an input.
+/// The input of a token that each layer has of its own.
 const LAYER_INPUTS: &[Rule] = &[
     optional("per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"),
     optional("per_layer_model_proj.weight", "model.per_layer_model_projection.weight"),

@@ -103,7 +103,7 @@ const DENSE: &[Rule] = &[
     needed("blk.{layer}.ffn_down.weight", "model.layers.{layer}.feed_forward.w2.weight"),
 ];
 
-/// As MLX has the dense layers of a model with experts.
+/// Names that MLX gives the dense layers of a model with experts.
 const RENAMED: &[Rule] = &[
     needed("blk.{layer}.ffn_gate.weight", "model.layers.{layer}.feed_forward.gate_proj.weight"),
     needed("blk.{layer}.ffn_up.weight", "model.layers.{layer}.feed_forward.up_proj.weight"),

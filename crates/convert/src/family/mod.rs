@@ -141,7 +141,7 @@ pub(super) struct Family {
 pub(super) struct Within {
     /// The settings of the text model, which come before those around them.
     pub(super) settings: &'static str,
-    /// What the names of its tensors begin with; the first of these that the folder has.
+    /// Beginnings of its tensors' names; the first of these that the folder has.
     pub(super) tensors: &'static [Prefix],
     /// What the names of the other tensors begin with, which are left out.
     pub(super) towers: &'static [&'static str],
@@ -157,7 +157,7 @@ pub(super) struct Merges {
     pub(super) shown: &'static [&'static str],
 }
 
-/// What the names of a text model's tensors begin with, where it lies within another.
+/// Beginnings of the names of a text model's tensors, where it lies within another.
 pub(super) struct Prefix {
     /// Instead of `model.`.
     pub(super) model: &'static str,

@@ -28,7 +28,7 @@ impl Made {
 
 /// Plans all tensors in order of their names.
 pub(super) fn plan(family: &Family, checkpoint: &Checkpoint, widths: Widths) -> Result<Vec<Made>, ConvertError> {
-    // Of each tensor of the output its matrices, by the number of the expert.
+    // The matrices of each tensor of the output, by the number of the expert.
     let mut outputs: BTreeMap<String, BTreeMap<usize, Tensor>> = BTreeMap::new();
     for tensor in checkpoint.tensors().filter(|tensor| !is_ignored(&tensor.name)) {
         let (name, expert) = stacked_name(&tensor.name).unwrap_or_else(|| (tensor.name.clone(), 0));

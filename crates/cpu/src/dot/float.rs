@@ -18,11 +18,11 @@ const HALF: usize = 32;
 
 /// How a row group is unpacked and multiplied, step by step.
 pub(super) trait Steps {
-    /// What an activation row has for a step.
+    /// The element of an activation row for a step.
     type Element: Copy;
-    /// What the 16 weight rows have for a step.
+    /// The unpacked weights of 16 rows for a step.
     type Weights<S: Simd>: Copy;
-    /// What [`Steps::add_product`] needs of the CPU.
+    /// Proof of the CPU's features that [`Steps::add_product`] takes.
     type Proof<S: Simd>: Copy;
 
     /// The proof, on a CPU whose callers may run this.

@@ -5,7 +5,7 @@
 pub enum Window {
     /// So many.
     Last(usize),
-    /// Those of its chunk: chunks have so many positions and begin at their multiples.
+    /// The positions of its chunk: chunks have so many positions and begin at their multiples.
     Chunk(usize),
 }
 

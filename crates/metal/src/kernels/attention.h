@@ -67,7 +67,7 @@ DEV u32 first_seen(constant AttentionParams& p, u32 position) {
     return p.chunked ? position - position % p.window : position - p.window + 1;
 }
 
-// What multiplies the queries of a position.
+// The factor of the queries of a position.
 DEV float query_scale(constant AttentionParams& p, u32 position) {
     u32 steps = p.temperature_length ? (position + p.temperature_offset) / p.temperature_length : 0;
     return steps ? p.scale * fmaf(p.temperature, log(1.0f + (float)steps), 1.0f) : p.scale;

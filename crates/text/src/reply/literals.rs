@@ -97,7 +97,7 @@ pub(super) fn json(object: &str) -> Option<String> {
     reader.rest.is_empty().then_some(reader.json)
 }
 
-/// What is left of an object, and what it is in JSON so far.
+/// The rest of an object, and what it is in JSON so far.
 struct Reader<'t> {
     rest: &'t str,
     json: String,

@@ -116,7 +116,7 @@ pub(super) const GPT4O_REGEX: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{L
 
 /// K-EXAONE.
 pub(super) const EXAONE_MOE_REGEX: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+";
-/// What Tiny Aya and North-Mini-Code isolate before [`GPT4O_REGEX`].
+/// The pieces that Tiny Aya and North-Mini-Code isolate before [`GPT4O_REGEX`].
 pub(super) const LAST_TRIPLES_REGEX: &str = r"\d{1,3}(?=(?:\d{3})*\b)";
 /// Trinity's expressions, in turn.
 pub(super) const AFMOE_REGEXES: [&str; 5] = [
