@@ -26,7 +26,7 @@ struct NVFP4 {
         // Half of an E4M3 number.
         u32 bits = raw.scales >> 8 * piece, magnitude = bits & 127;
         float normal = float_of((magnitude << 20) + (119u << 23));
-        float half = magnitude < 8 ? static_cast<float>(magnitude) * 0.0009765625f : normal;
-        return {bits & 128 ? -half : half, 0.0f};
+        float value = magnitude < 8 ? static_cast<float>(magnitude) * 0.0009765625f : normal;
+        return {bits & 128 ? -value : value, 0.0f};
     }
 };
