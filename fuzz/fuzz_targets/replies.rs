@@ -7,10 +7,11 @@ use gristmill_text::template::Tool;
 use libfuzzer_sys::fuzz_target;
 
 /// Marks by which forms are recognised.
-const TEMPLATES: [&str; 11] = [
+const TEMPLATES: [&str; 12] = [
     "<tool_call>",
     "<function=",
     "<|python_tag|>",
+    "<|python_start|>",
     "[TOOL_CALLS][THINK]",
     "[TOOL_CALLS][ARGS]",
     "<|channel|>",

@@ -8,12 +8,12 @@ pub(super) trait Calls: std::fmt::Debug + Send + Sync {
     /// The marks that announce calls, anywhere in the content.
     fn marks(&self) -> &[&'static str];
 
-    /// Whether a reply that begins with `{` may be a call.
-    fn may_be_unmarked(&self) -> bool {
-        false
+    /// The characters with which a reply may begin that is a call without a mark.
+    fn unmarked(&self) -> &[char] {
+        &[]
     }
 
-    /// Calls begin: the input stands after the mark of this index, or at the `{` of an unmarked call.
+    /// Calls begin: the input stands after the mark of this index, or at the first character of an unmarked call.
     fn begin(&mut self, mark: Option<usize>, input: &mut Input);
 
     /// Reads on.

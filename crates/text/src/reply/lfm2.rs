@@ -1,12 +1,10 @@
 //! Calls of LFM2: `<|tool_call_start|>[NAME(KEY=VALUE, …), …]<|tool_call_end|>`, a list of calls of Python with
 //! literals. A list of JSON objects is read too.
 
-use super::call::ToolCall;
 use super::calls::{Calls, Read};
-use super::input::{Begins, Input};
+use super::input::Input;
+use super::list::{List, next};
 use super::marked::Marked;
-use super::python::{self, CallScanner};
-use super::scan::{Scan, Scanner};
 use super::syntax::{CallBody, CallSyntax, Syntax, THINK};
 
 /// The form of LFM2. A required call is JSON, which can be held to a schema.
@@ -27,14 +25,7 @@ const CLOSE: &str = "<|tool_call_end|>";
 
 #[derive(Debug)]
 enum State {
-    /// After the opening mark.
-    Open,
-    /// At an item of the list.
-    Item,
-    Object(Scanner),
-    Python(CallScanner),
-    /// After an item of the list.
-    Between,
+    List(List),
     /// After the list.
     Close,
     Ended,
@@ -45,86 +36,32 @@ struct Lfm2 {
     state: State,
 }
 
-impl Lfm2 {
-    /// Reads in one state and returns the next, or what was read.
-    fn step(&mut self, input: &mut Input) -> Result<State, Read> {
-        let call = |scan, call: &dyn Fn() -> Option<ToolCall>| match scan {
-            Scan::More => Read::More,
-            Scan::Invalid => Read::Malformed,
-            Scan::End => call().map_or(Read::Malformed, Read::Call),
-        };
-        match &mut self.state {
-            State::Open => match next(input, &["["])? {
-                Some(_) => Ok(State::Item),
-                None => Err(Read::Malformed),
-            },
-            State::Item => {
-                input.advance_over_space();
-                let Some(first) = input.rest().chars().next() else { return Err(Read::More) };
-                input.begin_token();
-                Ok(if first == '{' { State::Object(Scanner::new()) } else { State::Python(CallScanner::default()) })
-            }
-            State::Object(scanner) => {
-                let scan = scanner.read(input);
-                Err(call(scan, &|| ToolCall::from_object(input.token())))
-            }
-            State::Python(scanner) => {
-                let scan = scanner.read(input);
-                Err(call(scan, &|| {
-                    let (name, arguments) = python::call(input.token())?;
-                    ToolCall::new(name, &arguments)
-                }))
-            }
-            State::Between => match next(input, &[",", "]"])? {
-                Some(0) => Ok(State::Item),
-                Some(_) => Ok(State::Close),
-                None => Err(Read::Malformed),
-            },
-            State::Close => {
-                next(input, &[CLOSE])?;
-                Err(Read::End)
-            }
-            State::Ended => Err(Read::End),
-        }
-    }
-}
-
-/// Reads white space and one of these marks; which, or `None` if none of them follows.
-fn next(input: &mut Input, marks: &[&str]) -> Result<Option<usize>, Read> {
-    input.advance_over_space();
-    match input.begins(marks) {
-        Begins::With(mark) => {
-            input.advance(marks[mark].len());
-            Ok(Some(mark))
-        }
-        Begins::Maybe => Err(Read::More),
-        Begins::No => Ok(None),
-    }
-}
-
 impl Calls for Lfm2 {
     fn marks(&self) -> &[&'static str] {
         &[OPEN]
     }
 
     fn begin(&mut self, _: Option<usize>, _: &mut Input) {
-        self.state = State::Open;
+        self.state = State::List(List::Open);
     }
 
     fn read(&mut self, input: &mut Input) -> Read {
-        loop {
-            match self.step(input) {
-                Ok(state) => self.state = state,
-                Err(Read::Call(call)) => {
-                    self.state = State::Between;
-                    return Read::Call(call);
-                }
-                Err(read) => return read,
+        if let State::List(list) = &mut self.state {
+            match list.read(input) {
+                Read::End => self.state = State::Close,
+                read => return read,
             }
         }
+        if let State::Close = self.state {
+            if let Err(more) = next(input, &[CLOSE]) {
+                return more;
+            }
+            self.state = State::Ended;
+        }
+        Read::End
     }
 
     fn is_within_call(&self) -> bool {
-        !matches!(self.state, State::Between | State::Close | State::Ended)
+        matches!(&self.state, State::List(list) if list.is_within_call())
     }
 }

@@ -1,4 +1,4 @@
-//! Calls of Llama 3.1 and later: `{"name": …, "parameters": {…}}` as the whole reply or after `<|python_tag|>`, several
+//! Calls of Llama 3.1 to 3.3: `{"name": …, "parameters": {…}}` as the whole reply or after `<|python_tag|>`, several
 //! separated by `;`.
 
 use serde_json::{Map, Value as Json};
@@ -11,7 +11,7 @@ use super::marked::Marked;
 use super::scan::{Scan, Scanner};
 use super::syntax::{CallBody, CallSyntax, Syntax, THINK};
 
-/// The form of Llama 3.1 and later.
+/// The form of Llama 3.1 to 3.3.
 pub(super) const SYNTAX: Syntax = Syntax {
     name: "Llama",
     is_shown_by: |template, _| {
@@ -70,8 +70,8 @@ impl Calls for Llama {
         &[MARK]
     }
 
-    fn may_be_unmarked(&self) -> bool {
-        true
+    fn unmarked(&self) -> &[char] {
+        &['{']
     }
 
     fn begin(&mut self, mark: Option<usize>, input: &mut Input) {

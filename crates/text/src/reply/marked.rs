@@ -64,7 +64,7 @@ impl Marked {
 
     fn read_answer(&mut self, input: &mut Input) -> State {
         match &mut self.calls {
-            Some(calls) if calls.may_be_unmarked() && input.rest().starts_with('{') => {
+            Some(calls) if input.rest().starts_with(calls.unmarked()) => {
                 calls.begin(None, input);
                 State::Calls
             }

@@ -7,8 +7,10 @@
 //! - Mistral, if it has `[TOOL_CALLS]`: `[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`, or
 //!   `[TOOL_CALLS]NAME[ARGS]{…}` if it has `[ARGS]`; both are read. Reasoning is in `[THINK]…[/THINK]`, if the template
 //!   has that.
-//! - Llama 3.1 and later, if it has `<|python_tag|>` or the role `ipython`, and no `<tool_call>`:
+//! - Llama 3.1 to 3.3, if it has `<|python_tag|>` or the role `ipython`, and no `<tool_call>`:
 //!   `{"name": …, "parameters": {…}}` as the whole reply or after `<|python_tag|>`, several separated by `;`.
+//! - Llama 4, if it has `<|python_start|>`: the same objects, or `[NAME(KEY=VALUE, …), …]` with Python's literals, as
+//!   the whole reply, between `<|python_start|>` and `<|python_end|>`, or after the latter.
 //! - LFM2, if it has `<|tool_call_start|>` or `<|tool_list_start|>`:
 //!   `<|tool_call_start|>[NAME(KEY=VALUE, …), …]<|tool_call_end|>` with Python's literals, or a list of JSON objects.
 //! - GLM, if it has `<arg_key>`:
@@ -49,8 +51,10 @@ mod harmony;
 mod hermes;
 mod input;
 mod lfm2;
+mod list;
 mod literals;
 mod llama;
+mod llama4;
 mod marked;
 mod minimax;
 mod mistral;

@@ -1,13 +1,14 @@
 //! The forms in which models write replies: a table with one line for each. CONTRIBUTING says how to add one.
 
 use super::syntax::Syntax;
-use super::{gemma4, glm, harmony, hermes, lfm2, llama, minimax, mistral, seed};
+use super::{gemma4, glm, harmony, hermes, lfm2, llama, llama4, minimax, mistral, seed};
 
 /// The forms, in the order in which a template is compared with them. The last is shown by every template.
-pub(super) const SYNTAXES: [&Syntax; 11] = [
+pub(super) const SYNTAXES: [&Syntax; 12] = [
     &harmony::SYNTAX,
     &mistral::NAMED,
     &mistral::LISTED,
+    &llama4::SYNTAX,
     &llama::SYNTAX,
     &lfm2::SYNTAX,
     &glm::SYNTAX,
@@ -68,6 +69,7 @@ mod tests {
             ("List of tools: <|tool_list_start|>", "LFM2"),
             ("\"\\n\" + \"List of tools: [\"", "LFM2"),
             ("ipython", "Llama"),
+            ("<|python_start|> ipython", "Llama 4"),
             ("[TOOL_CALLS] [", "Mistral (list)"),
             ("[TOOL_CALLS]name[ARGS]", "Mistral (named)"),
             ("<|channel|>", "Harmony"),

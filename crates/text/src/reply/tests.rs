@@ -18,13 +18,14 @@ const GEMMA4: &str = "{{ '<|tool_call>call:' }}";
 const SEED: &str = "{{ '<seed:tool_call>\n<function=' }}";
 const LFM2: &str = "{{ '<|tool_list_start|>' }}";
 const LLAMA: &str = "{{ '<|python_tag|>' }}";
+const LLAMA4: &str = "{{ '<|python_start|>' }}";
 const MISTRAL: &str = "{{ '[TOOL_CALLS]' }}";
 const NAMED: &str = "{{ '[TOOL_CALLS]name[ARGS]' }}";
 const MAGISTRAL: &str = "{{ '[THINK]' + '[TOOL_CALLS]' }}";
 const HARMONY: &str = "{{ '<|start|>assistant<|channel|>' }}";
 
-const TEMPLATES: [&str; 12] =
-    [QWEN, CODER, GLM, MINIMAX, GEMMA4, SEED, LFM2, LLAMA, MISTRAL, NAMED, MAGISTRAL, HARMONY];
+const TEMPLATES: [&str; 13] =
+    [QWEN, CODER, GLM, MINIMAX, GEMMA4, SEED, LFM2, LLAMA, LLAMA4, MISTRAL, NAMED, MAGISTRAL, HARMONY];
 
 /// The tools of a request.
 fn tools() -> ReplyOptions {

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A call of `get_time` in each form: template, end of the prompt, and the call after its opening.
-const REQUIRED: [(&str, &str, &str); 11] = [
+const REQUIRED: [(&str, &str, &str); 12] = [
     (QWEN, "<|im_start|>assistant\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
     (CODER, "<think>\n\n</think>\n\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
     (GLM, "<|assistant|>\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
@@ -12,6 +12,7 @@ const REQUIRED: [(&str, &str, &str); 11] = [
     (SEED, "<seed:bos>assistant\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
     (LFM2, "<|im_start|>assistant\n", "[{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}]"),
     (LLAMA, "<|end_header_id|>\n\n", "{\"name\": \"get_time\", \"parameters\": {\"zone\": \"}\"}}"),
+    (LLAMA4, "<|header_end|>\n\n", "{\"name\": \"get_time\", \"parameters\": {\"zone\": \"}\"}}"),
     (MISTRAL, "[/INST]", "[{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}]"),
     (NAMED, "[/INST]", "get_time[ARGS]{\"zone\": \"}\"}"),
     (HARMONY, "<|start|>assistant", "get_time <|constrain|>json<|message|>{\"zone\": \"}\"}"),

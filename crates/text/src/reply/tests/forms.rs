@@ -240,6 +240,49 @@ fn llama() {
     check("ipython", "", &unknown, r#"{"name": "Ada", "parameters": {}}"#, &expected);
 }
 
+/// After the chat template that transformers has for Llama 4 (`models/llama4/processing_llama4.py`), and the lists of
+/// calls of Meta's guide to its prompts.
+#[test]
+fn llama4() {
+    let weather = r#"{"name": "get_weather", "parameters": {"city": "Paris"}}"#;
+    let time = r#"{"name": "get_time", "parameters": {}}"#;
+    let (is_weather, is_time) = (call("get_weather", r#"{"city": "Paris"}"#), call("get_time", "{}"));
+    let both = [is_weather.clone(), is_time.clone()];
+    for text in [
+        format!("{weather}{time}"),
+        format!("\n{weather}; {time};"),
+        format!("<|python_start|><|python_end|>{weather}{time}"),
+        format!("<|python_start|>{weather}\n{time}<|python_end|>"),
+        format!("<|python_start|>{weather}<|python_end|><|python_start|>{time}<|python_end|>"),
+        "[get_weather(city='Paris'), get_time()]".to_owned(),
+        format!("<|python_start|>[get_weather(city=\"Paris\"), {time}]<|python_end|>"),
+        format!("<|python_start|><|python_end|>[get_weather(city='Paris'),get_time()]"),
+    ] {
+        check_call(LLAMA4, &text, &both);
+    }
+    check_call(LLAMA4, &format!("I look.\n<|python_start|>{time}"), &[content("I look."), is_time.clone()]);
+    let said = format!("<|python_start|>I look.<|python_end|>{time}");
+    check_call(LLAMA4, &said, &[content("<|python_start|>I look."), is_time.clone()]);
+    check_call(LLAMA4, &format!("{weather} I hope.{time}"), &[is_weather, content(&format!("I hope.{time}"))]);
+    check_call(LLAMA4, "[get_time()] Now.", &[is_time.clone(), content("Now.")]);
+    check_call(LLAMA4, "<|python_start|>[other(a=1)]", &[call("other", r#"{"a": 1}"#)]);
+    check_call(LLAMA4, &format!("{time}; now"), &[is_time, content("; now")]);
+    for text in [
+        r#"{"name": "Ada", "parameters": {}}"#,
+        r#"{"name": "get_time"}"#,
+        "[1, 2]",
+        "[other(a=1)]",
+        "[get_time(",
+        "[]",
+        "<|python_start|>print(1)<|python_end|>",
+        "<|python_start|>",
+        "<|python_start|><|python_end|>",
+        "See [get_time()]",
+    ] {
+        check_call(LLAMA4, text, &[content(text)]);
+    }
+}
+
 #[test]
 fn mistral() {
     let both = [call("get_weather", r#"{"city": "Paris"}"#), call("get_time", "{}")];

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const FRAGMENTS: [&str; 76] = [
+const FRAGMENTS: [&str; 78] = [
     "<think>",
     "</think>",
     "<tool_call>",
@@ -68,6 +68,8 @@ const FRAGMENTS: [&str; 76] = [
     "\"}}",
     "\"name\"",
     "<|python_tag|>",
+    "<|python_start|>",
+    "<|python_end|>",
     "[TOOL_CALLS]",
     "[ARGS]",
     "[CALL_ID]",
@@ -141,7 +143,7 @@ proptest! {
 }
 
 /// Texts of hostile shape for each form: a beginning, and what is repeated.
-const FLOODS: [(&str, &[(&str, &str)]); 7] = [
+const FLOODS: [(&str, &[(&str, &str)]); 8] = [
     (
         GLM,
         &[
@@ -207,6 +209,17 @@ const FLOODS: [(&str, &[(&str, &str)]); 7] = [
             ("{\"name\": \"get_time\", \"parameters\": {\"a\": [", "{},"),
             ("<|python_tag|>", "\n"),
             ("", "<|python_tag|>"),
+        ],
+    ),
+    (
+        LLAMA4,
+        &[
+            ("", "{\"name\": \"get_time\", \"parameters\": {}}"),
+            ("[", "get_time(),"),
+            ("[", "f"),
+            ("<|python_start|>", "<|python_end|>"),
+            ("", "<|python_start|>"),
+            ("[get_time()]", "<|python_en"),
         ],
     ),
     (
