@@ -16,6 +16,10 @@ use std::marker::PhantomData;
 /// Steps that share a sum within a panel.
 const HALF: usize = 32;
 
+/// Bytes between a column that is unpacked and the one that is asked for meanwhile: the hardware's prefetcher stops while
+/// a panel is multiplied. One row of BF16 on two Zen 3 cores, as a program of its own: 16 → 20 GB/s.
+const AHEAD: usize = 8 << 10;
+
 /// How a row group is unpacked and multiplied, step by step.
 pub(super) trait Steps {
     /// The element of an activation row for a step.
@@ -90,6 +94,9 @@ fn multiply<K: Steps, S: Simd>(
             add::<K, S, 16>(s, proof, high, rows, first + low.len(), sums, 1)
         } else if const { S::TOKENS >= 16 } && rows.len() >= 8 {
             add_both::<K, S, 8>(s, proof, [low, high], rows, first, sums)
+        } else if const { S::TOKENS >= 6 } && rows.len() >= 6 {
+            add::<K, S, 6>(s, proof, low, rows, first, sums, 0);
+            add::<K, S, 6>(s, proof, high, rows, first + low.len(), sums, 1)
         } else if rows.len() >= 4 {
             add::<K, S, 4>(s, proof, low, rows, first, sums, 0);
             add::<K, S, 4>(s, proof, high, rows, first + low.len(), sums, 1)
@@ -186,8 +193,11 @@ impl<F: Float> Steps for FloatSteps<F> {
     #[inline(always)]
     fn unpack<S: Simd>(s: S, group: &[u8], first: usize, panel: &mut [S::F32]) {
         let group = &group[first * ROWS * F::BYTES..];
-        for (weights, column) in panel.iter_mut().zip(group.chunks_exact(ROWS * F::BYTES)) {
+        for (k, (weights, column)) in panel.iter_mut().zip(group.chunks_exact(ROWS * F::BYTES)).enumerate() {
             *weights = F::load(s, column, 0);
+            if (k * column.len()).is_multiple_of(64) {
+                s.prefetch(column, AHEAD);
+            }
         }
     }
     #[inline(always)]
@@ -264,6 +274,7 @@ impl Steps for Bf16Steps {
         let (pairs, last) = group[first * PAIR..].as_chunks::<PAIR>();
         for (weights, pair) in panel.iter_mut().zip(pairs) {
             *weights = s.load_pairs(pair, 0);
+            s.prefetch(pair, AHEAD);
         }
         if let Some(weights) = panel.get_mut(pairs.len()) {
             // The other half of each lane is zero, as it is in the row.

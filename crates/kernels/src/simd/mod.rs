@@ -143,6 +143,9 @@ pub trait Simd: Copy + Send + Sync + 'static {
     const INTEGER_SCALES: bool = false;
     /// Activation rows that [`Simd::dots`] serves best at once, 2, 4 or 8: as many as the registers hold integer sums.
     const INT8_ROWS: usize;
+    /// A single activation row asks for the weights ahead in every format, not only in those whose bytes are read in
+    /// bursts: worth it where the hardware's prefetcher falls behind.
+    const PREFETCH: bool = false;
     /// [`Simd::dot_pairs`] is a single instruction, so that integer sums rather begin with it than with a product that
     /// is computed for each activation row.
     const FAST_PAIRS: bool = false;
