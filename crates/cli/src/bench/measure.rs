@@ -107,11 +107,9 @@ impl Bench {
     ) -> Result<Vec<f64>, Failure> {
         let all = decode_steps(sequences, self.workload.depth, warm_up + steps);
         let (untimed, timed) = all.split_at(warm_up);
-        self.forward(untimed)?;
-        let seconds = timed.iter().map(|step| Ok(self.forward(std::slice::from_ref(step))?.seconds));
-        let seconds = seconds.collect::<Result<_, Failure>>()?;
         self.restore()?;
-        Ok(seconds)
+        self.forward(untimed)?;
+        timed.iter().map(|step| Ok(self.forward(std::slice::from_ref(step))?.seconds)).collect()
     }
 
     /// The runner's captured graphs.
@@ -119,13 +117,14 @@ impl Bench {
         self.runner.graphs()
     }
 
-    /// Runs steps, then restores the depth of the sequences.
+    /// Restores the depth of the sequences, then runs steps.
     fn run(&mut self, steps: &[Step]) -> Result<Ran, Failure> {
-        let ran = self.forward(steps)?;
         self.restore()?;
-        Ok(ran)
+        self.forward(steps)
     }
 
+    /// Shortens the sequences that the last steps made longer: before the next ones, because it may take a prefill of the
+    /// whole depth.
     fn restore(&mut self) -> Result<(), Failure> {
         let depth = self.workload.depth;
         let mut dropped = false;
