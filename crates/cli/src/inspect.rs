@@ -270,9 +270,11 @@ impl Shape {
             lines.add("attention", format!("{heads} heads, {kv_heads} KV heads, width {widths}"));
         }
         if let Some(FixedStates { delta_rules, convolutions, bytes }) = &self.fixed_state {
-            let kinds =
-                format!("{delta_rules} layers with a gated delta rule, {convolutions} with a short convolution");
-            lines.add("state", format!("{kinds}: {} for a sequence of any length", console::bytes(*bytes)));
+            let kinds = [(delta_rules, "a gated delta rule"), (convolutions, "a short convolution")];
+            let kinds = kinds.iter().filter(|(count, _)| **count > 0);
+            let kinds: Vec<String> = kinds.map(|(count, kind)| format!("{count} layers with {kind}")).collect();
+            let bytes = console::bytes(*bytes);
+            lines.add("state", format!("{}: {bytes} for a sequence of any length", kinds.join(", ")));
         }
         match &self.experts {
             Some(Experts { count, used, shared_width }) => {

@@ -1,7 +1,9 @@
 //! The layers of a model in words.
 
-use gristmill_engine::model::spec::{LayerSpec, Mixer, MlpSpec, ModelSpec, SharedExpert};
-use gristmill_kernels::ops::{Gating, Routing, Window};
+use gristmill_engine::model::spec::{
+    AttentionSpec, BlockInputs, ConvolutionSpec, DeltaSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, SharedExpert,
+};
+use gristmill_kernels::ops::{GateKind, Gating, Routing, Window};
 use serde::Serialize;
 
 /// Layers that follow each other and are alike.
@@ -27,7 +29,7 @@ impl LayerRun {
 pub(super) fn runs(spec: &ModelSpec) -> Vec<LayerRun> {
     let mut runs: Vec<LayerRun> = Vec::new();
     let left_out = (0..spec.prediction_layers).map(|_| "predicts further tokens (MTP); left out".to_owned());
-    for (index, what) in spec.layers.iter().map(layer).chain(left_out).enumerate() {
+    for (index, what) in spec.layers.iter().map(|it| layer(it, spec)).chain(left_out).enumerate() {
         match runs.last_mut().filter(|run| run.what == what) {
             Some(run) => run.last = index,
             None => runs.push(LayerRun { first: index, last: index, what }),
@@ -36,27 +38,59 @@ pub(super) fn runs(spec: &ModelSpec) -> Vec<LayerRun> {
     runs
 }
 
-fn layer(layer: &LayerSpec) -> String {
+fn layer(layer: &LayerSpec, spec: &ModelSpec) -> String {
     let mixer = match &layer.mixer {
-        Mixer::Attention(attention) => match attention.window {
-            Some(Window::Last(tokens)) => format!("attention to the last {tokens} tokens"),
-            Some(Window::Chunk(tokens)) => format!("attention to the token's own chunk of {tokens}"),
-            None => "attention".to_owned(),
-        },
+        Mixer::Attention(attention) => attention_in_words(attention),
+        Mixer::Delta(DeltaSpec { heads, taps, .. }) => format!(
+            "gated delta rule of {} heads, each with a state of {width} x {width}, after a convolution of {taps} tokens",
+            heads.values,
+            width = heads.width
+        ),
+        Mixer::Convolution(ConvolutionSpec { taps }) => format!("convolution of {taps} tokens between two gates"),
         other => format!("{other:?}"),
     };
     let mlp = match &layer.mlp {
         None => "no MLP".to_owned(),
         Some(MlpSpec::Dense { inner, .. }) => format!("dense MLP of width {inner}"),
-        Some(MlpSpec::Moe { experts, inner, routing, selection_bias, shared, beside, .. }) => {
+        Some(MlpSpec::Moe { experts, inner, routing, selection_bias, shared, beside, weighs_input, .. }) => {
             let router = router(routing, *selection_bias);
+            let weighed = if *weighs_input { ", whose input is weighed" } else { "" };
             let shared = shared.as_ref().map_or(String::new(), for_all);
             let beside = beside.map_or(String::new(), |inner| format!("; beside them an MLP of width {inner}"));
-            format!("{experts} experts of width {inner}, {router}{shared}{beside}")
+            format!("{experts} experts of width {inner}, {router}{weighed}{shared}{beside}")
         }
         Some(other) => format!("{other:?}"),
     };
-    format!("{mixer}, {mlp}")
+    let then = if spec.inputs == BlockInputs::Shared { " and beside it" } else { "," };
+    let own = spec.layer_inputs.map_or(String::new(), |width| format!("; an input of its own of width {width}"));
+    format!("{mixer}{then} {mlp}{own}")
+}
+
+/// The tokens that are seen, then what is unlike plain attention.
+fn attention_in_words(attention: &AttentionSpec) -> String {
+    let seen = match attention.window {
+        Some(Window::Last(tokens)) => format!("attention to the last {tokens} tokens"),
+        Some(Window::Chunk(tokens)) => format!("attention to the token's own chunk of {tokens}"),
+        None => "attention".to_owned(),
+    };
+    let gate = attention.gate.map(|gate| {
+        let of = if gate.per_head { "head" } else { "element" };
+        match gate.kind {
+            GateKind::Softplus => format!("a gate (softplus) for each {of}"),
+            _ => format!("a gate for each {of}"),
+        }
+    });
+    let unlike = [
+        attention.rope.is_none().then(|| "nothing rotated".to_owned()),
+        attention.kv_from.map(|layer| format!("keys and values of layer {layer}")),
+        attention.values_are_keys.then(|| "keys that are the values too".to_owned()),
+        attention.temperature.map(|_| "a temperature of queries".to_owned()),
+        attention.cap.map(|cap| format!("logits below {cap}")),
+        attention.sinks.then(|| "a sink for each head".to_owned()),
+        gate,
+    ];
+    let unlike: Vec<String> = unlike.into_iter().flatten().collect();
+    if unlike.is_empty() { seen } else { format!("{seen} ({})", unlike.join(", ")) }
 }
 
 fn router(routing: &Routing, biased: bool) -> String {

@@ -131,6 +131,42 @@ fn inspect_shows_the_contents() {
     assert!(text.contains("cannot run") && text.contains("velty") && !text.contains('\u{1b}'), "{text}");
 }
 
+/// Every golden model's layers are in words, and what is unlike plain attention is said.
+#[test]
+fn inspect_says_what_each_layer_is() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../conformance/golden");
+    let inspect = |file: &str| gristmill(&["inspect", &format!("{folder}/{file}")], b"").success();
+    for entry in fs::read_dir(folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.ends_with(".gguf") && !name.ends_with(".logits.gguf") {
+            let text = inspect(&name);
+            assert!(text.contains("\nlayer") && !text.contains("Spec"), "{name}: {text}");
+        }
+    }
+    for (family, words) in [
+        ("cohere2", "layers 0-2    attention to the last 9 tokens and beside it dense MLP of width 64"),
+        ("cohere2", "layer 3       attention (nothing rotated) and beside it dense"),
+        ("gemma2", "attention (logits below 2), dense"),
+        ("gemma4-e", "attention to the last 9 tokens (keys and values of layer 2)"),
+        ("gemma4-e", "an input of its own of width 16"),
+        ("gemma4", "layer 2       attention (keys that are the values too)"),
+        ("gpt-oss", "attention (a sink for each head)"),
+        ("laguna", "attention (a gate (softplus) for each head)"),
+        ("lfm2", "layer 0       convolution of 3 tokens between two gates, dense MLP of width 96"),
+        ("lfm2", "state         2 layers with a short convolution: 1.0 kB for a sequence of any length"),
+        (
+            "llama4",
+            "attention to the token's own chunk of 9, 6 experts of width 16, 1 chosen by sigmoid, whose input is weighed",
+        ),
+        ("llama4", "attention (nothing rotated, a temperature of queries)"),
+        ("qwen3next", "gated delta rule of 4 heads, each with a state of 16 x 16, after a convolution of 4 tokens"),
+        ("qwen3next", "attention (a gate for each element)"),
+    ] {
+        let text = inspect(&format!("{family}-f32.gguf"));
+        assert!(text.contains(words), "{words} in {text}");
+    }
+}
+
 #[test]
 fn tokenize() {
     let ids = |arguments: &[&str], stdin: &[u8]| -> Vec<u64> {

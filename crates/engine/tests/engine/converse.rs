@@ -19,7 +19,7 @@ const HEAD: &str = "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in mes
                     {{ m.content }}<|im_end|>\n{% endfor %}";
 
 /// Name, end of a template, and a required call of `pick` or `stop`: its opening, and with `pick` alone.
-const FORMS: [(&str, &str, &str, &str); 11] = [
+const FORMS: [(&str, &str, &str, &str); 12] = [
     ("Hermes", "{# <tool_call> #}A:\n<think>", "A:\n<think>\n</think>\n\n<tool_call>\n", ""),
     ("Qwen3-Coder", "{# <tool_call><function= #}A:", "A:<tool_call>\n", ""),
     ("GLM", "{# <arg_key> #}A:\n<think>", "A:\n<think></think>\n<tool_call>\n", ""),
@@ -28,6 +28,7 @@ const FORMS: [(&str, &str, &str, &str); 11] = [
     ("Seed", "{# <seed:tool_call> #}A:\n<seed:think>", "A:\n<seed:think></seed:think>\n<seed:tool_call>\n", ""),
     ("LFM2", "{# <|tool_list_start|> #}A:", "A:<|tool_call_start|>", ""),
     ("Llama", "{# <|python_tag|> #}A:", "A:", ""),
+    ("Llama 4", "{# <|python_start|> #}A:", "A:", ""),
     ("Mistral (list)", "{# [TOOL_CALLS] [ #}[/INST]", "[/INST][TOOL_CALLS]", ""),
     ("Mistral (named)", "{# [TOOL_CALLS] [ARGS] [THINK] #}[/INST][THINK]", "[THINK][/THINK][TOOL_CALLS]", "pick[ARGS]"),
     (

@@ -28,7 +28,9 @@ fn the_part_that_an_architecture_needs_is_named() {
         ("jamba", ", because it needs a selective state space (Mamba)"),
         ("nemotron_h", ", because it needs a selective state space (Mamba)"),
         ("deepseek2", ", because it needs latent attention (MLA)"),
-        ("gemma3n", ", because it needs layers that share keys and values"),
+        ("gemma3n", ", because it needs several residual streams (AltUp)"),
+        ("gptneox", ", because it needs an MLP without a gate"),
+        ("clip", ", because it needs images: it is the tower of a vision model"),
         // Nothing but its keys is unknown; and nothing at all is known.
         ("hunyuan-dense", ""),
         ("unheard-of", ""),
