@@ -9,7 +9,7 @@ golden/mlx/NAME is the folder golden/convert/SOURCE, quantised by mlx-lm: its co
 with random weights, because groups of 64 and 128 do not fit the width of SOURCE.
 golden/mlx/NAME.decoded.safetensors has the same weights as MLX decodes them to float32, each expert on its own as
 transformers names them (not for wider models). golden/mlx/NAME.logits.gguf has token sequences and the logits that
-transformers computes with these weights in F32.
+transformers computes with these weights in F32; for families whose tensors MLX changes, those that mlx-lm computes.
 """
 
 import importlib.metadata
@@ -22,6 +22,7 @@ import tempfile
 import mlx.core as mx
 import mlx_lm
 import torch
+from tiny import mlx_logits
 from tiny.draw import run
 from tiny.files import write_logits
 from tiny.shapes import TOLERANCE
@@ -89,9 +90,27 @@ CASES = {
         },
     ),
 }
-# Folders of families whose tensors MLX renames, splits or reorders: only the folder is written, with codes of 8 bits.
-CHANGED = {"gpt-oss": "gpt-oss", "lfm2": "lfm2", "lfm2moe": "lfm2moe", "qwen3next": "qwen3next"}
-CASES |= {f"{name}-8bit": (source, 8, {}) for name, source in CHANGED.items()}
+# Folders of families whose tensors MLX renames, splits or reorders, with codes of 8 bits; their logits are mlx-lm's.
+CHANGED = (
+    "afmoe",
+    "dots1",
+    "ernie4_5-moe",
+    "exaone-moe",
+    "gemma4",
+    "gemma4-e",
+    "gemma4-moe",
+    "gpt-oss",
+    "granitemoe",
+    "laguna",
+    "lfm2",
+    "lfm2moe",
+    "llama4",
+    "mistral3",
+    "qwen35",
+    "qwen35moe",
+    "qwen3next",
+)
+CASES |= {f"{source}-8bit": (source, 8, {}) for source in CHANGED}
 # Settings of models with random weights.
 WIDE = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32}
 WIDER = {"llama3-wide": WIDE, "llama3-floats": WIDE}
@@ -123,6 +142,43 @@ def decoded(folder: pathlib.Path) -> dict[str, mx.array]:
         else:
             plain[name] = w
     return plain
+
+
+def as_mlx_reads(config: dict) -> dict:
+    """Settings by the names of transformers 4, which are the only ones that mlx-lm knows, and those that it asks for."""
+    rope = config.get("rope_parameters") or {}
+    config |= {key: rope[key] for key in ("rope_theta", "partial_rotary_factor") if key in rope}
+    if "num_local_experts" in config:
+        config["num_experts"] = config["num_local_experts"]
+    kind = config["model_type"]
+    if kind.startswith("qwen3_5") and "layer_types" in config:
+        config["full_attention_interval"] = config["layer_types"].index("full_attention") + 1
+    if kind == "lfm2":
+        config["block_dim"] = config["hidden_size"]
+    elif kind == "exaone_moe":
+        config["is_moe_layer"] = [kind == "sparse" for kind in config["mlp_layer_types"]]
+    elif kind == "llama4_text":
+        config["rope_scaling"] = None
+    elif kind == "gemma4":
+        config["vocab_size"] = config["text_config"]["vocab_size"]
+    elif kind == "gemma4_text" and "per_layer_config" in config:
+        (own,) = config["per_layer_config"].values()
+        config["global_head_dim"] = own["head_dim"]
+        config["num_global_key_value_heads"] = own["num_key_value_heads"]
+    elif kind == "granitemoeshared":
+        config["model_type"] = "granitemoe"
+        del config["shared_intermediate_size"]
+    elif kind == "qwen3_5_text":
+        config = {"model_type": "qwen3_5", "text_config": config}
+    if "text_config" in config and kind != "qwen3_5_text":
+        config["text_config"] = as_mlx_reads(config["text_config"])
+    return config
+
+
+def without_shared_experts(folder: pathlib.Path) -> None:
+    """mlx-lm has no shared experts of Granite."""
+    for file in folder.glob("model*.safetensors"):
+        mx.save_safetensors(str(file), {name: w for name, w in mx.load(str(file)).items() if ".shared_mlp." not in name})
 
 
 def widen(folder: pathlib.Path, settings: dict[str, int]) -> None:
@@ -160,16 +216,10 @@ def main() -> None:
             shutil.copytree(GOLDEN / "convert" / source, plain)
             if name in WIDER:
                 widen(plain, WIDER[name])
-            # mlx-lm knows these settings by the names of transformers 4 alone.
-            config = json.loads((plain / "config.json").read_text())
-            config["rope_theta"] = config["rope_parameters"]["rope_theta"]
-            if "partial_rotary_factor" in config["rope_parameters"]:
-                config["partial_rotary_factor"] = config["rope_parameters"]["partial_rotary_factor"]
-            if "num_local_experts" in config:
-                config["num_experts"] = config["num_local_experts"]
-            if config["model_type"] == "lfm2":
-                config["block_dim"] = config["hidden_size"]
+            config = as_mlx_reads(json.loads((plain / "config.json").read_text()))
             (plain / "config.json").write_text(json.dumps(config))
+            if config["model_type"] == "granitemoe":
+                without_shared_experts(plain)
             mlx_lm.convert(
                 str(plain),
                 str(folder),
@@ -183,6 +233,9 @@ def main() -> None:
             for file in ("config.json", "model.safetensors", "model.safetensors.index.json"):
                 shutil.copy(folder / file, OUT / name / file)
             if name.removesuffix("-8bit") in CHANGED:
+                model, _ = mlx_lm.utils.load_model(folder)
+                vocabulary = config.get("text_config", config)["vocab_size"]
+                mlx_logits.write(OUT / f"{name}.logits.gguf", model, vocabulary)
                 continue
             weights = decoded(folder)
             if name not in WIDER:

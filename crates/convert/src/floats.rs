@@ -115,7 +115,7 @@ impl FloatCodes {
     }
 
     /// Appends elements in `format`, one that [`FloatCodes::format`] returns or F32; `first` and `count` are multiples
-    /// of the width of a group and of the format's blocks.
+    /// of the format's blocks.
     pub(super) fn append(
         &self,
         checkpoint: &Checkpoint,

@@ -144,10 +144,10 @@ fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read,
         return Err(ConvertError::NoFolder(folder.to_owned()));
     }
     let config = Config::read(&folder.join("config.json"))?;
-    let model_type = config.text("model_type")?.ok_or_else(|| config.missing("model_type"))?;
-    let family = Family::find(model_type).ok_or_else(|| ConvertError::Family {
+    let model_type = config.text("model_type")?.ok_or_else(|| config.missing("model_type"))?.to_owned();
+    let family = Family::find(&model_type).ok_or_else(|| ConvertError::Family {
         path: folder.join("config.json"),
-        found: model_type.to_owned(),
+        found: model_type.clone(),
         known: Family::known(),
     })?;
     let config = match &family.within {
@@ -155,7 +155,7 @@ fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read,
         None => config,
     };
     let config = config.without_nulls(NULLS).without_nulls(family.nulls).with_full_layers(family.full_layers)?;
-    let quantization = Quantization::read(family, &config, target, options.mix.is_some())?;
+    let quantization = Quantization::read(&model_type, &config, target, options.mix.is_some())?;
     if target == Target::Engine && options.mix.is_some() && quantization.is_there() {
         return Err(ConvertError::Quantised(folder.to_owned()));
     }

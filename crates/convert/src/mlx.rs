@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::checkpoint::Checkpoint;
 use super::config::Config;
 use super::error::ConvertError;
-use super::family::{Family, read_of_mlx};
+use super::family::read_of_mlx;
 use super::floats::FloatMode;
 
 /// The setting with the widths of codes and groups, and with those of single modules.
@@ -40,6 +40,8 @@ pub(super) enum Target {
 /// The quantisation that `config.json` declares.
 pub(super) struct Quantization {
     settings: Option<Config>,
+    /// Tensors may be named, stacked and split as MLX has them.
+    pub(super) form: bool,
     pub(super) target: Target,
     /// Rows and columns of a block of FP8, if the folder has such weights.
     pub(super) fp8_block: Option<[usize; 2]>,
@@ -73,10 +75,10 @@ pub(super) struct Affine {
 }
 
 impl Quantization {
-    /// Reads the settings, and refuses quantised folders that are not read, by name. `mixed`: weights get other
-    /// formats.
+    /// Reads the settings, and refuses quantised folders that are not read, by name. `model_type` is that of the folder,
+    /// where a text model lies within another. `mixed`: weights get other formats.
     pub(super) fn read(
-        family: &Family,
+        model_type: &str,
         config: &Config,
         target: Target,
         mixed: bool,
@@ -96,16 +98,15 @@ impl Quantization {
             }
         }
         let found = config.object(SETTING)?;
-        let model_type = config.text("model_type")?.unwrap_or_default();
-        let known = read_of_mlx().any(|known| known == model_type) && family.model_types.contains(&model_type);
-        if found.is_some() && !known {
+        let form = read_of_mlx().any(|known| known == model_type);
+        if found.is_some() && !form {
             let known = read_of_mlx().collect::<Vec<_>>().join(", ");
             let expected = format!("one of {known} in a folder quantised by MLX");
             return Err(config.wrong("model_type", &model_type.into(), expected));
         }
         // Every module may have widths of its own.
         found.as_ref().map(Mode::read).transpose()?;
-        Ok(Quantization { settings: found, target, fp8_block, fp8_exact: mixed })
+        Ok(Quantization { settings: found, form, target, fp8_block, fp8_exact: mixed })
     }
 
     /// Whether the folder is quantised by MLX.
@@ -237,8 +238,8 @@ impl Affine {
         numbers
     }
 
-    /// Appends elements in `format`, one that [`Affine::format`] returns or F32; `first` and `count` are multiples of
-    /// the width of a group and of the format's blocks.
+    /// Appends elements in `format`, one that [`Affine::format`] returns or F32; `first` and `count` are multiples of the
+    /// format's blocks.
     pub(super) fn append(
         &self,
         checkpoint: &Checkpoint,
@@ -249,11 +250,12 @@ impl Affine {
     ) {
         let Widths { bits, group } = self.widths;
         let codes = checkpoint.data(&self.codes);
-        let numbers = |tensor| self.some_numbers(checkpoint.data(tensor), first / group, count / group);
+        let (end, groups) = (first + count, first / group..(first + count).div_ceil(group));
+        let numbers = |tensor| self.some_numbers(checkpoint.data(tensor), groups.start, groups.len());
         let (scales, biases) = (numbers(&self.scales), numbers(&self.biases));
-        let head = |start: usize| [scales[(start - first) / group], biases[(start - first) / group]];
+        let head = |start: usize| [scales[start / group - groups.start], biases[start / group - groups.start]];
         if format.ggml_type().is_none() {
-            for start in (first..first + count).step_by(affine::BLOCK) {
+            for start in (first..end).step_by(affine::BLOCK) {
                 let halves = [start, start + BLOCK];
                 let mut both = [0; affine::BLOCK];
                 let parts = both.as_chunks_mut::<BLOCK>().0;
@@ -265,10 +267,12 @@ impl Affine {
             }
             return;
         }
-        for start in (first..first + count).step_by(BLOCK) {
+        for start in (first / BLOCK * BLOCK..end).step_by(BLOCK) {
             let codes = block_of_codes(codes, start, bits);
             let [scale, bias] = head(start);
             if format == Format::F32 {
+                // Heads of other widths may begin and end within a block.
+                let codes = &codes[first.saturating_sub(start)..BLOCK.min(end - start)];
                 codes.iter().for_each(|&q| out.extend((scale * f32::from(q) + bias).to_le_bytes()));
                 continue;
             }

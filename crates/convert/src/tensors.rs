@@ -10,7 +10,7 @@ use super::checkpoint::Checkpoint;
 use super::config::Config;
 use super::delta::{key_heads, value_heads};
 use super::error::ConvertError;
-use super::family::{Change, EXPERT_COUNT, Family, How, Layout, Need, Prefix, Rule, read_of_mlx, stacked_name};
+use super::family::{Change, EXPERT_COUNT, Family, How, Layout, Need, Prefix, Rule, stacked_names};
 use super::inputs::{BLOCKS, Input, wrong_shape};
 use super::keys::needed;
 use super::mlx::Quantization;
@@ -80,10 +80,9 @@ pub(super) fn plan(
     let prefixes = family.within.as_ref().map(|within| within.tensors).unwrap_or_default();
     let has = |prefix: &&Prefix| checkpoint.tensors().any(|tensor| tensor.name.starts_with(prefix.model));
     let within = prefixes.iter().find(has);
-    let mlx = config.text("model_type")?.is_some_and(|model_type| read_of_mlx().any(|known| known == model_type));
-    let has_one = mlx && checkpoint.tensors().any(is_taps_of_mlx);
+    let has_one = quantization.form && checkpoint.tensors().any(is_taps_of_mlx);
     let (used, planned) = (HashSet::new(), Vec::new());
-    let mut planner = Planner { config, quantization, checkpoint, tied, within, mlx, has_one, used, planned };
+    let mut planner = Planner { config, quantization, checkpoint, tied, within, has_one, used, planned };
     for (name, values) in vectors {
         let shape = vec![values.len() as u64];
         planner.planned.push(OutputTensor { name: name.to_owned(), shape, source: Source::Values(values) });
@@ -124,8 +123,6 @@ pub(super) struct Planner<'a, 'c> {
     tied: bool,
     /// Beginning of the names of tensors, where the model lies within another.
     within: Option<&'static Prefix>,
-    /// Experts may be stacked as by MLX.
-    mlx: bool,
     /// Norms have the 1 that is otherwise added.
     has_one: bool,
     pub(super) used: HashSet<&'a str>,
@@ -151,8 +148,8 @@ impl<'a> Planner<'a, '_> {
 
     /// The tensor in which MLX stacks a rule's experts, if the checkpoint has it.
     fn stacked(&self, rule: &Rule, layer: usize) -> Option<String> {
-        let (name, _) = stacked_name(&self.theirs(rule, layer, 0)).filter(|_| self.mlx)?;
-        self.checkpoint.tensor(&name).is_some().then_some(name)
+        let (names, _) = stacked_names(&self.theirs(rule, layer, 0)).filter(|_| self.quantization.form)?;
+        names.into_iter().find(|name| self.checkpoint.tensor(name).is_some())
     }
 
     fn add(&mut self, rule: &Rule, layer: usize) -> Result<(), ConvertError> {
@@ -181,7 +178,9 @@ impl<'a> Planner<'a, '_> {
         if stack {
             shape.push(count as u64);
         }
-        let format = first.format;
+        // Rows may be heads of other widths than blocks.
+        let whole = rows.columns.is_multiple_of(first.format.block_len());
+        let format = if whole { first.format } else { Format::F32 };
         let change = if self.has_one && rule.change == Change::PlusOne { Change::None } else { rule.change };
         let source = match (change, &first.stored) {
             (change @ (Change::PlusOne | Change::MinusExp), Stored::Rows(tensor)) => {

@@ -29,7 +29,7 @@ fn values(file: &GgufFile, tensor: &TensorInfo) -> Vec<u32> {
 }
 
 /// The same tensors with the same values, and the same metadata but for the type of the file.
-fn same(name: &str, found: &GgufFile, wanted: &GgufFile) {
+pub(crate) fn same(name: &str, found: &GgufFile, wanted: &GgufFile) {
     assert_eq!(found.tensors().len(), wanted.tensors().len(), "{name}");
     for wanted_tensor in wanted.tensors() {
         let tensor = found.tensor(&wanted_tensor.name).unwrap_or_else(|| panic!("{name}: no {}", wanted_tensor.name));

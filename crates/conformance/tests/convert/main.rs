@@ -12,6 +12,8 @@ mod golden;
 mod mlx;
 #[cfg(all(target_arch = "x86_64", unix))]
 mod mlx_folder;
+#[cfg(all(target_arch = "x86_64", unix))]
+mod mlx_written;
 mod settings;
 mod tokenizers;
 mod types;

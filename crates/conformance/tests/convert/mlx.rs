@@ -198,9 +198,9 @@ fn settings_that_are_refused() {
     config_case("float", set(norm, json!({"bits": 4, "group_size": 32})), &[norm, "the file has floats"]);
     let awq = |c: &mut Value| c["quantization_config"] = json!({"quant_method": "awq"});
     config_case("awq", awq, &["`quant_method` is \"awq\"", "codes of MLX"]);
-    let other = Folder::copy("dots1", "mlx-family");
+    let other = Folder::copy("hunyuan-moe", "mlx-family");
     other.set("quantization", json!({"bits": 4, "group_size": 32}));
-    other.refused(&["`model_type` is \"dots1\"", "qwen2, qwen2_moe, qwen3, qwen3_moe", "quantised by MLX"]);
+    other.refused(&["`model_type` is \"hunyuan_v1_moe\"", "qwen2, qwen2_moe, qwen3, qwen3_moe", "quantised by MLX"]);
 }
 
 #[test]
@@ -224,4 +224,12 @@ fn tensors_that_are_missing_or_of_another_kind() {
         }
     });
     folder.refused(&["model.layers.0.self_attn.q_proj.weight", "which is no matrix in codes of 4 bits"]);
+    let folder = quantised("qwen3moe-4bit", "qwen3moe", "half-groups");
+    folder.tensors(WEIGHTS, |name, shape, bytes| {
+        if name == "model.layers.0.self_attn.q_proj.weight" {
+            bytes.extend_from_within(..bytes.len() / 2);
+            shape[1] += shape[1] / 2;
+        }
+    });
+    folder.refused(&["model.layers.0.self_attn.q_proj.weight", "whose 48 columns are not whole groups of 32"]);
 }

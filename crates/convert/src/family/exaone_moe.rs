@@ -3,8 +3,8 @@
 
 use super::olmo2::WINDOWS;
 use super::parts::{
-    ATTENTION, BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, QK_NORMS, SHARED_EXPERTS, count, head_widths, norm_epsilon,
-    number, optional,
+    ATTENTION, BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, QK_NORMS, SELECTION_BIAS, SHARED_EXPERTS, count, head_widths,
+    norm_epsilon, number, optional,
 };
 use super::{Family, Key, Kind, Or, Rule};
 
@@ -14,7 +14,7 @@ pub(super) const FAMILY: Family = Family {
     keys: &[COMMON, EXPERTS, &norm_epsilon(1e-5), &head_widths(Or::Skip), KEYS],
     nulls: &["sliding_window"],
     prediction: &["mtp."],
-    layer: &[NORMS, ATTENTION, QK_NORMS, SELECTION_BIAS, SHARED_EXPERTS],
+    layer: &[NORMS, ATTENTION, QK_NORMS, BIAS, SELECTION_BIAS, SHARED_EXPERTS],
     mlps: &[MOE, DENSE],
     ..BASE
 };
@@ -41,5 +41,5 @@ const KEYS: &[Key] = &[
     count("nextn_predict_layers", &[], Or::Count(0)),
 ];
 
-const SELECTION_BIAS: &[Rule] =
-    &[optional("blk.{layer}.exp_probs_b.bias", "model.layers.{layer}.mlp.e_score_correction_bias")];
+/// Where MLX has it, [`SELECTION_BIAS`].
+const BIAS: &[Rule] = &[optional("blk.{layer}.exp_probs_b.bias", "model.layers.{layer}.mlp.e_score_correction_bias")];

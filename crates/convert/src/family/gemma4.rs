@@ -3,7 +3,7 @@
 
 use super::olmo2::WINDOWS;
 use super::parts::{
-    BASE, DENSE, EXPERT_COUNT, GLOBALS, INNER, count, expect_text, needed, norm_epsilon, number, optional,
+    BASE, DENSE, EXPERT_COUNT, GLOBALS, INNER, OUTER, count, expect_text, needed, norm_epsilon, number, optional,
 };
 use super::{Family, Key, Kind, Merges, Or, Rotated, Rule, Within};
 
@@ -27,7 +27,7 @@ pub(super) const FAMILY: Family = Family {
     merges: Some(Merges { model: "gemma4", shown: MARKS }),
     within: Some(Within {
         settings: "text_config",
-        tensors: &[INNER],
+        tensors: &[INNER, OUTER],
         towers: &["model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio."],
         named: "towers for images and sound",
     }),
@@ -109,6 +109,10 @@ const EXPERTS: &[Rule] = &[
     optional("blk.{layer}.ffn_gate_inp.scale", "model.layers.{layer}.router.scale"),
     optional("blk.{layer}.ffn_gate_up_exps.weight", "model.layers.{layer}.experts.gate_up_proj"),
     optional("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.experts.down_proj"),
+    // As MLX has them.
+    optional("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.experts.switch_glu.gate_proj.weight"),
+    optional("blk.{layer}.ffn_up_exps.weight", "model.layers.{layer}.experts.switch_glu.up_proj.weight"),
+    optional("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.experts.switch_glu.down_proj.weight"),
     optional("blk.{layer}.ffn_down_exps.scale", "model.layers.{layer}.router.per_expert_scale"),
     optional("blk.{layer}.pre_ffw_norm_2.weight", "model.layers.{layer}.pre_feedforward_layernorm_2.weight"),
     optional("blk.{layer}.post_ffw_norm_1.weight", "model.layers.{layer}.post_feedforward_layernorm_1.weight"),

@@ -18,7 +18,7 @@ pub(super) const MOE: Family = Family {
     architecture: "granitemoe",
     keys: &[COMMON, &norm_epsilon(1e-6), KEYS, EXPERTS, SHARED_KEYS],
     layer: &[NORMS, ATTENTION, SHARED],
-    mlps: &[CHOSEN],
+    mlps: &[CHOSEN, SEPARATE],
     ..FAMILY
 };
 
@@ -36,12 +36,23 @@ const SHARED_KEYS: &[Key] = &[count("expert_shared_feed_forward_length", &["shar
 const GATE_UP: Rule =
     needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.block_sparse_moe.input_linear.weight");
 
+const ROUTER: Rule =
+    needed("blk.{layer}.ffn_gate_inp.weight", "model.layers.{layer}.block_sparse_moe.router.layer.weight");
+
 const CHOSEN: &[Rule] = &[
-    needed("blk.{layer}.ffn_gate_inp.weight", "model.layers.{layer}.block_sparse_moe.router.layer.weight"),
     // Experts, outputs, inputs.
     Rule { how: How::Half { axis: 1, which: 0 }, ..GATE_UP },
     Rule { ours: "blk.{layer}.ffn_up_exps.weight", how: How::Half { axis: 1, which: 1 }, ..GATE_UP },
     needed("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.block_sparse_moe.output_linear.weight"),
+    ROUTER,
+];
+
+/// As MLX has them.
+const SEPARATE: &[Rule] = &[
+    needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.block_sparse_moe.switch_mlp.gate_proj.weight"),
+    needed("blk.{layer}.ffn_up_exps.weight", "model.layers.{layer}.block_sparse_moe.switch_mlp.up_proj.weight"),
+    needed("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.block_sparse_moe.switch_mlp.down_proj.weight"),
+    ROUTER,
 ];
 
 const SHARED_GATE_UP: Rule =

@@ -2,8 +2,8 @@
 //! attention's output; experts chosen by sigmoid with a bias, and one that serves every token, after the first layers.
 
 use super::parts::{
-    ATTENTION, BASE, DENSE, EXPERTS, LAYER_TYPES, MOE, NORMS, QK_NORMS, count, expect_flag, expect_number, expect_text,
-    head_widths, needed, norm_epsilon, number, optional,
+    ATTENTION, BASE, DENSE, EXPERTS, LAYER_TYPES, MOE, NORMS, QK_NORMS, SELECTION_BIAS, count, expect_flag,
+    expect_number, expect_text, head_widths, moe, needed, norm_epsilon, number, optional,
 };
 use super::{Family, Key, Kind, Or, Rotated, Rule};
 
@@ -19,8 +19,8 @@ pub(super) const FAMILY: Family = Family {
         expect_number("moe_router_logit_softcapping", 0.0),
         expect_flag("moe_apply_router_weight_on_input", false),
     ],
-    layer: &[NORMS, ATTENTION, QK_NORMS, GATE, BIAS, SHARED],
-    mlps: &[MOE, DENSE],
+    layer: &[NORMS, ATTENTION, QK_NORMS, GATE, BIAS, SELECTION_BIAS, SHARED],
+    mlps: &[MOE, RENAMED, DENSE],
     ..BASE
 };
 
@@ -59,6 +59,7 @@ const KEYS: &[Key] = &[
 
 const GATE: &[Rule] = &[needed("blk.{layer}.attn_gate.weight", "model.layers.{layer}.self_attn.g_proj.weight")];
 
+/// As published; by MLX it is [`SELECTION_BIAS`].
 const BIAS: &[Rule] =
     &[optional("blk.{layer}.exp_probs_b.bias", "model.layers.{layer}.mlp.experts.e_score_correction_bias")];
 
@@ -67,3 +68,6 @@ const SHARED: &[Rule] = &[
     optional("blk.{layer}.ffn_up_shexp.weight", "model.layers.{layer}.mlp.shared_expert.up_proj.weight"),
     optional("blk.{layer}.ffn_down_shexp.weight", "model.layers.{layer}.mlp.shared_expert.down_proj.weight"),
 ];
+
+/// The router's name by MLX.
+const RENAMED: &[Rule] = &moe("model.layers.{layer}.mlp.gate.proj.weight");

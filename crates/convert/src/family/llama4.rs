@@ -3,7 +3,7 @@
 
 use super::parts::{
     ATTENTION, BASE, EXPERTS, INNER, LAYER_TYPES, NORMS, OUTER, count, expect_flag, expect_last_of, expect_number,
-    expect_text, head_widths, needed, norm_epsilon,
+    expect_text, head_widths, needed, norm_epsilon, optional,
 };
 use super::{Expect, Expected, Family, How, Key, Kind, Layout, Or, Rule, Within};
 
@@ -31,8 +31,8 @@ pub(super) const FAMILY: Family = Family {
         // Maverick's queries and keys have no norms; files have no key for that.
         Expect { setting: "use_qk_norm", value: Expected::FlagUnless("num_local_experts", 128) },
     ],
-    layer: &[NORMS, ATTENTION],
-    mlps: &[MOE, DENSE],
+    layer: &[NORMS, ATTENTION, BESIDE],
+    mlps: &[MOE, SEPARATE, DENSE],
     ..BASE
 };
 
@@ -66,16 +66,27 @@ const GATE: Rule = Rule {
 };
 
 const MOE: &[Rule] = &[
-    needed("blk.{layer}.ffn_gate_inp.weight", "model.layers.{layer}.feed_forward.router.weight"),
     GATE,
     Rule { ours: "blk.{layer}.ffn_up_exps.weight", how: How::Half { axis: 1, which: 1 }, ..GATE },
     Rule {
         stored: Layout::Columns,
         ..needed("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.feed_forward.experts.down_proj")
     },
-    needed("blk.{layer}.ffn_gate_shexp.weight", "model.layers.{layer}.feed_forward.shared_expert.gate_proj.weight"),
-    needed("blk.{layer}.ffn_up_shexp.weight", "model.layers.{layer}.feed_forward.shared_expert.up_proj.weight"),
-    needed("blk.{layer}.ffn_down_shexp.weight", "model.layers.{layer}.feed_forward.shared_expert.down_proj.weight"),
+];
+
+/// As MLX has them.
+const SEPARATE: &[Rule] = &[
+    needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.feed_forward.experts.gate_proj.weight"),
+    needed("blk.{layer}.ffn_up_exps.weight", "model.layers.{layer}.feed_forward.experts.up_proj.weight"),
+    needed("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.feed_forward.experts.down_proj.weight"),
+];
+
+/// Layers with experts also have these.
+const BESIDE: &[Rule] = &[
+    optional("blk.{layer}.ffn_gate_inp.weight", "model.layers.{layer}.feed_forward.router.weight"),
+    optional("blk.{layer}.ffn_gate_shexp.weight", "model.layers.{layer}.feed_forward.shared_expert.gate_proj.weight"),
+    optional("blk.{layer}.ffn_up_shexp.weight", "model.layers.{layer}.feed_forward.shared_expert.up_proj.weight"),
+    optional("blk.{layer}.ffn_down_shexp.weight", "model.layers.{layer}.feed_forward.shared_expert.down_proj.weight"),
 ];
 
 const DENSE: &[Rule] = &[

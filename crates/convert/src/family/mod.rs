@@ -82,7 +82,24 @@ pub(super) const MLX: &[&str] = &[
 ];
 
 /// The same of families whose tensors MLX also renames, splits or reorders, as their rules say.
-const CHANGED_BY_MLX: &[&str] = &["gpt_oss", "lfm2", "lfm2_moe", "qwen3_next"];
+const CHANGED_BY_MLX: &[&str] = &[
+    "afmoe",
+    "dots1",
+    "ernie4_5_moe",
+    "exaone_moe",
+    "gemma4",
+    "gemma4_text",
+    "gpt_oss",
+    "granitemoe",
+    "laguna",
+    "lfm2",
+    "lfm2_moe",
+    "llama4",
+    "mistral3",
+    "qwen3_5",
+    "qwen3_5_moe",
+    "qwen3_next",
+];
 
 /// The `model_type`s whose folders are read as MLX has them.
 pub(super) fn read_of_mlx() -> impl Iterator<Item = &'static str> {
@@ -365,13 +382,15 @@ pub(super) enum Need {
 /// The matrices of an expert in some families, and MLX's names for them.
 const MATRICES: &[(&str, &str)] = &[("w1", "gate_proj"), ("w2", "down_proj"), ("w3", "up_proj")];
 
-/// The name under which MLX stacks the matrices of all experts, of which this is one, and its number.
-pub(super) fn stacked_name(name: &str) -> Option<(String, usize)> {
+/// The names under which MLX stacks the matrices of all experts, of which this is one, that of most families first; and
+/// the number of the expert.
+pub(super) fn stacked_names(name: &str) -> Option<([String; 2], usize)> {
     let (module, rest) = name.split_once(".experts.")?;
     let (expert, rest) = rest.split_once('.')?;
     let (matrix, rest) = rest.split_once('.')?;
     let matrix = MATRICES.iter().find(|(theirs, _)| *theirs == matrix).map_or(matrix, |(_, mlx)| mlx);
-    Some((format!("{module}.switch_mlp.{matrix}.{rest}"), expert.parse().ok()?))
+    let names = ["switch_mlp", "experts"].map(|stack| format!("{module}.{stack}.{matrix}.{rest}"));
+    Some((names, expert.parse().ok()?))
 }
 
 impl Family {

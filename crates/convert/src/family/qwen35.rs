@@ -1,7 +1,7 @@
 //! Qwen 3.5 and 3.6, dense or with experts: as Qwen3-Next, with a projection for each input of the delta rule. In files
 //! value heads go round the key heads. They are published within a model that also sees.
 
-use super::parts::{COMMON, DENSE, EXPERTS, INNER, MOE, head_widths, needed, norm_epsilon};
+use super::parts::{COMMON, DENSE, EXPERTS, INNER, MOE, OUTER, head_widths, needed, norm_epsilon};
 use super::qwen2moe::SHARED;
 use super::qwen3next::{
     ATTENTION, CONVOLUTION, DECAY, DELTA_KEYS, DELTA_NORM, DELTA_OUTPUT, DT_BIAS, EXPERT_KEYS, NORMS,
@@ -16,7 +16,7 @@ pub(super) const FAMILY: Family = Family {
     pre: Some("qwen35"),
     within: Some(Within {
         settings: "text_config",
-        tensors: &[INNER],
+        tensors: &[INNER, OUTER],
         towers: &["model.visual."],
         named: "a tower for images",
     }),

@@ -7,7 +7,7 @@ use gristmill_kernels::format::Format;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::ConvertError;
-use crate::family::{Family, stacked_name};
+use crate::family::{Family, stacked_names};
 use crate::inputs::{float, wrong_shape};
 use crate::mlx::Widths;
 use crate::tensors::is_ignored;
@@ -31,7 +31,8 @@ pub(super) fn plan(family: &Family, checkpoint: &Checkpoint, widths: Widths) -> 
     // The matrices of each tensor of the output, by the number of the expert.
     let mut outputs: BTreeMap<String, BTreeMap<usize, Tensor>> = BTreeMap::new();
     for tensor in checkpoint.tensors().filter(|tensor| !is_ignored(&tensor.name)) {
-        let (name, expert) = stacked_name(&tensor.name).unwrap_or_else(|| (tensor.name.clone(), 0));
+        let stacked = stacked_names(&tensor.name).map(|([name, _], expert)| (name, expert));
+        let (name, expert) = stacked.unwrap_or_else(|| (tensor.name.clone(), 0));
         outputs.entry(name).or_default().insert(expert, tensor.clone());
     }
     let made = |(name, parts): (String, BTreeMap<usize, Tensor>)| {
