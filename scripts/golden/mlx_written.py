@@ -44,7 +44,7 @@ CASES = [
     ("qwen3moe", "5bit:32"),
     ("llama3", "3bit:32"),
     ("llama3", "8bit:32"),
-    ("gemma3", "6bit:32"),
+    ("seed_oss", "6bit:32"),
 ]
 
 

@@ -148,7 +148,7 @@ fn inspect_says_what_each_layer_is() {
         ("cohere2", "layer 3       attention (nothing rotated) and beside it dense"),
         ("gemma2", "attention (logits below 2), dense"),
         ("gemma4-e", "attention to the last 9 tokens (keys and values of layer 2)"),
-        ("gemma4-e", "an input of its own of width 16"),
+        ("gemma4-e", "an input of its own of width 8"),
         ("gemma4", "layer 2       attention (keys that are the values too)"),
         ("gpt-oss", "attention (a sink for each head)"),
         ("laguna", "attention (a gate (softplus) for each head)"),

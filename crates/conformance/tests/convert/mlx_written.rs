@@ -26,14 +26,14 @@ fn source(name: &str) -> Folder {
     folder
 }
 
-/// Fails unless the engine has the logits that mlx-lm computed for this folder.
-pub(crate) fn same_logits(name: &str, folder: &Path, logits: &str) {
+/// Whether the engine has the logits that mlx-lm computed for this folder.
+pub(crate) fn same_logits(name: &str, folder: &Path, logits: &str) -> bool {
     let logits = GgufFile::open(golden(&format!("{logits}.logits.gguf"))).unwrap();
     let options = LoadOptions { precision: Precision::Exact, threads: Some(2), ..LoadOptions::default() };
     let error = nmse(&Arc::new(Model::from_file(open(folder), options).unwrap()), &logits);
     println!("{name:20} NMSE {error:.1e}");
     // Also false for NaN.
-    assert!(error <= 1e-6, "{name}: NMSE {error:.1e}");
+    error <= 1e-6
 }
 
 #[test]
@@ -41,6 +41,7 @@ fn mlx_lm_computes_the_same_logits_of_written_folders() {
     let cases: Value = serde_json::from_slice(&fs::read(golden("written.json")).unwrap()).unwrap();
     let cases = cases.as_object().unwrap();
     assert!(cases.len() > 5);
+    let mut others = Vec::new();
     for (name, case) in cases {
         let source = source(case["source"].as_str().unwrap());
         let written = write(&source, case["widths"].as_str().unwrap()).unwrap();
@@ -48,6 +49,9 @@ fn mlx_lm_computes_the_same_logits_of_written_folders() {
             let found = fnv1a(&fs::read(written.path(file)).unwrap());
             assert_eq!(found, hash.as_str().unwrap(), "{name}: {file} is not what mlx-lm read");
         }
-        same_logits(name, &written.0, &format!("written/{name}"));
+        if !same_logits(name, &written.0, &format!("written/{name}")) {
+            others.push(name);
+        }
     }
+    assert!(others.is_empty(), "not the logits of mlx-lm: {others:?}");
 }
