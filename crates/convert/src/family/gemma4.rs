@@ -109,7 +109,7 @@ const EXPERTS: &[Rule] = &[
     optional("blk.{layer}.ffn_gate_inp.scale", "model.layers.{layer}.router.scale"),
     optional("blk.{layer}.ffn_gate_up_exps.weight", "model.layers.{layer}.experts.gate_up_proj"),
     optional("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.experts.down_proj"),
-    // As MLX has them.
+    // MLX has gate and up as matrices of their own.
     optional("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.experts.switch_glu.gate_proj.weight"),
     optional("blk.{layer}.ffn_up_exps.weight", "model.layers.{layer}.experts.switch_glu.up_proj.weight"),
     optional("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.experts.switch_glu.down_proj.weight"),

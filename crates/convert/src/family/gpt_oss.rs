@@ -69,7 +69,7 @@ const DENSE: &[Rule] = &[
     DOWN_BIAS,
 ];
 
-/// As MLX has them.
+/// Gate and up as matrices of their own, in MLX's folders.
 const SEPARATE: &[Rule] = &[
     needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.mlp.experts.gate_proj.weight"),
     needed("blk.{layer}.ffn_up_exps.weight", "model.layers.{layer}.mlp.experts.up_proj.weight"),

@@ -47,7 +47,7 @@ const CHOSEN: &[Rule] = &[
     ROUTER,
 ];
 
-/// As MLX has them.
+/// Gate and up as matrices of their own, in MLX's folders.
 const SEPARATE: &[Rule] = &[
     needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.block_sparse_moe.switch_mlp.gate_proj.weight"),
     needed("blk.{layer}.ffn_up_exps.weight", "model.layers.{layer}.block_sparse_moe.switch_mlp.up_proj.weight"),

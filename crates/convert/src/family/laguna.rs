@@ -59,7 +59,7 @@ const KEYS: &[Key] = &[
 
 const GATE: &[Rule] = &[needed("blk.{layer}.attn_gate.weight", "model.layers.{layer}.self_attn.g_proj.weight")];
 
-/// As published; by MLX it is [`SELECTION_BIAS`].
+/// The selection bias in published folders; in MLX's it is [`SELECTION_BIAS`].
 const BIAS: &[Rule] =
     &[optional("blk.{layer}.exp_probs_b.bias", "model.layers.{layer}.mlp.experts.e_score_correction_bias")];
 

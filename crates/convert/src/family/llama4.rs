@@ -74,7 +74,7 @@ const MOE: &[Rule] = &[
     },
 ];
 
-/// As MLX has them.
+/// Gate and up as matrices of their own, in MLX's folders.
 const SEPARATE: &[Rule] = &[
     needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.feed_forward.experts.gate_proj.weight"),
     needed("blk.{layer}.ffn_up_exps.weight", "model.layers.{layer}.feed_forward.experts.up_proj.weight"),

@@ -256,7 +256,7 @@ fn llama4() {
         format!("<|python_start|>{weather}<|python_end|><|python_start|>{time}<|python_end|>"),
         "[get_weather(city='Paris'), get_time()]".to_owned(),
         format!("<|python_start|>[get_weather(city=\"Paris\"), {time}]<|python_end|>"),
-        format!("<|python_start|><|python_end|>[get_weather(city='Paris'),get_time()]"),
+        "<|python_start|><|python_end|>[get_weather(city='Paris'),get_time()]".to_owned(),
     ] {
         check_call(LLAMA4, &text, &both);
     }
