@@ -48,12 +48,12 @@ for target in $targets; do bins+=(--bin "$target"); done
 # With --target, build scripts and macros are compiled without these flags.
 RUSTFLAGS=$coverage cargo build --quiet --release --target "$host" --target-dir "$build" "${bins[@]}"
 
-# Side by side: each has one thread.
-echo "fuzz" $targets": $seconds s"
-running=() failed=0
+# As many side by side as there are cores: each has one thread.
+echo "fuzz" $targets": $seconds s each"
+failed=0
 for target in $targets; do
+    [ "$(jobs -rp | wc -l)" -lt "$(nproc)" ] || wait -n || failed=1
     fuzz "$target" &
-    running+=($!)
 done
-for one in "${running[@]}"; do wait "$one" || failed=1; done
+while [ -n "$(jobs -p)" ]; do wait -n || failed=1; done
 exit "$failed"
