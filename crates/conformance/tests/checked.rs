@@ -79,7 +79,7 @@ mod by_family {
     fn wgmma() {
         let options = Options { choice: Choice::Family(Family::Wgmma) };
         let make = |threads| Cuda::backend(Simulator::new(order(threads), Mode::Checked), options);
-        for part in ["matmul_rows", "gate_up", "moe_matmul"] {
+        for part in ["matmul_rows", "gate_up", "moe_matmul", "experts"] {
             let suite = Suite::new(&make, Rng::fresh_seed()).expect("a simulator").repeated(Repeats::One);
             let formats = vec![Rng::new(Rng::fresh_seed()).pick(&[Format::Q4_K, Format::Q6_K, Format::Q5_0])];
             ops::part(part).expect("a part")(&suite.one_in(24).multiplying(formats, Precision::Fast));

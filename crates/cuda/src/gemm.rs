@@ -97,8 +97,10 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
     let formats = Format::ALL.iter().copied().filter(|&format| known(format));
     let cuts = formats.flat_map(|format| CUTS.map(|cut| (format, cut)));
     cuts.flat_map(|(format, cut)| {
-        let forms = [Form::Plain, Form::SharedColumns, Form::Gated];
-        forms.map(|form| Unit { file: cut.file(), defines: cut.defines(format, form) })
+        let forms = [Form::Plain, Form::SharedColumns, Form::Gated].map(|form| (form, false));
+        let forms =
+            forms.into_iter().chain([(Form::Gated, true)]).filter(move |(_, rounded)| !rounded || cut.is_for_experts());
+        forms.map(move |(form, rounded)| Unit { file: cut.file(), defines: cut.defines(format, form, rounded) })
     })
 }
 
@@ -130,10 +132,9 @@ impl Cut {
     fn new(cuda: &Cuda, product: &Product) -> (Self, usize) {
         let fits = |cut: &Self| {
             let fits = match product.rows {
-                // Tiles of experts are short. With two blocks at a time, one computes while the other begins or ends:
-                // 10% faster. Large tiles are for the other kernel.
+                // Large tiles are for the other kernel.
                 RowSelection::Pairs { groups, .. } if cut.family == Family::Mma => {
-                    cut.blocks > 1 && groups.tile_rows() <= TILE
+                    cut.is_for_experts() && groups.tile_rows() <= TILE
                 }
                 _ => true,
             };
@@ -205,6 +206,12 @@ impl Cut {
         }
     }
 
+    /// Whether it may multiply experts. Their tiles are short: with two blocks at a time, one computes while the other
+    /// begins or ends, 10% faster.
+    fn is_for_experts(&self) -> bool {
+        self.family == Family::Wgmma || self.blocks > 1
+    }
+
     /// Whether a device can run it.
     fn fits(&self, cuda: &Cuda, format: Format) -> bool {
         let properties = cuda.device.gpu().properties();
@@ -225,11 +232,12 @@ impl Cut {
     }
 
     /// The definitions of a unit.
-    fn defines(&self, format: Format, form: Form) -> Vec<(&'static str, String)> {
+    fn defines(&self, format: Format, form: Form, rounded: bool) -> Vec<(&'static str, String)> {
         let mut defines = vec![
             ("FORMAT", format.name().to_owned()),
             ("GATED", usize::from(form == Form::Gated).to_string()),
             ("SHARED_COLUMNS", usize::from(form == Form::SharedColumns).to_string()),
+            ("ROUNDED", usize::from(rounded).to_string()),
             ("TOKENS", self.tokens.to_string()),
             ("WARPS", self.warps.to_string()),
             ("FRAGMENTS", self.fragments.to_string()),
@@ -285,7 +293,7 @@ pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
 
 /// Launches a product to Y, or its shares to a workspace.
 fn launch(cuda: &Cuda, product: &Product, cut: Cut, shares: Option<(usize, &Scratch<1>)>) -> Result<()> {
-    let Product { op, x, rows, biases: [bias, _], epilogue, y, up, .. } = *product;
+    let Product { op, x, rows, biases: [bias, _], epilogue, y, up, rounded, .. } = *product;
     let (w, (ids_stride, pairs_per_row)) = (product.weight(), rows.strides());
     let form = match shares {
         Some(_) => Form::SharedColumns,
@@ -293,7 +301,11 @@ fn launch(cuda: &Cuda, product: &Product, cut: Cut, shares: Option<(usize, &Scra
         None => Form::Plain,
     };
     let blocks = elements("blocks", &[weight_rows(product).div_ceil(cut.weight_rows()), cut.tiles(product)])?;
-    let whole = (y.layout().stride(), epilogue, product.y_arg(), product.bias_args());
+    let (y_stride, y_arg) = match product.act.filter(|_| rounded) {
+        Some(act) => (w.rows, act.bf16(Access::Write)),
+        None => (y.layout().stride(), product.y_arg()),
+    };
+    let whole = (y_stride, epilogue, y_arg, product.bias_args());
     let (y_stride, epilogue, y_arg, [bias_arg, up_bias]) = shares.map_or(whole, |(_, workspace)| {
         (w.rows, ProductEpilogue::Store, workspace.arg(0, Access::Write), [Arg::Null; 2])
     });
@@ -312,7 +324,7 @@ fn launch(cuda: &Cuda, product: &Product, cut: Cut, shares: Option<(usize, &Scra
         epilogue: epilogue.into(),
         padding: 0,
     };
-    let defines = cut.defines(w.format, form);
+    let defines = cut.defines(w.format, form, rounded);
     let defines: Vec<_> = defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let file = cut.file();
     let kernel = Kernel { file, entry: file.trim_end_matches(".cu"), defines: &defines };

@@ -201,6 +201,10 @@ impl Vendor for Cuda {
         matmul::multiply(self, product)
     }
 
+    fn rounds_results(&self, product: &Product) -> Result<bool> {
+        family::chosen(self, product).map(|family| matches!(family, Family::Mma | Family::Wgmma))
+    }
+
     fn attention(&self, call: &AttentionCall) -> Result<()> {
         attention::attention(self, call)
     }

@@ -30,7 +30,8 @@ pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
         Family::Int8 => gemm_int8::multiply(cuda, product),
         Family::Mma | Family::Wgmma => {
             gemm::multiply(cuda, product)?;
-            product.act.map_or(Ok(()), |act| prepare_activations(&cuda.device, product.y.as_view(), act))
+            let act = product.act.filter(|_| !product.rounded);
+            act.map_or(Ok(()), |act| prepare_activations(&cuda.device, product.y.as_view(), act))
         }
     }
 }

@@ -1,4 +1,6 @@
-//! The experts of few tokens in two launches, which route for themselves.
+//! Experts: those of few tokens in two launches, which route for themselves, and those of many.
+
+mod rounded;
 
 use crate::Arg;
 use crate::common::route::{self, Defines, RouteParams};
@@ -8,7 +10,7 @@ use crate::matmul::gated_output;
 use crate::product::{Bias, Product, RowSelection};
 use crate::vendor::Vendor;
 use gristmill_kernels::error::Result;
-use gristmill_kernels::ops::{Experts, Fused, Operation};
+use gristmill_kernels::ops::{Checked, Experts, Fused, Operation};
 use std::slice::from_ref;
 
 const OP: &str = Experts::NAME;
@@ -31,8 +33,16 @@ pub struct FewTokens<'a> {
     pub chosen: [Arg<'a>; 2],
 }
 
+/// [`Experts`] with fewer launches or bytes than its parts, where there is a way.
+pub(crate) fn experts<V: Vendor>(vendor: &V, call: &mut Checked<Experts>) -> Result<Fused> {
+    match few(vendor, call)? {
+        Fused::Yes => Ok(Fused::Yes),
+        Fused::No => rounded::experts(vendor, call),
+    }
+}
+
 /// [`Experts`] in two launches, for few tokens.
-pub(crate) fn experts<V: Vendor>(vendor: &V, call: &mut Experts) -> Result<Fused> {
+fn few<V: Vendor>(vendor: &V, call: &mut Experts) -> Result<Fused> {
     let Experts { route, weights: experts, x, scratch, epilogue, y } = call;
     let params = RouteParams::new(route)?;
     let ([gate, up], down) = (pair(OP, experts.gate_up)?, parts(OP, experts.down)?);
@@ -60,6 +70,7 @@ pub(crate) fn experts<V: Vendor>(vendor: &V, call: &mut Experts) -> Result<Fused
             epilogue: ProductEpilogue::Gate(experts.activation),
             y: &h,
             act: gated,
+            rounded: false,
         },
     )?;
     vendor.experts(
@@ -75,6 +86,7 @@ pub(crate) fn experts<V: Vendor>(vendor: &V, call: &mut Experts) -> Result<Fused
             epilogue: (*epilogue).into(),
             y,
             act: None,
+            rounded: false,
         },
     )?;
     Ok(Fused::Yes)

@@ -32,7 +32,8 @@ pub fn each_run(
         let end = first + parts.iter().map(|part| part.rows).sum::<usize>();
         let y = y.reborrow().columns(first..end)?;
         let bias = bias.map(|values| Bias { values, first, matrix: w.rows() });
-        launch(&Product { op, parts, first, up: None, x, rows, biases: [bias, None], epilogue, y: &y, act: None })?;
+        let (biases, y) = ([bias, None], &y);
+        launch(&Product { op, parts, first, up: None, x, rows, biases, epilogue, y, act: None, rounded: false })?;
         first = end;
     }
     Ok(())
@@ -110,6 +111,7 @@ fn multiply_gated<V: Vendor>(
         epilogue,
         y: &h,
         act,
+        rounded: false,
     };
     if gate.format == up.format {
         return vendor.multiply(&both);

@@ -88,6 +88,8 @@ pub struct Product<'a> {
     pub y: &'a ViewMut<'a, f32>,
     /// With a second weight: gets the results as activations.
     pub act: Option<&'a GpuAct>,
+    /// Results are written as one representation of `act` alone, bfloat16.
+    pub rounded: bool,
 }
 
 impl<'a> Product<'a> {

@@ -53,6 +53,12 @@ pub trait Vendor: Debug + Send + Sync + Sized + 'static {
 
     /// A product of at least one row; kernels are chosen by the rows of Y, which the host knows.
     fn multiply(&self, product: &Product) -> Result<()>;
+    /// Whether the kernel for a product reads bfloat16 activations alone, and can write [`Product::rounded`] results. The
+    /// pairs need not be grouped yet.
+    fn rounds_results(&self, product: &Product) -> Result<bool> {
+        let _ = product;
+        Ok(false)
+    }
     /// Attention of at least one token.
     fn attention(&self, call: &AttentionCall) -> Result<()>;
 

@@ -233,7 +233,7 @@ struct Copier {
 
 KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
 (IN(u8, weight, 0), IN(u8, up, 1), IN(u8, x, 2), IN(u32, ids, 3), IN(u32, pairs, 4), IN(u32, tiles, 5),
- IN(u32, tile_count, 6), IN(float, bias, 7), IN(float, up_bias, 8), INOUT(float, y, 9), INOUT(u32, flag, 10),
+ IN(u32, tile_count, 6), IN(float, bias, 7), IN(float, up_bias, 8), INOUT(Result, y, 9), INOUT(u32, flag, 10),
  PARAMS(GemmParams, p, 11)) {
     DYNAMIC_SHARED(u8, stages);
     SHARED(u64, x_of, TOKENS);

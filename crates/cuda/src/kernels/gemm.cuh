@@ -4,7 +4,8 @@
 // have 3e-5.
 //
 // Defines: FORMAT, GATED (1: two weights, gate and up), TOKENS (rows of X at once), FRAGMENTS (of weights of a warp or
-// warpgroup), SHARED_COLUMNS (1: blocks along the grid's y share the columns of a tile).
+// warpgroup), SHARED_COLUMNS (1: blocks along the grid's y share the columns of a tile), ROUNDED (1: Y is activations in
+// bfloat16).
 #pragma once
 #include "format.h"
 #include "epilogue.h"
@@ -60,6 +61,30 @@ DEV u32 pair_of(u32 word, Scale scale, int odd) {
     return pack_bf16(fmaf(__uint_as_float(two << 16), scale.scale, scale.offset), fmaf(__uint_as_float(two), scale.scale, above));
 }
 
+#if ROUNDED
+typedef u16 Result;
+#else
+typedef float Result;
+#endif
+// Results that a thread writes at once: a word.
+constexpr u32 TOGETHER = 4 / sizeof(Result);
+
+DEV void store_results(Epilogue how, float* y, const float (&results)[1]) { apply_epilogue(how, y, results[0]); }
+DEV void store_results(Epilogue, u16* y, const float (&results)[2]) {
+    *reinterpret_cast<u32*>(y) = pack_bf16(results[0], results[1]);
+}
+DEV void store_result(Epilogue how, float* y, float result) { apply_epilogue(how, y, result); }
+DEV void store_result(Epilogue, u16* y, float result) { *y = float_to_bf16(result); }
+
+// Which output is at a place of a row of Y, and the reverse. Among 16 activations the even ones come before the odd ones, as
+// `RoundedAct` in `storage.rs` says.
+DEV u32 output_at(u32 place) {
+    return ROUNDED && GATED ? (place & ~15u) | (place / 2 % 4 * 4 + place % 2 * 2 + place / 8 % 2) : place;
+}
+DEV u32 place_of(u32 output) {
+    return ROUNDED && GATED ? (output & ~15u) | (output % 2 * 8 + output / 4 % 4 * 2 + output / 2 % 2) : output;
+}
+
 // A lane's rows of weights: in each fragment one, and as h = 1 the one 8 below, or the same of the other matrix.
 typedef Row LaneRows[FRAGMENTS][2];
 
@@ -83,7 +108,7 @@ struct Rows {
 
 // Rows of this number of `tokens` rows or, after `dependency_wait`, of a tile of experts. There is one tile more: it zeroes
 // outputs `from` to `to` of the pairs without an expert, which follow those of the last tile.
-DEV Rows rows_of(u32 tile, u32 from, u32 to, const u32* pairs, const u32* tiles, const u32* tile_count, float* y,
+DEV Rows rows_of(u32 tile, u32 from, u32 to, const u32* pairs, const u32* tiles, const u32* tile_count, Result* y,
                  const GemmParams& p) {
     if (tiles == nullptr) return {0, tile * TOKENS, min((tile + 1) * TOKENS, p.y_rows)};
     u32 tasks = *tile_count;
@@ -94,7 +119,7 @@ DEV Rows rows_of(u32 tile, u32 from, u32 to, const u32* pairs, const u32* tiles,
     const u32* last = tiles + 3 * (u64(tasks) - 1);
     u32 begin = tile > tasks ? p.y_rows : tasks == 0 ? 0 : last[1] + last[2];
     for (u32 i = begin; i < p.y_rows; i++) {
-        for (u32 o = from + here.thread_x(); o < min(to, p.outputs); o += here.block_width()) y[pairs[i] * p.y_stride + o] = 0.0f;
+        for (u32 o = from + here.thread_x(); o < min(to, p.outputs); o += here.block_width()) y[pairs[i] * p.y_stride + o] = 0;
     }
     return {0, 0, 0};
 }
@@ -130,7 +155,7 @@ DEV Line line_of(u32 i, u32 first, u32 count, const u32* ids, const u32* pairs, 
 // `sum(m, h, j, i)`. Of two weights, h = 1 is the second's.
 template <int EIGHTS, class OutputOf, class Sum>
 DEV void write_sums(OutputOf output_of, Sum sum, const u32* y_of, u32 count, u32 expert, const float* bias,
-                    const float* up_bias, float* y, const GemmParams& p) {
+                    const float* up_bias, Result* y, const GemmParams& p) {
     auto write = [&](u32 output, Epilogue how, auto product) {
         if (output >= p.outputs) return;
 #pragma unroll
@@ -138,7 +163,8 @@ DEV void write_sums(OutputOf output_of, Sum sum, const u32* y_of, u32 count, u32
             u32 token = j / 2 * 8 + 2 * (here.lane() % 4) + j % 2;
             if (token >= count) continue;
             u32 to = y_of[token];
-            apply_epilogue(how, y + (to & ~NO_ROW) * p.y_stride + output, to & NO_ROW ? 0.0f : product(j / 2, j % 2));
+            Result* at = y + (to & ~NO_ROW) * p.y_stride + place_of(output);
+            store_result(how, at, to & NO_ROW ? 0.0f : product(j / 2, j % 2));
         }
     };
     auto bias_of = [&](const float* bias, u32 output) {

@@ -213,29 +213,41 @@ DEV void multiply(const Block& block, const LaneRows& row, Weights (&w)[FRAGMENT
     }
 }
 
-// Writes the sums. A thread has one output of some rows of X.
-DEV void write(const Block& block, const float* sums_of, const u32* y_of, const float* bias, const float* up_bias, float* y,
+// Writes the sums. A thread has one place of some rows of Y.
+DEV void write(const Block& block, const float* sums_of, const u32* y_of, const float* bias, const float* up_bias, Result* y,
                const GemmParams& p) {
-    u32 column = here.thread_x() % OUTPUTS, output = block.output + column;
-    if (output >= p.outputs) return;
-    auto bias_of = [&](const float* bias) { return bias == nullptr ? 0.0f : bias[block.expert * p.bias_stride + output]; };
-    float add = bias_of(bias), up_add = bias_of(up_bias);
+    constexpr u32 PLACES = OUTPUTS / TOGETHER;
+    u32 place = here.thread_x() % PLACES * TOGETHER, column[TOGETHER];
+    float add[TOGETHER], up_add[TOGETHER];
+    if (block.output + place >= p.outputs) return;
+#pragma unroll
+    for (u32 e = 0; e < TOGETHER; e++) {
+        column[e] = output_at(place + e);
+        // Of an odd number of outputs, the place after the last is written too: a row has as much space again.
+        u64 at = block.expert * p.bias_stride + min(block.output + column[e], p.outputs - 1);
+        add[e] = bias == nullptr ? 0.0f : bias[at];
+        up_add[e] = up_bias == nullptr ? 0.0f : up_bias[at];
+    }
+    // Gate and up have their activation first, and are stored.
+    const Epilogue how = GATED ? Epilogue{STORE} : p.epilogue;
 #pragma unroll 4
-    for (u32 i = here.thread_x() / OUTPUTS; i < block.count; i += 32 * WARPS / OUTPUTS) {
-        const float* sum = sums_of + i * SUMS_ROW + column;
+    for (u32 i = here.thread_x() / PLACES; i < block.count; i += 32 * WARPS / PLACES) {
         bool missing = y_of[i] & NO_ROW;
-        float* to = y + (y_of[i] & ~NO_ROW) * p.y_stride + output;
-        if (GATED) {
-            *to = missing ? 0.0f : activate(p.epilogue.activation, sum[0] + add, sum[OUTPUTS] + up_add);
-        } else {
-            apply_epilogue(p.epilogue, to, missing ? 0.0f : sum[0] + add);
+        float results[TOGETHER];
+#pragma unroll
+        for (u32 e = 0; e < TOGETHER; e++) {
+            const float* sum = sums_of + i * SUMS_ROW + column[e];
+            float result = sum[0] + add[e];
+            if (GATED) result = activate(p.epilogue.activation, result, sum[OUTPUTS] + up_add[e]);
+            results[e] = missing ? 0.0f : result;
         }
+        store_results(how, y + (y_of[i] & ~NO_ROW) * p.y_stride + block.output + place, results);
     }
 }
 
 KERNEL_BOUNDED(gemm_wgmma, 32 * (WARPS + 4), BLOCKS)
 (IN(u8, weight, 0), IN(u8, up, 1), IN(u8, x, 2), IN(u32, ids, 3), IN(u32, pairs, 4), IN(u32, tiles, 5),
- IN(u32, tile_count, 6), IN(float, bias, 7), IN(float, up_bias, 8), INOUT(float, y, 9), INOUT(u32, flag, 10),
+ IN(u32, tile_count, 6), IN(float, bias, 7), IN(float, up_bias, 8), INOUT(Result, y, 9), INOUT(u32, flag, 10),
  PARAMS(GemmParams, p, 11)) {
     DYNAMIC_SHARED(u8, shared);
     SHARED(u64, full, STAGES);

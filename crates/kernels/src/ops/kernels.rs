@@ -94,6 +94,13 @@ impl<'a> Checked<RouteAndGroup<'a>> {
     }
 }
 
+impl<'a> Checked<Experts<'a>> {
+    /// The routing, and the lists to be filled.
+    pub fn lists(&mut self) -> (&mut Route<'a>, GroupLists<'_>) {
+        (&mut self.0.route, self.0.scratch.groups.lists())
+    }
+}
+
 /// Whether a backend has run a composition as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]

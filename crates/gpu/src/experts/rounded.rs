@@ -1,0 +1,89 @@
+//! The experts of many tokens by products of bfloat16 activations: gate and up write the activations that down reads. Otherwise
+//! each pair's numbers would be written in 32 bits and read again to be prepared in all representations.
+
+use super::OP;
+use crate::common::{elementwise, group, route};
+use crate::epilogue::ProductEpilogue;
+use crate::layout::{PlaneRows, pair, parts};
+use crate::product::{Bias, Product, RowSelection};
+use crate::vendor::Vendor;
+use gristmill_kernels::act::ACT_BLOCK;
+use gristmill_kernels::error::Result;
+use gristmill_kernels::groups::GroupLists;
+use gristmill_kernels::ops::{Checked, Experts, Fused, MoeCombine, Route};
+use std::slice::from_ref;
+
+/// [`Experts`] so, where the vendor's kernels for both products can.
+pub(super) fn experts<V: Vendor>(vendor: &V, call: &mut Checked<Experts>) -> Result<Fused> {
+    let ([gate, up], down) = (pair(OP, call.weights.gate_up)?, parts(OP, call.weights.down)?);
+    let [down] = down else { return Ok(Fused::No) };
+    // Activations end with a row: no block of them belongs to two kernels, and none has padding.
+    let fits = gate.format == up.format && gate.rows.is_multiple_of(ACT_BLOCK);
+    if !fits || call.y.rows() == 0 {
+        return Ok(Fused::No);
+    }
+    let serves = |product: &Product| vendor.rounds_results(product);
+    if !gate_up_product(call, [gate, up], serves)? || !down_product(call, down, serves)? {
+        return Ok(Fused::No);
+    }
+    let pairs = call.scratch.groups.total_pairs();
+    let (route, lists) = call.lists();
+    route_and_group(vendor, route, lists, pairs)?;
+    gate_up_product(call, [gate, up], |product| vendor.multiply(product))?;
+    down_product(call, down, |product| vendor.multiply(product))?;
+    let Experts { route, scratch, epilogue, y, .. } = &mut **call;
+    let (out, weights) = (scratch.out.as_view(), route.weights.as_view());
+    elementwise::moe_combine(vendor.device(), MoeCombine { out, weights, epilogue: *epilogue, y: y.reborrow() })?;
+    Ok(Fused::Yes)
+}
+
+fn route_and_group<V: Vendor>(vendor: &V, call: &Route, lists: GroupLists, pairs: usize) -> Result<()> {
+    *lists.tile_rows = vendor.tile_rows(lists.counts.len(), pairs);
+    if route::route_and_group(vendor.device(), call, &lists)? == Fused::Yes {
+        return Ok(());
+    }
+    route::route(vendor.device(), call)?;
+    group::group_by_expert(vendor.device(), call.ids.as_view(), &lists)
+}
+
+/// Calls `then` with the product of gate and up.
+fn gate_up_product<T>(
+    call: &Experts,
+    [gate, up]: [&PlaneRows; 2],
+    then: impl FnOnce(&Product) -> Result<T>,
+) -> Result<T> {
+    let Experts { route, weights, x, scratch, .. } = call;
+    let bias = |values| Some(Bias { values, first: 0, matrix: gate.rows });
+    then(&Product {
+        op: OP,
+        parts: from_ref(gate),
+        first: 0,
+        up: Some(up),
+        x,
+        rows: RowSelection::Pairs { groups: scratch.groups, pairs_per_row: route.routing.top_k },
+        biases: weights.gate_up_bias.map_or([None; 2], |both| both.map(bias)),
+        epilogue: ProductEpilogue::Gate(weights.activation),
+        y: &scratch.h,
+        act: Some(scratch.act.storage(OP)?),
+        rounded: true,
+    })
+}
+
+/// Calls `then` with the product of down.
+fn down_product<T>(call: &Experts, down: &PlaneRows, then: impl FnOnce(&Product) -> Result<T>) -> Result<T> {
+    let Experts { weights, scratch, .. } = call;
+    let bias = weights.down_bias.map(|values| Bias { values, first: 0, matrix: down.rows });
+    then(&Product {
+        op: OP,
+        parts: from_ref(down),
+        first: 0,
+        up: None,
+        x: scratch.act,
+        rows: RowSelection::Pairs { groups: scratch.groups, pairs_per_row: 1 },
+        biases: [bias, None],
+        epilogue: ProductEpilogue::Store,
+        y: &scratch.out,
+        act: None,
+        rounded: false,
+    })
+}
