@@ -98,8 +98,9 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
     let cuts = formats.flat_map(|format| CUTS.map(|cut| (format, cut)));
     cuts.flat_map(|(format, cut)| {
         let forms = [Form::Plain, Form::SharedColumns, Form::Gated].map(|form| (form, false));
-        let forms =
-            forms.into_iter().chain([(Form::Gated, true)]).filter(move |(_, rounded)| !rounded || cut.is_for_experts());
+        let rounded =
+            [Form::Plain, Form::Gated].map(|form| (form, true)).into_iter().filter(move |_| cut.is_for_experts());
+        let forms = forms.into_iter().chain(rounded);
         forms.map(move |(form, rounded)| Unit { file: cut.file(), defines: cut.defines(format, form, rounded) })
     })
 }
@@ -301,9 +302,10 @@ fn launch(cuda: &Cuda, product: &Product, cut: Cut, shares: Option<(usize, &Scra
         None => Form::Plain,
     };
     let blocks = elements("blocks", &[weight_rows(product).div_ceil(cut.weight_rows()), cut.tiles(product)])?;
+    // Numbers of 16 bits are in the place of activations, or of the first half of a row of floats.
     let (y_stride, y_arg) = match product.act.filter(|_| rounded) {
         Some(act) => (w.rows, act.bf16(Access::Write)),
-        None => (y.layout().stride(), product.y_arg()),
+        None => (y.layout().stride() * if rounded { 2 } else { 1 }, product.y_arg()),
     };
     let whole = (y_stride, epilogue, y_arg, product.bias_args());
     let (y_stride, epilogue, y_arg, [bias_arg, up_bias]) = shares.map_or(whole, |(_, workspace)| {

@@ -184,7 +184,7 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
     }
 
     fn moe_combine(&self, call: Checked<MoeCombine>) -> Result<()> {
-        elementwise::moe_combine(self.gpu(), call.into_inner())
+        elementwise::moe_combine(self.gpu(), call.into_inner(), false)
     }
 
     fn rms_norm(&self, call: Checked<RmsNorm>) -> Result<()> {

@@ -88,7 +88,7 @@ pub struct Product<'a> {
     pub y: &'a ViewMut<'a, f32>,
     /// With a second weight: gets the results as activations.
     pub act: Option<&'a GpuAct>,
-    /// Results are written as one representation of `act` alone, bfloat16.
+    /// Results are bfloat16 alone: one representation of `act`, or else the first half of each row of Y.
     pub rounded: bool,
 }
 

@@ -4,8 +4,8 @@
 // have 3e-5.
 //
 // Defines: FORMAT, GATED (1: two weights, gate and up), TOKENS (rows of X at once), FRAGMENTS (of weights of a warp or
-// warpgroup), SHARED_COLUMNS (1: blocks along the grid's y share the columns of a tile), ROUNDED (1: Y is activations in
-// bfloat16).
+// warpgroup), SHARED_COLUMNS (1: blocks along the grid's y share the columns of a tile), ROUNDED (1: Y is bfloat16, of gate and
+// up as activations).
 #pragma once
 #include "format.h"
 #include "epilogue.h"

@@ -114,13 +114,15 @@ shared_struct! {
     }
 }
 
-pub(crate) fn moe_combine(device: &Device, call: MoeCombine) -> Result<()> {
+/// [`MoeCombine`]; if `rounded`, the outputs are bfloat16 in the first half of each row.
+pub(crate) fn moe_combine(device: &Device, call: MoeCombine, rounded: bool) -> Result<()> {
     let MoeCombine { out, weights, epilogue, y } = call;
+    let (entry, per_float) = if rounded { ("moe_combine_bf16", 2) } else { ("moe_combine", 1) };
     let epilogue = ProductEpilogue::from(epilogue);
     let params = CombineParams {
         rows: y.rows() as u64,
         cols: y.cols() as u64,
-        out_stride: out.layout().stride() as u64,
+        out_stride: (per_float * out.layout().stride()) as u64,
         weights_stride: weights.layout().stride() as u64,
         y_stride: y.layout().stride() as u64,
         top_k: count(MoeCombine::NAME, "top-k", weights.cols(), MOST_BLOCKS)?,
@@ -129,5 +131,5 @@ pub(crate) fn moe_combine(device: &Device, call: MoeCombine) -> Result<()> {
         padding: 0,
     };
     let args = [Arg::read(&out), Arg::read(&weights), epilogue.output(&y), Arg::params(&params)];
-    launch(device, "moe_combine", &y, &args)
+    launch(device, entry, &y, &args)
 }

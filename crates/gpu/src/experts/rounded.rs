@@ -1,5 +1,6 @@
-//! The experts of many tokens by products of bfloat16 activations: gate and up write the activations that down reads. Otherwise
-//! each pair's numbers would be written in 32 bits and read again to be prepared in all representations.
+//! The experts of many tokens by products of bfloat16 activations: gate and up write the activations that down reads, and down
+//! writes its outputs in 16 bits, which are summed in 32. Otherwise each pair's numbers would be written in 32 bits and, for
+//! down, read again to be prepared in all representations.
 
 use super::OP;
 use crate::common::{elementwise, group, route};
@@ -33,7 +34,8 @@ pub(super) fn experts<V: Vendor>(vendor: &V, call: &mut Checked<Experts>) -> Res
     down_product(call, down, |product| vendor.multiply(product))?;
     let Experts { route, scratch, epilogue, y, .. } = &mut **call;
     let (out, weights) = (scratch.out.as_view(), route.weights.as_view());
-    elementwise::moe_combine(vendor.device(), MoeCombine { out, weights, epilogue: *epilogue, y: y.reborrow() })?;
+    let combine = MoeCombine { out, weights, epilogue: *epilogue, y: y.reborrow() };
+    elementwise::moe_combine(vendor.device(), combine, true)?;
     Ok(Fused::Yes)
 }
 
@@ -84,6 +86,6 @@ fn down_product<T>(call: &Experts, down: &PlaneRows, then: impl FnOnce(&Product)
         epilogue: ProductEpilogue::Store,
         y: &scratch.out,
         act: None,
-        rounded: false,
+        rounded: true,
     })
 }

@@ -121,6 +121,10 @@ KERNEL(multiply_softplus)
     multiply_row<SOFTPLUS_GATE>(here, x, gate, y, p);
 }
 
+struct alignas(8) FourHalves {
+    u16 at[4];
+};
+
 struct CombineParams {
     u64 rows, cols;
     u64 out_stride, weights_stride, y_stride;
@@ -129,20 +133,28 @@ struct CombineParams {
     u32 padding;
 };
 
+DEV Four load_numbers(const GLOBAL float* from, u64 left, bool aligned) { return load_four(from, left, aligned); }
+// bfloat16.
+DEV Four load_numbers(const GLOBAL u16* from, u64 left, bool aligned) {
+    FourHalves halves;
+    if (aligned) halves = *(const GLOBAL FourHalves*)from;
+    else for (u32 i = 0; i < 4; i++) halves.at[i] = i < left ? from[i] : (u16)0;
+    Four four;
+    for (u32 i = 0; i < 4; i++) four.at[i] = float_of((u32)halves.at[i] << 16);
+    return four;
+}
+
 // y[t] = Σ weights[t, slot] · out[t·k + slot], slots in order, then the epilogue.
-KERNEL(moe_combine)
-(IN(float, out, 0), IN(float, weights, 1), INOUT(float, y, 2), PARAMS(CombineParams, p, 3)) {
-    HERE;
-    dependency_launch();
-    dependency_wait();
+template <class Numbers>
+DEV void combine_row(Here here, Numbers out, const GLOBAL float* weights, GLOBAL float* y, const CombineParams p) {
     u64 row = here.block_x(), col = first_column(here), left = p.cols - col;
     if (row >= p.rows || col >= p.cols) return;
-    const GLOBAL float* pair = out + row * p.top_k * p.out_stride + col;
+    Numbers pair = out + row * p.top_k * p.out_stride + col;
     Four sum = {{0.0f, 0.0f, 0.0f, 0.0f}};
 #pragma unroll 4
     for (u32 slot = 0; slot < p.top_k; slot++) {
         float weight = weights[row * p.weights_stride + slot];
-        Four v = load_four(pair + slot * p.out_stride, left, p.aligned);
+        Four v = load_numbers(pair + slot * p.out_stride, left, p.aligned);
         for (u32 i = 0; i < 4; i++) sum.at[i] += weight * v.at[i];
     }
     GLOBAL float* to = y + row * p.y_stride + col;
@@ -151,4 +163,20 @@ KERNEL(moe_combine)
         for (u32 i = 0; i < 4; i++) sum.at[i] = fmaf(p.epilogue.scale, sum.at[i], old.at[i]);
     }
     store_four(to, sum, left, p.aligned);
+}
+
+KERNEL(moe_combine)
+(IN(float, out, 0), IN(float, weights, 1), INOUT(float, y, 2), PARAMS(CombineParams, p, 3)) {
+    HERE;
+    dependency_launch();
+    dependency_wait();
+    combine_row(here, out, weights, y, p);
+}
+
+KERNEL(moe_combine_bf16)
+(IN(u16, out, 0), IN(float, weights, 1), INOUT(float, y, 2), PARAMS(CombineParams, p, 3)) {
+    HERE;
+    dependency_launch();
+    dependency_wait();
+    combine_row(here, out, weights, y, p);
 }
