@@ -169,11 +169,13 @@ fn text_of(bytes: &[u8]) -> String {
 }
 
 /// Whether a library that could not be loaded is not there at all. The loader alone knows where it looks for a name;
-/// glibc and musl write of a missing file what the C library does.
+/// glibc and musl write of a missing file what the C library does, behind its name. A library that this one needs has
+/// another name, or musl adds who needs it.
 fn is_missing(path: &Path, error: &str) -> bool {
     let by_name = path.parent().is_none_or(|directory| directory.as_os_str().is_empty());
+    let itself = |error: &str| error.contains(&format!("{}: ", path.display())) && !error.contains("(needed by");
     match by_name {
-        true => cfg!(windows) || error.contains("No such file"),
+        true => cfg!(windows) || (error.contains("No such file") && itself(error)),
         false => !path.exists(),
     }
 }
@@ -237,5 +239,21 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         assert!(refused.unwrap_err().starts_with("it cannot be loaded: "));
         assert!(matches!(Nvrtc::open_at(Path::new("libgristmill-is-not-nvrtc.so.13")), Ok(None)));
+    }
+
+    #[test]
+    fn a_library_that_lacks_another_is_not_a_missing_one() {
+        let path = Path::new("libnvrtc.so.13");
+        let missing = [
+            "libnvrtc.so.13: cannot open shared object file: No such file or directory",
+            "Error loading shared library libnvrtc.so.13: No such file or directory",
+        ];
+        let lacking = [
+            "libz.so.9: cannot open shared object file: No such file or directory",
+            "Error loading shared library libz.so.9: No such file or directory (needed by /usr/lib/libnvrtc.so.13)",
+            "libnvrtc.so.13: cannot open shared object file: Permission denied",
+        ];
+        assert!(cfg!(windows) || missing.iter().all(|error| is_missing(path, error)));
+        assert!(cfg!(windows) || !lacking.iter().any(|error| is_missing(path, error)));
     }
 }
