@@ -2,28 +2,32 @@
 //!
 //! cudarc's bindings panic if the driver's library is missing, or one of its functions. [`version`] therefore looks for
 //! the library, and refuses drivers of before CUDA 12.0, the version that the bindings are made for; everything else
-//! asks it first. `driver/` has the context with its stream, and graphs.
+//! asks it first. `driver/` has the context with its stream, pinned memory for copies, and graphs.
 
 #![allow(unsafe_code)]
 
 mod context;
 mod graph;
+mod pages;
+mod staging;
 
 use super::cache::Cache;
 use super::jit::Compiler;
 use super::nvrtc::Nvrtc;
-use context::{Context, STAGING, Staging, check, error};
+use context::{Context, check, error};
 use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute, CUresult};
 use graph::CudaGraph;
-use gristmill_gpu::{Arg, Gpu, Kernel, Launch, Properties, Unit};
+use gristmill_gpu::{Arg, Gpu, Kernel, Launch, PendingRead, Properties, Unit, read_now};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::ops::Graph;
 use gristmill_kernels::tensor::DeviceId;
+use pages::PAGE;
+use staging::{Landings, Uploads};
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::fmt::Debug;
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// The oldest driver, as the driver tells it: 1,000 · major + 10 · minor of its CUDA version.
 const OLDEST_DRIVER: i32 = 12_000;
@@ -42,7 +46,8 @@ pub struct Driver {
     /// Compiled units, and kernels found in them; loaded ones stay.
     modules: RwLock<HashMap<Unit, Module>>,
     functions: RwLock<HashMap<(Unit, &'static str), Function>>,
-    staging: Mutex<Staging>,
+    uploads: Mutex<Uploads>,
+    landings: Arc<Landings>,
 }
 
 #[derive(Clone, Copy)]
@@ -173,9 +178,18 @@ impl Driver {
         let nvrtc = Nvrtc::open().map_err(|reason| error(id, "compiling kernels", reason))?;
         let compiler = Compiler::new(nvrtc, architecture);
         let shared = Arc::new(Context::new(id, device)?);
-        let staging = Mutex::new(shared.staging()?);
+        let (uploads, landings) = (Mutex::new(Uploads::new(&shared)?), Arc::default());
         let (modules, functions) = Default::default();
-        Ok(Arc::new(Self { properties, compiler, cache: Cache::of_user(), shared, modules, functions, staging }))
+        Ok(Arc::new(Self {
+            properties,
+            compiler,
+            cache: Cache::of_user(),
+            shared,
+            modules,
+            functions,
+            uploads,
+            landings,
+        }))
     }
 
     /// The machine code of a unit, loaded.
@@ -217,17 +231,12 @@ impl Driver {
         let mut functions = self.functions.write().unwrap_or_else(PoisonError::into_inner);
         Ok(*functions.entry(key).or_insert(Function(function)))
     }
-
-    fn staging(&self) -> MutexGuard<'_, Staging> {
-        self.staging.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        if self.shared.enter().is_ok() && self.shared.wait().is_ok() {
-            self.staging().release();
-        }
+        // No copy is under way when pinned memory goes. A failure here has no caller to report to.
+        let _ = self.shared.enter().and_then(|()| self.shared.wait());
     }
 }
 
@@ -273,36 +282,41 @@ impl Gpu for Driver {
 
     fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
         self.shared.enter()?;
-        // SAFETY: a `Region` names its own memory, and has seen that the bytes fit. The driver copies pageable host
-        // memory before it returns.
-        let code =
-            unsafe { sys::cuMemcpyHtoDAsync_v2(address, bytes.as_ptr().cast(), bytes.len(), self.shared.stream) };
-        check(self.properties.id, "copying to it", code)
+        self.uploads.lock().unwrap_or_else(PoisonError::into_inner).write(address, bytes)
     }
 
     fn read(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<()> {
+        let places: Vec<(u64, usize)> = pieces.iter().map(|(address, bytes)| (*address, bytes.len())).collect();
+        if places.iter().map(|(_, bytes)| bytes).sum::<usize>() <= PAGE {
+            let found = self.begin_read(&places)?.wait()?;
+            let mut rest = &found[..];
+            for (_, bytes) in pieces {
+                let (own, behind) = rest.split_at(bytes.len());
+                bytes.copy_from_slice(own);
+                rest = behind;
+            }
+            return Ok(());
+        }
         self.shared.enter()?;
-        let staging = self.staging();
-        let total: usize = pieces.iter().map(|(_, bytes)| bytes.len()).sum();
-        let pinned = total <= STAGING;
-        let mut at = 0;
         for (address, bytes) in pieces.iter_mut().filter(|(_, bytes)| !bytes.is_empty()) {
-            // SAFETY: inside the staging memory, since all pieces together fit.
-            let to = if pinned { unsafe { staging.start().add(at) } } else { bytes.as_mut_ptr() };
-            at += bytes.len();
+            let to = bytes.as_mut_ptr().cast::<c_void>();
             // SAFETY: the target holds the bytes and lives until the wait below; the source is inside a region.
-            let code =
-                unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast::<c_void>(), *address, bytes.len(), self.shared.stream) };
+            let code = unsafe { sys::cuMemcpyDtoHAsync_v2(to, *address, bytes.len(), self.shared.stream) };
             check(self.properties.id, "copying from it", code)?;
         }
-        self.shared.wait()?;
-        let mut at = 0;
-        for (_, bytes) in pieces.iter_mut().filter(|_| pinned) {
-            // SAFETY: the bytes were copied there above; the staging memory and the target do not overlap.
-            unsafe { ptr::copy_nonoverlapping(staging.start().add(at), bytes.as_mut_ptr(), bytes.len()) };
-            at += bytes.len();
+        self.shared.wait()
+    }
+
+    fn begin_read(&self, pieces: &[(u64, usize)]) -> Result<Box<dyn PendingRead>> {
+        if pieces.iter().map(|(_, bytes)| bytes).sum::<usize>() > PAGE {
+            return read_now(self, pieces);
         }
-        Ok(())
+        self.shared.enter()?;
+        Ok(Box::new(self.landings.read(&self.shared, pieces)?))
+    }
+
+    fn reads_later(&self) -> bool {
+        true
     }
 
     fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()> {

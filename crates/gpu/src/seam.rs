@@ -26,6 +26,33 @@ pub struct Properties {
     pub memory: u64,
 }
 
+/// A copy from a device to the host that is under way.
+pub trait PendingRead: Debug + Send {
+    /// Waits for it, and for the work that was given before it. The bytes of all pieces, one after another.
+    fn wait(self: Box<Self>) -> Result<Vec<u8>>;
+}
+
+/// A copy that is done.
+impl PendingRead for Vec<u8> {
+    fn wait(self: Box<Self>) -> Result<Vec<u8>> {
+        Ok(*self)
+    }
+}
+
+/// [`Gpu::begin_read`] by [`Gpu::read`].
+pub fn read_now(gpu: &(impl Gpu + ?Sized), pieces: &[(u64, usize)]) -> Result<Box<dyn PendingRead>> {
+    let mut bytes = vec![0; pieces.iter().map(|(_, bytes)| bytes).sum()];
+    let mut rest = &mut bytes[..];
+    let mut targets = Vec::with_capacity(pieces.len());
+    for &(address, bytes) in pieces {
+        let (own, behind) = rest.split_at_mut(bytes);
+        targets.push((address, own));
+        rest = behind;
+    }
+    gpu.read(&mut targets)?;
+    Ok(Box::new(bytes))
+}
+
 /// A device that runs kernels. Work of one device is done in the order in which it is given, except [`Gpu::allocate`].
 ///
 /// Addresses are of the device's memory. [`Region`] alone allocates and frees.
@@ -50,6 +77,15 @@ pub trait Gpu: Debug + Send + Sync {
     fn write(&self, address: u64, bytes: &[u8]) -> Result<()>;
     /// Waits for all work and copies to the host, several pieces at once.
     fn read(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<()>;
+    /// Begins to copy to the host behind all work that was given so far: several pieces, address and bytes. Work that
+    /// is given later does not delay it.
+    fn begin_read(&self, pieces: &[(u64, usize)]) -> Result<Box<dyn PendingRead>> {
+        read_now(self, pieces)
+    }
+    /// Whether [`Gpu::begin_read`] returns before the copy is done.
+    fn reads_later(&self) -> bool {
+        false
+    }
     /// Copies within the device; the ranges do not overlap.
     fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()>;
     /// Runs a kernel.

@@ -6,10 +6,6 @@ use gristmill_kernels::tensor::DeviceId;
 use std::ffi::CStr;
 use std::ptr;
 
-/// Bytes of pinned host memory through which small copies go: twice as quick as pageable memory for a step's few
-/// numbers.
-pub(super) const STAGING: usize = 1 << 16;
-
 /// A device's primary context, and the stream in which all its work is done.
 pub(super) struct Context {
     pub(super) id: DeviceId,
@@ -18,16 +14,11 @@ pub(super) struct Context {
     pub(super) stream: sys::CUstream,
 }
 
-/// Pinned host memory, [`STAGING`] bytes.
-pub(super) struct Staging(*mut u8);
-
 // SAFETY: the driver's handles may be used from any thread once its context is current there, which `Context::enter`
-// sees to; staging memory is behind a mutex.
+// sees to.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
-// SAFETY: as above.
-unsafe impl Send for Staging {}
 
 pub(super) fn error(id: DeviceId, what: &str, reason: impl Into<String>) -> Error {
     Error::Device { device: id, what: what.to_owned(), reason: reason.into() }
@@ -94,27 +85,6 @@ impl Context {
     pub(super) fn wait(&self) -> Result<()> {
         // SAFETY: the stream lives as long as `self`.
         check(self.id, "running kernels", unsafe { sys::cuStreamSynchronize(self.stream) })
-    }
-
-    /// Pins memory. The context must be this thread's.
-    pub(super) fn staging(&self) -> Result<Staging> {
-        let mut memory = ptr::null_mut();
-        // SAFETY: the context is current, the pointer's place lives through the call.
-        check(self.id, "pinning host memory", unsafe { sys::cuMemAllocHost_v2(&mut memory, STAGING) })?;
-        Ok(Staging(memory.cast()))
-    }
-}
-
-impl Staging {
-    /// Where it begins.
-    pub(super) fn start(&self) -> *mut u8 {
-        self.0
-    }
-
-    /// Gives it back. The context must be this thread's, and no copy under way.
-    pub(super) fn release(&mut self) {
-        // SAFETY: the memory was pinned by `Context::staging`; the driver refuses a pointer that it does not know.
-        unsafe { sys::cuMemFreeHost(std::mem::replace(&mut self.0, ptr::null_mut()).cast()) };
     }
 }
 

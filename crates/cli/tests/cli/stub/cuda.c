@@ -45,6 +45,10 @@ int cuCtxSetCurrent(void *context) { (void)context; return 0; }
 int cuStreamCreate(void **stream, unsigned flags) { (void)flags; *stream = &thing; return 0; }
 int cuStreamDestroy_v2(void *stream) { (void)stream; return 0; }
 int cuStreamSynchronize(void *stream) { (void)stream; return answer(); }
+int cuEventCreate(void **event, unsigned flags) { (void)flags; *event = &thing; return 0; }
+int cuEventRecord(void *event, void *stream) { (void)event; (void)stream; return answer(); }
+int cuEventSynchronize(void *event) { (void)event; return answer(); }
+int cuEventDestroy_v2(void *event) { (void)event; return 0; }
 
 int cuMemGetInfo_v2(size_t *free, size_t *total) {
     *total = MEMORY;
