@@ -40,6 +40,8 @@ pub struct Batch {
     pub(crate) output_rows: Vec<u32>,
     /// Tokens whose hidden states are wanted, ascending.
     pub(crate) hidden_rows: Vec<u32>,
+    /// See [`Batch::take_likeliest`].
+    pub(crate) likeliest: bool,
 }
 
 impl Batch {
@@ -61,12 +63,20 @@ impl Batch {
         self
     }
 
+    /// The likeliest token of each row of logits is wanted: the forward pass finds it, and
+    /// [`Logits::argmax`](crate::Logits::argmax) costs no launch of its own.
+    pub fn take_likeliest(&mut self) -> &mut Self {
+        self.likeliest = true;
+        self
+    }
+
     /// Removes all tokens.
     pub fn clear(&mut self) {
         self.tokens.clear();
         self.parts.clear();
         self.output_rows.clear();
         self.hidden_rows.clear();
+        self.likeliest = false;
     }
 
     /// The number of tokens.

@@ -158,6 +158,7 @@ impl Bench {
                 let outputs = if output { Outputs::Last } else { Outputs::None };
                 self.batch.push(self.sequences[sequence], &tokens, outputs);
             }
+            self.batch.take_likeliest();
             self.runner.forward(&self.batch)?.argmax()?;
             let counts = self.runner.expert_counts();
             distinct.resize(counts.len(), 0.0);

@@ -2,8 +2,17 @@
 
 use gristmill_kernels::ops::{Argmax, PADDING, Sample, Sampling};
 
+use gristmill_kernels::tensor::Buffer;
+
 use super::Runner;
 use crate::error::Result;
+use crate::model::{Model, Scratch};
+
+/// Draws the likeliest token of each of the first `rows` rows of logits.
+pub(super) fn take_likeliest(model: &Model, scratch: &Scratch, drawn: &mut Buffer<u32>, rows: usize) -> Result<()> {
+    let (x, out) = (scratch.logits.view(rows, model.spec.vocab)?, drawn.view_mut(rows, 1)?);
+    Ok(model.backend.run(Argmax { x, out })?)
+}
 
 /// The logits of one forward pass: one row for each output of the batch, in the batch's order.
 pub struct Logits<'a> {
@@ -63,23 +72,34 @@ impl Logits<'_> {
     /// # Errors
     /// [`Error::NotFinite`](crate::Error::NotFinite); [`Error::Kernel`](crate::Error::Kernel) if the device refuses.
     pub fn argmax(&mut self) -> Result<Vec<u32>> {
-        let (rows, vocab) = (self.rows(), self.vocab());
         let model = self.runner.model.clone();
         let exclusive = model.backend.exclusive();
-        let (x, out) = (self.runner.scratch.logits.view(rows, vocab)?, self.runner.drawn.view_mut(rows, 1)?);
-        model.backend.run(Argmax { x, out })?;
+        if !self.has_likeliest() {
+            let (rows, Runner { scratch, drawn, .. }) = (self.rows(), &mut *self.runner);
+            take_likeliest(&model, scratch, drawn, rows)?;
+        }
         let drawn = self.drawn()?;
         drop(exclusive);
         self.all_drawn(drawn)
     }
 
+    /// Whether the forward pass has drawn the likeliest token of each row, and nothing else was drawn.
+    fn has_likeliest(&self) -> bool {
+        self.runner.last.is_some_and(|shape| shape.likeliest)
+    }
+
     /// The same as [`Self::sample`], with [`PADDING`] for a row that is not finite; [`Runner::not_finite`] says why.
+    /// What the pass has drawn is not drawn again: then [`Sampling::is_argmax`] holds for all parameters.
     pub(crate) fn draw(&mut self, parameters: &[Sampling]) -> Result<Vec<u32>> {
-        let (rows, vocab) = (self.rows(), self.vocab());
         let model = self.runner.model.clone();
         let _exclusive = model.backend.exclusive();
-        let (logits, out) = (self.runner.scratch.logits.view_mut(rows, vocab)?, self.runner.drawn.view_mut(rows, 1)?);
-        model.backend.run(Sample { logits, parameters, out })?;
+        if !(self.has_likeliest() && parameters.iter().all(Sampling::is_argmax)) {
+            let (rows, vocab) = (self.rows(), self.vocab());
+            let Runner { scratch, drawn, last, .. } = &mut *self.runner;
+            last.iter_mut().for_each(|shape| shape.likeliest = false);
+            let (logits, out) = (scratch.logits.view_mut(rows, vocab)?, drawn.view_mut(rows, 1)?);
+            model.backend.run(Sample { logits, parameters, out })?;
+        }
         self.drawn()
     }
 

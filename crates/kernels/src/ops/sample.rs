@@ -54,6 +54,12 @@ impl Sampling<'_> {
         random::uniform(self.options.seed.unwrap_or(0), self.position)
     }
 
+    /// Whether the token drawn is that of [`Argmax`], whatever the logits are.
+    pub fn is_argmax(&self) -> bool {
+        let counted = self.options.penalises() && !self.counts.is_empty();
+        self.options.temperature == 0.0 && self.mask.is_none() && self.bias.is_empty() && !counted
+    }
+
     fn check(&self, op: &'static str, vocabulary: usize) -> Result<()> {
         self.options.check(op)?;
         for (index, &(token, bias)) in self.bias.iter().enumerate() {
@@ -95,5 +101,27 @@ impl Check for Sample<'_> {
         column(Self::NAME, "rows of the output", device, &out.as_view(), logits.rows())?;
         countable(Self::NAME, "vocabulary", logits.rows(), logits.cols())?;
         parameters.iter().try_for_each(|p| p.check(Self::NAME, logits.cols()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_logits_or_draws_is_no_argmax() {
+        let options = SamplingOptions { repeat_penalty: 1.1, ..SamplingOptions::greedy() };
+        let greedy = Sampling { mask: None, bias: &[], counts: &[], options, position: 3 };
+        assert!(greedy.is_argmax());
+        let unpenalised = SamplingOptions { repeat_penalty: 1.0, ..options };
+        assert!(Sampling { counts: &[(5, 1)], options: unpenalised, ..greedy }.is_argmax());
+        for other in [
+            Sampling { mask: Some(&[1]), ..greedy },
+            Sampling { bias: &[(5, 1.0)], ..greedy },
+            Sampling { counts: &[(5, 1)], ..greedy },
+            Sampling { options: SamplingOptions { temperature: 0.1, ..options }, ..greedy },
+        ] {
+            assert!(!other.is_argmax(), "{other:?}");
+        }
     }
 }

@@ -38,7 +38,14 @@ pub fn argmax(suite: &Suite) {
                 b.run(Argmax { x: x.view(), out: out.view_mut() }).expect("argmax");
                 Output::from(out.read(b))
             };
-            suite.check("argmax", &format_args!("{tokens} × {vocabulary}"), Tolerance::Exact, &run);
+            let case = format!("{tokens} × {vocabulary}");
+            let likeliest = suite.check("argmax", &case, Tolerance::Exact, &run);
+            // Greedy sampling of such parameters draws the same.
+            let options = SamplingOptions { repeat_penalty: 1.5, ..SamplingOptions::greedy() };
+            let parameters = vec![Sampling { options, position: rng.below(9) as u64, ..plain() }; tokens];
+            assert!(parameters.iter().all(Sampling::is_argmax));
+            let drawn = draw(suite.backend(), &x, vocabulary, &parameters).words;
+            suite.same(&format_args!("{case}, drawn"), &likeliest.words.into(), &drawn.into());
         }
     }
 }

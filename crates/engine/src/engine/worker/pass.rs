@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use gristmill_kernels::ops::PADDING;
+use gristmill_kernels::ops::{PADDING, Sampling};
 
 use super::{Running, Sampled, Task, Worker};
 use crate::engine::Logprob;
@@ -54,6 +54,9 @@ impl Worker {
         }
         if self.batch.is_empty() {
             return Ok(Vec::new());
+        }
+        if sampling.iter().all(Sampling::is_argmax) {
+            self.batch.take_likeliest();
         }
         tracing::trace!(tokens = self.batch.len(), outputs = rows.len(), "step");
         let wanted = rows.iter().rposition(|row| self.wants(row).is_some()).map_or(0, |last| last + 1);
