@@ -19,7 +19,7 @@ use gristmill_gpu::attention::{AttentionCall, AttentionSizes};
 use gristmill_gpu::common::activations::prepare_activations;
 use gristmill_gpu::common::kv::{cells_define, limit};
 use gristmill_gpu::common::{RowAlignment, aligned, qkv_write};
-use gristmill_gpu::storage::GpuKv;
+use gristmill_gpu::storage::{ActOutput, GpuKv};
 use gristmill_gpu::{Access, Arg, Kernel, Launch, Scratch, Vendor, shared_struct};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::kv::{BatchRuns, KvSpec, LONG_RUN};
@@ -110,7 +110,7 @@ pub(super) fn attend(cuda: &Cuda, call: &mut Attend) -> Result<Fused> {
         return Ok(Fused::No);
     }
     if qkv.rows() > 0 {
-        let (q, data, act) = (&qkv.as_view(), cache.storage(op)?, act.storage(op)?);
+        let (q, data, act) = (&qkv.as_view(), cache.storage(op)?, ActOutput::new(op, act)?);
         let act_at_once = Some(act).filter(|_| writes_act(spec));
         let call = AttentionCall { device, q, cache: data, spec, blocks, placement, options, out, act: act_at_once };
         call.check()?;

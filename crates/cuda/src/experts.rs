@@ -66,7 +66,7 @@ pub(super) fn multiply(cuda: &Cuda, few: &FewTokens, product: &Product) -> Resul
         cols: word(op, "columns", w.cols)?,
         epilogue: product.epilogue.into(),
     };
-    let int8 = reads_int8(w, product.x);
+    let int8 = reads_int8(w, product.x.precision());
     let (weight, x, params) = (w.arg(), x_arg(product, int8)?, Arg::params(&params));
     let ([bias, up_bias], [y, exact, of_int8, bf16]) = (product.bias_args(), product.output_args());
     let (logits, [selection, tokens], [ids, weights]) = (few.logits, few.optional, few.chosen);

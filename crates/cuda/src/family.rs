@@ -2,7 +2,10 @@
 
 use super::{Choice, Cuda};
 use super::{gemm, gemm_int8, gemv};
-use gristmill_gpu::product::Product;
+use gristmill_gpu::layout::PlaneRows;
+use gristmill_gpu::product::{Product, RowSelection};
+use gristmill_gpu::storage::{BF16, EXACT, INT8};
+use gristmill_kernels::act::{Precision, Reader, Representations};
 use gristmill_kernels::error::{Error, Result};
 use std::fmt::{self, Display};
 
@@ -47,20 +50,66 @@ impl Display for Family {
     }
 }
 
+/// What a product's family depends on.
+#[derive(Clone, Copy)]
+pub(super) struct Shape<'a> {
+    op: &'static str,
+    pub(super) weight: &'a PlaneRows,
+    /// The precision of the activations.
+    pub(super) precision: Precision,
+    /// Rows of Y.
+    pub(super) rows: usize,
+    /// Experts, if these are pairs.
+    pub(super) experts: Option<usize>,
+}
+
+impl<'a> Shape<'a> {
+    pub(super) fn of(product: &Product<'a>) -> Self {
+        let experts = match product.rows {
+            RowSelection::Pairs { groups, .. } => Some(groups.experts()),
+            _ => None,
+        };
+        let (op, weight, precision) = (product.op, product.weight(), product.x.precision());
+        Self { op, weight, precision, rows: product.y.rows(), experts }
+    }
+}
+
+/// Rows of activations up to which all representations are prepared: a step of few rows takes launches, not bytes, and
+/// experts of few tokens have kernels of their own.
+const FEW_ROWS: usize = 16;
+
+/// The representations that a product of all rows of activations reads.
+pub(super) fn wanted(cuda: &Cuda, weight: &PlaneRows, precision: Precision, reader: &Reader) -> Representations {
+    let (rows, experts) = match reader.pairs_per_row {
+        Some(pairs) => (reader.rows.saturating_mul(pairs), Some(weight.experts)),
+        None => (reader.rows, None),
+    };
+    if reader.rows <= FEW_ROWS {
+        return Representations::ALL;
+    }
+    match chosen(cuda, &Shape { op: "name_readers", weight, precision, rows, experts }) {
+        Ok(Family::Mma | Family::Wgmma) => BF16,
+        Ok(Family::Gemv) if !gemv::reads_int8(weight, precision) => EXACT,
+        Ok(Family::Gemv | Family::Int8) => INT8,
+        // The product is refused.
+        Err(_) => Representations::ALL,
+    }
+}
+
 /// The family that multiplies. For `Mma` and `Wgmma`, `gemm.rs` chooses.
-pub(super) fn chosen(cuda: &Cuda, product: &Product) -> Result<Family> {
+pub(super) fn chosen(cuda: &Cuda, shape: &Shape) -> Result<Family> {
     match cuda.options.choice {
-        Choice::Fastest => Ok(fastest(cuda, product)),
-        Choice::Deterministic => Ok(deterministic(cuda, product)),
-        Choice::Family(family) => asked(cuda, product, family),
+        Choice::Fastest => Ok(fastest(cuda, shape)),
+        Choice::Deterministic => Ok(deterministic(cuda, shape)),
+        Choice::Family(family) => asked(cuda, shape, family),
     }
 }
 
 /// By the number of rows.
-fn fastest(cuda: &Cuda, product: &Product) -> Family {
-    if gemm_int8::serves(cuda, product) {
+fn fastest(cuda: &Cuda, shape: &Shape) -> Family {
+    if gemm_int8::serves(cuda, shape) {
         Family::Int8
-    } else if gemm::serves(cuda, product) {
+    } else if gemm::serves(cuda, shape) {
         Family::Mma
     } else {
         Family::Gemv
@@ -69,22 +118,22 @@ fn fastest(cuda: &Cuda, product: &Product) -> Family {
 
 /// By the weight alone. Of the families whose result for a row depends on the weight's shape alone, int8 on tensor
 /// cores takes one row in about the time of dot products, and eight in little more (figures: `gemm_int8.rs`).
-fn deterministic(cuda: &Cuda, product: &Product) -> Family {
+fn deterministic(cuda: &Cuda, shape: &Shape) -> Family {
     let int8 = Family::Int8.runs_on(cuda.device.gpu().properties().architecture);
-    if int8 && gemv::reads_int8(product.weight(), product.x) { Family::Int8 } else { Family::Gemv }
+    if int8 && gemv::reads_int8(shape.weight, shape.precision) { Family::Int8 } else { Family::Gemv }
 }
 
 /// The family that was asked for, if it can multiply this.
-fn asked(cuda: &Cuda, product: &Product, family: Family) -> Result<Family> {
-    let (format, x) = (product.format(), product.x);
+fn asked(cuda: &Cuda, shape: &Shape, family: Family) -> Result<Family> {
+    let (format, precision) = (shape.weight.format, shape.precision);
     let rule = match family {
-        Family::Int8 if !gemv::reads_int8(product.weight(), x) => {
+        Family::Int8 if !gemv::reads_int8(shape.weight, precision) => {
             Some("it multiplies quantised weights with activations of precision `Fast`")
         }
-        Family::Mma | Family::Wgmma => gemm::cannot(cuda, family, format, x.precision()),
+        Family::Mma | Family::Wgmma => gemm::cannot(cuda, family, format, precision),
         _ => None,
     };
     let Some(rule) = rule else { return Ok(family) };
-    let found = format!("{family}, for {format} and activations of precision {:?}", x.precision());
-    Err(Error::Range { op: product.op, what: "the family of kernels that was asked for", found, rule })
+    let found = format!("{family}, for {format} and activations of precision {precision:?}");
+    Err(Error::Range { op: shape.op, what: "the family of kernels that was asked for", found, rule })
 }

@@ -2,7 +2,7 @@
 //! `kernels/gemm_wgmma.cu`.
 
 use super::Cuda;
-use super::family::Family;
+use super::family::{Family, Shape};
 use super::gemm_sum;
 use gristmill_gpu::Unit;
 use gristmill_gpu::epilogue::{EpilogueParams, ProductEpilogue};
@@ -97,22 +97,20 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
     let formats = Format::ALL.iter().copied().filter(|&format| known(format));
     let cuts = formats.flat_map(|format| CUTS.map(|cut| (format, cut)));
     cuts.flat_map(|(format, cut)| {
-        let forms = [Form::Plain, Form::SharedColumns, Form::Gated].map(|form| (form, false));
-        let rounded =
-            [Form::Plain, Form::Gated].map(|form| (form, true)).into_iter().filter(move |_| cut.is_for_experts());
-        let forms = forms.into_iter().chain(rounded);
-        forms.map(move |(form, rounded)| Unit { file: cut.file(), defines: cut.defines(format, form, rounded) })
+        let mut forms =
+            vec![(Form::Plain, false), (Form::SharedColumns, false), (Form::Gated, false), (Form::Gated, true)];
+        // Outputs of experts alone.
+        forms.extend(cut.is_for_experts().then_some((Form::Plain, true)));
+        forms
+            .into_iter()
+            .map(move |(form, rounded)| Unit { file: cut.file(), defines: cut.defines(format, form, rounded) })
     })
 }
 
 /// Whether these kernels are for a product.
-pub(super) fn serves(cuda: &Cuda, product: &Product) -> bool {
-    let y_rows = product.y.rows();
-    let enough = match product.rows {
-        RowSelection::Pairs { groups, .. } => y_rows >= FEWEST_PAIRS * groups.experts(),
-        _ => true,
-    };
-    enough && y_rows >= FEWEST_ROWS && cannot(cuda, Family::Mma, product.format(), product.x.precision()).is_none()
+pub(super) fn serves(cuda: &Cuda, shape: &Shape) -> bool {
+    let enough = shape.experts.is_none_or(|experts| shape.rows >= FEWEST_PAIRS * experts);
+    enough && shape.rows >= FEWEST_ROWS && cannot(cuda, Family::Mma, shape.weight.format, shape.precision).is_none()
 }
 
 /// Why a device's kernels of this family do not multiply such a weight with such activations, if so.
@@ -304,7 +302,7 @@ fn launch(cuda: &Cuda, product: &Product, cut: Cut, shares: Option<(usize, &Scra
     let blocks = elements("blocks", &[weight_rows(product).div_ceil(cut.weight_rows()), cut.tiles(product)])?;
     // Numbers of 16 bits are in the place of activations, or of the first half of a row of floats.
     let (y_stride, y_arg) = match product.act.filter(|_| rounded) {
-        Some(act) => (w.rows, act.bf16(Access::Write)),
+        Some(act) => (w.rows, act.storage.bf16(Access::Write)),
         None => (y.layout().stride() * if rounded { 2 } else { 1 }, product.y_arg()),
     };
     let whole = (y_stride, epilogue, y_arg, product.bias_args());
@@ -331,7 +329,7 @@ fn launch(cuda: &Cuda, product: &Product, cut: Cut, shares: Option<(usize, &Scra
     let file = cut.file();
     let kernel = Kernel { file, entry: file.trim_end_matches(".cu"), defines: &defines };
     let [ids, pairs, tiles, tile_count] = product.rows.args();
-    let (weight, up, x) = (w.arg(), product.up_arg(), product.x()?.bf16(Access::Read));
+    let (weight, up, x) = (w.arg(), product.up_arg(), product.bf16()?);
     let (flag, params) = (cuda.device.flag(), Arg::params(&params));
     let args = [weight, up, x, ids, pairs, tiles, tile_count, bias_arg, up_bias, y_arg, flag, params];
     let grid = [word(op, "blocks", blocks)?, shares.map_or(1, |(shares, _)| shares) as u32, 1];

@@ -4,7 +4,7 @@ use super::Cuda;
 use gristmill_gpu::Unit;
 use gristmill_gpu::epilogue::ProductEpilogue;
 use gristmill_gpu::product::{Product, RowSelection, word};
-use gristmill_gpu::{Access, Arg, Kernel, Launch, shared_struct};
+use gristmill_gpu::{Arg, Kernel, Launch, shared_struct};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::format::Format;
 
@@ -66,7 +66,7 @@ pub(super) fn multiply(cuda: &Cuda, product: &Product, form: &Form) -> Result<()
         cols: word(op, "columns", w.cols)?,
         padding: 0,
     };
-    let (x, [bias, _]) = (product.x()?.exact(Access::Read), product.bias_args());
+    let (x, [bias, _]) = (product.exact()?, product.bias_args());
     let args = [w.arg(), x, bias, Arg::write(y), Arg::params(&params)];
     let grid = [params.rows.div_ceil(form.rows as u32), params.outputs.div_ceil(form.outputs as u32), 1];
     cuda.device.launch(&Launch::new(Kernel::plain(FILE, form.entry), grid, form.threads, &args))

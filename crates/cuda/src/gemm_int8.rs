@@ -1,10 +1,11 @@
 //! Products of weights with a few rows of activations, on tensor cores: the host side of `kernels/gemm_int8.cu`.
 
 use super::Cuda;
+use super::family::Shape;
 use super::gemv::reads_int8;
 use gristmill_gpu::Unit;
 use gristmill_gpu::product::{Product, ProductParams, RowSelection};
-use gristmill_gpu::{Access, Arg, Kernel, Launch};
+use gristmill_gpu::{Arg, Kernel, Launch};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::format::Format;
 use std::ops::RangeInclusive;
@@ -49,16 +50,15 @@ fn defines(format: Format, gated: bool, row_tiles: &'static str) -> [(&'static s
 }
 
 /// Whether these kernels are for a product.
-pub(super) fn serves(cuda: &Cuda, product: &Product) -> bool {
-    let y_rows = product.y.rows();
-    let enough = match product.rows {
-        RowSelection::Pairs { groups, .. } => {
-            let [from, below] = QUARTER_PAIRS.map(|quarters| quarters * groups.experts());
-            y_rows > 1 && (from..below).contains(&y_rows.saturating_mul(4))
+pub(super) fn serves(cuda: &Cuda, shape: &Shape) -> bool {
+    let enough = match shape.experts {
+        Some(experts) => {
+            let [from, below] = QUARTER_PAIRS.map(|quarters| quarters * experts);
+            shape.rows > 1 && (from..below).contains(&shape.rows.saturating_mul(4))
         }
-        _ => ROWS.contains(&y_rows),
+        None => ROWS.contains(&shape.rows),
     };
-    cuda.device.gpu().properties().architecture >= 80 && reads_int8(product.weight(), product.x) && enough
+    cuda.device.gpu().properties().architecture >= 80 && reads_int8(shape.weight, shape.precision) && enough
 }
 
 /// Launches a product.
@@ -71,7 +71,7 @@ pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
     let params = ProductParams::new(product, slabs as u32)?;
     let [ids, pairs, tiles, tile_count] = product.rows.args();
     let ([bias, up_bias], [y, exact, int8, bf16]) = (product.bias_args(), product.output_args());
-    let (weight, up, x) = (w.arg(), product.up_arg(), product.x()?.int8(Access::Read));
+    let (weight, up, x) = (w.arg(), product.up_arg(), product.int8()?);
     let (flag, params) = (cuda.device.flag(), Arg::params(&params));
     let args = [weight, up, x, ids, pairs, tiles, tile_count, bias, up_bias, y, exact, int8, bf16, flag, params];
     let grid = [product.output_blocks(OUTPUTS * slabs)?, product.tasks(TILE * row_tiles), 1];

@@ -4,9 +4,8 @@ use super::Cuda;
 use gristmill_gpu::Unit;
 use gristmill_gpu::layout::PlaneRows;
 use gristmill_gpu::product::{Product, ProductParams, RowSelection};
-use gristmill_gpu::storage::GpuAct;
-use gristmill_gpu::{Access, Arg, Kernel, Launch, Vendor};
-use gristmill_kernels::act::{Act, Precision};
+use gristmill_gpu::{Arg, Kernel, Launch, Vendor};
+use gristmill_kernels::act::Precision;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::format::Format;
 
@@ -28,7 +27,7 @@ const USUAL_EXPERTS: usize = 32;
 
 /// Launches a product.
 pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
-    let (w, int8) = (product.weight(), reads_int8(product.weight(), product.x));
+    let (w, int8) = (product.weight(), reads_int8(product.weight(), product.x.precision()));
     let (at_once, tokens) = rows_at_once(cuda, product, int8);
     // The order of a sum must not depend on the rows of X, so a thread group's size does not depend on `group_rows`.
     let threads_log2 = threads_log2(w.spans, w.rows.div_ceil(GROUP_ROWS[0]) * w.experts.min(USUAL_EXPERTS), BLOCK);
@@ -52,14 +51,13 @@ pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
 }
 
 /// Whether a product with this weight reads activations as int8, or exact ones.
-pub(super) fn reads_int8(w: &PlaneRows, x: &Act) -> bool {
-    x.precision() == Precision::Fast && !w.format.is_float()
+pub(super) fn reads_int8(w: &PlaneRows, precision: Precision) -> bool {
+    precision == Precision::Fast && !w.format.is_float()
 }
 
 /// The activations that a product reads.
 pub(super) fn x_arg<'a>(product: &Product<'a>, int8: bool) -> Result<Arg<'a>> {
-    let x: &GpuAct = product.x()?;
-    Ok(if int8 { x.int8(Access::Read) } else { x.exact(Access::Read) })
+    if int8 { product.int8() } else { product.exact() }
 }
 
 /// Rows of X that kernels multiply at once: of int8 activations, and of exact ones, which are not for speed.

@@ -23,7 +23,7 @@ pub mod nvrtc;
 mod rates;
 pub mod units;
 
-use family::Family;
+use family::{Family, Shape};
 use gristmill_gpu::attention::AttentionCall;
 use gristmill_gpu::experts::FewTokens;
 use gristmill_gpu::layout::{self, PlaneRows};
@@ -32,6 +32,7 @@ use gristmill_gpu::shared_struct::{SharedStruct, StructLayout};
 use gristmill_gpu::source::{COMMON, Library};
 use gristmill_gpu::{Device, Gpu, GpuBackend, Vendor};
 use gristmill_kernels::Backend;
+use gristmill_kernels::act::{Precision, Reader, Representations};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::groups::Tiling;
 use gristmill_kernels::ops::*;
@@ -201,8 +202,12 @@ impl Vendor for Cuda {
         matmul::multiply(self, product)
     }
 
+    fn wanted(&self, part: &PlaneRows, precision: Precision, reader: &Reader) -> Representations {
+        family::wanted(self, part, precision, reader)
+    }
+
     fn rounds_results(&self, product: &Product) -> Result<bool> {
-        family::chosen(self, product).map(|family| matches!(family, Family::Mma | Family::Wgmma))
+        family::chosen(self, &Shape::of(product)).map(|family| matches!(family, Family::Mma | Family::Wgmma))
     }
 
     fn attention(&self, call: &AttentionCall) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Matrix products, and the preparation of weights.
 
-use super::family::{Family, chosen};
+use super::family::{Family, Shape, chosen};
 use super::{Choice, Cuda};
 use super::{gemm, gemm_f32, gemm_int8, gemv};
 use gristmill_gpu::common::activations::prepare_activations;
@@ -22,7 +22,7 @@ pub(super) fn prepare(cuda: &Cuda, tensors: &[TensorView], role: Role) -> Result
 
 /// Launches a product by the family that is chosen for it.
 pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
-    match chosen(cuda, product)? {
+    match chosen(cuda, &Shape::of(product))? {
         Family::Gemv => match gemm_f32::form(product).filter(|_| cuda.options.choice == Choice::Fastest) {
             Some(form) => gemm_f32::multiply(cuda, product, form),
             None => gemv::multiply(cuda, product),

@@ -60,7 +60,7 @@ fn shared_bytes(cols: usize, int8: bool) -> usize {
 /// Whether the kernel is for this product of so many rows.
 fn serves(w: &[PlaneRows], rows: usize, act: &Act) -> bool {
     let few = |part: &PlaneRows| rows == 1 || (rows <= MOST_ROWS && part.rows <= SMALL);
-    let fits = |part: &PlaneRows| shared_bytes(part.cols, reads_int8(part, act)) <= SHARED;
+    let fits = |part: &PlaneRows| shared_bytes(part.cols, reads_int8(part, act.precision())) <= SHARED;
     rows > 0 && w.iter().all(|part| few(part) && fits(part) && part.cols > 0)
 }
 
@@ -82,7 +82,7 @@ pub(super) fn norm_matmul(cuda: &Cuda, call: &mut NormMatmul) -> Result<Fused> {
 fn launch(cuda: &Cuda, norm: &RmsNorm, product: &Product, copies: Option<&NormActs>) -> Result<()> {
     let RmsNorm { x, weight, eps, out } = norm;
     let (op, part, cols) = (product.op, product.weight(), x.cols());
-    let int8 = reads_int8(part, product.x);
+    let int8 = reads_int8(part, product.x.precision());
     let (group_rows, rows_define) = GROUP_ROWS[usize::from(part.rows > SMALL)];
     let threads_log2 = threads_log2(part.spans, part.rows.div_ceil(group_rows), BLOCK);
     let params = NormMatmulParams {

@@ -1,7 +1,7 @@
 //! Attention over the paged cache: what the kernels of all GPUs are told.
 
 use crate::common::kv::{limit, placement_args, row_stride};
-use crate::storage::{GpuAct, GpuKv};
+use crate::storage::{ActOutput, GpuKv};
 use crate::vendor::Vendor;
 use crate::{Access, Arg, Device};
 use gristmill_kernels::act::Act;
@@ -67,7 +67,7 @@ pub struct AttentionCall<'a> {
     /// T × heads · value width.
     pub out: &'a ViewMut<'a, f32>,
     /// Gets the output too.
-    pub act: Option<&'a GpuAct>,
+    pub act: Option<ActOutput<'a>>,
 }
 
 impl<'a> AttentionCall<'a> {
@@ -118,7 +118,7 @@ impl<'a> AttentionCall<'a> {
 
     /// The output, then the activations: exact, int8, bfloat16.
     pub fn outputs(&self) -> [Arg<'a>; 4] {
-        let [exact, int8, bf16] = self.act.map_or([Arg::Null; 3], GpuAct::outputs);
+        let [exact, int8, bf16] = self.act.map_or([Arg::Null; 3], |act| act.storage.outputs());
         [Arg::write(self.out), exact, int8, bf16]
     }
 }
@@ -126,7 +126,7 @@ impl<'a> AttentionCall<'a> {
 /// [`Attention`]; with activations [`gristmill_kernels::ops::AttentionAct`].
 pub(crate) fn attention<V: Vendor>(vendor: &V, call: Attention, act: Option<&mut Act>) -> Result<()> {
     let Attention { q, cache, placement, options, out } = &call;
-    let act = act.map(|act| act.storage(Attention::NAME)).transpose()?;
+    let act = act.map(|act| ActOutput::new(Attention::NAME, act)).transpose()?;
     let (cache, spec, blocks) = (cache.storage(Attention::NAME)?, cache.spec(), cache.blocks());
     let call = AttentionCall { device: vendor.device(), q, cache, spec, blocks, placement, options, out, act };
     call.check()?;

@@ -4,11 +4,11 @@ use crate::common::{
     activations, argmax, elementwise, embed, group, kv, norm, norm_act, qkv_write, recurrent, rope, route, sample,
 };
 use crate::device::Device;
-use crate::storage::{GpuAct, GpuWeight};
+use crate::storage::{ActOutput, GpuAct, GpuWeight};
 use crate::vendor::Vendor;
-use crate::{ahead, attention, experts, matmul, seam::Region};
+use crate::{ahead, attention, experts, layout, matmul, seam::Region};
 use gristmill_kernels::Backend;
-use gristmill_kernels::act::{Act, Precision};
+use gristmill_kernels::act::{Act, Precision, Reader, Representations};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::groups::Tiling;
 use gristmill_kernels::kv::{KvCache, KvSpec};
@@ -126,6 +126,12 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         GpuAct::alloc(self.gpu().gpu(), precision, V::ROUNDS_ACTIVATIONS, rows, cols)
     }
 
+    fn wanted(&self, precision: Precision, reader: &Reader) -> Representations {
+        let wanted = |part| self.vendor.wanted(part, precision, reader).0;
+        let Ok(parts) = layout::parts("name_readers", reader.weight) else { return Representations::ALL };
+        Representations(parts.iter().map(wanted).fold(0, |all, wanted| all | wanted))
+    }
+
     fn alloc_kv(&self, spec: KvSpec, blocks: usize) -> Result<KvCache> {
         kv::alloc_kv(self.gpu(), spec, blocks)
     }
@@ -154,7 +160,7 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
 
     fn prepare_activations(&self, call: Checked<PrepareActivations>) -> Result<()> {
         let PrepareActivations { x, act } = call.into_inner();
-        activations::prepare_activations(self.gpu(), x, act.storage(PrepareActivations::NAME)?)
+        activations::prepare_activations(self.gpu(), x, ActOutput::new(PrepareActivations::NAME, act)?)
     }
 
     fn matmul(&self, call: Checked<Matmul>) -> Result<()> {

@@ -4,9 +4,9 @@ use crate::common::activations::prepare_activations;
 use crate::epilogue::ProductEpilogue;
 use crate::layout::{PlaneRows, pair, parts};
 use crate::product::{Bias, Product, RowSelection};
-use crate::storage::GpuAct;
+use crate::storage::{ActOutput, GpuAct};
 use crate::vendor::Vendor;
-use gristmill_kernels::act::Act;
+use gristmill_kernels::act::{ACT_BLOCK, Act};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{Activation, GateUp, Matmul, MoeGateUp, MoeMatmul, Operation};
 use gristmill_kernels::tensor::{Buffer, ViewMut};
@@ -114,7 +114,10 @@ fn multiply_gated<V: Vendor>(
         rounded: false,
     };
     if gate.format == up.format {
-        return vendor.multiply(&both);
+        // No block of activations belongs to two kernels, and none has padding.
+        let whole = gate.rows.is_multiple_of(ACT_BLOCK) && act.is_some_and(|act| act.only_bf16());
+        let rounded = whole && vendor.rounds_results(&both)?;
+        return vendor.multiply(&Product { rounded, ..both });
     }
     // Two formats are two products: the gates, then what they gate.
     let gates = Product { up: None, biases: [gate_bias, None], epilogue: ProductEpilogue::Store, act: None, ..both };
@@ -129,10 +132,10 @@ pub(crate) fn gated_output<'a, V: Vendor>(
     w: &Weight,
     h: ViewMut<'a, f32>,
     act: Option<&'a mut Act>,
-) -> Result<(ViewMut<'a, f32>, Option<&'a GpuAct>)> {
+) -> Result<(ViewMut<'a, f32>, Option<ActOutput<'a>>)> {
     let Some(act) = act else { return Ok((h, None)) };
     if V::ROUNDS_ACTIVATIONS {
-        return Ok((h, Some(act.storage(op)?)));
+        return Ok((h, Some(ActOutput::new(op, act)?)));
     }
     let exact = act.storage_mut::<GpuAct>(op)?.exact.view_mut(h.rows(), w.rows())?;
     Ok((exact, None))

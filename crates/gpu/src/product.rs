@@ -3,9 +3,9 @@
 use crate::epilogue::{EpilogueParams, ProductEpilogue};
 use crate::layout::PlaneRows;
 use crate::seam::region_of;
-use crate::storage::GpuAct;
+use crate::storage::{ActOutput, BF16, EXACT, GpuAct, INT8};
 use crate::{Access, Arg};
-use gristmill_kernels::act::Act;
+use gristmill_kernels::act::{Act, Representations};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::format::Format;
 use gristmill_kernels::groups::{Groups, max_tiles};
@@ -87,7 +87,7 @@ pub struct Product<'a> {
     /// Y. May be left undefined if `act` is given.
     pub y: &'a ViewMut<'a, f32>,
     /// With a second weight: gets the results as activations.
-    pub act: Option<&'a GpuAct>,
+    pub act: Option<ActOutput<'a>>,
     /// Results are bfloat16 alone: one representation of `act`, or else the first half of each row of Y.
     pub rounded: bool,
 }
@@ -125,8 +125,24 @@ impl<'a> Product<'a> {
         tasks as u32
     }
 
-    /// The storage of X.
-    pub fn x(&self) -> Result<&'a GpuAct> {
+    /// The exact representation of X as an argument.
+    pub fn exact(&self) -> Result<Arg<'a>> {
+        Ok(self.x(EXACT)?.exact(Access::Read))
+    }
+
+    /// The int8 blocks of X as an argument.
+    pub fn int8(&self) -> Result<Arg<'a>> {
+        Ok(self.x(INT8)?.int8(Access::Read))
+    }
+
+    /// The bfloat16 words of X as an argument.
+    pub fn bf16(&self) -> Result<Arg<'a>> {
+        Ok(self.x(BF16)?.bf16(Access::Read))
+    }
+
+    /// The storage of X, which must have this representation.
+    fn x(&self, representation: Representations) -> Result<&'a GpuAct> {
+        self.x.expect_filled(self.op, representation)?;
         self.x.storage(self.op)
     }
 
@@ -148,7 +164,7 @@ impl<'a> Product<'a> {
     /// Results as arguments: Y, or exact, int8 and bfloat16 activations.
     pub fn output_args(&self) -> [Arg<'a>; 4] {
         let Some(act) = self.act else { return [self.y_arg(), Arg::Null, Arg::Null, Arg::Null] };
-        let [exact, int8, bf16] = act.outputs();
+        let [exact, int8, bf16] = act.storage.outputs();
         [Arg::Null, exact, int8, bf16]
     }
 }

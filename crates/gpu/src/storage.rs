@@ -2,7 +2,7 @@
 
 use crate::layout::PlaneRows;
 use crate::seam::{Access, Arg, Gpu, Region};
-use gristmill_kernels::act::{ACT_BLOCK, Act, Precision};
+use gristmill_kernels::act::{ACT_BLOCK, Act, Precision, Representations};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::kv::KvFormat;
 use gristmill_kernels::ops::elements;
@@ -24,6 +24,40 @@ shared_struct! {
         scaled_half_sums: [f32; 2],
         /// Makes the block a cache line.
         padding: [u32; 2],
+    }
+}
+
+/// Representations of [`GpuAct`]: `ActPart` in the kernels.
+pub const EXACT: Representations = Representations(1);
+/// See [`RoundedAct::int8`].
+pub const INT8: Representations = Representations(2);
+/// See [`RoundedAct::bf16`].
+pub const BF16: Representations = Representations(4);
+
+/// Activations that a kernel fills, and what their readers want, if these are named.
+#[derive(Clone, Copy, Debug)]
+pub struct ActOutput<'a> {
+    /// The storage.
+    pub storage: &'a GpuAct,
+    /// See [`Act::wanted`].
+    pub wanted: Option<Representations>,
+}
+
+impl<'a> ActOutput<'a> {
+    /// Checked activations of an operation.
+    pub fn new(op: &'static str, act: &'a Act) -> Result<Self> {
+        Ok(Self { storage: act.storage(op)?, wanted: act.wanted() })
+    }
+
+    /// Whether the readers want bfloat16 alone.
+    pub fn only_bf16(&self) -> bool {
+        self.wanted == Some(BF16)
+    }
+
+    /// The wanted representations among those that there are, as the bits of [`Representations`].
+    pub fn parts(&self) -> u32 {
+        let rounded = if self.storage.rounded.is_some() { INT8.0 | BF16.0 } else { 0 };
+        (EXACT.0 | rounded) & self.wanted.unwrap_or(Representations::ALL).0
     }
 }
 

@@ -1,9 +1,10 @@
 //! Activations as matrix operations read them, made once and shared by all weights that read them.
 
 use crate::error::{Error, Result};
-use crate::ops::check::at_least;
+use crate::ops::check::{at_least, require};
 use crate::storage::Storage;
 use crate::tensor::DeviceId;
+use crate::weight::Weight;
 use std::any::Any;
 
 /// How precisely activations are kept.
@@ -19,10 +20,48 @@ pub enum Precision {
 /// Columns that share a scale, at [`Precision::Fast`].
 pub const ACT_BLOCK: usize = 32;
 
+/// A set of representations of activations, whose bits are the backend's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Representations(pub u32);
+
+impl Representations {
+    /// All that the backend has.
+    pub const ALL: Self = Self(u32::MAX);
+
+    /// Whether all of `others` are among these.
+    pub fn contain(self, others: Self) -> bool {
+        self.0 & others.0 == others.0
+    }
+}
+
+/// A product that will read all rows of activations.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a> {
+    /// Its weight.
+    pub weight: &'a Weight,
+    /// Rows of the activations.
+    pub rows: usize,
+    /// With experts: the pairs that share a row.
+    pub pairs_per_row: Option<usize>,
+}
+
+impl<'a> Reader<'a> {
+    /// A dense product of so many rows.
+    pub fn dense(weight: &'a Weight, rows: usize) -> Self {
+        Self { weight, rows, pairs_per_row: None }
+    }
+
+    /// A product with experts, of so many pairs for each row.
+    pub fn experts(weight: &'a Weight, rows: usize, pairs_per_row: usize) -> Self {
+        Self { weight, rows, pairs_per_row: Some(pairs_per_row) }
+    }
+}
+
 /// Prepared activations: `rows` × `cols`, filled by [`crate::ops::PrepareActivations`] and by operations that prepare
 /// their output.
 ///
-/// A backend keeps all representations that a weight may want: weights of several formats may share one input.
+/// A backend keeps all representations that a weight may want: weights of several formats may share one input. An operation
+/// fills all of them, or those that the named readers want ([`crate::Backend::name_readers`]).
 #[derive(Debug)]
 pub struct Act {
     device: DeviceId,
@@ -31,6 +70,9 @@ pub struct Act {
     capacity: [usize; 2],
     rows: usize,
     cols: usize,
+    /// What the readers want that were named for the rows, and for those of the next operation.
+    wanted: Option<Representations>,
+    next_wanted: Option<Representations>,
     storage: Storage,
 }
 
@@ -39,7 +81,7 @@ impl Act {
     pub fn new(device: DeviceId, precision: Precision, rows: usize, cols: usize, storage: Storage) -> Self {
         // The backend has allocated as much, so the products fit.
         let capacity = [rows.saturating_mul(cols), rows.saturating_mul(cols.div_ceil(ACT_BLOCK))];
-        Self { device, precision, capacity, rows: 0, cols, storage }
+        Self { device, precision, capacity, rows: 0, cols, wanted: None, next_wanted: None, storage }
     }
 
     /// Rows that are filled.
@@ -57,6 +99,21 @@ impl Act {
     /// How precisely its rows are kept.
     pub fn precision(&self) -> Precision {
         self.precision
+    }
+
+    /// The representations that the readers want, if they were named before the rows were filled.
+    pub fn wanted(&self) -> Option<Representations> {
+        self.wanted
+    }
+
+    /// Fails unless a representation is filled.
+    ///
+    /// # Errors
+    /// [`Error::Range`] if the readers that were named do not want it.
+    pub fn expect_filled(&self, op: &'static str, representation: Representations) -> Result<()> {
+        let filled = self.wanted.is_none_or(|wanted| wanted.contain(representation));
+        let rule = "the readers that were named for them must include this product";
+        require(filled, op, "representation of the activations", format!("{representation:?}"), rule)
     }
 
     /// The backend's storage.
@@ -86,8 +143,14 @@ impl Act {
         at_least(op, "capacity of the activations in blocks of 32", blocks, needed)
     }
 
+    /// Records what the readers of the next operation's rows want.
+    pub(crate) fn want(&mut self, representations: Representations) {
+        self.next_wanted = Some(representations);
+    }
+
     /// Records the rows and columns that a checked operation will fill.
     pub(crate) fn fill(&mut self, rows: usize, cols: usize) {
         (self.rows, self.cols) = (rows, cols);
+        self.wanted = self.next_wanted.take();
     }
 }

@@ -1,6 +1,6 @@
 //! A device: the only access to its kernels.
 
-use crate::act::{Act, Precision};
+use crate::act::{Act, Precision, Reader, Representations};
 use crate::error::{Error, Result};
 use crate::groups::{Groups, max_tiles};
 use crate::kv::{KvCache, KvSpec};
@@ -118,6 +118,13 @@ impl Backend {
     pub fn alloc_act(&self, precision: Precision, rows: usize, cols: usize) -> Result<Act> {
         elements("activations", &[rows, cols.next_multiple_of(crate::act::ACT_BLOCK)])?;
         self.kernels.alloc_act(precision, rows, cols)
+    }
+
+    /// Names all readers of the activations that the next operation fills. It then prepares them for these readers alone, and
+    /// may leave other outputs that have the same numbers undefined: the rows of a norm, for instance.
+    pub fn name_readers(&self, act: &mut Act, readers: &[Reader]) {
+        let wanted = readers.iter().map(|reader| self.kernels.wanted(act.precision(), reader).0);
+        act.want(Representations(wanted.fold(0, |all, wanted| all | wanted)));
     }
 
     /// A zeroed cache.

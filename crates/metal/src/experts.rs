@@ -4,7 +4,7 @@ use super::gemv::{BLOCK, FILE, GATE_ROWS, threads_log2};
 use gristmill_gpu::common::route::RouteParams;
 use gristmill_gpu::experts::FewTokens;
 use gristmill_gpu::product::{Product, ProductParams};
-use gristmill_gpu::{Access, Arg, Device, Kernel, Launch, shared_struct};
+use gristmill_gpu::{Arg, Device, Kernel, Launch, shared_struct};
 use gristmill_kernels::error::Result;
 
 /// SIMD groups of a block that multiplies `down`, at most, and rows of a lane group: as in the source.
@@ -22,7 +22,7 @@ shared_struct! {
 pub(super) fn multiply(device: &Device, few: &FewTokens, product: &Product) -> Result<()> {
     let (weight, threads_log2) = (product.weight().arg(), threads_log2(product.weight().spans));
     let params = ExpertsParams { route: few.route, product: ProductParams::new(product, threads_log2)? };
-    let (x, y, params) = (product.x()?.exact(Access::Read), product.y_arg(), Arg::params(&params));
+    let (x, y, params) = (product.exact()?, product.y_arg(), Arg::params(&params));
     let (logits, [selection, tokens], [ids, weights]) = (few.logits, few.optional, few.chosen);
     let [bias, up_bias] = product.bias_args();
     let (entry, outputs, block, args): (_, _, _, &[Arg]) = match product.up {

@@ -4,7 +4,7 @@
 use super::{Metal, gemm, gemv};
 use gristmill_gpu::layout::PlaneRows;
 use gristmill_gpu::product::{Product, ProductParams};
-use gristmill_gpu::{Access, Arg, Vendor};
+use gristmill_gpu::{Arg, Vendor};
 use gristmill_kernels::error::Result;
 
 /// Parts of a weight that a kernel takes at once.
@@ -19,7 +19,7 @@ pub(super) fn part_args<'a>(product: &Product<'a>) -> [Arg<'a>; JOINED_PARTS] {
 pub(super) fn multiply(metal: &Metal, product: &Product) -> Result<()> {
     let (device, tiled) = (&metal.device, !metal.deterministic() && gemm::serves(product));
     let params = ProductParams::new(product, if tiled { 0 } else { gemv::threads_log2(product.weight().spans) })?;
-    let (x, y, flag, params) = (product.x()?.exact(Access::Read), product.y_arg(), device.flag(), Arg::params(&params));
+    let (x, y, flag, params) = (product.exact()?, product.y_arg(), device.flag(), Arg::params(&params));
     let [ids, pairs, tiles, tile_count] = product.rows.args();
     let ([weight, second, third], [bias, up_bias]) = (part_args(product), product.bias_args());
     let args: &[Arg] = match product.up {

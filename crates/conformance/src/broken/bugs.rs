@@ -57,7 +57,7 @@ pub const BUGS: &[Bug] = &[
     bug("norm.h", "load_four(weight + at, p.width - at, p.aligned);\n        for (u32 i = 0; i < 4; i++) v.at[i] = v.at[i] * factor", "load_four(weight + at, p.width + 4 - at, p.aligned);\n        for (u32 i = 0; i < 4; i++) v.at[i] = v.at[i] * factor", "rms_norm", &[Kind::OutOfBounds]),
     bug("elementwise.h", "col, left, p.aligned), b =", "col, left, 1), b =", "add", &[Kind::Misaligned]),
     bug("norm.h", "load_four(x + at, p.width - at, p.aligned);\n        for (u32 i = 0; i < 4; i++) squares", "load_four(x + at, p.width - at, 1);\n        for (u32 i = 0; i < 4; i++) squares", "rms_norm", &[Kind::Misaligned]),
-    bug("activations.gpu", "column, left, p.aligned && left > 0);\n    store", "column, left, left > 0);\n    store", "matmul_rows", &[Kind::Misaligned]),
+    bug("activations.gpu", "column, left, p.aligned && left > 0);\n    if", "column, left, left > 0);\n    if", "matmul_rows", &[Kind::Misaligned]),
     bug("norm.h", "rms_segment(here, x, weight, out, p.out_stride,", "rms_segment(here, x, weight, (float*)x, p.x_stride,", "rms_norm", &[Kind::Undeclared]),
     bug("elementwise.h", "b.at[i] = fmaf(factor, a.at[i], b.at[i]);\n    store_four(y + row * p.y_stride", "b.at[i] += factor * a.at[i];\n    store_four((float*)x + row * p.x_stride", "add", &[Kind::Undeclared]),
     bug("norm.h", "factor * w.at[i];\n        store", "factor * w.at[i] + out[at];\n        store", "rms_norm", &[Kind::Undeclared]),

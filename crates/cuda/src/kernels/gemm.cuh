@@ -8,6 +8,7 @@
 // up as activations).
 #pragma once
 #include "format.h"
+#include "act.h"
 #include "epilogue.h"
 
 // Mirrors `GemmParams` in `gemm.rs`.
@@ -76,14 +77,9 @@ DEV void store_results(Epilogue, u16* y, const float (&results)[2]) {
 DEV void store_result(Epilogue how, float* y, float result) { apply_epilogue(how, y, result); }
 DEV void store_result(Epilogue, u16* y, float result) { *y = float_to_bf16(result); }
 
-// Which output is at a place of a row of Y, and the reverse. Among 16 activations the even ones come before the odd ones, as
-// `RoundedAct` in `storage.rs` says.
-DEV u32 output_at(u32 place) {
-    return ROUNDED && GATED ? (place & ~15u) | (place / 2 % 4 * 4 + place % 2 * 2 + place / 8 % 2) : place;
-}
-DEV u32 place_of(u32 output) {
-    return ROUNDED && GATED ? (output & ~15u) | (output % 2 * 8 + output / 4 % 4 * 2 + output / 2 % 2) : output;
-}
+// Which output is at a place of a row of Y, and the reverse.
+DEV u32 output_at(u32 place) { return ROUNDED && GATED ? bf16_column(place) : place; }
+DEV u32 place_of(u32 output) { return ROUNDED && GATED ? bf16_place(output) : output; }
 
 // A lane's rows of weights: in each fragment one, and as h = 1 the one 8 below, or the same of the other matrix.
 typedef Row LaneRows[FRAGMENTS][2];

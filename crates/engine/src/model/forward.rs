@@ -9,7 +9,7 @@ mod recurrent;
 use std::sync::Arc;
 
 use gristmill_kernels::Backend;
-use gristmill_kernels::act::{Act, Precision};
+use gristmill_kernels::act::{Act, Precision, Reader};
 use gristmill_kernels::kv::{KvCache, Placement};
 use gristmill_kernels::ops::{
     Activation, Add, AddGated, Attend, AttentionOptions, Embed, Epilogue, ExpertScratch, ExpertWeights, Experts,
@@ -59,6 +59,9 @@ pub(crate) fn forward(
         let Some(state) = state.layer(index) else { return Err(Error::UnknownSequence) };
         match (&spec.mixer, &block.weights, state) {
             (Mixer::Attention(spec), MixerWeights::Attention(weights), LayerState::Kv { cache, placement }) => {
+                if !layer.mlp.as_ref().is_some_and(|mlp| matches!(mlp.input, BlockInput::Mixer)) {
+                    backend.name_readers(&mut scratch.act, &[Reader::dense(&weights.qkv, tokens)]);
+                }
                 step.attention(spec, block, weights, rotary, (cache, placement), scratch)?
             }
             (Mixer::Delta(spec), MixerWeights::Delta(weights), LayerState::Fixed(state)) => {
@@ -246,6 +249,9 @@ impl Step<'_> {
         let options = AttentionOptions { heads, scale, temperature, window, sinks, softcap: cap, precision };
         let qkv = s.qkv.view_mut(t, columns)?.columns(gate..columns)?;
         let (out, act) = (s.attended.view_mut(t, attended)?, &mut s.act);
+        if spec.gate.is_none() {
+            b.name_readers(act, &[Reader::dense(&weights.output, t)]);
+        }
         if spec.kv_from.is_some() {
             self.attend_queries(weights, spec, qkv, rotary, (cache, placement), options, out, act)?;
         } else {
@@ -295,15 +301,17 @@ impl Step<'_> {
         block: &MlpBlock,
         s: &mut Scratch,
     ) -> Result<()> {
+        self.backend.name_readers(&mut s.act, &[Reader::dense(gate_up, self.tokens)]);
         self.input(&block.input, s)?;
-        self.gate_up(activation, gate_up, s)?;
+        self.gate_up(activation, [gate_up, down], s)?;
         let (epilogue, y) = self.output(block.post_norm.is_some(), &mut s.delta, &mut s.residual)?;
         Ok(self.backend.run(Matmul { epilogue, ..Matmul::new(down, &s.inner_act, y) })?)
     }
 
-    /// inner_act = activation(gate(act), up(act)).
-    fn gate_up(&self, activation: Activation, weight: &Weight, s: &mut Scratch) -> Result<()> {
+    /// inner_act = activation(gate(act), up(act)), for `down`.
+    fn gate_up(&self, activation: Activation, [weight, down]: [&Weight; 2], s: &mut Scratch) -> Result<()> {
         let h = s.inner.view_mut(self.tokens, weight.rows())?;
+        self.backend.name_readers(&mut s.inner_act, &[Reader::dense(down, self.tokens)]);
         let gate_up = GateUp { weight, x: &s.act, bias: None, activation, h };
         Ok(self.backend.run(GateUpAct { gate_up, act: &mut s.inner_act })?)
     }
@@ -367,7 +375,7 @@ impl Step<'_> {
         s: &mut Scratch,
     ) -> Result<()> {
         let (t, b, hidden) = (self.tokens, self.backend, self.hidden);
-        self.gate_up(activation, &shared.gate_up, s)?;
+        self.gate_up(activation, [&shared.gate_up, &shared.down], s)?;
         let (scale, y) = if post_norm { (1.0, &mut s.delta) } else { (self.spec.residual_scale, &mut s.residual) };
         let y = y.view_mut(t, hidden)?;
         let Some(gate) = &shared.gate else {

@@ -1,22 +1,12 @@
 //! Rows as activations: `kernels/activations.gpu`.
 
 use crate::product::word;
-use crate::storage::GpuAct;
+use crate::storage::ActOutput;
 use gristmill_kernels::error::Result;
 
 use crate::{Arg, Device, Kernel, Launch};
 use gristmill_kernels::ops::{Operation, PrepareActivations, elements};
 use gristmill_kernels::tensor::View;
-
-/// Representations of activations: `ActPart` in the source.
-pub(super) const EXACT: u32 = 1;
-const ROUNDED: u32 = 2;
-pub(super) const OTHER: u32 = 4;
-
-/// The representations that activations have besides the exact one.
-pub(super) fn beside(act: &GpuAct) -> u32 {
-    if act.rounded.is_some() { ROUNDED } else { 0 }
-}
 
 shared_struct! {
     pub(super) struct QuantiseParams in "activations.gpu" {
@@ -32,7 +22,7 @@ shared_struct! {
 const THREADS: usize = 128;
 
 /// [`PrepareActivations`].
-pub fn prepare_activations(device: &Device, x: View<f32>, act: &GpuAct) -> Result<()> {
+pub fn prepare_activations(device: &Device, x: View<f32>, act: ActOutput) -> Result<()> {
     let op = PrepareActivations::NAME;
     if x.rows() == 0 || x.cols() == 0 {
         return Ok(());
@@ -41,8 +31,8 @@ pub fn prepare_activations(device: &Device, x: View<f32>, act: &GpuAct) -> Resul
     let layout = x.layout();
     let aligned = [layout.span().start, layout.stride(), x.cols()].iter().all(|n| n.is_multiple_of(4));
     let params =
-        QuantiseParams { x_stride: layout.stride() as u64, rows, cols, aligned: aligned.into(), parts: beside(act) };
-    let [exact, int8, bf16] = act.outputs();
+        QuantiseParams { x_stride: layout.stride() as u64, rows, cols, aligned: aligned.into(), parts: act.parts() };
+    let [exact, int8, bf16] = act.storage.outputs();
     let args = [Arg::read(&x), exact, int8, bf16, Arg::params(&params)];
     let groups = elements("activations", &[x.rows(), x.cols().div_ceil(32)])?;
     let blocks = word(op, "blocks", groups.div_ceil(THREADS / 8))?;

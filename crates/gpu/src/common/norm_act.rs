@@ -1,13 +1,16 @@
 //! Norms whose output is prepared as activations: `kernels/norm_act.h`.
 
-use super::{MOST_BLOCKS, RowAlignment, activations, aligned, count};
+use super::{MOST_BLOCKS, RowAlignment, aligned, count};
 use gristmill_kernels::act::{Act, Precision};
 use gristmill_kernels::error::Result;
 
-use crate::storage::GpuAct;
+use crate::storage::ActOutput;
 use crate::{Access, Arg, Device, Kernel, Launch};
 use gristmill_kernels::ops::{Fused, NormAct, Operation, RmsNorm};
 
+/// Outputs besides the representations of fast activations: exact ones, and the rows themselves. `ActPart` in the source.
+const OTHER: u32 = 8;
+const NORMED: u32 = 16;
 /// Elements of a row that one thread keeps: `KEPT` groups of four.
 const THREAD_ELEMENTS: usize = 8;
 
@@ -25,8 +28,8 @@ shared_struct! {
 
 /// Activations that a norm fills, at most one of each precision.
 pub struct NormActs<'a> {
-    fast: Option<&'a GpuAct>,
-    exact: Option<&'a GpuAct>,
+    fast: Option<ActOutput<'a>>,
+    exact: Option<ActOutput<'a>>,
 }
 
 impl<'a> NormActs<'a> {
@@ -35,7 +38,7 @@ impl<'a> NormActs<'a> {
         let mut of_both = Self { fast: None, exact: None };
         for act in acts.into_iter().flatten() {
             let kept = if act.precision() == Precision::Exact { &mut of_both.exact } else { &mut of_both.fast };
-            if kept.replace(act.storage(op)?).is_some() {
+            if kept.replace(ActOutput::new(op, act)?).is_some() {
                 return Ok(None);
             }
         }
@@ -44,14 +47,17 @@ impl<'a> NormActs<'a> {
 
     /// Exact, int8 and bf16 copies of fast activations, then the copy of exact ones.
     pub fn args(&self) -> [Arg<'a>; 4] {
-        let [exact, int8, bf16] = self.fast.map_or([Arg::Null; 3], GpuAct::outputs);
-        [exact, int8, bf16, self.exact.map_or(Arg::Null, |act| act.exact(Access::Write))]
+        let [exact, int8, bf16] = self.fast.map_or([Arg::Null; 3], |act| act.storage.outputs());
+        [exact, int8, bf16, self.exact.map_or(Arg::Null, |act| act.storage.exact(Access::Write))]
     }
 
-    /// Which of [`NormActs::args`] are there.
+    /// Which of [`NormActs::args`] are to be written, and whether the rows are.
     fn parts(&self) -> u32 {
-        let fast = self.fast.map_or(0, |act| activations::EXACT | activations::beside(act));
-        fast | if self.exact.is_some() { activations::OTHER } else { 0 }
+        let fast = self.fast.map_or(0, |act| act.parts());
+        let other = if self.exact.is_some() { OTHER } else { 0 };
+        let mut acts = self.fast.iter().chain(&self.exact).peekable();
+        let named = acts.peek().is_some() && acts.all(|act| act.wanted.is_some());
+        fast | other | if named { 0 } else { NORMED }
     }
 }
 

@@ -7,6 +7,7 @@ use crate::common::{elementwise, group, route};
 use crate::epilogue::ProductEpilogue;
 use crate::layout::{PlaneRows, pair, parts};
 use crate::product::{Bias, Product, RowSelection};
+use crate::storage::ActOutput;
 use crate::vendor::Vendor;
 use gristmill_kernels::act::ACT_BLOCK;
 use gristmill_kernels::error::Result;
@@ -66,7 +67,7 @@ fn gate_up_product<T>(
         biases: weights.gate_up_bias.map_or([None; 2], |both| both.map(bias)),
         epilogue: ProductEpilogue::Gate(weights.activation),
         y: &scratch.h,
-        act: Some(scratch.act.storage(OP)?),
+        act: Some(ActOutput::new(OP, scratch.act)?),
         rounded: true,
     })
 }

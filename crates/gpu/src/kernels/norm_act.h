@@ -10,11 +10,11 @@ struct NormActParams {
     u64 width, x_stride, normed_stride;
     float eps;
     u32 aligned;
-    // Which of the activations are there, of ActPart; the other pointers say nothing.
+    // What is written, of ActPart; the other pointers say nothing.
     u32 parts, padding;
 };
 
-// Fast activations have all parts that the backend reads, `other` are exact ones.
+// `other` are exact activations beside fast ones.
 KERNEL(norm_act)
 (IN(float, x, 0), IN(float, weight, 1), OUT(float, normed, 2), OUT(float, exact, 3), OUT(Int8Block, int8, 4),
  OUT(u32, bf16, 5), OUT(float, other, 6), PARAMS(NormActParams, p, 7)) {
@@ -44,11 +44,11 @@ KERNEL(norm_act)
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++) {
         for (u32 i = 0; i < 4; i++) v[k].at[i] = v[k].at[i] * factor * w[k].at[i];
-        store_four(normed + row * p.normed_stride + at[k], v[k], left[k], aligned[k]);
+        if (p.parts & PART_NORMED) store_four(normed + row * p.normed_stride + at[k], v[k], left[k], aligned[k]);
         if (p.parts & PART_EXACT) store_four(exact + row * p.width + at[k], v[k], left[k], aligned[k]);
         if (p.parts & PART_OTHER) store_four(other + row * p.width + at[k], v[k], left[k], aligned[k]);
         u64 block = at[k] / 32, index = row * blocks + block;
         u32 part = here.thread_x() % 8;
-        if (p.parts & PART_ROUNDED) quantise_four(v[k], int8 + index, bf16 + index * 16, part, block < blocks);
+        quantise_parts(p.parts, v[k], int8 + index, bf16 + index * 16, part, block < blocks);
     }
 }

@@ -3,8 +3,8 @@
 #include "act.h"
 #include "reduce.h"
 
-// Parts of activations that a kernel writes: of fast ones, and exact ones beside them.
-enum ActPart { PART_EXACT = 1, PART_ROUNDED = 2, PART_OTHER = 4 };
+// What a kernel writes: representations of fast activations (`storage.rs`), exact ones beside them, and the rows themselves.
+enum ActPart { PART_EXACT = 1, PART_INT8 = 2, PART_BF16 = 4, PART_OTHER = 8, PART_NORMED = 16 };
 
 // The lane's four of 32 neighbouring elements as int8.
 struct Quantised {
@@ -70,4 +70,12 @@ DEV void quantise_four(Four v, GLOBAL Int8Block* block, GLOBAL u32* bf16, u32 pa
     if (!live) return;
     store_bf16(v, bf16, part);
     store_quantised(value, block, part);
+}
+
+// The same as int8, as bfloat16, or both: what is in `parts`.
+DEV void quantise_parts(u32 parts, Four v, GLOBAL Int8Block* block, GLOBAL u32* bf16, u32 part, bool live) {
+    if (live && parts & PART_BF16) store_bf16(v, bf16, part);
+    if (!(parts & PART_INT8)) return;
+    Quantised value = quantise(v);
+    if (live) store_quantised(value, block, part);
 }

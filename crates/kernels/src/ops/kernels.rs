@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Backend;
-use crate::act::{Act, Precision};
+use crate::act::{Act, Precision, Reader, Representations};
 use crate::error::Result;
 use crate::groups::{GroupLists, Tiling};
 use crate::kv::{KvCache, KvSpec};
@@ -215,6 +215,11 @@ macro_rules! operations {
             }
             /// Storage for activations of up to `rows` × `cols`, whose product fits memory.
             fn alloc_act(&self, precision: Precision, rows: usize, cols: usize) -> Result<Act>;
+            /// The representations of activations that a product may read.
+            fn wanted(&self, precision: Precision, reader: &Reader) -> Representations {
+                let _ = (precision, reader);
+                Representations::ALL
+            }
             /// A zeroed cache; the spec has been checked.
             fn alloc_kv(&self, spec: KvSpec, blocks: usize) -> Result<KvCache>;
             /// Bytes that [`Kernels::alloc_kv`] takes.

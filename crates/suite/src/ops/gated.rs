@@ -106,7 +106,7 @@ pub fn dense(suite: &Suite) {
 pub fn act(suite: &Suite) {
     let rng = &mut suite.rng("gate_up_act");
     for (i, &tokens) in suite.some("gate_up_act", TOKENS.iter().chain(TOKENS).enumerate()) {
-        let (precision, activation) = (PRECISIONS[i % 2], ACTIVATIONS[i % 3]);
+        let (precision, activation, named) = (PRECISIONS[i % 2], ACTIVATIONS[i % 3], rng.chance(0.5));
         // Blocks of 32 that are whole and not, and a format of the matrix for which they must be.
         let (inner, format) =
             rng.pick(&[(1, Format::F32), (203, Format::F16), (64, Format::Q8_0), (256, Format::Q4_K)]);
@@ -125,12 +125,16 @@ pub fn act(suite: &Suite) {
             let mut y = Framed::poisoned(b, tokens, 40, Frame::ODD);
             let x = activations(b, precision, &x, tokens, 256);
             let mut act = b.alloc_act(precision, tokens + 1, inner).expect("alloc_act");
+            if named {
+                b.name_readers(&mut act, &[Reader::dense(&down, tokens)]);
+            }
             let gate_up = GateUp { weight: &weight, x: &x, bias, activation, h: h.view_mut() };
             b.run(GateUpAct { gate_up, act: &mut act }).expect("gate_up_act");
             b.run(Matmul::new(&down, &act, y.view_mut())).expect("matmul");
             Output::from(y.read(b))
         };
-        let case = format!("{} {} · {tokens}, {activation:?}, {}", tensors[0].name, tensors[1].name, down[0].name);
+        let names = [&tensors[0].name, &tensors[1].name, &down[0].name];
+        let case = format!("{names:?} · {tokens}, {activation:?}, readers named: {named}");
         // The gated activations are far from normal: a few of 32 are large.
         let normals = rng.normals(64 * inner);
         let bound = 2.0 * bound(&tensors, precision, &x) + 4.0 * product_bound(&down, precision, &normals);

@@ -1,5 +1,6 @@
 //! Experts whose weights have factors, and an MLP beside experts.
 
+use gristmill_kernels::act::Reader;
 use gristmill_kernels::ops::{
     Activation, Add, Embed, GateKind, Matmul, MoeCombine, MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply,
     PrepareActivations, Route, RouteAndGroup,
@@ -20,6 +21,10 @@ impl Step<'_> {
         block: &MlpBlock,
         s: &mut Scratch,
     ) -> Result<()> {
+        // Experts whose input is weighed read the rows of the norm too.
+        if !weights.weighs_input {
+            self.name_readers_of_input(weights, s);
+        }
         let bias = weights.biases.as_ref().map(|biases| &biases.router);
         let (router, rows) = ((&weights.router, bias), [&mut s.residual, &mut s.normed]);
         let logits = s.moe.router.view_mut(self.tokens, weights.router.rows())?;
@@ -29,6 +34,17 @@ impl Step<'_> {
         };
         self.input_matmul(own, rows, &mut s.moe.act, None, router, logits)?;
         self.input(input, s)
+    }
+
+    fn name_readers_of_input(&self, weights: &MoeWeights<Weight, Buffer<f32>>, s: &mut Scratch) {
+        let (b, t, shared) = (self.backend, self.tokens, weights.shared.as_ref());
+        let gate = shared.and_then(|shared| shared.gate.as_ref()).map(|gate| Reader::dense(gate, t));
+        let readers: Vec<_> = [Reader::dense(&weights.router, t)].into_iter().chain(gate).collect();
+        b.name_readers(&mut s.moe.act, &readers);
+        let experts = Reader::experts(&weights.gate_up, t, weights.routing.top_k);
+        let readers: Vec<_> =
+            [experts].into_iter().chain(shared.map(|shared| Reader::dense(&shared.gate_up, t))).collect();
+        b.name_readers(&mut s.act, &readers);
     }
 
     /// The chosen experts, each times its factor, from the router's logits on.
@@ -125,7 +141,7 @@ impl Step<'_> {
         // The experts' outputs have been combined: their scratch is free for the sum.
         self.norm_rows(&weights.experts_post_norm, s.delta.view(t, hidden)?, s.moe.out.view_mut(t, hidden)?)?;
         self.input(&block.input, s)?;
-        self.gate_up(activation, &weights.gate_up, s)?;
+        self.gate_up(activation, [&weights.gate_up, &weights.down], s)?;
         b.run(Matmul::new(&weights.down, &s.inner_act, s.delta.view_mut(t, hidden)?))?;
         self.norm_rows(&weights.post_norm, s.delta.view(t, hidden)?, s.normed.view_mut(t, hidden)?)?;
         b.run(Add { x: s.normed.view(t, hidden)?, scale: 1.0, y: s.moe.out.view_mut(t, hidden)? })?;

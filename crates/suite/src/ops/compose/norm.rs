@@ -31,21 +31,26 @@ pub fn norm_act(suite: &Suite) {
         let eps = rng.pick(&[1e-5, 1e-6]);
         let format = if cols.is_multiple_of(32) { Format::Q8_0 } else { Format::F32 };
         let tensors = [tensor(rng, format, 1, 5, cols)];
+        let named = rng.chance(0.5);
         let run = |b: &Backend, part: Compared| {
             let x = Framed::of(b, &x, tokens, cols, Frame::ODD);
+            let matrix = b.prepare(&tensors, Role::Matrix).expect("prepare");
             let mut normed = Framed::poisoned(b, tokens, cols, Frame { left: 4, right: 0, below: 1 });
             let mut acts: Vec<Act> =
                 precisions.iter().map(|&p| b.alloc_act(p, tokens + 1, cols).expect("alloc_act")).collect();
+            // With all readers named, the norm itself is undefined.
+            if named && matches!(part, Compared::Product(_)) {
+                acts.iter_mut().for_each(|act| b.name_readers(act, &[Reader::dense(&matrix, tokens)]));
+            }
             let mut filled = acts.iter_mut();
             let norm = RmsNorm { x: x.view(), weight: &buffer(b, &weight), eps, out: normed.view_mut() };
             b.run(NormAct { norm, acts: [filled.next(), filled.next()] }).expect("norm_act");
             let Compared::Product(which) = part else { return normed.read(b).into() };
-            let matrix = b.prepare(&tensors, Role::Matrix).expect("prepare");
             let mut y = Framed::poisoned(b, tokens, 5, Frame::ODD);
             b.run(Matmul::new(&matrix, &acts[which], y.view_mut())).expect("matmul");
             Output::from(y.read(b))
         };
-        let case = format!("{tokens} × {cols}, activations {precisions:?}");
+        let case = format!("{tokens} × {cols}, activations {precisions:?}, readers named: {named}");
         let got = suite.check("norm_act", &case, nmse(exact(cols), 0.1), &|b| run(b, Compared::Normed));
         let normed = &got.floats[..];
         for (which, &precision) in precisions.iter().enumerate() {
@@ -76,14 +81,17 @@ pub fn norm_matmul(suite: &Suite) {
         let tensors: Vec<_> = formats.iter().map(&mut part).collect();
         let rows: usize = tensors.iter().map(|tensor| tensor.rows).sum();
         let (x, weight) = (uneven(rng, tokens, cols), rng.normals(cols));
-        let bias = rng.chance(0.5).then(|| rng.normals(rows));
+        let (bias, named) = (rng.chance(0.5).then(|| rng.normals(rows)), rng.chance(0.5));
         let run = |b: &Backend, part: Compared| {
             let x = Framed::of(b, &x, tokens, cols, Frame::ODD);
             let mut normed = Framed::poisoned(b, tokens, cols, Frame::ODD);
             let mut acts: Vec<Act> =
                 precisions.iter().map(|&p| b.alloc_act(p, tokens + 1, cols).expect("alloc_act")).collect();
-            let (act, others) = acts.split_first_mut().expect("one at least");
             let matrix = b.prepare(&tensors, Role::Matrix).expect("prepare");
+            if named && !matches!(part, Compared::Normed) {
+                acts.iter_mut().for_each(|act| b.name_readers(act, &[Reader::dense(&matrix, tokens)]));
+            }
+            let (act, others) = acts.split_first_mut().expect("one at least");
             let bias = bias.as_ref().map(|bias| buffer(b, bias));
             let mut y = Framed::poisoned(b, tokens, rows, Frame::ODD);
             let norm = RmsNorm { x: x.view(), weight: &buffer(b, &weight), eps: 1e-5, out: normed.view_mut() };
@@ -101,7 +109,8 @@ pub fn norm_matmul(suite: &Suite) {
             }
         };
         let name = &tensors[0].name;
-        let case = format!("{tokens} tokens, {name}, {} parts, activations {precisions:?}", tensors.len());
+        let parts = tensors.len();
+        let case = format!("{tokens} tokens, {name}, {parts} parts, {precisions:?}, readers named: {named}");
         let got = suite.check("norm_matmul: norm", &case, nmse(exact(cols), 0.1), &|b| run(b, Compared::Normed));
         let normed = &got.floats[..];
         let fused = [(precisions[0], Compared::Fused)].into_iter();
