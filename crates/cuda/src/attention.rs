@@ -4,8 +4,8 @@
 //! keys and values among them. The context of any other token is cut into splits, by `attention_decode` on tensor cores
 //! or by `attention_split`, which serves every shape of cache; `attention_combine` joins the splits. A step with one
 //! token per sequence has no runs, and `attention_decode` also normalises and rotates queries and keys and writes to
-//! the cache, as `qkv_write` does otherwise. Activations of the next product are prepared where results are written,
-//! except those of long runs.
+//! the cache, as `qkv_write` does otherwise. Activations of the next product are prepared where results are written; those
+//! of long runs if their readers want bfloat16 alone.
 //!
 //! The cut depends on a token's context alone. The number of blocks depends on the number of tokens and the length of
 //! the block table, which the host knows. The device finds the long runs. So a captured launch serves any lengths, and
@@ -84,17 +84,18 @@ fn writes_act(spec: KvSpec) -> bool {
     spec.value_width.is_multiple_of(32)
 }
 
-/// [`gristmill_kernels::ops::Attention`]. The kernel for long runs writes no activations. Which runs are long depends
+/// [`gristmill_kernels::ops::Attention`]. Which runs are long depends
 /// on how a sequence's tokens are cut into steps, so a deterministic backend takes every token by splits.
 pub(super) fn attention(cuda: &Cuda, call: &AttentionCall) -> Result<()> {
     let many = call.q.rows() >= LONG_RUN && call.placement.runs != BatchRuns::Single && !cuda.deterministic();
     let tile = form::tile(call.device.gpu().properties(), call.spec, call.options.precision).filter(|_| many);
-    let act = call.act.filter(|_| writes_act(call.spec) && tile.is_none());
+    // The kernel for long runs writes results, or bfloat16 activations, by its form.
+    let act = call.act.filter(|act| writes_act(call.spec) && (tile.is_none() || act.only_bf16()));
     let launches = Launches::new(AttentionCall { act, ..*call }, None, tile.is_some());
     if tile.is_none() || call.placement.runs != BatchRuns::Long {
         launches.splits()?;
     }
-    tile.map_or(Ok(()), |tile| launches.long_runs(&tile))?;
+    tile.map_or(Ok(()), |tile| launches.long_runs(tile))?;
     let left = call.act.filter(|_| act.is_none());
     left.map_or(Ok(()), |act| prepare_activations(call.device, call.out.as_view(), act))
 }
@@ -270,13 +271,23 @@ impl<'a> Launches<'a> {
     }
 
     /// All runs of [`LONG_RUN`] tokens and more.
-    fn long_runs(&self, tile: &Form) -> Result<()> {
+    fn long_runs(&self, tile: Form) -> Result<()> {
         let Self { call, params: AttentionParams { sizes, .. }, .. } = self;
         let tiles = sizes.tokens.div_ceil((TILE_ROWS / sizes.group).max(1));
         // This kernel has its own units.
-        let params = AttentionParams { rows: 1, units: 1, walkers: 1, ..self.params };
+        let mut params = AttentionParams { rows: 1, units: 1, walkers: 1, ..self.params };
+        let (tile, out) = (
+            tile.rounded(call.act.is_some()),
+            match call.act {
+                Some(act) => {
+                    params.sizes.out_stride = call.out.cols() as u64;
+                    act.storage.bf16(Access::Write)
+                }
+                None => Arg::write(call.out),
+            },
+        );
         let ([keys, _, values, _], [slots, positions, table]) = (call.cells(Access::Read), call.ids());
-        let (q, sinks, out) = (Arg::read(call.q), Arg::optional(call.options.sinks), Arg::write(call.out));
+        let (q, sinks) = (Arg::read(call.q), Arg::optional(call.options.sinks));
         let args = [q, keys, values, slots, positions, table, sinks, out, call.device.flag(), Arg::params(&params)];
         let kernel = Kernel { file: "attention_tile.cu", entry: "attention_tile", defines: &tile.defines() };
         let grid = [tiles * sizes.kv_heads * sizes.group.div_ceil(TILE_ROWS), 1, 1];

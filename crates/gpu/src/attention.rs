@@ -19,7 +19,8 @@ shared_fields! {
     /// The fields that every `AttentionParams` begins with. A softcap, a window or a temperature's length of 0 is none.
     pub struct AttentionSizes {
         q_stride: u64,
-        out_stride: u64,
+        /// Elements from a row of the output to the next.
+        pub out_stride: u64,
         scale: f32,
         softcap: f32,
         /// Tokens of the batch.

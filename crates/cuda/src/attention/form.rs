@@ -45,6 +45,14 @@ pub(super) fn decode(device: &Properties, spec: KvSpec) -> Option<Form> {
     Form::new(keys, values, DECODE_WARPS as usize * values / 4 * 33 * size_of::<f32>())
 }
 
+impl Form {
+    /// The form of `attention_tile` that writes bfloat16 activations, or results in f32.
+    pub(super) fn rounded(mut self, rounded: bool) -> Self {
+        self.defines.push(("ROUNDED", usize::from(rounded).to_string()));
+        self
+    }
+}
+
 /// The form of `attention_tile` for a cache, if it can serve it.
 pub(super) fn tile(device: &Properties, spec: KvSpec, precision: Precision) -> Option<Form> {
     let (keys, values) = (spec.key_width.next_multiple_of(16), spec.value_width.next_multiple_of(16));
@@ -82,9 +90,13 @@ pub(in super::super) fn units() -> Vec<Unit> {
     }
     for (key_width, value_width) in [(64, 64), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256)] {
         let spec = KvSpec { heads: 1, key_width, value_width, format: KvFormat::F16 };
-        let tile = |precision| ("attention_tile.cu", tile(&device, spec, precision));
+        let tile = |precision, rounded| {
+            ("attention_tile.cu", tile(&device, spec, precision).map(|form| form.rounded(rounded)))
+        };
         let decode = ("attention_decode.cu", decode(&device, spec));
-        let forms = [decode, tile(Precision::Exact), tile(Precision::Fast)];
+        let [exact, fast] = [Precision::Exact, Precision::Fast].map(|precision| tile(precision, false));
+        let rounded = tile(Precision::Fast, value_width.is_multiple_of(32));
+        let forms = [decode, exact, fast, rounded];
         units.extend(forms.into_iter().filter_map(|(file, form)| Some(Unit { file, defines: form?.defines })));
     }
     units

@@ -66,11 +66,12 @@ struct Run {
         return i >= begin && i < end && near_positions[i] <= last_position;
     }
     DEV u32 position(u32 row) const { return near_positions[LONG_RUN + token_of(row)]; }
-    DEV void write_zeros(const AttentionParams& p, float* out) const {
+    template <class Result>
+    DEV void write_zeros(const AttentionParams& p, Result* out) const {
         u32 width = tile.heads * p.value_width;
         for (u32 i = here.thread_x(); i < (last_position - first_position + 1) * width; i += THREADS) {
             u32 token = tile.first + begin - LONG_RUN + i / width;
-            out[token * p.out_stride + u64(tile.head_first) * p.value_width + i % width] = 0.0f;
+            out[token * p.out_stride + u64(tile.head_first) * p.value_width + i % width] = 0;
         }
     }
 };

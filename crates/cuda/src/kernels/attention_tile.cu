@@ -7,7 +7,7 @@
 // not depend on the rows beside it.
 //
 // KEY_WIDTH, VALUE_WIDTH: rounded up to a multiple of 16. KEYS: multiplied at once, 16, 32 or 64. LOW_PARTS: whether
-// queries and exponentials have low parts, 0 or 1. sm_80 or newer.
+// queries and exponentials have low parts, 0 or 1. ROUNDED (1: results are activations in bfloat16). sm_80 or newer.
 #include "attention_mma.cuh"
 #include "attention_runs.cuh"
 
@@ -23,6 +23,15 @@
 
 // Blocks of a multiprocessor that the registers must suffice for. Without low parts a third one is worth some spills.
 #define LEAST_BLOCKS (!LOW_PARTS && KEY_WIDTH <= 128 && VALUE_WIDTH <= 128 ? 3 : 2)
+
+#if ROUNDED
+// Activations: a head is whole blocks of them.
+typedef u16 Result;
+DEV void store_result(u16* row, u32 column, float value) { row[bf16_place(column)] = float_to_bf16(value); }
+#else
+typedef float Result;
+DEV void store_result(float* row, u32 column, float value) { row[column] = value; }
+#endif
 
 // Halves from row to row in shared memory: an odd number of 16-byte units, so that eight rows lie in different banks.
 #define KEY_ROW (KEY_WIDTH + 8)
@@ -181,7 +190,7 @@ DEV void split_scores(const float (&scores)[KEYS / 8][4], u32 (&a_high)[KEYS / 1
 }
 
 DEV void write_rows(const AttentionParams& p, const Run& run, const u32 (&row)[2], float (&sum)[2],
-                    const float (&acc)[VALUE_WIDTH / 8][4], float* out) {
+                    const float (&acc)[VALUE_WIDTH / 8][4], Result* out) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         sum[h] += shuffle_xor(sum[h], 1);
@@ -189,12 +198,12 @@ DEV void write_rows(const AttentionParams& p, const Run& run, const u32 (&row)[2
         if (!run.live(row[h])) continue;
         float share = 1.0f / sum[h];
         u64 token = run.tile.first + run.token_of(row[h]), head = run.tile.head_first + row[h] % run.tile.heads;
-        float* result = out + token * p.out_stride + head * p.value_width;
+        Result* result = out + token * p.out_stride + head * p.value_width;
 #pragma unroll
         for (u32 n = 0; n < VALUE_WIDTH / 8; n++) {
             for (u32 e = 0; e < 2; e++) {
                 u32 d = n * 8 + here.lane() % 4 * 2 + e;
-                if (d < p.value_width) result[d] = acc[n][2 * h + e] * share;
+                if (d < p.value_width) store_result(result, d, acc[n][2 * h + e] * share);
             }
         }
     }
@@ -204,7 +213,7 @@ DEV void write_rows(const AttentionParams& p, const Run& run, const u32 (&row)[2
 // 2,048 tokens on an H100).
 KERNEL_BOUNDED(attention_tile, THREADS, LEAST_BLOCKS)(
     IN(float, q, 0), IN(u16, keys, 1), IN(u16, values, 2), IN(u32, slots, 3), IN(u32, positions, 4), IN(u32, table, 5),
-    IN(float, sinks, 6), OUT(float, out, 7), INOUT(u32, flag, 8), PARAMS(AttentionParams, p, 9)
+    IN(float, sinks, 6), OUT(Result, out, 7), INOUT(u32, flag, 8), PARAMS(AttentionParams, p, 9)
 ) {
     // Two stages of keys and values, the queries' low parts, if they have some, and their high parts; these lie where
     // the first stage will be if they go on to registers.

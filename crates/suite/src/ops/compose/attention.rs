@@ -92,8 +92,11 @@ pub fn attend(suite: &Suite) {
         // The last token of each sequence, or some of the last; and padding.
         let (mut tokens, mut before) = (Vec::new(), layout.tokens());
         let most = if round / 2 % 3 == 2 { 20 } else { 1 };
+        // Long runs at fast precision whose readers are named have kernels of their own.
+        let often = if most > 1 { 0.8 } else { 0.5 };
+        let (named, precision) = (rng.chance(often), PRECISIONS[usize::from(rng.chance(often))]);
         for slot in rng.shuffled(layout.lengths.len()).into_iter().map(|slot| slot as usize) {
-            let (length, some) = (layout.lengths[slot], rng.between(1, most));
+            let (length, some) = (layout.lengths[slot], if rng.chance(0.5) { most } else { rng.between(1, most) });
             let first = length.saturating_sub(some);
             before.retain(|&(of, p)| of != slot as u32 || (p as usize) < first);
             tokens.extend((first..length).map(|p| (slot as u32, p as u32)));
@@ -113,9 +116,8 @@ pub fn attend(suite: &Suite) {
             window: rng.chance(0.3).then(|| some_window(rng)),
             sinks: rng.chance(0.3).then(|| rng.normals(heads)),
             softcap: rng.chance(0.2).then_some(5.0),
-            precision: rng.pick(&PRECISIONS),
+            precision,
         };
-        let precision = parameters.precision;
         let frame = rng.pick(&[Frame::ODD, Frame { left: 4, right: 0, below: 1 }]);
         let (rows, q_width, out_width) = (tokens.len(), heads * key_width, heads * value_width);
         let all = q_width + spec.heads * (key_width + value_width);
@@ -125,7 +127,6 @@ pub fn attend(suite: &Suite) {
             [tensor(rng, if out_width.is_multiple_of(32) { Format::Q8_0 } else { Format::F32 }, 1, 5, out_width)];
         let seed = rng.bits();
         let (used, before) = (layout.used_cache(seed), layout.written(&before, &mut Rng::new(seed ^ 1), 0.0));
-        let named = rng.chance(0.5);
         let run = |b: &Backend, at_once: bool, named: bool| {
             let (placement, mut cache) = (layout.placement(b, &tokens), used(b));
             layout.write(b, &mut cache, &before);
