@@ -171,6 +171,7 @@ fn seventy_thousand_tokens(b: &Backend, seed: u64) -> (Vec<f32>, Vec<u32>) {
         logits: view_of(&logits, tokens),
         routing: &routing,
         selection_bias: None,
+        expert_scales: None,
         tokens: None,
         ids: chosen.view_mut(tokens, top_k).expect("inside"),
         weights: shares.view_mut(tokens, top_k).expect("inside"),

@@ -60,6 +60,7 @@ fn layer(
         logits: logits.view(TOKENS, EXPERTS)?,
         routing: &routing,
         selection_bias: None,
+        expert_scales: None,
         tokens: None,
         ids: to,
         weights: shares,

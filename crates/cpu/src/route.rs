@@ -9,10 +9,11 @@ const LEAST_SUM: f64 = 6.103_515_625e-5;
 
 impl Cpu {
     pub(super) fn route_rows(&self, call: Route) -> Result<()> {
-        let Route { logits, routing, selection_bias, tokens, mut ids, mut weights } = call;
+        let Route { logits, routing, selection_bias, expert_scales, tokens, mut ids, mut weights } = call;
         let cols = logits.cols();
         let logits = host::rows(Route::NAME, logits)?;
         let bias = selection_bias.map(|bias| host::slice(Route::NAME, bias)).transpose()?;
+        let scales = expert_scales.map(|scales| host::slice(Route::NAME, scales)).transpose()?;
         let tokens = tokens.map(|tokens| host::rows(Route::NAME, tokens)).transpose()?;
         let outputs = (host::rows_mut(Route::NAME, &mut ids)?, host::rows_mut(Route::NAME, &mut weights)?);
         // Routing a row costs some hundred operations for each expert chosen.
@@ -22,6 +23,9 @@ impl Cpu {
                 return weights.fill(0.0);
             }
             route_row(logits.row(row), routing, bias, ids, weights);
+            if let Some(scales) = scales {
+                weights.iter_mut().zip(ids).for_each(|(weight, id)| *weight *= scales[*id as usize]);
+            }
         });
         Ok(())
     }

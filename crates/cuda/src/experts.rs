@@ -69,7 +69,7 @@ pub(super) fn multiply(cuda: &Cuda, few: &FewTokens, product: &Product) -> Resul
     let int8 = reads_int8(w, product.x.precision());
     let (weight, x, params) = (w.arg(), x_arg(product, int8)?, Arg::params(&params));
     let ([bias, up_bias], [y, exact, of_int8, bf16]) = (product.bias_args(), product.output_args());
-    let (logits, [selection, tokens], [ids, weights]) = (few.logits, few.optional, few.chosen);
+    let (logits, [selection, scales, tokens], [ids, weights]) = (few.logits, few.optional, few.chosen);
     let (entry, outputs, block, args): (_, _, _, &[Arg]) = match product.up {
         Some(up) => (
             "experts_gate_up",
@@ -81,6 +81,7 @@ pub(super) fn multiply(cuda: &Cuda, few: &FewTokens, product: &Product) -> Resul
                 x,
                 logits,
                 selection,
+                scales,
                 bias,
                 up_bias,
                 tokens,
@@ -94,7 +95,7 @@ pub(super) fn multiply(cuda: &Cuda, few: &FewTokens, product: &Product) -> Resul
         ),
         None => {
             let block = 32 * few.top_k.min(DOWN_WARPS) as u32;
-            ("experts_down", DOWN_ROWS, block, &[weight, x, logits, selection, bias, tokens, y, params])
+            ("experts_down", DOWN_ROWS, block, &[weight, x, logits, selection, scales, bias, tokens, y, params])
         }
     };
     let kernel = Kernel { file: FILE, entry, defines: &defines(w.format, int8, few.defines) };

@@ -27,8 +27,8 @@ pub struct FewTokens<'a> {
     pub top_k: usize,
     /// The router's logits.
     pub logits: Arg<'a>,
-    /// The selection bias, and the tokens, of which some may be padding.
-    pub optional: [Arg<'a>; 2],
+    /// The selection bias, the experts' scales, and the tokens, of which some may be padding.
+    pub optional: [Arg<'a>; 3],
     /// Where the chosen experts and their weights go.
     pub chosen: [Arg<'a>; 2],
 }

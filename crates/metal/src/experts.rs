@@ -23,14 +23,14 @@ pub(super) fn multiply(device: &Device, few: &FewTokens, product: &Product) -> R
     let (weight, threads_log2) = (product.weight().arg(), threads_log2(product.weight().spans));
     let params = ExpertsParams { route: few.route, product: ProductParams::new(product, threads_log2)? };
     let (x, y, params) = (product.exact()?, product.y_arg(), Arg::params(&params));
-    let (logits, [selection, tokens], [ids, weights]) = (few.logits, few.optional, few.chosen);
+    let (logits, [selection, scales, tokens], [ids, weights]) = (few.logits, few.optional, few.chosen);
     let [bias, up_bias] = product.bias_args();
     let (entry, outputs, block, args): (_, _, _, &[Arg]) = match product.up {
         Some(up) => (
             "experts_gate_up",
             GATE_ROWS * (BLOCK >> threads_log2),
             BLOCK,
-            &[weight, up.arg(), x, logits, selection, bias, up_bias, tokens, ids, weights, y, params],
+            &[weight, up.arg(), x, logits, selection, scales, bias, up_bias, tokens, ids, weights, y, params],
         ),
         None => {
             let block = 32 * few.top_k.min(DOWN_WARPS);
@@ -38,7 +38,7 @@ pub(super) fn multiply(device: &Device, few: &FewTokens, product: &Product) -> R
                 "experts_down",
                 DOWN_ROWS * (32 >> threads_log2),
                 block,
-                &[weight, x, logits, selection, bias, tokens, y, params],
+                &[weight, x, logits, selection, scales, bias, tokens, y, params],
             )
         }
     };

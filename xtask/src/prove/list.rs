@@ -160,6 +160,8 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "any(|x| !x.is_finite())" => "any(|x| x.is_infinite())",
         "tokens.row(row) == [PADDING]" => "tokens.row(row) == [0]",
         "ids.fill(PADDING)" => "ids.fill(0)",
+        "*weight *= scales[*id as usize]" => "*weight += scales[*id as usize]",
+        "weights.iter_mut().zip(ids).for_each" => "weights.iter_mut().zip(ids).skip(1).for_each",
     }
     group_by_expert in "cpu/src/group.rs" by [group_by_expert] {
         "for token in (0..tokens).rev() {" => "for token in 0..tokens {",

@@ -2,7 +2,7 @@
 // same expert find its weights in the cache. Every warp routes what its block needs, which costs less than one more launch.
 //
 // Compiled for a format (FORMAT), for int8 activations or exact ones (INT8), and for the rules of the router (EXPERTS_PER_LANE,
-// SCORED).
+// SCORED, EXPERT_SCALES).
 #define TOKENS 1
 #define BLOCK_THREADS 256
 #include "epilogue.h"
@@ -29,15 +29,17 @@ DEV Inputs inputs_of(const Element* x, u32 cols, u32 row) {
 // For pair y of the grid, slot y % k of token y / k: activation(gate · x, up · x) as activations, not of padding. Keeps
 // the choice too.
 KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, LEAST_BLOCKS)
-(IN(u8, gate, 0), IN(u8, up, 1), IN(Element, x, 2), IN(float, logits, 3), IN(float, selection, 4), IN(float, gate_bias, 5),
- IN(float, up_bias, 6), IN(u32, tokens, 7), OUT(u32, ids, 8), OUT(float, weights, 9), OUT(float, exact, 10),
- OUT(Int8Block, int8, 11), OUT(u32, bf16, 12), PARAMS(ExpertsParams, p, 13)) {
+(IN(u8, gate, 0), IN(u8, up, 1), IN(Element, x, 2), IN(float, logits, 3), IN(float, selection, 4), IN(float, scales, 5),
+ IN(float, gate_bias, 6), IN(float, up_bias, 7), IN(u32, tokens, 8), OUT(u32, ids, 9), OUT(float, weights, 10),
+ OUT(float, exact, 11),
+ OUT(Int8Block, int8, 12), OUT(u32, bf16, 13), PARAMS(ExpertsParams, p, 14)) {
     SHARED(float, parts, PARTS(2 * GATE_ROWS));
     SHARED(Four, staged, 8);
     u32 pair = here.block_y(), token = pair / p.route.top_k, slot = pair % p.route.top_k;
     bool padding = is_padding(tokens, token, p.route);
-    // No kernel writes biases.
+    // No kernel writes biases and scales.
     if (p.route.biased && 32 * here.thread_x() < p.route.experts) touch(selection + 32 * here.thread_x());
+    if (EXPERT_SCALES && 32 * here.thread_x() < p.route.experts) touch(scales + 32 * here.thread_x());
     dependency_wait();
     // Not earlier: `experts_down` reads the logits without waiting for this kernel.
     dependency_launch();
@@ -59,7 +61,7 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, LEAST_BLOCKS)
     Gated out = {nullptr, exact, int8, bf16, 0, p.outputs};
     out.write(staged, 8, 1, here.block_x(), BLOCK_THREADS / 32, [&](u32) { return pair; });
     if (slot == 0 && here.block_x() == 0 && here.warp() == 0)
-        store_choice(here, chosen, weigh(here, scores, chosen, p.route), token, ids, weights, p.route);
+        store_choice(here, chosen, weigh(here, scores, chosen, scales, p.route), token, ids, weights, p.route);
 }
 
 // Weight rows of a thread group, and of a block: a warp has a pair at a time, in groups of 16 threads.
@@ -72,8 +74,8 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, LEAST_BLOCKS)
 // y[t] = Σ weight · (W[expert] · x[pair] + bias), over the token's pairs in order, for token y of the grid. The logits must
 // have been complete when the kernel before this one began.
 KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, INT8 ? 2 : 1)
-(IN(u8, weight, 0), IN(Element, x, 1), IN(float, logits, 2), IN(float, selection, 3), IN(float, bias, 4),
- IN(u32, tokens, 5), INOUT(float, y, 6), PARAMS(ExpertsParams, p, 7)) {
+(IN(u8, weight, 0), IN(Element, x, 1), IN(float, logits, 2), IN(float, selection, 3), IN(float, scales, 4),
+ IN(float, bias, 5), IN(u32, tokens, 6), INOUT(float, y, 7), PARAMS(ExpertsParams, p, 8)) {
     SHARED(float, parts, 32 * DOWN_WARPS * DOWN_ROWS);
     SHARED(float, products, DOWN_WARPS * BLOCK_ROWS);
     dependency_launch();
@@ -82,7 +84,7 @@ KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, INT8 ? 2 : 1)
     u32 k = is_padding(tokens, token, p.route) ? 0 : p.route.top_k;
     const float* scores = logits + token * p.route.logits_stride;
     Chosen chosen = choose(here, scores, selection, p.route);
-    float weights = weigh(here, scores, chosen, p.route);
+    float weights = weigh(here, scores, chosen, scales, p.route);
     ThreadGroup threads = thread_group(DOWN_THREADS_LOG2);
     u32 column = (here.lane() >> DOWN_THREADS_LOG2) * DOWN_ROWS, first = here.block_x() * BLOCK_ROWS + column;
     float sum = 0.0f;

@@ -326,14 +326,12 @@ impl Step<'_> {
         choices: usize,
         s: &mut Scratch,
     ) -> Result<()> {
-        let MoeWeights { activation, routing, router, selection_bias, gate_up, down, biases, .. } = weights;
+        let MoeWeights { activation, routing, router, selection_bias, expert_scales, gate_up, down, biases, .. } =
+            weights;
         let stored = block.post_norm.is_some() || weights.beside.is_some();
         self.router(weights, block, s)?;
         if weights.weighs_input {
             return self.input_weighed_experts(weights, stored, choices, s);
-        }
-        if let Some(scales) = &weights.expert_scales {
-            return self.scaled_experts(weights, scales, stored, choices, s);
         }
         let (t, k, hidden) = (self.tokens, routing.top_k, self.hidden);
         let (count, pairs, moe, biases) = (router.rows(), t * k, &mut s.moe, biases.as_ref());
@@ -343,6 +341,7 @@ impl Step<'_> {
                 logits: moe.router.view(t, count)?,
                 routing,
                 selection_bias: selection_bias.as_ref(),
+                expert_scales: expert_scales.as_ref(),
                 tokens: Some(s.tokens.view(t, 1)?),
                 ids: moe.ids.view_mut_at(choices, t, k)?,
                 weights: moe.weights.view_mut_at(choices, t, k)?,

@@ -16,7 +16,6 @@ shared_struct! {
         logits_stride: u64,
         ids_stride: u64,
         weights_stride: u64,
-        tokens_stride: u64,
         rows: u32,
         /// Experts to choose from.
         pub experts: u32,
@@ -29,14 +28,16 @@ shared_struct! {
         scale: f32,
         near: f32,
         biased: u32,
+        scaled: u32,
         padded: u32,
+        tokens_stride: u32,
     }
 }
 
 impl RouteParams {
     /// Parameters of a call that is checked.
     pub fn new(call: &Route) -> Result<Self> {
-        let Route { logits, routing, selection_bias, tokens, ids, weights } = call;
+        let Route { logits, routing, selection_bias, expert_scales, tokens, ids, weights } = call;
         let biased = selection_bias.is_some();
         let (gating, near) = match routing.gating {
             Gating::Softmax => (0, 0.0),
@@ -45,11 +46,11 @@ impl RouteParams {
             Gating::SparseMixer { near } => (3, near),
         };
         let grouped = routing.top_groups < routing.groups;
+        let tokens_stride = tokens.map_or(0, |tokens| tokens.layout().stride());
         Ok(Self {
             logits_stride: logits.layout().stride() as u64,
             ids_stride: ids.layout().stride() as u64,
             weights_stride: weights.layout().stride() as u64,
-            tokens_stride: tokens.map_or(0, |tokens| tokens.layout().stride()) as u64,
             rows: count(Route::NAME, "rows", logits.rows(), MOST_BLOCKS)?,
             experts: logits.cols() as u32,
             top_k: routing.top_k as u32,
@@ -62,7 +63,9 @@ impl RouteParams {
             scale: routing.scale,
             near,
             biased: biased.into(),
+            scaled: expert_scales.is_some().into(),
             padded: tokens.is_some().into(),
+            tokens_stride: count(Route::NAME, "stride of the tokens", tokens_stride, u32::MAX as usize)?,
         })
     }
 }
@@ -78,21 +81,34 @@ struct Form {
     threads: usize,
 }
 
-/// Forms with a token's experts in registers, so many in each lane (`kernels/route_lanes.h`): where logits alone choose,
-/// and where there is a bias or are groups.
-const LANES: [(usize, [Defines; 2]); 3] = [
-    (4, [&[("EXPERTS_PER_LANE", "4"), ("SCORED", "0")], &[("EXPERTS_PER_LANE", "4"), ("SCORED", "1")]]),
-    (8, [&[("EXPERTS_PER_LANE", "8"), ("SCORED", "0")], &[("EXPERTS_PER_LANE", "8"), ("SCORED", "1")]]),
-    (32, [&[("EXPERTS_PER_LANE", "32"), ("SCORED", "0")], &[("EXPERTS_PER_LANE", "32"), ("SCORED", "1")]]),
-];
+/// The definitions of forms with so many experts in each lane.
+macro_rules! forms {
+    ($each:literal) => {
+        [
+            &[("EXPERTS_PER_LANE", $each), ("SCORED", "0"), ("EXPERT_SCALES", "0")],
+            &[("EXPERTS_PER_LANE", $each), ("SCORED", "1"), ("EXPERT_SCALES", "0")],
+            &[("EXPERTS_PER_LANE", $each), ("SCORED", "0"), ("EXPERT_SCALES", "1")],
+        ]
+    };
+}
+
+/// Forms with a token's experts in registers, so many in each lane (`kernels/route_lanes.h`): where logits alone
+/// choose, where there is a bias or are groups, and where logits alone choose and experts have scales.
+const LANES: [(usize, [Defines; 3]); 3] = [(4, forms!("4")), (8, forms!("8")), (32, forms!("32"))];
 
 /// The form in registers for these rules, with the experts of a lane, if there is one.
 fn lanes(params: &RouteParams) -> Option<(usize, Defines)> {
+    let form = match (params.biased > 0 || params.groups > 0, params.scaled > 0) {
+        (false, false) => 0,
+        (true, false) => 1,
+        (false, true) => 2,
+        // No model has both.
+        (true, true) => return None,
+    };
     // A lane has a slot, and a group.
     let rules = params.gating <= 2 && params.top_k <= 32 && params.groups <= 32;
-    let scored = usize::from(params.biased > 0 || params.groups > 0);
     let fits = LANES.iter().find(|(each, _)| rules && params.experts as usize <= 32 * each);
-    fits.map(|(each, defines)| (*each, defines[scored]))
+    fits.map(|(each, defines)| (*each, defines[form]))
 }
 
 impl Form {
@@ -128,9 +144,10 @@ pub fn units() -> impl Iterator<Item = Unit> {
     all_lane_defines(usize::MAX).chain([&[][..]]).map(|defines| Unit::new(FILE, defines))
 }
 
-/// The selection bias of a call, and its tokens, as arguments.
-pub fn optional_args<'a>(call: &'a Route) -> [Arg<'a>; 2] {
-    [Arg::optional(call.selection_bias), call.tokens.as_ref().map_or(Arg::Null, Arg::read)]
+/// The selection bias of a call, its experts' scales, and its tokens, as arguments.
+pub fn optional_args<'a>(call: &'a Route) -> [Arg<'a>; 3] {
+    let tokens = call.tokens.as_ref().map_or(Arg::Null, Arg::read);
+    [Arg::optional(call.selection_bias), Arg::optional(call.expert_scales), tokens]
 }
 
 /// Warps of a block, each with a token.
@@ -146,8 +163,8 @@ pub fn route(device: &Device, call: &Route) -> Result<()> {
     // 1,024 experts, all of them groups and all of them chosen, need 28 KiB: one warp always fits.
     let form = Form::new(&params);
     let warps = form.warps(params.rows, WARPS, device.shared(0));
-    let [bias, tokens] = optional_args(call);
-    let args = [Arg::read(logits), bias, tokens, Arg::write(ids), Arg::write(weights), Arg::params(&params)];
+    let [bias, scales, tokens] = optional_args(call);
+    let args = [Arg::read(logits), bias, scales, tokens, Arg::write(ids), Arg::write(weights), Arg::params(&params)];
     let kernel = Kernel { file: FILE, entry: "route", defines: form.defines };
     let launch = Launch::new(kernel, [params.rows.div_ceil(warps), 1, 1], 32 * warps, &args);
     device.launch(&Launch { shared: warps * form.scratch, ..launch })
@@ -177,9 +194,9 @@ pub fn route_and_group(device: &Device, call: &Route, lists: &GroupLists) -> Res
     let group = GroupParams::new(device, ids.layout(), experts, *lists.tile_rows, block)?;
     let params = RouteAndGroupParams { route, group };
     let [counts, sorted, tiles, tile_count] = group::list_args(lists);
-    let ([bias, tokens], logits) = (optional_args(call), Arg::read(logits));
+    let ([bias, scales, tokens], logits) = (optional_args(call), Arg::read(logits));
     let (ids, weights) = (Arg::change(ids), Arg::write(weights));
-    let args = [logits, bias, tokens, ids, weights, counts, sorted, tiles, tile_count, Arg::params(&params)];
+    let args = [logits, bias, scales, tokens, ids, weights, counts, sorted, tiles, tile_count, Arg::params(&params)];
     let kernel = Kernel { file: FILE, entry: "route_and_group", defines: form.defines };
     let shared = scratch.max(params.group.scratch());
     device.launch(&Launch { shared, ..Launch::new(kernel, [1; 3], block as u32, &args) })?;

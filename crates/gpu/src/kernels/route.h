@@ -10,7 +10,7 @@ enum Gating { SOFTMAX, SOFTMAX_OF_CHOSEN, SIGMOID, SPARSE_MIXER };
 
 struct RouteParams {
     // Elements from one row to the next.
-    u64 logits_stride, ids_stride, weights_stride, tokens_stride;
+    u64 logits_stride, ids_stride, weights_stride;
     u32 rows, experts, top_k, gating;
     // Expert groups, and the number of them that take part.
     u32 groups, top_groups;
@@ -18,9 +18,11 @@ struct RouteParams {
     // Whether the sum over all experts is needed, or shares of the largest suffice.
     u32 whole;
     float scale, near;
-    // Whether there is a bias, and whether tokens are bound, because Metal does not guarantee that an unbound argument
-    // is null.
-    u32 biased, padded;
+    // Whether there is a bias, whether experts have scales, and whether tokens are bound, because Metal does not guarantee
+    // that an unbound argument is null.
+    u32 biased, scaled, padded;
+    // Elements from one token to the next.
+    u32 tokens_stride;
 };
 
 // Whether a row is padding. Tokens are written before a step, so kernels read them before they wait: a load after the
@@ -224,8 +226,8 @@ DEV void route_not_finite(Here here, u64 row, GLOBAL u32* ids, GLOBAL float* wei
 }
 
 // Routes one token by one warp, whatever chooses. `scratch`: route_words.
-DEV void route_any(Here here, u64 row, const GLOBAL float* logits, const GLOBAL float* bias, GLOBAL u32* ids,
-                   GLOBAL float* weights, GROUP u32* scratch, const RouteParams p) {
+DEV void route_any(Here here, u64 row, const GLOBAL float* logits, const GLOBAL float* bias, const GLOBAL float* scales,
+                   GLOBAL u32* ids, GLOBAL float* weights, GROUP u32* scratch, const RouteParams p) {
     Ranks ranks = {scratch, scratch + p.experts, p.experts};
     GROUP u32* groups = scratch + 2 * p.experts;
     GROUP u32* chosen = groups + 2 * p.groups;
@@ -289,6 +291,6 @@ DEV void route_any(Here here, u64 row, const GLOBAL float* logits, const GLOBAL 
     for (u32 slot = here.lane(); slot < p.top_k; slot += 32) {
         ids[row * p.ids_stride + slot] = chosen[slot];
         float weight = fmaf(mantissas[slot], factor, mantissas[slot] * rest);
-        weights[row * p.weights_stride + slot] = halved(weight, halvings[slot]);
+        weights[row * p.weights_stride + slot] = halved(weight, halvings[slot]) * (p.scaled ? scales[chosen[slot]] : 1.0f);
     }
 }

@@ -6,25 +6,26 @@
 
 // One token by one warp. `scratch`: route_words for each warp.
 DEV void route_row(Here here, u64 row, bool padding, const GLOBAL float* logits, const GLOBAL float* bias,
-                   GLOBAL u32* ids, GLOBAL float* weights, GROUP u32* scratch, const RouteParams p) {
+                   const GLOBAL float* scales, GLOBAL u32* ids, GLOBAL float* weights, GROUP u32* scratch, const RouteParams p) {
     if (padding) return store_padding(here, row, ids, weights, p);
 #ifdef EXPERTS_PER_LANE
-    route_lanes(here, row, logits, bias, ids, weights, p);
+    route_lanes(here, row, logits, bias, scales, ids, weights, p);
 #else
-    route_any(here, row, logits, p.biased ? bias : nullptr, ids, weights, scratch + here.warp() * route_words(p), p);
+    GROUP u32* own = scratch + here.warp() * route_words(p);
+    route_any(here, row, logits, p.biased ? bias : nullptr, scales, ids, weights, own, p);
 #endif
 }
 
 KERNEL(route)
-(IN(float, logits, 0), IN(float, bias, 1), IN(u32, tokens, 2), OUT(u32, ids, 3), OUT(float, weights, 4),
- PARAMS(RouteParams, p, 5)) {
+(IN(float, logits, 0), IN(float, bias, 1), IN(float, scales, 2), IN(u32, tokens, 3), OUT(u32, ids, 4),
+ OUT(float, weights, 5), PARAMS(RouteParams, p, 6)) {
     HERE;
     DYNAMIC_SHARED(u32, scratch);
     dependency_launch();
     u64 row = (u64)here.block_x() * (here.block_width() / 32) + here.warp();
     bool padding = row < p.rows && is_padding(tokens, row, p);
     dependency_wait();
-    if (row < p.rows) route_row(here, row, padding, logits, bias, ids, weights, scratch, p);
+    if (row < p.rows) route_row(here, row, padding, logits, bias, scales, ids, weights, scratch, p);
 }
 
 // Threads of a block that have enough registers: `threads` of `Form` in `route.rs`.
@@ -40,9 +41,9 @@ struct RouteAndGroupParams {
 };
 
 KERNEL_BOUNDED(route_and_group, ROUTE_AND_GROUP_THREADS, 1)
-(IN(float, logits, 0), IN(float, bias, 1), IN(u32, tokens, 2), INOUT(u32, ids, 3), OUT(float, weights, 4),
- OUT(u32, counts, 5), OUT(u32, pairs, 6), OUT(u32, tiles, 7), OUT(u32, tile_count, 8),
- PARAMS(RouteAndGroupParams, p, 9)) {
+(IN(float, logits, 0), IN(float, bias, 1), IN(float, scales, 2), IN(u32, tokens, 3), INOUT(u32, ids, 4),
+ OUT(float, weights, 5), OUT(u32, counts, 6), OUT(u32, pairs, 7), OUT(u32, tiles, 8), OUT(u32, tile_count, 9),
+ PARAMS(RouteAndGroupParams, p, 10)) {
     HERE;
     DYNAMIC_SHARED(u32, scratch);
     SHARED(u64, sums, 32);
@@ -51,7 +52,7 @@ KERNEL_BOUNDED(route_and_group, ROUTE_AND_GROUP_THREADS, 1)
     dependency_launch();
     bool routes = here.warp() < p.route.rows, padding = routes && is_padding(tokens, here.warp(), p.route);
     dependency_wait();
-    if (routes) route_row(here, here.warp(), padding, logits, bias, ids, weights, scratch, p.route);
+    if (routes) route_row(here, here.warp(), padding, logits, bias, scales, ids, weights, scratch, p.route);
     barrier_global();
     // Without a flag: the router chooses experts alone.
     group_block(here, ids, counts, pairs, tiles, tile_count, nullptr, scratch, sums, first_pair, first_tile, p.group);

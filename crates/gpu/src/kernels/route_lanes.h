@@ -12,6 +12,9 @@
 #ifndef SCORED
 #define SCORED (p.biased || p.groups > 0)
 #endif
+#ifndef EXPERT_SCALES
+#define EXPERT_SCALES (p.scaled)
+#endif
 
 // A sum kept as two floats, so that all weights of a token do not share its rounding.
 struct Sum {
@@ -277,8 +280,8 @@ DEV float weigh_softmax(Here here, const GLOBAL float* at, Chosen chosen, const 
     return scaled_share(share, sum, p);
 }
 
-// The weight of this lane's slot: NaN if the largest logit is.
-DEV float weigh(Here here, const GLOBAL float* at, Chosen chosen, const RouteParams p) {
+// The weight of this lane's slot before an expert's scale: NaN if the largest logit is.
+DEV float weigh_by_rules(Here here, const GLOBAL float* at, Chosen chosen, const RouteParams p) {
     if (!SCORED && p.gating != SIGMOID) return weigh_softmax(here, at, chosen, p);
     bool live = here.lane() < p.top_k, all = p.gating == SOFTMAX, normalised = p.normalise || p.gating == SOFTMAX_OF_CHOSEN;
     float logit = live ? at[chosen.expert] : -infinity(), most = chosen.largest;
@@ -299,6 +302,12 @@ DEV float weigh(Here here, const GLOBAL float* at, Chosen chosen, const RoutePar
     return finite(chosen.largest) ? halved(weight, share.halvings) : not_a_number();
 }
 
+// The weight of this lane's slot.
+DEV float weigh(Here here, const GLOBAL float* at, Chosen chosen, const GLOBAL float* scales, const RouteParams p) {
+    float weight = weigh_by_rules(here, at, chosen, p);
+    return EXPERT_SCALES && here.lane() < p.top_k ? weight * scales[chosen.expert] : weight;
+}
+
 DEV void store_choice(Here here, Chosen chosen, float weight, u64 row, GLOBAL u32* ids, GLOBAL float* weights,
                       const RouteParams p) {
     if (here.lane() >= p.top_k) return;
@@ -306,10 +315,10 @@ DEV void store_choice(Here here, Chosen chosen, float weight, u64 row, GLOBAL u3
     weights[row * p.weights_stride + here.lane()] = weight;
 }
 
-DEV void route_lanes(Here here, u64 row, const GLOBAL float* logits, const GLOBAL float* bias, GLOBAL u32* ids,
-                     GLOBAL float* weights, const RouteParams p) {
+DEV void route_lanes(Here here, u64 row, const GLOBAL float* logits, const GLOBAL float* bias,
+                     const GLOBAL float* scales, GLOBAL u32* ids, GLOBAL float* weights, const RouteParams p) {
     const GLOBAL float* at = logits + row * p.logits_stride;
     Chosen chosen = choose(here, at, bias, p);
-    store_choice(here, chosen, weigh(here, at, chosen, p), row, ids, weights, p);
+    store_choice(here, chosen, weigh(here, at, chosen, scales, p), row, ids, weights, p);
 }
 #endif

@@ -73,6 +73,8 @@ pub struct Route<'a> {
     pub routing: &'a Routing,
     /// Added to the scores for selection only (DeepSeek-V3), E.
     pub selection_bias: Option<&'a Buffer<f32>>,
+    /// Multiply the weights of the experts when all else is done (Gemma 4), E.
+    pub expert_scales: Option<&'a Buffer<f32>>,
     /// The tokens, T × 1: a row whose token is [`PADDING`] is padding. Without them there is none.
     pub tokens: Option<View<'a, u32>>,
     /// T × k.
@@ -90,7 +92,7 @@ impl Route<'_> {
 
 impl Check for Route<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
-        let Self { logits, routing, selection_bias, tokens, ids, weights } = self;
+        let Self { logits, routing, selection_bias, expert_scales, tokens, ids, weights } = self;
         on_device(Self::NAME, device, &[logits.device(), ids.device(), weights.device()])?;
         if logits.rows() > 0 {
             routing.check(Self::NAME, logits.cols())?;
@@ -103,7 +105,8 @@ impl Check for Route<'_> {
         if logits.rows() == 0 {
             return Ok(());
         }
-        vectors(Self::NAME, "length of the selection bias", device, *selection_bias, logits.cols())
+        vectors(Self::NAME, "length of the selection bias", device, *selection_bias, logits.cols())?;
+        vectors(Self::NAME, "number of the experts' scales", device, *expert_scales, logits.cols())
     }
 }
 

@@ -28,9 +28,9 @@ pub(super) fn softmax(logits: &[f64]) -> Vec<f64> {
 }
 
 /// Routes one token: ids and weights in order.
-fn route_row(logits: &[f32], routing: &Routing, bias: Option<&[f32]>) -> Vec<(u32, f32)> {
+fn route_row(logits: &[f32], routing: &Routing, bias: Option<&[f32]>) -> Vec<(u32, f64)> {
     if logits.iter().chain(bias.unwrap_or_default()).any(|x| !x.is_finite()) {
-        return (0..routing.top_k as u32).map(|id| (id, f32::NAN)).collect();
+        return (0..routing.top_k as u32).map(|id| (id, f64::NAN)).collect();
     }
     let logits: Vec<f64> = logits.iter().map(|&x| f64::from(x)).collect();
     let values = match routing.gating {
@@ -69,13 +69,13 @@ fn route_row(logits: &[f32], routing: &Routing, bias: Option<&[f32]>) -> Vec<(u3
         scores = (0..routing.top_k).map(share).collect();
     }
     let sum = if routing.normalise { scores.iter().sum::<f64>().max(2.0_f64.powi(-14)) } else { 1.0 };
-    let weight = |w: &f64| (w / sum * f64::from(routing.scale)) as f32;
+    let weight = |w: &f64| w / sum * f64::from(routing.scale);
     chosen.iter().map(|&i| i as u32).zip(scores.iter().map(weight)).collect()
 }
 
 pub(super) fn route(call: Route) -> Result<()> {
-    let Route { logits, routing, selection_bias, tokens, mut ids, mut weights } = call;
-    let bias = matrix::vector(selection_bias);
+    let Route { logits, routing, selection_bias, expert_scales, tokens, mut ids, mut weights } = call;
+    let (bias, scales) = (matrix::vector(selection_bias), matrix::vector(expert_scales));
     let tokens = tokens.map(|tokens| Rows::new(Route::NAME, tokens)).transpose()?;
     let (mut ids, mut weights) = (RowsMut::new(Route::NAME, &mut ids)?, RowsMut::new(Route::NAME, &mut weights)?);
     for (t, logits) in Rows::new(Route::NAME, logits)?.iter().enumerate() {
@@ -84,9 +84,9 @@ pub(super) fn route(call: Route) -> Result<()> {
             weights.row(t).fill(0.0);
             continue;
         }
-        for (slot, (id, weight)) in route_row(logits, routing, bias).into_iter().enumerate() {
-            ids.row(t)[slot] = id;
-            weights.row(t)[slot] = weight;
+        for (slot, (chosen, weight)) in route_row(logits, routing, bias).into_iter().enumerate() {
+            ids.row(t)[slot] = chosen;
+            weights.row(t)[slot] = (weight * scales.map_or(1.0, |scales| f64::from(scales[chosen as usize]))) as f32;
         }
     }
     Ok(())

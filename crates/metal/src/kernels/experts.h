@@ -21,9 +21,10 @@ DEV Inputs<1> row_of(const ProductParams p, const GLOBAL float* x, u64 row) {
 // For pair y of the grid, slot y % k of token y / k: h = activation(gate · x + bias, up · x + bias). Writes ids and
 // weights too; of padding these alone, because `experts_down` does not read its pairs.
 KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, 1)
-(IN(u8, gate, 0), IN(u8, up, 1), IN(float, x, 2), IN(float, logits, 3), IN(float, selection, 4), IN(float, gate_bias, 5),
- IN(float, up_bias, 6), IN(u32, tokens, 7), OUT(u32, ids, 8), OUT(float, weights, 9), OUT(float, h, 10),
- PARAMS(ExpertsParams, both, 11)) {
+(IN(u8, gate, 0), IN(u8, up, 1), IN(float, x, 2), IN(float, logits, 3), IN(float, selection, 4), IN(float, scales, 5),
+ IN(float, gate_bias, 6), IN(float, up_bias, 7), IN(u32, tokens, 8), OUT(u32, ids, 9), OUT(float, weights, 10),
+ OUT(float, h, 11),
+ PARAMS(ExpertsParams, both, 12)) {
     HERE;
     const ExpertsParams params = both;
     const ProductParams p = params.product;
@@ -52,7 +53,7 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, 1)
         h[pair * p.y_stride + output] = activate(p.epilogue.activation, gates, ups);
     }
     if (slot == 0 && here.block_x() == 0 && here.warp() == 0)
-        store_choice(here, chosen, weigh(here, scores, chosen, params.route), token, ids, weights, params.route);
+        store_choice(here, chosen, weigh(here, scores, chosen, scales, params.route), token, ids, weights, params.route);
 }
 
 // Simdgroups of a block, which take a token's pairs in turns.
@@ -60,8 +61,8 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, 1)
 
 // y[t] = Σ weight · (W[expert] · x[pair] + bias), over the token's pairs in order, for token y of the grid.
 KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, 1)
-(IN(u8, weight, 0), IN(float, x, 1), IN(float, logits, 2), IN(float, selection, 3), IN(float, bias, 4),
- IN(u32, tokens, 5), INOUT(float, y, 6), PARAMS(ExpertsParams, both, 7)) {
+(IN(u8, weight, 0), IN(float, x, 1), IN(float, logits, 2), IN(float, selection, 3), IN(float, scales, 4),
+ IN(float, bias, 5), IN(u32, tokens, 6), INOUT(float, y, 7), PARAMS(ExpertsParams, both, 8)) {
     HERE;
     SHARED(float, partials, DOWN_WARPS * 8 * GROUP_ROWS);
     const ExpertsParams params = both;
@@ -71,7 +72,7 @@ KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, 1)
     u32 k = is_padding(tokens, token, params.route) ? 0 : params.route.top_k;
     const GLOBAL float* scores = logits + token * params.route.logits_stride;
     Chosen chosen = choose(here, scores, selection, params.route);
-    float weights = weigh(here, scores, chosen, params.route);
+    float weights = weigh(here, scores, chosen, scales, params.route);
     LaneGroup group = lane_group_of(here, p.cut);
     // Rows of a simdgroup, which are the block's: all have the same.
     u32 rows = (32 >> p.cut) * GROUP_ROWS, column = (here.lane() >> p.cut) * GROUP_ROWS;

@@ -116,6 +116,9 @@ fn exact(terms: usize) -> f64 {
 /// scale are rounded in turn, each by up to 2⁻²⁴ (the first counts half in the sum).
 const ROUTE: f64 = (3.5 / (1 << 24) as f64) * (3.5 / (1 << 24) as f64);
 
+/// The same where experts have scales: one more product is rounded.
+const SCALED_ROUTE: f64 = (4.5 / (1 << 24) as f64) * (4.5 / (1 << 24) as f64);
+
 /// Error of a capped value, in parts of the cap: an exponential, a sum with it, a quotient below 2 and a difference below
 /// 1 are rounded in turn. The exponential's error counts up to half, the quotient's ends in steps of 2⁻²³.
 const SOFT_CAP: f64 = (4.0 / (1 << 24) as f64) * (4.0 / (1 << 24) as f64);

@@ -46,6 +46,11 @@ pub(super) fn selection_bias(
     Some(logits.into_iter().map(|x| near(x, rng)).collect())
 }
 
+/// Scales of experts, now and then, of either sign; and the error of a router's weights.
+pub(super) fn expert_scales(rng: &mut Rng, experts: usize) -> (Option<Vec<f32>>, f64) {
+    if rng.chance(0.6) { (None, ROUTE) } else { (Some(rng.normals(experts)), SCALED_ROUTE) }
+}
+
 /// Ids of tokens of which some are padding, most often the last ones; or none.
 pub(super) fn some_padding(rng: &mut Rng, tokens: usize) -> Option<Vec<u32>> {
     let (given, live, scattered) = (rng.chance(0.6), rng.between(0, tokens), rng.chance(0.3));
@@ -73,25 +78,29 @@ pub fn route(suite: &Suite) {
         if let Some(bias) = bias.as_mut().filter(|_| rng.chance(0.1)) {
             bias[rng.below(experts)] = rng.pick(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY]);
         }
+        let (scales, error) = expert_scales(rng, experts);
         let ids_of_tokens = some_padding(rng, tokens);
         let padding = |token: usize| ids_of_tokens.as_ref().is_some_and(|ids| ids[token] == PADDING);
         let finite: Vec<bool> = (values.chunks(experts).enumerate())
             .map(|(token, logits)| padding(token) || logits.iter().chain(bias.iter().flatten()).all(|x| x.is_finite()))
             .collect();
         let case = format!(
-            "{tokens} tokens, {experts} experts, {routing:?}, bias {}, tokens {ids_of_tokens:?}",
-            bias.is_some()
+            "{tokens} tokens, {experts} experts, {routing:?}, bias {}, scales {}, tokens {ids_of_tokens:?}",
+            bias.is_some(),
+            scales.is_some()
         );
         let run = |b: &Backend| {
             let token_ids = ids_of_tokens.as_ref().map(|ids| Framed::of(b, ids, tokens, 1, Frame::ODD));
             let values = Framed::of(b, &values, tokens, experts, Frame::ODD);
             let bias = bias.as_ref().map(|bias| buffer(b, bias));
+            let scales = scales.as_ref().map(|scales| buffer(b, scales));
             let mut ids = Framed::poisoned(b, tokens, top_k, Frame::ODD);
             let mut weights = Framed::poisoned(b, tokens, top_k, Frame::ODD);
             b.run(Route {
                 logits: values.view(),
                 routing: &routing,
                 selection_bias: bias.as_ref(),
+                expert_scales: scales.as_ref(),
                 tokens: token_ids.as_ref().map(Framed::view),
                 ids: ids.view_mut(),
                 weights: weights.view_mut(),
@@ -111,9 +120,12 @@ pub fn route(suite: &Suite) {
             }
             Output { floats: weights.read(b), words }
         };
-        let got = suite.check("route", &case, nmse(ROUTE, 0.0), &run);
+        let got = suite.check("route", &case, nmse(error, 0.0), &run);
         for (weights, finite) in got.floats.chunks(top_k).zip(finite) {
-            if !weights.iter().all(|w| if finite { w.is_finite() && *w >= 0.0 } else { w.is_nan() }) {
+            if !weights
+                .iter()
+                .all(|w| if finite { w.is_finite() && (*w >= 0.0 || scales.is_some()) } else { w.is_nan() })
+            {
                 suite.fail(&case, format_args!("the weights of a row that is finite ({finite}) are {weights:?}"));
             }
         }

@@ -1,9 +1,9 @@
-//! Experts whose weights have factors, and an MLP beside experts.
+//! Routers with a norm of their own, experts whose input is weighed, and an MLP beside experts.
 
 use gristmill_kernels::act::Reader;
 use gristmill_kernels::ops::{
-    Activation, Add, Embed, GateKind, Matmul, MoeCombine, MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply,
-    PrepareActivations, Route, RouteAndGroup,
+    Activation, Add, GateKind, Matmul, MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply, PrepareActivations, Route,
+    RouteAndGroup,
 };
 use gristmill_kernels::tensor::Buffer;
 use gristmill_kernels::weight::Weight;
@@ -47,46 +47,6 @@ impl Step<'_> {
         b.name_readers(&mut s.act, &readers);
     }
 
-    /// The chosen experts, each times its factor, from the router's logits on.
-    pub(super) fn scaled_experts(
-        &self,
-        weights: &MoeWeights<Weight, Buffer<f32>>,
-        scales: &Weight,
-        stored: bool,
-        choices: usize,
-        s: &mut Scratch,
-    ) -> Result<()> {
-        let MoeWeights { activation, routing, selection_bias, gate_up, down, biases, .. } = weights;
-        let (b, t, top_k, moe, biases) = (self.backend, self.tokens, routing.top_k, &mut s.moe, biases.as_ref());
-        let pairs = t * top_k;
-        let route = Route {
-            logits: moe.router.view(t, weights.router.rows())?,
-            routing,
-            selection_bias: selection_bias.as_ref(),
-            tokens: Some(s.tokens.view(t, 1)?),
-            ids: moe.ids.view_mut_at(choices, t, top_k)?,
-            // The experts have no outputs yet: their scratch is free.
-            weights: moe.out.view_mut(t, top_k)?,
-        };
-        b.run(RouteAndGroup { route, groups: &mut moe.groups })?;
-        // The router's logits have been used. There are at least as many as choices.
-        let mut factors = moe.router.view_mut(pairs, 1)?;
-        let rows = moe.ids.view_mut_at(choices, pairs, 1)?;
-        b.run(Embed { table: scales, rows: rows.as_view(), scale: 1.0, out: factors.reborrow() })?;
-        let (x, mut shares) = (moe.out.view(pairs, 1)?, moe.weights.view_mut_at(choices, pairs, 1)?);
-        b.run(Multiply { x, gate: factors.as_view(), kind: GateKind::Linear, out: shares.reborrow() })?;
-
-        let (h, bias) = (s.inner.view_mut(pairs, gate_up.rows())?, biases.map(|b| [&b.gate, &b.up]));
-        let (groups, activation) = (&moe.groups, *activation);
-        let gate_up = MoeGateUp { weight: gate_up, x: &s.act, groups, top_k, bias, activation, h };
-        b.run(MoeGateUpAct { gate_up, act: &mut s.inner_act })?;
-        let (bias, mut out) = (biases.map(|b| &b.down), moe.out.view_mut(pairs, self.hidden)?);
-        b.run(MoeMatmul { weight: down, x: &s.inner_act, groups, top_k, bias, out: out.reborrow() })?;
-        let weights = moe.weights.view_mut_at(choices, t, top_k)?;
-        let (epilogue, y) = self.output(stored, &mut s.delta, &mut s.residual)?;
-        Ok(b.run(MoeCombine { out: out.as_view(), weights: weights.as_view(), epilogue, y })?)
-    }
-
     /// The chosen expert of each token, from the router's logits on: expert(weight · normed). The activations are
     /// `normed` again afterwards.
     pub(super) fn input_weighed_experts(
@@ -96,12 +56,13 @@ impl Step<'_> {
         choices: usize,
         s: &mut Scratch,
     ) -> Result<()> {
-        let MoeWeights { activation, routing, selection_bias, gate_up, down, .. } = weights;
+        let MoeWeights { activation, routing, selection_bias, expert_scales, gate_up, down, .. } = weights;
         let (b, t, hidden, moe) = (self.backend, self.tokens, self.hidden, &mut s.moe);
         let route = Route {
             logits: moe.router.view(t, weights.router.rows())?,
             routing,
             selection_bias: selection_bias.as_ref(),
+            expert_scales: expert_scales.as_ref(),
             tokens: Some(s.tokens.view(t, 1)?),
             ids: moe.ids.view_mut_at(choices, t, 1)?,
             weights: moe.weights.view_mut_at(choices, t, 1)?,

@@ -165,8 +165,8 @@ pub(crate) struct MoeWeights<M, V> {
     pub(crate) shared: Option<SharedWeights<M>>,
     /// The norm of the router's input, if it is not that of the block.
     pub(crate) router_norm: Option<BlockInput<V>>,
-    /// A table with a row of one column for each expert, which multiplies its weight (E × 1).
-    pub(crate) expert_scales: Option<M>,
+    /// Multiply the experts' weights (E).
+    pub(crate) expert_scales: Option<V>,
     pub(crate) beside: Option<BesideWeights<M, V>>,
     /// See [`MlpSpec::Moe`](super::spec::MlpSpec::Moe).
     pub(crate) weighs_input: bool,
@@ -248,10 +248,10 @@ impl Weights {
             let mlp = match layer.mlp.as_ref().map(|block| &block.weights) {
                 None => Vec::new(),
                 Some(MlpWeights::Dense { gate_up, down, .. }) => vec![gate_up, down],
-                Some(MlpWeights::Moe(MoeWeights { router, gate_up, down, shared, expert_scales, beside, .. })) => {
+                Some(MlpWeights::Moe(MoeWeights { router, gate_up, down, shared, beside, .. })) => {
                     let shared = shared.iter().flat_map(|s| s.gate.iter().chain([&s.gate_up, &s.down]));
                     let beside = beside.iter().flat_map(|mlp| [&mlp.gate_up, &mlp.down]);
-                    [router, gate_up, down].into_iter().chain(shared).chain(expert_scales).chain(beside).collect()
+                    [router, gate_up, down].into_iter().chain(shared).chain(beside).collect()
                 }
             };
             let input = layer.input.iter().flat_map(|input| [&input.gate, &input.projection]);

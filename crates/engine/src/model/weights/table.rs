@@ -19,8 +19,6 @@ pub(super) struct TensorSpec {
     pub(super) shape: Vec<u64>,
     /// The order of its rows, if not that of the file.
     pub(super) order: Option<RowOrder>,
-    /// A vector that is loaded as a matrix of one column.
-    pub(super) column: bool,
 }
 
 /// Rows of a matrix that lie in equal groups of several parts, and are loaded part by part.
@@ -63,9 +61,6 @@ impl TensorSpec {
     /// memory, or on a disk: they fit.
     pub(super) fn matrix(&self) -> (usize, usize, usize) {
         let dim = |i: usize| self.shape.get(i).map_or(1, |&n| n as usize);
-        if self.column {
-            return (1, dim(0), 1);
-        }
         let rows = self.order.as_ref().map_or(dim(1), |order| order.loaded(dim(1)));
         (dim(2), rows, dim(0))
     }
@@ -77,7 +72,7 @@ impl TensorSpec {
 }
 
 pub(super) fn tensor_spec(name: impl Into<String>, shape: &[usize]) -> TensorSpec {
-    TensorSpec { name: name.into(), shape: shape.iter().map(|&n| n as u64).collect(), order: None, column: false }
+    TensorSpec { name: name.into(), shape: shape.iter().map(|&n| n as u64).collect(), order: None }
 }
 
 /// The first and the second half of the rows of each matrix of a tensor: `[cols, rows of a half, matrices]`.
@@ -269,7 +264,9 @@ fn mlp<T: Make>(
                     .matrix(Role::Matrix, &[tensor_spec(name("ffn_down_exps.weight"), &[inner, hidden, experts])])?,
                 shared: shared.map(|shared| shared_expert(name, hidden, shared, make)).transpose()?,
                 router_norm: router_norm.then(|| self::router_norm(name, hidden, make)).transpose()?,
-                expert_scales: expert_scales.then(|| self::expert_scales(name, experts, make)).transpose()?,
+                expert_scales: expert_scales
+                    .then(|| make.vector(&[tensor_spec(name("ffn_down_exps.scale"), &[experts])]))
+                    .transpose()?,
                 beside: beside.map(|inner| self::beside(name, model, inner, make)).transpose()?,
                 weighs_input,
             })
@@ -290,11 +287,6 @@ fn router_norm<T: Make>(name: &dyn Fn(&str) -> String, hidden: usize, make: &mut
     let weight = tensor_spec(name("ffn_gate_inp.scale"), &[hidden]);
     let weight = make.scaled(&weight, (hidden as f32).sqrt().recip())?;
     Ok(BlockInput::Norm(NormWeights::Rms { weight }))
-}
-
-fn expert_scales<T: Make>(name: &dyn Fn(&str) -> String, experts: usize, make: &mut T) -> Result<T::Matrix> {
-    let scales = TensorSpec { column: true, ..tensor_spec(name("ffn_down_exps.scale"), &[experts]) };
-    make.matrix(Role::Table, &[scales])
 }
 
 fn beside<T: Make>(

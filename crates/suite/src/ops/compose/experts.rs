@@ -2,7 +2,7 @@
 
 use super::super::epilogue::Target;
 use super::super::gated::{self, is_smooth};
-use super::super::route::{selection_bias, some_padding};
+use super::super::route::{expert_scales, selection_bias, some_padding};
 use super::*;
 use gristmill_kernels::groups::Groups;
 use gristmill_kernels::tensor::Buffer;
@@ -41,12 +41,14 @@ pub fn route_and_group(suite: &Suite) {
         let routing = Routing { gating, scale: 1.5, groups, top_groups, ..Routing::softmax(top_k, rng.chance(0.5)) };
         let logits = rng.normals(tokens * experts);
         let bias = selection_bias(rng, 0.4, &logits, experts, gating);
+        let (scales, error) = expert_scales(rng, experts);
         let ids_of_tokens = some_padding(rng, tokens);
         let live = ids_of_tokens.as_ref().map_or(tokens, |ids| ids.iter().filter(|&&id| id != PADDING).count());
         let run = |b: &Backend| {
             let token_ids = ids_of_tokens.as_ref().map(|ids| Framed::of(b, ids, tokens, 1, Frame::ODD));
             let logits = Framed::of(b, &logits, tokens, experts, Frame::ODD);
             let bias = bias.as_ref().map(|bias| buffer(b, bias));
+            let scales = scales.as_ref().map(|scales| buffer(b, scales));
             let mut ids = Framed::poisoned(b, tokens, top_k, Frame::ODD);
             let mut weights = Framed::poisoned(b, tokens, top_k, Frame::ODD);
             let mut groups = b.alloc_groups(experts, tokens * top_k + 3).expect("alloc_groups");
@@ -54,6 +56,7 @@ pub fn route_and_group(suite: &Suite) {
                 logits: logits.view(),
                 routing: &routing,
                 selection_bias: bias.as_ref(),
+                expert_scales: scales.as_ref(),
                 tokens: token_ids.as_ref().map(Framed::view),
                 ids: ids.view_mut(),
                 weights: weights.view_mut(),
@@ -65,9 +68,10 @@ pub fn route_and_group(suite: &Suite) {
             let sorted = [download(b, groups.counts(), experts), download(b, groups.pairs(), live * top_k)].concat();
             Output { floats: weights.read(b), words: [ids.read(b), sorted].concat() }
         };
-        let (biased, ids) = (bias.is_some(), &ids_of_tokens);
-        let case = format!("{tokens} tokens, {experts} experts, {routing:?}, bias {biased}, tokens {ids:?}");
-        suite.check("route_and_group", &case, nmse(ROUTE, 0.0), &run);
+        let (biased, scaled, ids) = (bias.is_some(), scales.is_some(), &ids_of_tokens);
+        let case =
+            format!("{tokens} tokens, {experts} experts, {routing:?}, bias {biased}, scales {scaled}, tokens {ids:?}");
+        suite.check("route_and_group", &case, nmse(error, 0.0), &run);
     }
 }
 
@@ -102,6 +106,7 @@ pub fn experts(suite: &Suite) {
         let downs = [tensor(rng, down, count, outputs, inner)];
         let (mut x, logits) = (rng.normals(tokens * hidden), rng.normals(tokens * count));
         let selection_bias = selection_bias(rng, 0.3, &logits, count, gating);
+        let (scales, error) = expert_scales(rng, count);
         let biases = rng.chance(0.5).then(|| {
             let all = [count * inner, count * inner, count * outputs];
             all.map(|len| rng.normals(len))
@@ -118,6 +123,7 @@ pub fn experts(suite: &Suite) {
             let logits = Framed::of(b, &logits, tokens, count, Frame::ODD);
             let token_ids = ids_of_tokens.as_ref().map(|ids| Framed::of(b, ids, tokens, 1, Frame::ODD));
             let bias = selection_bias.as_ref().map(|bias| buffer(b, bias));
+            let scales = scales.as_ref().map(|scales| buffer(b, scales));
             let buffers = biases.as_ref().map(|all| all.each_ref().map(|values| buffer(b, values)));
             let experts = ExpertWeights {
                 gate_up,
@@ -141,6 +147,7 @@ pub fn experts(suite: &Suite) {
                         logits: logits.view(),
                         routing: &routing,
                         selection_bias: bias.as_ref(),
+                        expert_scales: scales.as_ref(),
                         tokens: token_ids.as_ref().map(Framed::view),
                         ids: ids.view_mut(),
                         weights: weights.view_mut(),
@@ -163,14 +170,15 @@ pub fn experts(suite: &Suite) {
         };
         let case = format!(
             "{tokens} tokens, {count} experts, {routing:?}, {}, {}, {}, {precision:?}, {:?}, selection bias {}, \
-             tokens {ids_of_tokens:?}",
+             scales {}, tokens {ids_of_tokens:?}",
             gates[0].name,
             gates[1].name,
             downs[0].name,
             target.epilogue,
-            selection_bias.is_some()
+            selection_bias.is_some(),
+            scales.is_some()
         );
-        suite.check("experts: weights", &case, nmse(ROUTE, 0.0), &|b| run(b).0);
+        suite.check("experts: weights", &case, nmse(error, 0.0), &|b| run(b).0);
         // Errors of the gated activations (see `gated`), and of the product with them, which are far from normal: a
         // few of 32 are large.
         let rounded = product_bound(&gates, precision, &x);

@@ -17,16 +17,23 @@ pub fn experts(suite: &Suite) {
 
 fn route(suite: &Suite) {
     let b = suite.backend();
-    let route_of = |case: &str, kind, experts: usize, routing: Routing, bias: Option<usize>, columns: usize, tokens| {
+    let route_of = |case: &str,
+                    kind,
+                    experts: usize,
+                    routing: Routing,
+                    [bias, scales]: [Option<usize>; 2],
+                    columns: usize,
+                    tokens| {
         let tokens = Framed::of(b, &vec![0; tokens], tokens, 1, Frame::ODD);
         let logits = Framed::of(b, &vec![1.0; 2 * experts], 2, experts, Frame::ODD);
-        let bias = bias.map(|len| buffer(b, &vec![0.0; len]));
+        let [bias, scales] = [bias, scales].map(|len| len.map(|len| buffer(b, &vec![0.0; len])));
         let mut ids = Framed::<u32>::poisoned(b, 2, columns, Frame::ODD);
         let mut weights = Framed::<f32>::poisoned(b, 2, columns, Frame::ODD);
         let result = b.run(Route {
             logits: logits.view(),
             routing: &routing,
             selection_bias: bias.as_ref(),
+            expert_scales: scales.as_ref(),
             tokens: Some(tokens.view()),
             ids: ids.view_mut(),
             weights: weights.view_mut(),
@@ -35,10 +42,12 @@ fn route(suite: &Suite) {
         ids.assert_untouched(b, case);
         weights.assert_untouched(b, case);
     };
-    let route =
-        |case: &str, kind, experts, routing, bias, columns| route_of(case, kind, experts, routing, bias, columns, 2);
+    let route = |case: &str, kind, experts, routing, bias, columns| {
+        route_of(case, kind, experts, routing, [bias, None], columns, 2)
+    };
     let plain = Routing::softmax(2, true);
-    route_of("route: tokens", Kind::Shape, 8, plain, None, 2, 1);
+    route_of("route: tokens", Kind::Shape, 8, plain, [None; 2], 2, 1);
+    route_of("route: scales", Kind::Shape, 8, plain, [None, Some(7)], 2, 2);
     route("route: top 0", Kind::Range, 8, Routing { top_k: 0, ..plain }, None, 0);
     route("route: top 9 of 8", Kind::Range, 8, Routing { top_k: 9, ..plain }, None, 9);
     route("route: no experts", Kind::Range, 0, plain, None, 2);
