@@ -1,7 +1,8 @@
 //! The GPU backend: what all GPUs do alike, over what a [`Vendor`] does by itself.
 
 use crate::common::{
-    activations, argmax, elementwise, embed, group, kv, norm, norm_act, qkv_write, recurrent, rope, route, sample,
+    activations, add_norm, argmax, elementwise, embed, group, kv, norm, norm_act, qkv_write, recurrent, rope, route,
+    sample,
 };
 use crate::device::Device;
 use crate::storage::{ActOutput, GpuAct, GpuWeight};
@@ -259,6 +260,10 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
 
     fn multiply(&self, call: Checked<Multiply>) -> Result<()> {
         elementwise::multiply(self.gpu(), call.into_inner())
+    }
+
+    fn add_norm(&self, call: &mut Checked<AddNorm>) -> Result<Fused> {
+        add_norm::add_norm(self.gpu(), call)
     }
 
     fn norm_act(&self, call: &mut Checked<NormAct>) -> Result<Fused> {

@@ -39,6 +39,7 @@ pub const COMMON: Library = library!("gpu", language None, common::SHARED_STRUCT
         "act.h",
         "activation.h",
         "activations.gpu",
+        "add_norm.h",
         "argmax.h",
         "causal_conv.gpu",
         "delta_rule.gpu",

@@ -198,6 +198,11 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "if SQUARES { v * v } else { *v }" => "if SQUARES { v * v } else { 0.0 }",
         "*out * scale * w + b;" => "*out * scale * w - b;",
     }
+    rms_norm in "kernels/src/ops/norm.rs" by [add_norm] {
+        "parts.run(Scale { factor, y })" => "parts.run(Scale { factor: factor * 0.5, y })",
+        "norm.out.as_view(), scale, y: y" => "norm.out.as_view(), scale: 1.0, y: y",
+        "if factor == 1.0 {" => "if factor != 1.0 {",
+    }
     qk_norm in "kernels/src/ops/attention.rs" by [qkv_write] {
         "normalise(qkv.reborrow(), true)?;" => "",
         "if after == after_rotation =>" => "if after != after_rotation =>",

@@ -3,6 +3,7 @@
 
 mod experts;
 mod inputs;
+mod norms;
 mod queries;
 mod recurrent;
 
@@ -12,11 +13,10 @@ use gristmill_kernels::Backend;
 use gristmill_kernels::act::{Act, Precision, Reader};
 use gristmill_kernels::kv::{KvCache, Placement};
 use gristmill_kernels::ops::{
-    Activation, Add, AddGated, Attend, AttentionOptions, Embed, Epilogue, ExpertScratch, ExpertWeights, Experts,
-    GateUp, GateUpAct, LayerNorm, Matmul, Multiply, NormAct, NormMatmul, PrepareActivations, QkNorm, QkNorms, RmsNorm,
-    Rotary, Route, Scale, SoftCap,
+    Activation, AddGated, Attend, AttentionOptions, Embed, Epilogue, ExpertScratch, ExpertWeights, Experts, GateUp,
+    GateUpAct, Matmul, Multiply, NormMatmul, PrepareActivations, QkNorm, QkNorms, RmsNorm, Rotary, Route, SoftCap,
 };
-use gristmill_kernels::tensor::{Buffer, View, ViewMut};
+use gristmill_kernels::tensor::{Buffer, ViewMut};
 use gristmill_kernels::weight::Weight;
 
 use super::Model;
@@ -73,15 +73,15 @@ pub(crate) fn forward(
             // Weights and state are made of the same spec.
             (_, _, _) => return Err(Error::UnknownSequence),
         }
-        step.post_norm(block.post_norm.as_ref(), scratch)?;
-        if let Some(block) = &layer.mlp {
-            choices += step.mlp_block(block, choices, scratch)?;
+        let (mlp, input) = (layer.mlp.as_ref(), layer.input.as_ref());
+        // The last part of a layer multiplies its output.
+        let factor = |is_last: bool| layer.output_scale.filter(|_| is_last).unwrap_or(1.0);
+        step.post_norm(block.post_norm.as_ref(), factor(mlp.is_none() && input.is_none()), scratch)?;
+        if let Some(block) = mlp {
+            choices += step.mlp_block(block, choices, factor(input.is_none()), scratch)?;
         }
-        if let Some(input) = &layer.input {
-            step.layer_input(index, input, scratch)?;
-        }
-        if let Some(factor) = layer.output_scale {
-            backend.run(Scale { factor, y: scratch.residual.view_mut(tokens, model.spec.hidden)? })?;
+        if let Some(weights) = input {
+            step.layer_input(index, weights, factor(true), scratch)?;
         }
         inspect(Stage::Layer(index), scratch)?;
     }
@@ -126,17 +126,6 @@ impl Step<'_> {
         Ok(self.backend.run(Embed { table, rows, scale: self.spec.embedding_scale, out })?)
     }
 
-    /// act = norm(residual).
-    fn norm(&self, weights: &NormWeights<Buffer<f32>>, s: &mut Scratch) -> Result<()> {
-        let (t, hidden, eps) = (self.tokens, self.hidden, self.spec.norm_eps);
-        let (x, mut out, act) = (s.residual.view(t, hidden)?, s.normed.view_mut(t, hidden)?, &mut s.act);
-        if let NormWeights::Rms { weight } = weights {
-            return Ok(self.backend.run(NormAct { norm: RmsNorm { x, weight, eps, out }, acts: [Some(act), None] })?);
-        }
-        self.norm_rows(weights, x, out.reborrow())?;
-        Ok(self.backend.run(PrepareActivations { x: out.as_view(), act })?)
-    }
-
     /// act = the input of an MLP.
     fn input(&self, input: &BlockInput<Buffer<f32>>, s: &mut Scratch) -> Result<()> {
         let rows = match input {
@@ -177,15 +166,6 @@ impl Step<'_> {
         Ok(b.run(Matmul { bias, ..Matmul::new(weight, act, y) })?)
     }
 
-    fn norm_rows(&self, weights: &NormWeights<Buffer<f32>>, x: View<f32>, out: ViewMut<f32>) -> Result<()> {
-        let eps = self.spec.norm_eps;
-        match weights {
-            NormWeights::Rms { weight } => self.backend.run(RmsNorm { x, weight, eps, out })?,
-            NormWeights::Layer { weight, bias } => self.backend.run(LayerNorm { x, weight, bias, eps, out })?,
-        }
-        Ok(())
-    }
-
     /// The destination of a block's output: the residual stream, or `delta` if a norm follows.
     fn output<'a>(
         &self,
@@ -198,29 +178,6 @@ impl Step<'_> {
             true => (Epilogue::Store, delta.view_mut(t, hidden)?),
             false => (Epilogue::Add { scale }, residual.view_mut(t, hidden)?),
         })
-    }
-
-    /// With a post norm: residual += scale · post_norm(delta).
-    fn post_norm(&self, weights: Option<&NormWeights<Buffer<f32>>>, s: &mut Scratch) -> Result<()> {
-        if weights.is_none() {
-            return Ok(());
-        }
-        // The block has read its normed input: `normed` is free.
-        self.add_normed(weights, s.delta.view(self.tokens, self.hidden)?, &mut s.normed, &mut s.residual)
-    }
-
-    /// residual += scale · norm(x), or scale · x without a norm.
-    fn add_normed(
-        &self,
-        weights: Option<&NormWeights<Buffer<f32>>>,
-        x: View<f32>,
-        normed: &mut Buffer<f32>,
-        residual: &mut Buffer<f32>,
-    ) -> Result<()> {
-        let (t, scale, y) = (self.tokens, self.spec.residual_scale, residual.view_mut(self.tokens, self.hidden)?);
-        let Some(weights) = weights else { return Ok(self.backend.run(Add { x, scale, y })?) };
-        self.norm_rows(weights, x, normed.view_mut(t, self.hidden)?)?;
-        Ok(self.backend.run(Add { x: normed.view(t, self.hidden)?, scale, y })?)
     }
 
     /// The output is output(attention(rope(qk_norm(qkv(input))))), or with rope and qk_norm in the other order.
@@ -269,9 +226,9 @@ impl Step<'_> {
         Ok(b.run(Matmul { bias, epilogue, ..Matmul::new(&weights.output, &s.act, y) })?)
     }
 
-    /// Adds the output of an MLP of either kind. The router writes its choices from element `choices` on; returns how
-    /// many there are.
-    fn mlp_block(&self, block: &MlpBlock, choices: usize, s: &mut Scratch) -> Result<usize> {
+    /// Adds the output of an MLP of either kind, and multiplies the sum. The router writes its choices from element
+    /// `choices` on; returns how many there are.
+    fn mlp_block(&self, block: &MlpBlock, choices: usize, factor: f32, s: &mut Scratch) -> Result<usize> {
         match &block.weights {
             MlpWeights::Dense { activation, gate_up, down } => self.mlp(*activation, [gate_up, down], block, s)?,
             MlpWeights::Moe(moe) => {
@@ -283,9 +240,9 @@ impl Step<'_> {
         }
         match &block.weights {
             MlpWeights::Moe(MoeWeights { activation, beside: Some(beside), .. }) => {
-                self.beside(*activation, beside, block, s)?;
+                self.beside(*activation, beside, block, factor, s)?;
             }
-            _ => self.post_norm(block.post_norm.as_ref(), s)?,
+            _ => self.post_norm(block.post_norm.as_ref(), factor, s)?,
         }
         Ok(match &block.weights {
             MlpWeights::Dense { .. } => 0,
@@ -384,9 +341,7 @@ impl Step<'_> {
         // The experts' outputs have been combined: their scratch is free.
         let mut out = s.moe.out.view_mut(t, hidden)?;
         b.run(Matmul::new(&shared.down, &s.inner_act, out.reborrow()))?;
-        if scale != 1.0 {
-            b.run(Scale { factor: scale, y: out.reborrow() })?;
-        }
+        self.multiply(scale, out.reborrow())?;
         // The gate reads what the router reads; the router's logits have been used.
         b.run(Matmul::new(gate, &s.moe.act, s.moe.router.view_mut(t, 1)?))?;
         Ok(b.run(AddGated { x: out.as_view(), gate: s.moe.router.view(t, 1)?, y })?)
@@ -397,9 +352,7 @@ impl Step<'_> {
         let (b, head) = (self.backend, weights.output.as_ref().unwrap_or(&weights.embedding));
         let (y, bias) = (s.logits.view_mut(rows, head.rows())?, weights.output_bias.as_ref());
         b.run(Matmul { rows: Some(s.output_rows.view(rows, 1)?), bias, ..Matmul::new(head, &s.act, y) })?;
-        if self.spec.logit_scale != 1.0 {
-            b.run(Scale { factor: self.spec.logit_scale, y: s.logits.view_mut(rows, head.rows())? })?;
-        }
+        self.multiply(self.spec.logit_scale, s.logits.view_mut(rows, head.rows())?)?;
         if let Some(cap) = self.spec.logit_cap {
             b.run(SoftCap { cap, y: s.logits.view_mut(rows, head.rows())? })?;
         }

@@ -2,6 +2,7 @@
 //! `kernels/` declare the parameter structs too.
 
 pub mod activations;
+pub(crate) mod add_norm;
 pub(crate) mod argmax;
 pub(crate) mod elementwise;
 pub(crate) mod embed;
@@ -48,6 +49,7 @@ pub(super) const SHARED_STRUCTS: &[StructLayout] = &[
     kv::WriteParams::LAYOUT,
     norm::NormParams::LAYOUT,
     norm_act::NormActParams::LAYOUT,
+    add_norm::AddNormParams::LAYOUT,
     qkv_write::QkvWriteParams::LAYOUT,
     recurrent::ConvParams::LAYOUT,
     recurrent::DeltaParams::LAYOUT,

@@ -14,6 +14,12 @@ const NORMED: u32 = 16;
 /// Elements of a row that one thread keeps: `KEPT` groups of four.
 const THREAD_ELEMENTS: usize = 8;
 
+/// Threads of a block that keeps a row of so many elements in registers, if it can.
+pub(super) fn threads(width: usize) -> Option<u32> {
+    let fits = (1..=1024 * THREAD_ELEMENTS).contains(&width);
+    fits.then(|| width.div_ceil(THREAD_ELEMENTS).next_multiple_of(32) as u32)
+}
+
 shared_struct! {
     pub(super) struct NormActParams in "norm_act.h" {
         width: u64,
@@ -66,7 +72,7 @@ pub fn norm_act(device: &Device, call: &NormAct) -> Result<Fused> {
     let NormAct { norm: RmsNorm { x, weight, eps, out }, acts } = call;
     let (rows, width) = (x.rows(), x.cols());
     let acts = NormActs::new(NormAct::NAME, acts.each_ref().map(|act| act.as_deref()))?;
-    let Some(acts) = acts.filter(|_| (1..=1024 * THREAD_ELEMENTS).contains(&width)) else { return Ok(Fused::No) };
+    let (Some(acts), Some(block)) = (acts, threads(width)) else { return Ok(Fused::No) };
     if rows == 0 {
         return Ok(Fused::Yes);
     }
@@ -83,7 +89,6 @@ pub fn norm_act(device: &Device, call: &NormAct) -> Result<Fused> {
     let weight = Arg::buffer(weight, Access::Read);
     let args = [Arg::read(x), weight, Arg::write(out), exact, int8, bf16, other, Arg::params(&params)];
     let blocks = count(NormAct::NAME, "rows", rows, MOST_BLOCKS)?;
-    let block = width.div_ceil(THREAD_ELEMENTS).next_multiple_of(32) as u32;
     device.launch(&Launch::new(Kernel::plain("rows.gpu", "norm_act"), [blocks, 1, 1], block, &args))?;
     Ok(Fused::Yes)
 }

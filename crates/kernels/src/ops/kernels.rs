@@ -308,6 +308,7 @@ operations! {
         multiply(Multiply),
     }
     compositions {
+        add_norm(AddNorm),
         norm_act(NormAct),
         norm_matmul(NormMatmul),
         gate_up_act(GateUpAct),

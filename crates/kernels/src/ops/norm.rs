@@ -1,6 +1,7 @@
 //! Norms, and norms fused with the operations that read their output.
 
 use super::check::*;
+use super::elementwise::{Add, Scale};
 use super::kernels::{Check, Compose, Operation, Parts};
 use super::matrix::{Epilogue, Matmul, PrepareActivations, fill, fits, product};
 use crate::act::Act;
@@ -131,6 +132,41 @@ impl Compose for NormAct<'_> {
         parts.run(norm.reborrow())?;
         let mut acts = acts.into_iter().flatten();
         acts.try_for_each(|act| parts.run(PrepareActivations { x: norm.out.as_view(), act }))
+    }
+}
+
+/// y = factor · (y + scale · norm(x)), for every row: [`RmsNorm`], then [`Add`] of its output, then [`Scale`].
+#[derive(Debug)]
+pub struct AddNorm<'a> {
+    /// The norm. Its output may be left undefined.
+    pub norm: RmsNorm<'a>,
+    /// Multiplies the norm's output.
+    pub scale: f32,
+    /// Multiplies the sum.
+    pub factor: f32,
+    /// T × K.
+    pub y: ViewMut<'a, f32>,
+}
+
+impl Check for AddNorm<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { norm, scale, factor, y } = self;
+        norm.check(device)?;
+        same_shape(Self::NAME, device, &norm.x, y)?;
+        require(scale.is_finite(), Self::NAME, "scale", *scale, "must be finite")?;
+        require(factor.is_finite(), Self::NAME, "factor", *factor, "must be finite")
+    }
+}
+
+impl Compose for AddNorm<'_> {
+    fn compose(self, parts: &Parts) -> Result<()> {
+        let Self { mut norm, scale, factor, mut y } = self;
+        parts.run(norm.reborrow())?;
+        parts.run(Add { x: norm.out.as_view(), scale, y: y.reborrow() })?;
+        if factor == 1.0 {
+            return Ok(());
+        }
+        parts.run(Scale { factor, y })
     }
 }
 

@@ -61,6 +61,7 @@ macro_rules! with_parts {
             attention = attention::attention,
             attention_long = attention::attention_long,
             kv_copy = attention::copy,
+            add_norm = compose::add_norm,
             norm_act = compose::norm_act,
             norm_matmul = compose::norm_matmul,
             epilogues = epilogue::epilogues,

@@ -89,13 +89,14 @@ impl Step<'_> {
         Ok(b.run(PrepareActivations { x: s.normed.view(t, hidden)?, act: &mut s.act })?)
     }
 
-    /// After the experts, whose output is in `delta`: residual += scale · post_norm(post_norm_1(mlp(norm(residual))) +
-    /// post_norm_2(delta)).
+    /// After the experts, whose output is in `delta`: residual = factor · (residual + scale ·
+    /// post_norm(post_norm_1(mlp(norm(residual))) + post_norm_2(delta))).
     pub(super) fn beside(
         &self,
         activation: Activation,
         weights: &BesideWeights<Weight, Buffer<f32>>,
         block: &MlpBlock,
+        factor: f32,
         s: &mut Scratch,
     ) -> Result<()> {
         let (b, t, hidden) = (self.backend, self.tokens, self.hidden);
@@ -104,8 +105,9 @@ impl Step<'_> {
         self.input(&block.input, s)?;
         self.gate_up(activation, [&weights.gate_up, &weights.down], s)?;
         b.run(Matmul::new(&weights.down, &s.inner_act, s.delta.view_mut(t, hidden)?))?;
-        self.norm_rows(&weights.post_norm, s.delta.view(t, hidden)?, s.normed.view_mut(t, hidden)?)?;
-        b.run(Add { x: s.normed.view(t, hidden)?, scale: 1.0, y: s.moe.out.view_mut(t, hidden)? })?;
-        self.add_normed(block.post_norm.as_ref(), s.moe.out.view(t, hidden)?, &mut s.normed, &mut s.residual)
+        let (delta, sum) = (s.delta.view(t, hidden)?, s.moe.out.view_mut(t, hidden)?);
+        self.add_normed(Some(&weights.post_norm), delta, [1.0; 2], &mut s.normed, sum)?;
+        let (sum, factors) = (s.moe.out.view(t, hidden)?, [self.spec.residual_scale, factor]);
+        self.add_normed(block.post_norm.as_ref(), sum, factors, &mut s.normed, s.residual.view_mut(t, hidden)?)
     }
 }

@@ -30,11 +30,12 @@ impl Step<'_> {
         Ok(b.run(Add { x, scale: 1.0, y })?)
     }
 
-    /// residual += norm(projection(gelu(gate · residual) · input of the layer)).
+    /// residual = factor · (residual + norm(projection(gelu(gate · residual) · input of the layer))).
     pub(super) fn layer_input(
         &self,
         layer: usize,
         weights: &LayerInputWeights<Weight, Buffer<f32>>,
+        factor: f32,
         s: &mut Scratch,
     ) -> Result<()> {
         let (t, b, hidden, width) = (self.tokens, self.backend, self.hidden, weights.gate.rows());
@@ -45,7 +46,6 @@ impl Step<'_> {
         b.run(Multiply { x, gate, kind: GateKind::Gelu, out: s.mixed.view_mut(t, width)? })?;
         b.run(PrepareActivations { x: s.mixed.view(t, width)?, act: &mut s.act })?;
         b.run(Matmul::new(&weights.projection, &s.act, s.delta.view_mut(t, hidden)?))?;
-        let post_norm = Some(&weights.post_norm);
-        self.add_normed(post_norm, s.delta.view(t, hidden)?, &mut s.normed, &mut s.residual)
+        self.post_norm(Some(&weights.post_norm), factor, s)
     }
 }

@@ -19,6 +19,35 @@ fn uneven(rng: &mut Rng, rows: usize, cols: usize) -> Vec<f32> {
     x
 }
 
+/// [`AddNorm`], against what its contract says too.
+pub fn add_norm(suite: &Suite) {
+    let rng = &mut suite.rng("add_norm");
+    let sizes = TOKENS.iter().flat_map(|&tokens| [1, 17, 64, 203, 640].map(|cols| (tokens, cols)));
+    for (tokens, cols) in suite.some("add_norm", sizes.chain([(3, 2048), (2, 9216)])) {
+        let (x, y, weight) = (uneven(rng, tokens, cols), uneven(rng, tokens, cols), rng.normals(cols));
+        let (eps, scale, factor) = (rng.pick(&[1e-1, 1e-6]), rng.pick(&[1.0, 0.22, -3.0]), rng.pick(&[1.0, 0.25]));
+        let frame = rng.pick(&[Frame::ODD, Frame { left: 4, right: 0, below: 1 }]);
+        let run = |b: &Backend| {
+            let (x, mut y) = (Framed::of(b, &x, tokens, cols, Frame::ODD), Framed::of(b, &y, tokens, cols, frame));
+            let mut normed = Framed::poisoned(b, tokens, cols, Frame::ODD);
+            let norm = RmsNorm { x: x.view(), weight: &buffer(b, &weight), eps, out: normed.view_mut() };
+            b.run(AddNorm { norm, scale, factor, y: y.view_mut() }).expect("add_norm");
+            Output::from(y.read(b))
+        };
+        let case = format!("{tokens} × {cols}, × {scale}, × {factor}, epsilon {eps}");
+        // The norm is rounded, and so are its product, the sum and the sum's product.
+        let tolerance = nmse(2.0 * exact(cols), f64::from(factor).powi(2));
+        let got = suite.check("add_norm", &case, tolerance, &run);
+        let rows = x.chunks(cols).zip(y.chunks(cols)).flat_map(|(x, y)| {
+            let squares: f64 = x.iter().map(|&x| f64::from(x).powi(2)).sum();
+            let norm = f64::from(scale) / (squares / cols as f64 + f64::from(eps)).sqrt();
+            let terms = x.iter().zip(&weight).map(move |(&x, &weight)| f64::from(x) * norm * f64::from(weight));
+            terms.zip(y).map(|(term, &y)| (f64::from(factor) * (f64::from(y) + term)) as f32)
+        });
+        suite.compare("add_norm", &case, tolerance, &rows.collect::<Vec<_>>().into(), &got);
+    }
+}
+
 /// [`NormAct`]: the norm, and products with each of the activations.
 pub fn norm_act(suite: &Suite) {
     use Precision::{Exact, Fast};

@@ -10,6 +10,7 @@ use gristmill_kernels::weight::Weight;
 
 /// Every composition.
 pub fn compositions(suite: &Suite) {
+    add_norm(suite);
     norms(suite);
     dense(suite);
     of_experts(suite);
@@ -31,6 +32,25 @@ fn empty(b: &Backend, (rows, cols): Shape) -> Act {
 
 fn assert_empty(b: &Backend, case: &str, kind: Kind, act: &Act) {
     assert!(found_late(b, kind) || act.rows() == 0, "{case}: refused activations count as filled");
+}
+
+/// [`AddNorm`] of three rows of 64.
+fn add_norm(suite: &Suite) {
+    let b = suite.backend();
+    let x = ones(b, 3, 64);
+    let refused = |case: &str, kind, weight: usize, [scale, factor]: [f32; 2], out: Shape, shape: Shape| {
+        let case = &format!("add_norm: {case}");
+        let (weight, mut out, mut y) = (buffer(b, &vec![1.0; weight]), poisoned(b, out), poisoned(b, shape));
+        let norm = RmsNorm { x: x.view(), weight: &weight, eps: 1e-6, out: out.view_mut() };
+        expect(suite, case, kind, b.run(AddNorm { norm, scale, factor, y: y.view_mut() }));
+        [&out, &y].into_iter().for_each(|out| out.assert_untouched(b, case));
+    };
+    refused("weight", Kind::Shape, 63, [1.0; 2], (3, 64), (3, 64));
+    refused("normed columns", Kind::Shape, 64, [1.0; 2], (3, 63), (3, 64));
+    refused("rows", Kind::Shape, 64, [1.0; 2], (3, 64), (2, 64));
+    refused("columns", Kind::Shape, 64, [1.0; 2], (3, 64), (3, 65));
+    refused("scale", Kind::Range, 64, [f32::NAN, 1.0], (3, 64), (3, 64));
+    refused("factor", Kind::Range, 64, [1.0, f32::INFINITY], (3, 64), (3, 64));
 }
 
 /// Arguments of [`NormAct`] and of [`NormMatmul`] over three rows of 64.
