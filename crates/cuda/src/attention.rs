@@ -105,8 +105,9 @@ pub(super) fn attend(cuda: &Cuda, call: &mut Attend) -> Result<Fused> {
     let Attend { qkv, norms, rotary, cache, placement, options, out, act } = call;
     let (op, device, spec, blocks) = (Attend::NAME, &cuda.device, cache.spec(), cache.blocks());
     let on_tensor_cores = form::decode(device.gpu().properties(), spec).is_some();
-    let at_once =
-        placement.runs == BatchRuns::Single && on_tensor_cores && qkv_write::serves(options.heads, *norms, spec);
+    let values_as_they_are = norms.is_none_or(|norms| norms.values.is_none());
+    let served = values_as_they_are && qkv_write::serves(options.heads, *norms, spec);
+    let at_once = placement.runs == BatchRuns::Single && on_tensor_cores && served;
     if !at_once {
         return Ok(Fused::No);
     }

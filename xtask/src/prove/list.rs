@@ -206,6 +206,7 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     qk_norm in "kernels/src/ops/attention.rs" by [qkv_write] {
         "normalise(qkv.reborrow(), true)?;" => "",
         "if after == after_rotation =>" => "if after != after_rotation =>",
+        "qkv.reborrow().columns(v..all)?, weight, eps" => "qkv.reborrow().columns(v..v)?, weight, eps",
     }
     qk_norm in "cpu/src/rows.rs" by [qk_norm] {
         "(squares / weight.len() as f32 + eps)" => "(squares + eps)",

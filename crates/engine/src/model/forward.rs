@@ -14,7 +14,7 @@ use gristmill_kernels::act::{Act, Precision, Reader};
 use gristmill_kernels::kv::{KvCache, Placement};
 use gristmill_kernels::ops::{
     Activation, AddGated, Attend, AttentionOptions, Embed, Epilogue, ExpertScratch, ExpertWeights, Experts, GateUp,
-    GateUpAct, Matmul, Multiply, NormMatmul, PrepareActivations, QkNorm, QkNorms, RmsNorm, Rotary, Route, SoftCap,
+    GateUpAct, Matmul, Multiply, NormMatmul, PrepareActivations, QkNorms, RmsNorm, Rotary, Route, SoftCap,
 };
 use gristmill_kernels::tensor::{Buffer, ViewMut};
 use gristmill_kernels::weight::Weight;
@@ -197,10 +197,6 @@ impl Step<'_> {
         let (rows, qkv) = ([&mut s.residual, &mut s.normed], (&weights.qkv, weights.qkv_bias.as_ref()));
         self.input_matmul(&block.input, rows, &mut s.act, None, qkv, s.qkv.view_mut(t, columns)?)?;
         let (eps, after_rotation) = (self.spec.norm_eps, spec.norm_after_rope);
-        if let Some(weight) = &weights.value_norm {
-            let x = s.qkv.view_mut(t, columns)?.columns(columns - spec.value_columns()..columns)?;
-            b.run(QkNorm { x, weight, eps })?;
-        }
         let AttentionSpec { heads, scale, cap, temperature, window, .. } = *spec;
         let (sinks, precision) = (weights.sinks.as_ref(), self.precision);
         let options = AttentionOptions { heads, scale, temperature, window, sinks, softcap: cap, precision };
@@ -213,7 +209,8 @@ impl Step<'_> {
             self.attend_queries(weights, spec, qkv, rotary, (cache, placement), options, out, act)?;
         } else {
             let qk_norm = weights.q_norm.as_ref().zip(weights.k_norm.as_ref());
-            let norms = qk_norm.map(|(q, k)| QkNorms { weights: [q, k], eps, after_rotation });
+            let values = weights.value_norm.as_ref();
+            let norms = qk_norm.map(|(q, k)| QkNorms { weights: [q, k], values, eps, after_rotation });
             b.run(Attend { qkv, norms, rotary, cache, placement, options, out, act })?;
         }
         if let Some(OutputGate { kind, .. }) = spec.gate {

@@ -249,7 +249,7 @@ pub struct AttentionSpec {
     pub qk_norm: Option<QkNorm>,
     /// That norm follows the rotation instead of preceding it.
     pub norm_after_rope: bool,
-    /// Each head's value is divided by the root of its mean square.
+    /// Each head's value is divided by the root of its mean square. Queries and keys have a norm too.
     pub value_norm: bool,
     /// The projection of keys, before their norm and rotation, gives the values too.
     pub values_are_keys: bool,

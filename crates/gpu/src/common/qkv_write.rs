@@ -14,6 +14,9 @@ use gristmill_kernels::tensor::Buffer;
 const WARPS: usize = 4;
 /// The widest head that a warp normalises, as [`norm`] has it: the sums are then the same.
 const MAX_NORMED: usize = norm::WARP_WIDTH;
+/// What is normalised, as bits.
+const NORMS_KEYS: u32 = 1;
+const NORMS_VALUES: u32 = 2;
 /// Blocks in y.
 const MAX_HEADS: usize = WARPS * 65_535;
 
@@ -32,11 +35,15 @@ shared_struct! {
     }
 }
 
-/// Whether one launch can do it: norms, if there are any, are those of heads and precede the rotation.
+/// Whether one launch can do it: norms, if there are any, are those of heads, and those of queries and keys precede the
+/// rotation.
 pub fn serves(heads: usize, norms: Option<QkNorms>, spec: KvSpec) -> bool {
-    let of_heads = |weight: &Buffer<f32>| spec.key_width <= MAX_NORMED && weight.len() == spec.key_width;
-    heads.saturating_add(spec.heads.saturating_mul(2)) <= MAX_HEADS
-        && norms.is_none_or(|norms| !norms.after_rotation && norms.weights.into_iter().all(of_heads))
+    let of_heads = |weight: &Buffer<f32>, width| width <= MAX_NORMED && weight.len() == width;
+    let serves = |norms: QkNorms| {
+        let of_keys = norms.weights.into_iter().all(|weight| of_heads(weight, spec.key_width));
+        !norms.after_rotation && of_keys && norms.values.is_none_or(|weight| of_heads(weight, spec.value_width))
+    };
+    heads.saturating_add(spec.heads.saturating_mul(2)) <= MAX_HEADS && norms.is_none_or(serves)
 }
 
 /// [`QkvWrite`] in one launch, if it [`serves`].
@@ -50,7 +57,10 @@ pub fn qkv_write(device: &Device, call: &mut QkvWrite) -> Result<Fused> {
         return Ok(Fused::Yes);
     }
     let [q_norm, k_norm] = norms.map_or([None; 2], |norms| norms.weights.map(Some));
-    let scratch = spec.key_width.next_multiple_of(4);
+    let v_norm = norms.and_then(|norms| norms.values);
+    // A value that is not normalised is not kept.
+    let values = v_norm.map_or(0, |_| spec.value_width);
+    let scratch = spec.key_width.max(values).next_multiple_of(4);
     let params = QkvWriteParams {
         write: WriteParams::new(cache, placement, stride, stride),
         stride: stride as u64,
@@ -58,8 +68,8 @@ pub fn qkv_write(device: &Device, call: &mut QkvWrite) -> Result<Fused> {
         pairs: limit(rotary.frequencies.len()),
         interleaved: (rotary.style == RopeStyle::Interleaved).into(),
         scratch: limit(scratch),
-        normed: norms.is_some().into(),
-        aligned: aligned(spec.key_width, [RowAlignment::of_mut(qkv)]),
+        normed: u32::from(norms.is_some()) * NORMS_KEYS | u32::from(v_norm.is_some()) * NORMS_VALUES,
+        aligned: aligned(spec.key_width, [RowAlignment::of_mut(qkv)]) * u32::from(values.is_multiple_of(4)),
         eps: norms.map_or(0.0, |norms| norms.eps),
         magnitude: rotary.magnitude,
     };
@@ -67,11 +77,12 @@ pub fn qkv_write(device: &Device, call: &mut QkvWrite) -> Result<Fused> {
     data.written = device.epoch();
     let [keys, k_scales, values, v_scales] = data.args(Access::Write);
     let [slots, positions, table] = placement_args(placement);
-    let (qkv, [q_norm, k_norm]) = (Arg::change(qkv), [q_norm, k_norm].map(Arg::optional));
+    let (qkv, [q_norm, k_norm, v_norm]) = (Arg::change(qkv), [q_norm, k_norm, v_norm].map(Arg::optional));
     let (angles, flag, params) = (Arg::optional(Some(&rotary.frequencies)), device.flag(), Arg::params(&params));
     let kernel = Kernel { file: "qkv_write.gpu", entry: "qkv_write", defines: &[cells_define(spec.format)] };
     let grid = [limit(tokens), limit((*heads + 2 * spec.heads).div_ceil(WARPS)), 1];
-    let args = [qkv, q_norm, k_norm, angles, slots, positions, table, keys, k_scales, values, v_scales, flag, params];
+    let args =
+        [qkv, q_norm, k_norm, v_norm, angles, slots, positions, table, keys, k_scales, values, v_scales, flag, params];
     let shared = limit(WARPS * scratch * size_of::<f32>());
     device.launch(&Launch { shared, ..Launch::new(kernel, grid, 32 * WARPS as u32, &args) })?;
     Ok(Fused::Yes)

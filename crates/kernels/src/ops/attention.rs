@@ -250,11 +250,13 @@ impl Compose for AttentionAct<'_> {
     }
 }
 
-/// Norms of queries and of keys.
+/// Norms of queries and of keys, and of values.
 #[derive(Clone, Copy, Debug)]
 pub struct QkNorms<'a> {
     /// Weights for queries and for keys: per head, or for the whole row.
     pub weights: [&'a Buffer<f32>; 2],
+    /// Weights for values, per head or for the whole row, if they are normalised too.
+    pub values: Option<&'a Buffer<f32>>,
     /// Added to the mean square.
     pub eps: f32,
     /// Queries and keys are normalised after their rotation, not before.
@@ -268,7 +270,7 @@ pub fn key_and_value_columns(heads: usize, spec: KvSpec) -> Result<[usize; 2]> {
 }
 
 /// Queries, keys and values as they come from their product, side by side: queries and keys are normalised and rotated
-/// in place, in the order that the norms say, keys and values written to the cache.
+/// in place, in the order that the norms say, values normalised in place, keys and values written to the cache.
 #[derive(Debug)]
 pub struct QkvWrite<'a> {
     /// T × heads·Dk + H·Dk + H·Dv.
@@ -307,15 +309,16 @@ fn check_qkv_write(
     let (tokens, spec) = (qkv.rows(), cache.spec());
     on_device(op, device, &[cache.device()])?;
     let [k, v] = key_and_value_columns(heads, spec)?;
-    if let Some(QkNorms { weights: [q_norm, k_norm], eps, .. }) = norms {
+    let columns = elements("values", &[spec.heads, spec.value_width])?.saturating_add(v);
+    if let Some(QkNorms { weights: [q_norm, k_norm], values, eps, .. }) = norms {
         segments(op, device, q_norm, *eps, k)?;
         segments(op, device, k_norm, *eps, v - k)?;
+        values.map_or(Ok(()), |v_norm| segments(op, device, v_norm, *eps, columns - v))?;
     }
     rotary.check(op, device, spec.key_width, v)?;
     if tokens == 0 {
         return Ok(());
     }
-    let columns = elements("values", &[spec.heads, spec.value_width])?.saturating_add(v);
     expect(op, "columns of queries, keys and values", qkv.cols(), columns)?;
     let placement = PlacementCheck::new(op, device, placement, tokens)?;
     placement.map_or(Ok(()), |placement| placement.check_written(cache.blocks()))
@@ -329,7 +332,7 @@ impl Compose for QkvWrite<'_> {
             return Ok(());
         }
         let normalise = |mut qkv: ViewMut<f32>, after_rotation| match norms {
-            Some(QkNorms { weights: [q_norm, k_norm], eps, after_rotation: after }) if after == after_rotation => {
+            Some(QkNorms { weights: [q_norm, k_norm], eps, after_rotation: after, .. }) if after == after_rotation => {
                 parts.run(QkNorm { x: qkv.reborrow().columns(0..k)?, weight: q_norm, eps })?;
                 parts.run(QkNorm { x: qkv.columns(k..v)?, weight: k_norm, eps })
             }
@@ -340,6 +343,9 @@ impl Compose for QkvWrite<'_> {
         let (x, positions) = (qkv.reborrow().columns(0..v)?, placement.positions.view(tokens, 1)?);
         parts.run(Rope { x, head_width: cache.spec().key_width, positions, rotary })?;
         normalise(qkv.reborrow(), true)?;
+        if let Some(QkNorms { values: Some(weight), eps, .. }) = norms {
+            parts.run(QkNorm { x: qkv.reborrow().columns(v..all)?, weight, eps })?;
+        }
         let qkv = qkv.as_view();
         parts.run(KvWrite { cache, k: qkv.columns(k..v)?, v: qkv.columns(v..all)?, placement })
     }

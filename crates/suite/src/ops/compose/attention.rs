@@ -21,11 +21,14 @@ pub fn qkv_write(suite: &Suite) {
         let norm_heads = [None, Some((1, 1)), Some((heads, spec.heads))][round % 3];
         let norms = norm_heads.map(|(q, k)| [rng.normals(q * key_width), rng.normals(k * key_width)]);
         let after_rotation = rng.chance(0.4);
+        let value_heads = rng.pick(&[None, Some(1), Some(spec.heads)]).filter(|_| norms.is_some());
+        let value_norm = value_heads.map(|heads| rng.normals(heads * value_width));
         let pairs = rng.pick(&[key_width / 2, key_width / 4, 0]);
         let frequencies: Vec<f32> = (0..pairs).map(|_| rng.uniform(0.0, 1.0) as f32).collect();
         let style = rng.pick(&[RopeStyle::Halves, RopeStyle::Interleaved]);
         let (k, v) = (heads * key_width, (heads + spec.heads) * key_width);
         let all = v + spec.heads * value_width;
+        let frame = rng.pick(&[Frame::ODD, Frame { left: 4, right: 0, below: 1 }]);
         let qkv = rng.normals(tokens.len() * all);
         let queries = rng.normals(tokens.len() * k);
         let used = layout.used_cache(rng.bits());
@@ -33,10 +36,15 @@ pub fn qkv_write(suite: &Suite) {
             let (placement, mut cache) = (layout.placement(b, &tokens), used(b));
             let rotary = Rotary { style, frequencies: buffer(b, &frequencies), magnitude: 1.1 };
             let weights = norms.as_ref().map(|both| both.each_ref().map(|weight| buffer(b, weight)));
-            let mut x = Framed::of(b, &qkv, tokens.len(), all, Frame::ODD);
+            let values = value_norm.as_ref().map(|weight| buffer(b, weight));
+            let mut x = Framed::of(b, &qkv, tokens.len(), all, frame);
             if at_once {
-                let norms =
-                    weights.as_ref().map(|both| QkNorms { weights: both.each_ref(), eps: 1e-6, after_rotation });
+                let norms = weights.as_ref().map(|both| QkNorms {
+                    weights: both.each_ref(),
+                    values: values.as_ref(),
+                    eps: 1e-6,
+                    after_rotation,
+                });
                 let (qkv, cache, placement, rotary) = (x.view_mut(), &mut cache, &placement, &rotary);
                 b.run(QkvWrite { qkv, heads, norms, rotary, cache, placement }).expect("qkv_write");
             } else {
@@ -55,6 +63,10 @@ pub fn qkv_write(suite: &Suite) {
                 if after_rotation {
                     normalise(&mut x);
                 }
+                if let Some(weight) = &values {
+                    let x = x.view_mut().columns(v..all).expect("within");
+                    b.run(QkNorm { x, weight, eps: 1e-6 }).expect("qk_norm");
+                }
                 let [keys, values] = [k..v, v..all].map(|columns| x.view().columns(columns).expect("within"));
                 b.run(KvWrite { cache: &mut cache, k: keys, v: values, placement: &placement }).expect("kv_write");
             }
@@ -64,11 +76,13 @@ pub fn qkv_write(suite: &Suite) {
             (x.read(b), parameters.attend(b, &layout, &cache, &queries, &tokens))
         };
         let case = format!(
-            "{heads} heads, {spec:?}, {} tokens, norms of {norm_heads:?}, after the rotation {after_rotation}, {pairs} \
-             pairs",
+            "{heads} heads, {spec:?}, {} tokens, norms of {norm_heads:?}, after the rotation {after_rotation}, of \
+             values {value_heads:?}, {pairs} pairs, {frame:?}",
             tokens.len()
         );
-        suite.check("qkv_write", &case, nmse(exact(key_width) + 5e-14, 1.0), &|b| run(b, true).0.into());
+        suite.check("qkv_write", &case, nmse(exact(key_width.max(value_width)) + 5e-14, 1.0), &|b| {
+            run(b, true).0.into()
+        });
         let [at_once, parts] = [true, false].map(|at_once| Output::from(run(suite.backend(), at_once).1));
         suite.same(&format_args!("{case}, what attention sees"), &parts, &at_once);
     }
@@ -106,6 +120,7 @@ pub fn attend(suite: &Suite) {
         }
         let norm_heads = rng.pick(&[None, Some((1, 1)), Some((1, 1)), Some((heads, spec.heads))]);
         let norms = norm_heads.map(|(q, k)| [rng.normals(q * key_width), rng.normals(k * key_width)]);
+        let value_norm = rng.chance(0.2).then(|| rng.normals(value_width));
         let after_rotation = rng.chance(0.3);
         let pairs = rng.pick(&[key_width / 2, key_width / 2, key_width / 4, 0]);
         let frequencies: Vec<f32> = (0..pairs).map(|_| rng.uniform(0.0, 1.0) as f32).collect();
@@ -132,7 +147,13 @@ pub fn attend(suite: &Suite) {
             layout.write(b, &mut cache, &before);
             let rotary = Rotary { style, frequencies: buffer(b, &frequencies), magnitude: 1.1 };
             let norms = norms.as_ref().map(|both| both.each_ref().map(|weight| buffer(b, weight)));
-            let norms = norms.as_ref().map(|both| QkNorms { weights: both.each_ref(), eps: 1e-6, after_rotation });
+            let values = value_norm.as_ref().map(|weight| buffer(b, weight));
+            let norms = norms.as_ref().map(|both| QkNorms {
+                weights: both.each_ref(),
+                values: values.as_ref(),
+                eps: 1e-6,
+                after_rotation,
+            });
             let sinks = parameters.sinks.as_ref().map(|sinks| buffer(b, sinks));
             let options = parameters.attention(key_width, sinks.as_ref());
             let mut x = Framed::of(b, &qkv, rows, all, frame);
@@ -177,10 +198,11 @@ pub fn attend(suite: &Suite) {
             (out.read(b), to.read(b), [y.read(b), seen, again.read(b)].concat())
         };
         let case = format!(
-            "{heads} heads, {spec:?}, lengths {:?}, {rows} tokens, norms of {norm_heads:?}, {pairs} pairs, {style:?}, \
-             {:?}, window {:?}, sinks {}, softcap {:?}, {precision:?}, {frame:?}, \
-             readers named: {named}",
+            "{heads} heads, {spec:?}, lengths {:?}, {rows} tokens, norms of {norm_heads:?}, of values {}, {pairs} \
+             pairs, {style:?}, {:?}, window {:?}, sinks {}, softcap {:?}, {precision:?}, {frame:?}, readers named: \
+             {named}",
             layout.lengths,
+            value_norm.is_some(),
             parameters.temperature,
             parameters.window,
             parameters.sinks.is_some(),

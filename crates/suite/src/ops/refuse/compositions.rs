@@ -303,7 +303,7 @@ struct Step<'a> {
     /// Columns of queries, keys and values.
     qkv: usize,
     /// Lengths of the norms' weights.
-    norms: [usize; 2],
+    norms: [usize; 3],
     eps: f32,
     frequencies: usize,
     out: Shape,
@@ -311,9 +311,13 @@ struct Step<'a> {
 }
 
 const STEP: Step<'static> =
-    Step { options: plain(), qkv: 56, norms: [8, 8], eps: 1e-6, frequencies: 4, out: (2, 16), act: (2, 16) };
+    Step { options: plain(), qkv: 56, norms: [8; 3], eps: 1e-6, frequencies: 4, out: (2, 16), act: (2, 16) };
 
 impl Step<'_> {
+    fn norms<'a>(&self, [q, k, v]: &'a [Buffer<f32>; 3]) -> Option<QkNorms<'a>> {
+        Some(QkNorms { weights: [q, k], values: Some(v), eps: self.eps, after_rotation: false })
+    }
+
     /// [`QkvWrite`], and [`Attend`] whose parts it shares.
     fn write_refused(self, suite: &Suite, case: &str, kind: Kind, placement: &Placement) {
         let b = suite.backend();
@@ -322,7 +326,7 @@ impl Step<'_> {
         let frequencies = buffer(b, &vec![0.5; self.frequencies]);
         let rotary = &Rotary { style: RopeStyle::Halves, frequencies, magnitude: 1.0 };
         let weights = self.norms.map(|len| buffer(b, &vec![1.0; len]));
-        let norms = Some(QkNorms { weights: weights.each_ref(), eps: self.eps, after_rotation: false });
+        let norms = self.norms(&weights);
         let (heads, cache) = (self.options.heads, &mut cache(b));
         expect(suite, case_of, kind, b.run(QkvWrite { qkv: qkv.view_mut(), heads, norms, rotary, cache, placement }));
         let unchanged = qkv.read(b).iter().all(|&x| x == 1.0);
@@ -337,7 +341,7 @@ impl Step<'_> {
         let frequencies = buffer(b, &vec![0.5; self.frequencies]);
         let rotary = &Rotary { style: RopeStyle::Halves, frequencies, magnitude: 1.0 };
         let weights = self.norms.map(|len| buffer(b, &vec![1.0; len]));
-        let norms = Some(QkNorms { weights: weights.each_ref(), eps: self.eps, after_rotation: false });
+        let norms = self.norms(&weights);
         let (options, cache) = (self.options, &mut cache(b));
         let (qkv, y) = (qkv.view_mut(), out.view_mut());
         let call = Attend { qkv, norms, rotary, cache, placement, options, out: y, act: &mut act };
@@ -369,8 +373,9 @@ fn attention(suite: &Suite) {
     let good = &placement(b, &[0, 1], &[0, 31]);
     for (case, kind, call) in [
         ("columns", Kind::Shape, Step { qkv: 57, ..STEP }),
-        ("norm of queries", Kind::Range, Step { norms: [7, 8], ..STEP }),
-        ("norm of keys", Kind::Range, Step { norms: [8, 0], ..STEP }),
+        ("norm of queries", Kind::Range, Step { norms: [7, 8, 8], ..STEP }),
+        ("norm of keys", Kind::Range, Step { norms: [8, 0, 8], ..STEP }),
+        ("norm of values", Kind::Range, Step { norms: [8, 8, 7], ..STEP }),
         ("epsilon", Kind::Range, Step { eps: f32::NAN, ..STEP }),
         ("frequencies", Kind::Range, Step { frequencies: 5, ..STEP }),
     ] {
