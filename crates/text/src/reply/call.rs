@@ -15,10 +15,11 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// The fields of `{"name": …, "arguments": {…}}`; others are ignored.
+/// The fields of `{"name": …, "arguments": {…}}`, which some models call `tool_name` and `parameters`; others are
+/// ignored.
 #[derive(Deserialize)]
 struct Fields<'t> {
-    #[serde(borrow)]
+    #[serde(borrow, alias = "tool_name")]
     name: Cow<'t, str>,
     #[serde(borrow, alias = "parameters")]
     arguments: Option<&'t RawValue>,

@@ -27,15 +27,24 @@ pub(super) struct Marked {
     reasoning: ReasoningMarks,
     /// `None` if calls are content.
     calls: Option<Box<dyn Calls>>,
+    /// Marks that end content: first those that are no part of it, then those of calls.
+    marks: Vec<&'static str>,
+    frames: usize,
 }
 
 impl Marked {
     /// For a reply with calls of a form.
     pub(super) fn parser(start: Start, calls: impl Calls + 'static) -> Box<dyn Parser> {
+        Marked::framed(start, &[], calls)
+    }
+
+    /// For one whose content these marks surround, which are no part of it.
+    pub(super) fn framed(start: Start, frames: &[&'static str], calls: impl Calls + 'static) -> Box<dyn Parser> {
         let Start { prompt_end, reasoning, options } = start;
         let state = if prompt_end.trim_end().ends_with(reasoning.open) { State::Reasoning } else { State::Start };
         let calls: Option<Box<dyn Calls>> = if options.tools { Some(Box::new(calls)) } else { None };
-        Box::new(Marked { state, reasoning, calls })
+        let marks = [frames, calls.as_ref().map_or(&[], |calls| calls.marks())].concat();
+        Box::new(Marked { state, reasoning, calls, marks, frames: frames.len() })
     }
 
     fn read_start(&self, input: &mut Input) -> State {
@@ -72,24 +81,29 @@ impl Marked {
         }
     }
 
-    /// Reads content up to a mark. White space is held, because it is dropped before a call.
+    /// Reads content up to a mark. White space is held, because it is dropped before a mark.
     fn read_content(&mut self, input: &mut Input, output: &mut Output) -> State {
-        let Some(calls) = &mut self.calls else {
+        if self.marks.is_empty() {
             input.advance_to_end();
             output.content(input.take());
             return State::Content;
-        };
-        let (len, found) = input.find(calls.marks());
-        let text = input.rest()[..len].trim_end().len();
-        if text > 0 {
-            input.advance(text);
-            output.content(input.take());
         }
-        input.advance(len - text);
-        let Begins::With(mark) = found else { return State::Content };
-        input.advance(calls.marks()[mark].len());
-        calls.begin(Some(mark), input);
-        State::Calls
+        loop {
+            let (len, found) = input.find(&self.marks);
+            let text = input.rest()[..len].trim_end().len();
+            if text > 0 {
+                input.advance(text);
+                output.content(input.take());
+            }
+            input.advance(len - text);
+            let Begins::With(mark) = found else { return State::Content };
+            input.advance(self.marks[mark].len());
+            if let (Some(calls), Some(mark)) = (&mut self.calls, mark.checked_sub(self.frames)) {
+                calls.begin(Some(mark), input);
+                return State::Calls;
+            }
+            input.discard();
+        }
     }
 
     /// Reads calls. Returns the next state; `None` after a call.

@@ -19,6 +19,8 @@
 //!   name="KEY">value</parameter></invoke></minimax:tool_call>`, with one `<invoke …>` or several.
 //! - Gemma 4, if it has `<|tool_call>`: `<|tool_call>call:NAME{KEY:VALUE, …}<tool_call|>`, where strings stand between
 //!   `<|"|>`. Reasoning is in `<|channel>thought…<channel|>`.
+//! - Command, if it has `<|START_ACTION|>` or `<|START_THINKING|>`: `<|START_ACTION|>[{"tool_name": …, "parameters":
+//!   {…}}, …]<|END_ACTION|>`. Reasoning is in `<|START_THINKING|>…<|END_THINKING|>`; marks around an answer are left out.
 //! - Seed-OSS, if it has `<seed:tool_call>`: Qwen3-Coder's calls between `<seed:tool_call>` and `</seed:tool_call>`.
 //!   Reasoning is in `<seed:think>…</seed:think>`.
 //! - Qwen3-Coder, if it has `<function=`:
@@ -43,6 +45,7 @@
 
 mod call;
 mod calls;
+mod command;
 mod form;
 mod function;
 mod gemma4;
@@ -52,6 +55,7 @@ mod hermes;
 mod input;
 mod lfm2;
 mod list;
+mod listed;
 mod literals;
 mod llama;
 mod llama4;

@@ -1,10 +1,10 @@
 //! The forms in which models write replies: a table with one line for each. CONTRIBUTING says how to add one.
 
 use super::syntax::Syntax;
-use super::{gemma4, glm, harmony, hermes, lfm2, llama, llama4, minimax, mistral, seed};
+use super::{command, gemma4, glm, harmony, hermes, lfm2, llama, llama4, minimax, mistral, seed};
 
 /// The forms, in the order in which a template is compared with them. The last is shown by every template.
-pub(super) const SYNTAXES: [&Syntax; 12] = [
+pub(super) const SYNTAXES: [&Syntax; 13] = [
     &harmony::SYNTAX,
     &mistral::NAMED,
     &mistral::LISTED,
@@ -14,6 +14,7 @@ pub(super) const SYNTAXES: [&Syntax; 12] = [
     &glm::SYNTAX,
     &minimax::SYNTAX,
     &gemma4::SYNTAX,
+    &command::SYNTAX,
     &seed::SYNTAX,
     &hermes::CODER,
     &hermes::SYNTAX,
@@ -44,6 +45,7 @@ mod tests {
             ("<arg_key>", "<|assistant|>\n<think>", "</think>\n", ""),
             ("<|tool_call>", "<|turn>model\n<|channel>thought\n", "\n<channel|>", ""),
             ("<|tool_call>", "<|turn>model\n<|channel>thought\n<channel|>", "", ""),
+            ("<|START_ACTION|>", "<|CHATBOT_TOKEN|><|START_THINKING|>", "<|END_THINKING|>", ""),
             ("<seed:tool_call>", "<seed:bos>assistant\n<seed:think>", "</seed:think>\n", ""),
             ("[THINK][TOOL_CALLS]", "[/INST][THINK]", "[/THINK]", ""),
             ("<|channel|>", "<|start|>assistant", "", "<|channel|>final<|message|>"),
@@ -65,6 +67,7 @@ mod tests {
             ("<tool_call>name<arg_key>", "GLM"),
             ("<minimax:tool_call>", "MiniMax"),
             ("<|tool_call>call:", "Gemma 4"),
+            ("<|START_ACTION|>[", "Command"),
             ("<seed:tool_call>\n<function=", "Seed"),
             ("List of tools: <|tool_list_start|>", "LFM2"),
             ("\"\\n\" + \"List of tools: [\"", "LFM2"),

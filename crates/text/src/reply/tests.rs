@@ -15,6 +15,7 @@ const CODER: &str = "{{ '<tool_call>\n<function=' }}";
 const GLM: &str = "{{ '<tool_call>' }}{{ '<arg_key>' }}";
 const MINIMAX: &str = "{{ '<minimax:tool_call>' }}";
 const GEMMA4: &str = "{{ '<|tool_call>call:' }}";
+const COMMAND: &str = "{{ '<|START_ACTION|>' }}";
 const SEED: &str = "{{ '<seed:tool_call>\n<function=' }}";
 const LFM2: &str = "{{ '<|tool_list_start|>' }}";
 const LLAMA: &str = "{{ '<|python_tag|>' }}";
@@ -24,8 +25,8 @@ const NAMED: &str = "{{ '[TOOL_CALLS]name[ARGS]' }}";
 const MAGISTRAL: &str = "{{ '[THINK]' + '[TOOL_CALLS]' }}";
 const HARMONY: &str = "{{ '<|start|>assistant<|channel|>' }}";
 
-const TEMPLATES: [&str; 13] =
-    [QWEN, CODER, GLM, MINIMAX, GEMMA4, SEED, LFM2, LLAMA, LLAMA4, MISTRAL, NAMED, MAGISTRAL, HARMONY];
+const TEMPLATES: [&str; 14] =
+    [QWEN, CODER, GLM, MINIMAX, GEMMA4, COMMAND, SEED, LFM2, LLAMA, LLAMA4, MISTRAL, NAMED, MAGISTRAL, HARMONY];
 
 /// The tools of a request.
 fn tools() -> ReplyOptions {

@@ -3,12 +3,13 @@
 use super::*;
 
 /// A call of `get_time` in each form: template, end of the prompt, and the call after its opening.
-const REQUIRED: [(&str, &str, &str); 12] = [
+const REQUIRED: [(&str, &str, &str); 13] = [
     (QWEN, "<|im_start|>assistant\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
     (CODER, "<think>\n\n</think>\n\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
     (GLM, "<|assistant|>\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
     (MINIMAX, "</think>\n\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
     (GEMMA4, "<|channel>thought\n<channel|>", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
+    (COMMAND, "<|START_THINKING|><|END_THINKING|>", "[{\"name\": \"get_time\", \"parameters\": {\"zone\": \"}\"}}]"),
     (SEED, "<seed:bos>assistant\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
     (LFM2, "<|im_start|>assistant\n", "[{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}]"),
     (LLAMA, "<|end_header_id|>\n\n", "{\"name\": \"get_time\", \"parameters\": {\"zone\": \"}\"}}"),

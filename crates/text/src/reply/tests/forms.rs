@@ -407,6 +407,27 @@ fn gemma4() {
 /// Replies as the published template writes them into later prompts (`chat_template.jinja` of
 /// ByteDance-Seed/Seed-OSS-36B-Instruct, which llama.cpp has as `models/templates/ByteDance-Seed-OSS.jinja`).
 #[test]
+fn command() {
+    let text = "<|START_THINKING|>Two cities.<|END_THINKING|><|START_ACTION|>[\n\
+                    {\"tool_call_id\": \"0\", \"tool_name\": \"get_weather\", \"parameters\": {\"city\": \"]<|END\"}},\n\
+                    {\"tool_call_id\": \"1\", \"tool_name\": \"get_time\", \"parameters\": {}}\n]<|END_ACTION|>";
+    let calls = [call("get_weather", "{\"city\": \"]<|END\"}"), call("get_time", "{}")];
+    check_call(COMMAND, text, &[&[reasoning("Two cities.")], &calls[..]].concat());
+    // An answer's marks are left out, with and without tools.
+    let prompt = "<|CHATBOT_TOKEN|><|START_THINKING|>";
+    let answer = "One?<|END_THINKING|><|START_RESPONSE|> Two. <|START_TEXT|><|END_TEXT|>Three<|END_RESPONSE|>";
+    let expected = [reasoning("One?"), content(" Two.Three")];
+    check(COMMAND, prompt, &tools(), answer, &expected);
+    check(COMMAND, prompt, &ReplyOptions::default(), answer, &expected);
+    let closed = "<|CHATBOT_TOKEN|><|START_THINKING|><|END_THINKING|>";
+    check(COMMAND, closed, &tools(), "<|START_TEXT|>a < b<|END_TEXT|>", &[content("a < b")]);
+    check_call(COMMAND, "<|START_ACTION|>[{\"tool_name\": \"f\"}]", &[call("f", "{}")]);
+    for text in ["<|START_ACTION|>{\"tool_name\": \"f\"}", "<|START_ACTION|>[]<|END_ACTION|>", "<|START_ACTION|>["] {
+        check_call(COMMAND, text, &[content(text)]);
+    }
+}
+
+#[test]
 fn seed() {
     let text = "<seed:think>Paris.<seed:cot_budget_reflect>I have used 12 tokens.</seed:cot_budget_reflect></seed:think>\n\
                 I look.\n\n<seed:tool_call>\n<function=get_weather>\n<parameter=city>\nNew\n York</parameter>\n\

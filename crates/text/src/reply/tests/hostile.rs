@@ -143,7 +143,7 @@ proptest! {
 }
 
 /// Texts of hostile shape for each form: a beginning, and what is repeated.
-const FLOODS: [(&str, &[(&str, &str)]); 8] = [
+const FLOODS: [(&str, &[(&str, &str)]); 9] = [
     (
         GLM,
         &[
@@ -165,6 +165,15 @@ const FLOODS: [(&str, &[(&str, &str)]); 8] = [
             ("<minimax:tool_call><invoke name=\"f\">", "<parameter name=\"a\">1</parameter>"),
             ("<minimax:tool_call><invoke name=\"f\"><parameter name=\"a\">", "</paramete"),
             ("", "<minimax:tool_call>"),
+        ],
+    ),
+    (
+        COMMAND,
+        &[
+            ("", "<|START_ACTION|>["),
+            ("<|START_ACTION|>[", "{\"tool_name\": \"f\"},"),
+            ("", "<|START_TEXT|>"),
+            ("<|START_TEXT|>", " <|END_TEX"),
         ],
     ),
     (
