@@ -5,7 +5,7 @@ use super::gemv::{GATE_OUTPUTS, inputs, int8_define, reads_int8, x_arg};
 use gristmill_gpu::Unit;
 use gristmill_gpu::common::route::{Defines, RouteParams, all_lane_defines};
 use gristmill_gpu::epilogue::EpilogueParams;
-use gristmill_gpu::experts::{FewTokens, MOST_PER_LANE};
+use gristmill_gpu::experts::FewTokens;
 use gristmill_gpu::product::{Product, word};
 use gristmill_gpu::{Arg, Kernel, Launch, shared_struct};
 use gristmill_kernels::error::Result;
@@ -38,9 +38,12 @@ shared_struct! {
 
 pub(super) fn units() -> impl Iterator<Item = Unit> {
     inputs().flat_map(|(format, int8)| {
-        all_lane_defines(MOST_PER_LANE).map(move |lanes| Unit::new(FILE, &defines(format, int8, lanes)))
+        all_lane_defines(EXPERTS_PER_LANE).map(move |lanes| Unit::new(FILE, &defines(format, int8, lanes)))
     })
 }
+
+/// See [`gristmill_gpu::Vendor::experts_per_lane`].
+pub(super) const EXPERTS_PER_LANE: usize = 16;
 
 /// See [`gristmill_gpu::Vendor::few_tokens`].
 pub(super) fn few_tokens(experts: usize, top_k: usize) -> usize {

@@ -218,6 +218,10 @@ impl Vendor for Cuda {
         norm_matmul::norm_matmul(self, call)
     }
 
+    fn experts_per_lane(&self) -> usize {
+        experts::EXPERTS_PER_LANE
+    }
+
     fn few_tokens(&self, experts: usize, top_k: usize) -> usize {
         experts::few_tokens(experts, top_k)
     }

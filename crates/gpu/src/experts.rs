@@ -14,9 +14,6 @@ use gristmill_kernels::ops::{Checked, Experts, Fused, Operation};
 use std::slice::from_ref;
 
 const OP: &str = Experts::NAME;
-/// Experts in each lane of a warp that routes beside a product; with more there would be no registers for weights.
-pub const MOST_PER_LANE: usize = 8;
-
 /// The routing of few tokens, as both launches get it.
 pub struct FewTokens<'a> {
     /// The rules.
@@ -46,7 +43,9 @@ fn few<V: Vendor>(vendor: &V, call: &mut Experts) -> Result<Fused> {
     let Experts { route, weights: experts, x, scratch, epilogue, y } = call;
     let params = RouteParams::new(route)?;
     let ([gate, up], down) = (pair(OP, experts.gate_up)?, parts(OP, experts.down)?);
-    let (Some(defines), [down]) = (route::lane_defines(&params, MOST_PER_LANE), down) else { return Ok(Fused::No) };
+    let (Some(defines), [down]) = (route::lane_defines(&params, vendor.experts_per_lane()), down) else {
+        return Ok(Fused::No);
+    };
     let most = vendor.few_tokens(params.experts as usize, route.routing.top_k);
     if !(1..=most).contains(&x.rows()) || gate.format != up.format || !vendor.fuses_experts() {
         return Ok(Fused::No);

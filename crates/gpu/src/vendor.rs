@@ -77,6 +77,11 @@ pub trait Vendor: Debug + Send + Sync + Sized + 'static {
         let _ = (experts, top_k);
         4
     }
+    /// Experts in each lane of a warp that routes beside these products, at most: `EXPERTS_PER_LANE` of their units. With
+    /// more there would be no registers for weights.
+    fn experts_per_lane(&self) -> usize {
+        8
+    }
     /// Whether [`Vendor::experts`] may run.
     fn fuses_experts(&self) -> bool {
         true

@@ -5,6 +5,8 @@
 typedef long long i64;
 
 #define DEV __device__ __forceinline__
+// A function that is seldom called: its code lies behind what a kernel runs, which it then need not fetch.
+#define COLD static __device__ __noinline__
 #define GLOBAL
 #define GROUP
 #define THREAD

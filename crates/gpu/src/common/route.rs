@@ -34,6 +34,9 @@ shared_struct! {
     }
 }
 
+/// `SIGMOID` in `route.h`; what is larger has other rules than those of registers.
+const SIGMOID: u32 = 2;
+
 impl RouteParams {
     /// Parameters of a call that is checked.
     pub fn new(call: &Route) -> Result<Self> {
@@ -42,7 +45,7 @@ impl RouteParams {
         let (gating, near) = match routing.gating {
             Gating::Softmax => (0, 0.0),
             Gating::SoftmaxOfChosen => (1, 0.0),
-            Gating::Sigmoid => (2, 0.0),
+            Gating::Sigmoid => (SIGMOID, 0.0),
             Gating::SparseMixer { near } => (3, near),
         };
         let grouped = routing.top_groups < routing.groups;
@@ -81,41 +84,69 @@ struct Form {
     threads: usize,
 }
 
-/// The definitions of forms with so many experts in each lane.
-macro_rules! forms {
-    ($each:literal) => {
-        [
-            &[("EXPERTS_PER_LANE", $each), ("SCORED", "0"), ("EXPERT_SCALES", "0")],
-            &[("EXPERTS_PER_LANE", $each), ("SCORED", "1"), ("EXPERT_SCALES", "0")],
-            &[("EXPERTS_PER_LANE", $each), ("SCORED", "0"), ("EXPERT_SCALES", "1")],
-        ]
-    };
+/// A form with a token's experts in registers (`kernels/route_lanes.h`).
+struct Lanes {
+    /// Experts in each lane, at most.
+    each: usize,
+    /// Whether scores choose: with sigmoids, a bias or groups. Else logits alone.
+    scored: bool,
+    /// Whether experts have scales. No model has these with scores.
+    scaled: bool,
+    defines: Defines,
 }
 
-/// Forms with a token's experts in registers, so many in each lane (`kernels/route_lanes.h`): where logits alone
-/// choose, where there is a bias or are groups, and where logits alone choose and experts have scales.
-const LANES: [(usize, [Defines; 3]); 3] = [(4, forms!("4")), (8, forms!("8")), (32, forms!("32"))];
+/// The form where logits alone choose.
+macro_rules! by_logits {
+    ($each:literal, $experts:literal) => {{
+        let defines = &[("EXPERTS_PER_LANE", $experts), ("SCORED", "0"), ("EXPERT_SCALES", "0")];
+        Lanes { each: $each, scored: false, scaled: false, defines }
+    }};
+}
 
-/// The form in registers for these rules, with the experts of a lane, if there is one.
-fn lanes(params: &RouteParams) -> Option<(usize, Defines)> {
-    let form = match (params.biased > 0 || params.groups > 0, params.scaled > 0) {
-        (false, false) => 0,
-        (true, false) => 1,
-        (false, true) => 2,
-        // No model has both.
-        (true, true) => return None,
-    };
+/// Where scores choose.
+macro_rules! by_scores {
+    ($each:literal, $experts:literal) => {{
+        let defines = &[("EXPERTS_PER_LANE", $experts), ("SCORED", "1"), ("EXPERT_SCALES", "0")];
+        Lanes { each: $each, scored: true, scaled: false, defines }
+    }};
+}
+
+/// Where logits alone choose, and experts have scales.
+macro_rules! with_scales {
+    ($each:literal, $experts:literal) => {{
+        let defines = &[("EXPERTS_PER_LANE", $experts), ("SCORED", "0"), ("EXPERT_SCALES", "1")];
+        Lanes { each: $each, scored: false, scaled: true, defines }
+    }};
+}
+
+/// All forms, those of few experts first. The fewer there are, the sooner all kernels are compiled.
+const LANES: [Lanes; 10] = [
+    by_logits!(4, "4"),
+    by_logits!(8, "8"),
+    by_logits!(16, "16"),
+    by_logits!(32, "32"),
+    by_scores!(4, "4"),
+    by_scores!(8, "8"),
+    by_scores!(32, "32"),
+    with_scales!(4, "4"),
+    with_scales!(8, "8"),
+    with_scales!(32, "32"),
+];
+
+/// The form in registers for these rules, if there is one.
+fn lanes(params: &RouteParams) -> Option<&'static Lanes> {
     // A lane has a slot, and a group.
-    let rules = params.gating <= 2 && params.top_k <= 32 && params.groups <= 32;
-    let fits = LANES.iter().find(|(each, _)| rules && params.experts as usize <= 32 * each);
-    fits.map(|(each, defines)| (*each, defines[form]))
+    let rules = params.gating <= SIGMOID && params.top_k <= 32 && params.groups <= 32;
+    let scored = params.gating == SIGMOID || params.biased > 0 || params.groups > 0;
+    let rules_of = |form: &Lanes| (form.scored, form.scaled) == (scored, params.scaled > 0);
+    let fits = |form: &&Lanes| rules_of(form) && params.experts as usize <= 32 * form.each;
+    LANES.iter().filter(|_| rules).find(fits)
 }
 
 impl Form {
     fn new(params: &RouteParams) -> Self {
-        if let Some((each, defines)) = lanes(params) {
-            let few = each <= 8 && params.biased == 0 && params.groups == 0;
-            return Self { defines, scratch: 0, threads: if few { 1024 } else { 512 } };
+        if let Some(&Lanes { each, scored, defines, .. }) = lanes(params) {
+            return Self { defines, scratch: 0, threads: if each <= 8 && !scored { 1024 } else { 512 } };
         }
         // `route_words` in the source.
         let scratch = 4 * (2 * (params.experts + params.groups) + 3 * params.top_k);
@@ -131,12 +162,12 @@ impl Form {
 
 /// The definitions of a kernel whose warps route with at most so many experts in each lane, if they can by these rules.
 pub fn lane_defines(params: &RouteParams, most: usize) -> Option<Defines> {
-    lanes(params).filter(|(each, _)| *each <= most).map(|(_, defines)| defines)
+    lanes(params).filter(|form| form.each <= most).map(|form| form.defines)
 }
 
 /// All definitions for at most so many experts in each lane.
 pub fn all_lane_defines(most: usize) -> impl Iterator<Item = Defines> {
-    LANES.into_iter().filter(move |(each, _)| *each <= most).flat_map(|(_, defines)| defines)
+    LANES.iter().filter(move |form| form.each <= most).map(|form| form.defines)
 }
 
 /// Every unit.

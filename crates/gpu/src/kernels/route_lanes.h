@@ -2,15 +2,15 @@
 // warp has a token's experts in registers, EXPERTS_PER_LANE to a lane. The code is short, because a step of one token
 // waits for every instruction that is fetched.
 //
-// With a bias or groups (SCORED), rough scores of 32 bits choose, as long as they lie further apart than they may be wrong.
-// Else the token is routed again, and experts whose scores lie nearer are compared by 64 bits (`score`), which takes some
-// hundred instructions for each.
+// With sigmoids, a bias or groups (SCORED), rough scores of 32 bits choose, as long as they lie further apart than they may be
+// wrong. Else the token is routed again, and experts whose scores lie nearer are compared by 64 bits (`score`), which takes
+// some hundred instructions for each.
 #pragma once
 #include "route.h"
 
 #ifdef EXPERTS_PER_LANE
 #ifndef SCORED
-#define SCORED (p.biased || p.groups > 0)
+#define SCORED (p.gating == SIGMOID || p.biased || p.groups > 0)
 #endif
 #ifndef EXPERT_SCALES
 #define EXPERT_SCALES (p.scaled)
@@ -176,7 +176,6 @@ DEV Orders orders_by_logits(Here here, const GLOBAL float* at, THREAD float* lar
 #pragma unroll
     for (u32 j = 0; j < EXPERTS_PER_LANE; j++) {
         if (orders.of[j] == 0) continue;
-        if (p.gating == SIGMOID) orders.of[j] = order_of(sigmoid_order(values[j])) + 1;
         // Logits that softmax makes 0 are equal.
         if (p.gating == SOFTMAX && *largest - values[j] > VANISHES) orders.of[j] = ORDER_OF_NOTHING + 1;
     }
@@ -254,12 +253,17 @@ DEV Chosen choose_by(Here here, const GLOBAL float* at, const GLOBAL float* bias
     return {chosen, largest};
 }
 
+// Exactly: less than once in 100 tokens.
+COLD Chosen choose_exactly(Here here, const GLOBAL float* at, const GLOBAL float* bias, const RouteParams p) {
+    bool open;
+    return choose_by(here, at, bias, true, &open, p);
+}
+
 // The choice for the logits from `at` on.
 DEV Chosen choose(Here here, const GLOBAL float* at, const GLOBAL float* bias, const RouteParams p) {
-    bool open = false;
-    Chosen chosen;
-#pragma unroll 1
-    for (u32 round = 0; round < (open ? 2 : 1); round++) chosen = choose_by(here, at, bias, round > 0, &open, p);
+    bool open;
+    Chosen chosen = choose_by(here, at, bias, false, &open, p);
+    if (open) chosen = choose_exactly(here, at, bias, p);
     return chosen;
 }
 
@@ -282,7 +286,7 @@ DEV float weigh_softmax(Here here, const GLOBAL float* at, Chosen chosen, const 
 
 // The weight of this lane's slot before an expert's scale: NaN if the largest logit is.
 DEV float weigh_by_rules(Here here, const GLOBAL float* at, Chosen chosen, const RouteParams p) {
-    if (!SCORED && p.gating != SIGMOID) return weigh_softmax(here, at, chosen, p);
+    if (!SCORED) return weigh_softmax(here, at, chosen, p);
     bool live = here.lane() < p.top_k, all = p.gating == SOFTMAX, normalised = p.normalise || p.gating == SOFTMAX_OF_CHOSEN;
     float logit = live ? at[chosen.expert] : -infinity(), most = chosen.largest;
     // Where logits alone choose, the largest is chosen.

@@ -15,6 +15,7 @@ typedef int i32;
 typedef long i64;
 
 #define DEV inline __attribute__((always_inline))
+#define COLD static __attribute__((noinline))
 #define GLOBAL device
 #define GROUP threadgroup
 #define THREAD thread

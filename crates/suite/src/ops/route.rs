@@ -62,7 +62,7 @@ pub(super) fn some_padding(rng: &mut Rng, tokens: usize) -> Option<Vec<u32>> {
 pub fn route(suite: &Suite) {
     let rng = &mut suite.rng("route");
     for round in suite.some("route", 0..300) {
-        let experts: usize = rng.pick(&[1, 2, 5, 8, 60, 64, 128, 256, 1024]);
+        let experts: usize = rng.pick(&[1, 2, 5, 8, 60, 64, 128, 256, 512, 1024]);
         let tokens = rng.pick(&[0, 1, 2, 17]);
         let groups = (1..=8).filter(|&g| experts.is_multiple_of(g)).collect::<Vec<_>>();
         let groups = if rng.chance(0.5) { 1 } else { rng.pick(&groups) };

@@ -34,7 +34,7 @@ fn tiles(b: &Backend, groups: &Groups) -> Vec<u32> {
 pub fn route_and_group(suite: &Suite) {
     let rng = &mut suite.rng("route_and_group");
     for round in suite.some("route_and_group", 0..60) {
-        let (experts, tokens) = (rng.pick(&[1, 8, 60, 128, 256, 1024]), rng.pick(&[0, 1, 2, 7, 32, 33]));
+        let (experts, tokens) = (rng.pick(&[1, 8, 60, 128, 256, 512, 1024]), rng.pick(&[0, 1, 2, 7, 32, 33]));
         let top_k = rng.between(1, experts.min(9));
         let gating = [Gating::Softmax, Gating::SoftmaxOfChosen, Gating::Sigmoid][round % 3];
         let (groups, top_groups) = groups(rng, experts, top_k);
