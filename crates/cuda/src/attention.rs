@@ -23,7 +23,8 @@ use gristmill_gpu::storage::{ActOutput, GpuKv};
 use gristmill_gpu::{Access, Arg, Kernel, Launch, Scratch, Vendor, shared_struct};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::kv::{BatchRuns, KvSpec, LONG_RUN};
-use gristmill_kernels::ops::{Attend, Fused, Operation, QkNorms, RopeStyle, Rotary};
+use gristmill_kernels::ops::{Attend, AttentionOptions, Fused, Operation, QkNorms, RopeStyle, Rotary, Window};
+use gristmill_kernels::tensor::Buffer;
 
 /// The most splits of a token's keys: `MAX_SPLITS` of `kernels/attention.cuh`.
 const MAX_SPLITS: usize = 32;
@@ -91,7 +92,7 @@ pub(super) fn attention(cuda: &Cuda, call: &AttentionCall) -> Result<()> {
     let tile = form::tile(call.device.gpu().properties(), call.spec, call.options.precision).filter(|_| many);
     // The kernel for long runs writes results, or bfloat16 activations, by its form.
     let act = call.act.filter(|act| writes_act(call.spec) && (tile.is_none() || act.only_bf16()));
-    let launches = Launches::new(AttentionCall { act, ..*call }, None, tile.is_some());
+    let launches = Launches::new(cuda, AttentionCall { act, ..*call }, None, tile.is_some());
     if tile.is_none() || call.placement.runs != BatchRuns::Long {
         launches.splits()?;
     }
@@ -104,9 +105,10 @@ pub(super) fn attention(cuda: &Cuda, call: &AttentionCall) -> Result<()> {
 pub(super) fn attend(cuda: &Cuda, call: &mut Attend) -> Result<Fused> {
     let Attend { qkv, norms, rotary, cache, placement, options, out, act } = call;
     let (op, device, spec, blocks) = (Attend::NAME, &cuda.device, cache.spec(), cache.blocks());
-    let on_tensor_cores = form::decode(device.gpu().properties(), spec).is_some();
+    let on_tensor_cores = form::decode(device.gpu().properties(), spec, true).is_some();
     let values_as_they_are = norms.is_none_or(|norms| norms.values.is_none());
-    let served = values_as_they_are && qkv_write::serves(options.heads, *norms, spec);
+    let by_row = norms.is_some_and(|norms| by_row(norms, options.heads, spec));
+    let served = values_as_they_are && (by_row || qkv_write::serves(options.heads, *norms, spec));
     let at_once = placement.runs == BatchRuns::Single && on_tensor_cores && served;
     if !at_once {
         return Ok(Fused::No);
@@ -116,7 +118,12 @@ pub(super) fn attend(cuda: &Cuda, call: &mut Attend) -> Result<Fused> {
         let act_at_once = Some(act).filter(|_| writes_act(spec));
         let call = AttentionCall { device, q, cache: data, spec, blocks, placement, options, out, act: act_at_once };
         call.check()?;
-        Launches::new(call, Some(Write { norms: *norms, rotary }), false).splits()?;
+        let normed = match norms {
+            None => 0,
+            Some(_) if by_row => NORMED_BY_ROW,
+            Some(_) => NORMED_BY_HEAD,
+        };
+        Launches::new(cuda, call, Some(Write { norms: *norms, rotary, normed }), false).splits()?;
         if act_at_once.is_none() {
             prepare_activations(device, out.as_view(), act)?;
         }
@@ -125,19 +132,31 @@ pub(super) fn attend(cuda: &Cuda, call: &mut Attend) -> Result<Fused> {
     Ok(Fused::Yes)
 }
 
+/// Whether whole rows of queries and of keys are normalised before their rotation.
+fn by_row(norms: QkNorms, heads: usize, spec: KvSpec) -> bool {
+    let widths = [heads, spec.heads].map(|heads| heads.saturating_mul(spec.key_width));
+    !norms.after_rotation && norms.weights.map(Buffer::len) == widths && widths != [spec.key_width; 2]
+}
+
+/// `NORMED_BY_HEAD` and `NORMED_BY_ROW` of `attention_kv_write.cuh`.
+const NORMED_BY_HEAD: u32 = 1;
+const NORMED_BY_ROW: u32 = 2;
+
 /// The part of [`gristmill_kernels::ops::QkvWrite`] on queries, keys and values, where an attention kernel runs it too.
 #[derive(Clone, Copy)]
 struct Write<'a> {
     norms: Option<QkNorms<'a>>,
     rotary: &'a Rotary,
+    /// How queries and keys are normalised: 0, [`NORMED_BY_HEAD`] or [`NORMED_BY_ROW`].
+    normed: u32,
 }
 
 impl Write<'_> {
     fn params(self) -> KvWriteParams {
-        let Self { norms, rotary } = self;
+        let Self { norms, rotary, normed } = self;
         KvWriteParams {
             placed: 1,
-            normed: norms.is_some().into(),
+            normed,
             pairs: limit(rotary.frequencies.len()),
             interleaved: (rotary.style == RopeStyle::Interleaved).into(),
             eps: norms.map_or(0.0, |norms| norms.eps),
@@ -161,13 +180,19 @@ struct Launches<'a> {
 }
 
 impl<'a> Launches<'a> {
-    fn new(call: AttentionCall<'a>, write: Option<Write<'a>>, long_runs: bool) -> Self {
+    fn new(cuda: &Cuda, call: AttentionCall<'a>, write: Option<Write<'a>>, long_runs: bool) -> Self {
         let (properties, spec, sizes) = (call.device.gpu().properties(), call.spec, call.sizes());
-        let decode = form::decode(properties, spec);
+        let AttentionOptions { window, softcap, temperature, .. } = call.options;
+        let chunked = matches!(window, Some(Window::Chunk(_)));
+        let by_row = write.is_some_and(|write| write.normed == NORMED_BY_ROW);
+        let all_options = by_row || chunked || softcap.is_some() || temperature.is_some();
+        let decode = form::decode(properties, spec, all_options);
+        // Query heads share what is read of a KV head, unless there are too few units for all multiprocessors.
+        let alone = !cuda.deterministic() && sizes.tokens * sizes.kv_heads * sizes.group <= properties.multiprocessors;
         // Query heads of a unit, and blocks that are resident on a multiprocessor.
         let (rows, resident) = match sizes.group {
             _ if decode.is_some() => ((8, "8"), 1),
-            1 => ((1, "1"), 4),
+            group if alone || group == 1 => ((1, "1"), 4),
             2..=4 => ((4, "4"), 3),
             _ => ((8, "8"), 2),
         };

@@ -1,6 +1,7 @@
 //! Kernels compiled before the first request: the steps of a runner go once through a device that only notes launches.
 
 use gristmill_kernels::Backend;
+use gristmill_kernels::kv::BatchRuns;
 use gristmill_kernels::ops::Argmax;
 
 use crate::error::Result;
@@ -44,7 +45,12 @@ impl Model {
         for (tokens, rows) in by_tokens.chain(sizes(rows, bucket).map(|rows| (most, rows))) {
             // Hidden states come on the way to logits.
             let outputs = PassOutputs::Logits { rows };
-            forward(backend, self, &rotaries, &mut state, &mut scratch, tokens, outputs, &mut |_, _| Ok(()))?;
+            // A decode step has other kernels than a step of as many tokens with a part of a prompt.
+            let decode = (tokens <= bucket(limits.sequences)).then_some(BatchRuns::Single);
+            for runs in [BatchRuns::Any].into_iter().chain(decode) {
+                state.suppose(runs);
+                forward(backend, self, &rotaries, &mut state, &mut scratch, tokens, outputs, &mut |_, _| Ok(()))?;
+            }
         }
         let mut drawn = backend.alloc::<u32>(rows, "sampled tokens")?;
         let (x, out) = (scratch.logits.view(rows, spec.vocab)?, drawn.view_mut(rows, 1)?);

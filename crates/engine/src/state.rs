@@ -371,6 +371,11 @@ impl State {
         Ok(step)
     }
 
+    /// Guarantees runs of the next batch that is not placed: for a pass that only notes launches.
+    pub(crate) fn suppose(&mut self, runs: BatchRuns) {
+        self.groups.iter_mut().for_each(|group| group.suppose(runs));
+    }
+
     /// The state of a layer, which may be that of a layer before it.
     pub(crate) fn layer(&mut self, index: usize) -> Option<LayerState<'_>> {
         let index = match self.layers.get(index)? {

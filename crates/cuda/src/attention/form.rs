@@ -34,15 +34,18 @@ fn tensor_cores(device: &Properties, spec: KvSpec) -> bool {
     device.architecture >= 80 && spec.format == KvFormat::F16
 }
 
-/// The form of `attention_decode` for a cache, if it can serve it.
-pub(super) fn decode(device: &Properties, spec: KvSpec) -> Option<Form> {
+/// The form of `attention_decode` for a cache, if it can serve it; with `all_options` for soft caps, chunks and
+/// temperatures too.
+pub(super) fn decode(device: &Properties, spec: KvSpec, all_options: bool) -> Option<Form> {
     let (keys, values) = (spec.key_width.next_multiple_of(32), spec.value_width.next_multiple_of(64));
     // Wider ones do not fit the registers.
     if !tensor_cores(device, spec) || keys > 128 || values > 128 {
         return None;
     }
     // Each warp's results: a quarter of the values for each lane, and a column of padding.
-    Form::new(keys, values, DECODE_WARPS as usize * values / 4 * 33 * size_of::<f32>())
+    let mut form = Form::new(keys, values, DECODE_WARPS as usize * values / 4 * 33 * size_of::<f32>())?;
+    form.defines.push(("ALL_OPTIONS", usize::from(all_options).to_string()));
+    Some(form)
 }
 
 impl Form {
@@ -93,10 +96,10 @@ pub(in super::super) fn units() -> Vec<Unit> {
         let tile = |precision, rounded| {
             ("attention_tile.cu", tile(&device, spec, precision).map(|form| form.rounded(rounded)))
         };
-        let decode = ("attention_decode.cu", decode(&device, spec));
+        let decode = |all_options| ("attention_decode.cu", decode(&device, spec, all_options));
         let [exact, fast] = [Precision::Exact, Precision::Fast].map(|precision| tile(precision, false));
         let rounded = tile(Precision::Fast, value_width.is_multiple_of(32));
-        let forms = [decode, exact, fast, rounded];
+        let forms = [decode(false), decode(true), exact, fast, rounded];
         units.extend(forms.into_iter().filter_map(|(file, form)| Some(Unit { file, defines: form?.defines })));
     }
     units

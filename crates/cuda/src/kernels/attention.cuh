@@ -11,6 +11,12 @@
 // this length on, `attention_split` and `attention_decode` the rest, so a token's result depends on its own sequence alone.
 #define LONG_RUN 16u
 
+// Whether logits may have a soft cap, windows chunks, queries a temperature, and norms whole rows. A step of one token waits for
+// every instruction that is fetched, so `attention_decode` is also compiled without them.
+#ifndef ALL_OPTIONS
+#define ALL_OPTIONS 1
+#endif
+
 // Logits are kept times log2 e, so that their exponentials are powers of two.
 #define LOG2_E 1.44269504089f
 
@@ -64,11 +70,12 @@ struct Context {
 
 DEV u32 first_seen(const AttentionParams& p, u32 position) {
     if (p.window == 0 || position < p.window) return 0;
-    return p.chunked ? position - position % p.window : position - p.window + 1;
+    return ALL_OPTIONS && p.chunked ? position - position % p.window : position - p.window + 1;
 }
 
 // The factor of the queries of a position.
 DEV float query_scale(const AttentionParams& p, u32 position) {
+    if (!ALL_OPTIONS) return p.scale;
     u32 steps = p.temperature_length ? (position + p.temperature_offset) / p.temperature_length : 0;
     return steps ? p.scale * fmaf(p.temperature, logf(1.0f + (float)steps), 1.0f) : p.scale;
 }

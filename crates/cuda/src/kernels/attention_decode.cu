@@ -12,7 +12,7 @@
 // writes, are loaded before `dependency_wait`; so are the first keys and values where each token is of its own sequence
 // (attention.rs guarantees that earlier steps' writes are complete). The token's own key and value pass through shared memory.
 //
-// KEY_WIDTH: rounded up to a multiple of 32. VALUE_WIDTH: to a multiple of 64. sm_80 or newer.
+// KEY_WIDTH: rounded up to a multiple of 32. VALUE_WIDTH: to a multiple of 64. ALL_OPTIONS: see `attention.cuh`. sm_80 or newer.
 #include "attention_decode.cuh"
 #include "attention_kv_write.cuh"
 
@@ -43,12 +43,14 @@ struct WarpHeads {
     float angles[ROTATIONS];
     Rotation rotations[ROTATIONS];
 
-    DEV void load_norms(const DecodeParams& both, const float* q_norm, const float* k_norm, const float* frequencies) {
+    DEV void load_norms(
+        const DecodeParams& both, const Unit& unit, const float* q_norm, const float* k_norm, const float* frequencies
+    ) {
         weights[0] = weights[1] = {};
-        if (both.kv_write.normed) {
-            weights[0] = key.load(q_norm);
-            weights[1] = key.load(k_norm);
-        }
+        bool by_row = ALL_OPTIONS && both.kv_write.normed == NORMED_BY_ROW;
+        u32 width = by_row ? both.attention.key_width : 0;
+        if (both.kv_write.normed && (live || !by_row)) weights[0] = key.load(q_norm + (unit.head_first + here.warp()) * width);
+        if (both.kv_write.normed) weights[1] = key.load(k_norm + unit.kv_head * width);
 #pragma unroll
         for (u32 i = 0; i < ROTATIONS; i++) {
             u32 pair = i * 32 + here.lane();
@@ -61,8 +63,8 @@ struct WarpHeads {
     }
     // `row`: the token's queries, keys and values. `newest`: its key and value are prepared too, and go to block `id`.
     DEV void bring(
-        const DecodeParams& both, const float* row, const Unit& unit, const Cache& cache, const Scratch& scratch, bool newest,
-        u32 id, u32 position
+        const DecodeParams& both, const float* row, float2 means, const Unit& unit, const Cache& cache, const Scratch& scratch,
+        bool newest, u32 id, u32 position
     ) const {
         const AttentionParams& p = both.attention;
         u32 heads = p.kv_heads * p.group, kv_head = unit.kv_head;
@@ -79,12 +81,12 @@ struct WarpHeads {
         bool writes = id < p.blocks && unit.head_first == kv_head * p.group;
         u64 to = cache_row(p, id, kv_head, position % KV_BLOCK);
         if (newest && brings_key) {
-            norm_and_rotate<2>(own, weights, rotations, both.kv_write, p.key_width, rows);
+            norm_and_rotate<2>(own, weights, rotations, both.kv_write, p.key_width, means, rows);
             keep(own[1], KEY_WIDTH, scratch.new_key, writes ? cache.keys + to * p.key_stride : nullptr, p.key_stride);
         } else {
             Four query[1] = {own[0]}, weight[1] = {weights[0]};
             float* const query_row[1] = {rows[0]};
-            norm_and_rotate<1>(query, weight, rotations, both.kv_write, p.key_width, query_row);
+            norm_and_rotate<1>(query, weight, rotations, both.kv_write, p.key_width, means, query_row);
             own[0] = query[0];
         }
         if (newest && brings_value) {
@@ -125,7 +127,7 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
     for (u32 token = here.block_x(); token < p.tokens; token += here.grid_x()) {
         if (p.long_runs && long_runs.have(p, slots, positions, token)) continue;
         float sink = live ? sink_of(sinks, unit.head_first + here.warp()) : minus_infinity();
-        heads.load_norms(both, q_norm, k_norm, frequencies);
+        heads.load_norms(both, unit, q_norm, k_norm, frequencies);
         Context context;
         if (!find_context(p, slots, positions, token, context)) {
             dependency_wait();
@@ -151,7 +153,18 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
         block.load_keys(cache, walk);
         block.load_values(cache, walk);
         dependency_wait();
-        heads.bring(both, q + token * p.q_stride, unit, cache, scratch, newest, own_id, context.last);
+        const float* row = q + token * p.q_stride;
+        float2 means = make_float2(0.0f, 0.0f);
+        if (ALL_OPTIONS && both.kv_write.normed == NORMED_BY_ROW) {
+            u32 keys = p.kv_heads * p.key_width;
+            float* parts = reinterpret_cast<float*>(found);
+            RowSquares of_queries = {row, keys * p.group, parts}, of_keys = {row + keys * p.group, keys, parts + 32};
+            of_queries.add_up(p.aligned_q);
+            of_keys.add_up(p.aligned_q);
+            barrier();
+            means = make_float2(of_queries.mean(), of_keys.mean());
+        }
+        heads.bring(both, row, means, unit, cache, scratch, newest, own_id, context.last);
         barrier();
 
         for (u32 split = walker; split < splits.count; split += p.walkers) {

@@ -171,7 +171,7 @@ struct Scores {
         for (u32 i = 0; i < 4; i++) {
             u32 n = i / 2, high = i % 2, low = high + 2;
             float logit = ((even[n][high] + odd[n][high]) + (even[n][low] + odd[n][low])) * undo;
-            if (p.softcap != 0.0f) logit = p.softcap * tanhf(logit / p.softcap);
+            if (ALL_OPTIONS && p.softcap != 0.0f) logit = p.softcap * tanhf(logit / p.softcap);
             u32 at = position + KeysAndValues::value_at(i);
             logits[i] = at >= context.first && at <= context.last ? logit * LOG2_E : minus_infinity();
             top = fmaxf(top, logits[i]);

@@ -8,18 +8,49 @@
 // Rotations of a lane.
 #define ROTATIONS ((KEY_WIDTH / 2 + 31) / 32)
 
+// `KvWriteParams::normed`: queries and keys are normalised head by head, or whole rows of them.
+#define NORMED_BY_HEAD 1u
+#define NORMED_BY_ROW 2u
+
 // Mirrors `KvWriteParams` in `attention.rs`: how queries and keys change before use, and whether this launch writes the cache.
 struct KvWriteParams {
     u32 placed, normed, pairs, interleaved;
     float eps, magnitude;
 };
 
+// The mean square of a row, as `rms_segment` takes it in norm.h: by as many warps, here one after another. `parts`: shared memory
+// for a float of each.
+struct RowSquares {
+    const float* row;
+    u32 width;
+    float* parts;
+
+    DEV u32 warps() const { return width > 512 ? min(max((width + 255) / 256, 4u), 32u) : 1; }
+    // By all threads; after it they meet.
+    DEV void add_up(bool aligned) const {
+        for (u32 warp = here.warp(); warp < warps(); warp += here.block_width() / 32) {
+            float squares = 0.0f;
+            for (u32 at = (warp * 32 + here.lane()) * 4; at < width; at += warps() * 128) {
+                Four v = load_four(row + at, width - at, aligned);
+                for (u32 i = 0; i < 4; i++) squares = fmaf(v.at[i], v.at[i], squares);
+            }
+            squares = warp_sum(squares);
+            if (here.lane() == 0) parts[warp] = squares;
+        }
+    }
+    DEV float mean() const {
+        float sum = parts[0];
+        if (warps() > 1) sum = warp_sum(here.lane() < warps() ? parts[here.lane()] : 0.0f);
+        return sum / (float)width;
+    }
+};
+
 // Normalises and rotates heads, four elements for each lane, as `qkv_write` does; lanes meet once for all heads. `scratches`:
-// 128 floats of the warp's shared memory for each.
+// 128 floats of the warp's shared memory for each. `means`: the mean squares of their rows.
 template <u32 HEADS>
 DEV void norm_and_rotate(
     Four (&v)[HEADS], const Four (&weights)[HEADS], const Rotation (&rotations)[ROTATIONS], const KvWriteParams& p, u32 width,
-    float* const (&scratches)[HEADS]
+    float2 means, float* const (&scratches)[HEADS]
 ) {
     if (p.normed) {
         float squares[HEADS] = {};
@@ -33,7 +64,9 @@ DEV void norm_and_rotate(
         }
 #pragma unroll
         for (u32 h = 0; h < HEADS; h++) {
-            float factor = 1.0f / sqrtf(squares[h] / (float)width + p.eps);
+            float mean = squares[h] / (float)width;
+            if (ALL_OPTIONS && p.normed == NORMED_BY_ROW) mean = h == 0 ? means.x : means.y;
+            float factor = 1.0f / sqrtf(mean + p.eps);
             for (u32 i = 0; i < 4; i++) v[h].at[i] = v[h].at[i] * factor * weights[h].at[i];
         }
     }

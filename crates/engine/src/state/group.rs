@@ -217,6 +217,11 @@ impl Group {
         self.adopt(to, self.held[from].clone());
     }
 
+    /// See [`State::suppose`](super::State::suppose).
+    pub(super) fn suppose(&mut self, runs: BatchRuns) {
+        self.placement.runs = runs;
+    }
+
     /// Uploads slots and positions of a batch, and the block table.
     pub(super) fn place(&mut self, backend: &Backend, slots: &[u32], positions: &[u32], step: Step) -> Result<()> {
         self.placement.runs = step.runs;
