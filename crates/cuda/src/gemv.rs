@@ -12,6 +12,8 @@ use gristmill_kernels::format::Format;
 const FILE: &str = "gemv.cu";
 /// Threads of a block.
 const BLOCK: usize = 128;
+/// And of a block of `gate_up` for one row of X whose weights are so few that the device has a multiprocessor for each.
+const WIDE_BLOCK: usize = 512;
 /// Weight rows of a subwarp in `matmul`, for up to four rows of int8 activations, and else: `GROUP_ROWS` in the source.
 const GROUP_ROWS: [usize; 2] = [4, 2];
 /// Outputs of a block in `gate_up`: those that are rounded together.
@@ -36,6 +38,10 @@ pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
         None => ("matmul", threads_log2, group_rows * (BLOCK >> threads_log2)),
         Some(_) => ("gate_up", 0, GATE_OUTPUTS),
     };
+    let grid = [product.output_blocks(block_outputs)?, product.tasks(at_once), 1];
+    let room = grid[0].saturating_mul(grid[1]) <= cuda.device.gpu().properties().multiprocessors;
+    let wide = room && product.up.is_some() && int8 && at_once == 1 && !cuda.deterministic();
+    let block = if wide { WIDE_BLOCK } else { BLOCK };
     let params = ProductParams::new(product, cut)?;
     let (weight, x, params) = (w.arg(), x_arg(product, int8)?, Arg::params(&params));
     let [ids, pairs, tiles, tile_count] = product.rows.args();
@@ -45,9 +51,8 @@ pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
         None => &[weight, x, ids, pairs, tiles, tile_count, bias, y, cuda.device.flag(), params],
         Some(up) => &[weight, up.arg(), x, pairs, tiles, tile_count, bias, up_bias, y, exact, of_int8, bf16, params],
     };
-    let defines = defines(w.format, int8, tokens);
-    let grid = [product.output_blocks(block_outputs)?, product.tasks(at_once), 1];
-    cuda.device.launch(&Launch::new(Kernel { file: FILE, entry, defines: &defines }, grid, BLOCK as u32, args))
+    let defines = defines(w.format, int8, tokens, wide);
+    cuda.device.launch(&Launch::new(Kernel { file: FILE, entry, defines: &defines }, grid, block as u32, args))
 }
 
 /// Whether a product with this weight reads activations as int8, or exact ones.
@@ -88,8 +93,9 @@ fn rows_at_once(cuda: &Cuda, product: &Product, int8: bool) -> (usize, &'static 
 }
 
 /// The definitions of a unit.
-fn defines(format: Format, int8: bool, tokens: &'static str) -> [(&'static str, &'static str); 3] {
-    [("FORMAT", format.name()), ("INT8", int8_define(int8)), ("TOKENS", tokens)]
+fn defines(format: Format, int8: bool, tokens: &'static str, wide: bool) -> [(&'static str, &'static str); 4] {
+    let block = if wide { "512" } else { "128" };
+    [("FORMAT", format.name()), ("INT8", int8_define(int8)), ("TOKENS", tokens), ("BLOCK_THREADS", block)]
 }
 
 /// `INT8` of a unit.
@@ -105,7 +111,9 @@ pub(super) fn inputs() -> impl Iterator<Item = (Format, bool)> {
 
 pub(super) fn units() -> impl Iterator<Item = Unit> {
     inputs().flat_map(|(format, int8)| {
-        at_once(int8).iter().map(move |(_, tokens)| Unit::new(FILE, &defines(format, int8, tokens)))
+        let narrow = at_once(int8).iter().map(move |(_, tokens)| defines(format, int8, tokens, false));
+        let wide = int8.then(|| defines(format, int8, "1", true));
+        narrow.chain(wide).map(|defines| Unit::new(FILE, &defines))
     })
 }
 

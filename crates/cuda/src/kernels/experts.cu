@@ -28,11 +28,10 @@ DEV Inputs inputs_of(const Element* x, u32 cols, u32 row) {
 
 // For pair y of the grid, slot y % k of token y / k: activation(gate · x, up · x) as activations, not of padding. Keeps
 // the choice too.
-KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, LEAST_BLOCKS)
+KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, LEAST_SMALL_BLOCKS)
 (IN(u8, gate, 0), IN(u8, up, 1), IN(Element, x, 2), IN(float, logits, 3), IN(float, selection, 4), IN(float, scales, 5),
  IN(float, gate_bias, 6), IN(float, up_bias, 7), IN(u32, tokens, 8), OUT(u32, ids, 9), OUT(float, weights, 10),
- OUT(float, exact, 11),
- OUT(Int8Block, int8, 12), OUT(u32, bf16, 13), PARAMS(ExpertsParams, p, 14)) {
+ OUT(float, exact, 11), OUT(Int8Block, int8, 12), OUT(u32, bf16, 13), PARAMS(ExpertsParams, p, 14)) {
     SHARED(float, parts, PARTS(2 * GATE_ROWS));
     SHARED(Four, staged, 8);
     u32 pair = here.block_y(), token = pair / p.route.top_k, slot = pair % p.route.top_k;
@@ -73,7 +72,7 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, LEAST_BLOCKS)
 
 // y[t] = Σ weight · (W[expert] · x[pair] + bias), over the token's pairs in order, for token y of the grid. The logits must
 // have been complete when the kernel before this one began.
-KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, INT8 ? 2 : 1)
+KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, INT8 ? LEAST_SMALL_BLOCKS : 1)
 (IN(u8, weight, 0), IN(Element, x, 1), IN(float, logits, 2), IN(float, selection, 3), IN(float, scales, 4),
  IN(float, bias, 5), IN(u32, tokens, 6), INOUT(float, y, 7), PARAMS(ExpertsParams, p, 8)) {
     SHARED(float, parts, 32 * DOWN_WARPS * DOWN_ROWS);

@@ -4,14 +4,14 @@
 #include "gated_out.cuh"
 #include "gemv.cuh"
 
-// Rows of each of the two weights of a threads, and its threads, as a power of two. With eight rows of X there are no
+// Rows of each of the two weights of a thread group, and its threads, as a power of two. With eight rows of X there are no
 // registers for more; of exact ones, the order of a sum must not depend on how many there are.
 #if INT8 && TOKENS <= 4
 #define GATE_ROWS 2
-#define GATE_THREADS_LOG2 (BLOCK_THREADS == 256 ? 4 : 3)
+#define GATE_THREADS_LOG2 (BLOCK_THREADS == 512 ? 5 : BLOCK_THREADS == 256 ? 4 : 3)
 #else
 #define GATE_ROWS 1
-#define GATE_THREADS_LOG2 (BLOCK_THREADS == 256 ? 3 : 2)
+#define GATE_THREADS_LOG2 (BLOCK_THREADS == 512 ? 4 : BLOCK_THREADS == 256 ? 3 : 2)
 #endif
 #define GATE_OUTPUTS ((BLOCK_THREADS >> GATE_THREADS_LOG2) * GATE_ROWS)
 

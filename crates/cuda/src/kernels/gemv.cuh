@@ -16,7 +16,20 @@ typedef FORMAT Format;
 #ifndef BLOCK_THREADS
 #define BLOCK_THREADS 128
 #endif
-#define LEAST_BLOCKS (BLOCK_THREADS == 256 || __CUDA_ARCH__ != 900 ? 2 : TOKENS == 1 ? 4 : 3)
+#define LEAST_BLOCKS LEAST_BLOCKS_OF(BLOCK_THREADS == 256 ? 2 : TOKENS == 1 ? 4 : 3)
+// The same for blocks of 256 threads with one row of X, of formats that need few registers.
+#define LEAST_SMALL_BLOCKS LEAST_BLOCKS_OF(FewRegisters<Format>::value ? 3 : 2)
+#define LEAST_BLOCKS_OF(count) (BLOCK_THREADS == 512 ? 1 : __CUDA_ARCH__ != 900 ? 2 : (count))
+
+// Whether 80 registers suffice for the int8 products of four weight rows with one row of X: the format says so.
+template <class F, class = void>
+struct FewRegisters {
+    MEMBER bool value = false;
+};
+template <class F>
+struct FewRegisters<F, decltype(static_cast<void>(F::FEW_REGISTERS))> {
+    MEMBER bool value = INT8 && F::FEW_REGISTERS;
+};
 
 #if INT8
 typedef Int8Block Element;

@@ -65,7 +65,7 @@ DEV void copy(const float* x, const float* weight, float factor, const NormMatmu
 }
 
 // The grid's x counts groups of weight rows, y rows of X.
-KERNEL_BOUNDED(norm_matmul, BLOCK_THREADS, LEAST_BLOCKS)
+KERNEL_BOUNDED(norm_matmul, BLOCK_THREADS, LEAST_SMALL_BLOCKS)
 (IN(u8, weight, 0), IN(float, x, 1), IN(float, norm, 2), IN(float, bias, 3), OUT(float, y, 4), OUT(float, normed, 5),
  OUT(float, exact, 6), OUT(Int8Block, int8, 7), OUT(u32, bf16, 8), OUT(float, other, 9), PARAMS(NormMatmulParams, p, 10)) {
     DYNAMIC_SHARED(SharedAct, kept);

@@ -4,7 +4,7 @@
 
 struct Q4_0 {
     MEMBER int BLOCK = 32, SCALED = 32, SPANS = 1, PIECES = 2, ZERO = 8;
-    MEMBER bool IS_FLOAT = false, SIGNED = false, HAS_MIN = false;
+    MEMBER bool IS_FLOAT = false, SIGNED = false, HAS_MIN = false, FEW_REGISTERS = true;
     struct Raw {
         uint4 qs;
         u32 d;

@@ -4,7 +4,7 @@
 
 struct Q5_1 {
     MEMBER int BLOCK = 32, SCALED = 32, SPANS = 1, PIECES = 2, ZERO = 0;
-    MEMBER bool IS_FLOAT = false, SIGNED = false, HAS_MIN = true;
+    MEMBER bool IS_FLOAT = false, SIGNED = false, HAS_MIN = true, FEW_REGISTERS = true;
     struct Raw {
         uint4 qs;
         uint2 head;

@@ -4,7 +4,7 @@
 
 struct Q8_0 {
     MEMBER int BLOCK = 32, SCALED = 32, SPANS = 2, PIECES = 1, ZERO = 0;
-    MEMBER bool IS_FLOAT = false, SIGNED = true, HAS_MIN = false;
+    MEMBER bool IS_FLOAT = false, SIGNED = true, HAS_MIN = false, FEW_REGISTERS = true;
     struct Raw {
         uint4 qs;
         u32 d;
