@@ -231,7 +231,7 @@ impl Step<'_> {
             MlpWeights::Moe(moe) => {
                 self.moe(moe, block, choices, s)?;
                 if let Some(shared) = &moe.shared {
-                    self.shared_expert(moe.activation, shared, block.post_norm.is_some() || moe.beside.is_some(), s)?;
+                    self.shared_expert(moe, shared, block.post_norm.is_some() || moe.beside.is_some(), s)?;
                 }
             }
         }
@@ -280,19 +280,18 @@ impl Step<'_> {
         choices: usize,
         s: &mut Scratch,
     ) -> Result<()> {
-        let MoeWeights { activation, routing, router, selection_bias, expert_scales, gate_up, down, biases, .. } =
-            weights;
+        let MoeWeights { activation, routing, selection_bias, expert_scales, gate_up, down, biases, .. } = weights;
         let stored = block.post_norm.is_some() || weights.beside.is_some();
         self.router(weights, block, s)?;
         if weights.weighs_input {
             return self.input_weighed_experts(weights, stored, choices, s);
         }
         let (t, k, hidden) = (self.tokens, routing.top_k, self.hidden);
-        let (count, pairs, moe, biases) = (router.rows(), t * k, &mut s.moe, biases.as_ref());
+        let (pairs, moe, biases) = (t * k, &mut s.moe, biases.as_ref());
         let (epilogue, y) = self.output(stored, &mut s.delta, &mut s.residual)?;
         Ok(self.backend.run(Experts {
             route: Route {
-                logits: moe.router.view(t, count)?,
+                logits: weights.logits(&moe.router, t)?,
                 routing,
                 selection_bias: selection_bias.as_ref(),
                 expert_scales: expert_scales.as_ref(),
@@ -319,29 +318,27 @@ impl Step<'_> {
         })?)
     }
 
-    /// After [`Self::moe`]: adds sigmoid(gate · normed) · expert(normed), or expert(normed) without a gate.
+    /// After [`Self::moe`]: adds sigmoid(gate) · expert(normed), or expert(normed) without a gate.
     fn shared_expert(
         &self,
-        activation: Activation,
+        moe: &MoeWeights<Weight, Buffer<f32>>,
         shared: &SharedWeights<Weight>,
         post_norm: bool,
         s: &mut Scratch,
     ) -> Result<()> {
         let (t, b, hidden) = (self.tokens, self.backend, self.hidden);
-        self.gate_up(activation, [&shared.gate_up, &shared.down], s)?;
+        self.gate_up(moe.activation, [&shared.gate_up, &shared.down], s)?;
         let (scale, y) = if post_norm { (1.0, &mut s.delta) } else { (self.spec.residual_scale, &mut s.residual) };
         let y = y.view_mut(t, hidden)?;
-        let Some(gate) = &shared.gate else {
+        if !shared.gated {
             let epilogue = Epilogue::Add { scale };
             return Ok(b.run(Matmul { epilogue, ..Matmul::new(&shared.down, &s.inner_act, y) })?);
-        };
+        }
         // The experts' outputs have been combined: their scratch is free.
         let mut out = s.moe.out.view_mut(t, hidden)?;
         b.run(Matmul::new(&shared.down, &s.inner_act, out.reborrow()))?;
         self.multiply(scale, out.reborrow())?;
-        // The gate reads what the router reads; the router's logits have been used.
-        b.run(Matmul::new(gate, &s.moe.act, s.moe.router.view_mut(t, 1)?))?;
-        Ok(b.run(AddGated { x: out.as_view(), gate: s.moe.router.view(t, 1)?, y })?)
+        Ok(b.run(AddGated { x: out.as_view(), gate: moe.shared_gate(&s.moe.router, t)?, y })?)
     }
 
     /// Logits of the output rows.

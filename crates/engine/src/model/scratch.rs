@@ -48,7 +48,7 @@ pub(crate) struct Scratch {
 pub(crate) struct MoeScratch {
     /// The router's input, which is never quantised.
     pub(crate) act: Act,
-    /// Router logits, T × E.
+    /// Router logits, T × E; with a gated expert that serves every token its logit behind them, T × (E + 1).
     pub(crate) router: Buffer<f32>,
     /// Chosen experts, T × k for each layer with experts, one layer after another. T is that of the step, so all
     /// choices of a step are adjacent.
@@ -76,6 +76,8 @@ struct Widths {
     act: usize,
     inner_act: usize,
     experts: usize,
+    /// Rows of a router.
+    router: usize,
     top_k: usize,
     /// The sum of `top_k` over the layers.
     choices: usize,
@@ -110,6 +112,8 @@ impl Widths {
                 Some(MlpSpec::Dense { inner, .. }) => (1, inner),
                 Some(MlpSpec::Moe { experts, inner, routing, shared, beside, .. }) => {
                     w.experts = w.experts.max(experts);
+                    let gated = shared.is_some_and(|shared| shared.gated);
+                    w.router = w.router.max(experts.saturating_add(gated.into()));
                     w.top_k = w.top_k.max(routing.top_k);
                     w.choices = w.choices.saturating_add(routing.top_k);
                     let all = shared.map_or(0, |shared| shared.inner).max(beside.unwrap_or(0));
@@ -138,9 +142,9 @@ impl Scratch {
         // Activations are kept as f32; at the fast precision also as int8, 64 bytes for 32 elements, and as bfloat16,
         // which only some CPUs use.
         let act = if precision == Precision::Exact { 4 } else { 4 + 2 + 2 };
-        let moe = match w.experts {
+        let moe = match w.router {
             0 => 0,
-            experts => 4 * (w.hidden + experts + w.top_k * (w.hidden + 4) + 2 * w.choices),
+            router => 4 * (w.hidden + router + w.top_k * (w.hidden + 4) + 2 * w.choices),
         };
         let token = 4 * (1 + 2 * w.hidden + w.delta + w.qkv + w.mixed + w.layer_inputs + w.attended + w.inner)
             + act * (w.act + w.inner_act)
@@ -178,7 +182,7 @@ impl Scratch {
             inner: floats(w.inner, "the MLP")?,
             moe: MoeScratch {
                 act: backend.alloc_act(Precision::Exact, if w.experts > 0 { tokens } else { 0 }, w.hidden)?,
-                router: floats(w.experts, "the router")?,
+                router: floats(w.router, "the router")?,
                 ids: backend.alloc::<u32>(tokens.saturating_mul(w.choices), "the router")?,
                 weights: floats(w.choices, "the router")?,
                 groups: backend.alloc_groups(w.experts.max(1), tokens.saturating_mul(w.top_k))?,

@@ -38,9 +38,7 @@ impl Step<'_> {
 
     fn name_readers_of_input(&self, weights: &MoeWeights<Weight, Buffer<f32>>, s: &mut Scratch) {
         let (b, t, shared) = (self.backend, self.tokens, weights.shared.as_ref());
-        let gate = shared.and_then(|shared| shared.gate.as_ref()).map(|gate| Reader::dense(gate, t));
-        let readers: Vec<_> = [Reader::dense(&weights.router, t)].into_iter().chain(gate).collect();
-        b.name_readers(&mut s.moe.act, &readers);
+        b.name_readers(&mut s.moe.act, &[Reader::dense(&weights.router, t)]);
         let experts = Reader::experts(&weights.gate_up, t, weights.routing.top_k);
         let readers: Vec<_> =
             [experts].into_iter().chain(shared.map(|shared| Reader::dense(&shared.gate_up, t))).collect();
@@ -59,7 +57,7 @@ impl Step<'_> {
         let MoeWeights { activation, routing, selection_bias, expert_scales, gate_up, down, .. } = weights;
         let (b, t, hidden, moe) = (self.backend, self.tokens, self.hidden, &mut s.moe);
         let route = Route {
-            logits: moe.router.view(t, weights.router.rows())?,
+            logits: weights.logits(&moe.router, t)?,
             routing,
             selection_bias: selection_bias.as_ref(),
             expert_scales: expert_scales.as_ref(),

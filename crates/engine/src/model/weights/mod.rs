@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::ops::{Activation, RopeStyle, Rotary, Routing};
-use gristmill_kernels::tensor::Buffer;
+use gristmill_kernels::tensor::{Buffer, View};
 use gristmill_kernels::weight::Weight;
 
 use super::rope;
@@ -156,6 +156,7 @@ pub(crate) enum MlpWeights<M, V> {
 pub(crate) struct MoeWeights<M, V> {
     pub(crate) activation: Activation,
     pub(crate) routing: Routing,
+    /// A row for each expert; behind them, with a gated expert that serves every token, the row of its gate.
     pub(crate) router: M,
     /// Added to the scores that choose experts (E).
     pub(crate) selection_bias: Option<V>,
@@ -196,10 +197,24 @@ pub(crate) struct MoeBiases<V> {
 /// The weights of an expert that serves every token.
 #[derive(Debug)]
 pub(crate) struct SharedWeights<M> {
-    /// Gives the logit whose sigmoid multiplies the output.
-    pub(crate) gate: Option<M>,
+    /// The sigmoid of the router's last logit multiplies the output.
+    pub(crate) gated: bool,
     pub(crate) gate_up: M,
     pub(crate) down: M,
+}
+
+impl MoeWeights<Weight, Buffer<f32>> {
+    /// Of the router's outputs for `tokens` tokens, the logits of the experts, T × E.
+    pub(crate) fn logits<'a>(&self, outputs: &'a Buffer<f32>, tokens: usize) -> Result<View<'a, f32>> {
+        let (rows, gates) = (self.router.rows(), self.shared.as_ref().map_or(0, |shared| shared.gated.into()));
+        Ok(outputs.view(tokens, rows)?.columns(0..rows - gates)?)
+    }
+
+    /// And the logit of the gate of the expert that serves every token, T × 1.
+    pub(crate) fn shared_gate<'a>(&self, outputs: &'a Buffer<f32>, tokens: usize) -> Result<View<'a, f32>> {
+        let rows = self.router.rows();
+        Ok(outputs.view(tokens, rows)?.columns(rows - 1..rows)?)
+    }
 }
 
 impl Weights {
@@ -249,7 +264,7 @@ impl Weights {
                 None => Vec::new(),
                 Some(MlpWeights::Dense { gate_up, down, .. }) => vec![gate_up, down],
                 Some(MlpWeights::Moe(MoeWeights { router, gate_up, down, shared, beside, .. })) => {
-                    let shared = shared.iter().flat_map(|s| s.gate.iter().chain([&s.gate_up, &s.down]));
+                    let shared = shared.iter().flat_map(|s| [&s.gate_up, &s.down]);
                     let beside = beside.iter().flat_map(|mlp| [&mlp.gate_up, &mlp.down]);
                     [router, gate_up, down].into_iter().chain(shared).chain(beside).collect()
                 }

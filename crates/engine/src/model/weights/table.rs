@@ -255,7 +255,7 @@ fn mlp<T: Make>(
                 activation,
                 routing,
                 biases,
-                router: make.matrix(Role::Matrix, &[tensor_spec(name("ffn_gate_inp.weight"), &[hidden, experts])])?,
+                router: router(name, [hidden, experts], shared.is_some_and(|shared| shared.gated), make)?,
                 selection_bias: selection_bias
                     .then(|| make.vector(&[tensor_spec(name("exp_probs_b.bias"), &[experts])]))
                     .transpose()?,
@@ -281,6 +281,18 @@ fn expert_gate_up(name: &dyn Fn(&str) -> String, [hidden, inner, experts]: [usiz
         return gate_up.map(|part| tensor_spec(name(part), &[hidden, inner, experts]));
     }
     halves(name("ffn_gate_up_exps.weight"), [hidden, inner, experts])
+}
+
+/// The router, and the gate of the expert that serves every token, which reads the same: one product less a layer.
+fn router<T: Make>(
+    name: &dyn Fn(&str) -> String,
+    [hidden, experts]: [usize; 2],
+    gated: bool,
+    make: &mut T,
+) -> Result<T::Matrix> {
+    let router = tensor_spec(name("ffn_gate_inp.weight"), &[hidden, experts]);
+    let gate = gated.then(|| tensor_spec(name("ffn_gate_inp_shexp.weight"), &[hidden, 1]));
+    make.matrix(Role::Matrix, &[router].into_iter().chain(gate).collect::<Vec<_>>())
 }
 
 fn router_norm<T: Make>(name: &dyn Fn(&str) -> String, hidden: usize, make: &mut T) -> Result<BlockInput<T::Vector>> {
@@ -311,11 +323,10 @@ fn shared_expert<T: Make>(
     SharedExpert { inner, gated }: SharedExpert,
     make: &mut T,
 ) -> Result<SharedWeights<T::Matrix>> {
-    let gate = tensor_spec(name("ffn_gate_inp_shexp.weight"), &[hidden, 1]);
     let gate_up =
         ["ffn_gate_shexp.weight", "ffn_up_shexp.weight"].map(|part| tensor_spec(name(part), &[hidden, inner]));
     Ok(SharedWeights {
-        gate: gated.then(|| make.matrix(Role::Matrix, &[gate])).transpose()?,
+        gated,
         gate_up: make.matrix(Role::GateUp, &gate_up)?,
         down: make.matrix(Role::Matrix, &[tensor_spec(name("ffn_down_shexp.weight"), &[inner, hidden])])?,
     })
