@@ -52,6 +52,10 @@ impl Logits<'_> {
     pub(crate) fn first(&mut self, rows: usize) -> Result<Vec<f32>> {
         let vocab = self.vocab();
         let mut out = vec![0.0; rows * vocab];
+        if rows == 0 {
+            // A copy of nothing would wait for the device.
+            return Ok(out);
+        }
         let _exclusive = self.runner.model.backend.exclusive();
         self.runner.model.backend.download(self.runner.scratch.logits.view(rows, vocab)?, &mut out)?;
         Ok(out)
