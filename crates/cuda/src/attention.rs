@@ -85,8 +85,8 @@ fn writes_act(spec: KvSpec) -> bool {
     spec.value_width.is_multiple_of(32)
 }
 
-/// [`gristmill_kernels::ops::Attention`]. Which runs are long depends
-/// on how a sequence's tokens are cut into steps, so a deterministic backend takes every token by splits.
+/// [`gristmill_kernels::ops::Attention`]. Which runs are long depends on how a sequence's tokens are cut into steps, so
+/// a deterministic backend takes every token by splits.
 pub(super) fn attention(cuda: &Cuda, call: &AttentionCall) -> Result<()> {
     let many = call.q.rows() >= LONG_RUN && call.placement.runs != BatchRuns::Single && !cuda.deterministic();
     let tile = form::tile(call.device.gpu().properties(), call.spec, call.options.precision).filter(|_| many);

@@ -208,7 +208,7 @@ impl Drop for Reading {
     fn drop(&mut self) {
         let Some(landing) = self.landing.take() else { return };
         let context = &landing.memory.context;
-        // Of a copy that nobody waits for, or that could not be given whole. On failure the device is lost.
+        // A copy that nobody waits for, or that could not be given whole, ends first. On failure the device is lost.
         if context.enter().and_then(|()| context.wait()).is_ok() {
             self.home.give_back(landing);
         }

@@ -93,7 +93,7 @@ impl Logits<'_> {
     }
 
     /// The same as [`Self::sample`], with [`PADDING`] for a row that is not finite; [`Runner::not_finite`] says why.
-    /// What the pass has drawn is not drawn again: then [`Sampling::is_argmax`] holds for all parameters.
+    /// A draw that the pass has made is not repeated: then [`Sampling::is_argmax`] holds for all parameters.
     pub(crate) fn draw(&mut self, parameters: &[Sampling]) -> Result<Vec<u32>> {
         let model = self.runner.model.clone();
         let _exclusive = model.backend.exclusive();

@@ -14,7 +14,7 @@ use gristmill_kernels::tensor::Buffer;
 const WARPS: usize = 4;
 /// The widest head that a warp normalises, as [`norm`] has it: the sums are then the same.
 const MAX_NORMED: usize = norm::WARP_WIDTH;
-/// What is normalised, as bits.
+/// Heads that are normalised, as bits.
 const NORMS_KEYS: u32 = 1;
 const NORMS_VALUES: u32 = 2;
 /// Blocks in y.

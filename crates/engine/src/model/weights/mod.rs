@@ -204,13 +204,13 @@ pub(crate) struct SharedWeights<M> {
 }
 
 impl MoeWeights<Weight, Buffer<f32>> {
-    /// Of the router's outputs for `tokens` tokens, the logits of the experts, T × E.
+    /// The experts' logits among the router's outputs for `tokens` tokens, T × E.
     pub(crate) fn logits<'a>(&self, outputs: &'a Buffer<f32>, tokens: usize) -> Result<View<'a, f32>> {
         let (rows, gates) = (self.router.rows(), self.shared.as_ref().map_or(0, |shared| shared.gated.into()));
         Ok(outputs.view(tokens, rows)?.columns(0..rows - gates)?)
     }
 
-    /// And the logit of the gate of the expert that serves every token, T × 1.
+    /// The logit among them of the gate of the expert that serves every token, T × 1.
     pub(crate) fn shared_gate<'a>(&self, outputs: &'a Buffer<f32>, tokens: usize) -> Result<View<'a, f32>> {
         let rows = self.router.rows();
         Ok(outputs.view(tokens, rows)?.columns(rows - 1..rows)?)
