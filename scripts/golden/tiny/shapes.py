@@ -154,7 +154,7 @@ MODELS = {
     "qwen35-q8_0": Shape("qwen35", 64, 96, 4, 2, 16, tied=True, full=(1,), theta=1e6,
                          gain={"out_proj": 0.2, "o_proj": 1.3}),
     "qwen35moe-q8_0": Shape("qwen35moe", 64, 32, 4, 2, 16, 8, 2, shared=32, full=(1,), theta=1e6,
-                            gain={"out_proj": 0.2, "o_proj": 1.4, "shared_expert.down_proj": 1.1}),
+                            gain={"out_proj": 0.1, "o_proj": 1.4, "shared_expert.down_proj": 1.1}),
     "seed_oss-f32": Shape("seed_oss", 32, 64, 4, 2, 16, theta=1e7, bias=True),
     "seed_oss-q8_0": Shape("seed_oss", 64, 96, 4, 2, 32, tied=True, theta=1e7, bias=True),
     "smollm3-f32": Shape("smollm3", 32, 64, 4, 2, 8, tied=True, layers=5, theta=5e6),
