@@ -43,6 +43,11 @@ const SPILLS: &[(&str, &str, &str)] = &[
          sm_90a: up to 24 bytes of Q4_K, Q5_0 and Q8_0",
     ),
     (
+        "gemm_int8_tile.cu",
+        "gemm_int8_tile",
+        "three blocks on a multiprocessor: some words of a tile of rows, none of them used in the loop over columns",
+    ),
+    (
         "gemm_wgmma.cu",
         "gemm_wgmma",
         "of BF16 alone, whose numbers take all registers that are not sums: up to 92 bytes, most of them outside the loop",

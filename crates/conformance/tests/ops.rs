@@ -122,16 +122,26 @@ mod families {
     use std::sync::Arc;
 
     fn run(family: Family, one_in: usize, gpu: &dyn Fn(usize) -> gristmill_kernels::Result<Arc<dyn Gpu>>) {
-        let make = |threads| Cuda::backend(gpu(threads)?, Options { choice: Choice::Family(family) });
+        run_by(Choice::Family(family), family, one_in, gpu);
+    }
+
+    /// The parts that multiply, with what a family takes.
+    fn run_by(
+        choice: Choice,
+        family: Family,
+        one_in: usize,
+        gpu: &dyn Fn(usize) -> gristmill_kernels::Result<Arc<dyn Gpu>>,
+    ) {
+        let make = |threads| Cuda::backend(gpu(threads)?, Options { choice });
         let suite = Suite::new(&make, seed()).expect("a device");
         let suite = suite.one_in(if SEED.is_some() { 1 } else { one_in }).repeated(repeats("families"));
         let suite = limited(suite, family);
         for (part, cases) in ALL.iter().filter(|(part, _)| PARTS.contains(part)) {
             cases(&suite);
-            let _ = writeln!(std::io::stderr(), "executed: {part} by {family} on {}", suite.backend().name());
+            let _ = writeln!(std::io::stderr(), "executed: {part} by {choice:?} on {}", suite.backend().name());
         }
         for Worst { kind, nmse, bound } in suite.errors() {
-            let _ = writeln!(std::io::stderr(), "    {kind:<28} NMSE {nmse:.1e} of {bound:.1e}  ({family})");
+            let _ = writeln!(std::io::stderr(), "    {kind:<28} NMSE {nmse:.1e} of {bound:.1e}  ({choice:?})");
         }
     }
 
@@ -141,6 +151,24 @@ mod families {
     fn wgmma_simulated() {
         use gristmill_conformance::simulated::{Simulator, order};
         run(Family::Wgmma, 6, &|threads| Ok(Simulator::new(order(threads), gpu_sim::Mode::Fast)));
+    }
+
+    /// A deterministic backend, whose rows have the same bits in many and alone. It multiplies int8 activations by one family
+    /// in two forms.
+    #[cfg(all(target_arch = "x86_64", unix))]
+    #[test]
+    fn deterministic_simulated() {
+        use gristmill_conformance::simulated::{Simulator, order};
+        let gpus = std::sync::Mutex::new(Vec::new());
+        run_by(Choice::Deterministic, Family::Int8, 3, &|threads| {
+            let gpu = Simulator::new(order(threads), gpu_sim::Mode::Fast);
+            gpus.lock().unwrap().push(Arc::clone(&gpu));
+            Ok(gpu)
+        });
+        let gpus = gpus.into_inner().unwrap();
+        for file in ["gemm_int8.cu", "gemm_int8_tile.cu"] {
+            assert!(gpus.iter().any(|gpu| gpu.files().contains(file)), "{file} was not launched");
+        }
     }
 
     #[test]
@@ -154,6 +182,9 @@ mod families {
         for family in Family::ALL {
             if family.runs_on(capability) {
                 run(family, 1, &|_| Ok(Driver::open(0)?));
+                if family == Family::Int8 {
+                    run_by(Choice::Deterministic, family, 1, &|_| Ok(Driver::open(0)?));
+                }
             } else {
                 let refused =
                     Cuda::backend(Driver::open(0).expect("a device"), Options { choice: Choice::Family(family) });

@@ -1,7 +1,9 @@
-//! Products of weights with a few rows of activations, on tensor cores: the host side of `kernels/gemm_int8.cu`.
+//! Products of weights with int8 activations, on tensor cores: the host side of `kernels/gemm_int8.cu`, for a few rows. Of
+//! many rows `gemm_int8_tile.rs` has the same sums.
 
 use super::Cuda;
 use super::family::Shape;
+use super::gemm_int8_tile;
 use super::gemv::reads_int8;
 use gristmill_gpu::Unit;
 use gristmill_gpu::product::{Product, ProductParams, RowSelection};
@@ -42,10 +44,13 @@ const TWO_TILES_PAIRS: usize = 5;
 pub(super) fn units() -> impl Iterator<Item = Unit> {
     let formats = Format::ALL.iter().filter(|format| !format.is_float());
     let forms = formats.flat_map(|&format| [(format, false), (format, true)]);
-    forms.flat_map(|(format, gated)| ROW_TILES.map(|(_, tiles)| Unit::new(FILE, &defines(format, gated, tiles))))
+    forms.flat_map(|(format, gated)| {
+        let few = ROW_TILES.map(|(_, tiles)| Unit::new(FILE, &defines(format, gated, tiles)));
+        few.into_iter().chain(gemm_int8_tile::units(format, gated))
+    })
 }
 
-fn defines(format: Format, gated: bool, row_tiles: &'static str) -> [(&'static str, &'static str); 3] {
+pub(super) fn defines(format: Format, gated: bool, row_tiles: &'static str) -> [(&'static str, &'static str); 3] {
     [("FORMAT", format.name()), ("GATED", if gated { "1" } else { "0" }), ("ROW_TILES", row_tiles)]
 }
 
@@ -61,24 +66,46 @@ pub(super) fn serves(cuda: &Cuda, shape: &Shape) -> bool {
     cuda.device.gpu().properties().architecture >= 80 && reads_int8(shape.weight, shape.precision) && enough
 }
 
+/// A kernel, and how it cuts the work.
+pub(super) struct Form {
+    pub(super) file: &'static str,
+    pub(super) row_tiles: &'static str,
+    /// Outputs of a block, and rows of X that it multiplies at once.
+    pub(super) outputs: usize,
+    pub(super) rows: usize,
+    /// Warps of a block, and its bytes of shared memory.
+    pub(super) warps: usize,
+    pub(super) shared: usize,
+    /// [`ProductParams`]' `cut`.
+    pub(super) cut: usize,
+}
+
 /// Launches a product.
 pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
     let (w, gated) = (product.weight(), product.up.is_some());
-    // The order of sums depends on the warps, and these on the weight alone.
+    // The order of sums depends on the warps that share columns, and these on the weight alone.
     let warps = w.cols.div_ceil(COLUMNS).clamp(1, MOST_WARPS);
-    let (row_tiles, row_tiles_define) = ROW_TILES[usize::from(two_tiles(cuda, product))];
-    let slabs = slabs(cuda, product, row_tiles);
-    let params = ProductParams::new(product, slabs as u32)?;
+    let form = gemm_int8_tile::form(cuda, product, warps).unwrap_or_else(|| few_rows(cuda, product, warps));
+    let params = ProductParams::new(product, form.cut as u32)?;
     let [ids, pairs, tiles, tile_count] = product.rows.args();
     let ([bias, up_bias], [y, exact, int8, bf16]) = (product.bias_args(), product.output_args());
     let (weight, up, x) = (w.arg(), product.up_arg(), product.int8()?);
     let (flag, params) = (cuda.device.flag(), Arg::params(&params));
     let args = [weight, up, x, ids, pairs, tiles, tile_count, bias, up_bias, y, exact, int8, bf16, flag, params];
-    let grid = [product.output_blocks(OUTPUTS * slabs)?, product.tasks(TILE * row_tiles), 1];
-    let kernel = Kernel { file: FILE, entry: "gemm_int8", defines: &defines(w.format, gated, row_tiles_define) };
-    let sums = (1 + usize::from(gated)) * slabs * SUMS_BYTES;
-    let shared = (warps * (WARP_SCRATCH + row_tiles * (TILE_SCRATCH + sums))) as u32;
-    cuda.device.launch(&Launch { shared, ..Launch::new(kernel, grid, 32 * warps as u32, &args) })
+    let grid = [product.output_blocks(form.outputs)?, product.tasks(form.rows), 1];
+    let (entry, defines) = (form.file.trim_end_matches(".cu"), defines(w.format, gated, form.row_tiles));
+    let kernel = Kernel { file: form.file, entry, defines: &defines };
+    let launch = Launch::new(kernel, grid, 32 * form.warps as u32, &args);
+    cuda.device.launch(&Launch { shared: form.shared as u32, ..launch })
+}
+
+/// The form for few rows.
+fn few_rows(cuda: &Cuda, product: &Product, warps: usize) -> Form {
+    let (tiles, row_tiles) = ROW_TILES[usize::from(two_tiles(cuda, product))];
+    let slabs = slabs(cuda, product, tiles);
+    let sums = (1 + usize::from(product.up.is_some())) * slabs * SUMS_BYTES;
+    let shared = warps * (WARP_SCRATCH + tiles * (TILE_SCRATCH + sums));
+    Form { file: FILE, row_tiles, outputs: OUTPUTS * slabs, rows: TILE * tiles, warps, shared, cut: slabs }
 }
 
 /// Whether a block multiplies two tiles of rows with the weights that it unpacks: where there are rows for both, and blocks
@@ -108,13 +135,18 @@ fn least_slabs(product: &Product) -> usize {
 
 /// Blocks that are busy at once.
 fn blocks(product: &Product, row_tiles: usize, slabs: usize) -> usize {
+    busy_blocks(product, OUTPUTS * slabs, TILE * row_tiles)
+}
+
+/// The same of blocks with so many outputs and rows of X at once.
+pub(super) fn busy_blocks(product: &Product, outputs: usize, rows: usize) -> usize {
     let (w, y_rows) = (product.weight(), product.y.rows());
     let busy = match product.rows {
         // An even router gives pairs to so many experts.
         RowSelection::Pairs { .. } => w.experts.min(y_rows),
-        _ => y_rows.div_ceil(TILE * row_tiles),
+        _ => y_rows.div_ceil(rows),
     };
-    w.rows.div_ceil(OUTPUTS * slabs).saturating_mul(busy)
+    w.rows.div_ceil(outputs).saturating_mul(busy)
 }
 
 /// Blocks that keep a device busy.

@@ -13,6 +13,7 @@ pub mod family;
 mod gemm;
 mod gemm_f32;
 mod gemm_int8;
+mod gemm_int8_tile;
 mod gemm_sum;
 mod gemv;
 mod jit;
@@ -61,13 +62,16 @@ const OWN: Library = gristmill_gpu::library!("cuda", language Some("device_cuda.
         "gemm.cuh",
         "gemm_f32.cu",
         "gemm_int8.cu",
+        "gemm_int8_tile.cu",
         "gemm_sum.cu",
         "gemm_wgmma.cu",
         "gemv.cu",
         "gemv.cuh",
         "hopper.cuh",
+        "int8_sums.cuh",
         "norm_matmul.cu",
         "ptx.cuh",
+        "quarter_row.cuh",
         "rates.cu",
         "row_chunks.cuh",
         "shared_act.cuh",

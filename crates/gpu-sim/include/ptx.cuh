@@ -176,6 +176,12 @@ static inline void ldmatrix_x4_trans(u32 (&r)[4], const void* shared, GPU_SIM_HE
 static inline void cp_async_16(void* shared, const void* global, bool valid, GPU_SIM_HERE) {
     gpu_sim::copy(shared, global, 16, valid ? 16 : 0, site);
 }
+static inline void cp_async_8(void* shared, const void* global, bool valid, GPU_SIM_HERE) {
+    gpu_sim::copy(shared, global, 8, valid ? 8 : 0, site);
+}
+static inline void cp_async_4(void* shared, const void* global, bool valid, GPU_SIM_HERE) {
+    gpu_sim::copy(shared, global, 4, valid ? 4 : 0, site);
+}
 static inline void cp_async_commit() { gpu_sim::commit(); }
 template <int N>
 static inline void cp_async_wait(GPU_SIM_HERE) {
@@ -193,6 +199,17 @@ static inline void mma_m16n8k16_f16(float (&d)[4], const u32 (&a)[4], const u32 
 static inline void mma_m16n8k32_s8(int (&d)[4], const u32 (&a)[4], const u32 (&b)[2], GPU_SIM_HERE) {
     static const gpu_sim::Meeting meeting = {gpu_sim::mma_s8_all, "mma", 1, 0};
     gpu_sim::mma(meeting, d, a, b, site);
+}
+static inline void mma_m16n8k32_s8(int (&d)[4], const u32 (&a)[4], const u32 (&b)[2], int c, GPU_SIM_HERE) {
+    d[0] = d[1] = d[2] = d[3] = c;
+    static const gpu_sim::Meeting meeting = {gpu_sim::mma_s8_all, "mma", 1, 0};
+    gpu_sim::mma(meeting, d, a, b, site);
+}
+static inline void mma_m16n8k16_s8(int (&d)[4], const u32 (&a)[2], u32 b, int c, GPU_SIM_HERE) {
+    d[0] = d[1] = d[2] = d[3] = c;
+    const u32 all[4] = {a[0], a[1], 0, 0}, both[2] = {b, 0};
+    static const gpu_sim::Meeting meeting = {gpu_sim::mma_s8_all, "mma", 1, 0};
+    gpu_sim::mma(meeting, d, all, both, site);
 }
 #endif
 

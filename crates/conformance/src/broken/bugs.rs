@@ -48,6 +48,11 @@ const fn wgmma(find: &'static str, replace: &'static str, part: &'static str, ki
     Bug { family: Some(Family::Wgmma), ..bug("gemm_wgmma.cu", find, replace, part, kinds) }
 }
 
+/// In `gemm_int8_tile.cu`.
+const fn int8_tile(find: &'static str, replace: &'static str, part: &'static str, kinds: &'static [Kind]) -> Bug {
+    Bug { family: Some(Family::Int8), ..bug("gemm_int8_tile.cu", find, replace, part, kinds) }
+}
+
 /// At least three of each kind.
 #[rustfmt::skip]
 pub const BUGS: &[Bug] = &[
@@ -68,6 +73,9 @@ pub const BUGS: &[Bug] = &[
     bug("gemm.cu", "            barrier();\n            if (round + STAGES", "            if (round + STAGES", "matmul", &[Kind::RaceInBlock, Kind::RaceInWarp, Kind::Uninitialised]),
     bug("gemm_int8.cu", "multiplier.unpack(raw);\n                warp_barrier();", "multiplier.unpack(raw);", "matmul", &[Kind::RaceInWarp, Kind::Uninitialised]),
     Bug { family: Some(Family::Int8), ..bug("gemm_int8.cu", "multiplier.multiply(own + slab * ROW_TILES);\n                warp_barrier();", "multiplier.multiply(own + slab * ROW_TILES);", "matmul", &[Kind::RaceInWarp]) },
+    int8_tile("            barrier();\n            const bool ends_share", "            const bool ends_share", "matmul", &[Kind::RaceInBlock, Kind::RaceInWarp, Kind::Uninitialised]),
+    int8_tile("cp_async_wait<0>();", "cp_async_wait<1>();", "matmul", &[Kind::InFlight]),
+    int8_tile("u32 row = x_of[token] == NO_ROW ? 0 : x_of[token];", "u32 row = x_of[token];", "matmul", &[Kind::OutOfBounds]),
     bug("sample.h", "    barrier();\n    u64 sum = 0;", "    u64 sum = 0;", "sample", &[Kind::RaceInBlock, Kind::RaceInWarp]),
     bug("norm.h", "return {here.block_x(), here.thread_x()", "return {here.block_x() / 2, here.thread_x()", "rms_norm", &[Kind::RaceInGrid]),
     bug("embed.gpu", "out += here.block_x() * p.out_stride", "out += here.block_x() / 2 * p.out_stride", "embed", &[Kind::RaceInGrid]),

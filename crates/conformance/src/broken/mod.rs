@@ -132,6 +132,7 @@ pub struct Map {
 /// source, at most so many times.
 const SELDOM: &[(Language, &str, &str, Only)] = &[
     (Language::Cuda, "gemm_f32.cu", "matmul", Only::These(Format::F32, Precision::Exact)),
+    (Language::Cuda, "gemm_int8_tile.cu", "matmul", Only::Family(Family::Int8)),
     (Language::Cuda, "gemm_sum.cu", "matmul", Only::Family(Family::Mma)),
     (Language::Cuda, "experts.cu", "experts", Only::Any),
     (Language::Metal, "experts.h", "experts", Only::Any),

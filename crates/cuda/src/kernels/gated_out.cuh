@@ -30,4 +30,11 @@ struct Gated {
             if (int8) quantise_four(v, int8 + at, bf16 + 16 * at, part, live);
         }
     }
+    // Zeros for `blocks` times 32 outputs of a row, by way of 32 floats in `staged`.
+    DEV void zero(Four* staged, u32 first_block, u32 blocks, u32 warps, u32 row) const {
+        if (here.thread_x() < 8) staged[here.thread_x()] = {};
+        barrier();
+        for (u32 i = 0; i < blocks; i++) write(staged, 8, 1, first_block + i, warps, [&](u32) { return row; });
+        barrier();
+    }
 };

@@ -7,7 +7,8 @@
 // the 16 or 32 columns with one scale are whole numbers, scaled and added in f32. The warps' sums are added in order at the
 // end, so a result depends on the weight's shape alone.
 //
-// An expert with more rows of X is read again for every 8 or 16, mostly from the second-level cache.
+// An expert with more rows of X is read again for every 8 or 16, mostly from the second-level cache; of many rows
+// `gemm_int8_tile.cu` has the same sums.
 //
 // Compiled for a format (FORMAT), for one weight or for gate and up (GATED 0 or 1), and for tiles of 8 rows of X that share
 // unpacked weights (ROW_TILES 1 or 2).
@@ -15,6 +16,7 @@
 #include "act.h"
 #include "format.h"
 #include "gated_out.cuh"
+#include "int8_sums.cuh"
 #include "row_chunks.cuh"
 
 typedef FORMAT Format;
@@ -31,11 +33,6 @@ constexpr u32 LOADS = 16 * SPANS / 32;
 constexpr u32 AHEAD = 4;
 // Groups of the formats that have most of them.
 constexpr u32 MOST_GROUPS = COLUMNS / 16;
-
-// A float's bits whose lowest ones are a whole number between ±2²², so that numbers added to them need no conversion. Sums
-// of 32 products of bytes stay below 2²⁰.
-constexpr int WHOLE = 0x4b400000;
-DEV float whole_to_float(int bits) { return __int_as_float(bits) - 12582912.0f; }
 
 // Blocks of a multiprocessor that the registers must suffice for.
 constexpr int LEAST_BLOCKS = PARTS == 2 && ROW_TILES == 2 || Format::HAS_MIN && (PARTS == 2 || sizeof(Format::Raw) > 48) ? 2 : 3;
@@ -99,9 +96,7 @@ struct Multiplier {
     }
 
     DEV void keep_scale(const Format::Raw& raw, int piece, u32 group, u32 row) const {
-        ScaleMin of = Format::scale(raw, piece);
-        // With minima, the zero becomes part of them: both are multiplied by the same sum.
-        if (Format::HAS_MIN && Format::ZERO != 0) of.min = fmaf(of.scale, float(Format::ZERO), of.min);
+        ScaleMin of = scale_and_min<Format>(Format::scale(raw, piece));
         scratch->scales[group][row] = make_float2(of.scale, of.min);
     }
 
@@ -155,16 +150,10 @@ struct Multiplier {
         for (u32 i = 0; i < AHEAD * PARTS; i++) {
             float2 low = scratch->scales[j * PARTS + i][g], high = scratch->scales[j * PARTS + i][g + 8];
             float4 c = column[i];
-            f.x = fmaf(whole_to_float(d[i][0]), __fmul_rn(low.x, c.x), f.x);
-            f.y = fmaf(whole_to_float(d[i][1]), __fmul_rn(low.x, c.z), f.y);
-            f.z = fmaf(whole_to_float(d[i][2]), __fmul_rn(high.x, c.x), f.z);
-            f.w = fmaf(whole_to_float(d[i][3]), __fmul_rn(high.x, c.z), f.w);
-            if (Format::HAS_MIN) {
-                f.x = fmaf(-low.y, c.y, f.x);
-                f.y = fmaf(-low.y, c.w, f.y);
-                f.z = fmaf(-high.y, c.y, f.z);
-                f.w = fmaf(-high.y, c.w, f.w);
-            }
+            add_scaled<Format>(d[i][0], {low.x, low.y}, c.x, c.y, f.x);
+            add_scaled<Format>(d[i][1], {low.x, low.y}, c.z, c.w, f.y);
+            add_scaled<Format>(d[i][2], {high.x, high.y}, c.x, c.y, f.z);
+            add_scaled<Format>(d[i][3], {high.x, high.y}, c.z, c.w, f.w);
         }
     }
     // Adds the products with the 256 columns, each tile's to sums of its own.
@@ -237,11 +226,7 @@ struct Slabs {
     // Writes zeros to a row of Y without an expert.
     DEV void zero(u32 row, const Gated& out, Four* staged, float* y) const {
         if (GATED) {
-            if (here.thread_x() < 8) staged[here.thread_x()] = {};
-            barrier();
-            for (u32 i = 0; i < slabs / 2; i++)
-                out.write(staged, 8, 1, here.block_x() * slabs / 2 + i, here.block_width() / 32, [&](u32) { return row; });
-            barrier();
+            out.zero(staged, here.block_x() * slabs / 2, slabs / 2, here.block_width() / 32, row);
         } else {
             u32 stop = min(first + slabs * 16, p.outputs);
             for (u32 o = first + here.thread_x(); o < stop; o += here.block_width()) y[row * p.y_stride + o] = 0.0f;

@@ -13,32 +13,26 @@
 // multiple of four), BLOCKS (of a multiprocessor), STAGES.
 #include "gemm.cuh"
 #include "hopper.cuh"
+#include "quarter_row.cuh"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(GPU_SIM)
 
-// Columns, and pieces of 16, in a step.
-constexpr u32 STEP = 128;
-constexpr int PIECES = 8;
-
-// A lane's part of a row of weights in a step: codes of four columns in each piece, and some of the scales, which the four
-// lanes exchange by shuffles.
+// A lane's part of a row of weights in a step, and some of the scales, which the four lanes exchange by shuffles.
 template <class F, bool IS_FLOAT = F::IS_FLOAT>
 struct Part;
 
 template <class F>
-struct Part<F, false> {
-    static constexpr int SPANS = PIECES / F::PIECES;
+struct Part<F, false> : QuarterRow<F> {
+    typedef QuarterRow<F> Quarter;
     // Scales that a lane has, of 128 columns a quarter.
     static constexpr int SCALES = 32 / F::SCALED;
     static_assert(SCALES == 1 || F::PIECES % SCALES == 0, "a lane's scales are of one span");
     typedef Scale Scales[SCALES];
 
-    typename F::Raw raw[SPANS], own;
+    typename F::Raw own;
 
-    // Which 16 columns of the step piece i is.
-    static DEV u32 at(int i) { return F::at(i / F::PIECES, i % F::PIECES); }
     // Which lane has the scale of piece i, and the first piece whose scale lane t has.
-    static DEV u32 lender(int i) { return SCALES == 1 ? at(i) / 2 : i / 2; }
+    static DEV u32 lender(int i) { return SCALES == 1 ? Quarter::at(i) / 2 : i / 2; }
     static DEV u32 lent(u32 t) {
         u32 piece = 0;
 #pragma unroll
@@ -46,19 +40,13 @@ struct Part<F, false> {
         return piece;
     }
 
-    static DEV void load(typename F::Raw& raw, Row row, u32 span, u32 t) {
-        // Only rows of small blocks may end within a step: there scales are zero.
-        if (F::BLOCK < STEP && span >= row.blocks * F::SPANS) {
-            raw = typename F::Raw{};
-        } else {
-            raw = F::load(row, span, QuarterSpan{t});
-        }
-    }
     // Loads what has piece i, if it is the last of its span.
     DEV void load_after(int i, Row row, u32 step, u32 t) {
-        if (i % F::PIECES == F::PIECES - 1) load(raw[i / F::PIECES], row, step * SPANS + i / F::PIECES, t);
+        if (i % F::PIECES == F::PIECES - 1) this->load_span(i / F::PIECES, row, step, t);
     }
-    DEV void load_scales(Row row, u32 step, u32 t) { load(own, row, step * SPANS + lent(t) / F::PIECES, t); }
+    DEV void load_scales(Row row, u32 step, u32 t) {
+        own = Quarter::load(row, step * Quarter::SPANS + lent(t) / F::PIECES, t);
+    }
     DEV void scales(u32 t, Scales& scales) const {
 #pragma unroll
         for (int d = 0; d < SCALES; d++) scales[d] = scale_of<F>(own, lent(t) % F::PIECES + d);
@@ -69,10 +57,9 @@ struct Part<F, false> {
     }
     // The even and the odd ones of the lane's four columns.
     DEV void unpack(int i, Scale scale, u32& even, u32& odd) const {
-        u32 words[4];
-        F::codes(raw[i / F::PIECES], i % F::PIECES, words);
-        even = pair_of<F>(words[0], scale, 0);
-        odd = pair_of<F>(words[0], scale, 1);
+        u32 codes = this->codes(i);
+        even = pair_of<F>(codes, scale, 0);
+        odd = pair_of<F>(codes, scale, 1);
     }
 };
 

@@ -104,6 +104,15 @@ PTX void cp_async_16(void* shared, const void* global, bool valid) {
                  "r"(valid ? 16 : 0)
                  : "memory");
 }
+// The same of 8 and of 4 bytes.
+PTX void cp_async_8(void* shared, const void* global, bool valid) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(valid ? 8 : 0)
+                 : "memory");
+}
+PTX void cp_async_4(void* shared, const void* global, bool valid) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(valid ? 4 : 0)
+                 : "memory");
+}
 // Makes one group of the copies since the last.
 PTX void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits for this thread's groups but the last N. What other threads copied is there after a barrier.
@@ -127,6 +136,18 @@ MMA(mma_m16n8k16_f16, float, "f", "m16n8k16", "f32.f16.f16.f32")
 // Bytes: a register holds columns 4t to 4t + 3 (b: rows), + 16 in the second half.
 MMA(mma_m16n8k32_s8, int, "r", "m16n8k32", "s32.s8.s8.s32")
 #undef MMA
+// The same as d = c + a · b with one number c, which takes no instruction.
+PTX void mma_m16n8k32_s8(int (&d)[4], const u32 (&a)[4], const u32 (&b)[2], int c) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c));
+}
+// With 16 columns: the first half of a and b.
+PTX void mma_m16n8k16_s8(int (&d)[4], const u32 (&a)[2], u32 b, int c) {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b), "r"(c));
+}
 #endif
 
 // ---- Programmatic dependent launch: a kernel may start before the one before it has ended.

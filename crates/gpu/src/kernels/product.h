@@ -23,7 +23,8 @@ struct ProductParams {
     // Outputs, and blocks of the format in a row.
     u32 outputs, blocks;
     u32 x_rows, y_rows;
-    // Threads of a group, as a power of two (`gemv.cu`, `gemv.metal`); or a block's outputs by 16 (`gemm_int8.cu`).
+    // Threads of a group, as a power of two (`gemv.cu`, `gemv.metal`); a block's outputs by 16 (`gemm_int8.cu`); or the
+    // warps that share columns there (`gemm_int8_tile.cu`).
     u32 cut;
     // Pairs of experts that share a row of X.
     u32 pairs_per_row;
