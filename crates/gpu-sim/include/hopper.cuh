@@ -65,12 +65,15 @@ struct Part {
     Site site;
 };
 typedef void (*Compute)(void* const* d, const char* a, const char* b, u32 columns, u32 accumulate);
+// How b lies: row after row, or as its transpose.
+enum Layout : u32 { BY_ROWS, BY_COLUMNS };
 
 // All lanes must bring the same matrices; the last one begins the product for the warp.
-template <Compute COMPUTE, u32 COLUMNS>
+template <Compute COMPUTE, u32 COLUMNS, Layout LAYOUT>
 GPU_SIM_UNCHECKED void product_all(Engine* e, void* const* lanes, u32) {
     const Part& first = *(const Part*)lanes[0];
-    Product product = {COMPUTE, first.a, first.b, COLUMNS, first.accumulate, first.registers != nullptr, {}, {}, {}};
+    Product product = {COMPUTE, first.a, first.b, COLUMNS, first.accumulate, first.registers != nullptr, LAYOUT == BY_COLUMNS,
+                       {}, {}, {}};
     for (int lane = 0; lane < 32; lane++) {
         const Part& part = *(const Part*)lanes[lane];
         if (part.a != first.a || part.b != first.b || part.accumulate != first.accumulate)
@@ -82,10 +85,10 @@ GPU_SIM_UNCHECKED void product_all(Engine* e, void* const* lanes, u32) {
     }
     e->hooks->product(e, &product, &first.site);
 }
-template <Compute COMPUTE, u32 COLUMNS>
+template <Compute COMPUTE, u32 COLUMNS, Layout LAYOUT>
 GPU_SIM_UNCHECKED void product(void* d, const u32* registers, u64 a, u64 b, bool accumulate, Site site) {
     GPU_SIM_CALLED(site);
-    static const Meeting meeting = {product_all<COMPUTE, COLUMNS>, "wgmma", 1, 0};
+    static const Meeting meeting = {product_all<COMPUTE, COLUMNS, LAYOUT>, "wgmma", 1, 0};
     Part mine = {d, registers, a, b, accumulate, site};
     engine->hooks->meet(engine, &meeting, 0xffffffffu, &mine, &site);
 }
@@ -141,15 +144,25 @@ static inline void wgmma_wait(GPU_SIM_HERE) {
     gpu_sim::product_wait(LEFT, site);
 }
 
+// Everything is computed where the source has it.
+static inline void compute_before_wait(float value, float* shared) { *shared = value; }
+template <int N>
+static inline void pin_registers(float (&)[N]) {}
+template <int N>
+static inline void pin_registers(u32 (&)[N][4]) {}
+
+#define GPU_SIM_WGMMA_REGISTERS(name, T, E, value, layout)                                                            \
+    template <int SUMS>                                                                                               \
+    static inline void name(T (&d)[SUMS], const u32 (&a)[4], u64 b, bool accumulate, GPU_SIM_HERE) {                  \
+        gpu_sim::product<gpu_sim::multiply<T, E, value>, 2 * SUMS, gpu_sim::layout>(d, a, 0, b, accumulate, site);    \
+    }
 #define GPU_SIM_WGMMA(name, T, E, value)                                                                              \
     template <int SUMS>                                                                                               \
     static inline void name(T (&d)[SUMS], u64 a, u64 b, bool accumulate, GPU_SIM_HERE) {                              \
-        gpu_sim::product<gpu_sim::multiply<T, E, value>, 2 * SUMS>(d, nullptr, a, b, accumulate, site);               \
+        gpu_sim::product<gpu_sim::multiply<T, E, value>, 2 * SUMS, gpu_sim::BY_ROWS>(d, nullptr, a, b, accumulate, site); \
     }                                                                                                                 \
-    template <int SUMS>                                                                                               \
-    static inline void name(T (&d)[SUMS], const u32 (&a)[4], u64 b, bool accumulate, GPU_SIM_HERE) {                  \
-        gpu_sim::product<gpu_sim::multiply<T, E, value>, 2 * SUMS>(d, a, 0, b, accumulate, site);                     \
-    }
+    GPU_SIM_WGMMA_REGISTERS(name, T, E, value, BY_ROWS)
 GPU_SIM_WGMMA(wgmma_bf16, float, u16, gpu_sim::of_bf16)
 GPU_SIM_WGMMA(wgmma_f16, float, u16, gpu_sim::from_half)
+GPU_SIM_WGMMA_REGISTERS(wgmma_f16_by_columns, float, u16, gpu_sim::from_half, BY_COLUMNS)
 GPU_SIM_WGMMA(wgmma_s8, int, u8, gpu_sim::of_s8)

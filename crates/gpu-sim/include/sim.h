@@ -74,6 +74,8 @@ struct Product {
     u32 columns, accumulate;
     // 1: a comes from registers, `fragments`, which lie at `registers`.
     u32 from_registers;
+    // 1: b lies as its transpose, of 16-bit elements.
+    u32 by_columns;
     void* d[32];
     u32 fragments[32][4];
     const void* registers[32];

@@ -151,13 +151,21 @@ fn products_of_each_shape() {
             word.to_le_bytes()[..2].to_vec()
         }
     };
-    for kind in ["bf16", "f16", "s8"] {
+    for kind in ["bf16", "f16", "s8", "f16_by_columns"] {
         let k = if kind == "s8" { 32 } else { 16 };
         for columns in [8_usize, 16, 32, 64, 128, 256] {
             let [a, b] =
                 [64, columns].map(|rows| (0..rows * k).map(|_| (random.next() % 17) as i32 - 8).collect::<Vec<i32>>());
-            let [left, right] = [&a, &b].map(|m| aligned(&m.iter().flat_map(|&v| bits(v, kind)).collect::<Vec<u8>>()));
+            let by_columns = kind == "f16_by_columns";
+            let transposed: Vec<i32> = (0..b.len()).map(|i| b[i % columns * k + i / columns]).collect();
+            let lies = if by_columns { &transposed } else { &b };
+            let [left, right] =
+                [&a, lies].map(|m| aligned(&m.iter().flat_map(|&v| bits(v, kind)).collect::<Vec<u8>>()));
             for (width, from_registers) in [(0, 0), (32, 1), (64, 0), (128, 1), (128, 0)] {
+                // Matrices by columns are of whole lines of the swizzle.
+                if by_columns && 2 * columns < width as usize {
+                    continue;
+                }
                 let mut c = vec![0_u32; 64 * columns];
                 let args = [read(&left), read(&right), write(&mut c), value(&width), value(&from_registers)];
                 let kernel = format!("{kind}_{columns}");

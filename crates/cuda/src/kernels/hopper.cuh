@@ -95,6 +95,10 @@ PTX void registers_take() {
 // bytes from a piece to that of the next 16 columns' bytes, `stride` to that of the next 8 rows. With a swizzle, in rows
 // of as many bytes, as `copy_tile` leaves them: `stride` bytes from 8 rows to the next 8, `leading` means nothing, and
 // 32 bytes further on lie the next columns.
+//
+// By columns, a matrix lies as its transpose: 16 rows, each of a column of the matrix. Without a swizzle in pieces of 8 of them
+// and 16 bytes: `leading` bytes to the next 8, `stride` to the next 16 bytes. With a swizzle, `stride` bytes from 8 of them to
+// the next 8, and `leading` from so many bytes as a row has to the next.
 enum Swizzle : u32 { SWIZZLE_NONE, SWIZZLE_128, SWIZZLE_64, SWIZZLE_32 };
 PTX u64 wgmma_matrix(const void* shared, u32 leading, u32 stride, Swizzle swizzle) {
     return (u64)(shared_address(shared) >> 4 & 0x3fff) | (u64)(leading >> 4 & 0x3fff) << 16 |
@@ -108,6 +112,25 @@ PTX void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "m
 template <int LEFT>
 PTX void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+}
+
+// The compiler moves no use of these registers across this place: it does not know that products write d until the wait, and
+// that a fence covers what is before it.
+template <int N>
+PTX void pin_registers(float (&d)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+template <int N>
+PTX void pin_registers(u32 (&a)[N][4]) {
+#pragma unroll
+    for (int i = 0; i < 4 * N; i++) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
+}
+
+// The value is computed before a wait that comes next. (ptxas moves waits before arithmetic that touches no registers of
+// products, which then run while nothing is computed. It does not move them before a store, so the value is stored.)
+PTX void compute_before_wait(float value, float* shared) {
+    asm volatile("st.volatile.shared.f32 [%0], %1;" ::"r"(shared_address(shared)), "f"(value) : "memory");
 }
 
 // The registers of d in an instruction, and as its operands.
@@ -131,28 +154,33 @@ PTX void wgmma_wait() {
 #define D128(c, i) D64(c, i), D64(c, i + 64)
 
 // With so many sums of a thread, hence columns. The operands' numbers come after those of d; `signs` is what floats have
-// besides: neither is negated, nor lies b (and a) by columns.
-#define WGMMA(name, T, c, shape, types, sums, columns, n0, n1, n2, n3, n4, n5, signs_a, signs_b)                        \
+// besides: neither is negated, nor lies b (and a) by columns, but for the b of `wgmma_f16_by_columns`.
+#define WGMMA_SHARED(name, T, c, shape, types, sums, columns, n0, n1, n2, n3, n4, n5, signs)                          \
     PTX void name(T(&d)[sums], u64 a, u64 b, bool accumulate) {                                                       \
         asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %" n2 ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns shape  \
-                     types " {" R##sums "}, %" n0 ", %" n1 ", p" signs_a ";\n}"                                       \
+                     types " {" R##sums "}, %" n0 ", %" n1 ", p" signs ";\n}"                                         \
                      : D##sums(c, 0)                                                                                  \
                      : "l"(a), "l"(b), "r"((u32)accumulate)                                                           \
                      : "memory");                                                                                     \
-    }                                                                                                                 \
+    }
+#define WGMMA_REGISTERS(name, T, c, shape, types, sums, columns, n0, n1, n2, n3, n4, n5, signs)                       \
     PTX void name(T(&d)[sums], const u32 (&a)[4], u64 b, bool accumulate) {                                           \
         asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %" n5 ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns shape  \
-                     types " {" R##sums "}, {%" n0 ", %" n1 ", %" n2 ", %" n3 "}, %" n4 ", p" signs_b ";\n}"          \
+                     types " {" R##sums "}, {%" n0 ", %" n1 ", %" n2 ", %" n3 "}, %" n4 ", p" signs ";\n}"            \
                      : D##sums(c, 0)                                                                                  \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((u32)accumulate)                       \
                      : "memory");                                                                                     \
     }
 #define WGMMA_FLOAT(c) "+f"(c)
 #define WGMMA_INT(c) "+r"(c)
-#define WGMMAS(sums, columns, ...)                                                                                 \
-    WGMMA(wgmma_bf16, float, WGMMA_FLOAT, "k16", ".f32.bf16.bf16", sums, columns, __VA_ARGS__, ", 1, 1, 0, 0", ", 1, 1, 0") \
-    WGMMA(wgmma_f16, float, WGMMA_FLOAT, "k16", ".f32.f16.f16", sums, columns, __VA_ARGS__, ", 1, 1, 0, 0", ", 1, 1, 0")    \
-    WGMMA(wgmma_s8, int, WGMMA_INT, "k32", ".s32.s8.s8", sums, columns, __VA_ARGS__, "", "")
+#define WGMMAS(sums, columns, ...)                                                                                      \
+    WGMMA_SHARED(wgmma_bf16, float, WGMMA_FLOAT, "k16", ".f32.bf16.bf16", sums, columns, __VA_ARGS__, ", 1, 1, 0, 0")   \
+    WGMMA_REGISTERS(wgmma_bf16, float, WGMMA_FLOAT, "k16", ".f32.bf16.bf16", sums, columns, __VA_ARGS__, ", 1, 1, 0")   \
+    WGMMA_SHARED(wgmma_f16, float, WGMMA_FLOAT, "k16", ".f32.f16.f16", sums, columns, __VA_ARGS__, ", 1, 1, 0, 0")      \
+    WGMMA_REGISTERS(wgmma_f16, float, WGMMA_FLOAT, "k16", ".f32.f16.f16", sums, columns, __VA_ARGS__, ", 1, 1, 0")      \
+    WGMMA_REGISTERS(wgmma_f16_by_columns, float, WGMMA_FLOAT, "k16", ".f32.f16.f16", sums, columns, __VA_ARGS__, ", 1, 1, 1") \
+    WGMMA_SHARED(wgmma_s8, int, WGMMA_INT, "k32", ".s32.s8.s8", sums, columns, __VA_ARGS__, "")                         \
+    WGMMA_REGISTERS(wgmma_s8, int, WGMMA_INT, "k32", ".s32.s8.s8", sums, columns, __VA_ARGS__, "")
 WGMMAS(4, "8", "4", "5", "6", "7", "8", "9")
 WGMMAS(8, "16", "8", "9", "10", "11", "12", "13")
 WGMMAS(16, "32", "16", "17", "18", "19", "20", "21")
@@ -172,7 +200,8 @@ WGMMAS(128, "256", "128", "129", "130", "131", "132", "133")
 #undef D32
 #undef D64
 #undef D128
-#undef WGMMA
+#undef WGMMA_SHARED
+#undef WGMMA_REGISTERS
 #undef WGMMA_FLOAT
 #undef WGMMA_INT
 #undef WGMMAS

@@ -65,6 +65,7 @@ pub(crate) struct Product {
     pub(crate) columns: u32,
     pub(crate) accumulate: u32,
     pub(crate) from_registers: u32,
+    pub(crate) by_columns: u32,
     pub(crate) d: [*mut c_void; 32],
     pub(crate) fragments: [[u32; 4]; 32],
     pub(crate) registers: [*const c_void; 32],

@@ -9,9 +9,13 @@ use super::{Engine, refuse};
 use crate::check::{Actor, PRODUCTS, Touch};
 use crate::fault::Kind;
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Bytes of a row of a and b that one product takes.
 const ROW: usize = 32;
+/// Columns of b that a product takes of a matrix that lies by columns, and bytes of its elements.
+const DEPTH: usize = 16;
+const ELEMENT: usize = 2;
 
 /// How far a warp is: numbers of products, from the block's beginning.
 #[derive(Debug, Default)]
@@ -29,19 +33,22 @@ pub(super) struct Progress {
     touched: [Vec<(usize, usize, bool)>; 32],
 }
 
-/// Properties that must be alike in the parts of four warps: which product, the descriptors, whether it adds.
-type Told = (usize, u64, u64, u32);
+/// Properties that must be alike in the parts of four warps: which product, the descriptors, whether it adds, how b
+/// lies.
+type Told = (usize, u64, u64, u32, u32);
 
 fn told(product: &Product) -> Told {
-    (product.compute as usize, product.a, product.b, product.accumulate)
+    (product.compute as usize, product.a, product.b, product.accumulate, product.by_columns)
 }
 
-/// A matrix in shared memory: rows of 32 bytes (PTX ISA, "Matrix Descriptor Format" and "Strides"). Without a swizzle,
-/// in pieces of 8 rows of 16 bytes; with one, in rows of 32, 64 or 128 bytes, 8 of them at a time.
+/// A matrix in shared memory (PTX ISA, "Matrix Descriptor Format" and "Strides"): rows of 32 bytes, or by columns 16 rows
+/// of the transpose. Without a swizzle, in pieces of 8 rows of 16 bytes; with one, in rows of 32, 64 or 128 bytes, 8 of
+/// them at a time.
 #[derive(Clone, Copy, Debug)]
 struct Matrix {
     start: usize,
-    /// From 16 bytes of a row to the next 16; and from 8 rows to the next 8.
+    /// From 16 bytes of a row to the next 16; and from 8 rows to the next 8. By columns without a swizzle the other way
+    /// round, with one from so many bytes of a row as it has to the next.
     leading: usize,
     stride: usize,
     /// Bytes of the swizzle, 0 for none.
@@ -68,12 +75,41 @@ impl Matrix {
         let group = self.start + row / 8 * self.stride;
         match self.swizzle {
             0 => group + half * self.leading + row % 8 * 16,
+            bytes => self.swizzled(group + row % 8 * bytes + half * 16),
+        }
+    }
+
+    /// The same by columns: 16 bytes of a row of the transpose, `unit` of them after its first.
+    fn place_by_columns(&self, row: usize, unit: usize) -> usize {
+        match self.swizzle {
+            0 => self.start + row / 8 * self.leading + unit * self.stride + row % 8 * 16,
             bytes => {
-                let at = group + row % 8 * bytes + half * 16;
-                at ^ (at >> 7 & (bytes / 16 - 1)) << 4
+                let units = bytes / 16;
+                let group = self.start + row / 8 * self.stride + unit / units * self.leading;
+                self.swizzled(group + row % 8 * bytes + unit % units * 16)
             }
         }
     }
+
+    fn swizzled(&self, at: usize) -> usize {
+        at ^ (at >> 7 & (self.swizzle / 16 - 1)) << 4
+    }
+
+    /// All 16 bytes of some rows that a product reads, in order; by columns, `rows` are those of the matrix still.
+    fn places(self, rows: Range<usize>, by_columns: bool) -> Box<dyn Iterator<Item = usize>> {
+        if by_columns {
+            let units = rows.start * ELEMENT / 16..rows.end * ELEMENT / 16;
+            Box::new((0..DEPTH).flat_map(move |row| units.clone().map(move |unit| self.place_by_columns(row, unit))))
+        } else {
+            Box::new(rows.flat_map(move |row| [0, 1].map(|half| self.place(row, half))))
+        }
+    }
+}
+
+/// Rows of 16 elements of a matrix of which these are the 16 rows of its transpose.
+fn transposed(rows: &[u8], columns: usize) -> Vec<u8> {
+    let element = |i: usize| &rows[(i % DEPTH * columns + i / DEPTH) * ELEMENT..][..ELEMENT];
+    (0..columns * DEPTH).flat_map(element).copied().collect()
 }
 
 fn overlap(a: usize, bytes: usize, from: usize, to: usize) -> bool {
@@ -117,18 +153,22 @@ impl Engine {
     /// Computes a warp's first product under way.
     unsafe fn compute(&mut self, warp: usize) {
         let Some((product, _)) = self.products[warp].under_way.pop_front() else { return };
-        let (mut a, mut b) = (vec![0_u8; 16 * ROW], vec![0_u8; product.columns as usize * ROW]);
-        let fetch = |descriptor: u64, first: usize, to: &mut [u8]| {
+        let columns = product.columns as usize;
+        let (mut a, mut b) = (vec![0_u8; 16 * ROW], vec![0_u8; columns * ROW]);
+        let fetch = |descriptor: u64, rows: Range<usize>, by_columns: bool, to: &mut [u8]| {
             let Ok(matrix) = Matrix::read(descriptor) else { return };
-            for (i, piece) in to.chunks_mut(16).enumerate() {
-                let at = self.view.shared.wrapping_add(matrix.place(first + i / 2, i % 2));
+            for (piece, place) in to.chunks_mut(16).zip(matrix.places(rows, by_columns)) {
+                let at = self.view.shared.wrapping_add(place);
                 // SAFETY: it was looked at when the product began.
                 piece.copy_from_slice(unsafe { std::slice::from_raw_parts(at, 16) });
             }
         };
-        fetch(product.b, 0, &mut b);
+        fetch(product.b, 0..columns, product.by_columns != 0, &mut b);
+        if product.by_columns != 0 {
+            b = transposed(&b, columns);
+        }
         match product.from_registers {
-            0 => fetch(product.a, warp % 4 * 16, &mut a),
+            0 => fetch(product.a, warp % 4 * 16..warp % 4 * 16 + 16, false, &mut a),
             _ => spread(&product.fragments, &mut a),
         }
         // SAFETY: the kernel's own function, with sums of 32 threads that have not ended: that would have been a fault.
@@ -187,13 +227,15 @@ pub(super) unsafe extern "C" fn product(view: *mut EngineView, product: *const P
         }
         let actor = (PRODUCTS + warp as Actor, (&(*engine).products)[warp].begun as u32);
         let a_rows = if product.from_registers == 0 { warp % 4 * 16..warp % 4 * 16 + 16 } else { 0..0 };
-        for (descriptor, rows) in [(product.a, a_rows), (product.b, 0..product.columns as usize)] {
+        let b_rows = 0..product.columns as usize;
+        for (descriptor, rows, by_columns) in [(product.a, a_rows, false), (product.b, b_rows, product.by_columns != 0)]
+        {
             let matrix =
                 Matrix::read(descriptor).unwrap_or_else(|message| refuse(engine, Kind::Misaligned, message, site));
-            for (row, half) in rows.flat_map(|row| [(row, 0), (row, 1)]) {
-                let at = (*engine).view.shared.addr() + matrix.place(row, half);
+            for (i, place) in matrix.places(rows, by_columns).enumerate() {
+                let at = (*engine).view.shared.addr() + place;
                 if !(*engine).shared.holds(at, 16) {
-                    let message = format!("row {row} of an operand is outside of shared memory");
+                    let message = format!("16 bytes of an operand, number {i}, are outside of shared memory");
                     refuse(engine, Kind::OutOfBounds, message, site);
                 }
                 check_for(engine, at, 16, Touch::AsyncRead, Some(actor), site);
