@@ -75,8 +75,16 @@ const SAMPLING: Sampling = Sampling {
 };
 
 /// Files of kernels that are chosen by the number of rows alone.
-const BY_ROWS: &[&str] =
-    &["attention_tile.cu", "experts.cu", "gemm.cu", "gemm_f32.cu", "gemm_sum.cu", "gemm_wgmma.cu", "norm_matmul.cu"];
+const BY_ROWS: &[&str] = &[
+    "attention_tile.cu",
+    "attention_wgmma.cu",
+    "experts.cu",
+    "gemm.cu",
+    "gemm_f32.cu",
+    "gemm_sum.cu",
+    "gemm_wgmma.cu",
+    "norm_matmul.cu",
+];
 
 /// Quantised dense models in which no product reads the root mean square norm of a row.
 const WITHOUT: &[&str] = &["cohere2-q8_0", "exaone4-q8_0", "olmo3-q8_0"];

@@ -1,7 +1,7 @@
 //! Attention over the paged cache: which kernel, in how many blocks of threads.
 //!
-//! Tokens of a prompt are neighbours: `attention_tile` serves such runs of [`LONG_RUN`] tokens and more, and shares
-//! keys and values among them. The context of any other token is cut into splits, by `attention_decode` on tensor cores
+//! Tokens of a prompt are neighbours: `attention_tile`, or `attention_wgmma` on Hopper, serves such runs of [`LONG_RUN`]
+//! tokens and more, and shares keys and values among them. The context of any other token is cut into splits, by `attention_decode` on tensor cores
 //! or by `attention_split`, which serves every shape of cache; `attention_combine` joins the splits. A step with one
 //! token per sequence has no runs, and `attention_decode` also normalises and rotates queries and keys and writes to
 //! the cache, as `qkv_write` does otherwise. Activations of the next product are prepared where results are written; those
@@ -14,7 +14,7 @@
 pub(super) mod form;
 
 use super::Cuda;
-use form::{DECODE_WARPS, Form};
+use form::{DECODE_WARPS, Form, LongRuns};
 use gristmill_gpu::attention::{AttentionCall, AttentionSizes};
 use gristmill_gpu::common::activations::prepare_activations;
 use gristmill_gpu::common::kv::{cells_define, limit};
@@ -32,12 +32,10 @@ const MAX_SPLITS: usize = 32;
 const SPLIT_BLOCKS: usize = 8;
 /// The most blocks that `attention_decode` does not cut: on an H200 each round of eight takes 1.0 µs, joining splits 2.
 const WHOLE_BLOCKS: usize = 24;
-/// Threads of `attention_split` and `attention_tile`.
+/// Threads of `attention_split`.
 const THREADS: u32 = 128;
 /// Threads of `attention_combine`.
 const COMBINE_THREADS: u32 = 128;
-/// Rows of `attention_tile`: tokens times query heads that share a KV head.
-const TILE_ROWS: u32 = 64;
 /// Slices of the workspace: a maximum and a sum of each split, and its vector.
 const STATS: usize = 0;
 const VECTORS: usize = 1;
@@ -89,14 +87,14 @@ fn writes_act(spec: KvSpec) -> bool {
 /// a deterministic backend takes every token by splits.
 pub(super) fn attention(cuda: &Cuda, call: &AttentionCall) -> Result<()> {
     let many = call.q.rows() >= LONG_RUN && call.placement.runs != BatchRuns::Single && !cuda.deterministic();
-    let tile = form::tile(call.device.gpu().properties(), call.spec, call.options.precision).filter(|_| many);
+    let long = form::long_runs(call.device.gpu().properties(), call.spec, call.options).filter(|_| many);
     // The kernel for long runs writes results, or bfloat16 activations, by its form.
-    let act = call.act.filter(|act| writes_act(call.spec) && (tile.is_none() || act.only_bf16()));
-    let launches = Launches::new(cuda, AttentionCall { act, ..*call }, None, tile.is_some());
-    if tile.is_none() || call.placement.runs != BatchRuns::Long {
+    let act = call.act.filter(|act| writes_act(call.spec) && (long.is_none() || act.only_bf16()));
+    let launches = Launches::new(cuda, AttentionCall { act, ..*call }, None, long.is_some());
+    if long.is_none() || call.placement.runs != BatchRuns::Long {
         launches.splits()?;
     }
-    tile.map_or(Ok(()), |tile| launches.long_runs(tile))?;
+    long.map_or(Ok(()), |kernel| launches.long_runs(&kernel))?;
     let left = call.act.filter(|_| act.is_none());
     left.map_or(Ok(()), |act| prepare_activations(call.device, call.out.as_view(), act))
 }
@@ -297,26 +295,25 @@ impl<'a> Launches<'a> {
     }
 
     /// All runs of [`LONG_RUN`] tokens and more.
-    fn long_runs(&self, tile: Form) -> Result<()> {
+    fn long_runs(&self, long: &LongRuns) -> Result<()> {
         let Self { call, params: AttentionParams { sizes, .. }, .. } = self;
-        let tiles = sizes.tokens.div_ceil((TILE_ROWS / sizes.group).max(1));
+        let tiles = sizes.tokens.div_ceil((long.rows / sizes.group).max(1));
         // This kernel has its own units.
         let mut params = AttentionParams { rows: 1, units: 1, walkers: 1, ..self.params };
-        let (tile, out) = (
-            tile.rounded(call.act.is_some()),
-            match call.act {
-                Some(act) => {
-                    params.sizes.out_stride = call.out.cols() as u64;
-                    act.storage.bf16(Access::Write)
-                }
-                None => Arg::write(call.out),
-            },
-        );
+        let out = match call.act {
+            Some(act) => {
+                params.sizes.out_stride = call.out.cols() as u64;
+                act.storage.bf16(Access::Write)
+            }
+            None => Arg::write(call.out),
+        };
         let ([keys, _, values, _], [slots, positions, table]) = (call.cells(Access::Read), call.ids());
         let (q, sinks) = (Arg::read(call.q), Arg::optional(call.options.sinks));
         let args = [q, keys, values, slots, positions, table, sinks, out, call.device.flag(), Arg::params(&params)];
-        let kernel = Kernel { file: "attention_tile.cu", entry: "attention_tile", defines: &tile.defines() };
-        let grid = [tiles * sizes.kv_heads * sizes.group.div_ceil(TILE_ROWS), 1, 1];
-        call.device.launch(&Launch { shared: tile.shared, ..Launch::new(kernel, grid, THREADS, &args) })
+        let defines = long.defines(call.act.is_some());
+        let defines: Vec<_> = defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let kernel = Kernel { file: long.file, entry: long.file.trim_end_matches(".cu"), defines: &defines };
+        let grid = [tiles * sizes.kv_heads * sizes.group.div_ceil(long.rows), 1, 1];
+        call.device.launch(&Launch { shared: long.shared(), ..Launch::new(kernel, grid, long.threads, &args) })
     }
 }

@@ -141,6 +141,7 @@ mod simulated {
     const BY_ROWS: &[&str] = &[
         "attention_tile.cu",
         "attention_tile.metal",
+        "attention_wgmma.cu",
         "experts.cu",
         "gemm.cu",
         "gemm.metal",

@@ -1,11 +1,11 @@
 //! Which kernel serves a cache, and its definitions.
 
-use super::TILE_ROWS;
 use gristmill_gpu::Properties;
 use gristmill_gpu::Unit;
 use gristmill_gpu::common::kv::cells_define;
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::kv::{KvFormat, KvSpec};
+use gristmill_kernels::ops::AttentionOptions;
 
 /// Warps of `attention_decode`, and the query heads that it takes at once.
 pub(super) const DECODE_WARPS: u32 = 8;
@@ -15,6 +15,15 @@ pub(super) struct Form {
     defines: Vec<(&'static str, String)>,
     /// Dynamic shared memory, in bytes.
     pub(super) shared: u32,
+}
+
+/// A kernel for long runs, and its form.
+pub(super) struct LongRuns {
+    pub(super) file: &'static str,
+    /// Rows of a thread block: tokens times query heads that share a KV head.
+    pub(super) rows: u32,
+    pub(super) threads: u32,
+    form: Form,
 }
 
 impl Form {
@@ -48,16 +57,58 @@ pub(super) fn decode(device: &Properties, spec: KvSpec, all_options: bool) -> Op
     Some(form)
 }
 
-impl Form {
-    /// The form of `attention_tile` that writes bfloat16 activations, or results in f32.
-    pub(super) fn rounded(mut self, rounded: bool) -> Self {
-        self.defines.push(("ROUNDED", usize::from(rounded).to_string()));
-        self
+impl LongRuns {
+    /// The definitions, for results in f32 or, `rounded`, as bfloat16 activations.
+    pub(super) fn defines(&self, rounded: bool) -> Vec<(&'static str, String)> {
+        let rounded = ("ROUNDED", usize::from(rounded).to_string());
+        self.form.defines.iter().cloned().chain([rounded]).collect()
+    }
+
+    /// Dynamic shared memory, in bytes.
+    pub(super) fn shared(&self) -> u32 {
+        self.form.shared
+    }
+
+    fn unit(&self, rounded: bool) -> Unit {
+        Unit { file: self.file, defines: self.defines(rounded) }
     }
 }
 
+/// The kernel for long runs of a cache with these options, if one can serve it.
+pub(super) fn long_runs(device: &Properties, spec: KvSpec, options: &AttentionOptions) -> Option<LongRuns> {
+    let wgmma = wgmma(device, spec).filter(|_| options.precision == Precision::Fast && options.softcap.is_none());
+    wgmma.or_else(|| tile(device, spec, options.precision))
+}
+
+/// Warps of `attention_wgmma` that multiply, and that copy.
+const WARPS: u32 = 8;
+const COPIERS: u32 = 4;
+/// Tiles of keys and values that it has in shared memory.
+const STAGES: usize = 2;
+/// Keys that it multiplies at once, unless the registers or the shared memory do not suffice.
+const KEYS: usize = 128;
+
+/// The form of `attention_wgmma` for a cache, if it can serve it.
+fn wgmma(device: &Properties, spec: KvSpec) -> Option<LongRuns> {
+    // Later capabilities have other instructions instead.
+    if device.architecture != 90 || spec.format != KvFormat::F16 || spec.key_width.max(spec.value_width) > 256 {
+        return None;
+    }
+    // Matrices lie in panels of 64 columns, and products have 64, 128 or 256.
+    let (keys, values) = (spec.key_width.next_multiple_of(64), spec.value_width.next_power_of_two().max(64));
+    let together = if keys > 192 || values > 128 { KEYS / 2 } else { KEYS };
+    let rows = 16 * WARPS;
+    let elements = STAGES * together * (keys + values) + rows as usize * keys;
+    // Stages begin at a multiple of 1,024.
+    let mut form = Form::new(keys, values, elements * size_of::<u16>() + 1024)?;
+    let numbers = [("KEYS", together), ("WARPS", WARPS as usize), ("BLOCKS", 1), ("STAGES", STAGES)];
+    form.defines.extend(numbers.map(|(name, number)| (name, number.to_string())));
+    let kernel = LongRuns { file: "attention_wgmma.cu", rows, threads: 32 * (WARPS + COPIERS), form };
+    (kernel.form.shared <= device.shared_bytes).then_some(kernel)
+}
+
 /// The form of `attention_tile` for a cache, if it can serve it.
-pub(super) fn tile(device: &Properties, spec: KvSpec, precision: Precision) -> Option<Form> {
+fn tile(device: &Properties, spec: KvSpec, precision: Precision) -> Option<LongRuns> {
     let (keys, values) = (spec.key_width.next_multiple_of(16), spec.value_width.next_multiple_of(16));
     if !tensor_cores(device, spec) || keys > 256 || values > 256 {
         return None;
@@ -71,36 +122,38 @@ pub(super) fn tile(device: &Properties, spec: KvSpec, precision: Precision) -> O
     // Rows are padded by 16 bytes. Two stages of keys and values; after them the queries' low parts, if there are any,
     // and their high parts where these do not fit the registers.
     let (key_row, value_row, low) = (keys + 8, values + 8, precision == Precision::Exact);
-    let queries = (usize::from(low) + usize::from(keys > 128)) * TILE_ROWS as usize * key_row;
+    let rows = 64;
+    let queries = (usize::from(low) + usize::from(keys > 128)) * rows as usize * key_row;
     let mut form = Form::new(keys, values, (2 * together * (key_row + value_row) + queries) * size_of::<u16>())?;
     form.defines.extend([("KEYS", together.to_string()), ("LOW_PARTS", usize::from(low).to_string())]);
-    (form.shared <= device.shared_bytes).then_some(form)
+    let kernel = LongRuns { file: "attention_tile.cu", rows, threads: 128, form };
+    (kernel.form.shared <= device.shared_bytes).then_some(kernel)
 }
 
 /// The units of attention for common widths of keys and values.
 pub(in super::super) fn units() -> Vec<Unit> {
-    let device = Properties {
+    let device = |architecture, shared_bytes| Properties {
         id: gristmill_kernels::tensor::DeviceId::Cuda(0),
         name: String::new(),
-        architecture: 80,
+        architecture,
         multiprocessors: 1,
-        shared_bytes: u32::MAX,
+        shared_bytes,
         memory: 0,
     };
+    let (any, hopper) = (device(80, u32::MAX), device(90, 227 << 10));
     let mut units = vec![Unit::new("attention_combine.cu", &[])];
     for (rows, format) in ["1", "4", "8"].into_iter().flat_map(|rows| [(rows, KvFormat::F16), (rows, KvFormat::Q8_0)]) {
         units.push(Unit::new("attention_split.cu", &[("ROWS", rows), cells_define(format)]));
     }
     for (key_width, value_width) in [(64, 64), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256)] {
         let spec = KvSpec { heads: 1, key_width, value_width, format: KvFormat::F16 };
-        let tile = |precision, rounded| {
-            ("attention_tile.cu", tile(&device, spec, precision).map(|form| form.rounded(rounded)))
-        };
-        let decode = |all_options| ("attention_decode.cu", decode(&device, spec, all_options));
-        let [exact, fast] = [Precision::Exact, Precision::Fast].map(|precision| tile(precision, false));
-        let rounded = tile(Precision::Fast, value_width.is_multiple_of(32));
-        let forms = [decode(false), decode(true), exact, fast, rounded];
-        units.extend(forms.into_iter().filter_map(|(file, form)| Some(Unit { file, defines: form?.defines })));
+        let decodes = [false, true].into_iter().filter_map(|all_options| decode(&any, spec, all_options));
+        units.extend(decodes.map(|Form { defines, .. }| Unit { file: "attention_decode.cu", defines }));
+        units.extend(tile(&any, spec, Precision::Exact).map(|kernel| kernel.unit(false)));
+        for kernel in [tile(&any, spec, Precision::Fast), wgmma(&hopper, spec)].into_iter().flatten() {
+            let rounded = value_width.is_multiple_of(32);
+            units.extend([false, true].into_iter().filter(|&it| rounded || !it).map(|it| kernel.unit(it)));
+        }
     }
     units
 }

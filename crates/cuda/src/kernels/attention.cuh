@@ -7,8 +7,9 @@
 // The most splits of a token's keys, and the fewest blocks of the cache in one.
 #define MAX_SPLITS 32u
 #define SPLIT_BLOCKS 8u
-// Tokens that are neighbours in the batch and in their sequence are a run. `attention_tile`, where there is one, takes runs from
-// this length on, `attention_split` and `attention_decode` the rest, so a token's result depends on its own sequence alone.
+// Tokens that are neighbours in the batch and in their sequence are a run. `attention_tile` or `attention_wgmma`, where there
+// is one, takes runs from this length on, `attention_split` and `attention_decode` the rest, so a token's result depends on its
+// own sequence alone.
 #define LONG_RUN 16u
 
 // Whether logits may have a soft cap, windows chunks, queries a temperature, and norms whole rows. A step of one token waits for
@@ -41,7 +42,7 @@ struct AttentionParams {
     u32 whole;            // so many blocks of the cache are one split
     u32 splits;           // the most of a token, by the context_columns
     u32 walkers;          // thread blocks that share the splits of one unit; a single one also joins them
-    u32 long_runs;        // whether `attention_tile` takes the long runs
+    u32 long_runs;        // whether a kernel of long runs takes these
     u32 aligned_q, aligned_out;  // rows allow 16-byte accesses
 };
 
@@ -121,13 +122,13 @@ DEV bool in_long_run(const u32* slots, const u32* positions, u32 tokens, u32 tok
     return 1 + before + after >= LONG_RUN;
 }
 
-// Whether `attention_tile` takes a token: part of a long run, with ids in range. By a warp.
+// Whether a kernel of long runs takes a token: part of a long run, with ids in range. By a warp.
 DEV bool left_to_tiles(const AttentionParams& p, const u32* slots, const u32* positions, u32 token) {
     bool in_order = slots[token] < p.table_rows && positions[token] / KV_BLOCK < p.context_columns;
     return in_long_run(slots, positions, p.tokens, token) && in_order;
 }
 
-// The tokens of a thread block that `attention_tile` takes, in a prompt nearly all: each warp looks at one. Bit 0 is the next
+// The tokens of a thread block that a kernel of long runs takes, in a prompt nearly all: each warp looks at one. Bit 0 is the next
 // token; the last bit marks the end.
 struct LongRuns {
     u32* shared;  // of each warp

@@ -8,30 +8,20 @@
 //
 // KEY_WIDTH, VALUE_WIDTH: rounded up to a multiple of 16. KEYS: multiplied at once, 16, 32 or 64. LOW_PARTS: whether
 // queries and exponentials have low parts, 0 or 1. ROUNDED (1: results are activations in bfloat16). sm_80 or newer.
-#include "attention_mma.cuh"
-#include "attention_runs.cuh"
+#define THREADS 128u
+#define ROWS 64u
+#define TOGETHER (KEY_WIDTH <= 128 ? 8u : 4u)
+#include "attention_rows.cuh"
 
 #if __CUDA_ARCH__ >= 800
 // Whether the queries' high parts stay in registers.
 #define QUERIES_STAY (KEY_WIDTH <= 128)
 
-// Elements of a query for each lane, and queries whose loads are under way together.
-#define QUERY_PARTS ((KEY_WIDTH + 31) / 32)
-#define TOGETHER (KEY_WIDTH <= 128 ? 8u : 4u)
 // Columns of eight values whose sums of a tile are under way together.
 #define COLUMNS (VALUE_WIDTH % 32 == 0 && VALUE_WIDTH <= 128 ? 4u : 2u)
 
 // Blocks of a multiprocessor that the registers must suffice for. Without low parts a third one is worth some spills.
 #define LEAST_BLOCKS (!LOW_PARTS && KEY_WIDTH <= 128 && VALUE_WIDTH <= 128 ? 3 : 2)
-
-#if ROUNDED
-// Activations: a head is whole blocks of them.
-typedef u16 Result;
-DEV void store_result(u16* row, u32 column, float value) { row[bf16_place(column)] = float_to_bf16(value); }
-#else
-typedef float Result;
-DEV void store_result(float* row, u32 column, float value) { row[column] = value; }
-#endif
 
 // Halves from row to row in shared memory: an odd number of 16-byte units, so that eight rows lie in different banks.
 #define KEY_ROW (KEY_WIDTH + 8)
@@ -41,48 +31,6 @@ DEV void store_result(float* row, u32 column, float value) { row[column] = value
 // The operand of columns 0 to 7, or of 8 to 15, of what `ldmatrix_x4` has loaded.
 DEV const u32 (&half_of(const u32 (&b)[4], u32 half))[2] {
     return *reinterpret_cast<const u32(*)[2]>(&b[half * 2]);
-}
-
-// Loads rows of queries from `row_first` on, four or eight at once. Rows that are not live load another's: no branch stands between
-// the loads, so all are under way together.
-DEV void load_rows(const AttentionParams& p, const Run& run, const float* q, u32 row_first, float (&own)[TOGETHER][QUERY_PARTS],
-                   bool (&alive)[TOGETHER]) {
-#pragma unroll
-    for (u32 r = 0; r < TOGETHER; r++) {
-        u32 row = row_first + r;
-        alive[r] = run.live(row);
-        u64 token = run.tile.first + (alive[r] ? run.token_of(row) : run.begin - LONG_RUN);
-        const float* x = q + token * p.q_stride + u64(run.tile.head_first + row % run.tile.heads) * p.key_width;
-#pragma unroll
-        for (u32 i = 0; i < QUERY_PARTS; i++) own[r][i] = x[min(i * 32 + here.lane(), p.key_width - 1)];
-    }
-}
-
-// Writes these rows to shared memory as high parts and low ones; `units` brings a row's scores back to the scale of its
-// logits.
-DEV void store_rows(const AttentionParams& p, const Run& run, u32 row_first, float (&own)[TOGETHER][QUERY_PARTS], const bool (&alive)[TOGETHER],
-                    u16* high, u16* low, float* units) {
-#pragma unroll
-    for (u32 r = 0; r < TOGETHER; r++) {
-        u32 row = row_first + r;
-        float largest = 0.0f, scale_of_row = alive[r] ? query_scale(p, run.position(row)) : 0.0f;
-#pragma unroll
-        for (u32 i = 0; i < QUERY_PARTS; i++) {
-            own[r][i] = alive[r] && i * 32 + here.lane() < p.key_width ? own[r][i] * scale_of_row : 0.0f;
-            largest = fmaxf(largest, fabsf(own[r][i]));
-        }
-        RowScale scale = row_scale(warp_max(largest));
-        if (here.lane() == 0) units[row] = scale.undo;
-#pragma unroll
-        for (u32 i = 0; i < QUERY_PARTS; i++) {
-            u32 d = i * 32 + here.lane();
-            if (d >= KEY_WIDTH) break;
-            float x = own[r][i] * scale.apply;
-            u16 half = float_to_half(x);
-            high[row * KEY_ROW + d] = half;
-            if (LOW_PARTS) low[row * KEY_ROW + d] = float_to_half(x - half_to_float(half));
-        }
-    }
 }
 
 // Keys and values of one head in the cache: positions `first..=last` of the token's row of the table, zeros outside.
@@ -131,49 +79,16 @@ typedef const u16* HighQueries;
 DEV void load_high(HighQueries& high, const u16* shared) { high = shared; }
 #endif
 
-// Makes exponentials of a tile's scores in row h of a thread's two. Returns what scales the row's sums before.
-DEV float weigh(const AttentionParams& p, float unit, u32 first, u32 last, u32 tile, u32 pair, int h, float& max, float& sum,
-                float (&scores)[KEYS / 8][4]) {
-    float to_log2 = unit * LOG2_E;
-    if (p.softcap != 0.0f) {
-        float inverse = unit / p.softcap;
-#pragma unroll
-        for (u32 n = 0; n < KEYS / 8; n++) {
-            scores[n][2 * h] = tanhf(scores[n][2 * h] * inverse);
-            scores[n][2 * h + 1] = tanhf(scores[n][2 * h + 1] * inverse);
-        }
-        to_log2 = p.softcap * LOG2_E;
-    }
-    if (tile < first || tile + (KEYS - 1) > last) {
-#pragma unroll
-        for (u32 n = 0; n < KEYS / 8; n++) {
-            for (u32 e = 0; e < 2; e++) {
-                u32 position = tile + n * 8 + pair + e;
-                bool seen = position >= first && position <= last;
-                if (!seen) scores[n][2 * h + e] = minus_infinity();
-            }
-        }
-    }
-    // NaN is not larger than anything: it reaches the sum below.
-    float top = minus_infinity();
-#pragma unroll
-    for (u32 n = 0; n < KEYS / 8; n++) top = fmaxf(top, fmaxf(scores[n][2 * h], scores[n][2 * h + 1]));
-    top = fmaxf(top, shuffle_xor(top, 1));
-    top = fmaxf(max, fmaxf(top, shuffle_xor(top, 2)) * to_log2);
-    // Nothing seen yet: every exponential is that of −∞.
-    float base = top == minus_infinity() ? 0.0f : top - ONE_EXPONENT;
-    float factor = max == top ? 1.0f : exp2_approx(max - top);
-    max = top;
-    float total = 0.0f;
+// Puts scores in row h under the soft cap, if there is one. Returns what makes logits of them, times log2 e.
+DEV float cap(const AttentionParams& p, float unit, int h, float (&scores)[KEYS / 2]) {
+    if (p.softcap == 0.0f) return unit * LOG2_E;
+    float inverse = unit / p.softcap;
 #pragma unroll
     for (u32 n = 0; n < KEYS / 8; n++) {
-        for (u32 e = 0; e < 2; e++) {
-            scores[n][2 * h + e] = exp2_approx(fmaf(scores[n][2 * h + e], to_log2, -base));
-            total += scores[n][2 * h + e];
-        }
+        scores[4 * n + 2 * h] = tanhf(scores[4 * n + 2 * h] * inverse);
+        scores[4 * n + 2 * h + 1] = tanhf(scores[4 * n + 2 * h + 1] * inverse);
     }
-    sum = sum * factor + total;
-    return factor;
+    return p.softcap * LOG2_E;
 }
 
 // Exponentials as operands of products.
@@ -185,26 +100,6 @@ DEV void split_scores(const float (&scores)[KEYS / 8][4], u32 (&a_high)[KEYS / 1
             const float* score = scores[2 * k + i / 2] + i % 2 * 2;
             if (LOW_PARTS) split_pair(score[0], score[1], a_high[k][i], a_low[k][i]);
             else a_high[k][i] = pack_half(score[0], score[1]);
-        }
-    }
-}
-
-DEV void write_rows(const AttentionParams& p, const Run& run, const u32 (&row)[2], float (&sum)[2],
-                    const float (&acc)[VALUE_WIDTH / 8][4], Result* out) {
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        sum[h] += shuffle_xor(sum[h], 1);
-        sum[h] += shuffle_xor(sum[h], 2);
-        if (!run.live(row[h])) continue;
-        float share = 1.0f / sum[h];
-        u64 token = run.tile.first + run.token_of(row[h]), head = run.tile.head_first + row[h] % run.tile.heads;
-        Result* result = out + token * p.out_stride + head * p.value_width;
-#pragma unroll
-        for (u32 n = 0; n < VALUE_WIDTH / 8; n++) {
-            for (u32 e = 0; e < 2; e++) {
-                u32 d = n * 8 + here.lane() % 4 * 2 + e;
-                if (d < p.value_width) store_result(result, d, acc[n][2 * h + e] * share);
-            }
         }
     }
 }
@@ -231,30 +126,27 @@ KERNEL_BOUNDED(attention_tile, THREADS, LEAST_BLOCKS)(
     u32 end;
     for (u32 begin = LONG_RUN; begin < LONG_RUN + tile.present; begin = end) {
         end = near.run_end(begin, LONG_RUN + tile.present);
-        u32 slot = near_slots[begin], first_position = near_positions[begin];
-        if (slot == PADDING || slot >= p.table_rows) continue;
-        if (!near.long_run(begin, end) || first_position / KV_BLOCK >= p.context_columns) continue;
-        u32 last_position = first_position + (end - begin) - 1;
-        if (last_position / KV_BLOCK >= p.context_columns) last_position = p.context_columns * KV_BLOCK - 1;
+        if (!near.serves(p, begin, end)) continue;
+        Run run = near.run(p, tile, begin, end);
+        u32 slot = near_slots[begin], last_position = run.last_position;
 
-        Run run = {tile, near_positions, begin, end, first_position, last_position};
-
-        u32 first = first_seen(p, first_position);
+        u32 first = first_seen(p, run.first_position);
         const u32* blocks = table + u64(slot) * p.table_cols;
         bool bad = meets_bad_block(p, table, slot, first / KV_BLOCK, last_position / KV_BLOCK + 1, flag);
         if (__syncthreads_or(bad)) {
-            run.write_zeros(p, out);
+            run.write_zeros(p, out, THREADS);
             continue;
         }
 
         // Queries, a warp for its own 16 rows.
         u16* low = shared + 2 * STAGE;
+        auto place = [](u32 row, u32 d) { return row * KEY_ROW + d; };
         u16* high = QUERIES_STAY ? shared : low + LOW_PARTS * ROWS * KEY_ROW;
         for (u32 row_first = here.warp() * 16; row_first < here.warp() * 16 + 16; row_first += TOGETHER) {
             float own[TOGETHER][QUERY_PARTS];
             bool alive[TOGETHER];
             load_rows(p, run, q, row_first, own, alive);
-            store_rows(p, run, row_first, own, alive, high, low, row_units);
+            store_rows(p, run, row_first, own, alive, place, high, low, row_units);
         }
         __syncwarp();
         u32 query_at = (here.warp() * 16 + here.lane() % 16) * KEY_ROW + here.lane() / 16 * 8;
@@ -316,10 +208,15 @@ KERNEL_BOUNDED(attention_tile, THREADS, LEAST_BLOCKS)(
 #endif
             }
 
+            float(&flat)[KEYS / 2] = reinterpret_cast<float(&)[KEYS / 2]>(scores);
             float factor[2];
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                factor[h] = weigh(p, unit[h], seen_first[h], seen_last[h], key_tile, pair, h, max[h], sum[h], scores);
+                float to_log2 = cap(p, unit[h], h, flat);
+                if (key_tile < seen_first[h] || key_tile + (KEYS - 1) > seen_last[h]) {
+                    hide(seen_first[h], seen_last[h], key_tile, pair, h, flat);
+                }
+                factor[h] = weigh(to_log2, h, max[h], sum[h], flat);
             }
             u32 a_high[KEYS / 16][4], a_low[KEYS / 16][4];
             split_scores(scores, a_high, a_low);
@@ -356,7 +253,7 @@ KERNEL_BOUNDED(attention_tile, THREADS, LEAST_BLOCKS)(
             barrier();
         }
 
-        write_rows(p, run, row_of, sum, acc, out);
+        write_rows(p, run, row_of, sum, reinterpret_cast<float(&)[VALUE_WIDTH / 2]>(acc), out);
         // The next run's queries may overwrite the stages: no read since the last barrier, and no copy under way.
     }
 }

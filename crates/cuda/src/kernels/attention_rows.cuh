@@ -1,0 +1,142 @@
+// Rows of the kernels of long runs: queries on their way to shared memory, exponentials of a tile of keys, and results. A
+// thread has rows as tensor cores leave them: of scores[4n + 2h + e] h is one of its two rows, and the column 8n + `pair` + e.
+//
+// KEY_WIDTH, VALUE_WIDTH, KEYS, LOW_PARTS, ROUNDED: the kernel's. TOGETHER: queries whose loads are under way together.
+#pragma once
+#include "attention_mma.cuh"
+#include "attention_runs.cuh"
+
+// Elements of a query for each lane.
+#define QUERY_PARTS ((KEY_WIDTH + 31) / 32)
+
+#if ROUNDED
+// Activations: a head is whole blocks of them.
+typedef u16 Result;
+#else
+typedef float Result;
+#endif
+
+// Loads rows of queries from `row_first` on, TOGETHER at once. Rows that are not live load another's: no branch stands between
+// the loads, so all are under way together.
+DEV void load_rows(const AttentionParams& p, const Run& run, const float* q, u32 row_first, float (&own)[TOGETHER][QUERY_PARTS],
+                   bool (&alive)[TOGETHER]) {
+#pragma unroll
+    for (u32 r = 0; r < TOGETHER; r++) {
+        u32 row = row_first + r;
+        alive[r] = run.live(row);
+        u64 token = run.tile.first + (alive[r] ? run.token_of(row) : run.begin - LONG_RUN);
+        const float* x = q + token * p.q_stride + u64(run.tile.head_first + row % run.tile.heads) * p.key_width;
+#pragma unroll
+        for (u32 i = 0; i < QUERY_PARTS; i++) own[r][i] = x[min(i * 32 + here.lane(), p.key_width - 1)];
+    }
+}
+
+// Writes these rows to shared memory as high parts and low ones, element d of a row at `place(row, d)`; `units` brings a row's
+// scores back to the scale of its logits.
+template <class Place>
+DEV void store_rows(const AttentionParams& p, const Run& run, u32 row_first, float (&own)[TOGETHER][QUERY_PARTS],
+                    const bool (&alive)[TOGETHER], Place place, u16* high, u16* low, float* units) {
+#pragma unroll
+    for (u32 r = 0; r < TOGETHER; r++) {
+        u32 row = row_first + r;
+        float largest = 0.0f, scale_of_row = alive[r] ? query_scale(p, run.position(row)) : 0.0f;
+#pragma unroll
+        for (u32 i = 0; i < QUERY_PARTS; i++) {
+            own[r][i] = alive[r] && i * 32 + here.lane() < p.key_width ? own[r][i] * scale_of_row : 0.0f;
+            largest = fmaxf(largest, fabsf(own[r][i]));
+        }
+        RowScale scale = row_scale(warp_max(largest));
+        if (here.lane() == 0) units[row] = scale.undo;
+#pragma unroll
+        for (u32 i = 0; i < QUERY_PARTS; i++) {
+            u32 d = i * 32 + here.lane();
+            if (d >= KEY_WIDTH) break;
+            float x = own[r][i] * scale.apply;
+            u16 half = float_to_half(x);
+            high[place(row, d)] = half;
+            if (LOW_PARTS) low[place(row, d)] = float_to_half(x - half_to_float(half));
+        }
+    }
+}
+
+// Takes away the scores in row h of the keys that the row does not see.
+DEV void hide(u32 first, u32 last, u32 tile, u32 pair, int h, float (&scores)[KEYS / 2]) {
+#pragma unroll
+    for (u32 n = 0; n < KEYS / 8; n++) {
+        for (u32 e = 0; e < 2; e++) {
+            u32 position = tile + n * 8 + pair + e;
+            bool seen = position >= first && position <= last;
+            if (!seen) scores[4 * n + 2 * h + e] = minus_infinity();
+        }
+    }
+}
+
+// Makes exponentials of a tile's scores in row h. Returns what scales the row's sums before.
+DEV float weigh(float to_log2, int h, float& max, float& sum, float (&scores)[KEYS / 2]) {
+    // NaN is not larger than anything: it reaches the sum below.
+    float top = minus_infinity();
+#pragma unroll
+    for (u32 n = 0; n < KEYS / 8; n++) top = fmaxf(top, fmaxf(scores[4 * n + 2 * h], scores[4 * n + 2 * h + 1]));
+    top = fmaxf(top, shuffle_xor(top, 1));
+    top = fmaxf(max, fmaxf(top, shuffle_xor(top, 2)) * to_log2);
+    // Nothing seen yet: every exponential is that of −∞.
+    float base = top == minus_infinity() ? 0.0f : top - ONE_EXPONENT;
+    float factor = max == top ? 1.0f : exp2_approx(max - top);
+    max = top;
+    float total = 0.0f;
+#pragma unroll
+    for (u32 n = 0; n < KEYS / 8; n++) {
+        for (u32 e = 0; e < 2; e++) {
+            float& score = scores[4 * n + 2 * h + e];
+            score = exp2_approx(fmaf(score, to_log2, -base));
+            total += score;
+        }
+    }
+    sum = sum * factor + total;
+    return factor;
+}
+
+#if ROUNDED
+// Writes 16 columns of a row as activations. A lane has columns `pair`, + 1, + 8 and + 9 of them. Their places are those of the
+// even ones of all four lanes of the row, then of the odd ones, and a lane writes four places.
+DEV void write_columns(u16* to, bool live, const float (&own)[4]) {
+    const u32 lane = here.lane() % 4;
+    const bool odd = lane & 1, upper = lane & 2;
+    // The four lanes' numbers are transposed: halves of two words, then words.
+    const u32 first = pack_bf16(own[0], own[1]), second = pack_bf16(own[2], own[3]);
+    const u32 kept = odd ? second : first, got = shuffle_xor(odd ? first : second, 1);
+    const u32 left = odd ? got : kept, right = odd ? kept : got;
+    const u32 even_columns = __byte_perm(left, right, 0x5410), odd_columns = __byte_perm(left, right, 0x7632);
+    const u32 mine = upper ? odd_columns : even_columns, other = shuffle_xor(upper ? even_columns : odd_columns, 2);
+    if (live) *reinterpret_cast<uint2*>(to + 4 * lane) = upper ? uint2{other, mine} : uint2{mine, other};
+}
+#endif
+
+// Writes the thread's two rows.
+DEV void write_rows(const AttentionParams& p, const Run& run, const u32 (&row)[2], float (&sum)[2],
+                    const float (&acc)[VALUE_WIDTH / 2], Result* out) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        sum[h] += shuffle_xor(sum[h], 1);
+        sum[h] += shuffle_xor(sum[h], 2);
+        const bool live = run.live(row[h]);
+        const float share = 1.0f / sum[h];
+        const u64 token = run.tile.first + run.token_of(row[h]), head = run.tile.head_first + row[h] % run.tile.heads;
+        Result* const result = out + token * p.out_stride + head * p.value_width;
+#pragma unroll
+        for (u32 n = 0; n < VALUE_WIDTH / 8; n += 2) {
+            float own[4];
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) own[i] = acc[4 * (n + i / 2) + 2 * h + i % 2] * share;
+#if ROUNDED
+            write_columns(result + 8 * n, live && 8 * n < p.value_width, own);
+#else
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+                const u32 d = 8 * (n + i / 2) + here.lane() % 4 * 2 + i % 2;
+                if (live && d < p.value_width) result[d] = own[i];
+            }
+#endif
+        }
+    }
+}
