@@ -304,6 +304,11 @@ impl Gpu for Simulator {
         }
     }
 
+    /// A copy is done when it is asked for, which changes nothing: the host gives the device steps ahead.
+    fn reads_later(&self) -> bool {
+        true
+    }
+
     fn zero(&self, address: u64, bytes: usize) -> Result<()> {
         self.run(Work::Zero { address, bytes })
     }

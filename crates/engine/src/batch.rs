@@ -34,6 +34,8 @@ impl Outputs {
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     pub(crate) tokens: Vec<u32>,
+    /// See [`Batch::push_drawn`]: the place of each such token, and the row of the draw.
+    pub(crate) drawn: Vec<(usize, usize)>,
     /// Each sequence with its number of tokens, in order.
     pub(crate) parts: Vec<(SequenceId, usize)>,
     /// Tokens whose logits are wanted, ascending.
@@ -54,12 +56,29 @@ impl Batch {
     pub fn push(&mut self, sequence: SequenceId, tokens: &[u32], outputs: Outputs) -> &mut Self {
         let start = self.tokens.len();
         self.tokens.extend_from_slice(tokens);
-        self.parts.push((sequence, tokens.len()));
+        self.add(sequence, start, outputs)
+    }
+
+    /// Adds the token that the runner's last draw took from this row of logits. It need not be known to the host: the step
+    /// can be given to a device that still computes the last one ([`Logits::begin_argmax`](crate::Logits::begin_argmax)).
+    /// Of a row that is not finite no token was drawn, and what the step computes of it means nothing.
+    pub fn push_drawn(&mut self, sequence: SequenceId, row: usize, outputs: Outputs) -> &mut Self {
+        let start = self.tokens.len();
+        self.drawn.push((start, row));
+        // The device puts it there.
+        self.tokens.push(0);
+        self.add(sequence, start, outputs)
+    }
+
+    /// Adds what is from `start` on in `tokens` to a sequence.
+    fn add(&mut self, sequence: SequenceId, start: usize, outputs: Outputs) -> &mut Self {
+        let tokens = self.tokens.len() - start;
+        self.parts.push((sequence, tokens));
         let rows = match outputs {
             Outputs::None | Outputs::Last | Outputs::All => &mut self.output_rows,
             Outputs::LastHidden | Outputs::AllHidden => &mut self.hidden_rows,
         };
-        rows.extend(outputs.of(tokens.len()).map(|row| (start + row) as u32));
+        rows.extend(outputs.of(tokens).map(|row| (start + row) as u32));
         self
     }
 
@@ -73,6 +92,7 @@ impl Batch {
     /// Removes all tokens.
     pub fn clear(&mut self) {
         self.tokens.clear();
+        self.drawn.clear();
         self.parts.clear();
         self.output_rows.clear();
         self.hidden_rows.clear();

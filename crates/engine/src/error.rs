@@ -255,6 +255,14 @@ pub enum Error {
         /// Tokens in the vocabulary.
         vocab: usize,
     },
+    /// A batch has a token of a row that the last forward pass has not drawn one of.
+    #[error("the batch has the token drawn from row {row}, and {rows} rows were drawn since the last forward pass")]
+    NotDrawn {
+        /// The row.
+        row: usize,
+        /// Rows that have a token.
+        rows: usize,
+    },
 }
 
 impl Error {

@@ -9,7 +9,7 @@ mod routing;
 use std::sync::Arc;
 
 pub use graphs::GraphUsage;
-pub use logits::Logits;
+pub use logits::{Drawn, Logits};
 pub use routing::RoutingTrace;
 
 use gristmill_kernels::ops::Rotary;
@@ -34,6 +34,8 @@ pub struct Runner {
     scratch: Scratch,
     /// Token ids drawn by the sampler.
     drawn: Buffer<u32>,
+    /// How many of the last forward pass's rows have one.
+    drawn_rows: usize,
     /// Sequence and position of each token of the last batch.
     places: Vec<(SequenceId, u32)>,
     /// Tokens of the last batch whose logits were computed.
@@ -92,6 +94,7 @@ impl Runner {
             state,
             scratch,
             drawn,
+            drawn_rows: 0,
             places: Vec::new(),
             output_rows: Vec::new(),
             uploaded_rows: Uploaded::default(),

@@ -52,6 +52,16 @@ impl Heap for Device {
         let address = self.own("download", from)?.address() + offset as u64;
         self.read_address(address, bytes)
     }
+
+    fn begin_read(&self, from: &dyn DeviceMemory, offset: usize, bytes: usize) -> Result<Box<dyn PendingRead>> {
+        let address = self.own("begin_download", from)?.address() + offset as u64;
+        self.begin_read_address(address, bytes)
+    }
+
+    fn copy(&self, from: (&dyn DeviceMemory, usize), to: (&dyn DeviceMemory, usize), bytes: usize) -> Result<()> {
+        let op = "copy";
+        self.copy_region((self.own(op, from.0)?, from.1), (self.own(op, to.0)?, to.1), bytes)
+    }
 }
 
 impl Device {
@@ -84,6 +94,10 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
 
     fn heap(&self) -> Option<&dyn Heap> {
         Some(self.gpu())
+    }
+
+    fn runs_behind(&self) -> bool {
+        self.gpu().gpu().reads_later()
     }
 
     fn free_memory(&self) -> Result<Option<u64>> {

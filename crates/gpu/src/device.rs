@@ -2,7 +2,7 @@
 
 use crate::seam::{Access, Arg, Gpu, Launch, Region};
 use gristmill_kernels::error::{Error, Result};
-use gristmill_kernels::ops::Graph;
+use gristmill_kernels::ops::{Graph, PendingRead};
 use gristmill_kernels::tensor::DeviceId;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,7 +27,7 @@ pub(crate) const FLAGS: [(&str, &str); 9] = [
 #[derive(Debug)]
 pub struct Device {
     gpu: Arc<dyn Gpu>,
-    flag: Region,
+    flag: Arc<Region>,
     /// For partial results within an operation, the last region for new work. Graphs may name the others.
     workspaces: Mutex<Vec<Arc<Region>>>,
     epoch: AtomicU64,
@@ -62,7 +62,7 @@ impl<const N: usize> Scratch<N> {
 impl Device {
     /// A device, with its flag.
     pub fn new(gpu: Arc<dyn Gpu>) -> Result<Self> {
-        let flag = Region::zeroed(&gpu, FLAG_WORDS * size_of::<u32>(), "the device's flag")?;
+        let flag = Region::zeroed(&gpu, FLAG_WORDS * size_of::<u32>(), "the device's flag")?.into();
         Ok(Self { gpu, flag, workspaces: Mutex::default(), epoch: AtomicU64::default() })
     }
 
@@ -146,12 +146,53 @@ impl Device {
         let mut pieces = [(self.flag.address(), bytemuck::cast_slice_mut(&mut flag)), (address, bytes)];
         let used = if pieces[1].1.is_empty() { 1 } else { 2 };
         self.gpu.read(&mut pieces[..used])?;
-        let [code, id, index, limit] = flag;
-        if code == 0 {
-            return Ok(());
-        }
-        self.gpu.zero(self.flag.address(), self.flag.bytes())?;
-        let (op, what) = FLAGS.get(code as usize - 1).copied().unwrap_or(("a kernel", "id"));
-        Err(Error::Id { op, what, id, index: index as usize, limit: limit as usize })
+        check_flag(&self.gpu, &self.flag, flag)
+    }
+
+    /// Begins to copy memory to the host behind the work that was given so far; the wait for it fails if a kernel of that
+    /// work has met a bad id since the last time.
+    pub(crate) fn begin_read_address(&self, address: u64, bytes: usize) -> Result<Box<dyn PendingRead>> {
+        let pieces = [(self.flag.address(), self.flag.bytes()), (address, bytes)];
+        let pending = self.gpu.begin_read(&pieces)?;
+        Ok(Box::new(FlaggedRead { pending, gpu: Arc::clone(&self.gpu), flag: Arc::clone(&self.flag) }))
+    }
+
+    /// Copies between regions of the device, each from its offset on. Such a copy is a synchronisation, as are those from
+    /// and to the host.
+    pub(crate) fn copy_region(&self, from: (&Region, usize), to: (&Region, usize), bytes: usize) -> Result<()> {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+        from.0.copy_to(from.1, to.0, to.1, bytes)
+    }
+}
+
+/// Fails if the words of the flag name a bad id, and clears the flag then.
+fn check_flag(gpu: &Arc<dyn Gpu>, flag: &Region, words: [u32; FLAG_WORDS]) -> Result<()> {
+    let [code, id, index, limit] = words;
+    if code == 0 {
+        return Ok(());
+    }
+    gpu.zero(flag.address(), flag.bytes())?;
+    let (op, what) = FLAGS.get(code as usize - 1).copied().unwrap_or(("a kernel", "id"));
+    Err(Error::Id { op, what, id, index: index as usize, limit: limit as usize })
+}
+
+/// A copy behind one of the flag.
+#[derive(Debug)]
+struct FlaggedRead {
+    pending: Box<dyn PendingRead>,
+    gpu: Arc<dyn Gpu>,
+    flag: Arc<Region>,
+}
+
+impl PendingRead for FlaggedRead {
+    fn wait(self: Box<Self>) -> Result<Vec<u8>> {
+        let mut bytes = self.pending.wait()?;
+        let rest = bytes.split_off(self.flag.bytes().min(bytes.len()));
+        let mut words = [0; FLAG_WORDS];
+        words.iter_mut().zip(bytes.chunks_exact(size_of::<u32>())).for_each(|(word, bytes)| {
+            *word = bytemuck::pod_read_unaligned(bytes);
+        });
+        check_flag(&self.gpu, &self.flag, words)?;
+        Ok(rest)
     }
 }

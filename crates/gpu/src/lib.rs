@@ -29,5 +29,5 @@ mod vendor;
 
 pub use backend::GpuBackend;
 pub use device::{Device, Scratch};
-pub use seam::{Access, Arg, Gpu, Kernel, Launch, PendingRead, Properties, Region, Unit, read_now, region_of};
+pub use seam::{Access, Arg, Gpu, Kernel, Launch, Properties, Region, Unit, read_now, region_of};
 pub use vendor::Vendor;

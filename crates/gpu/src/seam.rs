@@ -3,7 +3,7 @@
 use crate::shared_struct::SharedStruct;
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::format::Format;
-use gristmill_kernels::ops::Graph;
+use gristmill_kernels::ops::{Graph, PendingRead};
 use gristmill_kernels::tensor::{Buffer, DeviceId, DeviceMemory, RowLayout, SharedBytes, View, ViewMut};
 use std::any::Any;
 use std::fmt::{self, Debug};
@@ -24,19 +24,6 @@ pub struct Properties {
     pub shared_bytes: u32,
     /// Memory of the device, in bytes.
     pub memory: u64,
-}
-
-/// A copy from a device to the host that is under way.
-pub trait PendingRead: Debug + Send {
-    /// Waits for it, and for the work that was given before it. The bytes of all pieces, one after another.
-    fn wait(self: Box<Self>) -> Result<Vec<u8>>;
-}
-
-/// A copy that is done.
-impl PendingRead for Vec<u8> {
-    fn wait(self: Box<Self>) -> Result<Vec<u8>> {
-        Ok(*self)
-    }
 }
 
 /// [`Gpu::begin_read`] by [`Gpu::read`].
@@ -167,6 +154,16 @@ impl Region {
     /// The device that has it.
     pub fn device(&self) -> DeviceId {
         self.gpu.properties().id
+    }
+
+    /// Copies bytes from `offset` on to another region of the device, from its `to_offset` on.
+    pub fn copy_to(&self, offset: usize, to: &Region, to_offset: usize, bytes: usize) -> Result<()> {
+        self.inside(offset, bytes)?;
+        to.inside(to_offset, bytes)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.gpu.copy(self.address + offset as u64, to.address + to_offset as u64, bytes)
     }
 
     /// Copies host bytes to `offset`.

@@ -5,10 +5,11 @@ use crate::error::{Error, Result};
 use crate::groups::{Groups, max_tiles};
 use crate::kv::{KvCache, KvSpec};
 use crate::ops::check::{MAX_EXPERTS, at_least, elements, expect, on_device, require};
-use crate::ops::{self, Graph, Kernels, Operation, Rates};
+use crate::ops::{self, Graph, Kernels, Operation, PendingRead, Rates};
 use crate::tensor::{Buffer, DeviceId, Element, View};
 use crate::weight::{Footprint, Role, TensorShape, TensorView, Weight};
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::MutexGuard;
 
 /// One device. All of it is `&self`: threads may share a backend, whose operations run one after another.
@@ -200,6 +201,58 @@ impl Backend {
         Ok(())
     }
 
+    /// Whether the device does its work while the host goes on, so that a host that gives it the next step before it reads
+    /// the results of the last lets it wait for nothing: [`Backend::begin_download`] returns before the copy is done.
+    pub fn runs_behind(&self) -> bool {
+        self.kernels.runs_behind()
+    }
+
+    /// Begins to copy a view without gaps to host memory. What is given to the device later changes nothing of it. A view of
+    /// nothing is there at once.
+    pub fn begin_download<T: Element>(&self, from: View<T>) -> Result<PendingDownload<T>> {
+        let op = "begin_download";
+        on_device(op, self.device(), &[from.device()])?;
+        let len = elements(op, &[from.rows(), from.cols()])?;
+        let pending = match (self.kernels.heap(), from.device_memory()) {
+            _ if len == 0 => Box::new(Vec::new()),
+            (Some(heap), Some((memory, layout))) => {
+                expect(op, "elements from the first to the last", layout.span().len(), len)?;
+                heap.begin_read(memory, layout.span().start * size_of::<T>(), len * size_of::<T>())?
+            }
+            _ => {
+                let mut values = vec![T::default(); len];
+                self.download(from, &mut values)?;
+                Box::new(bytemuck::cast_slice(&values).to_vec())
+            }
+        };
+        Ok(PendingDownload { pending, element: PhantomData })
+    }
+
+    /// Copies a view without gaps to the elements of another buffer from `at` on.
+    pub fn copy<T: Element>(&self, from: View<T>, to: &mut Buffer<T>, at: usize) -> Result<()> {
+        let op = "copy";
+        on_device(op, self.device(), &[from.device(), to.device()])?;
+        let len = elements(op, &[from.rows(), from.cols()])?;
+        // Whether it fits.
+        to.view_mut_at(at, 1, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        if let (Some((values, layout)), Some(to)) = (from.as_host(), to.as_host_mut()) {
+            expect(op, "elements from the first to the last", layout.span().len(), len)?;
+            to[at..at + len].copy_from_slice(&values[layout.span()]);
+            return Ok(());
+        }
+        match (self.kernels.heap(), from.device_memory(), to.device_memory()) {
+            (Some(heap), Some((memory, layout)), Some(target)) => {
+                expect(op, "elements from the first to the last", layout.span().len(), len)?;
+                let size = size_of::<T>();
+                heap.copy((memory, layout.span().start * size), (target, at * size), len * size)
+            }
+            _ => Err(self.foreign(op, to)),
+        }
+    }
+
     fn foreign<T: Element>(&self, op: &'static str, buffer: &Buffer<T>) -> Error {
         Error::ForeignBuffer { op, expected: self.device(), found: buffer.device() }
     }
@@ -216,6 +269,25 @@ impl Backend {
         let (experts, rows, cols) = joined(tensors, role)?;
         let prepared = self.kernels.prepare(tensors, role)?;
         Ok(Weight { device: self.device(), role, experts, rows, cols, prepared })
+    }
+}
+
+/// Values on their way to host memory: [`Backend::begin_download`].
+#[derive(Debug)]
+pub struct PendingDownload<T> {
+    pending: Box<dyn PendingRead>,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> PendingDownload<T> {
+    /// Waits for them, and for the work that was given before them.
+    ///
+    /// # Errors
+    /// If the device fails, or a kernel has met a bad id.
+    pub fn wait(self) -> Result<Vec<T>> {
+        // Bytes may lie where elements may not.
+        let bytes = self.pending.wait()?;
+        Ok(bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect())
     }
 }
 

@@ -23,5 +23,5 @@ pub mod storage;
 pub mod tensor;
 pub mod weight;
 
-pub use backend::Backend;
+pub use backend::{Backend, PendingDownload};
 pub use error::{Error, Result};

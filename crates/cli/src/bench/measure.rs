@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use gristmill_cpu::{Profile, Record};
-use gristmill_engine::{Batch, GraphUsage, Limits, Model, Outputs, Runner, SequenceId};
+use gristmill_engine::{Batch, Drawn, GraphUsage, Limits, Model, Outputs, Runner, SequenceId};
 use serde::Serialize;
 
 use super::cost::{Span, Step};
@@ -39,6 +39,8 @@ impl Workload {
 #[derive(Debug)]
 pub(super) struct Ran {
     pub(super) seconds: f64,
+    /// When the tokens of each step were on the host, in seconds from the begin.
+    ends: Vec<f64>,
     /// The mean number of distinct experts that a step read, for each layer; 0 without experts. Empty if counting is
     /// off.
     pub(super) distinct: Vec<f64>,
@@ -109,7 +111,9 @@ impl Bench {
         let (untimed, timed) = all.split_at(warm_up);
         self.restore()?;
         self.forward(untimed)?;
-        timed.iter().map(|step| Ok(self.forward(std::slice::from_ref(step))?.seconds)).collect()
+        let ends = self.forward(timed)?.ends;
+        let begins = std::iter::once(0.0).chain(ends.iter().copied());
+        Ok(ends.iter().zip(begins).map(|(end, begin)| end - begin).collect())
     }
 
     /// The runner's captured graphs.
@@ -118,7 +122,7 @@ impl Bench {
     }
 
     /// Restores the depth of the sequences, then runs steps.
-    fn run(&mut self, steps: &[Step]) -> Result<Ran, Failure> {
+    pub(super) fn run(&mut self, steps: &[Step]) -> Result<Ran, Failure> {
         self.restore()?;
         self.forward(steps)
     }
@@ -142,14 +146,22 @@ impl Bench {
         Ok(())
     }
 
-    /// Runs steps with new random tokens. A step with logits also computes their argmax, as greedy decoding does.
+    /// Runs steps with new random tokens. A step with logits also computes their argmax, as greedy decoding does. The device
+    /// has a step before the host waits for the tokens of the one before, as in the engine.
     fn forward(&mut self, steps: &[Step]) -> Result<Ran, Failure> {
         let vocab = self.runner.model().spec().vocab as u64;
         let mut tokens = Vec::new();
         let mut distinct = Vec::new();
         let records = |profile: &Option<Arc<Profile>>| profile.as_ref().map(|p| p.take()).unwrap_or_default();
         records(&self.profile);
-        let begun = Instant::now();
+        let (begun, mut ends, mut under_way) = (Instant::now(), Vec::with_capacity(steps.len()), None);
+        let mut wait = |drawn: Option<Drawn>| -> Result<(), Failure> {
+            if let Some(drawn) = drawn {
+                drawn.wait()?;
+                ends.push(begun.elapsed().as_secs_f64());
+            }
+            Ok(())
+        };
         for step in steps {
             self.batch.clear();
             for &(sequence, Span { count, output, .. }) in step {
@@ -159,15 +171,17 @@ impl Bench {
                 self.batch.push(self.sequences[sequence], &tokens, outputs);
             }
             self.batch.take_likeliest();
-            self.runner.forward(&self.batch)?.argmax()?;
+            let drawn = self.runner.forward(&self.batch)?.begin_argmax()?;
+            wait(under_way.replace(drawn))?;
             let counts = self.runner.expert_counts();
             distinct.resize(counts.len(), 0.0);
             for (sum, counts) in distinct.iter_mut().zip(counts) {
                 *sum += counts.iter().filter(|&&pairs| pairs > 0).count() as f64 / steps.len() as f64;
             }
         }
+        wait(under_way)?;
         let seconds = begun.elapsed().as_secs_f64();
-        Ok(Ran { seconds, distinct, records: records(&self.profile) })
+        Ok(Ran { seconds, ends, distinct, records: records(&self.profile) })
     }
 }
 

@@ -1,5 +1,6 @@
 //! `bench`: the speed of a model, and its share of the machine's limit.
 
+mod beside;
 mod cost;
 pub(crate) mod machine;
 mod measure;
@@ -88,6 +89,9 @@ pub(crate) struct BenchArgs {
         value_parser = sweep::sizes
     )]
     batch_sweep: Option<RangeInclusive<usize>>,
+    /// Measure one step that decodes --batch sequences and reads a prompt of --prompt tokens, and a step of each alone.
+    #[arg(long, conflicts_with_all = ["batch_sweep", "requests", "profile", "decode"])]
+    beside: bool,
     /// Tokens that each sequence has in its cache before the measurement.
     #[arg(
         short, long, default_value_t = 0, value_name = "N", allow_negative_numbers = true,
@@ -133,7 +137,7 @@ pub(crate) struct BenchArgs {
 }
 
 /// The options that a suite determines itself.
-const SUITE_CONFLICTS: [&str; 15] = [
+const SUITE_CONFLICTS: [&str; 16] = [
     "model",
     "path",
     "quantize",
@@ -146,6 +150,7 @@ const SUITE_CONFLICTS: [&str; 15] = [
     "batch",
     "depth",
     "batch_sweep",
+    "beside",
     "requests",
     "mixed",
     "profile",
@@ -172,6 +177,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         return measure_sweep(args, source, sizes.clone());
     }
     let workload = Workload { batch, depth, prompt, decode, chunk };
+    if args.beside {
+        return measure_beside(args, source, workload);
+    }
     let limits = Limits { kv_format: args.device.kv.into(), ..workload.limits()? };
     let profile = args.profile.then(|| Arc::new(Profile::default()));
     let model = match &profile {
@@ -205,6 +213,18 @@ fn measure_sweep(args: &BenchArgs, source: Source, sizes: RangeInclusive<usize>)
     let model = load::model(source, &args.device, limits, &args.log)?;
     let mut bench = measure::Bench::new(model, workload, limits, None)?;
     sweep::run(&mut bench, sizes, decode, repeats, args.json)
+}
+
+/// Measures a prompt beside decode.
+fn measure_beside(args: &BenchArgs, source: Source, workload: Workload) -> Result<(), Failure> {
+    if workload.prompt == 0 {
+        return Err(Failure::new("--beside needs a prompt: --prompt N, at least 1"));
+    }
+    let all = beside::workload(workload)?;
+    let limits = Limits { kv_format: args.device.kv.into(), ..all.limits()? };
+    let model = load::model(source, &args.device, limits, &args.log)?;
+    let mut bench = measure::Bench::new(model, all, limits, None)?;
+    beside::run(&mut bench, workload, args.repeats)?.print(args.json)
 }
 
 /// The settings that measurements share.

@@ -4,8 +4,8 @@
 use super::context::{Context, check};
 use super::pages::{Marks, PAGE, PAGES, Pages};
 use cudarc::driver::sys;
-use gristmill_gpu::PendingRead;
 use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::ops::PendingRead;
 use std::ffi::c_void;
 use std::fmt::Debug;
 use std::ptr;

@@ -130,8 +130,8 @@ impl Engine {
         let stop = Arc::new(AtomicBool::new(false));
         let failure = Failure::default();
         let counters = Arc::new(Counters::new(model.spec(), sequences, batch_tokens));
-        // There it costs nothing worth a word.
-        counters.count_experts(model.backend.device() == DeviceId::Cpu);
+        // There it costs nothing worth a word, and keeps no step from being ahead.
+        counters.count_experts(model.backend.device() == DeviceId::Cpu && !model.backend.runs_behind());
         counters.now(0, 0, runner.kv_usage());
         let (jobs, inbox) = mpsc::channel();
         let worker = Worker::new(runner, draft, limits, stop.clone(), failure.clone(), counters.clone());
@@ -197,7 +197,7 @@ impl Engine {
 
     /// Turns the counting of experts' tokens on or off, from the next step on ([`Stats::experts`]). On a CPU, where it
     /// costs next to nothing, it is on at first. On a GPU the choices of the routers are then
-    /// copied to the host after each step.
+    /// copied to the host after each step, which the next step waits for.
     pub fn count_experts(&self, on: bool) {
         self.counters.count_experts(on);
     }

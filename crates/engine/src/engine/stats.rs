@@ -20,6 +20,8 @@ pub struct Stats {
     pub step_requests: Distribution,
     /// The number of tokens in each step.
     pub step_tokens: Distribution,
+    /// Steps that the device was given before the host had the tokens of the step before.
+    pub steps_ahead: u64,
     /// Where the time of all steps went.
     pub times: Times,
     /// The tokens of each expert, by layer, while they were counted
@@ -84,6 +86,7 @@ pub(super) struct Counters {
     kv: [AtomicUsize; 3],
     step_requests: Tally,
     step_tokens: Tally,
+    steps_ahead: AtomicU64,
     /// The fields of [`Times`], in nanoseconds.
     times: [AtomicU64; 3],
     counts_experts: AtomicBool,
@@ -105,6 +108,7 @@ impl Counters {
             kv: Default::default(),
             step_requests: Tally::new(requests),
             step_tokens: Tally::new(tokens),
+            steps_ahead: AtomicU64::default(),
             times: Default::default(),
             counts_experts: AtomicBool::default(),
             experts: spec.layers.iter().map(|layer| counters(experts(layer))).collect(),
@@ -145,6 +149,11 @@ impl Counters {
         pairs.filter(|(_, new)| **new > 0).for_each(|(sum, new)| raise(sum, u64::from(*new)));
     }
 
+    /// A step was given ahead.
+    pub(super) fn gave_ahead(&self) {
+        raise(&self.steps_ahead, 1);
+    }
+
     /// All of it.
     pub(super) fn read(&self) -> Stats {
         let [used, cached, capacity] = self.kv.each_ref().map(|value| value.load(Ordering::Relaxed));
@@ -161,6 +170,7 @@ impl Counters {
             kv: KvUsage { used, cached, capacity },
             step_requests: self.step_requests.read(),
             step_tokens: self.step_tokens.read(),
+            steps_ahead: self.steps_ahead.load(Ordering::Relaxed),
             times: Times { steps, forward, draw },
             experts: with_experts.map(load).collect(),
         }

@@ -1,11 +1,14 @@
 //! The thread that owns the runner: schedule → forward → sample → emit, as long as there is work.
 //!
-//! `admission` decides which jobs begin, `preemption` which wait again, `drafts` makes draft tokens; `pass` runs a
-//! step, `failure` ends what cannot go on.
+//! `admission` decides which jobs begin, `preemption` which wait again, `drafts` makes draft tokens; `pass` gives a step to
+//! the device, `ahead` the one behind it before the host has the first one's tokens, `outcome` takes what comes of a step,
+//! and `failure` ends what cannot go on.
 
 mod admission;
+mod ahead;
 mod drafts;
 mod failure;
+mod outcome;
 mod pass;
 mod preemption;
 
@@ -23,7 +26,8 @@ use super::schedule::Pending;
 use super::stats::{Counters, Times};
 use crate::{Batch, Limits, Result, Runner, SequenceId};
 pub(super) use failure::Failure;
-use pass::Output;
+use outcome::Output;
+use pass::Given;
 
 /// The engine's thread.
 #[derive(Debug)]
@@ -36,8 +40,13 @@ pub(super) struct Worker {
     output_rows: usize,
     batch: Batch,
     prefill_budget: PrefillBudget,
+    /// When the first of the steps began whose end the host has not waited for, because nothing comes of them, and their
+    /// prompt tokens.
+    unwaited: Option<(Instant, usize)>,
     /// A slot for each sequence of the runner.
     slots: Vec<Option<Running>>,
+    /// The step ahead: it is on the device, behind one whose tokens the host has by now.
+    ahead: Option<Given>,
     /// Jobs that have begun.
     begun: u64,
     /// How often a job has given its blocks back.
@@ -64,6 +73,8 @@ struct Running {
     /// Draft tokens behind the text, for one step; and how many of the last step were accepted.
     draft: Vec<u32>,
     accepted: usize,
+    /// Its next token is waited for before another step begins, because the last one was not finite.
+    careful: bool,
     /// The number of jobs that began before.
     began: u64,
     job: Job,
@@ -106,7 +117,9 @@ impl Worker {
             output_rows,
             batch,
             prefill_budget,
+            unwaited: None,
             slots,
+            ahead: None,
             begun: 0,
             freed: 0,
             waiting,
@@ -136,10 +149,11 @@ impl Worker {
     }
 
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.slots.iter().all(Option::is_none)
+        self.ahead.is_none() && self.waiting.is_empty() && self.slots.iter().all(Option::is_none)
     }
 
-    /// One forward pass over the next tokens of all requests.
+    /// One forward pass over the next tokens of all requests. If it was given to the device before, the next one is
+    /// given first.
     ///
     /// # Errors
     /// The device has failed. Any other failure ends only the requests that took part in it.
@@ -147,16 +161,29 @@ impl Worker {
         let step = Instant::now();
         self.times = Times::default();
         self.remove_cancelled();
-        self.admit();
-        self.make_drafts();
-        let chunks = self.chunks();
-        self.report();
-        let begin = Instant::now();
-        let outcome = self.pass(&chunks);
-        self.prefill_budget.learn(prompt_tokens(&chunks), begin.elapsed());
-        match outcome {
+        let mut given = match self.ahead.take() {
+            Some(given) => given,
+            None => {
+                self.admit();
+                self.make_drafts();
+                let chunks = self.chunks();
+                self.report();
+                let slots: Vec<usize> = chunks.iter().map(|chunk| chunk.slot).collect();
+                match self.give(chunks) {
+                    Ok(given) => given,
+                    Err(error) if error.is_of_device() => return Err(error),
+                    Err(error) => {
+                        self.fail(slots, error);
+                        return Ok(());
+                    }
+                }
+            }
+        };
+        self.ahead = self.give_ahead(&mut given)?;
+        let slots: Vec<usize> = given.chunks.iter().map(|chunk| chunk.slot).collect();
+        match self.take(given) {
             Err(error) if error.is_of_device() => return Err(error),
-            Err(error) => self.fail(chunks.iter().map(|chunk| chunk.slot), error),
+            Err(error) => self.fail(slots, error),
             Ok(outputs) => {
                 for (slot, output) in outputs {
                     match output {
@@ -244,6 +271,12 @@ impl Worker {
     /// Frees a slot, and returns its job with the text so far. What its sequence computed stays in the prefix cache.
     fn free(&mut self, slot: usize) -> Option<Job> {
         let Running { sequence, tokens, began, mut job, .. } = self.slots[slot].take()?;
+        // The step ahead computes the last token, which is in no state otherwise.
+        if self.leave_ahead(slot)
+            && let Err(error) = self.runner.truncate(sequence, tokens.len().saturating_sub(1))
+        {
+            tracing::error!(%error, "shortening a sequence failed");
+        }
         if let Err(error) = self.runner.retire_sequence(sequence, &tokens) {
             tracing::error!(%error, "closing a sequence failed");
         }

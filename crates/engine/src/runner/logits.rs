@@ -1,7 +1,7 @@
 //! The logits of a forward pass, and the tokens drawn from them.
 
+use gristmill_kernels::PendingDownload;
 use gristmill_kernels::ops::{Argmax, PADDING, Sample, Sampling};
-
 use gristmill_kernels::tensor::Buffer;
 
 use super::Runner;
@@ -67,7 +67,7 @@ impl Logits<'_> {
     /// [`Error::NotFinite`](crate::Error::NotFinite); [`Error::Kernel`](crate::Error::Kernel) if a parameter is out of
     /// range or their number is not that of the rows.
     pub fn sample(&mut self, parameters: &[Sampling]) -> Result<Vec<u32>> {
-        let drawn = self.draw(parameters)?;
+        let drawn = self.begin_sample(parameters)?.wait()?;
         self.all_drawn(drawn)
     }
 
@@ -76,15 +76,23 @@ impl Logits<'_> {
     /// # Errors
     /// [`Error::NotFinite`](crate::Error::NotFinite); [`Error::Kernel`](crate::Error::Kernel) if the device refuses.
     pub fn argmax(&mut self) -> Result<Vec<u32>> {
+        let drawn = self.begin_argmax()?.wait()?;
+        self.all_drawn(drawn)
+    }
+
+    /// Begins what [`Self::argmax`] does. The next step can have these tokens before the host does:
+    /// [`Batch::push_drawn`](crate::Batch::push_drawn).
+    ///
+    /// # Errors
+    /// [`Error::Kernel`](crate::Error::Kernel) if the device refuses.
+    pub fn begin_argmax(&mut self) -> Result<Drawn> {
         let model = self.runner.model.clone();
-        let exclusive = model.backend.exclusive();
+        let _exclusive = model.backend.exclusive();
         if !self.has_likeliest() {
             let (rows, Runner { scratch, drawn, .. }) = (self.rows(), &mut *self.runner);
             take_likeliest(&model, scratch, drawn, rows)?;
         }
-        let drawn = self.drawn()?;
-        drop(exclusive);
-        self.all_drawn(drawn)
+        self.begin_drawn()
     }
 
     /// Whether the forward pass has drawn the likeliest token of each row, and nothing else was drawn.
@@ -92,9 +100,13 @@ impl Logits<'_> {
         self.runner.last.is_some_and(|shape| shape.likeliest)
     }
 
-    /// The same as [`Self::sample`], with [`PADDING`] for a row that is not finite; [`Runner::not_finite`] says why.
-    /// A draw that the pass has made is not repeated: then [`Sampling::is_argmax`] holds for all parameters.
-    pub(crate) fn draw(&mut self, parameters: &[Sampling]) -> Result<Vec<u32>> {
+    /// Begins what [`Self::sample`] does, as [`Self::begin_argmax`] does. A draw that the pass has made is not repeated:
+    /// then [`Sampling::is_argmax`] holds for all parameters.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`](crate::Error::Kernel) if a parameter is out of range, their number is not that of the rows, or the
+    /// device refuses.
+    pub fn begin_sample(&mut self, parameters: &[Sampling]) -> Result<Drawn> {
         let model = self.runner.model.clone();
         let _exclusive = model.backend.exclusive();
         if !(self.has_likeliest() && parameters.iter().all(Sampling::is_argmax)) {
@@ -104,13 +116,13 @@ impl Logits<'_> {
             let (logits, out) = (scratch.logits.view_mut(rows, vocab)?, drawn.view_mut(rows, 1)?);
             model.backend.run(Sample { logits, parameters, out })?;
         }
-        self.drawn()
+        self.begin_drawn()
     }
 
-    fn drawn(&self) -> Result<Vec<u32>> {
-        let mut out = vec![0; self.rows()];
-        self.runner.model.backend.download(self.runner.drawn.view(out.len(), 1)?, &mut out)?;
-        Ok(out)
+    fn begin_drawn(&mut self) -> Result<Drawn> {
+        let (rows, Runner { model, drawn, drawn_rows, .. }) = (self.rows(), &mut *self.runner);
+        *drawn_rows = rows;
+        Ok(Drawn(model.backend.begin_download(drawn.view(rows, 1)?)?))
     }
 
     fn all_drawn(&mut self, drawn: Vec<u32>) -> Result<Vec<u32>> {
@@ -118,5 +130,19 @@ impl Logits<'_> {
             Some(row) => Err(self.runner.not_finite(row)),
             None => Ok(drawn),
         }
+    }
+}
+
+/// Drawn tokens on their way from the device.
+#[derive(Debug)]
+pub struct Drawn(PendingDownload<u32>);
+
+impl Drawn {
+    /// Waits for the token of each row: [`PADDING`] for a row that is not finite.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`](crate::Error::Kernel) if the device has failed.
+    pub fn wait(self) -> Result<Vec<u32>> {
+        Ok(self.0.wait()?)
     }
 }

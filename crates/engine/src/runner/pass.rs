@@ -17,8 +17,8 @@ impl Runner {
     /// Appends the batch's tokens to their sequences and computes the logits and the hidden states that it asks for.
     ///
     /// # Errors
-    /// [`Error::BatchTooLarge`], [`Error::SplitSequence`], [`Error::Token`], [`Error::ContextOverflow`],
-    /// [`Error::UnknownSequence`], [`Error::OutOfBlocks`] with [`Limits::kv_tokens`](crate::Limits::kv_tokens),
+    /// [`Error::BatchTooLarge`], [`Error::SplitSequence`], [`Error::Token`], [`Error::NotDrawn`],
+    /// [`Error::ContextOverflow`], [`Error::UnknownSequence`], [`Error::OutOfBlocks`] with [`Limits::kv_tokens`](crate::Limits::kv_tokens),
     /// [`Error::NotFinite`] if experts are counted. All sequences are then as before.
     pub fn forward(&mut self, batch: &Batch) -> Result<Logits<'_>> {
         self.check(batch)?;
@@ -45,6 +45,9 @@ impl Runner {
         let mut parts = batch.parts.chunk_by(|a, b| a.0 == b.0);
         if self.has_fixed_size() && !parts.all(|part| met.insert(part[0].0)) {
             return Err(Error::SplitSequence);
+        }
+        if let Some(&(_, row)) = batch.drawn.iter().find(|(_, row)| *row >= self.drawn_rows) {
+            return Err(Error::NotDrawn { row, rows: self.drawn_rows });
         }
         let vocab = self.model.spec.vocab;
         match batch.tokens.iter().position(|&id| id as usize >= vocab) {
@@ -82,9 +85,16 @@ impl Runner {
             |values: &[u32], len| values.iter().copied().chain(repeat(PADDING)).take(len).collect::<Vec<u32>>();
         let step = self.state.place(backend, &self.places, tokens)?;
         backend.upload(&padded(&batch.tokens, tokens), &mut self.scratch.tokens)?;
+        // Neighbouring rows at once.
+        for run in batch.drawn.chunk_by(|(at, row), next| (at + 1, row + 1) == *next) {
+            let (at, row) = run[0];
+            let rows = self.drawn.view(1, row + run.len())?.columns(row..row + run.len())?;
+            backend.copy(rows, &mut self.scratch.tokens, at)?;
+        }
         let output_rows = padded(&batch.output_rows, rows);
         self.uploaded_rows.bring(backend, &output_rows, &mut self.scratch.output_rows)?;
         let likeliest = batch.likeliest && rows > 0;
+        self.drawn_rows = if likeliest { batch.outputs() } else { 0 };
         let shape = StepShape { tokens, outputs, likeliest, step };
         self.last = Some(shape);
         if self.expert_counts.is_none() {

@@ -1,4 +1,4 @@
-//! The reference backend on a device that fails when a test wants it to.
+//! The reference backend on a device that fails when a test wants it to, or that runs behind the host.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,12 @@ pub(crate) struct Device {
 /// A backend, and its device.
 pub(crate) fn backend() -> (Arc<Backend>, Device) {
     let device = Device { left: Arc::new(AtomicUsize::new(usize::MAX)) };
-    (Arc::new(Backend::new(Failing(device.clone()))), device)
+    (Arc::new(Backend::new(Failing { device: device.clone(), behind: false })), device)
+}
+
+/// A backend that says that it runs behind the host.
+pub(crate) fn behind() -> Backend {
+    Backend::new(Failing { device: Device { left: Arc::new(AtomicUsize::new(usize::MAX)) }, behind: true })
 }
 
 impl Device {
@@ -44,12 +49,15 @@ impl Device {
     }
 }
 
-struct Failing(Device);
+struct Failing {
+    device: Device,
+    behind: bool,
+}
 
 macro_rules! operations {
     ($($kernel:ident($Operation:ident),)*) => {
         $(fn $kernel(&self, call: Checked<$Operation>) -> Result<()> {
-            self.0.work(stringify!($kernel))?;
+            self.device.work(stringify!($kernel))?;
             Reference.$kernel(call)
         })*
     };
@@ -62,6 +70,10 @@ impl Kernels for Failing {
 
     fn device(&self) -> DeviceId {
         Reference.device()
+    }
+
+    fn runs_behind(&self) -> bool {
+        self.behind
     }
 
     fn deterministic(&self) -> bool {

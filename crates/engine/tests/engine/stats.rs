@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use gristmill_engine::engine::{Stats, Times};
 use gristmill_engine::{Batch, EmbeddingRequest, Engine, Limits, Outputs, Prompt, Runner, SamplingOptions};
+use gristmill_kernels::reference::Reference;
 
 use super::tiny::{Random, Tiny};
-use super::{CONTEXT, engine, model, pieces, random_tokens, request, speaking};
+use super::{CONTEXT, engine, model, pieces, random_tokens, request, speaking, speaking_on};
 
 /// The figures once they are so.
 fn wait_until(engine: &Engine, ready: impl Fn(&Stats) -> bool) -> Stats {
@@ -53,7 +54,7 @@ fn steps_sequences_and_the_cache_are_counted() {
 
 #[test]
 fn tokens_of_experts_are_those_of_the_runner() {
-    let (model, mut random) = (speaking(Tiny::qwen3moe()), Random::fresh());
+    let (model, mut random) = (speaking_on(Reference::backend(), Tiny::qwen3moe()), Random::fresh());
     let text = random_tokens(&mut random, 50);
     let limits = Limits { context: Some(CONTEXT), batch_tokens: CONTEXT, ..Limits::default() };
     let mut runner = Runner::new(model.clone(), limits).unwrap();

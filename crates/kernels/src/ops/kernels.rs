@@ -141,6 +141,19 @@ pub trait Graph: Debug + Send + Sync {
     fn replay(&self) -> Result<()>;
 }
 
+/// A copy from a device to the host that is under way.
+pub trait PendingRead: Debug + Send {
+    /// Waits for it, and for the work that was given before it. The bytes of all pieces, one after another.
+    fn wait(self: Box<Self>) -> Result<Vec<u8>>;
+}
+
+/// A copy that is done.
+impl PendingRead for Vec<u8> {
+    fn wait(self: Box<Self>) -> Result<Vec<u8>> {
+        Ok(*self)
+    }
+}
+
 /// Memory of a device that is not the host's.
 pub trait Heap {
     /// Zeroed memory. `what` names it in an out-of-memory error.
@@ -150,6 +163,11 @@ pub trait Heap {
     /// Waits for all work and copies to the host, from `offset` on; the bytes are there. Fails if a kernel has met a
     /// bad id since the last time.
     fn read(&self, from: &dyn DeviceMemory, offset: usize, bytes: &mut [u8]) -> Result<()>;
+    /// Begins to copy so many bytes to the host, from `offset` on, behind all work that was given so far; they are there.
+    /// The wait for them fails if a kernel of that work has met a bad id since the last time.
+    fn begin_read(&self, from: &dyn DeviceMemory, offset: usize, bytes: usize) -> Result<Box<dyn PendingRead>>;
+    /// Copies so many bytes within the device, each memory from its offset on; they fit, and do not overlap.
+    fn copy(&self, from: (&dyn DeviceMemory, usize), to: (&dyn DeviceMemory, usize), bytes: usize) -> Result<()>;
 }
 
 macro_rules! operations {
@@ -175,6 +193,10 @@ macro_rules! operations {
             }
             /// See [`Backend::deterministic`].
             fn deterministic(&self) -> bool;
+            /// See [`Backend::runs_behind`].
+            fn runs_behind(&self) -> bool {
+                false
+            }
             /// See [`Backend::free_memory`].
             fn free_memory(&self) -> Result<Option<u64>> {
                 Ok(None)

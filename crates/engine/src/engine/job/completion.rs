@@ -104,7 +104,7 @@ impl Completion {
     }
 
     /// Tokens that may still be generated.
-    pub(super) fn left(&self, progress: &Progress) -> usize {
+    pub(in crate::engine) fn left(&self, progress: &Progress) -> usize {
         self.max_tokens.saturating_sub(progress.usage.generated_tokens)
     }
 
@@ -162,6 +162,14 @@ impl Completion {
                 }
             }
         }
+    }
+
+    /// Whether the next tokens are drawn without the host: none depends on the one before but through the model, and nobody
+    /// wants to know more of them.
+    pub(in crate::engine) fn runs_ahead(&self, progress: &Progress) -> bool {
+        let depends = self.repetition.is_some() || self.matcher.is_some() || self.sampling.penalises();
+        let tells = self.logprobs.is_some() || self.prompt_logprobs.is_some() || self.traces;
+        !depends && !tells && self.draft.is_none() && progress.usage.generated_tokens >= self.min_tokens
     }
 
     /// How many draft tokens to make, of which the context holds `room` more behind the next.

@@ -37,11 +37,17 @@ impl Worker {
                 self.waiting.extend(next);
             }
             let tokens = std::mem::take(&mut job.text);
-            let (prompt, draft, accepted) = (tokens.len(), Vec::new(), 0);
-            let running = Running { sequence, tokens, prompt, computed: reused, draft, accepted, began, job };
+            let (prompt, draft, accepted, careful) = (tokens.len(), Vec::new(), 0, false);
+            let running = Running { sequence, tokens, prompt, computed: reused, draft, accepted, careful, began, job };
             self.waiting.iter().for_each(|job| plan_checkpoint(&mut self.runner, job, &running));
             self.slots[slot] = Some(running);
         }
+    }
+
+    /// Whether a waiting job may begin: there is a place, and blocks have become free since there were too few for it.
+    pub(super) fn may_admit(&self) -> bool {
+        let refused = |next: usize| self.waiting[next].refused == Some(self.freed);
+        self.slots.iter().any(Option::is_none) && self.next_job().is_some_and(|next| !refused(next))
     }
 
     /// Takes a job in, which waits.
