@@ -21,11 +21,30 @@ pub(crate) fn model(
     log: &Verbosity,
 ) -> Result<Arc<Model>, Failure> {
     let file = source.open(log)?;
+    load(file, open(device, log)?, device, limits, log)
+}
+
+/// The same with the tokens of a batch that suit the model and its device. Returns the limits too.
+pub(crate) fn with_usual_batch(
+    source: Source,
+    device: &DeviceArgs,
+    limits: Limits,
+    log: &Verbosity,
+) -> Result<(Arc<Model>, Limits), Failure> {
+    let file = source.open(log)?;
+    let backend = open(device, log)?;
+    let usual = Limits::usual_batch(&ModelInfo::read(&file)?, device.load_options()?.precision, &backend)?;
+    let limits = Limits { batch_tokens: usual.max(limits.sequences), ..limits };
+    Ok((load(file, backend, device, limits, log)?, limits))
+}
+
+/// The device, with a word if it is not the one that was hoped for.
+fn open(device: &DeviceArgs, log: &Verbosity) -> Result<Arc<Backend>, Failure> {
     let Opened { backend, passed_over } = open_device(&device.load_options()?)?;
     if let Some(error) = passed_over {
         log.info(format_args!("{error}; the CPU is used"));
     }
-    load(file, backend, device, limits, log)
+    Ok(backend)
 }
 
 /// The same on a device that is open.
@@ -95,7 +114,7 @@ pub(crate) fn engine(
 ) -> Result<(Engine, Duration), Failure> {
     let limits = Limits { context, output_rows: draft.rows(1), kv_format: device.kv.into(), ..Limits::default() };
     let start = Instant::now();
-    let model = model(source, device, limits, log)?;
+    let (model, limits) = with_usual_batch(source, device, limits, log)?;
     Ok((self::start(model, draft, limits, device, log)?, start.elapsed()))
 }
 

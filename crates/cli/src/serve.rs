@@ -67,12 +67,9 @@ pub(crate) struct ServeArgs {
         value_parser = numbers::between(1, 1024)
     )]
     max_body: usize,
-    /// Tokens of one step, which prompts are cut into.
-    #[arg(
-        long, value_name = "TOKENS", default_value_t = 512, allow_negative_numbers = true,
-        value_parser = numbers::at_least::<usize>(1)
-    )]
-    batch: usize,
+    /// Tokens of one step, which prompts are cut into [default: 512; on CUDA 2048, less where its memory is short].
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
+    batch: Option<usize>,
     /// The name of the model in replies [default: the name of its file].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -122,11 +119,14 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         context: args.context.ctx,
         sequences: args.parallel,
         kv_tokens: args.kv_tokens,
-        batch_tokens: args.batch.max(args.parallel),
+        batch_tokens: args.batch.unwrap_or(0).max(args.parallel),
         output_rows: args.draft.rows(args.parallel),
         kv_format: args.device.kv.into(),
     };
-    let model = load::model(source, &args.device, limits, &args.log)?;
+    let (model, limits) = match args.batch {
+        Some(_) => (load::model(source, &args.device, limits, &args.log)?, limits),
+        None => load::with_usual_batch(source, &args.device, limits, &args.log)?,
+    };
     let sampling = recommended::sampling(source, model.file(), &args.log);
     let name = args.name.clone().unwrap_or_else(|| name(model.file()));
     let engine = load::start(model, &args.draft, limits, &args.device, &args.log)?.with_queue(args.queue);
