@@ -121,14 +121,20 @@ mod families {
     use std::io::Write;
     use std::sync::Arc;
 
-    fn run(family: Family, one_in: usize, gpu: &dyn Fn(usize) -> gristmill_kernels::Result<Arc<dyn Gpu>>) {
-        run_by(Choice::Family(family), family, one_in, gpu);
+    /// Parts in which a deterministic backend has kernels of its own.
+    fn deterministic_parts() -> Vec<&'static str> {
+        [&PARTS[..], &["attention_long"]].concat()
     }
 
-    /// The parts that multiply, with what a family takes.
+    fn run(family: Family, one_in: usize, gpu: &dyn Fn(usize) -> gristmill_kernels::Result<Arc<dyn Gpu>>) {
+        run_by(Choice::Family(family), family, &PARTS, one_in, gpu);
+    }
+
+    /// Parts of the suite, with what a family takes.
     fn run_by(
         choice: Choice,
         family: Family,
+        parts: &[&str],
         one_in: usize,
         gpu: &dyn Fn(usize) -> gristmill_kernels::Result<Arc<dyn Gpu>>,
     ) {
@@ -136,7 +142,7 @@ mod families {
         let suite = Suite::new(&make, seed()).expect("a device");
         let suite = suite.one_in(if SEED.is_some() { 1 } else { one_in }).repeated(repeats("families"));
         let suite = limited(suite, family);
-        for (part, cases) in ALL.iter().filter(|(part, _)| PARTS.contains(part)) {
+        for (part, cases) in ALL.iter().filter(|(part, _)| parts.contains(part)) {
             cases(&suite);
             let _ = writeln!(std::io::stderr(), "executed: {part} by {choice:?} on {}", suite.backend().name());
         }
@@ -160,7 +166,7 @@ mod families {
     fn deterministic_simulated() {
         use gristmill_conformance::simulated::{Simulator, order};
         let gpus = std::sync::Mutex::new(Vec::new());
-        run_by(Choice::Deterministic, Family::Int8, 3, &|threads| {
+        run_by(Choice::Deterministic, Family::Int8, &deterministic_parts(), 3, &|threads| {
             let gpu = Simulator::new(order(threads), gpu_sim::Mode::Fast);
             gpus.lock().unwrap().push(Arc::clone(&gpu));
             Ok(gpu)
@@ -183,7 +189,7 @@ mod families {
             if family.runs_on(capability) {
                 run(family, 1, &|_| Ok(Driver::open(0)?));
                 if family == Family::Int8 {
-                    run_by(Choice::Deterministic, family, 1, &|_| Ok(Driver::open(0)?));
+                    run_by(Choice::Deterministic, family, &deterministic_parts(), 1, &|_| Ok(Driver::open(0)?));
                 }
             } else {
                 let refused =

@@ -1,8 +1,10 @@
 //! Attention over the paged cache: which kernel, in how many blocks of threads.
 //!
 //! Tokens of a prompt are neighbours: `attention_tile`, or `attention_wgmma` on Hopper, serves such runs of [`LONG_RUN`]
-//! tokens and more, and shares keys and values among them. The context of any other token is cut into splits, by `attention_decode` on tensor cores
-//! or by `attention_split`, which serves every shape of cache; `attention_combine` joins the splits. A step with one
+//! tokens and more, and shares keys and values among them. The context of any other token is cut into splits, by
+//! `attention_decode` on tensor cores or by `attention_split`, which serves every shape of cache; `attention_combine`
+//! joins the splits. A deterministic backend takes long runs by splits too, by `attention_neighbours`, which shares keys
+//! and values in another way. A step with one
 //! token per sequence has no runs, and `attention_decode` also normalises and rotates queries and keys and writes to
 //! the cache, as `qkv_write` does otherwise. Activations of the next product are prepared where results are written; those
 //! of long runs if their readers want bfloat16 alone.
@@ -28,6 +30,8 @@ use gristmill_kernels::tensor::Buffer;
 
 /// The most splits of a token's keys: `MAX_SPLITS` of `kernels/attention.cuh`.
 const MAX_SPLITS: usize = 32;
+/// Tokens of a group of `attention_neighbours`: `NEIGHBOURS` of the source.
+const NEIGHBOURS: u32 = 4;
 /// Blocks of the cache in a split, at least: `SPLIT_BLOCKS`.
 const SPLIT_BLOCKS: usize = 8;
 /// The most blocks that `attention_decode` does not cut: on an H200 each round of eight takes 1.0 µs, joining splits 2.
@@ -170,6 +174,8 @@ struct Launches<'a> {
     write: Option<Write<'a>>,
     /// `attention_decode`, where it serves the cache.
     decode: Option<Form>,
+    /// Whether `attention_neighbours` takes its place.
+    neighbours: bool,
     /// Query heads of a unit, as the definition of `attention_split` too.
     rows: (u32, &'static str),
     /// Blocks along x of the kernels that take splits.
@@ -204,7 +210,14 @@ impl<'a> Launches<'a> {
         // joins the splits itself.
         let busy = resident * properties.multiprocessors.max(1);
         let walkers = (busy / (sizes.tokens * units)).clamp(1, splits);
-        let tokens = if walkers == 1 { sizes.tokens.min(busy.div_ceil(units)) } else { sizes.tokens };
+        // Neighbours share what is read if there are groups of them for all multiprocessors.
+        let groups = sizes.tokens.div_ceil(NEIGHBOURS);
+        let runs = write.is_none() && call.placement.runs != BatchRuns::Single;
+        let neighbours = cuda.deterministic() && runs && decode.is_some() && walkers == 1 && groups * units >= busy;
+        let at_once = if neighbours { groups } else { sizes.tokens };
+        // One compilation for both, which takes fewer registers.
+        let decode = if neighbours { form::decode(properties, spec, true) } else { decode };
+        let tokens = if walkers == 1 { at_once.min(busy.div_ceil(units)) } else { sizes.tokens };
         let whole_values = write.is_none() || spec.value_width.is_multiple_of(4);
         let params = AttentionParams {
             sizes,
@@ -218,16 +231,18 @@ impl<'a> Launches<'a> {
             aligned_q: aligned(spec.key_width, [RowAlignment::of(call.q)]) * u32::from(whole_values),
             aligned_out: aligned(spec.value_width, [RowAlignment::of_mut(call.out)]),
         };
-        Self { call, write, decode, rows, tokens, params }
+        Self { call, write, decode, neighbours, rows, tokens, params }
     }
 
     /// All tokens, or those in short runs, by splits.
     fn splits(&self) -> Result<()> {
         let AttentionParams { sizes, rows, units, splits, walkers, .. } = self.params;
-        let results = [self.tokens, units, rows, splits].map(|n| n as usize).iter().product::<usize>();
+        let together = if self.neighbours { NEIGHBOURS } else { 1 };
+        let results = [self.tokens, together, units, rows, splits].map(|n| n as usize).iter().product::<usize>();
         let vectors = results * sizes.value_stride as usize * size_of::<f32>();
         let scratch = self.call.device.scratch([results * size_of::<[f32; 2]>(), vectors])?;
         match &self.decode {
+            Some(form) if self.neighbours => self.neighbours(form, &scratch)?,
             Some(form) => self.decode(form, &scratch)?,
             None => self.split(&scratch)?,
         }
@@ -256,6 +271,23 @@ impl<'a> Launches<'a> {
         let overlap = write.is_none() || call.cache.written < call.device.epoch();
         let launch = Launch::new(kernel, self.grid(), DECODE_WARPS * 32, &args);
         call.device.launch(&Launch { shared: form.shared, overlap, ..launch })
+    }
+
+    /// Splits on tensor cores, of neighbours together.
+    fn neighbours(&self, form: &Form, scratch: &Scratch<2>) -> Result<()> {
+        let Self { call, params, .. } = self;
+        let ([keys, _, values, _], [slots, positions, table]) = (call.cells(Access::Read), call.ids());
+        let (q, sinks, [out, exact, int8, bf16]) =
+            (Arg::read(call.q), Arg::optional(call.options.sinks), call.outputs());
+        let [vectors, stats] = [VECTORS, STATS].map(|slice| scratch.arg(slice, Access::ReadWrite));
+        let (flag, params) = (call.device.flag(), Arg::params(params));
+        let args =
+            [q, keys, values, slots, positions, table, sinks, out, exact, int8, bf16, vectors, stats, flag, params];
+        let (file, entry) = ("attention_neighbours.cu", "attention_neighbours");
+        let kernel = Kernel { file, entry, defines: &form.defines() };
+        let launch = Launch::new(kernel, self.grid(), DECODE_WARPS * 32, &args);
+        // Results of two tokens at a time.
+        call.device.launch(&Launch { shared: 2 * form.shared, ..launch })
     }
 
     /// Splits of any cache.

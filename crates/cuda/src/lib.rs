@@ -51,6 +51,7 @@ const OWN: Library = gristmill_gpu::library!("cuda", language Some("device_cuda.
         "attention_decode.cuh",
         "attention_kv_write.cuh",
         "attention_mma.cuh",
+        "attention_neighbours.cu",
         "attention_rows.cuh",
         "attention_runs.cuh",
         "attention_split.cu",

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// To what products are limited.
+/// To what products are limited, or the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Only {
     /// To nothing.
@@ -35,19 +35,22 @@ enum Only {
     Family(Family),
     /// To weights and activations.
     These(Format, Precision),
+    /// A deterministic backend.
+    Deterministic,
 }
 
 impl Only {
     fn options(self) -> Options {
         match self {
             Self::Family(family) => Options { choice: Choice::Family(family) },
+            Self::Deterministic => Options { choice: Choice::Deterministic },
             _ => Options::default(),
         }
     }
 
     fn limited(self, suite: Suite) -> Suite {
         match self {
-            Self::Any => suite,
+            Self::Any | Self::Deterministic => suite,
             Self::Family(family) => families::limited(suite, family),
             Self::These(format, precision) => suite.multiplying(vec![format], precision),
         }
@@ -131,6 +134,7 @@ pub struct Map {
 /// Sources that few cases run, with the part, weights and activations that do. Cases are tried until one runs the
 /// source, at most so many times.
 const SELDOM: &[(Language, &str, &str, Only)] = &[
+    (Language::Cuda, "attention_neighbours.cu", "attention_long", Only::Deterministic),
     (Language::Cuda, "gemm_f32.cu", "matmul", Only::These(Format::F32, Precision::Exact)),
     (Language::Cuda, "gemm_int8_tile.cu", "matmul", Only::Family(Family::Int8)),
     (Language::Cuda, "gemm_sum.cu", "matmul", Only::Family(Family::Mma)),

@@ -232,8 +232,10 @@ mod simulated {
     fn with_long_contexts(language: Language, test: &str) {
         let mut rng = fresh(test);
         for kv_format in [KvFormat::F16, KvFormat::Q8_0] {
-            let (found, _) = run(language, true, ("qwen3-q8_0", Precision::Fast, kv_format), LONG, &mut rng);
+            let (found, files) = run(language, true, ("qwen3-q8_0", Precision::Fast, kv_format), LONG, &mut rng);
             assert_eq!(found.different, 0, "{language:?}, {kv_format:?}: {found:?}");
+            let shares = language == Language::Cuda && kv_format == KvFormat::F16;
+            assert_eq!(files.contains("attention_neighbours.cu"), shares, "{language:?}, {kv_format:?}: {files:?}");
         }
         let gpu = Simulator::with(language, Order::Ascending, Mode::Fast, Vec::new());
         let found = compare(windowed(), backend(gpu, language, true), Precision::Fast, LONG, &mut rng);

@@ -149,6 +149,8 @@ pub(in super::super) fn units() -> Vec<Unit> {
         let spec = KvSpec { heads: 1, key_width, value_width, format: KvFormat::F16 };
         let decodes = [false, true].into_iter().filter_map(|all_options| decode(&any, spec, all_options));
         units.extend(decodes.map(|Form { defines, .. }| Unit { file: "attention_decode.cu", defines }));
+        let neighbours = decode(&any, spec, true);
+        units.extend(neighbours.map(|Form { defines, .. }| Unit { file: "attention_neighbours.cu", defines }));
         units.extend(tile(&any, spec, Precision::Exact).map(|kernel| kernel.unit(false)));
         for kernel in [tile(&any, spec, Precision::Fast), wgmma(&hopper, spec)].into_iter().flatten() {
             let rounded = value_width.is_multiple_of(32);

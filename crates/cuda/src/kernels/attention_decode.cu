@@ -167,43 +167,12 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
         heads.bring(both, row, means, unit, cache, scratch, newest, own_id, context.last);
         barrier();
 
-        for (u32 split = walker; split < splits.count; split += p.walkers) {
-            bool bad = false;
-            WarpSums sums = {minus_infinity(), 0.0f, {}};
-            while (walk.now.split == split) {
-                u32 position = walk.now.block * KV_BLOCK, own_at = newest ? context.last - position : KV_BLOCK;
-                if (own_at < KV_BLOCK) block.insert(own_at, new_key, new_value);
-                if (walk.id >= p.blocks) {
-                    raise(flag, FLAG_BLOCK, walk.id, context.slot * p.table_cols + walk.now.block, p.blocks);
-                    bad = true;
-                }
-                Scores scores = {};
-                scores.multiply(block, scratch);
-                walk.step();
-                block.load_keys(cache, walk);
-                walk.look_ahead();
-                float logits[4];
-                float top = scores.make_logits(p, context, position, undo[here.lane() / 4], logits);
-                u32 weights[4];
-                float factor = sums.add_logits(logits, top, weights);
-                sums.add_values(block, weights, factor);
-                block.load_values(cache, walk);
-            }
-            // Every warp joins one row of all.
-            sums.store(scratch, bad);
-            barrier();
-            if (live) {
-                SplitRow row;
-                row.join(scratch, here.warp());
-                if (splits.count == 1) row.write_result(p, results, token, unit.head_first + here.warp(), sink);
-                else row.write_partial(partials, partial_of(p, unit_index, here.warp(), split), p.value_stride);
-            }
-            barrier();
-        }
-        // The next token's partial results are written after a barrier that the warps which join these come to as well.
-        if (p.walkers == 1 && splits.count > 1 && live) {
-            combine(p, partials, unit_index, here.warp(), splits.count, sink, results, token, unit.head_first + here.warp());
-        }
+        TokenSplits own = {p,     unit,    context,  token,   unit_index, walker, splits.count,
+                           cache, scratch, partials, results, sink,       flag};
+        own.take(walk, block, [&](u32 position) {
+            u32 own_at = newest ? context.last - position : KV_BLOCK;
+            if (own_at < KV_BLOCK) block.insert(own_at, new_key, new_value);
+        });
     }
     // The end of a kernel implies the end of those before it.
     dependency_wait();

@@ -113,6 +113,16 @@ struct KeysAndValues {
             for (u32 s = 0; s < VALUE_WIDTH / 64; s++) value[k][s] = load_or_zero(from + s * 64, inside && s * 64 + g * 8 < stride);
         }
     }
+    // Zeroes the values of a block from token `end` of it on.
+    DEV void forget_values(u32 end) {
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+#pragma unroll
+            for (u32 s = 0; s < VALUE_WIDTH / 64; s++) {
+                if (value_at(k) >= end) value[k][s] = make_uint4(0, 0, 0, 0);
+            }
+        }
+    }
     // Puts the token's own key and value where the block has it.
     DEV void insert(u32 at, const uint4* new_key, const uint4* new_value) {
         u32 g = here.lane() / 4, t = here.lane() % 4;
@@ -195,7 +205,8 @@ struct WarpSums {
         max = top;
 #pragma unroll
         for (u32 i = 0; i < 4; i++) logits[i] = exp2_approx(logits[i] - base);
-        sum = sum * factor + ((logits[0] + logits[1]) + (logits[2] + logits[3]));
+        // Written out, so that every kernel that takes tokens by splits rounds alike.
+        sum = fmaf(sum, factor, (logits[0] + logits[1]) + (logits[2] + logits[3]));
         split_pair(logits[0], logits[1], weights[0], weights[1]);
         split_pair(logits[2], logits[3], weights[2], weights[3]);
         return factor;
@@ -272,6 +283,69 @@ struct SplitRow {
         u32 d = here.lane() * 4;
         if (here.lane() == 0) partials.stats[at] = make_float2(max, bad ? BAD_SUM : sum);
         if (d < stride) *reinterpret_cast<Four*>(partials.vectors + at * stride + d) = column;
+    }
+};
+
+// The splits of a token and a unit that a thread block takes.
+struct TokenSplits {
+    const AttentionParams& p;
+    const Unit& unit;
+    const Context& context;
+    u32 token, unit_index, walker, count;
+    const Cache& cache;
+    const Scratch& scratch;
+    const Partials& partials;
+    const Results& results;
+    float sink;
+    u32* flag;
+
+    // Goes through them, from the first keys and values on, which are under way in `block`. `insert(position)` may change the block
+    // that begins there.
+    template <class Insert>
+    DEV void take(Walk& walk, KeysAndValues& block, Insert insert) const {
+        bool live = here.warp() < unit.live;
+        for (u32 split = walker; split < count; split += p.walkers) {
+            bool bad = false;
+            WarpSums sums = {minus_infinity(), 0.0f, {}};
+            while (walk.now.split == split) {
+                u32 position = walk.now.block * KV_BLOCK;
+                insert(position);
+                bad |= is_bad(walk);
+                Scores scores = {};
+                scores.multiply(block, scratch);
+                walk.step();
+                block.load_keys(cache, walk);
+                walk.look_ahead();
+                float logits[4];
+                float top = scores.make_logits(p, context, position, scratch.undo[here.lane() / 4], logits);
+                u32 weights[4];
+                float factor = sums.add_logits(logits, top, weights);
+                sums.add_values(block, weights, factor);
+                block.load_values(cache, walk);
+            }
+            // Every warp joins one row of all.
+            sums.store(scratch, bad);
+            barrier();
+            if (live) {
+                SplitRow row;
+                row.join(scratch, here.warp());
+                if (count == 1) row.write_result(p, results, token, unit.head_first + here.warp(), sink);
+                else row.write_partial(partials, partial_of(p, unit_index, here.warp(), split), p.value_stride);
+            }
+            barrier();
+        }
+        // The next token's partial results are written after a barrier that the warps which join these come to as well.
+        if (p.walkers == 1 && count > 1 && live) join();
+    }
+    // Joins all splits, each warp those of a row.
+    DEV void join() const {
+        combine(p, partials, unit_index, here.warp(), count, sink, results, token, unit.head_first + here.warp());
+    }
+    // Whether the id of the walk's block is out of range.
+    DEV bool is_bad(const Walk& walk) const {
+        if (walk.id < p.blocks) return false;
+        raise(flag, FLAG_BLOCK, walk.id, context.slot * p.table_cols + walk.now.block, p.blocks);
+        return true;
     }
 };
 #endif
