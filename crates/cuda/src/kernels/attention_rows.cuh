@@ -16,45 +16,57 @@ typedef u16 Result;
 typedef float Result;
 #endif
 
-// Loads rows of queries from `row_first` on, TOGETHER at once. Rows that are not live load another's: no branch stands between
-// the loads, so all are under way together.
-DEV void load_rows(const AttentionParams& p, const Run& run, const float* q, u32 row_first, float (&own)[TOGETHER][QUERY_PARTS],
-                   bool (&alive)[TOGETHER]) {
-#pragma unroll
-    for (u32 r = 0; r < TOGETHER; r++) {
-        u32 row = row_first + r;
-        alive[r] = run.live(row);
-        u64 token = run.tile.first + (alive[r] ? run.token_of(row) : run.begin - LONG_RUN);
-        const float* x = q + token * p.q_stride + u64(run.tile.head_first + row % run.tile.heads) * p.key_width;
-#pragma unroll
-        for (u32 i = 0; i < QUERY_PARTS; i++) own[r][i] = x[min(i * 32 + here.lane(), p.key_width - 1)];
-    }
+// A lane's row of the warp's 16, lane % 16: its first element among the queries, and what the query is multiplied by, 0 in
+// a row that is not live, which has another's element.
+struct QueryRow {
+    u64 at;
+    float scale;
+};
+
+DEV QueryRow query_row(const AttentionParams& p, const Run& run) {
+    const u32 row = here.warp() * 16 + here.lane() % 16;
+    const bool alive = run.live(row);
+    const u64 token = run.tile.first + (alive ? run.token_of(row) : run.begin - LONG_RUN);
+    const u64 at = token * p.q_stride + u64(run.tile.head_first + row % run.tile.heads) * p.key_width;
+    return {at, alive ? query_scale(p, run.position(row)) : 0.0f};
 }
 
-// Writes these rows to shared memory as high parts and low ones, element d of a row at `place(row, d)`; `units` brings a row's
-// scores back to the scale of its logits.
+// Writes the warp's 16 rows of queries to shared memory as high parts and low ones, element d of a row at `place(row, d)`;
+// `units` brings a row's scores back to the scale of its logits. Loads of TOGETHER rows are under way together: no branch
+// stands between them.
 template <class Place>
-DEV void store_rows(const AttentionParams& p, const Run& run, u32 row_first, float (&own)[TOGETHER][QUERY_PARTS],
-                    const bool (&alive)[TOGETHER], Place place, u16* high, u16* low, float* units) {
+DEV void store_queries(const AttentionParams& p, const Run& run, const float* q, Place place, u16* high, u16* low, float* units) {
+    const QueryRow of_lane = query_row(p, run);
+    for (u32 first = 0; first < 16; first += TOGETHER) {
+        float own[TOGETHER][QUERY_PARTS];
 #pragma unroll
-    for (u32 r = 0; r < TOGETHER; r++) {
-        u32 row = row_first + r;
-        float largest = 0.0f, scale_of_row = alive[r] ? query_scale(p, run.position(row)) : 0.0f;
+        for (u32 r = 0; r < TOGETHER; r++) {
+            const float* x = q + shuffle(of_lane.at, first + r);
 #pragma unroll
-        for (u32 i = 0; i < QUERY_PARTS; i++) {
-            own[r][i] = alive[r] && i * 32 + here.lane() < p.key_width ? own[r][i] * scale_of_row : 0.0f;
-            largest = fmaxf(largest, fabsf(own[r][i]));
+            for (u32 i = 0; i < QUERY_PARTS; i++) own[r][i] = x[min(i * 32 + here.lane(), p.key_width - 1)];
         }
-        RowScale scale = row_scale(warp_max(largest));
-        if (here.lane() == 0) units[row] = scale.undo;
 #pragma unroll
-        for (u32 i = 0; i < QUERY_PARTS; i++) {
-            u32 d = i * 32 + here.lane();
-            if (d >= KEY_WIDTH) break;
-            float x = own[r][i] * scale.apply;
-            u16 half = float_to_half(x);
-            high[place(row, d)] = half;
-            if (LOW_PARTS) low[place(row, d)] = float_to_half(x - half_to_float(half));
+        for (u32 r = 0; r < TOGETHER; r++) {
+            const u32 row = here.warp() * 16 + first + r;
+            const float scale_of_row = shuffle(of_lane.scale, first + r);
+            float largest = 0.0f;
+#pragma unroll
+            for (u32 i = 0; i < QUERY_PARTS; i++) {
+                const bool there = scale_of_row != 0.0f && i * 32 + here.lane() < p.key_width;
+                own[r][i] = there ? own[r][i] * scale_of_row : 0.0f;
+                largest = fmaxf(largest, fabsf(own[r][i]));
+            }
+            const RowScale scale = row_scale(warp_max(largest));
+            if (here.lane() == 0) units[row] = scale.undo;
+#pragma unroll
+            for (u32 i = 0; i < QUERY_PARTS; i++) {
+                const u32 d = i * 32 + here.lane();
+                if (d >= KEY_WIDTH) break;
+                const float x = own[r][i] * scale.apply;
+                const u16 half = float_to_half(x);
+                high[place(row, d)] = half;
+                if (LOW_PARTS) low[place(row, d)] = float_to_half(x - half_to_float(half));
+            }
         }
     }
 }

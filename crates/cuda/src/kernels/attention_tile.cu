@@ -142,12 +142,7 @@ KERNEL_BOUNDED(attention_tile, THREADS, LEAST_BLOCKS)(
         u16* low = shared + 2 * STAGE;
         auto place = [](u32 row, u32 d) { return row * KEY_ROW + d; };
         u16* high = QUERIES_STAY ? shared : low + LOW_PARTS * ROWS * KEY_ROW;
-        for (u32 row_first = here.warp() * 16; row_first < here.warp() * 16 + 16; row_first += TOGETHER) {
-            float own[TOGETHER][QUERY_PARTS];
-            bool alive[TOGETHER];
-            load_rows(p, run, q, row_first, own, alive);
-            store_rows(p, run, row_first, own, alive, place, high, low, row_units);
-        }
+        store_queries(p, run, q, place, high, low, row_units);
         __syncwarp();
         u32 query_at = (here.warp() * 16 + here.lane() % 16) * KEY_ROW + here.lane() / 16 * 8;
         HighQueries q_high;

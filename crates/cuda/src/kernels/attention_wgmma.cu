@@ -246,8 +246,11 @@ DEV void step(const Ring& ring, const Turns& turns, u32 number, u32 tile, const 
     pin_registers(acc);
     pin_registers(scores);
     ring.release(2 * number - 1);
+    // Few tiles have a row's largest score.
+    if (__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f)) {
 #pragma unroll
-    for (u32 i = 0; i < VALUE_WIDTH / 2; i++) acc[i] *= factor[i / 2 % 2];
+        for (u32 i = 0; i < VALUE_WIDTH / 2; i++) acc[i] *= factor[i / 2 % 2];
+    }
     pack_weights(scores, weights);
 }
 
@@ -255,15 +258,10 @@ DEV void step(const Ring& ring, const Turns& turns, u32 number, u32 tile, const 
 DEV void attend_run(const AttentionParams& p, const Run& run, const Ring& ring, const Turns& turns, const KeyTiles& tiles,
                     const float* q, const float* sinks, u8* queries, float* units, float* sums, const u32* bad,
                     Result* out) {
-    for (u32 row_first = here.warp() * 16; row_first < here.warp() * 16 + 16; row_first += TOGETHER) {
-        float own[TOGETHER][QUERY_PARTS];
-        bool alive[TOGETHER];
-        load_rows(p, run, q, row_first, own, alive);
-        auto place = [](u32 row, u32 d) {
-            return (d / 64 * QUERY_PANEL + panel_place(row % 64, d % 64 / 8)) / 2 + d % 8;
-        };
-        store_rows(p, run, row_first, own, alive, place, reinterpret_cast<u16*>(queries), nullptr, units);
-    }
+    auto place = [](u32 row, u32 d) {
+        return (d / 64 * QUERY_PANEL + panel_place(row % 64, d % 64 / 8)) / 2 + d % 8;
+    };
+    store_queries(p, run, q, place, reinterpret_cast<u16*>(queries), nullptr, units);
     fence_async();
     named_barrier_sync(WRITTEN + turns.group, 128);
 
