@@ -110,6 +110,9 @@ CHANGED = (
     "qwen35moe",
     "qwen3next",
 )
+# The same of a model whose heads MLX takes to be as wide together as the model: those of SOURCE are cut to that width.
+NARROWED = ("bailingmoe2",)
+CHANGED += NARROWED
 CASES |= {f"{source}-8bit": (source, 8, {}) for source in CHANGED}
 # Families of these whose golden models mlx-lm computes otherwise than transformers.
 OTHER_LOGITS = ("ernie4_5-moe", "gemma4-e", "gpt-oss", "llama4")
@@ -183,6 +186,23 @@ def without_shared_experts(folder: pathlib.Path) -> None:
         mx.save_safetensors(str(file), {name: w for name, w in mx.load(str(file)).items() if ".shared_mlp." not in name})
 
 
+def narrow(folder: pathlib.Path, config: dict) -> dict:
+    """Cuts the heads of a model to the width of which all together are as wide as the model."""
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    width = config["hidden_size"] // heads
+    for file in folder.glob("model*.safetensors"):
+        weights = mx.load(str(file))
+        for name, w in weights.items():
+            if name.endswith("query_key_value.weight"):
+                weights[name] = w[: (heads + 2 * kv_heads) * width]
+            elif name.endswith("attention.dense.weight"):
+                weights[name] = w[:, : heads * width]
+            elif name.endswith(("query_layernorm.weight", "key_layernorm.weight")):
+                weights[name] = w[:width]
+        mx.save_safetensors(str(file), weights)
+    return config | {"head_dim": width, "moe_router_enable_expert_bias": True}
+
+
 def widen(folder: pathlib.Path, settings: dict[str, int]) -> None:
     """Replaces a model's weights by random ones of another width."""
     torch.manual_seed(41)
@@ -219,6 +239,8 @@ def main() -> None:
             if name in WIDER:
                 widen(plain, WIDER[name])
             config = as_mlx_reads(json.loads((plain / "config.json").read_text()))
+            if source in NARROWED:
+                config = narrow(plain, config)
             (plain / "config.json").write_text(json.dumps(config))
             if config["model_type"] == "granitemoe":
                 without_shared_experts(plain)

@@ -151,6 +151,9 @@ const CHANGED: &[(&str, &[&str])] = &[
     ("qwen3next", &[]),
 ];
 
+/// Families whose heads mlx-lm takes to be as wide together as the model; those of the golden folder are wider.
+const NARROWED: &[&str] = &["bailingmoe2"];
+
 /// Families whose golden models mlx-lm 0.32.2 computes otherwise than transformers, whose logits gristmill has on the
 /// unquantised folders: NMSE 7.2e-3, 2.1e-6, 1.5e-2 and 4.3e-3.
 const OTHER_LOGITS: &[&str] = &["ernie4_5-moe", "gemma4-e", "gpt-oss", "llama4"];
@@ -187,7 +190,7 @@ fn mlx_lm_computes_the_same_logits_of_families_that_it_changes() {
         let name = format!("{source}-8bit");
         same_logits(&name, &quantised(&name, source, "mlx-logits").0, &name)
     };
-    let others: Vec<_> = names.filter(|source| !same(source)).collect();
+    let others: Vec<_> = names.chain(NARROWED.iter().copied()).filter(|source| !same(source)).collect();
     assert!(others.is_empty(), "not the logits of mlx-lm: {others:?}");
 }
 

@@ -2,7 +2,7 @@
 //! serves every token besides those that a sigmoid with a bias chooses in the best groups.
 
 use super::parts::{
-    BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, SHARED_EXPERTS, count, expect_flag, expect_text, head_widths, needed,
+    BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, SHARED_EXPERTS, count, expect_flag, expect_text, head_widths, moe, needed,
     norm_epsilon, number, optional,
 };
 use super::{Family, Key, Kind, Need, Or, Rotated, Rule};
@@ -17,7 +17,7 @@ pub(super) const FAMILY: Family = Family {
     expects: &[expect_text("hidden_act", "silu"), expect_flag("norm_head", false), expect_flag("use_qk_norm", true)],
     globals: &[GLOBALS],
     layer: &[NORMS, ATTENTION, SELECTION_BIAS, SHARED_EXPERTS],
-    mlps: &[MOE, DENSE],
+    mlps: &[MOE, MOE_OF_MLX, DENSE],
     ..BASE
 };
 
@@ -58,6 +58,9 @@ const ATTENTION: &[Rule] = &[
     needed("blk.{layer}.attn_q_norm.weight", "model.layers.{layer}.attention.query_layernorm.weight"),
     needed("blk.{layer}.attn_k_norm.weight", "model.layers.{layer}.attention.key_layernorm.weight"),
 ];
+
+/// With MLX's name for the router.
+const MOE_OF_MLX: &[Rule] = &moe("model.layers.{layer}.mlp.gate.gate_proj.weight");
 
 const SELECTION_BIAS: &[Rule] =
     &[optional("blk.{layer}.exp_probs_b.bias", "model.layers.{layer}.mlp.gate.expert_bias")];

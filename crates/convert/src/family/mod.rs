@@ -84,6 +84,7 @@ pub(super) const MLX: &[&str] = &[
 /// The same of families whose tensors MLX also renames, splits or reorders, as their rules say.
 const CHANGED_BY_MLX: &[&str] = &[
     "afmoe",
+    "bailing_moe",
     "dots1",
     "ernie4_5_moe",
     "exaone_moe",
