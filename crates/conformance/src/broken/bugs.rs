@@ -88,7 +88,7 @@ pub const BUGS: &[Bug] = &[
     bug("attention_tile.cu", "cp_async_wait<1>();", "cp_async_wait<2>();", "attention", &[Kind::InFlight]),
     bug("attention_wgmma.cu", "wgmma_wait<1>();", "wgmma_wait<2>();", "attention", &[Kind::InFlight]),
     bug("attention_wgmma.cu", "    fence_async();\n    named_barrier_sync(WRITTEN", "    named_barrier_sync(WRITTEN", "attention", &[Kind::Unfenced]),
-    bug("attention_wgmma.cu", "mbarrier_init(&empty[here.thread_x()], WARPS);", "mbarrier_init(&empty[here.thread_x()], WARPS - 1);", "attention", &[Kind::InFlight, Kind::RaceInBlock, Kind::Phase]),
+    bug("attention_wgmma.cu", "mbarrier_init(&empty[here.thread_x()], WARPS);", "mbarrier_init(&empty[here.thread_x()], WARPS - 1);", "attention_long", &[Kind::InFlight, Kind::RaceInBlock, Kind::Phase]),
     bug("reduce.h", "    barrier();\n    return warp_sum(here.lane()", "    return warp_sum(here.lane()", "rms_norm", &[Kind::Uninitialised]),
     bug("group.h", "i += here.block_width()) tables[i] = 0;", "i += here.block_width() + 1) tables[i] = 0;", "group_by_expert", &[Kind::Uninitialised]),
     bug("gemm.cu", "    for (u32 i = here.thread_x(); i < TOKENS; i += THREADS) {", "    for (u32 i = here.thread_x(); i < TOKENS - 1; i += THREADS) {", "matmul", &[Kind::Uninitialised]),

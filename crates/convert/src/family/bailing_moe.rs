@@ -2,8 +2,8 @@
 //! serves every token besides those that a sigmoid with a bias chooses in the best groups.
 
 use super::parts::{
-    BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, SHARED_EXPERTS, count, expect_flag, expect_text, head_widths, moe, needed,
-    norm_epsilon, number, optional,
+    BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, SHARED_EXPERTS, count, expect_flag, expect_text, head_widths, moe,
+    needed, norm_epsilon, number, optional,
 };
 use super::{Family, Key, Kind, Need, Or, Rotated, Rule};
 
