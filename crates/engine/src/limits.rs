@@ -1,12 +1,8 @@
 //! How much a runner can do at once.
 
-use gristmill_kernels::Backend;
-use gristmill_kernels::act::Precision;
 use gristmill_kernels::kv::KvFormat;
-use gristmill_kernels::tensor::DeviceId;
 
 use crate::error::{Error, Result};
-use crate::model::{ModelInfo, Scratch};
 
 /// The default context length, if the model was trained on as much and memory allows.
 pub const DEFAULT_CONTEXT: usize = 8192;
@@ -44,28 +40,9 @@ impl Default for Limits {
 }
 
 /// Tokens of a batch, if nobody says how many.
-const USUAL_BATCH: usize = 512;
-
-/// The same on CUDA, the most first. Larger products are faster there: with 128 clients a server of Qwen3-30B-A3B on an H200
-/// gives 4,021 tokens per second with 512, 5,044 with 2,048.
-const CUDA_BATCHES: [usize; 2] = [2048, 1024];
-
-/// The share of a device's free memory that intermediate results of a larger batch may take: one part of so many.
-const OF_MEMORY: u64 = 16;
+pub(crate) const USUAL_BATCH: usize = 512;
 
 impl Limits {
-    /// [`Limits::batch_tokens`] that suit a model on a device: more on CUDA, where its memory is not short.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] if the device refuses.
-    pub fn usual_batch(info: &ModelInfo, precision: Precision, backend: &Backend) -> Result<usize> {
-        let (DeviceId::Cuda(_), Some(free)) = (backend.device(), backend.free_memory()?) else {
-            return Ok(USUAL_BATCH);
-        };
-        let fits = |&tokens: &usize| Scratch::bytes(&info.spec, precision, tokens, 1) <= free / OF_MEMORY;
-        Ok(CUDA_BATCHES.into_iter().find(fits).unwrap_or(USUAL_BATCH))
-    }
-
     pub(crate) fn rows(&self) -> usize {
         self.output_rows.unwrap_or(self.sequences)
     }

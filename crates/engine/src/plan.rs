@@ -2,10 +2,11 @@
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
+use gristmill_kernels::tensor::DeviceId;
 use gristmill_kernels::weight::Footprint;
 
 use crate::error::{Error, Result};
-use crate::limits::{DEFAULT_CONTEXT, Limits, MAX_CONTEXT};
+use crate::limits::{DEFAULT_CONTEXT, Limits, MAX_CONTEXT, USUAL_BATCH};
 use crate::machine;
 use crate::model::spec::ModelSpec;
 use crate::model::{ModelInfo, Scratch};
@@ -15,6 +16,13 @@ use crate::state::{Reuse, State};
 /// Bytes of a device's memory that are left to its driver. Kernels and captured graphs of a model take some tens of MB;
 /// the workspace of attention grows to 64 MB, and captured graphs keep its smaller predecessors.
 const RESERVE: u64 = 256 << 20;
+
+/// Tokens of a batch on CUDA, if nobody says how many, the most first. Larger products are faster there: with 128 clients a server of Qwen3-30B-A3B on an H200
+/// gives 4,021 tokens per second with 512, 5,044 with 2,048.
+const CUDA_BATCHES: [usize; 2] = [2048, 1024];
+
+/// The share of a device's free memory that intermediate results of a larger batch may take: one part of so many.
+const OF_MEMORY: u64 = 16;
 
 /// Where the memory of a model goes, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,5 +144,19 @@ impl Plan {
             ),
         };
         Err(Error::Memory { what, needed, free, remedy })
+    }
+}
+
+impl Limits {
+    /// [`Limits::batch_tokens`] that suit a model on a device: more on CUDA, where its memory is not short.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if the device refuses.
+    pub fn usual_batch(info: &ModelInfo, precision: Precision, backend: &Backend) -> Result<usize> {
+        let (DeviceId::Cuda(_), Some(free)) = (backend.device(), backend.free_memory()?) else {
+            return Ok(USUAL_BATCH);
+        };
+        let fits = |&tokens: &usize| Scratch::bytes(&info.spec, precision, tokens, 1) <= free / OF_MEMORY;
+        Ok(CUDA_BATCHES.into_iter().find(fits).unwrap_or(USUAL_BATCH))
     }
 }

@@ -174,6 +174,8 @@ impl Worker {
                     Err(error) if error.is_of_device() => return Err(error),
                     Err(error) => {
                         self.fail(slots, error);
+                        self.counters.took(Times { steps: step.elapsed(), ..self.times });
+                        self.report();
                         return Ok(());
                     }
                 }
