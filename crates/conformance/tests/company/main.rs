@@ -160,7 +160,7 @@ mod simulated {
         Arc::new(backend.unwrap())
     }
 
-    /// Those of them that a run launches.
+    /// Sources among these that a run launches.
     fn by_rows(files: &BTreeSet<&'static str>) -> BTreeSet<&'static str> {
         files.iter().copied().filter(|file| BY_ROWS.contains(file)).collect()
     }

@@ -59,7 +59,7 @@ struct alignas(16) Column<true, 2> {
     }
 };
 typedef Column<Format::HAS_MIN, PARTS> Numbers;
-// Of two neighbouring rows of X.
+// Numbers of two neighbouring rows of X.
 struct alignas(2 * sizeof(Numbers) > 16 ? 16 : 2 * sizeof(Numbers)) TwoNumbers {
     Numbers of[2];
 };
@@ -107,7 +107,7 @@ DEV int piece_at(u32 place) {
     return piece;
 }
 
-// What has the scales of a lane's own row of the 32.
+// Spans that have the scales of a lane's own row of the 32.
 struct Heads {
     Format::Raw raw[Weights::SPANS];
 
@@ -259,7 +259,7 @@ DEV void add_share(float4* totals, bool first, bool last, Sums& sums) {
     }
 }
 
-// As `gemm_int8`, whose warps that share the columns are `p.cut`.
+// A product as by `gemm_int8`; so many warps as `p.cut` says share the columns there.
 KERNEL_BOUNDED(gemm_int8_tile, THREADS, LEAST_BLOCKS)
 (IN(u8, weight, 0), IN(u8, up, 1), IN(Int8Block, x, 2), IN(u32, ids, 3), IN(u32, pairs, 4), IN(u32, tiles, 5),
  IN(u32, tile_count, 6), IN(float, bias, 7), IN(float, up_bias, 8), INOUT(float, y, 9), OUT(float, exact, 10),

@@ -87,7 +87,7 @@ impl Worker {
         }
         self.leave_ahead(row.slot);
         let Some(running) = &mut self.slots[row.slot] else { return Ok(None) };
-        // What was computed of it may not be finite either.
+        // Blocks that it has left in the prefix cache may not be finite either.
         self.runner.forget_prefix(running.sequence)?;
         let before = self.runner.checkpoint(running.sequence, running.tokens.len().saturating_sub(1))?;
         self.runner.truncate(running.sequence, before)?;
