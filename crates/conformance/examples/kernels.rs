@@ -55,6 +55,12 @@ const SPILLS: &[(&str, &str, &str)] = &[
     ),
     ("experts.cu", "experts_gate_up", "on sm_120a, of Q5_K: three words; no such device has run it"),
     (
+        "attention_neighbours.cu",
+        "attention_neighbours",
+        "by NVRTC 13.0, not by 13.2: up to ten addresses and counts of a whole group of tokens, read once a token; the keys, \
+         values and sums of a block take the other registers",
+    ),
+    (
         "attention_tile.cu",
         "attention_tile",
         "two loop-invariant words at a width of 256, where the sums take half the registers; without low parts, up to 92 \
