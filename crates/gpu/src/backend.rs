@@ -280,6 +280,10 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         add_norm::add_norm(self.gpu(), call)
     }
 
+    fn add_norms(&self, call: &mut Checked<AddNorms>) -> Result<Fused> {
+        add_norm::add_norms(self.gpu(), call)
+    }
+
     fn norm_act(&self, call: &mut Checked<NormAct>) -> Result<Fused> {
         norm_act::norm_act(self.gpu(), call)
     }

@@ -52,6 +52,7 @@ pub const COMMON: Library = library!("gpu", language None, common::SHARED_STRUCT
         "gated_norm.h",
         "group.gpu",
         "group.h",
+        "kept_row.h",
         "kv.gpu",
         "kv.h",
         "norm.h",

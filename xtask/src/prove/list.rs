@@ -203,6 +203,11 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "norm.out.as_view(), scale, y: y" => "norm.out.as_view(), scale: 1.0, y: y",
         "if factor == 1.0 {" => "if factor != 1.0 {",
     }
+    rms_norm in "kernels/src/ops/norm.rs" by [add_norms] {
+        "x: sum.as_view(), weight, eps, out" => "x: sum.as_view(), weight: second.weight, eps, out",
+        "x: sum.as_view(), weight, eps, out: second.out" => "x: sum.as_view(), weight, eps: second.eps, out: second.out",
+        "scale: 1.0, factor: 1.0, y: sum" => "scale: -1.0, factor: 1.0, y: sum",
+    }
     qk_norm in "kernels/src/ops/attention.rs" by [qkv_write] {
         "normalise(qkv.reborrow(), true)?;" => "",
         "if after == after_rotation =>" => "if after != after_rotation =>",

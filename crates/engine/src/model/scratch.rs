@@ -29,7 +29,8 @@ pub(crate) struct Scratch {
     /// The first product of a mixer: of attention queries, keys and values side by side, T × (H·Dk + KV·Dk + KV·Dv),
     /// with the output's gate before them if there is one.
     pub(crate) qkv: Buffer<f32>,
-    /// The convolution's output, or a gated product; empty for a model without either.
+    /// The convolution's output, a gated product, or the sum of an MLP and the experts beside it; empty for a model
+    /// without any.
     pub(crate) mixed: Buffer<f32>,
     /// The inputs of all layers, T × layers · width; empty for a model without them.
     pub(crate) layer_inputs: Buffer<f32>,
@@ -57,8 +58,8 @@ pub(crate) struct MoeScratch {
     pub(crate) weights: Buffer<f32>,
     /// Pairs grouped by expert. All layers that have experts have the same number.
     pub(crate) groups: Groups,
-    /// Outputs of the experts, T·k × hidden; then that of the expert that serves every token, or the sum with the MLP
-    /// beside them, T × hidden.
+    /// Outputs of the experts, T·k × hidden; then that of the expert that serves every token, or of the MLP beside
+    /// them, T × hidden.
     pub(crate) out: Buffer<f32>,
 }
 
@@ -119,7 +120,8 @@ impl Widths {
                     let all = shared.map_or(0, |shared| shared.inner).max(beside.unwrap_or(0));
                     w.inner = w.inner.max(all);
                     w.inner_act = w.inner_act.max(whole(all));
-                    w.delta = w.delta.max(beside.map_or(0, |_| hidden));
+                    let of_beside = beside.map_or(0, |_| hidden);
+                    w = Widths { delta: w.delta.max(of_beside), mixed: w.mixed.max(of_beside), ..w };
                     (routing.top_k, inner)
                 }
             };

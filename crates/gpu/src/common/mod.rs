@@ -50,6 +50,7 @@ pub(super) const SHARED_STRUCTS: &[StructLayout] = &[
     norm::NormParams::LAYOUT,
     norm_act::NormActParams::LAYOUT,
     add_norm::AddNormParams::LAYOUT,
+    add_norm::AddNormsParams::LAYOUT,
     qkv_write::QkvWriteParams::LAYOUT,
     recurrent::ConvParams::LAYOUT,
     recurrent::DeltaParams::LAYOUT,

@@ -331,6 +331,7 @@ operations! {
     }
     compositions {
         add_norm(AddNorm),
+        add_norms(AddNorms),
         norm_act(NormAct),
         norm_matmul(NormMatmul),
         gate_up_act(GateUpAct),

@@ -36,7 +36,7 @@ pub use elementwise::{Add, AddGated, Rope, RopeStyle, Rotary, Scale, SoftCap};
 pub use experts::{ExpertScratch, ExpertWeights, Experts, MoeCombine, MoeGateUp, MoeGateUpAct, MoeMatmul};
 pub use kernels::{Checked, Fused, Graph, Heap, Kernels, Operation, PendingRead, Rates};
 pub use matrix::{Activation, Embed, Epilogue, GateUp, GateUpAct, Matmul, PrepareActivations};
-pub use norm::{AddNorm, LayerNorm, NormAct, NormMatmul, QkNorm, RmsNorm};
+pub use norm::{AddNorm, AddNorms, LayerNorm, NormAct, NormMatmul, QkNorm, RmsNorm};
 pub use positions::{Temperature, Window, visible};
 pub use recurrent::{
     CONV_TAPS, CausalConv, DELTA_EPS, DELTA_TILE, DELTA_WIDTHS, DeltaHeads, DeltaRule, GateKind, GatedNorm, HeadMap,

@@ -153,9 +153,14 @@ impl Check for AddNorm<'_> {
         let Self { norm, scale, factor, y } = self;
         norm.check(device)?;
         same_shape(Self::NAME, device, &norm.x, y)?;
-        require(scale.is_finite(), Self::NAME, "scale", *scale, "must be finite")?;
-        require(factor.is_finite(), Self::NAME, "factor", *factor, "must be finite")
+        factors(Self::NAME, *scale, *factor)
     }
+}
+
+/// Fails unless what multiplies a sum's term and the sum are finite.
+fn factors(op: &'static str, scale: f32, factor: f32) -> Result<()> {
+    require(scale.is_finite(), op, "scale", scale, "must be finite")?;
+    require(factor.is_finite(), op, "factor", factor, "must be finite")
 }
 
 impl Compose for AddNorm<'_> {
@@ -167,6 +172,46 @@ impl Compose for AddNorm<'_> {
             return Ok(());
         }
         parts.run(Scale { factor, y })
+    }
+}
+
+/// y = factor · (y + scale · norm(norm₁(x₁) + norm₂(x₂))), for every row: what two blocks beside each other give is
+/// normalised each by itself, and so is the sum.
+#[derive(Debug)]
+pub struct AddNorms<'a> {
+    /// The norms of both. Their outputs may be left undefined.
+    pub norms: [RmsNorm<'a>; 2],
+    /// K: the weight of the sum's norm.
+    pub weight: &'a Buffer<f32>,
+    /// Added to the mean square of the sum.
+    pub eps: f32,
+    /// Multiplies the norm of the sum.
+    pub scale: f32,
+    /// Multiplies what y becomes.
+    pub factor: f32,
+    /// T × K.
+    pub y: ViewMut<'a, f32>,
+}
+
+impl Check for AddNorms<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { norms, weight, eps, scale, factor, y } = self;
+        norms.iter_mut().try_for_each(|norm| norm.check(device))?;
+        norms.iter().try_for_each(|norm| same_shape(Self::NAME, device, &norm.x, y))?;
+        vector(Self::NAME, "length of the sum's weight", device, weight, y.cols())?;
+        epsilon(Self::NAME, *eps)?;
+        factors(Self::NAME, *scale, *factor)
+    }
+}
+
+impl Compose for AddNorms<'_> {
+    fn compose(self, parts: &Parts) -> Result<()> {
+        let Self { norms: [mut first, mut second], weight, eps, scale, factor, y } = self;
+        parts.run(first.reborrow())?;
+        let mut sum = first.out;
+        parts.run(AddNorm { norm: second.reborrow(), scale: 1.0, factor: 1.0, y: sum.reborrow() })?;
+        let norm = RmsNorm { x: sum.as_view(), weight, eps, out: second.out };
+        parts.run(AddNorm { norm, scale, factor, y })
     }
 }
 

@@ -62,6 +62,7 @@ macro_rules! with_parts {
             attention_long = attention::attention_long,
             kv_copy = attention::copy,
             add_norm = compose::add_norm,
+            add_norms = compose::add_norms,
             norm_act = compose::norm_act,
             norm_matmul = compose::norm_matmul,
             epilogues = epilogue::epilogues,

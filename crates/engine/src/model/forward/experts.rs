@@ -2,8 +2,8 @@
 
 use gristmill_kernels::act::Reader;
 use gristmill_kernels::ops::{
-    Activation, Add, GateKind, Matmul, MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply, PrepareActivations, Route,
-    RouteAndGroup,
+    Activation, Add, AddNorms, GateKind, Matmul, MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply, PrepareActivations,
+    RmsNorm, Route, RouteAndGroup,
 };
 use gristmill_kernels::tensor::Buffer;
 use gristmill_kernels::weight::Weight;
@@ -88,7 +88,7 @@ impl Step<'_> {
     }
 
     /// After the experts, whose output is in `delta`: residual = factor · (residual + scale ·
-    /// post_norm(post_norm_1(mlp(norm(residual))) + post_norm_2(delta))).
+    /// norm(norm₁(delta) + norm₂(mlp(norm(residual))))).
     pub(super) fn beside(
         &self,
         activation: Activation,
@@ -97,15 +97,17 @@ impl Step<'_> {
         factor: f32,
         s: &mut Scratch,
     ) -> Result<()> {
-        let (b, t, hidden) = (self.backend, self.tokens, self.hidden);
-        // The experts' outputs have been combined: their scratch is free for the sum.
-        self.norm_rows(&weights.experts_post_norm, s.delta.view(t, hidden)?, s.moe.out.view_mut(t, hidden)?)?;
+        let (b, t, hidden, eps) = (self.backend, self.tokens, self.hidden, self.spec.norm_eps);
         self.input(&block.input, s)?;
         self.gate_up(activation, [&weights.gate_up, &weights.down], s)?;
-        b.run(Matmul::new(&weights.down, &s.inner_act, s.delta.view_mut(t, hidden)?))?;
-        let (delta, sum) = (s.delta.view(t, hidden)?, s.moe.out.view_mut(t, hidden)?);
-        self.add_normed(Some(&weights.post_norm), delta, [1.0; 2], &mut s.normed, sum)?;
-        let (sum, factors) = (s.moe.out.view(t, hidden)?, [self.spec.residual_scale, factor]);
-        self.add_normed(block.post_norm.as_ref(), sum, factors, &mut s.normed, s.residual.view_mut(t, hidden)?)
+        // The experts' outputs have been combined: their scratch is free.
+        b.run(Matmul::new(&weights.down, &s.inner_act, s.moe.out.view_mut(t, hidden)?))?;
+        let ([of_experts, of_mlp], weight) = (&weights.post_norms, &weights.sum_norm);
+        let (x, out) = (s.delta.view(t, hidden)?, s.mixed.view_mut(t, hidden)?);
+        let experts = RmsNorm { x, weight: of_experts, eps, out };
+        let (x, out) = (s.moe.out.view(t, hidden)?, s.normed.view_mut(t, hidden)?);
+        let norms = [experts, RmsNorm { x, weight: of_mlp, eps, out }];
+        let y = s.residual.view_mut(t, hidden)?;
+        Ok(b.run(AddNorms { norms, weight, eps, scale: self.spec.residual_scale, factor, y })?)
     }
 }

@@ -178,11 +178,12 @@ pub(crate) struct MoeWeights<M, V> {
 pub(crate) struct BesideWeights<M, V> {
     pub(crate) gate_up: M,
     pub(crate) down: M,
-    /// The norm of the MLP's output.
-    pub(crate) post_norm: NormWeights<V>,
-    /// The norms of the experts' input and output.
+    /// The norm of the experts' input.
     pub(crate) experts_norm: BlockInput<V>,
-    pub(crate) experts_post_norm: NormWeights<V>,
+    /// Weights of the RMS norms of the experts' output and the MLP's, and of their sum, which is added to the residual
+    /// stream: the block has no other post norm.
+    pub(crate) post_norms: [V; 2],
+    pub(crate) sum_norm: V,
 }
 
 /// Biases of the router (E) and of each expert's matrices (E × rows).

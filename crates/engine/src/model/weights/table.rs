@@ -195,7 +195,10 @@ fn layer<T: Make>(
             Some(spec) => Some(Block {
                 input: input(model.mlp_norm, true, make)?,
                 weights: mlp(&name, model, spec, make)?,
-                post_norm: post_norm("post_ffw_norm", make)?,
+                post_norm: match spec {
+                    MlpSpec::Moe { beside: Some(_), .. } => None,
+                    _ => post_norm("post_ffw_norm", make)?,
+                },
             }),
         },
         input: model.layer_inputs.map(|width| layer_input(&name, model, width, make)).transpose()?,
@@ -308,12 +311,13 @@ fn beside<T: Make>(
     make: &mut T,
 ) -> Result<BesideWeights<T::Matrix, T::Vector>> {
     let gate_up = ["ffn_gate.weight", "ffn_up.weight"].map(|part| tensor_spec(name(part), &[model.hidden, inner]));
+    let vector = |part, make: &mut T| make.vector(&[tensor_spec(name(part), &[model.hidden])]);
     Ok(BesideWeights {
         gate_up: make.matrix(Role::GateUp, &gate_up)?,
         down: make.matrix(Role::Matrix, &[tensor_spec(name("ffn_down.weight"), &[inner, model.hidden])])?,
-        post_norm: norm(name("post_ffw_norm_1"), model, make)?,
         experts_norm: BlockInput::Norm(norm(name("pre_ffw_norm_2"), model, make)?),
-        experts_post_norm: norm(name("post_ffw_norm_2"), model, make)?,
+        post_norms: [vector("post_ffw_norm_2.weight", make)?, vector("post_ffw_norm_1.weight", make)?],
+        sum_norm: vector("post_ffw_norm.weight", make)?,
     })
 }
 

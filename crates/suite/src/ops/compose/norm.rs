@@ -48,6 +48,51 @@ pub fn add_norm(suite: &Suite) {
     }
 }
 
+/// [`AddNorms`], against what its contract says too.
+pub fn add_norms(suite: &Suite) {
+    let rng = &mut suite.rng("add_norms");
+    let sizes = TOKENS.iter().flat_map(|&tokens| [1, 17, 64, 203, 640].map(|cols| (tokens, cols)));
+    for (tokens, cols) in suite.some("add_norms", sizes.chain([(3, 2048), (2, 9216)])) {
+        let [first, second, y] = [(); 3].map(|()| uneven(rng, tokens, cols));
+        let weights = [(); 3].map(|()| rng.normals(cols));
+        let eps = [(); 3].map(|()| rng.pick(&[1e-1, 1e-3, 1e-6]));
+        let (scale, factor) = (rng.pick(&[1.0, 0.22, -3.0]), rng.pick(&[1.0, 0.25]));
+        let [even, frame] = [(); 2].map(|()| rng.pick(&[Frame::ODD, Frame { left: 4, right: 0, below: 1 }]));
+        let run = |b: &Backend| {
+            let (first, second) =
+                (Framed::of(b, &first, tokens, cols, even), Framed::of(b, &second, tokens, cols, even));
+            let mut y = Framed::of(b, &y, tokens, cols, frame);
+            let [mut sum, mut normed] = [(); 2].map(|()| Framed::poisoned(b, tokens, cols, Frame::ODD));
+            let [of_first, of_second, weight] = [0, 1, 2].map(|i| buffer(b, &weights[i]));
+            let norms = [
+                RmsNorm { x: first.view(), weight: &of_first, eps: eps[0], out: sum.view_mut() },
+                RmsNorm { x: second.view(), weight: &of_second, eps: eps[1], out: normed.view_mut() },
+            ];
+            b.run(AddNorms { norms, weight: &weight, eps: eps[2], scale, factor, y: y.view_mut() }).expect("add_norms");
+            Output::from(y.read(b))
+        };
+        let case = format!("{tokens} × {cols}, × {scale}, × {factor}, epsilons {eps:?}");
+        // The norms are rounded, and so are their sum, its norm, the product, the sum and the sum's product.
+        let tolerance = nmse(3.0 * exact(cols), f64::from(factor).powi(2));
+        let got = suite.check("add_norms", &case, tolerance, &run);
+        let norm = |x: &[f64], which: usize| -> Vec<f64> {
+            let squares: f64 = x.iter().map(|&x| x.powi(2)).sum();
+            let by = 1.0 / (squares / cols as f64 + f64::from(eps[which])).sqrt();
+            x.iter().zip(&weights[which]).map(|(&x, &weight)| x * by * f64::from(weight)).collect()
+        };
+        let wide = |x: &[f32]| -> Vec<f64> { x.iter().map(|&x| f64::from(x)).collect() };
+        let inputs = first.chunks(cols).zip(second.chunks(cols)).zip(y.chunks(cols));
+        let rows = inputs.flat_map(|((first, second), y)| {
+            let terms = norm(&wide(first), 0).into_iter().zip(norm(&wide(second), 1));
+            let sum: Vec<f64> = terms.map(|(first, second)| first + second).collect();
+            let terms = norm(&sum, 2).into_iter().zip(y);
+            let of = |(term, &y): (f64, &f32)| f64::from(factor) * (f64::from(y) + f64::from(scale) * term);
+            terms.map(|of_row| of(of_row) as f32).collect::<Vec<_>>()
+        });
+        suite.compare("add_norms", &case, tolerance, &rows.collect::<Vec<_>>().into(), &got);
+    }
+}
+
 /// [`NormAct`]: the norm, and products with each of the activations.
 pub fn norm_act(suite: &Suite) {
     use Precision::{Exact, Fast};

@@ -11,6 +11,7 @@ use gristmill_kernels::weight::Weight;
 /// Every composition.
 pub fn compositions(suite: &Suite) {
     add_norm(suite);
+    add_norms(suite);
     norms(suite);
     dense(suite);
     of_experts(suite);
@@ -51,6 +52,38 @@ fn add_norm(suite: &Suite) {
     refused("columns", Kind::Shape, 64, [1.0; 2], (3, 64), (3, 65));
     refused("scale", Kind::Range, 64, [f32::NAN, 1.0], (3, 64), (3, 64));
     refused("factor", Kind::Range, 64, [1.0, f32::INFINITY], (3, 64), (3, 64));
+}
+
+/// [`AddNorms`] of three rows of 64.
+fn add_norms(suite: &Suite) {
+    let b = suite.backend();
+    let x = ones(b, 3, 64);
+    let refused =
+        |case: &str, kind, weights: [usize; 3], eps: [f32; 3], [scale, factor]: [f32; 2], rows: [Shape; 3]| {
+            let case = &format!("add_norms: {case}");
+            let [first, second, weight] = weights.map(|len| buffer(b, &vec![1.0; len]));
+            let [mut sum, mut normed, mut y] = rows.map(|shape| poisoned(b, shape));
+            let norms = [
+                RmsNorm { x: x.view(), weight: &first, eps: eps[0], out: sum.view_mut() },
+                RmsNorm { x: x.view(), weight: &second, eps: eps[1], out: normed.view_mut() },
+            ];
+            let call = AddNorms { norms, weight: &weight, eps: eps[2], scale, factor, y: y.view_mut() };
+            expect(suite, case, kind, b.run(call));
+            [&sum, &normed, &y].into_iter().for_each(|out| out.assert_untouched(b, case));
+        };
+    let (weights, eps, by, rows) = ([64; 3], [1e-6; 3], [1.0; 2], [(3, 64); 3]);
+    for (i, part) in ["first", "second", "sum's"].into_iter().enumerate() {
+        let with = |of: [usize; 3], n| std::array::from_fn(|at| if at == i { n } else { of[at] });
+        refused(&format!("{part} weight"), Kind::Shape, with(weights, 63), eps, by, rows);
+        let wrong = std::array::from_fn(|at| if at == i { -1.0 } else { eps[at] });
+        refused(&format!("{part} epsilon"), Kind::Range, weights, wrong, by, rows);
+        let short = std::array::from_fn(|at| if at == i { (2, 64) } else { rows[at] });
+        refused(&format!("{part} rows"), Kind::Shape, weights, eps, by, short);
+        let narrow = std::array::from_fn(|at| if at == i { (3, 63) } else { rows[at] });
+        refused(&format!("{part} columns"), Kind::Shape, weights, eps, by, narrow);
+    }
+    refused("scale", Kind::Range, weights, eps, [f32::NAN, 1.0], rows);
+    refused("factor", Kind::Range, weights, eps, [1.0, f32::INFINITY], rows);
 }
 
 /// Arguments of [`NormAct`] and of [`NormMatmul`] over three rows of 64.
