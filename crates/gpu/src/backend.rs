@@ -1,8 +1,8 @@
 //! The GPU backend: what all GPUs do alike, over what a [`Vendor`] does by itself.
 
 use crate::common::{
-    activations, add_norm, argmax, elementwise, embed, group, kv, norm, norm_act, qkv_write, recurrent, rope, route,
-    sample,
+    activations, add_norm, argmax, elementwise, embed, group, kv, multiply_act, norm, norm_act, qkv_write, recurrent,
+    rope, route, sample,
 };
 use crate::device::Device;
 use crate::storage::{ActOutput, GpuAct, GpuWeight};
@@ -280,12 +280,20 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         add_norm::add_norm(self.gpu(), call)
     }
 
+    fn add_norm_act(&self, call: &mut Checked<AddNormAct>) -> Result<Fused> {
+        add_norm::add_norm_act(self.gpu(), call)
+    }
+
     fn add_norms(&self, call: &mut Checked<AddNorms>) -> Result<Fused> {
         add_norm::add_norms(self.gpu(), call)
     }
 
     fn norm_act(&self, call: &mut Checked<NormAct>) -> Result<Fused> {
         norm_act::norm_act(self.gpu(), call)
+    }
+
+    fn multiply_act(&self, call: &mut Checked<MultiplyAct>) -> Result<Fused> {
+        multiply_act::multiply_act(self.gpu(), call)
     }
 
     fn norm_matmul(&self, call: &mut Checked<NormMatmul>) -> Result<Fused> {

@@ -55,6 +55,7 @@ pub const COMMON: Library = library!("gpu", language None, common::SHARED_STRUCT
         "kept_row.h",
         "kv.gpu",
         "kv.h",
+        "multiply_act.h",
         "norm.h",
         "norm_act.h",
         "order.h",

@@ -203,6 +203,14 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "norm.out.as_view(), scale, y: y" => "norm.out.as_view(), scale: 1.0, y: y",
         "if factor == 1.0 {" => "if factor != 1.0 {",
     }
+    rms_norm in "kernels/src/ops/norm.rs" by [add_norm_act] {
+        "RmsNorm { x, weight, eps, out: norm.out }" => "RmsNorm { x, weight: norm.weight, eps, out: norm.out }",
+        "None => parts.run(PrepareActivations { x, act })," => "None => parts.run(PrepareActivations { x: norm.x, act }),",
+    }
+    multiply in "kernels/src/ops/recurrent.rs" by [multiply_act] {
+        "parts.run(PrepareActivations { x: out.as_view(), act })" => "parts.run(PrepareActivations { x, act })",
+        "Multiply { x, gate, kind, out: out.reborrow() }" => "Multiply { x, gate: x, kind, out: out.reborrow() }",
+    }
     rms_norm in "kernels/src/ops/norm.rs" by [add_norms] {
         "x: sum.as_view(), weight, eps, out" => "x: sum.as_view(), weight: second.weight, eps, out",
         "x: sum.as_view(), weight, eps, out: second.out" => "x: sum.as_view(), weight, eps: second.eps, out: second.out",

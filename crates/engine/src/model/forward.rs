@@ -9,12 +9,14 @@ mod recurrent;
 
 use std::sync::Arc;
 
+use norms::{Next, Ready};
+
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::{Act, Precision, Reader};
 use gristmill_kernels::kv::{KvCache, Placement};
 use gristmill_kernels::ops::{
     Activation, AddGated, Attend, AttentionOptions, Embed, Epilogue, ExpertScratch, ExpertWeights, Experts, GateUp,
-    GateUpAct, Matmul, Multiply, NormMatmul, PrepareActivations, QkNorms, RmsNorm, Rotary, Route, SoftCap,
+    GateUpAct, Matmul, Multiply, MultiplyAct, NormMatmul, PrepareActivations, QkNorms, RmsNorm, Rotary, Route, SoftCap,
 };
 use gristmill_kernels::tensor::{Buffer, ViewMut};
 use gristmill_kernels::weight::Weight;
@@ -76,12 +78,17 @@ pub(crate) fn forward(
         let (mlp, input) = (layer.mlp.as_ref(), layer.input.as_ref());
         // The last part of a layer multiplies its output.
         let factor = |is_last: bool| layer.output_scale.filter(|_| is_last).unwrap_or(1.0);
-        step.post_norm(block.post_norm.as_ref(), factor(mlp.is_none() && input.is_none()), scratch)?;
+        let layer_input = input.map(Next::of_layer_input);
+        let next = mlp.map_or(layer_input, Next::of_mlp);
+        let is_last = mlp.is_none() && input.is_none();
+        let mut ready = step.post_norm(block.post_norm.as_ref(), factor(is_last), next, scratch)?;
         if let Some(block) = mlp {
-            choices += step.mlp_block(block, choices, factor(input.is_none()), scratch)?;
+            let chosen;
+            (chosen, ready) = step.mlp_block(block, choices, factor(input.is_none()), (ready, layer_input), scratch)?;
+            choices += chosen;
         }
         if let Some(weights) = input {
-            step.layer_input(index, weights, factor(true), scratch)?;
+            step.layer_input(index, weights, factor(true), ready, scratch)?;
         }
         inspect(Stage::Layer(index), scratch)?;
     }
@@ -215,8 +222,9 @@ impl Step<'_> {
         }
         if let Some(OutputGate { kind, .. }) = spec.gate {
             let (x, gate) = (s.attended.view(t, attended)?, s.qkv.view(t, columns)?.columns(0..gate)?);
-            b.run(Multiply { x, gate, kind, out: s.mixed.view_mut(t, attended)? })?;
-            b.run(PrepareActivations { x: s.mixed.view(t, attended)?, act: &mut s.act })?;
+            let multiply = Multiply { x, gate, kind, out: s.mixed.view_mut(t, attended)? };
+            b.name_readers(&mut s.act, &[Reader::dense(&weights.output, t)]);
+            b.run(MultiplyAct { multiply, act: &mut s.act })?;
         }
         let (epilogue, y) = self.output(block.post_norm.is_some(), &mut s.delta, &mut s.residual)?;
         let bias = weights.output_bias.as_ref();
@@ -224,10 +232,19 @@ impl Step<'_> {
     }
 
     /// Adds the output of an MLP of either kind, and multiplies the sum. The router writes its choices from element
-    /// `choices` on; returns how many there are.
-    fn mlp_block(&self, block: &MlpBlock, choices: usize, factor: f32, s: &mut Scratch) -> Result<usize> {
+    /// `choices` on; returns how many there are, and whether the input of the part that follows is ready.
+    fn mlp_block(
+        &self,
+        block: &MlpBlock,
+        choices: usize,
+        factor: f32,
+        (ready, next): (Ready, Option<Next>),
+        s: &mut Scratch,
+    ) -> Result<(usize, Ready)> {
         match &block.weights {
-            MlpWeights::Dense { activation, gate_up, down } => self.mlp(*activation, [gate_up, down], block, s)?,
+            MlpWeights::Dense { activation, gate_up, down } => {
+                self.mlp(*activation, [gate_up, down], block, ready, s)?;
+            }
             MlpWeights::Moe(moe) => {
                 self.moe(moe, block, choices, s)?;
                 if let Some(shared) = &moe.shared {
@@ -235,16 +252,18 @@ impl Step<'_> {
                 }
             }
         }
-        match &block.weights {
+        let ready = match &block.weights {
             MlpWeights::Moe(MoeWeights { activation, beside: Some(beside), .. }) => {
                 self.beside(*activation, beside, block, factor, s)?;
+                Ready::No
             }
-            _ => self.post_norm(block.post_norm.as_ref(), factor, s)?,
-        }
-        Ok(match &block.weights {
+            _ => self.post_norm(block.post_norm.as_ref(), factor, next, s)?,
+        };
+        let chosen = match &block.weights {
             MlpWeights::Dense { .. } => 0,
             MlpWeights::Moe(moe) => self.tokens * moe.routing.top_k,
-        })
+        };
+        Ok((chosen, ready))
     }
 
     /// The output is down(activation(gate(input), up(input))).
@@ -253,10 +272,13 @@ impl Step<'_> {
         activation: Activation,
         [gate_up, down]: [&Weight; 2],
         block: &MlpBlock,
+        ready: Ready,
         s: &mut Scratch,
     ) -> Result<()> {
-        self.backend.name_readers(&mut s.act, &[Reader::dense(gate_up, self.tokens)]);
-        self.input(&block.input, s)?;
+        if ready == Ready::No {
+            self.backend.name_readers(&mut s.act, &[Reader::dense(gate_up, self.tokens)]);
+            self.input(&block.input, s)?;
+        }
         self.gate_up(activation, [gate_up, down], s)?;
         let (epilogue, y) = self.output(block.post_norm.is_some(), &mut s.delta, &mut s.residual)?;
         Ok(self.backend.run(Matmul { epilogue, ..Matmul::new(down, &s.inner_act, y) })?)

@@ -19,7 +19,7 @@ shared_struct! {
 }
 
 /// Threads of a block: eight for 32 elements of a row.
-const THREADS: usize = 128;
+pub(super) const THREADS: usize = 128;
 
 /// [`PrepareActivations`].
 pub fn prepare_activations(device: &Device, x: View<f32>, act: ActOutput) -> Result<()> {

@@ -3,8 +3,10 @@
 use super::{MOST_BLOCKS, RowAlignment, aligned, count, norm_act};
 use gristmill_kernels::error::Result;
 
+use crate::storage::ActOutput;
 use crate::{Access, Arg, Device, Kernel, Launch};
-use gristmill_kernels::ops::{AddNorm, AddNorms, Fused, Operation, RmsNorm};
+use gristmill_kernels::ops::{AddNorm, AddNormAct, AddNorms, Fused, Operation, RmsNorm};
+use gristmill_kernels::tensor::ViewMut;
 
 shared_struct! {
     pub(super) struct AddNormParams in "add_norm.h" {
@@ -18,26 +20,66 @@ shared_struct! {
     }
 }
 
+impl AddNormParams {
+    fn of(call: &AddNorm) -> Self {
+        let AddNorm { norm: RmsNorm { x, eps, .. }, scale, factor, y } = call;
+        Self {
+            width: x.cols() as u64,
+            x_stride: x.layout().stride() as u64,
+            y_stride: y.layout().stride() as u64,
+            eps: *eps,
+            scale: *scale,
+            factor: *factor,
+            aligned: aligned(x.cols(), [RowAlignment::of(x), RowAlignment::of_mut(y)]),
+        }
+    }
+}
+
 /// [`AddNorm`] in one launch, if rows fit the registers of a block.
 pub(crate) fn add_norm(device: &Device, call: &AddNorm) -> Result<Fused> {
-    let AddNorm { norm: RmsNorm { x, weight, eps, .. }, scale, factor, y } = call;
-    let Some(block) = norm_act::threads(x.cols()) else { return Ok(Fused::No) };
-    if x.rows() == 0 {
+    let AddNorm { norm: RmsNorm { x, weight, .. }, y, .. } = call;
+    let params = AddNormParams::of(call);
+    let args = [Arg::read(x), Arg::buffer(weight, Access::Read), Arg::change(y), Arg::params(&params)];
+    launch(device, AddNorm::NAME, "add_norm", y, &args)
+}
+
+/// A block of threads for each row of `y`, if rows fit its registers.
+fn launch(device: &Device, op: &'static str, entry: &'static str, y: &ViewMut<f32>, args: &[Arg]) -> Result<Fused> {
+    let Some(block) = norm_act::threads(y.cols()) else { return Ok(Fused::No) };
+    if y.rows() == 0 {
         return Ok(Fused::Yes);
     }
-    let params = AddNormParams {
-        width: x.cols() as u64,
-        x_stride: x.layout().stride() as u64,
-        y_stride: y.layout().stride() as u64,
-        eps: *eps,
-        scale: *scale,
-        factor: *factor,
-        aligned: aligned(x.cols(), [RowAlignment::of(x), RowAlignment::of_mut(y)]),
-    };
-    let args = [Arg::read(x), Arg::buffer(weight, Access::Read), Arg::change(y), Arg::params(&params)];
-    let blocks = count(AddNorm::NAME, "rows", x.rows(), MOST_BLOCKS)?;
-    device.launch(&Launch::new(Kernel::plain("rows.gpu", "add_norm"), [blocks, 1, 1], block, &args))?;
+    let blocks = count(op, "rows", y.rows(), MOST_BLOCKS)?;
+    device.launch(&Launch::new(Kernel::plain("rows.gpu", entry), [blocks, 1, 1], block, args))?;
     Ok(Fused::Yes)
+}
+
+shared_struct! {
+    pub(super) struct AddNormActParams in "add_norm.h" {
+        sum: AddNormParams,
+        eps: f32,
+        normed: u32,
+        parts: u32,
+        padding: u32,
+    }
+}
+
+/// [`AddNormAct`] in one launch, if rows fit the registers of a block.
+pub(crate) fn add_norm_act(device: &Device, call: &AddNormAct) -> Result<Fused> {
+    let AddNormAct { sum: add @ AddNorm { norm: RmsNorm { x, weight, .. }, y, .. }, next, act } = call;
+    let act = ActOutput::new(AddNormAct::NAME, act)?;
+    let params = AddNormActParams {
+        sum: AddNormParams::of(add),
+        eps: next.map_or(0.0, |(_, eps)| eps),
+        normed: next.is_some().into(),
+        parts: act.parts(),
+        padding: 0,
+    };
+    let sum_weight = next.map_or(Arg::Null, |(weight, _)| Arg::buffer(weight, Access::Read));
+    let (x, weight, y_arg) = (Arg::read(x), Arg::buffer(weight, Access::Read), Arg::change(y));
+    let [exact, int8, bf16] = act.storage.outputs();
+    let args = [x, weight, y_arg, sum_weight, exact, int8, bf16, Arg::params(&params)];
+    launch(device, AddNormAct::NAME, "add_norm_act", y, &args)
 }
 
 shared_struct! {
@@ -58,10 +100,6 @@ shared_struct! {
 /// [`AddNorms`] in one launch, if rows fit the registers of a block.
 pub(crate) fn add_norms(device: &Device, call: &AddNorms) -> Result<Fused> {
     let AddNorms { norms: [first, second], weight, eps, scale, factor, y } = call;
-    let Some(block) = norm_act::threads(y.cols()) else { return Ok(Fused::No) };
-    if y.rows() == 0 {
-        return Ok(Fused::Yes);
-    }
     let stride = |norm: &RmsNorm| norm.x.layout().stride() as u64;
     let rows = [RowAlignment::of(&first.x), RowAlignment::of(&second.x), RowAlignment::of_mut(y)];
     let params = AddNormsParams {
@@ -80,7 +118,5 @@ pub(crate) fn add_norms(device: &Device, call: &AddNorms) -> Result<Fused> {
     let [first_weight, second_weight, weight] = weights;
     let (first, second) = (Arg::read(&first.x), Arg::read(&second.x));
     let args = [first, first_weight, second, second_weight, weight, Arg::change(y), Arg::params(&params)];
-    let blocks = count(AddNorms::NAME, "rows", y.rows(), MOST_BLOCKS)?;
-    device.launch(&Launch::new(Kernel::plain("rows.gpu", "add_norms"), [blocks, 1, 1], block, &args))?;
-    Ok(Fused::Yes)
+    launch(device, AddNorms::NAME, "add_norms", y, &args)
 }

@@ -8,6 +8,7 @@ pub(crate) mod elementwise;
 pub(crate) mod embed;
 pub(crate) mod group;
 pub mod kv;
+pub(crate) mod multiply_act;
 pub(crate) mod norm;
 pub mod norm_act;
 pub mod qkv_write;
@@ -47,9 +48,11 @@ pub(super) const SHARED_STRUCTS: &[StructLayout] = &[
     embed::EmbedParams::LAYOUT,
     group::GroupParams::LAYOUT,
     kv::WriteParams::LAYOUT,
+    multiply_act::MultiplyActParams::LAYOUT,
     norm::NormParams::LAYOUT,
     norm_act::NormActParams::LAYOUT,
     add_norm::AddNormParams::LAYOUT,
+    add_norm::AddNormActParams::LAYOUT,
     add_norm::AddNormsParams::LAYOUT,
     qkv_write::QkvWriteParams::LAYOUT,
     recurrent::ConvParams::LAYOUT,

@@ -331,9 +331,11 @@ operations! {
     }
     compositions {
         add_norm(AddNorm),
+        add_norm_act(AddNormAct),
         add_norms(AddNorms),
         norm_act(NormAct),
         norm_matmul(NormMatmul),
+        multiply_act(MultiplyAct),
         gate_up_act(GateUpAct),
         route_and_group(RouteAndGroup),
         moe_gate_up_act(MoeGateUpAct),

@@ -36,11 +36,11 @@ pub use elementwise::{Add, AddGated, Rope, RopeStyle, Rotary, Scale, SoftCap};
 pub use experts::{ExpertScratch, ExpertWeights, Experts, MoeCombine, MoeGateUp, MoeGateUpAct, MoeMatmul};
 pub use kernels::{Checked, Fused, Graph, Heap, Kernels, Operation, PendingRead, Rates};
 pub use matrix::{Activation, Embed, Epilogue, GateUp, GateUpAct, Matmul, PrepareActivations};
-pub use norm::{AddNorm, AddNorms, LayerNorm, NormAct, NormMatmul, QkNorm, RmsNorm};
+pub use norm::{AddNorm, AddNormAct, AddNorms, LayerNorm, NormAct, NormMatmul, QkNorm, RmsNorm};
 pub use positions::{Temperature, Window, visible};
 pub use recurrent::{
     CONV_TAPS, CausalConv, DELTA_EPS, DELTA_TILE, DELTA_WIDTHS, DeltaHeads, DeltaRule, GateKind, GatedNorm, HeadMap,
-    Multiply, RUN_WORDS, Run, Runs,
+    Multiply, MultiplyAct, RUN_WORDS, Run, Runs,
 };
 pub use route::{Gating, GroupByExpert, Route, RouteAndGroup, Routing};
 pub use sample::{Argmax, Sample, Sampling};

@@ -175,6 +175,45 @@ impl Compose for AddNorm<'_> {
     }
 }
 
+/// [`AddNorm`], whose sum is prepared as activations, as it is or through a norm of its own.
+#[derive(Debug)]
+pub struct AddNormAct<'a> {
+    /// The sum.
+    pub sum: AddNorm<'a>,
+    /// K: the weight of the sum's norm, and what is added to its mean square.
+    pub next: Option<(&'a Buffer<f32>, f32)>,
+    /// Gets the sum, or its norm.
+    pub act: &'a mut Act,
+}
+
+impl Check for AddNormAct<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { sum, next, act } = self;
+        let (rows, cols) = (sum.y.rows(), sum.y.cols());
+        sum.check(device)?;
+        if let Some((weight, eps)) = next {
+            vector(Self::NAME, "length of the sum's weight", device, weight, cols)?;
+            epsilon(Self::NAME, *eps)?;
+        }
+        fill(Self::NAME, device, act, rows, cols)
+    }
+}
+
+impl Compose for AddNormAct<'_> {
+    fn compose(self, parts: &Parts) -> Result<()> {
+        let Self { sum: AddNorm { mut norm, scale, factor, mut y }, next, act } = self;
+        parts.run(AddNorm { norm: norm.reborrow(), scale, factor, y: y.reborrow() })?;
+        let x = y.as_view();
+        match next {
+            Some((weight, eps)) => {
+                let norm = RmsNorm { x, weight, eps, out: norm.out };
+                parts.run(NormAct { norm, acts: [Some(act), None] })
+            }
+            None => parts.run(PrepareActivations { x, act }),
+        }
+    }
+}
+
 /// y = factor · (y + scale · norm(norm₁(x₁) + norm₂(x₂))), for every row: what two blocks beside each other give is
 /// normalised each by itself, and so is the sum.
 #[derive(Debug)]

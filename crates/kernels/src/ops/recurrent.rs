@@ -1,8 +1,10 @@
 //! Layers whose state has a fixed size: causal convolution and the gated delta rule, and what stands around them.
 
 use super::check::*;
-use super::kernels::{Check, Operation};
+use super::kernels::{Check, Compose, Operation, Parts};
+use super::matrix::{PrepareActivations, fill};
 use super::norm::{same_shape, segments};
+use crate::act::Act;
 use crate::error::Result;
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 
@@ -300,5 +302,30 @@ impl Check for Multiply<'_> {
             true => Ok(()),
             false => expect(Self::NAME, "columns of the gate", gate.cols(), out.cols()),
         }
+    }
+}
+
+/// [`Multiply`], whose output is prepared as activations.
+#[derive(Debug)]
+pub struct MultiplyAct<'a> {
+    /// The product. Its output may be left undefined.
+    pub multiply: Multiply<'a>,
+    /// Gets the product.
+    pub act: &'a mut Act,
+}
+
+impl Check for MultiplyAct<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { multiply, act } = self;
+        multiply.check(device)?;
+        fill(Self::NAME, device, act, multiply.out.rows(), multiply.out.cols())
+    }
+}
+
+impl Compose for MultiplyAct<'_> {
+    fn compose(self, parts: &Parts) -> Result<()> {
+        let Self { multiply: Multiply { x, gate, kind, mut out }, act } = self;
+        parts.run(Multiply { x, gate, kind, out: out.reborrow() })?;
+        parts.run(PrepareActivations { x: out.as_view(), act })
     }
 }

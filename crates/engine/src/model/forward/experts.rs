@@ -2,8 +2,8 @@
 
 use gristmill_kernels::act::Reader;
 use gristmill_kernels::ops::{
-    Activation, Add, AddNorms, GateKind, Matmul, MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply, PrepareActivations,
-    RmsNorm, Route, RouteAndGroup,
+    Activation, Add, AddNorms, GateKind, Matmul, MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply, MultiplyAct,
+    PrepareActivations, RmsNorm, Route, RouteAndGroup,
 };
 use gristmill_kernels::tensor::Buffer;
 use gristmill_kernels::weight::Weight;
@@ -68,8 +68,8 @@ impl Step<'_> {
         b.run(RouteAndGroup { route, groups: &mut moe.groups })?;
         let (x, gate) = (s.normed.view(t, hidden)?, moe.weights.view_mut_at(choices, t, 1)?);
         let mut out = moe.out.view_mut(t, hidden)?;
-        b.run(Multiply { x, gate: gate.as_view(), kind: GateKind::Linear, out: out.reborrow() })?;
-        b.run(PrepareActivations { x: out.as_view(), act: &mut s.act })?;
+        let multiply = Multiply { x, gate: gate.as_view(), kind: GateKind::Linear, out: out.reborrow() };
+        b.run(MultiplyAct { multiply, act: &mut s.act })?;
 
         let (h, groups) = (s.inner.view_mut(t, gate_up.rows())?, &moe.groups);
         let (top_k, activation) = (1, *activation);

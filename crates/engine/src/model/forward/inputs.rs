@@ -1,10 +1,12 @@
 //! Inputs that each layer has of its own.
 
-use gristmill_kernels::ops::{Add, Embed, GateKind, Matmul, Multiply, PrepareActivations, QkNorm};
+use gristmill_kernels::act::Reader;
+use gristmill_kernels::ops::{Add, Embed, GateKind, Matmul, Multiply, MultiplyAct, PrepareActivations, QkNorm};
 use gristmill_kernels::tensor::Buffer;
 use gristmill_kernels::weight::Weight;
 
 use super::Step;
+use super::norms::Ready;
 use crate::error::Result;
 use crate::model::scratch::Scratch;
 use crate::model::weights::{LayerInputWeights, LayerInputsWeights};
@@ -36,16 +38,21 @@ impl Step<'_> {
         layer: usize,
         weights: &LayerInputWeights<Weight, Buffer<f32>>,
         factor: f32,
+        ready: Ready,
         s: &mut Scratch,
     ) -> Result<()> {
         let (t, b, hidden, width) = (self.tokens, self.backend, self.hidden, weights.gate.rows());
-        b.run(PrepareActivations { x: s.residual.view(t, hidden)?, act: &mut s.act })?;
+        if ready == Ready::No {
+            b.run(PrepareActivations { x: s.residual.view(t, hidden)?, act: &mut s.act })?;
+        }
         b.run(Matmul::new(&weights.gate, &s.act, s.inner.view_mut(t, width)?))?;
         let inputs = s.layer_inputs.view(t, width * self.spec.layers.len())?;
         let (x, gate) = (inputs.columns(layer * width..(layer + 1) * width)?, s.inner.view(t, width)?);
-        b.run(Multiply { x, gate, kind: GateKind::Gelu, out: s.mixed.view_mut(t, width)? })?;
-        b.run(PrepareActivations { x: s.mixed.view(t, width)?, act: &mut s.act })?;
+        let multiply = Multiply { x, gate, kind: GateKind::Gelu, out: s.mixed.view_mut(t, width)? };
+        b.name_readers(&mut s.act, &[Reader::dense(&weights.projection, t)]);
+        b.run(MultiplyAct { multiply, act: &mut s.act })?;
         b.run(Matmul::new(&weights.projection, &s.act, s.delta.view_mut(t, hidden)?))?;
-        self.post_norm(Some(&weights.post_norm), factor, s)
+        self.post_norm(Some(&weights.post_norm), factor, None, s)?;
+        Ok(())
     }
 }

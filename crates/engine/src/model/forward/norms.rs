@@ -1,12 +1,45 @@
 //! Norms of the residual stream, and of what is added to it.
 
-use gristmill_kernels::ops::{Add, AddNorm, LayerNorm, NormAct, PrepareActivations, RmsNorm, Scale};
+use gristmill_kernels::act::Reader;
+use gristmill_kernels::ops::{Add, AddNorm, AddNormAct, LayerNorm, NormAct, PrepareActivations, RmsNorm, Scale};
 use gristmill_kernels::tensor::{Buffer, View, ViewMut};
+use gristmill_kernels::weight::Weight;
 
-use super::Step;
+use super::{MlpBlock, Step};
 use crate::error::Result;
 use crate::model::scratch::Scratch;
-use crate::model::weights::NormWeights;
+use crate::model::weights::{BlockInput, LayerInputWeights, MlpWeights, NormWeights};
+
+/// The product that reads the residual stream next, as it is or through an RMS norm.
+#[derive(Clone, Copy)]
+pub(super) struct Next<'a> {
+    norm: Option<&'a Buffer<f32>>,
+    reader: &'a Weight,
+}
+
+impl<'a> Next<'a> {
+    /// That of an MLP; a router's has its norm in its own launch.
+    pub(super) fn of_mlp(block: &'a MlpBlock) -> Option<Self> {
+        let MlpWeights::Dense { gate_up: reader, .. } = &block.weights else { return None };
+        match &block.input {
+            BlockInput::Norm(NormWeights::Rms { weight }) => Some(Self { norm: Some(weight), reader }),
+            BlockInput::Residual => Some(Self { norm: None, reader }),
+            BlockInput::Norm(NormWeights::Layer { .. }) | BlockInput::Mixer => None,
+        }
+    }
+
+    /// That of a layer's own input.
+    pub(super) fn of_layer_input(weights: &'a LayerInputWeights<Weight, Buffer<f32>>) -> Self {
+        Self { norm: None, reader: &weights.gate }
+    }
+}
+
+/// Whether `act` is the next block's input already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ready {
+    No,
+    Yes,
+}
 
 impl Step<'_> {
     /// act = norm(residual).
@@ -29,45 +62,38 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// With a post norm: residual = factor · (residual + scale · post_norm(delta)), else factor · residual.
+    /// With a post norm: residual = factor · (residual + scale · post_norm(delta)), else factor · residual. Says whether
+    /// `act` is the input of the part that follows.
     pub(super) fn post_norm(
         &self,
         weights: Option<&NormWeights<Buffer<f32>>>,
         factor: f32,
+        next: Option<Next>,
         s: &mut Scratch,
-    ) -> Result<()> {
-        let y = s.residual.view_mut(self.tokens, self.hidden)?;
-        if weights.is_none() {
-            return self.multiply(factor, y);
-        }
-        // The block has read its normed input: `normed` is free.
-        let delta = s.delta.view(self.tokens, self.hidden)?;
-        self.add_normed(weights, delta, [self.spec.residual_scale, factor], &mut s.normed, y)
-    }
-
-    /// y = factor · (y + scale · norm(x)), or factor · (y + scale · x) without a norm.
-    pub(super) fn add_normed(
-        &self,
-        weights: Option<&NormWeights<Buffer<f32>>>,
-        x: View<f32>,
-        [scale, factor]: [f32; 2],
-        normed: &mut Buffer<f32>,
-        mut y: ViewMut<f32>,
-    ) -> Result<()> {
-        let (eps, mut normed) = (self.spec.norm_eps, normed.view_mut(self.tokens, self.hidden)?);
-        let x = match weights {
-            None => x,
-            Some(NormWeights::Rms { weight }) => {
-                let norm = RmsNorm { x, weight, eps, out: normed };
-                return Ok(self.backend.run(AddNorm { norm, scale, factor, y })?);
-            }
-            Some(weights) => {
-                self.norm_rows(weights, x, normed.reborrow())?;
-                normed.as_view()
-            }
+    ) -> Result<Ready> {
+        let (b, t, hidden) = (self.backend, self.tokens, self.hidden);
+        let (eps, scale) = (self.spec.norm_eps, self.spec.residual_scale);
+        let mut y = s.residual.view_mut(t, hidden)?;
+        let Some(weights) = weights else {
+            self.multiply(factor, y)?;
+            return Ok(Ready::No);
         };
-        self.backend.run(Add { x, scale, y: y.reborrow() })?;
-        self.multiply(factor, y)
+        // The block has read its normed input: `normed` is free.
+        let (x, mut out) = (s.delta.view(t, hidden)?, s.normed.view_mut(t, hidden)?);
+        let NormWeights::Rms { weight } = weights else {
+            self.norm_rows(weights, x, out.reborrow())?;
+            b.run(Add { x: out.as_view(), scale, y: y.reborrow() })?;
+            self.multiply(factor, y)?;
+            return Ok(Ready::No);
+        };
+        let sum = AddNorm { norm: RmsNorm { x, weight, eps, out }, scale, factor, y };
+        let Some(Next { norm, reader }) = next else {
+            b.run(sum)?;
+            return Ok(Ready::No);
+        };
+        b.name_readers(&mut s.act, &[Reader::dense(reader, t)]);
+        b.run(AddNormAct { sum, next: norm.map(|weight| (weight, eps)), act: &mut s.act })?;
+        Ok(Ready::Yes)
     }
 
     /// y = factor · y.

@@ -1,7 +1,8 @@
 //! Mixers whose state has a fixed size.
 
+use gristmill_kernels::act::Reader;
 use gristmill_kernels::ops::{
-    CausalConv, DeltaHeads, DeltaRule, GateKind, GatedNorm, Matmul, Multiply, PrepareActivations,
+    CausalConv, DeltaHeads, DeltaRule, GateKind, GatedNorm, Matmul, Multiply, MultiplyAct, PrepareActivations,
 };
 use gristmill_kernels::tensor::Buffer;
 use gristmill_kernels::weight::Weight;
@@ -83,13 +84,10 @@ impl Step<'_> {
             runs: state.runs,
             out: s.attended.view_mut(t, n)?,
         })?;
-        b.run(Multiply {
-            x: s.attended.view(t, n)?,
-            gate: of_output,
-            kind: GateKind::Linear,
-            out: s.mixed.view_mut(t, n)?,
-        })?;
-        b.run(PrepareActivations { x: s.mixed.view(t, n)?, act: &mut s.act })?;
+        let (x, out) = (s.attended.view(t, n)?, s.mixed.view_mut(t, n)?);
+        let multiply = Multiply { x, gate: of_output, kind: GateKind::Linear, out };
+        b.name_readers(&mut s.act, &[Reader::dense(&weights.output, t)]);
+        b.run(MultiplyAct { multiply, act: &mut s.act })?;
         let (epilogue, y) = self.output(block.post_norm.is_some(), &mut s.delta, &mut s.residual)?;
         Ok(b.run(Matmul { epilogue, ..Matmul::new(&weights.output, &s.act, y) })?)
     }

@@ -6,7 +6,7 @@ mod norm;
 
 pub use attention::{attend, qkv_write};
 pub use experts::{experts, route_and_group};
-pub use norm::{add_norm, add_norms, norm_act, norm_matmul};
+pub use norm::{add_norm, add_norm_act, add_norms, multiply_act, norm_act, norm_matmul};
 
 use super::*;
 use crate::framed::buffer;

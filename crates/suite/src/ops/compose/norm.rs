@@ -48,6 +48,113 @@ pub fn add_norm(suite: &Suite) {
     }
 }
 
+/// A matrix that multiplies activations of so many columns.
+fn reader(rng: &mut Rng, cols: usize) -> [TensorView; 1] {
+    let format = if cols.is_multiple_of(32) { Format::Q8_0 } else { Format::F32 };
+    [tensor(rng, format, 1, 5, cols)]
+}
+
+/// The product of a matrix with activations that `fill` fills, which may be told of that reader.
+fn product(b: &Backend, matrix: &[TensorView], sort: (Precision, bool, usize), fill: impl Fn(&mut Act)) -> Output {
+    let (precision, named, tokens) = sort;
+    let (matrix, cols) = (b.prepare(matrix, Role::Matrix).expect("prepare"), matrix[0].cols);
+    let mut act = b.alloc_act(precision, tokens + 1, cols).expect("alloc_act");
+    if named {
+        b.name_readers(&mut act, &[Reader::dense(&matrix, tokens)]);
+    }
+    fill(&mut act);
+    let mut y = Framed::poisoned(b, tokens, 5, Frame::ODD);
+    b.run(Matmul::new(&matrix, &act, y.view_mut())).expect("matmul");
+    y.read(b).into()
+}
+
+/// [`AddNormAct`]: the sum is that of [`AddNorm`], and a product of it or of its norm.
+pub fn add_norm_act(suite: &Suite) {
+    let rng = &mut suite.rng("add_norm_act");
+    let sizes = TOKENS.iter().flat_map(|&tokens| [17, 64, 203, 640].map(|cols| (tokens, cols)));
+    for (i, (tokens, cols)) in suite.some("add_norm_act", sizes.chain([(3, 2048), (2, 9216)]).enumerate()) {
+        let (precision, named) = ([Precision::Fast, Precision::Exact][i % 2], rng.chance(0.5));
+        // A product of sums as they are: no row may have all of its energy.
+        let (x, y) = (uneven(rng, tokens, cols), rng.normals(tokens * cols));
+        let [weight, of_sum] = [(); 2].map(|()| rng.normals(cols));
+        let next = rng.pick(&[None, Some(1e-2), Some(1e-6)]);
+        let (scale, factor) = (rng.pick(&[1.0, 0.22]), rng.pick(&[1.0, 0.25]));
+        let matrix = reader(rng, cols);
+        // The sum, and the product of the activations.
+        let both = |b: &Backend| {
+            let (x, mut y) = (Framed::of(b, &x, tokens, cols, Frame::ODD), Framed::of(b, &y, tokens, cols, Frame::ODD));
+            let mut out = Framed::poisoned(b, tokens, cols, Frame::ODD);
+            let (weight, of_sum) = (buffer(b, &weight), buffer(b, &of_sum));
+            let (x, y_view, out) = (x.view(), &mut y, &mut out);
+            let cell = std::cell::RefCell::new((y_view, out));
+            let product = product(b, &matrix, (precision, named, tokens), |act| {
+                let (y, out) = &mut *cell.borrow_mut();
+                let norm = RmsNorm { x, weight: &weight, eps: 1e-6, out: out.view_mut() };
+                let sum = AddNorm { norm, scale, factor, y: y.view_mut() };
+                let next = next.map(|eps| (&of_sum, eps));
+                b.run(AddNormAct { sum, next, act }).expect("add_norm_act");
+            });
+            (Output::from(y.read(b)), product)
+        };
+        let case = format!("{tokens} × {cols}, norm {next:?}, {precision:?}, readers named: {named}");
+        let tolerance = nmse(2.0 * exact(cols), f64::from(factor).powi(2));
+        let got = suite.check("add_norm_act: sum", &case, tolerance, &|b| both(b).0);
+        let mut read = got.floats.clone();
+        if let Some(eps) = next {
+            for row in read.chunks_mut(cols.max(1)) {
+                let squares: f64 = row.iter().map(|&x| f64::from(x).powi(2)).sum();
+                let by = 1.0 / (squares / cols as f64 + f64::from(eps)).sqrt();
+                row.iter_mut().zip(&of_sum).for_each(|(x, w)| *x = (f64::from(*x) * by * f64::from(*w)) as f32);
+            }
+        }
+        let bound = product_bound(&matrix, precision, &read) + 4.0 * exact(cols);
+        let kind = kind(["add_norm_act exact", "add_norm_act bf16", "add_norm_act int8"], &matrix, precision);
+        suite.check(kind, &case, nmse(bound, energy(&matrix, &read)), &|b| both(b).1);
+    }
+}
+
+/// [`MultiplyAct`]: a product of the activations.
+pub fn multiply_act(suite: &Suite) {
+    let rng = &mut suite.rng("multiply_act");
+    let kinds = [GateKind::Linear, GateKind::Sigmoid, GateKind::Gelu, GateKind::Softplus];
+    for (i, &tokens) in suite.some("multiply_act", TOKENS.iter().cycle().take(4 * TOKENS.len()).enumerate()) {
+        for (cols, span) in [(17, 1), (64, 1), (203, 203), (320, 5), (320, 1), (640, 640)] {
+            let (kind_of_gate, named) = (rng.pick(&kinds), rng.chance(0.5));
+            let (precision, gates) = ([Precision::Fast, Precision::Exact][i % 2], cols / span);
+            let (x, gate) = (rng.normals(tokens * cols), rng.normals(tokens * gates));
+            let matrix = reader(rng, cols);
+            let run = |b: &Backend| {
+                let frame = Frame { left: 4, right: 0, below: 1 };
+                let (x, gate) =
+                    (Framed::of(b, &x, tokens, cols, frame), Framed::of(b, &gate, tokens, gates, Frame::ODD));
+                product(b, &matrix, (precision, named, tokens), |act| {
+                    let mut out = Framed::poisoned(b, tokens, cols, Frame::ODD);
+                    let (x, gate) = (x.view(), gate.view());
+                    let multiply = Multiply { x, gate, kind: kind_of_gate, out: out.view_mut() };
+                    b.run(MultiplyAct { multiply, act }).expect("multiply_act");
+                })
+            };
+            let of_gate = |x: f64| match kind_of_gate {
+                GateKind::Linear => x,
+                GateKind::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+                GateKind::Gelu => {
+                    0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh())
+                }
+                GateKind::Softplus => x.exp().ln_1p(),
+            };
+            let read: Vec<f32> = x
+                .iter()
+                .enumerate()
+                .map(|(at, &x)| (f64::from(x) * of_gate(f64::from(gate[at / cols * gates + at % cols / span]))) as f32)
+                .collect();
+            let case = format!("{tokens} × {cols}, {gates} gates, {kind_of_gate:?}, {precision:?}, named: {named}");
+            let bound = product_bound(&matrix, precision, &read) + 4.0 * exact(cols) + ROUTE;
+            let kind = kind(["multiply_act exact", "multiply_act bf16", "multiply_act int8"], &matrix, precision);
+            suite.check(kind, &case, nmse(bound, energy(&matrix, &read)), &run);
+        }
+    }
+}
+
 /// [`AddNorms`], against what its contract says too.
 pub fn add_norms(suite: &Suite) {
     let rng = &mut suite.rng("add_norms");

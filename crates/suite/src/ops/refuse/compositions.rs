@@ -11,6 +11,7 @@ use gristmill_kernels::weight::Weight;
 /// Every composition.
 pub fn compositions(suite: &Suite) {
     add_norm(suite);
+    prepared(suite);
     add_norms(suite);
     norms(suite);
     dense(suite);
@@ -52,6 +53,40 @@ fn add_norm(suite: &Suite) {
     refused("columns", Kind::Shape, 64, [1.0; 2], (3, 64), (3, 65));
     refused("scale", Kind::Range, 64, [f32::NAN, 1.0], (3, 64), (3, 64));
     refused("factor", Kind::Range, 64, [1.0, f32::INFINITY], (3, 64), (3, 64));
+}
+
+/// [`AddNormAct`] and [`MultiplyAct`] of three rows of 64.
+fn prepared(suite: &Suite) {
+    let b = suite.backend();
+    let (x, gate) = (ones(b, 3, 64), ones(b, 3, 64));
+    let refused = |case: &str, kind, weights: [usize; 2], eps: f32, scale: f32, y: Shape, act: Shape| {
+        let case = &format!("add_norm_act: {case}");
+        let [weight, of_sum] = weights.map(|len| buffer(b, &vec![1.0; len]));
+        let (mut out, mut y, mut act) = (poisoned(b, (3, 64)), poisoned(b, y), empty(b, act));
+        let norm = RmsNorm { x: x.view(), weight: &weight, eps: 1e-6, out: out.view_mut() };
+        let sum = AddNorm { norm, scale, factor: 1.0, y: y.view_mut() };
+        expect(suite, case, kind, b.run(AddNormAct { sum, next: Some((&of_sum, eps)), act: &mut act }));
+        [&out, &y].into_iter().for_each(|out| out.assert_untouched(b, case));
+        assert_empty(b, case, kind, &act);
+    };
+    let (weights, eps, shape) = ([64; 2], 1e-6, (3, 64));
+    refused("weight", Kind::Shape, [63, 64], eps, 1.0, shape, shape);
+    refused("the sum's weight", Kind::Shape, [64, 63], eps, 1.0, shape, shape);
+    refused("the sum's epsilon", Kind::Range, weights, f32::NAN, 1.0, shape, shape);
+    refused("scale", Kind::Range, weights, eps, f32::NAN, shape, shape);
+    refused("rows", Kind::Shape, weights, eps, 1.0, (2, 64), shape);
+    refused("activations", Kind::Shape, weights, eps, 1.0, shape, (2, 64));
+
+    let refused = |case: &str, rows: Shape, act: Shape, gate: &Framed<f32>| {
+        let (case, mut out, mut act) = (&format!("multiply_act: {case}"), poisoned(b, rows), empty(b, act));
+        let multiply = Multiply { x: x.view(), gate: gate.view(), kind: GateKind::Gelu, out: out.view_mut() };
+        expect(suite, case, Kind::Shape, b.run(MultiplyAct { multiply, act: &mut act }));
+        out.assert_untouched(b, case);
+        assert_empty(b, case, Kind::Shape, &act);
+    };
+    refused("rows", (2, 64), shape, &gate);
+    refused("activations", shape, (2, 64), &gate);
+    refused("gates", shape, shape, &ones(b, 3, 63));
 }
 
 /// [`AddNorms`] of three rows of 64.
