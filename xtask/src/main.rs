@@ -88,9 +88,10 @@ fn example(name: &str, arguments: &[&str]) -> Result<(), String> {
 }
 
 /// Builds an example or a program (`kind`: `example` or `bin`), and says where it is. It is built with the whole
-/// workspace: for its package alone cargo would compile libraries again, with fewer features, for two minutes.
+/// workspace and its examples: for its package alone, and for programs without what examples depend on, cargo would
+/// compile libraries again, with fewer features, for two minutes.
 fn build(kind: &str, name: &str) -> Result<PathBuf, String> {
-    sh("cargo", &["build", "--quiet", "--workspace", &format!("--{kind}"), name])?;
+    sh("cargo", &["build", "--quiet", "--workspace", "--examples", &format!("--{kind}"), name])?;
     let this = std::env::current_exe().map_err(|error| format!("where this program is: {error}"))?;
     let folder = if kind == "example" { this.with_file_name("examples") } else { this };
     let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);
