@@ -121,7 +121,12 @@ fn warm_is_as_cold_with_states_of_fixed_size() {
     for model in fixed() {
         let (warm, mut random, mut total) = (long(&model, 24), Random::fresh(), 0);
         let parts: Vec<Vec<u32>> = (0..3).map(|n| random_tokens(&mut random, 70 + 4 * n)).collect();
-        for _ in 0..6 {
+        // How many tokens are reused depends on which random prompts have the same tenant and beginning: most often some
+        // 500 in six rounds, but one run of thirty had none, so more rounds follow then.
+        for round in 0..60 {
+            if round >= 6 && total > 0 {
+                break;
+            }
             let mut requests = Vec::new();
             for n in 0..5 {
                 let mut prompt = Vec::new();
@@ -137,8 +142,7 @@ fn warm_is_as_cold_with_states_of_fixed_size() {
                 total += reused(&found);
             }
         }
-        // How many depends on which random prompts have the same tenant and beginning: 260 were met, mostly more.
-        assert!(total > 0, "nothing of some 4,000 tokens was reused");
+        assert!(total > 0, "nothing of some 40,000 tokens was reused");
     }
 }
 
