@@ -12,5 +12,5 @@ use super::*;
 use crate::framed::buffer;
 use crate::rng::Rng;
 use crate::suite::Output;
-use crate::weights::{energy, tensor};
+use crate::weights::{decoded, energy, tensor};
 use gristmill_kernels::weight::Role;

@@ -68,6 +68,14 @@ fn product(b: &Backend, matrix: &[TensorView], sort: (Precision, bool, usize), f
     y.read(b).into()
 }
 
+/// The same of rows, by the contract.
+fn expected(matrix: &[TensorView], rows: &[f32]) -> Output {
+    let (weights, cols) = (decoded(&matrix[0]), matrix[0].cols);
+    let dot =
+        |row: &[f32], w: &[f32]| row.iter().zip(w).map(|(&x, &w)| f64::from(x) * f64::from(w)).sum::<f64>() as f32;
+    rows.chunks(cols).flat_map(|row| weights.chunks(cols).map(move |w| dot(row, w))).collect::<Vec<_>>().into()
+}
+
 /// [`AddNormAct`]: the sum is that of [`AddNorm`], and a product of it or of its norm.
 pub fn add_norm_act(suite: &Suite) {
     let rng = &mut suite.rng("add_norm_act");
@@ -109,7 +117,9 @@ pub fn add_norm_act(suite: &Suite) {
         }
         let bound = product_bound(&matrix, precision, &read) + 4.0 * exact(cols);
         let kind = kind(["add_norm_act exact", "add_norm_act bf16", "add_norm_act int8"], &matrix, precision);
-        suite.check(kind, &case, nmse(bound, energy(&matrix, &read)), &|b| both(b).1);
+        let tolerance = nmse(bound, energy(&matrix, &read));
+        let got = suite.check(kind, &case, tolerance, &|b| both(b).1);
+        suite.compare(kind, &case, tolerance, &expected(&matrix, &read), &got);
     }
 }
 
@@ -150,7 +160,9 @@ pub fn multiply_act(suite: &Suite) {
             let case = format!("{tokens} × {cols}, {gates} gates, {kind_of_gate:?}, {precision:?}, named: {named}");
             let bound = product_bound(&matrix, precision, &read) + 4.0 * exact(cols) + ROUTE;
             let kind = kind(["multiply_act exact", "multiply_act bf16", "multiply_act int8"], &matrix, precision);
-            suite.check(kind, &case, nmse(bound, energy(&matrix, &read)), &run);
+            let tolerance = nmse(bound, energy(&matrix, &read));
+            let got = suite.check(kind, &case, tolerance, &run);
+            suite.compare(kind, &case, tolerance, &expected(&matrix, &read), &got);
         }
     }
 }
