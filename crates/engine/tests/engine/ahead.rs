@@ -71,7 +71,7 @@ fn texts_and_what_is_reused_are_the_same() {
         for [one, other] in [cold, again] {
             assert_eq!(ends(&one), ends(&other));
         }
-        // Of each text alone, every step but its last has one ahead.
+        // A text alone has a step ahead of each but its last.
         assert_eq!(ahead(), [0, before[1] + 2 * 19]);
         // A text that is dropped while its next token is under way leaves its place.
         for _ in 0..5 {

@@ -38,10 +38,10 @@ KERNEL_BOUNDED(add_norm, 1024, 1)
 
 struct AddNormActParams {
     AddNormParams sum;
-    // Of the sum's norm, if it has one.
+    // The epsilon of the sum's norm, and whether it has one.
     float eps;
     u32 normed;
-    // What is written, of ActPart; the other pointers say nothing.
+    // The parts that are written, of ActPart; the other pointers say nothing.
     u32 parts, padding;
 };
 

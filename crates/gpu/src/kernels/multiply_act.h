@@ -10,7 +10,7 @@ struct MultiplyActParams {
     u32 span;  // columns of x for each of a gate
     u32 kind;  // GateKind
     u32 aligned;
-    // What is written, of ActPart; the other pointers say nothing.
+    // The parts that are written, of ActPart; the other pointers say nothing.
     u32 parts;
 };
 

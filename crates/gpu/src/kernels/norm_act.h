@@ -8,7 +8,7 @@ struct NormActParams {
     u64 width, x_stride, normed_stride;
     float eps;
     u32 aligned;
-    // What is written, of ActPart; the other pointers say nothing.
+    // The parts that are written, of ActPart; the other pointers say nothing.
     u32 parts, padding;
 };
 

@@ -180,7 +180,7 @@ impl Compose for AddNorm<'_> {
 pub struct AddNormAct<'a> {
     /// The sum.
     pub sum: AddNorm<'a>,
-    /// K: the weight of the sum's norm, and what is added to its mean square.
+    /// The weight of the sum's norm (K), and its epsilon.
     pub next: Option<(&'a Buffer<f32>, f32)>,
     /// Gets the sum, or its norm.
     pub act: &'a mut Act,
