@@ -54,9 +54,13 @@ fn reader(rng: &mut Rng, cols: usize) -> [TensorView; 1] {
     [tensor(rng, format, 1, 5, cols)]
 }
 
-/// The product of a matrix with activations that `fill` fills, which may be told of that reader.
-fn product(b: &Backend, matrix: &[TensorView], sort: (Precision, bool, usize), fill: impl Fn(&mut Act)) -> Output {
-    let (precision, named, tokens) = sort;
+/// The product of a matrix with activations of so many tokens that `fill` fills. `named`: they are told of that reader.
+fn product(
+    b: &Backend,
+    matrix: &[TensorView],
+    (precision, named, tokens): (Precision, bool, usize),
+    fill: impl FnOnce(&mut Act),
+) -> Output {
     let (matrix, cols) = (b.prepare(matrix, Role::Matrix).expect("prepare"), matrix[0].cols);
     let mut act = b.alloc_act(precision, tokens + 1, cols).expect("alloc_act");
     if named {
@@ -68,7 +72,7 @@ fn product(b: &Backend, matrix: &[TensorView], sort: (Precision, bool, usize), f
     y.read(b).into()
 }
 
-/// The same of rows, by the contract.
+/// The product of a matrix with rows, in f64.
 fn expected(matrix: &[TensorView], rows: &[f32]) -> Output {
     let (weights, cols) = (decoded(&matrix[0]), matrix[0].cols);
     let dot =
@@ -93,11 +97,8 @@ pub fn add_norm_act(suite: &Suite) {
             let (x, mut y) = (Framed::of(b, &x, tokens, cols, Frame::ODD), Framed::of(b, &y, tokens, cols, Frame::ODD));
             let mut out = Framed::poisoned(b, tokens, cols, Frame::ODD);
             let (weight, of_sum) = (buffer(b, &weight), buffer(b, &of_sum));
-            let (x, y_view, out) = (x.view(), &mut y, &mut out);
-            let cell = std::cell::RefCell::new((y_view, out));
             let product = product(b, &matrix, (precision, named, tokens), |act| {
-                let (y, out) = &mut *cell.borrow_mut();
-                let norm = RmsNorm { x, weight: &weight, eps: 1e-6, out: out.view_mut() };
+                let norm = RmsNorm { x: x.view(), weight: &weight, eps: 1e-6, out: out.view_mut() };
                 let sum = AddNorm { norm, scale, factor, y: y.view_mut() };
                 let next = next.map(|eps| (&of_sum, eps));
                 b.run(AddNormAct { sum, next, act }).expect("add_norm_act");
@@ -206,7 +207,7 @@ pub fn add_norms(suite: &Suite) {
             let sum: Vec<f64> = terms.map(|(first, second)| first + second).collect();
             let terms = norm(&sum, 2).into_iter().zip(y);
             let of = |(term, &y): (f64, &f32)| f64::from(factor) * (f64::from(y) + f64::from(scale) * term);
-            terms.map(|of_row| of(of_row) as f32).collect::<Vec<_>>()
+            terms.map(|term| of(term) as f32).collect::<Vec<_>>()
         });
         suite.compare("add_norms", &case, tolerance, &rows.collect::<Vec<_>>().into(), &got);
     }
