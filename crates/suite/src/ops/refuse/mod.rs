@@ -5,6 +5,7 @@ mod compositions;
 mod experts;
 mod matrices;
 mod memory;
+mod norms;
 mod recurrent;
 mod rows;
 mod sampling;
