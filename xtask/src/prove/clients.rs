@@ -16,11 +16,24 @@ const SCHEMAS: &str = "jsonschema==4.26.0";
 const SUITE: &str = "each_schema_of_the_suite_is_enforced_or_refused";
 /// Python packages that are named in the page.
 const PACKAGES: [&str; 5] = ["openai", "anthropic", "schemathesis", "jsonschema", "openapi-spec-validator"];
-const FRAMEWORKS: [&str; 4] = ["litellm", "langchain-openai", "instructor", "openai"];
+const FRAMEWORKS: [&str; 9] = [
+    "litellm",
+    "langchain",
+    "langchain-openai",
+    "langchain-anthropic",
+    "instructor",
+    "pydantic-ai-slim",
+    "outlines",
+    "openai",
+    "anthropic",
+];
 /// Packages of npm that are.
-const NPM: [&str; 3] = ["openai", "ai", "@ai-sdk/openai-compatible"];
+const NPM: [&str; 6] =
+    ["openai", "@anthropic-ai/sdk", "ai", "@ai-sdk/openai-compatible", "@ai-sdk/openai", "@ai-sdk/anthropic"];
 /// Programs of npm.
-const PROGRAMS: [&str; 2] = ["@anthropic-ai/claude-code", "@openai/codex"];
+const PROGRAMS: [&str; 4] = ["@anthropic-ai/claude-code", "@openai/codex", "opencode-ai", "@qwen-code/qwen-code"];
+/// Programs of which an earlier version is tried too.
+const EARLIER: [&str; 1] = ["@anthropic-ai/claude-code"];
 /// Requests that schemathesis makes up for each operation, beside those for the limits of each field.
 const CASES: &str = "50";
 
@@ -122,10 +135,14 @@ struct Tools {
     packages: PathBuf,
     frameworks: PathBuf,
     lm_eval: PathBuf,
+    aider: PathBuf,
     node: PathBuf,
     programs: PathBuf,
+    earlier: PathBuf,
     schemas: PathBuf,
     gristmill: PathBuf,
+    /// The server that plays a script.
+    scripted: PathBuf,
     model: PathBuf,
 }
 
@@ -133,19 +150,23 @@ impl Tools {
     fn install() -> Result<Tools, String> {
         let folder = root().join("target/prove");
         let scripts = root().join("scripts/clients");
-        let [packages, frameworks, lm_eval] =
-            ["packages", "frameworks", "lm_eval"].map(|name| python(&folder, &scripts, name));
-        let (node, programs) = (folder.join("node"), folder.join("programs"));
-        npm(&node, &[scripts.join("package.json"), scripts.join("with_node.mjs")])?;
+        let [packages, frameworks, lm_eval, aider] =
+            ["packages", "frameworks", "lm_eval", "aider"].map(|name| python(&folder, &scripts, name));
+        let [node, programs, earlier] = ["node", "programs", "earlier"].map(|name| folder.join(name));
+        npm(&node, &["package.json", "with_node.mjs", "with_tools.mjs"].map(|file| scripts.join(file)))?;
         npm(&programs, &[scripts.join("programs/package.json")])?;
+        npm(&earlier, &[scripts.join("programs/earlier/package.json")])?;
         Ok(Tools {
             packages: packages?,
             frameworks: frameworks?,
             lm_eval: lm_eval?,
+            aider: aider?,
             node,
             programs,
+            earlier,
             schemas: schemas(&folder)?,
             gristmill: build("bin", "gristmill")?,
+            scripted: build("example", "scripted")?,
             model: model::fetch()?,
             scripts,
         })
@@ -156,12 +177,15 @@ impl Tools {
         let mut text = format!("# Clients of the server, {}\n\n", date_and_commit());
         text += "`cargo xtask prove clients`: packages as they come from their registries talk to `gristmill serve` \
                  with\nSmolLM2-135M-Instruct (Q4_1) on the CPU, and check what they get; the scripts are in \
-                 `scripts/clients`.\n\n";
+                 `scripts/clients`. Where tools are called, a script chooses the tokens of\na random model \
+                 (`crates/server/examples/scripted.rs`); all else is the server's.\n\n";
         text += &versions(&self.packages, &PACKAGES)?;
         text += &versions(&self.frameworks, &FRAMEWORKS)?;
         text += &versions(&self.lm_eval, &["lm-eval"])?;
+        text += &versions(&self.aider, &["aider-chat"])?;
         text += &versions_of_npm(&self.node, &NPM);
         text += &versions_of_npm(&self.programs, &PROGRAMS);
+        text += &versions_of_npm(&self.earlier, &EARLIER);
         Ok(text)
     }
 
@@ -182,6 +206,7 @@ pub(crate) fn clients(output: Option<&str>) -> Result<(), String> {
     let mut page = Page { text: tools.heading()?, failed: Vec::new() };
     packages(&tools, &mut page)?;
     programs(&tools, &mut page)?;
+    calls(&tools, &mut page)?;
     suites(&tools, &mut page)?;
     println!("{}", page.text);
     if let Some(path) = output {
@@ -218,6 +243,19 @@ fn programs(tools: &Tools, page: &mut Page) -> Result<(), String> {
     let server = tools.serve(&["--ctx", "8192", "--alias", "claude-*", "--alias", "gpt-*"])?;
     let mut programs = tools.script(&tools.packages, "with_programs.py");
     page.add("Claude Code, Codex", "", checked, programs.arg(&server.address).arg(&tools.programs))
+}
+
+/// Packages and programs whose model calls tools, as a script plays it.
+fn calls(tools: &Tools, page: &mut Page) -> Result<(), String> {
+    let (scripted, model) = (&tools.scripted, &tools.model);
+    let mut frameworks = tools.script(&tools.frameworks, "with_tools.py");
+    page.add("Python packages that call tools", "", checked, frameworks.arg(scripted).arg(model))?;
+    let mut packages = Command::new("node");
+    packages.arg(tools.node.join("with_tools.mjs")).arg(&tools.packages).arg(&tools.scripts).arg(scripted).arg(model);
+    page.add("npm packages that call tools", "", checked, &mut packages)?;
+    let mut agents = tools.script(&tools.packages, "with_agents.py");
+    agents.arg(scripted).arg(model).args([&tools.programs, &tools.earlier]).arg(&tools.aider);
+    page.add("Programs that call tools", "", checked, &mut agents)
 }
 
 /// Suites of others.

@@ -146,6 +146,16 @@ pub enum EngineError {
     /// No token continues the text as its grammar asks.
     #[error("no token of the model continues the text as the grammar asks; change the grammar")]
     GrammarStuck,
+    /// A request does not allow what a script chose ([`Engine::with_script`](super::Engine::with_script)).
+    #[error(
+        "the script's token {token} is not allowed here, and {sampled} was sampled; change the script or the request"
+    )]
+    Script {
+        /// The script's token.
+        token: u32,
+        /// The token that was sampled.
+        sampled: u32,
+    },
     /// The engine has no place for so many requests.
     #[error(
         "{asked} places are needed in a queue of {places}, and fewer are free; ask for fewer choices or try again later"

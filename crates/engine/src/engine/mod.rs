@@ -14,6 +14,7 @@
 //! - `dry` is a penalty on repetitions, computed from the text so far.
 //! - `draft` and `draft_model` make draft tokens, which the model checks in one pass.
 //! - `grammar` says which tokens may follow, where a request has a grammar.
+//! - `script` chooses completions in place of the model, for tests of programs that talk to a server.
 //! - `receipt` says what produces a reply's texts again; `seed` draws seeds and writes them as JSON.
 //! - `fair` decides whose request begins next, `prefill_budget` how many tokens run next, `schedule` which; `job`
 //!   follows one text to its end; `stop` withholds text that may be the start of a stop string.
@@ -33,6 +34,7 @@ pub mod receipt;
 mod request;
 mod sampling;
 mod schedule;
+mod script;
 mod seed;
 mod stats;
 mod stop;
@@ -60,6 +62,7 @@ pub use gristmill_text::grammar::{Grammar, closed_schema};
 pub use logprob::Logprob;
 pub use request::{Finish, FinishReason, Piece, Prompt, Request, Usage};
 pub use sampling::check_sampling;
+pub use script::Script;
 pub use stats::{Distribution, ExpertLoad, Stats, Times};
 pub use submit::{Choices, Reservation};
 
@@ -85,6 +88,8 @@ pub struct Engine {
     kv_format: KvFormat,
     template: OnceLock<Result<ChatTemplate, TemplateError>>,
     grammars: Grammars,
+    /// What chooses completions in place of the model.
+    script: Option<Arc<dyn Script>>,
     /// `None` only while the engine is dropped.
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
@@ -145,6 +150,7 @@ impl Engine {
             kv_format,
             template,
             grammars,
+            script: None,
             jobs,
             thread,
             stop,
@@ -159,6 +165,12 @@ impl Engine {
     /// Refuses requests while so many wait for a sequence; without this, any number may wait.
     pub fn with_queue(mut self, queue: usize) -> Engine {
         self.queue = queue;
+        self
+    }
+
+    /// Lets a script choose completions, for tests of programs that talk to a server.
+    pub fn with_script(mut self, script: Arc<dyn Script>) -> Engine {
+        self.script = Some(script);
         self
     }
 

@@ -10,6 +10,7 @@ use gristmill_text::tokenizer::StreamDecoder;
 
 use super::dry::Repetition;
 use super::job::{Completion, Job, Permit, Sink, Task};
+use super::script::Scripted;
 use super::{Canceller, Engine, EngineError, Generation, Piece, Prompt, Request};
 
 /// Places for requests among those that an engine takes ([`Engine::reserve`]). Unused places are free again when it is
@@ -126,7 +127,10 @@ impl Engine {
             // The text continues another, whose first space is not the first of a new one; a grammar has each space.
             _ => StreamDecoder::continuing(!request.control_tokens),
         };
-        let completion = Completion::new(request.clone(), repetition, matcher, decoder, place, Sink(deliver));
+        let mut completion = Completion::new(request.clone(), repetition, matcher, decoder, place, Sink(deliver));
+        if let Some(script) = &self.script {
+            completion.follow(Scripted::new(&**script, self.model.tokenizer()?, prompt)?);
+        }
         self.submit(prompt.to_vec(), request.tenant, since, Task::Complete(Box::new(completion)))
     }
 

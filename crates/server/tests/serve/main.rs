@@ -34,6 +34,7 @@ mod protocol;
 mod receipts;
 mod refuse;
 mod responses;
+mod scripted;
 mod server;
 mod slow;
 mod structured;

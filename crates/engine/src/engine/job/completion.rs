@@ -10,6 +10,7 @@ use gristmill_text::tokenizer::{StreamDecoder, Tokenizer};
 use super::{Permit, Progress};
 use crate::engine::draft::Draft;
 use crate::engine::dry::Repetition;
+use crate::engine::script::Scripted;
 use crate::engine::stop::{Scan, StopStrings};
 use crate::engine::{EngineError, Event, Finish, FinishReason, Logprob, Piece, Request, Usage, seed};
 
@@ -59,6 +60,8 @@ pub(in crate::engine) struct Completion {
     repetition: Option<Repetition>,
     /// The state in the request's grammar.
     matcher: Option<Matcher>,
+    /// What the text must be, if a script says so.
+    scripted: Option<Scripted>,
     /// `None` if sampling depends on tokens that would be draft tokens.
     draft: Option<Draft>,
     /// Tokens generated so far and how often, if a penalty looks at them.
@@ -97,10 +100,17 @@ impl Completion {
             request_bias: request.logit_bias,
             repetition,
             matcher,
+            scripted: None,
             counts: Vec::new(),
             permit: Some(permit),
             sink,
         }
+    }
+
+    /// Lets the text be what a script says. It has no draft tokens then, which the model would choose.
+    pub(in crate::engine) fn follow(&mut self, scripted: Option<Scripted>) {
+        self.draft.take_if(|_| scripted.is_some());
+        self.scripted = scripted;
     }
 
     /// Tokens that may still be generated.
@@ -167,7 +177,8 @@ impl Completion {
     /// Whether the next tokens are drawn without the host: none depends on the one before but through the model, and nobody
     /// wants to know more of them.
     pub(in crate::engine) fn runs_ahead(&self, progress: &Progress) -> bool {
-        let depends = self.repetition.is_some() || self.matcher.is_some() || self.sampling.penalises();
+        let depends = self.repetition.is_some() || self.matcher.is_some() || self.scripted.is_some();
+        let depends = depends || self.sampling.penalises();
         let tells = self.logprobs.is_some() || self.prompt_logprobs.is_some() || self.traces;
         !depends && !tells && self.draft.is_none() && progress.usage.generated_tokens >= self.min_tokens
     }
@@ -190,9 +201,10 @@ impl Completion {
 
     /// How to draw the token at `position`, which a token of the prompt replaces if it `is_prompt`.
     pub(in crate::engine) fn sampling(&self, position: usize, is_prompt: bool) -> Sampling<'_> {
+        let scripted = self.scripted.as_ref().filter(|_| !is_prompt).and_then(Scripted::bias);
         Sampling {
             mask: self.matcher.as_ref().filter(|_| !is_prompt).map(Matcher::mask),
-            bias: &self.bias,
+            bias: scripted.unwrap_or(&self.bias),
             counts: &self.counts,
             options: self.sampling,
             position: position as u64,
@@ -234,6 +246,7 @@ impl Completion {
         room: usize,
     ) -> Result<Piece, EngineError> {
         let Sampled { token, logprob, routing } = sampled;
+        self.scripted.as_mut().map_or(Ok(()), |scripted| scripted.accept(token))?;
         progress.count_token();
         self.count(token);
         let complete = self.matcher.as_mut().map(|matcher| matcher.accept(token)).transpose()?;

@@ -1,0 +1,152 @@
+"""Programs whose models call tools: how each is started, and the calls by which its model works on files."""
+
+import json
+import os
+import subprocess
+import tempfile
+
+from scripted import call
+
+# Nothing but the server can be reached: whatever goes elsewhere goes to a proxy that is not there.
+NOWHERE = "http://127.0.0.1:9"
+OFFLINE = dict(HTTPS_PROXY=NOWHERE, HTTP_PROXY=NOWHERE, NO_PROXY="127.0.0.1", https_proxy=NOWHERE, no_proxy="127.0.0.1")
+
+
+class Program:
+    """A program with an empty home and a folder to work in."""
+
+    # Tokens of the context, as far as the program is told.
+    window = 200_000
+
+    def __init__(self, programs):
+        self.programs = programs
+        self.home = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self.folder = os.path.join(self.home.name, "work")
+        os.mkdir(self.folder)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def file(self, name, text):
+        """Writes a file of the folder, and returns its path."""
+        with open(self.path(name), "w") as file:
+            file.write(text)
+        return self.path(name)
+
+    def run(self, program, *arguments, **variables):
+        """What a program prints, with nothing of this environment but the path."""
+        command = [os.path.join(self.programs, program), *arguments]
+        environment = dict(PATH=os.environ["PATH"], HOME=self.home.name, **OFFLINE, **variables)
+        streams = dict(stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=self.folder, env=environment, timeout=300, **streams)
+        said = f"{program}: {done.returncode}\n{done.stdout[-6000:]}\n{done.stderr[-4000:]}"
+        assert done.returncode == 0, said
+        return done.stdout
+
+
+class Claude(Program):
+    """Claude Code with its instructions and all its tools."""
+
+    written = "File created successfully"
+    compacts = "Your task is to create a detailed summary"
+
+    def answer(self, address, task):
+        variables = dict(ANTHROPIC_BASE_URL=address, ANTHROPIC_API_KEY="none", CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1")
+        allowed = ["--allowedTools", "Bash,Read,Write", "--permission-mode", "acceptEdits"]
+        said = self.run("claude", "--print", "--output-format", "json", *allowed, "--", task, **variables)
+        said = json.loads(said)
+        assert not said["is_error"], said
+        return said["result"]
+
+    def read(self, name):
+        return call("Read", file_path=self.path(name))
+
+    def shell(self, command):
+        return call("Bash", command=command, description="Run a command")
+
+    def write(self, name, text):
+        return call("Write", file_path=self.path(name), content=text)
+
+
+class Codex(Program):
+    """Codex, whose tools are commands."""
+
+    written = "written-42"
+    compacts = "CONTEXT CHECKPOINT COMPACTION"
+
+    def answer(self, address, task):
+        provider = dict(name="gristmill", base_url=address + "/v1", env_key="KEY", wire_api="responses")
+        provider |= dict(request_max_retries=0, stream_max_retries=0)
+        settings = {f"model_providers.gristmill.{key}": value for key, value in provider.items()}
+        settings |= dict(model_provider="gristmill", model_context_window=self.window)
+        words = [word for key, value in settings.items() for word in ("--config", f"{key}={json.dumps(value)}")]
+        options = ["--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "--model", "gpt-5.1"]
+        said = self.run("codex", "exec", *options, *words, task, KEY="none")
+        events = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+        assert events[-1]["type"] == "turn.completed", said
+        items = [event["item"] for event in events if event["type"] == "item.completed"]
+        return [item["text"] for item in items if item["type"] == "agent_message"][-1]
+
+    def read(self, name):
+        return call("exec_command", cmd=f"cat {self.path(name)}")
+
+    def shell(self, command):
+        return call("exec_command", cmd=command)
+
+    def write(self, name, text):
+        return call("exec_command", cmd=f"printf %s {text} > {self.path(name)} && echo written-$((40 + 2))")
+
+
+class Opencode(Program):
+    written = "Wrote file successfully"
+    compacts = "anchored summary"
+
+    def answer(self, address, task):
+        models = dict(scripted=dict(name="scripted", limit=dict(context=self.window, output=2048)))
+        options = dict(baseURL=address + "/v1", apiKey="none")
+        provider = dict(npm="@ai-sdk/openai-compatible", name="gristmill", options=options, models=models)
+        settings = dict(provider=dict(gristmill=provider), model="gristmill/scripted", autoupdate=False, share="disabled")
+        self.file("opencode.json", json.dumps(settings))
+        variables = dict(OPENCODE_DISABLE_MODELS_FETCH="1", OPENCODE_DISABLE_AUTOUPDATE="1")
+        said = self.run("opencode", "run", "--format", "json", task, **variables)
+        events = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+        assert not any(event["type"] == "error" for event in events), said
+        return [event["part"]["text"] for event in events if event["type"] == "text"][-1]
+
+    def read(self, name):
+        return call("read", filePath=self.path(name))
+
+    def shell(self, command):
+        return call("bash", command=command, description="Run a command")
+
+    def write(self, name, text):
+        return call("write", filePath=self.path(name), content=text)
+
+
+class Qwen(Program):
+    written = "Successfully created and wrote to new file"
+    compacts = "state_snapshot"
+
+    def answer(self, address, task):
+        variables = dict(OPENAI_API_KEY="none", OPENAI_BASE_URL=address + "/v1", OPENAI_MODEL="scripted")
+        return self.run("qwen", "--auth-type", "openai", "--yolo", "--prompt", task, **variables)
+
+    def read(self, name):
+        return call("read_file", file_path=self.path(name))
+
+    def shell(self, command):
+        return call("run_shell_command", command=command, is_background=False)
+
+    def write(self, name, text):
+        return call("write_file", file_path=self.path(name), content=text)
+
+
+class Aider(Program):
+    """aider, which has no tools."""
+
+    def answer(self, address, task):
+        quiet = ["--no-git", "--no-check-update", "--no-show-model-warnings", "--analytics-disable", "--no-show-release-notes"]
+        files = ["--edit-format", "whole", "--read", "note.txt", "copy.txt"]
+        variables = dict(OPENAI_API_BASE=address + "/v1", OPENAI_API_KEY="none", LITELLM_LOCAL_MODEL_COST_MAP="True")
+        model = ["--model", "openai/scripted", "--yes-always"]
+        return self.run("aider", *model, *quiet, *files, "--message", task, **variables)
