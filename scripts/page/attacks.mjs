@@ -39,4 +39,9 @@ export const ATTACKS = [
   `<div class="primary skip" tabindex=0 accesskey=x>a</div>`,
   `<x-y onpointerenter="${RUN}" contenteditable>a</x-y><body onload="${RUN}">`,
   `<img srcset="${AWAY}/m 1x" src="data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' onload='${RUN}'/>">`,
+  `\\(\\href{javascript:${RUN}}{a}\\) $\\url{${AWAY}/n}$`,
+  `\\[\\includegraphics{${AWAY}/o.png}\\]`,
+  `\\(\\htmlData{onclick=${RUN}}{a}\\htmlStyle{background:url(${AWAY}/p)}{b}\\htmlId{go}{c}\\)`,
+  `\\(\\text{<img src=x onerror="${RUN}">}\\) $$\\def\\a{\\a\\a}\\a$$`,
+  `\\[\\fcolorbox{red}{url(${AWAY}/q)}{a} \\color{expression(${RUN})}b\\]`,
 ];

@@ -8,7 +8,7 @@ const read = async (request) => {
   return Buffer.concat(parts);
 };
 
-/** Replies of `script`, one for each request for a completion; each is a list of events, or a function that gives it. */
+/** Replies of `script`, one for each request for a completion: lists of events, whose connection may break after `breaks`. */
 export class Proxy {
   constructor(target) {
     Object.assign(this, { target: new URL(target), script: [], asked: [], facts: null, pause: 0 });
@@ -40,7 +40,8 @@ export class Proxy {
 
   async play(events, reply) {
     reply.setHeader('content-type', 'text/event-stream');
-    for (const event of events) {
+    for (const [index, event] of events.entries()) {
+      if (index === events.breaks) return reply.destroy();
       if (this.pause) await new Promise((resolve) => setTimeout(resolve, this.pause));
       if (reply.destroyed) return;
       reply.write(`data: ${JSON.stringify(event)}\n\n`);

@@ -69,7 +69,7 @@ async function accessible(page, what) {
 const widths = (page) => page.evaluate(() => [document.documentElement.scrollWidth, document.body.scrollWidth]);
 const noSideways = async (page, what) => (await widths(page)).forEach((width) => assert.ok(width <= PHONE.width, `${what}: ${width} px`));
 
-const CLEAN = { elements: [], listeners: [], named: 0, images: [] };
+const CLEAN = { elements: [], listeners: [], named: 0, images: [], math: 0 };
 
 /** What of the conversation could run or load something; runs in the page. */
 function inTurns() {
@@ -77,9 +77,11 @@ function inTurns() {
   const names = all('*').map(({ localName }) => localName);
   const attributes = all('*').flatMap(({ attributes }) => [...attributes]).map(({ name }) => name);
   return {
-    elements: names.filter((name) => /^(script|style|iframe|object|embed|svg|math|link|meta|base|video|audio|template|noscript|input|x-y)$/.test(name)),
+    elements: names.filter((name) => /^(script|style|iframe|object|embed|svg|link|meta|base|video|audio|template|noscript|input|x-y)$/.test(name)),
     listeners: attributes.filter((name) => name.startsWith('on') || name === 'style' || name === 'srcset'),
     named: all('[id], #turns [name]').length,
+    // Formulas are MathML of KaTeX, which the sanitiser has seen.
+    math: all('math').filter((math) => !math.closest('.formula')).length + all('.formula :is([href], [src], [class], annotation)').length,
     images: all('img').map(({ src }) => src).filter((src) => !src.startsWith('data:image/')),
     ...(window.hit || window.refused ? { hit: window.hit, refused: window.refused } : {}),
   };
@@ -233,10 +235,147 @@ const tests = {
     await ready(page);
     await page.click('.chat');
     assert.match(await page.textContent('#turns'), /Another question[^]*third/);
+    await page.click('.turn.user [aria-label="The version before"]');
+    assert.match(await page.textContent('#turns'), /Question[^]*one two/, 'an edit keeps what followed the message before');
+    await page.click('[aria-label="The next version"] >> nth=0');
+    assert.match(await page.textContent('#turns'), /Another question[^]*third/);
     const trash = page.locator('.chats .quiet');
     await trash.click();
     await trash.click();
     await page.waitForFunction(() => document.querySelectorAll('.chat').length === 0);
+    await close(page);
+  },
+
+  async 'numbers of lists, alignment of tables, formulas'() {
+    const formulas = '\\[\na^2\n+ b^2\n\\] and \\(c_1\\), $x+y$, $$z$$; it costs $5 or $10, \\(\\nonsense{\\)';
+    proxy.script = [says(`3. three\n4. four\n\n| a | number |\n| :-: | -: |\n| x | 1234567890 |\n\n${formulas}\n`)];
+    const page = await open();
+    await ask(page, 'Go');
+    assert.equal(await page.getAttribute('.prose ol', 'start'), '3');
+    const cell = page.locator('.prose tbody td');
+    const style = (name) => cell.evaluateAll((cells, name) => cells.map((cell) => getComputedStyle(cell)[name]), name);
+    assert.deepEqual(await style('textAlign'), ['center', 'right']);
+    assert.deepEqual(await style('overflowWrap'), ['normal', 'normal']);
+    await page.waitForSelector('.formula math');
+    assert.equal(await page.locator('.formula math').count(), 4);
+    assert.equal(await page.locator('.formula.display').count(), 2);
+    assert.equal(await page.locator('.formula msup').count(), 2);
+    assert.equal(await page.textContent('.prose .math-inline'), '\\nonsense{');
+    assert.match(await page.textContent('.turn.model > .prose'), /costs \$5 or \$10/);
+    assert.equal(await page.locator('.formula [style], .formula [href], .formula annotation').count(), 0);
+    await close(page);
+  },
+
+  async 'an answer goes on while another conversation is open'() {
+    proxy.script = [says('one two three '.repeat(20)), says('of the second')];
+    proxy.pause = 20;
+    const page = await open();
+    await page.fill('#message', 'First');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => document.querySelector('.turn.model > .prose')?.textContent.includes('one two'));
+    await page.click('#new');
+    proxy.pause = 0;
+    await ask(page, 'Second');
+    await page.click('.chat >> text=First');
+    await complete(page);
+    assert.equal((await page.textContent('.turn.model > .prose')).trim(), 'one two three '.repeat(20).trim());
+    assert.match(await page.textContent('.facts'), /20 tokens/);
+    await close(page);
+  },
+
+  async 'a page that is closed in mid-answer keeps what had come'() {
+    proxy.script = [says('one two three '.repeat(100)), says('more')];
+    proxy.pause = 20;
+    const page = await open();
+    await page.fill('#message', 'Question');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => document.querySelector('.turn.model > .prose')?.textContent.length > 600);
+    await page.reload();
+    await ready(page);
+    proxy.pause = 0;
+    await page.click('.chat');
+    assert.match(await page.textContent('.turn.model > .prose'), /^one two three one/);
+    assert.match(await page.textContent('.facts'), /closed/);
+    assert.equal(await page.locator('.waits, [aria-busy="true"]').count(), 0);
+    await ask(page, 'Go on', 2);
+    assert.equal(proxy.asked.at(-1).messages.length, 3);
+    await close(page);
+  },
+
+  async 'two tabs lose nothing of each other'() {
+    proxy.script = [says('first'), says('second'), says('third')];
+    const one = await open();
+    await ask(one, 'Question');
+    const two = await one.context().newPage();
+    await two.goto(proxy.url);
+    await ready(two);
+    await two.click('.chat');
+    await ask(two, 'Of the second tab', 2);
+    await one.waitForFunction(() => document.querySelector('#turns').textContent.includes('second'));
+    await ask(one, 'Of the first tab', 3);
+    await two.waitForFunction(() => document.querySelector('#turns').textContent.includes('third'));
+    assert.equal(await two.locator('.chat').count(), 1);
+    // A tab that has not heard of the other's change keeps both.
+    const kept = await one.evaluate(async () => {
+      const store = await import(new URL('page/store.js', document.baseURI));
+      const [chat] = await store.all();
+      const [mine, yours] = [structuredClone(chat), structuredClone(chat)];
+      return [await store.put(mine), await store.put(yours), (await store.get(chat.id)).revision === mine.revision];
+    });
+    assert.deepEqual(kept, [true, false, true]);
+    await close(one);
+  },
+
+  async 'of 2,000 messages those are shown that are near'() {
+    const page = await open();
+    await page.evaluate(async () => {
+      const store = await import(new URL('page/store.js', document.baseURI));
+      const turn = (number) => (number % 2 === 0
+        ? { role: 'user', versions: [{ text: `question ${number}`, files: [] }], shown: 0 }
+        : { role: 'model', versions: [{ id: String(number), text: `**answer** ${number}\n\n- a\n- b\n\n\`\`\`js\nconst a = ${number};\n\`\`\``, reasoning: '', calls: [], finish: 'stop' }], shown: 0 });
+      await store.put({ id: 'long', name: '', changed: Date.now(), revision: 0, turns: Array.from({ length: 2000 }, (_, number) => turn(number)) });
+    });
+    await page.reload();
+    await ready(page);
+    await page.click('.chat');
+    assert.ok(await page.locator('.turn').count() < 200);
+    assert.match(await page.textContent('.turn:last-child'), /answer 1999/);
+    for (let shown = 0, before = -1; shown !== before;) {
+      before = shown;
+      await page.evaluate(() => { document.querySelector('#scroll').scrollTop = 0; });
+      await drawn(page);
+      await drawn(page);
+      shown = await page.locator('.turn').count();
+      if (shown > 300) break;
+    }
+    assert.ok(await page.locator('.turn').count() > 300, 'earlier messages come when they are near');
+    await close(page);
+  },
+
+  async 'copying where the browser has no clipboard, and the end of an answer'() {
+    proxy.script = [says(`${'line\n\n'.repeat(80)}end`)];
+    const page = await open();
+    await page.evaluate(() => Object.defineProperty(navigator, 'clipboard', { value: undefined }));
+    await ask(page, 'Go');
+    const below = () => page.evaluate(() => { const at = document.querySelector('#scroll'); return at.scrollHeight - at.scrollTop - at.clientHeight; });
+    assert.ok(await below() < 4, `${await below()} pixels are below`);
+    await page.click('.turn.user >> text=Copy');
+    assert.equal(await page.textContent('#status'), 'Copied');
+    await page.focus('#message');
+    await page.keyboard.press('Control+V');
+    assert.equal(await page.inputValue('#message'), 'Go');
+    await close(page);
+  },
+
+  async 'a server that has stopped is said in words'() {
+    proxy.script = [Object.assign(says('one two three '.repeat(40)), { breaks: 20 })];
+    proxy.pause = 5;
+    const page = await open();
+    await ask(page, 'Go');
+    assert.match(await page.textContent('.error'), /The server stopped in the middle of the answer/);
+    assert.match(await page.textContent('.turn.model > .prose'), /^one two/);
+    // The browser logs the broken connection.
+    page.faults = page.faults.filter((fault) => !fault.includes('ERR_INCOMPLETE_CHUNKED_ENCODING'));
     await close(page);
   },
 

@@ -17,12 +17,18 @@ export async function ask(path, { body, signal } = {}) {
     if (key()) headers.authorization = `Bearer ${key()}`;
     if (body) headers['content-type'] = 'application/json';
     const options = { method: body ? 'POST' : 'GET', headers, signal, body: body && JSON.stringify(body) };
-    const reply = await fetch(new URL(path, document.baseURI), options);
+    const reply = await fetch(new URL(path, document.baseURI), options).catch(unreachable);
     if (reply.ok) return reply;
     const message = await said(reply);
     if (reply.status !== 401) throw new Refusal(reply.status, message);
     if (!await askKey(message)) throw new Refusal(401, message);
   }
+}
+
+/** What browsers say of a connection that fails is no help. */
+function unreachable(error) {
+  if (error.name === 'AbortError') throw error;
+  throw new Error('The server does not answer. Is it still running? Then ask again.');
 }
 
 async function said(reply) {
@@ -34,13 +40,18 @@ async function said(reply) {
   }
 }
 
+function broken(error) {
+  if (error.name === 'AbortError') throw error;
+  throw new Error('The server stopped in the middle of the answer. Start it, then ask again.');
+}
+
 /** The JSON of server-sent events, until `[DONE]`. */
 export async function* events(reply) {
   const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
   try {
     for (;;) {
-      const { value, done } = await reader.read();
+      const { value, done } = await reader.read().catch(broken);
       if (done) return;
       const lines = (rest + value).split('\n');
       rest = lines.pop();

@@ -1,17 +1,24 @@
-// The conversation that is shown, and its answers.
+// The conversation that is shown, and the answers that are written, in whichever conversation.
 
 import { byId, announce } from './dom.js';
 import { resultView } from './call.js';
-import { begin, messages, modelTurn, newVersion, shown, title, toolTurn, userTurn } from './conversation.js';
+import { addVersion, begin, messages, modelTurn, newVersion, showVersion, shown, title, toolTurn, userTurn } from './conversation.js';
 import { generate } from './generate.js';
 import * as settings from './settings.js';
 import * as sidebar from './sidebar.js';
 import * as store from './store.js';
 import { ModelView, tellEnd, userView } from './turn.js';
+import { Turns } from './turns.js';
+
+/** While an answer is written, what has come is kept this often, in milliseconds. */
+const KEEP_EVERY = 1000;
 
 export class Chat {
   constructor(facts, experts) {
-    Object.assign(this, { facts, experts, chats: [], current: begin(), running: null, views: [] });
+    /** `running` has the answers that are written, by conversation. */
+    Object.assign(this, { facts, experts, chats: [], current: begin(), running: new Map() });
+    this.turns = new Turns((turn) => this.view(turn));
+    store.watch((id) => this.changedElsewhere(id));
   }
 
   /** Lists what the browser has kept. */
@@ -30,26 +37,53 @@ export class Chat {
   }
 
   open(chat) {
-    this.stop();
     this.current = chat;
+    this.composer.setRunning(this.running.has(chat));
     this.show();
     this.list();
     this.toEnd();
   }
 
   async remove(chat) {
+    this.running.get(chat)?.controller.abort();
     await store.remove(chat.id);
     this.chats = this.chats.filter((other) => other.id !== chat.id);
     if (chat.id === this.current.id) this.begin();
     else this.list();
   }
 
-  keep() {
-    const chat = this.current;
+  /** Another tab has kept or removed a conversation. What this one is writing is not replaced. */
+  async changedElsewhere(id) {
+    const known = this.chats.find((chat) => chat.id === id);
+    if (known && this.running.has(known)) return;
+    const kept = await store.get(id);
+    this.chats = this.chats.filter((chat) => chat.id !== id);
+    if (kept) this.chats.unshift(kept);
+    this.chats.sort((a, b) => b.changed - a.changed);
+    if (kept && this.current.id === id) {
+      this.current = kept;
+      this.show();
+    }
+    this.list();
+  }
+
+  keep(chat = this.current) {
     chat.changed = Date.now();
     if (!this.chats.includes(chat)) this.chats.unshift(chat);
-    store.put(chat).catch((error) => announce(`The browser cannot keep the conversation: ${error.message}`));
+    this.write(chat);
     this.list();
+  }
+
+  async write(chat) {
+    try {
+      if (await store.put(chat)) return;
+      // Another tab went on with this conversation: both are kept.
+      Object.assign(chat, { name: `${title(chat)} (of this tab)`, id: begin().id, revision: 0 });
+      await store.put(chat);
+      this.list();
+    } catch (error) {
+      announce(`The browser cannot keep the conversation: ${error.message}`);
+    }
   }
 
   /** Whether the text was taken. */
@@ -59,24 +93,25 @@ export class Chat {
     return true;
   }
 
-  /** Asks for a new version of an answer; what follows it goes. */
+  /** Asks for another version of an answer. */
   again(turn) {
     this.stop();
-    this.cut(turn);
     this.answer(turn);
   }
 
+  /** Asks with another version of a message. */
   edit(turn, text) {
     this.stop();
-    this.cut(turn);
-    turn.text = text;
-    this.current.turns[this.current.turns.length - 1] = turn;
+    addVersion(this.current, turn, { text, files: shown(turn).files });
     this.answer(modelTurn());
   }
 
-  /** Leaves out what follows a turn. */
-  cut(turn) {
-    this.current.turns.length = this.current.turns.indexOf(turn) + 1;
+  /** Shows another version of a turn. */
+  turnTo(turn, number) {
+    this.stop();
+    showVersion(this.current, turn, number);
+    this.keep();
+    this.show();
   }
 
   /** Takes the result of a call; when all calls of the turn have one, the model goes on. */
@@ -84,79 +119,87 @@ export class Chat {
     const version = shown(turn);
     version.results = { ...version.results, [call.id]: content };
     if (!version.calls.every(({ id }) => id in version.results)) return announce('The other calls wait for their results.');
-    this.cut(turn);
+    this.current.turns.length = this.current.turns.indexOf(turn) + 1;
     this.current.turns.push(toolTurn(version.calls.map(({ id, name }) => ({ id, name, content: version.results[id] }))));
     this.answer(modelTurn());
   }
 
   async answer(turn) {
-    const version = newVersion();
-    const { turns } = this.current;
-    if (!turns.includes(turn)) turns.push(turn);
-    turn.shown = turn.versions.push(version) - 1;
-    const before = turns.slice(0, turns.indexOf(turn));
-    const running = { controller: new AbortController() };
-    this.running = running;
-    this.composer.setRunning(true);
     const chat = this.current;
+    if (!chat.turns.includes(turn)) chat.turns.push(turn);
+    const before = chat.turns.slice(0, chat.turns.indexOf(turn));
+    const version = newVersion();
+    addVersion(chat, turn, version);
+    const running = { controller: new AbortController(), turn, kept: Date.now() };
+    this.running.set(chat, running);
+    this.composer.setRunning(true);
     this.keep();
     this.show();
     this.toEnd();
     const trace = this.experts.begin(version, label(before));
-    const view = this.views.at(-1);
+    const changed = () => { this.grown(chat, running); if (trace) this.experts.redraw(); };
     try {
-      const changed = () => { this.refresh(view); if (trace) this.experts.redraw(); };
       await generate({ facts: this.facts, messages: messages(before, settings.system()), version, trace, signal: running.controller.signal, changed });
     } finally {
       if (trace) this.experts.end();
-      this.finish(chat, view, version, running);
+      this.finish(chat, turn, version, running);
     }
   }
 
-  finish(chat, view, version, running) {
-    view.update();
+  /** More of an answer has come. */
+  grown(chat, running) {
+    if (chat === this.current) this.refresh(running.turn);
+    if (Date.now() - running.kept < KEEP_EVERY) return;
+    running.kept = Date.now();
+    this.write(chat);
+  }
+
+  finish(chat, turn, version, running) {
+    if (this.running.get(chat) === running) this.running.delete(chat);
+    if (this.chats.includes(chat)) this.write(chat);
+    if (chat !== this.current) return announce(`The answer in “${title(chat)}” is complete.`);
+    const follows = this.isAtEnd();
+    this.turns.view(turn)?.update();
+    if (follows) this.toEnd();
     tellEnd(version);
-    if (this.chats.includes(chat)) store.put(chat).catch(() => {});
-    if (this.running !== running) return;
-    this.running = null;
-    this.composer.setRunning(false);
+    this.composer.setRunning(this.running.has(chat));
   }
 
   /** Shows a growing answer at most every 60 ms, and long ones less often: Markdown is read as a whole each time. */
-  refresh(view) {
-    if (view.timer) return;
-    const pause = Math.max(60, shown(view.turn).text.length / 100);
+  refresh(turn) {
+    const view = this.turns.view(turn);
+    if (!view || view.timer) return;
+    const pause = Math.max(60, shown(turn).text.length / 100);
     view.timer = setTimeout(() => {
       view.timer = null;
       const follows = this.isAtEnd();
-      if (shown(view.turn).finish === null) view.update();
+      if (shown(turn).finish === null) view.update();
       if (follows) this.toEnd();
     }, pause);
   }
 
+  /** Ends the answer of the conversation that is shown. */
   stop() {
-    this.running?.controller.abort();
+    this.running.get(this.current)?.controller.abort();
   }
 
   show() {
-    const { turns } = this.current;
-    byId('blank').hidden = turns.length > 0;
-    this.views = [];
-    byId('turns').replaceChildren(...turns.map((turn) => this.view(turn)));
+    byId('blank').hidden = this.current.turns.length > 0;
+    this.turns.show(this.current.turns);
   }
 
+  /** The view of a turn: an object with its element, and with `update` for an answer. */
   view(turn) {
-    if (turn.role === 'user') return userView(turn, { edit: (text) => this.edit(turn, text) });
-    if (turn.role === 'tool') return resultView(turn);
-    const view = new ModelView(turn, {
+    if (turn.role === 'tool') return { element: resultView(turn) };
+    const turnTo = (number) => this.turnTo(turn, number);
+    if (turn.role === 'user') return { element: userView(turn, { edit: (text) => this.edit(turn, text), turnTo }) };
+    return new ModelView(turn, {
       name: this.facts.name,
       experts: this.experts,
       again: () => this.again(turn),
-      turnTo: (number) => { turn.shown = number; this.keep(); this.show(); },
+      turnTo,
       result: (call, content) => this.result(turn, call, content),
     });
-    this.views.push(view);
-    return view.element;
   }
 
   isAtEnd() {

@@ -28,12 +28,21 @@ export function announce(text) {
 /** Copies a text, and says so on the button for a moment. */
 export async function copy(text, button) {
   const before = button.textContent;
-  try {
-    await navigator.clipboard.writeText(text);
-    button.textContent = 'Copied';
-  } catch {
-    button.textContent = 'Not allowed';
-  }
+  const done = await navigator.clipboard?.writeText(text).then(() => true, () => false) || copySelected(text);
+  button.textContent = done ? 'Copied' : 'Not allowed';
   announce(button.textContent);
   setTimeout(() => { button.textContent = before; }, 1500);
+}
+
+/** Copies by selecting the text: browsers have no clipboard on pages of http, except those of this machine. */
+function copySelected(text) {
+  const [field, focused] = [make('textarea', { class: 'visually-hidden', readonly: true, 'aria-hidden': 'true' }), document.activeElement];
+  field.value = text;
+  // In an open dialog only its own fields can be selected.
+  (document.querySelector('dialog[open]') ?? document.body).append(field);
+  field.select();
+  const done = document.execCommand('copy');
+  field.remove();
+  focused?.focus();
+  return done;
 }

@@ -6,12 +6,15 @@ import { Marked } from './vendor/marked.esm.js';
 import purify from './vendor/purify.es.js';
 import highlight from './vendor/highlight.min.js';
 import { button, copy, make } from './dom.js';
+import { extensions, typeset } from './math.js';
 
 const PROSE = {
   ALLOWED_TAGS: ['p', 'br', 'hr', 'h3', 'h4', 'h5', 'h6', 'blockquote', 'pre', 'code', 'kbd', 'ul', 'ol', 'li', 'em', 'i',
     'strong', 'b', 'del', 's', 'sub', 'sup', 'a', 'img', 'table', 'thead', 'tbody', 'tr', 'th', 'td', 'span'],
   ALLOWED_ATTR: ['href', 'title', 'alt', 'src', 'align', 'start', 'class'],
   ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
+  // The sanitiser takes values of other attributes for addresses.
+  ADD_URI_SAFE_ATTR: ['align', 'start'],
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   RETURN_DOM_FRAGMENT: true,
@@ -19,7 +22,7 @@ const PROSE = {
 const CODE = { ALLOWED_TAGS: ['span'], ALLOWED_ATTR: ['class'], RETURN_DOM_FRAGMENT: true };
 
 purify.addHook('uponSanitizeAttribute', (node, data) => {
-  if (data.attrName === 'class') data.keepAttr = /^(language-[\w+#.-]{1,30}|hljs-[\w -]{1,60})$/.test(data.attrValue);
+  if (data.attrName === 'class') data.keepAttr = /^(language-[\w+#.-]{1,30}|hljs-[\w -]{1,60}|math-(?:inline|display))$/.test(data.attrValue);
   if (data.attrName === 'src') data.keepAttr = /^data:image\//i.test(data.attrValue);
 });
 purify.addHook('afterSanitizeAttributes', (node) => {
@@ -35,6 +38,7 @@ purify.addHook('afterSanitizeAttributes', (node) => {
 
 const marked = new Marked({ gfm: true });
 marked.use({
+  extensions,
   renderer: {
     heading({ tokens, depth }) {
       const level = Math.min(depth + 2, 6);
@@ -65,6 +69,7 @@ export function render(text) {
     table.replaceWith(box);
     box.append(table);
   }
+  typeset(fragment);
   return fragment;
 }
 

@@ -3,7 +3,7 @@
 import { make } from './dom.js';
 import { percent, perSecond, rate, whole } from './numbers.js';
 
-const ENDS = { length: 'cut by a limit', stopped: 'stopped' };
+const ENDS = { length: 'cut by a limit', stopped: 'stopped', interrupted: 'the page was closed meanwhile' };
 
 /** The line below an answer. */
 export function facts(version) {

@@ -8,22 +8,34 @@ import { render } from './markdown.js';
 import { facts } from './speed.js';
 
 /** A turn of the user, who can edit it. */
-export function userView(turn, { edit }) {
-  const said = make('div', { class: 'said', text: turn.text });
-  const files = turn.files.map((file) => make('details', { class: 'file' },
+export function userView(turn, { edit, turnTo }) {
+  const { text, files: attached } = shown(turn);
+  const said = make('div', { class: 'said', text });
+  const files = attached.map((file) => make('details', { class: 'file' },
     make('summary', { text: `${file.name} · ${bytes(file.text.length)}` }), make('pre', { tabindex: '0', text: file.text })));
   const element = make('article', { class: 'turn user' }, make('h2', { class: 'visually-hidden', text: 'You' }), ...files,
-    turn.text ? said : null);
-  const actions = make('div', { class: 'actions' },
-    button('Edit', () => element.replaceChildren(editor(turn, edit, () => element.replaceWith(userView(turn, { edit }))))),
-    button('Copy', (event) => copy(turn.text, event.currentTarget)));
+    text ? said : null);
+  const leave = () => element.replaceWith(userView(turn, { edit, turnTo }));
+  const actions = make('div', { class: 'actions' }, ...pages(turn, turnTo),
+    button('Edit', () => element.replaceChildren(editor(text, edit, leave))),
+    button('Copy', (event) => copy(text, event.currentTarget)));
   element.append(actions);
   return element;
 }
 
-function editor(turn, edit, cancel) {
-  const input = make('textarea', { class: 'edit', rows: Math.min(12, turn.text.split('\n').length + 1), 'aria-label': 'Your message' });
-  input.value = turn.text;
+/** The buttons that turn to other versions of a turn, if there are any. */
+function pages({ versions, shown: at }, turnTo) {
+  if (versions.length < 2) return [];
+  return [
+    button('‹', () => turnTo(at - 1), { disabled: at === 0, 'aria-label': 'The version before' }),
+    make('span', { class: 'muted', text: `${at + 1} of ${versions.length}` }),
+    button('›', () => turnTo(at + 1), { disabled: at === versions.length - 1, 'aria-label': 'The next version' }),
+  ];
+}
+
+function editor(text, edit, cancel) {
+  const input = make('textarea', { class: 'edit', rows: Math.min(12, text.split('\n').length + 1), 'aria-label': 'Your message' });
+  input.value = text;
   const form = make('form', { on: { submit: (event) => { event.preventDefault(); edit(input.value); } } }, input,
     make('div', { class: 'row-end' }, button('Cancel', cancel), make('button', { class: 'primary', text: 'Ask again' })));
   input.addEventListener('keydown', (event) => {
@@ -74,13 +86,7 @@ export class ModelView {
   }
 
   showFoot(version) {
-    const { versions, shown: at } = this.turn;
-    const pages = versions.length < 2 ? [] : [
-      button('‹', () => this.turnTo(at - 1), { disabled: at === 0, 'aria-label': 'The version before' }),
-      make('span', { class: 'muted', text: `${at + 1} of ${versions.length}` }),
-      button('›', () => this.turnTo(at + 1), { disabled: at === versions.length - 1, 'aria-label': 'The next version' }),
-    ];
-    const actions = make('div', { class: 'actions' }, ...pages,
+    const actions = make('div', { class: 'actions' }, ...pages(this.turn, this.turnTo),
       button('Copy', (event) => copy(version.text, event.currentTarget)), button('Again', this.again),
       this.experts?.has(version) ? button('Experts', () => this.experts.show(version)) : null);
     this.foot.replaceChildren(facts(version), actions);
