@@ -39,7 +39,6 @@ const EXTENSIONS: &[Refused] = &[
     refused("functions", "use tools"),
     refused("grammar", "use guided_grammar, whose grammars are in Lark"),
     refused_unless("include_stop_str_in_output", &["false"], "append the stop string that you sent"),
-    refused("json_schema", "use response_format"),
     refused_unless("length_penalty", &["1"], SAMPLERS),
     refused_unless("logits_processors", &["[]"], SAMPLERS),
     refused_unless("min_keep", &["0"], SAMPLERS),

@@ -20,7 +20,8 @@ pub(crate) struct SamplingFields {
     /// The settings of [`SETTINGS`] that the request has; [`SettingFields`] describes them.
     #[serde(skip)]
     settings: Vec<(&'static Setting, f64)>,
-    /// The same seed, prompt and settings give the same text; choice i is drawn with seed + i.
+    /// The same seed, prompt and settings give the same text; choice i is drawn with seed + i. -1 draws a seed, as
+    /// without the field.
     #[schema(value_type = Option<i64>)]
     seed: Option<Seed>,
     /// The text does not end before it has so many tokens.
@@ -45,9 +46,9 @@ pub(crate) struct SamplingFields {
     dry_sequence_breakers: Option<Vec<String>>,
 }
 
-/// A whole number of 64 bits; negative ones are those of two's complement.
+/// A whole number of 64 bits; negative ones are those of two's complement. None for -1: other servers choose a seed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seed(u64);
+pub(crate) struct Seed(Option<u64>);
 
 impl<'de> Deserialize<'de> for Seed {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Seed, D::Error> {
@@ -58,10 +59,10 @@ impl<'de> Deserialize<'de> for Seed {
                 f.write_str("a whole number of 64 bits")
             }
             fn visit_u64<E: Error>(self, seed: u64) -> Result<Seed, E> {
-                Ok(Seed(seed))
+                Ok(Seed(Some(seed)))
             }
             fn visit_i64<E: Error>(self, seed: i64) -> Result<Seed, E> {
-                Ok(Seed(seed.cast_unsigned()))
+                Ok(Seed(Some(seed.cast_unsigned()).filter(|_| seed != -1)))
             }
             fn visit_f64<E: Error>(self, seed: f64) -> Result<Seed, E> {
                 Err(E::invalid_type(Unexpected::Float(seed), &self))
@@ -97,7 +98,7 @@ impl PartialSchema for SettingFields {
             let least = match setting.whole {
                 // -1 is another way to write 0.
                 true => Some(-1.0),
-                false => Some(setting.least).filter(|least| *least > f64::from(f32::MIN)),
+                false => Some(least(setting)).filter(|least| *least > f64::from(f32::MIN)),
             };
             field.minimum(least).maximum(Some(setting.most).filter(|most| *most < f64::from(f32::MAX)))
         };
@@ -141,7 +142,7 @@ impl SamplingFields {
     }
 
     fn sampling(&self, defaults: &SamplingOptions) -> SamplingOptions {
-        let mut options = SamplingOptions { seed: self.seed.map(|Seed(seed)| seed), ..*defaults };
+        let mut options = SamplingOptions { seed: self.seed.and_then(|Seed(seed)| seed), ..*defaults };
         self.settings.iter().for_each(|(setting, value)| (setting.set)(&mut options, *value));
         options
     }
@@ -168,10 +169,19 @@ impl SamplingFields {
     }
 }
 
+/// The name of the setting whose 0 keeps the most likely token alone, as its least value does.
+const TOP_P: &str = "top_p";
+
+/// The least value in requests.
+fn least(setting: &Setting) -> f64 {
+    if setting.name == TOP_P { 0.0 } else { setting.least }
+}
+
 /// The value of a setting in a field. Whole numbers are checked here, because [`Setting::set`] saturates.
 fn number(fields: &mut Fields, name: &'static str, setting: &Setting) -> Result<Option<f64>, ApiError> {
     if !setting.whole {
-        return fields.take(name);
+        let value = fields.take(name)?;
+        return Ok(value.map(|value| if setting.name == TOP_P && value == 0.0 { setting.least } else { value }));
     }
     match fields.take::<i64>(name)? {
         None => Ok(None),

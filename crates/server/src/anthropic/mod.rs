@@ -20,6 +20,7 @@ use crate::content::Content;
 use crate::error::{AnthropicError, AnthropicErrorBody, ApiError, GrammarPath, Paths};
 use crate::fields::Fields;
 use crate::handler;
+use crate::limit::TokenLimit;
 use crate::policy;
 use crate::request::{ApiRequest, Conversation, Input, check_stops};
 use crate::sampling::{REPETITION_PENALTY, SamplingFields, SettingFields};
@@ -62,9 +63,9 @@ pub(crate) struct PromptFields {
 /// The fields that make the reply.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct ReplyFields {
-    /// The most tokens to generate.
-    #[schema(minimum = 1)]
-    max_tokens: usize,
+    /// The most tokens to generate; -1: until the context is full.
+    #[schema(value_type = i64, minimum = -1)]
+    max_tokens: TokenLimit,
     /// The text ends before the first of these.
     stop_sequences: Option<Vec<String>>,
     /// Send server-sent events while the reply is generated.
@@ -162,7 +163,7 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, MessageWriter), Ap
     app.check_model(Some(&prompt.model))?;
     let mut paths = Paths { repetition_penalty, ..Paths::new("messages") };
     let mut settings = sampling.settings(&app.options.sampling)?;
-    settings.max_tokens = Some(max_tokens);
+    settings.max_tokens = max_tokens.tokens();
     settings.stop = stop_sequences.unwrap_or_default();
     check_stops("stop_sequences", &settings.stop)?;
     let writer = MessageWriter::new(app.clone(), settings.stop.clone());

@@ -21,6 +21,10 @@ pub(crate) struct FormatFields {
     guided_regex: Option<String>,
     /// The text follows this grammar, in llguidance's dialect of Lark.
     guided_grammar: Option<String>,
+    /// The same as `guided_regex`.
+    regex: Option<String>,
+    /// The same as `guided_json`.
+    json_schema: Option<Value>,
     /// The same under vLLM's present names.
     structured_outputs: Option<StructuredOutputs>,
 }
@@ -48,6 +52,8 @@ pub(crate) struct ResponseFormat {
     r#type: String,
     /// For `json_schema`.
     json_schema: Option<JsonSchema>,
+    /// For `json_object`, and for `json_schema` in place of the field of that name: the text is JSON of this schema.
+    schema: Option<Value>,
 }
 
 #[derive(Debug, Clone, Deserialize, ToSchema)]
@@ -67,7 +73,7 @@ pub(crate) struct TextFormat {
     /// Changes nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<String>,
-    /// For `json_schema`. A keyword that is not enforced is refused with its path.
+    /// For `json_schema` and `json_object`. A keyword that is not enforced is refused with its path.
     #[serde(skip_serializing_if = "Option::is_none")]
     schema: Option<Value>,
     /// Changes nothing: a schema is always enforced.
@@ -87,20 +93,29 @@ pub(crate) type Asked = (Grammar, String);
 impl FormatFields {
     /// The grammar that is asked for, by these fields or by OpenAI's own. Sets its path.
     pub(crate) fn grammar(self, own: Option<Asked>, paths: &mut Paths) -> Result<Option<Grammar>, ApiError> {
-        let FormatFields { guided_json, guided_choice, guided_regex, guided_grammar, structured_outputs } = self;
-        let structured = structured_outputs.unwrap_or_default();
+        let structured = self.structured_outputs.unwrap_or_default();
         let mut asked: Vec<Asked> = own.into_iter().collect();
-        for (prefix, schema, texts, regex, lark) in [
-            ("guided_", guided_json, guided_choice, guided_regex, guided_grammar),
-            ("structured_outputs.", structured.json, structured.choice, structured.regex, structured.grammar),
+        for (at, schema) in [
+            ("guided_json", self.guided_json),
+            ("json_schema", self.json_schema),
+            ("structured_outputs.json", structured.json),
         ] {
-            let at = |name: &str| format!("{prefix}{name}");
-            let schema = schema.map(|schema| of_schema(schema, &at("json"))).transpose()?;
-            asked.extend(schema.map(|schema| (schema, at("json"))));
-            let one_of = texts.map(|texts| one_of(&texts, &at("choice"))).transpose()?;
-            asked.extend(one_of.map(|one_of| (one_of, at("choice"))));
-            asked.extend(regex.map(|regex| (Grammar::Regex(regex), at("regex"))));
-            asked.extend(lark.map(|lark| (Grammar::Lark(lark), at("grammar"))));
+            let grammar = schema.map(|schema| of_schema(schema, at)).transpose()?;
+            asked.extend(grammar.map(|grammar| (grammar, at.to_owned())));
+        }
+        for (at, texts) in [("guided_choice", self.guided_choice), ("structured_outputs.choice", structured.choice)] {
+            let grammar = texts.map(|texts| one_of(&texts, at)).transpose()?;
+            asked.extend(grammar.map(|grammar| (grammar, at.to_owned())));
+        }
+        for (at, regex) in [
+            ("guided_regex", self.guided_regex),
+            ("regex", self.regex),
+            ("structured_outputs.regex", structured.regex),
+        ] {
+            asked.extend(regex.map(|regex| (Grammar::Regex(regex), at.to_owned())));
+        }
+        for (at, text) in [("guided_grammar", self.guided_grammar), ("structured_outputs.grammar", structured.grammar)] {
+            asked.extend(text.map(|text| (Grammar::Lark(text), at.to_owned())));
         }
         if structured.json_object == Some(true) {
             asked.push((Grammar::Json, "structured_outputs.json_object".to_owned()));
@@ -118,14 +133,21 @@ impl FormatFields {
 impl ResponseFormat {
     /// The grammar of a chat's or completion's `response_format`.
     pub(crate) fn asked(self) -> Result<Option<Asked>, ApiError> {
-        let schema = match self.json_schema {
-            None if self.r#type == "json_schema" => {
+        let at = "response_format";
+        match (&*self.r#type, self.json_schema, self.schema) {
+            ("json_schema", None, None) => {
                 let message = "the type json_schema needs the field json_schema";
-                return Err(ApiError::param("response_format.json_schema", message));
+                Err(ApiError::param("response_format.json_schema", message))
             }
-            schema => schema.and_then(|schema| schema.schema),
-        };
-        of_type(&self.r#type, schema, "response_format", "json_schema.schema")
+            ("json_schema", Some(JsonSchema { schema: Some(_) }), Some(_)) => {
+                let message = "response_format.json_schema.schema says what the text must be, too; send one";
+                Err(ApiError::param("response_format.schema", message))
+            }
+            (_, Some(JsonSchema { schema: schema @ Some(_) }), None) => {
+                of_type(&self.r#type, schema, at, "json_schema.schema")
+            }
+            (_, _, schema) => of_type(&self.r#type, schema, at, "schema"),
+        }
     }
 }
 
@@ -144,8 +166,8 @@ impl TextFormat {
 fn of_type(kind: &str, schema: Option<Value>, at: &str, schema_at: &str) -> Result<Option<Asked>, ApiError> {
     match (kind, schema) {
         ("text", _) => Ok(None),
-        ("json_object", _) | ("json_schema", None) => Ok(Some((Grammar::Json, at.to_owned()))),
-        ("json_schema", Some(schema)) => {
+        ("json_object" | "json_schema", None) => Ok(Some((Grammar::Json, at.to_owned()))),
+        ("json_object" | "json_schema", Some(schema)) => {
             Ok(Some((Grammar::JsonSchema(closed_schema(schema)), format!("{at}.{schema_at}"))))
         }
         (other, _) => {

@@ -145,6 +145,8 @@ fn obeys(field: &str, number: &str, reply: &Value) -> bool {
     let receipt = reply["usage"]["gristmill"]["choices"].as_array().cloned().unwrap_or_default();
     let tokens = ["completion_tokens", "output_tokens"].iter().find_map(|name| reply["usage"][name].as_i64());
     match (field, whole, tokens) {
+        // A seed is chosen, and the context is the limit.
+        ("seed" | "max_tokens" | "max_output_tokens", Some(-1), _) => true,
         // Negative seeds are those of two's complement.
         ("seed", Some(seed), _) => receipt[0]["seed"].as_u64() == Some(seed as u64),
         ("n", Some(n), _) => receipt.len() as i128 == n,
@@ -217,6 +219,7 @@ fn equal_numbers_give_equal_replies() {
     assert_eq!(text("temperature", "-0.0"), likeliest);
     assert_eq!(text("temperature", "1e-46"), likeliest);
     assert_eq!(text("top_k", "1"), likeliest);
+    assert_eq!((text("top_p", "0"), text("top_p", "-0.0")), (likeliest.clone(), likeliest));
     assert_eq!(text("top_k", "-1"), text("top_k", "0"));
     assert_eq!(text("min_p", "-0.0"), text("min_p", "0"));
 }

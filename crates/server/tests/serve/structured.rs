@@ -60,6 +60,38 @@ fn json_of_a_schema() {
 }
 
 #[test]
+fn schemas_in_the_fields_of_other_servers() {
+    let server = Running::usual();
+    for (format, schema_at) in [
+        (json!({"response_format": {"type": "json_object", "schema": schema()}}), "response_format.schema"),
+        (json!({"response_format": {"type": "json_schema", "schema": schema()}}), "response_format.schema"),
+        (json!({"json_schema": schema()}), "json_schema"),
+        (json!({"json_schema": schema().to_string()}), "json_schema"),
+    ] {
+        let reply = server.ask(CHAT, &chat(format.clone()));
+        let text = reply["choices"][0]["message"]["content"].as_str().expect("text");
+        assert!(is_valid(&serde_json::from_str(text).expect("JSON")), "{text}");
+        let bad = json!({"type": "object", "contains": {}});
+        let mut body = chat(format);
+        match body["response_format"].is_null() {
+            true => body["json_schema"] = bad,
+            false => body["response_format"]["schema"] = bad,
+        }
+        let reply = server.post(CHAT, &body);
+        let expected = json!(format!("{schema_at}.contains"));
+        assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &expected), "{}", reply.text);
+    }
+    let twice = json!({"type": "json_schema", "json_schema": {"schema": schema()}, "schema": schema()});
+    let reply = server.post(CHAT, &chat(json!({"response_format": twice})));
+    assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!("response_format.schema")));
+    let text = server.ask(CHAT, &chat(json!({"regex": "(ab){3}"})))["choices"][0]["message"]["content"].clone();
+    assert_eq!(text, "ababab");
+    let body = json!({"input": "abc", "text": {"format": {"type": "json_object", "schema": schema()}}, "seed": 5});
+    let text = server.ask("/v1/responses", &body)["output"][0]["content"][0]["text"].clone();
+    assert!(is_valid(&serde_json::from_str(text.as_str().expect("text")).expect("JSON")), "{text}");
+}
+
+#[test]
 fn calls_that_are_asked_for() {
     let server = Running::usual();
     let ask = |choice: Value, seed: u64| chat(json!({"tools": tools(), "tool_choice": choice, "seed": seed}));

@@ -19,6 +19,7 @@ use crate::access::Tenant;
 use crate::error::{ApiError, ErrorBody, Paths};
 use crate::fields::Fields;
 use crate::handler;
+use crate::limit::TokenLimit;
 use crate::policy;
 use crate::request::{ApiRequest, Conversation, Input};
 use crate::sampling::{SamplingFields, SettingFields};
@@ -56,10 +57,10 @@ pub(crate) struct ChatFields {
     tool_choice: Option<Value>,
     /// Whether a reply may have several calls; true by default.
     parallel_tool_calls: Option<bool>,
-    /// The most tokens to generate. Without it: until the context is full.
+    /// The most tokens to generate. Without it, or with -1: until the context is full.
     #[serde(alias = "max_completion_tokens", alias = "n_predict")]
-    #[schema(minimum = 1)]
-    max_tokens: Option<usize>,
+    #[schema(value_type = Option<i64>, minimum = -1)]
+    max_tokens: Option<TokenLimit>,
     response_format: Option<ResponseFormat>,
     /// Return the log-probability of each token.
     logprobs: Option<bool>,
@@ -109,7 +110,7 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ChatWriter), ApiEr
     app.check_model(common.model.as_deref())?;
     let mut settings = sampling.settings(&app.options.sampling)?;
     settings.stop = common.stops()?;
-    settings.max_tokens = chat.max_tokens;
+    settings.max_tokens = chat.max_tokens.and_then(TokenLimit::tokens);
     settings.logprobs = logprobs(chat.logprobs == Some(true), chat.top_logprobs, "logprobs to be true")?;
     settings.routing = traces.asked(app)?;
     let own_format = chat.response_format.clone().map(ResponseFormat::asked).transpose()?.flatten();

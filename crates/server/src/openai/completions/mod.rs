@@ -16,6 +16,7 @@ use crate::access::Tenant;
 use crate::error::{ApiError, ErrorBody};
 use crate::fields::Fields;
 use crate::handler;
+use crate::limit::TokenLimit;
 use crate::policy;
 use crate::request::{ApiRequest, Input};
 use crate::sampling::{SamplingFields, SettingFields};
@@ -27,7 +28,7 @@ use write::{CompletionWriter, Parts};
 /// The most prompts of a request.
 const MOST_PROMPTS: usize = 1_024;
 /// Tokens that OpenAI generates where `max_tokens` is left out.
-const DEFAULT_TOKENS: usize = 16;
+const DEFAULT_TOKENS: TokenLimit = TokenLimit::Tokens(16);
 
 /// Texts to be continued.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -51,9 +52,10 @@ pub(crate) struct CompletionRequest {
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct CompletionFields {
     prompt: Prompts,
-    /// The most tokens to generate, 16 by default; 0 only with `echo`.
+    /// The most tokens to generate, 16 by default; 0 only with `echo`; -1: until the context is full.
     #[serde(alias = "max_completion_tokens", alias = "n_predict")]
-    max_tokens: Option<usize>,
+    #[schema(value_type = Option<i64>, minimum = -1)]
+    max_tokens: Option<TokenLimit>,
     response_format: Option<ResponseFormat>,
     /// Return the prompt before its completion.
     echo: Option<bool>,
@@ -96,7 +98,8 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, CompletionWriter),
     if common.streams() && echo {
         return Err(ApiError::param("echo", "echo is not supported for a reply in events; leave stream out"));
     }
-    if max_tokens == 0 && !echo {
+    let is_empty = max_tokens == TokenLimit::Tokens(0);
+    if is_empty && !echo {
         let message = format!("{} is 0, which needs echo; it must be at least 1", paths.max_tokens);
         return Err(ApiError::param(paths.max_tokens, message));
     }
@@ -107,13 +110,13 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, CompletionWriter),
     let mut settings = sampling.settings(&app.options.sampling)?;
     settings.stop = common.stops()?;
     // The engine generates one token at least.
-    settings.max_tokens = Some(max_tokens.max(1));
+    settings.max_tokens = max_tokens.tokens().map(|tokens| tokens.max(1));
     settings.routing = traces.asked(app)?;
     (settings.logprobs, settings.prompt_logprobs) = (logprobs, logprobs.filter(|_| echo));
     let own_format = response_format.map(ResponseFormat::asked).transpose()?.flatten();
     settings.grammar = format.grammar(own_format, &mut paths)?;
     let input = Input::Texts(prompt.list("prompt", MOST_PROMPTS)?);
     let request = common.request(input, settings, ignored, paths)?;
-    let parts = Parts { prompt: echo, completion: max_tokens > 0 };
+    let parts = Parts { prompt: echo, completion: !is_empty };
     Ok((request, CompletionWriter::new(app.clone(), common.streams_usage(), parts)))
 }

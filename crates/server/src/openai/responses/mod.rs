@@ -24,6 +24,7 @@ use crate::content::Content;
 use crate::error::{ApiError, ErrorBody, Paths};
 use crate::fields::Fields;
 use crate::handler;
+use crate::limit::TokenLimit;
 use crate::policy;
 use crate::request::{ApiRequest, Conversation, Input};
 use crate::sampling::{SamplingFields, SettingFields};
@@ -64,9 +65,9 @@ pub(crate) struct ResponseFields {
     tool_choice: Option<Value>,
     /// Whether a reply may have several calls; true by default.
     parallel_tool_calls: Option<bool>,
-    /// The most tokens to generate. Without it: until the context is full.
-    #[schema(minimum = 1)]
-    max_output_tokens: Option<usize>,
+    /// The most tokens to generate. Without it, or with -1: until the context is full.
+    #[schema(value_type = Option<i64>, minimum = -1)]
+    max_output_tokens: Option<TokenLimit>,
     text: Option<TextFields>,
     reasoning: Option<ReasoningFields>,
     /// With `message.output_text.logprobs`, the log-probability of each token is returned. Others are ignored.
@@ -135,7 +136,7 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ResponseWriter), A
     own.check_state(&mut ignored)?;
     let mut settings = sampling.settings(&app.options.sampling)?;
     settings.stop = common.stops()?;
-    settings.max_tokens = own.max_output_tokens;
+    settings.max_tokens = own.max_output_tokens.and_then(TokenLimit::tokens);
     settings.logprobs = own.logprobs(&mut ignored)?;
     let own_format = own.text.as_ref().and_then(|text| text.format.as_ref());
     let grammar = format.grammar(own_format.map(TextFormat::asked).transpose()?.flatten(), &mut paths)?;

@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 use super::items::OutputItem;
 use super::{ReasoningFields, ResponseFields, TextFields};
+use crate::limit::TokenLimit;
 use crate::openai::tools::ResponseTool;
 use crate::openai::usage::ResponseUsage;
 use crate::reply::{Choice, Reply, random_digits};
@@ -89,7 +90,7 @@ impl ResponseObject {
             background: false,
             previous_response_id: None,
             instructions: fields.instructions.clone(),
-            max_output_tokens: fields.max_output_tokens,
+            max_output_tokens: fields.max_output_tokens.and_then(TokenLimit::tokens),
             metadata: fields.metadata.clone().unwrap_or_default(),
             parallel_tool_calls: fields.parallel_tool_calls != Some(false),
             reasoning: fields.reasoning.clone().unwrap_or_default(),
