@@ -1,4 +1,4 @@
-//! Any text as a schema, a grammar in Lark or a regular expression: a typed error, or a text that it allows.
+//! Any text as a schema, a grammar in GBNF or Lark, or a regular expression: a typed error, or a text that it allows.
 #![no_main]
 
 #[path = "../speaking.rs"]
@@ -15,6 +15,7 @@ fn grammar(input: &str) -> Option<Grammar> {
     let (kind, text) = input.split_at_checked(1)?;
     match kind {
         "j" => Some(Grammar::JsonSchema(serde_json::from_str(text).ok()?)),
+        "g" => Some(Grammar::Gbnf(text.to_owned())),
         "l" => Some(Grammar::Lark(text.to_owned())),
         "r" => Some(Grammar::Regex(text.to_owned())),
         _ => None,

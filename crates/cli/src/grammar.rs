@@ -15,7 +15,8 @@ pub(crate) struct GrammarArgs {
     /// cannot be enforced are refused. Objects have the properties that it lists, and others if it says so.
     #[arg(long, value_name = "SCHEMA")]
     json_schema: Option<String>,
-    /// The answer follows the grammar in this file, in llguidance's dialect of Lark, from the rule `start`.
+    /// The answer follows the grammar in this file: GBNF, from the rule `root`, or llguidance's dialect of Lark, from the
+    /// rule `start`.
     #[arg(long, value_name = "FILE", conflicts_with = "json_schema")]
     grammar: Option<PathBuf>,
     /// The whole answer matches this regular expression.
@@ -28,7 +29,7 @@ impl GrammarArgs {
     pub(crate) fn read(&self) -> Result<Option<Grammar>, Failure> {
         Ok(match self {
             GrammarArgs { json_schema: Some(schema), .. } => Some(Grammar::JsonSchema(closed_schema(json(schema)?))),
-            GrammarArgs { grammar: Some(path), .. } => Some(Grammar::Lark(console::read_text(path)?)),
+            GrammarArgs { grammar: Some(path), .. } => Some(Grammar::of_text(console::read_text(path)?)),
             GrammarArgs { regex: Some(regex), .. } => Some(Grammar::Regex(regex.clone())),
             _ => None,
         })

@@ -1,7 +1,7 @@
 //! Grammars that a generated text must follow.
 //!
 //! ```text
-//! Grammar ── schema (checks, rewrites) or lark ──► llguidance ──► Matcher, owned by the job
+//! Grammar ─ schema (checks, rewrites), lark, gbnf ─► llguidance ──► Matcher, owned by the job
 //! tokenizer ── vocabulary (once per engine) ──────────┘              │ before a draw: mask; after it: accept
 //! ```
 //! Compiling happens on a thread of the caller, masks are computed on the engine's thread. Of llguidance only its
@@ -12,6 +12,7 @@ mod closed;
 mod constant;
 mod ecma;
 mod error;
+mod gbnf;
 mod lark;
 mod matcher;
 mod names;
@@ -66,8 +67,18 @@ pub enum Grammar {
     /// A context-free grammar in llguidance's dialect of Lark, from the rule `start`. A schema may stand in it (`%json
     /// {…}`), and special tokens by name (`<|start|>`). Refused are `%llguidance`, `stop=` and `temperature=`.
     Lark(String),
+    /// A context-free grammar in GBNF, as llama.cpp's server has it, from the rule `root`. A control token is written
+    /// `<name>` or `<[id]>`.
+    Gbnf(String),
     /// A regular expression (syntax of the crate `regex`, without look-around) for the whole text.
     Regex(String),
+}
+
+impl Grammar {
+    /// A context-free grammar in GBNF or in Lark: GBNF if its first rule is defined by `::=`.
+    pub fn of_text(text: String) -> Grammar {
+        if gbnf::is_gbnf(&text) { Grammar::Gbnf(text) } else { Grammar::Lark(text) }
+    }
 }
 
 /// Bytes of a regular expression, whose time grows with their square.
@@ -140,6 +151,7 @@ fn source(grammar: &Grammar) -> Result<GrammarWithLexer, GrammarError> {
         Grammar::Json => json_schema(&serde_json::json!({"type": "object"})),
         Grammar::JsonSchema(schema) => json_schema(schema),
         Grammar::Lark(text) => Ok(GrammarWithLexer::from_lark(lark::rewrite(text)?)),
+        Grammar::Gbnf(text) => Ok(GrammarWithLexer::from_lark(gbnf::lark(text)?)),
         Grammar::Regex(text) if text.len() > MAX_REGEX => {
             refuse(&format!("the regular expression has {} bytes; at most {MAX_REGEX} are taken", text.len()))
         }

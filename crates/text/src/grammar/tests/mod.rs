@@ -34,16 +34,16 @@ fn tokenizer() -> Tokenizer {
 }
 
 /// SplitMix64.
-struct Random(u64);
+pub(super) struct Random(u64);
 
 impl Random {
-    fn fresh() -> Random {
+    pub(super) fn fresh() -> Random {
         let seed = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_nanos() as u64);
         println!("seed {seed}");
         Random(seed)
     }
 
-    fn below(&mut self, end: usize) -> usize {
+    pub(super) fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -51,23 +51,23 @@ impl Random {
         ((z ^ (z >> 31)) % end as u64) as usize
     }
 
-    fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+    pub(super) fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len())]
     }
 }
 
 /// Grammars for one tokenizer.
-struct Compiler {
+pub(super) struct Compiler {
     grammars: Grammars,
     tokenizer: Tokenizer,
 }
 
 impl Compiler {
-    fn new() -> Compiler {
+    pub(super) fn new() -> Compiler {
         Compiler { grammars: Grammars::default(), tokenizer: tokenizer() }
     }
 
-    fn compile(&self, grammar: &Grammar) -> Result<Matcher, GrammarError> {
+    pub(super) fn compile(&self, grammar: &Grammar) -> Result<Matcher, GrammarError> {
         self.grammars.compile(grammar, &self.tokenizer, self.tokenizer.vocab_size() + 3)
     }
 
@@ -81,7 +81,7 @@ impl Compiler {
     }
 
     /// The same as [`Self::draw`], or the text that nothing can follow.
-    fn try_draw(
+    pub(super) fn try_draw(
         &self,
         mut matcher: Matcher,
         random: &mut Random,
@@ -108,7 +108,7 @@ impl Compiler {
     }
 
     /// Whether the grammar allows this text as a whole, byte by byte.
-    fn allows(&self, mut matcher: Matcher, text: &str) -> bool {
+    pub(super) fn allows(&self, mut matcher: Matcher, text: &str) -> bool {
         for byte in text.bytes() {
             if matcher.allow(true).is_err() || matcher.mask()[usize::from(byte) / 32] >> (byte % 32) & 1 == 0 {
                 return false;
