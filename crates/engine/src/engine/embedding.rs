@@ -1,8 +1,8 @@
 //! Texts that become vectors.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
-use super::job::{Collector, Embedding, Task};
+use super::job::{Collector, Embedding, Job, Task};
 use super::{Canceller, Engine, EngineError, Prompt, Usage};
 
 /// Texts to be embedded, each by itself.
@@ -71,6 +71,6 @@ impl Engine {
         let texts: Vec<Vec<u32>> =
             request.inputs.iter().map(|input| self.prompt_tokens(input)).collect::<Result<_, _>>()?;
         let (text, embedding) = Embedding::first(texts, pooling, collector).ok_or(EngineError::NoInputs)?;
-        self.submit(text, request.tenant, since, Task::Embed(Box::new(embedding)))
+        self.submit(Job::new(text, request.tenant, since, Arc::default(), Task::Embed(Box::new(embedding))))
     }
 }

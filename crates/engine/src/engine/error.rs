@@ -8,6 +8,8 @@ use gristmill_text::template::TemplateError;
 use gristmill_text::tokenizer::TokenizerError;
 use thiserror::Error;
 
+use super::request::TokenList;
+
 /// Why an engine did not start, or a generation did not begin or go on.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -102,6 +104,19 @@ pub enum EngineError {
     /// This token has more than one logit bias.
     #[error("token {0} has two logit biases; give one")]
     LogitBiasTwice(u32),
+    /// No token at all may be sampled.
+    #[error("the list of allowed tokens is empty; name at least one, or leave the list out")]
+    NoAllowedTokens,
+    /// A list of tokens has one that does not exist.
+    #[error("token {token} is outside the vocabulary of {vocabulary} tokens")]
+    NamedToken {
+        /// The list.
+        list: TokenList,
+        /// The token.
+        token: u32,
+        /// Tokens in the vocabulary.
+        vocabulary: usize,
+    },
     /// A sequence breaker of DRY is empty, and would end every sequence.
     #[error("a DRY sequence breaker is empty; give at least one character")]
     EmptyBreaker,

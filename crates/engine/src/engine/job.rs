@@ -29,6 +29,8 @@ pub(super) struct Job {
     pub(super) refused: Option<u64>,
     /// See [`Request::tenant`](super::Request::tenant).
     pub(super) tenant: u64,
+    /// Jobs with the same key reuse what each other computes.
+    pub(super) cache_key: u64,
     pub(super) progress: Progress,
     cancelled: Arc<AtomicBool>,
     pub(super) task: Task,
@@ -47,7 +49,12 @@ impl Job {
     /// A job that was asked for at this time.
     pub(super) fn new(text: Vec<u32>, tenant: u64, since: Instant, cancelled: Arc<AtomicBool>, task: Task) -> Job {
         let progress = Progress::new(text.len(), since);
-        Job { text, began: None, refused: None, tenant, progress, cancelled, task }
+        Job { text, began: None, refused: None, tenant, cache_key: tenant, progress, cancelled, task }
+    }
+
+    /// Set by the caller to cancel the request.
+    pub(super) fn cancelled(&self) -> Arc<AtomicBool> {
+        self.cancelled.clone()
     }
 
     /// Whether the caller has cancelled the request.

@@ -17,7 +17,8 @@
 //! - `script` chooses completions in place of the model, for tests of programs that talk to a server.
 //! - `receipt` says what produces a reply's texts again; `seed` draws seeds and writes them as JSON.
 //! - `fair` decides whose request begins next, `prefill_budget` how many tokens run next, `schedule` which; `job`
-//!   follows one text to its end; `stop` withholds text that may be the start of a stop string.
+//!   follows one text to its end; `stop` withholds text that may be the start of a stop string, `reasoning` ends reasoning that
+//!   is too long.
 
 mod converse;
 mod draft;
@@ -30,6 +31,7 @@ mod generation;
 mod job;
 mod logprob;
 mod prefill_budget;
+mod reasoning;
 pub mod receipt;
 mod request;
 mod sampling;
@@ -60,7 +62,8 @@ pub use error::EngineError;
 pub use generation::{Canceller, Generation};
 pub use gristmill_text::grammar::{Grammar, closed_schema};
 pub use logprob::Logprob;
-pub use request::{Finish, FinishReason, Piece, Prompt, Request, Usage};
+pub use reasoning::ReasoningLimit;
+pub use request::{Finish, FinishReason, Piece, Prompt, Request, TokenList, Usage};
 pub use sampling::check_sampling;
 pub use script::Script;
 pub use stats::{Distribution, ExpertLoad, Stats, Times};
@@ -230,6 +233,20 @@ impl Engine {
     /// [`EngineError::Model`] if the text cannot be tokenised, [`EngineError::EmptyPrompt`].
     pub fn tokens(&self, prompt: &Prompt) -> Result<Vec<u32>, EngineError> {
         self.tokens_at_most(prompt, usize::MAX)
+    }
+
+    /// The tokens of a text within another one. A tokenizer may put a space before a text that begins.
+    ///
+    /// # Errors
+    /// The errors of the tokenizer.
+    pub fn tokens_within(&self, text: &str) -> Result<Vec<u32>, EngineError> {
+        // A character that no tokenizer joins with the text.
+        let before = if text.starts_with(char::is_whitespace) { "a" } else { "\n" };
+        let tokens = |text: &str| self.tokens(&Prompt::Rendered(text.to_owned()));
+        match tokens(&[before, text].concat())?.strip_prefix(tokens(before)?.as_slice()) {
+            Some(within) => Ok(within.to_vec()),
+            None => tokens(text),
+        }
     }
 
     fn tokens_at_most(&self, prompt: &Prompt, most: usize) -> Result<Vec<u32>, EngineError> {

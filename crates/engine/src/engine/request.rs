@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Dry, EngineError, Grammar, Logprob, SamplingOptions, check_sampling};
+use super::{Dry, EngineError, Grammar, Logprob, ReasoningLimit, SamplingOptions, check_sampling};
 
 /// A text to be continued; [`Engine::converse`](super::Engine::converse) makes one of a conversation. Write
 /// `Request { …, ..Request::new(prompt) }`: later versions may add fields.
 ///
-/// All of it but the tenant can be kept as JSON in a [`Receipt`](super::receipt::Receipt).
+/// All of it but the tenant and the key of the cache can be kept as JSON in a [`Receipt`](super::receipt::Receipt).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
@@ -30,6 +30,16 @@ pub struct Request {
     pub min_tokens: usize,
     /// The text ends before the first of these; they are not part of it. They may lie across token boundaries.
     pub stop: Vec<String>,
+    /// The text ends before the first of these tokens. They are sampled as others are, but not before `min_tokens`.
+    pub stop_tokens: Vec<u32>,
+    /// The stop string or the stop token that ends the text is a part of it.
+    pub keeps_stop: bool,
+    /// No other tokens are sampled, end-of-generation tokens included. `None` allows all.
+    pub allowed_tokens: Option<Vec<u32>>,
+    /// Sequences of tokens that the text does not have: the last token of one is not sampled behind the others.
+    pub banned_sequences: Vec<Vec<u32>>,
+    /// A limit on the tokens of reasoning. A text that follows a grammar has none.
+    pub reasoning: Option<ReasoningLimit>,
     /// Do not end at end-of-generation tokens (for measurements).
     pub ignore_end: bool,
     /// The grammar of the completion, from its first token on: a model that thinks first cannot follow it. Bias,
@@ -51,8 +61,11 @@ pub struct Request {
     /// pass and keeps those that it samples itself. So the text is the same, and texts that repeat parts of themselves
     /// (code, quotations, edits) take fewer steps. Needs rows of logits:
     /// [`Limits::output_rows`](crate::Limits::output_rows) for one more than the draft tokens of each sequence. There
-    /// are none with penalties, DRY or a grammar, and below `min_tokens`.
+    /// are none with penalties, DRY, a grammar or banned sequences of several tokens, near the limit of reasoning, and below `min_tokens`.
     pub draft: usize,
+    /// What the request computes is reused only by requests with this key. `None`: by those of the tenant without one.
+    #[serde(skip)]
+    pub cache_key: Option<u64>,
     /// Generated control tokens are a part of the text: some models separate the channels of a completion by them.
     pub control_tokens: bool,
     /// The tenant that asks. The next request to begin is one of the tenant with the fewest tokens so far; a token that
@@ -73,12 +86,18 @@ impl Request {
             max_tokens: None,
             min_tokens: 0,
             stop: Vec::new(),
+            stop_tokens: Vec::new(),
+            keeps_stop: false,
+            allowed_tokens: None,
+            banned_sequences: Vec::new(),
+            reasoning: None,
             ignore_end: false,
             grammar: None,
             logprobs: None,
             prompt_logprobs: None,
             routing: false,
             draft: 0,
+            cache_key: None,
             control_tokens: false,
             tenant: 0,
         }
@@ -97,6 +116,7 @@ impl Request {
         if let Some(asked) = self.logprobs.max(self.prompt_logprobs).filter(|&asked| asked > vocabulary) {
             return Err(EngineError::Logprobs { asked, vocabulary });
         }
+        self.check_tokens(vocabulary)?;
         let mut seen = HashSet::new();
         for &(token, bias) in &self.logit_bias {
             if token as usize >= vocabulary {
@@ -111,6 +131,40 @@ impl Request {
         }
         Ok(())
     }
+
+    /// Checks the tokens that the request names outside of its prompt and its biases.
+    fn check_tokens(&self, vocabulary: usize) -> Result<(), EngineError> {
+        if self.allowed_tokens.as_ref().is_some_and(Vec::is_empty) {
+            return Err(EngineError::NoAllowedTokens);
+        }
+        let ending = self.reasoning.as_ref().map(|limit| &limit.ending);
+        let named = [
+            (TokenList::Stop, Some(&self.stop_tokens)),
+            (TokenList::Allowed, self.allowed_tokens.as_ref()),
+            (TokenList::Reasoning, ending),
+        ];
+        let banned = self.banned_sequences.iter().map(|sequence| (TokenList::Banned, Some(sequence)));
+        for (list, tokens) in named.into_iter().chain(banned) {
+            if let Some(&token) = tokens.into_iter().flatten().find(|&&token| token as usize >= vocabulary) {
+                return Err(EngineError::NamedToken { list, token, vocabulary });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A list of tokens in a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TokenList {
+    /// [`Request::stop_tokens`].
+    Stop,
+    /// [`Request::allowed_tokens`].
+    Allowed,
+    /// [`Request::banned_sequences`].
+    Banned,
+    /// [`ReasoningLimit::ending`] of [`Request::reasoning`].
+    Reasoning,
 }
 
 /// The input of a request.
@@ -175,7 +229,8 @@ pub struct Piece {
 pub struct Finish {
     /// Why.
     pub reason: FinishReason,
-    /// The index in [`Request::stop`] of the string that ended the text, for [`FinishReason::Stop`].
+    /// The index in [`Request::stop`] of the string that ended the text, for [`FinishReason::Stop`]; `None` after a stop
+    /// token.
     pub stop: Option<usize>,
     /// The seed that its tokens were drawn with.
     pub seed: u64,
@@ -190,7 +245,7 @@ pub struct Finish {
 pub enum FinishReason {
     /// The model ended its text (an end-of-generation token), or the grammar is complete and allows nothing more.
     End,
-    /// A stop string was completed.
+    /// A stop string was completed, or a stop token was sampled.
     Stop,
     /// `max_tokens` were generated, or the context is full.
     Length,

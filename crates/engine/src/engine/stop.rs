@@ -26,6 +26,11 @@ impl StopStrings {
         StopStrings { stops: stops.to_vec(), held: String::new() }
     }
 
+    /// The stop string of an index.
+    pub(super) fn text(&self, index: usize) -> &str {
+        self.stops.get(index).map_or("", String::as_str)
+    }
+
     /// Takes the next text. After [`Scan::Stopped`] nothing more is expected.
     pub(super) fn push(&mut self, text: &str) -> Scan {
         self.held.push_str(text);

@@ -2,7 +2,6 @@
 
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::time::Instant;
 
@@ -127,23 +126,20 @@ impl Engine {
             // The text continues another, whose first space is not the first of a new one; a grammar has each space.
             _ => StreamDecoder::continuing(!request.control_tokens),
         };
-        let mut completion = Completion::new(request.clone(), repetition, matcher, decoder, place, Sink(deliver));
+        let sink = Sink(deliver);
+        let mut completion = Completion::new(request.clone(), vocabulary, repetition, matcher, decoder, place, sink);
         if let Some(script) = &self.script {
             completion.follow(Scripted::new(&**script, self.model.tokenizer()?, prompt)?);
         }
-        self.submit(prompt.to_vec(), request.tenant, since, Task::Complete(Box::new(completion)))
+        let task = Task::Complete(Box::new(completion));
+        let mut job = Job::new(prompt.to_vec(), request.tenant, since, Arc::default(), task);
+        job.cache_key = request.cache_key.unwrap_or(request.tenant);
+        self.submit(job)
     }
 
     /// Hands a job to the engine's thread.
-    pub(super) fn submit(
-        &self,
-        text: Vec<u32>,
-        tenant: u64,
-        since: Instant,
-        task: Task,
-    ) -> Result<Canceller, EngineError> {
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let job = Job::new(text, tenant, since, cancelled.clone(), task);
+    pub(super) fn submit(&self, job: Job) -> Result<Canceller, EngineError> {
+        let cancelled = job.cancelled();
         let jobs = self.jobs.as_ref().ok_or(EngineError::Stopped)?;
         jobs.send(job).map_err(|_| self.health().err().unwrap_or(EngineError::Stopped))?;
         Ok(Canceller(cancelled))

@@ -15,6 +15,7 @@ mod damaged;
 mod embeddings;
 mod failing;
 mod grammar;
+mod named_tokens;
 mod not_finite;
 mod preemption;
 mod receipt;

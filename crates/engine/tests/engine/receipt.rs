@@ -1,7 +1,7 @@
 //! Receipts: each field of a request survives, hostile receipts are refused by field, and a replay gives the same text.
 
 use gristmill_engine::engine::receipt::{self, Receipt, ReceiptError, Recorder};
-use gristmill_engine::engine::{FinishReason, SETTINGS};
+use gristmill_engine::engine::{FinishReason, ReasoningLimit, SETTINGS};
 use gristmill_engine::{Dry, Engine, Grammar, Prompt, Request, SamplingOptions};
 use proptest::collection::vec;
 use proptest::option;
@@ -48,6 +48,7 @@ fn any_grammar() -> impl Strategy<Value = Grammar> {
         Just(Grammar::Json),
         any_json().prop_map(Grammar::JsonSchema),
         any::<String>().prop_map(Grammar::Lark),
+        any::<String>().prop_map(Grammar::Gbnf),
         any::<String>().prop_map(Grammar::Regex),
     ]
 }
@@ -79,19 +80,32 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn any_reasoning()(
+        (tokens, is_begun, repeats) in any::<(usize, bool, bool)>(),
+        (open, close) in any::<(String, String)>(),
+        ending in vec(any::<u32>(), 0..3),
+    ) -> ReasoningLimit {
+        ReasoningLimit { tokens, is_begun, repeats, open, close, ending }
+    }
+}
+
+prop_compose! {
     /// Every field is drawn: one that is added later does not compile here.
     fn any_request()(
         (prompt, sampling, dry) in (any_prompt(), any_sampling(), any_dry()),
         logit_bias in vec((any::<u32>(), number()), 0..4),
         (max_tokens, min_tokens, draft) in (any::<Option<usize>>(), any::<usize>(), any::<usize>()),
-        stop in vec(any::<String>(), 0..3),
-        (ignore_end, control_tokens) in any::<(bool, bool)>(),
+        (stop, stop_tokens) in (vec(any::<String>(), 0..3), vec(any::<u32>(), 0..3)),
+        (allowed_tokens, banned_sequences) in (option::of(vec(any::<u32>(), 0..3)), vec(vec(any::<u32>(), 0..3), 0..3)),
+        reasoning in option::of(any_reasoning()),
+        (ignore_end, control_tokens, keeps_stop) in any::<(bool, bool, bool)>(),
         grammar in option::of(any_grammar()),
         (logprobs, prompt_logprobs) in any::<(Option<usize>, Option<usize>)>(),
     ) -> Request {
         Request {
             prompt, sampling, logit_bias, dry, max_tokens, min_tokens, stop, ignore_end, grammar, logprobs,
-            prompt_logprobs, routing: false, draft, control_tokens, tenant: 0,
+            prompt_logprobs, routing: false, draft, control_tokens, tenant: 0, cache_key: None, stop_tokens, keeps_stop,
+            allowed_tokens, banned_sequences, reasoning,
         }
     }
 }
@@ -205,8 +219,8 @@ fn what_is_wrong_is_named() {
         assert!(without(field).starts_with(&format!("the receipt's field {field}: ")), "{}", without(field));
     }
     let mut newer = good.clone();
-    newer["format"] = json!(2);
-    assert_eq!(Receipt::read(&newer), Err(ReceiptError::Format(2)));
+    newer["format"] = json!(receipt::FORMAT + 1);
+    assert_eq!(Receipt::read(&newer), Err(ReceiptError::Format(receipt::FORMAT + 1)));
 }
 
 /// Replaces a part of a value.

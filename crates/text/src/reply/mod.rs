@@ -75,7 +75,7 @@ mod tests;
 pub use call::ToolCall;
 pub use form::{ParsedReply, ReplyForm};
 pub use output::ReplyEvent;
-pub use syntax::{CallBody, CallSyntax, Syntax};
+pub use syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax};
 
 use serde_json::{Map, Value as Json};
 

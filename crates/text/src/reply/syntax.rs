@@ -25,13 +25,13 @@ pub struct Syntax {
 
 /// Marks around reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ReasoningMarks {
+pub struct ReasoningMarks {
     /// The text before reasoning. A prompt may end with it.
-    pub(super) open: &'static str,
+    pub open: &'static str,
     /// The first mark after reasoning.
-    pub(super) close: &'static str,
+    pub close: &'static str,
     /// The text between reasoning and an answer, as models write it.
-    pub(super) ending: &'static str,
+    pub ending: &'static str,
     /// The marks are control tokens.
     pub(super) is_control: bool,
 }
@@ -98,6 +98,16 @@ impl Parser for Plain {
 }
 
 impl Syntax {
+    /// The marks of reasoning of a model with this template.
+    pub fn marks_of_reasoning(&self, template: &str) -> ReasoningMarks {
+        self.reasoning(template)
+    }
+
+    /// Whether reasoning may come back after other text: in forms whose answers are opened by a mark.
+    pub fn reasoning_repeats(&self) -> bool {
+        self.answer.is_some()
+    }
+
     /// The marks of reasoning.
     pub(super) fn reasoning(&self, template: &str) -> ReasoningMarks {
         let marks = self.reasoning.iter().find(|marks| template.contains(marks.open)).or(self.reasoning.last());

@@ -5,7 +5,7 @@ mod call;
 use gristmill_text::reply::{ReplyForm, ReplyOptions, Syntax};
 use gristmill_text::template::{Chat, ChatTemplate, Message, RenderOptions, Role, Tool};
 
-use super::{Engine, EngineError, Grammar, Prompt, Request};
+use super::{Engine, EngineError, Grammar, Prompt, ReasoningLimit, Request};
 use call::RequiredCall;
 
 /// Options for the reply to a conversation.
@@ -15,13 +15,15 @@ pub struct ConverseOptions {
     pub tool_choice: ToolChoice,
     /// Whether the reply may have several calls. Otherwise the first call is given and further ones are dropped.
     pub parallel_calls: bool,
+    /// The most tokens of reasoning; with 0 the reply has none.
+    pub reasoning_tokens: Option<usize>,
     /// The grammar of the reply. It holds from the first token on, so the model does not reason and calls no tool.
     pub grammar: Option<Grammar>,
 }
 
 impl Default for ConverseOptions {
     fn default() -> ConverseOptions {
-        ConverseOptions { tool_choice: ToolChoice::Auto, parallel_calls: true, grammar: None }
+        ConverseOptions { tool_choice: ToolChoice::Auto, parallel_calls: true, reasoning_tokens: None, grammar: None }
     }
 }
 
@@ -57,7 +59,7 @@ impl Engine {
     /// [`EngineError::ToolSchema`] if a call is required that no tool can have, [`EngineError::CallAndGrammar`] if a
     /// call and a grammar are both required.
     pub fn converse(&self, mut chat: Chat, options: ConverseOptions) -> Result<(Request, ReplyForm), EngineError> {
-        let ConverseOptions { tool_choice, parallel_calls, grammar } = options;
+        let ConverseOptions { tool_choice, parallel_calls, reasoning_tokens, grammar } = options;
         let callable = match &tool_choice {
             ToolChoice::Auto => None,
             ToolChoice::None => {
@@ -73,7 +75,7 @@ impl Engine {
         if callable.is_some() && chat.continues {
             return Err(EngineError::NotContinued);
         }
-        if callable.is_some() || grammar.is_some() {
+        if callable.is_some() || grammar.is_some() || reasoning_tokens == Some(0) {
             chat.thinking = Some(false);
         }
         let parts = self.parts(&chat)?;
@@ -81,7 +83,7 @@ impl Engine {
         let (request, form) = match (callable, grammar) {
             (Some(callable), _) => self.required_call(parts, options, &callable)?,
             (None, Some(grammar)) => followed(parts, grammar),
-            (None, None) => self.answered(parts, options)?,
+            (None, None) => self.answered(parts, options, reasoning_tokens)?,
         };
         let control_tokens = form.marks_are_control_tokens();
         Ok((Request { control_tokens, ..request }, form))
@@ -144,14 +146,32 @@ impl Engine {
     }
 
     /// A reply of any kind.
-    fn answered(&self, parts: Parts, options: ReplyOptions) -> Result<(Request, ReplyForm), EngineError> {
-        let Parts { prompt, begun, syntax } = parts;
+    fn answered(
+        &self,
+        parts: Parts,
+        options: ReplyOptions,
+        reasoning_tokens: Option<usize>,
+    ) -> Result<(Request, ReplyForm), EngineError> {
+        let Parts { mut prompt, begun, syntax } = parts;
+        if reasoning_tokens == Some(0) {
+            prompt.push_str(syntax.reasoning_ending(&prompt));
+        }
+        let reasoning = reasoning_tokens.map(|tokens| self.reasoning_limit(tokens, &prompt, syntax)).transpose()?;
         let template = self.model.template().unwrap_or_default();
         let form = ReplyForm::new(syntax, template, &prompt, options).begun(&*begun);
         let prompt = Prompt::Rendered(prompt + &begun);
         // Generated tokens continue a text, as they do after tokens, so that a space before the first word is kept.
         let prompt = if begun.is_empty() { prompt } else { Prompt::Tokens(self.tokens(&prompt)?) };
-        Ok((Request::new(prompt), form))
+        Ok((Request { reasoning, ..Request::new(prompt) }, form))
+    }
+
+    /// The limit on the reasoning of a reply to this prompt.
+    fn reasoning_limit(&self, tokens: usize, prompt: &str, syntax: &Syntax) -> Result<ReasoningLimit, EngineError> {
+        let marks = syntax.marks_of_reasoning(self.model.template().unwrap_or_default());
+        let ending = self.tokens_within(marks.ending)?;
+        let is_begun = !syntax.reasoning_ending(prompt).is_empty();
+        let (open, close) = (marks.open.to_owned(), marks.close.to_owned());
+        Ok(ReasoningLimit { tokens, is_begun, repeats: syntax.reasoning_repeats(), open, close, ending })
     }
 
     /// A reply that is a call of one of these tools.

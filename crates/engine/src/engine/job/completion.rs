@@ -10,6 +10,7 @@ use gristmill_text::tokenizer::{StreamDecoder, Tokenizer};
 use super::{Permit, Progress};
 use crate::engine::draft::Draft;
 use crate::engine::dry::Repetition;
+use crate::engine::reasoning::Reasoning;
 use crate::engine::script::Scripted;
 use crate::engine::stop::{Scan, StopStrings};
 use crate::engine::{EngineError, Event, Finish, FinishReason, Logprob, Piece, Request, Usage, seed};
@@ -51,6 +52,21 @@ pub(in crate::engine) struct Completion {
     /// See [`Request::min_tokens`].
     min_tokens: usize,
     ignore_end: bool,
+    /// See [`Request::stop_tokens`].
+    stop_tokens: Vec<u32>,
+    /// See [`Request::keeps_stop`].
+    keeps_stop: bool,
+    /// Tokens in the vocabulary.
+    vocabulary: usize,
+    /// The mask of [`Request::allowed_tokens`].
+    allowed: Option<Vec<u32>>,
+    /// The mask of the next token where neither `allowed` nor the grammar alone has it, as of the last
+    /// [`Self::observe`].
+    mask: Option<Vec<u32>>,
+    /// See [`Request::banned_sequences`]; those of one token are in `request_bias`.
+    banned: Vec<Vec<u32>>,
+    /// See [`Request::reasoning`].
+    reasoning: Option<Reasoning>,
     decoder: StreamDecoder,
     stops: StopStrings,
     /// The bias of the request, in ascending order of the tokens.
@@ -74,14 +90,22 @@ pub(in crate::engine) struct Completion {
 impl Completion {
     pub(in crate::engine) fn new(
         mut request: Request,
+        vocabulary: usize,
         repetition: Option<Repetition>,
         matcher: Option<Matcher>,
         decoder: StreamDecoder,
         permit: Permit,
         sink: Sink,
     ) -> Completion {
+        let (single, banned): (Vec<_>, Vec<_>) = request
+            .banned_sequences
+            .into_iter()
+            .filter(|banned| !banned.is_empty())
+            .partition(|banned| banned.len() == 1);
+        ban(&mut request.logit_bias, single.into_iter().flatten());
         request.logit_bias.sort_unstable_by_key(|&(token, _)| token);
-        let depends = repetition.is_some() || matcher.is_some() || request.sampling.penalises();
+        let follows = !banned.is_empty();
+        let depends = repetition.is_some() || matcher.is_some() || request.sampling.penalises() || follows;
         let seed = request.sampling.seed.unwrap_or_else(seed::draw);
         Completion {
             draft: (request.draft > 0 && !depends).then(|| Draft::new(request.draft)),
@@ -94,6 +118,13 @@ impl Completion {
             max_tokens: request.max_tokens.unwrap_or(usize::MAX),
             min_tokens: request.min_tokens,
             ignore_end: request.ignore_end,
+            stop_tokens: request.stop_tokens,
+            keeps_stop: request.keeps_stop,
+            vocabulary,
+            allowed: request.allowed_tokens.map(|tokens| mask_of(&tokens, vocabulary)),
+            mask: None,
+            banned,
+            reasoning: request.reasoning.map(Reasoning::new),
             decoder,
             stops: StopStrings::new(&request.stop),
             bias: request.logit_bias.clone(),
@@ -148,12 +179,29 @@ impl Completion {
         if let Some(matcher) = &mut self.matcher {
             matcher.allow(!self.ignore_end && generated >= self.min_tokens)?;
         }
+        self.update_mask()?;
         self.update_bias(generated, text, tokenizer);
         Ok(())
     }
 
+    fn update_mask(&mut self) -> Result<(), EngineError> {
+        let forced = self.reasoning.as_ref().and_then(Reasoning::forced);
+        self.mask = match (forced, &self.allowed, &self.matcher) {
+            (Some(token), _, None) => Some(mask_of(&[token], self.vocabulary)),
+            (_, Some(allowed), Some(matcher)) => {
+                let both: Vec<u32> = allowed.iter().zip(matcher.mask()).map(|(a, b)| a & b).collect();
+                if both.iter().all(|&word| word == 0) {
+                    return Err(EngineError::GrammarStuck);
+                }
+                Some(both)
+            }
+            _ => None,
+        };
+        Ok(())
+    }
+
     fn update_bias(&mut self, generated: usize, text: &[u32], tokenizer: Option<&Tokenizer>) {
-        if self.repetition.is_none() && self.min_tokens == 0 {
+        if self.repetition.is_none() && self.min_tokens == 0 && self.banned.is_empty() {
             return;
         }
         self.bias.clone_from(&self.request_bias);
@@ -165,29 +213,36 @@ impl Completion {
         };
         penalties.for_each(lower);
         if generated < self.min_tokens {
-            for &end in tokenizer.map_or(&[][..], Tokenizer::end_of_generation) {
-                match self.bias.iter_mut().find(|(token, _)| *token == end) {
-                    Some((_, bias)) => *bias = -f32::MAX,
-                    None => self.bias.push((end, -f32::MAX)),
-                }
-            }
+            let ends = tokenizer.map_or(&[][..], Tokenizer::end_of_generation).iter().chain(&self.stop_tokens);
+            ban(&mut self.bias, ends.copied());
         }
+        let generated = &text[text.len().saturating_sub(generated)..];
+        let banned = self.banned.iter().filter_map(|sequence| sequence.split_last());
+        ban(&mut self.bias, banned.filter(|(_, before)| generated.ends_with(before)).map(|(&last, _)| last));
     }
 
     /// Whether the next tokens are drawn without the host: none depends on the one before but through the model, and nobody
     /// wants to know more of them.
     pub(in crate::engine) fn runs_ahead(&self, progress: &Progress) -> bool {
+        let follows = !self.banned.is_empty() || self.free() < 2;
         let depends = self.repetition.is_some() || self.matcher.is_some() || self.scripted.is_some();
-        let depends = depends || self.sampling.penalises();
+        let depends = depends || self.sampling.penalises() || follows;
         let tells = self.logprobs.is_some() || self.prompt_logprobs.is_some() || self.traces;
         !depends && !tells && self.draft.is_none() && progress.usage.generated_tokens >= self.min_tokens
+    }
+
+    /// At least so many tokens are sampled before the end of reasoning is forced.
+    fn free(&self) -> usize {
+        self.reasoning.as_ref().map_or(usize::MAX, Reasoning::free)
     }
 
     /// How many draft tokens to make, of which the context holds `room` more behind the next.
     pub(super) fn draft_tokens(&self, progress: &Progress, room: usize) -> usize {
         let wanted = self.left(progress).saturating_sub(1);
         match &self.draft {
-            Some(draft) if progress.usage.generated_tokens >= self.min_tokens => draft.count().min(room).min(wanted),
+            Some(draft) if progress.usage.generated_tokens >= self.min_tokens => {
+                draft.count().min(room).min(wanted).min(self.free().saturating_sub(1))
+            }
             _ => 0,
         }
     }
@@ -203,12 +258,18 @@ impl Completion {
     pub(in crate::engine) fn sampling(&self, position: usize, is_prompt: bool) -> Sampling<'_> {
         let scripted = self.scripted.as_ref().filter(|_| !is_prompt).and_then(Scripted::bias);
         Sampling {
-            mask: self.matcher.as_ref().filter(|_| !is_prompt).map(Matcher::mask),
+            mask: if is_prompt { None } else { self.mask() },
             bias: scripted.unwrap_or(&self.bias),
             counts: &self.counts,
             options: self.sampling,
             position: position as u64,
         }
+    }
+
+    /// The tokens that may be sampled.
+    fn mask(&self) -> Option<&[u32]> {
+        let of_grammar = || self.matcher.as_ref().map(Matcher::mask);
+        self.mask.as_deref().or_else(of_grammar).or(self.allowed.as_deref())
     }
 
     /// How to sample the draft token at `position`: as [`Self::sampling`] will be.
@@ -253,16 +314,22 @@ impl Completion {
         // With a grammar, such a token is drawn only where the text ends.
         let ends = !self.ignore_end || complete.is_some();
         let is_end = ends && tokenizer.is_some_and(|t| t.is_end_of_generation(token));
+        let is_stop = !is_end && self.stop_tokens.contains(&token);
         let new_text = match tokenizer {
-            Some(tokenizer) if !is_end => self.decoder.push(tokenizer, token)?,
+            Some(tokenizer) if !is_end && (!is_stop || self.keeps_stop) => self.decoder.push(tokenizer, token)?,
             _ => String::new(),
         };
+        self.reasoning.iter_mut().for_each(|reasoning| reasoning.push(&new_text));
         let Usage { generated_tokens: generated, .. } = progress.usage;
         let length = generated >= self.max_tokens || room == 0;
         let early = generated < self.min_tokens;
         let scan = if early { Scan::Text(new_text) } else { self.stops.push(&new_text) };
         let (text, reason) = match scan {
-            Scan::Stopped(text, stop) => (text, Some((FinishReason::Stop, Some(stop)))),
+            Scan::Stopped(text, stop) => {
+                let kept = if self.keeps_stop { self.stops.text(stop) } else { "" };
+                (text + kept, Some((FinishReason::Stop, Some(stop))))
+            }
+            Scan::Text(text) if is_stop => (text + &self.rest(), Some((FinishReason::Stop, None))),
             Scan::Text(text) if is_end || complete == Some(true) => {
                 (text + &self.rest(), Some((FinishReason::End, None)))
             }
@@ -305,4 +372,21 @@ impl Completion {
     pub(in crate::engine) fn read(&mut self, logprob: Logprob) {
         self.of_prompt.push(logprob);
     }
+}
+
+/// Keeps tokens from being sampled.
+fn ban(bias: &mut Vec<(u32, f32)>, tokens: impl Iterator<Item = u32>) {
+    for token in tokens {
+        match bias.iter_mut().find(|(known, _)| *known == token) {
+            Some((_, bias)) => *bias = -f32::MAX,
+            None => bias.push((token, -f32::MAX)),
+        }
+    }
+}
+
+/// The mask of these tokens: bit `i % 32` of word `i / 32` is that of token `i`.
+fn mask_of(tokens: &[u32], vocabulary: usize) -> Vec<u32> {
+    let mut mask = vec![0; vocabulary.div_ceil(32)];
+    tokens.iter().for_each(|&token| mask[token as usize / 32] |= 1 << (token % 32));
+    mask
 }

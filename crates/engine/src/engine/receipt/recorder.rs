@@ -36,7 +36,7 @@ impl Recorder {
     /// Adds choices of one request, which have seeds of their own.
     pub fn add(&mut self, request: &Request, choices: usize) {
         let mut request = request.clone();
-        (request.sampling.seed, request.tenant) = (None, 0);
+        (request.sampling.seed, request.tenant, request.cache_key) = (None, 0, None);
         if self.receipt.requests.last() != Some(&request) {
             self.receipt.requests.push(request);
         }

@@ -14,7 +14,7 @@ impl Worker {
             && self.waiting[next].refused != Some(self.freed)
         {
             let job = &self.waiting[next];
-            let (sequence, reused) = match self.runner.open_sequence_with(job.tenant, job.reusable()) {
+            let (sequence, reused) = match self.runner.open_sequence_with(job.cache_key, job.reusable()) {
                 Ok(opened) => opened,
                 Err(error) => {
                     self.waiting.remove(next).fail(error.into());
@@ -66,8 +66,8 @@ impl Worker {
     /// computing waits for that.
     fn next_job(&self) -> Option<usize> {
         let waits = |job: &Job| {
-            let of_tenant = self.slots.iter().flatten().filter(|running| running.job.tenant == job.tenant);
-            of_tenant.into_iter().any(|other| {
+            let alike = self.slots.iter().flatten().filter(|running| running.job.cache_key == job.cache_key);
+            alike.into_iter().any(|other| {
                 let common = common(job.reusable(), &other.tokens);
                 let leaves = self.runner.leaves(other.sequence, common).unwrap_or(0);
                 is_being_computed(leaves, other.computed)
@@ -85,7 +85,7 @@ impl Worker {
 
 /// Lets a running prompt leave its state where a waiting one of the same beginning begins to differ.
 fn plan_checkpoint(runner: &mut Runner, waiting: &Job, running: &Running) {
-    if runner.has_fixed_size() && !running.decodes() && waiting.tenant == running.job.tenant {
+    if runner.has_fixed_size() && !running.decodes() && waiting.cache_key == running.job.cache_key {
         let common = common(waiting.reusable(), &running.tokens);
         // The forward pass reports errors.
         let _ = runner.plan_checkpoint(running.sequence, common);
