@@ -54,7 +54,8 @@ impl Running {
         let (sender, pieces) = mpsc::unbounded_channel();
         let recorder = receipt.then(|| Recorder::new(&app.engine, &[]));
         let running = Running { reply: Reply::new(n), pieces, cancellers: Vec::new(), left: 0, paths, recorder };
-        let settings = Request { draft: app.options.draft, tenant, ..settings };
+        let cache_key = settings.cache_key.map(|key| app.hash((tenant, key)));
+        let settings = Request { draft: app.options.draft, tenant, cache_key, ..settings };
         let mut starting = Starting { app, running, places, sender, settings };
         match input {
             Input::Conversation(conversation) => {
@@ -120,8 +121,9 @@ impl Starting<'_> {
     fn conversation(&mut self, conversation: Conversation) -> Result<(), EngineError> {
         let Conversation { chat, options } = conversation;
         let (request, form) = self.app.engine.converse(chat, options)?;
-        let Request { prompt, grammar, control_tokens, .. } = request;
-        self.start_choices(Request { prompt, grammar, control_tokens, ..self.settings.clone() }, None, &form)
+        let Request { prompt, grammar, control_tokens, reasoning, .. } = request;
+        let request = Request { prompt, grammar, control_tokens, reasoning, ..self.settings.clone() };
+        self.start_choices(request, None, &form)
     }
 
     /// Starts the choices of all prompts, after all of them are tokenised: the last one may be too long.

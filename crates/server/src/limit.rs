@@ -1,18 +1,19 @@
-//! The most tokens to generate, as requests have it.
+//! The most tokens of a reply and of its reasoning, as requests have them.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
+use utoipa::ToSchema;
 
-/// The most tokens to generate.
+/// The most tokens of a reply, or of its reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenLimit {
     Tokens(usize),
-    /// Written as -1: only the context limits the reply.
+    /// Written as -1: no limit but the context.
     Context,
 }
 
 impl TokenLimit {
-    /// The number of tokens; `None` if only the context limits the reply.
+    /// The number of tokens; `None` for no limit.
     pub(crate) fn tokens(self) -> Option<usize> {
         match self {
             TokenLimit::Tokens(tokens) => Some(tokens),
@@ -21,7 +22,24 @@ impl TokenLimit {
     }
 }
 
-const RULE: &str = "a whole number that is at least 1, or -1 for no limit but the context,";
+/// A limit on reasoning, by the names that other servers have for it.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct BudgetFields {
+    /// The most tokens of reasoning, at which it is ended; 0 for none, -1 for no limit.
+    #[serde(alias = "reasoning_budget", alias = "thinking_token_budget", alias = "thinking_budget_tokens")]
+    #[serde(alias = "reasoning_budget_tokens")]
+    #[schema(value_type = Option<i64>, minimum = -1)]
+    thinking_budget: Option<TokenLimit>,
+}
+
+impl BudgetFields {
+    /// The most tokens of reasoning.
+    pub(crate) fn tokens(&self) -> Option<usize> {
+        self.thinking_budget.and_then(TokenLimit::tokens)
+    }
+}
+
+const RULE: &str = "a number of tokens, or -1 for no limit,";
 
 impl<'de> Deserialize<'de> for TokenLimit {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TokenLimit, D::Error> {

@@ -33,6 +33,8 @@ pub(crate) struct Choice {
     pub(crate) prompt_logprobs: Vec<Logprob>,
     /// One for each generated token, if the request asks for them.
     pub(crate) traces: Vec<Trace>,
+    /// Generated tokens so far.
+    pub(crate) generated: usize,
     /// Tokens of reasoning, and of the marks around it.
     pub(crate) reasoning_tokens: usize,
     /// See [`Piece::cache_miss`].
@@ -136,6 +138,7 @@ impl Choice {
             logprobs: Vec::new(),
             prompt_logprobs: Vec::new(),
             traces: Vec::new(),
+            generated: 0,
             reasoning_tokens: 0,
             cache_miss: None,
             finish: None,
@@ -163,6 +166,7 @@ impl Choice {
     }
 
     fn push(&mut self, piece: Piece) -> Vec<Change> {
+        self.generated += 1;
         self.traces.extend(Trace::of(&piece));
         let Piece { text, logprob, prompt_logprobs, cache_miss, finish, .. } = piece;
         self.prompt_logprobs.extend(prompt_logprobs);

@@ -45,11 +45,16 @@ pub(crate) struct Conversation {
 
 /// Checks the number and lengths of stop strings.
 pub(crate) fn check_stops(field: &str, stops: &[String]) -> Result<(), ApiError> {
-    if stops.len() > MOST_STOPS {
-        let message = format!("{field} has {} strings; at most {MOST_STOPS} are accepted", stops.len());
+    check_texts(field, stops, MOST_STOPS)
+}
+
+/// Checks the number and lengths of texts.
+pub(crate) fn check_texts(field: &str, texts: &[String], most: usize) -> Result<(), ApiError> {
+    if texts.len() > most {
+        let message = format!("{field} has {} strings; at most {most} are accepted", texts.len());
         return Err(ApiError::param(field, message));
     }
-    match stops.iter().find(|stop| stop.len() > STOP_BYTES) {
+    match texts.iter().find(|stop| stop.len() > STOP_BYTES) {
         Some(stop) => {
             let message = format!("a string of {field} has {} bytes; at most {STOP_BYTES} are accepted", stop.len());
             Err(ApiError::param(field, message))

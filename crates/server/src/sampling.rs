@@ -12,7 +12,8 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::request::check_stops;
+use crate::request::{check_stops, check_texts};
+use crate::state::App;
 
 /// How tokens are sampled.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
@@ -28,6 +29,19 @@ pub(crate) struct SamplingFields {
     min_tokens: Option<usize>,
     /// Do not end at end-of-generation tokens.
     ignore_eos: Option<bool>,
+    /// The text ends before the first of these tokens, which are named by their ids.
+    stop_token_ids: Option<Vec<u32>>,
+    /// The stop string or stop token that ends the text is a part of it.
+    #[serde(alias = "no_stop_trim")]
+    include_stop_str_in_output: Option<bool>,
+    /// No other tokens are sampled, those that end a text included.
+    allowed_token_ids: Option<Vec<u32>>,
+    /// Texts that are not generated in their own tokens, with or without a space before them. The characters may still
+    /// come about in other tokens.
+    bad_words: Option<Vec<String>>,
+    /// What the request computes is reused only by requests with the same text here, of the same key.
+    #[serde(alias = "extra_key")]
+    cache_salt: Option<String>,
     /// Added to the logits of tokens, which are named by their ids.
     logit_bias: Option<BTreeMap<String, f32>>,
     /// DRY: the penalty of a token that would continue a repetition of `dry_allowed_length` tokens; 0 turns DRY off.
@@ -71,6 +85,9 @@ impl<'de> Deserialize<'de> for Seed {
         deserializer.deserialize_any(Whole)
     }
 }
+
+/// The most texts of `bad_words`.
+const MOST_WORDS: usize = 1_000;
 
 /// The names of a setting in requests. The first is that of its description.
 fn names(setting: &'static Setting) -> &'static [&'static str] {
@@ -125,14 +142,20 @@ impl SamplingFields {
     }
 
     /// The settings that these fields make of the server's: a request without a prompt.
-    pub(crate) fn settings(&self, defaults: &SamplingOptions) -> Result<Request, ApiError> {
+    pub(crate) fn settings(&self, app: &App) -> Result<Request, ApiError> {
         let bias = |(token, &bias): (&String, &f32)| {
             let wrong =
                 |_| ApiError::param("logit_bias", format!("{token:?} is not a token id, which is a whole number"));
             Ok((token.parse::<u32>().map_err(wrong)?, bias))
         };
         Ok(Request {
-            sampling: self.sampling(defaults),
+            sampling: self.sampling(&app.options.sampling),
+            stop_tokens: self.stop_token_ids.clone().unwrap_or_default(),
+            keeps_stop: self.include_stop_str_in_output.unwrap_or(false),
+            // Without ids, other servers allow all.
+            allowed_tokens: self.allowed_token_ids.clone().filter(|ids| !ids.is_empty()),
+            banned_sequences: self.banned(app)?,
+            cache_key: self.cache_salt.as_ref().map(|salt| app.hash(salt)),
             logit_bias: self.logit_bias.iter().flatten().map(bias).collect::<Result<_, ApiError>>()?,
             dry: self.dry()?,
             min_tokens: self.min_tokens.unwrap_or(0),
@@ -145,6 +168,24 @@ impl SamplingFields {
         let mut options = SamplingOptions { seed: self.seed.and_then(|Seed(seed)| seed), ..*defaults };
         self.settings.iter().for_each(|(setting, value)| (setting.set)(&mut options, *value));
         options
+    }
+
+    /// The tokens of `bad_words`.
+    fn banned(&self, app: &App) -> Result<Vec<Vec<u32>>, ApiError> {
+        let words = self.bad_words.as_deref().unwrap_or_default();
+        check_texts("bad_words", words, MOST_WORDS)?;
+        let mut banned = Vec::new();
+        for (index, word) in words.iter().enumerate() {
+            for text in [word.clone(), format!(" {word}")] {
+                let tokens = app.engine.tokens_within(&text);
+                let tokens =
+                    tokens.map_err(|error| ApiError::param(format!("bad_words[{index}]"), error.to_string()))?;
+                if !banned.contains(&tokens) {
+                    banned.push(tokens);
+                }
+            }
+        }
+        Ok(banned)
     }
 
     fn dry(&self) -> Result<Dry, ApiError> {

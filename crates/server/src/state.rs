@@ -1,5 +1,7 @@
 //! State that all requests share.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -20,6 +22,8 @@ pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) options: Options,
     pub(crate) metrics: Arc<Metrics>,
+    /// Makes keys of salts, which nobody outside can foresee.
+    salts: RandomState,
     /// Seconds since 1970 at the start of the server.
     pub(crate) started: u64,
 }
@@ -36,7 +40,8 @@ impl App {
     pub(crate) fn new(engine: Engine, options: Options) -> App {
         // Replies include it, and none shall wait for it.
         engine.model().fingerprint();
-        App(Arc::new(Shared { engine, options, metrics: Arc::new(Metrics::new()), started: seconds() }))
+        let (metrics, salts) = (Arc::new(Metrics::new()), RandomState::new());
+        App(Arc::new(Shared { engine, options, metrics, salts, started: seconds() }))
     }
 
     /// Checks that a request asks for this model.
@@ -63,6 +68,11 @@ pub(crate) fn seconds() -> u64 {
 }
 
 impl Shared {
+    /// A number that stands for a value as long as the server runs.
+    pub(crate) fn hash(&self, value: impl Hash) -> u64 {
+        self.salts.hash_one(value)
+    }
+
     /// The bytes of a token; none of a token that does not exist.
     pub(crate) fn token_bytes(&self, token: u32) -> &[u8] {
         self.engine.model().tokenizer().ok().and_then(|t| t.token_bytes(token).ok()).unwrap_or_default()

@@ -79,6 +79,8 @@ pub(crate) struct ReplyFields {
 struct Thinking {
     /// `enabled`, `adaptive`, or `disabled`.
     r#type: String,
+    /// The most tokens of thinking, at which it is ended.
+    budget_tokens: Option<usize>,
 }
 
 /// How the model answers.
@@ -87,6 +89,8 @@ struct OutputConfig {
     /// `low`, `medium`, `high`, `xhigh`, or `max`: `reasoning_effort`, for models whose template has it.
     effort: Option<String>,
     format: Option<OutputFormat>,
+    /// Is refused.
+    task_budget: Option<Value>,
 }
 
 /// The form of the text. It holds from the first token on, so the model does not think.
@@ -162,7 +166,7 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, MessageWriter), Ap
     let mut ignored = fields.judge(policy::MESSAGES)?;
     app.check_model(Some(&prompt.model))?;
     let mut paths = Paths { repetition_penalty, ..Paths::new("messages") };
-    let mut settings = sampling.settings(&app.options.sampling)?;
+    let mut settings = sampling.settings(app)?;
     settings.max_tokens = max_tokens.tokens();
     settings.stop = stop_sequences.unwrap_or_default();
     check_stops("stop_sequences", &settings.stop)?;
@@ -183,7 +187,11 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, MessageWriter), Ap
 impl PromptFields {
     /// The conversation. Sets the path of its grammar, and adds the paths of what changes nothing to `ignored`.
     fn conversation(self, paths: &mut Paths, ignored: &mut Vec<String>) -> Result<Conversation, ApiError> {
-        let OutputConfig { effort, format } = self.output_config.unwrap_or_default();
+        let OutputConfig { effort, format, task_budget } = self.output_config.unwrap_or_default();
+        if task_budget.is_some() {
+            let message = "task_budget is not supported; use max_tokens, and thinking.budget_tokens";
+            return Err(ApiError::param("output_config.task_budget", message).with_code("unsupported"));
+        }
         let mut grammar = None;
         for (format, at) in [(self.output_format, "output_format"), (format, "output_config.format")] {
             if let Some(format) = format {
@@ -201,7 +209,9 @@ impl PromptFields {
         // The words that the assistant has begun with, unless it has to call a tool.
         let begun = chat.messages.last().is_some_and(|last| last.role == Role::Assistant && last.calls.is_empty());
         chat.continues = begun && matches!(tool_choice, ToolChoice::Auto | ToolChoice::None);
-        Ok(Conversation { chat, options: ConverseOptions { tool_choice, parallel_calls, grammar } })
+        let reasoning_tokens = self.thinking.as_ref().and_then(|thinking| thinking.budget_tokens);
+        let options = ConverseOptions { tool_choice, parallel_calls, reasoning_tokens, grammar };
+        Ok(Conversation { chat, options })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The caller's names of what the engine refuses.
 
 use axum::http::StatusCode;
-use gristmill_engine::engine::EngineError;
+use gristmill_engine::engine::{EngineError, TokenList};
 
 use super::ApiError;
 
@@ -63,6 +63,9 @@ impl Paths {
             EngineError::LogitBias { .. } | EngineError::LogitBiasToken { .. } | EngineError::LogitBiasTwice(_) => {
                 bad("logit_bias")
             }
+            EngineError::NoAllowedTokens => bad("allowed_token_ids"),
+            EngineError::NamedToken { list: TokenList::Stop, .. } => bad("stop_token_ids"),
+            EngineError::NamedToken { list: TokenList::Allowed, .. } => bad("allowed_token_ids"),
             EngineError::NoTokens => bad(self.max_tokens),
             EngineError::MinTokens { .. } => bad("min_tokens"),
             EngineError::Logprobs { .. } => bad(self.logprobs),

@@ -4,6 +4,7 @@ use gristmill_engine::Request;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
+use super::format::ResponseFormat;
 use crate::error::{ApiError, Paths};
 use crate::fields::Fields;
 use crate::request::{ApiRequest, Input, check_stops};
@@ -35,7 +36,18 @@ pub(crate) struct CommonFields {
 #[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
 pub(crate) struct StreamOptions {
     /// Send an event with the usage before the last.
-    pub(crate) include_usage: Option<bool>,
+    include_usage: Option<bool>,
+    /// Send the usage so far in the other events too.
+    continuous_usage_stats: Option<bool>,
+}
+
+/// The events that have the usage.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StreamedUsage {
+    /// One of its own, before the last.
+    pub(crate) at_end: bool,
+    /// Each other one, with the usage so far.
+    pub(crate) in_each: bool,
 }
 
 /// One stop string or several.
@@ -74,9 +86,11 @@ impl CommonFields {
         self.stream == Some(true)
     }
 
-    /// Whether events end with the usage.
-    pub(crate) fn streams_usage(&self) -> bool {
-        self.wants_receipt() || self.stream_options.is_some_and(|options| options.include_usage == Some(true))
+    /// Which events have the usage.
+    pub(crate) fn streamed_usage(&self) -> StreamedUsage {
+        let options = self.stream_options.unwrap_or_default();
+        let in_each = options.continuous_usage_stats == Some(true);
+        StreamedUsage { at_end: self.wants_receipt() || in_each || options.include_usage == Some(true), in_each }
     }
 
     /// Whether the client asks for a receipt.
@@ -94,6 +108,15 @@ impl CommonFields {
         check_stops("stop", &stops)?;
         Ok(stops)
     }
+}
+
+/// Fields of `stream_options` and `response_format` that change nothing, as their paths.
+pub(crate) fn ignored(fields: &Fields) -> Vec<String> {
+    let mut ignored = fields.others::<StreamOptions>("stream_options");
+    // Padding of events, which hides the lengths of tokens from whoever reads the encrypted connection.
+    ignored.retain(|path| path != "stream_options.include_obfuscation");
+    ignored.extend(fields.others::<ResponseFormat>("response_format"));
+    ignored
 }
 
 /// The paths of settings in a request whose prompt is in this field.

@@ -17,14 +17,12 @@ use crate::access::Tenant;
 use crate::base64;
 use crate::blocking::blocking;
 use crate::error::{ApiError, ErrorBody, Paths};
-use crate::fields::{self, Fields, Policy};
+use crate::fields::{self, Fields};
+use crate::policy;
 use crate::state::App;
 
 /// The most inputs of a request, as OpenAI has it.
 const MOST_INPUTS: usize = 2_048;
-
-/// Fields that change nothing of a vector.
-const POLICY: Policy = Policy { harmless: &[&["user"]], refused: &[] };
 
 /// Texts to be embedded.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -101,7 +99,7 @@ pub(crate) async fn serve(
     mut fields: Fields,
 ) -> Result<Response, ApiError> {
     let asked: EmbeddingsRequest = fields.read()?;
-    let ignored = fields.judge(POLICY)?;
+    let ignored = fields.judge(policy::EMBEDDINGS)?;
     fields::check_strict(&ignored, app.options.strict)?;
     app.check_model(asked.model.as_deref())?;
     let format = asked.encoding_format.unwrap_or(EncodingFormat::Float);

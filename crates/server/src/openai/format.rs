@@ -19,8 +19,12 @@ pub(crate) struct FormatFields {
     guided_choice: Option<Vec<String>>,
     /// The text matches this regular expression as a whole.
     guided_regex: Option<String>,
-    /// The text follows this grammar, in llguidance's dialect of Lark.
+    /// The text follows this grammar, in GBNF (`root ::= …`) or in llguidance's dialect of Lark (`start: …`).
     guided_grammar: Option<String>,
+    /// The same as `guided_grammar`; an empty text is none.
+    grammar: Option<String>,
+    /// The same as `guided_grammar`.
+    ebnf: Option<String>,
     /// The same as `guided_regex`.
     regex: Option<String>,
     /// The same as `guided_json`.
@@ -39,7 +43,7 @@ struct StructuredOutputs {
     choice: Option<Vec<String>>,
     /// The text matches this regular expression as a whole.
     regex: Option<String>,
-    /// The text follows this grammar, in llguidance's dialect of Lark.
+    /// The text follows this grammar, in GBNF or in llguidance's dialect of Lark.
     grammar: Option<String>,
     /// The text is a JSON object.
     json_object: Option<bool>,
@@ -107,15 +111,18 @@ impl FormatFields {
             let grammar = texts.map(|texts| one_of(&texts, at)).transpose()?;
             asked.extend(grammar.map(|grammar| (grammar, at.to_owned())));
         }
-        for (at, regex) in [
-            ("guided_regex", self.guided_regex),
-            ("regex", self.regex),
-            ("structured_outputs.regex", structured.regex),
-        ] {
+        for (at, regex) in
+            [("guided_regex", self.guided_regex), ("regex", self.regex), ("structured_outputs.regex", structured.regex)]
+        {
             asked.extend(regex.map(|regex| (Grammar::Regex(regex), at.to_owned())));
         }
-        for (at, text) in [("guided_grammar", self.guided_grammar), ("structured_outputs.grammar", structured.grammar)] {
-            asked.extend(text.map(|text| (Grammar::Lark(text), at.to_owned())));
+        for (at, text) in [
+            ("guided_grammar", self.guided_grammar),
+            ("grammar", self.grammar.filter(|text| !text.is_empty())),
+            ("ebnf", self.ebnf),
+            ("structured_outputs.grammar", structured.grammar),
+        ] {
+            asked.extend(text.map(|text| (Grammar::of_text(text), at.to_owned())));
         }
         if structured.json_object == Some(true) {
             asked.push((Grammar::Json, "structured_outputs.json_object".to_owned()));

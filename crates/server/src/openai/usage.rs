@@ -16,7 +16,9 @@ pub(crate) struct Usage {
     completion_tokens: usize,
     total_tokens: usize,
     prompt_tokens_details: PromptTokensDetails,
-    gristmill: GristmillDetails,
+    /// Not before the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gristmill: Option<GristmillDetails>,
 }
 
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -35,7 +37,8 @@ pub(crate) struct ResponseUsage {
     output_tokens: usize,
     output_tokens_details: OutputTokensDetails,
     total_tokens: usize,
-    gristmill: GristmillDetails,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gristmill: Option<GristmillDetails>,
 }
 
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -45,19 +48,24 @@ struct OutputTokensDetails {
 }
 
 impl Usage {
+    /// The usage of a whole reply.
     pub(crate) fn new(app: &App, reply: &Reply) -> Usage {
+        Usage { gristmill: Some(GristmillDetails::new(app, reply)), ..Usage::so_far(reply) }
+    }
+
+    /// The usage of a reply that grows. Its cached tokens are known at the end.
+    pub(crate) fn so_far(reply: &Reply) -> Usage {
         let prompts = reply.choices.chunks(reply.n.max(1));
         let prompt_tokens = prompts.clone().filter_map(<[Choice]>::first).map(|choice| choice.prompt.len()).sum();
         let tokens = |choice: &Choice| choice.finish.map(|finish| finish.usage);
         let reused = |choices: &[Choice]| choices.iter().filter_map(tokens).map(|usage| usage.reused_tokens).min();
-        let generated = reply.choices.iter().filter_map(tokens).map(|usage| usage.generated_tokens);
-        let completion_tokens: usize = generated.sum();
+        let completion_tokens: usize = reply.choices.iter().map(|choice| choice.generated).sum();
         Usage {
             prompt_tokens,
             completion_tokens,
             total_tokens: prompt_tokens + completion_tokens,
             prompt_tokens_details: PromptTokensDetails { cached_tokens: prompts.filter_map(reused).sum() },
-            gristmill: GristmillDetails::new(app, reply),
+            gristmill: None,
         }
     }
 

@@ -76,8 +76,10 @@ fn choices_have_seeds_of_their_own() {
     let drawn = server.ask(PATH, &body);
     body["seed"] = drawn["usage"]["gristmill"]["choices"][0]["seed"].clone();
     assert_eq!(server.ask(PATH, &body)["choices"], drawn["choices"]);
-    // Negative seeds are seeds.
-    assert_eq!(server.ask(PATH, &conversation(-1, 5))["usage"]["gristmill"]["choices"][0]["seed"], u64::MAX);
+    // Negative seeds are seeds, but for -1, with which one is chosen.
+    assert_eq!(server.ask(PATH, &conversation(-2, 5))["usage"]["gristmill"]["choices"][0]["seed"], u64::MAX - 1);
+    let chosen = || server.ask(PATH, &conversation(-1, 5))["usage"]["gristmill"]["choices"][0]["seed"].clone();
+    assert_ne!(chosen(), chosen());
 }
 
 #[test]

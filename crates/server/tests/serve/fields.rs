@@ -3,7 +3,7 @@
 use gristmill_engine::{Dry, Request, SamplingOptions};
 use serde_json::{Value, json};
 
-use crate::server::{Running, engine, model, options};
+use crate::server::{Running, changed_model, engine, model, options};
 
 const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";
@@ -26,15 +26,15 @@ fn chat(more: Value) -> Value {
 fn fields_that_change_the_result_are_refused() {
     let server = Running::usual();
     for (field, value) in [
-        ("allowed_token_ids", json!([1])),
-        ("bad_words", json!(["x"])),
         ("best_of", json!(2)),
         ("chat_template", json!("x")),
         ("dynatemp_range", json!(0.5)),
-        ("include_stop_str_in_output", json!(true)),
         ("mirostat", json!(2)),
         ("prompt_logprobs", json!(1)),
-        ("stop_token_ids", json!([1])),
+        ("lora", json!([{"id": 0, "scale": 1.0}])),
+        ("lora_path", json!("x")),
+        ("stop_regex", json!("x")),
+        ("t_max_predict_ms", json!(100)),
         ("top_n_sigma", json!(1.0)),
         ("truncate_prompt_tokens", json!(1)),
         ("typical_p", json!(0.9)),
@@ -57,6 +57,7 @@ fn values_that_ask_for_what_happens_anyway_are_accepted() {
     let neutral = json!({"best_of": 1, "typical_p": 1.0, "mirostat": 0, "mirostat_tau": 5.0, "xtc_probability": 0,
         "xtc_threshold": 0.1, "top_n_sigma": -1, "stop_token_ids": [], "skip_special_tokens": true,
         "cache_prompt": true,
+        "lora": [], "t_max_predict_ms": -1, "grammar": "", "allowed_token_ids": [], "thinking_budget": -1,
         "use_beam_search": false, "include_stop_str_in_output": false, "dry_multiplier": 0, "bad_words": null});
     for (path, body) in [(CHAT, chat(neutral.clone())), (TEXT, text(neutral))] {
         let reply = server.post(path, &body);
@@ -76,6 +77,7 @@ fn structured_outputs_are_enforced() {
     };
     assert_eq!(ask(json!({"regex": "(ab){3}"})), "ababab");
     assert_eq!(ask(json!({"grammar": "start: \"x\" \"yz\""})), "xyz");
+    assert_eq!(ask(json!({"grammar": "root ::= \"x\" y\ny ::= \"y\"{2}"})), "xyy");
     assert!(["a.b", "(c"].contains(&&*ask(json!({"choice": ["a.b", "(c"]}))));
     let schema = json!({"type": "object", "properties": {"a": {"const": 7}}, "required": ["a"]});
     for schema in [schema.clone(), json!(schema.to_string())] {
@@ -173,7 +175,6 @@ fn messages_and_responses_refuse_fields_of_other_interfaces() {
         ("n", json!(2)),
         ("response_format", json!({"type": "json_object"})),
         ("stop", json!("x")),
-        ("stop_token_ids", json!([1])),
         ("structured_outputs", json!({"regex": "a"})),
         ("typical_p", json!(0.9)),
     ] {
@@ -187,5 +188,117 @@ fn messages_and_responses_refuse_fields_of_other_interfaces() {
     for (field, value) in [("enable_thinking", json!(false)), ("continue_final_message", json!(true))] {
         let reply = server.post("/v1/responses", &json!({"input": "abc", "max_output_tokens": 1, field: value}));
         assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!(field)), "{}", reply.text);
+    }
+}
+
+#[test]
+fn grammars_of_other_servers_are_enforced() {
+    let server = Running::usual();
+    let grammar = "root ::= \"(\" root \")\" | [xy]";
+    for field in ["grammar", "ebnf", "guided_grammar"] {
+        for (path, mut body) in [(TEXT, text(json!({"max_tokens": 90}))), (CHAT, chat(json!({"max_tokens": 90})))] {
+            body[field] = json!(grammar);
+            let reply = server.ask(path, &body);
+            let choice = &reply["choices"][0];
+            let text = choice["text"].as_str().or(choice["message"]["content"].as_str()).expect("text");
+            let core = text.trim_start_matches('(').trim_end_matches(')');
+            let is_begun = text.bytes().all(|byte| byte == b'(');
+            assert!(is_begun || ["x", "y"].contains(&core) && text.len() % 2 == 1, "{field}: {text}");
+            body[field] = json!("root ::= \"a\"\nx ::= [");
+            let reply = server.post(path, &body);
+            let error = &reply.json()["error"];
+            assert_eq!((reply.status, &error["param"]), (400, &json!(field)), "{}", reply.text);
+            assert!(error["message"].as_str().is_some_and(|message| message.contains("line 2")), "{}", reply.text);
+        }
+    }
+}
+
+#[test]
+fn tokens_are_named_by_their_ids() {
+    let server = Running::usual();
+    let ask = |path: &str, more: Value| {
+        let mut body = if path == TEXT { text(more) } else { message(more) };
+        body["max_tokens"] = json!(30);
+        server.ask(path, &body)
+    };
+    let of_reply = |reply: &Value| {
+        let text = reply["choices"][0]["text"].as_str().or(reply["content"][0]["text"].as_str());
+        text.unwrap_or_default().to_owned()
+    };
+    for path in [TEXT, MESSAGES] {
+        let allowed = of_reply(&ask(path, json!({"allowed_token_ids": [97, 98, 99], "ignore_eos": true})));
+        assert!(allowed.len() == 30 && allowed.bytes().all(|byte| (97..100).contains(&byte)), "{path}: {allowed}");
+        let stopping = json!({"allowed_token_ids": [97, 98, 99], "stop_token_ids": [99], "ignore_eos": true});
+        let stopped = ask(path, stopping.clone());
+        assert!(!of_reply(&stopped).contains('c'), "{stopped}");
+        let mut kept = stopping;
+        kept["include_stop_str_in_output"] = json!(true);
+        let kept = of_reply(&ask(path, kept));
+        assert_eq!(kept, of_reply(&stopped) + if kept.len() < 30 { "c" } else { "" });
+        let banned = json!({"allowed_token_ids": [97, 98, 99, 32], "bad_words": ["c", "ba"], "ignore_eos": true});
+        let banned = of_reply(&ask(path, banned));
+        assert!(!banned.contains('c') && !banned.contains("ba"), "{path}: {banned}");
+    }
+    for (field, value) in [("stop_token_ids", json!([99_999])), ("allowed_token_ids", json!([99_999]))] {
+        let reply = server.post(TEXT, &text(json!({ field: value })));
+        assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!(field)), "{}", reply.text);
+    }
+}
+
+#[test]
+fn thinking_has_a_budget() {
+    let template = "{% for m in messages %}{{ m.content }}{% endfor %}<|im_start|>assistant\n<think>\n";
+    let server =
+        Running::new(engine(&changed_model(|tiny| tiny.set("tokenizer.chat_template", template)), 2), options());
+    for name in ["thinking_budget", "reasoning_budget", "thinking_token_budget", "thinking_budget_tokens"] {
+        for budget in [0, 1, 9] {
+            let body = json!({ name: budget, "max_tokens": 40, "ignore_eos": true });
+            let reply = server.ask(CHAT, &chat(body));
+            let message = &reply["choices"][0]["message"];
+            let thought = message["reasoning_content"].as_str().unwrap_or_default();
+            // The text that ends it begins with a line break.
+            assert!(thought.trim_end_matches('\n').chars().count() <= budget, "{name}: {reply}");
+            assert!(message["content"].as_str().is_some_and(|content| !content.is_empty()), "{name}: {reply}");
+        }
+    }
+    let unlimited = server.ask(CHAT, &chat(json!({"thinking_budget": -1, "max_tokens": 40, "ignore_eos": true})));
+    assert!(unlimited["choices"][0]["message"]["content"].as_str().is_none_or(str::is_empty), "{unlimited}");
+    let thinking = json!({"type": "enabled", "budget_tokens": 9});
+    let reply = server.ask(MESSAGES, &message(json!({"thinking": thinking, "max_tokens": 40, "ignore_eos": true})));
+    assert_eq!((&reply["content"][0]["type"], &reply["content"][1]["type"]), (&json!("thinking"), &json!("text")));
+    let input = json!({"input": "abc", "thinking_budget": 9, "max_output_tokens": 40, "ignore_eos": true});
+    assert_eq!(server.ask("/v1/responses", &input)["output"][1]["type"], "message");
+    let task = json!({"output_config": {"task_budget": {"type": "tokens", "total": 20_000}}});
+    let error = server.post(MESSAGES, &message(task)).json();
+    assert!(error["error"]["message"].as_str().is_some_and(|text| text.starts_with("output_config.task_budget")));
+}
+
+#[test]
+fn salts_separate_what_is_cached() {
+    let server = Running::usual();
+    let cached = |salt: Option<&str>| {
+        let prompt = "A prompt of some length, of which several blocks are kept. ".repeat(3);
+        let reply = server.ask(TEXT, &text(json!({"prompt": prompt, "cache_salt": salt})));
+        reply["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().expect("a number")
+    };
+    for salt in [None, Some("a"), Some("b"), Some("")] {
+        assert_eq!(cached(salt), 0, "{salt:?}");
+        assert!(cached(salt) > 0, "{salt:?}");
+    }
+}
+
+#[test]
+fn events_may_have_the_usage_so_far() {
+    let server = Running::usual();
+    for (path, body) in [(TEXT, text(json!({}))), (CHAT, chat(json!({})))] {
+        let mut body = body;
+        body["allowed_token_ids"] = json!([97, 98]);
+        body["stream_options"] = json!({"include_usage": true, "continuous_usage_stats": true, "colour": 1});
+        let events = server.events(path, &body);
+        let tokens: Vec<u64> = events.iter().filter_map(|event| event["usage"]["completion_tokens"].as_u64()).collect();
+        assert_eq!((tokens.len() + 1, tokens.last()), (events.len(), Some(&3)), "{events:?}");
+        assert!(tokens.is_sorted() && tokens.contains(&1) && tokens.contains(&2), "{tokens:?}");
+        let reply = server.post(path, &body);
+        assert_eq!(reply.header("x-gristmill-ignored"), Some("stream_options.colour"), "{}", reply.text);
     }
 }

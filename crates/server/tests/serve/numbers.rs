@@ -41,6 +41,7 @@ fn body(path: &str) -> Value {
     let calls = json!([{"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]);
     let messages = json!([{"role": "assistant", "content": "a", "tool_calls": calls}]);
     let plain = json!([{"role": "user", "content": "a"}]);
+    let thinking = json!({"type": "enabled"});
     match path {
         "/v1/chat/completions" => json!({"messages": messages, "max_tokens": 2, "logprobs": true}),
         "/v1/completions" => json!({"prompt": "a", "max_tokens": 2}),
@@ -48,8 +49,8 @@ fn body(path: &str) -> Value {
         "/v1/responses" => {
             json!({"input": "a", "max_output_tokens": 2, "include": ["message.output_text.logprobs"]})
         }
-        "/v1/messages" => json!({"model": "tiny", "messages": plain, "max_tokens": 2}),
-        "/v1/messages/count_tokens" => json!({"model": "tiny", "messages": plain}),
+        "/v1/messages" => json!({"model": "tiny", "messages": plain, "max_tokens": 2, "thinking": thinking}),
+        "/v1/messages/count_tokens" => json!({"model": "tiny", "messages": plain, "thinking": thinking}),
         "/tokenize" => json!({"messages": messages}),
         "/detokenize" => json!({"tokens": [1]}),
         "/apply-template" => json!({"messages": messages}),
@@ -167,7 +168,7 @@ fn obeys(field: &str, number: &str, reply: &Value) -> bool {
 
 #[test]
 fn each_number_is_obeyed_or_refused_by_its_name() {
-    let server = Running::new(engine_with(&model(), 4, 90), options());
+    let server = Running::new(engine_with(&model(), 4, 120), options());
     let cases = cases(&server);
     let fields: Vec<&[Step]> = cases.iter().map(|(_, at, _)| at.as_slice()).collect();
     for known in ["temperature", "seed", "top_logprobs", "max_output_tokens", "min_p", "n", "dimensions"] {

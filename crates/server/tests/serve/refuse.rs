@@ -58,7 +58,7 @@ fn a_wrong_field_is_named() {
         (CHAT, chat(json!({"temperature": 1e39})), "temperature"),
         (CHAT, chat(json!({"top_p": -0.1})), "top_p"),
         (CHAT, chat(json!({"max_tokens": -2})), "max_tokens"),
-        (CHAT, chat(json!({"max_completion_tokens": -2, "max_tokens": null})), "max_tokens"),
+        (CHAT, chat(json!({"max_completion_tokens": -2, "max_tokens": null})), "max_completion_tokens"),
         (CHAT, chat(json!({"top_k": -2})), "top_k"),
         (CHAT, chat(json!({"min_p": 2})), "min_p"),
         (CHAT, chat(json!({"n": 0})), "n"),
@@ -165,12 +165,7 @@ fn wrong_types_are_named_in_words() {
     let server = Running::usual();
     for (field, value, words) in [
         ("temperature", json!("hot"), "the text \"hot\" was sent where a number is needed"),
-        (
-            "max_tokens",
-            json!(-2),
-            "the number -2 was sent where a whole number that is at least 1, or -1 for no limit but the context, is \
-             needed",
-        ),
+        ("max_tokens", json!(-2), "the number -2 was sent where a number of tokens, or -1 for no limit, is needed"),
         ("stream", json!("yes"), "the text \"yes\" was sent where true or false is needed"),
         ("messages", json!({"role": "user"}), "an object was sent where a list is needed"),
         ("messages", Value::Null, "the field messages is missing; send it"),

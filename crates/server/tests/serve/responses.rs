@@ -346,7 +346,7 @@ fn what_is_refused() {
         (json!({"n": 2}), "n"),
         (json!({"temperature": -1}), "temperature"),
         (json!({"max_output_tokens": 0}), "max_output_tokens"),
-        (json!({"max_output_tokens": -1}), "max_output_tokens"),
+        (json!({"max_output_tokens": -2}), "max_output_tokens"),
         (json!({"top_logprobs": 2}), "top_logprobs"),
         (json!({"top_logprobs": 21, "include": ["message.output_text.logprobs"]}), "top_logprobs"),
         (json!({"include": "x"}), "include"),

@@ -19,7 +19,7 @@ use crate::access::Tenant;
 use crate::error::{ApiError, ErrorBody, Paths};
 use crate::fields::Fields;
 use crate::handler;
-use crate::limit::TokenLimit;
+use crate::limit::{BudgetFields, TokenLimit};
 use crate::policy;
 use crate::request::{ApiRequest, Conversation, Input};
 use crate::sampling::{SamplingFields, SettingFields};
@@ -40,6 +40,8 @@ pub(crate) struct ChatRequest {
     sampling: SamplingFields,
     #[serde(flatten)]
     format: FormatFields,
+    #[serde(flatten)]
+    budget: BudgetFields,
     #[serde(flatten)]
     chat: ChatFields,
     #[serde(flatten)]
@@ -100,24 +102,27 @@ pub(crate) async fn serve(
 }
 
 fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ChatWriter), ApiError> {
+    let mut ignored = common::ignored(&fields);
     let common: CommonFields = fields.read()?;
     let sampling = SamplingFields::read(&mut fields)?;
     let format: FormatFields = fields.read()?;
     let chat: ChatFields = fields.read()?;
+    let budget: BudgetFields = fields.read()?;
     let traces: TraceFields = fields.read()?;
     let mut paths = common::paths(&fields, "messages");
-    let mut ignored = fields.judge(policy::CHATS)?;
+    ignored.extend(fields.judge(policy::CHATS)?);
     app.check_model(common.model.as_deref())?;
-    let mut settings = sampling.settings(&app.options.sampling)?;
+    let mut settings = sampling.settings(app)?;
     settings.stop = common.stops()?;
     settings.max_tokens = chat.max_tokens.and_then(TokenLimit::tokens);
     settings.logprobs = logprobs(chat.logprobs == Some(true), chat.top_logprobs, "logprobs to be true")?;
     settings.routing = traces.asked(app)?;
     let own_format = chat.response_format.clone().map(ResponseFormat::asked).transpose()?.flatten();
     let grammar = format.grammar(own_format, &mut paths)?;
-    let conversation = chat.conversation(grammar, &mut paths, &mut ignored)?;
+    let mut conversation = chat.conversation(grammar, &mut paths, &mut ignored)?;
+    conversation.options.reasoning_tokens = budget.tokens();
     let request = common.request(Input::Conversation(Box::new(conversation)), settings, ignored, paths)?;
-    Ok((request, ChatWriter::new(app.clone(), common.streams_usage())))
+    Ok((request, ChatWriter::new(app.clone(), common.streamed_usage())))
 }
 
 impl ChatFields {
@@ -141,6 +146,9 @@ impl ChatFields {
         chat.continues = continues;
         chat.tools = tools;
         let parallel_calls = self.parallel_tool_calls != Some(false);
-        Ok(Conversation { chat, options: ConverseOptions { tool_choice, parallel_calls, grammar } })
+        Ok(Conversation {
+            chat,
+            options: ConverseOptions { tool_choice, parallel_calls, reasoning_tokens: None, grammar },
+        })
     }
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::openai::common::StreamedUsage;
 use crate::openai::logprobs::TokenLogprob;
 use crate::openai::messages::{FunctionCall, ToolCall};
 use crate::openai::traces::Traces;
@@ -32,7 +33,8 @@ pub(crate) struct ChatChunk<'a> {
     #[serde(flatten)]
     head: &'a Head,
     choices: Vec<ChunkChoice>,
-    /// In the event before the last, if `stream_options.include_usage` asks for it.
+    /// In the event before the last, if `stream_options.include_usage` asks for it; in the others too with
+    /// `stream_options.continuous_usage_stats`.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Usage>,
 }
@@ -94,14 +96,13 @@ struct ChatLogprobs {
 pub(super) struct ChatWriter {
     app: App,
     head: Head,
-    /// Whether events end with the usage.
-    streams_usage: bool,
+    streamed: StreamedUsage,
 }
 
 impl ChatWriter {
-    pub(super) fn new(app: App, streams_usage: bool) -> ChatWriter {
+    pub(super) fn new(app: App, streamed: StreamedUsage) -> ChatWriter {
         let head = Head::new(&app, "chatcmpl", "chat.completion.chunk");
-        ChatWriter { app, head, streams_usage }
+        ChatWriter { app, head, streamed }
     }
 
     fn choice(&self, index: usize, choice: &Choice) -> ChatChoice {
@@ -126,12 +127,13 @@ impl ChatWriter {
     }
 
     /// An event with this change of a choice alone.
-    fn delta(&self, index: usize, delta: Delta) -> Event {
-        self.chunk(ChunkChoice { index, delta, logprobs: None, finish_reason: None, gristmill: None })
+    fn delta(&self, reply: &Reply, index: usize, delta: Delta) -> Event {
+        self.chunk(reply, ChunkChoice { index, delta, logprobs: None, finish_reason: None, gristmill: None })
     }
 
-    fn chunk(&self, choice: ChunkChoice) -> Event {
-        stream::json(&ChatChunk { head: &self.head, choices: vec![choice], usage: None })
+    fn chunk(&self, reply: &Reply, choice: ChunkChoice) -> Event {
+        let usage = self.streamed.in_each.then(|| Usage::so_far(reply));
+        stream::json(&ChatChunk { head: &self.head, choices: vec![choice], usage })
     }
 }
 
@@ -166,7 +168,7 @@ impl Writer for ChatWriter {
 
     fn begin(&mut self, reply: &Reply) -> Vec<Event> {
         let delta = || Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() };
-        let first = |index| self.delta(index, delta());
+        let first = |index| self.delta(reply, index, delta());
         (0..reply.choices.len()).map(first).collect()
     }
 
@@ -181,18 +183,19 @@ impl Writer for ChatWriter {
         }
         let chunk = |delta| {
             let (logprobs, gristmill) = (logprobs.take(), gristmill.take());
-            self.chunk(ChunkChoice { index, delta, logprobs, finish_reason: None, gristmill })
+            self.chunk(reply, ChunkChoice { index, delta, logprobs, finish_reason: None, gristmill })
         };
         let mut events: Vec<Event> = deltas.into_iter().map(chunk).collect();
         if choice.finish.is_some() {
             let (delta, finish_reason) = (Delta::default(), finish_reason(choice));
-            events.push(self.chunk(ChunkChoice { index, delta, logprobs: None, finish_reason, gristmill: None }));
+            let last = ChunkChoice { index, delta, logprobs: None, finish_reason, gristmill: None };
+            events.push(self.chunk(reply, last));
         }
         events
     }
 
     fn end(&mut self, reply: &Reply) -> Vec<Event> {
-        let usage = self.streams_usage.then(|| Usage::new(&self.app, reply));
+        let usage = self.streamed.at_end.then(|| Usage::new(&self.app, reply));
         let chunk = |usage| stream::json(&ChatChunk { head: &self.head, choices: Vec::new(), usage: Some(usage) });
         usage.map(chunk).into_iter().chain([Event::default().data("[DONE]")]).collect()
     }

@@ -85,13 +85,14 @@ pub(crate) async fn serve(
 }
 
 fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, CompletionWriter), ApiError> {
+    let mut ignored = common::ignored(&fields);
     let common: CommonFields = fields.read()?;
     let sampling = SamplingFields::read(&mut fields)?;
     let format: FormatFields = fields.read()?;
     let completion: CompletionFields = fields.read()?;
     let traces: TraceFields = fields.read()?;
     let mut paths = common::paths(&fields, "prompt");
-    let ignored = fields.judge(policy::COMPLETIONS)?;
+    ignored.extend(fields.judge(policy::COMPLETIONS)?);
     app.check_model(common.model.as_deref())?;
     let CompletionFields { prompt, max_tokens, response_format, echo, logprobs } = completion;
     let (echo, max_tokens) = (echo == Some(true), max_tokens.unwrap_or(DEFAULT_TOKENS));
@@ -107,7 +108,7 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, CompletionWriter),
         let message = format!("logprobs is {asked}; at most {MOST_LOGPROBS} are returned");
         return Err(ApiError::param("logprobs", message));
     }
-    let mut settings = sampling.settings(&app.options.sampling)?;
+    let mut settings = sampling.settings(app)?;
     settings.stop = common.stops()?;
     // The engine generates one token at least.
     settings.max_tokens = max_tokens.tokens().map(|tokens| tokens.max(1));
@@ -118,5 +119,5 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, CompletionWriter),
     let input = Input::Texts(prompt.list("prompt", MOST_PROMPTS)?);
     let request = common.request(input, settings, ignored, paths)?;
     let parts = Parts { prompt: echo, completion: !is_empty };
-    Ok((request, CompletionWriter::new(app.clone(), common.streams_usage(), parts)))
+    Ok((request, CompletionWriter::new(app.clone(), common.streamed_usage(), parts)))
 }

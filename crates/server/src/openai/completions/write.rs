@@ -10,6 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::openai::common::StreamedUsage;
 use crate::openai::traces::Traces;
 use crate::openai::usage::Usage;
 use crate::openai::{Head, finish_reason};
@@ -23,7 +24,8 @@ pub(crate) struct Completion<'a> {
     #[serde(flatten)]
     head: &'a Head,
     choices: Vec<CompletionChoice>,
-    /// In the event before the last, if `stream_options.include_usage` asks for it.
+    /// In the event before the last, if `stream_options.include_usage` asks for it; in the others too with
+    /// `stream_options.continuous_usage_stats`.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Usage>,
 }
@@ -62,17 +64,16 @@ pub(super) struct Parts {
 pub(super) struct CompletionWriter {
     app: App,
     head: Head,
-    /// Whether events end with the usage.
-    streams_usage: bool,
+    streamed: StreamedUsage,
     parts: Parts,
     /// Characters of each choice so far, in events.
     offsets: Vec<usize>,
 }
 
 impl CompletionWriter {
-    pub(super) fn new(app: App, streams_usage: bool, parts: Parts) -> CompletionWriter {
+    pub(super) fn new(app: App, streamed: StreamedUsage, parts: Parts) -> CompletionWriter {
         let head = Head::new(&app, "cmpl", "text_completion");
-        CompletionWriter { app, head, streams_usage, parts, offsets: Vec::new() }
+        CompletionWriter { app, head, streamed, parts, offsets: Vec::new() }
     }
 
     fn choice(&self, index: usize, choice: &Choice) -> CompletionChoice {
@@ -158,11 +159,12 @@ impl Writer for CompletionWriter {
         if text.is_empty() && logprobs.is_none() && gristmill.is_none() && finish_reason.is_none() {
             return Vec::new();
         }
-        vec![self.event(vec![CompletionChoice { text, index, logprobs, finish_reason, gristmill }], None)]
+        let usage = self.streamed.in_each.then(|| Usage::so_far(reply));
+        vec![self.event(vec![CompletionChoice { text, index, logprobs, finish_reason, gristmill }], usage)]
     }
 
     fn end(&mut self, reply: &Reply) -> Vec<Event> {
-        let usage = self.streams_usage.then(|| self.event(Vec::new(), Some(self.usage(reply))));
+        let usage = self.streamed.at_end.then(|| self.event(Vec::new(), Some(self.usage(reply))));
         usage.into_iter().chain([Event::default().data("[DONE]")]).collect()
     }
 

@@ -24,7 +24,7 @@ use crate::content::Content;
 use crate::error::{ApiError, ErrorBody, Paths};
 use crate::fields::Fields;
 use crate::handler;
-use crate::limit::TokenLimit;
+use crate::limit::{BudgetFields, TokenLimit};
 use crate::policy;
 use crate::request::{ApiRequest, Conversation, Input};
 use crate::sampling::{SamplingFields, SettingFields};
@@ -47,6 +47,8 @@ pub(crate) struct ResponsesRequest {
     sampling: SamplingFields,
     #[serde(flatten)]
     format: FormatFields,
+    #[serde(flatten)]
+    budget: BudgetFields,
     #[serde(flatten)]
     fields: ResponseFields,
 }
@@ -121,11 +123,13 @@ pub(crate) async fn serve(
 }
 
 fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ResponseWriter), ApiError> {
-    let mut ignored = [fields.others::<TextFields>("text"), fields.others::<ReasoningFields>("reasoning")].concat();
+    let mut ignored = common::ignored(&fields);
+    ignored.extend([fields.others::<TextFields>("text"), fields.others::<ReasoningFields>("reasoning")].concat());
     let common: CommonFields = fields.read()?;
     let sampling = SamplingFields::read(&mut fields)?;
     let format: FormatFields = fields.read()?;
     let own: ResponseFields = fields.read()?;
+    let budget: BudgetFields = fields.read()?;
     let paths = common::paths(&fields, "input");
     let mut paths = Paths { max_tokens: "max_output_tokens", logprobs: "top_logprobs", ..paths };
     ignored.extend(fields.judge(policy::RESPONSES)?);
@@ -134,14 +138,15 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ResponseWriter), A
         return Err(ApiError::param("n", "a response is one choice; send several requests"));
     }
     own.check_state(&mut ignored)?;
-    let mut settings = sampling.settings(&app.options.sampling)?;
+    let mut settings = sampling.settings(app)?;
     settings.stop = common.stops()?;
     settings.max_tokens = own.max_output_tokens.and_then(TokenLimit::tokens);
     settings.logprobs = own.logprobs(&mut ignored)?;
     let own_format = own.text.as_ref().and_then(|text| text.format.as_ref());
     let grammar = format.grammar(own_format.map(TextFormat::asked).transpose()?.flatten(), &mut paths)?;
     let writer = ResponseWriter::new(app.clone(), ResponseObject::new(app, &own, &settings.sampling));
-    let conversation = own.conversation(grammar, &mut paths, &mut ignored)?;
+    let mut conversation = own.conversation(grammar, &mut paths, &mut ignored)?;
+    conversation.options.reasoning_tokens = budget.tokens();
     let request = common.request(Input::Conversation(Box::new(conversation)), settings, ignored, paths)?;
     Ok((request, writer))
 }
@@ -161,7 +166,10 @@ impl ResponseFields {
         let mut chat = conversation(messages, self.chat_template_kwargs, effort, None);
         chat.tools = tools;
         let parallel_calls = self.parallel_tool_calls != Some(false);
-        Ok(Conversation { chat, options: ConverseOptions { tool_choice, parallel_calls, grammar } })
+        Ok(Conversation {
+            chat,
+            options: ConverseOptions { tool_choice, parallel_calls, reasoning_tokens: None, grammar },
+        })
     }
 
     /// Refuses what only a server with state does.
