@@ -8,6 +8,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
 
+/// Editors of some systems write it at the start of a file. It is not a part of the text.
+pub(crate) const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// Writes to stdout and flushes, so that text appears as it is generated.
 pub(crate) fn print(text: impl Display) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
@@ -59,12 +62,13 @@ pub(crate) fn styles_allowed() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// The bytes as text.
+/// The bytes as text, without a byte order mark at its start.
 pub(crate) fn utf8(bytes: Vec<u8>, what: impl Display) -> Result<String, Failure> {
-    String::from_utf8(bytes).map_err(|e| {
+    let text = String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
         Failure::new(format!("{what} is not UTF-8 text (byte {at}); convert it, for example with iconv -t UTF-8"))
-    })
+    })?;
+    Ok(text.strip_prefix(BYTE_ORDER_MARK).map(str::to_owned).unwrap_or(text))
 }
 
 /// A progress bar on stderr, if that is a terminal.

@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::args::{ContextArg, DeviceArgs, Verbosity};
 use crate::failure::Failure;
 use crate::source::{ModelOption, QuantizeArg, Source, TextArgument};
+use crate::special::SpecialArgs;
 use crate::{console, load, run};
 
 /// Texts whose vectors are printed together.
@@ -47,6 +48,8 @@ pub(crate) struct EmbedArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    special: SpecialArgs,
+    #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
     context: ContextArg,
@@ -73,8 +76,11 @@ pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
     let engine = Engine::start(load::model(source, &args.device, limits, &args.log)?, limits)?;
     let load_time = start.elapsed();
     // All of them before the first is printed, so that a text that is refused leaves no output behind.
-    let prompts: Vec<Prompt> =
-        texts.iter().zip(1..).map(|(text, number)| tokens(&engine, text, number)).collect::<Result<_, _>>()?;
+    let prompts: Vec<Prompt> = texts
+        .iter()
+        .zip(1..)
+        .map(|(text, number)| tokens(&engine, args.special, text, number))
+        .collect::<Result<_, _>>()?;
     let (mut count, mut time) = (0, Duration::ZERO);
     for (texts, prompts) in texts.chunks(AT_ONCE).zip(prompts.chunks(AT_ONCE)) {
         let Embeddings { vectors, usage, .. } = engine.embed(EmbeddingRequest::new(prompts.to_vec()))?;
@@ -90,8 +96,8 @@ pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
 }
 
 /// The tokens of a text; a refusal says of which.
-fn tokens(engine: &Engine, text: &str, number: usize) -> Result<Prompt, Failure> {
-    let tokens = engine.prompt_tokens(&text.into());
+fn tokens(engine: &Engine, special: SpecialArgs, text: &str, number: usize) -> Result<Prompt, Failure> {
+    let tokens = engine.prompt_tokens(&Prompt::Text { text: text.to_owned(), options: special.options() });
     Ok(Prompt::Tokens(tokens.map_err(|error| Failure::new(format!("text {number}: {error}")))?))
 }
 

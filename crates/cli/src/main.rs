@@ -36,6 +36,8 @@ mod serve;
 mod settings;
 mod shell;
 mod source;
+mod special;
+mod stdin;
 mod synthetic;
 mod tokenize;
 mod wrap;

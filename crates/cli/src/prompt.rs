@@ -1,24 +1,29 @@
-//! The prompt of `run`: words of the command line, a file, both, or stdin.
+//! The prompt of `run`: words of the command line, a file, stdin, or several of them.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
-use crate::console;
 use crate::failure::Failure;
+use crate::{console, stdin};
 
-/// Reads the prompt. `-` in place of the words or of the file is stdin; without words and file, stdin is read unless it
-/// is a terminal.
+/// Reads the prompt: an instruction, and the texts that it is about, of a file and of stdin, with an empty line between
+/// them. `-` in place of the words or of the file is stdin, which otherwise comes last, if it is a pipe or a file.
+/// Without words and file, stdin is read unless it is a terminal.
 pub(crate) fn read(words: Option<&str>, file: Option<&Path>) -> Result<String, Failure> {
+    let stdin_is_named = [words == Some("-"), file.is_some_and(|path| path.as_os_str() == "-")];
     let prompt = match (words, file) {
-        (Some("-"), Some(path)) if path.as_os_str() == "-" => {
+        _ if stdin_is_named == [true; 2] => {
             return Err(Failure::new("- and -f - both read stdin; give one of them"));
         }
-        // An instruction, and the text that it is about.
-        (Some(words), Some(path)) => {
-            format!("{}\n\n{}", words_or_stdin(words)?, without_line_end(console::read_text(path)?))
+        (Some(_), _) | (_, Some(_)) => {
+            let words = words.map(words_or_stdin).transpose()?;
+            let file = file.map(|path| console::read_text(path).map(without_line_end)).transpose()?;
+            let piped = match stdin_is_named.contains(&true) {
+                true => None,
+                false => stdin::piped()?.map(without_line_end).filter(|text| !text.is_empty()),
+            };
+            [words, file, piped].into_iter().flatten().collect::<Vec<_>>().join("\n\n")
         }
-        (Some(words), None) => words_or_stdin(words)?,
-        (None, Some(path)) => without_line_end(console::read_text(path)?),
         (None, None) if io::stdin().is_terminal() => {
             let ways = "write it as the last argument, in quotes, or talk with gristmill chat";
             return Err(Failure::new(format!("no prompt is given; {ways}")));
@@ -39,7 +44,11 @@ pub(crate) fn read(words: Option<&str>, file: Option<&Path>) -> Result<String, F
 
 /// The words; stdin for `-`.
 fn words_or_stdin(words: &str) -> Result<String, Failure> {
-    if words == "-" { console::read_stdin().map(without_line_end) } else { Ok(words.to_owned()) }
+    match words {
+        "-" => console::read_stdin().map(without_line_end),
+        // The shell may have read it from a file: "$(cat FILE)".
+        words => Ok(words.strip_prefix(console::BYTE_ORDER_MARK).unwrap_or(words).to_owned()),
+    }
 }
 
 /// Removes one line end at the end, which editors and programs add.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use gristmill_engine::engine::receipt::{Receipt, Recorder};
 use gristmill_engine::engine::{Finish, Usage};
-use gristmill_engine::{Engine, Request, machine};
+use gristmill_engine::{Engine, Prompt, Request, machine};
 use gristmill_files::gguf::{WriteError, write_atomically};
 use gristmill_text::reply::Reply;
 use gristmill_text::template::{Message, Role};
@@ -20,6 +20,7 @@ use crate::args::{ContextArg, DeviceArgs, SamplingArgs, Verbosity};
 use crate::failure::Failure;
 use crate::grammar::GrammarArgs;
 use crate::source::{ModelOption, QuantizeArg, Source, TextArgument};
+use crate::special::SpecialArgs;
 use crate::{console, load, prompt, recommended};
 
 /// Answer a prompt, or continue a text.
@@ -29,15 +30,16 @@ use crate::{console, load, prompt, recommended};
 ///
 /// The first word is the model if it ends in .gguf, begins with hf:, or is an existing file or folder; otherwise it
 /// is the prompt.
-/// A prompt and a file (-f) are joined: the prompt, an empty line, the file's text. The last line end of a file or of
-/// stdin is dropped.
+/// A prompt, a file (-f) and piped text are joined in this order, with an empty line between: an instruction, then the
+/// texts that it is about. The last line end of a file or of stdin is dropped.
 #[derive(Args)]
 pub(crate) struct RunArgs {
     /// The model: a GGUF file (of a split model, any part), or hf:ORG/REPO[:QUANT] of the hub, which is downloaded
     /// unless the cache has it [default: the built-in one, which tells short stories].
     #[arg(value_name = "MODEL")]
     first: Option<OsString>,
-    /// The prompt, in quotes; - reads it from stdin. Without a prompt, stdin is read unless it is a terminal.
+    /// The prompt, in quotes; - reads it from stdin. Text from a pipe or a file on stdin follows the prompt. Without a
+    /// prompt, stdin is the prompt unless it is a terminal.
     #[arg(value_name = "PROMPT")]
     second: Option<String>,
     /// Further words of a prompt without quotes, which is an error.
@@ -56,9 +58,11 @@ pub(crate) struct RunArgs {
     /// The system message, which sets the model's role.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with = "raw")]
     system: Option<String>,
-    /// Continue the text without a chat template.
+    /// Continue the text without a chat template. Control tokens written in it are control tokens.
     #[arg(long)]
     raw: bool,
+    #[command(flatten)]
+    special: SpecialArgs,
     /// Turn thinking off, if the chat template has a switch for it; hide it otherwise.
     #[arg(long, conflicts_with = "raw")]
     no_think: bool,
@@ -110,6 +114,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let chat = !args.raw && engine.model().template().is_some();
     let (mut request, reply) = match chat {
         true => {
+            if let Some(option) = args.special.given() {
+                return Err(Failure::new(format!("{option} needs --raw: a chat template writes the control tokens")));
+            }
             let turns = [Message::new(Role::User, text)];
             answer::request(&engine, args.system.as_deref(), &turns, args.no_think, grammar)?
         }
@@ -117,7 +124,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             let remedy = "leave --system out, or write its text into the prompt";
             return Err(Failure::new(format!("{source} has no chat template, which --system needs; {remedy}")));
         }
-        false => (Request { grammar, ..Request::new(text) }, Reply::plain()),
+        false => (
+            Request { grammar, ..Request::new(Prompt::Text { text, options: args.special.options() }) },
+            Reply::plain(),
+        ),
     };
     options.resolve(&args.sampling, recommended::sampling(source, engine.model().file(), &args.log), &args.log);
     options.apply(&mut request, engine.model())?;

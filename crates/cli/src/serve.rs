@@ -1,7 +1,6 @@
 //! `serve`: an HTTP server for one model.
 
 use std::env;
-use std::fs;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -194,8 +193,7 @@ fn name(file: &GgufFile) -> String {
 
 /// The keys in a file, one in each line.
 fn keys_in(path: &Path) -> Result<Vec<String>, Failure> {
-    let text = fs::read_to_string(path)
-        .map_err(|error| Failure::new(format!("cannot read the keys in {}: {error}", path.display())))?;
+    let text = console::read_text(path).map_err(|failure| failure.about("cannot read the keys"))?;
     let keys: Vec<String> = text.lines().map(str::trim).filter(|key| !key.is_empty()).map(str::to_owned).collect();
     if keys.is_empty() {
         return Err(Failure::new(format!("there are no keys in {}; write one in each line", path.display())));

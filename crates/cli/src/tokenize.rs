@@ -31,12 +31,15 @@ pub(crate) struct TokenizeArgs {
     more: Vec<String>,
     #[command(flatten)]
     model: ModelOption,
-    /// Add the tokens that the model wants around a text, such as BOS.
+    /// Add the tokens that the model wants around a text, such as BOS, unless the text has them.
     #[arg(long)]
     add_special: bool,
-    /// Read control tokens in the text, such as <|im_start|>, as single tokens.
-    #[arg(long)]
+    /// Read control tokens in the text, such as <|im_start|>, as single tokens. This is the default.
+    #[arg(long, overrides_with = "no_parse_special")]
     parse_special: bool,
+    /// Read control tokens in the text as plain text.
+    #[arg(long, overrides_with = "parse_special")]
+    no_parse_special: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -66,7 +69,7 @@ pub(crate) fn run(arguments: &TokenizeArgs) -> Result<(), Failure> {
         None | Some("-") => console::read_stdin()?,
         Some(text) => text.to_owned(),
     };
-    let options = EncodeOptions { add_special: arguments.add_special, parse_special: arguments.parse_special };
+    let options = EncodeOptions { add_special: arguments.add_special, parse_special: !arguments.no_parse_special };
     let ids = tokenizer.encode(&text, options)?;
     let tokens = ids.iter().map(|&id| Ok(Token { id, token: tokenizer.token_text(id)? }));
     let tokens: Vec<Token> = tokens.collect::<Result<_, Failure>>()?;

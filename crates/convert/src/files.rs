@@ -62,15 +62,21 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, ConvertError> {
     }
 }
 
+/// Editors of some systems write it at the start of a file. It is not a part of the text.
+const BYTE_ORDER_MARK: &str = "\u{feff}";
+
 /// Parses a JSON file.
 pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, ConvertError> {
-    serde_json::from_slice(&read(path)?).map_err(|source| ConvertError::Json { path: path.to_owned(), source })
+    let bytes = read(path)?;
+    let json = bytes.strip_prefix(BYTE_ORDER_MARK.as_bytes()).unwrap_or(&bytes);
+    serde_json::from_slice(json).map_err(|source| ConvertError::Json { path: path.to_owned(), source })
 }
 
 /// Reads a text.
 pub(super) fn read_text(path: &Path) -> Result<String, ConvertError> {
-    String::from_utf8(read(path)?).map_err(|error| {
+    let text = String::from_utf8(read(path)?).map_err(|error| {
         let source = std::io::Error::new(std::io::ErrorKind::InvalidData, error.utf8_error());
         ConvertError::Read { path: path.to_owned(), source }
-    })
+    })?;
+    Ok(text.strip_prefix(BYTE_ORDER_MARK).map(str::to_owned).unwrap_or(text))
 }

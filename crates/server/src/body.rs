@@ -25,6 +25,9 @@ const VALUES_OF_PARTS: usize = 10;
 /// The most fields of a body: each of them is looked for among those that the interface has.
 const MOST_FIELDS: usize = 1_000;
 
+/// Some clients write it before JSON.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 impl FromRequest<App> for Fields {
     type Rejection = ApiError;
 
@@ -90,6 +93,7 @@ async fn discard(mut body: Body) {
 }
 
 fn parse(bytes: &[u8]) -> Result<Fields, ApiError> {
+    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let values = values(bytes);
     if values > MOST_VALUES {
         let message = format!(
@@ -148,6 +152,12 @@ mod tests {
         assert_eq!(values(br#"{"a":{},"b":[{}]}"#), 1 + 4 * VALUES_OF_PARTS + 3 + 2 * (VALUES_OF_TEXT - 1));
         assert_eq!(values(b""), 1);
         assert!(size_of::<Value>() <= 72);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_not_a_part_of_json() {
+        assert!(parse("\u{feff}{\"prompt\":\"a\"}".as_bytes()).is_ok());
+        assert!(parse("\u{feff}\u{feff}{}".as_bytes()).is_err() && parse("\u{feff}".as_bytes()).is_err());
     }
 
     #[test]

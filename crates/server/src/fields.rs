@@ -74,6 +74,11 @@ impl Fields {
         serde_json::from_value(value).map(Some).map_err(wrong)
     }
 
+    /// Whether the request has this field, and nothing has read it.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.object.contains_key(name)
+    }
+
     /// The one of these names that the request has, or else the first.
     pub(crate) fn spelling(&self, names: &[&'static str]) -> &'static str {
         let is_sent = |name: &str| self.object.contains_key(name) || self.read.iter().any(|read| read == name);

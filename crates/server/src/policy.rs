@@ -181,6 +181,7 @@ pub(crate) const CHATS: Policy = Policy {
         &[
             refused_unless("add_special_tokens", &["false"], "the chat template writes them"),
             refused_unless("echo", &["false"], "/v1/completions has it"),
+            refused_unless("parse_special", &["false"], "what messages say is text; /v1/completions has it"),
             refused("suffix", "this server continues texts at their end"),
         ],
     ],
@@ -192,7 +193,6 @@ pub(crate) const COMPLETIONS: Policy = Policy {
         EXTENSIONS,
         OF_CHATS_AND_COMPLETIONS,
         &[
-            refused_unless("add_special_tokens", &["true"], "send token ids, to which nothing is added"),
             refused("suffix", "this server continues texts at their end"),
             refused_unless("thinking_budget", &["-1"], ONLY_CHATS),
             refused_unless("thinking_budget_tokens", &["-1"], ONLY_CHATS),
@@ -296,7 +296,6 @@ const INPUTS: &str = "use input";
 pub(crate) const EMBEDDINGS: Policy = Policy {
     harmless: &[HARMLESS, &["embed_override_token_id", "padding"]],
     refused: &[&[
-        refused_unless("add_special_tokens", &["true"], "send token ids, to which nothing is added"),
         refused("cache_salt", "leave it out, or give each user a key of their own"),
         refused("chat_template", INPUTS),
         refused("chat_template_kwargs", INPUTS),

@@ -45,10 +45,6 @@ impl Tools {
         self.list
     }
 
-    pub(crate) fn into_list(self) -> Vec<Tool> {
-        self.list
-    }
-
     fn into_pairs(self) -> impl Iterator<Item = (Tool, String)> {
         self.list.into_iter().zip(self.schemas)
     }

@@ -221,6 +221,19 @@ fn special_tokens_are_added_where_asked() {
         let text = both.encode("mill", PLAIN).unwrap();
         assert_eq!(both.encode("mill", add).unwrap(), [&[bos], &text[..], &[eos]].concat(), "{name}");
         assert_eq!(build(Some(false), None).encode("mill", add).unwrap(), text, "{name}");
+        // A text that has them already gets no second ones.
+        let [begin, end] = [bos, eos].map(|id| both.token_text(id).unwrap().to_owned());
+        for written in [format!("{begin}mill"), format!("mill{end}"), format!("{begin}mill{end}")] {
+            let found = both.encode(&written, EncodeOptions::RAW).unwrap();
+            let count = |id| found.iter().filter(|&&found| found == id).count();
+            assert_eq!(
+                (count(bos), count(eos), found[0], found[found.len() - 1]),
+                (1, 1, bos, eos),
+                "{name}: {written}"
+            );
+            // As text they are text.
+            assert!(both.encode(&written, add).unwrap().len() > found.len(), "{name}: {written}");
+        }
         // Each family's default when the file does not say.
         let habit = matches!(name, "llama" | "gemma4" | "llama-bpe" | "tekken");
         assert_eq!(build(None, None).adds_bos(), habit, "{name}");

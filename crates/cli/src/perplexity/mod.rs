@@ -37,6 +37,10 @@ pub(crate) struct PerplexityArgs {
     quantize: QuantizeArg,
     #[command(flatten)]
     text: TextArgs,
+    /// Read control tokens written in the text, such as <|im_start|>, as control tokens. By default they are plain
+    /// text, as for llama-perplexity.
+    #[arg(long)]
+    parse_special: bool,
     /// Write the logits of all scored tokens to this file: two bytes for each token and entry of the vocabulary.
     #[arg(long, value_name = "FILE")]
     save_logits: Option<PathBuf>,
@@ -80,7 +84,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Failure> {
     };
     let source = args.quantize.of(args.model.source()?)?;
     let model = load::model(source, &args.device, limits, &args.log)?;
-    let tokens = windows(model.tokenizer()?, &text, ctx)?;
+    let tokens = windows(model.tokenizer()?, &text, args.parse_special, ctx)?;
     let vocab = model.spec().vocab;
     if let Some(base) = &base {
         base.check(vocab, ctx, &tokens)?;
@@ -122,8 +126,8 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Failure> {
 }
 
 /// The text as whole windows of `ctx` tokens, at least one. Each begins with BOS if the model adds BOS.
-fn windows(tokenizer: &Tokenizer, text: &str, ctx: usize) -> Result<Vec<u32>, Failure> {
-    let mut tokens = tokenizer.encode(text, EncodeOptions { add_special: true, parse_special: false })?;
+fn windows(tokenizer: &Tokenizer, text: &str, parse_special: bool, ctx: usize) -> Result<Vec<u32>, Failure> {
+    let mut tokens = tokenizer.encode(text, EncodeOptions { add_special: true, parse_special })?;
     let count = tokens.len() / ctx;
     if count == 0 {
         let found = tokens.len();

@@ -2,7 +2,11 @@
 
 use std::fs;
 
-use super::{gristmill, path};
+use gristmill_files::gguf::Value;
+
+use super::{Ended, gristmill, path};
+use crate::speech;
+use crate::tiny::{Random, Tiny};
 
 #[test]
 fn help() {
@@ -167,6 +171,32 @@ fn inspect_says_what_each_layer_is() {
     }
 }
 
+/// Converters write the id −1 for a token that the model does not have.
+#[test]
+fn special_ids_of_minus_one_are_none() {
+    let mut tiny = Tiny::qwen3moe();
+    speech::teach(&mut tiny);
+    tiny.set("tokenizer.ggml.add_bos_token", false);
+    let tokenized = |tiny: &Tiny| {
+        let file = path("minus-one.gguf");
+        fs::write(&file, tiny.bytes(&mut Random::fresh())).unwrap();
+        gristmill(&["tokenize", "-m", &file, "--json", "--add-special", "c"], b"")
+    };
+    for role in ["bos", "eos", "unknown", "padding", "eot", "eom"] {
+        let key = format!("tokenizer.ggml.{role}_token_id");
+        for none in [Value::U32(u32::MAX), Value::I32(-1), Value::I64(-1)] {
+            tiny.set(&key, none);
+            assert!(tokenized(&tiny).success().contains("\"id\": 99"), "{key}");
+        }
+        for outside in [Value::U32(u32::MAX - 1), Value::I32(-2), Value::U32(260)] {
+            tiny.set(&key, outside);
+            let Ended { code, err, .. } = tokenized(&tiny);
+            assert!(code == Some(1) && err.contains(&format!("{role}_token_id")), "{key}: {err}");
+        }
+        tiny.set(&key, Value::U32(u32::MAX));
+    }
+}
+
 #[test]
 fn tokenize() {
     let ids = |arguments: &[&str], stdin: &[u8]| -> Vec<u64> {
@@ -177,6 +207,10 @@ fn tokenize() {
     assert_eq!(ids(&["abc"], b""), [256, 99]);
     assert_eq!(ids(&["-"], "é".as_bytes()), [0xc3, 0xa9]);
     assert_eq!(ids(&["--add-special", "--parse-special", "a<|im_end|>"], b""), [257, 97, 259]);
+    assert_eq!(ids(&["a<|im_end|>"], b""), [97, 259]);
+    assert_eq!(ids(&["--no-parse-special", "<|im_end|>"], b"").len(), "<|im_end|>".len());
+    assert_eq!(ids(&["--add-special", "<|begin|>c"], b""), [257, 99]);
+    assert_eq!(ids(&["-"], "\u{feff}c".as_bytes()), [99]);
     assert_eq!(ids(&[""], b""), [0; 0]);
     let text = gristmill(&["tokenize", "-m", "MODEL", "a b"], b"").success();
     assert_eq!(text, "     97  a\n     32  Ġ\n     98  b\n");

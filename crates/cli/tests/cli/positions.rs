@@ -95,10 +95,44 @@ fn prompts_from_stdin_and_files() {
     assert_eq!(raw(&["xx", "-f", &file], b""), joined);
     assert_eq!(raw(&["-p", "xx", "-f", "-"], b"xxxx"), joined);
     assert_eq!(raw(&["-", "-f", &file], b"xx\n"), joined);
-    // With a prompt, stdin is not read.
-    assert_eq!(raw(&["xxxx"], b"and more"), four);
+    // Text of a pipe follows the prompt, and a file.
+    assert_eq!(raw(&["xx"], b"xxxx\n"), joined);
+    assert_eq!(raw(&["-p", "xx"], b"xxxx"), joined);
+    assert_eq!(raw(&["xxxx"], b"\n"), four);
+    assert_eq!(raw(&["xx", "-f", &file], b"xxxx"), raw(&["xx\n\nxxxx\n\nxxxx"], b""));
+    assert_eq!(raw(&["-f", &file], b"xxxx"), raw(&["xxxx\n\nxxxx"], b""));
+    // Byte order marks are not a part of the text.
+    let marked = path("marked");
+    fs::write(&marked, "\u{feff}xxxx").unwrap();
+    assert_eq!(raw(&["-f", &marked], b""), four);
+    assert_eq!(raw(&[], "\u{feff}xxxx".as_bytes()), four);
+    assert_eq!(raw(&["\u{feff}xxxx"], b""), four);
     let help = gristmill(&["run", "--help"], b"").success();
-    assert!(help.contains("are joined: the prompt, an empty line, the file's text"), "{help}");
+    assert!(help.contains("are joined in this order, with an empty line between"), "{help}");
+}
+
+/// A raw prompt has its control tokens, unless an option says otherwise.
+#[test]
+fn control_tokens_of_a_raw_prompt() {
+    let raw = |arguments: &[&str]| prompt_tokens(&[&["--raw", "<|im_start|>x<|im_end|>"], arguments].concat(), b"");
+    assert_eq!((raw(&[]), raw(&["--no-add-special"])), (4, 3));
+    assert_eq!(raw(&["--no-parse-special"]), 2 + "<|im_start|><|im_end|>".len() as u64);
+    refused(&["run", "MODEL", "x", "--no-parse-special"], b"", &["--no-parse-special needs --raw"]);
+}
+
+/// A stdin that is neither a pipe nor a file is not waited for.
+#[cfg(unix)]
+#[test]
+fn a_socket_on_stdin_is_left_open() {
+    use std::os::unix::net::UnixStream;
+    use std::process::{Command, Stdio};
+
+    let (_parent, stdin) = UnixStream::pair().unwrap();
+    for stdin in [Stdio::from(std::os::fd::OwnedFd::from(stdin)), Stdio::null()] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gristmill"));
+        command.args(["run", "-m", &path("model.gguf"), "-n", "1", "--json", "xx"]).stdin(stdin);
+        assert!(command.output().unwrap().status.success());
+    }
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn a_changed_receipt_is_told() {
     for (place, value, what) in [
         ("/model", json!(hash), &hash[..]),
         ("/model", json!(hash), good["model"].as_str().expect("text")),
-        ("/format", json!(2), "format 2"),
+        ("/format", json!(1), "format 1"),
         ("/choices/0/request", json!(1), "choices[0].request"),
         ("/requests/0/sampling/top_p", json!(7), "choice 0 cannot be replayed: top_p is 7"),
         ("/requests/0/prompt", json!({"text": ""}), "the prompt is empty"),

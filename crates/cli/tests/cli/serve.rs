@@ -191,6 +191,9 @@ fn what_is_refused_before_it_listens() {
     refused(&["--host", "::"], "--allow-unauthenticated");
     refused(&["--host", "256.0.0.1"], "not an address");
     refused(&["--keys", "/dev/null"], "no keys");
+    let marked = path("no keys");
+    std::fs::write(&marked, "\u{feff}\n").unwrap();
+    refused(&["--keys", &marked], "no keys");
     refused(&["--keys", "/nothing/there"], "cannot read the keys");
     refused(&["--allow-origin", "localhost:3000"], "is not an origin");
     refused(&["--parallel", "0"], "at least 1");

@@ -242,7 +242,7 @@ impl Engine {
     pub fn tokens_within(&self, text: &str) -> Result<Vec<u32>, EngineError> {
         // A character that no tokenizer joins with the text.
         let before = if text.starts_with(char::is_whitespace) { "a" } else { "\n" };
-        let tokens = |text: &str| self.tokens(&Prompt::Rendered(text.to_owned()));
+        let tokens = |text: &str| self.tokens(&Prompt::Rendered { text: text.to_owned(), is_begun: false });
         match tokens(&[before, text].concat())?.strip_prefix(tokens(before)?.as_slice()) {
             Some(within) => Ok(within.to_vec()),
             None => tokens(text),
@@ -250,15 +250,14 @@ impl Engine {
     }
 
     fn tokens_at_most(&self, prompt: &Prompt, most: usize) -> Result<Vec<u32>, EngineError> {
-        let (text, add_special) = match prompt {
+        let (text, options) = match prompt {
             Prompt::Tokens(tokens) => return Ok(tokens.clone()),
             // BOS alone is not a prompt.
-            Prompt::Text(text) if text.is_empty() => return Err(EngineError::EmptyPrompt),
-            Prompt::Text(text) => (text, true),
+            Prompt::Text { text, .. } if text.is_empty() => return Err(EngineError::EmptyPrompt),
+            Prompt::Text { text, options } => (text, *options),
             // The template has written BOS and the control tokens itself.
-            Prompt::Rendered(text) => (text, false),
+            Prompt::Rendered { text, .. } => (text, EncodeOptions { add_special: false, parse_special: true }),
         };
-        let options = EncodeOptions { add_special, parse_special: !add_special };
         Ok(self.model.tokenizer()?.encode_at_most(text, options, most)?)
     }
 

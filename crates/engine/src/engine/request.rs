@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use gristmill_text::tokenizer::EncodeOptions;
 use serde::{Deserialize, Serialize};
 
 use super::{Dry, EngineError, Grammar, Logprob, ReasoningLimit, SamplingOptions, check_sampling};
@@ -169,17 +170,28 @@ pub enum TokenList {
 
 /// The input of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Prompt {
     /// Token ids, taken as they are: nothing is added.
     Tokens(Vec<u32>),
-    /// A text to be continued. The tokens that the model wants around a text (such as BOS) are added; control tokens
-    /// written in it are plain text.
-    Text(String),
+    /// A text to be continued.
+    Text {
+        /// The text.
+        text: String,
+        /// Whether the tokens that the model wants around a text (such as BOS) are added, and whether control tokens
+        /// written in it are control tokens: both for [`Prompt::from`] a text.
+        options: EncodeOptions,
+    },
     /// The prompt of a conversation, as [`Engine::converse`](super::Engine::converse) renders it: control tokens
     /// written in it are control tokens, and nothing is added.
-    Rendered(String),
+    Rendered {
+        /// The text.
+        text: String,
+        /// Whether the text ends with the beginning of the reply. Then generated tokens continue a text, so that a space
+        /// before the first word is kept.
+        is_begun: bool,
+    },
 }
 
 impl From<Vec<u32>> for Prompt {
@@ -190,13 +202,13 @@ impl From<Vec<u32>> for Prompt {
 
 impl From<String> for Prompt {
     fn from(text: String) -> Prompt {
-        Prompt::Text(text)
+        Prompt::Text { text, options: EncodeOptions::RAW }
     }
 }
 
 impl From<&str> for Prompt {
     fn from(text: &str) -> Prompt {
-        Prompt::Text(text.to_owned())
+        Prompt::from(text.to_owned())
     }
 }
 

@@ -78,7 +78,7 @@ fn required(engine: &Engine, tools: Vec<Tool>) -> (Request, gristmill_engine::re
 }
 
 fn rendered(request: &Request) -> &str {
-    let Prompt::Rendered(prompt) = &request.prompt else { panic!("{:?}", request.prompt) };
+    let Prompt::Rendered { text: prompt, .. } = &request.prompt else { panic!("{:?}", request.prompt) };
     prompt
 }
 
@@ -169,7 +169,7 @@ fn a_message_is_continued() {
         let (request, form) = engine.converse(chat.clone(), ConverseOptions::default()).expect("good");
         assert_eq!(
             engine.tokens(&request.prompt).unwrap().len(),
-            engine.tokens(&Prompt::Rendered(engine.render(&chat).unwrap())).unwrap().len()
+            engine.tokens(&Prompt::Rendered { text: engine.render(&chat).unwrap(), is_begun: false }).unwrap().len()
         );
         let found = form.parse("we  do");
         assert_eq!((&*found.content, &*found.reasoning), ("we  do", ""), "{name}");

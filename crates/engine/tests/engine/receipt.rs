@@ -2,6 +2,7 @@
 
 use gristmill_engine::engine::receipt::{self, Receipt, ReceiptError, Recorder};
 use gristmill_engine::engine::{FinishReason, ReasoningLimit, SETTINGS};
+use gristmill_engine::tokenizer::EncodeOptions;
 use gristmill_engine::{Dry, Engine, Grammar, Prompt, Request, SamplingOptions};
 use proptest::collection::vec;
 use proptest::option;
@@ -38,8 +39,11 @@ fn any_json() -> impl Strategy<Value = Value> {
 fn any_prompt() -> impl Strategy<Value = Prompt> {
     prop_oneof![
         vec(any::<u32>(), 0..9).prop_map(Prompt::Tokens),
-        any::<String>().prop_map(Prompt::Text),
-        any::<String>().prop_map(Prompt::Rendered),
+        any::<(String, bool, bool)>().prop_map(|(text, add_special, parse_special)| Prompt::Text {
+            text,
+            options: EncodeOptions { add_special, parse_special },
+        }),
+        any::<(String, bool)>().prop_map(|(text, is_begun)| Prompt::Rendered { text, is_begun }),
     ]
 }
 
@@ -139,7 +143,7 @@ fn a_replay_gives_the_same_texts() {
     let mut requests = vec![request(&random_tokens(&mut random, 20), 12, sampling(&mut random))];
     requests.push(Request {
         max_tokens: Some(9),
-        ..Request::new(Prompt::Rendered("<|im_start|>user\nabc<|im_end|>\n".to_owned()))
+        ..Request::new(Prompt::Rendered { text: "<|im_start|>user\nabc<|im_end|>\n".to_owned(), is_begun: false })
     });
     requests.push(Request { grammar: Some(Grammar::Regex("(ab|c){3,5}".to_owned())), ..requests[1].clone() });
     let (receipt, texts) = generate(&engine(&model, 2, 64), &requests);

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use utoipa::ToSchema;
 
-use super::prompts::Prompts;
+use super::prompts::{Prompts, SpecialFields};
 use crate::access::Tenant;
 use crate::base64;
 use crate::blocking::blocking;
@@ -35,6 +35,10 @@ pub(crate) struct EmbeddingsRequest {
     /// The length of a vector: the model's, because it is not trained for shorter ones.
     #[schema(minimum = 1)]
     dimensions: Option<usize>,
+    /// Add the tokens that the model wants around a text, such as BOS, unless the text has them; true by default.
+    add_special_tokens: Option<bool>,
+    /// Read control tokens written in a text as control tokens; true by default.
+    parse_special: Option<bool>,
 }
 
 /// How vectors are written; numbers by default.
@@ -127,7 +131,9 @@ impl Running {
             return Err(ApiError::param("dimensions", message));
         }
         let several = !matches!(asked.input, Prompts::Text(_) | Prompts::Tokens(_));
-        let inputs = asked.input.list("input", MOST_INPUTS)?.into_iter().enumerate();
+        let EmbeddingsRequest { add_special_tokens, parse_special, .. } = asked;
+        let special = SpecialFields { add_special_tokens, parse_special };
+        let inputs = asked.input.list("input", MOST_INPUTS, special)?.into_iter().enumerate();
         let paths = Paths::new("input");
         let tokens = |(index, input): (usize, Prompt)| {
             let tokens = app.engine.prompt_tokens(&input);

@@ -1,37 +1,64 @@
 //! The tokenizer and the chat template, in the shapes of vLLM and llama.cpp.
+//!
+//! A conversation is read as `/v1/chat/completions` reads it, with all of its fields, so what is shown here is what that
+//! interface would run.
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use gristmill_engine::engine::EngineError;
 use gristmill_engine::tokenizer::{EncodeOptions, Tokenizer};
-use gristmill_engine::{Chat, Prompt};
+use gristmill_engine::{Prompt, Request};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::messages::{ChatMessage, messages};
-use super::tools::{ChatTool, ToolsRead};
+use super::chat::{self, ChatRequest};
 use crate::blocking::blocking;
 use crate::error::{ApiError, ErrorBody, Paths};
-use crate::fields::Fields;
+use crate::fields::{self, Fields, Policy};
+use crate::request::Conversation;
 use crate::state::App;
 
 /// The most bytes of a text that is tokenised here. A text of spaces alone takes a third of a second then.
 const MOST_BYTES: usize = 1 << 20;
 
-/// A text or a conversation to be tokenised; one of both.
+/// Other fields change nothing of a text's tokens.
+const POLICY: Policy = Policy { harmless: &[], refused: &[] };
+
+/// How tokens are returned.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+pub(crate) struct TokensFields {
+    /// Return how the vocabulary writes each token.
+    return_token_strs: Option<bool>,
+    /// Return each token as an object with its text, as llama-server does.
+    with_pieces: Option<bool>,
+}
+
+/// A text to be tokenised. Instead of it, a request may have a conversation: the fields of `/v1/chat/completions`.
 #[derive(Debug, Deserialize, ToSchema)]
-pub(crate) struct TokenizeRequest {
+pub(crate) struct TextFields {
     model: Option<String>,
     /// A text of 1 MiB at most.
     prompt: Option<String>,
-    /// A conversation, which becomes a text by the chat template.
-    messages: Option<Vec<ChatMessage>>,
-    /// Add the tokens that the model wants around a text, such as BOS; true by default.
+    /// Another name of `prompt`, with which BOS is added only on request, as by llama-server.
+    content: Option<String>,
+    /// Add the tokens that the model wants around a text, such as BOS, unless the text has them; true by default.
     add_special_tokens: Option<bool>,
-    /// Tell how the vocabulary writes each token.
-    return_token_strs: Option<bool>,
+    /// Another name of `add_special_tokens`.
+    add_special: Option<bool>,
+    /// Read control tokens written in the text, such as `<|im_start|>`, as control tokens; true by default.
+    parse_special: Option<bool>,
+}
+
+/// A text or a conversation to be tokenised.
+#[derive(Debug, Deserialize, ToSchema)]
+#[expect(dead_code, reason = "it describes JSON to clients, and its parts are read one by one")]
+pub(crate) struct TokenizeRequest {
+    #[serde(flatten)]
+    tokens: TokensFields,
+    #[serde(flatten)]
+    text: TextFields,
 }
 
 /// The tokens of a text.
@@ -40,8 +67,24 @@ pub(crate) struct Tokenized {
     count: usize,
     /// Tokens that a prompt and its completion may have together.
     max_model_len: usize,
-    tokens: Vec<u32>,
+    tokens: Vec<TokenItem>,
     token_strs: Option<Vec<String>>,
+}
+
+/// The id of a token, or with `with_pieces` an object.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+enum TokenItem {
+    Id(u32),
+    Piece { id: u32, piece: TokenPiece },
+}
+
+/// The text of a token, or its bytes if they are not whole characters.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+enum TokenPiece {
+    Text(String),
+    Bytes(Vec<u8>),
 }
 
 /// Tokens to be made a text.
@@ -70,14 +113,26 @@ pub(crate) struct TokenizerInfo {
     add_bos_token: bool,
 }
 
-/// A conversation to be written as a prompt.
-#[derive(Debug, Deserialize, ToSchema)]
-pub(crate) struct TemplateRequest {
-    messages: Vec<ChatMessage>,
-    /// Tools that the model may call.
-    tools: Option<Vec<ChatTool>>,
-    /// Variables of the chat template.
-    chat_template_kwargs: Option<Map<String, Value>>,
+/// What is tokenised.
+enum Source {
+    Text(String, EncodeOptions),
+    Conversation(Conversation),
+}
+
+impl TextFields {
+    fn read(self) -> Result<Source, ApiError> {
+        let (text, adds) = match (self.prompt, self.content) {
+            (Some(text), None) => (text, true),
+            (None, Some(text)) => (text, false),
+            _ => return Err(one_of_several()),
+        };
+        if text.len() > MOST_BYTES {
+            let message = format!("the text has {} bytes; at most {MOST_BYTES} are tokenised at a time", text.len());
+            return Err(ApiError::param("prompt", message));
+        }
+        let add_special = self.add_special_tokens.or(self.add_special).unwrap_or(adds);
+        Ok(Source::Text(text, EncodeOptions { add_special, parse_special: self.parse_special.unwrap_or(true) }))
+    }
 }
 
 /// The tokens of a text or of a conversation.
@@ -87,43 +142,53 @@ pub(crate) struct TemplateRequest {
     request_body = TokenizeRequest,
     responses((status = 200, body = Tokenized), (status = "4XX", body = ErrorBody))
 )]
-pub(crate) async fn tokenize(State(app): State<App>, mut fields: Fields) -> Result<Json<Tokenized>, ApiError> {
-    let TokenizeRequest { model, prompt, messages: conversation, add_special_tokens, return_token_strs } =
-        fields.read()?;
-    app.check_model(model.as_deref())?;
-    let text = match (prompt, conversation) {
-        (Some(text), None) if text.len() > MOST_BYTES => {
-            let message = format!("the text has {} bytes; at most {MOST_BYTES} are tokenised at a time", text.len());
-            return Err(ApiError::param("prompt", message));
+pub(crate) async fn tokenize(State(app): State<App>, mut fields: Fields) -> Result<Response, ApiError> {
+    let shown: TokensFields = fields.read()?;
+    let (source, ignored, paths) = if fields.has("messages") {
+        if fields.has("prompt") || fields.has("content") {
+            return Err(one_of_several());
         }
-        (Some(text), None) => Text::Plain(text),
-        (None, Some(conversation)) => Text::Chat(Chat::new(messages(conversation)?)),
-        _ => return Err(ApiError::param("prompt", "give either prompt, a text, or messages, a conversation")),
+        let (conversation, ignored, paths) = chat::conversation_of(&app, fields)?;
+        (Source::Conversation(conversation), ignored, paths)
+    } else {
+        let text: TextFields = fields.read()?;
+        app.check_model(text.model.as_deref())?;
+        (text.read()?, fields.judge(POLICY)?, Paths::new("prompt"))
     };
-    blocking(move || {
+    fields::check_strict(&ignored, app.options.strict)?;
+    let tokenized = blocking(move || {
         let tokenizer = tokenizer(&app)?;
-        let tokens = match text {
-            Text::Plain(text) => {
-                let add_special = add_special_tokens.unwrap_or(true);
-                let encoded = tokenizer.encode(&text, EncodeOptions { add_special, parse_special: false });
-                encoded.map_err(EngineError::from)?
-            }
-            Text::Chat(chat) => {
-                let rendered = app.engine.render(&chat).map(Prompt::Rendered);
-                let tokens = rendered.and_then(|prompt| app.engine.tokens(&prompt));
-                tokens.map_err(|error| Paths::new("messages").error(error))?
-            }
+        let tokens = match source {
+            Source::Text(text, options) => tokenizer.encode(&text, options).map_err(EngineError::from),
+            Source::Conversation(conversation) => prompt(&app, conversation).and_then(|text| app.engine.tokens(&text)),
         };
+        let tokens = tokens.map_err(|error| paths.error(error))?;
         let text = |&token: &u32| tokenizer.token_text(token).unwrap_or_default().to_owned();
-        let token_strs = (return_token_strs == Some(true)).then(|| tokens.iter().map(text).collect());
-        Ok(Json(Tokenized { count: tokens.len(), max_model_len: app.engine.context(), tokens, token_strs }))
-    })
-    .await
+        let token_strs = (shown.return_token_strs == Some(true)).then(|| tokens.iter().map(text).collect());
+        let item = |&id: &u32| match shown.with_pieces {
+            Some(true) => TokenItem::Piece { id, piece: piece(tokenizer, id) },
+            _ => TokenItem::Id(id),
+        };
+        let items = tokens.iter().map(item).collect();
+        Ok(Tokenized { count: tokens.len(), max_model_len: app.engine.context(), tokens: items, token_strs })
+    });
+    let mut response = Json(tokenized.await?).into_response();
+    response.headers_mut().extend(fields::ignored_header(&ignored));
+    Ok(response)
 }
 
-enum Text {
-    Plain(String),
-    Chat(Chat),
+fn one_of_several() -> ApiError {
+    ApiError::param("prompt", "give one of prompt (or content), a text, and messages, a conversation")
+}
+
+fn piece(tokenizer: &Tokenizer, id: u32) -> TokenPiece {
+    let bytes = tokenizer.token_bytes(id).unwrap_or_default().to_vec();
+    String::from_utf8(bytes).map_or_else(|error| TokenPiece::Bytes(error.into_bytes()), TokenPiece::Text)
+}
+
+/// The prompt that a chat would run.
+fn prompt(app: &App, Conversation { chat, options }: Conversation) -> Result<Prompt, EngineError> {
+    app.engine.converse(chat, options).map(|(Request { prompt, .. }, _)| prompt)
 }
 
 /// The text of tokens.
@@ -162,23 +227,25 @@ pub(crate) async fn info(State(app): State<App>) -> Result<Json<TokenizerInfo>, 
     }))
 }
 
-/// The prompt of a conversation, as the chat template writes it.
+/// The prompt that `/v1/chat/completions` makes of a conversation, as the chat template writes it. A text cannot show
+/// which control tokens in it are text that somebody wrote: `/tokenize` returns the tokens.
 #[utoipa::path(
     post,
     path = "/apply-template",
-    request_body = TemplateRequest,
+    request_body = ChatRequest,
     responses((status = 200, body = Detokenized), (status = "4XX", body = ErrorBody))
 )]
-pub(crate) async fn apply_template(State(app): State<App>, mut fields: Fields) -> Result<Json<Detokenized>, ApiError> {
-    let TemplateRequest { messages: conversation, tools, chat_template_kwargs } = fields.read()?;
-    let mut chat = Chat::new(messages(conversation)?);
-    chat.tools = ToolsRead::of_chat(tools.unwrap_or_default())?.tools.into_list();
-    chat.variables = chat_template_kwargs.unwrap_or_default();
-    blocking(move || {
-        let rendered = app.engine.render(&chat);
-        Ok(Json(Detokenized { prompt: rendered.map_err(|error| Paths::new("messages").error(error))? }))
-    })
-    .await
+pub(crate) async fn apply_template(State(app): State<App>, fields: Fields) -> Result<Response, ApiError> {
+    let (conversation, ignored, paths) = chat::conversation_of(&app, fields)?;
+    fields::check_strict(&ignored, app.options.strict)?;
+    let rendered = blocking(move || match prompt(&app, conversation) {
+        Ok(Prompt::Rendered { text, .. }) => Ok(Detokenized { prompt: text }),
+        Ok(_) => Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the prompt of the conversation is not a text")),
+        Err(error) => Err(paths.error(error)),
+    });
+    let mut response = Json(rendered.await?).into_response();
+    response.headers_mut().extend(fields::ignored_header(&ignored));
+    Ok(response)
 }
 
 fn tokenizer(app: &App) -> Result<&Tokenizer, ApiError> {

@@ -34,6 +34,25 @@ fn prompts_of_all_forms() {
     assert_eq!(usual["usage"]["completion_tokens"], 16);
 }
 
+/// A prompt in the form of a chat has one token for each mark, as the chat itself.
+#[test]
+fn control_tokens_of_a_raw_prompt() {
+    let server = Running::usual();
+    let prompt = "<|im_start|>user\nc?<|im_end|>\n<|im_start|>assistant\n";
+    let count = |more: Value| {
+        let mut body = json!({"prompt": prompt, "max_tokens": 1});
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        server.ask(PATH, &body)["usage"]["prompt_tokens"].as_u64().expect("a number")
+    };
+    let chat = json!({"messages": [{"role": "user", "content": "c?"}], "max_tokens": 1});
+    let of_chat = server.ask("/v1/chat/completions", &chat)["usage"]["prompt_tokens"].as_u64();
+    assert_eq!(Some(count(json!({"add_special_tokens": false}))), of_chat);
+    assert_eq!(count(json!({})), count(json!({"add_special_tokens": false})) + 1);
+    // Each mark is a token less for each of its characters but one.
+    let marks = 2 * ("<|im_start|>".len() - 1) + "<|im_end|>".len() - 1;
+    assert_eq!(count(json!({"parse_special": false})), count(json!({"parse_special": true})) + marks as u64);
+}
+
 #[test]
 fn echo_tells_log_probabilities_of_the_prompt() {
     let model = model();

@@ -58,6 +58,14 @@ fn each_form_of_input_and_of_vectors() {
     assert!((length - 1.0).abs() < 1e-6, "{length}");
     assert_eq!(vectors(&server, &json!(["abc"])), one);
     assert_eq!(vectors(&server, &tokens("abc")), one);
+    let marked = |more: Value| {
+        let mut body = json!({"input": "a<|im_end|>"});
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        server.ask(PATH, &body)["usage"]["prompt_tokens"].clone()
+    };
+    assert_eq!(marked(json!({})), 3);
+    assert_eq!(marked(json!({"add_special_tokens": false})), 2);
+    assert_eq!(marked(json!({"parse_special": false})), 2 + "<|im_end|>".len());
     let texts = ["abc", "a longer text of several words", "abc", "x"];
     let several = vectors(&server, &json!(texts));
     assert_eq!((several.len(), &several[0], &several[2]), (4, &one[0], &one[0]));

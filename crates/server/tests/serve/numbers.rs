@@ -53,7 +53,7 @@ fn body(path: &str) -> Value {
         "/v1/messages/count_tokens" => json!({"model": "tiny", "messages": plain, "thinking": thinking}),
         "/tokenize" => json!({"messages": messages}),
         "/detokenize" => json!({"tokens": [1]}),
-        "/apply-template" => json!({"messages": messages}),
+        "/apply-template" => json!({"messages": messages, "logprobs": true}),
         _ => panic!("{path} is new; give a good body for it here"),
     }
 }
@@ -146,6 +146,8 @@ fn obeys(field: &str, number: &str, reply: &Value) -> bool {
     let receipt = reply["usage"]["gristmill"]["choices"].as_array().cloned().unwrap_or_default();
     let tokens = ["completion_tokens", "output_tokens"].iter().find_map(|name| reply["usage"][name].as_i64());
     match (field, whole, tokens) {
+        // Nothing is generated from a prompt that is shown.
+        _ if reply["usage"].is_null() => true,
         // A seed is chosen, and the context is the limit.
         ("seed" | "max_tokens" | "max_output_tokens", Some(-1), _) => true,
         // Negative seeds are those of two's complement.

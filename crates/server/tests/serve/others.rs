@@ -20,6 +20,18 @@ fn tokens_and_back() {
     assert_eq!((&found["token_strs"][1], &found["token_strs"][2]), (&json!("ab"), &json!("c")));
     let without = server.ask("/tokenize", &json!({"prompt": "abc <|im_end|>", "add_special_tokens": false}));
     assert_eq!(without["count"].as_u64().map(|n| n + 1), found["count"].as_u64());
+    assert_eq!(without["tokens"].as_array().and_then(|ids| ids.last()), Some(&json!(speech::END)));
+    let ids = |body: Value| server.ask("/tokenize", &body)["tokens"].clone();
+    let plain = ids(json!({"prompt": "abc <|im_end|>", "parse_special": false}));
+    assert_eq!(plain.as_array().map(Vec::len), Some(1 + 3 + "<|im_end|>".len()));
+    assert_eq!(ids(json!({"prompt": "<|begin|>c"})), json!([257, 99]), "BOS once");
+    // The fields of llama-server.
+    assert_eq!(ids(json!({"content": "ab"})), json!([256]));
+    assert_eq!(ids(json!({"content": "ab", "add_special": true})), json!([257, 256]));
+    let pieces = ids(json!({"content": "ab\u{e9}<|im_end|>", "with_pieces": true}));
+    let piece = |id: u32, piece: Value| json!({"id": id, "piece": piece});
+    assert_eq!(pieces[0], piece(256, json!("ab")));
+    assert_eq!((&pieces[1], &pieces[3]), (&piece(0xc3, json!([0xc3])), &piece(speech::END, json!("<|im_end|>"))));
     let back = server.ask("/detokenize", &json!({"tokens": without["tokens"]}));
     assert_eq!(back["prompt"], "abc <|im_end|>");
     let messages = json!([{"role": "user", "content": "abc"}]);
@@ -27,9 +39,52 @@ fn tokens_and_back() {
     let prompt = server.ask("/apply-template", &json!({"messages": messages}))["prompt"].clone();
     assert_eq!(prompt, "<|im_start|>user\nabc<|im_end|>\n<|im_start|>assistant\n");
     assert_eq!(server.ask("/detokenize", &json!({"tokens": chat["tokens"]}))["prompt"], prompt);
+    let other = json!({"prompt": "ab", "colour": 1});
+    assert_eq!(server.post("/tokenize", &other).header("x-gristmill-ignored"), Some("colour"));
     let info = server.get("/tokenizer_info").json();
     assert_eq!((&info["bos_token"], &info["eos_token"]), (&json!("<|begin|>"), &json!("<|im_end|>")));
     assert!(info["chat_template"].as_str().is_some_and(|template| template.contains("im_start")));
+}
+
+/// What is shown of a conversation is what its chat would run, with all fields of a chat.
+#[test]
+fn a_conversation_is_shown_as_it_would_run() {
+    let server = Running::usual();
+    let user = json!({"role": "user", "content": "abc"});
+    let tool = json!({"type": "function", "function": {"name": "pick", "parameters": {"type": "object"}}});
+    let begun = json!([user, {"role": "assistant", "content": "So "}]);
+    let usual = server.ask("/apply-template", &json!({"messages": [user]}))["prompt"].clone();
+    for (more, shown) in [
+        (json!({}), ""),
+        (json!({"enable_thinking": false}), "assistant\n<think></think>"),
+        (json!({"chat_template_kwargs": {"enable_thinking": false}}), "assistant\n<think></think>"),
+        (json!({"reasoning_effort": "none"}), "assistant\n<think></think>"),
+        (json!({"response_format": {"type": "json_object"}}), "assistant\n<think></think>"),
+        (json!({"tools": [tool], "temperature": 0.5, "stream": true}), "pick"),
+        (json!({"tools": [tool], "tool_choice": "required"}), "<tool_call>\n"),
+        (json!({"messages": begun, "continue_final_message": true, "add_generation_prompt": false}), "So "),
+    ] {
+        let mut body = json!({"messages": [user], "max_tokens": 1});
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        let prompt = server.ask("/apply-template", &body)["prompt"].clone();
+        assert!(prompt.as_str().is_some_and(|prompt| prompt.contains(shown)), "{more}: {prompt}");
+        assert_eq!(prompt == usual, more == json!({}), "{more}: {prompt}");
+        let tokens = server.ask("/tokenize", &body)["tokens"].clone();
+        assert_eq!(server.ask("/detokenize", &json!({"tokens": tokens}))["prompt"], prompt, "{more}");
+        body["stream"] = json!(false);
+        let reply = server.ask("/v1/chat/completions", &body);
+        assert_eq!(reply["usage"]["prompt_tokens"].as_u64(), tokens.as_array().map(|ids| ids.len() as u64), "{more}");
+    }
+    for path in ["/apply-template", "/tokenize"] {
+        for (field, body) in [
+            ("best_of", json!({"messages": [user], "best_of": 3})),
+            ("add_special_tokens", json!({"messages": [user], "add_special_tokens": true})),
+            ("parse_special", json!({"messages": [user], "parse_special": true})),
+        ] {
+            let reply = server.post(path, &body);
+            assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!(field)), "{path}");
+        }
+    }
 }
 
 #[test]

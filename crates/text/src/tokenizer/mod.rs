@@ -25,6 +25,8 @@ pub use spm::byte_token;
 pub use stream::StreamDecoder;
 pub use vocabulary::{TokenType, Vocabulary};
 
+use serde::{Deserialize, Serialize};
+
 use bpe::ByteLevel;
 use fewest::Fewest;
 use merge::Merger;
@@ -32,14 +34,20 @@ use special::{Fragment, Matcher};
 use spm::Scored;
 
 /// How [`Tokenizer::encode`] treats special tokens. By default both are off, as for plain text.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct EncodeOptions {
-    /// Adds the beginning-of-sequence and end-of-sequence tokens that the vocabulary asks for. Not for the output of a
-    /// chat template, which has them already.
+    /// Adds the beginning-of-sequence and end-of-sequence tokens that the vocabulary asks for, unless the text itself
+    /// begins or ends with them. Not for the output of a chat template, which has them already.
     pub add_special: bool,
     /// Recognises control tokens written in the text, such as `<|im_start|>`. Needed for the output of a chat template;
     /// never set it for text that is not trusted. User-defined tokens are always recognised.
     pub parse_special: bool,
+}
+
+impl EncodeOptions {
+    /// Both on: a raw prompt, which is continued without a chat template.
+    pub const RAW: EncodeOptions = EncodeOptions { add_special: true, parse_special: true };
 }
 
 #[derive(Debug)]
@@ -248,10 +256,11 @@ impl Tokenizer {
             false => Ok(()),
         };
         check(self.fewest_tokens(text))?;
+        let (bos, eos) = (self.bos.filter(|_| self.add_bos), self.eos.filter(|_| self.add_eos));
         let mut ids = Vec::new();
         let mut merger = Merger::default();
-        if options.add_special && self.add_bos {
-            ids.extend(self.bos);
+        if options.add_special {
+            ids.extend(bos);
         }
         let matcher = if options.parse_special { &self.special } else { &self.defined };
         matcher.split(text, |fragment| {
@@ -262,8 +271,14 @@ impl Tokenizer {
             }
             check(ids.len())
         })?;
-        if options.add_special && self.add_eos {
-            ids.extend(self.eos);
+        if options.add_special {
+            // The text may begin with BOS and end with EOS itself.
+            let own = &ids[usize::from(bos.is_some())..];
+            let (begins, ends) = (bos.is_some() && own.first() == bos.as_ref(), own.last() == eos.as_ref());
+            if begins {
+                ids.remove(0);
+            }
+            ids.extend(eos.filter(|_| !ends));
         }
         check(ids.len()).map(|()| ids)
     }

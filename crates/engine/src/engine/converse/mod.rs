@@ -159,9 +159,7 @@ impl Engine {
         let reasoning = reasoning_tokens.map(|tokens| self.reasoning_limit(tokens, &prompt, syntax)).transpose()?;
         let template = self.model.template().unwrap_or_default();
         let form = ReplyForm::new(syntax, template, &prompt, options).begun(&*begun);
-        let prompt = Prompt::Rendered(prompt + &begun);
-        // Generated tokens continue a text, as they do after tokens, so that a space before the first word is kept.
-        let prompt = if begun.is_empty() { prompt } else { Prompt::Tokens(self.tokens(&prompt)?) };
+        let prompt = Prompt::Rendered { text: prompt + &begun, is_begun: !begun.is_empty() };
         Ok((Request { reasoning, ..Request::new(prompt) }, form))
     }
 
@@ -186,7 +184,7 @@ impl Engine {
         let template = self.model.template().unwrap_or_default();
         let form = ReplyForm::new(syntax, template, &prompt, options).only_calls();
         let RequiredCall { opening, grammar } = call::required(&syntax.call, callable, self.model.tokenizer()?);
-        let request = Request::new(Prompt::Rendered(prompt + &opening));
+        let request = Request::new(Prompt::Rendered { text: prompt + &opening, is_begun: true });
         Ok((Request { grammar: Some(grammar), ..request }, form.begun(opening)))
     }
 }
@@ -196,6 +194,6 @@ fn followed(parts: Parts, grammar: Grammar) -> (Request, ReplyForm) {
     let Parts { mut prompt, begun, syntax } = parts;
     prompt.push_str(syntax.reasoning_ending(&prompt));
     prompt.push_str(syntax.answer_opening(&prompt));
-    let request = Request::new(Prompt::Rendered(prompt + &begun));
+    let request = Request::new(Prompt::Rendered { text: prompt + &begun, is_begun: !begun.is_empty() });
     (Request { grammar: Some(grammar), ..request }, ReplyForm::plain())
 }

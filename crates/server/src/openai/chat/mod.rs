@@ -101,6 +101,16 @@ pub(crate) async fn serve(
     handler::respond(&app, tenant, request, writer).await
 }
 
+/// The conversation of a request, and the paths of fields that change nothing. Other endpoints show the prompt that
+/// this interface makes of it.
+pub(super) fn conversation_of(app: &App, fields: Fields) -> Result<(Conversation, Vec<String>, Paths), ApiError> {
+    let (ApiRequest { input, ignored, paths, .. }, _) = read(app, fields)?;
+    match input {
+        Input::Conversation(conversation) => Ok((*conversation, ignored, paths)),
+        Input::Texts(_) => Err(ApiError::param("messages", "messages is missing")),
+    }
+}
+
 fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ChatWriter), ApiError> {
     let mut ignored = common::ignored(&fields);
     let common: CommonFields = fields.read()?;

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::common::{self, CommonFields, MOST_LOGPROBS};
 use super::format::{FormatFields, ResponseFormat};
-use super::prompts::Prompts;
+use super::prompts::{Prompts, SpecialFields};
 use super::traces::TraceFields;
 use crate::access::Tenant;
 use crate::error::{ApiError, ErrorBody};
@@ -44,6 +44,8 @@ pub(crate) struct CompletionRequest {
     format: FormatFields,
     #[serde(flatten)]
     completion: CompletionFields,
+    #[serde(flatten)]
+    special: SpecialFields,
     #[serde(flatten)]
     traces: TraceFields,
 }
@@ -90,6 +92,7 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, CompletionWriter),
     let sampling = SamplingFields::read(&mut fields)?;
     let format: FormatFields = fields.read()?;
     let completion: CompletionFields = fields.read()?;
+    let special: SpecialFields = fields.read()?;
     let traces: TraceFields = fields.read()?;
     let mut paths = common::paths(&fields, "prompt");
     ignored.extend(fields.judge(policy::COMPLETIONS)?);
@@ -116,7 +119,7 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, CompletionWriter),
     (settings.logprobs, settings.prompt_logprobs) = (logprobs, logprobs.filter(|_| echo));
     let own_format = response_format.map(ResponseFormat::asked).transpose()?.flatten();
     settings.grammar = format.grammar(own_format, &mut paths)?;
-    let input = Input::Texts(prompt.list("prompt", MOST_PROMPTS)?);
+    let input = Input::Texts(prompt.list("prompt", MOST_PROMPTS, special)?);
     let request = common.request(input, settings, ignored, paths)?;
     let parts = Parts { prompt: echo, completion: !is_empty };
     Ok((request, CompletionWriter::new(app.clone(), common.streamed_usage(), parts)))

@@ -1,0 +1,44 @@
+//! Text on stdin that the command line does not name: what a pipe or a redirection gives.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use crate::console;
+use crate::failure::Failure;
+
+/// The time after which the user learns what the program waits for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// All of stdin if it is a pipe or a file; `None` for anything else. A terminal, `/dev/null` and a socket that a parent
+/// process left open say nothing about the prompt.
+pub(crate) fn piped() -> Result<Option<String>, Failure> {
+    if !is_pipe_or_file() {
+        return Ok(None);
+    }
+    let (sender, text) = mpsc::channel();
+    thread::spawn(move || sender.send(console::read_stdin()));
+    let text = text.recv_timeout(PATIENCE).or_else(|_| {
+        console::note(format_args!("waiting for the end of stdin, which is a pipe; without one, add < /dev/null"));
+        text.recv()
+    });
+    text.map_err(|_| Failure::new("cannot read stdin"))?.map(Some)
+}
+
+#[cfg(unix)]
+fn is_pipe_or_file() -> bool {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileTypeExt;
+
+    let about = std::io::stdin().as_fd().try_clone_to_owned().and_then(|stdin| File::from(stdin).metadata());
+    about.is_ok_and(|about| about.is_file() || about.file_type().is_fifo())
+}
+
+/// Where the kind of stdin is not known, reading it must end: the null device does at once.
+#[cfg(not(unix))]
+fn is_pipe_or_file() -> bool {
+    use std::io::IsTerminal;
+
+    !std::io::stdin().is_terminal()
+}
