@@ -8,22 +8,25 @@ import secrets
 import sys
 
 from agents import Aider, Claude, Codex, Opencode, Qwen
-from scripted import Scripted
+from scripted import Scripted, call
 
 SCRIPTED, MODEL, PROGRAMS, EARLIER, AIDER = sys.argv[1:6]
 ONLY = sys.argv[6:]
 TASK = "Copy the word in note.txt to copy.txt."
-FOLLOW = "Read part1.txt, part2.txt and so on, then name the colour."
+ASK = "Which word does the mill have?"
+FOLLOW = "Read the parts one after another, then name the colour."
+PARTS = 8
 # What a command prints when a program has run it is not in the call.
 COMMAND, PRINTED = "echo shell-$((40 + 2))", "shell-42"
 SUMMARY = "SUMMARY: some parts are read."
 END = "FINISHED"
+# Each with a context that its instructions and some parts fill.
 AGENTS = {
-    "claude": (Claude, PROGRAMS),
-    "claude 2.1.197": (Claude, EARLIER),
-    "codex": (Codex, PROGRAMS),
-    "opencode": (Opencode, PROGRAMS),
-    "qwen": (Qwen, PROGRAMS),
+    "claude": (Claude, PROGRAMS, 28_000),
+    "claude 2.1.197": (Claude, EARLIER, 28_000),
+    "codex": (Codex, PROGRAMS, 16_000),
+    "opencode": (Opencode, PROGRAMS, 16_000),
+    "qwen": (Qwen, PROGRAMS, 28_000),
 }
 
 
@@ -53,6 +56,34 @@ def calls(name, program):
     print(f"ok: {name}: two calls in one reply, one that needs their results, an answer", flush=True)
 
 
+def serves(name, kind, folder):
+    """A tool of a server of tools."""
+    word = secrets.token_hex(8)
+    program = kind(folder, word)
+    rules = [("", "A title"), (ASK, call(program.word_of, place="mill")), (word, f"It has it. {END}")]
+    with Scripted(SCRIPTED, MODEL, rules) as server:
+        answer(program, server, ASK)
+        assert word in server.played(), server.played()
+    print(f"ok: {name}: a tool of an MCP server", flush=True)
+
+
+def compacts(name, program, context):
+    """A session that outgrows the context: the program lets the model write a summary, and goes on. Unless it needs to
+    be told of the context, it recognises the server's refusal."""
+    if not program.compacts_by_itself:
+        program.window = context
+    # Not as files, which a program may show the model again after the summary.
+    show = [program.shell(f"cat part{number}.txt") for number in range(1, PARTS + 1)]
+    ends = [f"PART {number} ENDS" for number in range(1, PARTS + 1)]
+    for number, end in enumerate(ends, 1):
+        program.file(f"part{number}.txt", "The mill stands by the river and grinds. " * 220 + end)
+    steps = list(zip([FOLLOW, *ends], [*show, "The end, without a summary."]))
+    with Scripted(SCRIPTED, MODEL, [("", "A title"), *steps, (program.compacts, SUMMARY), (SUMMARY, END)], context) as server:
+        answer(program, server, FOLLOW)
+        assert program.compacts in server.played(), server.played()
+    print(f"ok: {name}: a session that outgrows {context} tokens is compacted and goes on", flush=True)
+
+
 def edits():
     """aider calls no tools: it reads changes out of answers."""
     word = secrets.token_hex(8)
@@ -66,8 +97,11 @@ def edits():
     print("ok: aider: a file is written as the answer says", flush=True)
 
 
-for name, (kind, programs) in AGENTS.items():
+for name, (kind, programs, context) in AGENTS.items():
     if not ONLY or name in ONLY:
-        calls(name, kind(f"{programs}/node_modules/.bin"))
+        folder = f"{programs}/node_modules/.bin"
+        calls(name, kind(folder))
+        serves(name, kind, folder)
+        compacts(name, kind(folder), context)
 if not ONLY or "aider" in ONLY:
     edits()

@@ -1,4 +1,4 @@
-//! A server whose completions a script chooses, for tests of programs that call tools: a random model of two layers has
+//! A server whose completions a script chooses, for tests of programs that call tools: a random model of one layer has
 //! the tokenizer of `MODEL.gguf`, and everything else is as `gristmill serve` does it.
 //!
 //! ```sh
@@ -78,6 +78,14 @@ fn model(file: &GgufFile, template: Option<String>) -> Result<Model, Box<dyn Err
     tokenizer.for_each(|(key, value)| tiny.set(key, value.clone()));
     if let Some(template) = template {
         tiny.set("tokenizer.chat_template", template);
+    }
+    // One head of one layer, because programs have long prompts.
+    tiny.tensors.retain(|(name, ..)| !name.starts_with("blk.1."));
+    for (key, value) in [("block_count", 1), ("attention.head_count", 1), ("attention.head_count_kv", 1)] {
+        tiny.set(&format!("llama.{key}"), value);
+    }
+    for (part, shape) in [("q", [48, 8]), ("k", [48, 8]), ("v", [48, 8]), ("output", [8, 48])] {
+        tiny.tensor(&format!("blk.0.attn_{part}.weight"), &shape);
     }
     let tokens = file.metadata().required::<&[String]>("tokenizer.ggml.tokens")?.len();
     tiny.set("llama.context_length", 1_u32 << 20);
