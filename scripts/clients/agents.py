@@ -34,6 +34,10 @@ class Program:
         self.folder = os.path.join(self.home.name, "work")
         os.mkdir(self.folder)
 
+    def first(self, use):
+        """What the model does to use the tool of the server: pairs of what a prompt has (first: the task) and a reply."""
+        return [("", use)]
+
     def path(self, name):
         return os.path.join(self.folder, name)
 
@@ -79,6 +83,13 @@ class Claude(Program):
 
     def write(self, name, text):
         return call("Write", file_path=self.path(name), content=text)
+
+
+class NewestClaude(Claude):
+    """It shows tools of servers by their names, and loads them where its model asks for them."""
+
+    def first(self, use):
+        return [("", call("ToolSearch", query=f"select:{self.word_of}")), ("Tool loaded.", use)]
 
 
 class Codex(Program):

@@ -7,22 +7,24 @@ import os
 import secrets
 import sys
 
-from agents import Aider, Claude, Codex, Opencode, Qwen
+from agents import Aider, Claude, Codex, NewestClaude, Opencode, Qwen
 from scripted import Scripted, call
 
 SCRIPTED, MODEL, PROGRAMS, EARLIER, AIDER = sys.argv[1:6]
 ONLY = sys.argv[6:]
 TASK = "Copy the word in note.txt to copy.txt."
 ASK = "Which word does the mill have?"
-FOLLOW = "Read the parts one after another, then name the colour."
+FOLLOW = "Print the parts one after another, then name the colour."
 PARTS = 8
 # What a command prints when a program has run it is not in the call.
 COMMAND, PRINTED = "echo shell-$((40 + 2))", "shell-42"
-SUMMARY = "SUMMARY: some parts are read."
+# In the marks in which some programs ask for it.
+SUMMARY = "<analysis>Parts.</analysis>\n<summary>Some parts are read.</summary>"
+SUMMARISED = "Some parts are read."
 END = "FINISHED"
 # Each with a context that its instructions and some parts fill.
 AGENTS = {
-    "claude": (Claude, PROGRAMS, 28_000),
+    "claude": (NewestClaude, PROGRAMS, 28_000),
     "claude 2.1.197": (Claude, EARLIER, 28_000),
     "codex": (Codex, PROGRAMS, 16_000),
     "opencode": (Opencode, PROGRAMS, 16_000),
@@ -60,7 +62,8 @@ def serves(name, kind, folder):
     """A tool of a server of tools."""
     word = secrets.token_hex(8)
     program = kind(folder, word)
-    rules = [("", "A title"), (ASK, call(program.word_of, place="mill")), (word, f"It has it. {END}")]
+    steps = [(event or ASK, reply) for event, reply in program.first(call(program.word_of, place="mill"))]
+    rules = [("", "A title"), *steps, (word, f"It has it. {END}")]
     with Scripted(SCRIPTED, MODEL, rules) as server:
         answer(program, server, ASK)
         assert word in server.played(), server.played()
@@ -72,13 +75,12 @@ def compacts(name, program, context):
     be told of the context, it recognises the server's refusal."""
     if not program.compacts_by_itself:
         program.window = context
-    # Not as files, which a program may show the model again after the summary.
-    show = [program.shell(f"cat part{number}.txt") for number in range(1, PARTS + 1)]
+    # Not files, which a program may show the model again after the summary.
+    part = "yes The mill stands by the river and grinds. | head -n 220; echo PART $((0 + {})) ENDS"
+    shown = [program.shell(part.format(number)) for number in range(1, PARTS + 1)]
     ends = [f"PART {number} ENDS" for number in range(1, PARTS + 1)]
-    for number, end in enumerate(ends, 1):
-        program.file(f"part{number}.txt", "The mill stands by the river and grinds. " * 220 + end)
-    steps = list(zip([FOLLOW, *ends], [*show, "The end, without a summary."]))
-    with Scripted(SCRIPTED, MODEL, [("", "A title"), *steps, (program.compacts, SUMMARY), (SUMMARY, END)], context) as server:
+    steps = list(zip([FOLLOW, *ends], [*shown, END]))
+    with Scripted(SCRIPTED, MODEL, [("", "A title"), *steps, (program.compacts, SUMMARY), (SUMMARISED, END)], context) as server:
         answer(program, server, FOLLOW)
         assert program.compacts in server.played(), server.played()
     print(f"ok: {name}: a session that outgrows {context} tokens is compacted and goes on", flush=True)
