@@ -5,6 +5,8 @@ use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::kv::{KV_BLOCK, KvFormat, KvSpec};
 use gristmill_kernels::ops::Window;
 
+use super::measure::LayerRouting;
+
 /// Tokens that a step adds to one sequence.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
@@ -115,8 +117,8 @@ impl Cost {
         cost
     }
 
-    /// The work of these steps, in which a step reads `distinct[i]` experts of layer `i` on average.
-    pub(super) fn of_steps(&self, steps: &[Step], distinct: &[f64]) -> Work {
+    /// The work of these steps, whose routers chose so; without a layer's routing it reads no expert.
+    pub(super) fn of_steps(&self, steps: &[Step], routing: &[LayerRouting]) -> Work {
         let mut work = Work::default();
         for step in steps {
             let tokens: usize = step.iter().map(|(_, span)| span.count).sum();
@@ -126,7 +128,7 @@ impl Cost {
             work.bytes += if outputs > 0.0 { self.head.bytes } else { 0.0 };
             work.ops += 2.0 * (self.dense.products * tokens as f64 + self.head.products * outputs);
             for (i, layer) in self.layers.iter().enumerate() {
-                work.bytes += layer.expert.bytes * distinct.get(i).copied().unwrap_or(0.0);
+                work.bytes += layer.expert.bytes * routing.get(i).map_or(0.0, |routing| routing.distinct);
                 work.ops += 2.0 * layer.expert.products * (layer.top_k * tokens) as f64;
                 for (_, span) in step {
                     let end = span.start + span.count;

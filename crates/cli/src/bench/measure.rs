@@ -41,11 +41,34 @@ pub(super) struct Ran {
     pub(super) seconds: f64,
     /// When the tokens of each step were on the host, in seconds from the begin.
     ends: Vec<f64>,
-    /// The mean number of distinct experts that a step read, for each layer; 0 without experts. Empty if counting is
-    /// off.
-    pub(super) distinct: Vec<f64>,
+    /// Which experts were read, by layer. Empty if counting is off.
+    pub(super) routing: Vec<LayerRouting>,
     /// The operations, if they are measured.
     pub(super) records: Vec<Record>,
+}
+
+/// The experts that one layer chose in several steps.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LayerRouting {
+    /// The mean number of distinct experts in a step; 0 for a layer without experts.
+    pub(super) distinct: f64,
+    /// Choices of each expert in all steps.
+    pub(super) choices: Vec<u64>,
+}
+
+impl LayerRouting {
+    /// Adds one of `steps` steps, in which the experts were chosen this often.
+    fn add(&mut self, counts: &[u32], steps: usize) {
+        self.distinct += counts.iter().filter(|&&count| count > 0).count() as f64 / steps as f64;
+        self.choices.resize(counts.len(), 0);
+        self.choices.iter_mut().zip(counts).for_each(|(sum, &count)| *sum += u64::from(count));
+    }
+
+    /// The share of the choices that the most popular expert has. `None` without choices.
+    pub(super) fn busiest_share(&self) -> Option<f64> {
+        let most = *self.choices.iter().max().filter(|&&most| most > 0)?;
+        Some(most as f64 / self.choices.iter().sum::<u64>() as f64)
+    }
 }
 
 /// A runner with sequences of the workload's depth.
@@ -151,7 +174,7 @@ impl Bench {
     fn forward(&mut self, steps: &[Step]) -> Result<Ran, Failure> {
         let vocab = self.runner.model().spec().vocab as u64;
         let mut tokens = Vec::new();
-        let mut distinct = Vec::new();
+        let mut routing: Vec<LayerRouting> = Vec::new();
         let records = |profile: &Option<Arc<Profile>>| profile.as_ref().map(|p| p.take()).unwrap_or_default();
         records(&self.profile);
         let (begun, mut ends, mut under_way) = (Instant::now(), Vec::with_capacity(steps.len()), None);
@@ -174,14 +197,12 @@ impl Bench {
             let drawn = self.runner.forward(&self.batch)?.begin_argmax()?;
             wait(under_way.replace(drawn))?;
             let counts = self.runner.expert_counts();
-            distinct.resize(counts.len(), 0.0);
-            for (sum, counts) in distinct.iter_mut().zip(counts) {
-                *sum += counts.iter().filter(|&&pairs| pairs > 0).count() as f64 / steps.len() as f64;
-            }
+            routing.resize(counts.len(), LayerRouting::default());
+            routing.iter_mut().zip(counts).for_each(|(layer, counts)| layer.add(counts, steps.len()));
         }
         wait(under_way)?;
         let seconds = begun.elapsed().as_secs_f64();
-        Ok(Ran { seconds, ends, distinct, records: records(&self.profile) })
+        Ok(Ran { seconds, ends, routing, records: records(&self.profile) })
     }
 }
 

@@ -259,9 +259,9 @@ fn measure(
     }
     bar.finish_and_clear();
 
-    let row = |steps: &[Step], Ran { distinct, .. }: Ran, runs: &[Ran]| {
+    let row = |steps: &[Step], Ran { routing, .. }: Ran, runs: &[Ran]| {
         let seconds = runs.iter().map(|ran| ran.seconds).collect();
-        Row::new(&cost.of_steps(steps, &distinct), &distinct, seconds, &machine)
+        Row::new(&cost.of_steps(steps, &routing), &routing, seconds, &machine)
     };
     Ok(Report {
         model: source.to_string(),

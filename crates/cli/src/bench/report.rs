@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::cost::Work;
 use super::machine::Machine;
-use super::measure::Workload;
+use super::measure::{LayerRouting, Workload};
 use super::profile::Phase;
 use crate::console;
 
@@ -46,6 +46,9 @@ pub(super) struct Row {
     operations: f64,
     /// Mean number of distinct experts that a step read of a layer with experts, counted in the warm-up.
     mean_distinct_experts: Option<f64>,
+    /// The share of a layer's choices that its busiest expert had in the warm-up, the mean over layers with experts. An
+    /// even load is 1 / experts.
+    mean_busiest_share: Option<f64>,
     /// The speed at which a repetition takes max(bytes / bandwidth, operations / rate).
     limit_tokens_per_second: f64,
     /// The median speed, as a share of the limit.
@@ -54,8 +57,9 @@ pub(super) struct Row {
 
 impl Row {
     /// `None` without a repetition.
-    pub(super) fn new(work: &Work, distinct: &[f64], seconds: Vec<f64>, machine: &Machine) -> Option<Row> {
-        let distinct: Vec<f64> = distinct.iter().copied().filter(|&experts| experts > 0.0).collect();
+    pub(super) fn new(work: &Work, routing: &[LayerRouting], seconds: Vec<f64>, machine: &Machine) -> Option<Row> {
+        let (distinct, busiest): (Vec<f64>, Vec<f64>) =
+            routing.iter().filter_map(|layer| Some((layer.distinct, layer.busiest_share()?))).unzip();
         let mut sorted = seconds.clone();
         sorted.sort_by(f64::total_cmp);
         let (&fastest, &slowest) = (sorted.first()?, sorted.last()?);
@@ -70,11 +74,17 @@ impl Row {
             max_tokens_per_second: tokens / fastest,
             bytes: work.bytes,
             operations: work.ops,
-            mean_distinct_experts: (!distinct.is_empty()).then(|| distinct.iter().sum::<f64>() / distinct.len() as f64),
+            mean_distinct_experts: mean(&distinct),
+            mean_busiest_share: mean(&busiest),
             limit_tokens_per_second: tokens / least,
             fraction_of_limit: least / median,
         })
     }
+}
+
+/// `None` of no values.
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 impl Row {
@@ -94,9 +104,10 @@ impl fmt::Display for Report {
         let sequences = if workload.batch == 1 { "sequence" } else { "sequences" };
         writeln!(f, "{} {sequences} at depth {}, median of {}", workload.batch, workload.depth, self.repeats)?;
         writeln!(f)?;
-        let head = ["", "tok/s", "min .. max", "MB/tok", "Gop/tok", "experts", "limit", "reached"];
-        let [name, speed, spread, bytes, ops, experts, limit, reached] = head;
-        writeln!(f, "{name:14} {speed:>9} {spread:>19} {bytes:>8} {ops:>8} {experts:>8} {limit:>9} {reached:>8}")?;
+        let head = ["", "tok/s", "min .. max", "MB/tok", "Gop/tok", "experts", "busiest", "limit", "reached"];
+        let [name, speed, spread, bytes, ops, experts, busiest, limit, reached] = head;
+        write!(f, "{name:14} {speed:>9} {spread:>19} {bytes:>8} {ops:>8} {experts:>8} {busiest:>8}")?;
+        writeln!(f, " {limit:>9} {reached:>8}")?;
         for (name, length, row) in
             [("prefill", workload.prompt, &self.prefill), ("decode", workload.decode, &self.decode)]
         {
@@ -104,8 +115,10 @@ impl fmt::Display for Report {
                 let tokens = row.tokens as f64;
                 let spread = format!("{:.2} .. {:.2}", row.min_tokens_per_second, row.max_tokens_per_second);
                 let experts = row.mean_distinct_experts.map_or("-".to_owned(), |n| format!("{n:.1}"));
+                let busiest = row.mean_busiest_share.map_or("-".to_owned(), |share| format!("{:.1}%", 100.0 * share));
                 write!(f, "{:14} {:>9.2} {spread:>19}", format!("{name} {length}"), row.median_tokens_per_second)?;
-                write!(f, " {:>8.1} {:>8.2} {experts:>8}", row.bytes / tokens / 1e6, row.operations / tokens / 1e9)?;
+                write!(f, " {:>8.1} {:>8.2}", row.bytes / tokens / 1e6, row.operations / tokens / 1e9)?;
+                write!(f, " {experts:>8} {busiest:>8}")?;
                 writeln!(f, " {:>9.2} {:>7.0}%", row.limit_tokens_per_second, 100.0 * row.fraction_of_limit)?;
             }
         }

@@ -3,6 +3,7 @@ use gristmill_engine::{Engine, KvFormat, LoadOptions, ModelInfo};
 use gristmill_files::gguf::GgufFile;
 
 use super::cost::{Span, Step};
+use super::measure::LayerRouting;
 use super::*;
 
 /// A small synthetic model, removed at the end of the test.
@@ -40,7 +41,9 @@ fn one_token_costs_what_the_tensors_say() {
     let expert = 3.0 * hidden * inner;
     let cached = 10.0;
 
-    let work = cost.of_steps(&[vec![(0, span(9, 1))]], &[4.0, 4.0]);
+    let reads = |distinct: [f64; 2]| distinct.map(|distinct| LayerRouting { distinct, choices: Vec::new() });
+
+    let work = cost.of_steps(&[vec![(0, span(9, 1))]], &reads([4.0, 4.0]));
     let products = 2.0 * (attention + router + top_k * expert) + hidden * vocab + 2.0 * heads * 2.0 * head * cached;
     assert_eq!(work.ops, 2.0 * products);
     let f16 = 2.0 * (attention + top_k * expert) + hidden * vocab + hidden + 2.0 * kv_heads * 2.0 * head * cached;
@@ -50,10 +53,11 @@ fn one_token_costs_what_the_tensors_say() {
 
     // Two tokens with one common expert, in the second layer.
     let pair: Step = vec![(0, span(0, 1)), (1, span(0, 1))];
-    let [distinct, shared] = [8.0, 7.0].map(|second| cost.of_steps(std::slice::from_ref(&pair), &[8.0, second]).bytes);
+    let [distinct, shared] =
+        [8.0, 7.0].map(|second| cost.of_steps(std::slice::from_ref(&pair), &reads([8.0, second])).bytes);
     assert_eq!(distinct - shared, 2.0 * expert);
     // A step without logits does not read the head.
-    let silent = cost.of_steps(&[vec![(0, Span { output: false, ..span(9, 1) })]], &[4.0, 4.0]);
+    let silent = cost.of_steps(&[vec![(0, Span { output: false, ..span(9, 1) })]], &reads([4.0, 4.0]));
     assert_eq!(work.bytes - silent.bytes, 2.0 * hidden * vocab);
 }
 
@@ -67,19 +71,23 @@ fn a_bench_keeps_its_depth_and_reports_every_repetition() {
     let mut bench = measure::Bench::new(model.clone(), workload, workload.limits().unwrap(), None).unwrap();
     let [prefill, decode] = bench.warm_up().unwrap();
     // 15 tokens, and 2 steps of 3 tokens, that choose 4 of 16 experts each.
-    assert!(matches!(prefill.distinct[..], [n] if (4.0..=16.0).contains(&n) && n.fract() == 0.0), "{prefill:?}");
-    assert!(matches!(decode.distinct[..], [n] if (4.0..=12.0).contains(&n)), "{decode:?}");
+    let [of_prompt, of_decode] = [&prefill, &decode].map(|ran| ran.routing.first().expect("one layer"));
+    assert!((4.0..=16.0).contains(&of_prompt.distinct) && of_prompt.distinct.fract() == 0.0, "{prefill:?}");
+    assert!((4.0..=12.0).contains(&of_decode.distinct), "{decode:?}");
+    assert_eq!([of_prompt, of_decode].map(|layer| layer.choices.iter().sum::<u64>()), [15 * 4, 6 * 4]);
     let ran = [bench.prefill().unwrap(), bench.decode().unwrap(), bench.prefill().unwrap()];
-    assert!(ran.iter().all(|ran| ran.distinct.is_empty()));
+    assert!(ran.iter().all(|ran| ran.routing.is_empty()));
     let seconds = ran.map(|ran| ran.seconds).to_vec();
     let machine = machine::Machine { level: "", read_bytes_per_second: 1e9, numbers: "", ops_per_second: 1e9 };
-    let work = Cost::of(model.spec(), model.file(), KvFormat::F16).of_steps(&bench.prefill_steps(), &prefill.distinct);
+    let work = Cost::of(model.spec(), model.file(), KvFormat::F16).of_steps(&bench.prefill_steps(), &prefill.routing);
     assert_eq!(work.tokens, 15);
-    let row = serde_json::to_value(Row::new(&work, &prefill.distinct, seconds.clone(), &machine)).unwrap();
+    let row = serde_json::to_value(Row::new(&work, &prefill.routing, seconds.clone(), &machine)).unwrap();
     assert_eq!(row["seconds"].as_array().unwrap().len(), 3);
     let fastest = seconds.iter().copied().fold(f64::MAX, f64::min);
     assert_eq!(row["max_tokens_per_second"].as_f64().unwrap(), 15.0 / fastest);
-    assert_eq!(row["mean_distinct_experts"].as_f64().unwrap(), prefill.distinct[0]);
+    assert_eq!(row["mean_distinct_experts"].as_f64().unwrap(), of_prompt.distinct);
+    let busiest = *of_prompt.choices.iter().max().unwrap() as f64 / 60.0;
+    assert_eq!(row["mean_busiest_share"].as_f64().unwrap(), busiest);
     let limit = 15.0 / (work.bytes / 1e9).max(work.ops / 1e9);
     assert_eq!(row["limit_tokens_per_second"].as_f64().unwrap(), limit);
     assert!(Row::new(&work, &[], vec![], &machine).is_none());

@@ -5,7 +5,7 @@
 //! tensor.
 
 use super::rng::{Random, scale};
-use super::shapes::{TensorPlan, Values};
+use super::shapes::{Popularity, TensorPlan, Values};
 use gristmill_cpu::Level;
 use gristmill_kernels::format::Format;
 
@@ -21,6 +21,38 @@ pub(super) struct Pool {
     run: usize,
     /// Random number `i` selects run `i`.
     picks: Random,
+    /// The factors of rows, if they differ.
+    rows: Option<Rows>,
+}
+
+/// Factors of a tensor's rows.
+struct Rows {
+    format: Format,
+    columns: u64,
+    factors: Vec<f32>,
+}
+
+impl Rows {
+    /// The factors of a router's rows; which expert has which rank is random.
+    fn new(tensor: &TensorPlan, popularity: Popularity, random: &mut Random) -> Rows {
+        let (columns, experts) = (tensor.shape[0], tensor.shape[1..].iter().product::<u64>());
+        let mut factors: Vec<f32> = (0..experts).map(|rank| popularity.factor(rank, experts)).collect();
+        for last in (1..factors.len()).rev() {
+            factors.swap(last, random.below(last as u64 + 1) as usize);
+        }
+        Rows { format: tensor.format, columns, factors }
+    }
+
+    /// Multiplies encoded values, the first of which is element `first` of the tensor.
+    fn scale(&self, first: u64, bytes: &mut [u8]) {
+        let mut values = vec![0.0; bytes.len() / self.format.block_bytes() * self.format.block_len()];
+        let decoded = self.format.decode(bytes, &mut values);
+        for (value, element) in values.iter_mut().zip(first..) {
+            *value *= self.factors[(element / self.columns) as usize];
+        }
+        let encoded = Level::best().encode(self.format, &values, bytes);
+        debug_assert!(decoded.is_some() && encoded.is_some(), "a run is whole blocks");
+    }
 }
 
 impl Pool {
@@ -28,16 +60,28 @@ impl Pool {
     pub(super) fn new(tensor: &TensorPlan) -> Pool {
         let mut random = Random::named(&tensor.name);
         let (mean, deviation) = match tensor.values {
-            Values::Norm => (1.0, 0.1),
+            Values::Norm | Values::SignedNorm => (1.0, 0.1),
+            Values::BranchNorm(branches) => ((branches as f32).powf(-0.5), 0.1 * (branches as f32).powf(-0.5)),
             Values::Decay => (-1.0, 0.1),
-            Values::Weights => (0.0, (tensor.shape[0] as f32).powf(-0.5)),
+            Values::Embedding => (0.0, 1.0),
+            Values::Weights | Values::Router(_) => (0.0, (tensor.shape[0] as f32).powf(-0.5)),
+            Values::Branch(branches) => (0.0, (tensor.shape[0] as f32 * branches as f32).powf(-0.5)),
+            Values::RouterBias => (0.0, 0.001),
         };
-        let values: Vec<f32> = (0..POOL).map(|_| mean + deviation * random.normal()).collect();
+        let mut value = || mean + deviation * random.normal();
+        let mut values: Vec<f32> = (0..POOL).map(|_| value()).collect();
+        if tensor.values == Values::SignedNorm {
+            values.iter_mut().for_each(|value| *value *= if random.below(2) == 0 { 1.0 } else { -1.0 });
+        }
         let format = tensor.format;
         let mut bytes = vec![0; POOL / format.block_len() * format.block_bytes()];
         let encoded = Level::best().encode(format, &values, &mut bytes);
         debug_assert!(encoded.is_some(), "a pool is whole blocks");
-        Pool { bytes, block: format.block_bytes(), run: run_bytes(format), picks: Random::new(random.next()) }
+        let rows = match tensor.values {
+            Values::Router(popularity) => Some(Rows::new(tensor, popularity, &mut random)),
+            _ => None,
+        };
+        Pool { bytes, block: format.block_bytes(), run: run_bytes(format), picks: Random::new(random.next()), rows }
     }
 
     /// Fills `out` with the tensor's data from `first_run` on.
@@ -46,6 +90,10 @@ impl Pool {
         for (i, run) in out.chunks_mut(self.run).enumerate() {
             let start = scale(self.picks.at(first_run + i as u64), starts) as usize * self.block;
             run.copy_from_slice(&self.bytes[start..start + run.len()]);
+            if let Some(rows) = &self.rows {
+                let run_elements = (self.run / self.block * rows.format.block_len()) as u64;
+                rows.scale((first_run + i as u64) * run_elements, run);
+            }
         }
     }
 }

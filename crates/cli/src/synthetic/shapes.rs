@@ -89,27 +89,58 @@ pub(crate) struct TensorPlan {
 }
 
 /// The distribution of a tensor's values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Values {
     /// Of variance 1 / columns.
     Weights,
+    /// Of variance 1: rows of the embedding table, which dominate the residual stream.
+    Embedding,
+    /// Of variance 1 / (columns × this number of residual branches): the last matrix of a branch. So all branches
+    /// together add about as much to the residual stream as the embedding did.
+    Branch(u32),
     /// Near 1.
     Norm,
+    /// Near 1 / √(this number of residual branches): a norm of what a branch adds.
+    BranchNorm(u32),
+    /// Near 1 or −1: the last norm of a model whose output head is its embedding table, so that the likeliest token is
+    /// not the last one again.
+    SignedNorm,
     /// Near −1: a state decays.
     Decay,
+    /// Of variance popularity² / columns, by row ([`Popularity`]).
+    Router(Popularity),
+    /// Near 0: what is added to the router's scores.
+    RouterBias,
 }
 
-impl Values {
-    fn of(name: &str) -> Values {
-        match name {
-            name if name.ends_with("norm.weight") => Values::Norm,
-            // Norms with a number, factors of a router's input and of experts, of pairs and of whole layers.
-            name if name.contains("_norm_") || name.ends_with("scale.weight") || name.ends_with(".scale") => {
-                Values::Norm
-            }
-            "rope_freqs.weight" => Values::Norm,
-            name if name.ends_with("ssm_a") => Values::Decay,
-            _ => Values::Weights,
+/// How uneven the load of experts is: the factors of the router's rows. The larger an expert's factor, the more often
+/// its logit is among the largest.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Popularity {
+    /// The share of experts in the most popular group, and their factor.
+    pub(super) hot: (f32, f32),
+    /// Likewise the next group. The rest has the factor 1.
+    pub(super) warm: (f32, f32),
+}
+
+impl Popularity {
+    /// The load of a router that chooses `used` of `count` experts. Of 128 experts, 8 used: 90% of the choices in 60
+    /// experts, 4% on the busiest, all used by 512 tokens. A router of more than 16 experts for each that is used
+    /// has a nearly even load, because one that were as uneven would leave experts unused.
+    pub(super) fn of(count: u32, used: u32) -> Popularity {
+        match count > 16 * used {
+            true => Popularity { hot: (0.015, 6.0), warm: (0.4, 1.2) },
+            false => Popularity { hot: (0.1, 5.0), warm: (0.36, 1.6) },
+        }
+    }
+
+    /// The factor of the expert with this rank, from 0, among `count`.
+    pub(super) fn factor(&self, rank: u64, count: u64) -> f32 {
+        let quantile = (rank as f32 + 0.5) / count as f32;
+        match quantile {
+            quantile if quantile < self.hot.0 => self.hot.1,
+            quantile if quantile < self.hot.0 + self.warm.0 => self.warm.1,
+            _ => 1.0,
         }
     }
 }
@@ -186,12 +217,42 @@ impl Model {
         let named: Vec<(&str, &[u64])> = shapes.iter().map(|(name, shape)| (name.as_str(), &shape[..])).collect();
         let choices = choose(mix, &[], &facts, &named)?;
         let plan = |((name, shape), choice): ((String, Vec<u64>), Choice)| TensorPlan {
-            values: Values::of(&name),
+            values: self.values(&name),
             format: choice.format.unwrap_or_else(|| unquantised(mix, &name, &shape, Format::BF16)),
             name,
             shape,
         };
         Ok(shapes.into_iter().zip(choices).map(plan).collect())
+    }
+
+    /// The distribution of a tensor's values.
+    fn values(&self, name: &str) -> Values {
+        let weight = name.strip_suffix(".weight").unwrap_or(name);
+        let part = weight.strip_prefix("blk.").and_then(|rest| rest.split_once('.')).map_or(weight, |(_, part)| part);
+        // Two branches in each layer.
+        let branches = 2 * self.layers;
+        // Gemma normalises what a branch adds, and multiplies embeddings by √width.
+        let is_gemma = matches!(self.special.mixers, Mixers::Gemma4(_));
+        match part {
+            "ffn_gate_inp" => {
+                self.experts.map_or(Values::Weights, |it| Values::Router(Popularity::of(it.count, it.used)))
+            }
+            "exp_probs_b.bias" | "ffn_gate_inp.bias" => Values::RouterBias,
+            "post_attention_norm" | "post_ffw_norm" | "post_norm" if is_gemma => Values::BranchNorm(branches),
+            "token_embd" if !is_gemma => Values::Embedding,
+            "attn_output" | "ssm_out" | "shortconv.out_proj" | "ffn_down" | "ffn_down_exps" | "ffn_down_shexp"
+                if !is_gemma =>
+            {
+                Values::Branch(branches)
+            }
+            part if part == self.special.output_norm && self.tied => Values::SignedNorm,
+            "ssm_a" => Values::Decay,
+            "rope_freqs" => Values::Norm,
+            part if part.ends_with("norm") => Values::Norm,
+            // Norms with a number, factors of a router's input and of experts, and of whole layers.
+            part if part.contains("_norm_") || part.ends_with("scale") => Values::Norm,
+            _ => Values::Weights,
+        }
     }
 
     /// Names and shapes in file order.

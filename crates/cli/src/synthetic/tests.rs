@@ -1,9 +1,12 @@
+mod routing;
+
 use std::path::PathBuf;
 use std::sync::Mutex;
 
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::format::Format;
 
+use super::shapes::{Popularity, Values};
 use super::*;
 
 fn scratch(name: &str) -> PathBuf {
@@ -41,15 +44,29 @@ fn every_mix_gives_a_whole_file_of_finite_weights_and_own_bytes() {
         assert_eq!(total, file.file_bytes());
         assert!(total - done < 32 * file.tensors().len() as u64, "all but padding is reported");
         let mut starts = std::collections::HashSet::new();
-        for tensor in file.tensors() {
+        for (tensor, plan) in file.tensors().iter().zip(synthetic.plan().unwrap().0) {
             let mut values = vec![0.0; tensor.elements() as usize];
             tensor.format.decode(file.data(tensor), &mut values).unwrap();
             let mean_square = values.iter().map(|v| f64::from(v * v)).sum::<f64>() / values.len() as f64;
-            let expected = if tensor.shape.len() == 1 { 1.01 } else { 1.0 / tensor.shape[0] as f64 };
+            let columns = tensor.shape[0] as f64;
+            let expected = match plan.values {
+                Values::Norm => 1.01,
+                Values::Embedding => 1.0,
+                Values::Weights => 1.0 / columns,
+                // Two layers have four branches.
+                Values::Branch(branches) => 1.0 / (columns * f64::from(branches)),
+                Values::Router(popularity) => mean_square_factor(popularity, tensor.shape[1]) / columns,
+                other => panic!("{}: {other:?}", tensor.name),
+            };
             assert!((0.7..1.4).contains(&(mean_square / expected)), "{mix} {}: {mean_square}", tensor.name);
             assert!(starts.insert(file.data(tensor)[..64].to_vec()), "{mix} {} has another's bytes", tensor.name);
         }
     }
+}
+
+/// The mean square of a router's factors.
+fn mean_square_factor(popularity: Popularity, experts: u64) -> f64 {
+    (0..experts).map(|rank| f64::from(popularity.factor(rank, experts)).powi(2)).sum::<f64>() / experts as f64
 }
 
 #[test]
