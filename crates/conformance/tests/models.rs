@@ -19,8 +19,9 @@ use gristmill_engine::{Batch, Limits, LoadOptions, Model, ModelInfo, Outputs, Pr
 use gristmill_files::gguf::{Array, GgufFile, Value};
 use gristmill_kernels::Backend;
 use gristmill_kernels::reference::Reference;
+use gristmill_suite::rng::Rng;
 
-use golden::{architectures, models, models_folder};
+use golden::{architectures, drawn_levels, models, models_folder};
 
 /// With f32 activations nothing but the f16 cache and rounding is left, whatever the weights' format.
 const EXACT_TOLERANCE: f64 = 1e-6;
@@ -121,9 +122,19 @@ fn load(file: &GgufFile, backend: Arc<Backend>, precision: Precision) -> Arc<Mod
     Arc::new(Model::with_backend(file.clone(), backend, options).unwrap())
 }
 
-/// The reference, every level of this CPU, and the first CUDA device. What is not there is named: it is skipped, not
-/// passed.
-fn backends() -> Vec<Arc<Backend>> {
+/// The first CUDA device. Without one this says so: it is skipped, not passed.
+fn cuda_device() -> Option<Arc<Backend>> {
+    match driver::count().unwrap() {
+        0 => {
+            println!("SKIPPED: no CUDA device");
+            None
+        }
+        _ => Some(Arc::new(Cuda::backend(Driver::open(0).unwrap(), Options::default()).unwrap())),
+    }
+}
+
+/// The reference, every level of this CPU, and the first CUDA device.
+fn all_backends() -> Vec<Arc<Backend>> {
     let mut backends: Vec<Arc<Backend>> = vec![Arc::new(Reference::backend())];
     for &name in Level::NAMES {
         match Level::named(name) {
@@ -131,11 +142,17 @@ fn backends() -> Vec<Arc<Backend>> {
             Err(error) => println!("SKIPPED: {error}"),
         }
     }
-    match driver::count().unwrap() {
-        0 => println!("SKIPPED: no CUDA device"),
-        _ => backends.push(Arc::new(Cuda::backend(Driver::open(0).unwrap(), Options::default()).unwrap())),
+    backends.into_iter().chain(cuda_device()).collect()
+}
+
+/// The best level of this CPU, one of the others or the reference, and the first CUDA device.
+fn drawn_backends(rng: &mut Rng) -> Vec<Arc<Backend>> {
+    let cpu = |level| Arc::new(Cpu::backend(level, 2).unwrap());
+    let mut backends: Vec<Arc<Backend>> = drawn_levels(rng).into_iter().map(cpu).collect();
+    if rng.below(4) == 0 {
+        backends[0] = Arc::new(Reference::backend());
     }
-    backends
+    backends.into_iter().chain(cuda_device()).collect()
 }
 
 /// The NMSE of prefill, of decode after it, and of batches of several sequences at different lengths.
@@ -155,16 +172,18 @@ fn compare(golden: &Golden, model: &Arc<Model>) -> [(&'static str, f64); 3] {
     [("prefill", prefill.value()), ("decode", decode.value()), ("ragged batch", ragged.value())]
 }
 
-fn check_all(models: &[&str], precision: Precision, tolerance: impl Fn(&Golden) -> f64) {
-    check_on(&backends(), models, precision, tolerance);
-}
-
-fn check_on(backends: &[Arc<Backend>], models: &[&str], precision: Precision, tolerance: impl Fn(&Golden) -> f64) {
+/// Each model on the backends that `backends` gives for it.
+fn check(
+    models: &[&str],
+    mut backends: impl FnMut() -> Vec<Arc<Backend>>,
+    precision: Precision,
+    tolerance: impl Fn(&Golden) -> f64,
+) {
     let mut wrong = Vec::new();
     for name in models {
         let golden = Golden::read(name);
         let file = GgufFile::open(golden_path(name)).unwrap();
-        for backend in backends {
+        for backend in backends() {
             let device = backend.name();
             for (what, found) in compare(&golden, &load(&file, backend.clone(), precision)) {
                 println!("{name:18} {device:24} {what:12} {found:.1e}");
@@ -177,6 +196,20 @@ fn check_on(backends: &[Arc<Backend>], models: &[&str], precision: Precision, to
         }
     }
     assert!(wrong.is_empty(), "{} wrong, 0 positions excused:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Each model on [`drawn_backends`].
+fn check_on_drawn(models: &[&str], precision: Precision, tolerance: impl Fn(&Golden) -> f64) {
+    let seed = Rng::fresh_seed();
+    println!("seed {seed}");
+    let mut rng = Rng::new(seed);
+    check(models, || drawn_backends(&mut rng), precision, tolerance);
+}
+
+/// Each model on [`all_backends`].
+fn check_on_all(models: &[&str], precision: Precision, tolerance: impl Fn(&Golden) -> f64) {
+    let backends = all_backends();
+    check(models, || backends.clone(), precision, tolerance);
 }
 
 fn golden_path(name: &str) -> PathBuf {
@@ -194,13 +227,19 @@ fn every_architecture_has_a_golden_model() {
 
 #[test]
 fn logits_are_those_of_transformers() {
-    check_all(&models(), Precision::Fast, |golden| golden.tolerance);
+    check_on_drawn(&models(), Precision::Fast, |golden| golden.tolerance);
+}
+
+#[test]
+#[ignore = "a minute"]
+fn logits_are_those_of_transformers_on_every_level() {
+    check_on_all(&models(), Precision::Fast, |golden| golden.tolerance);
 }
 
 /// One of them alone, for machines on which all take too long (`scripts/elsewhere.sh`).
 #[test]
 fn one_small_model() {
-    check_all(&["qwen3moe-q4_k_m"], Precision::Fast, |golden| golden.tolerance);
+    check_on_all(&["qwen3moe-q4_k_m"], Precision::Fast, |golden| golden.tolerance);
 }
 
 /// GPUs in the simulator: for CUDA steps that are padded, recorded and replayed; a model with experts and one with odd
@@ -208,7 +247,7 @@ fn one_small_model() {
 #[cfg(all(target_arch = "x86_64", unix))]
 mod simulated {
     use super::golden::models;
-    use super::{Backend, EXACT_TOLERANCE, Golden, Precision, check_on, golden_path, load};
+    use super::{Backend, EXACT_TOLERANCE, Golden, Precision, check, golden_path, load};
     use gpu_sim::Mode;
     use gristmill_conformance::simulated::Simulator;
     use gristmill_cpu::{Cpu, Level};
@@ -285,13 +324,13 @@ mod simulated {
 
     fn on_cuda(models: &[&str]) {
         let backend: [Arc<Backend>; 1] = [Arc::new(Simulator::cuda(1, Mode::Fast).unwrap())];
-        check_on(&backend, models, Precision::Fast, |golden| golden.tolerance);
+        check(models, || backend.to_vec(), Precision::Fast, |golden| golden.tolerance);
     }
 
     /// Metal multiplies floats also where it may round.
     fn on_metal(models: &[&str]) {
         let backend: [Arc<Backend>; 1] = [Arc::new(Simulator::metal(1, Mode::Fast).unwrap())];
-        check_on(&backend, models, Precision::Fast, |_| EXACT_TOLERANCE);
+        check(models, || backend.to_vec(), Precision::Fast, |_| EXACT_TOLERANCE);
     }
 
     #[test]
@@ -308,7 +347,13 @@ mod simulated {
 
 #[test]
 fn with_exact_activations_every_format_is_as_good_as_f32() {
-    check_all(&models(), Precision::Exact, |_| EXACT_TOLERANCE);
+    check_on_drawn(&models(), Precision::Exact, |_| EXACT_TOLERANCE);
+}
+
+#[test]
+#[ignore = "a minute"]
+fn with_exact_activations_every_format_is_as_good_as_f32_on_every_level() {
+    check_on_all(&models(), Precision::Exact, |_| EXACT_TOLERANCE);
 }
 
 #[test]

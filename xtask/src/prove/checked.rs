@@ -1,5 +1,5 @@
 //! `prove checked`: all cases of the op suite in the simulator's checked mode, all golden models by kernels of both
-//! GPUs, and 70,000 tokens. CI runs a sample of these.
+//! GPUs and on every level of this CPU, alone and in company, and 70,000 tokens. CI runs a sample of these.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -9,7 +9,8 @@ use std::time::Instant;
 use super::date::date_and_commit;
 use crate::root;
 
-const ARGUMENTS: &str = "test --workspace --no-fail-fast --test checked --test models --test large -- --ignored";
+const ARGUMENTS: &str = "test --workspace --no-fail-fast --test checked --test company --test models --test smollm2 \
+                         --test large -- --ignored";
 
 /// Runs the tests that are ignored because they take minutes; their outcomes as a page, if a file is given.
 pub(crate) fn checked(output: Option<&str>) -> Result<(), String> {

@@ -26,8 +26,11 @@ const WHOLE: [(&str, &[&str]); 8] = [
             "crates/engine/src/model",
             "crates/conformance/golden",
             "crates/conformance/tests/checked.rs",
+            "crates/conformance/tests/company",
             "crates/conformance/tests/large.rs",
             "crates/conformance/tests/models.rs",
+            "crates/conformance/tests/smollm2.rs",
+            "crates/cpu",
         ],
     ),
     (

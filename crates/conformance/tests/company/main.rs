@@ -62,13 +62,13 @@ fn compare(bytes: Vec<u8>, backend: Arc<Backend>, precision: Precision, company:
     company.compare(&model, rng).unwrap()
 }
 
-#[test]
-fn on_every_level_of_this_cpu() {
-    let mut rng = fresh("levels");
+/// Each golden model at these levels.
+fn on_levels(test: &str, levels: impl Fn(&mut Rng) -> Vec<Level>) {
+    let mut rng = fresh(test);
     let names = golden::models();
     assert!(names.len() > 30, "{} golden models", names.len());
-    for level in Level::available() {
-        for (number, name) in names.iter().enumerate() {
+    for (number, name) in names.iter().enumerate() {
+        for level in levels(&mut rng) {
             let precision = if number % 4 == 0 { Precision::Exact } else { Precision::Fast };
             let kv_format = if number % 3 == 0 { KvFormat::Q8_0 } else { KvFormat::F16 };
             let company = Company { texts: 5, length: 45, shared: 25, chunk: 20, kv_format };
@@ -79,6 +79,17 @@ fn on_every_level_of_this_cpu() {
             assert!(reused, "{name} on {}: {found:?}", level.name());
         }
     }
+}
+
+#[test]
+fn on_drawn_levels_of_this_cpu() {
+    on_levels("drawn levels", golden::drawn_levels);
+}
+
+#[test]
+#[ignore = "minutes"]
+fn on_every_level_of_this_cpu() {
+    on_levels("levels", |_| Level::available().collect());
 }
 
 /// Long enough for several parts of a context, which CUDA cuts above 384 tokens.

@@ -3,8 +3,10 @@
 
 #![allow(dead_code, reason = "each test target uses a part")]
 
+use gristmill_cpu::Level;
 use gristmill_engine::{Error, ModelInfo};
 use gristmill_files::gguf::GgufFile;
+use gristmill_suite::rng::Rng;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,6 +29,15 @@ pub(crate) fn models() -> Vec<&'static str> {
 /// Names of the published folders, in order.
 pub(crate) fn folders() -> Vec<&'static str> {
     names(&folders_folder(), ".json")
+}
+
+/// The best level of this CPU, and one of the others, drawn anew for each model. All levels of all models:
+/// `cargo xtask prove checked`.
+pub(crate) fn drawn_levels(rng: &mut Rng) -> Vec<Level> {
+    let best = Level::best();
+    let others: Vec<Level> = Level::available().filter(|level| level.name() != best.name()).collect();
+    let drawn = (!others.is_empty()).then(|| rng.pick(&others));
+    drawn.into_iter().chain([best]).collect()
 }
 
 /// The names of a folder's files that end so. Tests keep them as long as they run.
