@@ -199,7 +199,7 @@ impl Choice {
         let was_reasoning = self.parser.is_reasoning();
         let mut events = self.parser.push(text);
         if self.finish.is_some() {
-            events.extend(self.parser.finish());
+            events.extend(if self.is_cut() { self.parser.cut() } else { self.parser.finish() });
         }
         self.logprobs.extend(logprob.clone());
         if was_reasoning || self.parser.is_reasoning() {

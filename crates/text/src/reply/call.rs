@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json};
 
@@ -15,14 +16,21 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// The fields of `{"name": …, "arguments": {…}}`, which some models call `tool_name` and `parameters`; others are
-/// ignored.
+/// The fields of `{"name": …, "arguments": {…}}`, which some models call `tool_name` and `parameters`. Those beside them
+/// say nothing about the call. Any other may be an argument that is not where it belongs.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Fields<'t> {
     #[serde(borrow, alias = "tool_name")]
     name: Cow<'t, str>,
     #[serde(borrow, alias = "parameters")]
     arguments: Option<&'t RawValue>,
+    #[serde(rename = "type")]
+    _type: Option<IgnoredAny>,
+    #[serde(rename = "id", alias = "tool_call_id", alias = "call_id")]
+    _id: Option<IgnoredAny>,
+    #[serde(rename = "index")]
+    _index: Option<IgnoredAny>,
 }
 
 impl ToolCall {

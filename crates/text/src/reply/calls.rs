@@ -19,8 +19,38 @@ pub(super) trait Calls: std::fmt::Debug + Send + Sync {
     /// Reads on.
     fn read(&mut self, input: &mut Input) -> Read;
 
+    /// All text is read, and the model ended it here. Never [`Read::More`].
+    fn finish(&mut self, input: &mut Input) -> Read {
+        self.cut(input)
+    }
+
+    /// Reads on before this.
+    fn read_before(&mut self, follows: Follows, input: &mut Input) -> Read {
+        match (follows, self.read(input)) {
+            (Follows::End, Read::More) => self.finish(input),
+            (Follows::Cut, Read::More) => self.cut(input),
+            (_, read) => read,
+        }
+    }
+
+    /// The text ends: in a call, or after calls.
+    fn cut(&self, input: &mut Input) -> Read {
+        input.advance_to_end();
+        if self.is_within_call() { Read::Malformed } else { Read::End }
+    }
+
     /// Whether a call has begun that is not complete. Otherwise what is read only ends or separates calls.
     fn is_within_call(&self) -> bool;
+}
+
+/// What follows the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Follows {
+    More,
+    /// The end of the reply.
+    End,
+    /// The end of the reply at a limit.
+    Cut,
 }
 
 /// The result of reading calls.

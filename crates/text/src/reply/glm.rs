@@ -1,10 +1,10 @@
 //! Calls of GLM-4.5 and later: `<tool_call>NAME`, then for each argument `<arg_key>KEY</arg_key>` and
 //! `<arg_value>VALUE</arg_value>`, then `</tool_call>`. Strings are written as they are, other values as JSON.
 
-use super::function::Tags;
 use super::hermes::{self, Hermes};
 use super::marked::Marked;
 use super::syntax::{ReasoningMarks, Syntax, THINK};
+use super::tags::{Lines, Tags};
 
 const KEY: &str = "<arg_key>";
 
@@ -30,6 +30,6 @@ const TAGS: Tags = Tags {
     key_end: "</arg_key>",
     value: "<arg_value>",
     value_end: "</arg_value>",
-    value_has_lines: false,
+    lines: Lines::Never,
     several: false,
 };

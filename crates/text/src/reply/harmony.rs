@@ -7,6 +7,7 @@ use super::call::ToolCall;
 use super::input::{Begins, Input};
 use super::output::Output;
 use super::scan::{Scan, Scanner};
+use super::schema;
 use super::syntax::{CallBody, CallSyntax, Parser, ReasoningMarks, Start, Syntax};
 
 /// The form of gpt-oss.
@@ -39,11 +40,22 @@ const FUNCTIONS: &str = "functions.";
 #[derive(Debug)]
 enum State {
     /// Before a message's text; `said` is false before the first.
-    Head { said: bool },
-    /// In a message on a channel.
-    Message { is_final: bool },
-    /// In a message with a call.
-    Call { name: String, scanner: Scanner },
+    Head {
+        said: bool,
+    },
+    /// In a message on a channel; `begun` once it has text.
+    Message {
+        is_final: bool,
+        begun: bool,
+    },
+    /// Before the arguments of a call.
+    Arguments {
+        name: String,
+    },
+    Object {
+        name: String,
+        scanner: Scanner,
+    },
     /// After a call's arguments; white space is dropped here.
     AfterCall,
 }
@@ -53,17 +65,19 @@ enum State {
 pub(super) struct Harmony {
     state: State,
     options: ReplyOptions,
+    /// Whether there is reasoning, and whether there is content.
+    given: [bool; 2],
 }
 
 impl Harmony {
     /// For the reply to a prompt, whose end may have begun a message.
     fn new(start: Start) -> Harmony {
-        let mut parser = Harmony { state: State::Head { said: false }, options: start.options };
+        let mut parser = Harmony { state: State::Head { said: false }, options: start.options, given: [false; 2] };
         let begun = start.prompt_end.rsplit_once(TURN).and_then(|(_, begun)| begun.rsplit_once(MESSAGE));
         if let Some((head, text)) = begun
             && !ENDS.iter().any(|end| text.contains(end))
         {
-            parser.state = State::Message { is_final: is_final(head) };
+            parser.state = State::Message { is_final: is_final(head), begun: !text.trim().is_empty() };
         }
         parser
     }
@@ -77,13 +91,10 @@ impl Harmony {
         let (name, is_final) = (self.function(input.read()), is_final(input.read()));
         input.advance(MESSAGE.len());
         Some(match name {
-            Some(name) => {
-                input.begin_token();
-                State::Call { name, scanner: Scanner::new() }
-            }
+            Some(name) => State::Arguments { name },
             None => {
                 input.discard();
-                State::Message { is_final }
+                State::Message { is_final, begun: false }
             }
         })
     }
@@ -101,15 +112,81 @@ impl Harmony {
     }
 }
 
+impl Harmony {
+    /// Reads up to the arguments. Without any, which ends the message, they are `{}`.
+    fn read_arguments(&mut self, name: &str, input: &mut Input, output: &mut Output) -> Option<State> {
+        input.advance_over_space();
+        match input.begins(&ENDS) {
+            _ if input.rest().starts_with('{') => {
+                input.begin_token();
+                Some(State::Object { name: name.to_owned(), scanner: Scanner::new() })
+            }
+            Begins::With(_) => Some(self.end_call(ToolCall::new(name, "{}"), input, output)),
+            Begins::Maybe => None,
+            Begins::No => Some(self.end_call(None, input, output)),
+        }
+    }
+
+    /// The arguments have ended, or are none.
+    fn end_call(&mut self, call: Option<ToolCall>, input: &mut Input, output: &mut Output) -> State {
+        match call {
+            Some(call) => {
+                input.discard();
+                output.call(call);
+                State::AfterCall
+            }
+            None => {
+                self.give(true, false, input, output);
+                State::Message { is_final: true, begun: true }
+            }
+        }
+    }
+
+    /// Gives out a message's text up to its end. `None` while it goes on.
+    fn read_message(&mut self, is_final: bool, begun: bool, input: &mut Input, output: &mut Output) -> Option<State> {
+        let (len, found) = input.find(&ENDS);
+        input.advance(len);
+        self.give(is_final, begun, input, output);
+        match found {
+            Begins::With(_) => Some(end_message(input)),
+            _ if len > 0 && !begun => Some(State::Message { is_final, begun: true }),
+            _ => None,
+        }
+    }
+
+    /// Gives out what is read of a message. A line end divides it from an earlier one, unless white space does.
+    fn give(&mut self, is_final: bool, begun: bool, input: &mut Input, output: &mut Output) {
+        let text = input.take();
+        if text.is_empty() {
+            return;
+        }
+        let given = std::mem::replace(&mut self.given[usize::from(is_final)], true);
+        let divider = if given && !begun && !text.starts_with(char::is_whitespace) { "\n" } else { "" };
+        for text in [divider, text] {
+            match is_final {
+                true => output.content(text),
+                false => output.reasoning(text),
+            }
+        }
+    }
+}
+
 impl Parser for Harmony {
     fn step(&mut self, input: &mut Input, output: &mut Output) -> bool {
         let next = match &mut self.state {
             State::Head { .. } => self.read_head(input),
-            State::Message { is_final } => read_message(*is_final, input, output),
-            State::Call { name, scanner } => match scanner.read(input) {
+            &mut State::Message { is_final, begun } => self.read_message(is_final, begun, input, output),
+            State::Arguments { name } => {
+                let name = name.clone();
+                self.read_arguments(&name, input, output)
+            }
+            State::Object { name, scanner } => match scanner.read(input) {
                 Scan::More => None,
-                Scan::End => Some(end_call(ToolCall::new(name, input.token()), input, output)),
-                Scan::Invalid => Some(end_call(None, input, output)),
+                Scan::End => {
+                    let call = ToolCall::new(name, input.token());
+                    Some(self.end_call(call, input, output))
+                }
+                Scan::Invalid => Some(self.end_call(None, input, output)),
             },
             State::AfterCall => {
                 input.advance_over_space();
@@ -117,7 +194,7 @@ impl Parser for Harmony {
                 match input.begins(&ENDS) {
                     Begins::With(_) => Some(end_message(input)),
                     Begins::Maybe => None,
-                    Begins::No => Some(State::Message { is_final: true }),
+                    Begins::No => Some(State::Message { is_final: true, begun: false }),
                 }
             }
         };
@@ -130,20 +207,26 @@ impl Parser for Harmony {
         }
     }
 
-    fn finish(&mut self, input: &mut Input, output: &mut Output) {
+    fn finish(&mut self, input: &mut Input, output: &mut Output, is_cut: bool) {
+        let rest = input.rest().len();
         input.advance_to_end();
-        match self.state {
-            State::Message { is_final: false } => output.reasoning(input.take()),
-            State::Message { is_final: true } | State::Call { .. } => output.content(input.take()),
+        match &self.state {
+            &State::Message { is_final, begun } => self.give(is_final, begun, input, output),
+            // The mark of the end is no text where it ends generation.
+            State::Arguments { name } if !is_cut && rest == 0 && schema::needs_none(&self.options.schemas, name) => {
+                let call = ToolCall::new(name, "{}");
+                self.end_call(call, input, output);
+            }
+            State::Arguments { .. } | State::Object { .. } => self.give(true, false, input, output),
             // A text without marks is an answer.
-            State::Head { said: false } if !input.read().contains(CHANNEL) => output.content(input.take()),
-            State::Head { .. } if self.function(input.read()).is_some() => output.content(input.take()),
+            State::Head { said: false } if !input.read().contains(CHANNEL) => self.give(true, false, input, output),
+            State::Head { .. } if self.function(input.read()).is_some() => self.give(true, false, input, output),
             State::Head { .. } | State::AfterCall => input.discard(),
         }
     }
 
     fn is_reasoning(&self) -> bool {
-        matches!(self.state, State::Message { is_final: false })
+        matches!(self.state, State::Message { is_final: false, .. })
     }
 }
 
@@ -156,17 +239,6 @@ fn is_final(head: &str) -> bool {
     head.rsplit_once(CHANNEL).and_then(|(_, channel)| words(channel).next()) == Some("final")
 }
 
-/// Gives out a message's text up to its end. `None` while it goes on.
-fn read_message(is_final: bool, input: &mut Input, output: &mut Output) -> Option<State> {
-    let (len, found) = input.find(&ENDS);
-    input.advance(len);
-    match is_final {
-        true => output.content(input.take()),
-        false => output.reasoning(input.take()),
-    }
-    matches!(found, Begins::With(_)).then(|| end_message(input))
-}
-
 /// The input stands at the end of a message.
 fn end_message(input: &mut Input) -> State {
     if let Begins::With(end) = input.begins(&ENDS)
@@ -176,19 +248,4 @@ fn end_message(input: &mut Input) -> State {
         input.discard();
     }
     State::Head { said: true }
-}
-
-/// The arguments have ended, or are none.
-fn end_call(call: Option<ToolCall>, input: &mut Input, output: &mut Output) -> State {
-    match call {
-        Some(call) => {
-            input.discard();
-            output.call(call);
-            State::AfterCall
-        }
-        None => {
-            output.content(input.take());
-            State::Message { is_final: true }
-        }
-    }
 }

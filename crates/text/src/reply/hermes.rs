@@ -6,11 +6,12 @@ use serde_json::{Map, Value as Json};
 
 use super::call::ToolCall;
 use super::calls::{Calls, Read};
-use super::function::{self, Function, Tags};
+use super::function::Function;
 use super::input::{Begins, Input};
 use super::marked::Marked;
 use super::scan::{Scan, Scanner};
 use super::syntax::{CallBody, CallSyntax, Syntax, THINK};
+use super::tags::{self, Tags};
 
 /// The form of Qwen and Hermes, and of models whose template shows none.
 pub(super) const SYNTAX: Syntax = Syntax {
@@ -21,7 +22,7 @@ pub(super) const SYNTAX: Syntax = Syntax {
     call: CallSyntax { opening: "<tool_call>\n", body: CallBody::Object("arguments"), is_control: false },
     parser: |start| {
         let schemas = start.options.schemas.clone();
-        Marked::parser(start, Hermes::new(&function::CODER, &[OPEN], schemas))
+        Marked::parser(start, Hermes::new(&tags::CODER, &[OPEN], schemas))
     },
 };
 
@@ -31,13 +32,13 @@ pub(super) const CODER: Syntax = Syntax {
     is_shown_by: |template, _| template.contains(FUNCTION),
     parser: |start| {
         let schemas = start.options.schemas.clone();
-        Marked::parser(start, Hermes::new(&function::CODER, &[OPEN, FUNCTION], schemas))
+        Marked::parser(start, Hermes::new(&tags::CODER, &[OPEN, FUNCTION], schemas))
     },
     ..SYNTAX
 };
 
-pub(super) const OPEN: &str = function::CODER.open;
-const FUNCTION: &str = function::CODER.function;
+pub(super) const OPEN: &str = tags::CODER.open;
+const FUNCTION: &str = tags::CODER.function;
 
 #[derive(Debug)]
 enum State {
@@ -55,12 +56,19 @@ pub(super) struct Hermes {
     state: State,
     marks: &'static [&'static str],
     schemas: Map<String, Json>,
+    /// No more text follows.
+    is_last: bool,
 }
 
 impl Hermes {
     /// `marks`: those that announce a call, the first of which is before its JSON or its tags.
     pub(super) fn new(tags: &'static Tags, marks: &'static [&'static str], schemas: Map<String, Json>) -> Hermes {
-        Hermes { tags, state: State::Close, marks, schemas }
+        Hermes { tags, state: State::Close, marks, schemas, is_last: false }
+    }
+
+    /// A call begins after its tag.
+    fn function(&self, input: &mut Input) -> State {
+        State::Function(Function::new(self.tags, input, self.is_last))
     }
 
     /// Reads in one state and returns the next, or what was read.
@@ -78,7 +86,7 @@ impl Hermes {
                     }
                     Begins::With(_) => {
                         input.advance(self.tags.function.len());
-                        Ok(State::Function(Function::new(self.tags, input)))
+                        Ok(self.function(input))
                     }
                     Begins::Maybe => Err(Read::More),
                     Begins::No => Err(Read::Malformed),
@@ -100,7 +108,7 @@ impl Hermes {
                     }
                     Begins::With(_) => {
                         input.advance(self.tags.function.len());
-                        Ok(State::Function(Function::new(self.tags, input)))
+                        Ok(self.function(input))
                     }
                     Begins::Maybe => Err(Read::More),
                     Begins::No => Err(Read::End),
@@ -117,7 +125,7 @@ impl Calls for Hermes {
 
     fn begin(&mut self, mark: Option<usize>, input: &mut Input) {
         self.state = match mark {
-            Some(1) => State::Function(Function::new(self.tags, input)),
+            Some(1) => self.function(input),
             _ => State::Open,
         };
     }
@@ -133,6 +141,16 @@ impl Calls for Hermes {
                 Err(read) => return read,
             }
         }
+    }
+
+    fn finish(&mut self, input: &mut Input) -> Read {
+        self.is_last = true;
+        let State::Function(function) = &mut self.state else { return self.cut(input) };
+        let read = function.finish(input, &self.schemas);
+        if let Read::Call(_) = read {
+            self.state = State::Close;
+        }
+        read
     }
 
     fn is_within_call(&self) -> bool {

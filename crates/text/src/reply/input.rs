@@ -1,5 +1,7 @@
 //! The text of a reply that is not an event yet.
 
+use std::ops::Range;
+
 /// Held text. Bytes before `start` are given out, bytes before `position` are read. Bytes before `begun` stood in the
 /// prompt, and are not given out.
 #[derive(Debug, Default)]
@@ -107,10 +109,31 @@ impl Input {
         &self.text[self.start..self.position]
     }
 
+    /// How much of the text that is held is read.
+    pub(super) fn offset(&self) -> usize {
+        self.position - self.start
+    }
+
+    /// A part of the text that is held.
+    pub(super) fn text(&self, range: Range<usize>) -> &str {
+        &self.text[self.start + range.start..self.start + range.end]
+    }
+
+    /// Goes back to an earlier [`offset`](Self::offset).
+    pub(super) fn return_to(&mut self, offset: usize) {
+        self.position = self.start + offset;
+    }
+
     /// Gives out the text that is read.
     pub(super) fn take(&mut self) -> &str {
         let from = std::mem::replace(&mut self.start, self.position).max(self.begun);
         self.text.get(from..self.position).unwrap_or_default()
+    }
+
+    /// Gives out the text before the name or value that began last.
+    pub(super) fn take_before_token(&mut self) -> &str {
+        let from = std::mem::replace(&mut self.start, self.token).max(self.begun);
+        self.text.get(from..self.token).unwrap_or_default()
     }
 
     /// Drops the text that is read.

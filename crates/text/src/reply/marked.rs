@@ -1,6 +1,7 @@
 //! Replies whose reasoning and calls stand between marks within the text: all forms but Harmony.
 
-use super::calls::{Calls, Read};
+use super::calls::{Calls, Follows, Read};
+use super::draft::{Draft, Drafted};
 use super::input::{Begins, Input};
 use super::output::Output;
 use super::syntax::{Parser, ReasoningMarks, Start};
@@ -10,6 +11,8 @@ enum State {
     /// Only white space so far.
     Start,
     Reasoning,
+    /// In calls within reasoning.
+    Draft,
     /// White space is dropped here.
     AfterReasoning,
     /// At the first character of the answer.
@@ -27,9 +30,12 @@ pub(super) struct Marked {
     reasoning: ReasoningMarks,
     /// `None` if calls are content.
     calls: Option<Box<dyn Calls>>,
+    draft: Draft,
     /// Marks that end content: first those that are no part of it, then those of calls.
     marks: Vec<&'static str>,
     frames: usize,
+    /// White space before marks, which is content if more content follows; `None` before content.
+    blank: Option<String>,
 }
 
 impl Marked {
@@ -43,8 +49,10 @@ impl Marked {
         let Start { prompt_end, reasoning, options } = start;
         let state = if prompt_end.trim_end().ends_with(reasoning.open) { State::Reasoning } else { State::Start };
         let calls: Option<Box<dyn Calls>> = if options.tools { Some(Box::new(calls)) } else { None };
-        let marks = [frames, calls.as_ref().map_or(&[], |calls| calls.marks())].concat();
-        Box::new(Marked { state, reasoning, calls, marks, frames: frames.len() })
+        let of_calls = calls.as_ref().map_or(&[][..], |calls| calls.marks());
+        let draft = Draft::new(reasoning.close, of_calls, options.schemas);
+        let marks = [frames, of_calls].concat();
+        Box::new(Marked { state, reasoning, calls, draft, marks, frames: frames.len(), blank: None })
     }
 
     fn read_start(&self, input: &mut Input) -> State {
@@ -60,15 +68,45 @@ impl Marked {
         }
     }
 
-    fn read_reasoning(&self, input: &mut Input, output: &mut Output) -> State {
-        let ends = input.advance_to(self.reasoning.close);
+    fn read_reasoning(&mut self, input: &mut Input, output: &mut Output) -> State {
+        let (len, found) = input.find(self.draft.marks());
+        input.advance(len);
         output.reasoning(input.take());
-        if !ends {
-            return State::Reasoning;
+        match (found, &mut self.calls) {
+            (Begins::With(0), _) => {
+                input.advance(self.reasoning.close.len());
+                input.discard();
+                State::AfterReasoning
+            }
+            (Begins::With(mark), Some(calls)) => {
+                self.draft.begin(mark, calls.as_mut(), input);
+                State::Draft
+            }
+            _ => State::Reasoning,
         }
-        input.advance(self.reasoning.close.len());
-        input.discard();
-        State::AfterReasoning
+    }
+
+    /// Reads calls within reasoning.
+    fn read_draft(&mut self, input: &mut Input, output: &mut Output, follows: Follows) -> State {
+        let Some(calls) = &mut self.calls else { return State::Reasoning };
+        match self.draft.read(calls.as_mut(), input, follows) {
+            Drafted::More => State::Draft,
+            Drafted::Calls(calls) => {
+                input.advance_to_end();
+                input.discard();
+                calls.into_iter().for_each(|call| output.call(call));
+                State::AfterCalls
+            }
+            Drafted::Reasoning => {
+                output.reasoning(input.take());
+                State::Reasoning
+            }
+            Drafted::Closed => {
+                output.reasoning(input.take_before_token());
+                input.discard();
+                State::AfterReasoning
+            }
+        }
     }
 
     fn read_answer(&mut self, input: &mut Input) -> State {
@@ -81,7 +119,7 @@ impl Marked {
         }
     }
 
-    /// Reads content up to a mark. White space is held, because it is dropped before a mark.
+    /// Reads content up to a mark. White space is held, because it is dropped before a mark without content behind it.
     fn read_content(&mut self, input: &mut Input, output: &mut Output) -> State {
         if self.marks.is_empty() {
             input.advance_to_end();
@@ -93,10 +131,13 @@ impl Marked {
             let text = input.rest()[..len].trim_end().len();
             if text > 0 {
                 input.advance(text);
-                output.content(input.take());
+                self.give(input, output);
             }
             input.advance(len - text);
             let Begins::With(mark) = found else { return State::Content };
+            if mark < self.frames {
+                self.hold(input);
+            }
             input.advance(self.marks[mark].len());
             if let (Some(calls), Some(mark)) = (&mut self.calls, mark.checked_sub(self.frames)) {
                 calls.begin(Some(mark), input);
@@ -106,10 +147,23 @@ impl Marked {
         }
     }
 
+    /// Gives out what is read as content.
+    fn give(&mut self, input: &mut Input, output: &mut Output) {
+        output.content(&self.blank.replace(String::new()).unwrap_or_default());
+        output.content(input.take());
+    }
+
+    /// Holds white space that is read.
+    fn hold(&mut self, input: &Input) {
+        if let Some(blank) = &mut self.blank {
+            blank.push_str(input.read());
+        }
+    }
+
     /// Reads calls. Returns the next state; `None` after a call.
-    fn read_calls(&mut self, input: &mut Input, output: &mut Output) -> Option<State> {
-        let read = self.calls.as_mut().map_or(Read::End, |calls| calls.read(input));
-        Some(match read {
+    fn read_calls(&mut self, input: &mut Input, output: &mut Output, follows: Follows) -> Option<State> {
+        let read = self.calls.as_mut().map(|calls| calls.read_before(follows, input));
+        Some(match read.unwrap_or(Read::End) {
             Read::More => State::Calls,
             Read::Call(call) => {
                 input.discard();
@@ -121,7 +175,7 @@ impl Marked {
                 State::AfterCalls
             }
             Read::Malformed => {
-                output.content(input.take());
+                self.give(input, output);
                 State::Content
             }
         })
@@ -134,10 +188,11 @@ impl Parser for Marked {
         self.state = match self.state {
             State::Start => self.read_start(input),
             State::Reasoning => self.read_reasoning(input, output),
+            State::Draft => self.read_draft(input, output, Follows::More),
             State::AfterReasoning => skip_space(input, before, State::Answer),
             State::Answer => self.read_answer(input),
             State::Content => self.read_content(input, output),
-            State::Calls => match self.read_calls(input, output) {
+            State::Calls => match self.read_calls(input, output, Follows::More) {
                 Some(state) => state,
                 None => return true,
             },
@@ -146,19 +201,26 @@ impl Parser for Marked {
         self.state != before
     }
 
-    fn finish(&mut self, input: &mut Input, output: &mut Output) {
+    fn finish(&mut self, input: &mut Input, output: &mut Output, is_cut: bool) {
+        let follows = if is_cut { Follows::Cut } else { Follows::End };
+        // What follows a call that has no end is read anew.
+        while let State::Calls | State::Draft = self.state {
+            self.state = match self.state {
+                State::Draft => self.read_draft(input, output, follows),
+                _ => self.read_calls(input, output, follows).unwrap_or(State::Calls),
+            };
+            while self.step(input, output) {}
+        }
         input.advance_to_end();
-        let is_within_call = self.calls.as_ref().is_some_and(|calls| calls.is_within_call());
         match self.state {
             State::Reasoning => output.reasoning(input.take()),
             State::AfterReasoning | State::AfterCalls => input.discard(),
-            State::Calls if !is_within_call => input.discard(),
-            State::Start | State::Answer | State::Content | State::Calls => output.content(input.take()),
+            _ => output.content(input.take()),
         }
     }
 
     fn is_reasoning(&self) -> bool {
-        self.state == State::Reasoning
+        matches!(self.state, State::Reasoning | State::Draft)
     }
 }
 

@@ -1,10 +1,10 @@
 //! Calls of MiniMax M2: `<minimax:tool_call>`, then for each call `<invoke name="NAME">`, `<parameter
 //! name="KEY">VALUE</parameter>` for each argument and `</invoke>`, then `</minimax:tool_call>`.
 
-use super::function::Tags;
 use super::hermes::{self, Hermes};
 use super::marked::Marked;
 use super::syntax::{CallBody, CallSyntax, Syntax};
+use super::tags::{Lines, Tags};
 
 /// The form of MiniMax M2. A required call is JSON, which can be held to a schema.
 pub(super) const SYNTAX: Syntax = Syntax {
@@ -28,6 +28,6 @@ const TAGS: Tags = Tags {
     key_end: "\">",
     value: "",
     value_end: "</parameter>",
-    value_has_lines: true,
+    lines: Lines::Sometimes,
     several: true,
 };

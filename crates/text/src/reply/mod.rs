@@ -34,11 +34,16 @@
 //! - However the text is cut into pieces, the events are the same.
 //! - A call is one event, when its arguments are complete and valid: the text of a JSON object as the model wrote it.
 //!   Arguments that are a string with such a text are unwrapped. Missing arguments are `{}`, unless nothing but its
-//!   JSON announces the call.
+//!   JSON announces the call. An object with fields that calls do not have is no call.
 //! - A call that is malformed or unfinished is content, its marks included: up to the first character that is wrong,
 //!   from which on the text is read as content, in which new calls may begin.
+//! - Values between tags are not escaped. What follows a tag decides whether it is a value's end or text, and the tool's
+//!   schema says which parameters there are (`function`). Where nothing decides, there is no call: never one with other
+//!   arguments than the model wrote.
 //! - White space between reasoning and answer is dropped, around calls too. Except in Harmony, reasoning only begins a
-//!   reply.
+//!   reply. Where other marks divide a text, its white space is kept; messages of Harmony are divided by a line end.
+//! - A call within reasoning is reasoning, unless the reply ends with it, or with it and the end of reasoning (`draft`):
+//!   some models begin a call without ending their reasoning. It must be of a tool of the request.
 //! - A call may name a tool that the request lacks; the caller decides.
 //!
 //! A parser takes any text in linear time and holds at most a call and the white space before it, or a message's head.
@@ -46,6 +51,7 @@
 mod call;
 mod calls;
 mod command;
+mod draft;
 mod form;
 mod function;
 mod gemma4;
@@ -69,8 +75,10 @@ mod schema;
 mod seed;
 mod syntax;
 mod table;
+mod tags;
 #[cfg(test)]
 mod tests;
+mod value;
 
 pub use call::ToolCall;
 pub use form::{ParsedReply, ReplyForm};
@@ -167,10 +175,19 @@ impl Reply {
         self.allowed(events)
     }
 
-    /// Ends the text and returns what was held. Further text is content.
+    /// Ends the text where the model ended it, and returns what was held. Further text is content.
     pub fn finish(&mut self) -> Vec<ReplyEvent> {
+        self.end(false)
+    }
+
+    /// Ends the text at a limit, as [`finish`](Self::finish) does; but what the model could have continued is no call.
+    pub fn cut(&mut self) -> Vec<ReplyEvent> {
+        self.end(true)
+    }
+
+    fn end(&mut self, is_cut: bool) -> Vec<ReplyEvent> {
         let mut output = Output::default();
-        self.parser.finish(&mut self.input, &mut output);
+        self.parser.finish(&mut self.input, &mut output, is_cut);
         self.parser = Box::new(Plain);
         self.allowed(output.0)
     }

@@ -9,9 +9,7 @@ const MAX_ALTERNATIVES: usize = 64;
 ///
 /// A string, unless the schema allows another type and the text is JSON of that type.
 pub(super) fn argument(schemas: &Map<String, Json>, tool: &str, key: &str, text: &str) -> String {
-    let root = schemas.get(tool).unwrap_or(&Json::Null);
-    let schema = root.get("properties").and_then(|properties| properties.get(key));
-    let types = schema.map(|schema| types(schema, root)).unwrap_or_default();
+    let types = types_of(schemas, tool, key);
     // Some models write Python.
     let json = match text.trim() {
         "True" => "true",
@@ -26,6 +24,36 @@ pub(super) fn argument(schemas: &Map<String, Json>, tool: &str, key: &str, text:
         return json.to_owned();
     }
     Json::from(text).to_string()
+}
+
+/// Whether a tool has a parameter of this name. Any may be one of a tool whose parameters are not known.
+pub(super) fn has_parameter(schemas: &Map<String, Json>, tool: &str, key: &str) -> bool {
+    let properties = schemas.get(tool).and_then(|schema| schema.get("properties")).and_then(Json::as_object);
+    properties.is_none_or(|properties| properties.contains_key(key))
+}
+
+/// The parameters that a tool requires.
+pub(super) fn required<'s>(schemas: &'s Map<String, Json>, tool: &str) -> impl Iterator<Item = &'s str> {
+    let required = schemas.get(tool).and_then(|schema| schema.get("required")).and_then(Json::as_array);
+    required.into_iter().flatten().filter_map(Json::as_str)
+}
+
+/// Whether a tool is known to require no argument.
+pub(super) fn needs_none(schemas: &Map<String, Json>, tool: &str) -> bool {
+    schemas.contains_key(tool) && required(schemas, tool).next().is_none()
+}
+
+/// Whether an argument may be a string.
+pub(super) fn allows_text(schemas: &Map<String, Json>, tool: &str, key: &str) -> bool {
+    let types = types_of(schemas, tool, key);
+    types.is_empty() || types.contains(&"string")
+}
+
+/// The names of the types that an argument may have; none if they are not known.
+fn types_of<'s>(schemas: &'s Map<String, Json>, tool: &str, key: &str) -> Vec<&'s str> {
+    let root = schemas.get(tool).unwrap_or(&Json::Null);
+    let schema = root.get("properties").and_then(|properties| properties.get(key));
+    schema.map(|schema| types(schema, root)).unwrap_or_default()
 }
 
 /// Whether a value is of a type, but for strings, which are written without quotes.

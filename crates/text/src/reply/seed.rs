@@ -1,9 +1,9 @@
 //! Calls of Seed-OSS: those of Qwen3-Coder between `<seed:tool_call>` and `</seed:tool_call>`, with values as they are.
 
-use super::function::{CODER, Tags};
 use super::hermes::{self, Hermes};
 use super::marked::Marked;
 use super::syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax};
+use super::tags::{CODER, Lines, Tags};
 
 /// The form of Seed-OSS. A required call is JSON, which can be held to a schema.
 pub(super) const SYNTAX: Syntax = Syntax {
@@ -23,4 +23,4 @@ pub(super) const SYNTAX: Syntax = Syntax {
     ..hermes::SYNTAX
 };
 
-const TAGS: Tags = Tags { open: "<seed:tool_call>", close: "</seed:tool_call>", value_has_lines: false, ..CODER };
+const TAGS: Tags = Tags { open: "<seed:tool_call>", close: "</seed:tool_call>", lines: Lines::Never, ..CODER };

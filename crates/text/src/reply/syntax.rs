@@ -74,8 +74,8 @@ pub(super) trait Parser: Debug + Send + Sync {
     /// Reads in one state. Returns whether to go on; more text is needed otherwise.
     fn step(&mut self, input: &mut Input, output: &mut Output) -> bool;
 
-    /// Takes the rest at the end of the reply.
-    fn finish(&mut self, input: &mut Input, output: &mut Output);
+    /// Takes the rest at the end of the reply. `is_cut`: the model did not end it.
+    fn finish(&mut self, input: &mut Input, output: &mut Output, is_cut: bool);
 
     /// Whether the text so far ends within reasoning.
     fn is_reasoning(&self) -> bool {
@@ -94,7 +94,7 @@ impl Parser for Plain {
         false
     }
 
-    fn finish(&mut self, _: &mut Input, _: &mut Output) {}
+    fn finish(&mut self, _: &mut Input, _: &mut Output, _: bool) {}
 }
 
 impl Syntax {

@@ -1,9 +1,12 @@
 //! Replies of all forms, and hostile ones.
 
 mod begun;
+mod damaged;
 mod forms;
 mod hostile;
 mod reasoning;
+mod repaired;
+mod written;
 
 use serde_json::json;
 

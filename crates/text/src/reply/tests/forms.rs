@@ -334,7 +334,7 @@ fn harmony() {
     // A preamble and other recipients are reasoning, as without tools.
     let preamble = "<|channel|>commentary<|message|>I'll look.<|end|>\
                     <|start|>assistant to=python<|channel|>analysis<|message|>1+1<|call|>";
-    check_call(HARMONY, preamble, &[reasoning("I'll look.1+1")]);
+    check_call(HARMONY, preamble, &[reasoning("I'll look.\n1+1")]);
     for text in [
         "<|channel|>commentary to=functions.get_time<|message|>{\"a\": ",
         "<|channel|>commentary to=functions.get_time<|message|>print(1)",
@@ -416,7 +416,7 @@ fn command() {
     // An answer's marks are left out, with and without tools.
     let prompt = "<|CHATBOT_TOKEN|><|START_THINKING|>";
     let answer = "One?<|END_THINKING|><|START_RESPONSE|> Two. <|START_TEXT|><|END_TEXT|>Three<|END_RESPONSE|>";
-    let expected = [reasoning("One?"), content(" Two.Three")];
+    let expected = [reasoning("One?"), content(" Two. Three")];
     check(COMMAND, prompt, &tools(), answer, &expected);
     check(COMMAND, prompt, &ReplyOptions::default(), answer, &expected);
     let closed = "<|CHATBOT_TOKEN|><|START_THINKING|><|END_THINKING|>";

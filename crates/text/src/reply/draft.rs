@@ -1,0 +1,107 @@
+//! Calls within reasoning. A model may begin a call without ending its reasoning, or end it after the call: then the
+//! call is the last of the reply. If anything else follows, the model only thought about a call.
+
+use serde_json::{Map, Value as Json};
+
+use super::call::ToolCall;
+use super::calls::{Calls, Follows, Read};
+use super::input::{Begins, Input};
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Calls,
+    /// After calls.
+    After,
+    /// After the end of reasoning, which followed calls.
+    Closed,
+}
+
+/// Calls that are held until the reply ends.
+#[derive(Debug)]
+pub(super) struct Draft {
+    state: State,
+    /// The end of reasoning, and the marks of calls.
+    marks: Vec<&'static str>,
+    tools: Map<String, Json>,
+    held: Vec<ToolCall>,
+}
+
+/// The outcome of reading.
+#[derive(Debug)]
+pub(super) enum Drafted {
+    More,
+    /// The reply ends with these calls.
+    Calls(Vec<ToolCall>),
+    /// What is read is reasoning, and goes on.
+    Reasoning,
+    /// What is read is reasoning up to the input's token, at which the reasoning ends; the answer is not read.
+    Closed,
+}
+
+impl Draft {
+    /// For calls with these marks, in reasoning with this end. Only calls of `tools` count, if any are known.
+    pub(super) fn new(close: &'static str, calls: &[&'static str], tools: Map<String, Json>) -> Draft {
+        Draft { state: State::After, marks: [&[close], calls].concat(), tools, held: Vec::new() }
+    }
+
+    /// The end of reasoning, and the marks of calls.
+    pub(super) fn marks(&self) -> &[&'static str] {
+        &self.marks
+    }
+
+    /// Calls begin with the mark of this index.
+    pub(super) fn begin(&mut self, mark: usize, calls: &mut dyn Calls, input: &mut Input) {
+        self.held.clear();
+        self.next(mark, calls, input);
+    }
+
+    fn next(&mut self, mark: usize, calls: &mut dyn Calls, input: &mut Input) {
+        input.advance(self.marks[mark].len());
+        calls.begin(Some(mark - 1), input);
+        self.state = State::Calls;
+    }
+
+    /// Reads on.
+    pub(super) fn read(&mut self, calls: &mut dyn Calls, input: &mut Input, follows: Follows) -> Drafted {
+        loop {
+            match self.state {
+                State::Calls => match calls.read_before(follows, input) {
+                    Read::More => return Drafted::More,
+                    Read::Call(call) if self.tools.is_empty() || self.tools.contains_key(&call.name) => {
+                        self.held.push(call);
+                    }
+                    Read::End => self.state = State::After,
+                    Read::Call(_) | Read::Malformed => return Drafted::Reasoning,
+                },
+                State::After => {
+                    input.advance_over_space();
+                    match input.begins(&self.marks) {
+                        _ if input.rest().is_empty() => return self.ended(follows),
+                        Begins::With(0) => {
+                            input.begin_token();
+                            input.advance(self.marks[0].len());
+                            self.state = State::Closed;
+                        }
+                        Begins::With(mark) => self.next(mark, calls, input),
+                        Begins::Maybe if follows == Follows::More => return Drafted::More,
+                        Begins::Maybe | Begins::No => return Drafted::Reasoning,
+                    }
+                }
+                State::Closed => {
+                    input.advance_over_space();
+                    return if input.rest().is_empty() { self.ended(follows) } else { Drafted::Closed };
+                }
+            }
+        }
+    }
+
+    /// Only calls are read since the first.
+    fn ended(&mut self, follows: Follows) -> Drafted {
+        match (follows, self.state) {
+            (Follows::More, _) => Drafted::More,
+            (Follows::Cut, State::Closed) => Drafted::Closed,
+            (Follows::Cut, _) => Drafted::Reasoning,
+            (Follows::End, _) => Drafted::Calls(std::mem::take(&mut self.held)),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Replies as models wrote them that are not in their form, and texts about calls within values.
+
+use super::*;
+
+fn files() -> ReplyOptions {
+    let parameters = json!({
+        "properties": {"path": {"type": "string"}, "content": {"type": "string"}, "lines": {"type": "array"}},
+        "required": ["path"],
+    });
+    let tool = |name: &str, parameters| Tool { name: name.to_owned(), parameters, ..Tool::default() };
+    ReplyOptions::for_tools(&[tool("write_file", Some(parameters)), tool("now", None)])
+}
+
+fn written(path: &str, content: &str) -> ReplyEvent {
+    let arguments = format!("{{\"path\": {}, \"content\": {}}}", json!(path), json!(content));
+    call("write_file", &arguments)
+}
+
+/// A call of Qwen3-Coder's form, with this after the name's tag.
+fn coder(parameters: &str) -> String {
+    format!("<tool_call>\n<function=write_file>\n{parameters}</function>\n</tool_call>")
+}
+
+#[test]
+fn a_tag_within_a_value_is_text() {
+    let example = "<tool_call>\n<function=write_file>\n<parameter=path>\nx\n</parameter>\n</function>\n</tool_call>";
+    for text in [
+        "A block ends with </parameter> here.",
+        "</parameter>\n</function>\nmore",
+        "<parameter=content>\n</parameter> and </parameter>\n</function>, too",
+        "See <function=now>",
+        &format!("One:\n{example}\nTwo:\n{example}\n."),
+        example,
+    ] {
+        let text_of_call =
+            coder(&format!("<parameter=path>\n/data/a.md\n</parameter>\n<parameter=content>\n{text}\n</parameter>\n"));
+        check(CODER, "", &files(), &text_of_call, &[written("/data/a.md", text)]);
+    }
+    let json =
+        coder("<parameter=path>\na\n</parameter>\n<parameter=lines>\n[\"</parameter>\\n</function>\"]\n</parameter>\n");
+    let arguments = "{\"path\": \"a\", \"lines\": [\"</parameter>\\n</function>\"]}";
+    check(CODER, "", &files(), &json, &[call("write_file", arguments)]);
+}
+
+#[test]
+fn an_omitted_end_is_repaired_or_there_is_no_call() {
+    let repaired = "<parameter=path>\n/data/a\n<parameter=content>\nhi\n</parameter>\n";
+    check(CODER, "", &files(), &coder(repaired), &[written("/data/a", "hi")]);
+    let glm = "<tool_call>write_file\n<arg_key>path</arg_key>\n<arg_value>/data/a\n\
+               <arg_key>content</arg_key>\n<arg_value>hi</arg_value>\n</tool_call>";
+    check(GLM, "", &files(), glm, &[written("/data/a", "hi")]);
+    let minimax = "<minimax:tool_call>\n<invoke name=\"write_file\">\n<parameter name=\"path\">/data/a\n\
+                   <parameter name=\"content\">hi</parameter>\n</invoke>\n</minimax:tool_call>";
+    check(MINIMAX, "", &files(), minimax, &[written("/data/a", "hi")]);
+    for text in [
+        // The last end lacks, or is there twice; a parameter is there twice; the beginning of one lacks.
+        "<parameter=path>\n/data/a\n",
+        "<parameter=path>\n/data/a\n</parameter>\n</parameter>\n",
+        "<parameter=path>\na\n</parameter>\n<parameter=path>\nb\n</parameter>\n",
+        "<parameter=content>\na\n</parameter>\npath>\nb\n</parameter>\n",
+    ] {
+        check(CODER, "", &files(), &coder(text), &[content(&coder(text))]);
+    }
+    // A call without its last end does not take the next one in.
+    let next = "<tool_call>\n<function=now>\n</function>\n</tool_call>";
+    let first = coder("<parameter=path>\n/data/a\n");
+    check(CODER, "", &files(), &format!("{first}\n{next}"), &[content(&first), call("now", "{}")]);
+}
+
+#[test]
+fn a_call_that_ends_reasoning_is_a_call() {
+    let now = "<tool_call>\n<function=now>\n</function>\n</tool_call>";
+    for end in ["", "\n", "\n</think>", "</think>\n\n"] {
+        let text = format!("<think>\nI should call.\n{now}{end}");
+        check(CODER, "", &files(), &text, &[reasoning("\nI should call.\n"), call("now", "{}")]);
+    }
+    let two = format!("I call.{now}\n{now}");
+    check(CODER, "<think>\n", &files(), &two, &[reasoning("I call."), call("now", "{}"), call("now", "{}")]);
+    // The model only thinks about a call.
+    let open = format!("Perhaps {now}, or not.");
+    check(CODER, "<think>\n", &files(), &open, &[reasoning(&open)]);
+    let done = format!("Perhaps {now}\n");
+    let closed = format!("{done}</think>\n\nNo.");
+    check(CODER, "<think>\n", &files(), &closed, &[reasoning(&done), content("No.")]);
+    let again = format!("{done}</think>\n\n{now}");
+    check(CODER, "<think>\n", &files(), &again, &[reasoning(&done), call("now", "{}")]);
+    let other = now.replace("now", "other");
+    check(CODER, "<think>\n", &files(), &other, &[reasoning(&other)]);
+    // A limit ended the reasoning.
+    let mut reply = Reply::new(Some(CODER), "<think>\n", files());
+    assert_eq!([reply.push(now), reply.cut()].concat(), [reasoning(now)]);
+}
+
+#[test]
+fn a_call_without_arguments_has_none() {
+    let head = "<|channel|>commentary to=functions.now <|constrain|>json<|message|>";
+    for end in ["<|call|>", " \n<|call|>", "<|end|>", ""] {
+        check(HARMONY, "", &files(), &format!("{head}{end}"), &[call("now", "{}")]);
+    }
+    let head = head.replace("now", "write_file");
+    check(HARMONY, "", &files(), &format!("{head}<|call|>"), &[call("write_file", "{}")]);
+    check(HARMONY, "", &files(), &head, &[content(&head)]);
+}
+
+#[test]
+fn blanks_between_texts_are_kept() {
+    let harmony = "<|channel|>analysis<|message|>One.<|end|><|start|>assistant<|channel|>analysis<|message|>Two.<|end|>\
+                   <|start|>assistant<|channel|>final<|message|>Three.<|return|>";
+    check_call(HARMONY, harmony, &[reasoning("One.\nTwo."), content("Three.")]);
+    let command =
+        "<|START_RESPONSE|>\n<|START_TEXT|>One. <|END_TEXT|>\n<|START_TEXT|>Two.<|END_TEXT|>\n<|END_RESPONSE|>";
+    check_call(COMMAND, command, &[content("One. \nTwo.")]);
+}

@@ -1,0 +1,370 @@
+//! Replies as models of each form write them, in parts, so that each mark can be damaged.
+
+use super::*;
+
+/// A part of a reply.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Part {
+    /// A mark.
+    Mark(String),
+    /// A mark before which white space may stand.
+    Loose(String),
+    /// A name, a value or other text.
+    Text(String),
+}
+
+impl Part {
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Part::Mark(text) | Part::Loose(text) | Part::Text(text) => text,
+        }
+    }
+}
+
+/// A call as it is meant.
+pub(super) type Call = (String, Map<String, Json>);
+
+/// A form: a template that shows it, the marks of reasoning if it has any, the marks that values are tried with, what
+/// separates calls, and how it writes calls.
+pub(super) struct Form {
+    pub(super) template: &'static str,
+    pub(super) think: Option<(&'static str, &'static str)>,
+    pub(super) marks: &'static [&'static str],
+    pub(super) write: fn(&mut Vec<Part>, &[Call]),
+}
+
+const THINK: Option<(&str, &str)> = Some(("<think>", "</think>"));
+const JSON: &[&str] = &["</tool_call>", "<tool_call>", "</think>", "\"}", "{\"name\": \"a\"", "]"];
+
+pub(super) const FORMS: [Form; 14] = [
+    Form { template: QWEN, think: THINK, marks: JSON, write: hermes },
+    Form {
+        template: CODER,
+        think: THINK,
+        marks: &[
+            "<tool_call>.",
+            ". </tool_call>",
+            "see <function=f>",
+            "</function>",
+            "see <parameter=k>",
+            "see <parameter=path>",
+            "</parameter>",
+            "</think>",
+        ],
+        write: |parts, calls| tagged(parts, calls, ["<tool_call>", "</tool_call>"], CODER_TAGS, "\n"),
+    },
+    Form {
+        template: SEED,
+        think: Some(("<seed:think>", "</seed:think>")),
+        marks: &[
+            "<seed:tool_call>.",
+            ". </seed:tool_call>",
+            "see <function=f>",
+            "</function>",
+            "see <parameter=path>",
+            "</parameter>",
+        ],
+        write: |parts, calls| tagged(parts, calls, ["<seed:tool_call>", "</seed:tool_call>"], CODER_TAGS, ""),
+    },
+    Form {
+        template: MINIMAX,
+        think: THINK,
+        marks: &[
+            "<minimax:tool_call>.",
+            ". </minimax:tool_call>",
+            "see <invoke name=\"f\">",
+            "</invoke>",
+            "see <parameter name=\"path\">",
+            "</parameter>",
+        ],
+        write: minimax,
+    },
+    Form {
+        template: GLM,
+        think: THINK,
+        marks: &[
+            "<tool_call> !",
+            ". </tool_call>",
+            "</arg_value>",
+            "<arg_key>",
+            "see <arg_key>path</arg_key><arg_value>",
+        ],
+        write: glm,
+    },
+    Form {
+        template: GEMMA4,
+        think: Some(("<|channel>thought", "<channel|>")),
+        marks: &["<|tool_call>", "<tool_call|>", "call:f{", "}", ",path:"],
+        write: gemma4,
+    },
+    Form {
+        template: COMMAND,
+        think: Some(("<|START_THINKING|>", "<|END_THINKING|>")),
+        marks: &["<|START_ACTION|>", "<|END_ACTION|>", "<|START_TEXT|>", "]", "\"}"],
+        write: |parts, calls| listed(parts, calls, "<|START_ACTION|>", "tool_name", "parameters", "<|END_ACTION|>"),
+    },
+    Form {
+        template: MISTRAL,
+        think: None,
+        marks: &["[TOOL_CALLS]", "[ARGS]", "]", "\"}"],
+        write: |parts, calls| listed(parts, calls, "[TOOL_CALLS]", "name", "arguments", ""),
+    },
+    Form {
+        template: MAGISTRAL,
+        think: Some(("[THINK]", "[/THINK]")),
+        marks: &["[TOOL_CALLS]", "[ARGS]", "[/THINK]", "}"],
+        write: named,
+    },
+    Form {
+        template: HARMONY,
+        think: None,
+        marks: &["<|call|>", "<|end|>", "<|channel|>", "<|message|>", "}"],
+        write: harmony,
+    },
+    Form { template: LLAMA, think: None, marks: &["<|python_tag|>", ";", "\"}"], write: llama },
+    Form {
+        template: LLAMA4,
+        think: None,
+        marks: &["<|python_start|>", "<|python_end|>", ")", "']", "path="],
+        write: |parts, calls| python(parts, calls, "<|python_start|>", "<|python_end|>"),
+    },
+    Form {
+        template: LFM2,
+        think: THINK,
+        marks: &["<|tool_call_start|>", "<|tool_call_end|>", ")", "')", ", path="],
+        write: |parts, calls| python(parts, calls, "<|tool_call_start|>", "<|tool_call_end|>"),
+    },
+    Form { template: LLAMA, think: THINK, marks: &["<|python_tag|>", ";"], write: tag_of_llama },
+];
+
+fn mark(text: &str) -> Part {
+    Part::Mark(text.to_owned())
+}
+
+fn loose(text: &str) -> Part {
+    Part::Loose(text.to_owned())
+}
+
+fn text(text: &str) -> Part {
+    Part::Text(text.to_owned())
+}
+
+/// Strings as they are, other values as JSON.
+fn plain(value: &Json) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// A value in JSON: each bracket, comma, colon and quote is a mark.
+fn json(parts: &mut Vec<Part>, value: &Json) {
+    let list =
+        |parts: &mut Vec<Part>, brackets: [&str; 2], items: &mut dyn Iterator<Item = (Option<&String>, &Json)>| {
+            parts.push(loose(brackets[0]));
+            for (i, (key, value)) in items.enumerate() {
+                if i > 0 {
+                    parts.extend([loose(","), text(" ")]);
+                }
+                if let Some(key) = key {
+                    string(parts, key);
+                    parts.extend([loose(":"), text(" ")]);
+                }
+                json(parts, value);
+            }
+            parts.push(loose(brackets[1]));
+        };
+    match value {
+        Json::Array(items) => list(parts, ["[", "]"], &mut items.iter().map(|item| (None, item))),
+        Json::Object(items) => list(parts, ["{", "}"], &mut items.iter().map(|(key, item)| (Some(key), item))),
+        Json::String(value) => string(parts, value),
+        value => parts.push(text(&value.to_string())),
+    }
+}
+
+fn string(parts: &mut Vec<Part>, value: &str) {
+    let quoted = Json::from(value).to_string();
+    parts.extend([loose("\""), text(&quoted[1..quoted.len() - 1]), mark("\"")]);
+}
+
+fn object(parts: &mut Vec<Part>, (name, arguments): &Call, keys: [&str; 2]) {
+    let mut value = Map::new();
+    value.insert(keys[0].to_owned(), Json::from(name.as_str()));
+    value.insert(keys[1].to_owned(), Json::from(arguments.clone()));
+    json(parts, &Json::from(value));
+}
+
+fn hermes(parts: &mut Vec<Part>, calls: &[Call]) {
+    for call in calls {
+        parts.extend([loose("<tool_call>"), text("\n")]);
+        object(parts, call, ["name", "arguments"]);
+        parts.extend([text("\n"), loose("</tool_call>")]);
+    }
+}
+
+/// Before a name, after it, at the end; before a key, after it, after a value.
+const CODER_TAGS: [&str; 6] = ["<function=", ">", "</function>", "<parameter=", ">", "</parameter>"];
+
+fn function(parts: &mut Vec<Part>, (name, arguments): &Call, tags: [&str; 6], line: &str) {
+    parts.extend([loose(tags[0]), text(name), mark(tags[1]), text("\n")]);
+    for (key, value) in arguments {
+        parts.extend([loose(tags[3]), text(key), mark(tags[4]), text(line), text(&plain(value)), text(line)]);
+        parts.extend([mark(tags[5]), text("\n")]);
+    }
+    parts.push(loose(tags[2]));
+}
+
+fn tagged(parts: &mut Vec<Part>, calls: &[Call], marks: [&str; 2], tags: [&str; 6], line: &str) {
+    for call in calls {
+        parts.extend([loose(marks[0]), text("\n")]);
+        function(parts, call, tags, line);
+        parts.extend([text("\n"), loose(marks[1]), text("\n")]);
+    }
+}
+
+fn minimax(parts: &mut Vec<Part>, calls: &[Call]) {
+    let tags = ["<invoke name=\"", "\">", "</invoke>", "<parameter name=\"", "\">", "</parameter>"];
+    parts.extend([loose("<minimax:tool_call>"), text("\n")]);
+    for call in calls {
+        function(parts, call, tags, "");
+        parts.push(text("\n"));
+    }
+    parts.push(loose("</minimax:tool_call>"));
+}
+
+fn glm(parts: &mut Vec<Part>, calls: &[Call]) {
+    for (name, arguments) in calls {
+        parts.extend([loose("<tool_call>"), text(name), text("\n")]);
+        for (key, value) in arguments {
+            parts.extend([loose("<arg_key>"), text(key), mark("</arg_key>"), text("\n")]);
+            parts.extend([loose("<arg_value>"), text(&plain(value)), mark("</arg_value>"), text("\n")]);
+        }
+        parts.extend([loose("</tool_call>"), text("\n")]);
+    }
+}
+
+fn gemma4(parts: &mut Vec<Part>, calls: &[Call]) {
+    for (name, arguments) in calls {
+        parts.extend([loose("<|tool_call>"), loose("call:"), text(name)]);
+        between_quotes(parts, &Json::from(arguments.clone()));
+        parts.push(loose("<tool_call|>"));
+    }
+}
+
+fn between_quotes(parts: &mut Vec<Part>, value: &Json) {
+    let comma = |parts: &mut Vec<Part>, i| parts.extend((i > 0).then(|| [loose(","), text(" ")]).into_iter().flatten());
+    match value {
+        Json::String(string) => parts.extend([loose("<|\"|>"), text(string), mark("<|\"|>")]),
+        Json::Array(items) => {
+            parts.push(loose("["));
+            for (i, item) in items.iter().enumerate() {
+                comma(parts, i);
+                between_quotes(parts, item);
+            }
+            parts.push(loose("]"));
+        }
+        Json::Object(items) => {
+            parts.push(mark("{"));
+            for (i, (key, item)) in items.iter().enumerate() {
+                comma(parts, i);
+                parts.extend([text(key), loose(":")]);
+                between_quotes(parts, item);
+            }
+            parts.push(loose("}"));
+        }
+        scalar => parts.push(text(&scalar.to_string())),
+    }
+}
+
+fn harmony(parts: &mut Vec<Part>, calls: &[Call]) {
+    for (i, (name, arguments)) in calls.iter().enumerate() {
+        if i > 0 {
+            parts.push(mark("<|start|>assistant"));
+        }
+        parts.extend([mark("<|channel|>"), text("commentary to=functions."), text(name), text(" ")]);
+        parts.extend([mark("<|constrain|>"), text("json"), mark("<|message|>")]);
+        json(parts, &Json::from(arguments.clone()));
+        parts.push(loose("<|call|>"));
+    }
+}
+
+fn named(parts: &mut Vec<Part>, calls: &[Call]) {
+    for (name, arguments) in calls {
+        parts.extend([loose("[TOOL_CALLS]"), text(name), mark("[ARGS]")]);
+        json(parts, &Json::from(arguments.clone()));
+    }
+}
+
+fn listed(parts: &mut Vec<Part>, calls: &[Call], open: &str, name: &str, arguments: &str, close: &str) {
+    parts.extend([loose(open), loose("[")]);
+    for (i, call) in calls.iter().enumerate() {
+        if i > 0 {
+            parts.extend([loose(","), text(" ")]);
+        }
+        object(parts, call, [name, arguments]);
+    }
+    parts.extend([loose("]"), loose(close)]);
+}
+
+fn llama(parts: &mut Vec<Part>, calls: &[Call]) {
+    for (i, call) in calls.iter().enumerate() {
+        if i > 0 {
+            parts.extend([loose(";"), text(" ")]);
+        }
+        object(parts, call, ["name", "parameters"]);
+    }
+}
+
+fn tag_of_llama(parts: &mut Vec<Part>, calls: &[Call]) {
+    parts.push(loose("<|python_tag|>"));
+    llama(parts, calls);
+}
+
+fn python(parts: &mut Vec<Part>, calls: &[Call], open: &str, close: &str) {
+    parts.extend([loose(open), loose("[")]);
+    for (i, (name, arguments)) in calls.iter().enumerate() {
+        if i > 0 {
+            parts.extend([loose(","), text(" ")]);
+        }
+        parts.extend([text(name), mark("(")]);
+        for (i, (key, value)) in arguments.iter().enumerate() {
+            if i > 0 {
+                parts.extend([loose(","), text(" ")]);
+            }
+            parts.extend([text(key), loose("=")]);
+            literal(parts, value);
+        }
+        parts.push(loose(")"));
+    }
+    parts.extend([loose("]"), loose(close)]);
+}
+
+/// A literal of Python.
+fn literal(parts: &mut Vec<Part>, value: &Json) {
+    let comma = |parts: &mut Vec<Part>, i| parts.extend((i > 0).then(|| [loose(","), text(" ")]).into_iter().flatten());
+    let quoted = |parts: &mut Vec<Part>, string: &str| {
+        let string = string.replace('\\', "\\\\").replace('\'', "\\'").replace('\n', "\\n");
+        parts.extend([loose("'"), text(&string), mark("'")]);
+    };
+    match value {
+        Json::String(string) => quoted(parts, string),
+        Json::Array(items) => {
+            parts.push(loose("["));
+            for (i, item) in items.iter().enumerate() {
+                comma(parts, i);
+                literal(parts, item);
+            }
+            parts.push(loose("]"));
+        }
+        Json::Object(items) => {
+            parts.push(loose("{"));
+            for (i, (key, item)) in items.iter().enumerate() {
+                comma(parts, i);
+                quoted(parts, key);
+                parts.extend([loose(":"), text(" ")]);
+                literal(parts, item);
+            }
+            parts.push(loose("}"));
+        }
+        Json::Null => parts.push(text("None")),
+        Json::Bool(value) => parts.push(text(if *value { "True" } else { "False" })),
+        number => parts.push(text(&number.to_string())),
+    }
+}
