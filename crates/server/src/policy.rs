@@ -171,7 +171,7 @@ const OF_CHATS_AND_COMPLETIONS: &[Refused] = &[
     refused("web_search_options", "this server has no search"),
 ];
 
-const ONLY_CHATS: &str = "use /v1/chat/completions, whose replies are parsed for reasoning";
+const ONLY_CHATS: &str = "use /v1/chat/completions, which has conversations, tools and reasoning";
 
 pub(crate) const CHATS: Policy = Policy {
     harmless: &[HARMLESS],
@@ -188,12 +188,19 @@ pub(crate) const CHATS: Policy = Policy {
 };
 
 pub(crate) const COMPLETIONS: Policy = Policy {
-    harmless: &[HARMLESS],
+    harmless: &[HARMLESS, &["parallel_tool_calls"]],
     refused: &[
         EXTENSIONS,
         OF_CHATS_AND_COMPLETIONS,
         &[
+            refused_unless("add_generation_prompt", &["false"], ONLY_CHATS),
+            refused_unless("chat_template_kwargs", &["{}"], ONLY_CHATS),
+            refused_unless("continue_final_message", &["false"], ONLY_CHATS),
+            refused_unless("reasoning_effort", &["\"none\""], ONLY_CHATS),
             refused("suffix", "this server continues texts at their end"),
+            refused_unless("tool_choice", &["\"none\""], ONLY_CHATS),
+            refused_unless("tools", &["[]"], ONLY_CHATS),
+            refused_unless("top_logprobs", &["0"], "use logprobs, with this number"),
             refused_unless("thinking_budget", &["-1"], ONLY_CHATS),
             refused_unless("thinking_budget_tokens", &["-1"], ONLY_CHATS),
             refused_unless("thinking_token_budget", &["-1"], ONLY_CHATS),
@@ -210,6 +217,8 @@ pub(crate) const RESPONSES: Policy = Policy {
         EXTENSIONS,
         &[
             refused_unless("add_generation_prompt", &["true"], "a response always begins a reply"),
+            refused_unless("add_special_tokens", &["false"], "the chat template writes them"),
+            refused_unless("parse_special", &["false"], "what items say is text; /v1/completions has it"),
             refused_unless("best_of", &["1"], "a response is one choice; send several requests"),
             refused_unless("continue_final_message", &["false"], "a response always begins a reply"),
             refused_unless("echo", &["false"], "/v1/completions has it"),
@@ -245,12 +254,15 @@ pub(crate) const MESSAGES: Policy = Policy {
             "fallbacks",
             "inference_geo",
             "speed",
+            "stream_options",
             "user_profile_id",
             "workspace_id",
         ],
     ],
     refused: &[
         &[
+            refused_unless("add_special_tokens", &["false"], "the chat template writes them"),
+            refused_unless("parse_special", &["false"], "what messages say is text; /v1/completions has it"),
             refused_unless("add_generation_prompt", &["true"], "let the messages end with the assistant's words"),
             refused_unless("best_of", &["1"], ONE_MESSAGE),
             refused("chat_template_kwargs", "use thinking and output_config.effort"),
@@ -271,6 +283,7 @@ pub(crate) const MESSAGES: Policy = Policy {
             refused("mcp_servers", "this server asks no other"),
             refused_unless("n", &["1"], ONE_MESSAGE),
             refused("n_predict", "use max_tokens"),
+            refused_unless("parallel_tool_calls", &["true"], "use tool_choice.disable_parallel_tool_use"),
             refused("prompt", "use messages"),
             refused_unless("reasoning_budget", &["-1"], "use thinking.budget_tokens"),
             refused_unless("reasoning_budget_tokens", &["-1"], "use thinking.budget_tokens"),

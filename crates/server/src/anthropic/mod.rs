@@ -144,8 +144,9 @@ pub(crate) async fn count_tokens(
     fields: Result<Fields, ApiError>,
 ) -> Result<Json<Count>, AnthropicError> {
     let mut fields = fields?;
+    let mut ignored = ignored_parts(&fields);
     let prompt: PromptFields = fields.read()?;
-    let mut ignored = fields.judge(policy::MESSAGES)?;
+    ignored.extend(fields.judge(policy::MESSAGES)?);
     app.check_model(Some(&prompt.model))?;
     let mut paths = Paths::new("messages");
     let Conversation { chat, options } = prompt.conversation(&mut paths, &mut ignored)?;
@@ -158,12 +159,18 @@ pub(crate) async fn count_tokens(
     Ok(Json(Count { input_tokens: tokens.await?.len() }))
 }
 
+/// The paths of what changes nothing in fields that are objects.
+fn ignored_parts(fields: &Fields) -> Vec<String> {
+    [fields.others::<Thinking>("thinking"), fields.others::<OutputConfig>("output_config")].concat()
+}
+
 fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, MessageWriter), ApiError> {
+    let mut ignored = ignored_parts(&fields);
     let prompt: PromptFields = fields.read()?;
     let ReplyFields { max_tokens, stop_sequences, stream, receipt } = fields.read()?;
     let sampling = SamplingFields::read(&mut fields)?;
     let repetition_penalty = fields.spelling(&REPETITION_PENALTY);
-    let mut ignored = fields.judge(policy::MESSAGES)?;
+    ignored.extend(fields.judge(policy::MESSAGES)?);
     app.check_model(Some(&prompt.model))?;
     let mut paths = Paths { repetition_penalty, ..Paths::new("messages") };
     let mut settings = sampling.settings(app)?;

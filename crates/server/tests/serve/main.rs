@@ -25,6 +25,7 @@ mod completions;
 mod embeddings;
 mod faults;
 mod fields;
+mod known;
 mod many;
 mod mounted;
 mod numbers;
