@@ -5,6 +5,7 @@ python with_agents.py SCRIPTED MODEL FOLDER-OF-PROGRAMS FOLDER-OF-EARLIER-PROGRA
 
 import os
 import secrets
+import subprocess
 import sys
 
 from agents import Aider, Claude, Codex, NewestClaude, Opencode, Qwen
@@ -99,11 +100,24 @@ def edits():
     print("ok: aider: a file is written as the answer says", flush=True)
 
 
-for name, (kind, programs, context) in AGENTS.items():
-    if not ONLY or name in ONLY:
+def checks():
+    """Each check: the program, what is checked, and what runs it before the next one is asked for."""
+    for name, (kind, programs, context) in AGENTS.items():
         folder = f"{programs}/node_modules/.bin"
-        calls(name, kind(folder))
-        serves(name, kind, folder)
-        compacts(name, kind(folder), context)
-if not ONLY or "aider" in ONLY:
-    edits()
+        yield name, "calls", lambda: calls(name, kind(folder))
+        yield name, "a tool of an MCP server", lambda: serves(name, kind, folder)
+        yield name, "compaction", lambda: compacts(name, kind(folder), context)
+    yield "aider", "a file", edits
+
+
+failed = 0
+for name, what, check in checks():
+    if ONLY and name not in ONLY:
+        continue
+    try:
+        check()
+    except (AssertionError, subprocess.TimeoutExpired) as error:
+        print(error, file=sys.stderr)
+        print(f"FAILED: {name}: {what}", flush=True)
+        failed += 1
+sys.exit(failed > 0)

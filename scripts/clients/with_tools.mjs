@@ -36,7 +36,8 @@ async function play(what, asks, answer, run) {
     console.log("ok:", what);
   } catch (error) {
     process.exitCode = 1;
-    console.log(`FAILED: ${what}:`, error);
+    console.log(`FAILED: ${what}`);
+    console.error(error);
   } finally {
     server.stdin.end();
   }

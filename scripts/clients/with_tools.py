@@ -230,6 +230,7 @@ for kind, what, run in lines():
     try:
         kind(what, run)
     except Exception as error:
-        print(f"FAILED: {what}: {type(error).__name__}: {error}", flush=True)
+        print(f"FAILED: {what}", flush=True)
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
         failed.append(what)
 sys.exit(f"failed: {failed}" if failed else 0)

@@ -81,7 +81,8 @@ pub(super) type Tells = fn(&str) -> Option<String>;
 
 /// The page's line for a check of a script.
 pub(super) fn checked(line: &str) -> Option<String> {
-    line.strip_prefix("ok: ").map(|what| format!("- {what}"))
+    let failed = line.strip_prefix("FAILED: ").map(|what| format!("- FAILED: {what}"));
+    line.strip_prefix("ok: ").map(|what| format!("- {what}")).or(failed)
 }
 
 fn row(line: &str) -> Option<String> {
