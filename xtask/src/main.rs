@@ -48,6 +48,9 @@ usage: cargo xtask check [--no-simulator]
            --docs: write the screenshots and the report into docs, instead of target/prove/page
        cargo xtask prove hub
            huggingface_hub and gristmill share a cache, with a stand-in of the hub; it takes python3 and a network
+       cargo xtask prove settings [-o PAGE]
+           one setting of each golden folder removed, changed or added at a time, run by transformers and by gristmill;
+           other losses, and refusals without a known reason, are failures; it takes python3 and a network
        cargo xtask prove elsewhere
            run the whole op suite and the kernels' unit tests on emulated Arm CPUs: scripts/elsewhere.sh all";
 
@@ -69,6 +72,8 @@ fn main() -> ExitCode {
         ["prove", "page"] => prove::browser(None),
         ["prove", "page", "--docs"] => prove::browser(Some("docs/prove/page.md")),
         ["prove", "hub"] => prove::hub(None),
+        ["prove", "settings"] => prove::settings(None),
+        ["prove", "settings", "-o", page] => prove::settings(Some(page)),
         ["prove", "elsewhere"] => sh("scripts/elsewhere.sh", &["all"]),
         ["prove", options @ ..] => prove::prove(options),
         _ => Err(USAGE.to_owned()),

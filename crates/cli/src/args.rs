@@ -230,8 +230,8 @@ pub(crate) struct DraftArgs {
     /// faster [default: 0; with a draft model 4].
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(0))]
     draft: Option<usize>,
-    /// A smaller model with the same vocabulary, which makes draft tokens: a GGUF file, or
-    /// hf:ORG/REPO[:QUANT] of the hub.
+    /// A smaller model with the same vocabulary, which makes draft tokens: a GGUF file, the folder of a model as
+    /// Hugging Face publishes it or as MLX quantises it, or hf:ORG/REPO[:QUANT] of the hub.
     #[arg(long, value_name = "MODEL")]
     pub(crate) draft_model: Option<PathBuf>,
 }

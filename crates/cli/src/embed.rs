@@ -30,8 +30,8 @@ const SEQUENCES: usize = 8;
 /// is a text.
 #[derive(Args)]
 pub(crate) struct EmbedArgs {
-    /// The model: a GGUF file (of a split model, any part), or hf:ORG/REPO[:QUANT] of the hub [default: the built-in
-    /// one].
+    /// The model: a GGUF file (of a split model, any part), the folder of a model as Hugging Face publishes it or as MLX
+    /// quantises it, or hf:ORG/REPO[:QUANT] of the hub [default: the built-in one].
     #[arg(value_name = "MODEL")]
     first: Option<OsString>,
     /// The texts, each in quotes. Without any, each line of stdin is one, unless that is a terminal.

@@ -26,8 +26,8 @@ pub(crate) struct ReplayArgs {
     /// A file with the receipt, or with the whole reply that has it, as JSON or as events; - reads it from stdin.
     #[arg(value_name = "RECEIPT")]
     receipt: PathBuf,
-    /// The model that the receipt names: a GGUF file (of a split model, any part), or hf:ORG/REPO[:QUANT] of the hub
-    /// [default: the built-in one].
+    /// The model that the receipt names: a GGUF file (of a split model, any part), the folder of a model as Hugging
+    /// Face publishes it or as MLX quantises it, or hf:ORG/REPO[:QUANT] of the hub [default: the built-in one].
     #[arg(short, long, value_name = "MODEL")]
     model: Option<PathBuf>,
     #[command(flatten)]

@@ -34,8 +34,9 @@ use crate::{console, load, prompt, recommended};
 /// texts that it is about. The last line end of a file or of stdin is dropped.
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// The model: a GGUF file (of a split model, any part), or hf:ORG/REPO[:QUANT] of the hub, which is downloaded
-    /// unless the cache has it [default: the built-in one, which tells short stories].
+    /// The model: a GGUF file (of a split model, any part), the folder of a model as Hugging Face publishes it or as MLX
+    /// quantises it, or hf:ORG/REPO[:QUANT] of the hub, which is downloaded unless the cache has it [default: the built-in
+    /// one, which tells short stories].
     #[arg(value_name = "MODEL")]
     first: Option<OsString>,
     /// The prompt, in quotes; - reads it from stdin. Text from a pipe or a file on stdin follows the prompt. Without a

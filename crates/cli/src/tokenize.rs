@@ -19,8 +19,8 @@ use crate::source::{ModelOption, TextArgument};
 /// is the text.
 #[derive(Args)]
 pub(crate) struct TokenizeArgs {
-    /// The model: a GGUF file (of a split model, any part), or hf:ORG/REPO[:QUANT] of the hub [default: the built-in
-    /// one].
+    /// The model: a GGUF file (of a split model, any part), the folder of a model as Hugging Face publishes it or as MLX
+    /// quantises it, or hf:ORG/REPO[:QUANT] of the hub [default: the built-in one].
     #[arg(value_name = "MODEL", allow_hyphen_values = true)]
     first: Option<OsString>,
     /// The text, in quotes; - reads it from stdin. Without a text, stdin is read unless it is a terminal.

@@ -1,5 +1,6 @@
 //! The settings of a model, `config.json`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use gristmill_files::json::cut;
@@ -39,6 +40,32 @@ impl Config {
         self
     }
 
+    /// The settings, with those of other names under the names that these stand for.
+    pub(super) fn renamed(mut self, aliases: &BTreeMap<String, String>) -> Config {
+        for (alias, name) in aliases {
+            if let Some(value) = self.entries.remove(alias) {
+                self.entries.insert(name.clone(), value);
+            }
+        }
+        self
+    }
+
+    /// Those settings whose names these are.
+    pub(super) fn only(mut self, named: impl Fn(&str) -> bool) -> Config {
+        self.entries.retain(|name, _| named(name));
+        self
+    }
+
+    /// The settings, with these for missing ones.
+    pub(super) fn with_defaults(mut self, defaults: &Map<String, Value>) -> Config {
+        for (name, value) in defaults {
+            if !self.entries.contains_key(name) {
+                self.entries.insert(name.clone(), value.clone());
+            }
+        }
+        self
+    }
+
     /// The settings with those of an object within, which come first.
     pub(super) fn overlaid(mut self, key: &str) -> Result<Config, ConvertError> {
         if let Some(inner) = self.object(key)? {
@@ -71,6 +98,16 @@ impl Config {
         Ok(self)
     }
 
+    /// The settings, with others that come before them.
+    pub(super) fn updated(mut self, others: Config) -> Config {
+        self.entries.extend(others.entries);
+        self
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     pub(super) fn value(&self, key: &str) -> Option<&Value> {
         self.entries.get(key)
     }
@@ -88,6 +125,12 @@ impl Config {
 
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>, ConvertError> {
         self.get(key, Value::is_number, number, "a number that 32 bits hold")
+    }
+
+    /// A number that is not 0.
+    pub(super) fn factor(&self, key: &str) -> Result<Option<f64>, ConvertError> {
+        let read = |value: &Value| number(value).filter(|&x| x as f32 != 0.0);
+        self.get(key, Value::is_number, read, "a number that 32 bits hold, not 0")
     }
 
     /// A number above 0.

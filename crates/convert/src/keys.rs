@@ -19,6 +19,8 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Pairs, ConvertErr
         let value: Json = match *value {
             Expected::Text(text) => text.into(),
             Expected::Flag(flag) => flag.into(),
+            Expected::True if found.as_f64().is_some_and(|x| x != 0.0) => found.clone(),
+            Expected::True => true.into(),
             Expected::Number(x) => x.into(),
             Expected::LastOf(period) => {
                 // The list found bounds the one expected, whatever the number of layers.
@@ -60,8 +62,13 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
                 Kind::Count => config.count(setting)?.map(Value::U32),
                 Kind::CountOfLayers => Some(Value::U32(count_of_layers(config, setting)?)),
                 Kind::Number => config.number(setting)?.map(|x| Value::F32(x as f32)),
+                Kind::Factor => config.factor(setting)?.map(|x| Value::F32(x as f32)),
+                Kind::Positive => match config.count(setting)? {
+                    Some(0) => return Err(config.wrong(setting, &0.into(), "at least 1")),
+                    count => count.map(Value::U32),
+                },
                 Kind::NumberUnless(usual) => {
-                    config.number(setting)?.filter(|&x| x != usual).map(|x| Value::F32(x as f32))
+                    config.factor(setting)?.filter(|&x| x != usual).map(|x| Value::F32(x as f32))
                 }
                 Kind::CountUnlessLayer(kind) => Some(count_unless_layer(config, setting, kind)?),
                 Kind::CountOrFirst(kind) => Some(Value::U32(count_or_first(config, setting, kind)?)),
@@ -91,6 +98,7 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
                     }
                     false => None,
                 },
+                Kind::WindowsAfterDense => Some(Value::Array(Array::Bool(windows_after_dense(config, setting)?))),
                 Kind::Windows => Some(Value::Array(Array::Bool(windows(config, setting)?))),
                 Kind::WindowsUnless { period } => {
                     let found = windows(config, setting)?;
@@ -102,9 +110,16 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
                     (found != usual).then_some(Value::Array(Array::Bool(found)))
                 }
                 Kind::CountsOr(list) => Some(counts_or(config, setting, list)?),
-                Kind::ChunksUnless { period } => {
+                Kind::Chunks { period } => {
                     let found = types(config, needed(config, "num_hidden_layers")? as usize, "chunked_attention")?;
-                    (found != pattern(period, found.len())).then_some(Value::Array(Array::Bool(found)))
+                    match found == pattern(period, found.len()) {
+                        true => None,
+                        false => {
+                            let list = config.value(setting).unwrap_or(&Json::Null);
+                            let known = format!("\"full_attention\" for the last of every {period} layers alone");
+                            return Err(config.wrong(setting, list, known));
+                        }
+                    }
                 }
             });
         }
@@ -164,6 +179,21 @@ fn windows(config: &Config, setting: &str) -> Result<Vec<bool>, ConvertError> {
         };
     }
     types(config, layers, "sliding_attention")
+}
+
+/// Whether each layer has a window: from [`LAYER_TYPES`], or from the periods of the first layers and of the others.
+fn windows_after_dense(config: &Config, setting: &str) -> Result<Vec<bool>, ConvertError> {
+    if setting == LAYER_TYPES {
+        return windows(config, setting);
+    }
+    let period = |setting| match config.count(setting)? {
+        None | Some(0) => Err(config.wrong(setting, &0.into(), "at least 1")),
+        Some(period) => Ok(period as usize),
+    };
+    let layers = needed(config, "num_hidden_layers")? as usize;
+    let dense = (config.count("first_k_dense_replace")?.unwrap_or(0) as usize).min(layers);
+    let first = pattern(period("prefix_dense_sliding_window_pattern")?, dense);
+    Ok([first, pattern(period(setting)?, layers - dense)].concat())
 }
 
 /// Whether each layer is of this type, or else has full attention.

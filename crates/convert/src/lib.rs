@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod checkpoint;
+mod classes;
 mod config;
 mod delta;
 mod encode;
@@ -47,7 +48,7 @@ use gristmill_kernels::format::Format;
 use checkpoint::Checkpoint;
 use config::Config;
 use encode::Encoder;
-use family::{Family, NULLS};
+use family::Family;
 use mlx::{Quantization, Target};
 use quantize::{
     FILE_TYPE_KEY, Facts, Mix, PieceWriter, Planned, QUANTIZATION_VERSION, QUANTIZATION_VERSION_KEY, choose,
@@ -150,11 +151,7 @@ fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read,
         found: model_type.clone(),
         known: Family::known(),
     })?;
-    let config = match &family.within {
-        Some(within) => config.overlaid(within.settings)?,
-        None => config,
-    };
-    let config = config.without_nulls(NULLS).without_nulls(family.nulls).with_full_layers(family.full_layers)?;
+    let config = classes::read(family, config)?;
     let quantization = Quantization::read(&model_type, &config, target, options.mix.is_some())?;
     if target == Target::Engine && options.mix.is_some() && quantization.is_there() {
         return Err(ConvertError::Quantised(folder.to_owned()));

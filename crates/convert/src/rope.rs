@@ -5,19 +5,19 @@ use serde_json::Value as Json;
 
 use super::config::Config;
 use super::error::ConvertError;
-use super::family::{Family, Rotated};
+use super::family::{Family, OlderScaling, Rotated};
 use super::keys::{Pairs, needed};
 
-const KNOWN: &str = "default, linear, yarn, longrope or llama3";
+const KNOWN: &str = "default, linear, dynamic, yarn, longrope or llama3";
+
+/// The base of RoPE where neither settings nor a class have one.
+const BASE: f64 = 10_000.0;
 
 /// The part of a head that is rotated.
 const SHARE: &str = "partial_rotary_factor";
 
 /// The divisor of the frequencies of pairs that are not rotated: their angles are 0 at every position.
 const STILL: f32 = 1e30;
-
-/// Settings that would change the maths in a way that no key expresses.
-const REFUSED: &[&str] = &[MAGNITUDE, WHOLE_MAGNITUDE, TEMPERATURE, "extrapolation_factor", SECTIONS];
 
 /// The factors of YaRN's two magnitudes, of which one divides the other.
 const MAGNITUDE: &str = "mscale";
@@ -39,9 +39,12 @@ const NULLS: &[&str] = &[
     MAGNITUDE,
     WHOLE_MAGNITUDE,
     TEMPERATURE,
-    "extrapolation_factor",
     SECTIONS,
 ];
+
+/// The parameters of layers with full attention, and of those with a window.
+const FULL: &str = "full_attention";
+const WINDOWED: &str = "sliding_attention";
 
 /// The keys, and name and values of tensors, which divide the frequency of each pair.
 pub(super) struct Rope {
@@ -49,32 +52,40 @@ pub(super) struct Rope {
     pub(super) vectors: Vec<(&'static str, Vec<f32>)>,
 }
 
+/// The parameters of all layers, or of those with full attention, and those of layers with a window if they have their
+/// own.
+fn parameters(family: &Family, config: &Config) -> Result<(Option<Config>, Option<Config>), ConvertError> {
+    let object = |key| Ok::<_, ConvertError>(config.object(key)?.map(|found| found.without_nulls(NULLS)));
+    let (given, older) = (object("rope_parameters")?, object("rope_scaling")?.filter(|older| !older.is_empty()));
+    let of = |kind| given.as_ref().map_or(Ok(None), |given| given.object(kind));
+    let (full, windowed) = (of(FULL)?.map(|full| full.without_nulls(NULLS)), of(WINDOWED)?);
+    let full = match (family.older_scaling, older) {
+        (OlderScaling::Replaces, Some(older)) => Some(older),
+        (OlderScaling::Replaces | OlderScaling::Unread, _) => full.or(given),
+        // Without a kind of its own, it is the default, whatever the older name says.
+        (OlderScaling::Updates, Some(older)) if full.is_none() && older.value("rope_type").is_none() => None,
+        (OlderScaling::Updates, Some(older)) => Some(full.map_or(older.clone(), |full| full.updated(older))),
+        (OlderScaling::Updates, None) => full,
+    };
+    Ok((full, windowed))
+}
+
 /// Reads `rope_parameters` (transformers 5), or `rope_scaling` and `rope_theta`. Where layers with a window have a base
 /// of their own, `rope_parameters` has an object for each kind of layer, older files `rope_local_base_freq`.
 pub(super) fn read(family: &Family, config: &Config) -> Result<Rope, ConvertError> {
-    let parameters = match config.object("rope_parameters")? {
-        Some(parameters) => Some(parameters),
-        None => config.object("rope_scaling")?,
-    };
-    let parameters = parameters.map(|parameters| parameters.without_nulls(NULLS));
-    let kind = |name: &str| parameters.as_ref().map_or(Ok(None), |p| p.object(name));
-    let (global, windowed) = (kind("full_attention")?, kind("sliding_attention")?);
+    let (parameters, windowed) = parameters(family, config)?;
     let windowed_base = match &windowed {
         Some(windowed) => {
-            if let Some(found) = windowed.value("rope_type").filter(|&kind| kind != "default") {
-                return Err(windowed.wrong("rope_type", found, "default, for layers with a window"));
+            if let Some(found) = kind(windowed)?.filter(|&kind| kind != "default") {
+                return Err(windowed.wrong("rope_type", &found.into(), "default, for layers with a window"));
             }
-            windowed.positive("rope_theta")?
+            windowed.positive("rope_theta")?.or(config.positive("rope_local_base_freq")?)
         }
         None => config.positive("rope_local_base_freq")?,
     };
-    let parameters = global.map(|global| global.without_nulls(NULLS)).or(parameters);
     let rotated = rotated(family, config, parameters.as_ref())?;
     let parameter = |key: &str| parameters.as_ref().map_or(Ok(None), |p| p.positive(key));
-    let base = match (parameter("rope_theta")?, config.positive("rope_theta")?) {
-        (Some(base), _) | (None, Some(base)) => base,
-        (None, None) => family.rope_base,
-    };
+    let base = parameter("rope_theta")?.or(config.positive("rope_theta")?).unwrap_or(BASE);
     let mut rope = Rope { pairs: vec![("rope.freq_base".to_owned(), Value::F32(base as f32))], vectors: Vec::new() };
     rope.pairs.extend(rotated.map(|width| ("rope.dimension_count".to_owned(), Value::U32(width))));
     if let Some(usual) = family.sections {
@@ -102,7 +113,9 @@ fn rotated(family: &Family, config: &Config, parameters: Option<&Config>) -> Res
         Rotated::Part(default) => default,
         Rotated::Pairs(_) => return Ok(None),
         Rotated::Whole => {
-            return match given().filter(|(_, found)| found.as_f64() != Some(1.0)) {
+            // Without a scaling, these families' models do not read it.
+            let scaled = parameters.map_or(Ok(None), kind)?.is_some_and(|kind| kind != "default");
+            return match given().filter(|(_, found)| scaled && found.as_f64() != Some(1.0)) {
                 Some((from, found)) => {
                     Err(from.wrong(SHARE, found, "1: heads of which only a part is rotated are not supported"))
                 }
@@ -111,11 +124,21 @@ fn rotated(family: &Family, config: &Config, parameters: Option<&Config>) -> Res
         }
     };
     let head = head_width(config)?;
-    if let Some(width) = config.count("rotary_dim")? {
-        return Ok(Some(width));
+    if let Some((from, _)) = given() {
+        return Ok(Some((f64::from(head) * share(from)?.unwrap_or(default)) as u32));
     }
-    let share = given().map_or(Ok(None), |(from, _)| share(from))?.unwrap_or(default);
-    Ok(Some((f64::from(head) * share) as u32))
+    match config.count("rotary_dim")? {
+        Some(width) => Ok(Some(width)),
+        None => Ok(Some((f64::from(head) * default) as u32)),
+    }
+}
+
+/// The kind of scaling, by its newer or its older name.
+fn kind(parameters: &Config) -> Result<Option<&str>, ConvertError> {
+    match parameters.text("rope_type")? {
+        Some(kind) => Ok(Some(kind)),
+        None => parameters.text("type"),
+    }
 }
 
 /// The part of a head that is rotated, if these settings say it.
@@ -178,18 +201,14 @@ impl Rope {
         parameters: &Config,
         base: f64,
     ) -> Result<(), ConvertError> {
-        let kind = match parameters.text("rope_type")? {
-            Some(kind) => Some(kind),
-            None => parameters.text("type")?,
-        };
-        let read = |key: &str| match key {
-            SECTIONS => family.sections.is_some(),
-            MAGNITUDE | WHOLE_MAGNITUDE | TEMPERATURE => family.yarn_ratio && kind == Some("yarn"),
-            _ => false,
-        };
-        let refused = REFUSED.iter().filter(|key| !read(key));
-        if let Some((key, found)) = refused.into_iter().find_map(|key| Some((key, parameters.value(key)?))) {
-            return Err(parameters.wrong(key, found, "no such setting, it is not supported"));
+        let kind = kind(parameters)?;
+        if family.yarn_ratio
+            && let Some(scale) = parameters.number(TEMPERATURE)?
+        {
+            self.pairs.push(("attention.temperature_scale".to_owned(), Value::F32(scale as f32)));
+            if kind != Some("yarn") {
+                self.set("original_context_length", original_context(parameters, config)?);
+            }
         }
         if let Rotated::Pairs(width) = family.rotated {
             return match kind {
@@ -207,10 +226,14 @@ impl Rope {
                 self.set("type", "linear");
                 self.set("factor", factor()? as f32);
             }
+            Some(kind) if family.longrope.contains(&kind) => self.longrope(family, config, parameters)?,
             Some("yarn") => self.yarn(family, config, parameters, factor()?)?,
             Some("llama3") => self.vectors.push(("rope_freqs.weight", llama3(config, parameters, base, factor()?)?)),
-            Some("dynamic") if parameters.value("alpha").is_some() => self.raise_base(config, parameters, base)?,
-            Some("longrope" | "su") => self.longrope(config, parameters)?,
+            Some("dynamic") if family.alpha && parameters.value("alpha").is_some() => {
+                self.raise_base(config, parameters, base)?;
+            }
+            // It scales only beyond `max_position_embeddings`, where a notice warns of the context.
+            Some("dynamic") => drop(factor()?),
             Some(other) => return Err(parameters.wrong("rope_type", &other.into(), KNOWN)),
         }
         Ok(())
@@ -225,36 +248,33 @@ impl Rope {
         self.set("type", "yarn");
         self.set("factor", factor as f32);
         self.set("original_context_length", original_context(parameters, config)?);
-        if let Some(magnitude) = parameters.number("attention_factor")? {
-            // The key multiplies YaRN's own magnitude, the setting replaces it.
-            self.set("attn_factor", (magnitude / (0.1 * factor.ln() + 1.0)) as f32);
-        }
         for (ours, theirs) in [("yarn_beta_fast", "beta_fast"), ("yarn_beta_slow", "beta_slow")] {
-            if let Some(beta) = parameters.number(theirs)? {
+            // 0 stands for the default.
+            if let Some(beta) = parameters.number(theirs)?.filter(|&beta| beta != 0.0) {
                 self.set(ours, beta as f32);
             }
         }
-        match family.yarn_ratio {
-            true => self.yarn_ratio(parameters),
-            false => Ok(()),
-        }
+        self.magnitude(family, parameters, factor)
     }
 
-    /// YaRN's magnitude as a ratio, of which files have one number, and the temperature of attention.
-    fn yarn_ratio(&mut self, parameters: &Config) -> Result<(), ConvertError> {
-        match (parameters.positive(MAGNITUDE)?, parameters.positive(WHOLE_MAGNITUDE)?) {
-            (None, None) => {}
-            (Some(own), Some(whole)) if own == whole => self.set("yarn_log_multiplier", whole as f32),
-            (Some(own), Some(whole)) => {
-                let expected = format!("{whole}, as {WHOLE_MAGNITUDE}; nothing else is supported");
-                return Err(parameters.wrong(MAGNITUDE, &own.into(), expected));
+    /// YaRN's magnitude: a setting, the ratio of two, or its own, which the key multiplies.
+    fn magnitude(&mut self, family: &Family, parameters: &Config, factor: f64) -> Result<(), ConvertError> {
+        // Both settings or none; 0 is none.
+        let set = |key| Ok::<_, ConvertError>(parameters.number(key)?.filter(|&scale| scale != 0.0));
+        let of = |scale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 };
+        let magnitude = match (parameters.number("attention_factor")?, set(MAGNITUDE)?, set(WHOLE_MAGNITUDE)?) {
+            (Some(magnitude), ..) => magnitude,
+            (None, Some(own), Some(whole)) if own == whole && family.yarn_ratio => {
+                self.set("yarn_log_multiplier", whole as f32);
+                return Ok(());
             }
-            (None, Some(_)) => return Err(parameters.missing(MAGNITUDE)),
-            (Some(_), None) => return Err(parameters.missing(WHOLE_MAGNITUDE)),
-        }
-        if let Some(scale) = parameters.number(TEMPERATURE)? {
-            self.pairs.push(("attention.temperature_scale".to_owned(), Value::F32(scale as f32)));
-        }
+            (None, Some(own), Some(whole)) => of(own) / of(whole),
+            _ if factor >= 1.0 => return Ok(()),
+            _ => 1.0,
+        };
+        let multiplier = magnitude / (0.1 * factor.ln() + 1.0);
+        let wrong = || parameters.wrong("factor", &factor.into(), "a number with a magnitude above 0");
+        self.set("attn_factor", Some(multiplier as f32).filter(|x| x.is_finite() && *x > 0.0).ok_or_else(wrong)?);
         Ok(())
     }
 
@@ -262,7 +282,8 @@ impl Rope {
     fn still_pairs(&mut self, config: &Config, parameters: &Config, width: &str) -> Result<(), ConvertError> {
         let head = bounded(config, width, needed(config, width)?)?;
         let turning = (f64::from(head) * share(parameters)?.unwrap_or(1.0) / 2.0) as u32;
-        let factors = (0..head / 2).map(|pair| if pair < turning { 1.0 } else { STILL });
+        let factor = parameters.positive("factor")?.unwrap_or(1.0) as f32;
+        let factors = (0..head / 2).map(|pair| if pair < turning { factor } else { STILL });
         self.vectors.push(("rope_freqs.weight", factors.collect()));
         Ok(())
     }
@@ -279,10 +300,10 @@ impl Rope {
     }
 
     /// LongRoPE, which its tensors say and no key.
-    fn longrope(&mut self, config: &Config, parameters: &Config) -> Result<(), ConvertError> {
+    fn longrope(&mut self, family: &Family, config: &Config, parameters: &Config) -> Result<(), ConvertError> {
         let context = original_context(parameters, config)?;
         self.set("original_context_length", context);
-        self.set("attn_factor", longrope_magnitude(config, parameters, context)? as f32);
+        self.set("attn_factor", longrope_magnitude(family, config, parameters, context)? as f32);
         for (ours, theirs) in
             [("rope_factors_long.weight", "long_factor"), ("rope_factors_short.weight", "short_factor")]
         {
@@ -296,29 +317,43 @@ impl Rope {
     }
 }
 
+/// The context before scaling; the setting of the model comes before that of RoPE.
 fn original_context(parameters: &Config, config: &Config) -> Result<u32, ConvertError> {
     let key = "original_max_position_embeddings";
-    match (parameters.count(key)?, config.count(key)?) {
+    match (config.count(key)?, parameters.count(key)?) {
         (Some(context), _) | (None, Some(context)) => Ok(context),
         (None, None) => needed(config, "max_position_embeddings"),
     }
 }
 
 /// The magnitude of LongRoPE, which multiplies queries and keys: a setting, or transformers' rule.
-fn longrope_magnitude(config: &Config, parameters: &Config, original_context: u32) -> Result<f64, ConvertError> {
-    let (short, long) = (parameters.number("short_mscale")?, parameters.number("long_mscale")?);
-    if let Some((key, found)) = ["short_mscale", "long_mscale"].iter().find_map(|k| Some((k, parameters.value(k)?))) {
+fn longrope_magnitude(
+    family: &Family,
+    config: &Config,
+    parameters: &Config,
+    original_context: u32,
+) -> Result<f64, ConvertError> {
+    if family.magnitudes {
+        let (short, long) = ("short_mscale", "long_mscale");
+        let needed = |key| parameters.positive(key)?.ok_or_else(|| parameters.missing(key));
+        let magnitude = needed(short)?;
         // GGUF has one key for both.
-        return match (short, long) {
-            (Some(short), Some(long)) if short == long => Ok(short),
-            _ => Err(parameters.wrong(key, found, "short_mscale and long_mscale with one value")),
+        return match needed(long)? == magnitude {
+            true => Ok(magnitude),
+            false => {
+                let found = parameters.value(long).unwrap_or(&Json::Null);
+                Err(parameters.wrong(long, found, format!("{magnitude}: short_mscale and long_mscale with one value")))
+            }
         };
     }
     if let Some(magnitude) = parameters.number("attention_factor")? {
         return Ok(magnitude);
     }
     let original_context = f64::from(original_context);
-    let factor = f64::from(needed(config, "max_position_embeddings")?) / original_context;
+    let factor = match parameters.positive("factor")? {
+        Some(factor) => factor,
+        None => f64::from(needed(config, "max_position_embeddings")?) / original_context,
+    };
     Ok(if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original_context.ln()).sqrt() })
 }
 
@@ -327,8 +362,8 @@ fn longrope_magnitude(config: &Config, parameters: &Config, original_context: u3
 /// do.
 fn llama3(config: &Config, parameters: &Config, base: f64, factor: f64) -> Result<Vec<f32>, ConvertError> {
     let width = bounded(config, "head_dim", head_width(config)?)?;
-    let low = parameters.positive("low_freq_factor")?.unwrap_or(1.0);
-    let high = parameters.positive("high_freq_factor")?.unwrap_or(4.0);
+    let needed = |key| parameters.positive(key)?.ok_or_else(|| parameters.missing(key));
+    let (low, high) = (needed("low_freq_factor")?, needed("high_freq_factor")?);
     if (high as f32) < low as f32 {
         return Err(parameters.wrong("high_freq_factor", &high.into(), format!("at least low_freq_factor, {low}")));
     }

@@ -10,7 +10,7 @@ use super::checkpoint::Checkpoint;
 use super::config::Config;
 use super::delta::{key_heads, value_heads};
 use super::error::ConvertError;
-use super::family::{Change, EXPERT_COUNT, Family, How, Layout, Need, Prefix, Rule, stacked_names};
+use super::family::{Change, EXPERT_COUNT, Family, How, LAYER_TYPES, Layout, Need, Prefix, Rule, stacked_names};
 use super::inputs::{BLOCKS, Input, wrong_shape};
 use super::keys::needed;
 use super::mlx::Quantization;
@@ -76,7 +76,7 @@ pub(super) fn plan(
     notes: &mut Vec<String>,
 ) -> Result<Vec<OutputTensor>, ConvertError> {
     let layers = needed(config, "num_hidden_layers")? as usize;
-    let tied = tied(family, config)?;
+    let tied = tied(config)?;
     let prefixes = family.within.as_ref().map(|within| within.tensors).unwrap_or_default();
     let has = |prefix: &&Prefix| checkpoint.tensors().any(|tensor| tensor.name.starts_with(prefix.model));
     let within = prefixes.iter().find(has);
@@ -109,10 +109,9 @@ pub(super) fn plan(
 }
 
 /// Whether the output head is the embedding table.
-fn tied(family: &Family, config: &Config) -> Result<bool, ConvertError> {
-    // LFM2 was published with the latter.
-    let settings = [config.flag("tie_word_embeddings")?, config.flag("tie_embedding")?];
-    Ok(settings.into_iter().flatten().next().unwrap_or(family.tied))
+fn tied(config: &Config) -> Result<bool, ConvertError> {
+    // LFM2 was published with the former.
+    Ok(config.flag("tie_embedding")?.or(config.flag("tie_word_embeddings")?).unwrap_or(false))
 }
 
 pub(super) struct Planner<'a, 'c> {
@@ -153,6 +152,23 @@ impl<'a> Planner<'a, '_> {
     }
 
     fn add(&mut self, rule: &Rule, layer: usize) -> Result<(), ConvertError> {
+        let may_lack = match rule.need {
+            Need::Always => false,
+            Need::IfThere => true,
+            Need::UnlessTied => self.tied,
+            Need::UnlessFull(setting) => {
+                let types = self.config.list(LAYER_TYPES)?.and_then(|types| types.get(layer));
+                if self.config.flag(setting)? == Some(true) && types.is_some_and(|kind| kind == "full_attention") {
+                    return Ok(());
+                }
+                true
+            }
+            Need::IfSet(setting) | Need::UnlessUnset(setting) => match (rule.need, self.config.flag(setting)?) {
+                (_, Some(false)) => return Ok(()),
+                (Need::IfSet(_), Some(true)) => false,
+                _ => true,
+            },
+        };
         let stacked = self.stacked(rule, layer);
         let stack = stacked.is_none() && rule.theirs.contains("{expert}");
         let count = if stack { self.experts()? } else { 1 };
@@ -161,7 +177,7 @@ impl<'a> Planner<'a, '_> {
             let name = stacked.clone().unwrap_or_else(|| self.theirs(rule, layer, expert));
             match self.part(rule, &name)? {
                 Some(part) => parts.push(part),
-                None if self.may_lack(rule.need) => return Ok(()),
+                None if may_lack => return Ok(()),
                 None => return Err(ConvertError::MissingTensor(name)),
             }
         }
@@ -216,14 +232,6 @@ impl<'a> Planner<'a, '_> {
     fn experts(&self) -> Result<usize, ConvertError> {
         let setting = EXPERT_COUNT.iter().find(|setting| self.config.value(setting).is_some());
         Ok(needed(self.config, setting.unwrap_or(&EXPERT_COUNT[0]))? as usize)
-    }
-
-    fn may_lack(&self, need: Need) -> bool {
-        match need {
-            Need::Always => false,
-            Need::IfThere => true,
-            Need::UnlessTied => self.tied,
-        }
     }
 
     /// The shape of what is written of a part, outermost dimension first, and its rows.

@@ -18,6 +18,14 @@ pub enum Notice {
         /// Tokens that the model was trained on.
         trained: usize,
     },
+    /// The context is longer than the one for which LongRoPE's short factors were made, so all sequences use the long
+    /// factors.
+    LongFactors {
+        /// Tokens of the context.
+        context: usize,
+        /// Tokens of the longest context with short factors.
+        original: usize,
+    },
     /// The device reports something, for instance that compiled kernels cannot be kept.
     Device(String),
 }
@@ -41,6 +49,12 @@ impl Display for Notice {
                 f,
                 "the context of {context} tokens is longer than the {trained} that the model was trained on; text \
                  beyond those may get worse or meaningless"
+            ),
+            Notice::LongFactors { context, original } => write!(
+                f,
+                "the context of {context} tokens is longer than {original}, so LongRoPE's long factors rotate every \
+                 sequence, also one of few tokens, whose probabilities the short factors would give as the model was \
+                 trained; set a context of {original} for short texts"
             ),
             Notice::Device(text) => f.write_str(text),
         }

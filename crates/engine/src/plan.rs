@@ -8,7 +8,7 @@ use gristmill_kernels::weight::Footprint;
 use crate::error::{Error, Result};
 use crate::limits::{DEFAULT_CONTEXT, Limits, MAX_CONTEXT, USUAL_BATCH};
 use crate::machine;
-use crate::model::spec::ModelSpec;
+use crate::model::spec::{ModelSpec, RopeScaling};
 use crate::model::{ModelInfo, Scratch};
 use crate::notice::Notice;
 use crate::state::{Reuse, State};
@@ -31,6 +31,8 @@ pub struct Plan {
     pub context: usize,
     /// Tokens that the model was trained on.
     pub trained: usize,
+    /// The longest context for which LongRoPE's short factors are used, if the model has some.
+    pub short_factors: Option<usize>,
     /// Prepared weights.
     pub weights: u64,
     /// Weights that are read from the mapped file; the system may drop these pages and read them again.
@@ -81,6 +83,10 @@ impl Plan {
         let mut plan = Self {
             context: 0,
             trained: spec.context_length,
+            short_factors: spec.layers.iter().find_map(|layer| match layer.rope()?.scaling {
+                RopeScaling::Long { original_context, .. } => Some(original_context),
+                _ => None,
+            }),
             weights: weights.owned,
             mapped: weights.mapped,
             state: 0,
@@ -103,10 +109,10 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The longest context up to [`DEFAULT_CONTEXT`] whose state leaves a tenth of the memory free; at least 1. If
+    /// The longest context up to [`DEFAULT_CONTEXT`], and for which LongRoPE's short factors are used, whose state leaves a tenth of the memory free; at least 1. If
     /// [`Limits::kv_tokens`] says how large the state is, the longest that it holds.
     fn default_context(&self, spec: &ModelSpec, limits: &Limits, backend: &Backend, reuse: Reuse) -> usize {
-        let most = spec.context_length.min(DEFAULT_CONTEXT);
+        let most = spec.context_length.min(DEFAULT_CONTEXT).min(self.short_factors.unwrap_or(usize::MAX));
         let (None, Some(available)) = (limits.kv_tokens, self.available) else {
             return most.min(limits.kv_tokens.unwrap_or(usize::MAX));
         };
@@ -115,10 +121,14 @@ impl Plan {
         std::iter::successors(Some(most), |context| Some(context / 2)).take_while(|&n| n > 1).find(fits).unwrap_or(1)
     }
 
-    /// A context longer than what the model was trained on.
+    /// A context longer than what the model was trained on, or one with LongRoPE's long factors.
     pub fn notice(&self) -> Option<Notice> {
-        let Self { context, trained, .. } = *self;
-        (context > trained).then_some(Notice::LongContext { context, trained })
+        let Self { context, trained, short_factors, .. } = *self;
+        if context > trained {
+            return Some(Notice::LongContext { context, trained });
+        }
+        let original = short_factors.filter(|&original| context > original)?;
+        Some(Notice::LongFactors { context, original })
     }
 
     /// The sum of all parts.

@@ -13,6 +13,7 @@ mod mutations;
 mod page;
 mod parts;
 mod seeds;
+mod settings;
 mod synthetic;
 mod workshop;
 
@@ -25,6 +26,7 @@ pub(crate) use hub::hub;
 use ledger::{Ledger, Part};
 pub(crate) use mutations::mutations;
 pub(crate) use seeds::seeds;
+pub(crate) use settings::settings;
 pub(crate) use synthetic::synthetic;
 
 use crate::{example, sh};
@@ -115,7 +117,7 @@ fn each_part(
 /// A proof of one part, which writes the page at this path.
 type Whole = fn(&str) -> Result<(), String>;
 
-const WHOLE: [(&str, Whole); 8] = [
+const WHOLE: [(&str, Whole); 9] = [
     ("kernels", |path| example("kernels", &["all", path, &date_and_commit()])),
     ("checked", |path| checked(Some(path))),
     ("synthetic", |path| synthetic(Some(path))),
@@ -123,6 +125,7 @@ const WHOLE: [(&str, Whole); 8] = [
     ("hub", |path| hub(Some(path))),
     ("page", |path| browser(Some(path))),
     ("seeds", |path| seeds(&["--output", path])),
+    ("settings", |path| settings(Some(path))),
     ("elsewhere", |_| sh("scripts/elsewhere.sh", &["all"])),
 ];
 

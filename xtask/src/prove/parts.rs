@@ -13,7 +13,7 @@ const KERNELS: [&str; 3] = ["crates/gpu/src/kernels", "crates/cuda/src/kernels",
 const SIMULATED: [&str; 2] = ["ptx.cuh", "hopper.cuh"];
 
 /// Proofs of one part, with what they depend on.
-const WHOLE: [(&str, &[&str]); 8] = [
+const WHOLE: [(&str, &[&str]); 9] = [
     (
         "checked",
         &[
@@ -74,6 +74,21 @@ const WHOLE: [(&str, &[&str]); 8] = [
             "crates/suite",
             "crates/gpu-sim",
             "xtask/src/prove/seeds.rs",
+        ],
+    ),
+    (
+        "settings",
+        &[
+            "crates/convert/src/classes.json",
+            "crates/convert/src/config.rs",
+            "crates/convert/src/family",
+            "crates/convert/src/keys.rs",
+            "crates/convert/src/rope.rs",
+            "crates/engine/src/model",
+            "crates/conformance/golden/convert",
+            "crates/conformance/examples/settings.rs",
+            "scripts/settings",
+            "xtask/src/prove/settings.rs",
         ],
     ),
     ("synthetic", &["crates/cli/src/synthetic", "crates/files", "xtask/src/prove/synthetic.rs"]),

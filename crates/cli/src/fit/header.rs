@@ -11,6 +11,7 @@ use super::{FitArgs, open};
 use crate::console;
 use crate::failure::Failure;
 use crate::hub::{self, Choices};
+use crate::source::Source;
 use crate::synthetic::Synthetic;
 
 /// Bytes of a file's beginning that are downloaded, until the whole header is among them.
@@ -24,8 +25,8 @@ pub(super) struct Header {
     pub(super) file: GgufFile,
     /// The name of the file.
     pub(super) name: String,
-    /// Whether the model is a file that can be run.
-    pub(super) is_file: bool,
+    /// What the model itself is called among the formats, if it can be run: this file or this folder.
+    pub(super) own: Option<&'static str>,
     /// Formats and sizes of the hub.
     pub(super) published: Vec<(String, u64)>,
 }
@@ -40,11 +41,15 @@ impl Header {
             return of_hub(&hub, &name.parse()?, args);
         }
         if path.exists() {
-            return Ok(Header { file: open(path)?, name, is_file: true, published: Vec::new() });
+            let own = if path.is_dir() { "this folder" } else { "this file" };
+            let file = Source::File(path).open(&args.log)?;
+            return Ok(Header { file, name, own: Some(own), published: Vec::new() });
         }
         match Synthetic::parse(&args.model, None) {
-            Ok(model) => Ok(Header { file: model.preview()?, name, is_file: false, published: Vec::new() }),
-            Err(error) => Err(Failure::new(format!("{name} is no file, and {error}; of the hub, name hf:ORG/REPO"))),
+            Ok(model) => Ok(Header { file: model.preview()?, name, own: None, published: Vec::new() }),
+            Err(error) => {
+                Err(Failure::new(format!("{name} is no file or folder, and {error}; of the hub, name hf:ORG/REPO")))
+            }
         }
     }
 }
@@ -55,7 +60,7 @@ fn of_hub(hub: &Hub, reference: &Reference, args: &FitArgs) -> Result<Header, Fa
         let path = hub.fetch(reference, &|_| ())?.into_iter().next();
         let path = path.ok_or_else(|| Failure::new(format!("{reference} has no files; name another model")))?;
         let name = path.display().to_string();
-        Ok(Header { file: open(&path)?, name, is_file: true, published: Vec::new() })
+        Ok(Header { file: open(&path)?, name, own: Some("this file"), published: Vec::new() })
     };
     if hub.is_offline() {
         return cached();
@@ -72,7 +77,7 @@ fn of_hub(hub: &Hub, reference: &Reference, args: &FitArgs) -> Result<Header, Fa
     let file = beginning(hub, reference, &listing.commit, &chosen, args)?;
     let format = |model: &Choice| tag_of(model.path()).unwrap_or_else(|| model.path().to_owned());
     let published = all.iter().map(|model| (format(model), model.size())).collect();
-    Ok(Header { file, name: chosen.path().to_owned(), is_file: false, published })
+    Ok(Header { file, name: chosen.path().to_owned(), own: None, published })
 }
 
 /// Opens files that have nothing but their beginnings: the rest is holes.

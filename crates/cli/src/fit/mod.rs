@@ -12,6 +12,7 @@ use gristmill_engine::model::spec::{MlpSpec, ModelSpec};
 use gristmill_engine::{Limits, ModelInfo, Plan, open_device};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
+use gristmill_kernels::format::Format;
 use serde::Serialize;
 
 use crate::args::{DeviceArgs, Verbosity};
@@ -25,12 +26,13 @@ use table::{Candidate, Conditions, Row, recommend};
 /// Show which formats of a model fit this machine, how fast they can be, and which one to take.
 ///
 /// Decoding reads the weights of each token from memory once: of a mixture of experts, those of the chosen experts
-/// alone. The speed is therefore at most the measured rate of the memory divided by these bytes. Of a file or a
+/// alone. The speed is therefore at most the measured rate of the memory divided by these bytes. Of a file, a folder or a
 /// synthetic model the sizes are those that gristmill quantize would write; of a model of the hub, those that are
 /// published there, of which a few megabytes are downloaded.
 #[derive(Args)]
 pub(crate) struct FitArgs {
-    /// The model: a GGUF file, hf:ORG/REPO of the hub, or the name of a synthetic model such as qwen3-30b-a3b.
+    /// The model: a GGUF file, the folder of a model as Hugging Face publishes it or as MLX quantises it, hf:ORG/REPO of
+    /// the hub, or the name of a synthetic model such as qwen3-30b-a3b.
     #[arg(value_name = "MODEL")]
     model: String,
     /// Context length in tokens [default: 8192, or less if the model was trained on less].
@@ -139,7 +141,10 @@ fn candidates(header: &Header, spec: &ModelSpec, loaded: u64) -> Result<Vec<Cand
             active: scaled(active, *bytes),
         })
         .collect();
-    if found.is_empty() {
+    // What MLX has quantised is not quantised again.
+    let codes = |format: Format| !format.is_float() && format != Format::MXFP4;
+    let kept = !file.is_gguf() && file.tensors().iter().any(|tensor| codes(tensor.format));
+    if found.is_empty() && !kept {
         let mxfp4 = file.tensors().iter().any(|tensor| tensor.format.name() == "MXFP4");
         for mix in FORMATS.iter().filter(|name| mxfp4 || **name != "MXFP4_MOE").filter_map(|name| Mix::named(name)) {
             let planned = Quantizer::new(file, mix, &[])?;
@@ -155,10 +160,9 @@ fn candidates(header: &Header, spec: &ModelSpec, loaded: u64) -> Result<Vec<Cand
         // A model that was published in MXFP4 gains nothing by larger formats, and no other model is meant for MXFP4.
         let published = found.iter().find(|candidate| candidate.format == "MXFP4_MOE").map(|candidate| candidate.file);
         found.retain(|candidate| published.is_none_or(|published| candidate.file <= published));
-        if header.is_file {
-            let format = "this file".to_owned();
-            found.push(Candidate { format, file: file.file_bytes(), weights: loaded, active });
-        }
+    }
+    if let Some(own) = header.own {
+        found.push(Candidate { format: own.to_owned(), file: file.file_bytes(), weights: loaded, active });
     }
     found.sort_by_key(|candidate| std::cmp::Reverse(candidate.file));
     Ok(found)

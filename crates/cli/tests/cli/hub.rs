@@ -168,6 +168,9 @@ fn fit_says_which_format_of_a_model_to_take() {
     assert!(case.run(&["models"]).success().is_empty(), "nothing goes into the cache");
     let file = case.run(&[&["fit", &path("model.gguf")][..], &machine].concat()).success();
     assert!(file.contains("this file") && file.contains("take "), "{file}");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../conformance/golden/convert/qwen3moe");
+    let folder = case.run(&[&["fit", folder][..], &machine].concat()).success();
+    assert!(folder.contains("this folder") && folder.contains("Q8_0"), "{folder}");
     let failed = case.run(&["fit", "no-such-model"]);
     assert!(failed.code == Some(1) && failed.last_line().contains("qwen3-30b-a3b"), "{}", failed.err);
     assert_eq!(case.run(&["fit", "qwen3-8b", "--memory", "0"]).code, Some(2));

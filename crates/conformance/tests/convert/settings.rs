@@ -1,8 +1,14 @@
 //! Settings that must be refused, and the old and new ways of saying one thing.
 
+use std::sync::Arc;
+
+use gristmill_convert::{ConvertOptions, open_folder};
+use gristmill_engine::{Limits, LoadOptions, Model, Notice, Runner};
+use gristmill_files::gguf::GgufFile;
 use serde_json::{Map, Value, json};
 
 use super::folder::{Folder, case};
+use super::golden::folders_folder;
 
 #[test]
 fn settings_of_families_that_are_not_supported() {
@@ -122,13 +128,7 @@ fn layers_with_a_state_of_fixed_size_fit_the_weights() {
         });
         folder.refused(says);
     };
-    ratio(
-        "ratio",
-        &|rope| drop(rope.insert("mscale".into(), json!(0.5))),
-        &["`mscale` is 0.5", "1, as mscale_all_dim"],
-    );
-    ratio("one", &|rope| drop(rope.remove("mscale_all_dim")), &["has no `mscale_all_dim`"]);
-    ratio("kind", &|rope| drop(rope.insert("rope_type".into(), json!("linear"))), &["not supported"]);
+    ratio("kind", &|rope| drop(rope.insert("rope_type".into(), json!("mystery"))), &["`rope_type` is \"mystery\""]);
     let llama4 = |name: &str, key: &str, value: Value, says: &[&str]| {
         let folder = Folder::copy("llama4", name);
         folder.json("config.json", |config| config["text_config"][key] = value);
@@ -156,10 +156,8 @@ fn settings_that_are_not_supported() {
     );
     case("gelu", set("hidden_act", json!("gelu")), &["`hidden_act`", "\"gelu\"", "\"silu\""]);
     case("window", set("use_sliding_window", json!(true)), &["`use_sliding_window`"]);
-    let rope = json!({"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0});
-    case("dynamic", set("rope_parameters", rope), &["`rope_type`", "\"dynamic\"", "llama3"]);
-    let rope = json!({"rope_type": "yarn", "factor": 2.0, "mscale": 0.7});
-    case("mscale", set("rope_parameters", rope), &["`mscale`"]);
+    let rope = json!({"rope_type": "mystery", "factor": 2.0, "rope_theta": 10000.0});
+    case("mystery", set("rope_parameters", rope), &["`rope_type`", "\"mystery\"", "llama3"]);
     case("no-factor", set("rope_parameters", json!({"rope_type": "linear"})), &["has no `factor`"]);
     case("text", set("hidden_size", json!("32")), &["`hidden_size` is \"32\" (a string)", "expected: a whole number"]);
     case("negative", set("hidden_size", json!(-32)), &["`hidden_size` is -32"]);
@@ -174,9 +172,8 @@ fn numbers_that_no_model_computes_with() {
     case("eps-huge", set("rms_norm_eps", json!(1e39)), &["`rms_norm_eps` is 1e+39", "a number that 32 bits hold"]);
     let generation = |f: &Folder| f.write("generation_config.json", r#"{"temperature": -1e300}"#);
     case("temperature", generation, &["generation_config.json", "`temperature` is -1e+300"]);
-    case("partial", set("partial_rotary_factor", json!(0.5)), &["`partial_rotary_factor` is 0.5", "expected: 1"]);
     let rope = |value: Value| move |f: &Folder| f.set("rope_parameters", value);
-    let partial = rope(json!({"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25}));
+    let partial = rope(json!({"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4, "partial_rotary_factor": 0.25}));
     case("partial-rope", partial, &["`partial_rotary_factor` is 0.25"]);
     case("whole", set("rope_theta", json!(0)), &["`rope_theta` is 0", "above 0"]);
     let llama3 = |key: &str, value: Value| {
@@ -200,4 +197,100 @@ fn numbers_that_no_model_computes_with() {
         folder.json("config.json", |config| config["rope_parameters"]["long_factor"][1] = wrong);
         folder.refused(&["`long_factor` is ", "numbers"]);
     }
+}
+
+/// The metadata of a folder with changed settings.
+fn metadata(golden: &str, name: &str, change: impl FnOnce(&mut Value)) -> GgufFile {
+    let folder = Folder::copy(golden, name);
+    folder.json("config.json", change);
+    folder.convert()
+}
+
+fn number(file: &GgufFile, key: &str) -> Option<f32> {
+    file.metadata().optional(key).expect("a number")
+}
+
+/// The rules that `cargo xtask prove settings` found broken, with what transformers does.
+#[test]
+fn settings_are_read_as_the_class_of_the_family_declares_them() {
+    let remove = |key: &'static str| move |config: &mut Value| drop(config.as_object_mut().unwrap().remove(key));
+    let defaults = [
+        ("exaone-moe", "routed_scaling_factor", "exaone-moe.expert_weights_scale", 2.5),
+        ("gemma2", "attn_logit_softcapping", "gemma2.attn_logit_softcapping", 50.0),
+        ("gemma2", "final_logit_softcapping", "gemma2.final_logit_softcapping", 30.0),
+        ("olmo3", "rms_norm_eps", "olmo2.attention.layer_norm_rms_epsilon", 1e-5),
+    ];
+    for (golden, key, ours, value) in defaults {
+        assert_eq!(number(&metadata(golden, key, remove(key)), ours), Some(value), "{golden}: {key}");
+    }
+    let window = |golden: &str, key: &str, change: &dyn Fn(&mut Value)| {
+        metadata(golden, "window", change).metadata().optional::<u32>(key).expect("a count")
+    };
+    assert_eq!(window("llama3", "llama.attention.sliding_window", &|c| c["sliding_window"] = json!(4)), None);
+    assert_eq!(window("mistral", "llama.attention.sliding_window", &|c| c["sliding_window"] = json!(4)), None);
+    assert_eq!(window("afmoe", "afmoe.attention.sliding_window", &remove("sliding_window")), Some(1024));
+    assert_eq!(window("gemma3", "gemma3.attention.sliding_window", &remove("sliding_window")), Some(4096));
+    assert_eq!(window("glm4", "glm4.rope.dimension_count", &|c| c["rotary_dim"] = json!(4)), Some(8));
+}
+
+/// `rope_scaling` comes before `rope_parameters`.
+#[test]
+fn a_scaling_that_is_added_takes_effect() {
+    let yarn = json!({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32});
+    let file = metadata("qwen3moe", "added-yarn", |config| config["rope_scaling"] = yarn.clone());
+    assert_eq!(number(&file, "qwen3moe.rope.scaling.factor"), Some(4.0));
+    // Its base is the class's, because the settings within `rope_parameters` are not read.
+    assert_eq!(number(&file, "qwen3moe.rope.freq_base"), Some(10_000.0));
+    let file = metadata("olmo3", "added-yarn", |config| config["rope_scaling"] = yarn);
+    assert_eq!(number(&file, "olmo2.rope.freq_base"), Some(500_000.0));
+}
+
+/// Settings as Hunyuan-A13B, Llama 4 Scout and LFM2 are published.
+#[test]
+fn published_settings_that_no_code_reads_do_no_harm() {
+    let file = metadata("hunyuan-moe", "published", |config| {
+        config.as_object_mut().unwrap().remove("rope_parameters");
+        config["rope_theta"] = json!(10_000.0);
+        config["rope_scaling"] = json!({"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "mscale": 1.0,
+            "mscale_all_dim": 1.0, "beta_fast": 32, "beta_slow": 1});
+    });
+    let base = number(&file, "hunyuan-moe.rope.freq_base").expect("a base");
+    assert!((base / 1e4 / 1000f32.powf(16.0 / 14.0) - 1.0).abs() < 1e-4, "{base}");
+    metadata("llama4", "published", |config| config["text_config"]["attn_temperature_tuning"] = json!(4));
+    let folder = Folder::copy("lfm2moe", "published");
+    folder.set("use_expert_bias", json!(false));
+    // The weights of such a model have no bias.
+    folder.refused(&["not weights", "expert_bias"]);
+}
+
+/// A bias that the settings do not ask for is no weight of the model; one that they ask for must be there.
+#[test]
+fn settings_ask_for_biases() {
+    let case = |golden: &str, key: &str, value: bool, says: &[&str]| {
+        let folder = Folder::copy(golden, &format!("bias-{key}"));
+        folder.set(key, json!(value));
+        folder.refused(says);
+    };
+    case("llama-spm", "attention_bias", false, &["not weights", "_proj.bias"]);
+    case("seed_oss", "attention_bias", false, &["not weights", "_proj.bias"]);
+    case("qwen2moe", "qkv_bias", false, &["not weights", "_proj.bias"]);
+    case("glm4moe", "use_qk_norm", false, &["not weights", "_norm.weight"]);
+    case("llama3", "attention_bias", true, &["q_proj.bias", "is missing"]);
+    case("gemma4-e", "attention_k_eq_v", true, &["not weights", "v_proj"]);
+}
+
+/// Short texts get LongRoPE's short factors by default.
+#[test]
+fn a_context_beyond_the_original_one_of_longrope() {
+    let (file, _) = open_folder(&folders_folder().join("phi3"), &ConvertOptions::default(), 1).unwrap();
+    let model = Model::from_file(file, LoadOptions { threads: Some(1), ..LoadOptions::default() }).unwrap();
+    let model = Arc::new(model);
+    let of = |context| {
+        let runner = Runner::new(model.clone(), Limits { context, ..Limits::default() }).unwrap();
+        (runner.context(), runner.plan().notice())
+    };
+    assert_eq!(of(None), (64, None));
+    let notice = Notice::LongFactors { context: 65, original: 64 };
+    assert_eq!(of(Some(65)), (65, Some(notice.clone())));
+    assert!(notice.to_string().contains("longer than 64"), "{notice}");
 }

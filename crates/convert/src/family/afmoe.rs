@@ -1,18 +1,18 @@
 //! Trinity: norms before and after each block, a gate of attention's output, scaled embeddings; the first layers are
 //! dense, the others have experts that serve every token besides those that a sigmoid with a bias chooses.
 
-use super::parts::{
-    ATTENTION, BASE, COMMON, DENSE, EXPERTS, LAYER_TYPES, QK_NORMS, SHARED_EXPERTS, count, expect_flag, expect_text,
-    head_widths, moe, needed, norm_epsilon, number, optional,
-};
+use super::parts::{ATTENTION, BASE, COMMON, DENSE, EXPERTS, LAYER_TYPES, QK_NORMS, SHARED_EXPERTS, count, expect_flag, expect_number, expect_text, factor, head_widths, moe, needed, norm_epsilon, optional, positive};
 use super::{Family, Key, Kind, Or, Rule};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["afmoe"],
     architecture: "afmoe",
     keys: &[COMMON, EXPERTS, &norm_epsilon(1e-5), &head_widths(Or::Count(128)), KEYS],
+    beyond: &["score_func", "route_norm", "n_group", "topk_group"],
     nulls: &["sliding_window"],
-    expects: &[expect_text("hidden_act", "silu"), expect_flag("mup_enabled", true)],
+    expects: &[expect_text("hidden_act", "silu"), expect_flag("mup_enabled", true), expect_flag("route_norm", true),
+        // transformers reads neither.
+        expect_number("n_group", 1.0), expect_number("topk_group", 1.0)],
     layer: &[NORMS, ATTENTION, QK_NORMS, GATE, SELECTION_BIAS, SHARED_EXPERTS],
     mlps: &[MOE, DENSE],
     ..BASE
@@ -28,12 +28,12 @@ const KEYS: &[Key] = &[
         kind: Kind::WindowsUnless { period: 4 },
         or: Or::Skip,
     },
-    count("expert_group_count", &["n_group"], Or::Skip),
-    count("expert_group_used_count", &["topk_group"], Or::Skip),
+    positive("expert_group_count", &["n_group"]),
+    positive("expert_group_used_count", &["topk_group"]),
     count("leading_dense_block_count", &["num_dense_layers"], Or::Count(1)),
     count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Refuse),
     count("expert_shared_count", &["num_shared_experts"], Or::Refuse),
-    number("expert_weights_scale", &["route_scale"], Or::Number(1.0)),
+    factor("expert_weights_scale", &["route_scale"], Or::Number(1.0)),
     Key { ours: "expert_weights_norm", theirs: &["route_norm"], kind: Kind::Flag, or: Or::Flag(true) },
     Key { ours: "expert_gating_func", theirs: &["score_func"], kind: Kind::Named(&[("sigmoid", 2)]), or: Or::Count(2) },
 ];

@@ -1,10 +1,7 @@
 //! Ling 2 and Ring 2: queries, keys and values are one tensor; the first layers are dense, the others have an expert that
 //! serves every token besides those that a sigmoid with a bias chooses in the best groups.
 
-use super::parts::{
-    BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, SHARED_EXPERTS, count, expect_flag, expect_text, head_widths, moe,
-    needed, norm_epsilon, number, optional,
-};
+use super::parts::{BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, SHARED_EXPERTS, count, expect_flag, expect_text, factor, head_widths, moe, needed, norm_epsilon, optional, positive};
 use super::{Family, Key, Kind, Need, Or, Rotated, Rule};
 
 pub(super) const FAMILY: Family = Family {
@@ -23,8 +20,8 @@ pub(super) const FAMILY: Family = Family {
 
 const KEYS: &[Key] = &[
     count("vocab_size", &["vocab_size"], Or::Refuse),
-    count("expert_group_count", &["n_group"], Or::Skip),
-    count("expert_group_used_count", &["topk_group"], Or::Skip),
+    positive("expert_group_count", &["n_group"]),
+    positive("expert_group_used_count", &["topk_group"]),
     // The first Ling has none.
     count("leading_dense_block_count", &["first_k_dense_replace"], Or::Refuse),
     count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Refuse),
@@ -34,7 +31,7 @@ const KEYS: &[Key] = &[
         Or::Product("moe_intermediate_size", "num_shared_experts"),
     ),
     count("expert_shared_count", &["num_shared_experts"], Or::Refuse),
-    number("expert_weights_scale", &["routed_scaling_factor"], Or::Number(1.0)),
+    factor("expert_weights_scale", &["routed_scaling_factor"], Or::Number(1.0)),
     Key { ours: "expert_weights_norm", theirs: &["norm_topk_prob"], kind: Kind::Flag, or: Or::Refuse },
     Key {
         ours: "expert_gating_func",

@@ -2,16 +2,16 @@
 //! where the settings have its number.
 
 use super::cohere2::NORM;
-use super::olmo2::WINDOWS;
-use super::parts::{ATTENTION, BASE, DENSE, EXPERTS, MOE, count, expect_number, expect_text, head_widths, number};
-use super::{Family, Key, Kind, Or};
+use super::parts::{ATTENTION, BASE, DENSE, EXPERTS, LAYER_TYPES, MOE, count, expect_number, expect_text, factor, head_widths, number};
+use super::{Family, Key, Kind, OlderScaling, Or};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["cohere2_moe"],
     architecture: "cohere2moe",
     keys: &[KEYS, EXPERTS, &head_widths(Or::Count(128))],
+    beyond: &["first_k_dense_replace"],
+    older_scaling: OlderScaling::Unread,
     nulls: &["rms_norm_eps", "prefix_dense_intermediate_size", "mlp_layer_types"],
-    tied: true,
     pre: Some("cohere2moe"),
     // Experts that serve every token are averaged with the others.
     expects: &[expect_text("hidden_act", "silu"), expect_number("num_shared_experts", 0.0)],
@@ -29,9 +29,14 @@ const KEYS: &[Key] = &[
     count("attention.head_count_kv", &["num_key_value_heads"], Or::Same("num_attention_heads")),
     number("attention.layer_norm_rms_epsilon", &["rms_norm_eps"], Or::Skip),
     number("attention.layer_norm_epsilon", &["layer_norm_eps"], Or::Number(1e-5)),
-    number("logit_scale", &["logit_scale"], Or::Number(0.0625)),
+    factor("logit_scale", &["logit_scale"], Or::Number(0.0625)),
     count("attention.sliding_window", &["sliding_window"], Or::Refuse),
-    WINDOWS,
+    Key {
+        ours: "attention.sliding_window_pattern",
+        theirs: &[LAYER_TYPES, "sliding_window_pattern"],
+        kind: Kind::WindowsAfterDense,
+        or: Or::Refuse,
+    },
     count("vocab_size", &["vocab_size"], Or::Refuse),
     Key {
         ours: "leading_dense_block_count",

@@ -2,10 +2,7 @@
 //! chosen.
 
 use super::llama::ATTENTION;
-use super::parts::{
-    BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, SHARED_EXPERTS, WIDTH, count, expect_number, expect_text, head_widths,
-    norm_epsilon, number, renormalised,
-};
+use super::parts::{BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, SHARED_EXPERTS, WIDTH, count, expect_number, expect_text, factor, head_widths, norm_epsilon, renormalised};
 use super::{Family, Key, Kind, Or};
 
 pub(super) const FAMILY: Family = Family {
@@ -28,7 +25,7 @@ const KEYS: &[Key] = &[
     count("leading_dense_block_count", &["first_k_dense_replace"], Or::Count(0)),
     count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Refuse),
     count("expert_shared_count", &["n_shared_experts"], Or::Skip),
-    number("expert_weights_scale", &["routed_scaling_factor"], Or::Number(1.0)),
+    factor("expert_weights_scale", &["routed_scaling_factor"], Or::Number(1.0)),
     Key { ours: "expert_gating_func", theirs: &["scoring_func"], kind: GATING, or: Or::Skip },
     renormalised(false),
 ];

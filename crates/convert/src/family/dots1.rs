@@ -11,6 +11,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["dots1"],
     architecture: "dots1",
     keys: &[COMMON, EXPERTS, &norm_epsilon(1e-6), &head_widths(WIDTH), ROUTED, KEYS],
+    beyond: &["scoring_func"],
     nulls: &["head_dim"],
     layer: &[NORMS, ATTENTION, QK_NORMS, SELECTION_BIAS, SHARED_EXPERTS],
     mlps: &[MOE, DENSE],

@@ -1,23 +1,21 @@
 //! ERNIE 4.5: the first layers are dense, the others have experts that serve every token besides those that a softmax
 //! with a bias chooses. Pairs of neighbours are rotated there too, so no rows are reordered.
 
-use super::parts::{
-    ATTENTION, BASE, COMMON, DENSE, EXPERT_COUNT, MOE, NORMS, SHARED_EXPERTS, WIDTH, count, head_widths, norm_epsilon,
-    optional,
-};
-use super::{Family, Key, Or, Rule};
+use super::parts::{BASE, COMMON, DENSE, EXPERT_COUNT, MOE, NORMS, SHARED_EXPERTS, WIDTH, biased, count, head_widths, norm_epsilon, optional};
+use super::{Family, How, Key, Or, Rule};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["ernie4_5_moe"],
     architecture: "ernie4_5-moe",
     keys: &[COMMON, &norm_epsilon(1e-5), &head_widths(WIDTH), KEYS],
     nulls: &["head_dim"],
-    rope_base: 500_000.0,
     prediction: &["model.mtp_"],
     layer: &[NORMS, ATTENTION, BIAS, SHARED_EXPERTS],
     mlps: &[MOE, DENSE],
     ..BASE
 };
+
+const ATTENTION: &[Rule] = &biased(How::Same, How::Same, "use_bias", "use_bias");
 
 const KEYS: &[Key] = &[
     count("expert_count", EXPERT_COUNT, Or::Refuse),

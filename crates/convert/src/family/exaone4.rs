@@ -1,7 +1,7 @@
 //! EXAONE 4, dense: norms after attention and MLP alone, and norms of queries and keys.
 
-use super::olmo2::{POST_NORMS, WINDOWS};
-use super::parts::{ATTENTION, BASE, COMMON, QK_NORMS, count, head_widths, norm_epsilon};
+use super::olmo2::POST_NORMS;
+use super::parts::{ATTENTION, BASE, COMMON, PERIODIC, QK_NORMS, count, head_widths, norm_epsilon};
 use super::{Family, Key, Or};
 
 pub(super) const FAMILY: Family = Family {
@@ -17,5 +17,5 @@ pub(super) const FAMILY: Family = Family {
 const KEYS: &[Key] = &[
     count("vocab_size", &["vocab_size"], Or::Refuse),
     count("attention.sliding_window", &["sliding_window"], Or::Skip),
-    WINDOWS,
+    PERIODIC,
 ];

@@ -1,17 +1,14 @@
 //! K-EXAONE: attention as in EXAONE 4 with norms before the blocks; the first layers are dense, the others have an expert
 //! that serves every token besides those that a sigmoid with a bias chooses.
 
-use super::olmo2::WINDOWS;
-use super::parts::{
-    ATTENTION, BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, QK_NORMS, SELECTION_BIAS, SHARED_EXPERTS, count, head_widths,
-    norm_epsilon, number, optional,
-};
+use super::parts::{ATTENTION, BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, PERIODIC, QK_NORMS, SELECTION_BIAS, SHARED_EXPERTS, count, factor, head_widths, norm_epsilon, optional, positive};
 use super::{Family, Key, Kind, Or, Rule};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["exaone_moe"],
     architecture: "exaone-moe",
     keys: &[COMMON, EXPERTS, &norm_epsilon(1e-5), &head_widths(Or::Skip), KEYS],
+    beyond: &["scoring_func", "first_last_k_dense_replace"],
     nulls: &["sliding_window"],
     prediction: &["mtp."],
     layer: &[NORMS, ATTENTION, QK_NORMS, BIAS, SELECTION_BIAS, SHARED_EXPERTS],
@@ -22,14 +19,14 @@ pub(super) const FAMILY: Family = Family {
 const KEYS: &[Key] = &[
     count("vocab_size", &["vocab_size"], Or::Refuse),
     count("attention.sliding_window", &["sliding_window"], Or::Skip),
-    WINDOWS,
-    count("expert_group_count", &["n_group"], Or::Skip),
-    count("expert_group_used_count", &["topk_group"], Or::Skip),
+    PERIODIC,
+    positive("expert_group_count", &["n_group"]),
+    positive("expert_group_used_count", &["topk_group"]),
     count("leading_dense_block_count", &["first_k_dense_replace", "first_last_k_dense_replace"], Or::Count(0)),
     count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Refuse),
     count("expert_shared_count", &["num_shared_experts"], Or::Refuse),
     count("expert_shared_feed_forward_length", &[], Or::Product("moe_intermediate_size", "num_shared_experts")),
-    number("expert_weights_scale", &["routed_scaling_factor"], Or::Number(1.0)),
+    factor("expert_weights_scale", &["routed_scaling_factor"], Or::Number(1.0)),
     Key { ours: "expert_weights_norm", theirs: &["norm_topk_prob"], kind: Kind::Flag, or: Or::Flag(true) },
     Key {
         ours: "expert_gating_func",

@@ -1,9 +1,7 @@
 //! Gemma 2. As Gemma 3 without norms of queries and keys, with caps of logits.
 
 use super::gemma3::{GLOBALS, NORMS, SCALE};
-use super::parts::{
-    ATTENTION, BASE, COMMON, count, expect_flag, expect_text, head_widths, norm_epsilon, number, windows,
-};
+use super::parts::{ATTENTION, BASE, COMMON, count, expect_flag, expect_text, factor, head_widths, norm_epsilon, windows};
 use super::{Family, Key, Or};
 
 pub(super) const FAMILY: Family = Family {
@@ -11,7 +9,6 @@ pub(super) const FAMILY: Family = Family {
     architecture: "gemma2",
     keys: &[COMMON, &norm_epsilon(1e-6), &head_widths(Or::Count(256)), KEYS],
     nulls: &["attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention"],
-    tied: true,
     expects: &[
         expect_text("hidden_activation", "gelu_pytorch_tanh"),
         expect_flag("use_bidirectional_attention", false),
@@ -26,6 +23,6 @@ const KEYS: &[Key] = &[
     count("attention.sliding_window", &["sliding_window"], Or::Count(4096)),
     windows(2),
     // A cap of 0 is none; without the key there is one.
-    number("attn_logit_softcapping", &["attn_logit_softcapping"], Or::Number(0.0)),
-    number("final_logit_softcapping", &["final_logit_softcapping"], Or::Number(0.0)),
+    factor("attn_logit_softcapping", &["attn_logit_softcapping"], Or::Number(0.0)),
+    factor("final_logit_softcapping", &["final_logit_softcapping"], Or::Number(0.0)),
 ];

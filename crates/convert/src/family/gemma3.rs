@@ -1,16 +1,15 @@
 //! Gemma 3, the text model. Norms multiply by 1 + weight; the file has the sum.
 
-use super::parts::{
-    ATTENTION, BASE, COMMON, count, expect_flag, expect_text, head_widths, needed, norm_epsilon, number, windows,
-};
-use super::{Change, Family, Key, Kind, Or, Rule};
+use super::parts::{ATTENTION, BASE, COMMON, count, expect_flag, expect_text, factor, head_widths, needed, norm_epsilon, windows};
+use super::{Change, Family, Key, Kind, OlderScaling, Or, Rule};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["gemma3_text"],
     architecture: "gemma3",
     keys: &[COMMON, &norm_epsilon(1e-6), &head_widths(Or::Count(256)), KEYS],
+    beyond: &["sliding_window_pattern", "rope_local_base_freq"],
+    older_scaling: OlderScaling::Updates,
     nulls: &["attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention"],
-    rope_base: 1_000_000.0,
     expects: &[
         expect_text("hidden_activation", "gelu_pytorch_tanh"),
         expect_flag("use_bidirectional_attention", false),
@@ -28,8 +27,8 @@ const KEYS: &[Key] = &[
     count("attention.sliding_window", &["sliding_window"], Or::Refuse),
     windows(6),
     // Such models are refused when the file is checked.
-    number("attn_logit_softcapping", &["attn_logit_softcapping"], Or::Skip),
-    number("final_logit_softcapping", &["final_logit_softcapping"], Or::Skip),
+    factor("attn_logit_softcapping", &["attn_logit_softcapping"], Or::Skip),
+    factor("final_logit_softcapping", &["final_logit_softcapping"], Or::Skip),
 ];
 
 const fn norm(ours: &'static str, theirs: &'static str) -> Rule {

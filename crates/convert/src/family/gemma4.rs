@@ -2,15 +2,14 @@
 //! with inputs of each layer and layers that read the caches of others. Norms multiply by the weight alone.
 
 use super::olmo2::WINDOWS;
-use super::parts::{
-    BASE, DENSE, EXPERT_COUNT, GLOBALS, INNER, OUTER, count, expect_text, needed, norm_epsilon, number, optional,
-};
-use super::{Family, Key, Kind, Merges, Or, Rotated, Rule, Within};
+use super::parts::{BASE, DENSE, EXPERT_COUNT, GLOBALS, INNER, OUTER, count, expect_text, factor, needed, norm_epsilon, optional, unless_unset};
+use super::{Family, Key, Kind, Merges, Need, Or, Rotated, Rule, Within};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["gemma4", "gemma4_text"],
     architecture: "gemma4",
     keys: &[KEYS, &norm_epsilon(1e-6)],
+    beyond: &["global_head_dim", "num_global_key_value_heads", "per_layer_config"],
     nulls: &[
         "use_bidirectional_attention",
         "final_logit_softcapping",
@@ -21,9 +20,7 @@ pub(super) const FAMILY: Family = Family {
         "hidden_size_per_layer_input",
     ],
     full_layers: &[("global_head_dim", "head_dim"), ("num_global_key_value_heads", "num_key_value_heads")],
-    rope_base: 1_000_000.0,
     rotated: Rotated::Pairs("global_head_dim"),
-    tied: true,
     merges: Some(Merges { model: "gemma4", shown: MARKS }),
     within: Some(Within {
         settings: "text_config",
@@ -73,7 +70,7 @@ const KEYS: &[Key] = &[
     count("attention.sliding_window", &["sliding_window"], Or::Refuse),
     WINDOWS,
     count("attention.shared_kv_layers", &["num_kv_shared_layers"], Or::Count(0)),
-    number("final_logit_softcapping", &["final_logit_softcapping"], Or::Skip),
+    factor("final_logit_softcapping", &["final_logit_softcapping"], Or::Skip),
     count("expert_count", EXPERT_COUNT, Or::Skip),
     count("expert_used_count", &["top_k_experts"], Or::Skip),
     count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Skip),
@@ -97,26 +94,32 @@ const NORMS: &[Rule] = &[
 const ATTENTION: &[Rule] = &[
     needed("blk.{layer}.attn_q.weight", "model.layers.{layer}.self_attn.q_proj.weight"),
     optional("blk.{layer}.attn_k.weight", "model.layers.{layer}.self_attn.k_proj.weight"),
-    optional("blk.{layer}.attn_v.weight", "model.layers.{layer}.self_attn.v_proj.weight"),
+    Rule {
+        need: Need::UnlessFull("attention_k_eq_v"),
+        ..needed("blk.{layer}.attn_v.weight", "model.layers.{layer}.self_attn.v_proj.weight")
+    },
     needed("blk.{layer}.attn_output.weight", "model.layers.{layer}.self_attn.o_proj.weight"),
     needed("blk.{layer}.attn_q_norm.weight", "model.layers.{layer}.self_attn.q_norm.weight"),
     optional("blk.{layer}.attn_k_norm.weight", "model.layers.{layer}.self_attn.k_norm.weight"),
 ];
 
+/// Whether layers have experts.
+const MOE: &str = "enable_moe_block";
+
 /// Experts beside the MLP, and a router with a scale of its input and factors of the experts.
 const EXPERTS: &[Rule] = &[
-    optional("blk.{layer}.ffn_gate_inp.weight", "model.layers.{layer}.router.proj.weight"),
-    optional("blk.{layer}.ffn_gate_inp.scale", "model.layers.{layer}.router.scale"),
-    optional("blk.{layer}.ffn_gate_up_exps.weight", "model.layers.{layer}.experts.gate_up_proj"),
-    optional("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.experts.down_proj"),
+    unless_unset(MOE, "blk.{layer}.ffn_gate_inp.weight", "model.layers.{layer}.router.proj.weight"),
+    unless_unset(MOE, "blk.{layer}.ffn_gate_inp.scale", "model.layers.{layer}.router.scale"),
+    unless_unset(MOE, "blk.{layer}.ffn_gate_up_exps.weight", "model.layers.{layer}.experts.gate_up_proj"),
+    unless_unset(MOE, "blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.experts.down_proj"),
     // MLX has gate and up as matrices of their own.
-    optional("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.experts.switch_glu.gate_proj.weight"),
-    optional("blk.{layer}.ffn_up_exps.weight", "model.layers.{layer}.experts.switch_glu.up_proj.weight"),
-    optional("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.experts.switch_glu.down_proj.weight"),
-    optional("blk.{layer}.ffn_down_exps.scale", "model.layers.{layer}.router.per_expert_scale"),
-    optional("blk.{layer}.pre_ffw_norm_2.weight", "model.layers.{layer}.pre_feedforward_layernorm_2.weight"),
-    optional("blk.{layer}.post_ffw_norm_1.weight", "model.layers.{layer}.post_feedforward_layernorm_1.weight"),
-    optional("blk.{layer}.post_ffw_norm_2.weight", "model.layers.{layer}.post_feedforward_layernorm_2.weight"),
+    unless_unset(MOE, "blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.experts.switch_glu.gate_proj.weight"),
+    unless_unset(MOE, "blk.{layer}.ffn_up_exps.weight", "model.layers.{layer}.experts.switch_glu.up_proj.weight"),
+    unless_unset(MOE, "blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.experts.switch_glu.down_proj.weight"),
+    unless_unset(MOE, "blk.{layer}.ffn_down_exps.scale", "model.layers.{layer}.router.per_expert_scale"),
+    unless_unset(MOE, "blk.{layer}.pre_ffw_norm_2.weight", "model.layers.{layer}.pre_feedforward_layernorm_2.weight"),
+    unless_unset(MOE, "blk.{layer}.post_ffw_norm_1.weight", "model.layers.{layer}.post_feedforward_layernorm_1.weight"),
+    unless_unset(MOE, "blk.{layer}.post_ffw_norm_2.weight", "model.layers.{layer}.post_feedforward_layernorm_2.weight"),
 ];
 
 const OUTPUT_SCALE: &[Rule] = &[needed("blk.{layer}.layer_output_scale.weight", "model.layers.{layer}.layer_scalar")];

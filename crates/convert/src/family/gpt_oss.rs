@@ -11,11 +11,11 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["gpt_oss"],
     architecture: "gpt-oss",
     keys: &[COMMON, EXPERTS, &norm_epsilon(1e-5), &head_widths(Or::Count(64)), KEYS],
-    rope_base: 150_000.0,
     yarn_truncates: false,
     expects: &[
         expect_text("hidden_act", "silu"),
         expect_number("swiglu_limit", 7.0),
+        expect_number("swiglu_alpha", 1.702),
         expect_flag("attention_bias", true),
     ],
     layer: &[POST_ATTENTION_NORMS, ATTENTION, SINKS, ROUTER],

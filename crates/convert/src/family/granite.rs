@@ -2,7 +2,7 @@
 //! Gate and up matrices are halves of one.
 
 use super::llama::ATTENTION;
-use super::parts::{BASE, COMMON, EXPERTS, NORMS, WIDTH, count, needed, norm_epsilon, number, optional};
+use super::parts::{BASE, COMMON, EXPERTS, NORMS, WIDTH, count, factor, needed, norm_epsilon, optional};
 use super::{Family, How, Key, Or, Rule};
 
 pub(super) const FAMILY: Family = Family {
@@ -25,10 +25,10 @@ pub(super) const MOE: Family = Family {
 const KEYS: &[Key] = &[
     count("rope.dimension_count", &[], WIDTH),
     count("vocab_size", &["vocab_size"], Or::Refuse),
-    number("attention.scale", &["attention_multiplier"], Or::Number(1.0)),
-    number("embedding_scale", &["embedding_multiplier"], Or::Number(1.0)),
-    number("residual_scale", &["residual_multiplier"], Or::Number(1.0)),
-    number("logit_scale", &["logits_scaling"], Or::Number(1.0)),
+    factor("attention.scale", &["attention_multiplier"], Or::Number(1.0)),
+    factor("embedding_scale", &["embedding_multiplier"], Or::Number(1.0)),
+    factor("residual_scale", &["residual_multiplier"], Or::Number(1.0)),
+    factor("logit_scale", &["logits_scaling"], Or::Number(1.0)),
 ];
 
 const SHARED_KEYS: &[Key] = &[count("expert_shared_feed_forward_length", &["shared_intermediate_size"], Or::Skip)];

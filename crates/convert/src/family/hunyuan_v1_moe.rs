@@ -7,6 +7,8 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["hunyuan_v1_moe"],
     architecture: "hunyuan-moe",
     keys: &[COMMON, &norm_epsilon(1e-5), &head_widths(Or::Skip), KEYS],
+    beyond: &["moe_intermediate_size", "num_shared_expert"],
+    alpha: true,
     nulls: &["head_dim"],
     pre: Some("hunyuan"),
     layer: &[NORMS, ATTENTION, QK_NORMS, ROUTER, SHARED],

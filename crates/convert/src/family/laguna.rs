@@ -1,18 +1,14 @@
 //! Laguna: query heads and a rotation of their own in layers that see everything, the first of four; a gate of
 //! attention's output; experts chosen by sigmoid with a bias, and one that serves every token, after the first layers.
 
-use super::parts::{
-    ATTENTION, BASE, DENSE, EXPERTS, LAYER_TYPES, MOE, NORMS, QK_NORMS, SELECTION_BIAS, count, expect_flag,
-    expect_number, expect_text, head_widths, moe, needed, norm_epsilon, number, optional,
-};
+use super::parts::{ATTENTION, BASE, DENSE, EXPERTS, LAYER_TYPES, MOE, NORMS, QK_NORMS, SELECTION_BIAS, count, expect_flag, expect_number, expect_text, factor, head_widths, moe, needed, norm_epsilon, optional};
 use super::{Family, Key, Kind, Or, Rotated, Rule};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["laguna"],
     architecture: "laguna",
     keys: &[KEYS, EXPERTS, &norm_epsilon(1e-6), &head_widths(Or::Count(128))],
-    rope_base: 500_000.0,
-    rotated: Rotated::Part(0.5),
+    rotated: Rotated::Part(1.0),
     pre: Some("laguna"),
     expects: &[
         expect_text("hidden_act", "silu"),
@@ -54,7 +50,7 @@ const KEYS: &[Key] = &[
     count("expert_shared_feed_forward_length", &["shared_expert_intermediate_size"], Or::Refuse),
     count("expert_gating_func", &[], Or::Count(2)),
     Key { ours: "expert_weights_norm", theirs: &[], kind: Kind::Flag, or: Or::Flag(true) },
-    number("expert_weights_scale", &["moe_routed_scaling_factor"], Or::Number(1.0)),
+    factor("expert_weights_scale", &["moe_routed_scaling_factor"], Or::Number(1.0)),
 ];
 
 const GATE: &[Rule] = &[needed("blk.{layer}.attn_gate.weight", "model.layers.{layer}.self_attn.g_proj.weight")];

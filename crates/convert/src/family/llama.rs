@@ -15,7 +15,6 @@ pub(super) const FAMILY: Family = Family {
 pub(super) const MIXTRAL: Family = Family {
     model_types: &["mixtral"],
     keys: &[COMMON, EXPERTS, &norm_epsilon(1e-5), &head_widths(Or::Skip), KEYS],
-    rope_base: 1_000_000.0,
     mlps: &[MIXTRAL_EXPERTS],
     ..FAMILY
 };

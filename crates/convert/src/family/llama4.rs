@@ -1,10 +1,7 @@
 //! Llama 4 within a model that also sees: layers of four, of which the last rotates nothing and sees everything; experts
 //! in all layers or in every second one, stored column by column, with gate and up as halves.
 
-use super::parts::{
-    ATTENTION, BASE, EXPERTS, INNER, LAYER_TYPES, NORMS, OUTER, count, expect_flag, expect_last_of, expect_number,
-    expect_text, head_widths, needed, norm_epsilon, optional,
-};
+use super::parts::{ATTENTION, BASE, EXPERTS, INNER, LAYER_TYPES, NORMS, OUTER, count, expect_last_of, expect_number, expect_text, head_widths, needed, norm_epsilon, optional};
 use super::{Expect, Expected, Family, How, Key, Kind, Layout, Or, Rule, Within};
 
 pub(super) const FAMILY: Family = Family {
@@ -12,7 +9,6 @@ pub(super) const FAMILY: Family = Family {
     architecture: "llama4",
     keys: &[KEYS, EXPERTS, &norm_epsilon(1e-5), &head_widths(Or::Count(128))],
     nulls: &["moe_layers", "no_rope_layers"],
-    rope_base: 500_000.0,
     pre: Some("llama4"),
     within: Some(Within {
         settings: "text_config",
@@ -22,7 +18,7 @@ pub(super) const FAMILY: Family = Family {
     }),
     expects: &[
         expect_text("hidden_act", "silu"),
-        expect_flag("attn_temperature_tuning", true),
+        Expect { setting: "attn_temperature_tuning", value: Expected::True },
         expect_number("attn_scale", 0.1),
         expect_number("floor_scale", 8192.0),
         expect_number("attention_chunk_size", 8192.0),
@@ -53,7 +49,7 @@ const KEYS: &[Key] = &[
     Key {
         ours: "attention.sliding_window_pattern",
         theirs: &[LAYER_TYPES],
-        kind: Kind::ChunksUnless { period: 4 },
+        kind: Kind::Chunks { period: 4 },
         or: Or::Skip,
     },
 ];

@@ -8,7 +8,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["minimax_m2"],
     architecture: "minimax-m2",
     keys: &[COMMON, EXPERTS, &norm_epsilon(1e-6), &head_widths(Or::Count(128)), KEYS],
-    rope_base: 5_000_000.0,
+    beyond: &["rotary_dim", "scoring_func"],
     rotated: Rotated::Part(1.0),
     layer: &[NORMS, ATTENTION, QK_NORMS, BIAS],
     mlps: &[MIXTRAL_EXPERTS],

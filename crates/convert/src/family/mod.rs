@@ -114,14 +114,23 @@ pub(super) struct Family {
     /// `general.architecture`, which begins the names of its keys.
     pub(super) architecture: &'static str,
     pub(super) keys: &'static [&'static [Key]],
+    /// Settings that are read although the family's class in transformers has no such field: its constructor or its
+    /// model takes them all the same, or the code of the model's authors does.
+    pub(super) beyond: &'static [&'static str],
     /// Settings whose `null` means that they are not set, besides [`NULLS`]: those that transformers declares as
     /// optional in this family.
     pub(super) nulls: &'static [&'static str],
     /// Settings of layers with full attention which are also written for each of those layers: their names for all of
     /// them, and for one.
     pub(super) full_layers: &'static [(&'static str, &'static str)],
-    /// The base of RoPE if the settings have none.
-    pub(super) rope_base: f64,
+    /// What `rope_scaling` does beside `rope_parameters` for each kind of layer.
+    pub(super) older_scaling: OlderScaling,
+    /// The names of LongRoPE.
+    pub(super) longrope: &'static [&'static str],
+    /// LongRoPE's magnitude is `short_mscale`, or `long_mscale`.
+    pub(super) magnitudes: bool,
+    /// A dynamic scaling with `alpha` raises the base of RoPE, whatever the length of a sequence.
+    pub(super) alpha: bool,
     /// Whether YaRN's ramp begins and ends at whole pairs: a property of the architecture, for which there is no key.
     pub(super) yarn_truncates: bool,
     /// YaRN's magnitude is the ratio of two (`mscale`, `mscale_all_dim`), which is 1, and among its settings is the
@@ -132,8 +141,6 @@ pub(super) struct Family {
     /// Pairs of a head that turn by each of three positions of a token, if the settings have none: positions that are
     /// the same for a text.
     pub(super) sections: Option<[u32; 3]>,
-    /// Whether the output head is the embedding table if the settings do not say.
-    pub(super) tied: bool,
     /// `tokenizer.ggml.pre`, where other families' pre-tokenizers have the same rules.
     pub(super) pre: Option<&'static str>,
     /// The tokenizer model of files that keep the merges of a SentencePiece tokenizer instead of scores.
@@ -183,6 +190,17 @@ pub(super) struct Prefix {
     pub(super) others: &'static str,
 }
 
+/// What `rope_scaling` does beside `rope_parameters`.
+#[derive(Clone, Copy)]
+pub(super) enum OlderScaling {
+    /// It is read in their place.
+    Replaces,
+    /// Its settings come before those of layers with full attention, and only settings for each kind of layer are read.
+    Updates,
+    /// It is not read.
+    Unread,
+}
+
 /// The part of a head that is rotated.
 #[derive(Clone, Copy)]
 pub(super) enum Rotated {
@@ -216,6 +234,10 @@ pub(super) enum Kind {
     CountOfLayers,
     /// A float.
     Number,
+    /// A float that is not 0, which stands in files for none.
+    Factor,
+    /// A whole number that is not 0, which stands in files for none.
+    Positive,
     /// A boolean.
     Flag,
     /// A boolean, written only if it differs from this default of the architecture.
@@ -223,14 +245,16 @@ pub(super) enum Kind {
     /// Whether each layer has a window, written only if it differs from the architecture's default: of every `period`
     /// layers all but the last.
     WindowsUnless { period: usize },
-    /// The same where these layers see chunks.
-    ChunksUnless { period: usize },
+    /// Nothing is written, because all layers but the last of every `period` must see chunks.
+    Chunks { period: usize },
     /// The same where the first of every `period` layers sees everything, not the last.
     WindowsAfterFirstUnless { period: usize },
     /// A whole number for each layer: those of this list if it is set, else the same for all.
     CountsOr(&'static str),
     /// Whether each layer has a window.
     Windows,
+    /// The same, or two periods: that of the dense layers before all others, and that of the others.
+    WindowsAfterDense,
     /// Nothing is written, because the type of every layer must be full attention.
     FullAttention,
     /// 1 / √ of a number, written only if the number differs from this setting.
@@ -282,6 +306,8 @@ pub(super) struct Expect {
 pub(super) enum Expected {
     Text(&'static str),
     Flag(bool),
+    /// True, or a number that is not 0.
+    True,
     Number(f64),
     /// A list with 0 for the last of so many layers, and 1 for the others; or an empty one, which stands for it.
     LastOf(usize),
@@ -378,6 +404,12 @@ pub(super) enum Need {
     IfThere,
     /// Unless the output head is the embedding table.
     UnlessTied,
+    /// If this setting is true; if it is false, the tensor is not read.
+    IfSet(&'static str),
+    /// Only some variants of the model have the tensor; if this setting is false, it is not read.
+    UnlessUnset(&'static str),
+    /// Only some layers have the tensor; if this setting is true, it is not read in layers with full attention.
+    UnlessFull(&'static str),
 }
 
 /// The matrices of an expert in some families, and MLX's names for them.

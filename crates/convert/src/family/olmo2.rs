@@ -1,7 +1,7 @@
 //! OLMo 2 and 3: norms after attention and MLP alone; OLMo 3 has windows.
 
 use super::parts::{ATTENTION, BASE, COMMON, LAYER_TYPES, QK_NORMS, count, needed, norm_epsilon};
-use super::{Family, Key, Kind, Or, Rule};
+use super::{Family, Key, Kind, OlderScaling, Or, Rule};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["olmo2"],
@@ -15,8 +15,8 @@ pub(super) const FAMILY: Family = Family {
 pub(super) const WINDOWED: Family = Family {
     model_types: &["olmo3"],
     keys: &[COMMON, &norm_epsilon(1e-5), KEYS],
+    older_scaling: OlderScaling::Updates,
     nulls: &["sliding_window"],
-    rope_base: 500_000.0,
     ..FAMILY
 };
 

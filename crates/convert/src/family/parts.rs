@@ -1,6 +1,6 @@
 //! Parts that several families share.
 
-use super::{Change, Expect, Expected, Family, How, Key, Kind, Layout, Need, Or, Prefix, Rotated, Rule};
+use super::{Change, Expect, Expected, Family, How, Key, Kind, Layout, Need, OlderScaling, Or, Prefix, Rotated, Rule};
 
 /// The common base of most families. A family names its model types, its architecture and its keys, and what else
 /// differs.
@@ -8,14 +8,17 @@ pub(super) const BASE: Family = Family {
     model_types: &[],
     architecture: "",
     keys: &[],
+    beyond: &[],
     nulls: &[],
     full_layers: &[],
-    rope_base: 10_000.0,
+    older_scaling: OlderScaling::Replaces,
+    longrope: &["longrope"],
+    magnitudes: false,
+    alpha: false,
     yarn_truncates: true,
     yarn_ratio: false,
     rotated: Rotated::Whole,
     sections: None,
-    tied: false,
     pre: None,
     merges: None,
     special_tokens: &[],
@@ -34,6 +37,15 @@ pub(super) const fn count(ours: &'static str, theirs: &'static [&'static str], o
 
 pub(super) const fn number(ours: &'static str, theirs: &'static [&'static str], or: Or) -> Key {
     Key { ours, theirs, kind: Kind::Number, or }
+}
+
+pub(super) const fn factor(ours: &'static str, theirs: &'static [&'static str], or: Or) -> Key {
+    Key { kind: Kind::Factor, ..number(ours, theirs, or) }
+}
+
+/// A count that files lack or is at least 1.
+pub(super) const fn positive(ours: &'static str, theirs: &'static [&'static str]) -> Key {
+    Key { ours, theirs, kind: Kind::Positive, or: Or::Skip }
 }
 
 /// The number that norms add to the mean square.
@@ -56,6 +68,14 @@ pub(super) const fn renormalised(default: bool) -> Key {
 
 /// The type of each layer, as a list.
 pub(crate) const LAYER_TYPES: &str = "layer_types";
+
+/// Whether each layer has a window, as a list or by a period, of which the last layer has none.
+pub(super) const PERIODIC: Key = Key {
+    ours: "attention.sliding_window_pattern",
+    theirs: &[LAYER_TYPES, "sliding_window_pattern"],
+    kind: Kind::Windows,
+    or: Or::Skip,
+};
 
 /// Which layers have a window; `period`: see [`Kind::WindowsUnless`].
 pub(super) const fn windows(period: usize) -> Key {
@@ -132,21 +152,36 @@ pub(super) const NORMS: &[Rule] = &[
     needed("blk.{layer}.ffn_norm.weight", "model.layers.{layer}.post_attention_layernorm.weight"),
 ];
 
-/// Grouped-query attention; biases if they are there.
+/// Grouped-query attention; biases if `attention_bias` asks for them, or if they are there.
 pub(super) const ATTENTION: &[Rule] = &attention(How::Same, How::Same);
 
 /// Grouped-query attention; `q` and `k` say what is done with the rows of queries and keys.
 pub(super) const fn attention(q: How, k: How) -> [Rule; 8] {
+    biased(q, k, "attention_bias", "attention_bias")
+}
+
+/// The same; `inputs` and `output` are the settings of biases.
+pub(super) const fn biased(q: How, k: How, inputs: &'static str, output: &'static str) -> [Rule; 8] {
     [
         Rule { how: q, ..needed("blk.{layer}.attn_q.weight", "model.layers.{layer}.self_attn.q_proj.weight") },
-        Rule { how: q, ..optional("blk.{layer}.attn_q.bias", "model.layers.{layer}.self_attn.q_proj.bias") },
+        Rule { how: q, ..if_set(inputs, "blk.{layer}.attn_q.bias", "model.layers.{layer}.self_attn.q_proj.bias") },
         Rule { how: k, ..needed("blk.{layer}.attn_k.weight", "model.layers.{layer}.self_attn.k_proj.weight") },
-        Rule { how: k, ..optional("blk.{layer}.attn_k.bias", "model.layers.{layer}.self_attn.k_proj.bias") },
+        Rule { how: k, ..if_set(inputs, "blk.{layer}.attn_k.bias", "model.layers.{layer}.self_attn.k_proj.bias") },
         needed("blk.{layer}.attn_v.weight", "model.layers.{layer}.self_attn.v_proj.weight"),
-        optional("blk.{layer}.attn_v.bias", "model.layers.{layer}.self_attn.v_proj.bias"),
+        if_set(inputs, "blk.{layer}.attn_v.bias", "model.layers.{layer}.self_attn.v_proj.bias"),
         needed("blk.{layer}.attn_output.weight", "model.layers.{layer}.self_attn.o_proj.weight"),
-        optional("blk.{layer}.attn_output.bias", "model.layers.{layer}.self_attn.o_proj.bias"),
+        unless_unset(output, "blk.{layer}.attn_output.bias", "model.layers.{layer}.self_attn.o_proj.bias"),
     ]
+}
+
+/// A tensor that some variants have, unless a setting is false.
+pub(super) const fn unless_unset(setting: &'static str, ours: &'static str, theirs: &'static str) -> Rule {
+    Rule { need: Need::UnlessUnset(setting), ..needed(ours, theirs) }
+}
+
+/// A tensor that a setting asks for.
+pub(super) const fn if_set(setting: &'static str, ours: &'static str, theirs: &'static str) -> Rule {
+    Rule { need: Need::IfSet(setting), ..needed(ours, theirs) }
 }
 
 /// Norms of queries and keys.
@@ -155,10 +190,10 @@ pub(super) const QK_NORMS: &[Rule] = &[
     needed("blk.{layer}.attn_k_norm.weight", "model.layers.{layer}.self_attn.k_norm.weight"),
 ];
 
-/// A norm of all heads of queries and keys, if it is there.
+/// A norm of all heads of queries and keys, if the settings ask for it.
 pub(super) const OPTIONAL_QK_NORMS: &[Rule] = &[
-    optional("blk.{layer}.attn_q_norm.weight", "model.layers.{layer}.self_attn.q_norm.weight"),
-    optional("blk.{layer}.attn_k_norm.weight", "model.layers.{layer}.self_attn.k_norm.weight"),
+    if_set("use_qk_norm", "blk.{layer}.attn_q_norm.weight", "model.layers.{layer}.self_attn.q_norm.weight"),
+    if_set("use_qk_norm", "blk.{layer}.attn_k_norm.weight", "model.layers.{layer}.self_attn.k_norm.weight"),
 ];
 
 /// The norms before attention and MLP where GGUF calls the latter the norm after attention.
@@ -184,12 +219,12 @@ pub(super) const SHARED_EXPERTS: &[Rule] = &[
 
 /// The keys of DeepSeek-V3's kind of router and experts; the first layers are dense.
 pub(super) const ROUTED: &[Key] = &[
-    count("expert_group_count", &["n_group"], Or::Skip),
-    count("expert_group_used_count", &["topk_group"], Or::Skip),
+    positive("expert_group_count", &["n_group"]),
+    positive("expert_group_used_count", &["topk_group"]),
     count("leading_dense_block_count", &["first_k_dense_replace"], Or::Count(0)),
     count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Refuse),
     count("expert_shared_count", &["n_shared_experts"], Or::Skip),
-    number("expert_weights_scale", &["routed_scaling_factor"], Or::Number(1.0)),
+    factor("expert_weights_scale", &["routed_scaling_factor"], Or::Number(1.0)),
 ];
 
 /// The bias of the scores that choose experts, which layers with experts have.

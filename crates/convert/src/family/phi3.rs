@@ -8,6 +8,7 @@ pub(super) const FAMILY: Family = Family {
     architecture: "phi3",
     keys: &[COMMON, &norm_epsilon(1e-5), KEYS],
     nulls: &["sliding_window"],
+    longrope: &["longrope", "su", "yarn"],
     rotated: Rotated::Part(1.0),
     pre: Some("dbrx"),
     layer: &[NORMS, ATTENTION],

@@ -1,17 +1,15 @@
 //! Phi-3.5-MoE: layer norms with biases, experts as Mixtral's.
 
 use super::llama::MIXTRAL_EXPERTS;
-use super::parts::{
-    ATTENTION, BASE, COMMON, EXPERTS, GLOBALS, NORMS, WIDTH, count, expect_number, expect_text, needed, norm_epsilon,
-    optional,
-};
+use super::parts::{ATTENTION, BASE, COMMON, EXPERTS, GLOBALS, NORMS, WIDTH, count, expect_number, expect_text, if_set, needed, norm_epsilon};
 use super::{Family, Key, Or, Rule};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["phimoe"],
     architecture: "phimoe",
     keys: &[COMMON, EXPERTS, &norm_epsilon(1e-5), KEYS],
-    nulls: &["head_dim", "sliding_window"],
+    magnitudes: true,
+    nulls: &["sliding_window"],
     // No key says how near logits must be to share a token.
     expects: &[expect_text("hidden_act", "silu"), expect_number("router_jitter_noise", 0.01)],
     globals: &[GLOBALS, BIASES],
@@ -25,7 +23,7 @@ const KEYS: &[Key] = &[
     count("attention.sliding_window", &["sliding_window"], Or::Count(0)),
 ];
 
-const BIASES: &[Rule] = &[needed("output_norm.bias", "model.norm.bias"), optional("output.bias", "lm_head.bias")];
+const BIASES: &[Rule] = &[needed("output_norm.bias", "model.norm.bias"), if_set("lm_head_bias", "output.bias", "lm_head.bias")];
 
 const NORM_BIASES: &[Rule] = &[
     needed("blk.{layer}.attn_norm.bias", "model.layers.{layer}.input_layernorm.bias"),

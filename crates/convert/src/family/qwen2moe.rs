@@ -1,7 +1,7 @@
 //! Qwen 1.5 and 2 with experts, and a shared one behind a gate.
 
-use super::parts::{ATTENTION, COMMON, EXPERTS, MOE, NORMS, count, needed, norm_epsilon, renormalised};
-use super::{Family, Key, Or, Rule, qwen2};
+use super::parts::{COMMON, EXPERTS, MOE, NORMS, biased, count, needed, norm_epsilon, renormalised};
+use super::{Family, How, Key, Or, Rule, qwen2};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["qwen2_moe"],
@@ -11,6 +11,8 @@ pub(super) const FAMILY: Family = Family {
     mlps: &[MOE],
     ..qwen2::FAMILY
 };
+
+const ATTENTION: &[Rule] = &biased(How::Same, How::Same, "qkv_bias", "qkv_bias");
 
 const KEYS: &[Key] = &[
     count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Refuse),

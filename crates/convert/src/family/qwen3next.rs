@@ -13,6 +13,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["qwen3_next"],
     architecture: "qwen3next",
     keys: &[COMMON, &norm_epsilon(1e-6), &head_widths(Or::Count(256)), DELTA_KEYS, EXPERTS, EXPERT_KEYS],
+    beyond: &["full_attention_interval"],
     rotated: Rotated::Part(0.25),
     prediction: &["mtp."],
     expects: &[expect_text("hidden_act", "silu"), expect_flag("attention_bias", false)],

@@ -1,8 +1,7 @@
 //! Seed-OSS: biases of queries, keys and values.
 
-use super::Family;
-use super::Or;
-use super::parts::{ATTENTION, BASE, COMMON, POST_ATTENTION_NORMS, head_widths, norm_epsilon};
+use super::parts::{BASE, COMMON, POST_ATTENTION_NORMS, biased, head_widths, norm_epsilon};
+use super::{Family, How, Or, Rule};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["seed_oss"],
@@ -11,3 +10,5 @@ pub(super) const FAMILY: Family = Family {
     layer: &[POST_ATTENTION_NORMS, ATTENTION],
     ..BASE
 };
+
+const ATTENTION: &[Rule] = &biased(How::Same, How::Same, "attention_bias", "attention_out_bias");

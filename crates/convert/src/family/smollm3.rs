@@ -10,8 +10,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["smollm3"],
     architecture: "smollm3",
     keys: &[COMMON, &norm_epsilon(1e-6), KEYS],
-    rope_base: 2_000_000.0,
-    tied: true,
     expects: &[
         expect_text("hidden_act", "silu"),
         expect_flag("use_sliding_window", false),

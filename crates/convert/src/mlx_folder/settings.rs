@@ -12,6 +12,17 @@ const ROPE: &str = "rope_parameters";
 const ROPE_ALONE: [&str; 2] = ["rope_theta", "partial_rotary_factor"];
 const ROPE_SCALING: &str = "rope_scaling";
 
+/// Models whose settings mlx-lm does not read without these, and what they are without them.
+const NEEDED: &[(&str, &str, Value)] = &[
+    ("exaone4", ROPE_SCALING, Value::Null),
+    ("exaone4", "sliding_window", Value::Null),
+    ("glm4_moe", ROPE_SCALING, Value::Null),
+];
+
+/// The model whose windows mlx-lm reads as a letter for each layer.
+const IN_LETTERS: &str = "exaone4";
+const PATTERN: &str = "sliding_window_pattern";
+
 /// The settings of the published folder with the widths, by both names that mlx-lm writes, and by the names that it
 /// reads.
 pub(super) fn quantised(mut settings: Map<String, Value>, widths: Widths) -> Map<String, Value> {
@@ -34,7 +45,31 @@ pub(super) fn quantised(mut settings: Map<String, Value>, widths: Widths) -> Map
             settings.entry(ROPE_SCALING).or_insert(Value::Object(rope));
         }
     }
+    let model = settings.get("model_type").and_then(Value::as_str).unwrap_or_default().to_owned();
+    for (_, key, value) in NEEDED.iter().filter(|(needs, ..)| *needs == model) {
+        settings.entry(*key).or_insert(value.clone());
+    }
+    if model == IN_LETTERS {
+        let letters = letters(&settings);
+        settings.insert(PATTERN.to_owned(), letters);
+    }
     settings
+}
+
+/// L for each layer with a window, G for the others; nothing for a model without windows.
+fn letters(settings: &Map<String, Value>) -> Value {
+    let of_period = |period: u64| Some("L".repeat(usize::try_from(period.clamp(1, 4096)).ok()? - 1) + "G");
+    let of_types = |types: &Vec<Value>| -> String {
+        types.iter().map(|kind| if kind == "sliding_attention" { 'L' } else { 'G' }).collect()
+    };
+    match (settings.get("layer_types"), settings.get(PATTERN)) {
+        _ if settings.get("sliding_window").is_none_or(Value::is_null) => Value::Null,
+        (Some(Value::Array(types)), _) => {
+            Some(of_types(types)).filter(|letters| letters.contains('L')).map_or(Value::Null, Value::String)
+        }
+        (_, Some(Value::String(letters))) => Value::String(letters.clone()),
+        (_, period) => of_period(period.and_then(Value::as_u64).unwrap_or(4)).map_or(Value::Null, Value::String),
+    }
 }
 
 #[cfg(test)]
@@ -53,5 +88,25 @@ mod tests {
         assert_eq!((&found["quantization"], &found["quantization_config"]), (&widths, &widths));
         assert_eq!((&found["num_experts"], &found["rope_theta"]), (&json!(4), &json!(1)));
         assert_eq!(found["rope_scaling"], json!({"rope_type": "llama3", "factor": 8.0}));
+    }
+
+    fn of(settings: Value) -> Value {
+        let Value::Object(settings) = settings else { panic!("an object") };
+        Value::Object(quantised(settings, Widths { bits: 4, group: 64 }))
+    }
+
+    #[test]
+    fn what_mlx_lm_needs_is_there() {
+        assert!(of(json!({"model_type": "glm4_moe"})).as_object().expect("an object").contains_key("rope_scaling"));
+        assert!(of(json!({"model_type": "llama"})).get("rope_scaling").is_none());
+        let windows = |mut more: Value| {
+            more["model_type"] = json!("exaone4");
+            of(more)["sliding_window_pattern"].clone()
+        };
+        assert_eq!(windows(json!({"sliding_window": 4, "sliding_window_pattern": 4})), "LLLG");
+        assert_eq!(windows(json!({"sliding_window": 4, "sliding_window_pattern": "LLG"})), "LLG");
+        let types = json!(["sliding_attention", "full_attention", "full_attention"]);
+        assert_eq!(windows(json!({"sliding_window": 4, "sliding_window_pattern": 4, "layer_types": types})), "LGG");
+        assert_eq!(windows(json!({"sliding_window": null, "sliding_window_pattern": 4})), Value::Null);
     }
 }

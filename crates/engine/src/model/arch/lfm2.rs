@@ -1,15 +1,19 @@
-//! `lfm2` and `lfm2moe`: LFM2, dense, or with experts after the first layers, chosen by sigmoid with a bias. Layers
+//! `lfm2` and `lfm2moe`: LFM2, dense, or with experts after the first layers, chosen by sigmoid, with a bias
+//! if the file has it. Layers
 //! without key and value heads are short convolutions between two gates. Queries and keys are normalised per head.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
 use super::read::{Reader, Sections};
 use crate::error::Result;
-use crate::model::spec::{AttentionSpec, ConvolutionSpec, LayerSpec, Mixer, ModelSpec, QkNorm};
+use crate::model::spec::{AttentionSpec, ConvolutionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, QkNorm};
 
 pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
     let dense = file.dense(Activation::SwiGlu)?;
-    let moe = if file.has("expert_count")? { file.sigmoid_moe(true, None)? } else { dense.clone() };
+    let mut moe = if file.has("expert_count")? { file.sigmoid_moe(true, None)? } else { dense.clone() };
+    if let MlpSpec::Moe { selection_bias, .. } = &mut moe {
+        *selection_bias = file.tensor(&format!("blk.{}.exp_probs_b.bias", file.layers()?.saturating_sub(1)));
+    }
     let mlps = file.dense_mlps_first(&dense, &moe)?;
     let layer = |(mixer, mlp)| LayerSpec { mixer, mlp: Some(mlp) };
     let layers = mixers(file)?.into_iter().zip(mlps).map(layer).collect();

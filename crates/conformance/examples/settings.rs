@@ -1,0 +1,92 @@
+//! What gristmill makes of changed settings of the golden folders, for `cargo xtask prove settings`.
+//!
+//! `settings THEIRS OURS`: THEIRS is what `scripts/settings/theirs.py` wrote; OURS gets a line of JSON for each of its
+//! lines: the loss of each token, or why the folder is refused.
+
+use std::error::Error;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gristmill_convert::{ConvertOptions, open_folder};
+use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner};
+use serde_json::{Value, json};
+
+type Fails = Box<dyn Error>;
+
+fn main() -> Result<(), Fails> {
+    let paths: Vec<String> = std::env::args().skip(1).collect();
+    let [theirs, ours] = paths.as_slice() else { return Err("settings THEIRS OURS".into()) };
+    let work = Work::new()?;
+    let mut out = BufWriter::new(File::create(ours)?);
+    for line in BufReader::new(File::open(theirs)?).lines() {
+        let variant: Value = serde_json::from_str(&line?)?;
+        let found = match losses(&work, &variant) {
+            Ok(losses) if losses.iter().flatten().all(|loss| loss.is_finite()) => json!({ "losses": losses }),
+            Ok(_) => json!({ "refused": "not finite" }),
+            Err(error) => json!({ "refused": error.to_string() }),
+        };
+        writeln!(out, "{found}")?;
+    }
+    Ok(out.flush()?)
+}
+
+/// Copies of the golden folders, whose settings change.
+struct Work(PathBuf);
+
+impl Work {
+    fn new() -> Result<Work, Fails> {
+        let path = std::env::temp_dir().join(format!("gristmill-settings-{}", std::process::id()));
+        fs::create_dir_all(&path)?;
+        Ok(Work(path))
+    }
+
+    /// The copy of a folder, with these settings.
+    fn folder(&self, name: &str, config: &Value) -> Result<PathBuf, Fails> {
+        let to = self.0.join(name);
+        if !to.exists() {
+            fs::create_dir_all(&to)?;
+            let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/convert").join(name);
+            for entry in fs::read_dir(golden)? {
+                let path = entry?.path();
+                fs::copy(&path, to.join(path.file_name().unwrap_or_default()))?;
+            }
+        }
+        fs::write(to.join("config.json"), config.to_string())?;
+        Ok(to)
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The loss of each token of each sequence.
+fn losses(work: &Work, variant: &Value) -> Result<Vec<Vec<f64>>, Fails> {
+    let folder = work.folder(variant["folder"].as_str().unwrap_or_default(), &variant["config"])?;
+    let (file, _) = open_folder(&folder, &ConvertOptions::default(), 1)?;
+    let options = LoadOptions { precision: Precision::Exact, threads: Some(1), ..LoadOptions::default() };
+    let model = Arc::new(Model::from_file(file, options)?);
+    let sequences: Vec<Vec<u32>> = serde_json::from_value(variant["tokens"].clone())?;
+    sequences.iter().map(|tokens| of_sequence(&model, tokens)).collect()
+}
+
+fn of_sequence(model: &Arc<Model>, tokens: &[u32]) -> Result<Vec<f64>, Fails> {
+    let limits = Limits { context: Some(tokens.len()), output_rows: Some(tokens.len()), ..Limits::default() };
+    let mut runner = Runner::new(model.clone(), limits)?;
+    let mut batch = Batch::new();
+    batch.push(runner.open_sequence()?, tokens, Outputs::All);
+    let logits = runner.forward(&batch)?.to_vec()?;
+    let rows = logits.chunks(logits.len() / tokens.len());
+    Ok(rows.zip(&tokens[1..]).map(|(row, &next)| loss(row, next as usize)).collect())
+}
+
+/// Minus the logarithm of the probability of the next token.
+fn loss(row: &[f32], next: usize) -> f64 {
+    let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = row.iter().map(|&logit| f64::from(logit - most).exp()).sum();
+    sum.ln() - f64::from(row[next] - most)
+}

@@ -1,0 +1,51 @@
+"""Why gristmill refuses some settings that transformers runs, or computes something else."""
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Reason:
+    """The class of the difference, patterns of the whole folder's name, key and change, and why."""
+
+    kind: str
+    folder: str
+    key: str
+    change: str
+    why: str
+
+    def explains(self, kind: str, *found: str) -> bool:
+        patterns = (self.folder, self.key, self.change)
+        return kind == self.kind and all(re.fullmatch(pattern, one) for pattern, one in zip(patterns, found))
+
+
+REFUSES, ANY = "gristmill refuses", ".*"
+ROPE = r"(rope_parameters|rope_scaling)(\..*)?"
+
+
+def refuses(key: str, change: str, why: str, folder: str = ANY) -> Reason:
+    return Reason(REFUSES, folder, key, change, why)
+
+
+REASONS = [
+    refuses(r"hidden_act(ivation)?", ANY, "no kernel computes another activation function than the family's own"),
+    refuses(ROPE, r"yarn, (not )?truncated.*", "whether YaRN's ramp is rounded is a property of the architecture in files"),
+    refuses(ROPE + r"|.*truncate", r".*", "whether YaRN's ramp is rounded is a property of the architecture in files",
+            "gpt-oss-dense"),
+    refuses(r".*\.truncate", ANY, "whether YaRN's ramp is rounded is a property of the architecture in files"),
+    refuses(ROPE, r"proportional.*|\"proportional\"", "the proportional rotation is Gemma 4's alone in files"),
+    refuses(r"rope_parameters\.sliding_attention(\..*)?", ANY, "files have no scaling of layers with a window"),
+    refuses(ROPE + r"|.*rope_type", ANY, "Gemma 4's layers with full attention have the proportional rotation in files",
+            "gemma4.*"),
+    refuses(ROPE, ANY, "a scaling for layers with full attention alone has no keys in this architecture's files", "laguna"),
+    refuses(r".*partial_rotary_factor", ANY, "a scaled rotation of a part of a head, or of none of it, has no keys in files"),
+    refuses(r".*(mscale|mscale_all_dim|(short|long)_mscale)", ANY, "files have one magnitude of LongRoPE"),
+    refuses(r".*mrope_(section|interleaved)", ANY, "the sections of a head are checked, which transformers does not read for a text"),
+    refuses(ANY, r"-.*|\[-.*", "a negative number that no model has"),
+    refuses(ANY, r"0|0\.0|\[0.*\]|\[\]", "0, which no model has, or which stands in files for none"),
+    refuses(ANY, r"-?\d+\.\d+|4|1", "a number of another type: a whole number is one without a fraction, and a flag is true or false"),
+    refuses(ANY, r"null", "null where the class has no None, or that the code of the model's authors does not take"),
+    refuses(r"num_hidden_layers|layer_types|mlp_layer_types|moe_layers|interleave_moe_layer_step|no_rope.*|first_k_dense_replace"
+            r"|attention_chunk_size|attn_scale|floor_scale", ANY,
+            "other layers than those of the weights: tensors are left over or missing, or no key of files says which layers"),
+]
