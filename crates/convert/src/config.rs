@@ -18,19 +18,21 @@ use super::files::read_json;
 pub(super) struct Config {
     path: PathBuf,
     entries: Map<String, Value>,
+    /// The names that settings have in the file, where these are others: see [`Config::renamed`].
+    aliases: BTreeMap<String, String>,
 }
 
 impl Config {
     /// Reads a file.
     pub(super) fn read(path: &Path) -> Result<Config, ConvertError> {
-        Ok(Config { path: path.to_owned(), entries: read_json(path)? })
+        Ok(Config { path: path.to_owned(), entries: read_json(path)?, aliases: BTreeMap::new() })
     }
 
     /// Reads a file, or nothing if there is none.
     pub(super) fn read_optional(path: &Path) -> Result<Config, ConvertError> {
         match path.exists() {
             true => Self::read(path),
-            false => Ok(Config { path: path.to_owned(), entries: Map::new() }),
+            false => Ok(Config { path: path.to_owned(), entries: Map::new(), aliases: BTreeMap::new() }),
         }
     }
 
@@ -45,6 +47,7 @@ impl Config {
         for (alias, name) in aliases {
             if let Some(value) = self.entries.remove(alias) {
                 self.entries.insert(name.clone(), value);
+                self.aliases.insert(name.clone(), alias.clone());
             }
         }
         self
@@ -115,7 +118,12 @@ impl Config {
     /// An object within, as `rope_parameters`.
     pub(super) fn object(&self, key: &str) -> Result<Option<Config>, ConvertError> {
         let entries = self.get(key, Value::is_object, Value::as_object, "an object")?;
-        Ok(entries.map(|entries| Config { path: self.path.clone(), entries: entries.clone() }))
+        let within = |entries: &Map<String, Value>| Config {
+            path: self.path.clone(),
+            entries: entries.clone(),
+            aliases: BTreeMap::new(),
+        };
+        Ok(entries.map(within))
     }
 
     pub(super) fn count(&self, key: &str) -> Result<Option<u32>, ConvertError> {
@@ -190,7 +198,8 @@ impl Config {
     }
 
     fn setting(&self, key: &str, found: String, expected: impl Into<String>) -> ConvertError {
-        ConvertError::Setting { path: self.path.clone(), key: key.to_owned(), found, expected: expected.into() }
+        let key = self.aliases.get(key).map_or(key, String::as_str).to_owned();
+        ConvertError::Setting { path: self.path.clone(), key, found, expected: expected.into() }
     }
 
     /// An error about a key that is not there.

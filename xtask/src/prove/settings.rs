@@ -20,7 +20,7 @@ pub(crate) fn settings(output: Option<&str>) -> Result<(), String> {
         command.arg(scripts.join(name));
         command
     };
-    run(script("classes.py"))?;
+    run(&mut script("classes.py"))?;
     run(script("theirs.py").arg(&theirs))?;
     run(Command::new(build("example", "settings")?).args([&theirs, &ours]))?;
     let compared = script("compare.py").args([&theirs, &ours]).output();

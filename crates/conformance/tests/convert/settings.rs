@@ -142,7 +142,7 @@ fn layers_with_a_state_of_fixed_size_fit_the_weights() {
     folder.open().unwrap();
     let folder = Folder::copy("qwen35moe", "no-text");
     folder.json("config.json", |config| drop(config.as_object_mut().unwrap().remove("text_config")));
-    folder.refused(&["has no `num_attention_heads`"]);
+    folder.refused(&["has no `num_hidden_layers`"]);
 }
 
 #[test]

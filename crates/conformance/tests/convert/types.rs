@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::folder::Folder;
-use super::golden::folders;
+use super::golden::{folders, folders_folder};
 
 /// Settings of golden folders that no conversion reads: they are for training, or say again what the weights say.
 const NOT_READ: &[&str] = &[
@@ -97,6 +97,7 @@ const READ_IN: &[(&str, &[&str])] = &[
     ("n_shared_experts", &["deepseek", "dots1", "glm4moe"]),
     ("original_max_position_embeddings", &["phi3", "phimoe"]),
     ("rope_scaling", &[]),
+    ("rotary_dim", &[]),
     ("router_jitter_noise", &["phimoe"]),
     ("shared_intermediate_size", &["granitemoe"]),
     (
@@ -361,7 +362,10 @@ fn every_setting_that_is_read_has_its_type() {
         let allowed = |key: &str, kind: &str| match kind {
             "null" => listed(NULL_IS_NONE, key, name),
             "a list" => key == "eos_token_id",
-            "a number" => ["mlp_layer_types", "moe_intermediate_size", "moe_topk", "num_shared_expert"].contains(&key),
+            "a number" => {
+                ["attn_temperature_tuning", "mlp_layer_types", "moe_intermediate_size", "moe_topk", "num_shared_expert"]
+                    .contains(&key)
+            }
             _ => false,
         };
         let accepted = accepted(&folder, "config.json", at, &keys, &allowed);
@@ -370,12 +374,23 @@ fn every_setting_that_is_read_has_its_type() {
     assert!(all.is_empty(), "{}", all.join("\n"));
 }
 
-/// `null` where transformers takes it for "not set" gives what the missing setting gives.
+/// Whether the configuration class of a folder's family has a value for a missing setting.
+fn has_default(config: &Value, key: &str) -> bool {
+    let classes: Value = serde_json::from_str(include_str!("../../../convert/src/classes.json")).unwrap();
+    let inner = &config["text_config"]["model_type"];
+    let model_type = inner.as_str().or(config["model_type"].as_str()).unwrap();
+    !classes[model_type]["defaults"][key].is_null()
+}
+
+/// `null` where transformers takes it for "not set" gives what the missing setting gives, unless its class has a value
+/// for that.
 #[test]
 fn null_is_what_transformers_takes_it_for() {
     let mut all = Vec::new();
     for name in folders() {
-        for (key, folders) in NULL_IS_NONE {
+        let config: Value =
+            serde_json::from_slice(&std::fs::read(folders_folder().join(name).join("config.json")).unwrap()).unwrap();
+        for (key, folders) in NULL_IS_NONE.iter().filter(|(key, _)| !has_default(&config, key)) {
             let [null, none] = [Some(Value::Null), None].map(|value| {
                 let folder = Folder::copy(name, &format!("null-{key}"));
                 folder.json("config.json", |config| match value {

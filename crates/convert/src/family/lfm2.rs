@@ -1,7 +1,7 @@
 //! LFM2, dense or with experts after the first layers: short convolutions between two gates, and some layers with
 //! attention.
 
-use super::parts::{BASE, EXPERTS, attention, count, expect_flag, if_set, needed, number};
+use super::parts::{BASE, EXPERTS, attention, count, expect_flag, needed, number, unless_unset};
 use super::{Family, How, Key, Kind, Layout, Need, Or, Rule};
 
 pub(super) const FAMILY: Family = Family {
@@ -110,7 +110,7 @@ const RENAMED: &[Rule] = &[
 ];
 
 /// The bias of the scores that choose experts, which layers with experts have.
-const BIAS: &[Rule] = &[if_set("use_expert_bias", "blk.{layer}.exp_probs_b.bias", "model.layers.{layer}.feed_forward.expert_bias")];
+const BIAS: &[Rule] = &[unless_unset("use_expert_bias", "blk.{layer}.exp_probs_b.bias", "model.layers.{layer}.feed_forward.expert_bias")];
 
 const MOE: &[Rule] = &[
     needed("blk.{layer}.ffn_gate_inp.weight", "model.layers.{layer}.feed_forward.gate.weight"),

@@ -9,7 +9,7 @@ pub(super) const FAMILY: Family = Family {
     architecture: "phimoe",
     keys: &[COMMON, EXPERTS, &norm_epsilon(1e-5), KEYS],
     magnitudes: true,
-    nulls: &["sliding_window"],
+    nulls: &["head_dim", "sliding_window"],
     // No key says how near logits must be to share a token.
     expects: &[expect_text("hidden_act", "silu"), expect_number("router_jitter_noise", 0.01)],
     globals: &[GLOBALS, BIASES],

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::family::LAYER_TYPES;
 use crate::mlx::Widths;
 
 /// Names that mlx-lm reads, and those in newer files of transformers.
@@ -22,6 +23,8 @@ const NEEDED: &[(&str, &str, Value)] = &[
 /// The model whose windows mlx-lm reads as a letter for each layer.
 const IN_LETTERS: &str = "exaone4";
 const PATTERN: &str = "sliding_window_pattern";
+/// More than any model has.
+const MOST_LAYERS: u64 = 4096;
 
 /// The settings of the published folder with the widths, by both names that mlx-lm writes, and by the names that it
 /// reads.
@@ -51,18 +54,30 @@ pub(super) fn quantised(mut settings: Map<String, Value>, widths: Widths) -> Map
     }
     if model == IN_LETTERS {
         let letters = letters(&settings);
+        // transformers, which reads the tokenizer, takes the pattern for a number where there is no list.
+        let layers = settings.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0).min(MOST_LAYERS);
+        let types = of_layers(letters.as_str().unwrap_or("G"), layers as usize);
+        if !settings.get(LAYER_TYPES).is_some_and(Value::is_array) {
+            settings.insert(LAYER_TYPES.to_owned(), types);
+        }
         settings.insert(PATTERN.to_owned(), letters);
     }
     settings
 }
 
+/// The types of so many layers, as letters that are repeated.
+fn of_layers(letters: &str, layers: usize) -> Value {
+    let kind = |letter| if letter == 'L' { "sliding_attention" } else { "full_attention" };
+    letters.chars().cycle().take(layers).map(kind).collect()
+}
+
 /// L for each layer with a window, G for the others; nothing for a model without windows.
 fn letters(settings: &Map<String, Value>) -> Value {
-    let of_period = |period: u64| Some("L".repeat(usize::try_from(period.clamp(1, 4096)).ok()? - 1) + "G");
+    let of_period = |period: u64| Some("L".repeat(usize::try_from(period.clamp(1, MOST_LAYERS)).ok()? - 1) + "G");
     let of_types = |types: &Vec<Value>| -> String {
         types.iter().map(|kind| if kind == "sliding_attention" { 'L' } else { 'G' }).collect()
     };
-    match (settings.get("layer_types"), settings.get(PATTERN)) {
+    match (settings.get(LAYER_TYPES), settings.get(PATTERN)) {
         _ if settings.get("sliding_window").is_none_or(Value::is_null) => Value::Null,
         (Some(Value::Array(types)), _) => {
             Some(of_types(types)).filter(|letters| letters.contains('L')).map_or(Value::Null, Value::String)
@@ -105,6 +120,9 @@ mod tests {
         };
         assert_eq!(windows(json!({"sliding_window": 4, "sliding_window_pattern": 4})), "LLLG");
         assert_eq!(windows(json!({"sliding_window": 4, "sliding_window_pattern": "LLG"})), "LLG");
+        let listed = of(json!({"model_type": "exaone4", "num_hidden_layers": 3, "sliding_window": 4,
+            "sliding_window_pattern": 2}));
+        assert_eq!(listed[LAYER_TYPES], json!(["sliding_attention", "full_attention", "sliding_attention"]));
         let types = json!(["sliding_attention", "full_attention", "full_attention"]);
         assert_eq!(windows(json!({"sliding_window": 4, "sliding_window_pattern": 4, "layer_types": types})), "LGG");
         assert_eq!(windows(json!({"sliding_window": null, "sliding_window_pattern": 4})), Value::Null);
