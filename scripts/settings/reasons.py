@@ -39,8 +39,18 @@ REASONS = [
             "gemma4.*"),
     refuses(ROPE, ANY, "a scaling for layers with full attention alone has no keys in this architecture's files", "laguna"),
     refuses(r".*partial_rotary_factor", ANY, "a scaled rotation of a part of a head, or of none of it, has no keys in files"),
-    refuses(r".*(mscale|mscale_all_dim|(short|long)_mscale)", ANY, "files have one magnitude of LongRoPE"),
+    refuses(r".*(short|long)_mscale", ANY, "files have one magnitude of LongRoPE"),
     refuses(r".*mrope_(section|interleaved)", ANY, "the sections of a head are checked, which transformers does not read for a text"),
+    refuses(r"attention_bias|qkv_bias|use_qk_norm|use_expert_bias|enable_moe_block|attention_k_eq_v|shared_intermediate_size"
+            r"|moe_num_shared_experts|lm_head_bias|tie_word_embeddings", r"false|true|removed|0", "weights that these settings "
+            "do not read, which transformers leaves out without a word"),
+    refuses(r"scoring_func|score_func|score_function|route_norm|n_group|topk_group|rotary_pct|mup_enabled", ANY,
+            "the code of the model's authors reads it, or no kernel computes it; transformers ignores it or runs it"),
+    refuses(r"moe_topk|num_shared_expert|moe_intermediate_size", r"\[.*", "layers with other numbers of experts than each other",
+            "hunyuan-moe"),
+    refuses(r"use_bidirectional_attention|use_sliding_window|use_double_wide_mlp|clip_qkv|swiglu_(limit|alpha)|router_jitter_noise"
+            r"|attn_logit_softcapping", ANY, "no kernel computes it in this family"),
+    refuses(r"num_attention_heads", "removed", "a number of heads is needed beside those of each layer", "laguna"),
     refuses(ANY, r"-.*|\[-.*", "a negative number that no model has"),
     refuses(ANY, r"0|0\.0|\[0.*\]|\[\]", "0, which no model has, or which stands in files for none"),
     refuses(ANY, r"-?\d+\.\d+|4|1", "a number of another type: a whole number is one without a fraction, and a flag is true or false"),

@@ -174,7 +174,10 @@ fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read,
         header.set(FILE_TYPE_KEY, mix.file_type())?;
         header.set(QUANTIZATION_VERSION_KEY, QUANTIZATION_VERSION)?;
     }
-    for (key, value) in keys::read(family, &config)?.into_iter().chain(rope.pairs) {
+    // What the settings say of RoPE comes before what the family says of it.
+    let mut pairs = keys::read(family, &config)?;
+    pairs.retain(|(key, _)| !rope.pairs.iter().any(|(other, _)| other == key));
+    for (key, value) in pairs.into_iter().chain(rope.pairs) {
         header.set(&format!("{}.{key}", family.architecture), value)?;
     }
     let rows = made.iter().find(|tensor| tensor.name == "token_embd.weight").and_then(|t| t.shape.get(1));

@@ -99,7 +99,7 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Rope, ConvertErro
         rope.pairs.push(("rope.freq_base_swa".to_owned(), Value::F32(base as f32)));
     }
     match (&parameters, family.rotated) {
-        (Some(parameters), _) => rope.scaling(family, config, parameters, base)?,
+        (Some(parameters), _) => rope.scaling(family, config, parameters, base, rotated)?,
         (None, Rotated::Pairs(_)) => return Err(config.missing("rope_parameters")),
         (None, _) => {}
     }
@@ -200,6 +200,7 @@ impl Rope {
         config: &Config,
         parameters: &Config,
         base: f64,
+        rotated: Option<u32>,
     ) -> Result<(), ConvertError> {
         let kind = kind(parameters)?;
         if family.yarn_ratio
@@ -228,7 +229,11 @@ impl Rope {
             }
             Some(kind) if family.longrope.contains(&kind) => self.longrope(family, config, parameters)?,
             Some("yarn") => self.yarn(family, config, parameters, factor()?)?,
-            Some("llama3") => self.vectors.push(("rope_freqs.weight", llama3(config, parameters, base, factor()?)?)),
+            Some("llama3") => {
+                let width = rotated.map_or_else(|| head_width(config), Ok)?;
+                let factors = llama3(config, parameters, base, factor()?, width)?;
+                self.vectors.push(("rope_freqs.weight", factors));
+            }
             Some("dynamic") if family.alpha && parameters.value("alpha").is_some() => {
                 self.raise_base(config, parameters, base)?;
             }
@@ -360,8 +365,8 @@ fn longrope_magnitude(
 /// Llama 3.1's rule (<https://github.com/meta-llama/llama-models>, `apply_scaling`): the frequencies of pairs that turn
 /// often are kept, those of pairs that turn seldom divided by a factor, with a ramp between. In f32, as the converters
 /// do.
-fn llama3(config: &Config, parameters: &Config, base: f64, factor: f64) -> Result<Vec<f32>, ConvertError> {
-    let width = bounded(config, "head_dim", head_width(config)?)?;
+fn llama3(config: &Config, parameters: &Config, base: f64, factor: f64, width: u32) -> Result<Vec<f32>, ConvertError> {
+    let width = bounded(config, "head_dim", width)?;
     let needed = |key| parameters.positive(key)?.ok_or_else(|| parameters.missing(key));
     let (low, high) = (needed("low_freq_factor")?, needed("high_freq_factor")?);
     if (high as f32) < low as f32 {

@@ -243,6 +243,14 @@ fn a_scaling_that_is_added_takes_effect() {
     assert_eq!(number(&file, "qwen3moe.rope.freq_base"), Some(10_000.0));
     let file = metadata("olmo3", "added-yarn", |config| config["rope_scaling"] = yarn);
     assert_eq!(number(&file, "olmo2.rope.freq_base"), Some(500_000.0));
+    let linear = json!({"rope_type": "linear", "factor": 4.0});
+    let file = metadata("cohere2", "added-linear", |config| config["rope_scaling"] = linear);
+    assert_eq!(number(&file, "cohere2.rope.scaling.factor"), Some(4.0));
+    // Of a head of 16, 8 elements are rotated.
+    let llama3 = json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32});
+    let file = metadata("glm4", "added-llama3", |config| config["rope_scaling"] = llama3);
+    assert_eq!(file.tensor("rope_freqs.weight").map(|tensor| tensor.elements()), Some(4));
 }
 
 /// Settings as Hunyuan-A13B, Llama 4 Scout and LFM2 are published.
