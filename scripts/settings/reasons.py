@@ -28,6 +28,8 @@ def refuses(key: str, change: str, why: str, folder: str = ANY) -> Reason:
 
 
 REASONS = [
+    Reason("differ", "phimoe", "original_max_position_embeddings", ANY,
+           "transformers never takes Phi-3.5-MoE's long factors, which its authors' code does"),
     refuses(r"hidden_act(ivation)?", ANY, "no kernel computes another activation function than the family's own"),
     refuses(ROPE, r"yarn, (not )?truncated.*", "whether YaRN's ramp is rounded is a property of the architecture in files"),
     refuses(ROPE + r"|.*truncate", r".*", "whether YaRN's ramp is rounded is a property of the architecture in files",
@@ -49,7 +51,7 @@ REASONS = [
     refuses(r"moe_topk|num_shared_expert|moe_intermediate_size", r"\[.*", "layers with other numbers of experts than each other",
             "hunyuan-moe"),
     refuses(r"use_bidirectional_attention|use_sliding_window|use_double_wide_mlp|clip_qkv|swiglu_(limit|alpha)|router_jitter_noise"
-            r"|attn_logit_softcapping", ANY, "no kernel computes it in this family"),
+            r"|attn_logit_softcapping|attn_temperature_tuning|num_experts_per_tok", ANY, "no kernel computes it in this family"),
     refuses(r"num_attention_heads", "removed", "a number of heads is needed beside those of each layer", "laguna"),
     refuses(ANY, r"-.*|\[-.*", "a negative number that no model has"),
     refuses(ANY, r"0|0\.0|\[0.*\]|\[\]", "0, which no model has, or which stands in files for none"),

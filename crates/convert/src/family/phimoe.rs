@@ -10,8 +10,8 @@ pub(super) const FAMILY: Family = Family {
     keys: &[COMMON, EXPERTS, &norm_epsilon(1e-5), KEYS],
     magnitudes: true,
     nulls: &["head_dim", "sliding_window"],
-    // No key says how near logits must be to share a token.
-    expects: &[expect_text("hidden_act", "silu"), expect_number("router_jitter_noise", 0.01)],
+    // No key says how near logits must be to share a token, nor that these are two.
+    expects: &[expect_text("hidden_act", "silu"), expect_number("router_jitter_noise", 0.01), expect_number("num_experts_per_tok", 2.0)],
     globals: &[GLOBALS, BIASES],
     layer: &[NORMS, NORM_BIASES, ATTENTION],
     mlps: &[MIXTRAL_EXPERTS],
