@@ -377,9 +377,9 @@ fn conversations_go_through_the_template() {
     assert_eq!(ids[0], 258, "no BOS, which the template did not write");
     chat.thinking = Some(false);
     assert_eq!(engine.render(&chat).unwrap(), format!("{prompt}<think></think>"));
-    // A text is a text: BOS before it, and control tokens are letters.
+    // A raw text has BOS before it, and its control tokens are control tokens.
     let ids = engine.tokens(&"ab<|im_end|>".into()).unwrap();
-    assert_eq!((ids[0], ids[1], ids.len()), (257, 256, 12));
+    assert_eq!((ids[0], ids[1], ids.len()), (257, 256, 3));
     let (mut request, _) = engine.converse(chat, ConverseOptions::default()).unwrap();
     request.max_tokens = Some(3);
     assert!(!pieces(&engine, request).is_empty());
