@@ -14,6 +14,7 @@ use crate::args::{ContextArg, DeviceArgs, GenerationOptions, SamplingArgs, Verbo
 use crate::failure::Failure;
 use crate::input::Input;
 use crate::source::{ModelArg, QuantizeArg, Source};
+use crate::template::{self, TemplateArg};
 use crate::{console, interrupt, load, recommended, run};
 
 /// Talk with a model.
@@ -32,6 +33,8 @@ pub(crate) struct ChatArgs {
     /// Turn thinking off, if the chat template has a switch for it; hide it otherwise.
     #[arg(long)]
     no_think: bool,
+    #[command(flatten)]
+    template: TemplateArg,
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
@@ -56,6 +59,7 @@ type Running = Arc<Mutex<Option<Canceller>>>;
 
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let mut options = args.sampling.check()?;
+    let chat_template = args.template.read()?;
     let source = args.quantize.of(args.model.source()?)?;
     if matches!(source, Source::BuiltIn) {
         let next = "gristmill chat model.gguf";
@@ -63,8 +67,9 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         return Err(Failure::new(format!("the built-in model tells stories and cannot talk; {can} {next}")));
     }
     let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, &args.sampling.draft, &args.log)?;
-    if engine.model().template().is_none() {
-        let remedy = "continue a text with gristmill run --raw";
+    let engine = template::replaced(engine, chat_template.as_deref());
+    if engine.template().is_none() {
+        let remedy = "give one with --chat-template FILE, or continue a text with gristmill run --raw";
         return Err(Failure::new(format!("the model file has no chat template; {remedy}")));
     }
     options.check_bias(engine.model())?;
@@ -72,6 +77,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let running = Running::default();
     stop_answer_on_ctrl_c(&running)?;
     let mut input = Input::open(&args.log);
+    template::report(&engine, &args.log, if input.interactive() { Verbosity::info } else { Verbosity::detail });
     if input.interactive() {
         args.log.info(format_args!("context: {} tokens; /help lists the commands", engine.context()));
     }

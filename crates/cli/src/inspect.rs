@@ -5,8 +5,8 @@ mod layers;
 use std::collections::BTreeMap;
 
 use clap::Args;
-use gristmill_engine::ModelInfo;
 use gristmill_engine::model::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec};
+use gristmill_engine::{ModelInfo, ModelTemplate};
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use serde::Serialize;
 
@@ -14,6 +14,7 @@ use crate::args::Verbosity;
 use crate::console;
 use crate::failure::Failure;
 use crate::source::{ModelArg, QuantizeArg};
+use crate::template::TemplateReport;
 use layers::LayerRun;
 
 /// Show the contents of a model file.
@@ -53,8 +54,11 @@ struct Report {
     formats: BTreeMap<&'static str, FormatShare>,
     tokenizer: Option<TokenizerReport>,
     chat_template: bool,
+    /// What the chat template does with tools and reasoning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    template: Option<TemplateReport>,
     unused_keys: Vec<String>,
-    /// Notices about a model that runs.
+    /// Notices about a model that runs, and about its chat template.
     warnings: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tensors: Vec<TensorReport>,
@@ -146,13 +150,11 @@ impl Report {
             share.tensors += 1;
             share.bytes += tensor.bytes;
         }
-        let tokenizer = match &info {
-            Ok(info) => info.tokenizer.as_ref().map(|t| TokenizerReport::new(t, &string)),
-            Err(_) => {
-                gristmill_engine::model::tokenizer(file).ok().flatten().map(|t| TokenizerReport::new(&t, &string))
-            }
-        };
+        // A model that cannot run may have a vocabulary.
+        let vocabulary = gristmill_engine::model::tokenizer(file).ok().flatten();
+        let tokenizer = vocabulary.as_ref().map(|t| TokenizerReport::new(t, &string));
         let spec = info.as_ref().ok().map(|info| &info.spec);
+        let template = string("tokenizer.chat_template").map(|source| ModelTemplate::new(source, vocabulary.as_ref()));
         let tensors = file.tensors().iter().filter(|_| all).map(TensorReport::new).collect();
         let keys = file.metadata().iter().filter(|_| all).map(|(key, _)| key.to_owned()).collect();
         Report {
@@ -173,8 +175,14 @@ impl Report {
             formats,
             tokenizer,
             chat_template: file.metadata().contains("tokenizer.chat_template"),
+            template: template.as_ref().map(TemplateReport::new),
             unused_keys: info.as_ref().map(|info| info.unused_keys.clone()).unwrap_or_default(),
-            warnings: info.iter().flat_map(ModelInfo::notices).map(|notice| notice.to_string()).collect(),
+            warnings: info
+                .iter()
+                .flat_map(ModelInfo::notices)
+                .chain(template.as_ref().and_then(ModelTemplate::notice))
+                .map(|notice| notice.to_string())
+                .collect(),
             tensors,
             keys,
         }
@@ -207,6 +215,8 @@ impl Report {
             Some(tokenizer) => tokenizer.list(&mut lines),
         }
         lines.add("template", if self.chat_template { "yes" } else { "none" }.to_owned());
+        let template = self.template.iter().flat_map(TemplateReport::lines);
+        template.for_each(|(name, value)| lines.add(name, value.to_owned()));
         let unused = if self.unused_keys.is_empty() { "none".to_owned() } else { self.unused_keys.join(", ") };
         lines.add("unused keys", unused);
         self.keys.iter().for_each(|key| lines.add("key", key.clone()));

@@ -39,6 +39,7 @@ mod source;
 mod special;
 mod stdin;
 mod synthetic;
+mod template;
 mod tokenize;
 mod wrap;
 

@@ -21,6 +21,7 @@ use crate::failure::Failure;
 use crate::grammar::GrammarArgs;
 use crate::source::{ModelOption, QuantizeArg, Source, TextArgument};
 use crate::special::SpecialArgs;
+use crate::template::{self, TemplateArg};
 use crate::{console, load, prompt, recommended};
 
 /// Answer a prompt, or continue a text.
@@ -60,13 +61,15 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with = "raw")]
     system: Option<String>,
     /// Continue the text without a chat template. Control tokens written in it are control tokens.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "chat_template")]
     raw: bool,
     #[command(flatten)]
     special: SpecialArgs,
     /// Turn thinking off, if the chat template has a switch for it; hide it otherwise.
     #[arg(long, conflicts_with = "raw")]
     no_think: bool,
+    #[command(flatten)]
+    template: TemplateArg,
     #[command(flatten)]
     grammar: GrammarArgs,
     #[command(flatten)]
@@ -109,10 +112,15 @@ struct Report<'a> {
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut options = args.sampling.check()?;
     let grammar = args.grammar.read()?;
+    let chat_template = args.template.read()?;
     let (source, text) = args.input()?;
     let source = args.quantize.of(source)?;
     let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, &args.sampling.draft, &args.log)?;
-    let chat = !args.raw && engine.model().template().is_some();
+    let engine = template::replaced(engine, chat_template.as_deref());
+    let chat = !args.raw && engine.template().is_some();
+    if chat {
+        template::report(&engine, &args.log, Verbosity::detail);
+    }
     let (mut request, reply) = match chat {
         true => {
             if let Some(option) = args.special.given() {

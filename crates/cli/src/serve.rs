@@ -16,6 +16,7 @@ use crate::args::{ContextArg, DeviceArgs, DraftArgs, Verbosity};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::source::{ModelArg, QuantizeArg};
+use crate::template::{self, TemplateArg};
 use crate::{console, load, numbers, recommended};
 
 /// The variable with the key of a server, for one key.
@@ -97,6 +98,12 @@ pub(crate) struct ServeArgs {
     /// Refuse requests with unknown fields, instead of naming them in the header x-gristmill-ignored.
     #[arg(long)]
     strict: bool,
+    #[command(flatten)]
+    template: TemplateArg,
+    /// Obey the field chat_template of requests, a chat template (Jinja) in place of the model's. It can change
+    /// everything that the model reads.
+    #[arg(long)]
+    allow_chat_template: bool,
     /// Serve no page at /.
     #[arg(long)]
     no_page: bool,
@@ -113,6 +120,7 @@ pub(crate) struct ServeArgs {
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let keys = args.keys()?;
     args.check_address(&keys)?;
+    let chat_template = args.template.read()?;
     let source = args.quantize.of(args.model.source()?)?;
     let limits = Limits {
         context: args.context.ctx,
@@ -129,13 +137,16 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let sampling = recommended::sampling(source, model.file(), &args.log);
     let name = args.name.clone().unwrap_or_else(|| name(model.file()));
     let engine = load::start(model, &args.draft, limits, &args.device, &args.log)?.with_queue(args.queue);
+    let engine = template::replaced(engine, chat_template.as_deref());
+    template::report(&engine, &args.log, Verbosity::info);
     if args.count_experts {
         engine.count_experts(true);
     }
     let access = Access { keys, hosts: args.allow_host.clone(), origins: args.allow_origin.clone() };
     let (aliases, strict, draft) = (args.alias.clone(), args.strict, args.draft.most());
     let (connections, body_bytes, page) = (args.connections, args.max_body << 20, !args.no_page);
-    let basics = Options { aliases, access, strict, page, ..Options::new(name) };
+    let allow_chat_template = args.allow_chat_template;
+    let basics = Options { aliases, access, strict, page, allow_chat_template, ..Options::new(name) };
     let options = Options { sampling, draft, connections, body_bytes, ..basics };
     serve(args, engine, options)
 }

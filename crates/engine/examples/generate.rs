@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let model = Arc::new(Model::open(path, LoadOptions::default())?);
     let engine = Engine::start(model, Limits::default())?;
-    let (request, form) = match engine.model().template() {
+    let (request, form) = match engine.template() {
         Some(_) => {
             let chat = Chat::new(vec![Message::new(Role::User, question)]);
             engine.converse(chat, ConverseOptions::default())?

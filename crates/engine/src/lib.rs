@@ -33,7 +33,7 @@ pub use batch::{Batch, Outputs};
 pub use device::{Opened, default_threads, open_device};
 pub use engine::{
     ConverseOptions, Dry, EmbeddingRequest, Embeddings, Engine, EngineError, Finish, FinishReason, Generation, Grammar,
-    Logprob, Piece, Prompt, Request, SamplingOptions, Stats, ToolChoice, Usage,
+    Logprob, ModelTemplate, Piece, Prompt, Request, SamplingOptions, Stats, ToolChoice, Usage,
 };
 pub use error::{Error, Result};
 pub use gristmill_files::gguf;

@@ -26,6 +26,10 @@ pub enum Notice {
         /// Tokens of the longest context with short factors.
         original: usize,
     },
+    /// The chat template is not valid, or fails on the simplest conversation, for this reason.
+    BrokenTemplate(String),
+    /// The chat template fails when it is given tools, for this reason.
+    TemplateWithoutTools(String),
     /// The device reports something, for instance that compiled kernels cannot be kept.
     Device(String),
 }
@@ -55,6 +59,15 @@ impl Display for Notice {
                 "the context of {context} tokens is longer than {original}, so LongRoPE's long factors rotate every \
                  sequence, also one of few tokens, whose probabilities the short factors would give as the model was \
                  trained; set a context of {original} for short texts"
+            ),
+            Notice::BrokenTemplate(reason) => write!(
+                f,
+                "the model's chat template is broken, so a conversation has no prompt: {reason}; replace it with \
+                 --chat-template FILE"
+            ),
+            Notice::TemplateWithoutTools(reason) => write!(
+                f,
+                "the model's chat template fails when it is given tools: {reason}; replace it with --chat-template FILE"
             ),
             Notice::Device(text) => f.write_str(text),
         }

@@ -88,7 +88,7 @@ impl ModelFacts {
             experts_per_token: routers.iter().map(|router| router.top_k).collect(),
             vocabulary: spec.vocab,
             context: app.engine.context(),
-            chat_template: model.template().is_some(),
+            chat_template: app.engine.template().is_some(),
             device: model.device_name(),
             build: receipt::build(),
             sampling: SamplingFacts { temperature, top_p, top_k, min_p },

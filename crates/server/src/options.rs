@@ -18,6 +18,8 @@ pub struct Options {
     pub access: Access,
     /// Refuse requests with fields that this server does not know, instead of naming them in a header of the reply.
     pub strict: bool,
+    /// Obey the field `chat_template` of requests. It replaces the model's, and so everything that the model reads.
+    pub allow_chat_template: bool,
     /// Serve a page at `/`, and its files under `/page/`. They need no key: the page asks its user for one. Off at
     /// first, because an application with a router of its own has a page there.
     pub page: bool,
@@ -42,6 +44,7 @@ impl Options {
             aliases: Vec::new(),
             access: Access::default(),
             strict: false,
+            allow_chat_template: false,
             page: false,
             // A prompt of a million tokens has about 4 MB.
             body_bytes: 8 << 20,

@@ -72,7 +72,7 @@ const EXTENSIONS: &[Refused] = &[
     refused_unless("adaptive_target", &["-1"], SAMPLERS),
     refused("chat_format", WITHIN),
     refused("chat_parser", WITHIN),
-    refused("chat_template", "the model's own is used; chat_template_kwargs sets its variables"),
+    refused("chat_template", "/v1/chat/completions has it; the model's own is used here"),
     refused_unless("custom_logit_processor", &["\"\""], SAMPLERS),
     refused_unless("documents", &["[]"], "write them into the messages"),
     refused_unless("dynatemp_range", &["0"], SAMPLERS),

@@ -7,11 +7,14 @@
 
 mod budget;
 mod context;
+mod draft;
 mod guard;
 mod library;
 mod message;
 mod ops;
 mod print;
+mod repairs;
+mod support;
 mod tools;
 
 use std::borrow::Cow;
@@ -20,12 +23,14 @@ use std::time::SystemTime;
 
 use minijinja::machinery::{CodeGenerator, Vm, WhitespaceConfig, make_string_output, parse};
 use minijinja::{AutoEscape, Error, ErrorKind};
-use serde_json::json;
 use thiserror::Error;
 
 use budget::Budget;
+use draft::{Draft, Skeleton};
+use repairs::{REPAIRS, Repair};
 
 pub use message::{Call, Chat, Message, Role, Tool};
+pub use support::{ReasoningSupport, Support, ToolSupport};
 
 /// The longest template source in bytes. Published templates have up to 20 KB.
 pub const MAX_SOURCE: usize = 256 << 10;
@@ -97,6 +102,11 @@ pub enum TemplateError {
 }
 
 impl TemplateError {
+    /// Whether the rendering exceeded a bound, which repairs do not change.
+    fn is_of_cost(&self) -> bool {
+        matches!(self, Self::TooLong(_) | Self::TooMuchText(_) | Self::RangeTooLong(_) | Self::TooDeep(_))
+    }
+
     fn syntax(error: &Error) -> Self {
         Self::Syntax { line: error.line().unwrap_or(0), message: describe(error) }
     }
@@ -127,8 +137,8 @@ pub struct RenderOptions {
 #[derive(Debug, Clone)]
 pub struct ChatTemplate {
     source: String,
-    /// See [`Self::shows_tools`].
-    shows_tools: OnceLock<bool>,
+    /// See [`Self::support`].
+    support: OnceLock<Support>,
 }
 
 impl ChatTemplate {
@@ -142,7 +152,7 @@ impl ChatTemplate {
         }
         let source = without_generation_tags(source).into_owned();
         guard::check_depth(&source, WHITESPACE)?;
-        let template = Self { source, shows_tools: OnceLock::new() };
+        let template = Self { source, support: OnceLock::new() };
         template.parse()?;
         Ok(template)
     }
@@ -152,36 +162,56 @@ impl ChatTemplate {
         &self.source
     }
 
-    /// Whether the template shows tools to the model: the prompt of a conversation differs with a tool. Found out with
-    /// the options of the first call.
-    pub fn shows_tools(&self, options: &RenderOptions) -> bool {
-        let shows = |roles: &[Role]| {
-            let chat = Chat::new(roles.iter().map(|&role| Message::new(role, "x")).collect());
-            let tools = vec![Tool { name: "tool".to_owned(), parameters: Some(json!({})), ..Tool::default() }];
-            let with = Chat { tools, ..chat.clone() };
-            matches!((self.render(&chat, options), self.render(&with, options)), (Ok(a), Ok(b)) if a != b)
-        };
-        // Some templates show tools with a system message only, others know none.
-        *self.shows_tools.get_or_init(|| shows(&[Role::User]) || shows(&[Role::System, Role::User]))
+    /// What the template does with tools and reasoning, found out by rendering conversations with the options of the
+    /// first call.
+    pub fn support(&self, options: &RenderOptions) -> &Support {
+        self.support.get_or_init(|| Support::of(self, options))
     }
 
-    /// Renders the prompt of a conversation, whose tools are spelled out in its messages if the template shows none.
+    /// Renders the prompt of a conversation. Tools are spelled out in its messages unless the template shows them and
+    /// writes calls in a form that is read. If the template refuses the conversation or leaves out one of its messages,
+    /// the conversation is repaired (`repairs`).
     ///
     /// # Errors
-    /// The errors of [`render`](Self::render).
+    /// The errors of [`render`](Self::render), if no repair helps; the template's own if it fails when it is given
+    /// tools.
     pub fn render_with_tools(&self, chat: &Chat, options: &RenderOptions) -> Result<String, TemplateError> {
         let is_about_tools = |message: &Message| message.role == Role::Tool || !message.calls.is_empty();
         let is_plain = chat.tools.is_empty() && !chat.messages.iter().any(is_about_tools);
-        if is_plain || self.shows_tools(options) {
-            return self.render(chat, options);
+        let spells_out = |support: &Support| matches!(support.tools, ToolSupport::SpelledOut(_));
+        match is_plain || !spells_out(self.support(options)) {
+            true => self.render_repaired(chat, options),
+            false => self.render_repaired(&tools::spelled_out(chat), options),
         }
-        match self.render(&tools::spelled_out(chat, Role::System), options) {
-            // Some templates know no system message.
-            Err(TemplateError::Raised(_)) if chat.messages.iter().all(|message| message.role != Role::System) => {
-                self.render(&tools::spelled_out(chat, Role::User), options)
+    }
+
+    /// Renders with the first repairs of the table after which every message is shown, less those that are not needed.
+    fn render_repaired(&self, chat: &Chat, options: &RenderOptions) -> Result<String, TemplateError> {
+        let original = Draft::new(chat.clone());
+        let skeleton = Skeleton::new(&original);
+        let render = |draft: &Draft, repairs: &[Repair]| self.render_draft(&repairs::apply(repairs, draft), options);
+        let shows_all = |repairs: &[Repair]| render(&skeleton.draft, repairs).is_ok_and(|text| skeleton.is_in(&text));
+        let complete = |repairs: &[Repair]| shows_all(repairs).then(|| render(&original, repairs).ok()).flatten();
+        let as_sent = render(&original, &[]);
+        match &as_sent {
+            Ok(_) if shows_all(&[]) => return as_sent,
+            Err(error) if error.is_of_cost() => return as_sent,
+            _ => {}
+        }
+        let mut chosen: Vec<Repair> = Vec::new();
+        for repair in REPAIRS {
+            chosen.push(repair);
+            let Some(mut prompt) = complete(&chosen) else { continue };
+            for index in (0..chosen.len() - 1).rev() {
+                let removed = chosen.remove(index);
+                match complete(&chosen) {
+                    Some(shorter) => prompt = shorter,
+                    None => chosen.insert(index, removed),
+                }
             }
-            rendered => rendered,
+            return Ok(prompt);
         }
+        as_sent
     }
 
     /// Renders the prompt of a conversation, as the template alone writes it.
@@ -189,7 +219,11 @@ impl ChatTemplate {
     /// # Errors
     /// [`TemplateError::Raised`] if the template refuses the messages, another error if it fails or exceeds a bound.
     pub fn render(&self, chat: &Chat, options: &RenderOptions) -> Result<String, TemplateError> {
-        let root = context::context(&self.source, chat, options);
+        self.render_draft(&Draft::new(chat.clone()), options)
+    }
+
+    fn render_draft(&self, draft: &Draft, options: &RenderOptions) -> Result<String, TemplateError> {
+        let root = context::context(&self.source, draft, options);
         let budget = Budget::new();
         let env = library::environment(&budget, options.now.unwrap_or_else(SystemTime::now));
         let guarded = self.parse()?;

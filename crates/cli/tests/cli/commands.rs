@@ -115,6 +115,9 @@ fn inspect_shows_the_contents() {
         serde_json::from_str(&gristmill(&["inspect", "MODEL", "--json"], b"").success()).unwrap();
     assert_eq!((&json["architecture"], &json["shape"]["experts"]["count"]), (&"qwen3moe".into(), &5.into()));
     assert_eq!(json["chat_template"], true);
+    let (tools, reasoning) = ("none: spelled out (the template shows no tools)", "<think> … </think>");
+    assert_eq!((&json["template"]["tools"], &json["template"]["reasoning"]), (&tools.into(), &reasoning.into()));
+    assert!(text.contains(&format!("tools         {tools}\nreasoning     {reasoning}\n")), "{text}");
     // 3 of 5 experts, one row of the embedding table, and all other weights.
     let bytes = json["bytes_per_token"].as_u64().unwrap();
     let experts = 2 * 3 * 64 * 32 * 4;
@@ -237,4 +240,41 @@ fn quantize_writes_a_model_that_runs() {
     let quiet = gristmill(&["quantize", &output, &again, "Q4_K_S", "-f", "-q"], b"");
     assert_eq!(quiet.err, "");
     quiet.success();
+}
+
+/// A template from a file replaces the model's, and one that is broken is reported.
+#[test]
+fn chat_templates_are_replaced_and_reported() {
+    let run = |arguments: &[&str]| gristmill(&[&["run", "-m", "MODEL", "-n", "1", "hello"], arguments].concat(), b"");
+    let template = |name: &str, source: &str| {
+        let file = path(name);
+        fs::write(&file, source).unwrap();
+        file
+    };
+    let good = template("good.jinja", "{{ messages[0].content }}{{ messages[0].content }}");
+    assert!(run(&["--chat-template", &good]).last_line().starts_with("chat template: prompt 10 tokens"));
+    let verbose = run(&["-v"]).err;
+    assert!(verbose.contains("\nchat template: tools: none: spelled out (the template shows no tools); "), "{verbose}");
+    let wrong = template("wrong.jinja", "{% if x %}");
+    for (arguments, words) in [
+        (&["--chat-template", &*wrong][..], &["--chat-template ", "wrong.jinja: ", "line 1"][..]),
+        (&["--chat-template", "/nowhere/x"], &["--chat-template /nowhere/x: ", "cannot be read"]),
+    ] {
+        let ended = run(arguments);
+        assert!(ended.code == Some(1) && words.iter().all(|word| ended.err.contains(word)), "{}", ended.err);
+    }
+    assert_eq!(run(&["--chat-template", &good, "--raw"]).code, Some(2));
+
+    let mut tiny = crate::tiny::Tiny::llama();
+    crate::speech::teach(&mut tiny);
+    tiny.set("tokenizer.chat_template", "{% if x %}");
+    let broken = path("broken.gguf");
+    fs::write(&broken, tiny.bytes(&mut crate::tiny::Random::fresh())).unwrap();
+    let warning = "the model's chat template is broken, so a conversation has no prompt: ";
+    let text = gristmill(&["inspect", &broken], b"").success();
+    assert!(text.contains(&format!("warning       {warning}")), "{text}");
+    let ended = gristmill(&["run", "-m", &broken, "-n", "1", "hello"], b"");
+    assert!(ended.err.contains(&format!("warning: {warning}")) && ended.code == Some(1), "{}", ended.err);
+    let ended = gristmill(&["run", "-m", &broken, "-n", "1", "hello", "--chat-template", &good], b"");
+    assert!(ended.code == Some(0) && !ended.err.contains("broken"), "{}", ended.err);
 }

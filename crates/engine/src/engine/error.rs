@@ -17,9 +17,15 @@ pub enum EngineError {
     /// The model, its tokenizer or the memory.
     #[error(transparent)]
     Model(#[from] crate::Error),
-    /// The chat template failed, or is not valid.
+    /// The chat template refuses a conversation, or fails on it.
     #[error(transparent)]
     Template(#[from] TemplateError),
+    /// The model's chat template is not valid, or fails on every conversation of this kind.
+    #[error("the model's chat template is broken: {0}; start with --chat-template FILE to replace it")]
+    BrokenTemplate(#[source] TemplateError),
+    /// The chat template that a conversation has itself is broken.
+    #[error("the chat template of the request is broken: {0}; correct it, or leave it out")]
+    OwnTemplate(#[source] TemplateError),
     /// A conversation was asked of a model that has no template.
     #[error("the model file has no chat template; give a text to be continued instead of messages")]
     NoTemplate,

@@ -43,19 +43,19 @@ mod stop;
 mod submit;
 mod worker;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
 use gristmill_kernels::kv::KvFormat;
 pub use gristmill_kernels::ops::{SETTINGS, SamplingOptions, Setting};
 use gristmill_kernels::tensor::DeviceId;
 use gristmill_text::grammar::Grammars;
-use gristmill_text::template::{Chat, ChatTemplate, TemplateError};
+use gristmill_text::template::Chat;
 use gristmill_text::tokenizer::{EncodeOptions, TokenizerError};
 
-pub use converse::{ConverseOptions, ToolChoice};
+pub use converse::{ConverseOptions, ModelTemplate, ToolChoice};
 pub use dry::Dry;
 pub use embedding::{EmbeddingRequest, Embeddings};
 pub use error::EngineError;
@@ -89,7 +89,7 @@ pub struct Engine {
     model: Arc<Model>,
     plan: Plan,
     kv_format: KvFormat,
-    template: OnceLock<Result<ChatTemplate, TemplateError>>,
+    template: Option<ModelTemplate>,
     grammars: Grammars,
     /// What chooses completions in place of the model.
     script: Option<Arc<dyn Script>>,
@@ -145,7 +145,8 @@ impl Engine {
         let worker = Worker::new(runner, draft, limits, stop.clone(), failure.clone(), counters.clone());
         let thread = thread::Builder::new().name("gristmill-engine".to_owned()).spawn(move || worker.run(&inbox));
         let thread = Some(thread.map_err(EngineError::Thread)?);
-        let (template, grammars, requests) = Default::default();
+        let template = model.template().map(|source| ModelTemplate::new(source, model.tokenizer().ok()));
+        let (grammars, requests) = Default::default();
         let (jobs, queue) = (Some(jobs), usize::MAX);
         Ok(Engine {
             model,
@@ -177,6 +178,17 @@ impl Engine {
         self
     }
 
+    /// Replaces the model's chat template.
+    pub fn with_template(mut self, source: &str) -> Engine {
+        self.template = Some(ModelTemplate::new(source, self.model.tokenizer().ok()));
+        self
+    }
+
+    /// The chat template, if there is one.
+    pub fn template(&self) -> Option<&ModelTemplate> {
+        self.template.as_ref()
+    }
+
     /// The model.
     pub fn model(&self) -> &Arc<Model> {
         &self.model
@@ -187,9 +199,10 @@ impl Engine {
         self.plan
     }
 
-    /// Notices of the model, its device and the context.
+    /// Notices of the model, its device, the context and the chat template.
     pub fn notices(&self) -> Vec<Notice> {
-        self.model.notices().into_iter().chain(self.plan.notice()).collect()
+        let template = self.template.as_ref().and_then(ModelTemplate::notice);
+        self.model.notices().into_iter().chain(self.plan.notice()).chain(template).collect()
     }
 
     /// Whether the engine takes requests.

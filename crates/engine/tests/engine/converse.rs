@@ -230,5 +230,34 @@ fn tools_reach_a_template_that_shows_none() {
     let no_system = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}\
                      {% for m in messages %}{{ m.content }}|{% endfor %}";
     let prompt = running(no_system).render(&self::chat(tools())).unwrap();
-    assert!(prompt.starts_with("x\n\nYou can call these tools,") && prompt.ends_with("without a call.|"));
+    assert!(prompt.starts_with("You can call these tools,") && prompt.ends_with("without a call.\n\nx|"), "{prompt}");
+}
+
+/// A broken template is not the fault of a conversation, unless it is the conversation's own.
+#[test]
+fn broken_templates_are_told_apart() {
+    let good = running(HEAD);
+    let fails_on_tools = "{% if tools %}{{ tools.x.y }}{% endif %}{{ messages[0].content }}";
+    for (source, notice) in
+        [("{% if x %}", "is broken"), ("{{ messages.x.y }}", "is broken"), (fails_on_tools, "tools")]
+    {
+        let engine = running(source);
+        let notices: Vec<String> = engine.notices().iter().map(ToString::to_string).collect();
+        assert!(notices.iter().any(|text| text.contains(notice) && text.contains("--chat-template")), "{notices:?}");
+        assert!(matches!(engine.render(&chat(tools())), Err(EngineError::BrokenTemplate(_))), "{source}");
+        assert_eq!(engine.render(&chat(vec![])).is_ok(), source == fails_on_tools);
+        let own = Chat { template: Some("<{{ messages[0].content }}>".to_owned()), ..chat(vec![]) };
+        assert_eq!(engine.render(&own).unwrap(), "<x>");
+        let own = Chat { template: Some(source.to_owned()), ..chat(tools()) };
+        assert!(matches!(good.render(&own), Err(EngineError::OwnTemplate(_))));
+        let replaced = engine.with_template("[{{ messages[0].content }}]");
+        assert_eq!(replaced.render(&chat(vec![])).unwrap(), "[x]");
+        assert_eq!(replaced.template().map(|template| template.source()), Some("[{{ messages[0].content }}]"));
+        assert!(replaced.notices().iter().all(|notice| !notice.to_string().contains("template")));
+    }
+    let refuses = running(
+        "{% if messages[0].content == 'x' %}{{ raise_exception('not x') }}{% endif %}{{ messages[0].content }}",
+    );
+    let error = refuses.render(&chat(vec![]));
+    assert!(matches!(&error, Err(EngineError::Template(error)) if error.to_string().contains("not x")), "{error:?}");
 }

@@ -50,6 +50,7 @@ impl Paths {
         let prompt = || bad(&index.map_or(self.prompt.to_owned(), |index| format!("{}[{index}]", self.prompt)));
         match error {
             EngineError::Template(_) | EngineError::NoTemplate => prompt(),
+            EngineError::OwnTemplate(_) => bad("chat_template"),
             EngineError::EmptyPrompt | EngineError::Token { .. } => prompt(),
             EngineError::Model(gristmill_engine::Error::Tokenizer(_)) => prompt(),
             EngineError::PromptTooLong { .. } => prompt().with_code("context_length_exceeded"),

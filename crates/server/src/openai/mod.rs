@@ -11,6 +11,7 @@ mod messages;
 pub(crate) mod models;
 mod prompts;
 pub(crate) mod responses;
+mod template;
 pub(crate) mod tokens;
 mod tools;
 mod traces;

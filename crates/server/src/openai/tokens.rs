@@ -221,7 +221,7 @@ pub(crate) async fn info(State(app): State<App>) -> Result<Json<TokenizerInfo>, 
         bos_token: text(tokenizer.bos()),
         eos_token: text(tokenizer.eos()),
         pad_token: text(tokenizer.padding()),
-        chat_template: app.engine.model().template().map(str::to_owned),
+        chat_template: app.engine.template().map(|template| template.source().to_owned()),
         vocab_size: tokenizer.vocab_size(),
         add_bos_token: tokenizer.adds_bos(),
     }))

@@ -27,7 +27,6 @@ fn fields_that_change_the_result_are_refused() {
     let server = Running::usual();
     for (field, value) in [
         ("best_of", json!(2)),
-        ("chat_template", json!("x")),
         ("dynatemp_range", json!(0.5)),
         ("mirostat", json!(2)),
         ("prompt_logprobs", json!(1)),

@@ -39,3 +39,4 @@ mod scripted;
 mod server;
 mod slow;
 mod structured;
+mod templates;

@@ -16,7 +16,7 @@ use super::tags::{self, Tags};
 /// The form of Qwen and Hermes, and of models whose template shows none.
 pub(super) const SYNTAX: Syntax = Syntax {
     name: "Hermes",
-    is_shown_by: |_, _| true,
+    is_shown_by: |template, _| template.contains(OPEN),
     reasoning: &[THINK],
     answer: None,
     call: CallSyntax { opening: "<tool_call>\n", body: CallBody::Object("arguments"), is_control: false },

@@ -108,6 +108,11 @@ impl Syntax {
         self.answer.is_some()
     }
 
+    /// The name of the form, such as `Harmony`.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// The marks of reasoning.
     pub(super) fn reasoning(&self, template: &str) -> ReasoningMarks {
         let marks = self.reasoning.iter().find(|marks| template.contains(marks.open)).or(self.reasoning.last());

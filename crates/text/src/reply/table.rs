@@ -3,7 +3,7 @@
 use super::syntax::Syntax;
 use super::{command, gemma4, glm, harmony, hermes, lfm2, llama, llama4, minimax, mistral, seed};
 
-/// The forms, in the order in which a template is compared with them. The last is shown by every template.
+/// The forms, in the order in which a template is compared with them.
 pub(super) const SYNTAXES: [&Syntax; 13] = [
     &harmony::SYNTAX,
     &mistral::NAMED,
@@ -21,10 +21,19 @@ pub(super) const SYNTAXES: [&Syntax; 13] = [
 ];
 
 impl Syntax {
-    /// The form of the replies to a prompt.
+    /// All forms.
+    pub(crate) fn all() -> impl Iterator<Item = &'static Syntax> {
+        SYNTAXES.into_iter()
+    }
+
+    /// The form that a template, or the end of a prompt, shows by its marks.
+    pub(crate) fn shown(template: &str, prompt_end: &str) -> Option<&'static Syntax> {
+        Syntax::all().find(|syntax| (syntax.is_shown_by)(template, prompt_end))
+    }
+
+    /// The form of the replies to a prompt; that of Hermes if the template shows none.
     pub fn of(template: &str, prompt_end: &str) -> &'static Syntax {
-        let shown = SYNTAXES.into_iter().find(|syntax| (syntax.is_shown_by)(template, prompt_end));
-        shown.unwrap_or(&hermes::SYNTAX)
+        Syntax::shown(template, prompt_end).unwrap_or_else(Syntax::generic)
     }
 
     /// The form of replies of a model whose template knows no tools, and whose prompt describes them in words.

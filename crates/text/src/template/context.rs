@@ -7,20 +7,26 @@ use minijinja::Value;
 use serde_json::{Map, Value as Json, json};
 
 use super::RenderOptions;
-use super::message::{Call, Chat, Message, Role, Tool};
+use super::draft::Draft;
+use super::message::{Call, Message, Role, Tool};
 
 /// A mark of gpt-oss. Its template reads `thinking`, and refuses a call with both reasoning and text.
 const REFUSES_BOTH: &str = "<|channel|>";
 
 /// The variables of a rendering of this template.
-pub(super) fn context(source: &str, chat: &Chat, options: &RenderOptions) -> Value {
+pub(super) fn context(source: &str, draft: &Draft, options: &RenderOptions) -> Value {
+    let Draft { chat, tools_are_a_list, texts_are_parts } = draft;
     let tools = match chat.tools.as_slice() {
         // Defined, and nothing, as in transformers.
-        [] => Json::Null,
+        [] if !tools_are_a_list => Json::Null,
         tools => tools.iter().map(tool).collect(),
     };
     let mut variables = Map::new();
-    variables.insert("messages".to_owned(), messages(&chat.messages, source.contains(REFUSES_BOTH)));
+    let mut messages = messages(&chat.messages, source.contains(REFUSES_BOTH));
+    if *texts_are_parts {
+        messages.iter_mut().for_each(make_parts);
+    }
+    variables.insert("messages".to_owned(), messages.into());
     variables.insert("tools".to_owned(), tools);
     variables.insert("add_generation_prompt".to_owned(), options.add_generation_prompt.into());
     let mut set = |name: &str, value: Option<Json>| value.map(|value| variables.insert(name.to_owned(), value));
@@ -31,7 +37,13 @@ pub(super) fn context(source: &str, chat: &Chat, options: &RenderOptions) -> Val
     variables.iter().map(|(name, value)| (name.as_str(), Value::from_serialize(value))).collect()
 }
 
-fn messages(messages: &[Message], refuses_both: bool) -> Json {
+/// Makes a message's text a list with one part.
+fn make_parts(message: &mut Json) {
+    let text = message["content"].take();
+    message["content"] = json!([{"type": "text", "text": text}]);
+}
+
+fn messages(messages: &[Message], refuses_both: bool) -> Vec<Json> {
     // The names of the tools by the ids of the latest calls.
     let mut called = HashMap::new();
     let message = |from: &Message| {

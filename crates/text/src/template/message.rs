@@ -13,6 +13,8 @@ pub struct Chat {
     pub thinking: Option<bool>,
     /// The last message, an assistant's, is the beginning of the reply: it is continued instead of answered.
     pub continues: bool,
+    /// A chat template in place of the model's.
+    pub template: Option<String>,
     /// Other variables of the template. They override those that the other fields set.
     pub variables: Map<String, Json>,
 }

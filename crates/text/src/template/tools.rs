@@ -1,15 +1,18 @@
-//! Tools for a template that knows none: instructions in the system message, and calls and results as text, in the form
-//! of Hermes.
+//! Tools, calls and results as texts of messages, in the form of Hermes: for a template that shows none, or writes
+//! calls in a form that is not read.
 
 use serde_json::{Map, Value as Json, json};
 
 use super::message::{Call, Chat, Message, Role, Tool};
 
-/// A conversation whose tools, calls and results are texts of its messages. The tools stand in the first message of
-/// `place`, which is [`Role::System`] or [`Role::User`].
-pub(super) fn spelled_out(chat: &Chat, place: Role) -> Chat {
+/// A conversation whose tools, calls and results are texts of its messages. The tools stand in the system message.
+pub(super) fn spelled_out(chat: &Chat) -> Chat {
     let mut messages: Vec<Message> = Vec::with_capacity(chat.messages.len() + 1);
-    for message in chat.messages.iter().map(spelled) {
+    for mut message in chat.messages.iter().cloned() {
+        quote_calls(&mut message);
+        if message.role == Role::Tool {
+            quote_result(&mut message);
+        }
         match messages.last_mut() {
             // Templates may require that user and assistant alternate, and a result has the role of the user.
             Some(last) if last.role == Role::User && message.role == Role::User => {
@@ -20,20 +23,23 @@ pub(super) fn spelled_out(chat: &Chat, place: Role) -> Chat {
         }
     }
     if !chat.tools.is_empty() {
-        instruct(&mut messages, &instructions(&chat.tools), place);
+        instruct(&mut messages, &instructions(&chat.tools));
     }
     Chat { messages, tools: Vec::new(), ..chat.clone() }
 }
 
-/// A message without calls, of a role that all templates know.
-fn spelled(message: &Message) -> Message {
-    match message.role {
-        Role::Tool => Message::new(Role::User, format!("<tool_response>\n{}\n</tool_response>", message.text)),
-        _ => {
-            let texts = Some(message.text.clone()).filter(|text| !text.is_empty()).into_iter();
-            let text = texts.chain(message.calls.iter().map(written)).collect::<Vec<_>>().join("\n");
-            Message { text, calls: Vec::new(), ..message.clone() }
+/// A tool's result as a message of the user.
+pub(super) fn quote_result(message: &mut Message) {
+    *message = Message::new(Role::User, format!("<tool_response>\n{}\n</tool_response>", message.text));
+}
+
+/// Calls as text, after the text that their message has.
+pub(super) fn quote_calls(message: &mut Message) {
+    for call in std::mem::take(&mut message.calls) {
+        if !message.text.is_empty() {
+            message.text.push('\n');
         }
+        message.text.push_str(&written(&call));
     }
 }
 
@@ -43,11 +49,11 @@ fn written(call: &Call) -> String {
     format!("<tool_call>\n{call}\n</tool_call>")
 }
 
-fn instruct(messages: &mut Vec<Message>, instructions: &str, place: Role) {
-    match messages.iter_mut().find(|message| message.role == place) {
+fn instruct(messages: &mut Vec<Message>, instructions: &str) {
+    match messages.first_mut().filter(|message| message.role == Role::System) {
         Some(message) if message.text.is_empty() => message.text = instructions.to_owned(),
         Some(message) => message.text = format!("{}\n\n{instructions}", message.text),
-        None => messages.insert(0, Message::new(place, instructions)),
+        None => messages.insert(0, Message::new(Role::System, instructions)),
     }
 }
 

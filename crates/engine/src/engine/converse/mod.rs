@@ -1,12 +1,16 @@
 //! Conversations: from messages and tools to a request, and to the form in which its reply is parsed.
 
 mod call;
+mod template;
 
 use gristmill_text::reply::{ReplyForm, ReplyOptions, Syntax};
-use gristmill_text::template::{Chat, ChatTemplate, Message, RenderOptions, Role, Tool};
+use gristmill_text::template::{Chat, Message, Role, Tool};
 
 use super::{Engine, EngineError, Grammar, Prompt, ReasoningLimit, Request};
 use call::RequiredCall;
+use template::Refusal;
+
+pub use template::ModelTemplate;
 
 /// Options for the reply to a conversation.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,6 +52,8 @@ struct Parts {
     /// The beginning of the reply.
     begun: String,
     syntax: &'static Syntax,
+    /// The source of the template.
+    template: String,
 }
 
 impl Engine {
@@ -90,10 +96,12 @@ impl Engine {
     }
 
     /// The prompt of a conversation, as the model's chat template writes it. Tools that the template does not show are
-    /// described in the system message.
+    /// described in the system message. Messages that the template refuses or leaves out are repaired
+    /// (`docs/serve.md` says how).
     ///
     /// # Errors
-    /// [`EngineError::NoTemplate`], or [`EngineError::Template`] if the template is not valid or refuses the messages;
+    /// [`EngineError::NoTemplate`]; [`EngineError::BrokenTemplate`], or [`EngineError::OwnTemplate`] for the
+    /// conversation's own; [`EngineError::Template`] if the template fails on these messages;
     /// [`EngineError::NotContinued`]; [`EngineError::PromptTooLong`] if the messages alone exceed the context by far.
     pub fn render(&self, chat: &Chat) -> Result<String, EngineError> {
         self.parts(chat).map(|Parts { prompt, begun, .. }| prompt + &begun)
@@ -108,41 +116,23 @@ impl Engine {
                 let thinking = if last.reasoning.is_some() { chat.thinking } else { Some(false) };
                 let messages = messages.to_vec();
                 let parts = self.rendered(&Chat { messages, thinking, ..chat.clone() })?;
-                Ok(self.continued(parts, last))
+                Ok(continued(parts, last))
             }
             _ => Err(EngineError::NotContinued),
         }
     }
 
     fn rendered(&self, chat: &Chat) -> Result<Parts, EngineError> {
-        let source = self.model.template().ok_or(EngineError::NoTemplate)?;
-        let template = self.template.get_or_init(|| ChatTemplate::new(source)).as_ref().map_err(Clone::clone)?;
-        let tokenizer = self.model.tokenizer()?;
-        let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id).ok()).map(str::to_owned);
-        let options = RenderOptions {
-            add_generation_prompt: true,
-            bos_token: text(tokenizer.bos()),
-            eos_token: text(tokenizer.eos()),
-            ..RenderOptions::default()
-        };
-        let prompt = template.render_with_tools(chat, &options)?;
-        let syntax = match chat.tools.is_empty() || template.shows_tools(&options) {
-            true => Syntax::of(source, &prompt),
-            false => Syntax::generic(),
-        };
-        Ok(Parts { prompt, begun: String::new(), syntax })
-    }
-
-    /// Begins the reply with a message.
-    fn continued(&self, parts: Parts, message: &Message) -> Parts {
-        let Parts { mut prompt, syntax, .. } = parts;
-        prompt.push_str(syntax.reasoning_ending(&prompt));
-        if let Some(reasoning) = &message.reasoning {
-            let template = self.model.template().unwrap_or_default();
-            prompt.push_str(&syntax.written_reasoning(template, reasoning));
-        }
-        prompt.push_str(syntax.answer_opening(&prompt));
-        Parts { prompt, begun: message.text.clone(), syntax }
+        let tokenizer = self.model.tokenizer();
+        let template = template::of(chat, self.template(), tokenizer.as_ref().ok().copied());
+        let template = template.ok_or(EngineError::NoTemplate)?;
+        tokenizer?;
+        let (prompt, syntax) = template.render(chat).map_err(|refusal| match refusal {
+            Refusal::Broken(error) if chat.template.is_some() => EngineError::OwnTemplate(error),
+            Refusal::Broken(error) => EngineError::BrokenTemplate(error),
+            Refusal::Conversation(error) => EngineError::Template(error),
+        })?;
+        Ok(Parts { prompt, begun: String::new(), syntax, template: template.source().to_owned() })
     }
 
     /// A reply of any kind.
@@ -152,20 +142,26 @@ impl Engine {
         options: ReplyOptions,
         reasoning_tokens: Option<usize>,
     ) -> Result<(Request, ReplyForm), EngineError> {
-        let Parts { mut prompt, begun, syntax } = parts;
+        let Parts { mut prompt, begun, syntax, template } = parts;
         if reasoning_tokens == Some(0) {
             prompt.push_str(syntax.reasoning_ending(&prompt));
         }
-        let reasoning = reasoning_tokens.map(|tokens| self.reasoning_limit(tokens, &prompt, syntax)).transpose()?;
-        let template = self.model.template().unwrap_or_default();
-        let form = ReplyForm::new(syntax, template, &prompt, options).begun(&*begun);
+        let reasoning =
+            reasoning_tokens.map(|tokens| self.reasoning_limit(tokens, &prompt, syntax, &template)).transpose()?;
+        let form = ReplyForm::new(syntax, &template, &prompt, options).begun(&*begun);
         let prompt = Prompt::Rendered { text: prompt + &begun, is_begun: !begun.is_empty() };
         Ok((Request { reasoning, ..Request::new(prompt) }, form))
     }
 
     /// The limit on the reasoning of a reply to this prompt.
-    fn reasoning_limit(&self, tokens: usize, prompt: &str, syntax: &Syntax) -> Result<ReasoningLimit, EngineError> {
-        let marks = syntax.marks_of_reasoning(self.model.template().unwrap_or_default());
+    fn reasoning_limit(
+        &self,
+        tokens: usize,
+        prompt: &str,
+        syntax: &Syntax,
+        template: &str,
+    ) -> Result<ReasoningLimit, EngineError> {
+        let marks = syntax.marks_of_reasoning(template);
         let ending = self.tokens_within(marks.ending)?;
         let is_begun = !syntax.reasoning_ending(prompt).is_empty();
         let (open, close) = (marks.open.to_owned(), marks.close.to_owned());
@@ -179,19 +175,29 @@ impl Engine {
         options: ReplyOptions,
         callable: &[Tool],
     ) -> Result<(Request, ReplyForm), EngineError> {
-        let Parts { mut prompt, syntax, .. } = parts;
+        let Parts { mut prompt, syntax, template, .. } = parts;
         prompt.push_str(syntax.reasoning_ending(&prompt));
-        let template = self.model.template().unwrap_or_default();
-        let form = ReplyForm::new(syntax, template, &prompt, options).only_calls();
+        let form = ReplyForm::new(syntax, &template, &prompt, options).only_calls();
         let RequiredCall { opening, grammar } = call::required(&syntax.call, callable, self.model.tokenizer()?);
         let request = Request::new(Prompt::Rendered { text: prompt + &opening, is_begun: true });
         Ok((Request { grammar: Some(grammar), ..request }, form.begun(opening)))
     }
 }
 
+/// Begins the reply with a message.
+fn continued(parts: Parts, message: &Message) -> Parts {
+    let Parts { mut prompt, syntax, template, .. } = parts;
+    prompt.push_str(syntax.reasoning_ending(&prompt));
+    if let Some(reasoning) = &message.reasoning {
+        prompt.push_str(&syntax.written_reasoning(&template, reasoning));
+    }
+    prompt.push_str(syntax.answer_opening(&prompt));
+    Parts { prompt, begun: message.text.clone(), syntax, template }
+}
+
 /// A reply whose answer follows a grammar.
 fn followed(parts: Parts, grammar: Grammar) -> (Request, ReplyForm) {
-    let Parts { mut prompt, begun, syntax } = parts;
+    let Parts { mut prompt, begun, syntax, .. } = parts;
     prompt.push_str(syntax.reasoning_ending(&prompt));
     prompt.push_str(syntax.answer_opening(&prompt));
     let request = Request::new(Prompt::Rendered { text: prompt + &begun, is_begun: !begun.is_empty() });

@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 use super::common::{self, CommonFields, logprobs};
 use super::format::{FormatFields, ResponseFormat};
 use super::messages::{ChatMessage, conversation, messages};
+use super::template;
 use super::tools::{ChatTool, NamePlace, ToolsRead};
 use super::traces::TraceFields;
 use crate::access::Tenant;
@@ -69,6 +70,8 @@ pub(crate) struct ChatFields {
     /// Return those of so many of the likeliest tokens too.
     #[schema(maximum = 20)]
     top_logprobs: Option<usize>,
+    /// A chat template (Jinja) in place of the model's, if the server was started with `--allow-chat-template`.
+    chat_template: Option<String>,
     /// Variables of the chat template.
     chat_template_kwargs: Option<Map<String, Value>>,
     /// For models whose template has it; `none` turns thinking off.
@@ -116,8 +119,9 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ChatWriter), ApiEr
     let common: CommonFields = fields.read()?;
     let sampling = SamplingFields::read(&mut fields)?;
     let format: FormatFields = fields.read()?;
-    let chat: ChatFields = fields.read()?;
+    let mut chat: ChatFields = fields.read()?;
     let budget: BudgetFields = fields.read()?;
+    let template = template::allowed(app, chat.chat_template.take())?;
     let traces: TraceFields = fields.read()?;
     let mut paths = common::paths(&fields, "messages");
     ignored.extend(fields.judge(policy::CHATS)?);
@@ -131,6 +135,7 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ChatWriter), ApiEr
     let grammar = format.grammar(own_format, &mut paths)?;
     let mut conversation = chat.conversation(grammar, &mut paths, &mut ignored)?;
     conversation.options.reasoning_tokens = budget.tokens();
+    conversation.chat.template = template;
     let request = common.request(Input::Conversation(Box::new(conversation)), settings, ignored, paths)?;
     Ok((request, ChatWriter::new(app.clone(), common.streamed_usage())))
 }

@@ -1,0 +1,77 @@
+//! The chat template: one from a file in place of the model's, and a line about what it does.
+
+use std::fmt::Arguments;
+use std::fs;
+use std::path::PathBuf;
+
+use clap::Args;
+use gristmill_engine::template::ChatTemplate;
+use gristmill_engine::{Engine, ModelTemplate};
+use serde::Serialize;
+
+use crate::args::Verbosity;
+use crate::failure::Failure;
+
+#[derive(Args)]
+pub(crate) struct TemplateArg {
+    /// A file with a chat template (Jinja) that replaces the model's.
+    #[arg(long, value_name = "FILE")]
+    chat_template: Option<PathBuf>,
+}
+
+impl TemplateArg {
+    /// The source of the template, which is valid.
+    pub(crate) fn read(&self) -> Result<Option<String>, Failure> {
+        let Some(path) = &self.chat_template else { return Ok(None) };
+        let failed = |what: String| Failure::new(format!("--chat-template {}: {what}", path.display()));
+        let bytes = fs::read(path).map_err(|error| failed(format!("the file cannot be read: {error}")))?;
+        let source = String::from_utf8(bytes).map_err(|error| failed(format!("the file is not UTF-8: {error}")))?;
+        ChatTemplate::new(&source).map_err(|error| failed(error.to_string()))?;
+        Ok(Some(source))
+    }
+}
+
+/// Gives an engine the template of the command line, if there is one.
+pub(crate) fn replaced(engine: Engine, source: Option<&str>) -> Engine {
+    match source {
+        Some(source) => engine.with_template(source),
+        None => engine,
+    }
+}
+
+/// Prints a warning if an engine's template is broken, and `write`s in which form tools and reasoning are read.
+pub(crate) fn report(engine: &Engine, log: &Verbosity, write: fn(&Verbosity, Arguments)) {
+    let Some(template) = engine.template() else { return };
+    if let Some(notice) = template.notice() {
+        log.info(format_args!("warning: {notice}"));
+    }
+    if let Ok((tools, reasoning)) = template.support() {
+        write(log, format_args!("chat template: tools: {tools}; reasoning: {reasoning}"));
+    }
+}
+
+/// The chat template in `inspect`.
+#[derive(Serialize)]
+pub(crate) struct TemplateReport {
+    /// The form of calls, or why tools are spelled out; `None` if the template is broken.
+    tools: Option<String>,
+    /// The marks of reasoning.
+    reasoning: Option<String>,
+}
+
+impl TemplateReport {
+    pub(crate) fn new(template: &ModelTemplate) -> TemplateReport {
+        let support = template.support().ok();
+        TemplateReport {
+            tools: support.map(|(tools, _)| tools.to_string()),
+            reasoning: support.map(|(_, reasoning)| reasoning.to_string()),
+        }
+    }
+
+    /// Names and values of lines.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        [("tools", &self.tools), ("reasoning", &self.reasoning)]
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value.as_deref()?)))
+    }
+}

@@ -1,0 +1,252 @@
+//! What a template does with tools and reasoning, found out by rendering conversations: what is read in a source need
+//! not be shown, and the form of a call that a template writes is known if a parser of replies reads the call.
+
+use std::fmt::{self, Display, Formatter};
+
+use serde_json::{Map, Value as Json, json};
+
+use super::message::{Call, Chat, Message, Role, Tool};
+use super::{ChatTemplate, RenderOptions, TemplateError};
+use crate::reply::{ParsedReply, ReasoningMarks, ReplyForm, ReplyOptions, Syntax};
+
+/// What a template does with tools and reasoning.
+#[derive(Debug, Clone)]
+pub struct Support {
+    /// The reason for which the template fails on the simplest conversation; it is broken then.
+    pub failure: Option<TemplateError>,
+    /// What it does with tools.
+    pub tools: ToolSupport,
+    /// What it does with reasoning.
+    pub reasoning: ReasoningSupport,
+}
+
+/// What a template does with tools.
+#[derive(Debug, Clone)]
+pub enum ToolSupport {
+    /// It shows them, and its calls are read in this form.
+    Native(&'static Syntax),
+    /// Tools, calls and results are spelled out in messages, and calls read in the form of Hermes.
+    SpelledOut(NoTools),
+    /// It fails when it is given tools.
+    Fails(TemplateError),
+}
+
+/// Why a template is given no tools.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoTools {
+    /// It does not show them.
+    NotShown,
+    /// It refuses them with this message.
+    Refused(String),
+    /// It writes calls in a form that is not read.
+    UnknownCalls,
+    /// It fails on calls, for this reason.
+    FailsOnCalls(TemplateError),
+}
+
+/// What a template does with reasoning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReasoningSupport {
+    /// It has these marks, between which reasoning is read.
+    Marks {
+        /// Before reasoning.
+        open: &'static str,
+        /// After reasoning.
+        close: &'static str,
+    },
+    /// It shows none. What a model writes between these marks is read as reasoning.
+    NotShown {
+        /// Before reasoning.
+        open: &'static str,
+        /// After reasoning.
+        close: &'static str,
+    },
+    /// It writes reasoning in a form that is not read.
+    Unknown,
+}
+
+/// Words that no template has.
+const TOOL: &str = "q7tool";
+const KEY: &str = "q7key";
+const VALUE: &str = "q7value";
+const ASKED: &str = "q7asked";
+const REASONED: &str = "q7reasoned";
+const ANSWERED: &str = "q7answered";
+
+impl Support {
+    pub(super) fn of(template: &ChatTemplate, options: &RenderOptions) -> Support {
+        let probe = Probe { template, options };
+        let failure = probe.plain(&[asked()]).err();
+        let tools = probe.tools(failure.as_ref());
+        let reasoning = probe.reasoning(&tools);
+        Support { failure, tools, reasoning }
+    }
+}
+
+fn asked() -> Message {
+    Message::new(Role::User, ASKED)
+}
+
+/// A tool with all that templates read of one.
+fn tool() -> Tool {
+    let property = json!({"type": "string", "description": "The name of a city."});
+    let parameters = json!({"type": "object", "properties": {KEY: property}, "required": [KEY]});
+    Tool { name: TOOL.to_owned(), description: Some("Returns the weather.".to_owned()), parameters: Some(parameters) }
+}
+
+/// A call of that tool. Some templates want an id of nine characters.
+fn called() -> Message {
+    let arguments = Map::from_iter([(KEY.to_owned(), VALUE.into())]);
+    let call = Call { id: "call00001".to_owned(), name: TOOL.to_owned(), arguments };
+    Message { calls: vec![call], ..Message::new(Role::Assistant, "") }
+}
+
+/// Renders conversations with a template.
+struct Probe<'t> {
+    template: &'t ChatTemplate,
+    options: &'t RenderOptions,
+}
+
+impl Probe<'_> {
+    /// A conversation without tools, repaired if need be.
+    fn plain(&self, messages: &[Message]) -> Result<String, TemplateError> {
+        self.template.render_repaired(&Chat::new(messages.to_vec()), self.options)
+    }
+
+    /// A conversation with a tool, and perhaps without the beginning of a reply.
+    fn with_tool(&self, messages: &[Message], begins_reply: bool) -> Result<String, TemplateError> {
+        let chat = Chat { tools: vec![tool()], ..Chat::new(messages.to_vec()) };
+        self.template.render(&chat, &RenderOptions { add_generation_prompt: begins_reply, ..self.options.clone() })
+    }
+
+    fn tools(&self, failure: Option<&TemplateError>) -> ToolSupport {
+        // Some templates show tools with a system message only, others know none.
+        let mut failure = failure.cloned();
+        for system in [None, Some(Message::new(Role::System, "Be brief."))] {
+            let messages: Vec<Message> = system.into_iter().chain([asked()]).collect();
+            match self.with_tool(&messages, true) {
+                Ok(prompt) if prompt.contains(TOOL) => return self.calls(&messages, &prompt),
+                Ok(_) => {}
+                Err(error) if self.template.render(&Chat::new(messages), self.options).is_ok() => {
+                    failure.get_or_insert(error);
+                }
+                // It is not about the tools.
+                Err(_) => {}
+            }
+        }
+        match failure {
+            Some(TemplateError::Raised(message)) => ToolSupport::SpelledOut(NoTools::Refused(message)),
+            Some(error) => ToolSupport::Fails(error),
+            None => ToolSupport::SpelledOut(NoTools::NotShown),
+        }
+    }
+
+    /// For a template that shows tools in the prompt of a conversation.
+    fn calls(&self, messages: &[Message], prompt: &str) -> ToolSupport {
+        let by_marks = Syntax::shown(self.template.source(), prompt);
+        let with_call = [messages, &[called()]].concat();
+        let with_result = [&*with_call, &[Message::new(Role::Tool, "q7result")]].concat();
+        let written = match self.with_tool(&with_call, false).or_else(|_| self.with_tool(&with_result, false)) {
+            Ok(written) => written,
+            Err(error @ TemplateError::Raised(_)) => match by_marks {
+                Some(syntax) => return ToolSupport::Native(syntax),
+                None => return ToolSupport::SpelledOut(NoTools::FailsOnCalls(error)),
+            },
+            Err(error) => return ToolSupport::SpelledOut(NoTools::FailsOnCalls(error)),
+        };
+        // The value is nowhere but in the call.
+        let reads = |syntax: &&'static Syntax| {
+            let read = |(end, reply): (&str, &str)| self.parsed(syntax, end, reply, &[tool()]).calls;
+            let is_right = |call: &crate::reply::ToolCall| {
+                call.name == TOOL && call.arguments.parse().is_ok_and(|found: Json| found == json!({KEY: VALUE}))
+            };
+            replies(prompt, &written).into_iter().any(|reply| read(reply).first().is_some_and(is_right))
+        };
+        match by_marks {
+            Some(syntax) if !written.contains(VALUE) || reads(&syntax) => ToolSupport::Native(syntax),
+            _ => match Syntax::all().find(reads) {
+                Some(syntax) if written.contains(VALUE) => ToolSupport::Native(syntax),
+                _ => ToolSupport::SpelledOut(NoTools::UnknownCalls),
+            },
+        }
+    }
+
+    fn reasoning(&self, tools: &ToolSupport) -> ReasoningSupport {
+        let source = self.template.source();
+        let prompt = self.plain(&[asked()]).unwrap_or_default();
+        let syntax = match tools {
+            ToolSupport::Native(syntax) => syntax,
+            _ => Syntax::of(source, &prompt),
+        };
+        let ReasoningMarks { open, close, .. } = syntax.marks_of_reasoning(source);
+        let answer = Message { reasoning: Some(REASONED.to_owned()), ..Message::new(Role::Assistant, ANSWERED) };
+        let options = RenderOptions { add_generation_prompt: false, ..self.options.clone() };
+        let written = self.template.render(&Chat::new(vec![asked(), answer]), &options).unwrap_or_default();
+        let is_read = || {
+            replies(&prompt, &written).into_iter().any(|(end, reply)| {
+                let ParsedReply { reasoning, content, .. } = self.parsed(syntax, end, reply, &[]);
+                reasoning.contains(REASONED) && content.contains(ANSWERED)
+            })
+        };
+        match written.contains(REASONED) {
+            true if !is_read() => ReasoningSupport::Unknown,
+            false if ![open, close].iter().any(|mark| source.contains(mark)) => {
+                ReasoningSupport::NotShown { open, close }
+            }
+            _ => ReasoningSupport::Marks { open, close },
+        }
+    }
+
+    fn parsed(&self, syntax: &'static Syntax, prompt_end: &str, reply: &str, tools: &[Tool]) -> ParsedReply {
+        let options = ReplyOptions::for_tools(tools);
+        ReplyForm::new(syntax, self.template.source(), prompt_end, options).parse(reply)
+    }
+}
+
+/// What an assistant wrote in a conversation, as a reply to a prompt, with the end of the text before it. A template may
+/// write it otherwise than a model that continues the prompt, so there are two candidates: what follows the text that
+/// both have, mark by mark, and what follows the user's words.
+fn replies<'t>(prompt: &'t str, written: &'t str) -> [(&'t str, &'t str); 2] {
+    let differing = prompt.char_indices().zip(written.chars()).find(|((_, a), b)| a != b);
+    let mut common = differing.map_or(prompt.len().min(written.len()), |((at, _), _)| at);
+    for (open, close) in [('<', '>'), ('[', ']')] {
+        if let Some(mark) = written[..common].rfind(open).filter(|&mark| !written[mark..common].contains(close)) {
+            common = mark;
+        }
+    }
+    let asked = written.rfind(ASKED).map_or(common, |at| at + ASKED.len());
+    [written.split_at(common), ("", &written[asked..])]
+}
+
+impl Display for ToolSupport {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        match self {
+            ToolSupport::Native(syntax) => f.write_str(syntax.name()),
+            ToolSupport::SpelledOut(reason) => write!(f, "none: spelled out ({reason})"),
+            ToolSupport::Fails(error) => write!(f, "none: {error}"),
+        }
+    }
+}
+
+impl Display for NoTools {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        match self {
+            NoTools::NotShown => f.write_str("the template shows no tools"),
+            NoTools::Refused(message) => write!(f, "the template refuses tools: {message}"),
+            NoTools::UnknownCalls => f.write_str("the template writes calls in a form that is not read"),
+            NoTools::FailsOnCalls(error) => write!(f, "with a call, {error}"),
+        }
+    }
+}
+
+impl Display for ReasoningSupport {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        match self {
+            ReasoningSupport::Marks { open, close } => write!(f, "{open} … {close}"),
+            ReasoningSupport::NotShown { open, close } => {
+                write!(f, "none: the template shows none ({open} … {close} is read)")
+            }
+            ReasoningSupport::Unknown => f.write_str("none: the template writes it in a form that is not read"),
+        }
+    }
+}
