@@ -49,7 +49,8 @@ def main(theirs: str, ours: str) -> int:
             counts[folder][kind] += 1
             if kind == SAME:
                 most = max(most, shows)
-            if kind in (REFUSES, DIFFERS, ALONE):
+            # What transformers refuses by the types of its fields, or because it fails, needs no reason here.
+            if kind in (REFUSES, DIFFERS):
                 reason = next((i for i, reason in enumerate(REASONS) if reason.explains(kind, folder, key, change)), None)
                 if reason is None:
                     left.append((kind, folder, key, change, shows))
@@ -66,7 +67,7 @@ def main(theirs: str, ours: str) -> int:
     for i, reason in enumerate(REASONS):
         print(f"- {reason.kind}, {used[i]}: {reason.why}")
         if not used[i]:
-            left.append((f"a reason explains nothing", reason.folder, reason.key, reason.change, reason.why))
+            left.append(("a reason explains nothing", reason.folder, reason.key, reason.change, reason.why))
     if left:
         print("\nWithout a reason:\n")
         for kind, *what, shows in left:

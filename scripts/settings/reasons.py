@@ -39,6 +39,7 @@ REASONS = [
     refuses(r"rope_parameters\.sliding_attention(\..*)?", ANY, "files have no scaling of layers with a window"),
     refuses(ROPE + r"|.*rope_type", ANY, "Gemma 4's layers with full attention have the proportional rotation in files",
             "gemma4.*"),
+    refuses(ROPE, r"longrope.*", "LongRoPE's tensors are not read in this architecture's files", "cohere2(moe)?"),
     refuses(ROPE, ANY, "a scaling for layers with full attention alone has no keys in this architecture's files", "laguna"),
     refuses(r".*partial_rotary_factor", ANY, "a scaled rotation of a part of a head, or of none of it, has no keys in files"),
     refuses(r".*(short|long)_mscale", ANY, "files have one magnitude of LongRoPE"),
