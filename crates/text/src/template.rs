@@ -15,6 +15,7 @@ mod ops;
 mod print;
 mod repairs;
 mod support;
+mod thinking;
 mod tools;
 
 use std::borrow::Cow;

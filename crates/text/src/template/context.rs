@@ -9,6 +9,7 @@ use serde_json::{Map, Value as Json, json};
 use super::RenderOptions;
 use super::draft::Draft;
 use super::message::{Call, Message, Role, Tool};
+use super::thinking;
 
 /// A mark of gpt-oss. Its template reads `thinking`, and refuses a call with both reasoning and text.
 const REFUSES_BOTH: &str = "<|channel|>";
@@ -32,7 +33,8 @@ pub(super) fn context(source: &str, draft: &Draft, options: &RenderOptions) -> V
     let mut set = |name: &str, value: Option<Json>| value.map(|value| variables.insert(name.to_owned(), value));
     set("bos_token", options.bos_token.clone().map(Json::from));
     set("eos_token", options.eos_token.clone().map(Json::from));
-    set("enable_thinking", chat.thinking.map(Json::from));
+    let switch = chat.thinking.map(|on| thinking::switch(source, on)).unwrap_or_default();
+    variables.extend(switch.into_iter().map(|(name, value)| (name.to_owned(), value)));
     variables.extend(chat.variables.clone());
     variables.iter().map(|(name, value)| (name.as_str(), Value::from_serialize(value))).collect()
 }
