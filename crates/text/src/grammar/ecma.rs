@@ -6,6 +6,10 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
+use llguidance::derivre::RegexBuilder;
+
+use super::guarded;
+
 /// `\s`: white space and line terminators of ECMA-262, within a class.
 const SPACE: &str =
     r"\t\n\x0B\x0C\r\x20\u{A0}\u{1680}\u{2000}-\u{200A}\u{2028}\u{2029}\u{202F}\u{205F}\u{3000}\u{FEFF}";
@@ -159,6 +163,15 @@ fn code(code: u32) -> Result<String, String> {
         Some(_) => Ok(format!("\\u{{{code:X}}}")),
         None => Err("half of a surrogate pair is no character".to_owned()),
     }
+}
+
+/// Checks that an automaton can follow a translated pattern: none knows look-around. Compiling would refuse the pattern
+/// too, but could not say which of a schema's it is.
+pub(super) fn check(translated: &str) -> Result<(), String> {
+    let build = || RegexBuilder::new().mk_regex_for_serach(translated).map(drop).map_err(|error| error.to_string());
+    // An excerpt with marks precedes the problem.
+    let problem = |error: String| error.rsplit("error: ").next().map(str::trim).unwrap_or_default().to_owned();
+    guarded(build).map_err(|error| format!("the pattern cannot be enforced: {}", problem(error)))
 }
 
 #[cfg(test)]

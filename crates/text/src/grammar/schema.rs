@@ -241,7 +241,9 @@ impl<'a> Walk<'a> {
     pub(super) fn translated(&mut self, pattern: &str) -> Result<String> {
         let counted = self.budget.pattern(pattern);
         self.checked(counted)?;
-        self.checked(ecma::translated(pattern))
+        let translated = self.checked(ecma::translated(pattern))?;
+        self.checked(ecma::check(&translated))?;
+        Ok(translated)
     }
 
     fn types(&mut self, value: &Value, parts: &mut Parts) -> Result<Value> {
