@@ -35,21 +35,6 @@ pub enum EngineError {
     /// A call of this tool is required, and it is not there.
     #[error("a call of the tool {0:?} is required, but there is no such tool; give it, or name another")]
     UnknownTool(String),
-    /// A call is required, and a text that follows a grammar.
-    #[error("a call of a tool is required, and a text that follows a grammar too; leave one of them out")]
-    CallAndGrammar,
-    /// The schema of a tool's arguments cannot be enforced, and a call of the tool is required.
-    #[error("the parameters of the tool {tool:?} at \"{path}\": {problem}")]
-    ToolSchema {
-        /// The index in [`Chat::tools`](crate::Chat::tools).
-        index: usize,
-        /// The name.
-        tool: String,
-        /// The JSON pointer of the keyword in the tool's schema.
-        path: String,
-        /// The reason.
-        problem: String,
-    },
     /// A conversation that is to be continued does not end as it must.
     #[error(
         "the last message cannot be continued: it has to be the assistant's, without calls, and no call may be required"

@@ -55,12 +55,12 @@ use gristmill_text::grammar::Grammars;
 use gristmill_text::template::Chat;
 use gristmill_text::tokenizer::{EncodeOptions, TokenizerError};
 
-pub use converse::{ConverseOptions, ModelTemplate, ToolChoice};
+pub use converse::{ConverseOptions, ModelTemplate, ToolChoice, check_tool};
 pub use dry::Dry;
 pub use embedding::{EmbeddingRequest, Embeddings};
 pub use error::EngineError;
 pub use generation::{Canceller, Generation};
-pub use gristmill_text::grammar::{Grammar, closed_schema};
+pub use gristmill_text::grammar::{Grammar, GrammarError, closed_schema};
 pub use logprob::Logprob;
 pub use reasoning::ReasoningLimit;
 pub use request::{Finish, FinishReason, Piece, Prompt, Request, TokenList, Usage};

@@ -113,6 +113,78 @@ fn required_calls_have_the_form_of_the_model() {
     }
 }
 
+/// With tools and a grammar the reply is an answer that follows the grammar, or a call that follows its schema: both
+/// happen, in each form, whatever kind of grammar it is. A required call needs no answer.
+#[test]
+fn an_answer_in_a_grammar_or_a_call() {
+    let schema = json!({"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"],
+                        "additionalProperties": false});
+    let is_answer = |text: &str| {
+        let fields = serde_json::from_str::<Value>(text).ok();
+        text == "a/b" || fields.is_some_and(|fields| fields.is_object() && fields["ok"].is_boolean())
+    };
+    let grammars = [
+        Grammar::JsonSchema(schema.clone()),
+        Grammar::Regex("a/b".to_owned()),
+        Grammar::Lark(format!("start: %json {schema} | rest\nrest: \"a\" \"/b\"")),
+    ];
+    for (form_index, (name, end, ..)) in FORMS.into_iter().enumerate() {
+        let engine = running(&format!("{HEAD}{end}"));
+        // Each grammar with some forms, and the first with all.
+        for grammar in [&grammars[0], &grammars[1 + form_index % 2]] {
+            let options = ConverseOptions { grammar: Some(grammar.clone()), ..ConverseOptions::default() };
+            let (request, form) = engine.converse(chat(tools()), options.clone()).expect("good");
+            let (mut answers, mut called) = (0, 0);
+            for seed in 0..24 {
+                let mut request = request.clone();
+                request.sampling =
+                    SamplingOptions { temperature: 10.0, seed: Some(seed), ..SamplingOptions::default() };
+                let found = pieces(&engine, request);
+                let ParsedReply { calls, content, reasoning } = form.parse(&text(&found));
+                assert_eq!(reasoning, "", "{name}: {}", text(&found));
+                match calls.as_slice() {
+                    [] => {
+                        assert!(is_answer(&content), "{name}: {}", text(&found));
+                        answers += 1;
+                    }
+                    [call] => {
+                        let arguments: Value = serde_json::from_str(&call.arguments).expect("an object");
+                        let is_pick =
+                            call.name == "pick" && ["red", "green"].map(Value::from).contains(&arguments["kind"]);
+                        assert!(content.is_empty() && (is_pick || arguments == json!({})), "{name}: {}", text(&found));
+                        called += 1;
+                    }
+                    _ => panic!("{name}: {}", text(&found)),
+                }
+                let finish = found.last().and_then(|piece| piece.finish).map(|end| end.reason);
+                assert_eq!(finish, Some(FinishReason::End));
+            }
+            assert!(answers > 0 && called > 0, "{name}: {answers} answers, {called} calls");
+            let tool_choice = ToolChoice::Among(vec!["pick".to_owned()]);
+            let (request, _) =
+                engine.converse(chat(tools()), ConverseOptions { tool_choice, ..options }).expect("good");
+            let options = ConverseOptions { tool_choice: ToolChoice::Among(vec!["pick".into()]), ..Default::default() };
+            assert_eq!(request, engine.converse(chat(tools()), options).expect("good").0, "{name}");
+        }
+    }
+}
+
+/// A schema that cannot be enforced frees the arguments of its own tool only.
+#[test]
+fn a_tool_whose_schema_cannot_be_enforced() {
+    let engine = running(&format!("{HEAD}{{# <tool_call> #}}A:"));
+    let parameters = json!({"type": "object", "properties": {"to": {"type": "string", "pattern": "^(?!x)"}}});
+    let free = Tool { name: "send".into(), description: None, parameters: Some(parameters) };
+    let (request, _) = required(&engine, [tools(), vec![free]].concat());
+    let Some(Grammar::JsonSchema(schema)) = &request.grammar else { panic!("{:?}", request.grammar) };
+    assert_eq!(
+        schema["anyOf"][0]["properties"]["arguments"]["properties"]["kind"],
+        json!({"$ref": "#/anyOf/0/properties/arguments/$defs/kind"})
+    );
+    assert_eq!(schema["anyOf"][2]["properties"]["arguments"], json!({"type": "object"}));
+    assert!(rendered(&request).contains("(?!x)"), "the model is told all the same");
+}
+
 /// The text of a call that a limit cuts is no content, in pieces and as a whole.
 #[test]
 fn a_required_call_that_is_cut_is_left_out() {
@@ -133,16 +205,12 @@ fn a_required_call_that_is_cut_is_left_out() {
 #[test]
 fn what_cannot_be_required() {
     let engine = running(HEAD);
-    let refused = |chat: Chat, tool_choice: ToolChoice, grammar: Option<Grammar>| {
-        engine
-            .converse(chat, ConverseOptions { tool_choice, grammar, ..ConverseOptions::default() })
-            .expect_err("refused")
+    let refused = |chat: Chat, tool_choice: ToolChoice| {
+        engine.converse(chat, ConverseOptions { tool_choice, ..ConverseOptions::default() }).expect_err("refused")
     };
     let among = |name: &str| ToolChoice::Among(vec![name.to_owned()]);
-    assert!(matches!(refused(chat(vec![]), ToolChoice::Required, None), EngineError::NoTools));
-    assert!(matches!(refused(chat(tools()), among("x"), None), EngineError::UnknownTool(name) if name == "x"));
-    let error = refused(chat(tools()), among("pick"), Some(Grammar::Json));
-    assert!(matches!(error, EngineError::CallAndGrammar));
+    assert!(matches!(refused(chat(vec![]), ToolChoice::Required), EngineError::NoTools));
+    assert!(matches!(refused(chat(tools()), among("x")), EngineError::UnknownTool(name) if name == "x"));
     for (role, calls, choice) in [
         (Role::User, vec![], ToolChoice::Auto),
         (Role::Assistant, vec![Call::default()], ToolChoice::Auto),
@@ -150,7 +218,7 @@ fn what_cannot_be_required() {
     ] {
         let messages = vec![Message { calls, ..Message::new(role, "x") }];
         let chat = Chat { messages, tools: tools(), continues: true, ..Chat::default() };
-        assert!(matches!(refused(chat, choice, None), EngineError::NotContinued));
+        assert!(matches!(refused(chat, choice), EngineError::NotContinued));
     }
     assert!(matches!(engine.render(&Chat { continues: true, ..Chat::default() }), Err(EngineError::NotContinued)));
 }

@@ -12,6 +12,7 @@ mod closed;
 mod constant;
 mod ecma;
 mod error;
+mod expression;
 mod gbnf;
 mod lark;
 mod matcher;
@@ -144,7 +145,6 @@ pub fn check_schema(schema: &Value) -> Result<(), GrammarError> {
 
 /// The grammar in llguidance's terms.
 fn source(grammar: &Grammar) -> Result<GrammarWithLexer, GrammarError> {
-    let refuse = |reason: &str| Err(GrammarError::Refused(reason.to_owned()));
     let json_schema =
         |schema: &Value| schema::rewrite(schema, &mut Budget::default()).map(GrammarWithLexer::from_json_schema);
     match grammar {
@@ -152,17 +152,24 @@ fn source(grammar: &Grammar) -> Result<GrammarWithLexer, GrammarError> {
         Grammar::JsonSchema(schema) => json_schema(schema),
         Grammar::Lark(text) => Ok(GrammarWithLexer::from_lark(lark::rewrite(text)?)),
         Grammar::Gbnf(text) => Ok(GrammarWithLexer::from_lark(gbnf::lark(text)?)),
-        Grammar::Regex(text) if text.len() > MAX_REGEX => {
-            refuse(&format!("the regular expression has {} bytes; at most {MAX_REGEX} are taken", text.len()))
-        }
-        Grammar::Regex(text) if text.is_empty() => refuse("the regular expression is empty, and no text would follow"),
         Grammar::Regex(text) => {
-            let escapes = text.len() - text.trim_end_matches('\\').len();
-            match escapes.is_multiple_of(2) {
-                true => Ok(GrammarWithLexer::from_regex(text)),
-                false => refuse("the regular expression ends with a backslash"),
-            }
+            check_regex(text)?;
+            Ok(GrammarWithLexer::from_regex(text))
         }
+    }
+}
+
+/// Checks that a regular expression is whole and not too long.
+fn check_regex(text: &str) -> Result<(), GrammarError> {
+    let refuse = |reason: String| Err(GrammarError::Refused(reason));
+    let escapes = text.len() - text.trim_end_matches('\\').len();
+    match text.len() {
+        0 => refuse("the regular expression is empty, and no text would follow".to_owned()),
+        bytes if bytes > MAX_REGEX => {
+            refuse(format!("the regular expression has {bytes} bytes; at most {MAX_REGEX} are taken"))
+        }
+        _ if !escapes.is_multiple_of(2) => refuse("the regular expression ends with a backslash".to_owned()),
+        _ => Ok(()),
     }
 }
 

@@ -1,4 +1,5 @@
-//! Required calls: the text that begins a call, and the grammar of the rest, in the form that the model was trained on.
+//! Calls that a reply must be, or may be: the text that begins a call, and the grammar of the rest, in the form that the
+//! model was trained on.
 
 use gristmill_text::grammar::{Grammar, GrammarError, check_schema, closed_schema};
 use gristmill_text::reply::{CallBody, CallSyntax};
@@ -23,21 +24,34 @@ pub(super) fn callable(tools: &[Tool], names: Option<&[String]>) -> Result<Vec<T
     if let Some(name) = unknown {
         return Err(EngineError::UnknownTool(name.clone()));
     }
-    let mut callable = Vec::new();
-    for (index, tool) in tools.iter().enumerate() {
-        if names.is_some_and(|names| !names.contains(&tool.name)) {
-            continue;
-        }
-        let parameters = closed_schema(tool.parameters.clone().unwrap_or_else(|| json!({"type": "object"})));
-        check_schema(&parameters).map_err(|error| match error {
-            GrammarError::Schema { path, problem } => {
-                EngineError::ToolSchema { index, tool: tool.name.clone(), path, problem }
-            }
-            error => error.into(),
-        })?;
-        callable.push(Tool { parameters: Some(parameters), ..tool.clone() });
-    }
+    let is_named = |tool: &&Tool| names.is_none_or(|names| names.contains(&tool.name));
+    let callable: Vec<Tool> = tools.iter().filter(is_named).map(enforced).collect();
     if callable.is_empty() { Err(EngineError::NoTools) } else { Ok(callable) }
+}
+
+/// Checks that a call of a tool can be held to the schema of the tool's arguments. Otherwise they are any JSON object.
+///
+/// # Errors
+/// [`GrammarError::Schema`] names the keyword that is not enforced.
+pub fn check_tool(tool: &Tool) -> Result<(), GrammarError> {
+    check_schema(&closed_parameters(tool))
+}
+
+/// A tool with the schema that its calls are held to.
+pub(super) fn enforced(tool: &Tool) -> Tool {
+    let parameters = match closed_parameters(tool) {
+        parameters if check_schema(&parameters).is_ok() => parameters,
+        _ => any_object(),
+    };
+    Tool { parameters: Some(parameters), ..tool.clone() }
+}
+
+fn closed_parameters(tool: &Tool) -> Json {
+    closed_schema(tool.parameters.clone().unwrap_or_else(any_object))
+}
+
+fn any_object() -> Json {
+    json!({"type": "object"})
 }
 
 /// The call of one of these [`callable`] tools.
@@ -48,23 +62,79 @@ pub(super) fn required(syntax: &CallSyntax, tools: &[Tool], tokenizer: &Tokenize
             RequiredCall { opening: opening.to_owned(), grammar: Grammar::JsonSchema(object(arguments, tools, "")) }
         }
         (CallBody::List(arguments), _) => {
-            let items = object(arguments, tools, "/items");
-            let list = json!({"type": "array", "items": items, "minItems": 1, "maxItems": 1});
-            RequiredCall { opening: opening.to_owned(), grammar: Grammar::JsonSchema(list) }
+            RequiredCall { opening: opening.to_owned(), grammar: Grammar::JsonSchema(list(arguments, tools)) }
         }
         (CallBody::Named(marks), [tool]) => {
             let opening = [opening, &tool.name, &marks.concat()].concat();
             RequiredCall { opening, grammar: Grammar::JsonSchema(parameters(tool)) }
         }
         (CallBody::Named(marks), _) => {
-            let control = |mark: &str| tokenizer.tokens_of_bytes(mark.as_bytes()).find(|&id| tokenizer.is_special(id));
-            RequiredCall { opening: opening.to_owned(), grammar: Grammar::Lark(named(marks, tools, control)) }
+            let rules = format!("start: call\n{}", named(marks, tools, control(tokenizer)));
+            RequiredCall { opening: opening.to_owned(), grammar: Grammar::Lark(rules) }
         }
     }
 }
 
+/// The grammar of a reply that is an answer, which follows a grammar behind its opening, or a call of one of these
+/// [`enforced`] tools.
+pub(super) fn answer_or_call(
+    (opening, answer): (&str, &Grammar),
+    syntax: &CallSyntax,
+    tools: &[Tool],
+    tokenizer: &Tokenizer,
+) -> Result<Grammar, EngineError> {
+    let control = control(tokenizer);
+    let call = match &syntax.body {
+        CallBody::Object(arguments) => format!("call: %json {}\n", object(arguments, tools, "")),
+        CallBody::List(arguments) => format!("call: %json {}\n", list(arguments, tools)),
+        CallBody::Named(marks) => named(marks, tools, &control),
+    };
+    let [answer_opening, call_opening] = [opening, syntax.opening].map(|text| terminals(text, &control));
+    let answer = answer.expression()?;
+    let start = format!("start: {answer_opening} answer\n  | {call_opening} call\nanswer: {answer}\n");
+    Ok(Grammar::Lark(start + &call))
+}
+
+/// Gives the control token of a mark that is one.
+fn control(tokenizer: &Tokenizer) -> impl Fn(&str) -> Option<u32> {
+    |mark| tokenizer.tokens_of_bytes(mark.as_bytes()).find(|&id| tokenizer.is_special(id))
+}
+
+/// A text in Lark, in which marks may be control tokens.
+fn terminals(text: &str, control: impl Fn(&str) -> Option<u32>) -> String {
+    let mut terminals = Vec::new();
+    let (mut rest, mut plain) = (text, 0);
+    // A control token stands in brackets.
+    while let Some(open) = rest[plain..].find(['<', '[']).map(|at| plain + at) {
+        let Some(close) = rest[open..].find(['>', ']']).map(|at| open + at + 1) else { break };
+        match control(&rest[open..close]) {
+            Some(id) => {
+                terminals.extend((open > 0).then(|| quoted(&rest[..open])));
+                terminals.push(token(id));
+                (rest, plain) = (&rest[close..], 0);
+            }
+            None => plain = open + 1,
+        }
+    }
+    terminals.extend((!rest.is_empty()).then(|| quoted(rest)));
+    terminals.join(" ")
+}
+
+fn quoted(text: &str) -> String {
+    Json::from(text).to_string()
+}
+
+fn token(id: u32) -> String {
+    format!("<[{id}]>")
+}
+
 fn parameters(tool: &Tool) -> Json {
     tool.parameters.clone().unwrap_or_default()
+}
+
+/// The schema of a list with one call.
+fn list(arguments: &str, tools: &[Tool]) -> Json {
+    json!({"type": "array", "items": object(arguments, tools, "/items"), "minItems": 1, "maxItems": 1})
 }
 
 /// The schema of an object with the name and the arguments of a call; it stands at `place` of a schema.
@@ -103,14 +173,13 @@ fn move_references(schema: &mut Json, place: &str) {
     }
 }
 
-/// The grammar of a name, marks and arguments, in Lark. `control` gives the control token of a mark that is one.
+/// The rule `call` in Lark: a name, marks and arguments. `control` gives the control token of a mark that is one.
 fn named(marks: &[&str], tools: &[Tool], control: impl Fn(&str) -> Option<u32>) -> String {
-    let quoted = |text: &str| Json::from(text).to_string();
-    let mark = |mark: &&str| control(mark).map_or_else(|| quoted(mark), |id| format!("<[{id}]>"));
+    let mark = |mark: &&str| control(mark).map_or_else(|| quoted(mark), token);
     let marks = marks.iter().map(mark).collect::<Vec<_>>().join(" ");
     let calls = |tool: &Tool| format!("{} marks %json {}", quoted(&tool.name), parameters(tool));
     let calls: Vec<String> = tools.iter().map(calls).collect();
-    format!("start: {}\nmarks: {marks}\n", calls.join("\n  | "))
+    format!("call: {}\nmarks: {marks}\n", calls.join("\n  | "))
 }
 
 #[cfg(test)]
@@ -156,15 +225,27 @@ mod tests {
         assert!(matches!(callable(&[], None), Err(EngineError::NoTools)));
         let parameters = Some(json!({"type": "object", "properties": {"a": {"contains": {}}}}));
         let bad = [tool("one"), Tool { parameters, ..tool("bad") }];
-        let Err(EngineError::ToolSchema { index, tool, path, .. }) = callable(&bad, None) else { panic!("refused") };
-        assert_eq!((index, &*tool, &*path), (1, "bad", "/properties/a/contains"));
+        let found = callable(&bad, None).expect("two tools");
+        assert_eq!(found[0].parameters, Some(closed_parameters(&bad[0])));
+        assert_eq!(found[1].parameters, Some(json!({"type": "object"})));
+        assert!(check_tool(&bad[0]).is_ok());
+        let Err(GrammarError::Schema { path, .. }) = check_tool(&bad[1]) else { panic!("it is not enforced") };
+        assert_eq!(path, "/properties/a/contains");
     }
 
     #[test]
     fn names_and_control_tokens() {
         let tools = ["a", "say \"b\""].map(|name| Tool { parameters: Some(json!({})), ..tool(name) });
         let control = |mark: &str| (mark == "<|message|>").then_some(7);
-        let expected = "start: \"a\" marks %json {}\n  | \"say \\\"b\\\"\" marks %json {}\nmarks: \" \" <[7]>\n";
+        let expected = "call: \"a\" marks %json {}\n  | \"say \\\"b\\\"\" marks %json {}\nmarks: \" \" <[7]>\n";
         assert_eq!(named(&[" ", "<|message|>"], &tools, control), expected);
+        for (text, expected) in [
+            ("<|message|>", "<[7]>"),
+            ("<|x|>a<|message|>to=\"", "\"<|x|>a\" <[7]> \"to=\\\"\""),
+            ("<tool_call>\n", "\"<tool_call>\\n\""),
+            ("", ""),
+        ] {
+            assert_eq!(terminals(text, control), expected);
+        }
     }
 }

@@ -10,6 +10,7 @@ use super::{Engine, EngineError, Grammar, Prompt, ReasoningLimit, Request};
 use call::RequiredCall;
 use template::Refusal;
 
+pub use call::check_tool;
 pub use template::ModelTemplate;
 
 /// Options for the reply to a conversation.
@@ -21,7 +22,9 @@ pub struct ConverseOptions {
     pub parallel_calls: bool,
     /// The most tokens of reasoning; with 0 the reply has none.
     pub reasoning_tokens: Option<usize>,
-    /// The grammar of the reply. It holds from the first token on, so the model does not reason and calls no tool.
+    /// The grammar of the answer. It holds from the first token on, so the model does not reason. Where the model
+    /// chooses whether to call tools, the reply is such an answer, or a call that follows the schema of its tool; a
+    /// required call needs no answer.
     pub grammar: Option<Grammar>,
 }
 
@@ -61,9 +64,8 @@ impl Engine {
     /// sampling and no limit but the context; several requests may be made of it, each with a parser of its own.
     ///
     /// # Errors
-    /// The errors of [`render`](Self::render). [`EngineError::NoTools`], [`EngineError::UnknownTool`] and
-    /// [`EngineError::ToolSchema`] if a call is required that no tool can have, [`EngineError::CallAndGrammar`] if a
-    /// call and a grammar are both required.
+    /// The errors of [`render`](Self::render). [`EngineError::NoTools`] and [`EngineError::UnknownTool`] if a call is
+    /// required that no tool can have.
     pub fn converse(&self, mut chat: Chat, options: ConverseOptions) -> Result<(Request, ReplyForm), EngineError> {
         let ConverseOptions { tool_choice, parallel_calls, reasoning_tokens, grammar } = options;
         let callable = match &tool_choice {
@@ -75,9 +77,6 @@ impl Engine {
             ToolChoice::Required => Some(call::callable(&chat.tools, None)?),
             ToolChoice::Among(names) => Some(call::callable(&chat.tools, Some(names))?),
         };
-        if callable.is_some() && grammar.is_some() {
-            return Err(EngineError::CallAndGrammar);
-        }
         if callable.is_some() && chat.continues {
             return Err(EngineError::NotContinued);
         }
@@ -88,7 +87,8 @@ impl Engine {
         let options = ReplyOptions { parallel_calls, ..ReplyOptions::for_tools(&chat.tools) };
         let (request, form) = match (callable, grammar) {
             (Some(callable), _) => self.required_call(parts, options, &callable)?,
-            (None, Some(grammar)) => followed(parts, grammar),
+            (None, Some(grammar)) if chat.tools.is_empty() || chat.continues => followed(parts, grammar),
+            (None, Some(grammar)) => self.answer_or_call(parts, options, &grammar, &chat.tools)?,
             (None, None) => self.answered(parts, options, reasoning_tokens)?,
         };
         let control_tokens = form.marks_are_control_tokens();
@@ -166,6 +166,24 @@ impl Engine {
         let is_begun = !syntax.reasoning_ending(prompt).is_empty();
         let (open, close) = (marks.open.to_owned(), marks.close.to_owned());
         Ok(ReasoningLimit { tokens, is_begun, repeats: syntax.reasoning_repeats(), open, close, ending })
+    }
+
+    /// A reply that is an answer, which follows a grammar, or a call of one of these tools.
+    fn answer_or_call(
+        &self,
+        parts: Parts,
+        options: ReplyOptions,
+        grammar: &Grammar,
+        tools: &[Tool],
+    ) -> Result<(Request, ReplyForm), EngineError> {
+        let Parts { mut prompt, syntax, .. } = parts;
+        prompt.push_str(syntax.reasoning_ending(&prompt));
+        let template = self.model.template().unwrap_or_default();
+        let form = ReplyForm::new(syntax, template, &prompt, options);
+        let tools: Vec<Tool> = tools.iter().map(call::enforced).collect();
+        let answer = (syntax.answer_opening(&prompt), grammar);
+        let grammar = call::answer_or_call(answer, &syntax.call, &tools, self.model.tokenizer()?)?;
+        Ok((Request { grammar: Some(grammar), ..Request::new(Prompt::Rendered(prompt)) }, form))
     }
 
     /// A reply that is a call of one of these tools.
