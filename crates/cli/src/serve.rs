@@ -77,7 +77,7 @@ pub(crate) struct ServeArgs {
     /// several times.
     #[arg(long, value_name = "NAME")]
     alias: Vec<String>,
-    /// A file with keys, one in each line, of which a request must name one. The key in the environment variable
+    /// A file with keys, one in each line (`#` begins a comment), of which a request must name one. The key in the environment variable
     /// GRISTMILL_API_KEY is one more.
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
@@ -202,10 +202,20 @@ fn name(file: &GgufFile) -> String {
     }
 }
 
-/// The keys in a file, one in each line.
+/// The keys in a file, one in each line. Empty lines and lines that begin with `#` are none.
 fn keys_in(path: &Path) -> Result<Vec<String>, Failure> {
     let text = console::read_text(path).map_err(|failure| failure.about("cannot read the keys"))?;
-    let keys: Vec<String> = text.lines().map(str::trim).filter(|key| !key.is_empty()).map(str::to_owned).collect();
+    let mut keys = Vec::new();
+    for (line, key) in (1..).zip(text.lines().map(str::trim)) {
+        if key.is_empty() || key.starts_with('#') {
+            continue;
+        }
+        if key.contains(char::is_whitespace) {
+            let problem = "has more than a key; write one key in each line, and comments in lines that begin with #";
+            return Err(Failure::new(format!("{}: line {line} {problem}", path.display())));
+        }
+        keys.push(key.to_owned());
+    }
     if keys.is_empty() {
         return Err(Failure::new(format!("there are no keys in {}; write one in each line", path.display())));
     }

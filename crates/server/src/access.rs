@@ -9,7 +9,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use sha2::{Digest, Sha256};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
-use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
+use tower_http::cors::{AllowHeaders, AllowOrigin, AllowPrivateNetwork, CorsLayer};
 
 use crate::error::{ApiError, refuse};
 use crate::fields::IGNORED;
@@ -37,9 +37,11 @@ pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Ne
 
 /// Answers the questions that browsers ask before a page's request, and lets pages of allowed origins read replies.
 pub(crate) fn cors(access: &Access) -> CorsLayer {
-    let access = access.clone();
+    let (access, asked) = (access.clone(), access.clone());
     CorsLayer::new()
         .allow_origin(AllowOrigin::predicate(move |origin, _| access.allows(origin)))
+        // A page of the internet may ask a server of the user's own network.
+        .allow_private_network(AllowPrivateNetwork::predicate(move |origin, _| asked.allows(origin)))
         .allow_methods([Method::GET, Method::POST])
         .allow_headers(AllowHeaders::mirror_request())
         .expose_headers([header::RETRY_AFTER, IGNORED])

@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::blocking::blocking;
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::json::mend_surrogates;
 use crate::state::App;
 
 /// Bytes of a body that is parsed at once. A longer one would hold up the other connections of a thread.
@@ -56,7 +57,7 @@ impl FromRequest<App> for Fields {
                 return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, message));
             }
         };
-        if bytes.len() <= PARSED_AT_ONCE { parse(&bytes) } else { blocking(move || parse(&bytes)).await }
+        if bytes.len() <= PARSED_AT_ONCE { parse(bytes) } else { blocking(move || parse(bytes)).await }
     }
 }
 
@@ -92,8 +93,9 @@ async fn discard(mut body: Body) {
     while let Some(Ok(_)) = body.frame().await {}
 }
 
-fn parse(bytes: &[u8]) -> Result<Fields, ApiError> {
-    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
+fn parse(mut bytes: Vec<u8>) -> Result<Fields, ApiError> {
+    mend_surrogates(&mut bytes);
+    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&bytes);
     let values = values(bytes);
     if values > MOST_VALUES {
         let message = format!(
@@ -163,18 +165,18 @@ mod tests {
     #[test]
     fn too_many_values_are_refused() {
         let list = |item: &str, count: usize| format!("{{\"a\":[{}1]}}", format!("{item},").repeat(count));
-        assert!(parse(list("1", MOST_VALUES - 50).as_bytes()).is_ok());
+        assert!(parse(list("1", MOST_VALUES - 50).into_bytes()).is_ok());
         let texts = list("\"\"", MOST_VALUES / VALUES_OF_TEXT);
         let [lists, objects] = ["[]", "{}"].map(|item| list(item, MOST_VALUES / VALUES_OF_PARTS));
         for text in [list("1", MOST_VALUES), texts, lists, objects] {
-            let refused = parse(text.as_bytes()).expect_err("refused");
+            let refused = parse(text.into_bytes()).expect_err("refused");
             assert_eq!(refused.status, StatusCode::PAYLOAD_TOO_LARGE);
         }
         let fields =
             |count: usize| (0..count).map(|number| (number.to_string(), number.into())).collect::<Map<_, Value>>();
         let written = |count: usize| Value::Object(fields(count)).to_string();
-        assert!(parse(written(MOST_FIELDS).as_bytes()).is_ok());
-        let refused = parse(written(MOST_FIELDS + 1).as_bytes()).expect_err("refused");
+        assert!(parse(written(MOST_FIELDS).into_bytes()).is_ok());
+        let refused = parse(written(MOST_FIELDS + 1).into_bytes()).expect_err("refused");
         assert!(refused.message.contains("1001 fields"), "{}", refused.message);
     }
 }

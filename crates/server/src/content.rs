@@ -1,4 +1,4 @@
-//! Contents of messages: a text, or a list.
+//! Contents of messages: a text, or a list; and the text that stands for what is none.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -22,6 +22,26 @@ impl<'de, P: Deserialize<'de>> Deserialize<'de> for Content<P> {
     }
 }
 
+/// The text that stands for a part of a tool's result which is no text, such as an image. A tool returns what it
+/// returns, and a refusal would end the conversation for good; so the model is told what it does not see.
+pub(crate) fn placeholder(kind: &str, media_type: Option<&str>, name: Option<&str>) -> String {
+    let kind = kind.strip_prefix("input_").unwrap_or(kind).trim_end_matches("_url");
+    let details: Vec<&str> = [name, media_type].into_iter().flatten().collect();
+    let details = if details.is_empty() { String::new() } else { format!(" ({})", details.join(", ")) };
+    format!("[{}{details}: not shown, because this model reads text only]", shortened(kind))
+}
+
+/// The media type of a `data:` address.
+pub(crate) fn media_type(address: &str) -> Option<&str> {
+    let (media_type, _) = address.strip_prefix("data:")?.split_once([';', ','])?;
+    Some(shortened(media_type)).filter(|media_type| !media_type.is_empty())
+}
+
+/// The beginning of what a client wrote, which may have megabytes.
+pub(crate) fn shortened(text: &str) -> &str {
+    text.char_indices().nth(100).map_or(text, |(end, _)| &text[..end])
+}
+
 struct ContentVisitor<P>(PhantomData<P>);
 
 impl<'de, P: Deserialize<'de>> Visitor<'de> for ContentVisitor<P> {
@@ -41,5 +61,33 @@ impl<'de, P: Deserialize<'de>> Visitor<'de> for ContentVisitor<P> {
             parts.push(part);
         }
         Ok(Content::Parts(parts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_say_what_is_left_out() {
+        for (kind, media_type, name, expected) in [
+            ("image", Some("image/png"), None, "[image (image/png): not shown, because this model reads text only]"),
+            ("input_image", None, None, "[image: not shown, because this model reads text only]"),
+            ("image_url", None, None, "[image: not shown, because this model reads text only]"),
+            (
+                "document",
+                Some("application/pdf"),
+                Some("a.pdf"),
+                "[document (a.pdf, application/pdf): not shown, because this model reads text only]",
+            ),
+        ] {
+            assert_eq!(placeholder(kind, media_type, name), expected);
+        }
+        assert_eq!(media_type("data:image/png;base64,AAAA"), Some("image/png"));
+        assert_eq!(media_type("data:text/plain,hi"), Some("text/plain"));
+        assert_eq!(
+            (media_type("https://a/b.png"), media_type("data:;base64,AA"), media_type("data:")),
+            (None, None, None)
+        );
     }
 }

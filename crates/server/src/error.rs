@@ -1,6 +1,8 @@
-//! Refusals, in OpenAI's form, and in that of `anthropic`. `paths` names the caller's fields in errors of the engine.
+//! Refusals, in OpenAI's form, and in that of `anthropic`. `paths` names the caller's fields in errors of the engine,
+//! `overflow` has the words for a prompt that is longer than the context.
 
 mod anthropic;
+mod overflow;
 mod paths;
 
 use axum::Json;
@@ -11,7 +13,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 pub(crate) use anthropic::{AnthropicError, AnthropicErrorBody, refuse};
-pub(crate) use paths::{GrammarPath, Paths};
+pub(crate) use overflow::Overflow;
+pub(crate) use paths::{GrammarPath, Paths, joined};
 
 /// Why a request is not served.
 #[derive(Debug, Clone)]
@@ -30,8 +33,9 @@ pub(crate) struct ErrorBody {
     error: ErrorDetail,
 }
 
+/// What a refusal says.
 #[derive(Debug, Serialize, ToSchema)]
-struct ErrorDetail {
+pub(crate) struct ErrorDetail {
     /// The problem and the remedy.
     message: String,
     /// `invalid_request_error`, `authentication_error`, `not_found_error`, `rate_limit_error`, or `server_error`.
@@ -39,6 +43,12 @@ struct ErrorDetail {
     /// The field of the request.
     param: Option<String>,
     code: Option<&'static str>,
+}
+
+impl ErrorBody {
+    pub(crate) fn detail(&self) -> &ErrorDetail {
+        &self.error
+    }
 }
 
 impl ApiError {

@@ -119,14 +119,28 @@ impl Refused {
             (Ok(neutral), _) => neutral == *value,
             (Err(_), _) => false,
         };
-        if neutral.iter().any(same) {
+        if asks_nothing(value)
+            || (*value == Value::Bool(false) && !neutral.contains(&"true"))
+            || neutral.iter().any(same)
+        {
             return Ok(());
         }
         Err(ApiError::param(*field, format!("{field} is not supported; {advice}")).with_code("unsupported"))
     }
 }
 
-/// A field that is refused with any value.
+/// Whether a value is one that programs write where they ask for nothing. `false` is one where `true` is none.
+fn asks_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// A field that is refused with any value that asks for something.
 pub(crate) const fn refused(field: &'static str, advice: &'static str) -> Refused {
     Refused { field, neutral: &[], advice }
 }
@@ -246,8 +260,11 @@ mod tests {
         };
         let harmless = json!({"number": 1, "store": true, "best_of": 1.0, "suffix": null});
         assert!(judge(harmless).expect("known").is_empty());
+        for nothing in [json!([]), json!({}), json!(""), json!(false)] {
+            assert_eq!(judge(json!({"number": 1, "suffix": nothing})).expect("it asks for nothing"), [""; 0]);
+        }
         assert_eq!(judge(json!({"amount": 1, "colour": 2})).expect("ignored"), ["colour"]);
-        for (value, advice) in [(json!({"best_of": 2}), "use n"), (json!({"suffix": ""}), "leave it out")] {
+        for (value, advice) in [(json!({"best_of": 2}), "use n"), (json!({"suffix": "x"}), "leave it out")] {
             let mut value = value;
             value["number"] = json!(1);
             assert!(judge(value).expect_err("refused").message.contains(advice));

@@ -12,6 +12,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use crate::access::Tenant;
 use crate::blocking::blocking;
 use crate::error::{ApiError, Paths};
+use crate::fields;
 use crate::reply::{Choice, Reply, Step};
 use crate::request::{ApiRequest, Conversation, Input};
 use crate::state::App;
@@ -23,6 +24,8 @@ type Event = (usize, Result<Piece, EngineError>);
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) reply: Reply,
+    /// The paths of what changes nothing in the request.
+    pub(crate) ignored: Vec<String>,
     /// Unbounded: a generation has no more pieces than the context has tokens, and the engine never waits for a slow
     /// client.
     pieces: UnboundedReceiver<Event>,
@@ -44,7 +47,11 @@ impl Running {
     }
 
     fn start_blocking(app: &App, Tenant(tenant): Tenant, request: ApiRequest) -> Result<Running, ApiError> {
-        let ApiRequest { input, n, settings, receipt, paths, .. } = request;
+        let ApiRequest { input, n, settings, receipt, mut ignored, paths, .. } = request;
+        if let Input::Conversation(conversation) = &input {
+            ignored.extend(conversation.unenforced());
+        }
+        fields::check_strict(&ignored, app.options.strict)?;
         let prompts = match &input {
             Input::Conversation(_) => 1,
             Input::Texts(prompts) => prompts.len(),
@@ -53,7 +60,8 @@ impl Running {
         let places = app.engine.reserve(prompts.saturating_mul(n)).map_err(|error| paths.error(error))?;
         let (sender, pieces) = mpsc::unbounded_channel();
         let recorder = receipt.then(|| Recorder::new(&app.engine, &[]));
-        let running = Running { reply: Reply::new(n), pieces, cancellers: Vec::new(), left: 0, paths, recorder };
+        let running =
+            Running { reply: Reply::new(n), ignored, pieces, cancellers: Vec::new(), left: 0, paths, recorder };
         let cache_key = settings.cache_key.map(|key| app.hash((tenant, key)));
         let settings = Request { draft: app.options.draft, tenant, cache_key, ..settings };
         let mut starting = Starting { app, running, places, sender, settings };
@@ -119,7 +127,7 @@ struct Starting<'a> {
 
 impl Starting<'_> {
     fn conversation(&mut self, conversation: Conversation) -> Result<(), EngineError> {
-        let Conversation { chat, options } = conversation;
+        let Conversation { chat, options, .. } = conversation;
         let (request, form) = self.app.engine.converse(chat, options)?;
         let Request { prompt, grammar, control_tokens, reasoning, .. } = request;
         let request = Request { prompt, grammar, control_tokens, reasoning, ..self.settings.clone() };

@@ -17,10 +17,9 @@ pub(crate) async fn respond(
     request: ApiRequest,
     writer: impl Writer,
 ) -> Result<Response, ApiError> {
-    fields::check_strict(&request.ignored, app.options.strict)?;
-    let header = fields::ignored_header(&request.ignored);
     let is_stream = request.stream;
     let running = Running::start(app, tenant, request).await?;
+    let header = fields::ignored_header(&running.ignored);
     let mut response = match is_stream {
         true => stream::events(running, writer),
         false => writer.whole(&running.collect().await?),

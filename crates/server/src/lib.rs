@@ -7,10 +7,10 @@
 //! ```
 //! - `options` has what a server is started with, `routes` the paths, `listen` the connections and the end of
 //!   the server, `patient` the time that a client has to read.
-//! - `access` decides who may ask, by keys, hosts and `origin`. `body` and `fields` read a request, `policy` has the
-//!   fields that are refused, `error` says what was wrong, in the caller's names.
-//! - `request` is the one request that interfaces make, with its `tools`, `sampling` and `limit`; `handler` runs it, by
-//!   `generation` on the engine; `reply` is the one reply, which grows, and `stream` sends it as events.
+//! - `access` decides who may ask, by keys, hosts and `origin`. `body` (with `json`) and `fields` read a request, `policy`
+//!   has the fields that are refused, `error` says what was wrong, in the caller's names.
+//! - `request` is the one request that interfaces make, with its `tools`, `sampling`, `limit` and `thinking`; `handler`
+//!   runs it, by `generation` on the engine; `reply` is the one reply, which grows, and `stream` sends it as events.
 //! - `openai` and `anthropic` have a parser and a writer for each interface, and share only what has no interface:
 //!   `content`, and `details` of how a reply came about. `openai` also serves models, vectors (`base64`) and the
 //!   tokenizer.
@@ -30,6 +30,7 @@ mod error;
 mod fields;
 mod generation;
 mod handler;
+mod json;
 mod limit;
 mod listen;
 mod metrics;
@@ -47,6 +48,7 @@ mod routes;
 mod sampling;
 mod state;
 mod stream;
+mod thinking;
 mod tools;
 
 pub use listen::{ServeError, Server};

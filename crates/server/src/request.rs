@@ -41,6 +41,8 @@ pub(crate) enum Input {
 pub(crate) struct Conversation {
     pub(crate) chat: Chat,
     pub(crate) options: ConverseOptions,
+    /// The paths of the schemas of the chat's tools, in their order.
+    pub(crate) schemas: Vec<String>,
 }
 
 /// Checks the number and lengths of stop strings.

@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
 use gristmill_engine::Engine;
 
@@ -23,20 +23,29 @@ pub fn router(engine: Engine, options: Options) -> Router {
     routes(App::new(engine, options))
 }
 
+/// What stands before the paths of OpenAI's and Anthropic's interfaces. Clients of OpenAI want a base address that ends
+/// with it, those of Anthropic one that does not; with the other's base address it is missing or there twice.
+const PREFIXES: [&str; 3] = ["/v1", "", "/v1/v1"];
+
 pub(crate) fn routes(app: App) -> Router {
     let pages = match app.options.page {
         true => Router::new().route("/", get(page::index)).route("/page/{*name}", get(page::named)),
         false => Router::new(),
     };
-    let router = pages
-        .route("/v1/chat/completions", post(openai::chat::serve))
-        .route("/v1/completions", post(openai::completions::serve))
-        .route("/v1/embeddings", post(openai::embeddings::serve))
-        .route("/v1/responses", post(openai::responses::serve))
-        .route("/v1/models", get(openai::models::list))
-        .route("/v1/models/{*id}", get(openai::models::one))
-        .route("/v1/messages", post(anthropic::messages))
-        .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
+    let interfaces: [(&str, MethodRouter<App>); 8] = [
+        ("/chat/completions", post(openai::chat::serve)),
+        ("/completions", post(openai::completions::serve)),
+        ("/embeddings", post(openai::embeddings::serve)),
+        ("/responses", post(openai::responses::serve)),
+        ("/models", get(openai::models::list)),
+        ("/models/{*id}", get(openai::models::one)),
+        ("/messages", post(anthropic::messages)),
+        ("/messages/count_tokens", post(anthropic::count_tokens)),
+    ];
+    let prefixed = |prefix| interfaces.iter().map(move |(path, route)| (format!("{prefix}{path}"), route.clone()));
+    let router =
+        PREFIXES.into_iter().flat_map(prefixed).fold(pages, |router, (path, route)| router.route(&path, route));
+    let router = router
         .route("/tokenize", post(openai::tokens::tokenize))
         .route("/detokenize", post(openai::tokens::detokenize))
         .route("/tokenizer_info", get(openai::tokens::info))

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use gristmill_engine::Engine;
 
+use crate::content::shortened;
 use crate::error::ApiError;
 use crate::metrics::Metrics;
 use crate::options::Options;
@@ -55,11 +56,6 @@ impl App {
             _ => Ok(()),
         }
     }
-}
-
-/// The beginning of what a client wrote, for a message: a name may have megabytes.
-fn shortened(name: &str) -> &str {
-    name.char_indices().nth(100).map_or(name, |(end, _)| &name[..end])
 }
 
 /// Seconds since 1970.

@@ -1,9 +1,10 @@
 //! The tools of a request.
 
-use gristmill_engine::engine::ToolChoice;
+use gristmill_engine::engine::{GrammarError, ToolChoice, check_tool};
 use gristmill_engine::template::Tool;
 
-use crate::error::{ApiError, GrammarPath, Paths};
+use crate::error::{ApiError, GrammarPath, Paths, joined};
+use crate::request::Conversation;
 
 /// The functions that the model may call, and the places of their schemas in the caller's request.
 #[derive(Debug, Default)]
@@ -37,15 +38,36 @@ impl Tools {
         *self = Tools { list, schemas };
     }
 
-    /// The tools for this choice. Sets the path of the schemas that a required call follows.
-    pub(crate) fn chosen(self, choice: &ToolChoice, paths: &mut Paths) -> Vec<Tool> {
+    /// The tools for this choice, and the paths of their schemas. Sets the path of a required call's grammar.
+    pub(crate) fn chosen(self, choice: &ToolChoice, paths: &mut Paths) -> (Vec<Tool>, Vec<String>) {
         if let ToolChoice::Required | ToolChoice::Among(_) = choice {
-            paths.grammar = GrammarPath::Tools(self.schemas);
+            paths.grammar = GrammarPath::Tools;
         }
-        self.list
+        (self.list, self.schemas)
     }
 
     fn into_pairs(self) -> impl Iterator<Item = (Tool, String)> {
         self.list.into_iter().zip(self.schemas)
+    }
+}
+
+impl Conversation {
+    /// The paths of keywords in the schemas of tools that calls should be held to and are not. The arguments of such a
+    /// tool are any JSON object; other tools are none the worse. Takes milliseconds.
+    pub(crate) fn unenforced(&self) -> Vec<String> {
+        let is_held = |tool: &Tool| match &self.options.tool_choice {
+            ToolChoice::Required => true,
+            ToolChoice::Among(names) => names.contains(&tool.name),
+            // A call that the model chooses is held to its schema if an answer is held to a grammar.
+            ToolChoice::Auto => self.options.grammar.is_some() && !self.chat.continues,
+            ToolChoice::None => false,
+        };
+        let held = self.chat.tools.iter().zip(&self.schemas).filter(|(tool, _)| is_held(tool));
+        let problem = |(tool, schema): (&Tool, &String)| match check_tool(tool) {
+            Ok(()) => None,
+            Err(GrammarError::Schema { path, .. }) => Some(joined(schema, &path)),
+            Err(_) => Some(schema.clone()),
+        };
+        held.filter_map(problem).collect()
     }
 }

@@ -169,7 +169,7 @@ fn few_threads_read_bodies() {
 #[test]
 fn keys_are_asked_for() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("keys");
-    fs::write(&file, "first\n\n second \n").expect("a written file");
+    fs::write(&file, "\u{feff}# the team's\r\nfirst\r\n\r\n # two\r\n second \r\n").expect("a written file");
     let file = file.display().to_string();
     for (key, third) in [(None, "401"), (Some("third"), "200")] {
         let server = Serving::with_key(key, "200", &["--keys", &file, "--host", "0.0.0.0"]);
@@ -177,6 +177,7 @@ fn keys_are_asked_for() {
         assert_eq!(ask(""), "401");
         assert_eq!(ask("authorization: Bearer second\r\n"), "200");
         assert_eq!(ask("x-api-key: third\r\n"), third);
+        assert_eq!(ask("x-api-key: # two\r\n"), "401");
         assert_eq!(ask("x-api-key: fourth\r\n"), "401");
     }
 }
@@ -195,6 +196,9 @@ fn what_is_refused_before_it_listens() {
     std::fs::write(&marked, "\u{feff}\n").unwrap();
     refused(&["--keys", &marked], "no keys");
     refused(&["--keys", "/nothing/there"], "cannot read the keys");
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("two-keys");
+    fs::write(&file, "# the team's\nsekret # the laptop's\n").expect("a written file");
+    refused(&["--keys", &file.display().to_string()], "line 2 has more than a key");
     refused(&["--allow-origin", "localhost:3000"], "is not an origin");
     refused(&["--parallel", "0"], "at least 1");
     refused(&["--kv-tokens", "0"], "at least 1");

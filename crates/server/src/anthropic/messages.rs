@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::content::Content;
+use crate::content::{Content, placeholder, shortened};
 use crate::error::ApiError;
 
 /// A message.
@@ -30,14 +30,33 @@ pub(crate) struct Block {
     input: Option<Map<String, Value>>,
     /// The `tool_use` of a `tool_result`.
     tool_use_id: Option<String>,
-    /// The text of a `tool_result`, or blocks `text`.
+    /// The text of a `tool_result`, or blocks: a line stands for each that is no text.
     #[schema(no_recursion)]
     content: Option<Content<Block>>,
+    /// Whether a `tool_result` says that the tool has failed, which the model is told.
+    is_error: Option<bool>,
+    /// The data of an image or a document.
+    source: Option<Source>,
+    /// The title of a document.
+    title: Option<String>,
+}
+
+/// The data of a block.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+pub(crate) struct Source {
+    /// `base64`, `text`, `url` or `file`.
+    r#type: Option<String>,
+    media_type: Option<String>,
+    /// A text, or base64.
+    data: Option<String>,
 }
 
 /// Claude Code's first block of the system prompt, which changes with each request and would spoil the prefix cache. It
 /// says who pays, and nothing to the model.
 const BILLING: &str = "x-anthropic-billing-header:";
+
+/// Before the text of a tool that has failed: templates have no place for that.
+const FAILED: &str = "Error: ";
 
 /// The messages of a conversation.
 pub(super) fn messages(messages: Vec<InputMessage>, system: Option<Content<Block>>) -> Result<Vec<Message>, ApiError> {
@@ -126,16 +145,15 @@ fn assistant(content: Content<Block>, at: &str) -> Result<Message, ApiError> {
 
 /// Results of tools are messages of their own, before the words of the user.
 fn user(content: Content<Block>, at: &str, read: &mut Vec<Message>) -> Result<(), ApiError> {
+    let blocks = blocks(content, at)?;
+    // Claude Code puts the pages of a file that a tool has read beside the tool's result.
+    let has_results = blocks.iter().any(|(kind, ..)| kind == "tool_result");
     let mut said = Vec::new();
-    for (kind, block, at) in blocks(content, at)? {
+    for (kind, block, at) in blocks {
         match kind.as_str() {
             "text" => said.push(needed(block.text, &at, "text")?),
-            "tool_result" => {
-                let content = block.content.unwrap_or_else(|| Content::Text(String::new()));
-                let text = texts(content, &format!("{at}.content"))?.join("\n");
-                let call_id = Some(needed(block.tool_use_id, &at, "tool_use_id")?);
-                read.push(Message { call_id, ..Message::new(Role::Tool, text) });
-            }
+            "tool_result" => read.push(result(block, &at)?),
+            kind if has_results => said.push(block.placeholder(kind)),
             kind => return unsupported(kind, &at),
         }
     }
@@ -143,6 +161,33 @@ fn user(content: Content<Block>, at: &str, read: &mut Vec<Message>) -> Result<()
         read.push(Message::new(Role::User, said.join("\n")));
     }
     Ok(())
+}
+
+/// The message of a tool's result.
+fn result(block: Block, at: &str) -> Result<Message, ApiError> {
+    let content = block.content.unwrap_or_else(|| Content::Text(String::new()));
+    let texts = blocks(content, &format!("{at}.content"))?.into_iter().map(|(kind, block, at)| match kind.as_str() {
+        "text" => needed(block.text, &at, "text"),
+        kind => Ok(block.placeholder(kind)),
+    });
+    let text = texts.collect::<Result<Vec<_>, _>>()?.join("\n");
+    let text = if block.is_error == Some(true) { format!("{FAILED}{text}") } else { text };
+    let call_id = Some(needed(block.tool_use_id, at, "tool_use_id")?);
+    Ok(Message { call_id, ..Message::new(Role::Tool, text) })
+}
+
+impl Block {
+    /// The text that stands for a block of this type, which is no text itself. A document may be one all the same.
+    fn placeholder(self, kind: &str) -> String {
+        let Source { r#type, media_type, data } = self.source.unwrap_or_default();
+        match data {
+            Some(text) if kind == "document" && r#type.as_deref() == Some("text") => text,
+            _ => {
+                let [media_type, title] = [&media_type, &self.title].map(|text| text.as_deref().map(shortened));
+                placeholder(kind, media_type, title)
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -182,6 +227,29 @@ mod tests {
         let call = &read[2].calls[0];
         assert_eq!((call.name.as_str(), &call.arguments["place"]), ("weather", &json!("Rome")));
         assert_eq!((read[2].reasoning.as_deref(), read[3].call_id.as_deref()), (Some("hm"), Some("t1")));
+    }
+
+    /// A tool returns what it returns. What the user sends is refused where it cannot be read.
+    #[test]
+    fn results_that_are_no_text() {
+        let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"}});
+        let page = json!({"type": "document", "title": "a.pdf", "source": {"type": "base64", "data": "JVBE",
+                          "media_type": "application/pdf"}});
+        let text = json!({"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "rye"}});
+        let messages = json!([{"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "a:"}, image, text]},
+            {"type": "tool_result", "tool_use_id": "t2", "is_error": true, "content": "no such file"},
+            {"type": "tool_result", "tool_use_id": "t3", "is_error": false, "content": [{"type": "tool_reference"}]},
+            page, {"type": "text", "text": "and?"}]}]);
+        let read = read(messages, Value::Null).expect("a conversation");
+        let texts: Vec<&str> = read.iter().map(|read| read.text.as_str()).collect();
+        let expected = [
+            "a:\n[image (image/png): not shown, because this model reads text only]\nrye",
+            "Error: no such file",
+            "[tool_reference: not shown, because this model reads text only]",
+            "[document (a.pdf, application/pdf): not shown, because this model reads text only]\nand?",
+        ];
+        assert_eq!(texts, expected);
     }
 
     #[test]

@@ -7,7 +7,6 @@ mod write;
 use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
-use gristmill_engine::Chat;
 use gristmill_engine::engine::{ConverseOptions, Grammar, ToolChoice, closed_schema};
 use gristmill_engine::template::Role;
 use serde::{Deserialize, Serialize};
@@ -17,7 +16,7 @@ use utoipa::ToSchema;
 use crate::access::Tenant;
 use crate::blocking::blocking;
 use crate::content::Content;
-use crate::error::{AnthropicError, AnthropicErrorBody, ApiError, GrammarPath, Paths};
+use crate::error::{AnthropicError, AnthropicErrorBody, ApiError, GrammarPath, Overflow, Paths};
 use crate::fields::Fields;
 use crate::handler;
 use crate::limit::TokenLimit;
@@ -26,6 +25,7 @@ use crate::request::{ApiRequest, Conversation, Input, check_stops};
 use crate::sampling::{REPETITION_PENALTY, SamplingFields, SettingFields};
 use crate::state::App;
 use crate::stream::StreamEvent;
+use crate::thinking::ThinkingFields;
 use messages::{Block, InputMessage};
 use tools::{InputTool, InputToolChoice};
 use write::{MessageReply, MessageWriter};
@@ -37,11 +37,23 @@ pub(crate) struct MessagesRequest {
     #[serde(flatten)]
     prompt: PromptFields,
     #[serde(flatten)]
+    thinking: ThinkingFields,
+    #[serde(flatten)]
     reply: ReplyFields,
     #[serde(flatten)]
     settings: SettingFields,
     #[serde(flatten)]
     sampling: SamplingFields,
+}
+
+/// A conversation whose tokens are counted.
+#[derive(Debug, Deserialize, ToSchema)]
+#[expect(dead_code, reason = "it describes JSON to clients, and its parts are read one by one")]
+pub(crate) struct CountRequest {
+    #[serde(flatten)]
+    prompt: PromptFields,
+    #[serde(flatten)]
+    thinking: ThinkingFields,
 }
 
 /// The fields that make the prompt.
@@ -54,7 +66,6 @@ pub(crate) struct PromptFields {
     /// Tools that the model may call.
     tools: Option<Vec<InputTool>>,
     tool_choice: Option<InputToolChoice>,
-    thinking: Option<Thinking>,
     output_config: Option<OutputConfig>,
     /// The older name of `output_config.format`.
     output_format: Option<OutputFormat>,
@@ -74,15 +85,6 @@ pub(crate) struct ReplyFields {
     receipt: Option<bool>,
 }
 
-/// Whether the model thinks, for templates with that switch.
-#[derive(Debug, Deserialize, ToSchema)]
-struct Thinking {
-    /// `enabled`, `adaptive`, or `disabled`.
-    r#type: String,
-    /// The most tokens of thinking, at which it is ended.
-    budget_tokens: Option<usize>,
-}
-
 /// How the model answers.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 struct OutputConfig {
@@ -93,7 +95,7 @@ struct OutputConfig {
     task_budget: Option<Value>,
 }
 
-/// The form of the text. It holds from the first token on, so the model does not think.
+/// The form of the text, if the reply is no call. It holds from the first token on, so the model does not think.
 #[derive(Debug, Deserialize, ToSchema)]
 struct OutputFormat {
     /// `json_schema`.
@@ -132,7 +134,7 @@ pub(crate) async fn messages(
 #[utoipa::path(
     post,
     path = "/v1/messages/count_tokens",
-    request_body = PromptFields,
+    request_body = CountRequest,
     responses(
         (status = 200, body = Count),
         (status = "4XX", body = AnthropicErrorBody),
@@ -146,10 +148,11 @@ pub(crate) async fn count_tokens(
     let mut fields = fields?;
     let mut ignored = ignored_parts(&fields);
     let prompt: PromptFields = fields.read()?;
+    let thinking = ThinkingFields::read(&mut fields, &mut ignored)?;
     ignored.extend(fields.judge(policy::MESSAGES)?);
     app.check_model(Some(&prompt.model))?;
-    let mut paths = Paths::new("messages");
-    let Conversation { chat, options } = prompt.conversation(&mut paths, &mut ignored)?;
+    let mut paths = paths();
+    let Conversation { chat, options, .. } = prompt.conversation(thinking, &mut paths, &mut ignored)?;
     crate::fields::check_strict(&ignored, app.options.strict)?;
     let tokens = blocking(move || {
         let request = app.engine.converse(chat, options);
@@ -161,7 +164,12 @@ pub(crate) async fn count_tokens(
 
 /// The paths of what changes nothing in fields that are objects.
 fn ignored_parts(fields: &Fields) -> Vec<String> {
-    [fields.others::<Thinking>("thinking"), fields.others::<OutputConfig>("output_config")].concat()
+    fields.others::<OutputConfig>("output_config")
+}
+
+/// The paths of settings, and Anthropic's words.
+fn paths() -> Paths {
+    Paths { overflow: Overflow::Anthropic, ..Paths::new("messages") }
 }
 
 fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, MessageWriter), ApiError> {
@@ -170,15 +178,16 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, MessageWriter), Ap
     let ReplyFields { max_tokens, stop_sequences, stream, receipt } = fields.read()?;
     let sampling = SamplingFields::read(&mut fields)?;
     let repetition_penalty = fields.spelling(&REPETITION_PENALTY);
+    let thinking = ThinkingFields::read(&mut fields, &mut ignored)?;
     ignored.extend(fields.judge(policy::MESSAGES)?);
     app.check_model(Some(&prompt.model))?;
-    let mut paths = Paths { repetition_penalty, ..Paths::new("messages") };
+    let mut paths = Paths { repetition_penalty, ..paths() };
     let mut settings = sampling.settings(app)?;
     settings.max_tokens = max_tokens.tokens();
     settings.stop = stop_sequences.unwrap_or_default();
     check_stops("stop_sequences", &settings.stop)?;
-    let writer = MessageWriter::new(app.clone(), settings.stop.clone());
-    let conversation = prompt.conversation(&mut paths, &mut ignored)?;
+    let writer = MessageWriter::new(app.clone(), settings.max_tokens, settings.stop.clone());
+    let conversation = prompt.conversation(thinking, &mut paths, &mut ignored)?;
     let request = ApiRequest {
         input: Input::Conversation(Box::new(conversation)),
         n: 1,
@@ -193,7 +202,12 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, MessageWriter), Ap
 
 impl PromptFields {
     /// The conversation. Sets the path of its grammar, and adds the paths of what changes nothing to `ignored`.
-    fn conversation(self, paths: &mut Paths, ignored: &mut Vec<String>) -> Result<Conversation, ApiError> {
+    fn conversation(
+        self,
+        thinking: ThinkingFields,
+        paths: &mut Paths,
+        ignored: &mut Vec<String>,
+    ) -> Result<Conversation, ApiError> {
         let OutputConfig { effort, format, task_budget } = self.output_config.unwrap_or_default();
         if task_budget.is_some() {
             let message = "task_budget is not supported; use max_tokens, and thinking.budget_tokens";
@@ -209,43 +223,29 @@ impl PromptFields {
         let tools = tools::tools(self.tools.unwrap_or_default(), ignored)?;
         let choice = self.tool_choice.unwrap_or_default();
         let (tool_choice, parallel_calls) = (choice.read()?, choice.parallel_calls());
-        let mut chat = Chat::new(messages::messages(self.messages, self.system)?);
-        chat.thinking = self.thinking.as_ref().map(Thinking::is_on).transpose()?;
-        chat.variables.extend(effort.map(|effort| effort_variable(&effort)).transpose()?);
-        chat.tools = tools.chosen(&tool_choice, paths);
+        let reasoning_tokens = thinking.budget();
+        let effort = effort.map(|effort| known_effort(&effort).map(str::to_owned)).transpose()?;
+        let mut chat = thinking.with_effort(effort).chat(messages::messages(self.messages, self.system)?)?;
+        let schemas;
+        (chat.tools, schemas) = tools.chosen(&tool_choice, paths);
         // The words that the assistant has begun with, unless it has to call a tool.
         let begun = chat.messages.last().is_some_and(|last| last.role == Role::Assistant && last.calls.is_empty());
         chat.continues = begun && matches!(tool_choice, ToolChoice::Auto | ToolChoice::None);
-        let reasoning_tokens = self.thinking.as_ref().and_then(|thinking| thinking.budget_tokens);
         let options = ConverseOptions { tool_choice, parallel_calls, reasoning_tokens, grammar };
-        Ok(Conversation { chat, options })
+        Ok(Conversation { chat, options, schemas })
     }
 }
 
-impl Thinking {
-    fn is_on(&self) -> Result<bool, ApiError> {
-        match self.r#type.as_str() {
-            "enabled" | "adaptive" => Ok(true),
-            "disabled" => Ok(false),
-            other => {
-                let message = format!("{other:?} is not a type of thinking; use enabled, adaptive or disabled");
-                Err(ApiError::param("thinking.type", message))
-            }
-        }
-    }
-}
-
-/// The variable of the template for an effort. Templates know three.
-fn effort_variable(effort: &str) -> Result<(String, Value), ApiError> {
-    let known = match effort {
-        "low" | "medium" | "high" => effort,
-        "xhigh" | "max" => "high",
+/// The effort of a template for one of Anthropic's. Templates know three.
+fn known_effort(effort: &str) -> Result<&str, ApiError> {
+    match effort {
+        "low" | "medium" | "high" => Ok(effort),
+        "xhigh" | "max" => Ok("high"),
         other => {
             let message = format!("{other:?} is not an effort; use low, medium, high, xhigh or max");
-            return Err(ApiError::param("output_config.effort", message));
+            Err(ApiError::param("output_config.effort", message))
         }
-    };
-    Ok(("reasoning_effort".to_owned(), known.into()))
+    }
 }
 
 impl OutputFormat {
@@ -275,7 +275,8 @@ mod tests {
             let messages = json!([{"role": "user", "content": "a"}]);
             let prompt = json!({"model": "m", "messages": messages, "output_config": {"effort": effort}});
             let prompt: PromptFields = serde_json::from_value(prompt).expect("fields");
-            let read = prompt.conversation(&mut Paths::new("messages"), &mut Vec::new());
+            let thinking = ThinkingFields::default();
+            let read = prompt.conversation(thinking, &mut paths(), &mut Vec::new());
             read.map(|read| read.chat.variables["reasoning_effort"].clone())
         };
         for (asked, known) in

@@ -24,7 +24,7 @@ pub(crate) struct MessageReply {
     role: &'static str,
     content: Vec<OutputBlock>,
     model: String,
-    /// `end_turn`, `max_tokens`, `stop_sequence`, or `tool_use`.
+    /// `end_turn`, `max_tokens`, `model_context_window_exceeded`, `stop_sequence`, or `tool_use`.
     stop_reason: Option<&'static str>,
     /// The one that ended the text.
     stop_sequence: Option<String>,
@@ -67,6 +67,8 @@ struct MessageUsage {
 pub(super) struct MessageWriter {
     app: App,
     id: String,
+    /// The most tokens of the reply, as the request has it.
+    max_tokens: Option<usize>,
     /// The stop sequences of the request.
     stops: Vec<String>,
     /// Whether a block is open.
@@ -76,9 +78,9 @@ pub(super) struct MessageWriter {
 }
 
 impl MessageWriter {
-    pub(super) fn new(app: App, stops: Vec<String>) -> MessageWriter {
+    pub(super) fn new(app: App, max_tokens: Option<usize>, stops: Vec<String>) -> MessageWriter {
         let id = format!("msg_{}{}", random_digits(), random_digits());
-        MessageWriter { app, id, stops, is_open: false, closed: 0 }
+        MessageWriter { app, id, max_tokens, stops, is_open: false, closed: 0 }
     }
 
     /// The reply as far as it is.
@@ -107,7 +109,10 @@ impl MessageWriter {
         let ended = reply.choices.iter().find_map(|choice| Some((choice.finish?, has_calls(choice))));
         match ended {
             None => (None, None),
-            Some((finish, _)) if finish.reason == FinishReason::Length => (Some("max_tokens"), None),
+            Some((finish, _)) if finish.reason == FinishReason::Length => {
+                let is_full = self.max_tokens.is_none_or(|most| finish.usage.generated_tokens < most);
+                (Some(if is_full { "model_context_window_exceeded" } else { "max_tokens" }), None)
+            }
             Some((_, true)) => (Some("tool_use"), None),
             Some((finish, false)) => match finish.stop.and_then(|stop| self.stops.get(stop)) {
                 Some(stop) => (Some("stop_sequence"), Some(stop.clone())),

@@ -51,7 +51,7 @@ impl From<ApiError> for AnthropicError {
 
 /// A refusal in the form of the interface that was asked: Anthropic's clients send `anthropic-version` to every path.
 pub(crate) fn refuse(error: ApiError, uri: &Uri, headers: &HeaderMap) -> Response {
-    if uri.path().starts_with("/v1/messages") || headers.contains_key("anthropic-version") {
+    if uri.path().split('/').any(|part| part == "messages") || headers.contains_key("anthropic-version") {
         return AnthropicError(error).into_response();
     }
     error.into_response()

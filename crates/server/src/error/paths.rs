@@ -4,6 +4,7 @@ use axum::http::StatusCode;
 use gristmill_engine::engine::{EngineError, TokenList};
 
 use super::ApiError;
+use super::overflow::Overflow;
 
 /// The paths of what the engine checks, in the caller's request.
 #[derive(Debug, Clone)]
@@ -14,6 +15,8 @@ pub(crate) struct Paths {
     pub(crate) repetition_penalty: &'static str,
     pub(crate) logprobs: &'static str,
     pub(crate) grammar: GrammarPath,
+    /// The interface's words for a prompt that is longer than the context.
+    pub(crate) overflow: Overflow,
 }
 
 /// The path of a grammar in the caller's request.
@@ -21,8 +24,8 @@ pub(crate) struct Paths {
 pub(crate) enum GrammarPath {
     /// The field with the grammar.
     Field(String),
-    /// The fields with the schemas of the tools, in their order.
-    Tools(Vec<String>),
+    /// The schemas of all tools.
+    Tools,
 }
 
 impl Paths {
@@ -34,6 +37,7 @@ impl Paths {
             repetition_penalty: "repetition_penalty",
             logprobs: "logprobs",
             grammar: GrammarPath::Field("response_format".to_owned()),
+            overflow: Overflow::OpenAi,
         }
     }
 
@@ -53,7 +57,10 @@ impl Paths {
             EngineError::OwnTemplate(_) => bad("chat_template"),
             EngineError::EmptyPrompt | EngineError::Token { .. } => prompt(),
             EngineError::Model(gristmill_engine::Error::Tokenizer(_)) => prompt(),
-            EngineError::PromptTooLong { .. } => prompt().with_code("context_length_exceeded"),
+            EngineError::PromptTooLong { tokens, exact, context } => {
+                let error = self.overflow.error(self.prompt, (tokens, exact), context);
+                ApiError { param: error.param.and(prompt().param), ..error }
+            }
             EngineError::NoInputs => bad("input"),
             EngineError::NoPooling => bad("model").with_code("unsupported"),
             EngineError::Sampling { what: "repeat_penalty", .. } => bad(self.repetition_penalty),
@@ -70,14 +77,10 @@ impl Paths {
             EngineError::NoTokens => bad(self.max_tokens),
             EngineError::MinTokens { .. } => bad("min_tokens"),
             EngineError::Logprobs { .. } => bad(self.logprobs),
-            EngineError::NoTools | EngineError::UnknownTool(_) | EngineError::CallAndGrammar => bad("tool_choice"),
+            EngineError::NoTools | EngineError::UnknownTool(_) => bad("tool_choice"),
             EngineError::Schema { path, problem } => {
                 let keyword = path.rsplit('/').next().unwrap_or_default();
                 ApiError::param(self.grammar.of_pointer(&path), format!("the schema's {keyword:?}: {problem}"))
-            }
-            EngineError::ToolSchema { index, path, problem, .. } => {
-                let keyword = path.rsplit('/').next().unwrap_or_default();
-                ApiError::param(self.grammar.of_tool(index, &path), format!("the schema's {keyword:?}: {problem}"))
             }
             EngineError::NotContinued => prompt(),
             EngineError::Grammar(_) => bad(&self.grammar.of_pointer("")),
@@ -94,21 +97,13 @@ impl GrammarPath {
     fn of_pointer(&self, pointer: &str) -> String {
         match self {
             GrammarPath::Field(field) => joined(field, pointer),
-            GrammarPath::Tools(_) => "tools".to_owned(),
-        }
-    }
-
-    /// The path of what a JSON pointer into the schema of the tool of this index names.
-    fn of_tool(&self, index: usize, pointer: &str) -> String {
-        match self {
-            GrammarPath::Tools(fields) => fields.get(index).map_or("tools".to_owned(), |field| joined(field, pointer)),
-            GrammarPath::Field(_) => format!("tools[{index}]"),
+            GrammarPath::Tools => "tools".to_owned(),
         }
     }
 }
 
-/// A field and a JSON pointer within it.
-fn joined(field: &str, pointer: &str) -> String {
+/// The path of what a JSON pointer within a field names.
+pub(crate) fn joined(field: &str, pointer: &str) -> String {
     pointer.split('/').skip(1).fold(field.to_owned(), |path, name| match name.parse::<usize>() {
         Ok(index) => format!("{path}[{index}]"),
         Err(_) => format!("{path}.{}", name.replace("~1", "/").replace("~0", "~")),
@@ -124,9 +119,6 @@ mod tests {
         let field = GrammarPath::Field("guided_json".to_owned());
         assert_eq!(field.of_pointer(""), "guided_json");
         assert_eq!(field.of_pointer("/properties/a~1b/anyOf/2"), "guided_json.properties.a/b.anyOf[2]");
-        let tools = GrammarPath::Tools(vec!["tools[1].input_schema".to_owned(), "tools[14].input_schema".to_owned()]);
-        assert_eq!(tools.of_tool(1, "/properties/x/format"), "tools[14].input_schema.properties.x.format");
-        assert_eq!(tools.of_tool(0, ""), "tools[1].input_schema");
-        assert_eq!((tools.of_tool(2, "/x"), tools.of_pointer("")), ("tools".to_owned(), "tools".to_owned()));
+        assert_eq!(GrammarPath::Tools.of_pointer("/anyOf/1"), "tools");
     }
 }

@@ -3,36 +3,85 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::content::Content;
+use crate::content::{Content, media_type, placeholder, shortened};
 use crate::error::ApiError;
 
 /// A part of a text. Parts are joined by line ends.
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 pub(crate) struct ContentPart {
-    /// `text`; in items of a response `input_text`, `output_text`, `reasoning_text` or `summary_text`; `refusal`.
+    /// `text`; in items of a response `input_text`, `output_text`, `reasoning_text` or `summary_text`; `refusal`. In
+    /// results of tools any type: what is no text is replaced by a line that says so.
     r#type: Option<String>,
     text: Option<String>,
     /// The text of a refusal, which another server has written.
     refusal: Option<String>,
+    /// The address of an image, whose media type the line has.
+    image_url: Option<Address>,
+    /// A file in a chat, whose name and media type the line has.
+    file: Option<FilePart>,
+    /// The name of a file in a response.
+    filename: Option<String>,
+    /// The data of a file in a response.
+    file_data: Option<String>,
+}
+
+/// An address, or an object with it.
+#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
+#[serde(untagged, expecting = "an address, or an object with the field url")]
+enum Address {
+    Text(String),
+    Object { url: String },
+}
+
+#[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
+struct FilePart {
+    filename: Option<String>,
+    file_data: Option<String>,
+}
+
+impl ContentPart {
+    /// The line that stands for a part of this type, which is no text.
+    fn placeholder(self, kind: &str) -> String {
+        let FilePart { filename, file_data } = self.file.unwrap_or_default();
+        let (name, data) = (self.filename.or(filename), self.file_data.or(file_data));
+        let address = self.image_url.map(|(Address::Text(url) | Address::Object { url })| url);
+        let address = address.or(data).unwrap_or_default();
+        placeholder(kind, media_type(&address), name.as_deref().map(shortened))
+    }
 }
 
 /// The text of a content at the path `at`, whose parts have one of these types.
 pub(super) fn text(content: Content<ContentPart>, types: &[&str], at: &str) -> Result<String, ApiError> {
+    joined(content, types, at, |kind, _, at| {
+        let message = format!("parts of type {kind:?} are not supported here; use {}", types.join(" or "));
+        Err(ApiError::param(format!("{at}.type"), message).with_code("unsupported"))
+    })
+}
+
+/// The text of a tool's result at the path `at`, in which a line stands for each part of another type.
+pub(super) fn result_text(content: Content<ContentPart>, types: &[&str], at: &str) -> Result<String, ApiError> {
+    joined(content, types, at, |kind, part, _| Ok(part.placeholder(kind)))
+}
+
+/// The texts of parts. `other` gives that of a part of another type, from its type and its path.
+fn joined(
+    content: Content<ContentPart>,
+    types: &[&str],
+    at: &str,
+    other: impl Fn(&str, ContentPart, &str) -> Result<String, ApiError>,
+) -> Result<String, ApiError> {
     let parts = match content {
         Content::Text(text) => return Ok(text),
         Content::Parts(parts) => parts,
     };
-    let part = |(index, part): (usize, ContentPart)| {
+    let part = |(index, mut part): (usize, ContentPart)| {
         let at = format!("{at}[{index}]");
         let missing =
             |field: &str| ApiError::param(format!("{at}.{field}"), format!("the part needs the text {field}"));
-        match part.r#type.as_deref() {
+        match part.r#type.take().as_deref() {
             Some(known) if types.contains(&known) => part.text.ok_or_else(|| missing("text")),
             Some("refusal") => part.refusal.ok_or_else(|| missing("refusal")),
-            Some(other) => {
-                let message = format!("parts of type {other:?} are not supported here; use {}", types.join(" or "));
-                Err(ApiError::param(format!("{at}.type"), message).with_code("unsupported"))
-            }
+            Some(kind) => other(kind, part, &at),
             None => Err(ApiError::param(format!("{at}.type"), format!("a part needs a type, such as {}", types[0]))),
         }
     };

@@ -1,14 +1,14 @@
 //! Messages of a conversation, as OpenAI writes them.
 
-use gristmill_engine::Chat;
 use gristmill_engine::template::{Call, Message, Role};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::content::{ContentPart, text};
+use super::content::{ContentPart, result_text, text};
 use crate::content::Content;
 use crate::error::ApiError;
+use crate::json::mend_surrogates;
 
 /// One message.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -87,6 +87,7 @@ impl ChatMessage {
             }
         };
         let text = match self.content {
+            Some(content) if role == Role::Tool => result_text(content, &["text"], &format!("{at}.content"))?,
             Some(content) => text(content, &["text"], &format!("{at}.content"))?,
             None if role == Role::Assistant => String::new(),
             None => return Err(ApiError::param(format!("{at}.content"), "a message needs a content")),
@@ -110,24 +111,11 @@ pub(super) fn object(arguments: Option<Value>, at: &str) -> Result<Map<String, V
         None => Ok(Map::new()),
         Some(Value::Object(arguments)) => Ok(arguments),
         Some(Value::String(text)) if text.trim().is_empty() => Ok(Map::new()),
-        Some(Value::String(text)) => serde_json::from_str(&text).map_err(|error| wrong(&format!(": {error}"))),
+        Some(Value::String(text)) => {
+            let mut json = text.into_bytes();
+            mend_surrogates(&mut json);
+            serde_json::from_slice(&json).map_err(|error| wrong(&format!(": {error}")))
+        }
         Some(_) => Err(wrong("")),
     }
-}
-
-/// The conversation for a template with these variables, without tools. The effort `none` turns reasoning off.
-pub(crate) fn conversation(
-    messages: Vec<Message>,
-    variables: Option<Map<String, Value>>,
-    effort: Option<String>,
-    thinking: Option<bool>,
-) -> Chat {
-    let mut chat = Chat { thinking, variables: variables.unwrap_or_default(), ..Chat::new(messages) };
-    if let Some(effort) = effort {
-        if effort == "none" {
-            chat.thinking = Some(false);
-        }
-        chat.variables.entry("reasoning_effort").or_insert(Value::String(effort));
-    }
-    chat
 }

@@ -9,6 +9,7 @@ mod format;
 mod logprobs;
 mod messages;
 pub(crate) mod models;
+mod namespaces;
 mod prompts;
 pub(crate) mod responses;
 mod template;

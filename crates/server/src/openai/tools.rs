@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use super::namespaces::{Namespaces, qualified};
 use crate::error::{ApiError, Paths};
 use crate::tools::Tools;
 
@@ -32,7 +33,7 @@ pub(crate) struct Function {
 /// A tool of a response: the fields of its function stand beside the type.
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 pub(crate) struct ResponseTool {
-    /// `function`; others are left out, and named in the header `x-gristmill-ignored`.
+    /// `function`, or `namespace`; others are left out, and named in the header `x-gristmill-ignored`.
     pub(super) r#type: String,
     name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,6 +42,10 @@ pub(crate) struct ResponseTool {
     parameters: Option<Value>,
     /// Whether arguments follow the schema; they do in required calls.
     strict: Option<bool>,
+    /// The functions of a namespace. The model sees them as `NAMESPACE__NAME`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(no_recursion)]
+    tools: Option<Vec<ResponseTool>>,
 }
 
 /// The tools of a request, and the paths of what is ignored of them.
@@ -51,6 +56,18 @@ pub(crate) struct ToolsRead {
     pub(crate) others: Vec<String>,
     /// Fields `strict` that ask for arguments of the schema.
     pub(crate) strict: Vec<String>,
+    /// The functions that have a namespace.
+    namespaces: Namespaces,
+}
+
+/// The tools that may be called, and the choice among them.
+#[derive(Debug)]
+pub(crate) struct ToolsChosen {
+    pub(crate) tools: Vec<Tool>,
+    /// The paths of their schemas.
+    pub(crate) schemas: Vec<String>,
+    pub(crate) choice: ToolChoice,
+    pub(crate) namespaces: Namespaces,
 }
 
 impl ToolsRead {
@@ -70,20 +87,42 @@ impl ToolsRead {
     pub(crate) fn of_response(tools: Vec<ResponseTool>) -> Result<ToolsRead, ApiError> {
         let mut read = ToolsRead::default();
         for (index, tool) in tools.into_iter().enumerate() {
-            let ResponseTool { r#type, name, description, parameters, strict } = tool;
-            match r#type.as_str() {
-                "function" => {
-                    read.function(Function { name, description, parameters, strict }, &format!("tools[{index}]"))?;
-                }
-                other => read.others.push(format!("tools[{index}].{other}")),
+            let at = format!("tools[{index}]");
+            match tool.r#type.as_str() {
+                "function" => read.function(tool.function(), &at)?,
+                "namespace" => read.namespace(tool, &at)?,
+                other => read.others.push(format!("{at}.{other}")),
             }
         }
         Ok(read)
     }
 
-    /// The tools that may be called, and the choice among them. `has_grammar`: the text follows a grammar, so no tool
-    /// is called. Sets the path of the schemas that a required call follows, and adds what changes nothing to
-    /// `ignored`.
+    /// The functions of a namespace. Its description stands before that of the first.
+    fn namespace(&mut self, namespace: ResponseTool, at: &str) -> Result<(), ApiError> {
+        let Some(prefix) = namespace.name.filter(|name| !name.is_empty()) else {
+            return Err(ApiError::param(format!("{at}.name"), "a namespace needs a name"));
+        };
+        let mut about = namespace.description.map(|text| format!("(Namespace {prefix}: {text})\n"));
+        for (index, tool) in namespace.tools.into_iter().flatten().enumerate() {
+            let at = format!("{at}.tools[{index}]");
+            if tool.r#type != "function" {
+                self.others.push(format!("{at}.{}", tool.r#type));
+                continue;
+            }
+            let mut function = tool.function();
+            // A function without a name is refused as such.
+            let named = function.name.filter(|name| !name.is_empty());
+            function.name = named.map(|name| self.namespaces.add(&prefix, &name));
+            if let Some(about) = about.take() {
+                function.description = Some(about + &function.description.unwrap_or_default());
+            }
+            self.function(function, &at)?;
+        }
+        Ok(())
+    }
+
+    /// The tools that may be called, and the choice among them. `has_grammar`: an answer follows a grammar, so calls
+    /// follow their schemas. Sets the path of a required call's grammar, and adds what changes nothing to `ignored`.
     pub(crate) fn chosen(
         self,
         choice: Option<&Value>,
@@ -91,15 +130,17 @@ impl ToolsRead {
         has_grammar: bool,
         paths: &mut Paths,
         ignored: &mut Vec<String>,
-    ) -> Result<(Vec<Tool>, ToolChoice), ApiError> {
-        let ToolsRead { mut tools, others, strict } = self;
-        let choice = tool_choice(choice, place, &mut tools)?;
+    ) -> Result<ToolsChosen, ApiError> {
+        let ToolsRead { mut tools, others, strict, namespaces } = self;
+        let names = Names { place, namespaces: &namespaces };
+        let choice = tool_choice(choice, names, &mut tools)?;
         ignored.extend(others);
         if choice == ToolChoice::Auto && !has_grammar {
             // A call that the model chooses is checked to be JSON, and may differ from the schema.
             ignored.extend(strict);
         }
-        Ok((tools.chosen(&choice, paths), choice))
+        let (tools, schemas) = tools.chosen(&choice, paths);
+        Ok(ToolsChosen { tools, schemas, choice, namespaces })
     }
 
     fn function(&mut self, function: Function, at: &str) -> Result<(), ApiError> {
@@ -109,6 +150,13 @@ impl ToolsRead {
         }
         let tool = Tool { name: name.unwrap_or_default(), description, parameters };
         self.tools.push(tool, format!("{at}.name"), format!("{at}.parameters"))
+    }
+}
+
+impl ResponseTool {
+    fn function(self) -> Function {
+        let ResponseTool { name, description, parameters, strict, .. } = self;
+        Function { name, description, parameters, strict }
     }
 }
 
@@ -122,12 +170,13 @@ pub(crate) enum NamePlace {
 }
 
 impl NamePlace {
-    fn name(self, tool: &Value) -> Option<String> {
+    /// The name in a choice of a function, and its namespace.
+    fn name(self, tool: &Value) -> Option<(Option<&str>, &str)> {
         let function = match self {
             NamePlace::Nested => &tool["function"],
             NamePlace::Flat => tool,
         };
-        (tool["type"] == "function").then(|| function["name"].as_str().map(str::to_owned))?
+        (tool["type"] == "function").then(|| Some((function["namespace"].as_str(), function["name"].as_str()?)))?
     }
 
     /// The object with `mode` and `tools` of a choice of the type `allowed_tools`, and its path.
@@ -146,36 +195,55 @@ impl NamePlace {
     }
 }
 
+/// The way from a choice to the name that the model sees.
+#[derive(Debug, Clone, Copy)]
+struct Names<'a> {
+    place: NamePlace,
+    namespaces: &'a Namespaces,
+}
+
+impl Names<'_> {
+    /// The name in a choice. That of a function in a namespace may do without it where no other has that name.
+    fn name(self, tool: &Value, tools: &Tools) -> Option<String> {
+        let (namespace, name) = self.place.name(tool)?;
+        let seen = qualified(namespace, name);
+        if tools.contains(&seen) {
+            return Some(seen);
+        }
+        Some(self.namespaces.only(name).map_or(seen, str::to_owned))
+    }
+}
+
 /// The choice that a request makes. Tools that it does not allow are removed.
-fn tool_choice(choice: Option<&Value>, place: NamePlace, tools: &mut Tools) -> Result<ToolChoice, ApiError> {
+fn tool_choice(choice: Option<&Value>, names: Names, tools: &mut Tools) -> Result<ToolChoice, ApiError> {
     let Some(choice) = choice else { return Ok(ToolChoice::Auto) };
-    match (choice.as_str(), choice["type"].as_str(), place.name(choice)) {
+    match (choice.as_str(), choice["type"].as_str(), names.name(choice, tools)) {
         (Some("auto"), ..) => Ok(ToolChoice::Auto),
         (Some("none"), ..) => Ok(ToolChoice::None),
         (Some("required"), ..) => Ok(ToolChoice::Required),
         (_, _, Some(name)) => Ok(ToolChoice::Among(vec![name])),
-        (_, Some("allowed_tools"), _) => allowed_tools(choice, place, tools),
+        (_, Some("allowed_tools"), _) => allowed_tools(choice, names, tools),
         _ => {
-            let message = format!("tool_choice is auto, none, required, or {}", place.example());
+            let message = format!("tool_choice is auto, none, required, or {}", names.place.example());
             Err(ApiError::param("tool_choice", message))
         }
     }
 }
 
-fn allowed_tools(choice: &Value, place: NamePlace, tools: &mut Tools) -> Result<ToolChoice, ApiError> {
-    let (allowed, at) = place.allowed(choice);
+fn allowed_tools(choice: &Value, names: Names, tools: &mut Tools) -> Result<ToolChoice, ApiError> {
+    let (allowed, at) = names.place.allowed(choice);
     let wrong = |field: &str, message: String| Err(ApiError::param(format!("{at}.{field}"), message));
-    let mut names = Vec::new();
+    let mut found = Vec::new();
     for (index, tool) in allowed["tools"].as_array().into_iter().flatten().enumerate() {
-        match place.name(tool).filter(|name| tools.contains(name)) {
-            Some(name) => names.push(name),
+        match names.name(tool, tools).filter(|name| tools.contains(name)) {
+            Some(name) => found.push(name),
             None => return wrong(&format!("tools[{index}]"), "there is no such tool in tools".to_owned()),
         }
     }
-    if names.is_empty() {
-        return wrong("tools", format!("name at least one tool, as {}", place.example()));
+    if found.is_empty() {
+        return wrong("tools", format!("name at least one tool, as {}", names.place.example()));
     }
-    tools.retain(&names);
+    tools.retain(&found);
     match allowed["mode"].as_str() {
         Some("auto") => Ok(ToolChoice::Auto),
         Some("required") => Ok(ToolChoice::Required),

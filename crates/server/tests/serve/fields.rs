@@ -184,7 +184,7 @@ fn messages_and_responses_refuse_fields_of_other_interfaces() {
     let neutral = json!({"n": 1, "response_format": {"type": "text"}, "typical_p": 1, "stop": []});
     let reply = server.post(MESSAGES, &message(neutral));
     assert_eq!((reply.status, reply.header("x-gristmill-ignored")), (200, None), "{}", reply.text);
-    for (field, value) in [("enable_thinking", json!(false)), ("continue_final_message", json!(true))] {
+    for (field, value) in [("extra_body", json!({"seed": 1})), ("continue_final_message", json!(true))] {
         let reply = server.post("/v1/responses", &json!({"input": "abc", "max_output_tokens": 1, field: value}));
         assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!(field)), "{}", reply.text);
     }

@@ -17,6 +17,7 @@ mod failing;
 #[path = "../../../engine/tests/grammar/hostile.rs"]
 mod hostile;
 
+mod agents;
 mod anthropic;
 mod bombs;
 mod broken;

@@ -150,9 +150,13 @@ fn every_route_is_described() {
     let document = server.get("/openapi.json").json();
     let paths: Vec<&String> = document["paths"].as_object().expect("an object").keys().collect();
     let source = include_str!("../../src/routes.rs");
-    let routes = source.lines().filter_map(|line| line.trim().strip_prefix(".route(\"")?.split('"').next());
+    let path = |line: &'static str| [".route(\"", "(\""].iter().find_map(|start| line.trim().strip_prefix(start));
+    let routes = source.lines().filter_map(|line| path(line)?.split('"').next());
     for route in routes.filter(|&route| route != "/openapi.json") {
-        assert!(paths.iter().any(|path| **path == route.replace("{*id}", "{id}")), "{route} is not described");
+        let route = route.replace("{*id}", "{id}");
+        // The interfaces are described with their prefix.
+        let is_described = |path: &&String| **path == route || path.strip_prefix("/v1") == Some(&*route);
+        assert!(paths.iter().any(is_described), "{route} is not described");
     }
     // Rules of OpenAPI; `cargo xtask prove clients` runs a validator.
     let mut ids = BTreeSet::new();
@@ -291,8 +295,8 @@ fn pages_of_allowed_origins() {
     let refused = ask("http://evil.example", "secret");
     assert_eq!((refused.status, refused.header("access-control-allow-origin")), (403, None));
     let preflight = |origin: &str| {
-        let asked =
-            "access-control-request-method: POST\r\naccess-control-request-headers: authorization, x-stainless-os";
+        let asked = "access-control-request-method: POST\r\naccess-control-request-private-network: true\r\n\
+             access-control-request-headers: authorization, x-stainless-os";
         let head =
             format!("OPTIONS /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\norigin: {origin}");
         server.raw(format!("{head}\r\n{asked}\r\n\r\n").as_bytes()).to_lowercase()
@@ -304,10 +308,12 @@ fn pages_of_allowed_origins() {
         "access-control-allow-headers: authorization, x-stainless-os",
         "access-control-allow-methods: get,post",
         "access-control-max-age: 600",
+        "access-control-allow-private-network: true",
     ] {
         assert!(reply.contains(header), "{header} in {reply}");
     }
-    assert!(!preflight("http://evil.example").contains("access-control-allow-origin"));
+    let refused = preflight("http://evil.example");
+    assert!(!refused.contains("access-control-allow-origin") && !refused.contains("allow-private-network"));
     assert!(!server.get("/health").headers.contains_key("access-control-allow-origin"));
 }
 

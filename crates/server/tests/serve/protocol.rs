@@ -44,8 +44,12 @@ fn odd_bodies() {
     }
     let tokens = server.post_text("/tokenize", r#"{"prompt": "a\u0000b", "add_special_tokens": false}"#, &[]).json();
     assert_eq!(server.ask("/detokenize", &json!({"tokens": tokens["tokens"]}))["prompt"], "a\0b");
-    // A raw control character, half of a pair of surrogates, and what is no escape at all.
-    for bad in ["\0", r"\ud800", r"\udc00", r"\ud800\ud800", r"\ud800x", r"\u12", r"\x00"] {
+    // Half of a pair of surrogates.
+    for half in [r"\ud800", r"\udc00", r"\ud800\ud800", r"\ud800x"] {
+        assert_eq!(text(&format!(r#"{{"prompt": "{half}", "max_tokens": 2}}"#)).status, 200, "{half}");
+    }
+    // A raw control character, and what is no escape at all.
+    for bad in ["\0", r"\u12", r"\u+123", r"\x00"] {
         let reply = text(&format!(r#"{{"prompt": "{bad}", "max_tokens": 2}}"#));
         assert_eq!(reply.status, 400, "{bad:?}: {}", reply.text);
         assert!(reply.text.contains("not valid JSON"), "{}", reply.text);

@@ -73,7 +73,7 @@ fn a_wrong_field_is_named() {
         (CHAT, chat(json!({"logit_bias": {"99999": 1}})), "logit_bias"),
         (CHAT, chat(json!({"top_logprobs": 2})), "top_logprobs"),
         (CHAT, chat(json!({"logprobs": true, "top_logprobs": 21})), "top_logprobs"),
-        (CHAT, chat(json!({"functions": []})), "functions"),
+        (CHAT, chat(json!({"functions": [{"name": "f"}]})), "functions"),
         (CHAT, chat(json!({"tools": [{}]})), "tools[0].type"),
         (CHAT, chat(json!({"tools": [{"type": "function"}]})), "tools[0].function.name"),
         (CHAT, chat(json!({"tool_choice": "maybe"})), "tool_choice"),
@@ -104,11 +104,6 @@ fn a_wrong_field_is_named() {
         (CHAT, chat(json!({"dry_penalty_last_n": -2})), "dry_penalty_last_n"),
         (CHAT, chat(json!({"dry_multiplier": 1, "dry_sequence_breakers": [""]})), "dry_sequence_breakers"),
         (CHAT, chat(json!({"tools": [tool(json!({})), tool(json!({}))]})), "tools[1].function.name"),
-        (
-            CHAT,
-            chat(json!({"tools": [{"type": "web_search"}, tool(bad_schema())], "tool_choice": "required"})),
-            "tools[1].function.parameters.properties.a.unevaluatedItems",
-        ),
         (
             CHAT,
             chat(json!({"tools": [tool(json!({}))], "tool_choice": allowed("x", "auto")})),
@@ -222,7 +217,7 @@ fn bodies_that_are_no_requests() {
 #[test]
 fn unknown_fields_are_named_or_refused() {
     let server = Running::usual();
-    let body = chat(json!({"colour": "red", "store": true, "user": "me", "metadata": {}, "functions": null}));
+    let body = chat(json!({"colour": "red", "store": true, "user": "me", "metadata": {}, "functions": []}));
     let reply = server.post(CHAT, &body);
     assert_eq!((reply.status, reply.header("x-gristmill-ignored")), (200, Some("colour")));
     let reply = server.post(CHAT, &chat(json!({"store": true})));

@@ -1,8 +1,9 @@
 //! Replies of a given form: JSON, choices, calls of tools. Random weights write nothing of this by chance.
 
+use gristmill_server::Options;
 use serde_json::{Value, json};
 
-use crate::server::Running;
+use crate::server::{Running, engine, model, options};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -165,4 +166,102 @@ fn calls_for_anthropic() {
         {"role": "user", "content": "abc"}, {"role": "assistant", "content": reply["content"]},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": block["id"], "content": "42"}]}]});
     server.ask("/v1/messages", &conversation);
+}
+
+/// With tools and a form, the reply is a call, or a text in that form; both happen. A required call wins.
+#[test]
+fn a_call_or_a_text_in_a_form() {
+    let server = Running::usual();
+    let format = json!({"type": "json_schema", "name": "x", "json_schema": {"name": "x", "schema": schema()},
+                        "schema": schema()});
+    let flat: Vec<Value> = ["pick", "stop"]
+        .map(|name| json!({"type": "function", "name": name, "parameters": schema(), "input_schema": schema()}))
+        .to_vec();
+    let custom: Vec<Value> = ["pick", "stop"].map(|name| json!({"name": name, "input_schema": schema()})).to_vec();
+    let texts_and_calls = |path: &str, body: &Value| {
+        let (mut texts, mut calls) = (0, 0);
+        for seed in 0..16 {
+            let mut body = body.clone();
+            (body["seed"], body["temperature"]) = (json!(seed), json!(2));
+            let reply = server.ask(path, &body);
+            let (text, arguments) = match path {
+                CHAT => {
+                    let message = &reply["choices"][0]["message"];
+                    (message["content"].clone(), message["tool_calls"][0]["function"]["arguments"].clone())
+                }
+                "/v1/responses" => {
+                    let item = &reply["output"][0];
+                    (item["content"][0]["text"].clone(), item["arguments"].clone())
+                }
+                _ => {
+                    let block = &reply["content"][0];
+                    (block["text"].clone(), block.get("input").map_or(Value::Null, |input| json!(input.to_string())))
+                }
+            };
+            let (found, count) = match (text.as_str(), arguments.as_str()) {
+                (Some(text), None) => (text, &mut texts),
+                (None, Some(arguments)) => (arguments, &mut calls),
+                _ => panic!("{reply}"),
+            };
+            assert!(is_valid(&serde_json::from_str(found).expect("JSON")), "{path}: {found}");
+            *count += 1;
+        }
+        (texts, calls)
+    };
+    let messages = json!([{"role": "user", "content": "abc"}]);
+    let mut tools = tools();
+    tools[1]["function"]["parameters"] = schema();
+    for (path, body) in [
+        (CHAT, chat(json!({"tools": tools, "response_format": format}))),
+        ("/v1/responses", json!({"input": "abc", "max_output_tokens": 800, "tools": flat, "text": {"format": format}})),
+        (
+            "/v1/messages",
+            json!({"model": "tiny", "max_tokens": 800, "messages": messages, "tools": custom,
+                   "output_config": {"format": format}}),
+        ),
+    ] {
+        let (texts, calls) = texts_and_calls(path, &body);
+        assert!(texts > 0 && calls > 0, "{path}: {texts} texts, {calls} calls");
+        let mut required = body;
+        required["tool_choice"] = match path {
+            "/v1/messages" => json!({"type": "any"}),
+            _ => json!("required"),
+        };
+        assert_eq!(texts_and_calls(path, &required), (0, 16), "{path}");
+    }
+}
+
+/// A schema that cannot be enforced is named, and the other tools are held to theirs.
+#[test]
+fn one_schema_that_cannot_be_enforced() {
+    let server = Running::usual();
+    let bad = json!({"type": "object", "properties": {"to": {"type": "string", "pattern": "^(?!x)"}}});
+    let mut tools = tools();
+    tools[1]["function"] = json!({"name": "send", "parameters": bad});
+    let body = chat(json!({"tools": tools, "tool_choice": "required", "max_tokens": 60}));
+    let mut names = Vec::new();
+    for seed in 0..12 {
+        let mut body = body.clone();
+        (body["seed"], body["temperature"]) = (json!(seed), json!(2));
+        let reply = server.post(CHAT, &body);
+        let ignored = reply.header("x-gristmill-ignored");
+        let expected = "tools[2], tools[1].function.parameters.properties.to.pattern";
+        assert_eq!((reply.status, ignored), (200, Some(expected)), "{}", reply.text);
+        let call = reply.json()["choices"][0]["message"]["tool_calls"][0]["function"].clone();
+        // Any object may be one without end, which is then left out.
+        let Some(arguments) = call["arguments"].as_str() else { continue };
+        let arguments: Value = serde_json::from_str(arguments).expect("JSON");
+        assert!(if call["name"] == "pick" { is_valid(&arguments) } else { arguments.is_object() }, "{call}");
+        names.push(call["name"].clone());
+    }
+    assert!(names.contains(&json!("pick")), "{names:?}");
+    let mut named = body;
+    named["tool_choice"] = json!({"type": "function", "function": {"name": "pick"}});
+    assert_eq!(server.post(CHAT, &named).header("x-gristmill-ignored"), Some("tools[2]"));
+    let strict = Running::new(engine(&model(), 1), Options { strict: true, ..options() });
+    named["tools"] = json!([tools[1]]);
+    named["tool_choice"] = json!("required");
+    let refused = strict.post(CHAT, &named);
+    let param = "tools[0].function.parameters.properties.to.pattern";
+    assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!(param)), "{}", refused.text);
 }

@@ -176,14 +176,14 @@ impl Engine {
         grammar: &Grammar,
         tools: &[Tool],
     ) -> Result<(Request, ReplyForm), EngineError> {
-        let Parts { mut prompt, syntax, .. } = parts;
+        let Parts { mut prompt, syntax, template, .. } = parts;
         prompt.push_str(syntax.reasoning_ending(&prompt));
-        let template = self.model.template().unwrap_or_default();
-        let form = ReplyForm::new(syntax, template, &prompt, options);
+        let form = ReplyForm::new(syntax, &template, &prompt, options);
         let tools: Vec<Tool> = tools.iter().map(call::enforced).collect();
         let answer = (syntax.answer_opening(&prompt), grammar);
         let grammar = call::answer_or_call(answer, &syntax.call, &tools, self.model.tokenizer()?)?;
-        Ok((Request { grammar: Some(grammar), ..Request::new(Prompt::Rendered(prompt)) }, form))
+        let request = Request::new(Prompt::Rendered { text: prompt, is_begun: false });
+        Ok((Request { grammar: Some(grammar), ..request }, form))
     }
 
     /// A reply that is a call of one of these tools.

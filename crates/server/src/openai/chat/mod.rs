@@ -7,12 +7,12 @@ use axum::extract::State;
 use axum::response::Response;
 use gristmill_engine::engine::{ConverseOptions, Grammar};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::common::{self, CommonFields, logprobs};
 use super::format::{FormatFields, ResponseFormat};
-use super::messages::{ChatMessage, conversation, messages};
+use super::messages::{ChatMessage, messages};
 use super::template;
 use super::tools::{ChatTool, NamePlace, ToolsRead};
 use super::traces::TraceFields;
@@ -26,6 +26,7 @@ use crate::request::{ApiRequest, Conversation, Input};
 use crate::sampling::{SamplingFields, SettingFields};
 use crate::state::App;
 use crate::stream::StreamEvent;
+use crate::thinking::ThinkingFields;
 use write::ChatWriter;
 pub(crate) use write::{ChatChunk, ChatCompletion};
 
@@ -45,6 +46,8 @@ pub(crate) struct ChatRequest {
     budget: BudgetFields,
     #[serde(flatten)]
     chat: ChatFields,
+    #[serde(flatten)]
+    thinking: ThinkingFields,
     #[serde(flatten)]
     traces: TraceFields,
 }
@@ -72,12 +75,6 @@ pub(crate) struct ChatFields {
     top_logprobs: Option<usize>,
     /// A chat template (Jinja) in place of the model's, if the server was started with `--allow-chat-template`.
     chat_template: Option<String>,
-    /// Variables of the chat template.
-    chat_template_kwargs: Option<Map<String, Value>>,
-    /// For models whose template has it; `none` turns thinking off.
-    reasoning_effort: Option<String>,
-    /// Whether a model that can think does; by default its template decides.
-    enable_thinking: Option<bool>,
     /// Whether the last message, an assistant's, is continued instead of answered.
     continue_final_message: Option<bool>,
     /// Whether a reply is begun, which only a message that is continued can do without.
@@ -122,6 +119,7 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ChatWriter), ApiEr
     let mut chat: ChatFields = fields.read()?;
     let budget: BudgetFields = fields.read()?;
     let template = template::allowed(app, chat.chat_template.take())?;
+    let thinking = ThinkingFields::read(&mut fields, &mut ignored)?;
     let traces: TraceFields = fields.read()?;
     let mut paths = common::paths(&fields, "messages");
     ignored.extend(fields.judge(policy::CHATS)?);
@@ -133,8 +131,9 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ChatWriter), ApiEr
     settings.routing = traces.asked(app)?;
     let own_format = chat.response_format.clone().map(ResponseFormat::asked).transpose()?.flatten();
     let grammar = format.grammar(own_format, &mut paths)?;
-    let mut conversation = chat.conversation(grammar, &mut paths, &mut ignored)?;
-    conversation.options.reasoning_tokens = budget.tokens();
+    let reasoning_tokens = budget.tokens().or(thinking.budget());
+    let mut conversation = chat.conversation(thinking, grammar, &mut paths, &mut ignored)?;
+    conversation.options.reasoning_tokens = reasoning_tokens;
     conversation.chat.template = template;
     let request = common.request(Input::Conversation(Box::new(conversation)), settings, ignored, paths)?;
     Ok((request, ChatWriter::new(app.clone(), common.streamed_usage())))
@@ -143,27 +142,25 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ChatWriter), ApiEr
 impl ChatFields {
     fn conversation(
         self,
+        thinking: ThinkingFields,
         grammar: Option<Grammar>,
         paths: &mut Paths,
         ignored: &mut Vec<String>,
     ) -> Result<Conversation, ApiError> {
         let tools = ToolsRead::of_chat(self.tools.unwrap_or_default())?;
         let choice = self.tool_choice.as_ref();
-        let (tools, tool_choice) = tools.chosen(choice, NamePlace::Nested, grammar.is_some(), paths, ignored)?;
+        let chosen = tools.chosen(choice, NamePlace::Nested, grammar.is_some(), paths, ignored)?;
         let continues = self.continue_final_message == Some(true);
         if self.add_generation_prompt == Some(continues) {
             let message =
                 "a reply is begun, or the last message continued: one of this field and continue_final_message is true";
             return Err(ApiError::param("add_generation_prompt", message));
         }
-        let (variables, effort) = (self.chat_template_kwargs, self.reasoning_effort);
-        let mut chat = conversation(messages(self.messages)?, variables, effort, self.enable_thinking);
+        let mut chat = thinking.chat(messages(self.messages)?)?;
         chat.continues = continues;
-        chat.tools = tools;
+        chat.tools = chosen.tools;
         let parallel_calls = self.parallel_tool_calls != Some(false);
-        Ok(Conversation {
-            chat,
-            options: ConverseOptions { tool_choice, parallel_calls, reasoning_tokens: None, grammar },
-        })
+        let options = ConverseOptions { tool_choice: chosen.choice, parallel_calls, reasoning_tokens: None, grammar };
+        Ok(Conversation { chat, options, schemas: chosen.schemas })
     }
 }

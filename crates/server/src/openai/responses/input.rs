@@ -10,8 +10,9 @@ use utoipa::ToSchema;
 
 use crate::content::Content;
 use crate::error::ApiError;
-use crate::openai::content::{ContentPart, text};
+use crate::openai::content::{ContentPart, result_text, text};
 use crate::openai::messages::object;
+use crate::openai::namespaces::qualified;
 
 /// One item. An item with a role may leave its type out.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -31,9 +32,11 @@ pub(crate) struct InputItem {
     call_id: Option<String>,
     /// The function of a call.
     name: Option<String>,
+    /// The namespace of the function.
+    namespace: Option<String>,
     /// The arguments of a call: the text of a JSON object.
     arguments: Option<String>,
-    /// A call's output: a text, or parts `input_text`.
+    /// A call's output: a text, or parts `input_text`. A line stands for each part of another type.
     output: Option<Content<ContentPart>>,
 }
 
@@ -137,6 +140,7 @@ impl Messages {
 
     fn call(&mut self, item: InputItem, at: &str) -> Result<(), ApiError> {
         let (id, name) = (needed(item.call_id, at, "call_id")?, needed(item.name, at, "name")?);
+        let name = qualified(item.namespace.as_deref(), &name);
         let arguments = needed(item.arguments, at, "arguments")?;
         let arguments = object(Some(Value::String(arguments)), &format!("{at}.arguments"))?;
         self.called.insert(id.clone());
@@ -153,7 +157,7 @@ impl Messages {
             );
             return Err(ApiError::param(format!("{at}.call_id"), message));
         }
-        let output = text(needed(item.output, at, "output")?, &TEXT, &format!("{at}.output"))?;
+        let output = result_text(needed(item.output, at, "output")?, &TEXT, &format!("{at}.output"))?;
         self.push(Message { call_id: Some(id), ..Message::new(Role::Tool, output) });
         Ok(())
     }

@@ -5,6 +5,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::openai::logprobs::TokenLogprob;
+use crate::openai::namespaces::Namespaces;
 use crate::reply::{Item, ItemKind, ItemState};
 use crate::state::App;
 
@@ -36,6 +37,9 @@ pub(crate) enum OutputItem {
         /// The name of the call, which its output repeats.
         call_id: String,
         name: String,
+        /// The namespace of the function.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namespace: Option<String>,
         /// The text of a JSON object.
         arguments: String,
     },
@@ -59,7 +63,7 @@ pub(crate) enum OutputPart {
 
 impl OutputItem {
     /// The item as it is.
-    pub(super) fn new(app: &App, item: &Item) -> OutputItem {
+    pub(super) fn new(app: &App, item: &Item, namespaces: &Namespaces) -> OutputItem {
         let status = match item.state {
             ItemState::Growing => "in_progress",
             ItemState::Complete => "completed",
@@ -67,22 +71,28 @@ impl OutputItem {
         };
         let logprobs = item.logprobs.iter().map(|logprob| TokenLogprob::new(app, logprob)).collect();
         let content = OutputPart::new(&item.kind, item.text.clone(), logprobs).into_iter().collect();
-        OutputItem::of(item, status, content, item.text.clone())
+        OutputItem::of(item, namespaces, status, content, item.text.clone())
     }
 
     /// The item before its first part and text.
-    pub(super) fn begun(item: &Item) -> OutputItem {
-        OutputItem::of(item, "in_progress", Vec::new(), String::new())
+    pub(super) fn begun(item: &Item, namespaces: &Namespaces) -> OutputItem {
+        OutputItem::of(item, namespaces, "in_progress", Vec::new(), String::new())
     }
 
-    fn of(item: &Item, status: &'static str, content: Vec<OutputPart>, arguments: String) -> OutputItem {
+    fn of(
+        item: &Item,
+        namespaces: &Namespaces,
+        status: &'static str,
+        content: Vec<OutputPart>,
+        arguments: String,
+    ) -> OutputItem {
         let id = item_id(item);
         match &item.kind {
             ItemKind::Reasoning => OutputItem::Reasoning { id, status, summary: Vec::new(), content },
             ItemKind::Text => OutputItem::Message { id, status, role: "assistant", content },
             ItemKind::Call(name) => {
-                let (call_id, name) = (format!("call_{}", item.id), name.clone());
-                OutputItem::FunctionCall { id, status, call_id, name, arguments }
+                let (call_id, (namespace, name)) = (format!("call_{}", item.id), namespaces.split(name));
+                OutputItem::FunctionCall { id, status, call_id, name, namespace, arguments }
             }
         }
     }

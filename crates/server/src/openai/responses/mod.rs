@@ -12,12 +12,12 @@ use axum::extract::State;
 use axum::response::Response;
 use gristmill_engine::engine::{ConverseOptions, Grammar};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::common::{self, CommonFields, logprobs};
 use super::format::{FormatFields, TextFormat};
-use super::messages::conversation;
+use super::namespaces::Namespaces;
 use super::tools::{NamePlace, ResponseTool, ToolsRead};
 use crate::access::Tenant;
 use crate::content::Content;
@@ -30,6 +30,7 @@ use crate::request::{ApiRequest, Conversation, Input};
 use crate::sampling::{SamplingFields, SettingFields};
 use crate::state::App;
 use crate::stream::StreamEvent;
+use crate::thinking::ThinkingFields;
 use input::InputItem;
 use object::ResponseObject;
 pub(crate) use write::ResponseEvent;
@@ -51,6 +52,8 @@ pub(crate) struct ResponsesRequest {
     budget: BudgetFields,
     #[serde(flatten)]
     fields: ResponseFields,
+    #[serde(flatten)]
+    thinking: ThinkingFields,
 }
 
 /// Fields that only requests for a response have.
@@ -71,7 +74,6 @@ pub(crate) struct ResponseFields {
     #[schema(value_type = Option<i64>, minimum = -1)]
     max_output_tokens: Option<TokenLimit>,
     text: Option<TextFields>,
-    reasoning: Option<ReasoningFields>,
     /// With `message.output_text.logprobs`, the log-probability of each token is returned. Others are ignored.
     include: Option<Vec<String>>,
     /// Return those of so many of the likeliest tokens too.
@@ -85,19 +87,11 @@ pub(crate) struct ResponseFields {
     metadata: Option<BTreeMap<String, String>>,
     /// Is a part of the reply.
     user: Option<String>,
-    /// Variables of the chat template.
-    chat_template_kwargs: Option<Map<String, Value>>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
 struct TextFields {
     format: Option<TextFormat>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
-struct ReasoningFields {
-    /// For models whose template has it; `none` turns thinking off.
-    effort: Option<String>,
 }
 
 const LOGPROBS: &str = "message.output_text.logprobs";
@@ -124,7 +118,8 @@ pub(crate) async fn serve(
 
 fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ResponseWriter), ApiError> {
     let mut ignored = common::ignored(&fields);
-    ignored.extend([fields.others::<TextFields>("text"), fields.others::<ReasoningFields>("reasoning")].concat());
+    ignored.extend(fields.others::<TextFields>("text"));
+    let thinking = ThinkingFields::read(&mut fields, &mut ignored)?;
     let common: CommonFields = fields.read()?;
     let sampling = SamplingFields::read(&mut fields)?;
     let format: FormatFields = fields.read()?;
@@ -144,9 +139,11 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ResponseWriter), A
     settings.logprobs = own.logprobs(&mut ignored)?;
     let own_format = own.text.as_ref().and_then(|text| text.format.as_ref());
     let grammar = format.grammar(own_format.map(TextFormat::asked).transpose()?.flatten(), &mut paths)?;
-    let writer = ResponseWriter::new(app.clone(), ResponseObject::new(app, &own, &settings.sampling));
-    let mut conversation = own.conversation(grammar, &mut paths, &mut ignored)?;
-    conversation.options.reasoning_tokens = budget.tokens();
+    let object = ResponseObject::new(app, &own, &thinking, &settings.sampling);
+    let reasoning_tokens = budget.tokens().or(thinking.budget());
+    let (mut conversation, namespaces) = own.conversation(thinking, grammar, &mut paths, &mut ignored)?;
+    conversation.options.reasoning_tokens = reasoning_tokens;
+    let writer = ResponseWriter::new(app.clone(), object, namespaces);
     let request = common.request(Input::Conversation(Box::new(conversation)), settings, ignored, paths)?;
     Ok((request, writer))
 }
@@ -154,22 +151,20 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ResponseWriter), A
 impl ResponseFields {
     fn conversation(
         self,
+        thinking: ThinkingFields,
         grammar: Option<Grammar>,
         paths: &mut Paths,
         ignored: &mut Vec<String>,
-    ) -> Result<Conversation, ApiError> {
+    ) -> Result<(Conversation, Namespaces), ApiError> {
         let tools = ToolsRead::of_response(self.tools.unwrap_or_default())?;
         let choice = self.tool_choice.as_ref();
-        let (tools, tool_choice) = tools.chosen(choice, NamePlace::Flat, grammar.is_some(), paths, ignored)?;
+        let chosen = tools.chosen(choice, NamePlace::Flat, grammar.is_some(), paths, ignored)?;
         let messages = input::messages(self.input, self.instructions, ignored)?;
-        let effort = self.reasoning.and_then(|reasoning| reasoning.effort);
-        let mut chat = conversation(messages, self.chat_template_kwargs, effort, None);
-        chat.tools = tools;
+        let mut chat = thinking.chat(messages)?;
+        chat.tools = chosen.tools;
         let parallel_calls = self.parallel_tool_calls != Some(false);
-        Ok(Conversation {
-            chat,
-            options: ConverseOptions { tool_choice, parallel_calls, reasoning_tokens: None, grammar },
-        })
+        let options = ConverseOptions { tool_choice: chosen.choice, parallel_calls, reasoning_tokens: None, grammar };
+        Ok((Conversation { chat, options, schemas: chosen.schemas }, chosen.namespaces))
     }
 
     /// Refuses what only a server with state does.

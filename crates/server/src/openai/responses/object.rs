@@ -8,12 +8,15 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::items::OutputItem;
-use super::{ReasoningFields, ResponseFields, TextFields};
+use super::{ResponseFields, TextFields};
+use crate::error::ApiError;
 use crate::limit::TokenLimit;
+use crate::openai::namespaces::Namespaces;
 use crate::openai::tools::ResponseTool;
 use crate::openai::usage::ResponseUsage;
 use crate::reply::{Choice, Reply, random_digits};
 use crate::state::{App, seconds};
+use crate::thinking::{Reasoning, ThinkingFields};
 
 /// The reply, which repeats settings of the request.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -43,7 +46,7 @@ pub(crate) struct ResponseObject {
     max_output_tokens: Option<usize>,
     metadata: BTreeMap<String, String>,
     parallel_tool_calls: bool,
-    reasoning: ReasoningFields,
+    reasoning: Reasoning,
     temperature: f32,
     text: TextFields,
     tool_choice: Value,
@@ -58,7 +61,7 @@ pub(crate) struct ResponseObject {
 /// Why a reply failed.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 struct ResponseFailure {
-    /// `server_error`.
+    /// `server_error`, or the code that a refusal has, such as `context_length_exceeded`.
     code: &'static str,
     message: String,
 }
@@ -71,10 +74,16 @@ struct IncompleteDetails {
 
 impl ResponseObject {
     /// Before the first token.
-    pub(super) fn new(app: &App, fields: &ResponseFields, sampling: &SamplingOptions) -> ResponseObject {
+    pub(super) fn new(
+        app: &App,
+        fields: &ResponseFields,
+        thinking: &ThinkingFields,
+        sampling: &SamplingOptions,
+    ) -> ResponseObject {
         let format = fields.text.clone().and_then(|text| text.format).unwrap_or_default();
-        // Tools that are not functions are ignored.
-        let tools = fields.tools.iter().flatten().filter(|tool| tool.r#type == "function");
+        // Other tools are ignored.
+        let is_called = |tool: &&ResponseTool| ["function", "namespace"].contains(&&*tool.r#type);
+        let tools = fields.tools.iter().flatten().filter(is_called);
         ResponseObject {
             id: format!("resp_{}", random_digits()),
             object: "response",
@@ -93,7 +102,7 @@ impl ResponseObject {
             max_output_tokens: fields.max_output_tokens.and_then(TokenLimit::tokens),
             metadata: fields.metadata.clone().unwrap_or_default(),
             parallel_tool_calls: fields.parallel_tool_calls != Some(false),
-            reasoning: fields.reasoning.clone().unwrap_or_default(),
+            reasoning: thinking.reasoning.clone().unwrap_or_default(),
             temperature: sampling.temperature,
             text: TextFields { format: Some(format) },
             tool_choice: fields.tool_choice.clone().unwrap_or_else(|| "auto".into()),
@@ -106,14 +115,14 @@ impl ResponseObject {
     }
 
     /// The whole reply.
-    pub(super) fn end(self, app: &App, reply: &Reply) -> ResponseObject {
+    pub(super) fn end(self, app: &App, reply: &Reply, namespaces: &Namespaces) -> ResponseObject {
         let cut = reply.choices.iter().any(Choice::is_cut);
         ResponseObject {
             status: if cut { "incomplete" } else { "completed" },
             completed_at: (!cut).then(seconds),
             incomplete_details: cut.then_some(IncompleteDetails { reason: "max_output_tokens" }),
             usage: Some(ResponseUsage::new(app, reply)),
-            output: items(app, reply),
+            output: items(app, reply, namespaces),
             ..self
         }
     }
@@ -128,12 +137,13 @@ impl ResponseObject {
     }
 
     /// A reply that ends with an error.
-    pub(super) fn fail(self, app: &App, reply: &Reply, message: String) -> ResponseObject {
-        let error = Some(ResponseFailure { code: "server_error", message });
-        ResponseObject { status: "failed", error, output: items(app, reply), ..self }
+    pub(super) fn fail(self, app: &App, reply: &Reply, namespaces: &Namespaces, error: &ApiError) -> ResponseObject {
+        let (code, message) = (error.code.unwrap_or("server_error"), error.message.clone());
+        let error = Some(ResponseFailure { code, message });
+        ResponseObject { status: "failed", error, output: items(app, reply, namespaces), ..self }
     }
 }
 
-fn items(app: &App, reply: &Reply) -> Vec<OutputItem> {
-    reply.choices.iter().flat_map(|choice| &choice.items).map(|item| OutputItem::new(app, item)).collect()
+fn items(app: &App, reply: &Reply, namespaces: &Namespaces) -> Vec<OutputItem> {
+    reply.choices.iter().flat_map(|choice| &choice.items).map(|item| OutputItem::new(app, item, namespaces)).collect()
 }

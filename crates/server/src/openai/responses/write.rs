@@ -9,8 +9,9 @@ use utoipa::ToSchema;
 
 use super::items::{OutputItem, OutputPart, item_id};
 use super::object::ResponseObject;
-use crate::error::ApiError;
+use crate::error::{ApiError, ErrorDetail};
 use crate::openai::logprobs::TokenLogprob;
+use crate::openai::namespaces::Namespaces;
 use crate::reply::{Change, Item, ItemKind, Reply, Step};
 use crate::state::App;
 use crate::stream::{self, Writer};
@@ -60,6 +61,9 @@ pub(crate) struct ResponseEvent<'a> {
     message: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     param: Option<&'a str>,
+    /// The same in an object, where OpenAI's server has it, and some clients look for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a ErrorDetail>,
 }
 
 /// Writes a reply.
@@ -67,6 +71,7 @@ pub(super) struct ResponseWriter {
     app: App,
     /// The reply before its first token.
     object: ResponseObject,
+    namespaces: Namespaces,
     /// The number of events.
     sent: usize,
     /// Events to be sent.
@@ -74,8 +79,8 @@ pub(super) struct ResponseWriter {
 }
 
 impl ResponseWriter {
-    pub(super) fn new(app: App, object: ResponseObject) -> ResponseWriter {
-        ResponseWriter { app, object, sent: 0, events: Vec::new() }
+    pub(super) fn new(app: App, object: ResponseObject, namespaces: Namespaces) -> ResponseWriter {
+        ResponseWriter { app, object, namespaces, sent: 0, events: Vec::new() }
     }
 
     fn push(&mut self, event: ResponseEvent) {
@@ -89,7 +94,7 @@ impl ResponseWriter {
     }
 
     fn began(&mut self, index: usize, item: &Item) {
-        let begun = OutputItem::begun(item);
+        let begun = OutputItem::begun(item, &self.namespaces);
         self.push(ResponseEvent { item: Some(&begun), ..of_item("response.output_item.added", index) });
         if let Some(part) = OutputPart::begun(&item.kind) {
             let id = item_id(item);
@@ -113,7 +118,7 @@ impl ResponseWriter {
 
     fn ended(&mut self, index: usize, item: &Item) {
         let id = item_id(item);
-        let ended = OutputItem::new(&self.app, item);
+        let ended = OutputItem::new(&self.app, item, &self.namespaces);
         if let OutputItem::FunctionCall { name, arguments, .. } = &ended {
             let event = inside("response.function_call_arguments.done", index, &id);
             self.push(ResponseEvent { name: Some(name), arguments: Some(arguments), ..event });
@@ -152,7 +157,7 @@ fn of_part<'a>(r#type: &'static str, index: usize, id: &'a str) -> ResponseEvent
 
 impl Writer for ResponseWriter {
     fn whole(self, reply: &Reply) -> Response {
-        Json(self.object.end(&self.app, reply)).into_response()
+        Json(self.object.end(&self.app, reply, &self.namespaces)).into_response()
     }
 
     fn begin(&mut self, _: &Reply) -> Vec<Event> {
@@ -175,7 +180,7 @@ impl Writer for ResponseWriter {
     }
 
     fn end(&mut self, reply: &Reply) -> Vec<Event> {
-        let object = self.object.clone().end(&self.app, reply);
+        let object = self.object.clone().end(&self.app, reply, &self.namespaces);
         self.response(object.last_event(), &object);
         self.events()
     }
@@ -183,8 +188,10 @@ impl Writer for ResponseWriter {
     fn error(&mut self, reply: &Reply, error: &ApiError) -> Vec<Event> {
         let (message, code) = (Some(error.message.as_str()), error.code.or(Some("server_error")));
         let param = error.param.as_deref();
-        self.push(ResponseEvent { r#type: "error", message, code, param, ..ResponseEvent::default() });
-        let object = self.object.clone().fail(&self.app, reply, error.message.clone());
+        let body = error.body();
+        let event = ResponseEvent { r#type: "error", message, code, param, ..ResponseEvent::default() };
+        self.push(ResponseEvent { error: Some(body.detail()), ..event });
+        let object = self.object.clone().fail(&self.app, reply, &self.namespaces, error);
         self.response(object.last_event(), &object);
         self.events()
     }
