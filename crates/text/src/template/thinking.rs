@@ -53,7 +53,7 @@ mod tests {
         for condition in [
             "enable_thinking is not defined or enable_thinking",
             "thinking is undefined or thinking",
-            "reasoning if reasoning is defined else true",
+            "(reasoning if reasoning is defined else true)",
             "thinking_mode is not defined or thinking_mode == 'enabled'",
             "thinking_option | default('on') == 'on'",
             "thinking_budget | default(-1) != 0",
