@@ -158,8 +158,8 @@ mod tests {
 
     #[test]
     fn a_byte_order_mark_is_not_a_part_of_json() {
-        assert!(parse("\u{feff}{\"prompt\":\"a\"}".as_bytes()).is_ok());
-        assert!(parse("\u{feff}\u{feff}{}".as_bytes()).is_err() && parse("\u{feff}".as_bytes()).is_err());
+        assert!(parse("\u{feff}{\"prompt\":\"a\"}".into()).is_ok());
+        assert!(parse("\u{feff}\u{feff}{}".into()).is_err() && parse("\u{feff}".into()).is_err());
     }
 
     #[test]

@@ -1,7 +1,11 @@
 //! Whether the model thinks, and how hard: clients say so under many names, all of which every interface takes.
 
+use std::fmt;
+
 use gristmill_engine::Chat;
 use gristmill_engine::template::Message;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -37,18 +41,43 @@ enum Think {
 }
 
 /// Whether the model thinks.
-#[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "true, false or an object with the field type")]
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[serde(untagged)]
 enum Thinking {
     On(bool),
     Object(ThinkingType),
 }
 
+// Serde reports no path of an error within an untagged enum.
+impl<'de> Deserialize<'de> for Thinking {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Thinking, D::Error> {
+        deserializer.deserialize_any(ThinkingVisitor)
+    }
+}
+
+struct ThinkingVisitor;
+
+impl<'de> Visitor<'de> for ThinkingVisitor {
+    type Value = Thinking;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("true, false or an object")
+    }
+
+    fn visit_bool<E>(self, on: bool) -> Result<Thinking, E> {
+        Ok(Thinking::On(on))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Thinking, A::Error> {
+        ThinkingType::deserialize(MapAccessDeserializer::new(fields)).map(Thinking::Object)
+    }
+}
+
 /// Whether the model thinks.
-#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 pub(crate) struct ThinkingType {
-    /// `enabled`, `adaptive`, `disabled`, or `auto`.
-    r#type: String,
+    /// `enabled`, `adaptive`, `disabled`, or `auto`, the default.
+    r#type: Option<String>,
     /// The most tokens of thinking, at which it is ended.
     budget_tokens: Option<usize>,
 }
@@ -164,11 +193,11 @@ impl ThinkingFields {
 
 impl ThinkingType {
     fn is_on(&self) -> Result<Option<bool>, ApiError> {
-        match self.r#type.as_str() {
-            "enabled" | "adaptive" => Ok(Some(true)),
-            "disabled" => Ok(Some(false)),
-            "auto" => Ok(None),
-            other => {
+        match self.r#type.as_deref() {
+            Some("enabled" | "adaptive") => Ok(Some(true)),
+            Some("disabled") => Ok(Some(false)),
+            Some("auto") | None => Ok(None),
+            Some(other) => {
                 let message = format!("{other:?} is not a type of thinking; use enabled, adaptive, disabled or auto");
                 Err(ApiError::param("thinking.type", message))
             }
@@ -276,6 +305,7 @@ mod tests {
             (json!({"reasoning": {"exclude": true}}), "reasoning.exclude"),
             (json!({"include_reasoning": false}), "include_reasoning"),
             (json!({"thinking": {"type": "maybe"}}), "thinking.type"),
+            (json!({"thinking": {"type": "enabled", "budget_tokens": -1}}), "thinking.budget_tokens"),
             (json!({"thinking": "on"}), "thinking"),
             (json!({"think": 5}), "think"),
         ] {

@@ -187,7 +187,7 @@ fn piece(tokenizer: &Tokenizer, id: u32) -> TokenPiece {
 }
 
 /// The prompt that a chat would run.
-fn prompt(app: &App, Conversation { chat, options }: Conversation) -> Result<Prompt, EngineError> {
+fn prompt(app: &App, Conversation { chat, options, .. }: Conversation) -> Result<Prompt, EngineError> {
     app.engine.converse(chat, options).map(|(Request { prompt, .. }, _)| prompt)
 }
 

@@ -172,8 +172,8 @@ fn calls_for_anthropic() {
 #[test]
 fn a_call_or_a_text_in_a_form() {
     let server = Running::usual();
-    let format = json!({"type": "json_schema", "name": "x", "json_schema": {"name": "x", "schema": schema()},
-                        "schema": schema()});
+    let format = json!({"type": "json_schema", "schema": schema()});
+    let nested = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": schema()}});
     let flat: Vec<Value> = ["pick", "stop"]
         .map(|name| json!({"type": "function", "name": name, "parameters": schema(), "input_schema": schema()}))
         .to_vec();
@@ -212,7 +212,7 @@ fn a_call_or_a_text_in_a_form() {
     let mut tools = tools();
     tools[1]["function"]["parameters"] = schema();
     for (path, body) in [
-        (CHAT, chat(json!({"tools": tools, "response_format": format}))),
+        (CHAT, chat(json!({"tools": tools, "response_format": nested}))),
         ("/v1/responses", json!({"input": "abc", "max_output_tokens": 800, "tools": flat, "text": {"format": format}})),
         (
             "/v1/messages",
