@@ -18,7 +18,7 @@ fn prompt(server: &Running, path: &str, mut body: Value) -> String {
     let usage = &server.ask(path, &body)["usage"]["gristmill"]["receipt"];
     let receipt = Receipt::read(usage).expect("a receipt");
     match receipt.requests().next().expect("a request").prompt {
-        Prompt::Rendered(text) => text,
+        Prompt::Rendered { text, .. } => text,
         other => panic!("{other:?}"),
     }
 }
