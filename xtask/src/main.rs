@@ -51,6 +51,9 @@ usage: cargo xtask check [--no-simulator]
        cargo xtask prove settings [-o PAGE]
            one setting of each golden folder removed, changed or added at a time, run by transformers and by gristmill;
            other losses, and refusals without a known reason, are failures; it takes python3 and a network
+       cargo xtask prove templates [--quick | -o PAGE]
+           chat templates that others publish, and random expressions, rendered by jinja2 and by gristmill; it takes
+           python3 and PyPI (80 MB once). --quick: some of the conversations, in seconds
        cargo xtask prove elsewhere
            run the whole op suite and the kernels' unit tests on emulated Arm CPUs: scripts/elsewhere.sh all";
 
@@ -74,6 +77,9 @@ fn main() -> ExitCode {
         ["prove", "hub"] => prove::hub(None),
         ["prove", "settings"] => prove::settings(None),
         ["prove", "settings", "-o", page] => prove::settings(Some(page)),
+        ["prove", "templates"] => prove::templates(None, false),
+        ["prove", "templates", "-o", page] => prove::templates(Some(page), false),
+        ["prove", "templates", "--quick"] => prove::templates(None, true),
         ["prove", "elsewhere"] => sh("scripts/elsewhere.sh", &["all"]),
         ["prove", options @ ..] => prove::prove(options),
         _ => Err(USAGE.to_owned()),

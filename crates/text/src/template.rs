@@ -3,18 +3,21 @@
 //! A GGUF file carries its template as Jinja source (`tokenizer.chat_template`), written for transformers. It is code
 //! from an untrusted file, so it runs without access to anything but its inputs, and with bounds on its instructions,
 //! its nesting and the text it makes, however it makes it. The rendering happens on minijinja's virtual machine;
-//! `guard` rewrites the parsed template so that the bounds hold, `library` has what templates may call.
+//! `guard` rewrites the parsed template so that the bounds hold and values behave as Python's do, which is in `python`.
+//! `filters`, `tests` and `library` have what templates may call.
 
 mod budget;
 mod context;
 mod draft;
+mod filters;
 mod guard;
 mod library;
 mod message;
-mod ops;
 mod print;
+mod python;
 mod repairs;
 mod support;
+mod tests;
 mod thinking;
 mod tools;
 
@@ -71,6 +74,16 @@ pub enum TemplateError {
     Unsupported {
         /// The tag.
         tag: &'static str,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// The source uses what Jinja has, or should have, and gristmill does not.
+    #[error("the chat template uses the {kind} {name} at line {line}, which is not supported")]
+    Missing {
+        /// `filter`, `test`, `function` or `method`.
+        kind: &'static str,
+        /// Its name.
+        name: String,
         /// The line, from 1.
         line: usize,
     },
@@ -241,7 +254,7 @@ impl ChatTemplate {
     /// The rewritten template. It is parsed anew for each rendering, which takes microseconds.
     fn parse(&self) -> Result<minijinja::machinery::ast::Stmt<'_>, TemplateError> {
         let parsed = parse(&self.source, "chat template", Default::default(), WHITESPACE);
-        guard::statement(&parsed.map_err(|error| TemplateError::syntax(&error))?)
+        guard::rebuilt(&self.source, &parsed.map_err(|error| TemplateError::syntax(&error))?)
     }
 }
 

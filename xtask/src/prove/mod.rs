@@ -15,6 +15,7 @@ mod parts;
 mod seeds;
 mod settings;
 mod synthetic;
+mod templates;
 mod workshop;
 
 pub(crate) use barriers::barriers;
@@ -28,6 +29,7 @@ pub(crate) use mutations::mutations;
 pub(crate) use seeds::seeds;
 pub(crate) use settings::settings;
 pub(crate) use synthetic::synthetic;
+pub(crate) use templates::templates;
 
 use crate::{example, sh};
 
@@ -117,7 +119,7 @@ fn each_part(
 /// A proof of one part, which writes the page at this path.
 type Whole = fn(&str) -> Result<(), String>;
 
-const WHOLE: [(&str, Whole); 9] = [
+const WHOLE: [(&str, Whole); 10] = [
     ("kernels", |path| example("kernels", &["all", path, &date_and_commit()])),
     ("checked", |path| checked(Some(path))),
     ("synthetic", |path| synthetic(Some(path))),
@@ -126,6 +128,7 @@ const WHOLE: [(&str, Whole); 9] = [
     ("page", |path| browser(Some(path))),
     ("seeds", |path| seeds(&["--output", path])),
     ("settings", |path| settings(Some(path))),
+    ("templates", |path| templates(Some(path), false)),
     ("elsewhere", |_| sh("scripts/elsewhere.sh", &["all"])),
 ];
 

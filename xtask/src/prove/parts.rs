@@ -13,7 +13,7 @@ const KERNELS: [&str; 3] = ["crates/gpu/src/kernels", "crates/cuda/src/kernels",
 const SIMULATED: [&str; 2] = ["ptx.cuh", "hopper.cuh"];
 
 /// Proofs of one part, with what they depend on.
-const WHOLE: [(&str, &[&str]); 9] = [
+const WHOLE: [(&str, &[&str]); 10] = [
     (
         "checked",
         &[
@@ -92,6 +92,17 @@ const WHOLE: [(&str, &[&str]); 9] = [
         ],
     ),
     ("synthetic", &["crates/cli/src/synthetic", "crates/files", "xtask/src/prove/synthetic.rs"]),
+    (
+        "templates",
+        &[
+            "crates/text/src/template.rs",
+            "crates/text/src/template",
+            "crates/text/src/clock.rs",
+            "crates/text/examples/render.rs",
+            "scripts/templates",
+            "xtask/src/prove/templates.rs",
+        ],
+    ),
 ];
 
 /// All parts of all proofs.

@@ -43,7 +43,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
         let opened = OpenOptions::new().create(true).append(true).open(path);
         opened.map_err(|error| unwritable(path, &error))?;
     }
-    let today = clock::format(SystemTime::now(), "%F").unwrap_or_default();
+    let today = clock::format(SystemTime::now(), "%F");
     let title = format!("gristmill {} doctor, {today}", crate::VERSION.as_str());
     console::print_line(&title)?;
     let mut findings = Findings::default();

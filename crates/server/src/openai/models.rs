@@ -62,7 +62,7 @@ impl ModelEntry {
             r#type: "model",
             display_name: app.options.name.clone(),
             created: app.started,
-            created_at: clock::format(started, "%Y-%m-%dT%H:%M:%SZ").unwrap_or_default(),
+            created_at: clock::format(started, "%Y-%m-%dT%H:%M:%SZ"),
             owned_by: "gristmill",
             max_model_len: app.engine.context(),
             architecture: spec.architecture.to_string(),

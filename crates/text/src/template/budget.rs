@@ -10,6 +10,7 @@ use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 
 use super::TemplateError;
+use super::python;
 
 /// The most bytes that a rendering may produce, copy or compare, intermediate values included.
 pub(super) const MAX_WORK: usize = 128 << 20;
@@ -70,6 +71,11 @@ impl Budget {
         }
     }
 
+    /// Pays for reading a value if it is a text.
+    pub(super) fn charge_text(&self, value: &Value) -> Result<(), Error> {
+        self.charge(value.as_str().map_or(0, str::len))
+    }
+
     /// Pays for reading a value with all that it holds.
     pub(super) fn charge_deep(&self, value: &Value) -> Result<(), Error> {
         self.walk(value, MAX_NESTING, false)
@@ -82,11 +88,18 @@ impl Budget {
     }
 
     fn walk(&self, value: &Value, levels: usize, storing: bool) -> Result<(), Error> {
+        let deeper = || levels.checked_sub(1).ok_or_else(|| self.fail(TemplateError::TooDeep(MAX_NESTING)));
+        let held = match value.kind() {
+            ValueKind::Iterable | ValueKind::Plain => python::held(value),
+            _ => Vec::new(),
+        };
         match value.kind() {
+            _ if !held.is_empty() => held.iter().try_for_each(|entry| {
+                self.charge_entries(1)?;
+                self.walk(entry, deeper()?, storing)
+            }),
             ValueKind::Seq | ValueKind::Iterable | ValueKind::Map => {
-                let Some(levels) = levels.checked_sub(1) else {
-                    return Err(self.fail(TemplateError::TooDeep(MAX_NESTING)));
-                };
+                let levels = deeper()?;
                 let is_map = value.kind() == ValueKind::Map;
                 for entry in value.try_iter()? {
                     self.charge_entries(1)?;
@@ -102,20 +115,12 @@ impl Budget {
         }
     }
 
-    /// Pays for a new value. Lazy lists become real ones, so that each of their entries is paid for once, and chains
-    /// of lazy lists cannot grow.
+    /// Pays for a new value, and checks that its nesting is bounded.
     pub(super) fn settle(&self, value: Value) -> Result<Value, Error> {
         match value.kind() {
-            ValueKind::Seq | ValueKind::Iterable => {
-                let mut entries = Vec::new();
-                for entry in value.try_iter()? {
-                    self.charge_entries(1)?;
-                    entries.push(entry);
-                }
-                self.check_nesting(&Value::from(entries.clone()))?;
-                Ok(Value::from(entries))
+            ValueKind::Seq | ValueKind::Iterable | ValueKind::Map | ValueKind::Plain => {
+                self.check_nesting(&value).map(|()| value)
             }
-            ValueKind::Map => self.check_nesting(&value).map(|()| value),
             // An invalid value carries the error that made it.
             ValueKind::Invalid => value.try_iter().map(|_| value.clone()),
             _ => self.charge_shallow(&value).map(|()| value),

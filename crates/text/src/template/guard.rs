@@ -1,26 +1,44 @@
-//! Rewriting a template so that everything of unbounded cost passes through the budget.
+//! Rewriting a template so that it computes as Python does, and everything of unbounded cost passes through the budget.
 //!
-//! A parsed template is rebuilt with calls of functions that no template can name:
-//! - [`SETTLE`] around what makes new values: `a + b`, filters, calls, list and mapping literals;
-//! - [`COMPARE`] around operands of comparisons and lookups, whose cost depends on their size;
-//! - [`CONCAT`], [`MULTIPLY`] and [`SLICE`] in place of `a ~ b`, `a * b` and `a[i:j:k]`;
+//! A parsed template is rebuilt with calls of functions that no template can name: operators, comparisons, slices, items
+//! and attributes that may be methods become calls of what `python` has for them, and new values are paid for:
+//! - [`SETTLE`] around calls, list and mapping literals, [`TUPLE`] in place of a tuple;
+//! - [`KEY`] around the keys of mappings, [`ITERATE`] around what a loop goes through;
 //! - [`STORE`] around what is stored in a namespace.
 //!
 //! Literal text is turned into an expression, so that the formatter sees it and can pay for it. This also keeps the
-//! compiler from folding large constants. Tags that load other templates are refused, as there are none.
+//! compiler from folding large constants. Tags that load other templates are refused, as there are none, and so is what
+//! Jinja has and the library does not.
 
-use minijinja::Value;
-use minijinja::machinery::ast::{self, BinOpKind, CallArg, Expr, Spanned, Stmt};
+use std::cell::{Cell, RefCell};
+
+use minijinja::machinery::ast::{self, BinOpKind, CallArg, CompareOpKind, Expr, Spanned, Stmt, UnaryOpKind};
 use minijinja::machinery::{Span, Token, WhitespaceConfig, tokenize};
+use minijinja::{Error, Value};
 
-use super::TemplateError;
+use super::budget::Budget;
+use super::library::{MISSING_FUNCTIONS, MISSING_METHODS, Outcome, invalid};
+use super::{TemplateError, filters, python, tests};
 
 pub(super) const SETTLE: &str = "<settle>";
-pub(super) const COMPARE: &str = "<compare>";
+pub(super) const TUPLE: &str = "<tuple>";
+pub(super) const KEY: &str = "<key>";
+pub(super) const ITERATE: &str = "<iterate>";
+pub(super) const ATTRIBUTE: &str = "<attribute>";
+pub(super) const ITEM: &str = "<item>";
 pub(super) const CONCAT: &str = "<concat>";
-pub(super) const MULTIPLY: &str = "<multiply>";
 pub(super) const SLICE: &str = "<slice>";
 pub(super) const STORE: &str = "<store>";
+pub(super) const NEGATE: &str = "<negate>";
+pub(super) const CHAIN: &str = "<chain>";
+
+/// What one of these functions does.
+pub(super) type Guarded = fn(&Budget, &[Value]) -> Outcome;
+
+/// An operand of such a function.
+pub(super) fn operand(args: &[Value], index: usize) -> Result<&Value, Error> {
+    args.get(index).ok_or_else(|| invalid("an operand is missing"))
+}
 
 /// How many tokens one tag may have: a long chain of operators is a deep tree.
 const MAX_TOKENS: usize = 1000;
@@ -65,10 +83,6 @@ fn unsupported<T>(tag: &'static str, span: Span) -> Result<T, TemplateError> {
     Err(TemplateError::Unsupported { tag, line: span.start_line as usize })
 }
 
-fn statements<'a>(list: &[Stmt<'a>]) -> Result<Vec<Stmt<'a>>, TemplateError> {
-    list.iter().map(statement).collect()
-}
-
 /// Rebuilds a statement or an expression at the place of another.
 macro_rules! node {
     ($of:ident at $place:ident, $kind:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
@@ -76,78 +90,37 @@ macro_rules! node {
     };
 }
 
+struct Guard<'s> {
+    source: &'s str,
+    /// The first thing that is not provided.
+    failure: RefCell<Option<TemplateError>>,
+    /// How many conditions stand around; what nobody knows fails there only if it is reached, as in Jinja.
+    conditions: Cell<usize>,
+}
+
 /// Rebuilds a parsed template.
 ///
 /// # Errors
-/// [`TemplateError::Unsupported`] for tags that load other templates.
-pub(super) fn statement<'a>(stmt: &Stmt<'a>) -> Result<Stmt<'a>, TemplateError> {
-    Ok(match stmt {
-        Stmt::Template(s) => node!(Stmt at s, Template { children: statements(&s.children)? }),
-        Stmt::EmitExpr(s) => node!(Stmt at s, EmitExpr { expr: expression(&s.expr) }),
-        Stmt::EmitRaw(s) => {
-            node!(Stmt at s, EmitExpr { expr: node!(Expr at s, Const { value: Value::from(s.raw) }) })
-        }
-        Stmt::ForLoop(s) => node!(Stmt at s, ForLoop {
-            target: target(&s.target),
-            iter: expression(&s.iter),
-            filter_expr: s.filter_expr.as_ref().map(expression),
-            recursive: s.recursive,
-            body: statements(&s.body)?,
-            else_body: statements(&s.else_body)?,
-        }),
-        Stmt::IfCond(s) => node!(Stmt at s, IfCond {
-            expr: expression(&s.expr),
-            true_body: statements(&s.true_body)?,
-            false_body: statements(&s.false_body)?,
-        }),
-        Stmt::WithBlock(s) => {
-            let assignments = s.assignments.iter().map(|(to, value)| (target(to), expression(value))).collect();
-            node!(Stmt at s, WithBlock { assignments, body: statements(&s.body)? })
-        }
-        Stmt::Set(s) => {
-            let value = expression(&s.expr);
-            let stored = matches!(s.target, Expr::GetAttr(_));
-            let expr = if stored { call(STORE, [value], s.span()) } else { value };
-            node!(Stmt at s, Set { target: target(&s.target), expr })
-        }
-        Stmt::SetBlock(s) => {
-            let filter = s.filter.as_ref().map(expression);
-            node!(Stmt at s, SetBlock { target: target(&s.target), filter, body: statements(&s.body)? })
-        }
-        Stmt::FilterBlock(s) => {
-            node!(Stmt at s, FilterBlock { filter: expression(&s.filter), body: statements(&s.body)? })
-        }
-        Stmt::Macro(s) => Stmt::Macro(definition(s)?),
-        Stmt::CallBlock(s) => {
-            node!(Stmt at s, CallBlock { call: plain_call(&s.call), macro_decl: definition(&s.macro_decl)? })
-        }
-        Stmt::Continue(s) => node!(Stmt at s, Continue {}),
-        Stmt::Break(s) => node!(Stmt at s, Break {}),
-        Stmt::Do(s) => node!(Stmt at s, Do { call: plain_call(&s.call) }),
-        Stmt::AutoEscape(s) => return unsupported("autoescape", s.span()),
-        Stmt::Block(s) => return unsupported("block", s.span()),
-        Stmt::Import(s) => return unsupported("import", s.span()),
-        Stmt::FromImport(s) => return unsupported("from", s.span()),
-        Stmt::Extends(s) => return unsupported("extends", s.span()),
-        Stmt::Include(s) => return unsupported("include", s.span()),
-    })
-}
-
-fn definition<'a>(s: &Spanned<ast::Macro<'a>>) -> Result<Spanned<ast::Macro<'a>>, TemplateError> {
-    let node = ast::Macro {
-        name: s.name,
-        args: s.args.iter().map(target).collect(),
-        defaults: expressions(&s.defaults),
-        body: statements(&s.body)?,
-    };
-    Ok(Spanned::new(node, s.span()))
+/// [`TemplateError::Unsupported`] for tags that load other templates, [`TemplateError::Missing`] for filters, tests,
+/// functions and methods that are not provided.
+pub(super) fn rebuilt<'a>(source: &str, stmt: &Stmt<'a>) -> Result<Stmt<'a>, TemplateError> {
+    let guard = Guard { source, failure: RefCell::new(None), conditions: Cell::new(0) };
+    let rebuilt = guard.statement(stmt)?;
+    match guard.failure.into_inner() {
+        Some(failure) => Err(failure),
+        None => Ok(rebuilt),
+    }
 }
 
 /// A call of one of our own functions.
-fn call<'a, const N: usize>(name: &'static str, args: [Expr<'a>; N], span: Span) -> Expr<'a> {
+fn call<'a>(name: &'static str, args: impl IntoIterator<Item = Expr<'a>>, span: Span) -> Expr<'a> {
     let expr = Expr::Var(Spanned::new(ast::Var { id: name }, span));
     let args = args.into_iter().map(CallArg::Pos).collect();
     Expr::Call(Spanned::new(ast::Call { expr, args }, span))
+}
+
+fn constant<'a>(value: impl Into<Value>, span: Span) -> Expr<'a> {
+    Expr::Const(Spanned::new(ast::Const { value: value.into() }, span))
 }
 
 fn settle(expr: Expr<'_>) -> Expr<'_> {
@@ -155,98 +128,295 @@ fn settle(expr: Expr<'_>) -> Expr<'_> {
     call(SETTLE, [expr], span)
 }
 
-/// An operand of a comparison. Constants are small.
-fn compared<'a>(expr: &Expr<'a>) -> Expr<'a> {
-    match expression(expr) {
-        constant @ Expr::Const(_) => constant,
-        other => {
-            let span = other.span();
-            call(COMPARE, [other], span)
+impl Guard<'_> {
+    fn statements<'a>(&self, list: &[Stmt<'a>]) -> Result<Vec<Stmt<'a>>, TemplateError> {
+        list.iter().map(|stmt| self.statement(stmt)).collect()
+    }
+
+    fn statement<'a>(&self, stmt: &Stmt<'a>) -> Result<Stmt<'a>, TemplateError> {
+        Ok(match stmt {
+            Stmt::Template(s) => node!(Stmt at s, Template { children: self.statements(&s.children)? }),
+            Stmt::EmitExpr(s) => node!(Stmt at s, EmitExpr { expr: self.expression(&s.expr) }),
+            Stmt::EmitRaw(s) => {
+                node!(Stmt at s, EmitExpr { expr: node!(Expr at s, Const { value: Value::from(s.raw) }) })
+            }
+            Stmt::ForLoop(s) => node!(Stmt at s, ForLoop {
+                target: self.target(&s.target),
+                iter: call(ITERATE, [self.expression(&s.iter)], s.iter.span()),
+                filter_expr: s.filter_expr.as_ref().map(|expr| self.expression(expr)),
+                recursive: s.recursive,
+                body: self.statements(&s.body)?,
+                else_body: self.statements(&s.else_body)?,
+            }),
+            Stmt::IfCond(s) => self.in_condition(|| {
+                Ok(node!(Stmt at s, IfCond {
+                    expr: self.expression(&s.expr),
+                    true_body: self.statements(&s.true_body)?,
+                    false_body: self.statements(&s.false_body)?,
+                }))
+            })?,
+            Stmt::WithBlock(s) => {
+                let assignments =
+                    s.assignments.iter().map(|(to, value)| (self.target(to), self.expression(value))).collect();
+                node!(Stmt at s, WithBlock { assignments, body: self.statements(&s.body)? })
+            }
+            Stmt::Set(s) => {
+                let value = self.expression(&s.expr);
+                let stored = matches!(s.target, Expr::GetAttr(_));
+                let expr = if stored { call(STORE, [value], s.span()) } else { value };
+                node!(Stmt at s, Set { target: self.target(&s.target), expr })
+            }
+            Stmt::SetBlock(s) => {
+                let filter = s.filter.as_ref().map(|expr| self.expression(expr));
+                node!(Stmt at s, SetBlock { target: self.target(&s.target), filter, body: self.statements(&s.body)? })
+            }
+            Stmt::FilterBlock(s) => {
+                node!(Stmt at s, FilterBlock { filter: self.expression(&s.filter), body: self.statements(&s.body)? })
+            }
+            Stmt::Macro(s) => Stmt::Macro(self.definition(s)?),
+            Stmt::CallBlock(s) => {
+                node!(Stmt at s, CallBlock { call: self.plain_call(&s.call), macro_decl: self.definition(&s.macro_decl)? })
+            }
+            Stmt::Continue(s) => node!(Stmt at s, Continue {}),
+            Stmt::Break(s) => node!(Stmt at s, Break {}),
+            Stmt::Do(s) => node!(Stmt at s, Do { call: self.plain_call(&s.call) }),
+            Stmt::AutoEscape(s) => return unsupported("autoescape", s.span()),
+            Stmt::Block(s) => return unsupported("block", s.span()),
+            Stmt::Import(s) => return unsupported("import", s.span()),
+            Stmt::FromImport(s) => return unsupported("from", s.span()),
+            Stmt::Extends(s) => return unsupported("extends", s.span()),
+            Stmt::Include(s) => return unsupported("include", s.span()),
+        })
+    }
+
+    fn definition<'a>(&self, s: &Spanned<ast::Macro<'a>>) -> Result<Spanned<ast::Macro<'a>>, TemplateError> {
+        let node = ast::Macro {
+            name: s.name,
+            args: s.args.iter().map(|arg| self.target(arg)).collect(),
+            defaults: self.expressions(&s.defaults),
+            body: self.statements(&s.body)?,
+        };
+        Ok(Spanned::new(node, s.span()))
+    }
+
+    fn in_condition<T>(&self, rebuild: impl FnOnce() -> T) -> T {
+        self.conditions.set(self.conditions.get() + 1);
+        let rebuilt = rebuild();
+        self.conditions.set(self.conditions.get() - 1);
+        rebuilt
+    }
+
+    /// Notes what a template uses and nothing provides.
+    fn require(&self, provided: bool, kind: &'static str, name: &str, span: Span) {
+        let mut failure = self.failure.borrow_mut();
+        if !provided && failure.is_none() {
+            *failure = Some(TemplateError::Missing { kind, name: name.to_owned(), line: span.start_line as usize });
         }
+    }
+
+    /// The target of an assignment: names, attributes of namespaces, or lists of them.
+    fn target<'a>(&self, expr: &Expr<'a>) -> Expr<'a> {
+        match expr {
+            Expr::List(s) => {
+                node!(Expr at s, List { items: s.items.iter().map(|item| self.target(item)).collect() })
+            }
+            Expr::GetAttr(s) => node!(Expr at s, GetAttr { expr: self.expression(&s.expr), name: s.name }),
+            other => self.expression(other),
+        }
+    }
+
+    fn expressions<'a>(&self, list: &[Expr<'a>]) -> Vec<Expr<'a>> {
+        list.iter().map(|expr| self.expression(expr)).collect()
+    }
+
+    fn arguments<'a>(&self, args: &[CallArg<'a>]) -> Vec<CallArg<'a>> {
+        let argument = |arg: &CallArg<'a>| match arg {
+            CallArg::Pos(value) => CallArg::Pos(self.expression(value)),
+            CallArg::Kwarg(name, value) => CallArg::Kwarg(name, self.expression(value)),
+            CallArg::PosSplat(value) => CallArg::PosSplat(self.expression(value)),
+            CallArg::KwargSplat(value) => CallArg::KwargSplat(self.expression(value)),
+        };
+        args.iter().map(argument).collect()
+    }
+
+    fn plain_call<'a>(&self, s: &Spanned<ast::Call<'a>>) -> Spanned<ast::Call<'a>> {
+        self.call(s).0
+    }
+
+    /// A call, and whether it is negated; see [`Self::postfix`].
+    fn call<'a>(&self, s: &Spanned<ast::Call<'a>>) -> (Spanned<ast::Call<'a>>, bool) {
+        let (expr, is_negated) = match &s.expr {
+            // The engine calls methods by themselves.
+            Expr::GetAttr(callee) => {
+                self.require(!MISSING_METHODS.contains(&callee.name), "method", callee.name, s.span());
+                let (expr, is_negated) = self.base(&callee.expr, s.span());
+                (node!(Expr at callee, GetAttr { expr, name: callee.name }), is_negated)
+            }
+            Expr::Var(callee) => {
+                self.require(!MISSING_FUNCTIONS.contains(&callee.id), "function", callee.id, s.span());
+                (self.expression(&s.expr), false)
+            }
+            other => self.base(other, s.span()),
+        };
+        (Spanned::new(ast::Call { expr, args: self.arguments(&s.args) }, s.span()), is_negated)
+    }
+
+    /// An attribute, item, slice or call, and whether it is negated: the parser reads `-x.y` as `(-x).y`.
+    fn postfix<'a>(&self, expr: &Expr<'a>) -> (Expr<'a>, bool) {
+        let span = expr.span();
+        match expr {
+            Expr::GetAttr(s) => {
+                let (base, is_negated) = self.base(&s.expr, span);
+                let expr = match python::is_method(s.name) {
+                    true => call(ATTRIBUTE, [base, constant(s.name, span)], span),
+                    false => node!(Expr at s, GetAttr { expr: base, name: s.name }),
+                };
+                (expr, is_negated)
+            }
+            Expr::GetItem(s) => {
+                let (base, is_negated) = self.base(&s.expr, span);
+                (call(ITEM, [base, self.expression(&s.subscript_expr)], span), is_negated)
+            }
+            Expr::Slice(s) => {
+                let (base, is_negated) = self.base(&s.expr, span);
+                let bound = |bound: &Option<Expr<'a>>| {
+                    bound.as_ref().map_or_else(|| constant((), span), |bound| self.expression(bound))
+                };
+                (call(SLICE, [base, bound(&s.start), bound(&s.stop), bound(&s.step)], span), is_negated)
+            }
+            Expr::Call(s) => {
+                let (called, is_negated) = self.call(s);
+                (settle(Expr::Call(called)), is_negated)
+            }
+            other => (self.expression(other), false),
+        }
+    }
+
+    /// What an attribute and so on is of. It loses a sign at its beginning, which is that of the whole.
+    fn base<'a>(&self, expr: &Expr<'a>, whole: Span) -> (Expr<'a>, bool) {
+        let begins_whole = expr.span().start_offset == whole.start_offset;
+        match expr {
+            Expr::UnaryOp(s) if begins_whole && matches!(s.op, UnaryOpKind::Neg) => (self.expression(&s.expr), true),
+            Expr::GetAttr(_) | Expr::GetItem(_) | Expr::Slice(_) | Expr::Call(_) if begins_whole => self.postfix(expr),
+            other => (self.expression(other), false),
+        }
+    }
+
+    fn expression<'a>(&self, expr: &Expr<'a>) -> Expr<'a> {
+        let expr_span = expr.span();
+        match expr {
+            Expr::Var(s) => {
+                self.require(!["kwargs", "varargs"].contains(&s.id), "variable of macros", s.id, s.span());
+                node!(Expr at s, Var { id: s.id })
+            }
+            Expr::Const(s) => node!(Expr at s, Const { value: s.value.clone() }),
+            Expr::GetAttr(_) | Expr::GetItem(_) | Expr::Slice(_) | Expr::Call(_) => match self.postfix(expr) {
+                (expr, true) => call(NEGATE, [expr], expr_span),
+                (expr, false) => expr,
+            },
+            Expr::UnaryOp(s) => match s.op {
+                UnaryOpKind::Neg => call(NEGATE, [self.expression(&s.expr)], s.span()),
+                UnaryOpKind::Not => {
+                    node!(Expr at s, UnaryOp { op: UnaryOpKind::Not, expr: self.expression(&s.expr) })
+                }
+            },
+            Expr::BinOp(s) => self.binary(s),
+            Expr::Compare(s) => {
+                let mut args = vec![self.expression(&s.expr)];
+                for op in &s.ops {
+                    args.push(constant(comparison(&op.op), s.span()));
+                    args.push(self.expression(&op.expr));
+                }
+                call(CHAIN, args, s.span())
+            }
+            Expr::IfExpr(s) => self.in_condition(|| {
+                node!(Expr at s, IfExpr {
+                    test_expr: self.expression(&s.test_expr),
+                    true_expr: self.expression(&s.true_expr),
+                    false_expr: s.false_expr.as_ref().map(|expr| self.expression(expr)),
+                })
+            }),
+            Expr::Filter(s) => {
+                let may_fail = self.conditions.get() > 0 && !filters::MISSING.contains(&s.name);
+                self.require(may_fail || filters::exists(s.name), "filter", s.name, s.span());
+                let expr = s.expr.as_ref().map(|expr| self.expression(expr));
+                node!(Expr at s, Filter { name: s.name, expr, args: self.arguments(&s.args) })
+            }
+            Expr::Test(s) => {
+                self.require(self.conditions.get() > 0 || tests::exists(s.name), "test", s.name, s.span());
+                self.require(!self.has_bare_sign(&s.args), "sign behind the test", s.name, s.span());
+                node!(Expr at s, Test { name: s.name, expr: self.expression(&s.expr), args: self.arguments(&s.args) })
+            }
+            Expr::List(s) if self.is_list(s.span()) => {
+                settle(node!(Expr at s, List { items: self.expressions(&s.items) }))
+            }
+            Expr::List(s) => call(TUPLE, self.expressions(&s.items), s.span()),
+            Expr::Map(s) => {
+                let key = |key: &Expr<'a>| match self.expression(key) {
+                    constant @ Expr::Const(_) => constant,
+                    key => call(KEY, [key], s.span()),
+                };
+                let keys = s.keys.iter().map(key).collect();
+                settle(node!(Expr at s, Map { keys, values: self.expressions(&s.values) }))
+            }
+        }
+    }
+
+    /// Whether a test has an argument with a sign and without parentheses, which in Jinja is a subtraction.
+    fn has_bare_sign(&self, args: &[CallArg]) -> bool {
+        let [CallArg::Pos(arg)] = args else { return false };
+        let (before, from) = self.source.split_at_checked(arg.span().start_offset as usize).unwrap_or_default();
+        from.starts_with('-') && !before.trim_end().ends_with('(')
+    }
+
+    /// The parser tells lists from tuples only by where they begin.
+    fn is_list(&self, span: Span) -> bool {
+        self.source.as_bytes().get(span.start_offset as usize) == Some(&b'[')
+    }
+
+    fn binary<'a>(&self, s: &Spanned<ast::BinOp<'a>>) -> Expr<'a> {
+        use BinOpKind::*;
+        let (left, right) = (self.expression(&s.left), self.expression(&s.right));
+        let name = match s.op {
+            ScAnd | ScOr => {
+                // Of constants the compiler would make a boolean.
+                let left = if matches!(left, Expr::Const(_) | Expr::UnaryOp(_)) { settle(left) } else { left };
+                return node!(Expr at s, BinOp { op: s.op, left, right });
+            }
+            Add => "+",
+            Sub => "-",
+            Mul => "*",
+            Div => "/",
+            FloorDiv => "//",
+            Rem => "%",
+            Pow => "**",
+            Concat => CONCAT,
+            Eq => return compared(left, "==", right, s.span()),
+            Ne => return compared(left, "!=", right, s.span()),
+            Lt => return compared(left, "<", right, s.span()),
+            Lte => return compared(left, "<=", right, s.span()),
+            Gt => return compared(left, ">", right, s.span()),
+            Gte => return compared(left, ">=", right, s.span()),
+            In => return compared(left, "in", right, s.span()),
+        };
+        call(name, [left, right], s.span())
     }
 }
 
-/// The target of an assignment: names, attributes of namespaces, or lists of them.
-fn target<'a>(expr: &Expr<'a>) -> Expr<'a> {
-    match expr {
-        Expr::List(s) => node!(Expr at s, List { items: s.items.iter().map(target).collect() }),
-        other => expression(other),
-    }
+/// A chain of one comparison.
+fn compared<'a>(left: Expr<'a>, op: &'static str, right: Expr<'a>, span: Span) -> Expr<'a> {
+    call(CHAIN, [left, constant(op, span), right], span)
 }
 
-fn expressions<'a>(list: &[Expr<'a>]) -> Vec<Expr<'a>> {
-    list.iter().map(expression).collect()
-}
-
-fn arguments<'a>(args: &[CallArg<'a>]) -> Vec<CallArg<'a>> {
-    let argument = |arg: &CallArg<'a>| match arg {
-        CallArg::Pos(value) => CallArg::Pos(expression(value)),
-        CallArg::Kwarg(name, value) => CallArg::Kwarg(name, expression(value)),
-        CallArg::PosSplat(value) => CallArg::PosSplat(expression(value)),
-        CallArg::KwargSplat(value) => CallArg::KwargSplat(expression(value)),
-    };
-    args.iter().map(argument).collect()
-}
-
-fn plain_call<'a>(s: &Spanned<ast::Call<'a>>) -> Spanned<ast::Call<'a>> {
-    Spanned::new(ast::Call { expr: expression(&s.expr), args: arguments(&s.args) }, s.span())
-}
-
-fn expression<'a>(expr: &Expr<'a>) -> Expr<'a> {
-    match expr {
-        Expr::Var(s) => node!(Expr at s, Var { id: s.id }),
-        Expr::Const(s) => node!(Expr at s, Const { value: s.value.clone() }),
-        Expr::Slice(s) => {
-            let none = || node!(Expr at s, Const { value: Value::from(()) });
-            let bound = |bound: &Option<Expr<'a>>| bound.as_ref().map_or_else(none, expression);
-            let args = [expression(&s.expr), bound(&s.start), bound(&s.stop), bound(&s.step)];
-            call(SLICE, args, s.span())
-        }
-        Expr::UnaryOp(s) => {
-            let negates = matches!(s.op, ast::UnaryOpKind::Neg);
-            let op = if negates { ast::UnaryOpKind::Neg } else { ast::UnaryOpKind::Not };
-            node!(Expr at s, UnaryOp { op, expr: expression(&s.expr) })
-        }
-        Expr::BinOp(s) => binary(s),
-        Expr::Compare(s) => {
-            let ops = s.ops.iter().map(|op| ast::CompareOp { op: op.op, expr: compared(&op.expr) }).collect();
-            node!(Expr at s, Compare { expr: compared(&s.expr), ops })
-        }
-        Expr::IfExpr(s) => node!(Expr at s, IfExpr {
-            test_expr: expression(&s.test_expr),
-            true_expr: expression(&s.true_expr),
-            false_expr: s.false_expr.as_ref().map(expression),
-        }),
-        Expr::Filter(s) => {
-            let expr = s.expr.as_ref().map(expression);
-            let filter = node!(Expr at s, Filter { name: s.name, expr, args: arguments(&s.args) });
-            // Without an operand it is the filter of a block, where the compiler expects a bare filter.
-            if s.expr.is_some() { settle(filter) } else { filter }
-        }
-        Expr::Test(s) => {
-            node!(Expr at s, Test { name: s.name, expr: expression(&s.expr), args: arguments(&s.args) })
-        }
-        Expr::GetAttr(s) => node!(Expr at s, GetAttr { expr: expression(&s.expr), name: s.name }),
-        Expr::GetItem(s) => {
-            node!(Expr at s, GetItem { expr: expression(&s.expr), subscript_expr: compared(&s.subscript_expr) })
-        }
-        Expr::Call(s) => settle(Expr::Call(plain_call(s))),
-        Expr::List(s) => settle(node!(Expr at s, List { items: expressions(&s.items) })),
-        Expr::Map(s) => {
-            let keys = s.keys.iter().map(compared).collect();
-            settle(node!(Expr at s, Map { keys, values: expressions(&s.values) }))
-        }
-    }
-}
-
-fn binary<'a>(s: &Spanned<ast::BinOp<'a>>) -> Expr<'a> {
-    use BinOpKind::*;
-    let build = |left, right| node!(Expr at s, BinOp { op: s.op, left, right });
-    match s.op {
-        Mul => call(MULTIPLY, [expression(&s.left), expression(&s.right)], s.span()),
-        Concat => call(CONCAT, [expression(&s.left), expression(&s.right)], s.span()),
-        Add => settle(build(expression(&s.left), expression(&s.right))),
-        Eq | Ne | Lt | Lte | Gt | Gte | In => build(compared(&s.left), compared(&s.right)),
-        ScAnd | ScOr | Sub | Div | FloorDiv | Rem | Pow => build(expression(&s.left), expression(&s.right)),
+fn comparison(op: &CompareOpKind) -> &'static str {
+    match op {
+        CompareOpKind::Eq => "==",
+        CompareOpKind::Ne => "!=",
+        CompareOpKind::Lt => "<",
+        CompareOpKind::Lte => "<=",
+        CompareOpKind::Gt => ">",
+        CompareOpKind::Gte => ">=",
+        CompareOpKind::In => "in",
+        CompareOpKind::NotIn => "not in",
     }
 }

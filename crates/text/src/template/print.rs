@@ -1,132 +1,225 @@
 //! Values as Python writes them, for `{{ value }}` and `tojson`.
 
-use minijinja::value::ValueKind;
-use minijinja::{Error, ErrorKind, Value};
+use minijinja::{Error, Value};
 
 use super::TemplateError;
 use super::budget::{Budget, MAX_NESTING};
+use super::library::invalid;
+use super::python::{Kind, Range, View, float_text, is_hashable, is_printable, less};
 
 /// `str(value)`.
 pub(super) fn to_text(budget: &Budget, value: &Value) -> Result<String, Error> {
-    let mut out = String::new();
     match value.as_str() {
-        Some(text) => push(budget, &mut out, text)?,
-        None if value.is_undefined() => {}
-        None => Printer { budget, style: Style::Python }.print(value, 0, &mut out)?,
+        Some(text) => budget.charge(text.len()).map(|()| text.to_owned()),
+        None if value.is_undefined() => Ok(String::new()),
+        None => repr(budget, value),
     }
-    Ok(out)
 }
 
-/// `json.dumps(value, ensure_ascii=False, indent=indent)`.
-pub(super) fn to_json(budget: &Budget, value: &Value, indent: Option<usize>) -> Result<String, Error> {
+/// `repr(value)`.
+pub(super) fn repr(budget: &Budget, value: &Value) -> Result<String, Error> {
     let mut out = String::new();
-    Printer { budget, style: Style::Json { indent } }.print(value, 0, &mut out)?;
+    Printer { budget, json: None }.print(value, 0, &mut out)?;
     Ok(out)
 }
 
-fn push(budget: &Budget, out: &mut String, text: &str) -> Result<(), Error> {
-    budget.charge(text.len())?;
-    out.push_str(text);
-    Ok(())
+/// The arguments of `json.dumps`.
+pub(super) struct Json {
+    pub(super) ascii: bool,
+    pub(super) indent: Option<String>,
+    /// Between entries.
+    pub(super) between: String,
+    /// Between a key and its value.
+    pub(super) colon: String,
+    pub(super) sort_keys: bool,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Style {
-    Python,
-    Json { indent: Option<usize> },
+/// `json.dumps(value, …)`.
+pub(super) fn to_json(budget: &Budget, value: &Value, json: Json) -> Result<String, Error> {
+    let mut out = String::new();
+    Printer { budget, json: Some(json) }.print(value, 0, &mut out)?;
+    Ok(out)
+}
+
+/// A text of ASCII alone, as `ascii` makes it of what `repr` wrote.
+pub(super) fn ascii(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_ascii() { out.push(c) } else { python_escape(c, &mut out) }
+    }
+    out
+}
+
+fn python_escape(c: char, out: &mut String) {
+    out.push_str(&match c as u32 {
+        code @ 0..=0xff => format!("\\x{code:02x}"),
+        code @ 0..=0xffff => format!("\\u{code:04x}"),
+        code => format!("\\U{code:08x}"),
+    });
 }
 
 struct Printer<'b> {
     budget: &'b Budget,
-    style: Style,
+    /// `None` for `repr`.
+    json: Option<Json>,
 }
 
 impl Printer<'_> {
+    fn push(&self, out: &mut String, text: &str) -> Result<(), Error> {
+        self.budget.charge(text.len())?;
+        out.push_str(text);
+        Ok(())
+    }
+
     fn print(&self, value: &Value, level: usize, out: &mut String) -> Result<(), Error> {
         if level > MAX_NESTING {
             return Err(self.budget.fail(TemplateError::TooDeep(MAX_NESTING)));
         }
-        let python = self.style == Style::Python;
+        let python = self.json.is_none();
         let word = |in_python, in_json| if python { in_python } else { in_json };
-        match value.kind() {
-            ValueKind::String => self.quote(value.as_str().unwrap_or_default(), out),
-            ValueKind::Bool if value.is_true() => push(self.budget, out, word("True", "true")),
-            ValueKind::Bool => push(self.budget, out, word("False", "false")),
-            ValueKind::None => push(self.budget, out, word("None", "null")),
-            ValueKind::Undefined if python => Ok(()),
-            ValueKind::Number => push(self.budget, out, &number(value)),
-            ValueKind::Seq | ValueKind::Iterable => {
-                let entries = value.try_iter()?.map(|entry| (None, entry));
-                self.entries(('[', ']'), entries, level, out)
+        let list = || value.try_iter().map(|entries| entries.map(|entry| (None, entry)).collect::<Vec<_>>());
+        match Kind::of(value) {
+            Kind::Str if python && value.is_safe() => {
+                self.push(out, "Markup(")?;
+                self.quote(value.as_str().unwrap_or_default(), out)?;
+                self.push(out, ")")
             }
-            ValueKind::Map => {
-                let mut pairs = Vec::new();
-                for key in value.try_iter()? {
-                    self.budget.charge_entries(1)?;
-                    let entry = value.get_item(&key)?;
-                    pairs.push((Some(key), entry));
+            Kind::Str => self.quote(value.as_str().unwrap_or_default(), out),
+            Kind::Bool if value.is_true() => self.push(out, word("True", "true")),
+            Kind::Bool => self.push(out, word("False", "false")),
+            Kind::None => self.push(out, word("None", "null")),
+            Kind::Int => self.push(out, &value.to_string()),
+            Kind::Float => {
+                let float = f64::try_from(value.clone()).unwrap_or_default();
+                let infinite = if float > 0.0 { "Infinity" } else { "-Infinity" };
+                match (python, float.is_finite()) {
+                    (true, _) | (_, true) => self.push(out, &float_text(float)),
+                    (false, _) => self.push(out, if float.is_nan() { "NaN" } else { infinite }),
                 }
-                self.entries(('{', '}'), pairs.into_iter(), level, out)
             }
-            kind if python => push(self.budget, out, &format!("<{kind}>")),
-            kind => Err(Error::new(ErrorKind::InvalidOperation, format!("{kind} is not JSON serializable"))),
+            Kind::Tuple if python && value.len() == Some(1) => self.entries(("(", ",)"), list()?, level, out),
+            Kind::Tuple if python => self.entries(("(", ")"), list()?, level, out),
+            Kind::List | Kind::Tuple => self.entries(("[", "]"), list()?, level, out),
+            Kind::Dict => {
+                let pairs = self.pairs(value)?;
+                self.entries(("{", "}"), pairs, level, out)
+            }
+            kind if !python => Err(invalid(format!("{} is not JSON serializable", kind.name()))),
+            Kind::Undefined => self.push(out, "Undefined"),
+            Kind::View => {
+                self.push(out, value.downcast_object_ref::<View>().map_or("", |view| view.name))?;
+                self.entries(("([", "])"), list()?, level, out)
+            }
+            Kind::Range => {
+                let text = value.downcast_object_ref::<Range>().map(|range| match range.step {
+                    1 => format!("range({}, {})", range.start, range.stop),
+                    step => format!("range({}, {}, {step})", range.start, range.stop),
+                });
+                self.push(out, &text.unwrap_or_default())
+            }
+            // Python writes its place in memory.
+            Kind::Iterator => self.push(out, "<generator object filter at 0x0>"),
+            Kind::Other => self.object(value, level, out),
         }
+    }
+
+    /// Python writes functions with their place in memory, which nothing can depend on.
+    fn object(&self, value: &Value, level: usize, out: &mut String) -> Result<(), Error> {
+        let name = value.as_object().map_or("", |object| object.type_name());
+        if name.ends_with("Namespace") {
+            self.push(out, "<Namespace ")?;
+            let pairs = self.pairs(value)?;
+            self.entries(("{", "}>"), pairs, level, out)
+        } else if name.ends_with("Macro") {
+            self.push(out, "<Macro ")?;
+            self.print(&value.get_attr("name")?, level + 1, out)?;
+            self.push(out, ">")
+        } else {
+            self.push(out, "<function>")
+        }
+    }
+
+    fn pairs(&self, value: &Value) -> Result<Vec<(Option<Value>, Value)>, Error> {
+        let mut pairs = Vec::new();
+        for key in value.try_iter()? {
+            self.budget.charge_entries(1)?;
+            let entry = value.get_item(&key)?;
+            pairs.push((key, entry));
+        }
+        if self.json.as_ref().is_some_and(|json| json.sort_keys) {
+            // Keys of one kind are in order; of several kinds they have none.
+            for pair in pairs.windows(2) {
+                less(self.budget, &pair[0].0, &pair[1].0, false)?;
+            }
+            pairs.sort_by(|(a, _), (b, _)| a.cmp(b));
+        }
+        Ok(pairs.into_iter().map(|(key, entry)| (Some(key), entry)).collect())
     }
 
     fn entries(
         &self,
-        (open, close): (char, char),
-        entries: impl Iterator<Item = (Option<Value>, Value)>,
+        (open, close): (&str, &str),
+        entries: Vec<(Option<Value>, Value)>,
         level: usize,
         out: &mut String,
     ) -> Result<(), Error> {
-        let indent = match self.style {
-            Style::Json { indent } => indent,
-            Style::Python => None,
-        };
-        let line = |level: usize| indent.map(|width| format!("\n{}", " ".repeat(width * level)));
-        out.push(open);
-        let mut empty = true;
-        for (key, entry) in entries {
-            let separator = match (&indent, empty) {
-                (_, true) => "",
-                (Some(_), false) => ",",
-                (None, false) => ", ",
-            };
-            empty = false;
-            push(self.budget, out, separator)?;
-            push(self.budget, out, &line(level + 1).unwrap_or_default())?;
-            if let Some(key) = key {
-                match key.kind() {
-                    ValueKind::String => self.print(&key, level + 1, out)?,
-                    _ if self.style == Style::Python => self.print(&key, level + 1, out)?,
-                    // JSON keys are strings.
-                    _ => {
-                        let mut text = String::new();
-                        self.print(&key, level + 1, &mut text)?;
-                        self.quote(&text, out)?;
-                    }
+        let indent = self.json.as_ref().and_then(|json| json.indent.as_deref());
+        let line = |level: usize, out: &mut String| -> Result<(), Error> {
+            match indent {
+                Some(indent) => {
+                    self.budget.charge(indent.len().saturating_mul(level) + 1)?;
+                    out.push('\n');
+                    out.push_str(&indent.repeat(level));
+                    Ok(())
                 }
-                push(self.budget, out, ": ")?;
+                None => Ok(()),
+            }
+        };
+        let (between, colon) =
+            self.json.as_ref().map_or((", ", ": "), |json| (json.between.as_str(), json.colon.as_str()));
+        self.push(out, open)?;
+        let empty = entries.is_empty();
+        for (index, (key, entry)) in entries.into_iter().enumerate() {
+            if index > 0 {
+                self.push(out, between)?;
+            }
+            line(level + 1, out)?;
+            if let Some(key) = key {
+                self.key(&key, level, out)?;
+                self.push(out, colon)?;
             }
             self.print(&entry, level + 1, out)?;
         }
         if !empty {
-            push(self.budget, out, &line(level).unwrap_or_default())?;
+            line(level, out)?;
         }
-        out.push(close);
-        Ok(())
+        self.push(out, close)
+    }
+
+    /// Keys in JSON are strings.
+    fn key(&self, key: &Value, level: usize, out: &mut String) -> Result<(), Error> {
+        let is_string = key.as_str().is_some();
+        if self.json.is_none() || is_string {
+            return self.print(key, level + 1, out);
+        }
+        if !is_hashable(key) || matches!(Kind::of(key), Kind::Tuple | Kind::Undefined) {
+            return Err(invalid(format!("{} is no key in JSON", Kind::of(key).name())));
+        }
+        let mut text = String::new();
+        self.print(key, level + 1, &mut text)?;
+        self.quote(&text, out)
     }
 
     fn quote(&self, text: &str, out: &mut String) -> Result<(), Error> {
         // At worst six characters for one.
         self.budget.charge(text.len().saturating_mul(2))?;
-        let quote = match self.style {
-            Style::Python if text.contains('\'') && !text.contains('"') => '"',
-            Style::Python => '\'',
-            Style::Json { .. } => '"',
+        let python = self.json.is_none();
+        let ascii = self.json.as_ref().is_some_and(|json| json.ascii);
+        let quote = match python {
+            true if text.contains('\'') && !text.contains('"') => '"',
+            true => '\'',
+            false => '"',
         };
-        let python = self.style == Style::Python;
         out.push(quote);
         for c in text.chars() {
             match c {
@@ -136,35 +229,16 @@ impl Printer<'_> {
                 '\t' => out.push_str("\\t"),
                 '\u{8}' if !python => out.push_str("\\b"),
                 '\u{c}' if !python => out.push_str("\\f"),
-                '\0'..='\x1f' | '\x7f' if python => out.push_str(&format!("\\x{:02x}", c as u32)),
-                '\0'..='\x1f' => out.push_str(&format!("\\u{:04x}", c as u32)),
                 c if c == quote => out.extend(['\\', c]),
+                ' '..='~' => out.push(c),
+                c if python && !is_printable(c) => python_escape(c, out),
+                c if !python && (c < ' ' || ascii) => {
+                    c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
+                }
                 c => out.push(c),
             }
         }
         out.push(quote);
         Ok(())
-    }
-}
-
-/// Floats get a fraction or an exponent of at least two digits, as in Python.
-fn number(value: &Value) -> String {
-    if value.is_integer() {
-        return value.to_string();
-    }
-    match f64::try_from(value.clone()) {
-        Ok(float) if float.is_finite() => {
-            let text = format!("{float:?}");
-            match text.split_once('e') {
-                Some((digits, exponent)) => {
-                    let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |rest| ('-', rest));
-                    format!("{digits}e{sign}{exponent:0>2}")
-                }
-                None => text,
-            }
-        }
-        Ok(float) if float.is_nan() => "nan".to_owned(),
-        Ok(float) => if float > 0.0 { "inf" } else { "-inf" }.to_owned(),
-        Err(_) => value.to_string(),
     }
 }
