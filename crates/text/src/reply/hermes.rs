@@ -45,7 +45,7 @@ enum State {
     /// After the opening mark.
     Open,
     Object(Scanner),
-    Function(Function),
+    Function(Box<Function>),
     /// After a call.
     Close,
 }
@@ -68,7 +68,7 @@ impl Hermes {
 
     /// A call begins after its tag.
     fn function(&self, input: &mut Input) -> State {
-        State::Function(Function::new(self.tags, input, self.is_last))
+        State::Function(Box::new(Function::new(self.tags, input, self.is_last)))
     }
 
     /// Reads in one state and returns the next, or what was read.
