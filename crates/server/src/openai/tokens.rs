@@ -116,7 +116,7 @@ pub(crate) struct TokenizerInfo {
 /// What is tokenised.
 enum Source {
     Text(String, EncodeOptions),
-    Conversation(Conversation),
+    Conversation(Box<Conversation>),
 }
 
 impl TextFields {
@@ -149,7 +149,7 @@ pub(crate) async fn tokenize(State(app): State<App>, mut fields: Fields) -> Resu
             return Err(one_of_several());
         }
         let (conversation, ignored, paths) = chat::conversation_of(&app, fields)?;
-        (Source::Conversation(conversation), ignored, paths)
+        (Source::Conversation(Box::new(conversation)), ignored, paths)
     } else {
         let text: TextFields = fields.read()?;
         app.check_model(text.model.as_deref())?;
@@ -160,7 +160,7 @@ pub(crate) async fn tokenize(State(app): State<App>, mut fields: Fields) -> Resu
         let tokenizer = tokenizer(&app)?;
         let tokens = match source {
             Source::Text(text, options) => tokenizer.encode(&text, options).map_err(EngineError::from),
-            Source::Conversation(conversation) => prompt(&app, conversation).and_then(|text| app.engine.tokens(&text)),
+            Source::Conversation(conversation) => prompt(&app, *conversation).and_then(|text| app.engine.tokens(&text)),
         };
         let tokens = tokens.map_err(|error| paths.error(error))?;
         let text = |&token: &u32| tokenizer.token_text(token).unwrap_or_default().to_owned();
