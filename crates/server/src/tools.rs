@@ -28,8 +28,13 @@ impl Tools {
         Ok(())
     }
 
+    /// The tool with this name.
+    pub(crate) fn get(&self, name: &str) -> Option<&Tool> {
+        self.list.iter().find(|tool| tool.name == name)
+    }
+
     pub(crate) fn contains(&self, name: &str) -> bool {
-        self.list.iter().any(|tool| tool.name == name)
+        self.get(name).is_some()
     }
 
     /// Keeps the tools with these names.

@@ -79,5 +79,6 @@ fn tool(value: &Value) -> Tool {
         name: text(&function["name"]).unwrap_or_default(),
         description: text(&function["description"]),
         parameters: function.get("parameters").cloned(),
+        ..Tool::default()
     }
 }

@@ -125,7 +125,7 @@ fn conversation(pattern: &str) -> (Chat, Vec<(Role, String)>) {
 }
 
 fn tools() -> Vec<Tool> {
-    let tool = |name: &str, parameters| Tool { name: name.into(), description: None, parameters };
+    let tool = |name: &str, parameters| Tool { name: name.into(), parameters, ..Tool::default() };
     vec![tool("lookup", Some(json!({"properties": {"city": {"type": "string"}}}))), tool("other", None)]
 }
 

@@ -32,7 +32,7 @@ fn message(value: &Value) -> Message {
 fn tool(value: &Value) -> Tool {
     let function = &value["function"];
     let (name, description) = (text(&function["name"]).unwrap(), text(&function["description"]));
-    Tool { name, description, parameters: Some(function["parameters"].clone()) }
+    Tool { name, description, parameters: Some(function["parameters"].clone()), ..Tool::default() }
 }
 
 #[test]
@@ -86,7 +86,8 @@ fn templates_read_fields_of_openai() {
         result("c1"),
         reasoned,
     ];
-    let tools = vec![Tool { name: "now".into(), ..Tool::default() }];
+    let deferred = Tool { name: "later".into(), is_deferred: true, ..Tool::default() };
+    let tools = vec![Tool { name: "now".into(), ..Tool::default() }, deferred];
     let chat = Chat { messages, tools, ..Chat::default() };
     let template = ChatTemplate::new("{{ messages | tojson }}\n{{ tools | tojson }}").unwrap();
     let text = template.render(&chat, &RenderOptions::default()).unwrap();

@@ -306,7 +306,7 @@ impl Engine {
         // Rendering names what else a model lacks.
         let Ok(tokenizer) = self.model.tokenizer() else { return Ok(()) };
         let texts = chat.messages.iter().flat_map(|message| [Some(&message.text), message.reasoning.as_ref()]);
-        let tools = chat.tools.iter().map(|tool| tool.description.as_ref());
+        let tools = chat.listed_tools().map(|tool| tool.description.as_ref());
         let tokens: usize = texts.chain(tools).flatten().map(|text| tokenizer.fewest_tokens(text)).sum();
         match self.context() {
             context if tokens > context => Err(EngineError::PromptTooLong { tokens, exact: false, context }),

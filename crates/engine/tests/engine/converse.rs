@@ -64,7 +64,7 @@ fn running(template: &str) -> Engine {
 fn tools() -> Vec<Tool> {
     let kinds = json!({"type": "object", "properties": {"kind": {"$ref": "#/$defs/kind"}}, "required": ["kind"],
                        "$defs": {"kind": {"enum": ["red", "green"]}}});
-    let tool = |name: &str, parameters| Tool { name: name.into(), description: None, parameters: Some(parameters) };
+    let tool = |name: &str, parameters| Tool { name: name.into(), parameters: Some(parameters), ..Tool::default() };
     vec![tool("pick", kinds), tool("stop", json!({"type": "object", "additionalProperties": false}))]
 }
 
@@ -177,7 +177,7 @@ fn an_answer_in_a_grammar_or_a_call() {
 fn a_tool_whose_schema_cannot_be_enforced() {
     let engine = running(&format!("{HEAD}{{# <tool_call> #}}A:"));
     let parameters = json!({"type": "object", "properties": {"to": {"type": "string", "pattern": "^(?!x)"}}});
-    let free = Tool { name: "send".into(), description: None, parameters: Some(parameters) };
+    let free = Tool { name: "send".into(), parameters: Some(parameters), ..Tool::default() };
     let (request, _) = required(&engine, [tools(), vec![free]].concat());
     let Some(Grammar::JsonSchema(schema)) = &request.grammar else { panic!("{:?}", request.grammar) };
     assert_eq!(

@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use crate::content::{Content, placeholder, shortened};
 use crate::error::ApiError;
+use crate::tools::Tools;
 
 /// A message.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -35,6 +36,8 @@ pub(crate) struct Block {
     content: Option<Content<Block>>,
     /// Whether a `tool_result` says that the tool has failed, which the model is told.
     is_error: Option<bool>,
+    /// The tool of a `tool_reference`.
+    tool_name: Option<String>,
     /// The data of an image or a document.
     source: Option<Source>,
     /// The title of a document.
@@ -58,8 +61,12 @@ const BILLING: &str = "x-anthropic-billing-header:";
 /// Before the text of a tool that has failed: templates have no place for that.
 const FAILED: &str = "Error: ";
 
-/// The messages of a conversation.
-pub(super) fn messages(messages: Vec<InputMessage>, system: Option<Content<Block>>) -> Result<Vec<Message>, ApiError> {
+/// The messages of a conversation with these tools.
+pub(super) fn messages(
+    messages: Vec<InputMessage>,
+    system: Option<Content<Block>>,
+    tools: &Tools,
+) -> Result<Vec<Message>, ApiError> {
     if messages.is_empty() {
         return Err(ApiError::param("messages", "messages is empty; give at least one"));
     }
@@ -75,7 +82,7 @@ pub(super) fn messages(messages: Vec<InputMessage>, system: Option<Content<Block
         let at = format!("messages[{index}].content");
         match role.as_str() {
             "assistant" => read.push(assistant(content, &at)?),
-            "user" => user(content, &at, &mut read)?,
+            "user" => user(content, &at, tools, &mut read)?,
             // Claude Code sends such messages in the middle of a conversation.
             "system" => read.push(Message::new(Role::System, texts(content, &at)?.join("\n"))),
             other => {
@@ -144,7 +151,7 @@ fn assistant(content: Content<Block>, at: &str) -> Result<Message, ApiError> {
 }
 
 /// Results of tools are messages of their own, before the words of the user.
-fn user(content: Content<Block>, at: &str, read: &mut Vec<Message>) -> Result<(), ApiError> {
+fn user(content: Content<Block>, at: &str, tools: &Tools, read: &mut Vec<Message>) -> Result<(), ApiError> {
     let blocks = blocks(content, at)?;
     // Claude Code puts the pages of a file that a tool has read beside the tool's result.
     let has_results = blocks.iter().any(|(kind, ..)| kind == "tool_result");
@@ -152,8 +159,8 @@ fn user(content: Content<Block>, at: &str, read: &mut Vec<Message>) -> Result<()
     for (kind, block, at) in blocks {
         match kind.as_str() {
             "text" => said.push(needed(block.text, &at, "text")?),
-            "tool_result" => read.push(result(block, &at)?),
-            kind if has_results => said.push(block.placeholder(kind)),
+            "tool_result" => read.push(result(block, &at, tools)?),
+            kind if has_results => said.push(block.stand_in(kind, &at, tools)?),
             kind => return unsupported(kind, &at),
         }
     }
@@ -164,11 +171,11 @@ fn user(content: Content<Block>, at: &str, read: &mut Vec<Message>) -> Result<()
 }
 
 /// The message of a tool's result.
-fn result(block: Block, at: &str) -> Result<Message, ApiError> {
+fn result(block: Block, at: &str, tools: &Tools) -> Result<Message, ApiError> {
     let content = block.content.unwrap_or_else(|| Content::Text(String::new()));
     let texts = blocks(content, &format!("{at}.content"))?.into_iter().map(|(kind, block, at)| match kind.as_str() {
         "text" => needed(block.text, &at, "text"),
-        kind => Ok(block.placeholder(kind)),
+        kind => block.stand_in(kind, &at, tools),
     });
     let text = texts.collect::<Result<Vec<_>, _>>()?.join("\n");
     let text = if block.is_error == Some(true) { format!("{FAILED}{text}") } else { text };
@@ -177,6 +184,19 @@ fn result(block: Block, at: &str) -> Result<Message, ApiError> {
 }
 
 impl Block {
+    /// The text that stands for a block of this type beside results. That of a reference to a tool is the tool's
+    /// definition: the list of tools stays as it is, and with it the beginning of the prompt.
+    fn stand_in(self, kind: &str, at: &str, tools: &Tools) -> Result<String, ApiError> {
+        if kind != "tool_reference" {
+            return Ok(self.placeholder(kind));
+        }
+        let name = needed(self.tool_name, at, "tool_name")?;
+        Ok(match tools.get(&name) {
+            Some(tool) => format!("You can call this tool now: {}", tool.definition()),
+            None => format!("There is no tool {:?}.", shortened(&name)),
+        })
+    }
+
     /// The text that stands for a block of this type, which is no text itself. A document may be one all the same.
     fn placeholder(self, kind: &str) -> String {
         let Source { r#type, media_type, data } = self.source.unwrap_or_default();
@@ -193,11 +213,15 @@ impl Block {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gristmill_engine::template::Tool;
     use serde_json::json;
 
     fn read(messages: Value, system: Value) -> Result<Vec<Message>, ApiError> {
         let (messages, system) = (serde_json::from_value(messages), serde_json::from_value(system));
-        super::messages(messages.expect("messages"), system.expect("a system prompt"))
+        let word = Tool { name: "word".to_owned(), is_deferred: true, ..Tool::default() };
+        let mut tools = Tools::default();
+        tools.push(word, String::new(), String::new()).expect("a tool");
+        super::messages(messages.expect("messages"), system.expect("a system prompt"), &tools)
     }
 
     #[test]
@@ -239,14 +263,15 @@ mod tests {
         let messages = json!([{"role": "user", "content": [
             {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "a:"}, image, text]},
             {"type": "tool_result", "tool_use_id": "t2", "is_error": true, "content": "no such file"},
-            {"type": "tool_result", "tool_use_id": "t3", "is_error": false, "content": [{"type": "tool_reference"}]},
+            {"type": "tool_result", "tool_use_id": "t3", "is_error": false, "content": [
+                {"type": "tool_reference", "tool_name": "word"}, {"type": "tool_reference", "tool_name": "wor"}]},
             page, {"type": "text", "text": "and?"}]}]);
         let read = read(messages, Value::Null).expect("a conversation");
         let texts: Vec<&str> = read.iter().map(|read| read.text.as_str()).collect();
         let expected = [
             "a:\n[image (image/png): not shown, because this model reads text only]\nrye",
             "Error: no such file",
-            "[tool_reference: not shown, because this model reads text only]",
+            "You can call this tool now: {\"name\":\"word\"}\nThere is no tool \"wor\".",
             "[document (a.pdf, application/pdf): not shown, because this model reads text only]\nand?",
         ];
         assert_eq!(texts, expected);
@@ -259,6 +284,10 @@ mod tests {
             (json!([{"type": "tool_result", "content": "x"}]), "messages[0].content[0].tool_use_id"),
             (json!([{"type": "text", "text": "a"}, {"text": "x"}]), "messages[0].content[1].type"),
             (json!([{"type": "text"}]), "messages[0].content[0].text"),
+            (
+                json!([{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "tool_reference"}]}]),
+                "messages[0].content[0].content[0].tool_name",
+            ),
         ] {
             let refused = read(json!([{"role": "user", "content": content}]), Value::Null).expect_err("refused");
             assert_eq!(refused.param.as_deref(), Some(param));

@@ -225,7 +225,7 @@ impl PromptFields {
         let (tool_choice, parallel_calls) = (choice.read()?, choice.parallel_calls());
         let reasoning_tokens = thinking.budget();
         let effort = effort.map(|effort| known_effort(&effort).map(str::to_owned)).transpose()?;
-        let mut chat = thinking.with_effort(effort).chat(messages::messages(self.messages, self.system)?)?;
+        let mut chat = thinking.with_effort(effort).chat(messages::messages(self.messages, self.system, &tools)?)?;
         let schemas;
         (chat.tools, schemas) = tools.chosen(&tool_choice, paths);
         // The words that the assistant has begun with, unless it has to call a tool.

@@ -19,7 +19,12 @@ pub(crate) struct InputTool {
     description: Option<String>,
     /// A JSON schema.
     input_schema: Option<Value>,
+    /// Whether the prompt leaves the tool out. A block `tool_reference` in a `tool_result` shows it to the model.
+    defer_loading: Option<bool>,
 }
+
+/// The provider's search among deferred tools. This server has none, so it defers no tool that only this could find.
+const TOOL_SEARCH: &str = "tool_search_tool_";
 
 /// Whether the model calls tools.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -35,14 +40,17 @@ pub(crate) struct InputToolChoice {
 /// The tools. Adds the paths of others than functions to `ignored`.
 pub(super) fn tools(tools: Vec<InputTool>, ignored: &mut Vec<String>) -> Result<Tools, ApiError> {
     let mut read = Tools::default();
+    let is_search = |tool: &InputTool| tool.r#type.as_ref().is_some_and(|kind| kind.starts_with(TOOL_SEARCH));
+    let defers = !tools.iter().any(is_search);
     for (index, tool) in tools.into_iter().enumerate() {
         let at = format!("tools[{index}]");
-        let InputTool { r#type, name, description, input_schema: parameters } = tool;
+        let InputTool { r#type, name, description, input_schema: parameters, defer_loading } = tool;
         if r#type.is_some_and(|kind| kind != "custom") {
             ignored.push(at);
             continue;
         }
-        let tool = Tool { name: name.unwrap_or_default(), description, parameters };
+        let is_deferred = defers && defer_loading == Some(true);
+        let tool = Tool { name: name.unwrap_or_default(), description, parameters, is_deferred };
         read.push(tool, format!("{at}.name"), format!("{at}.input_schema"))?;
     }
     Ok(read)

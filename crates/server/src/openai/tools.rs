@@ -42,6 +42,9 @@ pub(crate) struct ResponseTool {
     parameters: Option<Value>,
     /// Whether arguments follow the schema; they do in required calls.
     strict: Option<bool>,
+    /// Changes nothing, because no tool is searched for: the model sees the function from the start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    defer_loading: Option<bool>,
     /// The functions of a namespace. The model sees them as `NAMESPACE__NAME`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(no_recursion)]
@@ -52,7 +55,7 @@ pub(crate) struct ResponseTool {
 #[derive(Debug, Default)]
 pub(crate) struct ToolsRead {
     pub(crate) tools: Tools,
-    /// Tools that are not functions.
+    /// Tools that are not functions, and fields that defer one.
     pub(crate) others: Vec<String>,
     /// Fields `strict` that ask for arguments of the schema.
     pub(crate) strict: Vec<String>,
@@ -89,7 +92,10 @@ impl ToolsRead {
         for (index, tool) in tools.into_iter().enumerate() {
             let at = format!("tools[{index}]");
             match tool.r#type.as_str() {
-                "function" => read.function(tool.function(), &at)?,
+                "function" => {
+                    read.deferred(&tool, &at);
+                    read.function(tool.function(), &at)?;
+                }
                 "namespace" => read.namespace(tool, &at)?,
                 other => read.others.push(format!("{at}.{other}")),
             }
@@ -109,6 +115,7 @@ impl ToolsRead {
                 self.others.push(format!("{at}.{}", tool.r#type));
                 continue;
             }
+            self.deferred(&tool, &at);
             let mut function = tool.function();
             // A function without a name is refused as such.
             let named = function.name.filter(|name| !name.is_empty());
@@ -143,12 +150,16 @@ impl ToolsRead {
         Ok(ToolsChosen { tools, schemas, choice, namespaces })
     }
 
+    fn deferred(&mut self, tool: &ResponseTool, at: &str) {
+        self.others.extend((tool.defer_loading == Some(true)).then(|| format!("{at}.defer_loading")));
+    }
+
     fn function(&mut self, function: Function, at: &str) -> Result<(), ApiError> {
         let Function { name, description, parameters, strict } = function;
         if strict == Some(true) {
             self.strict.push(format!("{at}.strict"));
         }
-        let tool = Tool { name: name.unwrap_or_default(), description, parameters };
+        let tool = Tool { name: name.unwrap_or_default(), description, parameters, ..Tool::default() };
         self.tools.push(tool, format!("{at}.name"), format!("{at}.parameters"))
     }
 }

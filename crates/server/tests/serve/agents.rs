@@ -12,7 +12,7 @@ const MESSAGES: &str = "/v1/messages";
 const RESPONSES: &str = "/v1/responses";
 
 /// The prompt of a good request, after the template.
-fn prompt(server: &Running, path: &str, mut body: Value) -> String {
+pub(crate) fn prompt(server: &Running, path: &str, mut body: Value) -> String {
     body["receipt"] = json!(true);
     body[if path == RESPONSES { "max_output_tokens" } else { "max_tokens" }] = json!(1);
     let usage = &server.ask(path, &body)["usage"]["gristmill"]["receipt"];

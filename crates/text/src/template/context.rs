@@ -81,10 +81,5 @@ fn call(call: &Call) -> Json {
 }
 
 fn tool(tool: &Tool) -> Json {
-    let mut function = Map::new();
-    function.insert("name".to_owned(), tool.name.as_str().into());
-    let mut set = |name: &str, value: Option<Json>| value.map(|value| function.insert(name.to_owned(), value));
-    set("description", tool.description.clone().map(Json::from));
-    set("parameters", tool.parameters.clone());
-    json!({"type": "function", "function": function})
+    json!({"type": "function", "function": tool.definition()})
 }

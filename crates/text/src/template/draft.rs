@@ -27,7 +27,9 @@ pub(super) struct Skeleton {
 const PRINTED_PARTS: [&str; 2] = ["'text': 'q7x", "\"text\": \"q7x"];
 
 impl Draft {
-    pub(super) fn new(chat: Chat) -> Draft {
+    /// Of a conversation, less its deferred tools.
+    pub(super) fn new(mut chat: Chat) -> Draft {
+        chat.tools.retain(|tool| !tool.is_deferred);
         Draft { chat, tools_are_a_list: false, texts_are_parts: false }
     }
 }

@@ -24,6 +24,11 @@ impl Chat {
     pub fn new(messages: Vec<Message>) -> Chat {
         Chat { messages, ..Chat::default() }
     }
+
+    /// The tools that the prompt lists: all but the deferred ones.
+    pub fn listed_tools(&self) -> impl Iterator<Item = &Tool> {
+        self.tools.iter().filter(|tool| !tool.is_deferred)
+    }
 }
 
 /// The author of a message.
@@ -95,4 +100,18 @@ pub struct Tool {
     pub description: Option<String>,
     /// The JSON schema of the arguments, which are an object; any object if `None`.
     pub parameters: Option<Json>,
+    /// The prompt does not list this tool. The model can call it all the same: a message has its definition.
+    pub is_deferred: bool,
+}
+
+impl Tool {
+    /// The name, the description and the schema, as prompts have them.
+    pub fn definition(&self) -> Json {
+        let mut fields = Map::new();
+        fields.insert("name".to_owned(), self.name.as_str().into());
+        let mut set = |name: &str, value: Option<Json>| value.map(|value| fields.insert(name.to_owned(), value));
+        set("description", self.description.clone().map(Json::from));
+        set("parameters", self.parameters.clone());
+        fields.into()
+    }
 }

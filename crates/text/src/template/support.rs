@@ -91,7 +91,8 @@ fn asked() -> Message {
 fn tool() -> Tool {
     let property = json!({"type": "string", "description": "The name of a city."});
     let parameters = json!({"type": "object", "properties": {KEY: property}, "required": [KEY]});
-    Tool { name: TOOL.to_owned(), description: Some("Returns the weather.".to_owned()), parameters: Some(parameters) }
+    let description = Some("Returns the weather.".to_owned());
+    Tool { name: TOOL.to_owned(), description, parameters: Some(parameters), ..Tool::default() }
 }
 
 /// A call of that tool. Some templates want an id of nine characters.

@@ -1,9 +1,9 @@
 //! Tools, calls and results as texts of messages, in the form of Hermes: for a template that shows none, or writes
 //! calls in a form that is not read.
 
-use serde_json::{Map, Value as Json, json};
+use serde_json::json;
 
-use super::message::{Call, Chat, Message, Role, Tool};
+use super::message::{Call, Chat, Message, Role};
 
 /// A conversation whose tools, calls and results are texts of its messages. The tools stand in the system message.
 pub(super) fn spelled_out(chat: &Chat) -> Chat {
@@ -22,8 +22,9 @@ pub(super) fn spelled_out(chat: &Chat) -> Chat {
             _ => messages.push(message),
         }
     }
-    if !chat.tools.is_empty() {
-        instruct(&mut messages, &instructions(&chat.tools));
+    let tools: Vec<String> = chat.listed_tools().map(|tool| tool.definition().to_string()).collect();
+    if !tools.is_empty() {
+        instruct(&mut messages, &instructions(&tools));
     }
     Chat { messages, tools: Vec::new(), ..chat.clone() }
 }
@@ -57,8 +58,8 @@ fn instruct(messages: &mut Vec<Message>, instructions: &str) {
     }
 }
 
-fn instructions(tools: &[Tool]) -> String {
-    let tools: Vec<String> = tools.iter().map(|tool| description(tool).to_string()).collect();
+/// Instructions for the tools with these definitions.
+fn instructions(tools: &[String]) -> String {
     format!(
         "You can call these tools, each with the JSON schema of its arguments:\n<tools>\n{}\n</tools>\nTo call a tool, \
          write one JSON object between marks, and wait for the result between <tool_response> and \
@@ -66,13 +67,4 @@ fn instructions(tools: &[Tool]) -> String {
          \"value\"}}}}\n</tool_call>\nIf no tool helps, answer without a call.",
         tools.join("\n")
     )
-}
-
-fn description(tool: &Tool) -> Json {
-    let mut fields = Map::new();
-    fields.insert("name".to_owned(), tool.name.as_str().into());
-    let mut set = |name: &str, value: Option<Json>| value.map(|value| fields.insert(name.to_owned(), value));
-    set("description", tool.description.clone().map(Json::from));
-    set("parameters", tool.parameters.clone());
-    fields.into()
 }

@@ -70,7 +70,7 @@ impl ModelTemplate {
         let template = self.checked.as_ref().map_err(|error| Refusal::Broken(error.clone()))?;
         let prompt = template.render_with_tools(chat, &self.options).map_err(|error| {
             let support = template.support(&self.options);
-            let fails_on_tools = !chat.tools.is_empty() && matches!(support.tools, ToolSupport::Fails(_));
+            let fails_on_tools = chat.listed_tools().next().is_some() && matches!(support.tools, ToolSupport::Fails(_));
             match support.failure.is_some() || fails_on_tools {
                 true => Refusal::Broken(error),
                 false => Refusal::Conversation(error),

@@ -35,7 +35,8 @@ pub(crate) struct InputItem {
     /// The namespace of the function.
     namespace: Option<String>,
     /// The arguments of a call: the text of a JSON object.
-    arguments: Option<String>,
+    #[schema(value_type = Option<String>)]
+    arguments: Option<Value>,
     /// A call's output: a text, or parts `input_text`. A line stands for each part of another type.
     output: Option<Content<ContentPart>>,
 }
@@ -97,6 +98,11 @@ impl Messages {
                 ignored.extend(item.encrypted_content.as_ref().map(|_| format!("{at}.encrypted_content")));
                 self.reasoning(item, at)
             }
+            // Another server's search. A function that it found is called if it is in `tools`.
+            (Some(kind @ ("tool_search_call" | "tool_search_output")), _) => {
+                ignored.push(format!("{at}.{kind}"));
+                Ok(())
+            }
             (Some("item_reference"), _) => Err(reference(at)),
             (None, None) if item.id.is_some() => Err(reference(at)),
             (None, None) => Err(ApiError::param(format!("{at}.type"), "an item needs a type, such as message")),
@@ -142,7 +148,7 @@ impl Messages {
         let (id, name) = (needed(item.call_id, at, "call_id")?, needed(item.name, at, "name")?);
         let name = qualified(item.namespace.as_deref(), &name);
         let arguments = needed(item.arguments, at, "arguments")?;
-        let arguments = object(Some(Value::String(arguments)), &format!("{at}.arguments"))?;
+        let arguments = object(Some(arguments), &format!("{at}.arguments"))?;
         self.called.insert(id.clone());
         self.turn.calls.push(Call { id, name, arguments });
         Ok(())
@@ -246,6 +252,8 @@ mod tests {
             {"type": "reasoning", "summary": [{"type": "summary_text", "text": "short"}], "encrypted_content": "x"},
             {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [
                 {"type": "output_text", "text": "sun at noon", "annotations": [], "logprobs": []}]},
+            {"type": "tool_search_call", "call_id": "c3", "execution": "client", "arguments": {"query": "rye"}},
+            {"type": "tool_search_output", "call_id": "c3", "execution": "client", "status": "completed", "tools": []},
             {"role": "user", "content": "thanks"},
         ]);
         let found = read(input, &mut ignored).expect("a conversation");
@@ -259,7 +267,8 @@ mod tests {
             ("user", "thanks"),
         ];
         assert_eq!(outline(&found), expected);
-        assert_eq!(ignored, ["input[7].encrypted_content"]);
+        let searches = ["input[9].tool_search_call", "input[10].tool_search_output"];
+        assert_eq!(ignored, ["input[7].encrypted_content", searches[0], searches[1]]);
         let calls = &found[2].calls;
         assert_eq!((calls[0].id.as_str(), &calls[0].arguments["place"]), ("c1", &json!("Rome")));
         assert_eq!((calls[1].name.as_str(), calls[1].arguments.len()), ("clock", 0));
@@ -310,7 +319,7 @@ mod tests {
             (json!([{"type": "function_call", "name": "f", "arguments": "{}"}]), "input[0].call_id"),
             (json!([{"type": "function_call", "call_id": "c", "arguments": "{}"}]), "input[0].name"),
             (call(json!("[1]")), "input[0].arguments"),
-            (call(json!({})), "input[0].arguments"),
+            (call(json!(5)), "input[0].arguments"),
             (json!([output]), "input[0].call_id"),
             (json!([{"type": "item_reference", "id": "msg_1"}]), "input[0]"),
             (json!([{"id": "msg_1"}]), "input[0]"),
