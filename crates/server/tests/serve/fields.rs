@@ -267,7 +267,7 @@ fn thinking_has_a_budget() {
     assert_eq!((&reply["content"][0]["type"], &reply["content"][1]["type"]), (&json!("thinking"), &json!("text")));
     let more = json!({"thinking": {"type": "enabled", "display": "omitted"}, "output_config": {"colour": 1}});
     let reply = server.post(MESSAGES, &message(more));
-    assert_eq!(reply.header("x-gristmill-ignored"), Some("thinking.display, output_config.colour"), "{}", reply.text);
+    assert_eq!(reply.header("x-gristmill-ignored"), Some("output_config.colour, thinking.display"), "{}", reply.text);
     let input = json!({"input": "abc", "thinking_budget": 9, "max_output_tokens": 40, "ignore_eos": true});
     assert_eq!(server.ask("/v1/responses", &input)["output"][1]["type"], "message");
     let task = json!({"output_config": {"task_budget": {"type": "tokens", "total": 20_000}}});
