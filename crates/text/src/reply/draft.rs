@@ -1,11 +1,10 @@
 //! Calls within reasoning. A model may begin a call without ending its reasoning, or end it after the call: then the
 //! call is the last of the reply. If anything else follows, the model only thought about a call.
 
-use serde_json::{Map, Value as Json};
-
 use super::call::ToolCall;
 use super::calls::{Calls, Follows, Read};
 use super::input::{Begins, Input};
+use super::names::Names;
 
 #[derive(Debug, Clone, Copy)]
 enum State {
@@ -22,7 +21,6 @@ pub(super) struct Draft {
     state: State,
     /// The end of reasoning, and the marks of calls.
     marks: Vec<&'static str>,
-    tools: Map<String, Json>,
     held: Vec<ToolCall>,
 }
 
@@ -39,9 +37,9 @@ pub(super) enum Drafted {
 }
 
 impl Draft {
-    /// For calls with these marks, in reasoning with this end. Only calls of `tools` count, if any are known.
-    pub(super) fn new(close: &'static str, calls: &[&'static str], tools: Map<String, Json>) -> Draft {
-        Draft { state: State::After, marks: [&[close], calls].concat(), tools, held: Vec::new() }
+    /// For calls with these marks, in reasoning with this end.
+    pub(super) fn new(close: &'static str, calls: &[&'static str]) -> Draft {
+        Draft { state: State::After, marks: [&[close], calls].concat(), held: Vec::new() }
     }
 
     /// The end of reasoning, and the marks of calls.
@@ -61,15 +59,19 @@ impl Draft {
         self.state = State::Calls;
     }
 
-    /// Reads on.
-    pub(super) fn read(&mut self, calls: &mut dyn Calls, input: &mut Input, follows: Follows) -> Drafted {
+    /// Reads on. Only calls of known tools count, if any are known.
+    pub(super) fn read(
+        &mut self,
+        calls: &mut dyn Calls,
+        names: &Names,
+        input: &mut Input,
+        follows: Follows,
+    ) -> Drafted {
         loop {
             match self.state {
                 State::Calls => match calls.read_before(follows, input) {
                     Read::More => return Drafted::More,
-                    Read::Call(call) if self.tools.is_empty() || self.tools.contains_key(&call.name) => {
-                        self.held.push(call);
-                    }
+                    Read::Call(call) if names.know(&call) => self.held.push(call),
                     Read::End => self.state = State::After,
                     Read::Call(_) | Read::Malformed => return Drafted::Reasoning,
                 },

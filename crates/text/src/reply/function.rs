@@ -9,17 +9,19 @@
 //!   name that was not given, and its tag is at a line's start as the tag before was. Where an end of a value follows
 //!   that does not count, it was text.
 //! - A call within a value is text up to its end. If the reply ends before, the tag was text.
-//! - If a value ends twice, if a parameter is given twice, or if a parameter lacks that the tool requires while a tag
-//!   was taken for text, nothing says what the model meant, and there is no call.
+//! - If a value ends twice, if a parameter is given twice, or if a parameter lacks that the tool requires or is no JSON where it must be
+//!   while a tag was taken for text, nothing says what the model meant, and there is no call.
 
 use std::collections::HashSet;
 use std::ops::Range;
 
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value as Json};
 
 use super::call::ToolCall;
 use super::calls::Read;
 use super::input::{Begins, Input};
+use super::names::is_name;
 use super::schema;
 use super::tags::{Lines, Tags};
 use super::value::Value;
@@ -177,6 +179,7 @@ impl Function {
         schemas: &Map<String, Json>,
     ) -> Result<State, Read> {
         match until(input, self.tags.key_end)? {
+            Some(key) if key.is_empty() => self.no_key(input, at, end),
             Some(_) if self.tags.value.is_empty() => self.begin_value(input, at, end, schemas),
             Some(_) => Ok(State::BeforeValue { at, end }),
             None => self.no_key(input, at, end),
@@ -289,8 +292,9 @@ impl Function {
                 return Ok(if ends { State::Ended { at } } else { State::Value });
             }
             _ => {
+                let ends = tags.function.is_empty() || tags.is_after_call(input.text(value.begin..at));
                 input.advance(tags.close.len());
-                value.calls -= 1;
+                value.calls -= usize::from(ends);
             }
         }
         Ok(State::Value)
@@ -342,7 +346,7 @@ impl Function {
                 let next = input.offset();
                 let state = self.go_on();
                 if let Some(value) = &mut self.value {
-                    value.may_end_again(input.text(value.begin..at.max(value.begin)), next);
+                    value.may_end_again(input.text(value.begin..at.max(value.begin)), next, self.tags.lines);
                 }
                 Ok(state)
             }
@@ -381,6 +385,9 @@ impl Function {
                 self.keys.remove(&value.key);
             });
             self.value = values.pop();
+            if let Some(value) = &mut self.value {
+                value.is_uncertain = true;
+            }
         } else if let Some(value) = &mut self.value {
             value.go_on();
         }
@@ -407,6 +414,10 @@ impl Function {
                 arguments.push_str(", ");
             }
             let text = self.tags.trimmed(input.text(range.clone()));
+            let must_be_json = !schema::allows_text(schemas, &self.name, &value.key);
+            if value.is_uncertain && must_be_json && serde_json::from_str::<IgnoredAny>(text).is_err() {
+                return Read::Malformed;
+            }
             arguments.push_str(&Json::from(value.key.as_str()).to_string());
             arguments.push_str(": ");
             arguments.push_str(&schema::argument(schemas, &self.name, &value.key, text));
@@ -414,11 +425,6 @@ impl Function {
         arguments.push('}');
         ToolCall::new(&self.name, &arguments).map_or(Read::Malformed, Read::Call)
     }
-}
-
-/// Whether a tool may have this name.
-fn is_name(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/'))
 }
 
 /// Whether a tag is the first of a line.

@@ -38,6 +38,8 @@ enum State {
     Name,
     /// The name, and its arguments.
     Arguments(String, LiteralScanner),
+    /// After the arguments: the end of the call must follow, another call, or white space.
+    Ended(ToolCall),
     /// After a call.
     Close,
 }
@@ -87,14 +89,23 @@ impl Gemma4 {
                     Ok(State::Arguments(name, LiteralScanner::default()))
                 }
             },
-            State::Arguments(name, scanner) => Err(match scanner.read(input) {
-                Scan::More => Read::More,
-                Scan::Invalid => Read::Malformed,
+            State::Arguments(name, scanner) => match scanner.read(input) {
+                Scan::More => Err(Read::More),
+                Scan::Invalid => Err(Read::Malformed),
                 Scan::End => {
                     let call = literals::json(input.token()).and_then(|arguments| ToolCall::new(name, &arguments));
-                    call.map_or(Read::Malformed, Read::Call)
+                    call.map(State::Ended).ok_or(Read::Malformed)
                 }
-            }),
+            },
+            State::Ended(call) => {
+                let is_apart = input.rest().starts_with(char::is_whitespace);
+                Err(match input.begins(&[CLOSE, OPEN]) {
+                    _ if is_apart => Read::Call(call.clone()),
+                    Begins::With(_) => Read::Call(call.clone()),
+                    Begins::Maybe => Read::More,
+                    Begins::No => Read::Malformed,
+                })
+            }
             State::Close => {
                 input.advance_over_space();
                 match input.begins(&[CLOSE]) {
@@ -128,6 +139,16 @@ impl Calls for Gemma4 {
                     return Read::Call(call);
                 }
                 Err(read) => return read,
+            }
+        }
+    }
+
+    fn finish(&mut self, input: &mut Input) -> Read {
+        match std::mem::replace(&mut self.state, State::Close) {
+            State::Ended(call) => Read::Call(call),
+            state => {
+                self.state = state;
+                self.cut(input)
             }
         }
     }

@@ -5,8 +5,9 @@
 use super::ReplyOptions;
 use super::call::ToolCall;
 use super::input::{Begins, Input};
+use super::names::Names;
 use super::output::Output;
-use super::scan::{Scan, Scanner};
+use super::scan::{AfterObject, Scan, Scanner, after_object};
 use super::schema;
 use super::syntax::{CallBody, CallSyntax, Parser, ReasoningMarks, Start, Syntax};
 
@@ -56,6 +57,10 @@ enum State {
         name: String,
         scanner: Scanner,
     },
+    /// After the arguments, whose object may go on.
+    Complete {
+        name: String,
+    },
     /// After a call's arguments; white space is dropped here.
     AfterCall,
 }
@@ -65,6 +70,7 @@ enum State {
 pub(super) struct Harmony {
     state: State,
     options: ReplyOptions,
+    names: Names,
     /// Whether there is reasoning, and whether there is content.
     given: [bool; 2],
 }
@@ -72,7 +78,9 @@ pub(super) struct Harmony {
 impl Harmony {
     /// For the reply to a prompt, whose end may have begun a message.
     fn new(start: Start) -> Harmony {
-        let mut parser = Harmony { state: State::Head { said: false }, options: start.options, given: [false; 2] };
+        let Start { options, .. } = start;
+        let names = Names::new(options.schemas.clone());
+        let mut parser = Harmony { state: State::Head { said: false }, options, names, given: [false; 2] };
         let begun = start.prompt_end.rsplit_once(TURN).and_then(|(_, begun)| begun.rsplit_once(MESSAGE));
         if let Some((head, text)) = begun
             && !ENDS.iter().any(|end| text.contains(end))
@@ -129,13 +137,14 @@ impl Harmony {
 
     /// The arguments have ended, or are none.
     fn end_call(&mut self, call: Option<ToolCall>, input: &mut Input, output: &mut Output) -> State {
-        match call {
+        match call.filter(|call| self.names.allow(call)) {
             Some(call) => {
                 input.discard();
                 output.call(call);
                 State::AfterCall
             }
             None => {
+                self.names.damage();
                 self.give(true, false, input, output);
                 State::Message { is_final: true, begun: true }
             }
@@ -182,12 +191,17 @@ impl Parser for Harmony {
             }
             State::Object { name, scanner } => match scanner.read(input) {
                 Scan::More => None,
-                Scan::End => {
-                    let call = ToolCall::new(name, input.token());
-                    Some(self.end_call(call, input, output))
-                }
+                Scan::End => Some(State::Complete { name: std::mem::take(name) }),
                 Scan::Invalid => Some(self.end_call(None, input, output)),
             },
+            State::Complete { name } => {
+                let call = ToolCall::new(name, input.token());
+                match after_object(input) {
+                    AfterObject::Unknown => None,
+                    AfterObject::Member => Some(self.end_call(None, input, output)),
+                    AfterObject::Other => Some(self.end_call(call, input, output)),
+                }
+            }
             State::AfterCall => {
                 input.advance_over_space();
                 input.discard();
@@ -208,6 +222,11 @@ impl Parser for Harmony {
     }
 
     fn finish(&mut self, input: &mut Input, output: &mut Output, is_cut: bool) {
+        if let State::Complete { name } = &self.state {
+            let call = ToolCall::new(name, input.token());
+            self.state = self.end_call(call, input, output);
+            while self.step(input, output) {}
+        }
         let rest = input.rest().len();
         input.advance_to_end();
         match &self.state {
@@ -217,7 +236,9 @@ impl Parser for Harmony {
                 let call = ToolCall::new(name, "{}");
                 self.end_call(call, input, output);
             }
-            State::Arguments { .. } | State::Object { .. } => self.give(true, false, input, output),
+            State::Arguments { .. } | State::Object { .. } | State::Complete { .. } => {
+                self.give(true, false, input, output)
+            }
             // A text without marks is an answer.
             State::Head { said: false } if !input.read().contains(CHANNEL) => self.give(true, false, input, output),
             State::Head { .. } if self.function(input.read()).is_some() => self.give(true, false, input, output),

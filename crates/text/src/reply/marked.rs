@@ -1,9 +1,12 @@
 //! Replies whose reasoning and calls stand between marks within the text: all forms but Harmony.
 
+use super::call::ToolCall;
 use super::calls::{Calls, Follows, Read};
 use super::draft::{Draft, Drafted};
 use super::input::{Begins, Input};
+use super::names::Names;
 use super::output::Output;
+use super::scan::{AfterObject, after_object};
 use super::syntax::{Parser, ReasoningMarks, Start};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +33,9 @@ pub(super) struct Marked {
     reasoning: ReasoningMarks,
     /// `None` if calls are content.
     calls: Option<Box<dyn Calls>>,
+    names: Names,
+    /// A call whose object may go on.
+    held: Option<ToolCall>,
     draft: Draft,
     /// Marks that end content: first those that are no part of it, then those of calls.
     marks: Vec<&'static str>,
@@ -50,9 +56,10 @@ impl Marked {
         let state = if prompt_end.trim_end().ends_with(reasoning.open) { State::Reasoning } else { State::Start };
         let calls: Option<Box<dyn Calls>> = if options.tools { Some(Box::new(calls)) } else { None };
         let of_calls = calls.as_ref().map_or(&[][..], |calls| calls.marks());
-        let draft = Draft::new(reasoning.close, of_calls, options.schemas);
+        let draft = Draft::new(reasoning.close, of_calls);
         let marks = [frames, of_calls].concat();
-        Box::new(Marked { state, reasoning, calls, draft, marks, frames: frames.len(), blank: None })
+        let names = Names::new(options.schemas);
+        Box::new(Marked { state, reasoning, calls, names, held: None, draft, marks, frames: frames.len(), blank: None })
     }
 
     fn read_start(&self, input: &mut Input) -> State {
@@ -89,7 +96,7 @@ impl Marked {
     /// Reads calls within reasoning.
     fn read_draft(&mut self, input: &mut Input, output: &mut Output, follows: Follows) -> State {
         let Some(calls) = &mut self.calls else { return State::Reasoning };
-        match self.draft.read(calls.as_mut(), input, follows) {
+        match self.draft.read(calls.as_mut(), &self.names, input, follows) {
             Drafted::More => State::Draft,
             Drafted::Calls(calls) => {
                 input.advance_to_end();
@@ -162,8 +169,24 @@ impl Marked {
 
     /// Reads calls. Returns the next state; `None` after a call.
     fn read_calls(&mut self, input: &mut Input, output: &mut Output, follows: Follows) -> Option<State> {
-        let read = self.calls.as_mut().map(|calls| calls.read_before(follows, input));
-        Some(match read.unwrap_or(Read::End) {
+        let read = match (self.held.take(), &mut self.calls) {
+            (Some(call), _) => Read::Call(call),
+            (None, Some(calls)) => calls.read_before(follows, input),
+            (None, None) => Read::End,
+        };
+        let read = match read {
+            Read::Call(call) if !self.names.allow(&call) => Read::Malformed,
+            Read::Call(call) => match after_object(input) {
+                AfterObject::Unknown if follows == Follows::More => {
+                    self.held = Some(call);
+                    Read::More
+                }
+                AfterObject::Member => Read::Malformed,
+                AfterObject::Unknown | AfterObject::Other => Read::Call(call),
+            },
+            read => read,
+        };
+        Some(match read {
             Read::More => State::Calls,
             Read::Call(call) => {
                 input.discard();
@@ -175,6 +198,7 @@ impl Marked {
                 State::AfterCalls
             }
             Read::Malformed => {
+                self.names.damage();
                 self.give(input, output);
                 State::Content
             }

@@ -34,9 +34,11 @@
 //! - However the text is cut into pieces, the events are the same.
 //! - A call is one event, when its arguments are complete and valid: the text of a JSON object as the model wrote it.
 //!   Arguments that are a string with such a text are unwrapped. Missing arguments are `{}`, unless nothing but its
-//!   JSON announces the call. An object with fields that calls do not have is no call.
+//!   JSON announces the call. An object with fields that calls do not have is no call, nor
+//!   one after which text goes on as within an object (`scan`).
 //! - A call that is malformed or unfinished is content, its marks included: up to the first character that is wrong,
-//!   from which on the text is read as content, in which new calls may begin.
+//!   from which on the text is read as content, in which new calls may begin. They must be of tools of the request, if
+//!   these are known, because their marks may stand in a value of the malformed call.
 //! - Values between tags are not escaped. What follows a tag decides whether it is a value's end or text, and the tool's
 //!   schema says which parameters there are (`function`). Where nothing decides, there is no call: never one with other
 //!   arguments than the model wrote.
@@ -44,7 +46,7 @@
 //!   reply. Where other marks divide a text, its white space is kept; messages of Harmony are divided by a line end.
 //! - A call within reasoning is reasoning, unless the reply ends with it, or with it and the end of reasoning (`draft`):
 //!   some models begin a call without ending their reasoning. It must be of a tool of the request.
-//! - A call may name a tool that the request lacks; the caller decides.
+//! - A call may otherwise name a tool that the request lacks, if it looks like a name; the caller decides.
 //!
 //! A parser takes any text in linear time and holds at most a call and the white space before it, or a message's head.
 
@@ -68,6 +70,7 @@ mod llama4;
 mod marked;
 mod minimax;
 mod mistral;
+mod names;
 mod output;
 mod python;
 mod scan;

@@ -1,5 +1,7 @@
 //! A value between tags while it is read: what tells whether a tag ends it.
 
+use super::tags::Lines;
+
 /// The value.
 #[derive(Debug)]
 pub(super) struct Value {
@@ -73,9 +75,10 @@ impl Value {
     }
 
     /// The tag was the end of this text, and what follows it and white space is at `next`.
-    pub(super) fn may_end_again(&mut self, text: &str, next: usize) {
-        // A value that begins with a line end has one before its end as well.
-        if !self.is_balanced && (!text.starts_with('\n') || text.ends_with('\n')) {
+    pub(super) fn may_end_again(&mut self, text: &str, next: usize, lines: Lines) {
+        // A value on lines of its own has a line end before its end as well.
+        let is_on_lines = lines != Lines::Never && text.starts_with('\n');
+        if !self.is_balanced && (!is_on_lines || text.ends_with('\n')) {
             self.loose_end = Some(next);
         }
     }

@@ -63,8 +63,8 @@ fn malformed_calls_are_content() {
         check_call(QWEN, text, &[content(text)]);
     }
     // The mark twice; a call after a malformed one; text after an object; ends that are cut or lack.
-    let good = "<tool_call>{\"name\": \"f\"}";
-    let f = || call("f", "{}");
+    let good = "<tool_call>{\"name\": \"get_time\"}";
+    let f = || call("get_time", "{}");
     check_call(QWEN, &format!("<tool_call>\n{good}</tool_call>"), &[content("<tool_call>\n"), f()]);
     check_call(
         QWEN,

@@ -111,3 +111,31 @@ fn blanks_between_texts_are_kept() {
         "<|START_RESPONSE|>\n<|START_TEXT|>One. <|END_TEXT|>\n<|START_TEXT|>Two.<|END_TEXT|>\n<|END_RESPONSE|>";
     check_call(COMMAND, command, &[content("One. \nTwo.")]);
 }
+
+/// Found by a search of damaged replies.
+#[test]
+fn what_no_call_may_be_is_content() {
+    // Calls whose object a bracket too many has ended.
+    for (template, text) in [
+        (QWEN, r#"<tool_call>{"name": "get_weather", "arguments": {}}, "days": 3}}</tool_call>"#),
+        (NAMED, r#"[TOOL_CALLS]get_weather[ARGS]{"city": "a"}, "days": 3}"#),
+        (GEMMA4, r#"<|tool_call>call:get_weather{city:<|"|>a<|"|>}, days:3}<tool_call|>"#),
+        (GEMMA4, r#"<|tool_call>call:get_weather{days:3}.<|"|>}<tool_call|>"#),
+        (GEMMA4, r#"<|tool_call>call:call:get_time{}<tool_call|>"#),
+    ] {
+        check_call(template, text, &[content(text)]);
+    }
+    let text = r#"{"city": "a"}, "days": 3}"#;
+    let head = "<|channel|>commentary to=functions.get_weather<|message|>";
+    let whole = format!("{head}{text}");
+    check_call(HARMONY, &format!("{whole}<|call|>"), &[content(&whole)]);
+    // Marks in a value of a malformed call, with a name that no tool has.
+    for text in [
+        r#"[TOOL_CALLS][{"name": "get_time", "arguments": {a: "see [TOOL_CALLS]f[ARGS]{}"}}]"#,
+        r#"[TOOL_CALLS][{"name": "get_time", "arguments": {a: "[TOOL_CALLS]", "b": {}}}]"#,
+    ] {
+        check_call(MISTRAL, text, &[content(text)]);
+    }
+    let text = "<tool_call>{a: \"<tool_call>{\"name\": \"f\"}</tool_call>\"}</tool_call>";
+    check_call(QWEN, text, &[content(text)]);
+}

@@ -86,7 +86,7 @@ pub(super) const FORMS: [Form; 14] = [
             "<tool_call> !",
             ". </tool_call>",
             "</arg_value>",
-            "<arg_key>",
+            "see <arg_key>",
             "see <arg_key>path</arg_key><arg_value>",
         ],
         write: glm,
@@ -94,7 +94,7 @@ pub(super) const FORMS: [Form; 14] = [
     Form {
         template: GEMMA4,
         think: Some(("<|channel>thought", "<channel|>")),
-        marks: &["<|tool_call>", "<tool_call|>", "call:f{", "}", ",path:"],
+        marks: &["x<|tool_call>", "x<tool_call|>", "call:f{", "}", ",path:"],
         write: gemma4,
     },
     Form {
@@ -112,7 +112,7 @@ pub(super) const FORMS: [Form; 14] = [
     Form {
         template: MAGISTRAL,
         think: Some(("[THINK]", "[/THINK]")),
-        marks: &["[TOOL_CALLS]", "[ARGS]", "[/THINK]", "}"],
+        marks: &["x[TOOL_CALLS]", "[ARGS]", "[/THINK]", "}"],
         write: named,
     },
     Form {
@@ -202,10 +202,16 @@ fn hermes(parts: &mut Vec<Part>, calls: &[Call]) {
 /// Before a name, after it, at the end; before a key, after it, after a value.
 const CODER_TAGS: [&str; 6] = ["<function=", ">", "</function>", "<parameter=", ">", "</parameter>"];
 
+const MINIMAX_TAGS: [&str; 6] = ["<invoke name=\"", "\">", "</invoke>", "<parameter name=\"", "\">", "</parameter>"];
+
 fn function(parts: &mut Vec<Part>, (name, arguments): &Call, tags: [&str; 6], line: &str) {
     parts.extend([loose(tags[0]), text(name), mark(tags[1]), text("\n")]);
     for (key, value) in arguments {
-        parts.extend([loose(tags[3]), text(key), mark(tags[4]), text(line), text(&plain(value)), text(line)]);
+        let value = plain(value);
+        // MiniMax may write a value on lines of its own: one with line ends at both sides is read as such.
+        let is_ambiguous = value.len() > 1 && value.starts_with('\n') && value.ends_with('\n');
+        let line = if tags == MINIMAX_TAGS && is_ambiguous { "\n" } else { line };
+        parts.extend([loose(tags[3]), text(key), mark(tags[4]), text(line), text(&value), text(line)]);
         parts.extend([mark(tags[5]), text("\n")]);
     }
     parts.push(loose(tags[2]));
@@ -220,10 +226,9 @@ fn tagged(parts: &mut Vec<Part>, calls: &[Call], marks: [&str; 2], tags: [&str; 
 }
 
 fn minimax(parts: &mut Vec<Part>, calls: &[Call]) {
-    let tags = ["<invoke name=\"", "\">", "</invoke>", "<parameter name=\"", "\">", "</parameter>"];
     parts.extend([loose("<minimax:tool_call>"), text("\n")]);
     for call in calls {
-        function(parts, call, tags, "");
+        function(parts, call, MINIMAX_TAGS, "");
         parts.push(text("\n"));
     }
     parts.push(loose("</minimax:tool_call>"));
