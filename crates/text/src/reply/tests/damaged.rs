@@ -285,19 +285,19 @@ fn truncated_replies_give_no_other_call() {
 }
 
 #[test]
-#[ignore = "a search for faults: takes a minute"]
+#[ignore = "a search for faults: takes seconds"]
 fn many_well_formed_replies_are_exact() {
     well_formed(many());
 }
 
 #[test]
-#[ignore = "a search for faults: about one damaged reply of 5000 still gives another call"]
+#[ignore = "a search for faults: a few of 10000 damaged replies still give another call"]
 fn many_damaged_replies_give_no_other_call() {
     damaged(many());
 }
 
 #[test]
-#[ignore = "a search for faults: takes a minute"]
+#[ignore = "a search for faults: takes seconds"]
 fn many_truncated_replies_give_no_other_call() {
     truncated(many());
 }
