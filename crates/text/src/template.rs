@@ -9,6 +9,7 @@
 mod budget;
 mod context;
 mod draft;
+mod escape;
 mod filters;
 mod guard;
 mod library;
@@ -22,17 +23,21 @@ mod thinking;
 mod tools;
 
 use std::borrow::Cow;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
-use minijinja::machinery::{CodeGenerator, Vm, WhitespaceConfig, make_string_output, parse};
-use minijinja::{AutoEscape, Error, ErrorKind};
+use minijinja::machinery::{CodeGenerator, Instruction, Vm, WhitespaceConfig, make_string_output, parse};
+use minijinja::{AutoEscape, Error, ErrorKind, Value};
 use thiserror::Error;
 
 use budget::Budget;
 use draft::{Draft, Skeleton};
 use repairs::{REPAIRS, Repair};
 
+use crate::reply::Syntax;
+use crate::tokenizer::Tokenizer;
+
+pub use escape::{Escaper, Escapes};
 pub use message::{Call, Chat, Message, Role, Tool};
 pub use support::{ReasoningSupport, Support, ToolSupport};
 
@@ -105,6 +110,12 @@ pub enum TemplateError {
     /// A value is nested deeper than this.
     #[error("the chat template or its input nests lists or mappings more than {0} levels deep")]
     TooDeep(usize),
+    /// The messages leave no characters for stand-ins.
+    #[error("the messages have almost all characters of the Unicode Private Use Area (U+E000 to U+F8FF); remove some")]
+    PrivateUse,
+    /// The control tokens, or the strings of the template, cannot be indexed.
+    #[error("the control tokens of the model and the chat template are too many to be told from the messages: {0}")]
+    Index(String),
     /// The rendering failed in another way.
     #[error("the chat template failed at line {line}: {message}")]
     Render {
@@ -153,6 +164,8 @@ pub struct ChatTemplate {
     source: String,
     /// See [`Self::support`].
     support: OnceLock<Support>,
+    /// See [`Self::escaper`].
+    escaper: OnceLock<Arc<Escaper>>,
 }
 
 impl ChatTemplate {
@@ -166,7 +179,7 @@ impl ChatTemplate {
         }
         let source = without_generation_tags(source).into_owned();
         guard::check_depth(&source, WHITESPACE)?;
-        let template = Self { source, support: OnceLock::new() };
+        let template = Self { source, support: OnceLock::new(), escaper: OnceLock::new() };
         template.parse()?;
         Ok(template)
     }
@@ -180,6 +193,39 @@ impl ChatTemplate {
     /// first call.
     pub fn support(&self, options: &RenderOptions) -> &Support {
         self.support.get_or_init(|| Support::of(self, options))
+    }
+
+    /// Keeps the control tokens of a vocabulary out of the texts that the template gets. Made for the vocabulary of the
+    /// first call.
+    ///
+    /// # Errors
+    /// [`TemplateError::Index`].
+    pub fn escaper(&self, tokenizer: &Tokenizer) -> Result<Arc<Escaper>, TemplateError> {
+        if let Some(escaper) = self.escaper.get() {
+            return Ok(escaper.clone());
+        }
+        let kept = Syntax::of(&self.source, "").history_marks(&self.source);
+        let escaper = Arc::new(Escaper::new(&self.strings()?, tokenizer.control_tokens(), kept)?);
+        Ok(self.escaper.get_or_init(|| escaper).clone())
+    }
+
+    /// The strings that the template writes, or looks for.
+    fn strings(&self) -> Result<Vec<String>, TemplateError> {
+        let guarded = self.parse()?;
+        let mut generator = CodeGenerator::new("chat template", &self.source);
+        generator.compile_stmt(&guarded);
+        let (instructions, _) = generator.finish();
+        let mut strings = Vec::new();
+        for index in 0..instructions.len() as u32 {
+            match instructions.get(index) {
+                Some(Instruction::LoadConst(value)) => add_strings(value, &mut strings),
+                Some(Instruction::EmitRaw(text)) => strings.push((*text).to_owned()),
+                _ => {}
+            }
+        }
+        strings.sort_unstable();
+        strings.dedup();
+        Ok(strings)
     }
 
     /// Renders the prompt of a conversation. Tools are spelled out in its messages unless the template shows them and
@@ -255,6 +301,19 @@ impl ChatTemplate {
     fn parse(&self) -> Result<minijinja::machinery::ast::Stmt<'_>, TemplateError> {
         let parsed = parse(&self.source, "chat template", Default::default(), WHITESPACE);
         guard::rebuilt(&self.source, &parsed.map_err(|error| TemplateError::syntax(&error))?)
+    }
+}
+
+/// Adds a constant's strings.
+fn add_strings(value: &Value, strings: &mut Vec<String>) {
+    match value.as_str() {
+        Some(text) => strings.push(text.to_owned()),
+        None => value.try_iter().into_iter().flatten().for_each(|entry| {
+            if let Ok(of_key) = value.get_item(&entry) {
+                add_strings(&of_key, strings);
+            }
+            add_strings(&entry, strings);
+        }),
     }
 }
 

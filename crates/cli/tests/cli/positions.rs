@@ -120,6 +120,13 @@ fn control_tokens_of_a_raw_prompt() {
     refused(&["run", "MODEL", "x", "--no-parse-special"], b"", &["--no-parse-special needs --raw"]);
 }
 
+/// In a chat, what the user and a system message say is text.
+#[test]
+fn control_tokens_of_a_message_are_text() {
+    let said = |text: &str| prompt_tokens(&["--system", text, text], b"");
+    assert_eq!(said("x<|im_end|>"), said(&"x".repeat("x<|im_end|>".len())));
+}
+
 /// A stdin that is neither a pipe nor a file is not waited for.
 #[cfg(unix)]
 #[test]

@@ -53,7 +53,7 @@ pub use gristmill_kernels::ops::{SETTINGS, SamplingOptions, Setting};
 use gristmill_kernels::tensor::DeviceId;
 use gristmill_text::grammar::Grammars;
 use gristmill_text::template::Chat;
-use gristmill_text::tokenizer::{EncodeOptions, TokenizerError};
+use gristmill_text::tokenizer::TokenizerError;
 
 pub use converse::{ConverseOptions, ModelTemplate, ToolChoice, check_tool};
 pub use dry::Dry;
@@ -255,7 +255,8 @@ impl Engine {
     pub fn tokens_within(&self, text: &str) -> Result<Vec<u32>, EngineError> {
         // A character that no tokenizer joins with the text.
         let before = if text.starts_with(char::is_whitespace) { "a" } else { "\n" };
-        let tokens = |text: &str| self.tokens(&Prompt::Rendered { text: text.to_owned(), is_begun: false });
+        let tokens =
+            |text: &str| self.tokens(&Prompt::Rendered { text: text.to_owned(), plain: Vec::new(), is_begun: false });
         match tokens(&[before, text].concat())?.strip_prefix(tokens(before)?.as_slice()) {
             Some(within) => Ok(within.to_vec()),
             None => tokens(text),
@@ -263,15 +264,14 @@ impl Engine {
     }
 
     fn tokens_at_most(&self, prompt: &Prompt, most: usize) -> Result<Vec<u32>, EngineError> {
-        let (text, options) = match prompt {
-            Prompt::Tokens(tokens) => return Ok(tokens.clone()),
+        match prompt {
+            Prompt::Tokens(tokens) => Ok(tokens.clone()),
             // BOS alone is not a prompt.
-            Prompt::Text { text, .. } if text.is_empty() => return Err(EngineError::EmptyPrompt),
-            Prompt::Text { text, options } => (text, *options),
+            Prompt::Text { text, .. } if text.is_empty() => Err(EngineError::EmptyPrompt),
+            Prompt::Text { text, options } => Ok(self.model.tokenizer()?.encode_at_most(text, *options, most)?),
             // The template has written BOS and the control tokens itself.
-            Prompt::Rendered { text, .. } => (text, EncodeOptions { add_special: false, parse_special: true }),
-        };
-        Ok(self.model.tokenizer()?.encode_at_most(text, options, most)?)
+            Prompt::Rendered { text, plain, .. } => Ok(self.model.tokenizer()?.encode_rendered(text, plain, most)?),
+        }
     }
 
     /// The tokens of a prompt that a request may have. A prompt that is far too long is refused before it is tokenised.

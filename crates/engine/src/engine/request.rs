@@ -183,11 +183,14 @@ pub enum Prompt {
         /// written in it are control tokens: both for [`Prompt::from`] a text.
         options: EncodeOptions,
     },
-    /// The prompt of a conversation, as [`Engine::converse`](super::Engine::converse) renders it: control tokens
-    /// written in it are control tokens, and nothing is added.
+    /// The prompt of a conversation, as [`Engine::converse`](super::Engine::converse) renders it: the control tokens of
+    /// the template are control tokens, what the conversation says is text, and nothing is added.
     Rendered {
         /// The text.
         text: String,
+        /// The bytes, in ascending order, that no control token includes: those with which a control token would begin
+        /// in what the conversation says.
+        plain: Vec<usize>,
         /// Whether the text ends with the beginning of the reply. Then generated tokens continue a text, so that a space
         /// before the first word is kept.
         is_begun: bool,

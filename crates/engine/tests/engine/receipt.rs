@@ -43,7 +43,11 @@ fn any_prompt() -> impl Strategy<Value = Prompt> {
             text,
             options: EncodeOptions { add_special, parse_special },
         }),
-        any::<(String, bool)>().prop_map(|(text, is_begun)| Prompt::Rendered { text, is_begun }),
+        any::<(String, Vec<usize>, bool)>().prop_map(|(text, plain, is_begun)| Prompt::Rendered {
+            text,
+            plain,
+            is_begun
+        }),
     ]
 }
 
@@ -143,7 +147,11 @@ fn a_replay_gives_the_same_texts() {
     let mut requests = vec![request(&random_tokens(&mut random, 20), 12, sampling(&mut random))];
     requests.push(Request {
         max_tokens: Some(9),
-        ..Request::new(Prompt::Rendered { text: "<|im_start|>user\nabc<|im_end|>\n".to_owned(), is_begun: false })
+        ..Request::new(Prompt::Rendered {
+            text: "<|im_start|>user\nabc<|im_end|>\n".to_owned(),
+            plain: vec![1, 20],
+            is_begun: false,
+        })
     });
     requests.push(Request { grammar: Some(Grammar::Regex("(ab|c){3,5}".to_owned())), ..requests[1].clone() });
     let (receipt, texts) = generate(&engine(&model, 2, 64), &requests);

@@ -27,6 +27,7 @@ mod deferred;
 mod embeddings;
 mod faults;
 mod fields;
+mod injection;
 mod known;
 mod many;
 mod mounted;

@@ -119,6 +119,13 @@ impl Syntax {
         marks.copied().unwrap_or(THINK)
     }
 
+    /// Marks of reasoning that an assistant's earlier text may have, and that a template looks for to leave them out.
+    /// Where turns are made of the same marks, a text has none.
+    pub(crate) fn history_marks(&self, template: &str) -> Vec<&'static str> {
+        let marks = self.reasoning(template);
+        if self.answer.is_some() { Vec::new() } else { vec![marks.open, marks.close] }
+    }
+
     /// The text that ends the reasoning which a prompt has begun.
     pub fn reasoning_ending(&self, prompt: &str) -> &'static str {
         let end = prompt.trim_end();

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use bpe::ByteLevel;
 use fewest::Fewest;
 use merge::Merger;
-use special::{Fragment, Matcher};
+use special::{Exception, Fragment, Matcher};
 use spm::Scored;
 
 /// How [`Tokenizer::encode`] treats special tokens. By default both are off, as for plain text.
@@ -203,6 +203,11 @@ impl Tokenizer {
         &self.end_of_generation
     }
 
+    /// The texts of control tokens and of the unknown token.
+    pub fn control_tokens(&self) -> impl Iterator<Item = &str> {
+        self.tokens.iter().zip(&self.types).filter(|(_, kind)| kind.is_special()).map(|(token, _)| token.as_str())
+    }
+
     /// Whether this is a control token or the unknown token, which mark up a text and are not a part of it.
     pub fn is_special(&self, id: u32) -> bool {
         self.types.get(id as usize).is_some_and(|kind| kind.is_special())
@@ -248,6 +253,26 @@ impl Tokenizer {
     /// # Errors
     /// The errors of [`encode`](Self::encode), and [`TokenizerError::TooManyTokens`].
     pub fn encode_at_most(&self, text: &str, options: EncodeOptions, most: usize) -> Result<Vec<u32>, TokenizerError> {
+        self.encode_parts(text, &[], options, most)
+    }
+
+    /// Encodes the prompt of a conversation: its control tokens are recognised, except where they would include one of
+    /// the bytes in `plain`, which are in ascending order ([`Escaper`](crate::template::Escaper)). Nothing is added.
+    ///
+    /// # Errors
+    /// The errors of [`encode_at_most`](Self::encode_at_most).
+    pub fn encode_rendered(&self, text: &str, plain: &[usize], most: usize) -> Result<Vec<u32>, TokenizerError> {
+        let options = EncodeOptions { add_special: false, parse_special: true };
+        self.encode_parts(text, plain, options, most)
+    }
+
+    fn encode_parts(
+        &self,
+        text: &str,
+        plain: &[usize],
+        options: EncodeOptions,
+        most: usize,
+    ) -> Result<Vec<u32>, TokenizerError> {
         if text.len() > Self::MAX_TEXT {
             return Err(TokenizerError::TextTooLong { len: text.len(), max: Self::MAX_TEXT });
         }
@@ -263,7 +288,7 @@ impl Tokenizer {
             ids.extend(bos);
         }
         let matcher = if options.parse_special { &self.special } else { &self.defined };
-        matcher.split(text, |fragment| {
+        matcher.split(text, Exception { plain, defined: &self.defined }, |fragment| {
             match (fragment, &self.model) {
                 (Fragment::Token(id), _) => ids.push(id),
                 (Fragment::Text(text), Model::ByteLevel(model)) => model.encode(text, &mut merger, &mut ids, most),

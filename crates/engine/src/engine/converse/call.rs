@@ -54,23 +54,28 @@ fn any_object() -> Json {
     json!({"type": "object"})
 }
 
+/// The text that begins a call of one of these tools; `write` writes the name of the only one.
+pub(super) fn opening(syntax: &CallSyntax, tools: &[Tool], write: impl Fn(&str) -> String) -> String {
+    match (&syntax.body, tools) {
+        (CallBody::Named(marks), [tool]) => [syntax.opening, &write(&tool.name), &marks.concat()].concat(),
+        _ => syntax.opening.to_owned(),
+    }
+}
+
 /// The call of one of these [`callable`] tools.
 pub(super) fn required(syntax: &CallSyntax, tools: &[Tool], tokenizer: &Tokenizer) -> RequiredCall {
-    let opening = syntax.opening;
+    let opening = opening(syntax, tools, str::to_owned);
     match (&syntax.body, tools) {
         (CallBody::Object(arguments), _) => {
-            RequiredCall { opening: opening.to_owned(), grammar: Grammar::JsonSchema(object(arguments, tools, "")) }
+            RequiredCall { opening, grammar: Grammar::JsonSchema(object(arguments, tools, "")) }
         }
         (CallBody::List(arguments), _) => {
-            RequiredCall { opening: opening.to_owned(), grammar: Grammar::JsonSchema(list(arguments, tools)) }
+            RequiredCall { opening, grammar: Grammar::JsonSchema(list(arguments, tools)) }
         }
-        (CallBody::Named(marks), [tool]) => {
-            let opening = [opening, &tool.name, &marks.concat()].concat();
-            RequiredCall { opening, grammar: Grammar::JsonSchema(parameters(tool)) }
-        }
+        (CallBody::Named(_), [tool]) => RequiredCall { opening, grammar: Grammar::JsonSchema(parameters(tool)) },
         (CallBody::Named(marks), _) => {
             let rules = format!("start: call\n{}", named(marks, tools, control(tokenizer)));
-            RequiredCall { opening: opening.to_owned(), grammar: Grammar::Lark(rules) }
+            RequiredCall { opening, grammar: Grammar::Lark(rules) }
         }
     }
 }

@@ -4,7 +4,7 @@ mod call;
 mod template;
 
 use gristmill_text::reply::{ReplyForm, ReplyOptions, Syntax};
-use gristmill_text::template::{Chat, Message, Role, Tool};
+use gristmill_text::template::{Chat, Escapes, Message, Role, Tool};
 
 use super::{Engine, EngineError, Grammar, Prompt, ReasoningLimit, Request};
 use call::RequiredCall;
@@ -48,7 +48,7 @@ pub enum ToolChoice {
     Among(Vec<String>),
 }
 
-/// A prompt in parts.
+/// A prompt in parts, with stand-ins where a control token could begin in what the conversation says.
 struct Parts {
     /// The prompt, up to the reply.
     prompt: String,
@@ -57,6 +57,15 @@ struct Parts {
     syntax: &'static Syntax,
     /// The source of the template.
     template: String,
+    escapes: Escapes,
+}
+
+impl Parts {
+    /// The prompt, and what of the reply it has.
+    fn finished(&self, begun: &str) -> Prompt {
+        let (text, plain) = self.escapes.unescape(&[&self.prompt, begun].concat());
+        Prompt::Rendered { text, plain, is_begun: !begun.is_empty() }
+    }
 }
 
 impl Engine {
@@ -104,53 +113,54 @@ impl Engine {
     /// conversation's own; [`EngineError::Template`] if the template fails on these messages;
     /// [`EngineError::NotContinued`]; [`EngineError::PromptTooLong`] if the messages alone exceed the context by far.
     pub fn render(&self, chat: &Chat) -> Result<String, EngineError> {
-        self.parts(chat).map(|Parts { prompt, begun, .. }| prompt + &begun)
+        self.parts(chat).map(|Parts { prompt, begun, escapes, .. }| escapes.unescape(&(prompt + &begun)).0)
     }
 
     fn parts(&self, chat: &Chat) -> Result<Parts, EngineError> {
         self.check_length(chat)?;
+        let tokenizer = self.model.tokenizer();
+        let template = template::of(chat, self.template(), tokenizer.as_ref().ok().copied());
+        let template = template.ok_or(EngineError::NoTemplate)?;
+        let refused = |refusal| match refusal {
+            Refusal::Broken(error) if chat.template.is_some() => EngineError::OwnTemplate(error),
+            Refusal::Broken(error) => EngineError::BrokenTemplate(error),
+            Refusal::Conversation(error) => EngineError::Template(error),
+        };
+        let (chat, escapes) = template.escape(chat, tokenizer?).map_err(refused)?;
+        let rendered = |chat: &Chat| -> Result<Parts, EngineError> {
+            let (prompt, syntax) = template.render(chat, &escapes).map_err(refused)?;
+            let (template, escapes) = (template.source().to_owned(), escapes.clone());
+            Ok(Parts { prompt, begun: String::new(), syntax, template, escapes })
+        };
         match chat.messages.split_last() {
-            _ if !chat.continues => self.rendered(chat),
+            _ if !chat.continues => rendered(&chat),
             Some((last, messages)) if last.role == Role::Assistant && last.calls.is_empty() => {
                 // Its reasoning has ended, or it has none.
                 let thinking = if last.reasoning.is_some() { chat.thinking } else { Some(false) };
                 let messages = messages.to_vec();
-                let parts = self.rendered(&Chat { messages, thinking, ..chat.clone() })?;
+                let parts = rendered(&Chat { messages, thinking, ..chat.clone() })?;
                 Ok(continued(parts, last))
             }
             _ => Err(EngineError::NotContinued),
         }
     }
 
-    fn rendered(&self, chat: &Chat) -> Result<Parts, EngineError> {
-        let tokenizer = self.model.tokenizer();
-        let template = template::of(chat, self.template(), tokenizer.as_ref().ok().copied());
-        let template = template.ok_or(EngineError::NoTemplate)?;
-        tokenizer?;
-        let (prompt, syntax) = template.render(chat).map_err(|refusal| match refusal {
-            Refusal::Broken(error) if chat.template.is_some() => EngineError::OwnTemplate(error),
-            Refusal::Broken(error) => EngineError::BrokenTemplate(error),
-            Refusal::Conversation(error) => EngineError::Template(error),
-        })?;
-        Ok(Parts { prompt, begun: String::new(), syntax, template: template.source().to_owned() })
-    }
-
     /// A reply of any kind.
     fn answered(
         &self,
-        parts: Parts,
+        mut parts: Parts,
         options: ReplyOptions,
         reasoning_tokens: Option<usize>,
     ) -> Result<(Request, ReplyForm), EngineError> {
-        let Parts { mut prompt, begun, syntax, template } = parts;
+        let syntax = parts.syntax;
         if reasoning_tokens == Some(0) {
-            prompt.push_str(syntax.reasoning_ending(&prompt));
+            parts.prompt.push_str(syntax.reasoning_ending(&parts.prompt));
         }
+        let Parts { prompt, begun, template, escapes, .. } = &parts;
         let reasoning =
-            reasoning_tokens.map(|tokens| self.reasoning_limit(tokens, &prompt, syntax, &template)).transpose()?;
-        let form = ReplyForm::new(syntax, &template, &prompt, options).begun(&*begun);
-        let prompt = Prompt::Rendered { text: prompt + &begun, is_begun: !begun.is_empty() };
-        Ok((Request { reasoning, ..Request::new(prompt) }, form))
+            reasoning_tokens.map(|tokens| self.reasoning_limit(tokens, prompt, syntax, template)).transpose()?;
+        let form = ReplyForm::new(syntax, template, prompt, options).begun(escapes.unescape(begun).0);
+        Ok((Request { reasoning, ..Request::new(parts.finished(begun)) }, form))
     }
 
     /// The limit on the reasoning of a reply to this prompt.
@@ -171,53 +181,53 @@ impl Engine {
     /// A reply that is an answer, which follows a grammar, or a call of one of these tools.
     fn answer_or_call(
         &self,
-        parts: Parts,
+        mut parts: Parts,
         options: ReplyOptions,
         grammar: &Grammar,
         tools: &[Tool],
     ) -> Result<(Request, ReplyForm), EngineError> {
-        let Parts { mut prompt, syntax, template, .. } = parts;
-        prompt.push_str(syntax.reasoning_ending(&prompt));
-        let form = ReplyForm::new(syntax, &template, &prompt, options);
+        let syntax = parts.syntax;
+        parts.prompt.push_str(syntax.reasoning_ending(&parts.prompt));
+        let form = ReplyForm::new(syntax, &parts.template, &parts.prompt, options);
         let tools: Vec<Tool> = tools.iter().map(call::enforced).collect();
-        let answer = (syntax.answer_opening(&prompt), grammar);
+        let answer = (syntax.answer_opening(&parts.prompt), grammar);
         let grammar = call::answer_or_call(answer, &syntax.call, &tools, self.model.tokenizer()?)?;
-        let request = Request::new(Prompt::Rendered { text: prompt, is_begun: false });
+        let request = Request::new(parts.finished(""));
         Ok((Request { grammar: Some(grammar), ..request }, form))
     }
 
     /// A reply that is a call of one of these tools.
     fn required_call(
         &self,
-        parts: Parts,
+        mut parts: Parts,
         options: ReplyOptions,
         callable: &[Tool],
     ) -> Result<(Request, ReplyForm), EngineError> {
-        let Parts { mut prompt, syntax, template, .. } = parts;
-        prompt.push_str(syntax.reasoning_ending(&prompt));
-        let form = ReplyForm::new(syntax, &template, &prompt, options).only_calls();
+        let syntax = parts.syntax;
+        parts.prompt.push_str(syntax.reasoning_ending(&parts.prompt));
+        let form = ReplyForm::new(syntax, &parts.template, &parts.prompt, options).only_calls();
         let RequiredCall { opening, grammar } = call::required(&syntax.call, callable, self.model.tokenizer()?);
-        let request = Request::new(Prompt::Rendered { text: prompt + &opening, is_begun: true });
+        let written = call::opening(&syntax.call, callable, |name| parts.escapes.escaped(name));
+        let request = Request::new(parts.finished(&written));
         Ok((Request { grammar: Some(grammar), ..request }, form.begun(opening)))
     }
 }
 
 /// Begins the reply with a message.
 fn continued(parts: Parts, message: &Message) -> Parts {
-    let Parts { mut prompt, syntax, template, .. } = parts;
+    let Parts { mut prompt, syntax, template, escapes, .. } = parts;
     prompt.push_str(syntax.reasoning_ending(&prompt));
     if let Some(reasoning) = &message.reasoning {
         prompt.push_str(&syntax.written_reasoning(&template, reasoning));
     }
     prompt.push_str(syntax.answer_opening(&prompt));
-    Parts { prompt, begun: message.text.clone(), syntax, template }
+    Parts { prompt, begun: message.text.clone(), syntax, template, escapes }
 }
 
 /// A reply whose answer follows a grammar.
-fn followed(parts: Parts, grammar: Grammar) -> (Request, ReplyForm) {
-    let Parts { mut prompt, begun, syntax, .. } = parts;
-    prompt.push_str(syntax.reasoning_ending(&prompt));
-    prompt.push_str(syntax.answer_opening(&prompt));
-    let request = Request::new(Prompt::Rendered { text: prompt + &begun, is_begun: !begun.is_empty() });
+fn followed(mut parts: Parts, grammar: Grammar) -> (Request, ReplyForm) {
+    parts.prompt.push_str(parts.syntax.reasoning_ending(&parts.prompt));
+    parts.prompt.push_str(parts.syntax.answer_opening(&parts.prompt));
+    let request = Request::new(parts.finished(&parts.begun));
     (Request { grammar: Some(grammar), ..request }, ReplyForm::plain())
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use gristmill_text::reply::Syntax;
-use gristmill_text::template::{Chat, ChatTemplate, ReasoningSupport, RenderOptions, TemplateError, ToolSupport};
+use gristmill_text::template::{Chat, ChatTemplate, Escapes, ReasoningSupport, RenderOptions, TemplateError, ToolSupport};
 use gristmill_text::tokenizer::Tokenizer;
 
 use crate::Notice;
@@ -65,11 +65,18 @@ impl ModelTemplate {
         }
     }
 
-    /// The prompt of a conversation, and the form of its reply.
-    pub(super) fn render(&self, chat: &Chat) -> Result<(String, &'static Syntax), Refusal> {
+    /// The conversation with stand-ins, so that no control token of the tokenizer comes of what it says.
+    pub(super) fn escape(&self, chat: &Chat, tokenizer: &Tokenizer) -> Result<(Chat, Escapes), Refusal> {
+        let escaper = self.checked.as_ref().map_err(Clone::clone).and_then(|template| template.escaper(tokenizer));
+        escaper.map_err(Refusal::Broken)?.escape(chat).map_err(Refusal::Conversation)
+    }
+
+    /// The prompt of a conversation with stand-ins, and the form of its reply.
+    pub(super) fn render(&self, chat: &Chat, escapes: &Escapes) -> Result<(String, &'static Syntax), Refusal> {
         let template = self.checked.as_ref().map_err(|error| Refusal::Broken(error.clone()))?;
         let prompt = template.render_with_tools(chat, &self.options).map_err(|error| {
             let support = template.support(&self.options);
+            let error = escapes.restore(error);
             let fails_on_tools = chat.listed_tools().next().is_some() && matches!(support.tools, ToolSupport::Fails(_));
             match support.failure.is_some() || fails_on_tools {
                 true => Refusal::Broken(error),

@@ -1,0 +1,361 @@
+//! Keeps control tokens out of what a conversation says, whatever a template does with its texts.
+//!
+//! Before a template sees a text, each character of it with which a control token could begin is replaced by a
+//! stand-in: a character of the Private Use Area that neither the conversation nor the template has. The template may
+//! strip, split, slice, join or print such texts, and its own marks stay what they are. In the prompt the stand-ins
+//! become the characters again, and their places are places where no control token is recognised.
+//!
+//! A control token could also be formed of a text and a string of the template. If it begins in the text, its first
+//! character has a stand-in: texts are searched for beginnings of control tokens, not for whole ones alone. If it
+//! begins in the template, a string of the template ends with a beginning of it (an [`Escaper::tails`]), and the
+//! character that would continue it has a stand-in.
+
+use std::collections::{BTreeSet, HashSet};
+use std::mem;
+use std::ops::Range;
+use std::sync::Arc;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use serde_json::{Map, Value as Json};
+
+use super::TemplateError;
+use super::message::{Chat, Role};
+
+/// The characters of which stand-ins are chosen.
+const PRIVATE: Range<u32> = 0xe000..0xf900;
+
+/// What matters of a template and a vocabulary for escaping.
+#[derive(Debug)]
+pub struct Escaper {
+    /// Finds control tokens, also within others.
+    controls: Option<AhoCorasick>,
+    /// The characters that begin control tokens, without letters, digits and spaces, which templates may change.
+    symbols: Symbols,
+    /// Whether a control token begins with another character, or is one character. It is found as a whole only.
+    has_others: bool,
+    /// Finds strings that the template may look for in a text, and which are not to be hidden from it.
+    needles: Option<AhoCorasick>,
+    /// Finds what is left of control tokens with whose beginnings a string of the template ends.
+    tails: Option<AhoCorasick>,
+    /// The beginnings of these.
+    tail_beginnings: HashSet<String>,
+    /// Marks that an assistant's text keeps: templates look for them to leave out earlier reasoning.
+    kept: Vec<&'static str>,
+    /// Characters of the Private Use Area in the template.
+    private: HashSet<u32>,
+}
+
+/// A set of characters, most of which are ASCII.
+#[derive(Debug)]
+struct Symbols {
+    ascii: [bool; 128],
+    others: Vec<char>,
+}
+
+impl Symbols {
+    fn contains(&self, c: char) -> bool {
+        self.ascii.get(c as usize).copied().unwrap_or_else(|| self.others.contains(&c))
+    }
+}
+
+/// The stand-ins of one conversation.
+#[derive(Debug, Clone)]
+pub struct Escapes {
+    escaper: Arc<Escaper>,
+    /// Each stand-in and its character.
+    stand_ins: Vec<(char, char)>,
+}
+
+impl Escaper {
+    /// The escaper of a template that has these strings, for a vocabulary with these control tokens. `kept` are marks
+    /// that stay in an assistant's text.
+    pub(super) fn new<'v>(
+        strings: &[String],
+        controls: impl Iterator<Item = &'v str>,
+        kept: Vec<&'static str>,
+    ) -> Result<Escaper, TemplateError> {
+        let controls: Vec<&str> = controls.filter(|token| !token.is_empty()).collect();
+        let beginnings: HashSet<&str> = controls.iter().flat_map(|token| proper_beginnings(token)).collect();
+        let longest = beginnings.iter().map(|text| text.len()).max().unwrap_or(0);
+        let ends = |text: &'_ str| -> Vec<String> {
+            let from = text.len().saturating_sub(longest);
+            let ends = text.char_indices().map(|(at, _)| at).filter(|&at| at >= from).map(|at| &text[at..]);
+            ends.filter(|end| beginnings.contains(*end)).map(str::to_owned).collect()
+        };
+        let first = |token: &&str| token.chars().next();
+        let is_symbol = |c: &char| !c.is_alphanumeric() && !c.is_whitespace();
+        let firsts: HashSet<char> = controls.iter().filter_map(first).collect();
+        let symbols = Symbols {
+            ascii: std::array::from_fn(|c| firsts.contains(&char::from(c as u8)) && is_symbol(&char::from(c as u8))),
+            others: firsts.iter().copied().filter(|c| !c.is_ascii() && is_symbol(c)).collect(),
+        };
+        let mut open = HashSet::new();
+        let mut needles = Vec::new();
+        for string in strings {
+            let found = ends(string);
+            // A string that ends with the beginning of a token is one to be joined, not one to look for.
+            if found.is_empty() && string.chars().any(|c| symbols.contains(c)) {
+                needles.push(string.as_str());
+            }
+            open.extend(found);
+        }
+        let tails: BTreeSet<&str> = controls
+            .iter()
+            .flat_map(|token| {
+                proper_beginnings(token).filter(|begin| open.contains(*begin)).map(move |begin| &token[begin.len()..])
+            })
+            .collect();
+        let beginnings = |tail: &&str| proper_beginnings(tail).map(str::to_owned).collect::<Vec<_>>();
+        Ok(Escaper {
+            has_others: controls
+                .iter()
+                .any(|token| !first(token).is_some_and(|c| is_symbol(&c)) || token.chars().nth(1).is_none()),
+            needles: finder(&needles)?,
+            tail_beginnings: tails.iter().flat_map(beginnings).collect(),
+            tails: finder(&tails.into_iter().collect::<Vec<_>>())?,
+            controls: finder(&controls)?,
+            private: strings.iter().flat_map(|string| private(string)).collect(),
+            symbols,
+            kept,
+        })
+    }
+
+    /// The conversation with stand-ins.
+    ///
+    /// # Errors
+    /// [`TemplateError::PrivateUse`] if the conversation leaves no characters for stand-ins.
+    pub fn escape(self: Arc<Self>, chat: &Chat) -> Result<(Chat, Escapes), TemplateError> {
+        let mut chat = chat.clone();
+        let (mut used, mut replaced) = (self.private.clone(), BTreeSet::new());
+        let mut marks = Vec::new();
+        each_text(&mut chat, &mut |text, is_own| {
+            used.extend(private(text));
+            let found = self.marks(text, is_own);
+            replaced.extend(found.iter().filter_map(|&at| text[at..].chars().next()));
+            marks.push(found);
+        });
+        if replaced.is_empty() {
+            return Ok((chat, Escapes { escaper: self, stand_ins: Vec::new() }));
+        }
+        let mut free = PRIVATE.filter(|c| !used.contains(c)).filter_map(char::from_u32);
+        let stand_in = |c| Some((free.next()?, c));
+        let stand_ins: Option<Vec<_>> = replaced.into_iter().map(stand_in).collect();
+        let stand_ins = stand_ins.ok_or(TemplateError::PrivateUse)?;
+        let escapes = Escapes { escaper: self, stand_ins };
+        let mut marks = marks.into_iter();
+        each_text(&mut chat, &mut |text, _| {
+            let found = marks.next().unwrap_or_default();
+            if !found.is_empty() {
+                *text = escapes.replaced(text, &found);
+            }
+        });
+        Ok((chat, escapes))
+    }
+
+    /// The characters of a text, by their first bytes, that get a stand-in. `is_own`: an assistant's text.
+    fn marks(&self, text: &str, is_own: bool) -> Vec<usize> {
+        let mut marks = self.beginnings(text);
+        if self.has_others || !marks.is_empty() {
+            let hidden = Ranges::merged(found(&self.needles, text).collect());
+            marks.retain(|&at| !hidden.contain(at));
+            // Also within a string that the template looks for.
+            marks.extend(found(&self.controls, text).map(|token| token.start));
+        }
+        marks.extend(found(&self.tails, text).map(|tail| tail.start));
+        let start = text.len() - text.trim_start().len();
+        for part in
+            [0..text.len(), start..text.len(), 0..text.trim_end().len(), start..text.trim_end().len().max(start)]
+        {
+            if self.tail_beginnings.contains(&text[part.clone()]) {
+                marks.push(part.start);
+            }
+        }
+        if is_own && !marks.is_empty() {
+            let kept = self.kept.iter().flat_map(|mark| text.match_indices(mark));
+            let kept = Ranges::merged(kept.map(|(at, mark)| at..at + mark.len()).collect());
+            marks.retain(|&at| !kept.contain(at));
+        }
+        marks.sort_unstable();
+        marks.dedup();
+        marks
+    }
+
+    /// The places where a control token begins, or might begin if the template cut, turned or continued the text.
+    fn beginnings(&self, text: &str) -> Vec<usize> {
+        text.char_indices().filter(|&(_, c)| self.symbols.contains(c)).map(|(at, _)| at).collect()
+    }
+}
+
+impl Escapes {
+    /// The prompt that a template made of a conversation with stand-ins, and the bytes of it, in ascending order, that no
+    /// control token may include.
+    pub fn unescape(&self, rendered: &str) -> (String, Vec<usize>) {
+        let (text, mut places) = self.restored(rendered);
+        if !places.is_empty() {
+            // Most of the places begin no control token after all.
+            let tokens = Ranges::merged(found(&self.escaper.controls, &text).collect());
+            places.retain(|&at| tokens.contain(at));
+        }
+        (text, places)
+    }
+
+    /// A text of the conversation, with stand-ins.
+    pub fn escaped(&self, text: &str) -> String {
+        self.replaced(text, &self.escaper.marks(text, false))
+    }
+
+    /// The text with stand-ins for the characters at these places, in ascending order.
+    fn replaced(&self, text: &str, places: &[usize]) -> String {
+        let mut out = String::with_capacity(text.len() + 2 * places.len());
+        let mut end = 0;
+        for &at in places {
+            let stand_in = text[at..].chars().next().and_then(|c| {
+                let index = self.stand_ins.iter().position(|&(_, original)| original == c)?;
+                Some((self.stand_ins[index].0, c.len_utf8()))
+            });
+            if let Some((stand_in, width)) = stand_in {
+                out.push_str(&text[end..at]);
+                out.push(stand_in);
+                end = at + width;
+            }
+        }
+        out.push_str(&text[end..]);
+        out
+    }
+
+    /// The text with the characters themselves, and their places.
+    fn restored(&self, text: &str) -> (String, Vec<usize>) {
+        let mut places = Vec::new();
+        if self.stand_ins.is_empty() {
+            return (text.to_owned(), places);
+        }
+        let original = |c: char| self.stand_ins.iter().find(|(stand_in, _)| *stand_in == c).map(|&(_, c)| c);
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(at) = rest.find(|c: char| c == '\\' || PRIVATE.contains(&u32::from(c))) {
+            out.push_str(&rest[..at]);
+            rest = &rest[at..];
+            // A template may write a character as JSON and Python do.
+            let (c, width) = match escaped(rest) {
+                Some(c) => (Some(c), ESCAPE),
+                None => (rest.chars().next(), rest.chars().next().map_or(0, char::len_utf8)),
+            };
+            match c.and_then(original) {
+                Some(c) => {
+                    places.push(out.len());
+                    out.push(c);
+                }
+                None => out.push_str(&rest[..width]),
+            }
+            rest = &rest[width..];
+        }
+        out.push_str(rest);
+        (out, places)
+    }
+
+    /// An error of a template, in the caller's characters.
+    pub fn restore(&self, error: TemplateError) -> TemplateError {
+        match error {
+            TemplateError::Raised(message) => TemplateError::Raised(self.restored(&message).0),
+            TemplateError::Render { line, message } => {
+                TemplateError::Render { line, message: self.restored(&message).0 }
+            }
+            other => other,
+        }
+    }
+}
+
+/// Bytes of an escaped character: `\ue000`.
+const ESCAPE: usize = 6;
+
+/// The character that an escape at the start of a text stands for.
+fn escaped(text: &str) -> Option<char> {
+    let digits = text.get(..ESCAPE)?.strip_prefix("\\u")?;
+    u32::from_str_radix(digits, 16).ok().and_then(char::from_u32)
+}
+
+/// The characters of the Private Use Area in a text, written as they are or as escapes.
+fn private(text: &str) -> impl Iterator<Item = u32> + '_ {
+    let escapes = text.match_indices("\\u").filter_map(|(at, _)| escaped(&text[at..]));
+    text.chars().chain(escapes).map(u32::from).filter(|c| PRIVATE.contains(c))
+}
+
+/// The beginnings of a text, without itself and the empty one.
+fn proper_beginnings(text: &str) -> impl Iterator<Item = &str> {
+    text.char_indices().skip(1).map(|(at, _)| &text[..at])
+}
+
+fn finder(texts: &[&str]) -> Result<Option<AhoCorasick>, TemplateError> {
+    if texts.is_empty() {
+        return Ok(None);
+    }
+    let mut builder = AhoCorasick::builder();
+    // A DFA might be large.
+    builder.match_kind(MatchKind::Standard).kind(Some(AhoCorasickKind::ContiguousNFA));
+    builder.build(texts).map(Some).map_err(|error| TemplateError::Index(error.to_string()))
+}
+
+/// All places where one of the texts of a finder is, also within others.
+fn found<'t>(finder: &'t Option<AhoCorasick>, text: &'t str) -> impl Iterator<Item = Range<usize>> + 't {
+    finder.iter().flat_map(move |finder| finder.find_overlapping_iter(text)).map(|found| found.range())
+}
+
+/// Ranges in ascending order, of which none overlap.
+struct Ranges(Vec<Range<usize>>);
+
+impl Ranges {
+    fn merged(mut ranges: Vec<Range<usize>>) -> Ranges {
+        ranges.sort_unstable_by_key(|range| range.start);
+        let mut merged: Vec<Range<usize>> = Vec::new();
+        for range in ranges {
+            match merged.last_mut().filter(|last| range.start < last.end) {
+                Some(last) => last.end = last.end.max(range.end),
+                None => merged.push(range),
+            }
+        }
+        Ranges(merged)
+    }
+
+    fn contain(&self, at: usize) -> bool {
+        let next = self.0.partition_point(|range| range.end <= at);
+        self.0.get(next).is_some_and(|range| range.contains(&at))
+    }
+}
+
+/// Calls `visit` with each text of a conversation, and whether an assistant said it. Roles are not texts.
+fn each_text(chat: &mut Chat, visit: &mut impl FnMut(&mut String, bool)) {
+    for message in &mut chat.messages {
+        visit(&mut message.text, message.role == Role::Assistant);
+        for text in [&mut message.name, &mut message.reasoning, &mut message.call_id].into_iter().flatten() {
+            visit(text, false);
+        }
+        for call in &mut message.calls {
+            visit(&mut call.id, false);
+            visit(&mut call.name, false);
+            each_in_map(&mut call.arguments, visit);
+        }
+    }
+    for tool in &mut chat.tools {
+        visit(&mut tool.name, false);
+        tool.description.iter_mut().for_each(|text| visit(text, false));
+        tool.parameters.iter_mut().for_each(|json| each_in_json(json, visit));
+    }
+    each_in_map(&mut chat.variables, visit);
+}
+
+fn each_in_json(json: &mut Json, visit: &mut impl FnMut(&mut String, bool)) {
+    match json {
+        Json::String(text) => visit(text, false),
+        Json::Array(items) => items.iter_mut().for_each(|item| each_in_json(item, visit)),
+        Json::Object(fields) => each_in_map(fields, visit),
+        Json::Null | Json::Bool(_) | Json::Number(_) => {}
+    }
+}
+
+fn each_in_map(fields: &mut Map<String, Json>, visit: &mut impl FnMut(&mut String, bool)) {
+    for (mut name, mut value) in mem::take(fields) {
+        visit(&mut name, false);
+        each_in_json(&mut value, visit);
+        fields.insert(name, value);
+    }
+}
