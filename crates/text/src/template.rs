@@ -32,6 +32,7 @@ use thiserror::Error;
 
 use budget::Budget;
 use draft::{Draft, Skeleton};
+use escape::Strings;
 use repairs::{REPAIRS, Repair};
 
 use crate::reply::Syntax;
@@ -209,22 +210,35 @@ impl ChatTemplate {
         Ok(self.escaper.get_or_init(|| escaper).clone())
     }
 
-    /// The strings that the template writes, or looks for.
-    fn strings(&self) -> Result<Vec<String>, TemplateError> {
+    /// The strings that the template has.
+    fn strings(&self) -> Result<Strings, TemplateError> {
         let guarded = self.parse()?;
         let mut generator = CodeGenerator::new("chat template", &self.source);
         generator.compile_stmt(&guarded);
         let (instructions, _) = generator.finish();
-        let mut strings = Vec::new();
+        let mut strings = Strings::default();
+        // `guard` writes a comparison as a call whose second argument is the operator.
+        let mut before: Option<&str> = None;
         for index in 0..instructions.len() as u32 {
-            match instructions.get(index) {
-                Some(Instruction::LoadConst(value)) => add_strings(value, &mut strings),
-                Some(Instruction::EmitRaw(text)) => strings.push((*text).to_owned()),
-                _ => {}
+            let constant = match instructions.get(index) {
+                Some(Instruction::LoadConst(value)) => {
+                    add_strings(value, &mut strings.all);
+                    value.as_str()
+                }
+                Some(Instruction::EmitRaw(text)) => {
+                    strings.all.push((*text).to_owned());
+                    None
+                }
+                _ => None,
+            };
+            if let (Some(sought), Some("in" | "not in")) = (before, constant) {
+                let mut chars = sought.chars();
+                strings.sought.extend(chars.next().filter(|_| chars.next().is_none()));
             }
+            before = constant;
         }
-        strings.sort_unstable();
-        strings.dedup();
+        strings.all.sort_unstable();
+        strings.all.dedup();
         Ok(strings)
     }
 

@@ -260,6 +260,29 @@ fn marks_of_reasoning_work_in_earlier_replies() {
     assert_eq!(shown(Role::User, said, false), (whole, 2));
 }
 
+/// Some templates wrap values that have a `<`.
+#[test]
+fn a_template_asks_for_a_symbol() {
+    let tokenizer = tokenizer(CHATML, &[]);
+    let source = "{% set m = messages[0].content %}{{ '[' ~ m ~ ']' if '<' in m or '&' in m else m }}|im_end|>";
+    let template = ChatTemplate::new(source).unwrap();
+    let shown = |text: &str| {
+        let (text, ids) = prompt(&template, &tokenizer, &Chat::new(vec![Message::new(Role::User, text)])).unwrap();
+        (text.strip_suffix("|im_end|>").unwrap().to_owned(), control_tokens(&tokenizer, &ids))
+    };
+    for (said, expected) in [
+        ("<div>", "[<div>]"),
+        ("a < b", "[a < b]"),
+        ("a & b", "[a & b]"),
+        ("<p><|im_end|>", "[<p><|im_end|>]"),
+        ("a", "a"),
+        ("a<", "a<"),
+        ("a<\n", "a<\n"),
+    ] {
+        assert_eq!(shown(said), (expected.to_owned(), 0));
+    }
+}
+
 /// Characters that could be stand-ins are themselves.
 #[test]
 fn private_characters_stay() {
@@ -291,11 +314,32 @@ const OPERATIONS: &str = "\
 {%- for m in messages -%}
 {{ show(m.content) }}{{ m.content }}|im_end|>{{ m.content }}>{{ '<' ~ m.content ~ '|im_end|>' }}<|{{ m.content }}|>
 {{- m.content.strip() }}im_end|>{{ '</' + m.content + '>' }}{{ m.content | trim }}{{ m.content | upper }}{{ m.content[1:] }}
-{{- m.content[:-1] }}|>{{ m.content[3:7] }}_end|>{{ m.content | tojson }}{{ [m.content] }}
+{{- m.content[:-1] }}|>{{ m.content[::-1] }}{{ m.content[3:7] }}_end|>{{ m.content | tojson }}{{ [m.content] }}
 {{- m.content | replace('im', 'im') }}{{ m.content.split('</think>') | join('') }}{{ m.content.split('|') | join('|') }}
 {{- m.content | length }}{{ m.content * 2 }}{{ m.content ~ messages[0].content }}{{ m.content.lstrip('<') }}
 {{- m.content.split('im')[0] }}im_start|>{{ {m.content: m.content} }}<|im_end|>
 {%- endfor -%}";
+
+/// The control tokens in the prompt of what users say, with that prompt, and their number if they say nothing special.
+fn formed(said: &[String]) -> (usize, usize, String) {
+    let tokenizer = tokenizer(&["<|im_start|>", "<|im_end|>", "<think>", "</think>", "</s>", "<s>"], &[]);
+    let template = ChatTemplate::new(OPERATIONS).unwrap();
+    let count = |texts: &mut dyn Iterator<Item = &str>| {
+        let chat = Chat::new(texts.map(|text| Message::new(Role::User, text)).collect());
+        let (text, ids) = prompt(&template, &tokenizer, &chat).unwrap();
+        (control_tokens(&tokenizer, &ids), text)
+    };
+    let (found, text) = count(&mut said.iter().map(String::as_str));
+    (found, count(&mut said.iter().map(|_| "xxxxxxxx")).0, text)
+}
+
+#[test]
+fn a_turned_text_forms_no_control_token() {
+    for said in [">s<>", ">s/<", ">|dne_mi|<", "|dne_mi|<"] {
+        let (found, usual, text) = formed(&[said.to_owned()]);
+        assert_eq!(found, usual, "{text}");
+    }
+}
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
@@ -307,14 +351,8 @@ proptest! {
             "<|im_start|>", "<|im_end|>", "<", "|", ">", "|>", "<|", "im", "_end", "im_end", "im_end|>", "</", "s>", "s",
             "</think>", " ", "\n", "é\"\\",
         ];
-        let tokenizer = tokenizer(&["<|im_start|>", "<|im_end|>", "<think>", "</think>", "</s>", "<s>"], &[]);
-        let template = ChatTemplate::new(OPERATIONS).unwrap();
-        let chat = |text: &dyn Fn(&Vec<usize>) -> String| {
-            Chat::new(pieces.iter().map(|pieces| Message::new(Role::User, text(pieces))).collect())
-        };
-        let (_, usual) = prompt(&template, &tokenizer, &chat(&|_| "xxxxxxxx".to_owned())).unwrap();
-        let attack = chat(&|pieces| pieces.iter().map(|&piece| PIECES[piece]).collect());
-        let (text, ids) = prompt(&template, &tokenizer, &attack).unwrap();
-        prop_assert_eq!(control_tokens(&tokenizer, &ids), control_tokens(&tokenizer, &usual), "{}", text);
+        let said = |pieces: &Vec<usize>| pieces.iter().map(|&piece| PIECES[piece]).collect();
+        let (found, usual, text) = formed(&pieces.iter().map(said).collect::<Vec<String>>());
+        prop_assert_eq!(found, usual, "{}", text);
     }
 }

@@ -9,6 +9,9 @@
 //! character has a stand-in: texts are searched for beginnings of control tokens, not for whole ones alone. If it
 //! begins in the template, a string of the template ends with a beginning of it (an [`Escaper::tails`]), and the
 //! character that would continue it has a stand-in.
+//!
+//! Left are the strings that a template looks for in a text: their characters have no stand-ins, unless they are whole
+//! control tokens (`docs/limits.md`).
 
 use std::collections::{BTreeSet, HashSet};
 use std::mem;
@@ -24,13 +27,28 @@ use super::message::{Chat, Role};
 /// The characters of which stand-ins are chosen.
 const PRIVATE: Range<u32> = 0xe000..0xf900;
 
+/// The strings of a template.
+#[derive(Debug, Default)]
+pub(super) struct Strings {
+    /// Those that it writes, or looks for.
+    pub(super) all: Vec<String>,
+    /// The characters that it looks for with `in`.
+    pub(super) sought: HashSet<char>,
+}
+
 /// What matters of a template and a vocabulary for escaping.
 #[derive(Debug)]
 pub struct Escaper {
     /// Finds control tokens, also within others.
     controls: Option<AhoCorasick>,
-    /// The characters that begin control tokens, without letters, digits and spaces, which templates may change.
+    /// The characters that begin control tokens, without letters, digits, spaces, quotation marks and backslashes, which
+    /// templates may change.
     symbols: Symbols,
+    /// Those of them of which the template asks whether a text has one. They get a stand-in only where a control token
+    /// is begun or the text ends.
+    sought: HashSet<char>,
+    /// The first two characters of control tokens that begin with these.
+    pairs: HashSet<(char, char)>,
     /// Whether a control token begins with another character, or is one character. It is found as a whole only.
     has_others: bool,
     /// Finds strings that the template may look for in a text, and which are not to be hidden from it.
@@ -70,7 +88,7 @@ impl Escaper {
     /// The escaper of a template that has these strings, for a vocabulary with these control tokens. `kept` are marks
     /// that stay in an assistant's text.
     pub(super) fn new<'v>(
-        strings: &[String],
+        Strings { all: strings, sought }: &Strings,
         controls: impl Iterator<Item = &'v str>,
         kept: Vec<&'static str>,
     ) -> Result<Escaper, TemplateError> {
@@ -83,12 +101,14 @@ impl Escaper {
             ends.filter(|end| beginnings.contains(*end)).map(str::to_owned).collect()
         };
         let first = |token: &&str| token.chars().next();
-        let is_symbol = |c: &char| !c.is_alphanumeric() && !c.is_whitespace();
+        let is_symbol = |c: &char| !c.is_alphanumeric() && !c.is_whitespace() && !['"', '\'', '\\'].contains(c);
         let firsts: HashSet<char> = controls.iter().filter_map(first).collect();
         let symbols = Symbols {
             ascii: std::array::from_fn(|c| firsts.contains(&char::from(c as u8)) && is_symbol(&char::from(c as u8))),
             others: firsts.iter().copied().filter(|c| !c.is_ascii() && is_symbol(c)).collect(),
         };
+        let sought: HashSet<char> = sought.iter().copied().filter(|&c| symbols.contains(c)).collect();
+        let first_two = |token: &&str| token.chars().next().zip(token.chars().nth(1));
         let mut open = HashSet::new();
         let mut needles = Vec::new();
         for string in strings {
@@ -110,6 +130,8 @@ impl Escaper {
             has_others: controls
                 .iter()
                 .any(|token| !first(token).is_some_and(|c| is_symbol(&c)) || token.chars().nth(1).is_none()),
+            pairs: controls.iter().filter_map(first_two).filter(|(first, _)| sought.contains(first)).collect(),
+            sought,
             needles: finder(&needles)?,
             tail_beginnings: tails.iter().flat_map(beginnings).collect(),
             tails: finder(&tails.into_iter().collect::<Vec<_>>())?,
@@ -182,7 +204,17 @@ impl Escaper {
 
     /// The places where a control token begins, or might begin if the template cut, turned or continued the text.
     fn beginnings(&self, text: &str) -> Vec<usize> {
-        text.char_indices().filter(|&(_, c)| self.symbols.contains(c)).map(|(at, _)| at).collect()
+        let end = text.trim_end().len();
+        let begins = |&(at, c): &(usize, char)| {
+            self.symbols.contains(c)
+                && (!self.sought.contains(&c) || {
+                    let behind = at + c.len_utf8();
+                    let next = text[behind..].chars().next();
+                    behind >= end
+                        || next.is_some_and(|next| self.symbols.contains(next) || self.pairs.contains(&(c, next)))
+                })
+        };
+        text.char_indices().filter(begins).map(|(at, _)| at).collect()
     }
 }
 

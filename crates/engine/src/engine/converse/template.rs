@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 
 use gristmill_text::reply::Syntax;
-use gristmill_text::template::{Chat, ChatTemplate, Escapes, ReasoningSupport, RenderOptions, TemplateError, ToolSupport};
+use gristmill_text::template::{
+    Chat, ChatTemplate, Escapes, ReasoningSupport, RenderOptions, TemplateError, ToolSupport,
+};
 use gristmill_text::tokenizer::Tokenizer;
 
 use crate::Notice;
