@@ -57,7 +57,7 @@ fn one_row<F: Quantised, S: Simd>(s: S, group: &[u8], row: &[Int8Block], out: &m
     let mut sums = [s.splat(0.0)];
     for (tile, blocks) in group.chunks_exact(ROWS * F::BYTES).zip(row.chunks_exact(slices)) {
         for (g, block) in blocks.iter().enumerate() {
-            if S::PREFETCH || F::GROUP == 16 {
+            if F::GROUP == 16 || s.prefetches() {
                 prefetch_slice(s, tile, g, slices);
             }
             add_products::<F, S, 1>(s, &mut sums, &WeightSlice::unpack::<F>(s, tile, g), [block]);
@@ -179,8 +179,8 @@ impl<S: Simd> Slice<S> for WeightSlice<S> {
 /// Prefetch distance in bytes for formats with groups of 16: about two tiles. With few activation rows, a group of 32
 /// columns reads its bytes in bursts, because one byte holds columns of several groups, and the hardware prefetcher
 /// falls behind: Q6_K reads 28.5 instead of 21.5 GB/s of 40 (two Zen 4 cores), Q3_K 31 instead of 28; 4,096 bytes do
-/// the same, 2,048 less. Formats whose tile is read more evenly (Q4_K) become slower there, where [`Simd::PREFETCH`] is
-/// not set.
+/// the same, 2,048 less. Formats whose tile is read more evenly (Q4_K) become slower there, where [`Simd::prefetches`] is
+/// false.
 const AHEAD: usize = 8192;
 
 /// Prefetches the `g`-th of `slices` equal slices of the tile [`AHEAD`] bytes on.

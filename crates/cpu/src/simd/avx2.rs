@@ -113,9 +113,13 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
     // A dot product by VNNI is no pair of 16 bits that a scale could multiply.
     const INTEGER_SCALES: bool = !VNNI;
     const INT8_ROWS: usize = 4;
+
     // GEMV from memory on two Zen 3 cores: Q4_K 13.1 → 18.6, Q5_K 10.3 → 13.9, IQ4_XS 14.3 → 19.5, MXFP4 15.5 → 20.1,
     // Q8_0 16.8 → 19.0 GB/s. Not measured on CPUs with AVX-VNNI.
-    const PREFETCH: bool = !VNNI;
+    #[inline(always)]
+    fn prefetches(self) -> bool {
+        !VNNI
+    }
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> K::Output {

@@ -11,9 +11,14 @@ use gristmill_kernels::simd::{Int8Block, Kernel, Simd, WeightSlice};
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
-/// Proof that the CPU has AVX-512 F, BW, VL and VNNI, and all that [`super::Avx2`] names; perhaps of BF16 too.
+/// Proof that the CPU has AVX-512 F, BW, VL and VNNI, and all that [`super::Avx2`] names.
 #[derive(Clone, Copy, Debug)]
-pub struct Avx512(Option<Avx512Bf16>);
+pub struct Avx512 {
+    /// Proof of BF16, which some of these CPUs have.
+    bf16: Option<Avx512Bf16>,
+    /// See [`Simd::prefetches`].
+    prefetches: bool,
+}
 
 /// Proof that the CPU has AVX-512 BF16.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +32,17 @@ impl Avx512 {
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512vnni"))
-        .then(|| Self(is_x86_feature_detected!("avx512bf16").then_some(Avx512Bf16(()))))
+        .then(|| Self {
+            bf16: is_x86_feature_detected!("avx512bf16").then_some(Avx512Bf16(())),
+            prefetches: is_intel(),
+        })
     }
+}
+
+/// Whether Intel made this CPU.
+fn is_intel() -> bool {
+    let leaf = __cpuid(0);
+    [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).concat() == b"GenuineIntel"
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
@@ -106,7 +120,12 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn bf16(self) -> Option<Avx512Bf16> {
-        self.0
+        self.bf16
+    }
+    // The CPUs differ, not the level.
+    #[inline(always)]
+    fn prefetches(self) -> bool {
+        self.prefetches
     }
     #[inline(always)]
     fn run_bf16<K: Kernel>(self, _: Avx512Bf16, kernel: K) -> K::Output {

@@ -143,15 +143,18 @@ pub trait Simd: Copy + Send + Sync + 'static {
     const INTEGER_SCALES: bool = false;
     /// Activation rows that [`Simd::dots`] serves best at once, 2, 4 or 8: as many as the registers hold integer sums.
     const INT8_ROWS: usize;
-    /// A single activation row asks for the weights ahead in every format, not only in those whose bytes are read in
-    /// bursts: worth it where the hardware's prefetcher falls behind.
-    const PREFETCH: bool = false;
     /// [`Simd::dot_pairs`] is a single instruction, so that integer sums rather begin with it than with a product that
     /// is computed for each activation row.
     const FAST_PAIRS: bool = false;
 
     /// Runs a kernel inside a function that has the level's target features.
     fn run<K: Kernel>(self, kernel: K) -> K::Output;
+    /// Whether a product with one activation row prefetches the weights of every format, not only of those whose bytes
+    /// are read in bursts. It helps where the hardware's prefetcher falls behind, which depends on the CPU.
+    #[inline(always)]
+    fn prefetches(self) -> bool {
+        false
+    }
     /// The proof, if this CPU gives it.
     fn bf16(self) -> Option<Self::Bf16>;
     /// Runs a kernel that uses [`Simd::dot_bf16`], as [`Simd::run`] does: only in here is that a single instruction.

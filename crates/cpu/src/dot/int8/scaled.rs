@@ -132,7 +132,7 @@ pub(super) fn one_row<F: Quantised, S: Simd>(s: S, group: &[u8], row: &[Int8Bloc
     for (tile, blocks) in group.chunks_exact(ROWS * F::BYTES).zip(row.chunks_exact(slices)) {
         let mut units = [s.splat(0.0)];
         for (g, x) in blocks.iter().enumerate() {
-            if S::PREFETCH || F::GROUP == 16 {
+            if F::GROUP == 16 || s.prefetches() {
                 prefetch_slice(s, tile, g, slices);
             }
             let columns = Columns::unpack::<F>(s, tile, g);
