@@ -74,6 +74,7 @@ fn a_changed_receipt_is_told() {
         let ended = with(place, value);
         assert!(ended.code == Some(0) && ended.err.contains(what), "{place}: {}", ended.err);
     }
+    let options = json!({"add_special": false, "parse_special": true});
     let shorter = replay(&good, &["--ctx", "50"]);
     assert!(shorter.err.contains("the context is 50 tokens, that of the receipt 100 tokens"), "{}", shorter.err);
     for (place, value, what) in [
@@ -82,7 +83,7 @@ fn a_changed_receipt_is_told() {
         ("/format", json!(1), "format 1"),
         ("/choices/0/request", json!(1), "choices[0].request"),
         ("/requests/0/sampling/top_p", json!(7), "choice 0 cannot be replayed: top_p is 7"),
-        ("/requests/0/prompt", json!({"text": ""}), "the prompt is empty"),
+        ("/requests/0/prompt", json!({"text": {"text": "", "options": options}}), "the prompt is empty"),
         ("/conditions/context", json!(1u64 << 40), "the context length"),
     ] {
         let ended = with(place, value);
