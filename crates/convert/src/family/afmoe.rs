@@ -1,7 +1,10 @@
 //! Trinity: norms before and after each block, a gate of attention's output, scaled embeddings; the first layers are
 //! dense, the others have experts that serve every token besides those that a sigmoid with a bias chooses.
 
-use super::parts::{ATTENTION, BASE, COMMON, DENSE, EXPERTS, LAYER_TYPES, QK_NORMS, SHARED_EXPERTS, count, expect_flag, expect_number, expect_text, factor, head_widths, moe, needed, norm_epsilon, optional, positive};
+use super::parts::{
+    ATTENTION, BASE, COMMON, DENSE, EXPERTS, LAYER_TYPES, QK_NORMS, SHARED_EXPERTS, count, expect_flag, expect_number,
+    expect_text, factor, head_widths, moe, needed, norm_epsilon, optional, positive,
+};
 use super::{Family, Key, Kind, Or, Rule};
 
 pub(super) const FAMILY: Family = Family {
@@ -10,9 +13,14 @@ pub(super) const FAMILY: Family = Family {
     keys: &[COMMON, EXPERTS, &norm_epsilon(1e-5), &head_widths(Or::Count(128)), KEYS],
     beyond: &["score_func", "route_norm", "n_group", "topk_group"],
     nulls: &["sliding_window"],
-    expects: &[expect_text("hidden_act", "silu"), expect_flag("mup_enabled", true), expect_flag("route_norm", true),
+    expects: &[
+        expect_text("hidden_act", "silu"),
+        expect_flag("mup_enabled", true),
+        expect_flag("route_norm", true),
         // transformers reads neither.
-        expect_number("n_group", 1.0), expect_number("topk_group", 1.0)],
+        expect_number("n_group", 1.0),
+        expect_number("topk_group", 1.0),
+    ],
     layer: &[NORMS, ATTENTION, QK_NORMS, GATE, SELECTION_BIAS, SHARED_EXPERTS],
     mlps: &[MOE, DENSE],
     ..BASE

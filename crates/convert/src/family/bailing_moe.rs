@@ -1,7 +1,10 @@
 //! Ling 2 and Ring 2: queries, keys and values are one tensor; the first layers are dense, the others have an expert that
 //! serves every token besides those that a sigmoid with a bias chooses in the best groups.
 
-use super::parts::{BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, SHARED_EXPERTS, count, expect_flag, expect_text, factor, head_widths, moe, needed, norm_epsilon, optional, positive};
+use super::parts::{
+    BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, SHARED_EXPERTS, count, expect_flag, expect_text, factor, head_widths,
+    moe, needed, norm_epsilon, optional, positive,
+};
 use super::{Family, Key, Kind, Need, Or, Rotated, Rule};
 
 pub(super) const FAMILY: Family = Family {

@@ -1,7 +1,9 @@
 //! Command R7B and Command A: one norm before attention and MLP, which stand side by side. Pairs of neighbours are
 //! rotated there too, so no rows are reordered.
 
-use super::parts::{ATTENTION, BASE, COMMON, WIDTH, count, expect_number, expect_text, factor, head_widths, needed, number, windows};
+use super::parts::{
+    ATTENTION, BASE, COMMON, WIDTH, count, expect_number, expect_text, factor, head_widths, needed, number, windows,
+};
 use super::{Family, Key, Kind, Or, Rule};
 
 pub(super) const FAMILY: Family = Family {

@@ -2,7 +2,9 @@
 //! where the settings have its number.
 
 use super::cohere2::NORM;
-use super::parts::{ATTENTION, BASE, DENSE, EXPERTS, LAYER_TYPES, MOE, count, expect_number, expect_text, factor, head_widths, number};
+use super::parts::{
+    ATTENTION, BASE, DENSE, EXPERTS, LAYER_TYPES, MOE, count, expect_number, expect_text, factor, head_widths, number,
+};
 use super::{Family, Key, Kind, OlderScaling, Or};
 
 pub(super) const FAMILY: Family = Family {

@@ -2,7 +2,10 @@
 //! chosen.
 
 use super::llama::ATTENTION;
-use super::parts::{BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, SHARED_EXPERTS, WIDTH, count, expect_number, expect_text, factor, head_widths, norm_epsilon, renormalised};
+use super::parts::{
+    BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, SHARED_EXPERTS, WIDTH, count, expect_number, expect_text, factor,
+    head_widths, norm_epsilon, renormalised,
+};
 use super::{Family, Key, Kind, Or};
 
 pub(super) const FAMILY: Family = Family {

@@ -1,7 +1,10 @@
 //! ERNIE 4.5: the first layers are dense, the others have experts that serve every token besides those that a softmax
 //! with a bias chooses. Pairs of neighbours are rotated there too, so no rows are reordered.
 
-use super::parts::{BASE, COMMON, DENSE, EXPERT_COUNT, MOE, NORMS, SHARED_EXPERTS, WIDTH, biased, count, head_widths, norm_epsilon, optional};
+use super::parts::{
+    BASE, COMMON, DENSE, EXPERT_COUNT, MOE, NORMS, SHARED_EXPERTS, WIDTH, biased, count, head_widths, norm_epsilon,
+    optional,
+};
 use super::{Family, How, Key, Or, Rule};
 
 pub(super) const FAMILY: Family = Family {

@@ -1,7 +1,10 @@
 //! K-EXAONE: attention as in EXAONE 4 with norms before the blocks; the first layers are dense, the others have an expert
 //! that serves every token besides those that a sigmoid with a bias chooses.
 
-use super::parts::{ATTENTION, BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, PERIODIC, QK_NORMS, SELECTION_BIAS, SHARED_EXPERTS, count, factor, head_widths, norm_epsilon, optional, positive};
+use super::parts::{
+    ATTENTION, BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, PERIODIC, QK_NORMS, SELECTION_BIAS, SHARED_EXPERTS, count,
+    factor, head_widths, norm_epsilon, optional, positive,
+};
 use super::{Family, Key, Kind, Or, Rule};
 
 pub(super) const FAMILY: Family = Family {

@@ -1,7 +1,9 @@
 //! Gemma 2. As Gemma 3 without norms of queries and keys, with caps of logits.
 
 use super::gemma3::{GLOBALS, NORMS, SCALE};
-use super::parts::{ATTENTION, BASE, COMMON, count, expect_flag, expect_text, factor, head_widths, norm_epsilon, windows};
+use super::parts::{
+    ATTENTION, BASE, COMMON, count, expect_flag, expect_text, factor, head_widths, norm_epsilon, windows,
+};
 use super::{Family, Key, Or};
 
 pub(super) const FAMILY: Family = Family {

@@ -1,6 +1,8 @@
 //! Gemma 3, the text model. Norms multiply by 1 + weight; the file has the sum.
 
-use super::parts::{ATTENTION, BASE, COMMON, count, expect_flag, expect_text, factor, head_widths, needed, norm_epsilon, windows};
+use super::parts::{
+    ATTENTION, BASE, COMMON, count, expect_flag, expect_text, factor, head_widths, needed, norm_epsilon, windows,
+};
 use super::{Change, Family, Key, Kind, OlderScaling, Or, Rule};
 
 pub(super) const FAMILY: Family = Family {

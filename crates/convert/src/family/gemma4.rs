@@ -2,7 +2,10 @@
 //! with inputs of each layer and layers that read the caches of others. Norms multiply by the weight alone.
 
 use super::olmo2::WINDOWS;
-use super::parts::{BASE, DENSE, EXPERT_COUNT, GLOBALS, INNER, OUTER, count, expect_text, factor, needed, norm_epsilon, optional, unless_unset};
+use super::parts::{
+    BASE, DENSE, EXPERT_COUNT, GLOBALS, INNER, OUTER, count, expect_text, factor, needed, norm_epsilon, optional,
+    unless_unset,
+};
 use super::{Family, Key, Kind, Merges, Need, Or, Rotated, Rule, Within};
 
 pub(super) const FAMILY: Family = Family {

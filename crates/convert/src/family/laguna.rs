@@ -1,7 +1,10 @@
 //! Laguna: query heads and a rotation of their own in layers that see everything, the first of four; a gate of
 //! attention's output; experts chosen by sigmoid with a bias, and one that serves every token, after the first layers.
 
-use super::parts::{ATTENTION, BASE, DENSE, EXPERTS, LAYER_TYPES, MOE, NORMS, QK_NORMS, SELECTION_BIAS, count, expect_flag, expect_number, expect_text, factor, head_widths, moe, needed, norm_epsilon, optional};
+use super::parts::{
+    ATTENTION, BASE, DENSE, EXPERTS, LAYER_TYPES, MOE, NORMS, QK_NORMS, SELECTION_BIAS, count, expect_flag,
+    expect_number, expect_text, factor, head_widths, moe, needed, norm_epsilon, optional,
+};
 use super::{Family, Key, Kind, Or, Rotated, Rule};
 
 pub(super) const FAMILY: Family = Family {

@@ -110,7 +110,8 @@ const RENAMED: &[Rule] = &[
 ];
 
 /// The bias of the scores that choose experts, which layers with experts have.
-const BIAS: &[Rule] = &[unless_unset("use_expert_bias", "blk.{layer}.exp_probs_b.bias", "model.layers.{layer}.feed_forward.expert_bias")];
+const BIAS: &[Rule] =
+    &[unless_unset("use_expert_bias", "blk.{layer}.exp_probs_b.bias", "model.layers.{layer}.feed_forward.expert_bias")];
 
 const MOE: &[Rule] = &[
     needed("blk.{layer}.ffn_gate_inp.weight", "model.layers.{layer}.feed_forward.gate.weight"),

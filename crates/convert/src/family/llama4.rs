@@ -1,7 +1,10 @@
 //! Llama 4 within a model that also sees: layers of four, of which the last rotates nothing and sees everything; experts
 //! in all layers or in every second one, stored column by column, with gate and up as halves.
 
-use super::parts::{ATTENTION, BASE, EXPERTS, INNER, LAYER_TYPES, NORMS, OUTER, count, expect_last_of, expect_number, expect_text, head_widths, needed, norm_epsilon, optional};
+use super::parts::{
+    ATTENTION, BASE, EXPERTS, INNER, LAYER_TYPES, NORMS, OUTER, count, expect_last_of, expect_number, expect_text,
+    head_widths, needed, norm_epsilon, optional,
+};
 use super::{Expect, Expected, Family, How, Key, Kind, Layout, Or, Rule, Within};
 
 pub(super) const FAMILY: Family = Family {

@@ -1,7 +1,10 @@
 //! Phi-3.5-MoE: layer norms with biases, experts as Mixtral's.
 
 use super::llama::MIXTRAL_EXPERTS;
-use super::parts::{ATTENTION, BASE, COMMON, EXPERTS, GLOBALS, NORMS, WIDTH, count, expect_number, expect_text, if_set, needed, norm_epsilon};
+use super::parts::{
+    ATTENTION, BASE, COMMON, EXPERTS, GLOBALS, NORMS, WIDTH, count, expect_number, expect_text, if_set, needed,
+    norm_epsilon,
+};
 use super::{Family, Key, Or, Rule};
 
 pub(super) const FAMILY: Family = Family {
@@ -11,7 +14,11 @@ pub(super) const FAMILY: Family = Family {
     magnitudes: true,
     nulls: &["head_dim", "sliding_window"],
     // No key says how near logits must be to share a token, nor that these are two.
-    expects: &[expect_text("hidden_act", "silu"), expect_number("router_jitter_noise", 0.01), expect_number("num_experts_per_tok", 2.0)],
+    expects: &[
+        expect_text("hidden_act", "silu"),
+        expect_number("router_jitter_noise", 0.01),
+        expect_number("num_experts_per_tok", 2.0),
+    ],
     globals: &[GLOBALS, BIASES],
     layer: &[NORMS, NORM_BIASES, ATTENTION],
     mlps: &[MIXTRAL_EXPERTS],
@@ -23,7 +30,8 @@ const KEYS: &[Key] = &[
     count("attention.sliding_window", &["sliding_window"], Or::Count(0)),
 ];
 
-const BIASES: &[Rule] = &[needed("output_norm.bias", "model.norm.bias"), if_set("lm_head_bias", "output.bias", "lm_head.bias")];
+const BIASES: &[Rule] =
+    &[needed("output_norm.bias", "model.norm.bias"), if_set("lm_head_bias", "output.bias", "lm_head.bias")];
 
 const NORM_BIASES: &[Rule] = &[
     needed("blk.{layer}.attn_norm.bias", "model.layers.{layer}.input_layernorm.bias"),
