@@ -19,7 +19,7 @@ fuzz_target!(|source: &str| {
         now: Some(SystemTime::UNIX_EPOCH),
     };
     let parameters = Some(json!({"type": "object", "properties": {"grams": {"type": "number"}}}));
-    let tool = Tool { name: "weigh".to_owned(), description: Some("weighs grain".to_owned()), parameters };
+    let tool = Tool { name: "weigh".to_owned(), description: Some("weighs grain".to_owned()), parameters, ..Tool::default() };
     let roles = [Role::System, Role::User, Role::Assistant, Role::User];
     let messages = roles.map(|role| Message::new(role, "grain")).to_vec();
     let chat = Chat { tools: vec![tool], ..Chat::new(messages) };
