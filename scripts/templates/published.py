@@ -20,8 +20,13 @@ MARK = "<|channel|>"
 PROBE = "{{ messages | tojson }}\n{{ tools | tojson }}"
 
 
+def switches(case):
+    """The variables of a case besides the conversation: the same on both sides, whatever a template calls its switch."""
+    return {} if case.get("thinking") is None else {"enable_thinking": case["thinking"]}
+
+
 def run(renderer, cases):
-    lines = "".join(json.dumps({**case, "now": NOW}) + "\n" for case in cases)
+    lines = "".join(json.dumps({"variables": switches(case), **case, "now": NOW}) + "\n" for case in cases)
     done = subprocess.run([renderer], input=lines, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in done.stdout.split("\n") if line]
 
@@ -33,9 +38,7 @@ def variables(case, probed):
     for name in ("bos_token", "eos_token"):
         if case[name] is not None:
             out[name] = case[name]
-    if case.get("thinking") is not None:
-        out["enable_thinking"] = case["thinking"]
-    return out
+    return {**out, **switches(case)}
 
 
 def main(renderer, folder, every=1):

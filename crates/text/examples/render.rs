@@ -1,6 +1,6 @@
 //! Renders chat templates: a case on each line of the input, its outcome on each line of the output.
 //!
-//! A case is an object with `template`, and as they are needed `messages` and `tools` in OpenAI's form, `thinking`,
+//! A case is an object with `template`, and as they are needed `messages` and `tools` in OpenAI's form,
 //! `add_generation_prompt`, `bos_token`, `eos_token`, `now` (seconds since 1970) and `variables`. An outcome has `text`,
 //! or `error` and whether the template was `loaded`.
 
@@ -28,7 +28,6 @@ fn outcome(case: &Value) -> Value {
     let chat = Chat {
         messages: list("messages").iter().map(message).collect(),
         tools: list("tools").iter().map(tool).collect(),
-        thinking: case["thinking"].as_bool(),
         variables: object(&case["variables"]),
         ..Chat::default()
     };
