@@ -2,11 +2,19 @@
 
 import { askKey, key } from './keys.js';
 
-/** A refusal of the server. */
+/** A refusal of the server, with its code and the field that it is about, if it names them. */
 export class Refusal extends Error {
-  constructor(status, message) {
+  constructor(status, { message, code = null, param = null }, wait = null) {
     super(message);
-    this.status = status;
+    Object.assign(this, { status, code, param, wait });
+  }
+}
+
+/** The connection failed; `midway` if the answer had begun. */
+export class Unreachable extends Error {
+  constructor(midway) {
+    super('the connection failed');
+    this.midway = midway;
   }
 }
 
@@ -17,32 +25,27 @@ export async function ask(path, { body, signal } = {}) {
     if (key()) headers.authorization = `Bearer ${key()}`;
     if (body) headers['content-type'] = 'application/json';
     const options = { method: body ? 'POST' : 'GET', headers, signal, body: body && JSON.stringify(body) };
-    const reply = await fetch(new URL(path, document.baseURI), options).catch(unreachable);
+    const reply = await fetch(new URL(path, document.baseURI), options).catch(unreachable(false));
     if (reply.ok) return reply;
-    const message = await said(reply);
-    if (reply.status !== 401) throw new Refusal(reply.status, message);
-    if (!await askKey(message)) throw new Refusal(401, message);
+    const error = await said(reply);
+    if (reply.status !== 401) throw new Refusal(reply.status, error, reply.headers.get('retry-after'));
+    if (!await askKey(error.message)) throw new Refusal(401, error);
   }
 }
 
 /** What browsers say of a connection that fails is no help. */
-function unreachable(error) {
-  if (error.name === 'AbortError') throw error;
-  throw new Error('The server does not answer. Is it still running? Then ask again.');
-}
+const unreachable = (midway) => (error) => {
+  throw error.name === 'AbortError' ? error : new Unreachable(midway);
+};
 
 async function said(reply) {
-  const text = await reply.text();
+  const text = await reply.text().catch(() => '');
   try {
-    return JSON.parse(text).error.message;
+    const { message, code, param } = JSON.parse(text).error;
+    return { message: String(message), code, param };
   } catch {
-    return text || `status ${reply.status}`;
+    return { message: text.slice(0, 500) || `status ${reply.status}` };
   }
-}
-
-function broken(error) {
-  if (error.name === 'AbortError') throw error;
-  throw new Error('The server stopped in the middle of the answer. Start it, then ask again.');
 }
 
 /** The JSON of server-sent events, until `[DONE]`. */
@@ -51,7 +54,7 @@ export async function* events(reply) {
   let rest = '';
   try {
     for (;;) {
-      const { value, done } = await reader.read().catch(broken);
+      const { value, done } = await reader.read().catch(unreachable(true));
       if (done) return;
       const lines = (rest + value).split('\n');
       rest = lines.pop();

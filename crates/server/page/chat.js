@@ -4,9 +4,12 @@ import { byId, announce } from './dom.js';
 import { resultView } from './call.js';
 import { addVersion, begin, messages, modelTurn, newVersion, showVersion, shown, title, toolTurn, userTurn } from './conversation.js';
 import { generate } from './generate.js';
+import { changeKey } from './keys.js';
 import * as settings from './settings.js';
-import * as sidebar from './sidebar.js';
+import * as setup from './setup.js';
+import { Sidebar } from './sidebar.js';
 import * as store from './store.js';
+import { download, fileName, toJson, toMarkdown } from './transfer.js';
 import { ModelView, tellEnd, userView } from './turn.js';
 import { Turns } from './turns.js';
 
@@ -18,6 +21,13 @@ export class Chat {
     /** `running` has the answers that are written, by conversation. */
     Object.assign(this, { facts, experts, chats: [], current: begin(), running: new Map() });
     this.turns = new Turns((turn) => this.view(turn));
+    this.sidebar = new Sidebar({
+      open: (chat, turn) => this.open(chat, turn),
+      rename: (chat, name) => { chat.name = name; this.write(chat); },
+      setup: (chat) => this.openSetup(chat),
+      exported: (chat, ending) => this.exportOne(chat, ending),
+      remove: (chat) => this.remove(chat),
+    });
     store.watch((id) => this.changedElsewhere(id));
   }
 
@@ -28,7 +38,12 @@ export class Chat {
   }
 
   list() {
-    sidebar.list(this.chats, this.current, { open: (chat) => this.open(chat), remove: (chat) => this.remove(chat) });
+    this.sidebar.list(this.chats, this.current);
+  }
+
+  /** The last changed first. */
+  sort() {
+    this.chats.sort((a, b) => b.changed - a.changed);
   }
 
   begin() {
@@ -36,12 +51,42 @@ export class Chat {
     byId('message').focus();
   }
 
-  open(chat) {
+  /** Shows a conversation, at its end or at one of its turns. */
+  open(chat, turn) {
     this.current = chat;
     this.composer.setRunning(this.running.has(chat));
     this.show();
     this.list();
-    this.toEnd();
+    if (!turn || !this.turns.reveal(turn)) this.toEnd();
+  }
+
+  /** Shows the settings of a conversation. */
+  openSetup(chat = this.current) {
+    setup.open(chat.setup, this.facts.sampling, (given) => {
+      chat.setup = given;
+      if (chat.turns.length > 0) this.write(chat);
+      if (chat === this.current) this.showSetup();
+    });
+  }
+
+  exportOne(chat, ending) {
+    if (ending === 'md') download(fileName(chat, 'md'), toMarkdown(chat, this.facts.title || this.facts.name), 'text/markdown');
+    else download(fileName(chat, 'json'), toJson([chat]), 'application/json');
+  }
+
+  /** Takes conversations of a file. Those that are here already are left out; the number of the others is returned. */
+  async take(chats) {
+    const here = new Map(this.chats.map((chat) => [chat.id, chat]));
+    const fresh = chats.filter(({ id, changed }) => here.get(id)?.changed !== changed);
+    for (const chat of fresh) {
+      if (here.has(chat.id)) chat.id = begin().id;
+      here.set(chat.id, chat);
+      await store.put(chat);
+      this.chats.push(chat);
+    }
+    this.sort();
+    this.list();
+    return fresh.length;
   }
 
   async remove(chat) {
@@ -58,8 +103,8 @@ export class Chat {
     if (known && this.running.has(known)) return;
     const kept = await store.get(id);
     this.chats = this.chats.filter((chat) => chat.id !== id);
-    if (kept) this.chats.unshift(kept);
-    this.chats.sort((a, b) => b.changed - a.changed);
+    if (kept) this.chats.push(kept);
+    this.sort();
     if (kept && this.current.id === id) {
       this.current = kept;
       this.show();
@@ -69,7 +114,8 @@ export class Chat {
 
   keep(chat = this.current) {
     chat.changed = Date.now();
-    if (!this.chats.includes(chat)) this.chats.unshift(chat);
+    if (!this.chats.includes(chat)) this.chats.push(chat);
+    this.sort();
     this.write(chat);
     this.list();
   }
@@ -88,6 +134,8 @@ export class Chat {
 
   /** Whether the text was taken. */
   send(text, files) {
+    // A conversation keeps the system prompt that it began with.
+    if (this.current.turns.length === 0) this.current.setup = { system: settings.system(), ...this.current.setup };
     this.current.turns.push(userTurn(text, files));
     this.answer(modelTurn());
     return true;
@@ -97,6 +145,25 @@ export class Chat {
   again(turn) {
     this.stop();
     this.answer(turn);
+  }
+
+  /** Goes on with an answer that has ended before its end. */
+  proceed(turn) {
+    this.stop();
+    this.answer(turn, true);
+  }
+
+  /** What a failed answer offers to do. */
+  remedy(name, turn) {
+    const remedies = {
+      again: () => this.again(turn),
+      continue: () => this.proceed(turn),
+      key: async () => { if (await changeKey()) this.again(turn); },
+      begin: () => this.begin(),
+      settings: () => settings.open(this.facts.sampling),
+      reload: () => location.reload(),
+    };
+    remedies[name]();
   }
 
   /** Asks with another version of a message. */
@@ -118,28 +185,34 @@ export class Chat {
   result(turn, call, content) {
     const version = shown(turn);
     version.results = { ...version.results, [call.id]: content };
-    if (!version.calls.every(({ id }) => id in version.results)) return announce('The other calls wait for their results.');
+    if (!version.calls.every(({ id }) => Object.hasOwn(version.results, id))) return announce('The other calls wait for their results.');
     this.current.turns.length = this.current.turns.indexOf(turn) + 1;
     this.current.turns.push(toolTurn(version.calls.map(({ id, name }) => ({ id, name, content: version.results[id] }))));
     this.answer(modelTurn());
   }
 
-  async answer(turn) {
+  async answer(turn, continued = false) {
     const chat = this.current;
     if (!chat.turns.includes(turn)) chat.turns.push(turn);
     const before = chat.turns.slice(0, chat.turns.indexOf(turn));
-    const version = newVersion();
-    addVersion(chat, turn, version);
+    const version = continued ? shown(turn) : newVersion();
+    if (continued) Object.assign(version, { finish: null, failure: null });
+    else addVersion(chat, turn, version);
     const running = { controller: new AbortController(), turn, kept: Date.now() };
     this.running.set(chat, running);
     this.composer.setRunning(true);
     this.keep();
     this.show();
     this.toEnd();
-    const trace = this.experts.begin(version, label(before));
+    const trace = continued ? this.experts.resume(version) : this.experts.begin(version, label(before));
     const changed = () => { this.grown(chat, running); if (trace) this.experts.redraw(); };
+    const progress = (state) => { running.progress = state; if (chat === this.current) this.turns.view(turn)?.showProgress(state); };
+    const system = (chat.setup.system ?? settings.system()).trim();
     try {
-      await generate({ facts: this.facts, messages: messages(before, settings.system()), version, trace, signal: running.controller.signal, changed });
+      await generate({
+        facts: this.facts, messages: messages(continued ? [...before, turn] : before, system, continued), setup: chat.setup,
+        continued, version, trace, signal: running.controller.signal, changed, progress,
+      });
     } finally {
       if (trace) this.experts.end();
       this.finish(chat, turn, version, running);
@@ -185,7 +258,14 @@ export class Chat {
 
   show() {
     byId('blank').hidden = this.current.turns.length > 0;
+    this.showSetup();
     this.turns.show(this.current.turns);
+    const running = this.running.get(this.current);
+    if (running) this.turns.view(running.turn)?.showProgress(running.progress ?? null);
+  }
+
+  showSetup() {
+    byId('setup-line').replaceChildren(setup.line(this.current.setup, () => this.openSetup()));
   }
 
   /** The view of a turn: an object with its element, and with `update` for an answer. */
@@ -196,7 +276,8 @@ export class Chat {
     return new ModelView(turn, {
       name: this.facts.name,
       experts: this.experts,
-      again: () => this.again(turn),
+      remedy: (name) => this.remedy(name, turn),
+      isLast: () => this.current.turns.at(-1) === turn,
       turnTo,
       result: (call, content) => this.result(turn, call, content),
     });

@@ -3,6 +3,10 @@
 import { announce, byId, button, make } from './dom.js';
 import { bytes } from './numbers.js';
 
+/** On a screen without a keyboard Enter starts a line, as everywhere there; the button sends. */
+const touch = matchMedia('(pointer: coarse) and (hover: none)');
+const KEYS = () => (touch.matches ? '' : 'Enter sends, Shift+Enter starts a line');
+
 /** Larger files are refused: the context of a model is smaller. */
 const MOST_BYTES = 2 << 20;
 
@@ -13,7 +17,7 @@ export class Composer {
     this.input = byId('message');
     byId('composer').addEventListener('submit', (event) => { event.preventDefault(); this.act(); });
     this.input.addEventListener('keydown', (event) => {
-      if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) { event.preventDefault(); this.submit(); }
+      if (event.key === 'Enter' && !event.shiftKey && !event.isComposing && !touch.matches) { event.preventDefault(); this.submit(); }
     });
     this.input.addEventListener('input', () => this.grow());
     document.addEventListener('keydown', (event) => {
@@ -21,6 +25,8 @@ export class Composer {
     });
     byId('attach').addEventListener('click', () => byId('file').click());
     byId('file').addEventListener('change', (event) => { this.attach(event.target.files); event.target.value = ''; });
+    this.input.enterKeyHint = touch.matches ? 'enter' : 'send';
+    this.setRunning(false);
     this.takeDropped();
   }
 
@@ -52,7 +58,8 @@ export class Composer {
   setRunning(running) {
     this.running = running;
     byId('send').textContent = running ? 'Stop' : 'Send';
-    this.hint(running ? 'Esc stops' : 'Enter sends, Shift+Enter starts a line', 'keys');
+    byId('send').classList.toggle('stops', running);
+    this.hint(running && !touch.matches ? 'Esc stops' : KEYS(), 'keys');
   }
 
   async attach(list) {

@@ -3,7 +3,7 @@
 
 export function begin() {
   const id = crypto.randomUUID?.() ?? String(Date.now() + Math.random());
-  return { id, name: '', changed: Date.now(), revision: 0, turns: [] };
+  return { id, name: '', changed: Date.now(), revision: 0, setup: {}, turns: [] };
 }
 
 export const userTurn = (text, files) => ({ role: 'user', versions: [{ text, files }], shown: 0 });
@@ -12,13 +12,17 @@ export const modelTurn = () => ({ role: 'model', versions: [], shown: 0 });
 
 /** An answer before its first token. `finish` is null while it is written. */
 export const newVersion = () =>
-  ({ id: String(Math.random()).slice(2), text: '', reasoning: '', calls: [], finish: null, usage: null, error: null });
+  ({ id: String(Math.random()).slice(2), text: '', reasoning: '', calls: [], finish: null, usage: null, failure: null });
 
 export const shown = (turn) => turn.versions[turn.shown];
 
-/** Adds a version of a turn and shows it; the turns that followed the last one stay with that. */
+/**
+ * Adds a version of a turn and shows it; the turns that followed the last one stay with that. An answer that failed before
+ * its first token is replaced.
+ */
 export function addVersion(chat, turn, version) {
   setAside(chat, turn);
+  if (isEmpty(turn)) turn.versions.splice(turn.shown, 1);
   turn.shown = turn.versions.push(version) - 1;
 }
 
@@ -30,23 +34,11 @@ export function showVersion(chat, turn, number) {
   delete shown(turn).rest;
 }
 
+const isEmpty = (turn) => turn.role === 'model' && shown(turn) && !shown(turn).rest && !isSaid(shown(turn)) && !shown(turn).reasoning;
+
 function setAside(chat, turn) {
   const rest = chat.turns.splice(chat.turns.indexOf(turn) + 1);
   if (shown(turn) && rest.length > 0) shown(turn).rest = rest;
-}
-
-/** A conversation as the browser or a file has kept it: of an earlier form, or with answers whose page was closed. */
-export function restored(chat) {
-  return { name: '', revision: 0, ...chat, turns: chat.turns.map(restoredTurn) };
-}
-
-function restoredTurn(turn) {
-  if (turn.role === 'user' && !turn.versions) return userTurn(turn.text, turn.files);
-  for (const version of turn.versions ?? []) {
-    if (version.finish === null) version.finish = 'interrupted';
-    if (version.rest) version.rest = version.rest.map(restoredTurn);
-  }
-  return turn;
 }
 
 /** What the sidebar says. */
@@ -57,8 +49,8 @@ export function title(chat) {
   return (text.trim() || files[0]?.name || 'New conversation').replace(/\s+/g, ' ').slice(0, 80);
 }
 
-/** The messages of the first turns, for the server. */
-export function messages(turns, system) {
+/** The messages of the first turns, for the server. With `continued` the answer of the last one is to go on. */
+export function messages(turns, system, continued = false) {
   const found = system ? [{ role: 'system', content: system }] : [];
   for (const turn of turns) {
     if (turn.role === 'user') found.push({ role: 'user', content: withFiles(shown(turn)) });
@@ -67,8 +59,14 @@ export function messages(turns, system) {
       for (const { id, name, content } of turn.results) found.push({ role: 'tool', tool_call_id: id, name, content });
     }
   }
+  const { reasoning } = continued ? shown(turns.at(-1)) : {};
+  if (reasoning) found.at(-1).reasoning_content = reasoning;
   return found;
 }
+
+/** Whether an answer can go on where it ended. */
+export const canContinue = ({ text, calls, finish }) =>
+  Boolean(text) && calls.length === 0 && ['length', 'stopped', 'interrupted', 'error'].includes(finish);
 
 /** An answer that failed before its first word is no message. */
 const isSaid = (version) => Boolean(version && (version.text || version.calls.length > 0));
@@ -82,12 +80,26 @@ function spoken({ text, calls }) {
   return message;
 }
 
-/** The text of a turn, with the files before it. A fence is longer than any in the file. */
+/** The text of a turn, with the files before it. */
 function withFiles({ text, files }) {
-  const parts = files.map((file) => {
-    const longest = Math.max(2, ...(file.text.match(/`+/g) ?? []).map((run) => run.length));
-    const fence = '`'.repeat(longest + 1);
-    return `${file.name}:\n${fence}\n${file.text}\n${fence}\n\n`;
-  });
-  return parts.join('') + text;
+  return files.map((file) => `${file.name}:\n${fenced(file.text)}\n\n`).join('') + text;
+}
+
+/** A block of code whose fence is longer than any in the text. */
+export function fenced(text, language = '') {
+  const longest = (text.match(/`+/g) ?? []).reduce((most, run) => Math.max(most, run.length), 2);
+  const fence = '`'.repeat(longest + 1);
+  return `${fence}${language}\n${text}\n${fence}`;
+}
+
+/** The texts of a conversation, of all its versions, with the turns that have them. */
+export function* texts(turns) {
+  for (const turn of turns) {
+    if (turn.role === 'tool') for (const { content } of turn.results) yield { turn, text: content };
+    for (const version of turn.versions ?? []) {
+      yield { turn, text: version.text };
+      for (const file of version.files ?? []) yield { turn, text: file.text };
+      if (version.rest) yield* texts(version.rest);
+    }
+  }
 }

@@ -1,7 +1,7 @@
-// What is known of one token, or of one expert.
+// What is known of one token, and the map as a table.
 
 import { make } from './dom.js';
-import { percent, whole } from './numbers.js';
+import { percent } from './numbers.js';
 import { visible } from './tokens.js';
 
 /** A token: what else it could have been, and its experts. `pick` takes a row and an expert. */
@@ -35,20 +35,12 @@ function routing(trace, token, pick) {
   return make('section', {}, make('h4', { text: 'Its way through the layers' }), table);
 }
 
-/** A sentence about an expert. */
-export function expertLine(trace, { row, expert }) {
-  const [count, all] = [trace.count(row, expert), trace.tokens.length];
-  const mean = count > 0 ? (trace.weights[row * trace.experts + expert] / count).toFixed(2) : null;
-  const share = all > 0 ? ` (${percent(count / all)})` : '';
-  return `Layer ${trace.layers[row]}, expert ${expert}: ${whole(count)} of ${whole(all)} tokens${share}${mean ? `, weight ${mean} on average` : ''}`;
-}
-
 /** The map as a table: of each layer the experts that had tokens. */
 export function mapTable(trace) {
   const line = (layer, row) => {
-    const used = Array.from({ length: trace.experts }, (_, expert) => [expert, trace.count(row, expert)]).filter(([, count]) => count > 0);
+    const used = Array.from({ length: trace.sizes[row] }, (_, expert) => [expert, trace.count(row, expert)]).filter(([, count]) => count > 0);
     used.sort((a, b) => b[1] - a[1]);
-    return make('tr', {}, make('th', { scope: 'row', text: layer }), make('td', { class: 'figure', text: `${used.length} of ${trace.experts}` }),
+    return make('tr', {}, make('th', { scope: 'row', text: layer }), make('td', { class: 'figure', text: `${used.length} of ${trace.sizes[row]}` }),
       make('td', { text: used.map(([expert, count]) => `${expert}: ${count}`).join(', ') }));
   };
   const heads = ['Layer', 'Experts used', 'Expert: tokens'].map((text) => make('th', { scope: 'col', text }));

@@ -1,10 +1,12 @@
 // The panel of experts: the map of an answer, live while it is written, and of a second answer beside it.
 
+import { watchTheme } from './colours.js';
 import { byId, button, make } from './dom.js';
-import { Heat } from './heat.js';
-import { Tokens } from './tokens.js';
-import { expertLine, mapTable, tokenDetail } from './detail.js';
-import { percent, whole } from './numbers.js';
+import { Maps } from './maps.js';
+import { Tokens, visible } from './tokens.js';
+import { mapTable, tokenDetail } from './detail.js';
+import { expertDetail, expertLine } from './words.js';
+import { percent, range, times } from './numbers.js';
 import { Trace } from './trace.js';
 
 export class Experts {
@@ -16,29 +18,31 @@ export class Experts {
     byId('experts-open').addEventListener('click', () => this.toggle());
     this.build();
     addEventListener('resize', () => this.redraw());
-    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.redraw());
+    watchTheme(() => this.redraw());
   }
 
   build() {
     const panel = byId('experts');
-    const pick = (expert) => this.pickExpert(expert);
-    const hover = (at, trace) => { this.readout.textContent = at ? expertLine(trace, at) : this.rest(); };
-    this.heats = ['Experts of the answer', 'Experts of the second answer'].map((label) => new Heat({ pick, hover, label }));
-    this.figures = this.heats.map((heat) => make('figure', { class: 'map' }, make('figcaption'), make('div', { class: 'map-scroll' }, heat.canvas)));
+    this.maps = new Maps({ pick: (expert) => this.pickExpert(expert), hover: (at, second) => this.hover(at, second) });
     this.choices = ['Answer', 'Compare with'].map((text, index) => this.choice(text, index));
     this.readout = make('p', { class: 'readout', id: 'experts-readout', 'aria-live': 'polite' });
     this.tokens = new Tokens((token) => this.pickToken(token));
-    this.detail = make('div');
+    [this.aboutExpert, this.aboutToken] = [make('div'), make('div')];
     this.table = make('details', { class: 'as-table', on: { toggle: () => this.fillTable() } }, make('summary', { text: 'The map as a table' }), make('div'));
     this.recording = make('input', { type: 'checkbox', id: 'experts-record' });
-    const record = make('label', { class: 'record', for: 'experts-record' }, this.recording, 'Record the experts of new answers');
-    this.empty = make('p', { class: 'muted', text: 'Ask something: the map fills while the answer is written. Maps stay until the page is closed.' });
+    this.widen = button('Enlarge', () => this.enlarge(), { class: 'quiet not-narrow', 'aria-pressed': 'false' });
+    this.empty = make('p', { class: 'muted', text: 'Send a message: the map fills while the answer is written. Maps stay until the page is closed.' });
     this.body = make('div', { class: 'experts-body' },
       make('div', { class: 'choices' }, ...this.choices.map(({ parentElement }) => parentElement)),
-      make('div', { class: 'maps' }, ...this.figures), this.readout,
-      make('section', {}, make('h3', { text: 'Tokens' }), make('p', { class: 'muted', text: 'A token shows its experts, an expert of the map marks its tokens.' }), this.tokens.element),
-      this.detail, this.table);
-    panel.append(make('div', { class: 'experts-head' }, make('h2', { text: 'Experts' }), button('Close', () => this.toggle(false))), record, this.empty, this.body);
+      this.maps.element, this.readout, this.aboutExpert,
+      make('section', { class: 'answer-tokens' }, make('h3', { text: 'Tokens of the answer' }),
+        make('p', { class: 'muted', text: 'Choose a token to see its experts, or an expert in the map to see its tokens.' }), this.tokens.element),
+      this.aboutToken, this.table);
+    panel.append(
+      make('div', { class: 'experts-head' }, make('h2', { text: 'Experts' }),
+        make('label', { class: 'record', for: 'experts-record' }, this.recording, 'Record new answers'),
+        this.widen, button('Close', () => this.toggle(false))),
+      make('p', { class: 'intro', text: explanation(this.facts) }), this.empty, this.body);
     panel.addEventListener('keydown', (event) => { if (event.key === 'Escape' && !this.live) this.clearFocus(); });
   }
 
@@ -55,11 +59,20 @@ export class Experts {
   toggle(open = !this.isOpen) {
     // Whoever opens the panel for the first time wants to see something in it.
     if (open && !this.opened) this.recording.checked = this.opened = true;
+    if (!open) this.enlarge(false);
     byId('experts').hidden = !open;
     byId('app').classList.toggle('experts-shown', open);
     byId('experts-open').setAttribute('aria-expanded', String(open));
     if (open) this.redraw();
     else byId('experts-open').focus();
+  }
+
+  /** The panel takes the whole window, for maps of many experts. */
+  enlarge(wide = !byId('app').classList.contains('experts-wide')) {
+    byId('app').classList.toggle('experts-wide', wide);
+    this.widen.setAttribute('aria-pressed', String(wide));
+    byId('experts').scrollTop = 0;
+    this.redraw();
   }
 
   /** A trace for a new answer, if the user wants one. */
@@ -69,10 +82,21 @@ export class Experts {
     this.traces.set(version.id, trace);
     // Of the answers of a long afternoon, the last are kept.
     if (this.traces.size > 30) this.traces.delete(this.traces.keys().next().value);
+    this.start(trace);
+    return trace;
+  }
+
+  /** The trace of an answer that is continued: one that was not recorded from its first token has none. */
+  resume(version) {
+    const trace = this.recording?.checked ? this.traces.get(version.id) : null;
+    if (trace) this.start(trace);
+    return trace ?? null;
+  }
+
+  start(trace) {
     Object.assign(this, { current: trace, token: null, expert: null, live: true });
     if (this.other === trace) this.other = null;
     this.redraw();
-    return trace;
   }
 
   /** The answer is written. */
@@ -82,7 +106,7 @@ export class Experts {
   }
 
   has(version) {
-    return this.traces.has(version.id);
+    return this.traces.get(version.id)?.tokens.length > 0;
   }
 
   show(version) {
@@ -98,7 +122,7 @@ export class Experts {
   }
 
   pickToken(token) {
-    Object.assign(this, { token: this.token === token ? null : token });
+    this.token = this.token === token ? null : token;
     this.redraw();
   }
 
@@ -106,6 +130,15 @@ export class Experts {
     const same = this.expert?.row === expert.row && this.expert?.expert === expert.expert;
     this.expert = same ? null : expert;
     this.redraw();
+  }
+
+  hover(at, second) {
+    const text = at && this.other && !second ? this.both(at) : at && expertLine(second ? this.other : this.current, at);
+    this.readout.textContent = text ?? this.rest();
+  }
+
+  both(at) {
+    return `${expertLine(this.current, at)}; in the second ${times(this.other.load(at.row, at.expert))}`;
   }
 
   clearFocus() {
@@ -126,29 +159,27 @@ export class Experts {
     this.body.hidden = !current;
     if (!current) return;
     this.fillChoices();
-    this.figures[1].hidden = !other;
-    this.body.classList.toggle('two', Boolean(other));
-    this.heats[0].draw(current, { token, expert, last: this.live });
-    this.figures[0].firstChild.textContent = caption(current);
-    if (other) {
-      this.heats[1].draw(other, { expert });
-      this.figures[1].firstChild.textContent = caption(other);
-    }
+    const marked = token ?? (this.live ? current.tokens.length - 1 : -1);
+    const named = current.tokens[marked];
+    this.maps.draw({ current, other, expert, rows: named?.rows, marked: `“${visible(named?.text ?? '')}”` });
     // A screen reader hears of what the user does, not of every token.
     this.readout.setAttribute('aria-live', this.live ? 'off' : 'polite');
     this.readout.textContent = this.rest();
     this.tokens.update(current, { token, expert });
     if (this.live) this.tokens.element.scrollTop = this.tokens.element.scrollHeight;
-    this.detail.replaceChildren(...(token == null ? [] : [tokenDetail(current, token, (at) => this.pickExpert(at))]));
+    this.aboutExpert.hidden = !expert;
+    this.aboutExpert.replaceChildren(...(expert ? [expertDetail(current, expert, () => this.pickExpert(expert))] : []));
+    this.aboutToken.hidden = token == null;
+    this.aboutToken.replaceChildren(...(token == null ? [] : [tokenDetail(current, token, (at) => this.pickExpert(at))]));
     this.fillTable();
   }
 
   /** The line below the maps, while the pointer is elsewhere. */
   rest() {
     const { current, other, expert } = this;
-    if (expert) return expertLine(current, expert);
+    if (expert) return other ? this.both(expert) : expertLine(current, expert);
     if (other) return `The answers use experts with a similarity of ${current.similarity(other).toFixed(2)}; 1 is the same proportions.`;
-    return `${whole(current.layers.length)} layers of ${current.experts} experts, ${current.perToken} for each token; this answer used ${percent(current.used())} of all.`;
+    return `This answer used ${percent(current.used())} of all experts. Choose a square to read it.`;
   }
 
   fillChoices() {
@@ -172,4 +203,8 @@ export class Experts {
   }
 }
 
-const caption = (trace) => `${trace.label} · ${whole(trace.tokens.length)} tokens`;
+/** What an expert is, with the numbers of this model. */
+function explanation({ experts, experts_per_token: perToken }) {
+  const [counts, picked] = [experts, perToken].map((list) => list.filter((count) => count > 0));
+  return `Experts are small networks within the model: for each token – a word or a piece of one – every layer picks ${range(picked)} of its ${range(counts)}, and only those work.`;
+}

@@ -1,19 +1,26 @@
-// The map of layers and experts on a canvas.
+// A map of layers and experts on a canvas. It is wider than its box if the cells would be too small to see; the numbers of
+// the layers then stay in sight.
 
+import { css } from './colours.js';
 import { make } from './dom.js';
 
-/** Room for the numbers of layers and of experts, in CSS pixels. */
-const LEFT = 30;
-const TOP = 18;
-
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+/** Room for the layers and for the experts with their names, in CSS pixels. */
+const LEFT = 42;
+const TOP = 36;
+/** Sizes of a cell. */
+const WIDE = { least: 8, most: 34 };
+const HIGH = { least: 8, most: 28 };
+/** A map of many layers is about this high. */
+const HEIGHT = 420;
 
 export class Heat {
   /** `pick` takes a row and an expert; `hover` the same, or nothing. */
   constructor({ pick, hover, label }) {
-    Object.assign(this, { pick, hover, cursor: null, trace: null, focus: {} });
+    Object.assign(this, { pick, hover, cursor: null, picture: null, focus: {} });
     this.canvas = make('canvas', { class: 'heat', tabindex: '0', role: 'application', 'aria-label': label,
       'aria-roledescription': 'map', 'aria-describedby': 'experts-readout' });
+    this.box = make('div', { class: 'map-scroll' }, this.canvas);
+    this.box.addEventListener('scroll', () => this.paint());
     this.canvas.addEventListener('pointermove', (event) => this.point(event));
     this.canvas.addEventListener('pointerleave', () => this.move(null));
     this.canvas.addEventListener('click', (event) => { this.point(event); this.choose(); });
@@ -21,26 +28,25 @@ export class Heat {
     this.canvas.addEventListener('blur', () => this.move(null));
   }
 
-  /** `focus` may have a `token`, and an `expert` as { row, expert }. */
-  draw(trace, focus = {}) {
-    Object.assign(this, { trace, focus });
+  /**
+   * Draws a `picture`: numbers of `layers`, `sizes` of the rows, the most `experts`, and the `colour` of a cell. `focus` may
+   * have an `expert` as { row, expert }, and `rows` of a token: pairs of expert and weight.
+   */
+  draw(picture, focus = {}) {
+    Object.assign(this, { picture, focus });
     this.lay();
-    const context = this.canvas.getContext('2d');
-    context.setTransform(this.scale, 0, 0, this.scale, 0, 0);
-    context.clearRect(0, 0, this.canvas.width, this.canvas.height);
-    this.paintNumbers(context);
-    this.paintCells(context);
-    this.paintMarks(context);
+    this.paint();
   }
 
   /** Sizes: as wide as the panel allows. */
   lay() {
-    const { layers, experts } = this.trace;
+    const { layers, experts } = this.picture;
     this.scale = devicePixelRatio || 1;
-    const width = Math.max(200, this.canvas.parentElement?.clientWidth ?? 400) - LEFT - 6;
-    this.wide = Math.max(2, Math.min(34, width / experts));
-    this.high = Math.max(3, Math.min(28, 420 / layers.length));
-    const [w, h] = [LEFT + this.wide * experts, TOP + this.high * layers.length];
+    const width = Math.max(200, this.box.clientWidth || 400) - LEFT - 6;
+    const within = (size, { least, most }) => Math.max(least, Math.min(most, size));
+    this.wide = within(Math.floor(width / experts * 4) / 4, WIDE);
+    this.high = within(HEIGHT / layers.length, HIGH);
+    const [w, h] = [LEFT + this.wide * experts + 2, TOP + this.high * layers.length + 2];
     const [pixels, rows] = [Math.ceil(w * this.scale), Math.ceil(h * this.scale)];
     if (this.canvas.width !== pixels || this.canvas.height !== rows) {
       Object.assign(this.canvas, { width: pixels, height: rows });
@@ -49,68 +55,72 @@ export class Heat {
     }
   }
 
-  paintNumbers(context) {
-    const { layers, experts } = this.trace;
-    context.font = '11px ui-monospace, monospace';
-    context.fillStyle = css('--muted');
-    context.textBaseline = 'middle';
-    context.textAlign = 'right';
-    const every = (size, room) => [1, 2, 4, 8, 16, 32, 64].find((step) => step * size >= room) ?? 128;
-    for (let row = 0; row < layers.length; row += every(this.high, 13)) {
-      context.fillText(layers[row], LEFT - 6, TOP + (row + 0.5) * this.high);
-    }
-    context.textAlign = 'center';
-    for (let expert = 0; expert < experts; expert += every(this.wide, 24)) {
-      context.fillText(expert, LEFT + (expert + 0.5) * this.wide, TOP / 2 - 1);
-    }
+  paint() {
+    if (!this.picture) return;
+    const context = this.canvas.getContext('2d');
+    context.setTransform(this.scale, 0, 0, this.scale, 0, 0);
+    context.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    this.paintCells(context);
+    this.paintToken(context);
+    this.paintFrames(context);
+    this.paintAxes(context);
   }
 
   paintCells(context) {
-    const { trace, focus: { token } } = this;
-    const gap = this.wide >= 6 && this.high >= 6 ? 1 : 0;
-    const [cold, hot] = [css('--cell'), css('--accent')];
-    const [least, most] = trace.counts.reduce(([low, high], count) => [Math.min(low, count), Math.max(high, count)], [Infinity, 1]);
-    const heat = (count) => ((count - least) / Math.max(1, most - least)) ** 0.6;
-    const cell = (row, expert, colour, alpha) => {
-      const [x, y, w, h] = this.box(row, expert);
-      context.globalAlpha = alpha;
-      context.fillStyle = colour;
-      context.fillRect(x, y, w - gap, h - gap);
-    };
-    for (let row = 0; row < trace.layers.length; row += 1) {
-      for (let expert = 0; expert < trace.experts; expert += 1) {
-        cell(row, expert, cold, 1);
-        const count = trace.count(row, expert);
-        // The exponent shows rare experts too.
-        if (count > 0) cell(row, expert, hot, (token == null ? 1 : 0.25) * (0.06 + 0.94 * heat(count)));
+    const { picture: { sizes, colour }, focus: { rows } } = this;
+    context.globalAlpha = rows ? 0.45 : 1;
+    sizes.forEach((size, row) => {
+      for (let expert = 0; expert < size; expert += 1) {
+        const [x, y, w, h] = this.cell(row, expert);
+        context.fillStyle = colour(row, expert);
+        context.fillRect(x, y, w - 1, h - 1);
       }
-    }
+    });
     context.globalAlpha = 1;
   }
 
-  /** The experts of one token, and the frame of the chosen cell. */
-  paintMarks(context) {
-    const { trace, focus: { token, last, expert }, cursor } = this;
-    const chosen = trace.tokens[token ?? (last ? trace.tokens.length - 1 : -1)];
+  /** The experts of a token, larger where their weight is. */
+  paintToken(context) {
     context.fillStyle = css('--mark');
-    const inset = token == null ? 0.25 : 0;
-    chosen?.rows.forEach((row, index) => row.forEach(([id, weight]) => {
-      const [x, y, w, h] = this.box(index, id);
-      context.globalAlpha = 0.35 + 0.65 * Math.min(1, Math.sqrt(weight));
-      context.fillRect(x, y + h * inset, Math.max(2, w - (w >= 6)), h * (1 - 2 * inset) - (h >= 6));
+    this.focus.rows?.forEach((row, index) => row.forEach(([expert, weight]) => {
+      const [x, y, w, h] = this.cell(index, expert);
+      const size = Math.max(4, Math.min(w, h, 18) * (0.35 + 0.5 * Math.min(1, weight)));
+      context.beginPath();
+      context.arc(x + (w - 1) / 2, y + (h - 1) / 2, size / 2, 0, 7);
+      context.fill();
     }));
-    context.globalAlpha = 1;
+  }
+
+  paintFrames(context) {
     const frame = (at, width) => {
+      const [x, y, w, h] = this.cell(at.row, at.expert);
       context.lineWidth = width;
       context.strokeStyle = css('--ink');
-      context.strokeRect(LEFT + at.expert * this.wide - 1, TOP + at.row * this.high - 1, this.wide + 1, this.high + 1);
+      context.strokeRect(x - 0.5, y - 0.5, w, h);
     };
-    if (expert) frame(expert, 2);
-    if (cursor) frame(cursor, 1);
+    if (this.focus.expert) frame(this.focus.expert, 2);
+    if (this.cursor) frame(this.cursor, 1);
+  }
+
+  /** Names and numbers; those of the layers are above the cells that the box has moved under them. */
+  paintAxes(context) {
+    const { layers, experts } = this.picture;
+    const left = this.box.scrollLeft;
+    const every = (size, room) => [1, 2, 4, 8, 16, 32, 64].find((step) => step * size >= room) ?? 128;
+    const text = (words, x, y) => context.fillText(words, x, y);
+    Object.assign(context, { font: '11px ui-monospace, monospace', textBaseline: 'middle', textAlign: 'center', fillStyle: css('--muted') });
+    for (let expert = 0; expert < experts; expert += every(this.wide, 24)) text(expert, LEFT + (expert + 0.5) * this.wide, 26);
+    context.clearRect(left, 0, LEFT - 2, this.canvas.height);
+    context.textAlign = 'right';
+    for (let row = 0; row < layers.length; row += every(this.high, 13)) text(layers[row], left + LEFT - 8, TOP + (row + 0.5) * this.high);
+    Object.assign(context, { font: '600 11px system-ui, sans-serif', fillStyle: css('--ink') });
+    text('Layer', left + LEFT - 8, 26);
+    context.textAlign = 'left';
+    text('Expert', left + LEFT, 8);
   }
 
   /** Where a cell is, with its edges on whole pixels. */
-  box(row, expert) {
+  cell(row, expert) {
     const edge = (value) => Math.round(value * this.scale) / this.scale;
     const [x, y] = [edge(LEFT + expert * this.wide), edge(TOP + row * this.high)];
     return [x, y, edge(LEFT + (expert + 1) * this.wide) - x, edge(TOP + (row + 1) * this.high) - y];
@@ -118,16 +128,20 @@ export class Heat {
 
   point(event) {
     const box = this.canvas.getBoundingClientRect();
-    const at = { row: Math.floor((event.clientY - box.top - TOP) / this.high), expert: Math.floor((event.clientX - box.left - LEFT) / this.wide) };
-    const inside = at.row >= 0 && at.expert >= 0 && at.row < this.trace.layers.length && at.expert < this.trace.experts;
-    this.move(inside ? at : null);
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    const at = { row: Math.floor((y - TOP) / this.high), expert: Math.floor((x - LEFT) / this.wide) };
+    this.move(x - this.box.scrollLeft >= LEFT && this.has(at) ? at : null);
+  }
+
+  has({ row, expert }) {
+    return row >= 0 && expert >= 0 && expert < (this.picture.sizes[row] ?? 0);
   }
 
   move(at) {
     if (at?.row === this.cursor?.row && at?.expert === this.cursor?.expert) return;
     this.cursor = at;
-    this.draw(this.trace, this.focus);
-    this.hover(at, this.trace);
+    this.paint();
+    this.hover(at);
   }
 
   choose() {
@@ -141,7 +155,16 @@ export class Heat {
     if (!step) return;
     event.preventDefault();
     const { row, expert } = this.cursor ?? this.focus.expert ?? { row: 0, expert: 0 };
-    const clamp = (value, end) => Math.max(0, Math.min(end - 1, value));
-    this.move({ row: clamp(row + step[0], this.trace.layers.length), expert: clamp(expert + step[1], this.trace.experts) });
+    const next = { row: row + step[0], expert: expert + step[1] };
+    if (!this.has(next)) return;
+    this.move(next);
+    this.reveal(next.expert);
+  }
+
+  /** Scrolls an expert into the box. */
+  reveal(expert) {
+    const x = LEFT + expert * this.wide;
+    if (x - LEFT < this.box.scrollLeft) this.box.scrollLeft = x - LEFT;
+    else if (x + this.wide > this.box.scrollLeft + this.box.clientWidth) this.box.scrollLeft = x + this.wide - this.box.clientWidth;
   }
 }

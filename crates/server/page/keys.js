@@ -13,6 +13,9 @@ export function askKey(reason) {
   return waiting;
 }
 
+/** Lets the user give another key, after one was not taken. */
+export const changeKey = () => askKey('Give one of the keys that the server was started with.');
+
 function dialog(reason) {
   const element = byId('key');
   const input = make('input', { id: 'key-input', type: 'password', autocomplete: 'off', required: true });

@@ -2,27 +2,80 @@
 
 import { ask } from './api.js';
 import * as blank from './blank.js';
-import { byId } from './dom.js';
+import { announce, button, byId, make } from './dom.js';
 import { Chat } from './chat.js';
 import { Composer } from './composer.js';
 import { Experts } from './experts.js';
+import { failure } from './failure.js';
 import { range } from './numbers.js';
+import * as presets from './presets.js';
 import * as settings from './settings.js';
+import { Malformed } from './shape.js';
+import * as shortcuts from './shortcuts.js';
 import * as sidebar from './sidebar.js';
+import { download, readFile, toJson } from './transfer.js';
 
 async function start() {
-  const facts = await (await ask('model')).json();
+  const facts = await reached();
   document.title = `${facts.name} · gristmill`;
   byId('model').textContent = facts.name;
   byId('bar-facts').textContent = summary(facts);
-  blank.show(facts);
-  const chat = new Chat(facts, new Experts(facts));
+  const experts = new Experts(facts);
+  const chat = new Chat(facts, experts);
   chat.composer = new Composer({ send: (text, files) => chat.send(text, files), stop: () => chat.stop() });
-  sidebar.wire();
-  byId('new').addEventListener('click', () => { sidebar.close(); chat.begin(); });
-  byId('settings-open').addEventListener('click', () => settings.open(facts.sampling));
+  blank.show(facts, (text) => chat.send(text, []));
+  chat.showSetup();
+  const acts = {
+    begin: () => { sidebar.close(); chat.begin(); },
+    search: () => { sidebar.open(); byId('search').focus(); },
+    write: () => byId('message').focus(),
+    settings: () => settings.open(facts.sampling),
+    experts: () => experts.available && experts.toggle(),
+    shortcuts: () => shortcuts.show(),
+  };
+  shortcuts.wire(acts);
+  byId('new').addEventListener('click', acts.begin);
+  byId('settings-open').addEventListener('click', acts.settings);
+  byId('shortcuts-open').addEventListener('click', acts.shortcuts);
+  byId('export').addEventListener('click', () => download('gristmill-conversations.json', toJson(chat.chats, presets.all()), 'application/json'));
+  byId('import').addEventListener('click', () => byId('import-file').click());
+  byId('import-file').addEventListener('change', ({ target }) => { const [file] = target.files; target.value = ''; if (file) take(chat, file); });
   await chat.load();
   byId('message').focus();
+}
+
+/** Facts about the model. As long as the server cannot be asked, the page says why and offers to try again. */
+async function reached() {
+  for (;;) {
+    try {
+      return await (await ask('model')).json();
+    } catch (error) {
+      byId('model').textContent = 'gristmill';
+      const { words, said } = failure(error);
+      await new Promise((resolve) => byId('blank').replaceChildren(
+        make('div', { class: 'failure', role: 'alert' }, make('p', { text: words }), said ? make('p', { class: 'muted', text: said }) : null,
+          make('div', { class: 'remedies' }, button('Try again', resolve, { class: 'primary' })))));
+    }
+  }
+}
+
+/** Reads a file of conversations, and says what came of it. */
+async function take(chat, file) {
+  try {
+    const { conversations, presets: found } = await readFile(file);
+    const count = await chat.take(conversations);
+    if (found.length > 0) presets.keep(...found);
+    const left = conversations.length - count;
+    say(`${count} ${count === 1 ? 'conversation was' : 'conversations were'} imported${left > 0 ? `; ${left} ${left === 1 ? 'was' : 'were'} here already` : ''}.`);
+  } catch (error) {
+    say(`${error instanceof Malformed ? 'Nothing was imported' : 'The browser could not keep all of it'}: ${error.message}.`, 'fault');
+  }
+}
+
+function say(text, kind = 'done') {
+  byId('import-said').textContent = text;
+  byId('import-said').dataset.kind = kind;
+  announce(text);
 }
 
 function summary({ format, experts, experts_per_token: perToken }) {
@@ -32,6 +85,5 @@ function summary({ format, experts, experts_per_token: perToken }) {
 }
 
 start().catch((error) => {
-  byId('model').textContent = 'gristmill';
-  byId('blank').textContent = `The server cannot be asked: ${error.message}`;
+  byId('blank').replaceChildren(make('p', { class: 'error', text: `The page failed: ${error.message}` }));
 });

@@ -17,6 +17,8 @@ export function bytes(number) {
 
 export const whole = (number) => number.toLocaleString('en');
 export const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
+/** A multiple: 1.2 ×. */
+export const times = (number) => `${number.toFixed(number >= 10 ? 0 : 1)} ×`;
 export const rate = (tokens, milliseconds) => (milliseconds > 0 ? tokens / (milliseconds / 1000) : null);
 
 export function perSecond(value) {

@@ -1,6 +1,6 @@
 // Conversations in the browser's database; in memory where the browser keeps none. Tabs tell each other what they change.
 
-import { restored } from './conversation.js';
+import { readConversation } from './shape.js';
 
 const memory = new Map();
 const tabs = typeof BroadcastChannel === 'undefined' ? null : new BroadcastChannel('gristmill-conversations');
@@ -32,13 +32,23 @@ async function run(mode, work, otherwise) {
 /** All conversations, the last changed first. */
 export async function all() {
   const found = await run('readonly', (store, last) => last(store.getAll()), () => [...memory.values()]);
-  return found.map(restored).sort((a, b) => b.changed - a.changed);
+  return found.map(readKept).filter(Boolean).sort((a, b) => b.changed - a.changed);
 }
 
 /** The conversation with this id, or undefined. */
 export async function get(id) {
   const found = await run('readonly', (store, last) => last(store.get(id)), () => memory.get(id));
-  return found && restored(found);
+  return found && readKept(found);
+}
+
+/** A conversation in the shape of this version of the page. One that is damaged stays in the database, unread. */
+function readKept(chat) {
+  try {
+    return readConversation(chat);
+  } catch (error) {
+    console.warn(`a conversation cannot be read: ${error.message}`);
+    return undefined;
+  }
 }
 
 /** The last write of each conversation: the next one follows it, so that it knows its revision. */

@@ -4,12 +4,16 @@ export class Trace {
   /** `label` names the prompt; `facts` are those of `/model`. */
   constructor(label, facts) {
     this.label = label;
+    const has = (layer) => facts.experts[layer] > 0;
     /** Numbers of the layers that have experts; a row of the map is an index into them. */
-    this.layers = facts.experts.map((count, layer) => (count > 0 ? layer : -1)).filter((layer) => layer >= 0);
-    this.experts = Math.max(...facts.experts);
-    this.perToken = Math.max(...facts.experts_per_token);
+    this.layers = facts.experts.map((_, layer) => layer).filter(has);
+    /** Experts of each row, and the most of them. */
+    this.sizes = this.layers.map((layer) => facts.experts[layer]);
+    this.experts = Math.max(...this.sizes);
     this.counts = new Uint32Array(this.layers.length * this.experts);
     this.weights = new Float32Array(this.counts.length);
+    /** Choices of each row's router: an even load is an equal part of them. */
+    this.choices = new Uint32Array(this.layers.length);
     this.tokens = [];
   }
 
@@ -20,6 +24,7 @@ export class Trace {
       rows.forEach((chosen, row) => chosen.forEach(([expert, weight]) => {
         this.counts[row * this.experts + expert] += 1;
         this.weights[row * this.experts + expert] += weight;
+        this.choices[row] += 1;
       }));
       const { logprob = null, top_logprobs: top = [] } = logprobs[index] ?? {};
       this.tokens.push({ text, rows, logprob, top });
@@ -30,14 +35,39 @@ export class Trace {
     return this.counts[row * this.experts + expert];
   }
 
+  /** How often an expert was picked, as a multiple of an even load: 1 if the router had picked all equally often. */
+  load(row, expert) {
+    return this.choices[row] > 0 ? this.count(row, expert) * this.sizes[row] / this.choices[row] : 0;
+  }
+
   /** The weight that a token gave an expert; 0 if it did not choose it. */
   weight(token, row, expert) {
     return this.tokens[token].rows[row].find(([chosen]) => chosen === expert)?.[1] ?? 0;
   }
 
+  /** The mean weight of the tokens that an expert was picked for, or null. */
+  meanWeight(row, expert) {
+    const count = this.count(row, expert);
+    return count > 0 ? this.weights[row * this.experts + expert] / count : null;
+  }
+
   /** How many experts had a token at all, as a share. */
   used() {
-    return this.counts.reduce((sum, count) => sum + (count > 0 ? 1 : 0), 0) / this.counts.length;
+    const all = this.sizes.reduce((sum, size) => sum + size, 0);
+    return this.counts.reduce((sum, count) => sum + (count > 0 ? 1 : 0), 0) / all;
+  }
+
+  /** The texts that an expert was picked for: how often, of how many times that the text occurs; the most first. */
+  words(row, expert) {
+    const found = new Map();
+    this.tokens.forEach(({ text }, index) => {
+      const word = found.get(text) ?? { text, picked: 0, all: 0 };
+      word.all += 1;
+      if (this.weight(index, row, expert) > 0) word.picked += 1;
+      found.set(text, word);
+    });
+    const picked = [...found.values()].filter((word) => word.picked > 0);
+    return picked.sort((a, b) => b.picked - a.picked || b.picked / b.all - a.picked / a.all);
   }
 
   /** The cosine of the angle between two answers' counts: 1 if they use experts in the same proportions. */
@@ -49,5 +79,14 @@ export class Trace {
       others += other.counts[index] ** 2;
     });
     return own && others ? both / Math.sqrt(own * others) : 0;
+  }
+
+  /** The cells whose loads differ most from those of another answer. */
+  mostDifferent(other, count) {
+    const cells = this.sizes.flatMap((size, row) => Array.from({ length: size }, (_, expert) => {
+      const [own, others] = [this.load(row, expert), other.load(row, expert)];
+      return { row, expert, own, others, difference: own - others };
+    }));
+    return cells.sort((a, b) => Math.abs(b.difference) - Math.abs(a.difference)).slice(0, count);
   }
 }

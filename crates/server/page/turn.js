@@ -2,7 +2,8 @@
 
 import { announce, button, copy, make } from './dom.js';
 import { bytes } from './numbers.js';
-import { shown } from './conversation.js';
+import { canContinue, shown } from './conversation.js';
+import { REMEDIES } from './failure.js';
 import { callView } from './call.js';
 import { render } from './markdown.js';
 import { facts } from './speed.js';
@@ -46,18 +47,22 @@ function editor(text, edit, cancel) {
   return form;
 }
 
-/** A turn of the model. `update` shows what has come since. */
+/** What can be done about an answer that failed. */
+const REMEDY = { again: 'Try again', continue: 'Continue', key: 'Enter a key', begin: 'New conversation', settings: 'Open the settings', reload: 'Load the page again' };
+
+/** A turn of the model. `update` shows what has come since; `remedy` takes the name of what the user wants to do. */
 export class ModelView {
-  constructor(turn, { name, again, turnTo, result, experts }) {
-    Object.assign(this, { turn, again, turnTo, experts });
+  constructor(turn, { name, remedy, turnTo, result, experts, isLast }) {
+    Object.assign(this, { turn, remedy, turnTo, experts, isLast });
     this.reasoning = make('details', { class: 'reasoning', hidden: true }, make('summary'), make('div', { class: 'prose' }));
     this.prose = make('div', { class: 'prose' });
     this.calls = make('div', { class: 'calls' });
-    this.error = make('p', { class: 'error', role: 'alert', hidden: true });
+    this.progress = make('div', { class: 'progress', hidden: true }, make('span'), make('progress', { max: 1, 'aria-label': 'Tokens of the prompt that are read' }));
+    this.failure = make('div', { class: 'failure', role: 'alert', hidden: true });
     this.foot = make('footer', { class: 'foot' });
     this.result = result;
     this.element = make('article', { class: 'turn model' }, make('h2', { class: 'visually-hidden', text: name }),
-      this.reasoning, this.prose, this.calls, this.error, this.foot);
+      this.reasoning, this.prose, this.calls, this.progress, this.failure, this.foot);
     this.update();
   }
 
@@ -71,10 +76,34 @@ export class ModelView {
     if (this.calls.childElementCount !== version.calls.length) {
       this.calls.replaceChildren(...version.calls.map((call) => callView(call, this.result)));
     }
-    this.error.hidden = !version.error;
-    this.error.textContent = version.error ?? '';
+    this.showFailure(version);
     if (running) this.foot.replaceChildren();
     else this.showFoot(version);
+  }
+
+  /** How far the prompt is read: { text, share }, or null. */
+  showProgress(state) {
+    this.progress.hidden = !state;
+    if (!state) return;
+    const [text, bar] = this.progress.children;
+    text.textContent = state.text;
+    bar.hidden = state.share === null;
+    bar.value = state.share ?? 0;
+  }
+
+  showFailure(version) {
+    const { failure } = version;
+    this.failure.hidden = !failure;
+    if (!failure) return this.failure.replaceChildren();
+    const names = (REMEDIES[failure.kind] ?? REMEDIES.failed).filter((name) => name !== 'continue' || this.canContinue(version));
+    this.failure.replaceChildren(make('p', { text: failure.words }),
+      ...(failure.said && failure.said !== failure.words ? [make('p', { class: 'muted', text: `The server says: ${failure.said}` })] : []),
+      make('div', { class: 'remedies' }, ...names.map((name, index) => button(REMEDY[name], () => this.remedy(name), { class: index === 0 ? 'primary' : 'secondary' }))));
+  }
+
+  /** What follows an answer was said to it as it is, so only the last one goes on. */
+  canContinue(version) {
+    return this.isLast() && canContinue(version);
   }
 
   showReasoning(version, running) {
@@ -87,7 +116,9 @@ export class ModelView {
 
   showFoot(version) {
     const actions = make('div', { class: 'actions' }, ...pages(this.turn, this.turnTo),
-      button('Copy', (event) => copy(version.text, event.currentTarget)), button('Again', this.again),
+      version.text ? button('Copy', (event) => copy(version.text, event.currentTarget)) : null,
+      this.canContinue(version) && !version.failure ? button('Continue', () => this.remedy('continue')) : null,
+      version.failure ? null : button('Again', () => this.remedy('again'), { title: 'Another version of this answer' }),
       this.experts?.has(version) ? button('Experts', () => this.experts.show(version)) : null);
     this.foot.replaceChildren(facts(version), actions);
   }
@@ -97,5 +128,5 @@ export class ModelView {
 export function tellEnd(version) {
   const ends = { stop: 'The answer is complete.', length: 'The answer was cut by a limit.', stopped: 'The answer was stopped.',
     tool_calls: 'The model calls a tool.' };
-  announce(ends[version.finish] ?? `The answer failed. ${version.error ?? ''}`);
+  announce(ends[version.finish] ?? `The answer failed. ${version.failure?.words ?? ''}`);
 }

@@ -28,6 +28,15 @@ export class Turns {
     return this.views.get(turn);
   }
 
+  /** Scrolls to a turn; whether it is one of those that are shown. */
+  reveal(turn) {
+    const at = this.turns.indexOf(turn);
+    if (at < 0) return false;
+    while (this.first > at) this.addEarlier();
+    this.view(turn).element.scrollIntoView({ block: 'start' });
+    return true;
+  }
+
   add(from, to) {
     return this.turns.slice(from, to).map((turn) => {
       const view = this.make(turn);

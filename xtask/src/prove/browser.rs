@@ -9,7 +9,20 @@ use crate::{build, root};
 
 /// Packages of npm that are named in the report.
 const NPM: [&str; 2] = ["playwright-core", "axe-core"];
-const SCRIPTS: [&str; 4] = ["package.json", "test.mjs", "proxy.mjs", "attacks.mjs"];
+const SCRIPTS: [&str; 12] = [
+    "package.json",
+    "test.mjs",
+    "harness.mjs",
+    "proxy.mjs",
+    "attacks.mjs",
+    "answers.mjs",
+    "conversations.mjs",
+    "experts.mjs",
+    "failures.mjs",
+    "files.mjs",
+    "looks.mjs",
+    "safety.mjs",
+];
 /// The key that the test knows.
 const KEY: &str = "secret";
 

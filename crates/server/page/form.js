@@ -1,0 +1,60 @@
+// The fields by which a model is asked. An empty field leaves the choice to the settings above it, then to the server.
+
+import { make } from './dom.js';
+
+export const NUMBERS = [
+  ['temperature', 'Temperature', 0, 5, 'any', '0 always takes the likeliest token.'],
+  ['top_p', 'Top p', 0, 1, 'any', 'Keeps the likeliest tokens up to this probability.'],
+  ['top_k', 'Top k', 0, 100000, 1, 'Keeps so many of the likeliest tokens; 0 keeps all.'],
+  ['min_p', 'Min p', 0, 1, 'any', 'Drops tokens below this share of the likeliest.'],
+  ['max_tokens', 'Most tokens', 1, 10000000, 1, 'An answer is cut there.'],
+  ['seed', 'Seed', 0, 9007199254740991, 1, 'The same seed gives the same answer.'],
+];
+const THINKING = [['', 'automatic'], ['on', 'on'], ['off', 'off']];
+
+/** The fields of sampling and thinking. `values` fill them, `defaults` show what holds where they are empty. */
+export function samplingFields(values, defaults) {
+  return make('div', { class: 'grid' }, ...NUMBERS.map((number) => numberField(number, values, defaults)), thinkingField(values));
+}
+
+/** A field of some lines. */
+export function area(name, label, hint, rows, value = '') {
+  const input = make('textarea', { rows });
+  input.value = value;
+  return labelled(name, label, hint, input);
+}
+
+/** A field with its label and hint. */
+export function labelled(name, label, hint, input) {
+  input.id = `set-${name}`;
+  input.name = name;
+  if (hint) input.setAttribute('aria-describedby', `hint-${name}`);
+  return make('div', { class: 'field' }, make('label', { for: input.id, text: label }), input,
+    hint ? make('p', { class: 'muted', id: `hint-${name}`, text: hint }) : null);
+}
+
+function numberField([name, label, min, max, step, hint], values, defaults) {
+  const known = defaults?.[name] || defaults?.[name] === 0 ? Number(defaults[name]) : null;
+  const placeholder = known === null ? '' : String(Math.round(known * 1000) / 1000);
+  const input = make('input', { type: 'number', min, max, step, placeholder, inputmode: 'decimal' });
+  input.value = values[name] ?? '';
+  return labelled(name, label, hint, input);
+}
+
+function thinkingField(values) {
+  const input = make('select', {}, ...THINKING.map(([value, text]) => make('option', { value, text })));
+  input.value = values.thinking ?? '';
+  return labelled('thinking', 'Thinking', 'For models that can.', input);
+}
+
+/** Shows a form in a dialog; `save` takes its values when it is saved. */
+export function openForm(dialog, form, save) {
+  dialog.replaceChildren(form);
+  dialog.returnValue = '';
+  dialog.showModal();
+  dialog.scrollTop = 0;
+  dialog.addEventListener('close', () => {
+    if (dialog.returnValue === 'ok') save(Object.fromEntries(new FormData(form)));
+    dialog.replaceChildren();
+  }, { once: true });
+}

@@ -1,0 +1,232 @@
+// Answers: what is shown of them, and what the browser keeps.
+
+import assert from 'node:assert/strict';
+import { accessible, ask, close, complete, drawn, open, proxy, ready } from './harness.mjs';
+import { says } from './proxy.mjs';
+
+export const tests = {
+  async 'markdown, code, reasoning'() {
+    proxy.script = [says('# Head\n\nSome **bold** and `code`.\n\n```js\nconst a = 1;\n```\n\n- [x] done\n', { reasoning: 'First *think*.' })];
+    const page = await open();
+    await ask(page, 'Go');
+    assert.equal(await page.textContent('.turn.model > .prose strong'), 'bold');
+    assert.equal(await page.textContent('.code .hljs-keyword'), 'const');
+    assert.equal(await page.textContent('.code-head span'), 'js');
+    assert.equal(await page.getAttribute('.reasoning', 'open'), null);
+    await page.click('.reasoning summary');
+    assert.equal(await page.textContent('.reasoning em'), 'think');
+    assert.match(await page.textContent('.facts'), /20 tokens.*38\.0 tok\/s.*prompt 100 at 400 tok\/s.*60 % from the cache/);
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+    await page.click('.code-head button');
+    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), 'const a = 1;\n');
+    await accessible(page, 'an answer');
+    await close(page);
+  },
+
+  async 'a call of a tool and its result'() {
+    const call = { index: 0, id: 'call_1', type: 'function', function: { name: 'weather', arguments: '{"city":"Oslo"}' } };
+    proxy.script = [says('', { calls: [call] }), says('It rains.')];
+    const page = await open();
+    await page.click('#settings-open');
+    await page.fill('[name=tools]', '[{"type":"function","function":{"name":"weather","parameters":{}}}]');
+    await page.fill('[name=system]', 'Be brief.');
+    await page.fill('[name=temperature]', '0.25');
+    await accessible(page, 'settings');
+    await page.press('[name=temperature]', 'Enter');
+    await ask(page, 'How is it?');
+    const first = proxy.asked.at(-1);
+    assert.deepEqual([first.temperature, first.messages[0], first.tools.length], [0.25, { role: 'system', content: 'Be brief.' }, 1]);
+    assert.match(await page.textContent('.call pre'), /"city": "Oslo"/);
+    await page.fill('.call textarea', 'rain');
+    await page.click('.call-result button');
+    await complete(page, 2);
+    const { messages } = proxy.asked.at(-1);
+    assert.deepEqual(messages.slice(-2).map(({ role }) => role), ['assistant', 'tool']);
+    assert.deepEqual([messages.at(-1).tool_call_id, messages.at(-1).content], ['call_1', 'rain']);
+    await close(page);
+  },
+
+  async 'stop, again, edit, and what the browser keeps'() {
+    proxy.script = [says('one two three '.repeat(60)), says('second'), says('third')];
+    proxy.pause = 20;
+    const page = await open();
+    await page.fill('#message', 'Question');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => document.querySelector('.turn.model > .prose')?.textContent.includes('one two'));
+    await page.keyboard.press('Escape');
+    await complete(page);
+    proxy.pause = 0;
+    assert.match(await page.textContent('.facts'), /stopped/);
+    await page.click('text=Again');
+    await page.waitForFunction(() => document.querySelector('.turn.model > .prose')?.textContent.trim() === 'second');
+    await page.click('[aria-label="The version before"]');
+    assert.match(await page.textContent('.turn.model > .prose'), /^one two/);
+    await page.click('text=Edit');
+    await page.fill('.edit', 'Another question');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => document.querySelector('.turn.model > .prose')?.textContent.trim() === 'third');
+    assert.equal(proxy.asked.at(-1).messages.at(-1).content, 'Another question');
+    await page.click('#new');
+    assert.equal(await page.locator('.turn').count(), 0);
+    await page.reload();
+    await ready(page);
+    await page.click('.chat');
+    assert.match(await page.textContent('#turns'), /Another question[^]*third/);
+    await page.click('.turn.user [aria-label="The version before"]');
+    assert.match(await page.textContent('#turns'), /Question[^]*one two/, 'an edit keeps what followed the message before');
+    await page.click('[aria-label="The next version"] >> nth=0');
+    assert.match(await page.textContent('#turns'), /Another question[^]*third/);
+    await page.hover('.chats li li');
+    await page.click('.more');
+    await page.click('.chat-actions >> text=Delete');
+    await page.click('.chat-actions >> text=Delete for good?');
+    await page.waitForFunction(() => document.querySelectorAll('.chat').length === 0);
+    await close(page);
+  },
+
+  async 'numbers of lists, alignment of tables, formulas'() {
+    const formulas = '\\[\na^2\n+ b^2\n\\] and \\(c_1\\), $x+y$, $$z$$; it costs $5 or $10, \\(\\nonsense{\\)';
+    proxy.script = [says(`3. three\n4. four\n\n| a | number |\n| :-: | -: |\n| x | 1234567890 |\n\n${formulas}\n`)];
+    const page = await open();
+    await ask(page, 'Go');
+    assert.equal(await page.getAttribute('.prose ol', 'start'), '3');
+    const cell = page.locator('.prose tbody td');
+    const style = (name) => cell.evaluateAll((cells, name) => cells.map((cell) => getComputedStyle(cell)[name]), name);
+    assert.deepEqual(await style('textAlign'), ['center', 'right']);
+    assert.deepEqual(await style('overflowWrap'), ['normal', 'normal']);
+    await page.waitForSelector('.formula math');
+    assert.equal(await page.locator('.formula math').count(), 4);
+    assert.equal(await page.locator('.formula.display').count(), 2);
+    assert.equal(await page.locator('.formula msup').count(), 2);
+    assert.equal(await page.textContent('.prose .math-inline'), '\\nonsense{');
+    assert.match(await page.textContent('.turn.model > .prose'), /costs \$5 or \$10/);
+    assert.equal(await page.locator('.formula [style], .formula [href], .formula annotation').count(), 0);
+    await close(page);
+  },
+
+  async 'an answer goes on while another conversation is open'() {
+    proxy.script = [says('one two three '.repeat(20)), says('of the second')];
+    proxy.pause = 20;
+    const page = await open();
+    await page.fill('#message', 'First');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => document.querySelector('.turn.model > .prose')?.textContent.includes('one two'));
+    await page.click('#new');
+    proxy.pause = 0;
+    await ask(page, 'Second');
+    await page.click('.chat >> text=First');
+    await complete(page);
+    assert.equal((await page.textContent('.turn.model > .prose')).trim(), 'one two three '.repeat(20).trim());
+    assert.match(await page.textContent('.facts'), /20 tokens/);
+    await close(page);
+  },
+
+  async 'a page that is closed in mid-answer keeps what had come'() {
+    proxy.script = [says('one two three '.repeat(100)), says('more')];
+    proxy.pause = 20;
+    const page = await open();
+    await page.fill('#message', 'Question');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => document.querySelector('.turn.model > .prose')?.textContent.length > 600);
+    await page.reload();
+    await ready(page);
+    proxy.pause = 0;
+    await page.click('.chat');
+    assert.match(await page.textContent('.turn.model > .prose'), /^one two three one/);
+    assert.match(await page.textContent('.facts'), /closed/);
+    assert.equal(await page.locator('.waits, [aria-busy="true"]').count(), 0);
+    await ask(page, 'Go on', 2);
+    assert.equal(proxy.asked.at(-1).messages.length, 3);
+    await close(page);
+  },
+
+  async 'two tabs lose nothing of each other'() {
+    proxy.script = [says('first'), says('second'), says('third')];
+    const one = await open();
+    await ask(one, 'Question');
+    const two = await one.context().newPage();
+    await two.goto(proxy.url);
+    await ready(two);
+    await two.click('.chat');
+    await ask(two, 'Of the second tab', 2);
+    await one.waitForFunction(() => document.querySelector('#turns').textContent.includes('second'));
+    await ask(one, 'Of the first tab', 3);
+    await two.waitForFunction(() => document.querySelector('#turns').textContent.includes('third'));
+    assert.equal(await two.locator('.chat').count(), 1);
+    // A tab that has not heard of the other's change keeps both.
+    const kept = await one.evaluate(async () => {
+      const store = await import(new URL('page/store.js', document.baseURI));
+      const [chat] = await store.all();
+      const [mine, yours] = [structuredClone(chat), structuredClone(chat)];
+      return [await store.put(mine), await store.put(yours), (await store.get(chat.id)).revision === mine.revision];
+    });
+    assert.deepEqual(kept, [true, false, true]);
+    await close(one);
+  },
+
+  async 'of 2,000 messages those are shown that are near'() {
+    const page = await open();
+    await page.evaluate(async () => {
+      const store = await import(new URL('page/store.js', document.baseURI));
+      const turn = (number) => (number % 2 === 0
+        ? { role: 'user', versions: [{ text: `question ${number}`, files: [] }], shown: 0 }
+        : { role: 'model', versions: [{ id: String(number), text: `**answer** ${number}\n\n- a\n- b\n\n\`\`\`js\nconst a = ${number};\n\`\`\``, reasoning: '', calls: [], finish: 'stop' }], shown: 0 });
+      await store.put({ id: 'long', name: '', changed: Date.now(), revision: 0, turns: Array.from({ length: 2000 }, (_, number) => turn(number)) });
+    });
+    await page.reload();
+    await ready(page);
+    await page.click('.chat');
+    assert.ok(await page.locator('.turn').count() < 200);
+    assert.match(await page.textContent('.turn:last-child'), /answer 1999/);
+    for (let shown = 0, before = -1; shown !== before;) {
+      before = shown;
+      await page.evaluate(() => { document.querySelector('#scroll').scrollTop = 0; });
+      await drawn(page);
+      await drawn(page);
+      shown = await page.locator('.turn').count();
+      if (shown > 300) break;
+    }
+    assert.ok(await page.locator('.turn').count() > 300, 'earlier messages come when they are near');
+    await close(page);
+  },
+
+  async 'copying where the browser has no clipboard, and the end of an answer'() {
+    proxy.script = [says(`${'line\n\n'.repeat(80)}end`)];
+    const page = await open();
+    await page.evaluate(() => Object.defineProperty(navigator, 'clipboard', { value: undefined }));
+    await ask(page, 'Go');
+    const below = () => page.evaluate(() => { const at = document.querySelector('#scroll'); return at.scrollHeight - at.scrollTop - at.clientHeight; });
+    assert.ok(await below() < 4, `${await below()} pixels are below`);
+    await page.click('.turn.user >> text=Copy');
+    assert.equal(await page.textContent('#status'), 'Copied');
+    await page.focus('#message');
+    await page.keyboard.press('Control+V');
+    assert.equal(await page.inputValue('#message'), 'Go');
+    await close(page);
+  },
+
+  async 'a server that has stopped is said in words'() {
+    proxy.script = [Object.assign(says('one two three '.repeat(40)), { breaks: 20 })];
+    proxy.pause = 5;
+    const page = await open();
+    await ask(page, 'Go');
+    assert.match(await page.textContent('.failure'), /The server stopped in the middle of the answer/);
+    assert.match(await page.textContent('.turn.model > .prose'), /^one two/);
+    // The browser logs the broken connection.
+    page.faults = page.faults.filter((fault) => !fault.includes('ERR_INCOMPLETE_CHUNKED_ENCODING'));
+    await close(page);
+  },
+
+  async 'a text file is attached, a binary one refused'() {
+    proxy.script = [says('ok')];
+    const page = await open();
+    await page.setInputFiles('#file', [{ name: 'a.txt', mimeType: 'text/plain', buffer: Buffer.from('inside ```` it') },
+      { name: 'b.bin', mimeType: 'text/plain', buffer: Buffer.from([1, 0, 2]) }]);
+    await page.waitForSelector('#files li');
+    assert.match(await page.textContent('#hint'), /b\.bin is not a text/);
+    await ask(page, 'Read it');
+    const { content } = proxy.asked.at(-1).messages.at(-1);
+    assert.equal(content, 'a.txt:\n`````\ninside ```` it\n`````\n\nRead it');
+    await close(page);
+  },
+};
