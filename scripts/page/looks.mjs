@@ -92,6 +92,8 @@ export const tests = {
       await page.reload();
       await ready(page);
       await page.click('#experts-open');
+      await ask(page, 'A little fox found a red umbrella in the forest. She');
+      await page.click('#new');
       await ask(page, 'Once upon a time there was an old mill by the river.');
       await page.click('.token >> nth=9');
       await drawn(page);

@@ -1,7 +1,8 @@
 // The field at the bottom: text, files, and the button that sends or stops.
 
 import { announce, byId, button, make } from './dom.js';
-import { bytes } from './numbers.js';
+import { bytes, whole } from './numbers.js';
+import { MOST } from './shape.js';
 
 /** On a screen without a keyboard Enter starts a line, as everywhere there; the button sends. */
 const touch = matchMedia('(pointer: coarse) and (hover: none)');
@@ -47,6 +48,7 @@ export class Composer {
   submit() {
     const text = this.input.value.trim();
     if (this.running || (!text && this.files.length === 0)) return;
+    if (text.length > MOST.text) return this.say(`The message has ${whole(text.length)} characters; at most ${whole(MOST.text)} can be kept.`);
     if (!this.send(text, this.files)) return;
     this.input.value = '';
     this.files = [];
@@ -67,7 +69,7 @@ export class Composer {
     const files = [...list];
     for (const file of files) {
       const text = file.size <= MOST_BYTES ? await file.text() : null;
-      const fault = text === null ? `larger than ${bytes(MOST_BYTES)}` : /\0|\uFFFD/.test(text) ? 'not a text in UTF-8' : null;
+      const fault = this.files.length >= MOST.files ? `one too many; a message has ${MOST.files} files at most` : text === null ? `larger than ${bytes(MOST_BYTES)}` : /\0|\uFFFD/.test(text) ? 'not a text in UTF-8' : null;
       if (fault) this.say(`${file.name} is ${fault}.`);
       else this.files.push({ name: file.name, text });
     }

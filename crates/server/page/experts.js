@@ -161,7 +161,7 @@ export class Experts {
     this.fillChoices();
     const marked = token ?? (this.live ? current.tokens.length - 1 : -1);
     const named = current.tokens[marked];
-    this.maps.draw({ current, other, expert, rows: named?.rows, marked: `“${visible(named?.text ?? '')}”` });
+    this.maps.draw({ current, other, expert, rows: named?.rows, marked: `“${named?.text.trim() || visible(named?.text ?? '')}”` });
     // A screen reader hears of what the user does, not of every token.
     this.readout.setAttribute('aria-live', this.live ? 'off' : 'polite');
     this.readout.textContent = this.rest();

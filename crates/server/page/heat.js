@@ -67,8 +67,7 @@ export class Heat {
   }
 
   paintCells(context) {
-    const { picture: { sizes, colour }, focus: { rows } } = this;
-    context.globalAlpha = rows ? 0.45 : 1;
+    const { sizes, colour } = this.picture;
     sizes.forEach((size, row) => {
       for (let expert = 0; expert < size; expert += 1) {
         const [x, y, w, h] = this.cell(row, expert);
@@ -76,17 +75,17 @@ export class Heat {
         context.fillRect(x, y, w - 1, h - 1);
       }
     });
-    context.globalAlpha = 1;
   }
 
-  /** The experts of a token, larger where their weight is. */
+  /** The experts of a token: dots, larger where their weight is, with a rim that shows on every colour. */
   paintToken(context) {
-    context.fillStyle = css('--mark');
+    Object.assign(context, { fillStyle: css('--mark'), strokeStyle: css('--surface'), lineWidth: this.high > 12 ? 3 : 2 });
     this.focus.rows?.forEach((row, index) => row.forEach(([expert, weight]) => {
       const [x, y, w, h] = this.cell(index, expert);
       const size = Math.max(4, Math.min(w, h, 18) * (0.35 + 0.5 * Math.min(1, weight)));
       context.beginPath();
       context.arc(x + (w - 1) / 2, y + (h - 1) / 2, size / 2, 0, 7);
+      context.stroke();
       context.fill();
     }));
   }

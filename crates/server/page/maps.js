@@ -17,7 +17,7 @@ export class Maps {
       new Figure('Experts of the second answer', { pick, hover: (at) => hover(at, true) }),
       new Figure('Difference of the answers', { pick, hover: (at) => hover(at, false) }),
     ];
-    this.load = new Legend('How often an expert was picked: 1 is an even load', LOADS.map((load) => `${load}${load === LOADS.at(-1) ? '+' : ''}`));
+    this.load = new Legend('How often an expert was picked: 1 is an even load, the average of its layer', LOADS.map((load) => `${load}${load === LOADS.at(-1) ? '+' : ''}`));
     this.difference = new Legend('Picked more often in the second answer, or in the first', ['second', '', 'alike', '', 'first']);
     this.token = make('p', { class: 'legend', hidden: true }, make('span', { class: 'dot', 'aria-hidden': 'true' }), make('span'));
     this.most = make('div', { class: 'most-different' });

@@ -4,7 +4,8 @@
 /** A conversation, or a file of them, that is not as it must be. */
 export class Malformed extends Error {}
 
-const MOST = { text: 8 << 20, preset: 100_000, turns: 20_000, versions: 1000, files: 100, calls: 1000, depth: 500 };
+/** What is read at most. What the page itself keeps is smaller. */
+export const MOST = { text: 8 << 20, preset: 100_000, turns: 20_000, versions: 1000, files: 100, calls: 1000, depth: 500 };
 const ENDS = ['stop', 'length', 'tool_calls', 'stopped', 'interrupted', 'error'];
 
 /** The settings that a conversation may have, all as the text of their fields. */

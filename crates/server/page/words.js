@@ -19,7 +19,7 @@ export function expertLine(trace, { row, expert }) {
 export function expertDetail(trace, { row, expert }, close) {
   const words = trace.words(row, expert);
   const word = ({ text, picked, all }) => make('li', { title: `Picked for ${picked} of the ${all} times that the answer has it` },
-    make('code', { text: text.trim() || visible(text) || '∅' }), make('span', { text: all > 1 ? `${picked} of ${all}` : '' }));
+    make('code', { text: text.trim() || visible(text) || '∅' }), all > 1 ? make('span', { text: `${picked} of ${all}` }) : null);
   const left = words.length - MOST;
   return make('section', { class: 'detail of-expert' },
     make('div', { class: 'detail-head' }, make('h3', { text: `Expert ${expert} of layer ${trace.layers[row]}` }), button('Clear', close)),
