@@ -46,6 +46,10 @@ usage: cargo xtask check [--no-simulator]
        cargo xtask prove page [--docs]
            the page of `gristmill serve` in headless Chromium, with axe; it takes Chromium, Node.js and a network.
            --docs: write the screenshots and the report into docs, instead of target/prove/page
+       cargo xtask prove guides [--only PAGE... | -o PAGE]
+           every command of README.md and of the guides in docs, as it is written, with small models in the place of large
+           ones; it takes bash, curl, git, pip, port 8080 and PyPI (93 MB once). The first run builds the release, in
+           minutes
        cargo xtask prove hub
            huggingface_hub and gristmill share a cache, with a stand-in of the hub; it takes python3 and a network
        cargo xtask prove settings [-o PAGE]
@@ -74,6 +78,9 @@ fn main() -> ExitCode {
         ["prove", "clients"] => prove::clients(None),
         ["prove", "page"] => prove::browser(None),
         ["prove", "page", "--docs"] => prove::browser(Some("docs/prove/page.md")),
+        ["prove", "guides"] => prove::guides(None, &[]),
+        ["prove", "guides", "-o", page] => prove::guides(Some(page), &[]),
+        ["prove", "guides", "--only", pages @ ..] => prove::guides(None, pages),
         ["prove", "hub"] => prove::hub(None),
         ["prove", "settings"] => prove::settings(None),
         ["prove", "settings", "-o", page] => prove::settings(Some(page)),

@@ -1,5 +1,6 @@
-//! Serves files as a hub would, for `cargo xtask prove hub`: `standin ORG/REPO FILE... [--rate BYTES_PER_SECOND]`. Prints
-//! the address, then after each line on stdin what was asked since the last one.
+//! Serves files as a hub would, for `cargo xtask prove hub` and `prove guides`:
+//! `standin (ORG/REPO FILE...)... [--rate BYTES_PER_SECOND]`, where each FILE is an absolute path. Prints the address, then
+//! after each line on stdin what was asked since the last one.
 
 #[path = "../tests/hub/standin.rs"]
 mod standin;
@@ -16,16 +17,25 @@ fn main() {
         faults.rate = words.get(at + 1).map(|rate| rate.parse().expect("--rate takes a number"));
         words.drain(at..words.len().min(at + 2));
     }
-    let (repo, paths) = words.split_first().expect("standin ORG/REPO FILE...");
-    let files = paths.iter().map(|path| {
-        let name = Path::new(path).file_name().and_then(|name| name.to_str()).expect("a file");
-        (name, std::fs::read(path).unwrap_or_else(|error| panic!("{path}: {error}")))
-    });
-    let hub = StandIn::start(repo, files.collect());
+    let hub = StandIn::start("none/none", Vec::new());
+    let mut rest = &words[..];
+    while let Some((repo, others)) = rest.split_first() {
+        let count = others.iter().take_while(|word| Path::new(word).is_absolute()).count();
+        hub.add(repo, others[..count].iter().map(|path| (name(path), read(path))).collect());
+        rest = &others[count..];
+    }
     hub.set(faults);
     println!("{} {COMMIT}", hub.endpoint);
     for _ in std::io::stdin().lock().lines() {
         let seen = hub.take();
         println!("hub={} cdn={} bytes={}", seen.hub.len(), seen.cdn.len(), seen.bytes);
     }
+}
+
+fn name(path: &str) -> &str {
+    Path::new(path).file_name().and_then(|name| name.to_str()).expect("a file")
+}
+
+fn read(path: &str) -> Vec<u8> {
+    std::fs::read(path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }

@@ -6,6 +6,7 @@ mod browser;
 mod checked;
 mod clients;
 mod date;
+mod guides;
 mod hub;
 mod ledger;
 mod list;
@@ -23,6 +24,7 @@ pub(crate) use browser::browser;
 pub(crate) use checked::checked;
 pub(crate) use clients::clients;
 pub(crate) use date::date_and_commit;
+pub(crate) use guides::guides;
 pub(crate) use hub::hub;
 use ledger::{Ledger, Part};
 pub(crate) use mutations::mutations;
@@ -119,11 +121,12 @@ fn each_part(
 /// A proof of one part, which writes the page at this path.
 type Whole = fn(&str) -> Result<(), String>;
 
-const WHOLE: [(&str, Whole); 10] = [
+const WHOLE: [(&str, Whole); 11] = [
     ("kernels", |path| example("kernels", &["all", path, &date_and_commit()])),
     ("checked", |path| checked(Some(path))),
     ("synthetic", |path| synthetic(Some(path))),
     ("clients", |path| clients(Some(path))),
+    ("guides", |path| guides(Some(path), &[])),
     ("hub", |path| hub(Some(path))),
     ("page", |path| browser(Some(path))),
     ("seeds", |path| seeds(&["--output", path])),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
+use super::guides::GUIDES;
 use super::ledger::Part;
 use super::list::{MUTATIONS, Mutation};
 use crate::root;
@@ -13,7 +14,7 @@ const KERNELS: [&str; 3] = ["crates/gpu/src/kernels", "crates/cuda/src/kernels",
 const SIMULATED: [&str; 2] = ["ptx.cuh", "hopper.cuh"];
 
 /// Proofs of one part, with what they depend on.
-const WHOLE: [(&str, &[&str]); 10] = [
+const WHOLE: [(&str, &[&str]); 11] = [
     (
         "checked",
         &[
@@ -48,6 +49,8 @@ const WHOLE: [(&str, &[&str]); 10] = [
         "elsewhere",
         &["crates/kernels", "crates/cpu", "crates/suite", "crates/conformance/golden", "scripts/elsewhere.sh"],
     ),
+    // And the guides themselves.
+    ("guides", &["crates/cli/src", "crates/hub/src", "crates/server/src", "xtask/src/prove/guides"]),
     ("hub", &["crates/hub", "crates/cli/src/hub", "scripts/hub", "xtask/src/prove/hub.rs"]),
     (
         "kernels",
@@ -108,11 +111,9 @@ const WHOLE: [(&str, &[&str]); 10] = [
 /// All parts of all proofs.
 pub(super) fn all() -> Result<Vec<Part>, String> {
     let sources = |list: &[&str]| list.iter().map(|&source| source.to_owned()).collect();
-    let whole = |&(proof, list): &(&'static str, &[&str])| Part {
-        proof,
-        key: String::new(),
-        sources: sources(list),
-        excerpt: String::new(),
+    let whole = |&(proof, list): &(&'static str, &[&str])| {
+        let pages: &[&str] = if proof == "guides" { &GUIDES } else { &[] };
+        Part { proof, key: String::new(), sources: sources(&[list, pages].concat()), excerpt: String::new() }
     };
     Ok(mutations().into_iter().chain(barriers()?).chain(WHOLE.iter().map(whole)).collect())
 }

@@ -95,6 +95,13 @@ impl StandIn {
         this
     }
 
+    /// Serves more files, as another `ORG/REPO`.
+    #[allow(dead_code)]
+    pub(crate) fn add(&self, repo: &str, files: Vec<(&str, Vec<u8>)>) {
+        let files = files.into_iter().map(|(path, bytes)| (path.to_owned(), Arc::new(bytes))).collect();
+        self.state().repos.insert(repo.to_owned(), files);
+    }
+
     /// Replaces the faults.
     #[allow(dead_code)]
     pub(crate) fn set(&self, faults: Faults) {

@@ -1,0 +1,212 @@
+//! `prove guides`: the commands of every guide run as they are written, with small models in the place of large ones.
+
+mod blocks;
+mod shell;
+mod tables;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use super::date::date_and_commit;
+use crate::{build, model, root};
+use blocks::Command;
+use shell::{Hub, Shell};
+use tables::{FILES, OF_THE_MACHINE, OTHERS, REPOSITORIES};
+
+/// The pages whose commands run, in the order in which somebody reads them.
+pub(super) const GUIDES: [&str; 13] = [
+    "README.md",
+    "docs/quick-start.md",
+    "docs/cli.md",
+    "docs/choose.md",
+    "docs/serve.md",
+    "docs/library.md",
+    "docs/agents.md",
+    "docs/team.md",
+    "docs/moving.md",
+    "docs/convert.md",
+    "docs/quantize.md",
+    "docs/metal.md",
+    "CONTRIBUTING.md",
+];
+
+/// Runs all commands, and writes the page at this path.
+pub(crate) fn guides(output: Option<&str>, only: &[&str]) -> Result<(), String> {
+    let (gristmill, standin) = (build("bin", "gristmill")?, build("example", "standin")?);
+    let folder = root().join("target/prove/guides");
+    let hub = Hub::start(&standin, &models(&folder)?)?;
+    let mut page = Page::new();
+    for guide in GUIDES.iter().filter(|guide| only.is_empty() || only.contains(guide)) {
+        let name = guide.trim_end_matches(".md").replace('/', "-");
+        let mut shell = Shell::new(folder.join(name), &gristmill, &folder.join("installed"), &hub)?;
+        for file in FILES.iter().filter(|file| file.page == *guide) {
+            shell.copy(file.source, file.name)?;
+        }
+        shell.change("changed.txt")?;
+        page.run(guide, &mut shell)?;
+    }
+    let text = page.finish();
+    println!("{text}");
+    if let Some(path) = output {
+        fs::write(path, &text).map_err(|error| format!("cannot write {path}: {error}"))?;
+    }
+    if page.failed.is_empty() { Ok(()) } else { Err(page.failed.join("\n\n")) }
+}
+
+/// The words of the stand-in of the hub: each repository with its file, which is a link to the small model.
+fn models(folder: &std::path::Path) -> Result<Vec<String>, String> {
+    let (small, hub) = (model::fetch()?, folder.join("hub"));
+    let mut words = Vec::new();
+    fs::create_dir_all(&hub).map_err(|error| format!("cannot make {}: {error}", hub.display()))?;
+    for (repository, name) in REPOSITORIES {
+        let file: PathBuf = hub.join(name);
+        let _ = fs::remove_file(&file);
+        fs::hard_link(&small, &file).map_err(|error| format!("cannot make {}: {error}", file.display()))?;
+        words.extend([repository.to_owned(), file.display().to_string()]);
+    }
+    Ok(words)
+}
+
+/// The page while it is written.
+struct Page {
+    text: String,
+    failed: Vec<String>,
+    ran: usize,
+    left_out: usize,
+}
+
+impl Page {
+    fn new() -> Page {
+        Page { text: String::new(), failed: Vec::new(), ran: 0, left_out: 0 }
+    }
+
+    /// Runs the commands of a guide.
+    fn run(&mut self, guide: &str, shell: &mut Shell) -> Result<(), String> {
+        let commands = commands(guide)?;
+        if commands.is_empty() {
+            return Ok(());
+        }
+        self.text += &format!("\n## {guide}\n\n");
+        for command in commands {
+            let line = command.text.replace("\\\n", "").lines().collect::<Vec<_>>().join(" ");
+            if let Some(other) = OTHERS.iter().find(|other| other.page == guide && line.starts_with(other.start)) {
+                self.left_out += 1;
+                self.text += &format!("- `{line}`: NOT RUN, {}\n", other.reason);
+                continue;
+            }
+            eprintln!("{guide}: {line}");
+            let begin = Instant::now();
+            match shell.run(&command.text).and_then(|printed| compare(guide, &command, &printed)) {
+                Ok(()) => {
+                    self.ran += 1;
+                    eprintln!("{:>8} s", begin.elapsed().as_secs());
+                    self.text += &format!("- `{line}`\n");
+                }
+                Err(error) => {
+                    self.text += &format!("- `{line}`: FAILED\n");
+                    self.failed.push(format!("{guide}: {line}: {error}"));
+                }
+            }
+        }
+        shell.stop().unwrap_or_else(|error| self.failed.push(format!("{guide}: {error}")));
+        Ok(())
+    }
+
+    /// The whole page.
+    fn finish(&self) -> String {
+        let repositories = REPOSITORIES.map(|(repository, _)| format!("`{repository}`")).join(" and ");
+        let files = FILES.iter().map(|file| format!("| {} | `{}` | `{}` |\n", file.page, file.name, file.source));
+        format!(
+            "# Commands of the guides, {}\n\n`cargo xtask prove guides` runs every command of the guides as it is \
+             written: {} ran, {} failed, {} cannot run here and\nsay why. A server runs until the next one or the end of \
+             the page, `curl` must get a reply without an error, a chat gets two\nlines on stdin, and printed lines that \
+             a guide shows must be printed. `pip install` runs dry.\n\nA stand-in of the hub \
+             (`crates/hub/examples/standin.rs`) has {repositories},\nboth with the weights of SmolLM2-135M-Instruct \
+             (Q4_1). Other files:\n\n| guide | name there | file here |\n| --- | --- | --- |\n{}{}",
+            date_and_commit(),
+            self.ran,
+            self.failed.len(),
+            self.left_out,
+            files.collect::<String>(),
+            self.text
+        )
+    }
+}
+
+/// The commands of a guide.
+fn commands(guide: &str) -> Result<Vec<Command>, String> {
+    let text = fs::read_to_string(root().join(guide)).map_err(|error| format!("cannot read {guide}: {error}"))?;
+    Ok(blocks::commands(&text))
+}
+
+/// Whether a command printed what its guide shows: each line, in any order, up to `[...]`.
+fn compare(guide: &str, command: &Command, printed: &str) -> Result<(), String> {
+    let printed: BTreeSet<&str> = printed.lines().map(str::trim).collect();
+    let of_the_machine =
+        |line: &str| OF_THE_MACHINE.iter().any(|(page, start)| *page == guide && line.starts_with(start));
+    let is_printed = |line: &str| match line.split_once("[...]") {
+        Some((start, _)) => printed.iter().any(|line| line.starts_with(start.trim_end())),
+        None => printed.contains(line.trim()),
+    };
+    match command.prints.iter().find(|line| !of_the_machine(line) && !is_printed(line)) {
+        Some(line) => Err(format!("does not print: {line}\nbut: {printed:#?}")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<(&'static str, Command)> {
+        let of = |guide: &&'static str| {
+            let commands = commands(guide).expect("a guide");
+            commands.into_iter().map(|command| (*guide, command)).collect::<Vec<_>>()
+        };
+        GUIDES.iter().flat_map(of).collect()
+    }
+
+    #[test]
+    fn every_row_of_the_tables_is_used() {
+        let all = all();
+        let is_in =
+            |page: &str, text: &str| all.iter().any(|(guide, command)| *guide == page && command.text.contains(text));
+        for file in FILES {
+            assert!(is_in(file.page, file.name), "no command of {} names {}", file.page, file.name);
+            assert!(root().join(file.source).exists(), "{}", file.source);
+        }
+        for other in OTHERS {
+            let found =
+                all.iter().any(|(guide, command)| *guide == other.page && command.text.starts_with(other.start));
+            assert!(found, "no command of {} begins with {}", other.page, other.start);
+        }
+        for (page, start) in OF_THE_MACHINE {
+            let shown = |(guide, command): &(&str, Command)| {
+                *guide == page && command.prints.iter().any(|line| line.starts_with(start))
+            };
+            assert!(all.iter().any(shown), "{page} shows no line {start}");
+        }
+        for (repository, _) in REPOSITORIES {
+            assert!(all.iter().any(|(_, command)| command.text.contains(repository)), "no guide names {repository}");
+        }
+    }
+
+    #[test]
+    fn every_page_with_commands_is_a_guide() {
+        for entry in fs::read_dir(root().join("docs")).expect("the folder of the pages") {
+            let name = format!("docs/{}", entry.expect("a page").file_name().to_string_lossy());
+            let is_known = !name.ends_with(".md") || GUIDES.contains(&name.as_str());
+            assert!(is_known || commands(&name).expect("a page").is_empty(), "{name} has commands that nothing runs");
+        }
+    }
+
+    #[test]
+    fn what_a_guide_shows_is_compared() {
+        let command = |line: &str| Command { text: String::new(), prints: vec![line.to_owned()] };
+        assert_eq!(compare("a", &command("one [...]"), "zero\none two\n"), Ok(()));
+        assert!(compare("a", &command("one"), "one two\n").is_err());
+        assert_eq!(compare("docs/choose.md", &command("device: x"), ""), Ok(()));
+    }
+}

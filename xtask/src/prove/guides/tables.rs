@@ -1,0 +1,68 @@
+//! What guides name and a proof does not have: models, texts, other machines. Each row must be of use to a guide.
+
+/// Models of the hub, which the stand-in of the hub has as this file of SmolLM2-135M-Instruct.
+pub(super) const REPOSITORIES: [(&str, &str); 2] = [
+    ("Qwen/Qwen3-30B-A3B-GGUF", "Qwen3-30B-A3B-Q4_K_M.gguf"),
+    ("bartowski/SmolLM2-135M-Instruct-GGUF", "SmolLM2-135M-Instruct-Q4_K_M.gguf"),
+];
+
+const STORIES: &str = "crates/cli/model/gristmill-stories.gguf";
+
+/// A file or a folder of the repository that has the name which commands of a page give to theirs.
+pub(super) struct File {
+    pub(super) page: &'static str,
+    pub(super) name: &'static str,
+    pub(super) source: &'static str,
+}
+
+const fn file(page: &'static str, name: &'static str, source: &'static str) -> File {
+    File { page, name, source }
+}
+
+pub(super) const FILES: [File; 11] = [
+    file("docs/cli.md", "stories.txt", "training/sample_prompts.txt"),
+    file("docs/choose.md", "model-q8_0.gguf", STORIES),
+    file("docs/choose.md", "model-q4_k_m.gguf", STORIES),
+    file("docs/choose.md", "text.txt", "LICENSE-APACHE"),
+    file("docs/cli.md", "model.gguf", STORIES),
+    file("docs/convert.md", "path/to/Qwen3-30B-A3B", "crates/conformance/golden/convert/qwen3moe"),
+    file("docs/convert.md", "path/to/Qwen3-30B-A3B-4bit", "crates/conformance/golden/mlx/qwen3moe-4bit"),
+    file("docs/moving.md", "~/.ollama/models/blobs/sha256-…", STORIES),
+    file("docs/quantize.md", "model-f16.gguf", "crates/conformance/golden/qwen3moe-f32.gguf"),
+    file("docs/quantize.md", "path/to/Qwen3-30B-A3B", "crates/conformance/golden/convert/qwen3moe"),
+    file("docs/serve.md", "model.gguf", STORIES),
+];
+
+/// A command that does not run here, by the words with which it begins, and why.
+pub(super) struct Other {
+    pub(super) page: &'static str,
+    pub(super) start: &'static str,
+    pub(super) reason: &'static str,
+}
+
+const fn other(page: &'static str, start: &'static str, reason: &'static str) -> Other {
+    Other { page, start, reason }
+}
+
+const ROOT: &str = "changes users, folders and units of the machine, as root";
+const AGENT: &str = "`prove clients` runs this program with these settings";
+
+pub(super) const OTHERS: [Other; 14] = [
+    other("docs/quick-start.md", "gristmill chat --device metal", "takes an Apple GPU"),
+    other("docs/agents.md", "ANTHROPIC_BASE_URL=", AGENT),
+    other("docs/agents.md", "GRISTMILL_KEY=none codex", AGENT),
+    other("docs/agents.md", "opencode run", AGENT),
+    other("docs/agents.md", "cn --config", "takes Continue's program; the guide says with which version it was tried"),
+    other("docs/team.md", "useradd", ROOT),
+    other("docs/team.md", "install -", ROOT),
+    other("docs/team.md", "for person in", ROOT),
+    other("docs/team.md", "chgrp", ROOT),
+    other("docs/team.md", "runuser", ROOT),
+    other("docs/team.md", "system", "takes systemd"),
+    other("docs/team.md", "curl --fail http://127.0.0.1:8080/health", "asks the server that systemd started"),
+    other("docs/team.md", "caddy", "takes Caddy"),
+    other("docs/team.md", "promtool", "takes Prometheus"),
+];
+
+/// Printed lines that depend on the machine, by the words with which they begin.
+pub(super) const OF_THE_MACHINE: [(&str, &str); 1] = [("docs/choose.md", "device: ")];
