@@ -15,6 +15,7 @@ mod cuda;
 mod embed;
 mod folders;
 mod generate;
+mod guides;
 mod hub;
 #[cfg(unix)]
 mod interrupt;
