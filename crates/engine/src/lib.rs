@@ -50,3 +50,12 @@ pub use plan::Plan;
 pub use runner::{Drawn, GraphUsage, Logits, RoutingTrace, Runner};
 pub use stage::Stage;
 pub use state::{KvUsage, SequenceId};
+
+/// The Rust of these pages compiles.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/library.md")]
+    struct Library;
+}
