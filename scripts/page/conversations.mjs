@@ -63,10 +63,7 @@ export const tests = {
 
   async 'each conversation keeps its system prompt and settings, and presets fill them'() {
     proxy.script = Array.from({ length: 4 }, () => says('ok'));
-    const page = await open();
-    await page.evaluate(() => localStorage.setItem('gristmill-settings', JSON.stringify({ system: 'Be brief.', temperature: '0.5' })));
-    await page.reload();
-    await ready(page);
+    const page = await open(proxy.url, { settings: { system: 'Be brief.', temperature: '0.5' } });
     await ask(page, 'First');
     assert.deepEqual([last().messages[0].content, last().temperature], ['Be brief.', 0.5]);
     await page.click('#new');
@@ -116,10 +113,7 @@ export const tests = {
   },
 
   async 'a text that was cut goes on with the experts of both parts'() {
-    const page = await open();
-    await page.evaluate(() => localStorage.setItem('gristmill-settings', JSON.stringify({ seed: '7', max_tokens: '8' })));
-    await page.reload();
-    await ready(page);
+    const page = await open(proxy.url, { settings: { seed: '7', max_tokens: '8' } });
     await page.click('#experts-open');
     await ask(page, 'Once upon a time');
     const first = await page.textContent('.turn.model > .prose');

@@ -4,9 +4,12 @@ import assert from 'node:assert/strict';
 import { accessible, ask, close, complete, drawn, facts, open, proxy } from './harness.mjs';
 import { says } from './proxy.mjs';
 
+/** Stories of the built-in model are cut, so that the tests do not wait for them. */
+const SHORT = { settings: { max_tokens: '40' } };
+
 export const tests = {
   async 'the model continues a text and its experts are shown'() {
-    const page = await open();
+    const page = await open(proxy.url, SHORT);
     assert.equal(await page.textContent('#model'), facts.name);
     await page.click('#experts-open');
     await ask(page, 'Once upon a time');
@@ -45,7 +48,7 @@ export const tests = {
   },
 
   async 'experts are asked for if the user wants them'() {
-    const page = await open();
+    const page = await open(proxy.url, SHORT);
     await ask(page, 'Once');
     const traced = () => 'experts' in proxy.asked.at(-1) || 'logprobs' in proxy.asked.at(-1);
     assert.equal(traced(), false);
@@ -64,7 +67,7 @@ export const tests = {
   },
 
   async 'keys move in the map and in the tokens'() {
-    const page = await open();
+    const page = await open(proxy.url, SHORT);
     await page.click('#experts-open');
     await ask(page, 'Once upon a time');
     await page.focus('.tokens');

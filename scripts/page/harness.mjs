@@ -17,9 +17,10 @@ export const browser = await chromium.launch({ executablePath: process.env.CHROM
 export const proxy = await new Proxy(target).listen();
 export const facts = await (await fetch(`${target}/model`)).json();
 
-/** A page of a context of its own. Whatever it logs, asks of other hosts, or is refused by its policy is a failure. */
-export async function open(url = proxy.url, options = {}) {
+/** A page of a context of its own, in which the `settings` of the page are kept already. Whatever it logs, asks of other hosts, or is refused by its policy is a failure. */
+export async function open(url = proxy.url, { settings, ...options } = {}) {
   const context = await browser.newContext({ viewport: DESK, ...options });
+  if (settings) await context.addInitScript((settings) => { localStorage['gristmill-settings'] ??= JSON.stringify(settings); }, settings);
   const page = await context.newPage();
   page.faults = [];
   page.on('pageerror', (error) => page.faults.push(`error: ${error.message}`));

@@ -8,7 +8,7 @@ export const tests = {
   async '360 pixels have no sideways scroll'() {
     for (const colorScheme of ['light', 'dark']) {
       proxy.script = [says(`${'x'.repeat(400)}\n\n\`\`\`js\n${'y'.repeat(300)}\n\`\`\`\n\n| a | b |\n| - | - |\n| ${'z'.repeat(200)} | c |\n`)];
-      const page = await open(proxy.url, { viewport: PHONE, colorScheme });
+      const page = await open(proxy.url, { viewport: PHONE, colorScheme, settings: { max_tokens: '30' } });
       await noSideways(page, 'at the start');
       await accessible(page, `phone, ${colorScheme}`);
       await ask(page, 'w'.repeat(300));
@@ -36,7 +36,7 @@ export const tests = {
   },
 
   async 'the empty page invites, with what the model can do'() {
-    const page = await open();
+    const page = await open(proxy.url, { settings: { max_tokens: '20' } });
     assert.equal(await page.textContent('.blank h2'), 'Start a story');
     assert.equal(await page.isVisible('.facts-list'), false);
     await page.click('.about summary');
@@ -86,11 +86,8 @@ export const tests = {
 
   async 'screenshots'() {
     for (const [colorScheme, name] of [['light', 'page.png'], ['dark', 'page-dark.png']]) {
-      const page = await open(proxy.url, { colorScheme });
+      const page = await open(proxy.url, { colorScheme, settings: { seed: '7', temperature: '0.6', max_tokens: '170' } });
       await accessible(page, `the model, ${colorScheme}`);
-      await page.evaluate(() => localStorage.setItem('gristmill-settings', JSON.stringify({ seed: '7', temperature: '0.6', max_tokens: '170' })));
-      await page.reload();
-      await ready(page);
       await page.click('#experts-open');
       await ask(page, 'A little fox found a red umbrella in the forest. She');
       await page.click('#new');
