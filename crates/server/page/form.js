@@ -47,14 +47,12 @@ function thinkingField(values) {
   return labelled('thinking', 'Thinking', 'For models that can.', input);
 }
 
-/** Shows a form in a dialog; `save` takes its values when it is saved. */
+/** Shows a form in a dialog; `save` takes its values when it is sent. */
 export function openForm(dialog, form, save) {
+  form.addEventListener('submit', () => save(Object.fromEntries(new FormData(form))));
+  // The event comes after the dialog has closed: by then it may be open again.
+  dialog.addEventListener('close', () => { if (!dialog.open) dialog.replaceChildren(); }, { once: true });
   dialog.replaceChildren(form);
-  dialog.returnValue = '';
   dialog.showModal();
   dialog.scrollTop = 0;
-  dialog.addEventListener('close', () => {
-    if (dialog.returnValue === 'ok') save(Object.fromEntries(new FormData(form)));
-    dialog.replaceChildren();
-  }, { once: true });
 }

@@ -44,8 +44,8 @@ export function open(defaults) {
     samplingFields(values, defaults),
     area('tools', 'Tools', 'A list as in OpenAI’s interface, in JSON. The page shows calls and asks you for their results.', 4, values.tools),
     make('div', { class: 'row-end' },
-      button('Cancel', () => element.close('cancel')),
-      make('button', { class: 'primary', value: 'ok', text: 'Save' })));
+      button('Cancel', () => element.close()),
+      make('button', { class: 'primary', text: 'Save' })));
   const tools = form.elements.namedItem('tools');
   const check = () => tools.setCustomValidity(fault(tools.value));
   tools.addEventListener('input', check);

@@ -19,8 +19,8 @@ export function open(setup, defaults, save) {
     body,
     make('div', { class: 'keep-preset' }, name, button('Keep as a preset', keep, { class: 'secondary' })),
     make('div', { class: 'row-end' },
-      button('Cancel', () => element.close('cancel')),
-      make('button', { class: 'primary', value: 'ok', text: 'Save' })));
+      button('Cancel', () => element.close()),
+      make('button', { class: 'primary', text: 'Save' })));
 
   function fill(values) {
     body.replaceChildren(area('system', 'System prompt', 'Tells the model how to behave; it stands before the messages.', 5, values.system),
