@@ -1,6 +1,8 @@
 //! `prove guides`: the commands of every guide run as they are written, with small models in the place of large ones.
 
 mod blocks;
+#[cfg(test)]
+mod links;
 mod shell;
 mod tables;
 
