@@ -8,14 +8,14 @@ mod tables;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Instant;
 
 use super::date::date_and_commit;
-use crate::{build, model, root};
+use crate::{build, model, root, sh};
 use blocks::Command;
 use shell::{Hub, Shell};
-use tables::{FILES, OF_THE_MACHINE, OTHERS, REPOSITORIES};
+use tables::{FILES, OF_THE_MACHINE, OTHERS, REPOSITORIES, Repository};
 
 /// The pages whose commands run, in the order in which somebody reads them.
 pub(super) const GUIDES: [&str; 13] = [
@@ -38,7 +38,7 @@ pub(super) const GUIDES: [&str; 13] = [
 pub(crate) fn guides(output: Option<&str>, only: &[&str]) -> Result<(), String> {
     let (gristmill, standin) = (build("bin", "gristmill")?, build("example", "standin")?);
     let folder = root().join("target/prove/guides");
-    let hub = Hub::start(&standin, &models(&folder)?)?;
+    let hub = Hub::start(&standin, &models(&folder, &gristmill)?)?;
     let mut page = Page::new();
     for guide in GUIDES.iter().filter(|guide| only.is_empty() || only.contains(guide)) {
         let name = guide.trim_end_matches(".md").replace('/', "-");
@@ -57,16 +57,20 @@ pub(crate) fn guides(output: Option<&str>, only: &[&str]) -> Result<(), String> 
     if page.failed.is_empty() { Ok(()) } else { Err(page.failed.join("\n\n")) }
 }
 
-/// The words of the stand-in of the hub: each repository with its file, which is a link to the small model.
-fn models(folder: &std::path::Path) -> Result<Vec<String>, String> {
+/// Makes the files of the repositories, and returns the words of the stand-in of the hub: each repository with its file.
+fn models(folder: &Path, gristmill: &Path) -> Result<Vec<String>, String> {
     let (small, hub) = (model::fetch()?, folder.join("hub"));
     let mut words = Vec::new();
+    let _ = fs::remove_dir_all(&hub);
     fs::create_dir_all(&hub).map_err(|error| format!("cannot make {}: {error}", hub.display()))?;
-    for (repository, name) in REPOSITORIES {
-        let file: PathBuf = hub.join(name);
-        let _ = fs::remove_file(&file);
-        fs::hard_link(&small, &file).map_err(|error| format!("cannot make {}: {error}", file.display()))?;
-        words.extend([repository.to_owned(), file.display().to_string()]);
+    for Repository { name, file, folder } in REPOSITORIES {
+        let file = hub.join(file);
+        let path = file.display().to_string();
+        match folder {
+            Some(folder) => sh(&gristmill.display().to_string(), &["convert", "--quiet", folder, "-o", &path])?,
+            None => fs::hard_link(&small, &file).map_err(|error| format!("cannot make {path}: {error}"))?,
+        }
+        words.extend([name.to_owned(), path]);
     }
     Ok(words)
 }
@@ -118,19 +122,23 @@ impl Page {
 
     /// The whole page.
     fn finish(&self) -> String {
-        let repositories = REPOSITORIES.map(|(repository, _)| format!("`{repository}`")).join(" and ");
+        let repositories = REPOSITORIES.map(|Repository { name, folder, .. }| {
+            let model = folder.map_or("SmolLM2-135M-Instruct (Q4_1)".to_owned(), |folder| format!("`{folder}`"));
+            format!("| all | `{name}` | {model} |\n")
+        });
         let files = FILES.iter().map(|file| format!("| {} | `{}` | `{}` |\n", file.page, file.name, file.source));
         format!(
             "# Commands of the guides, {}\n\n`cargo xtask prove guides` runs every command of the guides as it is \
              written: {} ran, {} failed, {} cannot run here and\nsay why. A server runs until the next one or the end of \
              the page, `curl` must get a reply without an error, a chat gets two\nlines on stdin, and printed lines that \
              a guide shows must be printed. `pip install` runs dry.\n\nA stand-in of the hub \
-             (`crates/hub/examples/standin.rs`) has {repositories},\nboth with the weights of SmolLM2-135M-Instruct \
-             (Q4_1). Other files:\n\n| guide | name there | file here |\n| --- | --- | --- |\n{}{}",
+             (`crates/hub/examples/standin.rs`) has the repositories. Models and files are:\n\n\
+             | guide | name there | here |\n| --- | --- | --- |\n{}{}{}",
             date_and_commit(),
             self.ran,
             self.failed.len(),
             self.left_out,
+            repositories.concat(),
             files.collect::<String>(),
             self.text
         )
@@ -190,8 +198,8 @@ mod tests {
             };
             assert!(all.iter().any(shown), "{page} shows no line {start}");
         }
-        for (repository, _) in REPOSITORIES {
-            assert!(all.iter().any(|(_, command)| command.text.contains(repository)), "no guide names {repository}");
+        for Repository { name, .. } in REPOSITORIES {
+            assert!(all.iter().any(|(_, command)| command.text.contains(name)), "no guide names {name}");
         }
     }
 

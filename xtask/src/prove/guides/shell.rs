@@ -88,9 +88,11 @@ impl Shell {
             Some(rest) => self.folder.join("home").join(rest),
             None => self.folder.join(name),
         };
-        let parent = to.parent().unwrap_or(&to);
+        let is_folder = root().join(source).is_dir();
+        let parent = if is_folder { &to } else { to.parent().unwrap_or(&to) };
         fs::create_dir_all(parent).map_err(|error| format!("cannot make {}: {error}", parent.display()))?;
-        sh("cp", &["-r", source, &to.display().to_string()])
+        let from = if is_folder { format!("{source}/.") } else { source.to_owned() };
+        sh("cp", &["-r", &from, &to.display().to_string()])
     }
 
     /// Makes the folder a repository of Git in which a file has changed.
@@ -131,8 +133,13 @@ impl Shell {
                 None => sleep(Duration::from_millis(10)),
             }
         };
-        let printed = fs::read_to_string(self.folder.join("output")).unwrap_or_default();
+        let printed = self.printed();
         if status.success() { Ok(printed) } else { Err(format!("{status}\n{printed}")) }
+    }
+
+    /// What the last command has printed. Random models write bytes that are not UTF-8.
+    fn printed(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.folder.join("output")).unwrap_or_default()).into_owned()
     }
 
     fn serve(&mut self, text: &str) -> Result<String, String> {
@@ -144,15 +151,12 @@ impl Shell {
             let ended = child.try_wait().map_err(|error| format!("bash: {error}"))?;
             if ended.is_some() || begin.elapsed() > LIMIT {
                 let _ = child.kill();
-                return Err(format!(
-                    "no server\n{}",
-                    fs::read_to_string(self.folder.join("output")).unwrap_or_default()
-                ));
+                return Err(format!("no server\n{}", self.printed()));
             }
             sleep(Duration::from_millis(50));
         }
         self.server = Some(child);
-        Ok(fs::read_to_string(self.folder.join("output")).unwrap_or_default())
+        Ok(self.printed())
     }
 
     /// Ends the server as Ctrl-C does, with exit code 0.

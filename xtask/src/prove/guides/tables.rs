@@ -1,14 +1,29 @@
 //! What guides name and a proof does not have: models, texts, other machines. Each row must be of use to a guide.
 
-/// Models of the hub, which the stand-in of the hub has as this file of SmolLM2-135M-Instruct.
-pub(super) const REPOSITORIES: [(&str, &str); 2] = [
-    ("Qwen/Qwen3-30B-A3B-GGUF", "Qwen3-30B-A3B-Q4_K_M.gguf"),
-    ("bartowski/SmolLM2-135M-Instruct-GGUF", "SmolLM2-135M-Instruct-Q4_K_M.gguf"),
+/// A repository of the hub with one model.
+pub(super) struct Repository {
+    pub(super) name: &'static str,
+    pub(super) file: &'static str,
+    /// The folder of this repository that is converted to the file; without it the file is SmolLM2-135M-Instruct.
+    pub(super) folder: Option<&'static str>,
+}
+
+pub(super) const REPOSITORIES: [Repository; 2] = [
+    Repository {
+        name: "Qwen/Qwen3-30B-A3B-GGUF",
+        file: "Qwen3-30B-A3B-Q4_K_M.gguf",
+        folder: Some("crates/conformance/golden/convert/qwen3moe"),
+    },
+    Repository {
+        name: "bartowski/SmolLM2-135M-Instruct-GGUF",
+        file: "SmolLM2-135M-Instruct-Q4_K_M.gguf",
+        folder: None,
+    },
 ];
 
 const STORIES: &str = "crates/cli/model/gristmill-stories.gguf";
 
-/// A file or a folder of the repository that has the name which commands of a page give to theirs.
+/// A file or a folder of this repository under the name that commands of a page have. Two folders of one name are merged.
 pub(super) struct File {
     pub(super) page: &'static str,
     pub(super) name: &'static str,
@@ -19,13 +34,15 @@ const fn file(page: &'static str, name: &'static str, source: &'static str) -> F
     File { page, name, source }
 }
 
-pub(super) const FILES: [File; 11] = [
+pub(super) const FILES: [File; 12] = [
     file("docs/cli.md", "stories.txt", "training/sample_prompts.txt"),
     file("docs/choose.md", "model-q8_0.gguf", STORIES),
     file("docs/choose.md", "model-q4_k_m.gguf", STORIES),
     file("docs/choose.md", "text.txt", "LICENSE-APACHE"),
     file("docs/cli.md", "model.gguf", STORIES),
     file("docs/convert.md", "path/to/Qwen3-30B-A3B", "crates/conformance/golden/convert/qwen3moe"),
+    // The tokenizer, and then the weights.
+    file("docs/convert.md", "path/to/Qwen3-30B-A3B-4bit", "crates/conformance/golden/convert/qwen3moe"),
     file("docs/convert.md", "path/to/Qwen3-30B-A3B-4bit", "crates/conformance/golden/mlx/qwen3moe-4bit"),
     file("docs/moving.md", "~/.ollama/models/blobs/sha256-…", STORIES),
     file("docs/quantize.md", "model-f16.gguf", "crates/conformance/golden/qwen3moe-f32.gguf"),
