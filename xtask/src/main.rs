@@ -40,7 +40,7 @@ usage: cargo xtask check [--no-simulator]
        cargo xtask prove synthetic
            write every model of `gristmill bench --synthetic` with four layers, and open it with llama.cpp, which is
            built from source once (10 minutes, Python and a C++ compiler); a file that llama.cpp does not run is a failure
-       cargo xtask prove clients
+       cargo xtask prove clients [-o PAGE]
            packages that people use (Python and npm), schemathesis and the JSON-Schema-Test-Suite against
            `gristmill serve`; it takes python3, Node.js and a network
        cargo xtask prove page [--docs]
@@ -76,6 +76,7 @@ fn main() -> ExitCode {
         ["prove", "seeds", options @ ..] => prove::seeds(options),
         ["prove", "synthetic"] => prove::synthetic(None),
         ["prove", "clients"] => prove::clients(None),
+        ["prove", "clients", "-o", page] => prove::clients(Some(page)),
         ["prove", "page"] => prove::browser(None),
         ["prove", "page", "--docs"] => prove::browser(Some("docs/prove/page.md")),
         ["prove", "guides"] => prove::guides(None, &[]),

@@ -270,7 +270,8 @@ fn suites(tools: &Tools, page: &mut Page) -> Result<(), String> {
     drop(server);
 
     let mut suite = Command::new("cargo");
-    suite.args(["test", "--quiet", "--package", "gristmill-text", "--lib", SUITE, "--", "--ignored", "--nocapture"]);
+    // With the whole workspace, as everything else is built.
+    suite.args(["test", "--quiet", "--workspace", "--lib", SUITE, "--", "--ignored", "--nocapture"]);
     page.add("JSON-Schema-Test-Suite", OF_THE_SUITE, row, suite.current_dir(root()))?;
     let mut judge = Command::new(&tools.packages);
     judge.args(["-W", "ignore"]).arg(tools.scripts.join("drawn.py")).arg(tools.schemas.join("drawn.jsonl"));
