@@ -40,6 +40,15 @@ pub(crate) fn max_tokens(text: &str) -> Result<MaxTokens, String> {
     }
 }
 
+/// Reads a number of tokens to keep; 0 and -1 keep all.
+pub(crate) fn count_or_all(text: &str) -> Result<u32, String> {
+    match parse(text) {
+        Some(-1) => Ok(0),
+        Some(n) if n >= 0 => n.try_into().map_err(|_| "it is too large".to_owned()),
+        _ => Err("it must be a whole number, 0 or greater, or -1 for all".to_owned()),
+    }
+}
+
 /// Reads numbers with a fraction; the caller checks the range.
 pub(crate) fn number(text: &str) -> Result<f32, String> {
     text.parse().map_err(|_| "it must be a number".to_owned())
@@ -67,6 +76,10 @@ mod tests {
             assert!(between(1, 64)(text).unwrap_err().ends_with("between 1 and 64"), "{text}");
         }
         assert_eq!(at_least::<u32>(0)("0"), Ok(0));
+        assert_eq!((count_or_all("-1"), count_or_all("7")), (Ok(0), Ok(7)));
+        for text in ["-2", "4294967296", "x", "1.5"] {
+            assert!(count_or_all(text).is_err(), "{text}");
+        }
         assert_eq!(at_least::<u64>(0)("18446744073709551615"), Ok(u64::MAX));
         assert_eq!(at_least::<u64>(0)(&huge), Err("it is too large".to_owned()));
         assert_eq!(

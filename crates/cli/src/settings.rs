@@ -3,7 +3,7 @@
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
 use gristmill_engine::SamplingOptions;
-use gristmill_engine::engine::{SETTINGS, Setting};
+use gristmill_engine::engine::{SETTINGS, Setting, requested_value};
 
 use crate::{numbers, recommended};
 
@@ -31,7 +31,7 @@ impl FromArgMatches for SettingArgs {
                 false => matches.try_get_one::<f32>(setting.name).map(|value| value.map(|&value| f64::from(value))),
             };
             let value = value.map_err(|error| Error::raw(ErrorKind::UnknownArgument, error))?;
-            self.0.extend(value.map(|value| (setting, value)));
+            self.0.extend(value.map(|value| (setting, requested_value(setting, value))));
         }
         Ok(())
     }
@@ -50,7 +50,7 @@ impl Args for SettingArgs {
 fn arg(setting: &'static Setting) -> Arg {
     let arg = Arg::new(setting.name).long(option(setting)).help(help(setting));
     match setting.whole {
-        true => arg.value_name("N").allow_negative_numbers(true).value_parser(numbers::at_least::<u32>(0)),
+        true => arg.value_name("N").allow_negative_numbers(true).value_parser(numbers::count_or_all),
         false => arg.value_name("X").allow_hyphen_values(true).value_parser(numbers::number),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gristmill_engine::engine::{Dry, SETTINGS, Setting};
+use gristmill_engine::engine::{Dry, SETTINGS, Setting, requested_value};
 use gristmill_engine::{Request, SamplingOptions};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
@@ -112,11 +112,7 @@ impl PartialSchema for SettingFields {
             let kind = if setting.whole { Type::Integer } else { Type::Number };
             let field = ObjectBuilder::new().schema_type(SchemaType::from_iter([kind, Type::Null]));
             let field = field.description(Some(format!("{}.", setting.help)));
-            let least = match setting.whole {
-                // -1 is another way to write 0.
-                true => Some(-1.0),
-                false => Some(least(setting)).filter(|least| *least > f64::from(f32::MIN)),
-            };
+            let least = Some(least(setting)).filter(|least| *least > f64::from(f32::MIN));
             field.minimum(least).maximum(Some(setting.most).filter(|most| *most < f64::from(f32::MAX)))
         };
         let add = |fields: ObjectBuilder, setting| fields.property(names(setting)[0], field(setting));
@@ -210,24 +206,21 @@ impl SamplingFields {
     }
 }
 
-/// The name of the setting whose 0 keeps the most likely token alone, as its least value does.
-const TOP_P: &str = "top_p";
-
 /// The least value in requests.
 fn least(setting: &Setting) -> f64 {
-    if setting.name == TOP_P { 0.0 } else { setting.least }
+    let means_least = |number: &f64| requested_value(setting, *number) == setting.least;
+    [-1.0, 0.0].into_iter().find(means_least).unwrap_or(setting.least)
 }
 
 /// The value of a setting in a field. Whole numbers are checked here, because [`Setting::set`] saturates.
 fn number(fields: &mut Fields, name: &'static str, setting: &Setting) -> Result<Option<f64>, ApiError> {
     if !setting.whole {
-        let value = fields.take(name)?;
-        return Ok(value.map(|value| if setting.name == TOP_P && value == 0.0 { setting.least } else { value }));
+        let value: Option<f64> = fields.take(name)?;
+        return Ok(value.map(|value| requested_value(setting, value)));
     }
     match fields.take::<i64>(name)? {
         None => Ok(None),
-        Some(-1) => Ok(Some(0.0)),
-        Some(value) => match u32::try_from(value) {
+        Some(value) => match u32::try_from(requested_value(setting, value as f64) as i64) {
             Ok(value) => Ok(Some(value.into())),
             Err(_) => Err(ApiError::param(name, format!("{name} is {value}; it must be {}", setting.rule))),
         },

@@ -115,7 +115,7 @@ fn numbers() {
     for n in ["0", "-2", "all"] {
         run_misused(&["-n", n], &["--max-tokens", n, "at least 1, or -1 for no limit"]);
     }
-    run_misused(&["--top-k", "-1"], &["--top-k", "-1", "0 or greater"]);
+    run_misused(&["--top-k", "-2"], &["--top-k", "-2", "-1 for all"]);
     run_misused(&["--seed", "-1"], &["--seed", "-1", "0 or greater"]);
     run_misused(&["--seed", "18446744073709551616"], &["--seed", "too large"]);
     for option in ["--chunk", "--batch", "--repeats", "--requests", "--prompt", "--decode", "--depth"] {
@@ -143,7 +143,7 @@ fn numbers() {
         }
     }
     for (option, value) in
-        [("--temp", "-1"), ("--top-p", "0"), ("--top-p", "1.5"), ("--min-p", "-0.5"), ("--repeat-penalty", "0")]
+        [("--temp", "-1"), ("--top-p", "-0.5"), ("--top-p", "1.5"), ("--min-p", "-0.5"), ("--repeat-penalty", "0")]
     {
         out_of_range(&[option, value], "it must be");
     }

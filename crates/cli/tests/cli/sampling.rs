@@ -31,6 +31,9 @@ fn the_command_line_overrides_the_file() {
     let given = ["--temp", "0.5", "--top-k", "0", "--top-p", "1", "--min-p", "0", "--repeat-penalty", "1"];
     let expected = "temperature 0.5, top-k 0, top-p 1, min-p 0, repeat-penalty 1";
     assert_eq!(settings(&[&[model.as_str(), "x"], &given[..]].concat()).0, expected);
+    // As other programs write all tokens, and the most likely one.
+    let (line, _) = settings(&[&model, "x", "--top-k", "-1", "--top-p", "0"]);
+    assert!(line.contains("top-k 0, ") && line.contains(&format!("top-p {}, ", f32::MIN_POSITIVE)), "{line}");
     assert_eq!(settings(&[&model, "x", "--temp", "2"]).0, all.replace("temperature 0.25", "temperature 2"));
     assert_eq!(settings(&["MODEL", "x"]).0, "temperature 0.7, top-k 40, top-p 0.95, min-p 0.05, repeat-penalty 1");
     // The same holds for a chat.

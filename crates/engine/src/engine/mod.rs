@@ -64,7 +64,7 @@ pub use gristmill_text::grammar::{Grammar, GrammarError, closed_schema};
 pub use logprob::Logprob;
 pub use reasoning::ReasoningLimit;
 pub use request::{Finish, FinishReason, Piece, Prompt, Request, TokenList, Usage};
-pub use sampling::check_sampling;
+pub use sampling::{check_sampling, requested_value};
 pub use script::Script;
 pub use stats::{Distribution, ExpertLoad, Stats, Times};
 pub use submit::{Choices, Reservation};

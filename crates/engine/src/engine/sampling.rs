@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use gristmill_kernels::ops::{SETTINGS, SamplingOptions};
+use gristmill_kernels::ops::{SETTINGS, SamplingOptions, Setting};
 use serde::Serializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -20,6 +20,19 @@ pub fn check_sampling(options: &SamplingOptions) -> Result<(), EngineError> {
             Err(EngineError::Sampling { what: setting.name, value, rule: setting.rule })
         }
         None => Ok(()),
+    }
+}
+
+/// The setting whose 0 means the most likely token only, as its least value does.
+const TOP_P: &str = "top_p";
+
+/// The value of a setting for a number in a request or an option: other programs write -1 for all tokens, and a `top_p`
+/// of 0 for the most likely token.
+pub fn requested_value(setting: &Setting, number: f64) -> f64 {
+    match number {
+        -1.0 if setting.whole => 0.0,
+        0.0 if setting.name == TOP_P => setting.least,
+        number => number,
     }
 }
 
