@@ -3,7 +3,8 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -18,7 +19,17 @@ pub(crate) enum Content<P> {
 // Serde reports no path of an error within an untagged enum.
 impl<'de, P: Deserialize<'de>> Deserialize<'de> for Content<P> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Content<P>, D::Error> {
-        deserializer.deserialize_any(ContentVisitor(PhantomData))
+        deserializer.deserialize_any(ContentVisitor { takes_one: false, part: PhantomData })
+    }
+}
+
+/// A content that may also be one part without a list around it.
+#[derive(Debug, Clone)]
+pub(crate) struct ContentOrPart<P>(pub(crate) Content<P>);
+
+impl<'de, P: Deserialize<'de>> Deserialize<'de> for ContentOrPart<P> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ContentOrPart<P>, D::Error> {
+        deserializer.deserialize_any(ContentVisitor { takes_one: true, part: PhantomData }).map(ContentOrPart)
     }
 }
 
@@ -42,7 +53,10 @@ pub(crate) fn shortened(text: &str) -> &str {
     text.char_indices().nth(100).map_or(text, |(end, _)| &text[..end])
 }
 
-struct ContentVisitor<P>(PhantomData<P>);
+struct ContentVisitor<P> {
+    takes_one: bool,
+    part: PhantomData<P>,
+}
 
 impl<'de, P: Deserialize<'de>> Visitor<'de> for ContentVisitor<P> {
     type Value = Content<P>;
@@ -61,6 +75,13 @@ impl<'de, P: Deserialize<'de>> Visitor<'de> for ContentVisitor<P> {
             parts.push(part);
         }
         Ok(Content::Parts(parts))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Content<P>, A::Error> {
+        match self.takes_one {
+            true => Ok(Content::Parts(vec![P::deserialize(MapAccessDeserializer::new(map))?])),
+            false => Err(A::Error::invalid_type(Unexpected::Map, &self)),
+        }
     }
 }
 

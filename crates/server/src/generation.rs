@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use gristmill_engine::engine::receipt::Recorder;
-use gristmill_engine::engine::{Canceller, EngineError, Piece, Reservation};
+use gristmill_engine::engine::{Canceller, EngineError, Piece, Reservation, check_tools};
 use gristmill_engine::reply::ReplyForm;
 use gristmill_engine::{Prompt, Request};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -47,9 +47,10 @@ impl Running {
     }
 
     fn start_blocking(app: &App, Tenant(tenant): Tenant, request: ApiRequest) -> Result<Running, ApiError> {
-        let ApiRequest { input, n, settings, receipt, mut ignored, paths, .. } = request;
-        if let Input::Conversation(conversation) = &input {
-            ignored.extend(conversation.unenforced());
+        let ApiRequest { mut input, n, settings, receipt, mut ignored, paths, .. } = request;
+        if let Input::Conversation(conversation) = &mut input {
+            let unenforced = check_tools(&conversation.chat, &conversation.options);
+            ignored.extend(conversation.release(unenforced)?);
         }
         fields::check_strict(&ignored, app.options.strict)?;
         let prompts = match &input {
@@ -66,9 +67,7 @@ impl Running {
         let settings = Request { draft: app.options.draft, tenant, cache_key, ..settings };
         let mut starting = Starting { app, running, places, sender, settings };
         match input {
-            Input::Conversation(conversation) => {
-                starting.conversation(*conversation).map_err(|error| starting.running.paths.error(error))?;
-            }
+            Input::Conversation(conversation) => starting.conversation(*conversation)?,
             Input::Texts(prompts) => starting.texts(prompts)?,
         }
         Ok(starting.running)
@@ -126,9 +125,29 @@ struct Starting<'a> {
 }
 
 impl Starting<'_> {
-    fn conversation(&mut self, conversation: Conversation) -> Result<(), EngineError> {
+    /// Starts the reply to a conversation. Where compiling refuses the grammar of calls, the schemas at fault are not
+    /// enforced.
+    fn conversation(&mut self, mut conversation: Conversation) -> Result<(), ApiError> {
+        loop {
+            let Err(error) = self.answer(&conversation) else { return Ok(()) };
+            let refused = match &error {
+                EngineError::Schema { .. } | EngineError::Grammar(_) => {
+                    self.app.engine.refused_tools(&conversation.chat, &conversation.options)
+                }
+                _ => Vec::new(),
+            };
+            if refused.is_empty() {
+                return Err(self.running.paths.error(error));
+            }
+            let ignored = conversation.release(refused)?;
+            fields::check_strict(&ignored, self.app.options.strict)?;
+            self.running.ignored.extend(ignored);
+        }
+    }
+
+    fn answer(&mut self, conversation: &Conversation) -> Result<(), EngineError> {
         let Conversation { chat, options, .. } = conversation;
-        let (request, form) = self.app.engine.converse(chat, options)?;
+        let (request, form) = self.app.engine.converse(chat.clone(), options.clone())?;
         let Request { prompt, grammar, control_tokens, reasoning, .. } = request;
         let request = Request { prompt, grammar, control_tokens, reasoning, ..self.settings.clone() };
         self.start_choices(request, None, &form)
@@ -159,7 +178,7 @@ impl Starting<'_> {
     ) -> Result<(), EngineError> {
         let Starting { app, running, places, sender, .. } = self;
         let n = running.reply.n;
-        running.recorder.iter_mut().for_each(|recorder| recorder.add(&request, n));
+        let recorded = running.recorder.is_some().then(|| request.clone());
         let prompt = tokens.map(Prompt::Tokens).unwrap_or(request.prompt);
         let request = Request { prompt, ..request };
         let first = running.reply.choices.len();
@@ -174,6 +193,9 @@ impl Starting<'_> {
         });
         let choices = app.engine.deliver_choices(request, places, delivers)?;
         accepted.iter().for_each(|accepted| accepted.set());
+        if let (Some(recorder), Some(request)) = (&mut running.recorder, &recorded) {
+            recorder.add(request, n);
+        }
         let prompt: Arc<[u32]> = choices.prompt.into();
         running.left += choices.cancellers.len();
         running.cancellers.extend(choices.cancellers);

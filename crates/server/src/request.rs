@@ -4,6 +4,7 @@ use gristmill_engine::engine::ConverseOptions;
 use gristmill_engine::{Chat, Prompt, Request};
 
 use crate::error::{ApiError, Paths};
+use crate::tools::SchemaField;
 
 /// The most stop strings, and the most bytes of one.
 const MOST_STOPS: usize = 64;
@@ -41,8 +42,8 @@ pub(crate) enum Input {
 pub(crate) struct Conversation {
     pub(crate) chat: Chat,
     pub(crate) options: ConverseOptions,
-    /// The paths of the schemas of the chat's tools, in their order.
-    pub(crate) schemas: Vec<String>,
+    /// The schemas of the chat's tools in the caller's request, in their order.
+    pub(crate) schemas: Vec<SchemaField>,
 }
 
 /// Checks the number and lengths of stop strings.

@@ -1,6 +1,6 @@
 //! The tools of a request.
 
-use gristmill_engine::engine::{GrammarError, ToolChoice, check_tool};
+use gristmill_engine::engine::{EngineError, ToolChoice, Unenforced};
 use gristmill_engine::template::Tool;
 
 use crate::error::{ApiError, GrammarPath, Paths, joined};
@@ -10,12 +10,21 @@ use crate::request::Conversation;
 #[derive(Debug, Default)]
 pub(crate) struct Tools {
     list: Vec<Tool>,
-    schemas: Vec<String>,
+    schemas: Vec<SchemaField>,
+}
+
+/// The schema of a tool in the caller's request.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct SchemaField {
+    /// Its path.
+    pub(crate) path: String,
+    /// Whether the tool is `strict`: what cannot be enforced is refused.
+    pub(crate) is_strict: bool,
 }
 
 impl Tools {
-    /// Adds a tool, whose name and schema stand at these paths.
-    pub(crate) fn push(&mut self, tool: Tool, name: String, schema: String) -> Result<(), ApiError> {
+    /// Adds a tool, whose name stands at this path.
+    pub(crate) fn push(&mut self, tool: Tool, name: String, schema: SchemaField) -> Result<(), ApiError> {
         if tool.name.is_empty() {
             return Err(ApiError::param(name, "a tool needs a name"));
         }
@@ -26,6 +35,19 @@ impl Tools {
         self.list.push(tool);
         self.schemas.push(schema);
         Ok(())
+    }
+
+    /// Adds tools. A tool takes the place of another of its name.
+    pub(crate) fn replace(&mut self, more: Tools) {
+        for (tool, schema) in more.into_pairs() {
+            match self.list.iter().position(|other| other.name == tool.name) {
+                Some(index) => (self.list[index], self.schemas[index]) = (tool, schema),
+                None => {
+                    self.list.push(tool);
+                    self.schemas.push(schema);
+                }
+            }
+        }
     }
 
     /// The tool with this name.
@@ -44,35 +66,47 @@ impl Tools {
     }
 
     /// The tools for this choice, and the paths of their schemas. Sets the path of a required call's grammar.
-    pub(crate) fn chosen(self, choice: &ToolChoice, paths: &mut Paths) -> (Vec<Tool>, Vec<String>) {
+    pub(crate) fn chosen(self, choice: &ToolChoice, paths: &mut Paths) -> (Vec<Tool>, Vec<SchemaField>) {
         if let ToolChoice::Required | ToolChoice::Among(_) = choice {
             paths.grammar = GrammarPath::Tools;
         }
         (self.list, self.schemas)
     }
 
-    fn into_pairs(self) -> impl Iterator<Item = (Tool, String)> {
+    fn into_pairs(self) -> impl Iterator<Item = (Tool, SchemaField)> {
         self.list.into_iter().zip(self.schemas)
     }
 }
 
 impl Conversation {
-    /// The paths of keywords in the schemas of tools that calls should be held to and are not. The arguments of such a
-    /// tool are any JSON object; other tools are none the worse. Takes milliseconds.
-    pub(crate) fn unenforced(&self) -> Vec<String> {
-        let is_held = |tool: &Tool| match &self.options.tool_choice {
-            ToolChoice::Required => true,
-            ToolChoice::Among(names) => names.contains(&tool.name),
-            // A call that the model chooses is held to its schema if an answer is held to a grammar.
-            ToolChoice::Auto => self.options.grammar.is_some() && !self.chat.continues,
-            ToolChoice::None => false,
+    /// Lets calls of these tools have any JSON object as arguments; other tools are none the worse. Returns the paths of
+    /// what is not enforced.
+    ///
+    /// # Errors
+    /// If a tool is `strict`, or the only one that can be called.
+    pub(crate) fn release(&mut self, unenforced: Vec<Unenforced>) -> Result<Vec<String>, ApiError> {
+        let is_only = match &self.options.tool_choice {
+            ToolChoice::Required => self.chat.tools.len() == 1,
+            ToolChoice::Among(names) => names.len() == 1,
+            ToolChoice::Auto | ToolChoice::None => false,
         };
-        let held = self.chat.tools.iter().zip(&self.schemas).filter(|(tool, _)| is_held(tool));
-        let problem = |(tool, schema): (&Tool, &String)| match check_tool(tool) {
-            Ok(()) => None,
-            Err(GrammarError::Schema { path, .. }) => Some(joined(schema, &path)),
-            Err(_) => Some(schema.clone()),
-        };
-        held.filter_map(problem).collect()
+        let mut paths = Vec::new();
+        for Unenforced { tool, reason } in unenforced {
+            let SchemaField { path, is_strict } = &self.schemas[tool];
+            if *is_strict || is_only {
+                return Err(refused(path, reason));
+            }
+            paths.push(match &reason {
+                EngineError::Schema { path: keyword, .. } => joined(path, keyword),
+                _ => path.clone(),
+            });
+            self.options.unenforced.push(tool);
+        }
+        Ok(paths)
     }
+}
+
+/// The error of a schema at this path that a call must follow.
+fn refused(schema: &str, reason: EngineError) -> ApiError {
+    Paths { grammar: GrammarPath::Field(schema.to_owned()), ..Paths::new("messages") }.error(reason)
 }

@@ -55,7 +55,7 @@ use gristmill_text::grammar::Grammars;
 use gristmill_text::template::Chat;
 use gristmill_text::tokenizer::TokenizerError;
 
-pub use converse::{ConverseOptions, ModelTemplate, ToolChoice, check_tool};
+pub use converse::{ConverseOptions, ModelTemplate, ToolChoice, Unenforced, check_tools};
 pub use dry::Dry;
 pub use embedding::{EmbeddingRequest, Embeddings};
 pub use error::EngineError;

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Instant;
 
+use gristmill_text::grammar::Matcher;
 use gristmill_text::tokenizer::StreamDecoder;
 
 use super::dry::Repetition;
 use super::job::{Completion, Job, Permit, Sink, Task};
 use super::script::Scripted;
-use super::{Canceller, Engine, EngineError, Generation, Piece, Prompt, Request};
+use super::{Canceller, Engine, EngineError, Generation, Grammar, Piece, Prompt, Request};
 
 /// Places for requests among those that an engine takes ([`Engine::reserve`]). Unused places are free again when it is
 /// dropped.
@@ -115,12 +116,10 @@ impl Engine {
     ) -> Result<Canceller, EngineError> {
         let vocabulary = self.model.spec().vocab;
         let repetition = Repetition::new(&request.dry, self.model.tokenizer().is_ok())?;
-        let place = places.0.pop().ok_or(EngineError::Busy { asked: 1, places: 0 })?;
         let grammar = request.grammar.as_ref();
-        let compile = |grammar| -> Result<_, EngineError> {
-            Ok(self.grammars.compile(grammar, self.model.tokenizer()?, vocabulary)?)
-        };
-        let matcher = grammar.map(compile).transpose()?;
+        // A request that is refused leaves its place to another.
+        let matcher = grammar.map(|grammar| self.compile(grammar)).transpose()?;
+        let place = places.0.pop().ok_or(EngineError::Busy { asked: 1, places: 0 })?;
         let decoder = match grammar {
             None if is_reply => StreamDecoder::new(!request.control_tokens),
             // The text continues another, whose first space is not the first of a new one; a grammar has each space.
@@ -135,6 +134,11 @@ impl Engine {
         let mut job = Job::new(prompt.to_vec(), request.tenant, since, Arc::default(), task);
         job.cache_key = request.cache_key.unwrap_or(request.tenant);
         self.submit(job)
+    }
+
+    /// The matcher of a new text that follows a grammar.
+    pub(super) fn compile(&self, grammar: &Grammar) -> Result<Matcher, EngineError> {
+        Ok(self.grammars.compile(grammar, self.model.tokenizer()?, self.model.spec().vocab)?)
     }
 
     /// Hands a job to the engine's thread.

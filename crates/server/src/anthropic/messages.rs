@@ -1,11 +1,14 @@
 //! Conversations as Anthropic writes them.
 
+use std::collections::HashSet;
+use std::mem;
+
 use gristmill_engine::template::{Call, Message, Role};
 use serde::Deserialize;
-use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::content::{Content, placeholder, shortened};
+use super::blocks::{Block, FAILED, blocks, needed, text};
+use crate::content::Content;
 use crate::error::ApiError;
 use crate::tools::Tools;
 
@@ -17,49 +20,29 @@ pub(crate) struct InputMessage {
     content: Content<Block>,
 }
 
-/// A block of a content: `text`, `thinking`, `tool_use` or `tool_result`.
-#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
-pub(crate) struct Block {
-    r#type: Option<String>,
-    text: Option<String>,
-    thinking: Option<String>,
-    /// The id of a `tool_use`.
-    id: Option<String>,
-    /// The tool of a `tool_use`.
-    name: Option<String>,
-    /// The arguments of a `tool_use`.
-    input: Option<Map<String, Value>>,
-    /// The `tool_use` of a `tool_result`.
-    tool_use_id: Option<String>,
-    /// The text of a `tool_result`, or blocks: a line stands for each that is no text.
-    #[schema(no_recursion)]
-    content: Option<Content<Block>>,
-    /// Whether a `tool_result` says that the tool has failed, which the model is told.
-    is_error: Option<bool>,
-    /// The tool of a `tool_reference`.
-    tool_name: Option<String>,
-    /// The data of an image or a document.
-    source: Option<Source>,
-    /// The title of a document.
-    title: Option<String>,
-}
-
-/// The data of a block.
-#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
-pub(crate) struct Source {
-    /// `base64`, `text`, `url` or `file`.
-    r#type: Option<String>,
-    media_type: Option<String>,
-    /// A text, or base64.
-    data: Option<String>,
-}
+/// Calls of tools that another server ran.
+const SERVER_CALLS: [&str; 2] = ["server_tool_use", "mcp_tool_use"];
+/// The results of such calls, which stand beside them in a message of the assistant.
+const SERVER_RESULTS: [&str; 8] = [
+    "advisor_tool_result",
+    "bash_code_execution_tool_result",
+    "code_execution_tool_result",
+    "mcp_tool_result",
+    "text_editor_code_execution_tool_result",
+    "tool_search_tool_result",
+    "web_fetch_tool_result",
+    "web_search_tool_result",
+];
+/// Blocks of another server that only it can read, or that say nothing to a model.
+const SERVER_NOTES: [&str; 3] = ["fallback", "mcp_tool_listing", "redacted_thinking"];
+/// The result of such a call that the conversation lacks.
+const NO_RESULT: &str = "[result: not in this conversation]";
+/// Blocks of the user that may be words.
+const SOURCES: [&str; 2] = ["document", "search_result"];
 
 /// Claude Code's first block of the system prompt, which changes with each request and would spoil the prefix cache. It
 /// says who pays, and nothing to the model.
 const BILLING: &str = "x-anthropic-billing-header:";
-
-/// Before the text of a tool that has failed: templates have no place for that.
-const FAILED: &str = "Error: ";
 
 /// The messages of a conversation with these tools.
 pub(super) fn messages(
@@ -70,6 +53,7 @@ pub(super) fn messages(
     if messages.is_empty() {
         return Err(ApiError::param("messages", "messages is empty; give at least one"));
     }
+    let answered = answered(&messages);
     let mut read = Vec::new();
     if let Some(system) = system {
         let mut texts = texts(system, "system")?;
@@ -81,7 +65,7 @@ pub(super) fn messages(
     for (index, InputMessage { role, content }) in messages.into_iter().enumerate() {
         let at = format!("messages[{index}].content");
         match role.as_str() {
-            "assistant" => read.push(assistant(content, &at)?),
+            "assistant" => assistant(content, &at, (tools, &answered), &mut read)?,
             "user" => user(content, &at, tools, &mut read)?,
             // Claude Code sends such messages in the middle of a conversation.
             "system" => read.push(Message::new(Role::System, texts(content, &at)?.join("\n"))),
@@ -94,27 +78,13 @@ pub(super) fn messages(
     Ok(read)
 }
 
-/// The blocks of a content, with their types and paths. A text is one block.
-fn blocks(content: Content<Block>, at: &str) -> Result<Vec<(String, Block, String)>, ApiError> {
-    let blocks = match content {
-        Content::Text(text) => {
-            let block = Block { text: Some(text), ..Block::default() };
-            return Ok(vec![("text".to_owned(), block, at.to_owned())]);
-        }
-        Content::Parts(blocks) => blocks,
-    };
-    let block = |(index, mut block): (usize, Block)| {
-        let at = format!("{at}[{index}]");
-        match block.r#type.take() {
-            Some(kind) => Ok((kind, block, at)),
-            None => Err(ApiError::param(format!("{at}.type"), "a block needs a type, such as text")),
-        }
-    };
-    blocks.into_iter().enumerate().map(block).collect()
-}
-
-fn needed<T>(value: Option<T>, at: &str, field: &str) -> Result<T, ApiError> {
-    value.ok_or_else(|| ApiError::param(format!("{at}.{field}"), format!("the block needs the field {field}")))
+/// The ids of calls that have results.
+fn answered(messages: &[InputMessage]) -> HashSet<String> {
+    let blocks = messages.iter().filter_map(|message| match &message.content {
+        Content::Parts(blocks) => Some(blocks),
+        Content::Text(_) => None,
+    });
+    blocks.flatten().filter_map(|block| block.tool_use_id.clone()).collect()
 }
 
 fn unsupported<T>(kind: &str, at: &str) -> Result<T, ApiError> {
@@ -131,36 +101,81 @@ fn texts(content: Content<Block>, at: &str) -> Result<Vec<String>, ApiError> {
     texts.collect()
 }
 
-fn assistant(content: Content<Block>, at: &str) -> Result<Message, ApiError> {
-    let (mut texts, mut reasoning, mut calls) = (Vec::new(), Vec::new(), Vec::new());
+/// The assistant's texts and calls, and the results of the calls that another server ran. What follows such results is a
+/// message of its own, because results follow the message with their calls.
+#[derive(Debug, Default)]
+struct Turn {
+    texts: Vec<String>,
+    reasoning: Vec<String>,
+    calls: Vec<Call>,
+    results: Vec<Message>,
+}
+
+impl Turn {
+    fn end(&mut self, read: &mut Vec<Message>) {
+        let Turn { texts, reasoning, calls, results } = mem::take(self);
+        let is_empty = texts.is_empty() && reasoning.is_empty() && calls.is_empty();
+        if !is_empty || results.is_empty() {
+            let reasoning = (!reasoning.is_empty()).then(|| reasoning.join("\n"));
+            read.push(Message { reasoning, calls, ..Message::new(Role::Assistant, texts.join("\n")) });
+        }
+        read.extend(results);
+    }
+}
+
+/// A message of the assistant, with these tools and ids of calls that have results.
+fn assistant(
+    content: Content<Block>,
+    at: &str,
+    (tools, answered): (&Tools, &HashSet<String>),
+    read: &mut Vec<Message>,
+) -> Result<(), ApiError> {
+    let mut turn = Turn::default();
     for (kind, block, at) in blocks(content, at)? {
+        let is_result = SERVER_RESULTS.contains(&kind.as_str());
+        if !is_result && !turn.results.is_empty() {
+            turn.end(read);
+        }
         match kind.as_str() {
-            "text" => texts.push(needed(block.text, &at, "text")?),
-            "thinking" => reasoning.push(needed(block.thinking, &at, "thinking")?),
-            // Another server's, which only it can read.
-            "redacted_thinking" => {}
-            "tool_use" => {
+            "text" => turn.texts.push(needed(block.text, &at, "text")?),
+            "thinking" => turn.reasoning.push(needed(block.thinking, &at, "thinking")?),
+            // The summary of what came before, unless another server failed to write it.
+            "compaction" => turn.texts.extend(block.words(&at, tools)?),
+            kind if kind == "tool_use" || SERVER_CALLS.contains(&kind) => {
                 let (id, name) = (needed(block.id, &at, "id")?, needed(block.name, &at, "name")?);
-                calls.push(Call { id, name, arguments: block.input.unwrap_or_default() });
+                // Some templates want a result of each call.
+                if kind != "tool_use" && !answered.contains(&id) {
+                    turn.results.push(tool_message(id.clone(), NO_RESULT.to_owned()));
+                }
+                turn.calls.push(Call { id, name, arguments: block.input.unwrap_or_default() });
             }
+            _ if is_result => turn.results.push(result(block, &at, tools)?),
+            "container_upload" => turn.texts.push(block.placeholder(&kind)),
+            kind if SERVER_NOTES.contains(&kind) => {}
             kind => return unsupported(kind, &at),
         }
     }
-    let reasoning = (!reasoning.is_empty()).then(|| reasoning.join("\n"));
-    Ok(Message { reasoning, calls, ..Message::new(Role::Assistant, texts.join("\n")) })
+    turn.end(read);
+    Ok(())
 }
 
 /// Results of tools are messages of their own, before the words of the user.
 fn user(content: Content<Block>, at: &str, tools: &Tools, read: &mut Vec<Message>) -> Result<(), ApiError> {
+    let is_result = |kind: &str| kind == "tool_result" || SERVER_RESULTS.contains(&kind);
     let blocks = blocks(content, at)?;
     // Claude Code puts the pages of a file that a tool has read beside the tool's result.
-    let has_results = blocks.iter().any(|(kind, ..)| kind == "tool_result");
+    let has_results = blocks.iter().any(|(kind, ..)| is_result(kind));
     let mut said = Vec::new();
     for (kind, block, at) in blocks {
         match kind.as_str() {
             "text" => said.push(needed(block.text, &at, "text")?),
-            "tool_result" => read.push(result(block, &at, tools)?),
-            kind if has_results => said.push(block.stand_in(kind, &at, tools)?),
+            kind if is_result(kind) => read.push(result(block, &at, tools)?),
+            kind if has_results => said.push(block.part(kind, &at, tools)?),
+            "container_upload" => said.push(block.placeholder(&kind)),
+            kind if SOURCES.contains(&kind) => match block.words(&at, tools)? {
+                Some(words) => said.push(words),
+                None => return unsupported(kind, &at),
+            },
             kind => return unsupported(kind, &at),
         }
     }
@@ -172,55 +187,29 @@ fn user(content: Content<Block>, at: &str, tools: &Tools, read: &mut Vec<Message
 
 /// The message of a tool's result.
 fn result(block: Block, at: &str, tools: &Tools) -> Result<Message, ApiError> {
-    let content = block.content.unwrap_or_else(|| Content::Text(String::new()));
-    let texts = blocks(content, &format!("{at}.content"))?.into_iter().map(|(kind, block, at)| match kind.as_str() {
-        "text" => needed(block.text, &at, "text"),
-        kind => block.stand_in(kind, &at, tools),
-    });
-    let text = texts.collect::<Result<Vec<_>, _>>()?.join("\n");
+    let content = block.content.map_or_else(|| Content::Text(String::new()), |content| content.0);
+    let text = text(content, &format!("{at}.content"), tools)?;
     let text = if block.is_error == Some(true) { format!("{FAILED}{text}") } else { text };
-    let call_id = Some(needed(block.tool_use_id, at, "tool_use_id")?);
-    Ok(Message { call_id, ..Message::new(Role::Tool, text) })
+    Ok(tool_message(needed(block.tool_use_id, at, "tool_use_id")?, text))
 }
 
-impl Block {
-    /// The text that stands for a block of this type beside results. That of a reference to a tool is the tool's
-    /// definition: the list of tools stays as it is, and with it the beginning of the prompt.
-    fn stand_in(self, kind: &str, at: &str, tools: &Tools) -> Result<String, ApiError> {
-        if kind != "tool_reference" {
-            return Ok(self.placeholder(kind));
-        }
-        let name = needed(self.tool_name, at, "tool_name")?;
-        Ok(match tools.get(&name) {
-            Some(tool) => format!("You can call this tool now: {}", tool.definition()),
-            None => format!("There is no tool {:?}.", shortened(&name)),
-        })
-    }
-
-    /// The text that stands for a block of this type, which is no text itself. A document may be one all the same.
-    fn placeholder(self, kind: &str) -> String {
-        let Source { r#type, media_type, data } = self.source.unwrap_or_default();
-        match data {
-            Some(text) if kind == "document" && r#type.as_deref() == Some("text") => text,
-            _ => {
-                let [media_type, title] = [&media_type, &self.title].map(|text| text.as_deref().map(shortened));
-                placeholder(kind, media_type, title)
-            }
-        }
-    }
+fn tool_message(call: String, text: String) -> Message {
+    Message { call_id: Some(call), ..Message::new(Role::Tool, text) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tools::SchemaField;
     use gristmill_engine::template::Tool;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn read(messages: Value, system: Value) -> Result<Vec<Message>, ApiError> {
         let (messages, system) = (serde_json::from_value(messages), serde_json::from_value(system));
         let word = Tool { name: "word".to_owned(), is_deferred: true, ..Tool::default() };
         let mut tools = Tools::default();
-        tools.push(word, String::new(), String::new()).expect("a tool");
+        let schema = SchemaField { path: String::new(), is_strict: false };
+        tools.push(word, String::new(), schema).expect("a tool");
         super::messages(messages.expect("messages"), system.expect("a system prompt"), &tools)
     }
 
@@ -277,6 +266,85 @@ mod tests {
         assert_eq!(texts, expected);
     }
 
+    /// Blocks that another server has written: what is words is read, and the rest has a line.
+    #[test]
+    fn blocks_of_other_servers() {
+        let used = |id: &str, name: &str, input: Value| json!({"type": "server_tool_use", "id": id, "name": name, "input": input});
+        let result = |kind: &str, id: &str, content: Value| json!({"type": format!("{kind}_tool_result"), "tool_use_id": id, "content": content});
+        let page =
+            json!({"type": "web_search_result", "title": "Rye", "url": "https://a.example", "encrypted_content": "x"});
+        let ran = json!({"type": "bash_code_execution_result", "stdout": "2", "stderr": "", "return_code": 0,
+                         "content": [{"type": "bash_code_execution_output", "file_id": "file_1"}]});
+        let fetched = json!({"type": "web_fetch_result", "url": "https://b.example", "retrieved_at": null, "content":
+            {"type": "document", "title": "B", "source": {"type": "text", "media_type": "text/plain", "data": "barley"}}});
+        let found = json!({"type": "tool_search_tool_search_result", "tool_references": [
+            {"type": "tool_reference", "tool_name": "word"}]});
+        let messages = json!([
+            {"role": "user", "content": [
+                {"type": "search_result", "source": "https://c.example", "title": "C", "content": [{"type": "text", "text": "oats"}]},
+                {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "wheat"}]}},
+                {"type": "container_upload", "file_id": "file_2"}, {"type": "text", "text": "look"}]},
+            {"role": "assistant", "content": [
+                {"type": "redacted_thinking", "data": "x"}, {"type": "thinking", "thinking": "hm", "signature": "s"},
+                {"type": "text", "text": "I search."}, used("s1", "web_search", json!({"query": "rye"})),
+                result("web_search", "s1", json!([page])),
+                used("s2", "bash_code_execution", json!({"command": "echo 2"})), result("bash_code_execution", "s2", ran),
+                used("s3", "web_fetch", json!({})), used("s4", "web_fetch", json!({})), result("web_fetch", "s3", fetched),
+                result("web_fetch", "s4", json!({"type": "web_fetch_tool_result_error", "error_code": "unavailable"})),
+                {"type": "text", "text": "Two."}, {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}},
+                {"type": "mcp_tool_use", "id": "m1", "name": "mill", "server_name": "s", "input": {"a": 1}},
+                {"type": "mcp_tool_result", "tool_use_id": "m1", "is_error": true, "content": [{"type": "text", "text": "no"}]},
+                used("s5", "tool_search_tool_regex", json!({"pattern": "w"})), result("tool_search", "s5", found),
+                used("s6", "web_search", json!({})), {"type": "text", "text": "Wait."}]},
+            {"role": "user", "content": "go on"},
+            {"role": "assistant", "content": [{"type": "compaction", "content": "All is said."}]},
+        ]);
+        let read = read(messages, Value::Null).expect("a conversation");
+        let outline: Vec<(&str, &str)> = read.iter().map(|read| (read.role.name(), read.text.as_str())).collect();
+        let unseen = |what: &str| format!("[{what}: not shown, because this model reads text only]");
+        let upload = format!("C\nhttps://c.example\noats\nwheat\n{}\nlook", unseen("container_upload (file_2)"));
+        let ran = format!("{}\n2\nexit code 0", unseen("bash_code_execution_output (file_1)"));
+        let expected = [
+            ("user", upload.as_str()),
+            ("assistant", "I search."),
+            ("tool", "Rye\nhttps://a.example"),
+            ("assistant", ""),
+            ("tool", ran.as_str()),
+            ("assistant", ""),
+            ("tool", "https://b.example\nB\nbarley"),
+            ("tool", "Error: unavailable"),
+            ("assistant", "Two."),
+            ("tool", "Error: no"),
+            ("assistant", ""),
+            ("tool", "You can call this tool now: {\"name\":\"word\"}"),
+            ("assistant", ""),
+            ("tool", NO_RESULT),
+            ("assistant", "Wait."),
+            ("user", "go on"),
+            ("assistant", "All is said."),
+        ];
+        assert_eq!(outline, expected);
+        let calls: Vec<&str> = read.iter().flat_map(|read| &read.calls).map(|call| call.id.as_str()).collect();
+        assert_eq!(calls, ["s1", "s2", "s3", "s4", "m1", "s5", "s6"]);
+        let results: Vec<&str> = read.iter().filter_map(|read| read.call_id.as_deref()).collect();
+        assert_eq!(results, calls);
+        assert_eq!(read[1].reasoning.as_deref(), Some("hm"));
+    }
+
+    /// A turn that another server has paused goes on in the next message.
+    #[test]
+    fn a_result_in_the_next_message() {
+        let messages = json!([
+            {"role": "user", "content": "look"},
+            {"role": "assistant", "content": [{"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}]},
+            {"role": "assistant", "content": [
+                {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}, {"type": "text", "text": "No."}]},
+        ]);
+        let read = read(messages, Value::Null).expect("a conversation");
+        let outline: Vec<(&str, &str)> = read.iter().map(|read| (read.role.name(), read.text.as_str())).collect();
+        assert_eq!(outline, [("user", "look"), ("assistant", ""), ("tool", ""), ("assistant", "No.")]);
+    }
+
     #[test]
     fn wrong_blocks_are_named_by_their_paths() {
         for (content, param) in [
@@ -284,6 +352,9 @@ mod tests {
             (json!([{"type": "tool_result", "content": "x"}]), "messages[0].content[0].tool_use_id"),
             (json!([{"type": "text", "text": "a"}, {"text": "x"}]), "messages[0].content[1].type"),
             (json!([{"type": "text"}]), "messages[0].content[0].text"),
+            (json!([{"type": "hologram", "text": "x"}]), "messages[0].content[0].type"),
+            (json!([{"type": "document", "source": {"type": "url", "url": "x"}}]), "messages[0].content[0].type"),
+            (json!([{"type": "server_tool_use", "id": "s", "name": "x"}]), "messages[0].content[0].type"),
             (
                 json!([{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "tool_reference"}]}]),
                 "messages[0].content[0].content[0].tool_name",

@@ -1,5 +1,6 @@
 //! Anthropic's interface: `/v1/messages`.
 
+mod blocks;
 mod messages;
 mod tools;
 mod write;
@@ -26,7 +27,8 @@ use crate::sampling::{REPETITION_PENALTY, SamplingFields, SettingFields};
 use crate::state::App;
 use crate::stream::StreamEvent;
 use crate::thinking::ThinkingFields;
-use messages::{Block, InputMessage};
+use blocks::Block;
+use messages::InputMessage;
 use tools::{InputTool, InputToolChoice};
 use write::{MessageReply, MessageWriter};
 
@@ -220,9 +222,13 @@ impl PromptFields {
                 paths.grammar = GrammarPath::Field(format!("{at}.schema"));
             }
         }
-        let tools = tools::tools(self.tools.unwrap_or_default(), ignored)?;
+        let (tools, stricts) = tools::tools(self.tools.unwrap_or_default(), ignored)?;
         let choice = self.tool_choice.unwrap_or_default();
         let (tool_choice, parallel_calls) = (choice.read()?, choice.parallel_calls());
+        if tool_choice == ToolChoice::Auto && grammar.is_none() {
+            // A call that the model chooses is checked to be JSON, and may differ from the schema.
+            ignored.extend(stricts);
+        }
         let reasoning_tokens = thinking.budget();
         let effort = effort.map(|effort| known_effort(&effort).map(str::to_owned)).transpose()?;
         let mut chat = thinking.with_effort(effort).chat(messages::messages(self.messages, self.system, &tools)?)?;
@@ -231,7 +237,8 @@ impl PromptFields {
         // The words that the assistant has begun with, unless it has to call a tool.
         let begun = chat.messages.last().is_some_and(|last| last.role == Role::Assistant && last.calls.is_empty());
         chat.continues = begun && matches!(tool_choice, ToolChoice::Auto | ToolChoice::None);
-        let options = ConverseOptions { tool_choice, parallel_calls, reasoning_tokens, grammar };
+        let options =
+            ConverseOptions { tool_choice, parallel_calls, reasoning_tokens, grammar, ..ConverseOptions::default() };
         Ok(Conversation { chat, options, schemas })
     }
 }

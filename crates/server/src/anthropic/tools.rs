@@ -7,7 +7,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
-use crate::tools::Tools;
+use crate::tools::{SchemaField, Tools};
 
 /// A tool.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -21,6 +21,8 @@ pub(crate) struct InputTool {
     input_schema: Option<Value>,
     /// Whether the prompt leaves the tool out. A block `tool_reference` in a `tool_result` shows it to the model.
     defer_loading: Option<bool>,
+    /// Whether arguments follow the schema; they do in required calls.
+    strict: Option<bool>,
 }
 
 /// The provider's search among deferred tools. This server has none, so it defers no tool that only this could find.
@@ -37,23 +39,26 @@ pub(crate) struct InputToolChoice {
     disable_parallel_tool_use: Option<bool>,
 }
 
-/// The tools. Adds the paths of others than functions to `ignored`.
-pub(super) fn tools(tools: Vec<InputTool>, ignored: &mut Vec<String>) -> Result<Tools, ApiError> {
-    let mut read = Tools::default();
+/// The tools, and the paths of fields `strict` that ask for arguments of the schema. Adds the paths of others than
+/// functions to `ignored`.
+pub(super) fn tools(tools: Vec<InputTool>, ignored: &mut Vec<String>) -> Result<(Tools, Vec<String>), ApiError> {
+    let (mut read, mut stricts) = (Tools::default(), Vec::new());
     let is_search = |tool: &InputTool| tool.r#type.as_ref().is_some_and(|kind| kind.starts_with(TOOL_SEARCH));
     let defers = !tools.iter().any(is_search);
     for (index, tool) in tools.into_iter().enumerate() {
         let at = format!("tools[{index}]");
-        let InputTool { r#type, name, description, input_schema: parameters, defer_loading } = tool;
+        let InputTool { r#type, name, description, input_schema: parameters, defer_loading, strict } = tool;
         if r#type.is_some_and(|kind| kind != "custom") {
             ignored.push(at);
             continue;
         }
         let is_deferred = defers && defer_loading == Some(true);
         let tool = Tool { name: name.unwrap_or_default(), description, parameters, is_deferred };
-        read.push(tool, format!("{at}.name"), format!("{at}.input_schema"))?;
+        stricts.extend((strict == Some(true)).then(|| format!("{at}.strict")));
+        let schema = SchemaField { path: format!("{at}.input_schema"), is_strict: strict == Some(true) };
+        read.push(tool, format!("{at}.name"), schema)?;
     }
-    Ok(read)
+    Ok((read, stricts))
 }
 
 impl InputToolChoice {

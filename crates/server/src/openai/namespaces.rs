@@ -26,6 +26,11 @@ impl Namespaces {
         seen
     }
 
+    /// Adds functions of other namespaces.
+    pub(crate) fn extend(&mut self, more: Namespaces) {
+        self.0.extend(more.0);
+    }
+
     /// The namespace of a function and its name within, or the name alone.
     pub(crate) fn split(&self, seen: &str) -> (Option<String>, String) {
         match self.0.get(seen) {

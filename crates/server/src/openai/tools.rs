@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::namespaces::{Namespaces, qualified};
 use crate::error::{ApiError, Paths};
-use crate::tools::Tools;
+use crate::tools::{SchemaField, Tools};
 
 /// A tool of a chat.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -67,8 +67,8 @@ pub(crate) struct ToolsRead {
 #[derive(Debug)]
 pub(crate) struct ToolsChosen {
     pub(crate) tools: Vec<Tool>,
-    /// The paths of their schemas.
-    pub(crate) schemas: Vec<String>,
+    /// Their schemas in the request.
+    pub(crate) schemas: Vec<SchemaField>,
     pub(crate) choice: ToolChoice,
     pub(crate) namespaces: Namespaces,
 }
@@ -86,11 +86,11 @@ impl ToolsRead {
         Ok(read)
     }
 
-    /// The tools of a response.
-    pub(crate) fn of_response(tools: Vec<ResponseTool>) -> Result<ToolsRead, ApiError> {
+    /// The tools of a response, which stand at this path.
+    pub(crate) fn of_response(tools: Vec<ResponseTool>, at: &str) -> Result<ToolsRead, ApiError> {
         let mut read = ToolsRead::default();
         for (index, tool) in tools.into_iter().enumerate() {
-            let at = format!("tools[{index}]");
+            let at = format!("{at}[{index}]");
             match tool.r#type.as_str() {
                 "function" => {
                     read.deferred(&tool, &at);
@@ -101,6 +101,15 @@ impl ToolsRead {
             }
         }
         Ok(read)
+    }
+
+    /// Adds tools. A tool takes the place of another of its name.
+    pub(crate) fn extend(&mut self, more: ToolsRead) {
+        let ToolsRead { tools, others, strict, namespaces } = more;
+        self.tools.replace(tools);
+        self.others.extend(others);
+        self.strict.extend(strict);
+        self.namespaces.extend(namespaces);
     }
 
     /// The functions of a namespace. Its description stands before that of the first.
@@ -160,7 +169,8 @@ impl ToolsRead {
             self.strict.push(format!("{at}.strict"));
         }
         let tool = Tool { name: name.unwrap_or_default(), description, parameters, ..Tool::default() };
-        self.tools.push(tool, format!("{at}.name"), format!("{at}.parameters"))
+        let schema = SchemaField { path: format!("{at}.parameters"), is_strict: strict == Some(true) };
+        self.tools.push(tool, format!("{at}.name"), schema)
     }
 }
 

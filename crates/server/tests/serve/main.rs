@@ -27,6 +27,7 @@ mod deferred;
 mod embeddings;
 mod faults;
 mod fields;
+mod histories;
 mod injection;
 mod known;
 mod many;

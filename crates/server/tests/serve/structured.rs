@@ -268,3 +268,101 @@ fn one_schema_that_cannot_be_enforced() {
     let param = "tools[0].function.parameters.properties.to.pattern";
     assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!(param)), "{}", refused.text);
 }
+
+/// A schema that only compiling refuses: whether a text of such a length follows the pattern takes too long to find out.
+fn uncompiled() -> Value {
+    let to = json!({"type": "string", "pattern": "(a|b)*a(a|b){500}", "minLength": 10_000, "maxLength": 20_000});
+    json!({"type": "object", "properties": {"to": to}, "required": ["to"]})
+}
+
+/// The same of a schema that only compiling refuses, on each interface: whether a call is required, or the model may
+/// answer in a form.
+#[test]
+fn one_schema_that_does_not_compile() {
+    let server = Running::usual();
+    let bad = uncompiled();
+    let messages = json!([{"role": "user", "content": "abc"}]);
+    let (pick, format) = (schema(), json!({"type": "json_schema", "schema": schema()}));
+    let nested =
+        |name: &str, schema: &Value| json!({"type": "function", "function": {"name": name, "parameters": schema}});
+    let flat = |name: &str, schema: &Value| json!({"type": "function", "name": name, "parameters": schema});
+    let custom = |name: &str, schema: &Value| json!({"name": name, "input_schema": schema});
+    let all = |tool: &dyn Fn(&str, &Value) -> Value| json!([tool("pick", &pick), tool("send", &bad)]);
+    for (path, mut body, form, [required, named], strict, schema) in [
+        (
+            CHAT,
+            chat(json!({"tools": all(&nested)})),
+            json!({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": pick}}}),
+            [json!("required"), json!({"type": "function", "function": {"name": "send"}})],
+            "/tools/1/function",
+            "tools[1].function.parameters",
+        ),
+        (
+            "/v1/responses",
+            json!({"input": "abc", "max_output_tokens": 60, "tools": all(&flat)}),
+            json!({"text": {"format": format}}),
+            [json!("required"), json!({"type": "function", "name": "send"})],
+            "/tools/1",
+            "tools[1].parameters",
+        ),
+        (
+            "/v1/messages",
+            json!({"model": "tiny", "max_tokens": 60, "messages": messages, "tools": all(&custom)}),
+            json!({"output_config": {"format": format}}),
+            [json!({"type": "any"}), json!({"type": "tool", "name": "send"})],
+            "/tools/1",
+            "tools[1].input_schema",
+        ),
+    ] {
+        body["seed"] = json!(1);
+        let with = |more: &Value| {
+            let mut body = body.clone();
+            body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+            body
+        };
+        for more in [json!({"tool_choice": required}), form] {
+            for stream in [false, true] {
+                let mut body = with(&more);
+                body["stream"] = json!(stream);
+                let reply = server.post(path, &body);
+                let ignored = reply.header("x-gristmill-ignored");
+                assert_eq!((reply.status, ignored), (200, Some(schema)), "{path} {more}: {}", reply.text);
+            }
+            let mut strictly = with(&more);
+            strictly.pointer_mut(strict).expect("a tool")["strict"] = json!(true);
+            let reply = server.post(path, &strictly);
+            assert!(reply.status == 400 && reply.text.contains(schema), "{path} {more}: {}", reply.text);
+        }
+        let reply = server.post(path, &with(&json!({"tool_choice": named})));
+        assert!(reply.status == 400 && reply.text.contains(schema), "{path}: {}", reply.text);
+        // Without a grammar nothing is compiled.
+        let reply = server.post(path, &body);
+        assert_eq!((reply.status, reply.header("x-gristmill-ignored")), (200, None), "{path}: {}", reply.text);
+    }
+}
+
+/// A receipt has the request that runs, and the other tool's calls follow its schema.
+#[test]
+fn calls_beside_a_schema_that_does_not_compile() {
+    let server = Running::usual();
+    let mut tools = tools();
+    tools[1]["function"] = json!({"name": "send", "parameters": uncompiled()});
+    let body = chat(json!({"tools": tools, "tool_choice": "required", "max_tokens": 400, "receipt": true}));
+    let mut picked = 0;
+    for seed in 0..30 {
+        let mut body = body.clone();
+        (body["seed"], body["temperature"]) = (json!(seed), json!(2));
+        let reply = server.ask(CHAT, &body);
+        assert_eq!(reply["usage"]["gristmill"]["receipt"]["requests"].as_array().map(Vec::len), Some(1));
+        let call = &reply["choices"][0]["message"]["tool_calls"][0]["function"];
+        if call["name"] == "pick" {
+            let arguments = call["arguments"].as_str().expect("a text");
+            assert!(is_valid(&serde_json::from_str(arguments).expect("JSON")), "{call}");
+            picked += 1;
+        }
+        if picked == 2 {
+            return;
+        }
+    }
+    panic!("{picked} calls of 30");
+}

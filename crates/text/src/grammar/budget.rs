@@ -20,7 +20,7 @@ const MAX_PATTERNS: usize = 32 << 10;
 const MAX_NAME_PATTERNS: usize = 8;
 
 /// The totals of a schema so far.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Budget {
     pub(super) size: usize,
     bytes: usize,

@@ -1,7 +1,7 @@
 //! Calls that a reply must be, or may be: the text that begins a call, and the grammar of the rest, in the form that the
 //! model was trained on.
 
-use gristmill_text::grammar::{Grammar, GrammarError, check_schema, closed_schema};
+use gristmill_text::grammar::Grammar;
 use gristmill_text::reply::{CallBody, CallSyntax};
 use gristmill_text::template::Tool;
 use gristmill_text::tokenizer::Tokenizer;
@@ -19,39 +19,13 @@ pub(super) struct RequiredCall {
 }
 
 /// The tools of which one has to be called: those with these names, or all.
-pub(super) fn callable(tools: &[Tool], names: Option<&[String]>) -> Result<Vec<Tool>, EngineError> {
+pub(super) fn callable(mut tools: Vec<Tool>, names: Option<&[String]>) -> Result<Vec<Tool>, EngineError> {
     let unknown = names.unwrap_or_default().iter().find(|name| tools.iter().all(|tool| tool.name != **name));
     if let Some(name) = unknown {
         return Err(EngineError::UnknownTool(name.clone()));
     }
-    let is_named = |tool: &&Tool| names.is_none_or(|names| names.contains(&tool.name));
-    let callable: Vec<Tool> = tools.iter().filter(is_named).map(enforced).collect();
-    if callable.is_empty() { Err(EngineError::NoTools) } else { Ok(callable) }
-}
-
-/// Checks that a call of a tool can be held to the schema of the tool's arguments. Otherwise they are any JSON object.
-///
-/// # Errors
-/// [`GrammarError::Schema`] names the keyword that is not enforced.
-pub fn check_tool(tool: &Tool) -> Result<(), GrammarError> {
-    check_schema(&closed_parameters(tool))
-}
-
-/// A tool with the schema that its calls are held to.
-pub(super) fn enforced(tool: &Tool) -> Tool {
-    let parameters = match closed_parameters(tool) {
-        parameters if check_schema(&parameters).is_ok() => parameters,
-        _ => any_object(),
-    };
-    Tool { parameters: Some(parameters), ..tool.clone() }
-}
-
-fn closed_parameters(tool: &Tool) -> Json {
-    closed_schema(tool.parameters.clone().unwrap_or_else(any_object))
-}
-
-fn any_object() -> Json {
-    json!({"type": "object"})
+    tools.retain(|tool| names.is_none_or(|names| names.contains(&tool.name)));
+    if tools.is_empty() { Err(EngineError::NoTools) } else { Ok(tools) }
 }
 
 /// The text that begins a call of one of these tools; `write` writes the name of the only one.
@@ -81,7 +55,7 @@ pub(super) fn required(syntax: &CallSyntax, tools: &[Tool], tokenizer: &Tokenize
 }
 
 /// The grammar of a reply that is an answer, which follows a grammar behind its opening, or a call of one of these
-/// [`enforced`] tools.
+/// tools, which have the schemas that calls follow.
 pub(super) fn answer_or_call(
     (opening, answer): (&str, &Grammar),
     syntax: &CallSyntax,
@@ -201,7 +175,7 @@ mod tests {
 
     #[test]
     fn references_move_with_their_schema() {
-        let tools = callable(&[tool("one"), tool("two")], None).expect("two tools");
+        let tools = ["one", "two"].map(tool);
         for (schema, place) in [
             (object("parameters", &tools, ""), ""),
             (json!({"items": object("parameters", &tools, "/items")}), "/items"),
@@ -212,30 +186,22 @@ mod tests {
                 let target = call["parameters"]["properties"]["a"]["$ref"].as_str().expect("a reference");
                 assert_eq!(schema.pointer(&target[1..]), Some(&json!({"type": "string"})));
                 assert_eq!(call["parameters"]["properties"]["const"], json!({"const": {"$ref": "#/$defs/x"}}));
-                assert_eq!(call["parameters"]["additionalProperties"], false);
             }
         }
     }
 
     #[test]
     fn tools_that_can_be_called() {
-        let tools = [tool("one"), tool("two")];
+        let tools = || vec![tool("one"), tool("two")];
         let among = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-            callable(&tools, Some(&names))
+            callable(tools(), Some(&names))
         };
         assert_eq!(among(&["two"]).expect("one tool").len(), 1);
         assert!(matches!(among(&["two", "three"]), Err(EngineError::UnknownTool(name)) if name == "three"));
         assert!(matches!(among(&[]), Err(EngineError::NoTools)));
-        assert!(matches!(callable(&[], None), Err(EngineError::NoTools)));
-        let parameters = Some(json!({"type": "object", "properties": {"a": {"contains": {}}}}));
-        let bad = [tool("one"), Tool { parameters, ..tool("bad") }];
-        let found = callable(&bad, None).expect("two tools");
-        assert_eq!(found[0].parameters, Some(closed_parameters(&bad[0])));
-        assert_eq!(found[1].parameters, Some(json!({"type": "object"})));
-        assert!(check_tool(&bad[0]).is_ok());
-        let Err(GrammarError::Schema { path, .. }) = check_tool(&bad[1]) else { panic!("it is not enforced") };
-        assert_eq!(path, "/properties/a/contains");
+        assert_eq!(callable(tools(), None).expect("two tools").len(), 2);
+        assert!(matches!(callable(Vec::new(), None), Err(EngineError::NoTools)));
     }
 
     #[test]

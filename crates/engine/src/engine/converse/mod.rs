@@ -1,6 +1,7 @@
 //! Conversations: from messages and tools to a request, and to the form in which its reply is parsed.
 
 mod call;
+mod enforce;
 mod template;
 
 use gristmill_text::reply::{ReplyForm, ReplyOptions, Syntax};
@@ -10,7 +11,7 @@ use super::{Engine, EngineError, Grammar, Prompt, ReasoningLimit, Request};
 use call::RequiredCall;
 use template::Refusal;
 
-pub use call::check_tool;
+pub use enforce::{Unenforced, check_tools};
 pub use template::ModelTemplate;
 
 /// Options for the reply to a conversation.
@@ -26,11 +27,19 @@ pub struct ConverseOptions {
     /// chooses whether to call tools, the reply is such an answer, or a call that follows the schema of its tool; a
     /// required call needs no answer.
     pub grammar: Option<Grammar>,
+    /// Tools, by their indices, whose calls have any JSON object as arguments, whatever their schemas say.
+    pub unenforced: Vec<usize>,
 }
 
 impl Default for ConverseOptions {
     fn default() -> ConverseOptions {
-        ConverseOptions { tool_choice: ToolChoice::Auto, parallel_calls: true, reasoning_tokens: None, grammar: None }
+        ConverseOptions {
+            tool_choice: ToolChoice::Auto,
+            parallel_calls: true,
+            reasoning_tokens: None,
+            grammar: None,
+            unenforced: Vec::new(),
+        }
     }
 }
 
@@ -76,16 +85,17 @@ impl Engine {
     /// The errors of [`render`](Self::render). [`EngineError::NoTools`] and [`EngineError::UnknownTool`] if a call is
     /// required that no tool can have.
     pub fn converse(&self, mut chat: Chat, options: ConverseOptions) -> Result<(Request, ReplyForm), EngineError> {
-        let ConverseOptions { tool_choice, parallel_calls, reasoning_tokens, grammar } = options;
-        let callable = match &tool_choice {
+        let enforced = |chat: &Chat| enforce::enforced(chat, &options);
+        let callable = match &options.tool_choice {
             ToolChoice::Auto => None,
             ToolChoice::None => {
                 chat.tools.clear();
                 None
             }
-            ToolChoice::Required => Some(call::callable(&chat.tools, None)?),
-            ToolChoice::Among(names) => Some(call::callable(&chat.tools, Some(names))?),
+            ToolChoice::Required => Some(call::callable(enforced(&chat), None)?),
+            ToolChoice::Among(names) => Some(call::callable(enforced(&chat), Some(names))?),
         };
+        let (reasoning_tokens, grammar) = (options.reasoning_tokens, options.grammar.as_ref());
         if callable.is_some() && chat.continues {
             return Err(EngineError::NotContinued);
         }
@@ -93,12 +103,12 @@ impl Engine {
             chat.thinking = Some(false);
         }
         let parts = self.parts(&chat)?;
-        let options = ReplyOptions { parallel_calls, ..ReplyOptions::for_tools(&chat.tools) };
+        let reply = ReplyOptions { parallel_calls: options.parallel_calls, ..ReplyOptions::for_tools(&chat.tools) };
         let (request, form) = match (callable, grammar) {
-            (Some(callable), _) => self.required_call(parts, options, &callable)?,
-            (None, Some(grammar)) if chat.tools.is_empty() || chat.continues => followed(parts, grammar),
-            (None, Some(grammar)) => self.answer_or_call(parts, options, &grammar, &chat.tools)?,
-            (None, None) => self.answered(parts, options, reasoning_tokens)?,
+            (Some(callable), _) => self.required_call(parts, reply, &callable)?,
+            (None, Some(grammar)) if chat.tools.is_empty() || chat.continues => followed(parts, grammar.clone()),
+            (None, Some(grammar)) => self.answer_or_call(parts, reply, grammar, &enforced(&chat))?,
+            (None, None) => self.answered(parts, reply, reasoning_tokens)?,
         };
         let control_tokens = form.marks_are_control_tokens();
         Ok((Request { control_tokens, ..request }, form))
@@ -189,9 +199,8 @@ impl Engine {
         let syntax = parts.syntax;
         parts.prompt.push_str(syntax.reasoning_ending(&parts.prompt));
         let form = ReplyForm::new(syntax, &parts.template, &parts.prompt, options);
-        let tools: Vec<Tool> = tools.iter().map(call::enforced).collect();
         let answer = (syntax.answer_opening(&parts.prompt), grammar);
-        let grammar = call::answer_or_call(answer, &syntax.call, &tools, self.model.tokenizer()?)?;
+        let grammar = call::answer_or_call(answer, &syntax.call, tools, self.model.tokenizer()?)?;
         let request = Request::new(parts.finished(""));
         Ok((Request { grammar: Some(grammar), ..request }, form))
     }

@@ -160,7 +160,8 @@ impl ChatFields {
         chat.continues = continues;
         chat.tools = chosen.tools;
         let parallel_calls = self.parallel_tool_calls != Some(false);
-        let options = ConverseOptions { tool_choice: chosen.choice, parallel_calls, reasoning_tokens: None, grammar };
+        let options =
+            ConverseOptions { tool_choice: chosen.choice, parallel_calls, grammar, ..ConverseOptions::default() };
         Ok(Conversation { chat, options, schemas: chosen.schemas })
     }
 }

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::others::{self, OtherCall};
 use crate::content::Content;
 use crate::error::ApiError;
 use crate::openai::content::{ContentPart, result_text, text};
@@ -17,8 +18,9 @@ use crate::openai::namespaces::qualified;
 /// One item. An item with a role may leave its type out.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct InputItem {
-    /// `message`, `function_call`, `function_call_output`, or `reasoning`.
-    r#type: Option<String>,
+    /// `message`, `function_call`, `function_call_output`, or `reasoning`. Calls and outputs of another server's tools,
+    /// such as `web_search_call` and `custom_tool_call_output`, are calls and results too.
+    pub(super) r#type: Option<String>,
     id: Option<String>,
     /// The author of a message: `system`, `developer`, `user`, or `assistant`.
     role: Option<String>,
@@ -31,25 +33,69 @@ pub(crate) struct InputItem {
     /// The id of a call, which its output repeats.
     call_id: Option<String>,
     /// The function of a call.
-    name: Option<String>,
+    pub(super) name: Option<String>,
     /// The namespace of the function.
-    namespace: Option<String>,
+    pub(super) namespace: Option<String>,
+    /// The MCP server of a call.
+    pub(super) server_label: Option<String>,
     /// The arguments of a call: the text of a JSON object.
     #[schema(value_type = Option<String>)]
-    arguments: Option<Value>,
+    pub(super) arguments: Option<Value>,
     /// A call's output: a text, or parts `input_text`. A line stands for each part of another type.
-    output: Option<Content<ContentPart>>,
+    pub(super) output: Option<Value>,
+    /// The functions of `additional_tools`, which are called like those of `tools`. Other items' are not read.
+    pub(super) tools: Option<Value>,
+    /// What a shell, a search or a computer was asked to do.
+    pub(super) action: Option<Value>,
+    /// The change of an `apply_patch_call`.
+    pub(super) operation: Option<Value>,
+    /// The text of a `custom_tool_call`.
+    pub(super) input: Option<Value>,
+    /// The code of a `code_interpreter_call`.
+    pub(super) code: Option<Value>,
+    /// What that code has printed.
+    pub(super) outputs: Option<Value>,
+    /// The queries of a `file_search_call`.
+    pub(super) queries: Option<Value>,
+    /// What they have found.
+    pub(super) results: Option<Value>,
+    /// What a program returned.
+    pub(super) result: Option<Value>,
+    /// The prompt of an image.
+    pub(super) revised_prompt: Option<Value>,
+    /// Why a call has failed.
+    pub(super) error: Option<Value>,
 }
+
+/// How the ids of reasoning begin.
+const REASONING: &str = "rs_";
+/// What stands for an item that another server keeps.
+const NOT_KEPT: &str = "[item: not in this conversation, because another server keeps it]";
+/// What stands for a summary of the conversation that another server has encrypted.
+const UNREADABLE: &str = "[summary of the conversation so far: not shown, because only the server that wrote it can \
+                          read it]";
+
+/// An item with tools.
+pub(super) const ADDITIONAL_TOOLS: &str = "additional_tools";
 
 /// The types of parts with the text of a message or of an output.
 const TEXT: [&str; 3] = ["input_text", "output_text", "text"];
 
-/// The assistant's items between those of others. They become one message.
+/// The assistant's items between those of others. They become one message, and the results that another server put
+/// beside its calls.
 #[derive(Debug, Default)]
 struct Turn {
     reasoning: Vec<String>,
     texts: Vec<String>,
     calls: Vec<Call>,
+    results: Vec<Message>,
+}
+
+impl Turn {
+    /// Whether each call has its result.
+    fn is_answered(&self) -> bool {
+        !self.results.is_empty() && self.results.len() == self.calls.len()
+    }
 }
 
 /// The messages so far.
@@ -59,6 +105,8 @@ struct Messages {
     turn: Turn,
     /// The ids of calls.
     called: HashSet<String>,
+    /// Whether some items are missing, and with them calls.
+    has_gaps: bool,
 }
 
 /// The messages of a conversation, which begins with the instructions. Adds the paths of fields that change nothing to
@@ -88,8 +136,9 @@ pub(super) fn messages(
 }
 
 impl Messages {
-    fn item(&mut self, item: InputItem, at: &str, ignored: &mut Vec<String>) -> Result<(), ApiError> {
-        match (item.r#type.as_deref(), item.role.as_deref()) {
+    fn item(&mut self, mut item: InputItem, at: &str, ignored: &mut Vec<String>) -> Result<(), ApiError> {
+        let kind = item.r#type.take();
+        match (kind.as_deref(), item.role.as_deref()) {
             (Some("message") | None, Some(_)) => self.message(item, at),
             (Some("message"), None) => Err(ApiError::param(format!("{at}.role"), "a message needs a role")),
             (Some("function_call"), _) => self.call(item, at),
@@ -98,19 +147,58 @@ impl Messages {
                 ignored.extend(item.encrypted_content.as_ref().map(|_| format!("{at}.encrypted_content")));
                 self.reasoning(item, at)
             }
-            // Another server's search. A function that it found is called if it is in `tools`.
-            (Some(kind @ ("tool_search_call" | "tool_search_output")), _) => {
+            (Some("item_reference"), _) => self.reference(&item, at, ignored),
+            (None, None) if item.id.is_some() => self.reference(&item, at, ignored),
+            (None, None) => Err(ApiError::param(format!("{at}.type"), "an item needs a type, such as message")),
+            // Its functions are among the tools already.
+            (Some(ADDITIONAL_TOOLS), _) => Ok(()),
+            (Some(kind), _) if others::NOTES.contains(&kind) => {
                 ignored.push(format!("{at}.{kind}"));
                 Ok(())
             }
-            (Some("item_reference"), _) => Err(reference(at)),
-            (None, None) if item.id.is_some() => Err(reference(at)),
-            (None, None) => Err(ApiError::param(format!("{at}.type"), "an item needs a type, such as message")),
-            (Some(other), _) => {
-                let message = format!("items of type {other:?} are not supported; leave them out");
-                Err(ApiError::param(format!("{at}.type"), message).with_code("unsupported"))
+            (Some(kind), _) if others::COMPACTIONS.contains(&kind) => {
+                ignored.push(format!("{at}.{kind}"));
+                self.push(Message::new(Role::User, UNREADABLE.to_owned()));
+                Ok(())
             }
+            (Some(kind), _) if others::OUTPUTS.contains(&kind) => {
+                let id = item.call_id.take().or(item.id.take());
+                self.push(Message { call_id: id, ..Message::new(Role::Tool, others::output(&item)) });
+                Ok(())
+            }
+            (Some(kind), _) => match others::call(kind, &mut item, at)? {
+                Some(call) => self.other_call(call, item, at),
+                None => {
+                    let message = format!("items of type {kind:?} are not supported; leave them out");
+                    Err(ApiError::param(format!("{at}.type"), message).with_code("unsupported"))
+                }
+            },
         }
+    }
+
+    /// An item that another server keeps. What it says is lost, and what follows can be answered all the same.
+    fn reference(&mut self, item: &InputItem, at: &str, ignored: &mut Vec<String>) -> Result<(), ApiError> {
+        ignored.push(format!("{at}.item_reference"));
+        self.has_gaps = true;
+        if !item.id.as_deref().is_some_and(|id| id.starts_with(REASONING)) {
+            self.continue_turn();
+            self.turn.texts.push(NOT_KEPT.to_owned());
+        }
+        Ok(())
+    }
+
+    /// A call of another server's tool, and its result if it stands in the same item.
+    fn other_call(&mut self, call: OtherCall, item: InputItem, at: &str) -> Result<(), ApiError> {
+        let OtherCall { name, arguments, result } = call;
+        if self.turn.is_answered() {
+            self.end_turn();
+        }
+        let id = needed(item.call_id.or(item.id), at, "call_id")?;
+        self.called.insert(id.clone());
+        self.turn.calls.push(Call { id: id.clone(), name, arguments });
+        let result = result.map(|text| Message { call_id: Some(id), ..Message::new(Role::Tool, text) });
+        self.turn.results.extend(result);
+        Ok(())
     }
 
     fn message(&mut self, item: InputItem, at: &str) -> Result<(), ApiError> {
@@ -149,6 +237,9 @@ impl Messages {
         let name = qualified(item.namespace.as_deref(), &name);
         let arguments = needed(item.arguments, at, "arguments")?;
         let arguments = object(Some(arguments), &format!("{at}.arguments"))?;
+        if self.turn.is_answered() {
+            self.end_turn();
+        }
         self.called.insert(id.clone());
         self.turn.calls.push(Call { id, name, arguments });
         Ok(())
@@ -156,14 +247,16 @@ impl Messages {
 
     fn output(&mut self, item: InputItem, at: &str) -> Result<(), ApiError> {
         let id = needed(item.call_id, at, "call_id")?;
-        if !self.called.contains(&id) {
+        if !self.called.contains(&id) && !self.has_gaps {
             let message = format!(
                 "no function_call before this item has the call_id {id:?}; this server keeps no state: send the call \
                  again"
             );
             return Err(ApiError::param(format!("{at}.call_id"), message));
         }
-        let output = result_text(needed(item.output, at, "output")?, &TEXT, &format!("{at}.output"))?;
+        let output = needed(item.output, at, "output")?;
+        let at = format!("{at}.output");
+        let output = result_text(content(output, &at)?, &TEXT, &at)?;
         self.push(Message { call_id: Some(id), ..Message::new(Role::Tool, output) });
         Ok(())
     }
@@ -183,28 +276,29 @@ impl Messages {
         Ok(())
     }
 
-    /// Begins another turn after a text without calls. What follows calls within a turn is a part of it, because
-    /// outputs have to follow calls.
+    /// Begins another turn after a text without calls, and after calls that have their results. What follows other calls
+    /// within a turn is a part of it, because outputs have to follow calls.
     fn continue_turn(&mut self) {
-        if !self.turn.texts.is_empty() && self.turn.calls.is_empty() {
+        if self.turn.is_answered() || !self.turn.texts.is_empty() && self.turn.calls.is_empty() {
             self.end_turn();
         }
     }
 
     /// Makes the turn of the assistant a message, if there is one.
     fn end_turn(&mut self) {
-        let Turn { reasoning, texts, calls } = mem::take(&mut self.turn);
+        let Turn { reasoning, texts, calls, results } = mem::take(&mut self.turn);
         if reasoning.is_empty() && texts.is_empty() && calls.is_empty() {
             return;
         }
         let reasoning = (!reasoning.is_empty()).then(|| reasoning.join("\n"));
         self.messages.push(Message { reasoning, calls, ..Message::new(Role::Assistant, texts.join("\n")) });
+        self.messages.extend(results);
     }
 }
 
-fn reference(at: &str) -> ApiError {
-    let message = "this server keeps no state; send the item itself instead of a reference to it";
-    ApiError::param(at, message).with_code("unsupported")
+/// The content of an output.
+fn content(output: Value, at: &str) -> Result<Content<ContentPart>, ApiError> {
+    serde_json::from_value(output).map_err(|_| ApiError::param(at, "the output is a text or a list of parts"))
 }
 
 fn needed<T>(value: Option<T>, at: &str, field: &str) -> Result<T, ApiError> {
@@ -292,6 +386,92 @@ mod tests {
         assert_eq!(outline(&found), [("user", "x"), ("system", "y"), ("system", "y")]);
     }
 
+    /// Items that another server has written: what is words is read, and the rest has a line.
+    #[test]
+    fn items_of_other_servers() {
+        let mut ignored = Vec::new();
+        let call = |kind: &str, more: Value| {
+            let mut item = json!({"type": kind, "id": "i", "status": "completed"});
+            item.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+            item
+        };
+        let input = json!([
+            {"type": "message", "role": "user", "content": "look"},
+            {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}]},
+            call("web_search_call", json!({"action": {"type": "search", "query": "rye"}})),
+            call("code_interpreter_call", json!({"code": "1+1", "outputs": [{"type": "logs", "logs": "2"}]})),
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "two"}]},
+            call("mcp_list_tools", json!({"server_label": "mill", "tools": [{"name": "word", "input_schema": {}}]})),
+            call("mcp_call", json!({"server_label": "mill", "name": "word", "arguments": "{\"a\":1}", "output": "quern"})),
+            call("image_generation_call", json!({"result": "iVBO", "revised_prompt": "a mill"})),
+            call("custom_tool_call", json!({"call_id": "c1", "name": "apply_patch", "input": "*** Begin"})),
+            {"type": "custom_tool_call_output", "call_id": "c1", "output": "Done"},
+            call("local_shell_call", json!({"call_id": "c2", "action": {"type": "exec", "command": ["ls"]}})),
+            {"type": "function_call_output", "call_id": "c2", "output": "a.txt"},
+            call("shell_call", json!({"call_id": "c3", "action": {"commands": ["pwd"]}})),
+            {"type": "shell_call_output", "call_id": "c3", "output": [
+                {"stdout": "/", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}]},
+            call("computer_call", json!({"call_id": "c4", "action": {"type": "screenshot"}})),
+            {"type": "computer_call_output", "call_id": "c4",
+             "output": {"type": "computer_screenshot", "image_url": "data:image/png;base64,AA"}},
+            {"type": "compaction", "encrypted_content": "x"},
+            {"type": "item_reference", "id": "rs_2"},
+            {"type": "item_reference", "id": "msg_2"},
+            {"type": "function_call_output", "call_id": "lost", "output": "5"},
+        ]);
+        let found = read(input, &mut ignored).expect("a conversation").split_off(1);
+        let unseen = |what: &str| format!("[{what}: not shown, because this model reads text only]");
+        let (results, image, screen) = (unseen("results"), unseen("image"), unseen("computer_screenshot"));
+        let expected = [
+            ("user", "look"),
+            ("assistant", ""),
+            ("tool", results.as_str()),
+            ("assistant", ""),
+            ("tool", "2"),
+            ("assistant", "two"),
+            ("tool", "quern"),
+            ("assistant", ""),
+            ("tool", image.as_str()),
+            ("assistant", ""),
+            ("tool", "Done"),
+            ("assistant", ""),
+            ("tool", "a.txt"),
+            ("assistant", ""),
+            ("tool", "/\nexit code 0"),
+            ("assistant", ""),
+            ("tool", screen.as_str()),
+            ("user", UNREADABLE),
+            ("assistant", NOT_KEPT),
+            ("tool", "5"),
+        ];
+        assert_eq!(outline(&found), expected);
+        let calls: Vec<(&str, String)> = found
+            .iter()
+            .flat_map(|message| &message.calls)
+            .map(|call| (call.name.as_str(), Value::Object(call.arguments.clone()).to_string()))
+            .collect();
+        let expected = [
+            ("web_search", json!({"type": "search", "query": "rye"})),
+            ("code_interpreter", json!({"code": "1+1"})),
+            ("mill__word", json!({"a": 1})),
+            ("image_generation", json!({"prompt": "a mill"})),
+            ("apply_patch", json!({"input": "*** Begin"})),
+            ("local_shell", json!({"type": "exec", "command": ["ls"]})),
+            ("shell", json!({"commands": ["pwd"]})),
+            ("computer", json!({"type": "screenshot"})),
+        ];
+        assert_eq!(calls, expected.map(|(name, arguments)| (name, arguments.to_string())));
+        let expected =
+            ["input[5].mcp_list_tools", "input[16].compaction", "input[17].item_reference", "input[18].item_reference"];
+        assert_eq!(ignored, expected);
+        // A result follows the message with its call, also where the client has answered another call of it.
+        let function = json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"});
+        let output = json!({"type": "function_call_output", "call_id": "c", "output": "1"});
+        let found = converted(json!([function, call("web_search_call", json!({})), output]));
+        assert_eq!(outline(&found), [("assistant", ""), ("tool", results.as_str()), ("tool", "1")]);
+        assert_eq!(found[0].calls.len(), 2);
+    }
+
     #[test]
     fn wrong_items_are_named_by_their_paths() {
         let refused = |input: Value| {
@@ -321,12 +501,14 @@ mod tests {
             (call(json!("[1]")), "input[0].arguments"),
             (call(json!(5)), "input[0].arguments"),
             (json!([output]), "input[0].call_id"),
-            (json!([{"type": "item_reference", "id": "msg_1"}]), "input[0]"),
-            (json!([{"id": "msg_1"}]), "input[0]"),
-            (json!([{"type": "web_search_call", "id": "ws_1"}]), "input[0].type"),
+            (json!([{"type": "hologram_call", "id": "h_1"}]), "input[0].type"),
+            (json!([{"type": "custom_tool_call", "name": "f"}]), "input[0].call_id"),
+            (json!([{"type": "mcp_call", "id": "m", "name": "f", "arguments": "[1]"}]), "input[0].arguments"),
+            (json!([{"type": "function_call_output", "call_id": "c", "output": 5}]), "input[0].call_id"),
         ] {
             assert_eq!(refused(input.clone())["param"], param, "{input}");
         }
-        assert!(refused(json!([{"id": "x"}]))["message"].as_str().is_some_and(|message| message.contains("no state")));
+        let message = refused(json!([{"type": "hologram_call"}]))["message"].clone();
+        assert!(message.as_str().is_some_and(|message| message.contains("hologram_call")), "{message}");
     }
 }

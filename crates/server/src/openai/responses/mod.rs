@@ -3,6 +3,7 @@
 mod input;
 mod items;
 mod object;
+mod others;
 mod write;
 
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use axum::extract::State;
 use axum::response::Response;
 use gristmill_engine::engine::{ConverseOptions, Grammar};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::common::{self, CommonFields, logprobs};
@@ -31,7 +32,7 @@ use crate::sampling::{SamplingFields, SettingFields};
 use crate::state::App;
 use crate::stream::StreamEvent;
 use crate::thinking::ThinkingFields;
-use input::InputItem;
+use input::{ADDITIONAL_TOOLS, InputItem};
 use object::ResponseObject;
 pub(crate) use write::ResponseEvent;
 use write::ResponseWriter;
@@ -149,21 +150,38 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ResponseWriter), A
 }
 
 impl ResponseFields {
+    /// The tools, and those that items add to them, as Codex sends its own. The newest of one name counts.
+    fn tools(&mut self) -> Result<ToolsRead, ApiError> {
+        let mut tools = ToolsRead::of_response(self.tools.take().unwrap_or_default(), "tools")?;
+        if let Content::Parts(items) = &mut self.input {
+            for (index, item) in items.iter_mut().enumerate() {
+                if item.r#type.as_deref() == Some(ADDITIONAL_TOOLS) {
+                    let at = format!("input[{index}].tools");
+                    let more = serde_json::from_value(item.tools.take().unwrap_or_else(|| json!([])));
+                    let more = more.map_err(|error| ApiError::param(&at, error.to_string()))?;
+                    tools.extend(ToolsRead::of_response(more, &at)?);
+                }
+            }
+        }
+        Ok(tools)
+    }
+
     fn conversation(
-        self,
+        mut self,
         thinking: ThinkingFields,
         grammar: Option<Grammar>,
         paths: &mut Paths,
         ignored: &mut Vec<String>,
     ) -> Result<(Conversation, Namespaces), ApiError> {
-        let tools = ToolsRead::of_response(self.tools.unwrap_or_default())?;
+        let tools = self.tools()?;
         let choice = self.tool_choice.as_ref();
         let chosen = tools.chosen(choice, NamePlace::Flat, grammar.is_some(), paths, ignored)?;
         let messages = input::messages(self.input, self.instructions, ignored)?;
         let mut chat = thinking.chat(messages)?;
         chat.tools = chosen.tools;
         let parallel_calls = self.parallel_tool_calls != Some(false);
-        let options = ConverseOptions { tool_choice: chosen.choice, parallel_calls, reasoning_tokens: None, grammar };
+        let options =
+            ConverseOptions { tool_choice: chosen.choice, parallel_calls, grammar, ..ConverseOptions::default() };
         Ok((Conversation { chat, options, schemas: chosen.schemas }, chosen.namespaces))
     }
 

@@ -1,0 +1,89 @@
+//! Histories that another server has written are answered: what is words stands in the prompt.
+
+use serde_json::{Value, json};
+
+use crate::agents::prompt;
+use crate::server::{Running, engine, model, options};
+
+const MESSAGES: &str = "/v1/messages";
+const RESPONSES: &str = "/v1/responses";
+
+#[test]
+fn blocks_of_anthropic() {
+    let server = Running::usual();
+    let page =
+        json!({"type": "web_search_result", "title": "Rye", "url": "https://a.example", "encrypted_content": "x"});
+    let body = json!({"model": "tiny", "messages": [
+        {"role": "user", "content": "look"},
+        {"role": "assistant", "content": [
+            {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "rye"}},
+            {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [page]},
+            {"type": "text", "text": "It is a grain."}]},
+        {"role": "user", "content": "and?"}]});
+    let found = prompt(&server, MESSAGES, body.clone());
+    let parts = ["\"name\":\"web_search\"", "\"query\":\"rye\"", "Rye\nhttps://a.example", "It is a grain.", "and?"];
+    let places: Vec<usize> =
+        parts.iter().map(|part| found.find(part).unwrap_or_else(|| panic!("{part}: {found}"))).collect();
+    assert!(places.is_sorted(), "{found}");
+    assert!(server.ask("/v1/messages/count_tokens", &body)["input_tokens"].is_u64());
+    let mut unknown = body;
+    unknown["max_tokens"] = json!(2);
+    unknown["messages"][1]["content"][0]["type"] = json!("hologram_use");
+    let refused = server.post(MESSAGES, &unknown);
+    assert!(refused.status == 400 && refused.text.contains("hologram_use"), "{}", refused.text);
+}
+
+#[test]
+fn items_of_openai() {
+    let server = Running::usual();
+    let input = json!([
+        {"role": "user", "content": "look"},
+        {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "rye"}},
+        {"type": "compaction", "encrypted_content": "x"},
+        {"type": "item_reference", "id": "fc_1"},
+        {"type": "function_call_output", "call_id": "c1", "output": "quern"}]);
+    let body = json!({"input": input});
+    let found = prompt(&server, RESPONSES, body.clone());
+    for part in ["\"query\":\"rye\"", "[results: not shown", "[summary of the conversation", "[item: not", "quern"] {
+        assert!(found.contains(part), "{part}: {found}");
+    }
+    let mut short = body;
+    short["max_output_tokens"] = json!(2);
+    let reply = server.post(RESPONSES, &short);
+    let ignored = reply.header("x-gristmill-ignored");
+    assert_eq!((reply.status, ignored), (200, Some("input[2].compaction, input[3].item_reference")));
+    let strict = Running::new(engine(&model(), 1), gristmill_server::Options { strict: true, ..options() });
+    assert_eq!(strict.post(RESPONSES, &short).json()["error"]["param"], "input[2].compaction");
+}
+
+/// Codex sends its tools as an item, again in each request, and its MCP servers as namespaces of it.
+#[test]
+fn tools_in_an_item() {
+    let server = Running::usual();
+    let schema =
+        |kinds: &[&str]| json!({"type": "object", "properties": {"kind": {"enum": kinds}}, "required": ["kind"]});
+    let function = |name: &str, kinds: &[&str]| json!({"type": "function", "name": name, "parameters": schema(kinds)});
+    let item = |kinds: &[&str]| {
+        json!({"type": "additional_tools", "role": "developer", "tools": [function("pick", kinds), {"type": "custom", "name": "x"},
+               {"type": "namespace", "name": "mcp__mill", "tools": [function("word", kinds)]}]})
+    };
+    let input = json!([item(&["old"]), {"role": "user", "content": "look"}, item(&["new"])]);
+    let body = json!({"input": input, "tools": [function("stop", &["now"])], "max_output_tokens": 200});
+    let found = prompt(&server, RESPONSES, body.clone());
+    for (part, times) in
+        [("\"name\":\"pick\"", 1), ("mcp__mill__word", 1), ("\"stop\"", 1), ("\"old\"", 0), ("\"new\"", 2)]
+    {
+        assert_eq!(found.matches(part).count(), times, "{part}: {found}");
+    }
+    for (name, namespace) in [("pick", Value::Null), ("word", json!("mcp__mill"))] {
+        let mut named = body.clone();
+        named["tool_choice"] = json!({"type": "function", "name": name});
+        let reply = server.post(RESPONSES, &named);
+        let ignored = "input[0].tools[1].custom, input[2].tools[1].custom";
+        assert_eq!((reply.status, reply.header("x-gristmill-ignored")), (200, Some(ignored)), "{}", reply.text);
+        let call = reply.json()["output"][0].clone();
+        assert_eq!((&call["name"], &call["namespace"]), (&json!(name), &namespace));
+        let arguments: Value = serde_json::from_str(call["arguments"].as_str().expect("a text")).expect("JSON");
+        assert_eq!(arguments, json!({"kind": "new"}));
+    }
+}
