@@ -18,7 +18,7 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::{Map, Value as Json};
 
 use super::TemplateError;
@@ -66,13 +66,27 @@ pub struct Escaper {
 /// A set of characters, most of which are ASCII.
 #[derive(Debug)]
 struct Symbols {
-    ascii: [bool; 128],
-    others: Vec<char>,
+    chars: Vec<char>,
+    /// Whether one of them begins with a byte.
+    begins: [bool; 256],
 }
 
 impl Symbols {
+    fn new(chars: Vec<char>) -> Symbols {
+        let mut begins = [false; 256];
+        chars.iter().for_each(|c| begins[usize::from(c.encode_utf8(&mut [0; 4]).as_bytes()[0])] = true);
+        Symbols { chars, begins }
+    }
+
     fn contains(&self, c: char) -> bool {
-        self.ascii.get(c as usize).copied().unwrap_or_else(|| self.others.contains(&c))
+        self.chars.contains(&c)
+    }
+
+    /// Those in a text, with their places.
+    fn within<'t>(&'t self, text: &'t str) -> impl Iterator<Item = (usize, char)> + 't {
+        let places = text.bytes().enumerate().filter(|&(_, byte)| self.begins[usize::from(byte)]);
+        let chars = places.filter_map(|(at, _)| Some((at, text[at..].chars().next()?)));
+        chars.filter(|&(_, c)| c.is_ascii() || self.contains(c))
     }
 }
 
@@ -103,10 +117,7 @@ impl Escaper {
         let first = |token: &&str| token.chars().next();
         let is_symbol = |c: &char| !c.is_alphanumeric() && !c.is_whitespace() && !['"', '\'', '\\'].contains(c);
         let firsts: HashSet<char> = controls.iter().filter_map(first).collect();
-        let symbols = Symbols {
-            ascii: std::array::from_fn(|c| firsts.contains(&char::from(c as u8)) && is_symbol(&char::from(c as u8))),
-            others: firsts.iter().copied().filter(|c| !c.is_ascii() && is_symbol(c)).collect(),
-        };
+        let symbols = Symbols::new(firsts.iter().copied().filter(is_symbol).collect());
         let sought: HashSet<char> = sought.iter().copied().filter(|&c| symbols.contains(c)).collect();
         let first_two = |token: &&str| token.chars().next().zip(token.chars().nth(1));
         let mut open = HashSet::new();
@@ -206,15 +217,13 @@ impl Escaper {
     fn beginnings(&self, text: &str) -> Vec<usize> {
         let end = text.trim_end().len();
         let begins = |&(at, c): &(usize, char)| {
-            self.symbols.contains(c)
-                && (!self.sought.contains(&c) || {
-                    let behind = at + c.len_utf8();
-                    let next = text[behind..].chars().next();
-                    behind >= end
-                        || next.is_some_and(|next| self.symbols.contains(next) || self.pairs.contains(&(c, next)))
-                })
+            !self.sought.contains(&c) || {
+                let behind = at + c.len_utf8();
+                let next = text[behind..].chars().next();
+                behind >= end || next.is_some_and(|next| self.symbols.contains(next) || self.pairs.contains(&(c, next)))
+            }
         };
-        text.char_indices().filter(begins).map(|(at, _)| at).collect()
+        self.symbols.within(text).filter(begins).map(|(at, _)| at).collect()
     }
 }
 
@@ -264,7 +273,7 @@ impl Escapes {
         let original = |c: char| self.stand_ins.iter().find(|(stand_in, _)| *stand_in == c).map(|&(_, c)| c);
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
-        while let Some(at) = rest.find(|c: char| c == '\\' || PRIVATE.contains(&u32::from(c))) {
+        while let Some(at) = rest.bytes().position(may_be_private) {
             out.push_str(&rest[..at]);
             rest = &rest[at..];
             // A template may write a character as JSON and Python do.
@@ -308,8 +317,14 @@ fn escaped(text: &str) -> Option<char> {
 
 /// The characters of the Private Use Area in a text, written as they are or as escapes.
 fn private(text: &str) -> impl Iterator<Item = u32> + '_ {
+    let text = &text[text.bytes().position(may_be_private).unwrap_or(text.len())..];
     let escapes = text.match_indices("\\u").filter_map(|(at, _)| escaped(&text[at..]));
     text.chars().chain(escapes).map(u32::from).filter(|c| PRIVATE.contains(c))
+}
+
+/// Whether a character of the Private Use Area, or its escape, may begin with this byte.
+fn may_be_private(byte: u8) -> bool {
+    matches!(byte, b'\\' | 0xee | 0xef)
 }
 
 /// The beginnings of a text, without itself and the empty one.
@@ -321,10 +336,11 @@ fn finder(texts: &[&str]) -> Result<Option<AhoCorasick>, TemplateError> {
     if texts.is_empty() {
         return Ok(None);
     }
-    let mut builder = AhoCorasick::builder();
-    // A DFA might be large.
-    builder.match_kind(MatchKind::Standard).kind(Some(AhoCorasickKind::ContiguousNFA));
-    builder.build(texts).map(Some).map_err(|error| TemplateError::Index(error.to_string()))
+    AhoCorasick::builder()
+        .match_kind(MatchKind::Standard)
+        .build(texts)
+        .map(Some)
+        .map_err(|error| TemplateError::Index(error.to_string()))
 }
 
 /// All places where one of the texts of a finder is, also within others.
