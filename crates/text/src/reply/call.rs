@@ -1,11 +1,13 @@
 //! A tool call, from the JSON text in which a model writes it.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt;
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value as Json;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value as Json};
 
 /// A call of a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +58,34 @@ impl ToolCall {
             Some(inner) => inner,
             None => arguments,
         };
-        let valid = !name.is_empty() && serde_json::from_str::<Map<String, Json>>(arguments).is_ok();
+        let valid = !name.is_empty() && serde_json::from_str::<Arguments>(arguments).is_ok();
         valid.then(|| ToolCall { name: name.to_owned(), arguments: arguments.to_owned() })
+    }
+}
+
+/// A JSON object that has no name twice: nothing says which of its values is meant.
+struct Arguments;
+
+impl<'de> Deserialize<'de> for Arguments {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Arguments, D::Error> {
+        deserializer.deserialize_map(Arguments)
+    }
+}
+
+impl<'de> Visitor<'de> for Arguments {
+    type Value = Arguments;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Arguments, A::Error> {
+        let mut names = HashSet::new();
+        while let Some((name, _)) = fields.next_entry::<String, Json>()? {
+            if !names.insert(name) {
+                return Err(A::Error::custom("a name that is there twice"));
+            }
+        }
+        Ok(Arguments)
     }
 }

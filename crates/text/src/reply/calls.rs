@@ -1,6 +1,7 @@
 //! The common part of the forms whose tool calls stand within a reply's content.
 
 use super::call::ToolCall;
+use super::follow::Follow;
 use super::input::Input;
 
 /// A reader of one or several calls.
@@ -12,6 +13,9 @@ pub(super) trait Calls: std::fmt::Debug + Send + Sync {
     fn unmarked(&self) -> &[char] {
         &[]
     }
+
+    /// What may follow the call that was read last, if a bracket ended it.
+    fn follow(&self) -> Follow;
 
     /// Calls begin: the input stands after the mark of this index, or at the first character of an unmarked call.
     fn begin(&mut self, mark: Option<usize>, input: &mut Input);
@@ -34,7 +38,7 @@ pub(super) trait Calls: std::fmt::Debug + Send + Sync {
     }
 
     /// The text ends: in a call, or after calls.
-    fn cut(&self, input: &mut Input) -> Read {
+    fn cut(&mut self, input: &mut Input) -> Read {
         input.advance_to_end();
         if self.is_within_call() { Read::Malformed } else { Read::End }
     }

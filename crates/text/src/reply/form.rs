@@ -1,7 +1,7 @@
 //! The form in which the replies to one prompt are parsed.
 
 use super::call::ToolCall;
-use super::output::ReplyEvent;
+use super::output::{Joiner, ReplyEvent};
 use super::syntax::{Plain, Start, Syntax};
 use super::{Reply, ReplyOptions};
 
@@ -15,6 +15,7 @@ pub struct ReplyForm {
     /// The beginning of the reply, which the prompt has already.
     begun: String,
     options: ReplyOptions,
+    answer_or_calls: bool,
     only_calls: bool,
 }
 
@@ -37,18 +38,25 @@ impl ReplyForm {
     pub fn new(syntax: &'static Syntax, template: &str, prompt: &str, options: ReplyOptions) -> ReplyForm {
         let end = prompt.char_indices().rev().nth(PROMPT_END - 1).map_or(0, |(at, _)| at);
         let (template, prompt_end) = (template.to_owned(), prompt[end..].to_owned());
-        ReplyForm { syntax: Some(syntax), template, prompt_end, begun: String::new(), options, only_calls: false }
+        ReplyForm { syntax: Some(syntax), template, prompt_end, options, ..ReplyForm::plain() }
     }
 
     /// A continued text, all of which is content.
     pub fn plain() -> ReplyForm {
         let (template, prompt_end, begun) = Default::default();
-        ReplyForm { syntax: None, template, prompt_end, begun, options: ReplyOptions::default(), only_calls: false }
+        let (options, answer_or_calls, only_calls) = Default::default();
+        ReplyForm { syntax: None, template, prompt_end, begun, options, answer_or_calls, only_calls }
     }
 
     /// The form of replies whose beginning stands in the prompt. Its events are left out.
     pub fn begun(self, text: impl Into<String>) -> ReplyForm {
         ReplyForm { begun: text.into(), ..self }
+    }
+
+    /// The form of replies that are either an answer or calls, without reasoning. The beginning of the reply decides: the
+    /// marks within an answer are text.
+    pub fn answer_or_calls(self) -> ReplyForm {
+        ReplyForm { answer_or_calls: true, ..self }
     }
 
     /// The form of replies that must be calls: other text is that of a call which was cut, and is left out.
@@ -67,7 +75,8 @@ impl ReplyForm {
         let parser = match self.syntax {
             Some(syntax) => {
                 let (reasoning, options) = (syntax.reasoning(&self.template), self.options.clone());
-                (syntax.parser)(Start { prompt_end: &self.prompt_end, reasoning, options })
+                let (prompt_end, answer_or_calls) = (&*self.prompt_end, self.answer_or_calls);
+                (syntax.parser)(Start { prompt_end, reasoning, options, answer_or_calls })
             }
             None => Box::new(Plain),
         };
@@ -77,15 +86,7 @@ impl ReplyForm {
     /// Parses a whole reply.
     pub fn parse(&self, text: &str) -> ParsedReply {
         let mut parser = self.parser();
-        let mut reply = ParsedReply::default();
-        for event in parser.push(text).into_iter().chain(parser.finish()) {
-            match event {
-                ReplyEvent::Reasoning(text) => reply.reasoning += &text,
-                ReplyEvent::Content(text) => reply.content += &text,
-                ReplyEvent::ToolCall(call) => reply.calls.push(call),
-            }
-        }
-        reply
+        ParsedReply::joined(parser.push(text).into_iter().chain(parser.finish()))
     }
 
     /// Whether the marks are control tokens, which the generated text then has to include.
@@ -93,5 +94,21 @@ impl ReplyForm {
         self.syntax.is_some_and(|syntax| {
             syntax.reasoning(&self.template).is_control || (self.options.tools && syntax.call.is_control)
         })
+    }
+}
+
+impl ParsedReply {
+    /// The reply with these events.
+    pub(super) fn joined(events: impl IntoIterator<Item = ReplyEvent>) -> ParsedReply {
+        let (mut reply, mut joiner) = (ParsedReply::default(), Joiner::default());
+        for event in events {
+            let separator = joiner.separator(&event);
+            match event {
+                ReplyEvent::Reasoning(text) => reply.reasoning.extend([separator, &text]),
+                ReplyEvent::Content(text) => reply.content.extend([separator, &text]),
+                ReplyEvent::ToolCall(call) => reply.calls.push(call),
+            }
+        }
+        reply
     }
 }

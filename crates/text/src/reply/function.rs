@@ -8,22 +8,21 @@
 //! - A parameter that begins within a value ends it, for a model that omits the end, if the tool has a parameter of this
 //!   name that was not given, and its tag is at a line's start as the tag before was. Where an end of a value follows
 //!   that does not count, it was text.
-//! - A call within a value is text up to its end. If the reply ends before, the tag was text.
-//! - If a value ends twice, if a parameter is given twice, or if a parameter lacks that the tool requires or is no JSON where it must be
-//!   while a tag was taken for text, nothing says what the model meant, and there is no call.
+//! - A call within a value is text up to its end. If the reply ends before, the tag was text. If the end of a call that
+//!   did not begin in the value is before it, it is the next call, and this one has no end.
+//! - If a value ends twice, if a parameter is given twice or after the end of its call, or if a parameter lacks that the
+//!   tool requires or is no JSON where it must be while a tag was taken for text, nothing says what the model meant, and
+//!   there is no call.
 
-use std::collections::HashSet;
-use std::ops::Range;
-
-use serde::de::IgnoredAny;
 use serde_json::{Map, Value as Json};
 
-use super::call::ToolCall;
 use super::calls::Read;
 use super::input::{Begins, Input};
+use super::list::next;
 use super::names::is_name;
+use super::parameters::Parameters;
 use super::schema;
-use super::tags::{Lines, Tags};
+use super::tags::Tags;
 use super::value::Value;
 
 /// Places are counted from the beginning of the text that is held.
@@ -32,15 +31,10 @@ enum State {
     Name,
     /// Before the first parameter.
     Start,
-    /// In the name of a parameter whose tag is here; after the end of the value before, which is there.
+    /// In the name of a parameter, or after its name.
     Key {
-        at: usize,
-        end: Option<usize>,
-    },
-    /// After a parameter's name.
-    BeforeValue {
-        at: usize,
-        end: Option<usize>,
+        tag: KeyTag,
+        is_named: bool,
     },
     Value,
     /// In the name after a tag within the value, which is here.
@@ -57,10 +51,12 @@ enum State {
     },
 }
 
-#[derive(Debug)]
-struct Parameter {
-    value: Value,
-    range: Range<usize>,
+/// The tag before a parameter's name.
+#[derive(Debug, Clone, Copy)]
+struct KeyTag {
+    at: usize,
+    /// The end of the value before, if the tag follows it.
+    end: Option<usize>,
 }
 
 /// Reads a call after [`Tags::function`].
@@ -71,13 +67,7 @@ pub(super) struct Function {
     /// Where the name begins.
     begin: usize,
     name: String,
-    parameters: Vec<Parameter>,
-    /// The names of the parameters that have begun.
-    keys: HashSet<String>,
-    /// The value that is read.
-    value: Option<Value>,
-    /// The first parameter whose end was omitted.
-    repaired: Option<usize>,
+    parameters: Parameters,
     /// No more text follows.
     is_last: bool,
 }
@@ -91,10 +81,7 @@ impl Function {
             state: State::Name,
             begin: input.offset(),
             name: String::new(),
-            parameters: Vec::new(),
-            keys: HashSet::new(),
-            value: None,
-            repaired: None,
+            parameters: Parameters::new(tags),
             is_last,
         }
     }
@@ -103,12 +90,11 @@ impl Function {
         loop {
             let next = match self.state {
                 State::Name => self.read_name(input),
-                State::Start => self.read_start(input, schemas),
-                State::Key { at, end } => self.read_key(input, at, end, schemas),
-                State::BeforeValue { at, end } => self.read_before_value(input, at, end, schemas),
+                State::Start => self.read_start(input),
+                State::Key { tag, is_named } => self.read_key(input, tag, is_named, schemas),
                 State::Value => self.read_value(input),
                 State::Call { at } => self.read_call(input, at, schemas),
-                State::Ended { at } => self.read_ended(input, at, schemas),
+                State::Ended { at } => self.read_ended(input, at),
                 State::Closed { at } => self.read_closed(input, at, schemas),
             };
             match next {
@@ -130,6 +116,14 @@ impl Function {
         }
         match self.state {
             State::Closed { at } if self.can_end(input) => self.call(at, input, schemas),
+            _ => self.cut(input, schemas),
+        }
+    }
+
+    /// All text is read, and a limit ended it here.
+    pub(super) fn cut(&mut self, input: &mut Input, schemas: &Map<String, Json>) -> Read {
+        match self.state {
+            State::Closed { at } if self.needs_no_close() => self.call(at, input, schemas),
             _ => {
                 input.advance_to_end();
                 Read::Malformed
@@ -150,17 +144,20 @@ impl Function {
         Ok(State::Start)
     }
 
-    fn read_start(&mut self, input: &mut Input, schemas: &Map<String, Json>) -> Result<State, Read> {
+    fn read_start(&mut self, input: &mut Input) -> Result<State, Read> {
         input.advance_over_space();
         match input.begins(&[self.tags.key, self.tags.end]) {
             Begins::With(0) => Ok(self.begin_key(input, None)),
-            Begins::With(_) => {
-                input.advance(self.tags.end.len());
-                Err(self.made(input, schemas))
-            }
+            Begins::With(_) => Ok(self.close(input, input.offset())),
             Begins::Maybe => Err(Read::More),
             Begins::No => Err(Read::Malformed),
         }
+    }
+
+    /// Reads the tag that ends a call, whose last value ended here.
+    fn close(&self, input: &mut Input, at: usize) -> State {
+        input.advance(self.tags.end.len());
+        State::Closed { at }
     }
 
     /// The input stands at the tag before a name.
@@ -168,70 +165,50 @@ impl Function {
         let at = input.offset();
         input.advance(self.tags.key.len());
         input.begin_token();
-        State::Key { at, end }
+        State::Key { tag: KeyTag { at, end }, is_named: false }
     }
 
+    /// Reads the name of a parameter, or what follows it, up to the value.
     fn read_key(
         &mut self,
         input: &mut Input,
-        at: usize,
-        end: Option<usize>,
+        tag: KeyTag,
+        is_named: bool,
         schemas: &Map<String, Json>,
     ) -> Result<State, Read> {
-        match until(input, self.tags.key_end)? {
-            Some(key) if key.is_empty() => self.no_key(input, at, end),
-            Some(_) if self.tags.value.is_empty() => self.begin_value(input, at, end, schemas),
-            Some(_) => Ok(State::BeforeValue { at, end }),
-            None => self.no_key(input, at, end),
+        let is_read = match is_named {
+            false => until(input, self.tags.key_end)?.is_some_and(|key| !key.is_empty()),
+            true => next(input, &[self.tags.value])?.is_some(),
+        };
+        match is_read {
+            false => self.no_key(input, tag),
+            true if is_named || self.tags.value.is_empty() => self.begin_value(input, tag, schemas),
+            true => Ok(State::Key { tag, is_named: true }),
         }
     }
 
-    fn read_before_value(
-        &mut self,
-        input: &mut Input,
-        at: usize,
-        end: Option<usize>,
-        schemas: &Map<String, Json>,
-    ) -> Result<State, Read> {
-        input.advance_over_space();
-        match input.begins(&[self.tags.value]) {
-            Begins::With(_) => {
-                input.advance(self.tags.value.len());
-                self.begin_value(input, at, end, schemas)
-            }
-            Begins::Maybe => Err(Read::More),
-            Begins::No => self.no_key(input, at, end),
-        }
-    }
-
-    /// The tag here begins no parameter.
-    fn no_key(&mut self, input: &Input, at: usize, end: Option<usize>) -> Result<State, Read> {
-        match (&self.value, end) {
+    /// This tag begins no parameter.
+    fn no_key(&mut self, input: &Input, tag: KeyTag) -> Result<State, Read> {
+        match (&self.parameters.value, tag.end) {
             // It is where one would be.
-            (Some(value), Some(_)) if value.is_at_line == is_at_line(input, at) => Err(Read::Malformed),
+            (Some(value), Some(_)) if value.is_at_line == is_at_line(input, tag.at) => Err(Read::Malformed),
             (Some(_), Some(_)) => Ok(self.go_on()),
             (Some(_), None) => Ok(State::Value),
             (None, _) => Err(Read::Malformed),
         }
     }
 
-    /// A parameter's tags are read, of which the first is here; its value may begin.
-    fn begin_value(
-        &mut self,
-        input: &Input,
-        at: usize,
-        end: Option<usize>,
-        schemas: &Map<String, Json>,
-    ) -> Result<State, Read> {
-        let key = input.text(at + self.tags.key.len()..input.offset());
+    /// A parameter's tags are read: its value may begin.
+    fn begin_value(&mut self, input: &Input, tag: KeyTag, schemas: &Map<String, Json>) -> Result<State, Read> {
+        let key = input.text(tag.at + self.tags.key.len()..input.offset());
         let key = key.split_once(self.tags.key_end).map_or(key, |(key, _)| key).trim();
-        let (is_given, is_at_line) = (self.keys.contains(key), is_at_line(input, at));
+        let (is_given, is_at_line) = (self.parameters.has(key), is_at_line(input, tag.at));
         let is_known = schema::has_parameter(schemas, &self.name, key);
-        if let Some(value) = &mut self.value {
+        if let Some(value) = &mut self.parameters.value {
             let is_alike = is_at_line == value.is_at_line;
-            match end {
+            match tag.end {
                 Some(_) if is_given => return Err(Read::Malformed),
-                Some(end) if is_known || is_alike => self.end_value(input, end)?,
+                Some(end) if is_known || is_alike => self.parameters.end_value(input, end)?,
                 Some(_) => return Ok(self.go_on()),
                 None if is_given || !is_known || !is_alike => {
                     value.opened += 1;
@@ -239,37 +216,19 @@ impl Function {
                 }
                 // Of two faults, nothing says which there is.
                 None if value.is_uncertain => return Err(Read::Malformed),
-                None => {
-                    self.repaired.get_or_insert(self.parameters.len());
-                    // The line end before the tag is not part of the value.
-                    let is_open = !input.text(value.begin..at).starts_with('\n') || self.tags.lines == Lines::Never;
-                    let line = input.text(0..at).trim_end_matches([' ', '\t']);
-                    let end = if is_at_line && is_open { line.len() - 1 } else { at };
-                    self.end_value(input, end)?;
-                }
+                None => self.parameters.repair(input, tag.at, is_at_line)?,
             }
         }
-        let is_json = !self.is_last && !schema::allows_text(schemas, &self.name, key);
-        self.keys.insert(key.to_owned());
-        self.value = Some(Value::new(key, input.offset(), is_at_line, is_json));
+        let mut value = Value::new(key, input.offset(), is_at_line);
+        if !schema::allows_text(schemas, &self.name, key) {
+            value.must_be_json(self.is_last);
+        }
+        self.parameters.begin_value(value);
         Ok(State::Value)
     }
 
-    /// The value that is read ends here.
-    fn end_value(&mut self, input: &Input, end: usize) -> Result<(), Read> {
-        if let Some(value) = self.value.take() {
-            if value.ended_before(end) {
-                return Err(Read::Malformed);
-            }
-            let range = value.begin..end.max(value.begin);
-            debug_assert!(range.end <= input.offset());
-            self.parameters.push(Parameter { value, range });
-        }
-        Ok(())
-    }
-
     fn read_value(&mut self, input: &mut Input) -> Result<State, Read> {
-        let Some(value) = &mut self.value else { return Err(Read::Malformed) };
+        let Some(value) = &mut self.parameters.value else { return Err(Read::Malformed) };
         let tags = self.tags;
         let marks: &[&str] = match value.calls {
             0 => &[tags.first(), tags.key, tags.value_end],
@@ -294,7 +253,7 @@ impl Function {
             _ => {
                 let ends = tags.function.is_empty() || tags.is_after_call(input.text(value.begin..at));
                 input.advance(tags.close.len());
-                value.calls -= usize::from(ends);
+                value.end_call(ends, input.offset());
             }
         }
         Ok(State::Value)
@@ -306,11 +265,14 @@ impl Function {
             Some(end) => until(input, end)?,
             None => Some(until_line_or_tag(input)?),
         };
-        let (Some(name), Some(value)) = (name, &mut self.value) else { return Ok(State::Value) };
+        let (Some(name), Some(value)) = (name, &mut self.parameters.value) else { return Ok(State::Value) };
         let before = input.text(value.begin..at);
         let opening = self.tags.opening(before).map(|at| value.begin + at);
         let is_known = schemas.is_empty() || schemas.contains_key(&name);
-        let is_next = if opening.is_some() { self.is_last } else { self.tags.is_after_call(before) };
+        let is_next = match opening {
+            Some(opening) => self.is_last || value.is_after_other_call(input.text(value.begin..opening), self.tags),
+            None => self.tags.is_after_call(before),
+        };
         if is_known && is_next {
             // White space is before that call, and not in this one.
             let end = input.text(0..opening.unwrap_or(at)).trim_end().len();
@@ -326,27 +288,20 @@ impl Function {
 
     /// Whether the tags that end a call may be those of an example.
     fn is_example(&self) -> bool {
-        self.is_last && self.value.as_ref().is_some_and(|value| value.is_about_calls)
+        self.is_last && self.parameters.value.as_ref().is_some_and(|value| value.is_about_calls)
     }
 
-    fn read_ended(&mut self, input: &mut Input, at: usize, schemas: &Map<String, Json>) -> Result<State, Read> {
+    fn read_ended(&mut self, input: &mut Input, at: usize) -> Result<State, Read> {
         input.advance_over_space();
         match input.begins(&[self.tags.key, self.tags.end]) {
             Begins::With(0) => Ok(self.begin_key(input, Some(at))),
-            Begins::With(_) => {
-                input.advance(self.tags.end.len());
-                let ends_all = self.tags.end == self.tags.close;
-                if ends_all && !self.is_example() {
-                    return Err(self.call(at, input, schemas));
-                }
-                Ok(State::Closed { at })
-            }
+            Begins::With(_) => Ok(self.close(input, at)),
             Begins::Maybe => Err(Read::More),
             Begins::No => {
                 let next = input.offset();
                 let state = self.go_on();
-                if let Some(value) = &mut self.value {
-                    value.may_end_again(input.text(value.begin..at.max(value.begin)), next, self.tags.lines);
+                if let Some(value) = &mut self.parameters.value {
+                    value.may_end_again(input.text(value.begin..at.max(value.begin)), next);
                 }
                 Ok(state)
             }
@@ -368,62 +323,34 @@ impl Function {
         if self.is_last && next.is_some_and(|next| next.starts_with(function)) {
             return Err(self.call(at, input, schemas));
         }
-        match input.begins(&[close, self.tags.first()]) {
-            Begins::With(_) => Err(self.call(at, input, schemas)),
-            Begins::Maybe => Err(Read::More),
-            Begins::No => Ok(self.go_on()),
+        match input.begins(&[close, self.tags.first(), self.tags.key, self.tags.value_end]) {
+            Begins::With(0 | 1) => Err(self.call(at, input, schemas)),
+            Begins::Maybe if !self.is_last || !self.needs_no_close() => Err(Read::More),
+            // A parameter behind the end of its call.
+            Begins::With(2) => Err(Read::Malformed),
+            Begins::With(_) if self.parameters.value.is_none() => Err(Read::Malformed),
+            Begins::Maybe | Begins::No if self.needs_no_close() => Err(self.call(at, input, schemas)),
+            _ => Ok(self.go_on()),
         }
+    }
+
+    /// Whether the tag that ends a call suffices, because it ends all or no value may have it.
+    fn needs_no_close(&self) -> bool {
+        self.tags.end == self.tags.close || self.parameters.value.is_none()
     }
 
     /// The tag that was read last does not end the value.
     fn go_on(&mut self) -> State {
-        if let Some(first) = self.repaired.take() {
-            // It belongs to a tag that was not a parameter either.
-            let keys = self.parameters.drain(first..).map(|parameter| parameter.value);
-            let mut values: Vec<Value> = keys.chain(self.value.take()).collect();
-            values.drain(1..).for_each(|value| {
-                self.keys.remove(&value.key);
-            });
-            self.value = values.pop();
-            if let Some(value) = &mut self.value {
-                value.is_uncertain = true;
-            }
-        } else if let Some(value) = &mut self.value {
-            value.go_on();
-        }
+        self.parameters.go_on();
         State::Value
     }
 
     /// The call whose last value ends here.
     fn call(&mut self, end: usize, input: &Input, schemas: &Map<String, Json>) -> Read {
-        match self.end_value(input, end) {
-            Ok(()) => self.made(input, schemas),
+        match self.parameters.end_value(input, end) {
+            Ok(()) => self.parameters.call(&self.name, input, schemas),
             Err(read) => read,
         }
-    }
-
-    /// The call of the parameters.
-    fn made(&self, input: &Input, schemas: &Map<String, Json>) -> Read {
-        let is_uncertain = self.parameters.iter().any(|parameter| parameter.value.is_uncertain);
-        if is_uncertain && schema::required(schemas, &self.name).any(|key| !self.keys.contains(key)) {
-            return Read::Malformed;
-        }
-        let mut arguments = "{".to_owned();
-        for Parameter { value, range } in &self.parameters {
-            if arguments.len() > 1 {
-                arguments.push_str(", ");
-            }
-            let text = self.tags.trimmed(input.text(range.clone()));
-            let must_be_json = !schema::allows_text(schemas, &self.name, &value.key);
-            if value.is_uncertain && must_be_json && serde_json::from_str::<IgnoredAny>(text).is_err() {
-                return Read::Malformed;
-            }
-            arguments.push_str(&Json::from(value.key.as_str()).to_string());
-            arguments.push_str(": ");
-            arguments.push_str(&schema::argument(schemas, &self.name, &value.key, text));
-        }
-        arguments.push('}');
-        ToolCall::new(&self.name, &arguments).map_or(Read::Malformed, Read::Call)
     }
 }
 

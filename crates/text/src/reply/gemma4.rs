@@ -3,6 +3,7 @@
 
 use super::call::ToolCall;
 use super::calls::{Calls, Read};
+use super::follow::Follow;
 use super::input::{Begins, Input};
 use super::literals::{self, LiteralScanner};
 use super::marked::Marked;
@@ -38,8 +39,6 @@ enum State {
     Name,
     /// The name, and its arguments.
     Arguments(String, LiteralScanner),
-    /// After the arguments: the end of the call must follow, another call, or white space.
-    Ended(ToolCall),
     /// After a call.
     Close,
 }
@@ -89,23 +88,13 @@ impl Gemma4 {
                     Ok(State::Arguments(name, LiteralScanner::default()))
                 }
             },
-            State::Arguments(name, scanner) => match scanner.read(input) {
-                Scan::More => Err(Read::More),
-                Scan::Invalid => Err(Read::Malformed),
-                Scan::End => {
-                    let call = literals::json(input.token()).and_then(|arguments| ToolCall::new(name, &arguments));
-                    call.map(State::Ended).ok_or(Read::Malformed)
-                }
-            },
-            State::Ended(call) => {
-                let is_apart = input.rest().starts_with(char::is_whitespace);
-                Err(match input.begins(&[CLOSE, OPEN]) {
-                    _ if is_apart => Read::Call(call.clone()),
-                    Begins::With(_) => Read::Call(call.clone()),
-                    Begins::Maybe => Read::More,
-                    Begins::No => Read::Malformed,
-                })
-            }
+            State::Arguments(name, scanner) => Err(match scanner.read(input) {
+                Scan::More => Read::More,
+                Scan::Invalid => Read::Malformed,
+                Scan::End => literals::json(input.token())
+                    .and_then(|arguments| ToolCall::new(name, &arguments))
+                    .map_or(Read::Malformed, Read::Call),
+            }),
             State::Close => {
                 input.advance_over_space();
                 match input.begins(&[CLOSE]) {
@@ -126,6 +115,10 @@ impl Calls for Gemma4 {
         &[OPEN]
     }
 
+    fn follow(&self) -> Follow {
+        Follow { marks: vec![CLOSE, OPEN], ..Follow::default() }
+    }
+
     fn begin(&mut self, _: Option<usize>, _: &mut Input) {
         self.state = State::Open;
     }
@@ -139,16 +132,6 @@ impl Calls for Gemma4 {
                     return Read::Call(call);
                 }
                 Err(read) => return read,
-            }
-        }
-    }
-
-    fn finish(&mut self, input: &mut Input) -> Read {
-        match std::mem::replace(&mut self.state, State::Close) {
-            State::Ended(call) => Read::Call(call),
-            state => {
-                self.state = state;
-                self.cut(input)
             }
         }
     }

@@ -4,10 +4,11 @@
 
 use super::ReplyOptions;
 use super::call::ToolCall;
+use super::follow::{AfterCall, Follow, Verdict};
 use super::input::{Begins, Input};
 use super::names::Names;
 use super::output::Output;
-use super::scan::{AfterObject, Scan, Scanner, after_object};
+use super::scan::{Scan, Scanner};
 use super::schema;
 use super::syntax::{CallBody, CallSyntax, Parser, ReasoningMarks, Start, Syntax};
 
@@ -34,8 +35,9 @@ pub(super) const SYNTAX: Syntax = Syntax {
 const TURN: &str = "<|start|>assistant";
 const CHANNEL: &str = "<|channel|>";
 const MESSAGE: &str = "<|message|>";
-/// Ends of a message. The last two begin the next message, for a model that omits the end.
-const ENDS: [&str; 5] = ["<|end|>", "<|return|>", "<|call|>", "<|start|>", CHANNEL];
+/// Ends of a message. Those of [`NEXT`] begin the next message, for a model that omits the end.
+const ENDS: [&str; 5] = ["<|end|>", "<|return|>", "<|call|>", NEXT[0], NEXT[1]];
+const NEXT: [&str; 2] = ["<|start|>", CHANNEL];
 const FUNCTIONS: &str = "functions.";
 
 #[derive(Debug)]
@@ -57,9 +59,10 @@ enum State {
         name: String,
         scanner: Scanner,
     },
-    /// After the arguments, whose object may go on.
+    /// After the arguments, which may have ended early.
     Complete {
-        name: String,
+        call: Option<ToolCall>,
+        after: AfterCall,
     },
     /// After a call's arguments; white space is dropped here.
     AfterCall,
@@ -71,16 +74,16 @@ pub(super) struct Harmony {
     state: State,
     options: ReplyOptions,
     names: Names,
-    /// Whether there is reasoning, and whether there is content.
-    given: [bool; 2],
+    /// A message on the channel `final` is the rest of the reply.
+    answer_or_calls: bool,
 }
 
 impl Harmony {
     /// For the reply to a prompt, whose end may have begun a message.
     fn new(start: Start) -> Harmony {
-        let Start { options, .. } = start;
+        let Start { options, answer_or_calls, .. } = start;
         let names = Names::new(options.schemas.clone());
-        let mut parser = Harmony { state: State::Head { said: false }, options, names, given: [false; 2] };
+        let mut parser = Harmony { state: State::Head { said: false }, options, names, answer_or_calls };
         let begun = start.prompt_end.rsplit_once(TURN).and_then(|(_, begun)| begun.rsplit_once(MESSAGE));
         if let Some((head, text)) = begun
             && !ENDS.iter().any(|end| text.contains(end))
@@ -92,11 +95,15 @@ impl Harmony {
 
     /// Reads the head of a message: `<|channel|>final` or `<|channel|>commentary to=functions.x <|constrain|>json`,
     /// where the recipient may also precede the channel.
-    fn read_head(&self, input: &mut Input) -> Option<State> {
+    fn read_head(&mut self, input: &mut Input, output: &mut Output) -> Option<State> {
         if !input.advance_to(MESSAGE) {
             return None;
         }
         let (name, is_final) = (self.function(input.read()), is_final(input.read()));
+        // The mark is one within the arguments.
+        if name.is_some() && input.read().contains('{') {
+            return Some(self.end_call(None, input, output));
+        }
         input.advance(MESSAGE.len());
         Some(match name {
             Some(name) => State::Arguments { name },
@@ -121,7 +128,8 @@ impl Harmony {
 }
 
 impl Harmony {
-    /// Reads up to the arguments. Without any, which ends the message, they are `{}`.
+    /// Reads up to the arguments. If the message ends without any, they are `{}`; if another begins, only for a function
+    /// that needs none.
     fn read_arguments(&mut self, name: &str, input: &mut Input, output: &mut Output) -> Option<State> {
         input.advance_over_space();
         match input.begins(&ENDS) {
@@ -129,10 +137,26 @@ impl Harmony {
                 input.begin_token();
                 Some(State::Object { name: name.to_owned(), scanner: Scanner::new() })
             }
-            Begins::With(_) => Some(self.end_call(ToolCall::new(name, "{}"), input, output)),
+            Begins::With(end) => {
+                let is_whole = !NEXT.contains(&ENDS[end]) || schema::needs_none(&self.options.schemas, name);
+                let call = ToolCall::new(name, "{}").filter(|_| is_whole);
+                Some(self.end_call(call, input, output))
+            }
             Begins::Maybe => None,
             Begins::No => Some(self.end_call(None, input, output)),
         }
+    }
+
+    /// Reads what follows the arguments. `None` while that does not decide, and in other states.
+    fn complete(&mut self, input: &mut Input, output: &mut Output, is_last: bool) -> Option<State> {
+        let State::Complete { call, after } = &mut self.state else { return None };
+        let call = match after.read(input.rest(), is_last) {
+            Verdict::Unknown => return None,
+            Verdict::Early => None,
+            Verdict::Whole => call.take(),
+        };
+        input.advance(call.as_ref().map_or(0, |_| after.surplus()));
+        Some(self.end_call(call, input, output))
     }
 
     /// The arguments have ended, or are none.
@@ -152,8 +176,9 @@ impl Harmony {
     }
 
     /// Gives out a message's text up to its end. `None` while it goes on.
-    fn read_message(&mut self, is_final: bool, begun: bool, input: &mut Input, output: &mut Output) -> Option<State> {
-        let (len, found) = input.find(&ENDS);
+    fn read_message(&self, is_final: bool, begun: bool, input: &mut Input, output: &mut Output) -> Option<State> {
+        let ends: &[&str] = if is_final && self.answer_or_calls { &[] } else { &ENDS };
+        let (len, found) = input.find(ends);
         input.advance(len);
         self.give(is_final, begun, input, output);
         match found {
@@ -163,19 +188,15 @@ impl Harmony {
         }
     }
 
-    /// Gives out what is read of a message. A line end divides it from an earlier one, unless white space does.
-    fn give(&mut self, is_final: bool, begun: bool, input: &mut Input, output: &mut Output) {
+    /// Gives out what is read of a message; an earlier one is separate from it.
+    fn give(&self, is_final: bool, begun: bool, input: &mut Input, output: &mut Output) {
         let text = input.take();
-        if text.is_empty() {
-            return;
+        if !begun && !text.is_empty() {
+            output.separate();
         }
-        let given = std::mem::replace(&mut self.given[usize::from(is_final)], true);
-        let divider = if given && !begun && !text.starts_with(char::is_whitespace) { "\n" } else { "" };
-        for text in [divider, text] {
-            match is_final {
-                true => output.content(text),
-                false => output.reasoning(text),
-            }
+        match is_final {
+            true => output.content(text),
+            false => output.reasoning(text),
         }
     }
 }
@@ -183,7 +204,7 @@ impl Harmony {
 impl Parser for Harmony {
     fn step(&mut self, input: &mut Input, output: &mut Output) -> bool {
         let next = match &mut self.state {
-            State::Head { .. } => self.read_head(input),
+            State::Head { .. } => self.read_head(input, output),
             &mut State::Message { is_final, begun } => self.read_message(is_final, begun, input, output),
             State::Arguments { name } => {
                 let name = name.clone();
@@ -191,17 +212,14 @@ impl Parser for Harmony {
             }
             State::Object { name, scanner } => match scanner.read(input) {
                 Scan::More => None,
-                Scan::End => Some(State::Complete { name: std::mem::take(name) }),
+                Scan::End => {
+                    let follow = Follow { marks: ENDS.to_vec(), ..Follow::default() };
+                    let after = AfterCall::new(follow, '}');
+                    Some(State::Complete { call: ToolCall::new(name, input.token()), after })
+                }
                 Scan::Invalid => Some(self.end_call(None, input, output)),
             },
-            State::Complete { name } => {
-                let call = ToolCall::new(name, input.token());
-                match after_object(input) {
-                    AfterObject::Unknown => None,
-                    AfterObject::Member => Some(self.end_call(None, input, output)),
-                    AfterObject::Other => Some(self.end_call(call, input, output)),
-                }
-            }
+            State::Complete { .. } => self.complete(input, output, false),
             State::AfterCall => {
                 input.advance_over_space();
                 input.discard();
@@ -222,9 +240,8 @@ impl Parser for Harmony {
     }
 
     fn finish(&mut self, input: &mut Input, output: &mut Output, is_cut: bool) {
-        if let State::Complete { name } = &self.state {
-            let call = ToolCall::new(name, input.token());
-            self.state = self.end_call(call, input, output);
+        if let Some(state) = self.complete(input, output, true) {
+            self.state = state;
             while self.step(input, output) {}
         }
         let rest = input.rest().len();

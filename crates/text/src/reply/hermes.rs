@@ -6,6 +6,7 @@ use serde_json::{Map, Value as Json};
 
 use super::call::ToolCall;
 use super::calls::{Calls, Read};
+use super::follow::Follow;
 use super::function::Function;
 use super::input::{Begins, Input};
 use super::marked::Marked;
@@ -71,6 +72,21 @@ impl Hermes {
         State::Function(Box::new(Function::new(self.tags, input, self.is_last)))
     }
 
+    /// The text ends.
+    fn end(&mut self, input: &mut Input, end: fn(&mut Function, &mut Input, &Map<String, Json>) -> Read) -> Read {
+        let read = match &mut self.state {
+            State::Function(function) => end(function, input, &self.schemas),
+            _ => {
+                input.advance_to_end();
+                if self.is_within_call() { Read::Malformed } else { Read::End }
+            }
+        };
+        if let Read::Call(_) = read {
+            self.state = State::Close;
+        }
+        read
+    }
+
     /// Reads in one state and returns the next, or what was read.
     fn step(&mut self, input: &mut Input) -> Result<State, Read> {
         match &mut self.state {
@@ -123,6 +139,10 @@ impl Calls for Hermes {
         self.marks
     }
 
+    fn follow(&self) -> Follow {
+        Follow { marks: [&[self.tags.close][..], self.marks].concat(), separator: Some(','), list_end: None }
+    }
+
     fn begin(&mut self, mark: Option<usize>, input: &mut Input) {
         self.state = match mark {
             Some(1) => self.function(input),
@@ -145,12 +165,11 @@ impl Calls for Hermes {
 
     fn finish(&mut self, input: &mut Input) -> Read {
         self.is_last = true;
-        let State::Function(function) = &mut self.state else { return self.cut(input) };
-        let read = function.finish(input, &self.schemas);
-        if let Read::Call(_) = read {
-            self.state = State::Close;
-        }
-        read
+        self.end(input, Function::finish)
+    }
+
+    fn cut(&mut self, input: &mut Input) -> Read {
+        self.end(input, Function::cut)
     }
 
     fn is_within_call(&self) -> bool {

@@ -24,8 +24,8 @@ pub(super) enum Begins {
     No,
 }
 
-/// Whether the text that is not read begins with one of `marks`.
-fn begins(text: &str, marks: &[&str]) -> Begins {
+/// Whether a text begins with one of `marks`.
+pub(super) fn begins(text: &str, marks: &[&str]) -> Begins {
     match marks.iter().position(|mark| text.starts_with(mark)) {
         Some(index) => Begins::With(index),
         None if marks.iter().any(|mark| mark.starts_with(text)) => Begins::Maybe,

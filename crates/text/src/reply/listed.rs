@@ -1,6 +1,7 @@
 //! A list of calls between two marks: of LFM2 and of Command.
 
 use super::calls::{Calls, Read};
+use super::follow::Follow;
 use super::input::Input;
 use super::list::{List, next};
 
@@ -30,6 +31,10 @@ impl Listed {
 impl Calls for Listed {
     fn marks(&self) -> &[&'static str] {
         &self.open
+    }
+
+    fn follow(&self) -> Follow {
+        Follow { marks: vec![self.open[0], self.close], separator: Some(','), list_end: Some(']') }
     }
 
     fn begin(&mut self, _: Option<usize>, _: &mut Input) {

@@ -5,6 +5,7 @@ use serde_json::{Map, Value as Json};
 
 use super::call::ToolCall;
 use super::calls::{Calls, Read};
+use super::follow::Follow;
 use super::hermes;
 use super::input::{Begins, Input};
 use super::marked::Marked;
@@ -72,6 +73,10 @@ impl Calls for Llama {
 
     fn unmarked(&self) -> &[char] {
         &['{']
+    }
+
+    fn follow(&self) -> Follow {
+        Follow { marks: vec![MARK], separator: Some(';'), list_end: None }
     }
 
     fn begin(&mut self, mark: Option<usize>, input: &mut Input) {

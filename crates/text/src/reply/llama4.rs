@@ -5,6 +5,7 @@ use serde_json::{Map, Value as Json};
 
 use super::call::ToolCall;
 use super::calls::{Calls, Read};
+use super::follow::Follow;
 use super::input::Input;
 use super::list::{List, follows, next};
 use super::llama;
@@ -117,6 +118,13 @@ impl Calls for Llama4 {
 
     fn unmarked(&self) -> &[char] {
         &['{', '[']
+    }
+
+    fn follow(&self) -> Follow {
+        match self.state {
+            State::List(_) => Follow { marks: vec![START, END], separator: Some(','), list_end: Some(']') },
+            _ => Follow { marks: vec![START, END, "{"], separator: Some(';'), list_end: None },
+        }
     }
 
     fn begin(&mut self, mark: Option<usize>, _: &mut Input) {

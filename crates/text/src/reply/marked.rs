@@ -3,10 +3,10 @@
 use super::call::ToolCall;
 use super::calls::{Calls, Follows, Read};
 use super::draft::{Draft, Drafted};
+use super::follow::{AfterCall, Verdict};
 use super::input::{Begins, Input};
 use super::names::Names;
 use super::output::Output;
-use super::scan::{AfterObject, after_object};
 use super::syntax::{Parser, ReasoningMarks, Start};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,8 +34,8 @@ pub(super) struct Marked {
     /// `None` if calls are content.
     calls: Option<Box<dyn Calls>>,
     names: Names,
-    /// A call whose object may go on.
-    held: Option<ToolCall>,
+    /// A call that may have ended early.
+    held: Option<(ToolCall, AfterCall)>,
     draft: Draft,
     /// Marks that end content: first those that are no part of it, then those of calls.
     marks: Vec<&'static str>,
@@ -52,12 +52,16 @@ impl Marked {
 
     /// For one whose content these marks surround, which are no part of it.
     pub(super) fn framed(start: Start, frames: &[&'static str], calls: impl Calls + 'static) -> Box<dyn Parser> {
-        let Start { prompt_end, reasoning, options } = start;
-        let state = if prompt_end.trim_end().ends_with(reasoning.open) { State::Reasoning } else { State::Start };
+        let Start { prompt_end, reasoning, options, answer_or_calls } = start;
+        let state = match answer_or_calls {
+            true => State::Answer,
+            false if prompt_end.trim_end().ends_with(reasoning.open) => State::Reasoning,
+            false => State::Start,
+        };
         let calls: Option<Box<dyn Calls>> = if options.tools { Some(Box::new(calls)) } else { None };
         let of_calls = calls.as_ref().map_or(&[][..], |calls| calls.marks());
         let draft = Draft::new(reasoning.close, of_calls);
-        let marks = [frames, of_calls].concat();
+        let marks = if answer_or_calls { Vec::new() } else { [frames, of_calls].concat() };
         let names = Names::new(options.schemas);
         Box::new(Marked { state, reasoning, calls, names, held: None, draft, marks, frames: frames.len(), blank: None })
     }
@@ -117,13 +121,16 @@ impl Marked {
     }
 
     fn read_answer(&mut self, input: &mut Input) -> State {
-        match &mut self.calls {
-            Some(calls) if input.rest().starts_with(calls.unmarked()) => {
-                calls.begin(None, input);
-                State::Calls
-            }
-            _ => State::Content,
-        }
+        let Some(calls) = &mut self.calls else { return State::Content };
+        let mark = match input.begins(calls.marks()) {
+            _ if input.rest().starts_with(calls.unmarked()) => None,
+            Begins::With(mark) => Some(mark),
+            Begins::Maybe => return State::Answer,
+            Begins::No => return State::Content,
+        };
+        input.advance(mark.map_or(0, |mark| calls.marks()[mark].len()));
+        calls.begin(mark, input);
+        State::Calls
     }
 
     /// Reads content up to a mark. White space is held, because it is dropped before a mark without content behind it.
@@ -169,40 +176,48 @@ impl Marked {
 
     /// Reads calls. Returns the next state; `None` after a call.
     fn read_calls(&mut self, input: &mut Input, output: &mut Output, follows: Follows) -> Option<State> {
-        let read = match (self.held.take(), &mut self.calls) {
-            (Some(call), _) => Read::Call(call),
-            (None, Some(calls)) => calls.read_before(follows, input),
-            (None, None) => Read::End,
-        };
-        let read = match read {
-            Read::Call(call) if !self.names.allow(&call) => Read::Malformed,
-            Read::Call(call) => match after_object(input) {
-                AfterObject::Unknown if follows == Follows::More => {
-                    self.held = Some(call);
-                    Read::More
+        let Some(calls) = &mut self.calls else { return Some(State::Content) };
+        if self.held.is_none() {
+            match calls.read_before(follows, input) {
+                Read::Call(call) if self.names.allow(&call) => {
+                    let bracket = input.read().chars().next_back().filter(|c| matches!(c, '}' | ')'));
+                    let Some(bracket) = bracket else { return Self::give_call(call, input, output) };
+                    self.held = Some((call, AfterCall::new(calls.follow(), bracket)));
                 }
-                AfterObject::Member => Read::Malformed,
-                AfterObject::Unknown | AfterObject::Other => Read::Call(call),
-            },
-            read => read,
-        };
-        Some(match read {
-            Read::More => State::Calls,
-            Read::Call(call) => {
-                input.discard();
-                output.call(call);
-                return None;
+                Read::Call(_) | Read::Malformed => return Some(self.give_malformed(input, output)),
+                Read::More => return Some(State::Calls),
+                Read::End => {
+                    input.discard();
+                    return Some(State::AfterCalls);
+                }
             }
-            Read::End => {
-                input.discard();
-                State::AfterCalls
+        }
+        let (call, mut after) = self.held.take()?;
+        match after.read(input.rest(), follows != Follows::More) {
+            Verdict::Unknown => {
+                self.held = Some((call, after));
+                Some(State::Calls)
             }
-            Read::Malformed => {
-                self.names.damage();
-                self.give(input, output);
-                State::Content
+            Verdict::Early => Some(self.give_malformed(input, output)),
+            Verdict::Whole => {
+                input.advance(after.surplus());
+                Self::give_call(call, input, output)
             }
-        })
+        }
+    }
+
+    /// Gives out a call, after which others may follow.
+    fn give_call(call: ToolCall, input: &mut Input, output: &mut Output) -> Option<State> {
+        input.discard();
+        output.call(call);
+        None
+    }
+
+    /// Gives out what is read of a call as content.
+    fn give_malformed(&mut self, input: &mut Input, output: &mut Output) -> State {
+        self.names.damage();
+        self.give(input, output);
+        State::Content
     }
 }
 

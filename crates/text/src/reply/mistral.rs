@@ -3,6 +3,7 @@
 
 use super::call::ToolCall;
 use super::calls::{Calls, Read};
+use super::follow::Follow;
 use super::input::{Begins, Input};
 use super::marked::Marked;
 use super::scan::{Scan, Scanner};
@@ -143,6 +144,14 @@ fn begin_object(input: &mut Input) -> Scanner {
 impl Calls for Mistral {
     fn marks(&self) -> &[&'static str] {
         &[MARK]
+    }
+
+    fn follow(&self) -> Follow {
+        let marks = vec![MARK];
+        match self.state {
+            State::Between => Follow { marks, separator: Some(','), list_end: Some(']') },
+            _ => Follow { marks, ..Follow::default() },
+        }
     }
 
     fn begin(&mut self, _: Option<usize>, _: &mut Input) {

@@ -35,7 +35,7 @@
 //! - A call is one event, when its arguments are complete and valid: the text of a JSON object as the model wrote it.
 //!   Arguments that are a string with such a text are unwrapped. Missing arguments are `{}`, unless nothing but its
 //!   JSON announces the call. An object with fields that calls do not have is no call, nor
-//!   one after which text goes on as within an object (`scan`).
+//!   one after which text follows as within a call (`follow`). Closing brackets that are too many are left out.
 //! - A call that is malformed or unfinished is content, its marks included: up to the first character that is wrong,
 //!   from which on the text is read as content, in which new calls may begin. They must be of tools of the request, if
 //!   these are known, because their marks may stand in a value of the malformed call.
@@ -43,7 +43,8 @@
 //!   schema says which parameters there are (`function`). Where nothing decides, there is no call: never one with other
 //!   arguments than the model wrote.
 //! - White space between reasoning and answer is dropped, around calls too. Except in Harmony, reasoning only begins a
-//!   reply. Where other marks divide a text, its white space is kept; messages of Harmony are divided by a line end.
+//!   reply. Where other marks divide a text, its white space is kept. Texts that a call or a message of Harmony
+//!   separates are joined by a line end (`output`).
 //! - A call within reasoning is reasoning, unless the reply ends with it, or with it and the end of reasoning (`draft`):
 //!   some models begin a call without ending their reasoning. It must be of a tool of the request.
 //! - A call may otherwise name a tool that the request lacks, if it looks like a name; the caller decides.
@@ -54,6 +55,7 @@ mod call;
 mod calls;
 mod command;
 mod draft;
+mod follow;
 mod form;
 mod function;
 mod gemma4;
@@ -72,6 +74,7 @@ mod minimax;
 mod mistral;
 mod names;
 mod output;
+mod parameters;
 mod python;
 mod scan;
 mod schema;
@@ -85,7 +88,7 @@ mod value;
 
 pub use call::ToolCall;
 pub use form::{ParsedReply, ReplyForm};
-pub use output::ReplyEvent;
+pub use output::{Joiner, ReplyEvent};
 pub use syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax};
 
 use serde_json::{Map, Value as Json};
@@ -135,9 +138,7 @@ impl ReplyOptions {
 pub struct Reply {
     input: Input,
     parser: Box<dyn Parser>,
-    /// Number of calls that were found.
-    calls: usize,
-    parallel_calls: bool,
+    output: Output,
     only_calls: bool,
 }
 
@@ -156,8 +157,10 @@ impl Reply {
 
     /// For a reply that begins with this text, whose events are left out.
     fn begin(parser: Box<dyn Parser>, begun: &str, parallel_calls: bool, only_calls: bool) -> Reply {
-        let mut reply = Reply { input: Input::begun(begun), parser, calls: 0, parallel_calls, only_calls };
+        let (input, output) = (Input::begun(begun), Output::new(parallel_calls));
+        let mut reply = Reply { input, parser, output, only_calls };
         reply.advance();
+        reply.output.discard();
         reply
     }
 
@@ -168,14 +171,14 @@ impl Reply {
 
     /// Whether the text so far has a call.
     pub fn has_calls(&self) -> bool {
-        self.calls > 0
+        self.output.has_calls()
     }
 
     /// Takes the next piece of the text.
     pub fn push(&mut self, text: &str) -> Vec<ReplyEvent> {
         self.input.push(text);
-        let events = self.advance();
-        self.allowed(events)
+        self.advance();
+        self.allowed()
     }
 
     /// Ends the text where the model ended it, and returns what was held. Further text is content.
@@ -189,27 +192,19 @@ impl Reply {
     }
 
     fn end(&mut self, is_cut: bool) -> Vec<ReplyEvent> {
-        let mut output = Output::default();
-        self.parser.finish(&mut self.input, &mut output, is_cut);
+        self.parser.finish(&mut self.input, &mut self.output, is_cut);
         self.parser = Box::new(Plain);
-        self.allowed(output.0)
+        self.allowed()
     }
 
-    fn advance(&mut self) -> Vec<ReplyEvent> {
-        let mut output = Output::default();
-        while self.parser.step(&mut self.input, &mut output) {}
-        output.0
+    fn advance(&mut self) {
+        while self.parser.step(&mut self.input, &mut self.output) {}
     }
 
-    /// Counts calls, and drops events that may not be there.
-    fn allowed(&mut self, mut events: Vec<ReplyEvent>) -> Vec<ReplyEvent> {
-        events.retain(|event| match event {
-            ReplyEvent::ToolCall(_) => {
-                self.calls += 1;
-                self.parallel_calls || self.calls == 1
-            }
-            ReplyEvent::Reasoning(_) | ReplyEvent::Content(_) => !self.only_calls,
-        });
+    /// Takes the events, but for those that may not be there.
+    fn allowed(&mut self) -> Vec<ReplyEvent> {
+        let mut events = self.output.take();
+        events.retain(|event| !self.only_calls || matches!(event, ReplyEvent::ToolCall(_)));
         events
     }
 }

@@ -104,38 +104,3 @@ impl Scanner {
         (self.open.len() <= MAX_DEPTH).then_some(expects)
     }
 }
-
-/// What follows the end of an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AfterObject {
-    /// More text is needed to tell.
-    Unknown,
-    /// What may follow within an object only: a bracket that is too many, or a quote that lacks, ended it early.
-    Member,
-    Other,
-}
-
-/// Bytes after an object that are looked at.
-const LOOKED_AT: usize = 64;
-
-/// What follows the object whose end was read last, if one was.
-pub(super) fn after_object(input: &Input) -> AfterObject {
-    let rest = input.rest();
-    if !input.read().ends_with('}') {
-        return AfterObject::Other;
-    }
-    // White space, brackets and marks may follow directly.
-    if rest.starts_with(|c: char| !c.is_whitespace() && !"<[]{};,".contains(c)) {
-        return AfterObject::Member;
-    }
-    let looked_at = rest[..rest.floor_char_boundary(LOOKED_AT)].trim_start();
-    let next = looked_at.strip_prefix(',').map_or(looked_at, str::trim_start);
-    let after_key = next.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
-    match (next.len() < looked_at.len(), after_key.chars().next()) {
-        (true, Some('"')) if next.starts_with('"') => AfterObject::Member,
-        (true, Some(':')) if !next.starts_with(':') => AfterObject::Member,
-        (true, None) if rest.len() < LOOKED_AT => AfterObject::Unknown,
-        (false, _) if rest.len() < LOOKED_AT && looked_at.is_empty() => AfterObject::Unknown,
-        _ => AfterObject::Other,
-    }
-}

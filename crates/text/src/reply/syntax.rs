@@ -67,6 +67,8 @@ pub(super) struct Start<'t> {
     pub(super) prompt_end: &'t str,
     pub(super) reasoning: ReasoningMarks,
     pub(super) options: ReplyOptions,
+    /// See [`ReplyForm::answer_or_calls`](super::ReplyForm::answer_or_calls).
+    pub(super) answer_or_calls: bool,
 }
 
 /// Finds events in the text of a reply.

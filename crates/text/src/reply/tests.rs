@@ -1,11 +1,15 @@
 //! Replies of all forms, and hostile ones.
 
+mod answers;
 mod begun;
+mod cases;
 mod damaged;
 mod forms;
 mod hostile;
+mod joined;
 mod reasoning;
 mod repaired;
+mod thought;
 mod written;
 
 use serde_json::json;
@@ -72,7 +76,7 @@ fn events<'t>(mut reply: Reply, pieces: impl IntoIterator<Item = &'t str>) -> Ve
             ReplyEvent::ToolCall(call) => output.call(call),
         }
     }
-    output.0
+    output.take()
 }
 
 /// Pieces of `n` characters.

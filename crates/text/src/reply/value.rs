@@ -1,6 +1,6 @@
 //! A value between tags while it is read: what tells whether a tag ends it.
 
-use super::tags::Lines;
+use super::tags::{Lines, Tags};
 
 /// The value.
 #[derive(Debug)]
@@ -16,14 +16,26 @@ pub(super) struct Value {
     is_balanced: bool,
     /// Calls in it that have no end yet.
     pub(super) calls: usize,
+    /// Behind the last of them that has ended.
+    call_end: Option<usize>,
     /// A tag that begins a call was text.
     pub(super) is_about_calls: bool,
     /// A tag that would have ended the value was text.
     pub(super) is_uncertain: bool,
-    /// Behind a tag in it that would have ended it, and white space.
-    loose_end: Option<usize>,
-    /// The value must be JSON.
+    /// A tag in it that would have ended it.
+    loose_end: Option<LooseEnd>,
+    /// Whether a JSON text is within a string, if it must be JSON and strings in it are whole.
     json: Option<Quotes>,
+    /// If it must be JSON, other text is none.
+    pub(super) is_strict: bool,
+}
+
+/// A tag that is not the end of a value, if no other follows.
+#[derive(Debug)]
+struct LooseEnd {
+    /// Behind the tag, and white space.
+    next: usize,
+    is_at_line: bool,
 }
 
 /// Whether a JSON text is within a string.
@@ -36,7 +48,7 @@ struct Quotes {
 }
 
 impl Value {
-    pub(super) fn new(key: &str, begin: usize, is_at_line: bool, is_json: bool) -> Value {
+    pub(super) fn new(key: &str, begin: usize, is_at_line: bool) -> Value {
         Value {
             key: key.to_owned(),
             begin,
@@ -44,11 +56,30 @@ impl Value {
             opened: 0,
             is_balanced: false,
             calls: 0,
+            call_end: None,
             is_about_calls: false,
             is_uncertain: false,
             loose_end: None,
-            json: is_json.then(Quotes::default),
+            json: None,
+            is_strict: false,
         }
+    }
+
+    /// The value must be JSON. `is_last`: its strings may have no end.
+    pub(super) fn must_be_json(&mut self, is_last: bool) {
+        self.json = (!is_last).then(Quotes::default);
+        self.is_strict = is_last;
+    }
+
+    /// A tag after a call in it, which it may end, is before this place.
+    pub(super) fn end_call(&mut self, ends: bool, at: usize) {
+        self.calls -= usize::from(ends);
+        self.call_end = Some(at);
+    }
+
+    /// Whether this text, up to the beginning of a call, has the end of a call that did not begin in it.
+    pub(super) fn is_after_other_call(&self, text: &str, tags: &Tags) -> bool {
+        tags.is_after_call(text) && self.call_end != Some(self.begin + text.trim_end().len())
     }
 
     /// Whether the value up to a tag is a JSON text within a string.
@@ -75,16 +106,18 @@ impl Value {
     }
 
     /// The tag was the end of this text, and what follows it and white space is at `next`.
-    pub(super) fn may_end_again(&mut self, text: &str, next: usize, lines: Lines) {
-        // A value on lines of its own has a line end before its end as well.
-        let is_on_lines = lines != Lines::Never && text.starts_with('\n');
-        if !self.is_balanced && (!is_on_lines || text.ends_with('\n')) {
-            self.loose_end = Some(next);
+    pub(super) fn may_end_again(&mut self, text: &str, next: usize) {
+        if !self.is_balanced {
+            self.loose_end = Some(LooseEnd { next, is_at_line: text.ends_with('\n') });
         }
     }
 
-    /// Whether the tag here, which ends the value, follows another one.
-    pub(super) fn ended_before(&self, end: usize) -> bool {
-        self.loose_end == Some(end)
+    /// Whether the tag here, which ends this text, follows another one that may have ended it.
+    pub(super) fn ended_before(&self, text: &str, end: usize, lines: Lines) -> bool {
+        // A value on lines of its own has a line end before its end as well.
+        let is_on_lines = lines != Lines::Never && text.starts_with('\n');
+        self.loose_end
+            .as_ref()
+            .is_some_and(|loose| loose.next == end && (!is_on_lines || loose.is_at_line || !text.ends_with('\n')))
     }
 }

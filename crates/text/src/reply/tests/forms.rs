@@ -48,6 +48,7 @@ fn malformed_calls_are_content() {
         "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": tru}}</tool_call>",
         "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1e999}}</tool_call>",
         "<tool_call>{\"name\": \"\", \"arguments\": {}}</tool_call>",
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1, \"a\": 2}}</tool_call>",
         "<tool_call>{\"name\": 1, \"arguments\": {}}</tool_call>",
         "<tool_call>{\"arguments\": {}}</tool_call>",
         "<tool_call>{'name': 'f'}</tool_call>",
@@ -71,7 +72,7 @@ fn malformed_calls_are_content() {
         &format!("<tool_call>{{]</tool_call> {good}</tool_ca"),
         &[content("<tool_call>{]</tool_call>"), f()],
     );
-    check_call(QWEN, &format!("{good}}}\n</tool_call>"), &[f(), content("}\n</tool_call>")]);
+    check_call(QWEN, &format!("{good}}}\n</tool_call>."), &[f(), content(".")]);
     check_call(QWEN, &format!("{good}{good} \n"), &[f(), f()]);
 }
 
@@ -218,7 +219,9 @@ fn llama() {
     check_call(LLAMA, &format!("<|python_tag|>{weather}\n<|python_tag|>{time}"), &both);
     check_call(LLAMA, &format!("<think>hm</think>\n{weather}"), &[reasoning("hm"), is_weather.clone()]);
     check_call(LLAMA, &format!("Let me see. <|python_tag|>{time}"), &[content("Let me see."), is_time.clone()]);
-    check_call(LLAMA, &format!("{weather} I hope.{time}"), &[is_weather, content(&format!("I hope.{time}"))]);
+    check_call(LLAMA, &format!("{weather} I hope."), &[is_weather, content("I hope.")]);
+    let said = format!("{weather} I hope.{time}");
+    check_call(LLAMA, &said, &[content(&said)]);
     // Other JSON, other tools, text first, code.
     for text in [
         r#"{"name": "Ada", "parameters": {}}"#,
@@ -263,10 +266,10 @@ fn llama4() {
     check_call(LLAMA4, &format!("I look.\n<|python_start|>{time}"), &[content("I look."), is_time.clone()]);
     let said = format!("<|python_start|>I look.<|python_end|>{time}");
     check_call(LLAMA4, &said, &[content("<|python_start|>I look."), is_time.clone()]);
-    check_call(LLAMA4, &format!("{weather} I hope.{time}"), &[is_weather, content(&format!("I hope.{time}"))]);
+    check_call(LLAMA4, &format!("{weather} I hope."), &[is_weather, content("I hope.")]);
     check_call(LLAMA4, "[get_time()] Now.", &[is_time.clone(), content("Now.")]);
     check_call(LLAMA4, "<|python_start|>[other(a=1)]", &[call("other", r#"{"a": 1}"#)]);
-    check_call(LLAMA4, &format!("{time}; now"), &[is_time, content("; now")]);
+    check_call(LLAMA4, &format!("{time};{{}}"), &[is_time, content(";{}")]);
     for text in [
         r#"{"name": "Ada", "parameters": {}}"#,
         r#"{"name": "get_time"}"#,
@@ -345,7 +348,7 @@ fn harmony() {
     }
     let malformed = "<|channel|>commentary to=functions.get_time<|message|>{} {}<|end|>\
                      <|start|>assistant<|channel|>final<|message|> a";
-    check_call(HARMONY, malformed, &[call("get_time", "{}"), content("{} a")]);
+    check_call(HARMONY, malformed, &[content("<|channel|>commentary to=functions.get_time<|message|>{} {} a")]);
     let malformed = malformed.replace("{} {}", "{[");
     let raw = "<|channel|>commentary to=functions.get_time<|message|>{[ a";
     check_call(HARMONY, &malformed, &[content(raw)]);

@@ -61,6 +61,24 @@ fn an_omitted_end_is_repaired_or_there_is_no_call() {
     ] {
         check(CODER, "", &files(), &coder(text), &[content(&coder(text))]);
     }
+    // A call ends before its parameters.
+    let early = coder("</function><parameter=path>\na\n</parameter>\n");
+    check(CODER, "", &files(), &early, &[content(&early)]);
+    let early = "<tool_call>write_file\n<arg_key>path</arg_key>\n<arg_value>a</arg_value>\n</tool_call><arg_key>content\
+                 </arg_key>\n<arg_value>b</arg_value>\n</tool_call>";
+    check(GLM, "", &files(), early, &[content(early)]);
+    // The last end lacks, and another call follows, with a tag in a value.
+    let next = "<tool_call>now\n<arg_key>a</arg_key>\n<arg_value>. </tool_call>.</arg_value>\n</tool_call>";
+    let first = "<tool_call>write_file\n<arg_key>path</arg_key>\n<arg_value>a\n</tool_call>";
+    let expected = [content(first), call("now", r#"{"a": ". </tool_call>."}"#)];
+    check(GLM, "", &files(), &format!("{first}\n{next}"), &expected);
+    // A value that must be JSON ends within a string.
+    let open = "<minimax:tool_call><invoke name=\"write_file\"><parameter name=\"path\">a</parameter>\
+                <parameter name=\"lines\">[\"</parameter></invoke>";
+    check(MINIMAX, "", &files(), open, &[content(open)]);
+    let twice = "<minimax:tool_call>\n<invoke name=\"write_file\">\n<parameter name=\"path\">\na</parameter></parameter>\n\
+                 </invoke>\n</minimax:tool_call>";
+    check(MINIMAX, "", &files(), twice, &[content(twice)]);
     // A call without its last end does not take the next one in.
     let next = "<tool_call>\n<function=now>\n</function>\n</tool_call>";
     let first = coder("<parameter=path>\n/data/a\n");
@@ -122,13 +140,48 @@ fn what_no_call_may_be_is_content() {
         (GEMMA4, r#"<|tool_call>call:get_weather{city:<|"|>a<|"|>}, days:3}<tool_call|>"#),
         (GEMMA4, r#"<|tool_call>call:get_weather{days:3}.<|"|>}<tool_call|>"#),
         (GEMMA4, r#"<|tool_call>call:call:get_time{}<tool_call|>"#),
+        (GEMMA4, r#"<|tool_call>call:get_weather{days:3} b<|"|>}<tool_call|>"#),
+        (NAMED, r#"[TOOL_CALLS]get_weather[ARGS]{"days": 5}<, "city": ""}"#),
+        (NAMED, r#"[TOOL_CALLS]get_weather[ARGS]{"days": 5} and [TOOL_CALLS]", "city": ""}"#),
+        (MISTRAL, r#"[TOOL_CALLS][{"name": "get_weather", "arguments": {"days": 5}}]"}}]"#),
+        (LFM2, "<|tool_call_start|>[get_weather(days=5), city='a')]<|tool_call_end|>"),
+        (LLAMA, r#"{"name": "get_weather", "parameters": {"days": 5}}; "city": "a"}}"#),
     ] {
         check_call(template, text, &[content(text)]);
+    }
+    // The end of a turn that the engine does not know.
+    for (template, text, end) in [
+        (LLAMA, r#"{"name": "get_time", "parameters": {}}"#, "<|eot_id|>"),
+        (NAMED, "[TOOL_CALLS]get_time[ARGS]{}", "</s>"),
+        (MISTRAL, r#"[TOOL_CALLS][{"name": "get_time", "arguments": {}}]"#, "[/INST]"),
+        (GEMMA4, "<|tool_call>call:get_time{}", "<end_of_turn>"),
+    ] {
+        check_call(template, &format!("{text}{end}"), &[call("get_time", "{}"), content(end)]);
+        let text = text.replace("{}", "{}<br>");
+        check_call(template, &text, &[content(&text)]);
+    }
+    // One too many at the end is none of the call.
+    for (template, text) in [
+        (QWEN, r#"<tool_call>{"name": "get_time", "arguments": {}}}</tool_call>"#),
+        (NAMED, r#"[TOOL_CALLS]get_time[ARGS]{}}} "#),
+        (GEMMA4, "<|tool_call>call:get_time{}}\n<tool_call|>"),
+        (HARMONY, "<|channel|>commentary to=functions.get_time<|message|>{}}<|call|>"),
+        (LFM2, "<|tool_call_start|>[get_time())]<|tool_call_end|>"),
+    ] {
+        check_call(template, text, &[call("get_time", "{}")]);
     }
     let text = r#"{"city": "a"}, "days": 3}"#;
     let head = "<|channel|>commentary to=functions.get_weather<|message|>";
     let whole = format!("{head}{text}");
     check_call(HARMONY, &format!("{whole}<|call|>"), &[content(&whole)]);
+    // A mark that lacks, with one in a value, and a mark too many.
+    for text in [
+        r#"<|channel|>commentary to=functions.get_weather json{"city": "<|message|><|call|>."}<|call|>"#,
+        r#"<|channel|>commentary to=functions.write_file json<|message|><|channel|>{"path": ""}<|call|>"#,
+    ] {
+        let found = events(Reply::new(Some(HARMONY), "", files()), [text]);
+        assert!(found.iter().all(|event| matches!(event, ReplyEvent::Content(_))), "{found:?}");
+    }
     // Marks in a value of a malformed call, with a name that no tool has.
     for text in [
         r#"[TOOL_CALLS][{"name": "get_time", "arguments": {a: "see [TOOL_CALLS]f[ARGS]{}"}}]"#,

@@ -24,8 +24,8 @@ impl Part {
 /// A call as it is meant.
 pub(super) type Call = (String, Map<String, Json>);
 
-/// A form: a template that shows it, the marks of reasoning if it has any, the marks that values are tried with, what
-/// separates calls, and how it writes calls.
+/// A form: a template that shows it, the marks of reasoning but for Harmony, the marks that values are tried with, and how
+/// it writes calls.
 pub(super) struct Form {
     pub(super) template: &'static str,
     pub(super) think: Option<(&'static str, &'static str)>,
@@ -105,7 +105,7 @@ pub(super) const FORMS: [Form; 14] = [
     },
     Form {
         template: MISTRAL,
-        think: None,
+        think: THINK,
         marks: &["[TOOL_CALLS]", "[ARGS]", "]", "\"}"],
         write: |parts, calls| listed(parts, calls, "[TOOL_CALLS]", "name", "arguments", ""),
     },
@@ -121,10 +121,10 @@ pub(super) const FORMS: [Form; 14] = [
         marks: &["<|call|>", "<|end|>", "<|channel|>", "<|message|>", "}"],
         write: harmony,
     },
-    Form { template: LLAMA, think: None, marks: &["<|python_tag|>", ";", "\"}"], write: llama },
+    Form { template: LLAMA, think: THINK, marks: &["<|python_tag|>", ";", "\"}"], write: llama },
     Form {
         template: LLAMA4,
-        think: None,
+        think: THINK,
         marks: &["<|python_start|>", "<|python_end|>", ")", "']", "path="],
         write: |parts, calls| python(parts, calls, "<|python_start|>", "<|python_end|>"),
     },
@@ -150,7 +150,7 @@ fn text(text: &str) -> Part {
 }
 
 /// Strings as they are, other values as JSON.
-fn plain(value: &Json) -> String {
+pub(super) fn plain(value: &Json) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
