@@ -46,10 +46,10 @@ usage: cargo xtask check [--no-simulator]
        cargo xtask prove page [--docs]
            the page of `gristmill serve` in headless Chromium, with axe; it takes Chromium, Node.js and a network.
            --docs: write the screenshots and the report into docs, instead of target/prove/page
-       cargo xtask prove guides [--only PAGE... | -o PAGE]
-           every command of README.md and of the guides in docs, as it is written, with small models in the place of large
-           ones; it takes bash, curl, git, pip, port 8080 and PyPI (93 MB once). The first run builds the release, in
-           minutes
+       cargo xtask prove guides [--no-install] [-o PAGE] [--only GUIDE...]
+           every command of README.md and of the guides in docs, as it is written, with small models in the place of
+           large ones; it takes bash, curl, git, pip, port 8080 and PyPI (93 MB once). --no-install: without `cargo
+           install`, which compiles for minutes
        cargo xtask prove hub
            huggingface_hub and gristmill share a cache, with a stand-in of the hub; it takes python3 and a network
        cargo xtask prove settings [-o PAGE]
@@ -79,9 +79,7 @@ fn main() -> ExitCode {
         ["prove", "clients", "-o", page] => prove::clients(Some(page)),
         ["prove", "page"] => prove::browser(None),
         ["prove", "page", "--docs"] => prove::browser(Some("docs/prove/page.md")),
-        ["prove", "guides"] => prove::guides(None, &[]),
-        ["prove", "guides", "-o", page] => prove::guides(Some(page), &[]),
-        ["prove", "guides", "--only", pages @ ..] => prove::guides(None, pages),
+        ["prove", "guides", options @ ..] => guides(options),
         ["prove", "hub"] => prove::hub(None),
         ["prove", "settings"] => prove::settings(None),
         ["prove", "settings", "-o", page] => prove::settings(Some(page)),
@@ -97,6 +95,30 @@ fn main() -> ExitCode {
         Err(message) => {
             eprintln!("{message}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// Reads the options of `prove guides`.
+fn guides(words: &[&str]) -> Result<(), String> {
+    let mut options = prove::Guides::default();
+    let mut rest = words;
+    loop {
+        rest = match rest {
+            ["--no-install", rest @ ..] => {
+                options.no_install = true;
+                rest
+            }
+            ["-o", page, rest @ ..] => {
+                options.output = Some(page);
+                rest
+            }
+            ["--only", pages @ ..] if !pages.is_empty() => {
+                options.only = pages;
+                &[]
+            }
+            [] => return prove::guides(&options),
+            [word, ..] => return Err(format!("prove guides: {word}: unknown option; see cargo xtask")),
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) use browser::browser;
 pub(crate) use checked::checked;
 pub(crate) use clients::clients;
 pub(crate) use date::date_and_commit;
-pub(crate) use guides::guides;
+pub(crate) use guides::{Options as Guides, guides};
 pub(crate) use hub::hub;
 use ledger::{Ledger, Part};
 pub(crate) use mutations::mutations;
@@ -126,7 +126,7 @@ const WHOLE: [(&str, Whole); 11] = [
     ("checked", |path| checked(Some(path))),
     ("synthetic", |path| synthetic(Some(path))),
     ("clients", |path| clients(Some(path))),
-    ("guides", |path| guides(Some(path), &[])),
+    ("guides", |path| guides(&Guides { output: Some(path), ..Guides::default() })),
     ("hub", |path| hub(Some(path))),
     ("page", |path| browser(Some(path))),
     ("seeds", |path| seeds(&["--output", path])),

@@ -34,15 +34,27 @@ pub(super) const GUIDES: [&str; 13] = [
     "CONTRIBUTING.md",
 ];
 
-/// Runs all commands, and writes the page at this path.
-pub(crate) fn guides(output: Option<&str>, only: &[&str]) -> Result<(), String> {
+/// Which commands run, and where the page is written.
+#[derive(Default)]
+pub(crate) struct Options<'a> {
+    pub(crate) output: Option<&'a str>,
+    /// Guides; none for all.
+    pub(crate) only: &'a [&'a str],
+    /// Leave out `cargo install`, which compiles for minutes. The program is then the one of the tests.
+    pub(crate) no_install: bool,
+}
+
+/// Runs the commands, and writes the page.
+pub(crate) fn guides(options: &Options) -> Result<(), String> {
+    let Options { output, only, no_install } = *options;
     let (gristmill, standin) = (build("bin", "gristmill")?, build("example", "standin")?);
     let folder = root().join("target/prove/guides");
     let hub = Hub::start(&standin, &models(&folder, &gristmill)?)?;
-    let mut page = Page::new();
+    let mut page = Page { no_install, ..Page::default() };
     for guide in GUIDES.iter().filter(|guide| only.is_empty() || only.contains(guide)) {
         let name = guide.trim_end_matches(".md").replace('/', "-");
-        let mut shell = Shell::new(folder.join(name), &gristmill, &folder.join("installed"), &hub)?;
+        let installed = folder.join(if no_install { "none" } else { "installed" });
+        let mut shell = Shell::new(folder.join(name), &gristmill, &installed, &hub)?;
         for file in FILES.iter().filter(|file| file.page == *guide) {
             shell.copy(file.source, file.name)?;
         }
@@ -76,7 +88,9 @@ fn models(folder: &Path, gristmill: &Path) -> Result<Vec<String>, String> {
 }
 
 /// The page while it is written.
+#[derive(Default)]
 struct Page {
+    no_install: bool,
     text: String,
     failed: Vec<String>,
     ran: usize,
@@ -84,8 +98,11 @@ struct Page {
 }
 
 impl Page {
-    fn new() -> Page {
-        Page { text: String::new(), failed: Vec::new(), ran: 0, left_out: 0 }
+    /// Why a command does not run, if it does not.
+    fn reason(&self, guide: &str, command: &str) -> Option<&'static str> {
+        let other = OTHERS.iter().find(|other| other.page == guide && command.starts_with(other.start));
+        let is_install = self.no_install && command.starts_with("cargo install");
+        other.map(|other| other.reason).or(is_install.then_some("left out by --no-install"))
     }
 
     /// Runs the commands of a guide.
@@ -97,9 +114,9 @@ impl Page {
         self.text += &format!("\n## {guide}\n\n");
         for command in commands {
             let line = command.text.replace("\\\n", "").lines().collect::<Vec<_>>().join(" ");
-            if let Some(other) = OTHERS.iter().find(|other| other.page == guide && line.starts_with(other.start)) {
+            if let Some(reason) = self.reason(guide, &line) {
                 self.left_out += 1;
-                self.text += &format!("- `{line}`: NOT RUN, {}\n", other.reason);
+                self.text += &format!("- `{line}`: NOT RUN, {reason}\n");
                 continue;
             }
             eprintln!("{guide}: {line}");
@@ -129,7 +146,7 @@ impl Page {
         let files = FILES.iter().map(|file| format!("| {} | `{}` | `{}` |\n", file.page, file.name, file.source));
         format!(
             "# Commands of the guides, {}\n\n`cargo xtask prove guides` runs every command of the guides as it is \
-             written: {} ran, {} failed, {} cannot run here and\nsay why. A server runs until the next one or the end of \
+             written: {} ran, {} failed, {} did not run and\nsay why. A server runs until the next one or the end of \
              the page, `curl` must get a reply without an error, a chat gets two\nlines on stdin, and printed lines that \
              a guide shows must be printed. `pip install` runs dry.\n\nA stand-in of the hub \
              (`crates/hub/examples/standin.rs`) has the repositories. Models and files are:\n\n\
