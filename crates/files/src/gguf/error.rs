@@ -69,7 +69,7 @@ pub enum GgufError {
         source: MetadataError,
     },
     /// A part of a split model is not beside the others.
-    #[error("{path}: part {part} of {count} is missing; put all parts into one folder")]
+    #[error("{path}: part {part} of {count} is missing; download it too, and put all parts into one folder")]
     MissingPart {
         /// Where the part was expected.
         path: PathBuf,
@@ -191,7 +191,9 @@ pub enum FormatErrorKind {
     #[error("GGUF version {0} is not supported (2 and 3 are); convert the model again")]
     Version(u32),
     /// The file ends inside a field.
-    #[error("the file ends here: {needed} bytes needed, {remaining} remain; the download may be incomplete")]
+    #[error(
+        "the file ends here: {needed} bytes needed, {remaining} remain; the download is incomplete, download it again"
+    )]
     Truncated {
         /// The bytes that the field needs.
         needed: u64,
@@ -268,9 +270,12 @@ pub enum FormatErrorKind {
     #[error("the data offset {0} overflows 64 bits")]
     OffsetOverflow(u64),
     /// The data ends after the file.
-    #[error("the data ends at byte {end}, but the file has {len} bytes; the download may be incomplete")]
+    #[error(
+        "{} bytes are missing: the file has {len}, and its data end at byte {end}; the download is incomplete or \
+         damaged, download it again", .end.saturating_sub(*.len)
+    )]
     OutOfBounds {
-        /// One past the last byte of data.
+        /// One past the last byte of the data of all tensors.
         end: u64,
         /// The file's length.
         len: u64,

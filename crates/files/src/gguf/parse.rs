@@ -174,7 +174,9 @@ fn place(mut records: Vec<Record>, cursor: &Cursor, alignment: u64) -> Result<Ve
     let len = cursor.offset().saturating_add(cursor.remaining());
     // A file's length fits 63 bits and the alignment 32, so this does not overflow.
     let data_start = cursor.offset().next_multiple_of(alignment);
-    for record in &mut records {
+    // The first record whose data end after the file, and the end of all data.
+    let mut outside: Option<(usize, u64)> = None;
+    for (index, record) in records.iter_mut().enumerate() {
         let error = |kind| Err(record.error(record.field_offset, kind));
         let TensorInfo { offset, bytes, .. } = record.tensor;
         if offset % alignment != 0 {
@@ -185,9 +187,13 @@ fn place(mut records: Vec<Record>, cursor: &Cursor, alignment: u64) -> Result<Ve
             return error(Kind::OffsetOverflow(offset));
         };
         if end > len {
-            return error(Kind::OutOfBounds { end, len });
+            let (first, last) = outside.unwrap_or((index, end));
+            outside = Some((first, last.max(end)));
         }
         record.tensor.offset = start;
+    }
+    if let Some((record, end)) = outside.and_then(|(first, end)| Some((records.get(first)?, end))) {
+        return Err(record.error(record.field_offset, Kind::OutOfBounds { end, len }));
     }
 
     // No tensor is empty, so if any two overlap, then so do two that are neighbours in order of their starts.

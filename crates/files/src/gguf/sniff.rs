@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 const NEED_GGUF: &str = "gristmill reads GGUF: look for a GGUF version of the model, or convert it";
-const CONVERT: &str = "make a GGUF file of the folder that it lies in with `gristmill convert`";
+const CONVERT: &str = "give the folder that it is in, or make a GGUF file of that folder with `gristmill convert`";
 const DOWNLOAD: &str = "download the file itself";
 
 /// Names a file that is not GGUF by its first bytes, with the remedy.
@@ -13,8 +13,12 @@ pub(super) fn recognise(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     if is_lfs_pointer(bytes) {
         return Some(("a Git LFS pointer", "fetch the file itself with `git lfs pull`"));
     }
-    if begins(b"PK\x03\x04") {
+    // A pickle of protocol 2 begins with the number of the protocol; old checkpoints have a magic number first.
+    if begins(b"PK\x03\x04") || begins(b"\x80\x02") {
         return Some(("a zip archive or PyTorch checkpoint", NEED_GGUF));
+    }
+    if begins(b"\x1f\x8b") || begins(b"\x28\xb5\x2f\xfd") || begins(b"\xfd7zXZ") {
+        return Some(("a compressed archive", "unpack it first"));
     }
     if begins(b"lmgg") || begins(b"fmgg") || begins(b"tjgg") || begins(b"algg") {
         return Some(("a ggml file of the time before GGUF", NEED_GGUF));
@@ -23,11 +27,16 @@ pub(super) fn recognise(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
         return Some(("a safetensors file", CONVERT));
     }
     let text = bytes.get(..64).unwrap_or(bytes).trim_ascii_start().to_ascii_lowercase();
-    if text.starts_with(b"<!doctype html") || text.starts_with(b"<html") {
+    if text.starts_with(b"<!doctype html") || text.starts_with(b"<html") || text.starts_with(b"<?xml") {
         return Some(("a web page", DOWNLOAD));
     }
     if text.starts_with(b"{") {
         return Some(("a JSON file", NEED_GGUF));
+    }
+    // Servers send refusals as a line of text, which a download then saves.
+    let printable = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
+    if text.len() > 4 && text.iter().all(printable) && !text.starts_with(b"gguf") {
+        return Some(("a text, perhaps the refusal of a server", DOWNLOAD));
     }
     None
 }
