@@ -189,7 +189,9 @@ impl Download<'_> {
         if let Some(target) = known {
             match self.client.get(&target, Some(range), self.repo) {
                 // A signed address is good for some time only.
-                Err(Error::Unauthorized { .. } | Error::Forbidden { .. } | Error::NotFound { .. }) => {
+                Err(
+                    Error::Unauthorized { .. } | Error::Forbidden { .. } | Error::Gated { .. } | Error::NotFound { .. },
+                ) => {
                     *lock(&shared.target) = None;
                 }
                 asked => return asked,

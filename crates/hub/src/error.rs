@@ -34,7 +34,10 @@ pub enum Error {
     #[error("no certificates of the system to check the hub with ({0}); install ca-certificates, or set SSL_CERT_FILE")]
     Certificates(String),
     /// A connection fails.
-    #[error("{url}: {reason}; check the network, or use what is in the cache with --offline")]
+    #[error(
+        "cannot reach {url} ({reason}); check that this machine is online, or use a model of the cache with --offline; \
+         a download goes on where it stopped"
+    )]
     Connection {
         /// The address.
         url: String,
@@ -43,22 +46,28 @@ pub enum Error {
     },
     /// The hub wants to know who asks: status 401.
     #[error(
-        "{url}: the hub asks for a token (401), because {repo} does not exist or is private; check the name, or set \
-         HF_TOKEN to a token that may read it"
+        "{repo}: does not exist, or only some accounts may read it (401); check the name, or set HF_TOKEN to a token of \
+         an account that may (https://huggingface.co/settings/tokens)"
     )]
     Unauthorized {
-        /// The address.
-        url: String,
         /// The repository.
         repo: String,
     },
     /// The hub refuses: status 403.
     #[error(
-        "{url}: the hub refuses (403): {repo} wants its terms accepted on its page first, or the token may not read it"
+        "{repo}: the token in HF_TOKEN may not read it (403); allow it to read gated repositories \
+         (https://huggingface.co/settings/tokens), or take one of another account"
     )]
     Forbidden {
-        /// The address.
-        url: String,
+        /// The repository.
+        repo: String,
+    },
+    /// The owner wants an agreement before the download.
+    #[error(
+        "{repo}: its owner asks for an agreement first; open https://huggingface.co/{repo}, agree, and set HF_TOKEN to a \
+         token of the same account (https://huggingface.co/settings/tokens)"
+    )]
+    Gated {
         /// The repository.
         repo: String,
     },
@@ -202,7 +211,10 @@ pub enum Error {
         parts: usize,
     },
     /// Offline, and not in the cache.
-    #[error("{wanted} is not in the cache {cache}, and nothing is downloaded offline; pull it without --offline first")]
+    #[error(
+        "{wanted} is not in the cache {cache}, and nothing is downloaded offline (--offline, HF_HUB_OFFLINE); online, \
+         gristmill pull {wanted} downloads it"
+    )]
     Offline {
         /// The name of the model.
         wanted: String,

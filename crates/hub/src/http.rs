@@ -138,10 +138,13 @@ fn settings(proxy: Option<Proxy>, timeout: Duration) -> Settings {
 /// Fails for a status that gives no bytes. 416 is the caller's, who knows the file.
 fn check(status: u16, url: &Url, response: &Response<Body>, repo: &str) -> Result<(), Error> {
     let (url, repo) = (url.to_string(), repo.to_owned());
+    // The hub says more than the status: https://github.com/huggingface/huggingface_hub, utils/_http.py.
+    let code = response.headers().get("x-error-code").and_then(|code| code.to_str().ok());
     Err(match status {
+        401 | 403 if code == Some("GatedRepo") => Error::Gated { repo },
         200..300 | 416 => return Ok(()),
-        401 => Error::Unauthorized { url, repo },
-        403 => Error::Forbidden { url, repo },
+        401 => Error::Unauthorized { repo },
+        403 => Error::Forbidden { repo },
         404 => Error::NotFound { url, repo },
         408 | 429 | 500.. => {
             let seconds =

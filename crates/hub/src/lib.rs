@@ -31,7 +31,7 @@ pub use error::Error;
 pub use listing::{Listing, RemoteFile};
 pub use manage::{CachedModel, Removed};
 pub use pick::{Choice, USUAL, choose, models, tag_of};
-pub use reference::{MAIN, PREFIX, Pick, Reference};
+pub use reference::{MAIN, Pick, Reference};
 pub use token::Token;
 
 use cache::{Folder, make_parent};

@@ -16,7 +16,7 @@ const INCOMPLETE: &str = ".incomplete";
 /// A model in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedModel {
-    /// The name by which `-m hf:…` finds it.
+    /// The name by which [`Cache::find`] finds it.
     pub reference: Reference,
     /// The files, of a split model in order.
     pub files: Vec<PathBuf>,
@@ -26,6 +26,19 @@ pub struct CachedModel {
     pub tag: Option<String>,
     /// The last time that any of the files was read, as far as the file system notes it.
     pub last_used: Option<SystemTime>,
+}
+
+impl CachedModel {
+    /// Whether a name means this model: without a tag or file, all of the repository.
+    pub fn is_named(&self, name: &Reference) -> bool {
+        let own = &self.reference;
+        let pick = match &name.pick {
+            Pick::Usual => true,
+            Pick::Tag(tag) => self.tag.as_ref().is_some_and(|own| own.eq_ignore_ascii_case(tag)),
+            Pick::File(file) => self.files.iter().any(|path| path.ends_with(file)),
+        };
+        own.repo == name.repo && (name.revision == MAIN || own.revision == name.revision) && pick
+    }
 }
 
 /// The outcome of a removal.

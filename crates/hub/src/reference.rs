@@ -1,12 +1,15 @@
-//! Names of models: `ORG/REPO[:QUANT|:FILE][@REVISION]`, with or without `hf:` in front.
+//! Names of models: `ORG/REPO[:QUANT|:FILE][@REVISION]`, alone, after `hf:`, or as an address of the hub.
 
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
 use crate::Error;
 
-/// The start of a model argument that names a model of the hub.
-pub const PREFIX: &str = "hf:";
+/// A mark before a name.
+const MARKS: [&str; 2] = ["hf://", "hf:"];
+
+/// The hosts of the public hub.
+const HOSTS: [&str; 3] = ["huggingface.co/", "www.huggingface.co/", "hf.co/"];
 
 /// The revision without `@REVISION`.
 pub const MAIN: &str = "main";
@@ -41,7 +44,9 @@ impl FromStr for Reference {
 
     fn from_str(text: &str) -> Result<Reference, Error> {
         let refuse = |reason| Error::Reference { text: text.to_owned(), reason };
-        let name = text.strip_prefix(PREFIX).unwrap_or(text);
+        let of_address = after_host(text).map(|rest| of_address(rest).ok_or_else(|| refuse(ADDRESS))).transpose()?;
+        let marked = || MARKS.iter().find_map(|mark| text.strip_prefix(mark)).unwrap_or(text);
+        let name = of_address.as_deref().unwrap_or_else(marked);
         let (name, revision) = name.split_once('@').map_or((name, MAIN), |(name, revision)| (name, revision));
         let (repo, pick) = name.split_once(':').map_or((name, None), |(repo, pick)| (repo, Some(pick)));
         let (owner, model) = repo.split_once('/').ok_or_else(|| refuse("ORG/REPO has a slash"))?;
@@ -71,6 +76,48 @@ impl Display for Reference {
             Pick::Tag(pick) | Pick::File(pick) => write!(f, ":{pick}"),
         }?;
         if self.revision == MAIN { Ok(()) } else { write!(f, "@{}", self.revision) }
+    }
+}
+
+impl Reference {
+    /// Whether a word can only name a model of the hub: it begins with `hf:` or with the host of the hub.
+    pub fn is_marked(word: &str) -> bool {
+        MARKS.iter().any(|mark| word.starts_with(mark)) || after_host(word).is_some()
+    }
+
+    /// Whether a word has the form of a name without a mark. A path can have it too.
+    pub fn is_bare(word: &str) -> bool {
+        let is_worded = |part: &str| part.bytes().any(|b| b.is_ascii_alphabetic());
+        !Reference::is_marked(word)
+            && word.parse::<Reference>().is_ok_and(|name| {
+                let path = name.pick == Pick::Usual && is_gguf(word);
+                !path && name.repo.split('/').all(is_worded)
+            })
+    }
+}
+
+const ADDRESS: &str =
+    "an address is that of a repository, of a revision (/tree/REVISION) or of a file (/blob/REVISION/FILE)";
+
+/// The rest of an address of the hub after its host.
+fn after_host(text: &str) -> Option<&str> {
+    let name = ["https://", "http://"].iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text);
+    HOSTS.iter().find_map(|host| name.strip_prefix(host))
+}
+
+/// The name in the rest of an address: `ORG/REPO…`, `ORG/REPO/tree/REVISION` or `ORG/REPO/blob/REVISION/FILE`.
+fn of_address(rest: &str) -> Option<String> {
+    let path = rest.split(['?', '#']).next().unwrap_or(rest).trim_end_matches('/');
+    let mut parts = path.splitn(5, '/');
+    let (owner, model) = (parts.next()?, parts.next()?);
+    let revision = |revision: &str| revision.replace("%2F", "/");
+    match (parts.next(), parts.next(), parts.next()) {
+        (None, ..) => Some(format!("{owner}/{model}")),
+        (Some("tree"), Some(tree), None) => Some(format!("{owner}/{model}@{}", revision(tree))),
+        (Some("blob" | "resolve"), Some(tree), Some(file)) => {
+            Some(format!("{owner}/{model}:{file}@{}", revision(tree)))
+        }
+        _ => None,
     }
 }
 
@@ -116,6 +163,39 @@ mod tests {
         assert_eq!(read("a/b:Q8_0/m.GGUF").pick, Pick::File("Q8_0/m.GGUF".to_owned()));
         for text in ["a/b", "a/b:Q4_0", "a/b:x.gguf@v1"] {
             assert_eq!(read(text).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn addresses_of_the_hub_are_names() {
+        for (address, name) in [
+            ("hf.co/a/b", "a/b"),
+            ("hf.co/a/b:Q4_K_M", "a/b:Q4_K_M"),
+            ("huggingface.co/a/b@v1", "a/b@v1"),
+            ("hf://a/b", "a/b"),
+            ("https://huggingface.co/a/b/", "a/b"),
+            ("https://huggingface.co/a/b?not-for-all-audiences=true#files", "a/b"),
+            ("https://huggingface.co/a/b/tree/main", "a/b"),
+            ("https://www.huggingface.co/a/b/tree/refs%2Fpr%2F1", "a/b@refs/pr/1"),
+            ("http://hf.co/a/b/blob/v1/Q8_0/m.gguf", "a/b:Q8_0/m.gguf@v1"),
+            ("https://huggingface.co/a/b/resolve/main/m.gguf?download=true", "a/b:m.gguf"),
+        ] {
+            let read = address.parse::<Reference>().expect(address);
+            assert_eq!((read.to_string().as_str(), Reference::is_marked(address)), (name, true), "{address}");
+        }
+        for address in ["hf.co/", "hf.co/a", "https://huggingface.co/a/b/discussions", "hf.co/a/b/blob/main/m.bin"] {
+            assert!(Reference::is_marked(address) && address.parse::<Reference>().is_err(), "{address}");
+        }
+    }
+
+    #[test]
+    fn bare_names_have_the_form_of_repositories() {
+        for word in ["Qwen/Qwen3-8B-GGUF", "01-ai/Yi-6B", "a/b:Q4_K_M", "a/b:m.gguf", "a/b@v1"] {
+            assert!(Reference::is_bare(word), "{word}");
+        }
+        for word in ["hf:a/b", "hf.co/a/b", "models/m.gguf", "./a", "../a/b", "/a/b", "a b/c", "Why?", "24/7", "a/b/c"]
+        {
+            assert!(!Reference::is_bare(word), "{word}");
         }
     }
 

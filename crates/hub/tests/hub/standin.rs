@@ -114,6 +114,12 @@ impl StandIn {
         std::mem::take(&mut self.state().seen)
     }
 
+    /// Bytes of files that were sent since the last `take`.
+    #[allow(dead_code)]
+    pub(crate) fn sent(&self) -> u64 {
+        self.state().seen.bytes
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no thread panicked")
     }

@@ -84,7 +84,7 @@ fn a_commit_that_changes_in_between_is_noticed() {
 
 #[test]
 fn refusals_have_reason_and_remedy() {
-    for (status, words) in [(401, "token"), (403, "terms"), (404, "check the name"), (418, "418")] {
+    for (status, words) in [(401, "token"), (403, "gated"), (404, "check the name"), (418, "418")] {
         let (case, pulled) = fault(Faults { hub_status: Some((status, "", 99)), ..Faults::default() });
         let error = pulled.expect_err("refused").to_string();
         assert!(error.contains(&status.to_string()) && error.contains(words), "{error}");
