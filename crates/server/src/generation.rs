@@ -13,6 +13,7 @@ use crate::access::Tenant;
 use crate::blocking::blocking;
 use crate::error::{ApiError, Paths};
 use crate::fields;
+use crate::log::Counts;
 use crate::reply::{Choice, Reply, Step};
 use crate::request::{ApiRequest, Conversation, Input};
 use crate::state::App;
@@ -30,6 +31,8 @@ pub(crate) struct Running {
     /// client.
     pieces: UnboundedReceiver<Event>,
     cancellers: Vec<Canceller>,
+    /// For the access log.
+    pub(crate) counts: Counts,
     /// Choices that have not ended.
     left: usize,
     /// The places of the settings in the caller's request.
@@ -47,6 +50,7 @@ impl Running {
     }
 
     fn start_blocking(app: &App, Tenant(tenant): Tenant, request: ApiRequest) -> Result<Running, ApiError> {
+        let counts = Counts::new();
         let ApiRequest { mut input, n, settings, receipt, mut ignored, paths, .. } = request;
         if let Input::Conversation(conversation) = &mut input {
             let unenforced = check_tools(&conversation.chat, &conversation.options);
@@ -61,8 +65,8 @@ impl Running {
         let places = app.engine.reserve(prompts.saturating_mul(n)).map_err(|error| paths.error(error))?;
         let (sender, pieces) = mpsc::unbounded_channel();
         let recorder = receipt.then(|| Recorder::new(&app.engine, &[]));
-        let running =
-            Running { reply: Reply::new(n), ignored, pieces, cancellers: Vec::new(), left: 0, paths, recorder };
+        let (reply, cancellers) = (Reply::new(n), Vec::new());
+        let running = Running { reply, ignored, pieces, cancellers, counts, left: 0, paths, recorder };
         let cache_key = settings.cache_key.map(|key| app.hash((tenant, key)));
         let settings = Request { draft: app.options.draft, tenant, cache_key, ..settings };
         let mut starting = Starting { app, running, places, sender, settings };
@@ -84,6 +88,7 @@ impl Running {
         Some(match event {
             Ok(piece) => {
                 self.left -= usize::from(piece.finish.is_some());
+                self.counts.token(&piece, choice.is_multiple_of(self.reply.n));
                 self.recorder.iter_mut().for_each(|recorder| recorder.push(choice, &piece));
                 Ok(self.reply.push(choice, piece))
             }
@@ -197,6 +202,7 @@ impl Starting<'_> {
             recorder.add(request, n);
         }
         let prompt: Arc<[u32]> = choices.prompt.into();
+        running.counts.prompt(prompt.len());
         running.left += choices.cancellers.len();
         running.cancellers.extend(choices.cancellers);
         running.reply.choices.extend((0..n).map(|_| Choice::new(prompt.clone(), form.parser())));

@@ -20,10 +20,12 @@ pub(crate) async fn respond(
     let is_stream = request.stream;
     let running = Running::start(app, tenant, request).await?;
     let header = fields::ignored_header(&running.ignored);
+    let counts = running.counts.clone();
     let mut response = match is_stream {
         true => stream::events(running, writer),
         false => writer.whole(&running.collect().await?),
     };
     response.headers_mut().extend(header);
+    response.extensions_mut().insert(counts);
     Ok(response)
 }

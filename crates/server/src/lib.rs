@@ -15,7 +15,7 @@
 //!   `content`, and `details` of how a reply came about. `openai` also serves models, vectors (`base64`) and the
 //!   tokenizer.
 //! - `page` serves the page at `/`, whose files are in `crates/server/page`; `model` tells clients about the model.
-//! - `metrics` counts; `blocking` runs what takes milliseconds.
+//! - `metrics` counts; `log` follows each request for an access log; `blocking` runs what takes milliseconds.
 
 #![forbid(unsafe_code)]
 
@@ -33,6 +33,7 @@ mod handler;
 mod json;
 mod limit;
 mod listen;
+mod log;
 mod metrics;
 mod model;
 mod openai;
@@ -52,6 +53,7 @@ mod thinking;
 mod tools;
 
 pub use listen::{ServeError, Server};
+pub use log::{Log, LoggedRequest, Tokens};
 pub use options::{Access, Options};
 pub use origin::{Origin, OriginError};
 pub use routes::router;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use gristmill_engine::SamplingOptions;
 
+use crate::log::Log;
 use crate::origin::Origin;
 
 /// Settings of a server. Write `Options { …, ..Options::new(name) }`: later versions may add fields.
@@ -34,6 +35,8 @@ pub struct Options {
     pub sampling: SamplingOptions,
     /// The most draft tokens in each step of a reply: see [`Request::draft`](gristmill_engine::Request::draft).
     pub draft: usize,
+    /// Takes each request when its reply has ended, for an access log.
+    pub log: Option<Log>,
 }
 
 impl Options {
@@ -53,6 +56,7 @@ impl Options {
             connections: 1_000,
             sampling: SamplingOptions::default(),
             draft: 0,
+            log: None,
         }
     }
 

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
-use axum::response::Response;
+use axum::response::{Redirect, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
 use gristmill_engine::Engine;
@@ -11,7 +11,7 @@ use gristmill_engine::Engine;
 use crate::error::{ApiError, refuse};
 use crate::options::Options;
 use crate::state::App;
-use crate::{access, anthropic, metrics, model, openai, openapi, page};
+use crate::{access, anthropic, log, metrics, model, openai, openapi, page};
 
 /// The paths of a server, to mount in an application of one's own.
 ///
@@ -29,7 +29,11 @@ const PREFIXES: [&str; 3] = ["/v1", "", "/v1/v1"];
 
 pub(crate) fn routes(app: App) -> Router {
     let pages = match app.options.page {
-        true => Router::new().route("/", get(page::index)).route("/page/{*name}", get(page::named)),
+        true => {
+            let router = Router::new().route("/", get(page::index)).route("/page/{*name}", get(page::named));
+            // The base address of programs, in a browser.
+            page::BASES.into_iter().fold(router, |router, base| router.route(base, get(to_page)))
+        }
         false => Router::new(),
     };
     let interfaces: [(&str, MethodRouter<App>); 8] = [
@@ -60,7 +64,8 @@ pub(crate) fn routes(app: App) -> Router {
     let access = &app.options.access;
     // Outside of the check, so that pages can read refusals too.
     let router = if access.origins.is_empty() { router } else { router.layer(access::cors(access)) };
-    router.with_state(app)
+    // Outermost, so that it sees refusals too.
+    router.layer(from_fn_with_state(app.clone(), log::watch)).with_state(app)
 }
 
 /// Whether the server can serve. If it cannot, it has to be started again.
@@ -83,6 +88,10 @@ pub(crate) struct Health {
     /// Why requests are refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+}
+
+async fn to_page() -> Redirect {
+    Redirect::temporary("/")
 }
 
 async fn no_route(uri: Uri, headers: HeaderMap) -> Response {

@@ -18,6 +18,7 @@ use crate::base64;
 use crate::blocking::blocking;
 use crate::error::{ApiError, ErrorBody, Paths};
 use crate::fields::{self, Fields};
+use crate::log::Counts;
 use crate::policy;
 use crate::state::App;
 
@@ -110,10 +111,13 @@ pub(crate) async fn serve(
     let shared = app.clone();
     let running = blocking(move || Running::start(&shared, asked, tenant)).await?;
     let embeddings = running.result().await?;
+    let counts = Counts::new();
+    counts.usage(&embeddings.usage);
     // A long list of numbers takes a while to write.
     let json = blocking(move || Ok(written(&app, embeddings, format))).await?;
     let mut response = ([(header::CONTENT_TYPE, "application/json")], json).into_response();
     response.headers_mut().extend(fields::ignored_header(&ignored));
+    response.extensions_mut().insert(counts);
     Ok(response)
 }
 

@@ -11,6 +11,8 @@ use assets::{ASSETS, Asset};
 
 /// Where the files are; the page itself is at `/`.
 const FOLDER: &str = "/page/";
+/// Base addresses of programs, which lead to the page.
+pub(crate) const BASES: [&str; 2] = ["/v1", "/v1/"];
 /// The first of [`ASSETS`].
 const INDEX: &str = "index.html";
 
@@ -22,6 +24,9 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 /// Whether a path is one of the page, which has nothing that a key protects.
 pub(crate) fn has(path: &str) -> bool {
+    if BASES.contains(&path) {
+        return true;
+    }
     let name = if path == "/" { Some(INDEX) } else { path.strip_prefix(FOLDER) };
     name.is_some_and(|name| find(name).is_some())
 }
@@ -94,7 +99,7 @@ mod tests {
 
     #[test]
     fn paths_of_the_page() {
-        assert!(has("/") && has("/page/main.js") && has("/page/vendor/marked.esm.js"));
+        assert!(has("/") && has("/v1") && has("/page/main.js") && has("/page/vendor/marked.esm.js"));
         for path in ["/page/", "/page", "/page/../main.js", "/v1/models", "/page/README.md", ""] {
             assert!(!has(path), "{path}");
         }

@@ -1,0 +1,176 @@
+//! What an access log has of a request: no text of the request or of its reply.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant, SystemTime};
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use gristmill_engine::{Piece, Usage};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+
+use crate::state::App;
+
+/// Takes each request when its reply has ended.
+#[derive(Clone)]
+pub struct Log(Arc<dyn Fn(&LoggedRequest) + Send + Sync>);
+
+impl Log {
+    /// A log that calls this function, from any thread.
+    pub fn new(take: impl Fn(&LoggedRequest) + Send + Sync + 'static) -> Log {
+        Log(Arc::new(take))
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("Log")
+    }
+}
+
+/// A request whose reply has ended.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct LoggedRequest {
+    /// When the request arrived.
+    pub time: SystemTime,
+    /// The method, such as `POST`.
+    pub method: String,
+    /// The path without the query.
+    pub path: String,
+    /// The status of the reply.
+    pub status: u16,
+    /// The tokens of a request that generates or embeds.
+    pub tokens: Option<Tokens>,
+    /// The time until the head of the reply and all of its body were taken by the connection.
+    pub duration: Duration,
+    /// Whether the whole reply was sent. False if the client went away.
+    pub complete: bool,
+}
+
+/// Tokens of a request, over all choices.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tokens {
+    /// Tokens of the prompts.
+    pub prompt: u64,
+    /// Those whose state was in the prefix cache.
+    pub cached: u64,
+    /// Generated tokens.
+    pub generated: u64,
+    /// The time until the first generated token.
+    pub first: Option<Duration>,
+}
+
+/// Counts the tokens of a request. The handler writes it, the log reads it at the end of the reply.
+#[derive(Debug, Clone)]
+pub(crate) struct Counts(Arc<Counted>);
+
+#[derive(Debug)]
+struct Counted {
+    start: Instant,
+    prompt: AtomicU64,
+    cached: AtomicU64,
+    generated: AtomicU64,
+    /// Microseconds until the first token, and one more; 0 before it.
+    first: AtomicU64,
+}
+
+impl Counts {
+    pub(crate) fn new() -> Counts {
+        let zero = AtomicU64::default;
+        Counts(Arc::new(Counted {
+            start: Instant::now(),
+            prompt: zero(),
+            cached: zero(),
+            generated: zero(),
+            first: zero(),
+        }))
+    }
+
+    /// Takes a prompt of so many tokens.
+    pub(crate) fn prompt(&self, tokens: usize) {
+        self.0.prompt.fetch_add(tokens as u64, Ordering::Relaxed);
+    }
+
+    /// Takes a generated token. Of the choices of one prompt, the `first` counts what was cached.
+    pub(crate) fn token(&self, piece: &Piece, first: bool) {
+        let elapsed = self.0.start.elapsed().as_micros() as u64;
+        let _ = self.0.first.compare_exchange(0, elapsed + 1, Ordering::Relaxed, Ordering::Relaxed);
+        self.0.generated.fetch_add(1, Ordering::Relaxed);
+        if let Some(finish) = piece.finish.filter(|_| first) {
+            self.0.cached.fetch_add(finish.usage.reused_tokens as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes what a request for vectors used.
+    pub(crate) fn usage(&self, usage: &Usage) {
+        self.prompt(usage.prompt_tokens);
+        self.0.cached.fetch_add(usage.reused_tokens as u64, Ordering::Relaxed);
+    }
+
+    fn tokens(&self) -> Tokens {
+        let [prompt, cached, generated, first] =
+            [&self.0.prompt, &self.0.cached, &self.0.generated, &self.0.first].map(|n| n.load(Ordering::Relaxed));
+        Tokens { prompt, cached, generated, first: first.checked_sub(1).map(Duration::from_micros) }
+    }
+}
+
+/// Passes each request to the log at the end of its reply.
+pub(crate) async fn watch(State(app): State<App>, request: Request, next: Next) -> Response {
+    let Some(log) = app.options.log.clone() else { return next.run(request).await };
+    let (time, start) = (SystemTime::now(), Instant::now());
+    let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
+    let response = next.run(request).await;
+    let counts = response.extensions().get::<Counts>().cloned();
+    let status = response.status().as_u16();
+    let entry = LoggedRequest { time, method, path, status, tokens: None, duration: Duration::ZERO, complete: false };
+    response.map(|body| Body::new(Watched { body, log, counts, start, entry }))
+}
+
+/// A body that reports its end, which is also that of a client that goes away.
+struct Watched {
+    body: Body,
+    log: Log,
+    counts: Option<Counts>,
+    start: Instant,
+    entry: LoggedRequest,
+}
+
+impl HttpBody for Watched {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(frame, Poll::Ready(None)) {
+            self.entry.complete = true;
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.entry.complete |= self.body.is_end_stream();
+        self.entry.tokens = self.counts.as_ref().map(Counts::tokens);
+        self.entry.duration = self.start.elapsed();
+        (self.log.0)(&self.entry);
+    }
+}
