@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use gristmill_cpu::{Level, MAX_THREADS};
 use gristmill_engine::engine::check_sampling;
-use gristmill_engine::{Error, KvFormat, LoadOptions, Model, Precision, Request, SamplingOptions, machine};
-use gristmill_text::tokenizer::Tokenizer;
+use gristmill_engine::{KvFormat, LoadOptions, Model, Precision, Request, SamplingOptions, machine};
 
 use crate::bias::{BiasArgs, BiasOptions};
 use crate::failure::Failure;
@@ -144,7 +143,10 @@ pub(crate) fn threads(requested: Option<usize>, cores: usize) -> usize {
 pub(crate) struct ContextArg {
     /// Context length in tokens [default: the least of what the model was trained on, 8192, and what fits into memory].
     /// More than the model was trained on is allowed, with a warning.
-    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
+    #[arg(
+        short, long, alias = "ctx-size", value_name = "TOKENS", allow_negative_numbers = true,
+        value_parser = numbers::at_least::<usize>(1)
+    )]
     pub(crate) ctx: Option<usize>,
 }
 
@@ -156,7 +158,7 @@ pub(crate) struct TextArgs {
     file: PathBuf,
     /// Tokens of one window.
     #[arg(
-        long, value_name = "TOKENS", default_value_t = 512, allow_negative_numbers = true,
+        short, long, alias = "ctx-size", value_name = "TOKENS", default_value_t = 512, allow_negative_numbers = true,
         value_parser = numbers::whole
     )]
     ctx: i64,
@@ -206,7 +208,10 @@ impl Verbosity {
 #[derive(Args)]
 pub(crate) struct SamplingArgs {
     /// The most tokens to generate; -1 for no limit [default: until the model ends its text or the context is full].
-    #[arg(short = 'n', long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::max_tokens)]
+    #[arg(
+        short = 'n', long, aliases = ["n-predict", "predict"], value_name = "N", allow_negative_numbers = true,
+        value_parser = numbers::max_tokens
+    )]
     max_tokens: Option<MaxTokens>,
     #[command(flatten)]
     settings: SettingArgs,
@@ -231,7 +236,7 @@ pub(crate) struct DraftArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(0))]
     draft: Option<usize>,
     /// A smaller model with the same vocabulary, which makes draft tokens: a GGUF file, the folder of a model as
-    /// Hugging Face publishes it or as MLX quantises it, or hf:ORG/REPO[:QUANT] of the hub.
+    /// Hugging Face publishes it or as MLX quantises it, or ORG/REPO[:QUANT] of the hub.
     #[arg(long, value_name = "MODEL")]
     pub(crate) draft_model: Option<PathBuf>,
 }
@@ -307,9 +312,4 @@ impl GenerationOptions {
     pub(crate) fn check_bias(&self, model: &Model) -> Result<(), Failure> {
         self.bias.apply(&mut Request::new(""), model)
     }
-}
-
-/// The tokenizer of a file, also of a file whose model cannot run.
-pub(crate) fn tokenizer(file: &gristmill_files::gguf::GgufFile) -> Result<Tokenizer, Failure> {
-    Ok(gristmill_engine::model::tokenizer(file)?.ok_or(Error::NoTokenizer)?)
 }

@@ -13,7 +13,7 @@ use crate::answer::{self, Printer, Show};
 use crate::args::{ContextArg, DeviceArgs, GenerationOptions, SamplingArgs, Verbosity};
 use crate::failure::Failure;
 use crate::input::Input;
-use crate::source::{ModelArg, QuantizeArg, Source};
+use crate::source::{ANSWERS, ModelArg, QuantizeArg, Source};
 use crate::template::{self, TemplateArg};
 use crate::{console, interrupt, load, recommended, run};
 
@@ -62,8 +62,9 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let chat_template = args.template.read()?;
     let source = args.quantize.of(args.model.source()?)?;
     if matches!(source, Source::BuiltIn) {
-        let next = "gristmill chat model.gguf";
-        let can = "continue a story with gristmill run \"Once upon a time\", or name a chat model, as in:";
+        let next = format!("gristmill chat {ANSWERS}");
+        let can =
+            "continue a story with gristmill run \"Once upon a time\", or name a chat model (this one has 0.6 GB):";
         return Err(Failure::new(format!("the built-in model tells stories and cannot talk; {can} {next}")));
     }
     let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, &args.sampling.draft, &args.log)?;

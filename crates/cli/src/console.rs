@@ -7,6 +7,7 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
+use crate::wrap::Wrap;
 
 /// Editors of some systems write it at the start of a file. It is not a part of the text.
 pub(crate) const BYTE_ORDER_MARK: char = '\u{feff}';
@@ -27,9 +28,14 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     print_line(serde_json::to_string_pretty(value)?)
 }
 
-/// Writes a line to stderr, in one write.
+/// Writes a line to stderr, in one write; on a terminal broken between words.
 pub(crate) fn note(line: Arguments) {
-    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+    let text = format!("{line}\n");
+    let text = match terminal_size::terminal_size_of(io::stderr()) {
+        Some((width, _)) => Wrap::default().push(&text, usize::from(width.0)),
+        None => text,
+    };
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// All of stdin, which must be UTF-8.

@@ -26,12 +26,13 @@ const SEQUENCES: usize = 8;
 /// first token, or that of the last, which is also what a model that generates text gets. A line of stdout is a vector:
 /// its numbers with spaces between them, or with --json an object.
 ///
-/// The first word is the model if it ends in .gguf, begins with hf:, or is an existing file or folder; otherwise it
-/// is a text.
+/// The first word is the model if it ends in .gguf, has the form ORG/REPO or is a file or folder; otherwise it is a
+/// text.
 #[derive(Args)]
 pub(crate) struct EmbedArgs {
     /// The model: a GGUF file (of a split model, any part), the folder of a model as Hugging Face publishes it or as MLX
-    /// quantises it, or hf:ORG/REPO[:QUANT] of the hub [default: the built-in one].
+    /// quantises it, or ORG/REPO[:QUANT] of the hub [default: the built-in
+    /// one].
     #[arg(value_name = "MODEL")]
     first: Option<OsString>,
     /// The texts, each in quotes. Without any, each line of stdin is one, unless that is a terminal.

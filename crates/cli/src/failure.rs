@@ -43,6 +43,14 @@ impl Failure {
         }
     }
 
+    /// The same, with a note in brackets after the sentence.
+    pub(crate) fn with_note(self, note: &str) -> Failure {
+        match self {
+            Failure::Message(message) => Failure::Message(format!("{message} ({note})")),
+            other => other,
+        }
+    }
+
     /// From an error that a recorded signal may have caused.
     pub(crate) fn stopped(interrupt: &Interrupt, error: impl Into<Failure>) -> Failure {
         match (error.into(), interrupt.signal()) {

@@ -6,7 +6,9 @@ use std::fs;
 use std::io::{self, BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
 
-use reedline::{FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal};
+use reedline::{
+    FileBackedHistory, Highlighter, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal, StyledText,
+};
 
 use crate::args::Verbosity;
 use crate::console;
@@ -37,6 +39,7 @@ impl Input {
         });
         let editor = Reedline::create()
             .with_history(Box::new(JoinedHistory { inner, continuations: continuations.clone() }))
+            .with_highlighter(Box::new(Plain))
             .with_validator(Box::new(continuations.clone()))
             .with_ansi_colors(console::styles_allowed())
             // Windows consoles send a paste as keys.
@@ -115,6 +118,17 @@ fn data_dir() -> Option<PathBuf> {
     match cfg!(target_os = "macos") {
         true => home().map(|home| home.join("Library/Application Support")),
         false => set("XDG_DATA_HOME").or_else(|| home().map(|home| home.join(".local/share"))),
+    }
+}
+
+/// Typed text in the terminal's own colour, which can be read on any background.
+struct Plain;
+
+impl Highlighter for Plain {
+    fn highlight(&self, line: &str, _: usize) -> StyledText {
+        let mut text = StyledText::new();
+        text.push((Default::default(), line.to_owned()));
+        text
     }
 }
 

@@ -11,10 +11,10 @@ use gristmill_files::gguf::{GgufFile, TensorInfo};
 use serde::Serialize;
 
 use crate::args::Verbosity;
-use crate::console;
 use crate::failure::Failure;
 use crate::source::{ModelArg, QuantizeArg};
 use crate::template::TemplateReport;
+use crate::{console, kind};
 use layers::LayerRun;
 
 /// Show the contents of a model file.
@@ -160,7 +160,7 @@ impl Report {
         Report {
             architecture: string("general.architecture"),
             name: string("general.name"),
-            refused: info.as_ref().err().map(ToString::to_string),
+            refused: kind::refusal(file).or_else(|| info.as_ref().err().map(ToString::to_string)),
             parameters: file.tensors().iter().map(TensorInfo::elements).fold(0, u64::saturating_add),
             file_bytes: file.file_bytes(),
             parts: file.parts(),

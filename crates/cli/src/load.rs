@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gristmill_engine::{Engine, Limits, Model, ModelInfo, Opened, Plan, open_device};
+use gristmill_engine::{Engine, Limits, Model, Opened, Plan, open_device};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use indicatif::ProgressBar;
 
 use crate::args::{DeviceArgs, DraftArgs, Verbosity};
-use crate::console;
 use crate::failure::Failure;
 use crate::source::Source;
+use crate::{console, kind};
 
 /// Plans the memory of a model within limits and loads it. Fails if the memory does not suffice.
 pub(crate) fn model(
@@ -33,7 +33,7 @@ pub(crate) fn with_usual_batch(
 ) -> Result<(Arc<Model>, Limits), Failure> {
     let file = source.open(log)?;
     let backend = open(device, log)?;
-    let usual = Limits::usual_batch(&ModelInfo::read(&file)?, device.load_options()?.precision, &backend)?;
+    let usual = Limits::usual_batch(&kind::info(&file)?, device.load_options()?.precision, &backend)?;
     let limits = Limits { batch_tokens: usual.max(limits.sequences), ..limits };
     Ok((load(file, backend, device, limits, log)?, limits))
 }
@@ -66,11 +66,11 @@ fn load(
     log: &Verbosity,
 ) -> Result<Arc<Model>, Failure> {
     let mut options = device.load_options()?;
-    let plan = Plan::new(&ModelInfo::read(&file)?, &limits, options.precision, &backend)?;
+    let plan = Plan::new(&kind::info(&file)?, &limits, options.precision, &backend)?;
     log.detail(format_args!("memory: {}", describe(&plan)));
     log.detail(format_args!("context: {} tokens, threads: {}", plan.context, device.threads()));
     plan.check()?;
-    let bar = bar(log, "loading {bar:40} {bytes}/{total_bytes}");
+    let bar = bar(log, "loading {wide_bar} {decimal_bytes}/{decimal_total_bytes}");
     let progress = bar.clone();
     options.progress = Some(Box::new(move |p| {
         progress.set_length(p.total);
@@ -90,7 +90,7 @@ fn load(
 /// Compiles the kernels that are missing from the device's cache.
 fn make_ready(model: &Model, limits: &Limits, log: &Verbosity) -> Result<(), Failure> {
     let (start, mut kernels) = (Instant::now(), 0);
-    let bar = bar(log, "preparing kernels {bar:40} {pos}/{len}");
+    let bar = bar(log, "preparing kernels {wide_bar} {pos}/{len}");
     let ready = model.make_ready(limits, |progress| {
         kernels = progress.total;
         bar.set_length(progress.total);

@@ -5,11 +5,13 @@
 // The comments of arguments are also their help, whose brackets and addresses are no links.
 #![allow(rustdoc::broken_intra_doc_links, rustdoc::bare_urls)]
 
+mod access_log;
 mod answer;
 mod args;
 mod bench;
 mod bias;
 mod chat;
+mod config;
 mod console;
 mod continuation;
 mod convert;
@@ -19,10 +21,13 @@ mod experts;
 mod failure;
 mod fit;
 mod grammar;
+mod habits;
+mod help;
 mod hub;
 mod input;
 mod inspect;
 mod interrupt;
+mod kind;
 mod load;
 mod numbers;
 mod output;
@@ -47,9 +52,11 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue};
+use clap::{FromArgMatches, Parser, Subcommand};
 use failure::Failure;
 use gristmill_cpu::Level;
+use help::command;
 
 /// Run quantised language models from a GGUF file.
 #[derive(Parser)]
@@ -65,6 +72,7 @@ enum Command {
     Chat(chat::ChatArgs),
     Serve(serve::ServeArgs),
     Replay(replay::ReplayArgs),
+    #[command(alias = "show")]
     Inspect(inspect::InspectArgs),
     Tokenize(tokenize::TokenizeArgs),
     Embed(embed::EmbedArgs),
@@ -74,10 +82,12 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Pull(hub::pull::PullArgs),
     Fit(fit::FitArgs),
+    #[command(aliases = ["list", "ls"])]
     Models(hub::models::ModelsArgs),
     Rm(hub::rm::RmArgs),
     Convert(convert::ConvertArgs),
     Quantize(quantize::QuantizeArgs),
+    Config(config::ConfigArgs),
     Completions(shell::CompletionsArgs),
     Man(shell::ManArgs),
 }
@@ -91,26 +101,55 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
 const EXAMPLES: &str = "\
 gristmill runs quantised language models from a GGUF file.
 
-  gristmill run \"Once upon a time\"                   a story by the built-in model
-  gristmill run model.gguf \"Why is the sky blue?\"    answer once
-  gristmill chat model.gguf                          talk
-  gristmill serve model.gguf                         serve programs, as OpenAI and Anthropic do
-  gristmill inspect model.gguf                       see what is in the file
-  gristmill chat -m hf:ORG/REPO:Q4_K_M               the same with a model of the hub
+  gristmill run \"Once upon a time\"               a story by the built-in model
+  gristmill run model.gguf \"Why is it dark?\"     answer once
+  gristmill chat model.gguf                      talk
+  gristmill serve model.gguf                     serve a page, and programs
+  gristmill inspect model.gguf                   see what is in the file
+  gristmill chat hf:ORG/REPO:Q4_K_M              with a model of the hub
 
 gristmill --help lists everything.";
 
 fn main() -> ExitCode {
-    let command = match Cli::try_parse() {
-        Ok(cli) => cli.command,
-        // Wrong usage, on stderr.
-        Err(error) if error.use_stderr() => error.exit(),
+    match parse() {
+        Ok(command) => failure::exit_code(execute(command)),
+        Err(Unparsed::Failure(failure)) => failure::exit_code(Err(failure)),
         // --help or --version, on stdout.
-        Err(text) => {
-            return failure::exit_code(text.print().and_then(|()| io::stdout().flush()).map_err(Failure::output));
+        Err(Unparsed::Clap(text)) => {
+            failure::exit_code(text.print().and_then(|()| io::stdout().flush()).map_err(Failure::output))
         }
-    };
-    let outcome = match command {
+    }
+}
+
+/// Why there is no command to run.
+enum Unparsed {
+    Failure(Failure),
+    Clap(clap::Error),
+}
+
+/// The command of the command line, of the environment and of the user's file.
+fn parse() -> Result<Option<Command>, Unparsed> {
+    let cli = command();
+    let typed = habits::translate(std::env::args_os().skip(1).collect(), &cli).map_err(Unparsed::Failure)?;
+    let completed = config::complete(typed, &cli).map_err(Unparsed::Failure)?;
+    let words = std::iter::once("gristmill".into()).chain(completed.arguments.iter().cloned());
+    match cli.try_get_matches_from(words).and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => Ok(cli.command),
+        // Wrong usage, on stderr.
+        Err(error) if error.use_stderr() => {
+            if let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg)
+                && let Some(origin) = completed.origin(option)
+            {
+                console::note(format_args!("{option} is set by {origin}:"));
+            }
+            error.exit()
+        }
+        Err(text) => Err(Unparsed::Clap(text)),
+    }
+}
+
+fn execute(command: Option<Command>) -> Result<(), Failure> {
+    match command {
         None => console::print_line(EXAMPLES),
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Chat(args)) => chat::run(&args),
@@ -129,8 +168,8 @@ fn main() -> ExitCode {
         Some(Command::Rm(args)) => hub::rm::run(&args),
         Some(Command::Convert(args)) => convert::run(&args),
         Some(Command::Quantize(args)) => quantize::run(&args),
+        Some(Command::Config(args)) => config::run(&args),
         Some(Command::Completions(args)) => shell::completions(&args),
         Some(Command::Man(args)) => shell::man(&args),
-    };
-    failure::exit_code(outcome)
+    }
 }

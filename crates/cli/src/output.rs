@@ -61,7 +61,8 @@ impl OutputArgs {
         write: impl FnOnce(&mut dyn FnMut(Progress) -> ControlFlow<()>) -> Result<(), E>,
     ) -> Result<(), Failure> {
         let interrupt = Interrupt::watch()?;
-        let bar = load::bar(&self.log, &format!("{doing} {{bar:40}} {{bytes}}/{{total_bytes}} {{eta}}"));
+        let bar =
+            load::bar(&self.log, &format!("{doing} {{wide_bar}} {{decimal_bytes}}/{{decimal_total_bytes}} {{eta}}"));
         let written = write(&mut |progress| {
             bar.set_length(progress.total);
             bar.set_position(progress.done);

@@ -9,10 +9,10 @@ use gristmill_convert::{ConvertError, MlxQuantizer, MlxWidths};
 use gristmill_engine::machine;
 
 use crate::args::Verbosity;
-use crate::console;
 use crate::failure::Failure;
 use crate::output::{OutputArgs, some};
 use crate::source::Source;
+use crate::{console, kind};
 
 /// Write a model in a smaller format.
 ///
@@ -26,7 +26,7 @@ use crate::source::Source;
 #[derive(Args)]
 pub(crate) struct QuantizeArgs {
     /// The model to read: a GGUF file, best F16, BF16 or F32; of a split model, any part;
-    /// or hf:ORG/REPO:QUANT of the hub; or the folder of a model.
+    /// or ORG/REPO:QUANT of the hub; or the folder of a model.
     #[arg(value_name = "IN.gguf")]
     input: PathBuf,
     /// The file to write; with --mlx the folder.
@@ -75,6 +75,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
     let mix = Mix::parse(args.format.as_deref().unwrap_or_default())?;
     let keep = args.keep.iter().map(|text| Keep::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let file = Source::of(Some(&args.input)).open(&args.to.log)?;
+    kind::check(&file)?;
     let quantizer = Quantizer::new(&file, mix, &keep)?;
     let (bytes, log) = (quantizer.file_bytes(), &args.to.log);
     let threads = args.to.prepare(file.paths(), &args.output, bytes, quantizer.tensors())?;

@@ -27,7 +27,8 @@ pub(crate) struct ReplayArgs {
     #[arg(value_name = "RECEIPT")]
     receipt: PathBuf,
     /// The model that the receipt names: a GGUF file (of a split model, any part), the folder of a model as Hugging
-    /// Face publishes it or as MLX quantises it, or hf:ORG/REPO[:QUANT] of the hub [default: the built-in one].
+    /// Face publishes it or as MLX quantises it, or ORG/REPO[:QUANT] of the hub [default: the built-in
+    /// one].
     #[arg(short, long, value_name = "MODEL")]
     model: Option<PathBuf>,
     #[command(flatten)]

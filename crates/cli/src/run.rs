@@ -19,7 +19,7 @@ use crate::answer::{self, Answer, Printer, Show};
 use crate::args::{ContextArg, DeviceArgs, SamplingArgs, Verbosity};
 use crate::failure::Failure;
 use crate::grammar::GrammarArgs;
-use crate::source::{ModelOption, QuantizeArg, Source, TextArgument};
+use crate::source::{ANSWERS, ModelOption, QuantizeArg, Source, TextArgument};
 use crate::special::SpecialArgs;
 use crate::template::{self, TemplateArg};
 use crate::{console, load, prompt, recommended};
@@ -29,15 +29,16 @@ use crate::{console, load, prompt, recommended};
 /// The model's chat template is applied if the file has one; --raw continues the text without it. The text goes to
 /// stdout; the last line on stderr names the mode (chat template or raw text) and the speed.
 ///
-/// The first word is the model if it ends in .gguf, begins with hf:, or is an existing file or folder; otherwise it
-/// is the prompt.
+/// The first word is the model if it ends in .gguf, has the form ORG/REPO or is a file or folder; otherwise it is the
+/// prompt.
+///
 /// A prompt, a file (-f) and piped text are joined in this order, with an empty line between: an instruction, then the
 /// texts that it is about. The last line end of a file or of stdin is dropped.
 #[derive(Args)]
 pub(crate) struct RunArgs {
     /// The model: a GGUF file (of a split model, any part), the folder of a model as Hugging Face publishes it or as MLX
-    /// quantises it, or hf:ORG/REPO[:QUANT] of the hub, which is downloaded unless the cache has it [default: the built-in
-    /// one, which tells short stories].
+    /// quantises it, or a model of the hub: ORG/REPO[:QUANT] as `gristmill pull` got it, or hf:ORG/REPO[:QUANT], which
+    /// is downloaded if it is missing [default: the built-in one, which tells short stories].
     #[arg(value_name = "MODEL")]
     first: Option<OsString>,
     /// The prompt, in quotes; - reads it from stdin. Text from a pipe or a file on stdin follows the prompt. Without a
@@ -114,6 +115,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let grammar = args.grammar.read()?;
     let chat_template = args.template.read()?;
     let (source, text) = args.input()?;
+    let is_question = text.trim_end().ends_with('?');
     let source = args.quantize.of(source)?;
     let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, &args.sampling.draft, &args.log)?;
     let engine = template::replaced(engine, chat_template.as_deref());
@@ -145,6 +147,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (answer, finish) = generate(&engine, request, Printer::new(reply, args.show()), recorder.as_mut())?;
     if let (Some(path), Some(receipt)) = (&args.receipt, recorder.and_then(Recorder::finish)) {
         save(&receipt, path)?;
+    }
+    if matches!(source, Source::BuiltIn) && (is_question || answer.text.trim().is_empty()) {
+        let how = format!("gristmill run {ANSWERS} \"…\" downloads one that does (0.6 GB)");
+        args.log.info(format_args!("the built-in model tells stories and answers no questions; {how}"));
     }
     args.log.detail(format_args!("seed: {}", finish.seed));
     if args.json {

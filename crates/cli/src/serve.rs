@@ -1,7 +1,7 @@
 //! `serve`: an HTTP server for one model.
 
 use std::env;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use gristmill_engine::engine::Engine;
 use gristmill_files::gguf::GgufFile;
 use gristmill_server::{Access, Options, Origin, Server};
 
+use crate::access_log::AccessLogArgs;
 use crate::args::{ContextArg, DeviceArgs, DraftArgs, Verbosity};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -108,6 +109,8 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     no_page: bool,
     #[command(flatten)]
+    access_log: AccessLogArgs,
+    #[command(flatten)]
     draft: DraftArgs,
     #[command(flatten)]
     device: DeviceArgs,
@@ -119,6 +122,7 @@ pub(crate) struct ServeArgs {
 
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let keys = args.keys()?;
+    let log = args.access_log.open(args.log)?;
     args.check_address(&keys)?;
     let chat_template = args.template.read()?;
     let source = args.quantize.of(args.model.source()?)?;
@@ -147,7 +151,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let (connections, body_bytes, page) = (args.connections, args.max_body << 20, !args.no_page);
     let allow_chat_template = args.allow_chat_template;
     let basics = Options { aliases, access, strict, page, allow_chat_template, ..Options::new(name) };
-    let options = Options { sampling, draft, connections, body_bytes, ..basics };
+    let options = Options { sampling, draft, connections, body_bytes, log, ..basics };
     serve(args, engine, options)
 }
 
@@ -158,10 +162,17 @@ fn serve(args: &ServeArgs, engine: Engine, options: Options) -> Result<(), Failu
         runtime.build().map_err(|error| Failure::new(format!("cannot start the threads of the server: {error}")))?;
     runtime.block_on(async {
         let interrupt = Interrupt::watch()?;
-        let name = options.name.clone();
+        let (name, page) = (options.name.clone(), options.page);
         let server = Server::bind(&host_and_port(&args.host, args.port), engine, options).await?;
         let address = server.address().map_err(|error| Failure::new(error.to_string()))?;
-        console::note(format_args!("{name} at http://{address}/v1; all interfaces: http://{address}/openapi.json"));
+        let open = reachable(address);
+        if page {
+            console::note(format_args!("http://{open}/ is the page to talk to {name}"));
+        }
+        console::note(format_args!(
+            "programs: http://{open}/v1 (OpenAI), http://{open} (Anthropic); all: /openapi.json"
+        ));
+        console::note(format_args!("ready; Ctrl-C ends the server"));
         server.run(ended(interrupt, args.log)).await;
         Ok(())
     })
@@ -180,6 +191,16 @@ async fn ended(interrupt: Interrupt, log: Verbosity) {
     }
     log.info(format_args!("running replies end, then the server; a second signal ends it now"));
     drop(interrupt);
+}
+
+/// An address that a browser on this machine can open: 0.0.0.0 and :: mean all addresses of the machine.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
 }
 
 fn host_and_port(host: &str, port: u16) -> String {

@@ -1,10 +1,10 @@
 //! `completions` and `man`: files for packagers.
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 
 use crate::failure::Failure;
-use crate::{Cli, console};
+use crate::{command, console};
 
 /// Print a shell's completion script.
 ///
@@ -23,13 +23,13 @@ pub(crate) struct ManArgs {}
 
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "gristmill", &mut script);
+    clap_complete::generate(args.shell, &mut command(), "gristmill", &mut script);
     console::print(String::from_utf8_lossy(&script))
 }
 
 /// One page: the command itself, then a section of each subcommand.
 pub(crate) fn man(_: &ManArgs) -> Result<(), Failure> {
-    let mut command = Cli::command();
+    let mut command = command();
     command.build();
     let mut page = Vec::new();
     clap_mangen::Man::new(command.clone()).render(&mut page).map_err(Failure::output)?;

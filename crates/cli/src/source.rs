@@ -9,6 +9,7 @@ use gristmill_convert::quantize::{Mix, QuantizeError};
 use gristmill_convert::{ConvertOptions, is_model_folder, open_folder};
 use gristmill_engine::machine;
 use gristmill_files::gguf::{GgufError, GgufFile};
+use gristmill_hub::Reference;
 
 use crate::args::Verbosity;
 use crate::failure::Failure;
@@ -17,12 +18,15 @@ use crate::hub;
 /// The built-in model; `model/README.md` describes it.
 static STORIES: &[u8] = include_bytes!("../model/gristmill-stories.gguf");
 
+/// A small model of the hub that answers, in messages about the built-in one. The download has about 0.6 GB.
+pub(crate) const ANSWERS: &str = "hf:Qwen/Qwen3-0.6B-GGUF:Q8_0";
+
 /// The model, for a command without other positional arguments.
 #[derive(Args)]
 pub(crate) struct ModelArg {
     /// The model: a GGUF file (of a split model, any part), the folder of a model as Hugging Face publishes it or as MLX
-    /// quantises it, or hf:ORG/REPO[:QUANT] of the hub, which is downloaded unless the cache has it [default: the built-in
-    /// one, which tells short stories].
+    /// quantises it, or a model of the hub: ORG/REPO[:QUANT] as `gristmill pull` got it, or hf:ORG/REPO[:QUANT], which
+    /// is downloaded if it is missing [default: the built-in one, which tells short stories].
     #[arg(value_name = "MODEL")]
     path: Option<PathBuf>,
     #[command(flatten)]
@@ -35,6 +39,9 @@ pub(crate) struct ModelOption {
     /// The same as MODEL, as an option.
     #[arg(short, long, value_name = "MODEL")]
     model: Option<PathBuf>,
+    /// The model that the environment or the user's file names, for a command line without one.
+    #[arg(long, value_name = "MODEL", hide = true)]
+    default_model: Option<PathBuf>,
     /// Download nothing: of the hub's models, only those in the cache can be named.
     #[arg(long)]
     offline: bool,
@@ -94,15 +101,15 @@ pub(crate) struct TextArgument {
 
 impl ModelOption {
     /// The named model, or the built-in one.
-    fn of<'a>(&self, model: Option<&'a Path>) -> Source<'a> {
+    fn of<'a>(&'a self, model: Option<&'a Path>) -> Source<'a> {
         if self.offline {
             hub::stay_offline();
         }
-        Source::of(model)
+        Source::of(model.or(self.default_model.as_deref()))
     }
 
-    /// Splits positional arguments into model and text. The first word is the model if it ends in `.gguf`, begins
-    /// with `hf:`, or if it is an existing file or folder.
+    /// Splits positional arguments into model and text. The first word is the model if it is named like a GGUF file or
+    /// like a model of the hub, or if it is an existing file or folder.
     pub(crate) fn split<'a>(
         &'a self,
         text: TextArgument,
@@ -125,7 +132,9 @@ impl ModelOption {
         let Some(first) = first else { return Ok((self.of(model), Vec::new())) };
         let mut words: Vec<&str> = more.into_iter().map(String::as_str).collect();
         let path = Path::new(first);
-        let Some(kind) = kind(path) else {
+        // Beside `-m`, a word like ORG/REPO is the text: it may be "yes/no".
+        let is_text = model.is_some() && first.to_str().is_some_and(Reference::is_bare) && !path.exists();
+        let Some(kind) = kind(path).filter(|_| !is_text) else {
             let first = first.to_str().ok_or_else(|| Failure::new(format!("the {name} is not UTF-8 text")))?;
             words.insert(0, first);
             return Ok((self.of(model), words));
@@ -138,11 +147,16 @@ impl ModelOption {
             )));
         }
         let source = self.of(Some(path));
-        if matches!(source, Source::File(_)) && !is_gguf(path) && !is_model_folder(path) {
-            GgufFile::open(path).map_err(|error| {
-                Failure::new(format!("{error} (`{word}` is {kind}, so it is taken for the model; {alternative})"))
-            })?;
-        }
+        // A word that only looks like a model may be the text.
+        let checked = match source {
+            Source::File(_) if !is_gguf(path) && !is_model_folder(path) => {
+                GgufFile::open(path).map(drop).map_err(Failure::from)
+            }
+            Source::Hub(name) if Reference::is_bare(name) => hub::cached(name).map(drop),
+            _ => Ok(()),
+        };
+        let taken = || format!("`{word}` is {kind}, so it is taken for the model; {alternative}");
+        checked.map_err(|failure| failure.with_note(&taken()))?;
         Ok((source, words))
     }
 }
@@ -169,7 +183,17 @@ fn one_word<'a>(words: &[&'a str], name: &str) -> Result<Option<&'a str>, Failur
         [word] => Ok(Some(word)),
         _ => {
             let (count, all) = (words.len(), words.join(" "));
-            Err(Failure::new(format!("the {name} is {count} words; put quotes around it: \"{all}\"")))
+            let quoted = format!("the {name} is {count} words; put quotes around it: \"{all}\"");
+            // Names of other programs' models, such as qwen3:8b.
+            match words
+                .first()
+                .filter(|first| first.contains([':', '-']) || first.contains(|c: char| c.is_ascii_digit()))
+            {
+                Some(first) => {
+                    Err(Failure::new(format!("{quoted} (if {first} is the model, name its file or ORG/REPO)")))
+                }
+                None => Err(Failure::new(quoted)),
+            }
         }
     }
 }
@@ -193,7 +217,7 @@ pub(crate) enum Source<'a> {
     File(&'a Path),
     /// A folder, whose weights are quantised when they are loaded.
     Quantised(&'a Path, Mix),
-    /// `hf:ORG/REPO…`, which is found or downloaded when it is opened.
+    /// The name of a model of the hub, which is found or downloaded when it is opened.
     Hub(&'a str),
     BuiltIn,
 }
@@ -234,7 +258,7 @@ mod tests {
 
     /// Model and prompt of a command line, or the error message.
     fn split(model: Option<&str>, words: &[&str]) -> Result<(String, Option<String>), String> {
-        let option = ModelOption { model: model.map(PathBuf::from), offline: false };
+        let option = ModelOption { model: model.map(PathBuf::from), default_model: None, offline: false };
         let more: Vec<String> = words.iter().skip(1).map(ToString::to_string).collect();
         match option.split(TEXT, words.first().map(|first| OsStr::new(*first)), &more) {
             Ok((source, text)) => Ok((source.to_string(), text.map(str::to_owned))),
@@ -256,6 +280,7 @@ mod tests {
             split(None, &["Why?", "a.gguf"]).unwrap_err(),
             "the prompt is 2 words; put quotes around it: \"Why? a.gguf\""
         );
+        assert!(split(None, &["qwen3:8b", "Why?"]).unwrap_err().contains("(if qwen3:8b is the model, name its file"));
         assert!(split(None, &["a.gguf", "Once", "upon"]).unwrap_err().contains("\"Once upon\""));
         assert_eq!(split(Some("b.gguf"), &["Why?"]), split_into("b.gguf", Some("Why?")));
         let both = split(Some("b.gguf"), &["a.gguf", "Why?"]).unwrap_err();
@@ -263,6 +288,13 @@ mod tests {
         assert_eq!(split(None, &["hf:a/b:Q4_0", "Why?"]), split_into("hf:a/b:Q4_0", Some("Why?")));
         assert_eq!(split(Some("hf:a/b"), &["Why?"]), split_into("hf:a/b", Some("Why?")));
         assert!(split(Some("b.gguf"), &["hf:a/b"]).unwrap_err().contains("a model of the hub"));
+        for address in ["hf.co/a/b:Q4_0", "https://huggingface.co/a/b"] {
+            assert_eq!(split(None, &[address, "Why?"]), split_into(address, Some("Why?")));
+        }
+        assert_eq!(split(Some("b.gguf"), &["yes/no"]), split_into("b.gguf", Some("yes/no")));
+        let absent = split(None, &["no-org/no-repo:Q4_0", "Why?"]).unwrap_err();
+        let words = ["no-org/no-repo:Q4_0: no such file", "gristmill pull no-org/no-repo:Q4_0", "use -p"];
+        assert!(words.iter().all(|word| absent.contains(word)), "{absent}");
         // The working directory of tests is the crate's folder.
         for (word, kind) in [("Cargo.toml", "a file"), ("src", "a folder")] {
             let error = split(None, &[word, "Why?"]).unwrap_err();

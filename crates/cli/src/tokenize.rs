@@ -1,26 +1,29 @@
 //! `tokenize`: the tokens of a text.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
+use std::str::Utf8Chunk;
 
 use clap::Args;
 use gristmill_engine::Notice;
 use gristmill_text::tokenizer::EncodeOptions;
 use serde::Serialize;
 
-use crate::args::{self, Verbosity};
-use crate::console;
+use crate::args::Verbosity;
 use crate::failure::Failure;
 use crate::source::{ModelOption, TextArgument};
+use crate::{console, kind};
 
 /// Print the tokens of a text.
 ///
-/// The first word is the model if it ends in .gguf, begins with hf:, or is an existing file or folder; otherwise it
-/// is the text.
+/// The first word is the model if it ends in .gguf, has the form ORG/REPO or is a file or folder; otherwise it is the
+/// text.
 #[derive(Args)]
 pub(crate) struct TokenizeArgs {
     /// The model: a GGUF file (of a split model, any part), the folder of a model as Hugging Face publishes it or as MLX
-    /// quantises it, or hf:ORG/REPO[:QUANT] of the hub [default: the built-in one].
+    /// quantises it, or ORG/REPO[:QUANT] of the hub [default: the built-in
+    /// one].
     #[arg(value_name = "MODEL", allow_hyphen_values = true)]
     first: Option<OsString>,
     /// The text, in quotes; - reads it from stdin. Without a text, stdin is read unless it is a terminal.
@@ -50,15 +53,26 @@ const TEXT: TextArgument = TextArgument { name: "text", alternative: "pass it on
 #[derive(Serialize)]
 struct Token<'a> {
     id: u32,
-    /// In the spelling of the vocabulary.
+    /// In the spelling of the vocabulary, which may write bytes as letters.
     token: &'a str,
+    /// The text, in which bytes that are not UTF-8 by themselves are U+FFFD.
+    text: Cow<'a, str>,
+}
+
+/// A token's text in one line: control characters and quotes are escaped, and bytes that are not UTF-8 as `\xNN`.
+fn line(bytes: &[u8]) -> String {
+    let chunk = |chunk: Utf8Chunk| {
+        let broken: String = chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")).collect();
+        format!("{}{broken}", chunk.valid().escape_debug())
+    };
+    bytes.utf8_chunks().map(chunk).collect()
 }
 
 pub(crate) fn run(arguments: &TokenizeArgs) -> Result<(), Failure> {
     let more = arguments.second.iter().chain(&arguments.more);
     let (source, text) = arguments.model.split(TEXT, arguments.first.as_deref(), more)?;
     let file = source.open(&Verbosity::default())?;
-    let tokenizer = args::tokenizer(&file)?;
+    let tokenizer = kind::tokenizer(&file)?;
     if let Some(notice) = Notice::of_tokenizer(&tokenizer) {
         console::note(format_args!("warning: {notice}"));
     }
@@ -71,13 +85,15 @@ pub(crate) fn run(arguments: &TokenizeArgs) -> Result<(), Failure> {
     };
     let options = EncodeOptions { add_special: arguments.add_special, parse_special: !arguments.no_parse_special };
     let ids = tokenizer.encode(&text, options)?;
-    let tokens = ids.iter().map(|&id| Ok(Token { id, token: tokenizer.token_text(id)? }));
-    let tokens: Vec<Token> = tokens.collect::<Result<_, Failure>>()?;
     if arguments.json {
-        return console::print_json(&tokens);
+        let token = |&id: &u32| {
+            let text = String::from_utf8_lossy(tokenizer.token_bytes(id)?);
+            Ok(Token { id, token: tokenizer.token_text(id)?, text })
+        };
+        return console::print_json(&ids.iter().map(token).collect::<Result<Vec<Token>, Failure>>()?);
     }
-    let lines: String = tokens.iter().map(|t| format!("{:>7}  {}\n", t.id, t.token.escape_debug())).collect();
-    console::print(lines)?;
-    console::note(format_args!("{} tokens", tokens.len()));
+    let one = |&id: &u32| Ok(format!("{id:>7}  \"{}\"\n", line(tokenizer.token_bytes(id)?)));
+    console::print(ids.iter().map(one).collect::<Result<String, Failure>>()?)?;
+    console::note(format_args!("{} tokens", ids.len()));
     Ok(())
 }

@@ -48,7 +48,7 @@ impl Header {
         match Synthetic::parse(&args.model, None) {
             Ok(model) => Ok(Header { file: model.preview()?, name, own: None, published: Vec::new() }),
             Err(error) => {
-                Err(Failure::new(format!("{name} is no file or folder, and {error}; of the hub, name hf:ORG/REPO")))
+                Err(Failure::new(format!("{name} is no file or folder, and {error}; of the hub, name ORG/REPO")))
             }
         }
     }

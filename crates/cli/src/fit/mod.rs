@@ -9,7 +9,7 @@ use clap::Args;
 use gristmill_convert::quantize::{Mix, Quantizer};
 use gristmill_cpu::Level;
 use gristmill_engine::model::spec::{MlpSpec, ModelSpec};
-use gristmill_engine::{Limits, ModelInfo, Plan, open_device};
+use gristmill_engine::{Limits, Plan, open_device};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use gristmill_kernels::format::Format;
@@ -19,7 +19,7 @@ use crate::args::{DeviceArgs, Verbosity};
 use crate::bench::machine::memory_rate;
 use crate::failure::Failure;
 use crate::inspect::bytes_per_token;
-use crate::{console, numbers};
+use crate::{console, kind, numbers};
 use header::Header;
 use table::{Candidate, Conditions, Row, recommend};
 
@@ -31,7 +31,7 @@ use table::{Candidate, Conditions, Row, recommend};
 /// published there, of which a few megabytes are downloaded.
 #[derive(Args)]
 pub(crate) struct FitArgs {
-    /// The model: a GGUF file, the folder of a model as Hugging Face publishes it or as MLX quantises it, hf:ORG/REPO of
+    /// The model: a GGUF file, the folder of a model as Hugging Face publishes it or as MLX quantises it, ORG/REPO of
     /// the hub, or the name of a synthetic model such as qwen3-30b-a3b.
     #[arg(value_name = "MODEL")]
     model: String,
@@ -79,7 +79,7 @@ struct Report {
 
 pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let header = Header::read(args)?;
-    let info = ModelInfo::read(&header.file)?;
+    let info = kind::info(&header.file)?;
     let opened = open_device(&args.device.load_options()?)?;
     if let Some(error) = opened.passed_over {
         args.log.info(format_args!("{error}; the CPU is used"));

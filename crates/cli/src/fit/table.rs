@@ -67,7 +67,9 @@ impl Row {
 /// The format to take, with the reason. Rows are sorted, the largest first: more bits are nearer to the original.
 pub(super) fn recommend<'a>(rows: &'a [Row], conditions: &Conditions) -> (Option<&'a Row>, String) {
     let quantised = |row: &&Row| !UNQUANTISED.contains(&row.format.as_str()) && row.format != "this file";
-    let fitting = || rows.iter().filter(quantised).filter(|row| row.fits);
+    // Less than four bits cost quality, so they are for memory alone: if Q4_K_M fits, nothing smaller is taken for speed.
+    let floor = rows.iter().find(|row| row.format == "Q4_K_M" && row.fits).map_or(0, |row| row.file_bytes);
+    let fitting = || rows.iter().filter(quantised).filter(|row| row.fits && row.file_bytes >= floor);
     let speed = conditions.speed;
     if let Some(row) = fitting().find(|row| row.tokens_per_second >= speed) {
         let rate = row.tokens_per_second;
@@ -77,10 +79,16 @@ pub(super) fn recommend<'a>(rows: &'a [Row], conditions: &Conditions) -> (Option
         );
     }
     if let Some(row) = fitting().max_by(|a, b| a.tokens_per_second.total_cmp(&b.tokens_per_second)) {
-        // Smaller than four bits costs quality for little speed, so Q4_K_M comes first.
-        let row = fitting().find(|row| row.format == "Q4_K_M").unwrap_or(row);
         let rate = row.tokens_per_second;
-        return (Some(row), format!("take {}, but none that fits can reach {speed} tok/s (it: {rate:.1})", row.format));
+        let format = &row.format;
+        let faster = rows.iter().filter(quantised).find(|row| row.fits && row.tokens_per_second >= speed);
+        let reason = match faster {
+            Some(faster) => {
+                format!("which can reach {rate:.1} tok/s; {} reaches {speed}, with worse answers", faster.format)
+            }
+            None => format!("but none that fits can reach {speed} tok/s (it: {rate:.1})"),
+        };
+        return (Some(row), format!("take {format}, {reason}"));
     }
     let least = rows.iter().map(|row| row.memory_bytes).min().unwrap_or(0);
     let free = crate::console::bytes(conditions.memory.unwrap_or(0));
@@ -128,7 +136,8 @@ mod tests {
         };
         assert_eq!(take(100, 100).0.as_deref(), Some("Q8_0"), "not the unquantised one");
         assert_eq!(take(100, 20).0.as_deref(), Some("Q4_K_M"), "Q8_0 would be too slow");
-        assert_eq!(take(100, 12).0.as_deref(), Some("Q2_K"));
+        let (row, reason) = take(100, 12);
+        assert!(row.as_deref() == Some("Q4_K_M") && reason.contains("Q2_K reaches 10, with worse answers"), "{reason}");
         assert_eq!(take(15, 100).0.as_deref(), Some("Q2_K"));
         let (row, reason) = take(100, 5);
         assert!(row.as_deref() == Some("Q4_K_M") && reason.contains("none that fits can reach 10"), "{reason}");

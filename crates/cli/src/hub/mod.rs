@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gristmill_hub::{ENDPOINT, Hub, Options, PREFIX, Reference, Token};
+use gristmill_hub::{ENDPOINT, Hub, Options, Reference, Token};
 
 use crate::args::Verbosity;
 use crate::failure::Failure;
@@ -32,19 +32,46 @@ pub(crate) fn stay_offline() {
     OFFLINE.store(true, Ordering::Relaxed);
 }
 
-/// The name of a model of the hub, if a model argument is one: `hf:ORG/REPO…`.
+/// The name of a model of the hub, if a model argument is one: a marked name (`hf:ORG/REPO`, an address of the hub), or
+/// a bare one (`ORG/REPO`) that is no file.
 pub(crate) fn name(model: &Path) -> Option<&str> {
-    model.to_str().filter(|name| name.starts_with(PREFIX))
+    let is_bare = |name: &str| Reference::is_bare(name) && !model.exists();
+    model.to_str().filter(|name| Reference::is_marked(name) || is_bare(name))
 }
 
-/// The first file of a model of the hub, downloaded unless the cache has it.
+/// The first file of a model of the hub. A marked name is downloaded unless the cache has it; a bare name is looked up
+/// in the cache only, because it may be a path with a mistake.
 pub(crate) fn path(name: &str, log: &Verbosity) -> Result<PathBuf, Failure> {
+    if !Reference::is_marked(name) {
+        return cached(name);
+    }
     let reference: Reference = name.parse()?;
     let hub = client(Choices::default())?;
     let reporter = Reporter::new(log);
     let files = hub.fetch(&reference, &|event| reporter.event(event));
     reporter.finish();
     files?.into_iter().next().ok_or_else(|| Failure::new(format!("{name} has no files; name another model")))
+}
+
+/// A name of a model, of a command that takes no paths.
+fn reference(name: &str) -> Result<Reference, Failure> {
+    name.parse().map_err(|error| Failure::from(error).into_usage())
+}
+
+/// Several names.
+fn references(names: &[String]) -> Result<Vec<Reference>, Failure> {
+    names.iter().map(|name| reference(name)).collect()
+}
+
+/// The first file of a model in the cache.
+pub(crate) fn cached(name: &str) -> Result<PathBuf, Failure> {
+    let cache = cache()?;
+    let found = cache.find(&name.parse()?)?.and_then(|files| files.into_iter().next());
+    found.ok_or_else(|| {
+        let root = cache.root().display();
+        let missing = format!("{name}: no such file or folder, and no such model in the cache {root}");
+        Failure::new(format!("{missing}; to download it: gristmill pull {name}"))
+    })
 }
 
 /// A client with the settings of the environment and of the command line.

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use gristmill_files::gguf::GgufFile;
-use gristmill_hub::CachedModel;
+use gristmill_hub::{CachedModel, Error};
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
 
@@ -13,10 +13,13 @@ use crate::failure::Failure;
 
 /// List the models in the cache of the hub.
 ///
-/// A name in the list is what -m hf:NAME, pull and rm take. The last use is as exact as the file system notes it, on
-/// Linux usually to a day.
+/// Every command takes a name of the list as its model. The last use is as exact as the file system notes it, on Linux
+/// usually to a day.
 #[derive(Args)]
 pub(crate) struct ModelsArgs {
+    /// List only these models [default: all].
+    #[arg(value_name = "ORG/REPO[:QUANT]")]
+    models: Vec<String>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -34,8 +37,14 @@ struct Line {
 }
 
 pub(crate) fn run(args: &ModelsArgs) -> Result<(), Failure> {
+    let names = super::references(&args.models)?;
     let cache = super::cache()?;
-    let lines: Vec<Line> = cache.models()?.into_iter().map(Line::new).collect();
+    let is_asked = |model: &CachedModel| names.is_empty() || names.iter().any(|name| model.is_named(name));
+    let all = cache.models()?;
+    if let Some(name) = names.iter().find(|name| !all.iter().any(|model| model.is_named(name))) {
+        return Err(Error::NotCached { wanted: name.to_string(), cache: cache.root().to_owned() }.into());
+    }
+    let lines: Vec<Line> = all.into_iter().filter(is_asked).map(Line::new).collect();
     if args.json {
         return console::print_json(&lines);
     }

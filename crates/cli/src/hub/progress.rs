@@ -13,6 +13,9 @@ use crate::console;
 /// The time between two lines.
 const LINES: Duration = Duration::from_secs(10);
 
+/// What happens after an interruption.
+const RESUMES: &str = "the same command goes on where it stopped";
+
 /// Reports a download.
 pub(super) struct Reporter {
     quiet: bool,
@@ -69,7 +72,7 @@ impl Reporter {
             Event::Verified(count) => {
                 if now.verified == 0 {
                     now.bar.finish_and_clear();
-                    now.bar = self.bar("verifying {bar:40} {bytes}/{total_bytes}");
+                    now.bar = self.bar("verifying {wide_bar} {decimal_bytes}/{decimal_total_bytes}");
                     now.bar.set_length(now.size);
                 }
                 now.verified += count;
@@ -100,14 +103,27 @@ impl Reporter {
     }
 
     fn begin(&self, now: &mut Now, file: &str, size: u64, had: u64) {
-        let bar = self.bar("{bar:30} {bytes}/{total_bytes} {bytes_per_sec}, {eta} left");
+        let bar = self.bar("{wide_bar} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec}, {eta} left");
         bar.set_length(size);
         bar.set_position(had);
         bar.reset_eta();
         let begun = Instant::now();
         *now = Now { file: file.to_owned(), size, had, done: had, verified: 0, begun, line: begun, bar };
-        let had = if had > 0 { format!(", {} are there", console::bytes(had)) } else { String::new() };
-        now.bar.suspend(|| console::note(format_args!("downloading {file}: {}{had}", console::bytes(size))));
+        let whole = console::bytes(size);
+        now.bar.suspend(|| match had {
+            0 => console::note(format_args!("downloading {file}: {whole}; {RESUMES}")),
+            had => console::note(format_args!("resuming {file}: {} of {whole} are there", console::bytes(had))),
+        });
+    }
+
+    /// Says what an interrupted download has, and that it goes on.
+    pub(super) fn stopped(&self) {
+        let now = self.now();
+        now.bar.finish_and_clear();
+        let [done, size] = [now.done, now.size].map(console::bytes);
+        if !self.quiet && now.size > 0 {
+            console::note(format_args!("stopped: {done} of {size} of {} are kept; {RESUMES}", now.file));
+        }
     }
 
     fn bar(&self, template: &str) -> ProgressBar {

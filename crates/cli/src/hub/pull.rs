@@ -1,20 +1,22 @@
 //! `pull`: a model of the hub into the cache.
 
+use std::sync::Arc;
+
 use clap::Args;
-use gristmill_hub::Reference;
+use signal_hook::consts::SIGINT;
 
 use super::progress::Reporter;
 use super::{Choices, client};
 use crate::args::Verbosity;
 use crate::failure::Failure;
-use crate::{console, numbers};
+use crate::{console, interrupt, numbers};
 
 /// Download a model of the Hugging Face hub.
 ///
 /// Models are named ORG/REPO[:QUANT|:FILE][@REVISION]. Without a quantisation Q4_K_M is taken, then Q8_0, then the only
 /// model; otherwise the choices are listed with their sizes. All parts of a split model are downloaded. The download is
 /// resumed where it stopped, and always verified by its SHA-256. The files go into the cache that other programs of the
-/// hub share; commands then take the model as -m hf:ORG/REPO:QUANT. Prints the path of the first file.
+/// hub share; commands then take the model by the same name. Prints the path of the first file.
 ///
 /// The environment counts as in other programs of the hub: HF_TOKEN, HF_HUB_CACHE, HF_HOME, HF_ENDPOINT,
 /// HF_HUB_OFFLINE, and HTTPS_PROXY and NO_PROXY.
@@ -40,15 +42,21 @@ pub(crate) struct PullArgs {
 }
 
 pub(crate) fn run(args: &PullArgs) -> Result<(), Failure> {
-    let reference: Reference = args.model.parse().map_err(|error| Failure::from(error).into_usage())?;
+    let reference = super::reference(&args.model)?;
     let endpoint = args.endpoint.as_deref();
     let hub = client(Choices { offline: args.offline, endpoint, connections: Some(args.connections) })?;
     args.log.detail(format_args!("cache: {}", hub.cache().root().display()));
-    let reporter = Reporter::new(&args.log);
+    let reporter = Arc::new(Reporter::new(&args.log));
+    let stopped = reporter.clone();
+    interrupt::on_ctrl_c(move || {
+        stopped.stopped();
+        interrupt::end(SIGINT)
+    })?;
     let files = hub.pull(&reference, &|event| reporter.event(event));
     reporter.finish();
-    match files?.first() {
-        Some(path) => console::print_line(path.display()),
-        None => Ok(()),
+    if let Some(path) = files?.first() {
+        console::print_line(path.display())?;
+        args.log.info(format_args!("to talk to it: gristmill chat {reference}"));
     }
+    Ok(())
 }

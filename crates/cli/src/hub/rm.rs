@@ -1,7 +1,6 @@
 //! `rm`: frees the cache of a model.
 
 use clap::Args;
-use gristmill_hub::Reference;
 
 use crate::args::Verbosity;
 use crate::console;
@@ -21,8 +20,7 @@ pub(crate) struct RmArgs {
 }
 
 pub(crate) fn run(args: &RmArgs) -> Result<(), Failure> {
-    let read = |name: &String| name.parse::<Reference>().map_err(|error| Failure::from(error).into_usage());
-    let references = args.models.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let references = super::references(&args.models)?;
     let cache = super::cache()?;
     for reference in &references {
         let removed = cache.remove(reference)?;

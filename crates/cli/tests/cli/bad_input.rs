@@ -53,6 +53,74 @@ fn models() {
     refused(gristmill(&["chat", "-m", &path("mute.gguf")], b""), &["chat template", "--raw"]);
 }
 
+/// Files that are no model: the file first, then what it is, then what to do, in every command that opens a model.
+#[test]
+fn files_that_are_no_model() {
+    let write = |name: &str, bytes: &[u8]| {
+        fs::write(path(name), bytes).unwrap();
+        path(name)
+    };
+    let model = fs::read(path("model.gguf")).unwrap();
+    let typed = |name: &str, pairs: &[(&str, &str)], keep: usize| {
+        let mut tiny = crate::tiny::Tiny::llama();
+        tiny.tensors.truncate(keep);
+        pairs.iter().for_each(|(key, value)| tiny.set(key, *value));
+        write(name, &tiny.bytes(&mut crate::tiny::Random::fresh()))
+    };
+    let half = write("half.gguf", &model[..model.len() / 2]);
+    let missing = format!("{} bytes are missing", model.len() - model.len() / 2);
+    let safetensors = [&12_u64.to_le_bytes()[..], b"{\"a\":[]}    "].concat();
+    let all = usize::MAX;
+    let cases = [
+        (typed("lora.gguf", &[("general.type", "adapter")], 2), "is a LoRA adapter", "merge it into its model"),
+        (typed("mmproj.gguf", &[("general.architecture", "clip")], 2), "(mmproj)", "give the other GGUF file"),
+        (typed("mmproj2.gguf", &[("general.type", "mmproj")], 2), "(mmproj)", "give the other GGUF file"),
+        (typed("matrix.gguf", &[("general.type", "imatrix")], 2), "importance matrix", "give the model itself"),
+        (typed("vocab.gguf", &[], 0), "is a vocabulary without weights", "give the file with the weights"),
+        (
+            typed("new.gguf", &[("general.architecture", "novel")], all),
+            "architecture `novel` is not",
+            "known architectures",
+        ),
+        (half, &missing, "download it again"),
+        (write("checkpoint.bin", b"PK\x03\x04 and so on"), "PyTorch checkpoint", "look for a GGUF version"),
+        (write("old.pt", b"\x80\x02\x8a\x0al\xfc\x9c"), "PyTorch checkpoint", "look for a GGUF version"),
+        (write("page.gguf", b"\n<!DOCTYPE html><html>"), "is a web page", "download the file itself"),
+        (write("refused.gguf", b"Access to model a/b is restricted"), "the refusal of a server", "download the file"),
+        (write("pointer.gguf", b"version https://git-lfs.github.com/spec/v1\noid"), "Git LFS pointer", "git lfs pull"),
+        (write("model.safetensors", &safetensors), "is a safetensors file", "give the folder that it is in"),
+        (write("packed.gguf", b"\x1f\x8b\x08\x00"), "compressed archive", "unpack it"),
+    ];
+    let text = write("text for files", b"abcdefgh");
+    let out = path("never written.gguf");
+    for (file, what, remedy) in &cases {
+        for words in [
+            &["run", "-m", file, "hi"][..],
+            &["chat", file],
+            &["serve", file],
+            &["embed", "-m", file, "hi"],
+            &["perplexity", file, "-f", &text],
+            &["experts", file, "-f", &text],
+            &["bench", file],
+            &["fit", file, "--bandwidth", "10"],
+            &["quantize", file, &out, "Q8_0"],
+            &["run", "-m", "MODEL", "--draft-model", file, "hi"],
+        ] {
+            // Quantising does not ask for the architecture.
+            if words[0] == "quantize" && what.contains("architecture") {
+                continue;
+            }
+            let ended = gristmill(words, b"");
+            assert!(ended.err.starts_with(&format!("error: {file}: ")), "{words:?}: {}", ended.err);
+            refused(ended, &[what, remedy]);
+        }
+    }
+    // A vocabulary alone has what these commands show.
+    gristmill(&["inspect", &cases[4].0], b"").success();
+    assert!(gristmill(&["inspect", &cases[0].0], b"").success().contains("cannot run    is a LoRA adapter"));
+    refused(gristmill(&["tokenize", "-m", &cases[0].0, "hi"], b""), &["lora.gguf: ", "LoRA adapter"]);
+}
+
 #[test]
 fn grammars() {
     let schema = |text: &str, words: &[&str]| run_refused(&["hello", "--json-schema", text], words);
@@ -248,7 +316,7 @@ fn perplexity() {
 /// The built-in model has no chat template.
 #[test]
 fn talking_to_the_built_in_model() {
-    refused(gristmill(&["chat"], b"hello"), &["built-in", "cannot talk", "gristmill chat model.gguf"]);
+    refused(gristmill(&["chat"], b"hello"), &["built-in", "cannot talk", "gristmill chat hf:"]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 
 use gristmill_files::gguf::Value;
 
-use super::{Ended, gristmill, path};
+use super::{Ended, gristmill, gristmill_with, path};
 use crate::speech;
 use crate::tiny::{Random, Tiny};
 
@@ -41,11 +41,70 @@ fn help() {
     ] {
         assert!(help.contains(option), "{option}");
     }
+    for heading in ["Model:", "Length and sampling:", "Form of the answer:", "Draft tokens:", "Device:", "Output:"] {
+        assert!(help.lines().any(|line| line == heading), "{heading} in {help}");
+    }
+    let all = gristmill(&["--help"], b"").success();
+    for words in
+        ["\nUse a model:\n  run  ", "\nGet a model:\n", "\nLook into a model:\n", "\nSet up:\n", "gristmill config"]
+    {
+        assert!(all.contains(words), "{words:?} in {all}");
+    }
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         assert!(gristmill(&["completions", shell], b"").success().contains("perplexity"), "{shell}");
     }
     let man = gristmill(&["man"], b"").success();
     assert!(man.starts_with(".ie") && man.contains(".SH GRISTMILL RUN") && man.contains("top\\-p"), "{man}");
+}
+
+/// No line of a help is wider than the terminal, nor does a word break.
+#[test]
+fn help_fits_eighty_columns() {
+    let wide = |columns: &str, arguments: &[&str]| {
+        let help = gristmill_with(&[("COLUMNS", columns.as_ref())], arguments, b"").success();
+        help.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+    };
+    assert!(wide("80", &[]) <= 80);
+    let all = gristmill(&["--help"], b"").success();
+    let names: Vec<&str> = all.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).collect();
+    let commands: Vec<&&str> = names.iter().filter(|name| !name.is_empty() && !name.starts_with('-')).collect();
+    assert_eq!(commands.len(), 20, "{commands:?}");
+    for command in &commands {
+        for flag in ["--help", "-h"] {
+            assert!(wide("80", &[command, flag]) <= 80, "{command} {flag}");
+        }
+    }
+    assert!(wide("100", &["serve", "--help"]) > 80);
+}
+
+/// Other programs' names of commands and options, in the binary itself.
+#[test]
+fn habits_of_other_programs() {
+    for command in ["list", "ls", "models"] {
+        let empty = [("HF_HUB_CACHE", "/nowhere/hub".as_ref())];
+        assert_eq!(gristmill_with(&empty, &[command], b"").success(), "", "{command}");
+    }
+    assert!(gristmill(&["show", "MODEL"], b"").success().contains("qwen3moe"));
+    let run = ["run", "-m", "MODEL", "-q", "--seed", "1"];
+    let usual = gristmill(&[&run[..], &["-n", "3", "hello"]].concat(), b"").success();
+    for words in [
+        &["-n", "3", "-c", "100", "hello"][..],
+        &["--n-predict", "3", "--ctx-size", "100", "hello"],
+        &["-p", "hello", "-n", "3", "-ngl", "0"],
+        &["--n-gpu-layers", "0", "-ctk", "f16", "-ctv", "f16", "-fa", "on", "--predict", "3", "hello"],
+    ] {
+        assert_eq!(gristmill(&[&run[..], words].concat(), b"").success(), usual, "{words:?}");
+    }
+    for (words, line) in [
+        (&["ps"][..], "error: gristmill ps: there is no such command; a server has one model; curl http"),
+        (&["run", "MODEL", "--lora", "x", "hello"], "error: --lora: adapters are not supported"),
+        (&["serve", "MODEL", "--api-key", "x"], "error: --api-key: set GRISTMILL_API_KEY"),
+        (&["model.gguf"], "error: model.gguf: name the command first, as in gristmill run model.gguf"),
+    ] {
+        let ended = gristmill(words, b"");
+        let lines = ended.err.lines().count();
+        assert!(ended.code == Some(2) && ended.err.starts_with(line) && lines == 1, "{words:?}: {}", ended.err);
+    }
 }
 
 /// A missing pre-tokenizer, and a context longer than the trained one, are warnings on stderr.
@@ -215,8 +274,13 @@ fn tokenize() {
     assert_eq!(ids(&["--add-special", "<|begin|>c"], b""), [257, 99]);
     assert_eq!(ids(&["-"], "\u{feff}c".as_bytes()), [99]);
     assert_eq!(ids(&[""], b""), [0; 0]);
+    let json = gristmill(&["tokenize", "-m", "MODEL", "--json", "a "], b"").success();
+    let tokens: Vec<serde_json::Value> = serde_json::from_str(&json).unwrap();
+    assert_eq!((&tokens[1]["token"], &tokens[1]["text"]), (&"Ġ".into(), &" ".into()));
+    let text = gristmill(&["tokenize", "-m", "MODEL", "é\n"], b"").success();
+    assert_eq!(text, "    195  \"\\xc3\"\n    169  \"\\xa9\"\n     10  \"\\n\"\n");
     let text = gristmill(&["tokenize", "-m", "MODEL", "a b"], b"").success();
-    assert_eq!(text, "     97  a\n     32  Ġ\n     98  b\n");
+    assert_eq!(text, "     97  \"a\"\n     32  \" \"\n     98  \"b\"\n");
 }
 
 #[test]

@@ -6,6 +6,19 @@ use std::process::{Command, Stdio};
 
 use super::{gristmill, path};
 
+/// A question to the built-in model leads to a model that answers; a story needs no such line.
+#[test]
+fn questions_to_the_built_in_model() {
+    for (prompt, told) in [("What is the capital of France?", true), ("Once upon a time", false)] {
+        for quiet in [&[][..], &["-q"]] {
+            let ended = gristmill(&[&["run", "--seed", "1", "-n", "12", prompt][..], quiet].concat(), b"");
+            let words = ["tells stories", "gristmill run hf:"];
+            let found = words.iter().all(|word| ended.err.contains(word));
+            assert_eq!((ended.code, found), (Some(0), told && quiet.is_empty()), "{prompt}: {}", ended.err);
+        }
+    }
+}
+
 #[test]
 fn run_answers_or_continues() {
     let run = |arguments: &[&str], stdin: &[u8]| {

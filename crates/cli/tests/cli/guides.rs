@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::gristmill;
 
 /// All commands.
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 20] = [
     "run",
     "chat",
     "serve",
@@ -29,6 +29,7 @@ const COMMANDS: [&str; 19] = [
     "convert",
     "quantize",
     "completions",
+    "config",
     "man",
 ];
 

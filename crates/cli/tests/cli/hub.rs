@@ -8,19 +8,24 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use standin::{COMMIT, Faults, StandIn};
+pub(crate) use standin::Faults;
+use standin::{COMMIT, StandIn};
 
 use super::{Ended, gristmill_with, path};
 
 /// A stand-in with the tiny model, and a cache of the test's own.
-struct Case {
-    hub: StandIn,
-    cache: PathBuf,
+pub(crate) struct Case {
+    pub(crate) hub: StandIn,
+    pub(crate) cache: PathBuf,
 }
 
 impl Case {
     fn new(name: &str) -> Case {
-        let model = fs::read(path("model.gguf")).expect("the model");
+        Case::with(name, fs::read(path("model.gguf")).expect("the model"))
+    }
+
+    /// With this file as the model.
+    pub(crate) fn with(name: &str, model: Vec<u8>) -> Case {
         let files = vec![("tiny-Q4_K_M.gguf", model.clone()), ("tiny-Q6_K.gguf", model), ("README.md", Vec::new())];
         let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hub-{name}"));
         let _ = fs::remove_dir_all(&cache);
@@ -83,6 +88,52 @@ fn a_model_is_pulled_listed_used_and_removed() {
     assert_eq!(case.run(&["rm", "org/tiny-GGUF"]).code, Some(1));
 }
 
+/// Every command takes the name that `pull` takes.
+#[test]
+fn one_name_serves_all_commands() {
+    let case = Case::new("one-name");
+    let absent = case.run(&["run", "org/tiny-GGUF:Q4_K_M", "hi"]);
+    assert!(
+        absent.code == Some(1) && absent.last_line().contains("gristmill pull org/tiny-GGUF:Q4_K_M"),
+        "{}",
+        absent.err
+    );
+    assert!(case.run(&["chat", "org/tiny-GGUF"]).last_line().contains("gristmill pull org/tiny-GGUF"));
+    assert_eq!(case.asked(), 0, "a bare name may be a mistaken path: nothing is sent");
+
+    let name = "https://huggingface.co/org/tiny-GGUF/blob/main/tiny-Q4_K_M.gguf";
+    case.run(&["pull", name]).success();
+    case.asked();
+    let expected = case.run(&["run", "-m", "hf:org/tiny-GGUF", "-n", "2", "--seed", "1", "a"]).success();
+    for name in ["org/tiny-GGUF", "org/tiny-GGUF:Q4_K_M", "hf.co/org/tiny-GGUF:q4_k_m", name] {
+        for words in [&["run", name][..], &["run", "-m", name]] {
+            let ended = case.run(&[words, &["-n", "2", "--seed", "1", "a"]].concat());
+            assert_eq!(ended.success(), expected, "{words:?}");
+        }
+        for words in [
+            &["chat", name][..],
+            &["inspect", name],
+            &["tokenize", name, "a"],
+            &["embed", name, "a"],
+            &["perplexity", name, "--ctx", "8", "-f", "Cargo.toml"],
+            &["experts", name, "--ctx", "8", "-f", "Cargo.toml"],
+            &["bench", name, "-p", "4", "-n", "2", "-r", "1"],
+            &["run", "-q", "--draft-model", name, "-m", name, "-n", "1", "yes/no"],
+            &["models", name],
+        ] {
+            case.run(words).success();
+        }
+        let refused = case.run(&["serve", name, "--host", "192.0.2.1", "--allow-unauthenticated"]);
+        assert!(refused.err.contains("cannot listen on 192.0.2.1"), "{}", refused.err);
+        case.run(&["quantize", name, &path("by-name.gguf"), "Q8_0", "-f"]).success();
+    }
+    assert_eq!(case.asked(), 0, "all of it from the cache");
+    assert_eq!(case.run(&["models", "org/other"]).code, Some(1));
+    case.run(&["fit", "org/tiny-GGUF", "--bandwidth", "30"]).success();
+    case.run(&["rm", name]).success();
+    assert_eq!(case.run(&["models"]).success(), "");
+}
+
 #[test]
 fn a_model_is_downloaded_when_it_is_named() {
     let case = Case::new("named");
@@ -95,6 +146,58 @@ fn a_model_is_downloaded_when_it_is_named() {
     assert!(failed.code == Some(1) && failed.err.contains("nothing is downloaded offline"), "{}", failed.err);
     assert_eq!(case.asked(), 0, "--offline counts for the draft model too");
     case.run(&["quantize", "hf:org/tiny-GGUF:Q6_K", &path("from-hub.gguf"), "Q8_0", "-f"]).success();
+}
+
+/// A pull says how it goes on after an interruption, and what to type after it.
+#[test]
+#[cfg(unix)]
+fn an_interrupted_pull_says_what_it_keeps() {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    let case = Case::with("interrupted", vec![0; 4 << 20]);
+    case.hub.set(Faults { rate: Some(400_000), ..Faults::default() });
+    let mut pull = Command::new(env!("CARGO_BIN_EXE_gristmill"));
+    pull.args(["pull", "org/tiny-GGUF"]).env("HF_HUB_CACHE", &case.cache).env("HF_ENDPOINT", &case.hub.endpoint);
+    let child = pull.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let start = Instant::now();
+    while case.hub.sent() < 300_000 {
+        assert!(start.elapsed() < Duration::from_secs(30), "nothing is downloaded");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().is_ok_and(|status| status.success()));
+    let ended = child.wait_with_output().expect("it ends");
+    let err = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.signal(), Some(2), "{err}");
+    let resumes = "the same command goes on where it stopped";
+    assert!(err.contains("downloading tiny-Q4_K_M.gguf: 4.2 MB; ") && err.contains(resumes), "{err}");
+    let last = err.lines().last().unwrap_or_default();
+    assert!(last.starts_with("stopped: ") && last.ends_with(&format!("are kept; {resumes}")), "{err}");
+    case.hub.set(Faults::default());
+    let pulled = case.run(&["pull", "org/tiny-GGUF"]);
+    assert!(pulled.err.starts_with("resuming tiny-Q4_K_M.gguf: "), "{}", pulled.err);
+    assert!(pulled.last_line().ends_with("gristmill chat org/tiny-GGUF"), "{}", pulled.err);
+    pulled.success();
+}
+
+#[test]
+fn refusals_of_the_hub_are_in_words() {
+    let case = Case::new("refusals");
+    for (status, header, words) in [
+        (401, "", ["org/tiny-GGUF: does not exist, or only some accounts", "set HF_TOKEN"]),
+        (403, "", ["org/tiny-GGUF: the token in HF_TOKEN may not read it", "huggingface.co/settings/tokens"]),
+        (401, "X-Error-Code: GatedRepo\r\n", ["asks for an agreement", "open https://huggingface.co/org/tiny-GGUF"]),
+        (403, "X-Error-Code: GatedRepo\r\n", ["asks for an agreement", "open https://huggingface.co/org/tiny-GGUF"]),
+    ] {
+        case.hub.set(Faults { hub_status: Some((status, header, 1)), ..Faults::default() });
+        let failed = case.run(&["pull", "org/tiny-GGUF"]);
+        let told = words.iter().all(|word| failed.last_line().contains(word));
+        assert!(failed.code == Some(1) && told, "{status}: {}", failed.err);
+    }
+    let failed = case.run(&["pull", "org/tiny-GGUF", "--endpoint", "http://127.0.0.1:9"]);
+    let words = ["cannot reach http://127.0.0.1:9/", "this machine is online", "--offline"];
+    assert!(failed.code == Some(1) && words.iter().all(|word| failed.last_line().contains(word)), "{}", failed.err);
 }
 
 #[test]

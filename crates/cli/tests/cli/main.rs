@@ -9,6 +9,7 @@ mod speech;
 
 mod bad_input;
 mod commands;
+mod config;
 mod convert;
 #[cfg(target_os = "linux")]
 mod cuda;

@@ -6,12 +6,13 @@ use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::{gristmill, gristmill_with, path};
 
-/// A server that listens, and its address.
-pub(crate) struct Serving(Child, String);
+/// A server that listens, its address, and the lines that it prints after it.
+pub(crate) struct Serving(Child, String, Option<JoinHandle<Vec<String>>>);
 
 impl Serving {
     pub(crate) fn new(arguments: &[&str]) -> Serving {
@@ -40,8 +41,14 @@ impl Serving {
             Some(line.split_once("http://")?.1.split_once('/')?.0.to_owned())
         });
         // Read to the end, so that the server can write.
-        std::thread::spawn(move || lines.count());
-        Serving(child, address.expect("an address"))
+        let rest = std::thread::spawn(move || lines.map_while(Result::ok).collect());
+        Serving(child, address.expect("an address"), Some(rest))
+    }
+
+    fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.1).expect("it listens");
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").expect("it takes bytes");
+        rest(stream)
     }
 
     pub(crate) fn post(&self, headers: &str, body: &str) -> TcpStream {
@@ -94,6 +101,69 @@ pub(crate) fn rest(mut stream: TcpStream) -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("a whole reply");
     text
+}
+
+/// What a server prints first can be opened in a browser, also with what programs take as base address.
+#[test]
+fn the_printed_address_is_the_page() {
+    let server = Serving::new(&["--host", "0.0.0.0", "--allow-unauthenticated"]);
+    assert!(server.1.starts_with("127.0.0.1:"), "{}", server.1);
+    let page = server.get("/");
+    assert!(page.starts_with("HTTP/1.1 200") && page.contains("<!doctype html>"), "{page}");
+    let base = server.get("/v1");
+    assert!(base.starts_with("HTTP/1.1 307") && base.contains("location: /\r\n"), "{base}");
+    let server = Serving::new(&["--no-page"]);
+    assert!(server.get("/").starts_with("HTTP/1.1 404"));
+}
+
+#[test]
+fn requests_are_logged_without_their_text() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("access-log");
+    let name = file.display().to_string();
+    for format in ["text", "json"] {
+        let _ = fs::remove_file(&file);
+        let mut server = Serving::new(&["--access-log", &name, "--access-log-format", format]);
+        let secret = r#"{"prompt": "secret words", "max_tokens": 5, "stream": STREAM}"#;
+        for stream in ["true", "false"] {
+            assert!(rest(server.post("", &secret.replace("STREAM", stream))).starts_with("HTTP/1.1 200"));
+        }
+        server.get("/nothing?secret");
+        server.signal();
+        assert!(server.0.wait().expect("it ends").success());
+        let log = fs::read_to_string(&file).expect("a log");
+        let lines: Vec<&str> = log.lines().collect();
+        assert!(lines.len() == 3 && !log.contains("secret"), "{log}");
+        match format {
+            "text" => {
+                let words = ["Z POST /v1/completions 200, prompt ", " cached), generated 5, first 0.", " s, "];
+                assert!(lines[..2].iter().all(|line| words.iter().all(|word| line.contains(word))), "{log}");
+                assert!(lines[2].contains("Z GET /nothing 404, 0."), "{log}");
+            }
+            _ => {
+                let json = |line: &&str| serde_json::from_str::<serde_json::Value>(line).expect("JSON");
+                let [streamed, whole, missing] = [&lines[0], &lines[1], &lines[2]].map(json);
+                for reply in [&streamed, &whole] {
+                    assert_eq!((&reply["status"], &reply["generated_tokens"]), (&200.into(), &5.into()), "{log}");
+                    assert!(reply["prompt_tokens"].as_u64() > Some(5) && reply["complete"] == true, "{log}");
+                    assert!(reply["first_token_seconds"].as_f64() <= reply["seconds"].as_f64(), "{log}");
+                }
+                assert!(missing["status"] == 404 && missing.get("prompt_tokens").is_none(), "{log}");
+            }
+        }
+    }
+    let refused = gristmill(&["serve", "MODEL", "--access-log", "/dev/null/log"], b"");
+    assert!(refused.code == Some(1) && refused.err.contains("--access-log /dev/null/log"), "{}", refused.err);
+}
+
+#[test]
+fn a_verbose_server_prints_requests_and_readiness() {
+    let mut server = Serving::new(&["-v"]);
+    server.get("/health");
+    server.signal();
+    assert!(server.0.wait().expect("it ends").success());
+    let lines = server.2.take().expect("a thread").join().expect("lines");
+    assert!(lines.iter().any(|line| line.starts_with("ready")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("GET /health 200, ")), "{lines:?}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
+use super::hub::{Case, Faults};
 use super::{gristmill, path};
 
 /// The marks around a bracketed paste.
@@ -217,6 +218,45 @@ fn no_color() {
         terminal.keys("/quit\r");
         let text = terminal.end();
         assert_eq!(!styles(&text).is_empty(), coloured, "NO_COLOR={value}: {:?}", styles(&text));
+    }
+}
+
+/// What is typed has the terminal's own colour; only the prompt's arrow is coloured.
+#[test]
+fn typed_text_has_no_colour() {
+    let (mut terminal, _) = chat("colour");
+    terminal.keys("typed");
+    terminal.wait("typed");
+    terminal.keys("\x15/quit\r");
+    let text = terminal.end();
+    for (at, _) in text.match_indices("typed") {
+        let before = &text[..at];
+        let style = before.rsplit("\x1b[").find_map(|rest| rest.split_once('m').map(|(style, _)| style));
+        assert!(style.is_none_or(|style| ["", "0", "39", "49"].contains(&style)), "{style:?} in {text:?}");
+    }
+}
+
+/// Lines on stderr break between words too, and bars fit the width, with one kind of unit.
+#[test]
+fn lines_and_bars_on_stderr_fit() {
+    let case = Case::with("bar", vec![0; 1 << 20]);
+    case.hub.set(Faults { rate: Some(1_000_000), ..Faults::default() });
+    let variables = [("HF_HUB_CACHE", case.cache.as_os_str()), ("HF_ENDPOINT", case.hub.endpoint.as_ref())];
+    let shown = Terminal::start(60, &variables, &["pull", "org/tiny-GGUF"]).end();
+    assert!(shown.contains(" left") && shown.contains(" MB") && !shown.contains("iB"), "{shown:?}");
+    let run = ["run", "--seed", "7", "-n", "5", "--raw", "--device", "cpu", "Once upon a time"];
+    for shown in [shown, Terminal::start(60, &[], &run).end()] {
+        for line in shown.split(['\r', '\n']) {
+            let mut visible = String::new();
+            let mut rest = line;
+            while let Some((before, escape)) = rest.split_once("\x1b[") {
+                visible += before;
+                rest = escape.split_once(|c: char| c.is_ascii_alphabetic()).map_or("", |(_, rest)| rest);
+            }
+            visible += rest;
+            // A path is one word.
+            assert!(visible.chars().count() <= 60 || visible.starts_with('/'), "{visible:?}");
+        }
     }
 }
 

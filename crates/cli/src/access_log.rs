@@ -1,0 +1,138 @@
+//! The access log of `serve`: a line for each request, without its text.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, ValueEnum};
+use gristmill_server::{Log, LoggedRequest};
+use serde_json::{Value, json};
+
+use crate::args::Verbosity;
+use crate::console;
+use crate::failure::Failure;
+
+/// Where the log is written.
+#[derive(Args)]
+pub(crate) struct AccessLogArgs {
+    /// Append a line for each request to FILE, or print it on stdout (-): method, path, status, tokens and times, but no
+    /// text of a request or reply. With --verbose these lines are also on stderr.
+    #[arg(long, value_name = "FILE")]
+    access_log: Option<PathBuf>,
+    /// The form of a line in the access log.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    access_log_format: LogFormat,
+}
+
+/// The form of a line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    /// Words.
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+impl AccessLogArgs {
+    /// Opens the log, if one is wanted.
+    pub(crate) fn open(&self, log: Verbosity) -> Result<Option<Log>, Failure> {
+        let to: Option<Box<dyn Write + Send>> = match self.access_log.as_deref() {
+            None => None,
+            Some(path) if path.as_os_str() == "-" => Some(Box::new(io::stdout())),
+            Some(path) => Some(Box::new(File::options().create(true).append(true).open(path).map_err(|error| {
+                Failure::new(format!("--access-log {}: {error}; name a file that can be written", path.display()))
+            })?)),
+        };
+        if to.is_none() && !log.verbose {
+            return Ok(None);
+        }
+        let (format, to) = (self.access_log_format, to.map(Mutex::new));
+        Ok(Some(Log::new(move |request| {
+            log.detail(format_args!("{}", text(request)));
+            if let Some(to) = &to {
+                let line = match format {
+                    LogFormat::Text => text(request),
+                    LogFormat::Json => object(request).to_string(),
+                };
+                let mut to = to.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                if let Err(error) = to.write_all(format!("{line}\n").as_bytes()).and_then(|()| to.flush()) {
+                    console::note(format_args!("warning: the access log cannot be written: {error}"));
+                }
+            }
+        })))
+    }
+}
+
+/// `2026-01-31T12:00:00Z POST /v1/completions 200, prompt 12 tokens (8 cached), generated 30, first 0.120 s, 1.500 s`.
+fn text(request: &LoggedRequest) -> String {
+    let LoggedRequest { method, path, status, duration, .. } = request;
+    let mut line = format!("{} {method} {} {status}", utc(request.time), path.escape_debug());
+    if let Some(tokens) = request.tokens {
+        let (prompt, cached, generated) = (tokens.prompt, tokens.cached, tokens.generated);
+        line += &format!(", prompt {prompt} tokens ({cached} cached), generated {generated}");
+        line += &tokens.first.map_or(String::new(), |first| format!(", first {:.3} s", first.as_secs_f64()));
+    }
+    let end = if request.complete { "" } else { ", the client went away" };
+    format!("{line}, {:.3} s{end}", duration.as_secs_f64())
+}
+
+fn object(request: &LoggedRequest) -> Value {
+    let seconds = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e6;
+    let mut object = json!({
+        "time": utc(request.time),
+        "method": request.method,
+        "path": request.path,
+        "status": request.status,
+        "seconds": seconds(request.duration),
+        "complete": request.complete,
+    });
+    if let Some(tokens) = request.tokens {
+        object["prompt_tokens"] = tokens.prompt.into();
+        object["cached_tokens"] = tokens.cached.into();
+        object["generated_tokens"] = tokens.generated.into();
+        object["first_token_seconds"] = tokens.first.map(seconds).into();
+    }
+    object
+}
+
+/// A time as RFC 3339 writes it, to the second.
+fn utc(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = date(days);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3_600, rest / 60 % 60, rest % 60)
+}
+
+/// The date so many days after 1970-01-01 in the Gregorian calendar. Years begin in March here, so that the leap day is
+/// the last day of a year, and a day's month follows from 153 days in 5 months.
+fn date(days: u64) -> (u64, u64, u64) {
+    // 0000-03-01 is 719,468 days before 1970-01-01; 400 years have 146,097 days.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (era * 400 + year + next, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (seconds, written) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_799, "2000-02-29T23:59:59Z"),
+            (1_767_225_599, "2025-12-31T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(seconds)), written);
+        }
+    }
+}
