@@ -31,8 +31,8 @@ pub(crate) struct Block {
     pub(super) is_error: Option<bool>,
     /// The tool of a `tool_reference`.
     tool_name: Option<String>,
-    /// The tools that a search has found.
-    #[schema(no_recursion)]
+    /// The tools that a search has found: blocks `tool_reference`.
+    #[schema(value_type = Option<Vec<Value>>)]
     tool_references: Option<Vec<Block>>,
     /// The data of an image or a document, or the address of a `search_result`.
     source: Option<Source>,
@@ -47,7 +47,7 @@ pub(crate) struct Block {
     /// What a command has printed as errors.
     stderr: Option<String>,
     /// The exit code of a command.
-    return_code: Option<i64>,
+    return_code: Option<Value>,
     /// The changed lines of a file.
     lines: Option<Vec<String>>,
     /// Why a server's tool has failed.
