@@ -4,7 +4,7 @@
 use std::io::{self, IsTerminal};
 
 use gristmill_engine::{Chat, ConverseOptions, Engine, EngineError, Grammar, Request};
-use gristmill_text::reply::{Reply, ReplyEvent};
+use gristmill_text::reply::{Joiner, Reply, ReplyEvent};
 use gristmill_text::template::{Message, Role};
 
 use crate::console;
@@ -54,9 +54,10 @@ pub(crate) struct Printer {
     wrap: Option<Wrap>,
     /// Thinking is dimmed.
     dims: bool,
-    /// The latest printed text is thinking.
-    in_thought: bool,
+    /// Whether the latest printed text is thinking, if there is one.
+    in_thought: Option<bool>,
     ends_line: bool,
+    joiner: Joiner,
     answer: Answer,
 }
 
@@ -64,7 +65,8 @@ impl Printer {
     pub(crate) fn new(reply: Reply, show: Show) -> Printer {
         let terminal = io::stdout().is_terminal();
         let (wrap, dims) = (terminal.then(Wrap::default), terminal && console::styles_allowed());
-        Printer { reply, show, wrap, dims, in_thought: false, ends_line: false, answer: Answer::default() }
+        let (joiner, answer) = Default::default();
+        Printer { reply, show, wrap, dims, in_thought: None, ends_line: false, joiner, answer }
     }
 
     /// Takes the next piece of text.
@@ -73,29 +75,25 @@ impl Printer {
     }
 
     fn take(&mut self, event: ReplyEvent) -> Result<(), Failure> {
-        match event {
-            ReplyEvent::Reasoning(text) => {
-                self.answer.thinking.push_str(&text);
-                if self.show == Show::All {
-                    self.in_thought = true;
-                    self.print(&text)?;
-                }
-            }
-            ReplyEvent::Content(text) => {
-                self.answer.text.push_str(&text);
-                if self.show != Show::Nothing {
-                    if self.in_thought {
-                        self.print_held()?;
-                        self.in_thought = false;
-                        self.print("\n\n")?;
-                    }
-                    self.print(&text)?;
-                }
-            }
+        let separator = self.joiner.separator(&event);
+        let (text, is_thought) = match event {
+            ReplyEvent::Reasoning(text) => (text, true),
+            ReplyEvent::Content(text) => (text, false),
             // Calls are not parsed: no tools are offered.
-            ReplyEvent::ToolCall(_) => {}
+            ReplyEvent::ToolCall(_) => return Ok(()),
+        };
+        let answer = if is_thought { &mut self.answer.thinking } else { &mut self.answer.text };
+        answer.extend([separator, &text]);
+        if self.show == Show::Nothing || (self.show == Show::Answer && is_thought) {
+            return Ok(());
         }
-        Ok(())
+        let turns = self.in_thought.is_some_and(|before| before != is_thought);
+        if turns {
+            self.print_held()?;
+        }
+        self.in_thought = Some(is_thought);
+        self.print(if turns { "\n\n" } else { separator })?;
+        self.print(&text)
     }
 
     fn print(&mut self, text: &str) -> Result<(), Failure> {
@@ -118,7 +116,7 @@ impl Printer {
     fn write(&self, text: &str) -> Result<(), Failure> {
         match text {
             "" => Ok(()),
-            _ if self.in_thought && self.dims => console::print(format_args!("{DIM}{text}{PLAIN}")),
+            _ if self.in_thought == Some(true) && self.dims => console::print(format_args!("{DIM}{text}{PLAIN}")),
             _ => console::print(text),
         }
     }
@@ -131,5 +129,25 @@ impl Printer {
             console::print("\n")?;
         }
         Ok(self.answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gristmill_text::reply::ReplyOptions;
+
+    use super::*;
+
+    #[test]
+    fn texts_of_an_answer_are_joined_apart() {
+        let reply = Reply::new(Some("<|channel|>"), "<|start|>assistant", ReplyOptions::default());
+        let mut printer = Printer::new(reply, Show::Nothing);
+        for (channel, text) in [("final", "I look."), ("analysis", "Hm."), ("final", "Done."), ("analysis", "Good.")] {
+            printer
+                .push(&format!("<|channel|>{channel}<|message|>{text}<|end|><|start|>assistant"))
+                .expect("no output");
+        }
+        let Answer { thinking, text } = printer.finish().expect("no output");
+        assert_eq!((&*thinking, &*text), ("Hm.\nGood.", "I look.\nDone."));
     }
 }

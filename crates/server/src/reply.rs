@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use gristmill_engine::engine::receipt::Receipt;
 use gristmill_engine::engine::{Finish, FinishReason, Logprob, Piece};
-use gristmill_engine::reply::{Reply as Parser, ReplyEvent};
+use gristmill_engine::reply::{Joiner, Reply as Parser, ReplyEvent};
 
 /// The reply to a request.
 #[derive(Debug)]
@@ -42,6 +42,7 @@ pub(crate) struct Choice {
     /// At the end.
     pub(crate) finish: Option<Finish>,
     parser: Parser,
+    joiner: Joiner,
     /// The log-probabilities of tokens whose text the parser withholds.
     withheld: Vec<Logprob>,
 }
@@ -68,6 +69,8 @@ pub(crate) struct Item {
     /// 16 random digits.
     pub(crate) id: String,
     pub(crate) kind: ItemKind,
+    /// What separates the text from that of the item of its kind before, where the two are joined.
+    pub(crate) separator: &'static str,
     /// The text; of a call its arguments, which are the text of a JSON object.
     pub(crate) text: String,
     /// The log-probabilities of a text's tokens, if the request asks for them.
@@ -143,13 +146,14 @@ impl Choice {
             cache_miss: None,
             finish: None,
             parser,
+            joiner: Joiner::default(),
             withheld: Vec::new(),
         }
     }
 
-    /// All text of one kind.
+    /// All text of one kind, joined.
     pub(crate) fn text(&self, kind: &ItemKind) -> String {
-        self.items.iter().filter(|item| item.kind == *kind).map(|item| item.text.as_str()).collect()
+        self.items.iter().filter(|item| item.kind == *kind).flat_map(|item| [item.separator, &item.text]).collect()
     }
 
     /// The calls: their items and the names of their tools.
@@ -174,20 +178,21 @@ impl Choice {
         self.finish = finish;
         let mut changes = Vec::new();
         for event in self.parse(&text, logprob) {
+            let separator = self.joiner.separator(&event);
             match event {
-                ReplyEvent::Reasoning(text) => self.grow(ItemKind::Reasoning, text, &mut changes),
-                ReplyEvent::Content(text) => self.grow(ItemKind::Text, text, &mut changes),
+                ReplyEvent::Reasoning(text) => self.grow(ItemKind::Reasoning, separator, text, &mut changes),
+                ReplyEvent::Content(text) => self.grow(ItemKind::Text, separator, text, &mut changes),
                 ReplyEvent::ToolCall(call) => {
                     // Each call is an item of its own.
                     self.close(ItemState::Complete, &mut changes);
-                    self.grow(ItemKind::Call(call.name), call.arguments, &mut changes);
+                    self.grow(ItemKind::Call(call.name), separator, call.arguments, &mut changes);
                     self.close(ItemState::Complete, &mut changes);
                 }
             }
         }
         if finish.is_some() {
             if self.items.is_empty() {
-                self.begin(ItemKind::Text, &mut changes);
+                self.begin(ItemKind::Text, "", &mut changes);
             }
             self.close(if self.is_cut() { ItemState::Cut } else { ItemState::Complete }, &mut changes);
         }
@@ -211,10 +216,10 @@ impl Choice {
         events
     }
 
-    /// Appends to the last item, if it grows and has this kind, or to a new one.
-    fn grow(&mut self, kind: ItemKind, text: String, changes: &mut Vec<Change>) {
+    /// Appends to the last item, if it grows and has this kind, or to a new one behind this separator.
+    fn grow(&mut self, kind: ItemKind, separator: &'static str, text: String, changes: &mut Vec<Change>) {
         if !self.items.last().is_some_and(|item| item.state == ItemState::Growing && item.kind == kind) {
-            self.begin(kind, changes);
+            self.begin(kind, separator, changes);
         }
         let Some(item) = self.items.last_mut() else { return };
         let withheld = mem::take(&mut self.withheld);
@@ -224,11 +229,11 @@ impl Choice {
         changes.push(Change::Grew(self.items.len() - 1, text, logprobs));
     }
 
-    fn begin(&mut self, kind: ItemKind, changes: &mut Vec<Change>) {
+    fn begin(&mut self, kind: ItemKind, separator: &'static str, changes: &mut Vec<Change>) {
         self.close(ItemState::Complete, changes);
         changes.push(Change::Began(self.items.len()));
         let (text, logprobs, state) = (String::new(), Vec::new(), ItemState::Growing);
-        self.items.push(Item { id: random_digits(), kind, text, logprobs, state });
+        self.items.push(Item { id: random_digits(), kind, separator, text, logprobs, state });
     }
 
     fn close(&mut self, state: ItemState, changes: &mut Vec<Change>) {

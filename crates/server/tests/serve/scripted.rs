@@ -64,3 +64,74 @@ fn the_model_completes_what_a_script_does_not() {
     let body = json!({"messages": [{"role": "user", "content": "abc"}], "max_tokens": 5, "ignore_eos": true});
     assert_eq!(server.ask(CHAT, &body)["usage"]["completion_tokens"], 5);
 }
+
+/// Always the same completion.
+#[derive(Debug)]
+struct Always(&'static str);
+
+impl Script for Always {
+    fn completion(&self, _: &str) -> Option<String> {
+        Some(self.0.to_owned())
+    }
+}
+
+fn always(completion: &'static str) -> Running {
+    Running::new(engine(&model(), 2).with_script(Arc::new(Always(completion))), options())
+}
+
+/// The texts of deltas of this kind, as `text` finds them.
+fn joined(events: &[Value], text: impl Fn(&Value) -> Option<&str>) -> String {
+    events.iter().filter_map(text).collect()
+}
+
+#[test]
+fn words_around_a_call_stay_apart() {
+    let call = "<tool_call>\n{\"name\": \"word\", \"arguments\": {}}\n</tool_call>";
+    let server = always(Box::leak(format!("I look.\n\n{call}\nDone.").into_boxed_str()));
+    let body = ask();
+    assert_eq!(server.ask(CHAT, &body)["choices"][0]["message"]["content"], "I look.\nDone.");
+    let streamed = server.events(CHAT, &body);
+    assert_eq!(joined(&streamed, |event| event["choices"][0]["delta"]["content"].as_str()), "I look.\nDone.");
+
+    // Where each text is a part of its own, nothing separates them.
+    let tool = json!({"name": "word", "input_schema": {"type": "object"}});
+    let body = json!({"model": "tiny", "messages": body["messages"], "tools": [tool], "max_tokens": 200});
+    let texts = |content: &Value| -> Vec<String> {
+        let blocks = content.as_array().expect("blocks").iter();
+        blocks.filter_map(|block| block["text"].as_str().map(str::to_owned)).collect()
+    };
+    assert_eq!(texts(&server.ask("/v1/messages", &body)["content"]), ["I look.", "Done."]);
+    let streamed = server.events("/v1/messages", &body);
+    assert_eq!(joined(&streamed, |event| event["delta"]["text"].as_str()), "I look.Done.");
+
+    let tool = json!({"type": "function", "name": "word", "parameters": {"type": "object"}});
+    let body = json!({"model": "tiny", "input": "Which word?", "tools": [tool]});
+    let output = server.ask("/v1/responses", &body)["output"].clone();
+    let contents: Vec<String> = output
+        .as_array()
+        .expect("items")
+        .iter()
+        .filter(|item| item["type"] == "message")
+        .flat_map(|item| texts(&item["content"]))
+        .collect();
+    assert_eq!(contents, ["I look.", "Done."]);
+    let streamed = server.events("/v1/responses", &body);
+    let delta = |event: &Value| event["type"].as_str() == Some("response.output_text.delta");
+    assert_eq!(joined(&streamed, |event| event["delta"].as_str().filter(|_| delta(event))), "I look.Done.");
+}
+
+#[test]
+fn call_marks_within_an_answer_in_json_are_text() {
+    let answer = r#"{"text": "<tool_call><function=word></function></tool_call>"}"#;
+    let server = always(answer);
+    let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"],
+                        "additionalProperties": false});
+    let mut body = ask();
+    body["response_format"] = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": schema}});
+    for _ in ["with tools", "without"] {
+        let message = server.ask(CHAT, &body)["choices"][0]["message"].clone();
+        assert_eq!(message["content"], answer);
+        assert!(message["tool_calls"].is_null());
+        body.as_object_mut().expect("an object").remove("tools");
+    }
+}

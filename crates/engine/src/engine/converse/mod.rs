@@ -198,7 +198,7 @@ impl Engine {
     ) -> Result<(Request, ReplyForm), EngineError> {
         let syntax = parts.syntax;
         parts.prompt.push_str(syntax.reasoning_ending(&parts.prompt));
-        let form = ReplyForm::new(syntax, &parts.template, &parts.prompt, options);
+        let form = ReplyForm::new(syntax, &parts.template, &parts.prompt, options).answer_or_calls();
         let answer = (syntax.answer_opening(&parts.prompt), grammar);
         let grammar = call::answer_or_call(answer, &syntax.call, tools, self.model.tokenizer()?)?;
         let request = Request::new(parts.finished(""));

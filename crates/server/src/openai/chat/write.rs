@@ -143,11 +143,16 @@ fn tool_call(index: Option<usize>, item: &Item, name: &str) -> ToolCall {
     ToolCall { index, id: format!("call_{}", item.id), r#type: "function", function }
 }
 
-/// The delta of a change; only growth has one.
+/// The delta of a change: growth, and the beginning of a text that a separator joins to an earlier one.
 fn delta(choice: &Choice, change: Change) -> Option<Delta> {
-    let Change::Grew(index, text, _) = change else { return None };
+    let (index, text) = match change {
+        Change::Began(index) => (index, choice.items[index].separator.to_owned()),
+        Change::Grew(index, text, _) => (index, text),
+        Change::Ended(_) => return None,
+    };
     let item = &choice.items[index];
     Some(match &item.kind {
+        _ if text.is_empty() => return None,
         ItemKind::Reasoning => Delta { reasoning_content: Some(text), ..Delta::default() },
         ItemKind::Text => Delta { content: Some(text), ..Delta::default() },
         ItemKind::Call(name) => {
