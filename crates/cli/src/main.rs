@@ -58,7 +58,7 @@ use failure::Failure;
 use gristmill_cpu::Level;
 use help::command;
 
-/// Run quantised language models from a GGUF file.
+/// Run quantised language models: GGUF files, and folders of Hugging Face and MLX.
 #[derive(Parser)]
 #[command(name = "gristmill", version = VERSION.as_str(), max_term_width = 100)]
 struct Cli {
@@ -99,7 +99,7 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
 });
 
 const EXAMPLES: &str = "\
-gristmill runs quantised language models from a GGUF file.
+gristmill runs quantised language models: GGUF files, and folders of Hugging Face and MLX.
 
   gristmill run \"Once upon a time\"               a story by the built-in model
   gristmill run model.gguf \"Why is it dark?\"     answer once
