@@ -68,7 +68,7 @@ fn tools_in_an_item() {
                {"type": "namespace", "name": "mcp__mill", "tools": [function("word", kinds)]}]})
     };
     let input = json!([item(&["old"]), {"role": "user", "content": "look"}, item(&["new"])]);
-    let body = json!({"input": input, "tools": [function("stop", &["now"])], "max_output_tokens": 200});
+    let body = json!({"input": input, "tools": [function("stop", &["now"])], "max_output_tokens": 800});
     let found = prompt(&server, RESPONSES, body.clone());
     for (part, times) in
         [("\"name\":\"pick\"", 1), ("mcp__mill__word", 1), ("\"stop\"", 1), ("\"old\"", 0), ("\"new\"", 2)]
