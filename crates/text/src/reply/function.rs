@@ -8,8 +8,8 @@
 //! - A parameter that begins within a value ends it, for a model that omits the end, if the tool has a parameter of this
 //!   name that was not given, and its tag is at a line's start as the tag before was. Where an end of a value follows
 //!   that does not count, it was text.
-//! - A call within a value is text up to its end. If the reply ends before, the tag was text. If the end of a call that
-//!   did not begin in the value is before it, it is the next call, and this one has no end.
+//! - A call within a value is text up to its end. If the reply ends before, the tag was text. If the end of the
+//!   value is before it, or of a call that did not begin in the value, it is the next call, and this one has no end.
 //! - If a value ends twice, if a parameter is given twice or after the end of its call, or if a parameter lacks that the
 //!   tool requires or is no JSON where it must be while a tag was taken for text, nothing says what the model meant, and
 //!   there is no call.
@@ -270,7 +270,7 @@ impl Function {
         let opening = self.tags.opening(before).map(|at| value.begin + at);
         let is_known = schemas.is_empty() || schemas.contains_key(&name);
         let is_next = match opening {
-            Some(opening) => self.is_last || value.is_after_other_call(input.text(value.begin..opening), self.tags),
+            Some(opening) => self.is_last || value.is_before_other_call(input.text(value.begin..opening), self.tags),
             None => self.tags.is_after_call(before),
         };
         if is_known && is_next {

@@ -130,7 +130,7 @@ impl Harmony {
 impl Harmony {
     /// Reads up to the arguments. If the message ends without any, they are `{}`; if another begins, only for a function
     /// that needs none.
-    fn read_arguments(&mut self, name: &str, input: &mut Input, output: &mut Output) -> Option<State> {
+    fn read_arguments(&mut self, name: &str, input: &mut Input, output: &mut Output, is_last: bool) -> Option<State> {
         input.advance_over_space();
         match input.begins(&ENDS) {
             _ if input.rest().starts_with('{') => {
@@ -138,7 +138,13 @@ impl Harmony {
                 Some(State::Object { name: name.to_owned(), scanner: Scanner::new() })
             }
             Begins::With(end) => {
-                let is_whole = !NEXT.contains(&ENDS[end]) || schema::needs_none(&self.options.schemas, name);
+                let after = &input.rest()[ENDS[end].len()..];
+                if after.is_empty() && !is_last {
+                    return None;
+                }
+                // The arguments follow a mark too many.
+                let needs_none = schema::needs_none(&self.options.schemas, name);
+                let is_whole = !after.starts_with('{') && (needs_none || !NEXT.contains(&ENDS[end]));
                 let call = ToolCall::new(name, "{}").filter(|_| is_whole);
                 Some(self.end_call(call, input, output))
             }
@@ -208,7 +214,7 @@ impl Parser for Harmony {
             &mut State::Message { is_final, begun } => self.read_message(is_final, begun, input, output),
             State::Arguments { name } => {
                 let name = name.clone();
-                self.read_arguments(&name, input, output)
+                self.read_arguments(&name, input, output, false)
             }
             State::Object { name, scanner } => match scanner.read(input) {
                 Scan::More => None,
@@ -240,7 +246,14 @@ impl Parser for Harmony {
     }
 
     fn finish(&mut self, input: &mut Input, output: &mut Output, is_cut: bool) {
-        if let Some(state) = self.complete(input, output, true) {
+        let ended = match &self.state {
+            State::Arguments { name } => {
+                let name = name.clone();
+                self.read_arguments(&name, input, output, true)
+            }
+            _ => self.complete(input, output, true),
+        };
+        if let Some(state) = ended {
             self.state = state;
             while self.step(input, output) {}
         }

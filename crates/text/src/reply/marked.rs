@@ -122,6 +122,7 @@ impl Marked {
 
     fn read_answer(&mut self, input: &mut Input) -> State {
         let Some(calls) = &mut self.calls else { return State::Content };
+        input.advance_over_space();
         let mark = match input.begins(calls.marks()) {
             _ if input.rest().starts_with(calls.unmarked()) => None,
             Begins::With(mark) => Some(mark),

@@ -77,9 +77,11 @@ impl Value {
         self.call_end = Some(at);
     }
 
-    /// Whether this text, up to the beginning of a call, has the end of a call that did not begin in it.
-    pub(super) fn is_after_other_call(&self, text: &str, tags: &Tags) -> bool {
-        tags.is_after_call(text) && self.call_end != Some(self.begin + text.trim_end().len())
+    /// Whether this text, up to the beginning of a call, ends with the end of the value, or with that of a call that did
+    /// not begin in it.
+    pub(super) fn is_before_other_call(&self, text: &str, tags: &Tags) -> bool {
+        let is_ended = self.loose_end.as_ref().is_some_and(|loose| loose.next == self.begin + text.len());
+        is_ended || (tags.is_after_call(text) && self.call_end != Some(self.begin + text.trim_end().len()))
     }
 
     /// Whether the value up to a tag is a JSON text within a string.

@@ -20,7 +20,7 @@ fn a_mark_within_an_answer_is_text() {
         for text in [
             json!({"a": written, "b": form.marks.concat()}).to_string(),
             format!("[\'{written}\']"),
-            format!("\n{written}"),
+            format!("x{written}"),
             format!("<think>{written}</think> a"),
             "  ".to_owned(),
         ] {
@@ -30,6 +30,10 @@ fn a_mark_within_an_answer_is_text() {
         let expected = [call("get_time", "{}"), content(after)];
         check_either(form.template, &format!("{written}\n{after}"), &expected[..1 + usize::from(!after.is_empty())]);
     }
+    // JSON may begin with white space.
+    let spaced = "\t\n{\"name\": \"get_time\", \"parameters\": {}}";
+    check_either(LLAMA, spaced, &[call("get_time", "{}")]);
+    check_either(LLAMA, "\n {\"a\": 1}", &[content("\n {\"a\": 1}")]);
     check_either(LLAMA4, "[get_time()]", &[call("get_time", "{}")]);
     check_either(LLAMA4, "[\"<|python_start|>[get_time()]\"]", &[content("[\"<|python_start|>[get_time()]\"]")]);
     check_either(COMMAND, "\"<|END_TEXT|>\"", &[content("\"<|END_TEXT|>\"")]);

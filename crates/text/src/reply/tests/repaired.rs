@@ -72,6 +72,9 @@ fn an_omitted_end_is_repaired_or_there_is_no_call() {
     let first = "<tool_call>write_file\n<arg_key>path</arg_key>\n<arg_value>a\n</tool_call>";
     let expected = [content(first), call("now", r#"{"a": ". </tool_call>."}"#)];
     check(GLM, "", &files(), &format!("{first}\n{next}"), &expected);
+    let first = "<tool_call>write_file\n<arg_key>path</arg_key>\n<arg_value>a</arg_value>";
+    let expected = [content(first), call("now", r#"{"a": ". </tool_call>."}"#)];
+    check(GLM, "", &files(), &format!("{first}\n{next}"), &expected);
     // A value that must be JSON ends within a string.
     let open = "<minimax:tool_call><invoke name=\"write_file\"><parameter name=\"path\">a</parameter>\
                 <parameter name=\"lines\">[\"</parameter></invoke>";
@@ -178,6 +181,7 @@ fn what_no_call_may_be_is_content() {
     for text in [
         r#"<|channel|>commentary to=functions.get_weather json{"city": "<|message|><|call|>."}<|call|>"#,
         r#"<|channel|>commentary to=functions.write_file json<|message|><|channel|>{"path": ""}<|call|>"#,
+        r#"<|channel|>commentary to=functions.now json<|message|><|call|>{"path": ""}<|call|>"#,
     ] {
         let found = events(Reply::new(Some(HARMONY), "", files()), [text]);
         assert!(found.iter().all(|event| matches!(event, ReplyEvent::Content(_))), "{found:?}");
