@@ -97,7 +97,7 @@ impl Reference {
 }
 
 const ADDRESS: &str =
-    "an address is that of a repository, of a revision (/tree/REVISION) or of a file (/blob/REVISION/FILE)";
+    "an address is that of a repository, of a revision (/tree/REVISION) or of a file (/blob/REVISION/FILE.gguf)";
 
 /// The rest of an address of the hub after its host.
 fn after_host(text: &str) -> Option<&str> {
@@ -114,7 +114,7 @@ fn of_address(rest: &str) -> Option<String> {
     match (parts.next(), parts.next(), parts.next()) {
         (None, ..) => Some(format!("{owner}/{model}")),
         (Some("tree"), Some(tree), None) => Some(format!("{owner}/{model}@{}", revision(tree))),
-        (Some("blob" | "resolve"), Some(tree), Some(file)) => {
+        (Some("blob" | "resolve"), Some(tree), Some(file)) if is_gguf(file) => {
             Some(format!("{owner}/{model}:{file}@{}", revision(tree)))
         }
         _ => None,
