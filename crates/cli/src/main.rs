@@ -99,7 +99,8 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
 });
 
 const EXAMPLES: &str = "\
-gristmill runs quantised language models: GGUF files, and folders of Hugging Face and MLX.
+gristmill runs quantised language models: GGUF files, and folders of
+Hugging Face and MLX.
 
   gristmill run \"Once upon a time\"               a story by the built-in model
   gristmill run model.gguf \"Why is it dark?\"     answer once
