@@ -37,12 +37,14 @@ const SIMULATED: Simulated = Simulated {
 
 const CONFORMANCE: &str = "gristmill-conformance";
 
-/// Fetches the model, so that no test is skipped for lack of it, and runs every test of the workspace; with
-/// `--no-simulator` all but those that need a C++ compiler.
+/// Fetches the model, so that no test is skipped for lack of it, and runs every test of the workspace, but for programs
+/// that have passed with the same sources; with `--all` those too, with `--no-simulator` all but those that need a C++
+/// compiler.
 pub(crate) fn check(words: &[&str]) -> Result<(), String> {
-    let simulator = match words {
-        [] => true,
-        ["--no-simulator"] => false,
+    let (simulator, all) = match words {
+        [] => (true, false),
+        ["--all"] => (true, true),
+        ["--no-simulator"] => (false, false),
         [other, ..] => return Err(format!("check: unknown option {other}; see cargo xtask")),
     };
     let found = COMPILERS.iter().find(|name| answers(name));
@@ -53,7 +55,7 @@ pub(crate) fn check(words: &[&str]) -> Result<(), String> {
     model::fetch()
         .map_err(|error| format!("{error}\n`cargo test --workspace` runs the tests that need no real model"))?;
     if simulator {
-        return programs::run();
+        return programs::run(all);
     }
     let outcomes = without_simulator(&targets()?).map(|arguments| {
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();

@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
-usage: cargo xtask check [--no-simulator]
+usage: cargo xtask check [--no-simulator | --all]
            all tests, those on a real model included; they need a C++ compiler (g++ or clang), those that
-           --no-simulator leaves do not
+           --no-simulator leaves do not. Kernels in the simulator's checked mode run only if a source has changed since
+           they passed, as docs/prove/ledger.tsv has it; with --all always
        cargo xtask run PROMPT [OPTIONS]
            build the program and answer a prompt with SmolLM2; takes the options of `gristmill run`
        cargo xtask model
@@ -20,6 +21,10 @@ usage: cargo xtask check [--no-simulator]
        cargo xtask kernels
            compile the CUDA kernels with NVRTC for some architectures and formats; a spill that is not known is a
            failure
+       cargo xtask stages changed NAME...
+           print those of these stages of .ci/run whose sources have changed since they passed
+       cargo xtask stages passed NAME...
+           record in docs/prove/ledger.tsv that these stages passed with what is committed
        cargo xtask prove [--all | --list | --only NAME...]
            the proofs below whose sources have changed since docs/prove/ledger.tsv was written, with their pages;
            hours if much has changed. --all: all of them; --list: none, only which hold; --only: those whose name, as
@@ -68,6 +73,8 @@ fn main() -> ExitCode {
         ["check", options @ ..] => check::check(options),
         ["run", options @ ..] if !options.is_empty() => run::run(options),
         ["model"] => model::fetch().map(|path| println!("{}", path.display())),
+        ["stages", "changed", names @ ..] if !names.is_empty() => prove::stages::changed(names),
+        ["stages", "passed", names @ ..] if !names.is_empty() => prove::stages::passed(names),
         ["kernels"] => example("kernels", &["few"]),
         ["prove", "kernels"] => example("kernels", &["all"]),
         ["prove", "mutations", options @ ..] => prove::mutations(options),

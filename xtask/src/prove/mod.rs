@@ -15,6 +15,7 @@ mod page;
 mod parts;
 mod seeds;
 mod settings;
+pub(crate) mod stages;
 mod synthetic;
 mod templates;
 mod workshop;
