@@ -9,7 +9,9 @@ use std::time::Instant;
 use super::date::date_and_commit;
 use crate::root;
 
-const ARGUMENTS: &str = "test --workspace --no-fail-fast --test checked --test company --test models --test smollm2 \
+/// Overflow and assertions are checked in the CPU's kernels too, which the development profile leaves out.
+const ARGUMENTS: &str = "--config profile.dev.package.gristmill-cpu.overflow-checks=true \
+                         --config profile.dev.package.gristmill-cpu.debug-assertions=true test --workspace --no-fail-fast --test checked --test company --test models --test smollm2 \
                          --test large -- --ignored";
 
 /// Runs the tests that are ignored because they take minutes; their outcomes as a page, if a file is given.
