@@ -2,6 +2,7 @@
 #![cfg(all(target_arch = "x86_64", unix))]
 
 use gpu_sim::Language;
+use gristmill_conformance::broken::{BUGS, orders};
 use gristmill_conformance::sources;
 use gristmill_gpu::Unit;
 use gristmill_gpu::source::{self, Library};
@@ -104,4 +105,31 @@ fn assembly_that_reads_memory_is_volatile() {
         }
     }
     assert!(statements > 10);
+}
+
+/// Sources whose barriers no run of `cargo xtask prove barriers` has come to yet. A row in the page takes its name off.
+const UNPROVED: &[&str] = &[
+    "add_norm.h",
+    "attention_decode.cuh",
+    "attention_neighbours.cu",
+    "attention_wgmma.cu",
+    "gated_norm.h",
+    "gated_out.cuh",
+    "gemm_int8_tile.cu",
+    "gemm_sum.cu",
+];
+
+/// A kernel source that orders threads or memory, or has planted bugs, has a row in `docs/prove/barriers.md`.
+#[test]
+fn every_source_that_orders_is_proved() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/prove/barriers.md");
+    let page = std::fs::read_to_string(&page).unwrap_or_else(|error| panic!("{}: {error}", page.display()));
+    // These two are the simulator's own.
+    let known = sources::all().iter().filter(|(name, _)| !["ptx.cuh", "hopper.cuh"].contains(name));
+    let has_any = |name: &str, text: &str| !orders(text).is_empty() || BUGS.iter().any(|bug| bug.file == name);
+    let ordering: Vec<&str> = known.filter(|(name, text)| has_any(name, text)).map(|(name, _)| *name).collect();
+    let without_row = |name: &str| !page.lines().any(|line| line.starts_with(&format!("| {name} |")));
+    let mut unproved: Vec<&str> = ordering.iter().copied().filter(|name| without_row(name)).collect();
+    unproved.sort_unstable();
+    assert_eq!(unproved, UNPROVED, "run `cargo xtask prove --only barriers` for what is new");
 }
