@@ -238,10 +238,10 @@ fn packages(tools: &Tools, page: &mut Page) -> Result<(), String> {
     page.add("lm-eval", "", checked, &mut evaluation)
 }
 
-/// Programs themselves. They ask for models by names of their own. Their prompts have up to 6,400 tokens, and the
-/// context ends the replies of Codex, which sets no limit.
+/// Programs themselves. They ask for models by names of their own. The prompts of Codex have more than 8,192 tokens, and
+/// the context ends its replies, because it sets no limit.
 fn programs(tools: &Tools, page: &mut Page) -> Result<(), String> {
-    let server = tools.serve(&["--ctx", "8192", "--alias", "claude-*", "--alias", "gpt-*"])?;
+    let server = tools.serve(&["--ctx", "12288", "--alias", "claude-*", "--alias", "gpt-*"])?;
     let mut programs = tools.script(&tools.packages, "with_programs.py");
     page.add("Claude Code, Codex", "", checked, programs.arg(&server.address).arg(&tools.programs))
 }

@@ -24,7 +24,21 @@ struct AnthropicErrorDetail {
     r#type: &'static str,
     /// The problem and the remedy.
     message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<Unsupported>,
 }
+
+/// A feature that the server lacks, in the form by which Anthropic's clients decide to do without it.
+#[derive(Debug, Serialize, ToSchema)]
+struct Unsupported {
+    error_code: &'static str,
+    /// Fields of the request.
+    unsupported: [&'static str; 1],
+}
+
+/// Clients that keep a conversation on the server (`thread`) send the whole of it instead when they read this.
+const NO_THREADS: Unsupported = Unsupported { error_code: "thread_unsupported_request", unsupported: [THREAD] };
+const THREAD: &str = "thread";
 
 impl AnthropicErrorBody {
     pub(crate) fn new(error: &ApiError) -> AnthropicErrorBody {
@@ -39,7 +53,8 @@ impl AnthropicErrorBody {
             Some(param) => format!("{param}: {}", error.message),
             None => error.message.clone(),
         };
-        AnthropicErrorBody { r#type: "error", error: AnthropicErrorDetail { r#type: kind, message } }
+        let details = error.param.as_deref().filter(|&param| param == THREAD).map(|_| NO_THREADS);
+        AnthropicErrorBody { r#type: "error", error: AnthropicErrorDetail { r#type: kind, message, details } }
     }
 }
 

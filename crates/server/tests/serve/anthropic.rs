@@ -189,6 +189,22 @@ fn refusals_have_its_form() {
     assert_eq!((reply.status, reply.json()["type"].clone()), (400, json!("error")));
 }
 
+/// Anthropic's tool runner asks for a conversation that the server keeps, and sends the whole of it if it reads this.
+#[test]
+fn a_thread_is_refused_as_clients_expect() {
+    let server = Running::usual();
+    let mut body = body(5);
+    body["thread"] = json!({"type": "new"});
+    let reply = server.post(PATH, &body);
+    let error = &reply.json()["error"];
+    assert_eq!(reply.status, 400, "{error}");
+    let expected = json!({"error_code": "thread_unsupported_request", "unsupported": ["thread"]});
+    assert_eq!((&error["type"], &error["details"]), (&json!("invalid_request_error"), &expected));
+    body["thread"] = Value::Null;
+    body["max_tokens"] = json!(0);
+    assert!(server.post(PATH, &body).json()["error"].get("details").is_none());
+}
+
 /// A message of the assistant at the end is continued: nothing closes it, and the reply has only what follows.
 #[test]
 fn the_last_message_is_continued() {
