@@ -90,7 +90,7 @@ impl Layout {
     }
 
     /// A way to make caches of which every block has been used before, and left with infinities and NaN.
-    pub(super) fn used_cache(&self, seed: u64) -> impl Fn(&Backend) -> KvCache {
+    pub(super) fn used_cache(&self, seed: u64) -> impl Fn(&Backend) -> KvCache + use<> {
         let (spec, blocks, (all, written)) = (self.spec, self.blocks, self.used(seed));
         move |b| {
             let mut cache = b.alloc_kv(spec, blocks).expect("alloc_kv");
