@@ -1,254 +1,37 @@
 //! Settings of a wrong type: every one that is read is refused by its name, with the type found and what is expected.
 
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 use super::folder::Folder;
 use super::golden::{folders, folders_folder};
 
-/// Settings of golden folders that no conversion reads: they are for training, or say again what the weights say.
-const NOT_READ: &[&str] = &[
-    "_sliding_window_pattern",
-    "architectures",
-    "attention_out_bias",
-    "attention_dropout",
-    "attention_k_eq_v",
-    "decoder_sparse_step",
-    "dtype",
-    "embd_pdrop",
-    "enable_moe_block",
-    "global_attn_every_n_layers",
-    "gating",
-    "image_token_id",
-    "image_token_index",
-    "initializer_range",
-    "input_jitter_noise",
-    "lm_head_bias",
-    "max_window_layers",
-    "mlp_bias",
-    "mlp_only_layers",
-    "moe_layer_end_index",
-    "moe_layers",
-    "moe_norm_min",
-    "mtp_num_hidden_layers",
-    "output_router_logits",
-    "prefix_dense_sliding_window_pattern",
-    "pretraining_tp",
-    "qkv_bias",
-    "resid_pdrop",
-    "residual_dropout",
-    "router_aux_loss_coef",
-    "shared_expert_combination_strategy",
-    "swiglu_alpha",
-    "transformers_version",
-    "use_bias",
-    "use_cache",
-    "use_expert_bias",
-    "use_qkv_bias",
-    "vision_config",
-    "vocab_size_per_layer_input",
-];
+/// Settings, each with golden folders: lines `KEY: FOLDER FOLDER`, where `*` stands for all folders.
+struct Settings(BTreeMap<&'static str, Vec<&'static str>>);
 
-/// Settings that only these folders' families read.
-const READ_IN: &[(&str, &[&str])] = &[
-    ("attention_bias", &["gpt-oss", "gpt-oss-dense", "qwen3next", "qwen35", "qwen35moe"]),
-    ("clip_qkv", &["olmoe"]),
-    (
-        "head_dim",
-        &[
-            "afmoe",
-            "bailingmoe2",
-            "cohere2",
-            "cohere2moe",
-            "deepseek",
-            "dots1",
-            "ernie4_5-moe",
-            "exaone-moe",
-            "exaone4",
-            "gemma2",
-            "gemma3",
-            "gemma4",
-            "gemma4-e",
-            "gemma4-moe",
-            "glm4",
-            "glm4moe",
-            "gpt-oss",
-            "gpt-oss-dense",
-            "hunyuan-moe",
-            "laguna",
-            "llama-json",
-            "llama-spm",
-            "llama3",
-            "llama4",
-            "minimax-m2",
-            "mistral",
-            "mistral3",
-            "mixtral",
-            "phimoe",
-            "qwen3",
-            "qwen35",
-            "qwen35moe",
-            "qwen3moe",
-            "qwen3next",
-            "seed_oss",
-            "smollm",
-        ],
-    ),
-    ("mlp_layer_types", &["cohere2moe", "laguna"]),
-    ("n_shared_experts", &["deepseek", "dots1", "glm4moe"]),
-    ("original_max_position_embeddings", &["phi3", "phimoe"]),
-    ("rope_scaling", &[]),
-    ("rotary_dim", &[]),
-    ("router_jitter_noise", &["phimoe"]),
-    ("shared_intermediate_size", &["granitemoe"]),
-    (
-        "sliding_window",
-        &[
-            "afmoe",
-            "cohere2",
-            "cohere2moe",
-            "exaone-moe",
-            "exaone4",
-            "gemma2",
-            "gemma3",
-            "gemma4",
-            "gemma4-e",
-            "gemma4-moe",
-            "gpt-oss",
-            "gpt-oss-dense",
-            "laguna",
-            "llama-json",
-            "llama-spm",
-            "llama3",
-            "mistral",
-            "mistral3",
-            "mixtral",
-            "olmo3",
-            "phi3",
-            "phimoe",
-            "smollm",
-        ],
-    ),
-    ("sliding_window_pattern", &[]),
-    ("use_qk_norm", &["llama4"]),
-    (
-        "vocab_size",
-        &[
-            "afmoe",
-            "bailingmoe2",
-            "cohere2",
-            "cohere2moe",
-            "deepseek",
-            "exaone-moe",
-            "exaone4",
-            "granite",
-            "granitemoe",
-            "laguna",
-            "lfm2",
-            "lfm2moe",
-            "llama-json",
-            "llama-spm",
-            "llama3",
-            "llama4",
-            "mistral",
-            "mistral3",
-            "mixtral",
-            "smollm",
-            "smollm3",
-        ],
-    ),
-    (
-        "layer_types",
-        &[
-            "afmoe",
-            "cohere2",
-            "cohere2moe",
-            "dots1",
-            "exaone-moe",
-            "exaone4",
-            "gemma2",
-            "gemma3",
-            "gemma4",
-            "gemma4-e",
-            "gemma4-moe",
-            "gpt-oss",
-            "gpt-oss-dense",
-            "laguna",
-            "lfm2moe",
-            "llama4",
-            "olmo3",
-            "qwen35",
-            "qwen35moe",
-        ],
-    ),
-];
+impl Settings {
+    /// Those that only some folders' families read.
+    fn read_by_some() -> Settings {
+        Settings::parse(include_str!("types/read.txt"))
+    }
 
-/// Settings whose `null` means that they are not set, and the folders where that is so; an empty list means all.
-const NULL_IS_NONE: &[(&str, &[&str])] = &[
-    ("attn_logit_softcapping", &[]),
-    ("clip_qkv", &[]),
-    ("eos_token_id", &[]),
-    ("final_logit_softcapping", &[]),
-    ("full_attn_idxs", &["lfm2", "lfm2moe"]),
-    (
-        "head_dim",
-        &[
-            "bailingmoe2",
-            "cohere2",
-            "deepseek",
-            "dots1",
-            "ernie4_5-moe",
-            "glm4moe",
-            "hunyuan-moe",
-            "llama-json",
-            "llama-spm",
-            "llama3",
-            "mistral",
-            "mistral3",
-            "mixtral",
-            "phimoe",
-            "qwen3moe",
-            "smollm",
-        ],
-    ),
-    ("hidden_size_per_layer_input", GEMMA4),
-    ("layer_types", &[]),
-    ("mlp_layer_types", &["cohere2moe"]),
-    ("moe_intermediate_size", GEMMA4),
-    ("n_shared_experts", &["deepseek"]),
-    ("no_rope_layers", &[]),
-    ("num_experts", GEMMA4),
-    ("num_global_key_value_heads", GEMMA4),
-    ("num_key_value_heads", &[]),
-    ("prefix_dense_intermediate_size", &["cohere2moe"]),
-    ("quantization_config", &[]),
-    ("rms_norm_eps", &["cohere2moe"]),
-    ("rope_parameters", &[]),
-    (
-        "sliding_window",
-        &[
-            "afmoe",
-            "exaone-moe",
-            "exaone4",
-            "llama-json",
-            "llama-spm",
-            "llama3",
-            "mistral",
-            "mistral3",
-            "mixtral",
-            "olmo3",
-            "phi3",
-            "phimoe",
-            "smollm",
-        ],
-    ),
-    ("top_k_experts", GEMMA4),
-    ("use_bidirectional_attention", &[]),
-];
+    /// Those whose `null` means that they are not set.
+    fn null_is_none() -> Settings {
+        Settings::parse(include_str!("types/null.txt"))
+    }
 
-const GEMMA4: &[&str] = &["gemma4", "gemma4-e", "gemma4-moe"];
+    fn parse(text: &'static str) -> Settings {
+        let line = |line: &'static str| {
+            let (key, folders) = line.split_once(':').expect("a key");
+            (key, folders.split_whitespace().collect())
+        };
+        Settings(text.lines().filter(|line| !line.starts_with('#')).map(line).collect())
+    }
 
-fn listed(list: &[(&str, &[&str])], key: &str, folder: &str) -> bool {
-    list.iter().any(|(listed, folders)| *listed == key && (folders.is_empty() || folders.contains(&folder)))
+    /// Whether a setting is listed with a folder; `None` if it is not listed.
+    fn get(&self, key: &str, folder: &str) -> Option<bool> {
+        self.0.get(key).map(|folders| folders.iter().any(|&listed| listed == "*" || listed == folder))
+    }
 }
 
 /// A value of each type of JSON, which are named in messages.
@@ -316,6 +99,7 @@ fn keys_of(object: &Map<String, Value>) -> Vec<(String, &'static str)> {
 
 #[test]
 fn every_setting_that_is_read_has_its_type() {
+    let (read_by_some, null_is_none) = (Settings::read_by_some(), Settings::null_is_none());
     let mut all = Vec::new();
     for name in folders() {
         let folder = Folder::copy(name, "types");
@@ -330,12 +114,8 @@ fn every_setting_that_is_read_has_its_type() {
             // The type of the whole model counts.
             config.as_object_mut().unwrap().remove("model_type");
         }
-        let read = |key: &str| {
-            let some = READ_IN.iter().any(|(listed, _)| *listed == key);
-            !NOT_READ.contains(&key) && (!some || READ_IN.iter().any(|(k, f)| *k == key && f.contains(&name)))
-        };
         let mut keys = keys_of(config.as_object().unwrap());
-        keys.retain(|(key, _)| read(key));
+        keys.retain(|(key, _)| read_by_some.get(key, name).unwrap_or(true));
         // Those that a golden folder has as null or not at all.
         for (key, own) in &mut keys {
             match key.as_str() {
@@ -360,7 +140,7 @@ fn every_setting_that_is_read_has_its_type() {
             }
         }
         let allowed = |key: &str, kind: &str| match kind {
-            "null" => listed(NULL_IS_NONE, key, name),
+            "null" => null_is_none.get(key, name) == Some(true),
             "a list" => key == "eos_token_id",
             "a number" => {
                 ["attn_temperature_tuning", "mlp_layer_types", "moe_intermediate_size", "moe_topk", "num_shared_expert"]
@@ -386,11 +166,13 @@ fn has_default(config: &Value, key: &str) -> bool {
 /// for that.
 #[test]
 fn null_is_what_transformers_takes_it_for() {
+    let null_is_none = Settings::null_is_none();
     let mut all = Vec::new();
     for name in folders() {
         let config: Value =
             serde_json::from_slice(&std::fs::read(folders_folder().join(name).join("config.json")).unwrap()).unwrap();
-        for (key, folders) in NULL_IS_NONE.iter().filter(|(key, _)| !has_default(&config, key)) {
+        let keys = null_is_none.0.keys().filter(|key| null_is_none.get(key, name) == Some(true));
+        for key in keys.filter(|key| !has_default(&config, key)) {
             let [null, none] = [Some(Value::Null), None].map(|value| {
                 let folder = Folder::copy(name, &format!("null-{key}"));
                 folder.json("config.json", |config| match value {
@@ -402,7 +184,7 @@ fn null_is_what_transformers_takes_it_for() {
                     Err(error) => Err(error.to_string().rsplit('/').next().unwrap_or_default().to_owned()),
                 }
             });
-            if (folders.is_empty() || folders.contains(&name)) && null != none {
+            if null != none {
                 all.push(format!("{name}: {key}: {null:?}, {none:?}"));
             }
         }
