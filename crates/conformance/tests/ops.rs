@@ -40,13 +40,27 @@ const SLOW: &[(&str, &str, usize)] = &[
     ("metal_sim", "sample_distribution", 4),
 ];
 
+/// Of the cases of levels below the best one of this CPU, one in so many is run, others each time.
+const LOWER_LEVELS: usize = 3;
+
+/// Of the cases of a part on a backend, one in so many is run.
+fn one_in(part: &str, name: &str) -> usize {
+    let slow = SLOW.iter().find(|(backend, n, _)| (*backend, *n) == (name, part));
+    let is_lower = Level::NAMES.contains(&name) && name != Level::best().name();
+    match slow {
+        _ if SEED.is_some() => 1,
+        Some((_, _, one_in)) => *one_in,
+        None if is_lower => LOWER_LEVELS,
+        None => 1,
+    }
+}
+
 /// Runs a part of the suite, or says that the backend is not there.
 fn run(part: &str, name: &str, make: Make) {
     let mut err = std::io::stderr();
     match Suite::new(make, seed()) {
         Ok(suite) => {
-            let slow = SLOW.iter().find(|(backend, n, _)| (*backend, *n) == (name, part) && SEED.is_none());
-            let suite = suite.one_in(slow.map_or(1, |(_, _, one_in)| *one_in)).repeated(repeats(name));
+            let suite = suite.one_in(one_in(part, name)).repeated(repeats(name));
             let backend = suite.backend().name();
             let worst = outcome(ops::part(part).unwrap_or_else(|| panic!("no part {part}")), suite);
             // To stderr itself, which a test harness does not hide.
