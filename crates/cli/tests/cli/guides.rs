@@ -111,7 +111,7 @@ fn options_that_the_guides_name_exist() {
 fn inline_code<'a>(page: &str, text: &'a str) -> Vec<&'a str> {
     let is_other = |line: &str| line.starts_with("| ") && page == "moving.md";
     let of_line = move |line: &'a str| -> Vec<&'a str> {
-        let line = if is_other(line) { line.splitn(3, " | ").nth(1).unwrap_or_default() } else { line };
+        let line = if is_other(line) { line.split(" | ").nth(1).unwrap_or_default() } else { line };
         line.split('`').skip(1).step_by(2).collect()
     };
     text.lines().flat_map(of_line).collect()
