@@ -53,6 +53,10 @@ impl FromStr for Reference {
         if ![owner, model].into_iter().all(is_name) || repo.len() > LONGEST {
             return Err(refuse("ORG and REPO have letters, digits, '.', '-' and '_', without '..' or '--'"));
         }
+        // Written down, it would be read as an address.
+        if HOSTS.iter().any(|host| host.strip_suffix('/') == Some(owner)) {
+            return Err(refuse("ORG is the host of the hub, which stands before ORG/REPO once"));
+        }
         if !is_path(revision) {
             return Err(refuse("the revision after @ is a branch, a tag or a commit"));
         }
@@ -183,7 +187,8 @@ mod tests {
             let read = address.parse::<Reference>().expect(address);
             assert_eq!((read.to_string().as_str(), Reference::is_marked(address)), (name, true), "{address}");
         }
-        for address in ["hf.co/", "hf.co/a", "https://huggingface.co/a/b/discussions", "hf.co/a/b/blob/main/m.bin"] {
+        let wrong = ["hf.co/", "hf.co/a", "https://huggingface.co/a/b/discussions", "hf.co/a/b/blob/main/m.bin"];
+        for address in wrong.into_iter().chain(["hf.co/hf.co/a", "hf:hf.co/a", "https://hf.co/www.huggingface.co/a"]) {
             assert!(Reference::is_marked(address) && address.parse::<Reference>().is_err(), "{address}");
         }
     }
