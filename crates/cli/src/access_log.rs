@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
 use gristmill_server::{Log, LoggedRequest};
+use gristmill_text::clock;
 use serde_json::{Value, json};
 
 use crate::args::Verbosity;
@@ -97,42 +98,7 @@ fn object(request: &LoggedRequest) -> Value {
     object
 }
 
-/// A time as RFC 3339 writes it, to the second.
+/// A time in UTC as RFC 3339 writes it, to the second.
 fn utc(time: SystemTime) -> String {
-    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = date(days);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3_600, rest / 60 % 60, rest % 60)
-}
-
-/// The date so many days after 1970-01-01 in the Gregorian calendar. Years begin in March here, so that the leap day is
-/// the last day of a year, and a day's month follows from 153 days in 5 months.
-fn date(days: u64) -> (u64, u64, u64) {
-    // 0000-03-01 is 719,468 days before 1970-01-01; 400 years have 146,097 days.
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (era * 400 + year + next, month, day)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_those_of_the_calendar() {
-        for (seconds, written) in [
-            (0, "1970-01-01T00:00:00Z"),
-            (951_782_400, "2000-02-29T00:00:00Z"),
-            (951_868_799, "2000-02-29T23:59:59Z"),
-            (1_767_225_599, "2025-12-31T23:59:59Z"),
-            (4_107_542_400, "2100-03-01T00:00:00Z"),
-        ] {
-            assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(seconds)), written);
-        }
-    }
+    clock::format(time, "%Y-%m-%dT%H:%M:%SZ")
 }
