@@ -40,10 +40,10 @@ const SLOW: &[(&str, &str, usize)] = &[
     ("metal_sim", "sample_distribution", 4),
 ];
 
-/// Of the cases of levels below the best one of this CPU, one in so many is run, others each time.
+/// On levels below the best one of this CPU, one in this number of cases runs; each run draws other cases.
 const LOWER_LEVELS: usize = 3;
 
-/// Of the cases of a part on a backend, one in so many is run.
+/// One in this number of cases of a part runs on a backend.
 fn one_in(part: &str, name: &str) -> usize {
     let slow = SLOW.iter().find(|(backend, n, _)| (*backend, *n) == (name, part));
     let is_lower = Level::NAMES.contains(&name) && name != Level::best().name();
