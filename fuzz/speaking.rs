@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gristmill_engine::{Engine, Limits, LoadOptions, Model};
 
 #[allow(dead_code)]
-#[path = "../crates/engine/tests/model/tiny.rs"]
+#[path = "../crates/model/tests/model/tiny.rs"]
 mod tiny;
 
 #[allow(dead_code)]

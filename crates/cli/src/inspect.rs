@@ -5,7 +5,7 @@ mod layers;
 use std::collections::BTreeMap;
 
 use clap::Args;
-use gristmill_engine::model::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec};
+use gristmill_engine::model::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, MoeSpec};
 use gristmill_engine::{ModelInfo, ModelTemplate};
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use serde::Serialize;
@@ -242,14 +242,14 @@ impl Listing {
 impl Shape {
     /// The shape of the first layer with experts; without experts, of the first layer.
     fn new(spec: &ModelSpec) -> Option<Shape> {
-        let moe = spec.layers.iter().find(|layer| matches!(layer.mlp, Some(MlpSpec::Moe { .. })));
+        let moe = spec.layers.iter().find(|layer| matches!(layer.mlp, Some(MlpSpec::Moe(_))));
         let layer = moe.or(spec.layers.first())?;
         let attention = spec.layers.iter().find_map(LayerSpec::attention).map(|attention| {
             let AttentionSpec { heads, kv_heads, key_width, value_width, .. } = *attention;
             Attention { heads, kv_heads, key_width, value_width }
         });
         let (mlp_width, experts) = match &layer.mlp {
-            Some(MlpSpec::Moe { experts, inner, routing, shared, .. }) => {
+            Some(MlpSpec::Moe(MoeSpec { experts, inner, routing, shared, .. })) => {
                 let shared_width = shared.map(|shared| shared.inner);
                 (*inner, Some(Experts { count: *experts, used: routing.top_k, shared_width }))
             }

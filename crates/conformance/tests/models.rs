@@ -14,7 +14,7 @@ use std::sync::Arc;
 use gristmill_cpu::{Cpu, Level};
 use gristmill_cuda::driver::{self, Driver};
 use gristmill_cuda::{Cuda, Options};
-use gristmill_engine::model::spec::MlpSpec;
+use gristmill_engine::model::spec::{MlpSpec, MoeSpec};
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, ModelInfo, Outputs, Precision, Runner, SequenceId};
 use gristmill_files::gguf::{Array, GgufFile, Value};
 use gristmill_kernels::Backend;
@@ -374,7 +374,7 @@ fn zeroing_any_block_moves_the_logits_far() {
         let loaded = file.tensors().iter().filter(|t| last(&t.name) && !spec.leaves_out(&t.name));
         let blocks: BTreeSet<&str> = loaded.map(|t| t.name.rsplit_once('.').unwrap().0).collect();
         let shared = blocks.iter().filter(|block| block.ends_with("shexp")).count();
-        let beside = |mlp: &Option<MlpSpec>| matches!(mlp, Some(MlpSpec::Moe { beside: Some(_), .. }));
+        let beside = |mlp: &Option<MlpSpec>| matches!(mlp, Some(MlpSpec::Moe(MoeSpec { beside: Some(_), .. })));
         let mlps = spec.layers.iter().map(|layer| 1 + usize::from(beside(&layer.mlp))).sum::<usize>();
         let inputs = if spec.layer_inputs.is_some() { spec.layers.len() } else { 0 };
         assert_eq!(blocks.len() - shared, spec.layers.len() + mlps + inputs);

@@ -7,7 +7,7 @@
 //! The first line that it prints is its address. It ends when its standard input does.
 
 #[allow(dead_code)]
-#[path = "../../engine/tests/model/tiny.rs"]
+#[path = "../../model/tests/model/tiny.rs"]
 mod tiny;
 
 use std::error::Error;

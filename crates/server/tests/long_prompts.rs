@@ -1,7 +1,7 @@
 //! The memory and the time that a prompt far over the context takes, in a process of its own.
 
 #[allow(dead_code)]
-#[path = "../../engine/tests/model/tiny.rs"]
+#[path = "../../model/tests/model/tiny.rs"]
 mod tiny;
 
 #[path = "../../engine/tests/engine/speech.rs"]

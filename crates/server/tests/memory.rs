@@ -1,7 +1,7 @@
 //! The memory that a refused request takes, in a process of its own.
 
 #[allow(dead_code)]
-#[path = "../../engine/tests/model/tiny.rs"]
+#[path = "../../model/tests/model/tiny.rs"]
 mod tiny;
 
 #[path = "../../engine/tests/engine/speech.rs"]

@@ -22,7 +22,7 @@ const ELSEWHERE: [&str; 10] = [
     "crates/conformance/tests/models.rs",
     "crates/conformance/tests/ops.rs",
     "crates/cpu",
-    "crates/engine/src/model",
+    "crates/model/src",
     "crates/files",
     "crates/kernels",
     "crates/suite",

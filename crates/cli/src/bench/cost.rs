@@ -1,6 +1,6 @@
 //! The least that a forward pass reads and computes, from which the speed limit follows.
 
-use gristmill_engine::model::spec::{AttentionSpec, FixedState, MlpSpec, ModelSpec};
+use gristmill_engine::model::spec::{AttentionSpec, FixedState, MlpSpec, ModelSpec, MoeSpec};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::kv::{KV_BLOCK, KvFormat, KvSpec};
 use gristmill_kernels::ops::Window;
@@ -68,7 +68,7 @@ impl Cost {
     pub(super) fn of(spec: &ModelSpec, file: &GgufFile, format: KvFormat) -> Cost {
         let layers = spec.layers.iter().map(|layer| {
             let (experts, top_k) = match &layer.mlp {
-                Some(MlpSpec::Moe { experts, routing, .. }) => (*experts, routing.top_k),
+                Some(MlpSpec::Moe(MoeSpec { experts, routing, .. })) => (*experts, routing.top_k),
                 _ => (0, 0),
             };
             let mut cost = LayerCost {

@@ -6,7 +6,7 @@ mod picture;
 use std::path::PathBuf;
 
 use clap::Args;
-use gristmill_engine::model::spec::MlpSpec;
+use gristmill_engine::model::spec::{MlpSpec, MoeSpec};
 use gristmill_engine::{Batch, Limits, Outputs, Runner};
 use gristmill_text::tokenizer::EncodeOptions;
 use serde::Serialize;
@@ -135,7 +135,7 @@ pub(crate) fn run(args: &ExpertsArgs) -> Result<(), Failure> {
 /// Experts that a layer chooses for each token; `None` without experts.
 fn top_k(mlp: &MlpSpec) -> Option<usize> {
     match mlp {
-        MlpSpec::Moe { routing, .. } => Some(routing.top_k),
+        MlpSpec::Moe(MoeSpec { routing, .. }) => Some(routing.top_k),
         _ => None,
     }
 }

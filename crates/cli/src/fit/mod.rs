@@ -8,7 +8,7 @@ use std::fmt::Write;
 use clap::Args;
 use gristmill_convert::quantize::{Mix, Quantizer};
 use gristmill_cpu::Level;
-use gristmill_engine::model::spec::{MlpSpec, ModelSpec};
+use gristmill_engine::model::spec::{MlpSpec, ModelSpec, MoeSpec};
 use gristmill_engine::{Limits, Plan, open_device};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
@@ -171,7 +171,7 @@ fn candidates(header: &Header, spec: &ModelSpec, loaded: u64) -> Result<Vec<Cand
 /// Experts of the first layer that has some, and those chosen for a token.
 fn experts(spec: &ModelSpec) -> Option<(usize, usize)> {
     spec.layers.iter().find_map(|layer| match &layer.mlp {
-        Some(MlpSpec::Moe { experts, routing, .. }) => Some((*experts, routing.top_k)),
+        Some(MlpSpec::Moe(MoeSpec { experts, routing, .. })) => Some((*experts, routing.top_k)),
         _ => None,
     })
 }

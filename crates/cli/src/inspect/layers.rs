@@ -1,7 +1,7 @@
 //! The layers of a model in words.
 
 use gristmill_engine::model::spec::{
-    AttentionSpec, BlockInputs, ConvolutionSpec, DeltaSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, SharedExpert,
+    AttentionSpec, BlockInputs, ConvolutionSpec, DeltaSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, MoeSpec, SharedExpert,
 };
 use gristmill_kernels::ops::{GateKind, Gating, Routing, Window};
 use serde::Serialize;
@@ -52,7 +52,9 @@ fn layer(layer: &LayerSpec, spec: &ModelSpec) -> String {
     let mlp = match &layer.mlp {
         None => "no MLP".to_owned(),
         Some(MlpSpec::Dense { inner, .. }) => format!("dense MLP of width {inner}"),
-        Some(MlpSpec::Moe { experts, inner, routing, selection_bias, shared, beside, weighs_input, .. }) => {
+        Some(MlpSpec::Moe(MoeSpec {
+            experts, inner, routing, selection_bias, shared, beside, weighs_input, ..
+        })) => {
             let router = router(routing, *selection_bias);
             let weighed = if *weighs_input { ", whose input is weighed" } else { "" };
             let shared = shared.as_ref().map_or(String::new(), for_all);

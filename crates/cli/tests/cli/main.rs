@@ -1,7 +1,7 @@
 //! Tests of the binary, on tiny random models that each run writes: output, exit codes and errors.
 
 #[allow(dead_code)]
-#[path = "../../../engine/tests/model/tiny.rs"]
+#[path = "../../../model/tests/model/tiny.rs"]
 mod tiny;
 
 #[path = "../../../engine/tests/engine/speech.rs"]

@@ -13,8 +13,8 @@ use gristmill_text::tokenizer::Tokenizer;
 
 use super::EngineError;
 use super::job::Completion;
-use crate::state::Reuse;
 use crate::{Batch, Limits, Model, Outputs, Result, Runner, SequenceId};
+use gristmill_model::Reuse;
 
 /// A sequence whose next tokens are to be drafted.
 pub(super) struct DraftRequest<'a> {

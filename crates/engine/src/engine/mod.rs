@@ -139,7 +139,7 @@ impl Engine {
         let failure = Failure::default();
         let counters = Arc::new(Counters::new(model.spec(), sequences, batch_tokens));
         // There it costs nothing worth a word, and keeps no step from being ahead.
-        counters.count_experts(model.backend.device() == DeviceId::Cpu && !model.backend.runs_behind());
+        counters.count_experts(model.backend().device() == DeviceId::Cpu && !model.backend().runs_behind());
         counters.now(0, 0, runner.kv_usage());
         let (jobs, inbox) = mpsc::channel();
         let worker = Worker::new(runner, draft, limits, stop.clone(), failure.clone(), counters.clone());

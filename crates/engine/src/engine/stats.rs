@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::KvUsage;
-use crate::model::spec::{LayerSpec, MlpSpec, ModelSpec};
+use gristmill_model::spec::ModelSpec;
 
 /// Statistics of an engine, as of its last step.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,10 +97,6 @@ pub(super) struct Counters {
 impl Counters {
     /// For a model, and at most so many requests and tokens in a step.
     pub(super) fn new(spec: &ModelSpec, requests: usize, tokens: usize) -> Counters {
-        let experts = |layer: &LayerSpec| match &layer.mlp {
-            Some(MlpSpec::Moe { experts, .. }) => *experts,
-            Some(MlpSpec::Dense { .. }) | None => 0,
-        };
         let counters = |count| (0..count).map(|_| AtomicU64::default()).collect();
         Counters {
             waiting: AtomicUsize::default(),
@@ -111,7 +107,7 @@ impl Counters {
             steps_ahead: AtomicU64::default(),
             times: Default::default(),
             counts_experts: AtomicBool::default(),
-            experts: spec.layers.iter().map(|layer| counters(experts(layer))).collect(),
+            experts: spec.routers().iter().map(|router| counters(router.experts)).collect(),
         }
     }
 

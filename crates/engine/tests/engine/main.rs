@@ -3,7 +3,7 @@
 //! On the reference backend a row's result does not depend on its batch, so texts are compared token by token.
 
 #[allow(dead_code)]
-#[path = "../model/tiny.rs"]
+#[path = "../../../model/tests/model/tiny.rs"]
 mod tiny;
 
 mod ahead;

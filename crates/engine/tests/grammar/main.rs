@@ -1,7 +1,7 @@
 //! Hostile grammars take little time and memory, and end at most their own request.
 
 #[allow(dead_code)]
-#[path = "../model/tiny.rs"]
+#[path = "../../../model/tests/model/tiny.rs"]
 mod tiny;
 
 #[path = "../engine/speech.rs"]

@@ -1,7 +1,7 @@
 //! The server over HTTP, with tiny random models that can speak.
 
 #[allow(dead_code)]
-#[path = "../../../engine/tests/model/tiny.rs"]
+#[path = "../../../model/tests/model/tiny.rs"]
 mod tiny;
 
 #[path = "../../../engine/tests/engine/speech.rs"]

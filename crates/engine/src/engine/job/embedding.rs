@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::{Permit, Progress};
 use crate::Outputs;
 use crate::engine::{Embeddings, EngineError, Usage};
-use crate::model::spec::Pooling;
+use gristmill_model::spec::Pooling;
 
 /// Takes the result of a request.
 type Sink = Box<dyn FnOnce(Result<Embeddings, EngineError>) + Send>;
@@ -63,7 +63,7 @@ impl Embedding {
             Pooling::Mean => Outputs::AllHidden,
             Pooling::First if chunk.start == 0 => Outputs::AllHidden,
             Pooling::Last if chunk.end == length => Outputs::LastHidden,
-            Pooling::First | Pooling::Last => Outputs::None,
+            _ => Outputs::None,
         }
     }
 

@@ -50,12 +50,12 @@ impl Conditions {
     }
 
     pub(in super::super) fn new(model: &Model, kv_format: KvFormat, context: usize) -> Conditions {
-        let device = match model.backend.device() {
+        let device = match model.backend().device() {
             DeviceId::Cpu => "cpu",
             DeviceId::Cuda(_) => "cuda",
             DeviceId::Metal(_) => "metal",
         };
-        let (device, arithmetic) = (device.to_owned(), model.backend.arithmetic());
+        let (device, arithmetic) = (device.to_owned(), model.backend().arithmetic());
         Conditions { device, arithmetic, precision: model.precision(), kv_format, context }
     }
 }

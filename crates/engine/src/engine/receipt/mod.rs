@@ -33,7 +33,7 @@ pub struct Receipt {
     pub format: u64,
     /// The [`build`] of the program that generated the texts.
     pub build: String,
-    /// The model's [`fingerprint`](gristmill_files::gguf::GgufFile::fingerprint).
+    /// The model's [`fingerprint`](crate::gguf::GgufFile::fingerprint).
     pub model: String,
     /// The other conditions that bytes depend on.
     pub conditions: Conditions,

@@ -66,8 +66,8 @@ impl Worker {
                 }
                 Some(next) => logprob(next).into_iter().for_each(|logprob| completion.read(logprob)),
                 None => {
-                    let routing = match self.batch.output_rows.get(number) {
-                        Some(&at) if completion.traces => routing.of_token(at as usize),
+                    let routing = match self.batch.output_token(number) {
+                        Some(at) if completion.traces => routing.of_token(at),
                         _ => Vec::new(),
                     };
                     *careful = false;

@@ -1,0 +1,121 @@
+//! The tokens of one forward pass.
+
+use std::ops::Range;
+
+use crate::state::SequenceId;
+
+/// The outputs that are asked for, and of which tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outputs {
+    /// None: the tokens only fill the state.
+    None,
+    /// The logits of the last token.
+    Last,
+    /// The logits of every token.
+    All,
+    /// The hidden state of the last token: what the output matrix is multiplied with.
+    LastHidden,
+    /// The hidden states of every token.
+    AllHidden,
+}
+
+impl Outputs {
+    /// The positions, among so many tokens, whose outputs are asked for.
+    pub fn of(self, tokens: usize) -> Range<usize> {
+        match self {
+            Outputs::None => tokens..tokens,
+            Outputs::Last | Outputs::LastHidden => tokens.saturating_sub(1)..tokens,
+            Outputs::All | Outputs::AllHidden => 0..tokens,
+        }
+    }
+}
+
+/// Tokens of one or more sequences, flat. Reuse it: [`Batch::clear`] keeps its memory.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    pub(crate) tokens: Vec<u32>,
+    /// See [`Batch::push_drawn`]: the place of each such token, and the row of the draw.
+    pub(crate) drawn: Vec<(usize, usize)>,
+    /// Each sequence with its number of tokens, in order.
+    pub(crate) parts: Vec<(SequenceId, usize)>,
+    /// Tokens whose logits are wanted, ascending.
+    pub(crate) output_rows: Vec<u32>,
+    /// Tokens whose hidden states are wanted, ascending.
+    pub(crate) hidden_rows: Vec<u32>,
+    /// See [`Batch::take_likeliest`].
+    pub(crate) likeliest: bool,
+}
+
+impl Batch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the next tokens of a sequence: they follow those that it has.
+    pub fn push(&mut self, sequence: SequenceId, tokens: &[u32], outputs: Outputs) -> &mut Self {
+        let start = self.tokens.len();
+        self.tokens.extend_from_slice(tokens);
+        self.add(sequence, start, outputs)
+    }
+
+    /// Adds the token that the runner's last draw took from this row of logits. It need not be known to the host: the step
+    /// can be given to a device that still computes the last one ([`Logits::begin_argmax`](crate::Logits::begin_argmax)).
+    /// Of a row that is not finite no token was drawn, and what the step computes of it means nothing.
+    pub fn push_drawn(&mut self, sequence: SequenceId, row: usize, outputs: Outputs) -> &mut Self {
+        let start = self.tokens.len();
+        self.drawn.push((start, row));
+        // The device puts it there.
+        self.tokens.push(0);
+        self.add(sequence, start, outputs)
+    }
+
+    /// Adds what is from `start` on in `tokens` to a sequence.
+    fn add(&mut self, sequence: SequenceId, start: usize, outputs: Outputs) -> &mut Self {
+        let tokens = self.tokens.len() - start;
+        self.parts.push((sequence, tokens));
+        let rows = match outputs {
+            Outputs::None | Outputs::Last | Outputs::All => &mut self.output_rows,
+            Outputs::LastHidden | Outputs::AllHidden => &mut self.hidden_rows,
+        };
+        rows.extend(outputs.of(tokens).map(|row| (start + row) as u32));
+        self
+    }
+
+    /// The likeliest token of each row of logits is wanted: the forward pass finds it, and
+    /// [`Logits::argmax`](crate::Logits::argmax) costs no launch of its own.
+    pub fn take_likeliest(&mut self) -> &mut Self {
+        self.likeliest = true;
+        self
+    }
+
+    /// Removes all tokens.
+    pub fn clear(&mut self) {
+        self.tokens.clear();
+        self.drawn.clear();
+        self.parts.clear();
+        self.output_rows.clear();
+        self.hidden_rows.clear();
+        self.likeliest = false;
+    }
+
+    /// The number of tokens.
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Whether there are no tokens.
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    /// The number of rows of logits that a forward pass gives, in the order in which their tokens were pushed.
+    pub fn outputs(&self) -> usize {
+        self.output_rows.len()
+    }
+
+    /// The place in the batch of the token that a row of logits belongs to.
+    pub fn output_token(&self, row: usize) -> Option<usize> {
+        self.output_rows.get(row).map(|&token| token as usize)
+    }
+}

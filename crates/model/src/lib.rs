@@ -1,0 +1,53 @@
+//! Models: from a file to logits.
+//!
+//! ```text
+//! file ── gguf ──► metadata + tensors ── family ──► spec, weights          (Model: shared, immutable)
+//! tokens of several sequences ── batch ──► runner: state + forward pass ──► logits ──► sample
+//! ```
+//! [`spec`] says what a model is made of, as data; `arch` reads it from metadata, one small file for each architecture.
+//! `program` makes of it a forward pass, as data too: weights, values and operations. [`Plan`] says what memory a model
+//! takes before it is loaded; [`Model`] loads it, and a [`Runner`] runs it.
+//!
+//! Reading files is the work of `gristmill-files` ([`gguf`]), that of tokens of `gristmill-text`. The crate has no SIMD
+//! and no thread: threads that compute belong to the backends.
+
+#![forbid(unsafe_code)]
+
+pub mod machine;
+pub mod spec;
+
+mod arch;
+mod batch;
+mod device;
+mod error;
+mod inspect;
+mod limits;
+mod load;
+mod model;
+mod notice;
+mod plan;
+mod program;
+mod ready;
+mod rope;
+mod runner;
+mod stage;
+mod state;
+mod vocabulary;
+mod weights;
+
+pub use batch::{Batch, Outputs};
+pub use device::{Opened, default_threads, open_device};
+pub use error::{Error, Result};
+pub use gristmill_files::gguf;
+pub use gristmill_kernels::act::Precision;
+pub use gristmill_kernels::kv::KvFormat;
+pub use gristmill_kernels::ops::Sampling;
+pub use limits::{DEFAULT_CONTEXT, Limits, MAX_CONTEXT};
+pub use load::{LoadOptions, Progress};
+pub use model::{Model, ModelInfo};
+pub use notice::Notice;
+pub use plan::Plan;
+pub use runner::{Drawn, GraphUsage, Logits, RoutingTrace, Runner};
+pub use stage::Stage;
+pub use state::{KvUsage, Reuse, SequenceId};
+pub use vocabulary::tokenizer;

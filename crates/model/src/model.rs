@@ -1,0 +1,241 @@
+//! A loaded model, and the description of one that is not.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use gristmill_files::gguf::{GgufFile, TensorInfo};
+use gristmill_kernels::Backend;
+use gristmill_kernels::act::Precision;
+use gristmill_kernels::format::Format;
+use gristmill_kernels::ops::Rates;
+use gristmill_text::tokenizer::Tokenizer;
+
+use crate::arch::{self, Source};
+use crate::device;
+use crate::error::{Error, Result};
+use crate::limits::Limits;
+use crate::load::{LoadOptions, Progress};
+use crate::notice::Notice;
+use crate::plan::Plan;
+use crate::program::Program;
+use crate::program::build::build;
+use crate::spec::ModelSpec;
+use crate::vocabulary;
+use crate::weights::{self, WeightShapes, Weights};
+
+/// The description of a model, read from a file and checked against its tensors; no weight is loaded.
+#[derive(Debug)]
+pub struct ModelInfo {
+    /// The parts of the model.
+    pub spec: ModelSpec,
+    /// The tokenizer, if the file has a vocabulary.
+    pub tokenizer: Option<Tokenizer>,
+    /// The source of the chat template (Jinja), if the file has one.
+    pub template: Option<String>,
+    /// Metadata keys that are not used, in file order.
+    pub unused_keys: Vec<String>,
+    /// The forward pass.
+    pub(crate) program: Program,
+    /// The sizes of the weights.
+    pub(crate) weights: WeightShapes,
+}
+
+impl ModelInfo {
+    /// Reads and checks everything but the weights' values.
+    ///
+    /// # Errors
+    /// An [`Error`] that names the key or tensor: an unknown architecture, RoPE scaling, gating, activation or
+    /// pre-tokenizer; a count or number out of range; a tensor that is missing, of another shape, or not known.
+    pub fn read(file: &GgufFile) -> Result<Self> {
+        let source = Source::new(file);
+        let spec = arch::spec(&source)?;
+        let program = build(&spec, file);
+        let weights = weights::survey(file, &spec, &program.tensors)?;
+        let tokenizer = vocabulary::read(&source)?;
+        if let Some(tokens) = tokenizer.as_ref().map(Tokenizer::vocab_size).filter(|&tokens| tokens != spec.vocab) {
+            return Err(Error::VocabularySize { tokens, rows: spec.vocab });
+        }
+        let template = source.optional::<&str>("tokenizer.chat_template")?.map(str::to_owned);
+        Ok(Self { spec, tokenizer, template, unused_keys: source.unused_keys(), program, weights })
+    }
+
+    /// Notices of the file.
+    pub fn notices(&self) -> Vec<Notice> {
+        self.tokenizer.as_ref().and_then(Notice::of_tokenizer).into_iter().collect()
+    }
+}
+
+/// A loaded model: immutable, and shared by its runners.
+pub struct Model {
+    file: GgufFile,
+    fingerprint: OnceLock<String>,
+    pub(crate) spec: ModelSpec,
+    pub(crate) program: Program,
+    tokenizer: Option<Tokenizer>,
+    template: Option<String>,
+    unused_keys: Vec<String>,
+    pub(crate) backend: Arc<Backend>,
+    pub(crate) precision: Precision,
+    /// The precision of attention: products with F32 weights round nothing, and then attention does not either.
+    pub(crate) attention_precision: Precision,
+    pub(crate) weights: Weights,
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Model({} with {} layers on {})", self.spec.architecture, self.spec.layers.len(), self.backend.name())
+    }
+}
+
+impl Model {
+    /// Loads a GGUF file; of a split model, give any part.
+    ///
+    /// # Errors
+    /// An [`Error`] that says what is wrong with the file, the options or the memory.
+    pub fn open(path: impl AsRef<Path>, options: LoadOptions) -> Result<Self> {
+        Self::from_file(GgufFile::open(path)?, options)
+    }
+
+    /// Loads a model linked into the program, for example with `include_bytes!`.
+    ///
+    /// # Errors
+    /// The errors of [`Self::open`].
+    pub fn from_static(bytes: &'static [u8], options: LoadOptions) -> Result<Self> {
+        Self::from_file(GgufFile::from_static(bytes)?, options)
+    }
+
+    /// Loads an open GGUF file.
+    ///
+    /// # Errors
+    /// The errors of [`Self::open`].
+    pub fn from_file(file: GgufFile, options: LoadOptions) -> Result<Self> {
+        // Wrong options are refused before a large file is read.
+        let backend = device::open_device(&options)?.backend;
+        Self::with_backend(file, backend, options)
+    }
+
+    /// Loads an open GGUF file onto the caller's backend; the options `device`, `threads` and `level` are
+    /// ignored.
+    ///
+    /// # Errors
+    /// The errors of [`Self::open`]; [`Error::NotDeterministic`] if the options ask for what the backend was not opened
+    /// for.
+    pub fn with_backend(file: GgufFile, backend: Arc<Backend>, mut options: LoadOptions) -> Result<Self> {
+        if options.deterministic && !backend.deterministic() {
+            return Err(Error::NotDeterministic { device: backend.name() });
+        }
+        let info = ModelInfo::read(&file)?;
+        if options.check_memory {
+            // The smallest runner; a larger one makes its own plan.
+            let least = Limits { context: Some(1), batch_tokens: 1, ..Limits::default() };
+            Plan::new(&info, &least, options.precision, &backend)?.check()?;
+        }
+        let total = info.weights.file;
+        let (mut done, mut report) = (0, options.progress.take());
+        let mut report = |bytes| {
+            done += bytes;
+            if let Some(report) = &mut report {
+                report(Progress { done, total });
+            }
+        };
+        report(0);
+        let weights = {
+            let _exclusive = backend.exclusive();
+            weights::load(&file, &info.program.tensors, &backend, &mut report)?
+        };
+        let ModelInfo { spec, program, tokenizer, template, unused_keys, .. } = info;
+        let precision = options.precision;
+        let rounds = |tensor: &TensorInfo| tensor.shape.len() > 1 && tensor.format != Format::F32;
+        let attention_precision = if file.tensors().iter().any(rounds) { precision } else { Precision::Exact };
+        Ok(Self {
+            file,
+            fingerprint: OnceLock::new(),
+            spec,
+            program,
+            tokenizer,
+            template,
+            unused_keys,
+            backend,
+            precision,
+            attention_precision,
+            weights,
+        })
+    }
+
+    /// The file; its metadata, and tensors as they are in the file.
+    pub fn file(&self) -> &GgufFile {
+        &self.file
+    }
+
+    /// The backend, for another model on the same device with the same threads.
+    pub fn backend(&self) -> &Arc<Backend> {
+        &self.backend
+    }
+
+    /// The file's [`GgufFile::fingerprint`], computed when it is first asked for.
+    pub fn fingerprint(&self) -> &str {
+        self.fingerprint.get_or_init(|| self.file.fingerprint())
+    }
+
+    /// The parts of the model.
+    pub fn spec(&self) -> &ModelSpec {
+        &self.spec
+    }
+
+    /// The tokenizer.
+    ///
+    /// # Errors
+    /// [`Error::NoTokenizer`] if the file has no vocabulary.
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        self.tokenizer.as_ref().ok_or(Error::NoTokenizer)
+    }
+
+    /// The source of the chat template (Jinja), if the file has one.
+    pub fn template(&self) -> Option<&str> {
+        self.template.as_deref()
+    }
+
+    /// Metadata keys that are not used, in file order.
+    pub fn unused_keys(&self) -> &[String] {
+        &self.unused_keys
+    }
+
+    /// The device with its level and threads, as text.
+    pub fn device_name(&self) -> String {
+        self.backend.name()
+    }
+
+    /// Bytes that can still be allocated on the device; `None` on the CPU, whose memory is the system's.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if the device refuses.
+    pub fn free_memory(&self) -> Result<Option<u64>> {
+        Ok(self.backend.free_memory()?)
+    }
+
+    /// The device's peak rates, measured in a moment; `None` for the CPU.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if the device refuses.
+    pub fn rates(&self) -> Result<Option<Rates>> {
+        let _exclusive = self.backend.exclusive();
+        Ok(self.backend.rates()?)
+    }
+
+    /// Notices of the file and of the device.
+    pub fn notices(&self) -> Vec<Notice> {
+        let tokenizer = self.tokenizer.as_ref().and_then(Notice::of_tokenizer);
+        tokenizer.into_iter().chain(self.backend.notice().map(Notice::Device)).collect()
+    }
+
+    /// How precisely activations are kept.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Bytes of the prepared weights, without the mapped file.
+    pub fn prepared_bytes(&self) -> u64 {
+        self.weights.owned_bytes()
+    }
+}

@@ -1,0 +1,278 @@
+//! Builds the program of a model. This is the only code that walks the structure of a layer.
+
+mod inputs;
+mod mixers;
+mod mlp;
+mod norms;
+
+use std::sync::Arc;
+
+use gristmill_files::gguf::GgufFile;
+use gristmill_kernels::ops::Epilogue;
+use gristmill_kernels::weight::Role;
+
+use super::node::Node;
+use super::tensors::{TensorSpec, Tensors, VectorSpec};
+use super::{
+    ActId, ActShape, Columns, Factor, GroupsId, GroupsShape, MatrixId, Part, Program, RowsId, RowsShape, Unit, VectorId,
+};
+use crate::spec::{BlockInputs, LayerSpec, ModelSpec, RopeScaling};
+use crate::stage::Stage;
+use norms::NormVectors;
+
+/// The program of a model whose weights are in `file`. The file says only how its tensors divide the weights; whether all
+/// of them are there and have the right shape is checked later.
+pub(crate) fn build(spec: &ModelSpec, file: &GgufFile) -> Program {
+    let builder = Builder {
+        spec,
+        file,
+        tensors: Tensors::default(),
+        rows: Vec::new(),
+        acts: Vec::new(),
+        groups: Vec::new(),
+        nodes: Vec::new(),
+        residual: RowsId(0),
+        choices: 0,
+    };
+    builder.program()
+}
+
+struct Builder<'a> {
+    spec: &'a ModelSpec,
+    file: &'a GgufFile,
+    tensors: Tensors,
+    rows: Vec<RowsShape>,
+    acts: Vec<ActShape>,
+    groups: Vec<GroupsShape>,
+    /// The nodes of the current part.
+    nodes: Vec<Node>,
+    residual: RowsId,
+    /// Choices of each token in the layers so far.
+    choices: usize,
+}
+
+/// A layer while it is built.
+#[derive(Clone, Copy)]
+struct Layer {
+    index: usize,
+}
+
+/// The input of a block.
+#[derive(Clone, Copy)]
+enum Input {
+    /// f32 rows, to be prepared as activations for each reader.
+    Rows(RowsId),
+    /// The residual stream through this norm.
+    Norm(NormVectors),
+}
+
+impl Layer {
+    /// The name of a tensor of the layer.
+    fn name(self, part: &str) -> String {
+        format!("blk.{}.{part}", self.index)
+    }
+}
+
+impl Builder<'_> {
+    fn program(mut self) -> Program {
+        let ModelSpec { hidden, vocab, tied_embeddings, .. } = *self.spec;
+        self.rope_factors();
+        let table_role = if tied_embeddings { Role::Tied } else { Role::Table };
+        let table = self.matrix(table_role, vec![TensorSpec::new("token_embd.weight", &[hidden, vocab])]);
+        self.residual = self.new_rows(hidden, "the residual stream");
+        self.push(Node::Embed { table, scale: self.spec.embedding_scale, out: self.residual });
+        let layer_inputs = self.spec.layer_inputs.map(|width| self.layer_inputs(width));
+        let mut layers = vec![self.part(Stage::Embedding)];
+        for (index, spec) in self.spec.layers.iter().enumerate() {
+            self.layer(Layer { index }, spec, layer_inputs);
+            layers.push(self.part(Stage::Layer(index)));
+        }
+
+        let norm = self.norm_vectors(self.spec.output_norm);
+        let hidden_states = self.normalise(norm, self.residual);
+        let act = self.prepare(hidden_states);
+        let norm = self.part(Stage::Output);
+
+        let weight = match tied_embeddings {
+            true => table,
+            false => self.matrix(Role::Matrix, vec![TensorSpec::new("output.weight", &[hidden, vocab])]),
+        };
+        let bias = self.spec.output_bias.then(|| self.vector(TensorSpec::new("output.bias", &[vocab])));
+        let logits = self.add_rows(RowsShape { unit: Unit::Output, per_unit: 1, cols: vocab, what: "logits" });
+        self.push(Node::OutputMatmul { weight, bias, act, y: logits });
+        self.scale(Factor::Constant(self.spec.logit_scale), logits);
+        if let Some(cap) = self.spec.logit_cap {
+            self.push(Node::SoftCap { cap, y: logits });
+        }
+        let head = self.part(Stage::Output);
+
+        let Self { tensors, rows, acts, groups, residual, choices, .. } = self;
+        let eps = self.spec.norm_eps;
+        let (hidden, slots) = (hidden_states, Default::default());
+        let mut program =
+            Program { tensors, rows, acts, groups, layers, norm, head, residual, hidden, logits, choices, eps, slots };
+        program.fuse();
+        program.name_readers();
+        program.slots = Arc::new(program.find_slots());
+        program
+    }
+
+    /// The factors that divide the frequencies of RoPE.
+    fn rope_factors(&mut self) {
+        let ropes = || self.spec.layers.iter().filter_map(LayerSpec::rope);
+        let divided = ropes().find(|rope| rope.factors);
+        let long = ropes().find(|rope| matches!(rope.scaling, RopeScaling::Long { .. }));
+        let tensor = |part, width: usize| TensorSpec::new(format!("rope_{part}.weight"), &[width / 2]);
+        self.tensors.rope_factors = divided.map(|rope| self.vector(tensor("freqs", rope.width)));
+        self.tensors.long_rope_factors =
+            long.map(|rope| ["factors_short", "factors_long"].map(|part| self.vector(tensor(part, rope.width))));
+    }
+
+    fn layer(&mut self, layer: Layer, spec: &LayerSpec, layer_inputs: Option<RowsId>) {
+        // The last block of a layer multiplies its output.
+        let factor = match self.spec.layer_scales {
+            true => {
+                Factor::Weight(self.tensors.add_scalar(TensorSpec::new(layer.name("layer_output_scale.weight"), &[1])))
+            }
+            false => Factor::Constant(1.0),
+        };
+        let last = |is_last: bool| if is_last { factor } else { Factor::Constant(1.0) };
+
+        let input = self.block_input(&layer.name("attn_norm"));
+        let (output, read) = self.mixer(layer, spec, input);
+        let norm = self.post_norm(&layer.name("post_attention_norm"));
+        self.finish_block(output, norm, last(spec.mlp.is_none() && layer_inputs.is_none()));
+        if let Some(mlp) = &spec.mlp {
+            let input = match self.spec.inputs {
+                BlockInputs::Shared => Input::Rows(read),
+                BlockInputs::Residual | BlockInputs::Normed => self.block_input(&layer.name(self.spec.mlp_norm)),
+            };
+            self.mlp(layer, mlp, input, last(layer_inputs.is_none()));
+        }
+        if let Some(inputs) = layer_inputs {
+            self.layer_input(layer, inputs, last(true));
+        }
+    }
+
+    /// The destination of a block's last product: the residual stream, or rows of their own if a norm follows.
+    fn destination(&mut self, is_normalised: bool) -> (Epilogue, RowsId) {
+        match is_normalised {
+            true => (Epilogue::Store, self.new_rows(self.spec.hidden, "the residual stream")),
+            false => (Epilogue::Add { scale: self.spec.residual_scale }, self.residual),
+        }
+    }
+
+    /// The input of a block that reads the residual stream; `name` is its norm.
+    fn block_input(&mut self, name: &str) -> Input {
+        match self.spec.inputs {
+            BlockInputs::Residual => Input::Rows(self.residual),
+            BlockInputs::Normed | BlockInputs::Shared => Input::Norm(self.norm_vectors(name)),
+        }
+    }
+
+    /// The rows of a block's input.
+    fn input_rows(&mut self, input: Input) -> RowsId {
+        match input {
+            Input::Rows(rows) => rows,
+            Input::Norm(norm) => self.normalise(norm, self.residual),
+        }
+    }
+
+    /// y = weight · input + bias. Returns the product and the rows of the input.
+    fn input_matmul(
+        &mut self,
+        input: Input,
+        weight: MatrixId,
+        bias: Option<VectorId>,
+        cols: usize,
+        what: &'static str,
+    ) -> (RowsId, RowsId) {
+        let x = self.input_rows(input);
+        let act = self.prepare(x);
+        let y = self.new_rows(cols, what);
+        self.push(Node::Matmul { weight, bias, act, epilogue: Epilogue::Store, y });
+        (y, x)
+    }
+
+    // What the program consists of.
+
+    fn push(&mut self, node: Node) {
+        self.nodes.push(node);
+    }
+
+    fn part(&mut self, stage: Stage) -> Part {
+        Part { stage, nodes: std::mem::take(&mut self.nodes), names: Vec::new() }
+    }
+
+    fn matrix(&mut self, role: Role, tensors: Vec<TensorSpec>) -> MatrixId {
+        self.tensors.add_matrix(role, tensors)
+    }
+
+    fn vector(&mut self, tensor: TensorSpec) -> VectorId {
+        self.tensors.add_vector(VectorSpec::Tensors(vec![tensor]))
+    }
+
+    fn scaled(&mut self, tensor: TensorSpec, factor: f32) -> VectorId {
+        self.tensors.add_vector(VectorSpec::Scaled(tensor, factor))
+    }
+
+    fn filled(&mut self, value: f32, len: usize) -> VectorId {
+        self.tensors.add_vector(VectorSpec::Filled { value, len })
+    }
+
+    fn add_rows(&mut self, shape: RowsShape) -> RowsId {
+        self.rows.push(shape);
+        RowsId(self.rows.len() - 1)
+    }
+
+    /// A value with a row for each token.
+    fn new_rows(&mut self, cols: usize, what: &'static str) -> RowsId {
+        self.add_rows(RowsShape { unit: Unit::Token, per_unit: 1, cols, what })
+    }
+
+    /// A value with `top_k` rows for each token.
+    fn pair_rows(&mut self, top_k: usize, cols: usize, what: &'static str) -> RowsId {
+        self.add_rows(RowsShape { unit: Unit::Token, per_unit: top_k, cols, what })
+    }
+
+    fn add_act(&mut self, shape: ActShape) -> ActId {
+        self.acts.push(shape);
+        ActId(self.acts.len() - 1)
+    }
+
+    /// Activations with a row for each token.
+    fn new_act(&mut self, cols: usize) -> ActId {
+        self.add_act(ActShape { per_token: 1, cols, exact: false })
+    }
+
+    fn new_groups(&mut self, experts: usize, top_k: usize) -> GroupsId {
+        self.groups.push(GroupsShape { experts, top_k });
+        GroupsId(self.groups.len() - 1)
+    }
+
+    /// Rows as activations.
+    fn prepare(&mut self, x: RowsId) -> ActId {
+        let act = self.new_act(self.cols(x));
+        self.push(Node::Prepare { x, act });
+        act
+    }
+
+    fn cols(&self, rows: RowsId) -> usize {
+        self.rows[rows.0].cols
+    }
+
+    fn all(&self, rows: RowsId) -> Columns {
+        Columns { rows, first: 0, end: self.cols(rows) }
+    }
+
+    fn scale(&mut self, factor: Factor, y: RowsId) {
+        if factor != Factor::Constant(1.0) {
+            self.push(Node::Scale { factor, y });
+        }
+    }
+
+    /// Whether the file contains a tensor.
+    fn contains(&self, name: &str) -> bool {
+        self.file.tensor(name).is_some()
+    }
+}

@@ -1,0 +1,53 @@
+//! Norms of rows, and the end of a block.
+
+use super::{Builder, RowsId};
+use crate::program::node::{Node, RmsNorm};
+use crate::program::tensors::TensorSpec;
+use crate::program::{Factor, VectorId};
+use crate::spec::NormKind;
+
+/// The weights of a norm of rows.
+#[derive(Clone, Copy)]
+pub(super) enum NormVectors {
+    Rms { weight: VectorId },
+    Layer { weight: VectorId, bias: VectorId },
+}
+
+impl Builder<'_> {
+    /// The weights of a norm, whose tensors begin with this name.
+    pub(super) fn norm_vectors(&mut self, name: &str) -> NormVectors {
+        let hidden = self.spec.hidden;
+        let tensor = |part: &str| TensorSpec::new(format!("{name}.{part}"), &[hidden]);
+        let weight = self.vector(tensor("weight"));
+        match self.spec.norm {
+            NormKind::Rms => NormVectors::Rms { weight },
+            NormKind::Layer => NormVectors::Layer { weight, bias: self.vector(tensor("bias")) },
+            NormKind::LayerUnbiased => NormVectors::Layer { weight, bias: self.filled(0.0, hidden) },
+        }
+    }
+
+    /// The weights of the norm that follows a block, if the model has such norms.
+    pub(super) fn post_norm(&mut self, name: &str) -> Option<NormVectors> {
+        self.spec.post_norms.then(|| self.norm_vectors(name))
+    }
+
+    /// norm(x).
+    pub(super) fn normalise(&mut self, norm: NormVectors, x: RowsId) -> RowsId {
+        let out = self.new_rows(self.cols(x), "the residual stream");
+        self.push(match norm {
+            NormVectors::Rms { weight } => Node::RmsNorm(RmsNorm { x, weight, out }),
+            NormVectors::Layer { weight, bias } => Node::LayerNorm { x, weight, bias, out },
+        });
+        out
+    }
+
+    /// residual = factor · (residual + scale · norm(output)), if a norm follows the block. Without a norm, the block's
+    /// last product has been added to the residual stream, and residual = factor · residual.
+    pub(super) fn finish_block(&mut self, output: RowsId, norm: Option<NormVectors>, factor: Factor) {
+        if let Some(norm) = norm {
+            let x = self.normalise(norm, output);
+            self.push(Node::Add { x, scale: self.spec.residual_scale, y: self.residual });
+        }
+        self.scale(factor, self.residual);
+    }
+}

@@ -1,0 +1,145 @@
+//! The forward pass as data.
+//!
+//! A [`Program`] lists the weights, the values and the nodes of a forward pass. [`build`] makes it from a
+//! [`ModelSpec`](crate::spec::ModelSpec) and the names of a file's tensors, and is the only place that walks the structure
+//! of a layer. Everything else follows from the program:
+//!
+//! - [`Tensors`] lists the weights to check ([`crate::weights`]) and to load.
+//! - [`fuse`] rewrites adjacent nodes as the compositions of [`gristmill_kernels::ops`].
+//! - [`readers`] finds the products that read each activation, so that a kernel prepares no other representation.
+//! - [`scratch`] finds the nodes between which a value lives, and assigns buffers.
+//! - [`run`] runs the nodes.
+
+pub(crate) mod build;
+mod fuse;
+pub(crate) mod node;
+mod readers;
+pub(crate) mod run;
+pub(crate) mod scratch;
+pub(crate) mod tensors;
+
+use std::sync::Arc;
+
+use crate::stage::Stage;
+use node::Node;
+use readers::Names;
+use scratch::Slots;
+use tensors::Tensors;
+
+/// Declares the index of an item in one of the program's lists.
+macro_rules! ids {
+    ($($(#[$doc:meta])* $id:ident;)*) => {
+        $($(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub(crate) struct $id(pub(crate) usize);)*
+    };
+}
+
+ids! {
+    /// A matrix of weights: [`Tensors::matrices`].
+    MatrixId;
+    /// A vector of weights: [`Tensors::vectors`].
+    VectorId;
+    /// A number among the weights: [`Tensors::scalars`].
+    ScalarId;
+    /// A value of f32 rows: [`Program::rows`].
+    RowsId;
+    /// A value of prepared activations: [`Program::acts`].
+    ActId;
+    /// The (token, expert) pairs of a layer, sorted by expert: [`Program::groups`].
+    GroupsId;
+}
+
+/// The unit that a value has rows for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Each token of the batch.
+    Token,
+    /// Each token of the batch whose logits are computed.
+    Output,
+}
+
+/// The shape of a value of f32 rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowsShape {
+    pub(crate) unit: Unit,
+    /// Rows for each unit: 1, or the experts that each token gets.
+    pub(crate) per_unit: usize,
+    pub(crate) cols: usize,
+    /// The purpose of its memory, for error messages.
+    pub(crate) what: &'static str,
+}
+
+/// The shape of prepared activations.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ActShape {
+    /// Rows for each token.
+    pub(crate) per_token: usize,
+    pub(crate) cols: usize,
+    /// f32 at any precision of the model: the input of a router.
+    pub(crate) exact: bool,
+}
+
+/// The shape of grouped pairs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupsShape {
+    pub(crate) experts: usize,
+    pub(crate) top_k: usize,
+}
+
+/// Columns of a value of f32 rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Columns {
+    pub(crate) rows: RowsId,
+    pub(crate) first: usize,
+    pub(crate) end: usize,
+}
+
+/// A factor that is a constant of the spec, or a weight.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Factor {
+    Constant(f32),
+    Weight(ScalarId),
+}
+
+/// The nodes between two stages. No rewrite crosses the end of a part, so the residual stream can be inspected there.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) stage: Stage,
+    pub(crate) nodes: Vec<Node>,
+    /// For each node, the products that read the activations it writes.
+    names: Vec<Names>,
+}
+
+/// A forward pass: weights, values, nodes.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) tensors: Tensors,
+    pub(crate) rows: Vec<RowsShape>,
+    pub(crate) acts: Vec<ActShape>,
+    pub(crate) groups: Vec<GroupsShape>,
+    /// The embedding and the layers, in order.
+    pub(crate) layers: Vec<Part>,
+    /// The last norm. Its output is the hidden states.
+    pub(crate) norm: Part,
+    /// The output matrix: hidden states to logits.
+    pub(crate) head: Part,
+    /// The residual stream.
+    pub(crate) residual: RowsId,
+    /// The hidden states: the residual stream after the last norm.
+    pub(crate) hidden: RowsId,
+    pub(crate) logits: RowsId,
+    /// The sum of `top_k` over the layers.
+    pub(crate) choices: usize,
+    /// Added to the mean square (or the variance) in every norm of rows.
+    pub(crate) eps: f32,
+    /// Which values share a buffer.
+    pub(crate) slots: Arc<Slots>,
+}
+
+impl Program {
+    /// All parts, in order.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.layers.iter().chain([&self.norm, &self.head])
+    }
+}

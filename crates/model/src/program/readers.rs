@@ -1,0 +1,64 @@
+//! The products that read activations. With their names a kernel prepares only the representations that they read.
+
+use gristmill_kernels::act::Reader;
+
+use super::node::{Node, Product, ProductKind};
+use super::{ActId, Program, RowsId};
+use crate::weights::Weights;
+
+/// The activations that a node writes and whose readers are named, each with these readers.
+pub(super) type Names = Vec<(ActId, Vec<ActReader>)>;
+
+/// A product that reads all rows of activations.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ActReader {
+    product: Product,
+    /// Rows of the activations for each token.
+    per_token: usize,
+}
+
+impl ActReader {
+    /// The reader for a pass of so many tokens.
+    pub(super) fn of_pass<'a>(&self, weights: &'a Weights, tokens: usize) -> Reader<'a> {
+        let (weight, rows) = (weights.matrix(self.product.weight), tokens * self.per_token);
+        match self.product.kind {
+            ProductKind::Dense | ProductKind::Outputs => Reader::dense(weight, rows),
+            ProductKind::Experts { top_k } => Reader::experts(weight, rows, top_k / self.per_token),
+        }
+    }
+}
+
+impl Program {
+    /// Finds the readers of all activations. They are named unless a later node reads the rows with the same numbers, or
+    /// a product reads only some of the activations' rows.
+    pub(super) fn name_readers(&mut self) {
+        let nodes: Vec<&Node> = self.parts().flat_map(|part| &part.nodes).collect();
+        let mut readers = vec![Vec::new(); self.acts.len()];
+        for product in nodes.iter().flat_map(|node| node.products()) {
+            let per_token = self.acts[product.act.0].per_token;
+            readers[product.act.0].push(ActReader { product, per_token });
+        }
+        // A node after which nothing mentions the rows.
+        let mut last = vec![0; self.rows.len()];
+        for (at, node) in nodes.iter().enumerate() {
+            node.values().rows.iter().for_each(|rows| last[rows.0] = at);
+        }
+        last[self.hidden.0] = usize::MAX;
+        let named = |act: &ActId| {
+            let readers = &readers[act.0];
+            readers.iter().all(|reader| reader.product.kind != ProductKind::Outputs)
+        };
+        let names = |(at, node): (usize, &&Node)| -> Names {
+            let prepared = node.prepared();
+            let is_read = |rows: RowsId| last[rows.0] > at;
+            if prepared.rows.is_some_and(is_read) {
+                return Vec::new();
+            }
+            prepared.acts.into_iter().filter(named).map(|act| (act, readers[act.0].clone())).collect()
+        };
+        let mut names = nodes.iter().enumerate().map(names).collect::<Vec<_>>().into_iter();
+        for part in self.layers.iter_mut().chain([&mut self.norm, &mut self.head]) {
+            part.names = names.by_ref().take(part.nodes.len()).collect();
+        }
+    }
+}

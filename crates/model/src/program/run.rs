@@ -1,0 +1,384 @@
+//! Runs the nodes of a program.
+
+use std::sync::Arc;
+
+use gristmill_kernels::Backend;
+use gristmill_kernels::act::{Act, Precision};
+use gristmill_kernels::ops::{
+    Add, AddGated, AddNorm, AddNormAct, AddNorms, Attend, Attention, AttentionAct, AttentionOptions, CausalConv,
+    DeltaRule, Embed, ExpertScratch, ExpertWeights, Experts, GateKind, GateUp, GateUpAct, GatedNorm, LayerNorm, Matmul,
+    MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply, MultiplyAct, NormAct, NormMatmul, PrepareActivations, QkNorm,
+    QkNorms, RmsNorm, Rope, Rotary, Route, RouteAndGroup, Scale, SoftCap,
+};
+use gristmill_kernels::tensor::{Buffer, View, ViewMut};
+
+use super::node::{self, Node};
+use super::scratch::Scratch;
+use super::{Columns, Factor, Part, Program, RowsId, Unit, VectorId};
+use crate::error::{Error, Result};
+use crate::inspect::Inspect;
+use crate::model::Model;
+use crate::state::{FixedLayer, LayerState, State};
+use crate::weights::Weights;
+
+/// The results that a pass computes after the last layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum PassOutputs {
+    /// None: the tokens only fill the state.
+    None,
+    /// The hidden states of all tokens: the residual stream after the last norm.
+    Hidden,
+    /// These, and the logits of some tokens.
+    Logits { rows: usize },
+}
+
+impl PassOutputs {
+    fn rows(self) -> usize {
+        match self {
+            PassOutputs::None | PassOutputs::Hidden => 0,
+            PassOutputs::Logits { rows } => rows,
+        }
+    }
+}
+
+/// Runs the first `tokens` of `scratch.tokens`, placed by `state` and rotated by `rotaries` (one for each layer). Leaves
+/// the hidden states and the logits that `outputs` asks for in the scratch. The backend is the model's, or the one of
+/// [`Backend::make_ready`]. `inspect` is called after each layer, with the residual stream in the scratch.
+pub(crate) fn forward(
+    backend: &Backend,
+    model: &Model,
+    rotaries: &[Arc<Rotary>],
+    state: &mut State,
+    scratch: &Scratch,
+    tokens: usize,
+    outputs: PassOutputs,
+    inspect: &mut Inspect,
+) -> Result<()> {
+    let Model { program, weights, attention_precision, .. } = model;
+    let precision = *attention_precision;
+    let mut pass =
+        Pass { backend, program, weights, rotaries, state, scratch, tokens, outputs: outputs.rows(), precision };
+    for part in &program.layers {
+        pass.part(part)?;
+        inspect(part.stage, scratch)?;
+    }
+    if outputs != PassOutputs::None {
+        pass.part(&program.norm)?;
+    }
+    match outputs {
+        PassOutputs::None | PassOutputs::Hidden => Ok(()),
+        PassOutputs::Logits { .. } => pass.part(&program.head),
+    }
+}
+
+/// One pass.
+struct Pass<'a> {
+    backend: &'a Backend,
+    program: &'a Program,
+    weights: &'a Weights,
+    rotaries: &'a [Arc<Rotary>],
+    state: &'a mut State,
+    scratch: &'a Scratch,
+    tokens: usize,
+    /// Rows of logits.
+    outputs: usize,
+    /// The precision of attention.
+    precision: Precision,
+}
+
+impl<'a> Pass<'a> {
+    fn part(&mut self, part: &Part) -> Result<()> {
+        for (node, names) in part.nodes.iter().zip(&part.names) {
+            for (act, readers) in names {
+                let readers: Vec<_> = readers.iter().map(|reader| reader.of_pass(self.weights, self.tokens)).collect();
+                self.backend.name_readers(&mut self.scratch.act_mut(*act), &readers);
+            }
+            self.node(node)?;
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, node: &Node) -> Result<()> {
+        let (b, s, w, eps) = (self.backend, self.scratch, self.weights, self.program.eps);
+        Ok(match *node {
+            Node::Embed { table, scale, out } => {
+                let (rows, mut out_rows) = (s.tokens.view(self.tokens, 1)?, s.rows_mut(out));
+                b.run(Embed { table: w.matrix(table), rows, scale, out: self.view_mut(out, &mut out_rows)? })?
+            }
+            Node::RmsNorm(norm) => self.with_norm(norm, |norm| Ok(b.run(norm)?))?,
+            Node::LayerNorm { x, weight, bias, out } => {
+                let (from, mut to) = (s.rows(x), s.rows_mut(out));
+                let (x, out) = (self.view(x, &from)?, self.view_mut(out, &mut to)?);
+                b.run(LayerNorm { x, weight: w.vector(weight), bias: w.vector(bias), eps, out })?
+            }
+            Node::Prepare { x, act } => {
+                let rows = s.rows(x);
+                b.run(PrepareActivations { x: self.view(x, &rows)?, act: &mut s.act_mut(act) })?
+            }
+            Node::NormAct { norm, acts } => {
+                let [mut first, mut second] = acts.map(|act| act.map(|act| s.act_mut(act)));
+                let acts: [Option<&mut Act>; 2] = [first.as_deref_mut(), second.as_deref_mut()];
+                self.with_norm(norm, |norm| Ok(b.run(NormAct { norm, acts })?))?
+            }
+            Node::NormMatmul { norm, act, other, weight, bias, y } => {
+                let (mut act, mut other, mut rows) = (s.act_mut(act), other.map(|act| s.act_mut(act)), s.rows_mut(y));
+                let (weight, bias, y) = (w.matrix(weight), self.vector(bias), self.view_mut(y, &mut rows)?);
+                let (act, other) = (&mut *act, other.as_deref_mut());
+                self.with_norm(norm, |norm| Ok(b.run(NormMatmul { norm, act, other, weight, bias, y })?))?
+            }
+            Node::Matmul { weight, bias, act, epilogue, y } => {
+                let (x, mut rows) = (s.act(act), s.rows_mut(y));
+                let y = self.view_mut(y, &mut rows)?;
+                b.run(Matmul { bias: self.vector(bias), epilogue, ..Matmul::new(w.matrix(weight), &x, y) })?
+            }
+            Node::OutputMatmul { weight, bias, act, y } => {
+                let (x, mut rows) = (s.act(act), s.rows_mut(y));
+                let (y, chosen) = (self.view_mut(y, &mut rows)?, s.output_rows.view(self.outputs, 1)?);
+                let matmul = Matmul::new(w.matrix(weight), &x, y);
+                b.run(Matmul { rows: Some(chosen), bias: self.vector(bias), ..matmul })?
+            }
+            Node::GateUp { weight, activation, x, h, act } => {
+                let (x, mut rows) = (s.act(x), s.rows_mut(h));
+                let h = self.view_mut(h, &mut rows)?;
+                let gate_up = GateUp { weight: w.matrix(weight), x: &x, bias: None, activation, h };
+                match act {
+                    Some(act) => b.run(GateUpAct { gate_up, act: &mut s.act_mut(act) })?,
+                    None => b.run(gate_up)?,
+                }
+            }
+            Node::Add { x, scale, y } => {
+                let (from, mut to) = (s.rows(x), s.rows_mut(y));
+                b.run(Add { x: self.view(x, &from)?, scale, y: self.view_mut(y, &mut to)? })?
+            }
+            Node::AddGated { x, gate, y } => {
+                let (from, gates, mut to) = (s.rows(x), s.rows(gate.rows), s.rows_mut(y));
+                let (x, gate, y) = (self.view(x, &from)?, self.columns(gate, &gates)?, self.view_mut(y, &mut to)?);
+                b.run(AddGated { x, gate, y })?
+            }
+            Node::AddNorm(sum) => self.with_sum(sum, |sum| Ok(b.run(sum)?))?,
+            Node::AddNormAct { sum, next, act } => {
+                let (next, mut act) = (next.map(|weight| (w.vector(weight), eps)), s.act_mut(act));
+                self.with_sum(sum, |sum| Ok(b.run(AddNormAct { sum, next, act: &mut act })?))?
+            }
+            Node::AddNorms { norms: [first, second], weight, scale, factor, y } => {
+                let mut rows = s.rows_mut(y);
+                let (weight, factor, y) = (w.vector(weight), self.factor(factor), self.view_mut(y, &mut rows)?);
+                self.with_norm(first, |first| {
+                    self.with_norm(second, |second| {
+                        Ok(b.run(AddNorms { norms: [first, second], weight, eps, scale, factor, y })?)
+                    })
+                })?
+            }
+            Node::Scale { factor, y } => {
+                let (factor, mut rows) = (self.factor(factor), s.rows_mut(y));
+                if factor != 1.0 {
+                    b.run(Scale { factor, y: self.view_mut(y, &mut rows)? })?
+                }
+            }
+            Node::SoftCap { cap, y } => b.run(SoftCap { cap, y: self.view_mut(y, &mut s.rows_mut(y))? })?,
+            Node::Multiply { x, gate, kind, out, act } => {
+                let (from, gates, mut to) = (s.rows(x.rows), s.rows(gate.rows), s.rows_mut(out));
+                let (x, gate) = (self.columns(x, &from)?, self.columns(gate, &gates)?);
+                let multiply = Multiply { x, gate, kind, out: self.view_mut(out, &mut to)? };
+                match act {
+                    Some(act) => b.run(MultiplyAct { multiply, act: &mut s.act_mut(act) })?,
+                    None => b.run(multiply)?,
+                }
+            }
+            Node::QkNorm { x, weight, eps } => {
+                let mut rows = s.rows_mut(x.rows);
+                b.run(QkNorm { x: self.columns_mut(x, &mut rows)?, weight: w.vector(weight), eps })?
+            }
+            Node::GatedNorm { x, gate, weight } => {
+                let (mut rows, gates) = (s.rows_mut(x), s.rows(gate.rows));
+                let (x, gate) = (self.view_mut(x, &mut rows)?, self.columns(gate, &gates)?);
+                b.run(GatedNorm { x, gate, weight: w.vector(weight), eps })?
+            }
+            Node::Rope { layer, x, head_width } => self.rope(layer, x, head_width)?,
+            Node::Attend { .. } | Node::AttentionAct { .. } => self.attention(node)?,
+            Node::Experts(ref experts) => self.experts(experts)?,
+            Node::RouteAndGroup { route, groups } => {
+                let mut groups = s.groups_mut(groups);
+                self.with_route(route, |route| Ok(b.run(RouteAndGroup { route, groups: &mut groups })?))?
+            }
+            Node::WeighInput { x, choices, out, act } => {
+                let (from, mut to, mut act) = (s.rows(x), s.rows_mut(out), s.act_mut(act));
+                let mut weights = s.weights.borrow_mut();
+                let gate = weights.view_mut_at(choices.saturating_mul(self.tokens), self.tokens, 1)?;
+                let (x, out) = (self.view(x, &from)?, self.view_mut(out, &mut to)?);
+                let multiply = Multiply { x, gate: gate.as_view(), kind: GateKind::Linear, out };
+                b.run(MultiplyAct { multiply, act: &mut act })?
+            }
+            Node::MoeGateUpAct { weight, top_k, activation, x, groups, h, act } => {
+                let (x, groups, mut rows, mut act) = (s.act(x), s.groups(groups), s.rows_mut(h), s.act_mut(act));
+                let (weight, h) = (w.matrix(weight), self.view_mut(h, &mut rows)?);
+                let gate_up = MoeGateUp { weight, x: &x, groups: &groups, top_k, bias: None, activation, h };
+                b.run(MoeGateUpAct { gate_up, act: &mut act })?
+            }
+            Node::MoeMatmul { weight, top_k, x, groups, out } => {
+                let (x, groups, mut rows) = (s.act(x), s.groups(groups), s.rows_mut(out));
+                let (weight, out) = (w.matrix(weight), self.view_mut(out, &mut rows)?);
+                b.run(MoeMatmul { weight, x: &x, groups: &groups, top_k, bias: None, out })?
+            }
+            Node::CausalConv { layer, x, weight, taps, silu, out } => {
+                let (from, mut to, elements) = (s.rows(x.rows), s.rows_mut(out), (taps - 1) * (x.end - x.first));
+                let (x, out) = (self.columns(x, &from)?, self.view_mut(out, &mut to)?);
+                let state = fixed(self.state, layer)?;
+                let (weight, bias, runs) = (w.vector(weight), None, state.runs);
+                let state = state.convolution.view_mut(state.slots, elements)?;
+                b.run(CausalConv { x, weight, bias, silu, state, runs, out })?
+            }
+            Node::DeltaRule { layer, qkv, beta, alpha, decay, dt_bias, heads, out } => {
+                let (from, gates, mut to) = (s.rows(qkv), s.rows(beta.rows), s.rows_mut(out));
+                let qkv = self.view(qkv, &from)?;
+                let (beta, alpha) = (self.columns(beta, &gates)?, self.columns(alpha, &gates)?);
+                let (decay, dt_bias, out) = (w.vector(decay), w.vector(dt_bias), self.view_mut(out, &mut to)?);
+                let state = fixed(self.state, layer)?;
+                let (runs, state) = (state.runs, state.delta.view_mut(state.slots, heads.state())?);
+                b.run(DeltaRule { qkv, beta, alpha, decay, dt_bias, heads, state, runs, out })?
+            }
+        })
+    }
+
+    fn rope(&mut self, layer: usize, x: Columns, head_width: usize) -> Result<()> {
+        let mut rows = self.scratch.rows_mut(x.rows);
+        let x = self.columns_mut(x, &mut rows)?;
+        let LayerState::Kv { placement, .. } = self.state.layer(layer).ok_or(Error::UnknownSequence)? else {
+            return Err(Error::UnknownSequence);
+        };
+        let positions = placement.positions.view(self.tokens, 1)?;
+        Ok(self.backend.run(Rope { x, head_width, positions, rotary: &self.rotaries[layer] })?)
+    }
+
+    fn attention(&mut self, node: &Node) -> Result<()> {
+        let (b, s) = (self.backend, self.scratch);
+        let (Node::Attend { layer, qkv: x, options, out, act, .. }
+        | Node::AttentionAct { layer, q: x, options, out, act }) = *node
+        else {
+            return Ok(());
+        };
+        let (mut rows, mut to, mut act) = (s.rows_mut(x.rows), s.rows_mut(out), s.act_mut(act));
+        let options = self.options(options);
+        let (qkv, out, act) = (self.columns_mut(x, &mut rows)?, self.view_mut(out, &mut to)?, &mut *act);
+        let (weights, eps, rotary) = (self.weights, self.program.eps, &*self.rotaries[layer]);
+        let LayerState::Kv { cache, placement } = self.state.layer(layer).ok_or(Error::UnknownSequence)? else {
+            return Err(Error::UnknownSequence);
+        };
+        if let Node::Attend { norms, .. } = *node {
+            let norms = norms.map(|norms| QkNorms {
+                weights: [weights.vector(norms.q), weights.vector(norms.k)],
+                values: norms.v.map(|weight| weights.vector(weight)),
+                eps,
+                after_rotation: norms.after_rotation,
+            });
+            return Ok(b.run(Attend { qkv, norms, rotary, cache, placement, options, out, act })?);
+        }
+        let attention = Attention { q: qkv.as_view(), cache, placement, options, out };
+        Ok(b.run(AttentionAct { attention, act })?)
+    }
+
+    fn options(&self, options: node::Attention) -> AttentionOptions<'a> {
+        let node::Attention { heads, scale, cap, temperature, window, sinks } = options;
+        let (sinks, precision) = (self.vector(sinks), self.precision);
+        AttentionOptions { heads, scale, temperature, window, sinks, softcap: cap, precision }
+    }
+
+    fn experts(&self, experts: &node::Experts) -> Result<()> {
+        let (b, s, w) = (self.backend, self.scratch, self.weights);
+        let node::Experts { activation, epilogue, .. } = *experts;
+        let (x, mut groups, mut act) = (s.act(experts.x), s.groups_mut(experts.groups), s.act_mut(experts.act));
+        let (mut h, mut out, mut y) = (s.rows_mut(experts.h), s.rows_mut(experts.out), s.rows_mut(experts.y));
+        let weights = ExpertWeights {
+            gate_up: w.matrix(experts.gate_up),
+            down: w.matrix(experts.down),
+            activation,
+            gate_up_bias: experts.gate_up_bias.map(|biases| biases.map(|bias| w.vector(bias))),
+            down_bias: self.vector(experts.down_bias),
+        };
+        let scratch = ExpertScratch {
+            groups: &mut groups,
+            h: self.view_mut(experts.h, &mut h)?,
+            act: &mut act,
+            out: self.view_mut(experts.out, &mut out)?,
+        };
+        let y = self.view_mut(experts.y, &mut y)?;
+        self.with_route(experts.route, |route| Ok(b.run(Experts { route, weights, x: &x, scratch, epilogue, y })?))
+    }
+
+    /// Calls `run` with a router's operands.
+    fn with_route(&self, route: node::Route, run: impl FnOnce(Route) -> Result<()>) -> Result<()> {
+        let (s, t) = (self.scratch, self.tokens);
+        let node::Route { ref routing, choices, .. } = route;
+        let (logits, mut ids, mut weights) = (s.rows(route.logits.rows), s.ids.borrow_mut(), s.weights.borrow_mut());
+        let start = choices.saturating_mul(t);
+        run(Route {
+            logits: self.columns(route.logits, &logits)?,
+            routing,
+            selection_bias: self.vector(route.selection_bias),
+            expert_scales: self.vector(route.expert_scales),
+            tokens: Some(s.tokens.view(t, 1)?),
+            ids: ids.view_mut_at(start, t, routing.top_k)?,
+            weights: weights.view_mut_at(start, t, routing.top_k)?,
+        })
+    }
+
+    /// Calls `run` with the operands of a norm.
+    fn with_norm(&self, norm: node::RmsNorm, run: impl FnOnce(RmsNorm) -> Result<()>) -> Result<()> {
+        let (from, mut to) = (self.scratch.rows(norm.x), self.scratch.rows_mut(norm.out));
+        let (x, out) = (self.view(norm.x, &from)?, self.view_mut(norm.out, &mut to)?);
+        run(RmsNorm { x, weight: self.weights.vector(norm.weight), eps: self.program.eps, out })
+    }
+
+    /// Calls `run` with the operands of a sum.
+    fn with_sum(&self, sum: node::AddNorm, run: impl FnOnce(AddNorm) -> Result<()>) -> Result<()> {
+        let node::AddNorm { norm, scale, factor, y } = sum;
+        let (factor, mut rows) = (self.factor(factor), self.scratch.rows_mut(y));
+        let y = self.view_mut(y, &mut rows)?;
+        self.with_norm(norm, |norm| run(AddNorm { norm, scale, factor, y }))
+    }
+
+    fn vector(&self, id: Option<VectorId>) -> Option<&'a Buffer<f32>> {
+        id.map(|id| self.weights.vector(id))
+    }
+
+    fn factor(&self, factor: Factor) -> f32 {
+        match factor {
+            Factor::Constant(factor) => factor,
+            Factor::Weight(scalar) => self.weights.scalar(scalar),
+        }
+    }
+
+    /// Rows and columns of a value in this pass.
+    fn shape(&self, id: RowsId) -> [usize; 2] {
+        let shape = &self.program.rows[id.0];
+        let units = if shape.unit == Unit::Token { self.tokens } else { self.outputs };
+        [units * shape.per_unit, shape.cols]
+    }
+
+    fn view<'b>(&self, id: RowsId, buffer: &'b Buffer<f32>) -> Result<View<'b, f32>> {
+        let [rows, cols] = self.shape(id);
+        Ok(buffer.view(rows, cols)?)
+    }
+
+    fn view_mut<'b>(&self, id: RowsId, buffer: &'b mut Buffer<f32>) -> Result<ViewMut<'b, f32>> {
+        let [rows, cols] = self.shape(id);
+        Ok(buffer.view_mut(rows, cols)?)
+    }
+
+    fn columns<'b>(&self, part: Columns, buffer: &'b Buffer<f32>) -> Result<View<'b, f32>> {
+        Ok(self.view(part.rows, buffer)?.columns(part.first..part.end)?)
+    }
+
+    fn columns_mut<'b>(&self, part: Columns, buffer: &'b mut Buffer<f32>) -> Result<ViewMut<'b, f32>> {
+        Ok(self.view_mut(part.rows, buffer)?.columns(part.first..part.end)?)
+    }
+}
+
+/// The state of a layer whose state has a fixed size.
+fn fixed(state: &mut State, layer: usize) -> Result<FixedLayer<'_>> {
+    match state.layer(layer) {
+        Some(LayerState::Fixed(state)) => Ok(state),
+        // The program and the state are made of the same spec.
+        Some(LayerState::Kv { .. }) | None => Err(Error::UnknownSequence),
+    }
+}

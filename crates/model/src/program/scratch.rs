@@ -1,0 +1,220 @@
+//! Memory of a pass: which values share a buffer, how many bytes that takes, and the buffers themselves.
+
+use std::cell::{Ref, RefCell, RefMut};
+use std::sync::Arc;
+
+use gristmill_kernels::Backend;
+use gristmill_kernels::act::{ACT_BLOCK, Act, Precision};
+use gristmill_kernels::groups::Groups;
+use gristmill_kernels::tensor::Buffer;
+
+use super::{ActId, GroupsId, Program, RowsId, Unit};
+use crate::error::Result;
+
+/// The buffers of all values: values that are never live at the same time share one.
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    /// For each value of f32 rows, its slot of `floats`.
+    rows: Vec<usize>,
+    floats: Vec<Slot<Unit>>,
+    acts: Vec<usize>,
+    /// `true` for activations that are f32 at any precision.
+    act_slots: Vec<Slot<bool>>,
+    groups: Vec<usize>,
+    /// Grouped pairs of this number of experts.
+    group_slots: Vec<Slot<usize>>,
+    /// Choices of each token, over all layers.
+    choices: usize,
+}
+
+/// A buffer: the values in it are of one kind.
+#[derive(Debug)]
+struct Slot<K> {
+    kind: K,
+    /// Elements for each token, or for each row of logits.
+    size: usize,
+    what: &'static str,
+    /// The first and the last node of each value.
+    lives: Vec<(usize, usize)>,
+}
+
+/// A value to be placed in a slot.
+#[derive(Clone, Copy)]
+struct Placed<K> {
+    kind: K,
+    size: usize,
+    what: &'static str,
+    /// The first and the last node that mention it.
+    life: (usize, usize),
+}
+
+/// The life of a value that a rewrite has made superfluous.
+const NEVER: (usize, usize) = (usize::MAX, 0);
+
+/// Places the values, the largest first, each in the first slot of its kind in which no value is live at the same time.
+/// Returns the slot of each value.
+fn place<K: PartialEq + Copy>(values: &[Placed<K>]) -> (Vec<usize>, Vec<Slot<K>>) {
+    let (mut slots, mut slot_of): (Vec<Slot<K>>, _) = (Vec::new(), vec![0; values.len()]);
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by_key(|&at| std::cmp::Reverse(values[at].size));
+    for at in order {
+        let Placed { kind, size, what, life } = values[at];
+        if life == NEVER {
+            continue;
+        }
+        let overlaps = |&(first, last): &(usize, usize)| first <= life.1 && life.0 <= last;
+        let found = slots.iter().position(|slot| slot.kind == kind && !slot.lives.iter().any(overlaps));
+        slot_of[at] = found.unwrap_or(slots.len());
+        match found {
+            Some(found) => slots[found].lives.push(life),
+            None => slots.push(Slot { kind, size, what, lives: vec![life] }),
+        }
+    }
+    (slot_of, slots)
+}
+
+impl Program {
+    /// Assigns a buffer to each value.
+    pub(super) fn find_slots(&self) -> Slots {
+        let (mut rows, mut acts) = (vec![NEVER; self.rows.len()], vec![NEVER; self.acts.len()]);
+        let mut groups = vec![NEVER; self.groups.len()];
+        let extend = |life: &mut (usize, usize), at| *life = (life.0.min(at), life.1.max(at));
+        for (at, node) in self.parts().flat_map(|part| &part.nodes).enumerate() {
+            let values = node.values();
+            values.rows.iter().for_each(|id| extend(&mut rows[id.0], at));
+            values.acts.iter().for_each(|id| extend(&mut acts[id.0], at));
+            values.groups.iter().for_each(|id| extend(&mut groups[id.0], at));
+        }
+        // The runner reads these after the pass.
+        for kept in [self.residual, self.hidden, self.logits] {
+            rows[kept.0].1 = usize::MAX;
+        }
+        let of_rows = |(shape, &life): (&super::RowsShape, _)| {
+            let size = shape.per_unit.saturating_mul(shape.cols);
+            Placed { kind: shape.unit, size, what: shape.what, life }
+        };
+        let of_act = |(shape, &life): (&super::ActShape, _)| {
+            let size = shape.per_token.saturating_mul(whole_blocks(shape.cols));
+            Placed { kind: shape.exact, size, what: "activations", life }
+        };
+        let of_groups = |(shape, &life): (&super::GroupsShape, _)| Placed {
+            kind: shape.experts,
+            size: shape.top_k,
+            what: "the router",
+            life,
+        };
+        let (rows, floats) = place(&self.rows.iter().zip(&rows).map(of_rows).collect::<Vec<_>>());
+        let (acts, act_slots) = place(&self.acts.iter().zip(&acts).map(of_act).collect::<Vec<_>>());
+        let (groups, group_slots) = place(&self.groups.iter().zip(&groups).map(of_groups).collect::<Vec<_>>());
+        Slots { rows, floats, acts, act_slots, groups, group_slots, choices: self.choices }
+    }
+}
+
+/// Columns of activations with those that fill the last block.
+fn whole_blocks(cols: usize) -> usize {
+    cols.checked_next_multiple_of(ACT_BLOCK).unwrap_or(usize::MAX)
+}
+
+/// Bytes of grouped pairs: for each pair, and for each expert. A GPU's grids of tiles have some words of their own.
+const PAIR_BYTES: u128 = 16;
+const EXPERT_BYTES: u128 = 16;
+const GRID_BYTES: u128 = 1024;
+
+impl Slots {
+    /// Bytes for `tokens` tokens and `rows` rows of logits, with the token that is sampled from each row.
+    pub(crate) fn bytes(&self, precision: Precision, tokens: usize, rows: usize) -> u64 {
+        // Activations are kept as f32; at the fast precision also as int8, 64 bytes for 32 elements, and as bfloat16,
+        // which only some CPUs use.
+        let act = |exact: bool| if exact || precision == Precision::Exact { 4 } else { 4 + 2 + 2 };
+        let sum = |sizes: &mut dyn Iterator<Item = u128>| sizes.fold(0_u128, u128::saturating_add);
+        let floats =
+            |unit| sum(&mut self.floats.iter().filter(|slot| slot.kind == unit).map(|slot| 4 * slot.size as u128));
+        let acts = sum(&mut self.act_slots.iter().map(|slot| act(slot.kind) * slot.size as u128));
+        let pairs = sum(&mut self.group_slots.iter().map(|slot| PAIR_BYTES * slot.size as u128));
+        let experts = sum(&mut self.group_slots.iter().map(|slot| EXPERT_BYTES * slot.kind as u128 + GRID_BYTES));
+        // A token has its id, and its choices with their weights; a row its index and its sampled token.
+        let token = 4 + floats(Unit::Token) + acts + pairs + 8 * self.choices as u128;
+        let row = 8 + floats(Unit::Output);
+        let total = token.saturating_mul(tokens as u128).saturating_add(row.saturating_mul(rows as u128));
+        u64::try_from(total.saturating_add(experts)).unwrap_or(u64::MAX)
+    }
+}
+
+/// The buffers of a pass of up to T tokens and R rows of logits, allocated once. A cell is borrowed while a node runs:
+/// the values of a node have different buffers, because they are live at the same time.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    /// Token ids, T.
+    pub(crate) tokens: Buffer<u32>,
+    /// Rows whose logits are computed, R.
+    pub(crate) output_rows: Buffer<u32>,
+    /// Chosen experts: T × k of each layer with experts, one layer after another. T is the number of tokens of the pass,
+    /// so all choices of a pass are adjacent.
+    pub(crate) ids: RefCell<Buffer<u32>>,
+    /// Their weights, likewise.
+    pub(crate) weights: RefCell<Buffer<f32>>,
+    slots: Arc<Slots>,
+    floats: Vec<RefCell<Buffer<f32>>>,
+    acts: Vec<RefCell<Act>>,
+    groups: Vec<RefCell<Groups>>,
+}
+
+impl Scratch {
+    /// Allocates for `tokens` tokens and `rows` rows of logits. The caller has checked [`Slots::bytes`].
+    pub(crate) fn new(
+        backend: &Backend,
+        slots: &Arc<Slots>,
+        precision: Precision,
+        [tokens, rows]: [usize; 2],
+    ) -> Result<Self> {
+        let count = |unit| if unit == Unit::Token { tokens } else { rows };
+        let precision_of = |exact| if exact { Precision::Exact } else { precision };
+        let floats = slots
+            .floats
+            .iter()
+            .map(|slot| Ok(RefCell::new(backend.alloc::<f32>(count(slot.kind).saturating_mul(slot.size), slot.what)?)));
+        let acts = slots
+            .act_slots
+            .iter()
+            .map(|slot| Ok(RefCell::new(backend.alloc_act(precision_of(slot.kind), tokens, slot.size)?)));
+        let groups = slots
+            .group_slots
+            .iter()
+            .map(|slot| Ok(RefCell::new(backend.alloc_groups(slot.kind, tokens.saturating_mul(slot.size))?)));
+        let choices = tokens.saturating_mul(slots.choices);
+        Ok(Self {
+            tokens: backend.alloc::<u32>(tokens, "token ids")?,
+            output_rows: backend.alloc::<u32>(rows, "output rows")?,
+            ids: RefCell::new(backend.alloc::<u32>(choices, "the router")?),
+            weights: RefCell::new(backend.alloc::<f32>(choices, "the router")?),
+            floats: floats.collect::<Result<_>>()?,
+            acts: acts.collect::<Result<_>>()?,
+            groups: groups.collect::<Result<_>>()?,
+            slots: slots.clone(),
+        })
+    }
+
+    pub(crate) fn rows(&self, id: RowsId) -> Ref<'_, Buffer<f32>> {
+        self.floats[self.slots.rows[id.0]].borrow()
+    }
+
+    pub(crate) fn rows_mut(&self, id: RowsId) -> RefMut<'_, Buffer<f32>> {
+        self.floats[self.slots.rows[id.0]].borrow_mut()
+    }
+
+    pub(crate) fn act(&self, id: ActId) -> Ref<'_, Act> {
+        self.acts[self.slots.acts[id.0]].borrow()
+    }
+
+    pub(crate) fn act_mut(&self, id: ActId) -> RefMut<'_, Act> {
+        self.acts[self.slots.acts[id.0]].borrow_mut()
+    }
+
+    pub(crate) fn groups(&self, id: GroupsId) -> Ref<'_, Groups> {
+        self.groups[self.slots.groups[id.0]].borrow()
+    }
+
+    pub(crate) fn groups_mut(&self, id: GroupsId) -> RefMut<'_, Groups> {
+        self.groups[self.slots.groups[id.0]].borrow_mut()
+    }
+}

@@ -1,0 +1,144 @@
+//! The weights of a program: which tensors of a file they consist of.
+
+use std::ops::Range;
+
+use gristmill_kernels::weight::Role;
+
+use super::{MatrixId, ScalarId, VectorId};
+
+/// All weights of a model.
+#[derive(Debug, Default)]
+pub(crate) struct Tensors {
+    pub(crate) matrices: Vec<MatrixSpec>,
+    pub(crate) vectors: Vec<VectorSpec>,
+    /// Tensors of one element.
+    pub(crate) scalars: Vec<TensorSpec>,
+    /// `rope_freqs.weight`, if the model has it.
+    pub(crate) rope_factors: Option<VectorId>,
+    /// LongRoPE's factors for short and for long contexts.
+    pub(crate) long_rope_factors: Option<[VectorId; 2]>,
+}
+
+/// A matrix: the rows of its tensors, one tensor after another.
+#[derive(Debug)]
+pub(crate) struct MatrixSpec {
+    pub(crate) role: Role,
+    pub(crate) tensors: Vec<TensorSpec>,
+}
+
+/// A vector of weights.
+#[derive(Debug)]
+pub(crate) enum VectorSpec {
+    /// The elements of these tensors, one tensor after another; of a matrix, row by row.
+    Tensors(Vec<TensorSpec>),
+    /// The elements of a tensor, each multiplied by the factor.
+    Scaled(TensorSpec, f32),
+    /// `len` times the same value, which is in no file.
+    Filled { value: f32, len: usize },
+}
+
+/// A tensor that is needed: its name, and its shape with the innermost dimension first.
+#[derive(Clone, Debug)]
+pub(crate) struct TensorSpec {
+    pub(crate) name: String,
+    pub(crate) shape: Vec<u64>,
+    /// The order of its rows, if it is not the file's order.
+    pub(crate) order: Option<RowOrder>,
+}
+
+/// The rows of a matrix are equal groups of several parts; the parts are loaded in another order.
+#[derive(Clone, Debug)]
+pub(crate) struct RowOrder {
+    /// Rows of each part of a group.
+    pub(crate) parts: Vec<usize>,
+    /// The parts that are loaded, in order.
+    pub(crate) order: Vec<usize>,
+}
+
+impl Tensors {
+    pub(crate) fn add_matrix(&mut self, role: Role, tensors: Vec<TensorSpec>) -> MatrixId {
+        self.matrices.push(MatrixSpec { role, tensors });
+        MatrixId(self.matrices.len() - 1)
+    }
+
+    pub(crate) fn add_vector(&mut self, vector: VectorSpec) -> VectorId {
+        self.vectors.push(vector);
+        VectorId(self.vectors.len() - 1)
+    }
+
+    pub(crate) fn add_scalar(&mut self, tensor: TensorSpec) -> ScalarId {
+        self.scalars.push(tensor);
+        ScalarId(self.scalars.len() - 1)
+    }
+
+    /// All tensors, in the order in which they are loaded.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &TensorSpec> {
+        let matrices = self.matrices.iter().flat_map(|matrix| &matrix.tensors);
+        matrices.chain(self.vectors.iter().flat_map(VectorSpec::tensors)).chain(&self.scalars)
+    }
+}
+
+impl VectorSpec {
+    pub(crate) fn tensors(&self) -> &[TensorSpec] {
+        match self {
+            Self::Tensors(tensors) => tensors,
+            Self::Scaled(tensor, _) => std::slice::from_ref(tensor),
+            Self::Filled { .. } => &[],
+        }
+    }
+}
+
+impl TensorSpec {
+    pub(crate) fn new(name: impl Into<String>, shape: &[usize]) -> Self {
+        Self { name: name.into(), shape: shape.iter().map(|&n| n as u64).collect(), order: None }
+    }
+
+    /// The first and the second half of the rows of each matrix of a tensor: `[cols, rows of a half, matrices]`.
+    pub(crate) fn halves(name: &str, [cols, rows, experts]: [usize; 3]) -> Vec<Self> {
+        let half = |half| {
+            let order = RowOrder { parts: vec![rows; 2], order: vec![half] };
+            Self { order: Some(order), ..Self::new(name, &[cols, rows.saturating_mul(2), experts]) }
+        };
+        vec![half(0), half(1)]
+    }
+
+    /// (experts, rows, cols) of a matrix, with the rows that are loaded. The dimensions fit, because a tensor of this shape
+    /// is in memory or on a disk; the survey checks this first.
+    pub(crate) fn matrix(&self) -> (usize, usize, usize) {
+        let dim = |i: usize| self.shape.get(i).map_or(1, |&n| n as usize);
+        let rows = self.order.as_ref().map_or(dim(1), |order| order.loaded(dim(1)));
+        (dim(2), rows, dim(0))
+    }
+
+    /// Rows of all experts in the file.
+    pub(crate) fn file_rows(&self) -> usize {
+        self.shape.iter().skip(1).map(|&n| n as usize).product()
+    }
+}
+
+impl RowOrder {
+    /// How many of `rows` rows, which are whole groups, are loaded.
+    fn loaded(&self, rows: usize) -> usize {
+        let of_group: usize = self.order.iter().map(|&part| self.parts[part]).sum();
+        rows / self.parts.iter().sum::<usize>().max(1) * of_group
+    }
+
+    /// The loaded rows of `rows`, if they are adjacent: one part of a single group.
+    pub(crate) fn slice(&self, rows: usize) -> Option<Range<usize>> {
+        let &[part] = self.order.as_slice() else { return None };
+        let start = self.parts[..part].iter().sum();
+        (rows == self.parts.iter().sum::<usize>()).then(|| start..start + self.parts[part])
+    }
+
+    /// The bytes of a matrix with rows of `row` bytes.
+    pub(crate) fn apply(&self, bytes: &[u8], row: usize) -> Vec<u8> {
+        let group = self.parts.iter().sum::<usize>() * row;
+        let mut ordered = Vec::with_capacity(bytes.len());
+        for &part in &self.order {
+            let start = self.parts[..part].iter().sum::<usize>() * row;
+            let of_group = |group: &[u8]| group[start..start + self.parts[part] * row].to_vec();
+            bytes.chunks_exact(group.max(1)).for_each(|group| ordered.extend(of_group(group)));
+        }
+        ordered
+    }
+}

@@ -1,0 +1,82 @@
+//! Kernels compiled before the first request: the steps of a runner go once through a device that only notes launches.
+
+use gristmill_kernels::Backend;
+use gristmill_kernels::kv::BatchRuns;
+use gristmill_kernels::ops::Argmax;
+
+use crate::error::Result;
+use crate::limits::Limits;
+use crate::load::Progress;
+use crate::model::Model;
+use crate::plan::Plan;
+use crate::program::run::{PassOutputs, forward};
+use crate::program::scratch::Scratch;
+use crate::state::{Reuse, State};
+
+impl Model {
+    /// Compiles the kernels that runners and engines with these limits need, on a GPU. Kernels that this machine has
+    /// never compiled are compiled several at a time; without this call each is compiled at its first use. `progress`
+    /// gets the number of kernels that are ready. On a CPU this does nothing.
+    ///
+    /// # Errors
+    /// The errors of [`crate::Runner::new`], and [`crate::Error::Kernel`] if a kernel does not compile.
+    pub fn make_ready(&self, limits: &Limits, mut progress: impl FnMut(Progress)) -> Result<()> {
+        let mut walked = Ok(());
+        let mut walk = |backend: &Backend| {
+            walked = self.walk(limits, backend);
+            Ok(())
+        };
+        let ready = self.backend.make_ready(&mut walk, &mut |done, total| {
+            progress(Progress { done: done as u64, total: total as u64 });
+        });
+        walked?;
+        Ok(ready?)
+    }
+
+    /// Runs steps of all sizes that a runner pads to, and of some sizes between.
+    fn walk(&self, limits: &Limits, backend: &Backend) -> Result<()> {
+        let (spec, most, rows) = (&self.spec, limits.batch_tokens, limits.rows());
+        let plan = Plan::loaded(spec, &self.program, limits, self.precision, backend, Reuse::Prefixes)?;
+        plan.check()?;
+        let rotaries = self.weights.rotaries(spec, plan.context, backend)?;
+        let mut state = State::new(backend, spec, limits, plan.context, Reuse::Prefixes)?;
+        let scratch = Scratch::new(backend, &self.program.slots, self.precision, [most, rows])?;
+        let bucket = |n| backend.batch_bucket(n);
+        // The number of rows matters to the output matrix alone: all numbers of them are taken with the most tokens.
+        let by_tokens = sizes(most, bucket).map(|tokens| (tokens, rows.min(tokens)));
+        for (tokens, rows) in by_tokens.chain(sizes(rows, bucket).map(|rows| (most, rows))) {
+            // Hidden states come on the way to logits.
+            let outputs = PassOutputs::Logits { rows };
+            // A decode step has other kernels than a step of as many tokens with a part of a prompt.
+            let decode = (tokens <= bucket(limits.sequences)).then_some(BatchRuns::Single);
+            for runs in [BatchRuns::Any].into_iter().chain(decode) {
+                state.suppose(runs);
+                forward(backend, self, &rotaries, &mut state, &scratch, tokens, outputs, &mut |_, _| Ok(()))?;
+            }
+        }
+        let mut drawn = backend.alloc::<u32>(rows, "sampled tokens")?;
+        let (logits, out) = (scratch.rows(self.program.logits), drawn.view_mut(rows, 1)?);
+        Ok(backend.run(Argmax { x: logits.view(rows, spec.vocab)?, out })?)
+    }
+}
+
+/// The sizes up to `most` that are padded to, up to 256; beyond that the powers of two; and `most`.
+fn sizes(most: usize, bucket: impl Fn(usize) -> usize) -> impl Iterator<Item = usize> {
+    let padded = (1..=256).filter(move |&n| bucket(n) == n && (n <= 128 || n.is_multiple_of(16)));
+    let more = std::iter::successors(Some(512_usize), |n| n.checked_mul(2));
+    padded.chain(more).take_while(move |&n| n < most).chain([most])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sizes;
+
+    #[test]
+    fn sizes_end_with_the_most() {
+        let of = |most| sizes(most, |n: usize| n.next_power_of_two()).collect::<Vec<_>>();
+        assert_eq!(of(1), [1]);
+        assert_eq!(of(8), [1, 2, 4, 8]);
+        assert_eq!(of(100), [1, 2, 4, 8, 16, 32, 64, 100]);
+        assert_eq!(of(1000), [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000]);
+    }
+}

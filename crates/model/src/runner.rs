@@ -1,0 +1,288 @@
+//! Runs a model: state and intermediate results of several sequences, one forward pass at a time.
+
+mod graphs;
+mod hidden;
+mod logits;
+mod pass;
+mod routing;
+
+use std::sync::Arc;
+
+pub use graphs::GraphUsage;
+pub use logits::{Drawn, Logits};
+pub use routing::RoutingTrace;
+
+use gristmill_kernels::ops::Rotary;
+use gristmill_kernels::tensor::Buffer;
+
+use crate::error::Result;
+use crate::limits::Limits;
+use crate::model::Model;
+use crate::plan::Plan;
+use crate::program::run::PassOutputs;
+use crate::program::scratch::Scratch;
+use crate::state::{KvUsage, Reuse, SequenceId, State, Step, Uploaded};
+use graphs::Graphs;
+
+/// Runs a model. Several runners may share one [`Model`], on threads of their own too; each has its own sequences.
+#[derive(Debug)]
+pub struct Runner {
+    model: Arc<Model>,
+    limits: Limits,
+    plan: Plan,
+    /// RoPE of each layer, for contexts of this length.
+    rotaries: Vec<Arc<Rotary>>,
+    state: State,
+    scratch: Scratch,
+    /// Token ids drawn by the sampler.
+    drawn: Buffer<u32>,
+    /// How many of the last forward pass's rows have one.
+    drawn_rows: usize,
+    /// Sequence and position of each token of the last batch.
+    places: Vec<(SequenceId, u32)>,
+    /// Tokens of the last batch whose logits were computed.
+    output_rows: Vec<u32>,
+    /// These on the device.
+    uploaded_rows: Uploaded,
+    /// Tokens of the last batch whose hidden states are asked for.
+    hidden_rows: Vec<u32>,
+    /// The last forward pass.
+    last: Option<StepShape>,
+    /// See [`Self::expert_counts`].
+    expert_counts: Option<Vec<Vec<u32>>>,
+    graphs: Graphs,
+}
+
+/// The properties of a batch on which the operations of a forward pass depend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct StepShape {
+    /// Tokens, padding included.
+    tokens: usize,
+    /// Rows of logits with their padding.
+    outputs: PassOutputs,
+    /// Whether the pass draws the likeliest token of each row.
+    likeliest: bool,
+    /// See [`Step`].
+    step: Step,
+}
+
+impl Runner {
+    /// Allocates for all that the limits allow.
+    ///
+    /// # Errors
+    /// [`Error::Limit`](crate::Error::Limit) for a limit that is 0 or beyond the model,
+    /// [`Error::Memory`](crate::Error::Memory) if it does not fit.
+    pub fn new(model: Arc<Model>, limits: Limits) -> Result<Self> {
+        Self::with(model, limits, Reuse::Prefixes)
+    }
+
+    /// A runner whose sequences may begin with what others have computed, or never do.
+    pub fn with(model: Arc<Model>, limits: Limits, reuse: Reuse) -> Result<Self> {
+        let plan = Plan::loaded(&model.spec, &model.program, &limits, model.precision, &model.backend, reuse)?;
+        plan.check()?;
+        let (backend, spec) = (&*model.backend, &model.spec);
+        let (tokens, rows) = (limits.batch_tokens, limits.rows());
+        let exclusive = backend.exclusive();
+        let rotaries = model.weights.rotaries(spec, plan.context, backend)?;
+        let state = State::new(backend, spec, &limits, plan.context, reuse)?;
+        let scratch = Scratch::new(backend, &model.program.slots, model.precision, [tokens, rows])?;
+        let drawn = backend.alloc::<u32>(rows, "sampled tokens")?;
+        drop(exclusive);
+        Ok(Self {
+            model,
+            limits,
+            plan,
+            rotaries,
+            state,
+            scratch,
+            drawn,
+            drawn_rows: 0,
+            places: Vec::new(),
+            output_rows: Vec::new(),
+            uploaded_rows: Uploaded::default(),
+            hidden_rows: Vec::new(),
+            last: None,
+            expert_counts: None,
+            graphs: Graphs::default(),
+        })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    /// The limits as they were given.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// The memory that this runner takes.
+    pub fn plan(&self) -> Plan {
+        self.plan
+    }
+
+    /// Its captured forward passes.
+    pub fn graphs(&self) -> GraphUsage {
+        self.graphs.usage()
+    }
+
+    /// Tokens that one sequence may have.
+    pub fn context(&self) -> usize {
+        self.state.context()
+    }
+
+    /// Turns [`Self::expert_counts`] on or off. While on, the device waits for the host after each layer, and
+    /// [`Self::forward`] fails at the first layer whose output is not finite.
+    pub fn count_experts(&mut self, on: bool) {
+        self.expert_counts = on.then(Vec::new);
+    }
+
+    /// The choices of the routers in the last forward pass: for each layer, the (token, slot) pairs of each expert;
+    /// empty for a layer without experts, and for all layers unless [`Self::count_experts`] is on.
+    pub fn expert_counts(&self) -> &[Vec<u32>] {
+        self.expert_counts.as_deref().unwrap_or_default()
+    }
+
+    /// Opens an empty sequence.
+    ///
+    /// # Errors
+    /// [`Error::OutOfSequences`](crate::Error::OutOfSequences).
+    pub fn open_sequence(&mut self) -> Result<SequenceId> {
+        self.state.open()
+    }
+
+    /// Opens a sequence of a tenant that begins as `tokens` do, as far as sequences of that tenant left the same
+    /// beginning ([`Self::keep_prefix`], [`Self::retire_sequence`]) and it is still there. Returns the tokens that the
+    /// sequence has. A model with layers whose state has a fixed size goes on where a sequence ended, or where it had a
+    /// [`Self::next_checkpoint`].
+    ///
+    /// # Errors
+    /// [`Error::OutOfSequences`](crate::Error::OutOfSequences).
+    pub fn open_sequence_with(&mut self, tenant: u64, tokens: &[u32]) -> Result<(SequenceId, usize)> {
+        self.state.open_with(tenant, tokens)
+    }
+
+    /// Offers the state of a sequence, whose tokens begin with `tokens`, to sequences that begin alike, in blocks of
+    /// [`KV_BLOCK`](gristmill_kernels::kv::KV_BLOCK) tokens. It is kept until its memory is needed.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
+    pub fn keep_prefix(&mut self, sequence: SequenceId, tokens: &[u32]) -> Result<()> {
+        self.state.keep(sequence, tokens)
+    }
+
+    /// Keeps the prefix as [`Self::keep_prefix`] does, with the last block if it is not full, and closes the sequence.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
+    pub fn retire_sequence(&mut self, sequence: SequenceId, tokens: &[u32]) -> Result<()> {
+        self.state.retire(sequence, tokens)
+    }
+
+    /// Takes back what [`Self::keep_prefix`] offered of a sequence's tokens.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
+    pub fn forget_prefix(&mut self, sequence: SequenceId) -> Result<()> {
+        self.state.forget(sequence)
+    }
+
+    /// Opens a sequence with the same tokens as another, which are neither computed nor copied again.
+    ///
+    /// # Errors
+    /// [`Error::OutOfSequences`](crate::Error::OutOfSequences),
+    /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
+    pub fn fork_sequence(&mut self, sequence: SequenceId) -> Result<SequenceId> {
+        self.state.fork(sequence)
+    }
+
+    /// Closes a sequence and frees its state.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
+    pub fn close_sequence(&mut self, sequence: SequenceId) -> Result<()> {
+        self.state.close(sequence)
+    }
+
+    /// The contents of the KV cache.
+    pub fn kv_usage(&self) -> KvUsage {
+        self.state.usage()
+    }
+
+    /// Tokens that a sequence has.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
+    pub fn sequence_len(&self, sequence: SequenceId) -> Result<usize> {
+        self.state.len(sequence)
+    }
+
+    /// The least length above 0 to which a sequence can be shortened. Layers with a window keep little more than the
+    /// window; at a shorter length, they lack keys and values that the next token sees.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
+    pub fn shortest(&self, sequence: SequenceId) -> Result<usize> {
+        self.state.shortest(sequence)
+    }
+
+    /// Shortens a sequence to its first `len` tokens; a shorter sequence stays as it is. Models whose layers have
+    /// neither windows nor states of fixed size allow any length, all models allow 0.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`](crate::Error::UnknownSequence); [`Error::Forgotten`](crate::Error::Forgotten) for a
+    /// length below [`Self::shortest`] that is not 0; [`Error::NoCheckpoint`](crate::Error::NoCheckpoint) for one that
+    /// [`Self::checkpoint`] does not return.
+    pub fn truncate(&mut self, sequence: SequenceId, len: usize) -> Result<()> {
+        self.state.truncate(sequence, len)
+    }
+
+    /// The greatest length, up to `len`, to which a sequence can be shortened; what follows it must be read again.
+    /// Layers with a state of fixed size have that of the whole sequence and that before its last batch, and no other.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
+    pub fn checkpoint(&self, sequence: SequenceId, len: usize) -> Result<usize> {
+        self.state.checkpoint(sequence, len)
+    }
+
+    /// The length at which a batch must end so that the prefix cache gets the state of a sequence there: layers with a
+    /// state of fixed size have that of the last batches alone. `None` if no such length is ahead, as in all other
+    /// models. A longer batch costs others of the same beginning time, and is not wrong.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
+    pub fn next_checkpoint(&self, sequence: SequenceId) -> Result<Option<usize>> {
+        self.state.next_checkpoint(sequence)
+    }
+
+    /// Plans a [`Self::next_checkpoint`] near `len` tokens, of which the sequence will have as many.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
+    pub fn plan_checkpoint(&mut self, sequence: SequenceId, len: usize) -> Result<()> {
+        self.state.plan_checkpoint(sequence, len)
+    }
+
+    /// The length of the beginning that the prefix cache will have of a sequence's first `len` tokens.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
+    pub fn leaves(&self, sequence: SequenceId, len: usize) -> Result<usize> {
+        self.state.leaves(sequence, len)
+    }
+
+    /// Whether there are layers whose state has a fixed size.
+    pub fn has_fixed_size(&self) -> bool {
+        self.state.has_fixed_size()
+    }
+
+    /// Whether the KV cache has blocks for all these sequences to grow to these lengths.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
+    pub fn fits(&self, lengths: &[(SequenceId, usize)]) -> Result<bool> {
+        self.state.fits(lengths)
+    }
+}

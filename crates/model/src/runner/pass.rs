@@ -1,0 +1,170 @@
+//! One forward pass: a batch is checked, placed and uploaded, and its pass captured or replayed.
+
+use std::collections::HashSet;
+use std::iter::repeat;
+
+use gristmill_kernels::ops::PADDING;
+
+use super::graphs::LARGEST_CAPTURED;
+use super::logits::take_likeliest;
+use super::{Logits, Runner, StepShape};
+use crate::batch::Batch;
+use crate::error::{Error, Result};
+use crate::inspect::{Inspect, first_not_finite};
+use crate::program::run::{PassOutputs, forward};
+use crate::stage::Stage;
+
+impl Runner {
+    /// Appends the batch's tokens to their sequences and computes the logits and the hidden states that it asks for.
+    ///
+    /// # Errors
+    /// [`Error::BatchTooLarge`], [`Error::SplitSequence`], [`Error::Token`], [`Error::NotDrawn`],
+    /// [`Error::ContextOverflow`], [`Error::UnknownSequence`], [`Error::OutOfBlocks`] with [`Limits::kv_tokens`](crate::Limits::kv_tokens),
+    /// [`Error::NotFinite`] if experts are counted. All sequences are then as before.
+    pub fn forward(&mut self, batch: &Batch) -> Result<Logits<'_>> {
+        self.check(batch)?;
+        let model = self.model.clone();
+        let exclusive = model.backend.exclusive();
+        let before = batch.parts.iter().map(|&(id, _)| Ok((id, self.state.len(id)?))).collect::<Result<Vec<_>>>()?;
+        if let Err(error) = self.run(batch) {
+            for (id, len) in before {
+                self.state.truncate(id, len)?;
+            }
+            return Err(error);
+        }
+        drop(exclusive);
+        Ok(Logits { runner: self })
+    }
+
+    fn check(&self, batch: &Batch) -> Result<()> {
+        let room =
+            [("tokens", batch.len(), self.limits.batch_tokens), ("output rows", batch.outputs(), self.limits.rows())];
+        if let Some((what, found, limit)) = room.into_iter().find(|(_, found, limit)| found > limit) {
+            return Err(Error::BatchTooLarge { what, found, limit });
+        }
+        let mut met = HashSet::new();
+        let mut parts = batch.parts.chunk_by(|a, b| a.0 == b.0);
+        if self.has_fixed_size() && !parts.all(|part| met.insert(part[0].0)) {
+            return Err(Error::SplitSequence);
+        }
+        if let Some(&(_, row)) = batch.drawn.iter().find(|(_, row)| *row >= self.drawn_rows) {
+            return Err(Error::NotDrawn { row, rows: self.drawn_rows });
+        }
+        let vocab = self.model.spec.vocab;
+        match batch.tokens.iter().position(|&id| id as usize >= vocab) {
+            Some(index) => Err(Error::Token { id: batch.tokens[index], index, vocab }),
+            None => Ok(()),
+        }
+    }
+
+    fn run(&mut self, batch: &Batch) -> Result<()> {
+        let backend = &*self.model.backend;
+        self.expert_counts.iter_mut().for_each(Vec::clear);
+        self.places.clear();
+        self.last = None;
+        self.output_rows.clone_from(&batch.output_rows);
+        self.hidden_rows.clone_from(&batch.hidden_rows);
+        for part in batch.parts.chunk_by(|a, b| a.0 == b.0) {
+            let (id, tokens) = (part[0].0, part.iter().map(|(_, tokens)| tokens).sum());
+            let start = self.state.len(id)?;
+            self.state.append(backend, id, tokens)?;
+            // A context is far below 2^32.
+            self.places.extend((start..start + tokens).map(|position| (id, position as u32)));
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let bucket = |n| if batch.len() > LARGEST_CAPTURED { n } else { backend.batch_bucket(n) };
+        let tokens = bucket(batch.len()).min(self.limits.batch_tokens);
+        let rows = bucket(batch.outputs()).min(self.limits.rows());
+        let outputs = match (rows, batch.hidden_rows.is_empty()) {
+            (0, true) => PassOutputs::None,
+            (0, false) => PassOutputs::Hidden,
+            (rows, _) => PassOutputs::Logits { rows },
+        };
+        let padded =
+            |values: &[u32], len| values.iter().copied().chain(repeat(PADDING)).take(len).collect::<Vec<u32>>();
+        let step = self.state.place(backend, &self.places, tokens)?;
+        backend.upload(&padded(&batch.tokens, tokens), &mut self.scratch.tokens)?;
+        // Neighbouring rows at once.
+        for run in batch.drawn.chunk_by(|(at, row), next| (at + 1, row + 1) == *next) {
+            let (at, row) = run[0];
+            let rows = self.drawn.view(1, row + run.len())?.columns(row..row + run.len())?;
+            backend.copy(rows, &mut self.scratch.tokens, at)?;
+        }
+        let output_rows = padded(&batch.output_rows, rows);
+        self.uploaded_rows.bring(backend, &output_rows, &mut self.scratch.output_rows)?;
+        let likeliest = batch.likeliest && rows > 0;
+        self.drawn_rows = if likeliest { batch.outputs() } else { 0 };
+        let shape = StepShape { tokens, outputs, likeliest, step };
+        self.last = Some(shape);
+        if self.expert_counts.is_none() {
+            return self.step(shape);
+        }
+        self.inspected_step(shape, |_| true, &mut |_, _| Ok(()))?;
+        if likeliest {
+            take_likeliest(&self.model, &self.scratch, &mut self.drawn, rows)?;
+        }
+        self.expert_counts = Some(self.read_routing()?.counts());
+        Ok(())
+    }
+
+    /// The forward pass with the draw that it includes, replayed if one of this shape was captured.
+    fn step(&mut self, shape: StepShape) -> Result<()> {
+        let StepShape { tokens, outputs, likeliest, .. } = shape;
+        let Self { model, rotaries, state, scratch, drawn, graphs, .. } = self;
+        let mut pass = || {
+            forward(&model.backend, model, rotaries, state, scratch, tokens, outputs, &mut |_, _| Ok(()))?;
+            match outputs {
+                PassOutputs::Logits { rows } if likeliest => take_likeliest(model, scratch, drawn, rows),
+                _ => Ok(()),
+            }
+        };
+        graphs.run(&model.backend, shape, &mut pass)
+    }
+
+    /// A forward pass that nothing is captured of or replayed for.
+    fn pass(&mut self, shape: StepShape, inspect: &mut Inspect) -> Result<()> {
+        let Self { model, rotaries, state, scratch, .. } = self;
+        forward(&model.backend, model, rotaries, state, scratch, shape.tokens, shape.outputs, inspect)
+    }
+
+    /// A forward pass that fails at the first stage whose output is not finite for a token that `counts` admits.
+    fn inspected_step(
+        &mut self,
+        shape: StepShape,
+        counts: impl Fn(usize) -> bool,
+        inspect: &mut Inspect,
+    ) -> Result<()> {
+        let (model, places) = (self.model.clone(), self.places.clone());
+        let sizes = [places.len(), model.spec.hidden];
+        self.pass(shape, &mut |stage, scratch| {
+            let residual = scratch.rows(model.program.residual);
+            match first_not_finite(&model.backend, &residual, sizes, &counts)? {
+                Some(token) => Err(Error::NotFinite { stage, position: places[token].1 }),
+                None => inspect(stage, scratch),
+            }
+        })
+    }
+
+    /// Why a row of the last forward pass's logits is not finite.
+    pub fn not_finite(&mut self, row: usize) -> Error {
+        self.not_finite_token(self.output_rows.get(row).copied())
+    }
+
+    /// Why the outputs of a token of the last batch are not finite. The pass runs again and writes the same keys and
+    /// values to the same places; this time the residual stream of the token, and of those that it can see, is looked
+    /// at between the stages.
+    pub(super) fn not_finite_token(&mut self, token: Option<u32>) -> Error {
+        let token = token.map_or(usize::MAX, |token| token as usize);
+        let (Some(shape), Some(&(sequence, position))) = (self.last, self.places.get(token)) else {
+            return Error::UnknownSequence;
+        };
+        let model = self.model.clone();
+        let _exclusive = model.backend.exclusive();
+        let places = self.places.clone();
+        let seen = |other: usize| other <= token && places[other].0 == sequence;
+        let inspected = self.inspected_step(shape, seen, &mut |_, _| Ok(()));
+        inspected.err().unwrap_or(Error::NotFinite { stage: Stage::Output, position })
+    }
+}

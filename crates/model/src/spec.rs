@@ -1,0 +1,455 @@
+//! The parts of a model, as data: `arch` reads it from a file, `forward` computes with it.
+
+use gristmill_kernels::ops::{Activation, DeltaHeads, GateKind, RopeStyle, Routing, Temperature, Window};
+
+/// A decoder-only transformer. With x the residual stream, a layer is
+///
+/// ```text
+/// x += residual_scale · post_norm(mixer(norm(x)))
+/// x += residual_scale · post_norm(mlp(norm(x)))
+/// ```
+///
+/// unless [`inputs`](Self::inputs) says otherwise.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelSpec {
+    /// `general.architecture`.
+    pub architecture: String,
+    /// `general.name`.
+    pub name: Option<String>,
+    /// Rows of the embedding table.
+    pub vocab: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Positions that the model was trained on.
+    pub context_length: usize,
+    /// The kind of all norms of rows.
+    pub norm: NormKind,
+    /// Added to the mean square (or the variance) in every norm.
+    pub norm_eps: f32,
+    /// The input of a layer's blocks.
+    pub inputs: BlockInputs,
+    /// `blk.N.{mlp_norm}` names the norm before an MLP.
+    pub mlp_norm: &'static str,
+    /// The name of the norm after the last layer.
+    pub output_norm: &'static str,
+    /// The output of a block is normalised before it is added to the residual stream.
+    pub post_norms: bool,
+    /// Multiplies the embeddings.
+    pub embedding_scale: f32,
+    /// Multiplies the output of a block before it is added to the residual stream.
+    pub residual_scale: f32,
+    /// Multiplies the logits.
+    pub logit_scale: f32,
+    /// After each layer the residual stream is multiplied by a number of that layer.
+    pub layer_scales: bool,
+    /// The width of the input that each layer has of its own. With t the token, x₀ the scaled embedding and l the layer it
+    /// is inputₗ = (√width · tableₗ(t) + norm(projectionₗ · x₀ / √hidden)) / √2, and after the MLP
+    ///
+    /// ```text
+    /// x += norm(projection(gelu(gate · x) · inputₗ))
+    /// ```
+    pub layer_inputs: Option<usize>,
+    /// Logits, after their scale, become cap · tanh(logit / cap).
+    pub logit_cap: Option<f32>,
+    /// The output head is the embedding table.
+    pub tied_embeddings: bool,
+    /// The output head has a bias.
+    pub output_bias: bool,
+    /// How a text becomes a vector; `None` if the file says that it becomes none.
+    pub pooling: Option<Pooling>,
+    /// The layers, first to last.
+    pub layers: Vec<LayerSpec>,
+    /// Layers of the file after `layers` that predict further tokens (next-token prediction, MTP). They are not loaded.
+    pub prediction_layers: usize,
+}
+
+impl ModelSpec {
+    /// Whether a tensor is not loaded: those of layers that predict further tokens, and keys and values of a layer that
+    /// reads the cache of another.
+    pub fn leaves_out(&self, tensor: &str) -> bool {
+        let part = |tensor: &'_ str| {
+            let (layer, part) = tensor.strip_prefix("blk.")?.split_once('.')?;
+            Some((layer.parse::<usize>().ok()?, part.to_owned()))
+        };
+        let Some((layer, part)) = part(tensor) else { return false };
+        match self.layers.get(layer) {
+            None => layer - self.layers.len() < self.prediction_layers,
+            Some(spec) => {
+                let shares = spec.attention().is_some_and(|attention| attention.kv_from.is_some());
+                shares && ["attn_k.", "attn_v.", "attn_k_norm."].iter().any(|start| part.starts_with(start))
+            }
+        }
+    }
+}
+
+impl ModelSpec {
+    /// The router of each layer.
+    pub fn routers(&self) -> Vec<RouterSize> {
+        let size = |mlp: Option<&MlpSpec>| match mlp {
+            Some(MlpSpec::Moe(MoeSpec { experts, routing, .. })) => {
+                RouterSize { experts: *experts, top_k: routing.top_k }
+            }
+            Some(MlpSpec::Dense { .. }) | None => RouterSize::default(),
+        };
+        self.layers.iter().map(|layer| size(layer.mlp.as_ref())).collect()
+    }
+}
+
+/// The numbers of a layer's router; both are 0 for a layer without experts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouterSize {
+    /// Experts to choose from.
+    pub experts: usize,
+    /// Experts that each token gets.
+    pub top_k: usize,
+}
+
+/// How the hidden states of a text's tokens become one vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Pooling {
+    /// Their mean.
+    Mean,
+    /// That of the first token.
+    First,
+    /// That of the last token, which has seen all others.
+    Last,
+}
+
+/// The kinds of norms of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NormKind {
+    /// Divides by the root of the mean square; has a weight.
+    Rms,
+    /// Takes off the mean and divides by the standard deviation; has a weight and a bias.
+    Layer,
+    /// The same without a bias.
+    LayerUnbiased,
+}
+
+/// The input of a layer's blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BlockInputs {
+    /// Each block reads the residual stream through a norm of its own.
+    Normed,
+    /// Each block reads the residual stream as it is.
+    Residual,
+    /// The mixer and the MLP of a layer read the same: the residual stream before the layer, through one norm.
+    Shared,
+}
+
+/// One layer: a mixer, then an MLP.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerSpec {
+    /// The block in which a token sees those before it.
+    pub mixer: Mixer,
+    /// The block in which a token sees itself alone; `None` for a layer that is a mixer alone. With an MLP beside the
+    /// experts, and x the residual stream, it is
+    ///
+    /// ```text
+    /// post_norm_1(mlp(norm(x))) + post_norm_2(experts(norm_2(x)))
+    /// ```
+    pub mlp: Option<MlpSpec>,
+}
+
+/// A block in which a token sees those before it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Mixer {
+    /// Attention to keys and values of all tokens, or of those in a window.
+    Attention(AttentionSpec),
+    /// The gated delta rule: a state of fixed size takes each token.
+    Delta(DeltaSpec),
+    /// A short convolution between two gates.
+    Convolution(ConvolutionSpec),
+}
+
+/// The gated delta rule, with a convolution before and a gated norm after it. With x the normalised residual stream
+///
+/// ```text
+/// qkv = silu(convolution(W_qkv x))
+/// output(gated_norm(delta_rule(qkv, W_β x, W_α x), W_z x))
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeltaSpec {
+    /// The heads of queries, keys and values.
+    pub heads: DeltaHeads,
+    /// Taps of the convolution.
+    pub taps: usize,
+    /// How the file has the projections.
+    pub projections: DeltaProjections,
+}
+
+/// Which tensors are the projections of [`DeltaSpec`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DeltaProjections {
+    /// Queries, keys and values, the gate, β and α: four tensors.
+    Apart,
+    /// The tensors of `Apart`, but β and α are one tensor: for each key head the rows of its value heads' β, then of
+    /// their α.
+    GatesJoined,
+    /// Two tensors: β and α as in `GatesJoined`; for each key head the rows of its query, key, values and gates.
+    Joined,
+}
+
+/// A short convolution: with (b, c, x) = input · row, the output is output(c · convolution(b · x)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvolutionSpec {
+    /// Taps of the convolution.
+    pub taps: usize,
+}
+
+/// Elements of a sequence's state in a layer whose state has a fixed size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedState {
+    /// Elements of the convolution.
+    pub convolution: usize,
+    /// Elements of the delta rule.
+    pub delta: usize,
+}
+
+impl Mixer {
+    /// The state of a layer, if it has a fixed size; `hidden` is the width of the residual stream.
+    pub fn fixed_state(&self, hidden: usize) -> Option<FixedState> {
+        match self {
+            Mixer::Attention(_) => None,
+            Mixer::Delta(DeltaSpec { heads, taps, .. }) => {
+                Some(FixedState { convolution: (taps - 1) * heads.columns(), delta: heads.state() })
+            }
+            Mixer::Convolution(ConvolutionSpec { taps }) => {
+                Some(FixedState { convolution: (taps - 1) * hidden, delta: 0 })
+            }
+        }
+    }
+}
+
+/// Causal attention with grouped queries (GQA).
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttentionSpec {
+    /// Query heads, a multiple of `kv_heads`.
+    pub heads: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Elements of a query or key.
+    pub key_width: usize,
+    /// Elements of a value.
+    pub value_width: usize,
+    /// Multiplies q · k.
+    pub scale: f32,
+    /// Then q · k becomes cap · tanh(q · k / cap).
+    pub cap: Option<f32>,
+    /// A factor of queries that grows with their position.
+    pub temperature: Option<Temperature>,
+    /// The positions that a token sees; `None` for all up to its own.
+    pub window: Option<Window>,
+    /// Each head has a logit that takes part in the softmax and has no value.
+    pub sinks: bool,
+    /// Norm of queries and keys.
+    pub qk_norm: Option<QkNorm>,
+    /// That norm follows the rotation instead of preceding it.
+    pub norm_after_rope: bool,
+    /// Each head's value is divided by the root of its mean square. Queries and keys have a norm too.
+    pub value_norm: bool,
+    /// The projection of keys, before their norm and rotation, gives the values too.
+    pub values_are_keys: bool,
+    /// Q, K and V have biases.
+    pub qkv_bias: bool,
+    /// The output projection has a bias.
+    pub output_bias: bool,
+    /// The output is multiplied by a gate.
+    pub gate: Option<OutputGate>,
+    /// The layer before, whose keys and values are read; this one has none of its own.
+    pub kv_from: Option<usize>,
+    /// The rotary position embedding; `None` for queries and keys that are not rotated.
+    pub rope: Option<RopeSpec>,
+}
+
+/// A gate of attention's output: a function of a product with the input of attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputGate {
+    /// Which rows are the gate.
+    pub rows: GateRows,
+    /// The function.
+    pub kind: GateKind,
+    /// There is a number for each head, not for each element of the output.
+    pub per_head: bool,
+}
+
+/// Which rows are the gate of attention's output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GateRows {
+    /// In the tensor of queries, each head's after those of its query.
+    WithQueries,
+    /// A tensor of its own.
+    Apart,
+}
+
+/// The elements over which queries and keys are normalised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QkNorm {
+    /// Each head by itself, all with the same weight.
+    PerHead,
+    /// The same without a weight.
+    PerHeadUnweighted,
+    /// All heads of a token together.
+    WholeRow,
+}
+
+/// Rotary position embedding (RoPE).
+#[derive(Clone, Debug, PartialEq)]
+pub struct RopeSpec {
+    /// How pairs lie in a head.
+    pub style: RopeStyle,
+    /// Pair `i` turns by `base^(−2·i / width)` per position.
+    pub base: f32,
+    /// Elements of a head that are rotated, even.
+    pub width: usize,
+    /// How the frequencies are scaled for a longer context.
+    pub scaling: RopeScaling,
+    /// The tensor `rope_freqs.weight` divides the frequencies (Llama 3's scaling, computed by the converter).
+    pub factors: bool,
+}
+
+/// How RoPE's frequencies are scaled for a longer context.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum RopeScaling {
+    /// Not at all.
+    None,
+    /// All frequencies divided by a factor.
+    Linear {
+        /// The factor.
+        factor: f32,
+    },
+    /// YaRN (<https://arxiv.org/abs/2309.00071>): low frequencies divided, high ones kept, a ramp between.
+    Yarn {
+        /// The factor.
+        factor: f32,
+        /// The context before scaling.
+        original_context: usize,
+        /// Pairs that turn more often than this over the original context are kept.
+        beta_fast: f32,
+        /// Pairs that turn less often than this are divided by the factor.
+        beta_slow: f32,
+        /// The ramp begins and ends at whole pairs.
+        truncate: bool,
+        /// Multiplies YaRN's magnitude `0.1 · ln(factor) + 1`.
+        attention_factor: f32,
+    },
+    /// LongRoPE (<https://arxiv.org/abs/2402.13753>): each frequency divided by a factor of its own, from the tensor
+    /// `rope_factors_long.weight` if the context is longer than the original one, else `rope_factors_short.weight`.
+    Long {
+        /// The context before scaling.
+        original_context: usize,
+        /// Multiplies sine and cosine.
+        magnitude: f32,
+    },
+}
+
+/// A gated MLP.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum MlpSpec {
+    /// One for all tokens.
+    Dense {
+        /// Width of the gate.
+        inner: usize,
+        /// The gated activation.
+        activation: Activation,
+    },
+    /// Mixture of experts.
+    Moe(MoeSpec),
+}
+
+/// Mixture of experts: a router chooses a few for each token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MoeSpec {
+    /// Experts.
+    pub experts: usize,
+    /// Width of one expert's gate.
+    pub inner: usize,
+    /// The gated activation.
+    pub activation: Activation,
+    /// How the router makes weights of its logits.
+    pub routing: Routing,
+    /// Each expert has a bias that is added to its score for the choice, and not to its weight.
+    pub selection_bias: bool,
+    /// Router and experts have biases.
+    pub bias: bool,
+    /// The expert that serves every token.
+    pub shared: Option<SharedExpert>,
+    /// The router reads the residual stream through a norm of its own, whose weight is divided by √hidden.
+    pub router_norm: bool,
+    /// Each expert has a number that multiplies its weight.
+    pub expert_scales: bool,
+    /// The weight multiplies the expert's input instead of its output; one expert is chosen.
+    pub weighs_input: bool,
+    /// The rows of gate and up are one tensor, for each expert first those of its gate.
+    pub fused_gate_up: bool,
+    /// Width of an MLP that reads and writes what the experts do: see [`LayerSpec::mlp`].
+    pub beside: Option<usize>,
+}
+
+/// An expert that serves every token. It has no biases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedExpert {
+    /// Width of its gate.
+    pub inner: usize,
+    /// The output is multiplied by the sigmoid of a logit of the token.
+    pub gated: bool,
+}
+
+impl LayerSpec {
+    /// The mixer, if it is attention.
+    pub fn attention(&self) -> Option<&AttentionSpec> {
+        match &self.mixer {
+            Mixer::Attention(attention) => Some(attention),
+            Mixer::Delta(_) | Mixer::Convolution(_) => None,
+        }
+    }
+
+    /// The rotary position embedding, if the mixer has one.
+    pub fn rope(&self) -> Option<&RopeSpec> {
+        self.attention().and_then(|attention| attention.rope.as_ref())
+    }
+}
+
+impl AttentionSpec {
+    /// Width of all queries of a token.
+    pub fn query_columns(&self) -> usize {
+        self.heads * self.key_width
+    }
+
+    /// Width of all keys of a token.
+    pub fn key_columns(&self) -> usize {
+        self.kv_heads * self.key_width
+    }
+
+    /// Width of all values of a token.
+    pub fn value_columns(&self) -> usize {
+        self.kv_heads * self.value_width
+    }
+
+    /// Width of queries, keys and values side by side; of queries alone where another layer has the rest.
+    pub fn qkv_columns(&self) -> usize {
+        match self.kv_from {
+            Some(_) => self.query_columns(),
+            None => self.query_columns() + self.key_columns() + self.value_columns(),
+        }
+    }
+
+    /// Width of the gate of attention's output.
+    pub fn gate_columns(&self) -> usize {
+        self.gate.map_or(0, |gate| if gate.per_head { self.heads } else { self.attended_columns() })
+    }
+
+    /// Width of the output of attention, before the output projection.
+    pub fn attended_columns(&self) -> usize {
+        self.heads * self.value_width
+    }
+}

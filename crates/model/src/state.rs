@@ -1,0 +1,400 @@
+//! The state of sequences: the paged KV cache.
+//!
+//! Layers whose state has one form are a *group*. A group has an allocator of blocks and a table that says which blocks
+//! a sequence has; block `b` is a block in the cache of each of its layers. The backend owns the bytes, this module
+//! only the numbers of blocks. A block may belong to several sequences ([`State::fork`]) and to the prefix cache; it is
+//! copied before a sequence writes into it. A group of layers with a window frees blocks behind the window, which
+//! bounds how far a sequence can be shortened ([`State::shortest`]).
+//!
+//! The prefix cache (`prefix`) keeps full blocks of texts: a sequence gives it those that it has ([`State::keep`]), and
+//! one with the same beginning starts with them ([`State::open_with`]). Blocks that only the cache has are taken when
+//! sequences need them, so the cache costs no memory of its own. States of a fixed size (`fixed`) are kept at some
+//! lengths of a text (`checkpoints`).
+//!
+//! With [`Limits::kv_tokens`] there may be fewer blocks than all sequences can have. [`State::fits`] says beforehand
+//! whether sequences can grow; [`State::append`] fails where they cannot.
+
+mod blocks;
+mod checkpoints;
+mod fixed;
+mod group;
+mod prefix;
+mod reuse;
+mod uploaded;
+
+use gristmill_kernels::Backend;
+use gristmill_kernels::kv::{BatchRuns, KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
+use gristmill_kernels::ops::{KvCopy, Runs, Window};
+use gristmill_kernels::tensor::Buffer;
+
+use crate::error::{Error, Result};
+use crate::limits::Limits;
+use crate::spec::{AttentionSpec, LayerSpec, ModelSpec};
+use checkpoints::SPACING;
+use fixed::{Fixed, FixedBuffers};
+use group::{Group, blocks_for};
+use prefix::PrefixCache;
+pub(crate) use uploaded::Uploaded;
+
+/// Properties of a batch that decide which kernels a forward pass launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Step {
+    /// [`Placement::runs`].
+    runs: BatchRuns,
+    /// [`Placement::context_columns`].
+    context_columns: usize,
+}
+
+/// The form of a layer's state: keys and values in blocks of [`KV_BLOCK`] tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StateKind {
+    kv: KvSpec,
+    /// Only this many last positions are ever read.
+    window: Option<usize>,
+}
+
+impl StateKind {
+    /// `None` for a layer without keys and values of its own.
+    fn of(layer: &LayerSpec, format: KvFormat) -> Option<Self> {
+        let own = layer.attention().filter(|attention| attention.kv_from.is_none());
+        let &AttentionSpec { kv_heads: heads, key_width, value_width, window, .. } = own?;
+        let window = window.map(Window::positions);
+        Some(StateKind { kv: KvSpec { heads, key_width, value_width, format }, window })
+    }
+
+    /// Blocks that a sequence of `context` tokens has at most, in batches of at most `tokens` tokens.
+    fn blocks(self, context: usize, tokens: usize) -> usize {
+        let all = blocks_for(context);
+        // A batch's first token sees `window - 1` positions before it; they may begin anywhere in a block.
+        let seen = |window: usize| window.saturating_add(tokens).saturating_sub(2).div_ceil(KV_BLOCK) + 1;
+        self.window.map_or(all, |window| seen(window).min(all))
+    }
+
+    /// Blocks for all sequences of `context` tokens.
+    fn all_blocks(self, limits: &Limits, context: usize) -> usize {
+        let most = self.blocks(context, limits.batch_tokens).saturating_mul(limits.sequences);
+        match (limits.kv_tokens.map(blocks_for), self.window) {
+            (None, _) => most,
+            // More than the sequences can have is for the prefix cache.
+            (Some(blocks), None) => blocks,
+            (Some(blocks), Some(_)) => blocks.min(most),
+        }
+    }
+}
+
+/// An open sequence of a [`State`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SequenceId {
+    slot: u32,
+    /// Tells this sequence from earlier ones in the same slot.
+    generation: u64,
+}
+
+/// The contents of a KV cache, in tokens of whole blocks. If layers differ, those that keep most tokens count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KvUsage {
+    /// Tokens of blocks that sequences have.
+    pub used: usize,
+    /// Tokens of blocks that only the prefix cache has; sequences take them when no other block is free.
+    pub cached: usize,
+    /// Tokens of all blocks.
+    pub capacity: usize,
+}
+
+/// Whether sequences begin with what others have computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    /// There are slots for states of fixed size in the prefix cache.
+    Prefixes,
+    /// Sequences have their own slots alone: for a draft model, which asks the prefix cache for nothing.
+    Nothing,
+}
+
+/// A layer's state during a forward pass.
+pub(crate) enum LayerState<'a> {
+    /// Keys and values.
+    Kv { cache: &'a mut KvCache, placement: &'a Placement },
+    /// A state of fixed size.
+    Fixed(FixedLayer<'a>),
+}
+
+/// The state of a layer that has a fixed size, during a forward pass.
+pub(crate) struct FixedLayer<'a> {
+    /// The convolution's inputs, in `slots` rows.
+    pub(crate) convolution: &'a mut Buffer<f32>,
+    /// The delta rule's matrices, in `slots` rows.
+    pub(crate) delta: &'a mut Buffer<f32>,
+    pub(crate) slots: usize,
+    pub(crate) runs: &'a Runs,
+}
+
+/// A layer's state.
+#[derive(Debug)]
+enum LayerMemory {
+    /// The cache of a layer, whose blocks are those of a group.
+    Kv(usize, KvCache),
+    Fixed(FixedBuffers),
+    /// The layer reads the cache of this one.
+    Shared(usize),
+}
+
+#[derive(Clone, Debug, Default)]
+struct Slot {
+    open: bool,
+    generation: u64,
+    len: usize,
+    /// The tenant: sequences share blocks with those of the same tenant alone.
+    tenant: u64,
+    /// The prefix cache's entries of the text's first blocks.
+    chain: Vec<u64>,
+    /// Tokens that the sequence began with.
+    began: usize,
+    /// See [`State::plan_checkpoint`].
+    planned: Vec<usize>,
+}
+
+/// The state of up to a number of sequences.
+#[derive(Debug)]
+pub(crate) struct State {
+    context: usize,
+    slots: Vec<Slot>,
+    groups: Vec<Group>,
+    /// The states of layers with a fixed size, if there are any.
+    fixed: Option<Fixed>,
+    layers: Vec<LayerMemory>,
+    prefix: PrefixCache,
+    /// The least distance of planned checkpoints.
+    spacing: usize,
+}
+
+impl State {
+    /// Bytes of the caches for sequences of `context` tokens.
+    pub(crate) fn bytes(backend: &Backend, spec: &ModelSpec, limits: &Limits, context: usize, reuse: Reuse) -> u64 {
+        let layer = |kind: StateKind| backend.kv_bytes(kind.kv, kind.all_blocks(limits, context));
+        let caches = spec.layers.iter().filter_map(|spec| StateKind::of(spec, limits.kv_format)).map(layer);
+        caches.fold(fixed::bytes(spec, limits.sequences, reuse), u64::saturating_add)
+    }
+
+    /// Bytes of slots, positions and block tables, for each group.
+    pub(crate) fn table_bytes(spec: &ModelSpec, limits: &Limits, context: usize) -> u64 {
+        let mut groups: Vec<StateKind> = Vec::new();
+        for kind in spec.layers.iter().filter_map(|spec| StateKind::of(spec, limits.kv_format)) {
+            if !groups.contains(&kind) {
+                groups.push(kind);
+            }
+        }
+        let entries = limits.sequences.saturating_mul(blocks_for(context));
+        let words = entries.saturating_add(limits.batch_tokens.saturating_mul(2)).saturating_mul(groups.len());
+        (size_of::<u32>() as u64).saturating_mul(words as u64)
+    }
+
+    /// Allocates for sequences of `context` tokens. The caller has checked [`Self::bytes`].
+    pub(crate) fn new(
+        backend: &Backend,
+        spec: &ModelSpec,
+        limits: &Limits,
+        context: usize,
+        reuse: Reuse,
+    ) -> Result<Self> {
+        let slots = vec![Slot::default(); limits.sequences];
+        let (fixed, prefix) = (Fixed::new(backend, spec, limits, reuse)?, PrefixCache::default());
+        let (groups, layers, spacing) = (vec![], vec![], SPACING);
+        let mut state = Self { context, slots, groups, fixed, layers, prefix, spacing };
+        for layer in &spec.layers {
+            if let (Some(of_sequence), Some(fixed)) = (layer.mixer.fixed_state(spec.hidden), &state.fixed) {
+                let buffers = FixedBuffers::new(backend, of_sequence, fixed.slots.count())?;
+                state.layers.push(LayerMemory::Fixed(buffers));
+            }
+            if let Some(source) = layer.attention().and_then(|attention| attention.kv_from) {
+                state.layers.push(LayerMemory::Shared(source));
+            }
+            let Some(kind) = StateKind::of(layer, limits.kv_format) else { continue };
+            let group = match state.groups.iter().position(|group| group.kind == kind) {
+                Some(group) => group,
+                None => {
+                    state.groups.push(Group::new(backend, kind, context, limits)?);
+                    state.groups.len() - 1
+                }
+            };
+            let cache = backend.alloc_kv(kind.kv, state.groups[group].block_count())?;
+            state.layers.push(LayerMemory::Kv(group, cache));
+        }
+        Ok(state)
+    }
+
+    pub(crate) fn context(&self) -> usize {
+        self.context
+    }
+
+    /// The contents of the cache.
+    pub(crate) fn usage(&self) -> KvUsage {
+        let Some(group) = self.groups.iter().max_by_key(|group| group.block_count()) else { return KvUsage::default() };
+        let [all, available, idle] = [group.blocks.count(), group.blocks.available(), group.blocks.idle()];
+        let tokens = |blocks: usize| blocks * KV_BLOCK;
+        KvUsage { used: tokens(all - available), cached: tokens(idle), capacity: tokens(all) }
+    }
+
+    pub(crate) fn open(&mut self) -> Result<SequenceId> {
+        let free = self.slots.iter().position(|slot| !slot.open);
+        let Some(index) = free else { return Err(Error::OutOfSequences(self.slots.len())) };
+        let slot = &mut self.slots[index];
+        *slot = Slot { open: true, generation: slot.generation + 1, ..Slot::default() };
+        Ok(SequenceId { slot: index as u32, generation: slot.generation })
+    }
+
+    fn slot(&self, id: SequenceId) -> Result<usize> {
+        match self.slots.get(id.slot as usize) {
+            Some(slot) if slot.open && slot.generation == id.generation => Ok(id.slot as usize),
+            _ => Err(Error::UnknownSequence),
+        }
+    }
+
+    pub(crate) fn len(&self, id: SequenceId) -> Result<usize> {
+        Ok(self.slots[self.slot(id)?].len)
+    }
+
+    /// Whether there are blocks for all these sequences to grow to these lengths. `true` is certain for batches of
+    /// whatever size; `false` may be wrong where sequences share blocks that they free or copy, and is certain for a
+    /// sequence that is the only one open.
+    pub(crate) fn fits(&self, lengths: &[(SequenceId, usize)]) -> Result<bool> {
+        let grows = |&(id, len): &(SequenceId, usize)| self.slot(id).map(|slot| (slot, self.slots[slot].len, len));
+        let growth = lengths.iter().map(grows).collect::<Result<Vec<_>>>()?;
+        Ok(self.groups.iter().all(|group| group.fits(&growth)))
+    }
+
+    /// Takes the blocks for `tokens` more tokens of a sequence. After an error the sequence is as before.
+    pub(crate) fn append(&mut self, backend: &Backend, id: SequenceId, tokens: usize) -> Result<()> {
+        let slot = self.slot(id)?;
+        let have = self.slots[slot].len;
+        let len = have.checked_add(tokens).filter(|&len| len <= self.context);
+        let Some(len) = len else { return Err(Error::ContextOverflow { have, asked: tokens, limit: self.context }) };
+        if tokens == 0 {
+            return Ok(());
+        }
+        self.groups.iter().try_for_each(|group| group.check_growth(slot, have, len))?;
+        for index in 0..self.groups.len() {
+            let mut evicted = Vec::new();
+            let copy = self.groups[index].grow(slot, have, len, &mut evicted);
+            evicted.into_iter().for_each(|entry| self.evict(index, entry));
+            if let Some(copy) = copy? {
+                for layer in &mut self.layers {
+                    match layer {
+                        LayerMemory::Kv(of, cache) if *of == index => backend.run(KvCopy { cache, blocks: &[copy] })?,
+                        LayerMemory::Kv(..) | LayerMemory::Fixed(_) | LayerMemory::Shared(_) => {}
+                    }
+                }
+            }
+        }
+        if let Some(fixed) = &mut self.fixed {
+            let mut evicted = Vec::new();
+            fixed.grow(slot, len, &mut evicted)?;
+            evicted.into_iter().for_each(|entry| self.evict(self.groups.len(), entry));
+        }
+        self.slots[slot].len = len;
+        Ok(())
+    }
+
+    /// The greatest length up to `len` to which a sequence can be shortened: see [`crate::Runner::checkpoint`].
+    pub(crate) fn checkpoint(&self, id: SequenceId, len: usize) -> Result<usize> {
+        let slot = self.slot(id)?;
+        let len = len.min(self.slots[slot].len);
+        let nearest = self.fixed.as_ref().map_or(len, |fixed| fixed.checkpoint(slot, len));
+        Ok(if nearest < self.shortest(id)? { 0 } else { nearest })
+    }
+
+    /// The least length above 0 to which a sequence can be shortened: see [`crate::Runner::shortest`].
+    pub(crate) fn shortest(&self, id: SequenceId) -> Result<usize> {
+        let slot = self.slot(id)?;
+        Ok(self.groups.iter().map(|group| group.shortest(slot)).max().unwrap_or(0))
+    }
+
+    /// Shortens a sequence to its first `len` tokens (a rollback); a sequence that is not longer stays as it is, also
+    /// after an error. The length that it had before the last [`Self::append`]s of one batch is always possible.
+    pub(crate) fn truncate(&mut self, id: SequenceId, len: usize) -> Result<()> {
+        let slot = self.slot(id)?;
+        if len >= self.slots[slot].len {
+            return Ok(());
+        }
+        let shortest = self.shortest(id)?;
+        if len > 0 && len < shortest {
+            return Err(Error::Forgotten { len, shortest });
+        }
+        let nearest = self.checkpoint(id, len)?;
+        if nearest < len {
+            return Err(Error::NoCheckpoint { len, nearest });
+        }
+        if let Some(fixed) = &mut self.fixed {
+            fixed.truncate(slot, len);
+        }
+        self.slots[slot].len = len;
+        self.groups.iter_mut().for_each(|group| group.truncate(slot, len));
+        let chain = &mut self.slots[slot].chain;
+        let left = chain.split_off((len / KV_BLOCK).min(chain.len()));
+        left.into_iter().for_each(|entry| self.prefix.unpin(entry));
+        Ok(())
+    }
+
+    /// Closes a sequence and frees its blocks.
+    pub(crate) fn close(&mut self, id: SequenceId) -> Result<()> {
+        self.truncate(id, 0)?;
+        self.slots[id.slot as usize].open = false;
+        Ok(())
+    }
+
+    /// Opens a sequence with the same tokens as `id`, without computing or copying anything.
+    pub(crate) fn fork(&mut self, id: SequenceId) -> Result<SequenceId> {
+        let from = self.slot(id)?;
+        let fork = self.open()?;
+        let to = fork.slot as usize;
+        let origin = self.slots[from].clone();
+        origin.chain.iter().for_each(|&entry| self.prefix.pin(entry));
+        self.slots[to] = Slot { generation: fork.generation, ..origin };
+        self.groups.iter_mut().for_each(|group| group.share(from, to));
+        self.fixed.iter_mut().for_each(|fixed| fixed.share(from, to));
+        Ok(fork)
+    }
+
+    /// Uploads the sequence and position of each token of a batch, padded to `padded` tokens that belong to no
+    /// sequence.
+    pub(crate) fn place(&mut self, backend: &Backend, tokens: &[(SequenceId, u32)], padded: usize) -> Result<Step> {
+        let mut slots: Vec<u32> = tokens.iter().map(|(id, _)| id.slot).collect();
+        let mut positions: Vec<u32> = tokens.iter().map(|&(_, position)| position).collect();
+        let last = positions.iter().max().map_or(0, |&position| position as usize);
+        let context_columns = backend.context_bucket(last / KV_BLOCK + 1);
+        if let Some(fixed) = &mut self.fixed {
+            fixed.place(backend, &slots, padded)?;
+        }
+        slots.resize(padded, u32::MAX);
+        positions.resize(padded, 0);
+        let step = Step { runs: BatchRuns::of(&slots, &positions), context_columns };
+        self.groups.iter_mut().try_for_each(|group| group.place(backend, &slots, &positions, step))?;
+        Ok(step)
+    }
+
+    /// Guarantees runs of the next batch that is not placed: for a pass that only notes launches.
+    pub(crate) fn suppose(&mut self, runs: BatchRuns) {
+        self.groups.iter_mut().for_each(|group| group.suppose(runs));
+    }
+
+    /// The state of a layer, which may be that of a layer before it.
+    pub(crate) fn layer(&mut self, index: usize) -> Option<LayerState<'_>> {
+        let index = match self.layers.get(index)? {
+            LayerMemory::Shared(source) => *source,
+            LayerMemory::Kv(..) | LayerMemory::Fixed(_) => index,
+        };
+        match self.layers.get_mut(index)? {
+            LayerMemory::Kv(group, cache) => {
+                Some(LayerState::Kv { cache, placement: &self.groups.get(*group)?.placement })
+            }
+            LayerMemory::Fixed(FixedBuffers { convolution, delta }) => {
+                let fixed = self.fixed.as_ref()?;
+                let (slots, runs) = (fixed.slots.count(), &fixed.runs);
+                Some(LayerState::Fixed(FixedLayer { convolution, delta, slots, runs }))
+            }
+            LayerMemory::Shared(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! States of a fixed size: of a sequence, whatever its length, a convolution's last inputs and the matrices of a delta
+//! rule.
+//!
+//! A layer has a buffer of slots. A batch reads the slot that has a sequence's state before it and writes another, so
+//! the state before the last batch is still there: it is the checkpoint to which the sequence can be shortened. A
+//! sequence has two slots at most, and a fork shares those of its origin until each goes on.
+//!
+//! A slot that has been written stays as it is while anybody has it. So a sequence shares its state with the prefix
+//! cache without a copy, and a sequence of the same beginning goes on from there.
+
+use gristmill_kernels::Backend;
+use gristmill_kernels::ops::{PADDING, RUN_WORDS, Runs};
+use gristmill_kernels::tensor::Buffer;
+
+use super::Reuse;
+use super::blocks::Blocks;
+use crate::error::{Error, Result};
+use crate::limits::Limits;
+use crate::spec::{FixedState, ModelSpec};
+
+/// Slots of a sequence: the state after the last batch, and the one before it.
+const SLOTS_OF_SEQUENCE: usize = 2;
+
+/// Slots that the prefix cache has while all sequences have theirs: so many more than sequences, because each request
+/// leaves one at its end, and one is to stay for the beginning that requests share.
+const MORE_CHECKPOINTS: usize = 3;
+
+/// The most such slots; a slot of Qwen3-Next 80B-A3B has 79 MB.
+const MOST_CHECKPOINTS: usize = 16;
+
+/// Slots of each layer's buffers.
+fn slot_count(sequences: usize, reuse: Reuse) -> usize {
+    let checkpoints = match reuse {
+        Reuse::Prefixes => sequences.saturating_add(MORE_CHECKPOINTS).min(MOST_CHECKPOINTS),
+        Reuse::Nothing => 0,
+    };
+    sequences.saturating_mul(SLOTS_OF_SEQUENCE).saturating_add(checkpoints)
+}
+
+/// The state of a sequence of so many tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Checkpoint {
+    len: usize,
+    /// `None` for an empty sequence.
+    slot: Option<u32>,
+}
+
+/// The states of a sequence.
+#[derive(Clone, Copy, Debug, Default)]
+struct Checkpoints {
+    /// Before the last batch.
+    before: Checkpoint,
+    now: Checkpoint,
+}
+
+/// The slots of all layers with a state of fixed size; each has a buffer of all slots.
+#[derive(Debug)]
+pub(super) struct Fixed {
+    /// Who has each slot.
+    pub(super) slots: Blocks,
+    checkpoints: Vec<Checkpoints>,
+    /// For the tokens of the current batch.
+    pub(super) runs: Runs,
+}
+
+/// A layer's buffers.
+#[derive(Debug)]
+pub(super) struct FixedBuffers {
+    pub(super) convolution: Buffer<f32>,
+    pub(super) delta: Buffer<f32>,
+}
+
+impl FixedBuffers {
+    /// For so many slots.
+    pub(super) fn new(backend: &Backend, state: FixedState, slots: usize) -> Result<Self> {
+        let floats = |of_slot: usize| {
+            let len = of_slot.saturating_mul(slots);
+            backend.alloc::<f32>(len, "the state of sequences")
+        };
+        Ok(Self { convolution: floats(state.convolution)?, delta: floats(state.delta)? })
+    }
+}
+
+/// Bytes of all layers' buffers.
+pub(super) fn bytes(spec: &ModelSpec, sequences: usize, reuse: Reuse) -> u64 {
+    let states = spec.layers.iter().filter_map(|layer| layer.mixer.fixed_state(spec.hidden));
+    let slots = slot_count(sequences, reuse).saturating_mul(size_of::<f32>()) as u64;
+    let of_layer = |state: FixedState| (state.convolution.saturating_add(state.delta) as u64).saturating_mul(slots);
+    states.map(of_layer).fold(0, u64::saturating_add)
+}
+
+impl Fixed {
+    /// `None` for a model without such layers.
+    pub(super) fn new(backend: &Backend, spec: &ModelSpec, limits: &Limits, reuse: Reuse) -> Result<Option<Self>> {
+        if spec.layers.iter().all(|layer| layer.mixer.fixed_state(spec.hidden).is_none()) {
+            return Ok(None);
+        }
+        let Ok(slots) = u32::try_from(slot_count(limits.sequences, reuse)) else {
+            let rule = "more than can be counted; use fewer".to_owned();
+            return Err(Error::Limit { what: "the number of sequences", found: limits.sequences, rule });
+        };
+        // Each token of a batch may be a run by itself.
+        let count = limits.sequences.min(limits.batch_tokens);
+        let list = backend.alloc::<u32>(count * RUN_WORDS, "runs")?;
+        let checkpoints = vec![Checkpoints::default(); limits.sequences];
+        Ok(Some(Self { slots: Blocks::new(slots), checkpoints, runs: Runs { list, count } }))
+    }
+
+    fn drop_checkpoint(&mut self, checkpoint: Checkpoint) {
+        if let Some(slot) = checkpoint.slot {
+            self.slots.release(slot);
+        }
+    }
+
+    /// Takes a slot for the state of a sequence that grows to `len` tokens. If the prefix cache had it, its entry is
+    /// pushed to `evicted`.
+    pub(super) fn grow(&mut self, sequence: usize, len: usize, evicted: &mut Vec<u64>) -> Result<()> {
+        let Checkpoints { before, now } = std::mem::take(&mut self.checkpoints[sequence]);
+        self.drop_checkpoint(before);
+        // Each sequence has two at most, and this one only one now.
+        let slot = Some(self.slots.take(evicted)?);
+        self.checkpoints[sequence] = Checkpoints { before: now, now: Checkpoint { len, slot } };
+        Ok(())
+    }
+
+    /// The slot with the state of a sequence's first `len` tokens.
+    pub(super) fn slot_at(&self, sequence: usize, len: usize) -> Option<u32> {
+        let Checkpoints { before, now } = self.checkpoints[sequence];
+        [now, before].into_iter().find(|checkpoint| checkpoint.len == len)?.slot
+    }
+
+    /// Gives an empty sequence the state of `len` tokens in a slot.
+    pub(super) fn adopt(&mut self, sequence: usize, len: usize, slot: u32) {
+        self.slots.share(slot);
+        self.checkpoints[sequence].now = Checkpoint { len, slot: Some(slot) };
+    }
+
+    /// Replaces the slot of a sequence's whole state by another with the same content.
+    pub(super) fn replace(&mut self, sequence: usize, slot: u32) {
+        if let Some(own) = self.checkpoints[sequence].now.slot.replace(slot) {
+            self.slots.share(slot);
+            self.slots.release(own);
+        }
+    }
+
+    /// The greatest length up to `len` to which a sequence can be shortened.
+    pub(super) fn checkpoint(&self, sequence: usize, len: usize) -> usize {
+        let Checkpoints { before, now } = self.checkpoints[sequence];
+        [now.len, before.len].into_iter().find(|&checkpoint| checkpoint <= len).unwrap_or(0)
+    }
+
+    /// Shortens a sequence to a length of [`Self::checkpoint`].
+    pub(super) fn truncate(&mut self, sequence: usize, len: usize) {
+        let Checkpoints { before, now } = self.checkpoints[sequence];
+        if len >= now.len {
+            return;
+        }
+        self.drop_checkpoint(now);
+        self.checkpoints[sequence] = Checkpoints { before: Checkpoint::default(), now: before };
+        if len < before.len {
+            self.drop_checkpoint(before);
+            self.checkpoints[sequence] = Checkpoints::default();
+        }
+    }
+
+    /// Gives an empty sequence the state of another.
+    pub(super) fn share(&mut self, from: usize, to: usize) {
+        let checkpoints = self.checkpoints[from];
+        for slot in [checkpoints.before, checkpoints.now].into_iter().filter_map(|checkpoint| checkpoint.slot) {
+            self.slots.share(slot);
+        }
+        self.checkpoints[to] = checkpoints;
+    }
+
+    /// Uploads the runs of a batch, whose tokens belong to these sequences, padded to `padded` tokens.
+    pub(super) fn place(&mut self, backend: &Backend, sequences: &[u32], padded: usize) -> Result<()> {
+        let mut words = Vec::new();
+        let mut first = 0;
+        for run in sequences.chunk_by(|a, b| a == b) {
+            let Checkpoints { before, now } = self.checkpoints[run[0] as usize];
+            let slot = |checkpoint: Checkpoint| checkpoint.slot.unwrap_or(PADDING);
+            // A batch has far fewer than 2^32 tokens.
+            words.extend([first, run.len() as u32, slot(before), slot(now)]);
+            first += run.len() as u32;
+        }
+        words.resize(self.runs.list.len(), 0);
+        // A captured pass of so many tokens has always the same number of runs, those without rows included.
+        self.runs.count = (self.runs.list.len() / RUN_WORDS).min(padded);
+        Ok(backend.upload(&words, &mut self.runs.list)?)
+    }
+}
+
+#[cfg(test)]
+impl Fixed {
+    /// The lengths of a sequence's checkpoints, with their slots.
+    pub(super) fn states(&self, sequence: usize) -> impl Iterator<Item = (usize, u32)> {
+        let Checkpoints { before, now } = self.checkpoints[sequence];
+        [before, now].into_iter().filter_map(|checkpoint| Some((checkpoint.len, checkpoint.slot?)))
+    }
+
+    /// Checks the invariants; `lens` are the tokens of each sequence.
+    pub(super) fn check(&self, lens: &[usize]) {
+        let mut sequences = vec![0; self.slots.count()];
+        for (checkpoints, &len) in self.checkpoints.iter().zip(lens) {
+            let Checkpoints { before, now } = checkpoints;
+            assert_eq!(now.len, len);
+            assert!(before.len <= now.len && (before.len < now.len || len == 0));
+            for checkpoint in [before, now] {
+                assert_eq!(checkpoint.len == 0, checkpoint.slot.is_none());
+                checkpoint.slot.iter().for_each(|&slot| sequences[slot as usize] += 1);
+            }
+        }
+        self.slots.check(&sequences);
+    }
+}

@@ -1,0 +1,59 @@
+//! The tokenizer of a GGUF file, from its `tokenizer.ggml.` keys.
+
+use gristmill_files::gguf::{FromValue, GgufFile};
+use gristmill_text::tokenizer::{Tokenizer, Vocabulary};
+
+use crate::arch::Source;
+use crate::error::Result;
+
+/// The tokenizer of a file, whatever its architecture; `None` if the file has no vocabulary.
+///
+/// # Errors
+/// [`Error::Metadata`](crate::Error::Metadata) or [`Error::Tokenizer`](crate::Error::Tokenizer) names the key.
+pub fn tokenizer(file: &GgufFile) -> Result<Option<Tokenizer>> {
+    read(&Source::new(file))
+}
+
+pub(super) fn read(source: &Source) -> Result<Option<Tokenizer>> {
+    let model = match source.optional::<&str>("tokenizer.ggml.model")? {
+        None | Some("none" | "no_vocab") => return Ok(None),
+        Some(model) => model.to_owned(),
+    };
+    let keys = Keys(source);
+    let vocabulary = Vocabulary {
+        model,
+        pre: keys.get::<&str>("pre")?.map(str::to_owned),
+        tokens: keys.get::<&[String]>("tokens")?.unwrap_or_default().to_vec(),
+        scores: keys.get::<&[f32]>("scores")?.unwrap_or_default().to_vec(),
+        types: keys.get("token_type")?.unwrap_or_default(),
+        merges: keys.get::<&[String]>("merges")?.unwrap_or_default().to_vec(),
+        bos: keys.id("bos_token_id")?,
+        eos: keys.id("eos_token_id")?,
+        unknown: keys.id("unknown_token_id")?,
+        padding: keys.id("padding_token_id")?,
+        end_of_generation: [keys.id("eot_token_id")?, keys.id("eom_token_id")?].into_iter().flatten().collect(),
+        add_bos: keys.get("add_bos_token")?,
+        add_eos: keys.get("add_eos_token")?,
+        add_space_prefix: keys.get("add_space_prefix")?,
+    };
+    Ok(Some(Tokenizer::new(vocabulary)?))
+}
+
+struct Keys<'a, 's>(&'s Source<'a>);
+
+/// The id −1, in 32 bits with and without a sign. Converters write it for a token that the model does not have.
+const NO_TOKEN: [i64; 2] = [-1, u32::MAX as i64];
+
+impl<'a> Keys<'a, '_> {
+    /// The id of a special token. −1 means that there is none.
+    fn id(&self, suffix: &str) -> Result<Option<u32>> {
+        match self.get::<i64>(suffix)? {
+            Some(id) if NO_TOKEN.contains(&id) => Ok(None),
+            _ => self.get(suffix),
+        }
+    }
+
+    fn get<T: FromValue<'a>>(&self, suffix: &str) -> Result<Option<T>> {
+        self.0.optional(&format!("tokenizer.ggml.{suffix}"))
+    }
+}

@@ -1,0 +1,110 @@
+//! Loads the weights of a program onto a device.
+
+use gristmill_files::gguf::GgufFile;
+use gristmill_kernels::Backend;
+use gristmill_kernels::tensor::Buffer;
+use gristmill_kernels::weight::{TensorView, Weight};
+
+use super::{TensorSpec, Tensors, Weights, find};
+use crate::error::Result;
+use crate::program::tensors::{MatrixSpec, VectorSpec};
+
+/// Loads all weights. `progress` gets the bytes of each tensor read from the file.
+pub(crate) fn load(
+    file: &GgufFile,
+    tensors: &Tensors,
+    backend: &Backend,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Weights> {
+    let mut load = Load { file, backend, progress };
+    let Tensors { rope_factors, long_rope_factors, .. } = *tensors;
+    Ok(Weights {
+        matrices: tensors.matrices.iter().map(|matrix| load.matrix(matrix)).collect::<Result<_>>()?,
+        vectors: tensors.vectors.iter().map(|vector| load.vector(vector)).collect::<Result<_>>()?,
+        // A tensor of the needed shape has an element.
+        scalars: tensors
+            .scalars
+            .iter()
+            .map(|tensor| Ok(load.values(std::slice::from_ref(tensor))?.first().copied().unwrap_or(1.0)))
+            .collect::<Result<_>>()?,
+        rope_factors,
+        long_rope_factors,
+    })
+}
+
+struct Load<'a> {
+    file: &'a GgufFile,
+    backend: &'a Backend,
+    progress: &'a mut dyn FnMut(u64),
+}
+
+impl Load<'_> {
+    fn view(&self, needed: &TensorSpec) -> Result<TensorView> {
+        let tensor = find(self.file, needed)?;
+        let (experts, rows, cols) = needed.matrix();
+        let bytes = self.file.load(tensor)?;
+        let bytes = match &needed.order {
+            None => bytes,
+            Some(order) => {
+                let (stored, row) = (needed.file_rows(), bytes.as_slice().len() / needed.file_rows().max(1));
+                match order.slice(stored) {
+                    Some(rows) => bytes.slice(rows.start * row..rows.end * row).unwrap_or_else(|| Vec::new().into()),
+                    None => order.apply(bytes.as_slice(), row).into(),
+                }
+            }
+        };
+        Ok(TensorView { name: needed.name.clone(), format: tensor.format, experts, rows, cols, bytes })
+    }
+
+    fn done(&mut self, tensors: &[TensorSpec]) -> Result<()> {
+        for (index, needed) in tensors.iter().enumerate() {
+            // A tensor that serves twice is read once.
+            if tensors[..index].iter().any(|before| before.name == needed.name) {
+                continue;
+            }
+            let tensor = find(self.file, needed)?;
+            self.file.advise_done(tensor);
+            (self.progress)(tensor.bytes);
+        }
+        Ok(())
+    }
+
+    /// The values of tensors, one after another.
+    fn values(&mut self, tensors: &[TensorSpec]) -> Result<Vec<f32>> {
+        let mut values = Vec::new();
+        for needed in tensors {
+            let view = self.view(needed)?;
+            view.check()?;
+            let start = values.len();
+            values.resize(start + view.rows * view.cols, 0.0);
+            // Checked: the bytes are exactly these values.
+            view.format.decode(view.bytes.as_slice(), &mut values[start..]);
+        }
+        self.done(tensors)?;
+        Ok(values)
+    }
+
+    fn upload(&self, values: &[f32]) -> Result<Buffer<f32>> {
+        let mut buffer = self.backend.alloc::<f32>(values.len(), "a vector of weights")?;
+        self.backend.upload(values, &mut buffer)?;
+        Ok(buffer)
+    }
+
+    fn matrix(&mut self, matrix: &MatrixSpec) -> Result<Weight> {
+        let views = matrix.tensors.iter().map(|needed| self.view(needed)).collect::<Result<Vec<_>>>()?;
+        let weight = self.backend.prepare(&views, matrix.role)?;
+        self.done(&matrix.tensors)?;
+        Ok(weight)
+    }
+
+    fn vector(&mut self, vector: &VectorSpec) -> Result<Buffer<f32>> {
+        let mut values = match vector {
+            VectorSpec::Filled { value, len } => vec![*value; *len],
+            VectorSpec::Tensors(_) | VectorSpec::Scaled(..) => self.values(vector.tensors())?,
+        };
+        if let VectorSpec::Scaled(_, factor) = vector {
+            values.iter_mut().for_each(|value| *value *= factor);
+        }
+        self.upload(&values)
+    }
+}

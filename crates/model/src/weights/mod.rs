@@ -1,0 +1,103 @@
+//! A model's weights: which tensors of a file they are, [`survey`]ed before anything is loaded, and [`load`]ed.
+
+mod load;
+mod survey;
+
+use std::sync::Arc;
+
+use gristmill_files::gguf::{GgufFile, TensorInfo};
+use gristmill_kernels::Backend;
+use gristmill_kernels::ops::{RopeStyle, Rotary};
+use gristmill_kernels::tensor::Buffer;
+use gristmill_kernels::weight::Weight;
+
+use crate::error::{Error, Result};
+use crate::program::tensors::{TensorSpec, Tensors};
+use crate::program::{MatrixId, ScalarId, VectorId};
+use crate::rope;
+use crate::spec::{LayerSpec, ModelSpec, RopeScaling};
+
+pub(crate) use load::load;
+pub(crate) use survey::{WeightShapes, survey};
+
+/// The weights of a program on a device.
+#[derive(Debug)]
+pub(crate) struct Weights {
+    matrices: Vec<Weight>,
+    vectors: Vec<Buffer<f32>>,
+    scalars: Vec<f32>,
+    rope_factors: Option<VectorId>,
+    long_rope_factors: Option<[VectorId; 2]>,
+}
+
+impl Weights {
+    pub(crate) fn matrix(&self, id: MatrixId) -> &Weight {
+        &self.matrices[id.0]
+    }
+
+    pub(crate) fn vector(&self, id: VectorId) -> &Buffer<f32> {
+        &self.vectors[id.0]
+    }
+
+    pub(crate) fn scalar(&self, id: ScalarId) -> f32 {
+        self.scalars[id.0]
+    }
+
+    /// RoPE of every layer for sequences of up to `context` tokens; layers with the same spec share one, and a layer
+    /// that rotates nothing has no frequencies.
+    pub(crate) fn rotaries(&self, spec: &ModelSpec, context: usize, backend: &Backend) -> Result<Vec<Arc<Rotary>>> {
+        let mut ropes: Vec<Arc<Rotary>> = Vec::new();
+        for (index, layer) in spec.layers.iter().enumerate() {
+            let Some(wanted) = layer.rope() else {
+                let frequencies = backend.alloc::<f32>(0, "RoPE frequencies")?;
+                ropes.push(Arc::new(Rotary { style: RopeStyle::Halves, frequencies, magnitude: 1.0 }));
+                continue;
+            };
+            let same = |layer: &LayerSpec| layer.rope() == Some(wanted);
+            ropes.push(match spec.layers[..index].iter().position(same) {
+                Some(known) => ropes[known].clone(),
+                None => {
+                    let factors = match (wanted.scaling, self.long_rope_factors) {
+                        (RopeScaling::Long { original_context, .. }, Some([short, long])) => {
+                            Some(if context > original_context { long } else { short })
+                        }
+                        _ => self.rope_factors.filter(|_| wanted.factors),
+                    };
+                    let factors = factors.map(|factors| self.vector(factors));
+                    let mut divisors = vec![1.0; factors.map_or(0, Buffer::len)];
+                    if let Some(buffer) = factors {
+                        backend.download(buffer.view(1, buffer.len())?, &mut divisors)?;
+                    }
+                    let (frequencies, magnitude) = rope::frequencies(wanted, factors.and(Some(&divisors)));
+                    let mut buffer = backend.alloc::<f32>(frequencies.len(), "RoPE frequencies")?;
+                    backend.upload(&frequencies, &mut buffer)?;
+                    Arc::new(Rotary { style: wanted.style, frequencies: buffer, magnitude })
+                }
+            });
+        }
+        Ok(ropes)
+    }
+
+    /// Bytes of prepared weights, without the mapped file.
+    pub(crate) fn owned_bytes(&self) -> u64 {
+        self.matrices.iter().map(|weight| weight.owned_bytes() as u64).sum()
+    }
+}
+
+/// The tensor, if it has the needed shape.
+fn find<'a>(file: &'a GgufFile, needed: &TensorSpec) -> Result<&'a TensorInfo> {
+    let Some(tensor) = file.tensor(&needed.name) else {
+        return Err(Error::MissingTensor { name: needed.name.clone(), shape: needed.shape.clone() });
+    };
+    // Trailing dimensions of 1 say nothing: one expert may be stored as a matrix.
+    let trim = |shape: &[u64]| shape.len() - shape.iter().rev().take_while(|&&n| n == 1).count();
+    if tensor.shape[..trim(&tensor.shape)] != needed.shape[..trim(&needed.shape)] {
+        return Err(Error::TensorShape {
+            name: needed.name.clone(),
+            offset: tensor.offset,
+            found: tensor.shape.clone(),
+            expected: needed.shape.clone(),
+        });
+    }
+    Ok(tensor)
+}

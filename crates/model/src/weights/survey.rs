@@ -1,0 +1,81 @@
+//! Checks that a file has the tensors of a program, and counts what loading them will take.
+
+use std::collections::HashSet;
+
+use gristmill_files::gguf::{GgufFile, TensorInfo};
+use gristmill_kernels::Backend;
+use gristmill_kernels::weight::{Footprint, Role, TensorShape};
+
+use super::{Tensors, find};
+use crate::error::{Error, Result};
+use crate::program::tensors::VectorSpec;
+use crate::spec::ModelSpec;
+
+/// A tensor of a matrix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Matrix {
+    shape: TensorShape,
+    role: Role,
+    /// Its data is made when it is loaded, so nothing of it stays in the file's map.
+    made: bool,
+}
+
+/// Shapes and bytes of the weights of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WeightShapes {
+    /// Bytes that are read from the file.
+    pub(crate) file: u64,
+    matrices: Vec<Matrix>,
+    /// Bytes of all vectors in memory.
+    vectors: u64,
+}
+
+impl WeightShapes {
+    /// Bytes on a backend.
+    pub(crate) fn footprint(&self, backend: &Backend) -> Footprint {
+        let mut all = Footprint { owned: self.vectors, mapped: 0 };
+        for Matrix { shape, role, made } in &self.matrices {
+            let Footprint { owned, mapped } = backend.footprint(shape, *role);
+            let (owned, mapped) = if *made { (owned.saturating_add(mapped), 0) } else { (owned, mapped) };
+            all.owned = all.owned.saturating_add(owned);
+            all.mapped = all.mapped.saturating_add(mapped);
+        }
+        all
+    }
+}
+
+/// Checks that the file has every tensor in its shape, and none besides but those of layers that are left out, and
+/// counts bytes.
+pub(crate) fn survey(file: &GgufFile, spec: &ModelSpec, tensors: &Tensors) -> Result<WeightShapes> {
+    let (mut seen, mut found) = (HashSet::new(), WeightShapes::default());
+    for needed in tensors.all() {
+        let tensor = find(file, needed)?;
+        // A tensor that serves twice is read once. No sum of these overflows: the tensors of a file do not overlap.
+        if seen.insert(tensor.name.as_str()) {
+            found.file += tensor.bytes;
+        }
+    }
+    for matrix in &tensors.matrices {
+        for needed in &matrix.tensors {
+            let tensor = find(file, needed)?;
+            let (experts, rows, cols) = needed.matrix();
+            let shape = TensorShape { format: tensor.format, experts, rows, cols };
+            found.matrices.push(Matrix { shape, role: matrix.role, made: file.is_made(tensor) });
+        }
+    }
+    for vector in &tensors.vectors {
+        // The length of a filled vector is a width that the tensors' shapes bound.
+        let elements = match vector {
+            VectorSpec::Filled { len, .. } => *len as u64,
+            VectorSpec::Tensors(_) | VectorSpec::Scaled(..) => {
+                vector.tensors().iter().map(|needed| Ok(find(file, needed)?.elements())).sum::<Result<u64>>()?
+            }
+        };
+        found.vectors = found.vectors.saturating_add(elements.saturating_mul(size_of::<f32>() as u64));
+    }
+    let unused = |tensor: &&TensorInfo| !(seen.contains(tensor.name.as_str()) || spec.leaves_out(&tensor.name));
+    match file.tensors().iter().find(unused) {
+        None => Ok(found),
+        Some(tensor) => Err(Error::UnusedTensor { name: tensor.name.clone(), architecture: spec.architecture.clone() }),
+    }
+}
