@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use gristmill_kernels::ops::SamplingOptions;
 use gristmill_model::{
     Batch, Error, Limits, LoadOptions, MAX_CONTEXT, Model, Notice, Outputs, Plan, Precision, Runner, Sampling,
-    SamplingOptions,
 };
 
 use crate::tiny::{Random, Tiny, VOCAB};
