@@ -18,7 +18,7 @@ mod config;
 mod delta;
 mod encode;
 mod error;
-mod family;
+
 mod files;
 mod floats;
 mod folder;
@@ -48,6 +48,7 @@ use gristmill_kernels::format::Format;
 use checkpoint::Checkpoint;
 use config::Config;
 use encode::Encoder;
+use gristmill_model::family::published as family;
 use family::Family;
 use mlx::{Quantization, Target};
 use quantize::{

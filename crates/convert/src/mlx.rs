@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::checkpoint::Checkpoint;
 use super::config::Config;
 use super::error::ConvertError;
-use super::family::read_of_mlx;
+use super::family::Family;
 use super::floats::FloatMode;
 
 /// The setting with the widths of codes and groups, and with those of single modules.
@@ -98,9 +98,9 @@ impl Quantization {
             }
         }
         let found = config.object(SETTING)?;
-        let form = read_of_mlx().any(|known| known == model_type);
+        let form = Family::read_of_mlx().any(|known| known == model_type);
         if found.is_some() && !form {
-            let known = read_of_mlx().collect::<Vec<_>>().join(", ");
+            let known = Family::read_of_mlx().collect::<Vec<_>>().join(", ");
             let expected = format!("one of {known} in a folder quantised by MLX");
             return Err(config.wrong("model_type", &model_type.into(), expected));
         }

@@ -16,7 +16,8 @@
 pub mod machine;
 pub mod spec;
 
-mod arch;
+#[doc(hidden)]
+pub mod family;
 mod batch;
 mod device;
 mod error;

@@ -11,7 +11,7 @@ use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::Rates;
 use gristmill_text::tokenizer::Tokenizer;
 
-use crate::arch::{self, Source};
+use crate::family::{self, Source};
 use crate::device;
 use crate::error::{Error, Result};
 use crate::limits::Limits;
@@ -49,7 +49,7 @@ impl ModelInfo {
     /// pre-tokenizer; a count or number out of range; a tensor that is missing, of another shape, or not known.
     pub fn read(file: &GgufFile) -> Result<Self> {
         let source = Source::new(file);
-        let spec = arch::spec(&source)?;
+        let spec = family::spec(&source)?;
         let program = build(&spec, file);
         let weights = weights::survey(file, &spec, &program.tensors)?;
         let tokenizer = vocabulary::read(&source)?;

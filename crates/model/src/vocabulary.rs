@@ -3,7 +3,7 @@
 use gristmill_files::gguf::{FromValue, GgufFile};
 use gristmill_text::tokenizer::{Tokenizer, Vocabulary};
 
-use crate::arch::Source;
+use crate::family::Source;
 use crate::error::Result;
 
 /// The tokenizer of a file, whatever its architecture; `None` if the file has no vocabulary.

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use super::checkpoint::Checkpoint;
 use super::error::ConvertError;
-use super::family::{Family, MLX};
+use super::family::Family;
 use super::files;
 use super::mlx::{self, Target};
 use super::{ConvertOptions, read};
@@ -69,9 +69,9 @@ impl MlxQuantizer {
         let path = folder.join("config.json");
         let settings: Map<String, Value> = files::read_json(&path)?;
         let model_type = settings.get("model_type").and_then(Value::as_str).unwrap_or_default();
-        let known = || MLX.join(", ");
+        let known = || Family::written_as_mlx().collect::<Vec<_>>().join(", ");
         let family = Family::find(model_type)
-            .filter(|_| MLX.contains(&model_type))
+            .filter(|_| Family::written_as_mlx().any(|known| known == model_type))
             .ok_or_else(|| ConvertError::Family { path: path.clone(), found: model_type.to_owned(), known: known() })?;
         let is_set = |key: &str| settings.get(key).is_some_and(|value| !value.is_null());
         if is_set("quantization") || is_set("quantization_config") {

@@ -1,0 +1,17 @@
+//! `bailingmoe2`: Ling 2 and Ring 2. Queries and keys are normalised per head, and a part of each head is rotated.
+//! The first layers are dense, the others have an expert that serves every token and experts chosen by sigmoid with
+//! a bias, in the best groups.
+
+use gristmill_kernels::ops::Activation;
+
+use crate::family::read::Reader;
+use crate::error::Result;
+use crate::spec::{MlpSpec, ModelSpec, MoeSpec};
+
+pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+    let mut moe = file.sigmoid_moe(false, file.shared_experts()?)?;
+    if let MlpSpec::Moe(MoeSpec { selection_bias, .. }) = &mut moe {
+        *selection_bias = file.has_selection_bias()?;
+    }
+    file.model(file.dense_first(super::qwen3::attention(file)?, file.dense(Activation::SwiGlu)?, moe)?)
+}

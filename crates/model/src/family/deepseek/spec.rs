@@ -1,0 +1,13 @@
+//! `deepseek`: the first DeepSeek MoE. The first layers are dense, the others have shared and chosen experts: softmax
+//! over all, the top k not renormalised. Attention is that of `llama`.
+
+use gristmill_kernels::ops::{Activation, RopeStyle};
+
+use crate::family::read::Reader;
+use crate::error::Result;
+use crate::spec::ModelSpec;
+
+pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+    let moe = file.moe(false, file.shared_experts()?)?;
+    file.model(file.dense_first(file.attention(RopeStyle::Interleaved)?, file.dense(Activation::SwiGlu)?, moe)?)
+}

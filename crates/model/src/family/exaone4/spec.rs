@@ -1,0 +1,24 @@
+//! `exaone4`: EXAONE 4, dense. Norms follow attention and MLP, and none precede them; queries and keys are
+//! normalised per head. In the models with windows, the layers that see everything, every fourth, rotate nothing.
+
+use gristmill_kernels::ops::{Activation, RopeStyle};
+
+use crate::family::read::Reader;
+use crate::error::Result;
+use crate::spec::{AttentionSpec, BlockInputs, LayerSpec, Mixer, ModelSpec, QkNorm};
+
+pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+    let mlp = file.dense(Activation::SwiGlu)?;
+    let layer = |attention| LayerSpec { mixer: Mixer::Attention(attention), mlp: Some(mlp.clone()) };
+    let layers = attentions(file)?.into_iter().map(layer).collect();
+    Ok(ModelSpec { inputs: BlockInputs::Residual, post_norms: true, ..file.model(layers)? })
+}
+
+/// Attention of each layer of the family.
+pub(crate) fn attentions(file: &Reader) -> Result<Vec<AttentionSpec>> {
+    let windowed = AttentionSpec { qk_norm: Some(QkNorm::PerHead), ..file.attention(RopeStyle::Halves)? };
+    let without_windows = windowed.window.is_none();
+    let full = AttentionSpec { window: None, rope: None, ..windowed.clone() };
+    let attention = |has_window| if has_window || without_windows { windowed.clone() } else { full.clone() };
+    Ok(file.windowed_if_any(4)?.into_iter().map(attention).collect())
+}

@@ -1,0 +1,15 @@
+//! `exaone-moe`: K-EXAONE. Attention is that of `exaone4`, with norms before the blocks. The first layers are
+//! dense, the others have an expert that serves every token and experts chosen by sigmoid with a bias.
+
+use gristmill_kernels::ops::Activation;
+
+use crate::family::read::Reader;
+use crate::error::Result;
+use crate::spec::{LayerSpec, Mixer, ModelSpec};
+
+pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+    let moe = file.sigmoid_moe(true, file.shared_experts()?)?;
+    let mlps = file.dense_mlps_first(&file.dense(Activation::SwiGlu)?, &moe)?;
+    let layer = |(attention, mlp)| LayerSpec { mixer: Mixer::Attention(attention), mlp: Some(mlp) };
+    file.model(super::exaone4::attentions(file)?.into_iter().zip(mlps).map(layer).collect())
+}

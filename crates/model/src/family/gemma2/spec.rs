@@ -1,0 +1,34 @@
+//! `gemma2`: dense Gemma 2. As Gemma 3 without norms of queries and keys, with caps of the logits of attention and of the
+//! head; of two layers the first sees a window only, and all have the same RoPE.
+
+use gristmill_kernels::ops::{Activation, RopeStyle, Window};
+
+use crate::family::read::Reader;
+use crate::error::Result;
+use crate::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec};
+
+/// The 27B model, known by its layers, scales attention by 1 / √(hidden / heads); no key says so.
+const LAYERS_OF_27B: usize = 46;
+
+/// The published models have these caps and this window. The first files lack the keys.
+const ATTENTION_CAP: f32 = 50.0;
+const LOGIT_CAP: f32 = 30.0;
+const WINDOW: usize = 4096;
+
+pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+    let mut global = file.attention(RopeStyle::Halves)?;
+    if file.layers()? == LAYERS_OF_27B && file.number_or_zero("attention.scale")?.is_none() {
+        global.scale = 1.0 / (file.hidden()? as f32 / global.heads as f32).sqrt();
+    }
+    global.cap = file.cap("attn_logit_softcapping", Some(ATTENTION_CAP))?;
+    let window = global.window.take().unwrap_or(Window::Last(WINDOW));
+    let mlp = file.dense(Activation::GeGlu)?;
+    let layer = |windowed: bool| {
+        let attention = AttentionSpec { window: windowed.then_some(window), ..global.clone() };
+        LayerSpec { mixer: Mixer::Attention(attention), mlp: Some(mlp.clone()) }
+    };
+    let layers = file.window_pattern(2)?.into_iter().map(layer).collect();
+    let (embedding_scale, logit_cap) =
+        ((file.hidden()? as f32).sqrt(), file.cap("final_logit_softcapping", Some(LOGIT_CAP))?);
+    Ok(ModelSpec { post_norms: true, embedding_scale, logit_cap, ..file.model(layers)? })
+}

@@ -1,0 +1,56 @@
+//! Gemma 3, the text model. Norms multiply by 1 + weight; the file has the sum.
+
+use crate::family::parts::{
+    ATTENTION, BASE, COMMON, count, expect_flag, expect_text, factor, head_widths, needed, norm_epsilon, windows,
+};
+use crate::family::published::{Mlx, Change, Family, Key, Kind, OlderScaling, Or, Rule};
+
+pub(crate) const FAMILY: Family = Family {
+    model_types: &["gemma3_text"],
+    mlx: Mlx::Yes(&["gemma3_text"]),
+    architecture: "gemma3",
+    keys: &[COMMON, &norm_epsilon(1e-6), &head_widths(Or::Count(256)), KEYS],
+    beyond: &["sliding_window_pattern", "rope_local_base_freq"],
+    older_scaling: OlderScaling::Updates,
+    nulls: &["attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention"],
+    expects: &[
+        expect_text("hidden_activation", "gelu_pytorch_tanh"),
+        expect_flag("use_bidirectional_attention", false),
+    ],
+    globals: &[GLOBALS],
+    layer: &[NORMS, QK_NORMS, ATTENTION],
+    ..BASE
+};
+
+/// Files mean that attention is scaled by the width of a head.
+pub(crate) const SCALE: Kind = Kind::InverseRootUnless("head_dim");
+
+const KEYS: &[Key] = &[
+    Key { ours: "attention.scale", theirs: &["query_pre_attn_scalar"], kind: SCALE, or: Or::Skip },
+    count("attention.sliding_window", &["sliding_window"], Or::Refuse),
+    windows(6),
+    // Such models are refused when the file is checked.
+    factor("attn_logit_softcapping", &["attn_logit_softcapping"], Or::Skip),
+    factor("final_logit_softcapping", &["final_logit_softcapping"], Or::Skip),
+];
+
+const fn norm(ours: &'static str, theirs: &'static str) -> Rule {
+    Rule { change: Change::PlusOne, ..needed(ours, theirs) }
+}
+
+/// The output head is the embedding table.
+pub(crate) const GLOBALS: &[Rule] =
+    &[needed("token_embd.weight", "model.embed_tokens.weight"), norm("output_norm.weight", "model.norm.weight")];
+
+/// The norms before and after attention and MLP.
+pub(crate) const NORMS: &[Rule] = &[
+    norm("blk.{layer}.attn_norm.weight", "model.layers.{layer}.input_layernorm.weight"),
+    norm("blk.{layer}.post_attention_norm.weight", "model.layers.{layer}.post_attention_layernorm.weight"),
+    norm("blk.{layer}.ffn_norm.weight", "model.layers.{layer}.pre_feedforward_layernorm.weight"),
+    norm("blk.{layer}.post_ffw_norm.weight", "model.layers.{layer}.post_feedforward_layernorm.weight"),
+];
+
+const QK_NORMS: &[Rule] = &[
+    norm("blk.{layer}.attn_q_norm.weight", "model.layers.{layer}.self_attn.q_norm.weight"),
+    norm("blk.{layer}.attn_k_norm.weight", "model.layers.{layer}.self_attn.k_norm.weight"),
+];

@@ -1,0 +1,13 @@
+//! `glm4`: GLM-4-0414, dense. Norms before and after each block; pairs of neighbours in a part of each head are
+//! rotated; gate and up are one tensor.
+
+use gristmill_kernels::ops::{Activation, RopeStyle};
+
+use crate::family::read::Reader;
+use crate::error::Result;
+use crate::spec::ModelSpec;
+
+pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+    let model = file.uniform(file.attention(RopeStyle::Interleaved)?, file.dense(Activation::SwiGlu)?)?;
+    Ok(ModelSpec { post_norms: true, ..model })
+}

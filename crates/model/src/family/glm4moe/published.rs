@@ -1,0 +1,32 @@
+//! GLM-4.5 to 4.7: the first layers are dense, the others have a shared expert besides those that a sigmoid with a bias
+//! chooses.
+
+use crate::family::parts::{
+    ATTENTION, BASE, COMMON, DENSE, EXPERTS, MOE, OPTIONAL_QK_NORMS, POST_ATTENTION_NORMS, ROUTED, SELECTION_BIAS,
+    SHARED_EXPERTS, WIDTH, count, head_widths, norm_epsilon,
+};
+use crate::family::published::{Mlx, Family, Key, Kind, Or, Rotated};
+
+pub(crate) const FAMILY: Family = Family {
+    model_types: &["glm4_moe"],
+    mlx: Mlx::Yes(&["glm4_moe"]),
+    architecture: "glm4moe",
+    keys: &[COMMON, EXPERTS, &norm_epsilon(1e-5), &head_widths(WIDTH), ROUTED, KEYS],
+    nulls: &["head_dim"],
+    rotated: Rotated::Part(0.5),
+    pre: Some("glm4"),
+    special_tokens: &[
+        ("bos", "[gMASK]"),
+        ("eot", "<|user|>"),
+        ("unknown", "<|endoftext|>"),
+        ("eom", "<|observation|>"),
+    ],
+    layer: &[POST_ATTENTION_NORMS, ATTENTION, OPTIONAL_QK_NORMS, SELECTION_BIAS, SHARED_EXPERTS],
+    mlps: &[MOE, DENSE],
+    ..BASE
+};
+
+const KEYS: &[Key] = &[
+    count("expert_gating_func", &[], Or::Count(2)),
+    Key { ours: "expert_weights_norm", theirs: &["norm_topk_prob"], kind: Kind::Flag, or: Or::Flag(true) },
+];

@@ -1,0 +1,16 @@
+//! `glm4moe`: GLM-4.5 to 4.7. The first layers are dense, the others have a shared expert and experts chosen by sigmoid
+//! with a bias. Half of each head is rotated; the larger models normalise queries and keys.
+
+use gristmill_kernels::ops::{Activation, RopeStyle};
+
+use crate::family::read::Reader;
+use crate::error::Result;
+use crate::spec::{AttentionSpec, ModelSpec, QkNorm};
+
+pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+    let qk_norm = file.tensor("blk.0.attn_q_norm.weight").then_some(QkNorm::PerHead);
+    let attention = AttentionSpec { qk_norm, ..file.attention(RopeStyle::Halves)? };
+    let moe = file.sigmoid_moe(true, file.shared_experts()?)?;
+    let layers = file.dense_first(attention, file.dense(Activation::SwiGlu)?, moe)?;
+    Ok(ModelSpec { mlp_norm: "post_attention_norm", ..file.model(layers)? })
+}

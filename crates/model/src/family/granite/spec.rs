@@ -1,0 +1,22 @@
+//! `granite` and `granitemoe`: Granite 3, dense or with experts, with or without a shared one. As `llama`, with
+//! factors for embeddings, attention logits and residuals, and a divisor for logits.
+
+use gristmill_kernels::ops::{Activation, RopeStyle};
+
+use crate::family::read::Reader;
+use crate::error::Result;
+use crate::spec::ModelSpec;
+
+pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+    file.insist("rope.scaling.finetuned", "true (positions by RoPE)")?;
+    let mlp = match file.has("expert_count")? {
+        true => file.moe(true, file.shared_experts()?)?,
+        false => file.dense(Activation::SwiGlu)?,
+    };
+    Ok(ModelSpec {
+        embedding_scale: file.factor("embedding_scale")?,
+        residual_scale: file.factor("residual_scale")?,
+        logit_scale: file.divisor("logit_scale")?,
+        ..file.uniform(file.attention(RopeStyle::Interleaved)?, mlp)?
+    })
+}

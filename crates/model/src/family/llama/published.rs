@@ -1,0 +1,39 @@
+//! Llama 1 to 3, Mistral, SmolLM2; Mixtral with its experts.
+
+use crate::family::parts::{BASE, COMMON, EXPERTS, NORMS, WIDTH, attention, count, head_widths, needed, norm_epsilon};
+use crate::family::published::{Mlx, Family, How, Key, Or, Rule};
+
+pub(crate) const FAMILY: Family = Family {
+    model_types: &["llama", "mistral"],
+    mlx: Mlx::Yes(&["llama", "mistral"]),
+    architecture: "llama",
+    keys: &[COMMON, &norm_epsilon(1e-6), &head_widths(WIDTH), KEYS],
+    nulls: &["head_dim", "sliding_window"],
+    layer: &[NORMS, ATTENTION],
+    ..BASE
+};
+
+pub(crate) const MIXTRAL: Family = Family {
+    model_types: &["mixtral"],
+    mlx: Mlx::Yes(&["mixtral"]),
+    keys: &[COMMON, EXPERTS, &norm_epsilon(1e-5), &head_widths(Or::Skip), KEYS],
+    mlps: &[MIXTRAL_EXPERTS],
+    ..FAMILY
+};
+
+pub(crate) const KEYS: &[Key] = &[
+    count("rope.dimension_count", &["head_dim"], WIDTH),
+    count("vocab_size", &["vocab_size"], Or::Refuse),
+    count("attention.sliding_window", &["sliding_window"], Or::Skip),
+];
+
+/// Attention whose queries and keys are rotated as pairs of neighbours.
+pub(crate) const ATTENTION: &[Rule] =
+    &attention(How::PairRows(&["num_attention_heads"]), How::PairRows(&["num_key_value_heads", "num_attention_heads"]));
+
+pub(crate) const MIXTRAL_EXPERTS: &[Rule] = &[
+    needed("blk.{layer}.ffn_gate_inp.weight", "model.layers.{layer}.block_sparse_moe.gate.weight"),
+    needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.block_sparse_moe.experts.{expert}.w1.weight"),
+    needed("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.block_sparse_moe.experts.{expert}.w2.weight"),
+    needed("blk.{layer}.ffn_up_exps.weight", "model.layers.{layer}.block_sparse_moe.experts.{expert}.w3.weight"),
+];

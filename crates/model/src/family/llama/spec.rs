@@ -1,0 +1,16 @@
+//! `llama`: Llama 1 to 3, Mistral and Mixtral, SmolLM2, and the many that share their form.
+//!
+//! The converter permutes the rows of Q and K so that RoPE's pairs are neighbours. Llama 3's RoPE scaling comes as the
+//! tensor `rope_freqs.weight`.
+
+use gristmill_kernels::ops::{Activation, RopeStyle};
+
+use crate::family::read::Reader;
+use crate::error::Result;
+use crate::spec::ModelSpec;
+
+pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+    let attention = file.attention(RopeStyle::Interleaved)?;
+    let mlp = if file.has("expert_count")? { file.moe(true, None)? } else { file.dense(Activation::SwiGlu)? };
+    file.uniform(attention, mlp)
+}

@@ -1,0 +1,33 @@
+//! `llama4`: Llama 4, the text model. In three of four layers a token sees its own chunk; the fourth rotates nothing and
+//! has a temperature. Of the models, Scout alone normalises queries and keys, after their rotation. Layers with experts
+//! choose one, and weigh its input.
+
+use gristmill_kernels::ops::{Activation, RopeStyle, Temperature};
+
+use crate::family::read::Reader;
+use crate::error::Result;
+use crate::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec, QkNorm};
+
+/// Positions of a chunk, and between the steps of the temperature. No key of published files says so.
+const CHUNK: u32 = 8192;
+/// Experts of Maverick, which has no norms of queries and keys. Nothing else in a file says so.
+const MAVERICK: usize = 128;
+
+pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+    let normed = file.count_or_zero("expert_count")? != MAVERICK;
+    let chunked = AttentionSpec {
+        window: Some(file.chunks(CHUNK as usize)?),
+        qk_norm: normed.then_some(QkNorm::PerHeadUnweighted),
+        norm_after_rope: true,
+        ..file.attention(RopeStyle::Interleaved)?
+    };
+    let temperature = file.temperature_or(Temperature { scale: 0.1, length: CHUNK, offset: 1 })?;
+    let temperature = Some(temperature);
+    let full = AttentionSpec { window: None, rope: None, qk_norm: None, temperature, ..chunked.clone() };
+    let mlps = file.dense_mlps_first(&file.dense(Activation::SwiGlu)?, &file.input_weighed_moe()?)?;
+    let layer = |(in_chunks, mlp)| {
+        let attention = if in_chunks { &chunked } else { &full };
+        LayerSpec { mixer: Mixer::Attention(attention.clone()), mlp: Some(mlp) }
+    };
+    file.model(file.window_pattern(4)?.into_iter().zip(mlps).map(layer).collect())
+}

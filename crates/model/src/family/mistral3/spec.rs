@@ -1,0 +1,22 @@
+//! `mistral3`: Ministral 3. As `llama` with YaRN, whose magnitude is 1, and a temperature of attention, which grows with
+//! every original context that lies before a token.
+
+use gristmill_kernels::ops::{Activation, RopeStyle};
+
+use crate::family::read::Reader;
+use crate::error::Result;
+use crate::spec::{ModelSpec, RopeScaling};
+
+pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+    file.refuse_count("expert_count", "0: experts of Mistral 3 are not implemented")?;
+    let mut attention = file.attention(RopeStyle::Interleaved)?;
+    attention.temperature = file.temperature(0)?;
+    // The magnitude is the ratio of two logarithms, of which the file has one; published models have the same twice.
+    if let (true, Some(RopeScaling::Yarn { factor, attention_factor, .. })) = (
+        file.number_or_zero("rope.scaling.yarn_log_multiplier")?.is_some(),
+        attention.rope.as_mut().map(|rope| &mut rope.scaling),
+    ) {
+        *attention_factor /= 0.1 * factor.ln() + 1.0;
+    }
+    file.uniform(attention, file.dense(Activation::SwiGlu)?)
+}

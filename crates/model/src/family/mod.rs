@@ -1,0 +1,149 @@
+//! The families, one folder and one line in the table below each: `spec.rs` reads the [`ModelSpec`] from metadata keys,
+//! `published.rs` says which settings and tensors of a published folder become which keys and tensors.
+
+mod parts;
+#[doc(hidden)]
+pub mod published;
+mod read;
+
+use crate::error::{Error, Result};
+use crate::spec::ModelSpec;
+use published::Family;
+use read::Reader;
+
+pub(crate) use read::Source;
+
+/// Reads the spec from the keys of one architecture.
+type Read = fn(&Reader) -> Result<ModelSpec>;
+
+/// Declares every family once: its folder, the names in `general.architecture` that its `spec.rs` reads, and the tables in
+/// its `published.rs`.
+macro_rules! families {
+    ($($folder:ident: [$($name:literal),+], [$($published:ident),+];)*) => {
+        $(mod $folder {
+            pub(super) mod published;
+            pub(super) mod spec;
+        })*
+
+        const ARCHITECTURES: &[(&str, Read)] = &[$($(($name, $folder::spec::spec),)+)*];
+
+        const FAMILIES: &[&Family] = &[$($(&$folder::published::$published,)+)*];
+    };
+}
+
+families! {
+    afmoe: ["afmoe"], [FAMILY];
+    bailingmoe2: ["bailingmoe2"], [FAMILY];
+    cohere2: ["cohere2"], [FAMILY];
+    cohere2moe: ["cohere2moe"], [FAMILY];
+    deepseek: ["deepseek"], [FAMILY];
+    dots1: ["dots1"], [FAMILY];
+    ernie4_5_moe: ["ernie4_5-moe"], [FAMILY];
+    exaone4: ["exaone4"], [FAMILY];
+    exaone_moe: ["exaone-moe"], [FAMILY];
+    gemma2: ["gemma2"], [FAMILY];
+    gemma3: ["gemma3"], [FAMILY];
+    gemma4: ["gemma4"], [FAMILY];
+    glm4: ["glm4"], [FAMILY];
+    glm4moe: ["glm4moe"], [FAMILY];
+    gpt_oss: ["gpt-oss"], [FAMILY];
+    granite: ["granite", "granitemoe"], [FAMILY, MOE];
+    hunyuan_moe: ["hunyuan-moe"], [FAMILY];
+    laguna: ["laguna"], [FAMILY];
+    lfm2: ["lfm2", "lfm2moe"], [FAMILY, EXPERTS_FAMILY];
+    llama: ["llama"], [FAMILY, MIXTRAL];
+    llama4: ["llama4"], [FAMILY];
+    minimax_m2: ["minimax-m2"], [FAMILY];
+    mistral3: ["mistral3"], [FAMILY];
+    olmo2: ["olmo2"], [FAMILY, WINDOWED];
+    olmoe: ["olmoe"], [FAMILY];
+    phi3: ["phi3"], [FAMILY];
+    phimoe: ["phimoe"], [FAMILY];
+    qwen2: ["qwen2"], [FAMILY];
+    qwen2moe: ["qwen2moe"], [FAMILY];
+    qwen3: ["qwen3"], [FAMILY];
+    qwen35: ["qwen35", "qwen35moe"], [FAMILY, EXPERTS_FAMILY];
+    qwen3moe: ["qwen3moe"], [FAMILY];
+    qwen3next: ["qwen3next"], [FAMILY];
+    seed_oss: ["seed_oss"], [FAMILY];
+    smollm3: ["smollm3"], [FAMILY];
+}
+
+/// Architectures that are not implemented, and the part that they need.
+const MISSING: &[(&str, &[&str])] = &[
+    (
+        "latent attention (MLA)",
+        &[
+            "bailingmoe3",
+            "deepseek2",
+            "deepseek2-ocr",
+            "deepseek32",
+            "dots3note",
+            "glm-dsa",
+            "kimi-k3",
+            "kimi-linear",
+            "minicpm3",
+            "mistral4",
+            "plm",
+        ],
+    ),
+    (
+        "a selective state space (Mamba)",
+        &["mamba", "mamba2", "jamba", "falcon-h1", "granitehybrid", "nemotron_h", "nemotron_h_moe", "plamo2"],
+    ),
+    ("RWKV's recurrence", &["rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"]),
+    ("linear attention", &["minimax-01"]),
+    ("several residual streams (hyper-connections)", &["deepseek4", "glm5-next", "hy_v4"]),
+    ("several residual streams (AltUp)", &["gemma3n"]),
+    (
+        "attention to later tokens",
+        &[
+            "bert",
+            "dream",
+            "eurobert",
+            "gemma-embedding",
+            "jina-bert-v2",
+            "jina-bert-v3",
+            "llada",
+            "llada-moe",
+            "llama-embed",
+            "modern-bert",
+            "neo-bert",
+            "nomic-bert",
+            "nomic-bert-moe",
+            "rnd1",
+            "t5",
+            "t5encoder",
+        ],
+    ),
+    (
+        "an MLP without a gate",
+        &["apertus", "arcee", "codeshell", "falcon", "gptneox", "nemotron", "phi2", "starcoder2"],
+    ),
+    (
+        "positions of several dimensions, those of images",
+        &["hunyuan_vl", "paddleocr", "qwen2vl", "qwen3vl", "qwen3vlmoe"],
+    ),
+    ("positions without RoPE (ALiBi or a table)", &["bloom", "gpt2", "jais", "mpt", "refact", "starcoder"]),
+    ("the hidden states of another model, for which it drafts", &["dflash", "eagle3", "gemma4-assistant"]),
+    ("images: it is the tower of a vision model", &["clip"]),
+];
+
+/// The part that an architecture needs and that is not implemented.
+fn missing(name: &str) -> Option<&'static str> {
+    MISSING.iter().find(|(_, names)| names.contains(&name)).map(|(part, _)| *part)
+}
+
+/// Reads the spec of a file.
+pub(crate) fn spec(source: &Source) -> Result<ModelSpec> {
+    let name: &str = source.required("general.architecture")?;
+    match ARCHITECTURES.iter().find(|(known, _)| *known == name) {
+        Some((arch, read)) => read(&Reader::new(source, arch)),
+        None => Err(Error::Architecture { found: name.to_owned(), missing: missing(name), known: names() }),
+    }
+}
+
+/// The names of all architectures.
+fn names() -> String {
+    ARCHITECTURES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}

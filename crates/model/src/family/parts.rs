@@ -1,0 +1,246 @@
+//! Parts that several families share.
+
+use super::published::{Change, Mlx, Expect, Expected, Family, How, Key, Kind, Layout, Need, OlderScaling, Or, Prefix, Rotated, Rule};
+
+/// The common base of most families. A family names its model types, its architecture and its keys, and what else
+/// differs.
+pub(crate) const BASE: Family = Family {
+    model_types: &[],
+    mlx: Mlx::No,
+    architecture: "",
+    keys: &[],
+    beyond: &[],
+    nulls: &[],
+    full_layers: &[],
+    older_scaling: OlderScaling::Replaces,
+    longrope: &["longrope"],
+    magnitudes: false,
+    alpha: false,
+    yarn_truncates: true,
+    yarn_ratio: false,
+    rotated: Rotated::Whole,
+    sections: None,
+    pre: None,
+    merges: None,
+    special_tokens: &[],
+    prediction: &[],
+    within: None,
+    expects: &[expect_text("hidden_act", "silu")],
+    globals: &[GLOBALS],
+    layer: &[NORMS, ATTENTION],
+    mixers: &[],
+    mlps: &[DENSE],
+};
+
+pub(crate) const fn count(ours: &'static str, theirs: &'static [&'static str], or: Or) -> Key {
+    Key { ours, theirs, kind: Kind::Count, or }
+}
+
+pub(crate) const fn number(ours: &'static str, theirs: &'static [&'static str], or: Or) -> Key {
+    Key { ours, theirs, kind: Kind::Number, or }
+}
+
+pub(crate) const fn factor(ours: &'static str, theirs: &'static [&'static str], or: Or) -> Key {
+    Key { kind: Kind::Factor, ..number(ours, theirs, or) }
+}
+
+/// A count that files lack or is at least 1.
+pub(crate) const fn positive(ours: &'static str, theirs: &'static [&'static str]) -> Key {
+    Key { ours, theirs, kind: Kind::Positive, or: Or::Skip }
+}
+
+/// The number that norms add to the mean square.
+pub(crate) const fn norm_epsilon(default: f64) -> [Key; 1] {
+    [number("attention.layer_norm_rms_epsilon", &["rms_norm_eps"], Or::Number(default))]
+}
+
+/// The width of a head of keys and of values.
+pub(crate) const fn head_widths(or: Or) -> [Key; 2] {
+    [count("attention.key_length", &["head_dim"], or), count("attention.value_length", &["head_dim"], or)]
+}
+
+/// The embedding width divided by the number of heads.
+pub(crate) const WIDTH: Or = Or::Quotient("hidden_size", "num_attention_heads");
+
+/// Whether the weights of the chosen experts are renormalised; `default` is that of the architecture without the key.
+pub(crate) const fn renormalised(default: bool) -> Key {
+    Key { ours: "expert_weights_norm", theirs: &["norm_topk_prob"], kind: Kind::Unless(default), or: Or::Flag(false) }
+}
+
+/// The type of each layer, as a list.
+pub(crate) const LAYER_TYPES: &str = "layer_types";
+
+/// Whether each layer has a window, as a list or by a period, of which the last layer has none.
+pub(crate) const PERIODIC: Key = Key {
+    ours: "attention.sliding_window_pattern",
+    theirs: &[LAYER_TYPES, "sliding_window_pattern"],
+    kind: Kind::Windows,
+    or: Or::Skip,
+};
+
+/// Which layers have a window; `period`: see [`Kind::WindowsUnless`].
+pub(crate) const fn windows(period: usize) -> Key {
+    let theirs = &[LAYER_TYPES, "sliding_window_pattern"];
+    Key { ours: "attention.sliding_window_pattern", theirs, kind: Kind::WindowsUnless { period }, or: Or::Skip }
+}
+
+pub(crate) const fn needed(ours: &'static str, theirs: &'static str) -> Rule {
+    Rule { ours, theirs, stored: Layout::Rows, how: How::Same, change: Change::None, need: Need::Always }
+}
+
+pub(crate) const fn optional(ours: &'static str, theirs: &'static str) -> Rule {
+    Rule { need: Need::IfThere, ..needed(ours, theirs) }
+}
+
+pub(crate) const fn expect_text(setting: &'static str, value: &'static str) -> Expect {
+    Expect { setting, value: Expected::Text(value) }
+}
+
+pub(crate) const fn expect_flag(setting: &'static str, value: bool) -> Expect {
+    Expect { setting, value: Expected::Flag(value) }
+}
+
+pub(crate) const fn expect_number(setting: &'static str, value: f64) -> Expect {
+    Expect { setting, value: Expected::Number(value) }
+}
+
+/// A list with 0 for the last of `period` layers, and 1 for the others.
+pub(crate) const fn expect_last_of(setting: &'static str, period: usize) -> Expect {
+    Expect { setting, value: Expected::LastOf(period) }
+}
+
+/// Settings whose `null` means in every family that they are not set. transformers declares them as optional (as in
+/// `int | None`), and then takes: for key and value heads the number of query heads, for the types of layers the
+/// family's default, for RoPE no scaling and the whole head.
+pub(crate) const NULLS: &[&str] =
+    &["num_key_value_heads", LAYER_TYPES, "rope_parameters", "rope_scaling", "partial_rotary_factor"];
+
+/// How transformers names the tensors of a text model within another.
+pub(crate) const INNER: Prefix = Prefix { model: "model.language_model.", others: "" };
+
+/// How it named them before its version 4.52, and most models are published.
+pub(crate) const OUTER: Prefix = Prefix { model: "language_model.model.", others: "language_model." };
+
+/// Keys of every model.
+pub(crate) const COMMON: &[Key] = &[
+    count("block_count", &["num_hidden_layers"], Or::Refuse),
+    count("context_length", &["max_position_embeddings"], Or::Refuse),
+    count("embedding_length", &["hidden_size"], Or::Refuse),
+    count("feed_forward_length", &["intermediate_size"], Or::Skip),
+    count("attention.head_count", &["num_attention_heads"], Or::Refuse),
+    count("attention.head_count_kv", &["num_key_value_heads"], Or::Same("num_attention_heads")),
+];
+
+/// The settings with the number of experts.
+pub(crate) const EXPERT_COUNT: &[&str] = &["num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"];
+
+/// Experts that a router chooses.
+pub(crate) const EXPERTS: &[Key] = &[
+    count("expert_count", EXPERT_COUNT, Or::Refuse),
+    count("expert_used_count", &["num_experts_per_tok"], Or::Refuse),
+];
+
+/// Embeddings, the last norm and the output head.
+pub(crate) const GLOBALS: &[Rule] = &[
+    needed("token_embd.weight", "model.embed_tokens.weight"),
+    needed("output_norm.weight", "model.norm.weight"),
+    Rule { need: Need::UnlessTied, ..needed("output.weight", "lm_head.weight") },
+];
+
+/// The norms before attention and MLP.
+pub(crate) const NORMS: &[Rule] = &[
+    needed("blk.{layer}.attn_norm.weight", "model.layers.{layer}.input_layernorm.weight"),
+    needed("blk.{layer}.ffn_norm.weight", "model.layers.{layer}.post_attention_layernorm.weight"),
+];
+
+/// Grouped-query attention; biases if `attention_bias` asks for them, or if they are there.
+pub(crate) const ATTENTION: &[Rule] = &attention(How::Same, How::Same);
+
+/// Grouped-query attention; `q` and `k` say what is done with the rows of queries and keys.
+pub(crate) const fn attention(q: How, k: How) -> [Rule; 8] {
+    biased(q, k, "attention_bias", "attention_bias")
+}
+
+/// The same; `inputs` and `output` are the settings of biases.
+pub(crate) const fn biased(q: How, k: How, inputs: &'static str, output: &'static str) -> [Rule; 8] {
+    [
+        Rule { how: q, ..needed("blk.{layer}.attn_q.weight", "model.layers.{layer}.self_attn.q_proj.weight") },
+        Rule { how: q, ..if_set(inputs, "blk.{layer}.attn_q.bias", "model.layers.{layer}.self_attn.q_proj.bias") },
+        Rule { how: k, ..needed("blk.{layer}.attn_k.weight", "model.layers.{layer}.self_attn.k_proj.weight") },
+        Rule { how: k, ..if_set(inputs, "blk.{layer}.attn_k.bias", "model.layers.{layer}.self_attn.k_proj.bias") },
+        needed("blk.{layer}.attn_v.weight", "model.layers.{layer}.self_attn.v_proj.weight"),
+        if_set(inputs, "blk.{layer}.attn_v.bias", "model.layers.{layer}.self_attn.v_proj.bias"),
+        needed("blk.{layer}.attn_output.weight", "model.layers.{layer}.self_attn.o_proj.weight"),
+        unless_unset(output, "blk.{layer}.attn_output.bias", "model.layers.{layer}.self_attn.o_proj.bias"),
+    ]
+}
+
+/// A tensor that some variants have, unless a setting is false.
+pub(crate) const fn unless_unset(setting: &'static str, ours: &'static str, theirs: &'static str) -> Rule {
+    Rule { need: Need::UnlessUnset(setting), ..needed(ours, theirs) }
+}
+
+/// A tensor that a setting asks for.
+pub(crate) const fn if_set(setting: &'static str, ours: &'static str, theirs: &'static str) -> Rule {
+    Rule { need: Need::IfSet(setting), ..needed(ours, theirs) }
+}
+
+/// Norms of queries and keys.
+pub(crate) const QK_NORMS: &[Rule] = &[
+    needed("blk.{layer}.attn_q_norm.weight", "model.layers.{layer}.self_attn.q_norm.weight"),
+    needed("blk.{layer}.attn_k_norm.weight", "model.layers.{layer}.self_attn.k_norm.weight"),
+];
+
+/// A norm of all heads of queries and keys, if the settings ask for it.
+pub(crate) const OPTIONAL_QK_NORMS: &[Rule] = &[
+    if_set("use_qk_norm", "blk.{layer}.attn_q_norm.weight", "model.layers.{layer}.self_attn.q_norm.weight"),
+    if_set("use_qk_norm", "blk.{layer}.attn_k_norm.weight", "model.layers.{layer}.self_attn.k_norm.weight"),
+];
+
+/// The norms before attention and MLP where GGUF calls the latter the norm after attention.
+pub(crate) const POST_ATTENTION_NORMS: &[Rule] = &[
+    needed("blk.{layer}.attn_norm.weight", "model.layers.{layer}.input_layernorm.weight"),
+    needed("blk.{layer}.post_attention_norm.weight", "model.layers.{layer}.post_attention_layernorm.weight"),
+];
+
+/// A dense gated MLP.
+pub(crate) const DENSE: &[Rule] = &[
+    needed("blk.{layer}.ffn_gate.weight", "model.layers.{layer}.mlp.gate_proj.weight"),
+    needed("blk.{layer}.ffn_up.weight", "model.layers.{layer}.mlp.up_proj.weight"),
+    needed("blk.{layer}.ffn_down.weight", "model.layers.{layer}.mlp.down_proj.weight"),
+];
+
+/// Experts that serve every token, as `mlp.shared_experts`: layers with experts have them, if the settings say how
+/// many.
+pub(crate) const SHARED_EXPERTS: &[Rule] = &[
+    optional("blk.{layer}.ffn_gate_shexp.weight", "model.layers.{layer}.mlp.shared_experts.gate_proj.weight"),
+    optional("blk.{layer}.ffn_up_shexp.weight", "model.layers.{layer}.mlp.shared_experts.up_proj.weight"),
+    optional("blk.{layer}.ffn_down_shexp.weight", "model.layers.{layer}.mlp.shared_experts.down_proj.weight"),
+];
+
+/// The keys of DeepSeek-V3's kind of router and experts; the first layers are dense.
+pub(crate) const ROUTED: &[Key] = &[
+    positive("expert_group_count", &["n_group"]),
+    positive("expert_group_used_count", &["topk_group"]),
+    count("leading_dense_block_count", &["first_k_dense_replace"], Or::Count(0)),
+    count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Refuse),
+    count("expert_shared_count", &["n_shared_experts"], Or::Skip),
+    factor("expert_weights_scale", &["routed_scaling_factor"], Or::Number(1.0)),
+];
+
+/// The bias of the scores that choose experts, which layers with experts have.
+pub(crate) const SELECTION_BIAS: &[Rule] =
+    &[optional("blk.{layer}.exp_probs_b.bias", "model.layers.{layer}.mlp.gate.e_score_correction_bias")];
+
+/// A router and experts, as `mlp.experts`.
+pub(crate) const MOE: &[Rule] = &moe("model.layers.{layer}.mlp.gate.weight");
+
+/// Experts as `mlp.experts`, and their router.
+pub(crate) const fn moe(router: &'static str) -> [Rule; 4] {
+    [
+        needed("blk.{layer}.ffn_gate_inp.weight", router),
+        needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.mlp.experts.{expert}.gate_proj.weight"),
+        needed("blk.{layer}.ffn_up_exps.weight", "model.layers.{layer}.mlp.experts.{expert}.up_proj.weight"),
+        needed("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.mlp.experts.{expert}.down_proj.weight"),
+    ]
+}

@@ -1,0 +1,21 @@
+//! `phimoe`: Phi-3.5-MoE. Layer norms with biases, LongRoPE, and experts chosen by SparseMixer.
+//!
+//! The maths is that of transformers; llama.cpp takes the mean square where a layer norm takes the variance, and weighs
+//! experts by a softmax.
+
+use gristmill_kernels::ops::{Gating, RopeStyle};
+
+use crate::family::read::Reader;
+use crate::error::Result;
+use crate::spec::{MlpSpec, ModelSpec, MoeSpec, NormKind};
+
+/// Twice the `router_jitter_noise` of Phi-3.5-MoE; no key says it.
+const NEAR: f32 = 0.02;
+
+pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+    let mut mlp = file.moe(false, None)?;
+    if let MlpSpec::Moe(MoeSpec { routing, .. }) = &mut mlp {
+        routing.gating = Gating::SparseMixer { near: NEAR };
+    }
+    Ok(ModelSpec { norm: NormKind::Layer, ..file.uniform(file.attention(RopeStyle::Halves)?, mlp)? })
+}

@@ -1,0 +1,13 @@
+//! `qwen2moe`: Qwen 1.5 and 2 with experts: softmax over all, the top k not renormalised, and a shared expert behind a
+//! gate.
+
+use gristmill_kernels::ops::RopeStyle;
+
+use crate::family::read::Reader;
+use crate::error::Result;
+use crate::spec::ModelSpec;
+
+pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+    let mlp = file.moe(false, Some(file.gated_shared_expert()?))?;
+    file.uniform(file.attention(RopeStyle::Halves)?, mlp)
+}

@@ -1,0 +1,16 @@
+//! `qwen3`: dense Qwen 3. Queries and keys are normalised per head.
+
+use gristmill_kernels::ops::{Activation, RopeStyle};
+
+use crate::family::read::Reader;
+use crate::error::Result;
+use crate::spec::{AttentionSpec, ModelSpec, QkNorm};
+
+pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+    file.uniform(attention(file)?, file.dense(Activation::SwiGlu)?)
+}
+
+/// Attention of the Qwen 3 family.
+pub(crate) fn attention(file: &Reader) -> Result<AttentionSpec> {
+    Ok(AttentionSpec { qk_norm: Some(QkNorm::PerHead), ..file.attention(RopeStyle::Halves)? })
+}

@@ -1,0 +1,9 @@
+//! `qwen3moe`: Qwen 3 with experts in every layer: softmax over all, the top k renormalised.
+
+use crate::family::read::Reader;
+use crate::error::Result;
+use crate::spec::ModelSpec;
+
+pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+    file.uniform(super::qwen3::attention(file)?, file.moe(true, None)?)
+}

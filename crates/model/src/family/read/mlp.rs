@@ -1,0 +1,237 @@
+//! MLPs: dense, experts and how they are chosen, experts that serve every token.
+
+use gristmill_kernels::ops::{Activation, Gating, Routing};
+
+use super::{MAX_EXPERTS, MAX_WIDTH, Reader};
+use crate::error::{Error, Result};
+use crate::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, MoeSpec, SharedExpert};
+
+impl Reader<'_> {
+    fn activation(&self, default: Activation) -> Result<Activation> {
+        match self.source.optional::<&str>(&self.key("hidden_activation"))? {
+            None => Ok(default),
+            Some("silu" | "swish" | "swiglu") => Ok(Activation::SwiGlu),
+            Some("gelu_pytorch_tanh") => Ok(Activation::GeGlu),
+            Some(other) => {
+                let (key, found) = (self.key("hidden_activation"), other.to_owned());
+                Err(Error::Unsupported { key, found, known: "silu, gelu_pytorch_tanh" })
+            }
+        }
+    }
+
+    /// A dense MLP with this gated activation, if the file does not say.
+    pub(in crate::family) fn dense(&self, default: Activation) -> Result<MlpSpec> {
+        let inner = self.count("feed_forward_length", MAX_WIDTH)?;
+        Ok(MlpSpec::Dense { inner, activation: self.activation(default)? })
+    }
+
+    /// The same for each layer, first to last: the file has a width for all, or one for each.
+    pub(in crate::family) fn dense_of_each_layer(&self, default: Activation) -> Result<Vec<MlpSpec>> {
+        let (suffix, activation) = ("feed_forward_length", self.activation(default)?);
+        let widths = self.of_each_layer(suffix)?;
+        if widths.contains(&0) {
+            return self.wrong(suffix, 0, "must be at least 1 in every layer");
+        }
+        Ok(widths.into_iter().map(|inner| MlpSpec::Dense { inner, activation }).collect())
+    }
+
+    /// An expert that serves every token, behind a gate.
+    pub(in crate::family) fn gated_shared_expert(&self) -> Result<SharedExpert> {
+        let inner = match self.optional_count("expert_shared_feed_forward_length", MAX_WIDTH)? {
+            Some(inner) => inner,
+            None => self.count("feed_forward_length", MAX_WIDTH)?,
+        };
+        Ok(SharedExpert { inner, gated: true })
+    }
+
+    /// The experts that serve every token, without a gate: one of their summed widths. The file has that width, or
+    /// their number, each as wide as an expert that is chosen.
+    pub(in crate::family) fn shared_experts(&self) -> Result<Option<SharedExpert>> {
+        const WIDTH: &str = "expert_shared_feed_forward_length";
+        let own = self.optional_count(WIDTH, MAX_WIDTH)?;
+        let count = self.source.optional::<usize>(&self.key("expert_shared_count"))?;
+        let inner = match (count, own) {
+            (None, own) => own,
+            (Some(0), None) => None,
+            (Some(_), own) => {
+                let width = self.expert_width()?;
+                let count = self.optional_count("expert_shared_count", MAX_WIDTH / width)?.unwrap_or(0);
+                if let Some(own) = own.filter(|&own| own != count * width) {
+                    let (key, width) = (self.key("expert_shared_count"), width);
+                    return self.wrong(
+                        WIDTH,
+                        own,
+                        format!("is not `{key}`, {count}, times the width of an expert, {width}"),
+                    );
+                }
+                Some(count * width)
+            }
+        };
+        Ok(inner.map(|inner| SharedExpert { inner, gated: false }))
+    }
+
+    /// Width of an expert that is chosen.
+    fn expert_width(&self) -> Result<usize> {
+        // The latter is the width of a dense MLP, which a file may have though no layer has one.
+        let widths = ["expert_feed_forward_length", "feed_forward_length"];
+        let [inner, dense] = widths.map(|suffix| self.optional_count(suffix, MAX_WIDTH));
+        match inner?.or(dense?) {
+            Some(inner) => Ok(inner),
+            None => self.count("feed_forward_length", MAX_WIDTH),
+        }
+    }
+
+    /// Layers with the same attention. The first have dense MLPs, as many as the file says, and after them all but
+    /// every n-th layer; the others have experts.
+    pub(in crate::family) fn dense_first(
+        &self,
+        attention: AttentionSpec,
+        dense: MlpSpec,
+        moe: MlpSpec,
+    ) -> Result<Vec<LayerSpec>> {
+        let layer = |mlp| LayerSpec { mixer: Mixer::Attention(attention.clone()), mlp: Some(mlp) };
+        Ok(self.dense_mlps_first(&dense, &moe)?.into_iter().map(layer).collect())
+    }
+
+    /// The MLPs of these layers.
+    pub(in crate::family) fn dense_mlps_first(&self, dense: &MlpSpec, moe: &MlpSpec) -> Result<Vec<MlpSpec>> {
+        let has_experts = self.has_experts()?;
+        let mlp = |layer| if has_experts(layer) { moe.clone() } else { dense.clone() };
+        Ok((0..self.layers()?).map(mlp).collect())
+    }
+
+    /// Whether a layer has experts.
+    fn has_experts(&self) -> Result<impl Fn(usize) -> bool + use<>> {
+        let (layers, suffix) = (self.layers()?, "leading_dense_block_count");
+        let first = self.count_or_zero(suffix)?;
+        if first > layers {
+            return self.wrong(suffix, first, format!("is more than the {layers} layers that the model has"));
+        }
+        let step = self.optional_count("interleave_moe_layer_step", MAX_WIDTH)?.unwrap_or(1);
+        Ok(move |layer: usize| layer >= first && (layer + 1).is_multiple_of(step))
+    }
+
+    /// Whether the first layer with experts has a bias for the choice of experts.
+    pub(in crate::family) fn has_selection_bias(&self) -> Result<bool> {
+        let has_experts = self.has_experts()?;
+        let first = (0..self.layers()?).find(|&layer| has_experts(layer));
+        Ok(first.is_some_and(|layer| self.tensor(&format!("blk.{layer}.exp_probs_b.bias"))))
+    }
+
+    /// How the router's logits become weights, if the file does not say.
+    pub(in crate::family) fn gating(&self, default: Gating) -> Result<Gating> {
+        // The numbers are those of GGUF.
+        match self.source.optional::<u32>(&self.key("expert_gating_func"))? {
+            None | Some(0) => Ok(default),
+            Some(1) => Ok(Gating::Softmax),
+            Some(2) => Ok(Gating::Sigmoid),
+            Some(3) => Ok(Gating::SoftmaxOfChosen),
+            Some(other) => {
+                let (key, found) = (self.key("expert_gating_func"), other.to_string());
+                Err(Error::Unsupported { key, found, known: "1 (softmax), 2 (sigmoid), 3 (softmax of the chosen)" })
+            }
+        }
+    }
+
+    /// The same as [`Self::moe`], by the sigmoid of logits; a bias is added for the choice.
+    pub(in crate::family) fn sigmoid_moe(&self, normalise: bool, shared: Option<SharedExpert>) -> Result<MlpSpec> {
+        let mut mlp = self.moe(normalise, shared)?;
+        if let MlpSpec::Moe(MoeSpec { routing, selection_bias, .. }) = &mut mlp {
+            routing.gating = self.gating(Gating::Sigmoid)?;
+            *selection_bias = true;
+        }
+        Ok(mlp)
+    }
+
+    /// One expert, chosen by the sigmoid of its logit, which multiplies its input; and one for every token, as wide.
+    pub(in crate::family) fn input_weighed_moe(&self) -> Result<MlpSpec> {
+        let shared = SharedExpert { inner: self.expert_width()?, gated: false };
+        let mut mlp = self.moe(false, Some(shared))?;
+        if let MlpSpec::Moe(MoeSpec { routing, weighs_input, .. }) = &mut mlp {
+            *weighs_input = true;
+            routing.gating = self.gating(Gating::Sigmoid)?;
+            let unsupported = |suffix, found: String, known| {
+                let key = self.key(suffix);
+                Err(Error::Unsupported { key, found, known })
+            };
+            if routing.top_k != 1 {
+                return unsupported(
+                    "expert_used_count",
+                    routing.top_k.to_string(),
+                    "1, whose weight multiplies its input",
+                );
+            }
+            if routing.gating != Gating::Sigmoid {
+                return unsupported("expert_gating_func", format!("{:?}", routing.gating), "2 (sigmoid)");
+            }
+            if routing.normalise {
+                return unsupported("expert_weights_norm", "true".to_owned(), "false");
+            }
+        }
+        Ok(mlp)
+    }
+
+    /// Experts, weighed by softmax and a number of each, with GeGLU and an MLP beside them.
+    pub(in crate::family) fn moe_beside_mlp(&self) -> Result<MlpSpec> {
+        let mut mlp = self.moe(true, None)?;
+        if let MlpSpec::Moe(MoeSpec { activation, router_norm, expert_scales, beside, .. }) = &mut mlp {
+            *activation = self.activation(Activation::GeGlu)?;
+            (*router_norm, *expert_scales) = (true, true);
+            *beside = Some(self.count("feed_forward_length", MAX_WIDTH)?);
+        }
+        Ok(mlp)
+    }
+
+    /// The number of groups of experts, and of those that take part.
+    fn expert_groups(&self, experts: usize, top_k: usize) -> Result<(usize, usize)> {
+        const GROUPS: &str = "expert_group_count";
+        let groups = self.optional_count(GROUPS, MAX_EXPERTS)?.unwrap_or(1);
+        if !experts.is_multiple_of(groups) {
+            return self.wrong(GROUPS, groups, format!("does not divide the {experts} experts"));
+        }
+        let used = "expert_group_used_count";
+        let top_groups = self.optional_count(used, MAX_EXPERTS)?.unwrap_or(groups);
+        if top_groups > groups {
+            return self.wrong(used, top_groups, format!("is more than the {groups} groups that the experts have"));
+        }
+        let within = top_groups * (experts / groups);
+        if within < top_k {
+            let rule = format!("groups have {within} experts, but {top_k} are chosen");
+            return self.wrong(used, top_groups, rule);
+        }
+        Ok((groups, top_groups))
+    }
+
+    /// Experts chosen by softmax. `normalise`: the weights of the chosen are renormalised, if the file does not say.
+    pub(in crate::family) fn moe(&self, normalise: bool, shared: Option<SharedExpert>) -> Result<MlpSpec> {
+        let experts = self.count("expert_count", MAX_EXPERTS)?;
+        let rule = || format!("is more than the {experts} experts that the model has");
+        let top_k = self.count_within("expert_used_count", experts, rule)?;
+        let (groups, top_groups) = self.expert_groups(experts, top_k)?;
+        let split = "blk.0.ffn_gate.0.weight";
+        if self.tensor(split) {
+            return Err(Error::SplitExperts(split.to_owned()));
+        }
+        Ok(MlpSpec::Moe(MoeSpec {
+            experts,
+            inner: self.expert_width()?,
+            activation: self.activation(Activation::SwiGlu)?,
+            routing: Routing {
+                top_k,
+                gating: self.gating(Gating::Softmax)?,
+                normalise: self.source.optional(&self.key("expert_weights_norm"))?.unwrap_or(normalise),
+                scale: self.number_or_zero("expert_weights_scale")?.unwrap_or(1.0),
+                groups,
+                top_groups,
+            },
+            selection_bias: false,
+            bias: false,
+            shared,
+            router_norm: false,
+            expert_scales: false,
+            weighs_input: false,
+            fused_gate_up: self.tensor("blk.0.ffn_gate_up_exps.weight"),
+            beside: None,
+        }))
+    }
+}

@@ -1,0 +1,75 @@
+//! Layers whose state has a fixed size.
+
+use gristmill_kernels::ops::{CONV_TAPS, DELTA_WIDTHS, DeltaHeads, HeadMap};
+
+use super::{MAX_WIDTH, Reader};
+use crate::error::{Error, Result};
+use crate::spec::{DeltaProjections, DeltaSpec};
+
+/// The last of so many layers has attention, unless the file says otherwise.
+const INTERVAL: usize = 4;
+
+impl Reader<'_> {
+    /// The taps of a convolution.
+    pub(in crate::family) fn taps(&self, suffix: &str) -> Result<usize> {
+        let taps = self.count(suffix, MAX_WIDTH)?;
+        if CONV_TAPS.contains(&taps) {
+            return Ok(taps);
+        }
+        Err(Error::Unsupported { key: self.key(suffix), found: taps.to_string(), known: "2, 3 or 4" })
+    }
+
+    /// Key and value heads of each layer, first to last: a number for all, or one for each.
+    pub(in crate::family) fn kv_heads(&self) -> Result<Vec<usize>> {
+        self.of_each_layer("attention.head_count_kv")
+    }
+
+    /// Whether each layer has a state of fixed size, first to last: a flag for each, or of every
+    /// `full_attention_interval` layers all but the last.
+    pub(in crate::family) fn recurrent(&self) -> Result<Vec<bool>> {
+        let (layers, suffix) = (self.layers()?, "attention.recurrent_layers");
+        if let Some(flags) = self.source.optional::<&[bool]>(&self.key(suffix))? {
+            return Ok(self.of_layers(suffix, flags, "flags")?.to_vec());
+        }
+        let interval = self.optional_count("full_attention_interval", MAX_WIDTH)?.unwrap_or(INTERVAL);
+        Ok((0..layers).map(|layer| !(layer + 1).is_multiple_of(interval)).collect())
+    }
+
+    /// The delta rule of a file whose value heads lie so; `gates`: the projections of a file with separate ones.
+    pub(in crate::family) fn delta(&self, map: HeadMap, gates: DeltaProjections) -> Result<DeltaSpec> {
+        let [keys, values] = [self.count("ssm.group_count", MAX_WIDTH)?, self.count("ssm.time_step_rank", MAX_WIDTH)?];
+        if !values.is_multiple_of(keys) {
+            return self.wrong("ssm.time_step_rank", values, format!("is not a multiple of the {keys} key heads"));
+        }
+        let width = self.count("ssm.state_size", MAX_WIDTH)?;
+        if !DELTA_WIDTHS.contains(&width) {
+            let (key, found) = (self.key("ssm.state_size"), width.to_string());
+            return Err(Error::Unsupported { key, found, known: "16, 32, 64, 128, 256" });
+        }
+        let inner = self.count("ssm.inner_size", usize::MAX)?;
+        if inner != values * width {
+            let rule = format!("is not that of {values} value heads of width {width}");
+            return self.wrong("ssm.inner_size", inner, rule);
+        }
+        let first = self.recurrent()?.iter().position(|&recurrent| recurrent).unwrap_or(0);
+        let joined = self.tensor(&format!("blk.{first}.ssm_in.weight"));
+        Ok(DeltaSpec {
+            heads: DeltaHeads { keys, values, width, map },
+            taps: self.taps("ssm.conv_kernel")?,
+            projections: if joined { DeltaProjections::Joined } else { gates },
+        })
+    }
+
+    /// Fails unless every pair of `rotated` elements turns by one of three positions, which for a text are the same:
+    /// pairs take turns among the sections, as long as these last.
+    pub(super) fn interleaved_sections(&self, rotated: usize) -> Result<()> {
+        let key = self.key("rope.dimension_sections");
+        let sections: Vec<usize> = self.source.required(&key)?;
+        let has = |pair: usize| sections.get(pair % 3).is_some_and(|&section| pair < 3 * section);
+        if (0..rotated / 2).all(has) {
+            return Ok(());
+        }
+        let found = format!("{:?}", sections.get(..4).unwrap_or(&sections));
+        Err(Error::Unsupported { key, found, known: "three sections that have all pairs" })
+    }
+}

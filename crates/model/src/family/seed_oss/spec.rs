@@ -1,0 +1,12 @@
+//! `seed_oss`: Seed-OSS. As `llama`, with biases of queries, keys and values; pairs of halves are rotated.
+
+use gristmill_kernels::ops::{Activation, RopeStyle};
+
+use crate::family::read::Reader;
+use crate::error::Result;
+use crate::spec::ModelSpec;
+
+pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+    let model = file.uniform(file.attention(RopeStyle::Halves)?, file.dense(Activation::SwiGlu)?)?;
+    Ok(ModelSpec { mlp_norm: "post_attention_norm", ..model })
+}

@@ -1,0 +1,20 @@
+//! `smollm3`: SmolLM3. As `llama`, but every fourth layer rotates nothing.
+
+use gristmill_kernels::ops::{Activation, RopeStyle};
+
+use crate::family::read::Reader;
+use crate::error::Result;
+use crate::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec};
+
+/// The last of so many layers rotates nothing; no key says so.
+const PERIOD: usize = 4;
+
+pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+    let (attention, mlp) = (file.attention(RopeStyle::Interleaved)?, file.dense(Activation::SwiGlu)?);
+    let layer = |index: usize| {
+        let rope = attention.rope.clone().filter(|_| !(index + 1).is_multiple_of(PERIOD));
+        let attention = AttentionSpec { rope, ..attention.clone() };
+        LayerSpec { mixer: Mixer::Attention(attention), mlp: Some(mlp.clone()) }
+    };
+    file.model((0..file.layers()?).map(layer).collect())
+}
