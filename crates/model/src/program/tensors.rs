@@ -128,6 +128,11 @@ impl TensorSpec {
         (dim(2), rows, dim(0))
     }
 
+    /// Elements of the tensor in the file.
+    pub(crate) fn elements(&self) -> u64 {
+        self.shape.iter().fold(1, |all, &n| all.saturating_mul(n))
+    }
+
     /// Rows of all experts in the file.
     pub(crate) fn file_rows(&self) -> usize {
         self.shape.iter().skip(1).map(|&n| n as usize).product()
