@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use gristmill_engine::model::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, MoeSpec};
+use gristmill_engine::model::{TensorReads, TensorUse};
 use gristmill_engine::{ModelInfo, ModelTemplate};
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use serde::Serialize;
@@ -166,9 +167,8 @@ impl Report {
             parts: file.parts(),
             gguf_version: file.is_gguf().then(|| file.version()),
             fingerprint: file.fingerprint(),
-            bytes_per_token: spec.map(|spec| {
-                let tensors = file.tensors().iter().map(|tensor| (tensor.name.as_str(), tensor.bytes));
-                bytes_per_token(tensors, spec)
+            bytes_per_token: info.as_ref().ok().map(|info| {
+                bytes_per_token(&info.tensor_uses(), |name| file.tensor(name).map_or(0, |tensor| tensor.bytes))
             }),
             shape: spec.and_then(Shape::new),
             layers: spec.map(layers::runs).unwrap_or_default(),
@@ -343,19 +343,16 @@ impl TensorReport {
     }
 }
 
-/// Bytes of weights that one token reads: the used share of the experts, and one row of the embedding table. A tied
-/// embedding table is also read as the output head.
-pub(crate) fn bytes_per_token<'a>(tensors: impl Iterator<Item = (&'a str, u64)>, spec: &ModelSpec) -> u64 {
-    let experts = Shape::new(spec).and_then(|shape| shape.experts);
-    let read = |(name, bytes): (&str, u64)| match &experts {
-        _ if name == "token_embd.weight" => {
-            let row = bytes / spec.vocab.max(1) as u64;
-            if spec.tied_embeddings { bytes.saturating_add(row) } else { row }
+/// Bytes of weights that one token reads, if its logits are computed; `bytes` are those of a tensor. Of experts it reads
+/// the chosen ones, of a table one row.
+pub(crate) fn bytes_per_token(uses: &[TensorUse], bytes: impl Fn(&str) -> u64) -> u64 {
+    let read = |it: &TensorUse| {
+        let bytes = bytes(&it.tensor);
+        match it.reads {
+            TensorReads::Row { rows } => bytes / rows.max(1) as u64,
+            TensorReads::Experts { experts, top_k, .. } => (bytes / experts.max(1) as u64).saturating_mul(top_k as u64),
+            _ => bytes,
         }
-        Some(Experts { count, used, .. }) if name.contains("_exps.") => {
-            (bytes / (*count).max(1) as u64).saturating_mul(*used as u64)
-        }
-        _ => bytes,
     };
-    tensors.filter(|(name, _)| !spec.leaves_out(name)).map(read).fold(0, u64::saturating_add)
+    uses.iter().map(read).fold(0, u64::saturating_add)
 }

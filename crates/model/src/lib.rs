@@ -48,6 +48,7 @@ pub use load::{LoadOptions, Progress};
 pub use model::{Model, ModelInfo};
 pub use notice::Notice;
 pub use plan::Plan;
+pub use program::uses::{TensorReads, TensorUse};
 pub use runner::{Drawn, GraphUsage, Logits, RoutingTrace, Runner};
 pub use stage::Stage;
 pub use state::{KvUsage, Reuse, SequenceId};

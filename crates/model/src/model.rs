@@ -20,6 +20,7 @@ use crate::notice::Notice;
 use crate::plan::Plan;
 use crate::program::Program;
 use crate::program::build::build;
+use crate::program::uses::TensorUse;
 use crate::spec::ModelSpec;
 use crate::vocabulary;
 use crate::weights::{self, WeightShapes, Weights};
@@ -58,6 +59,11 @@ impl ModelInfo {
         }
         let template = source.optional::<&str>("tokenizer.chat_template")?.map(str::to_owned);
         Ok(Self { spec, tokenizer, template, unused_keys: source.unused_keys(), program, weights })
+    }
+
+    /// What a forward pass reads of each tensor.
+    pub fn tensor_uses(&self) -> Vec<TensorUse> {
+        self.program.tensor_uses()
     }
 
     /// Notices of the file.
@@ -181,6 +187,11 @@ impl Model {
     /// The parts of the model.
     pub fn spec(&self) -> &ModelSpec {
         &self.spec
+    }
+
+    /// What a forward pass reads of each tensor.
+    pub fn tensor_uses(&self) -> Vec<TensorUse> {
+        self.program.tensor_uses()
     }
 
     /// The tokenizer.

@@ -1,6 +1,7 @@
 //! The least that a forward pass reads and computes, from which the speed limit follows.
 
-use gristmill_engine::model::spec::{AttentionSpec, FixedState, MlpSpec, ModelSpec, MoeSpec};
+use gristmill_engine::model::spec::{AttentionSpec, FixedState, ModelSpec};
+use gristmill_engine::model::{TensorReads, TensorUse};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::kv::{KV_BLOCK, KvFormat, KvSpec};
 use gristmill_kernels::ops::Window;
@@ -51,7 +52,6 @@ struct Matrix {
 struct LayerCost {
     /// One expert.
     expert: Matrix,
-    experts: usize,
     top_k: usize,
     /// Multiplications for one query token and one cached token.
     attention: f64,
@@ -65,16 +65,12 @@ struct LayerCost {
 }
 
 impl Cost {
-    pub(super) fn of(spec: &ModelSpec, file: &GgufFile, format: KvFormat) -> Cost {
-        let layers = spec.layers.iter().map(|layer| {
-            let (experts, top_k) = match &layer.mlp {
-                Some(MlpSpec::Moe(MoeSpec { experts, routing, .. })) => (*experts, routing.top_k),
-                _ => (0, 0),
-            };
+    /// The costs of a model with these uses of the file's tensors.
+    pub(super) fn of(spec: &ModelSpec, uses: &[TensorUse], file: &GgufFile, format: KvFormat) -> Cost {
+        let layers = spec.layers.iter().zip(spec.routers()).map(|(layer, router)| {
             let mut cost = LayerCost {
                 expert: Matrix::default(),
-                experts,
-                top_k,
+                top_k: router.top_k,
                 attention: 0.0,
                 cache_bytes: 0.0,
                 state_bytes: 0.0,
@@ -96,22 +92,18 @@ impl Cost {
         });
         let mut cost =
             Cost { dense: Matrix::default(), head: Matrix::default(), embedding_row: 0.0, layers: layers.collect() };
-        for tensor in file.tensors().iter().filter(|tensor| !spec.leaves_out(&tensor.name)) {
-            let is_matrix = tensor.shape.len() > 1 && !tensor.name.ends_with(".bias");
-            let products = if is_matrix { tensor.elements() as f64 } else { 0.0 };
-            let matrix = Matrix { bytes: tensor.bytes as f64, products };
-            let index = tensor.name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
-            match (tensor.name.as_str(), index.and_then(|index| cost.layers.get_mut(index))) {
-                ("token_embd.weight", _) => {
-                    cost.embedding_row += matrix.bytes / spec.vocab as f64;
-                    if spec.tied_embeddings {
-                        cost.head.add(matrix, 1.0);
-                    }
+        for TensorUse { tensor, elements, reads } in uses {
+            let bytes = file.tensor(tensor).map_or(0, |tensor| tensor.bytes) as f64;
+            let matrix = Matrix { bytes, products: *elements as f64 };
+            match *reads {
+                TensorReads::Row { rows } => cost.embedding_row += bytes / rows.max(1) as f64,
+                TensorReads::OutputMatrix => cost.head.add(matrix, 1.0),
+                TensorReads::Experts { layer, experts, .. } => {
+                    let expert = cost.layers.get_mut(layer).map(|layer| &mut layer.expert);
+                    expert.into_iter().for_each(|expert| expert.add(matrix, 1.0 / experts.max(1) as f64));
                 }
-                ("per_layer_token_embd.weight", _) => cost.embedding_row += matrix.bytes / spec.vocab as f64,
-                ("output.weight", _) => cost.head.add(matrix, 1.0),
-                (name, Some(layer)) if name.contains("_exps.") => layer.expert.add(matrix, 1.0 / layer.experts as f64),
-                _ => cost.dense.add(matrix, 1.0),
+                TensorReads::Matrix => cost.dense.add(matrix, 1.0),
+                _ => cost.dense.bytes += bytes,
             }
         }
         cost

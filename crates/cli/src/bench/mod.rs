@@ -245,7 +245,7 @@ fn measure(
     profile: Option<Arc<Profile>>,
 ) -> Result<Report, Failure> {
     let Setup { threads, repeats, machine, log } = *setup;
-    let cost = Cost::of(model.spec(), model.file(), limits.kv_format);
+    let cost = Cost::of(model.spec(), &model.tensor_uses(), model.file(), limits.kv_format);
     let mut bench = measure::Bench::new(model.clone(), workload, limits, profile.clone())?;
     let bar = load::bar(log, "measuring {bar:40} {pos}/{len}");
     bar.set_length((repeats as u64).saturating_add(1));

@@ -31,8 +31,8 @@ fn span(start: usize, count: usize) -> Span {
 fn one_token_costs_what_the_tensors_say() {
     let path = Scratch::new("cost", "mini-moe:F16", 2);
     let file = GgufFile::open(&path.0).unwrap();
-    let spec = ModelInfo::read(&file).unwrap().spec;
-    let cost = Cost::of(&spec, &file, KvFormat::F16);
+    let info = ModelInfo::read(&file).unwrap();
+    let cost = Cost::of(&info.spec, &info.tensor_uses(), &file, KvFormat::F16);
     let (hidden, heads, kv_heads, head, inner) = (256.0, 8.0, 2.0, 64.0, 256.0);
     let (experts, top_k, vocab) = (16.0, 4.0, 4096.0);
     let attention = 2.0 * hidden * heads * head + 2.0 * hidden * kv_heads * head;
@@ -79,7 +79,8 @@ fn a_bench_keeps_its_depth_and_reports_every_repetition() {
     assert!(ran.iter().all(|ran| ran.routing.is_empty()));
     let seconds = ran.map(|ran| ran.seconds).to_vec();
     let machine = machine::Machine { level: "", read_bytes_per_second: 1e9, numbers: "", ops_per_second: 1e9 };
-    let work = Cost::of(model.spec(), model.file(), KvFormat::F16).of_steps(&bench.prefill_steps(), &prefill.routing);
+    let work = Cost::of(model.spec(), &model.tensor_uses(), model.file(), KvFormat::F16)
+        .of_steps(&bench.prefill_steps(), &prefill.routing);
     assert_eq!(work.tokens, 15);
     let row = serde_json::to_value(Row::new(&work, &prefill.routing, seconds.clone(), &machine)).unwrap();
     assert_eq!(row["seconds"].as_array().unwrap().len(), 3);

@@ -3,13 +3,14 @@
 mod header;
 mod table;
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use clap::Args;
 use gristmill_convert::quantize::{Mix, Quantizer};
 use gristmill_cpu::Level;
 use gristmill_engine::model::spec::{MlpSpec, ModelSpec, MoeSpec};
-use gristmill_engine::{Limits, Plan, open_device};
+use gristmill_engine::{Limits, ModelInfo, Plan, open_device};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use gristmill_kernels::format::Format;
@@ -96,7 +97,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         other: plan.scratch.saturating_add(plan.reserve),
         speed: args.speed,
     };
-    let candidates = candidates(&header, &info.spec, plan.weights.saturating_add(plan.mapped))?;
+    let candidates = candidates(&header, &info, plan.weights.saturating_add(plan.mapped))?;
     let formats: Vec<Row> = candidates.iter().map(|candidate| Row::new(candidate, &conditions)).collect();
     let (recommended, reason) = recommend(&formats, &conditions);
     let report = Report {
@@ -125,11 +126,10 @@ fn rate(args: &FitArgs, backend: &Backend) -> Result<f64, Failure> {
 const FORMATS: [&str; 8] = ["Q8_0", "Q6_K", "Q5_K_M", "MXFP4_MOE", "Q4_K_M", "IQ4_XS", "Q3_K_M", "Q2_K"];
 
 /// The formats of a model, the largest first. `loaded` are the bytes that the header's own tensors take in memory.
-fn candidates(header: &Header, spec: &ModelSpec, loaded: u64) -> Result<Vec<Candidate>, Failure> {
-    let file = &header.file;
-    let tensors = || file.tensors().iter().map(|tensor| (tensor.name.as_str(), tensor.bytes));
-    let own: u64 = tensors().map(|(_, bytes)| bytes).sum();
-    let active = bytes_per_token(tensors(), spec);
+fn candidates(header: &Header, info: &ModelInfo, loaded: u64) -> Result<Vec<Candidate>, Failure> {
+    let (file, uses) = (&header.file, info.tensor_uses());
+    let own: u64 = file.tensors().iter().map(|tensor| tensor.bytes).sum();
+    let active = bytes_per_token(&uses, |name| file.tensor(name).map_or(0, |tensor| tensor.bytes));
     let scaled = |bytes: u64, by: u64| (bytes as f64 * by as f64 / own.max(1) as f64) as u64;
     let mut found: Vec<Candidate> = header
         .published
@@ -148,13 +148,14 @@ fn candidates(header: &Header, spec: &ModelSpec, loaded: u64) -> Result<Vec<Cand
         let mxfp4 = file.tensors().iter().any(|tensor| tensor.format.name() == "MXFP4");
         for mix in FORMATS.iter().filter(|name| mxfp4 || **name != "MXFP4_MOE").filter_map(|name| Mix::named(name)) {
             let planned = Quantizer::new(file, mix, &[])?;
-            let tensors = || planned.tensors().iter().map(|tensor| (tensor.name.as_str(), tensor.bytes));
-            let all: u64 = tensors().map(|(_, bytes)| bytes).sum();
+            let bytes: HashMap<&str, u64> =
+                planned.tensors().iter().map(|tensor| (tensor.name.as_str(), tensor.bytes)).collect();
+            let all: u64 = bytes.values().sum();
             found.push(Candidate {
                 format: mix.name().to_owned(),
                 file: planned.file_bytes(),
                 weights: scaled(loaded, all),
-                active: bytes_per_token(tensors(), spec),
+                active: bytes_per_token(&uses, |name| bytes.get(name).copied().unwrap_or(0)),
             });
         }
         // A model that was published in MXFP4 gains nothing by larger formats, and no other model is meant for MXFP4.

@@ -8,6 +8,7 @@
 //! - [`fuse`] rewrites adjacent nodes as the compositions of [`gristmill_kernels::ops`].
 //! - [`readers`] finds the products that read each activation, so that a kernel prepares no other representation.
 //! - [`scratch`] finds the nodes between which a value lives, and assigns buffers.
+//! - [`uses`] counts what a pass reads of each tensor.
 //! - [`run`] runs the nodes.
 
 pub(crate) mod build;
@@ -17,6 +18,7 @@ mod readers;
 pub(crate) mod run;
 pub(crate) mod scratch;
 pub(crate) mod tensors;
+pub(crate) mod uses;
 
 use std::sync::Arc;
 

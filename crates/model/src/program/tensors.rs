@@ -13,10 +13,19 @@ pub(crate) struct Tensors {
     pub(crate) vectors: Vec<VectorSpec>,
     /// Tensors of one element.
     pub(crate) scalars: Vec<TensorSpec>,
+    /// All weights in the order of the forward pass.
+    order: Vec<WeightId>,
     /// `rope_freqs.weight`, if the model has it.
     pub(crate) rope_factors: Option<VectorId>,
     /// LongRoPE's factors for short and for long contexts.
     pub(crate) long_rope_factors: Option<[VectorId; 2]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum WeightId {
+    Matrix(MatrixId),
+    Vector(VectorId),
+    Scalar(ScalarId),
 }
 
 /// A matrix: the rows of its tensors, one tensor after another.
@@ -58,23 +67,32 @@ pub(crate) struct RowOrder {
 impl Tensors {
     pub(crate) fn add_matrix(&mut self, role: Role, tensors: Vec<TensorSpec>) -> MatrixId {
         self.matrices.push(MatrixSpec { role, tensors });
-        MatrixId(self.matrices.len() - 1)
+        let id = MatrixId(self.matrices.len() - 1);
+        self.order.push(WeightId::Matrix(id));
+        id
     }
 
     pub(crate) fn add_vector(&mut self, vector: VectorSpec) -> VectorId {
         self.vectors.push(vector);
-        VectorId(self.vectors.len() - 1)
+        let id = VectorId(self.vectors.len() - 1);
+        self.order.push(WeightId::Vector(id));
+        id
     }
 
     pub(crate) fn add_scalar(&mut self, tensor: TensorSpec) -> ScalarId {
         self.scalars.push(tensor);
-        ScalarId(self.scalars.len() - 1)
+        let id = ScalarId(self.scalars.len() - 1);
+        self.order.push(WeightId::Scalar(id));
+        id
     }
 
-    /// All tensors, in the order in which they are loaded.
+    /// All tensors in the order of the forward pass.
     pub(crate) fn all(&self) -> impl Iterator<Item = &TensorSpec> {
-        let matrices = self.matrices.iter().flat_map(|matrix| &matrix.tensors);
-        matrices.chain(self.vectors.iter().flat_map(VectorSpec::tensors)).chain(&self.scalars)
+        self.order.iter().flat_map(|id| match *id {
+            WeightId::Matrix(id) => self.matrices[id.0].tensors.as_slice(),
+            WeightId::Vector(id) => self.vectors[id.0].tensors(),
+            WeightId::Scalar(id) => std::slice::from_ref(&self.scalars[id.0]),
+        })
     }
 }
 
@@ -108,6 +126,11 @@ impl TensorSpec {
         let dim = |i: usize| self.shape.get(i).map_or(1, |&n| n as usize);
         let rows = self.order.as_ref().map_or(dim(1), |order| order.loaded(dim(1)));
         (dim(2), rows, dim(0))
+    }
+
+    /// Elements of the tensor in the file.
+    pub(crate) fn elements(&self) -> u64 {
+        self.shape.iter().fold(1, |all, &n| all.saturating_mul(n))
     }
 
     /// Rows of all experts in the file.

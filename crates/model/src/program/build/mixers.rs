@@ -33,12 +33,12 @@ impl Builder<'_> {
         let (hidden, attended_cols) = (self.spec.hidden, spec.attended_columns());
         let gate_cols = spec.gate_columns();
         let columns = gate_cols + spec.qkv_columns();
+        let [q_norm, k_norm] = self.qk_norms(layer, spec);
         let parts = attention_parts(spec, self.contains(&layer.name("attn_qkv.weight")));
         let weights = self.matrix(Role::Matrix, attention_tensors(layer, hidden, spec, &parts));
         let biases =
             || parts.iter().map(|(part, rows)| TensorSpec::new(layer.name(&format!("attn_{part}.bias")), &[*rows]));
         let qkv_bias = spec.qkv_bias.then(|| self.tensors.add_vector(VectorSpec::Tensors(biases().collect())));
-        let [q_norm, k_norm] = self.qk_norms(layer, spec);
         let values = spec.value_norm.then(|| self.filled(1.0, spec.value_width));
         let sinks = spec.sinks.then(|| self.vector(TensorSpec::new(layer.name("attn_sinks.weight"), &[spec.heads])));
         let output = TensorSpec::new(layer.name("attn_output.weight"), &[attended_cols, hidden]);

@@ -1,0 +1,88 @@
+//! What a pass reads of each tensor, from which the least time of a pass follows.
+
+use std::collections::HashSet;
+
+use super::node::{Node, ProductKind};
+use super::{MatrixId, Program};
+use crate::stage::Stage;
+
+/// A tensor of the file, and what a forward pass reads of it. A tensor that is a table and a matrix has two uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorUse {
+    /// The tensor's name.
+    pub tensor: String,
+    /// Its elements.
+    pub elements: u64,
+    /// What is read of it.
+    pub reads: TensorReads,
+}
+
+/// What a forward pass reads of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TensorReads {
+    /// A vector: all of it, once.
+    Vector,
+    /// A matrix: all of it, once; each token is multiplied with each element.
+    Matrix,
+    /// A matrix, if the pass computes logits: all of it, once; each row of logits is multiplied with each element.
+    OutputMatrix,
+    /// One of `rows` rows for each token.
+    Row {
+        /// Rows of the table.
+        rows: usize,
+    },
+    /// The matrices of the chosen experts, each once; each token is multiplied with those of `top_k` experts.
+    Experts {
+        /// The layer.
+        layer: usize,
+        /// Experts of the layer.
+        experts: usize,
+        /// Experts of each token.
+        top_k: usize,
+    },
+}
+
+impl Program {
+    /// The uses of all tensors.
+    pub(crate) fn tensor_uses(&self) -> Vec<TensorUse> {
+        let (mut seen, mut uses) = (HashSet::new(), Vec::new());
+        for (matrix, reads) in self.matrix_reads() {
+            let is_row = matches!(reads, TensorReads::Row { .. });
+            for needed in &self.tensors.matrices[matrix.0].tensors {
+                // Two parts of a tensor are one use, as are keys that are the values too.
+                if seen.insert((needed.name.as_str(), is_row)) {
+                    uses.push(TensorUse { tensor: needed.name.clone(), elements: needed.elements(), reads });
+                }
+            }
+        }
+        let vectors = self.tensors.vectors.iter().flat_map(|vector| vector.tensors()).chain(&self.tensors.scalars);
+        let reads = TensorReads::Vector;
+        uses.extend(vectors.map(|it| TensorUse { tensor: it.name.clone(), elements: it.elements(), reads }));
+        uses
+    }
+
+    /// What each node reads of each matrix.
+    fn matrix_reads(&self) -> Vec<(MatrixId, TensorReads)> {
+        let mut found = Vec::new();
+        for (stage, node) in self.parts().flat_map(|part| part.nodes.iter().map(|node| (part.stage, node))) {
+            let shape = |matrix: MatrixId| self.tensors.matrices[matrix.0].tensors.first().map(|it| it.matrix());
+            if let Node::Embed { table, .. } = *node {
+                found.push((table, TensorReads::Row { rows: shape(table).map_or(1, |(_, rows, _)| rows) }));
+            }
+            for product in node.products() {
+                let reads = match product.kind {
+                    ProductKind::Dense => TensorReads::Matrix,
+                    ProductKind::Outputs => TensorReads::OutputMatrix,
+                    ProductKind::Experts { top_k } => TensorReads::Experts {
+                        layer: if let Stage::Layer(layer) = stage { layer } else { 0 },
+                        experts: shape(product.weight).map_or(1, |(experts, ..)| experts),
+                        top_k,
+                    },
+                };
+                found.push((product.weight, reads));
+            }
+        }
+        found
+    }
+}
