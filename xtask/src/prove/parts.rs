@@ -84,7 +84,6 @@ const WHOLE: [(&str, &[&str]); 11] = [
         &[
             "crates/convert/src/classes.json",
             "crates/convert/src/config.rs",
-            "crates/convert/src/family",
             "crates/convert/src/keys.rs",
             "crates/convert/src/rope.rs",
             "crates/model/src",

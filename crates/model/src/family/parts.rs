@@ -1,6 +1,8 @@
 //! Parts that several families share.
 
-use super::published::{Change, Mlx, Expect, Expected, Family, How, Key, Kind, Layout, Need, OlderScaling, Or, Prefix, Rotated, Rule};
+use super::published::{
+    Change, Expect, Expected, Family, How, Key, Kind, Layout, Mlx, Need, OlderScaling, Or, Prefix, Rotated, Rule,
+};
 
 /// The common base of most families. A family names its model types, its architecture and its keys, and what else
 /// differs.

@@ -350,18 +350,24 @@ impl Family {
 
     /// The `model_type`s whose folders are read as MLX writes them.
     pub fn read_of_mlx() -> impl Iterator<Item = &'static str> {
-        FAMILIES.iter().flat_map(|family| match family.mlx {
-            Mlx::No => &[],
-            Mlx::Yes(types) | Mlx::Changed(types) => types,
-        }).copied()
+        FAMILIES
+            .iter()
+            .flat_map(|family| match family.mlx {
+                Mlx::No => &[],
+                Mlx::Yes(types) | Mlx::Changed(types) => types,
+            })
+            .copied()
     }
 
     /// The `model_type`s whose folders are written as MLX writes them.
     pub fn written_as_mlx() -> impl Iterator<Item = &'static str> {
-        FAMILIES.iter().flat_map(|family| match family.mlx {
-            Mlx::No | Mlx::Changed(_) => &[],
-            Mlx::Yes(types) => types,
-        }).copied()
+        FAMILIES
+            .iter()
+            .flat_map(|family| match family.mlx {
+                Mlx::No | Mlx::Changed(_) => &[],
+                Mlx::Yes(types) => types,
+            })
+            .copied()
     }
 
     /// The `model_type`s of all families.

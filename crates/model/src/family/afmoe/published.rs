@@ -5,7 +5,7 @@ use crate::family::parts::{
     ATTENTION, BASE, COMMON, DENSE, EXPERTS, LAYER_TYPES, QK_NORMS, SHARED_EXPERTS, count, expect_flag, expect_number,
     expect_text, factor, head_widths, moe, needed, norm_epsilon, optional, positive,
 };
-use crate::family::published::{Mlx, Family, Key, Kind, Or, Rule};
+use crate::family::published::{Family, Key, Kind, Mlx, Or, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["afmoe"],

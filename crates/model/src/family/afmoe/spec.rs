@@ -4,8 +4,8 @@
 
 use gristmill_kernels::ops::{Activation, GateKind, RopeStyle};
 
-use crate::family::read::Reader;
 use crate::error::Result;
+use crate::family::read::Reader;
 use crate::spec::{AttentionSpec, GateRows, LayerSpec, Mixer, ModelSpec, OutputGate, QkNorm};
 
 pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {

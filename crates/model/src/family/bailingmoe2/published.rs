@@ -5,7 +5,7 @@ use crate::family::parts::{
     BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, SHARED_EXPERTS, count, expect_flag, expect_text, factor, head_widths,
     moe, needed, norm_epsilon, optional, positive,
 };
-use crate::family::published::{Mlx, Family, Key, Kind, Need, Or, Rotated, Rule};
+use crate::family::published::{Family, Key, Kind, Mlx, Need, Or, Rotated, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["bailing_moe", "bailing_moe_v2"],

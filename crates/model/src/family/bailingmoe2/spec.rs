@@ -4,8 +4,8 @@
 
 use gristmill_kernels::ops::Activation;
 
-use crate::family::read::Reader;
 use crate::error::Result;
+use crate::family::read::Reader;
 use crate::spec::{MlpSpec, ModelSpec, MoeSpec};
 
 pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {

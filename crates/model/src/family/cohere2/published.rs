@@ -4,7 +4,7 @@
 use crate::family::parts::{
     ATTENTION, BASE, COMMON, WIDTH, count, expect_number, expect_text, factor, head_widths, needed, number, windows,
 };
-use crate::family::published::{Mlx, Family, Key, Kind, Or, Rule};
+use crate::family::published::{Family, Key, Kind, Mlx, Or, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["cohere2"],

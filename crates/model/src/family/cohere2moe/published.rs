@@ -5,7 +5,7 @@ use crate::family::cohere2::published::NORM;
 use crate::family::parts::{
     ATTENTION, BASE, DENSE, EXPERTS, LAYER_TYPES, MOE, count, expect_number, expect_text, factor, head_widths, number,
 };
-use crate::family::published::{Mlx, Family, Key, Kind, OlderScaling, Or};
+use crate::family::published::{Family, Key, Kind, Mlx, OlderScaling, Or};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["cohere2_moe"],

@@ -6,7 +6,7 @@ use crate::family::parts::{
     BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, SHARED_EXPERTS, WIDTH, count, expect_number, expect_text, factor,
     head_widths, norm_epsilon, renormalised,
 };
-use crate::family::published::{Mlx, Family, Key, Kind, Or};
+use crate::family::published::{Family, Key, Kind, Mlx, Or};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["deepseek"],

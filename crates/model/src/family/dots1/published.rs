@@ -5,7 +5,7 @@ use crate::family::parts::{
     ATTENTION, BASE, COMMON, DENSE, EXPERTS, LAYER_TYPES, MOE, NORMS, QK_NORMS, ROUTED, SELECTION_BIAS, SHARED_EXPERTS,
     WIDTH, head_widths, norm_epsilon,
 };
-use crate::family::published::{Mlx, Family, Key, Kind, Or};
+use crate::family::published::{Family, Key, Kind, Mlx, Or};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["dots1"],

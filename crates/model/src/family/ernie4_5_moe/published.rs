@@ -5,7 +5,7 @@ use crate::family::parts::{
     BASE, COMMON, DENSE, EXPERT_COUNT, MOE, NORMS, SHARED_EXPERTS, WIDTH, biased, count, head_widths, norm_epsilon,
     optional,
 };
-use crate::family::published::{Mlx, Family, How, Key, Or, Rule};
+use crate::family::published::{Family, How, Key, Mlx, Or, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["ernie4_5_moe"],

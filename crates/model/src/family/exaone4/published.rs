@@ -2,7 +2,7 @@
 
 use crate::family::olmo2::published::POST_NORMS;
 use crate::family::parts::{ATTENTION, BASE, COMMON, PERIODIC, QK_NORMS, count, head_widths, norm_epsilon};
-use crate::family::published::{Mlx, Family, Key, Or};
+use crate::family::published::{Family, Key, Mlx, Or};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["exaone4"],

@@ -3,8 +3,8 @@
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
-use crate::family::read::Reader;
 use crate::error::Result;
+use crate::family::read::Reader;
 use crate::spec::{AttentionSpec, BlockInputs, LayerSpec, Mixer, ModelSpec, QkNorm};
 
 pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {

@@ -5,7 +5,7 @@ use crate::family::parts::{
     ATTENTION, BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, PERIODIC, QK_NORMS, SELECTION_BIAS, SHARED_EXPERTS, count,
     factor, head_widths, norm_epsilon, optional, positive,
 };
-use crate::family::published::{Mlx, Family, Key, Kind, Or, Rule};
+use crate::family::published::{Family, Key, Kind, Mlx, Or, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["exaone_moe"],

@@ -4,7 +4,7 @@ use crate::family::gemma3::published::{GLOBALS, NORMS, SCALE};
 use crate::family::parts::{
     ATTENTION, BASE, COMMON, count, expect_flag, expect_text, factor, head_widths, norm_epsilon, windows,
 };
-use crate::family::published::{Mlx, Family, Key, Or};
+use crate::family::published::{Family, Key, Mlx, Or};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["gemma2"],

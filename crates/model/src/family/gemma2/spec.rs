@@ -3,8 +3,8 @@
 
 use gristmill_kernels::ops::{Activation, RopeStyle, Window};
 
-use crate::family::read::Reader;
 use crate::error::Result;
+use crate::family::read::Reader;
 use crate::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec};
 
 /// The 27B model, known by its layers, scales attention by 1 / √(hidden / heads); no key says so.

@@ -3,7 +3,7 @@
 use crate::family::parts::{
     ATTENTION, BASE, COMMON, count, expect_flag, expect_text, factor, head_widths, needed, norm_epsilon, windows,
 };
-use crate::family::published::{Mlx, Change, Family, Key, Kind, OlderScaling, Or, Rule};
+use crate::family::published::{Change, Family, Key, Kind, Mlx, OlderScaling, Or, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["gemma3_text"],

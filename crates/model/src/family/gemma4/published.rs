@@ -6,7 +6,7 @@ use crate::family::parts::{
     BASE, DENSE, EXPERT_COUNT, GLOBALS, INNER, OUTER, count, expect_text, factor, needed, norm_epsilon, optional,
     unless_unset,
 };
-use crate::family::published::{Mlx, Family, Key, Kind, Merges, Need, Or, Rotated, Rule, Within};
+use crate::family::published::{Family, Key, Kind, Merges, Mlx, Need, Or, Rotated, Rule, Within};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["gemma4", "gemma4_text"],

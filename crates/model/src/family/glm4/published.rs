@@ -3,7 +3,7 @@
 
 use crate::family::parts::{ATTENTION, BASE, COMMON, head_widths, needed, norm_epsilon};
 use crate::family::phi3::published::FUSED;
-use crate::family::published::{Mlx, Family, Or, Rotated, Rule};
+use crate::family::published::{Family, Mlx, Or, Rotated, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["glm4"],

@@ -5,7 +5,7 @@ use crate::family::parts::{
     ATTENTION, BASE, COMMON, DENSE, EXPERTS, MOE, OPTIONAL_QK_NORMS, POST_ATTENTION_NORMS, ROUTED, SELECTION_BIAS,
     SHARED_EXPERTS, WIDTH, count, head_widths, norm_epsilon,
 };
-use crate::family::published::{Mlx, Family, Key, Kind, Or, Rotated};
+use crate::family::published::{Family, Key, Kind, Mlx, Or, Rotated};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["glm4_moe"],

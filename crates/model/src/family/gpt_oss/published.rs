@@ -5,7 +5,7 @@ use crate::family::parts::{
     ATTENTION, BASE, COMMON, EXPERTS, POST_ATTENTION_NORMS, count, expect_flag, expect_number, expect_text,
     head_widths, needed, norm_epsilon, windows,
 };
-use crate::family::published::{Mlx, Family, How, Key, Layout, Or, Rule};
+use crate::family::published::{Family, How, Key, Layout, Mlx, Or, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["gpt_oss"],

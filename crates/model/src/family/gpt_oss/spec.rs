@@ -5,8 +5,8 @@
 
 use gristmill_kernels::ops::{Activation, Gating, RopeStyle};
 
-use crate::family::read::Reader;
 use crate::error::Result;
+use crate::family::read::Reader;
 use crate::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, MoeSpec, RopeScaling, RopeSpec};
 
 pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {

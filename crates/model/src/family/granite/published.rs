@@ -3,7 +3,7 @@
 
 use crate::family::llama::published::ATTENTION;
 use crate::family::parts::{BASE, COMMON, EXPERTS, NORMS, WIDTH, count, factor, needed, norm_epsilon, optional};
-use crate::family::published::{Mlx, Family, How, Key, Or, Rule};
+use crate::family::published::{Family, How, Key, Mlx, Or, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["granite"],

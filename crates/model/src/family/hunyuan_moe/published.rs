@@ -1,7 +1,7 @@
 //! Hunyuan A13B: a shared expert besides those that softmax chooses, in every layer.
 
 use crate::family::parts::{ATTENTION, BASE, COMMON, EXPERT_COUNT, NORMS, count, head_widths, needed, norm_epsilon};
-use crate::family::published::{Mlx, Family, Key, Kind, Or, Rule};
+use crate::family::published::{Family, Key, Kind, Mlx, Or, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["hunyuan_v1_moe"],

@@ -5,7 +5,7 @@ use crate::family::parts::{
     ATTENTION, BASE, DENSE, EXPERTS, LAYER_TYPES, MOE, NORMS, QK_NORMS, SELECTION_BIAS, count, expect_flag,
     expect_number, expect_text, factor, head_widths, moe, needed, norm_epsilon, optional,
 };
-use crate::family::published::{Mlx, Family, Key, Kind, Or, Rotated, Rule};
+use crate::family::published::{Family, Key, Kind, Mlx, Or, Rotated, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["laguna"],

@@ -2,7 +2,7 @@
 //! attention.
 
 use crate::family::parts::{BASE, EXPERTS, attention, count, expect_flag, needed, number, unless_unset};
-use crate::family::published::{Mlx, Family, How, Key, Kind, Layout, Need, Or, Rule};
+use crate::family::published::{Family, How, Key, Kind, Layout, Mlx, Need, Or, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["lfm2"],

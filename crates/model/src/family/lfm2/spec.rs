@@ -4,8 +4,8 @@
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
-use crate::family::read::{Reader, Sections};
 use crate::error::Result;
+use crate::family::read::{Reader, Sections};
 use crate::spec::{AttentionSpec, ConvolutionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, MoeSpec, QkNorm};
 
 pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {

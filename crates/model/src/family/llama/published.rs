@@ -1,7 +1,7 @@
 //! Llama 1 to 3, Mistral, SmolLM2; Mixtral with its experts.
 
 use crate::family::parts::{BASE, COMMON, EXPERTS, NORMS, WIDTH, attention, count, head_widths, needed, norm_epsilon};
-use crate::family::published::{Mlx, Family, How, Key, Or, Rule};
+use crate::family::published::{Family, How, Key, Mlx, Or, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["llama", "mistral"],

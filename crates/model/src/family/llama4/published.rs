@@ -5,7 +5,7 @@ use crate::family::parts::{
     ATTENTION, BASE, EXPERTS, INNER, LAYER_TYPES, NORMS, OUTER, count, expect_last_of, expect_number, expect_text,
     head_widths, needed, norm_epsilon, optional,
 };
-use crate::family::published::{Mlx, Expect, Expected, Family, How, Key, Kind, Layout, Or, Rule, Within};
+use crate::family::published::{Expect, Expected, Family, How, Key, Kind, Layout, Mlx, Or, Rule, Within};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["llama4", "llama4_text"],

@@ -4,8 +4,8 @@
 
 use gristmill_kernels::ops::{Activation, RopeStyle, Temperature};
 
-use crate::family::read::Reader;
 use crate::error::Result;
+use crate::family::read::Reader;
 use crate::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec, QkNorm};
 
 /// Positions of a chunk, and between the steps of the temperature. No key of published files says so.

@@ -1,8 +1,10 @@
 //! MiniMax M2: experts in every layer, chosen by a sigmoid with a bias, and norms over all heads.
 
 use crate::family::llama::published::MIXTRAL_EXPERTS;
-use crate::family::parts::{ATTENTION, BASE, COMMON, EXPERTS, NORMS, QK_NORMS, count, head_widths, norm_epsilon, optional};
-use crate::family::published::{Mlx, Family, Key, Kind, Or, Rotated, Rule};
+use crate::family::parts::{
+    ATTENTION, BASE, COMMON, EXPERTS, NORMS, QK_NORMS, count, head_widths, norm_epsilon, optional,
+};
+use crate::family::published::{Family, Key, Kind, Mlx, Or, Rotated, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["minimax_m2"],

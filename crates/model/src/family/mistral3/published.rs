@@ -3,7 +3,7 @@
 
 use crate::family::llama::published::{ATTENTION, KEYS};
 use crate::family::parts::{BASE, COMMON, INNER, NORMS, OUTER, head_widths, norm_epsilon};
-use crate::family::published::{Mlx, Family, Or, Within};
+use crate::family::published::{Family, Mlx, Or, Within};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["mistral3", "ministral3"],

@@ -1,7 +1,7 @@
 //! OLMo 2 and 3: norms after attention and MLP alone; OLMo 3 has windows.
 
 use crate::family::parts::{ATTENTION, BASE, COMMON, LAYER_TYPES, QK_NORMS, count, needed, norm_epsilon};
-use crate::family::published::{Mlx, Family, Key, Kind, OlderScaling, Or, Rule};
+use crate::family::published::{Family, Key, Kind, Mlx, OlderScaling, Or, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["olmo2"],

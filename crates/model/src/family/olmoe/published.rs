@@ -1,7 +1,9 @@
 //! OLMoE: norms of whole query and key rows.
 
-use crate::family::parts::{ATTENTION, BASE, COMMON, EXPERTS, MOE, NORMS, QK_NORMS, norm_epsilon, number, renormalised};
-use crate::family::published::{Mlx, Family, Key, Or};
+use crate::family::parts::{
+    ATTENTION, BASE, COMMON, EXPERTS, MOE, NORMS, QK_NORMS, norm_epsilon, number, renormalised,
+};
+use crate::family::published::{Family, Key, Mlx, Or};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["olmoe"],

@@ -1,7 +1,7 @@
 //! Phi-3, Phi-3.5-mini, Phi-4 and Phi-4-mini: queries, keys and values are one tensor, gate and up another.
 
 use crate::family::parts::{BASE, COMMON, NORMS, count, needed, norm_epsilon};
-use crate::family::published::{Mlx, Family, Key, Or, Rotated, Rule};
+use crate::family::published::{Family, Key, Mlx, Or, Rotated, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["phi3"],

@@ -5,7 +5,7 @@ use crate::family::parts::{
     ATTENTION, BASE, COMMON, EXPERTS, GLOBALS, NORMS, WIDTH, count, expect_number, expect_text, if_set, needed,
     norm_epsilon,
 };
-use crate::family::published::{Mlx, Family, Key, Or, Rule};
+use crate::family::published::{Family, Key, Mlx, Or, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["phimoe"],

@@ -5,8 +5,8 @@
 
 use gristmill_kernels::ops::{Gating, RopeStyle};
 
-use crate::family::read::Reader;
 use crate::error::Result;
+use crate::family::read::Reader;
 use crate::spec::{MlpSpec, ModelSpec, MoeSpec, NormKind};
 
 /// Twice the `router_jitter_noise` of Phi-3.5-MoE; no key says it.

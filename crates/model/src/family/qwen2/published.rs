@@ -1,7 +1,7 @@
 //! Dense Qwen 2 and 2.5.
 
-use crate::family::published::{Family, Mlx};
 use crate::family::parts::{BASE, COMMON, expect_flag, expect_text, norm_epsilon};
+use crate::family::published::{Family, Mlx};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["qwen2"],

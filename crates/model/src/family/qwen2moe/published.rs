@@ -1,7 +1,7 @@
 //! Qwen 1.5 and 2 with experts, and a shared one behind a gate.
 
 use crate::family::parts::{COMMON, EXPERTS, MOE, NORMS, biased, count, needed, norm_epsilon, renormalised};
-use crate::family::published::{Mlx, Family, How, Key, Or, Rule};
+use crate::family::published::{Family, How, Key, Mlx, Or, Rule};
 use crate::family::qwen2::published as qwen2;
 
 pub(crate) const FAMILY: Family = Family {

@@ -1,7 +1,7 @@
 //! Dense Qwen 3: norms of queries and keys. Heads need not share the embedding width among them.
 
 use crate::family::parts::{ATTENTION, COMMON, NORMS, QK_NORMS, head_widths, norm_epsilon};
-use crate::family::published::{Mlx, Family, Or};
+use crate::family::published::{Family, Mlx, Or};
 use crate::family::qwen2::published as qwen2;
 
 pub(crate) const FAMILY: Family = Family {

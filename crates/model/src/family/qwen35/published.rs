@@ -2,12 +2,12 @@
 //! value heads go round the key heads. They are published within a model that also sees.
 
 use crate::family::parts::{COMMON, DENSE, EXPERTS, INNER, MOE, OUTER, head_widths, needed, norm_epsilon};
+use crate::family::published::{Family, How, Mlx, Or, Rule, ValueHeads, Within};
 use crate::family::qwen2moe::published::SHARED;
+use crate::family::qwen3next::published as qwen3next;
 use crate::family::qwen3next::published::{
     ATTENTION, CONVOLUTION, DECAY, DELTA_KEYS, DELTA_NORM, DELTA_OUTPUT, DT_BIAS, EXPERT_KEYS, NORMS,
 };
-use crate::family::published::{Mlx, Family, How, Or, Rule, ValueHeads, Within};
-use crate::family::qwen3next::published as qwen3next;
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["qwen3_5", "qwen3_5_text"],

@@ -3,9 +3,9 @@
 
 use gristmill_kernels::ops::{Activation, HeadMap};
 
+use crate::error::Result;
 use crate::family::qwen3next::spec::model;
 use crate::family::read::{Reader, Sections};
-use crate::error::Result;
 use crate::spec::{DeltaProjections, ModelSpec};
 
 pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {

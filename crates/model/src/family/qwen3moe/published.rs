@@ -1,7 +1,7 @@
 //! Qwen 3 with experts in every layer.
 
 use crate::family::parts::{COMMON, EXPERTS, MOE, WIDTH, count, head_widths, norm_epsilon, renormalised};
-use crate::family::published::{Mlx, Family, Key, Or};
+use crate::family::published::{Family, Key, Mlx, Or};
 use crate::family::qwen3::published as qwen3;
 
 pub(crate) const FAMILY: Family = Family {

@@ -1,7 +1,7 @@
 //! `qwen3moe`: Qwen 3 with experts in every layer: softmax over all, the top k renormalised.
 
-use crate::family::read::Reader;
 use crate::error::Result;
+use crate::family::read::Reader;
 use crate::spec::ModelSpec;
 
 pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {

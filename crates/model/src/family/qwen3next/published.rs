@@ -6,8 +6,8 @@ use crate::family::parts::{
     BASE, COMMON, EXPERTS, LAYER_TYPES, MOE, attention, count, expect_flag, expect_text, head_widths, needed,
     norm_epsilon,
 };
+use crate::family::published::{Change, DeltaInput, Family, How, Key, Kind, Layout, Mlx, Need, Or, Rotated, Rule};
 use crate::family::qwen2moe::published::SHARED;
-use crate::family::published::{Mlx, Change, DeltaInput, Family, How, Key, Kind, Layout, Need, Or, Rotated, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["qwen3_next"],

@@ -3,8 +3,8 @@
 
 use gristmill_kernels::ops::{GateKind, HeadMap, RopeStyle};
 
-use crate::family::read::{Reader, Sections};
 use crate::error::Result;
+use crate::family::read::{Reader, Sections};
 use crate::spec::{
     AttentionSpec, DeltaProjections, DeltaSpec, GateRows, LayerSpec, Mixer, MlpSpec, ModelSpec, OutputGate, QkNorm,
 };

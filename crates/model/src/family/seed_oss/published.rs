@@ -1,7 +1,7 @@
 //! Seed-OSS: biases of queries, keys and values.
 
 use crate::family::parts::{BASE, COMMON, POST_ATTENTION_NORMS, biased, head_widths, norm_epsilon};
-use crate::family::published::{Mlx, Family, How, Or, Rule};
+use crate::family::published::{Family, How, Mlx, Or, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["seed_oss"],

@@ -2,8 +2,8 @@
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
-use crate::family::read::Reader;
 use crate::error::Result;
+use crate::family::read::Reader;
 use crate::spec::ModelSpec;
 
 pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {

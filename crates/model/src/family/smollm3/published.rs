@@ -4,7 +4,7 @@ use crate::family::llama::published::ATTENTION;
 use crate::family::parts::{
     BASE, COMMON, NORMS, WIDTH, count, expect_flag, expect_last_of, expect_number, expect_text, norm_epsilon,
 };
-use crate::family::published::{Mlx, Family, Key, Or};
+use crate::family::published::{Family, Key, Mlx, Or};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["smollm3"],

@@ -2,8 +2,8 @@
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
-use crate::family::read::Reader;
 use crate::error::Result;
+use crate::family::read::Reader;
 use crate::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec};
 
 /// The last of so many layers rotates nothing; no key says so.
