@@ -53,7 +53,7 @@ fn the_likeliest_tokens_of_a_pass_are_those_of_its_logits() {
                 batch.push(sequence, &[token], Outputs::Last);
             }
             if which == 0 {
-                batch.take_likeliest();
+                batch.take_argmax();
             }
             let mut logits = runner.forward(&batch).unwrap();
             let drawn = logits.argmax().unwrap();

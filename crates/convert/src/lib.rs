@@ -48,8 +48,8 @@ use gristmill_kernels::format::Format;
 use checkpoint::Checkpoint;
 use config::Config;
 use encode::Encoder;
-use gristmill_model::family::published as family;
 use family::Family;
+use gristmill_model::family::published as family;
 use mlx::{Quantization, Target};
 use quantize::{
     FILE_TYPE_KEY, Facts, Mix, PieceWriter, Planned, QUANTIZATION_VERSION, QUANTIZATION_VERSION_KEY, choose,

@@ -14,9 +14,9 @@ pub use engine::{
 };
 pub use gristmill_model as model;
 pub use gristmill_model::{
-    Batch, DEFAULT_CONTEXT, Drawn, Error, GraphUsage, KvFormat, KvUsage, Limits, LoadOptions, Logits, MAX_CONTEXT,
-    Model, ModelInfo, Notice, Opened, Outputs, Plan, Precision, Progress, Result, RoutingTrace, Runner, Sampling,
-    SequenceId, Stage, default_threads, gguf, machine, open_device,
+    Batch, DEFAULT_CONTEXT, Error, GraphUsage, KvFormat, KvUsage, Limits, LoadOptions, Logits, MAX_CONTEXT, Model,
+    ModelInfo, Notice, Opened, Outputs, Plan, Precision, Progress, Result, RoutingTrace, Runner, SampledTokens,
+    Sampling, SequenceId, Stage, default_threads, gguf, machine, open_device,
 };
 pub use gristmill_text::template::Chat;
 pub use gristmill_text::{clock, reply, template, tokenizer};

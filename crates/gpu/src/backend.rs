@@ -96,7 +96,7 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         Some(self.gpu())
     }
 
-    fn runs_behind(&self) -> bool {
+    fn is_asynchronous(&self) -> bool {
         self.gpu().gpu().reads_later()
     }
 

@@ -203,8 +203,8 @@ impl Backend {
 
     /// Whether the device does its work while the host goes on, so that a host that gives it the next step before it reads
     /// the results of the last lets it wait for nothing: [`Backend::begin_download`] returns before the copy is done.
-    pub fn runs_behind(&self) -> bool {
-        self.kernels.runs_behind()
+    pub fn is_asynchronous(&self) -> bool {
+        self.kernels.is_asynchronous()
     }
 
     /// Begins to copy a view without gaps to host memory. What is given to the device later changes nothing of it. A view of

@@ -34,16 +34,16 @@ impl Outputs {
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     pub(crate) tokens: Vec<u32>,
-    /// See [`Batch::push_drawn`]: the place of each such token, and the row of the draw.
-    pub(crate) drawn: Vec<(usize, usize)>,
+    /// See [`Batch::push_sampled`]: the place of each such token, and the row that it was sampled from.
+    pub(crate) sampled: Vec<(usize, usize)>,
     /// Each sequence with its number of tokens, in order.
     pub(crate) parts: Vec<(SequenceId, usize)>,
     /// Tokens whose logits are wanted, ascending.
     pub(crate) output_rows: Vec<u32>,
     /// Tokens whose hidden states are wanted, ascending.
     pub(crate) hidden_rows: Vec<u32>,
-    /// See [`Batch::take_likeliest`].
-    pub(crate) likeliest: bool,
+    /// See [`Batch::take_argmax`].
+    pub(crate) argmax: bool,
 }
 
 impl Batch {
@@ -59,12 +59,12 @@ impl Batch {
         self.add(sequence, start, outputs)
     }
 
-    /// Adds the token that the runner's last draw took from this row of logits. It need not be known to the host: the step
-    /// can be given to a device that still computes the last one ([`Logits::begin_argmax`](crate::Logits::begin_argmax)).
-    /// Of a row that is not finite no token was drawn, and what the step computes of it means nothing.
-    pub fn push_drawn(&mut self, sequence: SequenceId, row: usize, outputs: Outputs) -> &mut Self {
+    /// Adds the token that the runner sampled last from this row of logits. The host need not have it yet: the step
+    /// can be submitted to a device that still computes the last one ([`Logits::start_argmax`](crate::Logits::start_argmax)).
+    /// Of a row that is not finite no token was sampled, and what the step computes of it means nothing.
+    pub fn push_sampled(&mut self, sequence: SequenceId, row: usize, outputs: Outputs) -> &mut Self {
         let start = self.tokens.len();
-        self.drawn.push((start, row));
+        self.sampled.push((start, row));
         // The device puts it there.
         self.tokens.push(0);
         self.add(sequence, start, outputs)
@@ -84,19 +84,19 @@ impl Batch {
 
     /// The likeliest token of each row of logits is wanted: the forward pass finds it, and
     /// [`Logits::argmax`](crate::Logits::argmax) costs no launch of its own.
-    pub fn take_likeliest(&mut self) -> &mut Self {
-        self.likeliest = true;
+    pub fn take_argmax(&mut self) -> &mut Self {
+        self.argmax = true;
         self
     }
 
     /// Removes all tokens.
     pub fn clear(&mut self) {
         self.tokens.clear();
-        self.drawn.clear();
+        self.sampled.clear();
         self.parts.clear();
         self.output_rows.clear();
         self.hidden_rows.clear();
-        self.likeliest = false;
+        self.argmax = false;
     }
 
     /// The number of tokens.

@@ -257,7 +257,7 @@ pub enum Error {
     },
     /// A batch has a token of a row that the last forward pass has not drawn one of.
     #[error("the batch has the token drawn from row {row}, and {rows} rows were drawn since the last forward pass")]
-    NotDrawn {
+    NotSampled {
         /// The row.
         row: usize,
         /// Rows that have a token.

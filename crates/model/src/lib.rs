@@ -16,11 +16,11 @@
 pub mod machine;
 pub mod spec;
 
-#[doc(hidden)]
-pub mod family;
 mod batch;
 mod device;
 mod error;
+#[doc(hidden)]
+pub mod family;
 mod inspect;
 mod limits;
 mod load;
@@ -49,7 +49,7 @@ pub use model::{Model, ModelInfo};
 pub use notice::Notice;
 pub use plan::Plan;
 pub use program::uses::{TensorReads, TensorUse};
-pub use runner::{Drawn, GraphUsage, Logits, RoutingTrace, Runner};
+pub use runner::{GraphUsage, Logits, RoutingTrace, Runner, SampledTokens};
 pub use stage::Stage;
 pub use state::{KvUsage, Reuse, SequenceId};
 pub use vocabulary::tokenizer;

@@ -11,9 +11,9 @@ use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::Rates;
 use gristmill_text::tokenizer::Tokenizer;
 
-use crate::family::{self, Source};
 use crate::device;
 use crate::error::{Error, Result};
+use crate::family::{self, Source};
 use crate::limits::Limits;
 use crate::load::{LoadOptions, Progress};
 use crate::notice::Notice;

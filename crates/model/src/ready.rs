@@ -54,8 +54,8 @@ impl Model {
                 forward(backend, self, &rotaries, &mut state, &scratch, tokens, outputs, &mut |_, _| Ok(()))?;
             }
         }
-        let mut drawn = backend.alloc::<u32>(rows, "sampled tokens")?;
-        let (logits, out) = (scratch.rows(self.program.logits), drawn.view_mut(rows, 1)?);
+        let mut sampled = backend.alloc::<u32>(rows, "sampled tokens")?;
+        let (logits, out) = (scratch.rows(self.program.logits), sampled.view_mut(rows, 1)?);
         Ok(backend.run(Argmax { x: logits.view(rows, spec.vocab)?, out })?)
     }
 }

@@ -9,7 +9,7 @@ mod routing;
 use std::sync::Arc;
 
 pub use graphs::GraphUsage;
-pub use logits::{Drawn, Logits};
+pub use logits::{Logits, SampledTokens};
 pub use routing::RoutingTrace;
 
 use gristmill_kernels::ops::Rotary;
@@ -34,10 +34,10 @@ pub struct Runner {
     rotaries: Vec<Arc<Rotary>>,
     state: State,
     scratch: Scratch,
-    /// Token ids drawn by the sampler.
-    drawn: Buffer<u32>,
+    /// Token ids sampled by the sampler.
+    sampled: Buffer<u32>,
     /// How many of the last forward pass's rows have one.
-    drawn_rows: usize,
+    sampled_rows: usize,
     /// Sequence and position of each token of the last batch.
     places: Vec<(SequenceId, u32)>,
     /// Tokens of the last batch whose logits were computed.
@@ -61,7 +61,7 @@ struct StepShape {
     /// Rows of logits with their padding.
     outputs: PassOutputs,
     /// Whether the pass draws the likeliest token of each row.
-    likeliest: bool,
+    argmax: bool,
     /// See [`Step`].
     step: Step,
 }
@@ -86,7 +86,7 @@ impl Runner {
         let rotaries = model.weights.rotaries(spec, plan.context, backend)?;
         let state = State::new(backend, spec, &limits, plan.context, reuse)?;
         let scratch = Scratch::new(backend, &model.program.slots, model.precision, [tokens, rows])?;
-        let drawn = backend.alloc::<u32>(rows, "sampled tokens")?;
+        let sampled = backend.alloc::<u32>(rows, "sampled tokens")?;
         drop(exclusive);
         Ok(Self {
             model,
@@ -95,8 +95,8 @@ impl Runner {
             rotaries,
             state,
             scratch,
-            drawn,
-            drawn_rows: 0,
+            sampled,
+            sampled_rows: 0,
             places: Vec::new(),
             output_rows: Vec::new(),
             uploaded_rows: Uploaded::default(),

@@ -3,8 +3,8 @@
 use gristmill_files::gguf::{FromValue, GgufFile};
 use gristmill_text::tokenizer::{Tokenizer, Vocabulary};
 
-use crate::family::Source;
 use crate::error::Result;
+use crate::family::Source;
 
 /// The tokenizer of a file, whatever its architecture; `None` if the file has no vocabulary.
 ///

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use gristmill_cpu::{Profile, Record};
-use gristmill_engine::{Batch, Drawn, GraphUsage, Limits, Model, Outputs, Runner, SequenceId};
+use gristmill_engine::{Batch, GraphUsage, Limits, Model, Outputs, Runner, SampledTokens, SequenceId};
 use serde::Serialize;
 
 use super::cost::{Span, Step};
@@ -178,7 +178,7 @@ impl Bench {
         let records = |profile: &Option<Arc<Profile>>| profile.as_ref().map(|p| p.take()).unwrap_or_default();
         records(&self.profile);
         let (begun, mut ends, mut under_way) = (Instant::now(), Vec::with_capacity(steps.len()), None);
-        let mut wait = |drawn: Option<Drawn>| -> Result<(), Failure> {
+        let mut wait = |drawn: Option<SampledTokens>| -> Result<(), Failure> {
             if let Some(drawn) = drawn {
                 drawn.wait()?;
                 ends.push(begun.elapsed().as_secs_f64());
@@ -193,8 +193,8 @@ impl Bench {
                 let outputs = if output { Outputs::Last } else { Outputs::None };
                 self.batch.push(self.sequences[sequence], &tokens, outputs);
             }
-            self.batch.take_likeliest();
-            let drawn = self.runner.forward(&self.batch)?.begin_argmax()?;
+            self.batch.take_argmax();
+            let drawn = self.runner.forward(&self.batch)?.start_argmax()?;
             wait(under_way.replace(drawn))?;
             let counts = self.runner.expert_counts();
             routing.resize(counts.len(), LayerRouting::default());

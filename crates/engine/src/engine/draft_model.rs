@@ -167,7 +167,7 @@ impl DraftModel {
             }
         }
         let mut logits = self.runner.forward(&self.batch)?;
-        let sampled = if rows.is_empty() { Vec::new() } else { logits.begin_sample(&sampling)?.wait()? };
+        let sampled = if rows.is_empty() { Vec::new() } else { logits.start_sample(&sampling)?.wait()? };
         for Reading { number, tokens, .. } in reading {
             if let Some((_, known)) = &mut self.slots[requests[*number].slot] {
                 known.extend(tokens);

@@ -23,8 +23,8 @@ pub(super) struct Job {
     /// The tokens to be computed, until the job enters a slot: the prompt, after a preemption with the tokens that were
     /// generated.
     pub(super) text: Vec<u32>,
-    /// The number of jobs that began before.
-    pub(super) began: Option<u64>,
+    /// The number of jobs that started earlier, when it has started once.
+    pub(super) priority: Option<u64>,
     /// How often blocks had become free when there were too few for it last.
     pub(super) refused: Option<u64>,
     /// See [`Request::tenant`](super::Request::tenant).
@@ -49,7 +49,7 @@ impl Job {
     /// A job that was asked for at this time.
     pub(super) fn new(text: Vec<u32>, tenant: u64, since: Instant, cancelled: Arc<AtomicBool>, task: Task) -> Job {
         let progress = Progress::new(text.len(), since);
-        Job { text, began: None, refused: None, tenant, cache_key: tenant, progress, cancelled, task }
+        Job { text, priority: None, refused: None, tenant, cache_key: tenant, progress, cancelled, task }
     }
 
     /// Set by the caller to cancel the request.

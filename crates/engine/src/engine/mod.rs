@@ -139,7 +139,7 @@ impl Engine {
         let failure = Failure::default();
         let counters = Arc::new(Counters::new(model.spec(), sequences, batch_tokens));
         // There it costs nothing worth a word, and keeps no step from being ahead.
-        counters.count_experts(model.backend().device() == DeviceId::Cpu && !model.backend().runs_behind());
+        counters.count_experts(model.backend().device() == DeviceId::Cpu && !model.backend().is_asynchronous());
         counters.now(0, 0, runner.kv_usage());
         let (jobs, inbox) = mpsc::channel();
         let worker = Worker::new(runner, draft, limits, stop.clone(), failure.clone(), counters.clone());
@@ -256,7 +256,7 @@ impl Engine {
         // A character that no tokenizer joins with the text.
         let before = if text.starts_with(char::is_whitespace) { "a" } else { "\n" };
         let tokens =
-            |text: &str| self.tokens(&Prompt::Rendered { text: text.to_owned(), plain: Vec::new(), is_begun: false });
+            |text: &str| self.tokens(&Prompt::Rendered { text: text.to_owned(), plain: Vec::new(), is_started: false });
         match tokens(&[before, text].concat())?.strip_prefix(tokens(before)?.as_slice()) {
             Some(within) => Ok(within.to_vec()),
             None => tokens(text),

@@ -9,7 +9,7 @@ pub struct ReasoningLimit {
     /// The most tokens between the marks.
     pub tokens: usize,
     /// Whether the prompt has begun reasoning.
-    pub is_begun: bool,
+    pub is_started: bool,
     /// Whether reasoning may begin again after other text. Otherwise a reply only begins with it.
     pub repeats: bool,
     /// The mark before reasoning.
@@ -45,7 +45,7 @@ enum Place {
 
 impl Reasoning {
     pub(super) fn new(limit: ReasoningLimit) -> Reasoning {
-        let place = if limit.is_begun { Place::Within } else { Place::Before };
+        let place = if limit.is_started { Place::Within } else { Place::Before };
         Reasoning { place, limit, used: 0, ended: 0, tail: String::new() }
     }
 
@@ -112,9 +112,9 @@ impl Reasoning {
 mod tests {
     use super::*;
 
-    fn limit(tokens: usize, is_begun: bool) -> Reasoning {
+    fn limit(tokens: usize, is_started: bool) -> Reasoning {
         let (open, close) = ("<think>".to_owned(), "</think>".to_owned());
-        Reasoning::new(ReasoningLimit { tokens, is_begun, repeats: false, open, close, ending: vec![7, 8] })
+        Reasoning::new(ReasoningLimit { tokens, is_started, repeats: false, open, close, ending: vec![7, 8] })
     }
 
     #[test]

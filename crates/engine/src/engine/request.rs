@@ -193,7 +193,7 @@ pub enum Prompt {
         plain: Vec<usize>,
         /// Whether the text ends with the beginning of the reply. Then generated tokens continue a text, so that a space
         /// before the first word is kept.
-        is_begun: bool,
+        is_started: bool,
     },
 }
 

@@ -8,22 +8,22 @@ use gristmill_kernels::kv::KV_BLOCK;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pending {
     pub(super) slot: usize,
-    /// Their positions; in decode the text's last token and the draft behind it, in prefill many. Not empty.
+    /// Their positions; in decode the last token and the draft after it, in prefill many. Not empty.
     pub(super) positions: Range<usize>,
     /// Whether the logits of each are wanted, or those of the text's last token alone.
     pub(super) all_rows: bool,
     /// Whether the first of them is the last token of a text that is being generated.
     pub(super) decodes: bool,
-    /// Smaller for slots that began earlier.
-    pub(super) began: u64,
+    /// Smaller for slots that started earlier.
+    pub(super) priority: u64,
 }
 
-/// The share of a step's tokens that the prompt which began first gets, however many shorter ones there are.
+/// The share of a step's tokens that the prompt that started first gets, however many shorter ones there are.
 const OF_THE_OLDEST: usize = 4;
 
 /// Shares the tokens of a step, and its rows of logits. A decoding slot gets one of each at least. Of prompts the
 /// shortest are read first, because that makes the mean time to the first token the least; a quarter of the tokens is
-/// for the prompt that began first, so that a long one is read however many short ones come. Each slot has one row;
+/// for the prompt that started first, so that a long one is read however many short ones come. Each slot has one row;
 /// those that want more share the rows beyond that in the same way.
 ///
 /// The chunks are in the order of `pending`; each is a beginning of what was pending. There are at least as many rows
@@ -35,11 +35,11 @@ pub(super) fn share(pending: &[Pending], tokens: usize, rows: usize) -> Vec<Pend
         left.grant(at, one, 1, 0);
     }
     let prompts = || pending.iter().enumerate().filter(|(_, one)| !one.decodes);
-    if let Some((at, oldest)) = prompts().min_by_key(|(_, one)| one.began) {
+    if let Some((at, oldest)) = prompts().min_by_key(|(_, one)| one.priority) {
         left.grant(at, oldest, left.tokens.div_ceil(OF_THE_OLDEST), left.more_rows.div_ceil(OF_THE_OLDEST));
     }
     let mut shortest: Vec<(usize, &Pending)> = pending.iter().enumerate().collect();
-    shortest.sort_by_key(|(_, one)| (one.positions.len(), one.began));
+    shortest.sort_by_key(|(_, one)| (one.positions.len(), one.priority));
     for (at, one) in shortest {
         left.grant(at, one, usize::MAX, usize::MAX);
     }
@@ -89,14 +89,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Slots that began in this order; those that want one token decode.
+    /// Slots that started in this order; those that want one token decode.
     fn pending(wanted: &[usize]) -> Vec<Pending> {
         let one = |(slot, &n): (usize, &usize)| Pending {
             slot,
             positions: 10..10 + n,
             all_rows: false,
             decodes: n == 1,
-            began: slot as u64,
+            priority: slot as u64,
         };
         wanted.iter().enumerate().map(one).collect()
     }

@@ -21,7 +21,7 @@ pub struct Stats {
     /// The number of tokens in each step.
     pub step_tokens: Distribution,
     /// Steps that the device was given before the host had the tokens of the step before.
-    pub steps_ahead: u64,
+    pub overlapped_steps: u64,
     /// Where the time of all steps went.
     pub times: Times,
     /// The tokens of each expert, by layer, while they were counted
@@ -86,7 +86,7 @@ pub(super) struct Counters {
     kv: [AtomicUsize; 3],
     step_requests: Tally,
     step_tokens: Tally,
-    steps_ahead: AtomicU64,
+    overlapped_steps: AtomicU64,
     /// The fields of [`Times`], in nanoseconds.
     times: [AtomicU64; 3],
     counts_experts: AtomicBool,
@@ -104,7 +104,7 @@ impl Counters {
             kv: Default::default(),
             step_requests: Tally::new(requests),
             step_tokens: Tally::new(tokens),
-            steps_ahead: AtomicU64::default(),
+            overlapped_steps: AtomicU64::default(),
             times: Default::default(),
             counts_experts: AtomicBool::default(),
             experts: spec.routers().iter().map(|router| counters(router.experts)).collect(),
@@ -145,9 +145,9 @@ impl Counters {
         pairs.filter(|(_, new)| **new > 0).for_each(|(sum, new)| raise(sum, u64::from(*new)));
     }
 
-    /// A step was given ahead.
-    pub(super) fn gave_ahead(&self) {
-        raise(&self.steps_ahead, 1);
+    /// A step was overlapped.
+    pub(super) fn count_overlapped(&self) {
+        raise(&self.overlapped_steps, 1);
     }
 
     /// All of it.
@@ -166,7 +166,7 @@ impl Counters {
             kv: KvUsage { used, cached, capacity },
             step_requests: self.step_requests.read(),
             step_tokens: self.step_tokens.read(),
-            steps_ahead: self.steps_ahead.load(Ordering::Relaxed),
+            overlapped_steps: self.overlapped_steps.load(Ordering::Relaxed),
             times: Times { steps, forward, draw },
             experts: with_experts.map(load).collect(),
         }

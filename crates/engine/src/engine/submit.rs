@@ -87,7 +87,7 @@ impl Engine {
         let prompt = self.prompt_tokens(&request.prompt)?;
         // Its tokens stand for it in each choice.
         let text = mem::replace(&mut request.prompt, Prompt::Tokens(Vec::new()));
-        let is_reply = matches!(text, Prompt::Rendered { is_begun: false, .. });
+        let is_reply = matches!(text, Prompt::Rendered { is_started: false, .. });
         drop(text);
         let mut choices = Choices { prompt, cancellers: Vec::new() };
         for deliver in delivers {

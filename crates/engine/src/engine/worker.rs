@@ -1,16 +1,17 @@
 //! The thread that owns the runner: schedule → forward → sample → emit, as long as there is work.
 //!
-//! `admission` decides which jobs begin, `preemption` which wait again, `drafts` makes draft tokens; `pass` gives a step to
-//! the device, `ahead` the one behind it before the host has the first one's tokens, `outcome` takes what comes of a step,
-//! and `failure` ends what cannot go on.
+//! `step` is the loop's body: schedule, submit, receive, emit. `admission` starts waiting jobs, `preemption` finds the
+//! tokens of a step and preempts jobs if the KV cache is full, `drafts` makes draft tokens. `submit` submits a step,
+//! `overlap` the next one before the host has the tokens of the current one, `receive` waits for a step and advances its
+//! sequences, and `failure` ends the jobs of a step or a device that failed.
 
 mod admission;
-mod ahead;
 mod drafts;
 mod failure;
-mod outcome;
-mod pass;
+mod overlap;
 mod preemption;
+mod receive;
+mod submit;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,8 +27,8 @@ use super::schedule::Pending;
 use super::stats::{Counters, Times};
 use crate::{Batch, Limits, Result, Runner, SequenceId};
 pub(super) use failure::Failure;
-use outcome::Output;
-use pass::Given;
+use receive::{Output, Outputs};
+use submit::Submitted;
 
 /// The engine's thread.
 #[derive(Debug)]
@@ -40,16 +41,15 @@ pub(super) struct Worker {
     output_rows: usize,
     batch: Batch,
     prefill_budget: PrefillBudget,
-    /// When the first of the steps began whose end the host has not waited for, because nothing comes of them, and their
-    /// prompt tokens.
-    unwaited: Option<(Instant, usize)>,
+    /// Steps without outputs, for which the host has not waited: when the first of them started, and their prompt tokens.
+    unsynced: Option<(Instant, usize)>,
     /// A slot for each sequence of the runner.
     slots: Vec<Option<Running>>,
-    /// The step ahead: it is on the device, behind one whose tokens the host has by now.
-    ahead: Option<Given>,
-    /// Jobs that have begun.
-    begun: u64,
-    /// How often a job has given its blocks back.
+    /// The step that was submitted before the host had the tokens of the step before it.
+    in_flight: Option<Submitted>,
+    /// Jobs that have started.
+    started: u64,
+    /// How often a job has freed its blocks.
     freed: u64,
     waiting: Vec<Job>,
     shares: Shares,
@@ -66,32 +66,32 @@ struct Running {
     sequence: SequenceId,
     /// The text: prompt, then generated tokens.
     tokens: Vec<u32>,
-    /// Tokens that the text had when the job got the sequence: the prompt, and what was generated before a preemption.
+    /// Tokens that the job had when it got the sequence: the prompt, and what was generated before a preemption.
     prompt: usize,
     /// Tokens that are in the state: all but the last in decode.
     computed: usize,
-    /// Draft tokens behind the text, for one step; and how many of the last step were accepted.
+    /// Draft tokens after the text, for one step; and how many of the last step were accepted.
     draft: Vec<u32>,
     accepted: usize,
-    /// Its next token is waited for before another step begins, because the last one was not finite.
-    careful: bool,
-    /// The number of jobs that began before.
-    began: u64,
+    /// The host waits for its next token before it submits another step, because the last one was not finite.
+    needs_sync: bool,
+    /// The number of jobs that started earlier. The lowest is the last to be preempted.
+    priority: u64,
     job: Job,
 }
 
 impl Running {
-    /// Tokens of the text, and of the draft behind it.
+    /// Tokens of the text, and of the draft after it.
     fn at(&self, positions: Range<usize>) -> Vec<u32> {
         self.tokens.iter().chain(&self.draft).take(positions.end).skip(positions.start).copied().collect()
     }
 
-    /// Whether the text that the job began with is in the state.
+    /// Whether the text that the job started with is in the state.
     fn decodes(&self) -> bool {
         self.computed >= self.prompt
     }
 
-    /// Draft tokens behind which a token is sampled.
+    /// Draft tokens after which a token is sampled.
     fn drafted(&self, chunk: &Pending) -> &[u32] {
         &self.draft[..chunk.positions.end.saturating_sub(self.tokens.len())]
     }
@@ -117,10 +117,10 @@ impl Worker {
             output_rows,
             batch,
             prefill_budget,
-            unwaited: None,
+            unsynced: None,
             slots,
-            ahead: None,
-            begun: 0,
+            in_flight: None,
+            started: 0,
             freed: 0,
             waiting,
             shares,
@@ -149,66 +149,73 @@ impl Worker {
     }
 
     fn is_idle(&self) -> bool {
-        self.ahead.is_none() && self.waiting.is_empty() && self.slots.iter().all(Option::is_none)
+        self.in_flight.is_none() && self.waiting.is_empty() && self.slots.iter().all(Option::is_none)
     }
 
-    /// One forward pass over the next tokens of all requests. If it was given to the device before, the next one is
-    /// given first.
+    /// One forward pass over the next tokens of all requests.
     ///
     /// # Errors
-    /// The device has failed. Any other failure ends only the requests that took part in it.
+    /// The device has failed. Any other failure ends only the requests of the step.
     fn step(&mut self) -> Result<()> {
-        let step = Instant::now();
+        let started_at = Instant::now();
         self.times = Times::default();
         self.remove_cancelled();
-        let mut given = match self.ahead.take() {
-            Some(given) => given,
-            None => {
-                self.admit();
-                self.make_drafts();
-                let chunks = self.chunks();
-                self.report();
-                let slots: Vec<usize> = chunks.iter().map(|chunk| chunk.slot).collect();
-                match self.give(chunks) {
-                    Ok(given) => given,
-                    Err(error) if error.is_of_device() => return Err(error),
-                    Err(error) => {
-                        self.fail(slots, error);
-                        self.counters.took(Times { steps: step.elapsed(), ..self.times });
-                        self.report();
-                        return Ok(());
-                    }
-                }
-            }
+        let current = match self.in_flight.take() {
+            Some(step) => Some(step),
+            None => self.schedule_and_submit()?,
         };
-        self.ahead = self.give_ahead(&mut given)?;
-        let slots: Vec<usize> = given.chunks.iter().map(|chunk| chunk.slot).collect();
-        match self.take(given) {
-            Err(error) if error.is_of_device() => return Err(error),
-            Err(error) => self.fail(slots, error),
-            Ok(outputs) => {
-                for (slot, output) in outputs {
-                    match output {
-                        Ok(Output::Token(sampled)) => self.emit(slot, sampled),
-                        Ok(Output::Vector) => self.emit_vector(slot),
-                        Err(error) if error.is_of_device() => return Err(error),
-                        Err(error) => self.fail([slot], error),
-                    }
-                }
+        if let Some(mut current) = current {
+            self.in_flight = self.submit_overlapped(&mut current)?;
+            let slots: Vec<usize> = current.chunks.iter().map(|chunk| chunk.slot).collect();
+            match self.receive(current) {
+                Err(error) if error.is_of_device() => return Err(error),
+                Err(error) => self.fail(slots, error),
+                Ok(outputs) => self.emit_all(outputs)?,
             }
         }
-        self.counters.took(Times { steps: step.elapsed(), ..self.times });
+        self.counters.took(Times { steps: started_at.elapsed(), ..self.times });
         self.report();
         Ok(())
     }
 
-    /// Tells what waits and runs.
+    /// Starts waiting jobs, shares the tokens of the step among all, and submits it. `None` if it failed, which has ended
+    /// the requests of the step.
+    fn schedule_and_submit(&mut self) -> Result<Option<Submitted>> {
+        self.admit();
+        self.make_drafts();
+        let chunks = self.chunks();
+        self.report();
+        let slots: Vec<usize> = chunks.iter().map(|chunk| chunk.slot).collect();
+        match self.submit(chunks) {
+            Ok(step) => Ok(Some(step)),
+            Err(error) if error.is_of_device() => Err(error),
+            Err(error) => {
+                self.fail(slots, error);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Hands each output of a step to its job.
+    fn emit_all(&mut self, outputs: Outputs) -> Result<()> {
+        for (slot, output) in outputs {
+            match output {
+                Ok(Output::Token(sampled)) => self.emit(slot, sampled),
+                Ok(Output::Vector) => self.emit_vector(slot),
+                Err(error) if error.is_of_device() => return Err(error),
+                Err(error) => self.fail([slot], error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports the requests that wait and run.
     fn report(&self) {
         let running = self.slots.iter().flatten().count();
         self.counters.now(self.waiting.len(), running, self.runner.kv_usage());
     }
 
-    /// Tokens of the next step: fewer than a batch has if texts that are being generated would wait long for it.
+    /// Tokens of the next step: fewer than a batch has if sequences in decode would wait long for it.
     fn tokens_of_step(&self, pending: &[Pending]) -> usize {
         let decoding = pending.iter().filter(|one| one.decodes).map(|one| one.positions.len()).sum::<usize>();
         match decoding {
@@ -230,12 +237,12 @@ impl Worker {
     fn pending(&self) -> Vec<Pending> {
         let of_slot = |(slot, running): (usize, &Option<Running>)| {
             let running = running.as_ref()?;
-            let Running { tokens, computed, draft, began, job, .. } = running;
+            let Running { tokens, computed, draft, priority, job, .. } = running;
             let of_prompt = job.completion().is_some_and(|one| one.prompt_logprobs.is_some()) && !running.decodes();
             let all = tokens.len() + draft.len();
             let end = self.runner.next_checkpoint(running.sequence).ok().flatten().map_or(all, |next| next.min(all));
             let (positions, all_rows) = (*computed..end, of_prompt || !draft.is_empty());
-            Some(Pending { slot, positions, all_rows, decodes: running.decodes(), began: *began })
+            Some(Pending { slot, positions, all_rows, decodes: running.decodes(), priority: *priority })
         };
         self.slots.iter().enumerate().filter_map(of_slot).collect()
     }
@@ -250,12 +257,12 @@ impl Worker {
         self.shares.give(job.tenant, 1);
         let tokenizer = self.runner.model().tokenizer().ok();
         if !completion.accept(&mut job.progress, sampled, tokenizer, room) {
-            tracing::debug!(usage = ?job.progress.usage, "request ends");
+            tracing::debug!(usage = ?job.progress.usage, "request finished");
             self.end(slot);
         }
     }
 
-    /// Hands its vector to the request of a text that is computed.
+    /// Hands the pooled vector to the request.
     fn emit_vector(&mut self, slot: usize) {
         let Some(Running { job: Job { task: Task::Embed(embedding), progress, .. }, .. }) = &mut self.slots[slot]
         else {
@@ -270,20 +277,20 @@ impl Worker {
         drop(self.free(slot));
     }
 
-    /// Frees a slot, and returns its job with the text so far. What its sequence computed stays in the prefix cache.
+    /// Frees a slot, and returns its job with the tokens so far. What its sequence computed stays in the prefix cache.
     fn free(&mut self, slot: usize) -> Option<Job> {
-        let Running { sequence, tokens, began, mut job, .. } = self.slots[slot].take()?;
-        // The step ahead computes the last token, which is in no state otherwise.
-        if self.leave_ahead(slot)
+        let Running { sequence, tokens, priority, mut job, .. } = self.slots[slot].take()?;
+        // The step in flight has computed the last token, which is in no state otherwise.
+        if self.discard_in_flight(slot)
             && let Err(error) = self.runner.truncate(sequence, tokens.len().saturating_sub(1))
         {
-            tracing::error!(%error, "shortening a sequence failed");
+            tracing::error!(%error, "truncating a sequence failed");
         }
         if let Err(error) = self.runner.retire_sequence(sequence, &tokens) {
             tracing::error!(%error, "closing a sequence failed");
         }
         self.freed += 1;
-        (job.text, job.began) = (tokens, Some(began));
+        (job.text, job.priority) = (tokens, Some(priority));
         Some(job)
     }
 }

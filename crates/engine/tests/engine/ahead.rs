@@ -65,7 +65,7 @@ fn texts_and_what_is_reused_are_the_same() {
             }
         }
         let plain = request(&system, 20, SamplingOptions::greedy());
-        let ahead = || engines.each_ref().map(|engine| engine.stats().steps_ahead);
+        let ahead = || engines.each_ref().map(|engine| engine.stats().overlapped_steps);
         let before = ahead();
         let [cold, again] = [(); 2].map(|()| engines.each_ref().map(|engine| pieces(engine, plain.clone())));
         for [one, other] in [cold, again] {

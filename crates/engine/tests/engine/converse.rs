@@ -274,7 +274,7 @@ fn a_message_is_continued() {
         assert_eq!(
             engine.tokens(&request.prompt).unwrap().len(),
             engine
-                .tokens(&Prompt::Rendered { text: engine.render(&chat).unwrap(), plain: vec![], is_begun: false })
+                .tokens(&Prompt::Rendered { text: engine.render(&chat).unwrap(), plain: vec![], is_started: false })
                 .unwrap()
                 .len()
         );

@@ -72,7 +72,7 @@ impl Kernels for Failing {
         Reference.device()
     }
 
-    fn runs_behind(&self) -> bool {
+    fn is_asynchronous(&self) -> bool {
         self.behind
     }
 

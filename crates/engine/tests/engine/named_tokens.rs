@@ -126,14 +126,14 @@ fn reasoning_is_ended() {
             let ending: Vec<u32> = "\n</think>\n\n".bytes().map(u32::from).collect();
             let (open, close) = ("<think>".to_owned(), "</think>".to_owned());
             let limit =
-                ReasoningLimit { tokens: tokens_of_reasoning, is_begun: true, repeats: false, open, close, ending };
+                ReasoningLimit { tokens: tokens_of_reasoning, is_started: true, repeats: false, open, close, ending };
             let found = tokens(&pieces(&engine, Request { reasoning: Some(limit.clone()), ..request.clone() }));
             let free = tokens_of_reasoning.min(30);
             assert_eq!((found.len(), &found[..free]), (30, &all[..free]));
             let forced = &found[free..(free + limit.ending.len()).min(30)];
             assert_eq!(forced, &limit.ending[..forced.len()]);
             // A text that has not begun reasoning has no limit.
-            let limit = ReasoningLimit { is_begun: false, ..limit };
+            let limit = ReasoningLimit { is_started: false, ..limit };
             assert_eq!(tokens(&pieces(&engine, Request { reasoning: Some(limit), ..request })), all);
         }
     }

@@ -43,10 +43,10 @@ fn any_prompt() -> impl Strategy<Value = Prompt> {
             text,
             options: EncodeOptions { add_special, parse_special },
         }),
-        any::<(String, Vec<usize>, bool)>().prop_map(|(text, plain, is_begun)| Prompt::Rendered {
+        any::<(String, Vec<usize>, bool)>().prop_map(|(text, plain, is_started)| Prompt::Rendered {
             text,
             plain,
-            is_begun
+            is_started
         }),
     ]
 }
@@ -89,11 +89,11 @@ prop_compose! {
 
 prop_compose! {
     fn any_reasoning()(
-        (tokens, is_begun, repeats) in any::<(usize, bool, bool)>(),
+        (tokens, is_started, repeats) in any::<(usize, bool, bool)>(),
         (open, close) in any::<(String, String)>(),
         ending in vec(any::<u32>(), 0..3),
     ) -> ReasoningLimit {
-        ReasoningLimit { tokens, is_begun, repeats, open, close, ending }
+        ReasoningLimit { tokens, is_started, repeats, open, close, ending }
     }
 }
 
@@ -150,7 +150,7 @@ fn a_replay_gives_the_same_texts() {
         ..Request::new(Prompt::Rendered {
             text: "<|im_start|>user\nabc<|im_end|>\n".to_owned(),
             plain: vec![1, 20],
-            is_begun: false,
+            is_started: false,
         })
     });
     requests.push(Request { grammar: Some(Grammar::Regex("(ab|c){3,5}".to_owned())), ..requests[1].clone() });

@@ -193,8 +193,8 @@ macro_rules! operations {
             }
             /// See [`Backend::deterministic`].
             fn deterministic(&self) -> bool;
-            /// See [`Backend::runs_behind`].
-            fn runs_behind(&self) -> bool {
+            /// See [`Backend::is_asynchronous`].
+            fn is_asynchronous(&self) -> bool {
                 false
             }
             /// See [`Backend::free_memory`].

@@ -1,4 +1,4 @@
-//! The logits of a forward pass, and the tokens drawn from them.
+//! The logits of a forward pass, and the tokens sampled from them.
 
 use gristmill_kernels::PendingDownload;
 use gristmill_kernels::ops::{Argmax, PADDING, Sample, Sampling};
@@ -10,8 +10,8 @@ use crate::model::Model;
 use crate::program::scratch::Scratch;
 
 /// Draws the likeliest token of each of the first `rows` rows of logits.
-pub(super) fn take_likeliest(model: &Model, scratch: &Scratch, drawn: &mut Buffer<u32>, rows: usize) -> Result<()> {
-    let (logits, out) = (scratch.rows(model.program.logits), drawn.view_mut(rows, 1)?);
+pub(super) fn take_argmax(model: &Model, scratch: &Scratch, sampled: &mut Buffer<u32>, rows: usize) -> Result<()> {
+    let (logits, out) = (scratch.rows(model.program.logits), sampled.view_mut(rows, 1)?);
     Ok(model.backend.run(Argmax { x: logits.view(rows, model.spec.vocab)?, out })?)
 }
 
@@ -69,8 +69,8 @@ impl Logits<'_> {
     /// [`Error::NotFinite`](crate::Error::NotFinite); [`Error::Kernel`](crate::Error::Kernel) if a parameter is out of
     /// range or their number is not that of the rows.
     pub fn sample(&mut self, parameters: &[Sampling]) -> Result<Vec<u32>> {
-        let drawn = self.begin_sample(parameters)?.wait()?;
-        self.all_drawn(drawn)
+        let sampled = self.start_sample(parameters)?.wait()?;
+        self.all_sampled(sampled)
     }
 
     /// The likeliest token of each row, the one with the smaller id on a tie.
@@ -78,68 +78,68 @@ impl Logits<'_> {
     /// # Errors
     /// [`Error::NotFinite`](crate::Error::NotFinite); [`Error::Kernel`](crate::Error::Kernel) if the device refuses.
     pub fn argmax(&mut self) -> Result<Vec<u32>> {
-        let drawn = self.begin_argmax()?.wait()?;
-        self.all_drawn(drawn)
+        let sampled = self.start_argmax()?.wait()?;
+        self.all_sampled(sampled)
     }
 
-    /// Begins what [`Self::argmax`] does. The next step can have these tokens before the host does:
-    /// [`Batch::push_drawn`](crate::Batch::push_drawn).
+    /// Starts what [`Self::argmax`] does. The next step can have these tokens before the host does:
+    /// [`Batch::push_sampled`](crate::Batch::push_sampled).
     ///
     /// # Errors
     /// [`Error::Kernel`](crate::Error::Kernel) if the device refuses.
-    pub fn begin_argmax(&mut self) -> Result<Drawn> {
+    pub fn start_argmax(&mut self) -> Result<SampledTokens> {
         let model = self.runner.model.clone();
         let _exclusive = model.backend.exclusive();
-        if !self.has_likeliest() {
-            let (rows, Runner { scratch, drawn, .. }) = (self.rows(), &mut *self.runner);
-            take_likeliest(&model, scratch, drawn, rows)?;
+        if !self.has_argmax() {
+            let (rows, Runner { scratch, sampled, .. }) = (self.rows(), &mut *self.runner);
+            take_argmax(&model, scratch, sampled, rows)?;
         }
-        self.begin_drawn()
+        self.start_download()
     }
 
-    /// Whether the forward pass has drawn the likeliest token of each row, and nothing else was drawn.
-    fn has_likeliest(&self) -> bool {
-        self.runner.last.is_some_and(|shape| shape.likeliest)
+    /// Whether the forward pass has sampled the likeliest token of each row, and nothing else was sampled.
+    fn has_argmax(&self) -> bool {
+        self.runner.last.is_some_and(|shape| shape.argmax)
     }
 
-    /// Begins what [`Self::sample`] does, as [`Self::begin_argmax`] does. A draw that the pass has made is not repeated:
+    /// Starts what [`Self::sample`] does, as [`Self::start_argmax`] does. A draw that the pass has made is not repeated:
     /// then [`Sampling::is_argmax`] holds for all parameters.
     ///
     /// # Errors
     /// [`Error::Kernel`](crate::Error::Kernel) if a parameter is out of range, their number is not that of the rows, or the
     /// device refuses.
-    pub fn begin_sample(&mut self, parameters: &[Sampling]) -> Result<Drawn> {
+    pub fn start_sample(&mut self, parameters: &[Sampling]) -> Result<SampledTokens> {
         let model = self.runner.model.clone();
         let _exclusive = model.backend.exclusive();
-        if !(self.has_likeliest() && parameters.iter().all(Sampling::is_argmax)) {
+        if !(self.has_argmax() && parameters.iter().all(Sampling::is_argmax)) {
             let (rows, vocab) = (self.rows(), self.vocab());
-            let Runner { scratch, drawn, last, .. } = &mut *self.runner;
-            last.iter_mut().for_each(|shape| shape.likeliest = false);
-            let (mut logits, out) = (scratch.rows_mut(model.program.logits), drawn.view_mut(rows, 1)?);
+            let Runner { scratch, sampled, last, .. } = &mut *self.runner;
+            last.iter_mut().for_each(|shape| shape.argmax = false);
+            let (mut logits, out) = (scratch.rows_mut(model.program.logits), sampled.view_mut(rows, 1)?);
             model.backend.run(Sample { logits: logits.view_mut(rows, vocab)?, parameters, out })?;
         }
-        self.begin_drawn()
+        self.start_download()
     }
 
-    fn begin_drawn(&mut self) -> Result<Drawn> {
-        let (rows, Runner { model, drawn, drawn_rows, .. }) = (self.rows(), &mut *self.runner);
-        *drawn_rows = rows;
-        Ok(Drawn(model.backend.begin_download(drawn.view(rows, 1)?)?))
+    fn start_download(&mut self) -> Result<SampledTokens> {
+        let (rows, Runner { model, sampled, sampled_rows, .. }) = (self.rows(), &mut *self.runner);
+        *sampled_rows = rows;
+        Ok(SampledTokens(model.backend.begin_download(sampled.view(rows, 1)?)?))
     }
 
-    fn all_drawn(&mut self, drawn: Vec<u32>) -> Result<Vec<u32>> {
-        match drawn.iter().position(|&token| token == PADDING) {
+    fn all_sampled(&mut self, sampled: Vec<u32>) -> Result<Vec<u32>> {
+        match sampled.iter().position(|&token| token == PADDING) {
             Some(row) => Err(self.runner.not_finite(row)),
-            None => Ok(drawn),
+            None => Ok(sampled),
         }
     }
 }
 
-/// Drawn tokens on their way from the device.
+/// Sampled tokens on their way from the device.
 #[derive(Debug)]
-pub struct Drawn(PendingDownload<u32>);
+pub struct SampledTokens(PendingDownload<u32>);
 
-impl Drawn {
+impl SampledTokens {
     /// Waits for the token of each row: [`PADDING`] for a row that is not finite.
     ///
     /// # Errors

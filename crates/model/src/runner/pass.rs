@@ -6,7 +6,7 @@ use std::iter::repeat;
 use gristmill_kernels::ops::PADDING;
 
 use super::graphs::LARGEST_CAPTURED;
-use super::logits::take_likeliest;
+use super::logits::take_argmax;
 use super::{Logits, Runner, StepShape};
 use crate::batch::Batch;
 use crate::error::{Error, Result};
@@ -18,7 +18,7 @@ impl Runner {
     /// Appends the batch's tokens to their sequences and computes the logits and the hidden states that it asks for.
     ///
     /// # Errors
-    /// [`Error::BatchTooLarge`], [`Error::SplitSequence`], [`Error::Token`], [`Error::NotDrawn`],
+    /// [`Error::BatchTooLarge`], [`Error::SplitSequence`], [`Error::Token`], [`Error::NotSampled`],
     /// [`Error::ContextOverflow`], [`Error::UnknownSequence`], [`Error::OutOfBlocks`] with [`Limits::kv_tokens`](crate::Limits::kv_tokens),
     /// [`Error::NotFinite`] if experts are counted. All sequences are then as before.
     pub fn forward(&mut self, batch: &Batch) -> Result<Logits<'_>> {
@@ -47,8 +47,8 @@ impl Runner {
         if self.has_fixed_size() && !parts.all(|part| met.insert(part[0].0)) {
             return Err(Error::SplitSequence);
         }
-        if let Some(&(_, row)) = batch.drawn.iter().find(|(_, row)| *row >= self.drawn_rows) {
-            return Err(Error::NotDrawn { row, rows: self.drawn_rows });
+        if let Some(&(_, row)) = batch.sampled.iter().find(|(_, row)| *row >= self.sampled_rows) {
+            return Err(Error::NotSampled { row, rows: self.sampled_rows });
         }
         let vocab = self.model.spec.vocab;
         match batch.tokens.iter().position(|&id| id as usize >= vocab) {
@@ -87,23 +87,23 @@ impl Runner {
         let step = self.state.place(backend, &self.places, tokens)?;
         backend.upload(&padded(&batch.tokens, tokens), &mut self.scratch.tokens)?;
         // Neighbouring rows at once.
-        for run in batch.drawn.chunk_by(|(at, row), next| (at + 1, row + 1) == *next) {
+        for run in batch.sampled.chunk_by(|(at, row), next| (at + 1, row + 1) == *next) {
             let (at, row) = run[0];
-            let rows = self.drawn.view(1, row + run.len())?.columns(row..row + run.len())?;
+            let rows = self.sampled.view(1, row + run.len())?.columns(row..row + run.len())?;
             backend.copy(rows, &mut self.scratch.tokens, at)?;
         }
         let output_rows = padded(&batch.output_rows, rows);
         self.uploaded_rows.bring(backend, &output_rows, &mut self.scratch.output_rows)?;
-        let likeliest = batch.likeliest && rows > 0;
-        self.drawn_rows = if likeliest { batch.outputs() } else { 0 };
-        let shape = StepShape { tokens, outputs, likeliest, step };
+        let argmax = batch.argmax && rows > 0;
+        self.sampled_rows = if argmax { batch.outputs() } else { 0 };
+        let shape = StepShape { tokens, outputs, argmax, step };
         self.last = Some(shape);
         if self.expert_counts.is_none() {
             return self.step(shape);
         }
         self.inspected_step(shape, |_| true, &mut |_, _| Ok(()))?;
-        if likeliest {
-            take_likeliest(&self.model, &self.scratch, &mut self.drawn, rows)?;
+        if argmax {
+            take_argmax(&self.model, &self.scratch, &mut self.sampled, rows)?;
         }
         self.expert_counts = Some(self.read_routing()?.counts());
         Ok(())
@@ -111,12 +111,12 @@ impl Runner {
 
     /// The forward pass with the draw that it includes, replayed if one of this shape was captured.
     fn step(&mut self, shape: StepShape) -> Result<()> {
-        let StepShape { tokens, outputs, likeliest, .. } = shape;
-        let Self { model, rotaries, state, scratch, drawn, graphs, .. } = self;
+        let StepShape { tokens, outputs, argmax, .. } = shape;
+        let Self { model, rotaries, state, scratch, sampled, graphs, .. } = self;
         let mut pass = || {
             forward(&model.backend, model, rotaries, state, scratch, tokens, outputs, &mut |_, _| Ok(()))?;
             match outputs {
-                PassOutputs::Logits { rows } if likeliest => take_likeliest(model, scratch, drawn, rows),
+                PassOutputs::Logits { rows } if argmax => take_argmax(model, scratch, sampled, rows),
                 _ => Ok(()),
             }
         };

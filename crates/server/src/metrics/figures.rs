@@ -46,8 +46,8 @@ impl Collector for Figures {
             metric.encode_counter::<NoLabelSet, f64, u64>(&time.as_secs_f64(), None)?;
         }
         let help = "Steps that the device was given before the tokens of the step before were known";
-        let mut metric = encoder.encode_descriptor("steps_ahead", help, None, MetricType::Counter)?;
-        metric.encode_counter::<NoLabelSet, u64, u64>(&self.0.steps_ahead, None)?;
+        let mut metric = encoder.encode_descriptor("overlapped_steps", help, None, MetricType::Counter)?;
+        metric.encode_counter::<NoLabelSet, u64, u64>(&self.0.overlapped_steps, None)?;
         for (name, help, distribution) in [
             ("step_requests", "Requests in a step", &self.0.step_requests),
             ("step_tokens", "Tokens in a step", &self.0.step_tokens),

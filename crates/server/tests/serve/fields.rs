@@ -201,8 +201,8 @@ fn grammars_of_other_servers_are_enforced() {
             let choice = &reply["choices"][0];
             let text = choice["text"].as_str().or(choice["message"]["content"].as_str()).expect("text");
             let core = text.trim_start_matches('(').trim_end_matches(')');
-            let is_begun = text.bytes().all(|byte| byte == b'(');
-            assert!(is_begun || ["x", "y"].contains(&core) && text.len() % 2 == 1, "{field}: {text}");
+            let is_started = text.bytes().all(|byte| byte == b'(');
+            assert!(is_started || ["x", "y"].contains(&core) && text.len() % 2 == 1, "{field}: {text}");
             body[field] = json!("root ::= \"a\"\nx ::= [");
             let reply = server.post(path, &body);
             let error = &reply.json()["error"];

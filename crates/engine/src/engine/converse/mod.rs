@@ -73,7 +73,7 @@ impl Parts {
     /// The prompt, and what of the reply it has.
     fn finished(&self, begun: &str) -> Prompt {
         let (text, plain) = self.escapes.unescape(&[&self.prompt, begun].concat());
-        Prompt::Rendered { text, plain, is_begun: !begun.is_empty() }
+        Prompt::Rendered { text, plain, is_started: !begun.is_empty() }
     }
 }
 
@@ -183,9 +183,9 @@ impl Engine {
     ) -> Result<ReasoningLimit, EngineError> {
         let marks = syntax.marks_of_reasoning(template);
         let ending = self.tokens_within(marks.ending)?;
-        let is_begun = !syntax.reasoning_ending(prompt).is_empty();
+        let is_started = !syntax.reasoning_ending(prompt).is_empty();
         let (open, close) = (marks.open.to_owned(), marks.close.to_owned());
-        Ok(ReasoningLimit { tokens, is_begun, repeats: syntax.reasoning_repeats(), open, close, ending })
+        Ok(ReasoningLimit { tokens, is_started, repeats: syntax.reasoning_repeats(), open, close, ending })
     }
 
     /// A reply that is an answer, which follows a grammar, or a call of one of these tools.

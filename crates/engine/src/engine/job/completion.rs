@@ -223,7 +223,7 @@ impl Completion {
 
     /// Whether the next tokens are drawn without the host: none depends on the one before but through the model, and nobody
     /// wants to know more of them.
-    pub(in crate::engine) fn runs_ahead(&self, progress: &Progress) -> bool {
+    pub(in crate::engine) fn can_overlap(&self, progress: &Progress) -> bool {
         let follows = !self.banned.is_empty() || self.free() < 2;
         let depends = self.repetition.is_some() || self.matcher.is_some() || self.scripted.is_some();
         let depends = depends || self.sampling.penalises() || follows;

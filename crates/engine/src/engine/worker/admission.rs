@@ -1,4 +1,4 @@
-//! Which waiting job begins.
+//! Which waiting job starts.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use crate::Runner;
 use crate::engine::schedule::{common, is_being_computed};
 
 impl Worker {
-    /// Gives waiting jobs the sequences that are free, as long as there are blocks for the next.
+    /// Starts waiting jobs, as long as there are free sequences, and blocks for the next job.
     pub(super) fn admit(&mut self) {
         while let Some(slot) = self.slots.iter().position(Option::is_none)
             && let Some(next) = self.next_job()
@@ -21,15 +21,15 @@ impl Worker {
                     continue;
                 }
             };
-            if !self.can_begin(sequence, job) {
+            if !self.can_start(sequence, job) {
                 self.refuse(next, sequence);
                 return;
             }
             let mut job = self.waiting.remove(next);
-            tracing::debug!(slot, tokens = job.text.len(), reused, "request begins");
-            let began = *job.began.get_or_insert(self.begun);
-            if began == self.begun {
-                self.begun += 1;
+            tracing::debug!(slot, tokens = job.text.len(), reused, "request starts");
+            let priority = *job.priority.get_or_insert(self.started);
+            if priority == self.started {
+                self.started += 1;
                 self.shares.give(job.tenant, job.text.len() - reused);
                 // A state of fixed size may be that of fewer tokens than are the same.
                 let differs = !self.runner.has_fixed_size();
@@ -37,20 +37,21 @@ impl Worker {
                 self.waiting.extend(next);
             }
             let tokens = std::mem::take(&mut job.text);
-            let (prompt, draft, accepted, careful) = (tokens.len(), Vec::new(), 0, false);
-            let running = Running { sequence, tokens, prompt, computed: reused, draft, accepted, careful, began, job };
+            let (prompt, draft, accepted, needs_sync) = (tokens.len(), Vec::new(), 0, false);
+            let computed = reused;
+            let running = Running { sequence, tokens, prompt, computed, draft, accepted, needs_sync, priority, job };
             self.waiting.iter().for_each(|job| plan_checkpoint(&mut self.runner, job, &running));
             self.slots[slot] = Some(running);
         }
     }
 
-    /// Whether a waiting job may begin: there is a place, and blocks have become free since there were too few for it.
+    /// Whether a waiting job may start: a slot is free, and blocks have been freed since there were too few for the job.
     pub(super) fn may_admit(&self) -> bool {
         let refused = |next: usize| self.waiting[next].refused == Some(self.freed);
         self.slots.iter().any(Option::is_none) && self.next_job().is_some_and(|next| !refused(next))
     }
 
-    /// Takes a job in, which waits.
+    /// Adds a job to those that wait.
     pub(super) fn arrive(&mut self, job: Job) {
         let running = self.slots.iter().flatten().map(|running| &running.job);
         let tenants: HashSet<u64> = running.chain(&self.waiting).map(|job| job.tenant).collect();
@@ -61,9 +62,8 @@ impl Worker {
         self.waiting.push(job);
     }
 
-    /// The waiting job that begins next: of the tenant with the fewest tokens so far, the one that began first
-    /// before it was preempted, else the first that came. A job whose text begins with what a running one is just
-    /// computing waits for that.
+    /// The waiting job that starts next: of the tenant with the fewest tokens so far, the preempted job with the highest
+    /// priority, else the first that came. A job waits while a running job computes a prefix of its text.
     fn next_job(&self) -> Option<usize> {
         let waits = |job: &Job| {
             let alike = self.slots.iter().flatten().filter(|running| running.job.cache_key == job.cache_key);
@@ -77,13 +77,13 @@ impl Worker {
         // A stable sort: first come, first served.
         order.sort_by_key(|&at| {
             let job = &self.waiting[at];
-            (self.shares.tokens(job.tenant), job.began.unwrap_or(u64::MAX))
+            (self.shares.tokens(job.tenant), job.priority.unwrap_or(u64::MAX))
         });
         order.into_iter().find(|&at| !waits(&self.waiting[at]))
     }
 }
 
-/// Lets a running prompt leave its state where a waiting one of the same beginning begins to differ.
+/// Makes a running prompt leave a checkpoint at the end of the prefix that it has in common with a waiting one.
 fn plan_checkpoint(runner: &mut Runner, waiting: &Job, running: &Running) {
     if runner.has_fixed_size() && !running.decodes() && waiting.cache_key == running.job.cache_key {
         let common = common(waiting.reusable(), &running.tokens);

@@ -17,7 +17,7 @@ impl Worker {
         tracing::error!(%error, "step failed");
         let error = Arc::new(error);
         for slot in slots {
-            self.leave_ahead(slot);
+            self.discard_in_flight(slot);
             let Some(Running { sequence, job, .. }) = &mut self.slots[slot] else { continue };
             job.fail(EngineError::Step(error.clone()));
             let sequence = *sequence;

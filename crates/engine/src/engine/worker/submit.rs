@@ -1,4 +1,4 @@
-//! A step is given to the device: the batch, its forward pass, and the draw.
+//! Submits a step: its batch, the forward pass, and the sampler.
 
 use std::time::Instant;
 
@@ -6,31 +6,31 @@ use gristmill_kernels::ops::Sampling;
 
 use super::{Running, Task, Worker};
 use crate::engine::schedule::Pending;
-use crate::{Drawn, Outputs, Result};
+use crate::{Outputs, Result, SampledTokens};
 
-/// A step that is on the device.
+/// A step that the device computes.
 #[derive(Debug)]
-pub(super) struct Given {
+pub(super) struct Submitted {
     pub(super) chunks: Vec<Pending>,
     /// The rows of logits.
     pub(super) rows: Vec<Row>,
-    /// Their tokens; `None` without rows.
-    pub(super) drawn: Option<Drawn>,
-    /// The logits of the first rows, as far as log-probabilities of one are wanted.
+    /// The token of each row; `None` without rows.
+    pub(super) sampled: Option<SampledTokens>,
+    /// The logits of the first rows, up to the last row whose log-probabilities are returned.
     pub(super) logits: Vec<f32>,
-    /// The hidden states that are wanted.
+    /// The hidden states that are pooled.
     pub(super) hidden: Vec<f32>,
-    /// When the device began with it, as far as the host knows.
-    pub(super) begun: Instant,
-    /// Whether the runner was given another step since.
-    pub(super) followed: bool,
+    /// When the device started it, as far as the host can tell.
+    pub(super) started_at: Instant,
+    /// Whether another step was submitted after it.
+    pub(super) is_followed: bool,
 }
 
-impl Given {
-    /// A step that begins now, and has no outputs yet.
+impl Submitted {
+    /// A step that starts now, and has no outputs yet.
     pub(super) fn new(chunks: Vec<Pending>, rows: Vec<Row>) -> Self {
-        let (drawn, logits, hidden, begun, followed) = (None, Vec::new(), Vec::new(), Instant::now(), false);
-        Self { chunks, rows, drawn, logits, hidden, begun, followed }
+        let (sampled, logits, hidden, started_at, is_followed) = (None, Vec::new(), Vec::new(), Instant::now(), false);
+        Self { chunks, rows, sampled, logits, hidden, started_at, is_followed }
     }
 }
 
@@ -38,15 +38,15 @@ impl Given {
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) slot: usize,
-    /// The token that follows in the prompt; `None` if it is to be sampled.
+    /// The token that follows in the prompt; `None` if the token is sampled.
     pub(super) next: Option<u32>,
-    /// Guesses that the row depends on.
+    /// Draft tokens that the row depends on.
     pub(super) drafted: usize,
 }
 
 impl Worker {
-    /// Gives the chunks to the device.
-    pub(super) fn give(&mut self, chunks: Vec<Pending>) -> Result<Given> {
+    /// Submits the step of these chunks.
+    pub(super) fn submit(&mut self, chunks: Vec<Pending>) -> Result<Submitted> {
         self.batch.clear();
         self.observe(&chunks);
         let mut rows = Vec::new();
@@ -68,30 +68,30 @@ impl Worker {
                 sampling.push(completion.sampling(next, next_prompt_token.is_some()));
             }
         }
-        let mut given = Given::new(chunks, rows);
+        let mut step = Submitted::new(chunks, rows);
         if self.batch.is_empty() {
-            return Ok(given);
+            return Ok(step);
         }
         if sampling.iter().all(Sampling::is_argmax) {
-            self.batch.take_likeliest();
+            self.batch.take_argmax();
         }
-        tracing::trace!(tokens = self.batch.len(), outputs = given.rows.len(), "step");
-        let wanted = given.rows.iter().rposition(|row| self.wants(row).is_some()).map_or(0, |last| last + 1);
+        tracing::trace!(tokens = self.batch.len(), outputs = step.rows.len(), "step");
+        let wanted = step.rows.iter().rposition(|row| self.wants(row).is_some()).map_or(0, |last| last + 1);
         let mut logits = self.runner.forward(&self.batch)?;
-        // Before drawing, which leaves them penalised.
-        (given.logits, given.hidden) = (logits.first(wanted)?, logits.all_hidden()?);
-        given.drawn = if given.rows.is_empty() { None } else { Some(logits.begin_sample(&sampling)?) };
-        self.times.forward = given.begun.elapsed();
-        Ok(given)
+        // Before sampling, which leaves the logits penalised.
+        (step.logits, step.hidden) = (logits.first(wanted)?, logits.all_hidden()?);
+        step.sampled = if step.rows.is_empty() { None } else { Some(logits.start_sample(&sampling)?) };
+        self.times.forward = step.started_at.elapsed();
+        Ok(step)
     }
 
-    /// The number of likeliest tokens that a row's job wants to know, if it wants its log-probability.
+    /// How many of the likeliest tokens are returned with the log-probability of a row's token, if it is returned.
     pub(super) fn wants(&self, row: &Row) -> Option<usize> {
         let completion = self.slots[row.slot].as_ref()?.job.completion()?;
         if row.next.is_some() { completion.prompt_logprobs } else { completion.logprobs }
     }
 
-    /// Gives the text so far to each job whose next token is sampled in this step. A job that its grammar refuses ends.
+    /// Shows the tokens so far to each job whose next token is sampled in this step. A job that its grammar rejects ends.
     fn observe(&mut self, chunks: &[Pending]) {
         let tokenizer = self.runner.model().tokenizer().ok();
         let mut refused = Vec::new();
