@@ -23,7 +23,7 @@ pub(crate) struct AccessLogArgs {
     #[arg(long, value_name = "FILE")]
     access_log: Option<PathBuf>,
     /// The form of a line in the access log.
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    #[arg(long, value_name = "FORMAT", default_value = "text", requires = "access_log")]
     access_log_format: LogFormat,
 }
 

@@ -153,6 +153,9 @@ fn requests_are_logged_without_their_text() {
     }
     let refused = gristmill(&["serve", "MODEL", "--access-log", "/dev/null/log"], b"");
     assert!(refused.code == Some(1) && refused.err.contains("--access-log /dev/null/log"), "{}", refused.err);
+    // A format of no log.
+    let refused = gristmill(&["serve", "MODEL", "--access-log-format", "json"], b"");
+    assert!(refused.code == Some(2) && refused.err.contains("--access-log <FILE>"), "{}", refused.err);
 }
 
 #[test]
