@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::source::{ModelArg, QuantizeArg};
 use crate::template::{self, TemplateArg};
-use crate::{console, load, numbers, recommended};
+use crate::{console, load, log, numbers, recommended};
 
 /// The variable with the key of a server, for one key.
 const KEY: &str = "GRISTMILL_API_KEY";
@@ -121,8 +121,9 @@ pub(crate) struct ServeArgs {
 }
 
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
+    log::install(args.access_log.log_format, args.log);
     let keys = args.keys()?;
-    let log = args.access_log.open(args.log)?;
+    let access_log = args.access_log.open(args.log)?;
     args.check_address(&keys)?;
     let chat_template = args.template.read()?;
     let source = args.quantize.of(args.model.source()?)?;
@@ -151,7 +152,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let (connections, body_bytes, page) = (args.connections, args.max_body << 20, !args.no_page);
     let allow_chat_template = args.allow_chat_template;
     let basics = Options { aliases, access, strict, page, allow_chat_template, ..Options::new(name) };
-    let options = Options { sampling, draft, connections, body_bytes, log, ..basics };
+    let options = Options { sampling, draft, connections, body_bytes, log: access_log, ..basics };
     serve(args, engine, options)
 }
 

@@ -15,6 +15,7 @@ use crate::error::{ApiError, refuse};
 use crate::fields::IGNORED;
 use crate::options::Access;
 use crate::page;
+use crate::request_id::REQUEST_ID;
 use crate::state::App;
 
 /// How long a browser may keep the answer to its question whether a page may ask.
@@ -44,7 +45,7 @@ pub(crate) fn cors(access: &Access) -> CorsLayer {
         .allow_private_network(AllowPrivateNetwork::predicate(move |origin, _| asked.allows(origin)))
         .allow_methods([Method::GET, Method::POST])
         .allow_headers(AllowHeaders::mirror_request())
-        .expose_headers([header::RETRY_AFTER, IGNORED])
+        .expose_headers([header::RETRY_AFTER, IGNORED, REQUEST_ID])
         .max_age(PREFLIGHT_LASTS)
 }
 

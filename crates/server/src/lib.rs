@@ -15,7 +15,7 @@
 //!   `content`, and `details` of how a reply came about. `openai` also serves models, vectors (`base64`) and the
 //!   tokenizer.
 //! - `page` serves the page at `/`, whose files are in `crates/server/page`; `model` tells clients about the model.
-//! - `metrics` counts; `log` follows each request for an access log; `blocking` runs what takes milliseconds.
+//! - `metrics` counts; `log` follows each request for an access log, by its `request_id`; `blocking` runs what takes milliseconds.
 
 #![forbid(unsafe_code)]
 
@@ -45,6 +45,7 @@ mod patient;
 mod policy;
 mod reply;
 mod request;
+mod request_id;
 mod routes;
 mod sampling;
 mod state;

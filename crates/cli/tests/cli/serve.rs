@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use super::{gristmill, gristmill_with, path};
 
+mod logs;
+
 /// A server that listens, its address, and the lines that it prints after it.
 pub(crate) struct Serving(Child, String, Option<JoinHandle<Vec<String>>>);
 
@@ -83,6 +85,13 @@ impl Serving {
             std::thread::sleep(Duration::from_millis(5));
         }
         assert!(self.0.try_wait().expect("a status").is_none(), "it ended before its replies");
+    }
+
+    /// Ends it, and returns all lines on stderr after its address.
+    fn lines(&mut self) -> Vec<String> {
+        self.signal();
+        assert!(self.0.wait().expect("it ends").success());
+        self.2.take().expect("a thread").join().expect("lines")
     }
 
     fn signal(&self) {
@@ -159,9 +168,7 @@ fn requests_are_logged_without_their_text() {
 fn a_verbose_server_prints_requests_and_readiness() {
     let mut server = Serving::new(&["-v"]);
     server.get("/health");
-    server.signal();
-    assert!(server.0.wait().expect("it ends").success());
-    let lines = server.2.take().expect("a thread").join().expect("lines");
+    let lines = server.lines();
     assert!(lines.iter().any(|line| line.starts_with("ready")), "{lines:?}");
     assert!(lines.iter().any(|line| line.contains("GET /health 200, ")), "{lines:?}");
 }
