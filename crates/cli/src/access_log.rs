@@ -66,8 +66,8 @@ impl AccessLogArgs {
     }
 }
 
-/// `2026-01-31T12:00:00Z POST /v1/completions 200, prompt 12 tokens (8 cached), generated 30, first 0.120 s, 1.500 s, id
-/// 7f9c`.
+/// `2026-01-31T12:00:00Z POST /v1/completions 200, prompt 12 tokens (8 cached), generated 30, first 0.120 s, 1.500 s, key
+/// anna, id 7f9c`.
 fn text(request: &LoggedRequest) -> String {
     let LoggedRequest { method, path, status, duration, .. } = request;
     let mut line = format!("{} {method} {} {status}", utc(request.time), path.escape_debug());
@@ -77,7 +77,8 @@ fn text(request: &LoggedRequest) -> String {
         line += &tokens.first.map_or(String::new(), |first| format!(", first {:.3} s", first.as_secs_f64()));
     }
     let end = if request.complete { "" } else { ", the client went away" };
-    format!("{line}, {:.3} s{end}, id {}", duration.as_secs_f64(), request.request_id)
+    let key = request.key.as_ref().map_or(String::new(), |key| format!(", key {key}"));
+    format!("{line}, {:.3} s{end}{key}, id {}", duration.as_secs_f64(), request.request_id)
 }
 
 fn object(request: &LoggedRequest) -> Value {
@@ -91,6 +92,9 @@ fn object(request: &LoggedRequest) -> Value {
         "seconds": seconds(request.duration),
         "complete": request.complete,
     });
+    if let Some(key) = &request.key {
+        object["key"] = key.as_str().into();
+    }
     if let Some(tokens) = request.tokens {
         object["prompt_tokens"] = tokens.prompt.into();
         object["cached_tokens"] = tokens.cached.into();

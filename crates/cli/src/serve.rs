@@ -1,8 +1,8 @@
-//! `serve`: an HTTP server for one model.
+//! `serve`: an HTTP server for one model. `keys` has those who may ask.
 
-use std::env;
+mod keys;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use clap::Args;
 use gristmill_engine::Limits;
 use gristmill_engine::engine::Engine;
 use gristmill_files::gguf::GgufFile;
-use gristmill_server::{Access, Options, Origin, Server};
+use gristmill_server::{Access, Key, Options, Origin, Server};
 
 use crate::access_log::AccessLogArgs;
 use crate::args::{ContextArg, DeviceArgs, DraftArgs, Verbosity};
@@ -19,9 +19,7 @@ use crate::interrupt::Interrupt;
 use crate::source::{ModelArg, QuantizeArg};
 use crate::template::{self, TemplateArg};
 use crate::{console, load, log, numbers, recommended};
-
-/// The variable with the key of a server, for one key.
-const KEY: &str = "GRISTMILL_API_KEY";
+use keys::KeyArgs;
 
 /// Serve a model over HTTP, as OpenAI (/v1/chat/completions, /v1/responses) and Anthropic (/v1/messages) do.
 ///
@@ -50,7 +48,7 @@ pub(crate) struct ServeArgs {
     /// one that began last waits and is computed again later [default: --parallel times --ctx].
     #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
     kv_tokens: Option<usize>,
-    /// Requests that may wait; more are refused with status 429.
+    /// Requests of each key that may wait; more are refused with status 429.
     #[arg(
         long, value_name = "N", default_value_t = 256, allow_negative_numbers = true,
         value_parser = numbers::at_least::<usize>(0)
@@ -78,10 +76,8 @@ pub(crate) struct ServeArgs {
     /// several times.
     #[arg(long, value_name = "NAME")]
     alias: Vec<String>,
-    /// A file with keys, one in each line (`#` begins a comment), of which a request must name one. The key in the environment variable
-    /// GRISTMILL_API_KEY is one more.
-    #[arg(long, value_name = "FILE")]
-    keys: Option<PathBuf>,
+    #[command(flatten)]
+    keys: KeyArgs,
     /// Serve other machines although there are no keys.
     #[arg(long)]
     allow_unauthenticated: bool,
@@ -122,7 +118,7 @@ pub(crate) struct ServeArgs {
 
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     log::install(args.access_log.log_format, args.log);
-    let keys = args.keys()?;
+    let keys = args.keys.read()?;
     let access_log = args.access_log.open(args.log)?;
     args.check_address(&keys)?;
     let chat_template = args.template.read()?;
@@ -162,7 +158,8 @@ fn serve(args: &ServeArgs, engine: Engine, options: Options) -> Result<(), Failu
     let runtime =
         runtime.build().map_err(|error| Failure::new(format!("cannot start the threads of the server: {error}")))?;
     runtime.block_on(async {
-        let interrupt = Interrupt::watch()?;
+        let hangup = args.keys.has_file().then(keys::on_hangup).transpose()?;
+        let interrupt = if hangup.is_some() { Interrupt::watch_but_hangup()? } else { Interrupt::watch()? };
         let (name, page) = (options.name.clone(), options.page);
         let server = Server::bind(&host_and_port(&args.host, args.port), engine, options).await?;
         let address = server.address().map_err(|error| Failure::new(error.to_string()))?;
@@ -174,7 +171,17 @@ fn serve(args: &ServeArgs, engine: Engine, options: Options) -> Result<(), Failu
             "programs: http://{open}/v1 (OpenAI), http://{open} (Anthropic); all: /openapi.json"
         ));
         console::note(format_args!("ready; Ctrl-C ends the server"));
-        server.run(ended(interrupt, args.log)).await;
+        let keys = server.keys();
+        let reload = async {
+            match hangup {
+                Some(hangup) => args.keys.reload(hangup, keys, args.log).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = server.run(ended(interrupt, args.log)) => {}
+            () = reload => {}
+        }
         Ok(())
     })
 }
@@ -224,43 +231,9 @@ fn name(file: &GgufFile) -> String {
     }
 }
 
-/// The keys in a file, one in each line. Empty lines and lines that begin with `#` are none.
-fn keys_in(path: &Path) -> Result<Vec<String>, Failure> {
-    let text = console::read_text(path).map_err(|failure| failure.about("cannot read the keys"))?;
-    let mut keys = Vec::new();
-    for (line, key) in (1..).zip(text.lines().map(str::trim)) {
-        if key.is_empty() || key.starts_with('#') {
-            continue;
-        }
-        if key.contains(char::is_whitespace) {
-            let problem = "has more than a key; write one key in each line, and comments in lines that begin with #";
-            return Err(Failure::new(format!("{}: line {line} {problem}", path.display())));
-        }
-        keys.push(key.to_owned());
-    }
-    if keys.is_empty() {
-        return Err(Failure::new(format!("there are no keys in {}; write one in each line", path.display())));
-    }
-    Ok(keys)
-}
-
 impl ServeArgs {
-    /// Keys of the file, and that of the environment.
-    fn keys(&self) -> Result<Vec<String>, Failure> {
-        let mut keys = self.keys.as_deref().map_or(Ok(Vec::new()), keys_in)?;
-        match env::var(KEY) {
-            Ok(key) if key.trim().is_empty() => {
-                return Err(Failure::new(format!("{KEY} is empty; set a key or unset it")));
-            }
-            Ok(key) => keys.push(key.trim().to_owned()),
-            Err(env::VarError::NotPresent) => {}
-            Err(error) => return Err(Failure::new(format!("{KEY} cannot be read: {error}"))),
-        }
-        Ok(keys)
-    }
-
     /// Refuses to serve other machines without keys.
-    fn check_address(&self, keys: &[String]) -> Result<(), Failure> {
+    fn check_address(&self, keys: &[Key]) -> Result<(), Failure> {
         if !keys.is_empty() || self.allow_unauthenticated {
             return Ok(());
         }
@@ -273,8 +246,9 @@ impl ServeArgs {
         }
         Err(Failure::new(format!(
             "--host {} serves other machines, and anybody there could use the model; give keys with --keys FILE or \
-             {KEY}, or allow it with --allow-unauthenticated",
-            self.host
+             {}, or allow it with --allow-unauthenticated",
+            self.host,
+            keys::VARIABLE
         )))
     }
 }

@@ -7,7 +7,7 @@
 //! ```
 //! - `options` has what a server is started with, `routes` the paths, `listen` the connections and the end of
 //!   the server, `patient` the time that a client has to read.
-//! - `access` decides who may ask, by keys, hosts and `origin`. `body` (with `json`) and `fields` read a request, `policy`
+//! - `access` decides who may ask, by `keys`, hosts and `origin`. `body` (with `json`) and `fields` read a request, `policy`
 //!   has the fields that are refused, `error` says what was wrong, in the caller's names.
 //! - `request` is the one request that interfaces make, with its `tools`, `sampling`, `limit` and `thinking`; `handler`
 //!   runs it, by `generation` on the engine; `reply` is the one reply, which grows, and `stream` sends it as events.
@@ -31,6 +31,7 @@ mod fields;
 mod generation;
 mod handler;
 mod json;
+mod keys;
 mod limit;
 mod listen;
 mod log;
@@ -53,6 +54,7 @@ mod stream;
 mod thinking;
 mod tools;
 
+pub use keys::{Key, KeyError, KeyLimits, Keys};
 pub use listen::{ServeError, Server};
 pub use log::{Log, LoggedRequest, Tokens};
 pub use options::{Access, Options};

@@ -15,6 +15,7 @@ use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
+use crate::keys::Keys;
 use crate::options::Options;
 use crate::patient::Patient;
 use crate::routes::routes;
@@ -65,6 +66,11 @@ impl Server {
     /// The system's error.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
+    }
+
+    /// The keys, to be replaced while the server runs.
+    pub fn keys(&self) -> Keys {
+        self.app.keys.clone()
     }
 
     /// Serves until `end` is ready. Then it accepts no more connections and returns when all replies have ended.

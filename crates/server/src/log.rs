@@ -14,6 +14,7 @@ use axum::response::Response;
 use gristmill_engine::{Piece, Usage};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
+use crate::access::Tenant;
 use crate::request_id::{self, REQUEST_ID};
 use crate::state::App;
 
@@ -48,6 +49,8 @@ pub struct LoggedRequest {
     pub status: u16,
     /// The header `x-request-id` of the reply: that of the request, or one that the server made.
     pub request_id: String,
+    /// The name of its key; `None` without keys, and where the request named none of them.
+    pub key: Option<String>,
     /// The tokens of a request that generates or embeds.
     pub tokens: Option<Tokens>,
     /// The time until the head of the reply and all of its body were taken by the connection.
@@ -140,8 +143,9 @@ pub(crate) async fn watch(State(app): State<App>, request: Request, next: Next) 
     }
     let Some(log) = app.options.log.clone() else { return response };
     let counts = response.extensions().get::<Counts>().cloned();
+    let key = response.extensions().get().and_then(|Tenant(client)| Some(client.as_ref()?.name.to_string()));
     let (tokens, duration, complete) = (None, Duration::ZERO, false);
-    let entry = LoggedRequest { time, method, path, status, request_id, tokens, duration, complete };
+    let entry = LoggedRequest { time, method, path, status, request_id, key, tokens, duration, complete };
     response.map(|body| Body::new(Watched { body, log, counts, start, entry }))
 }
 

@@ -1,6 +1,7 @@
-//! Counters and times, in the form of Prometheus. `figures` has what the engine counts.
+//! Counters and times, in the form of Prometheus. `figures` has what the engine counts, `of_key` what each key uses.
 
 mod figures;
+mod of_key;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,8 +20,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::access::Tenant;
 use crate::error::ApiError;
 use crate::state::App;
+use of_key::{OfKey, OfKeys};
 
 /// Begins the names of all figures.
 const PREFIX: &str = "gristmill";
@@ -55,6 +58,7 @@ pub(crate) struct Metrics {
     to_first_token: Histogram,
     between_tokens: Histogram,
     queue_seconds: Counter<f64, AtomicU64>,
+    keys: OfKeys,
 }
 
 impl Metrics {
@@ -76,6 +80,7 @@ impl Metrics {
             to_first_token,
             between_tokens,
             queue_seconds: Counter::default(),
+            keys: OfKeys::default(),
             registry: Mutex::default(),
         };
         registry.register("connections", "Connections that are open", metrics.connections.clone());
@@ -99,6 +104,7 @@ impl Metrics {
         registry.register("time_between_tokens_seconds", help, metrics.between_tokens.clone());
         let help = "Seconds that ended requests waited for a sequence";
         registry.register("queue_seconds", help, metrics.queue_seconds.clone());
+        metrics.keys.register(&mut registry);
         Metrics { registry: Mutex::new(registry), ..metrics }
     }
 
@@ -108,11 +114,13 @@ impl Metrics {
         Open(self.connections.clone())
     }
 
-    /// Follows a request that was made at this time. The second value is set when the engine has accepted the request.
-    pub(crate) fn watch(self: &Arc<Self>, since: Instant) -> (Watch, Accepted) {
+    /// Follows a tenant's request that was made at this time. The second value is set when the engine has accepted the
+    /// request.
+    pub(crate) fn watch(self: &Arc<Self>, since: Instant, tenant: &Tenant) -> (Watch, Accepted) {
         self.requests.inc();
         let accepted = Accepted::default();
-        (Watch { metrics: self.clone(), since, tokens: 0, accepted: accepted.clone(), ended: false }, accepted)
+        let key = tenant.0.as_ref().map(|client| self.keys.of(&client.name));
+        (Watch { metrics: self.clone(), key, since, tokens: 0, accepted: accepted.clone(), ended: false }, accepted)
     }
 
     fn count(&self, usage: &Usage) {
@@ -149,6 +157,7 @@ impl Drop for Open {
 #[derive(Debug)]
 pub(crate) struct Watch {
     metrics: Arc<Metrics>,
+    key: Option<OfKey>,
     /// The request, then the last token.
     since: Instant,
     tokens: u64,
@@ -166,9 +175,10 @@ impl Watch {
         let histogram = if self.tokens == 0 { &metrics.to_first_token } else { &metrics.between_tokens };
         histogram.observe(seconds);
         metrics.generated_tokens.inc();
+        self.key.iter().for_each(OfKey::token);
         (self.since, self.tokens) = (now, self.tokens + 1);
         if let Some(finish) = &piece.finish {
-            self.metrics.count(&finish.usage);
+            self.count(&finish.usage);
             self.end(outcome(finish.reason));
         }
     }
@@ -177,15 +187,21 @@ impl Watch {
     pub(crate) fn see_embeddings(&mut self, result: &Result<Embeddings, EngineError>) {
         match result {
             Ok(embeddings) => {
-                self.metrics.count(&embeddings.usage);
+                self.count(&embeddings.usage);
                 self.end("embedded");
             }
             Err(_) => self.end("error"),
         }
     }
 
+    fn count(&self, usage: &Usage) {
+        self.metrics.count(usage);
+        self.key.iter().for_each(|key| key.prompt(usage));
+    }
+
     fn end(&mut self, outcome: &'static str) {
         self.ended = true;
+        self.key.iter().for_each(OfKey::end);
         self.metrics.ended.get_or_create(&[("outcome", outcome)]).inc();
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use gristmill_engine::SamplingOptions;
 
+use crate::keys::Key;
 use crate::log::Log;
 use crate::origin::Origin;
 
@@ -85,23 +86,17 @@ fn matches(pattern: &str, name: &str) -> bool {
 }
 
 /// Access to a server: keys, hosts and origins.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Access {
-    /// A request must name one of these keys, unless there are none. Each key is a tenant: what one computes is not
-    /// reused for another, and the engine shares its time between them.
-    pub keys: Vec<String>,
+    /// A request must name one of these keys, unless there are none. Each key is a tenant, and so are all keys of one
+    /// name: what one computes is not reused for another, each has its own places in the queue, and the engine shares its
+    /// time between them. [`Server::keys`](crate::Server::keys) replaces them while a server runs.
+    pub keys: Vec<Key>,
     /// Names in the header `Host` that are accepted beside `localhost` and IP addresses. Another name is refused,
     /// because a page in a browser can make its own name point to this machine.
     pub hosts: Vec<String>,
     /// Origins of web pages that may use the server, beside its own. Browsers let no other page read a reply.
     pub origins: Vec<Origin>,
-}
-
-impl std::fmt::Debug for Access {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Access { keys, hosts, origins } = self;
-        f.debug_struct("Access").field("keys", &keys.len()).field("hosts", hosts).field("origins", origins).finish()
-    }
 }
 
 #[cfg(test)]

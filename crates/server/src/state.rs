@@ -9,6 +9,7 @@ use gristmill_engine::Engine;
 
 use crate::content::shortened;
 use crate::error::ApiError;
+use crate::keys::Keys;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use axum::http::StatusCode;
@@ -22,6 +23,8 @@ pub(crate) struct App(Arc<Shared>);
 pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) options: Options,
+    /// Those that hold now.
+    pub(crate) keys: Keys,
     pub(crate) metrics: Arc<Metrics>,
     /// Makes keys of salts, which nobody outside can foresee.
     salts: RandomState,
@@ -42,7 +45,8 @@ impl App {
         // Replies include it, and none shall wait for it.
         engine.model().fingerprint();
         let (metrics, salts) = (Arc::new(Metrics::new()), RandomState::new());
-        App(Arc::new(Shared { engine, options, metrics, salts, started: seconds() }))
+        let keys = Keys::new(&options.access.keys);
+        App(Arc::new(Shared { engine, options, keys, metrics, salts, started: seconds() }))
     }
 
     /// Checks that a request asks for this model.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::{gristmill, gristmill_with, path};
 
+mod keys;
 mod logs;
 
 /// A server that listens, its address, and the lines that it prints after it.

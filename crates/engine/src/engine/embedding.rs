@@ -65,7 +65,7 @@ impl Engine {
     ) -> Result<Canceller, EngineError> {
         self.health()?;
         let pooling = self.model().spec().pooling.ok_or(EngineError::NoPooling)?;
-        let place = self.reserve(1)?.one().ok_or(EngineError::Stopped)?;
+        let place = self.reserve(request.tenant, 1)?.one().ok_or(EngineError::Stopped)?;
         let collector = Collector::new(request.inputs.len(), place, Box::new(deliver));
         let since = collector.asked();
         let texts: Vec<Vec<u32>> =

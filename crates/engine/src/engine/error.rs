@@ -162,14 +162,14 @@ pub enum EngineError {
         /// The token that was sampled.
         sampled: u32,
     },
-    /// The engine has no place for so many requests.
+    /// The engine has no place for so many requests of a tenant.
     #[error(
         "{asked} places are needed in a queue of {places}, and fewer are free; ask for fewer choices or try again later"
     )]
     Busy {
         /// The places that the request needs, one for each of its choices.
         asked: usize,
-        /// The requests that may run or wait.
+        /// The requests of a tenant that may run or wait. If fewer than `asked`, trying again is of no use.
         places: usize,
     },
     /// A request for embeddings has no input.

@@ -14,7 +14,7 @@ use gristmill_text::tokenizer::Tokenizer;
 use super::EngineError;
 pub(super) use completion::{Completion, Sampled, Sink};
 pub(super) use embedding::{Collector, Embedding};
-pub(super) use permit::Permit;
+pub(super) use permit::{Permit, Permits};
 pub(super) use progress::Progress;
 
 /// A text and its progress.

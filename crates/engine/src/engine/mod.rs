@@ -44,7 +44,7 @@ mod submit;
 mod worker;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
@@ -71,7 +71,7 @@ pub use submit::{Choices, Reservation};
 
 use crate::{Limits, Model, Notice, Plan, Runner};
 use draft_model::DraftModel;
-use job::Job;
+use job::{Job, Permits};
 use receipt::Conditions;
 use stats::Counters;
 use worker::{Failure, Worker};
@@ -100,10 +100,10 @@ pub struct Engine {
     failure: Failure,
     counters: Arc<Counters>,
     sequences: usize,
-    /// Requests that may wait.
+    /// Requests of a tenant that may wait.
     queue: usize,
-    /// Requests that run or wait.
-    requests: Arc<AtomicUsize>,
+    /// For the requests that run or wait.
+    permits: Arc<Permits>,
 }
 
 impl Engine {
@@ -146,7 +146,7 @@ impl Engine {
         let thread = thread::Builder::new().name("gristmill-engine".to_owned()).spawn(move || worker.run(&inbox));
         let thread = Some(thread.map_err(EngineError::Thread)?);
         let template = model.template().map(|source| ModelTemplate::new(source, model.tokenizer().ok()));
-        let (grammars, requests) = Default::default();
+        let (grammars, permits) = Default::default();
         let (jobs, queue) = (Some(jobs), usize::MAX);
         Ok(Engine {
             model,
@@ -162,11 +162,12 @@ impl Engine {
             counters,
             sequences,
             queue,
-            requests,
+            permits,
         })
     }
 
-    /// Refuses requests while so many wait for a sequence; without this, any number may wait.
+    /// Refuses requests of a tenant while so many of its own wait for a sequence; without this, any number may wait. So a
+    /// tenant whose requests fill the queue does not keep others out of it.
     pub fn with_queue(mut self, queue: usize) -> Engine {
         self.queue = queue;
         self

@@ -51,18 +51,19 @@ impl Engine {
         request: Request,
         deliver: impl FnMut(Result<Piece, EngineError>) -> bool + Send + 'static,
     ) -> Result<Canceller, EngineError> {
-        let choices = self.deliver_choices(request, &mut self.reserve(1)?, [deliver])?;
+        let mut place = self.reserve(request.tenant, 1)?;
+        let choices = self.deliver_choices(request, &mut place, [deliver])?;
         choices.cancellers.into_iter().next().ok_or(EngineError::Stopped)
     }
 
-    /// Takes places for `count` requests at once, or none.
+    /// Takes places for `count` requests of a tenant at once, or none.
     ///
     /// # Errors
     /// [`EngineError::Busy`] if fewer are free, and the errors of [`health`](Self::health).
-    pub fn reserve(&self, count: usize) -> Result<Reservation, EngineError> {
+    pub fn reserve(&self, tenant: u64, count: usize) -> Result<Reservation, EngineError> {
         self.health()?;
         let places = self.sequences.saturating_add(self.queue);
-        let taken = Permit::take(&self.requests, places, count);
+        let taken = self.permits.take(tenant, places, count);
         taken.map(Reservation).ok_or(EngineError::Busy { asked: count, places })
     }
 

@@ -85,7 +85,7 @@ impl Paths {
             EngineError::NotContinued => prompt(),
             EngineError::Grammar(_) => bad(&self.grammar.of_pointer("")),
             EngineError::GrammarStuck => status(StatusCode::UNPROCESSABLE_ENTITY),
-            EngineError::Busy { .. } => status(StatusCode::TOO_MANY_REQUESTS).with_code("queue_full"),
+            EngineError::Busy { .. } => status(StatusCode::TOO_MANY_REQUESTS).with_code("queue_full").retry_after(1),
             EngineError::Device(_) | EngineError::Stopped => status(StatusCode::SERVICE_UNAVAILABLE),
             _ => status(StatusCode::INTERNAL_SERVER_ERROR),
         }

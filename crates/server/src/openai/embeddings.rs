@@ -18,6 +18,7 @@ use crate::base64;
 use crate::blocking::blocking;
 use crate::error::{ApiError, ErrorBody, Paths};
 use crate::fields::{self, Fields};
+use crate::keys::Turn;
 use crate::log::Counts;
 use crate::policy;
 use crate::state::App;
@@ -100,7 +101,7 @@ struct EmbeddingUsage {
 )]
 pub(crate) async fn serve(
     State(app): State<App>,
-    Extension(Tenant(tenant)): Extension<Tenant>,
+    Extension(tenant): Extension<Tenant>,
     mut fields: Fields,
 ) -> Result<Response, ApiError> {
     let asked: EmbeddingsRequest = fields.read()?;
@@ -109,7 +110,7 @@ pub(crate) async fn serve(
     app.check_model(asked.model.as_deref())?;
     let format = asked.encoding_format.unwrap_or(EncodingFormat::Float);
     let shared = app.clone();
-    let running = blocking(move || Running::start(&shared, asked, tenant)).await?;
+    let running = blocking(move || Running::start(&shared, asked, &tenant)).await?;
     let embeddings = running.result().await?;
     let counts = Counts::new();
     counts.usage(&embeddings.usage);
@@ -125,10 +126,13 @@ pub(crate) async fn serve(
 struct Running {
     result: oneshot::Receiver<Result<Embeddings, EngineError>>,
     canceller: Canceller,
+    /// Counts the request among those of its key at a time.
+    #[expect(dead_code, reason = "it counts as long as it is there")]
+    turn: Option<Turn>,
 }
 
 impl Running {
-    fn start(app: &App, asked: EmbeddingsRequest, tenant: u64) -> Result<Running, ApiError> {
+    fn start(app: &App, asked: EmbeddingsRequest, tenant: &Tenant) -> Result<Running, ApiError> {
         let width = app.engine.model().spec().hidden;
         if let Some(asked) = asked.dimensions.filter(|&asked| asked != width) {
             let message = format!("dimensions is {asked}; vectors of this model have {width}, and cannot be shortened");
@@ -145,16 +149,17 @@ impl Running {
             Ok(Prompt::Tokens(tokens.map_err(|error| paths.error_of_prompt(index, error))?))
         };
         let inputs = inputs.map(tokens).collect::<Result<_, ApiError>>()?;
+        let turn = tenant.turn()?;
         let (send, result) = oneshot::channel();
-        let (mut watch, accepted) = app.metrics.watch(Instant::now());
+        let (mut watch, accepted) = app.metrics.watch(Instant::now(), tenant);
         let deliver = move |embeddings| {
             watch.see_embeddings(&embeddings);
             // Nobody is there if the client has gone away.
             let _ = send.send(embeddings);
         };
-        let canceller = app.engine.deliver_embeddings(EmbeddingRequest { inputs, tenant }, deliver)?;
+        let canceller = app.engine.deliver_embeddings(EmbeddingRequest { inputs, tenant: tenant.id() }, deliver)?;
         accepted.set();
-        Ok(Running { result, canceller })
+        Ok(Running { result, canceller, turn })
     }
 
     async fn result(mut self) -> Result<Embeddings, ApiError> {

@@ -29,6 +29,7 @@ mod faults;
 mod fields;
 mod histories;
 mod injection;
+mod keys;
 mod known;
 mod many;
 mod mounted;

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use gristmill_engine::{Engine, Limits, LoadOptions, Model, SamplingOptions};
-use gristmill_server::{Options, Server};
+use gristmill_server::{Keys, Options, Server};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -59,6 +59,7 @@ pub(crate) fn options() -> Options {
 /// A server on a thread of its own; dropping it ends it and waits for it.
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
+    pub(crate) keys: Keys,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -69,14 +70,15 @@ impl Running {
         let (told, address) = std::sync::mpsc::channel();
         let serve = async move {
             let server = Server::bind("127.0.0.1:0", engine, options).await.expect("a free port");
-            told.send(server.address().expect("an address")).expect("the test waits");
+            told.send((server.address().expect("an address"), server.keys())).expect("the test waits");
             server.run(async { drop(ended.await) }).await;
         };
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
             runtime.expect("a runtime").block_on(serve);
         });
-        Running { address: address.recv().expect("it listens"), end: Some(end), thread: Some(thread) }
+        let (address, keys) = address.recv().expect("it listens");
+        Running { address, keys, end: Some(end), thread: Some(thread) }
     }
 
     /// With four sequences and the usual settings.
