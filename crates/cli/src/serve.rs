@@ -3,14 +3,16 @@
 mod keys;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
 use clap::Args;
 use gristmill_engine::Limits;
-use gristmill_engine::engine::Engine;
 use gristmill_files::gguf::GgufFile;
-use gristmill_server::{Access, Key, Options, Origin, Server};
+use gristmill_server::{Access, HostPattern, Key, Options, Origin, Server, Sockets};
+use tokio::runtime::Runtime;
 
 use crate::access_log::AccessLogArgs;
 use crate::args::{ContextArg, DeviceArgs, DraftArgs, Verbosity};
@@ -81,13 +83,24 @@ pub(crate) struct ServeArgs {
     /// Serve other machines although there are no keys.
     #[arg(long)]
     allow_unauthenticated: bool,
-    /// Accept this name of the machine in requests, beside localhost and IP addresses. May be given several times.
+    /// Accept this name of the machine in requests, beside localhost and IP addresses; *.example.org accepts every name
+    /// that ends with .example.org. May be given several times.
     #[arg(long, value_name = "NAME")]
-    allow_host: Vec<String>,
+    allow_host: Vec<HostPattern>,
     /// Let web pages of this origin use the server from a browser: http://localhost:3000, or * for every page. May be
     /// given several times.
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Vec<Origin>,
+    /// Listen on this address too, for /metrics, /health and /ready alone, without a key.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics_listen: Option<String>,
+    /// Seconds in which the server goes on taking requests after SIGTERM, while /ready is 503. Load balancers need some
+    /// to send requests elsewhere.
+    #[arg(
+        long, value_name = "SECONDS", default_value_t = 0, allow_negative_numbers = true,
+        value_parser = numbers::between(0, 3600)
+    )]
+    drain_delay: usize,
     /// Count the tokens that each expert gets, for /metrics. A CPU always does; on a GPU the choices of the
     /// routers are then copied to the host after each step.
     #[arg(long)]
@@ -121,6 +134,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let keys = args.keys.read()?;
     let access_log = args.access_log.open(args.log)?;
     args.check_address(&keys)?;
+    let runtime = runtime()?;
+    let sockets = runtime.block_on(args.listen())?;
+    let hangup = args.keys.has_file().then(keys::on_hangup).transpose()?;
+    let loading = {
+        let _within = runtime.enter();
+        sockets.answer_while_loading()
+    };
     let chat_template = args.template.read()?;
     let source = args.quantize.of(args.model.source()?)?;
     let limits = Limits {
@@ -147,43 +167,43 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let (aliases, strict, draft) = (args.alias.clone(), args.strict, args.draft.most());
     let (connections, body_bytes, page) = (args.connections, args.max_body << 20, !args.no_page);
     let allow_chat_template = args.allow_chat_template;
+    let drain_delay = Duration::from_secs(args.drain_delay as u64);
     let basics = Options { aliases, access, strict, page, allow_chat_template, ..Options::new(name) };
-    let options = Options { sampling, draft, connections, body_bytes, log: access_log, ..basics };
-    serve(args, engine, options)
+    let options = Options { sampling, draft, connections, body_bytes, drain_delay, log: access_log, ..basics };
+    drop(loading);
+    let server = Server::new(sockets, engine, options);
+    runtime.block_on(serve(args, server, hangup))
 }
 
-fn serve(args: &ServeArgs, engine: Engine, options: Options) -> Result<(), Failure> {
+fn runtime() -> Result<Runtime, Failure> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.worker_threads(2).max_blocking_threads(readers()).enable_all();
-    let runtime =
-        runtime.build().map_err(|error| Failure::new(format!("cannot start the threads of the server: {error}")))?;
-    runtime.block_on(async {
-        let hangup = args.keys.has_file().then(keys::on_hangup).transpose()?;
-        let interrupt = if hangup.is_some() { Interrupt::watch_but_hangup()? } else { Interrupt::watch()? };
-        let (name, page) = (options.name.clone(), options.page);
-        let server = Server::bind(&host_and_port(&args.host, args.port), engine, options).await?;
-        let address = server.address().map_err(|error| Failure::new(error.to_string()))?;
-        let open = reachable(address);
-        if page {
-            console::note(format_args!("http://{open}/ is the page to talk to {name}"));
+    runtime.build().map_err(|error| Failure::new(format!("cannot start the threads of the server: {error}")))
+}
+
+async fn serve(args: &ServeArgs, server: Server, hangup: Option<Arc<AtomicBool>>) -> Result<(), Failure> {
+    let interrupt = if hangup.is_some() { Interrupt::watch_but_hangup()? } else { Interrupt::watch()? };
+    let open = reachable(server.address()?);
+    if !args.no_page {
+        console::note(format_args!("http://{open}/ is the page to talk to {}", server.name()));
+    }
+    console::note(format_args!("programs: http://{open}/v1 (OpenAI), http://{open} (Anthropic); all: /openapi.json"));
+    if let Some(address) = server.monitoring_address()? {
+        console::note(format_args!("monitoring: http://{}/metrics, without a key", reachable(address)));
+    }
+    console::note(format_args!("ready; Ctrl-C ends the server"));
+    let keys = server.keys();
+    let reload = async {
+        match hangup {
+            Some(hangup) => args.keys.reload(hangup, keys, args.log).await,
+            None => std::future::pending().await,
         }
-        console::note(format_args!(
-            "programs: http://{open}/v1 (OpenAI), http://{open} (Anthropic); all: /openapi.json"
-        ));
-        console::note(format_args!("ready; Ctrl-C ends the server"));
-        let keys = server.keys();
-        let reload = async {
-            match hangup {
-                Some(hangup) => args.keys.reload(hangup, keys, args.log).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = server.run(ended(interrupt, args.log)) => {}
-            () = reload => {}
-        }
-        Ok(())
-    })
+    };
+    tokio::select! {
+        () = server.run(ended(interrupt, args.log)) => {}
+        () = reload => {}
+    }
+    Ok(())
 }
 
 /// Threads that read long bodies and tokenise. More of them than cores would be no faster, and the allocator keeps
@@ -232,6 +252,15 @@ fn name(file: &GgufFile) -> String {
 }
 
 impl ServeArgs {
+    /// The sockets, on which connections wait from then on.
+    async fn listen(&self) -> Result<Sockets, Failure> {
+        let sockets = Sockets::bind(&host_and_port(&self.host, self.port)).await?;
+        Ok(match &self.metrics_listen {
+            Some(address) => sockets.with_monitoring(address).await?,
+            None => sockets,
+        })
+    }
+
     /// Refuses to serve other machines without keys.
     fn check_address(&self, keys: &[Key]) -> Result<(), Failure> {
         if !keys.is_empty() || self.allow_unauthenticated {

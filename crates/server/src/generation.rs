@@ -68,7 +68,8 @@ impl Running {
         let turn = tenant.turn()?;
         // A request that the queue cannot take costs nothing more.
         let id = tenant.id();
-        let places = app.engine.reserve(id, prompts.saturating_mul(n)).map_err(|error| paths.error(error))?;
+        let places =
+            app.engine.reserve(id, prompts.saturating_mul(n)).map_err(|error| paths.error_of_places(n, error))?;
         let (sender, pieces) = mpsc::unbounded_channel();
         let recorder = receipt.then(|| Recorder::new(&app.engine, &[]));
         let (reply, cancellers) = (Reply::new(n), Vec::new());

@@ -8,7 +8,7 @@ use axum::response::IntoResponse;
 use utoipa::openapi::RefOr;
 use utoipa::{Modify, OpenApi};
 
-use crate::{anthropic, metrics, model, openai, routes};
+use crate::{anthropic, health, info, metrics, model, openai};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -27,7 +27,11 @@ use crate::{anthropic, metrics, model, openai, routes};
         openai::tokens::info,
         openai::tokens::apply_template,
         model::show,
-        routes::health,
+        info::version,
+        info::props,
+        info::slots,
+        health::health,
+        health::ready,
         metrics::show,
     ),
     components(schemas(openai::chat::ChatChunk, openai::responses::ResponseEvent)),
@@ -62,7 +66,7 @@ fn meaning(status: &str) -> &'static str {
     match status {
         "4XX" => "The request is refused.",
         "5XX" => "The server cannot serve it.",
-        "503" => "The device has failed; the server has to be started again.",
+        "503" => "The server cannot serve, or takes no requests now.",
         "404" => "There is none of this name.",
         _ => "The reply.",
     }

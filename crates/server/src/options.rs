@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use gristmill_engine::SamplingOptions;
 
+use crate::host::HostPattern;
 use crate::keys::Key;
 use crate::log::Log;
 use crate::origin::Origin;
@@ -32,6 +33,9 @@ pub struct Options {
     pub patience: Duration,
     /// The most connections at a time; others wait in the system's queue until one ends.
     pub connections: usize,
+    /// How long the server goes on taking requests after the signal that ends it, while `/ready` is 503: load balancers
+    /// need some time to send requests elsewhere.
+    pub drain_delay: Duration,
     /// Sampling where a request says nothing.
     pub sampling: SamplingOptions,
     /// The most draft tokens in each step of a reply: see [`Request::draft`](gristmill_engine::Request::draft).
@@ -55,6 +59,7 @@ impl Options {
             patience: Duration::from_secs(30),
             // A process may usually have 1,024 files open.
             connections: 1_000,
+            drain_delay: Duration::ZERO,
             sampling: SamplingOptions::default(),
             draft: 0,
             log: None,
@@ -94,7 +99,7 @@ pub struct Access {
     pub keys: Vec<Key>,
     /// Names in the header `Host` that are accepted beside `localhost` and IP addresses. Another name is refused,
     /// because a page in a browser can make its own name point to this machine.
-    pub hosts: Vec<String>,
+    pub hosts: Vec<HostPattern>,
     /// Origins of web pages that may use the server, beside its own. Browsers let no other page read a reply.
     pub origins: Vec<Origin>,
 }

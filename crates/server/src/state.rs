@@ -3,6 +3,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use gristmill_engine::Engine;
@@ -30,6 +31,8 @@ pub(crate) struct Shared {
     salts: RandomState,
     /// Seconds since 1970 at the start of the server.
     pub(crate) started: u64,
+    /// Whether the server is about to end.
+    stopping: AtomicBool,
 }
 
 impl std::ops::Deref for App {
@@ -46,7 +49,8 @@ impl App {
         engine.model().fingerprint();
         let (metrics, salts) = (Arc::new(Metrics::new()), RandomState::new());
         let keys = Keys::new(&options.access.keys);
-        App(Arc::new(Shared { engine, options, keys, metrics, salts, started: seconds() }))
+        let (started, stopping) = (seconds(), AtomicBool::new(false));
+        App(Arc::new(Shared { engine, options, keys, metrics, salts, started, stopping }))
     }
 
     /// Checks that a request asks for this model.
@@ -68,6 +72,16 @@ pub(crate) fn seconds() -> u64 {
 }
 
 impl Shared {
+    /// The server is about to end.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the server is about to end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
     /// A number that stands for a value as long as the server runs.
     pub(crate) fn hash(&self, value: impl Hash) -> u64 {
         self.salts.hash_one(value)

@@ -278,9 +278,14 @@ fn what_is_refused_before_it_listens() {
     fs::write(&file, "# the team's\nsekret # the laptop's\n").expect("a written file");
     refused(&["--keys", &file.display().to_string()], "line 2 has more than a key");
     refused(&["--allow-origin", "localhost:3000"], "is not an origin");
+    refused(&["--allow-host", "*"], "is not a host name");
+    refused(&["--port", "0", "--metrics-listen", "192.0.2.1:0"], "cannot listen on 192.0.2.1:0");
     refused(&["--parallel", "0"], "at least 1");
     refused(&["--kv-tokens", "0"], "at least 1");
-    refused(&["--ctx", "100", "--kv-tokens", "99"], "the number of tokens of the KV cache is 99; it must be at least");
+    refused(
+        &["--port", "0", "--ctx", "100", "--kv-tokens", "99"],
+        "the number of tokens of the KV cache is 99; it must be at least",
+    );
     refused(&["--port", "65536"], "65535");
     refused(&["--host", "192.0.2.1", "--allow-unauthenticated"], "cannot listen on 192.0.2.1:8080");
     let ended = gristmill_with(&[("GRISTMILL_API_KEY", " ".as_ref())], &["serve", "MODEL"], b"");

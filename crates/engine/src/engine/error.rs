@@ -201,6 +201,9 @@ pub enum EngineError {
     /// The device has failed; all requests end with this, and no more are taken.
     #[error("the device has failed, and the engine has stopped: {0}; start it again")]
     Device(#[source] Arc<crate::Error>),
+    /// The engine takes no more requests ([`Engine::drain`](super::Engine::drain)), and the request had not begun.
+    #[error("the server is shutting down, and the request had not begun; send it again")]
+    Draining,
     /// The engine was dropped, or its thread has died.
     #[error("the engine has stopped; start another")]
     Stopped,

@@ -97,6 +97,8 @@ pub struct Engine {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
+    /// See [`Engine::drain`].
+    draining: Arc<AtomicBool>,
     failure: Failure,
     counters: Arc<Counters>,
     sequences: usize,
@@ -135,14 +137,15 @@ impl Engine {
         let runner = Runner::new(model.clone(), limits)?;
         let plan = runner.plan();
         let draft = draft.map(|draft| DraftModel::new(draft, &model, limits, plan.context)).transpose()?;
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stop, draining): (Arc<AtomicBool>, Arc<AtomicBool>) = Default::default();
         let failure = Failure::default();
         let counters = Arc::new(Counters::new(model.spec(), sequences, batch_tokens));
         // There it costs nothing worth a word, and keeps no step from being ahead.
         counters.count_experts(model.backend.device() == DeviceId::Cpu && !model.backend.runs_behind());
         counters.now(0, 0, runner.kv_usage());
         let (jobs, inbox) = mpsc::channel();
-        let worker = Worker::new(runner, draft, limits, stop.clone(), failure.clone(), counters.clone());
+        let worker =
+            Worker::new(runner, draft, limits, (stop.clone(), draining.clone()), failure.clone(), counters.clone());
         let thread = thread::Builder::new().name("gristmill-engine".to_owned()).spawn(move || worker.run(&inbox));
         let thread = Some(thread.map_err(EngineError::Thread)?);
         let template = model.template().map(|source| ModelTemplate::new(source, model.tokenizer().ok()));
@@ -158,6 +161,7 @@ impl Engine {
             jobs,
             thread,
             stop,
+            draining,
             failure,
             counters,
             sequences,
@@ -229,6 +233,11 @@ impl Engine {
     /// copied to the host after each step, which the next step waits for.
     pub fn count_experts(&self, on: bool) {
         self.counters.count_experts(on);
+    }
+
+    /// Requests that run at a time.
+    pub fn sequences(&self) -> usize {
+        self.sequences
     }
 
     /// Tokens that a prompt and its completion may have together.

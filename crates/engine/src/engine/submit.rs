@@ -2,6 +2,7 @@
 
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Instant;
 
@@ -16,7 +17,11 @@ use super::{Canceller, Engine, EngineError, Generation, Grammar, Piece, Prompt, 
 /// Places for requests among those that an engine takes ([`Engine::reserve`]). Unused places are free again when it is
 /// dropped.
 #[derive(Debug)]
-pub struct Reservation(Vec<Permit>);
+pub struct Reservation {
+    permits: Vec<Permit>,
+    /// Whether any text of the request has begun.
+    began: Arc<AtomicBool>,
+}
 
 /// The choices of one prompt that an engine has begun.
 #[derive(Debug)]
@@ -62,9 +67,18 @@ impl Engine {
     /// [`EngineError::Busy`] if fewer are free, and the errors of [`health`](Self::health).
     pub fn reserve(&self, tenant: u64, count: usize) -> Result<Reservation, EngineError> {
         self.health()?;
+        if self.draining.load(Ordering::Relaxed) {
+            return Err(EngineError::Draining);
+        }
         let places = self.sequences.saturating_add(self.queue);
-        let taken = self.permits.take(tenant, places, count);
-        taken.map(Reservation).ok_or(EngineError::Busy { asked: count, places })
+        let permits = self.permits.take(tenant, places, count).ok_or(EngineError::Busy { asked: count, places })?;
+        Ok(Reservation { permits, began: Arc::default() })
+    }
+
+    /// Takes no more requests: new ones end with [`EngineError::Draining`], and so do those that wait for a sequence and of
+    /// which nothing has begun. Requests that run go on.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
     }
 
     /// Begins several choices as [`deliver`](Self::deliver) does, one for each of `delivers`: their prompt is tokenised
@@ -120,7 +134,7 @@ impl Engine {
         let grammar = request.grammar.as_ref();
         // A request that is refused leaves its place to another.
         let matcher = grammar.map(|grammar| self.compile(grammar)).transpose()?;
-        let place = places.0.pop().ok_or(EngineError::Busy { asked: 1, places: 0 })?;
+        let place = places.permits.pop().ok_or(EngineError::Busy { asked: 1, places: 0 })?;
         let decoder = match grammar {
             None if is_reply => StreamDecoder::new(!request.control_tokens),
             // The text continues another, whose first space is not the first of a new one; a grammar has each space.
@@ -132,7 +146,7 @@ impl Engine {
             completion.follow(Scripted::new(&**script, self.model.tokenizer()?, prompt)?);
         }
         let task = Task::Complete(Box::new(completion));
-        let mut job = Job::new(prompt.to_vec(), request.tenant, since, Arc::default(), task);
+        let mut job = Job::new(prompt.to_vec(), request.tenant, since, Arc::default(), places.began.clone(), task);
         job.cache_key = request.cache_key.unwrap_or(request.tenant);
         self.submit(job)
     }
@@ -152,8 +166,8 @@ impl Engine {
 }
 
 impl Reservation {
-    /// The place of a request that takes one.
-    pub(super) fn one(mut self) -> Option<Permit> {
-        self.0.pop()
+    /// The place of a request that takes one, and whether any text of it has begun.
+    pub(super) fn one(mut self) -> Option<(Permit, Arc<AtomicBool>)> {
+        Some((self.permits.pop()?, self.began))
     }
 }

@@ -54,6 +54,8 @@ pub(super) struct Worker {
     waiting: Vec<Job>,
     shares: Shares,
     stop: Arc<AtomicBool>,
+    /// Jobs that only wait are refused.
+    draining: Arc<AtomicBool>,
     failure: Failure,
     counters: Arc<Counters>,
     /// The times of the step that runs.
@@ -102,7 +104,7 @@ impl Worker {
         runner: Runner,
         draft: Option<DraftModel>,
         limits: Limits,
-        stop: Arc<AtomicBool>,
+        (stop, draining): (Arc<AtomicBool>, Arc<AtomicBool>),
         failure: Failure,
         counters: Arc<Counters>,
     ) -> Worker {
@@ -125,6 +127,7 @@ impl Worker {
             waiting,
             shares,
             stop,
+            draining,
             failure,
             counters,
             times: Times::default(),
@@ -161,6 +164,7 @@ impl Worker {
         let step = Instant::now();
         self.times = Times::default();
         self.remove_cancelled();
+        self.turn_away();
         let mut given = match self.ahead.take() {
             Some(given) => given,
             None => {

@@ -36,6 +36,7 @@ mod mounted;
 mod numbers;
 mod others;
 mod page;
+mod probes;
 mod protocol;
 mod receipts;
 mod refuse;

@@ -1,18 +1,23 @@
 //! What a server logs: requests without their text, and its own failures.
 
 use std::fs;
+use std::sync::LazyLock;
 
 use serde_json::Value;
 
 use super::{Serving, rest};
 use crate::{damaged, path};
 
-/// A server of a model whose token `BAD` has no finite embedding, which fails on a secret prompt with that token, and
-/// the lines that it prints.
-fn lines_of_a_failure(arguments: &[&str]) -> Vec<String> {
+/// A model whose token `BAD` has no finite embedding.
+static MODEL: LazyLock<String> = LazyLock::new(|| {
     let model = path("damaged.gguf");
     fs::write(&model, damaged::bytes()).expect("a written model");
-    let mut server = Serving::of(&model, None, "200", arguments);
+    model
+});
+
+/// The lines of a server of that model, which fails on a secret prompt with that token.
+fn lines_of_a_failure(arguments: &[&str]) -> Vec<String> {
+    let mut server = Serving::of(&MODEL, None, "200", arguments);
     let body = r#"{"prompt": "secret\u0007", "max_tokens": 5}"#;
     let reply = rest(server.post("x-request-id: of-the-client\r\n", body));
     assert!(reply.starts_with("HTTP/1.1 500") && reply.contains("x-request-id: of-the-client\r\n"), "{reply}");
@@ -47,6 +52,7 @@ fn failures_are_logged_as_json() {
 #[test]
 fn ids_are_made_and_logged() {
     let file = path("ids.log");
+    let _ = fs::remove_file(&file);
     let mut server = Serving::new(&["--access-log", &file, "--log-format", "json"]);
     let ids: Vec<String> = ["", "x-request-id: mine\r\n", "x-request-id: two words\r\n"]
         .iter()
