@@ -14,8 +14,8 @@
 //! - `openai` and `anthropic` have a parser and a writer for each interface, and share only what has no interface:
 //!   `content`, and `details` of how a reply came about. `openai` also serves models, vectors (`base64`) and the
 //!   tokenizer.
-//! - `page` serves the page at `/`, whose files are in `crates/server/page`; `model`, `info` and `health` tell clients
-//!   about the model and the server.
+//! - `page` serves the page at `/`, whose files are in `crates/server/page`; `model`, `info`, `worker` and `health` tell
+//!   clients, routers and probes about the model and the server.
 //! - `metrics` counts; `log` follows each request for an access log, by its `request_id`; `blocking` runs what takes milliseconds.
 
 #![forbid(unsafe_code)]
@@ -58,6 +58,7 @@ mod stream;
 mod thinking;
 mod tools;
 mod unread;
+mod worker;
 
 pub use host::{HostPattern, HostPatternError};
 pub use keys::{Key, KeyError, KeyLimits, Keys};

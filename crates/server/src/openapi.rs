@@ -8,7 +8,7 @@ use axum::response::IntoResponse;
 use utoipa::openapi::RefOr;
 use utoipa::{Modify, OpenApi};
 
-use crate::{anthropic, health, info, metrics, model, openai};
+use crate::{anthropic, health, info, metrics, model, openai, worker};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -26,7 +26,15 @@ use crate::{anthropic, health, info, metrics, model, openai};
         openai::tokens::detokenize,
         openai::tokens::info,
         openai::tokens::apply_template,
+        openai::render::chat,
+        openai::render::completions,
+        openai::render::responses,
         model::show,
+        worker::server_info,
+        worker::model_info,
+        worker::load,
+        worker::loads,
+        worker::flush_cache,
         info::version,
         info::props,
         info::slots,

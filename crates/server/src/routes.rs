@@ -10,7 +10,7 @@ use gristmill_engine::Engine;
 use crate::error::{ApiError, refuse};
 use crate::options::Options;
 use crate::state::App;
-use crate::{access, anthropic, health, info, log, metrics, model, openai, openapi, page, unread};
+use crate::{access, anthropic, health, info, log, metrics, model, openai, openapi, page, unread, worker};
 
 /// The paths of a server, to mount in an application of one's own.
 ///
@@ -35,7 +35,7 @@ pub(crate) fn routes(app: App) -> Router {
         }
         false => Router::new(),
     };
-    let interfaces: [(&str, MethodRouter<App>); 8] = [
+    let interfaces: [(&str, MethodRouter<App>); 11] = [
         ("/chat/completions", post(openai::chat::serve)),
         ("/completions", post(openai::completions::serve)),
         ("/embeddings", post(openai::embeddings::serve)),
@@ -44,16 +44,26 @@ pub(crate) fn routes(app: App) -> Router {
         ("/models/{*id}", get(openai::models::one)),
         ("/messages", post(anthropic::messages)),
         ("/messages/count_tokens", post(anthropic::count_tokens)),
+        ("/chat/completions/render", post(openai::render::chat)),
+        ("/completions/render", post(openai::render::completions)),
+        ("/responses/render", post(openai::render::responses)),
     ];
+    let older = [(worker::OLDER[0], get(worker::server_info)), (worker::OLDER[1], get(worker::model_info))];
     let prefixed = |prefix| interfaces.iter().map(move |(path, route)| (format!("{prefix}{path}"), route.clone()));
     let router =
         PREFIXES.into_iter().flat_map(prefixed).fold(pages, |router, (path, route)| router.route(&path, route));
+    let router = older.into_iter().fold(router, |router, (path, route)| router.route(path, route));
     let router = router
         .route("/tokenize", post(openai::tokens::tokenize))
         .route("/detokenize", post(openai::tokens::detokenize))
         .route("/tokenizer_info", get(openai::tokens::info))
         .route("/apply-template", post(openai::tokens::apply_template))
         .route("/model", get(model::show))
+        .route("/server_info", get(worker::server_info))
+        .route("/model_info", get(worker::model_info))
+        .route("/get_load", get(worker::load))
+        .route("/v1/loads", get(worker::loads))
+        .route("/flush_cache", post(worker::flush_cache))
         .route("/version", get(info::version))
         .route("/props", get(info::props))
         .route("/slots", get(info::slots))

@@ -12,6 +12,9 @@ use crate::access::Tenant;
 use crate::error::ApiError;
 use crate::state::{App, seconds};
 
+/// Other paths of `/server_info` and `/model_info`, which older routers ask.
+pub(crate) const OLDER: [&str; 2] = ["/get_server_info", "/get_model_info"];
+
 /// The server, for a router that registers it.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ServerInfo {

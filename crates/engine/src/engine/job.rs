@@ -38,6 +38,14 @@ pub(super) struct Job {
     pub(super) task: Task,
 }
 
+/// What callers hand to the engine's thread.
+#[derive(Debug)]
+pub(super) enum Order {
+    Run(Box<Job>),
+    /// Remove the texts of a tenant from the prefix cache.
+    ForgetPrefixes(u64),
+}
+
 /// The purpose of a job.
 #[derive(Debug)]
 pub(super) enum Task {

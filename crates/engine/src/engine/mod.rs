@@ -71,7 +71,7 @@ pub use submit::{Choices, Reservation};
 
 use crate::{Limits, Model, Notice, Plan, Runner};
 use draft_model::DraftModel;
-use job::{Job, Permits};
+use job::{Order, Permits};
 use receipt::Conditions;
 use stats::Counters;
 use worker::{Failure, Worker};
@@ -94,7 +94,7 @@ pub struct Engine {
     /// What chooses completions in place of the model.
     script: Option<Arc<dyn Script>>,
     /// `None` only while the engine is dropped.
-    jobs: Option<Sender<Job>>,
+    jobs: Option<Sender<Order>>,
     thread: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
     /// See [`Engine::drain`].

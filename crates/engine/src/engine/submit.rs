@@ -10,7 +10,7 @@ use gristmill_text::grammar::Matcher;
 use gristmill_text::tokenizer::StreamDecoder;
 
 use super::dry::Repetition;
-use super::job::{Completion, Job, Permit, Sink, Task};
+use super::job::{Completion, Job, Order, Permit, Sink, Task};
 use super::script::Scripted;
 use super::{Canceller, Engine, EngineError, Generation, Grammar, Piece, Prompt, Request};
 
@@ -151,6 +151,17 @@ impl Engine {
         self.submit(job)
     }
 
+    /// Removes a tenant's texts from the prefix cache, but for what requests use that run then. It is done before later
+    /// requests begin. Texts with a cache key of their own stay.
+    ///
+    /// # Errors
+    /// The errors of [`health`](Self::health).
+    pub fn forget_prefixes(&self, tenant: u64) -> Result<(), EngineError> {
+        self.health()?;
+        let jobs = self.jobs.as_ref().ok_or(EngineError::Stopped)?;
+        jobs.send(Order::ForgetPrefixes(tenant)).map_err(|_| EngineError::Stopped)
+    }
+
     /// The matcher of a new text that follows a grammar.
     pub(super) fn compile(&self, grammar: &Grammar) -> Result<Matcher, EngineError> {
         Ok(self.grammars.compile(grammar, self.model.tokenizer()?, self.model.spec().vocab)?)
@@ -160,7 +171,7 @@ impl Engine {
     pub(super) fn submit(&self, job: Job) -> Result<Canceller, EngineError> {
         let cancelled = job.cancelled();
         let jobs = self.jobs.as_ref().ok_or(EngineError::Stopped)?;
-        jobs.send(job).map_err(|_| self.health().err().unwrap_or(EngineError::Stopped))?;
+        jobs.send(Order::Run(Box::new(job))).map_err(|_| self.health().err().unwrap_or(EngineError::Stopped))?;
         Ok(Canceller(cancelled))
     }
 }

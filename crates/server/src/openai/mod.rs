@@ -11,6 +11,7 @@ mod messages;
 pub(crate) mod models;
 mod namespaces;
 mod prompts;
+pub(crate) mod render;
 pub(crate) mod responses;
 mod template;
 pub(crate) mod tokens;

@@ -41,6 +41,7 @@ mod protocol;
 mod receipts;
 mod refuse;
 mod responses;
+mod routers;
 mod scripted;
 mod server;
 mod slow;
