@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use gristmill_engine::Limits;
 use gristmill_files::gguf::GgufFile;
 use gristmill_server::{Access, HostPattern, Key, Options, Origin, Server, Sockets};
@@ -94,6 +94,9 @@ pub(crate) struct ServeArgs {
     /// Listen on this address too, for /metrics, /health and /ready alone, without a key.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics_listen: Option<String>,
+    /// Report figures in /metrics by these names too: those of vLLM, for dashboards and routers that know them.
+    #[arg(long, value_name = "NAMES")]
+    metrics_names: Option<MetricsNames>,
     /// Seconds in which the server goes on taking requests after SIGTERM, while /ready is 503. Load balancers need some
     /// to send requests elsewhere.
     #[arg(
@@ -127,6 +130,12 @@ pub(crate) struct ServeArgs {
     context: ContextArg,
     #[command(flatten)]
     log: Verbosity,
+}
+
+/// Another server's names of figures.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum MetricsNames {
+    Vllm,
 }
 
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
@@ -169,6 +178,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let allow_chat_template = args.allow_chat_template;
     let drain_delay = Duration::from_secs(args.drain_delay as u64);
     let basics = Options { aliases, access, strict, page, allow_chat_template, ..Options::new(name) };
+    let vllm_metrics = matches!(args.metrics_names, Some(MetricsNames::Vllm));
+    let basics = Options { vllm_metrics, ..basics };
     let options = Options { sampling, draft, connections, body_bytes, drain_delay, log: access_log, ..basics };
     drop(loading);
     let server = Server::new(sockets, engine, options);

@@ -40,6 +40,8 @@ pub struct Options {
     pub sampling: SamplingOptions,
     /// The most draft tokens in each step of a reply: see [`Request::draft`](gristmill_engine::Request::draft).
     pub draft: usize,
+    /// Report figures by the names of vLLM too.
+    pub vllm_metrics: bool,
     /// Takes each request when its reply has ended, for an access log.
     pub log: Option<Log>,
 }
@@ -62,6 +64,7 @@ impl Options {
             drain_delay: Duration::ZERO,
             sampling: SamplingOptions::default(),
             draft: 0,
+            vllm_metrics: false,
             log: None,
         }
     }

@@ -47,7 +47,8 @@ impl App {
     pub(crate) fn new(engine: Engine, options: Options) -> App {
         // Replies include it, and none shall wait for it.
         engine.model().fingerprint();
-        let (metrics, salts) = (Arc::new(Metrics::new()), RandomState::new());
+        let metrics = Arc::new(Metrics::new(&options.name, options.vllm_metrics));
+        let salts = RandomState::new();
         let keys = Keys::new(&options.access.keys);
         let (started, stopping) = (seconds(), AtomicBool::new(false));
         App(Arc::new(Shared { engine, options, keys, metrics, salts, started, stopping }))

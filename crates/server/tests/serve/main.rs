@@ -27,6 +27,7 @@ mod deferred;
 mod embeddings;
 mod faults;
 mod fields;
+mod figures;
 mod histories;
 mod injection;
 mod keys;
