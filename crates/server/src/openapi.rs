@@ -17,6 +17,8 @@ use crate::{anthropic, health, info, metrics, model, openai, worker};
         openai::chat::serve,
         openai::completions::serve,
         openai::embeddings::serve,
+        openai::rerank::rerank,
+        openai::rerank::score,
         openai::responses::serve,
         openai::models::list,
         openai::models::one,

@@ -35,11 +35,13 @@ pub(crate) fn routes(app: App) -> Router {
         }
         false => Router::new(),
     };
-    let interfaces: [(&str, MethodRouter<App>); 11] = [
+    let interfaces: [(&str, MethodRouter<App>); 13] = [
         ("/chat/completions", post(openai::chat::serve)),
         ("/completions", post(openai::completions::serve)),
         ("/embeddings", post(openai::embeddings::serve)),
+        ("/rerank", post(openai::rerank::rerank)),
         ("/responses", post(openai::responses::serve)),
+        ("/score", post(openai::rerank::score)),
         ("/models", get(openai::models::list)),
         ("/models/{*id}", get(openai::models::one)),
         ("/messages", post(anthropic::messages)),

@@ -41,6 +41,7 @@ mod probes;
 mod protocol;
 mod receipts;
 mod refuse;
+mod rerank;
 mod responses;
 mod routers;
 mod scripted;

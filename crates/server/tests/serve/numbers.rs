@@ -55,6 +55,8 @@ fn body(path: &str) -> Value {
         "/tokenize" => json!({"messages": messages}),
         "/detokenize" => json!({"tokens": [1]}),
         "/apply-template" => json!({"messages": messages, "logprobs": true}),
+        "/v1/rerank" => json!({"query": "a", "documents": ["b"]}),
+        "/v1/score" => json!({"text_1": "a", "text_2": ["b"]}),
         "/flush_cache" => json!({}),
         _ => panic!("{path} is new; give a good body for it here"),
     }
