@@ -1,8 +1,11 @@
-//! `serve`: an HTTP server for one model. `keys` has those who may ask.
+//! `serve`: an HTTP server for one model. `keys` has those who may ask, `sockets` and `tls`
+//! where and how it listens, `hangup` reads files again.
 
+mod hangup;
 mod keys;
+mod sockets;
+mod tls;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -11,7 +14,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use gristmill_engine::Limits;
 use gristmill_files::gguf::GgufFile;
-use gristmill_server::{Access, HostPattern, Key, Options, Origin, Server, Sockets};
+use gristmill_server::{Access, HostPattern, Options, Origin, Server};
 use tokio::runtime::Runtime;
 
 use crate::access_log::AccessLogArgs;
@@ -22,6 +25,8 @@ use crate::source::{ModelArg, QuantizeArg};
 use crate::template::{self, TemplateArg};
 use crate::{console, load, log, numbers, recommended};
 use keys::KeyArgs;
+use sockets::SocketArgs;
+use tls::Certificate;
 
 /// Serve a model over HTTP, as OpenAI (/v1/chat/completions, /v1/responses) and Anthropic (/v1/messages) do.
 ///
@@ -34,12 +39,8 @@ pub(crate) struct ServeArgs {
     model: ModelArg,
     #[command(flatten)]
     quantize: QuantizeArg,
-    /// The address to listen on.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
-    host: String,
-    /// The port to listen on; 0 takes a free one.
-    #[arg(long, value_name = "PORT", default_value_t = 8080)]
-    port: u16,
+    #[command(flatten)]
+    sockets: SocketArgs,
     /// Replies that are generated at a time.
     #[arg(
         long, value_name = "N", default_value_t = 8, allow_negative_numbers = true,
@@ -91,9 +92,6 @@ pub(crate) struct ServeArgs {
     /// given several times.
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Vec<Origin>,
-    /// Listen on this address too, for /metrics, /health and /ready alone, without a key.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics_listen: Option<String>,
     /// Report figures in /metrics by these names too: those of vLLM, for dashboards and routers that know them.
     #[arg(long, value_name = "NAMES")]
     metrics_names: Option<MetricsNames>,
@@ -142,10 +140,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     log::install(args.access_log.log_format, args.log);
     let keys = args.keys.read()?;
     let access_log = args.access_log.open(args.log)?;
-    args.check_address(&keys)?;
+    let unprotected = keys.is_empty() && !args.allow_unauthenticated;
+    args.sockets.check(unprotected)?;
     let runtime = runtime()?;
-    let sockets = runtime.block_on(args.listen())?;
-    let hangup = args.keys.has_file().then(keys::on_hangup).transpose()?;
+    let (sockets, certificate) = runtime.block_on(args.sockets.listen(unprotected))?;
+    let reloads = args.keys.has_file() || certificate.is_some();
+    let hangup = reloads.then(hangup::on_hangup).transpose()?;
     let loading = {
         let _within = runtime.enter();
         sockets.answer_while_loading()
@@ -183,7 +183,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let options = Options { sampling, draft, connections, body_bytes, drain_delay, log: access_log, ..basics };
     drop(loading);
     let server = Server::new(sockets, engine, options);
-    runtime.block_on(serve(args, server, hangup))
+    runtime.block_on(serve(args, server, hangup, certificate))
 }
 
 fn runtime() -> Result<Runtime, Failure> {
@@ -192,24 +192,22 @@ fn runtime() -> Result<Runtime, Failure> {
     runtime.build().map_err(|error| Failure::new(format!("cannot start the threads of the server: {error}")))
 }
 
-async fn serve(args: &ServeArgs, server: Server, hangup: Option<Arc<AtomicBool>>) -> Result<(), Failure> {
+async fn serve(
+    args: &ServeArgs,
+    server: Server,
+    hangup: Option<Arc<AtomicBool>>,
+    certificate: Option<Arc<Certificate>>,
+) -> Result<(), Failure> {
     let interrupt = if hangup.is_some() { Interrupt::watch_but_hangup()? } else { Interrupt::watch()? };
-    let open = reachable(server.address()?);
-    if !args.no_page {
-        console::note(format_args!("http://{open}/ is the page to talk to {}", server.name()));
-    }
-    console::note(format_args!("programs: http://{open}/v1 (OpenAI), http://{open} (Anthropic); all: /openapi.json"));
-    if let Some(address) = server.monitoring_address()? {
-        console::note(format_args!("monitoring: http://{}/metrics, without a key", reachable(address)));
-    }
+    args.sockets.note(&server, !args.no_page);
     console::note(format_args!("ready; Ctrl-C ends the server"));
     let keys = server.keys();
-    let reload = async {
-        match hangup {
-            Some(hangup) => args.keys.reload(hangup, keys, args.log).await,
-            None => std::future::pending().await,
+    let reload = hangup::reload(hangup, || {
+        if args.keys.has_file() {
+            args.keys.reload(&keys, args.log);
         }
-    };
+        certificate.iter().for_each(|certificate| certificate.reload(args.log));
+    });
     tokio::select! {
         () = server.run(ended(interrupt, args.log)) => {}
         () = reload => {}
@@ -232,23 +230,6 @@ async fn ended(interrupt: Interrupt, log: Verbosity) {
     drop(interrupt);
 }
 
-/// An address that a browser on this machine can open: 0.0.0.0 and :: mean all addresses of the machine.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, address.port())
-}
-
-fn host_and_port(host: &str, port: u16) -> String {
-    match host.parse::<IpAddr>() {
-        Ok(IpAddr::V6(address)) => format!("[{address}]:{port}"),
-        _ => format!("{host}:{port}"),
-    }
-}
-
 /// The name of the file without folder and ending, or of the folder that is the model; that of the built-in model, which has no file.
 fn name(file: &GgufFile) -> String {
     // The files of a folder have the same names in every folder.
@@ -259,36 +240,5 @@ fn name(file: &GgufFile) -> String {
     match file.paths().next() {
         Some(path) => path.file_stem().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned()),
         None => "gristmill-stories".to_owned(),
-    }
-}
-
-impl ServeArgs {
-    /// The sockets, on which connections wait from then on.
-    async fn listen(&self) -> Result<Sockets, Failure> {
-        let sockets = Sockets::bind(&host_and_port(&self.host, self.port)).await?;
-        Ok(match &self.metrics_listen {
-            Some(address) => sockets.with_monitoring(address).await?,
-            None => sockets,
-        })
-    }
-
-    /// Refuses to serve other machines without keys.
-    fn check_address(&self, keys: &[Key]) -> Result<(), Failure> {
-        if !keys.is_empty() || self.allow_unauthenticated {
-            return Ok(());
-        }
-        let address = host_and_port(&self.host, self.port);
-        let found = address.to_socket_addrs().map_err(|error| {
-            Failure::new(format!("--host {} is not an address of this machine: {error}", self.host))
-        })?;
-        if found.into_iter().all(|address| address.ip().is_loopback()) {
-            return Ok(());
-        }
-        Err(Failure::new(format!(
-            "--host {} serves other machines, and anybody there could use the model; give keys with --keys FILE or \
-             {}, or allow it with --allow-unauthenticated",
-            self.host,
-            keys::VARIABLE
-        )))
     }
 }

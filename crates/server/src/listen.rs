@@ -21,11 +21,10 @@ use tokio::time::sleep;
 
 use crate::keys::Keys;
 use crate::options::Options;
-use crate::patient::Patient;
 use crate::routes::{monitoring, routes};
 use crate::state::App;
 pub use loading::Loading;
-use sockets::{Listener, accept};
+use sockets::Listener;
 pub use sockets::{ServeError, Sockets};
 
 /// The most bytes of a request's head.
@@ -102,17 +101,18 @@ impl Server {
             let next = async {
                 // Where all places are taken, connections wait in the system's queue.
                 let place = places.clone().acquire_owned().await;
-                (accept(&listener).await, place)
+                (listener.accept().await, place)
             };
             let (stream, place) = tokio::select! {
                 next = next => next,
                 () = &mut end => break,
             };
-            let stream = TokioIo::new(Patient::new(stream, patience));
-            let connection = graceful.watch(http.serve_connection(stream, service.clone()));
-            let open = app.metrics.connection();
+            let (listener, http, service) = (listener.clone(), http.clone(), service.clone());
+            let (watcher, open) = (graceful.watcher(), app.metrics.connection());
             tokio::spawn(async move {
-                if let Err(error) = connection.await {
+                if let Some(stream) = listener.secure(stream, patience).await
+                    && let Err(error) = watcher.watch(http.serve_connection(TokioIo::new(stream), service)).await
+                {
                     tracing::debug!(%error, "connection ended");
                 }
                 drop((open, place));
@@ -145,11 +145,13 @@ async fn serve_all(listener: Listener, http: http1::Builder, patience: Duration,
     let mut connections = JoinSet::new();
     loop {
         let place = places.clone().acquire_owned().await;
-        let stream = TokioIo::new(Patient::new(accept(&listener).await, patience));
-        let connection = http.serve_connection(stream, service.clone());
+        let stream = listener.accept().await;
+        let (listener, http, service) = (listener.clone(), http.clone(), service.clone());
         connections.spawn(async move {
-            // An end is all that happens to it.
-            let _ = connection.await;
+            if let Some(stream) = listener.secure(stream, patience).await {
+                // An end is all that happens to it.
+                let _ = http.serve_connection(TokioIo::new(stream), service).await;
+            }
             drop(place);
         });
         while connections.try_join_next().is_some() {}

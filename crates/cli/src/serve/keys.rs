@@ -2,22 +2,16 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use clap::Args;
 use gristmill_server::{Key, Keys};
 
 use crate::args::Verbosity;
+use crate::console;
 use crate::failure::Failure;
-use crate::{console, interrupt};
 
 /// The variable with the key of a server, for one key.
 pub(super) const VARIABLE: &str = "GRISTMILL_API_KEY";
-
-/// How soon a signal is seen.
-const SOON: Duration = Duration::from_millis(50);
 
 #[derive(Args)]
 pub(crate) struct KeyArgs {
@@ -48,29 +42,16 @@ impl KeyArgs {
         self.keys.is_some()
     }
 
-    /// Replaces the keys after each SIGHUP. A file that is wrong leaves those that hold.
-    pub(super) async fn reload(&self, hangup: Arc<AtomicBool>, keys: Keys, log: Verbosity) {
-        loop {
-            tokio::time::sleep(SOON).await;
-            if !hangup.swap(false, Ordering::Relaxed) {
-                continue;
+    /// Replaces the keys. A file that is wrong leaves those that hold.
+    pub(super) fn reload(&self, keys: &Keys, log: Verbosity) {
+        match self.read() {
+            Ok(new) => {
+                keys.replace(&new);
+                log.info(format_args!("{} keys hold now", new.len()));
             }
-            match self.read() {
-                Ok(new) => {
-                    keys.replace(&new);
-                    log.info(format_args!("{} keys hold now", new.len()));
-                }
-                Err(failure) => tracing::error!("the keys stay as they were: {}", failure.message()),
-            }
+            Err(failure) => tracing::error!("the keys stay as they were: {}", failure.message()),
         }
     }
-}
-
-/// Set by each SIGHUP from now on, which does not end the process then.
-pub(super) fn on_hangup() -> Result<Arc<AtomicBool>, Failure> {
-    let received = Arc::new(AtomicBool::new(false));
-    interrupt::on_hangup(received.clone())?;
-    Ok(received)
 }
 
 /// The keys in a file, one in each line. Empty lines and lines that begin with `#` are none.

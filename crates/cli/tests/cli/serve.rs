@@ -13,6 +13,7 @@ use super::{gristmill, gristmill_with, path};
 
 mod keys;
 mod logs;
+mod sockets;
 
 /// A server that listens, its address, and the lines that it prints after it.
 pub(crate) struct Serving(Child, String, Option<JoinHandle<Vec<String>>>);
@@ -41,7 +42,7 @@ impl Serving {
         let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
         let address = lines.find_map(|line| {
             let line = line.expect("text");
-            Some(line.split_once("http://")?.1.split_once('/')?.0.to_owned())
+            Some(line.split_once("://")?.1.split_once('/')?.0.to_owned())
         });
         // Read to the end, so that the server can write.
         let rest = std::thread::spawn(move || lines.map_while(Result::ok).collect());
@@ -93,6 +94,12 @@ impl Serving {
         self.signal();
         assert!(self.0.wait().expect("it ends").success());
         self.2.take().expect("a thread").join().expect("lines")
+    }
+
+    /// Sends SIGHUP.
+    fn hang_up(&self) {
+        let kill = Command::new("kill").args(["-HUP", &self.0.id().to_string()]).status();
+        assert!(kill.is_ok_and(|status| status.success()));
     }
 
     fn signal(&self) {
@@ -279,6 +286,12 @@ fn what_is_refused_before_it_listens() {
     refused(&["--keys", &file.display().to_string()], "line 2 has more than a key");
     refused(&["--allow-origin", "localhost:3000"], "is not an origin");
     refused(&["--allow-host", "*"], "is not a host name");
+    refused(&["--listen", "0.0.0.0:0"], "--listen 0.0.0.0:0 serves other machines");
+    refused(&["--listen", "unix:/dev/null/socket"], "cannot listen on unix:/dev/null/socket");
+    refused(&["--listen", "systemd"], "no socket was passed");
+    refused(&["--listen", "127.0.0.1:0", "--port", "1"], "cannot be used with");
+    refused(&["--tls-cert", "/dev/null"], "--tls-key");
+    refused(&["--tls-cert", "/dev/null", "--tls-key", "/dev/null"], "--tls-cert /dev/null: there is no certificate");
     refused(&["--port", "0", "--metrics-listen", "192.0.2.1:0"], "cannot listen on 192.0.2.1:0");
     refused(&["--parallel", "0"], "at least 1");
     refused(&["--kv-tokens", "0"], "at least 1");

@@ -1,7 +1,6 @@
 //! The file of keys: what is refused, and reading it again.
 
 use std::fs;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{Serving, rest};
@@ -26,18 +25,14 @@ fn a_hangup_reads_the_keys_again() {
     let _ = fs::remove_file(&log);
     fs::write(&file, "# the team's\nfirst anna rpm=100\nsecond\n").expect("a written file");
     let mut server = Serving::new(&["--keys", &file, "--access-log", &log]);
-    let hangup = |server: &Serving| {
-        let kill = Command::new("kill").args(["-HUP", &server.0.id().to_string()]).status();
-        assert!(kill.is_ok_and(|status| status.success()));
-    };
     assert_eq!(["first", "second", "third"].map(|key| status(&server, key)), ["200", "200", "401"]);
     fs::write(&file, "third anna\n").expect("a written file");
-    hangup(&server);
+    server.hang_up();
     wait_until("the change of keys", || status(&server, "third") == "200");
     assert_eq!(["first", "second"].map(|key| status(&server, key)), ["401", "401"]);
     for wrong in ["", "third anna rpm=none\n", "a b c\n", "fourth\nfourth x\n"] {
         fs::write(&file, wrong).expect("a written file");
-        hangup(&server);
+        server.hang_up();
         std::thread::sleep(Duration::from_millis(200));
         assert_eq!(["third", "fourth"].map(|key| status(&server, key)), ["200", "401"], "{wrong:?}");
     }
