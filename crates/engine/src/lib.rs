@@ -38,7 +38,7 @@ pub use engine::{
 pub use error::{Error, Result};
 pub use gristmill_files::gguf;
 pub use gristmill_kernels::act::Precision;
-pub use gristmill_kernels::kv::KvFormat;
+pub use gristmill_kernels::kv::{KV_BLOCK, KvFormat};
 pub use gristmill_kernels::ops::Sampling;
 pub use gristmill_text::template::Chat;
 pub use gristmill_text::{clock, reply, template, tokenizer};
