@@ -2,7 +2,7 @@
 # What holds elsewhere, found out on an x86-64 Linux machine:
 #
 #   scripts/elsewhere.sh run      run tests on emulated CPUs: 64-bit Arm with and without dot products, an x86-64 of 2006
-#   scripts/elsewhere.sh all      the same with the whole op suite and the kernels' unit tests on Arm
+#   scripts/elsewhere.sh all      the same with the whole op suite, the kernels' unit tests and a model on Arm
 #   scripts/elsewhere.sh check    type-check and lint the published crates for macOS on Arm and for Windows
 #
 # An emulator shows that instructions are there and results right, never how fast they are. AVX2 and AVX-512 are not
@@ -120,24 +120,24 @@ old() {
     for name in "${CPU_TESTS[@]}"; do
         tests "x86-64 without AVX, $name" "${cpu[@]}" "$(binary "$name" <<<"$built")" --nocapture "$@"
     done
-    tests "x86-64 without AVX, op suite" "${cpu[@]}" "$(binary ops <<<"$built")" "${PARTS[@]}" avx2::add avx512::add
+    tests "x86-64 without AVX, op suite" "${cpu[@]}" "$(binary levels <<<"$built")" "${PARTS[@]}" avx2::add avx512::add
     tests "x86-64 without AVX, a model" "${cpu[@]}" "$(binary models <<<"$built")" one_small_model
 }
 
-# arm TESTS...: Arm CPUs with and without dot products, the former with these parts of the op suite.
+# arm TESTS...: Arm CPUs with and without dot products, the former with these parts of the op suite; both with a few cases of
+# every part.
 arm() {
     need qemu-aarch64-static qemu-user-static aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
     [ -e /usr/aarch64-linux-gnu/lib/crt1.o ] || need /none libc6-dev-arm64-cross
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
-    local with=(qemu-aarch64-static -cpu max -L /usr/aarch64-linux-gnu) built
-    local without=(qemu-aarch64-static -cpu cortex-a53 -L /usr/aarch64-linux-gnu)
-    refuses aarch64-linux-gnu-gcc $'.arch armv8.2-a+dotprod\nsdot v0.4s, v1.16b, v2.16b' "${without[@]}"
-    built=$(across "$ARM" test --no-run -p gristmill-conformance --test ops --test models 2>&1) ||
-        { tail -50 <<<"$built"; return 1; }
-    tests "Arm, op suite" "${with[@]}" "$(binary ops <<<"$built")" "$@"
-    tests "Arm, a model" "${with[@]}" "$(binary models <<<"$built")" one_small_model
-    tests "Arm without dot products, op suite" "${without[@]}" "$(binary ops <<<"$built")" "${PARTS[@]}" neon::add
-    tests "Arm without dot products, a model" "${without[@]}" "$(binary models <<<"$built")" one_small_model
+    local built suite
+    refuses aarch64-linux-gnu-gcc $'.arch armv8.2-a+dotprod\nsdot v0.4s, v1.16b, v2.16b' "${WITHOUT[@]}"
+    built=$(across "$ARM" test --no-run -p gristmill-suite --test levels 2>&1) || { tail -50 <<<"$built"; return 1; }
+    suite=$(binary levels <<<"$built")
+    tests "Arm, op suite" "${WITH[@]}" "$suite" "$@"
+    tests "Arm, a few cases" "${WITH[@]}" "$suite" "${FEW[@]}"
+    tests "Arm without dot products, op suite" "${WITHOUT[@]}" "$suite" "${PARTS[@]}" neon::add
+    tests "Arm without dot products, a few cases" "${WITHOUT[@]}" "$suite" "${FEW[@]}"
 }
 
 run() {
@@ -158,6 +158,10 @@ all() {
     old
     arm neon::
     local cpu built name
+    # The engine and a hundred packages below it.
+    built=$(across "$ARM" test --no-run -p gristmill-conformance --test models 2>&1) || { tail -50 <<<"$built"; return 1; }
+    tests "Arm, a model" "${WITH[@]}" "$(binary models <<<"$built")" one_small_model
+    tests "Arm without dot products, a model" "${WITHOUT[@]}" "$(binary models <<<"$built")" one_small_model
     built=$(across "$ARM" test --no-run -p gristmill-kernels -p gristmill-cpu --lib --test blocks 2>&1) || { tail -50 <<<"$built"; return 1; }
     for cpu in max cortex-a53; do
         for name in "${CPU_TESTS[@]}"; do
@@ -177,9 +181,14 @@ check() {
     echo "the published crates type-check for macOS on Arm and for Windows on x86-64"
 }
 
-# Quick parts of the op suite with every format among them, for CPUs that have the portable level alone. Attention and
-# experts take minutes there; a model uses both.
+# Quick parts of the op suite with every format among them, for CPUs that have the portable level alone. All cases of
+# attention and experts take minutes there.
 PARTS=(portable::matmul_rows portable::embed portable::rope portable::rms_norm portable::refuse)
+FEW=(--ignored few_cases_of_every_part)
+
+# Arm CPUs with and without dot products.
+WITH=(qemu-aarch64-static -cpu max -L /usr/aarch64-linux-gnu)
+WITHOUT=(qemu-aarch64-static -cpu cortex-a53 -L /usr/aarch64-linux-gnu)
 
 case ${1:-} in
 run | all | check) "$1" ;;

@@ -22,14 +22,14 @@ pub(crate) struct AccessLogArgs {
     /// text of a request or reply. With --verbose these lines are also on stderr.
     #[arg(long, value_name = "FILE")]
     access_log: Option<PathBuf>,
-    /// The form of a line in the access log.
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    access_log_format: LogFormat,
+    /// The form of a line in the access log, and of errors on stderr.
+    #[arg(long, value_name = "FORMAT", default_value = "text", alias = "access-log-format")]
+    pub(crate) log_format: LogFormat,
 }
 
 /// The form of a line.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum LogFormat {
+pub(crate) enum LogFormat {
     /// Words.
     Text,
     /// One JSON object.
@@ -49,7 +49,7 @@ impl AccessLogArgs {
         if to.is_none() && !log.verbose {
             return Ok(None);
         }
-        let (format, to) = (self.access_log_format, to.map(Mutex::new));
+        let (format, to) = (self.log_format, to.map(Mutex::new));
         Ok(Some(Log::new(move |request| {
             log.detail(format_args!("{}", text(request)));
             if let Some(to) = &to {
@@ -66,7 +66,8 @@ impl AccessLogArgs {
     }
 }
 
-/// `2026-01-31T12:00:00Z POST /v1/completions 200, prompt 12 tokens (8 cached), generated 30, first 0.120 s, 1.500 s`.
+/// `2026-01-31T12:00:00Z POST /v1/completions 200, prompt 12 tokens (8 cached), generated 30, first 0.120 s, 1.500 s, key
+/// anna, id 7f9c`.
 fn text(request: &LoggedRequest) -> String {
     let LoggedRequest { method, path, status, duration, .. } = request;
     let mut line = format!("{} {method} {} {status}", utc(request.time), path.escape_debug());
@@ -76,7 +77,8 @@ fn text(request: &LoggedRequest) -> String {
         line += &tokens.first.map_or(String::new(), |first| format!(", first {:.3} s", first.as_secs_f64()));
     }
     let end = if request.complete { "" } else { ", the client went away" };
-    format!("{line}, {:.3} s{end}", duration.as_secs_f64())
+    let key = request.key.as_ref().map_or(String::new(), |key| format!(", key {key}"));
+    format!("{line}, {:.3} s{end}{key}, id {}", duration.as_secs_f64(), request.request_id)
 }
 
 fn object(request: &LoggedRequest) -> Value {
@@ -86,9 +88,13 @@ fn object(request: &LoggedRequest) -> Value {
         "method": request.method,
         "path": request.path,
         "status": request.status,
+        "request_id": request.request_id,
         "seconds": seconds(request.duration),
         "complete": request.complete,
     });
+    if let Some(key) = &request.key {
+        object["key"] = key.as_str().into();
+    }
     if let Some(tokens) = request.tokens {
         object["prompt_tokens"] = tokens.prompt.into();
         object["cached_tokens"] = tokens.cached.into();
@@ -99,6 +105,6 @@ fn object(request: &LoggedRequest) -> Value {
 }
 
 /// A time in UTC as RFC 3339 writes it, to the second.
-fn utc(time: SystemTime) -> String {
+pub(crate) fn utc(time: SystemTime) -> String {
     clock::format(time, "%Y-%m-%dT%H:%M:%SZ")
 }

@@ -51,6 +51,16 @@ impl Failure {
         }
     }
 
+    /// The sentence.
+    pub(crate) fn message(&self) -> String {
+        match self {
+            Failure::ClosedPipe => "the output is closed".to_owned(),
+            Failure::Message(message) | Failure::Usage(message) | Failure::Interrupted { message, .. } => {
+                one_line(message)
+            }
+        }
+    }
+
     /// From an error that a recorded signal may have caused.
     pub(crate) fn stopped(interrupt: &Interrupt, error: impl Into<Failure>) -> Failure {
         match (error.into(), interrupt.signal()) {

@@ -57,7 +57,7 @@ const SERVE: [(&str, &[&str]); 2] = [
             "allow_origin",
             "no_page",
             "access_log",
-            "access_log_format",
+            "log_format",
         ],
     ),
     ("Limits", &["parallel", "queue", "connections", "kv_tokens", "batch", "max_body"]),

@@ -21,8 +21,17 @@ pub(crate) struct Interrupt {
 impl Interrupt {
     /// Records signals from now on.
     pub(crate) fn watch() -> Result<Interrupt, Failure> {
+        Interrupt::watch_these([SIGINT, SIGTERM].into_iter().chain(hangup()))
+    }
+
+    /// The same without SIGHUP.
+    pub(crate) fn watch_but_hangup() -> Result<Interrupt, Failure> {
+        Interrupt::watch_these([SIGINT, SIGTERM])
+    }
+
+    fn watch_these(signals: impl IntoIterator<Item = i32>) -> Result<Interrupt, Failure> {
         let (recorded, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-        for signal in [SIGINT, SIGTERM].into_iter().chain(hangup()) {
+        for signal in signals {
             flag::register_conditional_default(signal, over.clone())
                 .and_then(|_| flag::register_usize(signal, recorded.clone(), signal as usize))
                 .map_err(no_handler)?;
@@ -65,6 +74,18 @@ pub(crate) fn on_ctrl_c(act: impl Fn() + Send + 'static) -> Result<(), Failure> 
             }
         }
     });
+    Ok(())
+}
+
+/// From now on, SIGHUP sets a flag instead of ending the process.
+#[cfg(unix)]
+pub(crate) fn on_hangup(received: Arc<AtomicBool>) -> Result<(), Failure> {
+    flag::register(signal_hook::consts::SIGHUP, received).map(drop).map_err(no_handler)
+}
+
+/// There is no SIGHUP.
+#[cfg(not(unix))]
+pub(crate) fn on_hangup(_: Arc<AtomicBool>) -> Result<(), Failure> {
     Ok(())
 }
 

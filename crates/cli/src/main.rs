@@ -29,6 +29,7 @@ mod inspect;
 mod interrupt;
 mod kind;
 mod load;
+mod log;
 mod numbers;
 mod output;
 mod perplexity;

@@ -1,16 +1,21 @@
-//! `serve`: an HTTP server for one model.
+//! `serve`: an HTTP server for one model. `keys` has those who may ask, `sockets` and `tls`
+//! where and how it listens, `hangup` reads files again.
 
-use std::env;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+mod hangup;
+mod keys;
+mod sockets;
+mod tls;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use gristmill_engine::Limits;
-use gristmill_engine::engine::Engine;
 use gristmill_files::gguf::GgufFile;
-use gristmill_server::{Access, Options, Origin, Server};
+use gristmill_server::{Access, HostPattern, Options, Origin, Server};
+use tokio::runtime::Runtime;
 
 use crate::access_log::AccessLogArgs;
 use crate::args::{ContextArg, DeviceArgs, DraftArgs, Verbosity};
@@ -18,10 +23,10 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::source::{ModelArg, QuantizeArg};
 use crate::template::{self, TemplateArg};
-use crate::{console, load, numbers, recommended};
-
-/// The variable with the key of a server, for one key.
-const KEY: &str = "GRISTMILL_API_KEY";
+use crate::{console, load, log, numbers, recommended};
+use keys::KeyArgs;
+use sockets::SocketArgs;
+use tls::Certificate;
 
 /// Serve a model over HTTP, as OpenAI (/v1/chat/completions, /v1/responses) and Anthropic (/v1/messages) do.
 ///
@@ -34,12 +39,8 @@ pub(crate) struct ServeArgs {
     model: ModelArg,
     #[command(flatten)]
     quantize: QuantizeArg,
-    /// The address to listen on.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
-    host: String,
-    /// The port to listen on; 0 takes a free one.
-    #[arg(long, value_name = "PORT", default_value_t = 8080)]
-    port: u16,
+    #[command(flatten)]
+    sockets: SocketArgs,
     /// Replies that are generated at a time.
     #[arg(
         long, value_name = "N", default_value_t = 8, allow_negative_numbers = true,
@@ -50,7 +51,7 @@ pub(crate) struct ServeArgs {
     /// one that began last waits and is computed again later [default: --parallel times --ctx].
     #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
     kv_tokens: Option<usize>,
-    /// Requests that may wait; more are refused with status 429.
+    /// Requests of each key that may wait; more are refused with status 429.
     #[arg(
         long, value_name = "N", default_value_t = 256, allow_negative_numbers = true,
         value_parser = numbers::at_least::<usize>(0)
@@ -78,20 +79,29 @@ pub(crate) struct ServeArgs {
     /// several times.
     #[arg(long, value_name = "NAME")]
     alias: Vec<String>,
-    /// A file with keys, one in each line (`#` begins a comment), of which a request must name one. The key in the environment variable
-    /// GRISTMILL_API_KEY is one more.
-    #[arg(long, value_name = "FILE")]
-    keys: Option<PathBuf>,
+    #[command(flatten)]
+    keys: KeyArgs,
     /// Serve other machines although there are no keys.
     #[arg(long)]
     allow_unauthenticated: bool,
-    /// Accept this name of the machine in requests, beside localhost and IP addresses. May be given several times.
+    /// Accept this name of the machine in requests, beside localhost and IP addresses; *.example.org accepts every name
+    /// that ends with .example.org. May be given several times.
     #[arg(long, value_name = "NAME")]
-    allow_host: Vec<String>,
+    allow_host: Vec<HostPattern>,
     /// Let web pages of this origin use the server from a browser: http://localhost:3000, or * for every page. May be
     /// given several times.
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Vec<Origin>,
+    /// Report figures in /metrics by these names too: those of vLLM, for dashboards and routers that know them.
+    #[arg(long, value_name = "NAMES")]
+    metrics_names: Option<MetricsNames>,
+    /// Seconds in which the server goes on taking requests after SIGTERM, while /ready is 503. Load balancers need some
+    /// to send requests elsewhere.
+    #[arg(
+        long, value_name = "SECONDS", default_value_t = 0, allow_negative_numbers = true,
+        value_parser = numbers::between(0, 3600)
+    )]
+    drain_delay: usize,
     /// Count the tokens that each expert gets, for /metrics. A CPU always does; on a GPU the choices of the
     /// routers are then copied to the host after each step.
     #[arg(long)]
@@ -120,10 +130,26 @@ pub(crate) struct ServeArgs {
     log: Verbosity,
 }
 
+/// Another server's names of figures.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum MetricsNames {
+    Vllm,
+}
+
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
-    let keys = args.keys()?;
-    let log = args.access_log.open(args.log)?;
-    args.check_address(&keys)?;
+    log::install(args.access_log.log_format, args.log);
+    let keys = args.keys.read()?;
+    let access_log = args.access_log.open(args.log)?;
+    let unprotected = keys.is_empty() && !args.allow_unauthenticated;
+    args.sockets.check(unprotected)?;
+    let runtime = runtime()?;
+    let (sockets, certificate) = runtime.block_on(args.sockets.listen(unprotected))?;
+    let reloads = args.keys.has_file() || certificate.is_some();
+    let hangup = reloads.then(hangup::on_hangup).transpose()?;
+    let loading = {
+        let _within = runtime.enter();
+        sockets.answer_while_loading()
+    };
     let chat_template = args.template.read()?;
     let source = args.quantize.of(args.model.source()?)?;
     let limits = Limits {
@@ -150,32 +176,43 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let (aliases, strict, draft) = (args.alias.clone(), args.strict, args.draft.most());
     let (connections, body_bytes, page) = (args.connections, args.max_body << 20, !args.no_page);
     let allow_chat_template = args.allow_chat_template;
+    let drain_delay = Duration::from_secs(args.drain_delay as u64);
     let basics = Options { aliases, access, strict, page, allow_chat_template, ..Options::new(name) };
-    let options = Options { sampling, draft, connections, body_bytes, log, ..basics };
-    serve(args, engine, options)
+    let vllm_metrics = matches!(args.metrics_names, Some(MetricsNames::Vllm));
+    let basics = Options { vllm_metrics, ..basics };
+    let options = Options { sampling, draft, connections, body_bytes, drain_delay, log: access_log, ..basics };
+    drop(loading);
+    let server = Server::new(sockets, engine, options);
+    runtime.block_on(serve(args, server, hangup, certificate))
 }
 
-fn serve(args: &ServeArgs, engine: Engine, options: Options) -> Result<(), Failure> {
+fn runtime() -> Result<Runtime, Failure> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.worker_threads(2).max_blocking_threads(readers()).enable_all();
-    let runtime =
-        runtime.build().map_err(|error| Failure::new(format!("cannot start the threads of the server: {error}")))?;
-    runtime.block_on(async {
-        let interrupt = Interrupt::watch()?;
-        let (name, page) = (options.name.clone(), options.page);
-        let server = Server::bind(&host_and_port(&args.host, args.port), engine, options).await?;
-        let address = server.address().map_err(|error| Failure::new(error.to_string()))?;
-        let open = reachable(address);
-        if page {
-            console::note(format_args!("http://{open}/ is the page to talk to {name}"));
+    runtime.build().map_err(|error| Failure::new(format!("cannot start the threads of the server: {error}")))
+}
+
+async fn serve(
+    args: &ServeArgs,
+    server: Server,
+    hangup: Option<Arc<AtomicBool>>,
+    certificate: Option<Arc<Certificate>>,
+) -> Result<(), Failure> {
+    let interrupt = if hangup.is_some() { Interrupt::watch_but_hangup()? } else { Interrupt::watch()? };
+    args.sockets.note(&server, !args.no_page);
+    console::note(format_args!("ready; Ctrl-C ends the server"));
+    let keys = server.keys();
+    let reload = hangup::reload(hangup, || {
+        if args.keys.has_file() {
+            args.keys.reload(&keys, args.log);
         }
-        console::note(format_args!(
-            "programs: http://{open}/v1 (OpenAI), http://{open} (Anthropic); all: /openapi.json"
-        ));
-        console::note(format_args!("ready; Ctrl-C ends the server"));
-        server.run(ended(interrupt, args.log)).await;
-        Ok(())
-    })
+        certificate.iter().for_each(|certificate| certificate.reload(args.log));
+    });
+    tokio::select! {
+        () = server.run(ended(interrupt, args.log)) => {}
+        () = reload => {}
+    }
+    Ok(())
 }
 
 /// Threads that read long bodies and tokenise. More of them than cores would be no faster, and the allocator keeps
@@ -193,23 +230,6 @@ async fn ended(interrupt: Interrupt, log: Verbosity) {
     drop(interrupt);
 }
 
-/// An address that a browser on this machine can open: 0.0.0.0 and :: mean all addresses of the machine.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, address.port())
-}
-
-fn host_and_port(host: &str, port: u16) -> String {
-    match host.parse::<IpAddr>() {
-        Ok(IpAddr::V6(address)) => format!("[{address}]:{port}"),
-        _ => format!("{host}:{port}"),
-    }
-}
-
 /// The name of the file without folder and ending, or of the folder that is the model; that of the built-in model, which has no file.
 fn name(file: &GgufFile) -> String {
     // The files of a folder have the same names in every folder.
@@ -220,60 +240,5 @@ fn name(file: &GgufFile) -> String {
     match file.paths().next() {
         Some(path) => path.file_stem().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned()),
         None => "gristmill-stories".to_owned(),
-    }
-}
-
-/// The keys in a file, one in each line. Empty lines and lines that begin with `#` are none.
-fn keys_in(path: &Path) -> Result<Vec<String>, Failure> {
-    let text = console::read_text(path).map_err(|failure| failure.about("cannot read the keys"))?;
-    let mut keys = Vec::new();
-    for (line, key) in (1..).zip(text.lines().map(str::trim)) {
-        if key.is_empty() || key.starts_with('#') {
-            continue;
-        }
-        if key.contains(char::is_whitespace) {
-            let problem = "has more than a key; write one key in each line, and comments in lines that begin with #";
-            return Err(Failure::new(format!("{}: line {line} {problem}", path.display())));
-        }
-        keys.push(key.to_owned());
-    }
-    if keys.is_empty() {
-        return Err(Failure::new(format!("there are no keys in {}; write one in each line", path.display())));
-    }
-    Ok(keys)
-}
-
-impl ServeArgs {
-    /// Keys of the file, and that of the environment.
-    fn keys(&self) -> Result<Vec<String>, Failure> {
-        let mut keys = self.keys.as_deref().map_or(Ok(Vec::new()), keys_in)?;
-        match env::var(KEY) {
-            Ok(key) if key.trim().is_empty() => {
-                return Err(Failure::new(format!("{KEY} is empty; set a key or unset it")));
-            }
-            Ok(key) => keys.push(key.trim().to_owned()),
-            Err(env::VarError::NotPresent) => {}
-            Err(error) => return Err(Failure::new(format!("{KEY} cannot be read: {error}"))),
-        }
-        Ok(keys)
-    }
-
-    /// Refuses to serve other machines without keys.
-    fn check_address(&self, keys: &[String]) -> Result<(), Failure> {
-        if !keys.is_empty() || self.allow_unauthenticated {
-            return Ok(());
-        }
-        let address = host_and_port(&self.host, self.port);
-        let found = address.to_socket_addrs().map_err(|error| {
-            Failure::new(format!("--host {} is not an address of this machine: {error}", self.host))
-        })?;
-        if found.into_iter().all(|address| address.ip().is_loopback()) {
-            return Ok(());
-        }
-        Err(Failure::new(format!(
-            "--host {} serves other machines, and anybody there could use the model; give keys with --keys FILE or \
-             {KEY}, or allow it with --allow-unauthenticated",
-            self.host
-        )))
     }
 }

@@ -13,10 +13,6 @@ mod prove {
     use std::collections::{BTreeMap, BTreeSet};
     use std::time::Instant;
 
-    /// Cases of each part of the suite that are run to learn which sources they run; one for a single source, which
-    /// many run.
-    const LOOKS: usize = 4;
-
     /// Rounds that look for cases to reach a call on each GPU, which few calls of a shared source do on one of them;
     /// then for what no case reaches on either.
     const ROUNDS: [usize; 2] = [8, 60];
@@ -52,9 +48,13 @@ mod prove {
     }
 
     impl Outcomes {
-        /// Does something with each on all cores.
-        fn add<T: Sync>(&mut self, all: &[T], work: impl Fn(&T) -> Result<Noticed, Missed> + Sync) {
-            let outcomes = each(all, |one| {
+        /// Does something with each on all cores, and returns those that were missed.
+        fn add<T: Copy + Send + Sync>(
+            &mut self,
+            all: &[T],
+            work: impl Fn(T) -> Result<Noticed, Missed> + Sync,
+        ) -> Vec<(T, Missed)> {
+            let outcomes = each(all, |&one| {
                 let begin = Instant::now();
                 let outcome = work(one);
                 let line = match &outcome {
@@ -62,14 +62,16 @@ mod prove {
                     Err(Missed { file, change }) => format!("NOT NOTICED {file}: {change}"),
                 };
                 eprintln!("{:>3} s: {line}", begin.elapsed().as_secs());
-                outcome
+                (one, outcome)
             });
-            for outcome in outcomes {
+            let mut missed = Vec::new();
+            for (one, outcome) in outcomes {
                 match outcome {
                     Ok(noticed) => self.noticed.push(noticed),
-                    Err(missed) => self.missed.push(missed),
+                    Err(reason) => missed.push((one, reason)),
                 }
             }
+            missed
         }
     }
 
@@ -93,10 +95,8 @@ mod prove {
     fn maps(wanted: &[&str], calls: &[(&'static str, &String, Call)]) -> Result<Vec<Map>, String> {
         let begin = Instant::now();
         let languages = [Language::Cuda, Language::Metal].into_iter();
-        let languages = languages
-            .filter(|&language| wanted.is_empty() || wanted.iter().any(|source| sources::has(language, source)));
-        let looks = if wanted.len() == 1 { 1 } else { LOOKS };
-        let mut maps = languages.map(|language| Map::new(language, looks)).collect::<Result<Vec<_>, _>>()?;
+        let languages = languages.filter(|&language| wanted.iter().any(|source| sources::has(language, source)));
+        let mut maps = languages.map(|language| Map::new(language, wanted)).collect::<Result<Vec<_>, _>>()?;
         for (what, time) in maps.iter().filter_map(Map::slowest) {
             eprintln!("{:>3} s: the slowest is {what}, {} s", begin.elapsed().as_secs(), time.as_secs());
         }
@@ -107,6 +107,9 @@ mod prove {
                 eprintln!("{:>3} s: {:?}, in {rounds} more rounds", begin.elapsed().as_secs(), map.language());
             }
             sought.retain(|(name, call)| !maps.iter().any(|map| map.comes_to(name, call)));
+            if !sought.is_empty() {
+                maps.iter_mut().try_for_each(|map| map.complete().map(drop))?;
+            }
         }
         Ok(maps)
     }
@@ -141,7 +144,8 @@ mod prove {
         if calls.is_empty() && bugs.is_empty() {
             return Ok(Vec::new());
         }
-        let maps = maps(wanted, &calls)?;
+        let names: Vec<&str> = calls.iter().map(|(name, ..)| *name).collect();
+        let mut maps = maps(&names, &calls)?;
 
         let mut outcomes = Outcomes::default();
         // Without a case that reaches a call, its deletion goes unnoticed.
@@ -151,14 +155,27 @@ mod prove {
             Missed { file, change: format!("line {}, no case reaches it", call.line) }
         };
         outcomes.missed.extend(unseen.map(unreached));
-        let on_each = maps.iter().flat_map(|map| calls.iter().map(move |call| (map, call)));
-        let on_each: Vec<_> = on_each.filter(|(map, (name, _, call))| map.comes_to(name, call)).collect();
-        eprintln!("{} calls, {} bugs", on_each.len(), bugs.len());
-        outcomes.add(&on_each, |(map, call)| delete(map, call));
-        outcomes.add(&bugs, |bug| match plant(bug) {
+        let on_each = (0..maps.len()).flat_map(|map| calls.iter().map(move |call| (map, call)));
+        let mut left: Vec<_> = on_each.filter(|(map, (name, _, call))| maps[*map].comes_to(name, call)).collect();
+        eprintln!("{} calls, {} bugs", left.len(), bugs.len());
+        loop {
+            let missed = outcomes.add(&left, |(map, call)| delete(&maps[map], call));
+            // Cases of parts that were not looked at yet may notice.
+            left = missed.iter().map(|(one, _)| *one).collect();
+            let mut are_more = false;
+            for (map, _) in &left {
+                are_more |= maps[*map].complete()?;
+            }
+            if !are_more {
+                outcomes.missed.extend(missed.into_iter().map(|(_, reason)| reason));
+                break;
+            }
+        }
+        let missed = outcomes.add(&bugs, |bug| match plant(bug) {
             Ok(message) => Ok(Noticed { file: bug.file, column: Column::Planted, message }),
             Err(change) => Err(Missed { file: bug.file, change }),
         });
+        outcomes.missed.extend(missed.into_iter().map(|(_, reason)| reason));
         let _ = std::fs::remove_dir_all(cache_of_changed());
         eprintln!("{:>3} s: {} changes were noticed", begin.elapsed().as_secs(), outcomes.noticed.len());
         Ok(lines(&outcomes))

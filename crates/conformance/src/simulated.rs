@@ -80,9 +80,9 @@ fn cache() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/gpu-sim")
 }
 
-/// The same for replaced sources; the caller removes the folder.
+/// The same for sources that this process replaces; the caller removes the folder.
 pub fn cache_of_changed() -> PathBuf {
-    cache().join("changed")
+    cache().join(format!("changed-{}", std::process::id()))
 }
 
 /// The order that one of the suite's numbers of threads stands for.

@@ -12,9 +12,10 @@ use gristmill_cuda::{Choice, Cuda, Options};
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::format::Format;
 use gristmill_suite::ops;
+use gristmill_suite::outcome;
 use gristmill_suite::rng::Rng;
 use gristmill_suite::suite::{Make, Repeats, Suite};
-use gristmill_suite::{fail_aloud, outcome};
+use gristmill_suite::testing::fail_aloud;
 use std::sync::LazyLock;
 
 /// Formats of a run: each has units of its own, which take seconds to compile, so all parts have the same two.

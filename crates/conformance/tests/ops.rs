@@ -1,24 +1,17 @@
-//! The op suite on every backend of this machine.
+//! The op suite on GPUs: of this machine, and simulated; and on the reference. Levels of the CPU: `crates/suite/tests`.
 
-use gristmill_cpu::{Cpu, Level};
 use gristmill_cuda::driver::{self, Driver};
 use gristmill_cuda::{Cuda, Options};
 use gristmill_kernels::Backend;
 use gristmill_kernels::Error;
-use gristmill_suite::ops;
-use gristmill_suite::rng::Rng;
-use gristmill_suite::suite::{Make, Repeats, Suite, Worst};
-use gristmill_suite::{fail_aloud, outcome};
-use std::io::Write;
-use std::sync::LazyLock;
+use gristmill_suite::suite::{Make, Repeats, Suite};
+use gristmill_suite::testing::{self, run_part, skipped};
 
 /// Set this to the seed that a failure printed, to see it again.
 const SEED: Option<u64> = None;
 
-/// The seed of this run: all parts on all backends draw their weights from the same pools.
 fn seed() -> u64 {
-    static FRESH: LazyLock<u64> = LazyLock::new(Rng::fresh_seed);
-    SEED.unwrap_or(*FRESH)
+    SEED.unwrap_or_else(testing::seed)
 }
 
 /// Repeats of each case with other numbers of threads. `gristmill doctor` and the proofs take all.
@@ -26,57 +19,23 @@ fn repeats(name: &str) -> Repeats {
     if name == "reference" { Repeats::None } else { Repeats::One }
 }
 
-/// Parts that are slow on a backend: one in so many cases is run, others each time.
-const SLOW: &[(&str, &str, usize)] = &[
-    ("cuda_sim", "attend", 3),
-    ("cuda_sim", "attention", 3),
-    ("cuda_sim", "attention_long", 3),
-    ("cuda_sim", "experts", 2),
-    ("cuda_sim", "sample_distribution", 4),
-    ("metal_sim", "attend", 3),
-    ("metal_sim", "attention", 3),
-    ("metal_sim", "attention_long", 3),
-    ("metal_sim", "experts", 2),
-    ("metal_sim", "sample_distribution", 4),
-];
-
-/// On levels below the best one of this CPU, one in this number of cases runs; each run draws other cases.
-const LOWER_LEVELS: usize = 3;
+/// Parts that are slow in the simulator: one in so many cases is run, others each time.
+const SLOW: &[(&str, usize)] =
+    &[("attend", 3), ("attention", 3), ("attention_long", 3), ("experts", 2), ("sample_distribution", 4)];
 
 /// One in this number of cases of a part runs on a backend.
 fn one_in(part: &str, name: &str) -> usize {
-    let slow = SLOW.iter().find(|(backend, n, _)| (*backend, *n) == (name, part));
-    let is_lower = Level::NAMES.contains(&name) && name != Level::best().name();
-    match slow {
-        _ if SEED.is_some() => 1,
-        Some((_, _, one_in)) => *one_in,
-        None if is_lower => LOWER_LEVELS,
-        None => 1,
-    }
+    let slow = SLOW.iter().find(|(slow, _)| *slow == part).filter(|_| name.ends_with("_sim") && SEED.is_none());
+    slow.map_or(1, |(_, one_in)| *one_in)
 }
 
-/// Runs a part of the suite, or says that the backend is not there.
+/// Runs a part of the suite, or prints that the backend is not there.
 fn run(part: &str, name: &str, make: Make) {
-    let mut err = std::io::stderr();
     match Suite::new(make, seed()) {
-        Ok(suite) => {
-            let suite = suite.one_in(one_in(part, name)).repeated(repeats(name));
-            let backend = suite.backend().name();
-            let worst = outcome(ops::part(part).unwrap_or_else(|| panic!("no part {part}")), suite);
-            // To stderr itself, which a test harness does not hide.
-            for Worst { kind, nmse, bound } in
-                worst.unwrap_or_else(|m| fail_aloud(format_args!("{part} on {name}"), &m))
-            {
-                let _ = writeln!(err, "    {kind:<28} NMSE {nmse:.1e} of {bound:.1e}  ({backend})");
-            }
-            let _ = writeln!(err, "executed: {part} on {name}");
-        }
-        // A CPU without the level cannot run it: counted as skipped, and said.
-        Err(Error::Level(_)) => {
-            let _ = writeln!(err, "skipped:  {part} on {name}: not on this machine");
-        }
+        Ok(suite) => run_part(part, name, suite.one_in(one_in(part, name)).repeated(repeats(name))),
+        Err(Error::Level(_)) => skipped(format_args!("{part} on {name}: not on this machine")),
         Err(Error::Device { .. }) if name == "cuda" && driver::count().is_ok_and(|devices| devices == 0) => {
-            let _ = writeln!(err, "skipped:  {part} on {name}: no such device on this machine");
+            skipped(format_args!("{part} on {name}: no such device on this machine"));
         }
         Err(error) => panic!("{name}: {error}"),
     }
@@ -85,10 +44,6 @@ fn run(part: &str, name: &str, make: Make) {
 /// One module of tests for each backend, one test for each part.
 macro_rules! backends {
     ($($backend:ident: $make:expr,)*) => {
-        #[test]
-        fn every_level_of_this_architecture_is_here() {
-            assert!(Level::NAMES.iter().all(|name| [$(stringify!($backend)),*].contains(name)));
-        }
         $(
         mod $backend {
             fn run(part: &str) {
@@ -103,10 +58,6 @@ macro_rules! parts {
     ($($part:ident = $module:ident::$function:ident,)*) => {
         $(#[test] fn $part() { run(stringify!($part)); })*
     };
-}
-
-fn cpu(level: &'static str, threads: usize) -> gristmill_kernels::Result<Backend> {
-    Cpu::backend(Level::named(level)?, threads)
 }
 
 #[cfg(all(target_arch = "x86_64", unix))]
@@ -265,11 +216,6 @@ fn simulated_metal(_: usize) -> gristmill_kernels::Result<Backend> {
 
 backends! {
     reference: |_| Ok(gristmill_kernels::reference::Reference::backend()),
-    portable: |threads| super::cpu("portable", threads),
-    avx2: |threads| super::cpu("avx2", threads),
-    avxvnni: |threads| super::cpu("avxvnni", threads),
-    avx512: |threads| super::cpu("avx512", threads),
-    neon: |threads| super::cpu("neon", threads),
     cuda_sim: |threads| super::simulated(threads),
     metal_sim: |threads| super::simulated_metal(threads),
     cuda: |_| super::cuda(),

@@ -32,6 +32,7 @@ pub use listing::{Listing, RemoteFile};
 pub use manage::{CachedModel, Removed};
 pub use pick::{Choice, USUAL, choose, models, tag_of};
 pub use reference::{MAIN, Pick, Reference};
+pub use tls::crypto_provider;
 pub use token::Token;
 
 use cache::{Folder, make_parent};

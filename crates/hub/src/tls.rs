@@ -1,23 +1,37 @@
 //! Encrypted connections: rustls with Graviola, which is written in Rust and assembly, and the system's certificates.
 
-use ureq::tls::TlsConfig;
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 
 use crate::Error;
+
+/// The cryptography of encrypted connections.
+///
+/// # Errors
+/// [`Error::Cpu`] if the CPU lacks instructions.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub fn crypto_provider() -> Result<Arc<CryptoProvider>, Error> {
+    // Graviola panics where they are missing.
+    match missing_instructions().first() {
+        Some(missing) => Err(Error::Cpu(missing)),
+        None => Ok(Arc::new(rustls_graviola::default_provider())),
+    }
+}
+
+/// Graviola knows no other CPUs.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub fn crypto_provider() -> Result<Arc<CryptoProvider>, Error> {
+    Err(Error::Cpu("the instructions of x86-64 or 64-bit Arm"))
+}
 
 /// The settings of encrypted connections.
 ///
 /// # Errors
 /// If the CPU lacks instructions, or the system has no certificates.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) fn config() -> Result<TlsConfig, Error> {
-    use std::sync::Arc;
-
-    use ureq::tls::{Certificate, RootCerts, TlsProvider};
-
-    // Graviola panics where they are missing.
-    if let Some(missing) = missing_instructions().first() {
-        return Err(Error::Cpu(missing));
-    }
+    let provider = crypto_provider()?;
     let found = rustls_native_certs::load_native_certs();
     if found.certs.is_empty() {
         let reason = found.errors.first().map_or("none are installed".to_owned(), ToString::to_string);
@@ -27,14 +41,8 @@ pub(crate) fn config() -> Result<TlsConfig, Error> {
     Ok(TlsConfig::builder()
         .provider(TlsProvider::Rustls)
         .root_certs(RootCerts::from(certificates))
-        .unversioned_rustls_crypto_provider(Arc::new(rustls_graviola::default_provider()))
+        .unversioned_rustls_crypto_provider(provider)
         .build())
-}
-
-/// Graviola knows no other CPUs.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(crate) fn config() -> Result<TlsConfig, Error> {
-    Err(Error::Cpu("the instructions of x86-64 or 64-bit Arm"))
 }
 
 /// Instructions that Graviola needs and this CPU lacks (`verify_cpu_features` in graviola 0.4.4).

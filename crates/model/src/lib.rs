@@ -41,7 +41,7 @@ pub use device::{Opened, default_threads, open_device};
 pub use error::{Error, Result};
 pub use gristmill_files::gguf;
 pub use gristmill_kernels::act::Precision;
-pub use gristmill_kernels::kv::KvFormat;
+pub use gristmill_kernels::kv::{KV_BLOCK, KvFormat};
 pub use gristmill_kernels::ops::Sampling;
 pub use limits::{DEFAULT_CONTEXT, Limits, MAX_CONTEXT};
 pub use load::{LoadOptions, Progress};

@@ -188,6 +188,11 @@ impl Runner {
         self.state.forget(sequence)
     }
 
+    /// Removes a tenant's texts from the prefix cache, but for what open sequences have.
+    pub fn forget_tenant(&mut self, tenant: u64) {
+        self.state.forget_tenant(tenant);
+    }
+
     /// Opens a sequence with the same tokens as another, which are neither computed nor copied again.
     ///
     /// # Errors

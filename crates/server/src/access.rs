@@ -1,35 +1,51 @@
 //! Access control: keys, hosts, origins.
 
-use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use sha2::{Digest, Sha256};
-use subtle::{ConditionallySelectable, ConstantTimeEq};
 use tower_http::cors::{AllowHeaders, AllowOrigin, AllowPrivateNetwork, CorsLayer};
 
 use crate::error::{ApiError, refuse};
 use crate::fields::IGNORED;
+use crate::keys::{Client, Keys, Turn};
 use crate::options::Access;
 use crate::page;
+use crate::request_id::REQUEST_ID;
 use crate::state::App;
+use crate::{health, host};
 
 /// How long a browser may keep the answer to its question whether a page may ask.
 const PREFLIGHT_LASTS: Duration = Duration::from_secs(600);
 
-/// The tenant of a request; see [`gristmill_engine::Request::tenant`]. 0 without keys, otherwise the number of the key.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Tenant(pub(crate) u64);
+/// Whose request it is; nobody's without keys.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tenant(pub(crate) Option<Arc<Client>>);
+
+impl Tenant {
+    /// See [`gristmill_engine::Request::tenant`].
+    pub(crate) fn id(&self) -> u64 {
+        self.0.as_ref().map_or(0, |client| client.tenant)
+    }
+
+    /// Counts a request that takes time of the engine, if the limits of the key allow it.
+    pub(crate) fn turn(&self) -> Result<Option<Turn>, ApiError> {
+        self.0.as_ref().map(|client| client.turn()).transpose()
+    }
+}
 
 /// Lets requests pass that may ask, with their [`Tenant`].
 pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    match of(&app.options.access, &request) {
+    match of(&app.options.access, &app.keys, &request) {
         Ok(tenant) => {
-            request.extensions_mut().insert(tenant);
-            next.run(request).await
+            request.extensions_mut().insert(tenant.clone());
+            let mut response = next.run(request).await;
+            // For the access log.
+            response.extensions_mut().insert(tenant);
+            response
         }
         Err(error) => refuse(error, request.uri(), request.headers()),
     }
@@ -44,7 +60,7 @@ pub(crate) fn cors(access: &Access) -> CorsLayer {
         .allow_private_network(AllowPrivateNetwork::predicate(move |origin, _| asked.allows(origin)))
         .allow_methods([Method::GET, Method::POST])
         .allow_headers(AllowHeaders::mirror_request())
-        .expose_headers([header::RETRY_AFTER, IGNORED])
+        .expose_headers([header::RETRY_AFTER, IGNORED, REQUEST_ID])
         .max_age(PREFLIGHT_LASTS)
 }
 
@@ -55,46 +71,27 @@ impl Access {
     }
 }
 
-fn of(access: &Access, request: &Request) -> Result<Tenant, ApiError> {
-    let headers = request.headers();
-    let host = host(headers, request.uri())?;
-    check_host(access, host)?;
-    check_origin(access, headers, host)?;
-    let path = request.uri().path();
-    if path == "/health" || page::has(path) {
-        return Ok(Tenant(0));
+fn of(access: &Access, keys: &Keys, request: &Request) -> Result<Tenant, ApiError> {
+    let (headers, path) = (request.headers(), request.uri().path());
+    if health::PATHS.contains(&path) {
+        return Ok(Tenant::default());
     }
-    tenant(access, headers)
+    let host = asked_host(headers, request.uri())?;
+    host::check(&access.hosts, host)?;
+    check_origin(access, headers, host)?;
+    if page::has(path) {
+        return Ok(Tenant::default());
+    }
+    tenant(keys, headers)
 }
 
 /// The header `Host`, or the authority of an absolute address.
-fn host<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Result<&'a str, ApiError> {
+fn asked_host<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Result<&'a str, ApiError> {
     let refuse = || ApiError::new(StatusCode::BAD_REQUEST, "the request has no header Host");
     if let Some(authority) = uri.authority() {
         return Ok(authority.as_str());
     }
     headers.get(header::HOST).and_then(|host| host.to_str().ok()).ok_or_else(refuse)
-}
-
-/// The name in `host:port`, without the brackets of an IPv6 address.
-fn name(host: &str) -> &str {
-    if let Some((address, _)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        return address;
-    }
-    host.rsplit_once(':').map_or(host, |(name, _)| name)
-}
-
-fn check_host(access: &Access, host: &str) -> Result<(), ApiError> {
-    let name = name(host);
-    let listed = access.hosts.iter().any(|listed| listed.eq_ignore_ascii_case(name));
-    if listed || name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok() {
-        return Ok(());
-    }
-    let message = format!(
-        "the host name {name:?} is not allowed; use an IP address or localhost, or start the server \
-                           with --allow-host {name}"
-    );
-    Err(ApiError::new(StatusCode::FORBIDDEN, message))
 }
 
 /// A browser names the origin of the page that asks. Pages of other hosts may ask if their origin is allowed.
@@ -112,10 +109,10 @@ fn check_origin(access: &Access, headers: &HeaderMap, host: &str) -> Result<(), 
     Err(ApiError::new(StatusCode::FORBIDDEN, message))
 }
 
-/// The tenant whose key the request names. Takes as long for a wrong key as for a right one.
-fn tenant(access: &Access, headers: &HeaderMap) -> Result<Tenant, ApiError> {
-    if access.keys.is_empty() {
-        return Ok(Tenant(0));
+/// The tenant whose key the request names.
+fn tenant(keys: &Keys, headers: &HeaderMap) -> Result<Tenant, ApiError> {
+    if !keys.required() {
+        return Ok(Tenant::default());
     }
     let bearer = |value: &str| value.strip_prefix("Bearer ").or(value.strip_prefix("bearer ")).map(str::to_owned);
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
@@ -124,58 +121,54 @@ fn tenant(access: &Access, headers: &HeaderMap) -> Result<Tenant, ApiError> {
     let given = given.ok_or_else(|| {
         refuse("this server asks for a key; send it as Authorization: Bearer KEY or as x-api-key: KEY")
     })?;
-    // Digests have one length, whatever the length of the keys.
-    let given = Sha256::digest(given.trim());
-    let mut found = 0;
-    for (key, number) in access.keys.iter().zip(1u64..) {
-        let same = Sha256::digest(key).as_slice().ct_eq(given.as_slice());
-        found = u64::conditional_select(&found, &number, same);
-    }
-    if found == 0 { Err(refuse("the key is not one of this server's")) } else { Ok(Tenant(found)) }
+    let client = keys.find(given.trim()).ok_or_else(|| refuse("the key is not one of this server's"))?;
+    Ok(Tenant(Some(client)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys::Key;
     use axum::body::Body;
 
-    fn ask(access: &Access, headers: &[(&str, &str)]) -> Result<u64, StatusCode> {
+    /// The name of the key of a request that may ask; empty for none.
+    fn ask(access: &Access, headers: &[(&str, &str)]) -> Result<String, StatusCode> {
         let mut request = Request::builder().uri("/v1/models");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let request = request.body(Body::empty()).expect("a request");
-        of(access, &request).map(|tenant| tenant.0).map_err(|error| error.status)
+        let tenant = of(access, &Keys::new(&access.keys), &request).map_err(|error| error.status)?;
+        Ok(tenant.0.map_or(String::new(), |client| client.name.to_string()))
     }
 
     #[test]
     fn hosts_and_origins() {
-        let access = Access { hosts: vec!["Box.lan".to_owned()], ..Access::default() };
-        for host in ["localhost", "LOCALHOST:80", "127.0.0.1:8080", "[::1]:8080", "192.168.0.7", "box.lan:1"] {
-            assert_eq!(ask(&access, &[("host", host)]), Ok(0), "{host}");
+        let access = Access { hosts: vec!["box.lan".parse().expect("a name")], ..Access::default() };
+        for (host, expected) in [("localhost", Ok(String::new())), ("box.lan:1", Ok(String::new()))] {
+            assert_eq!(ask(&access, &[("host", host)]), expected, "{host}");
         }
-        for host in ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", ""] {
-            assert_eq!(ask(&access, &[("host", host)]), Err(StatusCode::FORBIDDEN), "{host}");
-        }
+        assert_eq!(ask(&access, &[("host", "evil.example")]), Err(StatusCode::FORBIDDEN));
         assert_eq!(ask(&access, &[]), Err(StatusCode::BAD_REQUEST));
         let from = |origin| ask(&access, &[("host", "localhost:8080"), ("origin", origin)]);
-        assert_eq!(from("http://localhost:8080"), Ok(0));
+        assert_eq!(from("http://localhost:8080"), Ok(String::new()));
         for origin in ["http://localhost:3000", "https://evil.example", "null", ""] {
             assert_eq!(from(origin), Err(StatusCode::FORBIDDEN), "{origin}");
         }
         let origins = vec!["https://chat.example".parse().expect("an origin")];
         let access = Access { origins, ..Access::default() };
         let from = |origin| ask(&access, &[("host", "localhost:8080"), ("origin", origin)]);
-        assert_eq!((from("https://chat.example"), from("http://localhost:8080")), (Ok(0), Ok(0)));
+        assert!(from("https://chat.example").is_ok() && from("http://localhost:8080").is_ok());
         assert_eq!(from("https://chat.example.evil"), Err(StatusCode::FORBIDDEN));
     }
 
     #[test]
     fn keys() {
-        let access = Access { keys: vec!["first".into(), "second".into()], ..Access::default() };
+        let named: Key = "second anna".parse().expect("a key");
+        let access = Access { keys: vec!["first".into(), named], ..Access::default() };
         let with = |name, value| ask(&access, &[("host", "localhost"), (name, value)]);
-        assert_eq!(with("authorization", "Bearer first"), Ok(1));
-        assert_eq!(with("x-api-key", "second"), Ok(2));
+        assert_eq!(with("authorization", "Bearer first"), Ok("key-1".to_owned()));
+        assert_eq!(with("x-api-key", "second"), Ok("anna".to_owned()));
         for (name, value) in [("authorization", "first"), ("authorization", "Bearer firs"), ("x-api-key", "")] {
             assert_eq!(with(name, value), Err(StatusCode::UNAUTHORIZED), "{name}: {value}");
         }

@@ -25,6 +25,8 @@ pub(crate) struct ApiError {
     pub(crate) param: Option<String>,
     /// A short name for programs.
     pub(crate) code: Option<&'static str>,
+    /// When to try again, in seconds.
+    pub(crate) retry_after: Option<u32>,
 }
 
 /// A refusal in OpenAI's form.
@@ -53,7 +55,7 @@ impl ErrorBody {
 
 impl ApiError {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> ApiError {
-        ApiError { status, message: message.into(), param: None, code: None }
+        ApiError { status, message: message.into(), param: None, code: None, retry_after: None }
     }
 
     /// A request that is wrong in this field.
@@ -63,6 +65,11 @@ impl ApiError {
 
     pub(crate) fn with_code(self, code: &'static str) -> ApiError {
         ApiError { code: Some(code), ..self }
+    }
+
+    /// A refusal that holds for so many seconds.
+    pub(crate) fn retry_after(self, seconds: u32) -> ApiError {
+        ApiError { retry_after: Some(seconds), ..self }
     }
 
     /// OpenAI's name for the kind of refusal.
@@ -85,8 +92,11 @@ impl ApiError {
     /// The response with this body.
     pub(crate) fn response(&self, body: impl Serialize) -> Response {
         let mut response = (self.status, Json(body)).into_response();
-        if self.status == StatusCode::TOO_MANY_REQUESTS {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }

@@ -13,6 +13,7 @@ use crate::access::Tenant;
 use crate::blocking::blocking;
 use crate::error::{ApiError, Paths};
 use crate::fields;
+use crate::keys::Turn;
 use crate::log::Counts;
 use crate::reply::{Choice, Reply, Step};
 use crate::request::{ApiRequest, Conversation, Input};
@@ -39,6 +40,9 @@ pub(crate) struct Running {
     paths: Paths,
     /// The recorder of a request that asks for a receipt.
     recorder: Option<Recorder>,
+    /// Counts the request among those of its key at a time.
+    #[expect(dead_code, reason = "it counts as long as it is there")]
+    turn: Option<Turn>,
 }
 
 impl Running {
@@ -49,7 +53,7 @@ impl Running {
         blocking(move || Running::start_blocking(&app, tenant, request)).await
     }
 
-    fn start_blocking(app: &App, Tenant(tenant): Tenant, request: ApiRequest) -> Result<Running, ApiError> {
+    fn start_blocking(app: &App, tenant: Tenant, request: ApiRequest) -> Result<Running, ApiError> {
         let counts = Counts::new();
         let ApiRequest { mut input, n, settings, receipt, mut ignored, paths, .. } = request;
         if let Input::Conversation(conversation) = &mut input {
@@ -61,15 +65,18 @@ impl Running {
             Input::Conversation(_) => 1,
             Input::Texts(prompts) => prompts.len(),
         };
+        let turn = tenant.turn()?;
         // A request that the queue cannot take costs nothing more.
-        let places = app.engine.reserve(prompts.saturating_mul(n)).map_err(|error| paths.error(error))?;
+        let id = tenant.id();
+        let places =
+            app.engine.reserve(id, prompts.saturating_mul(n)).map_err(|error| paths.error_of_places(n, error))?;
         let (sender, pieces) = mpsc::unbounded_channel();
         let recorder = receipt.then(|| Recorder::new(&app.engine, &[]));
         let (reply, cancellers) = (Reply::new(n), Vec::new());
-        let running = Running { reply, ignored, pieces, cancellers, counts, left: 0, paths, recorder };
-        let cache_key = settings.cache_key.map(|key| app.hash((tenant, key)));
-        let settings = Request { draft: app.options.draft, tenant, cache_key, ..settings };
-        let mut starting = Starting { app, running, places, sender, settings };
+        let running = Running { reply, ignored, pieces, cancellers, counts, left: 0, paths, recorder, turn };
+        let cache_key = settings.cache_key.map(|key| app.hash((id, key)));
+        let settings = Request { draft: app.options.draft, tenant: id, cache_key, ..settings };
+        let mut starting = Starting { app, tenant, running, places, sender, settings };
         match input {
             Input::Conversation(conversation) => starting.conversation(*conversation)?,
             Input::Texts(prompts) => starting.texts(prompts)?,
@@ -123,6 +130,7 @@ impl Drop for Running {
 /// A request whose choices are being started. After an error, dropping it cancels those that were.
 struct Starting<'a> {
     app: &'a App,
+    tenant: Tenant,
     running: Running,
     places: Reservation,
     sender: UnboundedSender<Event>,
@@ -181,14 +189,14 @@ impl Starting<'_> {
         tokens: Option<Vec<u32>>,
         form: &ReplyForm,
     ) -> Result<(), EngineError> {
-        let Starting { app, running, places, sender, .. } = self;
+        let Starting { app, tenant, running, places, sender, .. } = self;
         let n = running.reply.n;
         let recorded = running.recorder.is_some().then(|| request.clone());
         let prompt = tokens.map(Prompt::Tokens).unwrap_or(request.prompt);
         let request = Request { prompt, ..request };
         let first = running.reply.choices.len();
         let now = Instant::now();
-        let (watches, accepted): (Vec<_>, Vec<_>) = (0..n).map(|_| app.metrics.watch(now)).unzip();
+        let (watches, accepted): (Vec<_>, Vec<_>) = (0..n).map(|_| app.metrics.watch(now, tenant)).unzip();
         let delivers = (first..).zip(watches).map(|(choice, mut watch)| {
             let sender = sender.clone();
             move |event: Result<Piece, EngineError>| {

@@ -6,16 +6,17 @@
 //! events or JSON ◄── four writers ◄───────────────── Reply, with the changes of each token ◄────────────┘
 //! ```
 //! - `options` has what a server is started with, `routes` the paths, `listen` the connections and the end of
-//!   the server, `patient` the time that a client has to read.
-//! - `access` decides who may ask, by keys, hosts and `origin`. `body` (with `json`) and `fields` read a request, `policy`
+//!   the server, `patient` the time that a client has to read, `unread` what happens to bodies that nobody reads.
+//! - `access` decides who may ask, by `keys`, `host` and `origin`. `body` (with `json`) and `fields` read a request, `policy`
 //!   has the fields that are refused, `error` says what was wrong, in the caller's names.
 //! - `request` is the one request that interfaces make, with its `tools`, `sampling`, `limit` and `thinking`; `handler`
 //!   runs it, by `generation` on the engine; `reply` is the one reply, which grows, and `stream` sends it as events.
 //! - `openai` and `anthropic` have a parser and a writer for each interface, and share only what has no interface:
 //!   `content`, and `details` of how a reply came about. `openai` also serves models, vectors (`base64`) and the
 //!   tokenizer.
-//! - `page` serves the page at `/`, whose files are in `crates/server/page`; `model` tells clients about the model.
-//! - `metrics` counts; `log` follows each request for an access log; `blocking` runs what takes milliseconds.
+//! - `page` serves the page at `/`, whose files are in `crates/server/page`; `model`, `info`, `worker` and `health` tell
+//!   clients, routers and probes about the model and the server.
+//! - `metrics` counts; `log` follows each request for an access log, by its `request_id`; `blocking` runs what takes milliseconds.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +31,11 @@ mod error;
 mod fields;
 mod generation;
 mod handler;
+mod health;
+mod host;
+mod info;
 mod json;
+mod keys;
 mod limit;
 mod listen;
 mod log;
@@ -45,14 +50,19 @@ mod patient;
 mod policy;
 mod reply;
 mod request;
+mod request_id;
 mod routes;
 mod sampling;
 mod state;
 mod stream;
 mod thinking;
 mod tools;
+mod unread;
+mod worker;
 
-pub use listen::{ServeError, Server};
+pub use host::{HostPattern, HostPatternError};
+pub use keys::{Key, KeyError, KeyLimits, Keys};
+pub use listen::{Loading, ServeError, Server, Sockets};
 pub use log::{Log, LoggedRequest, Tokens};
 pub use options::{Access, Options};
 pub use origin::{Origin, OriginError};

@@ -1,62 +1,56 @@
 //! Connections, and the end of a server.
 
+mod loading;
+mod sockets;
+
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use gristmill_engine::Engine;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use thiserror::Error;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
 
+use crate::keys::Keys;
 use crate::options::Options;
-use crate::patient::Patient;
-use crate::routes::routes;
+use crate::routes::{monitoring, routes};
 use crate::state::App;
+pub use loading::Loading;
+use sockets::Listener;
+pub use sockets::{ServeError, Sockets};
 
 /// The most bytes of a request's head.
 const HEAD_BYTES: usize = 64 << 10;
-
-/// Why a server did not start.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {error}; choose another port or address")]
-    Listen {
-        /// The address.
-        address: String,
-        /// The system's error.
-        #[source]
-        error: io::Error,
-    },
-    /// The runtime of the connections did not start.
-    #[error("cannot start the threads of the server: {0}")]
-    Runtime(#[source] io::Error),
-}
+/// Connections to the socket of monitoring at a time.
+const MONITORS: usize = 64;
 
 /// A server that listens.
 #[derive(Debug)]
 pub struct Server {
-    listener: TcpListener,
+    sockets: Sockets,
     app: App,
 }
 
 impl Server {
+    /// Serves on these sockets.
+    pub fn new(sockets: Sockets, engine: Engine, options: Options) -> Server {
+        Server { sockets, app: App::new(engine, options) }
+    }
+
     /// Listens on an address, which may be a name with a port; port 0 takes a free one.
     ///
     /// # Errors
     /// [`ServeError::Listen`].
     pub async fn bind(address: &str, engine: Engine, options: Options) -> Result<Server, ServeError> {
-        let failed = |error| ServeError::Listen { address: address.to_owned(), error };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
-        Ok(Server { listener, app: App::new(engine, options) })
+        Ok(Server::new(Sockets::bind(address).await?, engine, options))
     }
 
     /// The address that it listens on.
@@ -64,59 +58,102 @@ impl Server {
     /// # Errors
     /// The system's error.
     pub fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        self.sockets.address()
     }
 
-    /// Serves until `end` is ready. Then it accepts no more connections and returns when all replies have ended.
+    /// The address for monitoring, if there is one.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn monitoring_address(&self) -> io::Result<Option<SocketAddr>> {
+        self.sockets.monitoring_address()
+    }
+
+    /// The name of the model.
+    pub fn name(&self) -> &str {
+        &self.app.options.name
+    }
+
+    /// The keys, to be replaced while the server runs.
+    pub fn keys(&self) -> Keys {
+        self.app.keys.clone()
+    }
+
+    /// Serves until `end` is ready. From then on `/ready` is 503, and after [`Options::drain_delay`] no more connections
+    /// are accepted and requests that only wait are refused. Returns when all replies have ended.
     pub async fn run(self, end: impl Future<Output = ()>) {
-        let Server { listener, app } = self;
+        let Server { sockets, app } = self;
+        let Sockets { listener, monitoring: monitor } = sockets;
+        let mut monitors = JoinSet::new();
+        if let Some(listener) = monitor {
+            monitors.spawn(serve_monitors(listener, app.clone()));
+        }
         let places = Arc::new(Semaphore::new(app.options.connections));
         let patience = app.options.patience;
-        let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new()).header_read_timeout(patience);
-        http.max_header_size(HEAD_BYTES).max_buf_size(HEAD_BYTES);
-        let service = TowerToHyperService::new(routes(app.clone()));
+        let (http, service) = (http(patience), TowerToHyperService::new(routes(app.clone())));
         let graceful = GracefulShutdown::new();
-        let mut end = std::pin::pin!(end);
+        let mut end = std::pin::pin!(async {
+            end.await;
+            app.stop();
+            sleep(app.options.drain_delay).await;
+        });
         loop {
             let next = async {
                 // Where all places are taken, connections wait in the system's queue.
                 let place = places.clone().acquire_owned().await;
-                (accept(&listener).await, place)
+                (listener.accept().await, place)
             };
             let (stream, place) = tokio::select! {
                 next = next => next,
                 () = &mut end => break,
             };
-            let stream = TokioIo::new(Patient::new(stream, patience));
-            let connection = graceful.watch(http.serve_connection(stream, service.clone()));
-            let open = app.metrics.connection();
+            let (listener, http, service) = (listener.clone(), http.clone(), service.clone());
+            let (watcher, open) = (graceful.watcher(), app.metrics.connection());
             tokio::spawn(async move {
-                if let Err(error) = connection.await {
+                if let Some(stream) = listener.secure(stream, patience).await
+                    && let Err(error) = watcher.watch(http.serve_connection(TokioIo::new(stream), service)).await
+                {
                     tracing::debug!(%error, "connection ended");
                 }
                 drop((open, place));
             });
         }
         drop(listener);
+        app.engine.drain();
         graceful.shutdown().await;
+        monitors.shutdown().await;
     }
 }
 
-/// The next connection.
-async fn accept(listener: &TcpListener) -> TcpStream {
+/// How connections are served.
+fn http(patience: Duration) -> http1::Builder {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(patience);
+    http.max_header_size(HEAD_BYTES).max_buf_size(HEAD_BYTES);
+    http
+}
+
+/// Serves the paths of monitoring, until it is dropped.
+async fn serve_monitors(listener: Listener, app: App) {
+    let patience = app.options.patience;
+    serve_all(listener, http(patience), patience, monitoring(app)).await;
+}
+
+/// Serves a few connections at a time, until it is dropped.
+async fn serve_all(listener: Listener, http: http1::Builder, patience: Duration, router: Router) {
+    let (service, places) = (TowerToHyperService::new(router), Arc::new(Semaphore::new(MONITORS)));
+    let mut connections = JoinSet::new();
     loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                // Tokens are small and shall not wait for each other.
-                let _ = stream.set_nodelay(true);
-                return stream;
+        let place = places.clone().acquire_owned().await;
+        let stream = listener.accept().await;
+        let (listener, http, service) = (listener.clone(), http.clone(), service.clone());
+        connections.spawn(async move {
+            if let Some(stream) = listener.secure(stream, patience).await {
+                // An end is all that happens to it.
+                let _ = http.serve_connection(TokioIo::new(stream), service).await;
             }
-            Err(error) => {
-                // Out of file descriptors, or a connection that is gone: the next one may be accepted.
-                tracing::warn!(%error, "a connection was not accepted");
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        }
+            drop(place);
+        });
+        while connections.try_join_next().is_some() {}
     }
 }

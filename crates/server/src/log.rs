@@ -1,4 +1,4 @@
-//! What an access log has of a request: no text of the request or of its reply.
+//! What logs have of a request: no text of the request or of its reply.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,6 +14,8 @@ use axum::response::Response;
 use gristmill_engine::{Piece, Usage};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
+use crate::access::Tenant;
+use crate::request_id::{self, REQUEST_ID};
 use crate::state::App;
 
 /// Takes each request when its reply has ended.
@@ -45,6 +47,10 @@ pub struct LoggedRequest {
     pub path: String,
     /// The status of the reply.
     pub status: u16,
+    /// The header `x-request-id` of the reply: that of the request, or one that the server made.
+    pub request_id: String,
+    /// The name of its key; `None` without keys, and where the request named none of them.
+    pub key: Option<String>,
     /// The tokens of a request that generates or embeds.
     pub tokens: Option<Tokens>,
     /// The time until the head of the reply and all of its body were taken by the connection.
@@ -121,15 +127,25 @@ impl Counts {
     }
 }
 
-/// Passes each request to the log at the end of its reply.
+/// Gives each reply the id of its request, reports failures of the server, and passes each request to the access log
+/// at the end of its reply.
 pub(crate) async fn watch(State(app): State<App>, request: Request, next: Next) -> Response {
-    let Some(log) = app.options.log.clone() else { return next.run(request).await };
     let (time, start) = (SystemTime::now(), Instant::now());
+    let id = request_id::of(request.headers());
     let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
-    let response = next.run(request).await;
-    let counts = response.extensions().get::<Counts>().cloned();
+    let mut response = next.run(request).await;
+    response.headers_mut().insert(REQUEST_ID, id.clone());
     let status = response.status().as_u16();
-    let entry = LoggedRequest { time, method, path, status, tokens: None, duration: Duration::ZERO, complete: false };
+    let request_id = id.to_str().unwrap_or_default().to_owned();
+    if response.status().is_server_error() {
+        // Without the error's message, which may repeat what the request says.
+        tracing::error!(method, path, status, request_id, "a request failed");
+    }
+    let Some(log) = app.options.log.clone() else { return response };
+    let counts = response.extensions().get::<Counts>().cloned();
+    let key = response.extensions().get().and_then(|Tenant(client)| Some(client.as_ref()?.name.to_string()));
+    let (tokens, duration, complete) = (None, Duration::ZERO, false);
+    let entry = LoggedRequest { time, method, path, status, request_id, key, tokens, duration, complete };
     response.map(|body| Body::new(Watched { body, log, counts, start, entry }))
 }
 

@@ -1,6 +1,9 @@
-//! Counters and times, in the form of Prometheus. `figures` has what the engine counts.
+//! Counters and times, in the form of Prometheus. `figures` has what the engine counts, `of_key` what each key uses,
+//! `vllm` the names of another server.
 
 mod figures;
+mod of_key;
+mod vllm;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,10 +20,13 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+use crate::access::Tenant;
 use crate::error::ApiError;
 use crate::state::App;
+use of_key::{OfKey, OfKeys};
 
 /// Begins the names of all figures.
 const PREFIX: &str = "gristmill";
@@ -55,14 +61,23 @@ pub(crate) struct Metrics {
     to_first_token: Histogram,
     between_tokens: Histogram,
     queue_seconds: Counter<f64, AtomicU64>,
+    whole: Histogram,
+    queued: Histogram,
+    keys: OfKeys,
+    /// The same by the names of vLLM, if they are asked for, with the ends of requests as vLLM names them.
+    vllm: Option<(Registry, Family<Outcome, Counter>)>,
 }
 
 impl Metrics {
-    pub(crate) fn new() -> Metrics {
+    /// Of a model of this name; `is_vllm`: also by the names of vLLM.
+    pub(crate) fn new(model: &str, is_vllm: bool) -> Metrics {
         let mut registry = Registry::with_prefix(PREFIX);
         // From 1 ms to 65 s, and from 0.1 ms to 1.6 s.
         let to_first_token = Histogram::new(exponential_buckets(1e-3, 2.0, 17));
         let between_tokens = Histogram::new(exponential_buckets(1e-4, 2.0, 15));
+        // From 1 ms to 9 minutes, and from 1 ms to 65 s.
+        let (whole, queued) =
+            (Histogram::new(exponential_buckets(1e-3, 2.0, 20)), Histogram::new(exponential_buckets(1e-3, 2.0, 17)));
         let metrics = Metrics {
             connections: Gauge::default(),
             requests: Gauge::default(),
@@ -76,6 +91,10 @@ impl Metrics {
             to_first_token,
             between_tokens,
             queue_seconds: Counter::default(),
+            whole,
+            queued,
+            vllm: None,
+            keys: OfKeys::default(),
             registry: Mutex::default(),
         };
         registry.register("connections", "Connections that are open", metrics.connections.clone());
@@ -99,7 +118,18 @@ impl Metrics {
         registry.register("time_between_tokens_seconds", help, metrics.between_tokens.clone());
         let help = "Seconds that ended requests waited for a sequence";
         registry.register("queue_seconds", help, metrics.queue_seconds.clone());
-        Metrics { registry: Mutex::new(registry), ..metrics }
+        let help = "Seconds from a request to the end of its reply";
+        registry.register("request_seconds", help, metrics.whole.clone());
+        let help = "Seconds that an ended request waited for a sequence";
+        registry.register("request_queue_seconds", help, metrics.queued.clone());
+        metrics.keys.register(&mut registry);
+        let build = Info::new([("version", env!("CARGO_PKG_VERSION").to_owned()), ("model", model.to_owned())]);
+        registry.register("build", "The version of the server, and its model", build);
+        let vllm = is_vllm.then(|| {
+            let ended = Family::default();
+            (vllm::registry(&metrics, model, &ended), ended)
+        });
+        Metrics { registry: Mutex::new(registry), vllm, ..metrics }
     }
 
     /// Counts a connection until what is returned is dropped.
@@ -108,11 +138,24 @@ impl Metrics {
         Open(self.connections.clone())
     }
 
-    /// Follows a request that was made at this time. The second value is set when the engine has accepted the request.
-    pub(crate) fn watch(self: &Arc<Self>, since: Instant) -> (Watch, Accepted) {
+    /// Follows a tenant's request that was made at this time. The second value is set when the engine has accepted the
+    /// request.
+    pub(crate) fn watch(self: &Arc<Self>, since: Instant, tenant: &Tenant) -> (Watch, Accepted) {
         self.requests.inc();
         let accepted = Accepted::default();
-        (Watch { metrics: self.clone(), since, tokens: 0, accepted: accepted.clone(), ended: false }, accepted)
+        let key = tenant.0.as_ref().map(|client| self.keys.of(&client.name));
+        (
+            Watch {
+                metrics: self.clone(),
+                key,
+                start: since,
+                since,
+                tokens: 0,
+                accepted: accepted.clone(),
+                ended: false,
+            },
+            accepted,
+        )
     }
 
     fn count(&self, usage: &Usage) {
@@ -122,6 +165,7 @@ impl Metrics {
         self.accepted_tokens.inc_by(usage.accepted_tokens as u64);
         self.preemptions.inc_by(usage.preemptions as u64);
         self.queue_seconds.inc_by(usage.queue.as_secs_f64());
+        self.queued.observe(usage.queue.as_secs_f64());
     }
 }
 
@@ -149,6 +193,9 @@ impl Drop for Open {
 #[derive(Debug)]
 pub(crate) struct Watch {
     metrics: Arc<Metrics>,
+    key: Option<OfKey>,
+    /// When the request came.
+    start: Instant,
     /// The request, then the last token.
     since: Instant,
     tokens: u64,
@@ -166,9 +213,10 @@ impl Watch {
         let histogram = if self.tokens == 0 { &metrics.to_first_token } else { &metrics.between_tokens };
         histogram.observe(seconds);
         metrics.generated_tokens.inc();
+        self.key.iter().for_each(OfKey::token);
         (self.since, self.tokens) = (now, self.tokens + 1);
         if let Some(finish) = &piece.finish {
-            self.metrics.count(&finish.usage);
+            self.count(&finish.usage);
             self.end(outcome(finish.reason));
         }
     }
@@ -177,16 +225,26 @@ impl Watch {
     pub(crate) fn see_embeddings(&mut self, result: &Result<Embeddings, EngineError>) {
         match result {
             Ok(embeddings) => {
-                self.metrics.count(&embeddings.usage);
+                self.count(&embeddings.usage);
                 self.end("embedded");
             }
             Err(_) => self.end("error"),
         }
     }
 
+    fn count(&self, usage: &Usage) {
+        self.metrics.count(usage);
+        self.metrics.whole.observe(self.start.elapsed().as_secs_f64());
+        self.key.iter().for_each(|key| key.prompt(usage));
+    }
+
     fn end(&mut self, outcome: &'static str) {
         self.ended = true;
+        self.key.iter().for_each(OfKey::end);
         self.metrics.ended.get_or_create(&[("outcome", outcome)]).inc();
+        if let (Some((_, ended)), Some(reason)) = (&self.metrics.vllm, vllm::finished_reason(outcome)) {
+            ended.get_or_create(&[("finished_reason", reason)]).inc();
+        }
     }
 }
 
@@ -207,8 +265,16 @@ impl Drop for Watch {
 pub(crate) async fn show(State(app): State<App>) -> Result<Response, ApiError> {
     let mut text = String::new();
     let registry = app.metrics.registry.lock().unwrap_or_else(PoisonError::into_inner);
-    let figures = figures::registry(app.engine.stats());
-    let written = [&*registry, &figures].into_iter().try_for_each(|part| encode_registry(&mut text, part));
+    let stats = app.engine.stats();
+    let mut moment = Registry::default();
+    let vllm = app.metrics.vllm.as_ref().map(|(registry, _)| registry);
+    if vllm.is_some() {
+        let model = app.options.name.clone();
+        moment.register_collector(Box::new(vllm::Moment { stats: stats.clone(), model }));
+    }
+    let figures = figures::registry(stats);
+    let parts = [&*registry, &figures, &moment].into_iter().chain(vllm);
+    let written = parts.into_iter().try_for_each(|part| encode_registry(&mut text, part));
     // Writing into a string does not fail.
     let _ = written.and_then(|()| encode_eof(&mut text));
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -8,7 +8,7 @@ use axum::response::IntoResponse;
 use utoipa::openapi::RefOr;
 use utoipa::{Modify, OpenApi};
 
-use crate::{anthropic, metrics, model, openai, routes};
+use crate::{anthropic, health, info, metrics, model, openai, worker};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -17,6 +17,8 @@ use crate::{anthropic, metrics, model, openai, routes};
         openai::chat::serve,
         openai::completions::serve,
         openai::embeddings::serve,
+        openai::rerank::rerank,
+        openai::rerank::score,
         openai::responses::serve,
         openai::models::list,
         openai::models::one,
@@ -26,8 +28,20 @@ use crate::{anthropic, metrics, model, openai, routes};
         openai::tokens::detokenize,
         openai::tokens::info,
         openai::tokens::apply_template,
+        openai::render::chat,
+        openai::render::completions,
+        openai::render::responses,
         model::show,
-        routes::health,
+        worker::server_info,
+        worker::model_info,
+        worker::load,
+        worker::loads,
+        worker::flush_cache,
+        info::version,
+        info::props,
+        info::slots,
+        health::health,
+        health::ready,
         metrics::show,
     ),
     components(schemas(openai::chat::ChatChunk, openai::responses::ResponseEvent)),
@@ -62,7 +76,7 @@ fn meaning(status: &str) -> &'static str {
     match status {
         "4XX" => "The request is refused.",
         "5XX" => "The server cannot serve it.",
-        "503" => "The device has failed; the server has to be started again.",
+        "503" => "The server cannot serve, or takes no requests now.",
         "404" => "There is none of this name.",
         _ => "The reply.",
     }

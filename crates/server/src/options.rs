@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use gristmill_engine::SamplingOptions;
 
+use crate::host::HostPattern;
+use crate::keys::Key;
 use crate::log::Log;
 use crate::origin::Origin;
 
@@ -31,10 +33,15 @@ pub struct Options {
     pub patience: Duration,
     /// The most connections at a time; others wait in the system's queue until one ends.
     pub connections: usize,
+    /// How long the server goes on taking requests after the signal that ends it, while `/ready` is 503: load balancers
+    /// need some time to send requests elsewhere.
+    pub drain_delay: Duration,
     /// Sampling where a request says nothing.
     pub sampling: SamplingOptions,
     /// The most draft tokens in each step of a reply: see [`Request::draft`](gristmill_engine::Request::draft).
     pub draft: usize,
+    /// Report figures by the names of vLLM too.
+    pub vllm_metrics: bool,
     /// Takes each request when its reply has ended, for an access log.
     pub log: Option<Log>,
 }
@@ -54,8 +61,10 @@ impl Options {
             patience: Duration::from_secs(30),
             // A process may usually have 1,024 files open.
             connections: 1_000,
+            drain_delay: Duration::ZERO,
             sampling: SamplingOptions::default(),
             draft: 0,
+            vllm_metrics: false,
             log: None,
         }
     }
@@ -85,23 +94,17 @@ fn matches(pattern: &str, name: &str) -> bool {
 }
 
 /// Access to a server: keys, hosts and origins.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Access {
-    /// A request must name one of these keys, unless there are none. Each key is a tenant: what one computes is not
-    /// reused for another, and the engine shares its time between them.
-    pub keys: Vec<String>,
+    /// A request must name one of these keys, unless there are none. Each key is a tenant, and so are all keys of one
+    /// name: what one computes is not reused for another, each has its own places in the queue, and the engine shares its
+    /// time between them. [`Server::keys`](crate::Server::keys) replaces them while a server runs.
+    pub keys: Vec<Key>,
     /// Names in the header `Host` that are accepted beside `localhost` and IP addresses. Another name is refused,
     /// because a page in a browser can make its own name point to this machine.
-    pub hosts: Vec<String>,
+    pub hosts: Vec<HostPattern>,
     /// Origins of web pages that may use the server, beside its own. Browsers let no other page read a reply.
     pub origins: Vec<Origin>,
-}
-
-impl std::fmt::Debug for Access {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Access { keys, hosts, origins } = self;
-        f.debug_struct("Access").field("keys", &keys.len()).field("hosts", hosts).field("origins", origins).finish()
-    }
 }
 
 #[cfg(test)]

@@ -335,3 +335,31 @@ pub(crate) const EMBEDDINGS: Policy = Policy {
         refused_unless("use_activation", &["true"], VECTORS),
     ]],
 };
+
+/// Comparisons of texts by their vectors.
+pub(crate) const COMPARISONS: Policy = Policy {
+    harmless: &[HARMLESS, &["padding"]],
+    refused: &[&[
+        refused_unless("activation", &["false"], COSINES),
+        refused("cache_salt", "leave it out, or give each user a key of their own"),
+        refused("chat_template", PLAIN),
+        refused("chat_template_kwargs", PLAIN),
+        refused("images", NO_IMAGES),
+        refused("instruction", PLAIN),
+        refused_unless("lora", &["[]"], LORA),
+        refused_unless("lora_path", &["\"\""], LORA),
+        refused("max_chunks_per_doc", NEVER_CUT),
+        refused("max_tokens_per_doc", NEVER_CUT),
+        refused_unless("normalize", &["true"], COSINES),
+        refused("pooling", VECTORS),
+        refused("pooling_type", VECTORS),
+        refused("rank_fields", "send texts, or objects with the field text"),
+        refused_unless("softmax", &["false"], COSINES),
+        refused_unless("truncate", &["false", "\"NONE\""], NEVER_CUT),
+        refused("truncate_prompt_tokens", NEVER_CUT),
+        refused_unless("use_activation", &["false"], COSINES),
+    ]],
+};
+
+const COSINES: &str = "scores are cosines, from -1 to 1";
+const PLAIN: &str = "write the words that the model wants before a text into the texts";

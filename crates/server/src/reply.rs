@@ -33,8 +33,8 @@ pub(crate) struct Choice {
     pub(crate) prompt_logprobs: Vec<Logprob>,
     /// One for each generated token, if the request asks for them.
     pub(crate) traces: Vec<Trace>,
-    /// Generated tokens so far.
-    pub(crate) generated: usize,
+    /// The generated tokens so far.
+    pub(crate) tokens: Vec<u32>,
     /// Tokens of reasoning, and of the marks around it.
     pub(crate) reasoning_tokens: usize,
     /// See [`Piece::cache_miss`].
@@ -99,6 +99,8 @@ pub(crate) enum ItemState {
 pub(crate) struct Step {
     /// The index of the choice.
     pub(crate) choice: usize,
+    /// The token.
+    pub(crate) token: u32,
     pub(crate) changes: Vec<Change>,
     /// The log-probability of the token, if the request asks for it.
     pub(crate) logprob: Option<Logprob>,
@@ -122,9 +124,9 @@ impl Reply {
 
     /// Takes the next piece of a choice.
     pub(crate) fn push(&mut self, choice: usize, piece: Piece) -> Step {
-        let (logprob, trace) = (piece.logprob.clone(), Trace::of(&piece));
+        let (token, logprob, trace) = (piece.token, piece.logprob.clone(), Trace::of(&piece));
         let changes = self.choices.get_mut(choice).map(|choice| choice.push(piece)).unwrap_or_default();
-        Step { choice, changes, logprob, trace }
+        Step { choice, token, changes, logprob, trace }
     }
 
     /// Ends the items that grow, before the end of the text.
@@ -141,7 +143,7 @@ impl Choice {
             logprobs: Vec::new(),
             prompt_logprobs: Vec::new(),
             traces: Vec::new(),
-            generated: 0,
+            tokens: Vec::new(),
             reasoning_tokens: 0,
             cache_miss: None,
             finish: None,
@@ -170,7 +172,7 @@ impl Choice {
     }
 
     fn push(&mut self, piece: Piece) -> Vec<Change> {
-        self.generated += 1;
+        self.tokens.push(piece.token);
         self.traces.extend(Trace::of(&piece));
         let Piece { text, logprob, prompt_logprobs, cache_miss, finish, .. } = piece;
         self.prompt_logprobs.extend(prompt_logprobs);

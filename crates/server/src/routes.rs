@@ -1,17 +1,16 @@
 //! Paths, and who serves them.
 
-use axum::extract::State;
+use axum::Router;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{Redirect, Response};
 use axum::routing::{MethodRouter, get, post};
-use axum::{Json, Router};
 use gristmill_engine::Engine;
 
 use crate::error::{ApiError, refuse};
 use crate::options::Options;
 use crate::state::App;
-use crate::{access, anthropic, log, metrics, model, openai, openapi, page};
+use crate::{access, anthropic, health, info, log, metrics, model, openai, openapi, page, unread, worker};
 
 /// The paths of a server, to mount in an application of one's own.
 ///
@@ -36,26 +35,42 @@ pub(crate) fn routes(app: App) -> Router {
         }
         false => Router::new(),
     };
-    let interfaces: [(&str, MethodRouter<App>); 8] = [
+    let interfaces: [(&str, MethodRouter<App>); 13] = [
         ("/chat/completions", post(openai::chat::serve)),
         ("/completions", post(openai::completions::serve)),
         ("/embeddings", post(openai::embeddings::serve)),
+        ("/rerank", post(openai::rerank::rerank)),
         ("/responses", post(openai::responses::serve)),
+        ("/score", post(openai::rerank::score)),
         ("/models", get(openai::models::list)),
         ("/models/{*id}", get(openai::models::one)),
         ("/messages", post(anthropic::messages)),
         ("/messages/count_tokens", post(anthropic::count_tokens)),
+        ("/chat/completions/render", post(openai::render::chat)),
+        ("/completions/render", post(openai::render::completions)),
+        ("/responses/render", post(openai::render::responses)),
     ];
+    let older = [(worker::OLDER[0], get(worker::server_info)), (worker::OLDER[1], get(worker::model_info))];
     let prefixed = |prefix| interfaces.iter().map(move |(path, route)| (format!("{prefix}{path}"), route.clone()));
     let router =
         PREFIXES.into_iter().flat_map(prefixed).fold(pages, |router, (path, route)| router.route(&path, route));
+    let router = older.into_iter().fold(router, |router, (path, route)| router.route(path, route));
     let router = router
         .route("/tokenize", post(openai::tokens::tokenize))
         .route("/detokenize", post(openai::tokens::detokenize))
         .route("/tokenizer_info", get(openai::tokens::info))
         .route("/apply-template", post(openai::tokens::apply_template))
         .route("/model", get(model::show))
-        .route("/health", get(health))
+        .route("/server_info", get(worker::server_info))
+        .route("/model_info", get(worker::model_info))
+        .route("/get_load", get(worker::load))
+        .route("/v1/loads", get(worker::loads))
+        .route("/flush_cache", post(worker::flush_cache))
+        .route("/version", get(info::version))
+        .route("/props", get(info::props))
+        .route("/slots", get(info::slots))
+        .route("/health", get(health::health))
+        .route("/ready", get(health::ready))
         .route("/metrics", get(metrics::show))
         .route("/openapi.json", get(openapi::show))
         .fallback(no_route)
@@ -64,30 +79,15 @@ pub(crate) fn routes(app: App) -> Router {
     let access = &app.options.access;
     // Outside of the check, so that pages can read refusals too.
     let router = if access.origins.is_empty() { router } else { router.layer(access::cors(access)) };
-    // Outermost, so that it sees refusals too.
-    router.layer(from_fn_with_state(app.clone(), log::watch)).with_state(app)
+    // Outermost, so that they see refusals too.
+    router.layer(from_fn_with_state(app.clone(), log::watch)).layer(from_fn(unread::announce)).with_state(app)
 }
 
-/// Whether the server can serve. If it cannot, it has to be started again.
-#[utoipa::path(get, path = "/health", responses((status = 200, body = Health), (status = 503, body = Health)))]
-pub(crate) async fn health(State(app): State<App>) -> (StatusCode, Json<Health>) {
-    match app.engine.health() {
-        Ok(()) => (StatusCode::OK, Json(Health { status: "ok", reason: None })),
-        Err(error) => {
-            let health = Health { status: "unhealthy", reason: Some(error.to_string()) };
-            (StatusCode::SERVICE_UNAVAILABLE, Json(health))
-        }
-    }
-}
-
-/// The reply of `/health`.
-#[derive(Debug, serde::Serialize, utoipa::ToSchema)]
-pub(crate) struct Health {
-    /// `ok` or `unhealthy`.
-    status: &'static str,
-    /// Why requests are refused.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
+/// The paths of monitoring alone, which need no key and no name of the machine.
+pub(crate) fn monitoring(app: App) -> Router {
+    let router = Router::new().route("/metrics", get(metrics::show));
+    let router = router.route("/health", get(health::health)).route("/ready", get(health::ready));
+    router.fallback(no_route).method_not_allowed_fallback(no_method).layer(from_fn(unread::announce)).with_state(app)
 }
 
 async fn to_page() -> Redirect {

@@ -3,12 +3,14 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use gristmill_engine::Engine;
 
 use crate::content::shortened;
 use crate::error::ApiError;
+use crate::keys::Keys;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use axum::http::StatusCode;
@@ -22,11 +24,15 @@ pub(crate) struct App(Arc<Shared>);
 pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) options: Options,
+    /// Those that hold now.
+    pub(crate) keys: Keys,
     pub(crate) metrics: Arc<Metrics>,
     /// Makes keys of salts, which nobody outside can foresee.
     salts: RandomState,
     /// Seconds since 1970 at the start of the server.
     pub(crate) started: u64,
+    /// Whether the server is about to end.
+    stopping: AtomicBool,
 }
 
 impl std::ops::Deref for App {
@@ -41,8 +47,11 @@ impl App {
     pub(crate) fn new(engine: Engine, options: Options) -> App {
         // Replies include it, and none shall wait for it.
         engine.model().fingerprint();
-        let (metrics, salts) = (Arc::new(Metrics::new()), RandomState::new());
-        App(Arc::new(Shared { engine, options, metrics, salts, started: seconds() }))
+        let metrics = Arc::new(Metrics::new(&options.name, options.vllm_metrics));
+        let salts = RandomState::new();
+        let keys = Keys::new(&options.access.keys);
+        let (started, stopping) = (seconds(), AtomicBool::new(false));
+        App(Arc::new(Shared { engine, options, keys, metrics, salts, started, stopping }))
     }
 
     /// Checks that a request asks for this model.
@@ -64,6 +73,16 @@ pub(crate) fn seconds() -> u64 {
 }
 
 impl Shared {
+    /// The server is about to end.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the server is about to end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
     /// A number that stands for a value as long as the server runs.
     pub(crate) fn hash(&self, value: impl Hash) -> u64 {
         self.salts.hash_one(value)

@@ -1,7 +1,7 @@
 //! The op suite: every operation of a backend against the f64 reference.
 //!
-//! A backend is tested with one line, [`ops::ALL`] over a [`suite::Suite`]; the tests of `conformance` do so for all
-//! backends, and `gristmill doctor` for the device at hand ([`run`]). Cases are random with a fresh seed each time,
+//! A backend is tested with one line, [`ops::ALL`] over a [`suite::Suite`]; the tests of this crate do so for all levels of
+//! the CPU, those of `conformance` for GPUs, and `gristmill doctor` for the device at hand ([`run`]). Cases are random with a fresh seed each time,
 //! which a failure prints, beside fixed ragged shapes. Outputs lie in frames of poison ([`framed`]), so that what is
 //! not written, or written outside, shows.
 
@@ -11,9 +11,9 @@ pub mod framed;
 pub mod ops;
 pub mod rng;
 pub mod suite;
+pub mod testing;
 pub mod weights;
 
-use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs a part of the suite with a seed, as [`outcome`] does.
@@ -40,12 +40,4 @@ pub fn outcome(part: ops::Part, suite: suite::Suite) -> Result<Vec<suite::Worst>
         Ok(message) => *message,
         Err(panic) => panic.downcast_ref::<&str>().copied().unwrap_or("a failure without words").to_owned(),
     })
-}
-
-/// Says on stderr, past a test harness that shows it at the end or not at all, what failed, in one line; then panics
-/// with it.
-pub fn fail_aloud(what: std::fmt::Arguments, message: &str) -> ! {
-    let line = message.lines().collect::<Vec<_>>().join("; ");
-    let _ = writeln!(std::io::stderr(), "failed:   {what}: {line}");
-    panic!("{message}")
 }

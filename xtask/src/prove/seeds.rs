@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::date::date_and_commit;
 use crate::root;
 
-const ARGUMENTS: &str = "test --workspace --no-fail-fast --test ops --test checked";
+const ARGUMENTS: &str = "test --workspace --no-fail-fast --test levels --test ops --test checked";
 const ROUNDS: usize = 10;
 /// Kinds of cases on the page: those with the largest errors.
 const KINDS: usize = 30;

@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Crates that the op suite needs.
-const MEMBERS: &[&str] = &["kernels", "cpu", "gpu", "cuda", "metal", "suite", "gpu-sim", "conformance"];
+const MEMBERS: &[&str] = &["kernels", "cpu", "suite"];
 
-/// Crates that the op suite does not need, and whose compilation would take most of the time.
-const ABOVE_KERNELS: [&str; 3] = ["gristmill-files", "gristmill-model", "gristmill-convert"];
+/// The tests of the op suite.
+const TESTS: &str = "crates/suite/tests/levels.rs";
 
 /// A run of the suite that takes longer hangs: a mutated loop may never end.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -71,7 +71,7 @@ impl Workshop {
         }
         copy(&root.join("Cargo.lock"), &tree.join("Cargo.lock"))?;
         for name in MEMBERS {
-            let part = format!("crates/{name}{}", if *name == "conformance" { "/src" } else { "" });
+            let part = format!("crates/{name}");
             copy(&root.join(&part), &tree.join(part))?;
         }
         let edit = |file: &str, edit: &dyn Fn(&str) -> String| {
@@ -90,12 +90,8 @@ impl Workshop {
             };
             text.lines().map(members).collect()
         })?;
-        edit("crates/conformance/Cargo.toml", &|text| {
-            let kept = |line: &&str| !ABOVE_KERNELS.iter().any(|name| line.starts_with(name));
-            text.lines().filter(kept).map(|line| format!("{line}\n")).collect()
-        })?;
         let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_nanos() as u64);
-        edit("crates/conformance/tests/ops.rs", &|text| {
+        edit(TESTS, &|text| {
             text.replace("const SEED: Option<u64> = None;", &format!("const SEED: Option<u64> = Some({seed});"))
         })?;
         Ok(Self { tree, target, log, seed })
@@ -147,7 +143,7 @@ impl Workshop {
     /// Compiles the suite. `None` if the tree does not compile.
     fn build(&self) -> Result<Option<PathBuf>, String> {
         let output = Command::new(env!("CARGO"))
-            .args(["test", "--quiet", "-p", "gristmill-conformance", "--test", "ops", "--no-run"])
+            .args(["test", "--quiet", "-p", "gristmill-suite", "--test", "levels", "--no-run"])
             .args(["--message-format", "json", "--config", "profile.dev.package.gristmill-kernels.opt-level=1"])
             .args(["--config", "profile.dev.package.gristmill-cpu.opt-level=1"])
             .args(["--config", "profile.dev.debug=false"])
@@ -160,7 +156,7 @@ impl Workshop {
         write(&self.log, &String::from_utf8_lossy(&output.stderr))?;
         let text = String::from_utf8_lossy(&output.stdout);
         let marker = "\"executable\":\"";
-        let path = text.lines().filter(|line| line.contains("\"name\":\"ops\"")).find_map(|line| {
+        let path = text.lines().filter(|line| line.contains("\"name\":\"levels\"")).find_map(|line| {
             let (_, rest) = line.split_once(marker)?;
             Some(PathBuf::from(rest.split_once('"')?.0))
         });
@@ -195,27 +191,20 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use super::{MEMBERS, TESTS};
     use crate::root;
+    use std::collections::BTreeSet;
     use std::fs;
 
-    /// The copy is compiled without the engine.
+    /// The copy has all crates that its crates need, and no other.
     #[test]
-    fn the_suite_needs_no_engine() {
-        let folder = root().join("crates/conformance/src");
-        let mut files: Vec<_> =
-            ["", "broken"].iter().flat_map(|part| fs::read_dir(folder.join(part))).flatten().collect();
-        files.retain(|entry| entry.as_ref().is_ok_and(|entry| entry.path().is_file()));
-        assert!(files.len() > 4, "{files:?}");
-        for path in files
-            .into_iter()
-            .flatten()
-            .map(|entry| entry.path())
-            .chain([root().join("crates/conformance/tests/ops.rs")])
-        {
-            let source = fs::read_to_string(&path).expect("a source");
-            for name in super::ABOVE_KERNELS {
-                assert!(!source.contains(&name.replace('-', "_")), "{} needs {name}", path.display());
-            }
-        }
+    fn the_copy_is_complete() {
+        let manifest = |name: &str| fs::read_to_string(root().join("crates").join(name).join("Cargo.toml"));
+        let manifests: String = MEMBERS.iter().map(|name| manifest(name).expect("a manifest")).collect();
+        let needed = manifests.lines().filter_map(|line| line.strip_prefix("gristmill-")?.split('.').next());
+        let needed: BTreeSet<&str> = needed.chain(["suite"]).collect();
+        assert_eq!(needed, MEMBERS.iter().copied().collect());
+        let tests = fs::read_to_string(root().join(TESTS)).expect("the tests");
+        assert_eq!(tests.matches("const SEED: Option<u64> = None;").count(), 1);
     }
 }

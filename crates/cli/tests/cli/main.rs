@@ -7,6 +7,9 @@ mod tiny;
 #[path = "../../../engine/tests/engine/speech.rs"]
 mod speech;
 
+#[path = "../../../engine/tests/engine/damaged.rs"]
+mod damaged;
+
 mod bad_input;
 mod commands;
 mod config;

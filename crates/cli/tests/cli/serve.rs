@@ -11,6 +11,10 @@ use std::time::{Duration, Instant};
 
 use super::{gristmill, gristmill_with, path};
 
+mod keys;
+mod logs;
+mod sockets;
+
 /// A server that listens, its address, and the lines that it prints after it.
 pub(crate) struct Serving(Child, String, Option<JoinHandle<Vec<String>>>);
 
@@ -38,7 +42,7 @@ impl Serving {
         let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
         let address = lines.find_map(|line| {
             let line = line.expect("text");
-            Some(line.split_once("http://")?.1.split_once('/')?.0.to_owned())
+            Some(line.split_once("://")?.1.split_once('/')?.0.to_owned())
         });
         // Read to the end, so that the server can write.
         let rest = std::thread::spawn(move || lines.map_while(Result::ok).collect());
@@ -83,6 +87,19 @@ impl Serving {
             std::thread::sleep(Duration::from_millis(5));
         }
         assert!(self.0.try_wait().expect("a status").is_none(), "it ended before its replies");
+    }
+
+    /// Ends it, and returns all lines on stderr after its address.
+    fn lines(&mut self) -> Vec<String> {
+        self.signal();
+        assert!(self.0.wait().expect("it ends").success());
+        self.2.take().expect("a thread").join().expect("lines")
+    }
+
+    /// Sends SIGHUP.
+    fn hang_up(&self) {
+        let kill = Command::new("kill").args(["-HUP", &self.0.id().to_string()]).status();
+        assert!(kill.is_ok_and(|status| status.success()));
     }
 
     fn signal(&self) {
@@ -159,9 +176,7 @@ fn requests_are_logged_without_their_text() {
 fn a_verbose_server_prints_requests_and_readiness() {
     let mut server = Serving::new(&["-v"]);
     server.get("/health");
-    server.signal();
-    assert!(server.0.wait().expect("it ends").success());
-    let lines = server.2.take().expect("a thread").join().expect("lines");
+    let lines = server.lines();
     assert!(lines.iter().any(|line| line.starts_with("ready")), "{lines:?}");
     assert!(lines.iter().any(|line| line.contains("GET /health 200, ")), "{lines:?}");
 }
@@ -270,9 +285,20 @@ fn what_is_refused_before_it_listens() {
     fs::write(&file, "# the team's\nsekret # the laptop's\n").expect("a written file");
     refused(&["--keys", &file.display().to_string()], "line 2 has more than a key");
     refused(&["--allow-origin", "localhost:3000"], "is not an origin");
+    refused(&["--allow-host", "*"], "is not a host name");
+    refused(&["--listen", "0.0.0.0:0"], "--listen 0.0.0.0:0 serves other machines");
+    refused(&["--listen", "unix:/dev/null/socket"], "cannot listen on unix:/dev/null/socket");
+    refused(&["--listen", "systemd"], "no socket was passed");
+    refused(&["--listen", "127.0.0.1:0", "--port", "1"], "cannot be used with");
+    refused(&["--tls-cert", "/dev/null"], "--tls-key");
+    refused(&["--tls-cert", "/dev/null", "--tls-key", "/dev/null"], "--tls-cert /dev/null: there is no certificate");
+    refused(&["--port", "0", "--metrics-listen", "192.0.2.1:0"], "cannot listen on 192.0.2.1:0");
     refused(&["--parallel", "0"], "at least 1");
     refused(&["--kv-tokens", "0"], "at least 1");
-    refused(&["--ctx", "100", "--kv-tokens", "99"], "the number of tokens of the KV cache is 99; it must be at least");
+    refused(
+        &["--port", "0", "--ctx", "100", "--kv-tokens", "99"],
+        "the number of tokens of the KV cache is 99; it must be at least",
+    );
     refused(&["--port", "65536"], "65535");
     refused(&["--host", "192.0.2.1", "--allow-unauthenticated"], "cannot listen on 192.0.2.1:8080");
     let ended = gristmill_with(&[("GRISTMILL_API_KEY", " ".as_ref())], &["serve", "MODEL"], b"");

@@ -2,6 +2,7 @@
 
 mod bugs;
 mod calls;
+mod remembered;
 
 pub use bugs::{BUGS, Bug};
 pub use calls::{Call, orders};
@@ -129,51 +130,108 @@ pub struct Map {
     language: Language,
     /// The quickest first.
     seen: Vec<Seen>,
+    /// Cases of all parts were looked at.
+    is_complete: bool,
 }
 
-/// Sources that few cases run, with the part, weights and activations that do. Cases are tried until one runs the
-/// source, at most so many times.
-const SELDOM: &[(Language, &str, &str, Only)] = &[
+/// Where to look for cases that run a source: the part, with the weights and activations.
+const HINTS: &[(Language, &str, &str, Only)] = &[
+    (Language::Cuda, "add_norm.h", "add_norm", Only::Any),
+    (Language::Cuda, "add_norm.h", "add_norm_act", Only::Any),
+    (Language::Cuda, "attention_decode.cuh", "attention", Only::Any),
+    (Language::Cuda, "attention_decode.cuh", "attention_long", Only::Deterministic),
     (Language::Cuda, "attention_neighbours.cu", "attention_long", Only::Deterministic),
+    (Language::Cuda, "attention_tile.cu", "attend", Only::Any),
+    (Language::Cuda, "attention_tile.cu", "attention", Only::Any),
+    (Language::Cuda, "attention_tile.cu", "attention_long", Only::Any),
+    (Language::Cuda, "attention_wgmma.cu", "attend", Only::Any),
+    (Language::Cuda, "experts.cu", "experts", Only::Any),
+    (Language::Cuda, "gated_norm.h", "gated_norm", Only::Any),
+    (Language::Cuda, "gated_out.cuh", "gate_up", Only::Family(Family::Int8)),
+    (Language::Cuda, "gated_out.cuh", "gate_up_act", Only::Any),
     (Language::Cuda, "gemm_f32.cu", "matmul", Only::These(Format::F32, Precision::Exact)),
+    (Language::Cuda, "gemm_int8_tile.cu", "gate_up", Only::Family(Family::Int8)),
     (Language::Cuda, "gemm_int8_tile.cu", "matmul", Only::Family(Family::Int8)),
     (Language::Cuda, "gemm_sum.cu", "matmul", Only::Family(Family::Mma)),
-    (Language::Cuda, "experts.cu", "experts", Only::Any),
+    (Language::Metal, "add_norm.h", "add_norm", Only::Any),
     (Language::Metal, "experts.h", "experts", Only::Any),
+    (Language::Metal, "gated_norm.h", "gated_norm", Only::Any),
 ];
+
+/// Cases of a part that are run to learn which sources they run.
+const LOOKS: usize = 4;
+
+/// Cases of a part that are tried until one runs the source of a hint.
 const MOST_LOOKS: usize = 100;
 
 /// The number of parts near a call of which a round looks at more cases.
 const MOST_WAYS: usize = 5;
 
 impl Map {
-    /// Runs so many cases of each part of the suite; with a family of CUDA's kernels alone half as many.
+    /// Looks at the cases that ran these sources in earlier runs, and at those of [`HINTS`]; at cases of all parts if some
+    /// source is still without.
     ///
     /// # Errors
     /// What was noticed though nothing is changed.
-    pub fn new(language: Language, looks: usize) -> Result<Self, String> {
-        let parts = ALL.iter().map(|(name, _)| *name);
-        let parts: Vec<&str> = parts.filter(|name| ops::is_checked(name)).collect();
-        let case = |part, only| Cases { language, part, only, one_in: 1000, seed: Rng::fresh_seed() };
-        // Small products seldom take the kernels of most of these by themselves.
-        let forced = Family::ALL.iter().map(|&family| Only::Family(family));
-        let forced = forced.filter(|_| language == Language::Cuda);
-        let forced = forced.flat_map(|only| families::PARTS.iter().map(move |&part| (part, only)));
-        let forced = forced.flat_map(|way| repeat_n(way, looks.div_ceil(2)));
-        let any = parts.into_iter().flat_map(|part| repeat_n((part, Only::Any), looks));
-        // Cases of families take longest, so they begin.
-        let all: Vec<Cases> = forced.chain(any).map(|(part, only)| case(part, only)).collect();
-        let mut seen = each(&all, |&cases| Seen::new(cases)).into_iter().collect::<Result<Vec<_>, _>>()?;
-        for &(_, file, part, only) in SELDOM.iter().filter(|(known, ..)| *known == language) {
-            for _ in 0..MOST_LOOKS {
-                if seen.iter().any(|seen| seen.files.contains(file)) {
+    pub fn new(language: Language, wanted: &[&str]) -> Result<Self, String> {
+        let mut map = Self { language, seen: Vec::new(), is_complete: false };
+        let wanted: Vec<&str> = wanted.iter().copied().filter(|file| sources::has(language, file)).collect();
+        let known = remembered::read().into_iter();
+        let known =
+            known.filter(|known| known.cases.language == language && wanted.iter().any(|file| known.runs(file)));
+        map.look(&known.map(|known| known.cases).collect::<Vec<_>>())?;
+        for &(_, file, part, only) in
+            HINTS.iter().filter(|(known, file, ..)| *known == language && wanted.contains(file))
+        {
+            let is_known =
+                |seen: &Seen| seen.files.contains(file) && (seen.cases.part, seen.cases.only) == (part, only);
+            for _ in 0..MOST_LOOKS / LOOKS {
+                if map.seen.iter().any(is_known) {
                     break;
                 }
-                seen.push(Seen::new(case(part, only))?);
+                map.look(&[(); LOOKS].map(|()| map.case(part, only)))?;
             }
         }
-        seen.sort_by_key(|seen| seen.time);
-        Ok(Self { language, seen })
+        if wanted.iter().any(|file| !map.seen.iter().any(|seen| seen.files.contains(file))) {
+            map.complete()?;
+        }
+        Ok(map)
+    }
+
+    /// Looks at cases of all parts, unless that was done; with a family of CUDA's kernels alone at half as many. Returns
+    /// whether it did.
+    ///
+    /// # Errors
+    /// What was noticed though nothing is changed.
+    pub fn complete(&mut self) -> Result<bool, String> {
+        if self.is_complete {
+            return Ok(false);
+        }
+        self.is_complete = true;
+        let parts = ALL.iter().map(|(name, _)| *name).filter(|name| ops::is_checked(name));
+        // Small products seldom take the kernels of most of these by themselves.
+        let forced = Family::ALL.iter().map(|&family| Only::Family(family));
+        let forced = forced.filter(|_| self.language == Language::Cuda);
+        let forced = forced.flat_map(|only| families::PARTS.iter().map(move |&part| (part, only)));
+        let forced = forced.flat_map(|way| repeat_n(way, LOOKS.div_ceil(2)));
+        let any = parts.flat_map(|part| repeat_n((part, Only::Any), LOOKS));
+        // Cases of families take longest, so they begin.
+        let all: Vec<Cases> = forced.chain(any).map(|(part, only)| self.case(part, only)).collect();
+        self.look(&all)?;
+        Ok(true)
+    }
+
+    /// A new case.
+    fn case(&self, part: &'static str, only: Only) -> Cases {
+        Cases { language: self.language, part, only, one_in: 1000, seed: Rng::fresh_seed() }
+    }
+
+    /// Looks at these cases, and remembers them.
+    fn look(&mut self, cases: &[Cases]) -> Result<(), String> {
+        let seen = each(cases, |&cases| Seen::new(cases)).into_iter().collect::<Result<Vec<_>, _>>()?;
+        self.seen.extend(seen);
+        self.seen.sort_by_key(|seen| seen.time);
+        remembered::add(&self.seen)
     }
 
     /// On which GPU.
@@ -212,11 +270,8 @@ impl Map {
                 break;
             }
             rounds += 1;
-            for seen in each(&more, |&cases| Seen::new(cases)) {
-                self.seen.push(seen?);
-            }
+            self.look(&more)?;
         }
-        self.seen.sort_by_key(|seen| seen.time);
         Ok(rounds)
     }
 

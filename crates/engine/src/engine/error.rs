@@ -162,14 +162,14 @@ pub enum EngineError {
         /// The token that was sampled.
         sampled: u32,
     },
-    /// The engine has no place for so many requests.
+    /// The engine has no place for so many requests of a tenant.
     #[error(
         "{asked} places are needed in a queue of {places}, and fewer are free; ask for fewer choices or try again later"
     )]
     Busy {
         /// The places that the request needs, one for each of its choices.
         asked: usize,
-        /// The requests that may run or wait.
+        /// The requests of a tenant that may run or wait. If fewer than `asked`, trying again is of no use.
         places: usize,
     },
     /// A request for embeddings has no input.
@@ -201,6 +201,9 @@ pub enum EngineError {
     /// The device has failed; all requests end with this, and no more are taken.
     #[error("the device has failed, and the engine has stopped: {0}; start it again")]
     Device(#[source] Arc<crate::Error>),
+    /// The engine takes no more requests ([`Engine::drain`](super::Engine::drain)), and the request had not begun.
+    #[error("the server is shutting down, and the request had not begun; send it again")]
+    Draining,
     /// The engine was dropped, or its thread has died.
     #[error("the engine has stopped; start another")]
     Stopped,

@@ -14,7 +14,7 @@ use gristmill_text::tokenizer::Tokenizer;
 use super::EngineError;
 pub(super) use completion::{Completion, Sampled, Sink};
 pub(super) use embedding::{Collector, Embedding};
-pub(super) use permit::Permit;
+pub(super) use permit::{Permit, Permits};
 pub(super) use progress::Progress;
 
 /// A text and its progress.
@@ -33,7 +33,17 @@ pub(super) struct Job {
     pub(super) cache_key: u64,
     pub(super) progress: Progress,
     cancelled: Arc<AtomicBool>,
+    /// Whether any text of the request has begun.
+    request_began: Arc<AtomicBool>,
     pub(super) task: Task,
+}
+
+/// What callers hand to the engine's thread.
+#[derive(Debug)]
+pub(super) enum Order {
+    Run(Box<Job>),
+    /// Remove the texts of a tenant from the prefix cache.
+    ForgetPrefixes(u64),
 }
 
 /// The purpose of a job.
@@ -46,10 +56,22 @@ pub(super) enum Task {
 }
 
 impl Job {
-    /// A job that was asked for at this time.
-    pub(super) fn new(text: Vec<u32>, tenant: u64, since: Instant, cancelled: Arc<AtomicBool>, task: Task) -> Job {
+    /// A job that was asked for at this time, of a request of which a text has begun if `request_began` is set.
+    pub(super) fn new(
+        text: Vec<u32>,
+        tenant: u64,
+        since: Instant,
+        cancelled: Arc<AtomicBool>,
+        request_began: Arc<AtomicBool>,
+        task: Task,
+    ) -> Job {
         let progress = Progress::new(text.len(), since);
-        Job { text, priority: None, refused: None, tenant, cache_key: tenant, progress, cancelled, task }
+        Job { text, priority: None, refused: None, tenant, cache_key: tenant, progress, cancelled, request_began, task }
+    }
+
+    /// Whether nothing of its request has begun.
+    pub(super) fn only_waits(&self) -> bool {
+        !self.request_began.load(Ordering::Relaxed)
     }
 
     /// Set by the caller to cancel the request.
@@ -96,6 +118,7 @@ impl Job {
     pub(super) fn begin(&mut self, reused: usize, differs: bool, tokenizer: Option<&Tokenizer>) -> Option<Job> {
         let misses = differs && (1..self.reusable().len()).contains(&reused);
         self.progress.begin(reused);
+        self.request_began.store(true, Ordering::Relaxed);
         match &mut self.task {
             Task::Complete(completion) => {
                 if misses {
@@ -105,8 +128,8 @@ impl Job {
             }
             Task::Embed(embedding) => {
                 let (text, next) = embedding.next_input()?;
-                let (tenant, since, cancelled) = (self.tenant, next.asked(), self.cancelled.clone());
-                Some(Job::new(text, tenant, since, cancelled, Task::Embed(Box::new(next))))
+                let (since, cancelled, began) = (next.asked(), self.cancelled.clone(), self.request_began.clone());
+                Some(Job::new(text, self.tenant, since, cancelled, began, Task::Embed(Box::new(next))))
             }
         }
     }

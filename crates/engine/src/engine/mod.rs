@@ -44,7 +44,7 @@ mod submit;
 mod worker;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
@@ -71,7 +71,7 @@ pub use submit::{Choices, Reservation};
 
 use crate::{Limits, Model, Notice, Plan, Runner};
 use draft_model::DraftModel;
-use job::Job;
+use job::{Order, Permits};
 use receipt::Conditions;
 use stats::Counters;
 use worker::{Failure, Worker};
@@ -94,16 +94,18 @@ pub struct Engine {
     /// What chooses completions in place of the model.
     script: Option<Arc<dyn Script>>,
     /// `None` only while the engine is dropped.
-    jobs: Option<Sender<Job>>,
+    jobs: Option<Sender<Order>>,
     thread: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
+    /// See [`Engine::drain`].
+    draining: Arc<AtomicBool>,
     failure: Failure,
     counters: Arc<Counters>,
     sequences: usize,
-    /// Requests that may wait.
+    /// Requests of a tenant that may wait.
     queue: usize,
-    /// Requests that run or wait.
-    requests: Arc<AtomicUsize>,
+    /// For the requests that run or wait.
+    permits: Arc<Permits>,
 }
 
 impl Engine {
@@ -135,18 +137,19 @@ impl Engine {
         let runner = Runner::new(model.clone(), limits)?;
         let plan = runner.plan();
         let draft = draft.map(|draft| DraftModel::new(draft, &model, limits, plan.context)).transpose()?;
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stop, draining): (Arc<AtomicBool>, Arc<AtomicBool>) = Default::default();
         let failure = Failure::default();
         let counters = Arc::new(Counters::new(model.spec(), sequences, batch_tokens));
         // There it costs nothing worth a word, and keeps no step from being ahead.
         counters.count_experts(model.backend().device() == DeviceId::Cpu && !model.backend().is_asynchronous());
         counters.now(0, 0, runner.kv_usage());
         let (jobs, inbox) = mpsc::channel();
-        let worker = Worker::new(runner, draft, limits, stop.clone(), failure.clone(), counters.clone());
+        let worker =
+            Worker::new(runner, draft, limits, (stop.clone(), draining.clone()), failure.clone(), counters.clone());
         let thread = thread::Builder::new().name("gristmill-engine".to_owned()).spawn(move || worker.run(&inbox));
         let thread = Some(thread.map_err(EngineError::Thread)?);
         let template = model.template().map(|source| ModelTemplate::new(source, model.tokenizer().ok()));
-        let (grammars, requests) = Default::default();
+        let (grammars, permits) = Default::default();
         let (jobs, queue) = (Some(jobs), usize::MAX);
         Ok(Engine {
             model,
@@ -158,15 +161,17 @@ impl Engine {
             jobs,
             thread,
             stop,
+            draining,
             failure,
             counters,
             sequences,
             queue,
-            requests,
+            permits,
         })
     }
 
-    /// Refuses requests while so many wait for a sequence; without this, any number may wait.
+    /// Refuses requests of a tenant while so many of its own wait for a sequence; without this, any number may wait. So a
+    /// tenant whose requests fill the queue does not keep others out of it.
     pub fn with_queue(mut self, queue: usize) -> Engine {
         self.queue = queue;
         self
@@ -228,6 +233,11 @@ impl Engine {
     /// copied to the host after each step, which the next step waits for.
     pub fn count_experts(&self, on: bool) {
         self.counters.count_experts(on);
+    }
+
+    /// Requests that run at a time.
+    pub fn sequences(&self) -> usize {
+        self.sequences
     }
 
     /// Tokens that a prompt and its completion may have together.

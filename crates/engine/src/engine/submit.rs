@@ -2,6 +2,7 @@
 
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Instant;
 
@@ -9,14 +10,18 @@ use gristmill_text::grammar::Matcher;
 use gristmill_text::tokenizer::StreamDecoder;
 
 use super::dry::Repetition;
-use super::job::{Completion, Job, Permit, Sink, Task};
+use super::job::{Completion, Job, Order, Permit, Sink, Task};
 use super::script::Scripted;
 use super::{Canceller, Engine, EngineError, Generation, Grammar, Piece, Prompt, Request};
 
 /// Places for requests among those that an engine takes ([`Engine::reserve`]). Unused places are free again when it is
 /// dropped.
 #[derive(Debug)]
-pub struct Reservation(Vec<Permit>);
+pub struct Reservation {
+    permits: Vec<Permit>,
+    /// Whether any text of the request has begun.
+    began: Arc<AtomicBool>,
+}
 
 /// The choices of one prompt that an engine has begun.
 #[derive(Debug)]
@@ -51,19 +56,29 @@ impl Engine {
         request: Request,
         deliver: impl FnMut(Result<Piece, EngineError>) -> bool + Send + 'static,
     ) -> Result<Canceller, EngineError> {
-        let choices = self.deliver_choices(request, &mut self.reserve(1)?, [deliver])?;
+        let mut place = self.reserve(request.tenant, 1)?;
+        let choices = self.deliver_choices(request, &mut place, [deliver])?;
         choices.cancellers.into_iter().next().ok_or(EngineError::Stopped)
     }
 
-    /// Takes places for `count` requests at once, or none.
+    /// Takes places for `count` requests of a tenant at once, or none.
     ///
     /// # Errors
     /// [`EngineError::Busy`] if fewer are free, and the errors of [`health`](Self::health).
-    pub fn reserve(&self, count: usize) -> Result<Reservation, EngineError> {
+    pub fn reserve(&self, tenant: u64, count: usize) -> Result<Reservation, EngineError> {
         self.health()?;
+        if self.draining.load(Ordering::Relaxed) {
+            return Err(EngineError::Draining);
+        }
         let places = self.sequences.saturating_add(self.queue);
-        let taken = Permit::take(&self.requests, places, count);
-        taken.map(Reservation).ok_or(EngineError::Busy { asked: count, places })
+        let permits = self.permits.take(tenant, places, count).ok_or(EngineError::Busy { asked: count, places })?;
+        Ok(Reservation { permits, began: Arc::default() })
+    }
+
+    /// Takes no more requests: new ones end with [`EngineError::Draining`], and so do those that wait for a sequence and of
+    /// which nothing has begun. Requests that run go on.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
     }
 
     /// Begins several choices as [`deliver`](Self::deliver) does, one for each of `delivers`: their prompt is tokenised
@@ -119,7 +134,7 @@ impl Engine {
         let grammar = request.grammar.as_ref();
         // A request that is refused leaves its place to another.
         let matcher = grammar.map(|grammar| self.compile(grammar)).transpose()?;
-        let place = places.0.pop().ok_or(EngineError::Busy { asked: 1, places: 0 })?;
+        let place = places.permits.pop().ok_or(EngineError::Busy { asked: 1, places: 0 })?;
         let decoder = match grammar {
             None if is_reply => StreamDecoder::new(!request.control_tokens),
             // The text continues another, whose first space is not the first of a new one; a grammar has each space.
@@ -131,9 +146,20 @@ impl Engine {
             completion.follow(Scripted::new(&**script, self.model.tokenizer()?, prompt)?);
         }
         let task = Task::Complete(Box::new(completion));
-        let mut job = Job::new(prompt.to_vec(), request.tenant, since, Arc::default(), task);
+        let mut job = Job::new(prompt.to_vec(), request.tenant, since, Arc::default(), places.began.clone(), task);
         job.cache_key = request.cache_key.unwrap_or(request.tenant);
         self.submit(job)
+    }
+
+    /// Removes a tenant's texts from the prefix cache, but for what requests use that run then. It is done before later
+    /// requests begin. Texts with a cache key of their own stay.
+    ///
+    /// # Errors
+    /// The errors of [`health`](Self::health).
+    pub fn forget_prefixes(&self, tenant: u64) -> Result<(), EngineError> {
+        self.health()?;
+        let jobs = self.jobs.as_ref().ok_or(EngineError::Stopped)?;
+        jobs.send(Order::ForgetPrefixes(tenant)).map_err(|_| EngineError::Stopped)
     }
 
     /// The matcher of a new text that follows a grammar.
@@ -145,14 +171,14 @@ impl Engine {
     pub(super) fn submit(&self, job: Job) -> Result<Canceller, EngineError> {
         let cancelled = job.cancelled();
         let jobs = self.jobs.as_ref().ok_or(EngineError::Stopped)?;
-        jobs.send(job).map_err(|_| self.health().err().unwrap_or(EngineError::Stopped))?;
+        jobs.send(Order::Run(Box::new(job))).map_err(|_| self.health().err().unwrap_or(EngineError::Stopped))?;
         Ok(Canceller(cancelled))
     }
 }
 
 impl Reservation {
-    /// The place of a request that takes one.
-    pub(super) fn one(mut self) -> Option<Permit> {
-        self.0.pop()
+    /// The place of a request that takes one, and whether any text of it has begun.
+    pub(super) fn one(mut self) -> Option<(Permit, Arc<AtomicBool>)> {
+        Some((self.permits.pop()?, self.began))
     }
 }

@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use super::draft_model::DraftModel;
 use super::fair::Shares;
-use super::job::{Job, Sampled, Task};
+use super::job::{Job, Order, Sampled, Task};
 use super::prefill_budget::PrefillBudget;
 use super::schedule::Pending;
 use super::stats::{Counters, Times};
@@ -54,6 +54,8 @@ pub(super) struct Worker {
     waiting: Vec<Job>,
     shares: Shares,
     stop: Arc<AtomicBool>,
+    /// Jobs that only wait are refused.
+    draining: Arc<AtomicBool>,
     failure: Failure,
     counters: Arc<Counters>,
     /// The times of the step that runs.
@@ -102,7 +104,7 @@ impl Worker {
         runner: Runner,
         draft: Option<DraftModel>,
         limits: Limits,
-        stop: Arc<AtomicBool>,
+        (stop, draining): (Arc<AtomicBool>, Arc<AtomicBool>),
         failure: Failure,
         counters: Arc<Counters>,
     ) -> Worker {
@@ -125,6 +127,7 @@ impl Worker {
             waiting,
             shares,
             stop,
+            draining,
             failure,
             counters,
             times: Times::default(),
@@ -132,19 +135,30 @@ impl Worker {
     }
 
     /// Serves jobs until the engine is dropped or the device fails.
-    pub(super) fn run(mut self, inbox: &Receiver<Job>) {
+    pub(super) fn run(mut self, inbox: &Receiver<Order>) {
         while !self.stop.load(Ordering::Relaxed) {
             if self.is_idle() {
                 self.shares.clear();
                 match inbox.recv() {
-                    Ok(job) => self.arrive(job),
+                    Ok(order) => self.obey(order),
                     Err(_) => return,
                 }
             }
-            inbox.try_iter().for_each(|job| self.arrive(job));
+            inbox.try_iter().for_each(|order| self.obey(order));
+            if self.is_idle() {
+                self.report();
+                continue;
+            }
             if let Err(error) = self.step() {
                 return self.break_down(error, inbox);
             }
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Run(job) => self.arrive(*job),
+            Order::ForgetPrefixes(tenant) => self.runner.forget_tenant(tenant),
         }
     }
 
@@ -160,6 +174,7 @@ impl Worker {
         let started_at = Instant::now();
         self.times = Times::default();
         self.remove_cancelled();
+        self.turn_away();
         let current = match self.in_flight.take() {
             Some(step) => Some(step),
             None => self.schedule_and_submit()?,

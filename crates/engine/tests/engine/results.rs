@@ -163,9 +163,9 @@ fn choices_share_a_prompt() {
         move |piece: Result<Piece, EngineError>| events.send((choice, piece.unwrap().token)).is_ok()
     };
     // Places are taken together, or none is.
-    assert!(matches!(engine.reserve(5), Err(EngineError::Busy { asked: 5, places: 4 })));
-    let mut places = engine.reserve(3).unwrap();
-    assert!(matches!(engine.reserve(2), Err(EngineError::Busy { .. })));
+    assert!(matches!(engine.reserve(0, 5), Err(EngineError::Busy { asked: 5, places: 4 })));
+    let mut places = engine.reserve(0, 3).unwrap();
+    assert!(matches!(engine.reserve(0, 2), Err(EngineError::Busy { .. })));
     let choices = engine.deliver_choices(request.clone(), &mut places, (0..3).map(deliver)).unwrap();
     assert_eq!((choices.prompt, choices.cancellers.len()), (engine.tokens(&request.prompt).unwrap(), 3));
     assert!(matches!(
@@ -180,7 +180,10 @@ fn choices_share_a_prompt() {
         assert_eq!(found.collect::<Vec<_>>(), tokens(&pieces(&engine, request.clone())), "choice {choice}");
     }
     drop(places);
-    assert!(engine.reserve(4).is_ok());
+    // A tenant that takes all of its places leaves others theirs.
+    let all = engine.reserve(0, 4).unwrap();
+    assert!(matches!(engine.reserve(0, 1), Err(EngineError::Busy { .. })) && engine.reserve(1, 4).is_ok());
+    drop(all);
 }
 
 #[test]

@@ -132,6 +132,21 @@ impl PrefixCache {
         blocks.into_iter().enumerate().filter_map(|(group, block)| Some((group, block?))).collect()
     }
 
+    /// All entries of a tenant that no sequence uses.
+    pub(super) fn unused(&self, tenant: u64) -> Vec<u64> {
+        let mut parents = vec![Parent::Tenant(tenant)];
+        let mut unused = Vec::new();
+        while let Some(parent) = parents.pop() {
+            for &entry in self.children.get(&parent).into_iter().flat_map(HashMap::values) {
+                parents.push(Parent::Entry(entry));
+                if self.entries.get(&entry).is_some_and(|entry| entry.sequences == 0) {
+                    unused.push(entry);
+                }
+            }
+        }
+        unused
+    }
+
     /// Removes an entry without blocks, sequences and children, and then such parents.
     pub(super) fn prune(&mut self, mut entry: u64) {
         while let Some(Entry { parent, blocks, sequences: 0, .. }) = self.entries.get(&entry)

@@ -139,6 +139,13 @@ impl State {
         Ok(())
     }
 
+    /// Removes a tenant's texts from the prefix cache, but for what sequences use.
+    pub(crate) fn forget_tenant(&mut self, tenant: u64) {
+        for entry in self.prefix.unused(tenant) {
+            self.remove(entry);
+        }
+    }
+
     /// A group, or behind the groups the states of fixed size, has taken the block of an entry. In a group without a
     /// window the entry is then of no use.
     pub(super) fn evict(&mut self, group: usize, entry: u64) {

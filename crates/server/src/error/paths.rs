@@ -46,6 +46,19 @@ impl Paths {
         self.error_of_prompt(None, error)
     }
 
+    /// An error of reserving places for `n` choices of each prompt.
+    pub(crate) fn error_of_places(&self, n: usize, error: EngineError) -> ApiError {
+        match error {
+            EngineError::Busy { asked, places } if asked > places => {
+                let message = format!(
+                    "the request asks for {asked} completions, and at most {places} run or wait at a time; ask for fewer"
+                );
+                ApiError::param(if n > 1 { "n" } else { self.prompt }, message)
+            }
+            error => self.error(error),
+        }
+    }
+
     /// The same as [`Self::error`], about the prompt of an index.
     pub(crate) fn error_of_prompt(&self, index: Option<usize>, error: EngineError) -> ApiError {
         let message = error.to_string();
@@ -85,7 +98,8 @@ impl Paths {
             EngineError::NotContinued => prompt(),
             EngineError::Grammar(_) => bad(&self.grammar.of_pointer("")),
             EngineError::GrammarStuck => status(StatusCode::UNPROCESSABLE_ENTITY),
-            EngineError::Busy { .. } => status(StatusCode::TOO_MANY_REQUESTS).with_code("queue_full"),
+            EngineError::Busy { .. } => status(StatusCode::TOO_MANY_REQUESTS).with_code("queue_full").retry_after(1),
+            EngineError::Draining => status(StatusCode::SERVICE_UNAVAILABLE).with_code("shutting_down").retry_after(1),
             EngineError::Device(_) | EngineError::Stopped => status(StatusCode::SERVICE_UNAVAILABLE),
             _ => status(StatusCode::INTERNAL_SERVER_ERROR),
         }

@@ -11,6 +11,19 @@ use prometheus_client::registry::Registry;
 
 use super::PREFIX;
 
+/// Tokens of a block of the KV cache.
+pub(super) const BLOCK: usize = gristmill_engine::KV_BLOCK;
+
+/// Blocks of so many tokens.
+pub(super) fn blocks(tokens: usize) -> usize {
+    tokens / BLOCK
+}
+
+/// The part of the KV cache that sequences have.
+pub(super) fn ratio(used: usize, capacity: usize) -> f64 {
+    used as f64 / capacity.max(1) as f64
+}
+
 /// The figures of one moment.
 pub(super) fn registry(stats: Stats) -> Registry {
     let mut registry = Registry::with_prefix(PREFIX);
@@ -36,6 +49,13 @@ impl Collector for Figures {
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             metric.encode_gauge(&(value as u64))?;
         }
+        let help = "The part of the KV cache's blocks that sequences have, from 0 to 1";
+        let mut metric = encoder.encode_descriptor("kv_cache_usage_ratio", help, None, MetricType::Gauge)?;
+        metric.encode_gauge(&ratio(used, capacity))?;
+        let help = "Blocks of the KV cache, and tokens of a block; always 1";
+        let mut metric = encoder.encode_descriptor("cache_info", help, None, MetricType::Gauge)?;
+        let size = [("block_size", BLOCK.to_string()), ("blocks", blocks(capacity).to_string())];
+        metric.encode_family(&size)?.encode_gauge(&1u64)?;
         let Times { steps, forward, draw, .. } = self.0.times;
         for (name, help, time) in [
             ("step_seconds", "Seconds that steps took", steps),

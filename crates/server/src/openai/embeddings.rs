@@ -1,22 +1,19 @@
 //! `/v1/embeddings`: texts that become vectors.
 
-use std::time::Instant;
-
 use axum::Extension;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use gristmill_engine::engine::{Canceller, EngineError};
-use gristmill_engine::{EmbeddingRequest, Embeddings, Prompt};
+use gristmill_engine::Embeddings;
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
 use utoipa::ToSchema;
 
 use super::prompts::{Prompts, SpecialFields};
+use super::vectors::vectors;
 use crate::access::Tenant;
 use crate::base64;
 use crate::blocking::blocking;
-use crate::error::{ApiError, ErrorBody, Paths};
+use crate::error::{ApiError, ErrorBody};
 use crate::fields::{self, Fields};
 use crate::log::Counts;
 use crate::policy;
@@ -100,7 +97,7 @@ struct EmbeddingUsage {
 )]
 pub(crate) async fn serve(
     State(app): State<App>,
-    Extension(Tenant(tenant)): Extension<Tenant>,
+    Extension(tenant): Extension<Tenant>,
     mut fields: Fields,
 ) -> Result<Response, ApiError> {
     let asked: EmbeddingsRequest = fields.read()?;
@@ -108,9 +105,17 @@ pub(crate) async fn serve(
     fields::check_strict(&ignored, app.options.strict)?;
     app.check_model(asked.model.as_deref())?;
     let format = asked.encoding_format.unwrap_or(EncodingFormat::Float);
-    let shared = app.clone();
-    let running = blocking(move || Running::start(&shared, asked, tenant)).await?;
-    let embeddings = running.result().await?;
+    let width = app.engine.model().spec().hidden;
+    if let Some(asked) = asked.dimensions.filter(|&asked| asked != width) {
+        let message = format!("dimensions is {asked}; vectors of this model have {width}, and cannot be shortened");
+        return Err(ApiError::param("dimensions", message));
+    }
+    let several = !matches!(asked.input, Prompts::Text(_) | Prompts::Tokens(_));
+    let EmbeddingsRequest { add_special_tokens, parse_special, .. } = asked;
+    let special = SpecialFields { add_special_tokens, parse_special };
+    let texts = asked.input.list("input", MOST_INPUTS, special)?;
+    let at = move |index: usize| if several { format!("input[{index}]") } else { "input".to_owned() };
+    let embeddings = vectors(&app, tenant, texts, at).await?;
     let counts = Counts::new();
     counts.usage(&embeddings.usage);
     // A long list of numbers takes a while to write.
@@ -119,55 +124,6 @@ pub(crate) async fn serve(
     response.headers_mut().extend(fields::ignored_header(&ignored));
     response.extensions_mut().insert(counts);
     Ok(response)
-}
-
-/// A request on the engine. Dropping this cancels it.
-struct Running {
-    result: oneshot::Receiver<Result<Embeddings, EngineError>>,
-    canceller: Canceller,
-}
-
-impl Running {
-    fn start(app: &App, asked: EmbeddingsRequest, tenant: u64) -> Result<Running, ApiError> {
-        let width = app.engine.model().spec().hidden;
-        if let Some(asked) = asked.dimensions.filter(|&asked| asked != width) {
-            let message = format!("dimensions is {asked}; vectors of this model have {width}, and cannot be shortened");
-            return Err(ApiError::param("dimensions", message));
-        }
-        let several = !matches!(asked.input, Prompts::Text(_) | Prompts::Tokens(_));
-        let EmbeddingsRequest { add_special_tokens, parse_special, .. } = asked;
-        let special = SpecialFields { add_special_tokens, parse_special };
-        let inputs = asked.input.list("input", MOST_INPUTS, special)?.into_iter().enumerate();
-        let paths = Paths::new("input");
-        let tokens = |(index, input): (usize, Prompt)| {
-            let tokens = app.engine.prompt_tokens(&input);
-            let index = several.then_some(index);
-            Ok(Prompt::Tokens(tokens.map_err(|error| paths.error_of_prompt(index, error))?))
-        };
-        let inputs = inputs.map(tokens).collect::<Result<_, ApiError>>()?;
-        let (send, result) = oneshot::channel();
-        let (mut watch, accepted) = app.metrics.watch(Instant::now());
-        let deliver = move |embeddings| {
-            watch.see_embeddings(&embeddings);
-            // Nobody is there if the client has gone away.
-            let _ = send.send(embeddings);
-        };
-        let canceller = app.engine.deliver_embeddings(EmbeddingRequest { inputs, tenant }, deliver)?;
-        accepted.set();
-        Ok(Running { result, canceller })
-    }
-
-    async fn result(mut self) -> Result<Embeddings, ApiError> {
-        // The engine drops what delivers when it stops.
-        let result = (&mut self.result).await.unwrap_or(Err(EngineError::Stopped));
-        Ok(result?)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.canceller.cancel();
-    }
 }
 
 /// The reply.

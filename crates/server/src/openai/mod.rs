@@ -1,4 +1,4 @@
-//! OpenAI's interfaces, and those of the tokenizer, which take the same messages.
+//! OpenAI's interfaces, those of the tokenizer, which take the same messages, and comparisons of texts.
 
 pub(crate) mod chat;
 mod common;
@@ -11,12 +11,15 @@ mod messages;
 pub(crate) mod models;
 mod namespaces;
 mod prompts;
+pub(crate) mod render;
+pub(crate) mod rerank;
 pub(crate) mod responses;
 mod template;
 pub(crate) mod tokens;
 mod tools;
 mod traces;
 mod usage;
+mod vectors;
 
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -1,4 +1,4 @@
-//! The experts of generated tokens.
+//! What chats and completions return of tokens on request: their ids, and their experts.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -13,9 +13,17 @@ pub(crate) struct TraceFields {
     /// Return the experts that computed each token, in `gristmill.tokens` of each choice, in events of each event.
     /// Refused for a model without experts.
     experts: Option<bool>,
+    /// Return the ids of the prompt's tokens in `prompt_token_ids`, and those of generated tokens in `token_ids` of each
+    /// choice, in events of each event.
+    return_token_ids: Option<bool>,
 }
 
 impl TraceFields {
+    /// Whether the ids of tokens are asked for.
+    pub(crate) fn token_ids(self) -> bool {
+        self.return_token_ids == Some(true)
+    }
+
     /// Whether experts are asked for.
     pub(crate) fn asked(self, app: &App) -> Result<bool, ApiError> {
         let asked = self.experts == Some(true);

@@ -59,7 +59,7 @@ impl Usage {
         let prompt_tokens = prompts.clone().filter_map(<[Choice]>::first).map(|choice| choice.prompt.len()).sum();
         let tokens = |choice: &Choice| choice.finish.map(|finish| finish.usage);
         let reused = |choices: &[Choice]| choices.iter().filter_map(tokens).map(|usage| usage.reused_tokens).min();
-        let completion_tokens: usize = reply.choices.iter().map(|choice| choice.generated).sum();
+        let completion_tokens: usize = reply.choices.iter().map(|choice| choice.tokens.len()).sum();
         Usage {
             prompt_tokens,
             completion_tokens,

@@ -79,7 +79,8 @@ fn a_full_queue_refuses_at_once() {
     }
     let mut many = long();
     many["n"] = json!(3);
-    assert_eq!(server.post(PATH, &many).status, 429);
+    let never = server.post(PATH, &many);
+    assert_eq!((never.status, &never.json()["error"]["param"]), (400, &json!("n")), "{}", never.text);
     drop(running);
     wait_until("the end of all generations", || server.metric("gristmill_requests") == 0.0);
     assert_eq!(server.post(PATH, &long()).status, 200);

@@ -373,6 +373,34 @@ const EMBEDDINGS: &[&str] = &[
     "user",
 ];
 
+/// Of reranking, by vLLM, Jina and Cohere.
+const RERANK: &[&str] = &[
+    "activation",
+    "cache_salt",
+    "chat_template",
+    "chat_template_kwargs",
+    "documents",
+    "instruction",
+    "max_chunks_per_doc",
+    "max_tokens_per_doc",
+    "mm_processor_kwargs",
+    "model",
+    "normalize",
+    "pooling",
+    "priority",
+    "query",
+    "rank_fields",
+    "request_id",
+    "return_documents",
+    "softmax",
+    "top_n",
+    "truncate",
+    "truncate_prompt_tokens",
+    "truncation_side",
+    "use_activation",
+    "user",
+];
+
 /// Programs send these and go on without them: they are ignored, named in the header, and refused by a strict server.
 const NAMED: &[&str] = &["compaction", "context_management", "verbosity"];
 
@@ -387,6 +415,7 @@ fn no_field_of_others_is_unknown() {
         ("/v1/responses", json!({"input": "a", "max_output_tokens": 1}), [OPENAI_RESPONSES, SERVERS]),
         ("/v1/messages", json!({"model": "tiny", "messages": messages, "max_tokens": 1}), [ANTHROPIC, SERVERS]),
         ("/v1/embeddings", json!({"input": "a"}), [EMBEDDINGS, &[]]),
+        ("/v1/rerank", json!({"query": "a", "documents": ["b"]}), [RERANK, &[]]),
     ] {
         for field in lists.concat() {
             let mut body = body.clone();
@@ -418,7 +447,7 @@ fn no_field_of_others_is_unknown() {
 /// The shape of the lists: in order, each name once.
 #[test]
 fn the_lists_are_in_order() {
-    for list in [SERVERS, OPENAI_CHATS, OPENAI_COMPLETIONS, OPENAI_RESPONSES, ANTHROPIC, EMBEDDINGS] {
+    for list in [SERVERS, OPENAI_CHATS, OPENAI_COMPLETIONS, OPENAI_RESPONSES, ANTHROPIC, EMBEDDINGS, RERANK] {
         assert!(list.is_sorted_by(|a, b| a < b), "{list:?}");
     }
 }

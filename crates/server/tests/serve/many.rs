@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use gristmill_engine::{Engine, Limits, Model};
-use gristmill_server::{Access, Options};
+use gristmill_server::{Access, Key, Options};
 use serde_json::{Value, json};
 
 use crate::server::{Running, engine, model, options};
@@ -89,7 +89,7 @@ fn disconnecting(count: usize) {
 /// Clients with keys and texts of their own, and a cache that holds few of them.
 fn isolated(clients: usize, count: usize) {
     let keys: Vec<String> = (0..clients).map(|client| format!("key-{client}")).collect();
-    let access = Access { keys: keys.clone(), ..Access::default() };
+    let access = Access { keys: keys.iter().map(|key| Key::new(key)).collect(), ..Access::default() };
     let limits = Limits { context: Some(96), sequences: 3, batch_tokens: 64, ..Limits::default() };
     let model = model();
     let small = |model: &std::sync::Arc<Model>| Engine::start(model.clone(), limits).expect("it fits");

@@ -42,7 +42,8 @@ fn body(path: &str) -> Value {
     let messages = json!([{"role": "assistant", "content": "a", "tool_calls": calls}]);
     let plain = json!([{"role": "user", "content": "a"}]);
     let thinking = json!({"type": "enabled"});
-    match path {
+    // What shows a prompt has the body of what runs it.
+    match path.strip_suffix("/render").unwrap_or(path) {
         "/v1/chat/completions" => json!({"messages": messages, "max_tokens": 2, "logprobs": true}),
         "/v1/completions" => json!({"prompt": "a", "max_tokens": 2}),
         "/v1/embeddings" => json!({"input": "a"}),
@@ -54,6 +55,9 @@ fn body(path: &str) -> Value {
         "/tokenize" => json!({"messages": messages}),
         "/detokenize" => json!({"tokens": [1]}),
         "/apply-template" => json!({"messages": messages, "logprobs": true}),
+        "/v1/rerank" => json!({"query": "a", "documents": ["b"]}),
+        "/v1/score" => json!({"text_1": "a", "text_2": ["b"]}),
+        "/flush_cache" => json!({}),
         _ => panic!("{path} is new; give a good body for it here"),
     }
 }

@@ -253,7 +253,7 @@ fn the_balance_of_experts_is_told() {
 #[test]
 fn keys_hosts_and_origins() {
     let keys = vec!["secret".into(), "other".into()];
-    let access = Access { keys, hosts: vec!["box.lan".into()], ..Access::default() };
+    let access = Access { keys, hosts: vec!["box.lan".parse().expect("a name")], ..Access::default() };
     let server = Running::new(engine(&model(), 1), Options { access, ..options() });
     let body = json!({"prompt": "a", "max_tokens": 1}).to_string();
     let status = |headers: &[(&str, &str)]| server.post_text("/v1/completions", &body, headers).status;

@@ -145,7 +145,7 @@ fn receipts_of_all_settings() {
 
 #[test]
 fn a_receipt_has_no_key_and_no_text_of_others() {
-    let keys = vec!["first-key".to_owned(), "second-key".to_owned()];
+    let keys = vec!["first-key".into(), "second-key".into()];
     let access = Access { keys, ..Access::default() };
     let server = Running::new(engine(&model(), 2), Options { access, ..options() });
     let ask = |key: &str, prompt: &str| {

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use gristmill_engine::{Engine, Limits, LoadOptions, Model, SamplingOptions};
-use gristmill_server::{Options, Server};
+use gristmill_server::{Keys, Options, Server, Sockets};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -59,6 +59,9 @@ pub(crate) fn options() -> Options {
 /// A server on a thread of its own; dropping it ends it and waits for it.
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
+    pub(crate) keys: Keys,
+    /// The address for monitoring.
+    pub(crate) monitoring: SocketAddr,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -68,15 +71,19 @@ impl Running {
         let (end, ended) = oneshot::channel::<()>();
         let (told, address) = std::sync::mpsc::channel();
         let serve = async move {
-            let server = Server::bind("127.0.0.1:0", engine, options).await.expect("a free port");
-            told.send(server.address().expect("an address")).expect("the test waits");
+            let sockets = Sockets::bind("127.0.0.1:0").await.expect("a free port");
+            let sockets = sockets.with_monitoring("127.0.0.1:0").await.expect("a free port");
+            let server = Server::new(sockets, engine, options);
+            let monitoring = server.monitoring_address().expect("an address").expect("it was asked for");
+            told.send((server.address().expect("an address"), server.keys(), monitoring)).expect("the test waits");
             server.run(async { drop(ended.await) }).await;
         };
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
             runtime.expect("a runtime").block_on(serve);
         });
-        Running { address: address.recv().expect("it listens"), end: Some(end), thread: Some(thread) }
+        let (address, keys, monitoring) = address.recv().expect("it listens");
+        Running { address, keys, monitoring, end: Some(end), thread: Some(thread) }
     }
 
     /// With four sequences and the usual settings.

@@ -222,6 +222,16 @@ fn nmse(bound: f64, energy: f64) -> Tolerance {
     Tolerance::Nmse { bound, unlucky: NORMAL, energy }
 }
 
+/// The same for outputs of rows of `x` (T × cols) that differ in size. Errors are as large as their rows, so those of the
+/// largest row may be most of the sum: it counts as few outputs as have its share of the power.
+fn nmse_of_rows(bound: f64, energy: f64, x: &[f32], cols: usize) -> Tolerance {
+    let powers = x.chunks(cols.max(1)).map(|row| row.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>());
+    let (rows, sum, largest) =
+        powers.fold((0, 0.0, 0.0_f64), |(rows, sum, largest), power| (rows + 1, sum + power, largest.max(power)));
+    let unevenness = if sum > 0.0 { f64::from(rows) * largest / sum } else { 1.0 };
+    Tolerance::Nmse { bound, unlucky: NORMAL * unevenness, energy }
+}
+
 /// Fails unless rows of a batch are as in a smaller batch: the same bits. For rounded activations and for weights in
 /// F32, a GPU that is not deterministic chooses the kernel by the number of rows (`by_rows`); where each is within a
 /// bound of the reference, their difference has at most four times that.

@@ -40,7 +40,7 @@ pub(super) fn rewrite(text: &str) -> Result<String, GrammarError> {
             None => return refuse(format!("`%json` in line {line} is not followed by a schema")),
         };
         let end = values.byte_offset();
-        let schema = schema::rewrite(&found, &mut budget)?.to_string();
+        let schema = schema::rewrite(&found, &mut budget)?.0.to_string();
         if schema.contains(SCHEMA) {
             return refuse(format!("the schema in line {line} has `%json` in a name or text"));
         }

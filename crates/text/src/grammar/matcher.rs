@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use llguidance::earley::Parser;
 
 use super::GrammarError;
+use super::guarded;
 use super::vocabulary::Vocabulary;
-use super::{guarded, reason};
+use super::words::Reason;
 
 /// The time of one token in its grammar, for which all requests wait. Most grammars take less than a millisecond.
 const TOKEN_TIME: Duration = Duration::from_millis(20);
@@ -108,7 +109,7 @@ impl Matcher {
         let ended = guarded(|| {
             // A control token by its number, as the lexer knows it.
             let bytes = vocabulary.trie().decode_raw(&[token]);
-            let taken_back = parser.apply_token(&bytes, token).map_err(|error| reason(&error))?;
+            let taken_back = parser.apply_token(&bytes, token).map_err(|error| Reason::new(&error).text)?;
             match parser.get_error() {
                 Some(error) => Err(error.message()),
                 None if taken_back > 0 => Err("it takes back generated text".to_owned()),

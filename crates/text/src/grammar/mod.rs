@@ -23,6 +23,7 @@ mod text;
 mod value;
 mod vocabulary;
 mod weight;
+mod words;
 
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,7 @@ pub use closed::closed_schema;
 pub use error::GrammarError;
 pub use matcher::Matcher;
 use vocabulary::Vocabulary;
+use words::Reason;
 
 /// A grammar that a completion must follow. The completion ends where the grammar is complete: there alone
 /// end-of-generation tokens may be drawn, and where nothing may follow the request ends without one, even before the
@@ -117,8 +119,13 @@ impl Grammars {
         let vocabulary = self.0.get_or_init(|| guarded(|| Vocabulary::new(tokenizer, logits)).map(Arc::new));
         let vocabulary = vocabulary.as_ref().map_err(|reason| GrammarError::Refused(reason.clone()))?;
         let compile = || -> Result<Matcher, GrammarError> {
-            let source = source(grammar)?;
-            let parser = guarded(|| parser(source, vocabulary)).map_err(GrammarError::Refused)?;
+            let Source { grammar, targets } = source(grammar)?;
+            let parser = guarded(|| Ok(parser(grammar, vocabulary))).map_err(GrammarError::Refused)?;
+            let parser =
+                parser.map_err(|Reason { text, definition }| match definition.and_then(|at| targets.get(at)) {
+                    Some(path) => GrammarError::Schema { path: path.clone(), problem: text },
+                    None => GrammarError::Refused(text),
+                })?;
             let mut matcher = Matcher::new(parser, vocabulary.clone());
             // A pattern may want characters that no text has: JSON has no \u escapes here.
             matcher.allow(true).map_err(|error| match error {
@@ -149,18 +156,27 @@ pub fn check_schemas<'a>(schemas: impl IntoIterator<Item = &'a Value>) -> Vec<Re
     schemas.into_iter().map(check).collect()
 }
 
-/// The grammar in llguidance's terms.
-fn source(grammar: &Grammar) -> Result<GrammarWithLexer, GrammarError> {
-    let json_schema =
-        |schema: &Value| schema::rewrite(schema, &mut Budget::default()).map(GrammarWithLexer::from_json_schema);
+/// A grammar in llguidance's terms.
+struct Source {
+    grammar: GrammarWithLexer,
+    /// The pointers, in the caller's schema, of the definitions of the rewritten one; none of a grammar of several.
+    targets: Vec<String>,
+}
+
+fn source(grammar: &Grammar) -> Result<Source, GrammarError> {
+    let plain = |grammar| Source { grammar, targets: Vec::new() };
+    let json_schema = |schema: &Value| {
+        let (rewritten, targets) = schema::rewrite(schema, &mut Budget::default())?;
+        Ok(Source { grammar: GrammarWithLexer::from_json_schema(rewritten), targets })
+    };
     match grammar {
         Grammar::Json => json_schema(&serde_json::json!({"type": "object"})),
         Grammar::JsonSchema(schema) => json_schema(schema),
-        Grammar::Lark(text) => Ok(GrammarWithLexer::from_lark(lark::rewrite(text)?)),
-        Grammar::Gbnf(text) => Ok(GrammarWithLexer::from_lark(gbnf::lark(text)?)),
+        Grammar::Lark(text) => Ok(plain(GrammarWithLexer::from_lark(lark::rewrite(text)?))),
+        Grammar::Gbnf(text) => Ok(plain(GrammarWithLexer::from_lark(gbnf::lark(text)?))),
         Grammar::Regex(text) => {
             check_regex(text)?;
-            Ok(GrammarWithLexer::from_regex(text))
+            Ok(plain(GrammarWithLexer::from_regex(text)))
         }
     }
 }
@@ -175,32 +191,21 @@ fn check_regex(text: &str) -> Result<(), GrammarError> {
             refuse(format!("the regular expression has {bytes} bytes; at most {MAX_REGEX} are taken"))
         }
         _ if !escapes.is_multiple_of(2) => refuse("the regular expression ends with a backslash".to_owned()),
-        _ => Ok(()),
+        // Compiling would name the rule that it becomes.
+        _ => ecma::check(text).or_else(refuse),
     }
 }
 
-fn parser(source: GrammarWithLexer, vocabulary: &Vocabulary) -> Result<Parser, String> {
+fn parser(source: GrammarWithLexer, vocabulary: &Vocabulary) -> Result<Parser, Reason> {
     let init = GrammarInit::Serialized(TopLevelGrammar::from_grammar(source));
     let (env, mut silent) = (vocabulary.env(), Logger::new(0, 0));
     let grammar = init.to_cgrammar(Some(env.clone()), &mut silent, limits(), vocabulary.lexemes());
-    let grammar = grammar.map_err(|error| reason(&error))?;
+    let grammar = grammar.map_err(|error| Reason::new(&error))?;
     // `stop` would take its match out of the text, which the model has sampled already.
     if grammar.lexer_spec().has_stop {
-        return Err("`stop=` is not supported; write what ends the text as a part of the grammar".to_owned());
+        return Err(Reason::new(&"`stop=` is not supported; write what ends the text as a part of the grammar"));
     }
-    Parser::new(env, grammar, limits(), Arc::default()).map_err(|error| reason(&error))
-}
-
-/// The beginning of an error in one line; an excerpt of the grammar may follow it.
-fn reason(error: &impl ToString) -> String {
-    const LONGEST: usize = 300;
-    let text = error.to_string();
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let line = lines.join("; ");
-    match line.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
-    }
+    Parser::new(env, grammar, limits(), Arc::default()).map_err(|error| Reason::new(&error))
 }
 
 /// Runs code of llguidance, whose panics are errors here.

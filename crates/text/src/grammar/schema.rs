@@ -27,11 +27,11 @@ pub(super) type Result<T> = std::result::Result<T, GrammarError>;
 /// White space between tokens: a line end with 9 levels by 2. Small models fill what they may.
 const SPACE: &str = r"[\x20\x0A\x0D\x09]{1,20}";
 
-/// The schema for llguidance. The budget is that of all schemas in one grammar.
+/// The schema for llguidance, and of each of its definitions the pointer in the given one. The budget is that of all schemas in one grammar.
 ///
 /// # Errors
 /// [`GrammarError::Schema`] with the path of the first keyword that is not enforced, or not valid.
-pub(super) fn rewrite(schema: &Value, budget: &mut Budget) -> Result<Value> {
+pub(super) fn rewrite(schema: &Value, budget: &mut Budget) -> Result<(Value, Vec<String>)> {
     let mut walk = Walk::new(schema, budget);
     walk.target("");
     let mut definitions = Map::new();
@@ -49,7 +49,7 @@ pub(super) fn rewrite(schema: &Value, budget: &mut Budget) -> Result<Value> {
         ..JsonCompileOptions::default()
     };
     options.apply_to(&mut rewritten);
-    Ok(rewritten)
+    Ok((rewritten, walk.targets))
 }
 
 /// A walk over a schema and what it refers to.

@@ -1,9 +1,11 @@
 //! Which waiting job starts.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 
 use super::{Job, Running, Worker};
 use crate::Runner;
+use crate::engine::EngineError;
 use crate::engine::schedule::{common, is_being_computed};
 
 impl Worker {
@@ -49,6 +51,21 @@ impl Worker {
     pub(super) fn may_admit(&self) -> bool {
         let refused = |next: usize| self.waiting[next].refused == Some(self.freed);
         self.slots.iter().any(Option::is_none) && self.next_job().is_some_and(|next| !refused(next))
+    }
+
+    /// While the engine drains, rejects jobs that only wait, unless a sequence and blocks are free: then the next job
+    /// starts at once.
+    pub(super) fn turn_away(&mut self) {
+        if !self.draining.load(Ordering::Relaxed) {
+            return;
+        }
+        let is_full = self.slots.iter().all(Option::is_some);
+        if !is_full && self.next_job().is_none_or(|next| self.waiting[next].refused != Some(self.freed)) {
+            return;
+        }
+        for mut job in self.waiting.extract_if(.., |job| job.only_waits()) {
+            job.fail(EngineError::Draining);
+        }
     }
 
     /// Adds a job to those that wait.

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use super::{Running, Worker};
 use crate::Error;
 use crate::engine::EngineError;
-use crate::engine::job::Job;
+use crate::engine::job::{Job, Order};
 
 /// Why the device can no longer be used; empty as long as it works.
 pub(in crate::engine) type Failure = Arc<OnceLock<Arc<Error>>>;
@@ -31,13 +31,17 @@ impl Worker {
     }
 
     /// Ends all jobs, and with them the engine: the device has failed.
-    pub(super) fn break_down(mut self, error: Error, inbox: &Receiver<Job>) {
+    pub(super) fn break_down(mut self, error: Error, inbox: &Receiver<Order>) {
         tracing::error!(%error, "the device has failed");
         let error = Arc::new(error);
         // Known before the jobs end, so that whoever asks again is refused.
         let _ = self.failure.set(error.clone());
         let running = self.slots.iter_mut().filter_map(Option::take).map(|running| running.job);
-        let jobs: Vec<Job> = running.chain(self.waiting.drain(..)).chain(inbox.try_iter()).collect();
+        let arrived = inbox.try_iter().filter_map(|order| match order {
+            Order::Run(job) => Some(*job),
+            Order::ForgetPrefixes(_) => None,
+        });
+        let jobs: Vec<Job> = running.chain(self.waiting.drain(..)).chain(arrived).collect();
         self.report();
         for mut job in jobs {
             job.fail(EngineError::Device(error.clone()));

@@ -104,11 +104,16 @@ pub(crate) async fn serve(
 /// The conversation of a request, and the paths of fields that change nothing. Other endpoints show the prompt that
 /// this interface makes of it.
 pub(super) fn conversation_of(app: &App, fields: Fields) -> Result<(Conversation, Vec<String>, Paths), ApiError> {
-    let (ApiRequest { input, ignored, paths, .. }, _) = read(app, fields)?;
+    let ApiRequest { input, ignored, paths, .. } = request(app, fields)?;
     match input {
         Input::Conversation(conversation) => Ok((*conversation, ignored, paths)),
         Input::Texts(_) => Err(ApiError::param("messages", "messages is missing")),
     }
+}
+
+/// What a request of this interface runs.
+pub(super) fn request(app: &App, fields: Fields) -> Result<ApiRequest, ApiError> {
+    read(app, fields).map(|(request, _)| request)
 }
 
 fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ChatWriter), ApiError> {
@@ -136,7 +141,7 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ChatWriter), ApiEr
     conversation.options.reasoning_tokens = reasoning_tokens;
     conversation.chat.template = template;
     let request = common.request(Input::Conversation(Box::new(conversation)), settings, ignored, paths)?;
-    Ok((request, ChatWriter::new(app.clone(), common.streamed_usage())))
+    Ok((request, ChatWriter::new(app.clone(), common.streamed_usage(), traces.token_ids())))
 }
 
 impl ChatFields {

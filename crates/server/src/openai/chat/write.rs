@@ -24,6 +24,9 @@ pub(crate) struct ChatCompletion {
     #[serde(flatten)]
     head: Head,
     choices: Vec<ChatChoice>,
+    /// With `return_token_ids`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_token_ids: Option<Vec<u32>>,
     usage: Usage,
 }
 
@@ -33,6 +36,9 @@ pub(crate) struct ChatChunk<'a> {
     #[serde(flatten)]
     head: &'a Head,
     choices: Vec<ChunkChoice>,
+    /// With `return_token_ids`, in the first event of each choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_token_ids: Option<Vec<u32>>,
     /// In the event before the last, if `stream_options.include_usage` asks for it; in the others too with
     /// `stream_options.continuous_usage_stats`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,6 +52,9 @@ struct ChatChoice {
     logprobs: Option<ChatLogprobs>,
     /// `stop`, `tool_calls`, or `length`.
     finish_reason: Option<&'static str>,
+    /// The generated tokens, with `return_token_ids`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<Vec<u32>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     gristmill: Option<Traces>,
 }
@@ -64,12 +73,15 @@ struct AssistantMessage {
     tool_calls: Option<Vec<ToolCall>>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Default, Serialize, ToSchema)]
 struct ChunkChoice {
     index: usize,
     delta: Delta,
     logprobs: Option<ChatLogprobs>,
     finish_reason: Option<&'static str>,
+    /// The generated tokens of this event, with `return_token_ids`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<Vec<u32>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     gristmill: Option<Traces>,
 }
@@ -97,12 +109,14 @@ pub(super) struct ChatWriter {
     app: App,
     head: Head,
     streamed: StreamedUsage,
+    /// Whether the ids of tokens are returned.
+    token_ids: bool,
 }
 
 impl ChatWriter {
-    pub(super) fn new(app: App, streamed: StreamedUsage) -> ChatWriter {
+    pub(super) fn new(app: App, streamed: StreamedUsage, token_ids: bool) -> ChatWriter {
         let head = Head::new(&app, "chatcmpl", "chat.completion.chunk");
-        ChatWriter { app, head, streamed }
+        ChatWriter { app, head, streamed, token_ids }
     }
 
     fn choice(&self, index: usize, choice: &Choice) -> ChatChoice {
@@ -118,7 +132,8 @@ impl ChatWriter {
             tool_calls: (!calls.is_empty()).then_some(calls),
         };
         let (logprobs, gristmill) = (self.logprobs(&choice.logprobs), Traces::new(&self.app, &choice.traces));
-        ChatChoice { index, message, logprobs, finish_reason: finish_reason(choice), gristmill }
+        let (finish_reason, token_ids) = (finish_reason(choice), self.token_ids.then(|| choice.tokens.clone()));
+        ChatChoice { index, message, logprobs, finish_reason, token_ids, gristmill }
     }
 
     fn logprobs(&self, logprobs: &[Logprob]) -> Option<ChatLogprobs> {
@@ -126,14 +141,23 @@ impl ChatWriter {
         (!logprobs.is_empty()).then(|| ChatLogprobs { content: content(), refusal: None })
     }
 
-    /// An event with this change of a choice alone.
-    fn delta(&self, reply: &Reply, index: usize, delta: Delta) -> Event {
-        self.chunk(reply, ChunkChoice { index, delta, logprobs: None, finish_reason: None, gristmill: None })
+    /// The first event of a choice.
+    fn first(&self, reply: &Reply, index: usize) -> Event {
+        let delta = Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() };
+        let usage = self.streamed.in_each.then(|| Usage::so_far(reply));
+        let choice = ChunkChoice { index, delta, ..ChunkChoice::default() };
+        let prompt_token_ids = self.prompt(reply);
+        stream::json(&ChatChunk { head: &self.head, choices: vec![choice], prompt_token_ids, usage })
     }
 
     fn chunk(&self, reply: &Reply, choice: ChunkChoice) -> Event {
         let usage = self.streamed.in_each.then(|| Usage::so_far(reply));
-        stream::json(&ChatChunk { head: &self.head, choices: vec![choice], usage })
+        stream::json(&ChatChunk { head: &self.head, choices: vec![choice], prompt_token_ids: None, usage })
+    }
+
+    /// The tokens of the prompt, which all choices share, if they are returned.
+    fn prompt(&self, reply: &Reply) -> Option<Vec<u32>> {
+        reply.choices.first().filter(|_| self.token_ids).map(|choice| choice.prompt.to_vec())
     }
 }
 
@@ -167,33 +191,31 @@ impl Writer for ChatWriter {
     fn whole(mut self, reply: &Reply) -> Response {
         self.head.object = "chat.completion";
         let choices = reply.choices.iter().enumerate().map(|(index, choice)| self.choice(index, choice)).collect();
-        let usage = Usage::new(&self.app, reply);
-        Json(ChatCompletion { choices, usage, head: self.head }).into_response()
+        let (usage, prompt_token_ids) = (Usage::new(&self.app, reply), self.prompt(reply));
+        Json(ChatCompletion { choices, prompt_token_ids, usage, head: self.head }).into_response()
     }
 
     fn begin(&mut self, reply: &Reply) -> Vec<Event> {
-        let delta = || Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() };
-        let first = |index| self.delta(reply, index, delta());
-        (0..reply.choices.len()).map(first).collect()
+        (0..reply.choices.len()).map(|index| self.first(reply, index)).collect()
     }
 
     fn step(&mut self, reply: &Reply, step: Step) -> Vec<Event> {
-        let Step { choice: index, changes, logprob, trace } = step;
+        let Step { choice: index, token, changes, logprob, trace } = step;
         let choice = &reply.choices[index];
         let (mut logprobs, mut gristmill) =
             (self.logprobs(logprob.as_slice()), Traces::new(&self.app, trace.as_slice()));
+        let mut token_ids = self.token_ids.then(|| vec![token]);
         let mut deltas: Vec<Delta> = changes.into_iter().filter_map(|change| delta(choice, change)).collect();
-        if deltas.is_empty() && (logprobs.is_some() || gristmill.is_some()) {
+        if deltas.is_empty() && (logprobs.is_some() || gristmill.is_some() || token_ids.is_some()) {
             deltas.push(Delta { content: Some(String::new()), ..Delta::default() });
         }
         let chunk = |delta| {
-            let (logprobs, gristmill) = (logprobs.take(), gristmill.take());
-            self.chunk(reply, ChunkChoice { index, delta, logprobs, finish_reason: None, gristmill })
+            let (logprobs, gristmill, token_ids) = (logprobs.take(), gristmill.take(), token_ids.take());
+            self.chunk(reply, ChunkChoice { index, delta, logprobs, token_ids, gristmill, ..ChunkChoice::default() })
         };
         let mut events: Vec<Event> = deltas.into_iter().map(chunk).collect();
         if choice.finish.is_some() {
-            let (delta, finish_reason) = (Delta::default(), finish_reason(choice));
-            let last = ChunkChoice { index, delta, logprobs: None, finish_reason, gristmill: None };
+            let last = ChunkChoice { index, finish_reason: finish_reason(choice), ..ChunkChoice::default() };
             events.push(self.chunk(reply, last));
         }
         events
@@ -201,7 +223,10 @@ impl Writer for ChatWriter {
 
     fn end(&mut self, reply: &Reply) -> Vec<Event> {
         let usage = self.streamed.at_end.then(|| Usage::new(&self.app, reply));
-        let chunk = |usage| stream::json(&ChatChunk { head: &self.head, choices: Vec::new(), usage: Some(usage) });
+        let chunk = |usage| {
+            let (choices, prompt_token_ids) = (Vec::new(), None);
+            stream::json(&ChatChunk { head: &self.head, choices, prompt_token_ids, usage: Some(usage) })
+        };
         usage.map(chunk).into_iter().chain([Event::default().data("[DONE]")]).collect()
     }
 

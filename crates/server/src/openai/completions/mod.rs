@@ -86,6 +86,11 @@ pub(crate) async fn serve(
     handler::respond(&app, tenant, request, writer).await
 }
 
+/// What a request of this interface runs.
+pub(super) fn request(app: &App, fields: Fields) -> Result<ApiRequest, ApiError> {
+    read(app, fields).map(|(request, _)| request)
+}
+
 fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, CompletionWriter), ApiError> {
     let mut ignored = common::ignored(&fields);
     let common: CommonFields = fields.read()?;
@@ -122,5 +127,5 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, CompletionWriter),
     let input = Input::Texts(prompt.list("prompt", MOST_PROMPTS, special)?);
     let request = common.request(input, settings, ignored, paths)?;
     let parts = Parts { prompt: echo, completion: !is_empty };
-    Ok((request, CompletionWriter::new(app.clone(), common.streamed_usage(), parts)))
+    Ok((request, CompletionWriter::new(app.clone(), common.streamed_usage(), parts, traces.token_ids())))
 }

@@ -37,6 +37,12 @@ struct CompletionChoice {
     logprobs: Option<CompletionLogprobs>,
     /// `stop` or `length`.
     finish_reason: Option<&'static str>,
+    /// The tokens of the prompt, with `return_token_ids`; in events in the first of a choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_token_ids: Option<Vec<u32>>,
+    /// The generated tokens, with `return_token_ids`; in events those of the event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<Vec<u32>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     gristmill: Option<Traces>,
 }
@@ -66,14 +72,16 @@ pub(super) struct CompletionWriter {
     head: Head,
     streamed: StreamedUsage,
     parts: Parts,
+    /// Whether the ids of tokens are returned.
+    token_ids: bool,
     /// Characters of each choice so far, in events.
     offsets: Vec<usize>,
 }
 
 impl CompletionWriter {
-    pub(super) fn new(app: App, streamed: StreamedUsage, parts: Parts) -> CompletionWriter {
+    pub(super) fn new(app: App, streamed: StreamedUsage, parts: Parts, token_ids: bool) -> CompletionWriter {
         let head = Head::new(&app, "cmpl", "text_completion");
-        CompletionWriter { app, head, streamed, parts, offsets: Vec::new() }
+        CompletionWriter { app, head, streamed, parts, token_ids, offsets: Vec::new() }
     }
 
     fn choice(&self, index: usize, choice: &Choice) -> CompletionChoice {
@@ -98,7 +106,9 @@ impl CompletionWriter {
         let logprobs = (!choice.logprobs.is_empty()).then_some(logprobs);
         let finish_reason = if self.parts.completion { finish_reason(choice) } else { Some("length") };
         let gristmill = Traces::new(&self.app, &choice.traces).filter(|_| self.parts.completion);
-        CompletionChoice { text, index, logprobs, finish_reason, gristmill }
+        let prompt_token_ids = self.token_ids.then(|| choice.prompt.to_vec());
+        let token_ids = self.token_ids.then(|| choice.tokens.clone()).filter(|_| self.parts.completion);
+        CompletionChoice { text, index, logprobs, finish_reason, prompt_token_ids, token_ids, gristmill }
     }
 
     fn usage(&self, reply: &Reply) -> Usage {
@@ -143,7 +153,7 @@ impl Writer for CompletionWriter {
     }
 
     fn step(&mut self, reply: &Reply, step: Step) -> Vec<Event> {
-        let Step { choice: index, changes, logprob, trace } = step;
+        let Step { choice: index, token, changes, logprob, trace } = step;
         let grown = changes.into_iter().filter_map(|change| match change {
             Change::Grew(_, text, _) => Some(text),
             _ => None,
@@ -156,11 +166,16 @@ impl Writer for CompletionWriter {
         });
         let finish_reason = finish_reason(&reply.choices[index]);
         let gristmill = Traces::new(&self.app, trace.as_slice());
-        if text.is_empty() && logprobs.is_none() && gristmill.is_none() && finish_reason.is_none() {
+        let token_ids = self.token_ids.then(|| vec![token]);
+        let choice = &reply.choices[index];
+        let prompt_token_ids = (self.token_ids && choice.tokens.len() == 1).then(|| choice.prompt.to_vec());
+        let has_more = logprobs.is_some() || gristmill.is_some() || token_ids.is_some() || finish_reason.is_some();
+        if text.is_empty() && !has_more {
             return Vec::new();
         }
         let usage = self.streamed.in_each.then(|| Usage::so_far(reply));
-        vec![self.event(vec![CompletionChoice { text, index, logprobs, finish_reason, gristmill }], usage)]
+        let choice = CompletionChoice { text, index, logprobs, finish_reason, prompt_token_ids, token_ids, gristmill };
+        vec![self.event(vec![choice], usage)]
     }
 
     fn end(&mut self, reply: &Reply) -> Vec<Event> {

@@ -117,6 +117,11 @@ pub(crate) async fn serve(
     handler::respond(&app, tenant, request, writer).await
 }
 
+/// What a request of this interface runs.
+pub(super) fn request(app: &App, fields: Fields) -> Result<ApiRequest, ApiError> {
+    read(app, fields).map(|(request, _)| request)
+}
+
 fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ResponseWriter), ApiError> {
     let mut ignored = common::ignored(&fields);
     ignored.extend(fields.others::<TextFields>("text"));

@@ -250,3 +250,59 @@ fn white_space_within_json_is_bounded() {
         }
     }
 }
+
+/// At each place between tokens, before the first and after the last, of every way to ask for JSON.
+#[test]
+fn white_space_is_bounded_at_each_place() {
+    let compiler = Compiler::new();
+    let tokens =
+        ["{", "\"a\"", ":", "[", "1", ",", "true", ",", "{", "}", ",", "[", "]", "]", ",", "\"b\"", ":", "\"\"", "}"];
+    let schema = json!({"type": "object", "properties": {"a": {"type": "array"}, "b": {"type": "string"}}});
+    let lark = |expression: String| Grammar::Lark(format!("start: answer\nanswer: {expression}"));
+    let json = Grammar::JsonSchema(schema.clone());
+    let nested = lark(json.expression().unwrap());
+    let behind = Grammar::Lark(format!("start: \"<\" call \">\" | \"-\" call\ncall: %json {schema}"));
+    for (grammar, [before, after]) in [
+        (Grammar::Json, ["", ""]),
+        (json, ["", ""]),
+        (nested, ["", ""]),
+        (behind.clone(), ["<", ">"]),
+        (behind, ["-", ""]),
+    ] {
+        for place in 0..=tokens.len() {
+            let allows = |space: &str| {
+                let (first, last) = tokens.split_at(place);
+                let text = [before, &first.concat(), space, &last.concat(), after].concat();
+                compiler.allows(compiler.compile(&grammar).unwrap(), &text)
+            };
+            assert!(allows(""), "{grammar:?}");
+            for space in ["\n".repeat(21), " ".repeat(200), " \n\t".repeat(10)] {
+                assert!(!allows(&space), "{grammar:?} takes {space:?} before token {place}");
+            }
+        }
+    }
+}
+
+/// Errors of compiling are about what the caller wrote.
+#[test]
+fn errors_are_in_the_terms_of_the_caller() {
+    let compiler = Compiler::new();
+    let wrong = json!({"type": "array", "minItems": 3, "maxItems": 1, "items": {"type": "integer"}});
+    let within = json!({"type": "object", "properties": {"x": {"$ref": "#/$defs/list"}}, "required": ["x"], "$defs": {"list": wrong}});
+    for schema in [&wrong, &within] {
+        match compiler.schema(schema) {
+            Err(GrammarError::Schema { path, problem }) => {
+                assert!(schema.pointer(&path).is_some(), "{path} is not in {schema}");
+                assert!(problem.starts_with("no value is valid: ") && !problem.contains("#/$defs/0"), "{problem}");
+            }
+            other => panic!("{schema}: {other:?}"),
+        }
+    }
+    let both = json!({"type": "string", "pattern": "^a$", "minLength": 5});
+    let Err(GrammarError::Schema { problem, .. }) = compiler.schema(&both) else { panic!("{both}") };
+    assert!(problem.contains("no text has all") && !problem.contains("Regex"), "{problem}");
+    let regex = compiler.compile(&Grammar::Regex("(?=a)b".to_owned())).map(drop).unwrap_err().to_string();
+    assert!(regex.contains("look-around") && !regex.contains("start:"), "{regex}");
+    let lark = compiler.compile(&Grammar::Lark("start: a\na: /(?=a)b/".to_owned())).map(drop).unwrap_err().to_string();
+    assert!(lark.contains("line 2") && lark.contains("look-around") && !lark.contains("1 | start"), "{lark}");
+}

@@ -1,0 +1,86 @@
+//! `…/render`: the tokens of a request's prompt, which routers compare with those that their workers have in the cache.
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use gristmill_engine::engine::EngineError;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{chat, completions, responses};
+use crate::blocking::blocking;
+use crate::error::{ApiError, ErrorBody};
+use crate::fields::{self, Fields};
+use crate::request::{ApiRequest, Conversation, Input};
+use crate::state::App;
+
+/// The tokens of a prompt.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Rendered {
+    token_ids: Vec<u32>,
+}
+
+/// The prompt that `/v1/chat/completions` would run.
+#[utoipa::path(
+    post,
+    path = "/v1/chat/completions/render",
+    request_body = chat::ChatRequest,
+    responses((status = 200, body = Rendered), (status = "4XX", body = ErrorBody))
+)]
+pub(crate) async fn chat(State(app): State<App>, fields: Fields) -> Result<Response, ApiError> {
+    let request = chat::request(&app, fields)?;
+    render(app, request).await
+}
+
+/// The prompts that `/v1/completions` would run: a list, also of one.
+#[utoipa::path(
+    post,
+    path = "/v1/completions/render",
+    request_body = completions::CompletionRequest,
+    responses((status = 200, body = Vec<Rendered>), (status = "4XX", body = ErrorBody))
+)]
+pub(crate) async fn completions(State(app): State<App>, fields: Fields) -> Result<Response, ApiError> {
+    let request = completions::request(&app, fields)?;
+    render(app, request).await
+}
+
+/// The prompt that `/v1/responses` would run.
+#[utoipa::path(
+    post,
+    path = "/v1/responses/render",
+    request_body = responses::ResponsesRequest,
+    responses((status = 200, body = Rendered), (status = "4XX", body = ErrorBody))
+)]
+pub(crate) async fn responses(State(app): State<App>, fields: Fields) -> Result<Response, ApiError> {
+    let request = responses::request(&app, fields)?;
+    render(app, request).await
+}
+
+async fn render(app: App, request: ApiRequest) -> Result<Response, ApiError> {
+    let ApiRequest { input, ignored, paths, .. } = request;
+    fields::check_strict(&ignored, app.options.strict)?;
+    let rendered = blocking(move || match input {
+        Input::Conversation(conversation) => {
+            let token_ids = tokens(&app, *conversation).map_err(|error| paths.error(error))?;
+            Ok(Json(Rendered { token_ids }).into_response())
+        }
+        Input::Texts(prompts) => {
+            let several = prompts.len() > 1;
+            let of_prompt = |(index, prompt)| {
+                let tokens = app.engine.prompt_tokens(prompt);
+                let token_ids = tokens.map_err(|error| paths.error_of_prompt(several.then_some(index), error))?;
+                Ok(Rendered { token_ids })
+            };
+            let rendered: Vec<Rendered> = prompts.iter().enumerate().map(of_prompt).collect::<Result<_, ApiError>>()?;
+            Ok(Json(rendered).into_response())
+        }
+    });
+    let mut response = rendered.await?;
+    response.headers_mut().extend(fields::ignored_header(&ignored));
+    Ok(response)
+}
+
+fn tokens(app: &App, Conversation { chat, options, .. }: Conversation) -> Result<Vec<u32>, EngineError> {
+    let (request, _) = app.engine.converse(chat, options)?;
+    app.engine.prompt_tokens(&request.prompt)
+}

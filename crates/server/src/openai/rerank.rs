@@ -1,0 +1,281 @@
+//! `/v1/rerank` and `/score`: how alike texts are, by the cosine of their vectors, in the shapes of Jina and vLLM.
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use gristmill_engine::tokenizer::EncodeOptions;
+use gristmill_engine::{Embeddings, Prompt};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::prompts::SpecialFields;
+use super::vectors::vectors;
+use crate::access::Tenant;
+use crate::error::{ApiError, ErrorBody};
+use crate::fields::{self, Fields};
+use crate::log::Counts;
+use crate::policy;
+use crate::reply::random_digits;
+use crate::state::{App, seconds};
+
+/// The most texts of a request.
+const MOST_TEXTS: usize = 2_048;
+
+/// Documents to be ordered by their likeness to a query.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct RerankRequest {
+    /// The name of the model.
+    model: Option<String>,
+    query: Text,
+    /// At most 2,048 texts, each within the context.
+    documents: Vec<Text>,
+    /// How many of the likest are returned; all by default.
+    top_n: Option<usize>,
+    /// Return the texts of documents; true by default.
+    return_documents: Option<bool>,
+}
+
+/// A text, or an object with it.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "a text, or an object with the field text")]
+enum Text {
+    Text(String),
+    Object { text: String },
+}
+
+/// One text or several.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "a text or a list of texts")]
+enum Texts {
+    One(String),
+    Many(Vec<String>),
+}
+
+/// Pairs of texts to be compared: one with each, or each with the one of its index.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct ScoreRequest {
+    /// The name of the model.
+    model: Option<String>,
+    #[serde(alias = "queries", alias = "data_1")]
+    text_1: Texts,
+    #[serde(alias = "documents", alias = "data_2")]
+    text_2: Texts,
+}
+
+/// Documents in the order of their likeness.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RerankReply {
+    id: String,
+    model: String,
+    usage: RerankUsage,
+    /// The likest first.
+    results: Vec<Ranked>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct Ranked {
+    /// The index of the document.
+    index: usize,
+    /// The cosine of the vectors of query and document, from -1 to 1.
+    relevance_score: f32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    document: Option<Document>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct Document {
+    text: String,
+}
+
+/// Tokens of all texts.
+#[derive(Debug, Serialize, ToSchema)]
+struct RerankUsage {
+    prompt_tokens: usize,
+    total_tokens: usize,
+}
+
+/// The likeness of pairs, in their order.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ScoreReply {
+    id: String,
+    /// `list`.
+    object: &'static str,
+    /// Seconds since 1970.
+    created: u64,
+    model: String,
+    data: Vec<Score>,
+    usage: RerankUsage,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct Score {
+    /// The index of the pair.
+    index: usize,
+    /// `score`.
+    object: &'static str,
+    /// The cosine of the vectors of both texts, from -1 to 1.
+    score: f32,
+}
+
+/// Orders documents by their likeness to a query.
+#[utoipa::path(
+    post,
+    path = "/v1/rerank",
+    request_body = RerankRequest,
+    responses((status = 200, body = RerankReply), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody))
+)]
+pub(crate) async fn rerank(
+    State(app): State<App>,
+    Extension(tenant): Extension<Tenant>,
+    mut fields: Fields,
+) -> Result<Response, ApiError> {
+    let asked: RerankRequest = fields.read()?;
+    let compared = Compared::new(&app, fields, asked.model.as_deref())?;
+    let documents: Vec<String> = asked.documents.into_iter().map(Text::into_string).collect();
+    check_count("documents", documents.len())?;
+    let texts = std::iter::once(asked.query.into_string()).chain(documents.iter().cloned()).collect();
+    let at = |index: usize| match index.checked_sub(1) {
+        Some(index) => format!("documents[{index}]"),
+        None => "query".to_owned(),
+    };
+    let embeddings = compared.vectors(&app, tenant, texts, at).await?;
+    let Some((query, vectors)) = embeddings.vectors.split_first() else { return Err(missing()) };
+    let returns = asked.return_documents != Some(false);
+    let ranked = |((index, vector), text): ((usize, &Vec<f32>), String)| {
+        let document = returns.then_some(Document { text });
+        Ranked { index, relevance_score: cosine(query, vector), document }
+    };
+    let mut results: Vec<Ranked> = vectors.iter().enumerate().zip(documents).map(ranked).collect();
+    // A stable sort: the order of the request where documents are equally like.
+    results.sort_by(|a, b| b.relevance_score.total_cmp(&a.relevance_score));
+    results.truncate(asked.top_n.unwrap_or(usize::MAX));
+    let (id, usage) = (id("rerank"), usage(&embeddings));
+    compared.reply(&embeddings, RerankReply { id, model: app.options.name.clone(), usage, results })
+}
+
+/// Compares pairs of texts.
+#[utoipa::path(
+    post,
+    path = "/v1/score",
+    request_body = ScoreRequest,
+    responses((status = 200, body = ScoreReply), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody))
+)]
+pub(crate) async fn score(
+    State(app): State<App>,
+    Extension(tenant): Extension<Tenant>,
+    mut fields: Fields,
+) -> Result<Response, ApiError> {
+    let asked: ScoreRequest = fields.read()?;
+    let names =
+        [fields.spelling(&["text_1", "queries", "data_1"]), fields.spelling(&["text_2", "documents", "data_2"])];
+    let compared = Compared::new(&app, fields, asked.model.as_deref())?;
+    let [first, second] = [asked.text_1, asked.text_2].map(Texts::into_list);
+    check_count(names[0], first.len())?;
+    check_count(names[1], second.len())?;
+    let (ones, others) = (first.len(), second.len());
+    if ones != 1 && ones != others {
+        let message =
+            format!("{} has {ones} texts and {} has {others}; give one, or as many as the other", names[0], names[1]);
+        return Err(ApiError::param(names[0], message));
+    }
+    let at = move |index: usize| match index.checked_sub(ones) {
+        Some(index) => format!("{}[{index}]", names[1]),
+        None => format!("{}[{index}]", names[0]),
+    };
+    let embeddings = compared.vectors(&app, tenant, first.into_iter().chain(second).collect(), at).await?;
+    let Some((first, second)) = embeddings.vectors.split_at_checked(ones) else { return Err(missing()) };
+    let pairs = first.iter().cycle().zip(second).enumerate();
+    let score = |(index, (one, other)): (usize, (&Vec<f32>, &Vec<f32>))| Score {
+        index,
+        object: "score",
+        score: cosine(one, other),
+    };
+    let data = pairs.map(score).collect();
+    let (id, created, model) = (id("score"), seconds(), app.options.name.clone());
+    let reply = ScoreReply { id, object: "list", created, model, data, usage: usage(&embeddings) };
+    compared.reply(&embeddings, reply)
+}
+
+/// A request whose fields are judged.
+struct Compared {
+    ignored: Vec<String>,
+    options: EncodeOptions,
+}
+
+impl Compared {
+    fn new(app: &App, mut fields: Fields, model: Option<&str>) -> Result<Compared, ApiError> {
+        let special: SpecialFields = fields.read()?;
+        let ignored = fields.judge(policy::COMPARISONS)?;
+        fields::check_strict(&ignored, app.options.strict)?;
+        app.check_model(model)?;
+        Ok(Compared { ignored, options: special.options() })
+    }
+
+    async fn vectors(
+        &self,
+        app: &App,
+        tenant: Tenant,
+        texts: Vec<String>,
+        at: impl Fn(usize) -> String + Send + 'static,
+    ) -> Result<Embeddings, ApiError> {
+        let options = self.options;
+        let prompts = texts.into_iter().map(|text| Prompt::Text { text, options }).collect();
+        vectors(app, tenant, prompts, at).await
+    }
+
+    fn reply(self, embeddings: &Embeddings, reply: impl Serialize) -> Result<Response, ApiError> {
+        let counts = Counts::new();
+        counts.usage(&embeddings.usage);
+        let mut response = Json(reply).into_response();
+        response.headers_mut().extend(fields::ignored_header(&self.ignored));
+        response.extensions_mut().insert(counts);
+        Ok(response)
+    }
+}
+
+impl Text {
+    fn into_string(self) -> String {
+        match self {
+            Text::Text(text) | Text::Object { text } => text,
+        }
+    }
+}
+
+impl Texts {
+    fn into_list(self) -> Vec<String> {
+        match self {
+            Texts::One(text) => vec![text],
+            Texts::Many(texts) => texts,
+        }
+    }
+}
+
+fn check_count(field: &'static str, count: usize) -> Result<(), ApiError> {
+    match count {
+        0 => Err(ApiError::param(field, format!("{field} is an empty list; give at least one text"))),
+        n if n > MOST_TEXTS => {
+            Err(ApiError::param(field, format!("{field} has {n} texts; at most {MOST_TEXTS} are accepted")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The cosine of two vectors of the length 1.
+fn cosine(one: &[f32], other: &[f32]) -> f32 {
+    let sum: f64 = one.iter().zip(other).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+    sum.clamp(-1.0, 1.0) as f32
+}
+
+fn usage(embeddings: &Embeddings) -> RerankUsage {
+    let tokens = embeddings.usage.prompt_tokens;
+    RerankUsage { prompt_tokens: tokens, total_tokens: tokens }
+}
+
+fn id(prefix: &str) -> String {
+    format!("{prefix}-{}{}", random_digits(), random_digits())
+}
+
+/// The engine gives a vector for each text.
+fn missing() -> ApiError {
+    ApiError::new(axum::http::StatusCode::INTERNAL_SERVER_ERROR, "vectors of texts are missing")
+}

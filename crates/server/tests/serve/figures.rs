@@ -1,0 +1,94 @@
+//! `/metrics`: names that dashboards and pickers know.
+
+use std::collections::BTreeMap;
+
+use gristmill_server::Options;
+use serde_json::json;
+
+use crate::server::{CONTEXT, Running, engine, model, options};
+
+/// The samples of a text, by name and labels. Each family has a type, and each name belongs to one.
+fn samples(text: &str) -> BTreeMap<String, f64> {
+    let families: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let mut samples = BTreeMap::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (name, value) = line.rsplit_once(' ').expect("a value");
+        let bare = name.split('{').next().expect("a name");
+        assert!(families.iter().any(|family| bare.starts_with(family)), "{bare} has no type");
+        assert!(samples.insert(name.to_owned(), value.parse().expect("a number")).is_none(), "{name} is there twice");
+    }
+    samples
+}
+
+#[test]
+fn figures_of_caches_and_builds() {
+    let server = Running::new(engine(&model(), 2), options());
+    let blocks = CONTEXT.div_ceil(16) * 2;
+    let start = samples(&server.get("/metrics").text);
+    assert_eq!(start["gristmill_kv_cache_usage_ratio"], 0.0);
+    assert_eq!(start[&format!("gristmill_cache_info{{block_size=\"16\",blocks=\"{blocks}\"}}")], 1.0);
+    let build = format!("gristmill_build_info{{version=\"{}\",model=\"tiny\"}}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(start[&build], 1.0);
+    assert!(!start.keys().any(|name| name.contains("vllm")));
+    let running = server.begin("/v1/completions", &json!({"prompt": "abc", "max_tokens": 1400, "ignore_eos": true}));
+    let wait = std::time::Instant::now();
+    let ratio = loop {
+        match server.metric("gristmill_kv_cache_usage_ratio") {
+            ratio if ratio > 0.0 => break ratio,
+            _ => assert!(wait.elapsed().as_secs() < 20, "nothing runs"),
+        }
+    };
+    // At most one sequence's half.
+    assert!(ratio <= 0.5, "{ratio}");
+    drop(running);
+}
+
+#[test]
+fn histograms_of_requests() {
+    let server = Running::new(engine(&model(), 1), options());
+    let body = json!({"prompt": "abc", "max_tokens": 20, "ignore_eos": true});
+    std::thread::scope(|scope| (0..3).for_each(|_| drop(scope.spawn(|| server.ask("/v1/completions", &body)))));
+    server.ask("/v1/embeddings", &json!({"input": "abc"}));
+    let samples = samples(&server.get("/metrics").text);
+    let whole = samples["gristmill_request_seconds_sum"];
+    let queued = samples["gristmill_request_queue_seconds_sum"];
+    assert_eq!(samples["gristmill_request_seconds_count"], 4.0);
+    assert_eq!(samples["gristmill_request_queue_seconds_count"], 4.0);
+    assert!(0.0 < queued && queued < whole, "{queued} of {whole} s");
+    let first = samples["gristmill_time_to_first_token_seconds_sum"];
+    assert!(first < whole && (queued - samples["gristmill_queue_seconds_total"]).abs() < 1e-6, "{first} of {whole} s");
+}
+
+/// The names of vLLM's own exporter, with its labels.
+#[test]
+fn names_of_vllm() {
+    let server = Running::new(engine(&model(), 2), Options { vllm_metrics: true, ..options() });
+    let body = json!({"prompt": "a prompt of more than one block", "max_tokens": 3, "ignore_eos": true});
+    (0..2).for_each(|_| drop(server.ask("/v1/completions", &body)));
+    let samples = samples(&server.get("/metrics").text);
+    let labels = "{model_name=\"tiny\",engine=\"0\"}";
+    for (theirs, ours) in [
+        ("num_requests_running", "requests_running"),
+        ("num_requests_waiting", "requests_waiting"),
+        ("kv_cache_usage_perc", "kv_cache_usage_ratio"),
+        ("prompt_tokens_total", "prompt_tokens_total"),
+        ("generation_tokens_total", "generated_tokens_total"),
+        ("num_preemptions_total", "preemptions_total"),
+        ("prefix_cache_queries_total", "prompt_tokens_total"),
+        ("prefix_cache_hits_total", "prompt_tokens_reused_total"),
+        ("time_to_first_token_seconds_count", "time_to_first_token_seconds_count"),
+        ("inter_token_latency_seconds_count", "time_between_tokens_seconds_count"),
+        ("time_per_output_token_seconds_sum", "time_between_tokens_seconds_sum"),
+        ("e2e_request_latency_seconds_sum", "request_seconds_sum"),
+        ("request_queue_time_seconds_count", "request_queue_seconds_count"),
+    ] {
+        let theirs = samples.get(&format!("vllm:{theirs}{labels}"));
+        assert_eq!(theirs, samples.get(&format!("gristmill_{ours}")), "{ours} in {samples:?}");
+        assert!(theirs.is_some(), "{ours} in {samples:?}");
+    }
+    assert!(samples[&format!("vllm:prefix_cache_hits_total{labels}")] > 0.0, "{samples:?}");
+    let success = samples.iter().find(|(name, _)| name.starts_with("vllm:request_success_total{"));
+    assert!(success.is_some_and(|(name, count)| name.contains("finished_reason=\"length\"") && *count == 2.0));
+    let info = samples.keys().find(|name| name.starts_with("vllm:cache_config_info{")).expect("sizes");
+    assert!(info.contains("block_size=\"16\"") && info.contains("num_gpu_blocks=\""), "{info}");
+}

@@ -1,0 +1,130 @@
+//! Keys: names, limits, places in the queue, use, and replacing them.
+
+use std::sync::{Arc, Mutex};
+
+use gristmill_server::{Access, Key, Log, Options};
+use serde_json::{Value, json};
+
+use crate::server::{Reply, Running, engine, model, options};
+
+const PATH: &str = "/v1/completions";
+
+fn keys(lines: &[&str]) -> Vec<Key> {
+    lines.iter().map(|line| line.parse().expect("a key")).collect()
+}
+
+/// A server with these keys, one sequence, and places for two more requests of each key.
+fn server(lines: &[&str]) -> Running {
+    let access = Access { keys: keys(lines), ..Access::default() };
+    Running::new(engine(&model(), 1).with_queue(2), Options { access, ..options() })
+}
+
+fn ask(server: &Running, key: &str, body: &Value) -> Reply {
+    server.post_text(PATH, &body.to_string(), &[("x-api-key", key)])
+}
+
+fn short() -> Value {
+    json!({"prompt": "abc", "max_tokens": 2, "ignore_eos": true})
+}
+
+/// A request that runs until its client goes away.
+fn long() -> Value {
+    json!({"prompt": "abc", "max_tokens": 1400, "ignore_eos": true, "stream": true})
+}
+
+fn start(server: &Running, key: &str, body: &Value) -> std::net::TcpStream {
+    let body = body.to_string();
+    let length = body.len();
+    let head =
+        format!("POST {PATH} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {key}\r\ncontent-length: {length}\r\n\r\n");
+    let mut stream = server.connect(format!("{head}{body}").as_bytes());
+    let mut status = [0; 12];
+    std::io::Read::read_exact(&mut stream, &mut status).expect("a reply");
+    assert_eq!(&status, b"HTTP/1.1 200");
+    stream
+}
+
+/// A key whose requests fill its places is refused, and others are served.
+#[test]
+fn a_key_locks_out_no_other() {
+    let server = server(&["one anna", "two ben"]);
+    let running: Vec<_> = (0..3).map(|_| start(&server, "one", &long())).collect();
+    let refused = ask(&server, "one", &short());
+    assert_eq!((refused.status, &refused.json()["error"]["code"]), (429, &json!("queue_full")), "{}", refused.text);
+    let statuses = std::thread::scope(|scope| {
+        let others: Vec<_> = (0..3).map(|_| scope.spawn(|| ask(&server, "two", &short()).status)).collect();
+        // Nobody waits for longer than the first request takes.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        drop(running);
+        others.into_iter().map(|other| other.join().expect("a status")).collect::<Vec<_>>()
+    });
+    assert_eq!(statuses, [200, 200, 200]);
+}
+
+#[test]
+fn limits_of_keys() {
+    let server = server(&["slow rpm=2", "single one-at-a-time concurrent=1", "free"]);
+    assert_eq!([0, 1].map(|_| ask(&server, "slow", &short()).status), [200, 200]);
+    let refused = ask(&server, "slow", &short());
+    let wait: u32 = refused.header("retry-after").and_then(|wait| wait.parse().ok()).expect("seconds");
+    assert!(refused.status == 429 && (25..=30).contains(&wait), "{} after {wait} s", refused.text);
+    assert_eq!(refused.json()["error"]["code"], "rate_limit_exceeded");
+    let embed = json!({"input": "abc"}).to_string();
+    assert_eq!(server.post_text("/v1/embeddings", &embed, &[("x-api-key", "slow")]).status, 429);
+    // What takes no time of the engine is not counted.
+    assert_eq!(server.get_with("/v1/models", &[("x-api-key", "slow")]).status, 200);
+
+    let running = start(&server, "single", &long());
+    let refused = ask(&server, "single", &short());
+    assert!(refused.status == 429 && refused.text.contains("1 requests of this key"), "{}", refused.text);
+    drop(running);
+    let begun = std::time::Instant::now();
+    while ask(&server, "single", &short()).status != 200 {
+        assert!(begun.elapsed().as_secs() < 20, "the place of a client that went away is not free");
+    }
+    assert!((0..5).all(|_| ask(&server, "free", &short()).status == 200));
+}
+
+#[test]
+fn usage_of_keys() {
+    let names: Arc<Mutex<Vec<Option<String>>>> = Arc::default();
+    let logged = names.clone();
+    let log = Log::new(move |request| logged.lock().expect("a lock").push(request.key.clone()));
+    let access = Access { keys: keys(&["one anna", "two"]), ..Access::default() };
+    let server = Running::new(engine(&model(), 1), Options { access, log: Some(log), ..options() });
+    for key in ["one", "one", "two", "three"] {
+        ask(&server, key, &short());
+    }
+    let text = server.get_with("/metrics", &[("x-api-key", "two")]).text;
+    for line in [
+        "gristmill_key_ended_requests_total{key=\"anna\"} 2",
+        "gristmill_key_generated_tokens_total{key=\"anna\"} 4",
+        "gristmill_key_ended_requests_total{key=\"key-1\"} 1",
+        "gristmill_key_prompt_tokens_total{key=\"key-1\"} 3",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} in {text}");
+    }
+    drop(server);
+    let anna = || Some("anna".to_owned());
+    let other = Some("key-1".to_owned());
+    assert_eq!(*names.lock().expect("a lock"), [anna(), anna(), other.clone(), None, other]);
+}
+
+/// Replaced keys hold at once; one that stays keeps its cache and what it has used.
+#[test]
+fn keys_are_replaced() {
+    let server = server(&["one anna rpm=3", "two"]);
+    let prompt = json!({"prompt": "a prompt of more than one block", "max_tokens": 1});
+    let cached = |key: &str| {
+        let reply = ask(&server, key, &prompt);
+        assert_eq!(reply.status, 200, "{key}: {}", reply.text);
+        reply.json()["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().expect("a number")
+    };
+    assert_eq!((cached("one"), cached("two")), (0, 0));
+    server.keys.replace(&keys(&["three", "new anna rpm=3"]));
+    assert_eq!(["one", "two"].map(|key| ask(&server, key, &prompt).status), [401, 401]);
+    assert_eq!(cached("three"), 0);
+    assert!(cached("new") > 0, "a new key of a name is the same tenant");
+    assert!(cached("new") > 0);
+    assert_eq!(ask(&server, "new", &prompt).status, 429);
+}

@@ -1,0 +1,49 @@
+//! What test programs share: the seed of a run, and what they print.
+
+use crate::ops;
+use crate::outcome;
+use crate::rng::Rng;
+use crate::suite::{Suite, Worst};
+use std::fmt::Arguments;
+use std::io::Write;
+use std::sync::LazyLock;
+
+/// The seed of this run: all parts on all backends draw their weights from the same pools.
+pub fn seed() -> u64 {
+    static FRESH: LazyLock<u64> = LazyLock::new(Rng::fresh_seed);
+    *FRESH
+}
+
+/// Runs a part of the suite on a backend; prints its largest errors, and that it ran.
+///
+/// # Panics
+/// If a case fails, or there is no such part.
+pub fn run_part(part: &str, name: &str, suite: Suite) {
+    let backend = suite.backend().name();
+    let cases = ops::part(part).unwrap_or_else(|| panic!("no part {part}"));
+    let worst = outcome(cases, suite).unwrap_or_else(|message| fail_aloud(format_args!("{part} on {name}"), &message));
+    for Worst { kind, nmse, bound } in worst {
+        say(format_args!("    {kind:<28} NMSE {nmse:.1e} of {bound:.1e}  ({backend})"));
+    }
+    say(format_args!("executed: {part} on {name}"));
+}
+
+/// Prints what is skipped, and why.
+pub fn skipped(what: Arguments) {
+    say(format_args!("skipped:  {what}"));
+}
+
+/// Prints in one line what failed; then panics with the message.
+///
+/// # Panics
+/// Always.
+pub fn fail_aloud(what: Arguments, message: &str) -> ! {
+    let line = message.lines().collect::<Vec<_>>().join("; ");
+    say(format_args!("failed:   {what}: {line}"));
+    panic!("{message}")
+}
+
+/// Prints a line on stderr itself, which a test harness does not hide.
+fn say(line: Arguments) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

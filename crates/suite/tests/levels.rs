@@ -1,0 +1,61 @@
+//! The op suite on every level of the CPU.
+
+use gristmill_cpu::{Cpu, Level};
+use gristmill_kernels::{Backend, Error};
+use gristmill_suite::ops;
+use gristmill_suite::suite::{Repeats, Suite};
+use gristmill_suite::testing::{run_part, seed, skipped};
+
+/// Set this to the seed that a failure printed, to see it again.
+const SEED: Option<u64> = None;
+
+/// On levels below the best one of this CPU, one in this number of cases runs; each run draws other cases.
+const LOWER_LEVELS: usize = 3;
+
+/// The same for emulated CPUs, which take minutes for all cases of attention.
+const EMULATED: usize = 30;
+
+/// Runs one in so many cases of a part, or prints that the CPU does not have the level.
+fn run(part: &str, level: &'static str, one_in: usize) {
+    let make = |threads| -> Result<Backend, Error> { Cpu::backend(Level::named(level)?, threads) };
+    match Suite::new(&make, SEED.unwrap_or_else(seed)) {
+        Ok(suite) => run_part(part, level, suite.one_in(one_in).repeated(Repeats::One)),
+        Err(Error::Level(_)) => skipped(format_args!("{part} on {level}: not on this machine")),
+        Err(error) => panic!("{level}: {error}"),
+    }
+}
+
+/// One module of tests for each level, one test for each part.
+macro_rules! levels {
+    ($($level:ident)*) => {
+        #[test]
+        fn every_level_of_this_architecture_is_here() {
+            assert!(Level::NAMES.iter().all(|name| [$(stringify!($level)),*].contains(name)));
+        }
+        $(
+        mod $level {
+            fn run(part: &str) {
+                let level = stringify!($level);
+                let is_lower = level != super::Level::best().name();
+                super::run(part, level, if is_lower && super::SEED.is_none() { super::LOWER_LEVELS } else { 1 });
+            }
+            gristmill_suite::with_parts!(parts);
+        }
+    )* };
+}
+
+macro_rules! parts {
+    ($($part:ident = $module:ident::$function:ident,)*) => {
+        $(#[test] fn $part() { run(stringify!($part)); })*
+    };
+}
+
+levels! { portable avx2 avxvnni avx512 neon }
+
+#[test]
+#[ignore = "for emulated CPUs: scripts/elsewhere.sh runs it"]
+fn few_cases_of_every_part() {
+    for (part, _) in ops::ALL.iter().filter(|(part, _)| ops::is_checked(part)) {
+        run(part, Level::best().name(), EMULATED);
+    }
+}
