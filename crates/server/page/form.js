@@ -1,13 +1,15 @@
 // The fields by which a model is asked. An empty field leaves the choice to the settings above it, then to the server.
 
 import { make } from './dom.js';
+import { RANGES } from './ranges.js';
 
+// The server's sampler defines the ranges of its settings.
 export const NUMBERS = [
-  ['temperature', 'Temperature', 0, 5, 'any', '0 always takes the likeliest token.'],
-  ['top_p', 'Top p', 0, 1, 'any', 'Keeps the likeliest tokens up to this probability.'],
-  ['top_k', 'Top k', 0, 100000, 1, 'Keeps so many of the likeliest tokens; 0 keeps all.'],
-  ['min_p', 'Min p', 0, 1, 'any', 'Drops tokens below this share of the likeliest.'],
-  ['max_tokens', 'Most tokens', 1, 10000000, 1, 'An answer is cut there.'],
+  ['temperature', 'Temperature', ...RANGES.temperature, 'any', '0 always takes the likeliest token.'],
+  ['top_p', 'Top p', ...RANGES.top_p, 'any', 'Keeps the likeliest tokens up to this probability.'],
+  ['top_k', 'Top k', ...RANGES.top_k, 1, 'Keeps at most this many of the likeliest tokens; 0 keeps all.'],
+  ['min_p', 'Min p', ...RANGES.min_p, 'any', 'Drops tokens below this share of the likeliest.'],
+  ['max_tokens', 'Most tokens', 1, 10000000, 1, 'An answer is truncated there.'],
   ['seed', 'Seed', 0, 9007199254740991, 1, 'The same seed gives the same answer.'],
 ];
 const THINKING = [['', 'automatic'], ['on', 'on'], ['off', 'off']];

@@ -34,7 +34,7 @@ pub(super) struct Job {
     pub(super) progress: Progress,
     cancelled: Arc<AtomicBool>,
     /// Whether any text of the request has begun.
-    request_began: Arc<AtomicBool>,
+    request_started: Arc<AtomicBool>,
     pub(super) task: Task,
 }
 
@@ -56,22 +56,22 @@ pub(super) enum Task {
 }
 
 impl Job {
-    /// A job that was asked for at this time, of a request of which a text has begun if `request_began` is set.
+    /// A job that was asked for at this time, of a request that has started if `request_started` is set.
     pub(super) fn new(
         text: Vec<u32>,
         tenant: u64,
         since: Instant,
         cancelled: Arc<AtomicBool>,
-        request_began: Arc<AtomicBool>,
+        request_started: Arc<AtomicBool>,
         task: Task,
     ) -> Job {
         let progress = Progress::new(text.len(), since);
-        Job { text, priority: None, refused: None, tenant, cache_key: tenant, progress, cancelled, request_began, task }
+        Job { text, priority: None, refused: None, tenant, cache_key: tenant, progress, cancelled, request_started, task }
     }
 
-    /// Whether nothing of its request has begun.
+    /// Whether its request has not started.
     pub(super) fn only_waits(&self) -> bool {
-        !self.request_began.load(Ordering::Relaxed)
+        !self.request_started.load(Ordering::Relaxed)
     }
 
     /// Set by the caller to cancel the request.
@@ -118,7 +118,7 @@ impl Job {
     pub(super) fn begin(&mut self, reused: usize, differs: bool, tokenizer: Option<&Tokenizer>) -> Option<Job> {
         let misses = differs && (1..self.reusable().len()).contains(&reused);
         self.progress.begin(reused);
-        self.request_began.store(true, Ordering::Relaxed);
+        self.request_started.store(true, Ordering::Relaxed);
         match &mut self.task {
             Task::Complete(completion) => {
                 if misses {
@@ -128,8 +128,8 @@ impl Job {
             }
             Task::Embed(embedding) => {
                 let (text, next) = embedding.next_input()?;
-                let (since, cancelled, began) = (next.asked(), self.cancelled.clone(), self.request_began.clone());
-                Some(Job::new(text, self.tenant, since, cancelled, began, Task::Embed(Box::new(next))))
+                let (since, cancelled, started) = (next.asked(), self.cancelled.clone(), self.request_started.clone());
+                Some(Job::new(text, self.tenant, since, cancelled, started, Task::Embed(Box::new(next))))
             }
         }
     }

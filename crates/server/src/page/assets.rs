@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use gristmill_engine::engine::SETTINGS;
 use sha2::{Digest, Sha256};
 
 /// A file of the page.
@@ -24,7 +25,7 @@ impl Asset {
 
 /// The tags of all files, made once.
 static TAGS: LazyLock<HashMap<&'static str, String>> =
-    LazyLock::new(|| ASSETS.iter().map(|asset| (asset.name, tag(asset.bytes))).collect());
+    LazyLock::new(|| all().map(|asset| (asset.name, tag(asset.bytes))).collect());
 
 fn tag(bytes: &[u8]) -> String {
     let digest = Sha256::digest(bytes);
@@ -48,7 +49,20 @@ macro_rules! assets {
     };
 }
 
-/// All of them.
+/// All files.
+pub(super) fn all() -> impl Iterator<Item = &'static Asset> {
+    ASSETS.iter().chain([&*RANGES])
+}
+
+/// The ranges of the sampler's settings, as a module: `RANGES.top_p` is `[least, most]`.
+static RANGES: LazyLock<Asset> = LazyLock::new(|| {
+    let lines = SETTINGS.iter().map(|it| format!("  {}: [{:e}, {:e}],\n", it.name, it.least, it.most));
+    let module = format!("export const RANGES = {{\n{}}};\n", lines.collect::<String>());
+    // Made once and kept as long as the program runs.
+    Asset { name: "ranges.js", kind: SCRIPT, bytes: module.leak().as_bytes() }
+});
+
+/// The files in the folder.
 pub(super) const ASSETS: &[Asset] = assets! {
     "index.html": HTML,
     "icon.svg": IMAGE,

@@ -7,13 +7,13 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 
 use crate::error::{ApiError, refuse};
-use assets::{ASSETS, Asset};
+use assets::Asset;
 
 /// Where the files are; the page itself is at `/`.
 const FOLDER: &str = "/page/";
 /// Base addresses of programs, which lead to the page.
 pub(crate) const BASES: [&str; 2] = ["/v1", "/v1/"];
-/// The first of [`ASSETS`].
+/// The first of [`assets::ASSETS`].
 const INDEX: &str = "index.html";
 
 /// The page loads its own files and asks its own server, and nothing else: no inline script or style, no other host, no
@@ -42,7 +42,7 @@ pub(crate) async fn named(Path(name): Path<String>, uri: Uri, headers: HeaderMap
 }
 
 fn find(name: &str) -> Option<&'static Asset> {
-    ASSETS.iter().find(|asset| asset.name == name)
+    assets::all().find(|asset| asset.name == name)
 }
 
 fn file(name: &str, uri: &Uri, headers: &HeaderMap) -> Response {
@@ -75,6 +75,7 @@ fn is_known(headers: &HeaderMap, tag: &str) -> bool {
 mod tests {
     use std::collections::HashSet;
 
+    use super::assets::ASSETS;
     use super::*;
 
     /// Every file of the folder is served, once, but for the notes on vendored files.
@@ -95,6 +96,13 @@ mod tests {
         assert_eq!(served.len(), ASSETS.len());
         let left: Vec<&String> = found.symmetric_difference(&served).filter(|name| !name.ends_with(".md")).collect();
         assert!(left.is_empty() && served.len() > 10, "{left:?}");
+    }
+
+    #[test]
+    fn ranges_are_those_of_the_sampler() {
+        let module = std::str::from_utf8(find("ranges.js").expect("made").bytes).expect("text");
+        assert!(module.contains("  top_p: [1.1754943508222875e-38, 1e0],\n"), "{module}");
+        assert_eq!(module.lines().count(), gristmill_engine::engine::SETTINGS.len() + 2);
     }
 
     #[test]
