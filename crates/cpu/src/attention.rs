@@ -81,7 +81,7 @@ impl Cpu {
                 })
                 .collect();
             for rows in rows.chunks(MAX_ROWS) {
-                self.level.run(Job { call, keys, values, head, rows, out: &mut out });
+                self.level.run(AttentionTask { call, keys, values, head, rows, out: &mut out });
             }
         });
     }
@@ -117,7 +117,7 @@ impl Call<'_> {
     }
 }
 
-struct Job<'a, 'c, 't, C> {
+struct AttentionTask<'a, 'c, 't, C> {
     call: &'a Call<'c>,
     keys: C,
     values: C,
@@ -127,7 +127,7 @@ struct Job<'a, 'c, 't, C> {
     out: &'a mut Tile<'t, f32>,
 }
 
-impl<C: Cells> Kernel for Job<'_, '_, '_, C> {
+impl<C: Cells> Kernel for AttentionTask<'_, '_, '_, C> {
     type Output = ();
 
     #[inline(always)]
@@ -146,7 +146,7 @@ impl<C: Cells> Kernel for Job<'_, '_, '_, C> {
     }
 }
 
-impl<C: Cells> Job<'_, '_, '_, C> {
+impl<C: Cells> AttentionTask<'_, '_, '_, C> {
     /// `R` rows, of which `self.rows.len()` are live; the others compute on zeros and are not stored.
     #[inline(always)]
     fn run_rows<S: Simd, const R: usize>(&mut self, s: S) {

@@ -29,7 +29,7 @@ const NUMBER: u64 = 1 << 16;
 
 type Work = dyn Fn(usize) + Sync;
 
-struct Job {
+struct PoolJob {
     work: *const Work,
     chunks: usize,
 }
@@ -37,7 +37,7 @@ struct Job {
 struct Shared {
     state: AtomicU64,
     next: AtomicUsize,
-    job: UnsafeCell<Job>,
+    job: UnsafeCell<PoolJob>,
     caller: Mutex<Option<Thread>>,
     sleepers: AtomicUsize,
     panicked: AtomicBool,
@@ -68,7 +68,7 @@ impl Pool {
         let shared = Arc::new(Shared {
             state: AtomicU64::new(0),
             next: AtomicUsize::new(0),
-            job: UnsafeCell::new(Job { work: &nothing as *const Work, chunks: 0 }),
+            job: UnsafeCell::new(PoolJob { work: &nothing as *const Work, chunks: 0 }),
             caller: Mutex::new(None),
             sleepers: AtomicUsize::new(0),
             panicked: AtomicBool::new(false),
@@ -120,7 +120,7 @@ impl Pool {
         // after the job is closed and no worker is inside, and no worker can enter a closed job.
         let work = unsafe { std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), *const Work>(work) };
         // SAFETY: `job_lock` is held and the job is closed with no worker inside, so no one else touches the cell.
-        unsafe { *shared.job.get() = Job { work, chunks } };
+        unsafe { *shared.job.get() = PoolJob { work, chunks } };
         shared.next.store(0, Ordering::Relaxed);
         let number = shared.state.load(Ordering::Relaxed) / NUMBER + 1;
         shared.state.store(number * NUMBER | OPEN, Ordering::SeqCst);

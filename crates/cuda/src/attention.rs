@@ -16,7 +16,7 @@
 pub(super) mod form;
 
 use super::Cuda;
-use form::{DECODE_WARPS, Form, LongRuns};
+use form::{AttentionVariant, DECODE_WARPS, LongRuns};
 use gristmill_gpu::attention::{AttentionCall, AttentionSizes};
 use gristmill_gpu::common::activations::prepare_activations;
 use gristmill_gpu::common::kv::{cells_define, limit};
@@ -173,7 +173,7 @@ struct Launches<'a> {
     /// Keys and values beside the queries are written to the cache.
     write: Option<Write<'a>>,
     /// `attention_decode`, where it serves the cache.
-    decode: Option<Form>,
+    decode: Option<AttentionVariant>,
     /// Whether `attention_neighbours` takes its place.
     neighbours: bool,
     /// Query heads of a unit, as the definition of `attention_split` too.
@@ -250,7 +250,7 @@ impl<'a> Launches<'a> {
     }
 
     /// Splits on tensor cores.
-    fn decode(&self, form: &Form, scratch: &Scratch<2>) -> Result<()> {
+    fn decode(&self, form: &AttentionVariant, scratch: &Scratch<2>) -> Result<()> {
         let Self { call, write, params, .. } = self;
         let both = DecodeParams { attention: *params, kv_write: write.map_or_else(Default::default, Write::params) };
         let access = if write.is_some() { Access::ReadWrite } else { Access::Read };
@@ -274,7 +274,7 @@ impl<'a> Launches<'a> {
     }
 
     /// Splits on tensor cores, of neighbours together.
-    fn neighbours(&self, form: &Form, scratch: &Scratch<2>) -> Result<()> {
+    fn neighbours(&self, form: &AttentionVariant, scratch: &Scratch<2>) -> Result<()> {
         let Self { call, params, .. } = self;
         let ([keys, _, values, _], [slots, positions, table]) = (call.cells(Access::Read), call.ids());
         let (q, sinks, [out, exact, int8, bf16]) =

@@ -68,7 +68,7 @@ impl Cut {
 
 /// What a kernel multiplies, and who does.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum GemmVariant {
     /// One weight, a block for each tile.
     Plain,
     /// One weight, blocks that share the columns of a tile.
@@ -97,10 +97,14 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
     let formats = Format::ALL.iter().copied().filter(|&format| known(format));
     let cuts = formats.flat_map(|format| CUTS.map(|cut| (format, cut)));
     cuts.flat_map(|(format, cut)| {
-        let mut forms =
-            vec![(Form::Plain, false), (Form::SharedColumns, false), (Form::Gated, false), (Form::Gated, true)];
+        let mut forms = vec![
+            (GemmVariant::Plain, false),
+            (GemmVariant::SharedColumns, false),
+            (GemmVariant::Gated, false),
+            (GemmVariant::Gated, true),
+        ];
         // Outputs of experts alone.
-        forms.extend(cut.is_for_experts().then_some((Form::Plain, true)));
+        forms.extend(cut.is_for_experts().then_some((GemmVariant::Plain, true)));
         forms
             .into_iter()
             .map(move |(form, rounded)| Unit { file: cut.file(), defines: cut.defines(format, form, rounded) })
@@ -231,11 +235,11 @@ impl Cut {
     }
 
     /// The definitions of a unit.
-    fn defines(&self, format: Format, form: Form, rounded: bool) -> Vec<(&'static str, String)> {
+    fn defines(&self, format: Format, form: GemmVariant, rounded: bool) -> Vec<(&'static str, String)> {
         let mut defines = vec![
             ("FORMAT", format.name().to_owned()),
-            ("GATED", usize::from(form == Form::Gated).to_string()),
-            ("SHARED_COLUMNS", usize::from(form == Form::SharedColumns).to_string()),
+            ("GATED", usize::from(form == GemmVariant::Gated).to_string()),
+            ("SHARED_COLUMNS", usize::from(form == GemmVariant::SharedColumns).to_string()),
             ("ROUNDED", usize::from(rounded).to_string()),
             ("TOKENS", self.tokens.to_string()),
             ("WARPS", self.warps.to_string()),
@@ -295,9 +299,9 @@ fn launch(cuda: &Cuda, product: &Product, cut: Cut, shares: Option<(usize, &Scra
     let Product { op, x, rows, biases: [bias, _], epilogue, y, up, rounded, .. } = *product;
     let (w, (ids_stride, pairs_per_row)) = (product.weight(), rows.strides());
     let form = match shares {
-        Some(_) => Form::SharedColumns,
-        None if up.is_some() => Form::Gated,
-        None => Form::Plain,
+        Some(_) => GemmVariant::SharedColumns,
+        None if up.is_some() => GemmVariant::Gated,
+        None => GemmVariant::Plain,
     };
     let blocks = elements("blocks", &[weight_rows(product).div_ceil(cut.weight_rows()), cut.tiles(product)])?;
     // Numbers of 16 bits are in the place of activations, or of the first half of a row of floats.

@@ -13,7 +13,7 @@ const FILE: &str = "gemm_f32.cu";
 const FEWEST: usize = 5;
 
 /// A kernel, and what it is launched with: as in its source.
-pub(super) struct Form {
+pub(super) struct GemmF32Variant {
     entry: &'static str,
     /// Rows of X from which on it is the fastest.
     fewest: usize,
@@ -23,9 +23,9 @@ pub(super) struct Form {
     threads: u32,
 }
 
-const FORMS: [Form; 2] = [
-    Form { entry: "gemm_f32", fewest: 256, rows: 32, outputs: 32, threads: 128 },
-    Form { entry: "gemm_f32_few", fewest: FEWEST, rows: 8, outputs: 4, threads: 256 },
+const VARIANTS: [GemmF32Variant; 2] = [
+    GemmF32Variant { entry: "gemm_f32", fewest: 256, rows: 32, outputs: 32, threads: 128 },
+    GemmF32Variant { entry: "gemm_f32_few", fewest: FEWEST, rows: 8, outputs: 4, threads: 256 },
 ];
 /// Blocks along the grid's y.
 const GRID_Y: usize = 65_535;
@@ -47,16 +47,16 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
 }
 
 /// The kernel for a product, if there is one.
-pub(super) fn form(product: &Product) -> Option<&'static Form> {
+pub(super) fn form(product: &Product) -> Option<&'static GemmF32Variant> {
     let (w, plain) = (product.weight(), matches!(product.epilogue, ProductEpilogue::Store));
     // Rows are read by four floats.
     let all = plain && w.format == Format::F32 && w.cols.is_multiple_of(4) && matches!(product.rows, RowSelection::All);
-    let fits = |form: &&Form| product.y.rows() >= form.fewest && w.rows.div_ceil(form.outputs) <= GRID_Y;
-    FORMS.iter().find(fits).filter(|_| all)
+    let fits = |form: &&GemmF32Variant| product.y.rows() >= form.fewest && w.rows.div_ceil(form.outputs) <= GRID_Y;
+    VARIANTS.iter().find(fits).filter(|_| all)
 }
 
 /// Launches a product by the kernel that is for it.
-pub(super) fn multiply(cuda: &Cuda, product: &Product, form: &Form) -> Result<()> {
+pub(super) fn multiply(cuda: &Cuda, product: &Product, form: &GemmF32Variant) -> Result<()> {
     let (op, w, y) = (product.op, product.weight(), product.y);
     let params = GemmF32Params {
         row_bytes: w.row_bytes as u64,

@@ -67,7 +67,7 @@ pub(super) fn serves(cuda: &Cuda, shape: &Shape) -> bool {
 }
 
 /// A kernel, and how it cuts the work.
-pub(super) struct Form {
+pub(super) struct GemmInt8Variant {
     pub(super) file: &'static str,
     pub(super) row_tiles: &'static str,
     /// Outputs of a block, and rows of X that it multiplies at once.
@@ -100,12 +100,12 @@ pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
 }
 
 /// The form for few rows.
-fn few_rows(cuda: &Cuda, product: &Product, warps: usize) -> Form {
+fn few_rows(cuda: &Cuda, product: &Product, warps: usize) -> GemmInt8Variant {
     let (tiles, row_tiles) = ROW_TILES[usize::from(two_tiles(cuda, product))];
     let slabs = slabs(cuda, product, tiles);
     let sums = (1 + usize::from(product.up.is_some())) * slabs * SUMS_BYTES;
     let shared = warps * (WARP_SCRATCH + tiles * (TILE_SCRATCH + sums));
-    Form { file: FILE, row_tiles, outputs: OUTPUTS * slabs, rows: TILE * tiles, warps, shared, cut: slabs }
+    GemmInt8Variant { file: FILE, row_tiles, outputs: OUTPUTS * slabs, rows: TILE * tiles, warps, shared, cut: slabs }
 }
 
 /// Whether a block multiplies two tiles of rows with the weights that it unpacks: where there are rows for both, and blocks

@@ -2,7 +2,7 @@
 //! which adds in the order of `gemm_int8.cu` with the same roundings.
 
 use super::Cuda;
-use super::gemm_int8::{Form, busy_blocks, defines};
+use super::gemm_int8::{GemmInt8Variant, busy_blocks, defines};
 use gristmill_gpu::Unit;
 use gristmill_gpu::product::{Product, RowSelection};
 use gristmill_kernels::format::Format;
@@ -34,7 +34,7 @@ pub(super) fn units(format: Format, gated: bool) -> impl Iterator<Item = Unit> {
 }
 
 /// The form for a product of many rows, whose sums are those of so many warps that share columns.
-pub(super) fn form(cuda: &Cuda, product: &Product, sharing: usize) -> Option<Form> {
+pub(super) fn form(cuda: &Cuda, product: &Product, sharing: usize) -> Option<GemmInt8Variant> {
     let properties = cuda.device.gpu().properties();
     let (rows, many) = match product.rows {
         RowSelection::Pairs { groups, .. } => (product.y.rows() / groups.experts().max(1), MANY_PAIRS),
@@ -52,5 +52,13 @@ pub(super) fn form(cuda: &Cuda, product: &Product, sharing: usize) -> Option<For
     };
     // Tiles that an expert's rows do not fill cost registers.
     let (tiles, row_tiles) = ROW_TILES.into_iter().filter(|(tiles, _)| *tiles == 4 || rows >= 4 * TILE).find(fits)?;
-    Some(Form { file: FILE, row_tiles, outputs, rows: TILE * tiles, warps: WARPS, shared: shared(tiles), cut: sharing })
+    Some(GemmInt8Variant {
+        file: FILE,
+        row_tiles,
+        outputs,
+        rows: TILE * tiles,
+        warps: WARPS,
+        shared: shared(tiles),
+        cut: sharing,
+    })
 }

@@ -14,8 +14,8 @@ pub use engine::{
 };
 pub use gristmill_model as model;
 pub use gristmill_model::{
-    Batch, DEFAULT_CONTEXT, Error, GraphUsage, KV_BLOCK, KvFormat, KvUsage, Limits, LoadOptions, Logits, MAX_CONTEXT, Model,
-    ModelInfo, Notice, Opened, Outputs, Plan, Precision, Progress, Result, RoutingTrace, Runner, SampledTokens,
+    Batch, DEFAULT_CONTEXT, Error, GraphUsage, KV_BLOCK, KvFormat, KvUsage, Limits, LoadOptions, Logits, MAX_CONTEXT,
+    Model, ModelInfo, Notice, Opened, Outputs, Plan, Precision, Progress, Result, RoutingTrace, Runner, SampledTokens,
     Sampling, SequenceId, Stage, default_threads, gguf, machine, open_device,
 };
 pub use gristmill_text::template::Chat;

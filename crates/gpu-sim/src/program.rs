@@ -2,7 +2,7 @@
 
 use crate::check::Buffer;
 use crate::code::Code;
-use crate::engine::{Engine, EngineView, Entry, Job, KernelView};
+use crate::engine::{Engine, EngineView, Entry, KernelView, LaunchJob};
 use crate::error::{Error, Result};
 use crate::launch::{Access, Arg, Launch, Limits, Signature};
 use crate::{Language, Mode, Source, compile};
@@ -130,7 +130,7 @@ impl Program {
             })
             .collect();
 
-        let job = Job {
+        let job = LaunchJob {
             entry: kernel.entry,
             enter: self.enter,
             arguments: &arguments,

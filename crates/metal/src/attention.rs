@@ -58,12 +58,12 @@ shared_struct! {
 /// The widths that the kernels which walk over keys are compiled for: queries together, in groups of eight, and panels
 /// of values that each SIMD group has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Form {
+struct AttentionVariant {
     row_groups: usize,
     panels: usize,
 }
 
-impl Form {
+impl AttentionVariant {
     /// For a token's heads.
     fn split(spec: KvSpec) -> Self {
         let panels = spec.value_width.div_ceil(PATCH * WARPS).next_power_of_two();
@@ -100,8 +100,11 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
     let widths = [64, 128, 256].into_iter().flat_map(|width| [(width, KvFormat::F16), (width, KvFormat::Q8_0)]);
     plain.into_iter().chain(widths.flat_map(|(width, format)| {
         let spec = KvSpec { heads: 1, key_width: width, value_width: width, format };
-        [("attention_split.metal", Form::split(spec)), ("attention_tile.metal", Form::tile(spec))]
-            .map(|(file, form)| Unit::new(file, &form.defines(format)))
+        [
+            ("attention_split.metal", AttentionVariant::split(spec)),
+            ("attention_tile.metal", AttentionVariant::tile(spec)),
+        ]
+        .map(|(file, form)| Unit::new(file, &form.defines(format)))
     }))
 }
 
@@ -113,8 +116,8 @@ pub(super) fn attention(metal: &Metal, call: &AttentionCall) -> Result<()> {
 /// The launches of a call.
 struct Launches<'a> {
     call: &'a AttentionCall<'a>,
-    split: Form,
-    tile: Form,
+    split: AttentionVariant,
+    tile: AttentionVariant,
     /// Blocks along x of `attention_split`.
     split_tokens: usize,
     params: AttentionParams,
@@ -126,7 +129,7 @@ impl<'a> Launches<'a> {
     /// tokens are cut into steps.
     fn new(call: &'a AttentionCall<'a>, tiles: bool) -> Result<Self> {
         let (spec, sizes, tokens, heads) = (call.spec, call.sizes(), call.q.rows(), call.options.heads);
-        let (split, tile, group) = (Form::split(spec), Form::tile(spec), heads / spec.heads);
+        let (split, tile, group) = (AttentionVariant::split(spec), AttentionVariant::tile(spec), heads / spec.heads);
         let [key_columns, value_columns] =
             [spec.key_width, spec.value_width].map(|width| width.next_multiple_of(PATCH));
         let rounds = (sizes.context_columns as usize * KV_BLOCK).div_ceil(ROUND);
@@ -180,12 +183,12 @@ impl<'a> Launches<'a> {
     }
 
     /// Bytes of threadgroup memory for the queries.
-    fn query_bytes(&self, form: Form) -> u32 {
+    fn query_bytes(&self, form: AttentionVariant) -> u32 {
         (form.rows() * self.params.query_columns as usize * size_of::<f32>()) as u32
     }
 
     /// Units of the query heads of each KV head.
-    fn units(&self, form: Form) -> u32 {
+    fn units(&self, form: AttentionVariant) -> u32 {
         self.params.sizes.kv_heads * self.params.sizes.group.div_ceil(limit(form.rows()))
     }
 

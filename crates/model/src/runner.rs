@@ -21,7 +21,7 @@ use crate::model::Model;
 use crate::plan::Plan;
 use crate::program::run::PassOutputs;
 use crate::program::scratch::Scratch;
-use crate::state::{KvUsage, Reuse, SequenceId, State, Step, Uploaded};
+use crate::state::{KvUsage, PlacementKind, Reuse, SequenceId, State, Uploaded};
 use graphs::Graphs;
 
 /// Runs a model. Several runners may share one [`Model`], on threads of their own too; each has its own sequences.
@@ -62,8 +62,8 @@ struct StepShape {
     outputs: PassOutputs,
     /// Whether the pass draws the likeliest token of each row.
     argmax: bool,
-    /// See [`Step`].
-    step: Step,
+    /// See [`PlacementKind`].
+    step: PlacementKind,
 }
 
 impl Runner {

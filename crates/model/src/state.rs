@@ -38,7 +38,7 @@ pub(crate) use uploaded::Uploaded;
 
 /// Properties of a batch that decide which kernels a forward pass launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Step {
+pub(crate) struct PlacementKind {
     /// [`Placement::runs`].
     runs: BatchRuns,
     /// [`Placement::context_columns`].
@@ -356,7 +356,12 @@ impl State {
 
     /// Uploads the sequence and position of each token of a batch, padded to `padded` tokens that belong to no
     /// sequence.
-    pub(crate) fn place(&mut self, backend: &Backend, tokens: &[(SequenceId, u32)], padded: usize) -> Result<Step> {
+    pub(crate) fn place(
+        &mut self,
+        backend: &Backend,
+        tokens: &[(SequenceId, u32)],
+        padded: usize,
+    ) -> Result<PlacementKind> {
         let mut slots: Vec<u32> = tokens.iter().map(|(id, _)| id.slot).collect();
         let mut positions: Vec<u32> = tokens.iter().map(|&(_, position)| position).collect();
         let last = positions.iter().max().map_or(0, |&position| position as usize);
@@ -366,7 +371,7 @@ impl State {
         }
         slots.resize(padded, u32::MAX);
         positions.resize(padded, 0);
-        let step = Step { runs: BatchRuns::of(&slots, &positions), context_columns };
+        let step = PlacementKind { runs: BatchRuns::of(&slots, &positions), context_columns };
         self.groups.iter_mut().try_for_each(|group| group.place(backend, &slots, &positions, step))?;
         Ok(step)
     }

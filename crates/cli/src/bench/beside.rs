@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::cost::{Span, Step};
+use super::cost::{Span, StepSpans};
 use super::measure::{Bench, Workload};
 use crate::console;
 use crate::failure::Failure;
@@ -38,9 +38,9 @@ pub(super) fn workload(of: Workload) -> Result<Workload, Failure> {
 /// Measures steps of a bench with such a workload, `repeats` times each, in turns.
 pub(super) fn run(bench: &mut Bench, of: Workload, repeats: usize) -> Result<Beside, Failure> {
     let span = |count| Span { start: of.depth, count, output: true };
-    let decode: Step = (0..of.batch).map(|sequence| (sequence, span(1))).collect();
-    let prompt: Step = vec![(of.batch, span(of.prompt))];
-    let both: Step = decode.iter().chain(&prompt).copied().collect();
+    let decode: StepSpans = (0..of.batch).map(|sequence| (sequence, span(1))).collect();
+    let prompt: StepSpans = vec![(of.batch, span(of.prompt))];
+    let both: StepSpans = decode.iter().chain(&prompt).copied().collect();
     let mut seconds = [const { Vec::new() }; 3];
     for turn in 0..WARM_UP + repeats {
         for (step, seconds) in [&decode, &prompt, &both].into_iter().zip(&mut seconds) {

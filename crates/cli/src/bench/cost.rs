@@ -19,7 +19,7 @@ pub(super) struct Span {
 }
 
 /// One forward pass: sequences and their spans.
-pub(super) type Step = Vec<(usize, Span)>;
+pub(super) type StepSpans = Vec<(usize, Span)>;
 
 /// The work of several steps.
 #[derive(Debug, Clone, Copy, Default)]
@@ -110,7 +110,7 @@ impl Cost {
     }
 
     /// The work of these steps, whose routers chose so; without a layer's routing it reads no expert.
-    pub(super) fn of_steps(&self, steps: &[Step], routing: &[LayerRouting]) -> Work {
+    pub(super) fn of_steps(&self, steps: &[StepSpans], routing: &[LayerRouting]) -> Work {
         let mut work = Work::default();
         for step in steps {
             let tokens: usize = step.iter().map(|(_, span)| span.count).sum();

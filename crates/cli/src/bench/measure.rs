@@ -7,7 +7,7 @@ use gristmill_cpu::{Profile, Record};
 use gristmill_engine::{Batch, GraphUsage, Limits, Model, Outputs, Runner, SampledTokens, SequenceId};
 use serde::Serialize;
 
-use super::cost::{Span, Step};
+use super::cost::{Span, StepSpans};
 use crate::failure::Failure;
 use crate::synthetic::Random;
 
@@ -98,11 +98,11 @@ impl Bench {
         Ok(bench)
     }
 
-    pub(super) fn prefill_steps(&self) -> Vec<Step> {
+    pub(super) fn prefill_steps(&self) -> Vec<StepSpans> {
         prefill_steps(self.workload.chunk, self.workload.batch, self.workload.depth, self.workload.prompt)
     }
 
-    pub(super) fn decode_steps(&self) -> Vec<Step> {
+    pub(super) fn decode_steps(&self) -> Vec<StepSpans> {
         decode_steps(self.workload.batch, self.workload.depth, self.workload.decode)
     }
 
@@ -145,7 +145,7 @@ impl Bench {
     }
 
     /// Restores the depth of the sequences, then runs steps.
-    pub(super) fn run(&mut self, steps: &[Step]) -> Result<Ran, Failure> {
+    pub(super) fn run(&mut self, steps: &[StepSpans]) -> Result<Ran, Failure> {
         self.restore()?;
         self.forward(steps)
     }
@@ -171,7 +171,7 @@ impl Bench {
 
     /// Runs steps with new random tokens. A step with logits also computes their argmax, as greedy decoding does. The device
     /// has a step before the host waits for the tokens of the one before, as in the engine.
-    fn forward(&mut self, steps: &[Step]) -> Result<Ran, Failure> {
+    fn forward(&mut self, steps: &[StepSpans]) -> Result<Ran, Failure> {
         let vocab = self.runner.model().spec().vocab as u64;
         let mut tokens = Vec::new();
         let mut routing: Vec<LayerRouting> = Vec::new();
@@ -208,14 +208,14 @@ impl Bench {
 
 /// Steps that add `count` tokens to each of `batch` sequences of `start` tokens: `chunk` tokens in a step, sequence
 /// after sequence.
-fn prefill_steps(chunk: usize, batch: usize, start: usize, count: usize) -> Vec<Step> {
-    let mut steps = vec![Step::new()];
+fn prefill_steps(chunk: usize, batch: usize, start: usize, count: usize) -> Vec<StepSpans> {
+    let mut steps = vec![StepSpans::new()];
     let mut free = chunk;
     for sequence in 0..batch {
         let mut done = 0;
         while done < count {
             if free == 0 {
-                steps.push(Step::new());
+                steps.push(StepSpans::new());
                 free = chunk;
             }
             let taken = free.min(count - done);
@@ -231,7 +231,7 @@ fn prefill_steps(chunk: usize, batch: usize, start: usize, count: usize) -> Vec<
 }
 
 /// `count` steps that add one token to each sequence.
-fn decode_steps(batch: usize, start: usize, count: usize) -> Vec<Step> {
+fn decode_steps(batch: usize, start: usize, count: usize) -> Vec<StepSpans> {
     let span = |step| Span { start: start + step, count: 1, output: true };
     (0..count).map(|step| (0..batch).map(|sequence| (sequence, span(step))).collect()).collect()
 }

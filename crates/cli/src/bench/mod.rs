@@ -28,7 +28,7 @@ use crate::load;
 use crate::numbers::at_least;
 use crate::source::{ModelArg, QuantizeArg, Source};
 use crate::synthetic::Synthetic;
-use cost::{Cost, Step};
+use cost::{Cost, StepSpans};
 use machine::Machine;
 use measure::{Ran, Workload};
 use profile::Phase;
@@ -259,7 +259,7 @@ fn measure(
     }
     bar.finish_and_clear();
 
-    let row = |steps: &[Step], Ran { routing, .. }: Ran, runs: &[Ran]| {
+    let row = |steps: &[StepSpans], Ran { routing, .. }: Ran, runs: &[Ran]| {
         let seconds = runs.iter().map(|ran| ran.seconds).collect();
         Row::new(&cost.of_steps(steps, &routing), &routing, seconds, &machine)
     };

@@ -2,7 +2,7 @@ use gristmill_cpu::{Cpu, Level};
 use gristmill_engine::{Engine, KvFormat, LoadOptions, ModelInfo};
 use gristmill_files::gguf::GgufFile;
 
-use super::cost::{Span, Step};
+use super::cost::{Span, StepSpans};
 use super::measure::LayerRouting;
 use super::*;
 
@@ -52,7 +52,7 @@ fn one_token_costs_what_the_tensors_say() {
     assert_eq!(work.tokens, 1);
 
     // Two tokens with one common expert, in the second layer.
-    let pair: Step = vec![(0, span(0, 1)), (1, span(0, 1))];
+    let pair: StepSpans = vec![(0, span(0, 1)), (1, span(0, 1))];
     let [distinct, shared] =
         [8.0, 7.0].map(|second| cost.of_steps(std::slice::from_ref(&pair), &reads([8.0, second])).bytes);
     assert_eq!(distinct - shared, 2.0 * expert);

@@ -19,7 +19,7 @@ use crate::output::{check_space, folder};
 const RUNS: u64 = 1 << 16;
 
 /// A slice of a tensor.
-struct Job {
+struct TensorJob {
     tensor: usize,
     first_run: u64,
     offset: u64,
@@ -53,7 +53,7 @@ pub(super) fn write(
     })
 }
 
-fn jobs(tensors: &[TensorPlan], data_start: u64) -> Vec<Job> {
+fn jobs(tensors: &[TensorPlan], data_start: u64) -> Vec<TensorJob> {
     let mut jobs = Vec::new();
     let mut start = data_start;
     for (tensor, plan) in tensors.iter().enumerate() {
@@ -62,7 +62,7 @@ fn jobs(tensors: &[TensorPlan], data_start: u64) -> Vec<Job> {
         let step = RUNS * run_bytes(plan.format) as u64;
         for (i, at) in (0..bytes).step_by(step as usize).enumerate() {
             let bytes = step.min(bytes - at) as usize;
-            jobs.push(Job { tensor, first_run: i as u64 * RUNS, offset: start + at, bytes });
+            jobs.push(TensorJob { tensor, first_run: i as u64 * RUNS, offset: start + at, bytes });
         }
         start += bytes.next_multiple_of(DEFAULT_ALIGNMENT);
     }
@@ -73,7 +73,7 @@ fn jobs(tensors: &[TensorPlan], data_start: u64) -> Vec<Job> {
 fn fill(
     file: &File,
     tensors: &[TensorPlan],
-    jobs: &[Job],
+    jobs: &[TensorJob],
     interrupt: &Interrupt,
     progress: &(dyn Fn(u64) + Sync),
 ) -> io::Result<()> {

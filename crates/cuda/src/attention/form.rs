@@ -11,7 +11,7 @@ use gristmill_kernels::ops::AttentionOptions;
 pub(super) const DECODE_WARPS: u32 = 8;
 
 /// The widths that a kernel is compiled for, as definitions.
-pub(super) struct Form {
+pub(super) struct AttentionVariant {
     defines: Vec<(&'static str, String)>,
     /// Dynamic shared memory, in bytes.
     pub(super) shared: u32,
@@ -23,10 +23,10 @@ pub(super) struct LongRuns {
     /// Rows of a thread block: tokens times query heads that share a KV head.
     pub(super) rows: u32,
     pub(super) threads: u32,
-    form: Form,
+    form: AttentionVariant,
 }
 
-impl Form {
+impl AttentionVariant {
     /// The definitions of a kernel.
     pub(super) fn defines(&self) -> Vec<(&'static str, &str)> {
         self.defines.iter().map(|(name, value)| (*name, value.as_str())).collect()
@@ -45,14 +45,14 @@ fn tensor_cores(device: &Properties, spec: KvSpec) -> bool {
 
 /// The form of `attention_decode` for a cache, if it can serve it; with `all_options` for soft caps, chunks and
 /// temperatures too.
-pub(super) fn decode(device: &Properties, spec: KvSpec, all_options: bool) -> Option<Form> {
+pub(super) fn decode(device: &Properties, spec: KvSpec, all_options: bool) -> Option<AttentionVariant> {
     let (keys, values) = (spec.key_width.next_multiple_of(32), spec.value_width.next_multiple_of(64));
     // Wider ones do not fit the registers.
     if !tensor_cores(device, spec) || keys > 128 || values > 128 {
         return None;
     }
     // Each warp's results: a quarter of the values for each lane, and a column of padding.
-    let mut form = Form::new(keys, values, DECODE_WARPS as usize * values / 4 * 33 * size_of::<f32>())?;
+    let mut form = AttentionVariant::new(keys, values, DECODE_WARPS as usize * values / 4 * 33 * size_of::<f32>())?;
     form.defines.push(("ALL_OPTIONS", usize::from(all_options).to_string()));
     Some(form)
 }
@@ -100,7 +100,7 @@ fn wgmma(device: &Properties, spec: KvSpec) -> Option<LongRuns> {
     let rows = 16 * WARPS;
     let elements = STAGES * together * (keys + values) + rows as usize * keys;
     // Stages begin at a multiple of 1,024.
-    let mut form = Form::new(keys, values, elements * size_of::<u16>() + 1024)?;
+    let mut form = AttentionVariant::new(keys, values, elements * size_of::<u16>() + 1024)?;
     let numbers = [("KEYS", together), ("WARPS", WARPS as usize), ("BLOCKS", 1), ("STAGES", STAGES)];
     form.defines.extend(numbers.map(|(name, number)| (name, number.to_string())));
     let kernel = LongRuns { file: "attention_wgmma.cu", rows, threads: 32 * (WARPS + COPIERS), form };
@@ -124,7 +124,8 @@ fn tile(device: &Properties, spec: KvSpec, precision: Precision) -> Option<LongR
     let (key_row, value_row, low) = (keys + 8, values + 8, precision == Precision::Exact);
     let rows = 64;
     let queries = (usize::from(low) + usize::from(keys > 128)) * rows as usize * key_row;
-    let mut form = Form::new(keys, values, (2 * together * (key_row + value_row) + queries) * size_of::<u16>())?;
+    let mut form =
+        AttentionVariant::new(keys, values, (2 * together * (key_row + value_row) + queries) * size_of::<u16>())?;
     form.defines.extend([("KEYS", together.to_string()), ("LOW_PARTS", usize::from(low).to_string())]);
     let kernel = LongRuns { file: "attention_tile.cu", rows, threads: 128, form };
     (kernel.form.shared <= device.shared_bytes).then_some(kernel)
@@ -148,9 +149,11 @@ pub(in super::super) fn units() -> Vec<Unit> {
     for (key_width, value_width) in [(64, 64), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256)] {
         let spec = KvSpec { heads: 1, key_width, value_width, format: KvFormat::F16 };
         let decodes = [false, true].into_iter().filter_map(|all_options| decode(&any, spec, all_options));
-        units.extend(decodes.map(|Form { defines, .. }| Unit { file: "attention_decode.cu", defines }));
+        units.extend(decodes.map(|AttentionVariant { defines, .. }| Unit { file: "attention_decode.cu", defines }));
         let neighbours = decode(&any, spec, true);
-        units.extend(neighbours.map(|Form { defines, .. }| Unit { file: "attention_neighbours.cu", defines }));
+        units.extend(
+            neighbours.map(|AttentionVariant { defines, .. }| Unit { file: "attention_neighbours.cu", defines }),
+        );
         units.extend(tile(&any, spec, Precision::Exact).map(|kernel| kernel.unit(false)));
         for kernel in [tile(&any, spec, Precision::Fast), wgmma(&hopper, spec)].into_iter().flatten() {
             let rounded = value_width.is_multiple_of(32);

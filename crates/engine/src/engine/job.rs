@@ -66,7 +66,17 @@ impl Job {
         task: Task,
     ) -> Job {
         let progress = Progress::new(text.len(), since);
-        Job { text, priority: None, refused: None, tenant, cache_key: tenant, progress, cancelled, request_started, task }
+        Job {
+            text,
+            priority: None,
+            refused: None,
+            tenant,
+            cache_key: tenant,
+            progress,
+            cancelled,
+            request_started,
+            task,
+        }
     }
 
     /// Whether its request has not started.

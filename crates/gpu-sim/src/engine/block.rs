@@ -2,7 +2,7 @@
 
 use super::abi::{Site, ThreadView};
 use super::fibre::{Stacks, switch};
-use super::{CURRENT, Engine, Job, Thread};
+use super::{CURRENT, Engine, LaunchJob, Thread};
 use crate::check::Checks;
 use crate::error::Error;
 use crate::fault::{Fault, Kind};
@@ -90,7 +90,7 @@ fn gcd(a: u64, b: u64) -> u64 {
 
 impl Engine {
     /// Readies what all blocks of a launch share.
-    pub(super) fn begin(&mut self, job: &Job) -> Result<(), Error> {
+    pub(super) fn begin(&mut self, job: &LaunchJob) -> Result<(), Error> {
         let [x, y, z] = job.block;
         let threads = x * y * z;
         self.entry = job.entry;

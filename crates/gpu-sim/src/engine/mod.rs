@@ -57,7 +57,7 @@ struct Thread {
 
 /// The work of one launch.
 #[derive(Debug)]
-pub(crate) struct Job<'a> {
+pub(crate) struct LaunchJob<'a> {
     pub(crate) entry: Entry,
     /// Tells the compiled source which engine runs in this thread.
     pub(crate) enter: unsafe extern "C" fn(*mut EngineView),
@@ -185,7 +185,7 @@ impl Engine {
     ///
     /// # Safety
     /// `job` has the arguments that its kernel takes, and the kernel may touch what they point to.
-    pub(crate) unsafe fn run(&mut self, job: &Job) -> Result<(), Error> {
+    pub(crate) unsafe fn run(&mut self, job: &LaunchJob) -> Result<(), Error> {
         self.begin(job)?;
         // SAFETY: as the caller says.
         let result = unsafe { self.run_blocks(job) };
@@ -196,7 +196,7 @@ impl Engine {
 
     /// # Safety
     /// As for `run`, which has begun.
-    unsafe fn run_blocks(&mut self, job: &Job) -> Result<(), Error> {
+    unsafe fn run_blocks(&mut self, job: &LaunchJob) -> Result<(), Error> {
         let this: *mut Self = self;
         CURRENT.set(this);
         let blocks = u64::from(job.grid[0]) * u64::from(job.grid[1]) * u64::from(job.grid[2]);

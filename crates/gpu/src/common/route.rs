@@ -77,7 +77,7 @@ impl RouteParams {
 pub type Defines = &'static [(&'static str, &'static str)];
 
 /// The definitions of a unit, and bytes of shared memory that a warp then needs.
-struct Form {
+struct RouteVariant {
     defines: Defines,
     scratch: u32,
     /// Threads of a block that routes and groups: `ROUTE_AND_GROUP_THREADS`.
@@ -143,7 +143,7 @@ fn lanes(params: &RouteParams) -> Option<&'static Lanes> {
     LANES.iter().filter(|_| rules).find(fits)
 }
 
-impl Form {
+impl RouteVariant {
     fn new(params: &RouteParams) -> Self {
         if let Some(&Lanes { each, scored, defines, .. }) = lanes(params) {
             return Self { defines, scratch: 0, threads: if each <= 8 && !scored { 1024 } else { 512 } };
@@ -192,7 +192,7 @@ pub fn route(device: &Device, call: &Route) -> Result<()> {
     }
     let params = RouteParams::new(call)?;
     // 1,024 experts, all of them groups and all of them chosen, need 28 KiB: one warp always fits.
-    let form = Form::new(&params);
+    let form = RouteVariant::new(&params);
     let warps = form.warps(params.rows, WARPS, device.shared(0));
     let [bias, scales, tokens] = optional_args(call);
     let args = [Arg::read(logits), bias, scales, tokens, Arg::write(ids), Arg::write(weights), Arg::params(&params)];
@@ -213,7 +213,7 @@ pub fn route_and_group(device: &Device, call: &Route, lists: &GroupLists) -> Res
     let Route { logits, routing, ids, weights, .. } = call;
     let (rows, experts) = (logits.rows(), logits.cols());
     let route = RouteParams::new(call)?;
-    let form = Form::new(&route);
+    let form = RouteVariant::new(&route);
     let pairs = rows.saturating_mul(routing.top_k);
     // A warp for each token in one block.
     let block = group::threads(experts, pairs).max(rows.saturating_mul(32));

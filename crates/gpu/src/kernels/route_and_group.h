@@ -28,7 +28,7 @@ KERNEL(route)
     if (row < p.rows) route_row(here, row, padding, logits, bias, scales, ids, weights, scratch, p);
 }
 
-// Threads of a block that have enough registers: `threads` of `Form` in `route.rs`.
+// Threads of a block that have enough registers: `threads` of `RouteVariant` in `route.rs`.
 #if defined(EXPERTS_PER_LANE) && EXPERTS_PER_LANE <= 8 && !SCORED
 #define ROUTE_AND_GROUP_THREADS 1024
 #else

@@ -9,12 +9,12 @@ mod read;
 use crate::error::{Error, Result};
 use crate::spec::ModelSpec;
 use published::Family;
-use read::Reader;
+use read::KeyReader;
 
 pub(crate) use read::Source;
 
 /// Reads the spec from the keys of one architecture.
-type Read = fn(&Reader) -> Result<ModelSpec>;
+type Read = fn(&KeyReader) -> Result<ModelSpec>;
 
 /// Declares every family once: its folder, the names in `general.architecture` that its `spec.rs` reads, and the tables in
 /// its `published.rs`.
@@ -138,7 +138,7 @@ fn missing(name: &str) -> Option<&'static str> {
 pub(crate) fn spec(source: &Source) -> Result<ModelSpec> {
     let name: &str = source.required("general.architecture")?;
     match ARCHITECTURES.iter().find(|(known, _)| *known == name) {
-        Some((arch, read)) => read(&Reader::new(source, arch)),
+        Some((arch, read)) => read(&KeyReader::new(source, arch)),
         None => Err(Error::Architecture { found: name.to_owned(), missing: missing(name), known: names() }),
     }
 }

@@ -11,7 +11,7 @@ use gristmill_kernels::kv::{BatchRuns, KV_BLOCK, Placement};
 
 use super::blocks::Blocks;
 use super::uploaded::Uploaded;
-use super::{StateKind, Step};
+use super::{PlacementKind, StateKind};
 use crate::error::{Error, Result};
 use crate::limits::Limits;
 
@@ -223,7 +223,13 @@ impl Group {
     }
 
     /// Uploads slots and positions of a batch, and the block table.
-    pub(super) fn place(&mut self, backend: &Backend, slots: &[u32], positions: &[u32], step: Step) -> Result<()> {
+    pub(super) fn place(
+        &mut self,
+        backend: &Backend,
+        slots: &[u32],
+        positions: &[u32],
+        step: PlacementKind,
+    ) -> Result<()> {
         self.placement.runs = step.runs;
         self.placement.context_columns = step.context_columns;
         let columns = self.placement.table_cols;

@@ -7,7 +7,7 @@ use super::input::{Begins, Input};
 use super::names::Names;
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum DraftState {
     Calls,
     /// After calls.
     After,
@@ -18,7 +18,7 @@ enum State {
 /// Calls that are held until the reply ends.
 #[derive(Debug)]
 pub(super) struct Draft {
-    state: State,
+    state: DraftState,
     /// The end of reasoning, and the marks of calls.
     marks: Vec<&'static str>,
     held: Vec<ToolCall>,
@@ -39,7 +39,7 @@ pub(super) enum Drafted {
 impl Draft {
     /// For calls with these marks, in reasoning with this end.
     pub(super) fn new(close: &'static str, calls: &[&'static str]) -> Draft {
-        Draft { state: State::After, marks: [&[close], calls].concat(), held: Vec::new() }
+        Draft { state: DraftState::After, marks: [&[close], calls].concat(), held: Vec::new() }
     }
 
     /// The end of reasoning, and the marks of calls.
@@ -56,7 +56,7 @@ impl Draft {
     fn next(&mut self, mark: usize, calls: &mut dyn Calls, input: &mut Input) {
         input.advance(self.marks[mark].len());
         calls.begin(Some(mark - 1), input);
-        self.state = State::Calls;
+        self.state = DraftState::Calls;
     }
 
     /// Reads on. Only calls of known tools count, if any are known.
@@ -69,27 +69,27 @@ impl Draft {
     ) -> Drafted {
         loop {
             match self.state {
-                State::Calls => match calls.read_before(follows, input) {
+                DraftState::Calls => match calls.read_before(follows, input) {
                     Read::More => return Drafted::More,
                     Read::Call(call) if names.know(&call) => self.held.push(call),
-                    Read::End => self.state = State::After,
+                    Read::End => self.state = DraftState::After,
                     Read::Call(_) | Read::Malformed => return Drafted::Reasoning,
                 },
-                State::After => {
+                DraftState::After => {
                     input.advance_over_space();
                     match input.begins(&self.marks) {
                         _ if input.rest().is_empty() => return self.ended(follows),
                         Begins::With(0) => {
                             input.begin_token();
                             input.advance(self.marks[0].len());
-                            self.state = State::Closed;
+                            self.state = DraftState::Closed;
                         }
                         Begins::With(mark) => self.next(mark, calls, input),
                         Begins::Maybe if follows == Follows::More => return Drafted::More,
                         Begins::Maybe | Begins::No => return Drafted::Reasoning,
                     }
                 }
-                State::Closed => {
+                DraftState::Closed => {
                     input.advance_over_space();
                     return if input.rest().is_empty() { self.ended(follows) } else { Drafted::Closed };
                 }
@@ -101,7 +101,7 @@ impl Draft {
     fn ended(&mut self, follows: Follows) -> Drafted {
         match (follows, self.state) {
             (Follows::More, _) => Drafted::More,
-            (Follows::Cut, State::Closed) => Drafted::Closed,
+            (Follows::Cut, DraftState::Closed) => Drafted::Closed,
             (Follows::Cut, _) => Drafted::Reasoning,
             (Follows::End, _) => Drafted::Calls(std::mem::take(&mut self.held)),
         }

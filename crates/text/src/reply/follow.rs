@@ -28,7 +28,7 @@ pub(super) enum Verdict {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum FollowState {
     /// Only closing brackets, as the one that ended the call.
     Direct,
     /// White space too.
@@ -45,7 +45,7 @@ pub(super) struct AfterCall {
     follow: Follow,
     /// The bracket that ended the call.
     bracket: char,
-    state: State,
+    state: FollowState,
     /// How much is read.
     read: usize,
     /// The length of brackets that are too many.
@@ -55,7 +55,7 @@ pub(super) struct AfterCall {
 impl AfterCall {
     /// After a call that this bracket ended.
     pub(super) fn new(follow: Follow, bracket: char) -> AfterCall {
-        AfterCall { follow, bracket, state: State::Direct, read: 0, surplus: 0 }
+        AfterCall { follow, bracket, state: FollowState::Direct, read: 0, surplus: 0 }
     }
 
     /// The length of brackets that are too many after the call.
@@ -73,32 +73,32 @@ impl AfterCall {
             match self.state {
                 _ if c.is_whitespace() => {
                     self.read += rest.len() - rest.trim_start().len();
-                    if self.state == State::Direct {
-                        self.state = State::Apart;
+                    if self.state == FollowState::Direct {
+                        self.state = FollowState::Apart;
                     }
                 }
-                State::Direct | State::Apart => match self.mark(rest) {
+                FollowState::Direct | FollowState::Apart => match self.mark(rest) {
                     Begins::Maybe if !is_last => return Verdict::Unknown,
                     Begins::With(_) | Begins::Maybe => return Verdict::Whole,
                     _ if self.follow.separator == Some(c) => {
                         self.read += c.len_utf8();
-                        self.state = State::Separated;
+                        self.state = FollowState::Separated;
                     }
                     _ if self.follow.list_end == Some(c) => {
                         self.read += c.len_utf8();
-                        self.state = State::Direct;
+                        self.state = FollowState::Direct;
                         (self.follow.list_end, self.follow.separator) = (None, None);
                     }
-                    _ if self.state == State::Apart => self.state = State::Text,
+                    _ if self.state == FollowState::Apart => self.state = FollowState::Text,
                     _ if c == self.bracket && self.surplus == self.read => {
                         self.read += c.len_utf8();
                         self.surplus = self.read;
                     }
                     _ => return Verdict::Early,
                 },
-                State::Separated => return self.next_call(rest, is_last),
-                State::Text if rest.contains(self.bracket) => return Verdict::Early,
-                State::Text => self.read = text.len(),
+                FollowState::Separated => return self.next_call(rest, is_last),
+                FollowState::Text if rest.contains(self.bracket) => return Verdict::Early,
+                FollowState::Text => self.read = text.len(),
             }
         }
     }

@@ -27,7 +27,7 @@ use super::value::Value;
 
 /// Places are counted from the beginning of the text that is held.
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum FunctionState {
     Name,
     /// Before the first parameter.
     Start,
@@ -63,7 +63,7 @@ struct KeyTag {
 #[derive(Debug)]
 pub(super) struct Function {
     tags: &'static Tags,
-    state: State,
+    state: FunctionState,
     /// Where the name begins.
     begin: usize,
     name: String,
@@ -78,7 +78,7 @@ impl Function {
         input.begin_token();
         Function {
             tags,
-            state: State::Name,
+            state: FunctionState::Name,
             begin: input.offset(),
             name: String::new(),
             parameters: Parameters::new(tags),
@@ -89,13 +89,13 @@ impl Function {
     pub(super) fn read(&mut self, input: &mut Input, schemas: &Map<String, Json>) -> Read {
         loop {
             let next = match self.state {
-                State::Name => self.read_name(input),
-                State::Start => self.read_start(input),
-                State::Key { tag, is_named } => self.read_key(input, tag, is_named, schemas),
-                State::Value => self.read_value(input),
-                State::Call { at } => self.read_call(input, at, schemas),
-                State::Ended { at } => self.read_ended(input, at),
-                State::Closed { at } => self.read_closed(input, at, schemas),
+                FunctionState::Name => self.read_name(input),
+                FunctionState::Start => self.read_start(input),
+                FunctionState::Key { tag, is_named } => self.read_key(input, tag, is_named, schemas),
+                FunctionState::Value => self.read_value(input),
+                FunctionState::Call { at } => self.read_call(input, at, schemas),
+                FunctionState::Ended { at } => self.read_ended(input, at),
+                FunctionState::Closed { at } => self.read_closed(input, at, schemas),
             };
             match next {
                 Ok(state) => self.state = state,
@@ -115,7 +115,7 @@ impl Function {
             }
         }
         match self.state {
-            State::Closed { at } if self.can_end(input) => self.call(at, input, schemas),
+            FunctionState::Closed { at } if self.can_end(input) => self.call(at, input, schemas),
             _ => self.cut(input, schemas),
         }
     }
@@ -123,7 +123,7 @@ impl Function {
     /// All text is read, and a limit ended it here.
     pub(super) fn cut(&mut self, input: &mut Input, schemas: &Map<String, Json>) -> Read {
         match self.state {
-            State::Closed { at } if self.needs_no_close() => self.call(at, input, schemas),
+            FunctionState::Closed { at } if self.needs_no_close() => self.call(at, input, schemas),
             _ => {
                 input.advance_to_end();
                 Read::Malformed
@@ -133,18 +133,18 @@ impl Function {
 
     /// Whether the reply may end here.
     fn can_end(&self, input: &Input) -> bool {
-        matches!(self.state, State::Closed { .. }) && self.tags.close.starts_with(input.rest())
+        matches!(self.state, FunctionState::Closed { .. }) && self.tags.close.starts_with(input.rest())
     }
 
-    fn read_name(&mut self, input: &mut Input) -> Result<State, Read> {
+    fn read_name(&mut self, input: &mut Input) -> Result<FunctionState, Read> {
         self.name = match self.tags.name_end {
             Some(end) => until(input, end)?.ok_or(Read::Malformed)?,
             None => until_line_or_tag(input)?,
         };
-        Ok(State::Start)
+        Ok(FunctionState::Start)
     }
 
-    fn read_start(&mut self, input: &mut Input) -> Result<State, Read> {
+    fn read_start(&mut self, input: &mut Input) -> Result<FunctionState, Read> {
         input.advance_over_space();
         match input.begins(&[self.tags.key, self.tags.end]) {
             Begins::With(0) => Ok(self.begin_key(input, None)),
@@ -155,17 +155,17 @@ impl Function {
     }
 
     /// Reads the tag that ends a call, whose last value ended here.
-    fn close(&self, input: &mut Input, at: usize) -> State {
+    fn close(&self, input: &mut Input, at: usize) -> FunctionState {
         input.advance(self.tags.end.len());
-        State::Closed { at }
+        FunctionState::Closed { at }
     }
 
     /// The input stands at the tag before a name.
-    fn begin_key(&self, input: &mut Input, end: Option<usize>) -> State {
+    fn begin_key(&self, input: &mut Input, end: Option<usize>) -> FunctionState {
         let at = input.offset();
         input.advance(self.tags.key.len());
         input.begin_token();
-        State::Key { tag: KeyTag { at, end }, is_named: false }
+        FunctionState::Key { tag: KeyTag { at, end }, is_named: false }
     }
 
     /// Reads the name of a parameter, or what follows it, up to the value.
@@ -175,7 +175,7 @@ impl Function {
         tag: KeyTag,
         is_named: bool,
         schemas: &Map<String, Json>,
-    ) -> Result<State, Read> {
+    ) -> Result<FunctionState, Read> {
         let is_read = match is_named {
             false => until(input, self.tags.key_end)?.is_some_and(|key| !key.is_empty()),
             true => next(input, &[self.tags.value])?.is_some(),
@@ -183,23 +183,23 @@ impl Function {
         match is_read {
             false => self.no_key(input, tag),
             true if is_named || self.tags.value.is_empty() => self.begin_value(input, tag, schemas),
-            true => Ok(State::Key { tag, is_named: true }),
+            true => Ok(FunctionState::Key { tag, is_named: true }),
         }
     }
 
     /// This tag begins no parameter.
-    fn no_key(&mut self, input: &Input, tag: KeyTag) -> Result<State, Read> {
+    fn no_key(&mut self, input: &Input, tag: KeyTag) -> Result<FunctionState, Read> {
         match (&self.parameters.value, tag.end) {
             // It is where one would be.
             (Some(value), Some(_)) if value.is_at_line == is_at_line(input, tag.at) => Err(Read::Malformed),
             (Some(_), Some(_)) => Ok(self.go_on()),
-            (Some(_), None) => Ok(State::Value),
+            (Some(_), None) => Ok(FunctionState::Value),
             (None, _) => Err(Read::Malformed),
         }
     }
 
     /// A parameter's tags are read: its value may begin.
-    fn begin_value(&mut self, input: &Input, tag: KeyTag, schemas: &Map<String, Json>) -> Result<State, Read> {
+    fn begin_value(&mut self, input: &Input, tag: KeyTag, schemas: &Map<String, Json>) -> Result<FunctionState, Read> {
         let key = input.text(tag.at + self.tags.key.len()..input.offset());
         let key = key.split_once(self.tags.key_end).map_or(key, |(key, _)| key).trim();
         let (is_given, is_at_line) = (self.parameters.has(key), is_at_line(input, tag.at));
@@ -212,7 +212,7 @@ impl Function {
                 Some(_) => return Ok(self.go_on()),
                 None if is_given || !is_known || !is_alike => {
                     value.opened += 1;
-                    return Ok(State::Value);
+                    return Ok(FunctionState::Value);
                 }
                 // Of two faults, nothing says which there is.
                 None if value.is_uncertain => return Err(Read::Malformed),
@@ -224,10 +224,10 @@ impl Function {
             value.must_be_json(self.is_last);
         }
         self.parameters.begin_value(value);
-        Ok(State::Value)
+        Ok(FunctionState::Value)
     }
 
-    fn read_value(&mut self, input: &mut Input) -> Result<State, Read> {
+    fn read_value(&mut self, input: &mut Input) -> Result<FunctionState, Read> {
         let Some(value) = &mut self.parameters.value else { return Err(Read::Malformed) };
         let tags = self.tags;
         let marks: &[&str] = match value.calls {
@@ -243,12 +243,12 @@ impl Function {
             (_, 0) => {
                 input.advance(tags.first().len());
                 input.begin_token();
-                return Ok(State::Call { at });
+                return Ok(FunctionState::Call { at });
             }
             (0, _) => {
                 let ends = !value.is_within_string(input.text(value.begin..at));
                 input.advance(tags.value_end.len());
-                return Ok(if ends { State::Ended { at } } else { State::Value });
+                return Ok(if ends { FunctionState::Ended { at } } else { FunctionState::Value });
             }
             _ => {
                 let ends = tags.function.is_empty() || tags.is_after_call(input.text(value.begin..at));
@@ -256,16 +256,16 @@ impl Function {
                 value.end_call(ends, input.offset());
             }
         }
-        Ok(State::Value)
+        Ok(FunctionState::Value)
     }
 
     /// Reads the name after a tag within a value, which may begin a call.
-    fn read_call(&mut self, input: &mut Input, at: usize, schemas: &Map<String, Json>) -> Result<State, Read> {
+    fn read_call(&mut self, input: &mut Input, at: usize, schemas: &Map<String, Json>) -> Result<FunctionState, Read> {
         let name = match self.tags.name_end {
             Some(end) => until(input, end)?,
             None => Some(until_line_or_tag(input)?),
         };
-        let (Some(name), Some(value)) = (name, &mut self.parameters.value) else { return Ok(State::Value) };
+        let (Some(name), Some(value)) = (name, &mut self.parameters.value) else { return Ok(FunctionState::Value) };
         let before = input.text(value.begin..at);
         let opening = self.tags.opening(before).map(|at| value.begin + at);
         let is_known = schemas.is_empty() || schemas.contains_key(&name);
@@ -283,7 +283,7 @@ impl Function {
             value.is_about_calls = true;
             value.calls += usize::from(!self.is_last);
         }
-        Ok(State::Value)
+        Ok(FunctionState::Value)
     }
 
     /// Whether the tags that end a call may be those of an example.
@@ -291,7 +291,7 @@ impl Function {
         self.is_last && self.parameters.value.as_ref().is_some_and(|value| value.is_about_calls)
     }
 
-    fn read_ended(&mut self, input: &mut Input, at: usize) -> Result<State, Read> {
+    fn read_ended(&mut self, input: &mut Input, at: usize) -> Result<FunctionState, Read> {
         input.advance_over_space();
         match input.begins(&[self.tags.key, self.tags.end]) {
             Begins::With(0) => Ok(self.begin_key(input, Some(at))),
@@ -308,7 +308,12 @@ impl Function {
         }
     }
 
-    fn read_closed(&mut self, input: &mut Input, at: usize, schemas: &Map<String, Json>) -> Result<State, Read> {
+    fn read_closed(
+        &mut self,
+        input: &mut Input,
+        at: usize,
+        schemas: &Map<String, Json>,
+    ) -> Result<FunctionState, Read> {
         input.advance_over_space();
         let Tags { open, close, function, .. } = self.tags;
         let rest = input.rest();
@@ -340,9 +345,9 @@ impl Function {
     }
 
     /// The tag that was read last does not end the value.
-    fn go_on(&mut self) -> State {
+    fn go_on(&mut self) -> FunctionState {
         self.parameters.go_on();
-        State::Value
+        FunctionState::Value
     }
 
     /// The call whose last value ends here.

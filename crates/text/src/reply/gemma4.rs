@@ -22,7 +22,7 @@ pub(super) const SYNTAX: Syntax = Syntax {
     }],
     answer: None,
     call: CallSyntax { opening: OPEN, body: CallBody::Object("arguments"), is_control: true },
-    parser: |start| Marked::parser(start, Gemma4 { state: State::Close }),
+    parser: |start| Marked::parser(start, Gemma4 { state: Gemma4State::Close }),
 };
 
 const OPEN: &str = "<|tool_call>";
@@ -31,7 +31,7 @@ const CLOSE: &str = "<tool_call|>";
 const CALL: &str = "call:";
 
 #[derive(Debug)]
-enum State {
+enum Gemma4State {
     /// After the opening mark.
     Open,
     /// A call as an object with its name.
@@ -45,35 +45,35 @@ enum State {
 
 #[derive(Debug)]
 struct Gemma4 {
-    state: State,
+    state: Gemma4State,
 }
 
 impl Gemma4 {
     /// Reads in one state and returns the next, or what was read.
-    fn step(&mut self, input: &mut Input) -> Result<State, Read> {
+    fn step(&mut self, input: &mut Input) -> Result<Gemma4State, Read> {
         match &mut self.state {
-            State::Open => {
+            Gemma4State::Open => {
                 input.advance_over_space();
                 match input.begins(&["{", CALL]) {
                     Begins::With(0) => {
                         input.begin_token();
-                        Ok(State::Object(Scanner::new()))
+                        Ok(Gemma4State::Object(Scanner::new()))
                     }
                     Begins::With(_) => {
                         input.advance(CALL.len());
                         input.begin_token();
-                        Ok(State::Name)
+                        Ok(Gemma4State::Name)
                     }
                     Begins::Maybe => Err(Read::More),
                     Begins::No => Err(Read::Malformed),
                 }
             }
-            State::Object(scanner) => Err(match scanner.read(input) {
+            Gemma4State::Object(scanner) => Err(match scanner.read(input) {
                 Scan::More => Read::More,
                 Scan::Invalid => Read::Malformed,
                 Scan::End => ToolCall::from_object(input.token()).map_or(Read::Malformed, Read::Call),
             }),
-            State::Name => match input.rest().find(['{', '}', '<', '\n']) {
+            Gemma4State::Name => match input.rest().find(['{', '}', '<', '\n']) {
                 None => {
                     input.advance_to_end();
                     Err(Read::More)
@@ -85,17 +85,17 @@ impl Gemma4 {
                     }
                     let name = input.token().trim().to_owned();
                     input.begin_token();
-                    Ok(State::Arguments(name, LiteralScanner::default()))
+                    Ok(Gemma4State::Arguments(name, LiteralScanner::default()))
                 }
             },
-            State::Arguments(name, scanner) => Err(match scanner.read(input) {
+            Gemma4State::Arguments(name, scanner) => Err(match scanner.read(input) {
                 Scan::More => Read::More,
                 Scan::Invalid => Read::Malformed,
                 Scan::End => literals::json(input.token())
                     .and_then(|arguments| ToolCall::new(name, &arguments))
                     .map_or(Read::Malformed, Read::Call),
             }),
-            State::Close => {
+            Gemma4State::Close => {
                 input.advance_over_space();
                 match input.begins(&[CLOSE]) {
                     Begins::With(_) => {
@@ -120,7 +120,7 @@ impl Calls for Gemma4 {
     }
 
     fn begin(&mut self, _: Option<usize>, _: &mut Input) {
-        self.state = State::Open;
+        self.state = Gemma4State::Open;
     }
 
     fn read(&mut self, input: &mut Input) -> Read {
@@ -128,7 +128,7 @@ impl Calls for Gemma4 {
             match self.step(input) {
                 Ok(state) => self.state = state,
                 Err(Read::Call(call)) => {
-                    self.state = State::Close;
+                    self.state = Gemma4State::Close;
                     return Read::Call(call);
                 }
                 Err(read) => return read,
@@ -137,6 +137,6 @@ impl Calls for Gemma4 {
     }
 
     fn is_within_call(&self) -> bool {
-        !matches!(self.state, State::Close)
+        !matches!(self.state, Gemma4State::Close)
     }
 }

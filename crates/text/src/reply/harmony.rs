@@ -41,7 +41,7 @@ const NEXT: [&str; 2] = ["<|start|>", CHANNEL];
 const FUNCTIONS: &str = "functions.";
 
 #[derive(Debug)]
-enum State {
+enum HarmonyState {
     /// Before a message's text; `said` is false before the first.
     Head {
         said: bool,
@@ -71,7 +71,7 @@ enum State {
 /// The parser.
 #[derive(Debug)]
 pub(super) struct Harmony {
-    state: State,
+    state: HarmonyState,
     options: ReplyOptions,
     names: Names,
     /// A message on the channel `final` is the rest of the reply.
@@ -83,19 +83,19 @@ impl Harmony {
     fn new(start: Start) -> Harmony {
         let Start { options, answer_or_calls, .. } = start;
         let names = Names::new(options.schemas.clone());
-        let mut parser = Harmony { state: State::Head { said: false }, options, names, answer_or_calls };
+        let mut parser = Harmony { state: HarmonyState::Head { said: false }, options, names, answer_or_calls };
         let begun = start.prompt_end.rsplit_once(TURN).and_then(|(_, begun)| begun.rsplit_once(MESSAGE));
         if let Some((head, text)) = begun
             && !ENDS.iter().any(|end| text.contains(end))
         {
-            parser.state = State::Message { is_final: is_final(head), begun: !text.trim().is_empty() };
+            parser.state = HarmonyState::Message { is_final: is_final(head), begun: !text.trim().is_empty() };
         }
         parser
     }
 
     /// Reads the head of a message: `<|channel|>final` or `<|channel|>commentary to=functions.x <|constrain|>json`,
     /// where the recipient may also precede the channel.
-    fn read_head(&mut self, input: &mut Input, output: &mut Output) -> Option<State> {
+    fn read_head(&mut self, input: &mut Input, output: &mut Output) -> Option<HarmonyState> {
         if !input.advance_to(MESSAGE) {
             return None;
         }
@@ -106,10 +106,10 @@ impl Harmony {
         }
         input.advance(MESSAGE.len());
         Some(match name {
-            Some(name) => State::Arguments { name },
+            Some(name) => HarmonyState::Arguments { name },
             None => {
                 input.discard();
-                State::Message { is_final, begun: false }
+                HarmonyState::Message { is_final, begun: false }
             }
         })
     }
@@ -130,12 +130,18 @@ impl Harmony {
 impl Harmony {
     /// Reads up to the arguments. If the message ends without any, they are `{}`; if another begins, only for a function
     /// that needs none.
-    fn read_arguments(&mut self, name: &str, input: &mut Input, output: &mut Output, is_last: bool) -> Option<State> {
+    fn read_arguments(
+        &mut self,
+        name: &str,
+        input: &mut Input,
+        output: &mut Output,
+        is_last: bool,
+    ) -> Option<HarmonyState> {
         input.advance_over_space();
         match input.begins(&ENDS) {
             _ if input.rest().starts_with('{') => {
                 input.begin_token();
-                Some(State::Object { name: name.to_owned(), scanner: Scanner::new() })
+                Some(HarmonyState::Object { name: name.to_owned(), scanner: Scanner::new() })
             }
             Begins::With(end) => {
                 let after = &input.rest()[ENDS[end].len()..];
@@ -154,8 +160,8 @@ impl Harmony {
     }
 
     /// Reads what follows the arguments. `None` while that does not decide, and in other states.
-    fn complete(&mut self, input: &mut Input, output: &mut Output, is_last: bool) -> Option<State> {
-        let State::Complete { call, after } = &mut self.state else { return None };
+    fn complete(&mut self, input: &mut Input, output: &mut Output, is_last: bool) -> Option<HarmonyState> {
+        let HarmonyState::Complete { call, after } = &mut self.state else { return None };
         let call = match after.read(input.rest(), is_last) {
             Verdict::Unknown => return None,
             Verdict::Early => None,
@@ -166,30 +172,36 @@ impl Harmony {
     }
 
     /// The arguments have ended, or are none.
-    fn end_call(&mut self, call: Option<ToolCall>, input: &mut Input, output: &mut Output) -> State {
+    fn end_call(&mut self, call: Option<ToolCall>, input: &mut Input, output: &mut Output) -> HarmonyState {
         match call.filter(|call| self.names.allow(call)) {
             Some(call) => {
                 input.discard();
                 output.call(call);
-                State::AfterCall
+                HarmonyState::AfterCall
             }
             None => {
                 self.names.damage();
                 self.give(true, false, input, output);
-                State::Message { is_final: true, begun: true }
+                HarmonyState::Message { is_final: true, begun: true }
             }
         }
     }
 
     /// Gives out a message's text up to its end. `None` while it goes on.
-    fn read_message(&self, is_final: bool, begun: bool, input: &mut Input, output: &mut Output) -> Option<State> {
+    fn read_message(
+        &self,
+        is_final: bool,
+        begun: bool,
+        input: &mut Input,
+        output: &mut Output,
+    ) -> Option<HarmonyState> {
         let ends: &[&str] = if is_final && self.answer_or_calls { &[] } else { &ENDS };
         let (len, found) = input.find(ends);
         input.advance(len);
         self.give(is_final, begun, input, output);
         match found {
             Begins::With(_) => Some(end_message(input)),
-            _ if len > 0 && !begun => Some(State::Message { is_final, begun: true }),
+            _ if len > 0 && !begun => Some(HarmonyState::Message { is_final, begun: true }),
             _ => None,
         }
     }
@@ -210,29 +222,29 @@ impl Harmony {
 impl Parser for Harmony {
     fn step(&mut self, input: &mut Input, output: &mut Output) -> bool {
         let next = match &mut self.state {
-            State::Head { .. } => self.read_head(input, output),
-            &mut State::Message { is_final, begun } => self.read_message(is_final, begun, input, output),
-            State::Arguments { name } => {
+            HarmonyState::Head { .. } => self.read_head(input, output),
+            &mut HarmonyState::Message { is_final, begun } => self.read_message(is_final, begun, input, output),
+            HarmonyState::Arguments { name } => {
                 let name = name.clone();
                 self.read_arguments(&name, input, output, false)
             }
-            State::Object { name, scanner } => match scanner.read(input) {
+            HarmonyState::Object { name, scanner } => match scanner.read(input) {
                 Scan::More => None,
                 Scan::End => {
                     let follow = Follow { marks: ENDS.to_vec(), ..Follow::default() };
                     let after = AfterCall::new(follow, '}');
-                    Some(State::Complete { call: ToolCall::new(name, input.token()), after })
+                    Some(HarmonyState::Complete { call: ToolCall::new(name, input.token()), after })
                 }
                 Scan::Invalid => Some(self.end_call(None, input, output)),
             },
-            State::Complete { .. } => self.complete(input, output, false),
-            State::AfterCall => {
+            HarmonyState::Complete { .. } => self.complete(input, output, false),
+            HarmonyState::AfterCall => {
                 input.advance_over_space();
                 input.discard();
                 match input.begins(&ENDS) {
                     Begins::With(_) => Some(end_message(input)),
                     Begins::Maybe => None,
-                    Begins::No => Some(State::Message { is_final: true, begun: false }),
+                    Begins::No => Some(HarmonyState::Message { is_final: true, begun: false }),
                 }
             }
         };
@@ -247,7 +259,7 @@ impl Parser for Harmony {
 
     fn finish(&mut self, input: &mut Input, output: &mut Output, is_cut: bool) {
         let ended = match &self.state {
-            State::Arguments { name } => {
+            HarmonyState::Arguments { name } => {
                 let name = name.clone();
                 self.read_arguments(&name, input, output, true)
             }
@@ -260,24 +272,28 @@ impl Parser for Harmony {
         let rest = input.rest().len();
         input.advance_to_end();
         match &self.state {
-            &State::Message { is_final, begun } => self.give(is_final, begun, input, output),
+            &HarmonyState::Message { is_final, begun } => self.give(is_final, begun, input, output),
             // The mark of the end is no text where it ends generation.
-            State::Arguments { name } if !is_cut && rest == 0 && schema::needs_none(&self.options.schemas, name) => {
+            HarmonyState::Arguments { name }
+                if !is_cut && rest == 0 && schema::needs_none(&self.options.schemas, name) =>
+            {
                 let call = ToolCall::new(name, "{}");
                 self.end_call(call, input, output);
             }
-            State::Arguments { .. } | State::Object { .. } | State::Complete { .. } => {
+            HarmonyState::Arguments { .. } | HarmonyState::Object { .. } | HarmonyState::Complete { .. } => {
                 self.give(true, false, input, output)
             }
             // A text without marks is an answer.
-            State::Head { said: false } if !input.read().contains(CHANNEL) => self.give(true, false, input, output),
-            State::Head { .. } if self.function(input.read()).is_some() => self.give(true, false, input, output),
-            State::Head { .. } | State::AfterCall => input.discard(),
+            HarmonyState::Head { said: false } if !input.read().contains(CHANNEL) => {
+                self.give(true, false, input, output)
+            }
+            HarmonyState::Head { .. } if self.function(input.read()).is_some() => self.give(true, false, input, output),
+            HarmonyState::Head { .. } | HarmonyState::AfterCall => input.discard(),
         }
     }
 
     fn is_reasoning(&self) -> bool {
-        matches!(self.state, State::Message { is_final: false, .. })
+        matches!(self.state, HarmonyState::Message { is_final: false, .. })
     }
 }
 
@@ -291,12 +307,12 @@ fn is_final(head: &str) -> bool {
 }
 
 /// The input stands at the end of a message.
-fn end_message(input: &mut Input) -> State {
+fn end_message(input: &mut Input) -> HarmonyState {
     if let Begins::With(end) = input.begins(&ENDS)
         && ENDS[end] != CHANNEL
     {
         input.advance(ENDS[end].len());
         input.discard();
     }
-    State::Head { said: true }
+    HarmonyState::Head { said: true }
 }

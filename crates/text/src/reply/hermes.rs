@@ -42,7 +42,7 @@ pub(super) const OPEN: &str = tags::CODER.open;
 const FUNCTION: &str = tags::CODER.function;
 
 #[derive(Debug)]
-enum State {
+enum HermesState {
     /// After the opening mark.
     Open,
     Object(Scanner),
@@ -54,7 +54,7 @@ enum State {
 #[derive(Debug)]
 pub(super) struct Hermes {
     tags: &'static Tags,
-    state: State,
+    state: HermesState,
     marks: &'static [&'static str],
     schemas: Map<String, Json>,
     /// No more text follows.
@@ -64,33 +64,33 @@ pub(super) struct Hermes {
 impl Hermes {
     /// `marks`: those that announce a call, the first of which is before its JSON or its tags.
     pub(super) fn new(tags: &'static Tags, marks: &'static [&'static str], schemas: Map<String, Json>) -> Hermes {
-        Hermes { tags, state: State::Close, marks, schemas, is_last: false }
+        Hermes { tags, state: HermesState::Close, marks, schemas, is_last: false }
     }
 
     /// A call begins after its tag.
-    fn function(&self, input: &mut Input) -> State {
-        State::Function(Box::new(Function::new(self.tags, input, self.is_last)))
+    fn function(&self, input: &mut Input) -> HermesState {
+        HermesState::Function(Box::new(Function::new(self.tags, input, self.is_last)))
     }
 
     /// The text ends.
     fn end(&mut self, input: &mut Input, end: fn(&mut Function, &mut Input, &Map<String, Json>) -> Read) -> Read {
         let read = match &mut self.state {
-            State::Function(function) => end(function, input, &self.schemas),
+            HermesState::Function(function) => end(function, input, &self.schemas),
             _ => {
                 input.advance_to_end();
                 if self.is_within_call() { Read::Malformed } else { Read::End }
             }
         };
         if let Read::Call(_) = read {
-            self.state = State::Close;
+            self.state = HermesState::Close;
         }
         read
     }
 
     /// Reads in one state and returns the next, or what was read.
-    fn step(&mut self, input: &mut Input) -> Result<State, Read> {
+    fn step(&mut self, input: &mut Input) -> Result<HermesState, Read> {
         match &mut self.state {
-            State::Open => {
+            HermesState::Open => {
                 input.advance_over_space();
                 if input.rest().is_empty() {
                     return Err(Read::More);
@@ -98,7 +98,7 @@ impl Hermes {
                 match input.begins(&["{", self.tags.function]) {
                     Begins::With(0) => {
                         input.begin_token();
-                        Ok(State::Object(Scanner::new()))
+                        Ok(HermesState::Object(Scanner::new()))
                     }
                     Begins::With(_) => {
                         input.advance(self.tags.function.len());
@@ -108,13 +108,13 @@ impl Hermes {
                     Begins::No => Err(Read::Malformed),
                 }
             }
-            State::Object(scanner) => Err(match scanner.read(input) {
+            HermesState::Object(scanner) => Err(match scanner.read(input) {
                 Scan::More => Read::More,
                 Scan::Invalid => Read::Malformed,
                 Scan::End => ToolCall::from_object(input.token()).map_or(Read::Malformed, Read::Call),
             }),
-            State::Function(function) => Err(function.read(input, &self.schemas)),
-            State::Close => {
+            HermesState::Function(function) => Err(function.read(input, &self.schemas)),
+            HermesState::Close => {
                 input.advance_over_space();
                 let marks = [self.tags.close, self.tags.function];
                 match input.begins(&marks[..1 + usize::from(self.tags.several)]) {
@@ -146,7 +146,7 @@ impl Calls for Hermes {
     fn begin(&mut self, mark: Option<usize>, input: &mut Input) {
         self.state = match mark {
             Some(1) => self.function(input),
-            _ => State::Open,
+            _ => HermesState::Open,
         };
     }
 
@@ -155,7 +155,7 @@ impl Calls for Hermes {
             match self.step(input) {
                 Ok(state) => self.state = state,
                 Err(Read::Call(call)) => {
-                    self.state = State::Close;
+                    self.state = HermesState::Close;
                     return Read::Call(call);
                 }
                 Err(read) => return read,
@@ -173,6 +173,6 @@ impl Calls for Hermes {
     }
 
     fn is_within_call(&self) -> bool {
-        !matches!(self.state, State::Close)
+        !matches!(self.state, HermesState::Close)
     }
 }

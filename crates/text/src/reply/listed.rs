@@ -6,7 +6,7 @@ use super::input::Input;
 use super::list::{List, next};
 
 #[derive(Debug)]
-enum State {
+enum ListedState {
     List(List),
     /// After the list.
     Close,
@@ -18,13 +18,13 @@ enum State {
 pub(super) struct Listed {
     open: [&'static str; 1],
     close: &'static str,
-    state: State,
+    state: ListedState,
 }
 
 impl Listed {
     /// For a list between these marks.
     pub(super) fn new(open: &'static str, close: &'static str) -> Listed {
-        Listed { open: [open], close, state: State::Ended }
+        Listed { open: [open], close, state: ListedState::Ended }
     }
 }
 
@@ -38,26 +38,26 @@ impl Calls for Listed {
     }
 
     fn begin(&mut self, _: Option<usize>, _: &mut Input) {
-        self.state = State::List(List::Open);
+        self.state = ListedState::List(List::Open);
     }
 
     fn read(&mut self, input: &mut Input) -> Read {
-        if let State::List(list) = &mut self.state {
+        if let ListedState::List(list) = &mut self.state {
             match list.read(input) {
-                Read::End => self.state = State::Close,
+                Read::End => self.state = ListedState::Close,
                 read => return read,
             }
         }
-        if let State::Close = self.state {
+        if let ListedState::Close = self.state {
             if let Err(more) = next(input, &[self.close]) {
                 return more;
             }
-            self.state = State::Ended;
+            self.state = ListedState::Ended;
         }
         Read::End
     }
 
     fn is_within_call(&self) -> bool {
-        matches!(&self.state, State::List(list) if list.is_within_call())
+        matches!(&self.state, ListedState::List(list) if list.is_within_call())
     }
 }

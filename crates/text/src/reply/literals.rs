@@ -92,18 +92,18 @@ impl LiteralScanner {
 
 /// An object as JSON. Its brackets match, as [`LiteralScanner`] has found.
 pub(super) fn json(object: &str) -> Option<String> {
-    let mut reader = Reader { rest: object, json: String::with_capacity(object.len()) };
+    let mut reader = LiteralReader { rest: object, json: String::with_capacity(object.len()) };
     reader.object()?;
     reader.rest.is_empty().then_some(reader.json)
 }
 
 /// The rest of an object, and what it is in JSON so far.
-struct Reader<'t> {
+struct LiteralReader<'t> {
     rest: &'t str,
     json: String,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> LiteralReader<'t> {
     /// Reads white space and this text, if it follows.
     fn takes(&mut self, text: &str) -> bool {
         self.rest = self.rest.trim_start();

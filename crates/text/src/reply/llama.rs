@@ -30,7 +30,7 @@ pub(super) const SYNTAX: Syntax = Syntax {
 const MARK: &str = "<|python_tag|>";
 
 #[derive(Debug)]
-enum State {
+enum LlamaState {
     Object(Scanner),
     /// After a call.
     Between,
@@ -40,7 +40,7 @@ enum State {
 
 #[derive(Debug)]
 pub(super) struct Llama {
-    state: State,
+    state: LlamaState,
     /// The calls follow [`MARK`].
     marked: bool,
     schemas: Map<String, Json>,
@@ -48,7 +48,7 @@ pub(super) struct Llama {
 
 impl Llama {
     fn new(schemas: Map<String, Json>) -> Llama {
-        Llama { state: State::Between, marked: false, schemas }
+        Llama { state: LlamaState::Between, marked: false, schemas }
     }
 
     /// A call without a mark must be of a known tool if tools are known, because a reply may be JSON of another kind.
@@ -62,7 +62,7 @@ impl Llama {
 
     fn begin_object(&mut self, input: &mut Input) {
         input.begin_token();
-        self.state = State::Object(Scanner::new());
+        self.state = LlamaState::Object(Scanner::new());
     }
 }
 
@@ -87,24 +87,24 @@ impl Calls for Llama {
     fn read(&mut self, input: &mut Input) -> Read {
         loop {
             let (mark, on_other) = match &mut self.state {
-                State::Object(scanner) => match scanner.read(input) {
+                LlamaState::Object(scanner) => match scanner.read(input) {
                     Scan::More => return Read::More,
                     Scan::Invalid => return Read::Malformed,
                     Scan::End => {
                         let Some(call) = self.call(input.token()) else { return Read::Malformed };
-                        self.state = State::Between;
+                        self.state = LlamaState::Between;
                         return Read::Call(call);
                     }
                 },
-                State::Between => (";", Read::End),
-                State::Separated => ("{", Read::Malformed),
+                LlamaState::Between => (";", Read::End),
+                LlamaState::Separated => ("{", Read::Malformed),
             };
             input.advance_over_space();
             match input.begins(&[mark]) {
                 Begins::With(_) if mark == "{" => self.begin_object(input),
                 Begins::With(_) => {
                     input.advance(1);
-                    self.state = State::Separated;
+                    self.state = LlamaState::Separated;
                 }
                 Begins::Maybe => return Read::More,
                 Begins::No => return on_other,
@@ -113,6 +113,6 @@ impl Calls for Llama {
     }
 
     fn is_within_call(&self) -> bool {
-        matches!(self.state, State::Object(_))
+        matches!(self.state, LlamaState::Object(_))
     }
 }

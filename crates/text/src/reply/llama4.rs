@@ -19,7 +19,7 @@ pub(super) const SYNTAX: Syntax = Syntax {
     is_shown_by: |template, _| template.contains(START),
     parser: |start| {
         let schemas = start.options.schemas.clone();
-        Marked::parser(start, Llama4 { state: State::Ended, marked: false, schemas })
+        Marked::parser(start, Llama4 { state: Llama4State::Ended, marked: false, schemas })
     },
     ..llama::SYNTAX
 };
@@ -28,7 +28,7 @@ const START: &str = "<|python_start|>";
 const END: &str = "<|python_end|>";
 
 #[derive(Debug)]
-enum State {
+enum Llama4State {
     /// Before the first call.
     Start,
     Object(Scanner),
@@ -44,7 +44,7 @@ enum State {
 
 #[derive(Debug)]
 struct Llama4 {
-    state: State,
+    state: Llama4State,
     /// The calls follow a mark.
     marked: bool,
     schemas: Map<String, Json>,
@@ -63,52 +63,52 @@ impl Llama4 {
     }
 
     /// Reads in one state and returns the next, or the outcome.
-    fn step(&mut self, input: &mut Input) -> Result<State, Read> {
+    fn step(&mut self, input: &mut Input) -> Result<Llama4State, Read> {
         match &mut self.state {
-            State::Start => match follows(input, &["{", "[", END])? {
+            Llama4State::Start => match follows(input, &["{", "[", END])? {
                 Some(0) => Ok(object(input)),
-                Some(1) => Ok(State::List(List::Open)),
+                Some(1) => Ok(Llama4State::List(List::Open)),
                 Some(_) if self.marked => {
                     input.advance(END.len());
-                    Ok(State::Start)
+                    Ok(Llama4State::Start)
                 }
                 _ => Err(Read::Malformed),
             },
-            State::Object(scanner) => Err(match scanner.read(input) {
+            Llama4State::Object(scanner) => Err(match scanner.read(input) {
                 Scan::More => Read::More,
                 Scan::Invalid => Read::Malformed,
                 Scan::End => self.known(self.object(input.token())),
             }),
-            State::List(list) => match list.read(input) {
+            Llama4State::List(list) => match list.read(input) {
                 Read::Call(call) => Err(self.known(Some(call))),
-                Read::End => Ok(State::Close),
+                Read::End => Ok(Llama4State::Close),
                 read => Err(read),
             },
-            State::Between => match follows(input, &["{", ";", END])? {
+            Llama4State::Between => match follows(input, &["{", ";", END])? {
                 Some(0) => Ok(object(input)),
                 Some(1) => {
                     input.advance(1);
-                    Ok(State::Separated)
+                    Ok(Llama4State::Separated)
                 }
-                _ => Ok(State::Close),
+                _ => Ok(Llama4State::Close),
             },
-            State::Separated => match follows(input, &["{"])? {
+            Llama4State::Separated => match follows(input, &["{"])? {
                 Some(_) => Ok(object(input)),
                 None => Err(Read::Malformed),
             },
-            State::Close => {
+            Llama4State::Close => {
                 next(input, &[END])?;
-                Ok(State::Ended)
+                Ok(Llama4State::Ended)
             }
-            State::Ended => Err(Read::End),
+            Llama4State::Ended => Err(Read::End),
         }
     }
 }
 
 /// An object begins here.
-fn object(input: &mut Input) -> State {
+fn object(input: &mut Input) -> Llama4State {
     input.begin_token();
-    State::Object(Scanner::new())
+    Llama4State::Object(Scanner::new())
 }
 
 impl Calls for Llama4 {
@@ -122,14 +122,14 @@ impl Calls for Llama4 {
 
     fn follow(&self) -> Follow {
         match self.state {
-            State::List(_) => Follow { marks: vec![START, END], separator: Some(','), list_end: Some(']') },
+            Llama4State::List(_) => Follow { marks: vec![START, END], separator: Some(','), list_end: Some(']') },
             _ => Follow { marks: vec![START, END, "{"], separator: Some(';'), list_end: None },
         }
     }
 
     fn begin(&mut self, mark: Option<usize>, _: &mut Input) {
         self.marked = mark.is_some();
-        self.state = State::Start;
+        self.state = Llama4State::Start;
     }
 
     fn read(&mut self, input: &mut Input) -> Read {
@@ -137,8 +137,8 @@ impl Calls for Llama4 {
             match self.step(input) {
                 Ok(state) => self.state = state,
                 Err(Read::Call(call)) => {
-                    if let State::Object(_) = self.state {
-                        self.state = State::Between;
+                    if let Llama4State::Object(_) = self.state {
+                        self.state = Llama4State::Between;
                     }
                     return Read::Call(call);
                 }
@@ -149,8 +149,8 @@ impl Calls for Llama4 {
 
     fn is_within_call(&self) -> bool {
         match &self.state {
-            State::Start | State::Object(_) => true,
-            State::List(list) => list.is_within_call(),
+            Llama4State::Start | Llama4State::Object(_) => true,
+            Llama4State::List(list) => list.is_within_call(),
             _ => false,
         }
     }

@@ -10,7 +10,7 @@ use super::output::Output;
 use super::syntax::{Parser, ReasoningMarks, Start};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum MarkedState {
     /// Only white space so far.
     Start,
     Reasoning,
@@ -29,7 +29,7 @@ enum State {
 /// The parser.
 #[derive(Debug)]
 pub(super) struct Marked {
-    state: State,
+    state: MarkedState,
     reasoning: ReasoningMarks,
     /// `None` if calls are content.
     calls: Option<Box<dyn Calls>>,
@@ -54,9 +54,9 @@ impl Marked {
     pub(super) fn framed(start: Start, frames: &[&'static str], calls: impl Calls + 'static) -> Box<dyn Parser> {
         let Start { prompt_end, reasoning, options, answer_or_calls } = start;
         let state = match answer_or_calls {
-            true => State::Answer,
-            false if prompt_end.trim_end().ends_with(reasoning.open) => State::Reasoning,
-            false => State::Start,
+            true => MarkedState::Answer,
+            false if prompt_end.trim_end().ends_with(reasoning.open) => MarkedState::Reasoning,
+            false => MarkedState::Start,
         };
         let calls: Option<Box<dyn Calls>> = if options.tools { Some(Box::new(calls)) } else { None };
         let of_calls = calls.as_ref().map_or(&[][..], |calls| calls.marks());
@@ -66,20 +66,20 @@ impl Marked {
         Box::new(Marked { state, reasoning, calls, names, held: None, draft, marks, frames: frames.len(), blank: None })
     }
 
-    fn read_start(&self, input: &mut Input) -> State {
+    fn read_start(&self, input: &mut Input) -> MarkedState {
         input.advance_over_space();
         match input.begins(&[self.reasoning.open]) {
             Begins::With(_) => {
                 input.advance(self.reasoning.open.len());
                 input.discard();
-                State::Reasoning
+                MarkedState::Reasoning
             }
-            Begins::Maybe => State::Start,
-            Begins::No => State::Answer,
+            Begins::Maybe => MarkedState::Start,
+            Begins::No => MarkedState::Answer,
         }
     }
 
-    fn read_reasoning(&mut self, input: &mut Input, output: &mut Output) -> State {
+    fn read_reasoning(&mut self, input: &mut Input, output: &mut Output) -> MarkedState {
         let (len, found) = input.find(self.draft.marks());
         input.advance(len);
         output.reasoning(input.take());
@@ -87,59 +87,59 @@ impl Marked {
             (Begins::With(0), _) => {
                 input.advance(self.reasoning.close.len());
                 input.discard();
-                State::AfterReasoning
+                MarkedState::AfterReasoning
             }
             (Begins::With(mark), Some(calls)) => {
                 self.draft.begin(mark, calls.as_mut(), input);
-                State::Draft
+                MarkedState::Draft
             }
-            _ => State::Reasoning,
+            _ => MarkedState::Reasoning,
         }
     }
 
     /// Reads calls within reasoning.
-    fn read_draft(&mut self, input: &mut Input, output: &mut Output, follows: Follows) -> State {
-        let Some(calls) = &mut self.calls else { return State::Reasoning };
+    fn read_draft(&mut self, input: &mut Input, output: &mut Output, follows: Follows) -> MarkedState {
+        let Some(calls) = &mut self.calls else { return MarkedState::Reasoning };
         match self.draft.read(calls.as_mut(), &self.names, input, follows) {
-            Drafted::More => State::Draft,
+            Drafted::More => MarkedState::Draft,
             Drafted::Calls(calls) => {
                 input.advance_to_end();
                 input.discard();
                 calls.into_iter().for_each(|call| output.call(call));
-                State::AfterCalls
+                MarkedState::AfterCalls
             }
             Drafted::Reasoning => {
                 output.reasoning(input.take());
-                State::Reasoning
+                MarkedState::Reasoning
             }
             Drafted::Closed => {
                 output.reasoning(input.take_before_token());
                 input.discard();
-                State::AfterReasoning
+                MarkedState::AfterReasoning
             }
         }
     }
 
-    fn read_answer(&mut self, input: &mut Input) -> State {
-        let Some(calls) = &mut self.calls else { return State::Content };
+    fn read_answer(&mut self, input: &mut Input) -> MarkedState {
+        let Some(calls) = &mut self.calls else { return MarkedState::Content };
         input.advance_over_space();
         let mark = match input.begins(calls.marks()) {
             _ if input.rest().starts_with(calls.unmarked()) => None,
             Begins::With(mark) => Some(mark),
-            Begins::Maybe => return State::Answer,
-            Begins::No => return State::Content,
+            Begins::Maybe => return MarkedState::Answer,
+            Begins::No => return MarkedState::Content,
         };
         input.advance(mark.map_or(0, |mark| calls.marks()[mark].len()));
         calls.begin(mark, input);
-        State::Calls
+        MarkedState::Calls
     }
 
     /// Reads content up to a mark. White space is held, because it is dropped before a mark without content behind it.
-    fn read_content(&mut self, input: &mut Input, output: &mut Output) -> State {
+    fn read_content(&mut self, input: &mut Input, output: &mut Output) -> MarkedState {
         if self.marks.is_empty() {
             input.advance_to_end();
             output.content(input.take());
-            return State::Content;
+            return MarkedState::Content;
         }
         loop {
             let (len, found) = input.find(&self.marks);
@@ -149,14 +149,14 @@ impl Marked {
                 self.give(input, output);
             }
             input.advance(len - text);
-            let Begins::With(mark) = found else { return State::Content };
+            let Begins::With(mark) = found else { return MarkedState::Content };
             if mark < self.frames {
                 self.hold(input);
             }
             input.advance(self.marks[mark].len());
             if let (Some(calls), Some(mark)) = (&mut self.calls, mark.checked_sub(self.frames)) {
                 calls.begin(Some(mark), input);
-                return State::Calls;
+                return MarkedState::Calls;
             }
             input.discard();
         }
@@ -176,8 +176,8 @@ impl Marked {
     }
 
     /// Reads calls. Returns the next state; `None` after a call.
-    fn read_calls(&mut self, input: &mut Input, output: &mut Output, follows: Follows) -> Option<State> {
-        let Some(calls) = &mut self.calls else { return Some(State::Content) };
+    fn read_calls(&mut self, input: &mut Input, output: &mut Output, follows: Follows) -> Option<MarkedState> {
+        let Some(calls) = &mut self.calls else { return Some(MarkedState::Content) };
         if self.held.is_none() {
             match calls.read_before(follows, input) {
                 Read::Call(call) if self.names.allow(&call) => {
@@ -186,10 +186,10 @@ impl Marked {
                     self.held = Some((call, AfterCall::new(calls.follow(), bracket)));
                 }
                 Read::Call(_) | Read::Malformed => return Some(self.give_malformed(input, output)),
-                Read::More => return Some(State::Calls),
+                Read::More => return Some(MarkedState::Calls),
                 Read::End => {
                     input.discard();
-                    return Some(State::AfterCalls);
+                    return Some(MarkedState::AfterCalls);
                 }
             }
         }
@@ -197,7 +197,7 @@ impl Marked {
         match after.read(input.rest(), follows != Follows::More) {
             Verdict::Unknown => {
                 self.held = Some((call, after));
-                Some(State::Calls)
+                Some(MarkedState::Calls)
             }
             Verdict::Early => Some(self.give_malformed(input, output)),
             Verdict::Whole => {
@@ -208,17 +208,17 @@ impl Marked {
     }
 
     /// Gives out a call, after which others may follow.
-    fn give_call(call: ToolCall, input: &mut Input, output: &mut Output) -> Option<State> {
+    fn give_call(call: ToolCall, input: &mut Input, output: &mut Output) -> Option<MarkedState> {
         input.discard();
         output.call(call);
         None
     }
 
     /// Gives out what is read of a call as content.
-    fn give_malformed(&mut self, input: &mut Input, output: &mut Output) -> State {
+    fn give_malformed(&mut self, input: &mut Input, output: &mut Output) -> MarkedState {
         self.names.damage();
         self.give(input, output);
-        State::Content
+        MarkedState::Content
     }
 }
 
@@ -226,17 +226,17 @@ impl Parser for Marked {
     fn step(&mut self, input: &mut Input, output: &mut Output) -> bool {
         let before = self.state;
         self.state = match self.state {
-            State::Start => self.read_start(input),
-            State::Reasoning => self.read_reasoning(input, output),
-            State::Draft => self.read_draft(input, output, Follows::More),
-            State::AfterReasoning => skip_space(input, before, State::Answer),
-            State::Answer => self.read_answer(input),
-            State::Content => self.read_content(input, output),
-            State::Calls => match self.read_calls(input, output, Follows::More) {
+            MarkedState::Start => self.read_start(input),
+            MarkedState::Reasoning => self.read_reasoning(input, output),
+            MarkedState::Draft => self.read_draft(input, output, Follows::More),
+            MarkedState::AfterReasoning => skip_space(input, before, MarkedState::Answer),
+            MarkedState::Answer => self.read_answer(input),
+            MarkedState::Content => self.read_content(input, output),
+            MarkedState::Calls => match self.read_calls(input, output, Follows::More) {
                 Some(state) => state,
                 None => return true,
             },
-            State::AfterCalls => skip_space(input, before, State::Content),
+            MarkedState::AfterCalls => skip_space(input, before, MarkedState::Content),
         };
         self.state != before
     }
@@ -244,28 +244,28 @@ impl Parser for Marked {
     fn finish(&mut self, input: &mut Input, output: &mut Output, is_cut: bool) {
         let follows = if is_cut { Follows::Cut } else { Follows::End };
         // What follows a call that has no end is read anew.
-        while let State::Calls | State::Draft = self.state {
+        while let MarkedState::Calls | MarkedState::Draft = self.state {
             self.state = match self.state {
-                State::Draft => self.read_draft(input, output, follows),
-                _ => self.read_calls(input, output, follows).unwrap_or(State::Calls),
+                MarkedState::Draft => self.read_draft(input, output, follows),
+                _ => self.read_calls(input, output, follows).unwrap_or(MarkedState::Calls),
             };
             while self.step(input, output) {}
         }
         input.advance_to_end();
         match self.state {
-            State::Reasoning => output.reasoning(input.take()),
-            State::AfterReasoning | State::AfterCalls => input.discard(),
+            MarkedState::Reasoning => output.reasoning(input.take()),
+            MarkedState::AfterReasoning | MarkedState::AfterCalls => input.discard(),
             _ => output.content(input.take()),
         }
     }
 
     fn is_reasoning(&self) -> bool {
-        matches!(self.state, State::Reasoning | State::Draft)
+        matches!(self.state, MarkedState::Reasoning | MarkedState::Draft)
     }
 }
 
 /// Drops white space; goes to `next` at the first other character.
-fn skip_space(input: &mut Input, here: State, next: State) -> State {
+fn skip_space(input: &mut Input, here: MarkedState, next: MarkedState) -> MarkedState {
     input.advance_over_space();
     input.discard();
     if input.rest().is_empty() { here } else { next }

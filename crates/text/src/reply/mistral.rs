@@ -36,7 +36,7 @@ const ID: &str = "[CALL_ID]";
 const ARGUMENTS: &str = "[ARGS]";
 
 #[derive(Debug)]
-enum State {
+enum MistralState {
     /// After the mark.
     Open,
     /// At an object of the list.
@@ -53,69 +53,69 @@ enum State {
 
 #[derive(Debug)]
 pub(super) struct Mistral {
-    state: State,
+    state: MistralState,
     name: String,
 }
 
 impl Mistral {
     fn new() -> Mistral {
-        Mistral { state: State::Ended, name: String::new() }
+        Mistral { state: MistralState::Ended, name: String::new() }
     }
 
     /// Reads in one state and returns the next, or what was read.
-    fn step(&mut self, input: &mut Input) -> Result<State, Read> {
+    fn step(&mut self, input: &mut Input) -> Result<MistralState, Read> {
         match &mut self.state {
-            State::Open => {
+            MistralState::Open => {
                 input.advance_over_space();
                 match input.begins(&["["]) {
                     Begins::With(_) => {
                         input.advance(1);
-                        Ok(State::Object(begin_object(input)))
+                        Ok(MistralState::Object(begin_object(input)))
                     }
                     Begins::Maybe => Err(Read::More),
                     Begins::No => {
                         input.begin_token();
-                        Ok(State::Name)
+                        Ok(MistralState::Name)
                     }
                 }
             }
-            State::Object(scanner) => Err(match scanner.read(input) {
+            MistralState::Object(scanner) => Err(match scanner.read(input) {
                 Scan::More => Read::More,
                 Scan::Invalid => Read::Malformed,
                 Scan::End => ToolCall::from_object(input.token()).map_or(Read::Malformed, Read::Call),
             }),
-            State::Between => {
+            MistralState::Between => {
                 input.advance_over_space();
                 let next = input.begins(&[",", "]"]);
                 if let Begins::With(_) = next {
                     input.advance(1);
                 }
                 match next {
-                    Begins::With(0) => Ok(State::Object(begin_object(input))),
-                    Begins::With(_) => Ok(State::Ended),
+                    Begins::With(0) => Ok(MistralState::Object(begin_object(input))),
+                    Begins::With(_) => Ok(MistralState::Ended),
                     Begins::Maybe => Err(Read::More),
                     Begins::No => Err(Read::Malformed),
                 }
             }
-            State::Name => self.read_name(input),
-            State::Id => {
+            MistralState::Name => self.read_name(input),
+            MistralState::Id => {
                 if !input.advance_to(ARGUMENTS) {
                     return Err(Read::More);
                 }
                 input.advance(ARGUMENTS.len());
-                Ok(State::Arguments(begin_object(input)))
+                Ok(MistralState::Arguments(begin_object(input)))
             }
-            State::Arguments(scanner) => Err(match scanner.read(input) {
+            MistralState::Arguments(scanner) => Err(match scanner.read(input) {
                 Scan::More => Read::More,
                 Scan::Invalid => Read::Malformed,
                 Scan::End => ToolCall::new(&self.name, input.token()).map_or(Read::Malformed, Read::Call),
             }),
-            State::Ended => Err(Read::End),
+            MistralState::Ended => Err(Read::End),
         }
     }
 
     /// Reads a name, which ends at `[ARGS]`, `[CALL_ID]` or the arguments.
-    fn read_name(&mut self, input: &mut Input) -> Result<State, Read> {
+    fn read_name(&mut self, input: &mut Input) -> Result<MistralState, Read> {
         let rest = input.rest();
         let Some((at, end)) = rest.char_indices().find(|&(_, c)| matches!(c, '[' | '{' | '\n')) else {
             input.advance_to_end();
@@ -132,7 +132,7 @@ impl Mistral {
         if mark > 0 {
             input.advance(marks[mark].len());
         }
-        Ok(if mark == 2 { State::Id } else { State::Arguments(begin_object(input)) })
+        Ok(if mark == 2 { MistralState::Id } else { MistralState::Arguments(begin_object(input)) })
     }
 }
 
@@ -149,13 +149,13 @@ impl Calls for Mistral {
     fn follow(&self) -> Follow {
         let marks = vec![MARK];
         match self.state {
-            State::Between => Follow { marks, separator: Some(','), list_end: Some(']') },
+            MistralState::Between => Follow { marks, separator: Some(','), list_end: Some(']') },
             _ => Follow { marks, ..Follow::default() },
         }
     }
 
     fn begin(&mut self, _: Option<usize>, _: &mut Input) {
-        self.state = State::Open;
+        self.state = MistralState::Open;
     }
 
     fn read(&mut self, input: &mut Input) -> Read {
@@ -163,8 +163,8 @@ impl Calls for Mistral {
             match self.step(input) {
                 Ok(state) => self.state = state,
                 Err(Read::Call(call)) => {
-                    let in_list = matches!(self.state, State::Object(_));
-                    self.state = if in_list { State::Between } else { State::Ended };
+                    let in_list = matches!(self.state, MistralState::Object(_));
+                    self.state = if in_list { MistralState::Between } else { MistralState::Ended };
                     return Read::Call(call);
                 }
                 Err(read) => return read,
@@ -173,6 +173,6 @@ impl Calls for Mistral {
     }
 
     fn is_within_call(&self) -> bool {
-        !matches!(self.state, State::Between | State::Ended)
+        !matches!(self.state, MistralState::Between | MistralState::Ended)
     }
 }

@@ -5,10 +5,10 @@
 use gristmill_kernels::ops::{Activation, GateKind, RopeStyle};
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::{AttentionSpec, GateRows, LayerSpec, Mixer, ModelSpec, OutputGate, QkNorm};
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let windowed = AttentionSpec {
         qk_norm: Some(QkNorm::PerHead),
         gate: Some(OutputGate { rows: GateRows::Apart, kind: GateKind::Sigmoid, per_head: false }),

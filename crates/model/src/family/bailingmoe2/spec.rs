@@ -5,10 +5,10 @@
 use gristmill_kernels::ops::Activation;
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::{MlpSpec, ModelSpec, MoeSpec};
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let mut moe = file.sigmoid_moe(false, file.shared_experts()?)?;
     if let MlpSpec::Moe(MoeSpec { selection_bias, .. }) = &mut moe {
         *selection_bias = file.has_selection_bias()?;

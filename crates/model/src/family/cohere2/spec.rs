@@ -5,10 +5,10 @@
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::{AttentionSpec, BlockInputs, LayerSpec, Mixer, ModelSpec, NormKind};
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let windowed = file.attention(RopeStyle::Interleaved)?;
     let full = AttentionSpec { window: None, rope: None, ..windowed.clone() };
     let mlp = file.dense(Activation::SwiGlu)?;

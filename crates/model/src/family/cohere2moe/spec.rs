@@ -4,10 +4,10 @@
 use gristmill_kernels::ops::{Activation, Gating, RopeStyle};
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::{AttentionSpec, BlockInputs, LayerSpec, Mixer, MlpSpec, ModelSpec, MoeSpec, NormKind};
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     file.refuse_count("expert_shared_count", "0: experts that serve every token of Cohere 2 are not implemented")?;
     let windowed = file.attention(RopeStyle::Interleaved)?;
     let full = AttentionSpec { window: None, ..windowed.clone() };

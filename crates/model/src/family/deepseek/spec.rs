@@ -4,10 +4,10 @@
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::ModelSpec;
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let moe = file.moe(false, file.shared_experts()?)?;
     file.model(file.dense_first(file.attention(RopeStyle::Interleaved)?, file.dense(Activation::SwiGlu)?, moe)?)
 }

@@ -5,10 +5,10 @@
 use gristmill_kernels::ops::Activation;
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::ModelSpec;
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let (attention, shared) = (super::qwen3::attention(file)?, file.shared_experts()?);
     let moe = if file.has_selection_bias()? { file.sigmoid_moe(false, shared)? } else { file.moe(false, shared)? };
     file.model(file.dense_first(attention, file.dense(Activation::SwiGlu)?, moe)?)

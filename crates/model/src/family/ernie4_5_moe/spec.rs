@@ -4,10 +4,10 @@
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::{MlpSpec, ModelSpec, MoeSpec};
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let attention = file.attention(RopeStyle::Interleaved)?;
     let mut moe = file.moe(true, file.shared_experts()?)?;
     if let MlpSpec::Moe(MoeSpec { selection_bias, .. }) = &mut moe {

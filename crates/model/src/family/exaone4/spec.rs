@@ -4,10 +4,10 @@
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::{AttentionSpec, BlockInputs, LayerSpec, Mixer, ModelSpec, QkNorm};
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let mlp = file.dense(Activation::SwiGlu)?;
     let layer = |attention| LayerSpec { mixer: Mixer::Attention(attention), mlp: Some(mlp.clone()) };
     let layers = attentions(file)?.into_iter().map(layer).collect();
@@ -15,7 +15,7 @@ pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
 }
 
 /// Attention of each layer of the family.
-pub(crate) fn attentions(file: &Reader) -> Result<Vec<AttentionSpec>> {
+pub(crate) fn attentions(file: &KeyReader) -> Result<Vec<AttentionSpec>> {
     let windowed = AttentionSpec { qk_norm: Some(QkNorm::PerHead), ..file.attention(RopeStyle::Halves)? };
     let without_windows = windowed.window.is_none();
     let full = AttentionSpec { window: None, rope: None, ..windowed.clone() };

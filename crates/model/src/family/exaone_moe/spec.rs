@@ -4,10 +4,10 @@
 use gristmill_kernels::ops::Activation;
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::{LayerSpec, Mixer, ModelSpec};
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let moe = file.sigmoid_moe(true, file.shared_experts()?)?;
     let mlps = file.dense_mlps_first(&file.dense(Activation::SwiGlu)?, &moe)?;
     let layer = |(attention, mlp)| LayerSpec { mixer: Mixer::Attention(attention), mlp: Some(mlp) };

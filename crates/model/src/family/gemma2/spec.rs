@@ -4,7 +4,7 @@
 use gristmill_kernels::ops::{Activation, RopeStyle, Window};
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec};
 
 /// The 27B model, known by its layers, scales attention by 1 / √(hidden / heads); no key says so.
@@ -15,7 +15,7 @@ const ATTENTION_CAP: f32 = 50.0;
 const LOGIT_CAP: f32 = 30.0;
 const WINDOW: usize = 4096;
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let mut global = file.attention(RopeStyle::Halves)?;
     if file.layers()? == LAYERS_OF_27B && file.number_or_zero("attention.scale")?.is_none() {
         global.scale = 1.0 / (file.hidden()? as f32 / global.heads as f32).sqrt();

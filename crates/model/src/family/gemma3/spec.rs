@@ -4,13 +4,13 @@
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec, QkNorm};
 
 /// The 27B model, known by its layers, scales attention by 1 / √(hidden / heads); no key says so.
 const LAYERS_OF_27B: usize = 62;
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     for suffix in ["attn_logit_softcapping", "final_logit_softcapping"] {
         file.refuse(suffix, "logits without a cap")?;
     }

@@ -6,10 +6,10 @@
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::{LayerSpec, Mixer, MlpSpec, ModelSpec, QkNorm};
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let (windowed, kv_heads) = (file.windowed(6)?, file.kv_heads()?);
     let (mlps, sources) = (mlps(file)?, file.shared_caches(&windowed, &kv_heads)?);
     let layer = |layer: usize| {
@@ -30,7 +30,7 @@ pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
     Ok(ModelSpec { post_norms: true, embedding_scale, layer_scales, layer_inputs, logit_cap, ..model })
 }
 
-fn mlps(file: &Reader) -> Result<Vec<MlpSpec>> {
+fn mlps(file: &KeyReader) -> Result<Vec<MlpSpec>> {
     file.refuse_count("expert_shared_count", "0: beside the experts of Gemma 4 there is an MLP")?;
     match file.has("expert_count")? {
         true => Ok(vec![file.moe_beside_mlp()?; file.layers()?]),

@@ -4,10 +4,10 @@
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::ModelSpec;
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let model = file.uniform(file.attention(RopeStyle::Interleaved)?, file.dense(Activation::SwiGlu)?)?;
     Ok(ModelSpec { post_norms: true, ..model })
 }

@@ -4,10 +4,10 @@
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::{AttentionSpec, ModelSpec, QkNorm};
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let qk_norm = file.tensor("blk.0.attn_q_norm.weight").then_some(QkNorm::PerHead);
     let attention = AttentionSpec { qk_norm, ..file.attention(RopeStyle::Halves)? };
     let moe = file.sigmoid_moe(true, file.shared_experts()?)?;

@@ -6,10 +6,10 @@
 use gristmill_kernels::ops::{Activation, Gating, RopeStyle};
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, MoeSpec, RopeScaling, RopeSpec};
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let attention = file.attention(RopeStyle::Halves)?;
     let mut attention = AttentionSpec { sinks: true, qkv_bias: true, output_bias: true, ..attention };
     if let Some(RopeSpec { scaling: RopeScaling::Yarn { truncate, .. }, .. }) = &mut attention.rope {

@@ -4,10 +4,10 @@
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::ModelSpec;
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     file.insist("rope.scaling.finetuned", "true (positions by RoPE)")?;
     let mlp = match file.has("expert_count")? {
         true => file.moe(true, file.shared_experts()?)?,

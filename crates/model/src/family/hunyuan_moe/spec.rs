@@ -4,10 +4,10 @@
 use gristmill_kernels::ops::RopeStyle;
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::{AttentionSpec, ModelSpec, QkNorm};
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let attention = file.attention(RopeStyle::Halves)?;
     let attention = AttentionSpec { qk_norm: Some(QkNorm::PerHead), norm_after_rope: true, ..attention };
     file.uniform(attention, file.moe(true, file.shared_experts()?)?)

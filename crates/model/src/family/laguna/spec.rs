@@ -5,10 +5,10 @@
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, QkNorm};
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     for key in ["attention.layer_types", "rope.swa.freq_base", "rope.swa.dimension_count"] {
         file.refuse_key(key, "files as llama.cpp's converter writes them")?;
     }

@@ -5,10 +5,10 @@
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
 use crate::error::Result;
-use crate::family::read::{Reader, Sections};
+use crate::family::read::{KeyReader, Sections};
 use crate::spec::{AttentionSpec, ConvolutionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, MoeSpec, QkNorm};
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let dense = file.dense(Activation::SwiGlu)?;
     let mut moe = if file.has("expert_count")? { file.sigmoid_moe(true, None)? } else { dense.clone() };
     if let MlpSpec::Moe(MoeSpec { selection_bias, .. }) = &mut moe {
@@ -21,7 +21,7 @@ pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
 }
 
 /// The mixers of the LFM2 family.
-fn mixers(file: &Reader) -> Result<Vec<Mixer>> {
+fn mixers(file: &KeyReader) -> Result<Vec<Mixer>> {
     let convolution = ConvolutionSpec { taps: file.taps("shortconv.l_cache")? };
     let mixer = |kv_heads: usize| match kv_heads {
         0 => Ok(Mixer::Convolution(convolution)),

@@ -5,7 +5,7 @@
 use gristmill_kernels::ops::{Activation, RopeStyle, Temperature};
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec, QkNorm};
 
 /// Positions of a chunk, and between the steps of the temperature. No key of published files says so.
@@ -13,7 +13,7 @@ const CHUNK: u32 = 8192;
 /// Experts of Maverick, which has no norms of queries and keys. Nothing else in a file says so.
 const MAVERICK: usize = 128;
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let normed = file.count_or_zero("expert_count")? != MAVERICK;
     let chunked = AttentionSpec {
         window: Some(file.chunks(CHUNK as usize)?),

@@ -4,10 +4,10 @@
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::{ModelSpec, RopeScaling};
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     file.refuse_count("expert_count", "0: experts of Mistral 3 are not implemented")?;
     let mut attention = file.attention(RopeStyle::Interleaved)?;
     attention.temperature = file.temperature(0)?;

@@ -3,10 +3,10 @@
 use gristmill_kernels::ops::RopeStyle;
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::{AttentionSpec, ModelSpec, QkNorm};
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     file.refuse("attention.clamp_kqv", "queries, keys and values that are not clamped")?;
     let attention = AttentionSpec { qk_norm: Some(QkNorm::WholeRow), ..file.attention(RopeStyle::Halves)? };
     file.uniform(attention, file.moe(false, None)?)

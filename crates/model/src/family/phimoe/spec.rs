@@ -6,13 +6,13 @@
 use gristmill_kernels::ops::{Gating, RopeStyle};
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::{MlpSpec, ModelSpec, MoeSpec, NormKind};
 
 /// Twice the `router_jitter_noise` of Phi-3.5-MoE; no key says it.
 const NEAR: f32 = 0.02;
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let mut mlp = file.moe(false, None)?;
     if let MlpSpec::Moe(MoeSpec { routing, .. }) = &mut mlp {
         routing.gating = Gating::SparseMixer { near: NEAR };

@@ -4,10 +4,10 @@
 use gristmill_kernels::ops::RopeStyle;
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::ModelSpec;
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let mlp = file.moe(false, Some(file.gated_shared_expert()?))?;
     file.uniform(file.attention(RopeStyle::Halves)?, mlp)
 }

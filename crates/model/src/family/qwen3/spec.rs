@@ -3,14 +3,14 @@
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::{AttentionSpec, ModelSpec, QkNorm};
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     file.uniform(attention(file)?, file.dense(Activation::SwiGlu)?)
 }
 
 /// Attention of the Qwen 3 family.
-pub(crate) fn attention(file: &Reader) -> Result<AttentionSpec> {
+pub(crate) fn attention(file: &KeyReader) -> Result<AttentionSpec> {
     Ok(AttentionSpec { qk_norm: Some(QkNorm::PerHead), ..file.attention(RopeStyle::Halves)? })
 }

@@ -5,10 +5,10 @@ use gristmill_kernels::ops::{Activation, HeadMap};
 
 use crate::error::Result;
 use crate::family::qwen3next::spec::model;
-use crate::family::read::{Reader, Sections};
+use crate::family::read::{KeyReader, Sections};
 use crate::spec::{DeltaProjections, ModelSpec};
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let delta = file.delta(HeadMap::Tiled, DeltaProjections::Apart)?;
     let mlp = match file.has("expert_count")? {
         true => file.moe(true, Some(file.gated_shared_expert()?))?,

@@ -1,9 +1,9 @@
 //! `qwen3moe`: Qwen 3 with experts in every layer: softmax over all, the top k renormalised.
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::ModelSpec;
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     file.uniform(super::qwen3::attention(file)?, file.moe(true, None)?)
 }

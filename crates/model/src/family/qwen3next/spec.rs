@@ -4,19 +4,19 @@
 use gristmill_kernels::ops::{GateKind, HeadMap, RopeStyle};
 
 use crate::error::Result;
-use crate::family::read::{Reader, Sections};
+use crate::family::read::{KeyReader, Sections};
 use crate::spec::{
     AttentionSpec, DeltaProjections, DeltaSpec, GateRows, LayerSpec, Mixer, MlpSpec, ModelSpec, OutputGate, QkNorm,
 };
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let delta = file.delta(HeadMap::Grouped, DeltaProjections::GatesJoined)?;
     let mlp = file.moe(true, Some(file.gated_shared_expert()?))?;
     model(file, delta, Sections::None, mlp)
 }
 
 /// A model of the family.
-pub(crate) fn model(file: &Reader, delta: DeltaSpec, sections: Sections, mlp: MlpSpec) -> Result<ModelSpec> {
+pub(crate) fn model(file: &KeyReader, delta: DeltaSpec, sections: Sections, mlp: MlpSpec) -> Result<ModelSpec> {
     let layer = |(recurrent, kv_heads): (bool, usize)| {
         let mixer = match recurrent {
             true => Mixer::Delta(delta.clone()),

@@ -2,7 +2,7 @@
 
 use gristmill_kernels::ops::{GateKind, RopeStyle, Temperature, Window};
 
-use super::{MAX_WIDTH, Reader};
+use super::{KeyReader, MAX_WIDTH};
 use crate::error::{Error, Result};
 use crate::limits::MAX_CONTEXT;
 use crate::spec::{AttentionSpec, GateRows, OutputGate, RopeScaling, RopeSpec};
@@ -16,7 +16,7 @@ pub(in crate::family) enum Sections {
     Interleaved,
 }
 
-impl Reader<'_> {
+impl KeyReader<'_> {
     /// Grouped-query attention without qk-norm.
     pub(in crate::family) fn attention(&self, style: RopeStyle) -> Result<AttentionSpec> {
         let heads = self.count("attention.head_count", MAX_WIDTH)?;

@@ -2,11 +2,11 @@
 
 use gristmill_kernels::ops::{Activation, Gating, Routing};
 
-use super::{MAX_EXPERTS, MAX_WIDTH, Reader};
+use super::{KeyReader, MAX_EXPERTS, MAX_WIDTH};
 use crate::error::{Error, Result};
 use crate::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, MoeSpec, SharedExpert};
 
-impl Reader<'_> {
+impl KeyReader<'_> {
     fn activation(&self, default: Activation) -> Result<Activation> {
         match self.source.optional::<&str>(&self.key("hidden_activation"))? {
             None => Ok(default),

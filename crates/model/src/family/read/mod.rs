@@ -58,12 +58,12 @@ fn supported(max: usize) -> String {
 }
 
 /// The keys of one architecture: `{arch}.{suffix}`.
-pub(super) struct Reader<'a> {
+pub(super) struct KeyReader<'a> {
     source: &'a Source<'a>,
     arch: &'static str,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> KeyReader<'a> {
     pub(super) fn new(source: &'a Source<'a>, arch: &'static str) -> Self {
         Self { source, arch }
     }

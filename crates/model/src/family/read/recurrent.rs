@@ -2,14 +2,14 @@
 
 use gristmill_kernels::ops::{CONV_TAPS, DELTA_WIDTHS, DeltaHeads, HeadMap};
 
-use super::{MAX_WIDTH, Reader};
+use super::{KeyReader, MAX_WIDTH};
 use crate::error::{Error, Result};
 use crate::spec::{DeltaProjections, DeltaSpec};
 
 /// The last of so many layers has attention, unless the file says otherwise.
 const INTERVAL: usize = 4;
 
-impl Reader<'_> {
+impl KeyReader<'_> {
     /// The taps of a convolution.
     pub(in crate::family) fn taps(&self, suffix: &str) -> Result<usize> {
         let taps = self.count(suffix, MAX_WIDTH)?;

@@ -3,13 +3,13 @@
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
 use crate::error::Result;
-use crate::family::read::Reader;
+use crate::family::read::KeyReader;
 use crate::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec};
 
 /// The last of so many layers rotates nothing; no key says so.
 const PERIOD: usize = 4;
 
-pub(crate) fn spec(file: &Reader) -> Result<ModelSpec> {
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let (attention, mlp) = (file.attention(RopeStyle::Interleaved)?, file.dense(Activation::SwiGlu)?);
     let layer = |index: usize| {
         let rope = attention.rope.clone().filter(|_| !(index + 1).is_multiple_of(PERIOD));
