@@ -20,6 +20,9 @@ pub(crate) mod scratch;
 pub(crate) mod tensors;
 pub(crate) mod uses;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use crate::stage::Stage;

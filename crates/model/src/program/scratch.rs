@@ -29,10 +29,10 @@ pub(crate) struct Slots {
 
 /// A buffer: the values in it are of one kind.
 #[derive(Debug)]
-struct Slot<K> {
-    kind: K,
+pub(super) struct Slot<K> {
+    pub(super) kind: K,
     /// Elements for each token, or for each row of logits.
-    size: usize,
+    pub(super) size: usize,
     what: &'static str,
     /// The first and the last node of each value.
     lives: Vec<(usize, usize)>,
@@ -40,20 +40,20 @@ struct Slot<K> {
 
 /// A value to be placed in a slot.
 #[derive(Clone, Copy)]
-struct Placed<K> {
-    kind: K,
-    size: usize,
-    what: &'static str,
+pub(super) struct Placed<K> {
+    pub(super) kind: K,
+    pub(super) size: usize,
+    pub(super) what: &'static str,
     /// The first and the last node that mention it.
-    life: (usize, usize),
+    pub(super) life: (usize, usize),
 }
 
 /// The life of a value that a rewrite has made superfluous.
-const NEVER: (usize, usize) = (usize::MAX, 0);
+pub(super) const NEVER: (usize, usize) = (usize::MAX, 0);
 
 /// Places the values, the largest first, each in the first slot of its kind in which no value is live at the same time.
 /// Returns the slot of each value.
-fn place<K: PartialEq + Copy>(values: &[Placed<K>]) -> (Vec<usize>, Vec<Slot<K>>) {
+pub(super) fn place<K: PartialEq + Copy>(values: &[Placed<K>]) -> (Vec<usize>, Vec<Slot<K>>) {
     let (mut slots, mut slot_of): (Vec<Slot<K>>, _) = (Vec::new(), vec![0; values.len()]);
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by_key(|&at| std::cmp::Reverse(values[at].size));
@@ -121,6 +121,12 @@ const EXPERT_BYTES: u128 = 16;
 const GRID_BYTES: u128 = 1024;
 
 impl Slots {
+    /// The buffer of a value.
+    #[cfg(test)]
+    pub(super) fn of_rows(&self, id: RowsId) -> usize {
+        self.rows[id.0]
+    }
+
     /// Bytes for `tokens` tokens and `rows` rows of logits, with the token that is sampled from each row.
     pub(crate) fn bytes(&self, precision: Precision, tokens: usize, rows: usize) -> u64 {
         // Activations are kept as f32; at the fast precision also as int8, 64 bytes for 32 elements, and as bfloat16,

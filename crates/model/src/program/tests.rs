@@ -1,0 +1,84 @@
+use proptest::prelude::*;
+
+use super::build::build;
+use super::scratch::{NEVER, Placed, place};
+use super::*;
+use crate::ModelInfo;
+use tiny::{Random, Tiny};
+
+#[allow(dead_code)]
+#[path = "../../tests/model/tiny.rs"]
+mod tiny;
+
+/// The names of a part's nodes.
+fn names(part: &Part) -> Vec<String> {
+    let name = |node: &Node| format!("{node:?}").split([' ', '(']).next().unwrap_or_default().to_owned();
+    part.nodes.iter().map(name).collect()
+}
+
+fn program(tiny: &Tiny) -> Program {
+    let file = tiny.file(&mut Random(7));
+    let info = ModelInfo::read(&file).expect("a good model");
+    build(&info.spec, &file)
+}
+
+/// What a backend can run as one launch is one node.
+#[test]
+fn layers_are_compositions() {
+    let of = |tiny: Tiny| names(&program(&tiny).layers[1]);
+    assert_eq!(of(Tiny::llama()), ["NormMatmul", "Attend", "Matmul", "NormAct", "GateUp", "Matmul"]);
+    assert_eq!(of(Tiny::qwen3moe()), ["NormMatmul", "Attend", "Matmul", "NormMatmul", "Experts"]);
+}
+
+/// The activations of a product's input are read by that product; those of the output matrix have no named reader.
+#[test]
+fn readers_are_named() {
+    let program = program(&Tiny::llama());
+    for part in &program.layers[1..] {
+        for (node, names) in part.nodes.iter().zip(&part.names) {
+            assert_eq!(names.len(), node.prepared().acts.len(), "{node:?}");
+            assert!(names.iter().all(|(_, readers)| readers.len() == 1), "{node:?}");
+        }
+    }
+    assert!(program.norm.names.iter().all(Vec::is_empty));
+}
+
+/// Values of one node never share a buffer, in any program.
+#[test]
+fn values_of_a_node_have_buffers_of_their_own() {
+    for (_, tiny) in Tiny::all() {
+        let program = program(&tiny);
+        for node in program.parts().flat_map(|part| &part.nodes) {
+            let values = node.values();
+            for (at, a) in values.rows.iter().enumerate() {
+                for b in &values.rows[..at] {
+                    let (first, second) = (program.slots.of_rows(*a), program.slots.of_rows(*b));
+                    assert!(a == b || first != second, "{node:?}");
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    /// Values that are live at the same time have different slots, and a slot is as large as its largest value.
+    #[test]
+    fn places_do_not_overlap(values in prop::collection::vec((0_usize..3, 0_usize..50, 0_usize..20, 0_usize..6), 0..40)) {
+        let of = |&(kind, size, first, len): &(usize, usize, usize, usize)| {
+            Placed { kind, size, what: "a test", life: (first, first + len) }
+        };
+        let mut placed: Vec<Placed<usize>> = values.iter().map(of).collect();
+        placed.extend(placed.first().map(|one| Placed { life: NEVER, ..*one }));
+        let (slot_of, slots) = place(&placed);
+        for (at, a) in placed.iter().enumerate().filter(|(_, a)| a.life != NEVER) {
+            let slot = &slots[slot_of[at]];
+            prop_assert!(slot.kind == a.kind && slot.size >= a.size);
+            for (other, b) in placed.iter().enumerate().filter(|(_, b)| b.life != NEVER) {
+                let overlap = a.life.0 <= b.life.1 && b.life.0 <= a.life.1;
+                prop_assert!(at == other || !overlap || slot_of[at] != slot_of[other]);
+            }
+        }
+        // No more than without sharing.
+        prop_assert!(slots.iter().map(|slot| slot.size).sum::<usize>() <= placed.iter().map(|one| one.size).sum());
+    }
+}
