@@ -70,7 +70,7 @@ pub(crate) const fn renormalised(default: bool) -> Key {
 }
 
 /// The type of each layer, as a list.
-pub(crate) const LAYER_TYPES: &str = "layer_types";
+pub const LAYER_TYPES: &str = "layer_types";
 
 /// Whether each layer has a window, as a list or by a period, of which the last layer has none.
 pub(crate) const PERIODIC: Key = Key {
@@ -114,7 +114,7 @@ pub(crate) const fn expect_last_of(setting: &'static str, period: usize) -> Expe
 /// Settings whose `null` means in every family that they are not set. transformers declares them as optional (as in
 /// `int | None`), and then takes: for key and value heads the number of query heads, for the types of layers the
 /// family's default, for RoPE no scaling and the whole head.
-pub(crate) const NULLS: &[&str] =
+pub const NULLS: &[&str] =
     &["num_key_value_heads", LAYER_TYPES, "rope_parameters", "rope_scaling", "partial_rotary_factor"];
 
 /// How transformers names the tensors of a text model within another.
@@ -134,7 +134,7 @@ pub(crate) const COMMON: &[Key] = &[
 ];
 
 /// The settings with the number of experts.
-pub(crate) const EXPERT_COUNT: &[&str] = &["num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"];
+pub const EXPERT_COUNT: &[&str] = &["num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"];
 
 /// Experts that a router chooses.
 pub(crate) const EXPERTS: &[Key] = &[

@@ -13,5 +13,5 @@ pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     if let MlpSpec::Moe(MoeSpec { selection_bias, .. }) = &mut moe {
         *selection_bias = file.has_selection_bias()?;
     }
-    file.model(file.dense_first(super::qwen3::attention(file)?, file.dense(Activation::SwiGlu)?, moe)?)
+    file.model(file.dense_first(crate::family::qwen3::spec::attention(file)?, file.dense(Activation::SwiGlu)?, moe)?)
 }

@@ -9,7 +9,7 @@ use crate::family::read::KeyReader;
 use crate::spec::ModelSpec;
 
 pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
-    let (attention, shared) = (super::qwen3::attention(file)?, file.shared_experts()?);
+    let (attention, shared) = (crate::family::qwen3::spec::attention(file)?, file.shared_experts()?);
     let moe = if file.has_selection_bias()? { file.sigmoid_moe(false, shared)? } else { file.moe(false, shared)? };
     file.model(file.dense_first(attention, file.dense(Activation::SwiGlu)?, moe)?)
 }

@@ -11,5 +11,5 @@ pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let moe = file.sigmoid_moe(true, file.shared_experts()?)?;
     let mlps = file.dense_mlps_first(&file.dense(Activation::SwiGlu)?, &moe)?;
     let layer = |(attention, mlp)| LayerSpec { mixer: Mixer::Attention(attention), mlp: Some(mlp) };
-    file.model(super::exaone4::attentions(file)?.into_iter().zip(mlps).map(layer).collect())
+    file.model(crate::family::exaone4::spec::attentions(file)?.into_iter().zip(mlps).map(layer).collect())
 }

@@ -5,5 +5,5 @@ use crate::family::read::KeyReader;
 use crate::spec::ModelSpec;
 
 pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
-    file.uniform(super::qwen3::attention(file)?, file.moe(true, None)?)
+    file.uniform(crate::family::qwen3::spec::attention(file)?, file.moe(true, None)?)
 }
