@@ -1,13 +1,14 @@
 //! Requests on the engine, for asynchronous code.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gristmill_engine::engine::receipt::Recorder;
-use gristmill_engine::engine::{Canceller, EngineError, Piece, Reservation, check_tools};
+use gristmill_engine::engine::{Canceller, EngineError, Piece, Pledge, Reservation, check_tools};
 use gristmill_engine::reply::ReplyForm;
 use gristmill_engine::{Prompt, Request};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::time::timeout;
 
 use crate::access::Tenant;
 use crate::blocking::blocking;
@@ -18,6 +19,10 @@ use crate::log::Counts;
 use crate::reply::{Choice, Reply, Step};
 use crate::request::{ApiRequest, Conversation, Input};
 use crate::state::App;
+
+/// How long the head of a reply in events may wait for its first event. Proxies and clients give up on a silent server
+/// after 30 s or more.
+const HEAD_WAITS: Duration = Duration::from_secs(10);
 
 /// A piece or an error, and the index of its choice.
 type Event = (usize, Result<Piece, EngineError>);
@@ -32,6 +37,10 @@ pub(crate) struct Running {
     /// client.
     pieces: UnboundedReceiver<Event>,
     cancellers: Vec<Canceller>,
+    /// The first event, until it is taken.
+    first: Option<Event>,
+    /// Keeps the request although the server ends.
+    pledge: Pledge,
     /// For the access log.
     pub(crate) counts: Counts,
     /// Choices that have not ended.
@@ -73,7 +82,9 @@ impl Running {
         let (sender, pieces) = mpsc::unbounded_channel();
         let recorder = receipt.then(|| Recorder::new(&app.engine, &[]));
         let (reply, cancellers) = (Reply::new(n), Vec::new());
-        let running = Running { reply, ignored, pieces, cancellers, counts, left: 0, paths, recorder, turn };
+        let pledge = places.pledge();
+        let running =
+            Running { reply, ignored, pieces, cancellers, first: None, pledge, counts, left: 0, paths, recorder, turn };
         let cache_key = settings.cache_key.map(|key| app.hash((id, key)));
         let settings = Request { draft: app.options.draft, tenant: id, cache_key, ..settings };
         let mut starting = Starting { app, tenant, running, places, sender, settings };
@@ -84,14 +95,34 @@ impl Running {
         Ok(starting.running)
     }
 
+    /// Waits for the first event, or for as long as a client may wait for the head of its reply. If the server ends in this
+    /// time and the request only waits, it is refused, so that a load balancer sends it elsewhere. After that it is
+    /// answered.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub(crate) async fn begin(&mut self) -> Result<(), ApiError> {
+        match timeout(HEAD_WAITS, self.pieces.recv()).await {
+            Ok(Some((_, Err(error @ EngineError::Draining)))) => return Err(self.paths.error(error)),
+            Ok(event) => self.first = event,
+            Err(_) => {}
+        }
+        self.pledge.give();
+        Ok(())
+    }
+
     /// The effect of the next token. `None` after the last of all choices.
     pub(crate) async fn next(&mut self) -> Option<Result<Step, ApiError>> {
         if self.left == 0 {
             self.reply.receipt = self.recorder.take().and_then(Recorder::finish);
             return None;
         }
+        let event = match self.first.take() {
+            Some(event) => Some(event),
+            None => self.pieces.recv().await,
+        };
         // The engine drops the sender when it stops.
-        let (choice, event) = self.pieces.recv().await.unwrap_or((0, Err(EngineError::Stopped)));
+        let (choice, event) = event.unwrap_or((0, Err(EngineError::Stopped)));
         Some(match event {
             Ok(piece) => {
                 self.left -= usize::from(piece.finish.is_some());

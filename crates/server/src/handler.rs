@@ -18,7 +18,10 @@ pub(crate) async fn respond(
     writer: impl Writer,
 ) -> Result<Response, ApiError> {
     let is_stream = request.stream;
-    let running = Running::start(app, tenant, request).await?;
+    let mut running = Running::start(app, tenant, request).await?;
+    if is_stream {
+        running.begin().await?;
+    }
     let header = fields::ignored_header(&running.ignored);
     let counts = running.counts.clone();
     let mut response = match is_stream {

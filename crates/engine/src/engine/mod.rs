@@ -67,7 +67,7 @@ pub use request::{Finish, FinishReason, Piece, Prompt, Request, TokenList, Usage
 pub use sampling::{check_sampling, requested_value};
 pub use script::Script;
 pub use stats::{Distribution, ExpertLoad, Stats, Times};
-pub use submit::{Choices, Reservation};
+pub use submit::{Choices, Pledge, Reservation};
 
 use crate::{Limits, Model, Notice, Plan, Runner};
 use draft_model::DraftModel;

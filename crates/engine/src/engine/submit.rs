@@ -23,6 +23,17 @@ pub struct Reservation {
     began: Arc<AtomicBool>,
 }
 
+/// Keeps a request through [`Engine::drain`] although it only waits.
+#[derive(Debug, Clone)]
+pub struct Pledge(Arc<AtomicBool>);
+
+impl Pledge {
+    /// From now on the request is not refused: its caller has been told that there will be a reply.
+    pub fn give(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// The choices of one prompt that an engine has begun.
 #[derive(Debug)]
 pub struct Choices {
@@ -76,7 +87,7 @@ impl Engine {
     }
 
     /// Takes no more requests: new ones end with [`EngineError::Draining`], and so do those that wait for a sequence and of
-    /// which nothing has begun. Requests that run go on.
+    /// which nothing has begun, unless a [`Pledge`] was given. Requests that run go on.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
@@ -177,6 +188,11 @@ impl Engine {
 }
 
 impl Reservation {
+    /// What keeps the request of these places through a drain, once it is given.
+    pub fn pledge(&self) -> Pledge {
+        Pledge(self.began.clone())
+    }
+
     /// The place of a request that takes one, and whether any text of it has begun.
     pub(super) fn one(mut self) -> Option<(Permit, Arc<AtomicBool>)> {
         Some((self.permits.pop()?, self.began))

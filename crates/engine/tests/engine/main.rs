@@ -12,6 +12,7 @@ mod broken;
 mod cache;
 mod converse;
 mod damaged;
+mod drain;
 mod embeddings;
 mod failing;
 mod grammar;

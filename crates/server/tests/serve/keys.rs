@@ -32,23 +32,26 @@ fn long() -> Value {
     json!({"prompt": "abc", "max_tokens": 1400, "ignore_eos": true, "stream": true})
 }
 
-fn start(server: &Running, key: &str, body: &Value) -> std::net::TcpStream {
-    let body = body.to_string();
+/// Sends requests, and waits until they run or wait.
+fn start(server: &Running, key: &str, count: usize) -> Vec<std::net::TcpStream> {
+    let body = long().to_string();
     let length = body.len();
-    let head =
-        format!("POST {PATH} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {key}\r\ncontent-length: {length}\r\n\r\n");
-    let mut stream = server.connect(format!("{head}{body}").as_bytes());
-    let mut status = [0; 12];
-    std::io::Read::read_exact(&mut stream, &mut status).expect("a reply");
-    assert_eq!(&status, b"HTTP/1.1 200");
-    stream
+    let head = format!("POST {PATH} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {key}\r\ncontent-length: {length}");
+    let request = format!("{head}\r\n\r\n{body}");
+    let streams = (0..count).map(|_| server.connect(request.as_bytes())).collect();
+    let expected = format!("gristmill_requests {count}");
+    let begun = std::time::Instant::now();
+    while !server.get_with("/metrics", &[("x-api-key", key)]).text.lines().any(|line| line == expected) {
+        assert!(begun.elapsed().as_secs() < 20, "{count} requests do not start");
+    }
+    streams
 }
 
 /// A key whose requests fill its places is refused, and others are served.
 #[test]
 fn a_key_locks_out_no_other() {
     let server = server(&["one anna", "two ben"]);
-    let running: Vec<_> = (0..3).map(|_| start(&server, "one", &long())).collect();
+    let running = start(&server, "one", 3);
     let refused = ask(&server, "one", &short());
     assert_eq!((refused.status, &refused.json()["error"]["code"]), (429, &json!("queue_full")), "{}", refused.text);
     let statuses = std::thread::scope(|scope| {
@@ -74,7 +77,7 @@ fn limits_of_keys() {
     // What takes no time of the engine is not counted.
     assert_eq!(server.get_with("/v1/models", &[("x-api-key", "slow")]).status, 200);
 
-    let running = start(&server, "single", &long());
+    let running = start(&server, "single", 1);
     let refused = ask(&server, "single", &short());
     assert!(refused.status == 429 && refused.text.contains("1 requests of this key"), "{}", refused.text);
     drop(running);

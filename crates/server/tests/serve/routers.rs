@@ -31,8 +31,9 @@ fn a_router_asks_for_the_load() {
     assert_eq!(server.get("/get_load").json(), idle);
     let messages = json!([{"role": "user", "content": "abc"}]);
     let long = json!({"messages": messages, "max_tokens": 1400, "ignore_eos": true});
-    // The first event of a chat does not wait for a token.
-    let running: Vec<_> = (0..3).map(|_| server.begin(CHAT, &long)).collect();
+    let body = long.to_string();
+    let head = format!("POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", body.len());
+    let running: Vec<_> = (0..3).map(|_| server.connect(format!("{head}{body}").as_bytes())).collect();
     let start = std::time::Instant::now();
     while server.metric("gristmill_requests_waiting") != 2.0 {
         assert!(start.elapsed().as_secs() < 20, "two requests do not wait");
