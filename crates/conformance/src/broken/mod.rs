@@ -138,6 +138,7 @@ pub struct Map {
 const HINTS: &[(Language, &str, &str, Only)] = &[
     (Language::Cuda, "add_norm.h", "add_norm", Only::Any),
     (Language::Cuda, "add_norm.h", "add_norm_act", Only::Any),
+    (Language::Cuda, "add_norm.h", "add_norms", Only::Any),
     (Language::Cuda, "attention_decode.cuh", "attention", Only::Any),
     (Language::Cuda, "attention_decode.cuh", "attention_long", Only::Deterministic),
     (Language::Cuda, "attention_neighbours.cu", "attention_long", Only::Deterministic),
@@ -152,6 +153,8 @@ const HINTS: &[(Language, &str, &str, Only)] = &[
     (Language::Cuda, "gemm_f32.cu", "matmul", Only::These(Format::F32, Precision::Exact)),
     (Language::Cuda, "gemm_int8_tile.cu", "gate_up", Only::Family(Family::Int8)),
     (Language::Cuda, "gemm_int8_tile.cu", "matmul", Only::Family(Family::Int8)),
+    (Language::Cuda, "gemm_int8_tile.cu", "moe_gate_up", Only::Family(Family::Int8)),
+    (Language::Cuda, "gemm_int8_tile.cu", "moe_matmul", Only::Family(Family::Int8)),
     (Language::Cuda, "gemm_sum.cu", "matmul", Only::Family(Family::Mma)),
     (Language::Metal, "add_norm.h", "add_norm", Only::Any),
     (Language::Metal, "experts.h", "experts", Only::Any),
