@@ -150,6 +150,7 @@ const HINTS: &[(Language, &str, &str, Only)] = &[
     (Language::Cuda, "gated_norm.h", "gated_norm", Only::Any),
     (Language::Cuda, "gated_out.cuh", "gate_up", Only::Family(Family::Int8)),
     (Language::Cuda, "gated_out.cuh", "gate_up_act", Only::Any),
+    (Language::Cuda, "gated_out.cuh", "moe_gate_up", Only::Family(Family::Int8)),
     (Language::Cuda, "gemm_f32.cu", "matmul", Only::These(Format::F32, Precision::Exact)),
     (Language::Cuda, "gemm_int8_tile.cu", "gate_up", Only::Family(Family::Int8)),
     (Language::Cuda, "gemm_int8_tile.cu", "matmul", Only::Family(Family::Int8)),
