@@ -151,6 +151,22 @@ export const tests = {
     await close(page);
   },
 
+  async 'shortcuts of one key can be switched off'() {
+    const page = await open();
+    await page.keyboard.press('Control+,');
+    await page.selectOption('#set-single_keys', 'off');
+    await page.click('#settings >> text="Save"');
+    await page.reload();
+    await page.focus('#scroll');
+    await page.keyboard.press('?');
+    await page.keyboard.press('/');
+    assert.equal(await page.locator('#shortcuts[open]').count(), 0);
+    assert.notEqual(await page.evaluate(() => document.activeElement.id), 'message');
+    await page.click('#shortcuts-open');
+    assert.doesNotMatch(await page.textContent('#shortcuts[open]'), /Write a message|This list/);
+    await close(page);
+  },
+
   async 'the theme is the one of the system, or the one that is chosen'() {
     const page = await open(proxy.url, { colorScheme: 'dark' });
     const paper = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);

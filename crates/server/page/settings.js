@@ -1,10 +1,11 @@
 // How the model is asked in all conversations, and the theme.
 
 import { byId, button, make } from './dom.js';
-import { area, NUMBERS, openForm, samplingFields } from './form.js';
+import { area, labelled, NUMBERS, openForm, samplingFields } from './form.js';
 
 const NAME = 'gristmill-settings';
 const THEMES = [['system', 'System'], ['light', 'Light'], ['dark', 'Dark']];
+const SINGLE_KEYS = [['', 'on'], ['off', 'off']];
 
 let values = read();
 
@@ -19,6 +20,9 @@ function read() {
 
 /** The system prompt of new conversations. */
 export const system = () => (values.system ?? '').trim();
+
+/** Whether shortcuts of one key are on; speech input and other tools that type can start them by mistake. */
+export const hasSingleKeys = () => values.single_keys !== 'off';
 
 /** The values of fields that are set, as they are shown where a conversation sets none. */
 export const set = () => Object.fromEntries(Object.entries(values).filter(([, value]) => value));
@@ -43,6 +47,7 @@ export function open(defaults) {
     make('h3', { text: 'Sampling in all conversations' }),
     samplingFields(values, defaults),
     area('tools', 'Tools', 'A list as in OpenAI’s interface, in JSON. The page shows calls and asks you for their results.', 4, values.tools),
+    singleKeys(),
     make('div', { class: 'row-end' },
       button('Cancel', () => element.close()),
       make('button', { class: 'primary', text: 'Save' })));
@@ -54,6 +59,12 @@ export function open(defaults) {
     values = given;
     localStorage.setItem(NAME, JSON.stringify(values));
   });
+}
+
+function singleKeys() {
+  const input = make('select', {}, ...SINGLE_KEYS.map(([value, text]) => make('option', { value, text })));
+  input.value = values.single_keys ?? '';
+  return labelled('single_keys', 'Shortcuts of one key', '/ goes to the message, ? lists all keys.', input);
 }
 
 /** The theme changes at once. */
