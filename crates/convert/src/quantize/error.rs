@@ -6,6 +6,7 @@ use gristmill_files::gguf::{GgufError, Name, WriteError};
 use gristmill_kernels::format::Format;
 use thiserror::Error;
 
+use super::mix::quantised_to;
 use super::{EncodeError, Mix};
 
 /// Why a model could not be quantised. Every message says what was wrong, where, and what to do.
@@ -15,8 +16,8 @@ pub enum QuantizeError {
     /// No mix has this name.
     #[error("there is no mix {}; known are {}", Name(.0), names(Mix::all().iter().map(Mix::name)))]
     Mix(String),
-    /// No format of GGUF files has this name.
-    #[error("there is no format {}; known are {}", Name(.0), names(Format::numbered().map(Format::name)))]
+    /// No format of this name is written.
+    #[error("there is no format {} to quantise to; known are {}", Name(.0), names(quantised_to().map(Format::name)))]
     Format(String),
     /// This text is not an exception.
     #[error("{} is not PATTERN=FORMAT, as in output.weight=Q8_0 or blk.0.*=F16", Name(.0))]

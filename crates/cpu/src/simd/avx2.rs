@@ -169,6 +169,13 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
         both!(v, |v| unsafe { _mm256_shuffle_epi8(table, v) })
     }
     #[inline(always)]
+    fn gather<const N: usize>(self, table: &[u32; N], index: Self::I32) -> Self::I32 {
+        const { assert!(N.is_power_of_two()) }
+        // Masked, an index is within the table.
+        let index = self.and_i32(index, self.splat_i32(N as i32 - 1));
+        both!(index, |index| unsafe { _mm256_i32gather_epi32::<4>(table.as_ptr().cast(), index) })
+    }
+    #[inline(always)]
     fn dot(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32 {
         if VNNI {
             return two!(i => unsafe { _mm256_dpbusd_avx_epi32(acc[i], codes[i], _mm256_set1_epi32(x)) });

@@ -157,6 +157,13 @@ impl Simd for Avx512 {
         unsafe { _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), v) }
     }
     #[inline(always)]
+    fn gather<const N: usize>(self, table: &[u32; N], index: __m512i) -> __m512i {
+        const { assert!(N.is_power_of_two()) }
+        // Masked, an index is within the table.
+        let index = self.and_i32(index, self.splat_i32(N as i32 - 1));
+        unsafe { _mm512_i32gather_epi32::<4>(index, table.as_ptr().cast()) }
+    }
+    #[inline(always)]
     fn dot(self, acc: __m512i, codes: __m512i, x: i32) -> __m512i {
         unsafe { _mm512_dpbusd_epi32(acc, codes, _mm512_set1_epi32(x)) }
     }

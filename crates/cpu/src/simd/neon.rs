@@ -189,6 +189,18 @@ impl Simd for Neon {
         each!(v, |v| unsafe { vqtbl1q_u8(table, v) })
     }
     #[inline(always)]
+    fn gather<const N: usize>(self, table: &[u32; N], index: Self::I32) -> Self::I32 {
+        const { assert!(N.is_power_of_two()) }
+        each!(index, |index| unsafe {
+            let mut lanes = [0; 4];
+            vst1q_s32(lanes.as_mut_ptr(), index);
+            for lane in &mut lanes {
+                *lane = table[*lane as usize & (N - 1)] as i32;
+            }
+            vld1q_s32(lanes.as_ptr())
+        })
+    }
+    #[inline(always)]
     fn dot(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32 {
         four!(i => unsafe { sdot::<0>(acc[i], codes[i], vdupq_n_s32(x)) })
     }

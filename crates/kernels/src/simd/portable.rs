@@ -90,6 +90,11 @@ impl Simd for Portable {
         v.map(|x| table[usize::from(x & 15)] as u8)
     }
     #[inline(always)]
+    fn gather<const N: usize>(self, table: &[u32; N], index: [i32; 16]) -> [i32; 16] {
+        const { assert!(N.is_power_of_two()) }
+        index.map(|i| table[i as usize & (N - 1)] as i32)
+    }
+    #[inline(always)]
     fn dot(self, acc: [i32; 16], codes: [u8; 64], x: i32) -> [i32; 16] {
         let x = x.to_le_bytes().map(|b| i32::from(b as i8));
         std::array::from_fn(|r| (0..4).fold(acc[r], |sum, i| sum + i32::from(codes[4 * r + i]) * x[i]))
