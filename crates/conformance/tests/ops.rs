@@ -43,6 +43,12 @@ const SLOW: &[(&str, &str, usize)] = &[
 /// On levels below the best one of this CPU, one in this number of cases runs; each run draws other cases.
 const LOWER_LEVELS: usize = 3;
 
+/// Formats of weights in a run; each run draws other ones. `gristmill doctor`, the proof of mutations and a run with
+/// [`SEED`] take all.
+fn formats() -> usize {
+    if SEED.is_some() { usize::MAX } else { 20 }
+}
+
 /// One in this number of cases of a part runs on a backend.
 fn one_in(part: &str, name: &str) -> usize {
     let slow = SLOW.iter().find(|(backend, n, _)| (*backend, *n) == (name, part));
@@ -60,7 +66,7 @@ fn run(part: &str, name: &str, make: Make) {
     let mut err = std::io::stderr();
     match Suite::new(make, seed()) {
         Ok(suite) => {
-            let suite = suite.one_in(one_in(part, name)).repeated(repeats(name));
+            let suite = suite.drawn_formats(formats()).one_in(one_in(part, name)).repeated(repeats(name));
             let backend = suite.backend().name();
             let worst = outcome(ops::part(part).unwrap_or_else(|| panic!("no part {part}")), suite);
             // To stderr itself, which a test harness does not hide.
@@ -121,7 +127,7 @@ fn simulated_metal(threads: usize) -> gristmill_kernels::Result<Backend> {
 
 /// Kernels of one family alone, with what they take: the parts of the suite that multiply.
 mod families {
-    use super::{SEED, repeats, seed};
+    use super::{SEED, formats, repeats, seed};
     use gristmill_conformance::families::{PARTS, limited};
     use gristmill_cuda::driver::{self, Driver};
     use gristmill_cuda::family::Family;
@@ -155,7 +161,7 @@ mod families {
         let make = |threads| Cuda::backend(gpu(threads)?, Options { choice });
         let suite = Suite::new(&make, seed()).expect("a device");
         let suite = suite.one_in(if SEED.is_some() { 1 } else { one_in }).repeated(repeats("families"));
-        let suite = limited(suite, family);
+        let suite = limited(suite.drawn_formats(formats()), family);
         for (part, cases) in ALL.iter().filter(|(part, _)| parts.contains(part)) {
             cases(&suite);
             let _ = writeln!(std::io::stderr(), "executed: {part} by {choice:?} on {}", suite.backend().name());

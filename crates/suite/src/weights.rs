@@ -30,17 +30,19 @@ fn encoded(rng: &mut Rng, format: Format, count: usize, cols: usize) -> Vec<u8> 
     }
     let mut bytes = vec![0; format.row_bytes(count).expect("a case with whole blocks")];
     format.encode(&values, &mut bytes).expect("whole blocks");
-    if format == Format::NVFP4 {
-        mark_scales(rng, &mut bytes);
+    // Where the scales of a block begin.
+    let marked = [(Format::NVFP4, 0), (Format::NVFP4_SCALED, 4)];
+    if let Some((_, start)) = marked.into_iter().find(|(marked, _)| *marked == format) {
+        mark_scales(rng, format, start, &mut bytes);
     }
     bytes
 }
 
-/// Sets the sign of half of the scales of NVFP4 blocks, and makes one in 64 of them NaN: kernels ignore the sign, and
-/// multiply by 0 for NaN.
-fn mark_scales(rng: &mut Rng, blocks: &mut [u8]) {
-    for block in blocks.chunks_exact_mut(Format::NVFP4.block_bytes()) {
-        for scale in &mut block[..nvfp4::GROUPS] {
+/// Sets the sign of half of the scales of NVFP4 blocks, from byte `start` on, and makes one in 64 of them NaN: kernels
+/// ignore the sign, and multiply by 0 for NaN.
+fn mark_scales(rng: &mut Rng, format: Format, start: usize, blocks: &mut [u8]) {
+    for block in blocks.chunks_exact_mut(format.block_bytes()) {
+        for scale in &mut block[start..start + nvfp4::GROUPS] {
             *scale = if rng.below(64) == 0 { e4m3::NAN } else { *scale | 128 * rng.below(2) as u8 };
         }
     }

@@ -3,6 +3,7 @@
 use gristmill_kernels::format::Format;
 
 use super::error::QuantizeError;
+use super::mix::quantised_to;
 
 /// An exception from the mix: tensors whose names match the pattern get this format.
 ///

@@ -6,6 +6,7 @@ mod load;
 mod recurrent;
 mod routed;
 mod run;
+mod scales;
 mod tiny;
 
 use std::sync::Arc;

@@ -195,7 +195,7 @@ fn tensor_records() {
     refused(many, tensor("t"), DIMS, Kind::Dims(u32::MAX));
     refused(t(&[0], F32), tensor("t"), SHAPE, Kind::ZeroDim(0));
     refused(t(&[1, 2, 0, 4], F32), tensor("t"), SHAPE + 16, Kind::ZeroDim(2));
-    for ty in [4, 5, 16, 26, 1000, u32::MAX] {
+    for ty in [4, 5, 15, 26, 144, 216, 1000, u32::MAX] {
         refused(t(&[256], ty), tensor("t"), SHAPE + 8, Kind::TensorType(ty));
     }
     let partial = Kind::PartialBlock { row: 33, block: 32, format: "Q8_0" };

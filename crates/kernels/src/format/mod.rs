@@ -1,4 +1,5 @@
-//! The block formats of GGUF files, one folder each, and the affine codes of MLX's folders, in one folder.
+//! The block formats of GGUF files, one folder each, and those that tensors get when they are loaded: the affine codes of
+//! MLX's folders, and `NVFP4` with a scale of the tensor.
 //!
 //! A *format* is the encoding in the file. How prepared weights lie in memory is a *layout* and belongs to a
 //! backend; a format only names its planes, so that a layout can permute them without knowing what they mean.
@@ -255,6 +256,7 @@ formats! {
     }
     unnumbered {
         AFFINE4_64, AFFINE4_32, AFFINE8_64, AFFINE8_32 in affine;
+        NVFP4_SCALED in nvfp4_scaled;
     }
 }
 

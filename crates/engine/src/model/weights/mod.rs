@@ -3,6 +3,7 @@
 
 mod load;
 mod mixers;
+mod outer_scale;
 mod survey;
 mod table;
 

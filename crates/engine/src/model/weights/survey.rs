@@ -4,8 +4,10 @@ use std::collections::HashSet;
 
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::Backend;
+use gristmill_kernels::format::Format;
 use gristmill_kernels::weight::{Footprint, Role, TensorShape};
 
+use super::outer_scale::{input_scale_of, scale_of};
 use super::table::{Make, TensorSpec, assemble, find};
 use crate::error::{Error, Result};
 use crate::model::spec::ModelSpec;
@@ -64,11 +66,15 @@ struct Survey<'a> {
 impl<'a> Survey<'a> {
     fn see(&mut self, needed: &TensorSpec) -> Result<&'a TensorInfo> {
         let tensor = find(self.file, needed)?;
+        self.count(tensor);
+        Ok(tensor)
+    }
+
+    fn count(&mut self, tensor: &TensorInfo) {
         // A tensor that serves twice is read once. No sum of these overflows: the tensors of a file do not overlap.
         if self.seen.insert(tensor.name.clone()) {
             self.found.file += tensor.bytes;
         }
-        Ok(tensor)
     }
 }
 
@@ -83,7 +89,14 @@ impl Make for Survey<'_> {
     fn matrix(&mut self, role: Role, tensors: &[TensorSpec]) -> Result<()> {
         for needed in tensors {
             let tensor = self.see(needed)?;
-            let (format, made) = (tensor.format, self.file.is_made(tensor));
+            let (format, made) = match scale_of(self.file, needed)? {
+                None => (tensor.format, self.file.is_made(tensor)),
+                Some(scale) => {
+                    self.count(scale);
+                    (Format::NVFP4_SCALED, true)
+                }
+            };
+            self.seen.extend(input_scale_of(self.file, needed).map(|tensor| tensor.name.clone()));
             let (experts, rows, cols) = needed.matrix();
             self.found.matrices.push(Matrix { shape: TensorShape { format, experts, rows, cols }, role, made });
         }

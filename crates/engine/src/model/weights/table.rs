@@ -19,6 +19,8 @@ pub(super) struct TensorSpec {
     pub(super) shape: Vec<u64>,
     /// The order of its rows, if not that of the file.
     pub(super) order: Option<RowOrder>,
+    /// A tensor `X.scale` in the file is the scale of this `X.weight`, and not another weight of the model.
+    pub(super) scaled: bool,
 }
 
 /// Rows of a matrix that lie in equal groups of several parts, and are loaded part by part.
@@ -72,7 +74,7 @@ impl TensorSpec {
 }
 
 pub(super) fn tensor_spec(name: impl Into<String>, shape: &[usize]) -> TensorSpec {
-    TensorSpec { name: name.into(), shape: shape.iter().map(|&n| n as u64).collect(), order: None }
+    TensorSpec { name: name.into(), shape: shape.iter().map(|&n| n as u64).collect(), order: None, scaled: true }
 }
 
 /// The first and the second half of the rows of each matrix of a tensor: `[cols, rows of a half, matrices]`.
@@ -263,8 +265,13 @@ fn mlp<T: Make>(
                     .then(|| make.vector(&[tensor_spec(name("exp_probs_b.bias"), &[experts])]))
                     .transpose()?,
                 gate_up: make.matrix(Role::GateUp, &expert_gate_up(name, [hidden, inner, experts], fused_gate_up))?,
-                down: make
-                    .matrix(Role::Matrix, &[tensor_spec(name("ffn_down_exps.weight"), &[inner, hidden, experts])])?,
+                down: make.matrix(
+                    Role::Matrix,
+                    &[TensorSpec {
+                        scaled: !expert_scales,
+                        ..tensor_spec(name("ffn_down_exps.weight"), &[inner, hidden, experts])
+                    }],
+                )?,
                 shared: shared.map(|shared| shared_expert(name, hidden, shared, make)).transpose()?,
                 router_norm: router_norm.then(|| self::router_norm(name, hidden, make)).transpose()?,
                 expert_scales: expert_scales

@@ -1,5 +1,5 @@
 //! `NVFP4`: E2M1 floats in groups of 16 with one E4M3 scale each, as NVIDIA quantises. value = scale / 2 · VALUES\[q\].
-//! A tensor may have another scale of its own, or one for each expert, which is a tensor beside it.
+//! Tensors with a scale of their own become [`super::nvfp4_scaled`] when they are loaded.
 //!
 //! Block (36 bytes): 64 elements. `scales` 4 bytes; `qs` 32 bytes: element `16·p + c` is the low nibble of byte `8·p + c`
 //! for `c < 8`, else the high one of byte `8·p + c − 8`. The table is that of `MXFP4`: values are doubled, to be
@@ -24,8 +24,8 @@ const QS: usize = GROUPS;
 /// What is added to a shifted E4M3 number for half of it: an exponent of f32's bias less one.
 const HALF_ONE: u32 = 119 << 23;
 
-/// Half of a scale. Of the two codes of NaN, the one with a sign is the 480 that it would be.
-fn half_scale(bits: u8) -> f32 {
+/// Half of a group's scale. Of the two codes of NaN, the one with a sign is the 480 that it would be.
+pub(super) fn half_scale(bits: u8) -> f32 {
     match bits {
         e4m3::NAN => 0.0,
         _ if bits & 0x7f == e4m3::NAN => 240.0,
@@ -34,7 +34,7 @@ fn half_scale(bits: u8) -> f32 {
 }
 
 /// Byte of `qs`, and shift, of element `i`.
-const fn place(i: usize) -> (usize, usize) {
+pub(super) const fn place(i: usize) -> (usize, usize) {
     (i / 16 * 8 + i % 8, i % 16 / 8 * 4)
 }
 
@@ -61,26 +61,34 @@ impl BlockFormat for NVFP4 {
     #[inline(always)]
     fn encode<S: Simd>(s: S, values: &[f32], blocks: &mut [u8]) {
         for (block, values) in blocks.chunks_exact_mut(Self::BYTES).zip(values.chunks_exact(Self::BLOCK)) {
-            let mut codes = [0; BLOCK];
-            for (g, values) in values.chunks_exact(16).enumerate() {
-                let largest = values.iter().fold(0f32, |m, v| if v.abs() > m { v.abs() } else { m });
-                // The largest value of a code is 6.
-                block[g] = e4m3::encode(largest / 6.0);
-                let half = half_scale(block[g]);
-                let half = if half > 0.0 { half } else { f32::INFINITY };
-                mxfp4::nearest_codes(s, values, half, &mut codes[16 * g..][..16]);
-            }
-            put_codes(block, &codes);
+            let (scales, qs) = block.split_at_mut(QS);
+            encode_block(s, values, 1.0, scales, qs);
         }
     }
 }
 
-fn put_codes(block: &mut [u8], codes: &[u8; BLOCK]) {
-    block[QS..].fill(0);
+/// Fills `qs`.
+pub(super) fn put_codes(qs: &mut [u8], codes: &[u8; BLOCK]) {
+    qs.fill(0);
     for (i, code) in codes.iter().enumerate() {
         let (byte, shift) = place(i);
-        block[QS + byte] |= (code & 15) << shift;
+        qs[byte] |= (code & 15) << shift;
     }
+}
+
+/// Encodes four groups in units of `outer`: their scales, and `qs`.
+#[inline(always)]
+pub(super) fn encode_block<S: Simd>(s: S, values: &[f32], outer: f32, scales: &mut [u8], qs: &mut [u8]) {
+    let mut codes = [0; BLOCK];
+    for ((scale, values), codes) in scales.iter_mut().zip(values.chunks_exact(16)).zip(codes.chunks_exact_mut(16)) {
+        let largest = values.iter().fold(0f32, |m, v| if v.abs() > m { v.abs() } else { m });
+        // The largest value of a code is 6.
+        *scale = e4m3::encode(largest / outer / 6.0);
+        let half = outer * half_scale(*scale);
+        let half = if half > 0.0 { half } else { f32::INFINITY };
+        mxfp4::nearest_codes(s, values, half, codes);
+    }
+    put_codes(qs, &codes);
 }
 
 /// Writes a block of these codes and of scales that may have a sign, which the codes take. Returns `None` unless `block`
@@ -95,7 +103,7 @@ pub fn put_block(scales: [u8; GROUPS], codes: &[u8; BLOCK], block: &mut [u8]) ->
         codes.iter_mut().for_each(|code| *code ^= scale >> 7 << 3);
     }
     block[..QS].copy_from_slice(&scales.map(|scale| scale & 0x7f));
-    put_codes(block, &signed);
+    put_codes(&mut block[QS..], &signed);
     Some(())
 }
 
@@ -105,26 +113,36 @@ impl Quantised for NVFP4 {
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {
-        eight!(j => {
-            let (byte, shift) = place(32 * g + 4 * j);
-            s.lookup(&mxfp4::CODES, s.shr_and(s.load_codes(tile, 16 * (QS + byte)), shift as u32, 15))
-        })
+        codes_at(s, tile, QS, g)
     }
 
     #[inline(always)]
     fn scales<S: Simd>(s: S, tile: &[u8], g: usize) -> [Scale<S>; 2] {
-        let (nan, zero) = (s.splat_i32(i32::from(e4m3::NAN)), s.splat_i32(0));
         two!(half => {
-            let bits = s.load_u8(tile, 16 * (2 * g + half));
-            let magnitude = s.and_i32(bits, nan);
-            // Bits that are neither above nor below those of NaN.
-            let magnitude = s.select_gt(bits, nan, magnitude, s.select_gt(nan, bits, magnitude, zero));
-            let normal = s.as_f32(s.add_i32(s.shl_i32(magnitude, 20), s.splat_i32(HALF_ONE as i32)));
-            let subnormal = s.mul(s.to_f32(magnitude), s.splat(SUBNORMAL));
-            let scale = s.select_lt(s.to_f32(magnitude), s.splat(8.0), subnormal, normal);
-            Scale { scale, min: s.splat(0.0) }
+            Scale { scale: half_of(s, s.load_u8(tile, 16 * (2 * g + half))), min: s.splat(0.0) }
         })
     }
+}
+
+/// The codes of 32 elements, where `qs` starts at byte `start` of the block.
+#[inline(always)]
+pub(super) fn codes_at<S: Simd>(s: S, tile: &[u8], start: usize, g: usize) -> [S::Codes; 8] {
+    eight!(j => {
+        let (byte, shift) = place(32 * g + 4 * j);
+        s.lookup(&mxfp4::CODES, s.shr_and(s.load_codes(tile, 16 * (start + byte)), shift as u32, 15))
+    })
+}
+
+/// [`half_scale`] of 16 rows.
+#[inline(always)]
+pub(super) fn half_of<S: Simd>(s: S, bits: S::I32) -> S::F32 {
+    let (nan, zero) = (s.splat_i32(i32::from(e4m3::NAN)), s.splat_i32(0));
+    let magnitude = s.and_i32(bits, nan);
+    // Bits that are neither above nor below those of NaN are 0.
+    let magnitude = s.select_gt(bits, nan, magnitude, s.select_gt(nan, bits, magnitude, zero));
+    let normal = s.as_f32(s.add_i32(s.shl_i32(magnitude, 20), s.splat_i32(HALF_ONE as i32)));
+    let subnormal = s.mul(s.to_f32(magnitude), s.splat(SUBNORMAL));
+    s.select_lt(s.to_f32(magnitude), s.splat(8.0), subnormal, normal)
 }
 
 #[cfg(test)]
