@@ -30,6 +30,16 @@ pub enum QuantizeError {
         /// It matches tensors that are never quantised.
         small: bool,
     },
+    /// A weight would get another format, and its scale is another tensor.
+    #[error(
+        "tensor {} is NVFP4 with a scale in {}, which other formats do not have; quantise the unquantised model", Name(.name), Name(.scale)
+    )]
+    Scaled {
+        /// The weight.
+        name: String,
+        /// Its scale.
+        scale: String,
+    },
     /// The output is (a part of) the input.
     #[error("{0}: the output is the input; name another file")]
     SameFile(PathBuf),

@@ -31,13 +31,13 @@ impl<const VNNI: bool> Avx256<VNNI> {
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-#[inline]
+#[inline(never)]
 fn enter<K: Kernel>(s: Avx2, kernel: K) -> K::Output {
     kernel.run(s)
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
-#[inline]
+#[inline(never)]
 fn enter_vnni<K: Kernel>(s: AvxVnni, kernel: K) -> K::Output {
     kernel.run(s)
 }

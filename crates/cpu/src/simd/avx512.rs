@@ -46,13 +46,13 @@ fn is_intel() -> bool {
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
-#[inline]
+#[inline(never)]
 fn enter<K: Kernel>(s: Avx512, kernel: K) -> K::Output {
     kernel.run(s)
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni,avx512bf16")]
-#[inline]
+#[inline(never)]
 fn enter_bf16<K: Kernel>(s: Avx512, kernel: K) -> K::Output {
     kernel.run(s)
 }

@@ -24,7 +24,7 @@ impl Neon {
 }
 
 #[target_feature(enable = "neon,dotprod")]
-#[inline]
+#[inline(never)]
 fn enter<K: Kernel>(s: Neon, kernel: K) -> K::Output {
     kernel.run(s)
 }

@@ -5,8 +5,15 @@ const OTHER: &[(u32, &str)] =
     &[(9, "Q8_1"), (15, "Q8_K"), (24, "I8"), (25, "I16"), (26, "I32"), (27, "I64"), (28, "F64")];
 
 /// Types that llama.cpp had once and reads no more.
-const REMOVED: &[(u32, &str)] =
-    &[(4, "Q4_2"), (5, "Q4_3"), (31, "Q4_0_4_4"), (32, "Q4_0_4_8"), (33, "Q4_0_8_8"), (37, "IQ4_NL_4_8"), (38, "IQ4_NL_8_8")];
+const REMOVED: &[(u32, &str)] = &[
+    (4, "Q4_2"),
+    (5, "Q4_3"),
+    (31, "Q4_0_4_4"),
+    (32, "Q4_0_4_8"),
+    (33, "Q4_0_8_8"),
+    (37, "IQ4_NL_4_8"),
+    (38, "IQ4_NL_8_8"),
+];
 
 /// Types that ik_llama.cpp alone has, by its ggml.h of August 2026. `R4`, `R8` and `R16` mark interleaved rows.
 const IK_LLAMA: &[(u32, &str)] = &[
@@ -74,7 +81,8 @@ const IK_LLAMA: &[(u32, &str)] = &[
 
 /// What a number stands for and why it is refused: `IQ4_KS (number 144), a format of ik_llama.cpp alone, is not supported`.
 pub(super) fn refusal(id: u32) -> String {
-    let lists = [(OTHER, ""), (REMOVED, " was removed from llama.cpp and"), (IK_LLAMA, ", a format of ik_llama.cpp alone,")];
+    let lists =
+        [(OTHER, ""), (REMOVED, " was removed from llama.cpp and"), (IK_LLAMA, ", a format of ik_llama.cpp alone,")];
     for (list, note) in lists {
         if let Some((_, name)) = list.iter().find(|(number, _)| *number == id) {
             return format!("{name} (number {id}){note} is not supported");

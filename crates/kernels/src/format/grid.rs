@@ -184,7 +184,11 @@ fn gpu_table(name: &str, points: &[u32], digits: usize) -> String {
     let word = |point: &u32| (0..digits).fold(0, |word, i| word | (digit(*point, i) as u32) << (4 * i));
     let words: Vec<String> = points.iter().map(|point| format!("{:#x}", word(point))).collect();
     let kind = if digits == 4 { "u16" } else { "u32" };
-    format!("#pragma once\n#include \"device.h\"\nCONSTANT({kind}, {name}, {}) = {{{}}};\n", words.len(), words.join(","))
+    format!(
+        "#pragma once\n#include \"device.h\"\nCONSTANT({kind}, {name}, {}) = {{{}}};\n",
+        words.len(),
+        words.join(",")
+    )
 }
 
 #[cfg(test)]

@@ -147,7 +147,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// is computed for each activation row.
     const FAST_PAIRS: bool = false;
 
-    /// Runs a kernel inside a function that has the level's target features.
+    /// Runs a kernel inside a function that has the level's target features, one for each kernel: what runs it within another
+    /// kernel shares it with all others.
     fn run<K: Kernel>(self, kernel: K) -> K::Output;
     /// Whether a product with one activation row prefetches the weights of every format, not only of those whose bytes
     /// are read in bursts. It helps where the hardware's prefetcher falls behind, which depends on the CPU.

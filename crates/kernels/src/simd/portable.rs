@@ -45,7 +45,7 @@ impl Simd for Portable {
     const TOKENS: usize = 4;
     const INT8_ROWS: usize = 4;
 
-    #[inline(always)]
+    #[inline(never)]
     fn run<K: Kernel>(self, kernel: K) -> K::Output {
         kernel.run(self)
     }

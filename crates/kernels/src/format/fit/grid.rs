@@ -5,7 +5,7 @@
 
 use half::f16;
 
-use crate::format::grid::{self, digit};
+use crate::format::grid;
 
 /// The codes of a super-block of 256 elements.
 pub(in crate::format) struct OnGrid {
@@ -101,16 +101,24 @@ pub(in crate::format) fn on_shifted_grid(values: &[f32], group: usize, shared: u
 
 /// The scale at which the levels that are nearest to some values, of the better one of some sets of levels, are nearest.
 fn scale(x: &[f32], sets: &[&[i8]]) -> f64 {
-    let largest = x.iter().fold(0.0, |m, &v| if v.abs() > m { v.abs() } else { m });
-    let top = sets.iter().flat_map(|levels| levels.iter()).fold(0, |top, &level| top.max(level.unsigned_abs()));
-    let mut best = (f64::INFINITY, 0.0);
-    for step in 0..8 {
-        let scale = f64::from(largest) * (1.0 - 0.08 * f64::from(step)) / f64::from(top);
-        let error = |levels: &&[i8]| {
+    let largest = f64::from(x.iter().fold(0.0, |m, &v| if v.abs() > m { v.abs() } else { m }));
+    let magnitudes = || sets.iter().flat_map(|levels| levels.iter().map(|level| f64::from(level.unsigned_abs())));
+    let (low, top) = (magnitudes().fold(f64::INFINITY, f64::min), magnitudes().fold(0.0, f64::max));
+    let error = |scale: f64| {
+        let of_set = |levels: &&[i8]| {
             let off = |x: f64| levels.iter().map(|&v| (x - scale * f64::from(v)).powi(2)).fold(f64::INFINITY, f64::min);
             x.iter().map(|&x| off(f64::from(x))).sum::<f64>()
         };
-        let error = sets.iter().map(error).fold(f64::INFINITY, f64::min);
+        sets.iter().map(of_set).fold(f64::INFINITY, f64::min)
+    };
+    // Equal values: every grid has the point of the lowest levels, and not that of the highest.
+    if error(largest / low) <= 1e-6 * largest * largest {
+        return largest / low;
+    }
+    let mut best = (f64::INFINITY, 0.0);
+    for step in 0..8 {
+        let scale = largest * (1.0 - 0.08 * f64::from(step)) / top;
+        let error = error(scale);
         best = if error < best.0 { (error, scale) } else { best };
     }
     best.1
@@ -119,16 +127,24 @@ fn scale(x: &[f32], sets: &[&[i8]]) -> f64 {
 /// The rank of the point that is nearest to some values, and by how much it is nearer than 0.
 fn nearest<const N: usize>(points: &[u32], levels: &[i8], x: &[f32; N], scale: f32) -> (u16, f32) {
     let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-    let mut gains = [[0.0; 8]; N];
+    let mut gains = [[0.0; 8]; 8];
     for (gains, x) in gains.iter_mut().zip(x) {
         for (gain, &level) in gains.iter_mut().zip(levels) {
             let level = f32::from(level);
             *gain = level * (2.0 * (x * inverse).clamp(-1e6, 1e6) - level);
         }
     }
+    // Of both digits of each byte of a point.
+    let mut pairs = [[0.0; 128]; 4];
+    for (i, pairs) in pairs.iter_mut().enumerate() {
+        for (byte, gain) in pairs.iter_mut().enumerate() {
+            *gain = gains[i][byte & 7] + gains[4 + i][byte >> 4];
+        }
+    }
     let mut best = (0, f32::NEG_INFINITY);
-    for (rank, &point) in points.iter().enumerate() {
-        let gain: f32 = gains.iter().enumerate().map(|(i, gains)| gains[digit(point, i)]).sum();
+    for (rank, point) in points.iter().enumerate() {
+        let [a, b, c, d] = point.to_le_bytes().map(|byte| usize::from(byte & 0x77));
+        let gain = pairs[0][a] + pairs[1][b] + pairs[2][c] + pairs[3][d];
         best = if gain > best.1 { (rank as u16, gain) } else { best };
     }
     (best.0, best.1 * scale * scale)

@@ -48,7 +48,7 @@ impl BlockFormat for IQ1_S {
     const GROUP: usize = 32;
     const BYTES: usize = 50;
     const PLANES: &'static [Plane] = &[plane(0, 2, 2), plane(2, 32, 4), plane(34, 16, 2)];
-    const ENCODE_NMSE: f64 = 0.4;
+    const ENCODE_NMSE: f64 = 2.11e-1;
     const READ_ONLY: bool = true;
 
     fn decode(block: &[u8], out: &mut [f32]) {

@@ -22,7 +22,7 @@ impl BlockFormat for IQ2_XS {
     const GROUP: usize = 16;
     const BYTES: usize = 74;
     const PLANES: &'static [Plane] = &[plane(0, 2, 2), plane(2, 64, 2), plane(66, 8, 1)];
-    const ENCODE_NMSE: f64 = 0.2;
+    const ENCODE_NMSE: f64 = 9.6e-2;
     const READ_ONLY: bool = true;
 
     fn decode(block: &[u8], out: &mut [f32]) {

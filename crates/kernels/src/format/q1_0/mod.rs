@@ -16,7 +16,7 @@ impl BlockFormat for Q1_0 {
     const GROUP: usize = 32;
     const BYTES: usize = 18;
     const PLANES: &'static [Plane] = &[plane(0, 2, 2), plane(2, 16, 4)];
-    const ENCODE_NMSE: f64 = 0.4;
+    const ENCODE_NMSE: f64 = 3.78e-1;
     const READ_ONLY: bool = true;
 
     fn decode(block: &[u8], out: &mut [f32]) {

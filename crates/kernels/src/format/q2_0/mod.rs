@@ -19,7 +19,7 @@ impl BlockFormat for Q2_0 {
     const GROUP: usize = 32;
     const BYTES: usize = 18;
     const PLANES: &'static [Plane] = &[plane(0, 2, 2), plane(2, 16, 1)];
-    const ENCODE_NMSE: f64 = 0.3;
+    const ENCODE_NMSE: f64 = 1.29e-1;
     const READ_ONLY: bool = true;
     const BATCH: usize = 16;
 

@@ -1,9 +1,10 @@
 // `TQ2_0` on a GPU. See `mod.rs`. A span is 16 bytes of `qs`: 16 columns of each of the four 32s of half a block.
+// So neighbouring pieces are no neighbouring columns, and a piece has a scale of its own.
 #pragma once
 #include "weight.h"
 
 struct TQ2_0 {
-    MEMBER int BLOCK = 256, SCALED = 32, SPANS = 4, PIECES = 4, ZERO = 1;
+    MEMBER int BLOCK = 256, SCALED = 16, SPANS = 4, PIECES = 4, ZERO = 1;
     MEMBER bool IS_FLOAT = false, SIGNED = false, HAS_MIN = false, FEW_REGISTERS = true;
     struct Raw {
         uint4 qs;
