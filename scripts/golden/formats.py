@@ -36,6 +36,22 @@ SCALES = {
     Q.IQ4_NL: [0],
     Q.IQ4_XS: [0],
     Q.MXFP4: [],
+    Q.IQ2_XXS: [0],
+    Q.IQ2_XS: [0],
+    Q.IQ3_XXS: [0],
+    Q.IQ1_S: [0],
+    Q.IQ3_S: [0],
+    Q.IQ2_S: [0],
+    Q.IQ1_M: [],
+    Q.TQ1_0: [52],
+    Q.TQ2_0: [64],
+    Q.NVFP4: [],
+}
+# Formats that gguf 0.19 does not decode: type number, elements and bytes of a block, bits of a code, and llama.cpp's rule
+# for the value of a code.
+OTHERS = {
+    "Q1_0": (41, 128, 18, 1, lambda d, q: d * (np.float32(2) * q - np.float32(1))),
+    "Q2_0": (42, 64, 18, 2, lambda d, q: d * (q - np.float32(1))),
 }
 # ±0, the ends of the subnormal and of the normal numbers, ±infinity and NaN.
 EXTREME_F16 = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0xFBFF, 0x7C00, 0xFC00, 0x7E01]
@@ -44,7 +60,20 @@ FILLS = [0x00, 0xFF, 0x7F, 0x80]
 RANDOM = 4
 
 
-def blocks(kind: Q, size: int, rng: np.random.Generator) -> np.ndarray:
+def dequantize_other(data: np.ndarray, bits: int, value) -> np.ndarray:
+    """Blocks of an f16 scale and codes of so many bits, the first in the lowest bits."""
+    d, qs = data[:, :2].copy().view("<f2").astype(np.float32), data[:, 2:]
+    codes = qs[:, :, None] >> np.arange(0, 8, bits, dtype=np.uint8) & np.uint8((1 << bits) - 1)
+    return value(d, codes.reshape(len(data), -1).astype(np.float32))
+
+
+def put_iq1_m(block: np.ndarray, scale: int) -> None:
+    """The f16 of IQ1_M is the upper nibbles of four numbers, the lowest first."""
+    words = block[48:].view("<u2")
+    words[:] = words & 0x0FFF | np.array([(scale >> 4 * i & 15) << 12 for i in range(4)], np.uint16)
+
+
+def blocks(kind: Q | str, size: int, rng: np.random.Generator) -> np.ndarray:
     """Random blocks, filled ones, and random ones with extreme scales."""
     if size <= 4:
         # Of floats: all upper 16 bits that are near a special value, and random ones.
@@ -57,12 +86,17 @@ def blocks(kind: Q, size: int, rng: np.random.Generator) -> np.ndarray:
     for i, fill in enumerate(FILLS):
         result[i] = fill
     for i, extreme in enumerate(extremes, len(FILLS)):
-        for at in SCALES[kind]:
+        if kind == Q.IQ1_M:
+            put_iq1_m(result[i], extreme)
+        for at in [0] if kind in OTHERS else SCALES[kind]:
             # The second scale gets another extreme, so that no pair is always the same.
             result[i, at : at + 2] = np.array([extreme], "<u2").view(np.uint8)
             extreme = extremes[(i * 5) % len(extremes)]
         if kind == Q.MXFP4:
             result[i, 0] = extreme
+        if kind == Q.NVFP4:
+            # Zero, NaN and the ends of subnormal and normal numbers, with and without a sign.
+            result[i, :4] = np.array([0x00, 0x7F, 0x01, 0x07, 0x08, 0x7E, 0x80, 0xFF, 0x87], np.uint8)[(np.arange(4) + i) % 9]
     return result
 
 
@@ -78,6 +112,13 @@ def main() -> None:
         assert values.shape == (len(data), length) and values.dtype == np.float32
         (OUT / f"{kind.name}.bin").write_bytes(data.tobytes() + values.astype("<f4").tobytes())
         table.append(f"{kind.name} {int(kind)} {length} {size}\n")
+    for name, (number, length, size, bits, value) in OTHERS.items():
+        data = blocks(name, size, rng)
+        with np.errstate(all="ignore"):
+            values = dequantize_other(data, bits, value)
+        assert values.shape == (len(data), length)
+        (OUT / f"{name}.bin").write_bytes(data.tobytes() + values.astype("<f4").tobytes())
+        table.append(f"{name} {number} {length} {size}\n")
     (OUT / "formats.txt").write_text("".join(table))
 
 

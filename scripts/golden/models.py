@@ -22,6 +22,7 @@ import sys
 import gguf
 import numpy as np
 import torch
+from gguf import GGMLQuantizationType as Q
 
 from tiny.build import build, kept_buffers, norm_shift, randomise, selection_biases
 from tiny.draw import bias_effect, draw, least_effect, nmse, run, shared_weights
@@ -32,6 +33,12 @@ from tiny.shapes import LENGTHS, MODELS, ROUTER_GAP, SELECTION_GAP, SPARSE_MIXER
 from tiny.tensors import half, names, permute, prediction_layers, unpermute
 
 OUT = pathlib.Path(__file__).parents[2] / "crates/conformance/golden"
+
+
+def scales_of(weight: np.ndarray) -> np.ndarray:
+    """The scale of an NVFP4 tensor, or of each of its experts: all different, and such that codes have their full range."""
+    largest = np.abs(weight).max((-2, -1), keepdims=True)
+    return (largest / (6 * 448) * np.linspace(1, 2, largest.size).reshape(largest.shape)).astype(np.float32)
 
 
 @torch.no_grad()
@@ -52,9 +59,12 @@ def make(name: str, shape: Shape) -> None:
         elif heads:
             weight = permute(weight, heads)
         kind = kind_of(ours, weight.shape[-1], mix)
-        data = encode(weight, kind)
+        scales = scales_of(weight) if kind == Q.NVFP4 else np.float32(1)
+        data = encode(weight / scales, kind)
         tensors[ours] = (data, kind)
-        decoded = gguf.quants.dequantize(data, kind).reshape(weight.shape)
+        if kind == Q.NVFP4:
+            tensors[ours.replace(".weight", ".scale")] = (scales.reshape(-1), Q.F32)
+        decoded = gguf.quants.dequantize(data, kind).reshape(weight.shape) * scales
         if isinstance(heads, Order):
             decoded = heads.give(own, decoded)
         elif heads:

@@ -18,9 +18,9 @@ usage: cargo xtask check [--no-simulator | --all]
            build the program and answer a prompt with SmolLM2; takes the options of `gristmill run`
        cargo xtask model
            fetch that model, unless it is there already, and print its path
-       cargo xtask kernels
-           compile the CUDA kernels with NVRTC for some architectures and formats; a spill that is not known is a
-           failure
+       cargo xtask kernels [CAPABILITY FORMAT...]
+           compile the CUDA kernels with NVRTC for some architectures and formats, or for these; a spill that is not
+           known is a failure
        cargo xtask stages changed NAME...
            print those of these stages of .ci/run whose sources have changed since they passed
        cargo xtask stages passed NAME...
@@ -76,6 +76,7 @@ fn main() -> ExitCode {
         ["stages", "changed", names @ ..] if !names.is_empty() => prove::stages::changed(names),
         ["stages", "passed", names @ ..] if !names.is_empty() => prove::stages::passed(names),
         ["kernels"] => example("kernels", &["few"]),
+        ["kernels", options @ ..] => example("kernels", &[&["only"], options].concat()),
         ["prove", "kernels"] => example("kernels", &["all"]),
         ["prove", "mutations", options @ ..] => prove::mutations(options),
         ["prove", "barriers", options @ ..] => prove::barriers(options),

@@ -1,7 +1,7 @@
 //! Every CUDA kernel through NVRTC, with what it needs, and no spills but known ones: `cargo xtask kernels` and
 //! `cargo xtask prove kernels`.
 //!
-//! kernels few | all [TABLE DATE]
+//! kernels few | all [TABLE DATE] | only CAPABILITY FORMAT…
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -30,6 +30,11 @@ fn is_of_few(unit: &Unit, capability: u32) -> bool {
     let repeated = has("SHARED_COLUMNS", "1") && !has("TOKENS", "32");
     let elsewhere = unit.file == "gemm.cu" && (capability != 80 || repeated);
     FEW.iter().any(|(few, formats)| *few == capability && is_of(formats)) && !elsewhere
+}
+
+/// Whether a unit is of one of these formats, as a new format's author wants to see.
+fn is_of_formats(unit: &Unit, formats: &[&str]) -> bool {
+    unit.define("FORMAT").is_some_and(|format| formats.contains(&format))
 }
 
 /// Kernels that spill, and why that is so: (source, kernel, reason).
@@ -190,7 +195,11 @@ fn main() -> ExitCode {
         ["few"] => kernels(is_of_few, None),
         ["all"] => kernels(|_, _| true, None),
         ["all", table, date] => kernels(|_, _| true, Some((table, date))),
-        _ => Err("usage: kernels few | all [TABLE DATE]".to_owned()),
+        ["only", capability, ref formats @ ..] if !formats.is_empty() => match capability.parse() {
+            Ok(wanted) => kernels(|unit, capability| capability == wanted && is_of_formats(unit, formats), None),
+            Err(error) => Err(format!("{capability}: {error}; a capability is 80 or 90, for example")),
+        },
+        _ => Err("usage: kernels few | all [TABLE DATE] | only CAPABILITY FORMAT…".to_owned()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -17,5 +17,6 @@ pub fn limited(suite: Suite, family: Family) -> Suite {
         Family::Mma | Family::Wgmma => !format.is_float() || format.is_bf16(),
         _ => true,
     };
-    suite.multiplying(Format::ALL.iter().copied().filter(takes).collect(), Precision::Fast)
+    let formats = suite.formats().iter().copied().filter(takes).collect();
+    suite.multiplying(formats, Precision::Fast)
 }

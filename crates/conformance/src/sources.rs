@@ -3,7 +3,7 @@
 use gpu_sim::Language;
 use gristmill_gpu::Unit;
 use gristmill_gpu::source::{self, Library};
-use gristmill_kernels::format::Format;
+use gristmill_kernels::format::{self, Format};
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -17,8 +17,14 @@ pub fn libraries(language: Language) -> &'static [Library] {
 
 /// Whether a GPU's backend has a source of this name.
 pub fn has(language: Language, file: &str) -> bool {
-    let of_format = Format::ALL.iter().any(|format| format.gpu_source().0 == file);
+    let of_format = of_formats().any(|name| name == file);
     of_format || libraries(language).iter().flat_map(|library| library.files).any(|(name, _)| *name == file)
+}
+
+/// The sources of formats, with those that several of them include. Tables of points are in no file.
+fn of_formats() -> impl Iterator<Item = &'static str> {
+    let shared = format::gpu_sources().iter().map(|(name, _)| *name);
+    Format::ALL.iter().map(|format| format.gpu_source().0).chain(shared)
 }
 
 /// Names and contents of all sources.
@@ -28,8 +34,7 @@ pub fn all() -> &'static [(&'static str, String)] {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let read =
             |(name, path): (&'static str, String)| Some((name, std::fs::read_to_string(crates.join(path)).ok()?));
-        let formats = Format::ALL.iter().map(|format| format.gpu_source().0);
-        let formats = formats.map(|name| (name, format!("kernels/src/{name}")));
+        let formats = of_formats().map(|name| (name, format!("kernels/src/{name}")));
         let [common, cuda] = gristmill_cuda::SOURCES else { return Vec::new() };
         let libraries = [common, cuda].into_iter().chain(gristmill_metal::SOURCES.last());
         let files = libraries.flat_map(|library| {

@@ -5,7 +5,7 @@ use gristmill_cuda::{Cuda, Options};
 use gristmill_kernels::Backend;
 use gristmill_kernels::Error;
 use gristmill_suite::suite::{Make, Repeats, Suite};
-use gristmill_suite::testing::{self, run_part, skipped};
+use gristmill_suite::testing::{self, DRAWN_FORMATS, run_part, skipped};
 
 /// Set this to the seed that a failure printed, to see it again.
 const SEED: Option<u64> = None;
@@ -23,6 +23,11 @@ fn repeats(name: &str) -> Repeats {
 const SLOW: &[(&str, usize)] =
     &[("attend", 3), ("attention", 3), ("attention_long", 3), ("experts", 2), ("sample_distribution", 4)];
 
+/// Formats of weights in a run; each run draws other ones. A run with [`SEED`] takes all.
+fn formats() -> usize {
+    if SEED.is_some() { usize::MAX } else { DRAWN_FORMATS }
+}
+
 /// One in this number of cases of a part runs on a backend.
 fn one_in(part: &str, name: &str) -> usize {
     let slow = SLOW.iter().find(|(slow, _)| *slow == part).filter(|_| name.ends_with("_sim") && SEED.is_none());
@@ -32,7 +37,7 @@ fn one_in(part: &str, name: &str) -> usize {
 /// Runs a part of the suite, or prints that the backend is not there.
 fn run(part: &str, name: &str, make: Make) {
     match Suite::new(make, seed()) {
-        Ok(suite) => run_part(part, name, suite.one_in(one_in(part, name)).repeated(repeats(name))),
+        Ok(suite) => run_part(part, name, suite.drawn_formats(formats()).one_in(one_in(part, name)).repeated(repeats(name))),
         Err(Error::Level(_)) => skipped(format_args!("{part} on {name}: not on this machine")),
         Err(Error::Device { .. }) if name == "cuda" && driver::count().is_ok_and(|devices| devices == 0) => {
             skipped(format_args!("{part} on {name}: no such device on this machine"));
@@ -72,7 +77,7 @@ fn simulated_metal(threads: usize) -> gristmill_kernels::Result<Backend> {
 
 /// Kernels of one family alone, with what they take: the parts of the suite that multiply.
 mod families {
-    use super::{SEED, repeats, seed};
+    use super::{SEED, formats, repeats, seed};
     use gristmill_conformance::families::{PARTS, limited};
     use gristmill_cuda::driver::{self, Driver};
     use gristmill_cuda::family::Family;
@@ -106,7 +111,7 @@ mod families {
         let make = |threads| Cuda::backend(gpu(threads)?, Options { choice });
         let suite = Suite::new(&make, seed()).expect("a device");
         let suite = suite.one_in(if SEED.is_some() { 1 } else { one_in }).repeated(repeats("families"));
-        let suite = limited(suite, family);
+        let suite = limited(suite.drawn_formats(formats()), family);
         for (part, cases) in ALL.iter().filter(|(part, _)| parts.contains(part)) {
             cases(&suite);
             let _ = writeln!(std::io::stderr(), "executed: {part} by {choice:?} on {}", suite.backend().name());

@@ -95,7 +95,7 @@ impl FloatMode {
 }
 
 impl FloatCodes {
-    /// The smallest format that holds all values of rows of `columns`. GGUF files have none for `nvfp4`.
+    /// The smallest format that holds all values of rows of `columns`; files get BF16 for `nvfp4`.
     ///
     /// # Errors
     /// If a scale is NaN.

@@ -94,6 +94,18 @@ fn quantise(from: &Path, to: &Path, mix: &str, keep: &[&str], threads: usize) ->
 }
 
 #[test]
+fn a_weight_whose_scale_is_another_tensor_gets_no_other_format() {
+    let folder = Folder::new("scaled");
+    let (from, to) = (folder.path("in.gguf"), folder.path("out.gguf"));
+    let weight: (&str, Format, &[u64]) = ("blk.0.attn_q.weight", Format::NVFP4, &[512, 64]);
+    model(&from, &[weight, ("blk.0.attn_q.scale", Format::F32, &[1])], |_, _| {});
+    let error = quantise(&from, &to, "Q4_0", &[], 1).unwrap_err();
+    assert!(matches!(&error, QuantizeError::Scaled { name, .. } if name == weight.0), "{error}");
+    model(&from, &[weight], |_, _| {});
+    quantise(&from, &to, "Q4_0", &[], 1).unwrap();
+}
+
+#[test]
 fn every_mix_gives_a_file_with_the_tensors_near_their_values() {
     let folder = Folder::new("mixes");
     let (from, to) = (folder.path("in.gguf"), folder.path("out.gguf"));

@@ -97,14 +97,16 @@ proptest! {
 }
 
 /// Σ(decode(encode(x)) − x)² / Σx² over standard-normal values: so many that the result of Q4_0, of which 64 K values
-/// differ by 1.5% from run to run, is 4 standard deviations below the stated one.
+/// differ by 1.5% from run to run, is 4 standard deviations below the stated one. Encoders that only serve tests search
+/// slowly and get fewer values; their statements leave 5%.
 fn nmse(format: Format, seed: u64) -> f64 {
     let mut state = seed;
     let mut uniform = || {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         ((state >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     };
-    let values: Vec<f32> = (0..512 * 1024)
+    let count = if format.is_read_only() { 32 } else { 512 } * 1024;
+    let values: Vec<f32> = (0..count)
         .map(|_| ((-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos()) as f32)
         .collect();
     let mut bytes = vec![0; format.row_bytes(values.len()).unwrap()];

@@ -18,6 +18,8 @@ use std::thread;
 const ALIGNMENT: usize = 16;
 /// Bytes that are brought into this layout at once, before they are copied to the device.
 const STAGE: usize = 32 << 20;
+/// The most columns of a span: four pieces, as many as kernels unpack at once.
+const SPAN_COLUMNS: usize = 64;
 /// Bytes that are worth a thread.
 const THREAD: usize = 1 << 20;
 
@@ -174,6 +176,7 @@ struct Planes {
     /// First byte in the block, and bytes.
     planes: Vec<(usize, usize)>,
     block_bytes: usize,
+    cols: usize,
     /// Bytes of a row in the file and here.
     file_bytes: usize,
     row_bytes: usize,
@@ -196,13 +199,14 @@ impl Planes {
         let blocks = cols / format.block_len();
         let row_bytes = planes.iter().map(|&(_, bytes)| (blocks * bytes).next_multiple_of(ALIGNMENT)).sum();
         let block_bytes = format.block_bytes();
-        Self { planes, block_bytes, file_bytes: blocks * block_bytes, row_bytes }
+        Self { planes, block_bytes, cols, file_bytes: blocks * block_bytes, row_bytes }
     }
 
-    /// Spans of a row: of every format, 16 bytes of its largest plane.
+    /// Spans of a row: 16 bytes of the format's largest plane, but at most 64 columns.
     fn spans(&self) -> usize {
         let largest = self.planes.iter().map(|&(_, bytes)| bytes).max().unwrap_or(0);
-        (self.file_bytes / self.block_bytes * largest).div_ceil(ALIGNMENT)
+        let of_bytes = (self.file_bytes / self.block_bytes * largest).div_ceil(ALIGNMENT);
+        of_bytes.max(self.cols.div_ceil(SPAN_COLUMNS))
     }
 
     /// Brings one row's blocks into the layout. What is between planes is left as it is.
@@ -278,6 +282,7 @@ mod tests {
         assert_eq!(planes(Format::Q5_1), [(0, 8), (8, 16)]);
         assert_eq!(planes(Format::IQ4_XS), [(0, 8), (8, 128)]);
         assert_eq!(planes(Format::Q5_0), [(0, 2), (2, 4), (6, 16)]);
+        assert_eq!(planes(Format::IQ2_S), [(0, 2), (2, 32), (34, 32), (66, 16)]);
     }
 
     #[test]
@@ -289,6 +294,8 @@ mod tests {
             (&[Format::Q8_0], 16),
             (&[Format::Q4_0, Format::Q5_1, Format::Q4_K, Format::Q5_K, Format::IQ4_XS, Format::MXFP4], 32),
             (&[Format::Q2_K, Format::Q3_K, Format::Q6_K], 64),
+            (&[Format::IQ1_S, Format::IQ1_M, Format::IQ2_XXS, Format::IQ2_XS, Format::IQ2_S, Format::IQ3_XXS], 64),
+            (&[Format::IQ3_S, Format::TQ2_0, Format::NVFP4, Format::Q1_0, Format::Q2_0], 64),
         ] {
             assert!(formats.iter().all(|&format| elements(format) == expected), "{formats:?}");
         }

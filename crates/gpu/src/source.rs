@@ -4,7 +4,7 @@
 
 use crate::shared_struct::StructLayout;
 use crate::{Unit, common};
-use gristmill_kernels::format::Format;
+use gristmill_kernels::format::{self, Format};
 use std::fmt::Write;
 
 /// The kernel sources of a crate.
@@ -133,7 +133,8 @@ impl<'a> Expansion<'a> {
             FORMAT => Format::named(self.unit.define("FORMAT")?)?.gpu_source().0,
             name => name,
         };
-        let formats = Format::ALL.iter().map(|format| format.gpu_source());
+        let shared = format::gpu_sources().iter().map(|(name, content)| (*name, content.as_str()));
+        let formats = Format::ALL.iter().map(|format| format.gpu_source()).chain(shared);
         let files = self.libraries.iter().flat_map(|library| library.files.iter().copied());
         self.instead.iter().copied().chain(files).chain(formats).find(|(known, _)| *known == name)
     }

@@ -158,7 +158,8 @@ pub fn tag_of(path: &str) -> Option<String> {
         let part = part.to_ascii_uppercase();
         let digits = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
         let numbered = ["IQ", "TQ", "Q"].iter().any(|start| part.strip_prefix(start).is_some_and(digits));
-        numbered || ["F32", "F16", "BF16"].contains(&part.as_str()) || part.starts_with("MXFP4")
+        let floats = ["MXFP4", "NVFP4"].iter().any(|start| part.starts_with(start));
+        numbered || floats || ["F32", "F16", "BF16"].contains(&part.as_str())
     };
     parts.rfind(known).map(str::to_ascii_uppercase)
 }
@@ -234,6 +235,7 @@ mod tests {
         for (path, tag) in [
             ("a/Qwen3-8B-Q4_K_M.gguf", Some("Q4_K_M")),
             ("gpt-oss-20b-MXFP4_MOE.gguf", Some("MXFP4_MOE")),
+            ("Nemotron-3-Nano-NVFP4.gguf", Some("NVFP4")),
             ("m.Q8_0.gguf", Some("Q8_0")),
             ("m-UD-IQ2_XXS-00001-of-00002.gguf", Some("IQ2_XXS")),
             ("Qwen3-8B-f16.gguf", Some("F16")),

@@ -45,7 +45,7 @@ fn root_mean_square_error(format: Format, values: &[f32]) -> f64 {
 #[test]
 fn errors_are_not_above_those_of_llama_cpp() {
     let (values, errors) = (values(), errors());
-    let quantised = Format::numbered().filter(|f| !f.is_float()).count();
+    let quantised = Format::numbered().filter(|f| !f.is_float() && !f.is_read_only()).count();
     assert_eq!(errors.len(), quantised, "every quantised format has golden errors");
     for (format, errors) in errors {
         assert_eq!(errors.len(), values.len());

@@ -100,6 +100,16 @@ pub enum Error {
         /// The shape it should have.
         expected: Vec<u64>,
     },
+    /// A scale of a weight is NaN or infinite.
+    #[error("tensor {}: element {element} is {value}; a scale must be finite, convert the model again", Name(.name))]
+    ScaleNotFinite {
+        /// The tensor of scales.
+        name: String,
+        /// Which of them.
+        element: usize,
+        /// Its value.
+        value: f32,
+    },
     /// The file has a weight that the architecture does not use; leaving it out would change the model.
     #[error(
         "tensor {} is not a weight of this {architecture} model; the file is a variant that is not supported",

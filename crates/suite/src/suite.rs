@@ -142,6 +142,16 @@ impl Suite {
         self
     }
 
+    /// Multiplies weights of at most `count` formats alone, which the seed draws: each format costs a test the time to
+    /// compile its kernels for a simulator, and to run them.
+    #[must_use]
+    pub fn drawn_formats(mut self, count: usize) -> Self {
+        let order = Rng::of_part(self.seed, "formats").shuffled(self.formats.len());
+        let drawn = order.into_iter().take(count).map(|at| self.formats[at as usize]).collect();
+        self.formats = drawn;
+        self
+    }
+
     /// Formats of weights that are multiplied.
     pub fn formats(&self) -> &[Format] {
         &self.formats

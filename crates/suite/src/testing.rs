@@ -8,6 +8,9 @@ use std::fmt::Arguments;
 use std::io::Write;
 use std::sync::LazyLock;
 
+/// Formats of weights that a test program multiplies in a run. `gristmill doctor` and the proofs take all.
+pub const DRAWN_FORMATS: usize = 20;
+
 /// The seed of this run: all parts on all backends draw their weights from the same pools.
 pub fn seed() -> u64 {
     static FRESH: LazyLock<u64> = LazyLock::new(Rng::fresh_seed);

@@ -1,7 +1,7 @@
 //! Random weights and inputs.
 
 use crate::rng::Rng;
-use gristmill_kernels::format::{Format, nvfp4};
+use gristmill_kernels::format::{Format, e4m3, nvfp4};
 use gristmill_kernels::weight::TensorView;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
@@ -30,17 +30,21 @@ fn encoded(rng: &mut Rng, format: Format, count: usize, cols: usize) -> Vec<u8> 
     }
     let mut bytes = vec![0; format.row_bytes(count).expect("a case with whole blocks")];
     format.encode(&values, &mut bytes).expect("whole blocks");
-    if format == Format::NVFP4 {
-        negate_scales(rng, &mut bytes);
+    // Where the scales of a block begin.
+    let marked = [(Format::NVFP4, 0), (Format::NVFP4_SCALED, 4)];
+    if let Some((_, start)) = marked.into_iter().find(|(marked, _)| *marked == format) {
+        mark_scales(rng, format, start, &mut bytes);
     }
     bytes
 }
 
-/// Gives half of the scales of NVFP4 blocks a sign. The encoder never does, but files may, and kernels decode that sign
-/// themselves; in the f16 and bf16 scales of other formats it is the float's own.
-fn negate_scales(rng: &mut Rng, blocks: &mut [u8]) {
-    for block in blocks.chunks_exact_mut(Format::NVFP4.block_bytes()) {
-        block[..nvfp4::GROUPS].iter_mut().for_each(|scale| *scale |= 128 * rng.below(2) as u8);
+/// Sets the sign of half of the scales of NVFP4 blocks, from byte `start` on, and makes one in 64 of them NaN: kernels
+/// ignore the sign, and multiply by 0 for NaN.
+fn mark_scales(rng: &mut Rng, format: Format, start: usize, blocks: &mut [u8]) {
+    for block in blocks.chunks_exact_mut(format.block_bytes()) {
+        for scale in &mut block[start..start + nvfp4::GROUPS] {
+            *scale = if rng.below(64) == 0 { e4m3::NAN } else { *scale | 128 * rng.below(2) as u8 };
+        }
     }
 }
 

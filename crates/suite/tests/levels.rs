@@ -4,7 +4,7 @@ use gristmill_cpu::{Cpu, Level};
 use gristmill_kernels::{Backend, Error};
 use gristmill_suite::ops;
 use gristmill_suite::suite::{Repeats, Suite};
-use gristmill_suite::testing::{run_part, seed, skipped};
+use gristmill_suite::testing::{DRAWN_FORMATS, run_part, seed, skipped};
 
 /// Set this to the seed that a failure printed, to see it again.
 const SEED: Option<u64> = None;
@@ -15,11 +15,16 @@ const LOWER_LEVELS: usize = 3;
 /// The same for emulated CPUs, which take minutes for all cases of attention.
 const EMULATED: usize = 30;
 
+/// Formats of weights in a run; each run draws other ones. A run with [`SEED`] takes all.
+fn formats() -> usize {
+    if SEED.is_some() { usize::MAX } else { DRAWN_FORMATS }
+}
+
 /// Runs one in so many cases of a part, or prints that the CPU does not have the level.
 fn run(part: &str, level: &'static str, one_in: usize) {
     let make = |threads| -> Result<Backend, Error> { Cpu::backend(Level::named(level)?, threads) };
     match Suite::new(&make, SEED.unwrap_or_else(seed)) {
-        Ok(suite) => run_part(part, level, suite.one_in(one_in).repeated(Repeats::One)),
+        Ok(suite) => run_part(part, level, suite.drawn_formats(formats()).one_in(one_in).repeated(Repeats::One)),
         Err(Error::Level(_)) => skipped(format_args!("{part} on {level}: not on this machine")),
         Err(error) => panic!("{level}: {error}"),
     }

@@ -1,5 +1,7 @@
 """Tensors in GGUF's formats."""
 
+import zlib
+
 import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Q
@@ -37,14 +39,70 @@ def encode_q4_k(x: np.ndarray) -> np.ndarray:
     return np.concatenate([d.view(np.uint8), dmin.view(np.uint8), packed, nibbles], axis=1)
 
 
+# Formats that gguf decodes and does not encode, with the byte of their f16 scale.
+RANDOM = {
+    Q.IQ1_S: 0, Q.IQ1_M: None, Q.IQ2_XXS: 0, Q.IQ2_XS: 0, Q.IQ2_S: 0, Q.IQ3_XXS: 0, Q.IQ3_S: 0, Q.TQ1_0: 52, Q.TQ2_0: 64,
+}
+
+
+def put_scale(blocks: np.ndarray, kind: Q, scale: np.ndarray) -> None:
+    if RANDOM[kind] is None:
+        # IQ1_M: the upper nibbles of four numbers.
+        words = blocks[:, 48:].view("<u2")
+        words[:] = words & 0x0FFF | (int(scale.view(np.uint16)) >> np.array([0, 4, 8, 12]) & 15).astype(np.uint16) << 12
+    else:
+        blocks[:, RANDOM[kind] : RANDOM[kind] + 2] = np.array([scale]).view(np.uint8)
+
+
+def random_blocks(x: np.ndarray, kind: Q) -> np.ndarray:
+    """Random codes with the deviation of `x`: a random model's weights are as good as any others."""
+    length, size = gguf.GGML_QUANT_SIZES[kind]
+    blocks = np.random.default_rng(zlib.crc32(x.tobytes())).integers(0, 256, (x.size // length, size), np.uint8)
+    put_scale(blocks, kind, np.float16(1))
+    put_scale(blocks, kind, np.float16(x.std() / gguf.quants.dequantize(blocks, kind).std()))
+    return blocks.reshape(*x.shape[:-1], -1)
+
+
+def encode_nvfp4(x: np.ndarray) -> np.ndarray:
+    groups = x.reshape(-1, 4, 16)
+    scales = gguf.quants.NVFP4.fp32_to_ue4m3(np.abs(groups).max(-1) / 6)
+    half = gguf.quants.NVFP4.ue4m3_to_fp32(scales)[..., None]
+    values = np.array(gguf.quants.NVFP4.kvalues, np.float32)
+    codes = np.abs(groups[..., None] / np.maximum(half, 1e-9)[..., None] - values).argmin(-1).astype(np.uint8)
+    return np.concatenate([scales, (codes[..., :8] | codes[..., 8:] << 4).reshape(-1, 32)], axis=1)
+
+
 def encode(x: np.ndarray, kind: Q) -> np.ndarray:
-    own = {Q.Q4_K: encode_q4_k, Q.Q6_K: encode_q6_k}.get(kind)
+    if kind in RANDOM:
+        return random_blocks(x.astype(np.float32), kind)
+    own = {Q.Q4_K: encode_q4_k, Q.Q6_K: encode_q6_k, Q.NVFP4: encode_nvfp4}.get(kind)
     if own is None:
         return gguf.quants.quantize(x, kind)
     data = own(x.astype(np.float32)).reshape(*x.shape[:-1], -1)
     error = ((gguf.quants.dequantize(data, kind) - x) ** 2).mean() / (x**2).mean()
-    assert error < 0.01, f"{kind.name}: NMSE {error}"
+    assert error < 0.015, f"{kind.name}: NMSE {error}"
     return data
+
+
+# The mix of formats below 4 bits, and NVFP4: gate and up of a layer differ.
+LOW = {
+    "token_embd": Q.IQ3_S,
+    "blk.0.attn_q": Q.IQ2_XS,
+    "blk.0.attn_k": Q.IQ2_S,
+    "blk.0.attn_v": Q.IQ3_S,
+    "blk.0.attn_output": Q.IQ3_XXS,
+    "blk.0.ffn_gate_exps": Q.IQ1_S,
+    "blk.0.ffn_up_exps": Q.IQ1_M,
+    "blk.0.ffn_down_exps": Q.IQ2_XXS,
+    "blk.1.attn_q": Q.NVFP4,
+    "blk.1.attn_k": Q.TQ1_0,
+    "blk.1.attn_v": Q.TQ2_0,
+    "blk.1.attn_output": Q.IQ2_S,
+    "blk.1.ffn_gate_exps": Q.IQ3_XXS,
+    "blk.1.ffn_up_exps": Q.IQ2_XS,
+    "blk.1.ffn_down_exps": Q.NVFP4,
+    "output": Q.IQ3_XXS,
+}
 
 
 def kind_of(name: str, columns: int, mix: str) -> Q:
@@ -54,6 +112,8 @@ def kind_of(name: str, columns: int, mix: str) -> Q:
             or "conv" in name and "proj" not in name \
             or name.endswith("ssm_a"):
         return Q.F32
+    if mix == "low":
+        return LOW[name.removesuffix(".weight")]
     if mix == "mxfp4":
         return Q.MXFP4 if "_exps" in name else Q.Q8_0
     if mix == "q8_0":

@@ -114,8 +114,62 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     matmul in "kernels/src/format/nvfp4/mod.rs" by [matmul] {
         "s.load_u8(tile, 16 * (2 * g + half))" => "s.load_u8(tile, 16 * 2 * g)",
         "s.select_lt(s.to_f32(magnitude), s.splat(8.0), subnormal, normal)" => "normal",
-        "s.splat(1.0), s.splat(-1.0))" => "s.splat(1.0), s.splat(1.0))",
-        "tile, QS + 16 * g, &mxfp4::CODES" => "tile, QS, &mxfp4::CODES",
+        "let magnitude = s.and_i32(bits, nan);" => "let magnitude = bits;",
+        "s.select_gt(nan, bits, magnitude, zero)" => "s.select_gt(nan, bits, magnitude, magnitude)",
+        "place(32 * g + 4 * j)" => "place(4 * j)",
+    }
+    matmul in "kernels/src/format/nvfp4_scaled/mod.rs" by [matmul] {
+        "s.mul(outer, scale)" => "scale",
+    }
+    matmul in "kernels/src/format/grid.rs" by [matmul] {
+        "s.or_i32(bits, s.shl_i32(bits, 7))" => "bits",
+        "s.lookup(table, s.shr_and(nibbles, 4, 15))" => "s.lookup(table, s.shr_and(nibbles, 0, 15))",
+        "s.lookup(&ODD_HIGH, s.or(low, s.shr_and(sevens, 4, 7)))" => "s.lookup(&ODD_HIGH, s.shr_and(sevens, 4, 7))",
+        "s.splat_i32(0x7f << (8 * l))" => "s.splat_i32(0x3f << (8 * l))",
+        "s.or_i32(s.shl_i32(nibble, 1), s.splat_i32(1))" => "s.shl_i32(nibble, 1)",
+    }
+    matmul in "kernels/src/format/iq2_xxs/mod.rs" by [matmul] {
+        "s.byte(ranks, l as u32)" => "s.byte(ranks, 0)",
+        "s.load_i32(tile, 16 * (GROUPS + 8 * g + 4)), 28)" => "s.load_i32(tile, 16 * (GROUPS + 4)), 28)",
+    }
+    matmul in "kernels/src/format/iq2_xs/mod.rs" by [matmul] {
+        "s.splat_i32(511)" => "s.splat_i32(255)",
+        "4 * half as u32" => "0 * half as u32",
+    }
+    matmul in "kernels/src/format/iq2_s/mod.rs" by [matmul] {
+        "s.and_i32(s.shr_i32(high, 2 * l as u32), s.splat_i32(0x300))" => "s.and_i32(high, s.splat_i32(0x300))",
+        "16 * (SIGNS + 4 * g)" => "16 * SIGNS",
+    }
+    matmul in "kernels/src/format/iq3_xxs/mod.rs" by [matmul] {
+        "s.shl_i32(second, 4)" => "s.shl_i32(first, 4)",
+        "s.splat(UNIT)" => "s.splat(0.5 * UNIT)",
+    }
+    matmul in "kernels/src/format/iq3_s/mod.rs" by [matmul] {
+        "s.shr_i32(high, n)" => "s.shr_i32(high, n / 2)",
+        "4 * (g as u32 % 2)" => "0",
+    }
+    matmul in "kernels/src/format/iq1_s/mod.rs" by [matmul] {
+        "s.shl_i32(s.shr_i32(high, 3 * l as u32), 8)" => "s.shl_i32(high, 8)",
+        "s.splat_i32(0x7000)" => "s.splat_i32(0xf000)",
+    }
+    matmul in "kernels/src/format/iq1_m/mod.rs" by [matmul] {
+        "12 - 4 * i as u32" => "12 - 4 * (i as u32 / 2)",
+        "3 * (2 * (g % 2) + half) as u32" => "3 * (2 * (g % 2)) as u32",
+        "s.and_i32(nibble, s.splat_i32(8))" => "s.and_i32(nibble, s.splat_i32(4))",
+    }
+    matmul in "kernels/src/format/tq1_0/mod.rs" by [matmul] {
+        "digits_of_two(s, s.shr_i32(bytes, 8), n)" => "digits_of_two(s, bytes, n)",
+        "s.splat_i32(i32::from(POWERS[n]))), byte)" => "s.splat_i32(i32::from(POWERS[n]))), s.splat_i32(-1))",
+    }
+    matmul in "kernels/src/format/tq2_0/mod.rs" by [matmul] {
+        "code(g).codes(s, tile, 0)" => "code(g % 4).codes(s, tile, 0)",
+    }
+    matmul in "kernels/src/format/q1_0/mod.rs" by [matmul] {
+        "QS + 4 * g, 1)" => "QS, 1)",
+    }
+    matmul in "kernels/src/format/q2_0/mod.rs" by [matmul] {
+        "s.shl_i32(nibbles, 6)" => "s.shl_i32(nibbles, 7)",
+        "16 * (QS + 8 * g + j)" => "16 * (QS + j)",
     }
     matmul in "cpu/src/dot/float.rs" by [matmul] {
         "s.sub(w, scale.min)" => "s.add(w, scale.min)",

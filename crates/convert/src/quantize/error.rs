@@ -6,6 +6,7 @@ use gristmill_files::gguf::{GgufError, Name, WriteError};
 use gristmill_kernels::format::Format;
 use thiserror::Error;
 
+use super::mix::quantised_to;
 use super::{EncodeError, Mix};
 
 /// Why a model could not be quantised. Every message says what was wrong, where, and what to do.
@@ -15,8 +16,8 @@ pub enum QuantizeError {
     /// No mix has this name.
     #[error("there is no mix {}; known are {}", Name(.0), names(Mix::all().iter().map(Mix::name)))]
     Mix(String),
-    /// No format of GGUF files has this name.
-    #[error("there is no format {}; known are {}", Name(.0), names(Format::numbered().map(Format::name)))]
+    /// No format of this name is written.
+    #[error("there is no format {} to quantise to; known are {}", Name(.0), names(quantised_to().map(Format::name)))]
     Format(String),
     /// This text is not an exception.
     #[error("{} is not PATTERN=FORMAT, as in output.weight=Q8_0 or blk.0.*=F16", Name(.0))]
@@ -28,6 +29,16 @@ pub enum QuantizeError {
         pattern: String,
         /// It matches tensors that are never quantised.
         small: bool,
+    },
+    /// A weight would get another format, and its scale is another tensor.
+    #[error(
+        "tensor {} is NVFP4 with a scale in {}, which other formats do not have; quantise the unquantised model", Name(.name), Name(.scale)
+    )]
+    Scaled {
+        /// The weight.
+        name: String,
+        /// Its scale.
+        scale: String,
     },
     /// The output is (a part of) the input.
     #[error("{0}: the output is the input; name another file")]

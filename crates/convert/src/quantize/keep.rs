@@ -3,6 +3,7 @@
 use gristmill_kernels::format::Format;
 
 use super::error::QuantizeError;
+use super::mix::quantised_to;
 
 /// An exception from the mix: tensors whose names match the pattern get this format.
 ///
@@ -21,14 +22,14 @@ impl Keep {
     /// Parses `PATTERN=FORMAT`.
     ///
     /// # Errors
-    /// If there is no `=`, the pattern is empty, or no format of GGUF files has that name.
+    /// If there is no `=`, the pattern is empty, or no format that models are quantised to has that name.
     pub fn parse(text: &str) -> Result<Keep, QuantizeError> {
         let wrong = || QuantizeError::Keep(text.to_owned());
         let (pattern, name) = text.rsplit_once('=').ok_or_else(wrong)?;
         if pattern.is_empty() {
             return Err(wrong());
         }
-        let named = Format::named(name).filter(|format| format.ggml_type().is_some());
+        let named = quantised_to().find(|format| format.name().eq_ignore_ascii_case(name));
         let format = named.ok_or_else(|| QuantizeError::Format(name.to_owned()))?;
         Ok(Keep { pattern: pattern.to_owned(), format })
     }

@@ -134,9 +134,14 @@ const Q2_K_M: &[Rule] = &[
     (AttentionOutput, Always, Q3_K),
 ];
 
+/// The formats that tensors of a quantised model can have.
+pub(super) fn quantised_to() -> impl Iterator<Item = Format> {
+    Format::numbered().filter(|format| !format.is_read_only())
+}
+
 impl Mix {
     /// The mix that goes by this name, in any case. `Q3_K`, `Q4_K` and `Q5_K` are short for `Q3_K_M` and so on, and
-    /// `MXFP4` for `MXFP4_MOE`: llama.cpp's names. Every format of the kernels is the name of a mix.
+    /// `MXFP4` for `MXFP4_MOE`: llama.cpp's names. Every format that is not only read is the name of a mix.
     ///
     /// ```
     /// use gristmill_convert::quantize::Mix;
@@ -187,7 +192,7 @@ mod tests {
 
     #[test]
     fn every_format_is_the_name_of_a_mix() {
-        for format in &Format::numbered().collect::<Vec<_>>() {
+        for format in &quantised_to().collect::<Vec<_>>() {
             let mix = Mix::named(format.name()).unwrap_or_else(|| panic!("{format}"));
             let has = mix.base == *format || mix.rules.iter().any(|rule| rule.2 == *format);
             assert!(has, "{} has no {format}", mix.name);

@@ -92,7 +92,8 @@ impl<'a> Quantizer<'a> {
     /// `general.quantization_version` and what says that a model is split: the output is one file.
     ///
     /// # Errors
-    /// If a pattern of `keep` matches nothing, or a name is longer than may be written.
+    /// If a pattern of `keep` matches nothing, a name is longer than may be written, or a weight has a scale in another
+    /// tensor and would get another format.
     pub fn new(file: &'a GgufFile, mix: Mix, keep: &[Keep]) -> Result<Quantizer<'a>, QuantizeError> {
         let metadata = file.metadata();
         let shapes: Vec<(&str, &[u64])> = file.tensors().iter().map(|t| (t.name.as_str(), &t.shape[..])).collect();
@@ -111,6 +112,12 @@ impl<'a> Quantizer<'a> {
         let mut tensors = Vec::with_capacity(choices.len());
         for (tensor, choice) in file.tensors().iter().zip(choices) {
             let to = choice.format.unwrap_or(tensor.format);
+            if to != tensor.format && tensor.format == Format::NVFP4 {
+                let scale = tensor.name.strip_suffix(".weight").map(|name| format!("{name}.scale"));
+                if let Some(scale) = scale.filter(|scale| file.tensor(scale).is_some()) {
+                    return Err(QuantizeError::Scaled { name: tensor.name.clone(), scale });
+                }
+            }
             plan.tensor(&tensor.name, to, &tensor.shape)?;
             tensors.push(Planned::new(&tensor.name, tensor.format, to, choice.instead_of, tensor.elements()));
         }

@@ -31,13 +31,13 @@ impl<const VNNI: bool> Avx256<VNNI> {
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-#[inline]
+#[inline(never)]
 fn enter<K: Kernel>(s: Avx2, kernel: K) -> K::Output {
     kernel.run(s)
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
-#[inline]
+#[inline(never)]
 fn enter_vnni<K: Kernel>(s: AvxVnni, kernel: K) -> K::Output {
     kernel.run(s)
 }
@@ -167,6 +167,13 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
     fn lookup(self, table: &[i8; 16], v: Self::Codes) -> Self::Codes {
         let table = unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())) };
         both!(v, |v| unsafe { _mm256_shuffle_epi8(table, v) })
+    }
+    #[inline(always)]
+    fn gather<const N: usize>(self, table: &[u32; N], index: Self::I32) -> Self::I32 {
+        const { assert!(N.is_power_of_two()) }
+        // Masked, an index is within the table.
+        let index = self.and_i32(index, self.splat_i32(N as i32 - 1));
+        both!(index, |index| unsafe { _mm256_i32gather_epi32::<4>(table.as_ptr().cast(), index) })
     }
     #[inline(always)]
     fn dot(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32 {

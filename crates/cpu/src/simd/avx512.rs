@@ -46,13 +46,13 @@ fn is_intel() -> bool {
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
-#[inline]
+#[inline(never)]
 fn enter<K: Kernel>(s: Avx512, kernel: K) -> K::Output {
     kernel.run(s)
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni,avx512bf16")]
-#[inline]
+#[inline(never)]
 fn enter_bf16<K: Kernel>(s: Avx512, kernel: K) -> K::Output {
     kernel.run(s)
 }
@@ -155,6 +155,13 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn lookup(self, table: &[i8; 16], v: __m512i) -> __m512i {
         unsafe { _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), v) }
+    }
+    #[inline(always)]
+    fn gather<const N: usize>(self, table: &[u32; N], index: __m512i) -> __m512i {
+        const { assert!(N.is_power_of_two()) }
+        // Masked, an index is within the table.
+        let index = self.and_i32(index, self.splat_i32(N as i32 - 1));
+        unsafe { _mm512_i32gather_epi32::<4>(index, table.as_ptr().cast()) }
     }
     #[inline(always)]
     fn dot(self, acc: __m512i, codes: __m512i, x: i32) -> __m512i {

@@ -24,7 +24,7 @@ impl Neon {
 }
 
 #[target_feature(enable = "neon,dotprod")]
-#[inline]
+#[inline(never)]
 fn enter<K: Kernel>(s: Neon, kernel: K) -> K::Output {
     kernel.run(s)
 }
@@ -187,6 +187,18 @@ impl Simd for Neon {
     fn lookup(self, table: &[i8; 16], v: Self::Codes) -> Self::Codes {
         let table = unsafe { vreinterpretq_u8_s8(vld1q_s8(table.as_ptr())) };
         each!(v, |v| unsafe { vqtbl1q_u8(table, v) })
+    }
+    #[inline(always)]
+    fn gather<const N: usize>(self, table: &[u32; N], index: Self::I32) -> Self::I32 {
+        const { assert!(N.is_power_of_two()) }
+        each!(index, |index| unsafe {
+            let mut lanes = [0; 4];
+            vst1q_s32(lanes.as_mut_ptr(), index);
+            for lane in &mut lanes {
+                *lane = table[*lane as usize & (N - 1)] as i32;
+            }
+            vld1q_s32(lanes.as_ptr())
+        })
     }
     #[inline(always)]
     fn dot(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32 {

@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use super::MAX_ARRAY_DEPTH;
 use super::metadata::MetadataError;
+use super::tensor_type::refusal;
 
 /// Why a GGUF file could not be opened.
 #[derive(Debug, Error)]
@@ -243,7 +244,7 @@ pub enum FormatErrorKind {
     #[error("dimension {0} is zero")]
     ZeroDim(usize),
     /// The tensor type is not one that gristmill reads.
-    #[error("tensor type {}; use a quantisation that gristmill lists as supported", type_name(*.0))]
+    #[error("tensor type {}; use a quantisation that gristmill lists as supported", refusal(*.0))]
     TensorType(u32),
     /// The number of elements or bytes does not fit 64 bits.
     #[error("the shape {0:?} overflows 64 bits")]
@@ -283,32 +284,4 @@ pub enum FormatErrorKind {
     /// The tensor shares bytes with this one, whose data begins earlier.
     #[error("the data overlaps that of tensor {}", Name(.0))]
     Overlap(String),
-}
-
-/// Names the tensor types of `enum ggml_type` (ggml.h) that gristmill does not read.
-fn type_name(id: u32) -> String {
-    const NAMES: &[(u32, &str)] = &[
-        (9, "Q8_1"),
-        (15, "Q8_K"),
-        (16, "IQ2_XXS"),
-        (17, "IQ2_XS"),
-        (18, "IQ3_XXS"),
-        (19, "IQ1_S"),
-        (21, "IQ3_S"),
-        (22, "IQ2_S"),
-        (24, "I8"),
-        (25, "I16"),
-        (26, "I32"),
-        (27, "I64"),
-        (28, "F64"),
-        (29, "IQ1_M"),
-        (34, "TQ1_0"),
-        (35, "TQ2_0"),
-        (40, "NVFP4"),
-        (41, "Q1_0"),
-    ];
-    match NAMES.iter().find(|(n, _)| *n == id) {
-        Some((_, name)) => format!("{name} (number {id}) is not supported"),
-        None => format!("number {id} is unknown"),
-    }
 }

@@ -28,6 +28,7 @@ mod parse;
 mod sniff;
 mod source;
 mod split;
+mod tensor_type;
 mod value;
 mod writer;
 

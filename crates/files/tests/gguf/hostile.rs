@@ -195,7 +195,7 @@ fn tensor_records() {
     refused(many, tensor("t"), DIMS, Kind::Dims(u32::MAX));
     refused(t(&[0], F32), tensor("t"), SHAPE, Kind::ZeroDim(0));
     refused(t(&[1, 2, 0, 4], F32), tensor("t"), SHAPE + 16, Kind::ZeroDim(2));
-    for ty in [4, 5, 16, 26, 1000, u32::MAX] {
+    for ty in [4, 5, 15, 26, 144, 216, 1000, u32::MAX] {
         refused(t(&[256], ty), tensor("t"), SHAPE + 8, Kind::TensorType(ty));
     }
     let partial = Kind::PartialBlock { row: 33, block: 32, format: "Q8_0" };
@@ -290,7 +290,10 @@ fn messages_name_and_bound_what_they_quote() {
     assert!(text.starts_with("key `x\\n\\`x"), "{text}");
     assert!(text.contains("(byte 30032): unknown metadata value type 99"), "{text}");
 
-    let error = read(&Raw::header(1, 0).tensor("blk.0.w", &[256], 16, 0).data(99).0).unwrap_err();
+    let error = read(&Raw::header(1, 0).tensor("blk.0.w", &[256], 144, 0).data(99).0).unwrap_err();
     let text = error.to_string();
-    assert!(text.starts_with("tensor `blk.0.w` (byte 51): tensor type IQ2_XXS (number 16)"), "{text}");
+    assert!(
+        text.starts_with("tensor `blk.0.w` (byte 51): tensor type IQ4_KS (number 144), a format of ik_llama.cpp"),
+        "{text}"
+    );
 }

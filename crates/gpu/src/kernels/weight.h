@@ -111,6 +111,8 @@ struct WholeSpan {
     DEV uint4 codes(Field<STRIDE, SHARED> field) const { return field.four_words(); }
     // The lane's bits of a word that has one for each of 16 columns.
     DEV u32 bits(u32 word) const { return word; }
+    // Which four columns of a piece are the first word of its codes.
+    DEV u32 first() const { return 0; }
 };
 // or what lane t of four needs of columns 4t to 4t + 3 of each piece: the first word of `codes`.
 struct QuarterSpan {
@@ -119,6 +121,7 @@ struct QuarterSpan {
     template <int STRIDE, int SHARED>
     DEV uint4 codes(Field<STRIDE, SHARED> field) const { return codes(field.at()); }
     DEV u32 bits(u32 word) const { return word >> 4 * t; }
+    DEV u32 first() const { return t; }
 };
 
 // The f16 in the lower half of a word.
@@ -143,11 +146,16 @@ DEV void add_fields(uint4 bytes, int shift, u32 mask, int to, THREAD u32 (&words
 // Low (piece 0) or high (piece 1) nibbles of 16 bytes.
 DEV void nibbles(uint4 bytes, int piece, THREAD u32 (&words)[4]) { fields(bytes, 4 * piece, 0x0f0f0f0fu, words); }
 
+// Bit i of the lowest four to bit `to` of byte i, at most 4.
+DEV u32 single_bits(u32 bits, int to) {
+    // Four copies of four bits, 7 apart and so without a carry, put bit i of the four at bit 8·i + `to` of the product.
+    return (bits & 15) * (0x00204081u << to) & 0x01010101u << to;
+}
+
 // Bit i of 16 to bit 4 of byte i.
 DEV void fifth_bits(u32 bits, THREAD u32 (&words)[4]) {
-    // Four copies of four bits, 7 apart and so without a carry, put bit i of the four at bit 8·i + 4 of the product.
 #pragma unroll
-    for (int j = 0; j < 4; j++) words[j] |= (bits >> 4 * j & 15) * 0x02040810u & 0x10101010u;
+    for (int j = 0; j < 4; j++) words[j] |= single_bits(bits >> 4 * j, 4);
 }
 
 // The table's bytes for four nibbles. The table is 16 bytes in four words.
@@ -157,15 +165,19 @@ DEV u32 look_up_four(uint4 table, u32 nibbles) {
     return select_bytes(low, high, 0x3210 | (nibbles >> 1 & 0x4444));
 }
 
+// The table's bytes for the low (0) or the high nibbles of a word.
+DEV u32 look_up_word(uint4 table, u32 word, u32 high) {
+    // Low and high nibbles in turns.
+    u32 first = look_up_four(table, word), second = look_up_four(table, word >> 16);
+    return select_bytes(first, second, high == 0 ? 0x6420 : 0x7531);
+}
+
 // The same as `nibbles`, each replaced by the table's byte.
 DEV void look_up(uint4 table, uint4 bytes, int piece, THREAD u32 (&words)[4]) {
-    const u32 all[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        // Low and high nibbles in turns.
-        u32 first = look_up_four(table, all[j]), second = look_up_four(table, all[j] >> 16);
-        words[j] = select_bytes(first, second, piece == 0 ? 0x6420 : 0x7531);
-    }
+    words[0] = look_up_word(table, bytes.x, piece);
+    words[1] = look_up_word(table, bytes.y, piece);
+    words[2] = look_up_word(table, bytes.z, piece);
+    words[3] = look_up_word(table, bytes.w, piece);
 }
 
 // Takes from another span of the same block what they have in common, so that it need not be loaded twice: for formats

@@ -94,13 +94,13 @@ pub(super) fn set_bits(bytes: &mut [u8], code: impl Fn(usize) -> u8) {
     }
 }
 
-/// The single bits of 16 rows whose 4 bytes start at byte `start` of the block, moved to bit 4 of each byte, in the
+/// The single bits of 16 rows whose 4 bytes start at byte `start` of the block, moved to bit `to <= 4` of each byte, in the
 /// order of [`super::Quantised::codes`]. The plane must be interleaved in units of 4.
 #[inline(always)]
-pub(super) fn fifth_bits<S: Simd>(s: S, tile: &[u8], start: usize) -> [S::Codes; 8] {
+pub(super) fn single_bits<S: Simd>(s: S, tile: &[u8], start: usize, to: usize) -> [S::Codes; 8] {
     let word = s.load_i32(tile, 16 * start);
-    // Four copies of four bits, 7 apart and so without a carry, put bit i of the four at bit 8·i + 4 of the product.
-    let (copies, wanted) = (s.splat_i32(0x0204_0810), s.splat_i32(0x1010_1010));
+    // Four copies of four bits, 7 apart and so without a carry, put bit i of the four at bit 8·i + `to` of the product.
+    let (copies, wanted) = (s.splat_i32(0x0020_4081 << to), s.splat_i32(0x0101_0101 << to));
     eight!(j => {
         let four = s.and_i32(s.shr_i32(word, 4 * j as u32), s.splat_i32(15));
         s.as_codes(s.and_i32(s.mul_i32(four, copies), wanted))

@@ -1,5 +1,5 @@
-//! The block formats of GGUF files, one folder each, and those of MLX's folders: affine codes, in one folder, and
-//! `NVFP4`.
+//! The block formats of GGUF files, one folder each, and those that tensors get when they are loaded: the affine codes of
+//! MLX's folders, and `NVFP4` with a scale of the tensor.
 //!
 //! A *format* is the encoding in the file. How prepared weights lie in memory is a *layout* and belongs to a
 //! backend; a format only names its planes, so that a layout can permute them without knowing what they mean.
@@ -16,6 +16,9 @@ use crate::two;
 mod bits;
 pub mod e4m3;
 mod fit;
+mod grid;
+
+pub use grid::gpu_sources;
 
 /// A run of bytes inside a block that a layout may move as a whole.
 ///
@@ -49,6 +52,10 @@ pub trait BlockFormat: Copy + Default + Send + Sync + 'static {
     const PLANES: &'static [Plane];
     /// Relative error (NMSE) that encoding standard-normal values may cost; tests hold `encode` to it.
     const ENCODE_NMSE: f64;
+
+    /// No model is quantised to the format: [`BlockFormat::encode`] serves tests and synthetic models. Without an importance
+    /// matrix, formats of about two bits lose too much; others are for models that were trained in them.
+    const READ_ONLY: bool = false;
 
     /// Decodes one block: `block.len() == BYTES`, `out.len() == BLOCK`.
     fn decode(block: &[u8], out: &mut [f32]);
@@ -231,13 +238,25 @@ formats! {
         Q4_K = 12 in q4_k,
         Q5_K = 13 in q5_k,
         Q6_K = 14 in q6_k,
+        IQ2_XXS = 16 in iq2_xxs,
+        IQ2_XS = 17 in iq2_xs,
+        IQ3_XXS = 18 in iq3_xxs,
+        IQ1_S = 19 in iq1_s,
         IQ4_NL = 20 in iq4_nl,
+        IQ3_S = 21 in iq3_s,
+        IQ2_S = 22 in iq2_s,
         IQ4_XS = 23 in iq4_xs,
+        IQ1_M = 29 in iq1_m,
+        TQ1_0 = 34 in tq1_0,
+        TQ2_0 = 35 in tq2_0,
         MXFP4 = 39 in mxfp4,
+        NVFP4 = 40 in nvfp4,
+        Q1_0 = 41 in q1_0,
+        Q2_0 = 42 in q2_0,
     }
     unnumbered {
         AFFINE4_64, AFFINE4_32, AFFINE8_64, AFFINE8_32 in affine;
-        NVFP4 in nvfp4;
+        NVFP4_SCALED in nvfp4_scaled;
     }
 }
 
@@ -257,6 +276,11 @@ impl Format {
     /// Whether elements are bfloat16, so that [`crate::act::Precision::Fast`] may round activations to it.
     pub fn is_bf16(self) -> bool {
         with_format_kind!(self, float F => F::IS_BF16, quantised _F => false)
+    }
+
+    /// Whether no model is quantised to this format, see [`BlockFormat::READ_ONLY`].
+    pub fn is_read_only(self) -> bool {
+        with_format!(self, F => F::READ_ONLY)
     }
 
     /// Elements in one block.

@@ -147,7 +147,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// is computed for each activation row.
     const FAST_PAIRS: bool = false;
 
-    /// Runs a kernel inside a function that has the level's target features.
+    /// Runs a kernel inside a function that has the level's target features, one for each kernel: what runs it within another
+    /// kernel shares it with all others.
     fn run<K: Kernel>(self, kernel: K) -> K::Output;
     /// Whether a product with one activation row prefetches the weights of every format, not only of those whose bytes
     /// are read in bursts. It helps where the hardware's prefetcher falls behind, which depends on the CPU.
@@ -176,6 +177,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn or(self, a: Self::Codes, b: Self::Codes) -> Self::Codes;
     /// Each byte (0..16) replaced by its entry of the table.
     fn lookup(self, table: &[i8; 16], v: Self::Codes) -> Self::Codes;
+    /// Each lane's entry of the table, which has a power of two of entries: as many low bits of the index count.
+    fn gather<const N: usize>(self, table: &[u32; N], index: Self::I32) -> Self::I32;
     /// acc + Σ of the lane's four unsigned codes (≤ 127) × the four signed bytes of `x` (little-endian).
     fn dot(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32;
     /// Signed codes as [`Simd::dot_signed`] reads them.

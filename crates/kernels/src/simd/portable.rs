@@ -45,7 +45,7 @@ impl Simd for Portable {
     const TOKENS: usize = 4;
     const INT8_ROWS: usize = 4;
 
-    #[inline(always)]
+    #[inline(never)]
     fn run<K: Kernel>(self, kernel: K) -> K::Output {
         kernel.run(self)
     }
@@ -88,6 +88,11 @@ impl Simd for Portable {
     #[inline(always)]
     fn lookup(self, table: &[i8; 16], v: [u8; 64]) -> [u8; 64] {
         v.map(|x| table[usize::from(x & 15)] as u8)
+    }
+    #[inline(always)]
+    fn gather<const N: usize>(self, table: &[u32; N], index: [i32; 16]) -> [i32; 16] {
+        const { assert!(N.is_power_of_two()) }
+        index.map(|i| table[i as usize & (N - 1)] as i32)
     }
     #[inline(always)]
     fn dot(self, acc: [i32; 16], codes: [u8; 64], x: i32) -> [i32; 16] {

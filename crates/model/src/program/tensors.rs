@@ -53,6 +53,8 @@ pub(crate) struct TensorSpec {
     pub(crate) shape: Vec<u64>,
     /// The order of its rows, if it is not the file's order.
     pub(crate) order: Option<RowOrder>,
+    /// A tensor `X.scale` of the file is the scale of this `X.weight`, and not another weight of the model.
+    pub(crate) is_scaled: bool,
 }
 
 /// The rows of a matrix are equal groups of several parts; the parts are loaded in another order.
@@ -108,7 +110,7 @@ impl VectorSpec {
 
 impl TensorSpec {
     pub(crate) fn new(name: impl Into<String>, shape: &[usize]) -> Self {
-        Self { name: name.into(), shape: shape.iter().map(|&n| n as u64).collect(), order: None }
+        Self { name: name.into(), shape: shape.iter().map(|&n| n as u64).collect(), order: None, is_scaled: true }
     }
 
     /// The first and the second half of the rows of each matrix of a tensor: `[cols, rows of a half, matrices]`.

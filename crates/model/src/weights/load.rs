@@ -2,9 +2,11 @@
 
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
+use gristmill_kernels::format::Format;
 use gristmill_kernels::tensor::Buffer;
 use gristmill_kernels::weight::{TensorView, Weight};
 
+use super::outer_scale::{scale_of, with_scales};
 use super::{TensorSpec, Tensors, Weights, find};
 use crate::error::Result;
 use crate::program::tensors::{MatrixSpec, VectorSpec};
@@ -53,7 +55,24 @@ impl Load<'_> {
                 }
             }
         };
-        Ok(TensorView { name: needed.name.clone(), format: tensor.format, experts, rows, cols, bytes })
+        let (format, bytes) = match scale_of(self.file, needed)? {
+            None => (tensor.format, bytes),
+            Some(scale) => {
+                let values = self.decoded(&TensorSpec::new(scale.name.clone(), &[experts]))?;
+                (Format::NVFP4_SCALED, with_scales(bytes.as_slice(), scale, &values)?.into())
+            }
+        };
+        Ok(TensorView { name: needed.name.clone(), format, experts, rows, cols, bytes })
+    }
+
+    /// The values of a tensor.
+    fn decoded(&self, needed: &TensorSpec) -> Result<Vec<f32>> {
+        let view = self.view(needed)?;
+        view.check()?;
+        let mut values = vec![0.0; view.rows * view.cols];
+        // Checked: the bytes are exactly these values.
+        view.format.decode(view.bytes.as_slice(), &mut values);
+        Ok(values)
     }
 
     fn done(&mut self, tensors: &[TensorSpec]) -> Result<()> {
@@ -62,9 +81,11 @@ impl Load<'_> {
             if tensors[..index].iter().any(|before| before.name == needed.name) {
                 continue;
             }
-            let tensor = find(self.file, needed)?;
-            self.file.advise_done(tensor);
-            (self.progress)(tensor.bytes);
+            let (tensor, scale) = (find(self.file, needed)?, scale_of(self.file, needed)?);
+            for tensor in [Some(tensor), scale].into_iter().flatten() {
+                self.file.advise_done(tensor);
+                (self.progress)(tensor.bytes);
+            }
         }
         Ok(())
     }
@@ -73,12 +94,7 @@ impl Load<'_> {
     fn values(&mut self, tensors: &[TensorSpec]) -> Result<Vec<f32>> {
         let mut values = Vec::new();
         for needed in tensors {
-            let view = self.view(needed)?;
-            view.check()?;
-            let start = values.len();
-            values.resize(start + view.rows * view.cols, 0.0);
-            // Checked: the bytes are exactly these values.
-            view.format.decode(view.bytes.as_slice(), &mut values[start..]);
+            values.extend(self.decoded(needed)?);
         }
         self.done(tensors)?;
         Ok(values)

@@ -1,6 +1,7 @@
 //! A model's weights: which tensors of a file they are, [`survey`]ed before anything is loaded, and [`load`]ed.
 
 mod load;
+mod outer_scale;
 mod survey;
 
 use std::sync::Arc;

@@ -4,8 +4,10 @@ use std::collections::HashSet;
 
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::Backend;
+use gristmill_kernels::format::Format;
 use gristmill_kernels::weight::{Footprint, Role, TensorShape};
 
+use super::outer_scale::{input_scale_of, scale_of};
 use super::{Tensors, find};
 use crate::error::{Error, Result};
 use crate::program::tensors::VectorSpec;
@@ -58,9 +60,20 @@ pub(crate) fn survey(file: &GgufFile, spec: &ModelSpec, tensors: &Tensors) -> Re
     for matrix in &tensors.matrices {
         for needed in &matrix.tensors {
             let tensor = find(file, needed)?;
+            let (format, made) = match scale_of(file, needed)? {
+                None => (tensor.format, file.is_made(tensor)),
+                Some(scale) => {
+                    if seen.insert(scale.name.as_str()) {
+                        found.file += scale.bytes;
+                    }
+                    (Format::NVFP4_SCALED, true)
+                }
+            };
+            // Activations have more than four bits, so their scale is not used.
+            seen.extend(input_scale_of(file, needed).map(|scale| scale.name.as_str()));
             let (experts, rows, cols) = needed.matrix();
-            let shape = TensorShape { format: tensor.format, experts, rows, cols };
-            found.matrices.push(Matrix { shape, role: matrix.role, made: file.is_made(tensor) });
+            let shape = TensorShape { format, experts, rows, cols };
+            found.matrices.push(Matrix { shape, role: matrix.role, made });
         }
     }
     for vector in &tensors.vectors {

@@ -6,6 +6,8 @@ mod load;
 mod recurrent;
 mod routed;
 mod run;
+mod scales;
+mod scales;
 mod tiny;
 
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use gristmill_kernels::weight::Role;
 /// [`Embed`]: bit by bit.
 pub fn embed(suite: &Suite) {
     let rng = &mut suite.rng("embed");
-    for &format in suite.some("embed", Format::ALL) {
+    for &format in suite.some("embed", suite.formats()) {
         // Whole blocks, of float formats any number of elements.
         let (rows, block) = (rng.between(1, 50), format.block_len());
         let cols = block * rng.between(1, 600_usize.div_ceil(block));

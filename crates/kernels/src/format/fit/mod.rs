@@ -4,6 +4,7 @@
 //! every CPU level and no sum crosses lanes. (A *group* is the elements that share a scale.) No operation is fused,
 //! hence the bytes are the same on every CPU. The search minimises the squared error, unweighted.
 
+mod grid;
 mod line;
 mod scale;
 
@@ -11,6 +12,7 @@ use half::f16;
 
 use crate::simd::Simd;
 
+pub(super) use grid::{on_grid, on_shifted_grid};
 pub(super) use line::{SuperAffine, affine, super_affine};
 pub(super) use scale::{scaled, super_scaled};
 

@@ -45,6 +45,6 @@ impl Quantised for Q5_0 {
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], _g: usize) -> [S::Codes; 8] {
-        bits::or(s, bits::nibble_codes(s, tile, QS), bits::fifth_bits(s, tile, QH))
+        bits::or(s, bits::nibble_codes(s, tile, QS), bits::single_bits(s, tile, QH, 4))
     }
 }

@@ -46,7 +46,7 @@ impl Quantised for Q5_1 {
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], _g: usize) -> [S::Codes; 8] {
-        bits::or(s, bits::nibble_codes(s, tile, QS), bits::fifth_bits(s, tile, QH))
+        bits::or(s, bits::nibble_codes(s, tile, QS), bits::single_bits(s, tile, QH, 4))
     }
 
     #[inline(always)]

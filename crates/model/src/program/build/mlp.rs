@@ -129,7 +129,8 @@ impl Builder<'_> {
         };
         let gate_up = self.matrix(Role::GateUp, gate_up);
         let down = TensorSpec::new(layer.name("ffn_down_exps.weight"), &[inner, hidden, experts]);
-        let down = self.matrix(Role::Matrix, vec![down]);
+        // The experts' own scales have the name that scales of the weight would have.
+        let down = self.matrix(Role::Matrix, vec![TensorSpec { is_scaled: !spec.expert_scales, ..down }]);
         GatedMlp { gate_up, down, inner, activation }
     }
 

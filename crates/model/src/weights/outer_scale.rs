@@ -1,0 +1,46 @@
+//! The scale of a whole tensor, or of each of its experts, that a file has beside NVFP4 weights: `X.scale` of `X.weight`.
+//!
+//! The product is multiplied by it, so it goes into the weight's blocks when they are loaded. `X.input_scale`, for
+//! activations in four bits, is ignored. A file without `X.scale` has a scale of 1.
+
+use gristmill_files::gguf::{GgufFile, TensorInfo};
+use gristmill_kernels::format::{Format, nvfp4_scaled};
+
+use super::{TensorSpec, find};
+use crate::error::{Error, Result};
+
+/// The scale that the file has beside a weight.
+pub(super) fn scale_of<'a>(file: &'a GgufFile, weight: &TensorSpec) -> Result<Option<&'a TensorInfo>> {
+    let (Some(name), Some(tensor)) = (weight.name.strip_suffix(".weight"), file.tensor(&weight.name)) else {
+        return Ok(None);
+    };
+    let name = format!("{name}.scale");
+    if tensor.format != Format::NVFP4 || !weight.is_scaled || file.tensor(&name).is_none() {
+        return Ok(None);
+    }
+    let (experts, _, _) = weight.matrix();
+    find(file, &TensorSpec::new(name, &[experts])).map(Some)
+}
+
+/// The scale of activations beside a weight, if the file has it.
+pub(super) fn input_scale_of<'a>(file: &'a GgufFile, weight: &TensorSpec) -> Option<&'a TensorInfo> {
+    let name = weight.name.strip_suffix(".weight").filter(|_| weight.is_scaled)?;
+    let is_scaled = file.tensor(&weight.name).is_some_and(|tensor| tensor.format == Format::NVFP4);
+    file.tensor(&format!("{name}.input_scale")).filter(|_| is_scaled)
+}
+
+/// The blocks of all experts with their scales, of a weight with the blocks `bytes`.
+///
+/// # Errors
+/// If a scale is not finite.
+pub(super) fn with_scales(bytes: &[u8], scale: &TensorInfo, values: &[f32]) -> Result<Vec<u8>> {
+    if let Some((element, &value)) = values.iter().enumerate().find(|(_, value)| !value.is_finite()) {
+        return Err(Error::ScaleNotFinite { name: scale.name.clone(), element, value });
+    }
+    let blocks = bytes.len() / Format::NVFP4.block_bytes();
+    let mut scaled = Vec::with_capacity(blocks * Format::NVFP4_SCALED.block_bytes());
+    for (expert, &value) in bytes.chunks_exact((bytes.len() / values.len().max(1)).max(1)).zip(values) {
+        nvfp4_scaled::put_blocks(expert, value, &mut scaled);
+    }
+    Ok(scaled)
+}
