@@ -1,6 +1,7 @@
 //! Texts that become vectors.
 
 use std::sync::{Arc, mpsc};
+use std::thread;
 
 use super::job::{Collector, Embedding, Job, Task};
 use super::{Canceller, Engine, EngineError, Prompt, Usage};
@@ -45,6 +46,9 @@ impl Engine {
     /// The errors of [`deliver_embeddings`](Self::deliver_embeddings), and those that arise while the inputs are
     /// computed.
     pub fn embed(&self, request: EmbeddingRequest) -> Result<Embeddings, EngineError> {
+        if self.thread_id() == Some(thread::current().id()) {
+            return Err(EngineError::InCallback);
+        }
         let (result, results) = mpsc::channel();
         // It is received, or nobody waits for it.
         self.deliver_embeddings(request, move |embeddings| drop(result.send(embeddings)))?;

@@ -204,6 +204,9 @@ pub enum EngineError {
     /// The engine takes no more requests ([`Engine::drain`](super::Engine::drain)), and the request had not begun.
     #[error("the server is shutting down, and the request had not begun; send it again")]
     Draining,
+    /// A callback waits for a request of its own engine, on the thread that would run the request.
+    #[error("a callback of the engine cannot wait for a request of the same engine; wait on another thread")]
+    InCallback,
     /// The engine was dropped, or its thread has died.
     #[error("the engine has stopped; start another")]
     Stopped,

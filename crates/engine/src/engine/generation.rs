@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use super::{EngineError, Event, Piece};
@@ -14,6 +15,8 @@ pub struct Generation {
     pub(super) pieces: Receiver<Event>,
     pub(super) cancel: Canceller,
     pub(super) ended: bool,
+    /// The engine's thread, which cannot wait for itself.
+    pub(super) engine: Option<ThreadId>,
 }
 
 impl Generation {
@@ -26,10 +29,14 @@ impl Generation {
 impl Iterator for Generation {
     type Item = Result<Piece, EngineError>;
 
-    /// Waits for the next piece.
+    /// Waits for the next piece. In a callback of the engine it is [`EngineError::InCallback`].
     fn next(&mut self) -> Option<Self::Item> {
         // Often enough that cancelling feels immediate even if the engine is in a long step.
         const LOOK_UP: Duration = Duration::from_millis(20);
+        if !self.ended && self.engine == Some(thread::current().id()) {
+            self.ended = true;
+            return Some(Err(EngineError::InCallback));
+        }
         while !self.ended {
             match self.pieces.recv_timeout(LOOK_UP) {
                 Ok(Ok(piece)) => {

@@ -5,6 +5,7 @@ mod embedding;
 mod permit;
 mod progress;
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -164,4 +165,11 @@ impl Job {
             }
         }
     }
+}
+
+/// Calls a caller's callback. A panic in it is logged, and gives `None`: it is the fault of one request, and not of the
+/// engine.
+fn call_back<T>(call: impl FnOnce() -> T) -> Option<T> {
+    let called = panic::catch_unwind(AssertUnwindSafe(call));
+    called.inspect_err(|_| tracing::error!("the callback of a request panicked; the request is cancelled")).ok()
 }

@@ -330,7 +330,9 @@ impl Drop for Engine {
         self.stop.store(true, Ordering::Relaxed);
         // Closing the channel wakes the thread if it waits for work.
         self.jobs = None;
-        if let Some(thread) = self.thread.take() {
+        // A callback that holds the last engine drops it on the engine's thread, which cannot wait for itself: it ends when
+        // the callback returns.
+        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
             // A panic of that thread has ended its generations with an error already.
             let _ = thread.join();
         }

@@ -4,6 +4,7 @@ use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use std::thread::ThreadId;
 use std::time::Instant;
 
 use gristmill_text::grammar::Matcher;
@@ -44,6 +45,11 @@ pub struct Choices {
 }
 
 impl Engine {
+    /// The thread that runs requests and their callbacks.
+    pub(super) fn thread_id(&self) -> Option<ThreadId> {
+        self.thread.as_ref().map(|thread| thread.thread().id())
+    }
+
     /// Starts a request. It runs on the engine's thread, independently of the iterator.
     ///
     /// # Errors
@@ -53,12 +59,13 @@ impl Engine {
     pub fn generate(&self, request: Request) -> Result<Generation, EngineError> {
         let (events, pieces) = mpsc::channel();
         let cancel = self.deliver(request, move |event| events.send(event).is_ok())?;
-        Ok(Generation { pieces, cancel, ended: false })
+        Ok(Generation { pieces, cancel, ended: false, engine: self.thread_id() })
     }
 
     /// Starts a request that calls `deliver` with each piece, or with what went wrong, which is the last. It returns
     /// whether it wants more, is called on the engine's thread, for which all requests wait, and is dropped when the
-    /// request has ended, was cancelled, or the engine is dropped.
+    /// request has ended, was cancelled, or the engine is dropped. If it panics, its own request is cancelled. It can start
+    /// requests, but it cannot wait for them: [`EngineError::InCallback`].
     ///
     /// # Errors
     /// The errors of [`generate`](Self::generate).

@@ -10,6 +10,7 @@ mod ahead;
 mod bias;
 mod broken;
 mod cache;
+mod callbacks;
 mod converse;
 mod damaged;
 mod drain;

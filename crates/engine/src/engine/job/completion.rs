@@ -7,7 +7,7 @@ use gristmill_kernels::ops::{Sampling, SamplingOptions};
 use gristmill_text::grammar::Matcher;
 use gristmill_text::tokenizer::{StreamDecoder, Tokenizer};
 
-use super::{Permit, Progress};
+use super::{Permit, Progress, call_back};
 use crate::engine::draft::Draft;
 use crate::engine::dry::Repetition;
 use crate::engine::reasoning::Reasoning;
@@ -26,6 +26,13 @@ pub(in crate::engine) struct Sampled {
 
 /// Takes what happens to a request. Returns whether anybody wants more of it.
 pub(in crate::engine) struct Sink(pub(in crate::engine) Box<dyn FnMut(Event) -> bool + Send>);
+
+impl Sink {
+    /// Hands an event to the caller. After a panic the caller wants no more.
+    fn deliver(&mut self, event: Event) -> bool {
+        call_back(|| (self.0)(event)).unwrap_or(false)
+    }
+}
 
 impl fmt::Debug for Sink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -290,7 +297,7 @@ impl Completion {
             Ok(piece) => {
                 let goes_on = piece.finish.is_none();
                 self.permit.take_if(|_| !goes_on);
-                self.sink.0(Ok(piece)) && goes_on
+                self.sink.deliver(Ok(piece)) && goes_on
             }
             Err(error) => {
                 self.fail(error);
@@ -365,7 +372,7 @@ impl Completion {
     pub(super) fn fail(&mut self, error: EngineError) {
         self.permit = None;
         // Nobody is there if the generation was dropped.
-        self.sink.0(Err(error));
+        self.sink.deliver(Err(error));
     }
 
     /// Keeps what the model says of the next token of the prompt.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Permit, Progress};
+use super::{Permit, Progress, call_back};
 use crate::Outputs;
 use crate::engine::{Embeddings, EngineError, Usage};
 use gristmill_model::spec::Pooling;
@@ -156,7 +156,7 @@ impl Collector {
     fn end(&mut self, result: Result<Embeddings, EngineError>) {
         self.permit = None;
         if let Some(sink) = self.sink.take() {
-            sink(result);
+            call_back(|| sink(result));
         }
     }
 }
