@@ -41,15 +41,15 @@ pub struct Server {
 
 impl Server {
     /// Serves on these sockets.
-    pub fn new(sockets: Sockets, engine: Engine, options: Options) -> Server {
-        Server { sockets, app: App::new(engine, options) }
+    pub fn new(sockets: Sockets, engine: impl Into<Arc<Engine>>, options: Options) -> Server {
+        Server { sockets, app: App::new(engine.into(), options) }
     }
 
     /// Listens on an address, which may be a name with a port; port 0 takes a free one.
     ///
     /// # Errors
     /// [`ServeError::Listen`].
-    pub async fn bind(address: &str, engine: Engine, options: Options) -> Result<Server, ServeError> {
+    pub async fn bind(address: &str, engine: impl Into<Arc<Engine>>, options: Options) -> Result<Server, ServeError> {
         Ok(Server::new(Sockets::bind(address).await?, engine, options))
     }
 

@@ -1,5 +1,7 @@
 //! Paths, and who serves them.
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -16,10 +18,10 @@ use crate::{access, anthropic, health, info, log, metrics, model, openai, openap
 ///
 /// Keys, hosts, origins and the sizes of bodies are checked here. What belongs to connections is left to whoever
 /// accepts them: [`Options::connections`] and the time to send a head or to read a reply hold in a
-/// [`Server`](crate::Server) alone, and `/metrics` counts no connections. Dropping the router, with its replies, ends
-/// the engine.
-pub fn router(engine: Engine, options: Options) -> Router {
-    routes(App::new(engine, options))
+/// [`Server`](crate::Server) only, and `/metrics` counts no connections. An application that keeps an `Arc` of the engine
+/// can use it beside the server: both share the model and the prefix cache.
+pub fn router(engine: impl Into<Arc<Engine>>, options: Options) -> Router {
+    routes(App::new(engine.into(), options))
 }
 
 /// What stands before the paths of OpenAI's and Anthropic's interfaces. Clients of OpenAI want a base address that ends

@@ -22,7 +22,7 @@ pub(crate) struct App(Arc<Shared>);
 /// See [`App`].
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) engine: Engine,
+    pub(crate) engine: Arc<Engine>,
     pub(crate) options: Options,
     /// Those that hold now.
     pub(crate) keys: Keys,
@@ -44,7 +44,7 @@ impl std::ops::Deref for App {
 }
 
 impl App {
-    pub(crate) fn new(engine: Engine, options: Options) -> App {
+    pub(crate) fn new(engine: Arc<Engine>, options: Options) -> App {
         // Replies include it, and none shall wait for it.
         engine.model().fingerprint();
         let metrics = Arc::new(Metrics::new(&options.name, options.vllm_metrics));

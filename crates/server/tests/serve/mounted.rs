@@ -1,7 +1,10 @@
 //! The server's paths in an application of someone else.
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::routing::get;
+use gristmill_engine::Request;
 use gristmill_server::{Access, Options, router};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -35,5 +38,31 @@ fn a_router_is_mounted() {
     assert_eq!(ask("/v1/completions", "secret", &"x".repeat(1_001)).0, 413);
     let (status, text) = ask("/v1/messages/batches", "secret", &body);
     assert!(status == 404 && text.contains(r#""type":"error""#), "{status} {text}");
+    runtime.shutdown_background();
+}
+
+/// The application generates with the engine that the router serves: both at once, with one model and one prefix cache.
+#[test]
+fn an_application_shares_the_engine() {
+    let engine = Arc::new(engine(&model(), 2));
+    let app = router(engine.clone(), options());
+    let runtime = Runtime::new().expect("a runtime");
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
+    let base = format!("http://{}", listener.local_addr().expect("an address"));
+    runtime.spawn(async move { axum::serve(listener, app).await });
+
+    let prompt: Vec<u32> = (0..64).map(|i| i % 50).collect();
+    let mut own = Request::new(prompt.clone());
+    (own.max_tokens, own.ignore_end) = (Some(20), true);
+    let mut running = engine.generate(own).expect("a good request");
+    let first = running.next().expect("a piece").expect("it runs");
+    // The prompt's blocks are in the cache while the application's request runs.
+    let body = json!({"prompt": prompt, "max_tokens": 2, "ignore_eos": true}).to_string();
+    let mut response = agent().post(format!("{base}/v1/completions")).send(&body).expect("a reply");
+    let reply: serde_json::Value = response.body_mut().read_json().expect("JSON");
+    let reused = &reply["usage"]["prompt_tokens_details"]["cached_tokens"];
+    assert!(reused.as_u64().is_some_and(|tokens| tokens >= 48), "{reply}");
+    let rest = running.map(|piece| piece.expect("it runs")).count();
+    assert_eq!((first.finish.is_none(), rest), (true, 19));
     runtime.shutdown_background();
 }
