@@ -96,7 +96,6 @@ impl Builder<'_> {
     /// output is added to that of the experts.
     fn moe(&mut self, layer: Layer, spec: &MoeSpec, input: Input, norm: Option<NormVectors>, factor: Factor) {
         let (hidden, activation) = (self.spec.hidden, spec.activation);
-        let experts = self.expert_matrices(layer, spec);
         let router_norm = spec.router_norm.then(|| {
             let weight = TensorSpec::new(layer.name("ffn_gate_inp.scale"), &[hidden]);
             NormVectors::Rms { weight: self.scaled(weight, (hidden as f32).sqrt().recip()) }
@@ -107,6 +106,7 @@ impl Builder<'_> {
         };
         let is_stored = norm.is_some() || spec.beside.is_some();
         let router = self.router(layer, spec, router_norm, experts_input);
+        let experts = self.expert_matrices(layer, spec);
         let output = match router.act {
             Some(x) => self.experts(layer, spec, experts, router.logits, x, is_stored),
             None => self.input_weighed_experts(layer, spec, experts, router, is_stored),
