@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
 
 /// The first byte of an input names its path: `0` for the first.
-const PATHS: [&str; 9] = [
+const PATHS: [&str; 11] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/responses",
@@ -26,6 +26,8 @@ const PATHS: [&str; 9] = [
     "/tokenize",
     "/detokenize",
     "/apply-template",
+    "/v1/rerank",
+    "/v1/score",
 ];
 
 static SERVER: LazyLock<(Runtime, Router)> = LazyLock::new(|| {

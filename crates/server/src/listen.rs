@@ -107,10 +107,10 @@ impl Server {
                 next = next => next,
                 () = &mut end => break,
             };
-            let (listener, http, service) = (listener.clone(), http.clone(), service.clone());
+            let (security, http, service) = (listener.security.clone(), http.clone(), service.clone());
             let (watcher, open) = (graceful.watcher(), app.metrics.connection());
             tokio::spawn(async move {
-                if let Some(stream) = listener.secure(stream, patience).await
+                if let Some(stream) = security.secure(stream, patience).await
                     && let Err(error) = watcher.watch(http.serve_connection(TokioIo::new(stream), service)).await
                 {
                     tracing::debug!(%error, "connection ended");
@@ -146,9 +146,9 @@ async fn serve_all(listener: Listener, http: http1::Builder, patience: Duration,
     loop {
         let place = places.clone().acquire_owned().await;
         let stream = listener.accept().await;
-        let (listener, http, service) = (listener.clone(), http.clone(), service.clone());
+        let (security, http, service) = (listener.security.clone(), http.clone(), service.clone());
         connections.spawn(async move {
-            if let Some(stream) = listener.secure(stream, patience).await {
+            if let Some(stream) = security.secure(stream, patience).await {
                 // An end is all that happens to it.
                 let _ = http.serve_connection(TokioIo::new(stream), service).await;
             }

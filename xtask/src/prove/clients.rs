@@ -1,13 +1,14 @@
 //! `prove clients`: packages that people use talk to `gristmill serve`, and suites of others judge it.
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::date::date_and_commit;
+use super::ready::is_ready;
 use crate::{build, model, root, sh};
 
 /// The source of the package that holds the JSON-Schema-Test-Suite.
@@ -58,7 +59,7 @@ impl Server {
             .map_err(|error| format!("{}: {error}", gristmill.display()))?;
         let server = Server { child, address: format!("http://127.0.0.1:{port}") };
         let begin = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        while !is_ready(port) {
             if begin.elapsed() > Duration::from_secs(60) {
                 return Err("the server does not answer within a minute".to_owned());
             }

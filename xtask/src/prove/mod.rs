@@ -13,6 +13,7 @@ mod list;
 mod mutations;
 mod page;
 mod parts;
+mod ready;
 mod seeds;
 mod settings;
 pub(crate) mod stages;

@@ -83,6 +83,25 @@ fn commands_of_the_guides_are_accepted() {
     assert!(count > 30, "only {count} commands were found");
 }
 
+/// The arguments of the container in the manifest of Kubernetes, and those of the image.
+#[test]
+fn commands_of_deployments_are_accepted() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+    let read = |name: &str| fs::read_to_string(root.join(name)).expect("a file");
+    let manifest = read("kubernetes/gristmill.yaml");
+    let arguments = manifest.split_once(" args:\n").expect("arguments").1.lines().map(str::trim);
+    let arguments =
+        arguments.take_while(|line| line.starts_with(['-', '#'])).filter_map(|line| line.strip_prefix("- "));
+    let image = read("Containerfile");
+    let command = image.lines().find_map(|line| line.strip_prefix("CMD ")).expect("a command");
+    let command: Vec<String> = serde_json::from_str(command).expect("a list");
+    for words in [arguments.collect::<Vec<_>>(), command.iter().map(String::as_str).collect()] {
+        assert!(words.len() > 4 && words[0] == "serve", "{words:?}");
+        let ended = gristmill(&[&words, &["--help"][..]].concat(), b"");
+        assert_eq!(ended.code, Some(0), "{words:?}\n{}", ended.err);
+    }
+}
+
 /// Options in running text: `--option`, or `command --option`.
 #[test]
 fn options_that_the_guides_name_exist() {

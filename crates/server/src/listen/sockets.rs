@@ -23,8 +23,7 @@ const UNIX: &str = "unix:";
 #[derive(Debug, Clone)]
 pub(super) struct Listener {
     socket: Socket,
-    /// Encrypts connections.
-    tls: Option<Tls>,
+    pub(super) security: Security,
 }
 
 #[derive(Debug, Clone)]
@@ -34,13 +33,14 @@ enum Socket {
     Unix(Arc<unix::Listener>),
 }
 
-/// Settings of encrypted connections.
-#[derive(Clone)]
-struct Tls(TlsAcceptor);
+/// How connections of a socket are encrypted, if they are. A connection has it without the socket, which would go on
+/// listening.
+#[derive(Clone, Default)]
+pub(super) struct Security(Option<TlsAcceptor>);
 
-impl std::fmt::Debug for Tls {
+impl std::fmt::Debug for Security {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Tls")
+        f.write_str(if self.0.is_some() { "TLS" } else { "plain" })
     }
 }
 
@@ -91,7 +91,7 @@ impl Sockets {
     pub fn from_tcp(listener: std::net::TcpListener) -> io::Result<Sockets> {
         listener.set_nonblocking(true)?;
         let socket = Socket::Tcp(Arc::new(TcpListener::from_std(listener)?));
-        Ok(Sockets { listener: Listener { socket, tls: None }, monitoring: None })
+        Ok(Sockets { listener: Listener { socket, security: Security::default() }, monitoring: None })
     }
 
     /// Serves on a Unix socket that listens already. Must be called within a runtime of tokio.
@@ -101,7 +101,7 @@ impl Sockets {
     #[cfg(unix)]
     pub fn from_unix(listener: std::os::unix::net::UnixListener) -> io::Result<Sockets> {
         let socket = Socket::Unix(Arc::new(unix::Listener::from_std(listener)?));
-        Ok(Sockets { listener: Listener { socket, tls: None }, monitoring: None })
+        Ok(Sockets { listener: Listener { socket, security: Security::default() }, monitoring: None })
     }
 
     /// Also listens on an address for `/metrics`, `/health` and `/ready` alone, which need no key there and are not
@@ -115,7 +115,7 @@ impl Sockets {
 
     /// Encrypts connections. The configuration should offer `http/1.1` alone.
     pub fn with_tls(self, tls: Arc<ServerConfig>) -> Sockets {
-        let listener = Listener { tls: Some(Tls(TlsAcceptor::from(tls))), ..self.listener };
+        let listener = Listener { security: Security(Some(TlsAcceptor::from(tls))), ..self.listener };
         Sockets { listener, ..self }
     }
 
@@ -149,7 +149,7 @@ impl Listener {
             None => TcpListener::bind(address).await.map(|listener| Socket::Tcp(Arc::new(listener))),
         };
         let failed = |error| ServeError::Listen { address: address.to_owned(), error };
-        Ok(Listener { socket: socket.map_err(failed)?, tls: None })
+        Ok(Listener { socket: socket.map_err(failed)?, security: Security::default() })
     }
 
     fn address(&self) -> io::Result<SocketAddr> {
@@ -173,12 +173,14 @@ impl Listener {
             }
         }
     }
+}
 
-    /// A connection whose client has to read what it is sent, encrypted if the socket is. `None` if the client does not
+impl Security {
+    /// A connection whose client has to read what it is sent, encrypted if the socket's are. `None` if the client does not
     /// agree on a way to encrypt within its patience.
     pub(super) async fn secure(&self, stream: Box<dyn Io>, patience: Duration) -> Option<Box<dyn Io>> {
         let stream = Patient::new(stream, patience);
-        let Some(Tls(tls)) = &self.tls else { return Some(Box::new(stream)) };
+        let Some(tls) = &self.0 else { return Some(Box::new(stream)) };
         match timeout(patience, tls.accept(stream)).await {
             Ok(Ok(stream)) => Some(Box::new(stream)),
             Ok(Err(error)) => {

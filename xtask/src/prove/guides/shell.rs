@@ -2,12 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::prove::ready::is_ready;
 use crate::{root, sh};
 
 /// The port of `gristmill serve`, which guides write into addresses.
@@ -147,7 +148,7 @@ impl Shell {
         TcpListener::bind(("127.0.0.1", PORT)).map_err(|error| format!("port {PORT} must be free: {error}"))?;
         let mut child = self.command(&format!("exec {text}"))?.spawn().map_err(|error| format!("bash: {error}"))?;
         let begin = Instant::now();
-        while TcpStream::connect(("127.0.0.1", PORT)).is_err() {
+        while !is_ready(PORT) {
             let ended = child.try_wait().map_err(|error| format!("bash: {error}"))?;
             if ended.is_some() || begin.elapsed() > LIMIT {
                 let _ = child.kill();

@@ -1,0 +1,13 @@
+#!/bin/sh
+# SGLang's router in front of replicas of gristmill: prompts with a known beginning go to the replica that has read it.
+#
+#   pip install sglang-router
+#   deploy/sglang-router.sh http://127.0.0.1:8081 http://127.0.0.1:8082 http://127.0.0.1:8083
+#
+# In chats it drops fields that it does not know, such as guided_choice: use response_format. It has no /v1/messages.
+# --balance-abs-threshold is half of the replicas' --parallel (8): with the router's own value (64), prompts that begin
+# alike all go to one replica.
+set -eu
+exec python3 -m sglang_router.launch_router --host 127.0.0.1 --port 8080 --policy cache_aware \
+    --balance-abs-threshold 4 --balance-rel-threshold 1.2 --health-check-endpoint /ready \
+    --health-check-interval-secs 5 --worker-urls "$@"
