@@ -139,7 +139,7 @@ pub enum EngineError {
         vocabulary: usize,
     },
     /// A keyword of a JSON schema is not enforced or not valid, and the text would not be what the schema says.
-    #[error("the JSON schema at \"{path}\": {problem}")]
+    #[error("the JSON schema{}: {problem}", at(path))]
     Schema {
         /// The JSON pointer of the keyword.
         path: String,
@@ -210,6 +210,11 @@ pub enum EngineError {
     /// The engine was dropped, or its thread has died.
     #[error("the engine has stopped; start another")]
     Stopped,
+}
+
+/// The place that a pointer names, if it is not the whole schema.
+fn at(path: &str) -> String {
+    if path.is_empty() { String::new() } else { format!(" at \"{path}\"") }
 }
 
 impl From<GrammarError> for EngineError {

@@ -92,8 +92,9 @@ impl Paths {
             EngineError::Logprobs { .. } => bad(self.logprobs),
             EngineError::NoTools | EngineError::UnknownTool(_) => bad("tool_choice"),
             EngineError::Schema { path, problem } => {
-                let keyword = path.rsplit('/').next().unwrap_or_default();
-                ApiError::param(self.grammar.of_pointer(&path), format!("the schema's {keyword:?}: {problem}"))
+                let keyword = path.rsplit_once('/').map(|(_, keyword)| format!("the schema's {keyword:?}"));
+                let what = keyword.unwrap_or_else(|| "the schema".to_owned());
+                ApiError::param(self.grammar.of_pointer(&path), format!("{what}: {problem}"))
             }
             EngineError::NotContinued => prompt(),
             EngineError::Grammar(_) => bad(&self.grammar.of_pointer("")),

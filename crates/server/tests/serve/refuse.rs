@@ -275,3 +275,39 @@ fn median(mut ask: impl FnMut()) -> Duration {
     times.sort_unstable();
     times[times.len() / 2]
 }
+
+/// What compiling refuses is said about what the caller wrote, not about what is made of it.
+#[test]
+fn grammars_are_refused_in_the_terms_of_the_caller() {
+    let server = Running::usual();
+    let few = json!({"type": "array", "items": {"type": "integer"}, "minItems": 3, "maxItems": 1});
+    let nested = json!({"type": "object", "properties": {"x": few}, "required": ["x"]});
+    let ahead = json!({"type": "object", "properties": {"y": {"type": "string", "pattern": "^(?=a)b"}}});
+    let strict = |name: &str, parameters: &Value| json!({"type": "function", "function": {"name": name, "strict": true, "parameters": parameters}});
+    let plain = json!({"type": "object", "properties": {"x": {"type": "string"}}});
+    for (path, body, param) in [
+        (TEXT, text(json!({"guided_json": few})), "guided_json"),
+        (TEXT, text(json!({"guided_json": nested})), "guided_json"),
+        (TEXT, text(json!({"guided_regex": "(?=a)b"})), "guided_regex"),
+        (TEXT, text(json!({"guided_grammar": "start: a\na: /(?=a)b/"})), "guided_grammar"),
+        (
+            TEXT,
+            text(json!({"guided_grammar": "start: %json {\"type\": \"array\", \"minItems\": 3, \"maxItems\": 1}"})),
+            "guided_grammar",
+        ),
+        (
+            CHAT,
+            chat(json!({"tool_choice": "required", "tools": [strict("f", &plain), strict("g", &ahead)]})),
+            "tools[1].function.parameters.properties.y.pattern",
+        ),
+    ] {
+        let reply = server.post(path, &body);
+        let error = &reply.json()["error"];
+        assert_eq!((reply.status, &error["param"]), (400, &json!(param)), "{body}: {}", reply.text);
+        let message = error["message"].as_str().expect("a text");
+        for internal in ["#/$defs/", "while processing", "1 | start", "Regex", "Unsatisfiable"] {
+            assert!(!message.contains(internal), "{body}: {message}");
+        }
+        println!("{param}: {message}");
+    }
+}

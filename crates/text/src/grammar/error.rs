@@ -8,9 +8,9 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum GrammarError {
     /// A keyword of a JSON schema is not enforced or not valid, and the text would not be what the schema says.
-    #[error("the JSON schema at \"{path}\": {problem}")]
+    #[error("the JSON schema{}: {problem}", at(path))]
     Schema {
-        /// The JSON pointer of the keyword.
+        /// The JSON pointer of the keyword, or of the schema; empty for the whole.
         path: String,
         /// The reason.
         problem: String,
@@ -24,4 +24,9 @@ pub enum GrammarError {
     /// The system cannot start a thread to compile on.
     #[error("cannot start a thread for the grammar: {0}")]
     Thread(#[source] io::Error),
+}
+
+/// The place that a pointer names, if it is not the whole schema.
+fn at(path: &str) -> String {
+    if path.is_empty() { String::new() } else { format!(" at \"{path}\"") }
 }
