@@ -18,7 +18,7 @@ usage: cargo xtask check [--no-simulator | --all]
            build the program and answer a prompt with SmolLM2; takes the options of `gristmill run`
        cargo xtask model
            fetch that model, unless it is there already, and print its path
-       cargo xtask kernels [CAPABILITY FORMAT...]
+       cargo xtask kernels [CAPABILITY FORMAT... [FILE...]]
            compile the CUDA kernels with NVRTC for some architectures and formats, or for these; a spill that is not
            known is a failure
        cargo xtask stages changed NAME...

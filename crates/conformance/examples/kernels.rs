@@ -1,7 +1,7 @@
 //! Every CUDA kernel through NVRTC, with what it needs, and no spills but known ones: `cargo xtask kernels` and
 //! `cargo xtask prove kernels`.
 //!
-//! kernels few | all [TABLE DATE] | only CAPABILITY FORMAT…
+//! kernels few | all [TABLE DATE] | only CAPABILITY FORMAT… [FILE…]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -32,9 +32,11 @@ fn is_of_few(unit: &Unit, capability: u32) -> bool {
     FEW.iter().any(|(few, formats)| *few == capability && is_of(formats)) && !elsewhere
 }
 
-/// Whether a unit is of one of these formats, as a new format's author wants to see.
-fn is_of_formats(unit: &Unit, formats: &[&str]) -> bool {
-    unit.define("FORMAT").is_some_and(|format| formats.contains(&format))
+/// Whether a unit is of one of these formats, and of one of these files if any is named, as a new format's author wants to
+/// see.
+fn is_of_formats(unit: &Unit, names: &[&str]) -> bool {
+    let is_of_file = names.contains(&unit.file) || !names.iter().any(|name| name.contains('.'));
+    is_of_file && unit.define("FORMAT").is_some_and(|format| names.contains(&format))
 }
 
 /// Kernels that spill, and why that is so: (source, kernel, reason).
@@ -58,6 +60,12 @@ const SPILLS: &[(&str, &str, &str)] = &[
         "gemm_wgmma",
         "of BF16 alone, whose numbers take all registers that are not sums: up to 92 bytes, most of them outside the loop",
     ),
+    (
+        "gemv.cu",
+        "matmul",
+        "of IQ3_S alone: up to 88 bytes on sm_90a with one row of X; addresses of its five planes in four rows",
+    ),
+    ("gemv.cu", "gate_up", "of TQ1_0 alone, whose span has digits in all bytes of a block: up to 20 bytes on sm_90a"),
     ("experts.cu", "experts_gate_up", "on sm_120a, of Q5_K: three words; no such device has run it"),
     (
         "attention_neighbours.cu",
@@ -199,7 +207,7 @@ fn main() -> ExitCode {
             Ok(wanted) => kernels(|unit, capability| capability == wanted && is_of_formats(unit, formats), None),
             Err(error) => Err(format!("{capability}: {error}; a capability is 80 or 90, for example")),
         },
-        _ => Err("usage: kernels few | all [TABLE DATE] | only CAPABILITY FORMAT…".to_owned()),
+        _ => Err("usage: kernels few | all [TABLE DATE] | only CAPABILITY FORMAT… [FILE…]".to_owned()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

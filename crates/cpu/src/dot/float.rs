@@ -205,8 +205,7 @@ impl Product for ColumnProduct {
     }
 }
 
-/// The products of a panel of columns. All formats share it: as a part of each one's kernel it took a quarter of the time of
-/// compiling them.
+/// The products of a panel of columns: one kernel for all formats, compiled once for each level.
 struct Columns<'a> {
     panel: &'a [Column],
     rows: &'a [&'a [f32]],
