@@ -37,7 +37,9 @@ fn one_in(part: &str, name: &str) -> usize {
 /// Runs a part of the suite, or prints that the backend is not there.
 fn run(part: &str, name: &str, make: Make) {
     match Suite::new(make, seed()) {
-        Ok(suite) => run_part(part, name, suite.drawn_formats(formats()).one_in(one_in(part, name)).repeated(repeats(name))),
+        Ok(suite) => {
+            run_part(part, name, suite.drawn_formats(formats()).one_in(one_in(part, name)).repeated(repeats(name)))
+        }
         Err(Error::Level(_)) => skipped(format_args!("{part} on {name}: not on this machine")),
         Err(Error::Device { .. }) if name == "cuda" && driver::count().is_ok_and(|devices| devices == 0) => {
             skipped(format_args!("{part} on {name}: no such device on this machine"));

@@ -1,10 +1,10 @@
 //! NVFP4 weights with scales of tensors and of experts.
 
 use gristmill_cpu::Level;
-use gristmill_model::gguf::{GgufFile, GgufWriter};
-use gristmill_model::{Batch, Error, LoadOptions, Model, ModelInfo, Outputs, Precision};
 use gristmill_kernels::format::Format;
 use gristmill_kernels::reference::Reference;
+use gristmill_model::gguf::{GgufFile, GgufWriter};
+use gristmill_model::{Batch, Error, LoadOptions, Model, ModelInfo, Outputs, Precision};
 use std::sync::Arc;
 
 use crate::tiny::{Random, Tiny};
