@@ -7,7 +7,6 @@ mod recurrent;
 mod routed;
 mod run;
 mod scales;
-mod scales;
 mod tiny;
 
 use std::sync::Arc;
