@@ -58,7 +58,10 @@ fn every_mix_gives_a_whole_file_of_finite_weights_and_own_bytes() {
                 Values::Router(popularity) => mean_square_factor(popularity, tensor.shape[1]) / columns,
                 other => panic!("{}: {other:?}", tensor.name),
             };
-            assert!((0.7..1.4).contains(&(mean_square / expected)), "{mix} {}: {mean_square}", tensor.name);
+            // The nearest values of one bit, ± the mean size, have 2/π of the mean square of normal values.
+            let share = if tensor.format.name() == "Q1_0" { std::f64::consts::FRAC_2_PI } else { 1.0 };
+            let relative = mean_square / (share * expected);
+            assert!((0.7..1.4).contains(&relative), "{mix} {}: {mean_square}", tensor.name);
             assert!(starts.insert(file.data(tensor)[..64].to_vec()), "{mix} {} has another's bytes", tensor.name);
         }
     }

@@ -100,7 +100,7 @@ impl<'a> Pass<'a> {
 
     fn node(&mut self, node: &Node) -> Result<()> {
         let (b, s, w, eps) = (self.backend, self.scratch, self.weights, self.program.eps);
-        Ok(match *node {
+        match *node {
             Node::Embed { table, scale, out } => {
                 let (rows, mut out_rows) = (s.tokens.view(self.tokens, 1)?, s.rows_mut(out));
                 b.run(Embed { table: w.matrix(table), rows, scale, out: self.view_mut(out, &mut out_rows)? })?
@@ -237,7 +237,8 @@ impl<'a> Pass<'a> {
                 let (runs, state) = (state.runs, state.delta.view_mut(state.slots, heads.state())?);
                 b.run(DeltaRule { qkv, beta, alpha, decay, dt_bias, heads, state, runs, out })?
             }
-        })
+        }
+        Ok(())
     }
 
     fn rope(&mut self, layer: usize, x: Columns, head_width: usize) -> Result<()> {
