@@ -17,7 +17,8 @@ struct IQ1_S {
         Fields<50, SPANS> block = {row, span};
         auto d = block.next<2>(0);
         auto qs = block.next<8, 1>(2);
-        return {qs.two_words(), block.next<4, 1>(34).word(), d.word_16(), slice.first()};
+        auto qh = block.next<4, 1>(34);
+        return {qs.two_words(), qh.word(), d.word_16(), slice.first()};
     }
     static DEV u32 at(u32 span, int piece) { return 4 * span + piece; }
     static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {

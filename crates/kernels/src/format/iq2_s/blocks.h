@@ -18,8 +18,10 @@ struct IQ2_S {
         auto d = block.next<2>(0);
         auto qs = block.next<8, 1>(2);
         auto signs = block.next<8, 1>(34);
-        auto head = block.next<16>(66).further(2 * (span % SPANS));
-        return {qs.two_words(), signs.two_words(), head.word_16(), head.further(8).word_16(), d.word_16(), slice.first()};
+        auto heads = block.next<16>(66);
+        auto head = heads.further(2 * (span % SPANS));
+        auto scales = head.further(8);
+        return {qs.two_words(), signs.two_words(), head.word_16(), scales.word_16(), d.word_16(), slice.first()};
     }
     static DEV u32 at(u32 span, int piece) { return 4 * span + piece; }
     static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {

@@ -18,7 +18,8 @@ struct IQ3_XXS {
         Fields<98, SPANS> block = {row, span};
         auto d = block.next<2>(0);
         auto qs = block.next<16, 1>(2);
-        return {qs.four_words(), block.next<8, 1>(66).two_words(), d.word_16(), slice.first()};
+        auto signs = block.next<8, 1>(66);
+        return {qs.four_words(), signs.two_words(), d.word_16(), slice.first()};
     }
     static DEV u32 at(u32 span, int piece) { return 4 * span + piece; }
     static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {

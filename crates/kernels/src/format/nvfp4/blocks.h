@@ -15,7 +15,8 @@ struct NVFP4 {
         Fields<36, SPANS> block = {row, span};
         auto scales = block.next<4>(0);
         auto low = block.next<16>(4);
-        return {low.four_words(), block.next<16>(20).four_words(), scales.word(), slice.first()};
+        auto high = block.next<16>(20);
+        return {low.four_words(), high.four_words(), scales.word(), slice.first()};
     }
     static DEV u32 at(u32 span, int piece) { return 4 * span + piece; }
     static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {

@@ -16,7 +16,8 @@ struct NVFP4_SCALED {
         auto head = block.next<8>(0);
         auto low = block.next<16>(8);
         uint2 scales = head.two_words();
-        return {{low.four_words(), block.next<16>(24).four_words(), scales.y, slice.first()}, scales.x};
+        auto high = block.next<16>(24);
+        return {{low.four_words(), high.four_words(), scales.y, slice.first()}, scales.x};
     }
     static DEV u32 at(u32 span, int piece) { return NVFP4::at(span, piece); }
     static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) { NVFP4::codes(raw.block, piece, words); }

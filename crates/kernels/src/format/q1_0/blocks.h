@@ -12,7 +12,8 @@ struct Q1_0 {
     static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
         Fields<18, SPANS> block = {row, span};
         auto d = block.next<2>(0);
-        uint2 qs = block.next<8, 1>(2).two_words();
+        auto bits = block.next<8, 1>(2);
+        uint2 qs = bits.two_words();
         return {slice.bits(qs.x), slice.bits(qs.y), d.word_16()};
     }
     static DEV u32 at(u32 span, int piece) { return 4 * span + piece; }

@@ -14,7 +14,8 @@ struct Q2_0 {
     static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
         Fields<18, SPANS> block = {row, span};
         auto d = block.next<2>(0);
-        return {block.next<16>(2).four_words(), d.word_16(), slice.first()};
+        auto qs = block.next<16>(2);
+        return {qs.four_words(), d.word_16(), slice.first()};
     }
     static DEV u32 at(u32 span, int piece) { return 4 * span + piece; }
     static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {

@@ -14,7 +14,8 @@ struct TQ2_0 {
     static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
         Fields<66, SPANS> block = {row, span};
         auto qs = block.next<16, 1>(0);
-        return {slice.codes(qs), block.next<2>(64).word_16()};
+        auto d = block.next<2>(64);
+        return {slice.codes(qs), d.word_16()};
     }
     static DEV u32 at(u32 span, int piece) { return 8 * (span / 2) + 2 * piece + span % 2; }
     static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {
