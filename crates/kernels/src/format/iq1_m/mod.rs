@@ -1,5 +1,5 @@
 //! `IQ1_M`: super-blocks of 256 elements in 16 groups of 16. value = d · (2·scale + 1) · (digit − 1 ± 1/8), with the digits
-//! of eight elements from the [grid](super::grid) of [`super::iq1_s`].
+//! of eight elements from the grid ([`super::grid`]) of [`super::iq1_s`].
 //!
 //! Block (56 bytes): `qs` 32 bytes: the lower eight bits of each point's rank, `qh` 16 bytes: a nibble of each point, the
 //! upper three bits of its rank and, as bit 3, whether the eighth is subtracted; `scales` 4 little-endian numbers of 16

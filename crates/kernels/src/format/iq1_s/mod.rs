@@ -1,5 +1,5 @@
 //! `IQ1_S`: super-blocks of 256 elements in 8 groups of 32. value = d · (2·scale + 1) · (digit − 1 ± 1/8), with the digits
-//! of eight elements from a [grid](super::grid).
+//! of eight elements from a grid ([`super::grid`]).
 //!
 //! Block (50 bytes): `d` f16, `qs` 32 bytes: the lower eight bits of each point's rank, `qh` 8 little-endian numbers of 16
 //! bits, one of each group: bits `3·l` to `3·l + 2` are the upper ones of point `l`'s rank, bits 12 to 14 the scale; if

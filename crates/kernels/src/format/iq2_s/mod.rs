@@ -1,5 +1,5 @@
 //! `IQ2_S`: super-blocks of 256 elements in 16 groups of 16. value = d / 8 · (2·scale + 1) · ±VALUES\[digit\], with the
-//! digits of eight elements from a [grid](super::grid), and the values of [`super::iq2_xxs`].
+//! digits of eight elements from a grid ([`super::grid`]), and the values of [`super::iq2_xxs`].
 //!
 //! Block (82 bytes): `d` f16, `qs` 32 bytes: the lower eight bits of each point's rank, `signs` 32 bytes: a bit of each
 //! element, `qh` 8 bytes: two bits of each point, its rank's upper ones, `scales` 8 bytes: nibble `t` is the scale of

@@ -1,5 +1,5 @@
 //! `IQ2_XS`: super-blocks of 256 elements in 16 groups of 16. value = d / 8 · (2·scale + 1) · ±VALUES\[digit\], with the
-//! digits of eight elements from a [grid](super::grid), and the values of [`super::iq2_xxs`].
+//! digits of eight elements from a grid ([`super::grid`]), and the values of [`super::iq2_xxs`].
 //!
 //! Block (74 bytes): `d` f16, `qs` 32 little-endian numbers of 16 bits: the rank of a point in the lower nine, and seven
 //! sign bits as in `IQ2_XXS`; `scales` 8 bytes: nibble `t` is the scale of group `t`.

@@ -1,5 +1,5 @@
 //! `IQ2_XXS`: super-blocks of 256 elements in 8 groups of 32. value = d / 8 · (2·scale + 1) · ±VALUES\[digit\], with the
-//! digits of eight elements from a [grid](super::grid).
+//! digits of eight elements from a grid ([`super::grid`]).
 //!
 //! Block (66 bytes): `d` f16, then 8 bytes of each group: the ranks of four points, and a little-endian number with
 //! seven sign bits of each point from bit `7·l` on and the scale in the upper four. The eighth sign makes the number of

@@ -1,5 +1,5 @@
 //! `IQ3_S`: super-blocks of 256 elements in 8 groups of 32. value = d · (2·scale + 1) · ±VALUES\[digit\], with the digits
-//! of four elements from a [grid](super::grid).
+//! of four elements from a grid ([`super::grid`]).
 //!
 //! Block (110 bytes): `d` f16, `qs` 64 bytes: the lower eight bits of each point's rank, `qh` 8 bytes: bit `l` of byte `g`
 //! is the ninth of point `8·g + l`, `signs` 32 bytes: a bit of each element, `scales` 4 bytes: nibble `g` is the scale of

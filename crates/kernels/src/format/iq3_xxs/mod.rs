@@ -1,5 +1,5 @@
 //! `IQ3_XXS`: super-blocks of 256 elements in 8 groups of 32. value = d / 4 · (2·scale + 1) · ±VALUES\[digit\], with the
-//! digits of four elements from a [grid](super::grid).
+//! digits of four elements from a grid ([`super::grid`]).
 //!
 //! Block (98 bytes): `d` f16, `qs` 64 bytes: the rank of each point; `signs` 8 little-endian numbers of 32 bits, one of
 //! each group: seven sign bits of each eight elements from bit `7·l` on, and the scale in the upper four. The eighth sign
