@@ -34,7 +34,8 @@ fn choices_beyond_the_queue_take_no_memory() {
     server.ask("/v1/completions", &json!({"prompt": "warm", "max_tokens": 1}));
     let before = most_resident();
     let reply = server.post_text("/v1/completions", &body, &[]);
-    assert_eq!((reply.status, reply.header("retry-after")), (429, Some("1")), "{}", reply.text);
+    // More than can ever run or wait at a time: trying again is of no use.
+    assert_eq!((reply.status, reply.header("retry-after")), (400, None), "{}", reply.text);
     let after = most_resident();
     println!("largest memory: {before:?} bytes before, {after:?} after");
     assert!(after <= before.map(|before| before + MOST_BYTES), "{after:?} bytes, {before:?} before");
