@@ -4,8 +4,8 @@ use gristmill_kernels::ops::{Activation, DeltaHeads, Epilogue, GateKind, Routing
 
 use super::{ActId, Columns, Factor, GroupsId, MatrixId, RowsId, VectorId};
 
-/// An operation of a forward pass. Nodes named as a composition of the kernels come from [`fuse`](super::fuse), except for
-/// those that the builder has no use for in parts.
+/// An operation of a forward pass, with the name that it has in the kernels. [`fuse`](super::fuse) makes `NormAct`,
+/// `NormMatmul`, `AddNorm`, `AddNormAct` and `AddNorms` of simpler nodes; the builder emits all others.
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
     /// Embeddings of the batch's tokens.
@@ -25,7 +25,7 @@ pub(crate) enum Node {
         x: RowsId,
         act: ActId,
     },
-    /// `act` is the one that the node before it wrote, and is multiplied by the one after it.
+    /// The norm's output is also prepared as one or two activations.
     NormAct {
         norm: RmsNorm,
         acts: [Option<ActId>; 2],

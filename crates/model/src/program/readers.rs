@@ -38,7 +38,7 @@ impl Program {
             let per_token = self.acts[product.act.0].per_token;
             readers[product.act.0].push(ActReader { product, per_token });
         }
-        // A node after which nothing mentions the rows.
+        // The last node that mentions each value of rows.
         let mut last = vec![0; self.rows.len()];
         for (at, node) in nodes.iter().enumerate() {
             node.values().rows.iter().for_each(|rows| last[rows.0] = at);

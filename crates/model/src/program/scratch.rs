@@ -1,6 +1,7 @@
 //! Memory of a pass: which values share a buffer, how many bytes that takes, and the buffers themselves.
 
 use std::cell::{Ref, RefCell, RefMut};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gristmill_kernels::Backend;
@@ -34,8 +35,16 @@ pub(super) struct Slot<K> {
     /// Elements for each token, or for each row of logits.
     pub(super) size: usize,
     what: &'static str,
-    /// The first and the last node of each value.
-    lives: Vec<(usize, usize)>,
+    /// The last node of each value, by its first node.
+    lives: BTreeMap<usize, usize>,
+}
+
+impl<K> Slot<K> {
+    /// Whether no value of the slot is live between these nodes. Lives in a slot do not overlap, so only the last one that
+    /// starts before the end is looked at.
+    fn is_free(&self, (first, last): (usize, usize)) -> bool {
+        self.lives.range(..=last).next_back().is_none_or(|(_, &end)| end < first)
+    }
 }
 
 /// A value to be placed in a slot.
@@ -62,12 +71,11 @@ pub(super) fn place<K: PartialEq + Copy>(values: &[Placed<K>]) -> (Vec<usize>, V
         if life == NEVER {
             continue;
         }
-        let overlaps = |&(first, last): &(usize, usize)| first <= life.1 && life.0 <= last;
-        let found = slots.iter().position(|slot| slot.kind == kind && !slot.lives.iter().any(overlaps));
+        let found = slots.iter().position(|slot| slot.kind == kind && slot.is_free(life));
         slot_of[at] = found.unwrap_or(slots.len());
         match found {
-            Some(found) => slots[found].lives.push(life),
-            None => slots.push(Slot { kind, size, what, lives: vec![life] }),
+            Some(found) => drop(slots[found].lives.insert(life.0, life.1)),
+            None => slots.push(Slot { kind, size, what, lives: BTreeMap::from([life]) }),
         }
     }
     (slot_of, slots)

@@ -90,7 +90,17 @@ impl Tensors {
 
     /// All tensors in the order of the forward pass.
     pub(crate) fn all(&self) -> impl Iterator<Item = &TensorSpec> {
-        self.order.iter().flat_map(|id| match *id {
+        self.since(0)
+    }
+
+    /// Weights so far.
+    pub(crate) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// The tensors of all weights after the first `count`.
+    pub(crate) fn since(&self, count: usize) -> impl Iterator<Item = &TensorSpec> {
+        self.order.iter().skip(count).flat_map(|id| match *id {
             WeightId::Matrix(id) => self.matrices[id.0].tensors.as_slice(),
             WeightId::Vector(id) => self.vectors[id.0].tensors(),
             WeightId::Scalar(id) => std::slice::from_ref(&self.scalars[id.0]),

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::build::build;
 use super::scratch::{NEVER, Placed, place};
 use super::*;
-use crate::ModelInfo;
+use crate::{ModelInfo, family};
 use tiny::{Random, Tiny};
 
 #[allow(dead_code)]
@@ -41,6 +41,20 @@ fn readers_are_named() {
         }
     }
     assert!(program.norm.names.iter().all(Vec::is_empty));
+}
+
+/// A file with many tensors can name as many layers, but a program has only the layers of which there are tensors.
+#[test]
+fn a_program_ends_where_tensors_are_missing() {
+    let mut tiny = Tiny::llama();
+    tiny.set("llama.block_count", 400_u32);
+    (0..400).for_each(|i| tiny.tensor(&format!("filler.{i}"), &[1]));
+    let file = tiny.file(&mut Random(7));
+    let spec = family::spec(&family::Source::new(&file)).expect("a good spec");
+    // The embedding, two layers, and the first that lacks tensors.
+    assert_eq!((spec.layers.len(), build(&spec, &file).layers.len()), (400, 4));
+    let error = ModelInfo::read(&file).expect_err("tensors are missing").to_string();
+    assert!(error.contains("`blk.2.attn_norm.weight`") && error.contains("is missing"), "{error}");
 }
 
 /// Values of one node never share a buffer, in any program.

@@ -49,9 +49,12 @@ impl Logits<'_> {
         }
     }
 
-    /// The same as [`Self::to_vec`], of the first rows and whether or not they are finite.
+    /// The same as [`Self::to_vec`], of at most the first `rows` rows and whether or not they are finite.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`](crate::Error::Kernel) if the device refuses.
     pub fn first(&mut self, rows: usize) -> Result<Vec<f32>> {
-        let vocab = self.vocab();
+        let (rows, vocab) = (rows.min(self.rows()), self.vocab());
         let mut out = vec![0.0; rows * vocab];
         if rows == 0 {
             // A copy of nothing would wait for the device.

@@ -20,8 +20,9 @@ use crate::spec::{BlockInputs, LayerSpec, ModelSpec, RopeScaling};
 use crate::stage::Stage;
 use norms::NormVectors;
 
-/// The program of a model whose weights are in `file`. The file says only how its tensors divide the weights; whether all
-/// of them are there and have the right shape is checked later.
+/// The program of a model whose weights are in `file`. It ends at the first layer of which the file lacks a tensor, so that
+/// its size is bounded by the file, whatever number of layers the metadata has. The survey of the weights, which follows,
+/// refuses such a file.
 pub(crate) fn build(spec: &ModelSpec, file: &GgufFile) -> Program {
     let builder = Builder {
         spec,
@@ -84,8 +85,12 @@ impl Builder<'_> {
         let layer_inputs = self.spec.layer_inputs.map(|width| self.layer_inputs(width));
         let mut layers = vec![self.part(Stage::Embedding)];
         for (index, spec) in self.spec.layers.iter().enumerate() {
+            let declared = self.tensors.len();
             self.layer(Layer { index }, spec, layer_inputs);
             layers.push(self.part(Stage::Layer(index)));
+            if !self.tensors.since(declared).all(|tensor| self.contains(&tensor.name)) {
+                break;
+            }
         }
 
         let norm = self.norm_vectors(self.spec.output_norm);
