@@ -201,8 +201,8 @@ pub enum EngineError {
     /// The device has failed; all requests end with this, and no more are taken.
     #[error("the device has failed, and the engine has stopped: {0}; start it again")]
     Device(#[source] Arc<crate::Error>),
-    /// The engine takes no more requests ([`Engine::drain`](super::Engine::drain)), and the request had not begun.
-    #[error("the server is shutting down, and the request had not begun; send it again")]
+    /// The engine takes no more requests ([`Engine::drain`](super::Engine::drain)), and the request had not started.
+    #[error("the server is shutting down, and the request had not started; send it again")]
     Draining,
     /// A callback waits for a request of its own engine, on the thread that would run the request.
     #[error("a callback of the engine cannot wait for a request of the same engine; wait on another thread")]

@@ -34,7 +34,7 @@ pub(super) struct Job {
     pub(super) cache_key: u64,
     pub(super) progress: Progress,
     cancelled: Arc<AtomicBool>,
-    /// Whether any text of the request has begun.
+    /// Whether any sequence of the request has started.
     request_started: Arc<AtomicBool>,
     pub(super) task: Task,
 }

@@ -20,7 +20,7 @@ use super::{Canceller, Engine, EngineError, Generation, Grammar, Piece, Prompt, 
 #[derive(Debug)]
 pub struct Reservation {
     permits: Vec<Permit>,
-    /// Whether any text of the request has begun.
+    /// Whether any sequence of the request has started.
     began: Arc<AtomicBool>,
 }
 
@@ -200,7 +200,7 @@ impl Reservation {
         Pledge(self.began.clone())
     }
 
-    /// The place of a request that takes one, and whether any text of it has begun.
+    /// The place of a request that takes one, and whether any sequence of it has started.
     pub(super) fn one(mut self) -> Option<(Permit, Arc<AtomicBool>)> {
         Some((self.permits.pop()?, self.began))
     }
