@@ -299,7 +299,7 @@ fn rows<'a>(x: &'a [f32], rows: &Range<usize>, cols: usize) -> &'a [f32] {
     &x[rows.start * cols..rows.end * cols]
 }
 
-/// At most `count` of the tokens, in any order.
+/// At most `most` of the tokens, in any order.
 fn in_any_order(rng: &mut Rng, tokens: &[(u32, u32)], most: usize) -> Vec<(u32, u32)> {
     rng.shuffled(tokens.len()).into_iter().take(most).map(|i| tokens[i as usize]).collect()
 }
