@@ -18,11 +18,11 @@ use crate::failure::Failure;
 /// Where the log is written.
 #[derive(Args)]
 pub(crate) struct AccessLogArgs {
-    /// Append a line for each request to FILE, or print it on stdout (-): method, path, status, tokens and times, but no
-    /// text of a request or reply. With --verbose these lines are also on stderr.
+    /// Append a line for each request to FILE, or print it on stdout (-). A line has method, path, status, tokens and
+    /// times, but no text of the request or reply. With --verbose, lines are also printed on stderr.
     #[arg(long, value_name = "FILE")]
     access_log: Option<PathBuf>,
-    /// The form of a line in the access log, and of errors on stderr.
+    /// The format of lines in the access log, and of errors on stderr.
     #[arg(long, value_name = "FORMAT", default_value = "text", alias = "access-log-format")]
     pub(crate) log_format: LogFormat,
 }
@@ -30,7 +30,7 @@ pub(crate) struct AccessLogArgs {
 /// The form of a line.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// Words.
+    /// Plain text.
     Text,
     /// One JSON object.
     Json,

@@ -16,7 +16,7 @@ use crate::{console, numbers, settings};
 /// Device, threads and number formats.
 #[derive(Args, Clone)]
 pub(crate) struct DeviceArgs {
-    /// Threads [default: one on each physical core that this process may use].
+    /// Threads [default: one for each physical core that this process can use].
     #[arg(
         short, long, value_name = "N", allow_negative_numbers = true,
         value_parser = numbers::between(1, MAX_THREADS)
@@ -25,18 +25,18 @@ pub(crate) struct DeviceArgs {
     /// The device: auto, cpu, cuda, cuda:N, metal or metal:N.
     #[arg(long, default_value = "auto")]
     pub(crate) device: String,
-    /// Format of keys and values in the cache. q8_0 takes 53% of the memory of f16.
+    /// Format of keys and values in the KV cache. q8_0 needs 53% of the memory of f16.
     #[arg(long, value_name = "FORMAT", default_value = "f16")]
     pub(crate) kv: KvArg,
-    /// Precision of the activations that weights are multiplied with. exact is slower.
+    /// Precision of activations in products with weights. exact is slower.
     #[arg(long, value_name = "PRECISION", default_value = "fast")]
     pub(crate) precision: PrecisionArg,
-    /// Instructions of the CPU, which `gristmill --version` names [default: the best level that this CPU has]. With a
-    /// level, --device auto is the CPU.
+    /// Instruction set of the CPU [default: the best level that this CPU has, which `gristmill --version` prints]. With
+    /// this option, --device auto means the CPU.
     #[arg(long, value_name = "NAME", value_parser = cpu_level)]
     pub(crate) cpu_level: Option<Level>,
-    /// On a GPU, choose kernels by the weights alone: a text then does not depend on other requests, on the size of a
-    /// batch, or on what the cache has. Slower. On a CPU it is always so, and this changes nothing.
+    /// On a GPU, choose kernels only by the weights. A text then does not depend on other requests, the batch size or
+    /// the prefix cache. This is slower. On a CPU, texts never depend on these, so the option changes nothing.
     #[arg(long)]
     pub(crate) deterministic: bool,
 }
@@ -44,7 +44,7 @@ pub(crate) struct DeviceArgs {
 /// [`Precision`] on the command line.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum PrecisionArg {
-    /// Activations of 8 bits with one scale for 32 values; of 16 bits where that is as fast.
+    /// Activations of 8 bits with one scale for 32 values; 16 bits if that is as fast.
     Fast,
     /// Activations of 32 bits.
     Exact,
@@ -141,8 +141,8 @@ pub(crate) fn threads(requested: Option<usize>, cores: usize) -> usize {
 /// The length of the context.
 #[derive(Args)]
 pub(crate) struct ContextArg {
-    /// Context length in tokens [default: the least of what the model was trained on, 8192, and what fits into memory].
-    /// More than the model was trained on is allowed, with a warning.
+    /// Context length in tokens [default: the minimum of the model's training context, 8192, and what fits into
+    /// memory]. A value above the training context prints a warning.
     #[arg(
         short, long, alias = "ctx-size", value_name = "TOKENS", allow_negative_numbers = true,
         value_parser = numbers::at_least::<usize>(1)
@@ -153,10 +153,10 @@ pub(crate) struct ContextArg {
 /// A text that the model reads in windows.
 #[derive(Args)]
 pub(crate) struct TextArgs {
-    /// The text; - reads it from stdin.
+    /// A file with the text; - reads stdin.
     #[arg(short, long, value_name = "TEXT")]
     file: PathBuf,
-    /// Tokens of one window.
+    /// Tokens in each window.
     #[arg(
         short, long, alias = "ctx-size", value_name = "TOKENS", default_value_t = 512, allow_negative_numbers = true,
         value_parser = numbers::whole
@@ -207,7 +207,8 @@ impl Verbosity {
 /// Sampling, and where generation stops.
 #[derive(Args)]
 pub(crate) struct SamplingArgs {
-    /// The most tokens to generate; -1 for no limit [default: until the model ends its text or the context is full].
+    /// The maximum number of tokens to generate; -1 for no limit [default: -1]. The end of the model's text and a full
+    /// context also end generation.
     #[arg(
         short = 'n', long, aliases = ["n-predict", "predict"], value_name = "N", allow_negative_numbers = true,
         value_parser = numbers::max_tokens
@@ -215,10 +216,11 @@ pub(crate) struct SamplingArgs {
     max_tokens: Option<MaxTokens>,
     #[command(flatten)]
     settings: SettingArgs,
-    /// The same seed gives the same text [default: a random one, printed with --verbose].
+    /// The seed of the random sampling. The same seed gives the same text [default: a random seed, which --verbose
+    /// prints].
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::at_least::<u64>(0))]
     seed: Option<u64>,
-    /// Stop before this text; may be given several times.
+    /// Stop before this text. Can be repeated.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     stop: Vec<String>,
     #[command(flatten)]
@@ -230,13 +232,13 @@ pub(crate) struct SamplingArgs {
 /// Speculative decoding.
 #[derive(Args)]
 pub(crate) struct DraftArgs {
-    /// Draft up to N tokens in each step, and check them in one pass: the text stays the same. Without a draft model,
-    /// draft tokens are what followed the same tokens earlier in the text, so one that repeats parts of itself is
-    /// faster [default: 0; with a draft model 4].
+    /// Draft up to N tokens in each step, and check them in one pass. The text stays the same. Without a draft model,
+    /// drafts are copied from an earlier occurrence of the last tokens. So texts that repeat parts are faster [default:
+    /// 0; 4 with a draft model].
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(0))]
     draft: Option<usize>,
-    /// A smaller model with the same vocabulary, which makes draft tokens: a GGUF file, the folder of a model as
-    /// Hugging Face publishes it or as MLX quantises it, or ORG/REPO[:QUANT] of the hub.
+    /// A smaller model with the same vocabulary, which generates draft tokens: a GGUF file, a folder of Hugging Face or
+    /// MLX, or ORG/REPO[:QUANT] of the hub.
     #[arg(long, value_name = "MODEL")]
     pub(crate) draft_model: Option<PathBuf>,
 }

@@ -9,8 +9,8 @@ use crate::numbers;
 /// Logit bias and DRY.
 #[derive(Args)]
 pub(crate) struct BiasArgs {
-    /// Add BIAS to the logit of a token; may be given several times. TOKEN is an id, or in double quotes (as in JSON) a
-    /// text that is exactly one token: '" the"=-2'.
+    /// Add BIAS to the logit of a token. TOKEN is an id, or a text of exactly one token in double quotes (as in JSON):
+    /// '" the"=-2'. Can be repeated.
     #[arg(long, value_name = "TOKEN=BIAS", allow_hyphen_values = true)]
     logit_bias: Vec<String>,
     /// Lower the logits of tokens that would continue a repetition (DRY) by X; 0 turns it off, 0.8 is usual.
@@ -25,21 +25,22 @@ pub(crate) struct BiasArgs {
         value_parser = numbers::number, requires = "dry_multiplier"
     )]
     dry_base: f32,
-    /// The length of a repetition, in tokens, from which on DRY penalises its continuation.
+    /// The minimum length of a repetition, in tokens, whose continuation DRY penalises.
     #[arg(
         long, value_name = "N", default_value_t = Dry::default().allowed_length,
         allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1),
         requires = "dry_multiplier"
     )]
     dry_allowed_length: usize,
-    /// The last tokens, prompt included, in which DRY looks for repetitions; -1 for all, 0 turns DRY off.
+    /// The number of last tokens, including the prompt, in which DRY looks for repetitions; -1 means all, 0 turns DRY
+    /// off.
     #[arg(
         long, value_name = "N", default_value_t = -1, allow_negative_numbers = true,
         value_parser = numbers::whole, requires = "dry_multiplier"
     )]
     dry_penalty_last_n: i64,
-    /// A text that ends a repetition; may be given several times. "none" stands for no breakers [default: line break,
-    /// colon, double quote, asterisk].
+    /// A text that ends a repetition. "none" means no such text [default: line break, colon, double quote, asterisk].
+    /// Can be repeated.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, requires = "dry_multiplier")]
     dry_sequence_breaker: Vec<String>,
 }

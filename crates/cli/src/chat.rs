@@ -17,10 +17,10 @@ use crate::source::{ANSWERS, ModelArg, QuantizeArg, Source};
 use crate::template::{self, TemplateArg};
 use crate::{console, interrupt, load, recommended, run};
 
-/// Talk with a model.
+/// Chat with a model.
 ///
-/// Ctrl-C stops the answer, Ctrl-D ends the program. /help lists the commands. A message may have several lines: paste
-/// them, press Alt-Enter between them, or end a line with a backslash, which also continues a line of a pipe.
+/// Ctrl-C stops the answer, Ctrl-D ends the program. /help lists the commands. A message can have several lines: paste
+/// them, press Alt-Enter between them, or end a line with a backslash, which also works for lines of a pipe.
 #[derive(Args)]
 pub(crate) struct ChatArgs {
     #[command(flatten)]

@@ -11,11 +11,11 @@ use crate::console;
 use crate::failure::Failure;
 use crate::output::OutputArgs;
 
-/// Make a GGUF file of a model as Hugging Face publishes it.
+/// Convert a Hugging Face folder to a GGUF file.
 ///
-/// The folder holds config.json, model.safetensors (or its parts with model.safetensors.index.json), and tokenizer.json
-/// or tokenizer.model; tokenizer_config.json, generation_config.json and chat_template.jinja are optional. Tensors are
-/// converted one by one, so memory does not have to hold the whole model.
+/// The folder contains config.json, model.safetensors (or its parts with model.safetensors.index.json), and
+/// tokenizer.json or tokenizer.model. tokenizer_config.json, generation_config.json and chat_template.jinja are
+/// optional. Tensors are converted one by one, so the model can be larger than memory.
 #[derive(Args)]
 pub(crate) struct ConvertArgs {
     /// The folder of the model.
@@ -24,11 +24,11 @@ pub(crate) struct ConvertArgs {
     /// The file to write.
     #[arg(short, long, value_name = "OUT.gguf")]
     output: PathBuf,
-    /// The type of the weights: f32, f16, bf16, or a mix or format as for `gristmill quantize` [default: their own
-    /// type]. Norms, biases and routers are f32.
+    /// The type of the weights: f32, f16, bf16, or a mix or format of `gristmill quantize` [default: the type in the
+    /// folder]. Norms, biases and routers are f32.
     #[arg(long = "type", value_name = "TYPE")]
     format: Option<String>,
-    /// The pre-tokenizer, as tokenizer.ggml.pre names it, if the one in tokenizer.json is unknown.
+    /// The pre-tokenizer, a value of tokenizer.ggml.pre. Needed if the steps in tokenizer.json are unknown.
     #[arg(long, value_name = "NAME")]
     pre: Option<String>,
     /// The name of the model [default: the folder's name].

@@ -22,27 +22,26 @@ const SEQUENCES: usize = 8;
 
 /// Print vectors of texts.
 ///
-/// A vector has the length 1, and is made of the last hidden states as the model file says: their mean, that of the
-/// first token, or that of the last, which is also what a model that generates text gets. A line of stdout is a vector:
-/// its numbers with spaces between them, or with --json an object.
+/// A vector is pooled from the last hidden states and has length 1. The model file sets the pooling: the mean, the
+/// first token or the last token. For a model that generates text it is the last token. Each line of stdout is a
+/// vector: numbers with spaces between them, or an object with --json.
 ///
-/// The first word is the model if it ends in .gguf, has the form ORG/REPO or is a file or folder; otherwise it is a
-/// text.
+/// The first argument is the model if it ends in .gguf, has the form ORG/REPO, or is a file or folder. Otherwise it is
+/// a text.
 #[derive(Args)]
 pub(crate) struct EmbedArgs {
-    /// The model: a GGUF file (of a split model, any part), the folder of a model as Hugging Face publishes it or as MLX
-    /// quantises it, or ORG/REPO[:QUANT] of the hub [default: the built-in
-    /// one].
+    /// The model: a GGUF file (any part of a split model), a folder of Hugging Face or MLX, or ORG/REPO[:QUANT] of the
+    /// hub [default: the built-in model].
     #[arg(value_name = "MODEL")]
     first: Option<OsString>,
-    /// The texts, each in quotes. Without any, each line of stdin is one, unless that is a terminal.
+    /// The texts, each in quotes. Without texts, each line of stdin is a text, unless stdin is a terminal.
     #[arg(value_name = "TEXT")]
     texts: Vec<String>,
     #[command(flatten)]
     model: ModelOption,
     #[command(flatten)]
     quantize: QuantizeArg,
-    /// A file in which each line is a text, after those of the command line; - reads stdin.
+    /// A file in which each line is a text; - reads stdin. These texts follow the texts of the command line.
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Print an object with `text` and `embedding` in each line.

@@ -11,12 +11,13 @@ use crate::failure::Failure;
 /// A grammar of the answer.
 #[derive(Args)]
 pub(crate) struct GrammarArgs {
-    /// The answer is JSON that is valid for this schema: a file, or the schema itself, from its brace on. Keywords that
-    /// cannot be enforced are refused. Objects have the properties that it lists, and others if it says so.
+    /// The answer is JSON that is valid for this schema: a file, or the schema itself, which starts with a brace.
+    /// Keywords that cannot be enforced are refused. Objects have the listed properties, and others only if the schema
+    /// allows them.
     #[arg(long, value_name = "SCHEMA")]
     json_schema: Option<String>,
-    /// The answer follows the grammar in this file: GBNF, from the rule `root`, or llguidance's dialect of Lark, from the
-    /// rule `start`.
+    /// The answer matches the grammar in this file: GBNF with the first rule `root`, or llguidance's dialect of Lark
+    /// with the first rule `start`.
     #[arg(long, value_name = "FILE", conflicts_with = "json_schema")]
     grammar: Option<PathBuf>,
     /// The whole answer matches this regular expression.

@@ -105,12 +105,12 @@ Hugging Face and MLX.
 
   gristmill run \"Once upon a time\"               a story by the built-in model
   gristmill run model.gguf \"Why is it dark?\"     answer once
-  gristmill chat model.gguf                      talk
-  gristmill serve model.gguf                     serve a page, and programs
-  gristmill inspect model.gguf                   see what is in the file
-  gristmill chat hf:ORG/REPO:Q4_K_M              with a model of the hub
+  gristmill chat model.gguf                      chat
+  gristmill serve model.gguf                     serve an API and a page
+  gristmill inspect model.gguf                   show the file's contents
+  gristmill chat hf:ORG/REPO:Q4_K_M              chat with a model of the hub
 
-gristmill --help lists everything.";
+gristmill --help lists all commands.";
 
 fn main() -> ExitCode {
     match parse() {

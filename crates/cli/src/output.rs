@@ -21,7 +21,7 @@ pub(crate) struct OutputArgs {
     /// Replace an existing output.
     #[arg(short, long)]
     force: bool,
-    /// Threads [default: one on each core that this process may use].
+    /// Threads [default: one for each core that this process can use].
     #[arg(
         short, long, value_name = "N", allow_negative_numbers = true,
         value_parser = numbers::between(1, MAX_THREADS)

@@ -16,31 +16,31 @@ use crate::{console, kind};
 
 /// Write a model in a smaller format.
 ///
-/// FORMAT is a mix or a format, named as llama.cpp does: F32 BF16 F16 Q8_0 Q6_K Q5_K_M Q5_K_S Q5_1 Q5_0 Q4_K_M Q4_K_S
-/// IQ4_NL IQ4_XS Q4_1 Q4_0 MXFP4_MOE Q3_K_L Q3_K_M Q3_K_S Q2_K; Q5_K, Q4_K and Q3_K are short for the _M mixes, MXFP4
-/// for MXFP4_MOE (experts in MXFP4, the rest in Q8_0). Norms, biases and routers keep their format. A mix assigns
+/// FORMAT is a mix or a format, with llama.cpp's names: F32 BF16 F16 Q8_0 Q6_K Q5_K_M Q5_K_S Q5_1 Q5_0 Q4_K_M Q4_K_S
+/// IQ4_NL IQ4_XS Q4_1 Q4_0 MXFP4_MOE Q3_K_L Q3_K_M Q3_K_S Q2_K. Q5_K, Q4_K and Q3_K are short for the _M mixes, and
+/// MXFP4 for MXFP4_MOE (experts in MXFP4, the rest in Q8_0). Norms, biases and routers keep their format. A mix assigns
 /// formats to weights as llama.cpp does.
 ///
-/// With --mlx the input is the folder of a model as Hugging Face publishes it, and the output one that mlx-lm opens:
-/// gristmill quantize --mlx 4bit:64 FOLDER OUT.
+/// With --mlx, the input is a folder of Hugging Face, and the output is a folder that mlx-lm can open: gristmill
+/// quantize --mlx 4bit:64 FOLDER OUT.
 #[derive(Args)]
 pub(crate) struct QuantizeArgs {
-    /// The model to read: a GGUF file, best F16, BF16 or F32; of a split model, any part;
-    /// or ORG/REPO:QUANT of the hub; or the folder of a model.
+    /// The model to read: a GGUF file (any part of a split model), best in F16, BF16 or F32; ORG/REPO:QUANT of the hub;
+    /// or a folder of Hugging Face.
     #[arg(value_name = "IN.gguf")]
     input: PathBuf,
-    /// The file to write; with --mlx the folder.
+    /// The file to write, or the folder with --mlx.
     #[arg(value_name = "OUT.gguf")]
     output: PathBuf,
     /// The mix or format.
     #[arg(value_name = "FORMAT", required_unless_present = "mlx")]
     format: Option<String>,
-    /// Write a folder as MLX quantises it instead, with affine codes of 2, 3, 4, 5, 6 or 8 bits in groups of 32, 64 or
-    /// 128. Routers and norms stay as they are.
+    /// Write a folder in MLX's format instead, with affine codes of 2, 3, 4, 5, 6 or 8 bits in groups of 32, 64 or 128.
+    /// Routers and norms are not quantised.
     #[arg(long, value_name = "BITSbit:GROUP", value_parser = widths, conflicts_with_all = ["format", "keep", "force"])]
     mlx: Option<MlxWidths>,
-    /// Give the tensors of these names another format; * stands for any characters, ? for one. May be given several
-    /// times: the last match counts.
+    /// Set the format of tensors with matching names; * matches any characters, ? matches one. Can be repeated: the
+    /// last match applies.
     #[arg(long, value_name = "PATTERN=FORMAT")]
     keep: Vec<String>,
     #[command(flatten)]

@@ -17,23 +17,22 @@ use crate::{console, load, numbers};
 
 /// Generate the texts of a receipt again, and compare them.
 ///
-/// A server gives a receipt in `usage.gristmill.receipt` if the request has `"receipt": true`; `run --receipt FILE`
-/// writes one. On a CPU the same build and model give the same bytes. The texts go to stdout as the model wrote them,
-/// with the marks around reasoning and calls; stderr says of each whether it is the same. The exit code is 1 if one
-/// differs.
+/// A server returns a receipt in `usage.gristmill.receipt` if the request has `"receipt": true`; `run --receipt FILE`
+/// writes one. On a CPU, the same build and model generate the same bytes. The texts are printed on stdout as the model
+/// wrote them, with the marks around reasoning and calls. A line on stderr reports for each text whether it is equal.
+/// If a text differs, the exit code is 1.
 #[derive(Args)]
 pub(crate) struct ReplayArgs {
-    /// A file with the receipt, or with the whole reply that has it, as JSON or as events; - reads it from stdin.
+    /// A file with the receipt, or with the complete reply that contains it, as JSON or as events; - reads stdin.
     #[arg(value_name = "RECEIPT")]
     receipt: PathBuf,
-    /// The model that the receipt names: a GGUF file (of a split model, any part), the folder of a model as Hugging
-    /// Face publishes it or as MLX quantises it, or ORG/REPO[:QUANT] of the hub [default: the built-in
-    /// one].
+    /// The model that the receipt names: a GGUF file (any part of a split model), a folder of Hugging Face or MLX, or
+    /// ORG/REPO[:QUANT] of the hub [default: the built-in model].
     #[arg(short, long, value_name = "MODEL")]
     model: Option<PathBuf>,
     #[command(flatten)]
     quantize: QuantizeArg,
-    /// Threads, which change no text [default: one on each physical core that this process may use].
+    /// Threads, which do not change the text [default: one for each physical core that this process can use].
     #[arg(
         short, long, value_name = "N", allow_negative_numbers = true,
         value_parser = numbers::between(1, MAX_THREADS)
@@ -42,11 +41,11 @@ pub(crate) struct ReplayArgs {
     /// The device: auto, cpu, cuda, cuda:N, metal or metal:N [default: cpu for the receipt of a CPU, otherwise auto].
     #[arg(long)]
     device: Option<String>,
-    /// Context length in tokens [default: that of the receipt]. A shorter one takes less memory, and may change the
-    /// text.
+    /// Context length in tokens [default: the context of the receipt]. A shorter context needs less memory, and can
+    /// change the text.
     #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
     ctx: Option<usize>,
-    /// Print one JSON object with the texts and what differs.
+    /// Print one JSON object with the texts and the differences.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

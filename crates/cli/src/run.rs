@@ -26,42 +26,42 @@ use crate::{console, load, prompt, recommended};
 
 /// Answer a prompt, or continue a text.
 ///
-/// The model's chat template is applied if the file has one; --raw continues the text without it. The text goes to
-/// stdout; the last line on stderr names the mode (chat template or raw text) and the speed.
+/// If the file has a chat template, it is applied; --raw continues the text without it. The text is printed on stdout.
+/// The last line on stderr has the mode (chat template or raw text) and the speed.
 ///
-/// The first word is the model if it ends in .gguf, has the form ORG/REPO or is a file or folder; otherwise it is the
-/// prompt.
+/// The first argument is the model if it ends in .gguf, has the form ORG/REPO, or is a file or folder. Otherwise it is
+/// the prompt.
 ///
-/// A prompt, a file (-f) and piped text are joined in this order, with an empty line between: an instruction, then the
-/// texts that it is about. The last line end of a file or of stdin is dropped.
+/// A prompt, a file (-f) and piped text are joined in this order, with an empty line between them: an instruction, then
+/// its texts. The last line end of a file or of stdin is dropped.
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// The model: a GGUF file (of a split model, any part), the folder of a model as Hugging Face publishes it or as MLX
-    /// quantises it, or a model of the hub: ORG/REPO[:QUANT] as `gristmill pull` got it, or hf:ORG/REPO[:QUANT], which
-    /// is downloaded if it is missing [default: the built-in one, which tells short stories].
+    /// The model: a GGUF file (any part of a split model), a folder of Hugging Face or MLX, or a model of the hub.
+    /// ORG/REPO[:QUANT] must be in the cache (`gristmill pull`); hf:ORG/REPO[:QUANT] is downloaded if it is missing
+    /// [default: the built-in model, which tells short stories].
     #[arg(value_name = "MODEL")]
     first: Option<OsString>,
-    /// The prompt, in quotes; - reads it from stdin. Text from a pipe or a file on stdin follows the prompt. Without a
-    /// prompt, stdin is the prompt unless it is a terminal.
+    /// The prompt, in quotes; - reads stdin. Text from a pipe or a file on stdin follows the prompt. Without a prompt,
+    /// stdin is the prompt unless it is a terminal.
     #[arg(value_name = "PROMPT")]
     second: Option<String>,
-    /// Further words of a prompt without quotes, which is an error.
+    /// Words of a prompt without quotes, which is an error.
     #[arg(hide = true)]
     more: Vec<String>,
     #[command(flatten)]
     model: ModelOption,
     #[command(flatten)]
     quantize: QuantizeArg,
-    /// The prompt, also one that begins with a hyphen or looks like a model.
+    /// The prompt; it can start with a hyphen or look like a model.
     #[arg(short, long, value_name = "PROMPT", allow_hyphen_values = true)]
     prompt: Option<String>,
-    /// A file with the prompt, or with the text that the prompt is about; - reads it from stdin.
+    /// A file with the prompt, or with the text that the prompt refers to; - reads stdin.
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// The system message, which sets the model's role.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with = "raw")]
     system: Option<String>,
-    /// Continue the text without a chat template. Control tokens written in it are control tokens.
+    /// Continue the text without a chat template. Control tokens in the text are parsed.
     #[arg(long, conflicts_with = "chat_template")]
     raw: bool,
     #[command(flatten)]
@@ -79,10 +79,11 @@ pub(crate) struct RunArgs {
     device: DeviceArgs,
     #[command(flatten)]
     context: ContextArg,
-    /// Print one JSON object with the text, how it ended, and the times.
+    /// Print one JSON object with the text, the reason why it ended, and the times.
     #[arg(long)]
     json: bool,
-    /// Write a receipt to FILE, from which `gristmill replay` generates the same text again. It has the whole prompt.
+    /// Write a receipt to FILE, from which `gristmill replay` generates the same text again. It contains the whole
+    /// prompt.
     #[arg(long, value_name = "FILE")]
     receipt: Option<PathBuf>,
     #[command(flatten)]

@@ -30,9 +30,9 @@ use tls::Certificate;
 
 /// Serve a model over HTTP, as OpenAI (/v1/chat/completions, /v1/responses) and Anthropic (/v1/messages) do.
 ///
-/// Programs for those services work with http://127.0.0.1:8080/v1 (OpenAI) or http://127.0.0.1:8080 (Anthropic) as the
-/// base address. All interfaces: /openapi.json. Ctrl-C or SIGTERM lets running replies end; a second one ends the
-/// server.
+/// Clients of those services work with the base address http://127.0.0.1:8080/v1 (OpenAI) or http://127.0.0.1:8080
+/// (Anthropic). /openapi.json describes all endpoints. After Ctrl-C or SIGTERM, running replies finish; a second signal
+/// ends the server.
 #[derive(Args)]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
@@ -41,77 +41,77 @@ pub(crate) struct ServeArgs {
     quantize: QuantizeArg,
     #[command(flatten)]
     sockets: SocketArgs,
-    /// Replies that are generated at a time.
+    /// The number of replies that are generated at the same time.
     #[arg(
         long, value_name = "N", default_value_t = 8, allow_negative_numbers = true,
         value_parser = numbers::at_least::<usize>(1)
     )]
     parallel: usize,
-    /// Tokens that the KV cache holds, of all replies together; at least --ctx. With fewer than the replies need, the
-    /// one that began last waits and is computed again later [default: --parallel times --ctx].
+    /// Tokens in the KV cache, for all replies together; at least --ctx. If the cache is full, the newest reply is
+    /// preempted and computed again later [default: --parallel times --ctx].
     #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
     kv_tokens: Option<usize>,
-    /// Requests of each key that may wait; more are refused with status 429.
+    /// The maximum number of waiting requests of each key; more are refused with status 429.
     #[arg(
         long, value_name = "N", default_value_t = 256, allow_negative_numbers = true,
         value_parser = numbers::at_least::<usize>(0)
     )]
     queue: usize,
-    /// Connections at a time; others wait until one ends.
+    /// The maximum number of connections; others wait until one ends.
     #[arg(
         long, value_name = "N", default_value_t = 1_000, allow_negative_numbers = true,
         value_parser = numbers::at_least::<usize>(1)
     )]
     connections: usize,
-    /// The largest body of a request in MiB; a request takes up to five times its body in memory.
+    /// The largest body of a request in MiB. A request needs up to five times its body in memory.
     #[arg(
         long, value_name = "MIB", default_value_t = 8, allow_negative_numbers = true,
         value_parser = numbers::between(1, 1024)
     )]
     max_body: usize,
-    /// Tokens of one step, which prompts are cut into [default: 512; on CUDA 2048, less where its memory is short].
+    /// The maximum number of tokens in a step; prompts are split into steps [default: 512; on CUDA 2048, or less if its
+    /// memory is short].
     #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
     batch: Option<usize>,
     /// The name of the model in replies [default: the name of its file].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Another name by which requests may ask for the model; in claude-*, the * stands for any characters. May be given
-    /// several times.
+    /// Another name that requests can use for the model; in claude-*, the * matches any characters. Can be repeated.
     #[arg(long, value_name = "NAME")]
     alias: Vec<String>,
     #[command(flatten)]
     keys: KeyArgs,
-    /// Serve other machines although there are no keys.
+    /// Serve other machines without keys.
     #[arg(long)]
     allow_unauthenticated: bool,
-    /// Accept this name of the machine in requests, beside localhost and IP addresses; *.example.org accepts every name
-    /// that ends with .example.org. May be given several times.
+    /// Accept this host name in requests, in addition to localhost and IP addresses; *.example.org accepts every name
+    /// that ends with .example.org. Can be repeated.
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<HostPattern>,
-    /// Let web pages of this origin use the server from a browser: http://localhost:3000, or * for every page. May be
-    /// given several times.
+    /// Let web pages of this origin use the server from a browser: http://localhost:3000, or * for every page. Can be
+    /// repeated.
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Vec<Origin>,
-    /// Report figures in /metrics by these names too: those of vLLM, for dashboards and routers that know them.
+    /// Report metrics in /metrics by vLLM's names too, for dashboards and routers that use them.
     #[arg(long, value_name = "NAMES")]
     metrics_names: Option<MetricsNames>,
-    /// Seconds in which the server goes on taking requests after SIGTERM, while /ready is 503. Load balancers need some
-    /// to send requests elsewhere.
+    /// Seconds after SIGTERM in which the server still accepts requests, while /ready returns 503. In this time, load
+    /// balancers notice the end and choose other servers.
     #[arg(
         long, value_name = "SECONDS", default_value_t = 0, allow_negative_numbers = true,
         value_parser = numbers::between(0, 3600)
     )]
     drain_delay: usize,
-    /// Count the tokens that each expert gets, for /metrics. A CPU always does; on a GPU the choices of the
-    /// routers are then copied to the host after each step.
+    /// Count the tokens of each expert, for /metrics. A CPU always counts. A GPU then copies the choices of the routers
+    /// to the host after each step.
     #[arg(long)]
     count_experts: bool,
-    /// Refuse requests with unknown fields, instead of naming them in the header x-gristmill-ignored.
+    /// Refuse requests with unknown fields, instead of listing the fields in the header x-gristmill-ignored.
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
     template: TemplateArg,
-    /// Obey the field chat_template of requests, a chat template (Jinja) in place of the model's. It can change
+    /// Use the field chat_template of requests, a chat template (Jinja) that replaces the model's. It can change
     /// everything that the model reads.
     #[arg(long)]
     allow_chat_template: bool,

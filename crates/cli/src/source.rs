@@ -24,9 +24,9 @@ pub(crate) const ANSWERS: &str = "hf:Qwen/Qwen3-0.6B-GGUF:Q8_0";
 /// The model, for a command without other positional arguments.
 #[derive(Args)]
 pub(crate) struct ModelArg {
-    /// The model: a GGUF file (of a split model, any part), the folder of a model as Hugging Face publishes it or as MLX
-    /// quantises it, or a model of the hub: ORG/REPO[:QUANT] as `gristmill pull` got it, or hf:ORG/REPO[:QUANT], which
-    /// is downloaded if it is missing [default: the built-in one, which tells short stories].
+    /// The model: a GGUF file (any part of a split model), a folder of Hugging Face or MLX, or a model of the hub.
+    /// ORG/REPO[:QUANT] must be in the cache (`gristmill pull`); hf:ORG/REPO[:QUANT] is downloaded if it is missing
+    /// [default: the built-in model, which tells short stories].
     #[arg(value_name = "MODEL")]
     path: Option<PathBuf>,
     #[command(flatten)]
@@ -39,10 +39,10 @@ pub(crate) struct ModelOption {
     /// The same as MODEL, as an option.
     #[arg(short, long, value_name = "MODEL")]
     model: Option<PathBuf>,
-    /// The model that the environment or the user's file names, for a command line without one.
+    /// The model from the environment or the user's file, used if the command line names no model.
     #[arg(long, value_name = "MODEL", hide = true)]
     default_model: Option<PathBuf>,
-    /// Download nothing: of the hub's models, only those in the cache can be named.
+    /// Download nothing. Only models in the cache can be used.
     #[arg(long)]
     offline: bool,
 }
@@ -63,8 +63,8 @@ impl ModelArg {
 /// The format that the weights of a folder are loaded in.
 #[derive(Args, Clone, Copy)]
 pub(crate) struct QuantizeArg {
-    /// Quantise the weights of an unquantised folder when they are loaded, to a mix or format as for `gristmill
-    /// quantize`; nothing is written [default: as they lie].
+    /// Quantise the weights of an unquantised folder when they are loaded, to a mix or format of `gristmill quantize`.
+    /// No file is written [default: keep their formats].
     #[arg(long, value_name = "FORMAT", value_parser = mix)]
     quantize: Option<Mix>,
 }

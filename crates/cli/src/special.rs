@@ -6,11 +6,11 @@ use gristmill_text::tokenizer::EncodeOptions;
 /// How a raw text becomes tokens.
 #[derive(Args, Clone, Copy)]
 pub(crate) struct SpecialArgs {
-    /// Do not add the tokens that the model wants around a text, such as BOS. They are never added twice: a text may
-    /// have them already.
+    /// Do not add special tokens around a text, such as BOS. Without this option they are added as the model's file
+    /// requires, unless the text contains them.
     #[arg(long)]
     no_add_special: bool,
-    /// Read control tokens written in the text, such as <|im_start|>, as plain text.
+    /// Read control tokens in the text, such as <|im_start|>, as plain text.
     #[arg(long)]
     no_parse_special: bool,
 }

@@ -17,24 +17,23 @@ use crate::{console, kind};
 
 /// Print the tokens of a text.
 ///
-/// The first word is the model if it ends in .gguf, has the form ORG/REPO or is a file or folder; otherwise it is the
-/// text.
+/// The first argument is the model if it ends in .gguf, has the form ORG/REPO, or is a file or folder. Otherwise it is
+/// the text.
 #[derive(Args)]
 pub(crate) struct TokenizeArgs {
-    /// The model: a GGUF file (of a split model, any part), the folder of a model as Hugging Face publishes it or as MLX
-    /// quantises it, or ORG/REPO[:QUANT] of the hub [default: the built-in
-    /// one].
+    /// The model: a GGUF file (any part of a split model), a folder of Hugging Face or MLX, or ORG/REPO[:QUANT] of the
+    /// hub [default: the built-in model].
     #[arg(value_name = "MODEL", allow_hyphen_values = true)]
     first: Option<OsString>,
-    /// The text, in quotes; - reads it from stdin. Without a text, stdin is read unless it is a terminal.
+    /// The text, in quotes; - reads stdin. Without a text, stdin is read unless it is a terminal.
     #[arg(value_name = "TEXT", allow_hyphen_values = true)]
     second: Option<String>,
-    /// Further words of a text without quotes, which is an error.
+    /// Words of a text without quotes, which is an error.
     #[arg(hide = true)]
     more: Vec<String>,
     #[command(flatten)]
     model: ModelOption,
-    /// Add the tokens that the model wants around a text, such as BOS, unless the text has them.
+    /// Add special tokens around the text, such as BOS, as the model's file requires, unless the text contains them.
     #[arg(long)]
     add_special: bool,
     /// Read control tokens in the text, such as <|im_start|>, as single tokens. This is the default.

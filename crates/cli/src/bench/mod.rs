@@ -44,8 +44,8 @@ pub(crate) struct BenchArgs {
     quantize: QuantizeArg,
     /// Random weights in the shapes of a published model: qwen3-30b-a3b, qwen3-8b, mixtral-8x7b, olmoe-1b-7b,
     /// smollm2-135m, gpt-oss-20b, gpt-oss-120b, glm-4.5-air, minimax-m2, qwen3-next-80b-a3b, qwen3.6-35b-a3b,
-    /// lfm2-8b-a1b, gemma4-26b-a4b, gemma4-e4b, mini-moe or mini-oss. FORMAT is any format of GGUF files, or a mix such
-    /// as Q4_K_M, the default (of gpt-oss, MXFP4_MOE: experts in MXFP4, the rest in Q8_0, as it is published).
+    /// lfm2-8b-a1b, gemma4-26b-a4b, gemma4-e4b, mini-moe or mini-oss. FORMAT is a format of GGUF files, or a mix
+    /// [default: Q4_K_M; MXFP4_MOE for gpt-oss: experts in MXFP4, the rest in Q8_0, as published].
     #[arg(long, value_name = "NAME[:FORMAT]", conflicts_with_all = ["model", "path", "quantize"])]
     synthetic: Option<String>,
     /// Layers of the synthetic model [default: as published].
@@ -54,16 +54,17 @@ pub(crate) struct BenchArgs {
         value_parser = at_least::<u32>(1)
     )]
     layers: Option<u32>,
-    /// Where to write the synthetic model [default: the cache]. A file that already holds it is used as it is.
+    /// The path of the synthetic model [default: a file in the cache]. If the file already contains this model, it is
+    /// used without changes.
     #[arg(short, long, value_name = "FILE", requires = "synthetic")]
     output: Option<PathBuf>,
-    /// Prompt tokens of each sequence; 0 leaves prefill out.
+    /// Prompt tokens of each sequence; 0 skips prefill.
     #[arg(
         short, long, default_value_t = 512, value_name = "N", allow_negative_numbers = true,
         value_parser = at_least::<usize>(0)
     )]
     prompt: usize,
-    /// Tokens to decode in each sequence; 0 leaves decode out.
+    /// Tokens to decode in each sequence; 0 skips decode.
     #[arg(
         short = 'n', long, default_value_t = 128, value_name = "N", allow_negative_numbers = true,
         value_parser = at_least::<usize>(0)
@@ -81,7 +82,7 @@ pub(crate) struct BenchArgs {
         value_parser = at_least::<usize>(1)
     )]
     batch: usize,
-    /// Measure decode alone, with every number of sequences from FROM to TO.
+    /// Measure only decode, with every number of sequences from FROM to TO.
     #[arg(
         long,
         value_name = "FROM..TO",
@@ -89,10 +90,11 @@ pub(crate) struct BenchArgs {
         value_parser = sweep::sizes
     )]
     batch_sweep: Option<RangeInclusive<usize>>,
-    /// Measure one step that decodes --batch sequences and reads a prompt of --prompt tokens, and a step of each alone.
+    /// Measure a step that decodes --batch sequences and prefills --prompt tokens, a step that only decodes, and a step
+    /// that only prefills.
     #[arg(long, conflicts_with_all = ["batch_sweep", "requests", "profile", "decode"])]
     beside: bool,
-    /// Tokens that each sequence has in its cache before the measurement.
+    /// Tokens in the KV cache of each sequence before the measurement.
     #[arg(
         short, long, default_value_t = 0, value_name = "N", allow_negative_numbers = true,
         value_parser = at_least::<usize>(0)
@@ -104,25 +106,25 @@ pub(crate) struct BenchArgs {
         value_parser = at_least::<usize>(1)
     )]
     repeats: usize,
-    /// Serve this many requests of these lengths through the engine instead, and print the device's free memory before
-    /// and after.
+    /// Run this number of requests of these lengths through the engine instead, and print the device's free memory
+    /// before and after.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(1))]
     requests: Option<usize>,
     /// Requests of random lengths up to --prompt and --decode; one in eight is cancelled.
     #[arg(long, requires = "requests")]
     mixed: bool,
-    /// Print where the time goes on the CPU, by operation: share, bytes, operations, rate, share of the machine's
-    /// limit, and the share of the time in which each thread works; it waits during the rest.
+    /// Print the time on the CPU by operation: share, bytes, operations, rate, and share of the machine's limit. Also
+    /// print the share of the time in which each thread works; otherwise it waits.
     #[arg(long, conflicts_with_all = ["requests", "batch_sweep"])]
     profile: bool,
-    /// Measure the models and workloads of a table in docs/benchmarks.md instead: at --cpu-level, or at each level that
-    /// this CPU has. Their files take 30 GB in the cache, and 19 GB more where memory holds the full-size model.
+    /// Measure the models and workloads of a table in docs/benchmarks.md instead, at --cpu-level, or at each level that
+    /// this CPU has. The files need 30 GB in the cache, and 19 GB more if the full-size model fits into memory.
     #[arg(long, value_name = "NAME", conflicts_with_all = SUITE_CONFLICTS)]
     suite: Option<Suite>,
-    /// Measure this model of the suite alone, or all whose names contain the text; may be repeated.
+    /// Measure only models of the suite whose names contain this text. Can be repeated.
     #[arg(long, value_name = "MODEL", requires = "suite")]
     only: Vec<String>,
-    /// Remove each file that the suite wrote as soon as its model is measured.
+    /// Remove each file that the suite wrote after its model is measured.
     #[arg(long, requires = "suite")]
     discard: bool,
     /// Print JSON.

@@ -11,15 +11,15 @@ use super::{Found, WITHOUT, settings, variable};
 use crate::console;
 use crate::failure::Failure;
 
-/// Print every setting with its value and where it comes from.
+/// Print every setting with its value and origin.
 ///
 /// An option of a command can be set on the command line, by the variable GRISTMILL_NAME (GRISTMILL_MAX_TOKENS for
-/// --max-tokens), or in a file: ~/.config/gristmill/config.toml, or the one that GRISTMILL_CONFIG names. The first of
-/// these counts. In the file, what stands before the sections holds for every command, [serve] for serve alone. The
-/// output is such a file.
+/// --max-tokens), or in a file: ~/.config/gristmill/config.toml, or the path in GRISTMILL_CONFIG. The first of these
+/// applies. In the file, keys before the sections apply to every command; keys in [serve] apply only to serve. The
+/// output has the format of the file.
 #[derive(Args)]
 pub(crate) struct ConfigArgs {
-    /// Write a file to begin with, in which every setting is a comment.
+    /// Write a new file, in which every setting is a comment.
     #[arg(long)]
     init: bool,
 }

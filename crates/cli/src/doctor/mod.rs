@@ -24,15 +24,14 @@ use crate::failure::Failure;
 use finding::{Findings, Verdict};
 use model::ReferenceRun;
 
-/// Check drivers and devices of this machine, and the results of their operations.
+/// Check this machine's drivers and devices, and the results of their operations.
 ///
-/// Checks the CPU, NVIDIA's driver and devices, the compiler NVRTC and the kernel cache, on macOS Metal's devices.
-/// Compiles all kernels, and compares every operation of every device (of the CPU without a device) and the built-in
-/// model with a simple reference. It takes some minutes. The line of a failed check has a remedy; the exit code is then
-/// 1.
+/// Checks the CPU, NVIDIA's driver and devices, the compiler NVRTC and the kernel cache. On macOS, it checks Metal's
+/// devices. Compiles all kernels, and compares every operation of every device (or of the CPU) and the built-in model
+/// with a simple reference. This takes some minutes. If a check fails, its line has a remedy, and the exit code is 1.
 #[derive(Args)]
 pub(crate) struct DoctorArgs {
-    /// Also write the results as Markdown, for example for a bug report.
+    /// Also write the results to this file as Markdown, for example for a bug report.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 }

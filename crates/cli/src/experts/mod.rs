@@ -16,11 +16,10 @@ use crate::failure::Failure;
 use crate::source::{ModelArg, QuantizeArg};
 use crate::{console, load};
 
-/// Show which experts fire in which layer.
+/// Show how often each expert of each layer is used.
 ///
-/// The model reads the text in windows of --ctx tokens, and the routers' choices are counted. A share is relative to an
-/// even distribution: 1 means as many tokens as in an even distribution. The entropy is that of the shares, 1 if they
-/// are even.
+/// The model reads the text in windows of --ctx tokens, and gristmill counts the routers' choices. A share of 1 is the
+/// share in an even distribution. The entropy of the shares is 1 if they are even.
 #[derive(Args)]
 pub(crate) struct ExpertsArgs {
     #[command(flatten)]
@@ -29,7 +28,7 @@ pub(crate) struct ExpertsArgs {
     quantize: QuantizeArg,
     #[command(flatten)]
     text: TextArgs,
-    /// Draw the heat map, layer by expert, into this file.
+    /// Write the heat map, layer by expert, to this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Print JSON.

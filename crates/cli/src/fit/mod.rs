@@ -24,31 +24,31 @@ use crate::{console, kind, numbers};
 use header::Header;
 use table::{Candidate, Conditions, Row, recommend};
 
-/// Show which formats of a model fit this machine, how fast they can be, and which one to take.
+/// Show which formats of a model fit this machine, estimate their speed, and recommend one.
 ///
-/// Decoding reads the weights of each token from memory once: of a mixture of experts, those of the chosen experts
-/// alone. The speed is therefore at most the measured rate of the memory divided by these bytes. Of a file, a folder or a
-/// synthetic model the sizes are those that gristmill quantize would write; of a model of the hub, those that are
-/// published there, of which a few megabytes are downloaded.
+/// Decoding reads the weights from memory once for each token; in a mixture of experts, only the chosen experts. So the
+/// speed is at most the measured memory bandwidth divided by these bytes. For a file, a folder or a synthetic model,
+/// sizes are computed as gristmill quantize would write them. For a model of the hub, the published sizes are used, and
+/// a few megabytes are downloaded.
 #[derive(Args)]
 pub(crate) struct FitArgs {
-    /// The model: a GGUF file, the folder of a model as Hugging Face publishes it or as MLX quantises it, ORG/REPO of
-    /// the hub, or the name of a synthetic model such as qwen3-30b-a3b.
+    /// The model: a GGUF file, a folder of Hugging Face or MLX, ORG/REPO of the hub, or the name of a synthetic model
+    /// such as qwen3-30b-a3b.
     #[arg(value_name = "MODEL")]
     model: String,
-    /// Context length in tokens [default: 8192, or less if the model was trained on less].
+    /// Context length in tokens [default: the minimum of 8192 and the model's training context].
     #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
     ctx: Option<usize>,
-    /// Tokens in a second that are fast enough: of the formats that reach them, the best is recommended.
+    /// Tokens per second that are fast enough. The best format that reaches this speed is recommended.
     #[arg(long, value_name = "TOK/S", default_value_t = 10.0, allow_hyphen_values = true, value_parser = positive)]
     speed: f64,
-    /// Memory in GB, of another machine than this one.
+    /// Memory in GB of another machine.
     #[arg(long, value_name = "GB", allow_hyphen_values = true, value_parser = positive)]
     memory: Option<f64>,
-    /// Rate of the memory in GB/s, of another machine than this one.
+    /// Memory bandwidth in GB/s of another machine.
     #[arg(long, value_name = "GB/S", allow_hyphen_values = true, value_parser = positive)]
     bandwidth: Option<f64>,
-    /// Download nothing: of the hub's models, only those in the cache can be named.
+    /// Download nothing. Only models in the cache can be used.
     #[arg(long)]
     offline: bool,
     /// Print JSON.

@@ -13,8 +13,8 @@ use crate::failure::Failure;
 
 /// List the models in the cache of the hub.
 ///
-/// Every command takes a name of the list as its model. The last use is as exact as the file system notes it, on Linux
-/// usually to a day.
+/// Every command accepts a name of the list as its model. The last use is the file system's access time, which Linux
+/// usually updates once a day.
 #[derive(Args)]
 pub(crate) struct ModelsArgs {
     /// List only these models [default: all].

@@ -13,25 +13,26 @@ use crate::{console, interrupt, numbers};
 
 /// Download a model of the Hugging Face hub.
 ///
-/// Models are named ORG/REPO[:QUANT|:FILE][@REVISION]. Without a quantisation Q4_K_M is taken, then Q8_0, then the only
-/// model; otherwise the choices are listed with their sizes. All parts of a split model are downloaded. The download is
-/// resumed where it stopped, and always verified by its SHA-256. The files go into the cache that other programs of the
-/// hub share; commands then take the model by the same name. Prints the path of the first file.
+/// Models are named ORG/REPO[:QUANT|:FILE][@REVISION]. Without a quantisation, the first of these is used: Q4_K_M,
+/// Q8_0, the only model. Otherwise the choices are listed with their sizes. All parts of a split model are downloaded.
+/// A stopped download resumes. Every download is verified by its SHA-256. The files are stored in the cache of
+/// huggingface_hub, which other programs share. Commands then accept the model by the same name. Prints the path of the
+/// first file.
 ///
-/// The environment counts as in other programs of the hub: HF_TOKEN, HF_HUB_CACHE, HF_HOME, HF_ENDPOINT,
-/// HF_HUB_OFFLINE, and HTTPS_PROXY and NO_PROXY.
+/// These environment variables have the same meaning as in huggingface_hub: HF_TOKEN, HF_HUB_CACHE, HF_HOME,
+/// HF_ENDPOINT, HF_HUB_OFFLINE, and HTTPS_PROXY and NO_PROXY.
 #[derive(Args)]
 pub(crate) struct PullArgs {
     /// The model.
     #[arg(value_name = "ORG/REPO[:QUANT]")]
     model: String,
-    /// Download nothing: fail unless the model is in the cache.
+    /// Download nothing, and fail if the model is not in the cache.
     #[arg(long)]
     offline: bool,
     /// The address of the hub or of a mirror [default: HF_ENDPOINT, or https://huggingface.co].
     #[arg(long, value_name = "URL", conflicts_with = "offline")]
     endpoint: Option<String>,
-    /// Connections at a time.
+    /// Concurrent connections.
     #[arg(
         long, value_name = "N", default_value_t = 4, allow_negative_numbers = true, conflicts_with = "offline",
         value_parser = numbers::between(1, 64)

@@ -8,11 +8,11 @@ use crate::failure::Failure;
 
 /// Remove a model from the cache of the hub.
 ///
-/// ORG/REPO:QUANT removes one model, ORG/REPO all files of the repository, also those of other programs. Contents that
-/// another revision needs stay.
+/// ORG/REPO:QUANT removes one model. ORG/REPO removes all files of the repository, including files that other programs
+/// downloaded. Files that another revision uses are kept.
 #[derive(Args)]
 pub(crate) struct RmArgs {
-    /// The models, named as gristmill models does.
+    /// The models, by the names that gristmill models prints.
     #[arg(value_name = "ORG/REPO[:QUANT]", required = true)]
     models: Vec<String>,
     #[command(flatten)]

@@ -22,13 +22,13 @@ use score::Scorer;
 
 /// Measure how well the model predicts a text.
 ///
-/// The text is cut into windows of --ctx tokens that do not overlap; the tokens of each window's second half are
-/// scored, as by llama.cpp's llama-perplexity. If the model adds a BOS token to texts, BOS replaces the first token of
+/// The text is split into windows of --ctx tokens that do not overlap. The tokens in the second half of each window are
+/// scored, as in llama.cpp's llama-perplexity. If the model adds a BOS token to texts, BOS replaces the first token of
 /// each window.
 ///
-/// To measure the loss of a quantisation, save the logits of the original model with --save-logits, and give that file
-/// as --kl-base with the quantised model. The output then has the Kullback-Leibler divergence from the saved
-/// predictions.
+/// To measure the loss of a quantisation, save the logits of the original model with --save-logits, and pass that file
+/// as --kl-base with the quantised model. The output then contains the Kullback-Leibler divergence from the saved
+/// logits.
 #[derive(Args)]
 pub(crate) struct PerplexityArgs {
     #[command(flatten)]
@@ -37,14 +37,13 @@ pub(crate) struct PerplexityArgs {
     quantize: QuantizeArg,
     #[command(flatten)]
     text: TextArgs,
-    /// Read control tokens written in the text, such as <|im_start|>, as control tokens. By default they are plain
-    /// text, as for llama-perplexity.
+    /// Parse control tokens in the text, such as <|im_start|>. By default they are plain text, as in llama-perplexity.
     #[arg(long)]
     parse_special: bool,
-    /// Write the logits of all scored tokens to this file: two bytes for each token and entry of the vocabulary.
+    /// Write the logits of all scored tokens to this file: for each token, two bytes for each entry of the vocabulary.
     #[arg(long, value_name = "FILE")]
     save_logits: Option<PathBuf>,
-    /// Compare with logits from --save-logits, of the same text, vocabulary and --ctx.
+    /// Compare with logits that --save-logits wrote for the same text, vocabulary and --ctx.
     #[arg(long, value_name = "FILE")]
     kl_base: Option<PathBuf>,
     #[command(flatten)]

@@ -15,9 +15,9 @@ pub(super) const VARIABLE: &str = "GRISTMILL_API_KEY";
 
 #[derive(Args)]
 pub(crate) struct KeyArgs {
-    /// A file with keys, of which a request must name one. A line is KEY [NAME] [rpm=N] [concurrent=N]: a key, a name
-    /// for logs and /metrics, the most requests in a minute and at a time. A line that begins with # is a comment.
-    /// SIGHUP reads the file again. The key in the environment variable GRISTMILL_API_KEY is one more.
+    /// A file with keys. Each request must send one of them. A line is KEY [NAME] [rpm=N] [concurrent=N]: a key, a name
+    /// for logs and /metrics, the maximum number of requests per minute and at the same time. A line that starts with #
+    /// is a comment. SIGHUP reads the file again. The environment variable GRISTMILL_API_KEY adds a key.
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
 }

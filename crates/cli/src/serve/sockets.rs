@@ -19,14 +19,14 @@ pub(crate) struct SocketArgs {
     /// The address to listen on.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: String,
-    /// The port to listen on; 0 takes a free one.
+    /// The port to listen on; 0 chooses a free port.
     #[arg(long, value_name = "PORT", default_value_t = 8080)]
     port: u16,
-    /// Listen there instead of on --host and --port: ADDRESS:PORT, unix:PATH, or systemd for the socket that systemd
-    /// passes (socket activation).
+    /// Listen on this socket instead of --host and --port: ADDRESS:PORT, unix:PATH, or systemd for the socket that
+    /// systemd passes (socket activation).
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["host", "port"])]
     listen: Option<String>,
-    /// Listen there too, for /metrics, /health and /ready alone, without a key: ADDRESS:PORT or unix:PATH.
+    /// Also listen on this socket, only for /metrics, /health and /ready, without a key: ADDRESS:PORT or unix:PATH.
     #[arg(long, value_name = "SOCKET")]
     metrics_listen: Option<String>,
     #[command(flatten)]

@@ -18,8 +18,8 @@ use crate::failure::Failure;
 
 #[derive(Args)]
 pub(crate) struct TlsArgs {
-    /// Encrypt connections with this certificate: a PEM file with it, and then with those that sign it. SIGHUP reads it
-    /// again.
+    /// Encrypt connections with this certificate: a PEM file with the certificate, followed by its chain. SIGHUP reads
+    /// the file again.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// The private key of the certificate, a PEM file.
