@@ -14,7 +14,7 @@ const REFUSALS = [
   [refuses(403, 'a page of another origin asks'), /does not let this page ask/, 'Try again'],
   [refuses(413, 'the body has 9 MiB'), /larger than the server takes/, null],
   [refuses(400, TOO_LONG, { code: 'context_length_exceeded', param: 'messages' }), /too long for the model: it has 700 tokens, and the model can read 512/, 'New conversation'],
-  [refuses(400, 'the model file has no chat template; give a text'), /another model now/, 'Load the page again'],
+  [refuses(400, 'the model file has no chat template; send a prompt'), /another model now/, 'Load the page again'],
   [refuses(400, 'top_p: 2 is out of range', { param: 'top_p' }), /does not take a setting: top_p/, 'Open the settings'],
   [refuses(400, 'messages[0] is wrong', { param: 'messages' }), /refused the request: messages\[0\] is wrong/, 'Try again'],
 ];

@@ -1,4 +1,4 @@
-//! Why a model of the hub cannot be had.
+//! Errors of downloads and of the hub's cache.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,8 +10,8 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The name of a model cannot be read.
-    #[error("`{text}` names no model of the hub: {reason}; write ORG/REPO, ORG/REPO:Q4_K_M or ORG/REPO:FILE@REVISION")]
+    /// The name of a model is not valid.
+    #[error("`{text}` is not a model of the hub: {reason}; write ORG/REPO, ORG/REPO:Q4_K_M or ORG/REPO:FILE@REVISION")]
     Reference {
         /// The name.
         text: String,
@@ -19,24 +19,24 @@ pub enum Error {
         reason: &'static str,
     },
     /// The token has characters that no token has.
-    #[error("the token has characters that no header can carry; copy it again from the hub's settings")]
+    #[error("the token has characters that a header cannot contain; copy it again from the hub's settings")]
     Token,
     /// The address of the hub cannot be used.
-    #[error("`{0}` is no address of a hub; write https://HOST or http://HOST:PORT")]
+    #[error("`{0}` is not the address of a hub; write https://HOST or http://HOST:PORT")]
     Endpoint(String),
     /// The CPU lacks instructions that TLS is computed with.
     #[error(
-        "this CPU lacks {0}, which encrypted connections of gristmill need; download the file with another program, \
+        "this CPU lacks {0}, which gristmill needs for encrypted connections; download the file with another program, \
          or name a mirror without TLS with --endpoint http://HOST"
     )]
     Cpu(&'static str),
     /// The system's certificates cannot be read.
-    #[error("no certificates of the system to check the hub with ({0}); install ca-certificates, or set SSL_CERT_FILE")]
+    #[error("the system has no certificates to verify the hub ({0}); install ca-certificates, or set SSL_CERT_FILE")]
     Certificates(String),
     /// A connection fails.
     #[error(
-        "cannot reach {url} ({reason}); check that this machine is online, or use a model of the cache with --offline; \
-         a download goes on where it stopped"
+        "cannot reach {url} ({reason}); check that this machine is online, or use a cached model with --offline; \
+         a stopped download resumes"
     )]
     Connection {
         /// The address.
@@ -44,10 +44,10 @@ pub enum Error {
         /// The system's or the library's reason.
         reason: String,
     },
-    /// The hub wants to know who asks: status 401.
+    /// The hub requires a token: status 401.
     #[error(
-        "{repo}: does not exist, or only some accounts may read it (401); check the name, or set HF_TOKEN to a token of \
-         an account that may (https://huggingface.co/settings/tokens)"
+        "{repo}: does not exist, or is private (401); check the name, or set HF_TOKEN to a token of \
+         an account with access (https://huggingface.co/settings/tokens)"
     )]
     Unauthorized {
         /// The repository.
@@ -56,22 +56,22 @@ pub enum Error {
     /// The hub refuses: status 403.
     #[error(
         "{repo}: the token in HF_TOKEN may not read it (403); allow it to read gated repositories \
-         (https://huggingface.co/settings/tokens), or take one of another account"
+         (https://huggingface.co/settings/tokens), or use a token of another account"
     )]
     Forbidden {
         /// The repository.
         repo: String,
     },
-    /// The owner wants an agreement before the download.
+    /// The owner requires an agreement before the download.
     #[error(
-        "{repo}: its owner asks for an agreement first; open https://huggingface.co/{repo}, agree, and set HF_TOKEN to a \
+        "{repo}: its owner requires an agreement first; open https://huggingface.co/{repo}, agree, and set HF_TOKEN to a \
          token of the same account (https://huggingface.co/settings/tokens)"
     )]
     Gated {
         /// The repository.
         repo: String,
     },
-    /// The repository, revision or file is not there: status 404.
+    /// The repository, revision or file does not exist: status 404.
     #[error("{url}: not found (404); check the name and the revision of {repo}")]
     NotFound {
         /// The address.
@@ -79,7 +79,7 @@ pub enum Error {
         /// The repository.
         repo: String,
     },
-    /// The hub asks for patience: status 429 or 5xx.
+    /// The hub is busy: status 429 or 5xx.
     #[error("{url}: the hub is busy (status {status}){}; try again later", after(.wait))]
     Busy {
         /// The address.
@@ -97,7 +97,7 @@ pub enum Error {
         /// The status.
         status: u16,
     },
-    /// Redirects do not end, or lead nowhere.
+    /// There are too many redirects, or one has no valid target.
     #[error("{url}: {reason}; check the address of the hub (--endpoint)")]
     Redirect {
         /// The last address.
@@ -113,11 +113,13 @@ pub enum Error {
         /// The fault.
         reason: String,
     },
-    /// A listing has a name that leads out of the repository's folder.
-    #[error("the hub lists the file {0:?}, a name that leads elsewhere; nothing of this repository is downloaded")]
+    /// A listing has a name that points outside the repository's folder.
+    #[error("the hub lists the file {0:?}, which points outside the repository's folder; nothing is downloaded")]
     Path(String),
     /// The file at the server is not the listed one.
-    #[error("{file}: the server has {found}, but the hub listed {listed}; try again, and tell the repository's owner")]
+    #[error(
+        "{file}: the server has {found}, but the hub listed {listed}; try again, and report it to the repository's owner"
+    )]
     Changed {
         /// The file.
         file: String,
@@ -126,7 +128,7 @@ pub enum Error {
         /// The listing's.
         listed: String,
     },
-    /// The server does not give a part of a file.
+    /// The server refuses a range of a file.
     #[error(
         "{file}: the server refuses bytes {start} to {end} (416), so its file is shorter than listed; try again later"
     )]
@@ -138,13 +140,13 @@ pub enum Error {
         /// The last byte.
         end: u64,
     },
-    /// The server sends whole files to some requests for parts of it, and parts to others.
-    #[error("{file}: the server sends parts of files only sometimes; try again with --connections 1")]
+    /// The server answers some range requests with the whole file, and others with the range.
+    #[error("{file}: the server ignores some range requests; try again with --connections 1")]
     Fickle {
         /// The file.
         file: String,
     },
-    /// The content is not what the hub promises.
+    /// The content has another SHA-256 than the hub lists.
     #[error("{file}: SHA-256 is {found}, but the hub lists {listed}; the download is removed, try again")]
     Checksum {
         /// The file.
@@ -156,21 +158,21 @@ pub enum Error {
     },
     /// A file that nothing can verify.
     #[error(
-        "{file}: the hub lists no SHA-256 for it, and gristmill takes only files that it can verify; name another file"
+        "{file}: the hub lists no SHA-256 for it, and gristmill accepts only files that it can verify; name another file"
     )]
     Unverifiable {
         /// The file.
         file: String,
     },
     /// No model is named and none is the default.
-    #[error("{repo} has neither Q4_K_M nor Q8_0 alone; name one of: {choices}")]
+    #[error("{repo} has no single Q4_K_M or Q8_0; name one of: {choices}")]
     Choose {
         /// The repository.
         repo: String,
         /// All models with their sizes.
         choices: String,
     },
-    /// The named model is not there.
+    /// The repository does not have the named model.
     #[error("{repo} has no `{wanted}`; it has: {choices}")]
     NoSuchModel {
         /// The repository.
@@ -180,14 +182,14 @@ pub enum Error {
         /// All models with their sizes.
         choices: String,
     },
-    /// The tag fits several models.
-    #[error("`{wanted}` fits several models of {repo}; name a file: {choices}")]
+    /// The tag matches several models.
+    #[error("`{wanted}` matches several models of {repo}; name a file: {choices}")]
     Ambiguous {
         /// The repository.
         repo: String,
         /// The tag.
         wanted: String,
-        /// The models that fit, with their sizes.
+        /// The matching models, with their sizes.
         choices: String,
     },
     /// A repository without a model in GGUF.
@@ -198,14 +200,14 @@ pub enum Error {
         /// The repository.
         repo: String,
     },
-    /// A split model is not whole.
+    /// A split model is incomplete.
     #[error("{repo} has {found} of {parts} parts of {file}; name another model")]
     Parts {
         /// The repository.
         repo: String,
-        /// The first part that is there.
+        /// The first existing part.
         file: String,
-        /// Parts that are there.
+        /// The number of existing parts.
         found: usize,
         /// Parts of the model.
         parts: usize,
@@ -222,7 +224,7 @@ pub enum Error {
         cache: PathBuf,
     },
     /// Not in the cache.
-    #[error("{wanted} is not in the cache {cache}; gristmill models lists what is")]
+    #[error("{wanted} is not in the cache {cache}; gristmill models lists the cached models")]
     NotCached {
         /// The name of the model.
         wanted: String,
@@ -231,7 +233,7 @@ pub enum Error {
     },
     /// Too little free space before a download.
     #[error(
-        "{path}: the download takes {} more and {} are free; free some, or name another folder with HF_HUB_CACHE",
+        "{path}: the download needs {} more, but {} are free; free some space, or name another folder with HF_HUB_CACHE",
         crate::bytes(*.needed), crate::bytes(*.free)
     )]
     Space {
@@ -243,13 +245,13 @@ pub enum Error {
         free: u64,
     },
     /// The disk was filled during a download.
-    #[error("{path}: the disk is full; free some space and pull again, which goes on where it stopped")]
+    #[error("{path}: the disk is full; free some space and pull again, which resumes the download")]
     DiskFull {
         /// The file.
         path: PathBuf,
     },
     /// Another process downloads or removes the same file.
-    #[error("{path}: another process has this file locked; try again when it has ended")]
+    #[error("{path}: another process has locked this file; try again when that process has ended")]
     Locked {
         /// The lock.
         path: PathBuf,
@@ -274,12 +276,12 @@ impl Error {
         }
     }
 
-    /// Whether the same request may succeed later.
+    /// Whether the same request can succeed later.
     pub(crate) fn is_transient(&self) -> bool {
         matches!(self, Error::Connection { .. } | Error::Busy { .. } | Error::Fickle { .. })
     }
 
-    /// Whether the hub was not reached, so that a copy in the cache may serve.
+    /// Whether the hub was not reached, so that a cached copy can be used.
     pub fn is_of_network(&self) -> bool {
         matches!(self, Error::Connection { .. } | Error::Busy { .. })
     }

@@ -128,11 +128,11 @@ fn grammars() {
     schema("{\"type\":", &["--json-schema", "not valid JSON", "line 1"]);
     schema(&path("none.json"), &["none.json"]);
     schema(&path("model.gguf"), &["model.gguf", "UTF-8"]);
-    run_refused(&["hello", "--regex", "("], &["the grammar cannot be followed"]);
+    run_refused(&["hello", "--regex", "("], &["the grammar cannot be used"]);
     run_refused(&["hello", "--regex", ""], &["empty"]);
     run_refused(&["hello", "--grammar", &path("none.lark")], &["none.lark"]);
     fs::write(path("bad.lark"), "start: missing\n").unwrap();
-    run_refused(&["hello", "--grammar", &path("bad.lark")], &["the grammar cannot be followed"]);
+    run_refused(&["hello", "--grammar", &path("bad.lark")], &["the grammar cannot be used"]);
     misused(&["run", "hello", "--regex", "a", "--json-schema", "{}"], &["--regex", "--json-schema"]);
 }
 

@@ -187,8 +187,8 @@ fn refusals_of_the_hub_are_in_words() {
     for (status, header, words) in [
         (401, "", ["org/tiny-GGUF: does not exist, or only some accounts", "set HF_TOKEN"]),
         (403, "", ["org/tiny-GGUF: the token in HF_TOKEN may not read it", "huggingface.co/settings/tokens"]),
-        (401, "X-Error-Code: GatedRepo\r\n", ["asks for an agreement", "open https://huggingface.co/org/tiny-GGUF"]),
-        (403, "X-Error-Code: GatedRepo\r\n", ["asks for an agreement", "open https://huggingface.co/org/tiny-GGUF"]),
+        (401, "X-Error-Code: GatedRepo\r\n", ["requires an agreement", "open https://huggingface.co/org/tiny-GGUF"]),
+        (403, "X-Error-Code: GatedRepo\r\n", ["requires an agreement", "open https://huggingface.co/org/tiny-GGUF"]),
     ] {
         case.hub.set(Faults { hub_status: Some((status, header, 1)), ..Faults::default() });
         let failed = case.run(&["pull", "org/tiny-GGUF"]);
@@ -216,7 +216,7 @@ fn offline_and_wrong_names_say_what_to_do() {
     let failed = case.run(&["pull", "org/other"]);
     assert!(failed.last_line().contains("not found (404)"), "{}", failed.err);
     let failed = case.run(&["pull", "org/tiny-GGUF", "--endpoint", "nowhere"]);
-    assert!(failed.last_line().contains("no address of a hub"), "{}", failed.err);
+    assert!(failed.last_line().contains("not the address of a hub"), "{}", failed.err);
 }
 
 #[test]

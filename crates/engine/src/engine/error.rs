@@ -1,4 +1,4 @@
-//! The reasons for which an engine refuses.
+//! Errors of an engine and its requests.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::request::TokenList;
 
-/// Why an engine did not start, or a generation did not begin or go on.
+/// Why an engine did not start, or a request failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum EngineError {
@@ -23,25 +23,25 @@ pub enum EngineError {
     /// The model's chat template is not valid, or fails on every conversation of this kind.
     #[error("the model's chat template is broken: {0}; start with --chat-template FILE to replace it")]
     BrokenTemplate(#[source] TemplateError),
-    /// The chat template that a conversation has itself is broken.
+    /// The chat template in the request is broken.
     #[error("the chat template of the request is broken: {0}; correct it, or leave it out")]
     OwnTemplate(#[source] TemplateError),
-    /// A conversation was asked of a model that has no template.
-    #[error("the model file has no chat template; give a text to be continued instead of messages")]
+    /// The request has messages, but the model has no template.
+    #[error("the model file has no chat template; send a prompt to be continued instead of messages")]
     NoTemplate,
     /// A call is required, and there are no tools.
-    #[error("a call of a tool is required, but there are no tools; give at least one, or require no call")]
+    #[error("a tool call is required, but there are no tools; pass at least one, or require no call")]
     NoTools,
-    /// A call of this tool is required, and it is not there.
-    #[error("a call of the tool {0:?} is required, but there is no such tool; give it, or name another")]
+    /// A call of this tool is required, but the request has no such tool.
+    #[error("a call of the tool {0:?} is required, but there is no such tool; pass it, or name another")]
     UnknownTool(String),
-    /// A conversation that is to be continued does not end as it must.
+    /// The last message of a conversation cannot be continued.
     #[error(
-        "the last message cannot be continued: it has to be the assistant's, without calls, and no call may be required"
+        "the last message cannot be continued: it must be the assistant's, without calls, and no call may be required"
     )]
     NotContinued,
     /// The prompt is empty.
-    #[error("the prompt is empty; give at least one character")]
+    #[error("the prompt is empty; send at least one character")]
     EmptyPrompt,
     /// The prompt is longer than the context.
     #[error(
@@ -93,7 +93,7 @@ pub enum EngineError {
         vocabulary: usize,
     },
     /// This token has more than one logit bias.
-    #[error("token {0} has two logit biases; give one")]
+    #[error("token {0} has two logit biases; keep one")]
     LogitBiasTwice(u32),
     /// No token at all may be sampled.
     #[error("the list of allowed tokens is empty; name at least one, or leave the list out")]
@@ -109,36 +109,36 @@ pub enum EngineError {
         vocabulary: usize,
     },
     /// A sequence breaker of DRY is empty, and would end every sequence.
-    #[error("a DRY sequence breaker is empty; give at least one character")]
+    #[error("a DRY sequence breaker is empty; use at least one character")]
     EmptyBreaker,
     /// Sequence breakers are texts, and the model has no tokenizer.
     #[error(
-        "DRY has sequence breakers, which are texts, but the model has no tokenizer; give an empty list of breakers"
+        "DRY has sequence breakers, which are texts, but the model has no tokenizer; pass an empty list of breakers"
     )]
     BreakersWithoutText,
     /// No automaton can be built of the sequence breakers, for this reason.
-    #[error("the DRY sequence breakers cannot be searched for: {0}; give fewer or shorter ones")]
+    #[error("the DRY sequence breakers cannot be searched for: {0}; use fewer or shorter ones")]
     Breakers(String),
     /// The number of tokens to generate is 0.
     #[error("the number of tokens to generate is 0; it must be at least 1")]
     NoTokens,
-    /// More tokens are asked for at least than at most.
-    #[error("at least {min} tokens are asked for, but at most {max}; lower the first or raise the second")]
+    /// The minimum number of tokens exceeds the maximum.
+    #[error("the minimum of {min} tokens exceeds the maximum of {max}; lower the first or raise the second")]
     MinTokens {
-        /// The least.
+        /// The minimum.
         min: usize,
-        /// The most.
+        /// The maximum.
         max: usize,
     },
-    /// More likeliest tokens are asked for than there are.
-    #[error("log-probabilities of {asked} tokens are asked for, but the vocabulary has {vocabulary}; ask for fewer")]
+    /// The request wants log-probabilities of more tokens than the vocabulary has.
+    #[error("log-probabilities of {asked} tokens are requested, but the vocabulary has {vocabulary}; request fewer")]
     Logprobs {
-        /// How many are asked for.
+        /// The requested number.
         asked: usize,
         /// Tokens in the vocabulary.
         vocabulary: usize,
     },
-    /// A keyword of a JSON schema is not enforced or not valid, and the text would not be what the schema says.
+    /// A keyword of a JSON schema is not supported or not valid, so the text might not match the schema.
     #[error("the JSON schema{}: {problem}", at(path))]
     Schema {
         /// The JSON pointer of the keyword.
@@ -146,11 +146,11 @@ pub enum EngineError {
         /// The reason.
         problem: String,
     },
-    /// A grammar is not valid or too large, or following it costs too much, for this reason.
-    #[error("the grammar cannot be followed: {0}")]
+    /// A grammar is not valid, too large or too expensive, for this reason.
+    #[error("the grammar cannot be used: {0}")]
     Grammar(String),
-    /// No token continues the text as its grammar asks.
-    #[error("no token of the model continues the text as the grammar asks; change the grammar")]
+    /// The grammar allows no token of the model.
+    #[error("the grammar allows no token of the model at this position; change the grammar")]
     GrammarStuck,
     /// A request does not allow what a script chose ([`Engine::with_script`](super::Engine::with_script)).
     #[error(
@@ -162,26 +162,25 @@ pub enum EngineError {
         /// The token that was sampled.
         sampled: u32,
     },
-    /// The engine has no place for so many requests of a tenant.
-    #[error(
-        "{asked} places are needed in a queue of {places}, and fewer are free; ask for fewer choices or try again later"
-    )]
+    /// The tenant's queue has too little room for the request.
+    #[error("the queue of {places} requests has no room for {asked} more; request fewer choices or try again later")]
     Busy {
         /// The places that the request needs, one for each of its choices.
         asked: usize,
-        /// The requests of a tenant that may run or wait. If fewer than `asked`, trying again is of no use.
+        /// The maximum number of a tenant's running and waiting requests. If it is less than `asked`, a retry cannot
+        /// succeed.
         places: usize,
     },
     /// A request for embeddings has no input.
-    #[error("there is no input; give at least one text")]
+    #[error("there is no input; send at least one text")]
     NoInputs,
-    /// The model file says that its hidden states become no vector.
+    /// The model file turns pooling off.
     #[error(
         "the model file says that a text becomes no vector (`pooling_type` is none or rank); use a model that was \
          trained for embeddings, or one that generates text"
     )]
     NoPooling,
-    /// A batch that cannot hold one token of each sequence.
+    /// A batch has fewer tokens than there are sequences.
     #[error("a batch of {batch_tokens} tokens is too small for {sequences} sequences; it needs one token for each")]
     BatchTooSmall {
         /// Tokens of one batch.
@@ -190,21 +189,21 @@ pub enum EngineError {
         sequences: usize,
     },
     /// The draft model does not fit the model, for this reason.
-    #[error("the draft model cannot draft for this model: {0}; take one of the same family, with the same vocabulary")]
+    #[error("the draft model cannot draft for this model: {0}; use one of the same family, with the same vocabulary")]
     DraftModel(String),
     /// The system cannot start a thread.
     #[error("cannot start the engine's thread: {0}")]
     Thread(#[source] io::Error),
-    /// A forward pass failed; all requests that took part in it end with this.
+    /// A forward pass failed; all requests of its batch end with this.
     #[error("{0}")]
     Step(#[source] Arc<crate::Error>),
-    /// The device has failed; all requests end with this, and no more are taken.
+    /// The device has failed; all requests end with this, and new requests are refused.
     #[error("the device has failed, and the engine has stopped: {0}; start it again")]
     Device(#[source] Arc<crate::Error>),
-    /// The engine takes no more requests ([`Engine::drain`](super::Engine::drain)), and the request had not started.
+    /// The engine accepts no more requests ([`Engine::drain`](super::Engine::drain)), and the request had not started.
     #[error("the server is shutting down, and the request had not started; send it again")]
     Draining,
-    /// A callback waits for a request of its own engine, on the thread that would run the request.
+    /// A callback waits for a request of its own engine. The request would run on the callback's thread.
     #[error("a callback of the engine cannot wait for a request of the same engine; wait on another thread")]
     InCallback,
     /// The engine was dropped, or its thread has died.
@@ -212,7 +211,7 @@ pub enum EngineError {
     Stopped,
 }
 
-/// The place that a pointer names, if it is not the whole schema.
+/// The place of a JSON pointer; empty for the whole schema.
 fn at(path: &str) -> String {
     if path.is_empty() { String::new() } else { format!(" at \"{path}\"") }
 }

@@ -1,10 +1,10 @@
-//! Why a grammar cannot be followed.
+//! Why a grammar cannot be used.
 
 use std::io;
 
 use thiserror::Error;
 
-/// Why a grammar cannot be followed. Every message says what was wrong, where, and what to do.
+/// Why a grammar cannot be used. Every message says what was wrong, where, and what to do.
 #[derive(Debug, Error)]
 pub enum GrammarError {
     /// A keyword of a JSON schema is not enforced or not valid, and the text would not be what the schema says.
@@ -16,10 +16,10 @@ pub enum GrammarError {
         problem: String,
     },
     /// The grammar is not valid or too large, or following it costs too much, for this reason.
-    #[error("the grammar cannot be followed: {0}")]
+    #[error("the grammar cannot be used: {0}")]
     Refused(String),
     /// No token continues the text as its grammar asks.
-    #[error("no token of the model continues the text as the grammar asks; change the grammar")]
+    #[error("the grammar allows no token of the model at this position; change the grammar")]
     Stuck,
     /// The system cannot start a thread to compile on.
     #[error("cannot start a thread for the grammar: {0}")]

@@ -20,7 +20,7 @@ pub enum TokenizerError {
     UnknownPreTokenizer {
         /// The name in the file.
         name: String,
-        /// The tokenizer model it was asked of.
+        /// The tokenizer model.
         model: String,
         /// The implemented names, separated by commas.
         known: String,
@@ -39,7 +39,7 @@ pub enum TokenizerError {
         /// The most entries accepted.
         max: usize,
     },
-    /// A table that runs beside the tokens has another length.
+    /// A table with one entry for each token has another length than the tokens.
     #[error("tokenizer.ggml.{key} has {len} entries for {tokens} tokens; the file is damaged")]
     TableLength {
         /// The table, such as `scores`.
@@ -59,7 +59,7 @@ pub enum TokenizerError {
         /// The problem.
         problem: String,
     },
-    /// A token id in the metadata lies outside the vocabulary.
+    /// A token id in the metadata is outside the vocabulary.
     #[error("{key} is {id}, but the vocabulary has only {vocab_size} tokens")]
     SpecialOutOfRange {
         /// The metadata key.
@@ -69,15 +69,15 @@ pub enum TokenizerError {
         /// The number of tokens.
         vocab_size: usize,
     },
-    /// The metadata asks for a token to be added without naming it.
+    /// A flag adds a token whose key is missing.
     #[error("{flag} is true, but {key} is missing")]
     MissingSpecial {
-        /// The flag that asks for the token.
+        /// The flag that adds the token.
         flag: &'static str,
         /// The key that should name it.
         key: &'static str,
     },
-    /// A token id given by the caller lies outside the vocabulary.
+    /// A token id of the caller is outside the vocabulary.
     #[error("token id {id} is outside the vocabulary of {vocab_size} tokens")]
     IdOutOfRange {
         /// The id.
