@@ -279,7 +279,7 @@ impl SamplingArgs {
         let sampling = self.or(SamplingOptions::default());
         check_sampling(&sampling)?;
         if self.stop.iter().any(String::is_empty) {
-            return Err(Failure::new("--stop is empty; give the text to stop before, or leave it out"));
+            return Err(Failure::new("--stop is empty; pass the text to stop before, or leave it out"));
         }
         let bias = self.bias.check()?;
         let max_tokens = self.max_tokens.and_then(|MaxTokens(limit)| limit);

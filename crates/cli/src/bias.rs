@@ -88,7 +88,7 @@ impl BiasArgs {
 fn parse(text: &str) -> Result<(TokenName, f32), Failure> {
     let wrong = || {
         let example = "as in 42=-1.5 or '\" the\"=-2'";
-        Failure::new(format!("--logit-bias {text} is not TOKEN=BIAS, {example}; a text stands in double quotes"))
+        Failure::new(format!("--logit-bias {text} is not TOKEN=BIAS, {example}; put a text in double quotes"))
     };
     let (token, bias) = text.rsplit_once('=').ok_or_else(wrong)?;
     let bias = bias.parse().map_err(|_| wrong())?;

@@ -65,12 +65,12 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         let next = format!("gristmill chat {ANSWERS}");
         let can =
             "continue a story with gristmill run \"Once upon a time\", or name a chat model (this one has 0.6 GB):";
-        return Err(Failure::new(format!("the built-in model tells stories and cannot talk; {can} {next}")));
+        return Err(Failure::new(format!("the built-in model tells stories and cannot chat; {can} {next}")));
     }
     let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, &args.sampling.draft, &args.log)?;
     let engine = template::replaced(engine, chat_template.as_deref());
     if engine.template().is_none() {
-        let remedy = "give one with --chat-template FILE, or continue a text with gristmill run --raw";
+        let remedy = "pass one with --chat-template FILE, or continue a text with gristmill run --raw";
         return Err(Failure::new(format!("the model file has no chat template; {remedy}")));
     }
     options.check_bias(engine.model())?;

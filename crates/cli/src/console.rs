@@ -54,7 +54,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
         return read_stdin();
     }
     let bytes = std::fs::read(path)
-        .map_err(|e| Failure::new(format!("cannot read {}: {e}; give the path of a text file", path.display())))?;
+        .map_err(|e| Failure::new(format!("cannot read {}: {e}; name a text file", path.display())))?;
     utf8(bytes, path.display())
 }
 

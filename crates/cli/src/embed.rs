@@ -115,7 +115,7 @@ impl EmbedArgs {
         }
         match texts.is_empty() {
             true => {
-                Err(Failure::new("no text is given; write it as the last argument, in quotes, or name a file with -f"))
+                Err(Failure::new("there is no text; write it as the last argument, in quotes, or name a file with -f"))
             }
             false => Ok((source, texts)),
         }

@@ -77,7 +77,7 @@ const HABITS: &[Habit] = &[
 const COMMANDS: &[(&str, &str)] = &[
     ("ps", "a server has one model; curl http://127.0.0.1:8080/metrics shows what it does"),
     ("stop", "end the server with Ctrl-C, or with a signal to its process"),
-    ("create", "give the settings as options (gristmill run --help), or keep them in a file (gristmill config)"),
+    ("create", "pass the settings as options (gristmill run --help), or keep them in a file (gristmill config)"),
     ("cp", "a model is a file; copy it, or name it with gristmill serve --alias NAME"),
     ("push", "gristmill uploads nothing"),
     ("signin", "set HF_TOKEN to a token of the hub for models that need one"),

@@ -21,29 +21,29 @@ const KINDS: [Kind; 4] = [
         types: &["adapter"],
         architectures: &[],
         what: "a LoRA adapter, which changes a model and is none",
-        remedy: "adapters are not supported: merge it into its model, and give that",
+        remedy: "adapters are not supported: merge it into its model, and use that",
     },
     Kind {
         types: &["mmproj"],
         architectures: &["clip"],
         what: "the projector (mmproj) of a model that sees or hears, without the language model",
-        remedy: "give the other GGUF file of its repository, which runs without images",
+        remedy: "use the other GGUF file of its repository, which runs without images",
     },
     Kind {
         types: &["imatrix"],
         architectures: &["imatrix"],
         what: "an importance matrix (imatrix), with which models are quantised",
-        remedy: "give the model itself",
+        remedy: "use the model itself",
     },
     Kind {
         types: &["controlvector"],
         architectures: &["controlvector"],
         what: "a control vector, which steers a model and is none",
-        remedy: "control vectors are not supported: give the model itself",
+        remedy: "control vectors are not supported: use the model itself",
     },
 ];
 
-const VOCABULARY: &str = "is a vocabulary without weights; give the file with the weights of the model";
+const VOCABULARY: &str = "is a vocabulary without weights; use the file with the weights of the model";
 
 /// Why a file is no model, if its metadata show that: what it is and what to do.
 pub(crate) fn refusal(file: &GgufFile) -> Option<String> {

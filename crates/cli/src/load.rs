@@ -128,7 +128,7 @@ pub(crate) fn start(
 ) -> Result<Engine, Failure> {
     let Some(path) = draft.draft_model.as_deref() else { return Ok(Engine::start(model, limits)?) };
     if draft.most() == 0 {
-        return Err(Failure::new("--draft 0 makes no draft tokens; leave out --draft-model, or give their number"));
+        return Err(Failure::new("--draft 0 generates no draft tokens; leave out --draft-model, or set their number"));
     }
     let file = Source::of(Some(path)).open(log)?;
     let small = load(file, model.backend().clone(), device, Limits { output_rows: None, ..limits }, log)?;

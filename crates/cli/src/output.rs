@@ -86,7 +86,9 @@ pub(crate) fn check_space(output: &Path, needed: u64) -> Result<(), Failure> {
     })?;
     if needed > free {
         let (path, needed, free) = (output.display(), console::bytes(needed), console::bytes(free));
-        return Err(Failure::new(format!("{path}: the model takes {needed} and {free} are free; name another place")));
+        return Err(Failure::new(format!(
+            "{path}: the model needs {needed}, but {free} are free; name another folder"
+        )));
     }
     Ok(())
 }

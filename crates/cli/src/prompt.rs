@@ -13,7 +13,7 @@ pub(crate) fn read(words: Option<&str>, file: Option<&Path>) -> Result<String, F
     let stdin_is_named = [words == Some("-"), file.is_some_and(|path| path.as_os_str() == "-")];
     let prompt = match (words, file) {
         _ if stdin_is_named == [true; 2] => {
-            return Err(Failure::new("- and -f - both read stdin; give one of them"));
+            return Err(Failure::new("- and -f - both read stdin; use one of them"));
         }
         (Some(_), _) | (_, Some(_)) => {
             let words = words.map(words_or_stdin).transpose()?;
@@ -26,18 +26,18 @@ pub(crate) fn read(words: Option<&str>, file: Option<&Path>) -> Result<String, F
         }
         (None, None) if io::stdin().is_terminal() => {
             let ways = "write it as the last argument, in quotes, or talk with gristmill chat";
-            return Err(Failure::new(format!("no prompt is given; {ways}")));
+            return Err(Failure::new(format!("there is no prompt; {ways}")));
         }
         (None, None) => match words_or_stdin("-")? {
             prompt if prompt.is_empty() => {
                 let ways = "write it as the last argument, in quotes, or pass it on stdin (-) or in a file (-f)";
-                return Err(Failure::new(format!("no prompt is given, and stdin is empty; {ways}")));
+                return Err(Failure::new(format!("there is no prompt, and stdin is empty; {ways}")));
             }
             prompt => prompt,
         },
     };
     if prompt.is_empty() {
-        return Err(Failure::new("the prompt is empty; give at least one character"));
+        return Err(Failure::new("the prompt is empty; write at least one character"));
     }
     Ok(prompt)
 }

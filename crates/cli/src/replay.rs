@@ -113,8 +113,8 @@ fn read(text: &str) -> Result<Receipt, Failure> {
         }
     };
     let found = parts.iter().rev().find_map(find);
-    let remedy = "ask for one with \"receipt\": true in the request";
-    Ok(Receipt::read(found.ok_or_else(|| Failure::new(format!("there is no receipt in this; {remedy}")))?)?)
+    let remedy = "request one with \"receipt\": true";
+    Ok(Receipt::read(found.ok_or_else(|| Failure::new(format!("this contains no receipt; {remedy}")))?)?)
 }
 
 fn find(json: &Value) -> Option<&Value> {
@@ -146,7 +146,7 @@ fn warn(receipt: &Receipt, here: &Conditions, log: &Verbosity) {
         ("context", context(there), context(here)),
     ];
     for (what, there, here) in pairs.into_iter().filter(|(_, there, here)| there != here) {
-        log.info(format_args!("warning: the {what} is {here}, that of the receipt {there}; texts may differ"));
+        log.info(format_args!("warning: the {what} is {here}, but {there} in the receipt; texts can differ"));
     }
     if here.device != "cpu" && !here.is_deterministic() {
         log.info(format_args!("warning: on a GPU texts depend on what else runs at the same time, and may differ"));

@@ -90,8 +90,10 @@ pub(crate) struct RunArgs {
     log: Verbosity,
 }
 
-const PROMPT: TextArgument =
-    TextArgument { name: "prompt", alternative: "give it with -p if it is the prompt, with -f if the prompt is in it" };
+const PROMPT: TextArgument = TextArgument {
+    name: "prompt",
+    alternative: "pass it with -p if it is the prompt, with -f if it contains the prompt",
+};
 
 /// The output of `--json`.
 #[derive(Serialize)]
@@ -170,7 +172,7 @@ impl RunArgs {
         let (source, words) = self.model.split(PROMPT, self.first.as_deref(), more)?;
         let words = match (words, self.prompt.as_deref()) {
             (Some(words), Some(prompt)) => {
-                return Err(Failure::new(format!("\"{words}\" and -p \"{prompt}\" are two prompts; give one of them")));
+                return Err(Failure::new(format!("\"{words}\" and -p \"{prompt}\" are two prompts; use one of them")));
             }
             (words, prompt) => words.or(prompt),
         };

@@ -155,7 +155,7 @@ impl ModelOption {
             Source::Hub(name) if Reference::is_bare(name) => hub::cached(name).map(drop),
             _ => Ok(()),
         };
-        let taken = || format!("`{word}` is {kind}, so it is taken for the model; {alternative}");
+        let taken = || format!("`{word}` is {kind}, so it is used as the model; {alternative}");
         checked.map_err(|failure| failure.with_note(&taken()))?;
         Ok((source, words))
     }

@@ -77,7 +77,7 @@ pub(crate) fn run(arguments: &TokenizeArgs) -> Result<(), Failure> {
     }
     let text = match text {
         None if io::stdin().is_terminal() => {
-            return Err(Failure::new("no text is given; write it as the last argument, in quotes"));
+            return Err(Failure::new("there is no text; write it as the last argument, in quotes"));
         }
         None | Some("-") => console::read_stdin()?,
         Some(text) => text.to_owned(),

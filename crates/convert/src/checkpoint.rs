@@ -149,12 +149,12 @@ fn hint(folder: &Path) -> &'static str {
     let names = file_names(folder);
     let ending = |suffix: &str| names.iter().any(|name| name.ends_with(suffix));
     if ending(".safetensors") {
-        "its safetensors files come without that index; fetch it too"
+        "its safetensors files have no index; fetch it too"
     } else if ending(".bin") || ending(".pth") || ending(".pt") {
         "PyTorch checkpoints are programs and are not read; save the model as safetensors with transformers"
     } else if ending(".gguf") {
-        "it holds GGUF, which gristmill runs as it is"
+        "it contains GGUF files; use one of them as the model"
     } else {
-        "give the folder of a model as Hugging Face publishes it"
+        "use a folder of Hugging Face"
     }
 }

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::quantize::{EncodeError, QuantizeError};
 
-/// Why a folder could not be converted. Every message says what was wrong, where, and what to do.
+/// Why a folder could not be converted. Every message names the place, the problem and the remedy.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConvertError {
@@ -23,9 +23,9 @@ pub enum ConvertError {
         source: io::Error,
     },
     /// The path is not a regular file.
-    #[error("{0} is a folder, a pipe or a device, not a file; put the model's own file in its place")]
+    #[error("{0} is a folder, a pipe or a device, not a file; replace it with the model's own file")]
     NoFile(PathBuf),
-    /// A file beside the weights is longer than any of its kind.
+    /// A file other than the weights is too long.
     #[error("{path} has more than {limit} bytes; no model has such a file, fetch it again")]
     LongFile {
         /// The file.
@@ -34,10 +34,10 @@ pub enum ConvertError {
         limit: u64,
     },
     /// This path is not a folder.
-    #[error("{0} is not a folder; give the folder of a model as Hugging Face publishes it")]
+    #[error("{0} is not a folder; name a folder of Hugging Face")]
     NoFolder(PathBuf),
     /// A JSON file cannot be parsed.
-    #[error("{path} is not as it should be: {}; it is damaged, fetch it again", json_problem(.source))]
+    #[error("{path} is invalid JSON: {}; it is damaged, fetch it again", json_problem(.source))]
     Json {
         /// The file.
         path: PathBuf,
@@ -52,10 +52,10 @@ pub enum ConvertError {
         /// The contents of the folder, and the remedy.
         hint: &'static str,
     },
-    /// The files of weights are incomplete, or do not belong together.
+    /// The files of weights are incomplete, or belong to different models.
     #[error("{path}: {problem}")]
     Checkpoint {
-        /// The file at fault, or the index.
+        /// The file with the problem, or the index.
         path: PathBuf,
         /// The problem, and the remedy.
         problem: String,
@@ -68,7 +68,7 @@ pub enum ConvertError {
         /// The problem.
         source: SafetensorsError,
     },
-    /// A setting of a JSON file has another type than it should have, or a value that is not supported.
+    /// A setting of a JSON file has the wrong type, or a value that is not supported.
     #[error("{path}: {} is {found}; expected: {expected}", Name(.key))]
     Setting {
         /// The file.
@@ -80,42 +80,42 @@ pub enum ConvertError {
         /// The expected or supported values.
         expected: String,
     },
-    /// The weights are quantised, and another format is asked for.
+    /// The weights are quantised, and the caller requests another format.
     #[error(
-        "{0} is quantised by MLX, and another format would add an error to it; leave out --quantize, or give the \
+        "{0} is quantised by MLX, and another format would add an error; leave out --quantize, or use the \
          folder of the unquantised model"
     )]
     Quantised(PathBuf),
-    /// The weights that are to be quantised already are.
+    /// The weights to quantise are already quantised.
     #[error(
-        "{0} is quantised already, and quantising again would add an error; give the folder of the unquantised model"
+        "{0} is quantised already, and quantising again would add an error; use the folder of the unquantised model"
     )]
     Requantised(PathBuf),
-    /// This is not the width of codes and groups.
+    /// This is not a width of codes and groups.
     #[error(
         "{} is not BITSbit:GROUP, as 4bit:64; bits are 2, 3, 4, 5, 6 or 8, columns of a group 32, 64 or 128",
         Name(.0)
     )]
     MlxWidths(String),
-    /// The folder to be written is there.
-    #[error("{0} exists; name a folder that does not")]
+    /// The output folder exists.
+    #[error("{0} exists; name a new folder")]
     OutputExists(PathBuf),
-    /// A setting that is needed is not there.
-    #[error("{path} has no {}, which this kind of model needs; the file is incomplete", Name(.key))]
+    /// A required setting is missing.
+    #[error("{path} has no {}, which this model needs; the file is incomplete", Name(.key))]
     NoSetting {
         /// The file.
         path: PathBuf,
         /// The key.
         key: String,
     },
-    /// The kind of model is not known.
+    /// The family of the model is not supported.
     #[error("{path}: model_type {} is not supported; known: {known}", Name(.found))]
     Family {
         /// `config.json`.
         path: PathBuf,
         /// `model_type`.
         found: String,
-        /// The model types that are known.
+        /// The supported model types.
         known: String,
     },
     /// The model needs this tensor.
@@ -123,19 +123,19 @@ pub enum ConvertError {
     MissingTensor(String),
     /// Tensors that the family does not have.
     #[error(
-        "{count} tensors are not weights of a {family} model, the first is {}; it is a variant that is not supported, \
-         and leaving them out would change it",
+        "{count} tensors are not weights of a {family} model, the first is {}; the model is a variant that is not \
+         supported, and without these tensors it would be another model",
         Name(.first)
     )]
     UnusedTensors {
-        /// How many.
+        /// The number of such tensors.
         count: usize,
         /// The first.
         first: String,
         /// `model_type`.
         family: String,
     },
-    /// The elements of a tensor are of a type that is not read.
+    /// The elements of a tensor have a type that is not supported.
     #[error("tensor {}: dtype {found} is not supported; known: {known}", Name(.name))]
     Dtype {
         /// The tensor.
@@ -145,7 +145,7 @@ pub enum ConvertError {
         /// The types that are supported there.
         known: &'static str,
     },
-    /// A tensor has another shape than `config.json` says.
+    /// A tensor has another shape than `config.json` requires.
     #[error(
         "tensor {} has shape {found:?}, {expected}; the model is damaged, or config.json belongs to another",
         Name(.name)
@@ -164,12 +164,12 @@ pub enum ConvertError {
     /// The folder has no tokenizer.
     #[error("{0} has neither tokenizer.json nor tokenizer.model; fetch one of them too")]
     NoTokenizer(PathBuf),
-    /// The tokenizer is of a kind that is not supported.
+    /// The kind of tokenizer is not supported.
     #[error("{path}: {found} is not supported; known: {known}")]
     Tokenizer {
         /// The file.
         path: PathBuf,
-        /// The kind that was found.
+        /// The tokenizer's kind.
         found: String,
         /// The supported kinds.
         known: &'static str,
@@ -184,7 +184,7 @@ pub enum ConvertError {
     },
     /// The pre-tokenizer is unknown.
     #[error(
-        "{path}: this pre-tokenizer is not known: {found}; if you know which one it equals, name it (--pre); known: \
+        "{path}: this pre-tokenizer is unknown: {found}; if it equals a known one, name that one (--pre); known: \
          {known}"
     )]
     PreTokenizer {
@@ -192,7 +192,7 @@ pub enum ConvertError {
         path: PathBuf,
         /// Its steps.
         found: String,
-        /// The names of those that are known.
+        /// The known names.
         known: String,
     },
     /// A pre-tokenizer was named for a tokenizer that has none.
@@ -200,11 +200,11 @@ pub enum ConvertError {
     PreUnused {
         /// The file of the tokenizer.
         path: PathBuf,
-        /// The name that was given.
+        /// The caller's name.
         pre: String,
     },
-    /// The converted model is not one that gristmill runs.
-    #[error("the converted model is not one that gristmill runs: {0}")]
+    /// gristmill cannot run the converted model.
+    #[error("gristmill cannot run the converted model: {0}")]
     Unrunnable(gristmill_engine::Error),
     /// The tensors cannot be written.
     #[error(transparent)]

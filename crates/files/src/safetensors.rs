@@ -38,13 +38,15 @@ pub enum SafetensorsError {
     /// The file ends after this many bytes, within its header.
     #[error("it ends after {0} bytes, within its header; it is incomplete, fetch it again")]
     Truncated(u64),
-    /// The file states this length of its header, which is longer than headers may be.
-    #[error("its header would have {0} bytes, at most {MAX_HEADER} are allowed; it is no safetensors file, or damaged")]
+    /// The length of the header exceeds the limit.
+    #[error(
+        "its header has {0} bytes, at most {MAX_HEADER} are allowed; it is not a safetensors file, or it is damaged"
+    )]
     HeaderLength(u64),
-    /// The header is not the JSON that it should be.
-    #[error("its header is not as it should be: {}; it is damaged, fetch it again", json_problem(.0))]
+    /// The header is not valid JSON, or has the wrong structure.
+    #[error("its header is not valid: {}; it is damaged, fetch it again", json_problem(.0))]
     Header(serde_json::Error),
-    /// A tensor's record is not as it should be.
+    /// A tensor's record is not valid.
     #[error("tensor {}: {problem}; the file is damaged, fetch it again", Name(.name))]
     Tensor {
         /// The tensor.
@@ -137,7 +139,7 @@ impl<'de> Deserialize<'de> for Records {
                     }
                     let record: Record = entries.next_value().map_err(|error| in_tensor(&name, error))?;
                     if records.contains_key(&name) {
-                        return Err(in_tensor(&name, "it is there twice"));
+                        return Err(in_tensor(&name, "it occurs twice"));
                     }
                     records.insert(name, record);
                 }
@@ -184,7 +186,7 @@ pub fn read(file: &[u8]) -> Result<Vec<Tensor>, SafetensorsError> {
     for tensor in &tensors {
         if tensor.data.start != end {
             let (from, to) = (tensor.data.start - start, end - start);
-            let problem = format!("its data begins at byte {from}, but that before it ends at {to}");
+            let problem = format!("its data starts at byte {from}, but the data before it ends at {to}");
             return Err(SafetensorsError::Tensor { name: tensor.name.clone(), problem });
         }
         end = tensor.data.end;
@@ -203,13 +205,13 @@ fn tensor(name: String, record: Record, start: usize, available: u64) -> Result<
     let (bits, _) = bits.ok_or_else(|| wrong(format!("its dtype is {}, which is not known", Name(&dtype))))?;
     let bytes = shape.iter().try_fold(bits / 8, |n, &dim| n.checked_mul(dim));
     if from > to {
-        return Err(wrong(format!("its data lies at bytes {from} to {to} of {available}")));
+        return Err(wrong(format!("its data is at bytes {from} to {to} of {available}")));
     }
     if to > available {
         return Err(SafetensorsError::DataLength { expected: to, found: available });
     }
     if bytes != Some(to - from) {
-        return Err(wrong(format!("shape {shape:?} of {dtype} does not take the {} bytes that it has", to - from)));
+        return Err(wrong(format!("shape {shape:?} of {dtype} does not match its {} bytes", to - from)));
     }
     // Within the file, which is in memory or mapped: the sums fit.
     let data = start + from as usize..start + to as usize;
@@ -260,11 +262,11 @@ mod tests {
         };
         for (offsets, message) in [
             ("[0,32]", "32 bytes of data"),
-            ("[16,0]", "lies at bytes 16 to 0"),
+            ("[16,0]", "is at bytes 16 to 0"),
             ("[0,18446744073709551615]", "18446744073709551615 bytes"),
-            ("[0,15]", "does not take the 15 bytes"),
-            ("[-1,16]", "not as it should be"),
-            ("[0]", "not as it should be"),
+            ("[0,15]", "does not match its 15 bytes"),
+            ("[-1,16]", "header is not valid"),
+            ("[0]", "header is not valid"),
         ] {
             assert!(one("F32", "[4]", offsets).contains(message), "{offsets}: {}", one("F32", "[4]", offsets));
         }
@@ -273,14 +275,14 @@ mod tests {
         read(&file(r#"{"x":{"dtype":"F32","shape":[1,1,1,1,1,1,1,4],"data_offsets":[0,16]}}"#, 16))
             .expect("8 are allowed");
         let twice = refused(&GOOD.replace("\"b\":{", "\"a\":{"), 16);
-        assert!(twice.contains("tensor `a`: it is there twice"), "{twice}");
-        assert!(one("F32", "[4,18446744073709551615,18446744073709551615]", "[0,16]").contains("does not take"));
+        assert!(twice.contains("tensor `a`: it occurs twice"), "{twice}");
+        assert!(one("F32", "[4,18446744073709551615,18446744073709551615]", "[0,16]").contains("does not match"));
         let two = |a: &str, b: &str| {
             let record = |offsets| format!(r#"{{"dtype":"U8","shape":[8],"data_offsets":{offsets}}}"#);
             refused(&format!(r#"{{"a":{},"b":{}}}"#, record(a), record(b)), 16)
         };
-        assert!(two("[0,8]", "[0,8]").contains("begins at byte 0, but that before it ends at 8"));
-        assert!(two("[0,8]", "[4,12]").contains("begins at byte 4"));
+        assert!(two("[0,8]", "[0,8]").contains("starts at byte 0, but the data before it ends at 8"));
+        assert!(two("[0,8]", "[4,12]").contains("starts at byte 4"));
         assert!(two("[1,9]", "[9,17]").contains("17 bytes of data, but 16"));
         assert!(refused("[1]", 0).contains("header is not"));
         assert!(refused(r#"{"x":3}"#, 0).contains("tensor `x`: invalid type: integer `3`"));

@@ -130,7 +130,7 @@ impl Download<'_> {
             206 => {
                 let range = reply.range().ok_or_else(|| cut("a partial reply without its range".to_owned()))?;
                 if range.0 != rest.start || range.1 >= rest.end || range.1 < range.0 {
-                    return Err(cut(format!("bytes {} to {} instead of those asked for", range.0, range.1)));
+                    return Err(cut(format!("bytes {} to {} instead of the requested ones", range.0, range.1)));
                 }
                 self.check_size(range.2)?;
                 (false, rest.start, range.1 + 1)
@@ -145,7 +145,7 @@ impl Download<'_> {
         match whole {
             true => Ok(Fetched::Whole),
             // A server may send fewer bytes than it was asked for.
-            false if end < rest.end => Err(cut("fewer bytes than asked for".to_owned())),
+            false if end < rest.end => Err(cut("fewer bytes than requested".to_owned())),
             false => Ok(Fetched::Piece),
         }
     }

@@ -288,5 +288,5 @@ impl Error {
 }
 
 fn after(wait: &Option<Duration>) -> String {
-    wait.map_or(String::new(), |wait| format!(", and asks to wait {} s", wait.as_secs()))
+    wait.map_or(String::new(), |wait| format!(", retry after {} s", wait.as_secs()))
 }

@@ -69,7 +69,7 @@ impl Client {
             let bad = |reason| Error::Redirect { url: url.to_string(), reason };
             let to = response.headers().get(LOCATION).and_then(|to| to.to_str().ok());
             let next = url.join(to.ok_or_else(|| bad("a redirect without an address"))?);
-            let next = next.ok_or_else(|| bad("a redirect to what is no address of HTTP"))?;
+            let next = next.ok_or_else(|| bad("a redirect to an address that is not HTTP"))?;
             if url.is_encrypted() && !next.is_encrypted() {
                 return Err(bad("a redirect from an encrypted connection to an open one"));
             }

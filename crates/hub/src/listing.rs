@@ -53,7 +53,7 @@ impl Listing {
         let unreadable = |reason: String| Error::Reply { url: url.to_owned(), reason };
         let reply: Reply = serde_json::from_slice(body).map_err(|error| unreadable(error.to_string()))?;
         if !is_commit(&reply.sha) {
-            return Err(unreadable(format!("{:?} is no commit", reply.sha)));
+            return Err(unreadable(format!("{:?} is not a commit", reply.sha)));
         }
         let files = reply.siblings.into_iter().map(|file| {
             if !is_path(&file.rfilename) {
@@ -61,7 +61,7 @@ impl Listing {
             }
             let sha256 = file.lfs.as_ref().map(|lfs| lfs.sha256.to_ascii_lowercase());
             if sha256.as_deref().is_some_and(|sha256| !is_sha256(sha256)) {
-                return Err(unreadable(format!("the SHA-256 of {:?} is no such sum", file.rfilename)));
+                return Err(unreadable(format!("the SHA-256 of {:?} is not valid", file.rfilename)));
             }
             let size = file.lfs.map(|lfs| lfs.size).or(file.size).unwrap_or(0);
             Ok(RemoteFile { path: file.rfilename, size, sha256 })

@@ -55,7 +55,7 @@ impl FromStr for Reference {
         }
         // Written down, it would be read as an address.
         if HOSTS.iter().any(|host| host.strip_suffix('/') == Some(owner)) {
-            return Err(refuse("ORG is the host of the hub, which stands before ORG/REPO once"));
+            return Err(refuse("ORG is the host of the hub, which must be before ORG/REPO once"));
         }
         if !is_path(revision) {
             return Err(refuse("the revision after @ is a branch, a tag or a commit"));
@@ -66,7 +66,7 @@ impl FromStr for Reference {
             Some(tag) if !tag.is_empty() && tag.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) => {
                 Pick::Tag(tag.to_owned())
             }
-            Some(_) => return Err(refuse("after the colon stands a quantisation or a file that ends in .gguf")),
+            Some(_) => return Err(refuse("after the colon must be a quantisation or a file that ends in .gguf")),
         };
         Ok(Reference { repo: repo.to_owned(), pick, revision: revision.to_owned() })
     }
@@ -101,7 +101,7 @@ impl Reference {
 }
 
 const ADDRESS: &str =
-    "an address is that of a repository, of a revision (/tree/REVISION) or of a file (/blob/REVISION/FILE.gguf)";
+    "an address must name a repository, a revision (/tree/REVISION) or a file (/blob/REVISION/FILE.gguf)";
 
 /// The rest of an address of the hub after its host.
 fn after_host(text: &str) -> Option<&str> {

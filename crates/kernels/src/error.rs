@@ -7,7 +7,7 @@ use crate::tensor::DeviceId;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A view would leave its buffer.
+    /// A view exceeds its buffer.
     #[error(
         "a view of {rows} rows of {cols} elements, stride {stride}, from element {offset} does not fit a buffer of \
          {len}"
@@ -15,7 +15,7 @@ pub enum Error {
     View {
         /// First element.
         offset: usize,
-        /// Rows asked for.
+        /// Rows of the view.
         rows: usize,
         /// Elements in a row.
         cols: usize,
@@ -24,7 +24,7 @@ pub enum Error {
         /// Elements in the buffer.
         len: usize,
     },
-    /// A dimension is not what the operation needs.
+    /// A dimension has another value than the operation needs.
     #[error("{op}: {what} is {found}, must be {expected}")]
     Shape {
         /// The operation.
@@ -45,7 +45,7 @@ pub enum Error {
         what: &'static str,
         /// Its size.
         found: usize,
-        /// The least size that is enough.
+        /// The minimum size.
         needed: usize,
     },
     /// A parameter is outside its range.
@@ -65,16 +65,16 @@ pub enum Error {
     Id {
         /// The operation.
         op: &'static str,
-        /// The kind of thing that the id names.
+        /// What the id refers to.
         what: &'static str,
         /// The id.
         id: u32,
-        /// Where it stands.
+        /// Its index in the buffer.
         index: usize,
-        /// The number of things that ids name.
+        /// The number of valid ids.
         limit: usize,
     },
-    /// A buffer, weight or cache of another device was given.
+    /// An argument belongs to another device.
     #[error("{op}: buffer is on {found}, the operation runs on {expected}")]
     ForeignBuffer {
         /// The operation.
@@ -84,7 +84,7 @@ pub enum Error {
         /// The device that the buffer belongs to.
         found: DeviceId,
     },
-    /// A weight, activations or a cache of another backend of the same device was given.
+    /// A weight, activations or a cache belongs to another backend of the same device.
     #[error("{op}: {what} has the layout of another backend; use the backend that made it")]
     ForeignLayout {
         /// The operation.
@@ -105,7 +105,7 @@ pub enum Error {
         format: Format,
         /// Bytes needed (0 if the columns are not whole blocks).
         expected: usize,
-        /// Bytes given.
+        /// Bytes of the tensor.
         found: usize,
     },
     /// An allocation failed.
@@ -113,28 +113,28 @@ pub enum Error {
     OutOfMemory {
         /// The purpose of the memory.
         what: &'static str,
-        /// How much.
+        /// The size of the allocation.
         bytes: usize,
     },
     /// This CPU lacks the requested level.
-    #[error("this CPU has no {0}; levels are named by `gristmill --version`")]
+    #[error("this CPU has no {0}; `gristmill --version` prints the best level")]
     Level(&'static str),
     /// A GPU, its driver or its compiler refused.
     #[error("{device}: {what}: {reason}")]
     Device {
-        /// Which device.
+        /// The device.
         device: DeviceId,
         /// The action that was refused.
         what: String,
-        /// The device's message, and what can be done about it.
+        /// The device's message, and a remedy.
         reason: String,
     },
-    /// A number of threads that cannot be started.
+    /// Threads cannot be started.
     #[error("cannot start {threads} threads: {reason}")]
     Threads {
-        /// Threads asked for.
+        /// The number of threads.
         threads: usize,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
 }

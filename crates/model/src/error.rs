@@ -20,7 +20,7 @@ impl fmt::Display for Needs<'_> {
     }
 }
 
-/// Why a model could not be loaded or run. Every message says what was wrong, where, and what to do.
+/// Why a model could not be loaded or run. Every message names the place, the problem and the remedy.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -30,14 +30,14 @@ pub enum Error {
     /// A metadata key is missing or of the wrong type.
     #[error(transparent)]
     Metadata(#[from] MetadataError),
-    /// The vocabulary, a text or a token id is at fault.
+    /// The vocabulary, a text or a token id is not valid.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
     /// A kernel refused.
     #[error(transparent)]
     Kernel(#[from] gristmill_kernels::Error),
 
-    /// The options ask for deterministic results, but the backend that the caller gave was opened without them.
+    /// The options require deterministic results, but the caller's backend was opened without deterministic kernels.
     #[error(
         "{device} was opened without deterministic kernels; open it with `open_device`, with the option \
          `deterministic` set"
@@ -56,7 +56,7 @@ pub enum Error {
         /// The known architectures.
         known: String,
     },
-    /// A key asks for something that is not implemented.
+    /// A key needs a feature that is not implemented.
     #[error("key {}: {} is not supported; known: {known}", Name(.key), Name(.found))]
     Unsupported {
         /// The key.
@@ -66,7 +66,7 @@ pub enum Error {
         /// The supported values.
         known: &'static str,
     },
-    /// A key has a value that makes no sense.
+    /// A key has a value that breaks a rule.
     #[error("key {}: {found} {rule}", Name(.key))]
     Value {
         /// The key.
@@ -76,7 +76,7 @@ pub enum Error {
         /// The rule it breaks, as a phrase that follows the value.
         rule: String,
     },
-    /// A weight is not in the file.
+    /// A weight is missing in the file.
     #[error("tensor {} of shape {shape:?} is missing; the file is incomplete, convert the model again", Name(.name))]
     MissingTensor {
         /// The tensor.
@@ -84,16 +84,16 @@ pub enum Error {
         /// The shape it should have, innermost dimension first.
         shape: Vec<u64>,
     },
-    /// A weight has another shape than the metadata says.
+    /// A weight has another shape than the metadata requires.
     #[error(
-        "tensor {} (data at byte {offset}) has shape {found:?}, but the metadata asks for {expected:?}; \
+        "tensor {} (data at byte {offset}) has shape {found:?}, but the metadata requires {expected:?}; \
          the file is damaged, convert the model again",
         Name(.name)
     )]
     TensorShape {
         /// The tensor.
         name: String,
-        /// Where its data begins.
+        /// The offset of its data.
         offset: u64,
         /// Its shape, innermost dimension first.
         found: Vec<u64>,
@@ -105,12 +105,12 @@ pub enum Error {
     ScaleNotFinite {
         /// The tensor of scales.
         name: String,
-        /// Which of them.
+        /// The index of the scale.
         element: usize,
         /// Its value.
         value: f32,
     },
-    /// The file has a weight that the architecture does not use; leaving it out would change the model.
+    /// The file has a weight that the architecture does not use. Without it, the model would be another one.
     #[error(
         "tensor {} is not a weight of this {architecture} model; the file is a variant that is not supported",
         Name(.name)
@@ -123,7 +123,7 @@ pub enum Error {
     },
     /// The file has a tensor for each expert, this one first.
     #[error(
-        "tensor {}: a tensor for each expert is the form of files from before April 2024, which is not supported; \
+        "tensor {}: the file has a tensor for each expert, as before April 2024, which is not supported; \
          convert the model again",
         Name(.0)
     )]
@@ -166,7 +166,7 @@ pub enum Error {
         /// The rule that it breaks.
         rule: String,
     },
-    /// Memory does not suffice.
+    /// Too little memory.
     #[error("{what} needs {}, but only {} are free; {remedy}", Bytes(*.needed), Bytes(*.free))]
     Memory {
         /// The purpose of the memory.
@@ -179,22 +179,22 @@ pub enum Error {
         remedy: &'static str,
     },
 
-    /// A sequence would outgrow its context.
+    /// A sequence would exceed its context.
     #[error(
-        "the context of {limit} tokens is full: the sequence has {have} and {asked} more were given; \
+        "the context of {limit} tokens is full: the sequence has {have}, and {asked} more do not fit; \
          use a larger context or a shorter text"
     )]
     ContextOverflow {
         /// Tokens that the sequence has.
         have: usize,
-        /// Tokens that were to be added.
+        /// Tokens to add.
         asked: usize,
         /// The context length.
         limit: usize,
     },
-    /// All cache blocks are taken.
+    /// Too few cache blocks are free.
     #[error(
-        "the cache has {free} free blocks, {needed} are needed; close or shorten a sequence, or give the cache more"
+        "the cache has {free} free blocks, {needed} are needed; close or truncate a sequence, or use a larger cache"
     )]
     OutOfBlocks {
         /// Blocks needed.
@@ -202,26 +202,26 @@ pub enum Error {
         /// Blocks free.
         free: usize,
     },
-    /// A sequence cannot be shortened that far.
+    /// A sequence cannot be truncated to this length.
     #[error(
-        "the sequence cannot be shortened to {len} tokens: layers with a window have forgotten what comes before; \
-         shorten it to at least {shortest}, or to 0 and read the text again"
+        "the sequence cannot be truncated to {len} tokens: layers with a window have freed earlier blocks; \
+         truncate it to at least {shortest}, or to 0 and compute the tokens again"
     )]
     Forgotten {
         /// The length that was asked for.
         len: usize,
-        /// The least that is possible, besides 0.
+        /// The shortest possible length other than 0.
         shortest: usize,
     },
-    /// A sequence cannot be shortened to this length, since its state has a fixed size.
+    /// A sequence cannot be truncated to this length, because its state has a fixed size.
     #[error(
-        "the sequence cannot be shortened to {len} tokens: layers with a state of fixed size have it after {nearest} \
-         tokens; shorten the sequence to these and read what follows again"
+        "the sequence cannot be truncated to {len} tokens: layers with a state of fixed size stored it after {nearest} \
+         tokens; truncate the sequence to these and compute later tokens again"
     )]
     NoCheckpoint {
         /// The length that was asked for.
         len: usize,
-        /// The greatest below it that is possible.
+        /// The longest possible length below it.
         nearest: usize,
     },
     /// All sequences that the limits allow are open.
@@ -230,21 +230,20 @@ pub enum Error {
     /// The sequence was closed, or belongs to another runner.
     #[error("this sequence is not open here; it was closed, or belongs to another runner")]
     UnknownSequence,
-    /// Tokens of a sequence are in a batch before and after those of another, and layers with a state of fixed size
-    /// read the tokens of a sequence together.
-    #[error("a sequence's tokens are in two places of the batch; push them together")]
+    /// Tokens of a sequence are not adjacent in a batch. Layers with a state of fixed size need them one after another.
+    #[error("a sequence's tokens are not adjacent in the batch; push them one after another")]
     SplitSequence,
     /// A batch has more tokens or more output rows than the limits allow.
     #[error("the batch has {found} {what}, the limit is {limit}; split it, or raise the limit")]
     BatchTooLarge {
         /// The unit: tokens or output rows.
         what: &'static str,
-        /// How much the batch has.
+        /// The batch's number.
         found: usize,
         /// The limit.
         limit: usize,
     },
-    /// A forward pass gives an output that is not finite: no token can be chosen by it.
+    /// A forward pass has an output that is not finite, so no token can be sampled.
     #[error(
         "position {position}: the output of {stage} is not finite; a weight is damaged, or the values are too large \
          for the precision: compare the file's checksum, or convert the model again"
@@ -265,8 +264,8 @@ pub enum Error {
         /// Tokens in the vocabulary.
         vocab: usize,
     },
-    /// A batch has a token of a row that the last forward pass has not drawn one of.
-    #[error("the batch has the token drawn from row {row}, and {rows} rows were drawn since the last forward pass")]
+    /// A batch refers to the sampled token of a row for which no token was sampled after the last forward pass.
+    #[error("the batch needs the sampled token of row {row}, but {rows} rows were sampled after the last forward pass")]
     NotSampled {
         /// The row.
         row: usize,
@@ -276,7 +275,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the device itself has failed, so that nothing more can be computed on it.
+    /// Whether the device itself has failed. Later operations on it fail too.
     pub fn is_of_device(&self) -> bool {
         matches!(self, Error::Kernel(gristmill_kernels::Error::Device { .. }))
     }

@@ -65,10 +65,9 @@ impl Display for Notice {
                 "the model's chat template is broken, so a conversation has no prompt: {reason}; replace it with \
                  --chat-template FILE"
             ),
-            Notice::TemplateWithoutTools(reason) => write!(
-                f,
-                "the model's chat template fails when it is given tools: {reason}; replace it with --chat-template FILE"
-            ),
+            Notice::TemplateWithoutTools(reason) => {
+                write!(f, "the model's chat template fails with tools: {reason}; replace it with --chat-template FILE")
+            }
             Notice::Device(text) => f.write_str(text),
         }
     }

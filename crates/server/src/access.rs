@@ -119,7 +119,7 @@ fn tenant(keys: &Keys, headers: &HeaderMap) -> Result<Tenant, ApiError> {
     let given = text("authorization").and_then(bearer).or(text("x-api-key").map(str::to_owned));
     let refuse = |message: &str| ApiError::new(StatusCode::UNAUTHORIZED, message).with_code("invalid_api_key");
     let given = given.ok_or_else(|| {
-        refuse("this server asks for a key; send it as Authorization: Bearer KEY or as x-api-key: KEY")
+        refuse("this server requires a key; send it as Authorization: Bearer KEY or as x-api-key: KEY")
     })?;
     let client = keys.find(given.trim()).ok_or_else(|| refuse("the key is not one of this server's"))?;
     Ok(Tenant(Some(client)))

@@ -50,7 +50,7 @@ pub(crate) struct Running {
     /// The recorder of a request that asks for a receipt.
     recorder: Option<Recorder>,
     /// Counts the request among those of its key at a time.
-    #[expect(dead_code, reason = "it counts as long as it is there")]
+    #[expect(dead_code, reason = "it applies whenever the field is sent")]
     turn: Option<Turn>,
 }
 

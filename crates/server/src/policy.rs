@@ -61,9 +61,9 @@ const SAMPLERS: &str = "leave it out; this server samples with temperature, top_
 const NOT_RETURNED: &str = "leave it out; this server does not return it";
 const LORA: &str = "leave it out; this server runs the model as it is";
 const NO_IMAGES: &str = "leave it out; this server reads texts";
-const MARKS: &str = "leave it out; the marks around reasoning are those of the model";
+const MARKS: &str = "leave it out; the model defines the marks around reasoning";
 const TIME: &str = "use max_tokens, or close the connection";
-const GRAMMARS: &str = "leave it out; a grammar holds from the first token on";
+const GRAMMARS: &str = "leave it out; a grammar applies from the first token";
 const WITHIN: &str = "leave it out; the server sets it itself";
 
 /// Fields of other servers that change which tokens are sampled, and what is returned of them; and OpenAI's former
@@ -79,7 +79,7 @@ const EXTENSIONS: &[Refused] = &[
     refused_unless("early_stopping", &["false"], SAMPLERS),
     refused("ec_transfer_params", "leave it out; this server moves no caches"),
     refused("format", "use response_format, with json_schema"),
-    refused("extra_body", "send its fields beside the others, as the libraries of clients do"),
+    refused("extra_body", "send its fields next to the others, as client libraries do"),
     refused("function_call", "use tool_choice"),
     refused("functions", "use tools"),
     refused("generation_prompt", WITHIN),
@@ -153,7 +153,7 @@ const EXTENSIONS: &[Refused] = &[
     refused_unless("tfs_z", &["1"], SAMPLERS),
     refused_unless("top_a", &["0"], SAMPLERS),
     refused_unless("top_n_sigma", &["0", "-1"], SAMPLERS),
-    refused("truncate_prompt_tokens", "a prompt that is longer than the context is refused, never cut"),
+    refused("truncate_prompt_tokens", "a prompt that is longer than the context is refused, never truncated"),
     refused_unless("typical_p", &["1"], SAMPLERS),
     refused_unless("use_beam_search", &["false"], SAMPLERS),
     refused_unless("vllm_xargs", &["{}"], SAMPLERS),
@@ -167,7 +167,7 @@ const ONE_MESSAGE: &str = "the reply is one message; send several requests";
 
 const OF_CHATS_AND_COMPLETIONS: &[Refused] = &[
     refused("audio", "this server writes text"),
-    refused_unless("best_of", &["1"], "ask for n choices and choose among them"),
+    refused_unless("best_of", &["1"], "request n choices and choose among them"),
     refused_unless("modalities", &["[\"text\"]"], "this server writes text"),
     refused("web_search_options", "this server has no search"),
 ];
@@ -277,7 +277,7 @@ pub(crate) const MESSAGES: Policy = Policy {
             refused("json_schema", "use output_config.format"),
             refused_unless("logprobs", &["false"], "/v1/chat/completions has it"),
             refused("max_completion_tokens", "use max_tokens"),
-            refused("mcp_servers", "this server asks no other"),
+            refused("mcp_servers", "this server sends no requests to other servers"),
             refused_unless("n", &["1"], ONE_MESSAGE),
             refused("n_predict", "use max_tokens"),
             refused_unless("parallel_tool_calls", &["true"], "use tool_choice.disable_parallel_tool_use"),
@@ -298,8 +298,8 @@ pub(crate) const MESSAGES: Policy = Policy {
     ],
 };
 
-const VECTORS: &str = "vectors are made as the model's file says, and have the length 1";
-const NEVER_CUT: &str = "a text that is longer than the context is refused, never cut";
+const VECTORS: &str = "the model's file sets the pooling, and vectors have length 1";
+const NEVER_CUT: &str = "a text that is longer than the context is refused, never truncated";
 const INPUTS: &str = "use input";
 
 pub(crate) const EMBEDDINGS: Policy = Policy {

@@ -59,7 +59,7 @@ impl App {
         match asked {
             Some(asked) if !self.options.is_named(asked) => {
                 let (name, asked) = (&self.options.name, shortened(asked));
-                let message = format!("this server has no model {asked:?}; ask for {name:?}");
+                let message = format!("this server has no model {asked:?}; request {name:?}");
                 Err(ApiError::new(StatusCode::NOT_FOUND, message).with_code("model_not_found"))
             }
             _ => Ok(()),

@@ -212,7 +212,7 @@ impl Said {
         match &self.on {
             Some((before, other)) if *before != on => Err(ApiError::param(
                 field,
-                format!("{field} and {other} say different things about thinking; send one"),
+                format!("{field} and {other} contradict each other about thinking; send one"),
             )),
             Some(_) => Ok(()),
             None => {

@@ -29,7 +29,7 @@ impl Tools {
             return Err(ApiError::param(name, "a tool needs a name"));
         }
         if self.contains(&tool.name) {
-            let message = format!("there is a tool {:?} before this one; give each a name of its own", tool.name);
+            let message = format!("an earlier tool has the name {:?} too; use different names", tool.name);
             return Err(ApiError::param(name, message));
         }
         self.list.push(tool);

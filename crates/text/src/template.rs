@@ -83,7 +83,7 @@ pub enum TemplateError {
         /// The line, from 1.
         line: usize,
     },
-    /// The source uses what Jinja has, or should have, and gristmill does not.
+    /// The source uses a part of Jinja that gristmill does not support.
     #[error("the chat template uses the {kind} {name} at line {line}, which is not supported")]
     Missing {
         /// `filter`, `test`, `function` or `method`.
@@ -96,26 +96,26 @@ pub enum TemplateError {
     /// The source nests its tags or expressions too deeply at this line, from 1.
     #[error("the chat template is nested too deeply at line {0}")]
     TooComplex(usize),
-    /// The template itself refuses its input, by `raise_exception` with this message.
+    /// The template refuses its input: it calls `raise_exception` with this message.
     #[error("the chat template refuses these messages: {0}")]
     Raised(String),
     /// The rendering ran for more than this many instructions.
     #[error("the chat template does not end within {0} instructions")]
     TooLong(u64),
-    /// The rendering made or compared more than this many bytes of text.
-    #[error("the chat template works on more than {0} bytes of text")]
+    /// The rendering processed more than this number of bytes of text.
+    #[error("the chat template processes more than {0} bytes of text")]
     TooMuchText(usize),
-    /// The rendering asked for a range of more than this many numbers.
-    #[error("the chat template asks for a range of more than {0} numbers")]
+    /// The rendering needs a range of more than this number of numbers.
+    #[error("the chat template needs a range of more than {0} numbers")]
     RangeTooLong(usize),
     /// A value is nested deeper than this.
     #[error("the chat template or its input nests lists or mappings more than {0} levels deep")]
     TooDeep(usize),
-    /// The messages leave no characters for stand-ins.
-    #[error("the messages have almost all characters of the Unicode Private Use Area (U+E000 to U+F8FF); remove some")]
+    /// The messages leave no characters for placeholders.
+    #[error("the messages contain almost all characters of the Private Use Area (U+E000 to U+F8FF); remove some")]
     PrivateUse,
     /// The control tokens, or the strings of the template, cannot be indexed.
-    #[error("the control tokens of the model and the chat template are too many to be told from the messages: {0}")]
+    #[error("the control tokens of the model and the chat template are too many to tell apart from messages: {0}")]
     Index(String),
     /// The rendering failed in another way.
     #[error("the chat template failed at line {line}: {message}")]

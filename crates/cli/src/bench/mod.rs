@@ -304,6 +304,6 @@ fn synthetic(args: &BenchArgs, model: &Synthetic) -> Result<PathBuf, Failure> {
 fn cache() -> Result<PathBuf, Failure> {
     let base = etcetera::choose_base_strategy();
     let base =
-        base.map_err(|_| Failure::new("there is no home directory for a cache; say where to write with -o FILE"))?;
+        base.map_err(|_| Failure::new("there is no home directory for a cache; name the output with -o FILE"))?;
     Ok(base.cache_dir().join("gristmill").join("synthetic"))
 }

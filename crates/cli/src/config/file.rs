@@ -32,7 +32,7 @@ impl File {
                 Value::Table(section) => {
                     let commands = || cli.get_subcommands().map(Command::get_name);
                     let Some(command) = cli.find_subcommand(key) else {
-                        return Err(fail(format!("[{key}] is no command{}", hint(key, commands()))));
+                        return Err(fail(format!("[{key}] is not a command{}", hint(key, commands()))));
                     };
                     for (inner, value) in section {
                         check(inner, value, &[command]).map_err(|problem| fail(format!("[{key}] {problem}")))?;
@@ -66,7 +66,7 @@ fn check(key: &str, value: &Value, commands: &[&Command]) -> Result<(), String> 
     let known = || commands.iter().flat_map(|command| settings(command)).filter_map(Arg::get_long);
     let name = dashed(key);
     if !known().any(|long| long == name) {
-        return Err(format!("{key} is no setting{}; gristmill config lists all", hint(&name, known())));
+        return Err(format!("{key} is not a setting{}; gristmill config lists all", hint(&name, known())));
     }
     strings(value)
         .map(drop)

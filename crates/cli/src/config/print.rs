@@ -32,7 +32,7 @@ pub(crate) fn run(args: &ConfigArgs) -> Result<(), Failure> {
     let file = File::of_user(&cli)?;
     let state = match (&file, super::path()) {
         (Some(file), _) => format!("the file {}", file.path.display()),
-        (None, Some((path, _))) => format!("the file {}, which is not there", path.display()),
+        (None, Some((path, _))) => format!("the file {}, which does not exist", path.display()),
         (None, None) => "no file".to_owned(),
     };
     let head = format!("# By precedence: the command line, variables GRISTMILL_*, {state}, defaults.\n");

@@ -66,8 +66,8 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     }
     match findings.failed() {
         0 => console::print_line("everything that is here works"),
-        1 => Err(Failure::new("1 check failed; its line says what to do")),
-        failed => Err(Failure::new(format!("{failed} checks failed; their lines say what to do"))),
+        1 => Err(Failure::new("1 check failed; its line has a remedy")),
+        failed => Err(Failure::new(format!("{failed} checks failed; their lines have remedies"))),
     }
 }
 

@@ -53,7 +53,7 @@ impl ReferenceRun {
         let logits = |precision| {
             let logits = read(load(backend.clone(), precision)?, &self.tokens)?;
             let (found, expected) = (logits.len(), self.logits.len());
-            if found == expected { Ok(logits) } else { Err(format!("{found} logits, should be {expected}")) }
+            if found == expected { Ok(logits) } else { Err(format!("{found} logits, expected {expected}")) }
         };
         let exact = logits(Precision::Exact).and_then(|logits| self.check_logits(&logits));
         findings.result(format_args!("{name}: model, exact"), exact)?;
@@ -72,7 +72,7 @@ impl ReferenceRun {
 
     fn check_perplexity(&self, logits: &[f32]) -> Result<String, String> {
         let (found, expected) = (perplexity(logits, &self.tokens), perplexity(&self.logits, &self.tokens));
-        let said = format!("{} tokens, perplexity {found:.3}, should be {expected:.3}", self.tokens.len());
+        let said = format!("{} tokens, perplexity {found:.3}, expected {expected:.3}", self.tokens.len());
         if (found / expected - 1.0).abs() <= MAX_CHANGE { Ok(said) } else { Err(said) }
     }
 }

@@ -103,13 +103,13 @@ pub(crate) fn run(args: &ExpertsArgs) -> Result<(), Failure> {
     let top_k: Vec<Option<usize>> =
         model.spec().layers.iter().map(|layer| layer.mlp.as_ref().and_then(top_k)).collect();
     if top_k.iter().all(Option::is_none) {
-        let remedy = "give a mixture-of-experts model";
+        let remedy = "use a mixture-of-experts model";
         return Err(Failure::new(format!("{source} has no experts: every layer has one MLP; {remedy}")));
     }
     let options = EncodeOptions { add_special: true, parse_special: false };
     let tokens = model.tokenizer()?.encode(&text, options)?;
     if tokens.is_empty() {
-        return Err(Failure::new("the text is empty; give a text to read"));
+        return Err(Failure::new("the text is empty; use a longer text"));
     }
 
     let bar = load::bar(&args.log, "reading {bar:40} {pos}/{len} tokens");

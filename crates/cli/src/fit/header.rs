@@ -47,9 +47,9 @@ impl Header {
         }
         match Synthetic::parse(&args.model, None) {
             Ok(model) => Ok(Header { file: model.preview()?, name, own: None, published: Vec::new() }),
-            Err(error) => {
-                Err(Failure::new(format!("{name} is no file or folder, and {error}; of the hub, name ORG/REPO")))
-            }
+            Err(error) => Err(Failure::new(format!(
+                "{name} is not a file or folder, and {error}; for a model of the hub, write ORG/REPO"
+            ))),
         }
     }
 }

@@ -75,7 +75,7 @@ pub(super) fn recommend<'a>(rows: &'a [Row], conditions: &Conditions) -> (Option
         let rate = row.tokens_per_second;
         return (
             Some(row),
-            format!("take {}: the largest that fits and can reach {speed} tok/s ({rate:.1})", row.format),
+            format!("use {}: the largest that fits and can reach {speed} tok/s ({rate:.1})", row.format),
         );
     }
     if let Some(row) = fitting().max_by(|a, b| a.tokens_per_second.total_cmp(&b.tokens_per_second)) {
@@ -92,9 +92,9 @@ pub(super) fn recommend<'a>(rows: &'a [Row], conditions: &Conditions) -> (Option
     }
     let least = rows.iter().map(|row| row.memory_bytes).min().unwrap_or(0);
     let free = crate::console::bytes(conditions.memory.unwrap_or(0));
-    let remedy = "take a smaller model, a shorter context (--ctx) or --kv q8_0";
+    let remedy = "use a smaller model, a shorter context (--ctx) or --kv q8_0";
     let least = crate::console::bytes(least);
-    (None, format!("none fits: the smallest takes {least} and {free} are free; {remedy}"))
+    (None, format!("none fits: the smallest needs {least}, but {free} are free; {remedy}"))
 }
 
 #[cfg(test)]

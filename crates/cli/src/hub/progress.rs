@@ -14,7 +14,7 @@ use crate::console;
 const LINES: Duration = Duration::from_secs(10);
 
 /// What happens after an interruption.
-const RESUMES: &str = "the same command goes on where it stopped";
+const RESUMES: &str = "the same command resumes the download";
 
 /// Reports a download.
 pub(super) struct Reporter {
@@ -112,7 +112,7 @@ impl Reporter {
         let whole = console::bytes(size);
         now.bar.suspend(|| match had {
             0 => console::note(format_args!("downloading {file}: {whole}; {RESUMES}")),
-            had => console::note(format_args!("resuming {file}: {} of {whole} are there", console::bytes(had))),
+            had => console::note(format_args!("resuming {file}: {} of {whole} are downloaded", console::bytes(had))),
         });
     }
 

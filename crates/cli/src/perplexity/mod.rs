@@ -130,7 +130,7 @@ fn windows(tokenizer: &Tokenizer, text: &str, parse_special: bool, ctx: usize) -
     let count = tokens.len() / ctx;
     if count == 0 {
         let found = tokens.len();
-        let remedy = "give a longer text, or a smaller --ctx";
+        let remedy = "use a longer text, or a smaller --ctx";
         return Err(Failure::new(format!("the text has {found} tokens, one window of --ctx has {ctx}; {remedy}")));
     }
     tokens.truncate(count * ctx);

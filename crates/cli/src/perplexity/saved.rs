@@ -78,7 +78,7 @@ impl Saved {
     /// Opens a file that [`save`] has written.
     pub(super) fn open(path: &Path) -> Result<Saved, Failure> {
         let wrong = |why: &dyn std::fmt::Display| {
-            let remedy = "give a file that `gristmill perplexity --save-logits` has written";
+            let remedy = "use a file that `gristmill perplexity --save-logits` has written";
             Failure::new(format!("--kl-base {}: {why}; {remedy}", path.display()))
         };
         let file = GgufFile::open(path).map_err(|error| wrong(&error))?;
@@ -108,7 +108,7 @@ impl Saved {
     pub(super) fn check(&self, vocab: usize, ctx: usize, tokens: &[u32]) -> Result<(), Failure> {
         let wrong = |what: String| Err(Failure::new(format!("--kl-base {}: {what}", self.path.display())));
         if self.ctx != ctx {
-            return wrong(format!("its windows have {} tokens; give --ctx {0}", self.ctx));
+            return wrong(format!("its windows have {} tokens; use --ctx {0}", self.ctx));
         }
         if self.vocab != vocab {
             let found = self.vocab;
@@ -118,10 +118,12 @@ impl Saved {
         }
         match self.tokens.iter().zip(tokens).position(|(a, b)| a != b) {
             None if self.tokens.len() == tokens.len() => Ok(()),
-            None => {
-                wrong(format!("it has {} tokens, the text {}; give the same text", self.tokens.len(), tokens.len()))
-            }
-            Some(at) => wrong(format!("token {at} of the text differs from the saved one; give the same text")),
+            None => wrong(format!(
+                "it has {} tokens, but the text has {}; use the same text",
+                self.tokens.len(),
+                tokens.len()
+            )),
+            Some(at) => wrong(format!("token {at} of the text differs from the saved token; use the same text")),
         }
     }
 

@@ -47,9 +47,9 @@ impl KeyArgs {
         match self.read() {
             Ok(new) => {
                 keys.replace(&new);
-                log.info(format_args!("{} keys hold now", new.len()));
+                log.info(format_args!("{} keys are valid now", new.len()));
             }
-            Err(failure) => tracing::error!("the keys stay as they were: {}", failure.message()),
+            Err(failure) => tracing::error!("the keys are unchanged: {}", failure.message()),
         }
     }
 }

@@ -132,7 +132,7 @@ fn of_systemd(unprotected: bool) -> Result<Sockets, Failure> {
 
 #[cfg(not(unix))]
 fn of_systemd(_: bool) -> Result<Sockets, Failure> {
-    Err(Failure::new(format!("--listen {SYSTEMD}: this system has no systemd; give ADDRESS:PORT")))
+    Err(Failure::new(format!("--listen {SYSTEMD}: this system has no systemd; use ADDRESS:PORT")))
 }
 
 /// An address that a browser on this machine can open: 0.0.0.0 and :: mean all addresses of the machine.

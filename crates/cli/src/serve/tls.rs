@@ -68,7 +68,7 @@ impl Certificate {
                 *self.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
                 log.info(format_args!("the certificate was read again"));
             }
-            Err(failure) => tracing::error!("the certificate stays as it was: {}", failure.message()),
+            Err(failure) => tracing::error!("the certificate is unchanged: {}", failure.message()),
         }
     }
 }
@@ -81,7 +81,7 @@ impl ResolvesServerCert for Certificate {
 
 fn read([certificate, key]: &[PathBuf; 2], provider: &CryptoProvider) -> Result<CertifiedKey, Failure> {
     let wrong = |option: &str, path: &Path, error: &dyn Display| {
-        Failure::new(format!("{option} {}: {error}; give a PEM file", path.display()))
+        Failure::new(format!("{option} {}: {error}; use a PEM file", path.display()))
     };
     let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let chain = chain.map_err(|error| wrong("--tls-cert", certificate, &error))?;
@@ -91,6 +91,6 @@ fn read([certificate, key]: &[PathBuf; 2], provider: &CryptoProvider) -> Result<
     let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong("--tls-key", key, &error))?;
     CertifiedKey::from_der(chain, secret, provider).map_err(|error| {
         let (certificate, key) = (certificate.display(), key.display());
-        Failure::new(format!("--tls-cert {certificate} and --tls-key {key}: {error}; give a certificate and its key"))
+        Failure::new(format!("--tls-cert {certificate} and --tls-key {key}: {error}; use a certificate and its key"))
     })
 }

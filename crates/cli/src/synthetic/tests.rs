@@ -227,7 +227,7 @@ fn what_does_not_fit_is_refused_before_writing() {
     let needed = synthetic.plan().unwrap().1.file_bytes();
     assert!(needed > free, "this disk has {needed} bytes free");
     match synthetic.write(&path.0, &|_, _| panic!("nothing may be written")).unwrap_err() {
-        Failure::Message(message) => assert!(message.contains("are free; name another place"), "{message}"),
+        Failure::Message(message) => assert!(message.contains("are free; name another folder"), "{message}"),
         other => panic!("{other:?}"),
     }
     assert!(!path.0.exists());

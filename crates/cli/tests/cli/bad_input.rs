@@ -73,10 +73,10 @@ fn files_that_are_no_model() {
     let all = usize::MAX;
     let cases = [
         (typed("lora.gguf", &[("general.type", "adapter")], 2), "is a LoRA adapter", "merge it into its model"),
-        (typed("mmproj.gguf", &[("general.architecture", "clip")], 2), "(mmproj)", "give the other GGUF file"),
-        (typed("mmproj2.gguf", &[("general.type", "mmproj")], 2), "(mmproj)", "give the other GGUF file"),
-        (typed("matrix.gguf", &[("general.type", "imatrix")], 2), "importance matrix", "give the model itself"),
-        (typed("vocab.gguf", &[], 0), "is a vocabulary without weights", "give the file with the weights"),
+        (typed("mmproj.gguf", &[("general.architecture", "clip")], 2), "(mmproj)", "use the other GGUF file"),
+        (typed("mmproj2.gguf", &[("general.type", "mmproj")], 2), "(mmproj)", "use the other GGUF file"),
+        (typed("matrix.gguf", &[("general.type", "imatrix")], 2), "importance matrix", "use the model itself"),
+        (typed("vocab.gguf", &[], 0), "is a vocabulary without weights", "use the file with the weights"),
         (
             typed("new.gguf", &[("general.architecture", "novel")], all),
             "architecture `novel` is not",
@@ -88,7 +88,7 @@ fn files_that_are_no_model() {
         (write("page.gguf", b"\n<!DOCTYPE html><html>"), "is a web page", "download the file itself"),
         (write("refused.gguf", b"Access to model a/b is restricted"), "the refusal of a server", "download the file"),
         (write("pointer.gguf", b"version https://git-lfs.github.com/spec/v1\noid"), "Git LFS pointer", "git lfs pull"),
-        (write("model.safetensors", &safetensors), "is a safetensors file", "give the folder that it is in"),
+        (write("model.safetensors", &safetensors), "is a safetensors file", "use the folder that contains it"),
         (write("packed.gguf", b"\x1f\x8b\x08\x00"), "compressed archive", "unpack it"),
     ];
     let text = write("text for files", b"abcdefgh");
@@ -316,7 +316,7 @@ fn perplexity() {
 /// The built-in model has no chat template.
 #[test]
 fn talking_to_the_built_in_model() {
-    refused(gristmill(&["chat"], b"hello"), &["built-in", "cannot talk", "gristmill chat hf:"]);
+    refused(gristmill(&["chat"], b"hello"), &["built-in", "cannot chat", "gristmill chat hf:"]);
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn wrong_settings_are_named_with_their_place() {
     let home = Home::new("wrong", "thread = 3\n");
     let file = home.file().display().to_string();
     let failed = home.run(&[], &["run", "hello"]);
-    let line = format!("error: {file}: thread is no setting, did you mean threads?");
+    let line = format!("error: {file}: thread is not a setting, did you mean threads?");
     assert!(failed.code == Some(2) && failed.err.starts_with(&line), "{}", failed.err);
     fs::write(home.file(), "threads = 'many'\n").expect("a file");
     let failed = home.run(&[], &["run", "hello"]);

@@ -51,7 +51,7 @@ fn texts_that_are_refused() {
         assert_eq!((ended.code, ended.out.as_str()), (Some(1), ""), "{arguments:?}");
         assert!(ended.last_line().contains(message), "{message} in {}", ended.err);
     };
-    refused(&[], "", "no text is given");
+    refused(&[], "", "there is no text");
     refused(&["--ctx", "8", "abc", "a text that is too long"], "", "text 2: ");
     refused(&["-f", "/nothing/there"], "", "cannot read /nothing/there");
 }

@@ -170,7 +170,7 @@ fn an_interrupted_pull_says_what_it_keeps() {
     let ended = child.wait_with_output().expect("it ends");
     let err = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.signal(), Some(2), "{err}");
-    let resumes = "the same command goes on where it stopped";
+    let resumes = "the same command resumes the download";
     assert!(err.contains("downloading tiny-Q4_K_M.gguf: 4.2 MB; ") && err.contains(resumes), "{err}");
     let last = err.lines().last().unwrap_or_default();
     assert!(last.starts_with("stopped: ") && last.ends_with(&format!("are kept; {resumes}")), "{err}");

@@ -55,9 +55,9 @@ fn refused_prompts() {
     refused(&["tokenize", "Once", "upon"], b"", &["the text is 2 words", "quotes"]);
     let notes = path("notes.txt");
     fs::write(&notes, "some notes").unwrap();
-    refused(&["run", &notes], b"", &["notes.txt", "is a file", "taken for the model", "-p", "-f"]);
+    refused(&["run", &notes], b"", &["notes.txt", "is a file", "used as the model", "-p", "-f"]);
     refused(&["run", "-m", "MODEL", &notes], b"", &["notes.txt", "is a file", "-m", "name one of them", "-f"]);
-    refused(&["run", &path("")], b"", &["is a folder", "taken for the model"]);
+    refused(&["run", &path("")], b"", &["is a folder", "used as the model"]);
     refused(&["run", "-p", "a", "b"], b"", &["two prompts"]);
     refused(&["run", "-f", "-", "-"], b"", &["stdin"]);
     refused(&["run", "-f", &path("no such prompt"), "x"], b"", &["no such prompt", "text file"]);

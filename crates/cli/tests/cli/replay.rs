@@ -95,9 +95,9 @@ fn a_changed_receipt_is_told() {
         assert!(ended.code == Some(1) && ended.last_line().contains(what), "{}", ended.err);
     };
     refused(b"", "not valid JSON");
-    refused(b"{\"usage\": {}}", "there is no receipt in this");
+    refused(b"{\"usage\": {}}", "this contains no receipt");
     refused(b"{\"format\": 1}", "build");
-    refused(b"[1]", "there is no receipt in this");
+    refused(b"[1]", "this contains no receipt");
 }
 
 /// Whole bodies, and events.

@@ -189,7 +189,7 @@ fn damaged_folders_are_refused() {
             shape[1] /= 2;
         }
     });
-    refused(&folder, &["model.safetensors", scales, "does not take the"]);
+    refused(&folder, &["model.safetensors", scales, "does not match its"]);
     let folder = quantised("llama3-wide", "llama3", "direct-cut");
     folder.bytes(WEIGHTS, |bytes| bytes.truncate(bytes.len() - 1));
     refused(&folder, &["incomplete or damaged"]);

@@ -224,7 +224,7 @@ fn what_is_refused_leaves_nothing_behind() {
 
     assert_eq!(files(), before);
     let written = write(&folder, "4bit:32").unwrap();
-    refused(write(&folder, "4bit:32"), &["mlx exists", "name a folder that does not"]);
+    refused(write(&folder, "4bit:32"), &["mlx exists", "name a new folder"]);
     refused(write(&written, "4bit:32"), &["is quantised already"]);
     refused(write(&Folder::copy("gpt-oss", "mlx-again"), "4bit:32"), &["is not supported"]);
 }

@@ -161,8 +161,8 @@ fn settings_that_are_not_supported() {
     case("no-factor", set("rope_parameters", json!({"rope_type": "linear"})), &["has no `factor`"]);
     case("text", set("hidden_size", json!("32")), &["`hidden_size` is \"32\" (a string)", "expected: a whole number"]);
     case("negative", set("hidden_size", json!(-32)), &["`hidden_size` is -32"]);
-    case("list", |f| f.write("config.json", "[]"), &["config.json", "not as it should be"]);
-    case("half-json", |f| f.write("config.json", "{\"a\":"), &["config.json", "not as it should be"]);
+    case("list", |f| f.write("config.json", "[]"), &["config.json", "invalid JSON"]);
+    case("half-json", |f| f.write("config.json", "{\"a\":"), &["config.json", "invalid JSON"]);
     case("no-config", |f| f.remove("config.json"), &["config.json", "cannot read"]);
 }
 

@@ -14,16 +14,16 @@ fn tokenizers_of_unknown_kind() {
     case("affix", affix, &["\"</w>\""]);
     let split = "pre_tokenizer";
     let other: fn(&mut Value) = |t| t["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = json!(r"\w+");
-    case("regex", tokenizer(other), &["pre-tokenizer is not known", r"\\w+", "--pre", "llama-bpe"]);
-    case("no-words", tokenizer(|t| t["pre_tokenizer"] = Value::Null), &["pre-tokenizer is not known", split]);
+    case("regex", tokenizer(other), &["pre-tokenizer is unknown", r"\\w+", "--pre", "llama-bpe"]);
+    case("no-words", tokenizer(|t| t["pre_tokenizer"] = Value::Null), &["pre-tokenizer is unknown", split]);
     case("merge", tokenizer(|t| t["model"]["merges"][1] = json!(["a", ""])), &["merge 1"]);
     case(
         "merge-unknown",
         tokenizer(|t| t["model"]["merges"][1] = json!(["a", "?!"])),
-        &["the converted model is not one", "not a token"],
+        &["cannot run the converted model", "not a token"],
     );
     case("too-large", tokenizer(|t| t["model"]["vocab"]["zz"] = json!(288)), &["\"zz\" has id 288", "288 tokens"]);
-    case("not-json", |f| f.write("tokenizer.json", "x"), &["tokenizer.json", "not as it should be"]);
+    case("not-json", |f| f.write("tokenizer.json", "x"), &["tokenizer.json", "invalid JSON"]);
 
     // The user may know better.
     let folder = Folder::copy("qwen3moe", "named");

@@ -302,7 +302,7 @@ fn steps_of_a_tokenizer_have_their_types() {
         folder.refused(says);
     };
     let level = |t: &mut Value| t["pre_tokenizer"]["pretokenizers"][1]["use_regex"] = json!("no");
-    step("use-regex", &level, &["pre-tokenizer is not known"]);
+    step("use-regex", &level, &["pre-tokenizer is unknown"]);
     let single = |t: &mut Value| t["post_processor"] = json!({"type": "TemplateProcessing", "single": "A"});
     step("single", &single, &["post_processor: `single` is \"A\"; expected: a list"]);
     let id = |t: &mut Value| {

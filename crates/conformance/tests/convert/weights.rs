@@ -17,8 +17,8 @@ fn weights_that_are_damaged_or_incomplete() {
     case("header-cut", |f| f.bytes(SECOND, |b| b.truncate(100)), &[SECOND, "ends after 100 bytes"]);
     case("empty", |f| f.write(SECOND, ""), &[SECOND, "ends after 0 bytes"]);
     case("longer", |f| f.bytes(SECOND, |b| b.push(0)), &[SECOND, "bytes of data, but"]);
-    case("huge", |f| f.bytes(FIRST, |b| b[..8].fill(0xff)), &[FIRST, "header would have 18446744073709551615 bytes"]);
-    case("no-json", |f| f.bytes(FIRST, |b| b[8] = b'x'), &[FIRST, "header is not as it should be"]);
+    case("huge", |f| f.bytes(FIRST, |b| b[..8].fill(0xff)), &[FIRST, "header has 18446744073709551615 bytes"]);
+    case("no-json", |f| f.bytes(FIRST, |b| b[8] = b'x'), &[FIRST, "header is not valid"]);
     case("lfs", |f| f.write(FIRST, "version https://git-lfs.github.com/spec/v1\n"), &["Git LFS pointer"]);
     case("missing-shard", |f| f.remove(SECOND), &[SECOND, "is missing", INDEX]);
     case("two-copies", |f| fs::copy(f.path(FIRST), f.path(SECOND)).map(drop).unwrap(), &["in another file as well"]);
@@ -104,7 +104,7 @@ fn experts_that_are_not_as_their_layout_asks() {
 fn what_is_no_folder_with_weights() {
     let file = Converter::new(Path::new(file!()), &ConvertOptions::default());
     assert!(matches!(file, Err(ConvertError::NoFolder(_))));
-    case("no-index", |f| f.remove(INDEX), &["neither model.safetensors nor", "without that index"]);
+    case("no-index", |f| f.remove(INDEX), &["neither model.safetensors nor", "have no index"]);
     let only = |name: &'static str| {
         move |f: &Folder| {
             for entry in fs::read_dir(&f.0).unwrap() {
@@ -117,8 +117,8 @@ fn what_is_no_folder_with_weights() {
         }
     };
     case("pytorch", only("pytorch_model.bin"), &["PyTorch"]);
-    case("gguf", only("model.gguf"), &["holds GGUF"]);
-    case("other", only("README"), &["give the folder"]);
+    case("gguf", only("model.gguf"), &["contains GGUF files"]);
+    case("other", only("README"), &["use a folder"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::mix::quantised_to;
 use super::{EncodeError, Mix};
 
-/// Why a model could not be quantised. Every message says what was wrong, where, and what to do.
+/// Why a model could not be quantised. Every message names the place, the problem and the remedy.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum QuantizeError {
@@ -19,7 +19,7 @@ pub enum QuantizeError {
     /// No format of this name is written.
     #[error("there is no format {} to quantise to; known are {}", Name(.0), names(quantised_to().map(Format::name)))]
     Format(String),
-    /// This text is not an exception.
+    /// The value of `--keep` is not valid.
     #[error("{} is not PATTERN=FORMAT, as in output.weight=Q8_0 or blk.0.*=F16", Name(.0))]
     Keep(String),
     /// A pattern matches nothing.
@@ -30,7 +30,7 @@ pub enum QuantizeError {
         /// It matches tensors that are never quantised.
         small: bool,
     },
-    /// A weight would get another format, and its scale is another tensor.
+    /// A weight whose scale is another tensor would get another format.
     #[error(
         "tensor {} is NVFP4 with a scale in {}, which other formats do not have; quantise the unquantised model", Name(.name), Name(.scale)
     )]

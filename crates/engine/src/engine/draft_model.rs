@@ -200,7 +200,7 @@ fn same_vocabulary(draft: &Tokenizer, model: &Tokenizer) -> std::result::Result<
             let text = |tokenizer: &Tokenizer| {
                 String::from_utf8_lossy(tokenizer.token_bytes(id).unwrap_or_default()).into_owned()
             };
-            Err(format!("its token {id} is {:?}, that of the model {:?}", text(draft), text(model)))
+            Err(format!("its token {id} is {:?}, but {:?} in the model", text(draft), text(model)))
         }
     }
 }

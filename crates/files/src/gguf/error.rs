@@ -45,7 +45,7 @@ pub enum GgufError {
         /// The operating system's reason.
         source: std::io::Error,
     },
-    /// The data of a tensor that is in no GGUF file cannot be made.
+    /// The data of a tensor that is computed on demand cannot be computed.
     #[error("tensor {}: {source}", Name(.tensor))]
     Make {
         /// The tensor.
@@ -69,17 +69,17 @@ pub enum GgufError {
         /// The key and what is wrong with it.
         source: MetadataError,
     },
-    /// A part of a split model is not beside the others.
+    /// A part of a split model is missing in the folder.
     #[error("{path}: part {part} of {count} is missing; download it too, and put all parts into one folder")]
     MissingPart {
         /// Where the part was expected.
         path: PathBuf,
         /// The part's number, from 1.
         part: u16,
-        /// How many parts there are.
+        /// The number of parts.
         count: u16,
     },
-    /// The file is one part of a split model but its name does not say so, so the others cannot be found.
+    /// The file is a part of a split model, but its name has no part number, so the other parts cannot be found.
     #[error(
         "{path}: is part {part} of {count} of a split model, but is not named `…-{part:05}-of-{count:05}.gguf`; \
          give the parts their names back"
@@ -92,10 +92,10 @@ pub enum GgufError {
         /// The number of parts in its metadata.
         count: u16,
     },
-    /// Bytes in memory hold only one of this many parts of a split model.
-    #[error("the bytes are one part of a model split into {0}; give a whole file, or open the parts by path")]
+    /// Bytes in memory are only one of this number of parts of a split model.
+    #[error("the bytes are one part of a model split into {0}; pass a whole file, or open the parts by path")]
     PartInMemory(u16),
-    /// Two parts of a split model hold a tensor of the same name.
+    /// Two parts of a split model contain a tensor of the same name.
     #[error("{path}: tensor {} is already in an earlier part; the parts are not of one model", Name(.tensor))]
     PartDuplicate {
         /// The later part.
@@ -106,7 +106,7 @@ pub enum GgufError {
     /// The parts of a split model contradict each other.
     #[error("{path}: `{key}` is {found}, but {expected} was expected; the parts are not of one model")]
     PartMismatch {
-        /// The part at fault.
+        /// The part with the wrong value.
         path: PathBuf,
         /// The key that disagrees.
         key: &'static str,
@@ -124,7 +124,7 @@ pub enum GgufError {
 pub struct FormatError {
     /// The part of the file, with the name of the key or tensor.
     pub at: Place,
-    /// The byte offset in the file at which the offending field begins.
+    /// The byte offset of the invalid field in the file.
     pub offset: u64,
     /// The kind of the violation.
     pub kind: FormatErrorKind,
@@ -158,7 +158,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Shows an untrusted name: in backquotes, escaped, cut to 100 characters.
+/// Shows an untrusted name: in backquotes, escaped, truncated to 100 characters.
 pub struct Name<'a>(pub &'a str);
 
 impl fmt::Display for Name<'_> {
@@ -176,7 +176,7 @@ impl fmt::Display for Name<'_> {
     }
 }
 
-/// The ways in which bytes can break the format.
+/// The kinds of violations of the format.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum FormatErrorKind {
@@ -201,14 +201,14 @@ pub enum FormatErrorKind {
         /// The bytes left in the file.
         remaining: u64,
     },
-    /// A count exceeds what the rest of the file could hold.
-    #[error("a count of {count} is impossible: the {remaining} bytes that remain hold at most {most}")]
+    /// A count exceeds what the rest of the file can contain.
+    #[error("a count of {count} is impossible: the remaining {remaining} bytes contain at most {most}")]
     Count {
         /// The count in the file.
         count: u64,
         /// The bytes left in the file.
         remaining: u64,
-        /// The most entries these bytes could hold.
+        /// The maximum number of entries in these bytes.
         most: u64,
     },
     /// A string is not UTF-8.
@@ -222,7 +222,7 @@ pub enum FormatErrorKind {
         /// The limit.
         limit: u64,
     },
-    /// A metadata value has a type the specification does not know.
+    /// A metadata value has a type that the specification does not define.
     #[error("unknown metadata value type {0}")]
     ValueType(u32),
     /// A boolean is neither 0 nor 1.
@@ -234,7 +234,7 @@ pub enum FormatErrorKind {
     /// The same key or tensor name was used before, at this byte offset.
     #[error("the name is already used at byte {0}")]
     Duplicate(u64),
-    /// `general.alignment` is no power of two, or no integer that fits.
+    /// `general.alignment` is not a power of two, or not an integer in range.
     #[error("the alignment must be an integer power of two, found {0}")]
     Alignment(String),
     /// A tensor has no dimension, or more than four.
@@ -243,7 +243,7 @@ pub enum FormatErrorKind {
     /// This dimension, counted from 0 and innermost first, is zero.
     #[error("dimension {0} is zero")]
     ZeroDim(usize),
-    /// The tensor type is not one that gristmill reads.
+    /// gristmill cannot read the tensor type.
     #[error("tensor type {}; use a quantisation that gristmill lists as supported", refusal(*.0))]
     TensorType(u32),
     /// The number of elements or bytes does not fit 64 bits.
@@ -270,9 +270,9 @@ pub enum FormatErrorKind {
     /// The data offset overflows 64 bits.
     #[error("the data offset {0} overflows 64 bits")]
     OffsetOverflow(u64),
-    /// The data ends after the file.
+    /// The data ends after the end of the file.
     #[error(
-        "{} bytes are missing: the file has {len}, and its data end at byte {end}; the download is incomplete or \
+        "{} bytes are missing: the file has {len}, but its data ends at byte {end}; the download is incomplete or \
          damaged, download it again", .end.saturating_sub(*.len)
     )]
     OutOfBounds {
@@ -281,7 +281,7 @@ pub enum FormatErrorKind {
         /// The file's length.
         len: u64,
     },
-    /// The tensor shares bytes with this one, whose data begins earlier.
-    #[error("the data overlaps that of tensor {}", Name(.0))]
+    /// The tensor's data overlaps the data of this tensor, which starts earlier.
+    #[error("the data overlaps the data of tensor {}", Name(.0))]
     Overlap(String),
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 const NEED_GGUF: &str = "gristmill reads GGUF: look for a GGUF version of the model, or convert it";
-const CONVERT: &str = "give the folder that it is in, or make a GGUF file of that folder with `gristmill convert`";
+const CONVERT: &str = "use the folder that contains it, or convert that folder to a GGUF file with `gristmill convert`";
 const DOWNLOAD: &str = "download the file itself";
 
 /// Names a file that is not GGUF by its first bytes, with the remedy.
@@ -64,13 +64,13 @@ pub(super) fn directory_hint(path: &Path) -> String {
     names.sort();
     let ending = |suffix: &str| names.iter().find(|name| name.ends_with(suffix));
     if let Some(gguf) = ending(".gguf") {
-        format!("give the file in it, for example {}", path.join(gguf).display())
+        format!("use the file in it, for example {}", path.join(gguf).display())
     } else if names.iter().any(|name| name == "config.json") {
         convert_hint(path)
     } else if ending(".safetensors").is_some() {
-        format!("it holds safetensors without config.json; {NEED_GGUF}")
+        format!("it contains safetensors without config.json; {NEED_GGUF}")
     } else {
-        "give the path of a GGUF file".to_owned()
+        "name a GGUF file".to_owned()
     }
 }
 

@@ -54,8 +54,8 @@ pub enum WriteError {
     /// The temporary file of an earlier process, which was killed, has the name that this one needs.
     #[error("{}: a partial file of another run is in the way; remove it", .0.display())]
     InTheWay(PathBuf),
-    /// The key or tensor name is already there.
-    #[error("{} is already there", Name(.0))]
+    /// The key or tensor name already exists.
+    #[error("{} already exists", Name(.0))]
     Duplicate(String),
     /// The key or tensor name is empty or too long.
     #[error("name {} has {bytes} bytes; 1 to {limit} are allowed", Name(.name))]
@@ -67,7 +67,7 @@ pub enum WriteError {
         /// The limit.
         limit: usize,
     },
-    /// The alignment is set by [`GgufWriter::with_alignment`] alone.
+    /// Only [`GgufWriter::with_alignment`] sets the alignment.
     #[error("`{ALIGNMENT_KEY}` is written by the writer itself; call `with_alignment`")]
     AlignmentKey,
     /// The alignment is not a power of two.
@@ -81,7 +81,7 @@ pub enum WriteError {
     Shape {
         /// The tensor.
         name: String,
-        /// The reason for which its shape is refused.
+        /// Why its shape is refused.
         reason: FormatErrorKind,
     },
     /// GGUF files cannot have this format.
@@ -92,23 +92,23 @@ pub enum WriteError {
         /// Its format.
         format: Format,
     },
-    /// Data was given for another tensor than the next in order.
-    #[error("data for tensor {} given, but {} is next", Name(.given), Name(.next))]
+    /// The data is for another tensor than the next in order.
+    #[error("the data is for tensor {}, but {} is next", Name(.given), Name(.next))]
     Order {
-        /// The tensor whose data was given.
+        /// The tensor of the data.
         given: String,
-        /// The tensor whose data is due.
+        /// The next tensor.
         next: String,
     },
-    /// More tensor data was given after the last tensor.
-    #[error("data given after that of the last tensor")]
+    /// There is data after the last tensor.
+    #[error("there is data after the last tensor")]
     NoTensor,
     /// A tensor has the wrong number of bytes.
-    #[error("tensor {}: {given} bytes of data given, its shape and format take {expected}", Name(.name))]
+    #[error("tensor {}: the data has {given} bytes, its shape and format need {expected}", Name(.name))]
     ByteCount {
         /// The tensor.
         name: String,
-        /// The bytes given so far.
+        /// The bytes so far.
         given: u64,
         /// The bytes needed.
         expected: u64,

@@ -73,7 +73,7 @@ fn directories_say_what_is_in_them() {
     let folder = Folder::new("directory");
     assert!(text(&folder.0).contains("is a directory; give the path of a GGUF file"));
     folder.file("model.safetensors", "");
-    assert!(text(&folder.0).contains("it holds safetensors"));
+    assert!(text(&folder.0).contains("it contains safetensors"));
     folder.file("config.json", "{}");
     let (path, name) = (folder.0.display(), folder.0.file_name().unwrap().to_str().unwrap());
     assert!(text(&folder.0).contains(&format!("`gristmill convert {path} -o {name}.gguf`")), "{}", text(&folder.0));

@@ -51,7 +51,7 @@ pub(super) fn messages(
     tools: &Tools,
 ) -> Result<Vec<Message>, ApiError> {
     if messages.is_empty() {
-        return Err(ApiError::param("messages", "messages is empty; give at least one"));
+        return Err(ApiError::param("messages", "messages is empty; send at least one"));
     }
     let answered = answered(&messages);
     let mut read = Vec::new();

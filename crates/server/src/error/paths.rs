@@ -51,7 +51,7 @@ impl Paths {
         match error {
             EngineError::Busy { asked, places } if asked > places => {
                 let message = format!(
-                    "the request asks for {asked} completions, and at most {places} run or wait at a time; ask for fewer"
+                    "the request needs {asked} completions, but at most {places} can run or wait; request fewer"
                 );
                 ApiError::param(if n > 1 { "n" } else { self.prompt }, message)
             }

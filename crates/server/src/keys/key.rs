@@ -27,7 +27,7 @@ pub struct KeyLimits {
     pub concurrent: Option<u32>,
 }
 
-/// What is wrong with a line that should have a key.
+/// Why a line is not a valid key.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum KeyError {
@@ -36,7 +36,7 @@ pub enum KeyError {
     Empty,
     /// More words than a key and a name.
     #[error(
-        "has more than a key, a name and limits; write KEY NAME rpm=N concurrent=N, and comments in lines that begin \
+        "has more than a key, a name and limits; write KEY NAME rpm=N concurrent=N, and comments in lines that start \
          with #"
     )]
     Words,
@@ -44,7 +44,7 @@ pub enum KeyError {
     #[error("{0}: there is no such limit; write rpm=N or concurrent=N")]
     Limit(String),
     /// A limit whose value is no number, or 0.
-    #[error("{0}: the limit is not a whole number from 1 on; write a number, or leave the limit out")]
+    #[error("{0}: the limit is not a whole number of at least 1; write a number, or leave the limit out")]
     Number(String),
     /// A name that a log cannot show.
     #[error("the name has control characters or more than {MOST_NAME_BYTES} bytes; choose another")]

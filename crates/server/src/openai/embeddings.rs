@@ -107,7 +107,7 @@ pub(crate) async fn serve(
     let format = asked.encoding_format.unwrap_or(EncodingFormat::Float);
     let width = app.engine.model().spec().hidden;
     if let Some(asked) = asked.dimensions.filter(|&asked| asked != width) {
-        let message = format!("dimensions is {asked}; vectors of this model have {width}, and cannot be shortened");
+        let message = format!("dimensions is {asked}; vectors of this model have {width}, and cannot be truncated");
         return Err(ApiError::param("dimensions", message));
     }
     let several = !matches!(asked.input, Prompts::Text(_) | Prompts::Tokens(_));

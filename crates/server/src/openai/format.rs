@@ -128,7 +128,7 @@ impl FormatFields {
             asked.push((Grammar::Json, "structured_outputs.json_object".to_owned()));
         }
         if let [(_, first), (_, second), ..] = asked.as_slice() {
-            let message = format!("{first} and {second} both say what the text must be; send one");
+            let message = format!("{first} and {second} both constrain the text; send one");
             return Err(ApiError::param(first, message));
         }
         let Some((grammar, path)) = asked.pop() else { return Ok(None) };
@@ -147,7 +147,7 @@ impl ResponseFormat {
                 Err(ApiError::param("response_format.json_schema", message))
             }
             ("json_schema", Some(JsonSchema { schema: Some(_) }), Some(_)) => {
-                let message = "response_format.json_schema.schema says what the text must be, too; send one";
+                let message = "response_format.json_schema.schema constrains the text too; send one";
                 Err(ApiError::param("response_format.schema", message))
             }
             (_, Some(JsonSchema { schema: schema @ Some(_) }), None) => {
@@ -162,7 +162,7 @@ impl TextFormat {
     /// The grammar of a response's `text.format`.
     pub(crate) fn asked(&self) -> Result<Option<Asked>, ApiError> {
         if self.r#type == "json_schema" && self.schema.is_none() {
-            let message = "the type json_schema needs the field schema, which stands beside type";
+            let message = "the type json_schema needs the field schema in the same object";
             return Err(ApiError::param("text.format.schema", message));
         }
         of_type(&self.r#type, self.schema.clone(), "text.format", "schema")

@@ -67,7 +67,7 @@ pub(crate) struct FunctionCall {
 /// The messages for a template.
 pub(crate) fn messages(messages: Vec<ChatMessage>) -> Result<Vec<Message>, ApiError> {
     if messages.is_empty() {
-        return Err(ApiError::param("messages", "messages is empty; give at least one"));
+        return Err(ApiError::param("messages", "messages is empty; send at least one"));
     }
     messages.into_iter().enumerate().map(|(index, message)| message.read(&format!("messages[{index}]"))).collect()
 }

@@ -47,7 +47,7 @@ impl Prompts {
             Prompts::TokenLists(lists) => lists.into_iter().map(Prompt::from).collect(),
         };
         match prompts.len() {
-            0 => Err(ApiError::param(param, format!("{param} is an empty list; give at least one text"))),
+            0 => Err(ApiError::param(param, format!("{param} is an empty list; send at least one text"))),
             n if n > most => Err(ApiError::param(param, format!("{param} has {n} texts; at most {most} are accepted"))),
             _ => Ok(prompts),
         }

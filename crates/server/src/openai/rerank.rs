@@ -175,7 +175,7 @@ pub(crate) async fn score(
     let (ones, others) = (first.len(), second.len());
     if ones != 1 && ones != others {
         let message =
-            format!("{} has {ones} texts and {} has {others}; give one, or as many as the other", names[0], names[1]);
+            format!("{} has {ones} texts and {} has {others}; send one text, or equal numbers", names[0], names[1]);
         return Err(ApiError::param(names[0], message));
     }
     let at = move |index: usize| match index.checked_sub(ones) {
@@ -252,7 +252,7 @@ impl Texts {
 
 fn check_count(field: &'static str, count: usize) -> Result<(), ApiError> {
     match count {
-        0 => Err(ApiError::param(field, format!("{field} is an empty list; give at least one text"))),
+        0 => Err(ApiError::param(field, format!("{field} is an empty list; send at least one text"))),
         n if n > MOST_TEXTS => {
             Err(ApiError::param(field, format!("{field} has {n} texts; at most {MOST_TEXTS} are accepted")))
         }

@@ -127,7 +127,7 @@ impl TextFields {
             _ => return Err(one_of_several()),
         };
         if text.len() > MOST_BYTES {
-            let message = format!("the text has {} bytes; at most {MOST_BYTES} are tokenised at a time", text.len());
+            let message = format!("the text has {} bytes; at most {MOST_BYTES} can be tokenised", text.len());
             return Err(ApiError::param("prompt", message));
         }
         let add_special = self.add_special_tokens.or(self.add_special).unwrap_or(adds);
@@ -178,7 +178,7 @@ pub(crate) async fn tokenize(State(app): State<App>, mut fields: Fields) -> Resu
 }
 
 fn one_of_several() -> ApiError {
-    ApiError::param("prompt", "give one of prompt (or content), a text, and messages, a conversation")
+    ApiError::param("prompt", "send prompt (or content), a text, or messages, a conversation")
 }
 
 fn piece(tokenizer: &Tokenizer, id: u32) -> TokenPiece {

@@ -123,7 +123,7 @@ pub(super) fn messages(
     match input {
         Content::Text(text) => messages.push(Message::new(Role::User, text)),
         Content::Parts(items) if items.is_empty() => {
-            return Err(ApiError::param("input", "input is empty; give at least one item"));
+            return Err(ApiError::param("input", "input is empty; send at least one item"));
         }
         Content::Parts(items) => {
             for (index, item) in items.into_iter().enumerate() {

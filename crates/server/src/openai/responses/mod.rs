@@ -205,7 +205,7 @@ impl ResponseFields {
             }
             Some(other) => {
                 let message =
-                    format!("{other:?} is not a truncation; use disabled: a long prompt is refused, never cut");
+                    format!("{other:?} is not a truncation; use disabled: a long prompt is refused, never truncated");
                 Err(ApiError::param("truncation", message))
             }
         }
