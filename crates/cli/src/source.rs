@@ -298,7 +298,7 @@ mod tests {
         // The working directory of tests is the crate's folder.
         for (word, kind) in [("Cargo.toml", "a file"), ("src", "a folder")] {
             let error = split(None, &[word, "Why?"]).unwrap_err();
-            assert!(error.contains(kind) && error.contains("taken for the model; use -p"), "{error}");
+            assert!(error.contains(kind) && error.contains("used as the model; use -p"), "{error}");
             assert!(split(Some("b.gguf"), &[word]).unwrap_err().contains(kind));
         }
     }

@@ -126,7 +126,7 @@ mod tests {
         for (text, words) in [
             ("thread = 1", "c.toml: thread is no setting, did you mean threads?"),
             ("[serve]\nprot = 1", "[serve] prot is no setting, did you mean port?"),
-            ("[run]\nport = 1", "[run] port is no setting"),
+            ("[run]\nport = 1", "[run] port is not a setting"),
             ("[server]\nport = 1", "[server] is no command, did you mean serve?"),
             ("threads = 2026-01-01", "threads is datetime, expected a value"),
             ("threads", "c.toml: is not TOML"),

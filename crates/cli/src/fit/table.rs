@@ -64,7 +64,7 @@ impl Row {
     }
 }
 
-/// The format to take, with the reason. Rows are sorted, the largest first: more bits are nearer to the original.
+/// The recommended format, with the reason. Rows are sorted, the largest first: more bits are nearer to the original.
 pub(super) fn recommend<'a>(rows: &'a [Row], conditions: &Conditions) -> (Option<&'a Row>, String) {
     let quantised = |row: &&Row| !UNQUANTISED.contains(&row.format.as_str()) && row.format != "this file";
     // Less than four bits cost quality, so they are for memory alone: if Q4_K_M fits, nothing smaller is taken for speed.
@@ -88,7 +88,7 @@ pub(super) fn recommend<'a>(rows: &'a [Row], conditions: &Conditions) -> (Option
             }
             None => format!("but none that fits can reach {speed} tok/s (it: {rate:.1})"),
         };
-        return (Some(row), format!("take {format}, {reason}"));
+        return (Some(row), format!("use {format}, {reason}"));
     }
     let least = rows.iter().map(|row| row.memory_bytes).min().unwrap_or(0);
     let free = crate::console::bytes(conditions.memory.unwrap_or(0));
@@ -142,7 +142,7 @@ mod tests {
         let (row, reason) = take(100, 5);
         assert!(row.as_deref() == Some("Q4_K_M") && reason.contains("none that fits can reach 10"), "{reason}");
         let (row, reason) = take(10, 100);
-        assert!(row.is_none() && reason.contains("12.50 GB and 10.00 GB are free"), "{reason}");
+        assert!(row.is_none() && reason.contains("12.50 GB, but 10.00 GB are free"), "{reason}");
     }
 
     #[test]

@@ -185,7 +185,7 @@ fn an_interrupted_pull_says_what_it_keeps() {
 fn refusals_of_the_hub_are_in_words() {
     let case = Case::new("refusals");
     for (status, header, words) in [
-        (401, "", ["org/tiny-GGUF: does not exist, or only some accounts", "set HF_TOKEN"]),
+        (401, "", ["org/tiny-GGUF: does not exist, or is private", "set HF_TOKEN"]),
         (403, "", ["org/tiny-GGUF: the token in HF_TOKEN may not read it", "huggingface.co/settings/tokens"]),
         (401, "X-Error-Code: GatedRepo\r\n", ["requires an agreement", "open https://huggingface.co/org/tiny-GGUF"]),
         (403, "X-Error-Code: GatedRepo\r\n", ["requires an agreement", "open https://huggingface.co/org/tiny-GGUF"]),
@@ -270,7 +270,7 @@ fn fit_says_which_format_of_a_model_to_take() {
     assert_eq!(formats, ["Q4_K_M", "Q6_K"]);
     assert!(case.run(&["models"]).success().is_empty(), "nothing goes into the cache");
     let file = case.run(&[&["fit", &path("model.gguf")][..], &machine].concat()).success();
-    assert!(file.contains("this file") && file.contains("take "), "{file}");
+    assert!(file.contains("this file") && file.contains("use "), "{file}");
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../conformance/golden/convert/qwen3moe");
     let folder = case.run(&[&["fit", folder][..], &machine].concat()).success();
     assert!(folder.contains("this folder") && folder.contains("Q8_0"), "{folder}");

@@ -68,7 +68,7 @@ fn a_changed_receipt_is_told() {
     }
     for (place, value, what) in [
         ("/build", json!("0.0.1 (x86_64, linux)"), "warning: the build is"),
-        ("/conditions/arithmetic", json!(["sse9"]), "that of the receipt sse9"),
+        ("/conditions/arithmetic", json!(["sse9"]), "but sse9 in the receipt"),
         ("/conditions/context", json!(60), ""),
     ] {
         let ended = with(place, value);

@@ -71,7 +71,7 @@ fn a_gguf_file_is_never_taken_for_another() {
 #[test]
 fn directories_say_what_is_in_them() {
     let folder = Folder::new("directory");
-    assert!(text(&folder.0).contains("is a directory; give the path of a GGUF file"));
+    assert!(text(&folder.0).contains("is a directory; name a GGUF file"));
     folder.file("model.safetensors", "");
     assert!(text(&folder.0).contains("it contains safetensors"));
     folder.file("config.json", "{}");

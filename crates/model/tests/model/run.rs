@@ -228,7 +228,7 @@ fn a_failed_batch_leaves_all_sequences_as_they_were() {
     let error = runner.forward(&batch).expect_err("65 tokens do not fit");
     assert_eq!(
         error.to_string(),
-        "the context of 64 tokens is full: the sequence has 60 and 5 more were given; \
+        "the context of 64 tokens is full: the sequence has 60, and 5 more do not fit; \
          use a larger context or a shorter text"
     );
     assert_eq!((runner.sequence_len(a).expect("open"), runner.sequence_len(b).expect("open")), (5, 60));

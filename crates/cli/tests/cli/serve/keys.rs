@@ -37,7 +37,7 @@ fn a_hangup_reads_the_keys_again() {
         assert_eq!(["third", "fourth"].map(|key| status(&server, key)), ["200", "401"], "{wrong:?}");
     }
     let lines = server.lines();
-    let errors: Vec<&String> = lines.iter().filter(|line| line.contains("ERROR the keys stay as they were")).collect();
+    let errors: Vec<&String> = lines.iter().filter(|line| line.contains("ERROR the keys are unchanged")).collect();
     assert_eq!(errors.len(), 4, "{lines:?}");
     for (error, problem) in
         errors.iter().zip(["there are no keys", "line 1 rpm: the limit", "line 1 has more", "line 2 has the key"])

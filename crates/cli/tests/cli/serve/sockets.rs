@@ -90,7 +90,7 @@ fn connections_are_encrypted() {
     wait_until("the change of certificates", || ask_encrypted(&server.1, second[0], GET).is_ok());
     assert!(ask_encrypted(&server.1, first[0], GET).is_err());
     let lines = server.lines();
-    assert!(lines.iter().any(|line| line.contains("ERROR the certificate stays as it was")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("ERROR the certificate is unchanged")), "{lines:?}");
 }
 
 fn command(arguments: &[&str]) -> Command {
