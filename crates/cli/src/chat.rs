@@ -166,7 +166,7 @@ impl Session {
         }
     }
 
-    /// Answers a message. A refused message is removed again; the conversation goes on.
+    /// Answers a message. A refused message is removed again; the conversation continues.
     fn answer(&mut self, message: &str) -> Result<(), Failure> {
         self.turns.push(Message::new(Role::User, message));
         match self.generate() {

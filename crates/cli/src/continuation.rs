@@ -36,7 +36,7 @@ impl Continuations {
         joined
     }
 
-    /// Begins a new message.
+    /// Starts a new message.
     pub(crate) fn clear(&self) {
         self.beginnings().clear();
     }

@@ -276,7 +276,7 @@ mod tests {
             Ok(words) => {
                 let whole = [OsString::from("gristmill")].into_iter().chain(words);
                 let parsed = crate::command().try_get_matches_from(whole);
-                // An option may need another one beside it.
+                // An option may need another one next to it.
                 parsed.map_or_else(|error| error.kind() == ErrorKind::MissingRequiredArgument, |_| true)
             }
         }

@@ -61,7 +61,7 @@ pub(crate) fn check(file: &GgufFile) -> Result<(), Failure> {
     refusal(file).map_or(Ok(()), |reason| Err(about(file, reason)))
 }
 
-/// What the metadata say about a model that can run. Errors begin with the name of the file.
+/// What the metadata say about a model that can run. Errors start with the name of the file.
 pub(crate) fn info(file: &GgufFile) -> Result<ModelInfo, Failure> {
     check(file)?;
     ModelInfo::read(file).map_err(|error| about(file, error))
@@ -79,7 +79,7 @@ pub(crate) fn tokenizer(file: &GgufFile) -> Result<Tokenizer, Failure> {
     }
 }
 
-/// A failure that begins with the name of the file. An error that has it already stays.
+/// A failure that starts with the name of the file. An error that has it already stays.
 fn about(file: &GgufFile, reason: impl Display) -> Failure {
     let reason = reason.to_string();
     match file.paths().next().map(|path| path.display().to_string()) {

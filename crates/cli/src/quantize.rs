@@ -71,7 +71,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
     if let Some(widths) = args.mlx {
         return as_mlx(args, widths);
     }
-    // clap asks for it without --mlx.
+    // clap requires it without --mlx.
     let mix = Mix::parse(args.format.as_deref().unwrap_or_default())?;
     let keep = args.keep.iter().map(|text| Keep::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let file = Source::of(Some(&args.input)).open(&args.to.log)?;

@@ -132,7 +132,7 @@ impl ModelOption {
         let Some(first) = first else { return Ok((self.of(model), Vec::new())) };
         let mut words: Vec<&str> = more.into_iter().map(String::as_str).collect();
         let path = Path::new(first);
-        // Beside `-m`, a word like ORG/REPO is the text: it may be "yes/no".
+        // Next to `-m`, a word like ORG/REPO is the text: it may be "yes/no".
         let is_text = model.is_some() && first.to_str().is_some_and(Reference::is_bare) && !path.exists();
         let Some(kind) = kind(path).filter(|_| !is_text) else {
             let first = first.to_str().ok_or_else(|| Failure::new(format!("the {name} is not UTF-8 text")))?;

@@ -37,7 +37,7 @@ struct Figures {
     completion_tokens: u64,
     first: Vec<Duration>,
     between: Vec<Duration>,
-    /// Finished answers that are not the JSON that was asked for.
+    /// Finished answers that are not the JSON that was requested.
     invalid: usize,
 }
 

@@ -65,7 +65,7 @@ pub(crate) fn cors(access: &Access) -> CorsLayer {
 }
 
 impl Access {
-    /// Whether pages of this origin may use the server, beside its own.
+    /// Whether pages of this origin may use the server, next to its own.
     fn allows(&self, origin: &HeaderValue) -> bool {
         origin.to_str().is_ok_and(|origin| self.origins.iter().any(|listed| listed.allows(origin)))
     }

@@ -48,7 +48,7 @@ pub(crate) fn media_type(address: &str) -> Option<&str> {
     Some(shortened(media_type)).filter(|media_type| !media_type.is_empty())
 }
 
-/// The beginning of what a client wrote, which may have megabytes.
+/// The start of what a client wrote, which may have megabytes.
 pub(crate) fn shortened(text: &str) -> &str {
     text.char_indices().nth(100).map_or(text, |(end, _)| &text[..end])
 }

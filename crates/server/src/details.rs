@@ -16,7 +16,7 @@ pub(crate) struct GristmillDetails {
     /// The fingerprint of the model's file.
     model: String,
     choices: Vec<ChoiceDetails>,
-    /// The receipt, from which `gristmill replay` generates the same again, if the request asks for it.
+    /// The receipt, from which `gristmill replay` generates the same again, if the client requests it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     receipt: Option<Receipt>,
@@ -29,7 +29,7 @@ struct ChoiceDetails {
     seed: u64,
     /// Tokens of the prompt whose state was in the prefix cache.
     reused_tokens: usize,
-    /// The prompt's text behind the reused tokens, 40 characters at most, if the cache had a beginning of it and no
+    /// The prompt's text behind the reused tokens, 40 characters at most, if the cache had a start of it and no
     /// more: there it differs from earlier prompts.
     #[serde(skip_serializing_if = "Option::is_none")]
     cache_miss: Option<String>,

@@ -32,7 +32,7 @@ pub(crate) struct Policy {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Refused {
     pub(crate) field: &'static str,
-    /// Values, as JSON, that ask for what happens anyway. They are accepted without a word.
+    /// Values, as JSON, that request what happens anyway. They are accepted without a word.
     pub(crate) neutral: &'static [&'static str],
     /// The remedy.
     pub(crate) advice: &'static str,
@@ -129,7 +129,7 @@ impl Refused {
     }
 }
 
-/// Whether a value is one that programs write where they ask for nothing. `false` is one where `true` is none.
+/// Whether a value is one that programs write where they request nothing. `false` is one where `true` is none.
 fn asks_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -140,7 +140,7 @@ fn asks_nothing(value: &Value) -> bool {
     }
 }
 
-/// A field that is refused with any value that asks for something.
+/// A field that is refused with any value that requests something.
 pub(crate) const fn refused(field: &'static str, advice: &'static str) -> Refused {
     Refused { field, neutral: &[], advice }
 }

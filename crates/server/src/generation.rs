@@ -47,7 +47,7 @@ pub(crate) struct Running {
     left: usize,
     /// The places of the settings in the caller's request.
     paths: Paths,
-    /// The recorder of a request that asks for a receipt.
+    /// The recorder of a request that wants a receipt.
     recorder: Option<Recorder>,
     /// Counts the request among those of its key at a time.
     #[expect(dead_code, reason = "it applies whenever the field is sent")]

@@ -49,7 +49,7 @@ struct Params {
     min_p: f32,
 }
 
-/// What a model reads beside text.
+/// What a model reads next to text.
 #[derive(Debug, Serialize, ToSchema)]
 struct Modalities {
     vision: bool,

@@ -32,7 +32,7 @@ struct Shared {
 /// The keys that hold now.
 #[derive(Debug, Default)]
 struct Current {
-    /// Whether a request must name a key. A server that was started with keys never stops asking for one.
+    /// Whether a request must name a key. A server that was started with keys never stops requesting one.
     required: bool,
     clients: Vec<Arc<Client>>,
     /// What tenants have used of their limits, also those whose keys are gone.
@@ -62,7 +62,7 @@ impl Keys {
         new
     }
 
-    /// Replaces all keys. Requests that run go on. Without any key, a server that had keys refuses all requests.
+    /// Replaces all keys. Requests that run continue. Without any key, a server that had keys refuses all requests.
     pub fn replace(&self, keys: &[Key]) {
         let mut now = self.0.now.write().unwrap_or_else(PoisonError::into_inner);
         let clients = keys.iter().map(|key| now.client(key, &self.0.salts)).collect();

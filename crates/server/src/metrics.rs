@@ -28,7 +28,7 @@ use crate::error::ApiError;
 use crate::state::App;
 use of_key::{OfKey, OfKeys};
 
-/// Begins the names of all figures.
+/// The prefix of the names of all metrics.
 const PREFIX: &str = "gristmill";
 
 /// How requests end: texts as OpenAI names it, the other ways as they are.
@@ -64,7 +64,7 @@ pub(crate) struct Metrics {
     whole: Histogram,
     queued: Histogram,
     keys: OfKeys,
-    /// The same by the names of vLLM, if they are asked for, with the ends of requests as vLLM names them.
+    /// The same by the names of vLLM, if they are requested, with the ends of requests as vLLM names them.
     vllm: Option<(Registry, Family<Outcome, Counter>)>,
 }
 
@@ -169,7 +169,7 @@ impl Metrics {
     }
 }
 
-/// Whether the engine has accepted a request. One that it refuses does not end, because it has not begun.
+/// Whether the engine has accepted a request. One that it refuses does not end, because it has not started.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Accepted(Arc<AtomicBool>);
 

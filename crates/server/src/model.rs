@@ -14,7 +14,7 @@ use crate::state::App;
 /// Facts about the model that is served.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ModelFacts {
-    /// The name by which requests ask for it.
+    /// The name that requests use for it.
     name: String,
     /// The name that its file says.
     title: Option<String>,

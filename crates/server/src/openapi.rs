@@ -82,7 +82,7 @@ fn meaning(status: &str) -> &'static str {
     }
 }
 
-/// Written once: it has 100 kB, and anyone may ask for it.
+/// Written once: it has 100 kB, and anyone may request it.
 static WRITTEN: LazyLock<Bytes> = LazyLock::new(|| Document::openapi().to_json().unwrap_or_default().into());
 
 /// The description of all interfaces.

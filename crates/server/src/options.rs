@@ -14,7 +14,7 @@ use crate::origin::Origin;
 pub struct Options {
     /// The name of the model in replies.
     pub name: String,
-    /// Other names by which requests may ask for the model. A `*` in a name stands for any characters; names without
+    /// Other names by which requests may use the model. A `*` in a name stands for any characters; names without
     /// one are listed in `/v1/models`.
     pub aliases: Vec<String>,
     /// Access: keys, hosts and origins.
@@ -33,8 +33,8 @@ pub struct Options {
     pub patience: Duration,
     /// The most connections at a time; others wait in the system's queue until one ends.
     pub connections: usize,
-    /// How long the server goes on taking requests after the signal that ends it, while `/ready` is 503: load balancers
-    /// need some time to send requests elsewhere.
+    /// How long the server continues taking requests after the signal that ends it, while `/ready` is 503: load
+    /// balancers need some time to send requests elsewhere.
     pub drain_delay: Duration,
     /// Sampling where a request says nothing.
     pub sampling: SamplingOptions,
@@ -69,7 +69,7 @@ impl Options {
         }
     }
 
-    /// Whether requests may ask for the model by this name.
+    /// Whether requests may use the model by this name.
     pub(crate) fn is_named(&self, asked: &str) -> bool {
         asked == self.name || self.aliases.iter().any(|alias| matches(alias, asked))
     }
@@ -100,10 +100,10 @@ pub struct Access {
     /// name: what one computes is not reused for another, each has its own places in the queue, and the engine shares its
     /// time between them. [`Server::keys`](crate::Server::keys) replaces them while a server runs.
     pub keys: Vec<Key>,
-    /// Names in the header `Host` that are accepted beside `localhost` and IP addresses. Another name is refused,
+    /// Names in the header `Host` that are accepted next to `localhost` and IP addresses. Another name is refused,
     /// because a page in a browser can make its own name point to this machine.
     pub hosts: Vec<HostPattern>,
-    /// Origins of web pages that may use the server, beside its own. Browsers let no other page read a reply.
+    /// Origins of web pages that may use the server, next to its own. Browsers let no other page read a reply.
     pub origins: Vec<Origin>,
 }
 

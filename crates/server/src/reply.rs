@@ -16,7 +16,7 @@ pub(crate) struct Reply {
     pub(crate) choices: Vec<Choice>,
     /// Choices of each prompt.
     pub(crate) n: usize,
-    /// The receipt for `gristmill replay`, at the end, if the request asks for it.
+    /// The receipt for `gristmill replay`, at the end, if the client requests it.
     pub(crate) receipt: Option<Receipt>,
 }
 
@@ -27,11 +27,11 @@ pub(crate) struct Choice {
     pub(crate) prompt: Arc<[u32]>,
     /// Reasoning, texts and calls, in the order of the completion. At the end there is one at least.
     pub(crate) items: Vec<Item>,
-    /// One for each generated token, if the request asks for them.
+    /// One for each generated token, if the client requests them.
     pub(crate) logprobs: Vec<Logprob>,
-    /// One for each token of the prompt but the first, if the request asks for them.
+    /// One for each token of the prompt but the first, if the client requests them.
     pub(crate) prompt_logprobs: Vec<Logprob>,
-    /// One for each generated token, if the request asks for them.
+    /// One for each generated token, if the client requests them.
     pub(crate) traces: Vec<Trace>,
     /// The generated tokens so far.
     pub(crate) tokens: Vec<u32>,
@@ -56,7 +56,7 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// The trace of a piece, if the request asks for it: a model has at least one layer.
+    /// The trace of a piece, if the client requests it: a model has at least one layer.
     fn of(piece: &Piece) -> Option<Trace> {
         let Piece { token, routing, .. } = piece;
         (!routing.is_empty()).then(|| Trace { token: *token, routing: routing.clone() })
@@ -73,7 +73,7 @@ pub(crate) struct Item {
     pub(crate) separator: &'static str,
     /// The text; of a call its arguments, which are the text of a JSON object.
     pub(crate) text: String,
-    /// The log-probabilities of a text's tokens, if the request asks for them.
+    /// The log-probabilities of a text's tokens, if the client requests them.
     pub(crate) logprobs: Vec<Logprob>,
     pub(crate) state: ItemState,
 }
@@ -102,7 +102,7 @@ pub(crate) struct Step {
     /// The token.
     pub(crate) token: u32,
     pub(crate) changes: Vec<Change>,
-    /// The log-probability of the token, if the request asks for it.
+    /// The log-probability of the token, if the client requests it.
     pub(crate) logprob: Option<Logprob>,
     /// The experts of the token, likewise.
     pub(crate) trace: Option<Trace>,

@@ -54,7 +54,7 @@ impl App {
         App(Arc::new(Shared { engine, options, keys, metrics, salts, started, stopping }))
     }
 
-    /// Checks that a request asks for this model.
+    /// Checks that a request names this model.
     pub(crate) fn check_model(&self, asked: Option<&str>) -> Result<(), ApiError> {
         match asked {
             Some(asked) if !self.options.is_named(asked) => {

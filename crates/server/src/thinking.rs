@@ -98,7 +98,7 @@ pub(crate) struct Reasoning {
     max_tokens: Option<usize>,
 }
 
-/// Variables of a template that a request cannot set beside the field that sets them, and that field. A gateway that
+/// Variables of a template that a request cannot set next to the field that sets them, and that field. A gateway that
 /// filters messages or tools looks at these fields.
 const OWN_VARIABLES: [(&str, &str); 10] = [
     ("add_generation_prompt", "use the field add_generation_prompt"),

@@ -23,7 +23,7 @@ pub(crate) struct SchemaField {
 }
 
 impl Tools {
-    /// Adds a tool, whose name stands at this path.
+    /// Adds a tool, whose name is at this path.
     pub(crate) fn push(&mut self, tool: Tool, name: String, schema: SchemaField) -> Result<(), ApiError> {
         if tool.name.is_empty() {
             return Err(ApiError::param(name, "a tool needs a name"));

@@ -1,4 +1,4 @@
-//! A prompt beside decode in one step: what that costs, and what the two cost apart.
+//! A prompt next to decode in one step: what that costs, and what the two cost apart.
 
 use std::fmt;
 

@@ -39,7 +39,7 @@ impl Workload {
 #[derive(Debug)]
 pub(super) struct Ran {
     pub(super) seconds: f64,
-    /// When the tokens of each step were on the host, in seconds from the begin.
+    /// When the tokens of each step were on the host, in seconds from the start.
     ends: Vec<f64>,
     /// Which experts were read, by layer. Empty if counting is off.
     pub(super) routing: Vec<LayerRouting>,

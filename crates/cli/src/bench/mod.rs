@@ -217,7 +217,7 @@ fn measure_sweep(args: &BenchArgs, source: Source, sizes: RangeInclusive<usize>)
     sweep::run(&mut bench, sizes, decode, repeats, args.json)
 }
 
-/// Measures a prompt beside decode.
+/// Measures a prompt next to decode.
 fn measure_beside(args: &BenchArgs, source: Source, workload: Workload) -> Result<(), Failure> {
     if workload.prompt == 0 {
         return Err(Failure::new("--beside needs a prompt: --prompt N, at least 1"));

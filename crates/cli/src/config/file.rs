@@ -1,5 +1,5 @@
 //! The file of settings: TOML, whose keys are the options' names. A section holds for the command of its name, what
-//! stands before the sections for all commands that have the option.
+//! is before the sections for all commands that have the option.
 
 use std::path::PathBuf;
 
@@ -61,7 +61,7 @@ fn dashed(key: &str) -> String {
     key.replace('_', "-")
 }
 
-/// Says what is wrong with a key of these commands.
+/// Returns what is wrong with a key of these commands.
 fn check(key: &str, value: &Value, commands: &[&Command]) -> Result<(), String> {
     let known = || commands.iter().flat_map(|command| settings(command)).filter_map(Arg::get_long);
     let name = dashed(key);

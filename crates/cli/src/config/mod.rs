@@ -17,7 +17,7 @@ use file::File;
 
 pub(crate) use print::{ConfigArgs, run};
 
-/// Begins the name of every variable.
+/// The prefix of every variable.
 const PREFIX: &str = "GRISTMILL_";
 
 /// The variable that names another file; empty for none.

@@ -1,4 +1,4 @@
-//! `config`: all settings with where they come from, or a file to begin with.
+//! `config`: all settings with where they come from, or a file to start with.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -57,7 +57,7 @@ fn template(cli: &Command) -> String {
     listing(cli, &|_, _| None, Style::Template)
 }
 
-/// What stands beside a value.
+/// What stands next to a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Style {
     /// Its origin.

@@ -17,7 +17,7 @@ use crate::synthetic::Synthetic;
 /// Bytes of a file's beginning that are downloaded, until the whole header is among them.
 const BEGINNINGS: [u64; 4] = [1 << 20, 8 << 20, 32 << 20, 128 << 20];
 
-/// Bytes behind a beginning that no header has; more than any array of numbers.
+/// Bytes behind a start that no header has; more than any array of numbers.
 const BEHIND: usize = 4 << 20;
 
 /// A model without its weights.
@@ -80,7 +80,7 @@ fn of_hub(hub: &Hub, reference: &Reference, args: &FitArgs) -> Result<Header, Fa
     Ok(Header { file, name: chosen.path().to_owned(), own: None, published })
 }
 
-/// Opens files that have nothing but their beginnings: the rest is holes.
+/// Opens files that have only their beginnings: the rest is holes.
 fn beginning(
     hub: &Hub,
     reference: &Reference,
@@ -98,7 +98,7 @@ fn beginning(
             let path = folder.0.join(name);
             let written = File::create(&path).and_then(|mut to| {
                 to.write_all(&bytes)?;
-                // A header that goes on behind its beginning must not be read: no length is as large as this.
+                // A header that continues behind its start must not be read: no length is as large as this.
                 to.write_all(&vec![0xff; BEHIND])?;
                 to.set_len(file.size)
             });

@@ -28,7 +28,7 @@ pub(super) struct Conditions {
     pub(super) bandwidth: f64,
     /// Bytes of the KV cache with a full context.
     pub(super) state: u64,
-    /// Bytes beside weights and cache.
+    /// Bytes next to weights and cache.
     pub(super) other: u64,
     /// Tokens in a second that are fast enough.
     pub(super) speed: f64,

@@ -116,7 +116,7 @@ impl Reporter {
         });
     }
 
-    /// Says what an interrupted download has, and that it goes on.
+    /// Returns what an interrupted download has, and that it continues.
     pub(super) fn stopped(&self) {
         let now = self.now();
         now.bar.finish_and_clear();

@@ -124,7 +124,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Failure> {
     if args.json { console::print_json(&report) } else { print(&report, &args.log) }
 }
 
-/// The text as whole windows of `ctx` tokens, at least one. Each begins with BOS if the model adds BOS.
+/// The text as whole windows of `ctx` tokens, at least one. Each starts with BOS if the model adds BOS.
 fn windows(tokenizer: &Tokenizer, text: &str, parse_special: bool, ctx: usize) -> Result<Vec<u32>, Failure> {
     let mut tokens = tokenizer.encode(text, EncodeOptions { add_special: true, parse_special })?;
     let count = tokens.len() / ctx;

@@ -54,7 +54,7 @@ impl KeyArgs {
     }
 }
 
-/// The keys in a file, one in each line. Empty lines and lines that begin with `#` are none.
+/// The keys in a file, one in each line. Empty lines and lines that start with `#` are none.
 fn of_file(path: &Path) -> Result<Vec<Key>, Failure> {
     let text = console::read_text(path).map_err(|failure| failure.about("cannot read the keys"))?;
     let mut keys: Vec<Key> = Vec::new();

@@ -1,4 +1,4 @@
-//! Layers whose state has a fixed size, beside those with attention.
+//! Layers whose state has a fixed size, next to those with attention.
 
 use gristmill_files::gguf::{GgufWriter, Value, WriteError};
 

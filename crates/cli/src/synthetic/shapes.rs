@@ -102,8 +102,8 @@ pub(crate) enum Values {
     Norm,
     /// Near 1 / √(this number of residual branches): a norm of what a branch adds.
     BranchNorm(u32),
-    /// Near 1 or −1: the last norm of a model whose output head is its embedding table, so that the likeliest token is
-    /// not the last one again.
+    /// Near 1 or −1: the last norm of a model whose output head is its embedding table, so that the most likely token
+    /// is not the last one again.
     SignedNorm,
     /// Near −1: a state decays.
     Decay,

@@ -106,7 +106,7 @@ fn files_that_are_no_model() {
             &["quantize", file, &out, "Q8_0"],
             &["run", "-m", "MODEL", "--draft-model", file, "hi"],
         ] {
-            // Quantising does not ask for the architecture.
+            // Quantising does not check the architecture.
             if words[0] == "quantize" && what.contains("architecture") {
                 continue;
             }

@@ -168,7 +168,7 @@ fn logit_bias_and_dry() {
     assert_eq!(gristmill(&chat, b"hello\n").success(), "ab".repeat(5) + "\n");
 }
 
-/// A random model writes what the grammar asks for, in a conversation and in a continued text.
+/// A random model writes what the grammar requires, in a conversation and in a continued text.
 #[test]
 fn grammars() {
     let run = |arguments: &[&str]| {
@@ -213,7 +213,7 @@ fn chat_by_the_line() {
     let ended = gristmill(&["chat", &endless], b"hello\n");
     assert!(ended.err.contains("(cut: the context of 100 tokens is full"), "{}", ended.err);
     assert_eq!(gristmill(&["chat", &endless, "-n", "2", "-q"], b"hello\n").err, "");
-    // A message longer than the context is refused, and the conversation goes on.
+    // A message longer than the context is refused, and the conversation continues.
     let input = format!("{}\n/stats\n", "x".repeat(200));
     let ended = gristmill(&chat, input.as_bytes());
     assert!(ended.err.contains("/reset") && ended.err.contains("no answer yet"), "{}", ended.err);

@@ -148,7 +148,7 @@ fn a_model_is_downloaded_when_it_is_named() {
     case.run(&["quantize", "hf:org/tiny-GGUF:Q6_K", &path("from-hub.gguf"), "Q8_0", "-f"]).success();
 }
 
-/// A pull says how it goes on after an interruption, and what to type after it.
+/// A pull says how it continues after an interruption, and what to type after it.
 #[test]
 #[cfg(unix)]
 fn an_interrupted_pull_says_what_it_keeps() {
@@ -263,7 +263,7 @@ fn fit_says_which_format_of_a_model_to_take() {
     let oss = read(case.run(&words("gpt-oss-20b")));
     assert_eq!(oss["formats"][0]["format"], "MXFP4_MOE", "larger formats gain nothing");
 
-    // The hub's own files, of which the beginning is read.
+    // The hub's own files, of which the start is read.
     let hub = read(case.run(&words("hf:org/tiny-GGUF")));
     let formats: Vec<&str> =
         hub["formats"].as_array().expect("rows").iter().filter_map(|r| r["format"].as_str()).collect();

@@ -59,7 +59,7 @@ fn wait_until(what: &str, mut there: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for the temporary file beside what the program writes.
+/// Waits for the temporary file next to what the program writes.
 fn wait_for_partial_file(child: &mut Child, folder: &Path, entries_with_it: usize) {
     wait_until("there is no partial file", || {
         if let Some(ended) = child.try_wait().unwrap() {

@@ -96,7 +96,7 @@ fn experts() {
     assert_eq!((&both, fs::read_to_string(&svg).unwrap()), (&json, picture));
 }
 
-/// The model and the measured limits are those of the level that is asked for.
+/// The model and the measured limits are those of the level that is requested.
 #[test]
 fn cpu_levels() {
     let bench =

@@ -147,6 +147,6 @@ fn a_system_message() {
     let system = |text| prompt_tokens(&["--system", text, "x"], b"");
     let (without, empty, with) = (prompt_tokens(&["x"], b""), system(""), system("xxxxx"));
     assert!(empty > without && with == empty + 5, "{without} {empty} {with}");
-    // The system message may begin with a hyphen.
+    // The system message may start with a hyphen.
     assert_eq!(system("-xxxx"), with);
 }

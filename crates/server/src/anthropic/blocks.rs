@@ -82,7 +82,7 @@ impl Block {
     pub(super) fn part(self, kind: &str, at: &str, tools: &Tools) -> Result<String, ApiError> {
         match kind {
             "text" => needed(self.text, at, "text"),
-            // The list of tools stays as it is, and with it the beginning of the prompt.
+            // The list of tools stays as it is, and with it the start of the prompt.
             "tool_reference" => {
                 let name = needed(self.tool_name, at, "tool_name")?;
                 Ok(reference(&name, tools.get(&name)))
@@ -94,7 +94,7 @@ impl Block {
         }
     }
 
-    /// The words of a block, if it has any: those that another server has written stand in fields of many names.
+    /// The words of a block, if it has any: those that another server has written are in fields of many names.
     pub(super) fn words(self, at: &str, tools: &Tools) -> Result<Option<String>, ApiError> {
         let (address, data) = match self.source {
             Some(Source::Address(address)) => (Some(address), None),
@@ -119,7 +119,7 @@ impl Block {
             let message = self.error_message.map(|message| format!(": {message}")).unwrap_or_default();
             words.push(format!("{FAILED}{code}{message}"));
         }
-        // The title of a page that is not shown stands in its line.
+        // The title of a page that is not shown is in its line.
         let title = self.title.filter(|_| !words.is_empty());
         let mut words: Vec<String> = title.into_iter().chain(words).collect();
         let is_empty = words.is_empty();

@@ -22,7 +22,7 @@ pub(crate) struct InputMessage {
 
 /// Calls of tools that another server ran.
 const SERVER_CALLS: [&str; 2] = ["server_tool_use", "mcp_tool_use"];
-/// The results of such calls, which stand beside them in a message of the assistant.
+/// The results of such calls, which stand next to them in a message of the assistant.
 const SERVER_RESULTS: [&str; 8] = [
     "advisor_tool_result",
     "bash_code_execution_tool_result",
@@ -163,7 +163,7 @@ fn assistant(
 fn user(content: Content<Block>, at: &str, tools: &Tools, read: &mut Vec<Message>) -> Result<(), ApiError> {
     let is_result = |kind: &str| kind == "tool_result" || SERVER_RESULTS.contains(&kind);
     let blocks = blocks(content, at)?;
-    // Claude Code puts the pages of a file that a tool has read beside the tool's result.
+    // Claude Code puts the pages of a file that a tool has read next to the tool's result.
     let has_results = blocks.iter().any(|(kind, ..)| is_result(kind));
     let mut said = Vec::new();
     for (kind, block, at) in blocks {
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(read[1].reasoning.as_deref(), Some("hm"));
     }
 
-    /// A turn that another server has paused goes on in the next message.
+    /// A turn that another server has paused continues in the next message.
     #[test]
     fn a_result_in_the_next_message() {
         let messages = json!([

@@ -234,7 +234,7 @@ impl PromptFields {
         let mut chat = thinking.with_effort(effort).chat(messages::messages(self.messages, self.system, &tools)?)?;
         let schemas;
         (chat.tools, schemas) = tools.chosen(&tool_choice, paths);
-        // The words that the assistant has begun with, unless it has to call a tool.
+        // The words that the assistant has started with, unless it has to call a tool.
         let begun = chat.messages.last().is_some_and(|last| last.role == Role::Assistant && last.calls.is_empty());
         chat.continues = begun && matches!(tool_choice, ToolChoice::Auto | ToolChoice::None);
         let options =

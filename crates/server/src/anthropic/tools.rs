@@ -39,7 +39,7 @@ pub(crate) struct InputToolChoice {
     disable_parallel_tool_use: Option<bool>,
 }
 
-/// The tools, and the paths of fields `strict` that ask for arguments of the schema. Adds the paths of others than
+/// The tools, and the paths of fields `strict` that request arguments of the schema. Adds the paths of others than
 /// functions to `ignored`.
 pub(super) fn tools(tools: Vec<InputTool>, ignored: &mut Vec<String>) -> Result<(Tools, Vec<String>), ApiError> {
     let (mut read, mut stricts) = (Tools::default(), Vec::new());

@@ -7,12 +7,12 @@ use super::ApiError;
 /// The code of OpenAI's interfaces for a prompt that is longer than the context.
 const CODE: &str = "context_length_exceeded";
 
-/// The words of an interface. Agents compare them with patterns, and then shorten the conversation and go on.
+/// The words of an interface. Agents compare them with patterns, and then shorten the conversation and continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Overflow {
     /// The code [`CODE`], and "maximum context length is N tokens" and "reduce the length of the messages".
     OpenAi,
-    /// "prompt is too long: N tokens > M maximum", as the beginning of the message.
+    /// "prompt is too long: N tokens > M maximum", as the start of the message.
     Anthropic,
 }
 

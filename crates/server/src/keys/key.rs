@@ -17,7 +17,7 @@ pub struct Key {
     pub(super) limits: KeyLimits,
 }
 
-/// What the clients of a key may ask for.
+/// What the clients of a key may request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyLimits {

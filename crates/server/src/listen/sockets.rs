@@ -16,7 +16,7 @@ use tokio_rustls::rustls::ServerConfig;
 use super::Loading;
 use crate::patient::Patient;
 
-/// Begins the address of a Unix socket.
+/// The prefix of the address of a Unix socket.
 const UNIX: &str = "unix:";
 
 /// A socket; shared while the model is being loaded.
@@ -33,7 +33,7 @@ enum Socket {
     Unix(Arc<unix::Listener>),
 }
 
-/// How connections of a socket are encrypted, if they are. A connection has it without the socket, which would go on
+/// How connections of a socket are encrypted, if they are. A connection has it without the socket, which would continue
 /// listening.
 #[derive(Clone, Default)]
 pub(super) struct Security(Option<TlsAcceptor>);

@@ -93,7 +93,7 @@ impl CommonFields {
         StreamedUsage { at_end: self.wants_receipt() || in_each || options.include_usage == Some(true), in_each }
     }
 
-    /// Whether the client asks for a receipt.
+    /// Whether the client requests a receipt.
     fn wants_receipt(&self) -> bool {
         self.receipt == Some(true)
     }
@@ -126,7 +126,7 @@ pub(crate) fn paths(fields: &Fields, prompt: &'static str) -> Paths {
     Paths { max_tokens, repetition_penalty, ..Paths::new(prompt) }
 }
 
-/// Alternatives returned with each token, if log-probabilities are asked for, as the field `asks` can.
+/// Alternatives returned with each token, if log-probabilities are requested, as the field `asks` can.
 pub(crate) fn logprobs(asked: bool, top: Option<usize>, asks: &str) -> Result<Option<usize>, ApiError> {
     match (asked, top) {
         (false, Some(n)) if n > 0 => Err(ApiError::param("top_logprobs", format!("top_logprobs needs {asks}"))),

@@ -10,7 +10,7 @@ use crate::error::{ApiError, GrammarPath, Paths};
 /// The most texts of `guided_choice`.
 const MOST_TEXTS: usize = 1_000;
 
-/// Other servers' fields that ask for a text of some form; one of them at most, and none beside OpenAI's own.
+/// Other servers' fields that request a text of some form; one of them at most, and none next to OpenAI's own.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 pub(crate) struct FormatFields {
     /// The text is JSON of this schema.
@@ -66,7 +66,7 @@ struct JsonSchema {
     schema: Option<Value>,
 }
 
-/// The form of a response's text: the fields of a schema stand beside the type.
+/// The form of a response's text: the fields of a schema stand next to the type.
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 pub(crate) struct TextFormat {
     /// `text`, `json_object`, or `json_schema`.
@@ -91,11 +91,11 @@ impl Default for TextFormat {
     }
 }
 
-/// A grammar, and the path of the field that asks for it.
+/// A grammar, and the path of the field that requests it.
 pub(crate) type Asked = (Grammar, String);
 
 impl FormatFields {
-    /// The grammar that is asked for, by these fields or by OpenAI's own. Sets its path.
+    /// The grammar that is requested, by these fields or by OpenAI's own. Sets its path.
     pub(crate) fn grammar(self, own: Option<Asked>, paths: &mut Paths) -> Result<Option<Grammar>, ApiError> {
         let structured = self.structured_outputs.unwrap_or_default();
         let mut asked: Vec<Asked> = own.into_iter().collect();

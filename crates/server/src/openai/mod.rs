@@ -27,7 +27,7 @@ use utoipa::ToSchema;
 use crate::reply::{Choice, random_digits};
 use crate::state::{App, seconds};
 
-/// The fields that every part of a reply with choices begins with.
+/// The fields that every part of a reply with choices starts with.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 struct Head {
     id: String,

@@ -109,7 +109,7 @@ pub(crate) struct TokenizerInfo {
     /// Jinja.
     chat_template: Option<String>,
     vocab_size: usize,
-    /// Whether a text begins with BOS.
+    /// Whether a text starts with BOS.
     add_bos_token: bool,
 }
 

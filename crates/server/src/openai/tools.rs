@@ -30,7 +30,7 @@ pub(crate) struct Function {
     strict: Option<bool>,
 }
 
-/// A tool of a response: the fields of its function stand beside the type.
+/// A tool of a response: the fields of its function stand next to the type.
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 pub(crate) struct ResponseTool {
     /// `function`, or `namespace`; others are left out, and named in the header `x-gristmill-ignored`.
@@ -57,7 +57,7 @@ pub(crate) struct ToolsRead {
     pub(crate) tools: Tools,
     /// Tools that are not functions, and fields that defer one.
     pub(crate) others: Vec<String>,
-    /// Fields `strict` that ask for arguments of the schema.
+    /// Fields `strict` that request arguments of the schema.
     pub(crate) strict: Vec<String>,
     /// The functions that have a namespace.
     namespaces: Namespaces,
@@ -86,7 +86,7 @@ impl ToolsRead {
         Ok(read)
     }
 
-    /// The tools of a response, which stand at this path.
+    /// The tools of a response, which are at this path.
     pub(crate) fn of_response(tools: Vec<ResponseTool>, at: &str) -> Result<ToolsRead, ApiError> {
         let mut read = ToolsRead::default();
         for (index, tool) in tools.into_iter().enumerate() {
@@ -112,7 +112,7 @@ impl ToolsRead {
         self.namespaces.extend(namespaces);
     }
 
-    /// The functions of a namespace. Its description stands before that of the first.
+    /// The functions of a namespace. Its description is before that of the first.
     fn namespace(&mut self, namespace: ResponseTool, at: &str) -> Result<(), ApiError> {
         let Some(prefix) = namespace.name.filter(|name| !name.is_empty()) else {
             return Err(ApiError::param(format!("{at}.name"), "a namespace needs a name"));
@@ -186,7 +186,7 @@ impl ResponseTool {
 pub(crate) enum NamePlace {
     /// In the field `function`, as chats do.
     Nested,
-    /// Beside `type`, as responses do.
+    /// Next to `type`, as responses do.
     Flat,
 }
 

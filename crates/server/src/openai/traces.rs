@@ -7,7 +7,7 @@ use crate::error::ApiError;
 use crate::reply::Trace;
 use crate::state::App;
 
-/// The traces that chats and completions can ask for.
+/// The traces that chats and completions can request.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 pub(crate) struct TraceFields {
     /// Return the experts that computed each token, in `gristmill.tokens` of each choice, in events of each event.
@@ -19,12 +19,12 @@ pub(crate) struct TraceFields {
 }
 
 impl TraceFields {
-    /// Whether the ids of tokens are asked for.
+    /// Whether the ids of tokens are requested.
     pub(crate) fn token_ids(self) -> bool {
         self.return_token_ids == Some(true)
     }
 
-    /// Whether experts are asked for.
+    /// Whether experts are requested.
     pub(crate) fn asked(self, app: &App) -> Result<bool, ApiError> {
         let asked = self.experts == Some(true);
         let has_experts = || app.engine.model().spec().routers().iter().any(|router| router.experts > 0);

@@ -17,7 +17,7 @@ pub(super) struct Asset {
 }
 
 impl Asset {
-    /// The entity tag: the beginning of the SHA-256, in quotes.
+    /// The entity tag: the start of the SHA-256, in quotes.
     pub(super) fn tag(&self) -> &'static str {
         TAGS.get(self.name).map_or("", String::as_str)
     }

@@ -153,7 +153,7 @@ fn a_stop_sequence_is_named() {
     with["stop_sequences"] = json!(["\u{1}\u{2}\u{3}", stop]);
     let stopped = server.ask(PATH, &with);
     assert_eq!((&stopped["stop_reason"], &stopped["stop_sequence"]), (&json!("stop_sequence"), &json!(stop)));
-    // Random text may begin with it; a reply without text has no block.
+    // Random text may start with it; a reply without text has no block.
     let before = stopped["content"][0]["text"].as_str().unwrap_or_default();
     assert_eq!(before, &text[..text.find(&stop).expect("it is in there")]);
 }
@@ -189,7 +189,7 @@ fn refusals_have_its_form() {
     assert_eq!((reply.status, reply.json()["type"].clone()), (400, json!("error")));
 }
 
-/// Anthropic's tool runner asks for a conversation that the server keeps, and sends the whole of it if it reads this.
+/// Anthropic's tool runner requests a conversation that the server keeps, and sends the whole of it if it reads this.
 #[test]
 fn a_thread_is_refused_as_clients_expect() {
     let server = Running::usual();

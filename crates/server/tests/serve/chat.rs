@@ -94,7 +94,7 @@ fn log_probabilities() {
     for token in &tokens {
         let top = token["top_logprobs"].as_array().expect("a list");
         assert_eq!(top.len(), 4);
-        // Greedy: the token is the likeliest.
+        // Greedy: the token is the most likely.
         assert_eq!((&top[0]["logprob"], &top[0]["bytes"]), (&token["logprob"], &token["bytes"]));
         assert!(token["logprob"].as_f64().expect("a number") <= 0.0);
         bytes
@@ -127,8 +127,8 @@ fn stop_strings_and_prompts_that_repeat() {
     assert_eq!((cached(&whole), cached(&stopped) > 0), (0, true));
 }
 
-/// A model whose layers have states of fixed size goes on from where a state was kept: after the reply if the next turn
-/// repeats it, near the end of the first prompt if the next turn has another reply.
+/// A model whose layers have states of fixed size continues from where a state was kept: after the reply if the next
+/// turn repeats it, near the end of the first prompt if the next turn has another reply.
 #[test]
 fn the_next_turn_reuses_states_of_fixed_size() {
     for tiny in [Tiny::lfm2(), Tiny::qwen35()] {

@@ -85,7 +85,7 @@ fn echo_tells_log_probabilities_of_the_prompt() {
         assert_eq!(offset, end);
         end += text.chars().count();
     }
-    // With a completion, the lists go on.
+    // With a completion, the lists continue.
     let body = json!({"prompt": prompt, "max_tokens": 3, "echo": true, "logprobs": 0, "ignore_eos": true});
     let choice = server.ask(PATH, &body)["choices"][0].clone();
     assert_eq!(choice["logprobs"]["tokens"].as_array().map(Vec::len), Some(found.len() + 3));

@@ -57,7 +57,7 @@ fn a_search_shows_a_deferred_tool() {
     let messages = body["messages"].as_array_mut().expect("a list");
     messages.extend([json!({"role": "assistant", "content": content}), json!({"role": "user", "content": [result]})]);
     let after = prompt(&server, MESSAGES, body.clone());
-    // The list of tools is the same, so the prefix cache has the beginning.
+    // The list of tools is the same, so the prefix cache has the start.
     let more = after.strip_prefix(&before).expect("the same beginning");
     assert!(more.contains(&format!("{DEFINITION}\nThere is no tool \"mcp__mill__gone\".")), "{more}");
 

@@ -255,7 +255,7 @@ fn thinking_has_a_budget() {
             let reply = server.ask(CHAT, &chat(body));
             let message = &reply["choices"][0]["message"];
             let thought = message["reasoning_content"].as_str().unwrap_or_default();
-            // The text that ends it begins with a line break.
+            // The text that ends it starts with a line break.
             assert!(thought.trim_end_matches('\n').chars().count() <= budget, "{name}: {reply}");
             assert!(message["content"].as_str().is_some_and(|content| !content.is_empty()), "{name}: {reply}");
         }

@@ -1,4 +1,4 @@
-//! Histories that another server has written are answered: what is words stands in the prompt.
+//! Histories that another server has written are answered: what is words is in the prompt.
 
 use serde_json::{Value, json};
 

@@ -401,7 +401,8 @@ const RERANK: &[&str] = &[
     "user",
 ];
 
-/// Programs send these and go on without them: they are ignored, named in the header, and refused by a strict server.
+/// Programs send these and continue without them: they are ignored, named in the header, and refused by a strict
+/// server.
 const NAMED: &[&str] = &["compaction", "context_management", "verbosity"];
 
 #[test]

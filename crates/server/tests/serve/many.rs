@@ -103,7 +103,7 @@ fn isolated(clients: usize, count: usize) {
         keys.iter().enumerate().map(|(client, key)| answer(&server, &body(client), key).0).collect()
     };
     let server = Running::new(small(&model), Options { access, ..options() });
-    // All prompts begin alike, but a client's first request finds nothing.
+    // All prompts start alike, but a client's first request finds nothing.
     for (client, key) in keys.iter().enumerate() {
         let (text, cached) = answer(&server, &body(client), key);
         assert_eq!(text, alone[client]);
@@ -111,7 +111,7 @@ fn isolated(clients: usize, count: usize) {
     }
     let hits = AtomicUsize::new(0);
     each(count, 8, |number| {
-        // Some of a client in a row, since the cache forgets soon.
+        // Some of a client in a row, since the cache discards soon.
         let client = number / 6 * 31 % clients;
         let (text, cached) = answer(&server, &body(client), &keys[client]);
         assert_eq!(text, alone[client]);

@@ -210,7 +210,7 @@ fn each_number_is_obeyed_or_refused_by_its_name() {
     assert_eq!(server.get("/health").status, 200);
 }
 
-/// 0 and −0 both take the likeliest token, and so does 1 as the number of tokens to choose from.
+/// 0 and −0 both take the most likely token, and so does 1 as the number of tokens to choose from.
 #[test]
 fn equal_numbers_give_equal_replies() {
     let server = Running::new(engine_with(&model(), 2, 90), options());

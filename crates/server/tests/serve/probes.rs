@@ -104,7 +104,7 @@ fn wait_until(what: &str, ready: impl Fn() -> bool) {
     }
 }
 
-/// What runs at the end of a server goes on, what only waits is refused, so that a load balancer sends it elsewhere.
+/// What runs at the end of a server continues, what only waits is refused, so that a load balancer sends it elsewhere.
 #[test]
 fn what_only_waits_is_refused_at_the_end() {
     let mut server = Running::new(engine(&model(), 1).with_queue(8), options());
@@ -135,7 +135,7 @@ fn what_only_waits_is_refused_at_the_end() {
     assert!(text.trim_end().ends_with("data: [DONE]"), "{text}");
 }
 
-/// A request whose first text or choice runs goes on with the others.
+/// A request whose first text or choice runs continues with the others.
 #[test]
 fn a_request_that_has_begun_ends_whole() {
     let mut server = Running::new(engine(&model(), 1).with_queue(8), options());
@@ -154,7 +154,7 @@ fn a_request_that_has_begun_ends_whole() {
     });
 }
 
-/// After the signal the server goes on for a time, in which load balancers see that it is not ready.
+/// After the signal the server continues for a time, in which load balancers see that it is not ready.
 #[test]
 fn a_server_drains() {
     let delay = Duration::from_millis(1_500);

@@ -171,7 +171,7 @@ fn requests_behind_each_other() {
     assert!(reply.contains("data: [DONE]") && reply.ends_with(r#"{"status":"ok"}"#), "{reply}");
 }
 
-/// A body of 9 MiB is refused before it is read, to a client that goes on sending.
+/// A body of 9 MiB is refused before it is read, to a client that continues sending.
 #[test]
 fn a_client_that_sends_too_much_reads_why() {
     let server = Running::usual();

@@ -92,7 +92,7 @@ fn each_interface_gives_receipts() {
         assert_eq!((&known["build"], &known["model"]), (&found["build"], &json!(model.fingerprint())));
         assert!(known["build"].as_str().is_some_and(|build| build.starts_with(env!("CARGO_PKG_VERSION"))));
 
-        // Without the field there is none, and without it events have usage only where it is asked for.
+        // Without the field there is none, and without it events have usage only where it is requested.
         let plain = with(body, json!({"receipt": null}));
         assert!(details(&[server.ask(path, &plain)]).get("receipt").is_none());
         let events = server.events(path, &plain);

@@ -1,4 +1,4 @@
-//! What routers of vLLM and SGLang ask a worker, and the ids of tokens that a router goes on with.
+//! What routers of vLLM and SGLang ask a worker, and the ids of tokens that a router continues with.
 
 use gristmill_server::{Access, Options};
 use serde_json::{Value, json};
@@ -114,7 +114,7 @@ fn ids(value: &Value) -> Vec<u64> {
     list.iter().map(|id| id.as_u64().expect("an id")).collect()
 }
 
-/// The ids of the reply's tokens are the same whole and in events, and go on where a stream was cut.
+/// The ids of the reply's tokens are the same whole and in events, and continue where a stream was cut.
 #[test]
 fn ids_of_tokens_are_returned() {
     let server = Running::usual();
@@ -128,7 +128,7 @@ fn ids_of_tokens_are_returned() {
     assert_eq!(choices.iter().flat_map(|choice| ids(&choice["token_ids"])).collect::<Vec<_>>(), all);
     let prompts: Vec<&&Value> = choices.iter().filter(|choice| choice.get("prompt_token_ids").is_some()).collect();
     assert!(prompts.len() == 1 && ids(&prompts[0]["prompt_token_ids"]) == prompt, "{choices:?}");
-    // Another replica goes on with the ids, and ends as this one would have.
+    // Another replica continues with the ids, and ends as this one would have.
     let so_far: Vec<u64> = prompt.iter().chain(&all[..7]).copied().collect();
     let greedy = |prompt: Value, tokens: usize| {
         let body = json!({"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": true, "return_token_ids": true});

@@ -10,7 +10,7 @@ use crate::server::{Running, engine, model, options};
 /// The path of the chat interface.
 const CHAT: &str = "/v1/chat/completions";
 
-/// Asks for a tool, and answers when the prompt has its result.
+/// Requests a tool, and answers when the prompt has its result.
 #[derive(Debug)]
 struct Turns;
 

@@ -91,7 +91,7 @@ impl Running {
         Running::new(engine(&model(), 4), options())
     }
 
-    /// Ends the server; running replies go on.
+    /// Ends the server; running replies continue.
     pub(crate) fn end(&mut self) {
         self.end = None;
     }
@@ -138,7 +138,7 @@ impl Running {
         data.map(|data| serde_json::from_str(data).unwrap_or_else(|_| json!(data))).collect()
     }
 
-    /// Begins a reply in events and reads its first line.
+    /// Starts a reply in events and reads its first line.
     pub(crate) fn begin(&self, path: &str, body: &Value) -> BufReader<impl Read + use<>> {
         let mut body = body.clone();
         body["stream"] = json!(true);
@@ -163,7 +163,7 @@ impl Running {
         rest(self.connect(bytes))
     }
 
-    /// The beginning of what the server replies to these bytes.
+    /// The start of what the server replies to these bytes.
     pub(crate) fn raw_head(&self, bytes: &[u8]) -> String {
         let mut head = [0; 12];
         // Less is a failure of the test.

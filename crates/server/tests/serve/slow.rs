@@ -25,7 +25,7 @@ enum Attack {
 const ATTACKS: [Attack; 3] = [Attack::Headers, Attack::Body, Attack::Read];
 
 impl Attack {
-    /// A connection that has begun.
+    /// A connection that has started.
     fn open(self, server: &Running) -> TcpStream {
         let stream = match self {
             Attack::Headers => server.connect(b"GET /health HTTP/1.1\r\nhost: localhost\r\n"),

@@ -66,7 +66,7 @@ fn a_request_has_a_template_if_the_server_allows_it() {
     assert_eq!((responses.status, &responses.json()["error"]["param"]), (400, &json!("chat_template")));
 }
 
-/// A system message after the beginning, which this template refuses, is there on every interface.
+/// A system message after the start, which this template refuses, is there on every interface.
 #[test]
 fn messages_come_in_any_order() {
     let template = "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('late') }}\

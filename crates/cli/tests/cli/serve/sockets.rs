@@ -145,7 +145,7 @@ fn the_socket_of_systemd() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
     let server = with_socket(listener.into(), &["--listen", "systemd"]);
-    // Connections wait in the socket from the beginning.
+    // Connections wait in the socket from the start.
     let reply = |text: &str| TcpStream::connect(address).and_then(|stream| read_all(stream, text)).unwrap_or_default();
     wait_until("the start", || reply(GET).starts_with("HTTP/1.1 200"));
     end(server);

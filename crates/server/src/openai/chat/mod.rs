@@ -70,14 +70,14 @@ pub(crate) struct ChatFields {
     response_format: Option<ResponseFormat>,
     /// Return the log-probability of each token.
     logprobs: Option<bool>,
-    /// Return those of so many of the likeliest tokens too.
+    /// Return those of so many of the most likely tokens too.
     #[schema(maximum = 20)]
     top_logprobs: Option<usize>,
     /// A chat template (Jinja) in place of the model's, if the server was started with `--allow-chat-template`.
     chat_template: Option<String>,
     /// Whether the last message, an assistant's, is continued instead of answered.
     continue_final_message: Option<bool>,
-    /// Whether a reply is begun, which only a message that is continued can do without.
+    /// Whether a reply is started, which only a message that is continued can do without.
     add_generation_prompt: Option<bool>,
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct ChatChunk<'a> {
     /// With `return_token_ids`, in the first event of each choice.
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_token_ids: Option<Vec<u32>>,
-    /// In the event before the last, if `stream_options.include_usage` asks for it; in the others too with
+    /// In the event before the last, if `stream_options.include_usage` requests it; in the others too with
     /// `stream_options.continuous_usage_stats`.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Usage>,
@@ -167,7 +167,7 @@ fn tool_call(index: Option<usize>, item: &Item, name: &str) -> ToolCall {
     ToolCall { index, id: format!("call_{}", item.id), r#type: "function", function }
 }
 
-/// The delta of a change: growth, and the beginning of a text that a separator joins to an earlier one.
+/// The delta of a change: growth, and the start of a text that a separator joins to an earlier one.
 fn delta(choice: &Choice, change: Change) -> Option<Delta> {
     let (index, text) = match change {
         Change::Began(index) => (index, choice.items[index].separator.to_owned()),

@@ -61,7 +61,7 @@ pub(crate) struct CompletionFields {
     response_format: Option<ResponseFormat>,
     /// Return the prompt before its completion.
     echo: Option<bool>,
-    /// Return the log-probability of each token, and of so many of the likeliest; of the prompt's too with `echo`.
+    /// Return the log-probability of each token, and of so many of the most likely; of the prompt's too with `echo`.
     #[schema(maximum = 20)]
     logprobs: Option<usize>,
 }

@@ -24,7 +24,7 @@ pub(crate) struct Completion<'a> {
     #[serde(flatten)]
     head: &'a Head,
     choices: Vec<CompletionChoice>,
-    /// In the event before the last, if `stream_options.include_usage` asks for it; in the others too with
+    /// In the event before the last, if `stream_options.include_usage` requests it; in the others too with
     /// `stream_options.continuous_usage_stats`.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Usage>,
@@ -53,7 +53,7 @@ struct CompletionLogprobs {
     tokens: Vec<String>,
     /// Null for the first token of a prompt.
     token_logprobs: Vec<Option<f32>>,
-    /// The likeliest tokens by their texts; null for the first token of a prompt.
+    /// The most likely tokens by their texts; null for the first token of a prompt.
     top_logprobs: Vec<Option<BTreeMap<String, f32>>>,
     /// The first character of each token in the text.
     text_offset: Vec<usize>,
@@ -122,7 +122,7 @@ impl CompletionWriter {
 }
 
 impl CompletionLogprobs {
-    /// Adds a token that begins at the character `offset`, which then moves to its end.
+    /// Adds a token that starts at the character `offset`, which then moves to its end.
     fn push(&mut self, app: &App, offset: &mut usize, token: u32, logprob: Option<&Logprob>) {
         let text = app.token_text(token);
         self.text_offset.push(*offset);
@@ -132,7 +132,7 @@ impl CompletionLogprobs {
         let top = |logprob: &Logprob| {
             let mut top = BTreeMap::new();
             for &(token, value) in &logprob.top {
-                // The likeliest of tokens with one text.
+                // The most likely of tokens with one text.
                 top.entry(app.token_text(token)).or_insert(value);
             }
             top

@@ -67,7 +67,7 @@ pub(crate) struct InputItem {
     pub(super) error: Option<Value>,
 }
 
-/// How the ids of reasoning begin.
+/// How the ids of reasoning start.
 const REASONING: &str = "rs_";
 /// What stands for an item that another server keeps.
 const NOT_KEPT: &str = "[item: not in this conversation, because another server keeps it]";
@@ -82,7 +82,7 @@ pub(super) const ADDITIONAL_TOOLS: &str = "additional_tools";
 const TEXT: [&str; 3] = ["input_text", "output_text", "text"];
 
 /// The assistant's items between those of others. They become one message, and the results that another server put
-/// beside its calls.
+/// next to its calls.
 #[derive(Debug, Default)]
 struct Turn {
     reasoning: Vec<String>,
@@ -109,7 +109,7 @@ struct Messages {
     has_gaps: bool,
 }
 
-/// The messages of a conversation, which begins with the instructions. Adds the paths of fields that change nothing to
+/// The messages of a conversation, which starts with the instructions. Adds the paths of fields that change nothing to
 /// `ignored`.
 pub(super) fn messages(
     input: Content<InputItem>,
@@ -187,7 +187,7 @@ impl Messages {
         Ok(())
     }
 
-    /// A call of another server's tool, and its result if it stands in the same item.
+    /// A call of another server's tool, and its result if it is in the same item.
     fn other_call(&mut self, call: OtherCall, item: InputItem, at: &str) -> Result<(), ApiError> {
         let OtherCall { name, arguments, result } = call;
         if self.turn.is_answered() {
@@ -276,8 +276,8 @@ impl Messages {
         Ok(())
     }
 
-    /// Begins another turn after a text without calls, and after calls that have their results. What follows other calls
-    /// within a turn is a part of it, because outputs have to follow calls.
+    /// Starts another turn after a text without calls, and after calls that have their results. What follows other
+    /// calls within a turn is a part of it, because outputs have to follow calls.
     fn continue_turn(&mut self) {
         if self.turn.is_answered() || !self.turn.texts.is_empty() && self.turn.calls.is_empty() {
             self.end_turn();

@@ -56,7 +56,7 @@ pub(crate) enum OutputPart {
         text: String,
         /// Always empty.
         annotations: Vec<Value>,
-        /// Log-probabilities of the text's tokens, if the request asks for them.
+        /// Log-probabilities of the text's tokens, if the client requests them.
         logprobs: Vec<TokenLogprob>,
     },
 }

@@ -77,7 +77,7 @@ pub(crate) struct ResponseFields {
     text: Option<TextFields>,
     /// With `message.output_text.logprobs`, the log-probability of each token is returned. Others are ignored.
     include: Option<Vec<String>>,
-    /// Return those of so many of the likeliest tokens too.
+    /// Return those of so many of the most likely tokens too.
     #[schema(maximum = 20)]
     top_logprobs: Option<usize>,
     /// `disabled`, or `auto`, which is ignored: a prompt that is longer than the context is refused, never cut.
@@ -211,7 +211,7 @@ impl ResponseFields {
         }
     }
 
-    /// Alternatives returned with each token, if log-probabilities are asked for.
+    /// Alternatives returned with each token, if log-probabilities are requested.
     fn logprobs(&self, ignored: &mut Vec<String>) -> Result<Option<usize>, ApiError> {
         let mut asked = false;
         for (index, include) in self.include.iter().flatten().enumerate() {

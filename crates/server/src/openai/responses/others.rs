@@ -1,4 +1,4 @@
-//! Items by which a model of another server used that server's tools: calls, and results that stand in the same item.
+//! Items by which a model of another server used that server's tools: calls, and results that are in the same item.
 
 use serde_json::{Map, Value};
 
