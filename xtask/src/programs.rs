@@ -11,7 +11,7 @@ use crate::root;
 
 const AT_A_TIME: usize = 2;
 
-/// Programs of this package take longest, so they begin.
+/// Programs of this package take longest, so they start first.
 const FIRST: &str = "/conformance/";
 
 /// A program that runs for minutes and depends on neither the CPU nor the rest of the workspace: it runs only if a source

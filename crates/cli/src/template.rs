@@ -31,7 +31,7 @@ impl TemplateArg {
     }
 }
 
-/// Returns an engine the template of the command line, if there is one.
+/// Gives an engine the template of the command line, if there is one.
 pub(crate) fn replaced(engine: Engine, source: Option<&str>) -> Engine {
     match source {
         Some(source) => engine.with_template(source),

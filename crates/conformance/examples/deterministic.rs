@@ -14,8 +14,8 @@ use gristmill_kernels::kv::KvFormat;
 use gristmill_suite::rng::Rng;
 use texts::Company;
 
-/// Texts at a time, tokens of each and of their common beginning, and of a part: short parts as in decoding and with
-/// guesses; long prompts; contexts that are cut into splits; many texts.
+/// Texts at a time, tokens of each and of their common start, and of a part: short parts as in decoding and with
+/// guesses; long prompts; contexts that are split into splits; many texts.
 const COMPANIES: [[usize; 4]; 7] = [
     [2, 45, 17, 20],
     [5, 45, 17, 20],

@@ -304,7 +304,7 @@ impl Gpu for Simulator {
         }
     }
 
-    /// A copy is done when it is asked for, which changes nothing: the host gives the device steps ahead.
+    /// A copy is done when it is requested, which changes nothing: the host gives the device steps ahead.
     fn reads_later(&self) -> bool {
         true
     }

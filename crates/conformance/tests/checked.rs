@@ -71,7 +71,7 @@ macro_rules! backends {
     )* };
 }
 
-/// Kernels of one family. The module's name lets these tests begin first, because they take longest.
+/// Kernels of one family. The module's name lets these tests start first, because they take longest.
 mod by_family {
     use super::*;
 

@@ -103,7 +103,7 @@ fn check(name: &str, backend: &Arc<Backend>) {
     mixed(&case, runner, backend, &texts, &alone, width);
 }
 
-/// Hidden states of some texts in chunks, beside the logits of another.
+/// Hidden states of some texts in chunks, next to the logits of another.
 fn mixed(case: &str, mut runner: Runner, backend: &Backend, texts: &[Vec<u32>], alone: &[Vec<f32>], width: usize) {
     let ids: Vec<_> = texts.iter().map(|_| runner.open_sequence().unwrap()).collect();
     let mut found = vec![Vec::new(); 3];

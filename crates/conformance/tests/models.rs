@@ -23,7 +23,7 @@ use gristmill_suite::rng::Rng;
 
 use golden::{architectures, drawn_levels, models, models_folder};
 
-/// With f32 activations nothing but the f16 cache and rounding is left, whatever the weights' format.
+/// With f32 activations only the f16 cache and rounding is left, whatever the weights' format.
 const EXACT_TOLERANCE: f64 = 1e-6;
 
 /// Token sequences, and the logits of each position.

@@ -25,7 +25,7 @@ pub(super) const COPIED: &[&str] = &[
     "chat_template.json",
 ];
 
-/// The files beside the weights that are read, as far as they are there.
+/// The files next to the weights that are read, as far as they are there.
 pub(super) const NAMES: &[&str] = &[
     "config.json",
     "generation_config.json",

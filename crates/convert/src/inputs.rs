@@ -1,4 +1,4 @@
-//! The tensors of a checkpoint that tensors of the file are made of, and what their layouts ask for.
+//! The tensors of a checkpoint that tensors of the file are made of, and what their layouts require.
 
 use gristmill_files::safetensors::Tensor;
 use gristmill_kernels::format::Format;
@@ -108,7 +108,7 @@ impl<'a> Planner<'a, '_> {
         Ok(Some(Input { stored, format, shape: codes.shape.clone() }))
     }
 
-    /// Finds a tensor, or several of a quantised matrix, and checks what their layout asks for.
+    /// Finds a tensor, or several of a quantised matrix, and checks what their layouts requires.
     pub(super) fn part(&mut self, rule: &Rule, name: &str) -> Result<Option<Input>, ConvertError> {
         let Some(tensor) = self.tensor(name) else { return Ok(None) };
         let (mut shape, owned) = (tensor.shape.clone(), tensor.clone());

@@ -81,7 +81,7 @@ struct Read {
 /// A model in the form of Hugging Face, read and checked, to be written.
 pub struct Converter {
     model: Read,
-    /// Files beside those of weights, as far as they are there.
+    /// Files next to those of weights, as far as they are there.
     beside: Vec<PathBuf>,
 }
 
@@ -225,7 +225,7 @@ fn add_tensors(
     Ok(tensors)
 }
 
-/// The float format in which the matrices stand in the checkpoint: that of the first.
+/// The float format in which the matrices are in the checkpoint: that of the first.
 fn dtype_of_matrices(tensors: &[OutputTensor]) -> Format {
     let float = |tensor: &&OutputTensor| tensor.shape.len() > 1 && tensor.format().is_float();
     tensors.iter().find(float).map_or(Format::F32, OutputTensor::format)

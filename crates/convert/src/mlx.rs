@@ -76,7 +76,7 @@ pub(super) struct Affine {
 
 impl Quantization {
     /// Reads the settings, and refuses quantised folders that are not read, by name. `model_type` is that of the folder,
-    /// where a text model lies within another. `mixed`: weights get other formats.
+    /// where a text model is within another. `mixed`: weights get other formats.
     pub(super) fn read(
         model_type: &str,
         config: &Config,
@@ -271,7 +271,7 @@ impl Affine {
             let codes = block_of_codes(codes, start, bits);
             let [scale, bias] = head(start);
             if format == Format::F32 {
-                // Heads of other widths may begin and end within a block.
+                // Heads of other widths may start and end within a block.
                 let codes = &codes[first.saturating_sub(start)..BLOCK.min(end - start)];
                 codes.iter().for_each(|&q| out.extend((scale * f32::from(q) + bias).to_le_bytes()));
                 continue;

@@ -1,4 +1,4 @@
-//! Rows of a tensor to be written, gathered from where they lie in the checkpoint.
+//! Rows of a tensor to be written, gathered from where they are in the checkpoint.
 
 use std::array;
 use std::ops::Range;

@@ -120,7 +120,7 @@ pub(super) struct Planner<'a, 'c> {
     pub(super) checkpoint: &'a Checkpoint,
     /// The output head is the embedding table.
     tied: bool,
-    /// Beginning of the names of tensors, where the model lies within another.
+    /// Beginning of the names of tensors, where the model is within another.
     within: Option<&'static Prefix>,
     /// Norms have the 1 that is otherwise added.
     has_one: bool,

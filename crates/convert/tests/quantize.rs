@@ -297,7 +297,7 @@ fn outputs_are_checked() {
 }
 
 /// Memory that this process allocates does not grow with a tensor; the pages of the input's map belong to the system,
-/// and those of a tensor are given back when it is done.
+/// and those of a tensor are returned when it is done.
 #[test]
 fn memory_does_not_grow_with_the_tensor() {
     let folder = Folder::new("memory");

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// The beginning of a text, for a message: text of untrusted files may have any length.
+/// The start of a text, for a message: text of untrusted files may have any length.
 pub fn cut(text: impl Display, chars: usize) -> String {
     let mut text = text.to_string();
     if let Some((end, _)) = text.char_indices().nth(chars) {

@@ -7,7 +7,7 @@
 //! n:u64 | {"NAME":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},…,"__metadata__":{…}} | data
 //! ```
 //!
-//! Files are untrusted: all data returned lies within the file and does not overlap. (The `safetensors` crate, as of
+//! Files are untrusted: all data returned is within the file and does not overlap. (The `safetensors` crate, as of
 //! 0.8, adds the offsets of a hostile header without a check for overflow.)
 
 mod write;
@@ -80,7 +80,7 @@ pub struct Tensor {
     pub data: Range<usize>,
 }
 
-/// How a tensor stands in the header.
+/// How a tensor is in the header.
 #[derive(Deserialize)]
 #[serde(expecting = "an object with dtype, shape and data_offsets")]
 struct Record {
@@ -166,7 +166,7 @@ const DTYPES: &[(u64, &[&str])] = &[
 /// Reads the header of a whole file.
 ///
 /// # Errors
-/// If the file is cut short, the header is not as the format asks, or tensors overlap, leave gaps, or reach outside.
+/// If the file is truncated, the header is not as the format asks, or tensors overlap, leave gaps, or reach outside.
 pub fn read(file: &[u8]) -> Result<Vec<Tensor>, SafetensorsError> {
     let truncated = || SafetensorsError::Truncated(file.len() as u64);
     let (length, rest) = file.split_first_chunk().ok_or_else(truncated)?;

@@ -14,10 +14,10 @@ type Lines = Vec<(String, u32)>;
 #[derive(Debug, Default)]
 pub(crate) struct Code {
     pub(crate) path: PathBuf,
-    /// Where it lies in memory.
+    /// Where it is in memory.
     pub(crate) begin: usize,
     pub(crate) end: usize,
-    /// The lines of addresses that were asked for.
+    /// The lines of addresses that were requested.
     pub(crate) known: Mutex<HashMap<usize, Option<Lines>>>,
     /// Return addresses of calls that have waited, in checked mode.
     pub(crate) passed: Mutex<HashSet<usize>>,

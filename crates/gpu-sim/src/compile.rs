@@ -33,7 +33,7 @@ const METAL: [(&str, &str); 5] = [
 ];
 
 /// Floats as on the device: each operation rounds once, whatever the optimiser does. Kernels read memory through
-/// pointers of other types, as CUDA's own compiler lets them. Locals begin with a pattern that no kernel counts on.
+/// pointers of other types, as CUDA's own compiler lets them. Locals start with a pattern that no kernel counts on.
 const FLAGS: &[&str] = &[
     "-std=c++17",
     "-fPIC",
@@ -55,7 +55,7 @@ const FLAGS: &[&str] = &[
 
 /// No vectors of 32 bytes, which nothing here gains from. GCC 13.3, as Ubuntu 24.04 has it, may drop the alignment of
 /// the stack to 32 bytes together with that to 16 which the same function needs (seen in `gemv.cu` of Q6_K, where
-/// locals begin with a pattern: an aligned store to an address that is not).
+/// locals start with a pattern: an aligned store to an address that is not).
 const FLAGS_GCC: &[&str] = &["-mprefer-vector-width=128", "-mmove-max=128", "-mstore-max=128"];
 
 /// Numbers without a suffix are floats, and each operation on halves rounds.

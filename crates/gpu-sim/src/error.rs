@@ -54,7 +54,7 @@ pub enum Error {
     /// The source has no such kernel.
     #[error("no kernel {kernel:?}; the source has {known:?}")]
     UnknownKernel {
-        /// The name that was asked for.
+        /// The name that was requested.
         kernel: String,
         /// Names of the kernels that there are.
         known: Vec<String>,
@@ -108,7 +108,7 @@ pub enum Error {
         kernel: String,
         /// The number that is out of range.
         what: &'static str,
-        /// The number that was asked for.
+        /// The number that was requested.
         given: u64,
         /// The smallest that is possible.
         least: u64,
@@ -120,7 +120,7 @@ pub enum Error {
     Multiple {
         /// The kernel.
         kernel: String,
-        /// Bytes asked for.
+        /// Bytes requested.
         given: u32,
         /// The divisor that it must have.
         of: u32,

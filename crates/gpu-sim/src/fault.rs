@@ -5,7 +5,7 @@ use std::fmt;
 /// The kinds of faults. Those from `OutOfBounds` on are noticed in checked mode, few of them also in fast mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Threads wait for each other, and none can go on.
+    /// Threads wait for each other, and none can continue.
     Deadlock,
     /// A shuffle, vote or matrix operation of a warp in which a lane is missing.
     Collective,
@@ -28,7 +28,7 @@ pub enum Kind {
     /// An argument that launches before may still use, touched before the thread has waited for them; or taken for a
     /// constant and written by the launch itself.
     Early,
-    /// Two lanes of a warp touch the same byte, one of them writes, and no `__syncwarp` or barrier stands between.
+    /// Two lanes of a warp touch the same byte, one of them writes, and no `__syncwarp` or barrier is between.
     RaceInWarp,
     /// The same between two warps of a block, without a barrier.
     RaceInBlock,

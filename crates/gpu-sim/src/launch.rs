@@ -81,7 +81,7 @@ pub enum Arg<'a> {
         bytes: usize,
         /// How.
         access: Access,
-        /// No launch that may still run when this one begins writes it: it may be read before `dependency_wait`.
+        /// No launch that may still run when this one starts writes it: it may be read before `dependency_wait`.
         settled: bool,
     },
     /// A null pointer: a buffer that is not there.
@@ -119,7 +119,7 @@ pub struct Launch<'a> {
     pub args: &'a [Arg<'a>],
     /// The order in which threads run.
     pub order: Order,
-    /// It may begin before those before it have ended: its blocks wait by themselves (`dependency_wait`). Here none
+    /// It may start before those before it have ended: its blocks wait by themselves (`dependency_wait`). Here none
     /// overlaps; checked mode sees to it that they wait.
     pub overlaps: bool,
 }

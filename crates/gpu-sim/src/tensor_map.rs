@@ -1,6 +1,6 @@
 //! Maps of matrices in global memory, by which tiles are copied (CUDA driver API, `cuTensorMapEncodeTiled`).
 
-/// How 16-byte pieces of a tile are permuted in shared memory, so that columns of it lie in different banks: within so
+/// How 16-byte pieces of a tile are permuted in shared memory, so that columns of it are in different banks: within so
 /// many bytes, by the address of the 128 bytes in which they lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Swizzle {
@@ -35,7 +35,7 @@ pub struct TensorMap {
     pub stride: usize,
     /// Elements of a row of a tile, and its rows. What of a tile is outside of the matrix becomes zero.
     pub tile: [usize; 2],
-    /// How it lies in shared memory.
+    /// How it is in shared memory.
     pub swizzle: Swizzle,
 }
 
@@ -122,7 +122,7 @@ impl TensorMap {
         rows.map(|(inside, from)| (from.addr(), inside.len() * self.element)).collect()
     }
 
-    /// Copies the tile at an element to its place in shared memory, which begins at `offset` there.
+    /// Copies the tile at an element to its place in shared memory, which starts at `offset` there.
     ///
     /// # Safety
     /// The matrix can be read.

@@ -62,7 +62,7 @@ impl Matrix {
     }
 }
 
-/// Bytes that begin at a multiple of 16.
+/// Bytes that start at a multiple of 16.
 fn aligned(bytes: &[u8]) -> Vec<u128> {
     let word = |chunk: &[u8]| chunk.iter().rev().fold(0, |word, &byte| word << 8 | u128::from(byte));
     bytes.chunks(16).map(word).collect()
@@ -199,7 +199,7 @@ const BUGS: &[Bug] = &[
     ("lines", &[("mbarrier_inval(full + threadIdx.x);", ";")], &[Kind::Phase]),
     ("lines", &[("mbarrier_inval(empty + threadIdx.x);", "{ mbarrier_inval(empty + threadIdx.x); mbarrier_arrive(empty + threadIdx.x); }")], &[Kind::Phase]),
     ("lines", &[("named_barrier_sync(3, THREADS);", ";")], &[Kind::RaceInBlock, Kind::RaceInWarp, Kind::Phase]),
-    // Copies that the device goes on with.
+    // Copies that the device continues with.
     ("tiles", &[("mbarrier_wait(full + at, parity);", ";")], EARLY),
     ("tiles", &[("mbarrier_wait(full + at, parity);", "mbarrier_wait(full + at, parity ^ 1);")], &[Kind::InFlight, Kind::Uninitialised, Kind::RaceInBlock, Kind::Deadlock]),
     ("tiles", &[("mbarrier_wait(full + at, parity);", "{ if (threadIdx.x < 96) mbarrier_wait(full + at, parity); }")], EARLY),

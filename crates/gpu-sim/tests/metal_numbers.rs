@@ -16,7 +16,7 @@ fn round(x: f64, fraction: i32, least: i32, bias: i32) -> u16 {
         return sign;
     }
     let exponent = if x.is_infinite() { bias + 1 } else { (x.log2().floor() as i32).clamp(least, bias + 1) };
-    // A logarithm may be wrong by a bit beside a power of two.
+    // A logarithm may be wrong by a bit next to a power of two.
     let exponent = if x < 2_f64.powi(exponent) && exponent > least { exponent - 1 } else { exponent };
     let exponent = if x >= 2_f64.powi(exponent + 1) { exponent + 1 } else { exponent };
     if exponent > bias {

@@ -181,7 +181,7 @@ kernel void k(device float* out [[buffer(0)]], device half4* h [[buffer(1)]], ui
     float e = b.s0;  // !
     half g = max(1.0h, 2.0f);  // !
     undeclared = 1;  // !
-    // Correct lines stand between them.
+    // Correct lines are between them.
     half4 x = h[i] * 2.5h + 1;
     float4 y = float4(x) * 2 + 1.5f;
     y.xy += float2(x.zw);

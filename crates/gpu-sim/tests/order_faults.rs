@@ -340,7 +340,7 @@ fn launches_before_that_were_not_waited_for() {
     out[threadIdx.x] = v;
 }",
         ),
-        // Half of the threads, and no barrier before the others go on.
+        // Half of the threads, and no barrier before the others continue.
         overlapping(
             "KERNEL(k)(float* out, const float* in) {
     if (threadIdx.x < 32) dependency_wait();

@@ -228,7 +228,7 @@ fn sixteen_bit_floats() {
     let mut input: Vec<f32> = (0..65_536)
         .map(|i| match i % 4 {
             0 => f32::from_bits((random.next() << 8) as u32 ^ random.next() as u32),
-            // Halfway between two halves, and beside it.
+            // Halfway between two halves, and next to it.
             1 => ((halves[i % 31_743].0 + halves[i % 31_743 + 1].0) / 2.0) as f32,
             2 => -f32::from_bits((((halves[i % 31_743].0 + halves[i % 31_743 + 1].0) / 2.0) as f32).to_bits() + 1),
             _ => f32::from_bits(((i as u32) << 16) + 0x8000),

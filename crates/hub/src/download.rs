@@ -36,14 +36,14 @@ pub(crate) struct Download<'a> {
 struct Shared {
     /// Where the hub's redirects led, until that address refuses.
     target: Mutex<Option<Url>>,
-    /// Pieces that nobody has begun, the first last.
+    /// Pieces that nobody has started, the first last.
     queue: Mutex<Vec<usize>>,
     failed: AtomicBool,
 }
 
 /// How a request ended.
 enum Fetched {
-    /// The rest of a piece was asked for, and came.
+    /// The rest of a piece was requested, and came.
     Piece,
     /// The server ignores ranges: all missing bytes came.
     Whole,
@@ -144,7 +144,7 @@ impl Download<'_> {
         self.copy(reply, start, end, writer, shared, new).map_err(|stopped| stopped.unwrap_or_else(cut))?;
         match whole {
             true => Ok(Fetched::Whole),
-            // A server may send fewer bytes than it was asked for.
+            // A server may send fewer bytes than were requested.
             false if end < rest.end => Err(cut("fewer bytes than requested".to_owned())),
             false => Ok(Fetched::Piece),
         }

@@ -56,7 +56,7 @@ impl Client {
         Url::parse(&text).ok_or(Error::Endpoint(text))
     }
 
-    /// Asks for a page, or for the bytes of a range. The status is one of success, or 416.
+    /// Requests a page, or the bytes of a range. The status is one of success, or 416.
     pub(crate) fn get(&self, url: &Url, range: Option<(u64, u64)>, repo: &str) -> Result<Reply, Error> {
         let (mut url, mut first) = (url.clone(), None);
         for _ in 0..=REDIRECTS {

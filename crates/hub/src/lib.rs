@@ -56,7 +56,7 @@ pub struct Options {
     pub offline: bool,
     /// Connections at a time for one file.
     pub connections: usize,
-    /// Bytes that one request asks for.
+    /// Bytes of one request.
     pub piece: u64,
     /// The wait before a request is repeated; doubled each time.
     pub patience: Duration,
@@ -90,7 +90,7 @@ pub type Progress<'a> = &'a (dyn Fn(Event) + Sync);
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// The download of a file begins.
+    /// The download of a file starts.
     Begin {
         /// The path within the repository.
         file: &'a str,
@@ -112,7 +112,7 @@ pub enum Event<'a> {
     Waiting(&'a Path),
     /// This many more bytes of the file have been verified.
     Verified(u64),
-    /// The file had been begun earlier and is wrong as a whole: it is downloaded again from its start.
+    /// The file had been started earlier and is wrong as a whole: it is downloaded again from its start.
     Again {
         /// The path within the repository.
         file: &'a str,
@@ -309,7 +309,7 @@ fn enough(path: &Path, needed: u64, free: u64) -> Result<(), Error> {
     }
 }
 
-/// Downloads a file, verifies it, and gives it its name. A file that was begun earlier gets a second chance.
+/// Downloads a file, verifies it, and gives it its name. A file that was started earlier gets a second chance.
 fn download_verified(download: &Download, partial: &Path, blob: &Path) -> Result<(), Error> {
     make_parent(partial)?;
     loop {

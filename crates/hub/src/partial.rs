@@ -2,7 +2,7 @@
 //!
 //! The table is written after the bytes that it counts, so a process that is killed loses no more than the last read of
 //! each connection. After the loss of power the table may count bytes that are not on the disk; the sum of the whole
-//! file then differs, and the download begins again.
+//! file then differs, and the download starts again.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -79,7 +79,7 @@ pub(crate) struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Writes bytes of the file that begin at `at`, as far as they are missing. Returns how many were.
+    /// Writes bytes of the file that start at `at`, as far as they are missing. Returns how many were.
     pub(crate) fn write(&mut self, mut at: u64, mut bytes: &[u8]) -> Result<u64, Error> {
         let mut new = 0;
         while !bytes.is_empty() && at < self.partial.size {

@@ -14,7 +14,7 @@ pub const USUAL: [&str; 2] = ["Q4_K_M", "Q8_0"];
 pub struct Choice<'a> {
     /// The files, of a split model in order.
     pub files: Vec<&'a RemoteFile>,
-    /// Parts that the names ask for.
+    /// Parts that the names select.
     parts: usize,
 }
 
@@ -140,7 +140,7 @@ fn split(path: &str) -> Option<(&str, usize, usize)> {
     (1..=parts).contains(&number).then_some((name, number, parts))
 }
 
-/// Whether a tag stands in a path, without regard to case, between characters that belong to no tag.
+/// Whether a tag is in a path, without regard to case, between characters that belong to no tag.
 fn has_tag(path: &str, tag: &str) -> bool {
     let (path, tag) = (path.to_ascii_uppercase(), tag.to_ascii_uppercase());
     path.match_indices(&tag).any(|(at, _)| {

@@ -84,7 +84,7 @@ impl Display for Reference {
 }
 
 impl Reference {
-    /// Whether a word can only name a model of the hub: it begins with `hf:` or with the host of the hub.
+    /// Whether a word can only name a model of the hub: it starts with `hf:` or with the host of the hub.
     pub fn is_marked(word: &str) -> bool {
         MARKS.iter().any(|mark| word.starts_with(mark)) || after_host(word).is_some()
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::state::SequenceId;
 
-/// The outputs that are asked for, and of which tokens.
+/// The outputs that are requested, and of which tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outputs {
     /// None: the tokens only fill the state.
@@ -20,7 +20,7 @@ pub enum Outputs {
 }
 
 impl Outputs {
-    /// The positions, among so many tokens, whose outputs are asked for.
+    /// The positions, among so many tokens, whose outputs are requested.
     pub fn of(self, tokens: usize) -> Range<usize> {
         match self {
             Outputs::None => tokens..tokens,
@@ -82,7 +82,7 @@ impl Batch {
         self
     }
 
-    /// The likeliest token of each row of logits is wanted: the forward pass finds it, and
+    /// The most likely token of each row of logits is wanted: the forward pass finds it, and
     /// [`Logits::argmax`](crate::Logits::argmax) costs no launch of its own.
     pub fn take_argmax(&mut self) -> &mut Self {
         self.argmax = true;

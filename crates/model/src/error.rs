@@ -143,7 +143,7 @@ pub enum Error {
     /// No device has this name.
     #[error("device {asked:?} is unknown; devices: {known}")]
     Device {
-        /// The name that was asked for.
+        /// The name that was requested.
         asked: String,
         /// The names of devices.
         known: String,
@@ -151,7 +151,7 @@ pub enum Error {
     /// No CPU level of this machine architecture has this name.
     #[error("CPU level {asked:?} is unknown; levels: {known}")]
     Level {
-        /// The name that was asked for.
+        /// The name that was requested.
         asked: String,
         /// The levels.
         known: String,
@@ -208,7 +208,7 @@ pub enum Error {
          truncate it to at least {shortest}, or to 0 and compute the tokens again"
     )]
     Forgotten {
-        /// The length that was asked for.
+        /// The length that was requested.
         len: usize,
         /// The shortest possible length other than 0.
         shortest: usize,
@@ -219,7 +219,7 @@ pub enum Error {
          tokens; truncate the sequence to these and compute later tokens again"
     )]
     NoCheckpoint {
-        /// The length that was asked for.
+        /// The length that was requested.
         len: usize,
         /// The longest possible length below it.
         nearest: usize,

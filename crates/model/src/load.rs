@@ -24,7 +24,7 @@ pub struct LoadOptions {
     /// How precisely activations are kept.
     pub precision: Precision,
     /// The same logits, to the bit, for the same tokens: whatever other sequences share a step, however a prompt is cut
-    /// into steps, and whichever sequence computed its beginning. A CPU always gives them, and this changes nothing
+    /// into steps, and whichever sequence computed its start. A CPU always gives them, and this changes nothing
     /// there; a GPU is slower with it (`docs/determinism.md`).
     pub deterministic: bool,
     /// Refuse a model whose weights do not fit into the memory that is free.

@@ -125,7 +125,7 @@ impl Model {
     /// ignored.
     ///
     /// # Errors
-    /// The errors of [`Self::open`]; [`Error::NotDeterministic`] if the options ask for what the backend was not opened
+    /// The errors of [`Self::open`]; [`Error::NotDeterministic`] if the options request what the backend was not opened
     /// for.
     pub fn with_backend(file: GgufFile, backend: Arc<Backend>, mut options: LoadOptions) -> Result<Self> {
         if options.deterministic && !backend.deterministic() {
@@ -179,7 +179,7 @@ impl Model {
         &self.backend
     }
 
-    /// The file's [`GgufFile::fingerprint`], computed when it is first asked for.
+    /// The file's [`GgufFile::fingerprint`], computed when it is first requested.
     pub fn fingerprint(&self) -> &str {
         self.fingerprint.get_or_init(|| self.file.fingerprint())
     }

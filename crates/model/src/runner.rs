@@ -44,7 +44,7 @@ pub struct Runner {
     output_rows: Vec<u32>,
     /// These on the device.
     uploaded_rows: Uploaded,
-    /// Tokens of the last batch whose hidden states are asked for.
+    /// Tokens of the last batch whose hidden states are requested.
     hidden_rows: Vec<u32>,
     /// The last forward pass.
     last: Option<StepShape>,
@@ -60,7 +60,7 @@ struct StepShape {
     tokens: usize,
     /// Rows of logits with their padding.
     outputs: PassOutputs,
-    /// Whether the pass draws the likeliest token of each row.
+    /// Whether the pass draws the most likely token of each row.
     argmax: bool,
     /// See [`PlacementKind`].
     step: PlacementKind,
@@ -76,7 +76,7 @@ impl Runner {
         Self::with(model, limits, Reuse::Prefixes)
     }
 
-    /// A runner whose sequences may begin with what others have computed, or never do.
+    /// A runner whose sequences may start with what others have computed, or never do.
     pub fn with(model: Arc<Model>, limits: Limits, reuse: Reuse) -> Result<Self> {
         let plan = Plan::loaded(&model.spec, &model.program, &limits, model.precision, &model.backend, reuse)?;
         plan.check()?;
@@ -152,10 +152,10 @@ impl Runner {
         self.state.open()
     }
 
-    /// Opens a sequence of a tenant that begins as `tokens` do, as far as sequences of that tenant left the same
+    /// Opens a sequence of a tenant that starts as `tokens` do, as far as sequences of that tenant left the same
     /// beginning ([`Self::keep_prefix`], [`Self::retire_sequence`]) and it is still there. Returns the tokens that the
-    /// sequence has. A model with layers whose state has a fixed size goes on where a sequence ended, or where it had a
-    /// [`Self::next_checkpoint`].
+    /// sequence has. A model with layers whose state has a fixed size continues where a sequence ended, or where it had
+    /// a [`Self::next_checkpoint`].
     ///
     /// # Errors
     /// [`Error::OutOfSequences`](crate::Error::OutOfSequences).
@@ -163,7 +163,7 @@ impl Runner {
         self.state.open_with(tenant, tokens)
     }
 
-    /// Offers the state of a sequence, whose tokens begin with `tokens`, to sequences that begin alike, in blocks of
+    /// Offers the state of a sequence, whose tokens start with `tokens`, to sequences that start alike, in blocks of
     /// [`KV_BLOCK`](gristmill_kernels::kv::KV_BLOCK) tokens. It is kept until its memory is needed.
     ///
     /// # Errors
@@ -254,7 +254,7 @@ impl Runner {
 
     /// The length at which a batch must end so that the prefix cache gets the state of a sequence there: layers with a
     /// state of fixed size have that of the last batches alone. `None` if no such length is ahead, as in all other
-    /// models. A longer batch costs others of the same beginning time, and is not wrong.
+    /// models. A longer batch costs others of the same start time, and is not wrong.
     ///
     /// # Errors
     /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
@@ -270,7 +270,7 @@ impl Runner {
         self.state.plan_checkpoint(sequence, len)
     }
 
-    /// The length of the beginning that the prefix cache will have of a sequence's first `len` tokens.
+    /// The length of the start that the prefix cache will have of a sequence's first `len` tokens.
     ///
     /// # Errors
     /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).

@@ -145,7 +145,7 @@ pub enum BlockInputs {
 pub struct LayerSpec {
     /// The block in which a token sees those before it.
     pub mixer: Mixer,
-    /// The block in which a token sees itself alone; `None` for a layer that is a mixer alone. With an MLP beside the
+    /// The block in which a token sees itself alone; `None` for a layer that is a mixer alone. With an MLP next to the
     /// experts, and x the residual stream, it is
     ///
     /// ```text
@@ -303,7 +303,7 @@ pub enum QkNorm {
 /// Rotary position embedding (RoPE).
 #[derive(Clone, Debug, PartialEq)]
 pub struct RopeSpec {
-    /// How pairs lie in a head.
+    /// How pairs are in a head.
     pub style: RopeStyle,
     /// Pair `i` turns by `base^(−2·i / width)` per position.
     pub base: f32,
@@ -336,7 +336,7 @@ pub enum RopeScaling {
         beta_fast: f32,
         /// Pairs that turn less often than this are divided by the factor.
         beta_slow: f32,
-        /// The ramp begins and ends at whole pairs.
+        /// The ramp starts and ends at whole pairs.
         truncate: bool,
         /// Multiplies YaRN's magnitude `0.1 · ln(factor) + 1`.
         attention_factor: f32,

@@ -7,7 +7,7 @@
 //! bounds how far a sequence can be shortened ([`State::shortest`]).
 //!
 //! The prefix cache (`prefix`) keeps full blocks of texts: a sequence gives it those that it has ([`State::keep`]), and
-//! one with the same beginning starts with them ([`State::open_with`]). Blocks that only the cache has are taken when
+//! one with the same start starts with them ([`State::open_with`]). Blocks that only the cache has are taken when
 //! sequences need them, so the cache costs no memory of its own. States of a fixed size (`fixed`) are kept at some
 //! lengths of a text (`checkpoints`).
 //!
@@ -65,7 +65,7 @@ impl StateKind {
     /// Blocks that a sequence of `context` tokens has at most, in batches of at most `tokens` tokens.
     fn blocks(self, context: usize, tokens: usize) -> usize {
         let all = blocks_for(context);
-        // A batch's first token sees `window - 1` positions before it; they may begin anywhere in a block.
+        // A batch's first token sees `window - 1` positions before it; they may start anywhere in a block.
         let seen = |window: usize| window.saturating_add(tokens).saturating_sub(2).div_ceil(KV_BLOCK) + 1;
         self.window.map_or(all, |window| seen(window).min(all))
     }
@@ -101,7 +101,7 @@ pub struct KvUsage {
     pub capacity: usize,
 }
 
-/// Whether sequences begin with what others have computed.
+/// Whether sequences start with what others have computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
     /// There are slots for states of fixed size in the prefix cache.
@@ -147,7 +147,7 @@ struct Slot {
     tenant: u64,
     /// The prefix cache's entries of the text's first blocks.
     chain: Vec<u64>,
-    /// Tokens that the sequence began with.
+    /// Tokens that the sequence started with.
     began: usize,
     /// See [`State::plan_checkpoint`].
     planned: Vec<usize>,

@@ -127,7 +127,7 @@ impl Counts {
     }
 }
 
-/// Returns each reply the id of its request, reports failures of the server, and passes each request to the access log
+/// Gives each reply the id of its request, reports failures of the server, and passes each request to the access log
 /// at the end of its reply.
 pub(crate) async fn watch(State(app): State<App>, request: Request, next: Next) -> Response {
     let (time, start) = (SystemTime::now(), Instant::now());

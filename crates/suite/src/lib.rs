@@ -2,7 +2,7 @@
 //!
 //! A backend is tested with one line, [`ops::ALL`] over a [`suite::Suite`]; the tests of this crate do so for all levels of
 //! the CPU, those of `conformance` for GPUs, and `gristmill doctor` for the device at hand ([`run`]). Cases are random with a fresh seed each time,
-//! which a failure prints, beside fixed ragged shapes. Outputs lie in frames of poison ([`framed`]), so that what is
+//! which a failure prints, next to fixed ragged shapes. Outputs are in frames of poison ([`framed`]), so that what is
 //! not written, or written outside, shows.
 
 #![forbid(unsafe_code)]

@@ -106,7 +106,7 @@ struct Ziggurat {
 }
 
 const LAYERS: usize = 256;
-/// Begin of the tail, for so many layers.
+/// Start of the tail, for so many layers.
 const TAIL: f64 = 3.654_152_885_361_009;
 /// The area of each layer.
 const AREA: f64 = 4.928_673_233_974_658e-3;
@@ -185,7 +185,7 @@ mod tests {
         {
             near("a share", mean(&|x| f64::from(u8::from(x.abs() > limit))), share, share * (1.0 - share));
         }
-        // Within the layer that has the tail, beyond its begin, and there.
+        // Within the layer that has the tail, beyond its start, and there.
         for (limit, share) in [(TAIL, 2.580_3e-4), (4.0, 6.334_25e-5)] {
             near("a tail", mean(&|x| f64::from(u8::from(x.abs() > limit))), share, share);
         }

@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 /// Numbers of threads whose results must be the same bytes. To a simulated GPU each is an order of its threads.
 pub const THREADS: [usize; 4] = [1, 2, 3, 7];
 
-/// Numbers of threads, beside the first, with which a case is run again.
+/// Numbers of threads, next to the first, with which a case is run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeats {
     /// None: for backends without threads.
@@ -84,7 +84,7 @@ pub struct Worst {
     pub bound: f64,
 }
 
-/// A backend under test, once for each number of threads, with the reference beside it.
+/// A backend under test, once for each number of threads, with the reference next to it.
 pub struct Suite {
     seed: u64,
     /// One in so many cases is run.

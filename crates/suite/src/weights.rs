@@ -30,7 +30,7 @@ fn encoded(rng: &mut Rng, format: Format, count: usize, cols: usize) -> Vec<u8> 
     }
     let mut bytes = vec![0; format.row_bytes(count).expect("a case with whole blocks")];
     format.encode(&values, &mut bytes).expect("whole blocks");
-    // Where the scales of a block begin.
+    // Where the scales of a block start.
     let marked = [(Format::NVFP4, 0), (Format::NVFP4_SCALED, 4)];
     if let Some((_, start)) = marked.into_iter().find(|(marked, _)| *marked == format) {
         mark_scales(rng, format, start, &mut bytes);

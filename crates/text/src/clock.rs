@@ -73,7 +73,7 @@ impl Moment {
 
     fn field(&self, name: char) -> Option<Field> {
         let word = |words: &'static str, index: u64| words.split(' ').nth(index as usize).unwrap_or_default();
-        // The list of days begins with a Thursday.
+        // The list of days starts with a Thursday.
         let (month, weekday) = (word(MONTHS, self.month - 1), word(DAYS, (self.weekday + 3) % 7));
         let text = |text: &str| Some(Field::Text(text.to_owned()));
         let short = |text: &str| Some(Field::Text(text.chars().take(3).collect()));
@@ -169,7 +169,7 @@ fn is_leap(year: u64) -> bool {
     year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
 }
 
-/// Year, month and day of a number of days since 1970-01-01 (Gregorian calendar; years begin in March here, so that
+/// Year, month and day of a number of days since 1970-01-01 (Gregorian calendar; years start in March here, so that
 /// the leap day is the last).
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;

@@ -349,7 +349,7 @@ fn without_generation_tags(source: &str) -> Cow<'_, str> {
     while let Some(start) = rest.find("{%") {
         let (before, tag) = rest.split_at(start);
         out.push_str(before);
-        // From behind the mark: `{%}` begins a tag and does not end it.
+        // From behind the mark: `{%}` starts a tag and does not end it.
         let Some((inner, behind)) = tag[2..].split_once("%}") else {
             rest = tag;
             break;

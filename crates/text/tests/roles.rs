@@ -95,7 +95,7 @@ fn options() -> RenderOptions {
 }
 
 /// The conversation of a pattern, and its words: `s`, `u` and `a` are messages with a text, `k` is a call, `c` a call
-/// beside a text, and `t` a result.
+/// next to a text, and `t` a result.
 fn conversation(pattern: &str) -> (Chat, Vec<(Role, String)>) {
     let (mut messages, mut words, mut calls) = (Vec::new(), Vec::new(), 0);
     for (index, kind) in pattern.chars().enumerate() {

@@ -127,7 +127,7 @@ fn render(source: &str) -> Result<String, TemplateError> {
     ChatTemplate::new(source)?.render(&chat, &RenderOptions::default())
 }
 
-/// Nothing is not iterable, as in Jinja: the template of Qwen3-Coder asks for the length of tools that are.
+/// Nothing is not iterable, as in Jinja: the template of Qwen3-Coder reads the length of tools that are.
 #[test]
 fn nothing_is_not_iterable() {
     let source = "{% for x in [none, 1, 'ab', [], {}, unknown] %}{{ x is iterable }} {% endfor %}\

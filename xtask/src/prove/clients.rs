@@ -35,7 +35,7 @@ const NPM: [&str; 6] =
 const PROGRAMS: [&str; 4] = ["@anthropic-ai/claude-code", "@openai/codex", "opencode-ai", "@qwen-code/qwen-code"];
 /// Programs of which an earlier version is tried too.
 const EARLIER: [&str; 1] = ["@anthropic-ai/claude-code"];
-/// Requests that schemathesis makes up for each operation, beside those for the limits of each field.
+/// Requests that schemathesis makes up for each operation, next to those for the limits of each field.
 const CASES: &str = "50";
 
 /// A server, which ends with the value.
@@ -239,8 +239,8 @@ fn packages(tools: &Tools, page: &mut Page) -> Result<(), String> {
     page.add("lm-eval", "", checked, &mut evaluation)
 }
 
-/// Programs themselves. They ask for models by names of their own. The prompts of Codex have more than 8,192 tokens, and
-/// the context ends its replies, because it sets no limit.
+/// Programs themselves. They request models by names of their own. The prompts of Codex have more than 8,192 tokens,
+/// and the context ends its replies, because it sets no limit.
 fn programs(tools: &Tools, page: &mut Page) -> Result<(), String> {
     let server = tools.serve(&["--ctx", "12288", "--alias", "claude-*", "--alias", "gpt-*"])?;
     let mut programs = tools.script(&tools.packages, "with_programs.py");

@@ -89,7 +89,7 @@ impl Ledger {
         fs::write(path(), self.text()).map_err(|error| format!("cannot write {}: {error}", path().display()))
     }
 
-    /// Forgets a part that does not hold.
+    /// Discards a part that does not hold.
     pub(super) fn forget(&mut self, part: &Part) -> Result<(), String> {
         self.0.remove(&part.name());
         fs::write(path(), self.text()).map_err(|error| format!("cannot write {}: {error}", path().display()))

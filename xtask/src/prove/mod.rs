@@ -41,7 +41,7 @@ use crate::{example, sh};
 type Done<'a> = dyn FnMut(&str, &[String]) -> Result<(), String> + 'a;
 
 /// Runs the parts whose sources have changed; with `--all` every part, with `--list` none, and with `--only` those whose
-/// name begins with one of the words.
+/// name starts with one of the words.
 pub(crate) fn prove(words: &[&str]) -> Result<(), String> {
     let (all, list, only) = options(words)?;
     if !list && ledger::uncommitted()? {
@@ -71,7 +71,7 @@ fn options<'a>(words: &'a [&'a str]) -> Result<(bool, bool, &'a [&'a str]), Stri
     }
 }
 
-/// The parts whose name begins with one of these, or all.
+/// The parts whose name starts with one of these, or all.
 fn chosen(parts: Vec<Part>, only: &[&str]) -> Result<Vec<Part>, String> {
     if let Some(name) = only.iter().find(|name| !parts.iter().any(|part| part.name().starts_with(**name))) {
         return Err(format!("prove: there is no part {name}; `cargo xtask prove --list` prints all"));

@@ -45,7 +45,7 @@ pub(super) fn all() -> Result<Vec<Part>, String> {
 }
 
 /// `stages changed NAME...`: prints the last word of each of these stages whose sources have changed since it passed; a
-/// name stands for all stages that begin with it. What is not committed counts as a change.
+/// name stands for all stages that start with it. What is not committed counts as a change.
 pub(crate) fn changed(names: &[&str]) -> Result<(), String> {
     let (ledger, dirty) = (Ledger::read(), uncommitted()?);
     for part in chosen(names)? {
@@ -83,7 +83,7 @@ pub(crate) fn has_passed(name: &str) -> Result<Option<String>, String> {
     parts.first().map_or(Ok(None), |part| Ledger::read().holds(part))
 }
 
-/// The stages whose name begins with one of these.
+/// The stages whose name starts with one of these.
 fn chosen(names: &[&str]) -> Result<Vec<Part>, String> {
     let stages = all()?;
     let is_called = |part: &Part, name: &str| part.key == name || part.key.starts_with(&format!("{name} "));

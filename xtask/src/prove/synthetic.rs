@@ -112,7 +112,7 @@ fn python() -> Result<PathBuf, String> {
     Ok(python)
 }
 
-/// The models, as the program lists them when it is asked for another.
+/// The models, as the program lists them when another is requested.
 fn names(gristmill: &Path) -> Result<Vec<String>, String> {
     let (_, said) = run(Command::new(gristmill).args(["bench", "--synthetic", "?"]))?;
     let known = said.trim().split_once("known are ").map(|(_, names)| names.split(", ").map(str::to_owned).collect());

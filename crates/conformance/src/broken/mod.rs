@@ -219,7 +219,7 @@ impl Map {
         let forced = forced.flat_map(|only| families::PARTS.iter().map(move |&part| (part, only)));
         let forced = forced.flat_map(|way| repeat_n(way, LOOKS.div_ceil(2)));
         let any = parts.flat_map(|part| repeat_n((part, Only::Any), LOOKS));
-        // Cases of families take longest, so they begin.
+        // Cases of families take longest, so they start first.
         let all: Vec<Cases> = forced.chain(any).map(|(part, only)| self.case(part, only)).collect();
         self.look(&all)?;
         Ok(true)

@@ -106,7 +106,7 @@ fn with_a_window_on_every_level_of_this_cpu() {
     }
 }
 
-/// A text begins with a state of fixed size that another has left, or itself.
+/// A text starts with a state of fixed size that another has left, or itself.
 #[test]
 fn with_checkpoints_on_every_level_of_this_cpu() {
     let mut rng = fresh("checkpoints");
@@ -239,7 +239,7 @@ mod simulated {
         assert!(gpu.files().contains("gemv.cu") && !gpu.files().contains("gemm_int8.cu"));
     }
 
-    /// Contexts that are cut into splits, which some launches join themselves.
+    /// Contexts that are split into splits, which some launches join themselves.
     fn with_long_contexts(language: Language, test: &str) {
         let mut rng = fresh(test);
         for kv_format in [KvFormat::F16, KvFormat::Q8_0] {
@@ -253,7 +253,7 @@ mod simulated {
         assert_eq!(found.different, 0, "{language:?}, with a window: {found:?}");
     }
 
-    // Tests begin in the order of their names: these take longest.
+    // Tests start in the order of their names: these take longest.
     #[test]
     fn a_long_context_on_cuda() {
         with_long_contexts(Language::Cuda, "long contexts on CUDA");

@@ -1,5 +1,5 @@
-//! Texts alone and in company: whether a token's logits depend on what shares its batches, on how its text is cut into
-//! batches, on guesses that are taken back, or on whose keys and values its text begins with.
+//! Texts alone and in company: whether a token's logits depend on what shares its batches, on how its text is split
+//! into batches, on guesses that are taken back, or on whose keys and values its text starts with.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(crate) struct Company {
     pub(crate) texts: usize,
     /// Tokens of each text.
     pub(crate) length: usize,
-    /// Tokens that all texts begin with; fewer than `length`.
+    /// Tokens that all texts start with; fewer than `length`.
     pub(crate) shared: usize,
     /// The most tokens of a text in one batch, in company.
     pub(crate) chunk: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Found {
     pub(crate) different: usize,
     /// Tokens whose keys and values another text had left.
     pub(crate) reused: usize,
-    /// Whether texts begin with all that others left: not in a model with layers whose state has a fixed size, which is
+    /// Whether texts start with all that others left: not in a model with layers whose state has a fixed size, which is
     /// left at few lengths.
     pub(crate) reuses: bool,
     /// Guesses that were computed and taken back.
@@ -102,7 +102,7 @@ impl Company {
         Ok(forward(&mut runner, &[(id, text)])?.remove(0))
     }
 
-    /// All texts once, in random parts. The first begins by itself, so that others find its beginning.
+    /// All texts once, in random parts. The first starts by itself, so that others find its start.
     fn together(
         &self,
         runner: &mut Runner,
@@ -149,7 +149,7 @@ impl Company {
         Ok(())
     }
 
-    /// Now and then goes on with a fork of a text, or preempts one, which begins again later.
+    /// Now and then continues with a fork of a text, or preempts one, which starts again later.
     fn interrupt(
         &self,
         runner: &mut Runner,

@@ -146,7 +146,7 @@ fn metadata_is_that_of_llama_cpp() {
             if name == "phimoe" && key == "phimoe.rope.scaling.attn_factor" {
                 continue;
             }
-            // transformers forgets the setting once it has made a list of it; the list is there too.
+            // transformers discards the setting once it has made a list of it; the list is there too.
             if name == "qwen3next" && key == "qwen3next.full_attention_interval" {
                 continue;
             }
@@ -271,7 +271,7 @@ fn the_format_is_that_of_the_checkpoint_unless_another_is_asked_for() {
 
 #[test]
 fn rows_that_are_not_whole_blocks_fall_back_and_are_named() {
-    // Rows of 32, where a K-quant has blocks of 256. Rows of 24 fit nothing but floats.
+    // Rows of 32, where a K-quant has blocks of 256. Rows of 24 fit only floats.
     for (name, instead) in [("qwen3moe", Format::Q5_0), ("smollm", Format::F16)] {
         let converter = converter(name, Some("Q4_K"));
         let query = converter.tensors().iter().find(|t| t.name == "blk.0.attn_q.weight").unwrap();

@@ -271,7 +271,7 @@ fn published_settings_that_no_code_reads_do_no_harm() {
     folder.refused(&["not weights", "expert_bias"]);
 }
 
-/// A bias that the settings do not ask for is no weight of the model; one that they ask for must be there.
+/// A bias that the settings do not require is no weight of the model; one that they require must be there.
 #[test]
 fn settings_ask_for_biases() {
     let case = |golden: &str, key: &str, value: bool, says: &[&str]| {

@@ -51,8 +51,8 @@ fn type_of(value: &Value) -> &'static str {
     types().iter().find(|known| same(known)).expect("all types are listed").0
 }
 
-/// Gives each of these settings a value of every type but its own, and expects a refusal that names the setting and the
-/// type found. `allowed`: settings and types that are something else.
+/// Gives each of these settings a value of every type but its own, and expects a refusal that names the setting and
+/// the type found. `allowed`: settings and types that are something else.
 fn wrong_types_are_refused(
     folder: &Folder,
     file: &str,

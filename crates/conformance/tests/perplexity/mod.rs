@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gristmill_engine::{Batch, Limits, Model, Outputs, Runner};
 
 /// The perplexity of tokens in windows that do not overlap. Of a window, the second half is scored, without its first
-/// token, as llama.cpp's llama-perplexity does. (It would begin each window with BOS if this model had one.)
+/// token, as llama.cpp's llama-perplexity does. (It would start each window with BOS if this model had one.)
 pub(crate) fn perplexity(model: &Arc<Model>, tokens: &[u32], window: usize) -> (f64, usize) {
     let half = window / 2;
     let limits = Limits { context: Some(window), batch_tokens: window, output_rows: Some(half), ..Limits::default() };

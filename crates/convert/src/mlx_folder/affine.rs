@@ -44,7 +44,7 @@ struct Line {
 }
 
 impl Line {
-    /// The end with the larger magnitude is the bias, and 0 has a code if it lies within the group.
+    /// The end with the larger magnitude is the bias, and 0 has a code if it is within the group.
     fn of(group: &[f32], bits: usize) -> Line {
         let largest = ((1 << bits) - 1) as f32;
         let low = group.iter().copied().fold(f32::INFINITY, f32::min);

@@ -47,7 +47,7 @@ impl Reporter<'_, '_> {
     }
 }
 
-/// Writes all files into a folder beside the output, and renames it.
+/// Writes all files into a folder next to the output, and renames it.
 pub(super) fn folder(
     quantizer: &MlxQuantizer,
     output: &Path,
@@ -169,7 +169,7 @@ fn quantise(
     widths: Widths,
     threads: usize,
 ) -> Result<Coded, ConvertError> {
-    // Groups lie within rows, so the order of rows and columns does not matter.
+    // Groups are within rows, so the order of rows and columns does not matter.
     let groups = data.len() / (widths.group * numbers.block_bytes());
     let each = groups.div_ceil(threads).max(1) * widths.group * numbers.block_bytes();
     let some = |data: &[u8]| {

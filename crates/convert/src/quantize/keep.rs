@@ -43,7 +43,7 @@ impl Keep {
 /// Matches in at most pattern × name steps: only the last `*` is ever tried again.
 fn glob(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
-    // After the last `*`: where the pattern goes on, and how much of the name it has taken.
+    // After the last `*`: where the pattern continues, and how much of the name it has taken.
     let mut star = None;
     while n < name.len() {
         match pattern.get(p) {

@@ -60,7 +60,7 @@ pub struct Planned {
     pub from: Format,
     /// Its format in the output.
     pub to: Format,
-    /// The format that was asked for, if its rows are not whole blocks of that.
+    /// The format that was requested, if its rows are not whole blocks of that.
     pub instead_of: Option<Format>,
     /// Its size in the output, in bytes.
     pub bytes: u64,
@@ -191,7 +191,7 @@ fn same_file(a: &Path, b: &Path) -> bool {
 }
 
 /// Elsewhere the standard library does not tell. A second hard link then counts as another existing file; even with
-/// `force` the file that is read survives, since the output is written beside it and renamed.
+/// `force` the file that is read survives, since the output is written next to it and renamed.
 #[cfg(not(unix))]
 fn same_file(_: &Path, _: &Path) -> bool {
     false

@@ -14,7 +14,7 @@ use super::Planned;
 /// Elements converted at once: whole blocks of every format, at most 4 MiB, enough for many threads.
 pub(crate) const PIECE: usize = 1 << 20;
 
-/// Gets the bytes of tensors written, and may stop.
+/// Is called with the bytes of tensors written, and can stop the run.
 type Report<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
 
 /// Why tensors could not be written in their new formats.

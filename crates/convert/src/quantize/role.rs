@@ -3,7 +3,7 @@
 /// The role of a weight, as far as its format depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The token embeddings beside an output head of its own.
+    /// The token embeddings next to an output head of its own.
     Embedding,
     /// The output head, or token embeddings that also serve as one.
     Output,
@@ -55,7 +55,7 @@ const NEVER: &[&str] = &[
     "time_mix_decay_w",
 ];
 
-/// Those of [`NEVER`] that llama.cpp's converter writes in the type that is asked for, like other matrices.
+/// Those of [`NEVER`] that llama.cpp's converter writes in the type that is requested, like other matrices.
 const CONVERTED: &[&str] = &["per_layer_model_proj"];
 
 impl Role {
@@ -73,7 +73,7 @@ pub(super) fn is_quantised(name: &str) -> bool {
     name.ends_with("weight") && !NEVER.iter().any(|text| name.contains(text))
 }
 
-/// Whether tensors of this name are converted to the type that is asked for, although they are never quantised.
+/// Whether tensors of this name are converted to the type that is requested, although they are never quantised.
 pub(super) fn is_converted(name: &str) -> bool {
     CONVERTED.iter().any(|text| name.contains(text))
 }

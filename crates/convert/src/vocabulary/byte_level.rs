@@ -1,4 +1,4 @@
-//! Byte-level BPE, the tokenizer model `gpt2`: tokens and merges as they stand in `tokenizer.json`.
+//! Byte-level BPE, the tokenizer model `gpt2`: tokens and merges as they are in `tokenizer.json`.
 
 use super::json::TokenizerJson;
 use super::{Kind, Token, Vocabulary, pre, table};

@@ -1,4 +1,4 @@
-//! Special tokens: which ids begin and end a text, and which of them are added to it.
+//! Special tokens: which ids start and end a text, and which of them are added to it.
 
 use gristmill_files::gguf::Value;
 use gristmill_files::json::cut;

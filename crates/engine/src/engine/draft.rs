@@ -34,7 +34,7 @@ pub(super) fn look_up(text: &[u32], count: usize) -> Vec<u32> {
     let Some(start) = (count > 0).then(|| behind_last_occurrence(text)).flatten() else { return Vec::new() };
     let mut draft = Vec::with_capacity(count);
     for at in start..start + count {
-        // A text that repeats itself goes on in its draft.
+        // A text that repeats itself continues in its draft.
         draft.push(*text.get(at).unwrap_or_else(|| &draft[at - text.len()]));
     }
     draft
@@ -58,7 +58,7 @@ mod tests {
         // (1, 2, 3) was followed by 4, 5; the later (2, 3) by 9.
         assert_eq!(look_up(&[1, 2, 3, 4, 5, 2, 3, 9, 1, 2, 3], 2), [4, 5]);
         assert_eq!(look_up(&[7, 2, 3, 4, 7, 2, 3, 9, 1, 2, 3], 3), [9, 1, 2]);
-        // A period goes on.
+        // A period continues.
         assert_eq!(look_up(&[6, 1, 2, 1, 2, 1, 2], 5), [1, 2, 1, 2, 1]);
         assert_eq!(look_up(&[5, 5, 5], 3), [5, 5, 5]);
         for text in [&[][..], &[1], &[1, 1], &[1, 2, 3], &[1, 2, 9, 2]] {

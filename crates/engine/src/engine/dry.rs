@@ -120,7 +120,7 @@ impl Repetition {
     }
 
     /// Tokens and what to subtract from their logits, in ascending order of the tokens, to draw the token after `text`,
-    /// which begins with the text of the previous call.
+    /// which starts with the text of the previous call.
     pub(super) fn penalties(&mut self, text: &[u32], tokenizer: Option<&Tokenizer>) -> Vec<(u32, f32)> {
         for &token in text.get(self.breaks.len()..).unwrap_or_default() {
             let bytes = tokenizer.and_then(|tokenizer| tokenizer.token_bytes(token).ok()).unwrap_or_default();
@@ -140,7 +140,7 @@ impl Repetition {
     }
 
     /// The tokens that would continue a repetition of the allowed length or more, and the longest length of each.
-    /// `text` begins at `start` of the whole text.
+    /// `text` starts at `start` of the whole text.
     ///
     /// Read from its end, the text is the Z algorithm's string (Gusfield, *Algorithms on Strings, Trees, and
     /// Sequences*, 1997): for each place `k` before the end it gives how many tokens, backwards from there, equal those

@@ -1,4 +1,4 @@
-//! Fairness between tenants: the next request to begin is of the tenant with the fewest tokens so far. The counters are
+//! Fairness between tenants: the next request to start is of the tenant with the fewest tokens so far. The counters are
 //! those of Sheng et al. 2024, "Fairness in Serving Large Language Models", with one price for tokens of prompts and of
 //! completions.
 

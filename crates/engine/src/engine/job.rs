@@ -57,7 +57,7 @@ pub(super) enum Task {
 }
 
 impl Job {
-    /// A job that was asked for at this time, of a request that has started if `request_started` is set.
+    /// A job that was requested at this time, of a request that has started if `request_started` is set.
     pub(super) fn new(
         text: Vec<u32>,
         tenant: u64,

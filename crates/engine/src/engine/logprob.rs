@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-/// Log-probabilities of a token and of the likeliest tokens in its place: natural logarithms, before bias, penalties
+/// Log-probabilities of a token and of the most likely tokens in its place: natural logarithms, before bias, penalties
 /// and temperature.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -12,8 +12,8 @@ pub struct Logprob {
     pub token: u32,
     /// Its log-probability.
     pub logprob: f32,
-    /// The likeliest tokens, as many as were asked for, with their log-probabilities: the likeliest first, the smaller
-    /// id first among equals.
+    /// The most likely tokens, as many as were requested, with their log-probabilities: the most likely first, the
+    /// smaller id first among equals.
     pub top: Vec<(u32, f32)>,
 }
 

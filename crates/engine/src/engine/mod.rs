@@ -16,7 +16,7 @@
 //! - `grammar` says which tokens may follow, where a request has a grammar.
 //! - `script` chooses completions in place of the model, for tests of programs that talk to a server.
 //! - `receipt` says what produces a reply's texts again; `seed` draws seeds and writes them as JSON.
-//! - `fair` decides whose request begins next, `prefill_budget` how many tokens run next, `schedule` which; `job`
+//! - `fair` decides whose request starts next, `prefill_budget` how many tokens run next, `schedule` which; `job`
 //!   follows one text to its end; `stop` withholds text that may be the start of a stop string, `reasoning` ends reasoning that
 //!   is too long.
 
@@ -109,7 +109,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Takes the memory that the limits ask for (at least one row of logits for each sequence) and starts the engine's
+    /// Allocates the memory that the limits require (at least one row of logits for each sequence) and starts the engine's
     /// thread. On a GPU, call [`Model::make_ready`] first: the first requests then do not wait for kernels to compile.
     ///
     /// # Errors
@@ -199,7 +199,7 @@ impl Engine {
         &self.model
     }
 
-    /// The memory that the engine takes beside its model's, and the context that it settled on.
+    /// The memory that the engine takes next to its model's, and the context that it settled on.
     pub fn plan(&self) -> Plan {
         self.plan
     }
@@ -258,7 +258,7 @@ impl Engine {
         self.tokens_at_most(prompt, usize::MAX)
     }
 
-    /// The tokens of a text within another one. A tokenizer may put a space before a text that begins.
+    /// The tokens of a text within another one. A tokenizer may put a space before a text that starts.
     ///
     /// # Errors
     /// The errors of the tokenizer.

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct ReasoningLimit {
     /// The most tokens between the marks.
     pub tokens: usize,
-    /// Whether the prompt has begun reasoning.
+    /// Whether the prompt has started reasoning.
     pub is_started: bool,
-    /// Whether reasoning may begin again after other text. Otherwise a reply only begins with it.
+    /// Whether reasoning may start again after other text. Otherwise a reply only starts with it.
     pub repeats: bool,
     /// The mark before reasoning.
     pub open: String,
@@ -29,17 +29,17 @@ pub(super) struct Reasoning {
     used: usize,
     /// Tokens of the ending that were generated.
     ended: usize,
-    /// The end of the text, in which a mark may begin.
+    /// The end of the text, in which a mark may start.
     tail: String,
 }
 
 /// Where the end of a text is.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
-    /// Where reasoning may begin.
+    /// Where reasoning may start.
     Before,
     Within,
-    /// Where none begins any more.
+    /// Where none starts any more.
     After,
 }
 
@@ -144,7 +144,7 @@ mod tests {
             reasoning.push(text);
         }
         assert_eq!((reasoning.forced(), reasoning.free()), (Some(7), 0));
-        // A reply that begins with other text has no reasoning, unless its form lets it come back.
+        // A reply that starts with other text has no reasoning, unless its form lets it come back.
         for repeats in [false, true] {
             let mut reasoning = limit(0, false);
             reasoning.limit.repeats = repeats;

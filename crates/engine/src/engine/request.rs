@@ -45,13 +45,13 @@ pub struct Request {
     pub ignore_end: bool,
     /// The grammar of the completion, from its first token on: a model that thinks first cannot follow it. Bias,
     /// penalties and all that follows choose among the tokens that the grammar allows; log-probabilities are those of
-    /// the model. A text that a limit cuts is the beginning of one that the grammar allows.
+    /// the model. A text that a limit cuts is the start of one that the grammar allows.
     pub grammar: Option<Grammar>,
     /// Number of alternatives returned with the log-probability of each generated token ([`Piece::logprob`]).
     pub logprobs: Option<usize>,
     /// The same for each token of the prompt but the first ([`Piece::prompt_logprobs`]). Such a prompt is computed as a
     /// whole, and in batches of no more tokens than [`Limits::output_rows`](crate::Limits::output_rows). They are held
-    /// until the first piece, in 8 bytes for each of the likeliest.
+    /// until the first piece, in 8 bytes for each of the most likely.
     pub prompt_logprobs: Option<usize>,
     /// Return the experts that computed each generated token ([`Piece::routing`]). The text is the same either way, so
     /// a receipt does not have it.
@@ -69,7 +69,7 @@ pub struct Request {
     pub cache_key: Option<u64>,
     /// Generated control tokens are a part of the text: some models separate the channels of a completion by them.
     pub control_tokens: bool,
-    /// The tenant that asks. The next request to begin is one of the tenant with the fewest tokens so far; a token that
+    /// The tenant that asks. The next request to start is one of the tenant with the fewest tokens so far; a token that
     /// is computed again after a preemption does not count again. What a request has computed is reused only by
     /// requests of the same tenant, so the time that a prompt takes tells nothing about the prompts of others.
     #[serde(skip)]
@@ -188,10 +188,10 @@ pub enum Prompt {
     Rendered {
         /// The text.
         text: String,
-        /// The bytes, in ascending order, that no control token includes: those with which a control token would begin
+        /// The bytes, in ascending order, that no control token includes: those with which a control token would start
         /// in what the conversation says.
         plain: Vec<usize>,
-        /// Whether the text ends with the beginning of the reply. Then generated tokens continue a text, so that a space
+        /// Whether the text ends with the start of the reply. Then generated tokens continue a text, so that a space
         /// before the first word is kept.
         is_started: bool,
     },
@@ -223,12 +223,12 @@ pub struct Piece {
     pub text: String,
     /// The token, an end-of-generation token included.
     pub token: u32,
-    /// If the request asks for it.
+    /// If the client requests it.
     pub logprob: Option<Logprob>,
-    /// If the request asks for it: for each layer, the experts that the router chose, with their weights, in the pass
+    /// If the client requests it: for each layer, the experts that the router chose, with their weights, in the pass
     /// whose logits the token was drawn from. That pass read the token before. Empty for a layer without experts.
     pub routing: Vec<Vec<(u32, f32)>>,
-    /// Only in the first piece, if the request asks for it: of each token of the prompt but the first.
+    /// Only in the first piece, if the client requests it: of each token of the prompt but the first.
     pub prompt_logprobs: Vec<Logprob>,
     /// Only in the first piece, if the state of the prompt's beginning was still there and that of more might have
     /// been: the prompt's text behind it, 40 characters at most. There the prompt differs from earlier texts, unless

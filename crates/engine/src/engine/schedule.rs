@@ -26,7 +26,7 @@ const OF_THE_OLDEST: usize = 4;
 /// for the prompt that started first, so that a long one is read however many short ones come. Each slot has one row;
 /// those that want more share the rows beyond that in the same way.
 ///
-/// The chunks are in the order of `pending`; each is a beginning of what was pending. There are at least as many rows
+/// The chunks are in the order of `pending`; each is a start of what was pending. There are at least as many rows
 /// as slots, and as many tokens as decoding slots.
 pub(super) fn share(pending: &[Pending], tokens: usize, rows: usize) -> Vec<Pending> {
     let more_rows = rows.saturating_sub(pending.len());
@@ -73,12 +73,12 @@ impl Left {
     }
 }
 
-/// Tokens that a prompt can reuse of a running text, which begins alike.
+/// Tokens that a prompt can reuse of a running text, which starts alike.
 pub(super) fn common(reusable: &[u32], text: &[u32]) -> usize {
     reusable.iter().zip(text).take_while(|(a, b)| a == b).count()
 }
 
-/// Whether the prefix cache will have more soon of what a prompt can reuse, since a running text that begins alike
+/// Whether the prefix cache will have more soon of what a prompt can reuse, since a running text that starts alike
 /// `leaves` so many tokens of that, and their last block is not `computed` yet.
 pub(super) fn is_being_computed(leaves: usize, computed: usize) -> bool {
     leaves / KV_BLOCK > computed / KV_BLOCK

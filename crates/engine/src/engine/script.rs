@@ -45,7 +45,7 @@ impl Scripted {
         self.0.front().map(|bias| &bias[..])
     }
 
-    /// Goes on behind a sampled token.
+    /// Continues behind a sampled token.
     ///
     /// # Errors
     /// [`EngineError::Script`] if it is another one, because a grammar forbids the script's.

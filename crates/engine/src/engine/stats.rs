@@ -10,7 +10,7 @@ use gristmill_model::spec::ModelSpec;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Requests that wait for a sequence; of a request for embeddings, the inputs that have not begun count as one.
+    /// Requests that wait for a sequence; of a request for embeddings, the inputs that have not started count as one.
     pub waiting: usize,
     /// Sequences in use: one for each request, or for each input of a request for embeddings.
     pub running: usize,

@@ -1,13 +1,13 @@
 //! Stop strings: text is held back as long as it may be the start of one.
 
-/// Watches the text of one generation for stop strings, which may begin and end anywhere in a piece.
+/// Watches the text of one generation for stop strings, which may start and end anywhere in a piece.
 ///
-/// Text that could be the beginning of a stop string is withheld until the next text decides; so no part of a stop
+/// Text that could be the start of a stop string is withheld until the next text decides; so no part of a stop
 /// string is ever given out, and all other text is.
 #[derive(Debug, Clone, Default)]
 pub(super) struct StopStrings {
     stops: Vec<String>,
-    /// Withheld: the longest suffix of the text so far that begins a stop string.
+    /// Withheld: the longest suffix of the text so far that starts a stop string.
     held: String,
 }
 
@@ -34,7 +34,7 @@ impl StopStrings {
     /// Takes the next text. After [`Scan::Stopped`] nothing more is expected.
     pub(super) fn push(&mut self, text: &str) -> Scan {
         self.held.push_str(text);
-        // The first to begin wins, whichever was completed first in one piece of text.
+        // The first to start wins, whichever was completed first in one piece of text.
         let stops = || self.stops.iter().enumerate().filter(|(_, stop)| !stop.is_empty());
         if let Some((at, index)) = stops().filter_map(|(index, stop)| Some((self.held.find(stop)?, index))).min() {
             self.held.truncate(at);
@@ -75,7 +75,7 @@ mod tests {
                     return (out + &text, true);
                 }
             }
-            // Nothing is out that begins a stop string, as far as can be seen.
+            // Nothing is out that starts a stop string, as far as can be seen.
             for (at, _) in out.char_indices() {
                 assert!(
                     stops.iter().all(|stop| stop.is_empty() || !stop.starts_with(&seen[at..])),
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(run(&["é!"], &["caf", "é", "!"]), ("caf".into(), true));
         assert_eq!(run(&["", "x"], &["ax"]), ("a".into(), true));
         assert_eq!(run(&[], &["a", "b"]), ("ab".into(), false));
-        // The longer one began first, though the shorter one is complete.
+        // The longer one started first, though the shorter one is complete.
         assert_eq!(run(&["bc", "abcd"], &["xabcd"]), ("x".into(), true));
     }
 
@@ -116,7 +116,7 @@ mod tests {
             let stops: Vec<&str> = stops.iter().map(String::as_str).collect();
             let (out, stopped) = run(&stops, &pieces.iter().map(String::as_str).collect::<Vec<_>>());
             let whole: String = chars[..at].iter().collect();
-            // The first stop string to be completed ends the text; of those completed by one piece, the first to begin.
+            // The first stop string to be completed ends the text; of those completed by one piece, the first to start.
             if stopped {
                 prop_assert!(stops.iter().any(|stop| whole[out.len()..].starts_with(stop)));
                 prop_assert!(whole.starts_with(&out) && stops.iter().all(|stop| !out.contains(stop)));

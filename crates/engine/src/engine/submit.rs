@@ -35,7 +35,7 @@ impl Pledge {
     }
 }
 
-/// The choices of one prompt that an engine has begun.
+/// The choices of one prompt that an engine has started.
 #[derive(Debug)]
 pub struct Choices {
     /// The tokens of the prompt.
@@ -94,17 +94,17 @@ impl Engine {
     }
 
     /// Takes no more requests: new ones end with [`EngineError::Draining`], and so do those that wait for a sequence and of
-    /// which nothing has begun, unless a [`Pledge`] was given. Requests that run go on.
+    /// which nothing has started, unless a [`Pledge`] was given. Requests that run continue.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// Begins several choices as [`deliver`](Self::deliver) does, one for each of `delivers`: their prompt is tokenised
+    /// Starts several choices as [`deliver`](Self::deliver) does, one for each of `delivers`: their prompt is tokenised
     /// once, and choice *i* is drawn with seed + *i*. Each choice takes one of the places.
     ///
     /// # Errors
     /// The errors of [`generate`](Self::generate), and [`EngineError::Busy`] if `places` are too few. Choices that were
-    /// begun before an error are cancelled.
+    /// started before an error are cancelled.
     pub fn deliver_choices<D>(
         &self,
         request: Request,
@@ -170,7 +170,7 @@ impl Engine {
     }
 
     /// Removes a tenant's texts from the prefix cache, but for what requests use that run then. It is done before later
-    /// requests begin. Texts with a cache key of their own stay.
+    /// requests start. Texts with a cache key of their own stay.
     ///
     /// # Errors
     /// The errors of [`health`](Self::health).

@@ -23,7 +23,7 @@ fn a_device_that_fails_ends_all_requests() {
     let alone = |engine: &Engine| tokens(&pieces(engine, ask(9)));
     let expected = alone(&engine(&model, 1, 64));
 
-    // The beginning, the middle and the end of a step with 2 layers.
+    // The start, the middle and the end of a step with 2 layers.
     for operations in [0, 11, 23] {
         let engine = engine(&model, 2, 64);
         assert!(engine.health().is_ok());

@@ -1,4 +1,4 @@
-//! Requests with the same beginning and tenant reuse the state that others have computed, which changes no token.
+//! Requests with the same start and tenant reuse the state that others have computed, which changes no token.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -32,7 +32,7 @@ fn a_system_prompt_is_computed_once() {
     for (request, found) in requests.iter().zip(&found) {
         assert_eq!(tokens(found), tokens(&pieces(&engine(&model, 1, 64), request.clone())));
     }
-    // The others wait for the first one's two full blocks; those that begin after one has ended have all 40.
+    // The others wait for the first one's two full blocks; those that start after one has ended have all 40.
     let reused: Vec<usize> = found.iter().map(|pieces| reused(pieces)).collect();
     assert_eq!(reused[0], 0);
     assert!(reused[1..].iter().all(|&n| n == 32 || n >= 40), "{reused:?}");
@@ -49,7 +49,7 @@ fn tenants_share_nothing() {
     assert_eq!(tokens(&cold), tokens(&of(1)));
 }
 
-/// Prompts from a tree of beginnings, several at a time, with memory for few of them: as alone, with nothing kept.
+/// Prompts from a tree of starts, several at a time, with memory for few of them: as alone, with nothing kept.
 #[test]
 fn warm_is_as_cold() {
     for tiny in [Tiny::llama(), Tiny::gpt_oss()] {
@@ -104,7 +104,7 @@ fn states_of_fixed_size_are_computed_once() {
         // The others wait for the last whole block of what all have.
         let reused_tokens: Vec<usize> = found.iter().map(|pieces| reused(pieces)).collect();
         assert_eq!(reused_tokens, [0, 144, 144, 144, 144, 144]);
-        // The next turn of a chat begins with the prompt and the reply, whose last token is not computed.
+        // The next turn of a chat starts with the prompt and the reply, whose last token is not computed.
         let Prompt::Tokens(prompt) = &requests[5].prompt else { panic!("tokens expected") };
         let chat = [&prompt[..], &tokens(&found[5]), &random_tokens(&mut random, 20)].concat();
         let turn = request(&chat, 20, sampling(&mut random));
@@ -115,7 +115,7 @@ fn states_of_fixed_size_are_computed_once() {
     }
 }
 
-/// Prompts from a tree of beginnings, with drafts, with slots for few of them: as alone, with nothing kept.
+/// Prompts from a tree of starts, with drafts, with slots for few of them: as alone, with nothing kept.
 #[test]
 fn warm_is_as_cold_with_states_of_fixed_size() {
     for model in fixed() {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::tiny::Tiny;
 use super::{built, engine, pieces, speech, text};
 
-/// The beginning of templates: tools, and messages in marks.
+/// The start of templates: tools, and messages in marks.
 const HEAD: &str = "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n\
                     {{ m.content }}<|im_end|>\n{% endfor %}";
 
@@ -321,7 +321,7 @@ fn tools_reach_a_template_that_shows_none() {
                     <tool_response>\n42\n</tool_response>\nAnd?<|im_end|>\n<|im_start|>assistant\n";
     assert_eq!(rest, expected);
     assert_eq!(form.parse("<tool_call>{\"name\": \"pick\"}</tool_call>").calls.len(), 1);
-    // Without tools, calls and results still stand there; without system message, one is made.
+    // Without tools, calls and results still are there; without system message, one is made.
     let prompt = engine.render(&Chat { tools: vec![], ..chat.clone() }).unwrap();
     assert!(prompt.starts_with("<|im_start|>system\nBe brief.<|im_end|>") && prompt.ends_with(expected));
     let prompt = engine.render(&self::chat(tools())).unwrap();

@@ -1,4 +1,4 @@
-//! The end of an engine: what runs goes on, and what only waits is refused.
+//! The end of an engine: what runs continues, and what only waits is refused.
 
 use std::mem;
 use std::sync::mpsc::{self, Receiver};

@@ -57,7 +57,7 @@ fn vectors_are_pooled_as_the_file_says() {
     for pooling in [None, Some(1), Some(2), Some(3)] {
         let model = pooled(pooling);
         let texts = texts(&mut random, &[1, 2, 17, CONTEXT, 40]);
-        // Cut into chunks, beside each other.
+        // Split into chunks, next to each other.
         let found = vectors(&engine(&model, 3, 7), &texts);
         for (text, found) in texts.iter().zip(found) {
             let rows = hidden(&model, text);
@@ -161,7 +161,7 @@ fn what_is_refused() {
     }
 }
 
-/// However many texts it has, a request takes one place; its texts run beside each other.
+/// However many texts it has, a request takes one place; its texts run next to each other.
 #[test]
 fn a_request_takes_one_place() {
     let (model, mut random) = (model(), Random::fresh());
@@ -177,7 +177,7 @@ fn a_request_takes_one_place() {
     assert!(usage.mean_batch().unwrap() > 4.0, "{usage:?}");
 }
 
-/// Texts that wait begin between others: a short request does not wait for a long list.
+/// Texts that wait start between others: a short request does not wait for a long list.
 #[test]
 fn other_requests_begin_between_the_texts() {
     let (model, mut random) = (model(), Random::fresh());
@@ -232,7 +232,7 @@ fn a_device_that_fails_ends_all_texts() {
     assert_eq!((stats.waiting, stats.running), (0, 0));
 }
 
-/// One of several inputs fails: its request ends, others go on.
+/// One of several inputs fails: its request ends, others continue.
 #[test]
 fn hidden_states_that_are_not_finite_end_their_request() {
     let backend = Arc::new(Reference::backend());

@@ -75,7 +75,7 @@ fn texts_are_valid_for_their_schema() {
             }
             _ => assert!(serde_json::from_str::<Value>(&whole).unwrap_err().is_eof(), "{whole}"),
         }
-        // Cut earlier, the text is a beginning.
+        // Cut earlier, the text is a start.
         let cut = pieces(&engine, Request { max_tokens: Some(7), ..asked });
         assert_eq!((tokens(&cut), reason(&cut)), (tokens(&found)[..7].to_vec(), FinishReason::Length));
         assert!(serde_json::from_str::<Value>(&text(&cut)).unwrap_err().is_eof());

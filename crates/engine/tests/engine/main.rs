@@ -207,10 +207,10 @@ fn stop_strings_end_the_text_wherever_tokens_end() {
         let found = pieces(&engine, Request { stop: vec!["not there".into(), stop.clone()], ..request.clone() });
         let before = &whole[..whole.find(&stop).unwrap()];
         assert_eq!(text(&found), before, "stop {stop:?} in {whole:?}");
-        // The stop string may lie in what the last token left incomplete.
+        // The stop string may be in what the last token left incomplete.
         let reason = found.last().unwrap().finish.unwrap().reason;
         stopped += usize::from(reason == FinishReason::Stop);
-        // A stop string that is begun and not completed is text.
+        // A stop string that is started and not completed is text.
         let never = format!("{}\u{1}\u{2}", whole.chars().last().unwrap());
         let found = pieces(&engine, Request { stop: vec![never], ..request });
         assert_eq!(text(&found), whole);
@@ -254,7 +254,7 @@ fn a_text_has_the_least_tokens_that_are_asked_for() {
     let (model, mut random) = (model(), Random::fresh());
     let (tokenizer, engine) = (model.tokenizer().unwrap(), engine(&model, 2, 64));
     let end = tokenizer.end_of_generation()[0];
-    // The likeliest token ends the text, and so does any character.
+    // The most likely token ends the text, and so does any character.
     let stops: Vec<String> = (0..128u8).map(|byte| char::from(byte).to_string()).collect();
     let mut likely = request(&random_tokens(&mut random, 5), 20, SamplingOptions::greedy());
     (likely.ignore_end, likely.logit_bias) = (false, vec![(end, 1e6)]);

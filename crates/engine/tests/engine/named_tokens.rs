@@ -132,7 +132,7 @@ fn reasoning_is_ended() {
             assert_eq!((found.len(), &found[..free]), (30, &all[..free]));
             let forced = &found[free..(free + limit.ending.len()).min(30)];
             assert_eq!(forced, &limit.ending[..forced.len()]);
-            // A text that has not begun reasoning has no limit.
+            // A text that has not started reasoning has no limit.
             let limit = ReasoningLimit { is_started: false, ..limit };
             assert_eq!(tokens(&pieces(&engine, Request { reasoning: Some(limit), ..request })), all);
         }

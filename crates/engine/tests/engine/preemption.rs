@@ -49,7 +49,7 @@ fn greedy() -> SamplingOptions {
     SamplingOptions { seed: Some(1), ..SamplingOptions::greedy() }
 }
 
-/// Requests of every kind, of several tenants; some begin alike, and some are choices of one prompt.
+/// Requests of every kind, of several tenants; some start alike, and some are choices of one prompt.
 fn requests(random: &mut Random, count: usize) -> Vec<Request> {
     let beginnings: Vec<Vec<u32>> = (0..3).map(|n| random_tokens(random, 15 + 9 * n)).collect();
     let mut requests: Vec<Request> = Vec::new();
@@ -194,7 +194,7 @@ fn the_worst_load_ends() {
     let usage = |pieces: &Vec<Piece>| finish(pieces).usage;
     assert!(found.iter().all(|pieces| pieces.len() == CONTEXT));
     assert_eq!(usage(&found[0]).preemptions, 0, "the first is never preempted");
-    // Each end lets a few others begin, of which the last is preempted first.
+    // Each end lets a few others start, of which the last is preempted first.
     let (most, all) = (
         found.iter().map(|pieces| usage(pieces).preemptions).max(),
         found.iter().map(|pieces| usage(pieces).preemptions).sum::<usize>(),
@@ -211,7 +211,7 @@ fn two() -> [Request; 2] {
     [(20, 81), (10, 61)].map(|(prompt, n)| request(&random_tokens(&mut random, prompt), n, greedy()))
 }
 
-/// Runs two requests, and perhaps a third, of which the first begins and the others come before its second token. `at`
+/// Runs two requests, and perhaps a third, of which the first starts and the others come before its second token. `at`
 /// is called on the engine's thread with each number of the first one's pieces, and what cancels the second. Returns
 /// the pieces of all, in their order.
 fn scene(
@@ -225,7 +225,7 @@ fn scene(
         let send = send.clone();
         move |event: Result<Piece, EngineError>| send.send((number, event.expect("it runs"))).is_ok()
     };
-    // The first begins, then waits for the others.
+    // The first starts, then waits for the others.
     let (ready, is_ready) = mpsc::channel::<Canceller>();
     let (mut pieces, mut second, first) = (0, None, deliver(0));
     let first = move |event| {

@@ -82,7 +82,7 @@ fn log_probabilities_are_those_of_the_model() {
     }
 }
 
-/// Alone and in company, with guesses and without; and asking for it changes no token.
+/// Alone and in company, with guesses and without; and requesting it changes no token.
 #[test]
 fn routing_is_that_of_the_pass_a_token_was_drawn_from() {
     let (model, mut random) = (speaking(Tiny::qwen3moe()), Random::fresh());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::writer::WriteError;
 
-/// A file under a temporary name. Its errors name the file that was asked for.
+/// A file under a temporary name. Its errors name the file that was requested.
 #[derive(Debug)]
 pub struct NewFile {
     out: BufWriter<File>,
@@ -36,7 +36,7 @@ fn named(path: &Path, source: io::Error) -> io::Error {
     io::Error::new(source.kind(), WriteError::Path { path: path.to_owned(), source })
 }
 
-/// Writes a file under a temporary name beside `path` and renames it when it is complete and on the disk, so that
+/// Writes a file under a temporary name next to `path` and renames it when it is complete and on the disk, so that
 /// `path` never holds half a file. On failure the temporary file is removed.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! How a metadata value stands in a file: little-endian, a string after its length, an array after type and number of
+//! How a metadata value is in a file: little-endian, a string after its length, an array after type and number of
 //! its elements.
 
 use super::MAX_ARRAY_DEPTH;
@@ -8,7 +8,7 @@ use super::value::Array;
 
 /// A Rust type of metadata values.
 pub(super) trait Codec: Sized {
-    /// Reads a value that stands within arrays nesting `depth` deep.
+    /// Reads a value that is within arrays nesting `depth` deep.
     fn read(cursor: &mut Cursor, depth: usize) -> Result<Self, Fault>;
 
     fn write(&self, out: &mut Vec<u8>);

@@ -31,7 +31,7 @@ pub struct TensorInfo {
     /// 1 to 4 dimensions in GGUF order: the innermost (contiguous) first. A weight of a matrix product is
     /// `[inputs, outputs]`, a stack of experts `[inputs, outputs, experts]`. None is zero.
     pub shape: Vec<u64>,
-    /// Where the data begins, in bytes from the start of its file.
+    /// Where the data starts, in bytes from the start of its file.
     pub offset: u64,
     /// The size of the data in bytes.
     pub bytes: u64,
@@ -183,8 +183,8 @@ impl GgufFile {
         self.inner.tensors.get(*self.inner.index.get(name)?)
     }
 
-    /// The data of a tensor of this file, without a copy. It begins at a multiple of [`alignment`](Self::alignment)
-    /// from the start of the file; a mapped file begins on a page.
+    /// The data of a tensor of this file, without a copy. It starts at a multiple of [`alignment`](Self::alignment)
+    /// from the start of the file; a mapped file starts on a page.
     ///
     /// Empty for a [`TensorInfo`] of another file that points outside this one, and where [`is_made`](Self::is_made);
     /// otherwise a tensor's own data is never empty.
@@ -267,7 +267,7 @@ impl GgufFile {
     }
 }
 
-/// Opens the other parts of a split model beside `opened`, which lies at `path`.
+/// Opens the other parts of a split model next to `opened`, which is at `path`.
 fn open_parts(opened: ParsedFile, path: &Path, count: u16) -> Result<Vec<ParsedFile>, GgufError> {
     let number = opened.required::<u16>(SPLIT_NO)?;
     let name = PartName::parse(path).filter(|name| name.count == count && name.number - 1 == number);

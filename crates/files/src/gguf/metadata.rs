@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::error::Name;
 use super::value::{Array, Value, ValueType};
 
-/// A metadata value that a caller asked for is missing or unfit.
+/// A metadata value that a caller requested is missing or unfit.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum MetadataError {
@@ -16,7 +16,7 @@ pub enum MetadataError {
     Missing {
         /// The key.
         key: String,
-        /// The type that was asked for, in words.
+        /// The type that was requested, in words.
         expected: &'static str,
     },
     /// The value has another type.
@@ -26,19 +26,19 @@ pub enum MetadataError {
         key: String,
         /// The byte offset of the value in its file.
         offset: u64,
-        /// The type that was asked for, in words.
+        /// The type that was requested, in words.
         expected: &'static str,
         /// The type in the file.
         found: String,
     },
-    /// The value is a number that the type asked for cannot hold.
+    /// The value is a number that the type requested cannot hold.
     #[error("key {} (byte {offset}): {found} is out of range; expected: {expected}", Name(.key))]
     Range {
         /// The key.
         key: String,
         /// The byte offset of the value in its file.
         offset: u64,
-        /// The type that was asked for, in words.
+        /// The type that was requested, in words.
         expected: &'static str,
         /// The value in the file.
         found: String,
@@ -96,7 +96,7 @@ impl Metadata {
         self.entry(key).map(|e| &e.value)
     }
 
-    /// The byte offset in the file at which the value of `key` begins (its type number), for error messages.
+    /// The byte offset in the file at which the value of `key` starts (its type number), for error messages.
     pub fn offset(&self, key: &str) -> Option<u64> {
         self.entry(key).map(|e| e.offset)
     }
@@ -127,7 +127,7 @@ impl Metadata {
     }
 }
 
-/// Why a value is not the type asked for.
+/// Why a value is not the type requested.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Unfit {

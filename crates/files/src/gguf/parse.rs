@@ -107,7 +107,7 @@ fn alignment(metadata: &Metadata) -> Result<u64, FormatError> {
     }
 }
 
-/// A tensor record, and where parts of it stand in the file. The tensor's offset counts from the start of the data
+/// A tensor record, and where parts of it are in the file. The tensor's offset counts from the start of the data
 /// section until [`place`] has found that.
 struct Record {
     tensor: TensorInfo,
@@ -169,7 +169,7 @@ impl Record {
     }
 }
 
-/// Finds each tensor's bytes in the file; `cursor` stands after the last record.
+/// Finds each tensor's bytes in the file; `cursor` is after the last record.
 fn place(mut records: Vec<Record>, cursor: &Cursor, alignment: u64) -> Result<Vec<TensorInfo>, FormatError> {
     let len = cursor.offset().saturating_add(cursor.remaining());
     // A file's length fits 63 bits and the alignment 32, so this does not overflow.

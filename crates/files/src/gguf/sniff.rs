@@ -13,7 +13,7 @@ pub(super) fn recognise(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     if is_lfs_pointer(bytes) {
         return Some(("a Git LFS pointer", "fetch the file itself with `git lfs pull`"));
     }
-    // A pickle of protocol 2 begins with the number of the protocol; old checkpoints have a magic number first.
+    // A pickle of protocol 2 starts with the number of the protocol; old checkpoints have a magic number first.
     if begins(b"PK\x03\x04") || begins(b"\x80\x02") {
         return Some(("a zip archive or PyTorch checkpoint", NEED_GGUF));
     }
@@ -41,7 +41,7 @@ pub(super) fn recognise(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     None
 }
 
-/// A safetensors file begins with the 64-bit length of a JSON object, then that object.
+/// A safetensors file starts with the 64-bit length of a JSON object, then that object.
 fn is_safetensors(bytes: &[u8]) -> bool {
     let Some((len, rest)) = bytes.split_first_chunk() else { return false };
     u64::from_le_bytes(*len) <= rest.len() as u64 && rest.starts_with(b"{")

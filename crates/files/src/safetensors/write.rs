@@ -17,7 +17,7 @@ pub struct NewTensor {
     pub bytes: u64,
 }
 
-/// How a tensor stands in the header.
+/// How a tensor is in the header.
 #[derive(Serialize)]
 struct Record<'a> {
     dtype: &'a str,
@@ -33,7 +33,7 @@ enum Entry<'a> {
     Metadata(BTreeMap<&'a str, &'a str>),
 }
 
-/// What a file of these tensors begins with; their data follow, in the same order, without gaps.
+/// What a file of these tensors starts with; their data follow, in the same order, without gaps.
 pub fn header<'a>(tensors: &'a [NewTensor], metadata: &[(&'a str, &'a str)]) -> Vec<u8> {
     let mut entries = BTreeMap::from([("__metadata__", Entry::Metadata(metadata.iter().copied().collect()))]);
     let mut end = 0_u64;
@@ -45,7 +45,7 @@ pub fn header<'a>(tensors: &'a [NewTensor], metadata: &[(&'a str, &'a str)]) -> 
     }
     // Maps with keys that are text can be written.
     let mut json = serde_json::to_vec(&entries).unwrap_or_default();
-    // Data begin at a multiple of 8 bytes.
+    // Data start at a multiple of 8 bytes.
     json.resize(json.len().next_multiple_of(8), b' ');
     [&(json.len() as u64).to_le_bytes(), json.as_slice()].concat()
 }

@@ -87,7 +87,7 @@ fn metadata() {
     refused(raw, Place::KeyNumber(0), BODY + 8, Kind::Truncated { needed: 1000, remaining: 16 });
     refused(one().u64(3).bytes(b"ab\xff").bytes(&pad), Place::KeyNumber(0), BODY + 10, Kind::Utf8);
 
-    // Key `k`: its value's type stands at `at`, its value at `at + 4`.
+    // Key `k`: its value's type is at `at`, its value at `at + 4`.
     let k = || one().string("k");
     let at = BODY + 9;
     refused(k().u32(13).bytes(&pad), key("k"), at, Kind::ValueType(13));

@@ -31,7 +31,7 @@ impl Drop for Folder {
     }
 }
 
-/// The error's text, which must begin with the path.
+/// The error's text, which must start with the path.
 fn text(path: &Path) -> String {
     let error = GgufFile::open(path).unwrap_err().to_string();
     let rest = error.strip_prefix(&path.display().to_string());

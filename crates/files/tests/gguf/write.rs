@@ -175,7 +175,7 @@ fn getters_convert_and_explain() {
 
     let missing = MetadataError::Missing { key: "absent".into(), expected: "an integer from 0 to 4294967295" };
     assert_eq!(m.required::<u32>("absent"), Err(missing));
-    // The first value stands after the header, the key's length and its name.
+    // The first value is after the header, the key's length and its name.
     let text = m.required::<f32>("i8").unwrap_err().to_string();
     assert_eq!(text, "key `i8` (byte 34) has the type int8; expected: a float that 32 bits hold");
     let range = |e: Result<(), MetadataError>| match e {

@@ -49,7 +49,7 @@ pub(super) struct Clocks {
 }
 
 impl Clocks {
-    /// Begins with what the barriers and synchronisations so far have ordered.
+    /// Starts with what the barriers and synchronisations so far have ordered.
     pub(super) fn new(threads: usize, beats: &[Beats]) -> Self {
         let floor: Vec<u32> = (0..threads).map(|thread| beats[thread / 32].floor).collect();
         let mut clocks = Self { threads: vec![Clock { known: floor, fenced: Vec::new() }; threads] };

@@ -23,7 +23,7 @@ pub(crate) struct Checks {
     /// Kept in blocks that order threads by more than barriers of all.
     clocks: Option<Clocks>,
     readers: Readers,
-    /// Whether the launch may begin before those before it have ended, and which threads have waited for them.
+    /// Whether the launch may start before those before it have ended, and which threads have waited for them.
     overlaps: bool,
     waited: Vec<bool>,
     shared: Shadow,
@@ -33,7 +33,7 @@ pub(crate) struct Checks {
 /// Order that barriers and synchronisations have made in one kind of memory.
 #[derive(Debug, Default)]
 struct Ordered {
-    /// Barriers and blocks so far. It never begins anew, so shared memory needs no cleaning.
+    /// Barriers and blocks so far. It never starts anew, so shared memory needs no cleaning.
     phase: u32,
     first_phase: u32,
     /// Beats of each warp of the block.
@@ -56,7 +56,7 @@ pub(crate) struct Who {
     pub(crate) code: u32,
 }
 
-/// The block's shared memory: where it begins, its size, and the parts that are in use.
+/// The block's shared memory: where it starts, its size, and the parts that are in use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shared<'a> {
     pub(crate) begin: usize,
@@ -311,7 +311,7 @@ fn wrong(kind: Kind, earlier: Past, touch: Touch, argument: Option<usize>) -> Wr
 }
 
 fn outside_shared(at: usize, bytes: usize, ranges: &[Range<usize>]) -> Wrong {
-    // The last one that begins before the access is the one that was meant.
+    // The last one that starts before the access is the one that was meant.
     let index = ranges.iter().rposition(|range| range.start <= at && !range.is_empty());
     let what = match index {
         Some(index) => {

@@ -54,14 +54,14 @@ pub(crate) enum Touch {
     Atomic,
     /// Atomic too, but it does not read.
     AtomicWrite,
-    /// A copy to it begins, and has been waited for.
+    /// A copy to it starts, and has been waited for.
     Begin,
     Deliver,
-    /// An asynchronous operation reads it; begins to write it, and has written it.
+    /// An asynchronous operation reads it; starts to write it, and has written it.
     AsyncRead,
     AsyncBegin,
     AsyncDeliver,
-    /// A barrier begins to lie there, is used, and ends.
+    /// A barrier starts to be there, is used, and ends.
     BarrierInit,
     BarrierUse,
     BarrierInval,
@@ -129,7 +129,7 @@ pub(super) struct Now<'a> {
     /// The thread's access, and the record of it; for an asynchronous operation the record is the actor's.
     pub(super) past: Past,
     pub(super) record: Past,
-    /// The phase in which this block began.
+    /// The phase in which this block started.
     pub(super) first_phase: u32,
     pub(super) beats: &'a Beats,
     /// In blocks that order threads by more than barriers of all.

@@ -40,7 +40,7 @@ pub(crate) struct Meeting {
     pub(crate) orders: u32,
 }
 
-/// Lanes that must come to a meeting: all 32; all with which the warp began, and none may meet others meanwhile. Both
+/// Lanes that must come to a meeting: all 32; all with which the warp started, and none may meet others meanwhile. Both
 /// at one place in the source.
 pub(crate) mod lanes {
     pub(crate) const WHOLE: u32 = 1;
@@ -95,7 +95,7 @@ pub(crate) struct Hooks {
     pub(crate) fail: unsafe extern "C" fn(*mut EngineView, u32, *const c_char, *const Site) -> !,
 }
 
-/// The part of an engine that kernels see, at its beginning.
+/// The part of an engine that kernels see, at its start.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct EngineView {

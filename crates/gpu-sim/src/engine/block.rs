@@ -1,4 +1,4 @@
-//! One block: scheduling of its threads, and how they begin, wait and end.
+//! One block: scheduling of its threads, and how they start, wait and end.
 
 use super::abi::{Site, ThreadView};
 use super::fibre::{Stacks, switch};
@@ -34,7 +34,7 @@ impl Turns {
         self.again();
     }
 
-    /// All warps can go on: begins with the first, or in another order.
+    /// All warps can go on: starts with the first, or in another order.
     pub(super) fn again(&mut self) {
         self.at = 0;
         if let Order::Shuffled(_) = self.order {
@@ -238,7 +238,7 @@ impl Engine {
     }
 }
 
-/// Runs threads until none can go on. Called by the host.
+/// Runs threads until none can continue. Called by the host.
 ///
 /// # Safety
 /// The engine is ready for a block, and nothing holds a reference to it.
@@ -282,7 +282,7 @@ unsafe fn resume(engine: *mut Engine, save: *mut *mut u8, next: *mut Thread) {
     }
 }
 
-/// A fibre's main: runs its thread, then threads that have not begun, as long as they are scheduled.
+/// A fibre's main: runs its thread, then threads that have not started, as long as they are scheduled.
 extern "sysv64" fn thread() -> ! {
     let engine = CURRENT.get();
     // SAFETY: fibres run only while the engine of this host thread runs a block. No reference is held at the switches.

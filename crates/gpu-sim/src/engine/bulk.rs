@@ -1,5 +1,5 @@
 //! Asynchronous copies to shared memory that are counted at a barrier (PTX ISA, "cp.async.bulk"). The simulator delays
-//! them until no thread can go on without; with shuffled threads some complete earlier, at random.
+//! them until no thread can continue without; with shuffled threads some complete earlier, at random.
 
 use super::abi::{EngineView, Site};
 use super::phases::MOST;
@@ -19,7 +19,7 @@ pub(super) struct Bulk {
     from: From,
     /// Which of the block's barriers counts it.
     pub(super) barrier: usize,
-    /// The thread that began the copy, and where.
+    /// The thread that started the copy, and where.
     thread: u32,
     pub(super) site: Site,
 }
@@ -41,7 +41,7 @@ impl Engine {
         };
         let bulk = self.bulks.remove(at);
         // SAFETY: the kernel's author vouches for the addresses, as for those of any other access; in checked mode they
-        // were looked at when the copy began.
+        // were looked at when the copy started.
         unsafe {
             match &bulk.from {
                 From::Line(from) => bulk.to.copy_from_nonoverlapping(*from, bulk.bytes),
@@ -58,7 +58,7 @@ impl Engine {
             let actor = COPIES + bulk.barrier as u16;
             let code = self.code.offset(bulk.site.code);
             let who = Who { thread: bulk.thread, on_behalf_of: Some((actor, barrier.phase)), code };
-            // It was looked at when it began, so nothing can be wrong now.
+            // It was looked at when it started, so nothing can be wrong now.
             let _ = checks.touch(who, bulk.to.addr(), bulk.bytes, Touch::AsyncDeliver, self.shared.checked());
         }
         self.end_phase(bulk.barrier);
@@ -66,7 +66,7 @@ impl Engine {
     }
 }
 
-/// Begins a copy: checks its target, its barrier and the memory that is `read`.
+/// Starts a copy: checks its target, its barrier and the memory that is `read`.
 unsafe fn begin(engine: *mut Engine, bulk: Bulk, align: usize, read: &[(usize, usize)]) {
     let (to, bytes, site, index) = (bulk.to.addr(), bulk.bytes, bulk.site, bulk.barrier);
     // SAFETY: called on a fibre with no other reference to the engine.

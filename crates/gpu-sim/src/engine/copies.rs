@@ -1,4 +1,4 @@
-//! Copies to shared memory that a thread has begun and not yet waited for. They are delayed
+//! Copies to shared memory that a thread has started and not yet waited for. They are delayed
 //! until the wait, so a missing wait shows the old bytes.
 
 use super::abi::{EngineView, Site};
@@ -42,7 +42,7 @@ impl Engine {
     }
 }
 
-/// The hook: begins a copy.
+/// The hook: starts a copy.
 pub(super) unsafe extern "C" fn copy(
     view: *mut EngineView,
     to: *mut c_void,

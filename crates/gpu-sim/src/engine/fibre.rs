@@ -5,13 +5,13 @@ use std::arch::naked_asm;
 
 /// Bytes of a stack. Only what is touched takes memory; the compiler refuses kernels with larger frames.
 pub(crate) const STACK: usize = 256 << 10;
-/// From one stack to the next. At multiples of a power of two, what threads have in use would lie in the same few sets
+/// From one stack to the next. At multiples of a power of two, what threads have in use would be in the same few sets
 /// of the caches: 71 lines further, the stacks of a block fit into those of the second level.
 const STRIDE: usize = STACK + 71 * 64;
 /// Threads of a block, at most.
 const THREADS: usize = 1_024;
 
-/// Saves the callee-saved registers and the stack pointer to `save`, and goes on where `to` was saved.
+/// Saves the callee-saved registers and the stack pointer to `save`, and continues where `to` was saved.
 ///
 /// # Safety
 /// `to` was saved by this function or made by [`Stacks::prepare`], and is used once.
@@ -66,12 +66,12 @@ impl Stacks {
         self.free.pop().expect("there is a stack for each thread of the largest block")
     }
 
-    /// Gives a stack back. Its owner may run on it until it switches away.
+    /// Returns a stack. Its owner may run on it until it switches away.
     pub(crate) fn give(&mut self, stack: *mut u8) {
         self.free.push(stack);
     }
 
-    /// Puts onto a stack what [`switch`] needs to begin `run` on it.
+    /// Puts onto a stack what [`switch`] needs to start `run` on it.
     ///
     /// # Safety
     /// `stack` was taken from here and no fibre runs on it.

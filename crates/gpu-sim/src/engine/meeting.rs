@@ -9,11 +9,11 @@ use std::ffi::{CStr, c_void};
 /// 32 threads, fewer in a block's last warp.
 #[derive(Debug, Default)]
 pub(super) struct Warp {
-    /// Lanes that can go on, lanes that have not ended, and those that there were.
+    /// Lanes that can continue, lanes that have not ended, and those that there were.
     pub(super) ready: u32,
     pub(super) live: u32,
     began: u32,
-    /// Meetings that have begun, mostly one; and what each lane has brought.
+    /// Meetings that have started, mostly one; and what each lane has brought.
     meetings: Vec<Begun>,
     brought: [usize; 32],
     /// Lanes that wait at the barrier.
@@ -37,7 +37,7 @@ pub(super) struct Barrier {
     /// How many of them brought a true predicate, now and when the barrier last opened.
     trues: u32,
     result: u32,
-    /// The memory whose accesses it orders: only what every thread asked for.
+    /// The memory whose accesses it orders: only what every thread requested.
     memory: u32,
     /// Where the first one came.
     site: Site,
@@ -145,7 +145,7 @@ pub(super) unsafe extern "C" fn meet(
         }
         if begun.present == mask & this.live {
             hold(engine, warp, at);
-            // The last to come goes on at once.
+            // The last to come continues at once.
             (&mut (*engine).warps)[warp].ready &= !(1 << lane);
         } else {
             suspend(engine);
@@ -195,7 +195,7 @@ fn divergence(engine: &Engine, site: Site) -> Option<String> {
         .then(|| format!("this thread is at this barrier, others are at {}", engine.code.place(first)))
 }
 
-/// Lets all go on that wait at the barrier.
+/// Lets all continue that wait at the barrier.
 fn open(engine: &mut Engine) {
     let memory = engine.barrier.memory;
     engine.barrier = Barrier { result: engine.barrier.trues, ..Barrier::default() };

@@ -2,7 +2,7 @@
 //!
 //! A thread runs until it waits: for lanes of its warp (`meet`), for threads of its block (`barrier`, `named`), for a
 //! phase of a barrier in shared memory (`phases`). Then the next ready thread runs; if none is ready, an asynchronous
-//! copy completes (`bulk`). A thread that begins takes over the stack of one that has ended, so a kernel without
+//! copy completes (`bulk`). A thread that starts takes over the stack of one that has ended, so a kernel without
 //! barriers is a loop on one stack.
 //!
 //! The engine is reached from several fibres through one pointer. No reference into it lives across a switch.
@@ -46,7 +46,7 @@ use std::sync::Arc;
 #[repr(C)]
 struct Thread {
     view: ThreadView,
-    /// Where it goes on; null before it has begun.
+    /// Where it continues; null before it has started.
     pointer: *mut u8,
     /// Its stack, null if it has none.
     stack: *mut u8,
@@ -73,7 +73,7 @@ pub(crate) struct LaunchJob<'a> {
     pub(crate) order: Order,
     /// Finds source lines.
     pub(crate) code: &'a Arc<Code>,
-    /// The launch may begin before those before it have ended.
+    /// The launch may start before those before it have ended.
     pub(crate) overlaps: bool,
     /// In checked mode: kernels call a hook before each access, and these are the buffers among the arguments.
     pub(crate) checked: bool,
@@ -85,7 +85,7 @@ pub(crate) struct LaunchJob<'a> {
 pub(crate) struct Engine {
     /// First, because kernels see it.
     view: EngineView,
-    /// Where the host goes on when no thread can.
+    /// Where the host continues when no thread can.
     host: *mut u8,
     entry: Entry,
     arguments: *const *const c_void,
@@ -98,7 +98,7 @@ pub(crate) struct Engine {
     stacks: Stacks,
     shared: Shared,
     copies: Vec<Copies>,
-    /// Some thread of the block has begun one.
+    /// Some thread of the block has started one.
     copying: bool,
     /// Barriers of some warps, those in shared memory, the copies that they count, products of each warp.
     named: [Named; named::COUNT],
@@ -195,7 +195,7 @@ impl Engine {
     }
 
     /// # Safety
-    /// As for `run`, which has begun.
+    /// As for `run`, which has started.
     unsafe fn run_blocks(&mut self, job: &LaunchJob) -> Result<(), Error> {
         let this: *mut Self = self;
         CURRENT.set(this);
@@ -244,7 +244,7 @@ impl Engine {
     }
 }
 
-/// Ends the launch: no thread goes on.
+/// Ends the launch: no thread continues.
 ///
 /// # Safety
 /// Called on a fibre of the engine.

@@ -36,7 +36,7 @@ pub(super) struct Phases {
 }
 
 impl Engine {
-    /// Which of the block's barriers lies at an address.
+    /// Which of the block's barriers is at an address.
     pub(super) fn phases_at(&self, at: usize) -> Option<usize> {
         self.phases.iter().rposition(|barrier| barrier.live && barrier.at == at)
     }
@@ -69,7 +69,7 @@ impl Engine {
         told.collect()
     }
 
-    /// A barrier begins.
+    /// A barrier starts.
     fn make(&mut self, at: usize, count: u32, thread: u32) -> Result<(), (Kind, String)> {
         if !at.is_multiple_of(SIZE) {
             return Err((Kind::Misaligned, "a barrier in shared memory is not aligned to 8 bytes".to_owned()));

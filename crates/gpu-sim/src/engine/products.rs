@@ -1,5 +1,5 @@
 //! Asynchronous matrix products of four warps (PTX ISA, "Asynchronous warpgroup level matrix instructions"). The
-//! simulator delays a product until a wait covers it, so a missing wait shows the old sums. Each warp begins its own
+//! simulator delays a product until a wait covers it, so a missing wait shows the old sums. Each warp starts its own
 //! part, 16 rows of a and all of b, and waits for that part alone; it does not learn what the parts of other warps
 //! still read.
 
@@ -25,7 +25,7 @@ pub(super) struct Progress {
     groups: Vec<usize>,
     /// Products that it has not waited for.
     under_way: VecDeque<(Product, Site)>,
-    /// Its products, so that those of the warps beside it can be compared.
+    /// Its products, so that those of the warps next to it can be compared.
     told: Vec<(Told, Site)>,
     /// It has met a fence.
     fenced: bool,
@@ -60,7 +60,7 @@ impl Matrix {
         let field = |shift: u32| (descriptor >> shift & 0x3fff) as usize * 16;
         let swizzle = [0, 128, 64, 32][(descriptor >> 62) as usize];
         let matrix = Self { start: field(0), leading: field(16), stride: field(32), swizzle };
-        // The field for patterns that begin elsewhere is not known here.
+        // The field for patterns that start elsewhere is not known here.
         let pattern = 8 * swizzle;
         let begins =
             swizzle == 0 || (matrix.start / 128).is_multiple_of(swizzle / 16) && matrix.stride.is_multiple_of(pattern);
@@ -117,7 +117,7 @@ fn overlap(a: usize, bytes: usize, from: usize, to: usize) -> bool {
 }
 
 impl Engine {
-    /// Looks at a warp's next product: why it must not begin.
+    /// Looks at a warp's next product: why it must not start.
     fn refuse_product(&self, warp: usize, product: &Product, site: Site) -> Option<(Kind, String)> {
         if self.threads.len() < (warp / 4 + 1) * 128 {
             return Some((Kind::Collective, "a product needs four warps, the first a multiple of 4".to_owned()));
@@ -180,7 +180,7 @@ impl Engine {
         !self.products[warp].under_way.is_empty()
     }
 
-    /// The fault at the block's end of a warp that has begun fewer products than those beside it.
+    /// The fault at the block's end of a warp that has started fewer products than those next to it.
     pub(super) fn products_missing(&self) -> Option<(String, Site)> {
         self.products.chunks(4).find_map(|four| {
             let most = four.iter().max_by_key(|warp| warp.begun)?;
@@ -192,7 +192,7 @@ impl Engine {
     }
 
     pub(super) fn begin_products(&mut self) {
-        // A block is begun often, and has seldom any.
+        // A block is started often, and has seldom any.
         let used = self.products.iter_mut().filter(|own| own.fenced || own.begun > 0);
         used.for_each(|own| *own = Progress::default());
         self.products.resize_with(self.warps.len(), Progress::default);
@@ -211,7 +211,7 @@ fn spread(fragments: &[[u32; 4]; 32], rows: &mut [u8]) {
     }
 }
 
-/// The hook: begins a warp's part of a product.
+/// The hook: starts a warp's part of a product.
 pub(super) unsafe extern "C" fn product(view: *mut EngineView, product: *const Product, site: *const Site) {
     let engine: *mut Engine = view.cast();
     // SAFETY: the view is the engine's first field, the rest comes from the kernel; called on a fibre.

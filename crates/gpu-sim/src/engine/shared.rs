@@ -79,7 +79,7 @@ impl Shared {
         crate::check::Shared { begin, bytes, ranges: &self.ranges }
     }
 
-    /// Gives a variable its place; `None` if that is more than a block can have.
+    /// Allocates a variable; `None` if that is more than a block can have.
     fn place(&mut self, variable: u32, bytes: u32, align: u32) -> Option<*mut c_void> {
         let at = (self.used + self.gap).next_multiple_of((align as usize).max(16));
         let end = at + bytes as usize;

@@ -69,7 +69,7 @@ pub(super) unsafe fn check_for(
     let this = unsafe { &mut *engine };
     let thread = this.thread().view.linear;
     let Some(checks) = &mut this.checks else { return };
-    // Tables of constants lie in the library itself.
+    // Tables of constants are in the library itself.
     if matches!(touch, Touch::Read | Touch::Constant) && this.code.holds(at, bytes) {
         return;
     }

@@ -3,7 +3,7 @@
 use super::scope::SPACES;
 use super::{Dialect, Translator};
 
-/// Specifiers with which a variable in threadgroup memory may begin, beside `threadgroup` itself.
+/// Specifiers with which a variable in threadgroup memory may start, next to `threadgroup` itself.
 const SPECIFIERS: &[&str] = &["const", "volatile", "static", "constexpr", "inline"];
 
 impl Translator<'_> {
@@ -15,7 +15,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Copies what stands at `at`; the next place.
+    /// Copies what is at `at`; the next place.
     fn copy(&mut self, at: usize, to: usize) -> usize {
         if self.is_attribute(at) {
             let (attributes, after) = self.attributes(at);
@@ -40,7 +40,7 @@ impl Translator<'_> {
         at + 1
     }
 
-    /// Whether the type in which `constant` stands at `at` says `const` too, or `constant` a second time before.
+    /// Whether the type in which `constant` is at `at` says `const` too, or `constant` a second time before.
     fn is_const(&self, at: usize, to: usize) -> bool {
         let mut before = at;
         while before > 0 && (self.is_word(before - 1) || self.is(before - 1, "::")) {

@@ -1,4 +1,4 @@
-//! Functions that are no kernels: where they begin and end, and those that differ in address spaces alone.
+//! Functions that are no kernels: where they start and end, and those that differ in address spaces alone.
 
 use super::scope::{Place, SPACES};
 use super::tokens::Token;
@@ -11,7 +11,7 @@ pub(super) type Functions = HashMap<String, (String, String)>;
 /// The parts of a function, as places of tokens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Function {
-    /// Where specifiers, result and name begin.
+    /// Where specifiers, result and name start.
     pub(super) begin: usize,
     /// The last token of the name; of an operator the word `operator`.
     pub(super) name: usize,
@@ -23,7 +23,7 @@ pub(super) struct Function {
 }
 
 impl Translator<'_> {
-    /// The parts of the function that begins at `at`, if one does.
+    /// The parts of the function that starts at `at`, if one does.
     pub(super) fn function_at(&self, begin: usize, to: usize) -> Option<Function> {
         let mut at = begin;
         let (name, open) = loop {

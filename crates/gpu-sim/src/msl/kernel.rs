@@ -155,7 +155,7 @@ impl Translator<'_> {
     fn host_name(&mut self, attributes: &[Attribute]) -> Option<String> {
         let attribute = attributes.iter().find(|attribute| attribute.name == "host_name")?;
         match attribute.argument {
-            // Strings beside each other are one.
+            // Strings next to each other are one.
             Some((from, to)) if from < to && (from..to).all(|at| self.text(at).starts_with('"')) => {
                 Some((from..to).map(|at| self.text(at)).collect::<Vec<_>>().join(" "))
             }

@@ -92,7 +92,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Copies what stands at `at` to C++ for OpenCL; the next place.
+    /// Copies what is at `at` to C++ for OpenCL; the next place.
     pub(super) fn copy_for_opencl(&mut self, at: usize, to: usize) -> usize {
         let token = &self.tokens[at];
         let text = token.text.to_string();

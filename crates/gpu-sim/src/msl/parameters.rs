@@ -64,7 +64,7 @@ impl Translator<'_> {
         (passed, buffers)
     }
 
-    /// The argument for one parameter, whose type stands between two places.
+    /// The argument for one parameter, whose type is between two places.
     fn parameter(
         &mut self,
         from: usize,
@@ -144,7 +144,7 @@ impl Translator<'_> {
         }
     }
 
-    /// The argument for a buffer of a number, whose type stands between two places.
+    /// The argument for a buffer of a number, whose type is between two places.
     fn buffer(&mut self, from: usize, to: usize, ty: &str, number: u32, buffers: &mut BTreeMap<u32, String>) -> String {
         self.check_pointer(from, to);
         if number >= BUFFERS {

@@ -63,7 +63,7 @@ impl Translator<'_> {
         }
     }
 
-    /// The place after `<…>` that begins at `at`; none if it does not end.
+    /// The place after `<…>` that starts at `at`; none if it does not end.
     pub(super) fn after_angles(&self, at: usize, to: usize) -> Option<usize> {
         let to = to.min(at + LONGEST);
         let (mut depth, mut at) = (0_usize, at);
@@ -127,7 +127,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Whether `struct` and the like begin a type with its members.
+    /// Whether `struct` and the like start a type with its members.
     fn defines_type(&self, at: usize, to: usize) -> bool {
         let mut at = at;
         while at < to {

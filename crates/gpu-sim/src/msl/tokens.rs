@@ -23,7 +23,7 @@ pub(crate) struct Token<'a> {
     /// Index of a file in [`Tokens::files`], and line in it.
     pub(crate) file: u32,
     pub(crate) line: u32,
-    /// White space stands before it.
+    /// White space is before it.
     pub(crate) spaced: bool,
 }
 
@@ -114,7 +114,7 @@ fn marker(directive: &str) -> Option<(u32, &str)> {
     Some((number, &name[..close]))
 }
 
-/// Kind and length of the token with which `text` begins.
+/// Kind and length of the token with which `text` starts.
 fn token(text: &str) -> Option<(Kind, usize)> {
     let bytes = text.as_bytes();
     let first = *bytes.first()?;

@@ -28,7 +28,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("object_data", "mesh shaders are not simulated"),
 ];
 
-/// Words with two underscores that Apple's compiler knows too. The last is Clang's, which a source may ask for first
+/// Words with two underscores that Apple's compiler knows too. The last is Clang's, which a source may test for first
 /// (`__has_builtin`).
 const UNDERSCORES: &[&str] = &["__attribute__", "__restrict", "__METAL_VERSION__", "__func__", "__builtin_offsetof"];
 
@@ -76,7 +76,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Whether `[` begins an expression, or the names of a structured binding.
+    /// Whether `[` starts an expression, or the names of a structured binding.
     fn is_lambda(&self, at: usize) -> bool {
         if !self.is(at, "[") || self.is_attribute(at) || at > 0 && self.is_attribute(at - 1) {
             return false;

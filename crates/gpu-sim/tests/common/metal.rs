@@ -5,7 +5,7 @@ use gpu_sim::{Access, Arg, Constant, Error, Kind, Language, Launch, Mode, Order,
 use std::fmt::Write;
 use std::path::Path;
 
-/// A source after the lines that all begin with; its own first line is line 1 of `name`.
+/// A source after the lines that all start with; its own first line is line 1 of `name`.
 pub fn with_header(name: &str, text: &str) -> String {
     format!("#include <metal_stdlib>\nusing namespace metal;\n#line 1 \"{name}\"\n{text}")
 }

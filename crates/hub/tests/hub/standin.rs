@@ -240,7 +240,7 @@ impl StandIn {
         sent
     }
 
-    /// Sends a file, or the part that was asked for; calls `ended` before its last bytes.
+    /// Sends a file, or the part that was requested; calls `ended` before its last bytes.
     fn send(
         &self,
         stream: &mut TcpStream,
@@ -321,7 +321,7 @@ fn listing(files: &BTreeMap<String, Arc<Vec<u8>>>, faults: &Faults) -> String {
     format!(r#"{{"id":"a/b","sha":"{COMMIT}","siblings":[{}]}}"#, siblings.join(","))
 }
 
-/// The same files as huggingface_hub asks for them.
+/// The same files as huggingface_hub requests them.
 fn tree(files: &BTreeMap<String, Arc<Vec<u8>>>) -> String {
     let one = |(path, bytes): (&String, &Arc<Vec<u8>>)| {
         let (size, sum) = (bytes.len(), sha256(bytes));

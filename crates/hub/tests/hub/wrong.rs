@@ -77,7 +77,7 @@ fn a_commit_that_changes_in_between_is_noticed() {
     let other = "ffffffffffffffffffffffffffffffffffffffff";
     let (case, pulled) = fault(Faults { other_commit: Some(other), ..Faults::default() });
     assert!(matches!(pulled, Err(Error::Changed { found, .. }) if found == other));
-    // The download asks for the commit of the listing, so a branch that moves changes nothing.
+    // The download requests the commit of the listing, so a branch that moves changes nothing.
     let asked = case.hub.take().hub;
     assert!(asked.iter().any(|line| line.contains(&format!("/resolve/{}/", crate::standin::COMMIT))), "{asked:?}");
 }

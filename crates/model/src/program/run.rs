@@ -42,7 +42,7 @@ impl PassOutputs {
 }
 
 /// Runs the first `tokens` of `scratch.tokens`, placed by `state` and rotated by `rotaries` (one for each layer). Leaves
-/// the hidden states and the logits that `outputs` asks for in the scratch. The backend is the model's, or the one of
+/// the hidden states and the logits that `outputs` requests in the scratch. The backend is the model's, or the one of
 /// [`Backend::make_ready`]. `inspect` is called after each layer, with the residual stream in the scratch.
 pub(crate) fn forward(
     backend: &Backend,

@@ -4,7 +4,7 @@ use super::{Logits, Runner};
 use crate::error::{Error, Result};
 
 impl Logits<'_> {
-    /// Copies the hidden states that the batch asks for to host memory, one after another in the batch's order: rows of
+    /// Copies the hidden states that the batch requests to host memory, one after another in the batch's order: rows of
     /// [`ModelSpec::hidden`](crate::spec::ModelSpec::hidden) elements, which the output matrix is multiplied
     /// with.
     ///

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::model::Model;
 use crate::program::scratch::Scratch;
 
-/// Draws the likeliest token of each of the first `rows` rows of logits.
+/// Draws the most likely token of each of the first `rows` rows of logits.
 pub(super) fn take_argmax(model: &Model, scratch: &Scratch, sampled: &mut Buffer<u32>, rows: usize) -> Result<()> {
     let (logits, out) = (scratch.rows(model.program.logits), sampled.view_mut(rows, 1)?);
     Ok(model.backend.run(Argmax { x: logits.view(rows, model.spec.vocab)?, out })?)
@@ -76,7 +76,7 @@ impl Logits<'_> {
         self.all_sampled(sampled)
     }
 
-    /// The likeliest token of each row, the one with the smaller id on a tie.
+    /// The most likely token of each row, the one with the smaller id on a tie.
     ///
     /// # Errors
     /// [`Error::NotFinite`](crate::Error::NotFinite); [`Error::Kernel`](crate::Error::Kernel) if the device refuses.
@@ -100,7 +100,7 @@ impl Logits<'_> {
         self.start_download()
     }
 
-    /// Whether the forward pass has sampled the likeliest token of each row, and nothing else was sampled.
+    /// Whether the forward pass has sampled the most likely token of each row, and nothing else was sampled.
     fn has_argmax(&self) -> bool {
         self.runner.last.is_some_and(|shape| shape.argmax)
     }

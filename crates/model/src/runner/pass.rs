@@ -15,7 +15,7 @@ use crate::program::run::{PassOutputs, forward};
 use crate::stage::Stage;
 
 impl Runner {
-    /// Appends the batch's tokens to their sequences and computes the logits and the hidden states that it asks for.
+    /// Appends the batch's tokens to their sequences and computes the logits and the hidden states that it requests.
     ///
     /// # Errors
     /// [`Error::BatchTooLarge`], [`Error::SplitSequence`], [`Error::Token`], [`Error::NotSampled`],

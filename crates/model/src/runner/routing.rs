@@ -52,7 +52,7 @@ impl RoutingTrace {
         self.starts().map(chosen).collect()
     }
 
-    /// The layers, and where their choices begin.
+    /// The layers, and where their choices start.
     fn starts(&self) -> impl Iterator<Item = (RouterSize, usize)> {
         self.layers.iter().scan(0, |next, &router| {
             let start = *next;

@@ -11,7 +11,7 @@ struct Block {
     sequences: u32,
     /// The entry of the prefix cache that has it.
     entry: Option<u64>,
-    /// Tokens of that entry, if a sequence that goes on behind them may take the block from the entry.
+    /// Tokens of that entry, if a sequence that continues behind them may take the block from the entry.
     tokens: Option<usize>,
     /// When the last sequence gave it back, if only the cache has it.
     idle_since: u64,
@@ -74,7 +74,7 @@ impl Blocks {
         Ok(block)
     }
 
-    /// Gives the block to one more sequence.
+    /// Shares the block with one more sequence.
     pub(super) fn share(&mut self, block: u32) {
         let state = &mut self.blocks[block as usize];
         state.sequences += 1;
@@ -98,9 +98,8 @@ impl Blocks {
         }
     }
 
-    /// Gives a block that a sequence has to an entry of the prefix cache, unless another entry has it: a sequence that
-    /// began with a part of that one's tokens and has written nothing behind them.
-    /// See [`Block::tokens`].
+    /// Moves a block of a sequence to an entry of the prefix cache, unless another entry has it: a sequence
+    /// that started with a part of that one's tokens and has written nothing behind them. See [`Block::tokens`].
     pub(super) fn keep(&mut self, block: u32, entry: u64, tokens: Option<usize>) -> bool {
         let state = &mut self.blocks[block as usize];
         let free = state.entry.is_none();

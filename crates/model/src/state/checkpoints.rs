@@ -1,9 +1,9 @@
 //! Checkpoints in the prefix cache: states of fixed size at some lengths of texts.
 //!
-//! A state of fixed size is that of a whole text and of none of its beginnings, so a sequence begins with what others
+//! A state of fixed size is that of a whole text and of none of its starts, so a sequence starts with what others
 //! have computed only where one of them left its state. The entry of a block, or of a text's end, has the state behind
-//! its tokens, if any. Sequences leave it at their end, and at lengths that are planned: where a text begins to differ
-//! from one that is known, because a third may begin alike, and near the end of a prompt, because the text goes on
+//! its tokens, if any. Sequences leave it at their end, and at lengths that are planned: where a text starts to differ
+//! from one that is known, because a third may start alike, and near the end of a prompt, because the text continues
 //! differently if its reply is written down in another form (without its thinking, for instance). A batch must end at
 //! a planned length, so each may cost a step more; [`State::spacing`] bounds their number.
 
@@ -25,7 +25,7 @@ impl State {
     }
 
     /// Plans a checkpoint at the end of the last whole block of a sequence's first `len` tokens, if that is far enough
-    /// from where the sequence began and from the others. `len` is at most the length that the sequence will have.
+    /// from where the sequence started and from the others. `len` is at most the length that the sequence will have.
     pub(crate) fn plan_checkpoint(&mut self, id: SequenceId, len: usize) -> Result<()> {
         let slot = self.slot(id)?;
         let (len, spacing, fixed) = (len / KV_BLOCK * KV_BLOCK, self.spacing, self.has_fixed_size());
@@ -43,7 +43,7 @@ impl State {
         Ok(slot.planned.iter().copied().filter(|&len| len > slot.len).min())
     }
 
-    /// The length of the beginning that the prefix cache will have of a sequence's first `len` tokens, when they are
+    /// The length of the start that the prefix cache will have of a sequence's first `len` tokens, when they are
     /// computed.
     pub(crate) fn leaves(&self, id: SequenceId, len: usize) -> Result<usize> {
         let slot = &self.slots[self.slot(id)?];

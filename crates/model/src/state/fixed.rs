@@ -3,10 +3,10 @@
 //!
 //! A layer has a buffer of slots. A batch reads the slot that has a sequence's state before it and writes another, so
 //! the state before the last batch is still there: it is the checkpoint to which the sequence can be shortened. A
-//! sequence has two slots at most, and a fork shares those of its origin until each goes on.
+//! sequence has two slots at most, and a fork shares those of its origin until each continues.
 //!
 //! A slot that has been written stays as it is while anybody has it. So a sequence shares its state with the prefix
-//! cache without a copy, and a sequence of the same beginning goes on from there.
+//! cache without a copy, and a sequence of the same start continues from there.
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::ops::{PADDING, RUN_WORDS, Runs};
@@ -22,7 +22,7 @@ use crate::spec::{FixedState, ModelSpec};
 const SLOTS_OF_SEQUENCE: usize = 2;
 
 /// Slots that the prefix cache has while all sequences have theirs: so many more than sequences, because each request
-/// leaves one at its end, and one is to stay for the beginning that requests share.
+/// leaves one at its end, and one is to stay for the start that requests share.
 const MORE_CHECKPOINTS: usize = 3;
 
 /// The most such slots; a slot of Qwen3-Next 80B-A3B has 79 MB.

@@ -163,7 +163,7 @@ impl Group {
         Ok(Some((shared, own)))
     }
 
-    /// The least length above 0 to which a slot can be shortened: the next token's window then begins with the first
+    /// The least length above 0 to which a slot can be shortened: the next token's window then starts with the first
     /// block that is kept.
     pub(super) fn shortest(&self, slot: usize) -> usize {
         match (self.held[slot].first, self.kind.window) {

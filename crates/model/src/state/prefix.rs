@@ -1,4 +1,4 @@
-//! Which blocks hold the beginnings of texts, so that a sequence with such a beginning need not compute it again.
+//! Which blocks hold the starts of texts, so that a sequence with such a start need not compute it again.
 //!
 //! An entry is a block of tokens behind its parent, the block before it; only the last block of a text has fewer than
 //! [`KV_BLOCK`] tokens. An entry is found by its parent and its tokens, so two texts share entries exactly as far as
@@ -6,7 +6,7 @@
 //! found by another tenant's.
 //!
 //! An entry has a block of each group whose block is still there: groups with a window may have given theirs back.
-//! Blocks are given back in the order in which sequences left them ([`Blocks`](super::blocks::Blocks)), and a
+//! Blocks are returned in the order in which sequences left them ([`Blocks`](super::blocks::Blocks)), and a
 //! sequence leaves its last block first. So in a group without a window a parent outlives its children.
 
 use std::cmp::Reverse;
@@ -36,7 +36,7 @@ struct Entry {
     /// The block in each group, where it is kept; behind them, in a model with states of fixed size, the slot that has
     /// the state behind the tokens.
     blocks: Vec<Option<u32>>,
-    /// Sequences whose text begins with it.
+    /// Sequences whose text starts with it.
     sequences: usize,
 }
 
@@ -68,7 +68,7 @@ impl PrefixCache {
         chain
     }
 
-    /// The entries behind `parent` that begin as `tokens` do, each with the number of tokens that are the same, the
+    /// The entries behind `parent` that start as `tokens` do, each with the number of tokens that are the same, the
     /// most first.
     pub(super) fn alike(&self, parent: Parent, tokens: &[u32]) -> Vec<(u64, usize)> {
         let common = |other: &[u32]| tokens.iter().zip(other).take_while(|(a, b)| a == b).count();
@@ -105,7 +105,7 @@ impl PrefixCache {
         }
     }
 
-    /// Counts a sequence whose text begins with the entry.
+    /// Counts a sequence whose text starts with the entry.
     pub(super) fn pin(&mut self, entry: u64) {
         if let Some(entry) = self.entries.get_mut(&entry) {
             entry.sequences += 1;

@@ -1,4 +1,4 @@
-//! Sequences that begin with blocks of the prefix cache, and leave it theirs.
+//! Sequences that start with blocks of the prefix cache, and leave it theirs.
 
 use gristmill_kernels::kv::KV_BLOCK;
 
@@ -8,7 +8,7 @@ use super::prefix::parent_behind;
 use super::{SequenceId, Slot, State};
 use crate::error::Result;
 
-/// The beginning of a text that the prefix cache has.
+/// The start of a text that the prefix cache has.
 struct Beginning {
     /// Its tokens.
     len: usize,
@@ -28,7 +28,7 @@ impl State {
         let mut chain = self.prefix.chain(tenant, tokens);
         let known = chain.len() * KV_BLOCK;
         let Beginning { len, held, state } = loop {
-            // Behind whole blocks, the beginning of one that differs later: it is copied before the sequence writes.
+            // Behind whole blocks, the start of one that differs later: it is copied before the sequence writes.
             let parts = self.prefix.alike(parent_behind(tenant, &chain), &tokens[chain.len() * KV_BLOCK..]);
             match parts.into_iter().map(Some).chain([None]).find_map(|part| self.blocks_of(&chain, part)) {
                 Some(found) => break found,
@@ -49,7 +49,7 @@ impl State {
         Ok((id, len))
     }
 
-    /// The beginning of a text of these entries, if all is there that its next token needs. Only so many tokens of
+    /// The start of a text of these entries, if all is there that its next token needs. Only so many tokens of
     /// `part` count.
     fn blocks_of(&self, chain: &[u64], part: Option<(u64, usize)>) -> Option<Beginning> {
         let len = chain.len() * KV_BLOCK + part.map_or(0, |(_, tokens)| tokens);
@@ -71,7 +71,7 @@ impl State {
         Some(Beginning { len, held: self.groups.iter().enumerate().map(of_group).collect::<Option<_>>()?, state })
     }
 
-    /// Gives the prefix cache the full blocks of a sequence, whose text begins with `tokens`, and its state of fixed
+    /// Gives the prefix cache the full blocks of a sequence, whose text starts with `tokens`, and its state of fixed
     /// size if it has a planned length.
     pub(crate) fn keep(&mut self, id: SequenceId, tokens: &[u32]) -> Result<()> {
         let slot = self.slot(id)?;
@@ -89,7 +89,7 @@ impl State {
         Ok(())
     }
 
-    /// Closes a sequence, whose text begins with `tokens`, and gives the prefix cache all its blocks, and its state of
+    /// Closes a sequence, whose text starts with `tokens`, and gives the prefix cache all its blocks, and its state of
     /// fixed size.
     pub(crate) fn retire(&mut self, id: SequenceId, tokens: &[u32]) -> Result<()> {
         if self.has_fixed_size() {

@@ -84,7 +84,7 @@ fn a_window_bounds_the_blocks() {
         State::bytes(&Reference::backend(), &spec(windows), &limits(), context, Reuse::Prefixes)
     };
     let block = (2 + 2) * KV_BLOCK as u64 * 2 * 3;
-    // 19 blocks of 16 are 304 tokens; 1 + 40 + 7 positions, wherever they begin, are in 4.
+    // 19 blocks of 16 are 304 tokens; 1 + 40 + 7 positions, wherever they start, are in 4.
     assert_eq!(bytes(&[None], CONTEXT), 19 * block);
     assert_eq!(bytes(&[Some(9)], CONTEXT), 4 * block);
     assert_eq!(bytes(&[Some(9), None, Some(9)], CONTEXT), (4 + 19 + 4) * block);
@@ -113,7 +113,7 @@ fn a_window_bounds_the_blocks() {
 }
 
 proptest! {
-    /// Whatever is done: blocks are counted right, none that will be seen is given back, and there are always enough.
+    /// Whatever is done: blocks are counted right, none that will be seen is returned, and there are always enough.
     #[test]
     fn blocks_are_never_lost(
         window in 1usize..60,
@@ -284,7 +284,7 @@ fn a_text_is_computed_once() {
         assert_eq!(shadow.open(0, 4), 120);
         shadow.append(0, 5);
         shadow.check();
-        // A forgotten prefix is not found.
+        // A discarded prefix is not found.
         shadow.state.forget(shadow.open[0].0).unwrap();
         assert_eq!(shadow.open(0, 4), 0);
         shadow.check();

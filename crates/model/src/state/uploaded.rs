@@ -5,13 +5,13 @@ use gristmill_kernels::tensor::Buffer;
 
 use crate::error::Result;
 
-/// The words that the beginning of a buffer has from the last upload. Each upload costs a step some microseconds, and
+/// The words that the start of a buffer has from the last upload. Each upload costs a step some microseconds, and
 /// from one decode step to the next slots, output rows and most often block tables are the same.
 #[derive(Debug, Default)]
 pub(crate) struct Uploaded(Vec<u32>);
 
 impl Uploaded {
-    /// Brings words to the beginning of the buffer, which is always the same and which nothing else writes.
+    /// Brings words to the start of the buffer, which is always the same and which nothing else writes.
     pub(crate) fn bring(&mut self, backend: &Backend, words: &[u32], to: &mut Buffer<u32>) -> Result<()> {
         if self.0.starts_with(words) {
             return Ok(());

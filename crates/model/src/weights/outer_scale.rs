@@ -1,4 +1,5 @@
-//! The scale of a whole tensor, or of each of its experts, that a file has beside NVFP4 weights: `X.scale` of `X.weight`.
+//! The scale of a whole tensor, or of each of its experts, that a file has next to NVFP4 weights: `X.scale` of
+//! `X.weight`.
 //!
 //! The product is multiplied by it, so it goes into the weight's blocks when they are loaded. `X.input_scale`, for
 //! activations in four bits, is ignored. A file without `X.scale` has a scale of 1.
@@ -9,7 +10,7 @@ use gristmill_kernels::format::{Format, nvfp4_scaled};
 use super::{TensorSpec, find};
 use crate::error::{Error, Result};
 
-/// The scale that the file has beside a weight.
+/// The scale that the file has next to a weight.
 pub(super) fn scale_of<'a>(file: &'a GgufFile, weight: &TensorSpec) -> Result<Option<&'a TensorInfo>> {
     let (Some(name), Some(tensor)) = (weight.name.strip_suffix(".weight"), file.tensor(&weight.name)) else {
         return Ok(None);
@@ -22,7 +23,7 @@ pub(super) fn scale_of<'a>(file: &'a GgufFile, weight: &TensorSpec) -> Result<Op
     find(file, &TensorSpec::new(name, &[experts])).map(Some)
 }
 
-/// The scale of activations beside a weight, if the file has it.
+/// The scale of activations next to a weight, if the file has it.
 pub(super) fn input_scale_of<'a>(file: &'a GgufFile, weight: &TensorSpec) -> Option<&'a TensorInfo> {
     let name = weight.name.strip_suffix(".weight").filter(|_| weight.is_scaled)?;
     let is_scaled = file.tensor(&weight.name).is_some_and(|tensor| tensor.format == Format::NVFP4);

@@ -1,5 +1,5 @@
-//! Gemma 4: experts beside an MLP, inputs of each layer and shared caches; what is read of them, and what is refused by
-//! key or tensor.
+//! Gemma 4: experts next to an MLP, inputs of each layer and shared caches; what is read of them, and what is refused
+//! by key or tensor.
 
 use gristmill_kernels::ops::{Activation, Routing, Window};
 use gristmill_model::spec::{MlpSpec, ModelSpec, MoeSpec};

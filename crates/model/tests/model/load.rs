@@ -31,7 +31,7 @@ fn the_part_that_an_architecture_needs_is_named() {
         ("gemma3n", ", because it needs several residual streams (AltUp)"),
         ("gptneox", ", because it needs an MLP without a gate"),
         ("clip", ", because it needs images: it is the tower of a vision model"),
-        // Nothing but its keys is unknown; and nothing at all is known.
+        // Only its keys is unknown; and nothing at all is known.
         ("hunyuan-dense", ""),
         ("unheard-of", ""),
     ] {
@@ -262,7 +262,7 @@ fn models_are_shared_between_threads() {
     sent::<gristmill_model::Runner>();
 }
 
-/// Queries, keys and values may be one tensor, gate and up another; one of another shape, or beside a tensor that it
+/// Queries, keys and values may be one tensor, gate and up another; one of another shape, or next to a tensor that it
 /// replaces, is refused by name.
 #[test]
 fn fused_tensors_are_checked() {

@@ -125,7 +125,7 @@ fn bad_scales_are_named() {
         ("blk.0.attn_q.scale", &[2][..], "tensor `blk.0.attn_q.scale`"),
         ("blk.1.ffn_up_exps.scale", &[1], "has shape [1], but the metadata requires [5]"),
         ("blk.1.ffn_up_exps.scale", &[6], "has shape [6], but the metadata requires [5]"),
-        // Beside a weight of another format it is no scale.
+        // Next to a weight of another format it is no scale.
         ("blk.0.attn_output.scale", &[1], "tensor `blk.0.attn_output.scale` is not a weight of this qwen3moe model"),
         ("blk.0.attn_q_norm.scale", &[1], "tensor `blk.0.attn_q_norm.scale` is not a weight"),
     ] {

@@ -237,7 +237,7 @@ impl Tiny {
         tiny
     }
 
-    /// A layer with a window, then one that sees everything and whose values are its keys; beside the four experts of
+    /// A layer with a window, then one that sees everything and whose values are its keys; next to the four experts of
     /// each an MLP.
     pub(crate) fn gemma4() -> Tiny {
         let shape = Shape { hidden: 32, heads: 4, kv_heads: 2, width: 16, inner: 16, experts: [4, 2] };

@@ -52,7 +52,7 @@ impl Product {
         let tolerance = nmse(product_bound(&self.tensors, self.precision, &self.x), energy(&self.tensors, &self.x));
         let kind = kind(["matmul exact", "matmul bf16", "matmul int8"], &self.tensors, self.precision);
         let whole = suite.check(kind, &case, tolerance, &|b| self.run(b, 0, self.tokens));
-        // A row depends on nothing but itself.
+        // A row depends on only itself.
         if let Some(row) = self.tokens.checked_sub(1).map(|last| last / 2) {
             let alone = self.run(suite.backend(), row, 1);
             let of_whole = whole.floats[row * self.outputs()..(row + 1) * self.outputs()].to_vec();

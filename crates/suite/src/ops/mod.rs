@@ -195,7 +195,7 @@ fn kind(names: [&'static str; 3], tensors: &[TensorView], precision: Precision) 
     names[rounding(tensors, precision) as usize]
 }
 
-/// Activations of a contiguous matrix in a frame. Made last, so that a GPU may begin with what takes them before they
+/// Activations of a contiguous matrix in a frame. Made last, so that a GPU may start with what takes them before they
 /// are there: an upload in between would wait for them.
 fn activations(b: &Backend, precision: Precision, x: &[f32], rows: usize, cols: usize) -> Act {
     let x = Framed::of(b, x, rows, cols, Frame::ODD);

@@ -136,7 +136,7 @@ pub fn sample(suite: &Suite) {
 
 /// Draws follow the softmax, and what the filters drop never comes.
 pub fn distribution(suite: &Suite) {
-    // Shares of 1/2, 1/4, 1/8, 1/16, 1/16, not in order of size; and of two that are the likeliest.
+    // Shares of 1/2, 1/4, 1/8, 1/16, 1/16, not in order of size; and of two that are the most likely.
     let [shares, equal] = [[2.0, 8.0, 1.0, 1.0, 4.0], [4.0, 8.0, 1.0, 8.0, 1.0]];
     let b = suite.backend();
     let draws = 4_000;

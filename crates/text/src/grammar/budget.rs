@@ -65,7 +65,7 @@ impl Budget {
         Ok(square)
     }
 
-    /// Counts a pattern, beside its text.
+    /// Counts a pattern, next to its text.
     pub(super) fn pattern(&mut self, pattern: &str) -> Result<(), String> {
         self.pattern_bytes += pattern.len();
         limit(pattern.len() <= MAX_PATTERN && self.pattern_bytes <= MAX_PATTERNS, || {

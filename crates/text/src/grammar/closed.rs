@@ -8,7 +8,7 @@ use super::schema::MAX_DEPTH;
 /// a small model would add properties without end.
 ///
 /// Whatever is valid for it is valid for the schema as it was. So a schema with `allOf`, `oneOf` or `not`, or with
-/// several of `properties`, `anyOf` and `$ref` beside each other, stays as it is.
+/// several of `properties`, `anyOf` and `$ref` next to each other, stays as it is.
 pub fn closed_schema(mut schema: Value) -> Value {
     if !combines(&schema, MAX_DEPTH) {
         close(&mut schema, MAX_DEPTH);

@@ -16,7 +16,7 @@ const TOKEN_TIME: Duration = Duration::from_millis(20);
 /// The most time that the tokens of a completion may take beyond [`TOKEN_TIME`], less what cheaper tokens leave over.
 const MAX_EXCESS: Duration = Duration::from_secs(1);
 
-/// Says which tokens may follow, and follows the text.
+/// Returns which tokens may follow, and follows the text.
 pub struct Matcher {
     parser: Parser,
     vocabulary: Arc<Vocabulary>,

@@ -57,11 +57,11 @@ pub enum Grammar {
     /// Any JSON object.
     Json,
     /// JSON that is valid for this schema. Properties come in the order of the schema, and at most 20 characters of
-    /// white space stand between tokens. Strings have no `\u` escapes, so that a property's name is written in one way.
+    /// white space are between tokens. Strings have no `\u` escapes, so that a property's name is written in one way.
     ///
     /// A keyword that cannot be enforced is refused with its path; annotations, such as `description`, are left out.
     /// References lead into the schema itself (`#/$defs/name`). `format` stands for the syntax of its values; an
-    /// unknown format is an annotation, as are keywords that begin with `x-`. `propertyNames` is a pattern or a list of
+    /// unknown format is an annotation, as are keywords that start with `x-`. `propertyNames` is a pattern or a list of
     /// names.
     ///
     /// A receipt keeps the schema as its JSON text, because the order of its properties counts, which some programs

@@ -36,7 +36,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The pattern that a keyword asks for; `None` if each name follows it.
+    /// The pattern that a keyword requests; `None` if each name follows it.
     fn name_rule(&mut self, key: &str, value: &Value) -> Result<Option<String>> {
         let list = match (key, value) {
             ("type", Value::String(name)) if name == "string" => return Ok(None),

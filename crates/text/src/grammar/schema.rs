@@ -1,7 +1,7 @@
 //! JSON schemas: the keywords that are enforced, in the form that llguidance reads; any other is refused.
 //!
 //! llguidance passes over some keywords in silence (all of them where none is known to the draft that `$schema` names,
-//! `prefixItems` beside `additionalItems`), knows `$ref` without escapes, and takes settings from `x-guidance`. So it
+//! `prefixItems` next to `additionalItems`), knows `$ref` without escapes, and takes settings from `x-guidance`. So it
 //! gets a schema of its own: without annotations, tuples as `prefixItems`, and each target of a reference as a
 //! definition.
 

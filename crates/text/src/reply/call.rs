@@ -18,8 +18,8 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// The fields of `{"name": …, "arguments": {…}}`, which some models call `tool_name` and `parameters`. Those beside them
-/// say nothing about the call. Any other may be an argument that is not where it belongs.
+/// The fields of `{"name": …, "arguments": {…}}`, which some models call `tool_name` and `parameters`. Those next to
+/// them say nothing about the call. Any other may be an argument that is not where it belongs.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fields<'t> {

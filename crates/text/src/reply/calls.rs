@@ -1,4 +1,4 @@
-//! The common part of the forms whose tool calls stand within a reply's content.
+//! The common part of the forms whose tool calls are within a reply's content.
 
 use super::call::ToolCall;
 use super::follow::Follow;
@@ -9,7 +9,7 @@ pub(super) trait Calls: std::fmt::Debug + Send + Sync {
     /// The marks that announce calls, anywhere in the content.
     fn marks(&self) -> &[&'static str];
 
-    /// The characters with which a reply may begin that is a call without a mark.
+    /// The characters with which a reply may start that is a call without a mark.
     fn unmarked(&self) -> &[char] {
         &[]
     }
@@ -17,7 +17,7 @@ pub(super) trait Calls: std::fmt::Debug + Send + Sync {
     /// What may follow the call that was read last, if a bracket ended it.
     fn follow(&self) -> Follow;
 
-    /// Calls begin: the input stands after the mark of this index, or at the first character of an unmarked call.
+    /// Calls begin: the input is after the mark of this index, or at the first character of an unmarked call.
     fn begin(&mut self, mark: Option<usize>, input: &mut Input);
 
     /// Reads on.
@@ -43,7 +43,7 @@ pub(super) trait Calls: std::fmt::Debug + Send + Sync {
         if self.is_within_call() { Read::Malformed } else { Read::End }
     }
 
-    /// Whether a call has begun that is not complete. Otherwise what is read only ends or separates calls.
+    /// Whether a call has started that is not complete. Otherwise what is read only ends or separates calls.
     fn is_within_call(&self) -> bool;
 }
 

@@ -1,4 +1,4 @@
-//! Calls within reasoning. A model may begin a call without ending its reasoning, or end it after the call: then the
+//! Calls within reasoning. A model may start a call without ending its reasoning, or end it after the call: then the
 //! call is the last of the reply. If anything else follows, the model only thought about a call.
 
 use super::call::ToolCall;
@@ -30,7 +30,7 @@ pub(super) enum Drafted {
     More,
     /// The reply ends with these calls.
     Calls(Vec<ToolCall>),
-    /// What is read is reasoning, and goes on.
+    /// What is read is reasoning, and continues.
     Reasoning,
     /// What is read is reasoning up to the input's token, at which the reasoning ends; the answer is not read.
     Closed,
@@ -47,7 +47,7 @@ impl Draft {
         &self.marks
     }
 
-    /// Calls begin with the mark of this index.
+    /// Calls start with the mark of this index.
     pub(super) fn begin(&mut self, mark: usize, calls: &mut dyn Calls, input: &mut Input) {
         self.held.clear();
         self.next(mark, calls, input);

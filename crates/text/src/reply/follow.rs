@@ -2,13 +2,13 @@
 
 use super::input::{Begins, begins};
 
-/// Bytes of the beginning of a call that are looked at.
+/// Bytes of the start of a call that are looked at.
 const LOOKED_AT: usize = 256;
 
 /// What a form has after a call.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Follow {
-    /// Marks that end calls, or begin others.
+    /// Marks that end calls, or start others.
     pub(super) marks: Vec<&'static str>,
     /// Between calls.
     pub(super) separator: Option<char>,

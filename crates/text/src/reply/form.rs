@@ -12,7 +12,7 @@ pub struct ReplyForm {
     syntax: Option<&'static Syntax>,
     template: String,
     prompt_end: String,
-    /// The beginning of the reply, which the prompt has already.
+    /// The start of the reply, which the prompt has already.
     begun: String,
     options: ReplyOptions,
     answer_or_calls: bool,
@@ -48,12 +48,12 @@ impl ReplyForm {
         ReplyForm { syntax: None, template, prompt_end, begun, options, answer_or_calls, only_calls }
     }
 
-    /// The form of replies whose beginning stands in the prompt. Its events are left out.
+    /// The form of replies whose beginning is in the prompt. Its events are left out.
     pub fn begun(self, text: impl Into<String>) -> ReplyForm {
         ReplyForm { begun: text.into(), ..self }
     }
 
-    /// The form of replies that are either an answer or calls, without reasoning. The beginning of the reply decides: the
+    /// The form of replies that are either an answer or calls, without reasoning. The start of the reply decides: the
     /// marks within an answer are text.
     pub fn answer_or_calls(self) -> ReplyForm {
         ReplyForm { answer_or_calls: true, ..self }

@@ -1,15 +1,15 @@
-//! Calls whose name, keys and values stand between tags, as in Qwen3-Coder's
+//! Calls whose name, keys and values are between tags, as in Qwen3-Coder's
 //! `<function=NAME><parameter=KEY>value</parameter>…</function>`.
 //!
 //! Values are not escaped, so a value may contain any tag. What follows a tag decides:
 //!
 //! - The end of a value counts if another parameter follows, or the end of the call and what may follow a call. Within
 //!   a value that must be JSON, it does not count in a string.
-//! - A parameter that begins within a value ends it, for a model that omits the end, if the tool has a parameter of this
-//!   name that was not given, and its tag is at a line's start as the tag before was. Where an end of a value follows
-//!   that does not count, it was text.
+//! - A parameter that starts within a value ends it, for a model that omits the end, if the tool has a parameter of
+//!   this name that was not given, and its tag is at a line's start as the tag before was. Where an end of a value
+//!   follows that does not count, it was text.
 //! - A call within a value is text up to its end. If the reply ends before, the tag was text. If the end of the
-//!   value is before it, or of a call that did not begin in the value, it is the next call, and this one has no end.
+//!   value is before it, or of a call that did not start in the value, it is the next call, and this one has no end.
 //! - If a value ends twice, if a parameter is given twice or after the end of its call, or if a parameter lacks that the
 //!   tool requires or is no JSON where it must be while a tag was taken for text, nothing says what the model meant, and
 //!   there is no call.
@@ -25,7 +25,7 @@ use super::schema;
 use super::tags::Tags;
 use super::value::Value;
 
-/// Places are counted from the beginning of the text that is held.
+/// Places are counted from the start of the text that is held.
 #[derive(Debug, Clone, Copy)]
 enum FunctionState {
     Name,
@@ -64,7 +64,7 @@ struct KeyTag {
 pub(super) struct Function {
     tags: &'static Tags,
     state: FunctionState,
-    /// Where the name begins.
+    /// Where the name starts.
     begin: usize,
     name: String,
     parameters: Parameters,
@@ -73,7 +73,7 @@ pub(super) struct Function {
 }
 
 impl Function {
-    /// The input stands at the name. `is_last`: no more text follows, so a call within a value that has no end is text.
+    /// The input is at the name. `is_last`: no more text follows, so a call within a value that has no end is text.
     pub(super) fn new(tags: &'static Tags, input: &mut Input, is_last: bool) -> Function {
         input.begin_token();
         Function {
@@ -160,7 +160,7 @@ impl Function {
         FunctionState::Closed { at }
     }
 
-    /// The input stands at the tag before a name.
+    /// The input is at the tag before a name.
     fn begin_key(&self, input: &mut Input, end: Option<usize>) -> FunctionState {
         let at = input.offset();
         input.advance(self.tags.key.len());
@@ -187,7 +187,7 @@ impl Function {
         }
     }
 
-    /// This tag begins no parameter.
+    /// This tag starts no parameter.
     fn no_key(&mut self, input: &Input, tag: KeyTag) -> Result<FunctionState, Read> {
         match (&self.parameters.value, tag.end) {
             // It is where one would be.
@@ -198,7 +198,7 @@ impl Function {
         }
     }
 
-    /// A parameter's tags are read: its value may begin.
+    /// A parameter's tags are read: its value may start.
     fn begin_value(&mut self, input: &Input, tag: KeyTag, schemas: &Map<String, Json>) -> Result<FunctionState, Read> {
         let key = input.text(tag.at + self.tags.key.len()..input.offset());
         let key = key.split_once(self.tags.key_end).map_or(key, |(key, _)| key).trim();
@@ -259,7 +259,7 @@ impl Function {
         Ok(FunctionState::Value)
     }
 
-    /// Reads the name after a tag within a value, which may begin a call.
+    /// Reads the name after a tag within a value, which may start a call.
     fn read_call(&mut self, input: &mut Input, at: usize, schemas: &Map<String, Json>) -> Result<FunctionState, Read> {
         let name = match self.tags.name_end {
             Some(end) => until(input, end)?,

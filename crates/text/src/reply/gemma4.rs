@@ -1,4 +1,4 @@
-//! Calls of Gemma 4: `<|tool_call>call:NAME{KEY:VALUE, …}<tool_call|>`. Strings stand between `<|"|>`, keys bare or
+//! Calls of Gemma 4: `<|tool_call>call:NAME{KEY:VALUE, …}<tool_call|>`. Strings are between `<|"|>`, keys bare or
 //! between the same; numbers, lists and objects are as in JSON. Strings and keys of JSON are read too.
 
 use super::call::ToolCall;

@@ -35,7 +35,7 @@ pub(super) const SYNTAX: Syntax = Syntax {
 const TURN: &str = "<|start|>assistant";
 const CHANNEL: &str = "<|channel|>";
 const MESSAGE: &str = "<|message|>";
-/// Ends of a message. Those of [`NEXT`] begin the next message, for a model that omits the end.
+/// Ends of a message. Those of [`NEXT`] start the next message, for a model that omits the end.
 const ENDS: [&str; 5] = ["<|end|>", "<|return|>", "<|call|>", NEXT[0], NEXT[1]];
 const NEXT: [&str; 2] = ["<|start|>", CHANNEL];
 const FUNCTIONS: &str = "functions.";
@@ -79,7 +79,7 @@ pub(super) struct Harmony {
 }
 
 impl Harmony {
-    /// For the reply to a prompt, whose end may have begun a message.
+    /// For the reply to a prompt, whose end may have started a message.
     fn new(start: Start) -> Harmony {
         let Start { options, answer_or_calls, .. } = start;
         let names = Names::new(options.schemas.clone());
@@ -128,8 +128,8 @@ impl Harmony {
 }
 
 impl Harmony {
-    /// Reads up to the arguments. If the message ends without any, they are `{}`; if another begins, only for a function
-    /// that needs none.
+    /// Reads up to the arguments. If the message ends without any, they are `{}`; if another starts, only for a
+    /// function that needs none.
     fn read_arguments(
         &mut self,
         name: &str,
@@ -187,7 +187,7 @@ impl Harmony {
         }
     }
 
-    /// Gives out a message's text up to its end. `None` while it goes on.
+    /// Gives out a message's text up to its end. `None` while it continues.
     fn read_message(
         &self,
         is_final: bool,
@@ -306,7 +306,7 @@ fn is_final(head: &str) -> bool {
     head.rsplit_once(CHANNEL).and_then(|(_, channel)| words(channel).next()) == Some("final")
 }
 
-/// The input stands at the end of a message.
+/// The input is at the end of a message.
 fn end_message(input: &mut Input) -> HarmonyState {
     if let Begins::With(end) = input.begins(&ENDS)
         && ENDS[end] != CHANNEL

@@ -67,7 +67,7 @@ impl Hermes {
         Hermes { tags, state: HermesState::Close, marks, schemas, is_last: false }
     }
 
-    /// A call begins after its tag.
+    /// A call starts after its tag.
     fn function(&self, input: &mut Input) -> HermesState {
         HermesState::Function(Box::new(Function::new(self.tags, input, self.is_last)))
     }

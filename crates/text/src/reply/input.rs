@@ -9,12 +9,12 @@ pub(super) struct Input {
     text: String,
     start: usize,
     position: usize,
-    /// Where a name or value began; between `start` and `position`.
+    /// Where a name or value started; between `start` and `position`.
     token: usize,
     begun: usize,
 }
 
-/// Whether a text begins with a mark.
+/// Whether a text starts with a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begins {
     /// With the mark of this index.
@@ -24,7 +24,7 @@ pub(super) enum Begins {
     No,
 }
 
-/// Whether a text begins with one of `marks`.
+/// Whether a text starts with one of `marks`.
 pub(super) fn begins(text: &str, marks: &[&str]) -> Begins {
     match marks.iter().position(|mark| text.starts_with(mark)) {
         Some(index) => Begins::With(index),
@@ -34,7 +34,7 @@ pub(super) fn begins(text: &str, marks: &[&str]) -> Begins {
 }
 
 impl Input {
-    /// The input of a reply whose beginning stands in the prompt.
+    /// The input of a reply whose beginning is in the prompt.
     pub(super) fn begun(text: &str) -> Input {
         Input { text: text.to_owned(), begun: text.len(), ..Input::default() }
     }
@@ -67,13 +67,13 @@ impl Input {
         self.position = self.text.len();
     }
 
-    /// Whether the rest begins with one of these marks.
+    /// Whether the rest starts with one of these marks.
     pub(super) fn begins(&self, marks: &[&str]) -> Begins {
         begins(self.rest(), marks)
     }
 
-    /// The first place in the rest that begins with a mark, or that may do so with more text, in bytes from the rest's
-    /// beginning; the rest's end if there is none. It takes time linear in what lies before.
+    /// The first place in the rest that starts with a mark, or that may do so with more text, in bytes from the rest's
+    /// beginning; the rest's end if there is none. It takes time linear in what is before.
     pub(super) fn find(&self, marks: &[&str]) -> (usize, Begins) {
         let rest = self.rest();
         let mut at = 0;
@@ -94,7 +94,7 @@ impl Input {
         matches!(found, Begins::With(_))
     }
 
-    /// A name or value begins here.
+    /// A name or value starts here.
     pub(super) fn begin_token(&mut self) {
         self.token = self.position;
     }
@@ -130,7 +130,7 @@ impl Input {
         self.text.get(from..self.position).unwrap_or_default()
     }
 
-    /// Gives out the text before the name or value that began last.
+    /// Gives out the text before the name or value that started last.
     pub(super) fn take_before_token(&mut self) -> &str {
         let from = std::mem::replace(&mut self.start, self.token).max(self.begun);
         self.text.get(from..self.token).unwrap_or_default()

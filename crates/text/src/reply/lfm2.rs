@@ -15,7 +15,7 @@ pub(super) const SYNTAX: Syntax = Syntax {
     parser: |start| Marked::parser(start, Listed::new(OPEN, CLOSE)),
 };
 
-/// The mark of a call, and the beginnings of lists of tools: the template of LFM2.5 Instruct shows no call.
+/// The mark of a call, and the starts of lists of tools: the template of LFM2.5 Instruct shows no call.
 const SHOWN: [&str; 3] = [OPEN, "<|tool_list_start|>", "List of tools: ["];
 
 const OPEN: &str = "<|tool_call_start|>";

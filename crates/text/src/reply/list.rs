@@ -35,7 +35,7 @@ impl List {
         }
     }
 
-    /// Whether a call has begun that is not complete.
+    /// Whether a call has started that is not complete.
     pub(super) fn is_within_call(&self) -> bool {
         !matches!(self, List::Between | List::Ended)
     }

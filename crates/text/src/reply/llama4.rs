@@ -105,7 +105,7 @@ impl Llama4 {
     }
 }
 
-/// An object begins here.
+/// An object starts here.
 fn object(input: &mut Input) -> Llama4State {
     input.begin_token();
     Llama4State::Object(Scanner::new())

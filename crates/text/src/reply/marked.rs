@@ -1,4 +1,4 @@
-//! Replies whose reasoning and calls stand between marks within the text: all forms but Harmony.
+//! Replies whose reasoning and calls are between marks within the text: all forms but Harmony.
 
 use super::call::ToolCall;
 use super::calls::{Calls, Follows, Read};

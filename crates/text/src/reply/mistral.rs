@@ -1,5 +1,5 @@
 //! Calls of Mistral: `[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`, and of later models
-//! `[TOOL_CALLS]NAME[ARGS]{…}` for each call, where `[CALL_ID]…` may stand after the name.
+//! `[TOOL_CALLS]NAME[ARGS]{…}` for each call, where `[CALL_ID]…` may be after the name.
 
 use super::call::ToolCall;
 use super::calls::{Calls, Read};

@@ -17,7 +17,7 @@
 //!   `<tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>`.
 //! - MiniMax, if it has `<minimax:tool_call>`: `<minimax:tool_call><invoke name="NAME"><parameter
 //!   name="KEY">value</parameter></invoke></minimax:tool_call>`, with one `<invoke …>` or several.
-//! - Gemma 4, if it has `<|tool_call>`: `<|tool_call>call:NAME{KEY:VALUE, …}<tool_call|>`, where strings stand between
+//! - Gemma 4, if it has `<|tool_call>`: `<|tool_call>call:NAME{KEY:VALUE, …}<tool_call|>`, where strings are between
 //!   `<|"|>`. Reasoning is in `<|channel>thought…<channel|>`.
 //! - Command, if it has `<|START_ACTION|>` or `<|START_THINKING|>`: `<|START_ACTION|>[{"tool_name": …, "parameters":
 //!   {…}}, …]<|END_ACTION|>`. Reasoning is in `<|START_THINKING|>…<|END_THINKING|>`; marks around an answer are left out.
@@ -31,22 +31,22 @@
 //!
 //! Reasoning is in `<think>…</think>` unless said otherwise. For all forms:
 //!
-//! - However the text is cut into pieces, the events are the same.
+//! - However the text is split into pieces, the events are the same.
 //! - A call is one event, when its arguments are complete and valid: the text of a JSON object as the model wrote it.
-//!   Arguments that are a string with such a text are unwrapped. Missing arguments are `{}`, unless nothing but its
+//!   Arguments that are a string with such a text are unwrapped. Missing arguments are `{}`, unless only its
 //!   JSON announces the call. An object with fields that calls do not have is no call, nor
 //!   one after which text follows as within a call (`follow`). Closing brackets that are too many are left out.
 //! - A call that is malformed or unfinished is content, its marks included: up to the first character that is wrong,
-//!   from which on the text is read as content, in which new calls may begin. They must be of tools of the request, if
-//!   these are known, because their marks may stand in a value of the malformed call.
+//!   from which on the text is read as content, in which new calls may start. They must be of tools of the request, if
+//!   these are known, because their marks may be in a value of the malformed call.
 //! - Values between tags are not escaped. What follows a tag decides whether it is a value's end or text, and the tool's
 //!   schema says which parameters there are (`function`). Where nothing decides, there is no call: never one with other
 //!   arguments than the model wrote.
-//! - White space between reasoning and answer is dropped, around calls too. Except in Harmony, reasoning only begins a
+//! - White space between reasoning and answer is dropped, around calls too. Except in Harmony, reasoning only starts a
 //!   reply. Where other marks divide a text, its white space is kept. Texts that a call or a message of Harmony
 //!   separates are joined by a line end (`output`).
 //! - A call within reasoning is reasoning, unless the reply ends with it, or with it and the end of reasoning (`draft`):
-//!   some models begin a call without ending their reasoning. It must be of a tool of the request.
+//!   some models start a call without ending their reasoning. It must be of a tool of the request.
 //! - A call may otherwise name a tool that the request lacks, if it looks like a name; the caller decides.
 //!
 //! A parser takes any text in linear time and holds at most a call and the white space before it, or a message's head.
@@ -155,7 +155,7 @@ impl Reply {
         ReplyForm::plain().parser()
     }
 
-    /// For a reply that begins with this text, whose events are left out.
+    /// For a reply that starts with this text, whose events are left out.
     fn begin(parser: Box<dyn Parser>, begun: &str, parallel_calls: bool, only_calls: bool) -> Reply {
         let (input, output) = (Input::begun(begun), Output::new(parallel_calls));
         let mut reply = Reply { input, parser, output, only_calls };

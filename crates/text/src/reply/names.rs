@@ -9,7 +9,7 @@ use super::call::ToolCall;
 pub(super) struct Names {
     /// The tools of the request by name, as far as they are known.
     tools: Map<String, Json>,
-    /// A call before was malformed: a mark after it may stand in what was meant as its value.
+    /// A call before was malformed: a mark after it may be in what was meant as its value.
     is_damaged: bool,
 }
 

@@ -112,7 +112,7 @@ pub struct Joiner {
 }
 
 impl Joiner {
-    /// The separator before the text of an event: a line end if another event lies between this text and the one of its
+    /// The separator before the text of an event: a line end if another event is between this text and the one of its
     /// kind before, and neither has white space there.
     pub fn separator(&mut self, event: &ReplyEvent) -> &'static str {
         match event {

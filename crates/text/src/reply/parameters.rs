@@ -19,13 +19,13 @@ struct Parameter {
     range: Range<usize>,
 }
 
-/// The parameters. Places are counted from the beginning of the text that is held.
+/// The parameters. Places are counted from the start of the text that is held.
 #[derive(Debug)]
 pub(super) struct Parameters {
     tags: &'static Tags,
     /// Those whose value has ended.
     ended: Vec<Parameter>,
-    /// The names of all that have begun.
+    /// The names of all that have started.
     keys: HashSet<String>,
     /// The value that is read.
     pub(super) value: Option<Value>,
@@ -38,12 +38,12 @@ impl Parameters {
         Parameters { tags, ended: Vec::new(), keys: HashSet::new(), value: None, repaired: None }
     }
 
-    /// Whether a parameter of this name has begun.
+    /// Whether a parameter of this name has started.
     pub(super) fn has(&self, key: &str) -> bool {
         self.keys.contains(key)
     }
 
-    /// The value of another parameter begins.
+    /// The value of another parameter starts.
     pub(super) fn begin_value(&mut self, value: Value) {
         self.keys.insert(value.key.clone());
         self.value = Some(value);

@@ -73,7 +73,7 @@ pub(super) struct Start<'t> {
 
 /// Finds events in the text of a reply.
 pub(super) trait Parser: Debug + Send + Sync {
-    /// Reads in one state. Returns whether to go on; more text is needed otherwise.
+    /// Reads in one state. Returns whether to continue; more text is needed otherwise.
     fn step(&mut self, input: &mut Input, output: &mut Output) -> bool;
 
     /// Takes the rest at the end of the reply. `is_cut`: the model did not end it.
@@ -128,7 +128,7 @@ impl Syntax {
         if self.answer.is_some() { Vec::new() } else { vec![marks.open, marks.close] }
     }
 
-    /// The text that ends the reasoning which a prompt has begun.
+    /// The text that ends the reasoning which a prompt has started.
     pub fn reasoning_ending(&self, prompt: &str) -> &'static str {
         let end = prompt.trim_end();
         self.reasoning.iter().find(|marks| end.ends_with(marks.open)).map_or("", |marks| marks.ending)

@@ -20,7 +20,7 @@ pub(super) struct Tags {
     pub(super) value_end: &'static str,
     /// Where line ends within the tags of a value are not part of it.
     pub(super) lines: Lines,
-    /// Several calls may stand between `open` and `close`.
+    /// Several calls may be between `open` and `close`.
     pub(super) several: bool,
 }
 
@@ -56,7 +56,7 @@ impl Tags {
         if self.function.is_empty() { self.open } else { self.function }
     }
 
-    /// Where a call begins whose last tag before the name is here, if it has all tags before it.
+    /// Where a call starts whose last tag before the name is here, if it has all tags before it.
     pub(super) fn opening(&self, text: &str) -> Option<usize> {
         if self.function.is_empty() {
             return Some(text.len());

@@ -6,7 +6,7 @@ use super::tags::{Lines, Tags};
 #[derive(Debug)]
 pub(super) struct Value {
     pub(super) key: String,
-    /// Where it begins, counted from the beginning of the text that is held.
+    /// Where it starts, counted from the start of the text that is held.
     pub(super) begin: usize,
     /// The tag of the parameter is at a line's start.
     pub(super) is_at_line: bool,
@@ -18,7 +18,7 @@ pub(super) struct Value {
     pub(super) calls: usize,
     /// Behind the last of them that has ended.
     call_end: Option<usize>,
-    /// A tag that begins a call was text.
+    /// A tag that starts a call was text.
     pub(super) is_about_calls: bool,
     /// A tag that would have ended the value was text.
     pub(super) is_uncertain: bool,
@@ -77,8 +77,8 @@ impl Value {
         self.call_end = Some(at);
     }
 
-    /// Whether this text, up to the beginning of a call, ends with the end of the value, or with that of a call that did
-    /// not begin in it.
+    /// Whether this text, up to the start of a call, ends with the end of the value, or with that of a call that did
+    /// not start in it.
     pub(super) fn is_before_other_call(&self, text: &str, tags: &Tags) -> bool {
         let is_ended = self.loose_end.as_ref().is_some_and(|loose| loose.next == self.begin + text.len());
         is_ended || (tags.is_after_call(text) && self.call_end != Some(self.begin + text.trim_end().len()))

@@ -23,7 +23,7 @@ pub(super) struct Skeleton {
     words: Vec<String>,
 }
 
-/// The beginning of a text in a part, as Python prints it, and as JSON.
+/// The start of a text in a part, as Python prints it, and as JSON.
 const PRINTED_PARTS: [&str; 2] = ["'text': 'q7x", "\"text\": \"q7x"];
 
 impl Draft {

@@ -1,13 +1,13 @@
 //! Keeps control tokens out of what a conversation says, whatever a template does with its texts.
 //!
-//! Before a template sees a text, each character of it with which a control token could begin is replaced by a
+//! Before a template sees a text, each character of it with which a control token could start is replaced by a
 //! stand-in: a character of the Private Use Area that neither the conversation nor the template has. The template may
 //! strip, split, slice, join or print such texts, and its own marks stay what they are. In the prompt the stand-ins
 //! become the characters again, and their places are places where no control token is recognised.
 //!
-//! A control token could also be formed of a text and a string of the template. If it begins in the text, its first
+//! A control token could also be formed of a text and a string of the template. If it starts in the text, its first
 //! character has a stand-in: texts are searched for beginnings of control tokens, not for whole ones alone. If it
-//! begins in the template, a string of the template ends with a beginning of it (an [`Escaper::tails`]), and the
+//! starts in the template, a string of the template ends with a start of it (an [`Escaper::tails`]), and the
 //! character that would continue it has a stand-in.
 //!
 //! Left are the strings that a template looks for in a text: their characters have no stand-ins, unless they are whole
@@ -41,19 +41,19 @@ pub(super) struct Strings {
 pub struct Escaper {
     /// Finds control tokens, also within others.
     controls: Option<AhoCorasick>,
-    /// The characters that begin control tokens, without letters, digits, spaces, quotation marks and backslashes, which
-    /// templates may change.
+    /// The characters that start control tokens, without letters, digits, spaces, quotation marks and backslashes,
+    /// which templates may change.
     symbols: Symbols,
     /// Those of them of which the template asks whether a text has one. They get a stand-in only where a control token
-    /// is begun or the text ends.
+    /// is started or the text ends.
     sought: HashSet<char>,
-    /// The first two characters of control tokens that begin with these.
+    /// The first two characters of control tokens that start with these.
     pairs: HashSet<(char, char)>,
-    /// Whether a control token begins with another character, or is one character. It is found as a whole only.
+    /// Whether a control token starts with another character, or is one character. It is found as a whole only.
     has_others: bool,
     /// Finds strings that the template may look for in a text, and which are not to be hidden from it.
     needles: Option<AhoCorasick>,
-    /// Finds what is left of control tokens with whose beginnings a string of the template ends.
+    /// Finds what is left of control tokens with whose starts a string of the template ends.
     tails: Option<AhoCorasick>,
     /// The beginnings of these.
     tail_beginnings: HashSet<String>,
@@ -67,7 +67,7 @@ pub struct Escaper {
 #[derive(Debug)]
 struct Symbols {
     chars: Vec<char>,
-    /// Whether one of them begins with a byte.
+    /// Whether one of them starts with a byte.
     begins: [bool; 256],
 }
 
@@ -124,7 +124,7 @@ impl Escaper {
         let mut needles = Vec::new();
         for string in strings {
             let found = ends(string);
-            // A string that ends with the beginning of a token is one to be joined, not one to look for.
+            // A string that ends with the start of a token is one to be joined, not one to look for.
             if found.is_empty() && string.chars().any(|c| symbols.contains(c)) {
                 needles.push(string.as_str());
             }
@@ -213,7 +213,7 @@ impl Escaper {
         marks
     }
 
-    /// The places where a control token begins, or might begin if the template cut, turned or continued the text.
+    /// The places where a control token starts, or might start if the template cut, turned or continued the text.
     fn beginnings(&self, text: &str) -> Vec<usize> {
         let end = text.trim_end().len();
         let begins = |&(at, c): &(usize, char)| {
@@ -233,7 +233,7 @@ impl Escapes {
     pub fn unescape(&self, rendered: &str) -> (String, Vec<usize>) {
         let (text, mut places) = self.restored(rendered);
         if !places.is_empty() {
-            // Most of the places begin no control token after all.
+            // Most of the places start no control token after all.
             let tokens = Ranges::merged(found(&self.escaper.controls, &text).collect());
             places.retain(|&at| tokens.contain(at));
         }
@@ -322,7 +322,7 @@ fn private(text: &str) -> impl Iterator<Item = u32> + '_ {
     text.chars().chain(escapes).map(u32::from).filter(|c| PRIVATE.contains(c))
 }
 
-/// Whether a character of the Private Use Area, or its escape, may begin with this byte.
+/// Whether a character of the Private Use Area, or its escape, may start with this byte.
 fn may_be_private(byte: u8) -> bool {
     matches!(byte, b'\\' | 0xee | 0xef)
 }

@@ -292,7 +292,7 @@ impl Guard<'_> {
         }
     }
 
-    /// What an attribute and so on is of. It loses a sign at its beginning, which is that of the whole.
+    /// What an attribute and so on is of. It loses a sign at its start, which is that of the whole.
     fn base<'a>(&self, expr: &Expr<'a>, whole: Span) -> (Expr<'a>, bool) {
         let begins_whole = expr.span().start_offset == whole.start_offset;
         match expr {
@@ -369,7 +369,7 @@ impl Guard<'_> {
         from.starts_with('-') && !before.trim_end().ends_with('(')
     }
 
-    /// The parser tells lists from tuples only by where they begin.
+    /// The parser tells lists from tuples only by where they start.
     fn is_list(&self, span: Span) -> bool {
         self.source.as_bytes().get(span.start_offset as usize) == Some(&b'[')
     }

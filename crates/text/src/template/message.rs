@@ -11,7 +11,7 @@ pub struct Chat {
     pub tools: Vec<Tool>,
     /// Whether a model that can reason does; left to the template if `None`.
     pub thinking: Option<bool>,
-    /// The last message, an assistant's, is the beginning of the reply: it is continued instead of answered.
+    /// The last message, an assistant's, is the start of the reply: it is continued instead of answered.
     pub continues: bool,
     /// A chat template in place of the model's.
     pub template: Option<String>,

@@ -29,7 +29,7 @@ pub(super) const REPAIRS: [Repair; 13] = [
     make_parts,
 ];
 
-/// How often repairs are applied at most: one may ask for another.
+/// How often repairs are applied at most: one may need another.
 const ROUNDS: usize = 3;
 
 /// Applies repairs, in the table's order, until nothing changes.
@@ -80,7 +80,7 @@ fn quote_orphans(draft: &mut Draft) {
     }
 }
 
-/// An assistant's text beside calls becomes a message before them.
+/// An assistant's text next to calls becomes a message before them.
 fn split_calls(draft: &mut Draft) {
     let split = |message: Message| {
         if message.calls.is_empty() || message.text.is_empty() {
@@ -97,7 +97,7 @@ fn join_systems(draft: &mut Draft) {
     join(&mut draft.chat.messages, |message| message.role == Role::System);
 }
 
-/// A system message after the beginning becomes a message of the user.
+/// A system message after the start becomes a message of the user.
 fn lower_systems(draft: &mut Draft) {
     let begins = |message: &&mut Message| message.role == Role::System;
     let later = draft.chat.messages.iter_mut().skip_while(begins);
@@ -138,7 +138,7 @@ fn append(text: &mut String, separator: &str, more: &str) {
     text.push_str(more);
 }
 
-/// Empty messages are put in where user and assistant do not alternate: the user begins, an assistant answers before
+/// Empty messages are put in where user and assistant do not alternate: the user starts, an assistant answers before
 /// the user speaks again, and the user speaks between two answers.
 fn alternate(draft: &mut Draft) {
     let mut messages: Vec<Message> = Vec::with_capacity(draft.chat.messages.len() + 1);

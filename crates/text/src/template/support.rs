@@ -114,7 +114,7 @@ impl Probe<'_> {
         self.template.render_repaired(&Chat::new(messages.to_vec()), self.options)
     }
 
-    /// A conversation with a tool, and perhaps without the beginning of a reply.
+    /// A conversation with a tool, and perhaps without the start of a reply.
     fn with_tool(&self, messages: &[Message], begins_reply: bool) -> Result<String, TemplateError> {
         let chat = Chat { tools: vec![tool()], ..Chat::new(messages.to_vec()) };
         self.template.render(&chat, &RenderOptions { add_generation_prompt: begins_reply, ..self.options.clone() })

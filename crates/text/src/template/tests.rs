@@ -1,4 +1,4 @@
-//! Jinja's tests: what stands after `is`.
+//! Jinja's tests: what is after `is`.
 
 use minijinja::value::Rest;
 use minijinja::{Environment, Error, Value};

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 /// Efforts that turn thinking off, or are the lowest, from the most to the least specific. A template is given the
-/// first that stands in it as a text; others may be refused.
+/// first that is in it as a text; others may be refused.
 const LOWEST: [&str; 4] = ["none", "no_think", "minimal", "low"];
 
 /// The effort without thinking of templates that turn it on by another effort.

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::message::{Call, Chat, Message, Role};
 
-/// A conversation whose tools, calls and results are texts of its messages. The tools stand in the system message.
+/// A conversation whose tools, calls and results are texts of its messages. The tools are in the system message.
 pub(super) fn spelled_out(chat: &Chat) -> Chat {
     let mut messages: Vec<Message> = Vec::with_capacity(chat.messages.len() + 1);
     for mut message in chat.messages.iter().cloned() {

@@ -44,7 +44,7 @@ pub(super) struct Merger {
 }
 
 impl Merger {
-    /// Forgets all symbols.
+    /// Discards all symbols.
     pub(super) fn clear(&mut self) {
         self.symbols.clear();
         self.queue.clear();

@@ -37,8 +37,8 @@ use spm::Scored;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EncodeOptions {
-    /// Adds the beginning-of-sequence and end-of-sequence tokens that the vocabulary asks for, unless the text itself
-    /// begins or ends with them. Not for the output of a chat template, which has them already.
+    /// Adds the beginning-of-sequence and end-of-sequence tokens that the vocabulary requests, unless the text itself
+    /// starts or ends with them. Not for the output of a chat template, which has them already.
     pub add_special: bool,
     /// Recognises control tokens written in the text, such as `<|im_start|>`. Needed for the output of a chat template;
     /// never set it for text that is not trusted. User-defined tokens are always recognised.
@@ -168,7 +168,7 @@ impl Tokenizer {
         self.tokens.len()
     }
 
-    /// The token that begins a sequence.
+    /// The token that starts a sequence.
     pub fn bos(&self) -> Option<u32> {
         self.bos
     }
@@ -188,7 +188,7 @@ impl Tokenizer {
         self.add_bos
     }
 
-    /// Whether the vocabulary does not name the pre-tokenizer of its byte-level BPE: `default` stands in for it.
+    /// Whether the vocabulary does not name the pre-tokenizer of its byte-level BPE: `default` is in for it.
     pub fn lacks_pre_tokenizer(&self) -> bool {
         self.lacks_pre
     }
@@ -297,7 +297,7 @@ impl Tokenizer {
             check(ids.len())
         })?;
         if options.add_special {
-            // The text may begin with BOS and end with EOS itself.
+            // The text may start with BOS and end with EOS itself.
             let own = &ids[usize::from(bos.is_some())..];
             let (begins, ends) = (bos.is_some() && own.first() == bos.as_ref(), own.last() == eos.as_ref());
             if begins {

@@ -72,13 +72,13 @@ impl Matcher {
         if end < text.len() { each(Fragment::Text(&text[end..])) } else { Ok(()) }
     }
 
-    /// The first token in these bytes of a text, and of those that begin there the longest.
+    /// The first token in these bytes of a text, and of those that start there the longest.
     fn find(&self, text: &str, bytes: Range<usize>) -> Option<Found> {
         let found = self.automaton.as_ref()?.find(Input::new(text).range(bytes))?;
         Some(Found { id: *self.ids.get(found.pattern().as_usize())?, place: found.range() })
     }
 
-    /// The longest token that begins these bytes of a text.
+    /// The longest token that starts these bytes of a text.
     fn at(&self, text: &str, bytes: Range<usize>) -> Option<Found> {
         let start = bytes.start;
         self.find(text, bytes).filter(|found| found.place.start == start)

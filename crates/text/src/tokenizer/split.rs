@@ -78,7 +78,7 @@ enum Words {
     Prefixed,
     /// `[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+`; marks are no punctuation.
     PrefixedWithMarks,
-    /// A `Prefixed` word of letters and marks; a new word begins where an upper case letter follows a lower case one.
+    /// A `Prefixed` word of letters and marks; a new word starts where an upper case letter follows a lower case one.
     PrefixedByCase,
     /// `[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+`: several words with one space between them.
     Phrases,
@@ -567,7 +567,7 @@ mod tests {
         // Ling 2's expression cuts as that of Qwen 2: white space before its last newline has the other newlines.
         const LING: &str =
             r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+";
-        // As `LAST_TRIPLES_REGEX`: what follows digits begins a word for Oniguruma, of which `regex` has another idea.
+        // As `LAST_TRIPLES_REGEX`: what follows digits starts a word for Oniguruma, of which `regex` has another idea.
         const LAST_TRIPLES: &str = r"\d{1,3}(?=(?:\d{3})*(?![\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}²³¹¼-¾Ⓐ-ⓩ🄰-🅉🅐-🅩🅰-🆉]))";
         // As the first three of `AFMOE_REGEXES`, of which the second means another thing to `regex`.
         const TRIPLES: &str = r"\p{Nd}{1,3}(?=(?:\p{Nd}{3})*(?!\p{Nd}))";

@@ -1,4 +1,4 @@
-//! The vocabulary of a GGUF file as it stands there, and what must hold for it.
+//! The vocabulary of a GGUF file as it is there, and what must hold for it.
 
 use super::error::TokenizerError;
 use super::family::Family;
@@ -21,7 +21,7 @@ pub struct Vocabulary {
     pub types: Vec<i32>,
     /// `tokenizer.ggml.merges`: pairs of tokens with a space between, best first; needed by `gpt2` and `gemma4`.
     pub merges: Vec<String>,
-    /// `tokenizer.ggml.bos_token_id`: begins a sequence.
+    /// `tokenizer.ggml.bos_token_id`: starts a sequence.
     pub bos: Option<u32>,
     /// `tokenizer.ggml.eos_token_id`: ends a sequence.
     pub eos: Option<u32>,

@@ -15,7 +15,7 @@ use crate::{root, sh};
 const PORT: u16 = 8080;
 /// The longest that a command may take; `cargo install` compiles everything.
 const LIMIT: Duration = Duration::from_secs(1_200);
-/// How variables begin that would reach the commands from whoever runs the proof.
+/// How variables start that would reach the commands from whoever runs the proof.
 const REMOVED: [&str; 3] = ["GRISTMILL_", "HF_", "XDG_"];
 /// What a chat is told.
 const CHAT: &str = "Name a colour.\n/stats\n";

@@ -50,7 +50,7 @@ pub(super) const FILES: [File; 12] = [
     file("docs/serve.md", "model.gguf", STORIES),
 ];
 
-/// A command that does not run here, by the words with which it begins, and why.
+/// A command that does not run here, by the words with which it starts, and why.
 pub(super) struct Other {
     pub(super) page: &'static str,
     pub(super) start: &'static str,
@@ -81,5 +81,5 @@ pub(super) const OTHERS: [Other; 14] = [
     other("docs/team.md", "promtool", "takes Prometheus"),
 ];
 
-/// Printed lines that depend on the machine, by the words with which they begin.
+/// Printed lines that depend on the machine, by the words with which they start.
 pub(super) const OF_THE_MACHINE: [(&str, &str); 1] = [("docs/choose.md", "device: ")];

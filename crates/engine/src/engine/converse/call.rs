@@ -1,5 +1,5 @@
-//! Calls that a reply must be, or may be: the text that begins a call, and the grammar of the rest, in the form that the
-//! model was trained on.
+//! Calls that a reply must be, or may be: the text that starts a call, and the grammar of the rest, in the form that
+//! the model was trained on.
 
 use gristmill_text::grammar::Grammar;
 use gristmill_text::reply::{CallBody, CallSyntax};
@@ -12,7 +12,7 @@ use super::super::EngineError;
 /// A call that a reply must be.
 #[derive(Debug, PartialEq)]
 pub(super) struct RequiredCall {
-    /// The beginning of the reply, which the prompt ends with.
+    /// The start of the reply, which the prompt ends with.
     pub(super) opening: String,
     /// The grammar of the rest.
     pub(super) grammar: Grammar,
@@ -28,7 +28,7 @@ pub(super) fn callable(mut tools: Vec<Tool>, names: Option<&[String]>) -> Result
     if tools.is_empty() { Err(EngineError::NoTools) } else { Ok(tools) }
 }
 
-/// The text that begins a call of one of these tools; `write` writes the name of the only one.
+/// The text that starts a call of one of these tools; `write` writes the name of the only one.
 pub(super) fn opening(syntax: &CallSyntax, tools: &[Tool], write: impl Fn(&str) -> String) -> String {
     match (&syntax.body, tools) {
         (CallBody::Named(marks), [tool]) => [syntax.opening, &write(&tool.name), &marks.concat()].concat(),
@@ -74,7 +74,7 @@ pub(super) fn answer_or_call(
     Ok(Grammar::Lark(start + &call))
 }
 
-/// Gives the control token of a mark that is one.
+/// Returns the control token of a mark that is one.
 fn control(tokenizer: &Tokenizer) -> impl Fn(&str) -> Option<u32> {
     |mark| tokenizer.tokens_of_bytes(mark.as_bytes()).find(|&id| tokenizer.is_special(id))
 }
@@ -83,7 +83,7 @@ fn control(tokenizer: &Tokenizer) -> impl Fn(&str) -> Option<u32> {
 fn terminals(text: &str, control: impl Fn(&str) -> Option<u32>) -> String {
     let mut terminals = Vec::new();
     let (mut rest, mut plain) = (text, 0);
-    // A control token stands in brackets.
+    // A control token is in brackets.
     while let Some(open) = rest[plain..].find(['<', '[']).map(|at| plain + at) {
         let Some(close) = rest[open..].find(['>', ']']).map(|at| open + at + 1) else { break };
         match control(&rest[open..close]) {
@@ -116,7 +116,7 @@ fn list(arguments: &str, tools: &[Tool]) -> Json {
     json!({"type": "array", "items": object(arguments, tools, "/items"), "minItems": 1, "maxItems": 1})
 }
 
-/// The schema of an object with the name and the arguments of a call; it stands at `place` of a schema.
+/// The schema of an object with the name and the arguments of a call; it is at `place` of a schema.
 fn object(arguments: &str, tools: &[Tool], place: &str) -> Json {
     let call = |(index, tool): (usize, &Tool)| {
         let mut schema = parameters(tool);

@@ -14,7 +14,7 @@ use crate::engine::{Engine, EngineError};
 pub struct Unenforced {
     /// The index of the tool in [`Chat::tools`].
     pub tool: usize,
-    /// Why. The path of a keyword begins at the schema.
+    /// Why. The path of a keyword starts at the schema.
     pub reason: EngineError,
 }
 

@@ -57,11 +57,11 @@ pub enum ToolChoice {
     Among(Vec<String>),
 }
 
-/// A prompt in parts, with stand-ins where a control token could begin in what the conversation says.
+/// A prompt in parts, with stand-ins where a control token could start in what the conversation says.
 struct Parts {
     /// The prompt, up to the reply.
     prompt: String,
-    /// The beginning of the reply.
+    /// The start of the reply.
     begun: String,
     syntax: &'static Syntax,
     /// The source of the template.
@@ -222,7 +222,7 @@ impl Engine {
     }
 }
 
-/// Begins the reply with a message.
+/// Starts the reply with a message.
 fn continued(parts: Parts, message: &Message) -> Parts {
     let Parts { mut prompt, syntax, template, escapes, .. } = parts;
     prompt.push_str(syntax.reasoning_ending(&prompt));

@@ -285,7 +285,7 @@ impl Completion {
     }
 
     /// Takes a generated token, after which the context holds `room` more, and sends its piece. Returns whether the
-    /// text goes on.
+    /// text continues.
     pub(in crate::engine) fn accept(
         &mut self,
         progress: &mut Progress,

@@ -14,8 +14,8 @@ use gristmill_model::spec::Pooling;
 /// Takes the result of a request.
 type Sink = Box<dyn FnOnce(Result<Embeddings, EngineError>) + Send>;
 
-/// An input, with those of the same request that have not begun: one of them waits when this one begins. So the inputs
-/// of a request run together, and others that wait begin between them.
+/// An input, with those of the same request that have not begun: one of them waits when this one starts. So the inputs
+/// of a request run together, and others that wait start between them.
 #[derive(Debug)]
 pub(in crate::engine) struct Embedding {
     pooling: Pooling,
@@ -23,7 +23,7 @@ pub(in crate::engine) struct Embedding {
     index: usize,
     /// The sum of the hidden states so far that are pooled; empty before the first.
     sum: Vec<f64>,
-    /// The inputs that have not begun.
+    /// The inputs that have not started.
     rest: VecDeque<(usize, Vec<u32>)>,
     collector: Arc<Mutex<Collector>>,
 }
@@ -39,7 +39,7 @@ impl Embedding {
         Embedding { pooling, index: 0, sum: Vec::new(), rest, collector }.next_input()
     }
 
-    /// The next input that has not begun, which takes the others with it.
+    /// The next input that has not started, which takes the others with it.
     pub(super) fn next_input(&mut self) -> Option<(Vec<u32>, Embedding)> {
         let mut rest = std::mem::take(&mut self.rest);
         let (index, text) = rest.pop_front()?;
@@ -77,7 +77,7 @@ impl Embedding {
         }
     }
 
-    /// Forgets what was pooled: the text is computed again.
+    /// Discards what was pooled: the text is computed again.
     pub(super) fn restart(&mut self) {
         self.sum.clear();
     }

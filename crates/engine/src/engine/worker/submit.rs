@@ -85,7 +85,7 @@ impl Worker {
         Ok(step)
     }
 
-    /// How many of the likeliest tokens are returned with the log-probability of a row's token, if it is returned.
+    /// How many of the most likely tokens are returned with the log-probability of a row's token, if it is returned.
     pub(super) fn wants(&self, row: &Row) -> Option<usize> {
         let completion = self.slots[row.slot].as_ref()?.job.completion()?;
         if row.next.is_some() { completion.prompt_logprobs } else { completion.logprobs }

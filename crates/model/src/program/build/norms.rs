@@ -14,7 +14,7 @@ pub(super) enum NormVectors {
 }
 
 impl Builder<'_> {
-    /// The weights of a norm, whose tensors begin with this name.
+    /// The weights of a norm, whose tensors start with this name.
     pub(super) fn norm_vectors(&mut self, name: &str) -> NormVectors {
         let hidden = self.spec.hidden;
         let tensor = |part: &str| TensorSpec::new(format!("{name}.{part}"), &[hidden]);

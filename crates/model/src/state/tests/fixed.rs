@@ -83,7 +83,7 @@ proptest! {
     }
 }
 
-/// A state of these groups and of convolutions, with checkpoints at each block that is asked for.
+/// A state of these groups and of convolutions, with checkpoints at each block that is requested.
 fn shadow(windows: &[Option<usize>]) -> Shadow {
     let spec = with_convolutions(windows);
     let mut state = State::new(&Reference::backend(), &spec, &limits(), CONTEXT, Reuse::Prefixes).unwrap();
@@ -114,11 +114,11 @@ fn a_sequence_begins_where_another_left_its_state() {
     assert_eq!(shadow.open(0, 4), 0);
     shadow.read(0, 123);
     shadow.retire(0);
-    // A text goes on at its end.
+    // A text continues at its end.
     assert_eq!(shadow.open(0, 4), 123);
     shadow.read(0, 200);
     shadow.check();
-    // The first to differ leaves its state there, the second begins with it, and so does the one that went first.
+    // The first to differ leaves its state there, the second starts with it, and so does the one that went first.
     assert_eq!((shadow.open(0, 3), shadow.state.next_checkpoint(shadow.open[1].0).unwrap()), (0, Some(64)));
     shadow.read(1, 90);
     assert_eq!(shadow.open(0, 5), 64);
@@ -154,7 +154,7 @@ fn checkpoints_are_apart() {
     assert_eq!((state.next_checkpoint(id).unwrap(), state.leaves(id, 127).unwrap()), (None, 112));
 }
 
-/// Draft tokens that nobody asked for any more are no part of a text.
+/// Draft tokens that nobody requested any more are no part of a text.
 #[test]
 fn a_text_ends_before_its_state() {
     let mut shadow = shadow(&[None]);
@@ -168,7 +168,7 @@ fn a_text_ends_before_its_state() {
 }
 
 proptest! {
-    /// Whatever is done, no sequence goes on from another text's state, and slots never run out.
+    /// Whatever is done, no sequence continues from another text's state, and slots never run out.
     #[test]
     fn shared_states_are_those_of_the_text(
         windows in prop::sample::select(vec![vec![None], vec![], vec![None, Some(20)], vec![Some(33)]]),

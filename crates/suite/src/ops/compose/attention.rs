@@ -330,7 +330,7 @@ impl AttendCase {
         Attended { out: out.read(b), of_queries: of_queries.read(b), products_and_cache }
     }
 
-    /// The error that is allowed beside the parameters' own.
+    /// The error that is allowed next to the parameters' own.
     ///
     /// An element of a new key may be rounded to the other side than the reference's, by 2⁻¹⁰ of it or one of 127 steps.
     /// That moves a logit by up to 2⁻¹⁰ or 2⁻⁷ · q · k · scale, of which 36 · 1.5 / √33 is as much as normals times

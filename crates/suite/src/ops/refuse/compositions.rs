@@ -212,7 +212,7 @@ fn whole_experts(suite: &Suite) {
     }
 }
 
-/// Arguments of the compositions of attention over two tokens, beside their placement.
+/// Arguments of the compositions of attention over two tokens, next to their placement.
 #[derive(Clone, Copy)]
 struct Step<'a> {
     options: AttentionOptions<'a>,

@@ -202,10 +202,10 @@ impl Build for Exact {
     const IS_EXACT: bool = true;
 }
 
-/// How the texts of an expression begin and go on.
+/// How the texts of an expression start and continue.
 #[derive(Debug)]
 pub(super) struct Shape {
-    /// Characters that begin a text.
+    /// Characters that start a text.
     pub(super) first: Set,
     /// Characters that follow a text within a longer one.
     pub(super) more: Set,

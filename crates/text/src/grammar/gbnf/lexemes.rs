@@ -1,9 +1,9 @@
 //! Which expressions are read as one lexeme.
 //!
 //! The matcher reads a text in lexemes and takes the longest, where a grammar means all. Lexemes of one character each
-//! make no difference, because no character is the beginning of another, but a recursive rule then takes a step for
+//! make no difference, because no character is the start of another, but a recursive rule then takes a step for
 //! each character. So an expression without recursion is one lexeme where its longest match is the only one that can be
-//! followed: what may come after it is not what may continue it, and no other lexeme there begins as it does.
+//! followed: what may come after it is not what may continue it, and no other lexeme there starts as it does.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 

@@ -1,4 +1,4 @@
-//! Random grammars beside a recogniser that follows their definition; what is refused; published grammars.
+//! Random grammars next to a recogniser that follows their definition; what is refused; published grammars.
 
 use super::lexemes::Lexemes;
 use super::parse::{Grammar as Parsed, Id, Node, parse};
@@ -35,7 +35,7 @@ number ::= ("-"? ([0-9] | [1-9] [0-9]{0,15})) ("." [0-9]+)? ([eE] [-+]? [0-9] [1
 ws ::= | " " | "\n" [ \t]{0,20}
 "#;
 
-/// Where texts of an expression end that begin at each place of a text. Grows until it does not change, so left
+/// Where texts of an expression end that start at each place of a text. Grows until it does not change, so left
 /// recursion is no loop.
 struct Recogniser<'g> {
     grammar: &'g Parsed,

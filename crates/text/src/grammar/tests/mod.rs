@@ -131,7 +131,7 @@ fn end_tokens_are_allowed_where_the_grammar_is_complete() {
     assert!(!matcher.accept(97).unwrap());
     matcher.allow(true).unwrap();
     assert_eq!(set(&matcher), [98, END]);
-    // Where the text may not end yet, it goes on as long as it can.
+    // Where the text may not end yet, it continues as long as it can.
     matcher.allow(false).unwrap();
     assert_eq!(set(&matcher), [98]);
     assert!(matcher.accept(98).unwrap(), "nothing may follow");
@@ -251,7 +251,7 @@ fn white_space_within_json_is_bounded() {
     }
 }
 
-/// At each place between tokens, before the first and after the last, of every way to ask for JSON.
+/// At each place between tokens, before the first and after the last, of every way to request JSON.
 #[test]
 fn white_space_is_bounded_at_each_place() {
     let compiler = Compiler::new();

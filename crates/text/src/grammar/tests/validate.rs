@@ -56,7 +56,7 @@ fn equal(a: &Value, b: &Value) -> bool {
 
 fn object_keyword(root: &Value, keywords: &Object, key: &str, of: &Value, object: &Object) -> bool {
     let named = |name: &str| keywords.get("properties").is_some_and(|p| p.get(name).is_some());
-    // Patterns of tests are "^" and a beginning.
+    // Patterns of tests are "^" and a start.
     let matching = |pattern: &str, name: &str| name.starts_with(pattern.strip_prefix('^').unwrap());
     match key {
         "properties" => object.iter().all(|(name, value)| of.get(name).is_none_or(|schema| valid(root, schema, value))),
@@ -91,7 +91,7 @@ fn string_keyword(key: &str, of: &Value, text: &str) -> bool {
     match key {
         "minLength" => length >= of.as_u64().unwrap(),
         "maxLength" => length <= of.as_u64().unwrap(),
-        // Patterns of tests are "^" and a beginning.
+        // Patterns of tests are "^" and a start.
         "pattern" => text.starts_with(of.as_str().unwrap().strip_prefix('^').unwrap()),
         _ => true,
     }

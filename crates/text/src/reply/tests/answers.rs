@@ -30,7 +30,7 @@ fn a_mark_within_an_answer_is_text() {
         let expected = [call("get_time", "{}"), content(after)];
         check_either(form.template, &format!("{written}\n{after}"), &expected[..1 + usize::from(!after.is_empty())]);
     }
-    // JSON may begin with white space.
+    // JSON may start with white space.
     let spaced = "\t\n{\"name\": \"get_time\", \"parameters\": {}}";
     check_either(LLAMA, spaced, &[call("get_time", "{}")]);
     check_either(LLAMA, "\n {\"a\": 1}", &[content("\n {\"a\": 1}")]);

@@ -1,4 +1,4 @@
-//! Replies whose beginning stands in the prompt: required calls, and messages that are continued.
+//! Replies whose beginning is in the prompt: required calls, and messages that are continued.
 
 use super::*;
 
@@ -52,14 +52,14 @@ fn a_continued_message_gives_what_follows() {
     let time = "<tool_call>\n{\"name\": \"get_time\"}\n</tool_call>";
     for (begun, text, expected) in [
         ("Hello", " world ", vec![content(" world ")]),
-        // Held white space is of the beginning.
+        // Held white space is of the start.
         ("Hello \n", "world", vec![content("world")]),
         ("Hello", " \n\n", vec![content(" \n\n")]),
-        // A mark begins before, and does or does not end.
+        // A mark starts before, and does or does not end.
         ("See: <tool", &time[5..], vec![call("get_time", "{}")]),
         ("See: <tool", "s>", vec![content("s>")]),
         ("See:", time, vec![call("get_time", "{}")]),
-        // A call that stands in the prompt is not one of the reply.
+        // A call that is in the prompt is not one of the reply.
         (time, "\nDone.", vec![content("Done.")]),
         ("<think>a", "b</think>c", vec![reasoning("b"), content("c")]),
         ("<think>a</th", "ink>c", vec![content("c")]),

@@ -56,10 +56,10 @@ impl Case {
         self.reasoning.as_ref().map(|reasoning| format!("{}{reasoning}{close}", marks.0)).unwrap_or_default()
     }
 
-    /// What stands before the calls, and after them.
+    /// What is before the calls, and after them.
     pub(super) fn around(&self) -> [String; 2] {
         let [before, after] = &self.content;
-        // A call without a mark must begin the reply.
+        // A call without a mark must start the reply.
         let before = if self.is_unmarked() { "" } else { before };
         let (thought, turn) = (self.thought(false), "<|start|>assistant");
         let said = |text: &str| format!("<|channel|>final<|message|>{text}<|end|>");
@@ -117,7 +117,7 @@ fn strings(marks: &'static [&'static str]) -> impl Strategy<Value = String> {
     let part = prop_oneof![2 => select(&TEXTS[..]), 1 => select(marks)];
     prop::collection::vec(part, 0..6).prop_map(|parts| {
         let text = parts.concat();
-        // If its first quote is doubled, a value that begins with the end of its call ends it.
+        // If its first quote is doubled, a value that starts with the end of its call ends it.
         let text = if text.trim_start().starts_with(['}', ']', ')']) { format!("x{text}") } else { text };
         // The end of a value twice may be a fault.
         if marks.iter().any(|mark| text.trim_end().ends_with(mark)) { text + "." } else { text }

@@ -50,7 +50,7 @@ fn damaged(config: ProptestConfig) {
         let mut parts = case.parts();
         let marks: Vec<usize> = (0..parts.len()).filter(|&at| !matches!(parts[at], Part::Text(_))).collect();
         let at = marks[at.index(marks.len())];
-        // The beginning of a value twice is a value that begins so.
+        // The start of a value twice is a value that starts so.
         prop_assume!(![1, 4].contains(&damage) || ![">", "\">", "<arg_value>"].contains(&parts[at].text()));
         // With text moved into it or out of it, a key is another one, which a model may write.
         prop_assume!(![2, 3].contains(&damage) || ![">", "\">"].contains(&parts[at].text()));

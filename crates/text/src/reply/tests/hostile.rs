@@ -127,7 +127,7 @@ proptest! {
         }
     }
 
-    /// Without reasoning, which only begins a reply, and without calls, nothing is lost.
+    /// Without reasoning, which only starts a reply, and without calls, nothing is lost.
     #[test]
     fn malformed_text_is_not_lost(text in texts(), template in prop::sample::select(&TEMPLATES[..5])) {
         let text = format!("x{text}");
@@ -142,7 +142,7 @@ proptest! {
     }
 }
 
-/// Texts of hostile shape for each form: a beginning, and what is repeated.
+/// Texts of hostile shape for each form: a start, and what is repeated.
 const FLOODS: [(&str, &[(&str, &str)]); 9] = [
     (
         GLM,

@@ -39,7 +39,7 @@ fn any_cut_gives_the_same() {
             "{\"kg\": 1}",
             "",
         ),
-        // Ends that were forgotten, heads that stop short, and no channel at all.
+        // Ends that were discarded, heads that stop short, and no channel at all.
         (turn, "<|channel|>analysis<|message|>a<|channel|>final<|message|>b<|start|>assist", "a", "b"),
         (turn, "<|channel|>ana", "", ""),
         (turn, "<|channel|>analysis<|message|>never ends<|en", "never ends<|en", ""),

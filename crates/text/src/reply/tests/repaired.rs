@@ -53,7 +53,7 @@ fn an_omitted_end_is_repaired_or_there_is_no_call() {
                    <parameter name=\"content\">hi</parameter>\n</invoke>\n</minimax:tool_call>";
     check(MINIMAX, "", &files(), minimax, &[written("/data/a", "hi")]);
     for text in [
-        // The last end lacks, or is there twice; a parameter is there twice; the beginning of one lacks.
+        // The last end lacks, or is there twice; a parameter is there twice; the start of one lacks.
         "<parameter=path>\n/data/a\n",
         "<parameter=path>\n/data/a\n</parameter>\n</parameter>\n",
         "<parameter=path>\na\n</parameter>\n<parameter=path>\nb\n</parameter>\n",

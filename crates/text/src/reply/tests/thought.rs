@@ -16,7 +16,7 @@ fn with_reasoning() -> impl Strategy<Value = Case> {
 fn thought_about(config: ProptestConfig) {
     let after = select(&["\n", " Or not.\n", ""][..]);
     run(config, &(with_reasoning(), after, 1usize..9), |(case, after, cut)| {
-        // Its marks begin and end messages wherever they are.
+        // Its marks start and end messages wherever they are.
         prop_assume!(!case.is_harmony());
         let (open, close) = case.form().think.expect("marks");
         let thought = format!("{}{}{after}", case.reasoning.clone().unwrap_or_default(), text(&case.parts()));

@@ -186,7 +186,7 @@ pub(in super::super) fn slice(budget: &Budget, value: &Value, start: &Value, sto
     })
 }
 
-/// Where a slice of `len` entries begins and ends.
+/// Where a slice of `len` entries starts and ends.
 fn slice_bounds(len: usize, start: Option<i64>, stop: Option<i64>, step: i64) -> (i128, i128) {
     let len = len as i128;
     let forward = step > 0;

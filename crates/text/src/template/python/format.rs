@@ -353,7 +353,7 @@ impl Formatter<'_> {
     }
 }
 
-/// Where the field that begins here ends.
+/// Where the field that starts here ends.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 0;
     for (at, c) in text.char_indices() {

@@ -48,7 +48,7 @@ pub(in super::super) fn percent(budget: &Budget, format: &Value, arguments: &Val
     Ok(Value::from(out))
 }
 
-/// Writes what stands after a `%`, and returns what follows it.
+/// Writes what is after a `%`, and returns what follows it.
 fn conversion<'t>(budget: &Budget, text: &'t str, arguments: &mut Arguments) -> Result<(String, &'t str), Error> {
     let mut rest = text;
     let mut keyed = None;

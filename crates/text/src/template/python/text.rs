@@ -146,7 +146,7 @@ fn words(text: &str, most: Option<usize>, from_right: bool) -> Vec<String> {
     parts
 }
 
-/// The part of a text between two indices of characters, and where it begins; `None` if it begins behind the end.
+/// The part of a text between two indices of characters, and where it starts; `None` if it starts behind the end.
 fn part<'t>(text: &'t str, start: Option<&Value>, stop: Option<&Value>) -> Result<Option<(&'t str, usize)>, Error> {
     let bound = |bound: Option<&Value>| bound.filter(|bound| !bound.is_none()).map(integer).transpose();
     let (start, stop) = (bound(start)?, bound(stop)?);
@@ -172,7 +172,7 @@ fn find(text: &str, args: Args, from_right: bool) -> Result<Option<usize>, Error
     Ok(at.map(|at| within[..at].chars().count() + offset))
 }
 
-/// Whether a text begins or ends with one of these.
+/// Whether a text starts or ends with one of these.
 fn affixed(text: &str, args: Args, is_affix: impl Fn(&str, &str) -> bool) -> Outcome {
     let [affix, start, stop] = args.unnamed(1)?;
     let affix = affix.unwrap_or_default();
