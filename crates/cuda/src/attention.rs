@@ -1,7 +1,7 @@
 //! Attention over the paged cache: which kernel, in how many blocks of threads.
 //!
 //! Tokens of a prompt are neighbours: `attention_tile`, or `attention_wgmma` on Hopper, serves such runs of [`LONG_RUN`]
-//! tokens and more, and shares keys and values among them. The context of any other token is cut into splits, by
+//! tokens and more, and shares keys and values among them. The context of any other token is split into splits, by
 //! `attention_decode` on tensor cores or by `attention_split`, which serves every shape of cache; `attention_combine`
 //! joins the splits. A deterministic backend takes long runs by splits too, by `attention_neighbours`, which shares keys
 //! and values in another way. A step with one
@@ -77,7 +77,7 @@ shared_struct! {
     }
 }
 
-/// [`gristmill_kernels::Backend::context_bucket`]: a context that is not cut into splits takes one launch less.
+/// [`gristmill_kernels::Backend::context_bucket`]: a context that is not split into splits takes one launch less.
 pub(super) fn context_bucket(columns: usize) -> usize {
     if columns <= WHOLE_BLOCKS { WHOLE_BLOCKS } else { usize::MAX }
 }
@@ -87,8 +87,8 @@ fn writes_act(spec: KvSpec) -> bool {
     spec.value_width.is_multiple_of(32)
 }
 
-/// [`gristmill_kernels::ops::Attention`]. Which runs are long depends on how a sequence's tokens are cut into steps, so
-/// a deterministic backend takes every token by splits.
+/// [`gristmill_kernels::ops::Attention`]. Which runs are long depends on how a sequence's tokens are split into steps,
+/// so a deterministic backend takes every token by splits.
 pub(super) fn attention(cuda: &Cuda, call: &AttentionCall) -> Result<()> {
     let many = call.q.rows() >= LONG_RUN && call.placement.runs != BatchRuns::Single && !cuda.deterministic();
     let long = form::long_runs(call.device.gpu().properties(), call.spec, call.options).filter(|_| many);
@@ -170,7 +170,7 @@ impl Write<'_> {
 /// The launches of a call.
 struct Launches<'a> {
     call: AttentionCall<'a>,
-    /// Keys and values beside the queries are written to the cache.
+    /// Keys and values next to the queries are written to the cache.
     write: Option<Write<'a>>,
     /// `attention_decode`, where it serves the cache.
     decode: Option<AttentionVariant>,
@@ -227,7 +227,7 @@ impl<'a> Launches<'a> {
             splits,
             walkers,
             long_runs: long_runs.into(),
-            // Heads of queries, and of keys and values beside them, are whole 16-byte words.
+            // Heads of queries, and of keys and values next to them, are whole 16-byte words.
             aligned_q: aligned(spec.key_width, [RowAlignment::of(call.q)]) * u32::from(whole_values),
             aligned_out: aligned(spec.value_width, [RowAlignment::of_mut(call.out)]),
         };

@@ -123,7 +123,7 @@ fn deterministic(cuda: &Cuda, shape: &Shape) -> Family {
     if int8 && gemv::reads_int8(shape.weight, shape.precision) { Family::Int8 } else { Family::Gemv }
 }
 
-/// The family that was asked for, if it can multiply this.
+/// The family that was requested, if it can multiply this.
 fn asked(cuda: &Cuda, shape: &Shape, family: Family) -> Result<Family> {
     let (format, precision) = (shape.weight.format, shape.precision);
     let rule = match family {

@@ -210,7 +210,7 @@ impl Cut {
     }
 
     /// Whether it may multiply experts. Their tiles are short: with two blocks at a time, one computes while the other
-    /// begins or ends, 10% faster.
+    /// starts or ends, 10% faster.
     fn is_for_experts(&self) -> bool {
         self.family == Family::Wgmma || self.blocks > 1
     }
@@ -254,7 +254,7 @@ impl Cut {
     }
 
     fn shared_bytes(&self, format: Format) -> usize {
-        // For `wgmma`, stages begin at a multiple of 1,024.
+        // For `wgmma`, stages start at a multiple of 1,024.
         let more = if self.family == Family::Wgmma { 1024 } else { 0 };
         self.stages * self.tokens * self.round_columns(format) * size_of::<u16>() + more
     }

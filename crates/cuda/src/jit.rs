@@ -26,7 +26,7 @@ impl Compiler {
         Self { nvrtc, architecture: architecture(capability) }
     }
 
-    /// The machine code of a unit and the compiler's log, or why there is none. With options beside those that all
+    /// The machine code of a unit and the compiler's log, or why there is none. With options next to those that all
     /// have.
     pub(crate) fn compile(&self, unit: &Unit, further: &[&str]) -> Result<(Vec<u8>, String), String> {
         let (source, mut options) = self.input(unit)?;

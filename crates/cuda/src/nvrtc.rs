@@ -82,7 +82,7 @@ impl Nvrtc {
 
     /// The library at a path, or by a name that the system's loader may know; `None` if there is none.
     fn open_at(path: &Path) -> Result<Option<Self>, Failure> {
-        // NVRTC opens its builtins by name alone, which are beside it: they are opened first, by path.
+        // NVRTC opens its builtins by name alone, which are next to it: they are opened first, by path.
         for builtins in beside(path, "libnvrtc-builtins.so") {
             // SAFETY: NVIDIA's library, whose initialisation has no requirements.
             if let Ok(library) = unsafe { Library::new(builtins) } {
@@ -180,7 +180,7 @@ fn is_missing(path: &Path, error: &str) -> bool {
     }
 }
 
-/// Files beside `path` whose names begin so.
+/// Files next to `path` whose names start so.
 fn beside(path: &Path, prefix: &str) -> Vec<PathBuf> {
     let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) else {
         return Vec::new();
@@ -197,7 +197,7 @@ fn beside(path: &Path, prefix: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Where NVRTC may be, the likeliest first.
+/// Where NVRTC may be, the most likely first.
 fn candidates() -> Vec<PathBuf> {
     let names: &[&str] = match cfg!(windows) {
         true => &["nvrtc64_130_0.dll", "nvrtc64_120_0.dll"],

@@ -16,7 +16,7 @@ const MAX_COLUMNS: usize = 1 << 27;
 const MAX_HEADS: usize = 65_535;
 
 shared_fields! {
-    /// The fields that every `AttentionParams` begins with. A softcap, a window or a temperature's length of 0 is none.
+    /// The fields that every `AttentionParams` starts with. A softcap, a window or a temperature's length of 0 is none.
     pub struct AttentionSizes {
         q_stride: u64,
         /// Elements from a row of the output to the next.
@@ -39,7 +39,7 @@ shared_fields! {
         table_rows: u32,
         table_cols: u32,
         blocks: u32,
-        /// Columns of the block table that positions may lie in.
+        /// Columns of the block table that positions may be in.
         pub context_columns: u32,
         chunked: u32,
         temperature: f32,
@@ -53,7 +53,7 @@ shared_fields! {
 pub struct AttentionCall<'a> {
     /// The device.
     pub device: &'a Device,
-    /// Queries; keys and values may lie beside them.
+    /// Queries; keys and values may lie next to them.
     pub q: &'a View<'a, f32>,
     /// The cache.
     pub cache: &'a GpuKv,
@@ -67,7 +67,7 @@ pub struct AttentionCall<'a> {
     pub options: &'a AttentionOptions<'a>,
     /// T × heads · value width.
     pub out: &'a ViewMut<'a, f32>,
-    /// Gets the output too.
+    /// Receives the output too.
     pub act: Option<ActOutput<'a>>,
 }
 

@@ -1,4 +1,4 @@
-//! A device with what operations need beside their arguments: a flag for bad ids, and a workspace.
+//! A device with what operations need next to their arguments: a flag for bad ids, and a workspace.
 
 use crate::seam::{Access, Arg, Gpu, Launch, Region};
 use gristmill_kernels::error::{Error, Result};
@@ -23,7 +23,7 @@ pub(crate) const FLAGS: [(&str, &str); 9] = [
     ("runs", "state slot"),
 ];
 
-/// A device with what operations need beside their arguments.
+/// A device with what operations need next to their arguments.
 #[derive(Debug)]
 pub struct Device {
     gpu: Arc<dyn Gpu>,
@@ -66,7 +66,7 @@ impl Device {
         Ok(Self { gpu, flag, workspaces: Mutex::default(), epoch: AtomicU64::default() })
     }
 
-    /// The number of synchronisations so far: points at which all earlier work ends before later work begins. Copies
+    /// The number of synchronisations so far: points at which all earlier work ends before later work starts. Copies
     /// from and to the host are such points, and the ends of a capture. A kernel may read data that was written in an
     /// earlier epoch before `dependency_wait`.
     pub fn epoch(&self) -> u64 {
@@ -97,7 +97,7 @@ impl Device {
         self.gpu.properties().id
     }
 
-    /// Shared memory of a block beside `fixed` bytes that its kernel has: at most what all CUDA devices have in all.
+    /// Shared memory of a block next to `fixed` bytes that its kernel has: at most what all CUDA devices have in all.
     pub fn shared(&self, fixed: u32) -> u32 {
         self.gpu.properties().shared_bytes.min(48 << 10).saturating_sub(fixed)
     }
@@ -149,8 +149,8 @@ impl Device {
         check_flag(&self.gpu, &self.flag, flag)
     }
 
-    /// Begins to copy memory to the host behind the work that was given so far; the wait for it fails if a kernel of that
-    /// work has met a bad id since the last time.
+    /// Starts to copy memory to the host behind the work that was given so far; the wait for it fails if a kernel of
+    /// that work has met a bad id since the last time.
     pub(crate) fn begin_read_address(&self, address: u64, bytes: usize) -> Result<Box<dyn PendingRead>> {
         let pieces = [(self.flag.address(), self.flag.bytes()), (address, bytes)];
         let pending = self.gpu.begin_read(&pieces)?;

@@ -60,7 +60,7 @@ impl PlaneRows {
         Ok(this)
     }
 
-    /// The tensor as it lies in the file, without a copy where the device can read the file's map. It must have passed
+    /// The tensor as it is in the file, without a copy where the device can read the file's map. It must have passed
     /// [`TensorView::check`].
     pub fn of_file(device: &Device, tensor: &TensorView) -> Result<Self> {
         let &TensorView { format, experts, rows, cols, .. } = tensor;
@@ -70,7 +70,7 @@ impl PlaneRows {
         Ok(Self { format, experts, rows, cols, row_bytes, spans: Planes::new(format, cols).spans(), memory })
     }
 
-    /// Bytes that it holds beside the file's.
+    /// Bytes that it holds in addition to the file's.
     pub fn bytes(&self) -> usize {
         if self.memory.is_mapped() { 0 } else { self.memory.bytes() }
     }

@@ -70,7 +70,7 @@ pub struct Bias<'a> {
 pub struct Product<'a> {
     /// The operation, for errors.
     pub op: &'static str,
-    /// Parts of a weight with one format, whose outputs lie side by side; with a second weight the gate alone.
+    /// Parts of a weight with one format, whose outputs are side by side; with a second weight the gate alone.
     pub parts: &'a [PlaneRows],
     /// The first of these outputs among all of the weight.
     pub first: usize,

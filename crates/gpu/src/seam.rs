@@ -64,7 +64,7 @@ pub trait Gpu: Debug + Send + Sync {
     fn write(&self, address: u64, bytes: &[u8]) -> Result<()>;
     /// Waits for all work and copies to the host, several pieces at once.
     fn read(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<()>;
-    /// Begins to copy to the host behind all work that was given so far: several pieces, address and bytes. Work that
+    /// Starts to copy to the host behind all work that was given so far: several pieces, address and bytes. Work that
     /// is given later does not delay it.
     fn begin_read(&self, pieces: &[(u64, usize)]) -> Result<Box<dyn PendingRead>> {
         read_now(self, pieces)
@@ -141,7 +141,7 @@ impl Region {
         self.mapped.is_some()
     }
 
-    /// Where it begins.
+    /// Where it starts.
     pub fn address(&self) -> u64 {
         self.address
     }
@@ -172,7 +172,7 @@ impl Region {
         if bytes.is_empty() { Ok(()) } else { self.gpu.write(self.address + offset as u64, bytes) }
     }
 
-    /// Fails unless a range lies inside.
+    /// Fails unless a range is inside.
     fn inside(&self, offset: usize, bytes: usize) -> Result<()> {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.bytes => Ok(()),

@@ -35,7 +35,7 @@ impl StructLayout {
 
 /// A struct whose fields a kernel source declares too, made by [`crate::shared_fields!`].
 pub trait SharedFields: bytemuck::Pod {
-    /// The fields that it begins with, if these are another struct's, and its own.
+    /// The fields that it starts with, if these are another struct's, and its own.
     const FIELDS: [&'static [Field]; 2];
 }
 
@@ -45,7 +45,7 @@ pub trait SharedStruct: SharedFields {
     const LAYOUT: StructLayout;
 }
 
-/// Declares fields that several shared structs begin with: `..begin: Fields,` in [`crate::shared_struct!`].
+/// Declares fields that several shared structs start with: `..begin: Fields,` in [`crate::shared_struct!`].
 #[macro_export]
 macro_rules! shared_fields {
     (

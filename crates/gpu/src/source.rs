@@ -20,7 +20,7 @@ pub struct Library {
     pub structs: &'static [StructLayout],
 }
 
-/// Makes a [`Library`] of files in `src/kernels` beside the file that calls it.
+/// Makes a [`Library`] of files in `src/kernels` next to the file that calls it.
 #[macro_export]
 macro_rules! library {
     ($krate:literal, language $language:expr, $structs:expr, [$($file:literal),* $(,)?]) => {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub trait Vendor: Debug + Send + Sync + Sized + 'static {
     /// Whether products read rounded activations at [`gristmill_kernels::act::Precision::Fast`].
     const ROUNDS_ACTIVATIONS: bool;
-    /// How pairs are cut into tiles, at least.
+    /// How pairs are split into tiles, at least.
     const TILING: Tiling;
     /// Neighbouring parts of one format that a launch multiplies, at most.
     const JOINED_PARTS: usize;
@@ -77,8 +77,8 @@ pub trait Vendor: Debug + Send + Sync + Sized + 'static {
         let _ = (experts, top_k);
         4
     }
-    /// Experts in each lane of a warp that routes beside these products, at most: `EXPERTS_PER_LANE` of their units. With
-    /// more there would be no registers for weights.
+    /// Experts in each lane of a warp that routes next to these products, at most: `EXPERTS_PER_LANE` of their units.
+    /// With more there would be no registers for weights.
     fn experts_per_lane(&self) -> usize {
         8
     }

@@ -41,14 +41,15 @@ impl Backend {
         self.kernels.device()
     }
 
-    /// Properties on which the bits of results depend beside the operations and the build: the instruction sets of a
+    /// Properties on which the bits of results depend next to the operations and the build: the instruction sets of a
     /// CPU, the model of a GPU.
     pub fn arithmetic(&self) -> Vec<String> {
         self.kernels.arithmetic()
     }
 
     /// Whether a row of a result has the same bits whatever other rows the operation has, and however a sequence's
-    /// tokens are cut into steps: true of CPUs, and of a GPU that was opened with that option (`docs/determinism.md`).
+    /// tokens are split into steps: true of CPUs, and of a GPU that was opened with that option
+    /// (`docs/determinism.md`).
     pub fn deterministic(&self) -> bool {
         self.kernels.deterministic()
     }
@@ -97,7 +98,7 @@ impl Backend {
 
     /// Exclusive use of the device, to be held around operations that belong together when several threads share a
     /// backend: a GPU has one order of work, one workspace, and captures whatever is launched meanwhile. `None` on a
-    /// CPU, where operations share nothing but their arguments.
+    /// CPU, where operations share only their arguments.
     pub fn exclusive(&self) -> Option<MutexGuard<'_, ()>> {
         self.kernels.exclusive()
     }
@@ -201,14 +202,15 @@ impl Backend {
         Ok(())
     }
 
-    /// Whether the device does its work while the host goes on, so that a host that gives it the next step before it reads
-    /// the results of the last lets it wait for nothing: [`Backend::begin_download`] returns before the copy is done.
+    /// Whether the device does its work while the host continues, so that a host that gives it the next step before it
+    /// reads the results of the last lets it wait for nothing: [`Backend::begin_download`] returns before the copy is
+    /// done.
     pub fn is_asynchronous(&self) -> bool {
         self.kernels.is_asynchronous()
     }
 
-    /// Begins to copy a view without gaps to host memory. What is given to the device later changes nothing of it. A view of
-    /// nothing is there at once.
+    /// Starts to copy a view without gaps to host memory. What is given to the device later changes nothing of it. A
+    /// view of nothing is there at once.
     pub fn begin_download<T: Element>(&self, from: View<T>) -> Result<PendingDownload<T>> {
         let op = "begin_download";
         on_device(op, self.device(), &[from.device()])?;

@@ -127,7 +127,7 @@ pub struct Placement {
     pub table_rows: usize,
     /// Blocks that a sequence can have.
     pub table_cols: usize,
-    /// Columns of the table that the tokens' positions lie in, at most; attention over a short context may take less
+    /// Columns of the table that the tokens' positions are in, at most; attention over a short context may take less
     /// time. A value beyond `table_cols` sets no bound.
     pub context_columns: usize,
     /// What the caller guarantees of the batch's runs.

@@ -241,7 +241,7 @@ macro_rules! view_methods {
         pub fn device(&self) -> DeviceId {
             self.buffer.device()
         }
-        /// The buffer's memory and where the rows lie in it, if it is a device's own.
+        /// The buffer's memory and where the rows are in it, if it is a device's own.
         pub fn device_memory(&self) -> Option<(&dyn DeviceMemory, RowLayout)> {
             Some((self.buffer.device_memory()?, self.layout))
         }
@@ -263,7 +263,7 @@ impl<'a, T: Copy> View<'a, T> {
         Ok(Self { layout: self.layout.columns(columns, self.buffer.len())?, ..self })
     }
 
-    /// The buffer's elements and where the rows lie in them, if they are in host memory.
+    /// The buffer's elements and where the rows are in them, if they are in host memory.
     pub fn as_host(&self) -> Option<(&'a [T], RowLayout)> {
         Some((self.buffer.as_host()?, self.layout))
     }
@@ -295,7 +295,7 @@ impl<'a, T: Copy> ViewMut<'a, T> {
         ViewMut { buffer: self.buffer, layout: self.layout }
     }
 
-    /// The buffer's elements and where the rows lie in them, if they are in host memory.
+    /// The buffer's elements and where the rows are in them, if they are in host memory.
     pub fn as_host_mut(&mut self) -> Option<(&mut [T], RowLayout)> {
         let layout = self.layout;
         Some((self.buffer.as_host_mut()?, layout))

@@ -47,7 +47,7 @@ impl TensorView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A matrix (or one per expert) that is multiplied with activations. Several tensors of the same `cols` and
-    /// `experts` are joined: their outputs stand side by side, in order.
+    /// `experts` are joined: their outputs are side by side, in order.
     Matrix,
     /// Two tensors of one shape, gate and up, for the fused SwiGLU operations.
     GateUp,
@@ -115,7 +115,7 @@ pub struct Weight {
 pub struct Prepared {
     /// The weight in the backend's layout.
     pub storage: Storage,
-    /// Bytes of memory that the layout takes beside the file's mapping.
+    /// Bytes of memory that the layout takes in addition to the file's mapping.
     pub owned_bytes: usize,
 }
 

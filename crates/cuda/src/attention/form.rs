@@ -94,12 +94,12 @@ fn wgmma(device: &Properties, spec: KvSpec) -> Option<LongRuns> {
     if device.architecture != 90 || spec.format != KvFormat::F16 || spec.key_width.max(spec.value_width) > 256 {
         return None;
     }
-    // Matrices lie in panels of 64 columns, and products have 64, 128 or 256.
+    // Matrices are in panels of 64 columns, and products have 64, 128 or 256.
     let (keys, values) = (spec.key_width.next_multiple_of(64), spec.value_width.next_power_of_two().max(64));
     let together = if keys > 192 || values > 128 { KEYS / 2 } else { KEYS };
     let rows = 16 * WARPS;
     let elements = STAGES * together * (keys + values) + rows as usize * keys;
-    // Stages begin at a multiple of 1,024.
+    // Stages start at a multiple of 1,024.
     let mut form = AttentionVariant::new(keys, values, elements * size_of::<u16>() + 1024)?;
     let numbers = [("KEYS", together), ("WARPS", WARPS as usize), ("BLOCKS", 1), ("STAGES", STAGES)];
     form.defines.extend(numbers.map(|(name, number)| (name, number.to_string())));

@@ -1,5 +1,5 @@
-//! Pinned host memory, through which small copies go: the device reads and writes it while the host goes on, and twice
-//! as quickly as pageable memory for a step's few numbers.
+//! Pinned host memory, through which small copies go: the device reads and writes it while the host continues, and
+//! twice as quickly as pageable memory for a step's few numbers.
 
 use super::context::{Context, check};
 use super::pages::{Marks, PAGE, PAGES, Pages};
@@ -157,7 +157,7 @@ impl Landings {
         free.map_or_else(new, Ok)
     }
 
-    /// Begins to copy pieces of the device's memory, address and bytes, of [`PAGE`] bytes at most in all. The context
+    /// Starts to copy pieces of the device's memory, address and bytes, of [`PAGE`] bytes at most in all. The context
     /// must be this thread's.
     pub(super) fn read(self: &Arc<Self>, context: &Arc<Context>, pieces: &[(u64, usize)]) -> Result<Reading> {
         let landing = self.take(context)?;

@@ -19,11 +19,12 @@ shared_struct! {
     }
 }
 
-/// Pairs that one block sorts; more are cut into chunks of as many. Three launches then cost less than one slow block.
+/// Pairs that one block sorts; more are split into chunks of as many. Three launches then cost less than one slow
+/// block.
 const CHUNK: usize = 8192;
 /// Pairs of a thread, unless a block has too few threads.
 const THREAD_PAIRS: usize = 4;
-/// Shared memory for the warps' tables, where a block has as much beside what the kernels have in any case.
+/// Shared memory for the warps' tables, where a block has as much next to what the kernels have in any case.
 const TABLE_BYTES: u32 = 32 << 10;
 pub(super) const FIXED_BYTES: u32 = 9 << 10;
 

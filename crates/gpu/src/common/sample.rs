@@ -97,7 +97,7 @@ impl SampleRow {
             top_k: p.top_k,
             draw: (sampling.uniform() * 4_294_967_296.0) as u32,
             random: (!greedy).into(),
-            // 2^-60 of the largest is nothing beside it.
+            // 2^-60 of the largest is nothing next to it.
             negligible: (60.0 / rate / 64.0) as f32,
             repeat_penalty: p.repeat_penalty,
             presence_penalty: p.presence_penalty,

@@ -1,4 +1,4 @@
-//! Where the bits of an element lie in its block: stated once for decoding, encoding and unpacking.
+//! Where the bits of an element are in its block: stated once for decoding, encoding and unpacking.
 
 use crate::eight;
 use crate::simd::Simd;

@@ -1,7 +1,7 @@
 //! The block formats of GGUF files, one folder each, and those that tensors get when they are loaded: the affine codes of
 //! MLX's folders, and `NVFP4` with a scale of the tensor.
 //!
-//! A *format* is the encoding in the file. How prepared weights lie in memory is a *layout* and belongs to a
+//! A *format* is the encoding in the file. How prepared weights are in memory is a *layout* and belongs to a
 //! backend; a format only names its planes, so that a layout can permute them without knowing what they mean.
 //! To add a format: write its folder and add its line to the table below.
 
@@ -89,7 +89,7 @@ pub struct Scale<S: Simd> {
 ///
 /// A *tile* is one block of each of 16 rows, permuted by planes and units: for every unit of every plane, in the order
 /// of [`BlockFormat::PLANES`], the unit of row 0, of row 1, … of row 15. So a plane before which others of `p` bytes
-/// are listed starts at byte `16 * p` of the tile, and its unit `i` of row `r` lies at `16 * p + (i * 16 + r) * unit`.
+/// are listed starts at byte `16 * p` of the tile, and its unit `i` of row `r` is at `16 * p + (i * 16 + r) * unit`.
 pub trait Quantised: BlockFormat {
     /// Codes are signed bytes. Otherwise they are unsigned, at most 127.
     const SIGNED: bool = false;

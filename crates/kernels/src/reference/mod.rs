@@ -58,7 +58,7 @@ impl Kernels for Reference {
         true
     }
 
-    /// Exact, whatever precision is asked for.
+    /// Exact, whatever precision is requested.
     fn alloc_act(&self, _precision: Precision, rows: usize, cols: usize) -> Result<Act> {
         let rows_of_floats: Buffer<f32> = Buffer::host_zeroed(rows * cols, "activations")?;
         Ok(Act::new(DeviceId::Cpu, Precision::Exact, rows, cols, Storage::new(rows_of_floats)))

@@ -143,7 +143,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     const INTEGER_SCALES: bool = false;
     /// Activation rows that [`Simd::dots`] serves best at once, 2, 4 or 8: as many as the registers hold integer sums.
     const INT8_ROWS: usize;
-    /// [`Simd::dot_pairs`] is a single instruction, so that integer sums rather begin with it than with a product that
+    /// [`Simd::dot_pairs`] is a single instruction, so that integer sums rather start with it than with a product that
     /// is computed for each activation row.
     const FAST_PAIRS: bool = false;
 
@@ -259,7 +259,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// The lanes' bits as four bytes each.
     fn as_codes(self, v: Self::I32) -> Self::Codes;
 
-    /// Prefetches the cache line of the byte at `at`, which may lie behind the slice.
+    /// Prefetches the cache line of the byte at `at`, which may be behind the slice.
     #[inline(always)]
     fn prefetch(self, _bytes: &[u8], _at: usize) {}
 

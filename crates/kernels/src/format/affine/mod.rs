@@ -18,7 +18,7 @@ use crate::simd::Simd;
 /// Elements of a block.
 pub const BLOCK: usize = 64;
 
-/// How scales and biases lie at the start of a block.
+/// How scales and biases are at the start of a block.
 pub trait Head: Copy + Default + Send + Sync + 'static {
     /// Elements with one scale.
     const GROUP: usize;
