@@ -1,5 +1,5 @@
-//! Whether a device gives a text the same logits, to the bit, alone and in company: with the option `deterministic`,
-//! and for comparison without it. Fails if a bit differs with the option.
+//! Whether a device gives a text the same logits, to the bit, alone and in shared batches: with the option
+//! `deterministic`, and for comparison without it. Fails if a bit differs with the option.
 //!
 //! cargo run --release -p gristmill-conformance --example deterministic -- DEVICE MODEL.gguf…
 
@@ -15,7 +15,7 @@ use gristmill_suite::rng::Rng;
 use texts::Company;
 
 /// Texts at a time, tokens of each and of their common start, and of a part: short parts as in decoding and with
-/// guesses; long prompts; contexts that are split into splits; many texts.
+/// draft tokens; long prompts; contexts that are split into splits; many texts.
 const COMPANIES: [[usize; 4]; 7] = [
     [2, 45, 17, 20],
     [5, 45, 17, 20],

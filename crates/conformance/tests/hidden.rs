@@ -72,7 +72,7 @@ fn bits(values: Vec<f32>) -> Vec<u32> {
     values.into_iter().map(f32::to_bits).collect()
 }
 
-/// Hidden states and logits of each text, in one batch each; then hidden states in company.
+/// Hidden states and logits of each text, in one batch each; then hidden states in shared batches.
 fn check(name: &str, backend: &Arc<Backend>) {
     let case = format!("{name} on {}", backend.name());
     let file = GgufFile::open(golden::models_folder().join(format!("{name}.gguf"))).unwrap();

@@ -1,4 +1,4 @@
-//! The random numbers of sampling: a counter-based generator, so that a draw depends on (seed, position) alone.
+//! The random numbers of sampling: a counter-based generator, so that a sample depends only on (seed, position).
 //!
 //! Philox 4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011): ten rounds
 //! of multiplication and key mixing over a 128-bit counter. It needs 32-bit integers only, so every device has it.
@@ -19,7 +19,7 @@ pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     [a, b, c, d]
 }
 
-/// The uniform number in [0, 1) of the draw at `position`: a multiple of 2⁻³².
+/// The uniform number in [0, 1) for the sample at `position`: a multiple of 2⁻³².
 pub fn uniform(seed: u64, position: u64) -> f64 {
     let counter = [position as u32, (position >> 32) as u32, 0, 0];
     let [word, ..] = philox(counter, [seed as u32, (seed >> 32) as u32]);

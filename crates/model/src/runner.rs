@@ -60,7 +60,7 @@ struct StepShape {
     tokens: usize,
     /// Rows of logits with their padding.
     outputs: PassOutputs,
-    /// Whether the pass draws the most likely token of each row.
+    /// Whether the pass samples the most likely token of each row.
     argmax: bool,
     /// See [`PlacementKind`].
     step: PlacementKind,
@@ -223,7 +223,7 @@ impl Runner {
         self.state.len(sequence)
     }
 
-    /// The least length above 0 to which a sequence can be shortened. Layers with a window keep little more than the
+    /// The least length above 0 to which a sequence can be truncated. Layers with a window keep little more than the
     /// window; at a shorter length, they lack keys and values that the next token sees.
     ///
     /// # Errors
@@ -243,7 +243,7 @@ impl Runner {
         self.state.truncate(sequence, len)
     }
 
-    /// The greatest length, up to `len`, to which a sequence can be shortened; what follows it must be read again.
+    /// The greatest length, up to `len`, to which a sequence can be truncated; what follows it must be read again.
     /// Layers with a state of fixed size have that of the whole sequence and that before its last batch, and no other.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //! a sequence has; block `b` is a block in the cache of each of its layers. The backend owns the bytes, this module
 //! only the numbers of blocks. A block may belong to several sequences ([`State::fork`]) and to the prefix cache; it is
 //! copied before a sequence writes into it. A group of layers with a window frees blocks behind the window, which
-//! bounds how far a sequence can be shortened ([`State::shortest`]).
+//! bounds how far a sequence can be truncated ([`State::shortest`]).
 //!
 //! The prefix cache (`prefix`) keeps full blocks of texts: a sequence gives it those that it has ([`State::keep`]), and
 //! one with the same start starts with them ([`State::open_with`]). Blocks that only the cache has are taken when
@@ -294,7 +294,7 @@ impl State {
         Ok(())
     }
 
-    /// The greatest length up to `len` to which a sequence can be shortened: see [`crate::Runner::checkpoint`].
+    /// The greatest length up to `len` to which a sequence can be truncated: see [`crate::Runner::checkpoint`].
     pub(crate) fn checkpoint(&self, id: SequenceId, len: usize) -> Result<usize> {
         let slot = self.slot(id)?;
         let len = len.min(self.slots[slot].len);
@@ -302,7 +302,7 @@ impl State {
         Ok(if nearest < self.shortest(id)? { 0 } else { nearest })
     }
 
-    /// The least length above 0 to which a sequence can be shortened: see [`crate::Runner::shortest`].
+    /// The least length above 0 to which a sequence can be truncated: see [`crate::Runner::shortest`].
     pub(crate) fn shortest(&self, id: SequenceId) -> Result<usize> {
         let slot = self.slot(id)?;
         Ok(self.groups.iter().map(|group| group.shortest(slot)).max().unwrap_or(0))

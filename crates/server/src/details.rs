@@ -25,7 +25,7 @@ pub(crate) struct GristmillDetails {
 /// How one choice came about.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 struct ChoiceDetails {
-    /// The seed that its tokens were drawn with.
+    /// The seed of its tokens.
     seed: u64,
     /// Tokens of the prompt whose state was in the prefix cache.
     reused_tokens: usize,

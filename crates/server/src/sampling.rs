@@ -21,8 +21,8 @@ pub(crate) struct SamplingFields {
     /// The settings of [`SETTINGS`] that the request has; [`SettingFields`] describes them.
     #[serde(skip)]
     settings: Vec<(&'static Setting, f64)>,
-    /// The same seed, prompt and settings give the same text; choice i is drawn with seed + i. -1 draws a seed, as
-    /// without the field.
+    /// The same seed, prompt and settings give the same text; choice i is sampled with seed + i. -1 chooses a random
+    /// seed, as without the field.
     #[schema(value_type = Option<i64>)]
     seed: Option<Seed>,
     /// The text does not end before it has so many tokens.

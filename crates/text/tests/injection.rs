@@ -283,7 +283,7 @@ fn a_template_asks_for_a_symbol() {
     }
 }
 
-/// Characters that could be stand-ins are themselves.
+/// Characters that could be placeholders are themselves.
 #[test]
 fn private_characters_stay() {
     let tokenizer = tokenizer(CHATML, &[]);

@@ -1,5 +1,5 @@
 //! `prove checked`: all cases of the op suite in the simulator's checked mode, all golden models by kernels of both
-//! GPUs and on every level of this CPU, alone and in company, and 70,000 tokens. CI runs a sample of these.
+//! GPUs and on every level of this CPU, alone and in shared batches, and 70,000 tokens. CI runs a sample of these.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};

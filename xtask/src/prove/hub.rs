@@ -1,4 +1,4 @@
-//! `prove hub`: one cache for gristmill and huggingface_hub, with a stand-in of the hub.
+//! `prove hub`: one cache for gristmill and huggingface_hub, with a mock of the hub.
 
 use std::fs;
 use std::process::Command;
@@ -7,7 +7,7 @@ use super::clients::{Page, checked, python, versions};
 use super::date::date_and_commit;
 use crate::{build, root};
 
-/// The model that the stand-in serves.
+/// The model that the mock serves.
 const MODEL: &str = "crates/cli/model/gristmill-stories.gguf";
 
 /// Runs the script, and writes the page at this path.

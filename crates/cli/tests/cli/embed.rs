@@ -25,7 +25,7 @@ fn texts_become_vectors() {
         assert!((length - 1.0).abs() < 1e-5, "{length}");
     }
     assert_ne!(both[0], both[1]);
-    // A vector does not depend on its company.
+    // A vector does not depend on other texts.
     assert_eq!(vectors(&["MODEL", "abc"], "")[0], both[0]);
     assert_eq!(vectors(&["MODEL", "-f", &file], ""), both);
     assert_eq!(vectors(&["MODEL"], "abc\nwheat and rye"), both);

@@ -1,4 +1,4 @@
-//! Models of the hub by name, from a stand-in on loopback ports.
+//! Models of the hub by name, from a mock on loopback ports.
 
 #[allow(dead_code)]
 #[path = "../../../hub/tests/hub/standin.rs"]
@@ -13,7 +13,7 @@ use standin::{COMMIT, StandIn};
 
 use super::{Ended, gristmill_with, path};
 
-/// A stand-in with the tiny model, and a cache of the test's own.
+/// A mock with the tiny model, and a cache of the test's own.
 pub(crate) struct Case {
     pub(crate) hub: StandIn,
     pub(crate) cache: PathBuf,

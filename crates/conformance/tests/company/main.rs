@@ -1,4 +1,4 @@
-//! On a CPU, and on a deterministic GPU, a text's logits are the same bits alone and in company.
+//! On a CPU, and on a deterministic GPU, a text's logits are the same bits alone and in shared batches.
 
 #[path = "../golden/mod.rs"]
 mod golden;

@@ -1,5 +1,5 @@
-//! Texts alone and in company: whether a token's logits depend on what shares its batches, on how its text is split
-//! into batches, on guesses that are taken back, or on whose keys and values its text starts with.
+//! Texts alone and in shared batches: whether a token's logits depend on what shares its batches, on how its text is
+//! split into batches, on rejected draft tokens, or on whose keys and values its text starts with.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use gristmill_engine::{Batch, Limits, Model, Outputs, Result, Runner, SequenceId
 use gristmill_kernels::kv::KvFormat;
 use gristmill_suite::rng::Rng;
 
-/// Tokens of the longest wrong guess.
+/// Tokens of the longest wrong draft.
 const GUESSES: usize = 3;
 
 /// Texts, and how they are run.
@@ -19,7 +19,7 @@ pub(crate) struct Company {
     pub(crate) length: usize,
     /// Tokens that all texts start with; fewer than `length`.
     pub(crate) shared: usize,
-    /// The most tokens of a text in one batch, in company.
+    /// The most tokens of a text in one batch, in shared batches.
     pub(crate) chunk: usize,
     /// The format of keys and values.
     pub(crate) kv_format: KvFormat,
@@ -37,7 +37,7 @@ pub(crate) struct Found {
     /// Whether texts start with all that others left: not in a model with layers whose state has a fixed size, which is
     /// left at few lengths.
     pub(crate) reuses: bool,
-    /// Guesses that were computed and taken back.
+    /// Draft tokens that were computed and discarded.
     pub(crate) guessed: usize,
     /// Batches with one token of each of several texts.
     pub(crate) single: usize,
@@ -57,7 +57,7 @@ struct Open {
 /// A text's part of a batch.
 struct Part {
     tokens: Vec<u32>,
-    /// Number of tokens that are the text's; guesses follow.
+    /// Number of tokens that are the text's; draft tokens follow.
     own: usize,
 }
 
@@ -69,7 +69,8 @@ impl Company {
         (0..self.texts).map(|_| [&shared[..], &tokens(self.length - self.shared)].concat()).collect()
     }
 
-    /// Runs random texts alone, each in one batch, and twice in company. A second time finds what the first has left.
+    /// Runs random texts alone, each in one batch, and twice in shared batches. A second time finds what the first has
+    /// left.
     ///
     /// # Errors
     /// Those of [`Runner`].
@@ -171,7 +172,7 @@ impl Company {
         Ok(())
     }
 
-    /// The next tokens of a text's beginning, now and then with wrong guesses behind them.
+    /// The next tokens of a text's beginning, now and then with wrong draft tokens behind them.
     fn part(&self, open: &Open, text: &[u32], single: bool, rng: &mut Rng) -> Part {
         let most = if single { 1 } else { self.chunk };
         let own = rng.between(1, most.min(text.len() - open.at));

@@ -2,7 +2,7 @@
 //! Transformers via Speculative Decoding*, 2023).
 //!
 //! Here a draft token counts if the large model samples the same token, so the text is what it would be without drafts.
-//! Both models draw with the same seed at the same position: where they see the same probabilities, they draw the same
+//! Both models sample with the same seed at the same position: if their probabilities are equal, they sample the same
 //! token, whatever the temperature.
 
 use std::collections::HashSet;
@@ -153,7 +153,7 @@ impl DraftModel {
         Ok(tokens.len())
     }
 
-    /// Reads tokens, and draws one for each text that is then whole.
+    /// Reads tokens, and samples one for each text that is then complete.
     fn step(&mut self, requests: &[DraftRequest<'_>], reading: &[Reading]) -> Result<Vec<(usize, u32)>> {
         self.batch.clear();
         let (mut rows, mut sampling): (Vec<usize>, Vec<Sampling<'_>>) = Default::default();

@@ -23,7 +23,7 @@ use super::EngineError;
 /// which tokenises each breaker; here a breaker is looked for in the text, so it may be a part of a token or span
 /// several.
 ///
-/// Each drawn token costs time and memory linear in the tokens that are looked at.
+/// Each sampled token costs time and memory linear in the tokens that are looked at.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dry {
@@ -119,8 +119,8 @@ impl Repetition {
         }))
     }
 
-    /// Tokens and what to subtract from their logits, in ascending order of the tokens, to draw the token after `text`,
-    /// which starts with the text of the previous call.
+    /// Tokens and what to subtract from their logits, in ascending order of the tokens, to sample the token after
+    /// `text`, which starts with the text of the previous call.
     pub(super) fn penalties(&mut self, text: &[u32], tokenizer: Option<&Tokenizer>) -> Vec<(u32, f32)> {
         for &token in text.get(self.breaks.len()..).unwrap_or_default() {
             let bytes = tokenizer.and_then(|tokenizer| tokenizer.token_bytes(token).ok()).unwrap_or_default();

@@ -39,7 +39,7 @@ impl Engine {
     ///
     /// A vector is what the model file's `pooling_type` makes of the hidden states after the last norm: the mean, that
     /// of the first token, or that of the last; of the last where the file does not say, as in models that generate
-    /// text. Inputs run in the same steps as all other requests, and on a CPU their company does not change a bit of
+    /// text. Inputs run in the same steps as all other requests, and on a CPU other requests do not change a bit of
     /// them.
     ///
     /// # Errors

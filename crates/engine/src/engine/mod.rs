@@ -15,10 +15,10 @@
 //! - `draft` and `draft_model` make draft tokens, which the model checks in one pass.
 //! - `grammar` says which tokens may follow, where a request has a grammar.
 //! - `script` chooses completions in place of the model, for tests of programs that talk to a server.
-//! - `receipt` says what produces a reply's texts again; `seed` draws seeds and writes them as JSON.
+//! - `receipt` contains what reproduces a reply's texts; `seed` chooses random seeds and writes them as JSON.
 //! - `fair` decides whose request starts next, `prefill_budget` how many tokens run next, `schedule` which; `job`
-//!   follows one text to its end; `stop` withholds text that may be the start of a stop string, `reasoning` ends reasoning that
-//!   is too long.
+//!   follows one text to its end; `stop` withholds text that may be the start of a stop string, `reasoning` ends
+//!   reasoning that is too long.
 
 mod converse;
 mod draft;
@@ -109,8 +109,9 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Allocates the memory that the limits require (at least one row of logits for each sequence) and starts the engine's
-    /// thread. On a GPU, call [`Model::make_ready`] first: the first requests then do not wait for kernels to compile.
+    /// Allocates the memory that the limits require (at least one row of logits for each sequence) and starts the
+    /// engine's thread. On a GPU, call [`Model::make_ready`] first: the first requests then do not wait for kernels to
+    /// compile.
     ///
     /// # Errors
     /// [`EngineError::Model`] if the limits are out of range or do not fit into memory, [`EngineError::BatchTooSmall`].
@@ -170,8 +171,8 @@ impl Engine {
         })
     }
 
-    /// Refuses requests of a tenant while so many of its own wait for a sequence; without this, any number may wait. So a
-    /// tenant whose requests fill the queue does not keep others out of it.
+    /// Refuses requests of a tenant while so many of its own wait for a sequence; without this, any number may wait. So
+    /// a tenant whose requests fill the queue does not keep others out of it.
     pub fn with_queue(mut self, queue: usize) -> Engine {
         self.queue = queue;
         self
@@ -330,8 +331,8 @@ impl Drop for Engine {
         self.stop.store(true, Ordering::Relaxed);
         // Closing the channel wakes the thread if it waits for work.
         self.jobs = None;
-        // A callback that holds the last engine drops it on the engine's thread, which cannot wait for itself: it ends when
-        // the callback returns.
+        // A callback that holds the last engine drops it on the engine's thread, which cannot wait for itself: it ends
+        // when the callback returns.
         if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
             // A panic of that thread has ended its generations with an error already.
             let _ = thread.join();

@@ -17,7 +17,7 @@ use super::{Dry, EngineError, Grammar, Logprob, ReasoningLimit, SamplingOptions,
 pub struct Request {
     /// The prompt.
     pub prompt: Prompt,
-    /// How tokens are drawn.
+    /// How tokens are sampled.
     #[serde(with = "super::sampling")]
     pub sampling: SamplingOptions,
     /// Added to the logits of these tokens before everything else; each token once.
@@ -26,7 +26,7 @@ pub struct Request {
     pub dry: Dry,
     /// The most tokens to generate. `None`: until the context is full.
     pub max_tokens: Option<usize>,
-    /// The text does not end before it has this many tokens: end-of-generation tokens are not drawn, and stop strings
+    /// The text does not end before it has this many tokens: end-of-generation tokens are not sampled, and stop strings
     /// are looked for in what follows. At most `max_tokens`.
     pub min_tokens: usize,
     /// The text ends before the first of these; they are not part of it. They may lie across token boundaries.
@@ -62,7 +62,8 @@ pub struct Request {
     /// pass and keeps those that it samples itself. So the text is the same, and texts that repeat parts of themselves
     /// (code, quotations, edits) take fewer steps. Needs rows of logits:
     /// [`Limits::output_rows`](crate::Limits::output_rows) for one more than the draft tokens of each sequence. There
-    /// are none with penalties, DRY, a grammar or banned sequences of several tokens, near the limit of reasoning, and below `min_tokens`.
+    /// are none with penalties, DRY, a grammar or banned sequences of several tokens, near the limit of reasoning, and
+    /// below `min_tokens`.
     pub draft: usize,
     /// What the request computes is reused only by requests with this key. `None`: by those of the tenant without one.
     #[serde(skip)]
@@ -226,7 +227,7 @@ pub struct Piece {
     /// If the client requests it.
     pub logprob: Option<Logprob>,
     /// If the client requests it: for each layer, the experts that the router chose, with their weights, in the pass
-    /// whose logits the token was drawn from. That pass read the token before. Empty for a layer without experts.
+    /// from whose logits the token was sampled. That pass read the token before. Empty for a layer without experts.
     pub routing: Vec<Vec<(u32, f32)>>,
     /// Only in the first piece, if the client requests it: of each token of the prompt but the first.
     pub prompt_logprobs: Vec<Logprob>,
@@ -244,10 +245,10 @@ pub struct Piece {
 pub struct Finish {
     /// Why.
     pub reason: FinishReason,
-    /// The index in [`Request::stop`] of the string that ended the text, for [`FinishReason::Stop`]; `None` after a stop
-    /// token.
+    /// The index in [`Request::stop`] of the string that ended the text, for [`FinishReason::Stop`]; `None` after a
+    /// stop token.
     pub stop: Option<usize>,
-    /// The seed that its tokens were drawn with.
+    /// The seed of its tokens.
     pub seed: u64,
     /// Tokens and times.
     pub usage: Usage,

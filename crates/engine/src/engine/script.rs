@@ -1,6 +1,6 @@
-//! Completions that somebody else chooses, for tests of programs that talk to a server: no small model calls a tool when
-//! it should. Everything but the choice of the token is as it is for a model's own completion: the prompt is computed, a
-//! grammar's mask applies, and the token is drawn, parsed and sent.
+//! Completions that somebody else chooses, for tests of programs that talk to a server: no small model calls a tool
+//! when it should. Everything but the choice of the token is as it is for a model's own completion: the prompt is
+//! computed, a grammar's mask applies, and the token is sampled, parsed and sent.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Seeds: drawn ones, and seeds in JSON, where they are texts, because a reader that keeps numbers as doubles rounds
+//! Seeds: random ones, and seeds in JSON, where they are texts, because a reader that keeps numbers as doubles rounds
 //! those above 2^53.
 
 use std::collections::hash_map::RandomState;

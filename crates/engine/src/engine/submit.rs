@@ -64,8 +64,8 @@ impl Engine {
 
     /// Starts a request that calls `deliver` with each piece, or with what went wrong, which is the last. It returns
     /// whether it wants more, is called on the engine's thread, for which all requests wait, and is dropped when the
-    /// request has ended, was cancelled, or the engine is dropped. If it panics, its own request is cancelled. It can start
-    /// requests, but it cannot wait for them: [`EngineError::InCallback`].
+    /// request has ended, was cancelled, or the engine is dropped. If it panics, its own request is cancelled. It can
+    /// start requests, but it cannot wait for them: [`EngineError::InCallback`].
     ///
     /// # Errors
     /// The errors of [`generate`](Self::generate).
@@ -93,14 +93,14 @@ impl Engine {
         Ok(Reservation { permits, began: Arc::default() })
     }
 
-    /// Takes no more requests: new ones end with [`EngineError::Draining`], and so do those that wait for a sequence and of
-    /// which nothing has started, unless a [`Pledge`] was given. Requests that run continue.
+    /// Takes no more requests: new ones end with [`EngineError::Draining`], and so do those that wait for a sequence
+    /// and of which nothing has started, unless a [`Pledge`] was given. Requests that run continue.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
 
     /// Starts several choices as [`deliver`](Self::deliver) does, one for each of `delivers`: their prompt is tokenised
-    /// once, and choice *i* is drawn with seed + *i*. Each choice takes one of the places.
+    /// once, and choice *i* is sampled with seed + *i*. Each choice uses one place of the queue.
     ///
     /// # Errors
     /// The errors of [`generate`](Self::generate), and [`EngineError::Busy`] if `places` are too few. Choices that were

@@ -1,4 +1,4 @@
-//! Texts that become vectors: of which hidden states, in any company, and what ends them early.
+//! Texts that become vectors: of which hidden states, in any batch, and what ends them early.
 //!
 //! On the reference backend and on a CPU a row's result does not depend on its batch, so vectors are compared bit by
 //! bit.

@@ -1,4 +1,4 @@
-//! Requests with a grammar: what they generate, alone and in company, and how they end.
+//! Requests with a grammar: what they generate, alone and in shared batches, and how they end.
 
 use gristmill_engine::engine::{FinishReason, Piece};
 use gristmill_engine::{Engine, EngineError, Grammar, Limits, Request, SamplingOptions};

@@ -82,7 +82,7 @@ fn log_probabilities_are_those_of_the_model() {
     }
 }
 
-/// Alone and in company, with guesses and without; and requesting it changes no token.
+/// Alone and in shared batches, with draft tokens and without; and requesting it changes no token.
 #[test]
 fn routing_is_that_of_the_pass_a_token_was_drawn_from() {
     let (model, mut random) = (speaking(Tiny::qwen3moe()), Random::fresh());
@@ -222,8 +222,8 @@ fn varied(random: &mut Random) -> Vec<Request> {
     (0..12).map(one).collect()
 }
 
-/// Compares texts alone and without guesses with those in company and with guesses. Returns the numbers of guesses, and
-/// of those that were right.
+/// Compares texts alone and without draft tokens with those in shared batches and with draft tokens. Returns the
+/// numbers of draft tokens, and of those that were right.
 fn with_guesses(engine: &Engine, sequences: usize, requests: Vec<Request>) -> (usize, usize) {
     let plain: Vec<Vec<Piece>> = requests.iter().map(|request| pieces(engine, request.clone())).collect();
     let drafted = requests.into_iter().map(|request| Request { draft: 8, ..request });
@@ -248,8 +248,8 @@ fn with_guesses(engine: &Engine, sequences: usize, requests: Vec<Request>) -> (u
     (guessed, accepted)
 }
 
-/// Where guesses are mostly right and where they are mostly wrong; with a window and without, with few rows of logits
-/// and with many.
+/// Where draft tokens are mostly right and where they are mostly wrong; with a window and without, with few rows of
+/// logits and with many.
 #[test]
 fn guesses_change_no_text() {
     let mut random = Random::fresh();

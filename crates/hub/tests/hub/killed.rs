@@ -54,7 +54,7 @@ fn a_killed_download_goes_on_and_fetches_at_most_1_mib_twice() {
         });
         child.kill().and_then(|()| child.wait()).expect("SIGKILL");
     }
-    // The stand-in may still be sending into closed connections.
+    // The mock may still be sending into closed connections.
     sleep(Duration::from_millis(200));
     sent += case.hub.take().bytes;
     case.hub.set(Faults::default());

@@ -1,4 +1,4 @@
-//! The client against a stand-in of the hub: what goes right, and all that can go wrong.
+//! The client against a mock of the hub: what goes right, and all that can go wrong.
 
 mod cached;
 mod killed;
@@ -46,7 +46,7 @@ fn noise(count: usize) -> Vec<u8> {
 
 const SIZE: usize = 3_000_017;
 
-/// A stand-in with models and other files, and an empty cache.
+/// A mock with models and other files, and an empty cache.
 struct Case {
     hub: StandIn,
     cache: Folder,

@@ -1,4 +1,4 @@
-//! A stand-in of the hub on two loopback ports: the hub itself, and the host that it sends downloads to.
+//! A mock of the hub on two loopback ports: the hub itself, and the host that it sends downloads to.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -42,7 +42,7 @@ pub(crate) struct Faults {
     pub(crate) signature_lasts: Option<usize>,
 }
 
-/// Requests that the stand-in has seen.
+/// Requests that the mock has seen.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     /// Requests to the hub and to the other host: the request line.
@@ -67,7 +67,7 @@ struct State {
     used: usize,
 }
 
-/// The stand-in, whose threads end with the process.
+/// The mock, whose threads end with the process.
 #[derive(Clone)]
 pub(crate) struct StandIn {
     pub(crate) endpoint: String,
@@ -129,7 +129,7 @@ impl StandIn {
         thread::spawn(move || {
             for stream in socket.incoming().flatten() {
                 let this = this.clone();
-                // A client that hangs up early is none of the stand-in's business.
+                // A client that hangs up early is none of the mock's business.
                 thread::spawn(move || drop(this.serve(stream, hub)));
             }
         });

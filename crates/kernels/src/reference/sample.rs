@@ -23,7 +23,7 @@ pub(super) fn sample(call: Sample) -> Result<()> {
     Ok(())
 }
 
-/// Adjusts the logits in place and draws a token.
+/// Adjusts the logits in place and samples a token.
 fn sample_row(logits: &mut [f32], sampling: &Sampling) -> u32 {
     let p = &sampling.options;
     let finite = logits.iter().all(|x| x.is_finite());

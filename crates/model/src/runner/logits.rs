@@ -105,12 +105,12 @@ impl Logits<'_> {
         self.runner.last.is_some_and(|shape| shape.argmax)
     }
 
-    /// Starts what [`Self::sample`] does, as [`Self::start_argmax`] does. A draw that the pass has made is not repeated:
-    /// then [`Sampling::is_argmax`] holds for all parameters.
+    /// Starts what [`Self::sample`] does, as [`Self::start_argmax`] does. Sampling that the pass has done is not
+    /// repeated: then [`Sampling::is_argmax`] holds for all parameters.
     ///
     /// # Errors
-    /// [`Error::Kernel`](crate::Error::Kernel) if a parameter is out of range, their number is not that of the rows, or the
-    /// device refuses.
+    /// [`Error::Kernel`](crate::Error::Kernel) if a parameter is out of range, their number is not that of the rows, or
+    /// the device refuses.
     pub fn start_sample(&mut self, parameters: &[Sampling]) -> Result<SampledTokens> {
         let model = self.runner.model.clone();
         let _exclusive = model.backend.exclusive();

@@ -19,8 +19,9 @@ impl Runner {
     ///
     /// # Errors
     /// [`Error::BatchTooLarge`], [`Error::SplitSequence`], [`Error::Token`], [`Error::NotSampled`],
-    /// [`Error::ContextOverflow`], [`Error::UnknownSequence`], [`Error::OutOfBlocks`] with [`Limits::kv_tokens`](crate::Limits::kv_tokens),
-    /// [`Error::NotFinite`] if experts are counted. All sequences are then as before.
+    /// [`Error::ContextOverflow`], [`Error::UnknownSequence`], [`Error::OutOfBlocks`] with
+    /// [`Limits::kv_tokens`](crate::Limits::kv_tokens), [`Error::NotFinite`] if experts are counted. All sequences are
+    /// then as before.
     pub fn forward(&mut self, batch: &Batch) -> Result<Logits<'_>> {
         self.check(batch)?;
         let model = self.model.clone();
@@ -109,7 +110,7 @@ impl Runner {
         Ok(())
     }
 
-    /// The forward pass with the draw that it includes, replayed if one of this shape was captured.
+    /// The forward pass with the sampling that it includes, replayed if one of this shape was captured.
     fn step(&mut self, shape: StepShape) -> Result<()> {
         let StepShape { tokens, outputs, argmax, .. } = shape;
         let Self { model, rotaries, state, scratch, sampled, graphs, .. } = self;

@@ -2,7 +2,7 @@
 //! rule.
 //!
 //! A layer has a buffer of slots. A batch reads the slot that has a sequence's state before it and writes another, so
-//! the state before the last batch is still there: it is the checkpoint to which the sequence can be shortened. A
+//! the state before the last batch is still there: it is the checkpoint to which the sequence can be truncated. A
 //! sequence has two slots at most, and a fork shares those of its origin until each continues.
 //!
 //! A slot that has been written stays as it is while anybody has it. So a sequence shares its state with the prefix
@@ -143,7 +143,7 @@ impl Fixed {
         }
     }
 
-    /// The greatest length up to `len` to which a sequence can be shortened.
+    /// The greatest length up to `len` to which a sequence can be truncated.
     pub(super) fn checkpoint(&self, sequence: usize, len: usize) -> usize {
         let Checkpoints { before, now } = self.checkpoints[sequence];
         [now.len, before.len].into_iter().find(|&checkpoint| checkpoint <= len).unwrap_or(0)

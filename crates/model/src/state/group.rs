@@ -2,7 +2,7 @@
 //!
 //! A group without a window keeps all tokens of a sequence. The capacity of a group with a window is the window and one
 //! batch: when a sequence needs more blocks, its oldest ones are freed first. Until then they stay, so that the
-//! sequence can be shortened while all that its next token sees is kept.
+//! sequence can be truncated while all that its next token sees is kept.
 
 use std::collections::VecDeque;
 
@@ -163,7 +163,7 @@ impl Group {
         Ok(Some((shared, own)))
     }
 
-    /// The least length above 0 to which a slot can be shortened: the next token's window then starts with the first
+    /// The least length above 0 to which a slot can be truncated: the next token's window then starts with the first
     /// block that is kept.
     pub(super) fn shortest(&self, slot: usize) -> usize {
         match (self.held[slot].first, self.kind.window) {

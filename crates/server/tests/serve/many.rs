@@ -122,7 +122,7 @@ fn isolated(clients: usize, count: usize) {
     assert!(hits > 0, "the cache was never hit, so nothing was shown");
 }
 
-/// The same bytes alone and in company, with the cache cold and warm.
+/// The same bytes alone and in shared batches, with the cache cold and warm.
 fn the_same(prompts: usize) {
     let model = model();
     let body = |prompt: usize, seed: usize| {

@@ -22,7 +22,7 @@ pub(super) fn rewrite(text: &str) -> Result<String, GrammarError> {
     if text.contains("%llguidance") {
         return refuse("`%llguidance` is not allowed; leave it out".to_owned());
     }
-    // How tokens are drawn is a part of the request.
+    // How tokens are sampled is a part of the request.
     if text.split("temperature").skip(1).any(|rest| rest.trim_start().starts_with('=')) {
         return refuse("`temperature=` is not supported; set the temperature of the request".to_owned());
     }

@@ -92,8 +92,8 @@ impl Matcher {
         &self.mask
     }
 
-    /// Takes the token that was drawn. Returns whether the text has ended: by an end-of-generation token, or because
-    /// nothing may follow. After an error the matcher is not used again.
+    /// Accepts the sampled token. Returns whether the text has ended: by an end-of-generation token, or because nothing
+    /// may follow. After an error the matcher is not used again.
     ///
     /// # Errors
     /// [`GrammarError::Refused`] if the grammar does not allow the token, or if following it costs too much.

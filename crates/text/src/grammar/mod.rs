@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Grammar ─ schema (checks, rewrites), lark, gbnf ─► llguidance ──► Matcher, owned by the job
-//! tokenizer ── vocabulary (once per engine) ──────────┘              │ before a draw: mask; after it: accept
+//! tokenizer ── vocabulary (once per engine) ──────────┘              │ before sampling: mask; after it: accept
 //! ```
 //! Compiling happens on a thread of the caller, masks are computed on the engine's thread. Of llguidance only its
 //! parser is used: its `TokenParser` and `Matcher` install a panic hook, which is the process's own.
@@ -48,7 +48,7 @@ use vocabulary::Vocabulary;
 use words::Reason;
 
 /// A grammar that a completion must follow. The completion ends where the grammar is complete: there alone
-/// end-of-generation tokens may be drawn, and where nothing may follow the request ends without one, even before the
+/// end-of-generation tokens may be sampled, and where nothing may follow the request ends without one, even before the
 /// request's least number of tokens.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -142,9 +142,9 @@ impl Grammars {
     }
 }
 
-/// Checks which JSON schemas can be enforced together in one grammar: the result of each, in their order. They share the
-/// bounds on the size of a grammar, of which a schema that is refused uses nothing. Takes milliseconds; compiling may
-/// refuse a schema all the same.
+/// Checks which JSON schemas can be enforced together in one grammar: the result of each, in their order. They share
+/// the bounds on the size of a grammar, of which a schema that is refused uses nothing. Takes milliseconds; compiling
+/// may refuse a schema all the same.
 pub fn check_schemas<'a>(schemas: impl IntoIterator<Item = &'a Value>) -> Vec<Result<(), GrammarError>> {
     let mut budget = Budget::default();
     let check = |schema| {

@@ -8,7 +8,7 @@ use llguidance::toktrie::{ApproximateTokEnv, INVALID_TOKEN, TokEnv, TokRxInfo, T
 
 use crate::tokenizer::Tokenizer;
 
-/// Bytes of the longest token in the tree, whose depth is limited. Longer tokens cannot be drawn with a grammar.
+/// Bytes of the longest token in the tree, whose depth is limited. Longer tokens cannot be sampled with a grammar.
 const LONGEST: usize = 512;
 
 /// The tokens of a model, for all grammars of an engine.
@@ -67,8 +67,8 @@ impl Vocabulary {
     }
 }
 
-/// The bytes of a token in the tree; empty for a token that no grammar may draw. A control token has its name behind a
-/// byte that is in no text, so that only a grammar that names the token can draw it.
+/// The bytes of a token in the tree; empty for a token that no grammar allows. A control token has its name behind a
+/// byte that is in no text, so that only a grammar that names the token can allow it.
 fn bytes(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
     let bytes = tokenizer.token_bytes(id).unwrap_or_default();
     if bytes.len() > LONGEST || bytes.contains(&TokTrie::SPECIAL_TOKEN_MARKER) {

@@ -1,17 +1,17 @@
 //! Keeps control tokens out of what a conversation says, whatever a template does with its texts.
 //!
 //! Before a template sees a text, each character of it with which a control token could start is replaced by a
-//! stand-in: a character of the Private Use Area that neither the conversation nor the template has. The template may
-//! strip, split, slice, join or print such texts, and its own marks stay what they are. In the prompt the stand-ins
-//! become the characters again, and their places are places where no control token is recognised.
+//! placeholder: a character of the Private Use Area that neither the conversation nor the template has. The template
+//! may strip, split, slice, join or print such texts, and its own marks stay what they are. In the prompt the
+//! placeholders become the characters again, and their places are places where no control token is recognised.
 //!
 //! A control token could also be formed of a text and a string of the template. If it starts in the text, its first
-//! character has a stand-in: texts are searched for beginnings of control tokens, not for whole ones alone. If it
+//! character has a placeholder: texts are searched for beginnings of control tokens, not for whole ones alone. If it
 //! starts in the template, a string of the template ends with a start of it (an [`Escaper::tails`]), and the
-//! character that would continue it has a stand-in.
+//! character that would continue it has a placeholder.
 //!
-//! Left are the strings that a template looks for in a text: their characters have no stand-ins, unless they are whole
-//! control tokens (`docs/limits.md`).
+//! Left are the strings that a template looks for in a text: their characters have no placeholders, unless they are
+//! whole control tokens (`docs/limits.md`).
 
 use std::collections::{BTreeSet, HashSet};
 use std::mem;
@@ -24,7 +24,7 @@ use serde_json::{Map, Value as Json};
 use super::TemplateError;
 use super::message::{Chat, Role};
 
-/// The characters of which stand-ins are chosen.
+/// The characters of which placeholders are chosen.
 const PRIVATE: Range<u32> = 0xe000..0xf900;
 
 /// The strings of a template.
@@ -44,8 +44,8 @@ pub struct Escaper {
     /// The characters that start control tokens, without letters, digits, spaces, quotation marks and backslashes,
     /// which templates may change.
     symbols: Symbols,
-    /// Those of them of which the template asks whether a text has one. They get a stand-in only where a control token
-    /// is started or the text ends.
+    /// Those of them of which the template asks whether a text has one. They get a placeholder only where a control
+    /// token is started or the text ends.
     sought: HashSet<char>,
     /// The first two characters of control tokens that start with these.
     pairs: HashSet<(char, char)>,
@@ -90,11 +90,11 @@ impl Symbols {
     }
 }
 
-/// The stand-ins of one conversation.
+/// The placeholders of one conversation.
 #[derive(Debug, Clone)]
 pub struct Escapes {
     escaper: Arc<Escaper>,
-    /// Each stand-in and its character.
+    /// Each placeholder and its character.
     stand_ins: Vec<(char, char)>,
 }
 
@@ -153,10 +153,10 @@ impl Escaper {
         })
     }
 
-    /// The conversation with stand-ins.
+    /// The conversation with placeholders.
     ///
     /// # Errors
-    /// [`TemplateError::PrivateUse`] if the conversation leaves no characters for stand-ins.
+    /// [`TemplateError::PrivateUse`] if the conversation leaves no characters for placeholders.
     pub fn escape(self: Arc<Self>, chat: &Chat) -> Result<(Chat, Escapes), TemplateError> {
         let mut chat = chat.clone();
         let (mut used, mut replaced) = (self.private.clone(), BTreeSet::new());
@@ -185,7 +185,7 @@ impl Escaper {
         Ok((chat, escapes))
     }
 
-    /// The characters of a text, by their first bytes, that get a stand-in. `is_own`: an assistant's text.
+    /// The characters of a text, by their first bytes, that get a placeholder. `is_own`: an assistant's text.
     fn marks(&self, text: &str, is_own: bool) -> Vec<usize> {
         let mut marks = self.beginnings(text);
         if self.has_others || !marks.is_empty() {
@@ -228,8 +228,8 @@ impl Escaper {
 }
 
 impl Escapes {
-    /// The prompt that a template made of a conversation with stand-ins, and the bytes of it, in ascending order, that no
-    /// control token may include.
+    /// The prompt that a template made of a conversation with placeholders, and the bytes of it, in ascending order,
+    /// that no control token may include.
     pub fn unescape(&self, rendered: &str) -> (String, Vec<usize>) {
         let (text, mut places) = self.restored(rendered);
         if !places.is_empty() {
@@ -240,12 +240,12 @@ impl Escapes {
         (text, places)
     }
 
-    /// A text of the conversation, with stand-ins.
+    /// A text of the conversation, with placeholders.
     pub fn escaped(&self, text: &str) -> String {
         self.replaced(text, &self.escaper.marks(text, false))
     }
 
-    /// The text with stand-ins for the characters at these places, in ascending order.
+    /// The text with placeholders for the characters at these places, in ascending order.
     fn replaced(&self, text: &str, places: &[usize]) -> String {
         let mut out = String::with_capacity(text.len() + 2 * places.len());
         let mut end = 0;

@@ -69,7 +69,7 @@ pub(crate) fn guides(options: &Options) -> Result<(), String> {
     if page.failed.is_empty() { Ok(()) } else { Err(page.failed.join("\n\n")) }
 }
 
-/// Makes the files of the repositories, and returns the words of the stand-in of the hub: each repository with its file.
+/// Makes the files of the repositories, and returns the words of the mock of the hub: each repository with its file.
 fn models(folder: &Path, gristmill: &Path) -> Result<Vec<String>, String> {
     let (small, hub) = (model::fetch()?, folder.join("hub"));
     let mut words = Vec::new();

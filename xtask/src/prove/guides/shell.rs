@@ -22,7 +22,7 @@ const CHAT: &str = "Name a colour.\n/stats\n";
 /// Every request must succeed, where curl by itself only shows the error.
 const CURLRC: &str = "fail-with-body\nsilent\nshow-error\n";
 
-/// A stand-in of the hub, which ends with the value.
+/// A mock of the hub, which ends with the value.
 pub(super) struct Hub {
     child: Child,
     endpoint: String,

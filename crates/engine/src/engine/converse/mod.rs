@@ -57,7 +57,7 @@ pub enum ToolChoice {
     Among(Vec<String>),
 }
 
-/// A prompt in parts, with stand-ins where a control token could start in what the conversation says.
+/// A prompt in parts, with placeholders where a control token could start in what the conversation says.
 struct Parts {
     /// The prompt, up to the reply.
     prompt: String,

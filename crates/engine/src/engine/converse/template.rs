@@ -67,13 +67,13 @@ impl ModelTemplate {
         }
     }
 
-    /// The conversation with stand-ins, so that no control token of the tokenizer comes of what it says.
+    /// The conversation with placeholders, so that no control token of the tokenizer comes of what it says.
     pub(super) fn escape(&self, chat: &Chat, tokenizer: &Tokenizer) -> Result<(Chat, Escapes), Refusal> {
         let escaper = self.checked.as_ref().map_err(Clone::clone).and_then(|template| template.escaper(tokenizer));
         escaper.map_err(Refusal::Broken)?.escape(chat).map_err(Refusal::Conversation)
     }
 
-    /// The prompt of a conversation with stand-ins, and the form of its reply.
+    /// The prompt of a conversation with placeholders, and the form of its reply.
     pub(super) fn render(&self, chat: &Chat, escapes: &Escapes) -> Result<(String, &'static Syntax), Refusal> {
         let template = self.checked.as_ref().map_err(|error| Refusal::Broken(error.clone()))?;
         let prompt = template.render_with_tools(chat, &self.options).map_err(|error| {

@@ -228,8 +228,8 @@ impl Completion {
         ban(&mut self.bias, banned.filter(|(_, before)| generated.ends_with(before)).map(|(&last, _)| last));
     }
 
-    /// Whether the next tokens are drawn without the host: none depends on the one before but through the model, and nobody
-    /// wants to know more of them.
+    /// Whether the next tokens are sampled without the host: none depends on the one before but through the model, and
+    /// nobody wants to know more of them.
     pub(in crate::engine) fn can_overlap(&self, progress: &Progress) -> bool {
         let follows = !self.banned.is_empty() || self.free() < 2;
         let depends = self.repetition.is_some() || self.matcher.is_some() || self.scripted.is_some();
@@ -261,7 +261,7 @@ impl Completion {
         self.draft.iter_mut().for_each(|draft| draft.learn(accepted));
     }
 
-    /// How to draw the token at `position`, which a token of the prompt replaces if it `is_prompt`.
+    /// How to sample the token at `position`, which a token of the prompt replaces if it `is_prompt`.
     pub(in crate::engine) fn sampling(&self, position: usize, is_prompt: bool) -> Sampling<'_> {
         let scripted = self.scripted.as_ref().filter(|_| !is_prompt).and_then(Scripted::bias);
         Sampling {
@@ -318,7 +318,7 @@ impl Completion {
         progress.count_token();
         self.count(token);
         let complete = self.matcher.as_mut().map(|matcher| matcher.accept(token)).transpose()?;
-        // With a grammar, such a token is drawn only where the text ends.
+        // With a grammar, such a token is sampled only where the text ends.
         let ends = !self.ignore_end || complete.is_some();
         let is_end = ends && tokenizer.is_some_and(|t| t.is_end_of_generation(token));
         let is_stop = !is_end && self.stop_tokens.contains(&token);

@@ -49,7 +49,7 @@ pub struct Receipt {
 pub struct RecordedChoice {
     /// The index of its request.
     pub request: usize,
-    /// The seed that its tokens were drawn with; JSON has it in quotes.
+    /// The seed of its tokens; JSON has it in quotes.
     #[serde(with = "seed")]
     pub seed: u64,
     /// Tokens generated, an end-of-generation token included.

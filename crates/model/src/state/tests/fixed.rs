@@ -29,7 +29,7 @@ fn states_of_fixed_size_are_counted() {
 }
 
 proptest! {
-    /// A sequence can be shortened to the state before its last batch and to nothing, whatever others do; slots are
+    /// A sequence can be truncated to the state before its last batch and to nothing, whatever others do; slots are
     /// counted right, and there are always enough.
     #[test]
     fn states_of_fixed_size_have_checkpoints(
