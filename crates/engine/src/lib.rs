@@ -1,8 +1,8 @@
 //! Requests of models: a scheduler, conversations, grammars, draft tokens.
 //!
-//! A [`Model`] and the [`Runner`] of its passes are those of `gristmill-model`, whose items are here too; an [`Engine`]
-//! serves requests with a runner. The maths of texts is that of `gristmill-text` ([`tokenizer`], [`template`],
-//! [`reply`]). The crate has one thread of its own: that of an [`Engine`], which owns the runner.
+//! [`Model`] and [`Runner`] come from `gristmill-model`, whose items are re-exported here. An [`Engine`] serves
+//! requests with a runner. [`tokenizer`], [`template`] and [`reply`] come from `gristmill-text`. The crate has one
+//! thread for each [`Engine`], which owns the runner.
 
 #![forbid(unsafe_code)]
 

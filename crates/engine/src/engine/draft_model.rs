@@ -1,9 +1,9 @@
 //! Guesses by a smaller model with the same vocabulary: speculative decoding (Leviathan et al., *Fast Inference from
 //! Transformers via Speculative Decoding*, 2023).
 //!
-//! Here a draft token counts if the large model samples the same token, so the text is what it would be without drafts.
+//! A draft token is accepted only if the large model samples the same token, so the text is the same as without drafts.
 //! Both models sample with the same seed at the same position: if their probabilities are equal, they sample the same
-//! token, whatever the temperature.
+//! token at any temperature.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -32,8 +32,8 @@ pub(super) struct DraftModel {
     /// Tokens that both models know.
     vocabulary: usize,
     batch: Batch,
-    /// The sequence of each of the worker's slots, and the tokens in its state. A new sequence takes over the prefix
-    /// that it shares with the one before.
+    /// The sequence of each of the worker's slots, and the tokens in its state. A new sequence reuses the prefix that
+    /// it shares with the slot's previous sequence.
     slots: Vec<Option<(SequenceId, Vec<u32>)>>,
 }
 

@@ -143,9 +143,9 @@ impl Repetition {
     /// `text` starts at `start` of the whole text.
     ///
     /// Read from its end, the text is the Z algorithm's string (Gusfield, *Algorithms on Strings, Trees, and
-    /// Sequences*, 1997): for each place `k` before the end it gives how many tokens, backwards from there, equal those
-    /// backwards from the end. A token with a break equals none, not even itself. Each comparison either ends a place
-    /// or moves the end of the known match, so there are at most two for each token of the text.
+    /// Sequences*, 1997): for each place `k` before the end, it is the number of tokens before `k` that equal the
+    /// tokens before the end. A token with a break equals none, not even itself. Each comparison either ends a place or
+    /// moves the end of the known match, so there are at most two for each token of the text.
     fn longest(&mut self, text: &[u32], start: usize) -> HashMap<u32, usize> {
         let (n, breaks) = (text.len(), &self.breaks[start..]);
         let mut longest = HashMap::new();
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(penalties, [(7, f32::MAX)]);
     }
 
-    /// A text that grows gives what it gives at once.
+    /// A growing text has the same result as a complete one.
     #[test]
     fn texts_grow() {
         let text: Vec<u32> = (0..200).map(|i| i * i % 7).collect();

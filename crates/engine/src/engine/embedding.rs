@@ -37,10 +37,9 @@ pub struct Embeddings {
 impl Engine {
     /// Embeds texts, and waits for their vectors.
     ///
-    /// A vector is what the model file's `pooling_type` makes of the hidden states after the last norm: the mean, that
-    /// of the first token, or that of the last; of the last where the file does not say, as in models that generate
-    /// text. Inputs run in the same steps as all other requests, and on a CPU other requests do not change a bit of
-    /// them.
+    /// A vector is pooled from the hidden states after the last norm. The model file's `pooling_type` is the mean, the
+    /// first token or the last token. Without `pooling_type`, as in models that generate text, it is the last token.
+    /// Inputs run in the same steps as all other requests, and on a CPU other requests do not change a bit of them.
     ///
     /// # Errors
     /// The errors of [`deliver_embeddings`](Self::deliver_embeddings), and those that arise while the inputs are
@@ -55,9 +54,9 @@ impl Engine {
         results.recv().unwrap_or(Err(EngineError::Stopped))
     }
 
-    /// Makes vectors as [`embed`](Self::embed) does, and calls `deliver` with them or with the error, on the engine's
-    /// thread, for which all requests wait. `deliver` is dropped instead if the request is cancelled or the engine
-    /// dropped. However many inputs it has, the request takes one place of the queue.
+    /// Computes vectors as [`embed`](Self::embed) does. Calls `deliver` with the vectors or the error on the engine's
+    /// thread; all requests wait for this call. `deliver` is dropped instead if the request is cancelled or the engine
+    /// dropped. The request uses one place of the queue for any number of inputs.
     ///
     /// # Errors
     /// [`EngineError::NoInputs`], [`EngineError::NoPooling`], an input that is empty or longer than the context,

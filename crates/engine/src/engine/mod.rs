@@ -7,7 +7,7 @@
 //! ```
 //! - `request` and `embedding` have requests and their results, `generation` the iterator, `sampling` and `logprob`
 //!   parts of them, `error` the reasons for a refusal.
-//! - `converse` makes a request of a conversation, and says in which form the reply is parsed.
+//! - `converse` turns a conversation into a request, and chooses the form in which the reply is parsed.
 //! - `submit` takes permits of the queue and hands requests to the worker's thread.
 //! - `worker` owns the runner, on the only thread that this crate keeps; its `step()` is the whole loop. `stats` has
 //!   what it counts.
@@ -81,9 +81,9 @@ type Event = Result<Piece, EngineError>;
 
 /// Runs a model for several requests at a time. Dropping it ends all generations and joins its thread.
 ///
-/// The engine keeps the state of texts in blocks of 16 tokens as long as their memory is not needed, and computes of a
-/// prompt only what follows the longest beginning that it has, whichever request computed it. So each turn of a
-/// conversation costs its new messages, not its whole history, and a system prompt is computed once.
+/// The engine keeps the state of sequences in blocks of 16 tokens until their memory is needed. It computes only the
+/// part of a prompt after the longest cached prefix. So each turn of a conversation costs its new messages, not its
+/// whole history, and a system prompt is computed once.
 #[derive(Debug)]
 pub struct Engine {
     model: Arc<Model>,
@@ -119,9 +119,9 @@ impl Engine {
         Engine::launch(model, None, limits)
     }
 
-    /// Starts an engine as [`start`](Self::start) does, with a smaller model that makes draft tokens for
-    /// [`Request::draft`]. The draft model needs the same vocabulary, and takes memory for as many sequences with the
-    /// same context, and a KV cache of as many tokens.
+    /// Starts an engine as [`start`](Self::start) does, with a smaller model that generates draft tokens for
+    /// [`Request::draft`]. The draft model needs the same vocabulary. It needs memory for the same number of sequences
+    /// with the same context, and for a KV cache of the same number of tokens.
     ///
     /// # Errors
     /// The errors of [`start`](Self::start), and [`EngineError::DraftModel`].
@@ -200,7 +200,7 @@ impl Engine {
         &self.model
     }
 
-    /// The memory that the engine takes next to its model's, and the context that it settled on.
+    /// The memory that the engine needs in addition to its model, and the context that it chose.
     pub fn plan(&self) -> Plan {
         self.plan
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// The time that a step may take while texts are being generated, unless decoding alone takes more than half of it:
-/// then prompts get as much time as decoding.
+/// The time limit of a step while sequences decode. If decoding needs more than half of it, prompts get the same time
+/// as decoding.
 const LONGEST: f64 = 0.1;
 
 /// Prompt tokens of a step, at least: fewer would read a prompt at the rate of decoding.

@@ -102,7 +102,7 @@ impl Reasoning {
         Some(mark.as_str()).filter(|mark| !mark.is_empty())
     }
 
-    /// The place behind reasoning.
+    /// The place after reasoning.
     fn behind(&self) -> Place {
         if self.limit.repeats { Place::Before } else { Place::After }
     }

@@ -57,22 +57,22 @@ pub struct Request {
     /// a receipt does not have it.
     #[serde(skip)]
     pub routing: bool,
-    /// The most draft tokens of each step, made by the engine's draft model, or without one from what followed the
-    /// text's ending where it occurs earlier, prompt included; 0 makes none. The model checks the draft tokens in one
-    /// pass and keeps those that it samples itself. So the text is the same, and texts that repeat parts of themselves
-    /// (code, quotations, edits) take fewer steps. Needs rows of logits:
+    /// The maximum number of draft tokens in each step; 0 turns them off. The engine's draft model generates them.
+    /// Without one, they are copied from an earlier occurrence of the last tokens in prompt or text. The model checks
+    /// the draft tokens in one pass and accepts the tokens that it samples itself. So the text is the same, and texts
+    /// that repeat parts of themselves (code, quotations, edits) take fewer steps. Needs rows of logits:
     /// [`Limits::output_rows`](crate::Limits::output_rows) for one more than the draft tokens of each sequence. There
-    /// are none with penalties, DRY, a grammar or banned sequences of several tokens, near the limit of reasoning, and
-    /// below `min_tokens`.
+    /// are no draft tokens with penalties, DRY, a grammar or banned sequences of several tokens, near the limit of
+    /// reasoning, and below `min_tokens`.
     pub draft: usize,
     /// What the request computes is reused only by requests with this key. `None`: by those of the tenant without one.
     #[serde(skip)]
     pub cache_key: Option<u64>,
     /// Generated control tokens are a part of the text: some models separate the channels of a completion by them.
     pub control_tokens: bool,
-    /// The tenant that asks. The next request to start is one of the tenant with the fewest tokens so far; a token that
-    /// is computed again after a preemption does not count again. What a request has computed is reused only by
-    /// requests of the same tenant, so the time that a prompt takes tells nothing about the prompts of others.
+    /// The tenant of the request. The next request to start is one of the tenant with the fewest tokens so far. A token
+    /// that is computed again after a preemption does not count again. Cached prefixes are reused only by requests of
+    /// the same tenant, so the time of a prompt reveals nothing about other tenants' prompts.
     #[serde(skip)]
     pub tenant: u64,
 }
@@ -174,7 +174,7 @@ pub enum TokenList {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Prompt {
-    /// Token ids, taken as they are: nothing is added.
+    /// Token ids, used without changes.
     Tokens(Vec<u32>),
     /// A text to be continued.
     Text {
@@ -184,8 +184,8 @@ pub enum Prompt {
         /// written in it are control tokens: both for [`Prompt::from`] a text.
         options: EncodeOptions,
     },
-    /// The prompt of a conversation, as [`Engine::converse`](super::Engine::converse) renders it: the control tokens of
-    /// the template are control tokens, what the conversation says is text, and nothing is added.
+    /// The prompt of a conversation, as [`Engine::converse`](super::Engine::converse) renders it: control tokens of the
+    /// template are parsed, texts of the conversation are text, and no tokens are added.
     Rendered {
         /// The text.
         text: String,
@@ -231,9 +231,9 @@ pub struct Piece {
     pub routing: Vec<Vec<(u32, f32)>>,
     /// Only in the first piece, if the client requests it: of each token of the prompt but the first.
     pub prompt_logprobs: Vec<Logprob>,
-    /// Only in the first piece, if the state of the prompt's beginning was still there and that of more might have
-    /// been: the prompt's text behind it, 40 characters at most. There the prompt differs from earlier texts, unless
-    /// their state was given up from there on.
+    /// Only in the first piece, if a prefix of the prompt was cached and a longer one could have been: at most 40
+    /// characters of the prompt's text after the prefix. There the prompt differs from earlier sequences, or their
+    /// later blocks were evicted.
     pub cache_miss: Option<String>,
     /// Only in the last piece.
     pub finish: Option<Finish>,

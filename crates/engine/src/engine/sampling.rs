@@ -52,7 +52,7 @@ pub(super) fn serialize<S: Serializer>(options: &SamplingOptions, serializer: S)
 
 const SEED: &str = "seed";
 
-/// An object with each setting once, and a seed unless there is none.
+/// An object with each setting once, and a seed if there is one.
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SamplingOptions, D::Error> {
     struct Settings;
     impl<'de> Visitor<'de> for Settings {

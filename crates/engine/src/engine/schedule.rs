@@ -10,7 +10,7 @@ pub(super) struct Pending {
     pub(super) slot: usize,
     /// Their positions; in decode the last token and the draft after it, in prefill many. Not empty.
     pub(super) positions: Range<usize>,
-    /// Whether the logits of each are wanted, or those of the text's last token alone.
+    /// Whether the logits of each token are needed, or only of the text's last token.
     pub(super) all_rows: bool,
     /// Whether the first of them is the last token of a text that is being generated.
     pub(super) decodes: bool,
@@ -21,10 +21,10 @@ pub(super) struct Pending {
 /// The share of a step's tokens that the prompt that started first gets, however many shorter ones there are.
 const OF_THE_OLDEST: usize = 4;
 
-/// Shares the tokens of a step, and its rows of logits. A decoding slot gets one of each at least. Of prompts the
-/// shortest are read first, because that makes the mean time to the first token the least; a quarter of the tokens is
-/// for the prompt that started first, so that a long one is read however many short ones come. Each slot has one row;
-/// those that want more share the rows beyond that in the same way.
+/// Shares the tokens of a step, and its rows of logits. A decoding slot gets at least one token and one row. The
+/// shortest prompts are computed first, because that minimises the mean time to the first token. A quarter of the
+/// tokens is for the prompt that started first, so that short prompts cannot delay a long one forever. Each slot has
+/// one row; slots that need more share the other rows in the same way.
 ///
 /// The chunks are in the order of `pending`; each is a start of what was pending. There are at least as many rows
 /// as slots, and as many tokens as decoding slots.
@@ -59,7 +59,7 @@ struct Left {
 }
 
 impl Left {
-    /// Grants at most so many tokens more, with at most so many rows beyond the slot's own.
+    /// Grants at most this number of further tokens, with at most this number of rows beyond the slot's own.
     fn grant(&mut self, at: usize, one: &Pending, tokens: usize, more_rows: usize) {
         let granted = &mut self.granted[at];
         let mut more = (one.positions.len() - *granted).min(tokens).min(self.tokens);
@@ -78,8 +78,8 @@ pub(super) fn common(reusable: &[u32], text: &[u32]) -> usize {
     reusable.iter().zip(text).take_while(|(a, b)| a == b).count()
 }
 
-/// Whether the prefix cache will have more soon of what a prompt can reuse, since a running text that starts alike
-/// `leaves` so many tokens of that, and their last block is not `computed` yet.
+/// Whether the prefix cache will soon have a longer prefix of a prompt: a running sequence with the same prefix
+/// `leaves` this number of tokens, and their last block is not `computed` yet.
 pub(super) fn is_being_computed(leaves: usize, computed: usize) -> bool {
     leaves / KV_BLOCK > computed / KV_BLOCK
 }

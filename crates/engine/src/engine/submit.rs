@@ -15,8 +15,7 @@ use super::job::{Completion, Job, Order, Permit, Sink, Task};
 use super::script::Scripted;
 use super::{Canceller, Engine, EngineError, Generation, Grammar, Piece, Prompt, Request};
 
-/// Places for requests among those that an engine takes ([`Engine::reserve`]). Unused places are free again when it is
-/// dropped.
+/// Reserved places in an engine's queue ([`Engine::reserve`]). Dropping it frees unused places.
 #[derive(Debug)]
 pub struct Reservation {
     permits: Vec<Permit>,
@@ -79,7 +78,7 @@ impl Engine {
         choices.cancellers.into_iter().next().ok_or(EngineError::Stopped)
     }
 
-    /// Takes places for `count` requests of a tenant at once, or none.
+    /// Reserves places for `count` requests of a tenant, or none.
     ///
     /// # Errors
     /// [`EngineError::Busy`] if fewer are free, and the errors of [`health`](Self::health).
@@ -93,8 +92,8 @@ impl Engine {
         Ok(Reservation { permits, began: Arc::default() })
     }
 
-    /// Takes no more requests: new ones end with [`EngineError::Draining`], and so do those that wait for a sequence
-    /// and of which nothing has started, unless a [`Pledge`] was given. Requests that run continue.
+    /// Accepts no more requests. New requests end with [`EngineError::Draining`], and so do waiting requests that have
+    /// not started and have no [`Pledge`]. Running requests continue.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
@@ -150,7 +149,7 @@ impl Engine {
         let vocabulary = self.model.spec().vocab;
         let repetition = Repetition::new(&request.dry, self.model.tokenizer().is_ok())?;
         let grammar = request.grammar.as_ref();
-        // A request that is refused leaves its place to another.
+        // A refused request frees its place.
         let matcher = grammar.map(|grammar| self.compile(grammar)).transpose()?;
         let place = places.permits.pop().ok_or(EngineError::Busy { asked: 1, places: 0 })?;
         let decoder = match grammar {
@@ -195,12 +194,12 @@ impl Engine {
 }
 
 impl Reservation {
-    /// What keeps the request of these places through a drain, once it is given.
+    /// Keeps the request of these places through a drain, once [`Pledge::give`] is called.
     pub fn pledge(&self) -> Pledge {
         Pledge(self.began.clone())
     }
 
-    /// The place of a request that takes one, and whether any sequence of it has started.
+    /// The place of a request in the queue, and whether any of its sequences has started.
     pub(super) fn one(mut self) -> Option<(Permit, Arc<AtomicBool>)> {
         Some((self.permits.pop()?, self.began))
     }

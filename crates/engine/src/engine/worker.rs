@@ -1,9 +1,9 @@
 //! The thread that owns the runner: schedule → forward → sample → emit, as long as there is work.
 //!
 //! `step` is the loop's body: schedule, submit, receive, emit. `admission` starts waiting jobs, `preemption` finds the
-//! tokens of a step and preempts jobs if the KV cache is full, `drafts` makes draft tokens. `submit` submits a step,
-//! `overlap` the next one before the host has the tokens of the current one, `receive` waits for a step and advances its
-//! sequences, and `failure` ends the jobs of a step or a device that failed.
+//! tokens of a step and preempts jobs if the KV cache is full, `drafts` generates draft tokens. `submit` submits a
+//! step, `overlap` the next one before the host has the tokens of the current one, `receive` waits for a step and
+//! advances its sequences, and `failure` ends the jobs of a step or a device that failed.
 
 mod admission;
 mod drafts;
@@ -41,7 +41,8 @@ pub(super) struct Worker {
     output_rows: usize,
     batch: Batch,
     prefill_budget: PrefillBudget,
-    /// Steps without outputs, for which the host has not waited: when the first of them started, and their prompt tokens.
+    /// Steps without outputs, for which the host has not waited: when the first of them started, and their prompt
+    /// tokens.
     unsynced: Option<(Instant, usize)>,
     /// A slot for each sequence of the runner.
     slots: Vec<Option<Running>>,
@@ -193,8 +194,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Starts waiting jobs, shares the tokens of the step among all, and submits it. `None` if it failed, which has ended
-    /// the requests of the step.
+    /// Starts waiting jobs, shares the tokens of the step among all, and submits it. `None` if it failed, which has
+    /// ended the requests of the step.
     fn schedule_and_submit(&mut self) -> Result<Option<Submitted>> {
         self.admit();
         self.make_drafts();

@@ -67,7 +67,7 @@ impl ModelTemplate {
         }
     }
 
-    /// The conversation with placeholders, so that no control token of the tokenizer comes of what it says.
+    /// The conversation with placeholders, so that its texts cannot become control tokens of the tokenizer.
     pub(super) fn escape(&self, chat: &Chat, tokenizer: &Tokenizer) -> Result<(Chat, Escapes), Refusal> {
         let escaper = self.checked.as_ref().map_err(Clone::clone).and_then(|template| template.escaper(tokenizer));
         escaper.map_err(Refusal::Broken)?.escape(chat).map_err(Refusal::Conversation)

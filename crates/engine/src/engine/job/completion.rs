@@ -228,8 +228,8 @@ impl Completion {
         ban(&mut self.bias, banned.filter(|(_, before)| generated.ends_with(before)).map(|(&last, _)| last));
     }
 
-    /// Whether the next tokens are sampled without the host: none depends on the one before but through the model, and
-    /// nobody wants to know more of them.
+    /// Whether the next tokens are sampled without the host: each depends on the previous one only through the model,
+    /// and the request needs only the token.
     pub(in crate::engine) fn can_overlap(&self, progress: &Progress) -> bool {
         let follows = !self.banned.is_empty() || self.free() < 2;
         let depends = self.repetition.is_some() || self.matcher.is_some() || self.scripted.is_some();

@@ -14,8 +14,8 @@ use gristmill_model::spec::Pooling;
 /// Takes the result of a request.
 type Sink = Box<dyn FnOnce(Result<Embeddings, EngineError>) + Send>;
 
-/// An input, with those of the same request that have not begun: one of them waits when this one starts. So the inputs
-/// of a request run together, and others that wait start between them.
+/// An input, with the inputs of the same request that have not started: one of them waits when this one starts. So the
+/// inputs of a request run together, and others that wait start between them.
 #[derive(Debug)]
 pub(in crate::engine) struct Embedding {
     pooling: Pooling,
@@ -99,7 +99,7 @@ impl Embedding {
     }
 }
 
-/// A vector of length 1 in the direction of a sum, which is that of the mean; zeros if it has none.
+/// A vector of length 1 in the direction of a sum, which is also the mean's direction; zeros if the sum is zero.
 fn normalised(sum: &[f64]) -> Vec<f32> {
     let length = sum.iter().map(|x| x * x).sum::<f64>().sqrt();
     let factor = if length > 0.0 { length.recip() } else { 0.0 };
@@ -119,7 +119,7 @@ pub(in crate::engine) struct Collector {
 }
 
 impl Collector {
-    /// For a request that comes now, with so many inputs.
+    /// For a request that arrives now, with this number of inputs.
     pub(in crate::engine) fn new(inputs: usize, permit: Permit, sink: Sink) -> Collector {
         let (vectors, usage) = (vec![Vec::new(); inputs], Usage { queue: Duration::MAX, ..Usage::default() });
         let (permit, sink) = (Some(permit), Some(sink));

@@ -15,7 +15,7 @@ pub(in crate::engine) struct Permit {
 }
 
 impl Permits {
-    /// Takes `count` of a tenant's `places`, or none of them.
+    /// Reserves `count` of a tenant's `places`, or none of them.
     pub(in crate::engine) fn take(self: &Arc<Self>, tenant: u64, places: usize, count: usize) -> Option<Vec<Permit>> {
         let mut taken = self.lock();
         let all = taken.get(&tenant).copied().unwrap_or(0).checked_add(count).filter(|&all| all <= places)?;

@@ -1,8 +1,8 @@
 //! Receipts: all that produces the texts of a reply again, and hashes that show whether they are the same.
 //!
-//! A [`Recorder`] takes the requests of a reply and their pieces, and gives the [`Receipt`]. On a CPU the same build,
-//! model, [`Conditions`] and request give the same bytes, whatever else the engine does meanwhile, has done before, and
-//! however many threads it has.
+//! A [`Recorder`] records the requests of a reply and their pieces, and returns the [`Receipt`]. On a CPU, the same
+//! build, model, [`Conditions`] and request generate the same bytes, independent of other requests and of the number of
+//! threads.
 
 mod conditions;
 mod recorder;
@@ -92,7 +92,7 @@ impl Receipt {
         }
         let receipt: Receipt = serde_path_to_error::deserialize(json).map_err(|error| {
             let (path, problem) = (error.path().to_string(), error.into_inner().to_string());
-            // A field that the receipt itself lacks is named by the problem alone.
+            // If the receipt lacks a field, only the problem names it.
             let named = problem.split('`').nth(1).filter(|_| path == ".").map(str::to_owned);
             wrong(named.unwrap_or(path), problem)
         })?;

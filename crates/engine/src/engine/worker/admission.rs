@@ -33,7 +33,7 @@ impl Worker {
             if priority == self.started {
                 self.started += 1;
                 self.shares.give(job.tenant, job.text.len() - reused);
-                // A state of fixed size may be that of fewer tokens than are the same.
+                // A checkpoint of a state of fixed size can be shorter than the common prefix.
                 let differs = !self.runner.has_fixed_size();
                 let next = job.begin(reused, differs, self.runner.model().tokenizer().ok());
                 self.waiting.extend(next);
@@ -47,7 +47,8 @@ impl Worker {
         }
     }
 
-    /// Whether a waiting job may start: a slot is free, and blocks have been freed since there were too few for the job.
+    /// Whether a waiting job may start: a slot is free, and blocks have been freed since there were too few for the
+    /// job.
     pub(super) fn may_admit(&self) -> bool {
         let refused = |next: usize| self.waiting[next].refused == Some(self.freed);
         self.slots.iter().any(Option::is_none) && self.next_job().is_some_and(|next| !refused(next))
@@ -79,8 +80,8 @@ impl Worker {
         self.waiting.push(job);
     }
 
-    /// The waiting job that starts next: of the tenant with the fewest tokens so far, the preempted job with the highest
-    /// priority, else the first that came. A job waits while a running job computes a prefix of its text.
+    /// The waiting job that starts next: of the tenant with the fewest tokens so far, the preempted job with the
+    /// highest priority, else the first that came. A job waits while a running job computes a prefix of its text.
     fn next_job(&self) -> Option<usize> {
         let waits = |job: &Job| {
             let alike = self.slots.iter().flatten().filter(|running| running.job.cache_key == job.cache_key);

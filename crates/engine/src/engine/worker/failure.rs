@@ -34,7 +34,7 @@ impl Worker {
     pub(super) fn break_down(mut self, error: Error, inbox: &Receiver<Order>) {
         tracing::error!(%error, "the device has failed");
         let error = Arc::new(error);
-        // Known before the jobs end, so that whoever asks again is refused.
+        // Set before the jobs end, so that retried requests are refused.
         let _ = self.failure.set(error.clone());
         let running = self.slots.iter_mut().filter_map(Option::take).map(|running| running.job);
         let arrived = inbox.try_iter().filter_map(|order| match order {

@@ -1,13 +1,13 @@
 //! Preemption: the KV cache has too few blocks for all requests.
 //!
 //! A waiting request starts when there are blocks for its tokens, and for some more of each running request. If a step
-//! needs more blocks than there are, the request that started last is preempted: its blocks go to the prefix cache, and it
-//! waits with the tokens generated so far. When it starts again, it computes the tokens that are no longer in the prefix
-//! cache, and samples the next token as it would have done.
+//! needs more blocks than there are, the request that started last is preempted: its blocks go to the prefix cache, and
+//! it waits with the tokens generated so far. When it starts again, it computes the tokens that are no longer in the
+//! prefix cache, and samples the next token as it would have done.
 //!
-//! Every request finishes. A request keeps the priority of its first start, so the running request that started first is
-//! never preempted; each step computes at least one of its tokens, and a single request has all blocks. While a request
-//! waits for blocks, no other of its tenant, or of tenants with more tokens, starts.
+//! Every request finishes. A request keeps the priority of its first start, so the running request that started first
+//! is never preempted; each step computes at least one of its tokens, and a single request has all blocks. While a
+//! request waits for blocks, no other of its tenant, or of tenants with more tokens, starts.
 
 use gristmill_kernels::kv::KV_BLOCK;
 
@@ -15,9 +15,10 @@ use super::{Job, Running, Worker};
 use crate::SequenceId;
 use crate::engine::schedule::{Pending, share};
 
-/// Tokens of each running request for which there are blocks when another one starts. In a simulation (60,000 tokens of
-/// cache, prompts of 50 to 1,000 tokens, completions of 1 to 800), 0, 16, 32 and 64 preempt a request 0.77, 0.05, 0.007
-/// and 0.002 times in the mean, and 72.8, 72.0, 70.7 and 68.1 requests run at a time.
+/// When a request starts, there must be blocks for this number of further tokens of each running request. In a
+/// simulation (60,000 tokens of cache, prompts of 50 to 1,000 tokens, completions of 1 to 800), 0, 16, 32 and 64
+/// preempt a request 0.77, 0.05, 0.007 and 0.002 times in the mean, and 72.8, 72.0, 70.7 and 68.1 requests run at a
+/// time.
 const RESERVE: usize = 2 * KV_BLOCK;
 
 impl Worker {

@@ -43,8 +43,8 @@ impl Worker {
         Ok(outputs)
     }
 
-    /// Waits for the sampled token of each row, and measures the step. A step without outputs is not waited for: its time
-    /// counts as part of the next step.
+    /// Waits for the sampled token of each row, and measures the step. A step without outputs is not waited for: its
+    /// time counts as part of the next step.
     fn wait(&mut self, step: &mut Submitted) -> Result<Vec<u32>> {
         let (waits_since, has_outputs) = (Instant::now(), step.sampled.is_some() || !step.hidden.is_empty());
         let tokens = step.sampled.take().map_or(Ok(Vec::new()), |sampled| sampled.wait())?;
@@ -116,8 +116,8 @@ impl Worker {
         self.runner.keep_prefix(running.sequence, &running.tokens)
     }
 
-    /// The output of row `number`: its token, if the next one of the sequence was sampled. A row of a prompt gives its job
-    /// a log-probability; a row after a rejected draft token gives nothing.
+    /// The output of row `number`: its token, if the next one of the sequence was sampled. A row of a prompt gives its
+    /// job a log-probability. A row after a rejected draft token is ignored.
     fn take_token(
         &mut self,
         step: &Submitted,
@@ -149,8 +149,8 @@ impl Worker {
         Ok(Some(Ok(Output::Token(Sampled { token, logprob: logprob(token), routing }))))
     }
 
-    /// Why a row has no token. If the device has computed another step since, there is no reason yet: the sequence's row of
-    /// that step is discarded, and its last token is computed again in a step that no other follows.
+    /// Why a row has no token. If the device has computed another step since, there is no reason yet: the sequence's
+    /// row of that step is discarded, and its last token is computed again in a step that no other follows.
     fn not_finite(&mut self, row: &Row, number: usize, is_followed: bool) -> Result<Option<Error>> {
         if !is_followed {
             return Ok(Some(self.runner.not_finite(number)));
