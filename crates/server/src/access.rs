@@ -94,7 +94,7 @@ fn asked_host<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Result<&'a str, ApiEr
     headers.get(header::HOST).and_then(|host| host.to_str().ok()).ok_or_else(refuse)
 }
 
-/// A browser names the origin of the page that asks. Pages of other hosts may ask if their origin is allowed.
+/// A browser sends the origin of the page. Pages of other hosts can send requests if their origin is allowed.
 fn check_origin(access: &Access, headers: &HeaderMap, host: &str) -> Result<(), ApiError> {
     let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
     let own = |origin: &str| origin.split_once("://").is_some_and(|(_, page)| page.eq_ignore_ascii_case(host));
@@ -131,7 +131,7 @@ mod tests {
     use crate::keys::Key;
     use axum::body::Body;
 
-    /// The name of the key of a request that may ask; empty for none.
+    /// The name of the key of an accepted request; empty for none.
     fn ask(access: &Access, headers: &[(&str, &str)]) -> Result<String, StatusCode> {
         let mut request = Request::builder().uri("/v1/models");
         for (name, value) in headers {

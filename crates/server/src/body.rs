@@ -15,13 +15,14 @@ use crate::state::App;
 
 /// Bytes of a body that is parsed at once. A longer one would hold up the other connections of a thread.
 const PARSED_AT_ONCE: usize = 64 << 10;
-/// The most values of a body, where texts, lists and objects count as several. A value takes 72 bytes of memory, and as
-/// little as 2 bytes of JSON; so many take 29 MB and are read and refused within 50 ms (measured: 110 ns for a number,
-/// 250 to 500 ns for a text in a list, 1 µs for a text and a number in an object, 600 ns for a list of one number).
+/// The maximum number of values in a body; texts, lists and objects count as several. A value needs 72 bytes of memory,
+/// and at least 2 bytes of JSON. The maximum needs 29 MB, and is read and refused within 50 ms (measured: 110 ns for a
+/// number, 250 to 500 ns for a text in a list, 1 µs for a text and a number in an object, 600 ns for a list of one
+/// number).
 const MOST_VALUES: usize = 400_000;
-/// A text takes the time of so many numbers; the name of a field is a text.
+/// A text takes the time of this number of numbers; the name of a field is a text.
 const VALUES_OF_TEXT: usize = 7;
-/// A list of one value or an object with one field takes as much memory as so many values.
+/// A list of one value or an object with one field needs the memory of this number of values.
 const VALUES_OF_PARTS: usize = 10;
 /// The most fields of a body: each of them is looked for among those that the interface has.
 const MOST_FIELDS: usize = 1_000;
@@ -76,7 +77,7 @@ async fn read(body: &mut Body, most: usize) -> Result<Option<Vec<u8>>, axum::Err
     Ok(Some(bytes))
 }
 
-/// A compressed body could have any size, so none is taken.
+/// A compressed body could have any size, so compressed bodies are refused.
 fn check_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
     match headers.get(header::CONTENT_ENCODING) {
         Some(encoding) if encoding != "identity" => {

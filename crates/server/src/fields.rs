@@ -129,7 +129,7 @@ impl Refused {
     }
 }
 
-/// Whether a value is one that programs write where they request nothing. `false` is one where `true` is none.
+/// Whether a value is a client's default that requests nothing. `false` is such a value if `true` is not.
 fn asks_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,

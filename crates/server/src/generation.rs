@@ -75,7 +75,7 @@ impl Running {
             Input::Texts(prompts) => prompts.len(),
         };
         let turn = tenant.turn()?;
-        // A request that the queue cannot take costs nothing more.
+        // A request that the queue refuses costs no further work.
         let id = tenant.id();
         let places =
             app.engine.reserve(id, prompts.saturating_mul(n)).map_err(|error| paths.error_of_places(n, error))?;
@@ -95,9 +95,9 @@ impl Running {
         Ok(starting.running)
     }
 
-    /// Waits for the first event, or for as long as a client may wait for the head of its reply. If the server ends in this
-    /// time and the request only waits, it is refused, so that a load balancer sends it elsewhere. After that it is
-    /// answered.
+    /// Waits for the first event, or for as long as a client may wait for the head of its reply. If the server ends in
+    /// this time and the request only waits, it is refused, so that a load balancer sends it elsewhere. After that it
+    /// is answered.
     ///
     /// # Errors
     /// The refusal.

@@ -1,4 +1,4 @@
-//! Whether the server works, and whether it takes requests: what load balancers and supervisors ask.
+//! Whether the server works, and whether it accepts requests, for load balancers and supervisors.
 
 use axum::Json;
 use axum::extract::State;

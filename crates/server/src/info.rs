@@ -33,7 +33,7 @@ pub(crate) struct Props {
     build_info: String,
 }
 
-/// Settings where a request says nothing.
+/// Default settings of requests.
 #[derive(Debug, Serialize, ToSchema)]
 struct DefaultSettings {
     /// Tokens that a prompt and its completion may have together.

@@ -5,18 +5,19 @@
 //!                                     (four parsers: Fields ─► structs)                                 │ Engine
 //! events or JSON ◄── four writers ◄───────────────── Reply, with the changes of each token ◄────────────┘
 //! ```
-//! - `options` has what a server is started with, `routes` the paths, `listen` the connections and the end of
-//!   the server, `patient` the time that a client has to read, `unread` what happens to bodies that nobody reads.
-//! - `access` decides who may ask, by `keys`, `host` and `origin`. `body` (with `json`) and `fields` read a request, `policy`
-//!   has the fields that are refused, `error` says what was wrong, in the caller's names.
-//! - `request` is the one request that interfaces make, with its `tools`, `sampling`, `limit` and `thinking`; `handler`
-//!   runs it, by `generation` on the engine; `reply` is the one reply, which grows, and `stream` sends it as events.
+//! - `options` contains a server's options, `routes` the paths, `listen` the connections and the end of the server,
+//!   `patient` the time limit of a client to read, `unread` the handling of unread bodies.
+//! - `access` accepts or refuses requests by `keys`, `host` and `origin`. `body` (with `json`) and `fields` read a
+//!   request, `policy` lists refused fields, `error` reports problems by the caller's names.
+//! - `request` is the common request of all interfaces, with its `tools`, `sampling`, `limit` and `thinking`. `handler`
+//!   runs it by `generation` on the engine. `reply` is the common reply, which grows; `stream` sends it as events.
 //! - `openai` and `anthropic` have a parser and a writer for each interface, and share only what has no interface:
 //!   `content`, and `details` of how a reply came about. `openai` also serves models, vectors (`base64`) and the
 //!   tokenizer.
-//! - `page` serves the page at `/`, whose files are in `crates/server/page`; `model`, `info`, `worker` and `health` tell
-//!   clients, routers and probes about the model and the server.
-//! - `metrics` counts; `log` follows each request for an access log, by its `request_id`; `blocking` runs what takes milliseconds.
+//! - `page` serves the page at `/`, whose files are in `crates/server/page`; `model`, `info`, `worker` and `health`
+//!   tell clients, routers and probes about the model and the server.
+//! - `metrics` counts; `log` follows each request for an access log, by its `request_id`; `blocking` runs what takes
+//!   milliseconds.
 
 #![forbid(unsafe_code)]
 

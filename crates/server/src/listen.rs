@@ -79,8 +79,8 @@ impl Server {
         self.app.keys.clone()
     }
 
-    /// Serves until `end` is ready. From then on `/ready` is 503, and after [`Options::drain_delay`] no more connections
-    /// are accepted and requests that only wait are refused. Returns when all replies have ended.
+    /// Serves until `end` is ready. From then on `/ready` is 503, and after [`Options::drain_delay`] no more
+    /// connections are accepted and requests that only wait are refused. Returns when all replies have ended.
     pub async fn run(self, end: impl Future<Output = ()>) {
         let Server { sockets, app } = self;
         let Sockets { listener, monitoring: monitor } = sockets;
@@ -99,7 +99,7 @@ impl Server {
         });
         loop {
             let next = async {
-                // Where all places are taken, connections wait in the system's queue.
+                // If all connections are in use, further ones wait in the system's queue.
                 let place = places.clone().acquire_owned().await;
                 (listener.accept().await, place)
             };

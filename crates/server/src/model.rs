@@ -43,11 +43,11 @@ pub(crate) struct ModelFacts {
     device: String,
     /// The version of this server, its architecture and system.
     build: String,
-    /// Sampling where a request says nothing.
+    /// Default sampling of requests.
     sampling: SamplingFacts,
 }
 
-/// Sampling where a request says nothing.
+/// Default sampling of requests.
 #[derive(Debug, Serialize, ToSchema)]
 struct SamplingFacts {
     temperature: f32,

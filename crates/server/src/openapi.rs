@@ -1,4 +1,4 @@
-//! `/openapi.json`: what this server takes and gives.
+//! `/openapi.json`: requests and replies of this server.
 
 use std::sync::LazyLock;
 

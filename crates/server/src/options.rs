@@ -36,7 +36,7 @@ pub struct Options {
     /// How long the server continues taking requests after the signal that ends it, while `/ready` is 503: load
     /// balancers need some time to send requests elsewhere.
     pub drain_delay: Duration,
-    /// Sampling where a request says nothing.
+    /// Default sampling of requests.
     pub sampling: SamplingOptions,
     /// The most draft tokens in each step of a reply: see [`Request::draft`](gristmill_engine::Request::draft).
     pub draft: usize,
@@ -96,9 +96,9 @@ fn matches(pattern: &str, name: &str) -> bool {
 /// Access to a server: keys, hosts and origins.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
-    /// A request must name one of these keys, unless there are none. Each key is a tenant, and so are all keys of one
-    /// name: what one computes is not reused for another, each has its own places in the queue, and the engine shares its
-    /// time between them. [`Server::keys`](crate::Server::keys) replaces them while a server runs.
+    /// A request must name one of these keys, unless there are none. Each key is a tenant; all keys of one name are one
+    /// tenant. Tenants share no cached prefixes, each has its own queue limit, and the engine shares its time between
+    /// them. [`Server::keys`](crate::Server::keys) replaces them while a server runs.
     pub keys: Vec<Key>,
     /// Names in the header `Host` that are accepted next to `localhost` and IP addresses. Another name is refused,
     /// because a page in a browser can make its own name point to this machine.

@@ -13,9 +13,8 @@ use tokio::time::{Sleep, sleep};
 /// not read yet, if the connection is closed while bytes of the client wait.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// A stream that fails when a write has waited for the client for longer than its patience. The system takes nothing
-/// more until the client has read about a third of what waits in its buffer, so a client that reads a byte now and then
-/// fails too.
+/// A stream that fails if a write waits for the client longer than a time limit. The system accepts no more bytes until
+/// the client has read about a third of its buffer, so a client that reads single bytes fails too.
 #[derive(Debug)]
 pub(crate) struct Patient<S> {
     stream: S,

@@ -16,16 +16,16 @@ use crate::{access, anthropic, health, info, log, metrics, model, openai, openap
 
 /// The paths of a server, to mount in an application of one's own.
 ///
-/// Keys, hosts, origins and the sizes of bodies are checked here. What belongs to connections is left to whoever
-/// accepts them: [`Options::connections`] and the time to send a head or to read a reply hold in a
-/// [`Server`](crate::Server) only, and `/metrics` counts no connections. An application that keeps an `Arc` of the engine
+/// Keys, hosts, origins and the sizes of bodies are checked here. The caller accepts connections, so
+/// [`Options::connections`] and the time limits to send a head or to read a reply apply only in a
+/// [`Server`](crate::Server), and `/metrics` counts no connections. An application that keeps an `Arc` of the engine
 /// can use it next to the server: both share the model and the prefix cache.
 pub fn router(engine: impl Into<Arc<Engine>>, options: Options) -> Router {
     routes(App::new(engine.into(), options))
 }
 
-/// What is before the paths of OpenAI's and Anthropic's interfaces. Clients of OpenAI want a base address that ends
-/// with it, those of Anthropic one that does not; with the other's base address it is missing or there twice.
+/// The prefix of the paths of OpenAI's and Anthropic's interfaces. Base addresses of OpenAI clients end with it, base
+/// addresses of Anthropic clients do not. With the other's base address, a path lacks the prefix or has it twice.
 const PREFIXES: [&str; 3] = ["/v1", "", "/v1/v1"];
 
 pub(crate) fn routes(app: App) -> Router {

@@ -39,7 +39,7 @@ pub(crate) struct SamplingFields {
     /// Texts that are not generated in their own tokens, with or without a space before them. The characters may still
     /// come about in other tokens.
     bad_words: Option<Vec<String>>,
-    /// What the request computes is reused only by requests with the same text here, of the same key.
+    /// Only requests of the same key with the same text in this field reuse cached prefixes of the request.
     #[serde(alias = "extra_key")]
     cache_salt: Option<String>,
     /// Added to the logits of tokens, which are named by their ids.

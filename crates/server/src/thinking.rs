@@ -1,4 +1,4 @@
-//! Whether the model thinks, and how hard: clients say so under many names, all of which every interface takes.
+//! Whether and how much the model thinks. Clients have many names for this; every interface accepts all of them.
 
 use std::fmt;
 
@@ -116,7 +116,7 @@ const OWN_VARIABLES: [(&str, &str); 10] = [
 /// Names of the variable with which templates turn thinking on and off.
 const SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
 
-/// What a request says of thinking, and the fields that say it.
+/// A request's settings for thinking, and their fields.
 #[derive(Debug, Default)]
 struct Said {
     on: Option<(bool, String)>,
@@ -206,7 +206,7 @@ impl ThinkingType {
 }
 
 impl Said {
-    /// Takes what a field says, and refuses two fields that say different things.
+    /// Reads a field, and refuses two fields that contradict each other.
     fn on(&mut self, field: &str, on: Option<bool>) -> Result<(), ApiError> {
         let Some(on) = on else { return Ok(()) };
         match &self.on {

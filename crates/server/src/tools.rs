@@ -37,7 +37,7 @@ impl Tools {
         Ok(())
     }
 
-    /// Adds tools. A tool takes the place of another of its name.
+    /// Adds tools. A tool replaces an earlier one of the same name.
     pub(crate) fn replace(&mut self, more: Tools) {
         for (tool, schema) in more.into_pairs() {
             match self.list.iter().position(|other| other.name == tool.name) {
@@ -79,8 +79,8 @@ impl Tools {
 }
 
 impl Conversation {
-    /// Lets calls of these tools have any JSON object as arguments; other tools are none the worse. Returns the paths of
-    /// what is not enforced.
+    /// Lets calls of these tools have any JSON object as arguments; other tools are none the worse. Returns the paths
+    /// of what is not enforced.
     ///
     /// # Errors
     /// If a tool is `strict`, or the only one that can be called.

@@ -27,7 +27,7 @@ pub(crate) struct Block {
     /// The text of a result, or blocks, or one block: a line stands for each that is no text.
     #[schema(no_recursion, value_type = Option<Content<Block>>)]
     pub(super) content: Option<ContentOrPart<Block>>,
-    /// Whether a result says that the tool has failed, which the model is told.
+    /// Whether a result reports that the tool failed. The prompt contains this.
     pub(super) is_error: Option<bool>,
     /// The tool of a `tool_reference`.
     tool_name: Option<String>,

@@ -33,15 +33,15 @@ const SERVER_RESULTS: [&str; 8] = [
     "web_fetch_tool_result",
     "web_search_tool_result",
 ];
-/// Blocks of another server that only it can read, or that say nothing to a model.
+/// Blocks of another server that only it can read, or that contain nothing for a model.
 const SERVER_NOTES: [&str; 3] = ["fallback", "mcp_tool_listing", "redacted_thinking"];
 /// The result of such a call that the conversation lacks.
 const NO_RESULT: &str = "[result: not in this conversation]";
 /// Blocks of the user that may be words.
 const SOURCES: [&str; 2] = ["document", "search_result"];
 
-/// Claude Code's first block of the system prompt, which changes with each request and would spoil the prefix cache. It
-/// says who pays, and nothing to the model.
+/// Claude Code's first block of the system prompt, which changes with each request and would prevent prefix cache hits.
+/// It identifies the account, and contains nothing for the model.
 const BILLING: &str = "x-anthropic-billing-header:";
 
 /// The messages of a conversation with these tools.
@@ -101,8 +101,8 @@ fn texts(content: Content<Block>, at: &str) -> Result<Vec<String>, ApiError> {
     texts.collect()
 }
 
-/// The assistant's texts and calls, and the results of the calls that another server ran. What follows such results is a
-/// message of its own, because results follow the message with their calls.
+/// The assistant's texts and calls, and the results of the calls that another server ran. What follows such results is
+/// a message of its own, because results follow the message with their calls.
 #[derive(Debug, Default)]
 struct Turn {
     texts: Vec<String>,

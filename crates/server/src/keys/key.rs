@@ -21,7 +21,7 @@ pub struct Key {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyLimits {
-    /// Requests in a minute. As many may come at once.
+    /// Requests per minute, which can arrive at the same time.
     pub requests_per_minute: Option<u32>,
     /// Requests at a time, running or waiting.
     pub concurrent: Option<u32>,

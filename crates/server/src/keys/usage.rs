@@ -16,7 +16,8 @@ pub(super) struct Used(Mutex<Counted>);
 struct Counted {
     /// Requests that run or wait.
     running: u32,
-    /// When all requests that were taken would be within the rate, if they had come evenly; `None` before the first.
+    /// The time at which all accepted requests would be within the rate, if they had arrived evenly; `None` before the
+    /// first.
     due: Option<Instant>,
 }
 
@@ -56,8 +57,8 @@ enum Refusal {
 }
 
 impl Used {
-    /// Counts a request that comes now. The rate is the generic cell rate algorithm (ITU-T I.371): a request takes the
-    /// time of one, and a minute's requests may come at once.
+    /// Counts a request that arrives now. The rate uses the generic cell rate algorithm (ITU-T I.371): a request uses
+    /// one interval, and a minute's requests can arrive at the same time.
     fn take(&self, limits: KeyLimits, now: Instant) -> Result<(), Refusal> {
         let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(most) = limits.concurrent.filter(|&most| counted.running >= most) {
@@ -110,7 +111,7 @@ mod tests {
         drop(first);
         drop(take().expect("the third"));
         drop(second);
-        // Without a limit they are counted all the same, for a limit that comes later.
+        // Requests are counted without a limit too, because a limit can be set later.
         let many: Vec<Turn> = (0..5)
             .map(|_| used.take(KeyLimits::default(), Instant::now()).map(|()| Turn(used.clone())))
             .map(|turn| turn.expect("no limit"))

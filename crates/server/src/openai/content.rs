@@ -63,7 +63,7 @@ pub(super) fn result_text(content: Content<ContentPart>, types: &[&str], at: &st
     joined(content, types, at, |kind, part, _| Ok(part.placeholder(kind)))
 }
 
-/// The texts of parts. `other` gives that of a part of another type, from its type and its path.
+/// The texts of parts. `other` returns the text of a part of another type, from its type and its path.
 fn joined(
     content: Content<ContentPart>,
     types: &[&str],

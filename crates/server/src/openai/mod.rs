@@ -1,4 +1,4 @@
-//! OpenAI's interfaces, those of the tokenizer, which take the same messages, and comparisons of texts.
+//! OpenAI's endpoints, the tokenizer's endpoints, which accept the same messages, and comparisons of texts.
 
 pub(crate) mod chat;
 mod common;

@@ -1,7 +1,7 @@
 //! The tokenizer and the chat template, in the shapes of vLLM and llama.cpp.
 //!
-//! A conversation is read as `/v1/chat/completions` reads it, with all of its fields, so what is shown here is what that
-//! interface would run.
+//! A conversation is read as `/v1/chat/completions` reads it, with all of its fields, so what is shown here is what
+//! that interface would run.
 
 use axum::Json;
 use axum::extract::State;
@@ -20,7 +20,8 @@ use crate::fields::{self, Fields, Policy};
 use crate::request::Conversation;
 use crate::state::App;
 
-/// The most bytes of a text that is tokenised here. A text of spaces alone takes a third of a second then.
+/// The maximum number of bytes of a text to tokenise. A text of this length that has only spaces takes a third of a
+/// second.
 const MOST_BYTES: usize = 1 << 20;
 
 /// Other fields change nothing of a text's tokens.
@@ -227,8 +228,8 @@ pub(crate) async fn info(State(app): State<App>) -> Result<Json<TokenizerInfo>, 
     }))
 }
 
-/// The prompt that `/v1/chat/completions` makes of a conversation, as the chat template writes it. A text cannot show
-/// which control tokens in it are text that somebody wrote: `/tokenize` returns the tokens.
+/// The prompt that `/v1/chat/completions` builds from a conversation with the chat template. A text does not show
+/// whether a control token in it is text of a message: `/tokenize` returns the tokens.
 #[utoipa::path(
     post,
     path = "/apply-template",

@@ -103,7 +103,7 @@ impl ToolsRead {
         Ok(read)
     }
 
-    /// Adds tools. A tool takes the place of another of its name.
+    /// Adds tools. A tool replaces an earlier one of the same name.
     pub(crate) fn extend(&mut self, more: ToolsRead) {
         let ToolsRead { tools, others, strict, namespaces } = more;
         self.tools.replace(tools);

@@ -16,8 +16,8 @@ pub(crate) const BASES: [&str; 2] = ["/v1", "/v1/"];
 /// The first of [`assets::ASSETS`].
 const INDEX: &str = "index.html";
 
-/// The page loads its own files and asks its own server, and nothing else: no inline script or style, no other host, no
-/// frame. HTML of a model's text comes into the page through the sanitiser alone (`dompurify`).
+/// The page loads only its own files and sends requests only to its own server: no inline script or style, no other
+/// host, no frame. HTML of a model's text enters the page only through the sanitiser (`dompurify`).
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types dompurify";

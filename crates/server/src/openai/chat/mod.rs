@@ -70,7 +70,7 @@ pub(crate) struct ChatFields {
     response_format: Option<ResponseFormat>,
     /// Return the log-probability of each token.
     logprobs: Option<bool>,
-    /// Return those of so many of the most likely tokens too.
+    /// Also return the log-probabilities of this number of most likely tokens.
     #[schema(maximum = 20)]
     top_logprobs: Option<usize>,
     /// A chat template (Jinja) in place of the model's, if the server was started with `--allow-chat-template`.
@@ -102,7 +102,7 @@ pub(crate) async fn serve(
 }
 
 /// The conversation of a request, and the paths of fields that change nothing. Other endpoints show the prompt that
-/// this interface makes of it.
+/// this endpoint builds from it.
 pub(super) fn conversation_of(app: &App, fields: Fields) -> Result<(Conversation, Vec<String>, Paths), ApiError> {
     let ApiRequest { input, ignored, paths, .. } = request(app, fields)?;
     match input {

@@ -176,7 +176,7 @@ impl Messages {
         }
     }
 
-    /// An item that another server keeps. What it says is lost, and what follows can be answered all the same.
+    /// An item that another server stores. Its content is lost, but the later items can still be answered.
     fn reference(&mut self, item: &InputItem, at: &str, ignored: &mut Vec<String>) -> Result<(), ApiError> {
         ignored.push(format!("{at}.item_reference"));
         self.has_gaps = true;
@@ -276,8 +276,8 @@ impl Messages {
         Ok(())
     }
 
-    /// Starts another turn after a text without calls, and after calls that have their results. What follows other
-    /// calls within a turn is a part of it, because outputs have to follow calls.
+    /// Starts a new turn after a text without calls, and after calls that have their results. Items after other calls
+    /// belong to the same turn, because outputs must follow calls.
     fn continue_turn(&mut self) {
         if self.turn.is_answered() || !self.turn.texts.is_empty() && self.turn.calls.is_empty() {
             self.end_turn();
@@ -379,7 +379,7 @@ mod tests {
         let found = converted(json!([said("a"), call, said("b"), output, said("c"), said("d")]));
         assert_eq!(outline(&found), [("assistant", "a\nb"), ("tool", "1"), ("assistant", "c"), ("assistant", "d")]);
         assert_eq!(found[0].calls.len(), 1);
-        // Later messages of the system keep their places, and reasoning without a text is nothing.
+        // Later system messages keep their positions. Reasoning without a text is dropped.
         let user = json!({"role": "user", "content": "x"});
         let later = json!({"role": "system", "content": "y"});
         let found = converted(json!([user, later, {"type": "reasoning", "summary": []}, later]));

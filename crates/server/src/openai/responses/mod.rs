@@ -77,7 +77,7 @@ pub(crate) struct ResponseFields {
     text: Option<TextFields>,
     /// With `message.output_text.logprobs`, the log-probability of each token is returned. Others are ignored.
     include: Option<Vec<String>>,
-    /// Return those of so many of the most likely tokens too.
+    /// Also return the log-probabilities of this number of most likely tokens.
     #[schema(maximum = 20)]
     top_logprobs: Option<usize>,
     /// `disabled`, or `auto`, which is ignored: a prompt that is longer than the context is refused, never cut.

@@ -27,7 +27,7 @@ pub(super) const OUTPUTS: [&str; 6] = [
     "shell_call_output",
 ];
 
-/// Items that say nothing to a model.
+/// Items that contain nothing for a model.
 pub(super) const NOTES: [&str; 6] = [
     "compaction_trigger",
     "mcp_approval_request",
