@@ -4,9 +4,9 @@
 //! file ── gguf ──► metadata + tensors ── family ──► spec, weights          (Model: shared, immutable)
 //! tokens of several sequences ── batch ──► runner: state + forward pass ──► logits ──► sample
 //! ```
-//! [`spec`] says what a model is made of, as data; `arch` reads it from metadata, one small file for each architecture.
-//! `program` makes of it a forward pass, as data too: weights, values and operations. [`Plan`] says what memory a model
-//! takes before it is loaded; [`Model`] loads it, and a [`Runner`] runs it.
+//! [`spec`] describes a model as data; `family` reads it from metadata, one folder for each family. `program` builds a
+//! forward pass from it, as data too: weights, values and operations. [`Plan`] computes the memory of a model before it
+//! is loaded; [`Model`] loads it, and a [`Runner`] runs it.
 //!
 //! Reading files is the work of `gristmill-files` ([`gguf`]), that of tokens of `gristmill-text`. The crate has no SIMD
 //! and no thread: threads that compute belong to the backends.

@@ -39,7 +39,7 @@ impl Default for Limits {
     }
 }
 
-/// Tokens of a batch, if nobody says how many.
+/// Tokens of a batch by default.
 pub(crate) const USUAL_BATCH: usize = 512;
 
 impl Limits {

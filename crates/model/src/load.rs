@@ -23,9 +23,9 @@ pub struct LoadOptions {
     pub level: Option<String>,
     /// How precisely activations are kept.
     pub precision: Precision,
-    /// The same logits, to the bit, for the same tokens: whatever other sequences share a step, however a prompt is cut
-    /// into steps, and whichever sequence computed its start. A CPU always gives them, and this changes nothing
-    /// there; a GPU is slower with it (`docs/determinism.md`).
+    /// The same logits, to the bit, for the same tokens, independent of other sequences in a step, of the split of a
+    /// prompt into steps, and of cached prefixes. A CPU is always deterministic, so this changes nothing there; a GPU
+    /// is slower with it (`docs/determinism.md`).
     pub deterministic: bool,
     /// Refuse a model whose weights do not fit into the memory that is free.
     pub check_memory: bool,

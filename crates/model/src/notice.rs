@@ -4,8 +4,8 @@ use std::fmt::{self, Display, Formatter};
 
 use gristmill_text::tokenizer::Tokenizer;
 
-/// A condition worth telling a user, which is not an error. The library returns notices and prints none; as text, each
-/// is one sentence that says what was found and what can be done.
+/// A condition that can surprise a user, but is not an error. The library returns notices and does not print them. As
+/// text, a notice is one sentence with the condition and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {

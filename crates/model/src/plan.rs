@@ -14,15 +14,15 @@ use crate::program::Program;
 use crate::spec::{LayerSpec, ModelSpec, RopeScaling};
 use crate::state::{Reuse, State};
 
-/// Bytes of a device's memory that are left to its driver. Kernels and captured graphs of a model take some tens of MB;
-/// the workspace of attention grows to 64 MB, and captured graphs keep its smaller predecessors.
+/// Bytes of a device's memory that are reserved for its driver. Kernels and captured graphs of a model need some tens
+/// of MB; the workspace of attention grows to 64 MB, and captured graphs keep its smaller predecessors.
 const RESERVE: u64 = 256 << 20;
 
-/// Tokens of a batch on CUDA, if nobody says how many, the most first. Larger products are faster there: with 128 clients a server of Qwen3-30B-A3B on an H200
-/// gives 4,021 tokens per second with 512, 5,044 with 2,048.
+/// Tokens of a batch on CUDA by default, the largest first. Larger products are faster there: with 128 clients a server
+/// of Qwen3-30B-A3B on an H200 gives 4,021 tokens per second with 512, 5,044 with 2,048.
 const CUDA_BATCHES: [usize; 2] = [2048, 1024];
 
-/// The share of a device's free memory that intermediate results of a larger batch may take: one part of so many.
+/// The divisor of a device's free memory: intermediate results of a larger batch may use one part of this number.
 const OF_MEMORY: u64 = 16;
 
 /// Where the memory of a model goes, in bytes.
@@ -115,8 +115,9 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The longest context up to [`DEFAULT_CONTEXT`], and for which LongRoPE's short factors are used, whose state leaves a tenth of the memory free; at least 1. If
-    /// [`Limits::kv_tokens`] says how large the state is, the longest that it holds.
+    /// The longest context up to [`DEFAULT_CONTEXT`] that uses LongRoPE's short factors, and whose state leaves a tenth
+    /// of the memory free; at least 1. If [`Limits::kv_tokens`] sets the size of the state, the longest context that
+    /// fits.
     fn default_context(&self, spec: &ModelSpec, limits: &Limits, backend: &Backend, reuse: Reuse) -> usize {
         let most = spec.context_length.min(DEFAULT_CONTEXT).min(self.short_factors.unwrap_or(usize::MAX));
         let (None, Some(available)) = (limits.kv_tokens, self.available) else {

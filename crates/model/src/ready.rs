@@ -42,7 +42,8 @@ impl Model {
         let mut state = State::new(backend, spec, limits, plan.context, Reuse::Prefixes)?;
         let scratch = Scratch::new(backend, &self.program.slots, self.precision, [most, rows])?;
         let bucket = |n| backend.batch_bucket(n);
-        // The number of rows matters to the output matrix alone: all numbers of them are taken with the most tokens.
+        // Only the output matrix depends on the number of rows, so all numbers of rows are combined with the largest
+        // number of tokens.
         let by_tokens = sizes(most, bucket).map(|tokens| (tokens, rows.min(tokens)));
         for (tokens, rows) in by_tokens.chain(sizes(rows, bucket).map(|rows| (most, rows))) {
             // Hidden states come on the way to logits.

@@ -152,10 +152,9 @@ impl Runner {
         self.state.open()
     }
 
-    /// Opens a sequence of a tenant that starts as `tokens` do, as far as sequences of that tenant left the same
-    /// beginning ([`Self::keep_prefix`], [`Self::retire_sequence`]) and it is still there. Returns the tokens that the
-    /// sequence has. A model with layers whose state has a fixed size continues where a sequence ended, or where it had
-    /// a [`Self::next_checkpoint`].
+    /// Opens a sequence of a tenant with the longest prefix of `tokens` that the tenant's prefix cache has
+    /// ([`Self::keep_prefix`], [`Self::retire_sequence`]). Returns the length of this prefix. In a model with states of
+    /// fixed size, a prefix ends where a sequence ended, or where it had a [`Self::next_checkpoint`].
     ///
     /// # Errors
     /// [`Error::OutOfSequences`](crate::Error::OutOfSequences).
@@ -253,8 +252,8 @@ impl Runner {
     }
 
     /// The length at which a batch must end so that the prefix cache gets the state of a sequence there: layers with a
-    /// state of fixed size have that of the last batches alone. `None` if no such length is ahead, as in all other
-    /// models. A longer batch costs others of the same start time, and is not wrong.
+    /// state of fixed size have only the states of the last batches. `None` if there is no such length, as in all other
+    /// models. A longer batch is correct, but sequences with the same prefix must compute it again.
     ///
     /// # Errors
     /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).

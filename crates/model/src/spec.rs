@@ -42,8 +42,8 @@ pub struct ModelSpec {
     pub logit_scale: f32,
     /// After each layer the residual stream is multiplied by a number of that layer.
     pub layer_scales: bool,
-    /// The width of the input that each layer has of its own. With t the token, x₀ the scaled embedding and l the layer it
-    /// is inputₗ = (√width · tableₗ(t) + norm(projectionₗ · x₀ / √hidden)) / √2, and after the MLP
+    /// The width of the input that each layer has of its own. With t the token, x₀ the scaled embedding and l the layer
+    /// it is inputₗ = (√width · tableₗ(t) + norm(projectionₗ · x₀ / √hidden)) / √2, and after the MLP
     ///
     /// ```text
     /// x += norm(projection(gelu(gate · x) · inputₗ))
@@ -55,7 +55,7 @@ pub struct ModelSpec {
     pub tied_embeddings: bool,
     /// The output head has a bias.
     pub output_bias: bool,
-    /// How a text becomes a vector; `None` if the file says that it becomes none.
+    /// The pooling of hidden states; `None` if the file turns it off.
     pub pooling: Option<Pooling>,
     /// The layers, first to last.
     pub layers: Vec<LayerSpec>,
@@ -145,8 +145,8 @@ pub enum BlockInputs {
 pub struct LayerSpec {
     /// The block in which a token sees those before it.
     pub mixer: Mixer,
-    /// The block in which a token sees itself alone; `None` for a layer that is a mixer alone. With an MLP next to the
-    /// experts, and x the residual stream, it is
+    /// The position-wise block; `None` for a layer that has only a mixer. With an MLP next to the experts, and x the
+    /// residual stream, it is
     ///
     /// ```text
     /// post_norm_1(mlp(norm(x))) + post_norm_2(experts(norm_2(x)))

@@ -1,14 +1,14 @@
 //! The state of sequences: the paged KV cache.
 //!
-//! Layers whose state has one form are a *group*. A group has an allocator of blocks and a table that says which blocks
-//! a sequence has; block `b` is a block in the cache of each of its layers. The backend owns the bytes, this module
-//! only the numbers of blocks. A block may belong to several sequences ([`State::fork`]) and to the prefix cache; it is
+//! Layers whose state has one form are a *group*. A group has an allocator of blocks and a table with the blocks of
+//! each sequence; block `b` is a block in the cache of each of its layers. The backend owns the bytes, this module only
+//! the numbers of blocks. A block may belong to several sequences ([`State::fork`]) and to the prefix cache; it is
 //! copied before a sequence writes into it. A group of layers with a window frees blocks behind the window, which
 //! bounds how far a sequence can be truncated ([`State::shortest`]).
 //!
-//! The prefix cache (`prefix`) keeps full blocks of texts: a sequence gives it those that it has ([`State::keep`]), and
-//! one with the same start starts with them ([`State::open_with`]). Blocks that only the cache has are taken when
-//! sequences need them, so the cache costs no memory of its own. States of a fixed size (`fixed`) are kept at some
+//! The prefix cache (`prefix`) keeps full blocks of sequences. A sequence adds its blocks ([`State::keep`]), and a new
+//! sequence with the same prefix starts with them ([`State::open_with`]). Blocks that only the cache has are evicted
+//! when sequences need them, so the cache needs no memory of its own. States of a fixed size (`fixed`) are kept at some
 //! lengths of a text (`checkpoints`).
 //!
 //! With [`Limits::kv_tokens`] there may be fewer blocks than all sequences can have. [`State::fits`] says beforehand
@@ -106,7 +106,7 @@ pub struct KvUsage {
 pub enum Reuse {
     /// There are slots for states of fixed size in the prefix cache.
     Prefixes,
-    /// Sequences have their own slots alone: for a draft model, which asks the prefix cache for nothing.
+    /// Sequences have only their own slots: for a draft model, which does not use the prefix cache.
     Nothing,
 }
 
@@ -143,7 +143,7 @@ struct Slot {
     open: bool,
     generation: u64,
     len: usize,
-    /// The tenant: sequences share blocks with those of the same tenant alone.
+    /// The tenant: sequences share blocks only within a tenant.
     tenant: u64,
     /// The prefix cache's entries of the text's first blocks.
     chain: Vec<u64>,
@@ -341,7 +341,7 @@ impl State {
         Ok(())
     }
 
-    /// Opens a sequence with the same tokens as `id`, without computing or copying anything.
+    /// Opens a sequence with the same tokens as `id`, without computation and copies.
     pub(crate) fn fork(&mut self, id: SequenceId) -> Result<SequenceId> {
         let from = self.slot(id)?;
         let fork = self.open()?;

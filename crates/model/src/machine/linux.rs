@@ -27,7 +27,7 @@ pub(super) fn cores() -> Option<usize> {
     cores.map(|cores| cores.len())
 }
 
-/// Expands a list such as `0-3,8`. The kernel wrote it; anything unreadable in it is left out.
+/// Expands a list such as `0-3,8`. The kernel wrote it; invalid entries are skipped.
 fn cpu_list(list: &str) -> Vec<usize> {
     let mut cpus = Vec::new();
     for range in list.trim().split(',') {

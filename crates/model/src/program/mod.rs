@@ -1,8 +1,8 @@
 //! The forward pass as data.
 //!
-//! A [`Program`] lists the weights, the values and the nodes of a forward pass. [`build`] makes it from a
-//! [`ModelSpec`](crate::spec::ModelSpec) and the names of a file's tensors, and is the only place that walks the structure
-//! of a layer. Everything else follows from the program:
+//! A [`Program`] lists the weights, the values and the nodes of a forward pass. [`build`] builds it from a
+//! [`ModelSpec`](crate::spec::ModelSpec) and the names of a file's tensors, and is the only place that walks the
+//! structure of a layer. Everything else follows from the program:
 //!
 //! - [`Tensors`] lists the weights to check ([`crate::weights`]) and to load.
 //! - [`fuse`] rewrites adjacent nodes as the compositions of [`gristmill_kernels::ops`].

@@ -261,8 +261,8 @@ pub(crate) struct Values {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Prepared {
     pub(crate) acts: Vec<ActId>,
-    /// The rows that the node writes with the same numbers. A kernel may leave them undefined if the activations' readers
-    /// are named.
+    /// Rows with the same numbers that the node also writes. If the activations' readers are named, a kernel can leave
+    /// these rows undefined.
     pub(crate) rows: Option<RowsId>,
 }
 

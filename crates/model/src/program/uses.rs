@@ -32,7 +32,7 @@ pub enum TensorReads {
         /// Rows of the table.
         rows: usize,
     },
-    /// The matrices of the chosen experts, each once; each token is multiplied with those of `top_k` experts.
+    /// The matrices of the chosen experts, each once; each token is multiplied with the matrices of `top_k` experts.
     Experts {
         /// The layer.
         layer: usize,

@@ -12,8 +12,8 @@ use crate::error::Result;
 /// Tokens of the longest forward pass that is captured. Prompts have any length, and their time is not bound by
 /// launches.
 pub(super) const LARGEST_CAPTURED: usize = 256;
-/// Captured passes that a runner keeps; the least recently used one makes place for another. A decode step has 34 sizes
-/// on CUDA, each for short and for long contexts; steps with parts of prompts have more.
+/// Captured passes that a runner keeps; the least recently used one is replaced. A decode step has 34 sizes on CUDA,
+/// each for short and for long contexts; steps with parts of prompts have more.
 const MOST: usize = 256;
 
 /// Captured forward passes, which read and write the runner's buffers.
@@ -50,8 +50,8 @@ impl Graphs {
         self.usage
     }
 
-    /// Runs a pass: as it is when its shape comes for the first time, captured and replayed when it comes again. A
-    /// shape that never comes again costs no capture.
+    /// Runs a pass. The first pass of a shape is not captured; the second is captured, and later ones replay it. A
+    /// shape that occurs once costs no capture.
     pub(super) fn run(
         &mut self,
         backend: &Backend,

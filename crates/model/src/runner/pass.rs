@@ -154,8 +154,8 @@ impl Runner {
     }
 
     /// Why the outputs of a token of the last batch are not finite. The pass runs again and writes the same keys and
-    /// values to the same places; this time the residual stream of the token, and of those that it can see, is looked
-    /// at between the stages.
+    /// values to the same places; this time the residual stream of the token, and of the tokens visible to it, is
+    /// checked between the stages.
     pub(super) fn not_finite_token(&mut self, token: Option<u32>) -> Error {
         let token = token.map_or(usize::MAX, |token| token as usize);
         let (Some(shape), Some(&(sequence, position))) = (self.last, self.places.get(token)) else {

@@ -73,8 +73,8 @@ impl Runner {
         self.read_routing()
     }
 
-    /// The same for a caller that has [`Backend::exclusive`](gristmill_kernels::Backend::exclusive), which is taken
-    /// once.
+    /// The same for a caller that holds [`Backend::exclusive`](gristmill_kernels::Backend::exclusive), which cannot be
+    /// locked twice.
     pub(super) fn read_routing(&self) -> Result<RoutingTrace> {
         let Some(shape) = self.last else { return Ok(RoutingTrace::default()) };
         let (layers, padded) = (self.model.spec.routers(), shape.tokens);

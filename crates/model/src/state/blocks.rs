@@ -11,14 +11,14 @@ struct Block {
     sequences: u32,
     /// The entry of the prefix cache that has it.
     entry: Option<u64>,
-    /// Tokens of that entry, if a sequence that continues behind them may take the block from the entry.
+    /// Tokens of that entry, if a sequence that continues after them may remove the block from the entry.
     tokens: Option<usize>,
     /// When the last sequence gave it back, if only the cache has it.
     idle_since: u64,
 }
 
-/// The blocks of a group. One that nobody has is free; one that only the prefix cache has is idle, and is taken when
-/// none is free, the one first that has been idle for longest.
+/// The blocks of a group. A block without an owner is free. A block that only the prefix cache has is idle. If no block
+/// is free, the block that has been idle for the longest time is evicted.
 #[derive(Debug)]
 pub(super) struct Blocks {
     blocks: Vec<Block>,
@@ -98,8 +98,8 @@ impl Blocks {
         }
     }
 
-    /// Moves a block of a sequence to an entry of the prefix cache, unless another entry has it: a sequence
-    /// that started with a part of that one's tokens and has written nothing behind them. See [`Block::tokens`].
+    /// Moves a block of a sequence to an entry of the prefix cache, unless another entry has it: then the sequence
+    /// started with a part of that entry's tokens and has written nothing after them. See [`Block::tokens`].
     pub(super) fn keep(&mut self, block: u32, entry: u64, tokens: Option<usize>) -> bool {
         let state = &mut self.blocks[block as usize];
         let free = state.entry.is_none();
@@ -109,8 +109,8 @@ impl Blocks {
         free
     }
 
-    /// Whether a sequence that writes behind `tokens` tokens of a block had better take it from the prefix cache than
-    /// copy it: nothing that the cache has is overwritten, or there is no block for a copy.
+    /// Whether a sequence that writes after `tokens` tokens of a block should remove it from the prefix cache instead
+    /// of copying it: no cached token is overwritten, or there is no block for a copy.
     pub(super) fn is_better_taken(&self, block: u32, tokens: usize) -> bool {
         let state = self.blocks[block as usize];
         state.sequences == 1 && (state.tokens == Some(tokens) || self.available() == 0)

@@ -1,11 +1,11 @@
 //! Checkpoints in the prefix cache: states of fixed size at some lengths of texts.
 //!
-//! A state of fixed size is that of a whole text and of none of its starts, so a sequence starts with what others
-//! have computed only where one of them left its state. The entry of a block, or of a text's end, has the state behind
-//! its tokens, if any. Sequences leave it at their end, and at lengths that are planned: where a text starts to differ
-//! from one that is known, because a third may start alike, and near the end of a prompt, because the text continues
-//! differently if its reply is written down in another form (without its thinking, for instance). A batch must end at
-//! a planned length, so each may cost a step more; [`State::spacing`] bounds their number.
+//! A state of fixed size belongs to a whole sequence, not to its prefixes. So a sequence can reuse a prefix only at a
+//! length where a state was stored. The entry of a block, or of a sequence's end, has the state after its tokens, if it
+//! was stored. Sequences store it at their end and at planned lengths. One is where a prompt starts to differ from a
+//! known one, because a third prompt can have this prefix. Another is near the end of a prompt, because the next turn
+//! can contain the reply in another form (for example without its thinking). A batch must end at a planned length, so
+//! each may cost a step more; [`State::spacing`] bounds their number.
 
 use gristmill_kernels::kv::KV_BLOCK;
 

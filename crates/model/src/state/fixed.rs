@@ -21,8 +21,8 @@ use crate::spec::{FixedState, ModelSpec};
 /// Slots of a sequence: the state after the last batch, and the one before it.
 const SLOTS_OF_SEQUENCE: usize = 2;
 
-/// Slots that the prefix cache has while all sequences have theirs: so many more than sequences, because each request
-/// leaves one at its end, and one is to stay for the start that requests share.
+/// Slots of the prefix cache while all sequences use theirs. There are more slots than sequences, because each request
+/// stores a state at its end, and one slot must remain for the prefix that requests share.
 const MORE_CHECKPOINTS: usize = 3;
 
 /// The most such slots; a slot of Qwen3-Next 80B-A3B has 79 MB.
@@ -184,7 +184,7 @@ impl Fixed {
             first += run.len() as u32;
         }
         words.resize(self.runs.list.len(), 0);
-        // A captured pass of so many tokens has always the same number of runs, those without rows included.
+        // A captured pass of this number of tokens always has the same number of runs, including runs without rows.
         self.runs.count = (self.runs.list.len() / RUN_WORDS).min(padded);
         Ok(backend.upload(&words, &mut self.runs.list)?)
     }

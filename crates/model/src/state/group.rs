@@ -88,7 +88,7 @@ impl Group {
         if needed > free { Err(Error::OutOfBlocks { needed, free }) } else { Ok(()) }
     }
 
-    /// Whether slots can grow, each from so many tokens to so many, one after another.
+    /// Whether slots can grow one after another, each from one number of tokens to another.
     pub(super) fn fits(&self, growth: &[(usize, usize, usize)]) -> bool {
         let mut free = self.blocks.available();
         growth.iter().all(|&(slot, have, len)| {
@@ -135,8 +135,8 @@ impl Group {
         Ok(copy)
     }
 
-    /// Blocks to free before a slot grows to `len` tokens. They are behind the window of every token of this batch,
-    /// since the capacity is that of the longest batch and the window before it.
+    /// Blocks to free before a slot grows to `len` tokens. They are outside the window of every token of this batch,
+    /// because the capacity is the longest batch plus the window.
     fn surplus(&self, slot: usize, len: usize) -> usize {
         let held = &self.held[slot];
         blocks_for(len).saturating_sub(held.first).saturating_sub(self.capacity).min(held.blocks.len())

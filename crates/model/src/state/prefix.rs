@@ -1,13 +1,12 @@
 //! Which blocks hold the starts of texts, so that a sequence with such a start need not compute it again.
 //!
-//! An entry is a block of tokens behind its parent, the block before it; only the last block of a text has fewer than
-//! [`KV_BLOCK`] tokens. An entry is found by its parent and its tokens, so two texts share entries exactly as far as
-//! their tokens are the same; nothing is left to a hash's chance. The first entry's parent is its tenant, so no text is
-//! found by another tenant's.
+//! An entry is a block of tokens; its parent is the preceding block. Only the last block of a sequence has fewer than
+//! [`KV_BLOCK`] tokens. A lookup compares parent and token ids, so a hash collision cannot match. The parent of the
+//! first entry is the tenant, so tenants share no entries.
 //!
-//! An entry has a block of each group whose block is still there: groups with a window may have given theirs back.
-//! Blocks are returned in the order in which sequences left them ([`Blocks`](super::blocks::Blocks)), and a
-//! sequence leaves its last block first. So in a group without a window a parent outlives its children.
+//! An entry has a block of each group that still has it: groups with a window may have freed theirs. Blocks are evicted
+//! in the order in which sequences released them ([`Blocks`](super::blocks::Blocks)), and a sequence releases its last
+//! block first. So in a group without a window, a parent is evicted after its children.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -33,8 +32,8 @@ struct Entry {
     parent: Parent,
     /// At most [`KV_BLOCK`].
     tokens: Box<[u32]>,
-    /// The block in each group, where it is kept; behind them, in a model with states of fixed size, the slot that has
-    /// the state behind the tokens.
+    /// The block in each group, if it is kept. In a model with states of fixed size, the last element is the slot with
+    /// the state after the tokens.
     blocks: Vec<Option<u32>>,
     /// Sequences whose text starts with it.
     sequences: usize,
@@ -68,8 +67,8 @@ impl PrefixCache {
         chain
     }
 
-    /// The entries behind `parent` that start as `tokens` do, each with the number of tokens that are the same, the
-    /// most first.
+    /// The children of `parent` that have a common prefix with `tokens`, each with the length of this prefix, the
+    /// longest first.
     pub(super) fn alike(&self, parent: Parent, tokens: &[u32]) -> Vec<(u64, usize)> {
         let common = |other: &[u32]| tokens.iter().zip(other).take_while(|(a, b)| a == b).count();
         let children = self.children.get(&parent).into_iter().flatten();

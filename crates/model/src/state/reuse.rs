@@ -115,7 +115,7 @@ impl State {
         let parent = parent_behind(self.slots[slot].tenant, &self.slots[slot].chain);
         let known = self.prefix.find(parent, tokens);
         let entry = known.unwrap_or_else(|| self.prefix.insert(parent, tokens, self.pools()));
-        // A sequence that takes the block takes the entry, and with it the state behind the entry's tokens.
+        // A sequence that removes the block also removes the entry and the state after the entry's tokens.
         let taken_behind = (!self.has_fixed_size()).then_some(tokens.len());
         for (index, group) in self.groups.iter_mut().enumerate() {
             match (self.prefix.block(entry, index), group.block(slot, at)) {
@@ -146,8 +146,8 @@ impl State {
         }
     }
 
-    /// A group, or behind the groups the states of fixed size, has taken the block of an entry. In a group without a
-    /// window the entry is then of no use.
+    /// A group, or the states of fixed size (after the groups), evicted the block of an entry. In a group without a
+    /// window, the entry is then useless.
     pub(super) fn evict(&mut self, group: usize, entry: u64) {
         self.prefix.set_block(entry, group, None);
         if self.groups.get(group).is_none_or(|group| group.kind.window.is_some()) {

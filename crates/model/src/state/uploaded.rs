@@ -11,7 +11,7 @@ use crate::error::Result;
 pub(crate) struct Uploaded(Vec<u32>);
 
 impl Uploaded {
-    /// Brings words to the start of the buffer, which is always the same and which nothing else writes.
+    /// Uploads words to the start of the buffer, which is always the same and has no other writer.
     pub(crate) fn bring(&mut self, backend: &Backend, words: &[u32], to: &mut Buffer<u32>) -> Result<()> {
         if self.0.starts_with(words) {
             return Ok(());

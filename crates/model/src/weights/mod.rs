@@ -45,7 +45,7 @@ impl Weights {
     }
 
     /// RoPE of every layer for sequences of up to `context` tokens; layers with the same spec share one, and a layer
-    /// that rotates nothing has no frequencies.
+    /// without RoPE has no frequencies.
     pub(crate) fn rotaries(&self, spec: &ModelSpec, context: usize, backend: &Backend) -> Result<Vec<Arc<Rotary>>> {
         let mut ropes: Vec<Arc<Rotary>> = Vec::new();
         for (index, layer) in spec.layers.iter().enumerate() {
@@ -90,7 +90,7 @@ fn find<'a>(file: &'a GgufFile, needed: &TensorSpec) -> Result<&'a TensorInfo> {
     let Some(tensor) = file.tensor(&needed.name) else {
         return Err(Error::MissingTensor { name: needed.name.clone(), shape: needed.shape.clone() });
     };
-    // Trailing dimensions of 1 say nothing: one expert may be stored as a matrix.
+    // Trailing dimensions of 1 are ignored: one expert can be stored as a matrix.
     let trim = |shape: &[u64]| shape.len() - shape.iter().rev().take_while(|&&n| n == 1).count();
     if tensor.shape[..trim(&tensor.shape)] != needed.shape[..trim(&needed.shape)] {
         return Err(Error::TensorShape {

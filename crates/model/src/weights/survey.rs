@@ -46,8 +46,8 @@ impl WeightShapes {
     }
 }
 
-/// Checks that the file has every tensor in its shape, and none besides but those of layers that are left out, and
-/// counts bytes.
+/// Checks that the file has every tensor in its shape, and no others except tensors of skipped layers, and counts
+/// bytes.
 pub(crate) fn survey(file: &GgufFile, spec: &ModelSpec, tensors: &Tensors) -> Result<WeightShapes> {
     let (mut seen, mut found) = (HashSet::new(), WeightShapes::default());
     for needed in tensors.all() {
