@@ -75,7 +75,7 @@ pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
     let start = Instant::now();
     let engine = Engine::start(load::model(source, &args.device, limits, &args.log)?, limits)?;
     let load_time = start.elapsed();
-    // All of them before the first is printed, so that a text that is refused leaves no output behind.
+    // All vectors are computed before the first is printed, so that a refused text leaves no partial output.
     let prompts: Vec<Prompt> = texts
         .iter()
         .zip(1..)

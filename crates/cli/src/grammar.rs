@@ -37,7 +37,7 @@ impl GrammarArgs {
     }
 }
 
-/// The schema in a file, or the one that is given.
+/// The schema, or the file with the schema.
 fn json(given: &str) -> Result<serde_json::Value, Failure> {
     let (text, place) = match given.trim_start().starts_with('{') {
         true => (given.to_owned(), "--json-schema".to_owned()),

@@ -1,5 +1,5 @@
-//! What users of llama.cpp and Ollama type: options and commands with another name here are translated, those that
-//! gristmill lacks get one line that says what to do instead. docs/moving.md is the table for readers.
+//! Options and commands of llama.cpp and Ollama. Those with another name here are translated; those that gristmill
+//! lacks get one line with a replacement. docs/moving.md is the table for users.
 
 use std::ffi::{OsStr, OsString};
 
@@ -282,7 +282,8 @@ mod tests {
         }
     }
 
-    /// Every row of docs/moving.md holds: the command or option of the left is taken as it is, or leads to the right.
+    /// Every row of docs/moving.md is true: the command or option on the left is accepted, or its message names the one
+    /// on the right.
     #[test]
     fn the_table_of_moving_holds() {
         let page =

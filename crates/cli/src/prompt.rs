@@ -6,9 +6,9 @@ use std::path::Path;
 use crate::failure::Failure;
 use crate::{console, stdin};
 
-/// Reads the prompt: an instruction, and the texts that it is about, of a file and of stdin, with an empty line between
-/// them. `-` in place of the words or of the file is stdin, which otherwise comes last, if it is a pipe or a file.
-/// Without words and file, stdin is read unless it is a terminal.
+/// Reads the prompt: the words, the file and stdin in this order, with an empty line between them. `-` instead of the
+/// words or of the file means stdin; otherwise stdin is last, and is read only if it is a pipe or a file. Without words
+/// and file, stdin is read unless it is a terminal.
 pub(crate) fn read(words: Option<&str>, file: Option<&Path>) -> Result<String, Failure> {
     let stdin_is_named = [words == Some("-"), file.is_some_and(|path| path.as_os_str() == "-")];
     let prompt = match (words, file) {

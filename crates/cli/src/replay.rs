@@ -154,7 +154,7 @@ fn warn(receipt: &Receipt, here: &Conditions, log: &Verbosity) {
 }
 
 impl ReplayArgs {
-    /// The device and number formats of the receipt, where the arguments say nothing else.
+    /// The device and number formats of the receipt, unless the arguments set them.
     fn device(&self, conditions: &Conditions) -> DeviceArgs {
         let usual = if conditions.device == "cpu" { "cpu" } else { "auto" };
         let device = self.device.clone().unwrap_or_else(|| usual.to_owned());

@@ -10,8 +10,8 @@ use crate::failure::Failure;
 /// The time after which the user learns what the program waits for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// All of stdin if it is a pipe or a file; `None` for anything else. A terminal, `/dev/null` and a socket that a parent
-/// process left open say nothing about the prompt.
+/// All of stdin if it is a pipe or a file, otherwise `None`: a terminal, `/dev/null` or an inherited socket is not a
+/// prompt.
 pub(crate) fn piped() -> Result<Option<String>, Failure> {
     if !is_pipe_or_file() {
         return Ok(None);

@@ -82,8 +82,8 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    /// Opens the sequences and fills them to their depth. `limits` are those of `workload`; `profile` is that of the
-    /// model's device.
+    /// Opens the sequences and fills them to their depth. `limits` belong to `workload`, and `profile` to the model's
+    /// device.
     pub(super) fn new(
         model: Arc<Model>,
         workload: Workload,
@@ -150,8 +150,8 @@ impl Bench {
         self.forward(steps)
     }
 
-    /// Shortens the sequences that the last steps made longer: before the next ones, because it may take a prefill of the
-    /// whole depth.
+    /// Shortens the sequences that the last steps made longer: before the next ones, because it may take a prefill of
+    /// the whole depth.
     fn restore(&mut self) -> Result<(), Failure> {
         let depth = self.workload.depth;
         let mut dropped = false;
@@ -169,8 +169,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Runs steps with new random tokens. A step with logits also computes their argmax, as greedy decoding does. The device
-    /// has a step before the host waits for the tokens of the one before, as in the engine.
+    /// Runs steps with new random tokens. A step with logits also computes their argmax, as greedy decoding does. The
+    /// device has a step before the host waits for the tokens of the one before, as in the engine.
     fn forward(&mut self, steps: &[StepSpans]) -> Result<Ran, Failure> {
         let vocab = self.runner.model().spec().vocab as u64;
         let mut tokens = Vec::new();

@@ -44,7 +44,7 @@ impl File {
         Ok(File { path, table })
     }
 
-    /// The value for an option of a command: that of its section before that of all.
+    /// The value for an option of a command: its section has priority over the keys for all commands.
     pub(super) fn find(&self, command: &Command, arg: &Arg) -> Option<Found> {
         let section = self.table.get(command.get_name()).and_then(Value::as_table);
         let of = |table: &Table| {

@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(nearest("quantum", ["port", "host"].into_iter()), None);
     }
 
-    /// No two options have one variable, and none has that of the file or of the key.
+    /// Each option has its own variable, which differs from the variables of the file and of the key.
     #[test]
     fn every_option_has_a_variable() {
         let cli = crate::command();

@@ -22,7 +22,7 @@ pub(super) struct Candidate {
 pub(super) struct Conditions {
     /// Tokens.
     pub(super) context: usize,
-    /// Bytes that are free; `None` if nobody knows.
+    /// Free bytes; `None` if unknown.
     pub(super) memory: Option<u64>,
     /// Bytes in a second.
     pub(super) bandwidth: f64,
@@ -67,7 +67,7 @@ impl Row {
 /// The recommended format, with the reason. Rows are sorted, the largest first: more bits are nearer to the original.
 pub(super) fn recommend<'a>(rows: &'a [Row], conditions: &Conditions) -> (Option<&'a Row>, String) {
     let quantised = |row: &&Row| !UNQUANTISED.contains(&row.format.as_str()) && row.format != "this file";
-    // Less than four bits cost quality, so they are for memory alone: if Q4_K_M fits, nothing smaller is taken for speed.
+    // Less than four bits cost quality: if Q4_K_M fits, no smaller format is recommended for its speed.
     let floor = rows.iter().find(|row| row.format == "Q4_K_M" && row.fits).map_or(0, |row| row.file_bytes);
     let fitting = || rows.iter().filter(quantised).filter(|row| row.fits && row.file_bytes >= floor);
     let speed = conditions.speed;

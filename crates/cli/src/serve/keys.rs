@@ -1,4 +1,4 @@
-//! The keys of a server: those of a file, which is read again after SIGHUP, and that of the environment.
+//! The keys of a server: the keys of a file, which is read again after SIGHUP, and the key of the environment.
 
 use std::env;
 use std::path::{Path, PathBuf};

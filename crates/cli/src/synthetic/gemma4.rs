@@ -4,7 +4,7 @@ use gristmill_files::gguf::{GgufWriter, Value, WriteError};
 
 use super::shapes::{Model, Push};
 
-/// The shapes that other models lack. The model's own are those of layers that see everything.
+/// The shapes that other models lack. The model's own shapes belong to the layers with full attention.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Gemma4 {
     /// Layers whose number is a multiple of this see everything, and the last one; others see a window.
@@ -63,7 +63,7 @@ impl Model {
         set("final_logit_softcapping", LOGIT_CAP.into())
     }
 
-    /// Adds the tensors of no layer that other models lack. Factors of RoPE are near 1 here, so all pairs turn.
+    /// Adds the tensors outside of layers that other models lack. RoPE factors are near 1 here, so all pairs rotate.
     pub(super) fn gemma4_global_shapes(&self, gemma: &Gemma4, add: Push) {
         add("rope_freqs.weight", &[u64::from(self.head_width / 2)]);
         let [hidden, input, layers] = [self.hidden, gemma.layer_input, self.layers].map(u64::from);

@@ -55,7 +55,7 @@ pub(super) struct Special {
     pub(super) qkv_biases: bool,
     /// Elements of a head that are rotated; `None` for all.
     pub(super) rotated: Option<u32>,
-    /// Pairs of a head that turn by each of three positions in turn.
+    /// Pairs of a head that each of the three positions rotates, in this order.
     pub(super) sections: Option<[i32; 4]>,
     /// Which layers have attention.
     pub(super) mixers: Mixers,

@@ -1,7 +1,7 @@
 //! A byte-level BPE vocabulary of any size, in the form of Qwen's files: 256 bytes, merges, special tokens.
 //!
-//! The merges build every run of two and three lower-case letters, with and without a space before it, and as many
-//! runs of four as the size allows. English text then has about as many tokens as with a real vocabulary.
+//! The merges build every run of two and three lower-case letters, with and without a space before it, and runs of four
+//! up to the size of the vocabulary. The number of tokens of an English text is then close to a real vocabulary's.
 
 use gristmill_files::gguf::{GgufWriter, WriteError};
 
