@@ -40,8 +40,8 @@ struct Class {
     aliases: BTreeMap<String, String>,
 }
 
-/// The settings that the family's class reads, those of the text model first, with the class's values for missing ones,
-/// and without those that are `null`. Families that transformers lacks keep all that they have.
+/// The settings that the family's class reads, the text model's first, with the class's defaults for missing settings,
+/// and without `null` settings. Families that transformers lacks keep all settings.
 pub(super) fn read(family: &Family, config: Config) -> Result<Config, ConvertError> {
     let outer = config.text("model_type")?.unwrap_or_default().to_owned();
     let mut config = match &family.within {

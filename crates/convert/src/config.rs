@@ -28,7 +28,7 @@ impl Config {
         Ok(Config { path: path.to_owned(), entries: read_json(path)?, aliases: BTreeMap::new() })
     }
 
-    /// Reads a file, or nothing if there is none.
+    /// Reads a file; `None` if it does not exist.
     pub(super) fn read_optional(path: &Path) -> Result<Config, ConvertError> {
         match path.exists() {
             true => Self::read(path),
@@ -69,7 +69,7 @@ impl Config {
         self
     }
 
-    /// The settings with those of an object within, which come first.
+    /// The settings with the settings of an inner object, which have priority.
     pub(super) fn overlaid(mut self, key: &str) -> Result<Config, ConvertError> {
         if let Some(inner) = self.object(key)? {
             self.entries.extend(inner.entries);

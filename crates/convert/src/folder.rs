@@ -1,5 +1,5 @@
-//! Opens a folder as a model that runs, without writing a file: tensors are views of the folder's files where these have
-//! them as they are needed, and are made when they are loaded otherwise.
+//! Opens a folder as a model that runs, without writing a file: tensors are views of the folder's files where these
+//! have them as they are needed, and are made when they are loaded otherwise.
 
 use std::error::Error;
 use std::fmt::{self, Debug, Formatter};
@@ -31,9 +31,9 @@ pub fn is_model_folder(path: &Path) -> bool {
 }
 
 /// Opens a folder as Hugging Face publishes models, or as MLX quantises them, as a model that runs: see
-/// [`gristmill_engine::Model::from_file`]. Tensors keep their format, or get that of `options.mix`; vectors and routers are
-/// F32. `threads` make the tensors that the folder has in another form: those of affine codes, of other formats, or with
-/// rows in another order. Also returns notes for the user.
+/// [`gristmill_engine::Model::from_file`]. Tensors keep their format, or get the format of `options.mix`; vectors and
+/// routers are F32. `threads` convert tensors that have affine codes, other formats, or rows in another order. Also
+/// returns notes for the user.
 ///
 /// The files must not change while the model is in use.
 ///

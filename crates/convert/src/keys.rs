@@ -280,7 +280,7 @@ fn signed(config: &Config, setting: &str, n: u32) -> Result<i32, ConvertError> {
     i32::try_from(n).map_err(|_| config.wrong(setting, &n.into(), "a number below 2^31"))
 }
 
-/// A count for each layer: those of a list, or the same for all.
+/// A count for each layer: a list, or one count for all layers.
 fn counts_or(config: &Config, setting: &str, list: &str) -> Result<Value, ConvertError> {
     let layers = needed(config, "num_hidden_layers")? as usize;
     let count = |value: &Json| value.as_u64().and_then(|n| i32::try_from(n).ok());

@@ -1,5 +1,5 @@
-//! Reads models in the form in which Hugging Face publishes them: converts them to GGUF ([`Converter`]), or opens them as
-//! they lie ([`open_folder`]). Also quantises GGUF files ([`quantize`]).
+//! Reads models in the form in which Hugging Face publishes them: converts them to GGUF ([`Converter`]), or opens them
+//! as they lie ([`open_folder`]). Also quantises GGUF files ([`quantize`]).
 //!
 //! ```text
 //! config.json ── family, keys, rope ──► metadata ┐
@@ -121,8 +121,8 @@ impl Converter {
     /// may stop.
     ///
     /// # Errors
-    /// If a weight is not finite or too large for its format (the tensor is named; those that keep their format are
-    /// checked as well), or the file cannot be written. Nothing is left behind then.
+    /// If a weight is not finite or too large for its format (the error names the tensor; tensors that keep their
+    /// format are checked too), or the file cannot be written. Then no file remains.
     pub fn write(
         &self,
         path: &Path,
@@ -175,7 +175,7 @@ fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read,
         header.set(FILE_TYPE_KEY, mix.file_type())?;
         header.set(QUANTIZATION_VERSION_KEY, QUANTIZATION_VERSION)?;
     }
-    // What the settings say of RoPE comes before what the family says of it.
+    // Settings of RoPE have priority over the family's defaults.
     let mut pairs = keys::read(family, &config)?;
     pairs.retain(|(key, _)| !rope.pairs.iter().any(|(other, _)| other == key));
     for (key, value) in pairs.into_iter().chain(rope.pairs) {

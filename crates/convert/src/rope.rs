@@ -173,7 +173,7 @@ impl Rope {
         self.pairs.push((format!("rope.scaling.{key}"), value.into()));
     }
 
-    /// The sections of a head whose pairs turn by three positions in turn.
+    /// The sections of a head whose pairs the three positions rotate, in this order.
     fn sections(&mut self, parameters: Option<&Config>, usual: [u32; 3]) -> Result<(), ConvertError> {
         const IN_TURN: &str = "mrope_interleaved";
         let mut sections = usual.to_vec();
@@ -322,7 +322,7 @@ impl Rope {
     }
 }
 
-/// The context before scaling; the setting of the model comes before that of RoPE.
+/// The context before scaling; the model's setting has priority over the setting of RoPE.
 fn original_context(parameters: &Config, config: &Config) -> Result<u32, ConvertError> {
     let key = "original_max_position_embeddings";
     match (config.count(key)?, parameters.count(key)?) {
@@ -362,9 +362,8 @@ fn longrope_magnitude(
     Ok(if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original_context.ln()).sqrt() })
 }
 
-/// Llama 3.1's rule (<https://github.com/meta-llama/llama-models>, `apply_scaling`): the frequencies of pairs that turn
-/// often are kept, those of pairs that turn seldom divided by a factor, with a ramp between. In f32, as the converters
-/// do.
+/// Llama 3.1's rule (<https://github.com/meta-llama/llama-models>, `apply_scaling`): high frequencies of pairs are
+/// kept, low frequencies are divided by a factor, with a ramp between them. In f32, as the converters do.
 fn llama3(config: &Config, parameters: &Config, base: f64, factor: f64, width: u32) -> Result<Vec<f32>, ConvertError> {
     let width = bounded(config, "head_dim", width)?;
     let needed = |key| parameters.positive(key)?.ok_or_else(|| parameters.missing(key));

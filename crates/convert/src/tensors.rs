@@ -274,8 +274,8 @@ impl<'a> Planner<'a, '_> {
         Ok((shape, rows))
     }
 
-    /// Refuses tensors that no rule has used, but for those of layers that predict further tokens and of towers, which
-    /// are left out.
+    /// Refuses tensors that no rule has used, except for layers of multi-token prediction and towers, which are left
+    /// out.
     fn check_unused(&self, family: &Family, layers: usize, notes: &mut Vec<String>) -> Result<(), ConvertError> {
         let setting = PREDICTION_LAYERS.iter().find(|setting| self.config.value(setting).is_some());
         let predicting = setting.map_or(Ok(None), |setting| self.config.count(setting))?.unwrap_or(0) as usize;

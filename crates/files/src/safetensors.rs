@@ -166,7 +166,7 @@ const DTYPES: &[(u64, &[&str])] = &[
 /// Reads the header of a whole file.
 ///
 /// # Errors
-/// If the file is truncated, the header is not as the format asks, or tensors overlap, leave gaps, or reach outside.
+/// If the file is truncated, the header is not valid, or tensors overlap, have gaps, or exceed the file.
 pub fn read(file: &[u8]) -> Result<Vec<Tensor>, SafetensorsError> {
     let truncated = || SafetensorsError::Truncated(file.len() as u64);
     let (length, rest) = file.split_first_chunk().ok_or_else(truncated)?;

@@ -86,8 +86,8 @@ impl Folder {
         self.path.join("blobs").join(sha256)
     }
 
-    /// A content that is being downloaded. Other programs take the ending for their own partial files, and leave files
-    /// with other names alone.
+    /// A content that is being downloaded. Other programs use this extension for their partial files, and ignore files
+    /// with other names.
     pub(crate) fn partial(&self, sha256: &str) -> PathBuf {
         self.path.join("blobs").join(format!("{sha256}.gristmill.incomplete"))
     }
@@ -140,8 +140,7 @@ impl Folder {
         Ok(to)
     }
 
-    /// Takes the lock of a content, which other programs of the hub also take. `waiting` is called once if another
-    /// process has it.
+    /// Locks a content, as other programs of the hub do. If another process holds the lock, `waiting` is called once.
     pub(crate) fn lock(&self, sha256: &str, waiting: impl FnOnce(&Path)) -> Result<File, Error> {
         let path = self.locks.join(format!("{sha256}.lock"));
         let mut waiting = Some(waiting);

@@ -74,7 +74,7 @@ impl Download<'_> {
         })
     }
 
-    /// Downloads pieces until none is left, or another connection has failed.
+    /// Downloads pieces until all are done, or another connection has failed.
     fn work(&self, partial: &Partial, shared: &Shared) -> Result<(), Error> {
         while !shared.failed.load(Ordering::Relaxed) {
             let Some(piece) = lock(&shared.queue).pop() else { break };

@@ -135,7 +135,7 @@ fn settings(proxy: Option<Proxy>, timeout: Duration) -> Settings {
         .timeout_per_read(Some(timeout))
 }
 
-/// Fails for a status that gives no bytes. 416 is the caller's, who knows the file.
+/// Fails for a status without bytes. The caller handles 416, because it knows the file.
 fn check(status: u16, url: &Url, response: &Response<Body>, repo: &str) -> Result<(), Error> {
     let (url, repo) = (url.to_string(), repo.to_owned());
     // The hub says more than the status: https://github.com/huggingface/huggingface_hub, utils/_http.py.

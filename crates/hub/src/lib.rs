@@ -1,9 +1,8 @@
 //! Models by name: a client of the Hugging Face hub, which keeps the cache that other programs of the hub share.
 //!
-//! [`Hub::fetch`] turns a [`Reference`] into the paths of a model's files: from the cache if they are there, otherwise
-//! by a download. [`Hub::pull`] asks the hub first. A download is resumed where it stopped, takes several connections,
-//! and is verified by its SHA-256. The crate reads no environment: [`Options`] has the cache, the address and the
-//! token.
+//! [`Hub::fetch`] turns a [`Reference`] into the paths of a model's files: cached files, or a download if they are
+//! missing. [`Hub::pull`] asks the hub first. A stopped download resumes. A download uses several connections, and is
+//! verified by its SHA-256. The crate reads no environment: [`Options`] contains the cache, the address and the token.
 
 #![forbid(unsafe_code)]
 

@@ -157,8 +157,8 @@ impl Folder {
         Ok(names(&self.path.join("blobs"))?.iter().any(|name| name.ends_with(INCOMPLETE)))
     }
 
-    /// Removes contents without a file, empty snapshots and their references; the whole folder if nothing is left.
-    /// Returns the bytes of the contents.
+    /// Removes contents without a file, empty snapshots and their references; the whole folder if it is empty. Returns
+    /// the bytes of the contents.
     fn sweep(&self, pick: &Pick) -> Result<u64, Error> {
         let mut needed = BTreeSet::new();
         for commit in names(&self.path.join("snapshots"))? {

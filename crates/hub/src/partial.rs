@@ -172,7 +172,7 @@ mod tests {
 
         let partial = Partial::open(&path.0, 25, 10).expect("the same");
         assert_eq!((partial.had(), partial.missing(), partial.rest(1)), (9, vec![0, 1], 14..20));
-        // A whole stream writes what is missing, and bytes behind the end are left out.
+        // A complete stream writes the missing bytes, and ignores bytes after the end.
         let stream: Vec<u8> = bytes.iter().copied().chain([99; 9]).collect();
         assert_eq!(partial.writer().expect("a writer").write(0, &stream).expect("written"), 16);
         assert!(partial.missing().is_empty());

@@ -1,10 +1,9 @@
 //! Chat templates: from messages to the prompt that a model was trained on.
 //!
 //! A GGUF file carries its template as Jinja source (`tokenizer.chat_template`), written for transformers. It is code
-//! from an untrusted file, so it runs without access to anything but its inputs, and with bounds on its instructions,
-//! its nesting and the text it makes, however it makes it. The rendering happens on minijinja's virtual machine;
-//! `guard` rewrites the parsed template so that the bounds hold and values behave as Python's do, which is in `python`.
-//! `filters`, `tests` and `library` have what templates may call.
+//! from an untrusted file, so it can read only its inputs, and its instructions, nesting and text are limited.
+//! minijinja's virtual machine renders it. `guard` rewrites the parsed template so that the limits apply and values
+//! behave as in Python (`python`). `filters`, `tests` and `library` contain what templates can call.
 
 mod budget;
 mod context;
@@ -311,7 +310,7 @@ impl ChatTemplate {
         Ok(text)
     }
 
-    /// The rewritten template. It is parsed anew for each rendering, which takes microseconds.
+    /// The rewritten template. It is parsed again for each rendering, which takes microseconds.
     fn parse(&self) -> Result<minijinja::machinery::ast::Stmt<'_>, TemplateError> {
         let parsed = parse(&self.source, "chat template", Default::default(), WHITESPACE);
         guard::rebuilt(&self.source, &parsed.map_err(|error| TemplateError::syntax(&error))?)

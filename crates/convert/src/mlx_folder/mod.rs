@@ -101,8 +101,8 @@ impl MlxQuantizer {
     /// and in all, and may stop.
     ///
     /// # Errors
-    /// If `output` exists, a weight is not finite (the tensor is named), or a file cannot be written. Nothing is left
-    /// behind then.
+    /// If `output` exists, a weight is not finite (the error names the tensor), or a file cannot be written. Then no
+    /// file remains.
     pub fn write(
         &self,
         output: &Path,

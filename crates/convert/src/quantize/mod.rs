@@ -140,8 +140,8 @@ impl<'a> Quantizer<'a> {
     /// The bytes are the same for any number of threads and on any CPU.
     ///
     /// # Errors
-    /// If a weight is not finite or too large for its format (the tensor is named; those that keep their format are
-    /// checked as well), or the file cannot be written. Nothing is left behind then.
+    /// If a weight is not finite or too large for its format (the error names the tensor; tensors that keep their
+    /// format are checked too), or the file cannot be written. Then no file remains.
     pub fn write(
         self,
         path: &Path,

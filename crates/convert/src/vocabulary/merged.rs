@@ -42,7 +42,7 @@ pub(super) fn read(
     })
 }
 
-/// Whether the pre-tokenizer cuts nothing: it is missing, or cuts at spaces, of which the normaliser leaves none.
+/// Whether the pre-tokenizer has no effect: it is missing, or it splits at spaces, which the normaliser has replaced.
 fn keeps_text_whole(pre_tokenizer: &Value) -> bool {
     pre_tokenizer.is_null() || pre_tokenizer["type"] == "Split" && pre_tokenizer["pattern"]["String"] == " "
 }

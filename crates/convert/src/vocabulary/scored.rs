@@ -156,7 +156,7 @@ fn space_prefix(json: &TokenizerJson) -> Option<bool> {
             _ => are_spaces_replaced(normalizer).then_some(false),
         };
     }
-    // Newer files say the same in one step.
+    // Newer files have one step instead.
     let metaspace = normalizer.is_null()
         && pre_tokenizer["type"] == "Metaspace"
         && pre_tokenizer["replacement"] == "\u{2581}"

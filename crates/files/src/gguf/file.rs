@@ -195,8 +195,8 @@ impl GgufFile {
         self.range(tensor).map_or(&[], |(bytes, offset, len)| bytes.get(offset..offset + len).unwrap_or(&[]))
     }
 
-    /// Advises the system that the data of this tensor will not be read soon, so that its pages leave this process.
-    /// They can still be read. Does nothing for bytes in memory.
+    /// Advises the system that the data of this tensor will not be read soon, so that its pages are unmapped. They can
+    /// still be read. Has no effect for bytes in memory.
     pub fn advise_done(&self, tensor: &TensorInfo) {
         if let Some((source, index)) = self.source(tensor) {
             return source.done(index);

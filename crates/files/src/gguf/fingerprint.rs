@@ -11,10 +11,10 @@ impl GgufFile {
     /// Tells models apart in milliseconds, whatever their size: 64 hexadecimal digits.
     ///
     /// It is the SHA-256 of the header of each file (metadata and tensor table), and of the first and last 4 KiB of
-    /// each tensor's data, each header and tensor behind its length in 8 bytes, little-endian. So it sees other
-    /// metadata, another quantisation and other training, but not a change within a tensor alone, and it proves nothing
-    /// against somebody who makes two models alike on purpose. Of a folder of safetensors it is the same of the metadata
-    /// and tensor table that the folder stands for, and of each tensor in the files.
+    /// each tensor's data, each header and tensor after its length in 8 bytes, little-endian. So it detects other
+    /// metadata, another quantisation and other training, but not a change only within a tensor. It does not protect
+    /// against models that were made equal on purpose. For a folder of safetensors, it is computed from the folder's
+    /// metadata and tensor table, and from each tensor in the files.
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
         for header in self.headers() {

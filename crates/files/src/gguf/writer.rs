@@ -115,7 +115,7 @@ pub enum WriteError {
     },
 }
 
-/// Also takes out an error that passed through [`io::Write`], such as that of a [`NewFile`](super::NewFile).
+/// Also recovers an error that passed through [`io::Write`], such as an error of a [`NewFile`](super::NewFile).
 impl From<io::Error> for WriteError {
     fn from(error: io::Error) -> WriteError {
         error.downcast().unwrap_or_else(WriteError::Io)
@@ -201,8 +201,8 @@ impl GgufWriter {
     /// Adds a tensor. `shape` is in GGUF order, the innermost dimension first. Data is written in this order.
     ///
     /// # Errors
-    /// If the name is already there, empty or longer than 63 bytes (llama.cpp's limit), or the shape does not have 1 to
-    /// 4 dimensions, none zero, with whole blocks in a row and a size that fits 64 bits.
+    /// If the name already exists, is empty or longer than 63 bytes (llama.cpp's limit), or the shape does not have 1
+    /// to 4 dimensions, none zero, with whole blocks in a row and a size that fits 64 bits.
     pub fn tensor(&mut self, name: &str, format: Format, shape: &[u64]) -> Result<&mut Self, WriteError> {
         check_name(name, MAX_TENSOR_NAME_BYTES)?;
         let wrong = |reason| WriteError::Shape { name: name.to_owned(), reason };

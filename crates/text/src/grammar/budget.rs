@@ -6,8 +6,8 @@ use super::weight::Weight;
 const MAX_SIZE: usize = 10_000;
 /// Bytes of names, constants and patterns.
 const MAX_BYTES: usize = 512 << 10;
-/// Properties of one object, of all, and the squares of their numbers: each of the limits takes about 150 ms.
-/// llguidance descends once for each property of an object.
+/// Properties of one object, of all objects, and the squares of their numbers. A grammar at one of these limits takes
+/// about 150 ms. llguidance descends once for each property of an object.
 const MAX_PROPERTIES: usize = 1_000;
 const MAX_PROPERTIES_IN_ALL: usize = 4_000;
 const MAX_SQUARES: u64 = 1_000_000;
@@ -81,7 +81,7 @@ impl Budget {
         })
     }
 
-    /// Counts what takes so many copies to combine.
+    /// Counts what needs this number of copies to combine.
     pub(super) fn combination(&mut self, combined: Weight, work: u64) -> Result<(), String> {
         self.work = self.work.saturating_add(work);
         self.squares = self.squares.saturating_add(combined.squares);

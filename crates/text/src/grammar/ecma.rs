@@ -40,7 +40,7 @@ struct Translation<'a> {
 }
 
 impl Translation<'_> {
-    /// Reads a group after `(`. The flag `i` alone has the same meaning in both dialects.
+    /// Reads a group after `(`. Only the flag `i` has the same meaning in both dialects.
     fn group(&mut self) -> Result<(), String> {
         self.out.push('(');
         if self.rest.next_if_eq(&'?').is_none() {
@@ -165,8 +165,8 @@ fn code(code: u32) -> Result<String, String> {
     }
 }
 
-/// Checks that an automaton can follow a translated pattern: none knows look-around. Compiling would refuse the pattern
-/// too, but could not say which of a schema's it is.
+/// Checks that an automaton can follow a translated pattern: automata have no look-around. Compiling would refuse the
+/// pattern too, but could not name its place in the schema.
 pub(super) fn check(translated: &str) -> Result<(), String> {
     let build = || RegexBuilder::new().mk_regex_for_serach(translated).map(drop).map_err(|error| error.to_string());
     // An excerpt with marks precedes the problem.

@@ -26,7 +26,8 @@ pub(super) fn rewrite(text: &str) -> Result<String, GrammarError> {
     if text.split("temperature").skip(1).any(|rest| rest.trim_start().starts_with('=')) {
         return refuse("`temperature=` is not supported; set the temperature of the request".to_owned());
     }
-    // Also in a string or a comment, where the text may be refused though it means nothing: so none is overlooked.
+    // Also checks strings and comments. There the text is refused although it has no effect, so that none is
+    // overlooked.
     let mut parts = text.split(SCHEMA);
     let mut rewritten = parts.next().unwrap_or_default().to_owned();
     let mut budget = Budget::default();

@@ -13,7 +13,7 @@ use super::words::Reason;
 
 /// The time of one token in its grammar, for which all requests wait. Most grammars take less than a millisecond.
 const TOKEN_TIME: Duration = Duration::from_millis(20);
-/// The most time that the tokens of a completion may take beyond [`TOKEN_TIME`], less what cheaper tokens leave over.
+/// The maximum time of a completion's tokens beyond [`TOKEN_TIME`] each; cheaper tokens save time for others.
 const MAX_EXCESS: Duration = Duration::from_secs(1);
 
 /// Returns which tokens may follow, and follows the text.

@@ -47,9 +47,9 @@ pub use matcher::Matcher;
 use vocabulary::Vocabulary;
 use words::Reason;
 
-/// A grammar that a completion must follow. The completion ends where the grammar is complete: there alone
-/// end-of-generation tokens may be sampled, and where nothing may follow the request ends without one, even before the
-/// request's least number of tokens.
+/// A grammar that a completion must follow. The completion ends where the grammar is complete. Only there
+/// end-of-generation tokens can be sampled. If no text can follow, the request ends without such a token, even before
+/// its minimum number of tokens.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -87,8 +87,8 @@ impl Grammar {
 /// Bytes of a regular expression, whose time grows with their square.
 const MAX_REGEX: usize = 8 << 10;
 
-/// The stack of a thread that compiles: llguidance descends once for each property of an object. Only what is used
-/// takes memory.
+/// The stack of a thread that compiles: llguidance descends once for each property of an object. Only used pages need
+/// memory.
 const STACK: usize = 64 << 20;
 
 /// Bounds on the cost of compiling and of one mask: milliseconds for most grammars, at most 1 to 2 kB for each state.
@@ -142,9 +142,9 @@ impl Grammars {
     }
 }
 
-/// Checks which JSON schemas can be enforced together in one grammar: the result of each, in their order. They share
-/// the bounds on the size of a grammar, of which a schema that is refused uses nothing. Takes milliseconds; compiling
-/// may refuse a schema all the same.
+/// Checks which JSON schemas can be enforced together in one grammar, and returns the result of each in their order.
+/// The schemas share the limits on the size of a grammar; a refused schema does not count. The check takes
+/// milliseconds; compiling can still refuse a schema.
 pub fn check_schemas<'a>(schemas: impl IntoIterator<Item = &'a Value>) -> Vec<Result<(), GrammarError>> {
     let mut budget = Budget::default();
     let check = |schema| {

@@ -1,9 +1,9 @@
 //! JSON schemas: the keywords that are enforced, in the form that llguidance reads; any other is refused.
 //!
-//! llguidance passes over some keywords in silence (all of them where none is known to the draft that `$schema` names,
-//! `prefixItems` next to `additionalItems`), knows `$ref` without escapes, and takes settings from `x-guidance`. So it
-//! gets a schema of its own: without annotations, tuples as `prefixItems`, and each target of a reference as a
-//! definition.
+//! llguidance silently ignores some keywords (all keywords that the draft in `$schema` does not define, and
+//! `prefixItems` next to `additionalItems`). It supports `$ref` only without escapes, and reads settings from
+//! `x-guidance`. So it gets a rewritten schema: without annotations, with tuples as `prefixItems`, and with each target
+//! of a reference as a definition.
 
 use std::collections::{HashMap, HashSet};
 
@@ -27,7 +27,8 @@ pub(super) type Result<T> = std::result::Result<T, GrammarError>;
 /// White space between tokens: a line end with 9 levels by 2. Small models fill what they may.
 const SPACE: &str = r"[\x20\x0A\x0D\x09]{1,20}";
 
-/// The schema for llguidance, and of each of its definitions the pointer in the given one. The budget is that of all schemas in one grammar.
+/// The schema for llguidance, and for each of its definitions the pointer in the original schema. All schemas of one
+/// grammar share the budget.
 ///
 /// # Errors
 /// [`GrammarError::Schema`] with the path of the first keyword that is not enforced, or not valid.

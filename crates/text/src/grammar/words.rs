@@ -1,4 +1,4 @@
-//! Errors of llguidance in the terms of whoever wrote the grammar: without the places of the grammar that is made of it.
+//! Errors of llguidance in the terms of the author's grammar, without positions in the rewritten one.
 
 use std::fmt::Display;
 

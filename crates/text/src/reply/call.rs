@@ -18,8 +18,8 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// The fields of `{"name": …, "arguments": {…}}`, which some models call `tool_name` and `parameters`. Those next to
-/// them say nothing about the call. Any other may be an argument that is not where it belongs.
+/// The fields of `{"name": …, "arguments": {…}}`, which some models call `tool_name` and `parameters`. `type`, `id` and
+/// `index` are ignored. Any other field is refused, because it can be an argument in the wrong place.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fields<'t> {
@@ -63,7 +63,7 @@ impl ToolCall {
     }
 }
 
-/// A JSON object that has no name twice: nothing says which of its values is meant.
+/// A JSON object with unique names: with a repeated name it would be unclear which value is meant.
 struct Arguments;
 
 impl<'de> Deserialize<'de> for Arguments {

@@ -59,7 +59,7 @@ impl ReplyForm {
         ReplyForm { answer_or_calls: true, ..self }
     }
 
-    /// The form of replies that must be calls: other text is that of a call which was cut, and is left out.
+    /// The form of replies that must be calls: other text belongs to a truncated call, and is left out.
     pub fn only_calls(self) -> ReplyForm {
         ReplyForm { only_calls: true, ..self }
     }

@@ -5,14 +5,13 @@
 //!
 //! - The end of a value counts if another parameter follows, or the end of the call and what may follow a call. Within
 //!   a value that must be JSON, it does not count in a string.
-//! - A parameter that starts within a value ends it, for a model that omits the end, if the tool has a parameter of
-//!   this name that was not given, and its tag is at a line's start as the tag before was. Where an end of a value
-//!   follows that does not count, it was text.
+//! - If a model omits the end of a value, the tag of the next parameter ends it. The tool must have a parameter of this
+//!   name without a value so far, and the tag must be at the start of a line, as the previous tag was. If an unmatched
+//!   end of a value follows, the tag was text.
 //! - A call within a value is text up to its end. If the reply ends before, the tag was text. If the end of the
 //!   value is before it, or of a call that did not start in the value, it is the next call, and this one has no end.
-//! - If a value ends twice, if a parameter is given twice or after the end of its call, or if a parameter lacks that the
-//!   tool requires or is no JSON where it must be while a tag was taken for text, nothing says what the model meant, and
-//!   there is no call.
+//! - There is no call if its meaning is unclear: a value ends twice; a parameter occurs twice or after the end of its
+//!   call; or a tag was read as text, and a required parameter is missing or is not valid JSON.
 
 use serde_json::{Map, Value as Json};
 
@@ -214,7 +213,7 @@ impl Function {
                     value.opened += 1;
                     return Ok(FunctionState::Value);
                 }
-                // Of two faults, nothing says which there is.
+                // With two faults, the meaning is unclear.
                 None if value.is_uncertain => return Err(Read::Malformed),
                 None => self.parameters.repair(input, tag.at, is_at_line)?,
             }

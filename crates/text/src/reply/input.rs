@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// Held text. Bytes before `start` are given out, bytes before `position` are read. Bytes before `begun` stood in the
-/// prompt, and are not given out.
+/// Held text. Bytes before `start` were returned as events, bytes before `position` were read. Bytes before `begun`
+/// were in the prompt, and are never returned.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     text: String,
@@ -72,8 +72,8 @@ impl Input {
         begins(self.rest(), marks)
     }
 
-    /// The first place in the rest that starts with a mark, or that may do so with more text, in bytes from the rest's
-    /// beginning; the rest's end if there is none. It takes time linear in what is before.
+    /// The first offset in the rest at which a mark starts, or can start with more text; the rest's length if there is
+    /// none. The time is linear in this offset.
     pub(super) fn find(&self, marks: &[&str]) -> (usize, Begins) {
         let rest = self.rest();
         let mut at = 0;

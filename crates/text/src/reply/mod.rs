@@ -20,7 +20,8 @@
 //! - Gemma 4, if it has `<|tool_call>`: `<|tool_call>call:NAME{KEY:VALUE, …}<tool_call|>`, where strings are between
 //!   `<|"|>`. Reasoning is in `<|channel>thought…<channel|>`.
 //! - Command, if it has `<|START_ACTION|>` or `<|START_THINKING|>`: `<|START_ACTION|>[{"tool_name": …, "parameters":
-//!   {…}}, …]<|END_ACTION|>`. Reasoning is in `<|START_THINKING|>…<|END_THINKING|>`; marks around an answer are left out.
+//!   {…}},
+//!   …]<|END_ACTION|>`. Reasoning is in `<|START_THINKING|>…<|END_THINKING|>`; marks around an answer are left out.
 //! - Seed-OSS, if it has `<seed:tool_call>`: Qwen3-Coder's calls between `<seed:tool_call>` and `</seed:tool_call>`.
 //!   Reasoning is in `<seed:think>…</seed:think>`.
 //! - Qwen3-Coder, if it has `<function=`:
@@ -39,14 +40,14 @@
 //! - A call that is malformed or unfinished is content, its marks included: up to the first character that is wrong,
 //!   from which on the text is read as content, in which new calls may start. They must be of tools of the request, if
 //!   these are known, because their marks may be in a value of the malformed call.
-//! - Values between tags are not escaped. What follows a tag decides whether it is a value's end or text, and the tool's
-//!   schema says which parameters there are (`function`). Where nothing decides, there is no call: never one with other
-//!   arguments than the model wrote.
+//! - Values between tags are not escaped. The text after a tag decides whether the tag ends a value or is text. The
+//!   tool's schema lists the parameters (`function`). If this is not enough to decide, there is no call, so a call
+//!   never has other arguments than the model wrote.
 //! - White space between reasoning and answer is dropped, around calls too. Except in Harmony, reasoning only starts a
 //!   reply. Where other marks divide a text, its white space is kept. Texts that a call or a message of Harmony
 //!   separates are joined by a line end (`output`).
-//! - A call within reasoning is reasoning, unless the reply ends with it, or with it and the end of reasoning (`draft`):
-//!   some models start a call without ending their reasoning. It must be of a tool of the request.
+//! - A call within reasoning is reasoning, unless the reply ends with it, or with it and the end of reasoning
+//!   (`draft`): some models start a call without ending their reasoning. It must be of a tool of the request.
 //! - A call may otherwise name a tool that the request lacks, if it looks like a name; the caller decides.
 //!
 //! A parser takes any text in linear time and holds at most a call and the white space before it, or a message's head.
@@ -143,8 +144,8 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// For the reply to a prompt, of which the end is enough: it may already open the reasoning. The form is that of
-    /// the model's chat template. A [`ReplyForm`] makes parsers.
+    /// For the reply to a prompt. Only the prompt's end is needed: it can already open the reasoning. The model's chat
+    /// template sets the form. A [`ReplyForm`] creates parsers.
     pub fn new(template: Option<&str>, prompt_end: &str, options: ReplyOptions) -> Reply {
         let template = template.unwrap_or_default();
         ReplyForm::new(Syntax::of(template, prompt_end), template, prompt_end, options).parser()

@@ -137,7 +137,7 @@ impl<'t> Literals<'t> {
         }
     }
 
-    /// Takes as many bytes as are of a kind; `None` if there are none.
+    /// Reads the longest run of bytes of a kind; `None` if it is empty.
     fn run(&mut self, is_part: impl Fn(u8) -> bool) -> Option<&'t str> {
         self.rest = self.rest.trim_start();
         let end = self.rest.bytes().position(|byte| !is_part(byte)).unwrap_or(self.rest.len());

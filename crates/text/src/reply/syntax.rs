@@ -121,8 +121,8 @@ impl Syntax {
         marks.copied().unwrap_or(THINK)
     }
 
-    /// Marks of reasoning that an assistant's earlier text may have, and that a template looks for to leave them out.
-    /// Where turns are made of the same marks, a text has none.
+    /// Marks of reasoning in an assistant's earlier texts, which a template searches for to leave out the reasoning. If
+    /// the marks of turns are the same, a text has none.
     pub(crate) fn history_marks(&self, template: &str) -> Vec<&'static str> {
         let marks = self.reasoning(template);
         if self.answer.is_some() { Vec::new() } else { vec![marks.open, marks.close] }

@@ -31,7 +31,7 @@ impl Syntax {
         Syntax::all().find(|syntax| (syntax.is_shown_by)(template, prompt_end))
     }
 
-    /// The form of the replies to a prompt; that of Hermes if the template shows none.
+    /// The form of the replies to a prompt; Hermes' form if the template shows none.
     pub fn of(template: &str, prompt_end: &str) -> &'static Syntax {
         Syntax::shown(template, prompt_end).unwrap_or_else(Syntax::generic)
     }

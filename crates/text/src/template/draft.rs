@@ -15,7 +15,7 @@ pub(super) struct Draft {
 }
 
 /// A draft whose texts, tools and arguments are one word each. It shows whether a template leaves out a message,
-/// whatever the messages say.
+/// independent of the messages' texts.
 #[derive(Debug)]
 pub(super) struct Skeleton {
     pub(super) draft: Draft,
@@ -35,7 +35,8 @@ impl Draft {
 }
 
 impl Skeleton {
-    /// Of a draft. Reasoning is no word that must be there: most templates leave out that of earlier turns.
+    /// The words of a draft that the prompt must contain. Reasoning is excluded, because most templates leave out
+    /// reasoning of earlier turns.
     pub(super) fn new(draft: &Draft) -> Skeleton {
         let mut words = Vec::new();
         // No word is a part of another one.

@@ -2,8 +2,8 @@
 //!
 //! Before a template sees a text, each character of it with which a control token could start is replaced by a
 //! placeholder: a character of the Private Use Area that neither the conversation nor the template has. The template
-//! may strip, split, slice, join or print such texts, and its own marks stay what they are. In the prompt the
-//! placeholders become the characters again, and their places are places where no control token is recognised.
+//! can strip, split, slice, join or print such texts, and its own marks do not change. In the prompt, the placeholders
+//! become the characters again, and no control token is recognised at their positions.
 //!
 //! A control token could also be formed of a text and a string of the template. If it starts in the text, its first
 //! character has a placeholder: texts are searched for beginnings of control tokens, not for whole ones alone. If it

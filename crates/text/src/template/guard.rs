@@ -1,7 +1,7 @@
 //! Rewriting a template so that it computes as Python does, and everything of unbounded cost passes through the budget.
 //!
-//! A parsed template is rebuilt with calls of functions that no template can name: operators, comparisons, slices, items
-//! and attributes that may be methods become calls of what `python` has for them, and new values are paid for:
+//! A parsed template is rebuilt with calls of functions that no template can name: operators, comparisons, slices,
+//! items and attributes that may be methods become calls of what `python` has for them, and new values are paid for:
 //! - [`SETTLE`] around calls, list and mapping literals, [`TUPLE`] in place of a tuple;
 //! - [`KEY`] around the keys of mappings, [`ITERATE`] around what a loop goes through;
 //! - [`STORE`] around what is stored in a namespace.
@@ -94,7 +94,8 @@ struct Guard<'s> {
     source: &'s str,
     /// The first thing that is not provided.
     failure: RefCell<Option<TemplateError>>,
-    /// How many conditions stand around; what nobody knows fails there only if it is reached, as in Jinja.
+    /// The number of enclosing conditions. Within a condition, an unknown name fails only if it is reached, as in
+    /// Jinja.
     conditions: Cell<usize>,
 }
 

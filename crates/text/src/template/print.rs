@@ -41,7 +41,7 @@ pub(super) fn to_json(budget: &Budget, value: &Value, json: Json) -> Result<Stri
     Ok(out)
 }
 
-/// A text of ASCII alone, as `ascii` makes it of what `repr` wrote.
+/// An ASCII text, as `ascii` converts the output of `repr`.
 pub(super) fn ascii(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -123,7 +123,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Python writes functions with their place in memory, which nothing can depend on.
+    /// Python prints functions with their address, so no template can depend on it.
     fn object(&self, value: &Value, level: usize, out: &mut String) -> Result<(), Error> {
         let name = value.as_object().map_or("", |object| object.type_name());
         if name.ends_with("Namespace") {

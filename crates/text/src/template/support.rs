@@ -121,7 +121,7 @@ impl Probe<'_> {
     }
 
     fn tools(&self, failure: Option<&TemplateError>) -> ToolSupport {
-        // Some templates show tools with a system message only, others know none.
+        // Some templates show tools only with a system message, others have no system message.
         let mut failure = failure.cloned();
         for system in [None, Some(Message::new(Role::System, "Be brief."))] {
             let messages: Vec<Message> = system.into_iter().chain([asked()]).collect();
@@ -204,9 +204,9 @@ impl Probe<'_> {
     }
 }
 
-/// What an assistant wrote in a conversation, as a reply to a prompt, with the end of the text before it. A template may
-/// write it otherwise than a model that continues the prompt, so there are two candidates: what follows the text that
-/// both have, mark by mark, and what follows the user's words.
+/// What an assistant wrote in a conversation, as a reply to a prompt, with the end of the text before it. A template
+/// may write it otherwise than a model that continues the prompt, so there are two candidates: what follows the text
+/// that both have, mark by mark, and what follows the user's words.
 fn replies<'t>(prompt: &'t str, written: &'t str) -> [(&'t str, &'t str); 2] {
     let differing = prompt.char_indices().zip(written.chars()).find(|((_, a), b)| a != b);
     let mut common = differing.map_or(prompt.len().min(written.len()), |((at, _), _)| at);

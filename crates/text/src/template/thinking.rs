@@ -2,14 +2,14 @@
 
 use serde_json::Value as Json;
 
-/// Efforts that turn thinking off, or are the lowest, from the most to the least specific. A template is given the
-/// first that is in it as a text; others may be refused.
+/// Efforts that turn thinking off, or are the lowest, from the most to the least specific. A template gets the first
+/// one that it contains as a text, because it can refuse others.
 const LOWEST: [&str; 4] = ["none", "no_think", "minimal", "low"];
 
 /// The effort without thinking of templates that turn it on by another effort.
 const OFF: &str = "no_think";
 
-/// The variables that turn thinking on or off in this template; those that it does not read change nothing.
+/// The variables that turn thinking on or off in this template; unread variables change nothing.
 pub(super) fn switch(source: &str, on: bool) -> Vec<(&'static str, Json)> {
     let is_written = |text: &str| ['\'', '"'].iter().any(|quote| source.contains(&format!("{quote}{text}{quote}")));
     let mut variables: Vec<(&str, Json)> = vec![

@@ -63,7 +63,7 @@ impl Merger {
         self.symbols.push(Symbol { start, len, id, prev, next: END });
     }
 
-    /// Merges until nothing is left to merge. `find` gives the rank and the token of a pair of neighbours.
+    /// Merges as long as possible. `find` returns the rank and the token of a pair of neighbours.
     pub(super) fn run(&mut self, find: impl Fn(&Symbol, &Symbol) -> Option<(u32, u32)>) {
         let symbols = &mut self.symbols;
         let candidate = |symbols: &[Symbol], left: u32| {

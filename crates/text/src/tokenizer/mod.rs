@@ -4,8 +4,8 @@
 //! text ── special ──► fragments ──► bpe (split into words, merge) or spm (merge by score) ──► ids
 //! ids  ── token_bytes ──► bytes ── stream ──► text
 //! ```
-//! The results are those of transformers for the same vocabulary, except that special tokens are recognised in a text
-//! only with [`EncodeOptions::parse_special`], so that a user's text cannot forge them.
+//! The results equal transformers' for the same vocabulary, except that special tokens are recognised in a text only
+//! with [`EncodeOptions::parse_special`], so that a user's text cannot forge them.
 
 mod alphabet;
 mod bpe;

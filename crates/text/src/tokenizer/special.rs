@@ -21,7 +21,7 @@ pub(super) struct Matcher {
 }
 
 impl Matcher {
-    /// A matcher of the given (text, id) pairs; empty texts match nothing.
+    /// A matcher of (text, id) pairs; empty texts match nothing.
     ///
     /// # Errors
     /// If the texts are too many or too long for the automaton.

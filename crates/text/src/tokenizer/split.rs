@@ -10,7 +10,7 @@ use unicode_properties::{GeneralCategory, GeneralCategoryGroup, UnicodeGeneralCa
 /// The rules of one family.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pattern {
-    /// Pieces that are cut out first, in turn; the other rules see each of them alone, and each text between.
+    /// Rules that split the text first, one after another; the other rules split each of the pieces separately.
     isolate: &'static [Isolate],
     /// `'s`, `'t`, `'re`, `'ve`, `'m`, `'ll`, `'d` are words of their own, or belong to one.
     contractions: Contractions,
@@ -82,8 +82,8 @@ enum Words {
     PrefixedByCase,
     /// `[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+`: several words with one space between them.
     Phrases,
-    /// `[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+`; punctuation is `[\p{P}\p{S}]` alone. What
-    /// no rule takes is a piece between others.
+    /// `[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+`; punctuation is `[\p{P}\p{S}]`
+    /// alone. Text that matches no rule is a piece of its own.
     OrPunctuation,
 }
 

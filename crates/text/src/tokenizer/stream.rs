@@ -50,7 +50,7 @@ impl StreamDecoder {
         Ok(text)
     }
 
-    /// Ends the text and returns what is left: U+FFFD if the last character is not complete, otherwise nothing.
+    /// Ends the text and returns the rest: U+FFFD if the last character is incomplete, otherwise an empty text.
     pub fn finish(self) -> String {
         String::from_utf8_lossy(&self.pending).into_owned()
     }

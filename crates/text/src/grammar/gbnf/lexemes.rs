@@ -1,9 +1,9 @@
 //! Which expressions are read as one lexeme.
 //!
-//! The matcher reads a text in lexemes and takes the longest, where a grammar means all. Lexemes of one character each
-//! make no difference, because no character is the start of another, but a recursive rule then takes a step for
-//! each character. So an expression without recursion is one lexeme where its longest match is the only one that can be
-//! followed: what may come after it is not what may continue it, and no other lexeme there starts as it does.
+//! The matcher splits a text into lexemes and takes the longest match; a grammar allows every match. With lexemes of
+//! one character both agree, because no character is a prefix of another. But then a recursive rule takes a step for
+//! each character. So an expression without recursion becomes one lexeme if only its longest match can be followed: the
+//! text after it cannot continue it, and no other lexeme at its position starts with the same characters.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 

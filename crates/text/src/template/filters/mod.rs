@@ -101,7 +101,7 @@ fn default(_: &Context, value: Value, args: Args) -> Outcome {
     Ok(if replaced { default.unwrap_or_else(|| Value::from("")) } else { value })
 }
 
-/// An attribute alone: entries of mappings are none.
+/// Only an attribute, not an entry of a mapping.
 fn attr(cx: &Context, value: Value, args: Args) -> Outcome {
     let [name] = args.bind(["name"], 1)?;
     let name = name.unwrap_or_default();

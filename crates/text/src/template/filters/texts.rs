@@ -28,7 +28,7 @@ pub(super) fn upper(cx: &Context, value: Value, args: Args) -> Outcome {
     changed(cx, &value, args, str::to_uppercase)
 }
 
-/// Words start behind blanks, dashes and opening brackets alone.
+/// Words start only after blanks, dashes and opening brackets.
 pub(super) fn title(cx: &Context, value: Value, args: Args) -> Outcome {
     let [] = args.bind([], 0)?;
     let text = soft_text(cx, &value)?;

@@ -80,7 +80,7 @@ pub(in super::super) fn multiply(budget: &Budget, left: &Value, right: &Value) -
     let (value, factor) = if is_repeated(left) { (left, right) } else { (right, left) };
     if is_repeated(value) {
         let wrong = |_| invalid("only an integer can repeat a text or list");
-        // A negative factor gives nothing.
+        // A negative factor gives an empty value.
         let count = usize::try_from(integer(factor).map_err(wrong)?).unwrap_or(0);
         if let Some(text) = value.as_str() {
             budget.charge(text.len().saturating_mul(count))?;
