@@ -1,17 +1,16 @@
 //! Attention over the paged cache: which kernel, in how many blocks of threads.
 //!
-//! Tokens of a prompt are neighbours: `attention_tile`, or `attention_wgmma` on Hopper, serves such runs of [`LONG_RUN`]
-//! tokens and more, and shares keys and values among them. The context of any other token is split into splits, by
-//! `attention_decode` on tensor cores or by `attention_split`, which serves every shape of cache; `attention_combine`
-//! joins the splits. A deterministic backend takes long runs by splits too, by `attention_neighbours`, which shares keys
-//! and values in another way. A step with one
-//! token per sequence has no runs, and `attention_decode` also normalises and rotates queries and keys and writes to
-//! the cache, as `qkv_write` does otherwise. Activations of the next product are prepared where results are written; those
-//! of long runs if their readers want bfloat16 alone.
+//! Tokens of a prompt are neighbours: `attention_tile`, or `attention_wgmma` on Hopper, computes runs of [`LONG_RUN`]
+//! tokens or more, and shares keys and values among them. The context of any other token is split: by
+//! `attention_decode` on tensor cores or by `attention_split`, which supports every shape of cache; `attention_combine`
+//! joins the splits. A deterministic backend splits long runs too, by `attention_neighbours`, which shares keys and
+//! values in another way. A step with one token per sequence has no runs, and `attention_decode` also normalises and
+//! rotates queries and keys and writes to the cache, as `qkv_write` does otherwise. Activations of the next product are
+//! prepared where results are written; those of long runs if their readers want bfloat16 alone.
 //!
-//! The cut depends on a token's context alone. The number of blocks depends on the number of tokens and the length of
-//! the block table, which the host knows. The device finds the long runs. So a captured launch serves any lengths, and
-//! a token's result depends on its own sequence alone.
+//! The splits depend only on a token's context. The number of blocks depends on the number of tokens and the length of
+//! the block table, which the host knows. The device finds the long runs. So a captured launch works for all lengths,
+//! and a token's result depends only on its own sequence.
 
 pub(super) mod form;
 

@@ -116,8 +116,8 @@ fn fastest(cuda: &Cuda, shape: &Shape) -> Family {
     }
 }
 
-/// By the weight alone. Of the families whose result for a row depends on the weight's shape alone, int8 on tensor
-/// cores takes one row in about the time of dot products, and eight in little more (figures: `gemm_int8.rs`).
+/// Chosen only by the weight. Among the families whose result for a row depends only on the weight's shape, int8 on
+/// tensor cores needs about the time of dot products for one row, and little more for eight (figures: `gemm_int8.rs`).
 fn deterministic(cuda: &Cuda, shape: &Shape) -> Family {
     let int8 = Family::Int8.runs_on(cuda.device.gpu().properties().architecture);
     if int8 && gemv::reads_int8(shape.weight, shape.precision) { Family::Int8 } else { Family::Gemv }

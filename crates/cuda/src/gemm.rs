@@ -16,8 +16,9 @@ use gristmill_kernels::ops::elements;
 
 /// Rows of a full tile of [`gristmill_kernels::groups::Groups`] for `gemm.cu`.
 const TILE: usize = super::moe::TILE_ROWS;
-/// Rows of X from which on these kernels beat those of `gemv.rs`. On an H200, with Q4_K, 5,120 × 2,048 takes 12.2 and
-/// 20.9 µs there for 4 and 8 rows, 14.7 and 14.4 here; 2,048 × 4,096 takes 11.2 and 18.3, and 12.4 and 12.3.
+/// The minimum number of rows of X for which these kernels are faster than `gemv.rs`. On an H200, with Q4_K, 4 and 8
+/// rows of 5,120 × 2,048 take 12.2 and 20.9 µs there, and 14.7 and 14.4 here. 2,048 × 4,096 takes 11.2 and 18.3 there,
+/// and 12.4 and 12.3 here.
 const FEWEST_ROWS: usize = 5;
 /// Pairs for each expert from which on the same is true. For 128 experts, gate and up of 768 × 2,048, there and here:
 /// 99 and 131 µs for two pairs each, 171 and 133 for four.

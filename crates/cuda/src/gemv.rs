@@ -18,9 +18,9 @@ const WIDE_BLOCK: usize = 512;
 const GROUP_ROWS: [usize; 2] = [4, 2];
 /// Outputs of a block in `gate_up`: those that are rounded together.
 pub(super) const GATE_OUTPUTS: usize = 32;
-/// Threads that a large device holds at once: 512 on each of 132 multiprocessors. They keep its memory busy; more wait
-/// for the first to end. On an H200, one row of X, Q4_K, four rows to a thread group: 2,048 × 4,096 takes 3.7 µs with
-/// 65,536 threads, 3.9 with half as many; reading as many bytes alone 1.7.
+/// Threads that a large device holds at once: 512 on each of 132 multiprocessors. They saturate its memory; further
+/// threads wait until others end. On an H200, one row of X, Q4_K, four rows to a thread group: 2,048 × 4,096 takes 3.7
+/// µs with 65,536 threads, and 3.9 with half of them; only reading these bytes takes 1.7.
 const ENOUGH_THREADS: usize = 512 * 132;
 /// Fewer neighbouring threads than this, as a power of two, would read parts of lines of 128 bytes.
 const LEAST_TEAM: u32 = 3;

@@ -6,8 +6,8 @@ use super::family::Family;
 /// Rows of a full tile of [`gristmill_kernels::groups::Groups`]: of few pairs, and of many, which `wgmma` multiplies.
 pub(crate) const TILE_ROWS: usize = 64;
 pub(crate) const LARGE_TILE_ROWS: usize = 128;
-/// Pairs for each expert that are many. For 128 experts in Q4_K on an H200, gate and up of 768 × 2,048 take 195 µs with
-/// the small tiles and 243 with the large ones for 32 pairs each, 506 and 390 for 128.
+/// Pairs for each expert from which the large tiles are used. For 128 experts in Q4_K on an H200, gate and up of 768 ×
+/// 2,048 take 195 µs with the small tiles and 243 with the large ones for 32 pairs each, 506 and 390 for 128.
 const MANY_PAIRS: usize = 48;
 
 /// Rows of a full tile for so many pairs.

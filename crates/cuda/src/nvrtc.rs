@@ -1,7 +1,7 @@
 //! NVRTC, NVIDIA's compiler as a library (<https://docs.nvidia.com/cuda/nvrtc/>), found and opened at run time.
 //!
-//! Bound here by hand, eight functions, because a machine may have it of CUDA 12 or 13, from a toolkit or from the
-//! Python package, or not at all, and none of that may panic.
+//! Eight functions are bound by hand. A machine can have NVRTC of CUDA 12 or 13, from a toolkit or from the Python
+//! package, or lack it, and no case may panic.
 
 #![allow(unsafe_code)]
 
@@ -168,9 +168,9 @@ fn text_of(bytes: &[u8]) -> String {
     CStr::from_bytes_until_nul(bytes).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Whether a library that could not be loaded is not there at all. The loader alone knows where it looks for a name;
-/// glibc and musl write of a missing file what the C library does, behind its name. A library that this one needs has
-/// another name, or musl adds who needs it.
+/// Whether a library that could not be loaded is missing. Only the loader knows its search path. For a missing file,
+/// glibc and musl print the library's name and the C library's message. If a dependency is missing, the name differs,
+/// or musl adds the dependent library.
 fn is_missing(path: &Path, error: &str) -> bool {
     let by_name = path.parent().is_none_or(|directory| directory.as_os_str().is_empty());
     let itself = |error: &str| error.contains(&format!("{}: ", path.display())) && !error.contains("(needed by");

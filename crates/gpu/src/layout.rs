@@ -1,9 +1,9 @@
 //! The layout of prepared weights on a GPU: rows of planes.
 //!
-//! A row is its planes one after another, each with that plane's bytes of all blocks of the row and padded to 16 bytes,
-//! so that a thread reads any plane of any row by loads of 16 bytes. Neighbouring planes of a format that have 4, 8 or
-//! 16 bytes together are one, so that one load brings them. Rows follow each other, experts are outermost. Each
-//! format's `blocks.h` reads such rows.
+//! A row consists of its planes, one after another. A plane has its bytes of all blocks of the row and is padded to 16
+//! bytes, so that a thread can read any plane by loads of 16 bytes. Neighbouring planes of a format with 4, 8 or 16
+//! bytes together are merged, so that one load reads them. Rows follow each other, experts are outermost. Each format's
+//! `blocks.h` reads such rows.
 
 use crate::Device;
 use crate::seam::{Access, Arg, Region};

@@ -64,8 +64,8 @@ pub trait Gpu: Debug + Send + Sync {
     fn write(&self, address: u64, bytes: &[u8]) -> Result<()>;
     /// Waits for all work and copies to the host, several pieces at once.
     fn read(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<()>;
-    /// Starts to copy to the host behind all work that was given so far: several pieces, address and bytes. Work that
-    /// is given later does not delay it.
+    /// Starts a copy to the host after all work that was submitted so far: several pieces, address and bytes. Work that
+    /// is submitted later does not delay it.
     fn begin_read(&self, pieces: &[(u64, usize)]) -> Result<Box<dyn PendingRead>> {
         read_now(self, pieces)
     }
@@ -77,8 +77,8 @@ pub trait Gpu: Debug + Send + Sync {
     fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()>;
     /// Runs a kernel.
     fn launch(&self, launch: &Launch) -> Result<()>;
-    /// Launches as [`Gpu::launch`] does, with as many blocks as three words in memory say once the work before is done:
-    /// at `offset` bytes of `grid`, a multiple of four. `launch.grid` says how many there are at most.
+    /// Launches as [`Gpu::launch`] does. After the preceding work, three words at `offset` bytes of `grid` (a multiple
+    /// of four) contain the number of blocks. `launch.grid` is the maximum.
     fn launch_indirect(&self, launch: &Launch, grid: &Region, offset: usize) -> Result<()> {
         let _ = (grid, offset);
         let (device, what) = (self.properties().id, launch.kernel.entry.to_owned());

@@ -83,9 +83,9 @@ pub const LANGUAGE: &str = "language.h";
 /// defines as `FORMAT`.
 pub const FORMAT: &str = "format.h";
 
-/// The source of a unit: its file with the inclusions in their places, each once, and `#line` directives so that a
-/// compiler's message names the right file and line, and with assertions on the structs that the host fills. A file in
-/// `instead` takes the place of a library's of that name. `None` if there is no such file, or one that it includes.
+/// The source of a unit: its file with every inclusion expanded once, with `#line` directives so that a compiler's
+/// message names the right file and line, and with assertions on the structs that the host fills. A file in `instead`
+/// replaces a library's file of the same name. `None` if the file, or a file that it includes, is missing.
 pub fn expand(unit: &Unit, libraries: &[Library], instead: &[(&str, &str)]) -> Option<String> {
     let mut expansion = Expansion { unit, libraries, instead, seen: Vec::new(), out: String::new() };
     expansion.include(unit.file)?;

@@ -75,8 +75,8 @@ pub struct GpuAct {
 pub struct RoundedAct {
     /// rows × ⌈cols / 32⌉ blocks of [`Int8Block`].
     pub int8: Region,
-    /// Each block is 16 words of two bfloat16, zeros past a row's end. In 16 columns the even ones come before the odd
-    /// ones: four lanes that have four neighbours each find them at the places where tensor cores want them.
+    /// Each block is 16 words of two bfloat16, zeros past a row's end. In 16 columns, the even ones precede the odd
+    /// ones: four lanes with four neighbours each then have them where tensor cores need them.
     pub bf16: Region,
 }
 

@@ -60,8 +60,8 @@ impl<'a> Reader<'a> {
 /// Prepared activations: `rows` × `cols`, filled by [`crate::ops::PrepareActivations`] and by operations that prepare
 /// their output.
 ///
-/// A backend keeps all representations that a weight may want: weights of several formats may share one input. An operation
-/// fills all of them, or those that the named readers want ([`crate::Backend::name_readers`]).
+/// A backend keeps all representations that a weight can need, because weights of several formats can share one input.
+/// An operation fills all of them, or only those of the named readers ([`crate::Backend::name_readers`]).
 #[derive(Debug)]
 pub struct Act {
     device: DeviceId,
@@ -70,7 +70,7 @@ pub struct Act {
     capacity: [usize; 2],
     rows: usize,
     cols: usize,
-    /// What the readers want that were named for the rows, and for those of the next operation.
+    /// The representations of the readers that were named for these rows, and for the rows of the next operation.
     wanted: Option<Representations>,
     next_wanted: Option<Representations>,
     storage: Storage,

@@ -77,14 +77,14 @@ impl Backend {
     }
 
     /// Captures the operations that `work` runs into a graph, instead of running them. `work` must have run once
-    /// before, with the same shapes and buffers. `None` if this backend captures nothing; `work` has not run then.
+    /// before, with the same shapes and buffers. `None` if this backend cannot capture; then `work` has not run.
     pub fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>> {
         self.kernels.capture(work)
     }
 
-    /// Prepares what `work` needs without running it: on a GPU kernels are compiled, several at a time. `work` gets
-    /// a backend that takes this one's buffers and weights, and computes nothing. `progress` gets the number of kernel
-    /// sources that are compiled, and of all.
+    /// Prepares what `work` needs without running it: on a GPU kernels are compiled, several at a time. `work` gets a
+    /// backend that accepts this backend's buffers and weights, and computes nothing. `progress` gets the number of
+    /// compiled kernel sources, and of all.
     ///
     /// # Errors
     /// Errors of `work`, or of the preparation.
@@ -122,8 +122,8 @@ impl Backend {
         self.kernels.alloc_act(precision, rows, cols)
     }
 
-    /// Names all readers of the activations that the next operation fills. It then prepares them for these readers alone, and
-    /// may leave other outputs that have the same numbers undefined: the rows of a norm, for instance.
+    /// Names all readers of the activations that the next operation fills. It then prepares them only for these
+    /// readers, and can leave other outputs with the same numbers undefined, for example the rows of a norm.
     pub fn name_readers(&self, act: &mut Act, readers: &[Reader]) {
         let wanted = readers.iter().map(|reader| self.kernels.wanted(act.precision(), reader).0);
         act.want(Representations(wanted.fold(0, |all, wanted| all | wanted)));
@@ -202,15 +202,14 @@ impl Backend {
         Ok(())
     }
 
-    /// Whether the device does its work while the host continues, so that a host that gives it the next step before it
-    /// reads the results of the last lets it wait for nothing: [`Backend::begin_download`] returns before the copy is
-    /// done.
+    /// Whether the device is asynchronous: a host can submit the next step before it reads the results of the current
+    /// one. Then [`Backend::begin_download`] returns before the copy is done.
     pub fn is_asynchronous(&self) -> bool {
         self.kernels.is_asynchronous()
     }
 
-    /// Starts to copy a view without gaps to host memory. What is given to the device later changes nothing of it. A
-    /// view of nothing is there at once.
+    /// Starts to copy a view without gaps to host memory. Work that is submitted later does not change the copy. The
+    /// copy of an empty view is complete immediately.
     pub fn begin_download<T: Element>(&self, from: View<T>) -> Result<PendingDownload<T>> {
         let op = "begin_download";
         on_device(op, self.device(), &[from.device()])?;

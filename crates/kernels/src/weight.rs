@@ -128,7 +128,7 @@ impl Weight {
     pub fn experts(&self) -> usize {
         self.experts
     }
-    /// Outputs: for [`Role::Matrix`] those of all joined tensors, for [`Role::GateUp`] those of one half.
+    /// Outputs: of all joined tensors for [`Role::Matrix`], of one half for [`Role::GateUp`].
     pub fn rows(&self) -> usize {
         self.rows
     }

@@ -17,7 +17,7 @@ pub(super) trait Marks {
     fn wait(&mut self, page: usize) -> Result<(), Self::Error>;
 }
 
-/// The pages in turn. A page is left with a mark behind its last copy, and entered again after the work before it.
+/// A ring of pinned pages. Leaving a page records an event; reuse waits for the event.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     page: usize,
@@ -28,8 +28,8 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// The offset of so many bytes, at most [`PAGE`], that no copy reads any more. The caller gives the copy that reads
-    /// them to the device before it takes others.
+    /// The offset of this number of bytes, at most [`PAGE`], that no copy reads any more. The caller must submit the
+    /// copy that reads them before it allocates others.
     pub(super) fn take<M: Marks>(&mut self, bytes: usize, marks: &mut M) -> Result<usize, M::Error> {
         if self.taken + bytes > PAGE {
             marks.set(self.page)?;

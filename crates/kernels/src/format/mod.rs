@@ -1,5 +1,5 @@
-//! The block formats of GGUF files, one folder each, and those that tensors get when they are loaded: the affine codes of
-//! MLX's folders, and `NVFP4` with a scale of the tensor.
+//! The block formats of GGUF files, one folder each, and those that tensors get when they are loaded: the affine codes
+//! of MLX's folders, and `NVFP4` with a scale of the tensor.
 //!
 //! A *format* is the encoding in the file. How prepared weights are in memory is a *layout* and belongs to a
 //! backend; a format only names its planes, so that a layout can permute them without knowing what they mean.
@@ -53,13 +53,14 @@ pub trait BlockFormat: Copy + Default + Send + Sync + 'static {
     /// Relative error (NMSE) that encoding standard-normal values may cost; tests hold `encode` to it.
     const ENCODE_NMSE: f64;
 
-    /// No model is quantised to the format: [`BlockFormat::encode`] serves tests and synthetic models. Without an importance
-    /// matrix, formats of about two bits lose too much; others are for models that were trained in them.
+    /// No model is quantised to the format: [`BlockFormat::encode`] serves tests and synthetic models. Without an
+    /// importance matrix, formats of about two bits lose too much; others are for models that were trained in them.
     const READ_ONLY: bool = false;
 
     /// Decodes one block: `block.len() == BYTES`, `out.len() == BLOCK`.
     fn decode(block: &[u8], out: &mut [f32]);
-    /// Blocks that are encoded at once: those of 16 groups (elements that share a scale), one in each lane.
+    /// The number of blocks that are encoded together: the blocks of 16 groups (elements that share a scale), one group
+    /// in each lane.
     const BATCH: usize = 16 * Self::GROUP / Self::BLOCK;
     /// Encodes a batch: `values.len() == BATCH · BLOCK`, `blocks.len() == BATCH · BYTES`. The bytes do not depend on
     /// the CPU, nor a block's on the others. Non-finite values are undefined but safe.

@@ -1,4 +1,4 @@
-//! Matrix operations: every weight row is decoded once and multiplied with every activation row that wants it.
+//! Matrix operations: every weight row is decoded once and multiplied with every activation row that needs it.
 
 use super::rows::{Rows, RowsMut};
 use crate::act::Act;

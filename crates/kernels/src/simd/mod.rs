@@ -124,7 +124,7 @@ impl Runner for Portable {
     }
 }
 
-/// One CPU level: 16-lane vectors. Loads take a slice and an offset, and panic if the load would leave the slice.
+/// One CPU level: 16-lane vectors. Loads have a slice and an offset, and panic if the load exceeds the slice.
 pub trait Simd: Copy + Send + Sync + 'static {
     /// 16 lanes × 4 bytes.
     type Codes: Copy;
@@ -141,14 +141,15 @@ pub trait Simd: Copy + Send + Sync + 'static {
     const TOKENS: usize;
     /// Multiplying by integer scales ([`Simd::scaled_dots`]) takes fewer instructions than by floats.
     const INTEGER_SCALES: bool = false;
-    /// Activation rows that [`Simd::dots`] serves best at once, 2, 4 or 8: as many as the registers hold integer sums.
+    /// The best number of activation rows for one call of [`Simd::dots`]: 2, 4 or 8, so that their integer sums fit
+    /// into registers.
     const INT8_ROWS: usize;
     /// [`Simd::dot_pairs`] is a single instruction, so that integer sums rather start with it than with a product that
     /// is computed for each activation row.
     const FAST_PAIRS: bool = false;
 
-    /// Runs a kernel inside a function that has the level's target features, one for each kernel: what runs it within another
-    /// kernel shares it with all others.
+    /// Runs a kernel inside a function that has the level's target features, one for each kernel: what runs it within
+    /// another kernel shares it with all others.
     fn run<K: Kernel>(self, kernel: K) -> K::Output;
     /// Whether a product with one activation row prefetches the weights of every format, not only of those whose bytes
     /// are read in bursts. It helps where the hardware's prefetcher falls behind, which depends on the CPU.
@@ -212,8 +213,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
         }
         sums
     }
-    /// For each of eight activation rows, out += Σ over the slices, with one scale for 32 columns, of scale · x's scale ·
-    /// (Σ of code · x + `bias` · Σ of x), and if `has_min` − minimum · x's sum; or returns false and does nothing, if
+    /// For each of eight activation rows, out += Σ over the slices, with one scale for 32 columns, of scale · x's scale
+    /// · (Σ of code · x + `bias` · Σ of x), and if `has_min` − minimum · x's sum; or returns false and does nothing, if
     /// the level has no loop of its own for it. Both give the same bits. The scales and minima are the first of each
     /// slice; `bias` has 16 bits; each row has as many blocks as there are slices.
     #[inline(always)]

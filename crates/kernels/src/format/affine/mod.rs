@@ -1,8 +1,8 @@
-//! Affine codes, as MLX quantises: value = scale · q + bias, no zero point, and a scale may be negative. GGUF files do not
-//! have these formats; `gristmill_convert` makes their blocks of a folder's tensors when it opens the folder.
+//! Affine codes, as MLX quantises: value = scale · q + bias, no zero point, and a scale may be negative. GGUF files do
+//! not have these formats; `gristmill_convert` makes their blocks of a folder's tensors when it opens the folder.
 //!
-//! A block is 64 elements: a head ([`Head`]) and codes of 4 or 8 bits, into which narrower codes fit with the same values.
-//! Element `16·p + c` lies
+//! A block is 64 elements: a head ([`Head`]) and codes of 4 or 8 bits, into which narrower codes fit with the same
+//! values. Element `16·p + c` lies
 //!
 //! - of 4 bits in byte `16·(p / 2) + c` of 32, at bit `4·(p % 2)`;
 //! - of 8 bits in byte `16·p + c`, with 128 subtracted.
@@ -106,8 +106,8 @@ names! {
 }
 
 impl Format {
-    /// The narrowest format for affine codes of so many bits, with f16 scales of 64 elements or, if `single`, f32 scales of
-    /// 32. `None` for more than 8 bits, and for none.
+    /// The narrowest format for affine codes of this number of bits, with f16 scales of 64 elements or, if `single`,
+    /// f32 scales of 32. `None` for 0 and for more than 8 bits.
     pub fn affine(bits: usize, single: bool) -> Option<Format> {
         match (bits, single) {
             (1..=4, false) => Some(Format::AFFINE4_64),

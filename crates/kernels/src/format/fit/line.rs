@@ -10,8 +10,8 @@ const CUTS: [f32; 5] = [-0.35, 0.0, 0.35, 0.7, 1.05];
 /// How often the best codes are fitted again after that.
 const REFITS: usize = 2;
 
-/// Scale and lowest value (x = low + scale · code) of 16 groups, and how much less than that of their mean alone the
-/// squared error is.
+/// Scale and lowest value (x = low + scale · code) of 16 groups, and the reduction of the squared error compared with
+/// the mean.
 #[derive(Clone, Copy)]
 struct Line<S: Simd> {
     scale: S::F32,
@@ -50,7 +50,7 @@ impl<S: Simd> Line<S> {
         let scale = s.div(xq, qq);
         let squared_mean = s.mul(s.splat(N as f32), s.mul(mean, mean));
         let from_zero = Self { scale, low: zero, gain: s.sub(s.mul(xq, scale), squared_mean) };
-        // Also where all codes are the same, which leaves the free line undefined.
+        // Also if all codes are equal, because then the free line is undefined.
         let below = s.splat(f32::MIN_POSITIVE);
         Line {
             scale: s.select_lt(free.low, below, free.scale, from_zero.scale),
