@@ -100,7 +100,7 @@ fn config_prints_where_each_value_comes_from() {
 }
 
 #[test]
-fn a_file_to_begin_with_is_written_once() {
+fn a_new_file_is_written_once() {
     let home = Home::new("init", "");
     let file = home.file().display().to_string();
     assert_eq!(home.run(&[], &["config", "--init"]).success().trim(), file);

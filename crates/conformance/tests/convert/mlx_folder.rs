@@ -201,7 +201,7 @@ fn refused(result: Result<Folder, ConvertError>, says: &[&str]) {
 }
 
 #[test]
-fn what_is_refused_leaves_nothing_behind() {
+fn a_refusal_leaves_no_file() {
     let folder = Folder::copy("llama3", "mlx-refused");
     let files = || fs::read_dir(&folder.0).unwrap().count();
     let before = files();

@@ -235,7 +235,7 @@ fn every_parameter_of_rope_has_its_type() {
 }
 
 #[test]
-fn every_setting_beside_config_json_has_its_type() {
+fn every_setting_outside_config_json_has_its_type() {
     let plain = |key: &'static str, own: &'static str| (key.to_owned(), own);
     let folder = Folder::copy("qwen3moe", "generation");
     folder.write("generation_config.json", "{}");

@@ -31,7 +31,7 @@ impl Draft {
 
 /// The `count` tokens that followed the text's ending when it last occurred; none if it is new.
 pub(super) fn look_up(text: &[u32], count: usize) -> Vec<u32> {
-    let Some(start) = (count > 0).then(|| behind_last_occurrence(text)).flatten() else { return Vec::new() };
+    let Some(start) = (count > 0).then(|| after_last_occurrence(text)).flatten() else { return Vec::new() };
     let mut draft = Vec::with_capacity(count);
     for at in start..start + count {
         // A text that repeats itself continues in its draft.
@@ -41,7 +41,7 @@ pub(super) fn look_up(text: &[u32], count: usize) -> Vec<u32> {
 }
 
 /// The position behind the last earlier occurrence of a text's ending.
-fn behind_last_occurrence(text: &[u32]) -> Option<usize> {
+fn after_last_occurrence(text: &[u32]) -> Option<usize> {
     let before = &text[..text.len().saturating_sub(1)];
     ENDINGS.into_iter().filter(|&length| length < text.len()).find_map(|length| {
         let ending = &text[text.len() - length..];
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_followed_the_longest_ending_is_guessed() {
+    fn what_followed_the_longest_ending_is_drafted() {
         // (1, 2, 3) was followed by 4, 5; the later (2, 3) by 9.
         assert_eq!(look_up(&[1, 2, 3, 4, 5, 2, 3, 9, 1, 2, 3], 2), [4, 5]);
         assert_eq!(look_up(&[7, 2, 3, 4, 7, 2, 3, 9, 1, 2, 3], 3), [9, 1, 2]);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_guesses_make_the_next_shorter() {
+    fn rejected_drafts_make_the_next_shorter() {
         let mut draft = Draft::new(8);
         let mut counts = Vec::new();
         for accepted in [8, 3, 0, 0, 1, 2] {

@@ -98,7 +98,7 @@ fn texts_and_what_is_reused_are_the_same() {
 
 /// Two texts that take all of a small cache, so that one is preempted.
 #[test]
-fn a_full_cache_preempts_as_without_steps_ahead() {
+fn a_full_cache_preempts_as_without_overlap() {
     let models = both(&file(Tiny::llama()));
     let found = models.each_ref().map(|model| {
         let limits = Limits { context: Some(64), sequences: 2, kv_tokens: Some(80), ..Limits::default() };

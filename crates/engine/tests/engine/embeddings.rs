@@ -163,7 +163,7 @@ fn what_is_refused() {
 
 /// However many texts it has, a request takes one place; its texts run next to each other.
 #[test]
-fn a_request_takes_one_place() {
+fn a_request_uses_one_place() {
     let (model, mut random) = (model(), Random::fresh());
     let engine = engine(&model, 1, 64).with_queue(0);
     let many = texts(&mut random, &[3; 50]);
@@ -179,7 +179,7 @@ fn a_request_takes_one_place() {
 
 /// Texts that wait start between others: a short request does not wait for a long list.
 #[test]
-fn other_requests_begin_between_the_texts() {
+fn other_requests_start_between_the_texts() {
     let (model, mut random) = (model(), Random::fresh());
     let engine = engine(&model, 1, 64);
     let (send, ends) = mpsc::channel();

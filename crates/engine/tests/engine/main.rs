@@ -309,7 +309,7 @@ fn a_conversation_is_read_from_where_it_is_new() {
 
 /// With a window of 5 and batches of 8 tokens, a layer keeps two blocks of 16.
 #[test]
-fn what_a_window_has_forgotten_is_read_again() {
+fn blocks_that_a_window_freed_are_computed_again() {
     let (model, mut random) = (speaking(Tiny::gpt_oss()), Random::fresh());
     let kept = engine(&model, 1, 8);
     let mut ask = |prompt: &[u32]| {

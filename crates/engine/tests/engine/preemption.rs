@@ -249,7 +249,7 @@ fn of(events: &[(usize, Piece)], number: usize) -> Vec<Piece> {
 
 /// Log-probabilities of a prompt that is interrupted, and of one whose completion is.
 #[test]
-fn log_probabilities_of_a_prompt_are_given_once() {
+fn log_probabilities_of_a_prompt_are_returned_once() {
     let (context, output_rows) = (Some(CONTEXT), Some(2));
     let limits =
         Limits { context, sequences: 2, kv_tokens: context, batch_tokens: 24, output_rows, ..Limits::default() };

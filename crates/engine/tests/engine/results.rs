@@ -84,7 +84,7 @@ fn log_probabilities_are_those_of_the_model() {
 
 /// Alone and in shared batches, with draft tokens and without; and requesting it changes no token.
 #[test]
-fn routing_is_that_of_the_pass_a_token_was_drawn_from() {
+fn routing_is_of_the_pass_that_sampled_the_token() {
     let (model, mut random) = (speaking(Tiny::qwen3moe()), Random::fresh());
     let limits = Limits { context: Some(CONTEXT), batch_tokens: CONTEXT, ..Limits::default() };
     let mut runner = Runner::new(model.clone(), limits).unwrap();
@@ -115,7 +115,7 @@ fn routing_is_that_of_the_pass_a_token_was_drawn_from() {
 }
 
 #[test]
-fn a_drawn_seed_is_told_and_gives_the_same_again() {
+fn a_random_seed_is_returned_and_reproduces_the_text() {
     let (model, mut random) = (model(), Random::fresh());
     let engine = engine(&model, 1, 64);
     let hot = SamplingOptions { temperature: 5.0, seed: None, ..SamplingOptions::default() };
@@ -224,7 +224,7 @@ fn varied(random: &mut Random) -> Vec<Request> {
 
 /// Compares texts alone and without draft tokens with those in shared batches and with draft tokens. Returns the
 /// numbers of draft tokens, and of those that were right.
-fn with_guesses(engine: &Engine, sequences: usize, requests: Vec<Request>) -> (usize, usize) {
+fn with_drafts(engine: &Engine, sequences: usize, requests: Vec<Request>) -> (usize, usize) {
     let plain: Vec<Vec<Piece>> = requests.iter().map(|request| pieces(engine, request.clone())).collect();
     let drafted = requests.into_iter().map(|request| Request { draft: 8, ..request });
     let running: Vec<_> = drafted.map(|request| engine.generate(request).unwrap()).collect();
@@ -251,12 +251,12 @@ fn with_guesses(engine: &Engine, sequences: usize, requests: Vec<Request>) -> (u
 /// Where draft tokens are mostly right and where they are mostly wrong; with a window and without, with few rows of
 /// logits and with many.
 #[test]
-fn guesses_change_no_text() {
+fn draft_tokens_change_no_text() {
     let mut random = Random::fresh();
     let windowed = crate::speaking(Tiny::gpt_oss());
     for (model, sequences, output_rows) in [(model(), 1, Some(9)), (model(), 4, Some(12)), (windowed, 3, Some(40))] {
         let engine = Engine::start(model, limits(sequences, 32, output_rows)).unwrap();
-        let (guessed, accepted) = with_guesses(&engine, sequences, varied(&mut random));
+        let (guessed, accepted) = with_drafts(&engine, sequences, varied(&mut random));
         assert!(accepted > 0 && accepted < guessed, "{accepted} of {guessed} guesses");
     }
 }
@@ -276,7 +276,7 @@ fn a_draft_model_changes_no_text() {
         (fixed, crate::speaking(Tiny::lfm2()), false),
     ] {
         let engine = Engine::start_with_draft_model(model, draft, limits(3, 32, Some(12))).unwrap();
-        let (guessed, accepted) = with_guesses(&engine, 3, varied(&mut random));
+        let (guessed, accepted) = with_drafts(&engine, 3, varied(&mut random));
         assert!(accepted > 0 && guessed > 0, "{accepted} of {guessed} guesses");
         assert_eq!(accepted == guessed, is_right, "{accepted} of {guessed} guesses");
     }

@@ -33,7 +33,7 @@ fn fuse(tiny: &mut Tiny) {
 }
 
 #[test]
-fn experts_beside_an_mlp() {
+fn experts_and_a_dense_mlp() {
     let mut tiny = Tiny::gemma4();
     for fused in [false, true] {
         if fused {
@@ -57,7 +57,7 @@ fn experts_beside_an_mlp() {
 }
 
 #[test]
-fn what_experts_beside_an_mlp_lack_is_named() {
+fn missing_tensors_of_experts_and_a_dense_mlp_are_named() {
     for name in ["ffn_gate_inp.scale", "ffn_down_exps.scale", "pre_ffw_norm_2.weight", "post_ffw_norm_1.weight"] {
         let name = format!("blk.1.{name}");
         refused(|tiny| tiny.without(&name), &[&format!("tensor `{name}` of shape"), "is missing"]);

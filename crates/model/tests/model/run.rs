@@ -91,7 +91,7 @@ fn a_window_hides_what_is_older() {
 /// A window of 5 in every other layer, and batches of at most 7 tokens: its group keeps 2 blocks of 16 tokens for each
 /// sequence. Whatever is done, what comes is what a runner gives that discards nothing and reads all at once.
 #[test]
-fn a_group_that_forgets_changes_nothing() {
+fn a_group_that_frees_blocks_changes_nothing() {
     let mut random = Random::fresh();
     let model = reference(&Tiny::gpt_oss().file(&mut random));
     let limits =

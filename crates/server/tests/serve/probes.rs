@@ -137,7 +137,7 @@ fn what_only_waits_is_refused_at_the_end() {
 
 /// A request whose first text or choice runs continues with the others.
 #[test]
-fn a_request_that_has_begun_ends_whole() {
+fn a_started_request_completes() {
     let mut server = Running::new(engine(&model(), 1).with_queue(8), options());
     let address = server.address;
     let ask = |path: &'static str, body: Value| {

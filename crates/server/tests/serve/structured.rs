@@ -343,7 +343,7 @@ fn one_schema_that_does_not_compile() {
 
 /// A receipt has the request that runs, and the other tool's calls follow its schema.
 #[test]
-fn calls_beside_a_schema_that_does_not_compile() {
+fn calls_with_a_schema_that_does_not_compile() {
     let server = Running::usual();
     let mut tools = tools();
     tools[1]["function"] = json!({"name": "send", "parameters": uncompiled()});

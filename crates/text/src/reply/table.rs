@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_begin_after_reasoning() {
+    fn answers_start_after_reasoning() {
         for (template, prompt, ending, opening) in [
             ("", "<|im_start|>assistant\n<think>\n", "\n</think>\n\n", ""),
             ("", "<|im_start|>assistant\n<think>\n\n</think>\n\n", "", ""),

@@ -108,7 +108,7 @@ impl Shadow {
 }
 
 #[test]
-fn a_sequence_begins_where_another_left_its_state() {
+fn a_sequence_starts_where_another_left_its_state() {
     let mut shadow = shadow(&[None]);
     // The texts of 4 and 3 have 72 tokens in common: whole blocks of 64.
     assert_eq!(shadow.open(0, 4), 0);

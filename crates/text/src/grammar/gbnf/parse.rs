@@ -239,7 +239,7 @@ impl Parser<'_> {
                 _ => {
                     let name = self.name()?;
                     self.space();
-                    if depth == 0 && self.begins_definition() {
+                    if depth == 0 && self.starts_definition() {
                         next = Some(name);
                         break;
                     }
@@ -252,7 +252,7 @@ impl Parser<'_> {
         Ok((self.sequence_of(parts)?, next))
     }
 
-    fn begins_definition(&self) -> bool {
+    fn starts_definition(&self) -> bool {
         let mut ahead = self.rest.clone();
         [':', ':', '='].into_iter().all(|c| ahead.next() == Some(c))
     }

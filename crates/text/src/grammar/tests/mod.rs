@@ -141,7 +141,7 @@ fn end_tokens_are_allowed_where_the_grammar_is_complete() {
 }
 
 #[test]
-fn control_tokens_are_drawn_where_a_grammar_names_them() {
+fn control_tokens_are_sampled_where_a_grammar_names_them() {
     let compiler = Compiler::new();
     let mut matcher = compiler.compile(&Grammar::Lark("start: /[a-z<|>]+/ <|tool|> \"x\"".to_owned())).unwrap();
     let allowed = |matcher: &Matcher, id: u32| matcher.mask()[id as usize / 32] >> (id % 32) & 1 == 1;

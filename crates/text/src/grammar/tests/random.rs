@@ -105,7 +105,7 @@ fn schema(random: &mut Random, depth: usize) -> Value {
 }
 
 #[test]
-fn what_is_drawn_is_valid() {
+fn what_is_sampled_is_valid() {
     let (compiler, mut random) = (Compiler::new(), Random::fresh());
     let (mut refused, mut ended) = (0, 0);
     for _ in 0..300 {

@@ -54,7 +54,7 @@ fn any_cut_gives_the_same() {
 }
 
 #[test]
-fn a_prompt_may_begin_the_reply() {
+fn a_prompt_may_start_the_reply() {
     let none = ReplyOptions::default();
     check(QWEN, "<|im_start|>assistant\n<think>\n\n</think>\n\n", &none, "ok", &[content("ok")]);
     check(MAGISTRAL, "[/INST][THINK]", &none, "hm[/THINK] ok", &[reasoning("hm"), content("ok")]);
