@@ -173,13 +173,13 @@ fn a_draft_model_goes_on_with_few_blocks() {
         let alone = pieces(&engine, Request { draft: 0, ..request.clone() });
         assert_eq!(seen(found), seen(&alone));
         let usage = finish(found).usage;
-        assert_eq!(usage.accepted_tokens, usage.drafted_tokens, "the model guesses what it draws itself");
+        assert_eq!(usage.accepted_tokens, usage.drafted_tokens, "the model drafts what it samples itself");
         preemptions += usage.preemptions;
         drafted.push(usage.drafted_tokens);
     }
-    let guessing = drafted.iter().filter(|&&drafted| drafted > 0).count();
-    println!("{preemptions} preemptions, {guessing} of 40 requests had guesses");
-    assert!(preemptions > 0 && guessing > 30, "{preemptions} preemptions, {drafted:?}");
+    let drafting = drafted.iter().filter(|&&drafted| drafted > 0).count();
+    println!("{preemptions} preemptions, {drafting} of 40 requests had draft tokens");
+    assert!(preemptions > 0 && drafting > 30, "{preemptions} preemptions, {drafted:?}");
 }
 
 /// All want the whole context, which only one of them has at a time.

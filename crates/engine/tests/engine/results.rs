@@ -228,7 +228,7 @@ fn with_drafts(engine: &Engine, sequences: usize, requests: Vec<Request>) -> (us
     let plain: Vec<Vec<Piece>> = requests.iter().map(|request| pieces(engine, request.clone())).collect();
     let drafted = requests.into_iter().map(|request| Request { draft: 8, ..request });
     let running: Vec<_> = drafted.map(|request| engine.generate(request).unwrap()).collect();
-    let (mut guessed, mut accepted) = (0, 0);
+    let (mut drafted, mut accepted) = (0, 0);
     for (plain, running) in plain.iter().zip(running) {
         let found: Vec<Piece> = running.collect::<Result<_, _>>().unwrap();
         let shown = |pieces: &[Piece]| -> Vec<_> {
@@ -242,10 +242,10 @@ fn with_drafts(engine: &Engine, sequences: usize, requests: Vec<Request>) -> (us
         let usage = found.last().unwrap().finish.unwrap().usage;
         assert!(usage.accepted_tokens <= usage.drafted_tokens && usage.accepted_tokens < usage.generated_tokens);
         assert!(usage.mean_batch().unwrap() <= sequences as f64);
-        guessed += usage.drafted_tokens;
+        drafted += usage.drafted_tokens;
         accepted += usage.accepted_tokens;
     }
-    (guessed, accepted)
+    (drafted, accepted)
 }
 
 /// Where draft tokens are mostly right and where they are mostly wrong; with a window and without, with few rows of
@@ -256,8 +256,8 @@ fn draft_tokens_change_no_text() {
     let windowed = crate::speaking(Tiny::gpt_oss());
     for (model, sequences, output_rows) in [(model(), 1, Some(9)), (model(), 4, Some(12)), (windowed, 3, Some(40))] {
         let engine = Engine::start(model, limits(sequences, 32, output_rows)).unwrap();
-        let (guessed, accepted) = with_drafts(&engine, sequences, varied(&mut random));
-        assert!(accepted > 0 && accepted < guessed, "{accepted} of {guessed} guesses");
+        let (drafted, accepted) = with_drafts(&engine, sequences, varied(&mut random));
+        assert!(accepted > 0 && accepted < drafted, "{accepted} of {drafted} draft tokens");
     }
 }
 
@@ -276,9 +276,9 @@ fn a_draft_model_changes_no_text() {
         (fixed, crate::speaking(Tiny::lfm2()), false),
     ] {
         let engine = Engine::start_with_draft_model(model, draft, limits(3, 32, Some(12))).unwrap();
-        let (guessed, accepted) = with_drafts(&engine, 3, varied(&mut random));
-        assert!(accepted > 0 && guessed > 0, "{accepted} of {guessed} guesses");
-        assert_eq!(accepted == guessed, is_right, "{accepted} of {guessed} guesses");
+        let (drafted, accepted) = with_drafts(&engine, 3, varied(&mut random));
+        assert!(accepted > 0 && drafted > 0, "{accepted} of {drafted} draft tokens");
+        assert_eq!(accepted == drafted, is_right, "{accepted} of {drafted} draft tokens");
     }
 }
 
