@@ -175,8 +175,8 @@ struct Step {
     before: f64,
 }
 
-/// The bytes that a launch moves, and its operations. Weights count once, experts as many as are expected to be met by
-/// uniform routing; of the cache, what the tokens see, once; all else as declared. Operations are those of products and
+/// The bytes that a launch moves, and its operations. Weights count once, experts by the number that uniform routing is
+/// expected to choose; the cache by the visible tokens, once; all else as declared. Operations count products and
 /// attention.
 fn cost(note: &Note, file: &GgufFile, gpu: &Noting, facts: &Facts, step: &Step) -> (f64, f64) {
     // It finds that no token of a prompt is left to it.

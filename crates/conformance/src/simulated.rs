@@ -16,8 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Alignment of allocations, as by CUDA.
 const ALIGNMENT: usize = 256;
-/// Fresh memory is filled with this byte, which makes NaNs and huge ids; larger allocations stay as the system gives
-/// them.
+/// New memory is filled with this byte, which gives NaNs and huge ids; larger allocations are not filled.
 const POISON: u8 = 0xff;
 const POISONED: usize = 64 << 20;
 
@@ -304,7 +303,7 @@ impl Gpu for Simulator {
         }
     }
 
-    /// A copy is done when it is requested, which changes nothing: the host gives the device steps ahead.
+    /// A copy is complete when it is requested. The engine still submits steps asynchronously.
     fn reads_later(&self) -> bool {
         true
     }

@@ -44,8 +44,8 @@ pub fn all() -> &'static [(&'static str, String)] {
     })
 }
 
-/// A unit's source as the simulator compiles it: inline PTX in plain C++, and files in `instead` in the place of those
-/// of their names.
+/// A unit's source as the simulator compiles it: inline PTX in plain C++, and files in `instead` that replace files of
+/// the same names.
 pub fn expand(unit: &Unit, language: Language, instead: &[(&'static str, String)]) -> Option<String> {
     let own = instead.iter().chain(all()).map(|(name, content)| (*name, content.as_str()));
     let files: Vec<_> = [("ptx.cuh", gpu_sim::PTX), ("hopper.cuh", gpu_sim::HOPPER)].into_iter().chain(own).collect();

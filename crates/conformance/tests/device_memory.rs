@@ -71,7 +71,7 @@ fn a_device_takes_what_was_planned() {
     }
 }
 
-/// Operations take no more memory than the plan has, and making ready takes none.
+/// Operations use at most the planned memory, and preparation uses none.
 #[test]
 fn a_step_takes_what_was_planned() {
     let limits = Limits { context: Some(32), batch_tokens: 7, output_rows: Some(3), ..Limits::default() };

@@ -45,7 +45,7 @@ fn products(b: &Backend, tensor: TensorView, id: u32, x: &[f32]) -> Vec<f32> {
     values
 }
 
-/// An expert whose matrix starts past 2 GiB gives what it gives in a small weight.
+/// An expert whose matrix starts past 2 GiB has the same result as in a small weight.
 fn past_two_gibibytes(backend: &Backend) {
     let seed = Rng::fresh_seed();
     let rng = &mut Rng::new(seed);

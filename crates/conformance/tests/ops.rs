@@ -77,7 +77,7 @@ fn simulated_metal(threads: usize) -> gristmill_kernels::Result<Backend> {
     gristmill_conformance::simulated::Simulator::metal(threads, gpu_sim::Mode::Fast)
 }
 
-/// Kernels of one family alone, with what they take: the parts of the suite that multiply.
+/// Only kernels of one family, with the parts of the suite that multiply.
 mod families {
     use super::{SEED, formats, repeats, seed};
     use gristmill_conformance::families::{PARTS, limited};
@@ -131,8 +131,8 @@ mod families {
         run(Family::Wgmma, 6, &|threads| Ok(Simulator::new(order(threads), gpu_sim::Mode::Fast)));
     }
 
-    /// A deterministic backend, whose rows have the same bits in many and alone. It multiplies int8 activations by one family
-    /// in two forms.
+    /// A deterministic backend, whose rows have the same bits in large batches and alone. It multiplies int8
+    /// activations by two variants of one family.
     #[cfg(all(target_arch = "x86_64", unix))]
     #[test]
     fn deterministic_simulated() {

@@ -92,7 +92,7 @@ struct Perplexity {
 #[derive(Deserialize)]
 struct Measured {
     perplexity: f64,
-    /// Perplexities of each window alone, in the same order.
+    /// The perplexity of each window, in the same order.
     #[serde(default)]
     windows: Vec<f64>,
 }
@@ -224,7 +224,7 @@ fn check(path: &Path, level: &str, golden: &Golden, continued: usize, tolerance:
         start.elapsed().as_secs_f64()
     );
     assert!(outcome.nmse() <= nmse, "{level} {precision:?}: NMSE {:.1e} > {nmse:.0e}", outcome.nmse());
-    // A share of a few positions would say nothing: it is that of all prompts.
+    // The share is computed over all prompts, because a few positions would not be significant.
     if continued == golden.prompts.len() {
         let most = positions as f64 * share;
         assert!(excused as f64 <= most, "{level} {precision:?}: {excused} of {positions} positions excused");

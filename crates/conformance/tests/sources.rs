@@ -48,7 +48,8 @@ fn the_lists_are_what_lies_in_the_folders() {
     }
 }
 
-/// A unit has the blocks of its own format (affine formats share one source) and of at most one more, on which this builds.
+/// A unit has the blocks of its own format (affine formats share one source) and of at most one more, on which this
+/// builds.
 #[test]
 fn a_unit_has_one_format() {
     for language in GPUS {
@@ -107,7 +108,7 @@ fn assembly_that_reads_memory_is_volatile() {
     assert!(statements > 10);
 }
 
-/// Sources whose barriers no run of `cargo xtask prove barriers` has come to yet. A row in the page takes its name off.
+/// Sources whose barriers `cargo xtask prove barriers` has not tested yet. A row in the page removes the name.
 const UNPROVED: &[&str] =
     &["attention_decode.cuh", "attention_neighbours.cu", "attention_wgmma.cu", "gemm_int8_tile.cu"];
 
@@ -117,8 +118,8 @@ fn page(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Sources that differ from those of `docs/prove/kernels.md`: those that it has no row of, and those that are gone. Running
-/// `cargo xtask prove kernels` takes all of them off.
+/// Sources that differ from those of `docs/prove/kernels.md`: those that it has no row of, and those that are gone.
+/// Running `cargo xtask prove kernels` takes all of them off.
 const COMPILED_LATER: &[&str] = &[
     "attention_neighbours.cu",
     "attention_wgmma.cu",

@@ -84,8 +84,8 @@ fn sentences(text: &str) -> Vec<String> {
     parts.iter().map(words).filter(|part| !part.is_empty()).collect()
 }
 
-/// A few tokens by Metal's host path and kernels, in the simulator: those of the CPU, by logits that differ in rounding
-/// alone.
+/// A few tokens by Metal's host path and kernels, in the simulator: the CPU's tokens, from logits that differ only by
+/// rounding.
 #[cfg(all(target_arch = "x86_64", unix))]
 #[test]
 fn a_few_tokens_on_simulated_metal() {

@@ -131,7 +131,7 @@ impl Ziggurat {
     fn normal(&self, rng: &mut Rng) -> f64 {
         loop {
             let bits = rng.bits();
-            // The layer takes the lowest bits, the place in it the highest 53.
+            // The layer uses the lowest bits, the position in it the highest 53.
             let layer = bits as usize % LAYERS;
             let place = (bits as i64 >> 11) as f64 / (1_u64 << 52) as f64;
             let x = place * self.right[layer];

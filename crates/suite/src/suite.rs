@@ -120,7 +120,7 @@ impl Suite {
         })
     }
 
-    /// Runs one in so many cases alone, others with each seed: for backends that are slow.
+    /// Runs only one in this number of cases, other cases with each seed: for slow backends.
     #[must_use]
     pub fn one_in(mut self, one_in: usize) -> Self {
         self.one_in = one_in;
@@ -231,7 +231,7 @@ impl Suite {
         }
     }
 
-    /// Fails unless the outputs have the same bits. NaNs are equal: their payload is nobody's promise.
+    /// Fails unless the outputs have the same bits. NaNs are equal, because their payload is unspecified.
     pub fn same(&self, case: &dyn Display, a: &Output, b: &Output) {
         let equal = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
         if a.words != b.words {

@@ -6,12 +6,12 @@ use gristmill_kernels::weight::TensorView;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
-/// Quantised values of the pools: a tensor takes the smallest that has as many as it has, or the largest.
+/// Sizes of the pools of quantised values: a tensor uses the smallest pool with at least its size, or the largest.
 const POOLS: [usize; 3] = [1 << 12, 1 << 14, 1 << 16];
 
-/// A random tensor in a format. Runs of 16 differ in scale and offset, so that a scale or minimum taken from the wrong
-/// place shows. The mean square of a row's sum of products with standard normals is about 1. Quantised blocks are drawn
-/// from a pool, each once before any comes again.
+/// A random tensor in a format. Runs of 16 differ in scale and offset, so that a scale or minimum from the wrong
+/// position is detected. The mean square of a row's sum of products with standard normals is about 1. Quantised blocks
+/// are drawn from a pool, each once before any comes again.
 pub fn tensor(rng: &mut Rng, format: Format, experts: usize, rows: usize, cols: usize) -> TensorView {
     let count = experts * rows * cols;
     let bytes = if format.is_float() { encoded(rng, format, count, cols) } else { drawn(rng, format, count, cols) };

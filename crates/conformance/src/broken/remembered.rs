@@ -1,5 +1,5 @@
-//! Cases of earlier runs and the sources that they ran, in a file: to look for such cases takes longer than all else.
-//! They are only a hint where to look: each case is run again before anything is concluded from it.
+//! A file with cases of earlier runs and the sources that they ran, because the search for such cases takes longest.
+//! They are only hints: each case is run again before it counts.
 
 use super::{Cases, Only, Seen};
 use gpu_sim::Language;

@@ -1,4 +1,5 @@
-//! On a CPU, and on a deterministic GPU, a text's logits are the same bits alone and in shared batches.
+//! On a CPU, and on a deterministic GPU, a sequence's logits have the same bits in a batch of its own and in shared
+//! batches.
 
 #[path = "../golden/mod.rs"]
 mod golden;
@@ -148,7 +149,7 @@ mod simulated {
         ("qwen3next-f32", Precision::Fast, KvFormat::F16),
     ];
 
-    /// Files of kernels that a choice by the number of rows takes, and none else.
+    /// Files of kernels that are used only by a choice by the number of rows.
     const BY_ROWS: &[&str] = &[
         "attention_tile.cu",
         "attention_tile.metal",

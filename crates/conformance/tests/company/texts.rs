@@ -34,8 +34,8 @@ pub(crate) struct Found {
     pub(crate) different: usize,
     /// Tokens whose keys and values another text had left.
     pub(crate) reused: usize,
-    /// Whether texts start with all that others left: not in a model with layers whose state has a fixed size, which is
-    /// left at few lengths.
+    /// Whether sequences reuse all cached prefixes: not in a model with states of fixed size, which are stored at a few
+    /// lengths.
     pub(crate) reuses: bool,
     /// Draft tokens that were computed and discarded.
     pub(crate) guessed: usize,
@@ -69,8 +69,8 @@ impl Company {
         (0..self.texts).map(|_| [&shared[..], &tokens(self.length - self.shared)].concat()).collect()
     }
 
-    /// Runs random texts alone, each in one batch, and twice in shared batches. A second time finds what the first has
-    /// left.
+    /// Runs random sequences, each in a batch of its own, and twice in shared batches. The second run reuses the first
+    /// one's prefixes.
     ///
     /// # Errors
     /// Those of [`Runner`].

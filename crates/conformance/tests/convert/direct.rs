@@ -28,7 +28,7 @@ fn values(file: &GgufFile, tensor: &TensorInfo) -> Vec<u32> {
     values.into_iter().map(|value| (value + 0.0).to_bits()).collect()
 }
 
-/// The same tensors with the same values, and the same metadata but for the type of the file.
+/// The same tensors with the same values, and the same metadata except the type of the file.
 pub(crate) fn same(name: &str, found: &GgufFile, wanted: &GgufFile) {
     assert_eq!(found.tensors().len(), wanted.tensors().len(), "{name}");
     for wanted_tensor in wanted.tensors() {

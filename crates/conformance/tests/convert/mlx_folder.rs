@@ -151,7 +151,8 @@ const CHANGED: &[(&str, &[&str])] = &[
     ("qwen3next", &[]),
 ];
 
-/// Families whose heads mlx-lm takes to be as wide together as the model; those of the golden folder are wider.
+/// Families for which mlx-lm assumes that the total width of the heads is the model's; in the golden folder, heads are
+/// wider.
 const NARROWED: &[&str] = &["bailingmoe2"];
 
 /// Families whose golden models mlx-lm 0.32.2 computes otherwise than transformers, whose logits gristmill has on the

@@ -162,8 +162,8 @@ fn has_default(config: &Value, key: &str) -> bool {
     !classes[model_type]["defaults"][key].is_null()
 }
 
-/// `null` where transformers takes it for "not set" gives what the missing setting gives, unless its class has a value
-/// for that.
+/// If transformers reads `null` as "not set", the result is the same as without the setting, unless its class has a
+/// default.
 #[test]
 fn null_is_what_transformers_takes_it_for() {
     let null_is_none = Settings::null_is_none();

@@ -236,7 +236,7 @@ fn with_drafts(engine: &Engine, sequences: usize, requests: Vec<Request>) -> (us
         };
         assert_eq!(shown(&found), shown(plain));
         let of_plain = plain.last().unwrap().finish.unwrap().usage;
-        // One pass reads the prompt, if it fits into a batch, and each further one draws a token.
+        // One pass reads the prompt, if it fits into a batch, and each further pass samples a token.
         assert_eq!((of_plain.mean_batch(), of_plain.drafted_tokens), (Some(1.0), 0));
         assert!(of_plain.steps >= plain.len());
         let usage = found.last().unwrap().finish.unwrap().usage;

@@ -4,7 +4,8 @@ use super::*;
 use crate::framed::buffer;
 use crate::rng::Rng;
 
-/// Runs of a batch of so many rows, some rows in none, and the number of slots: no slot is read and written.
+/// Runs of a batch of this number of rows, some rows in no run, and the number of slots: no slot is both read and
+/// written.
 fn random_runs(rng: &mut Rng, tokens: usize) -> (Vec<Words>, usize) {
     let (mut rows, mut first) = (Vec::new(), rng.below(2));
     while first < tokens {
@@ -60,8 +61,8 @@ enum Left {
     State,
 }
 
-/// Checks an operation over runs: against the reference, and that a run is the same bits by itself and in two parts.
-/// `call` takes lists of runs, one for each call, and returns outputs and state.
+/// Checks an operation over runs: against the reference, and that a run has the same bits as a whole and in two parts.
+/// `call` gets lists of runs, one for each call, and returns outputs and state.
 fn check_runs(
     suite: &Suite,
     [kind, kind_of_state]: [&'static str; 2],

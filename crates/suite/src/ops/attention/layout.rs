@@ -120,7 +120,7 @@ impl Layout {
     }
 }
 
-/// Keys and values that are written at once. All backends of a case write the same.
+/// Keys and values that one operation writes. All backends of a case write the same data.
 pub(in crate::ops) struct Written {
     tokens: Vec<(u32, u32)>,
     keys: Vec<f32>,

@@ -13,7 +13,8 @@ fn download(b: &Backend, buffer: &Buffer<u32>, len: usize) -> Vec<u32> {
     words
 }
 
-/// Groups of so many experts, and those that take part and hold as many as are chosen; now and then more than one.
+/// Groups of this number of experts, and the number of chosen groups, which contain at least the chosen experts;
+/// sometimes more than one group.
 fn groups(rng: &mut Rng, experts: usize, top_k: usize) -> (usize, usize) {
     let divisors: Vec<usize> = [2, 4, 5].into_iter().filter(|&groups| experts.is_multiple_of(groups)).collect();
     if divisors.is_empty() || rng.chance(0.6) {
@@ -30,7 +31,7 @@ fn tiles(b: &Backend, groups: &Groups) -> Vec<u32> {
     [count, tiles].concat()
 }
 
-/// [`RouteAndGroup`]: ids, counts and pairs exactly, weights closely, tiles as grouping alone gives them.
+/// [`RouteAndGroup`]: ids, counts and pairs exactly, weights within a tolerance, tiles as in separate grouping.
 pub fn route_and_group(suite: &Suite) {
     let rng = &mut suite.rng("route_and_group");
     for round in suite.some("route_and_group", 0..60) {
