@@ -254,7 +254,7 @@ impl DraftArgs {
         self.draft.unwrap_or(if self.draft_model.is_some() { 4 } else { 0 })
     }
 
-    /// Rows of logits of so many sequences: one for each, and one for each draft token.
+    /// Rows of logits of this number of sequences: one for each, and one for each draft token.
     pub(crate) fn rows(&self, sequences: usize) -> Option<usize> {
         Some(sequences.saturating_mul(self.most().saturating_add(1)))
     }

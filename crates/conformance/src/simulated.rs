@@ -20,7 +20,7 @@ const ALIGNMENT: usize = 256;
 const POISON: u8 = 0xff;
 const POISONED: usize = 64 << 20;
 
-/// Threadgroup memory of Metal comes in parts of so many bytes, and every kernel declares some.
+/// Threadgroup memory of Metal comes in parts of this number of bytes, and every kernel declares some.
 const SHARED_UNIT: u32 = 16;
 
 /// A simulated device.

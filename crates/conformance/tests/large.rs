@@ -244,7 +244,7 @@ fn seventy_thousand_tokens(b: &Backend, seed: u64) -> (Vec<f32>, Vec<u32>) {
     (results.concat(), numbers.concat())
 }
 
-/// All of a buffer as so many rows.
+/// All of a buffer as this number of rows.
 fn view_of<T: Copy>(of: &Buffer<T>, rows: usize) -> View<'_, T> {
     of.view(rows, of.len() / rows).expect("inside")
 }

@@ -19,7 +19,7 @@ fn repeats(name: &str) -> Repeats {
     if name == "reference" { Repeats::None } else { Repeats::One }
 }
 
-/// Parts that are slow in the simulator: one in so many cases is run, others each time.
+/// Parts that are slow in the simulator: one in this number of cases is run, others each time.
 const SLOW: &[(&str, usize)] =
     &[("attend", 3), ("attention", 3), ("attention_long", 3), ("experts", 2), ("sample_distribution", 4)];
 

@@ -51,7 +51,7 @@ const CONTINUED_AT_SLOW_LEVELS: usize = 4;
 
 #[derive(Deserialize)]
 struct Golden {
-    /// One in so many logits is kept.
+    /// One in this number of logits is kept.
     stride: usize,
     prompts: Vec<Prompt>,
 }

@@ -211,7 +211,7 @@ fn types(config: &Config, layers: usize, named: &str) -> Result<Vec<bool>, Conve
 }
 
 /// Whether each layer is of this type, which is not full attention: by [`LAYER_TYPES`], by a list of the others, or all
-/// but the last of so many layers.
+/// but the last of this number of layers.
 fn layers_of(config: &Config, kind: &str) -> Result<Vec<bool>, ConvertError> {
     const OTHERS: &str = "full_attn_idxs";
     const PERIOD: &str = "full_attention_interval";

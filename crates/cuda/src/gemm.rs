@@ -28,7 +28,7 @@ const FEWEST_PAIRS: usize = 3;
 const TIMED_COLUMNS: usize = 2048;
 /// The most blocks that share the columns of a tile.
 const MOST_SHARES: usize = 8;
-/// What a block takes before its first product and after its last is as much as so many columns.
+/// What a block takes before its first product and after its last is as much as this number of columns.
 const COLUMNS_AROUND: usize = 384;
 /// The time of the launch that adds shares, in the unit of [`Cut::time`], of which an H200 does three in 1 µs; and
 /// elements that it reads and writes in such a unit.
@@ -149,7 +149,7 @@ impl Cut {
         cuts.min_by_key(|(cut, shares)| cut.cost(cuda, product, *shares)).unwrap_or((CUTS[0], 1))
     }
 
-    /// The time of a product whose tiles are shared by so many blocks each.
+    /// The time of a product whose tiles are shared by this number of blocks each.
     fn cost(&self, cuda: &Cuda, product: &Product, shares: usize) -> usize {
         let multiprocessors = cuda.device.gpu().properties().multiprocessors.max(1) as usize;
         let tiles = weight_rows(product).div_ceil(self.weight_rows()) * self.likely_tiles(product);

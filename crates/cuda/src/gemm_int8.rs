@@ -1,5 +1,5 @@
-//! Products of weights with int8 activations, on tensor cores: the host side of `kernels/gemm_int8.cu`, for a few rows. Of
-//! many rows `gemm_int8_tile.rs` has the same sums.
+//! Products of weights with int8 activations, on tensor cores: the host side of `kernels/gemm_int8.cu`, for a few rows.
+//! Of many rows `gemm_int8_tile.rs` has the same sums.
 
 use super::Cuda;
 use super::family::Shape;
@@ -108,9 +108,10 @@ fn few_rows(cuda: &Cuda, product: &Product, warps: usize) -> GemmInt8Variant {
     GemmInt8Variant { file: FILE, row_tiles, outputs: OUTPUTS * slabs, rows: TILE * tiles, warps, shared, cut: slabs }
 }
 
-/// Whether a block multiplies two tiles of rows with the weights that it unpacks: where there are rows for both, and blocks
-/// enough to keep the device busy. On an H100, decode of 9 to 16 sequences of Qwen3-30B-A3B in Q4_K_M is 1.2% faster so, and
-/// of 81 to 96 2.7%; where blocks are few two tiles take up to 4% longer, and for experts of 8 pairs each 4%.
+/// Whether a block multiplies two tiles of rows with the weights that it unpacks: where there are rows for both, and
+/// blocks enough to keep the device busy. On an H100, decode of 9 to 16 sequences of Qwen3-30B-A3B in Q4_K_M is 1.2%
+/// faster so, and of 81 to 96 2.7%; where blocks are few two tiles take up to 4% longer, and for experts of 8 pairs
+/// each 4%.
 fn two_tiles(cuda: &Cuda, product: &Product) -> bool {
     let y_rows = product.y.rows();
     let enough = match product.rows {
@@ -138,11 +139,11 @@ fn blocks(product: &Product, row_tiles: usize, slabs: usize) -> usize {
     busy_blocks(product, OUTPUTS * slabs, TILE * row_tiles)
 }
 
-/// The same of blocks with so many outputs and rows of X at once.
+/// The same of blocks with this number of outputs and rows of X at once.
 pub(super) fn busy_blocks(product: &Product, outputs: usize, rows: usize) -> usize {
     let (w, y_rows) = (product.weight(), product.y.rows());
     let busy = match product.rows {
-        // An even router gives pairs to so many experts.
+        // An even router gives pairs to this number of experts.
         RowSelection::Pairs { .. } => w.experts.min(y_rows),
         _ => y_rows.div_ceil(rows),
     };

@@ -1,5 +1,5 @@
-//! Products of weights with many rows of int8 activations, on tensor cores: the host side of `kernels/gemm_int8_tile.cu`,
-//! which adds in the order of `gemm_int8.cu` with the same roundings.
+//! Products of weights with many rows of int8 activations, on tensor cores: the host side of
+//! `kernels/gemm_int8_tile.cu`, which adds in the order of `gemm_int8.cu` with the same roundings.
 
 use super::Cuda;
 use super::gemm_int8::{GemmInt8Variant, busy_blocks, defines};
@@ -14,7 +14,7 @@ const ROW_TILES: [(usize, &str); 2] = [(8, "8"), (4, "4")];
 /// Warps of a block, and the rows of weights of each.
 const WARPS: usize = 4;
 const WEIGHT_ROWS: usize = 32;
-/// Steps of X in shared memory, with so many bytes of a row at most.
+/// Steps of X in shared memory, with this number of bytes of a row at most.
 const STAGES: usize = 2;
 const STAGE_ROW: usize = 192;
 /// Bytes of the scales of a warp's rows of weights in a step, at most.
@@ -24,8 +24,8 @@ const SUMS_ROW: usize = WARPS * WEIGHT_ROWS * size_of::<f32>();
 /// Shared memory of fixed size.
 const FIXED: usize = 1024;
 
-/// Rows of X, and pairs for each of the experts, that are many. Above both ranges of `gemm_int8.rs`, so that only a backend
-/// which takes these families for any number of rows comes here.
+/// Rows of X, and pairs for each of the experts, that are many. Above both ranges of `gemm_int8.rs`, so that only a
+/// backend which takes these families for any number of rows comes here.
 const MANY_ROWS: usize = 32;
 const MANY_PAIRS: usize = 16;
 
@@ -33,7 +33,7 @@ pub(super) fn units(format: Format, gated: bool) -> impl Iterator<Item = Unit> {
     ROW_TILES.into_iter().map(move |(_, tiles)| Unit::new(FILE, &defines(format, gated, tiles)))
 }
 
-/// The form for a product of many rows, whose sums are those of so many warps that share columns.
+/// The form for a product of many rows, whose sums are those of this number of warps that share columns.
 pub(super) fn form(cuda: &Cuda, product: &Product, sharing: usize) -> Option<GemmInt8Variant> {
     let properties = cuda.device.gpu().properties();
     let (rows, many) = match product.rows {

@@ -31,14 +31,14 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
     [Unit::new(FILE, &[])].into_iter()
 }
 
-/// Bytes of so many shares of a product, each with all of Y; `None` if these are more than may be.
+/// Bytes of this number of shares of a product, each with all of Y; `None` if these are more than may be.
 fn bytes(product: &Product, shares: usize) -> Option<usize> {
     let (rows, outputs) = (product.y.rows(), product.weight().rows);
     let bytes = [rows, outputs, shares, size_of::<f32>()].into_iter().try_fold(1, usize::checked_mul)?;
     (rows <= MOST_ROWS && bytes <= MOST_BYTES).then_some(bytes)
 }
 
-/// Whether the kernel can add so many shares of a product.
+/// Whether the kernel can add this number of shares of a product.
 pub(super) fn serves(product: &Product, shares: usize) -> bool {
     bytes(product, shares).is_some()
 }

@@ -10,7 +10,7 @@ pub(crate) const LARGE_TILE_ROWS: usize = 128;
 /// 2,048 take 195 µs with the small tiles and 243 with the large ones for 32 pairs each, 506 and 390 for 128.
 const MANY_PAIRS: usize = 48;
 
-/// Rows of a full tile for so many pairs.
+/// Rows of a full tile for this number of pairs.
 pub(crate) fn tile_rows(cuda: &Cuda, experts: usize, pairs: usize) -> usize {
     let wgmma = cuda.may(Family::Wgmma) && Family::Wgmma.runs_on(cuda.device.gpu().properties().architecture);
     if wgmma && pairs >= MANY_PAIRS * experts { LARGE_TILE_ROWS } else { TILE_ROWS }

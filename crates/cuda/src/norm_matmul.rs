@@ -57,7 +57,7 @@ fn shared_bytes(cols: usize, int8: bool) -> usize {
     if int8 { cols.div_ceil(32) * 80 } else { cols.next_multiple_of(4) * size_of::<f32>() }
 }
 
-/// Whether the kernel is for this product of so many rows.
+/// Whether the kernel is for this product of this number of rows.
 fn serves(w: &[PlaneRows], rows: usize, act: &Act) -> bool {
     let few = |part: &PlaneRows| rows == 1 || (rows <= MOST_ROWS && part.rows <= SMALL);
     let fits = |part: &PlaneRows| shared_bytes(part.cols, reads_int8(part, act.precision())) <= SHARED;

@@ -27,8 +27,8 @@ pub(crate) struct Parameter {
     pub(crate) bytes: u32,
 }
 
-/// The address of an argument is that of a value; of a pointer; of memory of at least so many bytes. The last: no
-/// argument of this number is taken.
+/// The address of an argument is that of a value; of a pointer; of memory of at least this number of bytes. The last:
+/// no argument of this number is taken.
 pub(crate) mod pass {
     pub(crate) const VALUE: u32 = 0;
     pub(crate) const POINTER: u32 = 1;

@@ -190,8 +190,8 @@ fn matrices_from_shared_memory() {
     );
 }
 
-/// Rounds to a float format with so many exponent and mantissa bits by looking for the nearest of its numbers: no trick
-/// is shared with `include/ptx.cuh`.
+/// Rounds to a float format with this number of exponent and mantissa bits by looking for the nearest of its numbers:
+/// no trick is shared with `include/ptx.cuh`.
 fn nearest(value: f32, numbers: &[(f64, u16)]) -> u16 {
     if value.is_nan() {
         return 0x7fff;

@@ -128,7 +128,7 @@ impl Device {
         Ok(region)
     }
 
-    /// A workspace in slices of so many bytes.
+    /// A workspace in slices of this number of bytes.
     pub fn scratch<const N: usize>(&self, lengths: [usize; N]) -> Result<Scratch<N>> {
         let mut end = 0;
         let starts = lengths.map(|length| {
@@ -157,8 +157,8 @@ impl Device {
         Ok(Box::new(FlaggedRead { pending, gpu: Arc::clone(&self.gpu), flag: Arc::clone(&self.flag) }))
     }
 
-    /// Copies between regions of the device, each from its offset on. Such a copy is a synchronisation, as are those from
-    /// and to the host.
+    /// Copies between regions of the device, each from its offset on. Such a copy is a synchronisation, as are those
+    /// from and to the host.
     pub(crate) fn copy_region(&self, from: (&Region, usize), to: (&Region, usize), bytes: usize) -> Result<()> {
         self.epoch.fetch_add(1, Ordering::Relaxed);
         from.0.copy_to(from.1, to.0, to.1, bytes)

@@ -108,7 +108,7 @@ impl<'a> Product<'a> {
         self.parts.iter().map(|part| part.rows).sum()
     }
 
-    /// Blocks along x for so many outputs each.
+    /// Blocks along x for this number of outputs each.
     pub fn output_blocks(&self, outputs: usize) -> Result<u32> {
         word(self.op, "blocks of outputs", self.outputs().div_ceil(outputs))
     }

@@ -46,7 +46,7 @@ pub trait Vendor: Debug + Send + Sync + Sized + 'static {
     fn footprint(&self, shape: &TensorShape) -> Footprint;
     /// The parts of a weight.
     fn prepare(&self, tensors: &[TensorView], role: Role) -> Result<Vec<PlaneRows>>;
-    /// Rows of a full tile for so many pairs.
+    /// Rows of a full tile for this number of pairs.
     fn tile_rows(&self, experts: usize, pairs: usize) -> usize {
         let _ = (experts, pairs);
         Self::TILING.tile_rows
@@ -59,8 +59,8 @@ pub trait Vendor: Debug + Send + Sync + Sized + 'static {
         let _ = (part, precision, reader);
         Representations::ALL
     }
-    /// Whether the kernel for a product reads bfloat16 activations alone, and can write [`Product::rounded`] results. The
-    /// pairs need not be grouped yet.
+    /// Whether the kernel for a product reads bfloat16 activations alone, and can write [`Product::rounded`] results.
+    /// The pairs need not be grouped yet.
     fn rounds_results(&self, product: &Product) -> Result<bool> {
         let _ = product;
         Ok(false)
@@ -70,9 +70,9 @@ pub trait Vendor: Debug + Send + Sync + Sized + 'static {
 
     /// [`NormMatmul`] at once, where that is faster.
     fn norm_matmul(&self, call: &mut NormMatmul) -> Result<Fused>;
-    /// The most tokens, with `top_k` of so many experts each, whose experts [`Vendor::experts`] multiplies. An expert
-    /// of several tokens is read for each of them, at best from the cache: of 128 experts and 8 of them for each token,
-    /// four tokens have 29 different ones in 32.
+    /// The most tokens, with `top_k` of this number of experts each, whose experts [`Vendor::experts`] multiplies. An
+    /// expert of several tokens is read for each of them, at best from the cache: of 128 experts and 8 of them for each
+    /// token, four tokens have 29 different ones in 32.
     fn few_tokens(&self, experts: usize, top_k: usize) -> usize {
         let _ = (experts, top_k);
         4

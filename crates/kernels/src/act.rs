@@ -46,12 +46,12 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A dense product of so many rows.
+    /// A dense product of this number of rows.
     pub fn dense(weight: &'a Weight, rows: usize) -> Self {
         Self { weight, rows, pairs_per_row: None }
     }
 
-    /// A product with experts, of so many pairs for each row.
+    /// A product with experts, of this number of pairs for each row.
     pub fn experts(weight: &'a Weight, rows: usize, pairs_per_row: usize) -> Self {
         Self { weight, rows, pairs_per_row: Some(pairs_per_row) }
     }

@@ -77,7 +77,7 @@ pub struct KvCache {
 }
 
 impl KvCache {
-    /// For a backend: a zeroed cache of so many blocks.
+    /// For a backend: a zeroed cache of this number of blocks.
     pub fn new(device: DeviceId, spec: KvSpec, blocks: usize, storage: Storage) -> Self {
         Self { device, spec, blocks, storage }
     }
@@ -134,7 +134,7 @@ pub struct Placement {
     pub runs: BatchRuns,
 }
 
-/// Tokens of a run that is long: from so many on, a backend may share what it reads of the cache among them.
+/// Tokens of a run that is long: from this number on, a backend may share what it reads of the cache among them.
 pub const LONG_RUN: usize = 16;
 
 /// What a caller guarantees of a batch's runs: neighbours in the batch that are neighbours in one sequence.

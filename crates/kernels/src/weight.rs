@@ -83,7 +83,7 @@ impl TensorShape {
         self.bytes(self.rows, self.format.row_bytes(self.cols))
     }
 
-    /// Bytes of so many rows in each matrix.
+    /// Bytes of this number of rows in each matrix.
     pub fn bytes(&self, rows: usize, row_bytes: Option<usize>) -> u64 {
         let factors = [Some(self.experts), Some(rows), row_bytes].map(|n| n.and_then(|n| u64::try_from(n).ok()));
         factors.into_iter().try_fold(1_u64, |product, n| product.checked_mul(n?)).unwrap_or(u64::MAX)

@@ -20,7 +20,7 @@ pub enum Outputs {
 }
 
 impl Outputs {
-    /// The positions, among so many tokens, whose outputs are requested.
+    /// The positions, among this number of tokens, whose outputs are requested.
     pub fn of(self, tokens: usize) -> Range<usize> {
         match self {
             Outputs::None => tokens..tokens,
@@ -60,8 +60,9 @@ impl Batch {
     }
 
     /// Adds the token that the runner sampled last from this row of logits. The host need not have it yet: the step
-    /// can be submitted to a device that still computes the last one ([`Logits::start_argmax`](crate::Logits::start_argmax)).
-    /// Of a row that is not finite no token was sampled, and what the step computes of it means nothing.
+    /// can be submitted to a device that still computes the last one
+    /// ([`Logits::start_argmax`](crate::Logits::start_argmax)). Of a row that is not finite no token was sampled, and
+    /// what the step computes of it means nothing.
     pub fn push_sampled(&mut self, sequence: SequenceId, row: usize, outputs: Outputs) -> &mut Self {
         let start = self.tokens.len();
         self.sampled.push((start, row));

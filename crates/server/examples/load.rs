@@ -1,5 +1,5 @@
 //! Measures a server with OpenAI's interface under load. Each client sends its next request when its last is answered;
-//! prompts depend on the seed alone, so that two servers are asked the same. One line of JSON says what was measured.
+//! prompts depend only on the seed, so that two servers are asked the same. One line of JSON says what was measured.
 //!
 //! load URL plain    [clients=8] [requests=4*clients] [prompt=64] [shared=0] [output=128] [seed=1]
 //!     random token ids, of which the first `shared` are the same in all requests
@@ -185,7 +185,7 @@ impl Client {
     }
 }
 
-/// Does something on so many connections at once, each with its number.
+/// Does something on this number of connections at once, each with its number.
 async fn clients<W: Future<Output = Result<(), Failure>> + 'static>(
     server: &Server,
     count: usize,

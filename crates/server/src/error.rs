@@ -67,7 +67,7 @@ impl ApiError {
         ApiError { code: Some(code), ..self }
     }
 
-    /// A refusal that holds for so many seconds.
+    /// A refusal that holds for this number of seconds.
     pub(crate) fn retry_after(self, seconds: u32) -> ApiError {
         ApiError { retry_after: Some(seconds), ..self }
     }

@@ -99,7 +99,7 @@ impl Counts {
         }))
     }
 
-    /// Takes a prompt of so many tokens.
+    /// Takes a prompt of this number of tokens.
     pub(crate) fn prompt(&self, tokens: usize) {
         self.0.prompt.fetch_add(tokens as u64, Ordering::Relaxed);
     }

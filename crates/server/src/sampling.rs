@@ -25,7 +25,7 @@ pub(crate) struct SamplingFields {
     /// seed, as without the field.
     #[schema(value_type = Option<i64>)]
     seed: Option<Seed>,
-    /// The text does not end before it has so many tokens.
+    /// The text does not end before it has this number of tokens.
     min_tokens: Option<usize>,
     /// Do not end at end-of-generation tokens.
     ignore_eos: Option<bool>,

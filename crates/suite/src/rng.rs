@@ -106,7 +106,7 @@ struct Ziggurat {
 }
 
 const LAYERS: usize = 256;
-/// Start of the tail, for so many layers.
+/// Start of the tail, for this number of layers.
 const TAIL: f64 = 3.654_152_885_361_009;
 /// The area of each layer.
 const AREA: f64 = 4.928_673_233_974_658e-3;

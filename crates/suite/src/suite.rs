@@ -25,7 +25,7 @@ pub enum Repeats {
     All,
 }
 
-/// Makes a backend with so many threads.
+/// Makes a backend with this number of threads.
 pub type Make<'a> = &'a dyn Fn(usize) -> gristmill_kernels::Result<Backend>;
 
 /// The result of a case.
@@ -87,7 +87,7 @@ pub struct Worst {
 /// A backend under test, once for each number of threads, with the reference next to it.
 pub struct Suite {
     seed: u64,
-    /// One in so many cases is run.
+    /// One in this number of cases is run.
     one_in: usize,
     /// How a case is repeated with other numbers of threads.
     repeats: Repeats,

@@ -19,7 +19,7 @@ pub fn tensor(rng: &mut Rng, format: Format, experts: usize, rows: usize, cols: 
     TensorView { name, format, experts, rows, cols, bytes: bytes.into() }
 }
 
-/// So many values of rows of `cols` columns.
+/// The given number of values of rows of `cols` columns.
 fn encoded(rng: &mut Rng, format: Format, count: usize, cols: usize) -> Vec<u8> {
     let mut values = Vec::with_capacity(count);
     let norm = 1.0 / (cols as f64).sqrt();
@@ -48,7 +48,7 @@ fn mark_scales(rng: &mut Rng, format: Format, start: usize, blocks: &mut [u8]) {
     }
 }
 
-/// So many values, of blocks from the pool for this format and these columns.
+/// The given number of values, of blocks from the pool for this format and these columns.
 fn drawn(rng: &mut Rng, format: Format, count: usize, cols: usize) -> Vec<u8> {
     let block = format.block_bytes();
     let blocks = count / format.block_len();

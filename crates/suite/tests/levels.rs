@@ -20,7 +20,7 @@ fn formats() -> usize {
     if SEED.is_some() { usize::MAX } else { DRAWN_FORMATS }
 }
 
-/// Runs one in so many cases of a part, or prints that the CPU does not have the level.
+/// Runs one in this number of cases of a part, or prints that the CPU does not have the level.
 fn run(part: &str, level: &'static str, one_in: usize) {
     let make = |threads| -> Result<Backend, Error> { Cpu::backend(Level::named(level)?, threads) };
     match Suite::new(&make, SEED.unwrap_or_else(seed)) {

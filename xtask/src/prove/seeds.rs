@@ -39,8 +39,8 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Runs the op suite, fast and checked, so many times; fails if any test ever did. The page has each failure with its
-/// seed, and for each kind of case and backend the largest error relative to what is allowed.
+/// Runs the op suite, fast and checked, this number of times; fails if any test ever did. The page has each failure
+/// with its seed, and for each kind of case and backend the largest error relative to what is allowed.
 pub(crate) fn seeds(words: &[&str]) -> Result<(), String> {
     let Options { rounds, output } = Options::parse(words)?;
     let mut failures = Vec::new();

@@ -12,7 +12,7 @@ pub(super) enum Mixers {
     Attention,
     /// The last of every `interval` layers has attention with a gate, the others a gated delta rule.
     Delta { interval: u32, delta: Delta },
-    /// These layers have attention, the others a short convolution of so many taps between two gates.
+    /// These layers have attention, the others a short convolution of this number of taps between two gates.
     Convolution { taps: u32, attention: &'static [u32] },
     /// All have attention, of which most see a window.
     Gemma4(Gemma4),

@@ -67,7 +67,7 @@ impl Serving {
         stream
     }
 
-    /// Streams of so many tokens that have started.
+    /// Streams of this number of tokens that have started.
     fn streams(&self, count: usize, tokens: usize) -> Vec<TcpStream> {
         let options = r#""stream": true, "stream_options": {"include_usage": true}, "ignore_eos": true"#;
         let body = format!(r#"{{"prompt": "ab", "max_tokens": {tokens}, {options}}}"#);

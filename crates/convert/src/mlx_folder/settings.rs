@@ -65,7 +65,7 @@ pub(super) fn quantised(mut settings: Map<String, Value>, widths: Widths) -> Map
     settings
 }
 
-/// The types of so many layers, as letters that are repeated.
+/// The types of this number of layers, as letters that are repeated.
 fn of_layers(letters: &str, layers: usize) -> Value {
     let kind = |letter| if letter == 'L' { "sliding_attention" } else { "full_attention" };
     letters.chars().cycle().take(layers).map(kind).collect()

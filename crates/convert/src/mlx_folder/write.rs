@@ -161,7 +161,7 @@ fn shard(
     out.into_inner().map_err(|e| error(e.into_error()))?.sync_all().map_err(error)
 }
 
-/// The codes of a matrix, made by so many threads.
+/// The codes of a matrix, made by this number of threads.
 fn quantise(
     tensor: &Tensor,
     data: &[u8],

@@ -113,7 +113,7 @@ fn tile(device: &Properties, spec: KvSpec, precision: Precision) -> Option<LongR
     if !tensor_cores(device, spec) || keys > 256 || values > 256 {
         return None;
     }
-    // The registers hold scores and results for so many keys at once.
+    // The registers hold scores and results for this number of keys at once.
     let together = match keys.max(values) {
         ..=64 => 64,
         _ if values <= 128 => 32,

@@ -30,7 +30,7 @@ impl PrefillBudget {
         ((decode.max(LONGEST - decode) / per_token) as usize).max(FEWEST)
     }
 
-    /// Learns from a step with so many tokens of prompts.
+    /// Learns from a step with this number of tokens of prompts.
     pub(super) fn learn(&mut self, prompt_tokens: usize, time: Duration) {
         let learn = |known: &mut Option<f64>, new: f64| {
             *known = Some(known.map_or(new, |known| known + LAST * (new - known)));

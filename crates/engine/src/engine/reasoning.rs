@@ -55,7 +55,7 @@ impl Reasoning {
         is_due.then(|| self.limit.ending.get(self.ended).copied()).flatten()
     }
 
-    /// At least so many tokens may be sampled before one is forced.
+    /// At least this number of tokens may be sampled before one is forced.
     pub(super) fn free(&self) -> usize {
         match self.place {
             Place::After => usize::MAX,

@@ -96,7 +96,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// For a model, and at most so many requests and tokens in a step.
+    /// For a model, and at most this number of requests and tokens in a step.
     pub(super) fn new(spec: &ModelSpec, requests: usize, tokens: usize) -> Counters {
         let counters = |count| (0..count).map(|_| AtomicU64::default()).collect();
         Counters {
@@ -137,8 +137,8 @@ impl Counters {
         pairs.for_each(|(sum, time)| raise(sum, time.as_nanos() as u64));
     }
 
-    /// A step of so many requests and tokens; `experts` are the tokens that each layer's experts got, if they were
-    /// counted.
+    /// A step of this number of requests and tokens; `experts` are the tokens that each layer's experts got, if they
+    /// were counted.
     pub(super) fn step(&self, requests: usize, tokens: usize, experts: &[Vec<u32>]) {
         self.step_requests.add(requests);
         self.step_tokens.add(tokens);

@@ -17,7 +17,7 @@ use super::{CONTEXT, model, pieces, random_tokens, request, sampling, speaking, 
 /// A context in which a request can be preempted more than once.
 const LONG: usize = 240;
 
-/// For sequences of a context, with a KV cache of so many tokens.
+/// For sequences of a context, with a KV cache of this number of tokens.
 fn pool(model: &Arc<Model>, [sequences, context, kv_tokens]: [usize; 3], kv_format: KvFormat) -> Engine {
     let (context, kv_tokens) = (Some(context), Some(kv_tokens));
     let output_rows = Some(4 * sequences);

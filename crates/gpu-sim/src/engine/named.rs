@@ -109,7 +109,7 @@ impl Engine {
     }
 }
 
-/// The hook: comes to a barrier of so many threads, and waits there if `waits` is not 0.
+/// The hook: comes to a barrier of this number of threads, and waits there if `waits` is not 0.
 pub(super) unsafe extern "C" fn named(view: *mut EngineView, id: u32, threads: u32, waits: u32, site: *const Site) {
     let engine: *mut Engine = view.cast();
     // SAFETY: the view is the engine's first field, the site comes from `sim.h`. References end before the switches.

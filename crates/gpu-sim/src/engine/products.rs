@@ -41,14 +41,14 @@ fn told(product: &Product) -> Told {
     (product.compute as usize, product.a, product.b, product.accumulate, product.by_columns)
 }
 
-/// A matrix in shared memory (PTX ISA, "Matrix Descriptor Format" and "Strides"): rows of 32 bytes, or by columns 16 rows
-/// of the transpose. Without a swizzle, in pieces of 8 rows of 16 bytes; with one, in rows of 32, 64 or 128 bytes, 8 of
-/// them at a time.
+/// A matrix in shared memory (PTX ISA, "Matrix Descriptor Format" and "Strides"): rows of 32 bytes, or by columns 16
+/// rows of the transpose. Without a swizzle, in pieces of 8 rows of 16 bytes; with one, in rows of 32, 64 or 128 bytes,
+/// 8 of them at a time.
 #[derive(Clone, Copy, Debug)]
 struct Matrix {
     start: usize,
     /// From 16 bytes of a row to the next 16; and from 8 rows to the next 8. By columns without a swizzle the other way
-    /// round, with one from so many bytes of a row as it has to the next.
+    /// round, with one from this number of bytes of a row as it has to the next.
     leading: usize,
     stride: usize,
     /// Bytes of the swizzle, 0 for none.

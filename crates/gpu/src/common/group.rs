@@ -55,7 +55,7 @@ impl GroupParams {
     }
 }
 
-/// Threads of a block that has so many pairs: at least as many as experts.
+/// Threads of a block that has this number of pairs: at least as many as experts.
 pub(super) fn threads(experts: usize, pairs: usize) -> usize {
     (pairs / THREAD_PAIRS).max(experts).next_multiple_of(32).min(1024)
 }

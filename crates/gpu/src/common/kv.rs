@@ -59,7 +59,7 @@ pub fn alloc_kv(device: &Device, spec: KvSpec, blocks: usize) -> Result<KvCache>
     Ok(KvCache::new(device.id(), spec, blocks, Storage::new(storage)))
 }
 
-/// Bytes of a cache of so many blocks.
+/// Bytes of a cache of this number of blocks.
 pub fn bytes(spec: KvSpec, blocks: usize) -> u64 {
     let token = |width: usize| match spec.format {
         KvFormat::F16 => row_stride(width, spec.format) * size_of::<f16>(),
@@ -85,7 +85,7 @@ shared_struct! {
 }
 
 impl WriteParams {
-    /// For keys and values that lie so many elements apart from token to token.
+    /// For keys and values that lie this number of elements apart from token to token.
     pub(super) fn new(
         cache: &KvCache,
         placement: &Placement,

@@ -8,13 +8,14 @@ use crate::storage::ActOutput;
 use crate::{Access, Arg, Device, Kernel, Launch};
 use gristmill_kernels::ops::{Fused, NormAct, Operation, RmsNorm};
 
-/// Outputs besides the representations of fast activations: exact ones, and the rows themselves. `ActPart` in the source.
+/// Outputs besides the representations of fast activations: exact ones, and the rows themselves. `ActPart` in the
+/// source.
 const OTHER: u32 = 8;
 const NORMED: u32 = 16;
 /// Elements of a row that one thread keeps: `KEPT` groups of four.
 const THREAD_ELEMENTS: usize = 8;
 
-/// Threads of a block that keeps a row of so many elements in registers, if it can.
+/// Threads of a block that keeps a row of this number of elements in registers, if it can.
 pub(super) fn threads(width: usize) -> Option<u32> {
     let fits = (1..=1024 * THREAD_ELEMENTS).contains(&width);
     fits.then(|| width.div_ceil(THREAD_ELEMENTS).next_multiple_of(32) as u32)

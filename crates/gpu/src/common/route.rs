@@ -160,12 +160,13 @@ impl RouteVariant {
     }
 }
 
-/// The definitions of a kernel whose warps route with at most so many experts in each lane, if they can by these rules.
+/// The definitions of a kernel whose warps route with at most this number of experts in each lane, if they can by these
+/// rules.
 pub fn lane_defines(params: &RouteParams, most: usize) -> Option<Defines> {
     lanes(params).filter(|form| form.each <= most).map(|form| form.defines)
 }
 
-/// All definitions for at most so many experts in each lane.
+/// All definitions for at most this number of experts in each lane.
 pub fn all_lane_defines(most: usize) -> impl Iterator<Item = Defines> {
     LANES.iter().filter(move |form| form.each <= most).map(|form| form.defines)
 }

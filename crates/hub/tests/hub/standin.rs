@@ -16,11 +16,11 @@ pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 #[derive(Clone, Debug, Default)]
 #[allow(dead_code)]
 pub(crate) struct Faults {
-    /// Cut each reply after this share of its bytes, so many times.
+    /// Cut each reply after this share of its bytes, this number of times.
     pub(crate) cut: Option<(f64, usize)>,
-    /// Flip a bit of the byte at this place of the file, so many times.
+    /// Flip a bit of the byte at this place of the file, this number of times.
     pub(crate) flip: Option<(u64, usize)>,
-    /// Replies with this status and header, so many times: to requests for bytes.
+    /// Replies with this status and header, this number of times: to requests for bytes.
     pub(crate) status: Option<(u16, &'static str, usize)>,
     /// The same, to requests at the hub.
     pub(crate) hub_status: Option<(u16, &'static str, usize)>,
@@ -38,7 +38,7 @@ pub(crate) struct Faults {
     pub(crate) rate: Option<u64>,
     /// Refuse requests without this token.
     pub(crate) token: Option<&'static str>,
-    /// A signed address serves so many requests.
+    /// A signed address serves this number of requests.
     pub(crate) signature_lasts: Option<usize>,
 }
 

@@ -18,7 +18,7 @@ pub(super) struct ActReader {
 }
 
 impl ActReader {
-    /// The reader for a pass of so many tokens.
+    /// The reader for a pass of this number of tokens.
     pub(super) fn of_pass<'a>(&self, weights: &'a Weights, tokens: usize) -> Reader<'a> {
         let (weight, rows) = (weights.matrix(self.product.weight), tokens * self.per_token);
         match self.product.kind {
@@ -29,8 +29,8 @@ impl ActReader {
 }
 
 impl Program {
-    /// Finds the readers of all activations. They are named unless a later node reads the rows with the same numbers, or
-    /// a product reads only some of the activations' rows.
+    /// Finds the readers of all activations. They are named unless a later node reads the rows with the same numbers,
+    /// or a product reads only some of the activations' rows.
     pub(super) fn name_readers(&mut self) {
         let nodes: Vec<&Node> = self.parts().flat_map(|part| &part.nodes).collect();
         let mut readers = vec![Vec::new(); self.acts.len()];

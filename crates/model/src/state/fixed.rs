@@ -37,7 +37,7 @@ fn slot_count(sequences: usize, reuse: Reuse) -> usize {
     sequences.saturating_mul(SLOTS_OF_SEQUENCE).saturating_add(checkpoints)
 }
 
-/// The state of a sequence of so many tokens.
+/// The state of a sequence of this number of tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Checkpoint {
     len: usize,
@@ -71,7 +71,7 @@ pub(super) struct FixedBuffers {
 }
 
 impl FixedBuffers {
-    /// For so many slots.
+    /// For this number of slots.
     pub(super) fn new(backend: &Backend, state: FixedState, slots: usize) -> Result<Self> {
         let floats = |of_slot: usize| {
             let len = of_slot.saturating_mul(slots);

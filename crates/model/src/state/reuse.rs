@@ -49,7 +49,7 @@ impl State {
         Ok((id, len))
     }
 
-    /// The start of a text of these entries, if all is there that its next token needs. Only so many tokens of
+    /// The start of a text of these entries, if all is there that its next token needs. Only this number of tokens of
     /// `part` count.
     fn blocks_of(&self, chain: &[u64], part: Option<(u64, usize)>) -> Option<Beginning> {
         let len = chain.len() * KV_BLOCK + part.map_or(0, |(_, tokens)| tokens);

@@ -132,7 +132,7 @@ fn a_state_larger_than_memory_is_refused_before_it_is_taken() {
     assert_eq!(state(1 << 30), ((2 << 30) + 16) * slot + (block << 30));
     let plan = Plan::new(&info, &limits(1 << 40), Precision::Exact, &backend).expect("a plan");
     assert!(matches!(plan.check(), Err(Error::Memory { .. })));
-    // A runner allocates nothing before: even the list of so many sequences would end the process.
+    // A runner allocates nothing before: even the list of this number of sequences would end the process.
     let file = Tiny::qwen35().file(&mut Random(3));
     let model = Arc::new(Model::with_backend(file, backend.into(), LoadOptions::default()).expect("a good model"));
     for sequences in [1 << 40, usize::MAX] {

@@ -14,7 +14,7 @@ use super::PREFIX;
 /// Tokens of a block of the KV cache.
 pub(super) const BLOCK: usize = gristmill_engine::KV_BLOCK;
 
-/// Blocks of so many tokens.
+/// Blocks of this number of tokens.
 pub(super) fn blocks(tokens: usize) -> usize {
     tokens / BLOCK
 }

@@ -22,7 +22,7 @@ fn answer(server: &Running, body: &Value, key: &str) -> (String, u64) {
     (reply["choices"][0]["text"].as_str().expect("a text").to_owned(), cached)
 }
 
-/// Does something for each number below `count`, on so many threads.
+/// Does something for each number below `count`, on this number of threads.
 fn each(count: usize, threads: usize, work: impl Fn(usize) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {

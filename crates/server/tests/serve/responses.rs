@@ -15,7 +15,7 @@ fn with(mut body: Value, more: Value) -> Value {
     body
 }
 
-/// A request whose reply has so many tokens.
+/// A request whose reply has this number of tokens.
 fn asked(tokens: usize, more: Value) -> Value {
     with(json!({"input": "abc", "seed": 5, "max_output_tokens": tokens, "ignore_eos": true}), more)
 }

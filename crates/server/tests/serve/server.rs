@@ -45,7 +45,7 @@ pub(crate) fn engine(model: &Arc<Model>, sequences: usize) -> Engine {
     engine_with(model, sequences, CONTEXT)
 }
 
-/// An engine with a context of so many tokens.
+/// An engine with a context of this number of tokens.
 pub(crate) fn engine_with(model: &Arc<Model>, sequences: usize, context: usize) -> Engine {
     let limits = Limits { context: Some(context), sequences, batch_tokens: 64, ..Limits::default() };
     Engine::start(model.clone(), limits).expect("it fits")

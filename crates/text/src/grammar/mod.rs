@@ -110,7 +110,7 @@ fn limits() -> ParserLimits {
 pub struct Grammars(OnceLock<Result<Arc<Vocabulary>, String>>);
 
 impl Grammars {
-    /// The matcher of a new text, for a model with so many logits.
+    /// The matcher of a new text, for a model with this number of logits.
     ///
     /// # Errors
     /// [`GrammarError::Schema`], [`GrammarError::Refused`], or [`GrammarError::Thread`] if there is no thread to

@@ -28,7 +28,7 @@ impl fmt::Debug for Vocabulary {
 }
 
 impl Vocabulary {
-    /// The tokens of a tokenizer, for a model with so many logits.
+    /// The tokens of a tokenizer, for a model with this number of logits.
     pub(super) fn new(tokenizer: &Tokenizer, logits: usize) -> Result<Vocabulary, String> {
         let count = u32::try_from(tokenizer.vocab_size().min(logits)).map_err(|error| error.to_string())?;
         let tokens: Vec<Vec<u8>> = (0..count).map(|id| bytes(tokenizer, id)).collect();

@@ -234,7 +234,7 @@ impl<'t> Literals<'t> {
     }
 }
 
-/// The character with this hexadecimal number of so many digits.
+/// The character with this hexadecimal number of this length.
 fn code(chars: &mut std::str::Chars, digits: usize) -> Option<char> {
     let mut number = 0;
     for _ in 0..digits {

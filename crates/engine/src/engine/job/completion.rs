@@ -238,7 +238,7 @@ impl Completion {
         !depends && !tells && self.draft.is_none() && progress.usage.generated_tokens >= self.min_tokens
     }
 
-    /// At least so many tokens are sampled before the end of reasoning is forced.
+    /// At least this number of tokens are sampled before the end of reasoning is forced.
     fn free(&self) -> usize {
         self.reasoning.as_ref().map_or(usize::MAX, Reasoning::free)
     }

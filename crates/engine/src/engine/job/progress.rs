@@ -26,7 +26,7 @@ impl Progress {
         self.since = now;
     }
 
-    /// Counts a forward pass over so many requests, this one included.
+    /// Counts a forward pass over this number of requests, this one included.
     pub(in crate::engine) fn count_step(&mut self, requests: usize) {
         self.usage.steps += 1;
         self.usage.step_requests += requests;

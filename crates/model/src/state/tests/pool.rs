@@ -64,7 +64,7 @@ fn a_fork_needs_a_block_of_its_own() {
 }
 
 impl Shadow {
-    /// The lengths of sequences that grow by so many tokens each.
+    /// The lengths of sequences that grow by this number of tokens each.
     fn lengths(&self, more: &[usize]) -> Vec<(SequenceId, usize)> {
         let grown = |(&(id, ..), more): (&(SequenceId, u64, usize), &usize)| {
             (id, (self.state.len(id).unwrap() + more).min(CONTEXT))

@@ -256,8 +256,8 @@ impl Case {
         }
     }
 
-    /// A token without the others, and its sequence without the others. On a GPU that is not deterministic the results of a
-    /// token may depend on how many tokens of its own sequence the batch has.
+    /// A token without the others, and its sequence without the others. On a GPU that is not deterministic the results
+    /// of a token may depend on how many tokens of its own sequence the batch has.
     fn check_alone(&self, suite: &Suite, got: &Output) {
         let (b, i) = (suite.backend(), self.tokens.len() / 2);
         let cache = (self.filled_cache)(b);
@@ -322,8 +322,8 @@ impl Lengths {
         }
     }
 
-    /// The tokens that have queries: all (prefill), the last ones of each sequence (decode), or some in any order. All of
-    /// long sequences would take too long.
+    /// The tokens that have queries: all (prefill), the last ones of each sequence (decode), or some in any order. All
+    /// of long sequences would take too long.
     fn some_tokens(self, rng: &mut Rng, layout: &Layout, round: usize) -> Vec<(u32, u32)> {
         let (mut tokens, lengths) = (layout.tokens(), &layout.lengths);
         match (self, round % 3) {

@@ -48,13 +48,14 @@ pub fn add_norm(suite: &Suite) {
     }
 }
 
-/// A matrix that multiplies activations of so many columns.
+/// A matrix that multiplies activations of this number of columns.
 fn reader(rng: &mut Rng, cols: usize) -> [TensorView; 1] {
     let format = if cols.is_multiple_of(32) { Format::Q8_0 } else { Format::F32 };
     [tensor(rng, format, 1, 5, cols)]
 }
 
-/// The product of a matrix with activations of so many tokens that `fill` fills. `named`: they are told of that reader.
+/// The product of a matrix with activations of this number of tokens that `fill` fills. `named`: they are told of that
+/// reader.
 fn product(
     b: &Backend,
     matrix: &[TensorView],
@@ -218,9 +219,9 @@ pub fn add_norms(suite: &Suite) {
     }
 }
 
-/// Squares of the errors of a norm of a + b before its weight, if each element of a and b has an error as large as itself.
-/// With r² the sum's mean square and ε, element j of the norm changes with element k of the sum s by
-/// δⱼₖ / r − sⱼ sₖ / (n r³): where a and b cancel, the norm magnifies their errors. Only single columns cancel as a whole.
+/// Squares of the errors of a norm of a + b before its weight, if each element of a and b has an error as large as
+/// itself. With r² the sum's mean square and ε, element j of the norm changes with element k of the sum s by δⱼₖ / r −
+/// sⱼ sₖ / (n r³): where a and b cancel, the norm magnifies their errors. Only single columns cancel as a whole.
 fn errors_of_norm(a: &[f64], b: &[f64], eps: f64) -> impl Iterator<Item = f64> {
     let n = a.len() as f64;
     let squares: Vec<[f64; 2]> = a.iter().zip(b).map(|(a, b)| [(a + b).powi(2), a.powi(2) + b.powi(2)]).collect();
@@ -229,8 +230,8 @@ fn errors_of_norm(a: &[f64], b: &[f64], eps: f64) -> impl Iterator<Item = f64> {
     squares.into_iter().map(move |[sum, error]| error / r2 * (1.0 - 2.0 * sum / (n * r2)) + sum * shared)
 }
 
-/// Squares of errors as a bound of outputs that has allowances for few unlucky ones ([`NORMAL`]): if a few have most of the
-/// sum, they are those.
+/// Squares of errors as a bound of outputs that has allowances for few unlucky ones ([`NORMAL`]): if a few have most of
+/// the sum, they are those.
 fn relative_to(errors: &[f64], outputs: &[f32], energy: f64) -> f64 {
     let count = outputs.len().max(1) as f64;
     let power = outputs.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().max(energy * count);

@@ -75,7 +75,7 @@ impl Compiler {
         self.compile(&Grammar::JsonSchema(schema.clone()))
     }
 
-    /// A text of at most so many tokens, and whether it ended by the grammar.
+    /// A text of at most this number of tokens, and whether it ended by the grammar.
     fn draw(&self, matcher: Matcher, random: &mut Random, most: usize) -> (String, bool) {
         self.try_draw(matcher, random, most).unwrap_or_else(|wrong| panic!("{wrong:?}"))
     }
