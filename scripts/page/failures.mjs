@@ -11,7 +11,7 @@ const REFUSALS = [
   [refuses(429, 'the queue is full', { code: 'queue_full', headers: { 'retry-after': '3' } }), /The server is busy.*in 3 s/, 'Try again'],
   [refuses(503, 'the device failed'), /cannot answer now.*the device failed/, 'Try again'],
   [refuses(500, 'an inner fault'), /The server failed.*an inner fault/, 'Try again'],
-  [refuses(403, 'a page of another origin asks'), /does not let this page ask/, 'Try again'],
+  [refuses(403, 'the origin http://localhost:3000 is not allowed'), /does not let this page ask/, 'Try again'],
   [refuses(413, 'the body has 9 MiB'), /larger than the server takes/, null],
   [refuses(400, TOO_LONG, { code: 'context_length_exceeded', param: 'messages' }), /too long for the model: it has 700 tokens, and the model can read 512/, 'New conversation'],
   [refuses(400, 'the model file has no chat template; send a prompt'), /another model now/, 'Load the page again'],

@@ -138,13 +138,13 @@ impl Session {
             "/stats" => self.stats(),
             "/reset" => {
                 self.turns.clear();
-                console::note(format_args!("the conversation is forgotten"));
+                console::note(format_args!("the conversation is discarded"));
             }
             "/system" => {
                 self.system = Some(rest.trim().to_owned()).filter(|text| !text.is_empty());
                 self.turns.clear();
                 let what = if self.system.is_some() { "set" } else { "removed" };
-                console::note(format_args!("the system message is {what}; the conversation begins again"));
+                console::note(format_args!("the system message is {what}; the conversation starts again"));
             }
             _ if is_command(command) => {
                 console::note(format_args!("{command} is not a command; /help lists them"));
@@ -174,7 +174,7 @@ impl Session {
             Err(AnswerError::Refused(error)) => {
                 self.turns.pop();
                 let remedy = match error {
-                    EngineError::PromptTooLong { .. } => "; /reset forgets the conversation",
+                    EngineError::PromptTooLong { .. } => "; /reset discards the conversation",
                     _ => "",
                 };
                 console::note(format_args!("error: {error}{remedy}"));
@@ -214,10 +214,10 @@ impl Session {
         }
         let tokens = finish.usage.generated_tokens;
         if self.options.max_tokens.is_some_and(|most| tokens >= most) {
-            return console::note(format_args!("(cut after {tokens} tokens, by -n)"));
+            return console::note(format_args!("(truncated after {tokens} tokens, by -n)"));
         }
         let context = self.engine.context();
-        console::note(format_args!("(cut: the context of {context} tokens is full; /reset forgets the conversation)"));
+        console::note(format_args!("(truncated: the context of {context} tokens is full; /reset discards the conversation)"));
     }
 
     fn set_running(&self, canceller: Option<Canceller>) {

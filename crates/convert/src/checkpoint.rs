@@ -55,7 +55,7 @@ impl Checkpoint {
         for &name in names {
             // A name with a path in it could lead anywhere.
             if Path::new(name).file_name().is_none_or(|file| file != name) {
-                return Err(wrong(named_by, format!("{} is not the name of a file beside it", Name(name))));
+                return Err(wrong(named_by, format!("{} is not a file name in its folder", Name(name))));
             }
             let path = folder.join(name);
             let io = |source| ConvertError::Read { path: path.clone(), source };

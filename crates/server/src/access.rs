@@ -103,8 +103,8 @@ fn check_origin(access: &Access, headers: &HeaderMap, host: &str) -> Result<(), 
     }
     let origin = origin.to_str().unwrap_or("ORIGIN");
     let message = format!(
-        "a page of another origin asks; this server answers its own pages and programs, and pages that it was started \
-         for with --allow-origin {origin}"
+        "the origin {origin} is not allowed; start the server with --allow-origin {origin} to accept requests of its \
+         pages"
     );
     Err(ApiError::new(StatusCode::FORBIDDEN, message))
 }

@@ -103,7 +103,7 @@ impl SocketArgs {
 
 fn serves_others(option: &str) -> Failure {
     Failure::new(format!(
-        "{option} serves other machines, and anybody there could use the model; give keys with --keys FILE or {}, or \
+        "{option} serves other machines, and anyone there could use the model; set keys with --keys FILE or {}, or \
          allow it with --allow-unauthenticated",
         keys::VARIABLE
     ))

@@ -201,7 +201,7 @@ fn chat_by_the_line() {
     let chat = ["chat", "-m", "MODEL", "--temp", "0", "-n", "5", "-v"];
     let input = b"hello\n\n/stats\n/system Be brief.\n/nonsense\n/help\nhello\n/stats\n/reset\n/quit\nnever\n";
     let ended = gristmill(&chat, input);
-    for word in ["context ", "decode ", "the system message is set", "/nonsense is not a command", "forgotten"] {
+    for word in ["context ", "decode ", "the system message is set", "/nonsense is not a command", "discarded"] {
         assert!(ended.err.contains(word), "{}", ended.err);
     }
     assert!(!ended.err.contains("error"), "{}", ended.err);
@@ -209,9 +209,9 @@ fn chat_by_the_line() {
     // A message about a cut answer names the limit. A path is no command, nor are several lines.
     let endless = path("endless.gguf");
     let ended = gristmill(&["chat", &endless, "-n", "2"], b"/a/b\n/quit\\\nx\n");
-    assert_eq!(ended.err.matches("(cut after 2 tokens, by -n)").count(), 2, "{}", ended.err);
+    assert_eq!(ended.err.matches("(truncated after 2 tokens, by -n)").count(), 2, "{}", ended.err);
     let ended = gristmill(&["chat", &endless], b"hello\n");
-    assert!(ended.err.contains("(cut: the context of 100 tokens is full"), "{}", ended.err);
+    assert!(ended.err.contains("(truncated: the context of 100 tokens is full"), "{}", ended.err);
     assert_eq!(gristmill(&["chat", &endless, "-n", "2", "-q"], b"hello\n").err, "");
     // A message longer than the context is refused, and the conversation continues.
     let input = format!("{}\n/stats\n", "x".repeat(200));

@@ -156,7 +156,7 @@ fn a_paste_arrives_whole() {
         terminal.paste(&text);
         terminal.keys("\r");
         match times {
-            1 => terminal.wait("cut after 3 tokens"),
+            1 => terminal.wait("truncated after 3 tokens"),
             // Far over the context, so it is refused before it is tokenised; the history has the text.
             _ => terminal.wait("the prompt has at least"),
         }
@@ -184,7 +184,7 @@ fn a_message_of_several_lines() {
     for (test, keys) in [("backslash", "one\\\rtwo\\\rsix\r"), ("key", "one\x1b\rtwo\x1b\rsix\r")] {
         let (mut terminal, history) = chat(test);
         terminal.keys(keys);
-        terminal.wait("cut");
+        terminal.wait("truncated");
         terminal.wait("> ");
         terminal.keys("/stats\r");
         terminal.wait(&format!("prompt {tokens} tokens"));
@@ -213,7 +213,7 @@ fn no_color() {
         let mut terminal = Terminal::start(80, &[("NO_COLOR", OsStr::new(value))], &arguments);
         terminal.wait("> ");
         terminal.keys("one\x1b\rtwo\r");
-        terminal.wait("cut");
+        terminal.wait("truncated");
         terminal.wait("> ");
         terminal.keys("/quit\r");
         let text = terminal.end();

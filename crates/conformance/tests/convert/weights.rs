@@ -35,7 +35,7 @@ fn an_index_that_lies() {
     case("moved", map(|map| map["lm_head.weight"] = json!(SECOND)), &["lm_head.weight", SECOND, "does not have"]);
     let unnamed = map(|map| drop(map.as_object_mut().unwrap().remove("lm_head.weight")));
     case("unnamed", unnamed, &[FIRST, "`lm_head.weight`", "does not name"]);
-    case("elsewhere", map(|map| map["lm_head.weight"] = json!("../secret")), &["../secret", "not the name of a file"]);
+    case("elsewhere", map(|map| map["lm_head.weight"] = json!("../secret")), &["../secret", "not a file name"]);
     case("no-map", |f| f.write(INDEX, "{}"), &[INDEX, "weight_map"]);
 }
 
