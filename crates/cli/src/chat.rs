@@ -217,7 +217,9 @@ impl Session {
             return console::note(format_args!("(truncated after {tokens} tokens, by -n)"));
         }
         let context = self.engine.context();
-        console::note(format_args!("(truncated: the context of {context} tokens is full; /reset discards the conversation)"));
+        console::note(format_args!(
+            "(truncated: the context of {context} tokens is full; /reset discards the conversation)"
+        ));
     }
 
     fn set_running(&self, canceller: Option<Canceller>) {

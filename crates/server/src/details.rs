@@ -27,7 +27,7 @@ pub(crate) struct GristmillDetails {
 struct ChoiceDetails {
     /// The seed of its tokens.
     seed: u64,
-    /// Tokens of the prompt whose state was in the prefix cache.
+    /// Tokens of the prompt that were in the prefix cache.
     reused_tokens: usize,
     /// The prompt's text behind the reused tokens, 40 characters at most, if the cache had a start of it and no
     /// more: there it differs from earlier prompts.

@@ -65,7 +65,7 @@ pub struct LoggedRequest {
 pub struct Tokens {
     /// Tokens of the prompts.
     pub prompt: u64,
-    /// Those whose state was in the prefix cache.
+    /// Prompt tokens that were in the prefix cache.
     pub cached: u64,
     /// Generated tokens.
     pub generated: u64,

@@ -104,7 +104,7 @@ impl Metrics {
         }
         registry.register("ended_requests", "Requests that have ended, by how", metrics.ended.clone());
         registry.register("prompt_tokens", "Tokens of the prompts of ended requests", metrics.prompt_tokens.clone());
-        let help = "Prompt tokens whose state was in the prefix cache";
+        let help = "Prompt tokens from the prefix cache";
         registry.register("prompt_tokens_reused", help, metrics.reused_tokens.clone());
         registry.register("generated_tokens", "Tokens generated", metrics.generated_tokens.clone());
         registry.register("drafted_tokens", "Draft tokens of ended requests", metrics.drafted_tokens.clone());

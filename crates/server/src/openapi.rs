@@ -76,7 +76,7 @@ fn meaning(status: &str) -> &'static str {
     match status {
         "4XX" => "The request is refused.",
         "5XX" => "The server cannot serve it.",
-        "503" => "The server cannot serve, or takes no requests now.",
+        "503" => "The server cannot serve, or accepts no requests now.",
         "404" => "There is none of this name.",
         _ => "The reply.",
     }

@@ -108,7 +108,7 @@ const EXTENSIONS: &[Refused] = &[
     refused_unless("n_probs", &["0"], "use logprobs"),
     refused("options", "send its fields in the request itself, by their names in OpenAI's interface"),
     refused_unless("parse_tool_calls", &["true"], "leave tools out, and calls are text"),
-    refused_unless("post_sampling_probs", &["false"], "log-probabilities are those of the model"),
+    refused_unless("post_sampling_probs", &["false"], "log-probabilities come from the unmodified logits of the model"),
     refused_unless("preserved_tokens", &["[]"], "leave it out; the marks of a reply are kept as its form needs them"),
     refused("prompt_embeds", "send texts or token ids"),
     refused("prompt_logprobs", "use /v1/completions with echo and logprobs"),
@@ -140,7 +140,7 @@ const EXTENSIONS: &[Refused] = &[
     refused_unless("return_tokens_as_token_ids", &["false"], "use /tokenize"),
     refused_unless("return_weight_versions", &["false"], "read usage.gristmill.model"),
     refused("samplers", SAMPLERS),
-    refused("sampling_logprobs_mode", "log-probabilities are those of the model"),
+    refused("sampling_logprobs_mode", "log-probabilities come from the unmodified logits of the model"),
     refused_unless("separate_reasoning", &["true"], "reasoning is always in reasoning_content"),
     refused_unless("session_params", &["{}"], "this server keeps no sessions; send the whole prompt"),
     refused_unless("skip_special_tokens", &["true"], "control tokens are never a part of the text"),
@@ -182,7 +182,7 @@ pub(crate) const CHATS: Policy = Policy {
         &[
             refused_unless("add_special_tokens", &["false"], "the chat template writes them"),
             refused_unless("echo", &["false"], "/v1/completions has it"),
-            refused_unless("parse_special", &["false"], "what messages say is text; /v1/completions has it"),
+            refused_unless("parse_special", &["false"], "messages are read as text; /v1/completions has it"),
             refused("suffix", "this server continues texts at their end"),
         ],
     ],
@@ -217,11 +217,11 @@ pub(crate) const RESPONSES: Policy = Policy {
     refused: &[
         EXTENSIONS,
         &[
-            refused_unless("add_generation_prompt", &["true"], "a response always begins a reply"),
+            refused_unless("add_generation_prompt", &["true"], "a response always starts a reply"),
             refused_unless("add_special_tokens", &["false"], "the chat template writes them"),
-            refused_unless("parse_special", &["false"], "what items say is text; /v1/completions has it"),
+            refused_unless("parse_special", &["false"], "items are read as text; /v1/completions has it"),
             refused_unless("best_of", &["1"], "a response is one choice; send several requests"),
-            refused_unless("continue_final_message", &["false"], "a response always begins a reply"),
+            refused_unless("continue_final_message", &["false"], "a response always starts a reply"),
             refused_unless("echo", &["false"], "/v1/completions has it"),
             refused_unless("logprobs", &["false"], "use include, with message.output_text.logprobs"),
             refused_unless("enable_response_messages", &["false"], NOT_RETURNED),
@@ -261,7 +261,7 @@ pub(crate) const MESSAGES: Policy = Policy {
     refused: &[
         &[
             refused_unless("add_special_tokens", &["false"], "the chat template writes them"),
-            refused_unless("parse_special", &["false"], "what messages say is text; /v1/completions has it"),
+            refused_unless("parse_special", &["false"], "messages are read as text; /v1/completions has it"),
             refused_unless("add_generation_prompt", &["true"], "let the messages end with the assistant's words"),
             refused_unless("best_of", &["1"], ONE_MESSAGE),
             refused("container", "this server runs no code"),
@@ -305,7 +305,7 @@ const INPUTS: &str = "use input";
 pub(crate) const EMBEDDINGS: Policy = Policy {
     harmless: &[HARMLESS, &["embed_override_token_id", "padding"]],
     refused: &[&[
-        refused("cache_salt", "leave it out, or give each user a key of their own"),
+        refused("cache_salt", "leave it out, or use a key for each user"),
         refused("chat_template", INPUTS),
         refused("chat_template_kwargs", INPUTS),
         refused("content", INPUTS),
@@ -315,9 +315,9 @@ pub(crate) const EMBEDDINGS: Policy = Policy {
         refused("embedding_types", "use encoding_format"),
         refused_unless("endianness", &["\"little\"", "\"native\""], "base64 is little-endian"),
         refused("images", NO_IMAGES),
-        refused("input_type", "write the words that the model wants before a text into input"),
+        refused("input_type", "write the prefix that the model needs into input"),
         refused("inputs", INPUTS),
-        refused("instruction", "write the words that the model wants before a text into input"),
+        refused("instruction", "write the prefix that the model needs into input"),
         refused_unless("late_chunking", &["false"], "send each text as it is"),
         refused_unless("lora", &["[]"], LORA),
         refused_unless("lora_path", &["\"\""], LORA),
@@ -327,8 +327,8 @@ pub(crate) const EMBEDDINGS: Policy = Policy {
         refused("output_dimension", "use dimensions"),
         refused("pooling", VECTORS),
         refused("pooling_type", VECTORS),
-        refused("prompt_name", "write the words that the model wants before a text into input"),
-        refused("task", "write the words that the model wants before a text into input"),
+        refused("prompt_name", "write the prefix that the model needs into input"),
+        refused("task", "write the prefix that the model needs into input"),
         refused("texts", INPUTS),
         refused_unless("truncate", &["false", "\"NONE\""], NEVER_CUT),
         refused("truncate_prompt_tokens", NEVER_CUT),
@@ -341,7 +341,7 @@ pub(crate) const COMPARISONS: Policy = Policy {
     harmless: &[HARMLESS, &["padding"]],
     refused: &[&[
         refused_unless("activation", &["false"], COSINES),
-        refused("cache_salt", "leave it out, or give each user a key of their own"),
+        refused("cache_salt", "leave it out, or use a key for each user"),
         refused("chat_template", PLAIN),
         refused("chat_template_kwargs", PLAIN),
         refused("images", NO_IMAGES),
@@ -362,4 +362,4 @@ pub(crate) const COMPARISONS: Policy = Policy {
 };
 
 const COSINES: &str = "scores are cosines, from -1 to 1";
-const PLAIN: &str = "write the words that the model wants before a text into the texts";
+const PLAIN: &str = "write the prefix that the model needs into the texts";

@@ -20,7 +20,7 @@ pub struct Stats {
     pub step_requests: Distribution,
     /// The number of tokens in each step.
     pub step_tokens: Distribution,
-    /// Steps that the device was given before the host had the tokens of the step before.
+    /// Steps that were submitted before the host had the tokens of the previous step.
     pub overlapped_steps: u64,
     /// Where the time of all steps went.
     pub times: Times,

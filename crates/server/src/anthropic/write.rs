@@ -55,7 +55,7 @@ struct MessageUsage {
     input_tokens: usize,
     /// Always 0: every prompt is cached, at no price.
     cache_creation_input_tokens: usize,
-    /// Tokens of the prompt whose state was in the prefix cache.
+    /// Tokens of the prompt that were in the prefix cache.
     cache_read_input_tokens: usize,
     output_tokens: usize,
     /// At the end.

@@ -58,14 +58,14 @@ impl Collector for Figures {
         metric.encode_family(&size)?.encode_gauge(&1u64)?;
         let Times { steps, forward, draw, .. } = self.0.times;
         for (name, help, time) in [
-            ("step_seconds", "Seconds that steps took", steps),
+            ("step_seconds", "Seconds of steps", steps),
             ("forward_seconds", "Seconds of forward passes; on a GPU until the device has their work", forward),
             ("draw_seconds", "Seconds of drawing tokens; on a GPU until the device has done its work", draw),
         ] {
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             metric.encode_counter::<NoLabelSet, f64, u64>(&time.as_secs_f64(), None)?;
         }
-        let help = "Steps that the device was given before the tokens of the step before were known";
+        let help = "Steps that were submitted before the tokens of the previous step were known";
         let mut metric = encoder.encode_descriptor("overlapped_steps", help, None, MetricType::Counter)?;
         metric.encode_counter::<NoLabelSet, u64, u64>(&self.0.overlapped_steps, None)?;
         for (name, help, distribution) in [

@@ -31,7 +31,7 @@ impl OfKeys {
         for (name, help, family) in [
             ("key_ended_requests", "Requests of a key that have ended", &self.requests),
             ("key_prompt_tokens", "Tokens of the prompts of a key's ended requests", &self.prompt_tokens),
-            ("key_prompt_tokens_reused", "Those whose state was in the prefix cache", &self.reused_tokens),
+            ("key_prompt_tokens_reused", "Prompt tokens from the prefix cache", &self.reused_tokens),
             ("key_generated_tokens", "Tokens generated for a key", &self.generated_tokens),
         ] {
             registry.register(name, help, family.clone());

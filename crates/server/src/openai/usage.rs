@@ -23,7 +23,7 @@ pub(crate) struct Usage {
 
 #[derive(Debug, Clone, Serialize, ToSchema)]
 struct PromptTokensDetails {
-    /// Tokens whose state was in the prefix cache.
+    /// Prompt tokens that were in the prefix cache.
     cached_tokens: usize,
 }
 
