@@ -11,7 +11,7 @@ use super::damaged::{self, BAD};
 use super::tiny::{Random, Tiny};
 use super::{engine, failing, pieces, random_tokens, request, sampling, speech, tokens};
 
-/// A model on the reference, and on one that runs behind the host.
+/// A model on the reference, and on an asynchronous one.
 fn both(file: &GgufFile) -> [Arc<Model>; 2] {
     [Reference::backend(), failing::behind()].map(|backend| {
         Arc::new(Model::with_backend(file.clone(), Arc::new(backend), LoadOptions::default()).expect("a good model"))
@@ -71,7 +71,7 @@ fn texts_and_what_is_reused_are_the_same() {
         for [one, other] in [cold, again] {
             assert_eq!(ends(&one), ends(&other));
         }
-        // A text alone has a step ahead of each but its last.
+        // A single text has an in-flight step after each step but its last.
         assert_eq!(ahead(), [0, before[1] + 2 * 19]);
         // A text that is dropped while its next token is under way leaves its place.
         for _ in 0..5 {

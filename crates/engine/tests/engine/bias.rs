@@ -1,4 +1,4 @@
-//! Logit bias and DRY: the drawn tokens are those of the logits with both added.
+//! Logit bias and DRY: tokens are sampled from the logits with both added.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The reference backend on a device that fails when a test wants it to, or that runs behind the host.
+//! The reference backend on a device that fails on request of a test, or that is asynchronous.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ pub(crate) fn backend() -> (Arc<Backend>, Device) {
     (Arc::new(Backend::new(Failing { device: device.clone(), behind: false })), device)
 }
 
-/// A backend that says that it runs behind the host.
+/// A backend that reports that it is asynchronous.
 pub(crate) fn behind() -> Backend {
     Backend::new(Failing { device: Device { left: Arc::new(AtomicUsize::new(usize::MAX)) }, behind: true })
 }

@@ -49,7 +49,7 @@ fn speaking(tiny: Tiny) -> Arc<Model> {
     speaking_on(backend(), tiny)
 }
 
-/// The reference, which by chance runs behind the host or not: no text depends on that.
+/// The reference, at random asynchronous or not: no text depends on that.
 fn backend() -> Backend {
     if Random::fresh().below(2) == 0 { Reference::backend() } else { failing::behind() }
 }

@@ -1,5 +1,5 @@
-//! Tokens that a request names: those that stop a text, those that it may have, sequences that it may not, and the end of
-//! reasoning. On a device that runs behind the host and on one that does not.
+//! Tokens that a request names: those that stop a text, those that it may have, sequences that it may not, and the end
+//! of reasoning. On an asynchronous device and on a synchronous one.
 
 use gristmill_engine::engine::{FinishReason, Piece, ReasoningLimit, TokenList};
 use gristmill_engine::{Engine, EngineError, Grammar, Request, SamplingOptions};

@@ -1,4 +1,4 @@
-//! An allocator that knows the process's peak.
+//! An allocator that records the process's peak.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Thousands of requests: memory that stays, sequences that are freed, answers that depend on their request alone. CI
+//! Thousands of requests: memory that stays, sequences that are freed, answers that depend only on their request. CI
 //! runs a part of each; all of them:
 //! `cargo test --release -p gristmill-server --test serve -- --ignored --nocapture many`.
 
