@@ -158,9 +158,9 @@ fn what_inputs_of_layers_and_shared_caches_lack_is_named() {
     refused(&set(shared, 2), &[shared, "2 leaves none of the 2 layers with a cache of its own"]);
     refused(&set(shared, 3), &[shared, "3 leaves none of the 2 layers"]);
     let pattern = |tiny: &mut Tiny| tiny.set("gemma4.attention.sliding_window_pattern", vec![true, false]);
-    refused(&pattern, &[shared, "1 leaves layer 1 without an earlier layer that has the same window"]);
+    refused(&pattern, &[shared, "1 leaves layer 1 without a layer before it that sees as much"]);
     let heads = |tiny: &mut Tiny| tiny.set("gemma4.attention.head_count_kv", vec![2_u32, 1]);
-    refused(&heads, &["head_count_kv`: 1 of layer 1 differ from layer 0"]);
+    refused(&heads, &["head_count_kv`: 1 of layer 1 are not those of layer 0"]);
     let widths = |widths: Vec<u32>| move |tiny: &mut Tiny| tiny.set("gemma4.feed_forward_length", widths.clone());
     refused(&widths(vec![24, 48, 48]), &["feed_forward_length`: 3 numbers are not the 2 layers"]);
     refused(&widths(vec![24, 0]), &["feed_forward_length`: 0 must be at least 1 in every layer"]);

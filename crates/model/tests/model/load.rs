@@ -88,7 +88,7 @@ fn numbers_that_make_no_sense_are_named() {
         (
             "block_count",
             int(u64::MAX),
-            "18446744073709551615 layers need at least one tensor each, but the file has 20;",
+            "18446744073709551615 layers need at least as many tensors, but the file has 20;",
         ),
         ("block_count", Value::String("2".into()), "has the type string; expected: an integer of at least 0"),
         ("block_count", int(3), "tensor `blk.2.attn_norm.weight` of shape [48] is missing"),

@@ -8,7 +8,7 @@ use crate::family::read::KeyReader;
 use crate::spec::{AttentionSpec, BlockInputs, LayerSpec, Mixer, MlpSpec, ModelSpec, MoeSpec, NormKind};
 
 pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
-    file.refuse_count("expert_shared_count", "0: shared experts of Cohere 2 are not implemented")?;
+    file.refuse_count("expert_shared_count", "0: experts that serve every token of Cohere 2 are not implemented")?;
     let windowed = file.attention(RopeStyle::Interleaved)?;
     let full = AttentionSpec { window: None, ..windowed.clone() };
     let mut moe = file.moe(false, None)?;

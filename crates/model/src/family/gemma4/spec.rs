@@ -31,7 +31,7 @@ pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
 }
 
 fn mlps(file: &KeyReader) -> Result<Vec<MlpSpec>> {
-    file.refuse_count("expert_shared_count", "0: layers with experts of Gemma 4 have a dense MLP too")?;
+    file.refuse_count("expert_shared_count", "0: beside the experts of Gemma 4 there is an MLP")?;
     match file.has("expert_count")? {
         true => Ok(vec![file.moe_beside_mlp()?; file.layers()?]),
         false => file.dense_of_each_layer(Activation::GeGlu),

@@ -151,12 +151,11 @@ impl KeyReader<'_> {
         for layer in own..layers {
             let source = (0..own).rev().find(|&before| windowed[before] == windowed[layer]);
             let Some(source) = source else {
-                let rule =
-                    format!("leaves layer {layer} without an earlier layer that has the same window and a cache");
+                let rule = format!("leaves layer {layer} without a layer before it that sees as much and has a cache");
                 return self.wrong(suffix, shared, rule);
             };
             if kv_heads[source] != kv_heads[layer] {
-                let rule = format!("of layer {layer} differ from layer {source}, whose cache it reads");
+                let rule = format!("of layer {layer} are not those of layer {source}, whose cache it reads");
                 return self.wrong("attention.head_count_kv", kv_heads[layer], rule);
             }
             sources.push(Some(source));

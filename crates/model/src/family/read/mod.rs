@@ -169,7 +169,7 @@ impl<'a> KeyReader<'a> {
         let tensors = self.source.file.tensors().len();
         let rule = || {
             format!(
-                "layers need at least one tensor each, but the file has {tensors}; the key is wrong or the file is \
+                "layers need at least as many tensors, but the file has {tensors}; the key is wrong or the file is \
                  incomplete, convert the model again"
             )
         };

@@ -48,7 +48,7 @@ impl KeyReader<'_> {
         }
         let inner = self.count("ssm.inner_size", usize::MAX)?;
         if inner != values * width {
-            let rule = format!("does not match {values} value heads of width {width}");
+            let rule = format!("is not that of {values} value heads of width {width}");
             return self.wrong("ssm.inner_size", inner, rule);
         }
         let first = self.recurrent()?.iter().position(|&recurrent| recurrent).unwrap_or(0);
