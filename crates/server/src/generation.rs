@@ -50,7 +50,7 @@ pub(crate) struct Running {
     /// The recorder of a request that wants a receipt.
     recorder: Option<Recorder>,
     /// Counts the request among those of its key at a time.
-    #[expect(dead_code, reason = "it applies whenever the field is sent")]
+    #[expect(dead_code, reason = "it counts while it exists")]
     turn: Option<Turn>,
 }
 

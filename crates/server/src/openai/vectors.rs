@@ -29,7 +29,7 @@ struct Running {
     result: oneshot::Receiver<Result<Embeddings, EngineError>>,
     canceller: Canceller,
     /// Counts the request among those of its key at a time.
-    #[expect(dead_code, reason = "it applies whenever the field is sent")]
+    #[expect(dead_code, reason = "it counts while it exists")]
     turn: Option<Turn>,
 }
 
