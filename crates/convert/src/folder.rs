@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use gristmill_cpu::Transcoder;
 use gristmill_files::gguf::{GgufFile, TensorSource};
 use gristmill_kernels::format::Format;
+use gristmill_transcode::Transcoder;
 
 use super::checkpoint::Checkpoint;
 use super::error::ConvertError;

@@ -8,9 +8,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use gristmill_convert::quantize::{EncodeError, Keep, Mix, QuantizeError, Quantizer, check_output};
-use gristmill_cpu::TranscodeError;
 use gristmill_files::gguf::{Array, GgufFile, GgufWriter, Value};
 use gristmill_kernels::format::Format;
+use gristmill_transcode::TranscodeError;
 
 /// A folder of its own, removed at the end.
 struct Folder(PathBuf);

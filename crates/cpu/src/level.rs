@@ -2,8 +2,7 @@
 
 use crate::simd::*;
 use gristmill_kernels::error::{Error, Result};
-use gristmill_kernels::format::Format;
-use gristmill_kernels::simd::{Kernel, Runner, Simd};
+use gristmill_kernels::simd::{Kernel, Simd};
 
 /// Declares every level once, slowest first. Columns: architecture (none: all of them), type of the token, name.
 macro_rules! levels {
@@ -81,16 +80,5 @@ impl Level {
     /// The same of a kernel that multiplies pairs of bfloat16, or `None` if the CPU does not.
     pub(crate) fn run_bf16<K: Kernel>(self, kernel: K) -> Option<K::Output> {
         with_level!(self, s => s.bf16().map(|proof| s.run_bf16(proof, kernel)))
-    }
-
-    /// [`Format::encode`] with the level's instructions; all levels give the same bytes.
-    pub fn encode(self, format: Format, values: &[f32], bytes: &mut [u8]) -> Option<()> {
-        format.encode_by(self, values, bytes)
-    }
-}
-
-impl Runner for Level {
-    fn run_kernel<K: Kernel>(self, kernel: K) -> K::Output {
-        self.run(kernel)
     }
 }

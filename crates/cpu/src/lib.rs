@@ -26,7 +26,6 @@ mod route;
 mod rows;
 mod sample;
 pub mod simd;
-mod transcode;
 mod weight;
 
 use gristmill_kernels::Backend;
@@ -41,7 +40,6 @@ pub use level::Level;
 pub use pool::{MAX_THREADS, Pool};
 pub use profile::{Profile, Record, Work};
 use std::sync::{Arc, Mutex};
-pub use transcode::{TranscodeError, Transcoder};
 
 /// The device of the CPU's buffers.
 const DEVICE: DeviceId = DeviceId::Cpu;

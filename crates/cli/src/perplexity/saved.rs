@@ -5,9 +5,9 @@
 
 use std::path::{Path, PathBuf};
 
-use gristmill_cpu::Level;
 use gristmill_files::gguf::{DataWriter, GgufFile, GgufWriter, NewFile, write_atomically};
 use gristmill_kernels::format::Format;
+use gristmill_transcode::encode;
 
 use super::score;
 use crate::failure::Failure;
@@ -59,7 +59,7 @@ impl Recorder<'_> {
         let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         self.shifted.clear();
         self.shifted.extend(logits.iter().map(|&x| x - max));
-        let fits = Level::best().encode(Format::F16, &self.shifted, &mut self.bytes);
+        let fits = encode(Format::F16, &self.shifted, &mut self.bytes);
         fits.ok_or_else(|| Failure::new("a row of logits does not have the size of the vocabulary"))?;
         Ok(self.out.write_chunk(&self.bytes)?)
     }

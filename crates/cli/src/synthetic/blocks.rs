@@ -6,8 +6,8 @@
 
 use super::rng::{Random, scale};
 use super::shapes::{Popularity, TensorPlan, Values};
-use gristmill_cpu::Level;
 use gristmill_kernels::format::Format;
+use gristmill_transcode::encode;
 
 /// Elements in a pool: whole blocks of every format, within the L1 or L2 cache.
 const POOL: usize = 32_768;
@@ -50,7 +50,7 @@ impl Rows {
         for (value, element) in values.iter_mut().zip(first..) {
             *value *= self.factors[(element / self.columns) as usize];
         }
-        let encoded = Level::best().encode(self.format, &values, bytes);
+        let encoded = encode(self.format, &values, bytes);
         debug_assert!(decoded.is_some() && encoded.is_some(), "a run is whole blocks");
     }
 }
@@ -75,7 +75,7 @@ impl Pool {
         }
         let format = tensor.format;
         let mut bytes = vec![0; POOL / format.block_len() * format.block_bytes()];
-        let encoded = Level::best().encode(format, &values, &mut bytes);
+        let encoded = encode(format, &values, &mut bytes);
         debug_assert!(encoded.is_some(), "a pool is whole blocks");
         let rows = match tensor.values {
             Values::Router(popularity) => Some(Rows::new(tensor, popularity, &mut random)),

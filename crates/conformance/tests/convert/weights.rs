@@ -6,7 +6,7 @@ use std::path::Path;
 
 use gristmill_convert::quantize::{EncodeError, Mix};
 use gristmill_convert::{ConvertError, ConvertOptions, Converter};
-use gristmill_cpu::TranscodeError;
+use gristmill_transcode::TranscodeError;
 use serde_json::{Value, json};
 
 use super::folder::{FIRST, Folder, INDEX, SECOND, case};

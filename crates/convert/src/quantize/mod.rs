@@ -31,10 +31,10 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use gristmill_cpu::Transcoder;
 use gristmill_engine::Progress;
 use gristmill_files::gguf::{ALIGNMENT_KEY, GgufFile, GgufWriter, write_atomically};
 use gristmill_kernels::format::Format;
+use gristmill_transcode::Transcoder;
 
 pub use choose::{Choice, choose, unquantised};
 pub use error::QuantizeError;

@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::ops::ControlFlow;
 
-use gristmill_cpu::{TranscodeError, Transcoder};
 use gristmill_engine::Progress;
 use gristmill_files::gguf::{DataWriter, GgufWriter, Name, WriteError};
 use gristmill_kernels::format::Format;
+use gristmill_transcode::{TranscodeError, Transcoder};
 use thiserror::Error;
 
 use super::Planned;

@@ -8,8 +8,9 @@
 use super::super::layout::ROWS;
 use super::super::matmul::TOKEN_BLOCK;
 use super::Lanes;
+use super::int8::{Encoding, Slice, Unpack};
 use gristmill_kernels::format::{Float, Quantised};
-use gristmill_kernels::simd::{Kernel, Simd};
+use gristmill_kernels::simd::{Kernel, LevelKernel, Simd, WeightSlice};
 use std::array::from_fn;
 use std::marker::PhantomData;
 
@@ -274,18 +275,37 @@ impl<F: Quantised> Steps for ExactSteps<F> {
     }
     #[inline(always)]
     fn unpack<S: Simd>(s: S, group: &[u8], first: usize, panel: &mut [Column]) {
-        for (i, columns) in panel.chunks_exact_mut(32).enumerate() {
-            let slice = first / 32 + i;
-            let tile = &group[slice / (F::BLOCK / 32) * ROWS * F::BYTES..][..ROWS * F::BYTES];
-            let g = slice % (F::BLOCK / 32);
-            let (codes, scales) = (F::codes(s, tile, g), F::scales(s, tile, g));
+        let mut slices = [WeightSlice::zero(s); 2 * HALF / 32];
+        let slices = &mut slices[..panel.len() / 32];
+        s.run(Unpack { group, first: first / 32, panel: &mut *slices, format: PhantomData::<F> });
+        s.run(Dequantise { slices, encoding: Encoding::of::<F>(), panel });
+    }
+}
+
+/// Unpacked slices as columns in f32: one kernel for all formats, as for [`Columns`].
+struct Dequantise<'a, S: Simd> {
+    slices: &'a [WeightSlice<S>],
+    encoding: Encoding,
+    /// 32 for each slice.
+    panel: &'a mut [Column],
+}
+
+impl<S: Simd> LevelKernel<S> for Dequantise<'_, S> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run_at(self, s: S) {
+        let Encoding { signed, has_min, .. } = self.encoding;
+        let bias = s.splat_i32(-self.encoding.bias::<S>());
+        for (WeightSlice { codes, scales }, columns) in self.slices.iter().zip(self.panel.chunks_exact_mut(32)) {
             for (j, four) in columns.chunks_exact_mut(4).enumerate() {
                 let scale = scales[j / 4];
                 for (b, weights) in four.iter_mut().enumerate() {
-                    let byte = b as u32;
-                    let code = if F::SIGNED { s.byte_signed(codes[j], byte) } else { s.byte(codes[j], byte) };
-                    let w = s.mul(scale.scale, s.to_f32(s.add_i32(code, s.splat_i32(-F::ZERO))));
-                    s.store_f32(if F::HAS_MIN { s.sub(w, scale.min) } else { w }, &mut weights.0, 0);
+                    // With a bias, codes that were signed are not.
+                    let signed = signed && S::SIGNED_BIAS == 0;
+                    let code = if signed { s.byte_signed(codes[j], b as u32) } else { s.byte(codes[j], b as u32) };
+                    let w = s.mul(scale.scale, s.to_f32(s.add_i32(code, bias)));
+                    s.store_f32(if has_min { s.sub(w, scale.min) } else { w }, &mut weights.0, 0);
                 }
             }
         }

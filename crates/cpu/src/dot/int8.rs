@@ -3,6 +3,9 @@
 //! Several rows share a *panel*: up to 256 columns of the 16 weight rows, unpacked once into the L1 cache for all of
 //! them. [`Simd::INT8_ROWS`] rows at a time pass over it, with integer sums in registers. A single row multiplies the
 //! columns as they are unpacked. Both add up the same products in the same order.
+//!
+//! For a panel, only unpacking is compiled for each format: formats differ in code, but unpacked codes differ only in
+//! what [`Encoding`] states.
 
 mod scaled;
 
@@ -11,7 +14,7 @@ use super::super::layout::ROWS;
 use super::Lanes;
 use gristmill_kernels::eight;
 use gristmill_kernels::format::{Quantised, Scale};
-use gristmill_kernels::simd::{Kernel, Simd, WeightSlice};
+use gristmill_kernels::simd::{Kernel, LevelKernel, Simd, WeightSlice};
 use std::array::from_fn;
 use std::marker::PhantomData;
 
@@ -23,6 +26,31 @@ pub(super) struct Int8Dot<'a, F> {
     pub(super) format: PhantomData<F>,
 }
 
+/// What a product needs to know of codes that are unpacked: properties of [`Quantised`] as values.
+#[derive(Clone, Copy)]
+pub(super) struct Encoding {
+    /// Columns that share a scale, 16 or 32.
+    group: usize,
+    pub(super) signed: bool,
+    pair_sums: usize,
+    zero: i32,
+    pub(super) has_min: bool,
+}
+
+impl Encoding {
+    #[inline(always)]
+    pub(super) const fn of<F: Quantised>() -> Self {
+        const { assert!(F::GROUP == 16 && !F::SIGNED || F::GROUP == 32, "`many_rows` has a kernel for it") }
+        Self { group: F::GROUP, signed: F::SIGNED, pair_sums: F::PAIR_SUMS, zero: F::ZERO, has_min: F::HAS_MIN }
+    }
+
+    /// The excess of codes over their values, at a level.
+    #[inline(always)]
+    pub(super) fn bias<S: Simd>(self) -> i32 {
+        self.zero + if self.signed { S::SIGNED_BIAS } else { 0 }
+    }
+}
+
 /// 32 columns of 16 weight rows, unpacked.
 pub(super) trait Slice<S: Simd>: Copy {
     /// A slice of zeros.
@@ -30,7 +58,7 @@ pub(super) trait Slice<S: Simd>: Copy {
     /// Slice `g` of a tile.
     fn unpack<F: Quantised>(s: S, tile: &[u8], g: usize) -> Self;
     /// out += products of the slices with `N` rows of as many blocks.
-    fn multiply<F: Quantised, const N: usize>(s: S, slices: &[Self], rows: [&[Int8Block]; N], out: &mut [Lanes]);
+    fn multiply<const N: usize>(s: S, e: Encoding, slices: &[Self], rows: [&[Int8Block]; N], out: &mut [Lanes]);
 }
 
 /// The most slices of 32 columns in a panel.
@@ -60,7 +88,7 @@ fn one_row<F: Quantised, S: Simd>(s: S, group: &[u8], row: &[Int8Block], out: &m
             if F::GROUP == 16 || s.prefetches() {
                 prefetch_slice(s, tile, g, slices);
             }
-            add_products::<F, S, 1>(s, &mut sums, &WeightSlice::unpack::<F>(s, tile, g), [block]);
+            add_products(s, Encoding::of::<F>(), &mut sums, &WeightSlice::unpack::<F>(s, tile, g), [block]);
         }
     }
     s.store_f32(sums[0], out, 0);
@@ -73,38 +101,78 @@ fn many_rows<F: Quantised, S: Simd, C: Slice<S>>(s: S, group: &[u8], rows: &[&[I
     let mut panel = [C::zero(s); PANEL];
     out.fill([0.0; ROWS]);
     for (i, tiles) in group.chunks(PANEL / slices * ROWS * F::BYTES).enumerate() {
-        let mut len = 0;
-        for (tile, columns) in tiles.chunks_exact(ROWS * F::BYTES).zip(panel.chunks_exact_mut(slices)) {
-            for (g, columns) in columns.iter_mut().enumerate() {
-                *columns = C::unpack::<F>(s, tile, g);
-            }
-            len += slices;
+        let panel = &mut panel[..tiles.len() / (ROWS * F::BYTES) * slices];
+        s.run(Unpack { group: tiles, first: 0, panel: &mut *panel, format: PhantomData::<F> });
+        let panel = Panel { slices: panel, start: PANEL * i, tiles, rows, out, encoding: Encoding::of::<F>() };
+        match (F::GROUP, F::SIGNED) {
+            (16, _) => s.run(PanelProducts::<C, 16, false>(panel)),
+            (_, false) => s.run(PanelProducts::<C, 32, false>(panel)),
+            (_, true) => s.run(PanelProducts::<C, 32, true>(panel)),
         }
-        let panel = Panel { slices: &panel[..len], start: PANEL * i, tiles };
-        panel.multiply::<F, S>(s, rows, out);
     }
 }
 
-/// Unpacked columns, of which the first is `32 * start`.
+/// Unpacks as many slices of a row group as `panel` holds, from slice `first` on: one kernel for each format, shared by
+/// products with int8 and with f32.
+pub(super) struct Unpack<'a, F, C> {
+    pub(super) group: &'a [u8],
+    pub(super) first: usize,
+    pub(super) panel: &'a mut [C],
+    pub(super) format: PhantomData<F>,
+}
+
+impl<F: Quantised, S: Simd, C: Slice<S>> LevelKernel<S> for Unpack<'_, F, C> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run_at(self, s: S) {
+        let slices = F::BLOCK / 32;
+        for (i, columns) in self.panel.iter_mut().enumerate() {
+            let (tile, g) = ((self.first + i) / slices, (self.first + i) % slices);
+            *columns = C::unpack::<F>(s, &self.group[tile * ROWS * F::BYTES..][..ROWS * F::BYTES], g);
+        }
+    }
+}
+
+/// Unpacked columns, of which the first is `32 * start`, and the rows that they are multiplied with.
 struct Panel<'a, C> {
     slices: &'a [C],
     start: usize,
     /// Its bytes; those of the next panel follow.
     tiles: &'a [u8],
+    rows: &'a [&'a [Int8Block]],
+    out: &'a mut [Lanes],
+    encoding: Encoding,
+}
+
+/// out += products of the panel with all rows: one kernel for all formats with such groups and codes. What decides which
+/// instructions multiply is a parameter of the type, the rest of [`Encoding`] a value.
+struct PanelProducts<'a, C, const GROUP: usize, const SIGNED: bool>(Panel<'a, C>);
+
+impl<S: Simd, C: Slice<S>, const GROUP: usize, const SIGNED: bool> LevelKernel<S>
+    for PanelProducts<'_, C, GROUP, SIGNED>
+{
+    type Output = ();
+
+    #[inline(always)]
+    fn run_at(self, s: S) {
+        let mut panel = self.0;
+        panel.encoding = Encoding { group: GROUP, signed: SIGNED, ..panel.encoding };
+        panel.multiply(s);
+    }
 }
 
 impl<C> Panel<'_, C> {
-    /// out += products of the panel with all rows.
     #[inline(always)]
-    fn multiply<F: Quantised, S: Simd>(&self, s: S, rows: &[&[Int8Block]], out: &mut [Lanes])
+    fn multiply<S: Simd>(&mut self, s: S)
     where
         C: Slice<S>,
     {
         let (mut first, mut line) = (0, 0);
         let lines = self.tiles.len().div_ceil(64);
-        let lines_per_row = lines.div_ceil(rows.len().max(1));
-        while first < rows.len() {
-            let left = rows.len() - first;
+        let lines_per_row = lines.div_ceil(self.rows.len().max(1));
+        while first < self.rows.len() {
+            let left = self.rows.len() - first;
             // A share of the next panel, which begins on another page, where the hardware's prefetcher begins anew: on
             // two cores of a Xeon, prefill of Q8_0 gains 8%, Q6_K 8%, Q4_K 3% by AVX2, by AVX-512 Q8_0 3%, Q4_K 5%.
             let end = (lines_per_row * (first + 4)).min(lines);
@@ -113,26 +181,27 @@ impl<C> Panel<'_, C> {
                 line += 1;
             }
             first += if S::INT8_ROWS >= 8 && left >= 8 {
-                self.add::<F, S, 8>(s, &rows[first..], &mut out[first..])
+                self.add::<S, 8>(s, first)
             } else if S::INT8_ROWS >= 4 && left >= 4 {
-                self.add::<F, S, 4>(s, &rows[first..], &mut out[first..])
+                self.add::<S, 4>(s, first)
             } else if left >= 2 {
-                self.add::<F, S, 2>(s, &rows[first..], &mut out[first..])
+                self.add::<S, 2>(s, first)
             } else {
-                self.add::<F, S, 1>(s, &rows[first..], &mut out[first..])
+                self.add::<S, 1>(s, first)
             };
         }
     }
 
-    /// The same for the first `N` rows. Returns `N`.
+    /// The same for `N` rows from row `first` on. Returns `N`.
     #[inline(always)]
-    fn add<F: Quantised, S: Simd, const N: usize>(&self, s: S, rows: &[&[Int8Block]], out: &mut [Lanes]) -> usize
+    fn add<S: Simd, const N: usize>(&mut self, s: S, first: usize) -> usize
     where
         C: Slice<S>,
     {
         // One length for all rows, so that the inner loop has no bounds checks.
+        let rows = &self.rows[first..][..N];
         let rows: [&[Int8Block]; N] = from_fn(|t| &rows[t][self.start..self.start + self.slices.len()]);
-        C::multiply::<F, N>(s, self.slices, rows, &mut out[..N]);
+        C::multiply::<N>(s, self.encoding, self.slices, rows, &mut self.out[first..][..N]);
         N
     }
 }
@@ -157,9 +226,9 @@ impl<S: Simd> Slice<S> for WeightSlice<S> {
     }
 
     #[inline(always)]
-    fn multiply<F: Quantised, const N: usize>(s: S, slices: &[Self], rows: [&[Int8Block]; N], out: &mut [Lanes]) {
-        if let (32, Ok(rows), Ok(out)) = (F::GROUP, rows[..].try_into(), (&mut *out).try_into())
-            && s.multiply_eight(slices, rows, -bias::<F, S>(), F::HAS_MIN, out)
+    fn multiply<const N: usize>(s: S, e: Encoding, slices: &[Self], rows: [&[Int8Block]; N], out: &mut [Lanes]) {
+        if let (32, Ok(rows), Ok(out)) = (e.group, rows[..].try_into(), (&mut *out).try_into())
+            && s.multiply_eight(slices, rows, -e.bias::<S>(), e.has_min, out)
         {
             return;
         }
@@ -168,7 +237,7 @@ impl<S: Simd> Slice<S> for WeightSlice<S> {
             sums[t] = s.load_f32(&out[t], 0);
         }
         for (i, columns) in slices.iter().enumerate() {
-            add_products::<F, S, N>(s, &mut sums, columns, rows.map(|row| &row[i]));
+            add_products(s, e, &mut sums, columns, rows.map(|row| &row[i]));
         }
         for t in 0..N {
             s.store_f32(sums[t], &mut out[t], 0);
@@ -194,31 +263,32 @@ fn prefetch_slice<S: Simd>(s: S, tile: &[u8], g: usize, slices: usize) {
 
 /// sums += Σ over 32 columns of weight · activation, for `N` rows of activations.
 #[inline(always)]
-fn add_products<F: Quantised, S: Simd, const N: usize>(
+fn add_products<S: Simd, const N: usize>(
     s: S,
+    e: Encoding,
     sums: &mut [S::F32; N],
     columns: &WeightSlice<S>,
     x: [&Int8Block; N],
 ) {
     let WeightSlice { codes, scales } = columns;
-    if F::GROUP == 32 {
-        let d = dot_codes::<F, S, N, 8>(s, codes, x, 0);
+    if e.group == 32 {
+        let d = dot_codes::<S, N, 8>(s, e, codes, x, 0);
         for t in 0..N {
             let x = x[t];
             sums[t] = s.mul_add(s.to_f32(d[t]), s.mul(scales[0].scale, s.splat(x.scale)), sums[t]);
-            if F::HAS_MIN {
+            if e.has_min {
                 sums[t] = s.mul_add(scales[0].min, s.splat(-x.sum), sums[t]);
             }
         }
     } else {
-        let first = dot_codes::<F, S, N, 4>(s, &codes.as_chunks().0[0], x, 0);
-        let second = dot_codes::<F, S, N, 4>(s, &codes.as_chunks().0[1], x, 1);
+        let first = dot_codes::<S, N, 4>(s, e, &codes.as_chunks().0[0], x, 0);
+        let second = dot_codes::<S, N, 4>(s, e, &codes.as_chunks().0[1], x, 1);
         for t in 0..N {
             let x = x[t];
             let product = s.mul(s.to_f32(first[t]), scales[0].scale);
             let product = s.mul_add(s.to_f32(second[t]), scales[1].scale, product);
             sums[t] = s.mul_add(product, s.splat(x.scale), sums[t]);
-            if F::HAS_MIN {
+            if e.has_min {
                 sums[t] = s.mul_add(scales[0].min, s.splat(-x.scaled_half_sums[0]), sums[t]);
                 sums[t] = s.mul_add(scales[1].min, s.splat(-x.scaled_half_sums[1]), sums[t]);
             }
@@ -226,25 +296,20 @@ fn add_products<F: Quantised, S: Simd, const N: usize>(
     }
 }
 
-/// The excess of a format's codes over their values, at a level.
-#[inline(always)]
-fn bias<F: Quantised, S: Simd>() -> i32 {
-    F::ZERO + if F::SIGNED { S::SIGNED_BIAS } else { 0 }
-}
-
 /// Σ of (code − bias) · x over `4 · J` columns, which are all 32, or `half` of them.
 #[inline(always)]
-fn dot_codes<F: Quantised, S: Simd, const N: usize, const J: usize>(
+fn dot_codes<S: Simd, const N: usize, const J: usize>(
     s: S,
+    e: Encoding,
     codes: &[S::Codes; J],
     x: [&Int8Block; N],
     half: usize,
 ) -> [S::I32; N] {
-    let (bias, q) = (-bias::<F, S>(), x.map(|x| &x.q.as_chunks().0[half]));
+    let (bias, q) = (-e.bias::<S>(), x.map(|x| &x.q.as_chunks().0[half]));
     // The codes' bias is subtracted as an integer, before any rounding.
     if !S::FAST_PAIRS {
         let start = x.map(|x| bias * if J == 8 { x.half_sums[0] + x.half_sums[1] } else { x.half_sums[half] });
-        return s.dots::<N, J>(F::SIGNED, F::PAIR_SUMS, start, codes, q);
+        return s.dots::<N, J>(e.signed, e.pair_sums, start, codes, q);
     }
     let mut sums = [s.splat_i32(0); N];
     if bias != 0 {
@@ -257,7 +322,7 @@ fn dot_codes<F: Quantised, S: Simd, const N: usize, const J: usize>(
     for j in 0..J {
         for t in 0..N {
             let x = q[t][j];
-            sums[t] = if F::SIGNED { s.dot_signed(sums[t], codes[j], x) } else { s.dot(sums[t], codes[j], x) };
+            sums[t] = if e.signed { s.dot_signed(sums[t], codes[j], x) } else { s.dot(sums[t], codes[j], x) };
         }
     }
     sums

@@ -10,7 +10,7 @@
 
 use std::marker::PhantomData;
 
-use crate::simd::{Kernel, Portable, Runner, Simd};
+use crate::simd::{Kernel, Portable, Simd};
 use crate::two;
 
 mod bits;
@@ -326,11 +326,11 @@ impl Format {
     }
 
     /// [`Format::encode`] by a level of the CPU; all give the same bytes.
-    pub fn encode_by(self, level: impl Runner, values: &[f32], bytes: &mut [u8]) -> Option<()> {
+    pub fn encode_by(self, level: impl Simd, values: &[f32], bytes: &mut [u8]) -> Option<()> {
         if self.row_bytes(values.len())? != bytes.len() {
             return None;
         }
-        with_format!(self, F => level.run_kernel(Encode::<F> { values, bytes, format: PhantomData }));
+        with_format!(self, F => level.run(Encode::<F> { values, bytes, format: PhantomData }));
         Some(())
     }
 }

@@ -112,15 +112,20 @@ pub trait Kernel {
     fn run<S: Simd>(self, s: S) -> Self::Output;
 }
 
-/// Something that runs generic code: a level, or a choice among levels.
-pub trait Runner: Copy {
-    /// Runs a kernel compiled for the level.
-    fn run_kernel<K: Kernel>(self, kernel: K) -> K::Output;
+/// Code for one level, which may contain vectors of that level. Every [`Kernel`] is one for each level.
+pub trait LevelKernel<S: Simd> {
+    /// The kernel's result.
+    type Output;
+    /// The body; mark it `#[inline(always)]`.
+    fn run_at(self, s: S) -> Self::Output;
 }
 
-impl Runner for Portable {
-    fn run_kernel<K: Kernel>(self, kernel: K) -> K::Output {
-        kernel.run(self)
+impl<S: Simd, K: Kernel> LevelKernel<S> for K {
+    type Output = K::Output;
+
+    #[inline(always)]
+    fn run_at(self, s: S) -> K::Output {
+        self.run(s)
     }
 }
 
@@ -148,9 +153,9 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// is computed for each activation row.
     const FAST_PAIRS: bool = false;
 
-    /// Runs a kernel inside a function that has the level's target features, one for each kernel: what runs it within
-    /// another kernel shares it with all others.
-    fn run<K: Kernel>(self, kernel: K) -> K::Output;
+    /// Runs a kernel inside a function that has the level's target features. There is one such function for each kernel,
+    /// so a kernel that another kernel runs is compiled once for all of its callers.
+    fn run<K: LevelKernel<Self>>(self, kernel: K) -> K::Output;
     /// Whether a product with one activation row prefetches the weights of every format, not only of those whose bytes
     /// are read in bursts. It helps where the hardware's prefetcher falls behind, which depends on the CPU.
     #[inline(always)]

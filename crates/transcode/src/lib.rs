@@ -1,10 +1,15 @@
 //! Transcodes blocks of one format into another on all threads, for conversion and quantisation of models.
+//!
+//! It is a crate of its own because encoders are two fifths of what [`gristmill_cpu`] would otherwise compile, and no
+//! forward pass encodes weights.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod encode;
 
-use super::{Level, Pool};
+pub use encode::{encode, encode_at};
+use gristmill_cpu::Pool;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::format::Format;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Elements that a chunk decodes and encodes: whole blocks of every format, 16 KiB of floats.
 const CHUNK: usize = 4096;
@@ -60,8 +65,8 @@ impl TranscodeError {
 /// The result does not depend on the number of threads, nor on the CPU.
 ///
 /// ```
-/// use gristmill_cpu::Transcoder;
 /// use gristmill_kernels::format::Format;
+/// use gristmill_transcode::Transcoder;
 ///
 /// let values: Vec<u8> = (0..64).flat_map(|i| (i as f32).to_le_bytes()).collect();
 /// let mut blocks = vec![0; Format::Q8_0.row_bytes(64).unwrap()];
@@ -111,7 +116,7 @@ impl Transcoder {
             if from == to {
                 blocks.copy_from_slice(source);
             } else {
-                coded = coded.and_then(|()| Level::best().encode(to, values, blocks));
+                coded = coded.and_then(|()| encode(to, values, blocks));
                 if bad.is_none() && to.is_float() {
                     // Large values become infinite in float formats; the scales of the others saturate.
                     coded = coded.and_then(|()| to.decode(blocks, values));
