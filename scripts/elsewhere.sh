@@ -109,7 +109,7 @@ tests() {
 }
 
 # The tests of the SIMD levels and of the formats in them: binaries that `cargo test --no-run` names.
-CPU_TESTS=(gristmill_kernels gristmill_cpu blocks)
+CPU_TESTS=(gristmill_kernels gristmill_cpu blocks encode)
 
 # old ARGUMENTS...: an x86-64 CPU without AVX runs what `cargo test --workspace` builds, the levels' tests with these.
 old() {
@@ -162,7 +162,7 @@ all() {
     built=$(across "$ARM" test --no-run -p gristmill-conformance --test models 2>&1) || { tail -50 <<<"$built"; return 1; }
     tests "Arm, a model" "${WITH[@]}" "$(binary models <<<"$built")" one_small_model
     tests "Arm without dot products, a model" "${WITHOUT[@]}" "$(binary models <<<"$built")" one_small_model
-    built=$(across "$ARM" test --no-run -p gristmill-kernels -p gristmill-cpu --lib --test blocks 2>&1) || { tail -50 <<<"$built"; return 1; }
+    built=$(across "$ARM" test --no-run -p gristmill-kernels -p gristmill-cpu -p gristmill-transcode --lib --test blocks --test encode 2>&1) || { tail -50 <<<"$built"; return 1; }
     for cpu in max cortex-a53; do
         for name in "${CPU_TESTS[@]}"; do
             tests "Arm ($cpu), $name" qemu-aarch64-static -cpu "$cpu" -L /usr/aarch64-linux-gnu \
@@ -175,7 +175,7 @@ check() {
     # For Windows with Microsoft's library, since the other asks for tools even to check. Lints of style are left out:
     # they change with the compiler, which may be Debian's here.
     across "aarch64-apple-darwin x86_64-pc-windows-msvc" clippy --quiet \
-        -p gristmill-kernels -p gristmill-cpu -p gristmill-cuda -p gristmill-metal -p gristmill-files \
+        -p gristmill-kernels -p gristmill-cpu -p gristmill-transcode -p gristmill-cuda -p gristmill-metal -p gristmill-files \
         -p gristmill-text -p gristmill-model -p gristmill-engine -p gristmill-convert -p gristmill -- \
         -D unused -D clippy::correctness -D clippy::suspicious
     echo "the published crates type-check for macOS on Arm and for Windows on x86-64"
