@@ -59,12 +59,21 @@ const SPILLS: &[(&str, &str, &str)] = &[
         "gemm_wgmma",
         "of BF16 alone, whose numbers take all registers that are not sums: up to 92 bytes, most of them outside the loop",
     ),
+    // Not mended: with bytes 66 to 109 of a block of IQ3_S as one plane `matmul` spills 40 bytes and `gate_up` none, but a CPU
+    // must take a group's bytes out of words then. With `qs` and `qh` of TQ1_0 as one plane `gate_up` spills 12 bytes, but
+    // loads of 16 bytes become loads of 4.
     (
         "gemv.cu",
         "matmul",
-        "of IQ3_S alone: up to 88 bytes on sm_90a with one row of X; addresses of its five planes in four rows",
+        "of IQ3_S alone, with int8 activations and one row of X: 96 bytes on sm_90a, where a thread has 128 registers for nine \
+         words of each of four rows of weights and addresses in five planes",
     ),
-    ("gemv.cu", "gate_up", "of TQ1_0 alone, whose span has digits in all bytes of a block: up to 20 bytes on sm_90a"),
+    (
+        "gemv.cu",
+        "gate_up",
+        "with int8 activations, on sm_90a: 28 bytes of IQ3_S with one row of X, as in `matmul`; 20 bytes of TQ1_0 with one row \
+         and 8 with two, whose span has digits in all 48 bytes of a block: twelve words of each row of weights",
+    ),
     ("experts.cu", "experts_gate_up", "on sm_120a, of Q5_K: three words; no such device has run it"),
     (
         "attention_neighbours.cu",
@@ -145,8 +154,9 @@ fn kernels(wanted: impl Fn(&Unit, u32) -> bool, output: Option<(&str, &str)>) ->
             kernels += 1;
             let (kernel, spilled) = (&usage.kernel, usage.spilled);
             let known = SPILLS.iter().any(|(file, known, _)| *file == unit.file && known == kernel);
-            if spilled > 0 && !known {
-                wrong.push(format!("{unit}: {kernel} spills {spilled} bytes on {architecture}"));
+            if spilled > 0 {
+                let spill = format!("{unit}: {kernel} spills {spilled} bytes on {architecture}");
+                if known { println!("known: {spill}") } else { wrong.push(spill) }
             }
             needs.entry((unit.to_string(), kernel.clone())).or_default().insert(*capability, usage);
         }
