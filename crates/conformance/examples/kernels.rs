@@ -130,7 +130,7 @@ fn usages(unit: &Unit, capability: u32, compiler: (i32, i32)) -> Result<Vec<Usag
     {
         return Ok(usages);
     }
-    let usages = units::compile_other(unit, &source, capability)?;
+    let usages = units::compile(unit, &source, capability)?;
     let line = |usage: &Usage| format!("{} {} {} {}\n", usage.kernel, usage.registers, usage.spilled, usage.shared);
     let kept: String = usages.iter().map(line).collect();
     let part = file.with_extension("part");
@@ -163,7 +163,7 @@ fn kernels(wanted: impl Fn(&Unit, u32) -> bool, output: Option<(&str, &str)>) ->
     }
     for (file, content, defines) in HOPPER {
         let defines = defines.iter().map(|&(name, value)| (name, value.to_owned())).collect();
-        let usages = units::compile_other(&Unit { file, defines }, content, 90);
+        let usages = units::compile(&Unit { file, defines }, content, 90);
         let usages = usages.map_err(|error| format!("{file}: {error}"))?;
         wrong.extend(usages.iter().filter(|usage| usage.spilled > 0).map(|usage| format!("{file} spills: {usage:?}")));
     }
