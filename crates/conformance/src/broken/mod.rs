@@ -146,6 +146,7 @@ const HINTS: &[(Language, &str, &str, Only)] = &[
     (Language::Cuda, "attention_tile.cu", "attention", Only::Any),
     (Language::Cuda, "attention_tile.cu", "attention_long", Only::Any),
     (Language::Cuda, "attention_wgmma.cu", "attention", Only::Any),
+    (Language::Cuda, "attention_wgmma.cu", "attention_long", Only::Any),
     (Language::Cuda, "experts.cu", "experts", Only::Any),
     (Language::Cuda, "gated_norm.h", "gated_norm", Only::Any),
     (Language::Cuda, "gated_out.cuh", "gate_up", Only::Family(Family::Int8)),
