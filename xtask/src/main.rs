@@ -29,15 +29,16 @@ usage: cargo xtask check [--no-simulator | --all]
            the proofs below whose sources have changed since docs/prove/ledger.tsv was written, with their pages;
            hours if much has changed. --all: all of them; --list: none, only which hold; --only: those whose name, as
            --list prints it, begins with NAME
-       cargo xtask prove kernels
-           compile the CUDA kernels for all architectures and formats, with a table of what they need
+       cargo xtask prove kernels [--source NAME...]
+           compile the CUDA kernels for all architectures and formats; --source: those of some sources, whose rows of
+           docs/prove/kernels.md are written anew
        cargo xtask prove barriers [--source NAME...]
            delete every barrier of the kernels of both GPUs in turn, and plant bugs in them, or those of some sources;
            a bug that the simulator's checked mode does not notice is a failure
        cargo xtask prove checked
            all cases of the op suite in the simulator's checked mode, all golden models by kernels of both GPUs, 70,000
            tokens
-       cargo xtask prove mutations [--only OP] [--list]
+       cargo xtask prove mutations [--only OP] [--file FILE] [--list]
            apply each known mutation of the CPU kernels to a copy of the tree and run the op suite; one that the
            suite does not notice is a failure
        cargo xtask prove seeds [--rounds N] [--output FILE]
@@ -78,6 +79,7 @@ fn main() -> ExitCode {
         ["kernels"] => example("kernels", &["few"]),
         ["kernels", options @ ..] => example("kernels", &[&["only"], options].concat()),
         ["prove", "kernels"] => example("kernels", &["all"]),
+        ["prove", "kernels", "--source", sources @ ..] if !sources.is_empty() => prove::kernels(sources),
         ["prove", "mutations", options @ ..] => prove::mutations(options),
         ["prove", "barriers", options @ ..] => prove::barriers(options),
         ["prove", "checked"] => prove::checked(None),

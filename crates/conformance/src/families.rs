@@ -7,8 +7,8 @@ use gristmill_kernels::format::Format;
 use gristmill_suite::suite::Suite;
 
 /// The parts of the suite that multiply.
-pub const PARTS: [&str; 7] =
-    ["matmul", "matmul_rows", "matmul_extremes", "gate_up", "moe_gate_up", "moe_matmul", "experts"];
+pub const PARTS: [&str; 8] =
+    ["matmul", "matmul_rows", "matmul_extremes", "gate_up", "moe_gate_up", "moe_matmul", "moe_one_expert", "experts"];
 
 /// The suite with the weights and activations that a family takes.
 pub fn limited(suite: Suite, family: Family) -> Suite {

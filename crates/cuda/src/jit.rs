@@ -26,17 +26,15 @@ impl Compiler {
         Self { nvrtc, architecture: architecture(capability) }
     }
 
-    /// The machine code of a unit and the compiler's log, or why there is none. With options next to those that all
-    /// have.
-    pub(crate) fn compile(&self, unit: &Unit, further: &[&str]) -> Result<(Vec<u8>, String), String> {
-        let (source, mut options) = self.input(unit)?;
-        options.extend(further.iter().map(|&option| option.to_owned()));
+    /// The machine code of a unit and the compiler's log, or why there is none.
+    pub(crate) fn compile(&self, unit: &Unit) -> Result<(Vec<u8>, String), String> {
+        let (source, options) = self.input(unit)?;
         self.nvrtc.compile(&source, unit.file, &options)
     }
 
     /// The machine code of a unit, from the cache or compiled.
     pub(crate) fn cubin(&self, unit: &Unit, cache: Option<&Cache>) -> Result<Vec<u8>, String> {
-        let Some(cache) = cache else { return self.compile(unit, &[]).map(|(code, _log)| code) };
+        let Some(cache) = cache else { return self.compile(unit).map(|(code, _log)| code) };
         let (source, options) = self.input(unit)?;
         let name = self.name(&source, &options);
         if let Some(code) = cache.get(&name) {
@@ -47,7 +45,8 @@ impl Compiler {
         Ok(code)
     }
 
-    /// The same as [`Compiler::compile`] of a source that is not the backend's but may include its files.
+    /// The same as [`Compiler::compile`] of a source that may include the backend's files, with options beside those that
+    /// all have.
     pub(crate) fn compile_other(
         &self,
         unit: &Unit,

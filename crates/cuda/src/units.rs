@@ -36,20 +36,12 @@ pub fn all() -> Vec<Unit> {
     units
 }
 
-/// Compiles a unit for a compute capability (90 for 9.0), past the cache, and reads what its kernels need.
+/// Compiles a source for a compute capability (90 for 9.0), past the cache, and reads what its kernels need. It may be a
+/// unit's with its inclusions, or include the backend's files.
 ///
 /// # Errors
 /// Why not, for people: there is no NVRTC, or it refused the source.
-pub fn compile(unit: &Unit, capability: u32) -> Result<Vec<Usage>, String> {
-    let (_, log) = Compiler::new(Nvrtc::open()?, capability).compile(unit, &["--ptxas-options=-v"])?;
-    Ok(usages(&log))
-}
-
-/// The same of a source that is not the backend's but may include its files, as a test's.
-///
-/// # Errors
-/// As for [`compile`].
-pub fn compile_other(unit: &Unit, content: &str, capability: u32) -> Result<Vec<Usage>, String> {
+pub fn compile(unit: &Unit, content: &str, capability: u32) -> Result<Vec<Usage>, String> {
     let compiler = Compiler::new(Nvrtc::open()?, capability);
     let (_, log) = compiler.compile_other(unit, content, &["--ptxas-options=-v"])?;
     Ok(usages(&log))

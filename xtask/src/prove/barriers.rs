@@ -17,6 +17,10 @@ const HEAD: &str = "\
 GPU; then bugs of other kinds were planted one at a time. The op suite noticed them in the simulator's checked mode, in
 four orders of threads.
 
+Synccheck (`compute-sanitizer --tool synccheck`) reports \"Divergent thread(s) in block\" at the barrier EVERYBODY of
+`gemm_wgmma.cu`. Warps of two roles reach it by different instructions. PTX allows this: only the threads of a warp must
+reach `bar.sync` together. [Benchmarks](../benchmarks.md) has the kernel of ten lines with the same report.
+
 | source | deleted, CUDA | deleted, Metal | planted | noticed as | proved for |
 | --- | ---: | ---: | ---: | --- | --- |
 ";

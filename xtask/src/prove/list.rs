@@ -12,10 +12,48 @@ pub(super) struct Mutation {
     pub(super) find: &'static str,
     /// The source that replaces it.
     pub(super) replace: &'static str,
+    /// What runs this source only where the CPU has it.
+    pub(super) needs: Option<Feature>,
+}
+
+/// A CPU feature that some level uses where it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Feature {
+    /// Products of bfloat16, of level avx512.
+    Avx512Bf16,
+}
+
+impl Feature {
+    /// The name in `/proc/cpuinfo`.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Avx512Bf16 => "avx512_bf16",
+        }
+    }
+
+    /// Whether this CPU has it.
+    pub(super) fn is_here(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        let is_here = match self {
+            Self::Avx512Bf16 => is_x86_feature_detected!("avx512bf16"),
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        let is_here = false;
+        is_here
+    }
 }
 
 macro_rules! names {
-    ([$($name:ident),*]) => { &[$(stringify!($name)),*] };
+    ([$($name:ident),* $(needs $feature:ident)?]) => { &[$(stringify!($name)),*] };
+}
+
+macro_rules! feature {
+    ([$($name:ident),*]) => {
+        None
+    };
+    ([$($name:ident),* needs $feature:ident]) => {
+        Some(Feature::$feature)
+    };
 }
 
 macro_rules! mutations {
@@ -26,6 +64,7 @@ macro_rules! mutations {
             file: $file,
             find: $find,
             replace: $replace,
+            needs: feature!($parts),
         },)*)*]
     };
 }
@@ -174,6 +213,8 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     matmul in "cpu/src/dot/float.rs" by [matmul] {
         "s.sub(w, scale.min)" => "s.add(w, scale.min)",
         "&low[both..], rows, first + both," => "&low[both..], rows, first,",
+    }
+    matmul in "cpu/src/dot/float.rs" by [matmul needs Avx512Bf16] {
         "panel.get_mut(pairs.len())" => "panel.get_mut(pairs.len() + 1)",
     }
     matmul in "cpu/src/matmul.rs" by [matmul, matmul_joined] {

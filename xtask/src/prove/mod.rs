@@ -35,7 +35,7 @@ pub(crate) use settings::settings;
 pub(crate) use synthetic::synthetic;
 pub(crate) use templates::templates;
 
-use crate::{example, sh};
+use crate::{example, root, sh};
 
 /// Takes the key of a part that ran, and its lines of the page.
 type Done<'a> = dyn FnMut(&str, &[String]) -> Result<(), String> + 'a;
@@ -118,6 +118,12 @@ fn each_part(
         let missed: Vec<&str> = lines.iter().filter(|line| line.starts_with('-')).map(String::as_str).collect();
         note(part, if missed.is_empty() { Ok(()) } else { Err(missed.join("; ")) })
     })
+}
+
+/// Compiles the CUDA kernels of some sources for all architectures, and writes their rows of the page.
+pub(crate) fn kernels(sources: &[&str]) -> Result<(), String> {
+    let page = root().join("docs/prove/kernels.md");
+    example("kernels", &[&["sources", &page.display().to_string(), &date_and_commit()], sources].concat())
 }
 
 /// A proof of one part, which writes the page at this path.

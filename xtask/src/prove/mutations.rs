@@ -21,10 +21,14 @@ of the op suite ran on every CPU level of the machine.
 | --- | ---: | ---: | ---: | ---: | --- |
 ";
 
+/// In the line of a mutation whose source this CPU does not run, before the feature that it lacks.
+const NEEDS: &str = "`: needs ";
+
 /// Options of [`mutations`] on the command line.
 #[derive(Default)]
 struct Options<'a> {
     only: Option<&'a str>,
+    file: Option<&'a str>,
     list: bool,
 }
 
@@ -35,6 +39,7 @@ impl<'a> Options<'a> {
             match words {
                 [] => return Ok(options),
                 ["--only", op, rest @ ..] => (options.only, words) = (Some(*op), rest),
+                ["--file", file, rest @ ..] => (options.file, words) = (Some(*file), rest),
                 ["--list", rest @ ..] => (options.list, words) = (true, rest),
                 [other, ..] => return Err(format!("prove mutations: unknown option {other}; see cargo xtask")),
             }
@@ -42,10 +47,12 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Applies the mutations of all operations, or of one, and fails unless the op suite notices each.
+/// Applies the mutations of all operations, or those of one or in one file, and fails unless the op suite notices each that this CPU can run.
 pub(crate) fn mutations(words: &[&str]) -> Result<(), String> {
     let options = Options::parse(words)?;
-    let chosen = |mutation: &&Mutation| options.only.is_none_or(|op| mutation.op == op);
+    let chosen = |mutation: &&Mutation| {
+        options.only.is_none_or(|op| mutation.op == op) && options.file.is_none_or(|file| mutation.file == file)
+    };
     if options.list {
         let row = |m: &Mutation| format!("{:<20} {:<22} {} → {}", m.op, m.file, one_line(m.find), one_line(m.replace));
         MUTATIONS.iter().filter(chosen).for_each(|mutation| println!("{}", row(mutation)));
@@ -54,22 +61,27 @@ pub(crate) fn mutations(words: &[&str]) -> Result<(), String> {
     let ops: BTreeSet<&str> = MUTATIONS.iter().filter(chosen).map(|mutation| mutation.op).collect();
     if ops.is_empty() {
         let all: BTreeSet<&str> = MUTATIONS.iter().map(|mutation| mutation.op).collect();
-        return Err(format!("no mutations of this operation; there are some of {all:?}"));
+        return Err(format!("no such mutations; there are some of {all:?}, in files that --list prints"));
     }
     let mut missed = 0;
-    prove(&ops.into_iter().collect::<Vec<_>>(), &mut |_, lines| {
+    run(&ops.into_iter().collect::<Vec<_>>(), &chosen, &mut |_, lines| {
         lines.iter().for_each(|line| println!("{line}"));
-        missed += lines.len() - 1;
+        missed += lines.iter().filter(|line| line.starts_with('-') && !line.contains(NEEDS)).count();
         Ok(())
     })?;
     if missed == 0 { Ok(()) } else { Err(format!("{missed} mutations were not noticed: the op suite has a hole")) }
 }
 
 /// Proves the operations one after another and writes the page after each. `done` gets the operation and its lines of
-/// the page: its row, and one line for each mutation that was not noticed.
+/// the page: its row, and one line for each mutation that was not noticed or not run.
 pub(super) fn prove(ops: &[&str], done: &mut Done) -> Result<(), String> {
+    run(ops, &|_| true, done)
+}
+
+/// The same of those mutations of the operations that are chosen.
+fn run(ops: &[&str], chosen: &dyn Fn(&&Mutation) -> bool, done: &mut Done) -> Result<(), String> {
     let workshop = Workshop::new()?;
-    let of_ops = || MUTATIONS.iter().filter(|mutation| ops.contains(&mutation.op));
+    let of_ops = || MUTATIONS.iter().filter(|mutation| ops.contains(&mutation.op)).filter(chosen);
     let parts: BTreeSet<&str> = of_ops().flat_map(|mutation| mutation.parts.iter().copied()).collect();
     let parts: Vec<&str> = parts.into_iter().collect();
     eprintln!("the suite must pass before anything is changed, with seed {}: {parts:?}", workshop.seed);
@@ -108,7 +120,7 @@ fn change(mutation: &Mutation) -> String {
     format!("{op}: {file}: `{}` → `{}`", one_line(find), one_line(replace))
 }
 
-/// The row of an operation, and a line for each mutation that was not noticed.
+/// The row of an operation, and a line for each mutation that was not noticed or not run.
 fn lines(op: &str, outcomes: &[(&Mutation, Outcome, u64)]) -> Vec<String> {
     let noticed = outcomes.iter().filter(|(_, outcome, _)| outcome.is_noticed()).count();
     let hung = outcomes.iter().filter(|(_, outcome, _)| *outcome == Outcome::Hung).count();
@@ -126,6 +138,7 @@ fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prove::list::Feature;
     use crate::prove::page::key;
 
     #[test]
@@ -136,6 +149,14 @@ mod tests {
         assert!(lines[0].starts_with(&format!("| {} | 3 | 2 | 1 | 12 | ", first.op)), "{lines:?}");
         assert!(lines[1].contains("SURVIVED") && lines.len() == 2, "{lines:?}");
         assert!(lines.iter().all(|line| key(line) == Some(first.op)), "{lines:?}");
+    }
+
+    #[test]
+    fn a_line_names_the_feature_that_is_lacking() {
+        let of_bf16 = MUTATIONS.iter().find(|mutation| mutation.needs.is_some()).expect("a mutation of avx512_bf16");
+        let lines = lines(of_bf16.op, &[(of_bf16, Outcome::Needs(Feature::Avx512Bf16), 0)]);
+        assert!(lines[0].starts_with("| matmul | 1 | 0 | 0 | 0 | "), "{lines:?}");
+        assert!(lines[1].contains(NEEDS) && lines[1].ends_with("needs avx512_bf16"), "{lines:?}");
     }
 
     #[test]

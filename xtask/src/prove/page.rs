@@ -44,7 +44,7 @@ impl Page {
         let mut text = self.head.to_owned();
         rows.for_each(|row| text += &format!("{row}\n"));
         if !failures.is_empty() {
-            text += "\nNot noticed:\n\n";
+            text += "\nNot proved:\n\n";
             failures.into_iter().for_each(|line| text += &format!("{line}\n"));
         }
         text
@@ -76,12 +76,12 @@ mod tests {
     #[test]
     fn rows_of_other_parts_stay() {
         let head = "# Title\n\n| part | n |\n| --- | ---: |\n";
-        let text = format!("{head}| a | 1 |\n| b | 2 |\n\nNot noticed:\n\n- b: one\n- b: two\n");
+        let text = format!("{head}| a | 1 |\n| b | 2 |\n\nNot proved:\n\n- b: one\n- b: two\n");
         let mut page = Page { path: PathBuf::new(), head, rows: parse(text.strip_prefix(head).expect("the head")) };
         assert_eq!(page.text(), text);
         page.put("a", vec!["| a | 3 |".to_owned(), "- a: three".to_owned()]);
         let failures = "- a: three\n- b: one\n- b: two\n";
-        assert_eq!(page.text(), format!("{head}| a | 3 |\n| b | 2 |\n\nNot noticed:\n\n{failures}"));
+        assert_eq!(page.text(), format!("{head}| a | 3 |\n| b | 2 |\n\nNot proved:\n\n{failures}"));
         page.put("b", vec!["| b | 4 |".to_owned()]);
         page.retain(&["b"]);
         assert_eq!(page.text(), format!("{head}| b | 4 |\n"));

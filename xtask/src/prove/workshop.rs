@@ -1,6 +1,6 @@
 //! A copy of the kernels and their op suite, to be broken one line at a time.
 
-use super::list::Mutation;
+use super::list::{Feature, Mutation};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,6 +29,8 @@ pub(super) enum Outcome {
     Broken,
     /// The source to be mutated does not occur exactly once, so the list is stale.
     Stale(usize),
+    /// The CPU lacks a feature, so nothing runs the source.
+    Needs(Feature),
 }
 
 impl Outcome {
@@ -45,6 +47,7 @@ impl fmt::Display for Outcome {
             Outcome::Survived => "SURVIVED",
             Outcome::Broken => "DOES NOT COMPILE",
             Outcome::Stale(count) => return f.pad(&format!("STALE (found {count} ×)")),
+            Outcome::Needs(feature) => return f.pad(&format!("needs {}", feature.name())),
         };
         f.pad(text)
     }
@@ -97,7 +100,7 @@ impl Workshop {
         Ok(Self { tree, target, log, seed })
     }
 
-    /// Calls `run` with the mutation applied, and takes it back.
+    /// Calls `run` with the mutation applied, and takes it back; not if nothing runs that source here.
     pub(super) fn with(
         &self,
         mutation: &Mutation,
@@ -108,6 +111,9 @@ impl Workshop {
         let found = text.matches(mutation.find).count();
         if found != 1 {
             return Ok(Outcome::Stale(found));
+        }
+        if let Some(feature) = mutation.needs.filter(|feature| !feature.is_here()) {
+            return Ok(Outcome::Needs(feature));
         }
         write(&file, &text.replacen(mutation.find, mutation.replace, 1))?;
         let outcome = run();

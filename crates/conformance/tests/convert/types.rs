@@ -51,16 +51,44 @@ fn type_of(value: &Value) -> &'static str {
     types().iter().find(|known| same(known)).expect("all types are listed").0
 }
 
-/// Gives each of these settings a value of every type but its own, and expects a refusal that names the setting and
-/// the type found. `allowed`: settings and types that are something else.
-fn wrong_types_are_refused(
-    folder: &Folder,
-    file: &str,
-    at: &[&str],
-    keys: &[(String, &'static str)],
-    allowed: &dyn Fn(&str, &str) -> bool,
-) {
-    let accepted = accepted(folder, file, at, keys, allowed);
+/// A setting, its type, and the other types that it may have.
+type Typed = (&'static str, &'static str, &'static [&'static str]);
+
+/// No other type.
+const NO: &[&str] = &[];
+/// `null` for a setting that is not set.
+const NULL: &[&str] = &["null"];
+
+/// Settings of one object in a file of a golden folder.
+struct Place {
+    folder: &'static str,
+    file: &'static str,
+    /// The keys that lead to the object.
+    at: &'static [&'static str],
+    /// Changes the folder first.
+    change: fn(&Folder),
+    settings: &'static [Typed],
+}
+
+impl Place {
+    const fn new(folder: &'static str, file: &'static str, settings: &'static [Typed]) -> Place {
+        Place { folder, file, at: &[], change: |_| (), settings }
+    }
+
+    fn check(&self) {
+        let folder = Folder::copy(self.folder, "place");
+        (self.change)(&folder);
+        wrong_types_are_refused(&folder, self.file, self.at, self.settings);
+    }
+}
+
+/// Gives each of these settings a value of every type that it may not have, and expects a refusal that names the setting
+/// and the type found.
+fn wrong_types_are_refused(folder: &Folder, file: &str, at: &[&str], settings: &[Typed]) {
+    let keys: Vec<_> = settings.iter().map(|(key, own, _)| ((*key).to_owned(), *own)).collect();
+    let allowed =
+        |key: &str, found: &str| settings.iter().any(|(known, _, others)| *known == key && others.contains(&found));
+    let accepted = accepted(folder, file, at, &keys, &allowed);
     assert!(accepted.is_empty(), "{}: {}", folder.0.display(), accepted.join("\n"));
 }
 
@@ -108,8 +136,8 @@ fn every_setting_that_is_read_has_its_type() {
         const TEXT: &str = "text_config";
         let at: &[&str] = if config[TEXT].is_object() { &[TEXT] } else { &[] };
         if !at.is_empty() {
-            let outer = ["model_type", TEXT].map(|key| (key.to_owned(), type_of(&config[key])));
-            wrong_types_are_refused(&folder, "config.json", &[], &outer, &|_, _| false);
+            let outer = ["model_type", TEXT].map(|key| (key, type_of(&config[key]), NO));
+            wrong_types_are_refused(&folder, "config.json", &[], &outer);
             config = config[TEXT].take();
             // The type of the whole model counts.
             config.as_object_mut().unwrap().remove("model_type");
@@ -192,106 +220,144 @@ fn null_is_what_transformers_takes_it_for() {
     assert!(all.is_empty(), "{}", all.join("\n"));
 }
 
+/// Parameters of each type of RoPE.
+const ROPE: [(&str, &[Typed]); 3] = [
+    ("linear", &[("rope_type", "a string", NO), ("rope_theta", "a number", NO), ("factor", "a number", NO)]),
+    (
+        "yarn",
+        &[
+            ("rope_type", "a string", NO),
+            ("factor", "a number", NO),
+            ("original_max_position_embeddings", "a number", NO),
+            ("attention_factor", "a number", NULL),
+            ("beta_fast", "a number", NULL),
+            ("beta_slow", "a number", NULL),
+        ],
+    ),
+    (
+        "llama3",
+        &[
+            ("rope_type", "a string", NO),
+            ("factor", "a number", NO),
+            ("low_freq_factor", "a number", NO),
+            ("high_freq_factor", "a number", NO),
+            ("original_max_position_embeddings", "a number", NO),
+        ],
+    ),
+];
+
+/// Parameters of RoPE that some families have.
+const ROPE_OF_SOME: [Place; 4] = [
+    rope("gpt-oss", &["rope_parameters"], &[("truncate", "a boolean", NO)]),
+    rope("qwen35", &["rope_parameters"], &[("mrope_section", "a list", NULL), ("mrope_interleaved", "a boolean", NO)]),
+    rope(
+        "mistral3",
+        &["text_config", "rope_parameters"],
+        &[
+            ("mscale", "a number", NULL),
+            ("mscale_all_dim", "a number", NULL),
+            ("llama_4_scaling_beta", "a number", NULL),
+        ],
+    ),
+    rope(
+        "gemma3",
+        &["rope_parameters"],
+        &[("full_attention", "an object", NULL), ("sliding_attention", "an object", NULL)],
+    ),
+];
+
+const fn rope(folder: &'static str, at: &'static [&'static str], settings: &'static [Typed]) -> Place {
+    Place { at, ..Place::new(folder, "config.json", settings) }
+}
+
 #[test]
 fn every_parameter_of_rope_has_its_type() {
-    let plain = |key: &'static str, own: &'static str| (key.to_owned(), own);
-    let numbers = |keys: &[&'static str]| keys.iter().map(|key| plain(key, "a number")).collect::<Vec<_>>();
-    let base = json!({"rope_theta": 1e4, "factor": 2.0, "original_max_position_embeddings": 64});
-    let optional = ["attention_factor", "beta_fast", "beta_slow"];
-    for (kind, keys) in [
-        ("linear", numbers(&["rope_theta", "factor"])),
-        ("yarn", [numbers(&["factor", "original_max_position_embeddings"]), numbers(&optional)].concat()),
-        ("llama3", numbers(&["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"])),
-    ] {
+    for (kind, settings) in ROPE {
         let folder = Folder::copy("llama3", kind);
-        let mut rope = base.clone();
+        let mut rope = json!({"rope_theta": 1e4, "factor": 2.0, "original_max_position_embeddings": 64});
         rope["rope_type"] = kind.into();
         if kind == "llama3" {
             (rope["low_freq_factor"], rope["high_freq_factor"]) = (json!(1.0), json!(4.0));
         }
         folder.set("rope_parameters", rope);
         folder.open().unwrap_or_else(|error| panic!("{kind}: {error}"));
-        let keys = [keys, vec![plain("rope_type", "a string")]].concat();
-        let allowed = |key: &str, found: &str| found == "null" && optional.contains(&key);
-        wrong_types_are_refused(&folder, "config.json", &["rope_parameters"], &keys, &allowed);
+        wrong_types_are_refused(&folder, "config.json", &["rope_parameters"], settings);
     }
-    let folder = Folder::copy("gpt-oss", "truncate");
-    let truncate = [plain("truncate", "a boolean")];
-    wrong_types_are_refused(&folder, "config.json", &["rope_parameters"], &truncate, &|_, _| false);
-    let folder = Folder::copy("qwen35", "sections");
-    let sections = [plain("mrope_section", "a list"), plain("mrope_interleaved", "a boolean")];
-    let allowed = |key: &str, found: &str| key == "mrope_section" && found == "null";
-    wrong_types_are_refused(&folder, "config.json", &["rope_parameters"], &sections, &allowed);
-    let folder = Folder::copy("mistral3", "temperature");
-    let both = [plain("mscale", "a number"), plain("mscale_all_dim", "a number")];
-    let at = ["text_config", "rope_parameters"];
-    wrong_types_are_refused(&folder, "config.json", &at, &both, &|_, found| found == "null");
-    let scale = [plain("llama_4_scaling_beta", "a number")];
-    wrong_types_are_refused(&folder, "config.json", &at, &scale, &|_, found| found == "null");
-    let folder = Folder::copy("gemma3", "kinds");
-    let kinds = [plain("full_attention", "an object"), plain("sliding_attention", "an object")];
-    let allowed = |_: &str, found: &str| found == "null";
-    wrong_types_are_refused(&folder, "config.json", &["rope_parameters"], &kinds, &allowed);
+    ROPE_OF_SOME.iter().for_each(Place::check);
+}
+
+const GENERATION: &str = "generation_config.json";
+const TOKENIZER: &str = "tokenizer_config.json";
+
+/// Settings in the files beside `config.json`.
+const BESIDE: [Place; 6] = [
+    Place {
+        change: |folder| folder.write(GENERATION, "{}"),
+        ..Place::new(
+            "qwen3moe",
+            GENERATION,
+            &[
+                ("top_k", "a number", NULL),
+                ("top_p", "a number", NULL),
+                ("min_p", "a number", NULL),
+                ("temperature", "a number", NULL),
+                ("repetition_penalty", "a number", NULL),
+            ],
+        )
+    },
+    Place::new("llama-spm", TOKENIZER, ROLES),
+    Place::new("llama-json", TOKENIZER, ROLES),
+    Place::new("qwen3moe", TOKENIZER, ROLES),
+    Place::new(
+        "llama-spm",
+        TOKENIZER,
+        &[("added_tokens_decoder", "an object", NO), ("add_prefix_space", "a boolean", NULL)],
+    ),
+    // A folder may have its template in a file of its own, which comes first. An empty list has no template that is wrong.
+    Place {
+        change: |folder| drop(std::fs::remove_file(folder.path("chat_template.jinja"))),
+        ..Place::new("qwen3moe", TOKENIZER, &[("chat_template", "a string", &["null", "a list"])])
+    },
+];
+
+/// Tokens by their roles, and which of them a prompt starts and ends with.
+const ROLES: &[Typed] = &[
+    ("bos_token", "a string", NULL),
+    ("eos_token", "a string", NULL),
+    ("unk_token", "a string", NULL),
+    ("sep_token", "a string", NULL),
+    ("pad_token", "a string", NULL),
+    ("cls_token", "a string", NULL),
+    ("mask_token", "a string", NULL),
+    ("add_bos_token", "a boolean", NULL),
+    ("add_eos_token", "a boolean", NULL),
+];
+
+#[test]
+fn every_setting_beside_config_json_has_its_type() {
+    BESIDE.iter().for_each(Place::check);
 }
 
 #[test]
-fn every_setting_outside_config_json_has_its_type() {
-    let plain = |key: &'static str, own: &'static str| (key.to_owned(), own);
-    let folder = Folder::copy("qwen3moe", "generation");
-    folder.write("generation_config.json", "{}");
-    let numbers = ["top_k", "top_p", "min_p", "temperature", "repetition_penalty"].map(|key| plain(key, "a number"));
-    wrong_types_are_refused(&folder, "generation_config.json", &[], &numbers, &|_, found| found == "null");
-
+fn a_token_may_be_an_object_with_its_text() {
     for golden in ["llama-spm", "llama-json", "qwen3moe"] {
         let folder = Folder::copy(golden, "about");
-        let roles =
-            ["bos", "eos", "unk", "sep", "pad", "cls", "mask"].map(|role| (format!("{role}_token"), "a string"));
-        let null = |_: &str, found: &str| found == "null";
-        wrong_types_are_refused(&folder, "tokenizer_config.json", &[], &roles, &null);
-        let flags = [plain("add_bos_token", "a boolean"), plain("add_eos_token", "a boolean")];
-        wrong_types_are_refused(&folder, "tokenizer_config.json", &[], &flags, &null);
-        // A token may be an object with its text.
-        folder.json("tokenizer_config.json", |about| about["unk_token"] = json!({"content": "<unk>", "lstrip": false}));
+        folder.json(TOKENIZER, |about| about["unk_token"] = json!({"content": "<unk>", "lstrip": false}));
         folder.open().unwrap();
     }
-    let folder = Folder::copy("llama-spm", "decoder");
-    wrong_types_are_refused(
-        &folder,
-        "tokenizer_config.json",
-        &[],
-        &[plain("added_tokens_decoder", "an object")],
-        &|_, _| false,
-    );
-    wrong_types_are_refused(
-        &folder,
-        "tokenizer_config.json",
-        &[],
-        &[plain("add_prefix_space", "a boolean")],
-        &|_, found| found == "null",
-    );
-    let special = |f: &Folder, value: Value| {
-        f.json("tokenizer_config.json", |about| {
-            about["added_tokens_decoder"] = json!({"5": {"content": "x", "special": value}});
-        });
-    };
-    special(&folder, json!("yes"));
-    folder.refused(&["tokenizer_config.json", "`added_tokens_decoder` is ", "a boolean \"special\""]);
-    special(&folder, json!(false));
-    folder.open().unwrap();
+}
 
-    // A file may have its template in a file of its own, which comes first.
-    let folder = Folder::copy("qwen3moe", "template");
-    let _ = std::fs::remove_file(folder.path("chat_template.jinja"));
-    wrong_types_are_refused(
-        &folder,
-        "tokenizer_config.json",
-        &[],
-        &[plain("chat_template", "a string")],
-        &|_, found| {
-            // An empty list has no template that is wrong.
-            found == "null" || found == "a list"
-        },
-    );
+#[test]
+fn whether_an_added_token_is_special_is_a_boolean() {
+    let folder = Folder::copy("llama-spm", "decoder");
+    let special = |value: Value| {
+        let token = json!({"5": {"content": "x", "special": value}});
+        folder.json(TOKENIZER, |about| about["added_tokens_decoder"] = token);
+    };
+    special(json!("yes"));
+    folder.refused(&[TOKENIZER, "`added_tokens_decoder` is ", "a boolean \"special\""]);
+    special(json!(false));
+    folder.open().unwrap();
 }
 
 #[test]

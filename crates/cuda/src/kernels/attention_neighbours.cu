@@ -72,9 +72,8 @@ KERNEL_BOUNDED(attention_neighbours, THREADS, 1)(
 
     for (u32 first = here.block_x() * NEIGHBOURS; first < p.tokens; first += here.grid_x() * NEIGHBOURS) {
         Group group = {first, min(p.tokens - first, NEIGHBOURS), {}, {}};
+        // No barrier here: the last reads of the previous group in shared memory precede one.
         const bool together = group.find(p, slots, positions);
-        // All have used the queries before.
-        barrier();
 #pragma unroll 1
         for (u32 i = 0; i < group.count && !together; i++) {
             u32 token = first + i;

@@ -98,7 +98,9 @@ constexpr u32 REGISTERS = (FIRST_REGISTERS * (WARPS + COPIERS) - COPY_REGISTERS 
 // Sums of a row of X where they meet before they are written, and from one to the next: two rows further are eight banks.
 constexpr u32 SUMS = 16 * WARPS * FRAGMENTS, SUMS_ROW = SUMS + 4;
 static_assert(TOKENS * SUMS_ROW * 4 <= STAGES * STAGE, "sums take the place of the stages");
-// Barriers of all threads, and of those that multiply.
+// Barriers of all threads, and of those that multiply. Warps that copy and warps that multiply reach EVERYBODY by different
+// instructions. Synccheck reports this ("Divergent thread(s) in block"), but PTX requires only the threads of a warp to reach
+// `bar.sync` together, and each warp here does.
 enum { EVERYBODY = 1, MULTIPLIERS = 2 };
 
 // Steps that are in shared memory, and who may touch them: a stage is full when a warp has copied it, and empty when all

@@ -79,60 +79,76 @@ pub fn matmul(suite: &Suite) {
     let rng = &mut suite.rng("moe_matmul");
     for (i, assignment) in suite.some("assignments", Assignment::several(rng).into_iter().enumerate()) {
         for per_pair in [false, true] {
-            let precision = suite.precision(i + usize::from(per_pair));
-            let parts = rng.between(1, 2);
-            let cols = 256;
-            let tensors: Vec<_> = (0..parts)
-                .map(|_| {
-                    let (format, rows) = (rng.pick(suite.formats()), rng.between(1, 40));
-                    tensor(rng, format, assignment.experts, rows, cols)
-                })
-                .collect();
-            let rows: usize = tensors.iter().map(|t| t.rows).sum();
-            let x_rows = if per_pair { assignment.pairs() } else { assignment.tokens };
-            let mut x = rng.normals(x_rows * cols);
-            sometimes_huge(rng, &mut x);
-            let bias = rng.chance(0.5).then(|| rng.normals(assignment.experts * rows));
-            let run = |b: &Backend, assignment: &Assignment, x: &[f32]| {
-                let weight = b.prepare(&tensors, Role::Matrix).expect("prepare");
-                let groups = assignment.group(b);
-                let bias = bias.as_ref().map(|bias| buffer(b, bias));
-                let mut out = Framed::poisoned(b, assignment.pairs(), rows, Frame::ODD);
-                let act = activations(b, precision, x, x.len() / cols, cols);
-                b.run(MoeMatmul {
-                    weight: &weight,
-                    x: &act,
-                    groups: &groups,
-                    top_k: assignment.top_k,
-                    bias: bias.as_ref(),
-                    out: out.view_mut(),
-                })
-                .expect("moe_matmul");
-                Output::from(out.read(b))
-            };
-            let case = format!("{} ({parts} parts), {assignment}, per pair {per_pair}, {precision:?}", tensors[0].name);
-            let tolerance = nmse(product_bound(&tensors, precision, &x), energy(&tensors, &x));
-            let kind = kind(["moe_matmul exact", "moe_matmul bf16", "moe_matmul int8"], &tensors, precision);
-            let got = suite.check(kind, &case, tolerance, &|b| run(b, &assignment, &x));
-            assignment.assert_padding_is_zero(suite, &case, &got, rows);
-            // A token alone, as in decode.
-            if let Some(token) = assignment.tokens.checked_sub(1) {
-                let (k, last) = (assignment.top_k, token * assignment.top_k);
-                let alone = Assignment { tokens: 1, ids: assignment.ids[last..].to_vec(), ..assignment };
-                let x_first = if per_pair { last } else { token };
-                let alone = run(suite.backend(), &alone, &x[x_first * cols..]);
-                let of_whole = got.floats[last * rows..(last + k) * rows].to_vec();
-                as_alone(
-                    suite,
-                    precision == Precision::Fast,
-                    kind,
-                    &format_args!("{case}, last token alone"),
-                    tolerance,
-                    &of_whole.into(),
-                    &alone,
-                );
-            }
+            check_matmul(suite, rng, &assignment, per_pair, suite.precision(i + usize::from(per_pair)));
         }
+    }
+}
+
+/// [`MoeMatmul`] with all tokens for one expert: it has more rows than a block of a kernel multiplies at once, so the block
+/// multiplies several chunks, one after another.
+pub fn one_expert(suite: &Suite) {
+    let rng = &mut suite.rng("moe_one_expert");
+    for turn in suite.some("moe_one_expert", 0..4) {
+        let experts = rng.between(3, 6);
+        let (tokens, expert) = (experts * rng.between(17, 31), rng.below(experts) as u32);
+        let assignment = Assignment { tokens, experts, top_k: 1, ids: vec![expert; tokens] };
+        check_matmul(suite, rng, &assignment, false, suite.precision(turn));
+    }
+}
+
+/// One [`MoeMatmul`] of random weights, and its last token alone.
+fn check_matmul(suite: &Suite, rng: &mut Rng, assignment: &Assignment, per_pair: bool, precision: Precision) {
+    let parts = rng.between(1, 2);
+    let cols = 256;
+    let tensors: Vec<_> = (0..parts)
+        .map(|_| {
+            let (format, rows) = (rng.pick(suite.formats()), rng.between(1, 40));
+            tensor(rng, format, assignment.experts, rows, cols)
+        })
+        .collect();
+    let rows: usize = tensors.iter().map(|t| t.rows).sum();
+    let x_rows = if per_pair { assignment.pairs() } else { assignment.tokens };
+    let mut x = rng.normals(x_rows * cols);
+    sometimes_huge(rng, &mut x);
+    let bias = rng.chance(0.5).then(|| rng.normals(assignment.experts * rows));
+    let run = |b: &Backend, assignment: &Assignment, x: &[f32]| {
+        let weight = b.prepare(&tensors, Role::Matrix).expect("prepare");
+        let groups = assignment.group(b);
+        let bias = bias.as_ref().map(|bias| buffer(b, bias));
+        let mut out = Framed::poisoned(b, assignment.pairs(), rows, Frame::ODD);
+        let act = activations(b, precision, x, x.len() / cols, cols);
+        b.run(MoeMatmul {
+            weight: &weight,
+            x: &act,
+            groups: &groups,
+            top_k: assignment.top_k,
+            bias: bias.as_ref(),
+            out: out.view_mut(),
+        })
+        .expect("moe_matmul");
+        Output::from(out.read(b))
+    };
+    let case = format!("{} ({parts} parts), {assignment}, per pair {per_pair}, {precision:?}", tensors[0].name);
+    let tolerance = nmse(product_bound(&tensors, precision, &x), energy(&tensors, &x));
+    let kind = kind(["moe_matmul exact", "moe_matmul bf16", "moe_matmul int8"], &tensors, precision);
+    let got = suite.check(kind, &case, tolerance, &|b| run(b, assignment, &x));
+    assignment.assert_padding_is_zero(suite, &case, &got, rows);
+    // A token alone, as in decode.
+    if let Some(token) = assignment.tokens.checked_sub(1) {
+        let (k, last) = (assignment.top_k, token * assignment.top_k);
+        let alone = Assignment { tokens: 1, ids: assignment.ids[last..].to_vec(), ..*assignment };
+        let x_first = if per_pair { last } else { token };
+        let alone = run(suite.backend(), &alone, &x[x_first * cols..]);
+        let of_whole = got.floats[last * rows..(last + k) * rows].to_vec();
+        as_alone(
+            suite,
+            precision == Precision::Fast,
+            kind,
+            &format_args!("{case}, last token alone"),
+            tolerance,
+            &of_whole.into(),
+            &alone,
+        );
     }
 }
 

@@ -38,6 +38,7 @@ macro_rules! with_parts {
             gate_up = gated::dense,
             moe_gate_up = gated::experts,
             moe_matmul = experts::matmul,
+            moe_one_expert = experts::one_expert,
             moe_combine = experts::combine,
             group_by_expert = route::group,
             group_many = route::group_many,

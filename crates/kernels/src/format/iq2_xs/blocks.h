@@ -25,7 +25,7 @@ struct IQ2_XS {
         u32 two = piece < 2 ? (piece == 0 ? raw.qs.x : raw.qs.y) : piece == 2 ? raw.qs.z : raw.qs.w;
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            u32 j = i + raw.first, q = two >> 16 * (j / 2) & 0xffff;
+            u32 j = (i + raw.first) % 4, q = two >> 16 * (j / 2) & 0xffff;
             u32 point = iq2_xs_points[q & 511];
             words[i] = signed_four(iq2_values(), half_point(point, j), even_signs(q >> 9) >> 4 * (j % 2) & 15);
         }

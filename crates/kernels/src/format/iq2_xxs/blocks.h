@@ -23,7 +23,7 @@ struct IQ2_XXS {
         u32 ranks = piece < 2 ? raw.qs.x : raw.qs.z, signs = piece < 2 ? raw.qs.y : raw.qs.w;
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            u32 j = i + raw.first, l = 2 * (piece % 2) + j / 2;
+            u32 j = (i + raw.first) % 4, l = 2 * (piece % 2) + j / 2;
             u32 point = iq2_xxs_points[ranks >> 8 * l & 255];
             words[i] = signed_four(iq2_values(), half_point(point, j), even_signs(signs >> 7 * l & 127) >> 4 * (j % 2) & 15);
         }

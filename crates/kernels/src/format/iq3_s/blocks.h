@@ -34,7 +34,7 @@ struct IQ3_S {
         uint4 values = make_uint4(0x07050301u, 0x0f0d0b09u, 0xf9fbfdffu, 0xf1f3f5f7u);
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            u32 j = i + raw.first, rank = (ranks >> 8 * j & 255) | (raw.high_d >> (4 * piece + j) & 1) << 8;
+            u32 j = (i + raw.first) % 4, rank = (ranks >> 8 * j & 255) | (raw.high_d >> (4 * piece + j) & 1) << 8;
             words[i] = signed_four(values, iq3_s_points[rank], signs >> 4 * j & 15);
         }
     }

@@ -29,7 +29,7 @@ struct IQ3_XXS {
         uint4 values = make_uint4(0x1c140c04u, 0x3e342c24u, 0xe4ecf4fcu, 0xc2ccd4dcu);
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            u32 j = i + raw.first, four = even_signs(signs >> 7 * (j / 2) & 127) >> 4 * (j % 2) & 15;
+            u32 j = (i + raw.first) % 4, four = even_signs(signs >> 7 * (j / 2) & 127) >> 4 * (j % 2) & 15;
             words[i] = signed_four(values, iq3_xxs_points[ranks >> 8 * j & 255], four);
         }
     }

@@ -22,7 +22,7 @@ struct Q2_0 {
         u32 bytes = piece < 2 ? (piece == 0 ? raw.qs.x : raw.qs.y) : piece == 2 ? raw.qs.z : raw.qs.w;
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            u32 byte = bytes >> 8 * (i + raw.first) & 255, nibbles = (byte | byte << 12) & 0x000f000fu;
+            u32 byte = bytes >> 8 * ((i + raw.first) % 4) & 255, nibbles = (byte | byte << 12) & 0x000f000fu;
             words[i] = (nibbles | nibbles << 6) & 0x03030303u;
         }
     }
