@@ -4,6 +4,7 @@
 //! use gristmill_engine::{Engine, Limits, LoadOptions, Model};
 //! use gristmill_server::{Options, Server};
 //!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let model = Model::open("model.gguf", LoadOptions::default())?;
 //! let engine = Engine::start(model.into(), Limits { sequences: 4, ..Limits::default() })?.with_queue(64);
 //! tokio::runtime::Runtime::new()?.block_on(async {
@@ -11,8 +12,7 @@
 //!     server.run(std::future::pending()).await;
 //!     Ok(())
 //! })
-//! # .map_err(|error: gristmill_server::ServeError| error.into())
-//! # .and(Ok::<(), Box<dyn std::error::Error>>(()))
+//! # }
 //! ```
 //!
 //! [`router`] is the same as a `Router` of axum, for an application with pages of its own.
