@@ -91,7 +91,9 @@ fn package(folder: &Path) -> Result<Vec<PathBuf>, String> {
     }
     let mut cargo = Command::new("cargo");
     cargo.current_dir(root()).args(["package", "--quiet", "--workspace", "--no-verify", "--allow-dirty"]);
-    UNPUBLISHED.iter().for_each(|name| drop(cargo.args(["--exclude", name])));
+    for name in UNPUBLISHED {
+        cargo.args(["--exclude", name]);
+    }
     run(cargo.arg("--target-dir").arg(folder.join("target")))?;
     let entries = fs::read_dir(&packages).map_err(|error| failed(&packages, &error))?;
     let mut found: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
