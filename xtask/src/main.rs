@@ -58,6 +58,9 @@ usage: cargo xtask check [--no-simulator | --all]
            install`, which compiles for minutes
        cargo xtask prove hub
            huggingface_hub and gristmill share a cache, with a stand-in of the hub; it takes python3 and a network
+       cargo xtask prove publish
+           package all published crates, check what the packages contain, and type-check an application against them;
+           it takes tar and a package registry
        cargo xtask prove settings [-o PAGE]
            one setting of each golden folder removed, changed or added at a time, run by transformers and by gristmill;
            other losses, and refusals without a known reason, are failures; it takes python3 and a network
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
         ["prove", "page", "--docs"] => prove::browser(Some("docs/prove/page.md")),
         ["prove", "guides", options @ ..] => guides(options),
         ["prove", "hub"] => prove::hub(None),
+        ["prove", "publish"] => prove::publish(None),
         ["prove", "settings"] => prove::settings(None),
         ["prove", "settings", "-o", page] => prove::settings(Some(page)),
         ["prove", "templates"] => prove::templates(None, false),

@@ -1,5 +1,6 @@
 //! Loads a model file and starts an engine: memory plan, progress bar, load, start.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -75,6 +76,7 @@ fn load(
     options.progress = Some(Box::new(move |p| {
         progress.set_length(p.total);
         progress.set_position(p.done);
+        ControlFlow::Continue(())
     }));
     let model = Model::with_backend(file, backend, options);
     bar.finish_and_clear();

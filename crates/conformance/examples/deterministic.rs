@@ -58,7 +58,7 @@ fn usage() -> ExitCode {
 }
 
 /// Runs all companies, and returns the rows of logits that differ.
-fn check(device: &str, path: &str, deterministic: bool, rng: &mut Rng) -> gristmill_engine::Result<usize> {
+fn check(device: &str, path: &str, deterministic: bool, rng: &mut Rng) -> gristmill_engine::model::Result<usize> {
     let mut different = 0;
     for (precision, kv_format) in [(Precision::Fast, KvFormat::F16), (Precision::Exact, KvFormat::Q8_0)] {
         let options = LoadOptions { device: device.to_owned(), precision, deterministic, ..LoadOptions::default() };

@@ -9,5 +9,10 @@ pub mod simulated;
 #[cfg(all(target_arch = "x86_64", unix))]
 pub mod sources;
 
+/// The Rust of this page compiles, and what is not for a GPU runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/kernels.md")]
+mod page {}
+
 #[cfg(all(target_arch = "x86_64", unix))]
 use gristmill_suite::{ops, rng, suite};

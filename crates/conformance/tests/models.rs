@@ -12,8 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use gristmill_cpu::{Cpu, Level};
-use gristmill_cuda::driver::{self, Driver};
-use gristmill_cuda::{Cuda, Options};
+use gristmill_cuda::{CudaDevice, Options, driver};
 use gristmill_engine::model::spec::{MlpSpec, MoeSpec};
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, ModelInfo, Outputs, Precision, Runner, SequenceId};
 use gristmill_files::gguf::{Array, GgufFile, Value};
@@ -129,7 +128,7 @@ fn cuda_device() -> Option<Arc<Backend>> {
             println!("SKIPPED: no CUDA device");
             None
         }
-        _ => Some(Arc::new(Cuda::backend(Driver::open(0).unwrap(), Options::default()).unwrap())),
+        _ => Some(Arc::new(CudaDevice::open(0).unwrap().backend(Options::default()).unwrap())),
     }
 }
 

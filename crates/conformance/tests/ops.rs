@@ -1,7 +1,6 @@
 //! The op suite on GPUs: of this machine, and simulated; and on the reference. Levels of the CPU: `crates/suite/tests`.
 
-use gristmill_cuda::driver::{self, Driver};
-use gristmill_cuda::{Cuda, Options};
+use gristmill_cuda::{CudaDevice, Options, driver};
 use gristmill_kernels::Backend;
 use gristmill_kernels::Error;
 use gristmill_suite::suite::{Make, Repeats, Suite};
@@ -81,36 +80,30 @@ fn simulated_metal(threads: usize) -> gristmill_kernels::Result<Backend> {
 mod families {
     use super::{SEED, formats, repeats, seed};
     use gristmill_conformance::families::{PARTS, limited};
-    use gristmill_cuda::driver::{self, Driver};
     use gristmill_cuda::family::Family;
-    use gristmill_cuda::{Choice, Cuda, Options};
-    use gristmill_gpu::Gpu;
-    use gristmill_kernels::Error;
+    use gristmill_cuda::{Choice, CudaDevice, Options, driver};
     use gristmill_kernels::act::Precision;
     use gristmill_kernels::format::Format;
+    use gristmill_kernels::{Backend, Error};
     use gristmill_suite::ops::ALL;
     use gristmill_suite::suite::{Suite, Worst};
     use std::io::Write;
-    use std::sync::Arc;
 
     /// Parts in which a deterministic backend has kernels of its own.
     fn deterministic_parts() -> Vec<&'static str> {
         [&PARTS[..], &["attention_long"]].concat()
     }
 
-    fn run(family: Family, one_in: usize, gpu: &dyn Fn(usize) -> gristmill_kernels::Result<Arc<dyn Gpu>>) {
-        run_by(Choice::Family(family), family, &PARTS, one_in, gpu);
+    /// A backend of a choice, with a number of threads.
+    type Open<'a> = &'a dyn Fn(Choice, usize) -> gristmill_kernels::Result<Backend>;
+
+    fn run(family: Family, one_in: usize, open: Open) {
+        run_by(Choice::Family(family), family, &PARTS, one_in, open);
     }
 
     /// Parts of the suite, with what a family takes.
-    fn run_by(
-        choice: Choice,
-        family: Family,
-        parts: &[&str],
-        one_in: usize,
-        gpu: &dyn Fn(usize) -> gristmill_kernels::Result<Arc<dyn Gpu>>,
-    ) {
-        let make = |threads| Cuda::backend(gpu(threads)?, Options { choice });
+    fn run_by(choice: Choice, family: Family, parts: &[&str], one_in: usize, open: Open) {
+        let make = |threads| open(choice, threads);
         let suite = Suite::new(&make, seed()).expect("a device");
         let suite = suite.one_in(if SEED.is_some() { 1 } else { one_in }).repeated(repeats("families"));
         let suite = limited(suite.drawn_formats(formats()), family);
@@ -128,7 +121,10 @@ mod families {
     #[test]
     fn wgmma_simulated() {
         use gristmill_conformance::simulated::{Simulator, order};
-        run(Family::Wgmma, 6, &|threads| Ok(Simulator::new(order(threads), gpu_sim::Mode::Fast)));
+        use gristmill_cuda::Cuda;
+        run(Family::Wgmma, 6, &|choice, threads| {
+            Cuda::backend(Simulator::new(order(threads), gpu_sim::Mode::Fast), Options { choice })
+        });
     }
 
     /// A deterministic backend, whose rows have the same bits in large batches and alone. It multiplies int8
@@ -137,11 +133,12 @@ mod families {
     #[test]
     fn deterministic_simulated() {
         use gristmill_conformance::simulated::{Simulator, order};
+        use gristmill_cuda::Cuda;
         let gpus = std::sync::Mutex::new(Vec::new());
-        run_by(Choice::Deterministic, Family::Int8, &deterministic_parts(), 3, &|threads| {
+        run_by(Choice::Deterministic, Family::Int8, &deterministic_parts(), 3, &|choice, threads| {
             let gpu = Simulator::new(order(threads), gpu_sim::Mode::Fast);
-            gpus.lock().unwrap().push(Arc::clone(&gpu));
-            Ok(gpu)
+            gpus.lock().unwrap().push(gpu.clone());
+            Cuda::backend(gpu, Options { choice })
         });
         let gpus = gpus.into_inner().unwrap();
         for file in ["gemm_int8.cu", "gemm_int8_tile.cu"] {
@@ -156,16 +153,17 @@ mod families {
             let _ = writeln!(err, "skipped:  families of kernels: no such device on this machine");
             return;
         }
-        let capability = driver::properties(0).expect("a device").architecture;
+        let device = CudaDevice::open(0).expect("a device");
+        let capability = device.properties().architecture;
+        let open = |choice, _| device.backend(Options { choice });
         for family in Family::ALL {
             if family.runs_on(capability) {
-                run(family, 1, &|_| Ok(Driver::open(0)?));
+                run(family, 1, &open);
                 if family == Family::Int8 {
-                    run_by(Choice::Deterministic, family, &deterministic_parts(), 1, &|_| Ok(Driver::open(0)?));
+                    run_by(Choice::Deterministic, family, &deterministic_parts(), 1, &open);
                 }
             } else {
-                let refused =
-                    Cuda::backend(Driver::open(0).expect("a device"), Options { choice: Choice::Family(family) });
+                let refused = device.backend(Options { choice: Choice::Family(family) });
                 assert!(matches!(refused, Err(Error::Device { .. })), "{family}");
                 let _ = writeln!(err, "skipped:  {family}: not on this device");
             }
@@ -177,6 +175,7 @@ mod families {
     #[test]
     fn what_a_family_cannot_do_is_refused() {
         use gristmill_conformance::simulated::Simulator;
+        use gristmill_cuda::Cuda;
         use gristmill_kernels::ops::{Matmul, PrepareActivations};
         use gristmill_kernels::tensor::SharedBytes;
         use gristmill_kernels::weight::{Role, TensorView};
@@ -206,7 +205,7 @@ mod families {
 }
 
 fn cuda() -> gristmill_kernels::Result<Backend> {
-    Cuda::backend(Driver::open(0)?, Options::default())
+    CudaDevice::open(0)?.backend(Options::default())
 }
 
 /// The simulator runs on x86-64 Unix machines only; elsewhere its line is skipped, like a level that is not there.

@@ -36,8 +36,9 @@ const OLDEST_CAPABILITY: u32 = 75;
 /// Arguments that a kernel can have here.
 const MOST_ARGUMENTS: usize = 24;
 
-/// A device under NVIDIA's driver.
-pub struct Driver {
+/// A device under NVIDIA's driver. Only [`crate::CudaDevice`] makes one, and nobody outside this crate sees it: its
+/// addresses and launches are those of [`gristmill_gpu::Device`], which checks them.
+pub(crate) struct Driver {
     properties: Properties,
     compiler: Compiler,
     /// Where machine code is kept, if the system says where.
@@ -166,7 +167,7 @@ impl Driver {
     ///
     /// # Errors
     /// [`Error::Device`]: there is no driver or device, it is too old, or there is no NVRTC.
-    pub fn open(number: u32) -> Result<Arc<Self>> {
+    pub(crate) fn open(number: u32) -> Result<Arc<Self>> {
         let (device, properties) = find(number)?;
         let (id, architecture) = (properties.id, properties.architecture);
         if architecture < OLDEST_CAPABILITY {
@@ -264,7 +265,7 @@ impl Gpu for Driver {
     }
 
     fn free(&self, address: u64) {
-        // SAFETY: a `Region` frees what it allocated, once. The driver waits for work that uses it. A failure means
+        // SAFETY: a `Region` frees what it allocated, once; only it has this driver (`crate::CudaDevice`). The driver waits for work that uses it. A failure means
         // that the device is lost, which the next operation tells.
         unsafe {
             if self.shared.enter().is_ok() {
@@ -275,7 +276,7 @@ impl Gpu for Driver {
 
     fn zero(&self, address: u64, bytes: usize) -> Result<()> {
         self.shared.enter()?;
-        // SAFETY: a `Region` names its own memory.
+        // SAFETY: a `Region` zeroes its own memory, and `Device` its flag.
         let code = unsafe { sys::cuMemsetD8Async(address, 0, bytes, self.shared.stream) };
         check(self.properties.id, "zeroing memory", code)
     }
@@ -300,7 +301,8 @@ impl Gpu for Driver {
         self.shared.enter()?;
         for (address, bytes) in pieces.iter_mut().filter(|(_, bytes)| !bytes.is_empty()) {
             let to = bytes.as_mut_ptr().cast::<c_void>();
-            // SAFETY: the target holds the bytes and lives until the wait below; the source is inside a region.
+            // SAFETY: the target holds the bytes and lives until the wait below; `Device` has
+            // checked that the source is inside a region of this driver.
             let code = unsafe { sys::cuMemcpyDtoHAsync_v2(to, *address, bytes.len(), self.shared.stream) };
             check(self.properties.id, "copying from it", code)?;
         }
@@ -321,7 +323,7 @@ impl Gpu for Driver {
 
     fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()> {
         self.shared.enter()?;
-        // SAFETY: a `Region` names its own memory.
+        // SAFETY: `Device::copy` has checked that both ranges are inside regions of this driver, and do not overlap.
         let code = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.shared.stream) };
         check(self.properties.id, "copying within it", code)
     }
@@ -362,8 +364,9 @@ impl Gpu for Driver {
             attrs: &mut overlap,
             numAttrs: u32::from(launch.overlap && self.properties.architecture >= 90),
         };
-        // SAFETY: the arguments live through the call, which copies them. That they are what the kernel takes, and that
-        // it stays within them, is what the simulator checks.
+        // SAFETY: the arguments live through the call, which copies them; `Device::launch` has checked that buffers are
+        // inside regions of this driver. Only this crate and `gristmill_gpu` launch, by `Device`; that the arguments are
+        // what the kernel takes, and that it stays within them, is what the simulator checks.
         let code = unsafe { sys::cuLaunchKernelEx(&config, function.0, arguments.as_mut_ptr(), ptr::null_mut()) };
         check(self.properties.id, launch.kernel.entry, code)
     }

@@ -1,5 +1,31 @@
 //! CUDA: which kernels multiply, attention, and the driver. What all GPUs do alike is in [`gristmill_gpu`].
 //!
+//! ```no_run
+//! use gristmill_cuda::{CudaDevice, Options};
+//! use gristmill_kernels::act::Precision;
+//! use gristmill_kernels::format::Format;
+//! use gristmill_kernels::ops::{Matmul, PrepareActivations};
+//! use gristmill_kernels::weight::{Role, TensorView};
+//!
+//! // Two rows of 32 weights in Q8_0, as a GGUF file has them: a scale of 1 in f16, and 32 codes.
+//! let mut bytes = Vec::new();
+//! for code in [1_u8, 2] {
+//!     bytes.extend([0x00, 0x3c]);
+//!     bytes.extend([code; 32]);
+//! }
+//! let tensor = TensorView::new("w", Format::Q8_0, [1, 2, 32], bytes);
+//! let backend = CudaDevice::open(0)?.backend(Options::default())?;
+//! let weight = backend.prepare(&[tensor], Role::Matrix)?;
+//! let mut x = backend.alloc::<f32>(32, "x")?;
+//! backend.upload(&[0.5; 32], &mut x)?;
+//! let mut act = backend.alloc_act(Precision::Exact, 1, 32)?;
+//! backend.run(PrepareActivations { x: x.view(1, 32)?, act: &mut act })?;
+//! let mut y = backend.alloc::<f32>(2, "y")?;
+//! backend.run(Matmul::new(&weight, &act, y.view_mut(1, 2)?))?;
+//! assert_eq!(backend.into_host(y)?, [16.0, 32.0]);
+//! # Ok::<(), gristmill_kernels::Error>(())
+//! ```
+//!
 //! From here: [`matmul`] decides which family of kernels multiplies ([`family`]), [`attention`] works on the paged
 //! cache, [`driver`] runs launches. The kernels' sources are in `kernels/`.
 
@@ -21,6 +47,7 @@ mod matmul;
 mod moe;
 mod norm_matmul;
 pub mod nvrtc;
+mod open;
 mod rates;
 pub mod units;
 
@@ -39,6 +66,8 @@ use gristmill_kernels::groups::Tiling;
 use gristmill_kernels::ops::*;
 use gristmill_kernels::weight::{Footprint, Role, TensorShape, TensorView};
 use std::sync::Arc;
+
+pub use open::CudaDevice;
 
 /// The kernel sources of the backend.
 pub const SOURCES: &[Library] = &[COMMON, OWN];
@@ -125,7 +154,7 @@ pub enum Choice {
 }
 
 impl Cuda {
-    /// A backend over a device: a real one, or a simulator's.
+    /// A backend over a device of the caller's, for instance a simulator's. [`CudaDevice::backend`] is that of a real one.
     ///
     /// # Errors
     /// [`Error::Device`] if the device has no kernels of the family that the options name.

@@ -1,8 +1,25 @@
 //! Requests of models: a scheduler, conversations, grammars, draft tokens.
 //!
-//! [`Model`] and [`Runner`] come from `gristmill-model`, whose items are re-exported here. An [`Engine`] serves
-//! requests with a runner. [`tokenizer`], [`template`] and [`reply`] come from `gristmill-text`. The crate has one
-//! thread for each [`Engine`], which owns the runner.
+//! A [`Model`] and the [`Runner`] of its passes are those of `gristmill-model`, whose items are here too; an [`Engine`]
+//! serves requests with a runner. The maths of texts is that of `gristmill-text` ([`tokenizer`], [`template`],
+//! [`reply`], [`grammar`]). The crate has one thread of its own: that of an [`Engine`], which owns the runner.
+//!
+//! ```no_run
+//! use gristmill_engine::template::{Chat, Message, Role};
+//! use gristmill_engine::{ConverseOptions, Engine, Limits, LoadOptions, Model};
+//!
+//! let model = Model::open("model.gguf", LoadOptions::default())?;
+//! let engine = Engine::start(model.into(), Limits::default())?;
+//! let mut chat = Chat::new(vec![Message::new(Role::User, "Why is the sky blue?")]);
+//! let (request, form) = engine.converse(chat.clone(), ConverseOptions::default())?;
+//! let text: String = engine.generate(request)?.map(|piece| Ok(piece?.text)).collect::<Result<_, gristmill_engine::EngineError>>()?;
+//! // The answer is a message of the next turn.
+//! chat.messages.push(form.parse(&text).into());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Every type in the signatures of this crate is reachable from it: kernels' in [`kernels`], files' in [`gguf`].
+//! `examples/stream.rs` makes a generation an asynchronous `Stream`.
 
 #![forbid(unsafe_code)]
 
@@ -12,14 +29,17 @@ pub use engine::{
     ConverseOptions, Dry, EmbeddingRequest, Embeddings, Engine, EngineError, Finish, FinishReason, Generation, Grammar,
     Logprob, ModelTemplate, Piece, Prompt, Request, SamplingOptions, Stats, ToolChoice, Usage,
 };
+pub use gristmill_kernels as kernels;
+pub use gristmill_kernels::Backend;
+pub use gristmill_kernels::tensor::DeviceId;
 pub use gristmill_model as model;
 pub use gristmill_model::{
     Batch, DEFAULT_CONTEXT, Error, GraphUsage, KV_BLOCK, KvFormat, KvUsage, Limits, LoadOptions, Logits, MAX_CONTEXT,
-    Model, ModelInfo, Notice, Opened, Outputs, Plan, Precision, Progress, Result, RoutingTrace, Runner, SampledTokens,
+    Model, ModelInfo, Notice, Opened, Outputs, Plan, Precision, Progress, RoutingTrace, Runner, SampledTokens,
     Sampling, SequenceId, Stage, default_threads, gguf, machine, open_device,
 };
 pub use gristmill_text::template::Chat;
-pub use gristmill_text::{clock, reply, template, tokenizer};
+pub use gristmill_text::{clock, grammar, reply, template, tokenizer};
 
 /// The Rust of these pages compiles.
 #[cfg(doctest)]

@@ -73,6 +73,11 @@ impl Gpu for DryRun {
         self.gpu.properties()
     }
 
+    /// The work has buffers of the device that it will run on, which are neither read nor written.
+    fn owns(&self, _region: &Region) -> bool {
+        true
+    }
+
     fn free_memory(&self) -> Result<u64> {
         self.gpu.free_memory()
     }

@@ -45,31 +45,27 @@ impl Heap for Device {
     }
 
     fn write(&self, to: &dyn DeviceMemory, bytes: &[u8]) -> Result<()> {
-        self.write_region(self.own("upload", to)?, bytes)
+        self.write_region(region("upload", to)?, bytes)
     }
 
     fn read(&self, from: &dyn DeviceMemory, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        let address = self.own("download", from)?.address() + offset as u64;
-        self.read_address(address, bytes)
+        self.read_region(region("download", from)?, offset, bytes)
     }
 
     fn begin_read(&self, from: &dyn DeviceMemory, offset: usize, bytes: usize) -> Result<Box<dyn PendingRead>> {
-        let address = self.own("begin_download", from)?.address() + offset as u64;
-        self.begin_read_address(address, bytes)
+        self.begin_read_region(region("begin_download", from)?, offset, bytes)
     }
 
     fn copy(&self, from: (&dyn DeviceMemory, usize), to: (&dyn DeviceMemory, usize), bytes: usize) -> Result<()> {
         let op = "copy";
-        self.copy_region((self.own(op, from.0)?, from.1), (self.own(op, to.0)?, to.1), bytes)
+        self.copy_region((region(op, from.0)?, from.1), (region(op, to.0)?, to.1), bytes)
     }
 }
 
-impl Device {
-    /// The region that memory of this device is.
-    fn own<'a>(&self, op: &'static str, memory: &'a dyn DeviceMemory) -> Result<&'a Region> {
-        let any: &dyn Any = memory;
-        any.downcast_ref().ok_or(Error::ForeignLayout { op, what: "a buffer" })
-    }
+/// The region that memory of a GPU is.
+fn region<'a>(op: &'static str, memory: &'a dyn DeviceMemory) -> Result<&'a Region> {
+    let any: &dyn Any = memory;
+    any.downcast_ref().ok_or(Error::ForeignLayout { op, what: "a buffer" })
 }
 
 impl<V: Vendor> Kernels for GpuBackend<V> {
@@ -94,6 +90,10 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
 
     fn heap(&self) -> Option<&dyn Heap> {
         Some(self.gpu())
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.gpu().synchronize()
     }
 
     fn is_asynchronous(&self) -> bool {

@@ -4,6 +4,7 @@ use crate::seam::{Access, Arg, Gpu, Launch, Region};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::ops::{Graph, PendingRead};
 use gristmill_kernels::tensor::DeviceId;
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -74,9 +75,30 @@ impl Device {
     }
 
     /// Copies from the host to the start of a region.
+    ///
+    /// # Errors
+    /// [`Error::View`] if the bytes do not fit, and [`Error::ForeignLayout`] if the region is another device's.
     pub fn write_region(&self, region: &Region, bytes: &[u8]) -> Result<()> {
+        self.own("upload", region)?;
         self.epoch.fetch_add(1, Ordering::Relaxed);
-        region.write(0, bytes)
+        let address = region.writable("upload", 0, bytes.len())?;
+        if bytes.is_empty() { Ok(()) } else { self.gpu.write(address, bytes) }
+    }
+
+    /// Fails unless a region is this device's.
+    fn own(&self, op: &'static str, region: &Region) -> Result<()> {
+        if self.gpu.owns(region) { Ok(()) } else { Err(Error::ForeignLayout { op, what: "a buffer" }) }
+    }
+
+    /// Fails unless the arguments are parts of this device's regions.
+    fn own_args(&self, launch: &Launch) -> Result<()> {
+        launch.args.iter().try_for_each(|arg| match *arg {
+            Arg::Buffer { region, offset, bytes, .. } => {
+                self.own(launch.kernel.entry, region)?;
+                region.range(offset, bytes).map(|_| ())
+            }
+            Arg::Null | Arg::Bytes(_) => Ok(()),
+        })
     }
 
     /// [`Gpu::capture`].
@@ -103,12 +125,19 @@ impl Device {
     }
 
     /// [`Gpu::launch`].
+    ///
+    /// # Errors
+    /// [`Error::ForeignLayout`] for a region of another device, [`Error::View`] for an argument outside its region.
     pub fn launch(&self, launch: &Launch) -> Result<()> {
+        self.own_args(launch)?;
         self.gpu.launch(launch)
     }
 
-    /// [`Gpu::launch_indirect`].
+    /// [`Gpu::launch_indirect`], with the errors of [`Device::launch`].
     pub fn launch_indirect(&self, launch: &Launch, grid: &Region, offset: usize) -> Result<()> {
+        self.own_args(launch)?;
+        self.own(launch.kernel.entry, grid)?;
+        grid.range(offset, size_of::<[u32; 3]>())?;
         self.gpu.launch_indirect(launch, grid, offset)
     }
 
@@ -139,8 +168,19 @@ impl Device {
         Ok(Scratch { region: self.workspace(end)?, starts, lengths })
     }
 
-    /// Waits for all work, copies memory to the host, and fails if a kernel has met a bad id since the last time.
-    pub fn read_address(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+    /// Waits for all work, and fails if a kernel has met a bad id since the last time.
+    pub fn synchronize(&self) -> Result<()> {
+        self.read_region(&self.flag, 0, &mut [])
+    }
+
+    /// Waits for all work, copies from `offset` of a region to the host, and fails if a kernel has met a bad id since the
+    /// last time.
+    ///
+    /// # Errors
+    /// Also [`Error::View`] if the range is not inside, and [`Error::ForeignLayout`] if the region is another device's.
+    pub fn read_region(&self, region: &Region, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        self.own("download", region)?;
+        let address = region.range(offset, bytes.len())?;
         self.epoch.fetch_add(1, Ordering::Relaxed);
         let mut flag = [0_u32; FLAG_WORDS];
         let mut pieces = [(self.flag.address(), bytemuck::cast_slice_mut(&mut flag)), (address, bytes)];
@@ -149,9 +189,16 @@ impl Device {
         check_flag(&self.gpu, &self.flag, flag)
     }
 
-    /// Starts to copy memory to the host behind the work that was given so far; the wait for it fails if a kernel of
-    /// that work has met a bad id since the last time.
-    pub(crate) fn begin_read_address(&self, address: u64, bytes: usize) -> Result<Box<dyn PendingRead>> {
+    /// Begins to copy memory to the host behind the work that was given so far; the wait for it fails if a kernel of that
+    /// work has met a bad id since the last time.
+    pub(crate) fn begin_read_region(
+        &self,
+        region: &Region,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<Box<dyn PendingRead>> {
+        self.own("begin_download", region)?;
+        let address = region.range(offset, bytes)?;
         let pieces = [(self.flag.address(), self.flag.bytes()), (address, bytes)];
         let pending = self.gpu.begin_read(&pieces)?;
         Ok(Box::new(FlaggedRead { pending, gpu: Arc::clone(&self.gpu), flag: Arc::clone(&self.flag) }))
@@ -161,7 +208,28 @@ impl Device {
     /// from and to the host.
     pub(crate) fn copy_region(&self, from: (&Region, usize), to: (&Region, usize), bytes: usize) -> Result<()> {
         self.epoch.fetch_add(1, Ordering::Relaxed);
-        from.0.copy_to(from.1, to.0, to.1, bytes)
+        self.copy("copy", from, to, bytes)
+    }
+
+    /// The same without a synchronisation.
+    pub(crate) fn copy(
+        &self,
+        op: &'static str,
+        from: (&Region, usize),
+        to: (&Region, usize),
+        bytes: usize,
+    ) -> Result<()> {
+        self.own(op, from.0)?;
+        self.own(op, to.0)?;
+        let (source, target) = (from.0.range(from.1, bytes)?, to.0.writable(op, to.1, bytes)?);
+        if bytes == 0 {
+            return Ok(());
+        }
+        if ptr::eq(from.0, to.0) && from.1.abs_diff(to.1) < bytes {
+            let found = format!("{bytes} bytes to {} bytes away", from.1.abs_diff(to.1));
+            return Err(Error::Range { op, what: "copy", found, rule: "source and target must not overlap" });
+        }
+        self.gpu.copy(source, target, bytes)
     }
 }
 
@@ -196,3 +264,6 @@ impl PendingRead for FlaggedRead {
         Ok(rest)
     }
 }
+
+#[cfg(test)]
+mod tests;

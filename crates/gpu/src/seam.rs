@@ -7,6 +7,7 @@ use gristmill_kernels::ops::{Graph, PendingRead};
 use gristmill_kernels::tensor::{Buffer, DeviceId, DeviceMemory, RowLayout, SharedBytes, View, ViewMut};
 use std::any::Any;
 use std::fmt::{self, Debug};
+use std::ptr;
 use std::sync::Arc;
 
 /// Properties of a device.
@@ -42,10 +43,16 @@ pub fn read_now(gpu: &(impl Gpu + ?Sized), pieces: &[(u64, usize)]) -> Result<Bo
 
 /// A device that runs kernels. Work of one device is done in the order in which it is given, except [`Gpu::allocate`].
 ///
-/// Addresses are of the device's memory. [`Region`] alone allocates and frees.
+/// Addresses are of the device's memory. Only [`Region`] allocates and frees, and only [`Region`] and [`crate::Device`]
+/// pass addresses; both check that a range is inside a region of this device. The drivers' safety depends on it, so the
+/// crates of drivers keep their implementers private: what they export is a backend, not a `Gpu`.
 pub trait Gpu: Debug + Send + Sync {
     /// The device's properties.
     fn properties(&self) -> &Properties;
+    /// Whether a region can be an argument of this device: it is this device's own.
+    fn owns(&self, region: &Region) -> bool {
+        ptr::addr_eq(Arc::as_ptr(&region.gpu), ptr::from_ref(self))
+    }
     /// Bytes that can still be allocated.
     fn free_memory(&self) -> Result<u64>;
     /// Memory, aligned to 256 bytes. `bytes > 0`.
@@ -156,28 +163,33 @@ impl Region {
         self.gpu.properties().id
     }
 
-    /// Copies bytes from `offset` on to another region of the device, from its `to_offset` on.
-    pub fn copy_to(&self, offset: usize, to: &Region, to_offset: usize, bytes: usize) -> Result<()> {
-        self.inside(offset, bytes)?;
-        to.inside(to_offset, bytes)?;
-        if bytes == 0 {
-            return Ok(());
-        }
-        self.gpu.copy(self.address + offset as u64, to.address + to_offset as u64, bytes)
-    }
-
     /// Copies host bytes to `offset`.
+    ///
+    /// # Errors
+    /// [`Error::View`] if they do not fit, [`Error::Range`] for mapped host memory, which is only read.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        self.inside(offset, bytes.len())?;
-        if bytes.is_empty() { Ok(()) } else { self.gpu.write(self.address + offset as u64, bytes) }
+        let address = self.writable("write", offset, bytes.len())?;
+        if bytes.is_empty() { Ok(()) } else { self.gpu.write(address, bytes) }
     }
 
-    /// Fails unless a range is inside.
-    fn inside(&self, offset: usize, bytes: usize) -> Result<()> {
+    /// The address of a range.
+    ///
+    /// # Errors
+    /// [`Error::View`] if the range is not inside.
+    pub(crate) fn range(&self, offset: usize, bytes: usize) -> Result<u64> {
         match offset.checked_add(bytes) {
-            Some(end) if end <= self.bytes => Ok(()),
+            Some(end) if end <= self.bytes => Ok(self.address + offset as u64),
             _ => Err(Error::View { offset, rows: 1, cols: bytes, stride: bytes, len: self.bytes }),
         }
+    }
+
+    /// The address of a range that is written. It must not be mapped: the host's memory has other readers.
+    pub(crate) fn writable(&self, op: &'static str, offset: usize, bytes: usize) -> Result<u64> {
+        if self.is_mapped() {
+            let (found, rule) = (format!("{bytes} bytes of mapped host memory"), "mapped memory is only read");
+            return Err(Error::Range { op, what: "target", found, rule });
+        }
+        self.range(offset, bytes)
     }
 }
 

@@ -1,8 +1,19 @@
 //! Models by name: a client of the Hugging Face hub, which keeps the cache that other programs of the hub share.
 //!
-//! [`Hub::fetch`] turns a [`Reference`] into the paths of a model's files: cached files, or a download if they are
-//! missing. [`Hub::pull`] asks the hub first. A stopped download resumes. A download uses several connections, and is
-//! verified by its SHA-256. The crate reads no environment: [`Options`] contains the cache, the address and the token.
+//! ```no_run
+//! use gristmill_hub::{Hub, Options, Reference};
+//!
+//! let hub = Hub::new(Options::new("cache"))?;
+//! let model: Reference = "bartowski/SmolLM2-135M-Instruct-GGUF:Q4_K_M".parse()?;
+//! let files = hub.fetch(&model, &|event| eprintln!("{event:?}"))?;
+//! println!("{}", files[0].display());
+//! # Ok::<(), gristmill_hub::Error>(())
+//! ```
+//!
+//! [`Hub::fetch`] turns a [`Reference`] into the paths of a model's files: from the cache if they are there, otherwise
+//! by a download. [`Hub::pull`] asks the hub first. A download is resumed where it stopped, takes several connections,
+//! and is verified by its SHA-256. The crate reads no environment: [`Options`] has the cache, the address and the
+//! token.
 
 #![forbid(unsafe_code)]
 

@@ -6,7 +6,7 @@ use crate::groups::{Groups, max_tiles};
 use crate::kv::{KvCache, KvSpec};
 use crate::ops::check::{MAX_EXPERTS, at_least, elements, expect, on_device, require};
 use crate::ops::{self, Graph, Kernels, Operation, PendingRead, Rates};
-use crate::tensor::{Buffer, DeviceId, Element, View};
+use crate::tensor::{Buffer, DeviceId, Element, View, zeroed};
 use crate::weight::{Footprint, Role, TensorShape, TensorView, Weight};
 use std::fmt;
 use std::marker::PhantomData;
@@ -202,8 +202,16 @@ impl Backend {
         Ok(())
     }
 
-    /// Whether the device is asynchronous: a host can submit the next step before it reads the results of the current
-    /// one. Then [`Backend::begin_download`] returns before the copy is done.
+    /// Waits for all work of the device.
+    ///
+    /// # Errors
+    /// If the device fails, or a kernel has met a bad id since the last time.
+    pub fn synchronize(&self) -> Result<()> {
+        self.kernels.synchronize()
+    }
+
+    /// Whether the device does its work while the host goes on, so that a host that gives it the next step before it reads
+    /// the results of the last lets it wait for nothing: [`Backend::begin_download`] returns before the copy is done.
     pub fn is_asynchronous(&self) -> bool {
         self.kernels.is_asynchronous()
     }
@@ -227,6 +235,19 @@ impl Backend {
             }
         };
         Ok(PendingDownload { pending, element: PhantomData })
+    }
+
+    /// The values of a buffer, moved out of host memory or copied from a device.
+    pub fn into_host<T: Element>(&self, buffer: Buffer<T>) -> Result<Vec<T>> {
+        on_device("into_host", self.device(), &[buffer.device()])?;
+        match buffer.into_host() {
+            Ok(values) => Ok(values),
+            Err(buffer) => {
+                let mut values = zeroed(buffer.len(), "a download")?;
+                self.download(buffer.view(1, buffer.len())?, &mut values)?;
+                Ok(values)
+            }
+        }
     }
 
     /// Copies a view without gaps to the elements of another buffer from `at` on.

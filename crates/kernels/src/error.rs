@@ -92,6 +92,20 @@ pub enum Error {
         /// The object with that layout.
         what: &'static str,
     },
+    /// The columns of a tensor are not whole blocks.
+    #[error(
+        "{what}: the columns of a tensor in {format} must be a multiple of {block} (found {cols}); use another format"
+    )]
+    Columns {
+        /// The tensor.
+        what: String,
+        /// Columns.
+        cols: usize,
+        /// The format.
+        format: Format,
+        /// Columns of a block.
+        block: usize,
+    },
     /// Tensor bytes do not match format and shape.
     #[error("{what}: {rows} rows of {cols} {format} elements need {expected} bytes, not {found}")]
     Bytes {
@@ -103,7 +117,7 @@ pub enum Error {
         cols: usize,
         /// The format.
         format: Format,
-        /// Bytes needed (0 if the columns are not whole blocks).
+        /// Bytes needed (0 if the size overflows).
         expected: usize,
         /// Bytes of the tensor.
         found: usize,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 /// Which device a buffer lives on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum DeviceId {
     /// Host memory, shared by all CPU backends of the process.
     Cpu,
@@ -21,6 +22,15 @@ pub enum DeviceId {
 impl DeviceId {
     /// The least number of a simulated device. No driver counts that far.
     pub const SIMULATED: u32 = 1 << 16;
+
+    /// The kind of the device: `cpu`, `cuda` or `metal`.
+    pub fn kind(self) -> &'static str {
+        match self {
+            DeviceId::Cpu => "cpu",
+            DeviceId::Cuda(_) => "cuda",
+            DeviceId::Metal(_) => "metal",
+        }
+    }
 }
 
 impl fmt::Display for DeviceId {
@@ -141,6 +151,14 @@ impl<T: Copy> Buffer<T> {
         match &mut self.memory {
             Memory::Host(values) => Some(values),
             Memory::Device { .. } => None,
+        }
+    }
+
+    /// The values, if they are in host memory; else the buffer.
+    pub fn into_host(self) -> std::result::Result<Vec<T>, Self> {
+        match self.memory {
+            Memory::Host(values) => Ok(values),
+            Memory::Device { .. } => Err(self),
         }
     }
 
@@ -335,6 +353,19 @@ impl From<Vec<u8>> for SharedBytes {
     fn from(bytes: Vec<u8>) -> Self {
         let range = 0..bytes.len();
         Self { owner: Arc::new(bytes), range }
+    }
+}
+
+impl From<Arc<[u8]>> for SharedBytes {
+    fn from(bytes: Arc<[u8]>) -> Self {
+        let range = 0..bytes.len();
+        Self { owner: Arc::new(bytes), range }
+    }
+}
+
+impl From<&'static [u8]> for SharedBytes {
+    fn from(bytes: &'static [u8]) -> Self {
+        Self { owner: Arc::new(bytes), range: 0..bytes.len() }
     }
 }
 

@@ -26,8 +26,25 @@ pub struct TensorView {
 }
 
 impl TensorView {
-    /// Fails unless the bytes are exactly what format and shape say.
+    /// A tensor of `[experts, rows, cols]`; 1 expert for a dense weight. [`crate::Backend::prepare`] checks it.
+    pub fn new(
+        name: impl Into<String>,
+        format: Format,
+        [experts, rows, cols]: [usize; 3],
+        bytes: impl Into<SharedBytes>,
+    ) -> Self {
+        Self { name: name.into(), format, experts, rows, cols, bytes: bytes.into() }
+    }
+
+    /// Fails unless the columns are whole blocks and the bytes are exactly what format and shape say.
+    ///
+    /// # Errors
+    /// [`Error::Columns`] and [`Error::Bytes`].
     pub fn check(&self) -> Result<()> {
+        if !self.cols.is_multiple_of(self.format.block_len()) {
+            let (what, cols, format) = (self.name.clone(), self.cols, self.format);
+            return Err(Error::Columns { what, cols, format, block: self.format.block_len() });
+        }
         let expected = self
             .format
             .row_bytes(self.cols)

@@ -33,8 +33,9 @@ const OLDEST_FAMILY: isize = 7;
 /// The youngest that is asked for by number; younger ones are of its family too.
 const YOUNGEST_FAMILY: isize = 10;
 
-/// A Metal device.
-pub struct Driver {
+/// A Metal device. Only [`crate::MetalDevice`] makes one, and nobody outside this crate sees it: its addresses and
+/// launches are those of [`gristmill_gpu::Device`], which checks them.
+pub(crate) struct Driver {
     properties: Properties,
     device: Retained<ProtocolObject<dyn MTLDevice>>,
     compiler: Compiler,
@@ -62,7 +63,7 @@ impl Driver {
     ///
     /// # Errors
     /// [`Error::Device`]: there is no such device, or it is not one of Apple's own.
-    pub fn open(number: u32) -> Result<Arc<Self>> {
+    pub(crate) fn open(number: u32) -> Result<Arc<Self>> {
         autoreleasepool(|_| Self::find(number)).map(Arc::new)
     }
 
@@ -171,7 +172,7 @@ impl Gpu for Driver {
                 return work.fill(&place, bytes);
             }
             self.finish(&mut work)?;
-            // SAFETY: a `Region` names its own memory, which the device does not use now.
+            // SAFETY: a `Region` zeroes its own memory, and `Device` its flag; the device does not use it now.
             unsafe { place.host().write_bytes(0, bytes) };
             Ok(())
         })
@@ -185,7 +186,8 @@ impl Gpu for Driver {
                 return work.copy(&staging, &place, bytes.len());
             }
             self.finish(&mut work)?;
-            // SAFETY: as above; the region has seen that the bytes fit, and they are not the region's.
+            // SAFETY: `Device` or `Region` has checked that the bytes fit the region, which is not mapped, so that no
+            // reference to its memory exists.
             unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place.host(), bytes.len()) };
             Ok(())
         })
@@ -196,7 +198,7 @@ impl Gpu for Driver {
             self.finish(&mut self.work())?;
             for (address, bytes) in pieces.iter_mut().filter(|(_, bytes)| !bytes.is_empty()) {
                 let place = self.memory.place(*address)?;
-                // SAFETY: as for writing.
+                // SAFETY: `Device` has checked that the range is inside a region of this driver.
                 unsafe { ptr::copy_nonoverlapping(place.host(), bytes.as_mut_ptr(), bytes.len()) };
             }
             Ok(())
@@ -211,7 +213,7 @@ impl Gpu for Driver {
                 return work.copy(&from, &to, bytes);
             }
             self.finish(&mut work)?;
-            // SAFETY: as for writing; the ranges do not overlap, as [`Gpu::copy`] says.
+            // SAFETY: as for writing; `Device::copy` has checked both ranges, and that they do not overlap.
             unsafe { ptr::copy_nonoverlapping(from.host(), to.host(), bytes) };
             Ok(())
         })

@@ -1,6 +1,34 @@
 //! Metal: which kernels multiply, attention, and the driver. Unverified on hardware: a simulator runs its
 //! kernels, and the driver is type-checked.
 //!
+//! ```no_run
+//! # #[cfg(target_os = "macos")] {
+//! use gristmill_metal::{MetalDevice, Options};
+//! use gristmill_kernels::act::Precision;
+//! use gristmill_kernels::format::Format;
+//! use gristmill_kernels::ops::{Matmul, PrepareActivations};
+//! use gristmill_kernels::weight::{Role, TensorView};
+//!
+//! // Two rows of 32 weights in Q8_0, as a GGUF file has them: a scale of 1 in f16, and 32 codes.
+//! let mut bytes = Vec::new();
+//! for code in [1_u8, 2] {
+//!     bytes.extend([0x00, 0x3c]);
+//!     bytes.extend([code; 32]);
+//! }
+//! let tensor = TensorView::new("w", Format::Q8_0, [1, 2, 32], bytes);
+//! let backend = MetalDevice::open(0)?.backend(Options::default())?;
+//! let weight = backend.prepare(&[tensor], Role::Matrix)?;
+//! let mut x = backend.alloc::<f32>(32, "x")?;
+//! backend.upload(&[0.5; 32], &mut x)?;
+//! let mut act = backend.alloc_act(Precision::Exact, 1, 32)?;
+//! backend.run(PrepareActivations { x: x.view(1, 32)?, act: &mut act })?;
+//! let mut y = backend.alloc::<f32>(2, "y")?;
+//! backend.run(Matmul::new(&weight, &act, y.view_mut(1, 2)?))?;
+//! assert_eq!(backend.into_host(y)?, [16.0, 32.0]);
+//! # }
+//! # Ok::<(), gristmill_kernels::Error>(())
+//! ```
+//!
 //! From here: [`matmul`], [`attention`] are host sides of what Metal does in its own way; all else is in
 //! [`gristmill_gpu`]. Weights stay where the file's map has them (`layout::PlaneRows::of_file`), activations are
 //! floats. `driver` is Apple's framework, on macOS alone.
@@ -17,6 +45,8 @@ mod gemv;
 mod hazards;
 mod matmul;
 mod norm_matmul;
+#[cfg(target_os = "macos")]
+mod open;
 pub mod units;
 
 use gristmill_gpu::attention::AttentionCall;
@@ -32,6 +62,9 @@ use gristmill_kernels::groups::Tiling;
 use gristmill_kernels::ops::*;
 use gristmill_kernels::weight::{Footprint, Role, TensorShape, TensorView};
 use std::sync::Arc;
+
+#[cfg(target_os = "macos")]
+pub use open::MetalDevice;
 
 /// The kernel sources of the backend.
 pub const SOURCES: &[Library] = &[COMMON, OWN];
@@ -77,7 +110,7 @@ pub struct Options {
 }
 
 impl Metal {
-    /// A backend over a device: a real one, or a simulator's.
+    /// A backend over a device of the caller's, for instance a simulator's. `MetalDevice::backend` is that of a real one.
     pub fn backend(gpu: Arc<dyn Gpu>, options: Options) -> Result<Backend> {
         Ok(Backend::new(GpuBackend::new(Self::new(gpu, options)?)))
     }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use gristmill_cpu::{Cpu, Level};
-use gristmill_cuda::driver::{self, Driver};
-use gristmill_cuda::{Choice, Cuda, Options};
+use gristmill_cuda::{Choice, CudaDevice, Options, driver};
 use gristmill_kernels::Backend;
 #[cfg(not(target_os = "macos"))]
 use gristmill_kernels::tensor::DeviceId;
@@ -63,13 +62,13 @@ pub fn open_device(options: &LoadOptions) -> Result<Opened> {
 
 fn cuda(number: u32, deterministic: bool) -> gristmill_kernels::Result<Arc<Backend>> {
     let choice = if deterministic { Choice::Deterministic } else { Choice::Fastest };
-    Cuda::backend(Driver::open(number)?, Options { choice }).map(Arc::new)
+    CudaDevice::open(number)?.backend(Options { choice }).map(Arc::new)
 }
 
 #[cfg(target_os = "macos")]
 fn metal(number: u32, deterministic: bool) -> gristmill_kernels::Result<Arc<Backend>> {
-    use gristmill_metal::{Metal, Options, driver::Driver};
-    Metal::backend(Driver::open(number)?, Options { deterministic }).map(Arc::new)
+    use gristmill_metal::{MetalDevice, Options};
+    MetalDevice::open(number)?.backend(Options { deterministic }).map(Arc::new)
 }
 
 #[cfg(not(target_os = "macos"))]

@@ -136,6 +136,9 @@ pub enum Error {
         /// Rows of the embedding table.
         rows: usize,
     },
+    /// [`LoadOptions::progress`](crate::LoadOptions::progress) cancelled loading.
+    #[error("loading was cancelled")]
+    Cancelled,
     /// The file has no vocabulary.
     #[error("the file has no tokenizer (`tokenizer.ggml.model` is missing); only token ids can be used with it")]
     NoTokenizer,

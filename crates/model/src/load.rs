@@ -1,6 +1,7 @@
 //! How to load a model.
 
 use std::fmt;
+use std::ops::ControlFlow;
 
 use gristmill_kernels::act::Precision;
 
@@ -29,8 +30,9 @@ pub struct LoadOptions {
     pub deterministic: bool,
     /// Refuse a model whose weights do not fit into the memory that is free.
     pub check_memory: bool,
-    /// Called while weights are loaded, on the loading thread.
-    pub progress: Option<Box<dyn FnMut(Progress) + Send>>,
+    /// Called before the first and after each tensor, on the loading thread. [`ControlFlow::Break`] cancels loading with
+    /// [`Error::Cancelled`](crate::Error::Cancelled), and frees what was loaded.
+    pub progress: Option<Box<dyn FnMut(Progress) -> ControlFlow<()> + Send>>,
 }
 
 impl Default for LoadOptions {

@@ -1,6 +1,7 @@
 //! A loaded model, and the description of one that is not.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -141,11 +142,10 @@ impl Model {
         let (mut done, mut report) = (0, options.progress.take());
         let mut report = |bytes| {
             done += bytes;
-            if let Some(report) = &mut report {
-                report(Progress { done, total });
-            }
+            let flow = report.as_mut().map_or(ControlFlow::Continue(()), |report| report(Progress { done, total }));
+            if flow.is_break() { Err(Error::Cancelled) } else { Ok(()) }
         };
-        report(0);
+        report(0)?;
         let weights = {
             let _exclusive = backend.exclusive();
             weights::load(&file, &info.program.tensors, &backend, &mut report)?

@@ -6,7 +6,19 @@ use gristmill_text::tokenizer::{Tokenizer, Vocabulary};
 use crate::error::Result;
 use crate::family::Source;
 
-/// The tokenizer of a file, whatever its architecture; `None` if the file has no vocabulary.
+/// The tokenizer of a file, whatever its architecture; `None` if the file has no vocabulary. No weight is read, and no
+/// engine is needed:
+///
+/// ```no_run
+/// use gristmill_model::gguf::GgufFile;
+/// use gristmill_text::tokenizer::EncodeOptions;
+///
+/// let file = GgufFile::open("model.gguf")?;
+/// let tokenizer = gristmill_model::tokenizer(&file)?.ok_or("the file has no vocabulary")?;
+/// let tokens = tokenizer.encode("What is a gristmill?", EncodeOptions::RAW)?;
+/// println!("{} tokens", tokens.len());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::Metadata`](crate::Error::Metadata) or [`Error::Tokenizer`](crate::Error::Tokenizer) names the key.

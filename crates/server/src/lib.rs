@@ -1,5 +1,22 @@
 //! An HTTP server for one model, with the interfaces of OpenAI and Anthropic.
 //!
+//! ```no_run
+//! use gristmill_engine::{Engine, Limits, LoadOptions, Model};
+//! use gristmill_server::{Options, Server};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let model = Model::open("model.gguf", LoadOptions::default())?;
+//! let engine = Engine::start(model.into(), Limits { sequences: 4, ..Limits::default() })?.with_queue(64);
+//! tokio::runtime::Runtime::new()?.block_on(async {
+//!     let server = Server::bind("127.0.0.1:8080", engine, Options::new("model")).await?;
+//!     server.run(std::future::pending()).await;
+//!     Ok(())
+//! })
+//! # }
+//! ```
+//!
+//! [`router`] is the same as a `Router` of axum, for an application with pages of its own.
+//!
 //! ```text
 //! connection ─► access ─► body ─► chat, completions, responses, messages ─► ApiRequest ─► handler ─► generation
 //!                                     (four parsers: Fields ─► structs)                                 │ Engine

@@ -13,6 +13,7 @@ mod list;
 mod mutations;
 mod page;
 mod parts;
+mod publish;
 mod ready;
 mod seeds;
 mod settings;
@@ -30,6 +31,7 @@ pub(crate) use guides::{Options as Guides, guides};
 pub(crate) use hub::hub;
 use ledger::{Ledger, Part};
 pub(crate) use mutations::mutations;
+pub(crate) use publish::publish;
 pub(crate) use seeds::seeds;
 pub(crate) use settings::settings;
 pub(crate) use synthetic::synthetic;
@@ -129,7 +131,7 @@ pub(crate) fn kernels(sources: &[&str]) -> Result<(), String> {
 /// A proof of one part, which writes the page at this path.
 type Whole = fn(&str) -> Result<(), String>;
 
-const WHOLE: [(&str, Whole); 11] = [
+const WHOLE: [(&str, Whole); 12] = [
     ("kernels", |path| example("kernels", &["all", path, &date_and_commit()])),
     ("checked", |path| checked(Some(path))),
     ("synthetic", |path| synthetic(Some(path))),
@@ -137,6 +139,7 @@ const WHOLE: [(&str, Whole); 11] = [
     ("guides", |path| guides(&Guides { output: Some(path), ..Guides::default() })),
     ("hub", |path| hub(Some(path))),
     ("page", |path| browser(Some(path))),
+    ("publish", |path| publish(Some(path))),
     ("seeds", |path| seeds(&["--output", path])),
     ("settings", |path| settings(Some(path))),
     ("templates", |path| templates(Some(path), false)),

@@ -14,7 +14,7 @@ const KERNELS: [&str; 3] = ["crates/gpu/src/kernels", "crates/cuda/src/kernels",
 const SIMULATED: [&str; 2] = ["ptx.cuh", "hopper.cuh"];
 
 /// Proofs of one part, with what they depend on.
-const WHOLE: [(&str, &[&str]); 11] = [
+const WHOLE: [(&str, &[&str]); 12] = [
     (
         "checked",
         &[
@@ -64,6 +64,29 @@ const WHOLE: [(&str, &[&str]); 11] = [
             "crates/cli/src/serve.rs",
             "scripts/page",
             "xtask/src/prove/browser.rs",
+        ],
+    ),
+    (
+        "publish",
+        &[
+            "Cargo.toml",
+            "crates/kernels/Cargo.toml",
+            "crates/cpu/Cargo.toml",
+            "crates/gpu/Cargo.toml",
+            "crates/cuda/Cargo.toml",
+            "crates/metal/Cargo.toml",
+            "crates/files/Cargo.toml",
+            "crates/hub/Cargo.toml",
+            "crates/text/Cargo.toml",
+            "crates/model/Cargo.toml",
+            "crates/engine/Cargo.toml",
+            "crates/convert/Cargo.toml",
+            "crates/server/Cargo.toml",
+            "crates/suite/Cargo.toml",
+            "crates/cli/Cargo.toml",
+            "crates/cli/model",
+            "crates/engine/src/lib.rs",
+            "xtask/src/prove/publish.rs",
         ],
     ),
     (

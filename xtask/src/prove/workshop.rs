@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Crates that the op suite needs.
-const MEMBERS: &[&str] = &["kernels", "cpu", "suite"];
+const MEMBERS: &[&str] = &["kernels", "cpu", "files", "suite"];
 
 /// The tests of the op suite.
 const TESTS: &str = "crates/suite/tests/levels.rs";

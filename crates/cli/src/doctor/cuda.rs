@@ -2,13 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
 use gristmill_cuda::cache::Cache;
-use gristmill_cuda::driver::{self, Driver};
 use gristmill_cuda::nvrtc::Nvrtc;
-use gristmill_cuda::{Cuda, Options, units};
-use gristmill_gpu::Gpu;
+use gristmill_cuda::{CudaDevice, Options, driver, units};
 use gristmill_kernels::Error;
 use gristmill_kernels::ops::Rates;
 
@@ -19,7 +16,7 @@ use crate::console;
 use crate::failure::Failure;
 
 /// Checks the driver, NVRTC, the kernel cache and the devices. Returns the usable devices with their names.
-pub(super) fn devices(findings: &mut Findings) -> Result<Vec<(String, Arc<Driver>)>, Failure> {
+pub(super) fn devices(findings: &mut Findings) -> Result<Vec<(String, CudaDevice)>, Failure> {
     let count = count(findings)?;
     // Without a device, a missing NVRTC or cache is no failure.
     let missing = if count > 0 { Verdict::Bad } else { Verdict::Absent };
@@ -39,9 +36,9 @@ pub(super) fn devices(findings: &mut Findings) -> Result<Vec<(String, Arc<Driver
         let name = format!("cuda:{number}");
         match open(number) {
             Err(error) => findings.add(Verdict::Bad, &name, error)?,
-            Ok((driver, found)) => {
+            Ok((device, found)) => {
                 findings.add(Verdict::Good, &name, found)?;
-                usable.push((name, driver));
+                usable.push((name, device));
             }
         }
     }
@@ -90,35 +87,35 @@ fn abbreviated(path: &Path) -> String {
 }
 
 /// A device and its description. The error of a device that is too old has the description.
-fn open(number: u32) -> Result<(Arc<Driver>, String), Error> {
-    let driver = Driver::open(number)?;
-    let properties = driver.properties();
+fn open(number: u32) -> Result<(CudaDevice, String), Error> {
+    let device = CudaDevice::open(number)?;
+    let properties = device.properties();
     let (major, minor) = (properties.architecture / 10, properties.architecture % 10);
-    let (memory, free) = (console::bytes(properties.memory), console::bytes(driver.free_memory()?));
+    let (memory, free) = (console::bytes(properties.memory), console::bytes(device.free_memory()?));
     let found = format!(
         "{}, compute capability {major}.{minor}, {} multiprocessors, {memory}, {free} free",
         properties.name, properties.multiprocessors
     );
-    Ok((driver, found))
+    Ok((device, found))
 }
 
 /// Compiles all kernels for a device, measures its rates, and runs the op suite and the built-in model.
 pub(super) fn device(
     name: &str,
-    driver: &Arc<Driver>,
+    device: &CudaDevice,
     reference: &ReferenceRun,
     findings: &mut Findings,
 ) -> Result<(), Failure> {
-    super::compile(name, &units::all(), |unit| driver.prepare(unit), findings)?;
-    if let Some(notice) = driver.notice() {
+    super::compile(name, &units::all(), |unit| device.prepare(unit), findings)?;
+    if let Some(notice) = device.notice() {
         findings.add(Verdict::Bad, format_args!("{name}: cache"), notice)?;
     }
-    let rates = Cuda::backend(driver.clone(), Options::default()).and_then(|cuda| cuda.rates());
+    let rates = device.backend(Options::default()).and_then(|cuda| cuda.rates());
     let rates = rates.map(|rates| rates.map_or(String::new(), describe));
     findings.result(format_args!("{name}: speed"), rates)?;
-    let make = |_| Cuda::backend(driver.clone(), Options::default());
+    let make = |_| device.backend(Options::default());
     match ops::all(name, &make, findings)? {
-        true => reference.check(name, Cuda::backend(driver.clone(), Options::default()), findings),
+        true => reference.check(name, device.backend(Options::default()), findings),
         false => Ok(()),
     }
 }

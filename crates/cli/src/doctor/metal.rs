@@ -1,10 +1,6 @@
 //! Metal: Apple's GPUs.
 
-use std::sync::Arc;
-
-use gristmill_gpu::Gpu;
-use gristmill_metal::driver::{self, Driver};
-use gristmill_metal::{Metal, Options, units};
+use gristmill_metal::{MetalDevice, Options, driver, units};
 
 use super::finding::{Findings, Verdict};
 use super::model::ReferenceRun;
@@ -22,26 +18,26 @@ pub(super) fn devices(reference: &ReferenceRun, findings: &mut Findings) -> Resu
     let mut usable = false;
     for number in 0..count {
         let name = format!("metal:{number}");
-        match Driver::open(number) {
+        match MetalDevice::open(number) {
             Err(error) => findings.add(Verdict::Bad, &name, error)?,
-            Ok(driver) => {
+            Ok(opened) => {
                 usable = true;
-                device(&name, &driver, reference, findings)?;
+                device(&name, &opened, reference, findings)?;
             }
         }
     }
     Ok(usable)
 }
 
-fn device(name: &str, driver: &Arc<Driver>, reference: &ReferenceRun, findings: &mut Findings) -> Result<(), Failure> {
-    let properties = driver.properties();
+fn device(name: &str, device: &MetalDevice, reference: &ReferenceRun, findings: &mut Findings) -> Result<(), Failure> {
+    let properties = device.properties();
     let memory = console::bytes(properties.memory);
     let found = format!("{}, Apple family {}, {memory} recommended", properties.name, properties.architecture);
     findings.add(Verdict::Good, name, found)?;
-    super::compile(name, &units::all(), |unit| driver.prepare(unit), findings)?;
-    let make = |_| Metal::backend(driver.clone(), Options::default());
+    super::compile(name, &units::all(), |unit| device.prepare(unit), findings)?;
+    let make = |_| device.backend(Options::default());
     match ops::all(name, &make, findings)? {
-        true => reference.check(name, Metal::backend(driver.clone(), Options::default()), findings),
+        true => reference.check(name, device.backend(Options::default()), findings),
         false => Ok(()),
     }
 }

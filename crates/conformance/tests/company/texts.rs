@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use gristmill_engine::{Batch, Limits, Model, Outputs, Result, Runner, SequenceId};
+use gristmill_engine::model::Result;
+use gristmill_engine::{Batch, Limits, Model, Outputs, Runner, SequenceId};
 use gristmill_kernels::kv::KvFormat;
 use gristmill_suite::rng::Rng;
 

@@ -126,7 +126,7 @@ impl Uploads {
             // The driver copies pageable memory before it returns.
             _ => bytes.as_ptr(),
         };
-        // SAFETY: the caller's memory, which the bytes fit; the source is pinned, or copied before the call returns.
+        // SAFETY: `Device` or `Region` has checked that the bytes fit the region at this address; the source is pinned, or copied before the call returns.
         let code = unsafe { sys::cuMemcpyHtoDAsync_v2(address, from.cast(), bytes.len(), context.stream) };
         check(context.id, "copying to it", code)
     }

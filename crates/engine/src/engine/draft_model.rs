@@ -13,7 +13,8 @@ use gristmill_text::tokenizer::Tokenizer;
 
 use super::EngineError;
 use super::job::Completion;
-use crate::{Batch, Limits, Model, Outputs, Result, Runner, SequenceId};
+use crate::model::Result;
+use crate::{Batch, Limits, Model, Outputs, Runner, SequenceId};
 use gristmill_model::Reuse;
 
 /// A sequence whose next tokens are to be drafted.

@@ -25,6 +25,7 @@ mod refuse;
 mod results;
 mod speech;
 mod stats;
+mod streams;
 
 use std::sync::Arc;
 

@@ -140,8 +140,8 @@ pub fn kv_copy(device: &Device, call: KvCopy) -> Result<()> {
     for region in regions.flatten() {
         let bytes = region.bytes() / cache.blocks().max(1);
         for &(from, to) in blocks.iter().filter(|(from, to)| from != to) {
-            let address = |block: u32| region.address() + u64::from(block) * bytes as u64;
-            device.gpu().copy(address(from), address(to), bytes)?;
+            let [from, to] = [from, to].map(|block| (region, block as usize * bytes));
+            device.copy(KvCopy::NAME, from, to, bytes)?;
         }
     }
     Ok(())

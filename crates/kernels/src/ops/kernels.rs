@@ -197,6 +197,10 @@ macro_rules! operations {
             fn is_asynchronous(&self) -> bool {
                 false
             }
+            /// See [`Backend::synchronize`].
+            fn synchronize(&self) -> Result<()> {
+                Ok(())
+            }
             /// See [`Backend::free_memory`].
             fn free_memory(&self) -> Result<Option<u64>> {
                 Ok(None)

@@ -177,7 +177,12 @@ pub struct GateUp<'a> {
     pub h: ViewMut<'a, f32>,
 }
 
-impl GateUp<'_> {
+impl<'a> GateUp<'a> {
+    /// SwiGLU without biases.
+    pub fn new(weight: &'a Weight, x: &'a Act, h: ViewMut<'a, f32>) -> Self {
+        Self { weight, x, bias: None, activation: Activation::SwiGlu, h }
+    }
+
     /// The same call again, for a shorter time.
     pub fn reborrow(&mut self) -> GateUp<'_> {
         GateUp { h: self.h.reborrow(), ..*self }

@@ -3,6 +3,9 @@
 //! [`crate::Backend::run`] is the only way to run one. It checks shapes, devices and ids before anything is written,
 //! and hands the checked arguments to a backend's [`Kernels`].
 //!
+//! Operations are built with `new` where it exists, and optional arguments are set as fields. Fields are public because
+//! backends read them; a new version may add fields, so a struct literal can need a change where `new` does not.
+//!
 //! Letters: T tokens, K inputs, N outputs, E experts, k top-k, H heads, D head width. Matrices are row-major; a
 //! dimension that an operation can see from two arguments must agree, or it is an [`Error::Shape`]. Outputs and
 //! scratch come from the caller; no operation allocates. Every operation accepts zero rows, and does nothing then.

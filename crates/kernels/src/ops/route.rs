@@ -83,7 +83,12 @@ pub struct Route<'a> {
     pub weights: ViewMut<'a, f32>,
 }
 
-impl Route<'_> {
+impl<'a> Route<'a> {
+    /// Routing by the logits, without padding.
+    pub fn new(logits: View<'a, f32>, routing: &'a Routing, ids: ViewMut<'a, u32>, weights: ViewMut<'a, f32>) -> Self {
+        Self { logits, routing, selection_bias: None, expert_scales: None, tokens: None, ids, weights }
+    }
+
     /// The same call again, for a shorter time.
     pub fn reborrow(&mut self) -> Route<'_> {
         Route { ids: self.ids.reborrow(), weights: self.weights.reborrow(), ..*self }

@@ -144,7 +144,7 @@ impl Work {
     /// A copy; offsets and length as [`copies`] says.
     pub(super) fn copy(&mut self, from: &Place, to: &Place, bytes: usize) -> Result<()> {
         let copier = self.copier()?;
-        // SAFETY: both ranges are inside their buffers, as the regions have seen.
+        // SAFETY: both ranges are inside their buffers, as `Device::copy` has checked.
         unsafe {
             copier.copyFromBuffer_sourceOffset_toBuffer_destinationOffset_size(
                 &from.buffer,

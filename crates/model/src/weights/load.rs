@@ -11,12 +11,12 @@ use super::{TensorSpec, Tensors, Weights, find};
 use crate::error::Result;
 use crate::program::tensors::{MatrixSpec, VectorSpec};
 
-/// Loads all weights. `progress` gets the bytes of each tensor read from the file.
+/// Loads all weights. `progress` gets the bytes of each tensor read from the file; its error ends loading.
 pub(crate) fn load(
     file: &GgufFile,
     tensors: &Tensors,
     backend: &Backend,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Weights> {
     let mut load = Load { file, backend, progress };
     let Tensors { rope_factors, long_rope_factors, .. } = *tensors;
@@ -37,7 +37,7 @@ pub(crate) fn load(
 struct Load<'a> {
     file: &'a GgufFile,
     backend: &'a Backend,
-    progress: &'a mut dyn FnMut(u64),
+    progress: &'a mut dyn FnMut(u64) -> Result<()>,
 }
 
 impl Load<'_> {
@@ -84,7 +84,7 @@ impl Load<'_> {
             let (tensor, scale) = (find(self.file, needed)?, scale_of(self.file, needed)?);
             for tensor in [Some(tensor), scale].into_iter().flatten() {
                 self.file.advise_done(tensor);
-                (self.progress)(tensor.bytes);
+                (self.progress)(tensor.bytes)?;
             }
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! Files that are refused, each with the name of what is wrong, and what is read from those that are not.
 
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
 use gristmill_kernels::ops::{Temperature, Window};
@@ -244,7 +245,10 @@ fn a_vocabulary_must_fit_the_embedding_table() {
 fn progress_goes_from_nothing_to_all() {
     let seen = Arc::new(Mutex::new(Vec::<Progress>::new()));
     let report = seen.clone();
-    let progress = move |progress| report.lock().expect("not poisoned").push(progress);
+    let progress = move |progress| {
+        report.lock().expect("not poisoned").push(progress);
+        ControlFlow::Continue(())
+    };
     let options = LoadOptions { progress: Some(Box::new(progress)), ..LoadOptions::default() };
     Model::with_backend(Tiny::qwen3().file(&mut Random(1)), Arc::new(Reference::backend()), options)
         .expect("a good model");
@@ -252,6 +256,25 @@ fn progress_goes_from_nothing_to_all() {
     assert!(seen.len() > 10 && seen[0].done == 0 && seen[0].total > 0);
     assert!(seen.is_sorted_by(|a, b| a.done < b.done && a.total == b.total));
     assert_eq!(seen[seen.len() - 1].done, seen[0].total);
+}
+
+#[test]
+fn loading_is_cancelled_before_and_between_tensors() {
+    for calls in [1, 2, 7] {
+        let seen = Arc::new(Mutex::new(0));
+        let count = seen.clone();
+        let progress = move |_| {
+            let mut count = count.lock().expect("not poisoned");
+            *count += 1;
+            if *count == calls { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let options = LoadOptions { progress: Some(Box::new(progress)), ..LoadOptions::default() };
+        let backend = Arc::new(Reference::backend());
+        let loaded = Model::with_backend(Tiny::qwen3().file(&mut Random(1)), backend.clone(), options);
+        assert!(matches!(loaded, Err(Error::Cancelled)), "{loaded:?}");
+        assert_eq!(*seen.lock().expect("not poisoned"), calls, "no tensor is loaded afterwards");
+        assert_eq!(Arc::strong_count(&backend), 1);
+    }
 }
 
 #[test]

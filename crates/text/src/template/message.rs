@@ -1,21 +1,41 @@
 //! Conversations: messages, the tools that a model may call, and its calls.
+//!
+//! As JSON each has the names of its fields. What is empty is left out, and an unknown field is an error.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
+use crate::reply::{ParsedReply, ToolCall};
+
 /// A conversation to be answered.
-#[derive(Debug, Clone, Default, PartialEq)]
+///
+/// ```
+/// use gristmill_text::template::{Chat, Message, Role};
+/// let chat = Chat::new(vec![Message::new(Role::User, "Why is the sky blue?")]);
+/// let json = serde_json::to_string(&chat)?;
+/// assert_eq!(json, r#"{"messages":[{"role":"user","text":"Why is the sky blue?"}]}"#);
+/// assert_eq!(serde_json::from_str::<Chat>(&json)?, chat);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Chat {
     /// The messages, in order.
     pub messages: Vec<Message>,
     /// The tools that the model may call.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<Tool>,
     /// Whether a model that can reason does; left to the template if `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<bool>,
-    /// The last message, an assistant's, is the start of the reply: it is continued instead of answered.
+    /// The last message, an assistant's, is the beginning of the reply: it is continued instead of answered.
+    #[serde(default, skip_serializing_if = "is_false")]
     pub continues: bool,
     /// A chat template in place of the model's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
     /// Other variables of the template. They override those that the other fields set.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub variables: Map<String, Json>,
 }
 
@@ -31,8 +51,13 @@ impl Chat {
     }
 }
 
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 /// The author of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Instructions for the model.
     System,
@@ -57,19 +82,24 @@ impl Role {
 }
 
 /// One message of a conversation.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Message {
     /// The author.
     pub role: Role,
     /// The name of the author. A tool's result without one has the name of the tool that its call names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The text.
     pub text: String,
     /// The reasoning that preceded an assistant's text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<String>,
     /// An assistant's calls of tools.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<Call>,
     /// The id of the call whose result a tool's message is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_id: Option<String>,
 }
 
@@ -80,27 +110,62 @@ impl Message {
     }
 }
 
+impl From<ParsedReply> for Message {
+    /// The reply as the assistant's message of the next turn.
+    ///
+    /// ```
+    /// use gristmill_text::reply::ReplyForm;
+    /// use gristmill_text::template::{Chat, Message, Role};
+    /// let mut chat = Chat::new(vec![Message::new(Role::User, "Hello!")]);
+    /// chat.messages.push(ReplyForm::plain().parse("Good day.").into());
+    /// assert_eq!(chat.messages[1], Message::new(Role::Assistant, "Good day."));
+    /// ```
+    fn from(reply: ParsedReply) -> Message {
+        let ParsedReply { reasoning, content, calls } = reply;
+        Message {
+            reasoning: (!reasoning.is_empty()).then_some(reasoning),
+            calls: calls.into_iter().map(Call::from).collect(),
+            ..Message::new(Role::Assistant, content)
+        }
+    }
+}
+
 /// A call of a tool in an earlier message.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Call {
     /// The id by which a tool's result refers to the call; may be empty if no result does.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub id: String,
     /// The name of the tool.
     pub name: String,
     /// The arguments by name.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub arguments: Map<String, Json>,
 }
 
+impl From<ToolCall> for Call {
+    /// A call of a reply, without an id. The parsers of replies write arguments as a JSON object; other text becomes no
+    /// arguments.
+    fn from(ToolCall { name, arguments }: ToolCall) -> Call {
+        Call { id: String::new(), name, arguments: serde_json::from_str(&arguments).unwrap_or_default() }
+    }
+}
+
 /// A tool that a model may call.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Tool {
     /// The name.
     pub name: String,
     /// The purpose, for the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The JSON schema of the arguments, which are an object; any object if `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Json>,
     /// The prompt does not list this tool. The model can call it all the same: a message has its definition.
+    #[serde(default, skip_serializing_if = "is_false")]
     pub is_deferred: bool,
 }
 

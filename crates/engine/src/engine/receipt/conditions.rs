@@ -2,7 +2,6 @@
 
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::kv::KvFormat;
-use gristmill_kernels::tensor::DeviceId;
 use serde::{Deserialize, Serialize};
 
 use crate::Model;
@@ -50,12 +49,8 @@ impl Conditions {
     }
 
     pub(in super::super) fn new(model: &Model, kv_format: KvFormat, context: usize) -> Conditions {
-        let device = match model.backend().device() {
-            DeviceId::Cpu => "cpu",
-            DeviceId::Cuda(_) => "cuda",
-            DeviceId::Metal(_) => "metal",
-        };
-        let (device, arithmetic) = (device.to_owned(), model.backend().arithmetic());
+        let device = model.backend().device().kind().to_owned();
+        let arithmetic = model.backend().arithmetic();
         Conditions { device, arithmetic, precision: model.precision(), kv_format, context }
     }
 }

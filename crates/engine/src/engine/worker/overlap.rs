@@ -9,7 +9,8 @@ use gristmill_kernels::ops::Sampling;
 
 use super::submit::{Row, Submitted};
 use super::{Pending, Running, Worker};
-use crate::{Outputs, Result, SequenceId};
+use crate::model::Result;
+use crate::{Outputs, SequenceId};
 
 /// A sequence of an overlapped step.
 struct Next {

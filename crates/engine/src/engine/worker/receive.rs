@@ -7,7 +7,8 @@ use gristmill_kernels::ops::PADDING;
 use super::submit::{Row, Submitted};
 use super::{Pending, Running, Sampled, Task, Worker, prompt_tokens};
 use crate::engine::Logprob;
-use crate::{Error, Result, RoutingTrace};
+use crate::model::Result;
+use crate::{Error, RoutingTrace};
 
 /// The output of a step for a slot.
 #[derive(Debug)]

@@ -6,7 +6,8 @@ use gristmill_kernels::ops::Sampling;
 
 use super::{Running, Task, Worker};
 use crate::engine::schedule::Pending;
-use crate::{Outputs, Result, SampledTokens};
+use crate::model::Result;
+use crate::{Outputs, SampledTokens};
 
 /// A step that the device computes.
 #[derive(Debug)]

@@ -43,7 +43,7 @@ fn kind_of(error: &Error) -> Option<Kind> {
         Error::ForeignLayout { .. } => Some(Kind::Layout),
         Error::Range { .. } => Some(Kind::Range),
         Error::Id { .. } => Some(Kind::Id),
-        Error::Bytes { .. } => Some(Kind::Bytes),
+        Error::Bytes { .. } | Error::Columns { .. } => Some(Kind::Bytes),
         Error::ForeignBuffer { .. } => Some(Kind::Foreign),
         Error::OutOfMemory { .. } => Some(Kind::OutOfMemory),
         _ => None,

@@ -1,0 +1,62 @@
+//! A device of NVIDIA, opened once and shared by backends.
+
+use std::sync::Arc;
+
+use crate::driver::Driver;
+use crate::{Cuda, Options};
+use gristmill_gpu::{Gpu, Properties, Unit};
+use gristmill_kernels::Backend;
+use gristmill_kernels::error::Result;
+
+/// An opened CUDA device.
+///
+/// ```no_run
+/// use gristmill_cuda::{CudaDevice, Options};
+/// let cuda = CudaDevice::open(0)?.backend(Options::default())?;
+/// println!("{}", cuda.name());
+/// # Ok::<(), gristmill_kernels::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct CudaDevice {
+    driver: Arc<Driver>,
+}
+
+impl CudaDevice {
+    /// Opens a device by its number.
+    ///
+    /// # Errors
+    /// [`Error::Device`](gristmill_kernels::Error::Device): there is no driver or device, it is too old, or there is no
+    /// NVRTC.
+    pub fn open(number: u32) -> Result<Self> {
+        Driver::open(number).map(|driver| Self { driver })
+    }
+
+    /// A backend over the device. Several backends of one device share its stream and its compiled kernels.
+    ///
+    /// # Errors
+    /// [`Error::Device`](gristmill_kernels::Error::Device) if the device has no kernels of the family that the options
+    /// name.
+    pub fn backend(&self, options: Options) -> Result<Backend> {
+        Cuda::backend(self.driver.clone(), options)
+    }
+
+    /// The device's properties.
+    pub fn properties(&self) -> &Properties {
+        self.driver.properties()
+    }
+
+    /// Bytes that can still be allocated.
+    pub fn free_memory(&self) -> Result<u64> {
+        self.driver.free_memory()
+    }
+
+    /// Compiles a unit of [`crate::units::all`], or reads it from the cache. From any thread.
+    pub fn prepare(&self, unit: &Unit) -> Result<()> {
+        self.driver.prepare(unit)
+    }
+
+    /// A warning for the user: that compiled kernels cannot be kept.
+    pub fn notice(&self) -> Option<String> {
+        self.driver.notice()
+    }
+}
