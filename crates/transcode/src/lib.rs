@@ -2,6 +2,14 @@
 //!
 //! It is a crate of its own because encoders are two fifths of what [`gristmill_cpu`] would otherwise compile, and no
 //! forward pass encodes weights.
+//!
+//! ```
+//! use gristmill_kernels::format::Format;
+//!
+//! let values: Vec<f32> = (0..256).map(|i| i as f32).collect();
+//! let mut blocks = vec![0; Format::Q4_K.row_bytes(values.len()).unwrap()];
+//! gristmill_transcode::encode(Format::Q4_K, &values, &mut blocks).expect("whole blocks");
+//! ```
 
 mod encode;
 
