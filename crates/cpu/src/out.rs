@@ -194,7 +194,7 @@ impl Pool {
     }
 
     /// Calls `work` with the index of every chunk of a slice and the chunk: `len` elements each, the last one fewer.
-    pub(crate) fn each_chunk<T: Copy + Send>(
+    pub fn each_chunk<T: Copy + Send>(
         &self,
         slice: &mut [T],
         len: usize,

@@ -60,7 +60,7 @@ fn fastest(device: &Device, sums: &Region, launch: &Launch) -> Result<f64> {
     for _ in 0..=REPEATS {
         let begun = Instant::now();
         device.launch(launch)?;
-        device.read_region(&sums, 0, &mut [0; 4])?;
+        device.read_region(sums, 0, &mut [0; 4])?;
         best = best.min(begun.elapsed().as_secs_f64());
     }
     Ok(best)
