@@ -278,6 +278,7 @@ mod simulated {
         "exaone4-q8_0",
         "cohere2-q8_0",
         "cohere2moe-q8_0",
+        "muse-glimmer-q8_0",
     ];
     /// Routers with a bias, and norms of queries and keys after their rotation.
     const BIASED: &[&str] = &[

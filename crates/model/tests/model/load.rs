@@ -32,7 +32,7 @@ fn the_part_that_an_architecture_needs_is_named() {
         ("gptneox", ", because it needs an MLP without a gate"),
         ("clip", ", because it needs images: it is the tower of a vision model"),
         // Nothing but its keys is unknown; and nothing at all is known.
-        ("hunyuan-dense", ""),
+        ("smallthinker", ""),
         ("unheard-of", ""),
     ] {
         let message = refusal(Tiny::qwen3moe(), |tiny| tiny.set("general.architecture", architecture));
