@@ -528,11 +528,15 @@ def describe(path: pathlib.Path) -> tuple[dict, dict]:
 
 
 def corrected(shape: Shape, pairs: dict) -> dict:
-    """The metadata without two errors of the converter: it gives every Gemma the special tokens of one vocabulary, and
+    """The metadata without what the converter makes up: it gives every Gemma the special tokens of one vocabulary, and
     EXAONE's epsilon the name of another norm's, which llama.cpp then does not find."""
     if shape.arch == "gemma":
         roles = [f"tokenizer.ggml.{role}_token_id" for role in ("prefix", "suffix", "middle", "fsep", "eot")]
         return {key: value for key, value in pairs.items() if key not in roles}
+    if shape.arch == "internlm2":  # true, the default
+        return {key: value for key, value in pairs.items() if key != "tokenizer.ggml.add_space_prefix"}
+    if shape.arch == "hunyuan-dense":  # transformers' default of another setting
+        return pairs | {"tokenizer.ggml.eos_token_id": ["UINT32", shapes.VOCAB - 2]}
     if shape.arch == "exaone":
         return {key.replace("layer_norm_epsilon", "layer_norm_rms_epsilon"): value for key, value in pairs.items()}
     return pairs

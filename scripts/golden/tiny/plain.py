@@ -274,9 +274,9 @@ def qwen3vl_settings(shape: Shape) -> dict:
 FAMILIES = {
     "qwen2vl": Plain(qwen2vl, keys=vision_keys, settings=qwen2vl_settings, state=qwen2vl_state, dropped=("rope_parameters",)),
     "qwen3vl": Plain(qwen3vl, qk_norms=("q_norm", "k_norm"), keys=vision_keys, settings=qwen3vl_settings,
-                     state=qwen3vl_state, within=True),
+                     state=qwen3vl_state, within=True, dropped=("use_sliding_window", "norm_topk_prob")),
     "qwen3vlmoe": Plain(qwen3vlmoe, qk_norms=("q_norm", "k_norm"), keys=vision_keys, settings=qwen3vl_settings,
-                        state=qwen3vl_state, within=True),
+                        state=qwen3vl_state, within=True, dropped=("use_sliding_window", "norm_topk_prob")),
     "ernie4_5": Plain(ernie4_5),
     "hunyuan-dense": Plain(hunyuan_dense, qk_norms=("query_layernorm", "key_layernorm")),
     "exaone": Plain(llama, state=exaone_state, dropped=("num_hidden_layers", "rms_norm_eps", "hidden_act"),
@@ -284,7 +284,7 @@ FAMILIES = {
                         model_type="exaone", architectures=["ExaoneForCausalLM"], num_layers=shape.layers,
                         layer_norm_epsilon=shapes.EPS, activation_function="silu")),
     "internlm2": Plain(llama, permuted=True, state=internlm2_state, settings=lambda shape: dict(
-        model_type="internlm2", architectures=["InternLM2ForCausalLM"], bias=False), dropped=("vocab_size",)),
+        model_type="internlm2", architectures=["InternLM2ForCausalLM"], bias=False), dropped=("vocab_size", "head_dim")),
     "internlm3": Plain(llama, permuted=True, settings=lambda shape: dict(
         model_type="internlm3", architectures=["InternLM3ForCausalLM"], qkv_bias=False, bias=False)),
     "gemma": Plain(gemma, plus_one="norm.weight"),
@@ -292,13 +292,13 @@ FAMILIES = {
         model_type="minicpm", architectures=["MiniCPMForCausalLM"], scale_emb=SCALE_EMB, scale_depth=SCALE_DEPTH,
         dim_model_base=BASE_WIDTH),
         dropped=("embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling")),
-    "mellum": Plain(mellum, qk_norms=("q_norm", "k_norm"), keys=mellum_keys),
+    "mellum": Plain(mellum, qk_norms=("q_norm", "k_norm"), keys=mellum_keys, dropped=("num_nextn_predict_layers",)),
     "muse-glimmer": Plain(
         muse_glimmer, permuted=True, norms=[
             ("attn_norm", "input_layernorm"), ("post_attention_norm", "post_attention_layernorm"),
             ("ffn_norm", "pre_feedforward_layernorm"), ("post_ffw_norm", "post_feedforward_layernorm")],
         plus_one="layernorm.weight", keys=muse_glimmer_keys, settings=muse_glimmer_settings, state=muse_glimmer_state,
-        within=True, more=[("attn_q_norm.weight", "self_attn.q_norm", 0), ("attn_k_norm.weight", "self_attn.k_norm", 0),
+        within=True, dropped=("hidden_act",), more=[("attn_q_norm.weight", "self_attn.q_norm", 0), ("attn_k_norm.weight", "self_attn.k_norm", 0),
                            ("attn_gate.weight", "self_attn.gate_proj.weight", 0)]),
     "hy_v3": Plain(hy_v3, qk_norms=("q_norm", "k_norm"), bias="mlp.e_score_correction_bias", keys=hy_v3_keys,
                    state=hy_v3_state),

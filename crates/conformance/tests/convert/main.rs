@@ -146,6 +146,10 @@ fn metadata_is_that_of_llama_cpp() {
             if name == "phimoe" && key == "phimoe.rope.scaling.attn_factor" {
                 continue;
             }
+            // Only images have rows for several layers.
+            if key.ends_with(".n_deepstack_layers") {
+                continue;
+            }
             // transformers forgets the setting once it has made a list of it; the list is there too.
             if name == "qwen3next" && key == "qwen3next.full_attention_interval" {
                 continue;

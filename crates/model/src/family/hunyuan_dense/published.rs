@@ -11,7 +11,6 @@ pub(crate) const FAMILY: Family = Family {
     keys: &[COMMON, &norm_epsilon(1e-5), &head_widths(Or::Skip)],
     alpha: true,
     nulls: &["head_dim"],
-    pre: Some("hunyuan-dense"),
     layer: &[NORMS, ATTENTION, QK_NORMS],
     ..BASE
 };

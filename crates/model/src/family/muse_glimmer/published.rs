@@ -13,6 +13,7 @@ pub(crate) const FAMILY: Family = Family {
     mlx: Mlx::No,
     architecture: "muse-glimmer",
     keys: &[COMMON, &norm_epsilon(1e-5), &head_widths(Or::Count(128)), KEYS],
+    pre: Some("llama4"),
     special_tokens: &[("eot", "<|eot|>")],
     within: Some(Within {
         settings: "text_config",

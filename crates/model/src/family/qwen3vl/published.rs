@@ -1,7 +1,7 @@
 //! Qwen3-VL, the text model: Qwen 3 within a model that also sees. The experts of a layer are one tensor, stored column by
 //! column, with gate and up as halves.
 
-use crate::family::parts::{COMMON, EXPERTS, INNER, count, head_widths, needed, norm_epsilon, renormalised};
+use crate::family::parts::{COMMON, EXPERTS, INNER, count, head_widths, needed, norm_epsilon};
 use crate::family::published::{Family, How, Key, Layout, Mlx, Or, Rule, Within};
 use crate::family::qwen3::published as qwen3;
 
@@ -28,7 +28,7 @@ pub(crate) const MOE: Family = Family {
     ..FAMILY
 };
 
-const KEYS: &[Key] = &[count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Refuse), renormalised(true)];
+const KEYS: &[Key] = &[count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Refuse)];
 
 /// Experts, outputs, inputs.
 const GATE: Rule = Rule {
