@@ -291,6 +291,7 @@ mod simulated {
         "bailingmoe2-q8_0",
         "afmoe-q8_0",
         "laguna-q8_0",
+        "hy_v3-q8_0",
     ];
 
     /// The device is locked during a pass that counts.
