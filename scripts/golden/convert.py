@@ -29,7 +29,7 @@ import sentencepiece
 import torch
 from huggingface_hub import save_torch_state_dict
 from safetensors.torch import save_file
-from tiny import shapes
+from tiny import plain, shapes
 from tiny.build import build, randomise, selection_biases
 from tiny.draw import bias_effect, draw, least_effect, run
 from tiny.files import write_logits
@@ -154,6 +154,20 @@ CASES = {
                               groups=2), BF16, "bailingmoe2", "30KB"),
     "cohere2moe": Case(Shape("cohere2moe", 32, 16, 4, 2, 16, 4, 2, tied=True, dense=1, window=4, period=2, theta=5e4), BF16,
                        "cohere2moe"),
+    "qwen2vl": Case(Shape("qwen2vl", 32, 32, 4, 2, 8, tied=True, theta=1e6, bias=True), BF16, "qwen2", "30KB"),
+    "qwen3vl": Case(Shape("qwen3vl", 32, 32, 4, 2, 16, theta=5e6), BF16, "qwen2", "30KB"),
+    "qwen3vlmoe": Case(Shape("qwen3vlmoe", 32, 16, 4, 2, 16, 4, 2, theta=5e6), BF16, "qwen2", "30KB"),
+    "ernie4_5": Case(Shape("ernie4_5", 32, 48, 4, 1, 16, tied=True, theta=5e5), BF16, "spm"),
+    "hunyuan-dense": Case(Shape("hunyuan-dense", 32, 48, 4, 2, 16, tied=True), BF16, "qwen2"),
+    "exaone": Case(Shape("exaone", 32, 48, 4, 2, 8, theta=1e6, rope=LLAMA3), BF16, "exaone"),
+    "internlm2": Case(Shape("internlm2", 32, 48, 4, 2, 8, theta=1e6), BF16, "spm"),
+    "internlm3": Case(Shape("internlm3", 32, 48, 4, 2, 8, theta=1e6), BF16, "spm"),
+    "gemma": Case(Shape("gemma", 32, 48, 4, 1, 16, tied=True), BF16, "spm-bare"),
+    "minicpm": Case(Shape("minicpm", 32, 48, 4, 2, 8, tied=True), BF16, "spm"),
+    "mellum": Case(Shape("mellum", 32, 16, 4, 2, 16, 4, 2, theta=5e5, layers=3, window=4, period=2, rope=YARN), BF16,
+                   "mellum2"),
+    "muse-glimmer": Case(Shape("muse-glimmer", 32, 48, 4, 2, 16, theta=5e5, layers=4, window=4), BF16, "llama4", "30KB"),
+    "hy_v3": Case(Shape("hy_v3", 32, 16, 4, 2, 16, 4, 2, shared=16, dense=1, scale=2.826), BF16, "qwen2", "30KB"),
     "qwen35moe": Case(Shape("qwen35moe", 32, 16, 4, 2, 16, 4, 2, shared=16, layers=3, full=(2,), theta=1e7), BF16,
                       "qwen35"),
 }
@@ -180,7 +194,7 @@ def byte_level(kind: str) -> PreTrainedTokenizerFast:
     if pieces:
         splits = [pre_tokenizers.Split(Regex(piece), behavior="isolated") for piece in pieces]
         level = pre_tokenizers.Sequence([*splits, level])
-    elif kind in ("smollm", "command-r"):
+    elif kind in ("smollm", "command-r", "exaone", "mellum2"):
         level = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), level])
     tokenizer.pre_tokenizer = level
     if kind in ("qwen2", "qwen35", "olmo", "command-r"):
@@ -400,7 +414,14 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
                 apart = EXPERTS in key and shape.arch == "deepseek"
                 state |= experts_apart(key, weight) if apart else {key: weight}
         save_torch_state_dict(state, folder, max_shard_size=case.shard)
-    if packed:
+    if family := plain.FAMILIES.get(shape.arch):
+        more = family.settings(shape)
+        if family.state:
+            for path in folder.glob("*.safetensors*"):
+                path.unlink()
+            state = {key: weight.to(case.dtype) for key, weight in family.state(shape, model).items()}
+            save_torch_state_dict(state, folder, max_shard_size=case.shard)
+    elif packed:
         more = dict(quantization_config=dict(quant_method="mxfp4", modules_to_not_convert=[
             "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]))
     elif shape.arch == "deepseek":
@@ -449,16 +470,21 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
         sentencepiece_style(folder, case.tokenizer != "spm-json" and not merges, not bare, MARKS if merges else [])
     else:
         byte_level(case.tokenizer).save_pretrained(folder, save_jinja_files=shape.experts > 0)
+    if shape.arch == "internlm2":  # its converter looks for tokens after those of the model there
+        (folder / "added_tokens.json").write_text(json.dumps({"<tool>": shapes.VOCAB - 1}))
     config = json.loads((folder / "config.json").read_text())
     end = "</s>" if case.tokenizer.startswith("spm") else "<|end|>"
     ids = {"eos_token_id": AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids(end)}
     config |= ids | more
     dropped = ["bos_token_id", "pad_token_id", "sep_token_id", "eod_token_id"]
     dropped += ["intermediate_size", "layer_types", "tie_word_embeddings"] if shape.arch == "lfm2" else []
+    dropped += family.dropped if family else []
     dropped += ["layer_types"] if shape.arch == "qwen3next" else []
     dropped += ["n_routed_experts", "n_shared_experts"] if shape.arch == "bailingmoe2" else []
     for key in dropped + (["per_layer_config"] if "global_head_dim" in more else []):
         config.pop(key, None)
+    if family and family.within:
+        around = {key: config.pop(key) for key in more}
     if around:
         predicts = dict(mtp_num_hidden_layers=1) if shape.arch in QWEN else {}
         config = around | dict(text_config=config | predicts)
@@ -467,16 +493,19 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
     (folder / "generation_config.json").write_text(json.dumps(sampling | ids, indent=1))
 
 
-def llama_cpp(checkout: pathlib.Path, folder: pathlib.Path, pre: str, kind: str, out: pathlib.Path, more: list) -> None:
-    """Runs the converter with the name of the pre-tokenizer."""
-    code = ("import runpy, sys; sys.path.insert(0, '.'); import conversion.base as base; "
-            f"base.TextModel.get_vocab_base_pre = lambda self, tokenizer: {pre!r}; "
-            "import conversion.hunyuan as hunyuan; "
-            "hunyuan.HunYuanMoEModel.set_vocab = lambda self: self._set_vocab_gpt2(); "
-            "sys.argv[0] = 'convert_hf_to_gguf.py'; runpy.run_path(sys.argv[0], run_name='__main__')")
+def llama_cpp(checkout: pathlib.Path, jobs: list) -> None:
+    """Runs the converter for each job, (folder, the name of the pre-tokenizer, type, output, more options), in one
+    process, because it takes longer to start than to convert."""
+    code = ("import json, runpy, sys; sys.path.insert(0, '.'); import conversion.base as base; "
+            "import conversion.hunyuan as hunyuan\n"
+            "hunyuan.HunYuanMoEModel.set_vocab = lambda self: self._set_vocab_gpt2()\n"
+            "for folder, pre, kind, out, more in json.load(sys.stdin):\n"
+            "    base.TextModel.get_vocab_base_pre = lambda self, tokenizer: pre\n"
+            "    sys.argv = ['convert_hf_to_gguf.py', folder, '--outtype', kind, '--outfile', out, *more]\n"
+            "    runpy.run_path(sys.argv[0], run_name='__main__')\n")
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-c", code, str(folder.resolve()), "--outtype", kind, "--outfile", str(out), *more]
-    ended = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
+    ended = subprocess.run([sys.executable, "-c", code], cwd=checkout, env=environment, capture_output=True, text=True,
+                           input=json.dumps(jobs))
     assert ended.returncode == 0, ended.stderr
 
 
@@ -498,8 +527,24 @@ def describe(path: pathlib.Path) -> tuple[dict, dict]:
     return pairs, tensors
 
 
+def corrected(shape: Shape, pairs: dict) -> dict:
+    """The metadata without what the converter makes up: it gives every Gemma the special tokens of one vocabulary, and
+    EXAONE's epsilon the name of another norm's, which llama.cpp then does not find."""
+    if shape.arch == "gemma":
+        roles = [f"tokenizer.ggml.{role}_token_id" for role in ("prefix", "suffix", "middle", "fsep", "eot")]
+        return {key: value for key, value in pairs.items() if key not in roles}
+    if shape.arch == "internlm2":  # true, the default
+        return {key: value for key, value in pairs.items() if key != "tokenizer.ggml.add_space_prefix"}
+    if shape.arch == "hunyuan-dense":  # transformers' default of another setting
+        return pairs | {"tokenizer.ggml.eos_token_id": ["UINT32", shapes.VOCAB - 2]}
+    if shape.arch == "exaone":
+        return {key.replace("layer_norm_epsilon", "layer_norm_rms_epsilon"): value for key, value in pairs.items()}
+    return pairs
+
+
 @torch.no_grad()
-def make(name: str, case: Case, checkout: pathlib.Path) -> None:
+def write(name: str, case: Case) -> dict:
+    """Writes the folder and the logits; returns what the tokenizer makes of texts."""
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
     shapes.VOCAB = 352 if case.tokenizer.startswith("spm") else 288  # SentencePiece wants every frequent character
     model = build(case.shape)
@@ -515,32 +560,38 @@ def make(name: str, case: Case, checkout: pathlib.Path) -> None:
     least = min(least_effect(model, case.shape, sequences, logits), bias_effect(model, sequences, logits))
     assert least > 100 * TOLERANCE["f32"], f"{name}: a block matters too little: {least}"
     write_logits(OUT / f"{name}.logits.gguf", TOLERANCE["f32"], sequences, logits)
+    print(f"{name:12} {sum(f.stat().st_size for f in folder.iterdir()):9,} bytes, blocks move the logits by {least:.3f}")
 
     # transformers does not know all model types.
     load = PreTrainedTokenizerFast if case.tokenizer.startswith("spm") else AutoTokenizer
     tokenizer = load.from_pretrained(folder)
-    about = {"texts": [[text, tokenizer.encode(text)] for text in TEXTS], "metadata": {}, "tensors": {}}
+    return {"texts": [[text, tokenizer.encode(text)] for text in TEXTS], "metadata": {}, "tensors": {}}
+
+
+def make(names: list, checkout: pathlib.Path) -> None:
+    abouts = {name: write(name, CASES[name]) for name in names}
     with tempfile.TemporaryDirectory() as scratch:
-        for kind in TYPES:
-            out = pathlib.Path(scratch) / f"{kind}.gguf"
-            predicts = case.shape.nextn or case.shape.arch in QWEN
-            llama_cpp(checkout, folder, case.tokenizer, kind, out, ["--no-mtp"] if predicts else [])
-            pairs, about["tensors"][kind] = describe(out)
-            about["metadata"] = pairs | {"general.file_type": None}
-    lines = []
-    for part, entries in about.items():
-        rows = [json.dumps(e, ensure_ascii=False) for e in entries] if isinstance(entries, list) else [
-            f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in entries.items()]
-        open_, close = "[]" if isinstance(entries, list) else "{}"
-        lines.append(f"{json.dumps(part)}: {open_}\n" + ",\n".join(rows) + f"\n{close}")
-    (OUT / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-    print(f"{name:12} {sum(f.stat().st_size for f in folder.iterdir()):9,} bytes, blocks move the logits by {least:.3f}")
+        out = lambda name, kind: str(pathlib.Path(scratch) / f"{name}-{kind}.gguf")
+        predicts = {name: CASES[name].shape.nextn or CASES[name].shape.arch in QWEN for name in names}
+        llama_cpp(checkout, [
+            (str((OUT / name).resolve()), CASES[name].tokenizer, kind, out(name, kind), ["--no-mtp"] if predicts[name] else [])
+            for name in names for kind in TYPES])
+        for name, about in abouts.items():
+            for kind in TYPES:
+                pairs, about["tensors"][kind] = describe(pathlib.Path(out(name, kind)))
+                about["metadata"] = corrected(CASES[name].shape, pairs) | {"general.file_type": None}
+            lines = []
+            for part, entries in about.items():
+                rows = [json.dumps(e, ensure_ascii=False) for e in entries] if isinstance(entries, list) else [
+                    f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in entries.items()]
+                open_, close = "[]" if isinstance(entries, list) else "{}"
+                lines.append(f"{json.dumps(part)}: {open_}\n" + ",\n".join(rows) + f"\n{close}")
+            (OUT / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
     shapes.ROUTED_SCALE = 1.0  # the first DeepSeek MoE has none
     OUT.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(2)
-    for name in sys.argv[2:] or CASES:
-        make(name, CASES[name], pathlib.Path(sys.argv[1]))
+    make(sys.argv[2:] or list(CASES), pathlib.Path(sys.argv[1]))
     print(f"{sum(f.stat().st_size for f in OUT.rglob('*') if f.is_file()):,} bytes")

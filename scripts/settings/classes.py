@@ -15,7 +15,8 @@ from transformers import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from variants import IDLE as NOT_READ
 
-CONVERT = pathlib.Path(__file__).parents[2] / "crates/convert/src"
+CRATES = pathlib.Path(__file__).parents[2] / "crates"
+CONVERT = CRATES / "convert/src"
 # They say which tensors there are and how large.
 SIZES = {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_experts",
          "num_local_experts", "n_routed_experts", "moe_num_experts", "moe_intermediate_size", "intermediate_size_mlp",
@@ -29,7 +30,7 @@ WITHIN = {"mistral3": "mistral"}
 def model_types() -> list:
     """The `model_type`s of all families."""
     found = set()
-    for path in sorted((CONVERT / "family").glob("*.rs")):
+    for path in sorted((CRATES / "model/src/family").glob("*/published.rs")):
         for names in re.findall(r"model_types: &\[([^]]*)\]", path.read_text(encoding="utf-8")):
             found |= set(re.findall(r'"(\w+)"', names))
     return sorted(found & set(CONFIG_MAPPING.keys()))

@@ -277,6 +277,7 @@ mod simulated {
         "exaone4-q8_0",
         "cohere2-q8_0",
         "cohere2moe-q8_0",
+        "muse-glimmer-q8_0",
     ];
     /// Routers with a bias, and norms of queries and keys after their rotation.
     const BIASED: &[&str] = &[
@@ -289,6 +290,7 @@ mod simulated {
         "bailingmoe2-q8_0",
         "afmoe-q8_0",
         "laguna-q8_0",
+        "hy_v3-q8_0",
     ];
 
     /// The device is locked during a pass that counts.

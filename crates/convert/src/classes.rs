@@ -48,6 +48,8 @@ pub(super) fn read(family: &Family, config: Config) -> Result<Config, ConvertErr
         Some(within) => config.overlaid(within.settings)?,
         None => config,
     };
+    let names = family.names.iter().map(|&(theirs, ours)| (theirs.to_owned(), ours.to_owned())).collect();
+    config = config.renamed(&names);
     let inner = config.text("model_type")?.unwrap_or_default().to_owned();
     let classes: BTreeMap<String, Class> = serde_json::from_str(CLASSES).unwrap_or_default();
     if let Some(class) = classes.get(&inner).or(classes.get(&outer)) {

@@ -18,6 +18,8 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Pairs, ConvertErr
         let Some(found) = config.value(setting) else { continue };
         let value: Json = match *value {
             Expected::Text(text) => text.into(),
+            Expected::OneOf(texts) if texts.iter().any(|text| found == text) => continue,
+            Expected::OneOf(texts) => texts.first().copied().unwrap_or_default().into(),
             Expected::Flag(flag) => flag.into(),
             Expected::True if found.as_f64().is_some_and(|x| x != 0.0) => found.clone(),
             Expected::True => true.into(),
@@ -90,6 +92,18 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
                     let known = || names.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
                     let found = names.iter().find(|(name, _)| *name == text);
                     Some(Value::U32(found.ok_or_else(|| config.wrong(setting, &text.into(), known()))?.1))
+                }
+                Kind::OverRootOf(count) => {
+                    let layers = needed(config, count)?;
+                    let quotient = config.number(setting)?.map(|x| x / f64::from(layers).sqrt());
+                    let wrong = || config.wrong(count, &layers.into(), "at least 1");
+                    Some(Value::F32(quotient.filter(|x| x.is_finite()).ok_or_else(wrong)? as f32))
+                }
+                Kind::DivisorOf(other) => {
+                    let divisor = needed(config, setting)?;
+                    let quotient = f64::from(needed(config, other)?) / f64::from(divisor);
+                    let wrong = || config.wrong(setting, &divisor.into(), "at least 1");
+                    Some(Value::F32(Some(quotient).filter(|x| x.is_finite()).ok_or_else(wrong)? as f32))
                 }
                 Kind::FullAttention => match windows(config, setting)?.contains(&true) {
                     true => {

@@ -160,8 +160,8 @@ fn head_width(config: &Config) -> Result<u32, ConvertError> {
     needed(config, "hidden_size")?.checked_div(heads).ok_or_else(wrong)
 }
 
-/// A width of heads for which a tensor of factors is made.
-fn bounded(config: &Config, setting: &str, width: u32) -> Result<u32, ConvertError> {
+/// A width of heads for which a vector is made.
+pub(super) fn bounded(config: &Config, setting: &str, width: u32) -> Result<u32, ConvertError> {
     match width {
         0..=65_536 => Ok(width),
         _ => Err(config.wrong(setting, &width.into(), "at most 65536")),
@@ -223,6 +223,8 @@ impl Rope {
         let factor = || parameters.positive("factor")?.ok_or_else(|| parameters.missing("factor"));
         match kind {
             None | Some("default") => {}
+            // Sections of pairs are all that it says.
+            Some("mrope") if family.sections.is_some() => {}
             Some("linear") => {
                 self.set("type", "linear");
                 self.set("factor", factor()? as f32);

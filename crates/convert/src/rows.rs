@@ -68,6 +68,14 @@ pub(super) enum RowOrder {
         group: usize,
         parts: [(usize, usize); 3],
     },
+    /// Of every group of `group` rows, `width` from row `first` on; those of heads of `pairs` rows are in the order of
+    /// [`RowOrder::Pairs`].
+    Group {
+        group: usize,
+        first: usize,
+        width: usize,
+        pairs: Option<usize>,
+    },
 }
 
 impl RowOrder {
@@ -88,6 +96,10 @@ impl RowOrder {
                     first + (start + head % keys * shared + head / keys) * width + row % width
                 }
             },
+            RowOrder::Group { group, first, width, pairs } => {
+                let row = pairs.map_or(row, |head| RowOrder::Pairs { head }.source(row));
+                row / width * group + first + row % width
+            }
             RowOrder::Parts { groups, group, parts } => {
                 let mut row = row;
                 for (start, width) in parts {
@@ -203,6 +215,9 @@ mod tests {
         assert_eq!(rows(tiled(1, 2), 13), [0, 1, 2, 7, 8, 3, 4, 9, 10, 5, 6, 11, 12]);
         let parts = RowOrder::Parts { groups: 2, group: 5, parts: [(0, 1), (3, 2), (0, 0)] };
         assert_eq!(rows(parts, 6), [0, 5, 3, 4, 8, 9]);
+        let heads = |first, width, pairs| RowOrder::Group { group: 8, first, width, pairs };
+        assert_eq!(rows(heads(0, 4, Some(4)), 8), [0, 2, 1, 3, 8, 10, 9, 11]);
+        assert_eq!(rows(heads(6, 2, None), 4), [6, 7, 14, 15]);
     }
 
     #[test]

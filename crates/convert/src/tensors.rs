@@ -10,10 +10,13 @@ use super::checkpoint::Checkpoint;
 use super::config::Config;
 use super::delta::{key_heads, value_heads};
 use super::error::ConvertError;
-use super::family::{Change, EXPERT_COUNT, Family, How, LAYER_TYPES, Layout, Need, Prefix, Rule, stacked_names};
+use super::family::{
+    Change, EXPERT_COUNT, Family, GroupPart, How, LAYER_TYPES, Layout, Need, Prefix, Rule, stacked_names,
+};
 use super::inputs::{BLOCKS, Input, wrong_shape};
 use super::keys::needed;
 use super::mlx::Quantization;
+use super::rope::bounded;
 use super::rows::{RowOrder, RowPlan, Stored};
 
 /// A tensor of the file to be written.
@@ -96,6 +99,7 @@ pub(super) fn plan(
         for rule in family.layer.iter().copied().flatten() {
             planner.add(rule, layer)?;
         }
+        planner.fill(family, layer)?;
         for kinds in [family.mixers, family.mlps] {
             let there = |rules: &&&[Rule]| rules.first().is_some_and(|rule| planner.has(rule, layer));
             let kind = kinds.iter().find(there).or(kinds.first());
@@ -208,6 +212,23 @@ impl<'a> Planner<'a, '_> {
         Ok(())
     }
 
+    /// Adds the vectors of a layer that the checkpoint lacks.
+    fn fill(&mut self, family: &Family, layer: usize) -> Result<(), ConvertError> {
+        for filled in family.filled {
+            let value = match filled.value {
+                Some(setting) => self.config.number(setting)?.ok_or_else(|| self.config.missing(setting))?,
+                None => 1.0,
+            };
+            let width = bounded(self.config, filled.width, needed(self.config, filled.width)?)?;
+            self.planned.push(OutputTensor {
+                name: filled.ours.replace("{layer}", &layer.to_string()),
+                shape: vec![width.into()],
+                source: Source::Values(vec![value as f32; width as usize]),
+            });
+        }
+        Ok(())
+    }
+
     /// The values of a vector in another order, each changed.
     fn changed(
         &self,
@@ -246,6 +267,10 @@ impl<'a> Planner<'a, '_> {
             }
             How::KeyHeads(inputs) => {
                 let rows = key_heads(self.config, inputs, &shape)?;
+                return rows.map_or_else(refuse, |rows| Ok((vec![rows.count as u64, rows.columns as u64], rows)));
+            }
+            How::Group(part) => {
+                let rows = group(self.config, part, &shape)?;
                 return rows.map_or_else(refuse, |rows| Ok((vec![rows.count as u64, rows.columns as u64], rows)));
             }
             How::PairRows(settings) => {
@@ -308,4 +333,28 @@ impl<'a> Planner<'a, '_> {
             None => Ok(()),
         }
     }
+}
+
+/// The rows of this part of a matrix of this shape, which has those of each key and value head together; or what the matrix
+/// should have.
+fn group(config: &Config, part: GroupPart, shape: &[u64]) -> Result<Result<RowPlan, String>, ConvertError> {
+    const KV: &str = "num_key_value_heads";
+    let heads = needed(config, "num_attention_heads")? as usize;
+    let kv_heads = if config.value(KV).is_some() { needed(config, KV)? as usize } else { heads };
+    if kv_heads == 0 || heads == 0 || !heads.is_multiple_of(kv_heads) {
+        return Err(config.wrong(KV, &kv_heads.into(), format!("a divisor of the {heads} query heads")));
+    }
+    let (queries, all) = (heads / kv_heads, (heads + 2 * kv_heads) as u64);
+    let &[rows, columns] = shape else { return Ok(Err("which is no matrix".to_owned())) };
+    if !rows.is_multiple_of(2 * all) {
+        return Ok(Err(format!("whose rows are not {all} heads of even width")));
+    }
+    let head = (rows / all) as usize;
+    let (first, width, pairs) = match part {
+        GroupPart::Queries => (0, queries * head, Some(head)),
+        GroupPart::Keys => (queries * head, head, Some(head)),
+        GroupPart::Values => ((queries + 1) * head, head, None),
+    };
+    let order = RowOrder::Group { group: (queries + 2) * head, first, width, pairs };
+    Ok(Ok(RowPlan { count: kv_heads * width, columns: columns as usize, order }))
 }

@@ -34,6 +34,10 @@ pub struct ModelSpec {
     pub output_norm: &'static str,
     /// The output of a block is normalised before it is added to the residual stream.
     pub post_norms: bool,
+    /// Added to the mean square in these norms, if it is not [`norm_eps`](Self::norm_eps).
+    pub post_norm_eps: Option<f32>,
+    /// The embeddings are divided by the root of their mean square.
+    pub embedding_norm: bool,
     /// Multiplies the embeddings.
     pub embedding_scale: f32,
     /// Multiplies the output of a block before it is added to the residual stream.

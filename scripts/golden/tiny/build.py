@@ -16,7 +16,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3Moe
 from transformers.models.deepseek_v2.configuration_deepseek_v2 import DeepseekV2Config
 from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2Moe
 
-from . import attention, gemma4, recurrent, shapes
+from . import attention, gemma4, plain, recurrent, shapes
 from .shapes import ATTENTION_CAP, CONTEXT, EPS, GRANITE, LENGTHS, LOGIT_CAP, LONG, SPARSE_MIXER_NEAR, Shape
 
 SELECTION_BIAS = ("e_score_correction_bias", "expert_bias")
@@ -27,6 +27,9 @@ SOFTMAX = ("ernie4_5-moe",)
 def norm_shift(shape: Shape, name: str) -> float:
     """Norms of Gemma, and most of Qwen3-Next and its successors, multiply by 1 + weight; the file has the sum."""
     plus_one = shape.arch in ("gemma2", "gemma3") or shape.arch in recurrent.QWEN and "linear_attn" not in name
+    if shape.arch in plain.FAMILIES:
+        end = plain.FAMILIES[shape.arch].plus_one
+        return 1.0 if end and name.endswith(end) else 0.0
     return 1.0 if plus_one and name.endswith("norm.weight") else 0.0
 
 
@@ -123,6 +126,8 @@ def build(shape: Shape):
         model = gemma4.build(shape, common)
     elif shape.arch in recurrent.FAMILIES:
         model = recurrent.build(shape, common, head, moe)
+    elif shape.arch in plain.FAMILIES:
+        model = plain.FAMILIES[shape.arch].build(shape, common, head, moe)
     elif shape.arch in attention.FAMILIES:
         model = attention.build(shape, common, head, moe)
     elif shape.arch == "qwen2":
@@ -157,7 +162,7 @@ GAIN = {"q_proj": 1.1, "k_proj": 1.1, "o_proj": 2.0, "shared_expert.down_proj": 
 # The biases of gates and ups are large, so that the clamp at ±7 is seen and int8's error does not grow with it.
 GPT_OSS_GAIN = GAIN | {"q_proj": 1.0, "k_proj": 1.0, "down_proj": 0.8, "mlp.router.weight": 1.5}
 # The embedding's standard deviation, where the model scales it up again, or where it would outweigh the blocks.
-EMBEDDING = {"granite": 1 / 3, "granitemoe": 1 / 3, "gemma2": 1 / 8, "gemma3": 1 / 8, "gemma4": 1 / 8, "lfm2moe": 1 / 4,
+EMBEDDING = {"granite": 1 / 3, "granitemoe": 1 / 3, "minicpm": 1 / 3, "gemma": 1 / 8, "gemma2": 1 / 8, "gemma3": 1 / 8, "gemma4": 1 / 8, "lfm2moe": 1 / 4,
              "afmoe": 1 / 10, "cohere2moe": 1 / 2,
              "olmo2": 1 / 2, "cohere2": 1 / 2}
 
@@ -166,6 +171,8 @@ def randomise(model, shape: Shape, generator) -> None:
     gains = GPT_OSS_GAIN if shape.arch == "gpt-oss" else GAIN
     for name, weight in (dict(model.named_parameters()) | kept_buffers(model)).items():
         noise = torch.randn(weight.shape, generator=generator)
+        if name.endswith((".q_norm", ".k_norm")):
+            continue  # Muse Glimmer's, which settings say
         if shape.arch == "gemma4" and (own := gemma4.value(shape, name, noise)) is not None:
             value = own
         elif name.endswith("norm.weight"):

@@ -5,7 +5,7 @@ import pathlib
 import gguf
 import numpy as np
 
-from . import attention, gemma4, recurrent, shapes
+from . import attention, gemma4, plain, recurrent, shapes
 from .shapes import ATTENTION_CAP, CONTEXT, EPS, GRANITE, LINEAR, LOGIT_CAP, LLAMA3, LONG, SHORT, UNTRUNCATED, YARN, Shape
 
 
@@ -25,6 +25,8 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
     writer.add_head_count_kv(kv_heads if several else shape.kv_heads)
     if shape.arch in recurrent.FAMILIES:
         recurrent.write_keys(writer, shape)
+    if shape.arch in plain.FAMILIES and (keys := plain.FAMILIES[shape.arch].keys):
+        keys(writer, shape)
     if shape.arch in attention.FAMILIES:
         attention.write_keys(writer, shape)
     writer.add_key_length(shape.full_head or shape.head)
@@ -60,7 +62,7 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
             writer.add_expert_shared_feed_forward_length(shape.shared)
     elif shape.shared:
         writer.add_expert_shared_feed_forward_length(shape.shared)
-    if shape.arch in ("glm4moe", "minimax-m2", "dots1", "lfm2moe"):
+    if shape.arch in ("glm4moe", "minimax-m2", "dots1", "lfm2moe", "hy_v3"):
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     if shape.rotary:
         writer.add_rope_dimension_count(shape.rotary)
@@ -78,7 +80,7 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
         writer.add_sliding_window(shape.window)
     if shape.arch == "gemma4":
         gemma4.write_keys(writer, shape)
-    elif shape.period and shape.arch not in attention.FAMILIES:
+    elif shape.period and shape.arch not in attention.FAMILIES and shape.arch not in plain.FAMILIES:
         writer.add_sliding_window_pattern(shape.period)
     if shape.arch == "phimoe":
         writer.add_sliding_window(0)

@@ -107,7 +107,7 @@ LOW = {
 
 def kind_of(name: str, columns: int, mix: str) -> Q:
     """As llama.cpp's quantiser chooses, with its fallback for rows that are not whole super-blocks."""
-    if mix == "f32" or "norm" in name or "sinks" in name or "ffn_gate_inp" in name or name.endswith("bias") \
+    if mix == "f32" or "norm" in name or "sinks" in name or "ffn_gate_inp" in name or name.endswith(("bias", "exp_probs_b")) \
             or name.endswith(".scale") or "output_scale" in name \
             or "conv" in name and "proj" not in name \
             or name.endswith("ssm_a"):

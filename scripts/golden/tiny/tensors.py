@@ -6,7 +6,7 @@ import gguf
 import numpy as np
 import torch
 
-from . import attention, gemma4, recurrent
+from . import attention, gemma4, plain, recurrent
 from .shapes import Shape
 
 
@@ -28,6 +28,8 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
     """GGUF name, transformers name, and the heads by which `llama` permutes it (0: not at all)."""
     if shape.arch in recurrent.FAMILIES:
         return recurrent.names(shape)
+    if shape.arch in plain.FAMILIES:
+        return plain.names(shape)
     if shape.arch in attention.FAMILIES:
         return attention.names(shape)
     permuted = shape.arch in ("llama", "mixtral", "granite", "granitemoe", "deepseek")

@@ -146,7 +146,11 @@ fn metadata_is_that_of_llama_cpp() {
             if name == "phimoe" && key == "phimoe.rope.scaling.attn_factor" {
                 continue;
             }
-            // transformers discards the setting once it has made a list of it; the list is there too.
+            // Only images have rows for several layers.
+            if key.ends_with(".n_deepstack_layers") {
+                continue;
+            }
+            // transformers forgets the setting once it has made a list of it; the list is there too.
             if name == "qwen3next" && key == "qwen3next.full_attention_interval" {
                 continue;
             }
@@ -159,8 +163,9 @@ fn metadata_is_that_of_llama_cpp() {
             }
         }
         for (key, value) in file.metadata().iter() {
-            // llama.cpp's converter leaves out keys with default values, independent of the settings.
-            let default = key == "gemma2.rope.freq_base" && json(value)[1] == 10_000.0;
+            // llama.cpp's converter leaves out what every reader takes without the key, whatever the settings say.
+            let default =
+                ["gemma.rope.freq_base", "gemma2.rope.freq_base"].contains(&key) && json(value)[1] == 10_000.0;
             if !wanted.contains_key(key) && !default {
                 wrong.push(format!("{name}: key {key} = {:.100}, which llama.cpp does not have", json(value)));
             }

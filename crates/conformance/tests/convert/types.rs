@@ -161,7 +161,7 @@ fn every_setting_that_is_read_has_its_type() {
         for (key, own) in
             [("tie_word_embeddings", "a boolean"), ("rms_norm_eps", "a number"), ("rope_theta", "a number")]
         {
-            let others = ["norm_eps", "layer_norm_eps"];
+            let others = ["norm_eps", "layer_norm_eps", "layer_norm_epsilon"];
             let other_name = key == "rms_norm_eps" && others.iter().any(|other| config[other].is_number());
             if !other_name && !keys.iter().any(|(known, _)| known == key) {
                 keys.push((key.to_owned(), own));

@@ -38,9 +38,12 @@ families! {
     cohere2moe: ["cohere2moe"], [FAMILY];
     deepseek: ["deepseek"], [FAMILY];
     dots1: ["dots1"], [FAMILY];
+    ernie4_5: ["ernie4_5"], [FAMILY];
     ernie4_5_moe: ["ernie4_5-moe"], [FAMILY];
+    exaone: ["exaone"], [FAMILY];
     exaone4: ["exaone4"], [FAMILY];
     exaone_moe: ["exaone-moe"], [FAMILY];
+    gemma: ["gemma"], [FAMILY];
     gemma2: ["gemma2"], [FAMILY];
     gemma3: ["gemma3"], [FAMILY];
     gemma4: ["gemma4"], [FAMILY];
@@ -48,23 +51,31 @@ families! {
     glm4moe: ["glm4moe"], [FAMILY];
     gpt_oss: ["gpt-oss"], [FAMILY];
     granite: ["granite", "granitemoe"], [FAMILY, MOE];
+    hunyuan_dense: ["hunyuan-dense"], [FAMILY];
     hunyuan_moe: ["hunyuan-moe"], [FAMILY];
+    hy_v3: ["hy_v3"], [FAMILY];
+    internlm2: ["internlm2"], [FAMILY];
     laguna: ["laguna"], [FAMILY];
     lfm2: ["lfm2", "lfm2moe"], [FAMILY, EXPERTS_FAMILY];
-    llama: ["llama"], [FAMILY, MIXTRAL];
+    llama: ["llama"], [FAMILY, INTERNLM3, MIXTRAL];
     llama4: ["llama4"], [FAMILY];
+    mellum: ["mellum"], [FAMILY];
+    minicpm: ["minicpm"], [FAMILY];
     minimax_m2: ["minimax-m2"], [FAMILY];
     mistral3: ["mistral3"], [FAMILY];
+    muse_glimmer: ["muse-glimmer"], [FAMILY];
     olmo2: ["olmo2"], [FAMILY, WINDOWED];
     olmoe: ["olmoe"], [FAMILY];
     phi3: ["phi3"], [FAMILY];
     phimoe: ["phimoe"], [FAMILY];
     qwen2: ["qwen2"], [FAMILY];
     qwen2moe: ["qwen2moe"], [FAMILY];
+    qwen2vl: ["qwen2vl"], [FAMILY];
     qwen3: ["qwen3"], [FAMILY];
     qwen35: ["qwen35", "qwen35moe"], [FAMILY, EXPERTS_FAMILY];
     qwen3moe: ["qwen3moe"], [FAMILY];
     qwen3next: ["qwen3next"], [FAMILY];
+    qwen3vl: ["qwen3vl", "qwen3vlmoe"], [FAMILY, MOE];
     seed_oss: ["seed_oss"], [FAMILY];
     smollm3: ["smollm3"], [FAMILY];
 }
@@ -120,10 +131,7 @@ const MISSING: &[(&str, &[&str])] = &[
         "an MLP without a gate",
         &["apertus", "arcee", "codeshell", "falcon", "gptneox", "nemotron", "phi2", "starcoder2"],
     ),
-    (
-        "positions of several dimensions, those of images",
-        &["hunyuan_vl", "paddleocr", "qwen2vl", "qwen3vl", "qwen3vlmoe"],
-    ),
+    ("positions of several dimensions, those of images", &["hunyuan_vl", "paddleocr"]),
     ("positions without RoPE (ALiBi or a table)", &["bloom", "gpt2", "jais", "mpt", "refact", "starcoder"]),
     ("the hidden states of another model, for which it drafts", &["dflash", "eagle3", "gemma4-assistant"]),
     ("images: it is the tower of a vision model", &["clip"]),

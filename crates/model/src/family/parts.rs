@@ -12,6 +12,7 @@ pub(crate) const BASE: Family = Family {
     architecture: "",
     keys: &[],
     beyond: &[],
+    names: &[],
     nulls: &[],
     full_layers: &[],
     older_scaling: OlderScaling::Replaces,
@@ -30,6 +31,7 @@ pub(crate) const BASE: Family = Family {
     expects: &[expect_text("hidden_act", "silu")],
     globals: &[GLOBALS],
     layer: &[NORMS, ATTENTION],
+    filled: &[],
     mixers: &[],
     mlps: &[DENSE],
 };

@@ -15,6 +15,9 @@ pub struct Family {
     /// Settings that are read although the family's class in transformers has no such field: its constructor or its
     /// model takes them all the same, or the code of the model's authors does.
     pub beyond: &'static [&'static str],
+    /// Settings that authors call by another name: that name, and the one that is read. For families that transformers
+    /// lacks; of the others its classes say the names.
+    pub names: &'static [(&'static str, &'static str)],
     /// Settings whose `null` means that they are not set, besides [`NULLS`]: those that transformers declares as
     /// optional in this family.
     pub nulls: &'static [&'static str],
@@ -54,6 +57,8 @@ pub struct Family {
     pub globals: &'static [&'static [Rule]],
     /// Tensors of every layer.
     pub layer: &'static [&'static [Rule]],
+    /// Vectors of every layer that the folder lacks.
+    pub filled: &'static [Filled],
     /// Every layer also has the tensors of one of these, known by its first.
     pub mixers: &'static [&'static [Rule]],
     /// Every layer also has the tensors of one of these, known by its first.
@@ -184,6 +189,10 @@ pub enum Kind {
     AdjustedWidth,
     /// A text, written as its number.
     Named(&'static [(&'static str, u32)]),
+    /// A float, divided by the root of this setting, a count.
+    OverRootOf(&'static str),
+    /// A count that divides this setting: the quotient, a float.
+    DivisorOf(&'static str),
 }
 
 /// The default of a missing setting, as in transformers.
@@ -214,6 +223,8 @@ pub struct Expect {
 
 pub enum Expected {
     Text(&'static str),
+    /// One of these texts.
+    OneOf(&'static [&'static str]),
     Flag(bool),
     /// True, or a number that is not 0.
     True,
@@ -281,6 +292,17 @@ pub enum How {
     /// The rows of each key head of a delta rule are together there: queries, keys, values, gates. These are taken,
     /// those of all heads one after the other.
     KeyHeads(&'static [DeltaInput]),
+    /// For each key and value head, the rows of its queries, key and value are together there: one part of all is taken.
+    /// Those of queries and keys are reordered as by [`How::PairRows`].
+    Group(GroupPart),
+}
+
+/// A part of the rows of a key and value head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupPart {
+    Queries,
+    Keys,
+    Values,
 }
 
 /// Where the value heads of a tensor are.
@@ -303,6 +325,15 @@ pub enum DeltaInput {
     Keys,
     Values,
     Gates,
+}
+
+/// A vector whose elements are all alike.
+pub struct Filled {
+    pub ours: &'static str,
+    /// The setting that is each element; `None` for 1.
+    pub value: Option<&'static str>,
+    /// The setting with the number of elements.
+    pub width: &'static str,
 }
 
 /// Whether a tensor must be there.

@@ -32,8 +32,8 @@ fn the_part_that_an_architecture_needs_is_named() {
         ("gemma3n", ", because it needs several residual streams (AltUp)"),
         ("gptneox", ", because it needs an MLP without a gate"),
         ("clip", ", because it needs images: it is the tower of a vision model"),
-        // Only its keys are unknown; and nothing at all is known.
-        ("hunyuan-dense", ""),
+        // Nothing but its keys is unknown; and nothing at all is known.
+        ("smallthinker", ""),
         ("unheard-of", ""),
     ] {
         let message = refusal(Tiny::qwen3moe(), |tiny| tiny.set("general.architecture", architecture));

@@ -59,7 +59,7 @@ const FAMILIES: &[Family] = &[
     family(&["default"], &[], split::DEFAULT),
     family(&["gpt-2", "exaone4"], &[WORDS], split::GPT2),
     Family { nfc: true, ..family(&["olmo"], &[WORDS], split::GPT2) },
-    family(&["smollm"], &[Digits, WORDS], split::SMOLLM),
+    family(&["smollm", "exaone", "mellum2"], &[Digits, WORDS], split::SMOLLM),
     Family { nfc: true, ..family(&["command-r"], &[Digits, WORDS], split::SMOLLM) },
     Family { whole_words: true, add_bos: true, ..LLAMA3 },
     Family { nfc: true, ..QWEN2 },

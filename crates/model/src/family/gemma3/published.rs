@@ -34,7 +34,8 @@ const KEYS: &[Key] = &[
     factor("final_logit_softcapping", &["final_logit_softcapping"], Or::Skip),
 ];
 
-const fn norm(ours: &'static str, theirs: &'static str) -> Rule {
+/// The weight of a norm.
+pub(crate) const fn norm(ours: &'static str, theirs: &'static str) -> Rule {
     Rule { change: Change::PlusOne, ..needed(ours, theirs) }
 }
 

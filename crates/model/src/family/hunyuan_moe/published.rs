@@ -29,7 +29,8 @@ const KEYS: &[Key] = &[
     count("expert_shared_feed_forward_length", &["intermediate_size"], Or::Refuse),
 ];
 
-const QK_NORMS: &[Rule] = &[
+/// Norms after the rotation.
+pub(crate) const QK_NORMS: &[Rule] = &[
     needed("blk.{layer}.attn_q_norm.weight", "model.layers.{layer}.self_attn.query_layernorm.weight"),
     needed("blk.{layer}.attn_k_norm.weight", "model.layers.{layer}.self_attn.key_layernorm.weight"),
 ];

@@ -1,4 +1,4 @@
-//! Llama 1 to 3, Mistral, SmolLM2; Mixtral with its experts.
+//! Llama 1 to 3, Mistral, SmolLM2, InternLM 3; Mixtral with its experts.
 
 use crate::family::parts::{BASE, COMMON, EXPERTS, NORMS, WIDTH, attention, count, head_widths, needed, norm_epsilon};
 use crate::family::published::{Family, How, Key, Mlx, Or, Rule};
@@ -11,6 +11,14 @@ pub(crate) const FAMILY: Family = Family {
     nulls: &["head_dim", "sliding_window"],
     layer: &[NORMS, ATTENTION],
     ..BASE
+};
+
+pub(crate) const INTERNLM3: Family = Family {
+    model_types: &["internlm3"],
+    mlx: Mlx::No,
+    keys: &[COMMON, &norm_epsilon(1e-5), &head_widths(WIDTH), KEYS],
+    special_tokens: &[("eos", "<|im_end|>")],
+    ..FAMILY
 };
 
 pub(crate) const MIXTRAL: Family = Family {

@@ -12,16 +12,21 @@ use crate::spec::{AttentionSpec, GateRows, OutputGate, RopeScaling, RopeSpec};
 pub(in crate::family) enum Sections {
     /// By one.
     None,
-    /// By three in turn.
-    Interleaved,
+    /// By three, each by one of them.
+    Three,
 }
 
 impl KeyReader<'_> {
     /// Grouped-query attention without qk-norm.
     pub(in crate::family) fn attention(&self, style: RopeStyle) -> Result<AttentionSpec> {
+        self.attention_in(style, Sections::None)
+    }
+
+    /// The same for a file whose pairs turn so.
+    pub(in crate::family) fn attention_in(&self, style: RopeStyle, sections: Sections) -> Result<AttentionSpec> {
         let heads = self.count("attention.head_count", MAX_WIDTH)?;
         let kv_heads = self.optional_count("attention.head_count_kv", MAX_WIDTH)?.unwrap_or(heads);
-        self.attention_of(style, kv_heads, Sections::None)
+        self.attention_of(style, kv_heads, sections)
     }
 
     /// The same with so many key and value heads.
@@ -170,8 +175,8 @@ impl KeyReader<'_> {
             return self.wrong("rope.dimension_count", width, rule);
         }
         let multiple = sections;
-        if multiple == Sections::Interleaved {
-            self.interleaved_sections(width)?;
+        if multiple == Sections::Three {
+            self.three_sections(width)?;
         }
         let sections = self.source.optional::<Vec<i32>>(&self.key("rope.dimension_sections"))?;
         let sections = sections.filter(|_| multiple == Sections::None);
@@ -185,6 +190,19 @@ impl KeyReader<'_> {
         let scaling = self.rope_scaling()?;
         let factors = !matches!(scaling, RopeScaling::Long { .. }) && self.tensor("rope_freqs.weight");
         Ok(RopeSpec { style, base: self.rope_base("rope.freq_base")?, width, scaling, factors })
+    }
+
+    /// Fails unless every pair of `rotated` elements turns by one of three positions, which for a text are the same.
+    fn three_sections(&self, rotated: usize) -> Result<()> {
+        let key = self.key("rope.dimension_sections");
+        let sections: Vec<usize> = self.source.required(&key)?;
+        let [three, others] = [sections.get(..3), sections.get(3..)].map(Option::unwrap_or_default);
+        let pairs = three.iter().fold(0_usize, |sum, &section| sum.saturating_add(section));
+        if pairs == rotated / 2 && others.iter().all(|&section| section == 0) {
+            return Ok(());
+        }
+        let found = format!("{:?}", sections.get(..4).unwrap_or(&sections));
+        Err(Error::Unsupported { key, found, known: "three sections that have all pairs" })
     }
 
     /// The temperature of attention, if the file gives its scale: it grows with every original context of RoPE's scaling

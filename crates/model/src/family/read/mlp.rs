@@ -100,6 +100,13 @@ impl KeyReader<'_> {
         Ok((0..self.layers()?).map(mlp).collect())
     }
 
+    /// The MLPs of all layers: those with a router have experts, the others are dense.
+    pub(in crate::family) fn mlps_by_router(&self, dense: &MlpSpec, moe: &MlpSpec) -> Result<Vec<MlpSpec>> {
+        let has_router = |layer: usize| self.tensor(&format!("blk.{layer}.ffn_gate_inp.weight"));
+        let mlp = |layer| if has_router(layer) { moe.clone() } else { dense.clone() };
+        Ok((0..self.layers()?).map(mlp).collect())
+    }
+
     /// Whether a layer has experts.
     fn has_experts(&self) -> Result<impl Fn(usize) -> bool + use<>> {
         let (layers, suffix) = (self.layers()?, "leading_dense_block_count");

@@ -238,6 +238,8 @@ impl<'a> KeyReader<'a> {
             mlp_norm: "ffn_norm",
             output_norm: "output_norm",
             post_norms: false,
+            post_norm_eps: None,
+            embedding_norm: false,
             embedding_scale: 1.0,
             residual_scale: 1.0,
             logit_scale: 1.0,

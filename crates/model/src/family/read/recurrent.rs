@@ -59,17 +59,4 @@ impl KeyReader<'_> {
             projections: if joined { DeltaProjections::Joined } else { gates },
         })
     }
-
-    /// Fails unless every pair of `rotated` elements turns by one of three positions, which for a text are the same:
-    /// pairs take turns among the sections, as long as these last.
-    pub(super) fn interleaved_sections(&self, rotated: usize) -> Result<()> {
-        let key = self.key("rope.dimension_sections");
-        let sections: Vec<usize> = self.source.required(&key)?;
-        let has = |pair: usize| sections.get(pair % 3).is_some_and(|&section| pair < 3 * section);
-        if (0..rotated / 2).all(has) {
-            return Ok(());
-        }
-        let found = format!("{:?}", sections.get(..4).unwrap_or(&sections));
-        Err(Error::Unsupported { key, found, known: "three sections that have all pairs" })
-    }
 }

@@ -164,8 +164,10 @@ impl Builder<'_> {
 
     fn route(&mut self, layer: Layer, spec: &MoeSpec, logits: RowsId) -> Route {
         let MoeSpec { experts, routing, .. } = *spec;
+        // Hy3's converter writes no suffix.
+        let bias = if self.contains(&layer.name("exp_probs_b")) { "exp_probs_b" } else { "exp_probs_b.bias" };
         let mut vector = |name: &str| self.vector(TensorSpec::new(layer.name(name), &[experts]));
-        let selection_bias = spec.selection_bias.then(|| vector("exp_probs_b.bias"));
+        let selection_bias = spec.selection_bias.then(|| vector(bias));
         let expert_scales = spec.expert_scales.then(|| vector("ffn_down_exps.scale"));
         let choices = self.choices;
         self.choices = choices.saturating_add(routing.top_k);

@@ -82,6 +82,10 @@ impl Builder<'_> {
         let table = self.matrix(table_role, vec![TensorSpec::new("token_embd.weight", &[hidden, vocab])]);
         self.residual = self.new_rows(hidden, "the residual stream");
         self.push(Node::Embed { table, scale: self.spec.embedding_scale, out: self.residual });
+        if self.spec.embedding_norm {
+            let (weight, eps) = (self.filled(1.0, hidden), self.spec.norm_eps);
+            self.push(Node::QkNorm { x: self.all(self.residual), weight, eps });
+        }
         let layer_inputs = self.spec.layer_inputs.map(|width| self.layer_inputs(width));
         let mut layers = vec![self.part(Stage::Embedding)];
         for (index, spec) in self.spec.layers.iter().enumerate() {

@@ -45,7 +45,13 @@ impl Builder<'_> {
     /// last product has been added to the residual stream, and residual = factor · residual.
     pub(super) fn finish_block(&mut self, output: RowsId, norm: Option<NormVectors>, factor: Factor) {
         if let Some(norm) = norm {
-            let x = self.normalise(norm, output);
+            let x = match (norm, self.spec.post_norm_eps) {
+                (NormVectors::Rms { weight }, Some(eps)) => {
+                    self.push(Node::QkNorm { x: self.all(output), weight, eps });
+                    output
+                }
+                _ => self.normalise(norm, output),
+            };
             self.push(Node::Add { x, scale: self.spec.residual_scale, y: self.residual });
         }
         self.scale(factor, self.residual);

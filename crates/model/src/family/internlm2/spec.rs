@@ -1,0 +1,11 @@
+//! `internlm2`: InternLM 2 and 2.5. As `llama`.
+
+use gristmill_kernels::ops::{Activation, RopeStyle};
+
+use crate::error::Result;
+use crate::family::read::KeyReader;
+use crate::spec::ModelSpec;
+
+pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
+    file.uniform(file.attention(RopeStyle::Interleaved)?, file.dense(Activation::SwiGlu)?)
+}

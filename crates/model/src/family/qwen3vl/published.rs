@@ -1,0 +1,48 @@
+//! Qwen3-VL, the text model: Qwen 3 within a model that also sees. The experts of a layer are one tensor, stored column by
+//! column, with gate and up as halves.
+
+use crate::family::parts::{COMMON, EXPERTS, INNER, count, head_widths, needed, norm_epsilon};
+use crate::family::published::{Family, How, Key, Layout, Mlx, Or, Rule, Within};
+use crate::family::qwen3::published as qwen3;
+
+pub(crate) const FAMILY: Family = Family {
+    model_types: &["qwen3_vl", "qwen3_vl_text"],
+    mlx: Mlx::No,
+    architecture: "qwen3vl",
+    keys: &[COMMON, &norm_epsilon(1e-6), &head_widths(Or::Count(128))],
+    sections: Some([24, 20, 20]),
+    within: Some(Within {
+        settings: "text_config",
+        tensors: &[INNER],
+        towers: &["model.visual."],
+        named: "a tower for images",
+    }),
+    ..qwen3::FAMILY
+};
+
+pub(crate) const MOE: Family = Family {
+    model_types: &["qwen3_vl_moe", "qwen3_vl_moe_text"],
+    architecture: "qwen3vlmoe",
+    keys: &[COMMON, &norm_epsilon(1e-6), &head_widths(Or::Count(128)), EXPERTS, KEYS],
+    mlps: &[FUSED],
+    ..FAMILY
+};
+
+const KEYS: &[Key] = &[count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Refuse)];
+
+/// Experts, outputs, inputs.
+const GATE: Rule = Rule {
+    stored: Layout::Columns,
+    how: How::Half { axis: 1, which: 0 },
+    ..needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.mlp.experts.gate_up_proj")
+};
+
+const FUSED: &[Rule] = &[
+    GATE,
+    Rule { ours: "blk.{layer}.ffn_up_exps.weight", how: How::Half { axis: 1, which: 1 }, ..GATE },
+    Rule {
+        stored: Layout::Columns,
+        ..needed("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.mlp.experts.down_proj")
+    },
+    needed("blk.{layer}.ffn_gate_inp.weight", "model.layers.{layer}.mlp.gate.weight"),
+];

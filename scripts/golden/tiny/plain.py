@@ -1,0 +1,336 @@
+"""Families that are records: each the model of transformers, what its tensors are called, and its folder as published.
+
+Four of them are not in transformers, or only their settings are, and their maths is that of another class: `exaone`,
+`internlm2` and `internlm3` are Llama, `minicpm` is Granite."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+import transformers as t
+
+from . import shapes
+from .shapes import Shape
+
+
+@dataclass
+class Plain:
+    """A family."""
+
+    build: Callable  # (shape, common settings, settings of heads, settings of experts) to the model
+    permuted: bool = False  # Q and K as pairs of neighbours
+    qk_norms: tuple = ()  # the names of two norms in transformers
+    norms: list = field(default_factory=lambda: [("attn_norm", "input_layernorm"), ("ffn_norm", "post_attention_layernorm")])
+    more: list = field(default_factory=list)  # rows of every layer
+    plus_one: str = ""  # norms whose names end so multiply by 1 + weight
+    bias: str = ""  # of the scores that choose experts, in transformers and in the file
+    keys: Callable | None = None  # (writer, shape)
+    settings: Callable = lambda shape: {}  # of the published folder, besides those of the class
+    dropped: tuple = ()  # settings that the published folder lacks
+    state: Callable | None = None  # (shape, model) to the tensors of the published folder
+    within: bool = False  # the text model is within another
+
+
+def windowed(shape: Shape) -> list[bool]:
+    return [bool(shape.window) and (i + 1) % (shape.period or 4) != 0 for i in range(shape.layers)]
+
+
+def kinds(shape: Shape) -> list[str]:
+    return ["sliding_attention" if window else "full_attention" for window in windowed(shape)]
+
+
+def mlp_kinds(shape: Shape) -> list[str]:
+    return ["dense" if i < shape.dense else "sparse" for i in range(shape.layers)]
+
+
+# ── models ──
+
+
+def with_text_model(model, cls, config):
+    """A model of Qwen whose text model is that of one that sees."""
+    model.model = cls(config)
+    model.tie_weights()
+    return model
+
+
+def sections(shape: Shape) -> list[int]:
+    """Pairs of a head that turn by each of three positions; interleaved ones lack some of the last pairs."""
+    pairs = shape.head // 2
+    return [pairs - 2 * (pairs // 4), pairs // 4, pairs // 4]
+
+
+def qwen2vl(shape: Shape, common: dict, head: dict, moe: dict):
+    from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLTextConfig, Qwen2_5_VLTextModel
+
+    common["rope_parameters"]["mrope_section"] = sections(shape)
+    text = Qwen2_5_VLTextConfig(intermediate_size=shape.inner, use_sliding_window=False, **common)
+    model = t.Qwen2ForCausalLM(t.Qwen2Config(intermediate_size=shape.inner, use_sliding_window=False, **common))
+    return with_text_model(model, Qwen2_5_VLTextModel, text)
+
+
+def qwen3vl(shape: Shape, common: dict, head: dict, moe: dict):
+    from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextConfig, Qwen3VLTextModel
+
+    common["rope_parameters"] |= dict(mrope_section=sections(shape), mrope_interleaved=True)
+    text = Qwen3VLTextConfig(intermediate_size=shape.inner, **head, **common)
+    model = t.Qwen3ForCausalLM(t.Qwen3Config(intermediate_size=shape.inner, **head, **common))
+    return with_text_model(model, Qwen3VLTextModel, text)
+
+
+def qwen3vlmoe(shape: Shape, common: dict, head: dict, moe: dict):
+    from transformers.models.qwen3_vl_moe.modeling_qwen3_vl_moe import Qwen3VLMoeTextConfig, Qwen3VLMoeTextModel
+
+    common["rope_parameters"] |= dict(mrope_section=sections(shape), mrope_interleaved=True)
+    experts = dict(moe_intermediate_size=shape.inner, norm_topk_prob=True, **moe)
+    text = Qwen3VLMoeTextConfig(**experts, **head, **common)
+    model = t.Qwen3MoeForCausalLM(t.Qwen3MoeConfig(**experts, **head, **common))
+    return with_text_model(model, Qwen3VLMoeTextModel, text)
+
+
+def ernie4_5(shape: Shape, common: dict, head: dict, moe: dict):
+    return t.Ernie4_5ForCausalLM(t.Ernie4_5Config(
+        intermediate_size=shape.inner, head_dim=shape.head, bos_token_id=None, pad_token_id=None, **common))
+
+
+def hunyuan_dense(shape: Shape, common: dict, head: dict, moe: dict):
+    return t.HunYuanDenseV1ForCausalLM(t.HunYuanDenseV1Config(
+        intermediate_size=shape.inner, head_dim=shape.head, pad_token_id=None, **common))
+
+
+def llama(shape: Shape, common: dict, head: dict, moe: dict):
+    return t.LlamaForCausalLM(t.LlamaConfig(intermediate_size=shape.inner, **head, **common))
+
+
+def gemma(shape: Shape, common: dict, head: dict, moe: dict):
+    return t.GemmaForCausalLM(t.GemmaConfig(intermediate_size=shape.inner, **head, **common))
+
+
+# MiniCPM's factors of embeddings and residuals, and the width by which that of the model is divided for the logits.
+SCALE_EMB, SCALE_DEPTH, BASE_WIDTH = 3.0, 1.4, 16
+
+
+def minicpm(shape: Shape, common: dict, head: dict, moe: dict):
+    return t.GraniteForCausalLM(t.GraniteConfig(
+        intermediate_size=shape.inner, embedding_multiplier=SCALE_EMB, attention_multiplier=shape.head**-0.5,
+        residual_multiplier=SCALE_DEPTH / shape.layers**0.5, logits_scaling=shape.hidden / BASE_WIDTH, **common))
+
+
+def mellum(shape: Shape, common: dict, head: dict, moe: dict):
+    common["rope_parameters"] = {
+        "full_attention": common["rope_parameters"],
+        "sliding_attention": dict(rope_type="default", rope_theta=shape.theta)}
+    return t.MellumForCausalLM(t.MellumConfig(
+        moe_intermediate_size=shape.inner, norm_topk_prob=True, sliding_window=shape.window, layer_types=kinds(shape),
+        **head, **moe, **common))
+
+
+def hy_v3(shape: Shape, common: dict, head: dict, moe: dict):
+    return t.HYV3ForCausalLM(t.HYV3Config(
+        intermediate_size=3 * shape.inner, moe_intermediate_size=shape.inner, router_scaling_factor=shape.scale,
+        num_shared_experts=shape.shared // shape.inner, mlp_layer_types=mlp_kinds(shape), **head, **moe, **common))
+
+
+def muse_glimmer(shape: Shape, common: dict, head: dict, moe: dict):
+    """Its text model with a head, as in the model that sees; norms of queries and keys as parameters, which the file has."""
+    from transformers.models.muse_glimmer.modeling_muse_glimmer import MuseGlimmerTextConfig, MuseGlimmerTextModel
+
+    config = MuseGlimmerTextConfig(
+        intermediate_size=shape.inner, qk_scale_factor=QK_SCALE, output_multiplier=OUTPUT_SCALE,
+        final_logit_softcapping=shapes.LOGIT_CAP, sliding_window=shape.window, layer_types=kinds(shape),
+        layer_rope_theta=[shape.theta if window else 0 for window in windowed(shape)], **head, **common)
+    model = t.LlamaForCausalLM(t.LlamaConfig(intermediate_size=shape.inner, **head, **common))
+    model.model = MuseGlimmerTextModel(config)
+    model.config.update(config.to_dict())
+    model.lm_head.register_forward_hook(
+        lambda _module, _inputs, logits: shapes.LOGIT_CAP * (logits * OUTPUT_SCALE / shapes.LOGIT_CAP).tanh())
+    for layer in model.model.layers:
+        layer.self_attn.q_norm = torch.nn.Parameter(torch.full((shape.head,), QK_SCALE), requires_grad=False)
+        layer.self_attn.k_norm = torch.nn.Parameter(torch.ones(shape.head), requires_grad=False)
+    return model
+
+
+# Muse Glimmer's factor of queries and of logits.
+QK_SCALE, OUTPUT_SCALE = 1.5, 0.4
+
+
+# ── keys ──
+
+
+def vision_keys(writer, shape: Shape) -> None:
+    writer.add_rope_dimension_sections([*sections(shape), 0])
+    if shape.arch != "qwen2vl":
+        writer.add_num_deepstack_layers(3)
+
+
+def minicpm_keys(writer, shape: Shape) -> None:
+    writer.add_embedding_scale(SCALE_EMB)
+    writer.add_residual_scale(SCALE_DEPTH / shape.layers**0.5)
+    writer.add_logit_scale(shape.hidden / BASE_WIDTH)
+
+
+def mellum_keys(writer, shape: Shape) -> None:
+    writer.add_sliding_window_pattern(windowed(shape))
+
+
+def muse_glimmer_keys(writer, shape: Shape) -> None:
+    writer.add_sliding_window_pattern(windowed(shape))
+    writer.add_logit_scale(OUTPUT_SCALE)
+    writer.add_final_logit_softcapping(shapes.LOGIT_CAP)
+
+
+def hy_v3_keys(writer, shape: Shape) -> None:
+    writer.add_expert_weights_scale(shape.scale)
+    writer.add_expert_weights_norm(True)
+
+
+# ── folders ──
+
+
+def weights(model) -> dict:
+    kept = model._tied_weights_keys if model.config.tie_word_embeddings else []
+    return {name: weight for name, weight in model.state_dict().items() if name not in kept}
+
+
+def renamed(state: dict, names: dict) -> dict:
+    def rename(name: str) -> str:
+        for ours, theirs in names.items():
+            name = name.replace(ours, theirs)
+        return name
+
+    return {rename(name): weight for name, weight in state.items()}
+
+
+def exaone_state(shape: Shape, model) -> dict:
+    return renamed(weights(model), {
+        "model.embed_tokens": "transformer.wte", "model.norm": "transformer.ln_f", "model.layers": "transformer.h",
+        "input_layernorm": "ln_1", "post_attention_layernorm": "ln_2", "self_attn.o_proj": "attn.attention.out_proj",
+        "self_attn": "attn.attention", "gate_proj": "c_fc_0", "up_proj": "c_fc_1", "down_proj": "c_proj"})
+
+
+def internlm2_state(shape: Shape, model) -> dict:
+    state = weights(model)
+    for i in range(shape.layers):
+        parts = [state.pop(f"model.layers.{i}.self_attn.{part}_proj.weight") for part in "qkv"]
+        groups = [part.unflatten(0, (shape.kv_heads, -1)) for part in parts]
+        state[f"model.layers.{i}.attention.wqkv.weight"] = torch.cat(groups, 1).flatten(0, 1)
+    return renamed(state, {
+        "embed_tokens": "tok_embeddings", "lm_head": "output", "input_layernorm": "attention_norm",
+        "post_attention_layernorm": "ffn_norm", "self_attn.o_proj": "attention.wo", "mlp.gate_proj": "feed_forward.w1",
+        "mlp.up_proj": "feed_forward.w3", "mlp.down_proj": "feed_forward.w2"})
+
+
+def qwen2vl_state(shape: Shape, model) -> dict:
+    """Published without a prefix, and with the tower's tensors."""
+    return weights(model) | {f"visual.{part}.weight": torch.zeros(1, 1) for part in ("patch_embed.proj", "merger.ln_q")}
+
+
+def qwen3vl_state(shape: Shape, model) -> dict:
+    state = {name.replace("model.", "model.language_model.", 1): weight for name, weight in weights(model).items()}
+    state = {name: weight.transpose(1, 2).contiguous() if ".experts." in name else weight for name, weight in state.items()}
+    return state | {f"model.visual.{part}.weight": torch.zeros(1, 1) for part in ("patch_embed.proj", "merger.norm")}
+
+
+def separate_experts(name: str, weight: torch.Tensor) -> dict:
+    base, _, last = name.rpartition(".")
+    if last == "gate_up_proj":
+        gate, up = weight.chunk(2, dim=1)
+        return separate_experts(f"{base}.gate_proj", gate) | separate_experts(f"{base}.up_proj", up)
+    return {f"{base}.{i}.{last}.weight": one.clone() for i, one in enumerate(weight)}
+
+
+def hy_v3_state(shape: Shape, model) -> dict:
+    state = {}
+    for name, weight in renamed(weights(model), {
+            "mlp.gate.weight": "mlp.router.gate.weight", "e_score_correction_bias": "expert_bias",
+            "shared_experts": "shared_mlp"}).items():
+        state |= separate_experts(name, weight) if ".experts." in name else {name: weight}
+    return state
+
+
+def muse_glimmer_state(shape: Shape, model) -> dict:
+    state = {name.replace("model.", "model.language_model.", 1): weight for name, weight in weights(model).items()
+             if not name.endswith(("self_attn.q_norm", "self_attn.k_norm"))}
+    return state | {f"model.vision_{part}.weight": torch.zeros(1, 1) for part in ("adapter.fc1", "projection")}
+
+
+def muse_glimmer_settings(shape: Shape) -> dict:
+    return dict(model_type="muse_glimmer", architectures=["MuseGlimmerForConditionalGeneration"], image_token_id=3,
+                vision_config=dict(model_type="muse_glimmer_vision", num_hidden_layers=1, hidden_size=32))
+
+
+def qwen2vl_settings(shape: Shape) -> dict:
+    return dict(model_type="qwen2_5_vl", architectures=["Qwen2_5_VLForConditionalGeneration"], image_token_id=3,
+                rope_theta=shape.theta, rope_scaling=dict(type="mrope", mrope_section=sections(shape)),
+                vision_config=dict(model_type="qwen2_5_vl", depth=1, hidden_size=32))
+
+
+def qwen3vl_settings(shape: Shape) -> dict:
+    kind, name = ("qwen3_vl_moe", "Qwen3VLMoe") if shape.experts else ("qwen3_vl", "Qwen3VL")
+    return dict(model_type=kind, architectures=[f"{name}ForConditionalGeneration"], image_token_id=3,
+                tie_word_embeddings=shape.tied,
+                vision_config=dict(model_type=kind, depth=4, hidden_size=32, deepstack_visual_indexes=[0, 1, 2]))
+
+
+FAMILIES = {
+    "qwen2vl": Plain(qwen2vl, keys=vision_keys, settings=qwen2vl_settings, state=qwen2vl_state, dropped=("rope_parameters",)),
+    "qwen3vl": Plain(qwen3vl, qk_norms=("q_norm", "k_norm"), keys=vision_keys, settings=qwen3vl_settings,
+                     state=qwen3vl_state, within=True, dropped=("use_sliding_window", "norm_topk_prob")),
+    "qwen3vlmoe": Plain(qwen3vlmoe, qk_norms=("q_norm", "k_norm"), keys=vision_keys, settings=qwen3vl_settings,
+                        state=qwen3vl_state, within=True, dropped=("use_sliding_window", "norm_topk_prob")),
+    "ernie4_5": Plain(ernie4_5),
+    "hunyuan-dense": Plain(hunyuan_dense, qk_norms=("query_layernorm", "key_layernorm")),
+    "exaone": Plain(llama, state=exaone_state, dropped=("num_hidden_layers", "rms_norm_eps", "hidden_act"),
+                    settings=lambda shape: dict(
+                        model_type="exaone", architectures=["ExaoneForCausalLM"], num_layers=shape.layers,
+                        layer_norm_epsilon=shapes.EPS, activation_function="silu")),
+    "internlm2": Plain(llama, permuted=True, state=internlm2_state, settings=lambda shape: dict(
+        model_type="internlm2", architectures=["InternLM2ForCausalLM"], bias=False), dropped=("vocab_size", "head_dim")),
+    "internlm3": Plain(llama, permuted=True, settings=lambda shape: dict(
+        model_type="internlm3", architectures=["InternLM3ForCausalLM"], qkv_bias=False, bias=False)),
+    "gemma": Plain(gemma, plus_one="norm.weight"),
+    "minicpm": Plain(minicpm, permuted=True, keys=minicpm_keys, settings=lambda shape: dict(
+        model_type="minicpm", architectures=["MiniCPMForCausalLM"], scale_emb=SCALE_EMB, scale_depth=SCALE_DEPTH,
+        dim_model_base=BASE_WIDTH),
+        dropped=("embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling")),
+    "mellum": Plain(mellum, qk_norms=("q_norm", "k_norm"), keys=mellum_keys, dropped=("num_nextn_predict_layers",)),
+    "muse-glimmer": Plain(
+        muse_glimmer, permuted=True, norms=[
+            ("attn_norm", "input_layernorm"), ("post_attention_norm", "post_attention_layernorm"),
+            ("ffn_norm", "pre_feedforward_layernorm"), ("post_ffw_norm", "post_feedforward_layernorm")],
+        plus_one="layernorm.weight", keys=muse_glimmer_keys, settings=muse_glimmer_settings, state=muse_glimmer_state,
+        within=True, dropped=("hidden_act",), more=[("attn_q_norm.weight", "self_attn.q_norm", 0), ("attn_k_norm.weight", "self_attn.k_norm", 0),
+                           ("attn_gate.weight", "self_attn.gate_proj.weight", 0)]),
+    "hy_v3": Plain(hy_v3, qk_norms=("q_norm", "k_norm"), bias="mlp.e_score_correction_bias", keys=hy_v3_keys,
+                   state=hy_v3_state),
+}
+
+
+def names(shape: Shape) -> list:
+    """GGUF name, transformers name, and the heads by which rows are permuted (0: not at all)."""
+    family = FAMILIES[shape.arch]
+    q, k = (shape.heads, shape.kv_heads) if family.permuted else (0, 0)
+    table = [("token_embd.weight", "model.embed_tokens.weight", 0), ("output_norm.weight", "model.norm.weight", 0)]
+    if not shape.tied:
+        table.append(("output.weight", "lm_head.weight", 0))
+    for i in range(shape.layers):
+        rows = [(f"{ours}.weight", f"{theirs}.weight", 0) for ours, theirs in family.norms]
+        rows += [("attn_output.weight", "self_attn.o_proj.weight", 0), *family.more]
+        for kind in ["weight", "bias"] if shape.bias else ["weight"]:
+            rows += [(f"attn_q.{kind}", f"self_attn.q_proj.{kind}", q), (f"attn_k.{kind}", f"self_attn.k_proj.{kind}", k),
+                     (f"attn_v.{kind}", f"self_attn.v_proj.{kind}", 0)]
+        rows += [(f"attn_{part}_norm.weight", f"self_attn.{norm}.weight", 0) for part, norm in zip("qk", family.qk_norms)]
+        rows += experts(shape, family) if shape.experts and i >= shape.dense else [
+            (f"ffn_{part}.weight", f"mlp.{part}_proj.weight", 0) for part in ("gate", "up", "down")]
+        table += [(f"blk.{i}.{ours}", f"model.layers.{i}.{theirs}", how) for ours, theirs, how in rows]
+    return table
+
+
+def experts(shape: Shape, family: Plain) -> list:
+    rows = [("ffn_gate_inp.weight", "mlp.gate.weight", 0), ("ffn_gate_exps.weight", "mlp.experts.gate_up_proj:0", 0),
+            ("ffn_up_exps.weight", "mlp.experts.gate_up_proj:1", 0), ("ffn_down_exps.weight", "mlp.experts.down_proj", 0)]
+    if family.bias:
+        rows.append(("exp_probs_b" if shape.arch == "hy_v3" else "exp_probs_b.bias", family.bias, 0))
+    if shape.shared:
+        rows += [(f"ffn_{part}_shexp.weight", f"mlp.shared_experts.{part}_proj.weight", 0)
+                 for part in ("gate", "up", "down")]
+    return rows
