@@ -35,6 +35,8 @@ shared_fields! {
         pub key_stride: u32,
         /// Elements from a token's value to the next.
         pub value_stride: u32,
+        /// Elements of the cache's row in which a value is.
+        value_row: u32,
         window: u32,
         table_rows: u32,
         table_cols: u32,
@@ -93,7 +95,8 @@ impl<'a> AttentionCall<'a> {
             key_width: limit(spec.key_width),
             value_width: limit(spec.value_width),
             key_stride: limit(row_stride(spec.key_width, spec.format)),
-            value_stride: limit(row_stride(spec.value_width, spec.format)),
+            value_stride: limit(row_stride(spec.value_row_width(), spec.format)),
+            value_row: limit(spec.value_row_width()),
             // Positions are 32 bits wide: a larger window sees them all.
             window: options.window.and_then(|window| u32::try_from(window.positions()).ok()).unwrap_or(0),
             table_rows: limit(placement.table_rows),

@@ -52,6 +52,7 @@ shared_struct! {
         sunk: u32,
         aligned_out: u32,
         prepared: u32,
+        padding: u32,
     }
 }
 
@@ -99,7 +100,7 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
     let plain = ["attention_plan.metal", "attention_combine.metal"].map(|file| Unit::new(file, &[]));
     let widths = [64, 128, 256].into_iter().flat_map(|width| [(width, KvFormat::F16), (width, KvFormat::Q8_0)]);
     plain.into_iter().chain(widths.flat_map(|(width, format)| {
-        let spec = KvSpec { heads: 1, key_width: width, value_width: width, format };
+        let spec = KvSpec { heads: 1, key_width: width, value_width: width, format, values_in_keys: false };
         [
             ("attention_split.metal", AttentionVariant::split(spec)),
             ("attention_tile.metal", AttentionVariant::tile(spec)),
@@ -153,6 +154,7 @@ impl<'a> Launches<'a> {
             sunk: call.options.sinks.is_some().into(),
             aligned_out: aligned(spec.value_width, [RowAlignment::of_mut(call.out)]),
             prepared: call.act.is_some().into(),
+            padding: 0,
         };
         let (partials, word) = (if splits > 1 { split_tokens * heads * splits } else { 1 }, size_of::<u32>());
         let runs = if listed { (2 + 3 * tokens) * word } else { word };

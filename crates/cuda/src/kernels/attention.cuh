@@ -31,6 +31,7 @@ struct AttentionParams {
     u32 kv_heads, group;       // query heads are kv_heads · group
     u32 key_width, value_width;
     u32 key_stride, value_stride;  // elements from token to token in the cache
+    u32 value_row;                 // elements of the cache's row in which a value is
     u32 window;                    // 0 is none
     u32 table_rows, table_cols, blocks;
     u32 context_columns;  // columns of the table that positions may lie in
@@ -44,6 +45,7 @@ struct AttentionParams {
     u32 walkers;          // thread blocks that share the splits of one unit; a single one also joins them
     u32 long_runs;        // whether a kernel of long runs takes these
     u32 aligned_q, aligned_out;  // rows allow 16-byte accesses
+    u32 padding;
 };
 
 // Outputs: as they are, and prepared as activations (act.rs) if not null; then a value's width is a multiple of 32.

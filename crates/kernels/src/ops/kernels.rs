@@ -315,6 +315,7 @@ operations! {
         layer_norm(LayerNorm),
         qk_norm(QkNorm),
         rope(Rope),
+        copy_rows(CopyRows),
         add(Add),
         add_gated(AddGated),
         scale(Scale),

@@ -39,6 +39,7 @@ struct AttentionParams {
     u32 kv_heads, group;       // query heads are kv_heads · group
     u32 key_width, value_width;
     u32 key_stride, value_stride;  // elements from token to token in the cache
+    u32 value_row;                 // elements of the cache's row in which a value is
     u32 window;                    // 0 is none
     u32 table_rows, table_cols, blocks;
     u32 context_columns;             // columns of the table that positions may lie in
@@ -56,6 +57,7 @@ struct AttentionParams {
     u32 sunk;                        // whether there are sinks
     u32 aligned_out;                 // rows allow 16-byte accesses
     u32 prepared;                    // whether results are also written as activations of the next product
+    u32 padding;
 };
 
 // Words of the plan: the number of listed tokens, and of tiles; the tokens, at most as many as in the batch; then the first
