@@ -55,7 +55,6 @@ shared_struct! {
         long_runs: u32,
         aligned_q: u32,
         aligned_out: u32,
-        padding: u32,
     }
 }
 
@@ -231,7 +230,6 @@ impl<'a> Launches<'a> {
             // Heads of queries, and of keys and values beside them, are whole 16-byte words.
             aligned_q: aligned(spec.key_width, [RowAlignment::of(call.q)]) * u32::from(whole_values),
             aligned_out: aligned(spec.value_width, [RowAlignment::of_mut(call.out)]),
-            padding: 0,
         };
         Self { call, write, decode, neighbours, rows, tokens, params }
     }

@@ -47,6 +47,7 @@ shared_fields! {
         temperature: f32,
         temperature_length: u32,
         temperature_offset: u32,
+        padding: u32,
     }
 }
 
@@ -107,6 +108,7 @@ impl<'a> AttentionCall<'a> {
             temperature: options.temperature.map_or(0.0, |temperature| temperature.scale),
             temperature_length: options.temperature.map_or(0, |temperature| temperature.length),
             temperature_offset: options.temperature.map_or(0, |temperature| temperature.offset),
+            padding: 0,
         }
     }
 

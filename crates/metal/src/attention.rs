@@ -52,7 +52,6 @@ shared_struct! {
         sunk: u32,
         aligned_out: u32,
         prepared: u32,
-        padding: u32,
     }
 }
 
@@ -154,7 +153,6 @@ impl<'a> Launches<'a> {
             sunk: call.options.sinks.is_some().into(),
             aligned_out: aligned(spec.value_width, [RowAlignment::of_mut(call.out)]),
             prepared: call.act.is_some().into(),
-            padding: 0,
         };
         let (partials, word) = (if splits > 1 { split_tokens * heads * splits } else { 1 }, size_of::<u32>());
         let runs = if listed { (2 + 3 * tokens) * word } else { word };

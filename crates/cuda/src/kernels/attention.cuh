@@ -38,6 +38,7 @@ struct AttentionParams {
     u32 chunked;          // whether the window begins at a multiple of itself
     float temperature;    // see `query_scale`
     u32 temperature_length, temperature_offset;  // a length of 0 is no temperature
+    u32 padding;
     u32 rows;             // the most query heads of a unit, a power of two
     u32 units;            // of a token
     u32 whole;            // so many blocks of the cache are one split
@@ -45,7 +46,6 @@ struct AttentionParams {
     u32 walkers;          // thread blocks that share the splits of one unit; a single one also joins them
     u32 long_runs;        // whether a kernel of long runs takes these
     u32 aligned_q, aligned_out;  // rows allow 16-byte accesses
-    u32 padding;
 };
 
 // Outputs: as they are, and prepared as activations (act.rs) if not null; then a value's width is a multiple of 32.

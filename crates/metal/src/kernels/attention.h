@@ -46,6 +46,7 @@ struct AttentionParams {
     u32 chunked;                     // whether the window begins at a multiple of itself
     float temperature;               // see `query_scale`
     u32 temperature_length, temperature_offset;  // a length of 0 is no temperature
+    u32 padding;
     u32 key_columns, value_columns;  // widths rounded up to patches
     u32 query_columns;               // so many of a key at once
     u32 unit_heads;                  // the most query heads of a unit
@@ -57,7 +58,6 @@ struct AttentionParams {
     u32 sunk;                        // whether there are sinks
     u32 aligned_out;                 // rows allow 16-byte accesses
     u32 prepared;                    // whether results are also written as activations of the next product
-    u32 padding;
 };
 
 // Words of the plan: the number of listed tokens, and of tiles; the tokens, at most as many as in the batch; then the first
