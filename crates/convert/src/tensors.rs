@@ -13,6 +13,7 @@ use super::error::ConvertError;
 use super::family::{Change, EXPERT_COUNT, Family, How, LAYER_TYPES, Layout, Need, Prefix, Rule, stacked_names};
 use super::inputs::{BLOCKS, Input, wrong_shape};
 use super::keys::needed;
+use super::latent::head_matrices;
 use super::mlx::Quantization;
 use super::rows::{RowOrder, RowPlan, Stored};
 
@@ -247,6 +248,10 @@ impl<'a> Planner<'a, '_> {
             How::KeyHeads(inputs) => {
                 let rows = key_heads(self.config, inputs, &shape)?;
                 return rows.map_or_else(refuse, |rows| Ok((vec![rows.count as u64, rows.columns as u64], rows)));
+            }
+            How::LatentKeys | How::LatentValues => {
+                let planned = head_matrices(self.config, how == How::LatentKeys, &shape)?;
+                return planned.map_or_else(refuse, Ok);
             }
             How::PairRows(settings) => {
                 let setting = settings.iter().find(|setting| self.config.value(setting).is_some());
