@@ -34,6 +34,7 @@ from tiny.build import build, randomise, selection_biases
 from tiny.draw import bias_effect, draw, least_effect, run
 from tiny.files import write_logits
 from tiny.recurrent import QWEN
+from tiny.shapes import DEEPSEEK as DEEPSEEK_ROPE
 from tiny.shapes import LINEAR, LLAMA3, LONGROPE, MINISTRAL, PHI3, ROUTER_GAP, SELECTION_GAP, TOLERANCE, UNTRUNCATED, YARN, Shape
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -96,6 +97,10 @@ PHI3_ROPE = PHI3 | dict(original_max_position_embeddings=64)
 
 CASES = {
     "deepseek": Case(Shape("deepseek", 32, 16, 4, 4, 8, 4, 2, shared=32, dense=1), BF16, "spm", "30KB"),
+    "deepseek2": Case(Shape("deepseek2", 32, 16, 4, 1, 24, 4, 2, shared=16, dense=1, rotary=8, latent=32, rank=24, value=12,
+                            scale=2.5, groups=2, rope=DEEPSEEK_ROPE), BF16, "qwen2", "30KB"),
+    "deepseek2-lite": Case(Shape("deepseek2", 32, 16, 4, 1, 24, 4, 2, shared=32, dense=1, rotary=8, latent=32, value=12,
+                                 scale=2.0), BF16, "qwen2"),
     "dots1": Case(Shape("dots1", 32, 16, 4, 4, 16, 4, 2, shared=32, dense=1, scale=2.5), BF16, "qwen2"),
     "ernie4_5-moe": Case(Shape("ernie4_5-moe", 32, 16, 4, 1, 16, 4, 2, tied=True, theta=5e5, shared=48, dense=1), BF16,
                          "spm"),
@@ -442,6 +447,8 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
                     num_shared_expert=[1] * shape.layers)
     elif shape.arch == "dots1":
         more = dict(scoring_func="sigmoid")
+    elif shape.arch == "deepseek2":
+        more = dict(scoring_func="sigmoid" if shape.rank else "softmax", moe_layer_freq=1)
     elif shape.arch == "minimax-m2":
         more = dict(rotary_dim=shape.rotary, scoring_func="sigmoid")
     elif shape.arch == "cohere2":

@@ -92,6 +92,12 @@ AFMOE_REGEXES = [
     r"|\s*[\r\n]+|\s+(?!\S)|\s+",
 ]
 
+DEEPSEEK_V3_REGEXES = [
+    r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"""
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+]
+
 
 def regexes(*patterns):
     splits = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in patterns]
@@ -111,6 +117,7 @@ BYTE_LEVEL = {
     "tiny_aya": regexes(r"\d{1,3}(?=(?:\d{3})*\b)", GPT4O_REGEX),
     "exaone-moe": regexes(EXAONE_MOE_REGEX),
     "afmoe": regexes(*AFMOE_REGEXES),
+    "deepseek-v3": regexes(*DEEPSEEK_V3_REGEXES),
     "default": regexes(r"[\p{P}$+<=>^~|]+", GPT2_REGEX, r"\p{N}+", r"[0-9][0-9][0-9]"),
 }
 

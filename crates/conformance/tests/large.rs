@@ -204,7 +204,7 @@ fn seventy_thousand_tokens(b: &Backend, seed: u64) -> (Vec<f32>, Vec<u32>) {
     let mut best = b.alloc::<u32>(tokens, "a test").expect("alloc");
     b.run(Argmax { x: view_of(&y, tokens), out: best.view_mut(tokens, 1).expect("inside") }).expect("argmax");
 
-    let spec = KvSpec { heads: 1, key_width: width, value_width: width, format: KvFormat::F16 };
+    let spec = KvSpec { heads: 1, key_width: width, value_width: width, format: KvFormat::F16, values_in_keys: false };
     let blocks = tokens.div_ceil(KV_BLOCK);
     let place = |positions: &[u32]| Placement {
         slots: words(&vec![0; positions.len()]),
@@ -219,7 +219,7 @@ fn seventy_thousand_tokens(b: &Backend, seed: u64) -> (Vec<f32>, Vec<u32>) {
     let mut cache = b.alloc_kv(spec, blocks).expect("alloc");
     let keys = y.view(tokens, cols).and_then(|y| y.columns(0..width)).expect("inside");
     let values = y.view(tokens, cols).and_then(|y| y.columns(width..2 * width)).expect("inside");
-    b.run(KvWrite { cache: &mut cache, k: keys, v: values, placement: &place(&all) }).expect("kv_write");
+    b.run(KvWrite { cache: &mut cache, k: keys, v: Some(values), placement: &place(&all) }).expect("kv_write");
     let (q, mut attended) = (uploaded(&rng.normals(2 * width)), floats(2 * width));
     let precision = Precision::Exact;
     let options = AttentionOptions {

@@ -147,6 +147,11 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
         },
         (None, Or::Text(text)) => Some(Value::String(text.to_owned())),
         (None, Or::Same(other)) => Some(Value::U32(needed(config, other)?)),
+        (None, Or::Sum(one, other)) => {
+            let (one, added) = (needed(config, one)?, needed(config, other)?);
+            let wrong = || config.wrong(other, &added.into(), "a number whose sum is below 2^32");
+            Some(Value::U32(one.checked_add(added).ok_or_else(wrong)?))
+        }
         (None, Or::Product(one, other)) => {
             let (one, count) = (needed(config, one)?, needed(config, other)?);
             let wrong = || config.wrong(other, &count.into(), "a number whose product is below 2^32");

@@ -24,6 +24,7 @@ mod floats;
 mod folder;
 mod inputs;
 mod keys;
+mod latent;
 mod mlx;
 mod mlx_folder;
 pub mod quantize;

@@ -269,6 +269,15 @@ impl Rope {
         // Both settings or none; 0 is none.
         let set = |key| Ok::<_, ConvertError>(parameters.number(key)?.filter(|&scale| scale != 0.0));
         let of = |scale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 };
+        if family.yarn_scores
+            && let Some(whole) = set(WHOLE_MAGNITUDE)?
+        {
+            self.set("yarn_log_multiplier", (0.1 * whole) as f32);
+            // Without the other key, sines and cosines have no magnitude.
+            if set(MAGNITUDE)? == Some(whole) && parameters.value("attention_factor").is_none() {
+                return Ok(());
+            }
+        }
         let magnitude = match (parameters.number("attention_factor")?, set(MAGNITUDE)?, set(WHOLE_MAGNITUDE)?) {
             (Some(magnitude), ..) => magnitude,
             (None, Some(own), Some(whole)) if own == whole && family.yarn_ratio => {
@@ -276,6 +285,7 @@ impl Rope {
                 return Ok(());
             }
             (None, Some(own), Some(whole)) => of(own) / of(whole),
+            (None, None, Some(_)) if family.yarn_scores => of(1.0),
             _ if factor >= 1.0 => return Ok(()),
             _ => 1.0,
         };

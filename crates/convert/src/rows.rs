@@ -61,6 +61,12 @@ pub(super) enum RowOrder {
         shared: usize,
         width: usize,
     },
+    /// Columns of the first `height` of every `head` rows, each `width` long.
+    Columns {
+        head: usize,
+        height: usize,
+        width: usize,
+    },
     /// Parts of every group of `group` rows, each its first row and its rows: of all groups the first part, then of all
     /// the next.
     Parts {
@@ -100,6 +106,8 @@ impl RowOrder {
                 let row = pairs.map_or(row, |head| RowOrder::Pairs { head }.source(row));
                 row / width * group + first + row % width
             }
+            // Elements of several rows: see `gather`.
+            RowOrder::Columns { head, width, .. } => row / width * head,
             RowOrder::Parts { groups, group, parts } => {
                 let mut row = row;
                 for (start, width) in parts {
@@ -136,6 +144,9 @@ impl Stored {
         format: Format,
         out: &mut Vec<u8>,
     ) {
+        if let RowOrder::Columns { head, height, width } = rows.order {
+            return self.gather_columns(checkpoint, [head, height, width], some, format, out);
+        }
         out.clear();
         let sources = some.map(|row| rows.order.source(row));
         match self {
@@ -172,6 +183,30 @@ impl Stored {
                 }
             }
         }
+    }
+
+    /// The same for [`RowOrder::Columns`], in a format whose blocks are single numbers.
+    fn gather_columns(
+        &self,
+        checkpoint: &Checkpoint,
+        [head, height, width]: [usize; 3],
+        some: Range<usize>,
+        format: Format,
+        out: &mut Vec<u8>,
+    ) {
+        let (bytes, mut columns, mut of_head) = (format.block_bytes(), Vec::new(), None);
+        let mut rows = Vec::new();
+        for column in some {
+            if of_head != Some(column / width) {
+                of_head = Some(column / width);
+                let first = column / width * head;
+                let plan = RowPlan { count: first + height, columns: width, order: RowOrder::Same };
+                self.gather(checkpoint, &plan, first..first + height, format, &mut rows);
+            }
+            let elements = (0..height).map(|row| row * width + column % width);
+            elements.for_each(|at| columns.extend_from_slice(&rows[at * bytes..][..bytes]));
+        }
+        *out = columns;
     }
 
     /// Frees the pages of the data, which will not be read again.
@@ -213,6 +248,8 @@ mod tests {
         let tiled = |first, width| RowOrder::Tiled { first, keys: 2, shared: 3, width };
         assert_eq!(rows(tiled(0, 1), 12), [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
         assert_eq!(rows(tiled(1, 2), 13), [0, 1, 2, 7, 8, 3, 4, 9, 10, 5, 6, 11, 12]);
+        let columns = RowOrder::Columns { head: 5, height: 3, width: 2 };
+        assert_eq!(rows(columns, 4), [0, 0, 5, 5]);
         let parts = RowOrder::Parts { groups: 2, group: 5, parts: [(0, 1), (3, 2), (0, 0)] };
         assert_eq!(rows(parts, 6), [0, 5, 3, 4, 8, 9]);
         let heads = |first, width, pairs| RowOrder::Group { group: 8, first, width, pairs };

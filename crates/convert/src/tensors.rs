@@ -15,6 +15,7 @@ use super::family::{
 };
 use super::inputs::{BLOCKS, Input, wrong_shape};
 use super::keys::needed;
+use super::latent::head_matrices;
 use super::mlx::Quantization;
 use super::rope::bounded;
 use super::rows::{RowOrder, RowPlan, Stored};
@@ -272,6 +273,10 @@ impl<'a> Planner<'a, '_> {
             How::Group(part) => {
                 let rows = group(self.config, part, &shape)?;
                 return rows.map_or_else(refuse, |rows| Ok((vec![rows.count as u64, rows.columns as u64], rows)));
+            }
+            How::LatentKeys | How::LatentValues => {
+                let planned = head_matrices(self.config, how == How::LatentKeys, &shape)?;
+                return planned.map_or_else(refuse, Ok);
             }
             How::PairRows(settings) => {
                 let setting = settings.iter().find(|setting| self.config.value(setting).is_some());

@@ -2,13 +2,14 @@
 //!
 //! A *job* is one KV head and up to `R` query rows that share it: the heads of the group, of neighbouring tokens of
 //! one sequence. Keys are stored transposed per block, so 16 tokens are 16 lanes of a score vector; values are stored
-//! token by token, so 16 lanes are 16 columns of the output. Four blocks (64 tokens) at a time: scores, running
+//! token by token, so 16 lanes are 16 columns of the output. Values in keys are transposed for that, 16 columns of a block at
+//! a time, once for all rows of a job. Four blocks (64 tokens) at a time: scores, running
 //! maximum, exponentials, values.
 
 use super::Cpu;
 use super::cuts::Cuts;
 use super::host::{self, HostRows};
-use super::kv::{Cells, CpuKv, F16Cells, HostPlacement, Q8Cells};
+use super::kv::{Cells, CpuKv, F16Cells, HostPlacement, Q8Cells, ValueTile, Values};
 use super::math::{exp, tanh};
 use super::out::{Fastest, OutRows, Tile};
 use gristmill_kernels::error::Result;
@@ -68,16 +69,21 @@ impl Cpu {
             }
         }
         let tokens = Cuts::new(runs.iter().map(|&(_, len)| (len, len)));
-        let heads = Cuts::even(out.cols(), group * call.spec.value_width);
-        self.pool.each_tile(out, &tokens, &heads, Fastest::Columns, &|run, head, mut out| {
+        let share = match call.spec.heads {
+            1 => share_of_group(group, runs.len(), self.pool.threads()),
+            _ => group,
+        };
+        let heads = Cuts::even(out.cols(), share * call.spec.value_width);
+        self.pool.each_tile(out, &tokens, &heads, Fastest::Columns, &|run, part, mut out| {
             let (first, len) = runs[run];
             if call.placement.slots[first] == PADDING {
-                (0..len).for_each(|row| out.columns(row, heads.get(head).1).fill(0.0));
+                (0..len).for_each(|row| out.columns(row, heads.get(part).1).fill(0.0));
                 return;
             }
+            let head = part * share / group;
             let rows: Vec<JobRow> = (0..len)
                 .flat_map(|row| {
-                    (0..group).map(move |g| JobRow { token: first + row, row, query_head: head * group + g })
+                    (0..share).map(move |g| JobRow { token: first + row, row, query_head: part * share + g })
                 })
                 .collect();
             for rows in rows.chunks(MAX_ROWS) {
@@ -85,6 +91,14 @@ impl Cpu {
             }
         });
     }
+}
+
+/// Query heads of a job, of the `group` that shares the only KV head: a divisor of the group that is at most [`MAX_ROWS`],
+/// and smaller as long as there are more threads than jobs.
+fn share_of_group(group: usize, runs: usize, threads: usize) -> usize {
+    let divisors = (1..=group.min(MAX_ROWS)).rev().filter(|share| group.is_multiple_of(*share));
+    let mut shares = divisors.filter(|share| runs * (group / share) >= threads || *share <= 4);
+    shares.next().unwrap_or(1)
 }
 
 /// A row of a job: one query head of one token.
@@ -207,15 +221,19 @@ impl<C: Cells> AttentionTask<'_, '_, '_, C> {
                 }
             }
             for b in unseen..blocks {
-                let values = values.head_block(call.block(slot, strip + b, head), value_width);
+                let block = call.block(slot, strip + b, head);
                 let scores: [&[f32; KV_BLOCK]; R] = std::array::from_fn(|r| &scores[r].as_chunks().0[b]);
                 let all = b * KV_BLOCK..(b + 1) * KV_BLOCK;
-                let whole = seen.iter().all(|seen| seen.start <= all.start && all.end <= seen.end);
-                for (c, acc) in acc.iter_mut().enumerate() {
-                    if whole && 16 * (c + 1) <= value_width {
-                        add_values(s, values, value_width, c, 0..KV_BLOCK, &scores, acc);
-                    } else {
-                        add_seen_values(s, values, value_width, c, &all, &seen, &scores, acc);
+                if call.spec.values_in_keys {
+                    let keys = keys.head_block(block, key_width);
+                    for (c, acc) in acc.iter_mut().enumerate() {
+                        let tile = ValueTile::of_keys(s, keys, key_width, c);
+                        add_column(s, &tile, value_width, c, &all, &seen, &scores, acc);
+                    }
+                } else {
+                    let values = values.head_block(block, value_width);
+                    for (c, acc) in acc.iter_mut().enumerate() {
+                        add_column(s, values, value_width, c, &all, &seen, &scores, acc);
                     }
                 }
             }
@@ -288,11 +306,32 @@ fn online_softmax<S: Simd>(s: S, scores: &mut [f32], max: &mut f32, sum: &mut f3
     scale
 }
 
+/// acc[r] += Σ over the tokens of a block that a row sees of score · value, for 16 columns. `all` are the block's tokens
+/// within the strip.
+#[inline(always)]
+fn add_column<V: Values, S: Simd, const R: usize>(
+    s: S,
+    values: V,
+    width: usize,
+    column: usize,
+    all: &Range<usize>,
+    seen: &[Range<usize>; R],
+    scores: &[&[f32; KV_BLOCK]; R],
+    acc: &mut [[f32; 16]; R],
+) {
+    let whole = seen.iter().all(|seen| seen.start <= all.start && all.end <= seen.end);
+    if whole && 16 * (column + 1) <= width {
+        add_values(s, values, width, column, 0..KV_BLOCK, scores, acc);
+    } else {
+        add_seen_values(s, values, width, column, all, seen, scores, acc);
+    }
+}
+
 /// acc[r] += Σ over some tokens of a block of score · value, for 16 columns.
 #[inline(always)]
-fn add_values<C: Cells, S: Simd, const R: usize>(
+fn add_values<V: Values, S: Simd, const R: usize>(
     s: S,
-    values: C,
+    values: V,
     width: usize,
     column: usize,
     tokens: Range<usize>,
@@ -317,9 +356,9 @@ fn add_values<C: Cells, S: Simd, const R: usize>(
 /// Does what [`add_values`] does, but each row reads only the tokens that it sees: another sequence may have left
 /// infinities in the others, and 0 · ∞ is not 0. `all` are the block's tokens within the strip.
 #[inline(always)]
-fn add_seen_values<C: Cells, S: Simd, const R: usize>(
+fn add_seen_values<V: Values, S: Simd, const R: usize>(
     s: S,
-    values: C,
+    values: V,
     width: usize,
     column: usize,
     all: &Range<usize>,
@@ -340,8 +379,8 @@ fn add_seen_values<C: Cells, S: Simd, const R: usize>(
 }
 
 /// The same for one row and the last columns of a width that is not a multiple of 16.
-fn add_last_values<C: Cells>(
-    values: C,
+fn add_last_values<V: Values>(
+    values: V,
     width: usize,
     column: usize,
     tokens: Range<usize>,

@@ -66,7 +66,7 @@ pub(super) struct CpuKv {
 /// See [`gristmill_kernels::Backend::alloc_kv`].
 pub(super) fn new_cache(spec: KvSpec, blocks: usize) -> Result<KvCache> {
     let keys = KvData::zeroed(spec, blocks, spec.key_width)?;
-    let values = KvData::zeroed(spec, blocks, spec.value_width)?;
+    let values = KvData::zeroed(spec, blocks, spec.stored_value_width())?;
     Ok(KvCache::new(DEVICE, spec, blocks, Storage::new(CpuKv { keys, values })))
 }
 
@@ -82,13 +82,14 @@ pub(super) fn copy(call: KvCopy) -> Result<()> {
 pub(super) fn write(call: KvWrite) -> Result<()> {
     let KvWrite { cache, k, v, placement } = call;
     let (tokens, spec) = (k.rows(), cache.spec());
-    let (k, v) = (host::rows(KvWrite::NAME, k)?, host::rows(KvWrite::NAME, v)?);
+    let (k, v) = (host::rows(KvWrite::NAME, k)?, v.map(|v| host::rows(KvWrite::NAME, v)).transpose()?);
     let HostPlacement { slots, positions, table } = HostPlacement::new(KvWrite::NAME, placement)?;
     let cache: &mut CpuKv = cache.storage_mut(KvWrite::NAME)?;
     for token in (0..tokens).filter(|&token| slots[token] != PADDING) {
         let position = positions[token] as usize;
         let block = table[slots[token] as usize * placement.table_cols + position / KV_BLOCK] as usize;
-        write_token(cache, spec, block, position % KV_BLOCK, k.row(token), v.row(token));
+        let v = v.as_ref().map(|v| v.row(token));
+        write_token(cache, spec, block, position % KV_BLOCK, k.row(token), v);
     }
     Ok(())
 }
@@ -112,13 +113,17 @@ impl<'a> HostPlacement<'a> {
 }
 
 /// Keys or values of a cache, or of one (block, head), in one [`KvFormat`].
-pub(super) trait Cells: Copy + Send + Sync {
+pub(super) trait Cells: Values + Send + Sync {
     /// The `index`-th (block, head) of a cache with this width.
     fn head_block(self, index: usize, width: usize) -> Self;
     /// The `scale` of [`Self::key`] for a group of [`KV_GROUP`] elements.
     fn key_scale<S: Simd>(self, s: S, group: usize) -> S::F32;
     /// Element `d` of the keys of 16 tokens.
     fn key<S: Simd>(self, s: S, d: usize, scale: S::F32) -> S::F32;
+}
+
+/// Values of one (block, head), token by token.
+pub(super) trait Values: Copy {
     /// 16 elements of a token's value, from `16 * column`.
     fn value<S: Simd>(self, s: S, width: usize, token: usize, column: usize) -> S::F32;
     /// Element `d` of a token's value.
@@ -154,7 +159,9 @@ impl Cells for F16Cells<'_> {
     fn key<S: Simd>(self, s: S, d: usize, _scale: S::F32) -> S::F32 {
         s.load_f16(bytemuck::cast_slice(self.0), d * KV_BLOCK * 2)
     }
+}
 
+impl Values for F16Cells<'_> {
     #[inline(always)]
     fn value<S: Simd>(self, s: S, width: usize, token: usize, column: usize) -> S::F32 {
         s.load_f16(bytemuck::cast_slice(self.0), (token * width + 16 * column) * 2)
@@ -199,7 +206,9 @@ impl Cells for Q8Cells<'_> {
     fn key<S: Simd>(self, s: S, d: usize, scale: S::F32) -> S::F32 {
         s.mul(s.to_f32(s.load_i8(bytemuck::cast_slice(self.codes), d * KV_BLOCK)), scale)
     }
+}
 
+impl Values for Q8Cells<'_> {
     #[inline(always)]
     fn value<S: Simd>(self, s: S, width: usize, token: usize, column: usize) -> S::F32 {
         let scale = self.scales[token * scale_groups(width) + 16 * column / KV_GROUP];
@@ -214,6 +223,44 @@ impl Cells for Q8Cells<'_> {
     }
 }
 
+/// 16 columns of the values of a block, copied from keys.
+pub(super) struct ValueTile {
+    /// The first column.
+    first: usize,
+    /// 16 columns of each token.
+    tokens: [[f32; 16]; KV_BLOCK],
+}
+
+impl ValueTile {
+    /// The columns from `16 * column` of the values that are the first elements of the keys of one (block, head).
+    #[inline(always)]
+    pub(super) fn of_keys<C: Cells, S: Simd>(s: S, keys: C, key_width: usize, column: usize) -> Self {
+        let first = 16 * column;
+        let mut tokens = [[0.0; 16]; KV_BLOCK];
+        // The columns share a scale.
+        let scale = keys.key_scale(s, first / KV_GROUP);
+        for (d, column) in (first..key_width.min(first + 16)).enumerate() {
+            let of_tokens = s.to_array(keys.key(s, column, scale));
+            for (token, x) in tokens.iter_mut().zip(of_tokens) {
+                token[d] = x;
+            }
+        }
+        Self { first, tokens }
+    }
+}
+
+impl Values for &ValueTile {
+    #[inline(always)]
+    fn value<S: Simd>(self, s: S, _width: usize, token: usize, _column: usize) -> S::F32 {
+        s.load_f32(&self.tokens[token], 0)
+    }
+
+    #[inline(always)]
+    fn element(self, _width: usize, token: usize, d: usize) -> f32 {
+        self.tokens[token][d - self.first]
+    }
+}
+
 /// Indices of one token's elements of one head: the first, and the step to the next.
 struct Target {
     first: usize,
@@ -221,7 +268,7 @@ struct Target {
 }
 
 /// Writes one token's keys and values into its block.
-fn write_token(cache: &mut CpuKv, spec: KvSpec, block: usize, at: usize, k: &[f32], v: &[f32]) {
+fn write_token(cache: &mut CpuKv, spec: KvSpec, block: usize, at: usize, k: &[f32], v: Option<&[f32]>) {
     let KvSpec { heads, key_width, value_width, .. } = spec;
     for head in 0..heads {
         let index = block * heads + head;
@@ -229,7 +276,9 @@ fn write_token(cache: &mut CpuKv, spec: KvSpec, block: usize, at: usize, k: &[f3
         let key = |width: usize| Target { first: index * width * KV_BLOCK + at, step: KV_BLOCK };
         let value = |width: usize| Target { first: (index * KV_BLOCK + at) * width, step: 1 };
         put(&mut cache.keys, &k[head * key_width..][..key_width], &key);
-        put(&mut cache.values, &v[head * value_width..][..value_width], &value);
+        if let Some(v) = v {
+            put(&mut cache.values, &v[head * value_width..][..value_width], &value);
+        }
     }
 }
 

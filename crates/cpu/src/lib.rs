@@ -155,6 +155,7 @@ impl Kernels for Cpu {
         layer_norm(LayerNorm) => layer_norm_rows,
         qk_norm(QkNorm) => norm_segments,
         rope(Rope) => rope_rows,
+        copy_rows(CopyRows) => copy_rows,
         add(Add) => add_rows,
         add_gated(AddGated) => add_gated_rows,
         scale(Scale) => scale_rows,

@@ -194,12 +194,7 @@ impl Pool {
     }
 
     /// Calls `work` with the index of every chunk of a slice and the chunk: `len` elements each, the last one fewer.
-    pub fn each_chunk<T: Copy + Send>(
-        &self,
-        slice: &mut [T],
-        len: usize,
-        work: &(dyn Fn(usize, &mut [T]) + Sync),
-    ) {
+    pub fn each_chunk<T: Copy + Send>(&self, slice: &mut [T], len: usize, work: &(dyn Fn(usize, &mut [T]) + Sync)) {
         let (cuts, shared) = (Cuts::even(slice.len(), len), Shared::new(slice));
         // SAFETY: the chunks do not overlap.
         self.run(cuts.len(), &|chunk| work(chunk, unsafe { shared.range(cuts.get(chunk).1) }));

@@ -2,7 +2,7 @@
 
 use super::{Cpu, host};
 use gristmill_kernels::error::Result;
-use gristmill_kernels::ops::{Gating, MAX_EXPERTS, Operation, PADDING, Route, Routing};
+use gristmill_kernels::ops::{Gating, GroupWorth, MAX_EXPERTS, Operation, PADDING, Route, Routing};
 
 /// The least sum that weights are divided by: the smallest normal f16.
 const LEAST_SUM: f64 = 6.103_515_625e-5;
@@ -106,7 +106,7 @@ fn take_best(scores: &[f64], taken: &mut [bool]) -> usize {
     best
 }
 
-/// Marks the experts of all groups but the best as taken. A group is worth its two highest scores.
+/// Marks the experts of all groups but the best as taken.
 fn exclude_groups(scores: &[f64], routing: &Routing, taken: &mut [bool]) {
     let size = scores.len() / routing.groups;
     let mut worth = [0.0; MAX_EXPERTS];
@@ -120,7 +120,7 @@ fn exclude_groups(scores: &[f64], routing: &Routing, taken: &mut [bool]) {
                 second = score;
             }
         }
-        *w = if size == 1 { first } else { first + second };
+        *w = if size == 1 || routing.worth == GroupWorth::Highest { first } else { first + second };
     }
     let mut kept = [false; MAX_EXPERTS];
     for _ in 0..routing.top_groups {
@@ -204,5 +204,7 @@ mod tests {
         assert_eq!(route(&logits, routing, None), (vec![2, 3], vec![0.5, 0.5]));
         let (ids, _) = route(&logits, Routing { top_groups: 2, ..routing }, None);
         assert_eq!(ids, [0, 2]);
+        let highest = Routing { worth: GroupWorth::Highest, ..routing };
+        assert_eq!(route(&logits, highest, None).0, [0, 1]);
     }
 }

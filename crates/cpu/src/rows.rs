@@ -7,7 +7,8 @@ use super::out::EachRow;
 use super::recurrent::LANES;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{
-    Add, AddGated, Epilogue, LayerNorm, MoeCombine, Operation, QkNorm, RmsNorm, Rope, RopeStyle, Rotary, Scale, SoftCap,
+    Add, AddGated, CopyRows, Epilogue, LayerNorm, MoeCombine, Operation, QkNorm, RmsNorm, Rope, RopeStyle, Rotary,
+    Scale, SoftCap,
 };
 use gristmill_kernels::simd::{Kernel, Simd};
 use gristmill_kernels::tensor::ViewMut;
@@ -135,13 +136,19 @@ impl Cpu {
 
     /// Rotates every head of every row.
     pub(super) fn rope_rows(&self, call: Rope) -> Result<()> {
-        let Rope { mut x, head_width, positions, rotary } = call;
+        let Rope { mut x, head_width, first, positions, rotary } = call;
         let positions = host::rows(Rope::NAME, positions)?;
         let frequencies = host::slice(Rope::NAME, &rotary.frequencies)?;
         self.each_row_of(Rope::NAME, &mut x, &|row, x| {
             let angles = Angles::new(frequencies, positions.row(row)[0], rotary);
-            x.chunks_exact_mut(head_width).for_each(|head| angles.rotate(rotary.style, head));
+            x.chunks_exact_mut(head_width).for_each(|head| angles.rotate(rotary.style, &mut head[first..]));
         })
+    }
+
+    pub(super) fn copy_rows(&self, call: CopyRows) -> Result<()> {
+        let CopyRows { x, mut out } = call;
+        let x = host::rows(CopyRows::NAME, x)?;
+        self.each_row_of(CopyRows::NAME, &mut out, &|row, out| out.copy_from_slice(x.row(row)))
     }
 
     pub(super) fn add_rows(&self, call: Add) -> Result<()> {

@@ -35,6 +35,8 @@ shared_fields! {
         pub key_stride: u32,
         /// Elements from a token's value to the next.
         pub value_stride: u32,
+        /// Elements of the cache's row in which a value is.
+        value_row: u32,
         window: u32,
         table_rows: u32,
         table_cols: u32,
@@ -45,6 +47,7 @@ shared_fields! {
         temperature: f32,
         temperature_length: u32,
         temperature_offset: u32,
+        padding: u32,
     }
 }
 
@@ -93,7 +96,8 @@ impl<'a> AttentionCall<'a> {
             key_width: limit(spec.key_width),
             value_width: limit(spec.value_width),
             key_stride: limit(row_stride(spec.key_width, spec.format)),
-            value_stride: limit(row_stride(spec.value_width, spec.format)),
+            value_stride: limit(row_stride(spec.value_row_width(), spec.format)),
+            value_row: limit(spec.value_row_width()),
             // Positions are 32 bits wide: a larger window sees them all.
             window: options.window.and_then(|window| u32::try_from(window.positions()).ok()).unwrap_or(0),
             table_rows: limit(placement.table_rows),
@@ -104,6 +108,7 @@ impl<'a> AttentionCall<'a> {
             temperature: options.temperature.map_or(0.0, |temperature| temperature.scale),
             temperature_length: options.temperature.map_or(0, |temperature| temperature.length),
             temperature_offset: options.temperature.map_or(0, |temperature| temperature.offset),
+            padding: 0,
         }
     }
 

@@ -224,6 +224,10 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         rope::rope(self.gpu(), call.into_inner())
     }
 
+    fn copy_rows(&self, call: Checked<CopyRows>) -> Result<()> {
+        elementwise::copy_rows(self.gpu(), call.into_inner())
+    }
+
     fn add(&self, call: Checked<Add>) -> Result<()> {
         elementwise::add(self.gpu(), call.into_inner())
     }

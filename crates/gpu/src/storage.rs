@@ -141,15 +141,16 @@ pub struct GpuKv {
     /// blocks × heads × 16 tokens × key width.
     pub keys: KvData,
     /// blocks × heads × 16 tokens × value width.
-    pub values: KvData,
+    pub values: Option<KvData>,
     /// The device's epoch when an operation last wrote to the cache; see `Device::epoch`.
     pub written: u64,
 }
 
 impl GpuKv {
-    /// Keys, their scales, values, their scales.
+    /// Keys, their scales, values, their scales; the keys twice if values are in them.
     pub fn args(&self, access: Access) -> [Arg<'_>; 4] {
-        let [[keys, key_scales], [values, value_scales]] = [&self.keys, &self.values].map(|data| data.args(access));
+        let values = self.values.as_ref().unwrap_or(&self.keys);
+        let [[keys, key_scales], [values, value_scales]] = [&self.keys, values].map(|data| data.args(access));
         [keys, key_scales, values, value_scales]
     }
 }

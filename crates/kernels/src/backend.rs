@@ -135,6 +135,8 @@ impl Backend {
         require(spec.heads > 0, op, "heads", spec.heads, rule)?;
         require(spec.key_width > 0, op, "key width", spec.key_width, rule)?;
         require(spec.value_width > 0, op, "value width", spec.value_width, rule)?;
+        let fits = !spec.values_in_keys || spec.value_width <= spec.key_width;
+        require(fits, op, "value width", spec.value_width, "must be at most the key width if values are in keys")?;
         self.kernels.alloc_kv(spec, blocks)
     }
 

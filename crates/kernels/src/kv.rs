@@ -35,16 +35,28 @@ pub struct KvSpec {
     pub value_width: usize,
     /// How both are kept.
     pub format: KvFormat,
+    /// A value is the first `value_width` elements of its key, and is not stored a second time (latent attention).
+    pub values_in_keys: bool,
 }
 
 impl KvSpec {
+    /// Elements that are stored of each value: none if they are in the keys.
+    pub fn stored_value_width(&self) -> usize {
+        if self.values_in_keys { 0 } else { self.value_width }
+    }
+
+    /// Elements of the stored row in which a value is: the value's, or those of its key.
+    pub fn value_row_width(&self) -> usize {
+        if self.values_in_keys { self.key_width } else { self.value_width }
+    }
+
     /// Bytes that one block of [`KV_BLOCK`] tokens takes.
     pub fn block_bytes(&self) -> usize {
         let token = |width: usize| match self.format {
             KvFormat::F16 => width * size_of::<f16>(),
             KvFormat::Q8_0 => width + scale_groups(width) * size_of::<f16>(),
         };
-        self.heads * (token(self.key_width) + token(self.value_width)) * KV_BLOCK
+        self.heads * (token(self.key_width) + token(self.stored_value_width())) * KV_BLOCK
     }
 }
 

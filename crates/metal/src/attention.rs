@@ -99,7 +99,7 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
     let plain = ["attention_plan.metal", "attention_combine.metal"].map(|file| Unit::new(file, &[]));
     let widths = [64, 128, 256].into_iter().flat_map(|width| [(width, KvFormat::F16), (width, KvFormat::Q8_0)]);
     plain.into_iter().chain(widths.flat_map(|(width, format)| {
-        let spec = KvSpec { heads: 1, key_width: width, value_width: width, format };
+        let spec = KvSpec { heads: 1, key_width: width, value_width: width, format, values_in_keys: false };
         [
             ("attention_split.metal", AttentionVariant::split(spec)),
             ("attention_tile.metal", AttentionVariant::tile(spec)),

@@ -1,5 +1,6 @@
 //! The parts of a model, as data: `arch` reads it from a file, `forward` computes with it.
 
+use gristmill_kernels::kv::{KvFormat, KvSpec};
 use gristmill_kernels::ops::{Activation, DeltaHeads, GateKind, RopeStyle, Routing, Temperature, Window};
 
 /// A decoder-only transformer. With x the residual stream, a layer is
@@ -168,6 +169,8 @@ pub enum Mixer {
     Delta(DeltaSpec),
     /// A short convolution between two gates.
     Convolution(ConvolutionSpec),
+    /// Attention to a latent row of each token, from which all heads make their keys and values.
+    Latent(LatentSpec),
 }
 
 /// The gated delta rule, with a convolution before and a gated norm after it. With x the normalised residual stream
@@ -219,7 +222,7 @@ impl Mixer {
     /// The state of a layer, if it has a fixed size; `hidden` is the width of the residual stream.
     pub fn fixed_state(&self, hidden: usize) -> Option<FixedState> {
         match self {
-            Mixer::Attention(_) => None,
+            Mixer::Attention(_) | Mixer::Latent(_) => None,
             Mixer::Delta(DeltaSpec { heads, taps, .. }) => {
                 Some(FixedState { convolution: (taps - 1) * heads.columns(), delta: heads.state() })
             }
@@ -269,6 +272,47 @@ pub struct AttentionSpec {
     pub kv_from: Option<usize>,
     /// The rotary position embedding; `None` for queries and keys that are not rotated.
     pub rope: Option<RopeSpec>,
+}
+
+/// Multi-head latent attention (MLA, <https://arxiv.org/abs/2405.04434>). With x the normalised residual stream, of which
+/// a token keeps the row (l | p), and h a head
+///
+/// ```text
+/// (a | p) = W_kva x,  l = norm(a),  p = rope(p)
+/// (q | r) = W_q x, or W_qb norm(W_qa x),  r = rope(r)
+/// logit = scale · (W_kb[h]ᵀ q · l + r · p)
+/// output(W_vb[h] Σ weight · l)
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct LatentSpec {
+    /// Query heads.
+    pub heads: usize,
+    /// Elements between the two projections of queries; `None` for one projection.
+    pub query_rank: Option<usize>,
+    /// Elements of the latent row without the rotated ones: l.
+    pub latent: usize,
+    /// Elements of a query that are not rotated: q.
+    pub plain: usize,
+    /// Elements of a query, and of the latent row, that are rotated: r and p.
+    pub rotated: usize,
+    /// Elements of a head's value.
+    pub value_width: usize,
+    /// Multiplies the logits.
+    pub scale: f32,
+    /// The rotary position embedding of the rotated elements.
+    pub rope: Option<RopeSpec>,
+}
+
+impl LatentSpec {
+    /// Elements of a query.
+    pub fn query_width(&self) -> usize {
+        self.plain + self.rotated
+    }
+
+    /// Elements of the row that the cache has for a token.
+    pub fn row(&self) -> usize {
+        self.latent + self.rotated
+    }
 }
 
 /// A gate of attention's output: a function of a product with the input of attention.
@@ -413,13 +457,38 @@ impl LayerSpec {
     pub fn attention(&self) -> Option<&AttentionSpec> {
         match &self.mixer {
             Mixer::Attention(attention) => Some(attention),
-            Mixer::Delta(_) | Mixer::Convolution(_) => None,
+            Mixer::Delta(_) | Mixer::Convolution(_) | Mixer::Latent(_) => None,
+        }
+    }
+
+    /// The form of the layer's cache; `None` for a layer without keys and values of its own.
+    pub fn cache(&self, format: KvFormat) -> Option<KvSpec> {
+        let (heads, key_width, value_width, values_in_keys) = match &self.mixer {
+            Mixer::Attention(spec) if spec.kv_from.is_none() => {
+                (spec.kv_heads, spec.key_width, spec.value_width, false)
+            }
+            Mixer::Latent(spec) => (1, spec.row(), spec.latent, true),
+            Mixer::Attention(_) | Mixer::Delta(_) | Mixer::Convolution(_) => return None,
+        };
+        Some(KvSpec { heads, key_width, value_width, format, values_in_keys })
+    }
+
+    /// Query heads; 0 for a layer without attention.
+    pub fn query_heads(&self) -> usize {
+        match &self.mixer {
+            Mixer::Attention(attention) => attention.heads,
+            Mixer::Latent(latent) => latent.heads,
+            Mixer::Delta(_) | Mixer::Convolution(_) => 0,
         }
     }
 
     /// The rotary position embedding, if the mixer has one.
     pub fn rope(&self) -> Option<&RopeSpec> {
-        self.attention().and_then(|attention| attention.rope.as_ref())
+        match &self.mixer {
+            Mixer::Attention(attention) => attention.rope.as_ref(),
+            Mixer::Latent(latent) => latent.rope.as_ref(),
+            Mixer::Delta(_) | Mixer::Convolution(_) => None,
+        }
     }
 }
 

@@ -29,7 +29,7 @@ use gristmill_kernels::tensor::Buffer;
 
 use crate::error::{Error, Result};
 use crate::limits::Limits;
-use crate::spec::{AttentionSpec, LayerSpec, ModelSpec};
+use crate::spec::{LayerSpec, ModelSpec};
 use checkpoints::SPACING;
 use fixed::{Fixed, FixedBuffers};
 use group::{Group, blocks_for};
@@ -56,10 +56,9 @@ pub(crate) struct StateKind {
 impl StateKind {
     /// `None` for a layer without keys and values of its own.
     fn of(layer: &LayerSpec, format: KvFormat) -> Option<Self> {
-        let own = layer.attention().filter(|attention| attention.kv_from.is_none());
-        let &AttentionSpec { kv_heads: heads, key_width, value_width, window, .. } = own?;
-        let window = window.map(Window::positions);
-        Some(StateKind { kv: KvSpec { heads, key_width, value_width, format }, window })
+        let kv = layer.cache(format)?;
+        let window = layer.attention().and_then(|attention| attention.window).map(Window::positions);
+        Some(StateKind { kv, window })
     }
 
     /// Blocks that a sequence of `context` tokens has at most, in batches of at most `tokens` tokens.

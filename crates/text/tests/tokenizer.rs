@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use gristmill_text::tokenizer::{EncodeOptions, StreamDecoder, Tokenizer, TokenizerError, Vocabulary};
 use serde_json::Value;
 
-const ALL: [&str; 12] = [
+const ALL: [&str; 13] = [
     "gpt-2",
     "smollm",
     "default",
@@ -16,6 +16,7 @@ const ALL: [&str; 12] = [
     "tiny_aya",
     "exaone-moe",
     "afmoe",
+    "deepseek-v3",
     "llama",
     "gemma4",
 ];

@@ -29,12 +29,12 @@ def gap_after(scores: torch.Tensor, count: int) -> torch.Tensor:
     return top[:, -2] - top[:, -1]
 
 
-def selection_gap(scores: torch.Tensor, shape: Shape) -> torch.Tensor:
+def selection_gap(scores: torch.Tensor, shape: Shape, counted: int = 2) -> torch.Tensor:
     """How far the choice of groups, and of experts in them, is from being another."""
     gap = torch.full((len(scores),), torch.inf)
     if shape.groups > 1:
         groups = scores.unflatten(-1, (shape.groups, -1))
-        worth, kept = groups.topk(2).values.sum(-1), (shape.groups + 1) // 2
+        worth, kept = groups.topk(counted).values.sum(-1), (shape.groups + 1) // 2
         gap = gap_after(worth, kept)
         left_out = worth < worth.topk(kept).values[:, -1:]
         scores = groups.masked_fill(left_out[..., None], -torch.inf).flatten(1)
@@ -71,7 +71,8 @@ def router_gap(model, shape: Shape, sequences) -> torch.Tensor:
         if shape.arch == "phimoe":
             gap = sparse_mixer_gap(logits)
         elif bias is None:
-            gap = gap_after(logits, shape.top_k)
+            # Without a bias, groups are those of DeepSeek V2, worth their best.
+            gap = selection_gap(logits, shape, counted=1)
         else:
             scores = logits.softmax(-1) if shape.arch in SOFTMAX else logits.sigmoid()
             gap = selection_gap(scores + bias.flatten(), shape)

@@ -5,7 +5,7 @@ import pathlib
 import gguf
 import numpy as np
 
-from . import attention, gemma4, plain, recurrent, shapes
+from . import attention, gemma4, latent, plain, recurrent, shapes
 from .shapes import ATTENTION_CAP, CONTEXT, EPS, GRANITE, LINEAR, LOGIT_CAP, LLAMA3, LONG, SHORT, UNTRUNCATED, YARN, Shape
 
 
@@ -29,8 +29,11 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
         keys(writer, shape)
     if shape.arch in attention.FAMILIES:
         attention.write_keys(writer, shape)
-    writer.add_key_length(shape.full_head or shape.head)
-    writer.add_value_length(shape.full_head or shape.head)
+    if shape.arch in latent.FAMILIES:
+        latent.write_keys(writer, shape)
+    else:
+        writer.add_key_length(shape.full_head or shape.head)
+        writer.add_value_length(shape.full_head or shape.head)
     if shape.arch not in attention.FAMILIES:
         writer.add_layer_norm_rms_eps(EPS)
     writer.add_rope_freq_base(shape.theta)
@@ -60,7 +63,7 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
         writer.add_expert_shared_count(shape.shared // shape.inner)
         if shape.shared:
             writer.add_expert_shared_feed_forward_length(shape.shared)
-    elif shape.shared:
+    elif shape.shared and shape.arch not in latent.FAMILIES:
         writer.add_expert_shared_feed_forward_length(shape.shared)
     if shape.arch in ("glm4moe", "minimax-m2", "dots1", "lfm2moe", "hy_v3"):
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)

@@ -61,6 +61,10 @@ class Shape:
     qk_norm: bool = False  # where a family has models with and without
     scale: float = 1.0  # multiplies the experts' weights
     groups: int = 1  # of experts; half of them take part
+    latent: int = 0  # elements of the row from which latent attention makes keys and values, without the rotated ones
+    rank: int = 0  # elements between the two projections of its queries; 0: one projection
+    value: int = 0  # elements of a head's value
+    joined: bool = False  # the tensors of its keys and values are one
     nextn: int = 0  # layers that predict further tokens, which follow the others
     rope: dict = field(default_factory=dict)
     gain: dict = field(default_factory=dict)  # by part of a weight's name, besides that of all models
@@ -78,6 +82,7 @@ LONGROPE = dict(rope_type="longrope", short_factor=SHORT, long_factor=LONG, shor
 # The temperature of attention grows with every original context.
 MINISTRAL = dict(rope_type="yarn", factor=16.0, original_max_position_embeddings=8, beta_fast=8.0, mscale=1.0,
                  mscale_all_dim=1.0, llama_4_scaling_beta=0.1)
+DEEPSEEK = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32, mscale=1.0, mscale_all_dim=1.0)
 PHI3 = dict(rope_type="longrope", short_factor=SHORT, long_factor=LONG)
 
 MODELS = {
@@ -97,6 +102,16 @@ MODELS = {
     "phimoe-q8_0": Shape("phimoe", 32, 32, 4, 2, 8, 6, 2, bias=True, rope=LONGROPE | dict(original_max_position_embeddings=32)),
     "deepseek-f32": Shape("deepseek", 32, 16, 4, 4, 8, 6, 2, shared=32, dense=1),
     "deepseek-q8_0": Shape("deepseek", 64, 32, 4, 4, 16, 6, 2, shared=64, dense=1),
+    "deepseek2-f32": Shape("deepseek2", 32, 16, 4, 1, 24, 8, 2, shared=16, dense=1, rotary=8, latent=32, rank=24, value=12,
+                           scale=2.5, groups=2, rope=DEEPSEEK),
+    "deepseek2-q8_0": Shape("deepseek2", 64, 32, 4, 1, 48, 8, 2, shared=32, dense=1, rotary=16, latent=64, rank=32,
+                            value=16, scale=2.5, groups=2,
+                            gain={"q_b_proj": 0.7, "kv_a_proj": 0.8, "o_proj": 0.8}),
+    "deepseek2-lite-f32": Shape("deepseek2", 32, 16, 4, 1, 24, 8, 2, shared=32, dense=1, rotary=8, latent=32, value=12,
+                                scale=2.0, groups=4, joined=True),
+    "deepseek2-lite-q8_0": Shape("deepseek2", 64, 32, 4, 1, 48, 8, 2, shared=64, dense=1, rotary=16, latent=64, value=16,
+                                 scale=2.0, groups=4, joined=True,
+                                 gain={"q_proj": 0.7, "kv_a_proj": 0.8, "o_proj": 0.8}),
     "gemma2-f32": Shape("gemma2", 32, 64, 4, 2, 16, tied=True, layers=3, window=9),
     "gemma2-q8_0": Shape("gemma2", 64, 64, 4, 2, 16, tied=True, window=9),
     "gemma4-f32": Shape("gemma4", 32, 64, 4, 2, 16, tied=True, layers=3, theta=1e6, window=9, period=3, full_head=32,

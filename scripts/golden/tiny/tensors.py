@@ -6,7 +6,7 @@ import gguf
 import numpy as np
 import torch
 
-from . import attention, gemma4, plain, recurrent
+from . import attention, gemma4, latent, plain, recurrent
 from .shapes import Shape
 
 
@@ -32,6 +32,8 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
         return plain.names(shape)
     if shape.arch in attention.FAMILIES:
         return attention.names(shape)
+    if shape.arch in latent.FAMILIES:
+        return latent.names(shape)
     permuted = shape.arch in ("llama", "mixtral", "granite", "granitemoe", "deepseek")
     q, k = (shape.heads, shape.kv_heads) if permuted else (0, 0)
     parts = ["weight", "bias"] if shape.arch == "phimoe" else ["weight"]
@@ -104,9 +106,11 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
 def half(parameters: dict, name: str):
     """A parameter; with `:0` and `:1` the gate and the up half of fused ones; with `:even`, `:odd` and `:all` the same
     and the whole of gpt-oss's experts, whose matrices are transposed and whose gate and up take turns; with `:first` and
-    `:second` the halves of Llama 4's, which are transposed too."""
+    `:second` the halves of Llama 4's, which are transposed too; parts of heads as `latent.names` has them."""
     base, _, part = name.partition(":")
     weight = parameters[base].data
+    if part.startswith(("keys", "values")):
+        return latent.part_of_heads(weight, part)
     if part in ("even", "odd", "all", "first", "second"):
         weight = weight.transpose(1, 2) if weight.dim() == 3 else weight
         half = weight.shape[1] // 2

@@ -243,6 +243,7 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     route in "cpu/src/route.rs" by [route] {
         "first + second" => "first",
         "1.0 / (1.0 + (-*v).exp())" => "1.0 / (1.0 + v.exp())",
+        "|| routing.worth == GroupWorth::Highest" => "",
         "marks.fill(!kept);" => "marks.fill(kept);",
         "take(routing.groups)" => "take(routing.top_groups)",
         "f64::from(routing.scale) / sum" => "1.0 / sum",
@@ -326,6 +327,13 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "(x * f64::from(rotary.magnitude)) as f32" => "{ let _ = rotary; x as f32 }",
         "positions.row(row)[0], rotary" => "positions.row(0)[0], rotary",
     }
+    rope in "cpu/src/rows.rs" by [rope] {
+        "&mut head[first..]" => "head",
+    }
+    copy_rows in "cpu/src/rows.rs" by [copy_rows] {
+        "out.copy_from_slice(x.row(row))" => "out.copy_from_slice(x.row(0))",
+        "&|row, out| out.copy_from_slice(x.row(row))" => "&|row, out| out[1..].copy_from_slice(&x.row(row)[1..])",
+    }
     add in "cpu/src/rows.rs" by [add] {
         "for_each(|(y, x)| *y += scale * x);" => "for_each(|(y, x)| *y = scale * x);",
         "for_each(|(y, x)| *y += scale * x)" => "for_each(|(y, x)| *y += x)",
@@ -369,6 +377,8 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         ".filter(|&token| slots[token] != PADDING)" => ".filter(|&token| slots[token] != 0)",
     }
     attention in "cpu/src/kv.rs" by [attention] {
+        "keys.key_scale(s, first / KV_GROUP)" => "keys.key_scale(s, 0)",
+        "self.tokens[token][d - self.first]" => "self.tokens[token][0]",
         "group * KV_BLOCK * 2" => "0",
         "token * scale_groups(width) + 16 * column / KV_GROUP" => "token * scale_groups(width)",
         "token * scale_groups(width) + d / KV_GROUP" => "token * scale_groups(width)",
@@ -388,7 +398,9 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "s.splat(1.0 / cap)" => "s.splat(cap)",
         "if scale != 1.0 {" => "if scale > 1.0 {",
         "*sum = *sum * scale +" => "*sum +=",
-        "query_head: head * group + g" => "query_head: head + g",
+        "query_head: part * share + g" => "query_head: part + g",
+        "part * share / group" => "part",
+        "ValueTile::of_keys(s, keys, key_width, c)" => "ValueTile::of_keys(s, keys, key_width, 0)",
         "self.placement.table[slot as usize * self.table_cols + block]" => "self.placement.table[block]",
     }
     attention in "kernels/src/ops/positions.rs" by [attention] {

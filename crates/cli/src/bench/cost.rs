@@ -1,9 +1,9 @@
 //! The least that a forward pass reads and computes, from which the speed limit follows.
 
-use gristmill_engine::model::spec::{AttentionSpec, FixedState, ModelSpec};
+use gristmill_engine::model::spec::{FixedState, ModelSpec};
 use gristmill_engine::model::{TensorReads, TensorUse};
 use gristmill_files::gguf::GgufFile;
-use gristmill_kernels::kv::{KV_BLOCK, KvFormat, KvSpec};
+use gristmill_kernels::kv::{KV_BLOCK, KvFormat};
 use gristmill_kernels::ops::Window;
 
 use super::measure::LayerRouting;
@@ -82,11 +82,11 @@ impl Cost {
                 // A delta rule reads its matrix twice and writes it once.
                 cost.state_products = (convolution + 3 * delta) as f64;
             }
-            if let Some(&AttentionSpec { heads, kv_heads, key_width, value_width, window, .. }) = layer.attention() {
-                let cache = KvSpec { heads: kv_heads, key_width, value_width, format };
-                cost.attention = (heads * (key_width + value_width)) as f64;
+            let source = layer.attention().and_then(|attention| spec.layers.get(attention.kv_from?)).unwrap_or(layer);
+            if let Some(cache) = source.cache(format) {
                 cost.cache_bytes = (cache.block_bytes() / KV_BLOCK) as f64;
-                cost.window = window;
+                cost.attention = (layer.query_heads() * (cache.key_width + cache.value_width)) as f64;
+                cost.window = layer.attention().and_then(|attention| attention.window);
             }
             cost
         });

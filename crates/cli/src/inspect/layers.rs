@@ -1,9 +1,10 @@
 //! The layers of a model in words.
 
 use gristmill_engine::model::spec::{
-    AttentionSpec, BlockInputs, ConvolutionSpec, DeltaSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, MoeSpec, SharedExpert,
+    AttentionSpec, BlockInputs, ConvolutionSpec, DeltaSpec, LatentSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, MoeSpec,
+    SharedExpert,
 };
-use gristmill_kernels::ops::{GateKind, Gating, Routing, Window};
+use gristmill_kernels::ops::{GateKind, Gating, GroupWorth, Routing, Window};
 use serde::Serialize;
 
 /// Layers that follow each other and are alike.
@@ -47,6 +48,7 @@ fn layer(layer: &LayerSpec, spec: &ModelSpec) -> String {
             width = heads.width
         ),
         Mixer::Convolution(ConvolutionSpec { taps }) => format!("convolution of {taps} tokens between two gates"),
+        Mixer::Latent(latent) => latent_in_words(latent),
         other => format!("{other:?}"),
     };
     let mlp = match &layer.mlp {
@@ -66,6 +68,12 @@ fn layer(layer: &LayerSpec, spec: &ModelSpec) -> String {
     let then = if spec.inputs == BlockInputs::Shared { " and beside it" } else { "," };
     let own = spec.layer_inputs.map_or(String::new(), |width| format!("; an input of its own of width {width}"));
     format!("{mixer}{then} {mlp}{own}")
+}
+
+/// Latent attention, and the width of what the cache has for a token.
+fn latent_in_words(latent: &LatentSpec) -> String {
+    let rank = latent.query_rank.map_or(String::new(), |rank| format!(" (queries through {rank} elements)"));
+    format!("latent attention of {} heads to rows of {} elements{rank}", latent.heads, latent.row())
 }
 
 /// The tokens that are seen, then what is unlike plain attention.
@@ -96,7 +104,7 @@ fn attention_in_words(attention: &AttentionSpec) -> String {
 }
 
 fn router(routing: &Routing, biased: bool) -> String {
-    let Routing { top_k, gating, normalise, scale, groups, top_groups } = *routing;
+    let Routing { top_k, gating, normalise, scale, groups, top_groups, worth } = *routing;
     let mut text = format!("{top_k} chosen by ");
     text += match gating {
         Gating::Softmax => "softmax",
@@ -109,6 +117,9 @@ fn router(routing: &Routing, biased: bool) -> String {
     }
     if top_groups < groups {
         text += &format!(" in the best {top_groups} of {groups} groups");
+        if worth == GroupWorth::Highest {
+            text += " by their best expert";
+        }
     }
     if normalise && gating != Gating::SoftmaxOfChosen {
         text += ", weights with a sum of 1";

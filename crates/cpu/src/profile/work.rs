@@ -118,7 +118,8 @@ impl Measured for KvWrite<'_> {
     fn work(&self) -> Work {
         let spec = self.cache.spec();
         let cached = self.k.rows() * spec.block_bytes() / KV_BLOCK;
-        Work { bytes: words(self.k.rows() * (self.k.cols() + self.v.cols())).bytes + cached as f64, operations: 0.0 }
+        let values = self.v.map_or(0, |v| v.cols());
+        Work { bytes: words(self.k.rows() * (self.k.cols() + values)).bytes + cached as f64, operations: 0.0 }
     }
 }
 
@@ -178,6 +179,7 @@ moves! {
     LayerNorm: x, out;
     QkNorm: x * 2;
     Rope: x * 2, positions;
+    CopyRows: x, out;
     Add: x, y * 2;
     GatedNorm: x * 2, gate;
     Multiply: x, gate, out;

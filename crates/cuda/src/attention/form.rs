@@ -40,7 +40,7 @@ impl AttentionVariant {
 
 /// Whether a device and a cache suit tensor cores.
 fn tensor_cores(device: &Properties, spec: KvSpec) -> bool {
-    device.architecture >= 80 && spec.format == KvFormat::F16
+    device.architecture >= 80 && spec.format == KvFormat::F16 && !spec.values_in_keys
 }
 
 /// The form of `attention_decode` for a cache, if it can serve it; with `all_options` for soft caps, chunks and
@@ -91,7 +91,8 @@ const KEYS: usize = 128;
 /// The form of `attention_wgmma` for a cache, if it can serve it.
 fn wgmma(device: &Properties, spec: KvSpec) -> Option<LongRuns> {
     // Later capabilities have other instructions instead.
-    if device.architecture != 90 || spec.format != KvFormat::F16 || spec.key_width.max(spec.value_width) > 256 {
+    let narrow = spec.key_width.max(spec.value_width) <= 256;
+    if device.architecture != 90 || spec.format != KvFormat::F16 || spec.values_in_keys || !narrow {
         return None;
     }
     // Matrices are in panels of 64 columns, and products have 64, 128 or 256.
@@ -147,7 +148,7 @@ pub(in super::super) fn units() -> Vec<Unit> {
         units.push(Unit::new("attention_split.cu", &[("ROWS", rows), cells_define(format)]));
     }
     for (key_width, value_width) in [(64, 64), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256)] {
-        let spec = KvSpec { heads: 1, key_width, value_width, format: KvFormat::F16 };
+        let spec = KvSpec { heads: 1, key_width, value_width, format: KvFormat::F16, values_in_keys: false };
         let decodes = [false, true].into_iter().filter_map(|all_options| decode(&any, spec, all_options));
         units.extend(decodes.map(|AttentionVariant { defines, .. }| Unit { file: "attention_decode.cu", defines }));
         let neighbours = decode(&any, spec, true);

@@ -31,12 +31,14 @@ struct AttentionParams {
     u32 kv_heads, group;       // query heads are kv_heads · group
     u32 key_width, value_width;
     u32 key_stride, value_stride;  // elements from token to token in the cache
+    u32 value_row;                 // elements of the cache's row in which a value is
     u32 window;                    // 0 is none
     u32 table_rows, table_cols, blocks;
     u32 context_columns;  // columns of the table that positions may lie in
     u32 chunked;          // whether the window begins at a multiple of itself
     float temperature;    // see `query_scale`
     u32 temperature_length, temperature_offset;  // a length of 0 is no temperature
+    u32 padding;
     u32 rows;             // the most query heads of a unit, a power of two
     u32 units;            // of a token
     u32 whole;            // so many blocks of the cache are one split

@@ -117,7 +117,7 @@ struct Work {
             u32 position = tile_first + key;
             if (!sees(position, tile_end)) continue;
             float x[8];
-            load(values, scales, row_of(position), p.value_width, p.value_stride, chunk, x);
+            load(values, scales, row_of(position), p.value_row, p.value_stride, chunk, x);
             for (int r = 0; r < ROWS; r++) {
                 for (int i = 0; i < 8; i++) acc[r][i] += weights[r * TILE + key] * x[i];
             }

@@ -5,7 +5,7 @@ use crate::epilogue::{EpilogueParams, ProductEpilogue};
 use gristmill_kernels::error::Result;
 
 use crate::{Arg, Device, Kernel, Launch};
-use gristmill_kernels::ops::{Add, AddGated, GateKind, MoeCombine, Multiply, Operation, Scale, SoftCap};
+use gristmill_kernels::ops::{Add, AddGated, CopyRows, GateKind, MoeCombine, Multiply, Operation, Scale, SoftCap};
 use gristmill_kernels::tensor::{View, ViewMut};
 
 /// Columns of a block: four for each thread.
@@ -57,6 +57,12 @@ fn launch(device: &Device, entry: &'static str, y: &ViewMut<f32>, args: &[Arg]) 
     let rows = count(entry, "rows", y.rows(), MOST_BLOCKS)?;
     let columns = count(entry, "blocks of columns", y.cols().div_ceil(BLOCK_COLUMNS), MOST_BLOCKS_Y)?;
     device.launch(&Launch::new(Kernel::plain("rows.gpu", entry), [rows, columns, 1], BLOCK, args))
+}
+
+pub(crate) fn copy_rows(device: &Device, call: CopyRows) -> Result<()> {
+    let CopyRows { x, out } = call;
+    let params = ElementsParams::of_two(&x, &out);
+    launch(device, "copy_rows", &out, &[Arg::read(&x), Arg::write(&out), Arg::params(&params)])
 }
 
 pub(crate) fn add(device: &Device, call: Add) -> Result<()> {

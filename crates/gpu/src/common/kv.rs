@@ -54,7 +54,7 @@ pub fn alloc_kv(device: &Device, spec: KvSpec, blocks: usize) -> Result<KvCache>
         };
         Ok(KvData { cells, scales })
     };
-    let (keys, values) = (data(spec.key_width)?, data(spec.value_width)?);
+    let (keys, values) = (data(spec.key_width)?, (!spec.values_in_keys).then(|| data(spec.value_width)).transpose()?);
     let storage = GpuKv { keys, values, written: device.epoch() };
     Ok(KvCache::new(device.id(), spec, blocks, Storage::new(storage)))
 }
@@ -65,7 +65,7 @@ pub fn bytes(spec: KvSpec, blocks: usize) -> u64 {
         KvFormat::F16 => row_stride(width, spec.format) * size_of::<f16>(),
         KvFormat::Q8_0 => row_stride(width, spec.format) + scale_groups(width) * size_of::<f16>(),
     };
-    let block = (spec.heads * KV_BLOCK) as u64 * (token(spec.key_width) + token(spec.value_width)) as u64;
+    let block = (spec.heads * KV_BLOCK) as u64 * (token(spec.key_width) + token(spec.stored_value_width())) as u64;
     block.saturating_mul(blocks as u64)
 }
 
@@ -98,7 +98,7 @@ impl WriteParams {
             value_input_stride: value_input_stride as u64,
             heads: limit(spec.heads),
             key_width: limit(spec.key_width),
-            value_width: limit(spec.value_width),
+            value_width: limit(spec.stored_value_width()),
             key_stride: limit(row_stride(spec.key_width, spec.format)),
             value_stride: limit(row_stride(spec.value_width, spec.format)),
             table_rows: limit(placement.table_rows),
@@ -115,6 +115,8 @@ pub fn kv_write(device: &Device, call: KvWrite) -> Result<()> {
         return Ok(());
     }
     let tokens = limit(k.rows());
+    // Values in keys are not written: of no width, they have no groups.
+    let v = v.unwrap_or(k);
     let params = WriteParams::new(cache, placement, k.layout().stride(), v.layout().stride());
     let format = cache.spec().format;
     let data: &mut GpuKv = cache.storage_mut(KvWrite::NAME)?;
@@ -136,7 +138,8 @@ pub fn placement_args(placement: &Placement) -> [Arg<'_>; 3] {
 pub fn kv_copy(device: &Device, call: KvCopy) -> Result<()> {
     let KvCopy { cache, blocks } = call;
     let GpuKv { keys, values, .. } = cache.storage(KvCopy::NAME)?;
-    let regions = [keys, values].into_iter().flat_map(|data| [Some(&data.cells), data.scales.as_ref()]);
+    let regions =
+        [Some(keys), values.as_ref()].into_iter().flatten().flat_map(|data| [Some(&data.cells), data.scales.as_ref()]);
     for region in regions.flatten() {
         let bytes = region.bytes() / cache.blocks().max(1);
         for &(from, to) in blocks.iter().filter(|(from, to)| from != to) {

@@ -17,7 +17,7 @@ shared_struct! {
         pair_threads: u32,
         block_heads: u32,
         magnitude: f32,
-        padding: u32,
+        first: u32,
     }
 }
 
@@ -28,7 +28,7 @@ const THREADS: usize = 256;
 const MANY_ROWS: usize = 256;
 
 pub(crate) fn rope(device: &Device, call: Rope) -> Result<()> {
-    let Rope { x, head_width, positions, rotary } = call;
+    let Rope { x, head_width, first, positions, rotary } = call;
     let (op, pairs, heads) = (Rope::NAME, rotary.frequencies.len(), x.cols() / head_width);
     if x.rows() == 0 || pairs == 0 || heads == 0 {
         return Ok(());
@@ -46,7 +46,7 @@ pub(crate) fn rope(device: &Device, call: Rope) -> Result<()> {
         pair_threads: pair_threads as u32,
         block_heads: count(op, "heads", block_heads, MOST_BLOCKS)?,
         magnitude: rotary.magnitude,
-        padding: 0,
+        first: count(op, "elements before the rotated ones", first, MOST_BLOCKS)?,
     };
     let grid =
         [count(op, "rows", x.rows(), MOST_BLOCKS)?, count(op, "heads", heads.div_ceil(block_heads), MOST_BLOCKS_Y)?, 1];

@@ -6,7 +6,7 @@ use gristmill_kernels::error::Result;
 
 use crate::{Arg, Device, Kernel, Launch, Unit};
 use gristmill_kernels::groups::GroupLists;
-use gristmill_kernels::ops::{Fused, Gating, Operation, Route};
+use gristmill_kernels::ops::{Fused, Gating, GroupWorth, Operation, Route};
 
 const FILE: &str = "route.gpu";
 
@@ -31,6 +31,8 @@ shared_struct! {
         scaled: u32,
         padded: u32,
         tokens_stride: u32,
+        worth: u32,
+        padding: u32,
     }
 }
 
@@ -69,6 +71,11 @@ impl RouteParams {
             scaled: expert_scales.is_some().into(),
             padded: tokens.is_some().into(),
             tokens_stride: count(Route::NAME, "stride of the tokens", tokens_stride, u32::MAX as usize)?,
+            worth: match routing.worth {
+                GroupWorth::TwoHighest => 2,
+                GroupWorth::Highest => 1,
+            },
+            padding: 0,
         })
     }
 }

@@ -15,6 +15,16 @@ struct ElementsParams {
 
 DEV u64 first_column(Here here) { return ((u64)here.block_y() * here.block_width() + here.thread_x()) * 4; }
 
+KERNEL(copy_rows)
+(IN(float, x, 0), OUT(float, y, 1), PARAMS(ElementsParams, p, 2)) {
+    HERE;
+    dependency_launch();
+    dependency_wait();
+    u64 row = here.block_x(), col = first_column(here), left = p.cols - col;
+    if (row >= p.rows || col >= p.cols) return;
+    store_four(y + row * p.y_stride + col, load_four(x + row * p.x_stride + col, left, p.aligned), left, p.aligned);
+}
+
 // y += scale · x, or sigmoid(gate of the row) · x.
 template <bool GATED>
 DEV void add_row(Here here, const GLOBAL float* x, const GLOBAL float* gate, GLOBAL float* y, const ElementsParams p) {

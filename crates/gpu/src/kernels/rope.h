@@ -9,7 +9,7 @@ struct RopeParams {
     // Threads side by side on the pairs of a head, and heads of a block.
     u32 pair_threads, block_heads;
     float magnitude;
-    u32 padding;
+    u32 first;  // elements of a head before those that are rotated
 };
 
 struct Rotation {
@@ -81,7 +81,7 @@ KERNEL(rope)
         Rotation r = rotation_at(position, frequencies[pair], p.magnitude);
         u32 a = p.interleaved ? 2 * pair : pair, b = p.interleaved ? a + 1 : pair + p.pairs;
         for (u32 head = first + group; head < end; head += groups) {
-            GLOBAL float* at = row + (u64)head * p.head_width;
+            GLOBAL float* at = row + (u64)head * p.head_width + p.first;
             rotate(r, at + a, at + b);
         }
     }

@@ -23,6 +23,8 @@ struct RouteParams {
     u32 biased, scaled, padded;
     // Elements from one token to the next.
     u32 tokens_stride;
+    u32 worth;  // so many of its highest scores are a group's worth: 1 or 2
+    u32 padding;
 };
 
 // Whether a row is padding. Tokens are written before a step, so kernels read them before they wait: a load after the
@@ -154,7 +156,7 @@ DEV u32 take_best(Here here, const Ranks ranks, THREAD Best* mine, THREAD u32* t
     return index;
 }
 
-// The experts of all groups but the best are taken. A group is worth its two highest scores. `scratch`: two words a group.
+// The experts of all groups but the best are taken. `scratch`: two words a group.
 DEV u32 exclude_groups(Here here, const Router r, const GLOBAL float* bias, const Ranks ranks, GROUP u32* scratch,
                        const RouteParams p) {
     u32 size = p.experts / p.groups;
@@ -171,7 +173,7 @@ DEV u32 exclude_groups(Here here, const Router r, const GLOBAL float* bias, cons
             }
         }
         Float64 worth = score(r, best, bias, p);
-        if (size > 1) worth = float64_sum(worth, score(r, next, bias, p));
+        if (size > 1 && p.worth > 1) worth = float64_sum(worth, score(r, next, bias, p));
         scratch[g] = (u32)(order_of(worth) >> 32);
         scratch[p.groups + g] = (u32)order_of(worth);
     }

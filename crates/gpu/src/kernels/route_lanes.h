@@ -106,13 +106,13 @@ DEV bool exclude_groups(Here here, const Router r, const GLOBAL float* bias, boo
             u64 first, second;
             best_of_group(here, g * size, size, r, bias, &first, &second, p);
             Float64 sum = float64_of_order(first);
-            if (size > 1) sum = float64_sum(sum, float64_of_order(second));
+            if (size > 1 && p.worth > 1) sum = float64_sum(sum, float64_of_order(second));
             u64 order = order_of(sum) + 1;
             if (here.lane() == g) high = (u32)(order >> 32), low = (u32)order;
         } else {
             u32 first, second;
             best_of_group(here, g * size, size, *orders, &first, &second);
-            float best = of_order(first - 1), next = size > 1 ? of_order(second - 1) : 0.0f;
+            float best = of_order(first - 1), next = size > 1 && p.worth > 1 ? of_order(second - 1) : 0.0f;
             if (here.lane() == g) {
                 worth = best + next;
                 wrong = tolerance(fabsf(best) + fabsf(next));

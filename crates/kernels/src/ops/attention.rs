@@ -129,8 +129,8 @@ pub struct KvWrite<'a> {
     pub cache: &'a mut KvCache,
     /// Keys, T × H·Dk.
     pub k: View<'a, f32>,
-    /// Values, T × H·Dv.
-    pub v: View<'a, f32>,
+    /// Values, T × H·Dv; `None` if the cache's values are in its keys.
+    pub v: Option<View<'a, f32>>,
     /// Where each token goes.
     pub placement: &'a Placement,
 }
@@ -138,14 +138,22 @@ pub struct KvWrite<'a> {
 impl Check for KvWrite<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         let Self { cache, k, v, placement } = self;
-        on_device(Self::NAME, device, &[cache.device(), k.device(), v.device()])?;
-        expect(Self::NAME, "rows of the values", v.rows(), k.rows())?;
+        on_device(Self::NAME, device, &[cache.device(), k.device()])?;
+        let spec = cache.spec();
+        let (found, rule) =
+            (if v.is_some() { "some" } else { "none" }, "must be none if the cache has them in its keys");
+        require(v.is_none() == spec.values_in_keys, Self::NAME, "values", found, rule)?;
+        if let Some(v) = v {
+            on_device(Self::NAME, device, &[v.device()])?;
+            expect(Self::NAME, "rows of the values", v.rows(), k.rows())?;
+        }
         if k.rows() == 0 {
             return Ok(());
         }
-        let spec = cache.spec();
         expect(Self::NAME, "columns of the keys", k.cols(), spec.heads * spec.key_width)?;
-        expect(Self::NAME, "columns of the values", v.cols(), spec.heads * spec.value_width)?;
+        if let Some(v) = v {
+            expect(Self::NAME, "columns of the values", v.cols(), spec.heads * spec.value_width)?;
+        }
         let placement = PlacementCheck::new(Self::NAME, device, placement, k.rows())?;
         placement.map_or(Ok(()), |placement| placement.check_written(cache.blocks()))
     }
@@ -308,6 +316,7 @@ fn check_qkv_write(
 ) -> Result<()> {
     let (tokens, spec) = (qkv.rows(), cache.spec());
     on_device(op, device, &[cache.device()])?;
+    require(!spec.values_in_keys, op, "a cache", "with values in its keys", "must have values of its own")?;
     let [k, v] = key_and_value_columns(heads, spec)?;
     let columns = elements("values", &[spec.heads, spec.value_width])?.saturating_add(v);
     if let Some(QkNorms { weights: [q_norm, k_norm], values, eps, .. }) = norms {
@@ -341,13 +350,13 @@ impl Compose for QkvWrite<'_> {
         normalise(qkv.reborrow(), false)?;
         // Queries and keys are neighbours and have the same width: one rotation serves both.
         let (x, positions) = (qkv.reborrow().columns(0..v)?, placement.positions.view(tokens, 1)?);
-        parts.run(Rope { x, head_width: cache.spec().key_width, positions, rotary })?;
+        parts.run(Rope { x, head_width: cache.spec().key_width, first: 0, positions, rotary })?;
         normalise(qkv.reborrow(), true)?;
         if let Some(QkNorms { values: Some(weight), eps, .. }) = norms {
             parts.run(QkNorm { x: qkv.reborrow().columns(v..all)?, weight, eps })?;
         }
         let qkv = qkv.as_view();
-        parts.run(KvWrite { cache, k: qkv.columns(k..v)?, v: qkv.columns(v..all)?, placement })
+        parts.run(KvWrite { cache, k: qkv.columns(k..v)?, v: Some(qkv.columns(v..all)?), placement })
     }
 }
 

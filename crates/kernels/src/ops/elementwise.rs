@@ -39,13 +39,15 @@ impl Rotary {
     }
 }
 
-/// Rotates the heads of each row in place.
+/// Rotates the heads of each row in place: of each, the elements from `first` on.
 #[derive(Debug)]
 pub struct Rope<'a> {
     /// T × H·D.
     pub x: ViewMut<'a, f32>,
     /// D.
     pub head_width: usize,
+    /// Elements of each head before those that are rotated.
+    pub first: usize,
     /// T × 1.
     pub positions: View<'a, u32>,
     /// The angles.
@@ -54,10 +56,28 @@ pub struct Rope<'a> {
 
 impl Check for Rope<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
-        let Self { x, head_width, positions, rotary } = self;
+        let Self { x, head_width, first, positions, rotary } = self;
         on_device(Self::NAME, device, &[x.device()])?;
         rotary.check(Self::NAME, device, *head_width, x.cols())?;
+        let pairs = rotary.frequencies.len();
+        let fits = *first <= *head_width && pairs <= (*head_width - *first) / 2;
+        require(fits, Self::NAME, "elements before the rotated ones", first, "must leave two for each frequency")?;
         column(Self::NAME, "number of positions", device, positions, x.rows())
+    }
+}
+
+/// out = x.
+#[derive(Debug)]
+pub struct CopyRows<'a> {
+    /// T × K.
+    pub x: View<'a, f32>,
+    /// T × K.
+    pub out: ViewMut<'a, f32>,
+}
+
+impl Check for CopyRows<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        same_shape(Self::NAME, device, &self.x, &self.out)
     }
 }
 

@@ -319,6 +319,7 @@ operations! {
         layer_norm(LayerNorm),
         qk_norm(QkNorm),
         rope(Rope),
+        copy_rows(CopyRows),
         add(Add),
         add_gated(AddGated),
         scale(Scale),

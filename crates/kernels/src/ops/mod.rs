@@ -35,7 +35,7 @@ pub use attention::{
     Attend, Attention, AttentionAct, AttentionOptions, KvCopy, KvWrite, QkNorms, QkvWrite, key_and_value_columns,
 };
 pub use check::{MAX_EXPERTS, PADDING, elements, require};
-pub use elementwise::{Add, AddGated, Rope, RopeStyle, Rotary, Scale, SoftCap};
+pub use elementwise::{Add, AddGated, CopyRows, Rope, RopeStyle, Rotary, Scale, SoftCap};
 pub use experts::{ExpertScratch, ExpertWeights, Experts, MoeCombine, MoeGateUp, MoeGateUpAct, MoeMatmul};
 pub use kernels::{Checked, Fused, Graph, Heap, Kernels, Operation, PendingRead, Rates};
 pub use matrix::{Activation, Embed, Epilogue, GateUp, GateUpAct, Matmul, PrepareActivations};
@@ -45,6 +45,6 @@ pub use recurrent::{
     CONV_TAPS, CausalConv, DELTA_EPS, DELTA_TILE, DELTA_WIDTHS, DeltaHeads, DeltaRule, GateKind, GatedNorm, HeadMap,
     Multiply, MultiplyAct, RUN_WORDS, Run, Runs,
 };
-pub use route::{Gating, GroupByExpert, Route, RouteAndGroup, Routing};
+pub use route::{Gating, GroupByExpert, GroupWorth, Route, RouteAndGroup, Routing};
 pub use sample::{Argmax, Sample, Sampling};
 pub use sampling::{SETTINGS, SamplingOptions, Setting};

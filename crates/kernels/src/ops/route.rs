@@ -24,6 +24,15 @@ pub enum Gating {
     },
 }
 
+/// What a group of experts is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupWorth {
+    /// The sum of its two highest selection scores (DeepSeek-V3).
+    TwoHighest,
+    /// Its highest selection score (DeepSeek-V2).
+    Highest,
+}
+
 /// The router's parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Routing {
@@ -35,17 +44,26 @@ pub struct Routing {
     pub normalise: bool,
     /// Multiplies the final weights.
     pub scale: f32,
-    /// Experts are in this many equal groups (1: no groups); only the best `top_groups` groups take part, judged by
-    /// the sum of their two highest selection scores (DeepSeek-V3).
+    /// Experts are in this many equal groups (1: no groups); only the `top_groups` groups of the highest worth take part.
     pub groups: usize,
     /// Groups that take part.
     pub top_groups: usize,
+    /// What a group is worth.
+    pub worth: GroupWorth,
 }
 
 impl Routing {
     /// Top-k softmax routing without groups.
     pub fn softmax(top_k: usize, normalise: bool) -> Self {
-        Self { top_k, gating: Gating::Softmax, normalise, scale: 1.0, groups: 1, top_groups: 1 }
+        Self {
+            top_k,
+            gating: Gating::Softmax,
+            normalise,
+            scale: 1.0,
+            groups: 1,
+            top_groups: 1,
+            worth: GroupWorth::TwoHighest,
+        }
     }
 
     fn check(&self, op: &'static str, experts: usize) -> Result<()> {

@@ -12,6 +12,7 @@ use half::f16;
 #[derive(Debug)]
 pub(super) struct ReferenceKv {
     keys: Vec<f32>,
+    /// Empty if values are in keys.
     values: Vec<f32>,
 }
 
@@ -19,7 +20,7 @@ impl ReferenceKv {
     pub(super) fn zeroed(spec: KvSpec, blocks: usize) -> Result<Self> {
         let what = "the KV cache";
         let zeros = |width: usize| zeroed(elements(what, &[blocks, KV_BLOCK, spec.heads, width])?, what);
-        Ok(Self { keys: zeros(spec.key_width)?, values: zeros(spec.value_width)? })
+        Ok(Self { keys: zeros(spec.key_width)?, values: zeros(spec.stored_value_width())? })
     }
 }
 
@@ -70,14 +71,15 @@ fn rounded(format: KvFormat, x: &[f32]) -> Vec<f32> {
 
 pub(super) fn write(call: KvWrite) -> Result<()> {
     let KvWrite { cache, k, v, placement } = call;
-    let (k, v, blocks) = (Rows::new(KvWrite::NAME, k)?, Rows::new(KvWrite::NAME, v)?, Blocks::new(placement));
+    let (k, v) = (Rows::new(KvWrite::NAME, k)?, v.map(|v| Rows::new(KvWrite::NAME, v)).transpose()?);
+    let blocks = Blocks::new(placement);
     let spec = cache.spec();
     let ReferenceKv { keys, values } = cache.storage_mut(KvWrite::NAME)?;
     for t in 0..k.len {
         let Some((slot, position)) = blocks.token(t) else { continue };
         let at = blocks.find(slot, position as usize);
-        for (cells, row, width) in [(&mut *keys, k.row(t), spec.key_width), (&mut *values, v.row(t), spec.value_width)]
-        {
+        let value = v.as_ref().map(|v| (&mut *values, v.row(t), spec.value_width));
+        for (cells, row, width) in [(&mut *keys, k.row(t), spec.key_width)].into_iter().chain(value) {
             let cells = &mut cells[at * row.len()..][..row.len()];
             for (cells, x) in cells.chunks_exact_mut(width).zip(row.chunks_exact(width)) {
                 cells.copy_from_slice(&rounded(spec.format, x));
@@ -124,7 +126,8 @@ pub(super) fn attention(call: Attention) -> Result<()> {
             let sink = sinks.map(|s| f64::from(s[head]));
             let mut sums = vec![0.0; spec.value_width];
             for (p, share) in (first..=last).zip(shares(&logits, sink)) {
-                let value = &values[row(p) * spec.value_width..][..spec.value_width];
+                let cells = if spec.values_in_keys { keys } else { values };
+                let value = &cells[row(p) * spec.value_row_width()..][..spec.value_width];
                 sums.iter_mut().zip(value).for_each(|(sum, &value)| *sum += share * f64::from(value));
             }
             out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum as f32);

@@ -2,7 +2,7 @@
 
 use super::rows::{Rows, RowsMut};
 use crate::error::Result;
-use crate::ops::{AddGated, LayerNorm, Operation, QkNorm, RmsNorm, Rope, RopeStyle, Scale, SoftCap};
+use crate::ops::{AddGated, CopyRows, LayerNorm, Operation, QkNorm, RmsNorm, Rope, RopeStyle, Scale, SoftCap};
 use crate::tensor::{View, ViewMut};
 
 /// 1 / sqrt(mean(x²) + eps).
@@ -54,12 +54,12 @@ pub(super) fn qk_norm(call: QkNorm) -> Result<()> {
 }
 
 pub(super) fn rope(call: Rope) -> Result<()> {
-    let Rope { mut x, head_width, positions, rotary } = call;
+    let Rope { mut x, head_width, first, positions, rotary } = call;
     let positions = Rows::new(Rope::NAME, positions)?;
     let frequencies = rotary.frequencies.as_host().unwrap_or(&[]);
     RowsMut::new(Rope::NAME, &mut x)?.each(|t, row| {
         let position = f64::from(positions.row(t)[0]);
-        for head in row.chunks_exact_mut(head_width) {
+        for head in row.chunks_exact_mut(head_width).map(|head| &mut head[first..]) {
             for (i, &frequency) in frequencies.iter().enumerate() {
                 let (sin, cos) = (position * f64::from(frequency)).sin_cos();
                 let (sin, cos) = (sin * f64::from(rotary.magnitude), cos * f64::from(rotary.magnitude));
@@ -73,6 +73,13 @@ pub(super) fn rope(call: Rope) -> Result<()> {
             }
         }
     });
+    Ok(())
+}
+
+pub(super) fn copy_rows(call: CopyRows) -> Result<()> {
+    let CopyRows { x, mut out } = call;
+    let x = Rows::new(CopyRows::NAME, x)?;
+    RowsMut::new(CopyRows::NAME, &mut out)?.each(|t, out| out.copy_from_slice(x.row(t)));
     Ok(())
 }
 

@@ -5,8 +5,8 @@ use super::rows::{Rows, RowsMut};
 use crate::error::Result;
 use crate::groups::{GroupLists, Groups};
 use crate::ops::{
-    Checked, Epilogue, Gating, GroupByExpert, MAX_EXPERTS, MoeCombine, MoeGateUp, MoeMatmul, Operation, PADDING, Route,
-    Routing,
+    Checked, Epilogue, Gating, GroupByExpert, GroupWorth, MAX_EXPERTS, MoeCombine, MoeGateUp, MoeMatmul, Operation,
+    PADDING, Route, Routing,
 };
 use crate::tensor::Buffer;
 use std::cmp::Ordering;
@@ -46,7 +46,8 @@ fn route_row(logits: &[f32], routing: &Routing, bias: Option<&[f32]>) -> Vec<(u3
         .chunks(size)
         .map(|group| {
             let best = ranking(group);
-            best.iter().take(2).map(|&i| group[i]).sum()
+            let counted = if routing.worth == GroupWorth::Highest { 1 } else { 2 };
+            best.iter().take(counted).map(|&i| group[i]).sum()
         })
         .collect();
     let groups = &ranking(&worth)[..routing.top_groups];

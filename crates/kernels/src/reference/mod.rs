@@ -94,6 +94,7 @@ impl Kernels for Reference {
         layer_norm(LayerNorm) => elementwise::layer_norm,
         qk_norm(QkNorm) => elementwise::qk_norm,
         rope(Rope) => elementwise::rope,
+        copy_rows(CopyRows) => elementwise::copy_rows,
         add_gated(AddGated) => elementwise::add_gated,
         scale(Scale) => elementwise::scale,
         soft_cap(SoftCap) => elementwise::soft_cap,

@@ -39,12 +39,14 @@ struct AttentionParams {
     u32 kv_heads, group;       // query heads are kv_heads · group
     u32 key_width, value_width;
     u32 key_stride, value_stride;  // elements from token to token in the cache
+    u32 value_row;                 // elements of the cache's row in which a value is
     u32 window;                    // 0 is none
     u32 table_rows, table_cols, blocks;
     u32 context_columns;             // columns of the table that positions may lie in
     u32 chunked;                     // whether the window begins at a multiple of itself
     float temperature;               // see `query_scale`
     u32 temperature_length, temperature_offset;  // a length of 0 is no temperature
+    u32 padding;
     u32 key_columns, value_columns;  // widths rounded up to patches
     u32 query_columns;               // so many of a key at once
     u32 unit_heads;                  // the most query heads of a unit

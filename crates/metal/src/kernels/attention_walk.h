@@ -286,6 +286,6 @@ DEV void write_zeros(Here here, constant AttentionParams& p, Unit unit, u32 toke
     SHARED(float, patches, WARPS * KV_BLOCK * PATCH);                                                                    \
     Scratch scratch = {query_rows, scores, factors, patches + here.warp() * KV_BLOCK * PATCH};                           \
     Side key_side = {keys, key_scales, p.key_width, p.key_stride};                                                       \
-    Side value_side = {values, value_scales, p.value_width, p.value_stride};                                             \
+    Side value_side = {values, value_scales, p.value_row, p.value_stride};                                               \
     Results results = {out, exact};                                                                                      \
     Unit unit = unit_of(p, here.block_y())

@@ -37,6 +37,7 @@ families! {
     cohere2: ["cohere2"], [FAMILY];
     cohere2moe: ["cohere2moe"], [FAMILY];
     deepseek: ["deepseek"], [FAMILY];
+    deepseek2: ["deepseek2"], [FAMILY];
     dots1: ["dots1"], [FAMILY];
     ernie4_5: ["ernie4_5"], [FAMILY];
     ernie4_5_moe: ["ernie4_5-moe"], [FAMILY];
@@ -86,7 +87,6 @@ const MISSING: &[(&str, &[&str])] = &[
         "latent attention (MLA)",
         &[
             "bailingmoe3",
-            "deepseek2",
             "deepseek2-ocr",
             "deepseek32",
             "dots3note",

@@ -21,6 +21,7 @@ pub(crate) const BASE: Family = Family {
     alpha: false,
     yarn_truncates: true,
     yarn_ratio: false,
+    yarn_scores: false,
     rotated: Rotated::Whole,
     sections: None,
     pre: None,

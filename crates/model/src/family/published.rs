@@ -37,6 +37,8 @@ pub struct Family {
     /// YaRN's magnitude is the ratio of two (`mscale`, `mscale_all_dim`), which is 1, and among its settings is the
     /// temperature of attention (`llama_4_scaling_beta`).
     pub yarn_ratio: bool,
+    /// YaRN's `mscale_all_dim` is a factor of attention's logits: a tenth of it is the key `yarn_log_multiplier`.
+    pub yarn_scores: bool,
     /// The part of a head that is rotated.
     pub rotated: Rotated,
     /// Pairs of a head that turn by each of three positions of a token, if the settings have none: positions that are
@@ -209,6 +211,8 @@ pub enum Or {
     Text(&'static str),
     /// Another setting.
     Same(&'static str),
+    /// The sum of two settings.
+    Sum(&'static str, &'static str),
     /// One setting times another.
     Product(&'static str, &'static str),
     /// One setting divided by another.
@@ -289,6 +293,11 @@ pub enum How {
     /// The value heads of a delta rule go round the key heads: head `i` uses key head `i mod keys`. transformers keeps
     /// those of a key head together.
     ValueHeads(ValueHeads),
+    /// Rows of each head of latent attention are two parts there: those that make its key, `qk_nope_head_dim`, then those
+    /// that make its value, `v_head_dim`. The first part is taken, its rows as columns.
+    LatentKeys,
+    /// The second part of [`How::LatentKeys`] is taken as it is.
+    LatentValues,
     /// The rows of each key head of a delta rule are together there: queries, keys, values, gates. These are taken,
     /// those of all heads one after the other.
     KeyHeads(&'static [DeltaInput]),

@@ -25,6 +25,11 @@ pub(crate) enum Node {
         x: RowsId,
         act: ActId,
     },
+    /// Activations of some columns, a row for each row of the value.
+    PrepareColumns {
+        x: Columns,
+        act: ActId,
+    },
     /// The norm's output is also prepared as one or two activations.
     NormAct {
         norm: RmsNorm,
@@ -109,10 +114,42 @@ pub(crate) enum Node {
         weight: VectorId,
         eps: f32,
     },
+    /// Rotates elements of each head from `first` on.
     Rope {
         layer: usize,
         x: Columns,
         head_width: usize,
+        first: usize,
+    },
+    /// out = x.
+    Copy {
+        x: Columns,
+        out: Columns,
+    },
+    /// The (token, head) pairs of all tokens, sorted by head.
+    GroupHeads {
+        heads: usize,
+        groups: GroupsId,
+    },
+    /// The product of each head's row with the matrix of the head.
+    HeadMatmul {
+        weight: MatrixId,
+        heads: usize,
+        x: ActId,
+        groups: GroupsId,
+        out: Columns,
+    },
+    /// Writes the latent rows of a layer.
+    WriteLatent {
+        layer: usize,
+        rows: Columns,
+    },
+    /// Attention of a token's queries, a row for each head, to latent rows.
+    AttendLatent {
+        layer: usize,
+        q: RowsId,
+        options: Attention,
+        out: RowsId,
     },
     Attend {
         layer: usize,
@@ -281,6 +318,8 @@ pub(crate) enum ProductKind {
     Dense,
     /// The rows whose logits are computed.
     Outputs,
+    /// A row of each token and head: all of them, each with the matrix of its head.
+    Heads,
     /// The rows of each expert's pairs: `top_k` pairs for each token.
     Experts { top_k: usize },
 }
@@ -297,6 +336,12 @@ impl Node {
             Node::RmsNorm(norm) => rows(&norm.values()),
             Node::LayerNorm { x, out, .. } => rows(&[*x, *out]),
             Node::Prepare { x, act } => with(&[*x], &[*act]),
+            Node::PrepareColumns { x, act } => with(&[x.rows], &[*act]),
+            Node::Copy { x, out } => rows(&[x.rows, out.rows]),
+            Node::GroupHeads { groups, .. } => Values { groups: vec![*groups], ..Values::default() },
+            Node::HeadMatmul { x, groups, out, .. } => Values { groups: vec![*groups], ..with(&[out.rows], &[*x]) },
+            Node::WriteLatent { rows: from, .. } => rows(&[from.rows]),
+            Node::AttendLatent { q, out, .. } => rows(&[*q, *out]),
             Node::NormAct { norm, acts } => with(&norm.values(), &acts.iter().flatten().copied().collect::<Vec<_>>()),
             Node::NormMatmul { norm: RmsNorm { x, out, .. }, act, other, y, .. } => {
                 with(&[*x, *out, *y], &[&[*act][..], &maybe(other)].concat())
@@ -334,6 +379,7 @@ impl Node {
             Node::NormMatmul { weight, act, .. } | Node::Matmul { weight, act, .. } => dense(weight, act),
             Node::GateUp { weight, x, .. } => dense(weight, x),
             Node::OutputMatmul { weight, act, .. } => vec![Product { weight, act, kind: ProductKind::Outputs }],
+            Node::HeadMatmul { weight, x, .. } => vec![Product { weight, act: x, kind: ProductKind::Heads }],
             Node::Experts(ref experts) => experts.products(),
             Node::MoeGateUpAct { weight, top_k, x, .. } | Node::MoeMatmul { weight, top_k, x, .. } => {
                 vec![Product { weight, act: x, kind: ProductKind::Experts { top_k } }]
@@ -349,7 +395,7 @@ impl Node {
             acts: acts.iter().flatten().copied().collect(),
         };
         match self {
-            Node::Prepare { act, .. } => Prepared { rows: None, acts: vec![*act] },
+            Node::Prepare { act, .. } | Node::PrepareColumns { act, .. } => Prepared { rows: None, acts: vec![*act] },
             Node::NormAct { norm, acts } => of(norm.out, acts),
             Node::NormMatmul { norm, act, other, .. } => of(norm.out, &[Some(*act), *other]),
             Node::AddNormAct { sum, act, .. } => of(sum.norm.out, &[Some(*act)]),

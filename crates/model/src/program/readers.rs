@@ -23,6 +23,7 @@ impl ActReader {
         let (weight, rows) = (weights.matrix(self.product.weight), tokens * self.per_token);
         match self.product.kind {
             ProductKind::Dense | ProductKind::Outputs => Reader::dense(weight, rows),
+            ProductKind::Heads => Reader::experts(weight, rows, 1),
             ProductKind::Experts { top_k } => Reader::experts(weight, rows, top_k / self.per_token),
         }
     }

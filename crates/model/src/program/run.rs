@@ -6,9 +6,9 @@ use gristmill_kernels::Backend;
 use gristmill_kernels::act::{Act, Precision};
 use gristmill_kernels::ops::{
     Add, AddGated, AddNorm, AddNormAct, AddNorms, Attend, Attention, AttentionAct, AttentionOptions, CausalConv,
-    DeltaRule, Embed, ExpertScratch, ExpertWeights, Experts, GateKind, GateUp, GateUpAct, GatedNorm, LayerNorm, Matmul,
-    MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply, MultiplyAct, NormAct, NormMatmul, PrepareActivations, QkNorm,
-    QkNorms, RmsNorm, Rope, Rotary, Route, RouteAndGroup, Scale, SoftCap,
+    CopyRows, DeltaRule, Embed, ExpertScratch, ExpertWeights, Experts, GateKind, GateUp, GateUpAct, GatedNorm,
+    GroupByExpert, KvWrite, LayerNorm, Matmul, MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply, MultiplyAct, NormAct,
+    NormMatmul, PrepareActivations, QkNorm, QkNorms, RmsNorm, Rope, Rotary, Route, RouteAndGroup, Scale, SoftCap,
 };
 use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 
@@ -113,7 +113,11 @@ impl<'a> Pass<'a> {
             }
             Node::Prepare { x, act } => {
                 let rows = s.rows(x);
-                b.run(PrepareActivations { x: self.view(x, &rows)?, act: &mut s.act_mut(act) })?
+                b.run(PrepareActivations { x: self.token_view(x, &rows)?, act: &mut s.act_mut(act) })?
+            }
+            Node::PrepareColumns { x, act } => {
+                let rows = s.rows(x.rows);
+                b.run(PrepareActivations { x: self.columns(x, &rows)?, act: &mut s.act_mut(act) })?
             }
             Node::NormAct { norm, acts } => {
                 let [mut first, mut second] = acts.map(|act| act.map(|act| s.act_mut(act)));
@@ -128,7 +132,7 @@ impl<'a> Pass<'a> {
             }
             Node::Matmul { weight, bias, act, epilogue, y } => {
                 let (x, mut rows) = (s.act(act), s.rows_mut(y));
-                let y = self.view_mut(y, &mut rows)?;
+                let y = self.token_view_mut(y, &mut rows)?;
                 b.run(Matmul { bias: self.vector(bias), epilogue, ..Matmul::new(w.matrix(weight), &x, y) })?
             }
             Node::OutputMatmul { weight, bias, act, y } => {
@@ -194,7 +198,22 @@ impl<'a> Pass<'a> {
                 let (x, gate) = (self.view_mut(x, &mut rows)?, self.columns(gate, &gates)?);
                 b.run(GatedNorm { x, gate, weight: w.vector(weight), eps })?
             }
-            Node::Rope { layer, x, head_width } => self.rope(layer, x, head_width)?,
+            Node::Rope { layer, x, head_width, first } => self.rope(layer, x, head_width, first)?,
+            Node::Copy { x, out } => {
+                let (from, mut to) = (s.rows(x.rows), s.rows_mut(out.rows));
+                b.run(CopyRows { x: self.columns(x, &from)?, out: self.columns_mut(out, &mut to)? })?
+            }
+            Node::GroupHeads { heads, groups } => {
+                let ids = s.head_ids(self.tokens, heads)?;
+                b.run(GroupByExpert { ids, groups: &mut s.groups_mut(groups) })?
+            }
+            Node::HeadMatmul { weight, heads, x, groups, out } => {
+                let (x, groups, mut rows) = (s.act(x), s.groups(groups), s.rows_mut(out.rows));
+                let (weight, out) = (w.matrix(weight), self.columns_mut(out, &mut rows)?);
+                b.run(MoeMatmul { weight, x: &x, groups: &groups, top_k: heads, bias: None, out })?
+            }
+            Node::WriteLatent { layer, rows } => self.write_latent(layer, rows)?,
+            Node::AttendLatent { layer, q, options, out } => self.attend_latent(layer, q, options, out)?,
             Node::Attend { .. } | Node::AttentionAct { .. } => self.attention(node)?,
             Node::Experts(ref experts) => self.experts(experts)?,
             Node::RouteAndGroup { route, groups } => {
@@ -241,14 +260,38 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    fn rope(&mut self, layer: usize, x: Columns, head_width: usize) -> Result<()> {
+    fn rope(&mut self, layer: usize, x: Columns, head_width: usize, first: usize) -> Result<()> {
         let mut rows = self.scratch.rows_mut(x.rows);
-        let x = self.columns_mut(x, &mut rows)?;
+        let [_, cols] = self.shape(x.rows);
+        // All rows of a token are its heads.
+        let x = match (x.first, x.end) == (0, cols) {
+            true => self.token_view_mut(x.rows, &mut rows)?,
+            false => self.columns_mut(x, &mut rows)?,
+        };
         let LayerState::Kv { placement, .. } = self.state.layer(layer).ok_or(Error::UnknownSequence)? else {
             return Err(Error::UnknownSequence);
         };
         let positions = placement.positions.view(self.tokens, 1)?;
-        Ok(self.backend.run(Rope { x, head_width, positions, rotary: &self.rotaries[layer] })?)
+        Ok(self.backend.run(Rope { x, head_width, first, positions, rotary: &self.rotaries[layer] })?)
+    }
+
+    fn write_latent(&mut self, layer: usize, rows: Columns) -> Result<()> {
+        let from = self.scratch.rows(rows.rows);
+        let (b, k) = (self.backend, self.columns(rows, &from)?);
+        let LayerState::Kv { cache, placement } = self.state.layer(layer).ok_or(Error::UnknownSequence)? else {
+            return Err(Error::UnknownSequence);
+        };
+        Ok(b.run(KvWrite { cache, k, v: None, placement })?)
+    }
+
+    fn attend_latent(&mut self, layer: usize, q: RowsId, options: node::Attention, out: RowsId) -> Result<()> {
+        let (from, mut to) = (self.scratch.rows(q), self.scratch.rows_mut(out));
+        let (b, options) = (self.backend, self.options(options));
+        let (q, out) = (self.token_view(q, &from)?, self.token_view_mut(out, &mut to)?);
+        let LayerState::Kv { cache, placement } = self.state.layer(layer).ok_or(Error::UnknownSequence)? else {
+            return Err(Error::UnknownSequence);
+        };
+        Ok(b.run(Attention { q, cache, placement, options, out })?)
     }
 
     fn attention(&mut self, node: &Node) -> Result<()> {
@@ -352,8 +395,17 @@ impl<'a> Pass<'a> {
     /// Rows and columns of a value in this pass.
     fn shape(&self, id: RowsId) -> [usize; 2] {
         let shape = &self.program.rows[id.0];
-        let units = if shape.unit == Unit::Token { self.tokens } else { self.outputs };
-        [units * shape.per_unit, shape.cols]
+        [self.units(shape.unit) * shape.per_unit, shape.cols]
+    }
+
+    /// The same, if all rows of a unit are one.
+    fn token_shape(&self, id: RowsId) -> [usize; 2] {
+        let shape = &self.program.rows[id.0];
+        [self.units(shape.unit), shape.per_unit * shape.cols]
+    }
+
+    fn units(&self, unit: Unit) -> usize {
+        if unit == Unit::Token { self.tokens } else { self.outputs }
     }
 
     fn view<'b>(&self, id: RowsId, buffer: &'b Buffer<f32>) -> Result<View<'b, f32>> {
@@ -363,6 +415,17 @@ impl<'a> Pass<'a> {
 
     fn view_mut<'b>(&self, id: RowsId, buffer: &'b mut Buffer<f32>) -> Result<ViewMut<'b, f32>> {
         let [rows, cols] = self.shape(id);
+        Ok(buffer.view_mut(rows, cols)?)
+    }
+
+    /// A value of tokens with one row for each token, which has all of the token's rows.
+    fn token_view<'b>(&self, id: RowsId, buffer: &'b Buffer<f32>) -> Result<View<'b, f32>> {
+        let [rows, cols] = self.token_shape(id);
+        Ok(buffer.view(rows, cols)?)
+    }
+
+    fn token_view_mut<'b>(&self, id: RowsId, buffer: &'b mut Buffer<f32>) -> Result<ViewMut<'b, f32>> {
+        let [rows, cols] = self.token_shape(id);
         Ok(buffer.view_mut(rows, cols)?)
     }
 

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::{ACT_BLOCK, Act, Precision};
 use gristmill_kernels::groups::Groups;
-use gristmill_kernels::tensor::Buffer;
+use gristmill_kernels::tensor::{Buffer, View};
 
+use super::node::Node;
 use super::{ActId, GroupsId, Program, RowsId, Unit};
 use crate::error::Result;
 
@@ -26,6 +27,8 @@ pub(crate) struct Slots {
     group_slots: Vec<Slot<usize>>,
     /// Choices of each token, over all layers.
     choices: usize,
+    /// The most heads that pairs are grouped by.
+    heads: usize,
 }
 
 /// A buffer: the values in it are of one kind.
@@ -114,7 +117,12 @@ impl Program {
         let (rows, floats) = place(&self.rows.iter().zip(&rows).map(of_rows).collect::<Vec<_>>());
         let (acts, act_slots) = place(&self.acts.iter().zip(&acts).map(of_act).collect::<Vec<_>>());
         let (groups, group_slots) = place(&self.groups.iter().zip(&groups).map(of_groups).collect::<Vec<_>>());
-        Slots { rows, floats, acts, act_slots, groups, group_slots, choices: self.choices }
+        let heads = self.parts().flat_map(|part| &part.nodes).map(|node| match node {
+            Node::GroupHeads { heads, .. } => *heads,
+            _ => 0,
+        });
+        let heads = heads.max().unwrap_or(0);
+        Slots { rows, floats, acts, act_slots, groups, group_slots, choices: self.choices, heads }
     }
 }
 
@@ -146,8 +154,9 @@ impl Slots {
         let acts = sum(&mut self.act_slots.iter().map(|slot| act(slot.kind) * slot.size as u128));
         let pairs = sum(&mut self.group_slots.iter().map(|slot| PAIR_BYTES * slot.size as u128));
         let experts = sum(&mut self.group_slots.iter().map(|slot| EXPERT_BYTES * slot.kind as u128 + GRID_BYTES));
-        // A token has its id, and its choices with their weights; a row its index and its sampled token.
-        let token = 4 + floats(Unit::Token) + acts + pairs + 8 * self.choices as u128;
+        // A token has its id, the numbers of its heads, and its choices with their weights; a row its index and its
+        // sampled token.
+        let token = 4 + floats(Unit::Token) + acts + pairs + 8 * self.choices as u128 + 4 * self.heads as u128;
         let row = 8 + floats(Unit::Output);
         let total = token.saturating_mul(tokens as u128).saturating_add(row.saturating_mul(rows as u128));
         u64::try_from(total.saturating_add(experts)).unwrap_or(u64::MAX)
@@ -167,6 +176,8 @@ pub(crate) struct Scratch {
     pub(crate) ids: RefCell<Buffer<u32>>,
     /// Their weights, likewise.
     pub(crate) weights: RefCell<Buffer<f32>>,
+    /// The numbers of the heads of each token, T × heads.
+    head_ids: Buffer<u32>,
     slots: Arc<Slots>,
     floats: Vec<RefCell<Buffer<f32>>>,
     acts: Vec<RefCell<Act>>,
@@ -196,11 +207,15 @@ impl Scratch {
             .iter()
             .map(|slot| Ok(RefCell::new(backend.alloc_groups(slot.kind, tokens.saturating_mul(slot.size))?)));
         let choices = tokens.saturating_mul(slots.choices);
+        let mut head_ids = backend.alloc::<u32>(tokens.saturating_mul(slots.heads), "the heads")?;
+        let numbers: Vec<u32> = (0..tokens).flat_map(|_| 0..slots.heads as u32).collect();
+        backend.upload(&numbers, &mut head_ids)?;
         Ok(Self {
             tokens: backend.alloc::<u32>(tokens, "token ids")?,
             output_rows: backend.alloc::<u32>(rows, "output rows")?,
             ids: RefCell::new(backend.alloc::<u32>(choices, "the router")?),
             weights: RefCell::new(backend.alloc::<f32>(choices, "the router")?),
+            head_ids,
             floats: floats.collect::<Result<_>>()?,
             acts: acts.collect::<Result<_>>()?,
             groups: groups.collect::<Result<_>>()?,
@@ -222,6 +237,11 @@ impl Scratch {
 
     pub(crate) fn act_mut(&self, id: ActId) -> RefMut<'_, Act> {
         self.acts[self.slots.acts[id.0]].borrow_mut()
+    }
+
+    /// The numbers `0..heads` for each of so many tokens.
+    pub(crate) fn head_ids(&self, tokens: usize, heads: usize) -> Result<View<'_, u32>> {
+        Ok(self.head_ids.view(tokens, self.slots.heads)?.columns(0..heads)?)
     }
 
     pub(crate) fn groups(&self, id: GroupsId) -> Ref<'_, Groups> {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use gristmill_kernels::format::Format;
 use gristmill_kernels::weight::Role;
 
 use super::{MatrixId, ScalarId, VectorId};
@@ -53,8 +54,25 @@ pub(crate) struct TensorSpec {
     pub(crate) shape: Vec<u64>,
     /// The order of its rows, if it is not the file's order.
     pub(crate) order: Option<RowOrder>,
+    /// The loaded rows are those of so many heads, each of which has a matrix.
+    pub(crate) heads: Option<Heads>,
     /// A tensor `X.scale` of the file is the scale of this `X.weight`, and not another weight of the model.
     pub(crate) is_scaled: bool,
+}
+
+/// How the rows of all heads become a matrix for each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heads {
+    pub(crate) count: usize,
+    /// Rows become columns.
+    pub(crate) transposed: bool,
+}
+
+/// A part of the rows of each head: see [`TensorSpec::of_heads`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeadPart {
+    FirstTransposed,
+    Second,
 }
 
 /// The rows of a matrix are equal groups of several parts; the parts are loaded in another order.
@@ -120,7 +138,22 @@ impl VectorSpec {
 
 impl TensorSpec {
     pub(crate) fn new(name: impl Into<String>, shape: &[usize]) -> Self {
-        Self { name: name.into(), shape: shape.iter().map(|&n| n as u64).collect(), order: None, is_scaled: true }
+        Self {
+            name: name.into(),
+            shape: shape.iter().map(|&n| n as u64).collect(),
+            order: None,
+            heads: None,
+            is_scaled: true,
+        }
+    }
+
+    /// A matrix for each head, from a tensor that has for each head `parts[0]` rows, then `parts[1]`.
+    pub(crate) fn of_heads(name: &str, cols: usize, heads: usize, parts: [usize; 2], part: HeadPart) -> Self {
+        let rows = heads.saturating_mul(parts[0].saturating_add(parts[1]));
+        let transposed = part == HeadPart::FirstTransposed;
+        let order = RowOrder { parts: parts.to_vec(), order: vec![usize::from(!transposed)] };
+        let heads = Some(Heads { count: heads, transposed });
+        Self { order: Some(order), heads, ..Self::new(name, &[cols, rows]) }
     }
 
     /// The first and the second half of the rows of each matrix of a tensor: `[cols, rows of a half, matrices]`.
@@ -137,7 +170,25 @@ impl TensorSpec {
     pub(crate) fn matrix(&self) -> (usize, usize, usize) {
         let dim = |i: usize| self.shape.get(i).map_or(1, |&n| n as usize);
         let rows = self.order.as_ref().map_or(dim(1), |order| order.loaded(dim(1)));
-        (dim(2), rows, dim(0))
+        match self.heads {
+            None => (dim(2), rows, dim(0)),
+            Some(Heads { count, transposed: false }) => (count, rows / count.max(1), dim(0)),
+            Some(Heads { count, transposed: true }) => (count, dim(0), rows / count.max(1)),
+        }
+    }
+
+    /// The format in which the tensor is loaded. Blocks cannot be transposed, so what is neither F32 nor BF16 becomes F16,
+    /// which rounds less than any format of blocks.
+    pub(crate) fn loaded_format(&self, stored: Format) -> Format {
+        match self.heads {
+            Some(Heads { transposed: true, .. }) if ![Format::F32, Format::BF16].contains(&stored) => Format::F16,
+            _ => stored,
+        }
+    }
+
+    /// Whether the loaded bytes are not those of the file.
+    pub(crate) fn is_transposed(&self) -> bool {
+        self.heads.is_some_and(|heads| heads.transposed)
     }
 
     /// Elements of the tensor in the file.

@@ -72,7 +72,7 @@ impl Program {
             }
             for product in node.products() {
                 let reads = match product.kind {
-                    ProductKind::Dense => TensorReads::Matrix,
+                    ProductKind::Dense | ProductKind::Heads => TensorReads::Matrix,
                     ProductKind::Outputs => TensorReads::OutputMatrix,
                     ProductKind::Experts { top_k } => TensorReads::Experts {
                         layer: if let Stage::Layer(layer) = stage { layer } else { 0 },

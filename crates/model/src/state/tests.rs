@@ -8,7 +8,7 @@ use gristmill_kernels::reference::Reference;
 use proptest::prelude::*;
 
 use super::*;
-use crate::spec::{BlockInputs, Mixer, MlpSpec, NormKind, RopeScaling, RopeSpec};
+use crate::spec::{AttentionSpec, BlockInputs, Mixer, MlpSpec, NormKind, RopeScaling, RopeSpec};
 
 const CONTEXT: usize = 300;
 const TOKENS: usize = 40;

@@ -7,6 +7,7 @@ use gristmill_kernels::tensor::Buffer;
 use gristmill_kernels::weight::{TensorView, Weight};
 
 use super::outer_scale::{scale_of, with_scales};
+use super::transposed::transposed;
 use super::{TensorSpec, Tensors, Weights, find};
 use crate::error::Result;
 use crate::program::tensors::{MatrixSpec, VectorSpec};
@@ -55,14 +56,20 @@ impl Load<'_> {
                 }
             }
         };
-        let (format, bytes) = match scale_of(self.file, needed)? {
+        let (stored, bytes) = match scale_of(self.file, needed)? {
             None => (tensor.format, bytes),
             Some(scale) => {
                 let values = self.decoded(&TensorSpec::new(scale.name.clone(), &[experts]))?;
                 (Format::NVFP4_SCALED, with_scales(bytes.as_slice(), scale, &values)?.into())
             }
         };
-        Ok(TensorView { name: needed.name.clone(), format, experts, rows, cols, bytes })
+        if !needed.is_transposed() {
+            return Ok(TensorView { name: needed.name.clone(), format: stored, experts, rows, cols, bytes });
+        }
+        let view = TensorView { name: needed.name.clone(), format: stored, experts, rows: cols, cols: rows, bytes };
+        view.check()?;
+        let (format, bytes) = (needed.loaded_format(stored), transposed(&view, needed.loaded_format(stored)).into());
+        Ok(TensorView { format, rows, cols, bytes, ..view })
     }
 
     /// The values of a tensor.

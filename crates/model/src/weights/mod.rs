@@ -3,6 +3,7 @@
 mod load;
 mod outer_scale;
 mod survey;
+mod transposed;
 
 use std::sync::Arc;
 

@@ -72,6 +72,7 @@ pub(crate) fn survey(file: &GgufFile, spec: &ModelSpec, tensors: &Tensors) -> Re
             // Activations have more than four bits, so their scale is not used.
             seen.extend(input_scale_of(file, needed).map(|scale| scale.name.as_str()));
             let (experts, rows, cols) = needed.matrix();
+            let (format, made) = (needed.loaded_format(format), made || needed.is_transposed());
             let shape = TensorShape { format, experts, rows, cols };
             found.matrices.push(Matrix { shape, role: matrix.role, made });
         }

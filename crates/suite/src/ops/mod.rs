@@ -48,6 +48,7 @@ macro_rules! with_parts {
             layer_norm = rows::layer_norm,
             qk_norm = rows::qk_norm,
             rope = rows::rope,
+            copy_rows = rows::copy_rows,
             add = rows::add,
             scale = rows::scale,
             soft_cap = rows::soft_cap,

@@ -72,7 +72,8 @@ pub fn route(suite: &Suite) {
         let sparse_mixer = Gating::SparseMixer { near: rng.pick(&[0.0, 0.02, 0.3]) };
         let gating = [Gating::Softmax, Gating::SoftmaxOfChosen, Gating::Sigmoid, sparse_mixer][round % 4];
         let (normalise, scale) = (rng.chance(0.5), rng.pick(&[1.0, 2.5]));
-        let routing = Routing { top_k, gating, normalise, scale, groups, top_groups };
+        let worth = rng.pick(&[GroupWorth::TwoHighest, GroupWorth::Highest]);
+        let routing = Routing { top_k, gating, normalise, scale, groups, top_groups, worth };
         let values: Vec<f32> = (0..tokens).flat_map(|_| logits(rng, experts)).collect();
         let mut bias = selection_bias(rng, 0.4, &values, experts, gating);
         if let Some(bias) = bias.as_mut().filter(|_| rng.chance(0.1)) {

@@ -110,7 +110,8 @@ pub fn rope(suite: &Suite) {
     for &tokens in suite.some("rows", TOKENS) {
         for width in [2, 48, 64, 80, 128] {
             let style = rng.pick(&[RopeStyle::Halves, RopeStyle::Interleaved]);
-            let pairs = rng.pick(&[width / 2, width / 2, width / 4, 0]);
+            let first = rng.pick(&[0, 0, width / 2, width / 4]);
+            let pairs = (width - first) / 2 / rng.pick(&[1, 1, 2, width]);
             let frequencies: Vec<f32> =
                 (0..pairs).map(|i| 1e4_f32.powf(-(i as f32) / pairs as f32) * rng.uniform(0.5, 1.0) as f32).collect();
             let (heads, magnitude) = (rng.between(1, 5), rng.pick(&[1.0, 1.2]));
@@ -121,12 +122,13 @@ pub fn rope(suite: &Suite) {
                 let positions = Framed::of(b, &positions, tokens, 1, Frame::ODD);
                 let rotary = Rotary { style, frequencies: buffer(b, &frequencies), magnitude };
                 let mut x = Framed::of(b, &x, tokens, heads * width, Frame::ODD);
-                b.run(Rope { x: x.view_mut(), head_width: width, positions: positions.view(), rotary: &rotary })
-                    .expect("rope");
+                let positions = positions.view();
+                b.run(Rope { x: x.view_mut(), head_width: width, first, positions, rotary: &rotary }).expect("rope");
                 Output::from(x.read(b))
             };
             // Angles are products of a position and a frequency: they need f64 or care, an f32 is off by 0.002 here.
-            let case = format!("{tokens} × {heads} × {width}, {pairs} pairs, {style:?}, positions {positions:?}");
+            let case =
+                format!("{tokens} × {heads} × {width}, {pairs} pairs from {first}, {style:?}, positions {positions:?}");
             suite.check("rope", &case, nmse(5e-14, 1.0), &run);
         }
     }
@@ -186,6 +188,24 @@ pub fn soft_cap(suite: &Suite) {
             };
             let energy = f64::from(cap * cap);
             suite.check("soft_cap", &format_args!("{tokens} × {cols}, {cap}, × {size}"), nmse(SOFT_CAP, energy), &run);
+        }
+    }
+}
+
+/// [`CopyRows`].
+pub fn copy_rows(suite: &Suite) {
+    let rng = &mut suite.rng("copy_rows");
+    for &tokens in suite.some("rows", TOKENS) {
+        for (cols, frame) in
+            [(1, Frame::ODD), (17, Frame::ODD), (300, Frame::ODD), (64, Frame { left: 4, right: 4, below: 1 })]
+        {
+            let x = with_wild_rows(rng, tokens, cols);
+            let run = |b: &Backend| {
+                let (x, mut out) = (Framed::of(b, &x, tokens, cols, frame), Framed::poisoned(b, tokens, cols, frame));
+                b.run(CopyRows { x: x.view(), out: out.view_mut() }).expect("copy_rows");
+                Output::from(out.read(b))
+            };
+            suite.check("copy_rows", &format_args!("{tokens} × {cols}"), Tolerance::Exact, &run);
         }
     }
 }

@@ -55,6 +55,11 @@ const AFMOE_STEPS: &[Step] = {
     &[Split(chunks), Split(first), Split(triples), Split(scripts), Split(words), WHOLE]
 };
 
+const DEEPSEEK_V3_STEPS: &[Step] = {
+    let [numbers, characters, words] = split::DEEPSEEK_V3_REGEXES;
+    &[Split(numbers), Split(characters), Split(words), WHOLE]
+};
+
 const FAMILIES: &[Family] = &[
     family(&["default"], &[], split::DEFAULT),
     family(&["gpt-2", "exaone4"], &[WORDS], split::GPT2),
@@ -78,6 +83,7 @@ const FAMILIES: &[Family] = &[
     ),
     family(&["exaone-moe"], &[Split(split::EXAONE_MOE_REGEX), WHOLE], split::EXAONE_MOE),
     family(&["afmoe"], AFMOE_STEPS, split::AFMOE),
+    family(&["deepseek-v3"], DEEPSEEK_V3_STEPS, split::DEEPSEEK_V3),
     family(&["laguna"], &[Split(split::LINES_REGEX), Split(split::QWEN2_REGEX), WHOLE], split::LAGUNA),
     family(&["seed-coder"], &[Split(split::SEED_REGEX), WHOLE], split::SEED),
 ];

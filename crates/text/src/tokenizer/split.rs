@@ -32,6 +32,10 @@ pub(super) struct Pattern {
 enum Isolate {
     /// Every number, `\p{N}`.
     Numbers,
+    /// The same in threes, counted from the first: `\p{N}{1,3}`.
+    FirstTriples,
+    /// Runs of Han characters and kana: `[一-龥぀-ゟ゠-ヿ]+`.
+    HanAndKana,
     /// Runs of `[\p{P}$+<=>^~|]`.
     Punctuation,
     /// Decimal digits `\p{Nd}` in threes, counted from the last.
@@ -128,6 +132,22 @@ pub(super) const AFMOE_REGEXES: [&str; 5] = [
     r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##,
 ];
 
+/// DeepSeek V3's expressions, in turn; the last is that of Trinity.
+pub(super) const DEEPSEEK_V3_REGEXES: [&str; 3] = [
+    r"\p{N}{1,3}",
+    "[一-龥\u{3040}-ゟ゠-ヿ]+",
+    // Line ends are not escaped in the published file.
+    concat!(
+        r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^"##,
+        "\r\n",
+        r"\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[",
+        "\r\n",
+        r"]*|\s*[",
+        "\r\n",
+        r"]+|\s+(?!\S)|\s+"
+    ),
+];
+
 pub(super) const LLAMA3: Pattern = Pattern {
     isolate: &[],
     contractions: Contractions::AnyCase,
@@ -179,6 +199,9 @@ pub(super) const AFMOE: Pattern = Pattern {
     digits: 0,
     ..LLAMA3
 };
+
+/// DeepSeek V3.
+pub(super) const DEEPSEEK_V3: Pattern = Pattern { isolate: &[Isolate::FirstTriples, Isolate::HanAndKana], ..AFMOE };
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Class {
@@ -272,7 +295,8 @@ impl Isolate {
             (before, run(&text[before..], is_part))
         };
         match self {
-            Isolate::Numbers => first(|c| class(c) == Class::Number),
+            Isolate::Numbers | Isolate::FirstTriples => first(|c| class(c) == Class::Number),
+            Isolate::HanAndKana => first(|c| matches!(c, '一'..='龥' | '\u{3040}'..='ヿ')),
             Isolate::Punctuation => first(is_punctuation),
             Isolate::Newlines => first(|c| c == '\n'),
             Isolate::Triples => first(is_digit),
@@ -299,7 +323,8 @@ impl Isolate {
         let mut rest = run;
         let mut size = match self {
             Isolate::Numbers => 1,
-            Isolate::Punctuation | Isolate::Newlines | Isolate::Scripts => usize::MAX,
+            Isolate::FirstTriples => 3,
+            Isolate::Punctuation | Isolate::Newlines | Isolate::Scripts | Isolate::HanAndKana => usize::MAX,
             // The first piece has what the threes after it leave.
             Isolate::Triples | Isolate::LastTriples => (run.chars().count() + 2) % 3 + 1,
         };
@@ -571,7 +596,7 @@ mod tests {
         const LAST_TRIPLES: &str = r"\d{1,3}(?=(?:\d{3})*(?![\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}²³¹¼-¾Ⓐ-ⓩ🄰-🅉🅐-🅩🅰-🆉]))";
         // As the first three of `AFMOE_REGEXES`, of which the second means another thing to `regex`.
         const TRIPLES: &str = r"\p{Nd}{1,3}(?=(?:\p{Nd}{3})*(?!\p{Nd}))";
-        let families: [(&str, Pattern, &[&str]); 13] = [
+        let families: [(&str, Pattern, &[&str]); 14] = [
             ("gpt-2", GPT2, &[GPT2_REGEX]),
             ("smollm", SMOLLM, &[r"\p{N}", GPT2_REGEX]),
             ("default", DEFAULT, &[r"[\p{P}$+<=>^~|]+", GPT2_REGEX, r"\p{N}+", "[0-9][0-9][0-9]"]),
@@ -585,6 +610,7 @@ mod tests {
             ("tiny_aya", TINY_AYA, &[LAST_TRIPLES, GPT4O_REGEX]),
             ("exaone-moe", EXAONE_MOE, &[EXAONE_MOE_REGEX]),
             ("afmoe", AFMOE, &[TRIPLES, AFMOE_REGEXES[3], AFMOE_REGEXES[4]]),
+            ("deepseek-v3", DEEPSEEK_V3, &DEEPSEEK_V3_REGEXES),
         ];
         let families = families.map(|(name, pattern, regexes)| (name, pattern, compile(regexes)));
         // Characters of every rule, some kinds twice or three times.

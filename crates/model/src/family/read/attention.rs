@@ -168,7 +168,7 @@ impl KeyReader<'_> {
         Ok(sources)
     }
 
-    fn rope(&self, style: RopeStyle, head_width: usize, sections: Sections) -> Result<RopeSpec> {
+    pub(super) fn rope(&self, style: RopeStyle, head_width: usize, sections: Sections) -> Result<RopeSpec> {
         let width = self.optional_count("rope.dimension_count", MAX_WIDTH)?.unwrap_or(head_width);
         if width > head_width || !width.is_multiple_of(2) {
             let rule = format!("must be even and at most the head width {head_width}");

@@ -1,6 +1,6 @@
 //! MLPs: dense, experts and how they are chosen, experts that serve every token.
 
-use gristmill_kernels::ops::{Activation, Gating, Routing};
+use gristmill_kernels::ops::{Activation, Gating, GroupWorth, Routing};
 
 use super::{KeyReader, MAX_EXPERTS, MAX_WIDTH};
 use crate::error::{Error, Result};
@@ -230,6 +230,7 @@ impl KeyReader<'_> {
                 scale: self.number_or_zero("expert_weights_scale")?.unwrap_or(1.0),
                 groups,
                 top_groups,
+                worth: GroupWorth::TwoHighest,
             },
             selection_bias: false,
             bias: false,

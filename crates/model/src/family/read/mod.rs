@@ -1,6 +1,7 @@
 //! Reads metadata into parts of a spec, and notes which keys are read, so that unused ones can be listed.
 
 mod attention;
+mod latent;
 mod mlp;
 mod recurrent;
 

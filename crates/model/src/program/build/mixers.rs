@@ -18,11 +18,12 @@ impl Builder<'_> {
             Mixer::Attention(spec) => self.attention(layer, spec, input),
             Mixer::Delta(spec) => self.delta(layer, spec, input),
             Mixer::Convolution(spec) => self.convolution(layer, *spec, input),
+            Mixer::Latent(spec) => self.latent(layer, spec, input),
         }
     }
 
     /// The last product of a mixer.
-    fn mixer_output(&mut self, weight: MatrixId, bias: Option<VectorId>, act: ActId) -> RowsId {
+    pub(super) fn mixer_output(&mut self, weight: MatrixId, bias: Option<VectorId>, act: ActId) -> RowsId {
         let (epilogue, y) = self.destination(self.spec.post_norms);
         self.push(Node::Matmul { weight, bias, act, epilogue, y });
         y
@@ -87,7 +88,7 @@ impl Builder<'_> {
     fn queries(&mut self, layer: Layer, spec: &AttentionSpec, q: Columns, norm: Option<VectorId>) {
         let eps = self.spec.norm_eps;
         let norm = norm.map(|weight| Node::QkNorm { x: q, weight, eps });
-        let rope = Node::Rope { layer: layer.index, x: q, head_width: spec.key_width };
+        let rope = Node::Rope { layer: layer.index, x: q, head_width: spec.key_width, first: 0 };
         match spec.norm_after_rope {
             false => self.nodes.extend(norm.into_iter().chain([rope])),
             true => self.nodes.extend([rope].into_iter().chain(norm)),

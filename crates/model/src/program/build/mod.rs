@@ -1,6 +1,7 @@
 //! Builds the program of a model. This is the only code that walks the structure of a layer.
 
 mod inputs;
+mod latent;
 mod mixers;
 mod mlp;
 mod norms;
@@ -34,6 +35,7 @@ pub(crate) fn build(spec: &ModelSpec, file: &GgufFile) -> Program {
         nodes: Vec::new(),
         residual: RowsId(0),
         choices: 0,
+        heads: Vec::new(),
     };
     builder.program()
 }
@@ -50,6 +52,8 @@ struct Builder<'a> {
     residual: RowsId,
     /// Choices of each token in the layers so far.
     choices: usize,
+    /// The pairs of tokens and heads that are grouped so far, by number of heads.
+    heads: Vec<(usize, GroupsId)>,
 }
 
 /// A layer while it is built.

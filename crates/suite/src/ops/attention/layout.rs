@@ -94,8 +94,8 @@ impl Layout {
         let KvSpec { heads, key_width, value_width, .. } = self.spec;
         let keys = Framed::of(b, keys, tokens.len(), heads * key_width, Frame::ODD);
         let values = Framed::of(b, values, tokens.len(), heads * value_width, Frame::ODD);
-        b.run(KvWrite { cache, k: keys.view(), v: values.view(), placement: &self.placement(b, tokens) })
-            .expect("kv_write");
+        let v = (!self.spec.values_in_keys).then(|| values.view());
+        b.run(KvWrite { cache, k: keys.view(), v, placement: &self.placement(b, tokens) }).expect("kv_write");
     }
 
     /// A way to make caches of which every block has been used before, and all tokens are written, in pieces.

@@ -142,18 +142,20 @@ const SHORT: Cases = Cases {
         (256, 256),
         (512, 512),
         (300, 20),
+        (576, 512),
+        (40, 32),
     ],
-    rounds: 4 * 14,
+    rounds: 4 * 16,
     lengths: |round| if round % 6 == 3 { Lengths::Full } else { Lengths::Short },
 };
 
 const LONG: Cases = Cases {
     part: "attention_long",
-    shapes: &[(128, 128), (64, 64), (256, 256), (192, 128), (512, 512)],
-    rounds: 2 * 5 + 2,
+    shapes: &[(128, 128), (64, 64), (256, 256), (192, 128), (512, 512), (320, 256)],
+    rounds: 2 * 6 + 2,
     lengths: |round| match round {
-        0..5 => Lengths::Longest,
-        5..10 => Lengths::Long,
+        0..6 => Lengths::Longest,
+        6..12 => Lengths::Long,
         _ => Lengths::Many,
     },
 };
@@ -202,13 +204,18 @@ struct Case {
 impl Case {
     fn draw(rng: &mut Rng, cases: &Cases, round: usize) -> Self {
         let (key_width, value_width) = cases.shapes[round % cases.shapes.len()];
+        // Some shapes are those of latent attention, in which many query heads share one key.
+        let values_in_keys = value_width <= key_width
+            && ([(576, 512), (40, 32), (320, 256)].contains(&(key_width, value_width)) || rng.chance(0.2));
         let (sort, ratio) = ((cases.lengths)(round), [1, 3, 4, 7, 8, 16][round % 6]);
+        let ratio = if values_in_keys && sort == Lengths::Short && rng.chance(0.3) { 20 } else { ratio };
         let kv_heads = match sort {
+            _ if ratio > 16 => 1,
             Lengths::Short | Lengths::Full => rng.between(1, 3),
             Lengths::Longest | Lengths::Long => 1,
             Lengths::Many => 2,
         };
-        let spec = KvSpec { heads: kv_heads, key_width, value_width, format: rng.pick(&FORMATS) };
+        let spec = KvSpec { heads: kv_heads, key_width, value_width, format: rng.pick(&FORMATS), values_in_keys };
         let lengths = sort.draw(rng, ratio);
         let (layout, heads) = (Layout::new(rng, spec, lengths), kv_heads * ratio);
         let parameters = Parameters {
@@ -350,9 +357,13 @@ impl Lengths {
 /// [`KvCopy`]: a copied sequence attends as the original does, whatever becomes of that.
 pub fn copy(suite: &Suite) {
     let rng = &mut suite.rng("kv_copy");
-    for (key_width, value_width, format) in [(64, 64, KvFormat::F16), (48, 80, KvFormat::F16), (48, 80, KvFormat::Q8_0)]
-    {
-        let spec = KvSpec { heads: 2, key_width, value_width, format };
+    for (key_width, value_width, format, values_in_keys) in [
+        (64, 64, KvFormat::F16, false),
+        (48, 80, KvFormat::F16, false),
+        (48, 80, KvFormat::Q8_0, false),
+        (40, 33, KvFormat::Q8_0, true),
+    ] {
+        let spec = KvSpec { heads: 2, key_width, value_width, format, values_in_keys };
         let layout = Layout::new(rng, spec, vec![37, 37]);
         let precision = Precision::Exact;
         let parameters =

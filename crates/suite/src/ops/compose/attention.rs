@@ -135,7 +135,7 @@ impl Prepared<'_> {
         let positions = placement.positions.view(rows, 1).expect("one for each token");
         let turned = x.view_mut().columns(0..k.end).expect("within");
         let head_width = self.of.spec.key_width;
-        b.run(Rope { x: turned, head_width, positions, rotary: &self.rotary }).expect("rope");
+        b.run(Rope { x: turned, head_width, first: 0, positions, rotary: &self.rotary }).expect("rope");
         if self.of.after_rotation {
             both(x);
         }
@@ -143,7 +143,7 @@ impl Prepared<'_> {
             normalise(x, weight, v.clone());
         }
         let [k, v] = [k, v].map(|columns| x.view().columns(columns).expect("within"));
-        b.run(KvWrite { cache, k, v, placement }).expect("kv_write");
+        b.run(KvWrite { cache, k, v: Some(v), placement }).expect("kv_write");
     }
 }
 
@@ -154,7 +154,13 @@ pub fn qkv_write(suite: &Suite) {
     let rng = &mut suite.rng("qkv_write");
     for round in suite.some("qkv_write", 0..30) {
         let (key_width, value_width) = rng.pick(&[(64, 64), (128, 128), (80, 48), (33, 90), (576, 64)]);
-        let spec = KvSpec { heads: rng.between(1, 3), key_width, value_width, format: FORMATS[round % 2] };
+        let spec = KvSpec {
+            heads: rng.between(1, 3),
+            key_width,
+            value_width,
+            format: FORMATS[round % 2],
+            values_in_keys: false,
+        };
         let heads = spec.heads * rng.pick(&[1, 2, 4]);
         let lengths: Vec<usize> = (0..rng.between(1, 3)).map(|_| rng.pick(&[1, 16, 33])).collect();
         let layout = Layout::new(rng, spec, lengths);
@@ -232,7 +238,7 @@ impl AttendCase {
         let widths = [(128, 128), (64, 64), (96, 128), (80, 80), (128, 64), (33, 90), (192, 128), (40, 32)];
         let (key_width, value_width) = widths[round % widths.len()];
         let format = if rng.chance(0.75) { KvFormat::F16 } else { KvFormat::Q8_0 };
-        let spec = KvSpec { heads: rng.between(1, 3), key_width, value_width, format };
+        let spec = KvSpec { heads: rng.between(1, 3), key_width, value_width, format, values_in_keys: false };
         let heads = spec.heads * rng.pick(&[1, 2, 4, 8, 11]);
         let mut lengths = short_and_one_long(rng, 5, &[1, 2, 16, 17, 60, 129, 150, 300]);
         if rng.chance(0.05) {

@@ -17,7 +17,8 @@ pub fn attention(suite: &Suite) {
 }
 
 /// Two heads of keys of 8 and values of 4 elements.
-pub(super) const SPEC: KvSpec = KvSpec { heads: 2, key_width: 8, value_width: 4, format: KvFormat::F16 };
+pub(super) const SPEC: KvSpec =
+    KvSpec { heads: 2, key_width: 8, value_width: 4, format: KvFormat::F16, values_in_keys: false };
 const TABLE: &[u32] = &[0, 1, 2, 3];
 
 pub(super) fn cache(b: &Backend) -> KvCache {
@@ -89,7 +90,7 @@ fn attend(
 
 fn write(b: &Backend, placement: &Placement, k: (usize, usize), v: (usize, usize)) -> Result<()> {
     let (k, v) = (ones(b, k.0, k.1), ones(b, v.0, v.1));
-    b.run(KvWrite { cache: &mut cache(b), k: k.view(), v: v.view(), placement })
+    b.run(KvWrite { cache: &mut cache(b), k: k.view(), v: Some(v.view()), placement })
 }
 
 /// A placement that is refused.
@@ -101,7 +102,7 @@ fn placed(suite: &Suite, case: &str, kind: Kind, placement: &Placement) {
     if found_late(b, kind) && placement.table_rows > 0 {
         let (k, v, q) = (ones(b, 2, 16), ones(b, 2, 8), ones(b, 2, 32));
         let (mut cache, mut out) = (cache(b), Framed::<f32>::poisoned(b, 2, 16, Frame::ODD));
-        let result = b.run(KvWrite { cache: &mut cache, k: k.view(), v: v.view(), placement });
+        let result = b.run(KvWrite { cache: &mut cache, k: k.view(), v: Some(v.view()), placement });
         expect(suite, case, kind, result);
         let result = b.run(Attention { q: q.view(), cache: &cache, placement, options: plain(), out: out.view_mut() });
         expect(suite, case, kind, result);
@@ -178,10 +179,14 @@ fn bad_block(suite: &Suite) {
     let each = KV_BLOCK as u32 + 4;
     let all: Vec<(u32, u32)> = (0..2).flat_map(|slot| (0..each).map(move |position| (slot, position))).collect();
     let last: Vec<(u32, u32)> = all.iter().copied().filter(|(_, position)| position + 1 == each).collect();
-    for (key_width, value_width, format) in
-        [(8, 4, KvFormat::F16), (64, 64, KvFormat::Q8_0), (128, 128, KvFormat::F16), (160, 136, KvFormat::F16)]
-    {
-        let spec = KvSpec { heads: 2, key_width, value_width, format };
+    for (key_width, value_width, format, values_in_keys) in [
+        (8, 4, KvFormat::F16, false),
+        (64, 64, KvFormat::Q8_0, false),
+        (128, 128, KvFormat::F16, false),
+        (160, 136, KvFormat::F16, false),
+        (40, 32, KvFormat::F16, true),
+    ] {
+        let spec = KvSpec { heads: 2, key_width, value_width, format, values_in_keys };
         let (k_cols, v_cols, q_cols, out_cols) = (2 * key_width, 2 * value_width, 4 * key_width, 4 * value_width);
         let place = |tokens: &[(u32, u32)], table: &[u32]| Placement {
             slots: buffer(b, &tokens.iter().map(|token| token.0).collect::<Vec<_>>()),
@@ -196,8 +201,8 @@ fn bad_block(suite: &Suite) {
         let mut random = |rows: usize, cols: usize| Framed::of(b, &rng.normals(rows * cols), rows, cols, Frame::ODD);
         let (keys, values) = (random(all.len(), k_cols), random(all.len(), v_cols));
         let mut cache = b.alloc_kv(spec, 4).expect("alloc_kv");
-        b.run(KvWrite { cache: &mut cache, k: keys.view(), v: values.view(), placement: &place(&all, &good) })
-            .expect("kv_write");
+        let v = (!values_in_keys).then(|| values.view());
+        b.run(KvWrite { cache: &mut cache, k: keys.view(), v, placement: &place(&all, &good) }).expect("kv_write");
         for tokens in [&last, &all] {
             let q = random(tokens.len(), q_cols);
             let attend = |table: &[u32]| {

@@ -13,13 +13,15 @@ pub fn memory(suite: &Suite) {
         expect(suite, "alloc_act", Kind::OutOfMemory, b.alloc_act(precision, huge, 1 << 20));
         expect(suite, "alloc_act: one column", Kind::OutOfMemory, b.alloc_act(precision, usize::MAX, 1));
     }
-    let spec = KvSpec { heads: 8, key_width: 128, value_width: 128, format: KvFormat::F16 };
+    let spec = KvSpec { heads: 8, key_width: 128, value_width: 128, format: KvFormat::F16, values_in_keys: false };
     expect(suite, "alloc_kv", Kind::OutOfMemory, b.alloc_kv(spec, usize::MAX / 64));
     let eight_bits = KvSpec { format: KvFormat::Q8_0, ..spec };
     expect(suite, "alloc_kv: 8 bits", Kind::OutOfMemory, b.alloc_kv(eight_bits, usize::MAX / 64));
     expect(suite, "alloc_kv: no heads", Kind::Range, b.alloc_kv(KvSpec { heads: 0, ..spec }, 1));
     expect(suite, "alloc_kv: no keys", Kind::Range, b.alloc_kv(KvSpec { key_width: 0, ..spec }, 1));
     expect(suite, "alloc_kv: no values", Kind::Range, b.alloc_kv(KvSpec { value_width: 0, ..spec }, 1));
+    let longer = KvSpec { value_width: 129, values_in_keys: true, ..spec };
+    expect(suite, "alloc_kv: values longer than the keys they are in", Kind::Range, b.alloc_kv(longer, 1));
     let wide = KvSpec { heads: usize::MAX / 4, ..spec };
     expect(suite, "alloc_kv: heads", Kind::OutOfMemory, b.alloc_kv(wide, 1));
     expect(suite, "alloc_groups", Kind::Range, b.alloc_groups(1025, 1));

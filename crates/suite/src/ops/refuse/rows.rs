@@ -54,13 +54,17 @@ fn norms(suite: &Suite) {
 }
 
 fn rope(suite: &Suite) {
-    let rope = |case: &str, kind, width: usize, pairs: usize, positions: usize| {
+    let rope_from = |case: &str, kind, first: usize, width: usize, pairs: usize, positions: usize| {
         refused(suite, case, kind, (3, 8), |b, x: &mut Framed<f32>| {
             let positions = Framed::of(b, &vec![0; positions], positions, 1, Frame::ODD);
             let rotary = Rotary { style: RopeStyle::Halves, frequencies: vector(b, pairs), magnitude: 1.0 };
-            b.run(Rope { x: x.view_mut(), head_width: width, positions: positions.view(), rotary: &rotary })
+            let positions = positions.view();
+            b.run(Rope { x: x.view_mut(), head_width: width, first, positions, rotary: &rotary })
         });
     };
+    let rope = |case: &str, kind, width, pairs, positions| rope_from(case, kind, 0, width, pairs, positions);
+    rope_from("rope: too little after the first elements", Kind::Range, 3, 4, 1, 3);
+    rope_from("rope: more first elements than there are", Kind::Range, 5, 4, 0, 3);
     rope("rope: head width", Kind::Range, 3, 1, 3);
     rope("rope: no head width", Kind::Range, 0, 0, 3);
     rope("rope: frequencies", Kind::Range, 4, 3, 3);
@@ -70,6 +74,12 @@ fn rope(suite: &Suite) {
 fn sums(suite: &Suite) {
     let b = suite.backend();
     let x = ones(b, 3, 4);
+    refused(suite, "copy_rows: rows", Kind::Shape, (2, 4), |b, out| {
+        b.run(CopyRows { x: x.view(), out: out.view_mut() })
+    });
+    refused(suite, "copy_rows: columns", Kind::Shape, (3, 5), |b, out| {
+        b.run(CopyRows { x: x.view(), out: out.view_mut() })
+    });
     refused(suite, "add: rows", Kind::Shape, (2, 4), |b, y| b.run(Add { x: x.view(), scale: 1.0, y: y.view_mut() }));
     refused(suite, "add: columns", Kind::Shape, (3, 5), |b, y| b.run(Add { x: x.view(), scale: 1.0, y: y.view_mut() }));
     refused(suite, "add: scale", Kind::Range, (3, 4), |b, y| {

@@ -1,0 +1,66 @@
+//! Latent attention.
+
+use gristmill_kernels::ops::RopeStyle;
+
+use super::attention::Sections;
+use super::{KeyReader, MAX_EXPERTS, MAX_WIDTH};
+use crate::error::Result;
+use crate::spec::{LatentSpec, RopeScaling, RopeSpec};
+
+impl KeyReader<'_> {
+    /// Latent attention, whose rotated elements are the last of a query and of the latent row, in interleaved pairs.
+    pub(in crate::family) fn latent_attention(&self) -> Result<LatentSpec> {
+        let heads = self.count_within("attention.head_count", MAX_EXPERTS, || super::supported(MAX_EXPERTS))?;
+        let latent = self.count("attention.kv_lora_rank", MAX_WIDTH)?;
+        // Files with `attn_kv_b` can have the widths of a head under the names that other families have.
+        let width = |own: &'static str, other: &'static str| -> Result<(&'static str, usize)> {
+            let suffix = if self.has_key(own) { own } else { other };
+            Ok((suffix, self.count(suffix, MAX_WIDTH)?))
+        };
+        let (suffix, query_width) = width("attention.key_length_mla", "attention.key_length")?;
+        let (_, value_width) = width("attention.value_length_mla", "attention.value_length")?;
+        let rotated = self.count("rope.dimension_count", MAX_WIDTH)?;
+        if rotated >= query_width || !rotated.is_multiple_of(2) {
+            let rule = format!("must be even and below `{}`, {query_width}", self.key(suffix));
+            return self.wrong("rope.dimension_count", rotated, rule);
+        }
+        if suffix == "attention.key_length_mla" {
+            self.expect_width("attention.key_length", latent + rotated)?;
+            self.expect_width("attention.value_length", latent)?;
+        }
+        let has_rank = self.tensor("blk.0.attn_q_a.weight");
+        let query_rank = if has_rank { Some(self.count("attention.q_lora_rank", MAX_WIDTH)?) } else { None };
+        let mut rope = self.rope(RopeStyle::Interleaved, query_width, Sections::None)?;
+        let magnitude = self.score_magnitude(&mut rope)?;
+        let scale = (magnitude * magnitude / (query_width as f64).sqrt()) as f32;
+        let plain = query_width - rotated;
+        Ok(LatentSpec { heads, query_rank, latent, plain, rotated, value_width, scale, rope: Some(rope) })
+    }
+
+    /// Fails if the file has a width that is another than this one.
+    fn expect_width(&self, suffix: &str, expected: usize) -> Result<()> {
+        match self.optional_count(suffix, MAX_WIDTH)? {
+            Some(found) if found != expected => {
+                self.wrong(suffix, found, format!("is not the width of the latent row, {expected}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// YaRN's magnitude of queries and of keys, which is a factor of logits here and not of sines and cosines, if the file
+    /// gives its multiplier: `0.1 · mscale_all_dim`.
+    fn score_magnitude(&self, rope: &mut RopeSpec) -> Result<f64> {
+        let multiplier = self.number_or_zero("rope.scaling.yarn_log_multiplier")?;
+        let given = self.has_key("rope.scaling.attn_factor");
+        match (&mut rope.scaling, multiplier) {
+            (RopeScaling::Yarn { factor, attention_factor, .. }, Some(multiplier)) => {
+                let log = f64::from(*factor).ln().max(0.0);
+                if !given {
+                    *attention_factor = (1.0 / (0.1 * log + 1.0)) as f32;
+                }
+                Ok(1.0 + f64::from(multiplier) * log)
+            }
+            _ => Ok(1.0),
+        }
+    }
+}

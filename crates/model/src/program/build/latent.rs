@@ -1,0 +1,120 @@
+//! Latent attention: queries are brought to the latent row, which all heads share.
+
+use gristmill_kernels::ops::Epilogue;
+use gristmill_kernels::weight::Role;
+
+use super::{Builder, Input, Layer};
+use crate::program::node::{Attention, Node};
+use crate::program::tensors::{HeadPart, TensorSpec};
+use crate::program::{ActId, ActShape, Columns, GroupsId, MatrixId, RowsId};
+use crate::spec::LatentSpec;
+
+impl Builder<'_> {
+    /// See [`LatentSpec`]. Products of single heads are products of experts, of which each token has all in order.
+    pub(super) fn latent(&mut self, layer: Layer, spec: &LatentSpec, input: Input) -> (RowsId, RowsId) {
+        let (hidden, eps) = (self.spec.hidden, self.spec.norm_eps);
+        let &LatentSpec { heads, latent, plain, rotated, value_width, scale, .. } = spec;
+        let (width, row, values) = (spec.query_width(), spec.row(), heads.saturating_mul(value_width));
+        let (queries, rows, read) = self.latent_inputs(layer, spec, input);
+        let norm = self.vector(TensorSpec::new(layer.name("attn_kv_a_norm.weight"), &[latent]));
+        let [to_latent, to_values] = self.head_matrices(layer, spec);
+        let output = TensorSpec::new(layer.name("attn_output.weight"), &[values, hidden]);
+        let output = self.matrix(Role::Matrix, vec![output]);
+        let groups = self.group_heads(heads);
+
+        let part = |rows: Columns, first: usize, len: usize| Columns {
+            first: rows.first + first,
+            end: rows.first + first + len,
+            ..rows
+        };
+        self.push(Node::QkNorm { x: part(rows, 0, latent), weight: norm, eps });
+        if spec.rope.is_some() {
+            let layer = layer.index;
+            self.push(Node::Rope { layer, x: part(rows, latent, rotated), head_width: rotated, first: 0 });
+            self.push(Node::Rope { layer, x: self.all(queries), head_width: width, first: plain });
+        }
+        self.push(Node::WriteLatent { layer: layer.index, rows });
+
+        let q = self.pair_rows(heads, row, "queries, keys and values");
+        let x = self.prepare_heads(part(self.all(queries), 0, plain), heads);
+        self.push(Node::HeadMatmul { weight: to_latent, heads, x, groups, out: part(self.all(q), 0, latent) });
+        self.push(Node::Copy { x: part(self.all(queries), plain, rotated), out: part(self.all(q), latent, rotated) });
+        let options = Attention { heads, scale, cap: None, temperature: None, window: None, sinks: None };
+        let attended = self.pair_rows(heads, latent, "attention");
+        self.push(Node::AttendLatent { layer: layer.index, q, options, out: attended });
+
+        let x = self.prepare_heads(self.all(attended), heads);
+        let out = self.pair_rows(heads, value_width, "attention");
+        self.push(Node::HeadMatmul { weight: to_values, heads, x, groups, out: self.all(out) });
+        let act = self.new_act(values);
+        self.push(Node::Prepare { x: out, act });
+        (self.mixer_output(output, None, act), read)
+    }
+
+    /// Queries, a row for each head, and latent rows; and the rows of the input.
+    fn latent_inputs(&mut self, layer: Layer, spec: &LatentSpec, input: Input) -> (RowsId, Columns, RowsId) {
+        let (hidden, eps, what) = (self.spec.hidden, self.spec.norm_eps, "queries, keys and values");
+        let (width, row) = (spec.query_width(), spec.row());
+        let columns = spec.heads.saturating_mul(width);
+        let tensor = |part: &str, shape: &[usize]| TensorSpec::new(layer.name(&format!("{part}.weight")), shape);
+        let of_rows = tensor("attn_kv_a_mqa", &[hidden, row]);
+        let queries = self.pair_rows(spec.heads, width, what);
+        let product = |weight, act, y| Node::Matmul { weight, bias: None, act, epilogue: Epilogue::Store, y };
+        let Some(rank) = spec.query_rank else {
+            let weights = [tensor("attn_q", &[hidden, columns]), of_rows];
+            let [to_queries, to_rows] = weights.map(|tensor| self.matrix(Role::Matrix, vec![tensor]));
+            let read = self.input_rows(input);
+            let (act, rows) = (self.prepare(read), self.new_rows(row, what));
+            self.push(product(to_rows, act, rows));
+            self.push(product(to_queries, act, queries));
+            return (queries, self.all(rows), read);
+        };
+        let weights = self.matrix(Role::Matrix, vec![tensor("attn_q_a", &[hidden, rank]), of_rows]);
+        let norm = self.vector(tensor("attn_q_a_norm", &[rank]));
+        let to_queries = self.matrix(Role::Matrix, vec![tensor("attn_q_b", &[rank, columns])]);
+        let (rows, read) = self.input_matmul(input, weights, None, rank.saturating_add(row), what);
+        let x = Columns { rows, first: 0, end: rank };
+        self.push(Node::QkNorm { x, weight: norm, eps });
+        let act = self.new_act(rank);
+        self.push(Node::PrepareColumns { x, act });
+        self.push(product(to_queries, act, queries));
+        (queries, Columns { rows, first: rank, end: rank.saturating_add(row) }, read)
+    }
+
+    /// The matrices of each head: queries to latent rows, and latent rows to values. Older files have both, the former
+    /// transposed, in one tensor.
+    fn head_matrices(&mut self, layer: Layer, spec: &LatentSpec) -> [MatrixId; 2] {
+        let &LatentSpec { heads, latent, plain, value_width, .. } = spec;
+        let tensors = match self.contains(&layer.name("attn_kv_b.weight")) {
+            true => {
+                let part = |part| {
+                    TensorSpec::of_heads(&layer.name("attn_kv_b.weight"), latent, heads, [plain, value_width], part)
+                };
+                [part(HeadPart::FirstTransposed), part(HeadPart::Second)]
+            }
+            false => [
+                TensorSpec::new(layer.name("attn_k_b.weight"), &[plain, latent, heads]),
+                TensorSpec::new(layer.name("attn_v_b.weight"), &[latent, value_width, heads]),
+            ],
+        };
+        tensors.map(|tensor| self.matrix(Role::Matrix, vec![tensor]))
+    }
+
+    /// Activations of a row for each token and head.
+    fn prepare_heads(&mut self, x: Columns, heads: usize) -> ActId {
+        let act = self.add_act(ActShape { per_token: heads, cols: x.end - x.first, exact: false });
+        self.push(Node::PrepareColumns { x, act });
+        act
+    }
+
+    /// The pairs of tokens and heads, which are grouped once in a pass.
+    fn group_heads(&mut self, heads: usize) -> GroupsId {
+        if let Some((_, groups)) = self.heads.iter().find(|(count, _)| *count == heads) {
+            return *groups;
+        }
+        let groups = self.new_groups(heads, heads);
+        self.heads.push((heads, groups));
+        self.push(Node::GroupHeads { heads, groups });
+        groups
+    }
+}
