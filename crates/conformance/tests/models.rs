@@ -291,6 +291,7 @@ mod simulated {
         "afmoe-q8_0",
         "laguna-q8_0",
         "hy_v3-q8_0",
+        "deepseek2-q8_0",
     ];
 
     /// The device is locked during a pass that counts.

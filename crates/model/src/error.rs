@@ -46,14 +46,6 @@ pub enum Error {
         /// The device.
         device: String,
     },
-    /// A part of the model is not implemented on this device.
-    #[error("device {}: {part} is not supported there; open the model with `--device cpu`", Name(.device))]
-    DeviceLacks {
-        /// The device.
-        device: String,
-        /// The part.
-        part: &'static str,
-    },
     /// The architecture is not implemented.
     #[error("architecture {} is not supported{}; known architectures: {known}", Name(.found), Needs(.missing))]
     Architecture {

@@ -10,7 +10,6 @@ use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::Rates;
-use gristmill_kernels::tensor::DeviceId;
 use gristmill_text::tokenizer::Tokenizer;
 
 use crate::device;
@@ -23,7 +22,7 @@ use crate::plan::Plan;
 use crate::program::Program;
 use crate::program::build::build;
 use crate::program::uses::TensorUse;
-use crate::spec::{Mixer, ModelSpec};
+use crate::spec::ModelSpec;
 use crate::vocabulary;
 use crate::weights::{self, WeightShapes, Weights};
 
@@ -128,16 +127,12 @@ impl Model {
     ///
     /// # Errors
     /// The errors of [`Self::open`]; [`Error::NotDeterministic`] if the options request what the backend was not opened
-    /// for; [`Error::DeviceLacks`] for a model with latent attention on a GPU.
+    /// for.
     pub fn with_backend(file: GgufFile, backend: Arc<Backend>, mut options: LoadOptions) -> Result<Self> {
         if options.deterministic && !backend.deterministic() {
             return Err(Error::NotDeterministic { device: backend.name() });
         }
         let info = ModelInfo::read(&file)?;
-        let is_latent = info.spec.layers.iter().any(|layer| matches!(layer.mixer, Mixer::Latent(_)));
-        if is_latent && backend.device() != DeviceId::Cpu {
-            return Err(Error::DeviceLacks { device: backend.name(), part: "latent attention" });
-        }
         if options.check_memory {
             // The smallest runner; a larger one makes its own plan.
             let least = Limits { context: Some(1), batch_tokens: 1, ..Limits::default() };

@@ -124,10 +124,10 @@ mod tests {
     #[test]
     fn what_is_unknown_is_named_with_what_is_near() {
         for (text, words) in [
-            ("thread = 1", "c.toml: thread is no setting, did you mean threads?"),
-            ("[serve]\nprot = 1", "[serve] prot is no setting, did you mean port?"),
+            ("thread = 1", "c.toml: thread is not a setting, did you mean threads?"),
+            ("[serve]\nprot = 1", "[serve] prot is not a setting, did you mean port?"),
             ("[run]\nport = 1", "[run] port is not a setting"),
-            ("[server]\nport = 1", "[server] is no command, did you mean serve?"),
+            ("[server]\nport = 1", "[server] is not a command, did you mean serve?"),
             ("threads = 2026-01-01", "threads is datetime, expected a value"),
             ("threads", "c.toml: is not TOML"),
         ] {

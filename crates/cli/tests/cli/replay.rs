@@ -76,7 +76,7 @@ fn a_changed_receipt_is_told() {
     }
     let options = json!({"add_special": false, "parse_special": true});
     let shorter = replay(&good, &["--ctx", "50"]);
-    assert!(shorter.err.contains("the context is 50 tokens, that of the receipt 100 tokens"), "{}", shorter.err);
+    assert!(shorter.err.contains("the context is 50 tokens, but 100 tokens in the receipt"), "{}", shorter.err);
     for (place, value, what) in [
         ("/model", json!(hash), &hash[..]),
         ("/model", json!(hash), good["model"].as_str().expect("text")),
