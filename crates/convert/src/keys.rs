@@ -19,7 +19,13 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Pairs, ConvertErr
         let value: Json = match *value {
             Expected::Text(text) => text.into(),
             Expected::OneOf(texts) if texts.iter().any(|text| found == text) => continue,
-            Expected::OneOf(texts) => texts.first().copied().unwrap_or_default().into(),
+            Expected::Grouped { texts, .. } if texts.iter().any(|text| found == text) => continue,
+            Expected::Grouped { count, plain, .. } if found == plain && config.count(count)?.unwrap_or(1) <= 1 => {
+                continue;
+            }
+            Expected::OneOf(texts) | Expected::Grouped { texts, .. } => {
+                texts.first().copied().unwrap_or_default().into()
+            }
             Expected::Flag(flag) => flag.into(),
             Expected::True if found.as_f64().is_some_and(|x| x != 0.0) => found.clone(),
             Expected::True => true.into(),

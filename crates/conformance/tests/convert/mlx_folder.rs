@@ -56,6 +56,8 @@ const REFUSED: &[&str] = &[
     "afmoe",
     "bailingmoe2",
     "cohere2moe",
+    "deepseek2",
+    "deepseek2-lite",
     "dots1",
     "ernie4_5",
     "ernie4_5-moe",

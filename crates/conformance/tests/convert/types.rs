@@ -147,9 +147,11 @@ fn every_setting_that_is_read_has_its_type() {
         // Those that a golden folder has as null or not at all.
         for (key, own) in &mut keys {
             match key.as_str() {
-                "attn_logit_softcapping" | "final_logit_softcapping" | "clip_qkv" | "sliding_window" => {
-                    *own = "a number"
-                }
+                "attn_logit_softcapping"
+                | "final_logit_softcapping"
+                | "clip_qkv"
+                | "sliding_window"
+                | "q_lora_rank" => *own = "a number",
                 "num_experts" | "top_k_experts" | "moe_intermediate_size" | "num_global_key_value_heads"
                     if *own == "null" =>
                 {

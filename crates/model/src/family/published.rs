@@ -229,6 +229,12 @@ pub enum Expected {
     Text(&'static str),
     /// One of these texts.
     OneOf(&'static [&'static str]),
+    /// One of these texts, or `plain` if the count is at most 1: `plain` ignores groups.
+    Grouped {
+        count: &'static str,
+        texts: &'static [&'static str],
+        plain: &'static str,
+    },
     Flag(bool),
     /// True, or a number that is not 0.
     True,

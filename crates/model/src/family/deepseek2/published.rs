@@ -2,10 +2,10 @@
 //! shared expert besides those that a softmax, or a sigmoid with a bias, chooses in the best groups.
 
 use crate::family::parts::{
-    BASE, DENSE, EXPERTS, MOE, NORMS, ROUTED, SELECTION_BIAS, SHARED_EXPERTS, count, expect_number, expect_text,
-    needed, norm_epsilon, optional, renormalised,
+    BASE, DENSE, EXPERTS, MOE, NORMS, ROUTED, SELECTION_BIAS, SHARED_EXPERTS, count, expect_flag, expect_number,
+    expect_text, needed, norm_epsilon, optional, renormalised,
 };
-use crate::family::published::{Family, How, Key, Kind, Mlx, Or, Rule};
+use crate::family::published::{Expect, Expected, Family, How, Key, Kind, Mlx, Or, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["deepseek_v2", "deepseek_v3", "kimi_k2"],
@@ -15,11 +15,20 @@ pub(crate) const FAMILY: Family = Family {
     beyond: &["scoring_func", "topk_method", "moe_layer_freq"],
     nulls: &["q_lora_rank", "n_shared_experts", "head_dim"],
     yarn_scores: true,
-    expects: &[expect_text("hidden_act", "silu"), expect_number("moe_layer_freq", 1.0)],
+    expects: &[
+        expect_text("hidden_act", "silu"),
+        expect_number("moe_layer_freq", 1.0),
+        expect_flag("rope_interleave", true),
+        Expect { setting: "topk_method", value: TOPK_METHOD },
+    ],
     layer: &[NORMS, ATTENTION, SELECTION_BIAS, SHARED_EXPERTS],
     mlps: &[MOE, DENSE],
     ..BASE
 };
+
+/// `greedy` chooses among all experts, whatever the groups.
+const TOPK_METHOD: Expected =
+    Expected::Grouped { count: "n_group", texts: &["group_limited_greedy", "noaux_tc"], plain: "greedy" };
 
 /// The numbers are those of GGUF. Without the setting there is no key, and experts with a bias are chosen by sigmoid.
 const GATING: Kind = Kind::Named(&[("softmax", 1), ("sigmoid", 2)]);
