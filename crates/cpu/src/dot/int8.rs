@@ -246,10 +246,10 @@ impl<S: Simd> Slice<S> for WeightSlice<S> {
 }
 
 /// Prefetch distance in bytes for formats with groups of 16: about two tiles. With few activation rows, a group of 32
-/// columns reads its bytes in bursts, because one byte holds columns of several groups, and the hardware prefetcher
-/// falls behind: Q6_K reads 28.5 instead of 21.5 GB/s of 40 (two Zen 4 cores), Q3_K 31 instead of 28; 4,096 bytes do
-/// the same, 2,048 less. Formats whose tile is read more evenly (Q4_K) become slower there, where [`Simd::prefetches`] is
-/// false.
+/// columns reads its bytes in bursts, because one byte holds columns of several groups. The hardware prefetcher falls
+/// behind. On two Zen 4 cores with 40 GB/s, Q6_K reads 28.5 instead of 21.5 GB/s, and Q3_K 31 instead of 28. A distance
+/// of 4,096 bytes has equal effect; 2,048 has less. Formats whose tile is read more evenly (Q4_K) become slower there,
+/// where [`Simd::prefetches`] is false.
 const AHEAD: usize = 8192;
 
 /// Prefetches the `g`-th of `slices` equal slices of the tile at distance [`AHEAD`] bytes.
