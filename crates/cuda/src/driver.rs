@@ -365,9 +365,9 @@ impl Gpu for Driver {
             attrs: &mut overlap,
             numAttrs: u32::from(launch.overlap && self.properties.architecture >= 90),
         };
-        // SAFETY: the arguments live through the call, which copies them; `Device::launch` has checked that buffers are
-        // inside regions of this driver. Only this crate and `gristmill_gpu` launch, by `Device`; that the arguments are
-        // what the kernel takes, and that it stays within them, is what the simulator checks.
+        // SAFETY: the arguments live through the call, which copies them. `Device::launch` has checked that buffers are
+        // inside regions of this driver. Only this crate and `gristmill_gpu` launch, through `Device`. The simulator
+        // checks that the arguments match the kernel, and that the kernel stays within them.
         let code = unsafe { sys::cuLaunchKernelEx(&config, function.0, arguments.as_mut_ptr(), ptr::null_mut()) };
         check(self.properties.id, launch.kernel.entry, code)
     }
