@@ -113,9 +113,9 @@ pub(crate) const fn expect_last_of(setting: &'static str, period: usize) -> Expe
     Expect { setting, value: Expected::LastOf(period) }
 }
 
-/// Settings whose `null` means in every family that they are not set. transformers declares them as optional (as in
-/// `int | None`), and then takes: for key and value heads the number of query heads, for the types of layers the
-/// family's default, for RoPE no scaling and the whole head.
+/// Settings whose `null` means "not set" in every family. transformers declares them as optional (`int | None`). Its
+/// defaults: as many KV heads as query heads, the family's layer types, no RoPE scaling, and rotation of the whole
+/// head.
 pub const NULLS: &[&str] =
     &["num_key_value_heads", LAYER_TYPES, "rope_parameters", "rope_scaling", "partial_rotary_factor"];
 
