@@ -1,12 +1,12 @@
-//! The mutations: at least two of each operation. Each is a plausible mistake.
+//! The mutations, at least two per operation. Each is a plausible mistake.
 
-/// One change of the source, and the parts of the op suite that must notice it.
+/// A change of the source, and the parts of the op suite that must detect it.
 pub(super) struct Mutation {
     /// The operation.
     pub(super) op: &'static str,
     /// Parts of the op suite, by name.
     pub(super) parts: &'static [&'static str],
-    /// File below `crates`.
+    /// File path below `crates`.
     pub(super) file: &'static str,
     /// Source that occurs exactly once in the file.
     pub(super) find: &'static str,
@@ -16,7 +16,7 @@ pub(super) struct Mutation {
     pub(super) needs: Option<Feature>,
 }
 
-/// A CPU feature that some level uses where it is there.
+/// A CPU feature that some level uses if it is present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Feature {
     /// Products of bfloat16, of level avx512.
