@@ -1,4 +1,4 @@
-//! `check`: all tests, or those that take no C++ compiler.
+//! `check`: all tests, or the tests that need no C++ compiler.
 
 use std::fs;
 use std::path::Path;
@@ -6,12 +6,12 @@ use std::process::Command;
 
 use crate::{model, programs, root, sh};
 
-/// The compilers that the simulator of GPUs tries, in this order (`crates/gpu-sim/src/compile.rs`).
+/// The compilers that the GPU simulator tries, in this order (`crates/gpu-sim/src/compile.rs`).
 const COMPILERS: &[&str] = &["c++", "g++", "clang++"];
 
 const NEEDED: &str = "the tests of GPU kernels need a C++ compiler";
 
-/// Package managers, and the line that installs a C++ compiler with each.
+/// Package managers, each with its command to install a C++ compiler.
 const INSTALLERS: [(&str, &str); 5] = [
     ("apt-get", "sudo apt-get install -y g++"),
     ("dnf", "sudo dnf install -y gcc-c++"),
@@ -37,8 +37,8 @@ const SIMULATED: Simulated = Simulated {
 
 const CONFORMANCE: &str = "gristmill-conformance";
 
-/// Fetches the model, so that no test is skipped for lack of it, and runs every test of the workspace, but for programs
-/// that have passed with the same sources; with `--all` those too, with `--no-simulator` all but those that need a C++
+/// Downloads the model, so that no test is skipped without it, and runs the workspace's tests. Programs that have
+/// passed with the same sources are skipped. `--all` runs those too. `--no-simulator` skips the tests that need a C++
 /// compiler.
 pub(crate) fn check(words: &[&str]) -> Result<(), String> {
     let (simulator, all) = match words {
@@ -66,7 +66,7 @@ pub(crate) fn check(words: &[&str]) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
-/// Installs a C++ compiler, where this program may: as root on Debian and its relatives.
+/// Installs a C++ compiler if possible: as root on Debian and its derivatives.
 fn install() -> Result<(), String> {
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0");
     if !is_root || !answers("apt-get") {
@@ -115,7 +115,7 @@ fn without_simulator(targets: &[String]) -> [Vec<String>; 2] {
     [others, conformance]
 }
 
-/// Tests that `--no-simulator` leaves out, as one sentence.
+/// Describes the tests that `--no-simulator` skips, in one sentence.
 fn skipped() -> String {
     let Simulated { package, targets, tests } = SIMULATED;
     format!(
@@ -136,7 +136,7 @@ mod tests {
         files.iter().find_map(|file| fs::read_to_string(file).ok()).expect("a target")
     }
 
-    /// Every test that names the simulator is in the list, and nothing is listed that is not there.
+    /// The list is complete: it contains every test that names the simulator, and no other test.
     #[test]
     fn what_needs_the_simulator_is_listed() {
         let targets = targets().expect("the folder is there");

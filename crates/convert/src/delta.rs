@@ -83,7 +83,7 @@ pub(super) fn key_heads(
     let of_values = (values / keys).saturating_mul(value_width);
     let group = key_width.saturating_add(of_values).saturating_mul(2);
     let wanted = keys.saturating_mul(group);
-    let &[rows, columns] = shape else { return Ok(Err("which is no matrix".to_owned())) };
+    let &[rows, columns] = shape else { return Ok(Err("which is not a matrix".to_owned())) };
     if rows != wanted as u64 {
         return Ok(Err(format!("whose rows are not the {wanted} of {keys} key heads with their value heads")));
     }

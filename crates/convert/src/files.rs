@@ -43,8 +43,8 @@ const LIMIT: u64 = 256 << 20;
 
 /// Reads a file whole.
 ///
-/// A path that is no regular file is refused before it is opened: a pipe would wait for its writer, and some devices
-/// never end.
+/// A path that is not a regular file is rejected before it is opened. A pipe would wait for its writer, and some
+/// devices never end.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, ConvertError> {
     let io = |source| ConvertError::Read { path: path.to_owned(), source };
     let about = fs::metadata(path).map_err(io)?;

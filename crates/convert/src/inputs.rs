@@ -92,7 +92,7 @@ impl<'a> Planner<'a, '_> {
     fn fp8(&mut self, codes: &Tensor) -> Result<Option<Input>, ConvertError> {
         let Some(block) = self.quantization.fp8_block.filter(|_| codes.dtype == FP8) else { return Ok(None) };
         let &[rows, columns] = codes.shape.as_slice() else {
-            return Err(wrong_shape(&codes.name, &codes.shape, "which is no matrix"));
+            return Err(wrong_shape(&codes.name, &codes.shape, "which is not a matrix"));
         };
         let name = format!("{}{FP8_SCALES}", codes.name);
         let scales = self.tensor(&name).cloned().ok_or(ConvertError::MissingTensor(name))?;
@@ -129,7 +129,7 @@ impl<'a> Planner<'a, '_> {
             Layout::Rows => Input { format: float(tensor)?, shape, stored: Stored::Rows(owned) },
             Layout::Taps => {
                 let (&[channels, 1, taps] | &[channels, taps, 1]) = shape.as_slice() else {
-                    return Err(wrong_shape(name, &shape, "which is no stack of taps for one channel each"));
+                    return Err(wrong_shape(name, &shape, "which is not a stack of taps, one channel each"));
                 };
                 Input { format: float(tensor)?, shape: vec![channels, taps], stored: Stored::Rows(owned) }
             }

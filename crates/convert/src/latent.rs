@@ -5,9 +5,9 @@ use super::error::ConvertError;
 use super::keys::needed;
 use super::rows::{RowOrder, RowPlan};
 
-/// The shape, outermost dimension first, and the rows of what is written of a matrix of this shape, which has for each head
-/// the rows of its key and then those of its value: the former as columns (`keys`), or the latter. Or what the matrix should
-/// have.
+/// The output shape, outermost dimension first, and the output rows of a matrix of this shape. The matrix has, for each
+/// head, the rows of its key, followed by the rows of its value. Takes the key rows, transposed, if `keys`, else the
+/// value rows. The inner error is what the matrix should have.
 ///
 /// # Errors
 /// If settings are missing.
@@ -21,7 +21,7 @@ pub(super) fn head_matrices(
         (setting("num_attention_heads")?, setting("qk_nope_head_dim")?, setting("v_head_dim")?);
     let head = of_key.saturating_add(of_value);
     let wanted = heads.saturating_mul(head);
-    let &[rows, columns] = shape else { return Ok(Err("which is no matrix".to_owned())) };
+    let &[rows, columns] = shape else { return Ok(Err("which is not a matrix".to_owned())) };
     if rows != wanted as u64 || heads == 0 || of_key == 0 || of_value == 0 {
         return Ok(Err(format!("whose rows are not the {wanted} of {heads} heads with keys and values")));
     }

@@ -57,10 +57,10 @@ impl OutputTensor {
 /// The settings with the number of layers after the others that predict further tokens.
 const PREDICTION_LAYERS: &[&str] = &["num_nextn_predict_layers", "num_mtp_layers"];
 
-/// Buffers of checkpoints that are no weights.
+/// Buffers of checkpoints that are not weights.
 const IGNORED: &[&str] = &[".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias"];
 
-/// Whether a tensor is a buffer that is no weight.
+/// Whether a tensor is a buffer and not a weight.
 pub(super) fn is_ignored(name: &str) -> bool {
     IGNORED.iter().any(|suffix| name.ends_with(suffix))
 }
@@ -340,8 +340,8 @@ impl<'a> Planner<'a, '_> {
     }
 }
 
-/// The rows of this part of a matrix of this shape, which has those of each key and value head together; or what the matrix
-/// should have.
+/// The rows of one part of a matrix of this shape, which stores the parts of each KV head together. The inner error is
+/// what the matrix should have.
 fn group(config: &Config, part: GroupPart, shape: &[u64]) -> Result<Result<RowPlan, String>, ConvertError> {
     const KV: &str = "num_key_value_heads";
     let heads = needed(config, "num_attention_heads")? as usize;
@@ -350,7 +350,7 @@ fn group(config: &Config, part: GroupPart, shape: &[u64]) -> Result<Result<RowPl
         return Err(config.wrong(KV, &kv_heads.into(), format!("a divisor of the {heads} query heads")));
     }
     let (queries, all) = (heads / kv_heads, (heads + 2 * kv_heads) as u64);
-    let &[rows, columns] = shape else { return Ok(Err("which is no matrix".to_owned())) };
+    let &[rows, columns] = shape else { return Ok(Err("which is not a matrix".to_owned())) };
     if !rows.is_multiple_of(2 * all) {
         return Ok(Err(format!("whose rows are not {all} heads of even width")));
     }

@@ -1,4 +1,4 @@
-//! Activations: f32, beside them int8 with a scale per 32 and, where the level multiplies it, bfloat16.
+//! Activations: f32, int8 with one scale per 32 values, and bfloat16 if the level multiplies bfloat16.
 
 use super::Cpu;
 use super::out::OutRows;
@@ -11,14 +11,14 @@ pub(super) use gristmill_kernels::simd::Int8Block;
 use gristmill_kernels::storage::Storage;
 use gristmill_kernels::tensor::zeroed;
 
-/// All representations of activations that some weight reads.
+/// All representations of activations that a weight format can read.
 #[derive(Debug)]
 pub(super) struct CpuAct {
     /// rows × cols, contiguous.
     pub(super) exact: Vec<f32>,
     /// rows × ⌈cols / 32⌉. Empty at [`Precision::Exact`].
     pub(super) int8: Vec<Int8Block>,
-    /// rows × ⌈cols / 2⌉ pairs of bfloat16, the even column in the lower half, and beside an odd last column zero.
+    /// rows × ⌈cols / 2⌉ pairs of bfloat16, the even column in the lower half. An odd last column is paired with zero.
     /// Empty at [`Precision::Exact`], and if the level does not multiply bfloat16.
     pub(super) bf16: Vec<u32>,
 }
@@ -34,7 +34,7 @@ impl Cpu {
         Ok(Act::new(DEVICE, precision, rows, cols, Storage::new(storage)))
     }
 
-    /// Fills all representations that were allocated.
+    /// Fills every allocated representation.
     pub(super) fn fill_act(&self, call: PrepareActivations) -> Result<()> {
         let PrepareActivations { x, act } = call;
         let (rows, cols) = (x.rows(), x.cols());

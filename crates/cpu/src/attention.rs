@@ -1,10 +1,10 @@
 //! Flash attention over the paged cache.
 //!
-//! A *job* is one KV head and up to `R` query rows that share it: the heads of the group, of neighbouring tokens of
-//! one sequence. Keys are stored transposed per block, so 16 tokens are 16 lanes of a score vector; values are stored
-//! token by token, so 16 lanes are 16 columns of the output. Values in keys are transposed for that, 16 columns of a block at
-//! a time, once for all rows of a job. Four blocks (64 tokens) at a time: scores, running
-//! maximum, exponentials, values.
+//! A *job* is one KV head with up to `R` query rows that read it: query heads of the head's group, for adjacent tokens
+//! of one sequence. Keys are stored transposed per block, so 16 tokens are 16 lanes of a score vector. Values are
+//! stored token by token, so 16 lanes are 16 columns of the output. If the values are part of the keys, a job
+//! transposes 16 columns of a block at a time, once for all of its rows. Each iteration covers four blocks (64 tokens):
+//! scores, running maximum, exponentials, values.
 
 use super::Cpu;
 use super::cuts::Cuts;
@@ -18,13 +18,13 @@ use gristmill_kernels::ops::{Attention, AttentionOptions, Operation, PADDING, vi
 use gristmill_kernels::simd::{Kernel, Simd};
 use std::ops::Range;
 
-/// Blocks that are scored before their exponentials are taken.
+/// Blocks per iteration.
 const STRIP: usize = 4;
 const STRIP_TOKENS: usize = STRIP * KV_BLOCK;
-/// The most query rows of a job.
+/// The maximum number of query rows in a job.
 const MAX_ROWS: usize = 16;
 
-/// All that the jobs of one call share.
+/// Arguments that all jobs of one call share.
 struct Call<'a> {
     q: HostRows<'a, f32>,
     spec: KvSpec,
@@ -35,7 +35,7 @@ struct Call<'a> {
 }
 
 impl Cpu {
-    /// Flash attention, one output row for each token.
+    /// Flash attention: one output row per token.
     pub(super) fn flash_attention(&self, attention: Attention) -> Result<()> {
         const OP: &str = Attention::NAME;
         let Attention { q, cache, placement, options, mut out } = attention;
@@ -56,10 +56,10 @@ impl Cpu {
         Ok(())
     }
 
-    /// One job after another, on all threads.
+    /// Runs the jobs on all threads.
     fn run_jobs<C: Cells>(&self, call: &Call, keys: C, values: C, out: &OutRows<f32>) {
         let group = call.options.heads / call.spec.heads;
-        // Runs of tokens of one sequence, cut so that a job's rows share their keys.
+        // Runs of tokens of one sequence, cut so that the rows of a job share their keys.
         let per_job = (MAX_ROWS / group).max(1);
         let mut runs: Vec<(usize, usize)> = Vec::new();
         for token in 0..out.rows() {
@@ -93,8 +93,8 @@ impl Cpu {
     }
 }
 
-/// Query heads of a job, of the `group` that shares the only KV head: a divisor of the group that is at most [`MAX_ROWS`],
-/// and smaller as long as there are more threads than jobs.
+/// Query heads per job, if a `group` of query heads shares the only KV head. A divisor of the group, at most
+/// [`MAX_ROWS`]. It shrinks while there are more threads than jobs.
 fn share_of_group(group: usize, runs: usize, threads: usize) -> usize {
     let divisors = (1..=group.min(MAX_ROWS)).rev().filter(|share| group.is_multiple_of(*share));
     let mut shares = divisors.filter(|share| runs * (group / share) >= threads || *share <= 4);
@@ -111,19 +111,19 @@ struct JobRow {
 }
 
 impl Call<'_> {
-    /// Whether `token` comes right after a run in the batch and in the sequence.
+    /// Whether `token` directly follows a run, in the batch and in the sequence.
     fn follows(&self, first: usize, len: usize, token: usize) -> bool {
         self.placement.slots[token] == self.placement.slots[first]
             && self.placement.positions[token] == self.placement.positions[first].wrapping_add(len as u32)
     }
 
-    /// The factor of a token's queries.
+    /// The scale of a token's queries.
     fn scale(&self, token: usize) -> f32 {
         let AttentionOptions { scale, temperature, .. } = self.options;
         temperature.map_or(scale, |t| (f64::from(scale) * t.factor(self.placement.positions[token])) as f32)
     }
 
-    /// Which (block, head) of the cache holds a block of a sequence, for one head.
+    /// The index of (block, head) in the cache, for a block of a sequence and one head.
     #[inline(always)]
     fn block(&self, slot: u32, block: usize, head: usize) -> usize {
         let id = self.placement.table[slot as usize * self.table_cols + block] as usize;
@@ -136,7 +136,7 @@ struct AttentionTask<'a, 'c, 't, C> {
     keys: C,
     values: C,
     head: usize,
-    /// Tokens ascend, and are neighbours in one sequence.
+    /// Tokens ascend and are adjacent in one sequence.
     rows: &'a [JobRow],
     out: &'a mut Tile<'t, f32>,
 }
@@ -146,7 +146,7 @@ impl<C: Cells> Kernel for AttentionTask<'_, '_, '_, C> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        // The level has registers for so many rows.
+        // The level has enough registers for this number of rows.
         let most = if S::TOKENS >= 8 { MAX_ROWS } else { 4 };
         for rows in self.rows.chunks(most) {
             self.rows = rows;
@@ -161,14 +161,14 @@ impl<C: Cells> Kernel for AttentionTask<'_, '_, '_, C> {
 }
 
 impl<C: Cells> AttentionTask<'_, '_, '_, C> {
-    /// `R` rows, of which `self.rows.len()` are live; the others compute on zeros and are not stored.
+    /// `R` rows, of which `self.rows.len()` are in use; the others compute on zeros and are not stored.
     #[inline(always)]
     fn run_rows<S: Simd, const R: usize>(&mut self, s: S) {
         let Self { call, keys, values, head, rows, .. } = *self;
         let KvSpec { key_width, value_width, .. } = call.spec;
         let p = call.options;
 
-        // Queries transposed and scaled: R neighbours for each element of the key.
+        // Queries transposed and scaled: R adjacent values per element of the key.
         let mut q = vec![[0f32; R]; key_width];
         for (r, &JobRow { token, query_head, .. }) in rows.iter().enumerate() {
             let row = &call.q.row(token)[query_head * key_width..][..key_width];
@@ -192,12 +192,12 @@ impl<C: Cells> AttentionTask<'_, '_, '_, C> {
         let mut scores = [[0f32; STRIP_TOKENS]; R];
 
         let slot = call.placement.slots[rows[0].token];
-        // Rows ascend, so the first sees the earliest position and the last the latest.
+        // Rows ascend, so the first row sees the earliest position and the last row the latest.
         let (first, last) = (span[0].0 / KV_BLOCK, span[R - 1].1 / KV_BLOCK);
-        // Strips begin at the same places whatever rows share the job: their results are rounded alike.
+        // Strips start at the same positions for any set of rows, so results are rounded alike.
         for strip in (first / STRIP * STRIP..=last).step_by(STRIP) {
             let blocks = STRIP.min(last + 1 - strip);
-            // Blocks that no row sees may have left the cache.
+            // Blocks that no row sees may have been freed.
             let unseen = first.saturating_sub(strip);
             for b in unseen..blocks {
                 let keys = keys.head_block(call.block(slot, strip + b, head), key_width);
@@ -283,7 +283,7 @@ fn online_softmax<S: Simd>(s: S, scores: &mut [f32], max: &mut f32, sum: &mut f3
     for at in (16..scores.len()).step_by(16) {
         lanes = s.max(lanes, s.load_f32(scores, at));
     }
-    // NaN is not larger than anything: it reaches the sum below.
+    // A NaN fails the comparison and reaches the sum below.
     let new = s.to_array(lanes).iter().fold(*max, |m, &x| if x > m { x } else { m });
     if new == f32::NEG_INFINITY {
         // No visible token yet (or only NaN, which stays).
@@ -294,7 +294,7 @@ fn online_softmax<S: Simd>(s: S, scores: &mut [f32], max: &mut f32, sum: &mut f3
     let mut total = s.splat(0.0);
     for at in (0..scores.len()).step_by(16) {
         let x = s.load_f32(scores, at);
-        // Masked scores are −∞: their exponential must be 0, not the smallest number that `exp` gives.
+        // Masked scores are −∞: their exponential must be 0, not the smallest normal number that `exp` can return.
         let e = exp(s, s.sub(x, s.splat(new)));
         let e = s.sub(e, s.splat(f32::MIN_POSITIVE));
         s.store_f32(s.max(s.splat(0.0), e), scores, at);
@@ -306,7 +306,7 @@ fn online_softmax<S: Simd>(s: S, scores: &mut [f32], max: &mut f32, sum: &mut f3
     scale
 }
 
-/// acc[r] += Σ over the tokens of a block that a row sees of score · value, for 16 columns. `all` are the block's tokens
+/// acc[r] += Σ score · value, for 16 columns, over the tokens of a block that a row sees. `all` are the block's tokens
 /// within the strip.
 #[inline(always)]
 fn add_column<V: Values, S: Simd, const R: usize>(
@@ -353,8 +353,8 @@ fn add_values<V: Values, S: Simd, const R: usize>(
     }
 }
 
-/// Does what [`add_values`] does, but each row reads only the tokens that it sees: another sequence may have left
-/// infinities in the others, and 0 · ∞ is not 0. `all` are the block's tokens within the strip.
+/// Like [`add_values`], but each row reads only the tokens that it sees. Other slots may contain infinities of another
+/// sequence, and 0 · ∞ is NaN. `all` are the block's tokens within the strip.
 #[inline(always)]
 fn add_seen_values<V: Values, S: Simd, const R: usize>(
     s: S,
@@ -378,7 +378,7 @@ fn add_seen_values<V: Values, S: Simd, const R: usize>(
     }
 }
 
-/// The same for one row and the last columns of a width that is not a multiple of 16.
+/// acc += Σ score · value for one row, for the last columns of a width that is not a multiple of 16.
 fn add_last_values<V: Values>(
     values: V,
     width: usize,

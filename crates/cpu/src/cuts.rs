@@ -11,7 +11,7 @@ pub(crate) struct Cuts {
 
 #[derive(Debug)]
 struct Segment {
-    /// The number of ranges before this segment.
+    /// The number of ranges in all preceding segments.
     first: usize,
     /// First element.
     start: usize,
@@ -21,7 +21,7 @@ struct Segment {
 }
 
 impl Cuts {
-    /// Segments one after another, each as (length, step). A step of 0 counts as 1.
+    /// Consecutive segments, each given as (length, step). A step of 0 counts as 1.
     pub(crate) fn new(segments: impl IntoIterator<Item = (usize, usize)>) -> Self {
         let (mut first, mut start) = (0, 0);
         let segments = segments.into_iter().map(|(len, step)| {
@@ -45,7 +45,8 @@ impl Cuts {
 
     /// Range `i < len()`, with the index of its segment.
     pub(crate) fn get(&self, i: usize) -> (usize, Range<usize>) {
-        // Segments without ranges begin where the next one does: the last that begins at or before `i` has it.
+        // A segment without ranges starts where the next segment starts: `i` belongs to the last segment that starts at
+        // or before it.
         let index = self.segments.partition_point(|segment| segment.first <= i) - 1;
         let segment = &self.segments[index];
         let from = (i - segment.first) * segment.step;

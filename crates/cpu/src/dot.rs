@@ -1,8 +1,8 @@
-//! The innermost kernel: 16 weight rows times some activation rows.
+//! The innermost kernel: 16 weight rows times several activation rows.
 //!
-//! One source serves GEMV and GEMM, every format and every level: some columns are unpacked once, and multiplied with as
-//! many activation rows at a time as the registers hold sums. The weights stream once through the cache. Lanes are
-//! weight rows: no sum crosses lanes.
+//! One source serves GEMV and GEMM, every format and every level. It unpacks some columns once and multiplies them with
+//! as many activation rows as the registers can hold sums for. The weights stream once through the cache. Lanes are
+//! weight rows, so no sum crosses lanes.
 
 mod float;
 mod int8;
@@ -15,7 +15,7 @@ use gristmill_kernels::format::{Float as _, Format, with_format_kind};
 use int8::Int8Dot;
 use std::marker::PhantomData;
 
-/// The results of one activation row: one for each weight row of the tile.
+/// The results of one activation row: one value per weight row of the tile.
 pub(crate) type Lanes = [f32; ROWS];
 
 /// Activation rows in the representation that the weight's format reads.
@@ -25,7 +25,7 @@ pub(crate) enum ActRows<'a> {
     Exact(&'a [&'a [f32]]),
     /// int8 with a scale per 32: quantised formats only.
     Int8(&'a [&'a [Int8Block]]),
-    /// Pairs of bfloat16: the format bfloat16 on a CPU that multiplies such pairs.
+    /// Pairs of bfloat16, for bfloat16 weights on a CPU that multiplies such pairs.
     Bf16(&'a [&'a [u32]]),
 }
 

@@ -1,4 +1,4 @@
-//! Sorting (token, slot) pairs by expert on the host: a counting sort, ascending within an expert.
+//! Sorts (token, slot) pairs by expert on the host: a counting sort, ascending within an expert.
 
 use super::host;
 use gristmill_kernels::error::Result;
@@ -13,8 +13,8 @@ pub(super) fn group_by_expert(call: Checked<GroupByExpert>) -> Result<()> {
     group(tokens, top_k, &|token| ids.row(token), lists)
 }
 
-/// Sorts pairs and cuts each expert's into tiles. All ids are below the number of experts or padding, and the lists are
-/// long enough.
+/// Sorts pairs and cuts each expert's pairs into tiles. All ids must be below the number of experts or padding, and the
+/// lists must be long enough.
 fn group<'a>(tokens: usize, top_k: usize, ids: &dyn Fn(usize) -> &'a [u32], lists: GroupLists) -> Result<()> {
     fn list(buffer: &mut Buffer<u32>) -> &mut [u32] {
         buffer.as_host_mut().unwrap_or(&mut [])
@@ -26,7 +26,7 @@ fn group<'a>(tokens: usize, top_k: usize, ids: &dyn Fn(usize) -> &'a [u32], list
         counts[id as usize] += 1;
     }
 
-    // Counts become ends, and going backwards turns the ends into starts.
+    // Counts become ends; filling backwards turns the ends into starts.
     let mut live = 0;
     for count in counts.iter_mut() {
         live += *count;

@@ -1,4 +1,4 @@
-//! Views and buffers as slices. Checked arguments of the CPU are in host memory.
+//! Views and buffers as slices. The checked arguments of a CPU operation are in host memory.
 
 use super::out::OutRows;
 use gristmill_kernels::error::{Error, Result};
@@ -34,7 +34,7 @@ pub(super) fn slice<'a, T: Copy>(op: &'static str, buffer: &'a Buffer<T>) -> Res
     buffer.as_host().ok_or(foreign(op))
 }
 
-/// Optional biases of gate and up.
+/// Optional biases of gate and up projections.
 pub(super) fn pair<'a>(op: &'static str, bias: Option<[&'a Buffer<f32>; 2]>) -> Result<Option<[&'a [f32]; 2]>> {
     let Some([gate, up]) = bias else { return Ok(None) };
     Ok(Some([slice(op, gate)?, slice(op, up)?]))

@@ -1,4 +1,4 @@
-//! The KV cache: reads by attention, writes of tokens, copies of blocks.
+//! The KV cache: reads by attention, writes of new tokens, and block copies.
 
 use super::{DEVICE, host};
 use gristmill_kernels::error::{Error, Result};
@@ -9,18 +9,18 @@ use gristmill_kernels::storage::Storage;
 use gristmill_kernels::tensor::zeroed;
 use half::f16;
 
-/// The keys or the values of a cache. Elements lie in this order: block, head, then for keys the element of the key and
-/// the token, so that 16 tokens are 16 lanes; for values the token and the element. Scales lie likewise, with the group
-/// of [`KV_GROUP`] elements for the element.
+/// The keys or the values of a cache. The order of key elements is block, head, element, token, so 16 tokens fill 16
+/// lanes. The order of value elements is block, head, token, element. Scales have the same order, with one scale for
+/// each group of [`KV_GROUP`] elements.
 #[derive(Debug)]
 pub(super) enum KvData {
     /// [`KvFormat::F16`].
     F16(Vec<f16>),
     /// [`KvFormat::Q8_0`].
     Q8_0 {
-        /// A byte for each element.
+        /// One byte per element.
         codes: Vec<i8>,
-        /// A scale for each group of a key or value.
+        /// One scale per group of a key or value.
         scales: Vec<f16>,
     },
 }
@@ -37,7 +37,7 @@ impl KvData {
         })
     }
 
-    /// Copies whole blocks, of which there are `all`.
+    /// Copies whole blocks of a cache that has `all` blocks.
     fn copy(&mut self, all: usize, blocks: &[(u32, u32)]) {
         fn copy<T: Copy>(data: &mut [T], all: usize, blocks: &[(u32, u32)]) {
             let len = data.len() / all.max(1);
@@ -232,7 +232,8 @@ pub(super) struct ValueTile {
 }
 
 impl ValueTile {
-    /// The columns from `16 * column` of the values that are the first elements of the keys of one (block, head).
+    /// The columns from `16 * column` of one (block, head), for a cache whose values are the first elements of its
+    /// keys.
     #[inline(always)]
     pub(super) fn of_keys<C: Cells, S: Simd>(s: S, keys: C, key_width: usize, column: usize) -> Self {
         let first = 16 * column;
@@ -261,7 +262,7 @@ impl Values for &ValueTile {
     }
 }
 
-/// Indices of one token's elements of one head: the first, and the step to the next.
+/// Indices of one token's elements in one head: the first index, and the stride.
 struct Target {
     first: usize,
     step: usize,

@@ -1,9 +1,9 @@
 //! The layout of prepared weights: tiles of 16 rows, planes interleaved by units.
 //!
-//! A tile is one block of each of 16 rows. It is a permutation of the file's bytes (same size), so that one 64-byte
-//! load brings 4 bytes of each of 16 rows and no kernel needs a horizontal sum. Tiles of a row group follow each
-//! other along the columns; row groups follow each other; experts are outermost. Missing rows of the last group are
-//! zero bytes, which every format decodes to finite numbers; they are never written out.
+//! A tile is one block of each of 16 rows. It is a permutation of the file's bytes and has the same size. One 64-byte
+//! load brings 4 bytes of each of 16 rows, so no kernel needs a horizontal sum. The order is: expert, row group, tile
+//! along the columns. Missing rows of the last group are zero bytes, which every format decodes to finite numbers.
+//! Kernels never store their outputs.
 
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::format::{Format, Plane};
@@ -13,17 +13,17 @@ use memmap2::MmapMut;
 /// Rows in a tile.
 pub const ROWS: usize = 16;
 
-/// One tensor in tiles.
+/// A tensor in tiles.
 pub struct Tiles {
     /// Encoding.
     pub format: Format,
-    /// Matrices.
+    /// Number of matrices.
     pub experts: usize,
-    /// Outputs of one matrix.
+    /// Rows (outputs) of one matrix.
     pub rows: usize,
-    /// Inputs.
+    /// Columns (inputs).
     pub cols: usize,
-    /// Pages of its own: aligned, zeroed when first touched, and huge where the system offers that.
+    /// Separate pages: aligned, zeroed on first touch, and huge pages where the system offers them.
     memory: MmapMut,
 }
 
@@ -34,8 +34,8 @@ impl Tiles {
         let bytes = usize::try_from(bytes(&TensorShape { format, experts, rows, cols })).unwrap_or(usize::MAX);
         let refused = |_| Error::OutOfMemory { what: "weights", bytes };
         let memory = MmapMut::map_anon(bytes).map_err(refused)?;
-        // GEMV streams gigabytes, more than any TLB covers in 4 KiB pages. For 100 MB the gain is within the noise of a
-        // busy machine (docs/performance-notes.md). A refusal costs nothing.
+        // GEMV streams gigabytes, more than any TLB covers with 4 KiB pages. For 100 MB the gain is within the noise of
+        // a busy machine (docs/performance-notes.md). If the system refuses, nothing is lost.
         #[cfg(target_os = "linux")]
         let _ = memory.advise(memmap2::Advice::HugePage);
         Ok(Self { format, experts, rows, cols, memory })
@@ -62,7 +62,7 @@ impl Tiles {
         &self.memory[(expert * self.groups() + group) * bytes..][..bytes]
     }
 
-    /// All row groups, for filling: expert-major, [`Tiles::group_bytes`] each.
+    /// All row groups, for filling: expert-major, [`Tiles::group_bytes`] bytes each.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory
     }
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Tiles {
     }
 }
 
-/// Bytes that a tensor takes in tiles.
+/// Bytes of a tensor in tiles.
 pub(crate) fn bytes(shape: &TensorShape) -> u64 {
     shape.bytes(shape.rows.saturating_add(ROWS - 1) / ROWS * ROWS, shape.format.row_bytes(shape.cols))
 }

@@ -1,13 +1,13 @@
-//! Which instructions a CPU backend uses, chosen once at run time.
+//! The instruction set of a CPU backend, chosen once at run time.
 
 use crate::simd::*;
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::simd::{Kernel, Simd};
 
-/// Declares every level once, slowest first. Columns: architecture (none: all of them), type of the token, name.
+/// Declares every level once, slowest first. Columns: architecture (none: every architecture), type of the token, name.
 macro_rules! levels {
     ($($(#[doc = $doc:literal])* $(#[cfg($($arch:tt)*)])? $token:ident = $name:literal,)*) => {
-        /// A CPU level. Having one proves that the CPU has its features.
+        /// A CPU level. The value proves that the CPU has the level's features.
         #[derive(Clone, Copy, Debug)]
         pub enum Level { $($(#[cfg($($arch)*)])? $(#[doc = $doc])* $token($token),)* }
 
@@ -22,7 +22,7 @@ macro_rules! levels {
             /// Names of all levels of this architecture, slowest first.
             pub const NAMES: &'static [&'static str] = &[$($(#[cfg($($arch)*)])? $name,)*];
 
-            /// The level of a name in [`Level::NAMES`], if this CPU has it.
+            /// The level with a name in [`Level::NAMES`], if this CPU supports it.
             pub fn named(name: &'static str) -> Result<Self> {
                 match name {
                     $($(#[cfg($($arch)*)])? $name => $token::detect().map(Level::$token),)*
@@ -40,12 +40,12 @@ macro_rules! levels {
 }
 
 levels! {
-    /// Instructions that every CPU of the architecture has.
+    /// The baseline instructions of the architecture.
     Portable = "portable",
     /// AVX2, FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2 = "avx2",
-    /// AVX2, FMA, F16C and AVX-VNNI, without need of AVX-512.
+    /// AVX2, FMA, F16C and AVX-VNNI; AVX-512 is not needed.
     #[cfg(target_arch = "x86_64")]
     AvxVnni = "avxvnni",
     /// AVX-512 F, BW, VL and VNNI.
@@ -57,7 +57,7 @@ levels! {
 }
 
 impl Level {
-    /// The levels that this CPU has, slowest first.
+    /// The levels that this CPU supports, slowest first.
     pub fn available() -> impl Iterator<Item = Self> {
         Self::NAMES.iter().filter_map(|name| Self::named(name).ok())
     }
@@ -77,7 +77,7 @@ impl Level {
         with_level!(self, s => s.run(kernel))
     }
 
-    /// The same of a kernel that multiplies pairs of bfloat16, or `None` if the CPU does not.
+    /// Runs a kernel that multiplies pairs of bfloat16; `None` if the CPU does not support it.
     pub(crate) fn run_bf16<K: Kernel>(self, kernel: K) -> Option<K::Output> {
         with_level!(self, s => s.bf16().map(|proof| s.run_bf16(proof, kernel)))
     }

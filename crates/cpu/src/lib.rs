@@ -1,4 +1,4 @@
-//! The CPU backend: SIMD levels chosen at run time, a pool of threads, weights in tiles of 16 rows.
+//! The CPU backend: SIMD levels chosen at run time, a thread pool, weights in tiles of 16 rows.
 //!
 //! ```
 //! use gristmill_cpu::{Cpu, Level};
@@ -28,8 +28,8 @@
 //!
 //! `examples/experts.rs` computes the mixture-of-experts layer of a GGUF file; `docs/kernels.md` explains it.
 //!
-//! [`dot`] is the innermost kernel, [`matmul`] and [`moe`] choose its tiles and activation rows, [`layout`] is the
-//! memory layout of weights, [`attention`] reads the paged cache, [`rows`] has the operations on single rows.
+//! [`dot`] is the innermost kernel. [`matmul`] and [`moe`] choose its tiles and activation rows. [`layout`] is the
+//! memory layout of weights. [`attention`] reads the paged cache. [`rows`] has the operations on single rows.
 
 #![deny(unsafe_code)]
 
@@ -77,24 +77,24 @@ const DEVICE: DeviceId = DeviceId::Cpu;
 pub struct Cpu {
     level: Level,
     pool: Pool,
-    /// Scratch of [`Sample`] that no thread uses, kept so that a step does not allocate.
+    /// Unused scratch of [`Sample`], kept so that a step does not allocate.
     candidates: Mutex<Vec<Vec<sample::Candidate>>>,
     profile: Option<Arc<Profile>>,
 }
 
 impl Cpu {
-    /// Kernels at a level, with threads of their own (the caller's counts as one).
+    /// Kernels at a level with `threads` threads, including the caller's.
     pub fn new(level: Level, threads: usize) -> Result<Self> {
         Ok(Self { level, pool: Pool::new(threads)?, candidates: Mutex::default(), profile: None })
     }
 
-    /// The same as a backend.
+    /// The kernels as a backend.
     pub fn backend(level: Level, threads: usize) -> Result<Backend> {
         Self::new(level, threads).map(Backend::new)
     }
 }
 
-/// Runs operations by methods of [`Cpu`]: a line for each.
+/// Runs operations by methods of [`Cpu`], one line per operation.
 macro_rules! operations {
     ($($kernel:ident($Operation:ident) => $method:ident,)*) => {
         $(fn $kernel(&self, call: Checked<$Operation>) -> Result<()> {
@@ -117,7 +117,7 @@ impl Kernels for Cpu {
         [self.level.name()].into_iter().chain(bf16).map(str::to_owned).collect()
     }
 
-    /// The order of a sum depends neither on the rows nor on the threads.
+    /// The order of a sum depends neither on the number of rows nor on the number of threads.
     fn deterministic(&self) -> bool {
         true
     }

@@ -1,7 +1,7 @@
-//! Matrix operations: how row groups and activation rows are cut into chunks, and where outputs go.
+//! Matrix operations: chunks of row groups and activation rows, and where outputs are stored.
 //!
-//! Work is cut into chunks of some row groups × up to [`TOKEN_BLOCK`] activation rows, small enough that the
-//! activations stay in the L2 cache while the weights of the chunk stream.
+//! A chunk covers some row groups × at most [`TOKEN_BLOCK`] activation rows. Chunks are small enough that their
+//! activations stay in the L2 cache while their weights stream.
 
 use super::Cpu;
 use super::act::{CpuAct, Int8Block};
@@ -19,13 +19,13 @@ use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::{Activation, GateUp, Matmul, Operation};
 use std::ops::Range;
 
-/// Activation rows that one chunk serves: 64 rows of 4,096 int8 activations are half a megabyte.
+/// Activation rows per chunk: 64 rows of 4,096 int8 activations are half a megabyte.
 pub(crate) const TOKEN_BLOCK: usize = 64;
 
-/// Weight bytes that one chunk reads, at least: about 5 µs of one of two cores that share 49 GB/s.
+/// Minimum weight bytes per chunk: about 5 µs on one of two cores that share 49 GB/s.
 const CHUNK_BYTES: usize = 128 << 10;
 
-/// The activation rows of a chunk, by reference.
+/// References to the activation rows of a chunk.
 pub(crate) struct Gathered<'a> {
     int8: [&'a [Int8Block]; TOKEN_BLOCK],
     bf16: [&'a [u32]; TOKEN_BLOCK],
@@ -34,7 +34,7 @@ pub(crate) struct Gathered<'a> {
 }
 
 impl<'a> Gathered<'a> {
-    /// Collects rows (at most [`TOKEN_BLOCK`]) of `x`.
+    /// Collects at most [`TOKEN_BLOCK`] rows of `x`.
     pub(crate) fn new(x: &'a Operand, rows: impl Iterator<Item = usize>) -> Self {
         let mut this = Self { int8: [&[]; TOKEN_BLOCK], bf16: [&[]; TOKEN_BLOCK], exact: [&[]; TOKEN_BLOCK], len: 0 };
         for row in rows.take(TOKEN_BLOCK) {
@@ -56,7 +56,7 @@ impl<'a> Gathered<'a> {
         self.len
     }
 
-    /// The rows as weights of this format read them.
+    /// The rows in the representation that weights of this format read.
     fn rows(&self, format: Format) -> ActRows<'_> {
         if !format.is_float() && !self.int8[0].is_empty() {
             ActRows::Int8(&self.int8[..self.len])
@@ -73,7 +73,7 @@ pub(crate) struct Operand<'a> {
     exact: &'a [f32],
     /// Empty at [`gristmill_kernels::act::Precision::Exact`].
     int8: &'a [Int8Block],
-    /// Empty at [`gristmill_kernels::act::Precision::Exact`], and if the level does not read it.
+    /// Empty at [`gristmill_kernels::act::Precision::Exact`], and if the level does not multiply bfloat16.
     bf16: &'a [u32],
     cols: usize,
 }
@@ -88,40 +88,40 @@ impl<'a> Operand<'a> {
 /// Results of one row group for the rows of a chunk.
 type Results = [Lanes; TOKEN_BLOCK];
 
-/// Takes results: the row's index among those gathered, the columns of the tensor, and their values.
+/// Callback for results: the row's index among the gathered rows, the columns of the tensor, and their values.
 type Store<'a> = dyn FnMut(usize, Range<usize>, &[f32]) + 'a;
 
-/// Row groups per chunk: each chunk reads [`CHUNK_BYTES`] at least, and every thread gets several.
+/// Row groups per chunk. Each chunk reads at least [`CHUNK_BYTES`], and every thread gets several chunks.
 pub(crate) fn groups_per_chunk(groups: usize, group_bytes: usize, token_blocks: usize, threads: usize) -> usize {
     let worth = CHUNK_BYTES.div_ceil(group_bytes.max(1));
     let spread = (groups * token_blocks).div_ceil(4 * threads);
     worth.min(spread).clamp(1, groups.max(1))
 }
 
-/// The columns of joined tensors, cut into chunks of whole row groups: for some activation rows at a time.
+/// The columns of joined tensors, cut into chunks of whole row groups, for one block of activation rows.
 pub(crate) fn column_cuts(tensors: &[Tiles], token_blocks: usize, threads: usize) -> Cuts {
     let groups = |p: &Tiles| groups_per_chunk(p.groups(), p.group_bytes(), token_blocks, threads);
     Cuts::new(tensors.iter().map(|p| (p.rows, groups(p) * ROWS)))
 }
 
-/// [`column_cuts`] for a gate and an up tensor, which share their columns.
+/// [`column_cuts`] for gate and up tensors, which have the same columns.
 pub(crate) fn gated_column_cuts([gate, up]: [&Tiles; 2], token_blocks: usize, threads: usize) -> Cuts {
     let bytes = gate.group_bytes() + up.group_bytes();
     Cuts::even(gate.rows, groups_per_chunk(gate.groups(), bytes, token_blocks, threads) * ROWS)
 }
 
-/// The first columns of joined tensors.
+/// The first column of each joined tensor.
 pub(crate) fn starts(tensors: &[Tiles]) -> Vec<usize> {
     tensors.iter().scan(0, |next, p| Some(std::mem::replace(next, *next + p.rows))).collect()
 }
 
-/// The row groups of some columns of a tensor.
+/// The row groups that cover some columns of a tensor.
 pub(crate) fn row_groups(columns: Range<usize>) -> Range<usize> {
     columns.start / ROWS..columns.end.div_ceil(ROWS)
 }
 
 impl Cpu {
-    /// Dense: y[i] = x[row(i)] · Wᵀ + bias, by the epilogue.
+    /// Dense: y[i] = x[row(i)] · Wᵀ + bias, stored by the epilogue.
     pub(super) fn multiply_dense(&self, call: Matmul) -> Result<()> {
         let Matmul { weight, x, rows, bias, epilogue, mut y } = call;
         let (tensors, x) = (tiles(Matmul::NAME, weight)?, Operand::new(Matmul::NAME, x)?);
@@ -162,7 +162,7 @@ impl Cpu {
         Ok(())
     }
 
-    /// One expert's row groups times gathered rows; `store` gets the row's index, the columns and their values.
+    /// One expert's row groups times gathered rows. `store` gets the row's index, the columns and their values.
     pub(crate) fn multiply(
         &self,
         tiles: &Tiles,
@@ -182,7 +182,7 @@ impl Cpu {
         }
     }
 
-    /// [`Cpu::multiply`] for a gate and up pair: stores activation(gate, up).
+    /// [`Cpu::multiply`] for a gate and up pair; stores activation(gate, up).
     pub(crate) fn multiply_gated(
         &self,
         [gate, up]: [&Tiles; 2],
@@ -206,7 +206,7 @@ impl Cpu {
         }
     }
 
-    /// One row group times gathered rows, plus the bias. Returns the group's columns of the output.
+    /// One row group times gathered rows, plus the bias. Returns the group's columns in the output.
     fn multiply_group(
         &self,
         tiles: &Tiles,

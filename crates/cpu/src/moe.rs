@@ -1,4 +1,4 @@
-//! Expert operations: matrix operations over the tiles of grouped pairs.
+//! Expert operations: matrix operations over tiles of grouped pairs.
 
 use super::Cpu;
 use super::host;
@@ -12,7 +12,7 @@ use gristmill_kernels::ops::{MoeGateUp, MoeMatmul, Operation};
 /// Rows of a full tile of [`Groups`].
 pub(crate) const TILE_ROWS: usize = TOKEN_BLOCK;
 
-/// The tiles of [`Groups`]: of each, the expert and its pairs.
+/// The tiles of [`Groups`]: the expert and the pairs of each tile.
 struct GroupTiles<'a> {
     experts: Vec<usize>,
     pairs: Vec<&'a [u32]>,

@@ -1,5 +1,5 @@
-//! Outputs that several threads write: rows, tiles, or chunks of a slice. They are disjoint by construction, so callers
-//! need no `unsafe`.
+//! Outputs that several threads write: rows, tiles, or chunks of a slice. The types make them disjoint, so callers need
+//! no `unsafe`.
 
 #![allow(unsafe_code)]
 
@@ -25,10 +25,10 @@ impl<'a, T> Shared<'a, T> {
         Self { start: slice.as_mut_ptr(), len: slice.len(), life: PhantomData }
     }
 
-    /// A range of the slice. Panics if it does not lie inside.
+    /// A range of the slice. Panics if the range is out of bounds.
     ///
     /// # Safety
-    /// While the result lives, no one else may have an overlapping range.
+    /// While the result lives, no other code may access an overlapping range.
     unsafe fn range(&self, range: Range<usize>) -> &'a mut [T] {
         assert!(range.start <= range.end && range.end <= self.len, "range {range:?} of {}", self.len);
         // SAFETY: inside the slice by the assertion, exclusive by the caller's promise.
@@ -42,7 +42,7 @@ pub(crate) struct OutRows<'a, T> {
     offset: usize,
     rows: usize,
     cols: usize,
-    /// Elements from a row to the next, at least `cols` if there are several rows.
+    /// Elements from the start of a row to the start of the next, at least `cols` if there are several rows.
     stride: usize,
 }
 
@@ -55,7 +55,7 @@ impl<'a, T: Copy> OutRows<'a, T> {
         Some(Self { memory: Shared::new(slice), offset, rows, cols, stride })
     }
 
-    /// Rows of `cols` elements, one after another.
+    /// Contiguous rows of `cols` elements.
     pub(crate) fn contiguous(slice: &'a mut [T], rows: usize, cols: usize) -> Self {
         Self { memory: Shared::new(slice), offset: 0, rows, cols, stride: cols }
     }
@@ -69,7 +69,7 @@ impl<'a, T: Copy> OutRows<'a, T> {
     }
 
     /// # Safety
-    /// While the result lives, no one else may have overlapping columns of this row.
+    /// While the result lives, no other code may access overlapping columns of this row.
     unsafe fn columns(&self, row: usize, columns: Range<usize>) -> &'a mut [T] {
         assert!(row < self.rows && columns.end <= self.cols, "row {row}, columns {columns:?}");
         let start = self.offset + row * self.stride;
@@ -78,11 +78,11 @@ impl<'a, T: Copy> OutRows<'a, T> {
     }
 }
 
-/// Outputs whose rows are written one by one: one matrix, or several with equally many rows.
+/// Outputs that are written row by row: one matrix, or several with the same number of rows.
 pub(crate) trait EachRow: Sync {
-    /// One row of each.
+    /// One row of each output.
     type Row;
-    /// Rows.
+    /// Number of rows.
     fn count(&self) -> usize;
     /// # Safety
     /// Each row may be taken once.
@@ -115,7 +115,7 @@ impl<A: EachRow, B: EachRow> EachRow for (A, B) {
     }
 }
 
-/// Which rows of the output a tile has.
+/// Which output rows a tile covers.
 enum TileRows<'a> {
     /// Consecutive rows.
     Range(Range<usize>),
@@ -131,7 +131,7 @@ pub(crate) struct Tile<'a, T> {
 }
 
 impl<T: Copy> Tile<'_, T> {
-    /// Some columns of the tile's row `row`; columns count in the output.
+    /// Some columns of the tile's row `row`; the column indices are those of the output.
     pub(crate) fn columns(&mut self, row: usize, columns: Range<usize>) -> &mut [T] {
         assert!(self.cols.start <= columns.start && columns.end <= self.cols.end, "{columns:?} of {:?}", self.cols);
         let row = match &self.rows {
@@ -149,7 +149,7 @@ impl<T: Copy> Tile<'_, T> {
 
 /// A run's rows and slots in one of several equal ranges of columns.
 pub(crate) struct Unit<'a> {
-    /// Which range of columns.
+    /// Index of the range of columns.
     pub(crate) index: usize,
     /// Columns of the slot that the run reads.
     pub(crate) before: Option<&'a [f32]>,
@@ -159,7 +159,7 @@ pub(crate) struct Unit<'a> {
     pub(crate) out: UnitRows<'a>,
 }
 
-/// Some columns of neighbouring rows.
+/// Some columns of adjacent rows.
 pub(crate) struct UnitRows<'a> {
     out: &'a OutRows<'a, f32>,
     rows: Range<usize>,
@@ -167,7 +167,7 @@ pub(crate) struct UnitRows<'a> {
 }
 
 impl UnitRows<'_> {
-    /// The columns of the `row`-th of the rows.
+    /// The columns of row `row`.
     pub(crate) fn row(&mut self, row: usize) -> &mut [f32] {
         assert!(row < self.rows.len(), "row {row} of {:?}", self.rows);
         // SAFETY: the columns of these rows are this unit's alone (`each_unit`), and `self` is borrowed while the
@@ -176,7 +176,7 @@ impl UnitRows<'_> {
     }
 }
 
-/// Which index runs fastest over the chunks of a grid.
+/// The loop order over a grid's chunks: which index is innermost.
 #[derive(Clone, Copy)]
 pub(crate) enum Fastest {
     Rows,
@@ -184,7 +184,7 @@ pub(crate) enum Fastest {
 }
 
 impl Pool {
-    /// Calls `work` with the index of every row and the row, `per_chunk` rows to a chunk.
+    /// Calls `work` with the index of every row and the row; a chunk has `per_chunk` rows.
     pub(crate) fn each_row<R: EachRow>(&self, per_chunk: usize, rows: R, work: &(dyn Fn(usize, R::Row) + Sync)) {
         let cuts = Cuts::even(rows.count(), per_chunk);
         self.run(cuts.len(), &|chunk| {
@@ -193,18 +193,19 @@ impl Pool {
         });
     }
 
-    /// Calls `work` with the index of every chunk of a slice and the chunk: `len` elements each, the last one fewer.
+    /// Calls `work` with the index of every chunk of a slice and the chunk: `len` elements each; the last chunk may be
+    /// shorter.
     pub fn each_chunk<T: Copy + Send>(&self, slice: &mut [T], len: usize, work: &(dyn Fn(usize, &mut [T]) + Sync)) {
         let (cuts, shared) = (Cuts::even(slice.len(), len), Shared::new(slice));
         // SAFETY: the chunks do not overlap.
         self.run(cuts.len(), &|chunk| work(chunk, unsafe { shared.range(cuts.get(chunk).1) }));
     }
 
-    /// Calls `work` for every run and every one of `units` equal ranges of the columns of `out` and of `state`, which
-    /// has a row for each slot.
+    /// Calls `work` for every run and every one of `units` equal column ranges of `out` and of `state`. `state` has one
+    /// row per slot.
     ///
     /// # Panics
-    /// If two runs share rows or a slot that one writes.
+    /// If two runs share rows, or if a run shares the slot that another run writes.
     pub(crate) fn each_unit(
         &self,
         runs: &[Run],
@@ -231,7 +232,7 @@ impl Pool {
         });
     }
 
-    /// Calls `work` with the indices of every range of rows and of columns, and their tile of the output.
+    /// Calls `work` with the indices of each range of rows and each range of columns, and their tile of the output.
     pub(crate) fn each_tile<T: Copy + Send>(
         &self,
         out: &OutRows<T>,
@@ -249,8 +250,8 @@ impl Pool {
         });
     }
 
-    /// Calls `work` with the index of every list of rows and of every range of columns, and their tile of the output,
-    /// columns fastest. Rows that are in no list are filled with zeros.
+    /// Calls `work` with the index of each list of rows and each range of columns, and their tile of the output;
+    /// columns are innermost. Rows that are in no list are filled with zeros.
     ///
     /// # Panics
     /// If a row is in two lists, or twice in one.

@@ -1,9 +1,9 @@
-//! The thread pool: a job is a number of chunks that threads take dynamically.
+//! The thread pool. A job is a number of chunks that threads claim dynamically.
 //!
-//! Threads wait by spinning for a moment and then parking: operations follow each other within microseconds, so a
-//! parked thread would wake too late, but pure spinning collapses when cores are shared. The caller waits only for
-//! workers that take part: a job is *open* while it has chunks left, a worker must *enter* it, and the caller returns
-//! once it has closed the job and all workers inside have left.
+//! Threads spin briefly and then park. Operations follow each other within microseconds, so a parked thread would wake
+//! too late. Pure spinning collapses when cores are shared. The caller waits only for workers that take part. A job is
+//! *open* while it has unclaimed chunks, and a worker must *enter* it. The caller closes the job and returns when every
+//! worker inside has left.
 
 #![allow(unsafe_code)]
 
@@ -15,14 +15,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-/// The most threads a pool may have.
+/// The maximum number of threads in a pool.
 pub const MAX_THREADS: usize = 1024;
 
-/// Rounds of waiting before a thread parks: about 50 µs, far more than the gap between two operations.
+/// Spin iterations before a thread parks: about 50 µs, far more than the gap between two operations.
 const SPINS: u32 = 2_000;
 
-/// The low bits of [`Shared::state`] count the workers inside the job; this bit says that it is open; the rest is the
-/// job's number.
+/// The low bits of [`Shared::state`] count the workers inside the job. This bit marks the job as open. The remaining
+/// bits are the job's number.
 const OPEN: u64 = 1 << 15;
 const INSIDE: u64 = OPEN - 1;
 const NUMBER: u64 = 1 << 16;
@@ -51,7 +51,7 @@ unsafe impl Sync for Shared {}
 // SAFETY: as above; the pointer in `job` is to a `Sync` closure.
 unsafe impl Send for Shared {}
 
-/// Threads that run jobs together with the calling thread.
+/// Worker threads that run jobs together with the calling thread.
 pub struct Pool {
     shared: Arc<Shared>,
     job_lock: Mutex<()>,
@@ -59,7 +59,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of `threads` threads, the caller's included.
+    /// A pool of `threads` threads, including the caller's.
     pub fn new(threads: usize) -> Result<Self> {
         if threads == 0 || threads > MAX_THREADS {
             return Err(Error::Threads { threads, reason: format!("must be 1 to {MAX_THREADS}") });
@@ -87,7 +87,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Threads, the caller's included.
+    /// Number of threads, including the caller's.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
     }
@@ -97,16 +97,16 @@ impl Pool {
         self.shared.clocks.get_or_init(|| (0..self.threads()).map(|_| AtomicU64::new(0)).collect());
     }
 
-    /// The time that the caller's thread has waited for workers, then the time that each worker has worked. Empty
-    /// without [`Pool::measure`].
+    /// The time that the caller's thread waited for workers, followed by each worker's busy time. Empty without
+    /// [`Pool::measure`].
     pub(crate) fn clocks(&self) -> Vec<Duration> {
         let clocks = self.shared.clocks.get().map_or(&[][..], Vec::as_slice);
         clocks.iter().map(|clock| Duration::from_nanos(clock.load(Ordering::Relaxed))).collect()
     }
 
-    /// Calls `work(0)` … `work(chunks - 1)`, each once, on all threads, and returns when all are done. Jobs of several
-    /// callers run one after another. A panic in a chunk is passed on to the caller after all threads have left the
-    /// job.
+    /// Calls `work(0)` … `work(chunks - 1)` once each, on all threads, and returns when all calls are done. Jobs of
+    /// several callers run one after another. If a chunk panics, the panic resumes in the caller after all threads have
+    /// left the job.
     ///
     /// Must not be called from within a chunk: that would deadlock.
     pub fn run(&self, chunks: usize, work: &(dyn Fn(usize) + Sync)) {
@@ -145,19 +145,19 @@ impl Drop for Pool {
         self.shared.stop.store(true, Ordering::SeqCst);
         for worker in self.workers.drain(..) {
             worker.thread().unpark();
-            // A worker cannot panic outside of a chunk, and those are caught.
+            // A worker can only panic inside a chunk, and those panics are caught.
             let _ = worker.join();
         }
     }
 }
 
 impl Shared {
-    /// Runs `work` and adds its time to the thread's clock, if the pool is measured.
+    /// Runs `work`, and adds its time to the thread's clock if the pool is measured.
     fn timed(&self, thread: usize, work: impl FnOnce()) {
         let Some(clocks) = self.clocks.get() else { return work() };
         let begun = Instant::now();
         work();
-        // Leaving the job, or the caller's own order, makes the sum visible to the caller.
+        // The release when the thread leaves the job makes the sum visible to the caller.
         clocks[thread].fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
     }
 
@@ -213,7 +213,7 @@ impl Shared {
         }
     }
 
-    /// Parks until a job newer than `seen` may be open, or the pool stops.
+    /// Parks until a job newer than `seen` may be open or the pool stops.
     fn sleep(&self, seen: u64) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let state = self.state.load(Ordering::SeqCst);
@@ -225,7 +225,7 @@ impl Shared {
     }
 }
 
-/// Spins a while, then calls `park`.
+/// Spins, then calls `park`.
 fn wait(spins: &mut u32, park: impl FnOnce()) {
     if *spins < SPINS {
         *spins += 1;
@@ -235,7 +235,7 @@ fn wait(spins: &mut u32, park: impl FnOnce()) {
     }
 }
 
-/// Locks even if a panic poisoned the mutex: the guarded values are valid at every moment.
+/// Locks even if a panic poisoned the mutex: the guarded values are always valid.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! Layers whose state has a fixed size. Tokens of a run follow one another in every batch, so a result does not depend
-//! on how a prompt is cut; threads share channels and heads.
+//! Layers whose state has a fixed size. The tokens of a run are computed in order, so a result does not depend on how a
+//! prompt is cut into chunks. Threads divide channels and heads.
 
 use super::Cpu;
 use super::host::{self, HostRows};
@@ -17,10 +17,10 @@ use gristmill_kernels::simd::{Kernel, Simd};
 pub(super) const LANES: usize = 16;
 /// Elements of the largest tile of a head's state.
 const LARGEST_TILE: usize = DELTA_WIDTHS[4] * DELTA_TILE;
-/// Channels of a convolution that a thread takes at most.
+/// Maximum number of convolution channels per thread.
 const CHANNELS: usize = 512;
 
-/// x · sigmoid(x) in place, as a vector and for the rest of a row.
+/// x · sigmoid(x) in place, by vectors and then for the rest of the row.
 struct Silu<'a>(&'a mut [f32]);
 
 impl Kernel for Silu<'_> {
@@ -42,7 +42,7 @@ impl Kernel for Silu<'_> {
     }
 }
 
-/// out = x · gate, where a function may be applied to the gate, each of whose elements may serve several neighbours.
+/// out = x · f(gate). Each element of the gate can serve several adjacent elements of x.
 struct MultiplyRow<'a> {
     x: &'a [f32],
     gate: &'a [f32],
@@ -84,10 +84,10 @@ impl Kernel for MultiplyRow<'_> {
     }
 }
 
-/// One row of a convolution: some channels of its inputs, oldest first.
+/// One row of a convolution: the inputs of some channels, oldest first.
 struct Taps<'a, const K: usize> {
     inputs: [&'a [f32]; K],
-    /// Weights of these channels, `K` each.
+    /// Weights of these channels, `K` per channel.
     weight: &'a [f32],
     bias: Option<&'a [f32]>,
     out: &'a mut [f32],
@@ -112,7 +112,7 @@ impl<const K: usize> Kernel for Taps<'_, K> {
     }
 }
 
-/// A run of the delta rule for [`DELTA_TILE`] values of a head, which are the lanes of a vector.
+/// A run of the delta rule for [`DELTA_TILE`] values of a head; the values are the lanes of a vector.
 struct DeltaRun<'a> {
     qkv: HostRows<'a, f32>,
     beta: HostRows<'a, f32>,
@@ -152,8 +152,8 @@ impl Kernel for DeltaRun<'_> {
     }
 }
 
-/// One token: the state takes the key and value, the query reads it. Sums go over the elements of the key in order, in
-/// four parts.
+/// One token: the key and value update the state, and the query reads it. Sums go over the elements of the key in
+/// order, in four partial sums.
 #[inline(always)]
 fn delta_step<S: Simd>(s: S, state: &mut [f32], [q, k]: [&[f32]; 2], v: S::F32, [decay, beta]: [f32; 2]) -> S::F32 {
     let inverse = |squares: f32| 1.0 / (squares + DELTA_EPS).sqrt();

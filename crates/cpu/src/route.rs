@@ -1,10 +1,10 @@
-//! The router of one token: scores, the top k, their weights. Scores are f64, so that rounding makes no ties.
+//! The router for one token: scores, top k, weights. Scores are f64, so rounding creates no ties.
 
 use super::{Cpu, host};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{Gating, GroupWorth, MAX_EXPERTS, Operation, PADDING, Route, Routing};
 
-/// The least sum that weights are divided by: the smallest normal f16.
+/// The minimum sum that weights are divided by: the smallest normal f16.
 const LEAST_SUM: f64 = 6.103_515_625e-5;
 
 impl Cpu {
@@ -16,7 +16,7 @@ impl Cpu {
         let scales = expert_scales.map(|scales| host::slice(Route::NAME, scales)).transpose()?;
         let tokens = tokens.map(|tokens| host::rows(Route::NAME, tokens)).transpose()?;
         let outputs = (host::rows_mut(Route::NAME, &mut ids)?, host::rows_mut(Route::NAME, &mut weights)?);
-        // Routing a row costs some hundred operations for each expert chosen.
+        // Routing a row costs about a hundred operations per chosen expert.
         self.each_row(outputs, cols * routing.top_k, &|row, (ids, weights)| {
             if tokens.as_ref().is_some_and(|tokens| tokens.row(row) == [PADDING]) {
                 ids.fill(PADDING);
@@ -32,7 +32,7 @@ impl Cpu {
 }
 
 /// Routes one token: `logits.len()` experts (at most 1,024) to `ids.len() == weights.len() == routing.top_k`. The
-/// arguments have passed the check of [`Route`].
+/// arguments must have passed the check of [`Route`].
 fn route_row(logits: &[f32], routing: &Routing, bias: Option<&[f32]>, ids: &mut [u32], weights: &mut [f32]) {
     let experts = logits.len();
     if logits.iter().chain(bias.unwrap_or_default()).any(|x| !x.is_finite()) {
@@ -42,7 +42,7 @@ fn route_row(logits: &[f32], routing: &Routing, bias: Option<&[f32]>, ids: &mut 
     let (mut values, mut scores) = ([0.0; MAX_EXPERTS], [0.0; MAX_EXPERTS]);
     let (values, scores) = (&mut values[..experts], &mut scores[..experts]);
 
-    // Values become weights; scores, biased, choose.
+    // Values become weights; scores (values plus bias) select the experts.
     for (value, &logit) in values.iter_mut().zip(logits) {
         *value = f64::from(logit);
     }
@@ -80,7 +80,7 @@ fn route_row(logits: &[f32], routing: &Routing, bias: Option<&[f32]>, ids: &mut 
     }
 }
 
-/// In place, of finite values.
+/// Softmax in place; the values must be finite.
 fn softmax(values: &mut [f64]) {
     let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     values.iter_mut().for_each(|v| *v = (*v - max).exp());
@@ -88,7 +88,7 @@ fn softmax(values: &mut [f64]) {
     values.iter_mut().for_each(|v| *v /= sum);
 }
 
-/// Softmax of `best`, just taken, over itself and the remaining logits near it. See [`Gating::SparseMixer`].
+/// Softmax of `best`, the expert taken last, over itself and the remaining logits near it. See [`Gating::SparseMixer`].
 fn share_of_near(logits: &[f64], taken: &[bool], best: usize, near: f64) -> f64 {
     let max = logits[best];
     let is_near = |&logit: &f64| logit == max || max - logit <= near * logit.abs().max(max);
@@ -97,7 +97,7 @@ fn share_of_near(logits: &[f64], taken: &[bool], best: usize, near: f64) -> f64 
     1.0 / (1.0 + shares.sum::<f64>())
 }
 
-/// The best that is not taken, which it marks; the smaller index on a tie. Some must be left.
+/// Returns and marks the best expert that is not taken, the smaller index on a tie. At least one must be left.
 fn take_best(scores: &[f64], taken: &mut [bool]) -> usize {
     let free = (0..scores.len()).filter(|&i| !taken[i]);
     let best = free.reduce(|best, i| if scores[i] > scores[best] { i } else { best });
@@ -106,7 +106,7 @@ fn take_best(scores: &[f64], taken: &mut [bool]) -> usize {
     best
 }
 
-/// Marks the experts of all groups but the best as taken.
+/// Marks the experts of all groups but the best groups as taken.
 fn exclude_groups(scores: &[f64], routing: &Routing, taken: &mut [bool]) {
     let size = scores.len() / routing.groups;
     let mut worth = [0.0; MAX_EXPERTS];

@@ -13,7 +13,7 @@ use gristmill_kernels::ops::{
 use gristmill_kernels::simd::{Kernel, Simd};
 use gristmill_kernels::tensor::ViewMut;
 
-/// Elements worth a chunk of their own: some microseconds of work.
+/// Elements per chunk: a few microseconds of work.
 const CHUNK_ELEMENTS: usize = 16 << 10;
 
 /// out = x / sqrt(mean(x²) + eps) · weight.
@@ -37,8 +37,8 @@ impl Kernel for RmsNormRow<'_> {
     }
 }
 
-/// out = (x − mean) / sqrt(variance + eps) · weight + bias. The deviations' own mean is subtracted again: it is the
-/// rounding error of the first, which matters where the mean is far from 0.
+/// out = (x − mean) / sqrt(variance + eps) · weight + bias. The mean of the deviations is subtracted again. It is the
+/// rounding error of the first mean, which matters if the mean is far from 0.
 struct LayerNormRow<'a> {
     x: &'a [f32],
     weight: &'a [f32],
@@ -65,7 +65,7 @@ impl Kernel for LayerNormRow<'_> {
     }
 }
 
-/// Σ x, or Σ x² if `SQUARES`: two vectors of sums, then the lanes in order, then the tail.
+/// Σ x, or Σ x² if `SQUARES`. The order is: two vectors of sums, the lanes in order, the tail.
 #[inline(always)]
 pub(super) fn sum<S: Simd, const SQUARES: bool>(s: S, x: &[f32]) -> f32 {
     let mut sums = [s.splat(0.0); 2];
@@ -87,12 +87,12 @@ struct Angles {
 }
 
 impl Cpu {
-    /// Calls `work` for every row of some outputs, rows of `cols` elements in all of them, some rows to a chunk.
+    /// Calls `work` for every row of some outputs. All outputs have `cols` columns; a chunk has several rows.
     pub(super) fn each_row<R: EachRow>(&self, rows: R, cols: usize, work: &(dyn Fn(usize, R::Row) + Sync)) {
         self.pool.each_row((CHUNK_ELEMENTS / cols.max(1)).max(1), rows, work);
     }
 
-    /// The same for one output.
+    /// Calls `work` for every row of one output; a chunk has several rows.
     pub(super) fn each_row_of(
         &self,
         op: &'static str,
@@ -218,7 +218,7 @@ impl Kernel for SoftCapRow<'_> {
     }
 }
 
-/// Leaves outputs in y as the epilogue says.
+/// Stores outputs to y by the epilogue.
 #[inline]
 pub(super) fn write_out(epilogue: Epilogue, outputs: &[f32], y: &mut [f32]) {
     match epilogue {

@@ -1,8 +1,8 @@
-//! Drawing the token of each row of logits, with sums in f64.
+//! Sampling of one token per row of logits, with sums in f64.
 //!
-//! The order is that of [`Sampling`]: mask, bias, penalties, temperature, top-k, top-p, min-p, draw. What is kept is
-//! drawn by inverting the cumulative distribution **in the order of token ids**, which needs no sort and is the same
-//! on every device.
+//! The order is that of [`Sampling`]: mask, bias, penalties, temperature, top-k, top-p, min-p, sample. A token is
+//! sampled by inverting the cumulative distribution **in the order of token ids**. This needs no sort and is equal on
+//! every device.
 
 use super::{Cpu, host};
 use gristmill_kernels::error::Result;
@@ -10,17 +10,17 @@ use gristmill_kernels::ops::{Argmax, Operation, PADDING, Sample, Sampling};
 use std::cmp::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 
-/// A token that may be drawn, with its logit (later its share).
+/// A candidate token with its logit, later with its probability.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     logit: f32,
     token: u32,
 }
 
-/// Exponent below which a token is dropped: e^−44.4 is 2⁻⁶⁴ of the largest share.
+/// Exponent below which a token is dropped: e^−44.4 is 2⁻⁶⁴ of the largest probability.
 const NEGLIGIBLE: f64 = 44.4;
 
-/// The larger logit first, then the smaller token; NaN last. A total order.
+/// A total order: the larger logit first, then the smaller token id; NaN last.
 fn rank(a: &Candidate, b: &Candidate) -> Ordering {
     let by_logit = b.logit.partial_cmp(&a.logit).unwrap_or_else(|| a.logit.is_nan().cmp(&b.logit.is_nan()));
     by_logit.then(a.token.cmp(&b.token))
@@ -43,7 +43,7 @@ impl Cpu {
         Ok(())
     }
 
-    /// [`Sample`], a row on each thread.
+    /// [`Sample`]: each thread samples whole rows.
     pub(super) fn sample_rows(&self, call: Sample) -> Result<()> {
         let Sample { mut logits, parameters, mut out } = call;
         let cols = logits.cols();
@@ -61,16 +61,16 @@ impl Cpu {
     }
 }
 
-/// Whether all values are finite. Without an early exit, so that it is vectorised: 0.02 ms for a vocabulary of 151,936.
+/// Whether all values are finite. There is no early exit, so the loop vectorises: 0.02 ms for a vocabulary of 151,936.
 fn all_finite(values: &[f32]) -> bool {
     let exponent = f32::INFINITY.to_bits();
     values.iter().fold(0, |largest, x| (x.to_bits() & exponent).max(largest)) < exponent
 }
 
-/// Index of the largest value, the smaller on a tie; NaN is the smallest. 0 for no values.
+/// Index of the largest value, the smaller index on a tie. NaN is the smallest. 0 without values.
 ///
-/// First the value, in as many lanes as vectors have, then where it is: a comparison that carries the index waits for
-/// the one before.
+/// The first pass finds the value in vector lanes, the second pass finds its index. A comparison that carries the index
+/// would wait for the preceding one.
 fn argmax(values: &[f32]) -> u32 {
     const LANES: usize = 64;
     let larger = |a: f32, b: f32| if b > a { b } else { a };
@@ -96,7 +96,7 @@ fn sample_row(logits: &mut [f32], sampling: &Sampling, scratch: &mut Vec<Candida
     }
     let greedy = argmax(logits);
     let max = logits[greedy as usize];
-    // A masked logit is −∞ and ranks above an allowed NaN: with nothing above −∞, the mask decides.
+    // A masked logit is −∞ and ranks above an allowed NaN: if no logit is above −∞, the mask decides.
     if max.is_nan() || max == f32::NEG_INFINITY {
         let candidates = (0..logits.len()).filter(|&i| allowed(sampling.mask, i));
         let best = candidates.map(|i| Candidate { logit: logits[i], token: i as u32 }).min_by(rank);
@@ -107,12 +107,12 @@ fn sample_row(logits: &mut [f32], sampling: &Sampling, scratch: &mut Vec<Candida
     }
 
     let temperature = f64::from(p.temperature);
-    // Equal infinities have no difference; all else is finite, −∞ or NaN.
+    // The difference of equal infinities is NaN. All other values are finite, or −∞ or NaN.
     let exponent = |logit: f32| if logit == max { 0.0 } else { (f64::from(logit) - f64::from(max)) / temperature };
     let share = |c: &Candidate| exponent(c.logit).exp();
 
     scratch.clear();
-    // Not below the largest itself: a temperature of nearly 0 may round the difference away.
+    // The largest logit always stays: a temperature near 0 can round the difference away.
     let least = f64::from(max) - NEGLIGIBLE * temperature;
     let all = logits.iter().zip(0_u32..).map(|(&logit, token)| Candidate { logit, token });
     scratch.extend(all.filter(|c| f64::from(c.logit) >= least));
@@ -136,7 +136,7 @@ fn sample_row(logits: &mut [f32], sampling: &Sampling, scratch: &mut Vec<Candida
             return candidate.token;
         }
     }
-    // Rounding can leave a remainder, which belongs to the last candidate.
+    // Rounding can leave a remainder; it goes to the last candidate.
     scratch.last().map_or(greedy, |c| c.token)
 }
 
@@ -163,10 +163,10 @@ fn adjust(logits: &mut [f32], sampling: &Sampling) {
     }
 }
 
-/// Keeps the smallest set of the most likely with at least this share of the whole, and at least one.
+/// Keeps the smallest set of most likely tokens with at least this share of the total, and at least one token.
 fn keep_mass(candidates: &mut Vec<Candidate>, share_kept: f64, share: impl Fn(&Candidate) -> f64) {
     let wanted = share_kept * candidates.iter().map(&share).sum::<f64>();
-    // A few tokens usually suffice: each attempt sorts four times as many more.
+    // Few tokens usually suffice. Each attempt sorts four times as many as the preceding one.
     let (mut sorted, mut mass, mut batch) = (0, 0.0, 64);
     while sorted < candidates.len() {
         let rest = &mut candidates[sorted..];

@@ -1,4 +1,4 @@
-//! Weights: tiles of 16 rows, and tables as the file maps them.
+//! Weights: tiles of 16 rows for products, and embedding tables in the file's layout.
 
 use super::Cpu;
 use super::host;
@@ -11,13 +11,13 @@ use gristmill_kernels::weight::{Footprint, Prepared, Role, TensorShape, TensorVi
 
 #[derive(Debug)]
 struct CpuWeight {
-    /// A table of rows that are looked up by id, in the file's layout and memory.
+    /// A table of rows that are looked up by id, in the file's layout and mapped memory.
     table: Option<TensorView>,
-    /// Tiles for products: one for each tensor.
+    /// Tiles for products, one set per tensor.
     tiles: Vec<Tiles>,
 }
 
-/// Bytes that a tensor takes; see [`gristmill_kernels::Backend::footprint`].
+/// Bytes that a tensor needs; see [`gristmill_kernels::Backend::footprint`].
 pub(super) fn footprint(shape: &TensorShape, role: Role) -> Footprint {
     let (tiles, file) = (layout::bytes(shape), shape.file_bytes());
     match role {
@@ -27,7 +27,7 @@ pub(super) fn footprint(shape: &TensorShape, role: Role) -> Footprint {
     }
 }
 
-/// The tiles of a weight that is multiplied, one for each of its tensors.
+/// The tiles of a weight matrix, one set per tensor.
 pub(super) fn tiles<'a>(op: &'static str, weight: &'a Weight) -> Result<&'a [Tiles]> {
     weight.storage::<CpuWeight>(op).map(|weight| &weight.tiles[..])
 }

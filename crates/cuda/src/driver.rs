@@ -1,8 +1,8 @@
 //! The CUDA driver as a [`Gpu`].
 //!
-//! cudarc's bindings panic if the driver's library is missing, or one of its functions. [`version`] therefore looks for
-//! the library, and refuses drivers of before CUDA 12.0, the version that the bindings are made for; everything else
-//! asks it first. `driver/` has the context with its stream, pinned memory for copies, and graphs.
+//! cudarc's bindings panic if the driver library or one of its functions is missing. Therefore [`version`] looks for
+//! the library and rejects drivers older than CUDA 12.0, the version of the bindings. All other functions call
+//! [`version`] first. `driver/` contains the context with its stream, pinned memory for copies, and graphs.
 
 #![allow(unsafe_code)]
 
@@ -29,22 +29,22 @@ use std::fmt::Debug;
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// The oldest driver, as the driver tells it: 1,000 · major + 10 · minor of its CUDA version.
+/// The oldest supported driver, in the driver's encoding of its CUDA version: 1,000 · major + 10 · minor.
 const OLDEST_DRIVER: i32 = 12_000;
-/// The oldest compute capability that the kernels are compiled for.
+/// The lowest compute capability that the kernels are compiled for.
 const OLDEST_CAPABILITY: u32 = 75;
-/// Arguments that a kernel can have here.
+/// Maximum number of kernel arguments.
 const MOST_ARGUMENTS: usize = 24;
 
-/// A device under NVIDIA's driver. Only [`crate::CudaDevice`] makes one, and nobody outside this crate sees it: its
-/// addresses and launches are those of [`gristmill_gpu::Device`], which checks them.
+/// A device of NVIDIA's driver. Only [`crate::CudaDevice`] creates one, and it is private to this crate.
+/// [`gristmill_gpu::Device`] checks its addresses and launches.
 pub(crate) struct Driver {
     properties: Properties,
     compiler: Compiler,
-    /// Where machine code is kept, if the system says where.
+    /// The folder of the machine code cache, if the system has one.
     cache: Option<Cache>,
     shared: Arc<Context>,
-    /// Compiled units, and kernels found in them; loaded ones stay.
+    /// Compiled units and their kernels; loaded modules are never unloaded.
     modules: RwLock<HashMap<Unit, Module>>,
     functions: RwLock<HashMap<(Unit, &'static str), Function>>,
     uploads: Mutex<Uploads>,
@@ -72,10 +72,10 @@ impl Debug for Driver {
     }
 }
 
-/// The CUDA version of the driver that is there: major, minor. `None` if there is no driver.
+/// The CUDA version of the installed driver: major, minor. `None` if there is no driver.
 ///
 /// # Errors
-/// [`Error::Device`] if it is too old.
+/// [`Error::Device`] if the driver is too old.
 pub fn version() -> Result<Option<(u32, u32)>> {
     let id = DeviceId::Cuda(0);
     // SAFETY: opening NVIDIA's library has no requirements.
@@ -93,10 +93,10 @@ pub fn version() -> Result<Option<(u32, u32)>> {
     Ok(Some((major as u32, minor as u32)))
 }
 
-/// Devices that the driver has: 0 if there is no driver.
+/// Number of the driver's devices: 0 if there is no driver.
 ///
 /// # Errors
-/// [`Error::Device`] if there is a driver that cannot be used.
+/// [`Error::Device`] if the driver cannot be used.
 pub fn count() -> Result<u32> {
     if version()?.is_none() {
         return Ok(0);
@@ -113,10 +113,10 @@ pub fn count() -> Result<u32> {
     Ok(u32::try_from(devices).unwrap_or(0))
 }
 
-/// Properties of the device of this number, which need not be one that can be used.
+/// Properties of a device by index, also of an unsupported device.
 ///
 /// # Errors
-/// [`Error::Device`]: there is no driver or device.
+/// [`Error::Device`] if there is no driver or no such device.
 pub fn properties(number: u32) -> Result<Properties> {
     find(number).map(|(_, properties)| properties)
 }
@@ -163,10 +163,10 @@ fn find(number: u32) -> Result<(sys::CUdevice, Properties)> {
 }
 
 impl Driver {
-    /// Opens a device by its number.
+    /// Opens a device by index.
     ///
     /// # Errors
-    /// [`Error::Device`]: there is no driver or device, it is too old, or there is no NVRTC.
+    /// [`Error::Device`] if there is no driver, no such device or no NVRTC, or if the driver or device is too old.
     pub(crate) fn open(number: u32) -> Result<Arc<Self>> {
         let (device, properties) = find(number)?;
         let (id, architecture) = (properties.id, properties.architecture);
@@ -193,7 +193,7 @@ impl Driver {
         }))
     }
 
-    /// The machine code of a unit, loaded.
+    /// The loaded machine code of a unit.
     fn module(&self, unit: &Unit) -> Result<Module> {
         if let Some(&module) = self.modules.read().unwrap_or_else(PoisonError::into_inner).get(unit) {
             return Ok(module);
@@ -236,7 +236,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // No copy is under way when pinned memory goes. A failure here has no caller to report to.
+        // Pinned memory must not be freed during a copy. A failure here has no caller to report to.
         let _ = self.shared.enter().and_then(|()| self.shared.wait());
     }
 }
@@ -265,8 +265,9 @@ impl Gpu for Driver {
     }
 
     fn free(&self, address: u64) {
-        // SAFETY: a `Region` frees what it allocated, once; only it has this driver (`crate::CudaDevice`). The driver waits for work that uses it. A failure means
-        // that the device is lost, which the next operation tells.
+        // SAFETY: a `Region` frees what it allocated, once; only it has this driver (`crate::CudaDevice`). The driver
+        // waits for work that uses the memory. A failure means that the device is lost, which the next operation
+        // reports.
         unsafe {
             if self.shared.enter().is_ok() {
                 sys::cuMemFree_v2(address);
@@ -364,9 +365,9 @@ impl Gpu for Driver {
             attrs: &mut overlap,
             numAttrs: u32::from(launch.overlap && self.properties.architecture >= 90),
         };
-        // SAFETY: the arguments live through the call, which copies them; `Device::launch` has checked that buffers are
-        // inside regions of this driver. Only this crate and `gristmill_gpu` launch, by `Device`; that the arguments are
-        // what the kernel takes, and that it stays within them, is what the simulator checks.
+        // SAFETY: the arguments live through the call, which copies them. `Device::launch` has checked that buffers are
+        // inside regions of this driver. Only this crate and `gristmill_gpu` launch, through `Device`. The simulator
+        // checks that the arguments match the kernel, and that the kernel stays within them.
         let code = unsafe { sys::cuLaunchKernelEx(&config, function.0, arguments.as_mut_ptr(), ptr::null_mut()) };
         check(self.properties.id, launch.kernel.entry, code)
     }

@@ -1,4 +1,4 @@
-//! From a code address to source lines, by the library's debug information.
+//! Maps code addresses to source lines, with the library's debug information.
 
 use crate::engine::abi::Site;
 use crate::fault::Place;

@@ -1,4 +1,4 @@
-//! From a kernel source to a shared library, by the system's C++ compiler, through a cache on disk.
+//! Compiles a kernel source to a shared library with the system's C++ compiler, through a cache on disk.
 
 use crate::error::{Error, Result};
 use crate::msl::{self, Dialect, Translated};
@@ -32,8 +32,8 @@ const METAL: [(&str, &str); 5] = [
     ("gpu-sim/metal_simd.h", include_str!("../include/metal_simd.h")),
 ];
 
-/// Floats as on the device: each operation rounds once, whatever the optimiser does. Kernels read memory through
-/// pointers of other types, as CUDA's own compiler lets them. Locals start with a pattern that no kernel counts on.
+/// Floats as on the device: each operation rounds once at any optimisation level. Kernels can read memory through
+/// pointers of other types, as in CUDA. Locals are initialised with a pattern that no kernel may rely on.
 const FLAGS: &[&str] = &[
     "-std=c++17",
     "-fPIC",

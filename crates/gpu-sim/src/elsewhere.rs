@@ -1,4 +1,4 @@
-//! Where the simulator does not run: the same door, which says so.
+//! The public interface on hosts without the simulator; every call fails with an error.
 
 use crate::error::{Error, Result};
 use crate::{Launch, Source};

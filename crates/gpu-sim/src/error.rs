@@ -1,4 +1,4 @@
-//! Errors before and while a kernel runs.
+//! Errors before and during a kernel launch.
 
 use crate::fault::Fault;
 use std::path::PathBuf;
@@ -9,16 +9,16 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// An error of the simulator. Sizes are in bytes; arguments are counted from 0.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Fibres switch by x86-64 code, and libraries are loaded as on Unix.
+    /// The host is not x86-64 Unix: fibres switch by x86-64 code, and libraries are loaded as on Unix.
     #[error("the simulator runs on x86-64 Unix machines only")]
     Host,
-    /// No compiler answered.
+    /// No C++ compiler was found.
     #[error("no C++ compiler: none of {tried:?} can be run; install g++ or clang++")]
     NoCompiler {
         /// Names that were tried.
         tried: &'static [&'static str],
     },
-    /// No Clang answered, with which address spaces are looked at.
+    /// No Clang was found for the check of address spaces.
     #[error("no Clang, which looks at address spaces: none of {tried:?} can be run; install clang")]
     NoClang {
         /// Names that were tried.
@@ -37,7 +37,7 @@ pub enum Error {
     Cache {
         /// File or folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// A compiled source cannot be loaded.
@@ -45,10 +45,10 @@ pub enum Error {
     Load {
         /// The library.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// No memory for stacks or shared memory.
+    /// Allocation of stacks or shared memory failed.
     #[error("no memory for the threads of a block: {0}")]
     Memory(std::io::Error),
     /// The source has no such kernel.
@@ -56,52 +56,52 @@ pub enum Error {
     UnknownKernel {
         /// The name that was requested.
         kernel: String,
-        /// Names of the kernels that there are.
+        /// Names of the source's kernels.
         known: Vec<String>,
     },
-    /// Arguments are missing, or there are too many.
+    /// Wrong number of arguments.
     #[error("kernel {kernel}: takes {wanted} arguments, not {given}")]
     ArgumentCount {
         /// The kernel.
         kernel: String,
-        /// How many it takes.
+        /// Expected number of arguments.
         wanted: usize,
-        /// How many it was given.
+        /// Number of given arguments.
         given: usize,
     },
-    /// A buffer for a value, or a value for a buffer.
+    /// A buffer instead of a value, or a value instead of a buffer.
     #[error("kernel {kernel}, argument {argument}: takes {wanted}")]
     ArgumentKind {
         /// The kernel.
         kernel: String,
-        /// Which argument.
+        /// Index of the argument.
         argument: usize,
-        /// The kind that it takes.
+        /// The expected kind.
         wanted: &'static str,
     },
-    /// A struct of another size than the kernel's.
+    /// A struct whose size differs from the kernel's.
     #[error("kernel {kernel}, argument {argument}: the kernel's struct has {wanted} bytes, the given one {given}")]
     ArgumentSize {
         /// The kernel.
         kernel: String,
-        /// Which argument.
+        /// Index of the argument.
         argument: usize,
         /// Bytes of the kernel's parameter.
         wanted: usize,
         /// Bytes given.
         given: usize,
     },
-    /// A map of a matrix that no driver makes.
+    /// An invalid tensor map.
     #[error("kernel {kernel}, argument {argument}, a tensor map: {wrong}")]
     TensorMap {
         /// The kernel.
         kernel: String,
-        /// Which argument.
+        /// Index of the argument.
         argument: usize,
         /// The fault of the map.
         wrong: String,
     },
-    /// A launch that no device takes.
+    /// A launch that exceeds a limit of devices.
     #[error("kernel {kernel}: {what} is {given}, which must be from {least} to {most}")]
     Limit {
         /// The kernel.
@@ -110,22 +110,22 @@ pub enum Error {
         what: &'static str,
         /// The number that was requested.
         given: u64,
-        /// The smallest that is possible.
+        /// The minimum.
         least: u64,
-        /// The largest.
+        /// The maximum.
         most: u64,
     },
-    /// A length of threadgroup memory that Metal does not take.
+    /// An invalid length of threadgroup memory in Metal.
     #[error("kernel {kernel}: {given} bytes of threadgroup memory, which must be a multiple of {of}")]
     Multiple {
         /// The kernel.
         kernel: String,
         /// Bytes requested.
         given: u32,
-        /// The divisor that it must have.
+        /// The required divisor.
         of: u32,
     },
-    /// The kernel did something wrong.
+    /// A fault of the kernel.
     #[error("{0}")]
     Fault(Box<Fault>),
 }

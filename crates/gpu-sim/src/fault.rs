@@ -1,61 +1,62 @@
-//! Faults of a kernel while it runs.
+//! Runtime faults of a kernel.
 
 use std::fmt;
 
-/// The kinds of faults. Those from `OutOfBounds` on are noticed in checked mode, few of them also in fast mode.
+/// The kinds of faults. Those from `OutOfBounds` on are detected in checked mode; fast mode detects a few of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Threads wait for each other, and none can continue.
+    /// Deadlock: threads wait for each other, and none can continue.
     Deadlock,
-    /// A shuffle, vote or matrix operation of a warp in which a lane is missing.
+    /// A shuffle, vote or matrix operation of a warp with a missing lane.
     Collective,
-    /// An address that is not a multiple of what is read or written there. (In fast mode: of copies and `ldmatrix`.)
+    /// A misaligned address. (In fast mode: only of copies and `ldmatrix`.)
     Misaligned,
-    /// A barrier in shared memory that is not there, is there already, or to which more come than it counts.
+    /// A barrier in shared memory that does not exist, exists already, or receives more arrivals than it counts.
     Phase,
-    /// A limit of the device is exceeded.
+    /// The kernel exceeds a limit of the device.
     Limit,
-    /// Memory of no argument and no shared variable, or an index outside of its array.
+    /// An access outside of all arguments and shared variables, or an index outside of its array.
     OutOfBounds,
     /// A read of shared memory that the block has not written.
     Uninitialised,
-    /// A write to an argument that is declared as read, or a read of what is declared as written and was not.
+    /// A write to an argument that is declared as read-only, or a read of unwritten memory that is declared as written.
     Undeclared,
-    /// Memory of a copy, or memory and registers of a product, that the thread has not waited for.
+    /// An access to memory of a copy, or to memory or registers of a product, before the thread has waited for it.
     InFlight,
-    /// Memory of an asynchronous copy or product, or registers of a product, without the fence that is needed.
+    /// An access to memory of an asynchronous copy or product, or to registers of a product, without the required
+    /// fence.
     Unfenced,
-    /// An argument that launches before may still use, touched before the thread has waited for them; or taken for a
-    /// constant and written by the launch itself.
+    /// An access, before the thread's wait, to an argument that earlier launches can still use; or a constant read of
+    /// memory that the launch writes.
     Early,
-    /// Two lanes of a warp touch the same byte, one of them writes, and no `__syncwarp` or barrier is between.
+    /// Two lanes of a warp access the same byte, at least one writes, and no `__syncwarp` or barrier orders the
+    /// accesses.
     RaceInWarp,
-    /// The same between two warps of a block, without a barrier.
+    /// Two warps of a block conflict on a byte without a barrier.
     RaceInBlock,
-    /// The same between two blocks, not both by atomic operations.
+    /// Two blocks conflict on a byte, and not both accesses are atomic.
     RaceInGrid,
-    /// Threads of a block wait at barriers in different lines, or some have ended.
+    /// Threads of a block wait at barriers in different lines, or some threads have finished.
     Divergence,
-    /// Arithmetic without a defined result: a division by zero, a shift by too much.
+    /// Arithmetic without a defined result: division by zero, or a shift that is too large.
     Undefined,
 }
 
-/// A place in the kernel source: the innermost line, and the lines of those that called the function it is in, as far
-/// as they are known.
+/// A location in the kernel source: the innermost line, and the lines of its callers as far as they are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// Source name, as `#line` gives it, and line, from 1. Empty if unknown.
+    /// Source name from `#line`, and line number from 1. Empty if unknown.
     pub lines: Vec<(String, u32)>,
 }
 
-/// A fault, with its place and the thread in which it showed.
+/// A fault with its source location and thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Which kind.
+    /// The kind of fault.
     pub kind: Kind,
     /// A description.
     pub message: String,
-    /// Where.
+    /// The source location.
     pub place: Place,
     /// Index of the thread in its block.
     pub thread: [u32; 3],

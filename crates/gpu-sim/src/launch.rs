@@ -1,21 +1,21 @@
-//! A launch as data, and what is checked before it runs.
+//! A launch as data, and its checks.
 
 use crate::Language;
 use crate::error::{Error, Result};
 use crate::tensor_map::TensorMap;
 
-/// Shared memory of a block, in bytes: what devices of compute capability 9.0 allow.
+/// Shared memory of a block in bytes: the limit of compute capability 9.0.
 pub const SHARED_LIMIT: u32 = 227 << 10;
-/// The part of it that variables of fixed size can have.
+/// The limit for variables of fixed size.
 pub const STATIC_SHARED_LIMIT: u32 = 48 << 10;
-/// Bytes of all parameters of a kernel.
+/// Limit for all parameters of a kernel, in bytes.
 const PARAMETER_LIMIT: usize = 32_764;
 
-/// Threadgroup memory of a Metal kernel, in bytes: what all of Apple's GPUs have.
+/// Threadgroup memory of a Metal kernel in bytes: the minimum of Apple's GPUs.
 pub const THREADGROUP_LIMIT: u32 = 32 << 10;
-/// The length of `[[threadgroup(0)]]` is a multiple of this.
+/// The length of `[[threadgroup(0)]]` must be a multiple of this.
 const THREADGROUP_STEP: u32 = 16;
-/// Bytes that a command can carry for a buffer of Metal (`setBytes`).
+/// Maximum bytes of a Metal command for a buffer (`setBytes`).
 const BYTES_LIMIT: usize = 4_096;
 
 /// How one parameter of a kernel is passed. Shared struct; kernels' side in `include/sim.h`.
@@ -27,23 +27,22 @@ pub(crate) struct Parameter {
     pub(crate) bytes: u32,
 }
 
-/// The address of an argument is that of a value; of a pointer; of memory of at least this number of bytes. The last:
-/// no argument of this number is taken.
+/// Kinds of arguments: a value; a pointer; a pointer to at least `bytes` bytes, where 0 means an unused index.
 pub(crate) mod pass {
     pub(crate) const VALUE: u32 = 0;
     pub(crate) const POINTER: u32 = 1;
     pub(crate) const MEMORY: u32 = 2;
 }
 
-/// A kernel as a launch sees it.
+/// A kernel's properties for a launch.
 #[derive(Debug)]
 pub(crate) struct Signature {
     pub(crate) parameters: Vec<Parameter>,
-    /// Most threads of a block.
+    /// Maximum threads per block.
     pub(crate) threads: Option<u32>,
 }
 
-/// How much shared memory variables can have, and they with the dynamic part, in bytes.
+/// Limits of shared memory in bytes: for variables, and for variables plus the dynamic part.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits {
     pub(crate) variables: u32,
@@ -59,48 +58,48 @@ impl Limits {
     }
 }
 
-/// A kernel's use of a buffer.
+/// A kernel's access to a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Read it.
+    /// Read only.
     Read,
-    /// Write it, and read what it has written.
+    /// Write, and read what the kernel has written.
     Write,
-    /// Both.
+    /// Read and write.
     ReadWrite,
 }
 
 /// An argument.
 #[derive(Clone, Copy, Debug)]
 pub enum Arg<'a> {
-    /// Memory of the host.
+    /// Host memory.
     Buffer {
-        /// First byte.
+        /// Start address.
         address: *mut u8,
-        /// Bytes that the kernel may touch from there.
+        /// Number of bytes that the kernel can access.
         bytes: usize,
-        /// How.
+        /// The access.
         access: Access,
-        /// No launch that may still run when this one starts writes it: it may be read before `dependency_wait`.
+        /// Whether no earlier launch that may still run writes it: then it can be read before `dependency_wait`.
         settled: bool,
     },
-    /// A null pointer: a buffer that is not there.
+    /// A null pointer: the buffer is absent.
     Null,
     /// A struct by value.
     Bytes(&'a [u8]),
-    /// A matrix to be copied in tiles; the kernel may read it.
+    /// A matrix to copy in tiles; read-only for the kernel.
     TensorMap(TensorMap),
 }
 
-/// In which order threads and blocks run where the kernel does not say. A correct kernel gives the same in each.
+/// The order of threads and blocks that the kernel does not order. A correct kernel gives equal results in each order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// By their numbers.
+    /// Ascending.
     #[default]
     Ascending,
-    /// Backwards.
+    /// Descending.
     Descending,
-    /// At random, the same for the same seed.
+    /// Random; equal seeds give equal orders.
     Shuffled(u64),
 }
 
@@ -113,19 +112,19 @@ pub struct Launch<'a> {
     pub grid: [u32; 3],
     /// Threads of a block.
     pub block: [u32; 3],
-    /// Dynamic shared memory of a block, in bytes; the length of `[[threadgroup(0)]]`.
+    /// Dynamic shared memory of a block in bytes; for Metal the length of `[[threadgroup(0)]]`.
     pub shared: u32,
-    /// Arguments, in the kernel's order; those of Metal by index, with [`Arg::Null`] where there is none.
+    /// Arguments in the kernel's order; for Metal by index, with [`Arg::Null`] for unused indices.
     pub args: &'a [Arg<'a>],
     /// The order in which threads run.
     pub order: Order,
-    /// It may start before those before it have ended: its blocks wait by themselves (`dependency_wait`). Here none
-    /// overlaps; checked mode sees to it that they wait.
+    /// Whether the launch can start before earlier launches finish: its blocks must call `dependency_wait`. The
+    /// simulator never overlaps launches; checked mode checks the waits.
     pub overlaps: bool,
 }
 
 impl Launch<'_> {
-    /// Fails unless a device would take it.
+    /// Fails unless a device would accept the launch.
     pub(crate) fn check(&self, signature: &Signature, language: Language) -> Result<()> {
         let limit = |what, given: u64, least, most| {
             let kernel = self.kernel.to_owned();

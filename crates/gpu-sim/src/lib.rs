@@ -1,13 +1,14 @@
-//! Runs GPU kernels on the CPU, so that they can be tested where there is no GPU.
+//! Runs GPU kernels on the CPU, so they can be tested without a GPU.
 //!
-//! The system's compiler compiles a kernel source as C++, after a prelude that defines the kernel language's qualifiers
-//! and intrinsics (`include/`). Each GPU thread is a fibre. The simulator shows what a kernel computes. It does not
-//! show whether the device's own compiler takes the source, nor registers, occupancy or time.
+//! The system's compiler compiles a kernel source as C++, after a prelude that defines the qualifiers and intrinsics of
+//! the kernel language (`include/`). Each GPU thread is a fibre. The simulator shows what a kernel computes. It does
+//! not show whether the device's compiler accepts the source, nor registers, occupancy or time.
 //!
-//! CUDA C++ is compiled as it is. Metal source is translated first (`msl`), because address spaces, attributes and
-//! threadgroup variables are not C++; the translator refuses what is not Metal.
+//! CUDA C++ is compiled unchanged. Metal source is translated first (`msl`), because address spaces, attributes and
+//! threadgroup variables are not C++. The translator rejects what is not Metal.
 //!
-//! [`compile`] makes a library of a source, `program` loads it and launches its kernels, `engine` runs their blocks.
+//! [`compile`] compiles a source to a library, `program` loads it and launches its kernels, and `engine` runs their
+//! blocks.
 
 #[cfg(all(target_arch = "x86_64", unix))]
 mod check;
@@ -41,22 +42,22 @@ pub use launch::{Access, Arg, Launch, Order, SHARED_LIMIT, STATIC_SHARED_LIMIT, 
 pub use program::Program;
 pub use tensor_map::{Swizzle, TensorMap};
 
-/// The inline PTX functions of a program's `ptx.cuh` in plain C++. A source that includes `ptx.cuh` is given to
-/// [`Program::compile`] with this one in its place.
+/// The inline PTX functions of a program's `ptx.cuh` in plain C++. For a source that includes `ptx.cuh`, call
+/// [`Program::compile`] with this source instead.
 pub const PTX: &str = include_str!("../include/ptx.cuh");
 
-/// The same for `hopper.cuh`, the instructions of compute capability 9.0. It goes after [`PTX`].
+/// The functions of `hopper.cuh`, the instructions of compute capability 9.0. It must follow [`PTX`].
 pub const HOPPER: &str = include_str!("../include/hopper.cuh");
 
-/// Checks the address spaces of a Metal source, which [`Program`] does not know: fails where a pointer or a reference
-/// to one is taken for another. Clang compiles the source as C++ for OpenCL; without Clang the error is
-/// [`Error::NoClang`]. Sources that passed are noted in the folder `cache`.
+/// Checks the address spaces of a Metal source, which [`Program`] does not check. Fails if a pointer or reference to
+/// one address space is used as another. Clang compiles the source as C++ for OpenCL; without Clang the error is
+/// [`Error::NoClang`]. Sources that passed are recorded in the folder `cache`.
 #[cfg(all(target_arch = "x86_64", unix))]
 pub fn check_address_spaces(source: &Source, cache: &std::path::Path) -> Result<()> {
     msl::address_spaces(source, cache)
 }
 
-/// The same where there is no simulator: it fails.
+/// Fails, because the simulator is not available.
 #[cfg(not(all(target_arch = "x86_64", unix)))]
 pub fn check_address_spaces(_: &Source, _: &std::path::Path) -> Result<()> {
     Err(Error::Host)
@@ -68,7 +69,7 @@ pub enum Mode {
     /// Without checks.
     #[default]
     Fast,
-    /// Every access is checked; [`Kind`] lists the faults found. About ten times slower.
+    /// Checks every access; [`Kind`] lists the faults. About ten times slower.
     Checked,
 }
 
@@ -78,7 +79,7 @@ pub enum Language {
     /// CUDA C++.
     #[default]
     Cuda,
-    /// The Metal Shading Language 3.1: kernels alone, without textures.
+    /// The Metal Shading Language 3.1: kernels only, without textures.
     Metal,
 }
 
@@ -130,9 +131,9 @@ pub struct Source<'a> {
     pub text: &'a str,
     /// Macros and their values.
     pub defines: &'a [(&'a str, &'a str)],
-    /// Values of function constants by index, for Metal only. The source is compiled with them, where a device
+    /// Values of function constants by index, for Metal only. They are compiled into the source, as a device
     /// specialises a pipeline.
     pub constants: &'a [(u32, Constant)],
-    /// How.
+    /// Fast or checked mode.
     pub mode: Mode,
 }

@@ -1,9 +1,9 @@
-//! Attention over the paged cache: which kernel, in how many blocks.
+//! Attention over the paged cache: selects kernels and grid sizes.
 //!
-//! The context of a token with few neighbours is cut into splits (`attention_split`), which `attention_combine` joins.
-//! Where there may be long runs, the tokens of a prompt, `attention_plan` finds them on the device, and
-//! `attention_tile` shares keys and values among neighbours. The cut depends on a token's context. The number of blocks
-//! depends on the number of tokens and the length of the block table, which the host knows.
+//! `attention_split` cuts the context of a token with few neighbours into splits, and `attention_combine` joins them.
+//! If a batch can contain long runs (the tokens of a prompt), `attention_plan` finds them on the device.
+//! `attention_tile` then shares keys and values among adjacent tokens. The cut depends on a token's context. The number
+//! of blocks depends on the number of tokens and the length of the block table, which the host has.
 
 use super::Metal;
 use gristmill_gpu::attention::{AttentionCall, AttentionSizes};
@@ -13,26 +13,26 @@ use gristmill_gpu::{Access, Arg, Kernel, Launch, Scratch, Unit, Vendor, shared_s
 use gristmill_kernels::error::Result;
 use gristmill_kernels::kv::{BatchRuns, KV_BLOCK, KvFormat, KvSpec, LONG_RUN};
 
-/// Threads of the kernels that walk over keys, and their SIMD groups.
+/// Threads and SIMD groups of the kernels that iterate over keys.
 const THREADS: u32 = 128;
 const WARPS: usize = 4;
-/// Threads of `attention_plan`, which has one block of them.
+/// Threads of `attention_plan`, which runs as one block.
 const PLAN_THREADS: u32 = 256;
-/// Tokens of a round.
+/// Tokens per iteration.
 const ROUND: usize = WARPS * KV_BLOCK;
-/// Columns that keys and values are rounded up to.
+/// Keys and values are padded to a multiple of this number of columns.
 const PATCH: usize = 16;
-/// The most splits of a token's keys: `MAX_SPLITS` of `kernels/attention.h`.
+/// Maximum splits of a token's keys: `MAX_SPLITS` of `kernels/attention.h`.
 const MAX_SPLITS: usize = 32;
-/// The most rounds that are not cut into splits: joining splits is a launch more.
+/// Maximum iterations without splits: joining splits needs another launch.
 const WHOLE_ROUNDS: usize = 2;
-/// Queries that a simdgroup matrix has rows for.
+/// Query rows of a simdgroup matrix.
 const ROW_GROUP: usize = 8;
-/// Blocks that keep any GPU of this kind busy (the largest has 80 cores); with more, each joins splits itself.
+/// Enough blocks to fill any Apple GPU (the largest has 80 cores). With more blocks, each block joins its own splits.
 const BUSY: usize = 256;
-/// Columns of queries that are in threadgroup memory at once.
+/// Query columns in threadgroup memory at a time.
 const QUERY_COLUMNS: usize = 256;
-/// Slices of the workspace: runs of tokens, a maximum and a sum of each split, and its vector.
+/// Slices of the workspace: runs of tokens, and the maximum, sum and output vector of each split.
 const RUNS: usize = 0;
 const STATS: usize = 1;
 const VECTORS: usize = 2;
@@ -55,8 +55,8 @@ shared_struct! {
     }
 }
 
-/// The widths that the kernels which walk over keys are compiled for: queries together, in groups of eight, and panels
-/// of values that each SIMD group has.
+/// Compile-time widths of the kernels that iterate over keys: queries per block, in groups of eight, and value panels
+/// per SIMD group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct AttentionVariant {
     row_groups: usize,
@@ -64,7 +64,7 @@ struct AttentionVariant {
 }
 
 impl AttentionVariant {
-    /// For a token's heads.
+    /// For the heads of one token.
     fn split(spec: KvSpec) -> Self {
         let panels = spec.value_width.div_ceil(PATCH * WARPS).next_power_of_two();
         Self { row_groups: 1, panels }
@@ -94,7 +94,7 @@ impl AttentionVariant {
     }
 }
 
-/// The units, for common widths of keys and values.
+/// The units for common widths of keys and values.
 pub(super) fn units() -> impl Iterator<Item = Unit> {
     let plain = ["attention_plan.metal", "attention_combine.metal"].map(|file| Unit::new(file, &[]));
     let widths = [64, 128, 256].into_iter().flat_map(|width| [(width, KvFormat::F16), (width, KvFormat::Q8_0)]);
@@ -108,7 +108,7 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
     }))
 }
 
-/// [`gristmill_kernels::ops::Attention`], with activations.
+/// [`gristmill_kernels::ops::Attention`], with its activations.
 pub(super) fn attention(metal: &Metal, call: &AttentionCall) -> Result<()> {
     Launches::new(call, !metal.deterministic())?.run()
 }
@@ -118,15 +118,15 @@ struct Launches<'a> {
     call: &'a AttentionCall<'a>,
     split: AttentionVariant,
     tile: AttentionVariant,
-    /// Blocks along x of `attention_split`.
+    /// Blocks of `attention_split` along x.
     split_tokens: usize,
     params: AttentionParams,
     scratch: Scratch<3>,
 }
 
 impl<'a> Launches<'a> {
-    /// `tiles`: whether tokens of long runs share keys and values. Which runs are long depends on how a sequence's
-    /// tokens are cut into steps.
+    /// `tiles`: whether tokens of long runs share keys and values. The length of a run depends on how a sequence is cut
+    /// into steps.
     fn new(call: &'a AttentionCall<'a>, tiles: bool) -> Result<Self> {
         let (spec, sizes, tokens, heads) = (call.spec, call.sizes(), call.q.rows(), call.options.heads);
         let (split, tile, group) = (AttentionVariant::split(spec), AttentionVariant::tile(spec), heads / spec.heads);
@@ -135,7 +135,7 @@ impl<'a> Launches<'a> {
         let rounds = (sizes.context_columns as usize * KV_BLOCK).div_ceil(ROUND);
         let splits = if rounds <= WHOLE_ROUNDS { 1 } else { rounds.min(MAX_SPLITS) };
         let units = spec.heads * group.div_ceil(split.rows());
-        // Where there are few tokens, several blocks share the splits of one unit.
+        // With few tokens, several blocks divide the splits of one unit.
         let shared = tokens * units < BUSY;
         let split_tokens = if shared { tokens } else { tokens.min(BUSY.div_ceil(units)) };
         let listed = tiles && tokens >= LONG_RUN && call.placement.runs != BatchRuns::Single;
@@ -173,7 +173,7 @@ impl<'a> Launches<'a> {
         self.call.device.launch(&Launch { shared, overlap: false, ..Launch::new(kernel, grid, block, args) })
     }
 
-    /// The first arguments of both kernels that walk over keys.
+    /// The leading arguments of both kernels that iterate over keys.
     fn walk_args(&self) -> [Arg<'_>; 12] {
         let [keys, k_scales, values, v_scales] = self.call.cells(Access::Read);
         let ([slots, positions, table], [out, exact, ..]) = (self.call.ids(), self.call.outputs());
@@ -182,7 +182,7 @@ impl<'a> Launches<'a> {
         [q, keys, k_scales, values, v_scales, slots, positions, table, sinks, runs, out, exact]
     }
 
-    /// Bytes of threadgroup memory for the queries.
+    /// Threadgroup memory for the queries, in bytes.
     fn query_bytes(&self, form: AttentionVariant) -> u32 {
         (form.rows() * self.params.query_columns as usize * size_of::<f32>()) as u32
     }
@@ -192,7 +192,7 @@ impl<'a> Launches<'a> {
         self.params.sizes.kv_heads * self.params.sizes.group.div_ceil(limit(form.rows()))
     }
 
-    /// Lists the runs of [`LONG_RUN`] tokens and more.
+    /// Lists the runs of at least [`LONG_RUN`] tokens.
     fn list_runs(&self) -> Result<()> {
         let kernel = Kernel::plain("attention_plan.metal", "attention_plan");
         let [slots, positions, _] = self.call.ids();
@@ -200,12 +200,12 @@ impl<'a> Launches<'a> {
         self.launch(kernel, [1, 1, 1], PLAN_THREADS, 0, &args)
     }
 
-    /// The tokens of listed runs.
+    /// Attention of the tokens in listed runs.
     fn long_runs(&self) -> Result<()> {
         let Self { tile, params, .. } = self;
         let params = AttentionParams { unit_heads: params.sizes.group.min(limit(tile.rows())), ..*params };
         let tokens = self.call.q.rows();
-        // A run has at most two tiles that are not full.
+        // A run has at most two partly filled tiles.
         let tiles = tokens.div_ceil(params.tile_tokens as usize) + 2 * (tokens / LONG_RUN);
         let defines = tile.defines(self.call.spec.format);
         let kernel = Kernel { file: "attention_tile.metal", entry: "attention_tile", defines: &defines };
@@ -213,7 +213,7 @@ impl<'a> Launches<'a> {
         self.launch(kernel, [limit(tiles), self.units(*tile), 1], THREADS, self.query_bytes(*tile), &args)
     }
 
-    /// All other tokens, split by split.
+    /// Attention of all other tokens, split by split.
     fn splits(&self) -> Result<()> {
         let defines = self.split.defines(self.call.spec.format);
         let kernel = Kernel { file: "attention_split.metal", entry: "attention_split", defines: &defines };
@@ -224,7 +224,7 @@ impl<'a> Launches<'a> {
         self.launch(kernel, grid, THREADS, self.query_bytes(self.split), &args)
     }
 
-    /// Joins the splits that several blocks have taken.
+    /// Joins the splits that several blocks computed.
     fn combine(&self) -> Result<()> {
         let kernel = Kernel::plain("attention_combine.metal", "attention_combine");
         let [vectors, stats, runs] = [VECTORS, STATS, RUNS].map(|slice| self.scratch.arg(slice, Access::Read));

@@ -1,12 +1,14 @@
-//! Apple's Metal as a [`Gpu`]. Unverified on hardware: it type-checks, and what it launches runs in a simulator.
+//! Apple's Metal as a [`Gpu`]. Unverified on hardware: it type-checks, and a simulator runs its launches.
 //!
-//! Memory is shared with the host, so addresses are the host's. What is launched goes into one command buffer, with one
-//! compute encoder whose dispatches may overlap, until the host reads: barriers stand where declared access conflicts
-//! ([`super::hazards`]). Resources are tracked by Metal, except mapped ones, which are only read: tracking orders
-//! encoders and command buffers, of which a step has one, so it costs little, and copies need no fences. It does not
-//! order dispatches of one encoder; those that Metal orders one by one cannot overlap.
+//! The host and the device share memory, so addresses are host addresses. Launches go into one command buffer until the
+//! host reads. The command buffer has one compute encoder whose dispatches can overlap. Barriers separate launches
+//! whose declared accesses conflict ([`super::hazards`]).
 //!
-//! `driver/` has memory, pending work, and the compiler.
+//! Metal tracks all resources except mapped ones, which are read-only. Tracking orders encoders and command buffers, so
+//! copies need no fences. A step has one of each, so tracking costs little. Tracking does not order the dispatches of
+//! one encoder; dispatches that Metal orders cannot overlap.
+//!
+//! `driver/` contains memory, pending work and the compiler.
 
 #![allow(unsafe_code)]
 
@@ -28,13 +30,13 @@ use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use work::{Grid, Work};
 
-/// The oldest family, that of the M1.
+/// The oldest supported family: M1.
 const OLDEST_FAMILY: isize = 7;
-/// The youngest that is asked for by number; younger ones are of its family too.
+/// The newest family that is queried by number; newer GPUs belong to it too.
 const YOUNGEST_FAMILY: isize = 10;
 
-/// A Metal device. Only [`crate::MetalDevice`] makes one, and nobody outside this crate sees it: its addresses and
-/// launches are those of [`gristmill_gpu::Device`], which checks them.
+/// A Metal device. Only [`crate::MetalDevice`] creates one, and it is private to this crate. [`gristmill_gpu::Device`]
+/// checks its addresses and launches.
 pub(crate) struct Driver {
     properties: Properties,
     device: Retained<ProtocolObject<dyn MTLDevice>>,
@@ -49,7 +51,7 @@ impl Debug for Driver {
     }
 }
 
-/// Devices that the system has.
+/// Devices of the system.
 pub fn count() -> u32 {
     autoreleasepool(|_| u32::try_from(MTLCopyAllDevices().len()).unwrap_or(0))
 }
@@ -59,10 +61,10 @@ fn error(id: DeviceId, what: &str, reason: impl Into<String>) -> Error {
 }
 
 impl Driver {
-    /// Opens a device by its number.
+    /// Opens a device by index.
     ///
     /// # Errors
-    /// [`Error::Device`]: there is no such device, or it is not one of Apple's own.
+    /// [`Error::Device`] if there is no such device, or if it is not an Apple GPU.
     pub(crate) fn open(number: u32) -> Result<Arc<Self>> {
         autoreleasepool(|_| Self::find(number)).map(Arc::new)
     }
@@ -71,7 +73,7 @@ impl Driver {
         let (id, devices) = (DeviceId::Metal(number), MTLCopyAllDevices());
         let reason = || format!("there are {}, numbered from 0; the device `cpu` is everywhere", devices.len());
         let device = devices.iter().nth(number as usize).ok_or_else(|| error(id, "no such device", reason()))?;
-        // Apple's families have the numbers 1001 and up.
+        // Apple's GPU families have the numbers 1001 and up.
         let has = |family: &isize| device.supportsFamily(MTLGPUFamily(1000 + family));
         let name = device.name().to_string();
         let family = (OLDEST_FAMILY..=YOUNGEST_FAMILY).rev().find(has).filter(|_| device.hasUnifiedMemory());
@@ -97,7 +99,7 @@ impl Driver {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all work is done.
+    /// Waits until all submitted work is done.
     fn finish(&self, work: &mut Work) -> Result<()> {
         self.memory.make_resident();
         work.finish()
@@ -155,10 +157,10 @@ impl Gpu for Driver {
     }
 
     fn free(&self, address: u64) {
-        // Work that was not sent off yet, or not done, keeps its buffers. Mapped memory goes away by itself.
+        // Pending and in-flight work retains its buffers. It does not retain the pages of mapped memory, so this waits.
         autoreleasepool(|_| {
             if self.memory.is_mapped(address) {
-                // A failure is the next read's to tell.
+                // The next read reports a failure.
                 let _ = self.finish(&mut self.work());
             }
             self.memory.free(address);
@@ -241,7 +243,7 @@ impl Gpu for Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // Nobody is left to be told of a failure.
+        // No caller is left to report a failure to.
         autoreleasepool(|_| drop(self.finish(&mut self.work())));
     }
 }

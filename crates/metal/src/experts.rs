@@ -1,4 +1,4 @@
-//! The experts of few tokens: the host side of `kernels/experts.h`.
+//! Experts for few tokens: the host side of `kernels/experts.h`.
 
 use super::gemv::{BLOCK, FILE, GATE_ROWS, threads_log2};
 use gristmill_gpu::common::route::RouteParams;
@@ -7,7 +7,8 @@ use gristmill_gpu::product::{Product, ProductParams};
 use gristmill_gpu::{Arg, Device, Kernel, Launch, shared_struct};
 use gristmill_kernels::error::Result;
 
-/// SIMD groups of a block that multiplies `down`, at most, and rows of a lane group: as in the source.
+/// Maximum SIMD groups of a block that multiplies `down`, and rows of a lane group; equal to the constants in the
+/// source.
 const DOWN_WARPS: usize = 8;
 const DOWN_ROWS: usize = 4;
 

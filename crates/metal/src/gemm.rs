@@ -1,4 +1,4 @@
-//! Products of weights with many rows of activations: the host side of `kernels/gemm.metal`.
+//! Products of weights with many activation rows: the host side of `kernels/gemm.metal`.
 
 use super::GRIDS;
 use gristmill_gpu::product::{Product, RowSelection, word};
@@ -8,23 +8,23 @@ use gristmill_kernels::error::Result;
 use gristmill_kernels::format::Format;
 
 const FILE: &str = "gemm.metal";
-/// Threads of a block.
+/// Threads per block.
 const BLOCK: u32 = 128;
-/// A tile: outputs, of `gate_up` half as many, and rows of X.
+/// A tile: outputs (half as many for `gate_up`) and rows of X.
 const TILE_OUTPUTS: usize = 64;
 pub(super) const TILE_ROWS: usize = 32;
-/// Rows of X that dot products serve better: they read weights for every four of them, tiles compute eight at once.
-/// Not measured.
+/// Up to this number of rows of X, dot products are faster. They read weights once per four rows; tiles compute eight
+/// rows at once. Not measured.
 const FEW: usize = 8;
-/// Pairs for each expert that dot products serve better, in the mean. Not measured.
+/// Up to this mean number of pairs per expert, dot products are faster. Not measured.
 const FEW_PAIRS: usize = 4;
 
 pub(super) fn units() -> impl Iterator<Item = Unit> {
     Unit::by_format(FILE)
 }
 
-/// Whether these kernels are for a product. Sums are taken in another order than in `gemv.metal`, which exact
-/// activations may show with float weights in F32 alone (`gristmill_kernels::ops`).
+/// Whether these kernels compute a product. Their order of summation differs from `gemv.metal`. With exact activations,
+/// only float weights in F32 may show that (`gristmill_kernels::ops`).
 pub(super) fn serves(product: &Product) -> bool {
     let (rows, fast) = (product.y.rows(), product.x.precision() == Precision::Fast);
     match product.rows {
@@ -33,13 +33,13 @@ pub(super) fn serves(product: &Product) -> bool {
     }
 }
 
-/// A block for each tile; of experts as many as grouping has found, by a grid that grouping has written.
+/// One block per tile. For experts, grouping has written the number of tiles as an indirect grid.
 pub(super) fn launch(device: &Device, product: &Product, args: &[Arg]) -> Result<()> {
     let (entry, tile_outputs) =
         if product.up.is_none() { ("matmul", TILE_OUTPUTS) } else { ("gate_up", TILE_OUTPUTS / 2) };
     let all = product.outputs().div_ceil(tile_outputs);
     let (blocks, grid) = match product.rows {
-        // A block takes several tiles where there are more than grids.
+        // If there are more output tiles than grids, a block computes several.
         RowSelection::Pairs { groups, .. } => (all.div_ceil(all.div_ceil(GRIDS)), region_of(groups.tile_count())),
         _ => (all, None),
     };

@@ -1,22 +1,22 @@
-//! Products of weights with few rows of activations: the host side of `kernels/gemv.metal`.
+//! Products of weights with few activation rows: the host side of `kernels/gemv.metal`.
 
 use gristmill_gpu::product::{Product, RowSelection};
 use gristmill_gpu::{Arg, Device, Kernel, Launch, Unit};
 use gristmill_kernels::error::Result;
 
 pub(super) const FILE: &str = "gemv.metal";
-/// Threads of a block.
+/// Threads per block.
 pub(super) const BLOCK: usize = 64;
-/// Weight rows that a lane group multiplies at once in `matmul`, and outputs in `gate_up`: `GROUP_ROWS` and `GATE_ROWS`
-/// in the source.
+/// Weight rows per lane group in `matmul`, and outputs per lane group in `gate_up`: `GROUP_ROWS` and `GATE_ROWS` in the
+/// source.
 const GROUP_ROWS: usize = 4;
 pub(super) const GATE_ROWS: usize = 2;
-/// Lanes of a lane group, as powers of two: fewer would read parts of a line of memory.
+/// Range of lanes per lane group, as powers of two: fewer lanes would read partial cache lines.
 const LANES_LOG2: std::ops::RangeInclusive<u32> = 2..=5;
-/// Rows of X that the kernels multiply at once if there are several.
+/// Rows of X per pass, if there are several.
 const SEVERAL: usize = 4;
 
-/// Lanes for rows of so many spans, as a power of two: as many as leave the fewest without work in the last turn.
+/// Lanes for rows of this number of spans, as a power of two: minimises idle lanes in the last iteration.
 pub(super) fn threads_log2(spans: usize) -> u32 {
     let turns = |log2: &u32| spans.next_multiple_of(1 << log2);
     LANES_LOG2.rev().min_by_key(turns).unwrap_or(*LANES_LOG2.end())
@@ -30,11 +30,11 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
 pub(super) fn launch(device: &Device, product: &Product, args: &[Arg]) -> Result<()> {
     let rows = product.y.rows();
     let several = match product.rows {
-        // Twice the mean of an expert: few have more.
+        // Twice the mean per expert: few experts have more.
         RowSelection::Pairs { groups, pairs_per_row } => rows > pairs_per_row && 2 * rows > groups.experts(),
         _ => rows > 1,
     };
-    // For a row of X at a time, and for several; and outputs of a lane group.
+    // For one row of X per pass, and for several; and outputs per lane group.
     let (entries, group_rows) = match product.up {
         None => (["matmul", "matmul_several"], GROUP_ROWS),
         Some(_) => (["gate_up", "gate_up_several"], GATE_ROWS),

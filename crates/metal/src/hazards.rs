@@ -1,9 +1,9 @@
-//! Which launches must wait for which others, by the access that they declare.
+//! Barriers between launches, from the accesses that launches declare.
 
 use gristmill_gpu::Access;
 use std::ops::Range;
 
-/// Memory that launches have touched since the last barrier. Work of no conflict may run side by side.
+/// Memory that launches have accessed since the last barrier. Launches without conflicts can overlap.
 #[derive(Debug, Default)]
 pub(super) struct Hazards {
     read: Vec<Range<u64>>,
@@ -11,8 +11,8 @@ pub(super) struct Hazards {
 }
 
 impl Hazards {
-    /// Notes the ranges of memory that a launch accesses. Whether a barrier must go before the launch: it reads what
-    /// was written, or writes what was accessed.
+    /// Records the memory ranges that a launch accesses. Returns whether a barrier must precede the launch: it reads
+    /// what was written, or writes what was accessed.
     pub(super) fn meet(&mut self, touches: &[(Range<u64>, Access)]) -> bool {
         let meets =
             |known: &[Range<u64>], new: &Range<u64>| known.iter().any(|k| k.start < new.end && new.start < k.end);
@@ -41,12 +41,12 @@ mod tests {
         let mut hazards = Hazards::default();
         let mut meet = |touches: &[(Range<u64>, Access)]| hazards.meet(touches);
         assert!(!meet(&[(0..16, Read), (16..32, Write)]));
-        // The same is read, and neighbours are written.
+        // Reads of the same range do not conflict, nor do writes of adjacent ranges.
         assert!(!meet(&[(0..16, Read), (32..48, Write), (48..48, Write)]));
-        // A read after a write; after the barrier nothing is in the way but that launch itself.
+        // A read after a write; after the barrier only this launch is recorded.
         assert!(meet(&[(31..33, Read), (64..80, Write)]));
         assert!(!meet(&[(16..31, ReadWrite)]));
-        // A write after a read, also by a launch that reads too.
+        // A write after a read; the launch also reads.
         assert!(meet(&[(32..40, ReadWrite)]));
         // A write after a write.
         assert!(meet(&[(39..41, Write)]));

@@ -1,4 +1,4 @@
-//! Metal: which kernels multiply, attention, and the driver. Unverified on hardware: a simulator runs its
+//! The Metal backend: choice of matrix kernels, attention, and the driver. Unverified on hardware: a simulator runs the
 //! kernels, and the driver is type-checked.
 //!
 //! ```no_run
@@ -29,9 +29,9 @@
 //! # Ok::<(), gristmill_kernels::Error>(())
 //! ```
 //!
-//! From here: [`matmul`], [`attention`] are host sides of what Metal does in its own way; all else is in
-//! [`gristmill_gpu`]. Weights stay where the file's map has them (`layout::PlaneRows::of_file`), activations are
-//! floats. `driver` is Apple's framework, on macOS alone.
+//! [`matmul`] and [`attention`] are the host sides of kernels that only Metal has; the rest is in [`gristmill_gpu`].
+//! Weights stay in the file's memory map (`layout::PlaneRows::of_file`), and activations are floats. `driver` calls
+//! Apple's framework, on macOS only.
 
 #![deny(unsafe_code)]
 
@@ -86,15 +86,15 @@ const OWN: Library = gristmill_gpu::library!("metal", language Some("device_meta
     ]
 );
 
-/// Structs that the sources declare and the host fills.
+/// Structs that the kernel sources declare and the host fills.
 const SHARED_STRUCTS: &[StructLayout] =
     &[attention::AttentionParams::LAYOUT, experts::ExpertsParams::LAYOUT, norm_matmul::NormMatmulParams::LAYOUT];
 
-/// Grids that grouping writes behind the number of tiles, for 1, 2, … groups of outputs, three words each: `GRIDS` in
-/// `kernels/group.h`.
+/// Grids that grouping writes after the number of tiles, for 1, 2, … groups of outputs. Each has three words: `GRIDS`
+/// in `kernels/group.h`.
 const GRIDS: usize = 64;
 
-/// Metal's part of a backend.
+/// The Metal-specific part of a backend.
 #[derive(Debug)]
 pub struct Metal {
     device: Device,
@@ -104,13 +104,13 @@ pub struct Metal {
 /// Options of a backend.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Kernels whose result for a row does not depend on the number of rows (`docs/determinism.md`), instead of the
-    /// fastest.
+    /// Selects kernels whose result for a row does not depend on the number of rows (`docs/determinism.md`), instead of
+    /// the fastest kernels.
     pub deterministic: bool,
 }
 
 impl Metal {
-    /// A backend over a device of the caller's, for instance a simulator's. `MetalDevice::backend` is that of a real one.
+    /// A backend on a given device, for instance a simulator. `MetalDevice::backend` uses a real device.
     pub fn backend(gpu: Arc<dyn Gpu>, options: Options) -> Result<Backend> {
         Ok(Backend::new(GpuBackend::new(Self::new(gpu, options)?)))
     }
@@ -141,7 +141,7 @@ impl Vendor for Metal {
         Footprint { owned: 0, mapped: shape.file_bytes() }
     }
 
-    /// Each tensor stays by itself, as the file has it.
+    /// Each tensor is stored separately, in the file's layout.
     fn prepare(&self, tensors: &[TensorView], _role: Role) -> Result<Vec<PlaneRows>> {
         tensors.iter().map(|tensor| PlaneRows::of_file(&self.device, tensor)).collect()
     }

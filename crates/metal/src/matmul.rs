@@ -1,4 +1,4 @@
-//! Matrix products: the host side of `kernels/gemv.metal` and `kernels/gemm.metal`, whose kernels take the same
+//! Matrix products: the host side of `kernels/gemv.metal` and `kernels/gemm.metal`. Kernels of both have the same
 //! arguments.
 
 use super::{Metal, gemm, gemv};
@@ -7,7 +7,7 @@ use gristmill_gpu::product::{Product, ProductParams};
 use gristmill_gpu::{Arg, Vendor};
 use gristmill_kernels::error::Result;
 
-/// Parts of a weight that a kernel takes at once.
+/// Maximum number of weight parts per launch.
 pub(super) const JOINED_PARTS: usize = 3;
 
 /// The parts as arguments.
@@ -15,7 +15,8 @@ pub(super) fn part_args<'a>(product: &Product<'a>) -> [Arg<'a>; JOINED_PARTS] {
     std::array::from_fn(|i| product.parts.get(i).map_or(Arg::Null, PlaneRows::arg))
 }
 
-/// Launches a product. Tiles add in another order than dot products, which have one order for any number of rows.
+/// Launches a product. Tiles and dot products sum in different orders; the order of dot products does not depend on the
+/// number of rows.
 pub(super) fn multiply(metal: &Metal, product: &Product) -> Result<()> {
     let (device, tiled) = (&metal.device, !metal.deterministic() && gemm::serves(product));
     let params = ProductParams::new(product, if tiled { 0 } else { gemv::threads_log2(product.weight().spans) })?;

@@ -1,4 +1,4 @@
-//! A norm and the product that reads it in one launch, for steps of few tokens: the host side of
+//! A norm and the product that reads it, fused into one launch for steps of few tokens: the host side of
 //! `kernels/norm_matmul.h`.
 
 use super::Metal;
@@ -14,13 +14,14 @@ use gristmill_kernels::act::Act;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{Fused, NormMatmul, Operation, RmsNorm};
 
-/// A weight of more rows than this is large: bytes cost time, and one row of X at a time would read them again.
+/// A weight with more rows than this is large: reading it dominates, and one row of X at a time would read it
+/// repeatedly.
 const SMALL: usize = 1024;
-/// Rows of X that a small weight is read for.
+/// Maximum rows of X for a small weight.
 const MOST_ROWS: usize = 8;
-/// Weight rows of a lane group, and the kernel: for small weights, which want many blocks, and for large ones.
+/// Weight rows per lane group, and the kernel: for small weights, which need many blocks, and for large weights.
 const SORTS: [(usize, &str); 2] = [(1, "norm_matmul_small"), (4, "norm_matmul")];
-/// Parts that a launch writes beside Y: `NormPart` in the source.
+/// What a launch writes in addition to Y: `NormPart` in the source.
 const NORMED: u32 = 1;
 const ACT: u32 = 2;
 const OTHER: u32 = 4;
@@ -37,12 +38,12 @@ shared_struct! {
     }
 }
 
-/// [`NormMatmul`] in one launch for each run of the weight's parts, for few rows.
+/// [`NormMatmul`] for few rows, with one launch per run of the weight's parts.
 pub(super) fn norm_matmul(metal: &Metal, call: &mut NormMatmul) -> Result<Fused> {
     const OP: &str = NormMatmul::NAME;
     let NormMatmul { norm, act, other, weight: w, bias, y } = call;
     let (device, rows) = (&metal.device, norm.x.rows());
-    // The norm divides sums, not their terms: other bits than those of many rows.
+    // The kernel divides sums, not their terms, so its bits differ from those of the kernel for many rows.
     if metal.deterministic() || !(rows == 1 || (2..=MOST_ROWS).contains(&rows) && w.rows() <= SMALL) {
         return Ok(Fused::No);
     }
@@ -61,7 +62,7 @@ pub(super) fn norm_matmul(metal: &Metal, call: &mut NormMatmul) -> Result<Fused>
     Ok(Fused::Yes)
 }
 
-/// Launches the product of one run, which also writes `parts` of the norm's output to `copies`.
+/// Launches the product of one run, and writes `parts` of the norm's output to `copies`.
 fn launch(
     device: &Device,
     norm: &RmsNorm,

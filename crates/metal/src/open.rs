@@ -1,4 +1,4 @@
-//! A device of Apple, opened once and shared by backends.
+//! An Apple GPU, opened once and shared by backends.
 
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ pub struct MetalDevice {
 }
 
 impl MetalDevice {
-    /// Opens a device by its number.
+    /// Opens a device by index.
     ///
     /// # Errors
-    /// [`Error::Device`](gristmill_kernels::Error::Device): there is no such device, or it is not one of Apple's own.
+    /// [`Error::Device`](gristmill_kernels::Error::Device) if there is no such device, or if it is not an Apple GPU.
     pub fn open(number: u32) -> Result<Self> {
         Driver::open(number).map(|driver| Self { driver })
     }
 
-    /// A backend over the device. Several backends of one device share its queue and its compiled kernels.
+    /// A backend on the device. Several backends of one device share its queue and its compiled kernels.
     pub fn backend(&self, options: Options) -> Result<Backend> {
         Metal::backend(self.driver.clone(), options)
     }
@@ -33,7 +33,7 @@ impl MetalDevice {
         self.driver.properties()
     }
 
-    /// Compiles a unit of [`crate::units::all`]. From any thread.
+    /// Compiles a unit of [`crate::units::all`]. Can be called from any thread.
     pub fn prepare(&self, unit: &Unit) -> Result<()> {
         self.driver.prepare(unit)
     }

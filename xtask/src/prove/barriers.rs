@@ -1,5 +1,5 @@
-//! `prove barriers`: an example of the conformance crate deletes every call that orders threads or memory in the
-//! kernels of both GPUs, and plants bugs in them; the simulator's checked mode must notice each.
+//! `prove barriers`: an example of the conformance crate deletes each call that orders threads or memory in the GPU
+//! kernels, and plants bugs. The simulator's checked mode must detect each change.
 
 use std::process::{Command, Stdio};
 
@@ -25,7 +25,7 @@ reach `bar.sync` together. [Benchmarks](../benchmarks.md) has the kernel of ten 
 | --- | ---: | ---: | ---: | --- | --- |
 ";
 
-/// Proves the barriers of all sources, or of some.
+/// Proves the barriers of all sources, or of the given sources.
 pub(crate) fn barriers(words: &[&str]) -> Result<(), String> {
     let sources = match words {
         [] => &[][..],

@@ -7,7 +7,7 @@ use super::clients::{Page, Server, checked, npm, versions_of_npm};
 use super::date::date_and_commit;
 use crate::{build, root};
 
-/// Packages of npm that are named in the report.
+/// npm packages that the report names.
 const NPM: [&str; 2] = ["playwright-core", "axe-core"];
 const SCRIPTS: [&str; 12] = [
     "package.json",

@@ -1,5 +1,6 @@
-//! `prove checked`: all cases of the op suite in the simulator's checked mode, all golden models by kernels of both
-//! GPUs and on every level of this CPU, alone and in shared batches, and 70,000 tokens. CI runs a sample of these.
+//! `prove checked`: all cases of the op suite in the simulator's checked mode. Runs all golden models with the kernels
+//! of both GPUs and at every level of this CPU, alone and in shared batches, and 70,000 tokens. CI runs a sample of
+//! these.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -9,7 +10,7 @@ use std::time::Instant;
 use super::date::date_and_commit;
 use crate::root;
 
-/// Overflow and assertions are checked in the CPU's kernels too, which the development profile leaves out.
+/// Checks overflow and assertions in the CPU kernels too; the development profile leaves them out.
 const ARGUMENTS: &str = "--config profile.dev.package.gristmill-cpu.overflow-checks=true \
                          --config profile.dev.package.gristmill-cpu.debug-assertions=true test --workspace --no-fail-fast --test checked --test company --test models --test smollm2 \
                          --test large -- --ignored";

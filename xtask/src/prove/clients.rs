@@ -1,4 +1,4 @@
-//! `prove clients`: packages that people use talk to `gristmill serve`, and suites of others judge it.
+//! `prove clients`: runs client packages and test suites of other projects against `gristmill serve`.
 
 use std::fs;
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ use crate::{build, model, root, sh};
 
 /// The source of the package that holds the JSON-Schema-Test-Suite.
 const SCHEMAS: &str = "jsonschema==4.26.0";
-/// The test of that suite.
+/// The test that runs this suite.
 const SUITE: &str = "each_schema_of_the_suite_is_enforced_or_refused";
 /// Python packages that are named in the page.
 const PACKAGES: [&str; 5] = ["openai", "anthropic", "schemathesis", "jsonschema", "openapi-spec-validator"];
@@ -31,21 +31,21 @@ const FRAMEWORKS: [&str; 9] = [
 /// Packages of npm that are.
 const NPM: [&str; 6] =
     ["openai", "@anthropic-ai/sdk", "ai", "@ai-sdk/openai-compatible", "@ai-sdk/openai", "@ai-sdk/anthropic"];
-/// Programs of npm.
+/// npm programs.
 const PROGRAMS: [&str; 4] = ["@anthropic-ai/claude-code", "@openai/codex", "opencode-ai", "@qwen-code/qwen-code"];
-/// Programs of which an earlier version is tried too.
+/// Programs that are also tested in an earlier version.
 const EARLIER: [&str; 1] = ["@anthropic-ai/claude-code"];
 /// Requests that schemathesis makes up for each operation, next to those for the limits of each field.
 const CASES: &str = "50";
 
-/// A server, which ends with the value.
+/// A server process, which ends when the value is dropped.
 pub(super) struct Server {
     child: Child,
     pub(super) address: String,
 }
 
 impl Server {
-    /// Starts the program with a model, or with the built-in one.
+    /// Starts the server with a model, or with the built-in model.
     pub(super) fn start(gristmill: &Path, model: Option<&Path>, options: &[&str]) -> Result<Server, String> {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
         let port = port.map_err(|error| format!("no free port: {error}"))?.port();
@@ -103,7 +103,7 @@ Valid ones may be refused for the order of their properties or their white space
 | --- | ---: | ---: | ---: | ---: |
 ";
 
-/// The page while it is written.
+/// The page under construction.
 pub(super) struct Page {
     pub(super) text: String,
     pub(super) failed: Vec<String>,
@@ -131,7 +131,7 @@ impl Page {
     }
 }
 
-/// Tools that the clients need, from registries and from this repository.
+/// Tools for the clients, from registries and from this repository.
 struct Tools {
     scripts: PathBuf,
     packages: PathBuf,
@@ -202,7 +202,7 @@ impl Tools {
     }
 }
 
-/// Runs all clients and suites, and fails unless each passes.
+/// Runs all clients and suites, and fails unless all pass.
 pub(crate) fn clients(output: Option<&str>) -> Result<(), String> {
     let tools = Tools::install()?;
     let mut page = Page { text: tools.heading()?, failed: Vec::new() };
@@ -260,7 +260,7 @@ fn calls(tools: &Tools, page: &mut Page) -> Result<(), String> {
     page.add("Programs that call tools", "", checked, &mut agents)
 }
 
-/// Suites of others.
+/// Test suites of other projects.
 fn suites(tools: &Tools, page: &mut Page) -> Result<(), String> {
     // Whole replies of its made-up requests must be short: the context is 64 tokens.
     let server = tools.serve(&["--ctx", "64", "--alias", "*"])?;
@@ -305,7 +305,7 @@ pub(super) fn npm(folder: &Path, files: &[PathBuf]) -> Result<(), String> {
         .map_err(|error| format!("{error}\nthe clients take Node.js with npm, and a network"))
 }
 
-/// The folder with the test suite, which is fetched unless it is there.
+/// The folder with the test suite, downloaded if it is missing.
 fn schemas(folder: &Path) -> Result<PathBuf, String> {
     let suite = folder.join("json-schema");
     if suite.join("tests").is_dir() {

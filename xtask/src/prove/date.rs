@@ -1,4 +1,4 @@
-//! When a proof ran and on what, for the headings of its page.
+//! Date, commit and machine of a proof, for the headings of its page.
 
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};

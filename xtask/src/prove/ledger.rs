@@ -1,7 +1,8 @@
-//! Which parts of the proofs hold: `docs/prove/ledger.tsv` has for each the sources that it was proved for.
+//! Records which parts of the proofs hold: `docs/prove/ledger.tsv` has, for each part, the sources that it was proved
+//! for.
 //!
-//! A line is the part's name, the hash of what the part depends on, the date and the commit, with tabs between them.
-//! The hash is made of the ids that git has for the contents of files, so it outlives a commit that is rebased.
+//! A line consists of the part's name, a hash of the part's dependencies, the date and the commit, separated by tabs.
+//! The hash covers git's ids of file contents, so it survives a rebase.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +13,7 @@ use std::process::{Command, Stdio};
 use super::date::{commit, date};
 use crate::root;
 
-/// A part of a proof, which can be run by itself.
+/// A part of a proof, which can run separately.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part {
     /// The proof.
@@ -21,7 +22,7 @@ pub(super) struct Part {
     pub(super) key: String,
     /// Files and folders that the part depends on.
     pub(super) sources: Vec<String>,
-    /// A piece of a file that the part depends on, where it does not depend on the rest of that file.
+    /// A section of a file that the part depends on, if it does not depend on the whole file.
     pub(super) excerpt: String,
 }
 
@@ -74,14 +75,14 @@ impl Ledger {
         self.0.iter().map(line).collect()
     }
 
-    /// The date and the commit that a part was proved for, if nothing that it depends on has changed.
+    /// The date and commit that a part was proved for, if none of its dependencies has changed.
     pub(super) fn holds(&self, part: &Part) -> Result<Option<String>, String> {
         let hash = part.hash()?;
         let entry = self.0.get(&part.name()).filter(|entry| entry.hash == hash);
         Ok(entry.map(|entry| format!("{}, commit {}", entry.date, entry.commit)))
     }
 
-    /// Notes that a part holds for what is committed, and writes the file.
+    /// Records that a part holds for the current commit, and writes the file.
     pub(super) fn record(&mut self, part: &Part) -> Result<(), String> {
         let entry =
             Entry { hash: part.hash()?, date: date(), commit: commit().unwrap_or_else(|| "unknown".to_owned()) };
@@ -89,7 +90,7 @@ impl Ledger {
         fs::write(path(), self.text()).map_err(|error| format!("cannot write {}: {error}", path().display()))
     }
 
-    /// Discards a part that does not hold.
+    /// Removes a part that does not hold.
     pub(super) fn forget(&mut self, part: &Part) -> Result<(), String> {
         self.0.remove(&part.name());
         fs::write(path(), self.text()).map_err(|error| format!("cannot write {}: {error}", path().display()))
@@ -100,7 +101,7 @@ fn path() -> PathBuf {
     root().join("docs/prove/ledger.tsv")
 }
 
-/// Whether the working tree differs from the last commit, but for the pages that proofs write.
+/// Whether the working tree differs from the last commit, ignoring pages that proofs write.
 pub(super) fn uncommitted() -> Result<bool, String> {
     Ok(!git(&["status", "--porcelain", "--", ".", ":!docs/prove"], "")?.is_empty())
 }

@@ -1,12 +1,12 @@
-//! The mutations: at least two of each operation. Each is a plausible mistake.
+//! The mutations, at least two per operation. Each is a plausible mistake.
 
-/// One change of the source, and the parts of the op suite that must notice it.
+/// A change of the source, and the parts of the op suite that must detect it.
 pub(super) struct Mutation {
     /// The operation.
     pub(super) op: &'static str,
     /// Parts of the op suite, by name.
     pub(super) parts: &'static [&'static str],
-    /// File below `crates`.
+    /// File path below `crates`.
     pub(super) file: &'static str,
     /// Source that occurs exactly once in the file.
     pub(super) find: &'static str,
@@ -16,7 +16,7 @@ pub(super) struct Mutation {
     pub(super) needs: Option<Feature>,
 }
 
-/// A CPU feature that some level uses where it is there.
+/// A CPU feature that some level uses if it is present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Feature {
     /// Products of bfloat16, of level avx512.
@@ -135,9 +135,9 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     matmul in "cpu/src/dot/int8.rs" by [matmul] {
         "s.splat(-x.sum)" => "s.splat(x.sum)",
         "s.splat(-x.scaled_half_sums[1])" => "s.splat(-x.scaled_half_sums[0])",
-        "F::ZERO + if F::SIGNED" => "if F::SIGNED",
+        "self.zero + if self.signed" => "if self.signed",
         "start: PANEL * i" => "start: i",
-        "&panel[..len]" => "&panel[..len / 2 * 2]",
+        "&mut panel[..tiles.len() / (ROWS * F::BYTES) * slices]" => "&mut panel[..tiles.len() / (ROWS * F::BYTES) * slices / 2 * 2]",
         "out.fill([0.0; ROWS]);" => "",
     }
     matmul in "kernels/src/format/mod.rs" by [matmul_extremes] {

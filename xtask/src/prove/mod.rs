@@ -1,5 +1,5 @@
-//! `prove`: tests that take too long for every run. Each writes a short page into `docs/prove`, which is committed, and
-//! `docs/prove/ledger.tsv` has what each part was proved for, so that a part runs again only after a change.
+//! `prove`: tests that take too long for every run. Each writes a short page into `docs/prove`, which is committed.
+//! `docs/prove/ledger.tsv` records the sources of each part, so a part runs again only after a change.
 
 mod barriers;
 mod browser;
@@ -42,8 +42,8 @@ use crate::{example, root, sh};
 /// Takes the key of a part that ran, and its lines of the page.
 type Done<'a> = dyn FnMut(&str, &[String]) -> Result<(), String> + 'a;
 
-/// Runs the parts whose sources have changed; with `--all` every part, with `--list` none, and with `--only` those whose
-/// name starts with one of the words.
+/// Runs the parts whose sources have changed. `--all` runs every part, `--list` runs none, and `--only` runs the parts
+/// whose name starts with one of the words.
 pub(crate) fn prove(words: &[&str]) -> Result<(), String> {
     let (all, list, only) = options(words)?;
     if !list && ledger::uncommitted()? {

@@ -1,4 +1,4 @@
-//! `prove mutations`: plausible mistakes in the CPU kernels, one at a time, which the op suite must notice.
+//! `prove mutations`: plausible mistakes in the CPU kernels, one at a time, which the op suite must detect.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -47,7 +47,8 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Applies the mutations of all operations, or those of one or in one file, and fails unless the op suite notices each that this CPU can run.
+/// Applies the mutations of all operations, of one operation or of one file. Fails unless the op suite detects each
+/// mutation that this CPU can run.
 pub(crate) fn mutations(words: &[&str]) -> Result<(), String> {
     let options = Options::parse(words)?;
     let chosen = |mutation: &&Mutation| {

@@ -1,4 +1,4 @@
-//! A page whose table has a row for each part of a proof, so that a run of some parts keeps the rows of the others.
+//! A page whose table has one row per part of a proof; a run of some parts keeps the rows of the others.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! `prove publish`: the packages of all published crates, and an application that is built from them.
+//! `prove publish`: packages all published crates, and builds an application from the packages.
 
 use std::fmt::Write;
 use std::fs;

@@ -1,6 +1,6 @@
-//! `prove seeds`: the op suite many times, with fresh inputs each time. A case that fails one run in a hundred, because
-//! the kernel or the tolerance is wrong, seldom shows in one; and of tolerances it says how much of each was ever
-//! needed.
+//! `prove seeds`: runs the op suite many times with new inputs. A case that fails in one of a hundred runs, because of
+//! the kernel or the tolerance, rarely fails in a single run. The page reports the largest used share of each
+//! tolerance.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! `prove settings`: changed settings of the golden folders, run by transformers and by gristmill.
+//! `prove settings`: changed settings of the golden folders, run with transformers and with gristmill.
 
 use std::fs;
 use std::path::Path;

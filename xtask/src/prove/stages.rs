@@ -1,5 +1,5 @@
-//! Stages of `.ci/run` and test programs that take long, with what each depends on. One that has passed for the same
-//! sources is skipped: `docs/prove/ledger.tsv` has a row for each. `.ci/run --all` skips none.
+//! Long stages of `.ci/run` and long test programs, with their dependencies. A stage that has passed for the same
+//! sources is skipped: `docs/prove/ledger.tsv` has one row per stage. `.ci/run --all` skips none.
 
 use std::collections::BTreeSet;
 use std::fs;

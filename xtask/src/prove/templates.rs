@@ -1,4 +1,4 @@
-//! `prove templates`: chat templates that others publish, and random expressions, rendered by jinja2 and by gristmill.
+//! `prove templates`: renders published chat templates and random expressions with jinja2 and with gristmill.
 
 use std::fs;
 use std::path::{Path, PathBuf};

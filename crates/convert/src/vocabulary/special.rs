@@ -27,7 +27,7 @@ pub(super) fn named(about: &Config) -> Result<Vec<&str>, ConvertError> {
     ROLES.iter().filter_map(|&(role, _)| text(about, role).transpose()).collect()
 }
 
-/// A token is given as its text, or as an object with a `content`; `null` is no such token.
+/// A token is given as its text, or as an object with a `content`; `null` means that there is no token.
 fn text<'a>(about: &'a Config, role: &str) -> Result<Option<&'a str>, ConvertError> {
     let key = format!("{role}_token");
     let wrong = |found| about.wrong_type(&key, found, "a string, or an object whose \"content\" is one");
@@ -77,7 +77,7 @@ pub(super) fn read(
         let usual = usual.iter().find(|(role, _)| *role == ours).map(|(_, text)| *text);
         *found = usual.and_then(id_of).or(named.and_then(id_of)).or(number);
         if let Some(id) = found.filter(|&id| id as usize >= tokens.len()) {
-            notes.push(format!("{key} is {id}, which is no token; it is left out"));
+            notes.push(format!("{key} is {id}, which is not a token id; it is left out"));
             *found = None;
         }
         if let Some(id) = *found {

@@ -1,11 +1,11 @@
-//! Quantised weights times activations in int8.
+//! Quantised weights times int8 activations.
 //!
-//! Several rows share a *panel*: up to 256 columns of the 16 weight rows, unpacked once into the L1 cache for all of
-//! them. [`Simd::INT8_ROWS`] rows at a time pass over it, with integer sums in registers. A single row multiplies the
-//! columns as they are unpacked. Both add up the same products in the same order.
+//! Several activation rows share a *panel*: at most 256 columns of the 16 weight rows, unpacked once into the L1 cache.
+//! A pass over the panel multiplies [`Simd::INT8_ROWS`] rows, with integer sums in registers. A single row multiplies
+//! the columns as they are unpacked. Both paths add the same products in the same order.
 //!
-//! For a panel, only unpacking is compiled for each format: formats differ in code, but unpacked codes differ only in
-//! what [`Encoding`] states.
+//! Only unpacking is compiled per format. Unpacked codes of all formats differ only in the properties that [`Encoding`]
+//! states.
 
 mod scaled;
 
@@ -26,7 +26,7 @@ pub(super) struct Int8Dot<'a, F> {
     pub(super) format: PhantomData<F>,
 }
 
-/// What a product needs to know of codes that are unpacked: properties of [`Quantised`] as values.
+/// The properties of unpacked codes that a product needs: properties of [`Quantised`] as values.
 #[derive(Clone, Copy)]
 pub(super) struct Encoding {
     /// Columns that share a scale, 16 or 32.
@@ -61,7 +61,7 @@ pub(super) trait Slice<S: Simd>: Copy {
     fn multiply<const N: usize>(s: S, e: Encoding, slices: &[Self], rows: [&[Int8Block]; N], out: &mut [Lanes]);
 }
 
-/// The most slices of 32 columns in a panel.
+/// The maximum number of 32-column slices in a panel.
 const PANEL: usize = 8;
 
 impl<F: Quantised> Kernel for Int8Dot<'_, F> {
@@ -112,7 +112,7 @@ fn many_rows<F: Quantised, S: Simd, C: Slice<S>>(s: S, group: &[u8], rows: &[&[I
     }
 }
 
-/// Unpacks as many slices of a row group as `panel` holds, from slice `first` on: one kernel for each format, shared by
+/// Unpacks enough slices of a row group to fill `panel`, from slice `first` on. One kernel per format, shared by
 /// products with int8 and with f32.
 pub(super) struct Unpack<'a, F, C> {
     pub(super) group: &'a [u8],
@@ -134,19 +134,19 @@ impl<F: Quantised, S: Simd, C: Slice<S>> LevelKernel<S> for Unpack<'_, F, C> {
     }
 }
 
-/// Unpacked columns, of which the first is `32 * start`, and the rows that they are multiplied with.
+/// Unpacked columns that start at column `32 * start`, and the rows to multiply with.
 struct Panel<'a, C> {
     slices: &'a [C],
     start: usize,
-    /// Its bytes; those of the next panel follow.
+    /// The panel's bytes; the next panel's bytes follow.
     tiles: &'a [u8],
     rows: &'a [&'a [Int8Block]],
     out: &'a mut [Lanes],
     encoding: Encoding,
 }
 
-/// out += products of the panel with all rows: one kernel for all formats with such groups and codes. What decides which
-/// instructions multiply is a parameter of the type, the rest of [`Encoding`] a value.
+/// out += products of the panel with all rows: one kernel for all formats with the same groups and codes. The
+/// properties that select instructions are type parameters; the rest of [`Encoding`] is a value.
 struct PanelProducts<'a, C, const GROUP: usize, const SIGNED: bool>(Panel<'a, C>);
 
 impl<S: Simd, C: Slice<S>, const GROUP: usize, const SIGNED: bool> LevelKernel<S>
@@ -198,7 +198,7 @@ impl<C> Panel<'_, C> {
     where
         C: Slice<S>,
     {
-        // One length for all rows, so that the inner loop has no bounds checks.
+        // All rows have the same length, so the inner loop has no bounds checks.
         let rows = &self.rows[first..][..N];
         let rows: [&[Int8Block]; N] = from_fn(|t| &rows[t][self.start..self.start + self.slices.len()]);
         C::multiply::<N>(s, self.encoding, self.slices, rows, &mut self.out[first..][..N]);
@@ -206,7 +206,7 @@ impl<C> Panel<'_, C> {
     }
 }
 
-/// The codes of slice `g` as the level's dot products read them.
+/// The codes of slice `g` in the layout that the level's dot products read.
 #[inline(always)]
 fn codes<F: Quantised, S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {
     let codes = F::codes(s, tile, g);
@@ -246,13 +246,13 @@ impl<S: Simd> Slice<S> for WeightSlice<S> {
 }
 
 /// Prefetch distance in bytes for formats with groups of 16: about two tiles. With few activation rows, a group of 32
-/// columns reads its bytes in bursts, because one byte holds columns of several groups, and the hardware prefetcher
-/// falls behind: Q6_K reads 28.5 instead of 21.5 GB/s of 40 (two Zen 4 cores), Q3_K 31 instead of 28; 4,096 bytes do
-/// the same, 2,048 less. Formats whose tile is read more evenly (Q4_K) become slower there, where [`Simd::prefetches`] is
-/// false.
+/// columns reads its bytes in bursts, because one byte holds columns of several groups. The hardware prefetcher falls
+/// behind. On two Zen 4 cores with 40 GB/s, Q6_K reads 28.5 instead of 21.5 GB/s, and Q3_K 31 instead of 28. A distance
+/// of 4,096 bytes has equal effect; 2,048 has less. Formats whose tile is read more evenly (Q4_K) become slower there,
+/// where [`Simd::prefetches`] is false.
 const AHEAD: usize = 8192;
 
-/// Prefetches the `g`-th of `slices` equal slices of the tile [`AHEAD`] bytes on.
+/// Prefetches the `g`-th of `slices` equal slices of the tile at distance [`AHEAD`] bytes.
 #[inline(always)]
 fn prefetch_slice<S: Simd>(s: S, tile: &[u8], g: usize, slices: usize) {
     let len = tile.len() / slices;
@@ -296,7 +296,7 @@ fn add_products<S: Simd, const N: usize>(
     }
 }
 
-/// Σ of (code − bias) · x over `4 · J` columns, which are all 32, or `half` of them.
+/// Σ of (code − bias) · x over `4 · J` columns: all 32 columns, or one `half` of them.
 #[inline(always)]
 fn dot_codes<S: Simd, const N: usize, const J: usize>(
     s: S,

@@ -1,4 +1,4 @@
-//! The time of each operation, and of each thread in it. A [`Cpu`] measures only if it was given a [`Profile`].
+//! Timing of each operation and of each thread in it. A [`Cpu`] measures only if it has a [`Profile`].
 
 mod work;
 
@@ -10,29 +10,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 pub(super) use work::Measured;
 
-/// Data that an operation moves and computes, at least.
+/// Minimum bytes and operations of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Work {
-    /// Bytes read and written, each once.
+    /// Bytes read and written; each byte counts once.
     pub bytes: f64,
-    /// Multiplications and additions of matrix products, attention and the delta rule; others are not counted.
+    /// Multiplications and additions of matrix products, attention and the delta rule. Other operations count as 0.
     pub operations: f64,
 }
 
-/// All calls of one operation with weights of one format and shape.
+/// All calls of one operation with weights of the same format and shape.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
     /// Name of the operation, as in [`gristmill_kernels::ops::Operation::NAME`].
     pub operation: &'static str,
     /// Format, rows and columns of the weight, as in `Q4_K 2048×768`; empty without a weight.
     pub weight: String,
-    /// Calls.
+    /// Number of calls.
     pub calls: usize,
     /// Wall-clock time of all calls.
     pub time: Duration,
-    /// Summed over all calls.
+    /// Work, summed over all calls.
     pub work: Work,
-    /// Time in which each thread worked, the caller's thread first. It waited during the rest of `time`.
+    /// Busy time of each thread, the caller's thread first. For the rest of `time` the thread waited.
     pub working: Vec<Duration>,
 }
 
@@ -55,7 +55,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Takes the records since the last call, the longest first.
+    /// Removes and returns the records since the last call, the longest first.
     pub fn take(&self) -> Vec<Record> {
         let records = std::mem::take(&mut *self.records.lock().unwrap_or_else(PoisonError::into_inner));
         let mut records: Vec<Record> = records.into_values().collect();
@@ -83,18 +83,18 @@ impl Cpu {
         self
     }
 
-    /// Runs an operation, and measures it if there is a profile.
+    /// Runs an operation; measures it if there is a profile.
     pub(super) fn measured<O: Measured, R>(&self, call: Checked<O>, run: impl FnOnce(Checked<O>) -> R) -> R {
         let Some(profile) = &self.profile else { return run(call) };
         let (weight, work) = (call.weight(), call.work());
-        // Jobs of other callers between both readings would count too: the profile is for one caller.
+        // Jobs of other callers between the two readings would count too, so a profile serves one caller only.
         let before = self.pool.clocks();
         let begun = Instant::now();
         let done = run(call);
         let time = begun.elapsed();
         let mut working: Vec<Duration> =
             self.pool.clocks().iter().zip(&before).map(|(after, before)| after.saturating_sub(*before)).collect();
-        // The clock of the caller's thread counts its waiting: it also works outside of the pool's jobs.
+        // The caller's thread also works outside of pool jobs, so its clock counts waiting time instead.
         if let Some(caller) = working.first_mut() {
             *caller = time.saturating_sub(*caller);
         }

@@ -1,4 +1,4 @@
-//! The least that each operation moves and computes.
+//! The minimum bytes and operations of each kernel call.
 
 use super::Work;
 use crate::weight::tiles;
@@ -22,12 +22,12 @@ pub(crate) trait Measured: Operation {
     fn work(&self) -> Work;
 }
 
-/// Work of an operation that only moves so many words.
+/// Work of an operation that only moves this number of words.
 fn words(words: usize) -> Work {
     Work { bytes: WORD * words as f64, operations: 0.0 }
 }
 
-/// The formats of a weight's tensors, each once, and its shape.
+/// The distinct formats of a weight's tensors, and the weight's shape.
 fn describe(weight: &Weight) -> String {
     let tensors = tiles("profile", weight).unwrap_or_default();
     let mut formats: Vec<&str> = tensors.iter().map(|tensor| tensor.format.name()).collect();
@@ -36,7 +36,7 @@ fn describe(weight: &Weight) -> String {
     format!("{} {rows}×{}", formats.join("+"), weight.cols())
 }
 
-/// A product of `rows` activation rows with `experts` matrices of a weight.
+/// A product of `rows` activation rows with `experts` expert matrices of a weight.
 fn product(weight: &Weight, x: &Act, rows: usize, experts: usize, out: usize) -> Work {
     let tensors = tiles("profile", weight).unwrap_or_default();
     let matrix: usize = tensors.iter().map(|tensor| tensor.groups() * tensor.group_bytes()).sum();
@@ -47,12 +47,12 @@ fn product(weight: &Weight, x: &Act, rows: usize, experts: usize, out: usize) ->
     }
 }
 
-/// Experts that have at least one pair.
+/// Experts with at least one pair.
 fn chosen(groups: &Groups) -> usize {
     groups.counts().as_host().map_or(0, |counts| counts.iter().filter(|&&pairs| pairs > 0).count())
 }
 
-/// Positions that all tokens see, and bytes of the cache that they lie in, each position of a sequence once.
+/// Query–key pairs of all tokens, and the cache bytes that they read. Each position of a sequence counts once.
 fn seen(placement: &Placement, spec: KvSpec, tokens: usize, window: Option<Window>) -> (f64, f64) {
     let host = |buffer| gristmill_kernels::tensor::Buffer::<u32>::as_host(buffer).unwrap_or_default();
     let (slots, positions) = (host(&placement.slots), host(&placement.positions));

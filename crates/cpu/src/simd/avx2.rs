@@ -1,4 +1,4 @@
-//! AVX2 with FMA and F16C, also with AVX-VNNI: two registers are one vector, rows 0..8 and 8..16.
+//! AVX2 with FMA and F16C, optionally with AVX-VNNI. Two registers hold one vector: rows 0..8 and rows 8..16.
 
 #![allow(unsafe_code)]
 
@@ -16,7 +16,7 @@ pub struct Avx256<const VNNI: bool>(());
 /// AVX2, FMA and F16C.
 pub type Avx2 = Avx256<false>;
 
-/// AVX2, FMA, F16C and AVX-VNNI, as on CPUs of Intel since Alder Lake, with or without AVX-512.
+/// AVX2, FMA, F16C and AVX-VNNI, as on Intel CPUs since Alder Lake, with or without AVX-512.
 pub type AvxVnni = Avx256<true>;
 
 impl<const VNNI: bool> Avx256<VNNI> {
@@ -51,7 +51,7 @@ fn enter_vnni<const VNNI: bool, K: LevelKernel<Avx256<VNNI>>>(s: Avx256<VNNI>, k
 
 type Halves<T> = [T; 2];
 
-/// An expression of each half.
+/// An expression for each half.
 macro_rules! both {
     ($a:expr, |$x:ident| $e:expr) => {{
         let a = $a;
@@ -67,15 +67,15 @@ macro_rules! on_halves {
     ($f:expr, $($x:ident),*) => { two!(i => unsafe { $f($($x[i]),*) }) };
 }
 
-/// The addresses of two halves of `2 * N` bytes at `at`, checked.
+/// The checked addresses of two halves of `2 * N` bytes at `at`.
 #[inline(always)]
 fn halves<const N: usize>(bytes: &[u8], at: usize) -> Halves<*const u8> {
     let slice = &bytes[at..at + 2 * N];
     [slice.as_ptr(), slice[N..].as_ptr()]
 }
 
-/// The vector itself. Its uses stay in the order of the source: otherwise the compiler adds up one row after another, and
-/// the codes, which do not fit into 16 registers beside the sums, travel through the stack.
+/// Returns the vector unchanged, and keeps its uses in source order. Otherwise the compiler sums one row after another
+/// and spills the codes, because 16 registers do not hold the codes and the sums.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn in_order(mut v: Halves<__m256i>) -> Halves<__m256i> {
@@ -85,8 +85,8 @@ fn in_order(mut v: Halves<__m256i>) -> Halves<__m256i> {
     v
 }
 
-/// Sums of two products of neighbouring columns in each 16 bits, at most 2 · 128 · 127 < 2^15: `maddubs` saturates
-/// nothing. A signed code is its magnitude times the activation with the code's sign.
+/// Each 16-bit sum adds two products of adjacent columns, at most 2 · 128 · 127 < 2^15, so `maddubs` does not saturate.
+/// A signed code is its magnitude times the activation with the code's sign.
 #[inline(always)]
 fn multiply_pairs(signed: bool, codes: Halves<__m256i>, x: i32) -> Halves<__m256i> {
     // SAFETY: only a level that has AVX2 calls this.
@@ -100,7 +100,7 @@ fn multiply_pairs(signed: bool, codes: Halves<__m256i>, x: i32) -> Halves<__m256
     })
 }
 
-/// sums + both numbers of 16 bits of a lane, times the scales.
+/// sums + both 16-bit numbers of a lane, times the scales.
 #[inline(always)]
 fn add_scaled(sums: Halves<__m256i>, pairs: Halves<__m256i>, scales: Halves<__m256i>) -> Halves<__m256i> {
     // SAFETY: only a level that has AVX2 calls this.
@@ -117,7 +117,7 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
 
     const SIGNED_BIAS: i32 = if VNNI { 128 } else { 0 };
     const TOKENS: usize = 6;
-    // A dot product by VNNI is no pair of 16 bits that a scale could multiply.
+    // A VNNI dot product has no 16-bit pairs that a scale could multiply.
     const INTEGER_SCALES: bool = !VNNI;
     const INT8_ROWS: usize = 4;
 
@@ -178,7 +178,7 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
     #[inline(always)]
     fn gather<const N: usize>(self, table: &[u32; N], index: Self::I32) -> Self::I32 {
         const { assert!(N.is_power_of_two()) }
-        // Masked, an index is within the table.
+        // After the mask, an index is within the table.
         let index = self.and_i32(index, self.splat_i32(N as i32 - 1));
         both!(index, |index| unsafe { _mm256_i32gather_epi32::<4>(table.as_ptr().cast(), index) })
     }

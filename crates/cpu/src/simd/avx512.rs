@@ -1,6 +1,7 @@
-//! AVX-512 (F, BW, VL, VNNI): one register is one vector.
+//! AVX-512 (F, BW, VL, VNNI): one register holds one vector.
 //!
-//! BF16, which some of these CPUs have, serves one operation: a level of its own would compile all kernels once more.
+//! Some of these CPUs have BF16. It serves one operation, so it is an option of this level: a separate level would
+//! compile all kernels once more.
 
 #![allow(unsafe_code)]
 
@@ -11,10 +12,10 @@ use gristmill_kernels::simd::{Int8Block, Kernel, LevelKernel, Simd, WeightSlice}
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
-/// Proof that the CPU has AVX-512 F, BW, VL and VNNI, and all that [`super::Avx2`] names.
+/// Proof that the CPU has AVX-512 F, BW, VL and VNNI, and all features that [`super::Avx2`] names.
 #[derive(Clone, Copy, Debug)]
 pub struct Avx512 {
-    /// Proof of BF16, which some of these CPUs have.
+    /// Proof of BF16; `None` on CPUs without it.
     bf16: Option<Avx512Bf16>,
     /// See [`Simd::prefetches`].
     prefetches: bool,
@@ -57,7 +58,7 @@ fn enter_bf16<K: Kernel>(s: Avx512, kernel: K) -> K::Output {
     kernel.run(s)
 }
 
-/// The lower halves of a vector are numbers 0..16, the upper halves 16..32.
+/// The lower halves of a vector are numbers 0..16, the upper halves are numbers 16..32.
 const PAIRS: [u16; 32] = {
     let mut order = [0; 32];
     let mut i = 0;
@@ -68,7 +69,7 @@ const PAIRS: [u16; 32] = {
     order
 };
 
-/// The same bits. There is no intrinsic for it.
+/// Reinterprets the bits. There is no intrinsic for it.
 #[inline(always)]
 fn as_bf16(v: __m512i) -> __m512bh {
     // SAFETY: both are 64 bytes, of which any are valid.
@@ -159,7 +160,7 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn gather<const N: usize>(self, table: &[u32; N], index: __m512i) -> __m512i {
         const { assert!(N.is_power_of_two()) }
-        // Masked, an index is within the table.
+        // After the mask, an index is within the table.
         let index = self.and_i32(index, self.splat_i32(N as i32 - 1));
         unsafe { _mm512_i32gather_epi32::<4>(index, table.as_ptr().cast()) }
     }

@@ -1,4 +1,4 @@
-//! The levels that need instructions of a CPU: implementations of [`gristmill_kernels::simd::Simd`].
+//! SIMD levels for CPU features: implementations of [`gristmill_kernels::simd::Simd`].
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

@@ -1,4 +1,4 @@
-//! NEON with dot products (Armv8.2 `FEAT_DotProd`): four registers are one vector, rows 0..4, 4..8, 8..12 and 12..16.
+//! NEON with dot products (Armv8.2 `FEAT_DotProd`). Four registers hold one vector: rows 0..4, 4..8, 8..12 and 12..16.
 //!
 //! `FEAT_I8MM` is not used. Its `usdot` multiplies unsigned with signed bytes, but codes of at most 127 are signed
 //! bytes already. Its `smmla` halves the dot products and needs two rows of 8 columns in one register, where a tile has
@@ -31,7 +31,7 @@ fn enter<K: LevelKernel<Neon>>(s: Neon, kernel: K) -> K::Output {
 
 type Quarters<T> = [T; 4];
 
-/// An expression of each quarter.
+/// An expression for each quarter.
 macro_rules! each {
     ($a:expr, |$x:ident| $e:expr) => {{
         let a = $a;
@@ -47,17 +47,17 @@ macro_rules! on_quarters {
     ($f:expr, $($x:ident),*) => { four!(i => unsafe { $f($($x[i]),*) }) };
 }
 
-/// The addresses of four quarters of `4 * N` bytes at `at`, checked.
+/// The checked addresses of four quarters of `4 * N` bytes at `at`.
 #[inline(always)]
 fn quarters<const N: usize>(bytes: &[u8], at: usize) -> Quarters<*const u8> {
     let slice = &bytes[at..at + 4 * N];
     [slice.as_ptr(), slice[N..].as_ptr(), slice[2 * N..].as_ptr(), slice[3 * N..].as_ptr()]
 }
 
-/// acc + for each lane Σ of four products of `codes` with word `LANE` of `x`. The intrinsic is unstable in Rust 1.95.
+/// acc + Σ of four products of `codes` with word `LANE` of `x`, per lane. The intrinsic is unstable in Rust 1.95.
 ///
 /// # Safety
-/// The CPU must have dot products, and the caller must be compiled for them.
+/// The CPU must have dot products, and the caller must be compiled with that feature.
 #[inline(always)]
 unsafe fn sdot<const LANE: usize>(mut acc: int32x4_t, codes: uint8x16_t, x: int32x4_t) -> int32x4_t {
     // SAFETY: an instruction on registers alone, which the caller's CPU has.
@@ -74,8 +74,8 @@ unsafe fn sdot<const LANE: usize>(mut acc: int32x4_t, codes: uint8x16_t, x: int3
     acc
 }
 
-/// sums += dot products of 16 columns from vector `j` of codes on. One load brings four words of a row, of which `sdot`
-/// picks one. Codes, which alone would take all registers, are read once for all rows.
+/// sums += dot products of 16 columns from vector `j` of codes on. One load reads four words of a row, and `sdot`
+/// selects one. All codes would fill the registers, so a part is read at a time, once for all rows.
 #[inline(always)]
 fn add_dots<const N: usize, const J: usize>(
     sums: &mut [Quarters<int32x4_t>; N],
@@ -104,7 +104,7 @@ fn add_dots<const N: usize, const J: usize>(
     }
 }
 
-/// The lanes' bytes as one number each.
+/// Each lane's bytes as one number.
 #[inline(always)]
 fn as_i32(v: Quarters<uint8x16_t>) -> Quarters<int32x4_t> {
     // SAFETY: the same bits; NEON is part of the architecture's baseline.
@@ -175,7 +175,7 @@ impl Simd for Neon {
     #[inline(always)]
     fn shr_and(self, v: Self::Codes, n: u32, mask: u8) -> Self::Codes {
         let shifted = each!(v, |v| unsafe { vshlq_u8(v, vdupq_n_s8(-(n as i8))) });
-        // Bytes are shifted alone here: often there is nothing to mask.
+        // Shift only: often no mask is needed.
         if mask == 255 >> n { shifted } else { self.and(shifted, self.splat_codes(mask)) }
     }
     #[inline(always)]

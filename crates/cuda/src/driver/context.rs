@@ -1,4 +1,4 @@
-//! The driver's library, a device's context and stream, and driver errors.
+//! The driver library, a device's context and stream, and driver errors.
 
 use cudarc::driver::sys::{self, CUresult};
 use gristmill_kernels::error::{Error, Result};
@@ -6,7 +6,7 @@ use gristmill_kernels::tensor::DeviceId;
 use std::ffi::CStr;
 use std::ptr;
 
-/// A device's primary context, and the stream in which all its work is done.
+/// A device's primary context, and the stream for all of its work.
 pub(super) struct Context {
     pub(super) id: DeviceId,
     device: sys::CUdevice,
@@ -24,7 +24,7 @@ pub(super) fn error(id: DeviceId, what: &str, reason: impl Into<String>) -> Erro
     Error::Device { device: id, what: what.to_owned(), reason: reason.into() }
 }
 
-/// The driver's name of a failure, and what can be done about it.
+/// The driver's name of an error, and advice.
 fn reason(code: CUresult) -> String {
     let mut text = ptr::null();
     // SAFETY: the pointer lives through the call; the string is the driver's and static.
@@ -75,13 +75,13 @@ impl Context {
         Ok(Self { id, device, context, stream })
     }
 
-    /// Makes the context this thread's.
+    /// Makes the context current in this thread.
     pub(super) fn enter(&self) -> Result<()> {
         // SAFETY: the context lives as long as `self`.
         check(self.id, "entering its context", unsafe { sys::cuCtxSetCurrent(self.context) })
     }
 
-    /// Waits until all work is done.
+    /// Waits until all submitted work is done.
     pub(super) fn wait(&self) -> Result<()> {
         // SAFETY: the stream lives as long as `self`.
         check(self.id, "running kernels", unsafe { sys::cuStreamSynchronize(self.stream) })

@@ -25,7 +25,7 @@ impl Debug for CudaGraph {
 }
 
 impl CudaGraph {
-    /// Captures what `work` does in the context's stream instead of running it.
+    /// Captures the work that `work` submits to the context's stream, instead of running it.
     pub(super) fn capture(context: &Arc<Context>, work: &mut dyn FnMut() -> Result<()>) -> Result<Self> {
         context.enter()?;
         let (id, stream) = (context.id, context.stream);

@@ -1,19 +1,19 @@
-//! Pages of staging memory, used in turn: which bytes the next copy may take, and what must have been done before.
+//! A ring of staging pages: which bytes the next copy can use, and which event must be reached first.
 
-/// Bytes of a page, and so of the largest copy.
+/// Bytes per page; also the maximum size of a copy.
 pub(super) const PAGE: usize = 1 << 16;
-/// Pages. A page is waited for when the work behind its copies is three pages old.
+/// Number of pages. Reuse of a page waits for work that is three pages old.
 pub(super) const PAGES: usize = 4;
 /// Alignment of each copy's bytes.
 const ALIGNMENT: usize = 64;
 
-/// Marks in the order of the device's work, one for each page.
+/// Events in stream order, one per page.
 pub(super) trait Marks {
     /// A failure.
     type Error;
-    /// Sets a page's mark behind all work that was given so far.
+    /// Records a page's event after all work submitted so far.
     fn set(&mut self, page: usize) -> Result<(), Self::Error>;
-    /// Waits until the work before a page's mark is done.
+    /// Waits for the work before a page's event.
     fn wait(&mut self, page: usize) -> Result<(), Self::Error>;
 }
 
@@ -21,15 +21,15 @@ pub(super) trait Marks {
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     page: usize,
-    /// Bytes of the page that copies have taken.
+    /// Bytes of the page that copies use.
     taken: usize,
-    /// Whether a page has a mark that was not waited for.
+    /// Whether each page has an event that was not waited for.
     marked: [bool; PAGES],
 }
 
 impl Pages {
-    /// The offset of this number of bytes, at most [`PAGE`], that no copy reads any more. The caller must submit the
-    /// copy that reads them before it allocates others.
+    /// The offset of this number of free bytes, at most [`PAGE`]. The caller must submit the copy that reads the bytes
+    /// before it allocates others.
     pub(super) fn take<M: Marks>(&mut self, bytes: usize, marks: &mut M) -> Result<usize, M::Error> {
         if self.taken + bytes > PAGE {
             marks.set(self.page)?;
@@ -53,12 +53,12 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::VecDeque;
 
-    /// A device that runs as late as it can: staging memory is read when a copy is done, not when it is given.
+    /// A device that runs as late as possible: it reads staging memory when a copy is done, not when it is submitted.
     #[derive(Default)]
     struct Late {
-        /// Copies that are not done: the offset of their bytes, how many, and what they are.
+        /// Copies in flight: the offset of their bytes, the number of bytes, and their contents.
         given: VecDeque<(usize, usize, u8)>,
-        /// Copies given so far, and done.
+        /// Numbers of copies submitted and done.
         counts: [usize; 2],
         marks: [usize; PAGES],
         memory: Vec<u8>,
@@ -105,7 +105,7 @@ mod tests {
         ) {
             let (mut pages, mut device) = (Pages::default(), Late { memory: vec![0; PAGE * PAGES], ..Late::default() });
             for (number, &(bytes, ahead)) in writes.iter().enumerate() {
-                // Small and large ones.
+                // Small and large copies.
                 let bytes = if number % 3 == 0 { bytes } else { bytes.div_ceil(100) };
                 write(&mut pages, &mut device, bytes, number as u8);
                 device.run((device.counts[1] + ahead).min(device.counts[0]));

@@ -1,5 +1,5 @@
-//! Pinned host memory, through which small copies go: the device reads and writes it while the host continues, and
-//! twice as quickly as pageable memory for a step's few numbers.
+//! Pinned host memory for small copies. The device accesses it while the host continues, and twice as fast as pageable
+//! memory for the few numbers of a step.
 
 use super::context::{Context, check};
 use super::pages::{Marks, PAGE, PAGES, Pages};
@@ -11,13 +11,13 @@ use std::fmt::Debug;
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Pinned memory. No copy may be under way when it is dropped.
+/// Pinned memory. Invariant: no copy is in flight when it is dropped.
 struct Pinned {
     context: Arc<Context>,
     memory: *mut u8,
 }
 
-/// A mark in the stream.
+/// An event in the stream.
 struct Event {
     context: Arc<Context>,
     event: sys::CUevent,
@@ -59,13 +59,13 @@ impl Event {
         Ok(Self { context: Arc::clone(context), event })
     }
 
-    /// Sets it behind all work that was given so far. The context must be this thread's.
+    /// Records the event after all work submitted so far. The context must be current in this thread.
     fn set(&self) -> Result<()> {
         // SAFETY: event and stream live as long as `self`.
         check(self.context.id, "marking work", unsafe { sys::cuEventRecord(self.event, self.context.stream) })
     }
 
-    /// Waits for the work before it. The context must be this thread's.
+    /// Waits for the work before the event. The context must be current in this thread.
     fn wait(&self) -> Result<()> {
         // SAFETY: the event lives as long as `self`.
         check(self.context.id, "running kernels", unsafe { sys::cuEventSynchronize(self.event) })
@@ -83,7 +83,7 @@ impl Drop for Event {
     }
 }
 
-/// Memory for copies to the device, with the event of each page. Work is done before it is dropped.
+/// Memory for copies to the device, with one event per page. All work is done before it is dropped.
 pub(super) struct Uploads {
     pages: Pages,
     events: [Event; PAGES],
@@ -109,8 +109,7 @@ impl Uploads {
         Ok(Self { pages: Pages::default(), events, memory: Pinned::new(context, PAGE * PAGES)? })
     }
 
-    /// Copies bytes to the device's memory, which the caller owns, without waiting for it. The context must be this
-    /// thread's.
+    /// Copies bytes to device memory that the caller owns, without waiting. The context must be current in this thread.
     pub(super) fn write(&mut self, address: u64, bytes: &[u8]) -> Result<()> {
         let context = &self.memory.context;
         let from = match bytes.len() {
@@ -123,28 +122,29 @@ impl Uploads {
                     to.cast_const()
                 }
             }
-            // The driver copies pageable memory before it returns.
+            // The driver copies pageable memory before the call returns.
             _ => bytes.as_ptr(),
         };
-        // SAFETY: `Device` or `Region` has checked that the bytes fit the region at this address; the source is pinned, or copied before the call returns.
+        // SAFETY: `Device` or `Region` has checked that the bytes fit the region at this address; the source is pinned,
+        // or copied before the call returns.
         let code = unsafe { sys::cuMemcpyHtoDAsync_v2(address, from.cast(), bytes.len(), context.stream) };
         check(context.id, "copying to it", code)
     }
 }
 
-/// Memory for one copy to the host, [`PAGE`] bytes.
+/// Memory for one copy to the host: [`PAGE`] bytes.
 struct Landing {
     memory: Pinned,
     event: Event,
 }
 
-/// Memory for copies to the host that nobody uses now.
+/// Free memory for copies to the host.
 #[derive(Default)]
 pub(super) struct Landings(Mutex<Vec<Landing>>);
 
-/// A copy to the host that is under way.
+/// A copy to the host in flight.
 pub(super) struct Reading {
-    /// `None` once it was waited for.
+    /// `None` after the wait.
     landing: Option<Landing>,
     bytes: usize,
     home: Arc<Landings>,
@@ -157,12 +157,12 @@ impl Landings {
         free.map_or_else(new, Ok)
     }
 
-    /// Starts to copy pieces of the device's memory, address and bytes, of [`PAGE`] bytes at most in all. The context
-    /// must be this thread's.
+    /// Starts to copy pieces of device memory (address and bytes) with a total of at most [`PAGE`] bytes. The context
+    /// must be current in this thread.
     pub(super) fn read(self: &Arc<Self>, context: &Arc<Context>, pieces: &[(u64, usize)]) -> Result<Reading> {
         let landing = self.take(context)?;
         let to = landing.memory.memory;
-        // From here on dropping it waits.
+        // From here on, dropping the copy waits for it.
         let mut reading = Reading { landing: Some(landing), bytes: 0, home: Arc::clone(self) };
         for &(address, bytes) in pieces.iter().filter(|(_, bytes)| *bytes > 0) {
             // SAFETY: inside the pinned memory, which all pieces together fit; the source is inside a region.
@@ -208,7 +208,7 @@ impl Drop for Reading {
     fn drop(&mut self) {
         let Some(landing) = self.landing.take() else { return };
         let context = &landing.memory.context;
-        // A copy that nobody waits for, or that could not be given whole, ends first. On failure the device is lost.
+        // A copy that was not waited for, or not fully submitted, is synchronised first. On failure the device is lost.
         if context.enter().and_then(|()| context.wait()).is_ok() {
             self.home.give_back(landing);
         }

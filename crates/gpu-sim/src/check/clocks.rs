@@ -1,8 +1,8 @@
-//! Vector clocks, for blocks that order threads by more than barriers of the whole block.
+//! Vector clocks, for blocks that order threads by other means than block barriers.
 //!
-//! Time is counted in beats, per warp; an asynchronous operation is an actor with beats of its own. A thread knows what
-//! an actor did before some beat. A part of that is fenced: asynchronous operations see it too (PTX ISA, "Proxies"). A
-//! clock passes from thread to thread through the barrier at which both meet.
+//! Time is counted in beats per warp. An asynchronous operation is an actor with separate beats. A thread's clock
+//! contains, for each actor, the beat before which its accesses are visible. The fenced part is also visible to
+//! asynchronous operations (PTX ISA, "Proxies"). Barriers pass clocks from thread to thread.
 
 use super::past::{Beats, Past};
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! The memory that a kernel may touch: its arguments, and what is remembered of their bytes.
+//! The memory that a kernel may access: its arguments, and the history of their bytes.
 
 use super::past::Cell;
 use super::{Wrong, writes};

@@ -1,4 +1,4 @@
-//! Checked mode's state of memory: which bytes a kernel may access, and which threads have.
+//! Memory state of checked mode: which bytes a kernel may access, and which threads have accessed them.
 
 mod clocks;
 mod memory;
@@ -18,22 +18,22 @@ use std::ops::Range;
 /// The state of the checks in a launch.
 #[derive(Debug)]
 pub(crate) struct Checks {
-    /// For arguments and for shared memory: barriers may order accesses in one of them alone.
+    /// Ordering state for arguments and for shared memory: a barrier can order accesses in only one of them.
     orders: [Ordered; 2],
-    /// Kept in blocks that order threads by more than barriers of all.
+    /// Vector clocks, in blocks that do not only use block barriers.
     clocks: Option<Clocks>,
     readers: Readers,
-    /// Whether the launch may start before those before it have ended, and which threads have waited for them.
+    /// Whether the launch can overlap earlier launches, and which threads have waited for them.
     overlaps: bool,
     waited: Vec<bool>,
     shared: Shadow,
     extents: Extents,
 }
 
-/// Order that barriers and synchronisations have made in one kind of memory.
+/// Order that barriers and synchronisations create in one kind of memory.
 #[derive(Debug, Default)]
 struct Ordered {
-    /// Barriers and blocks so far. It never starts anew, so shared memory needs no cleaning.
+    /// Number of barriers and blocks so far. It is never reset, so shared memory needs no cleanup.
     phase: u32,
     first_phase: u32,
     /// Beats of each warp of the block.

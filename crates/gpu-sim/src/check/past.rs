@@ -1,8 +1,8 @@
 //! The access history of each byte, and the rules for conflicting accesses.
 //!
-//! Two accesses of one thread are ordered. So are two of one block with a barrier between, and two of one warp with a
-//! `__syncwarp` between to which both lanes came, and those that clocks order (`clocks.rs`). Nothing orders blocks of
-//! one launch, except that atomic operations may meet each other.
+//! Accesses are ordered if one thread makes both. They are ordered if a barrier separates two accesses of one block, or
+//! if a `__syncwarp` of both lanes separates two accesses of one warp. Vector clocks also order accesses (`clocks.rs`).
+//! Blocks of one launch are not ordered, but their atomic operations do not conflict.
 
 use super::clocks::{Actor, Clocks, PRODUCTS, Readers};
 use crate::fault::Kind;

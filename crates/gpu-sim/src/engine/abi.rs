@@ -1,4 +1,4 @@
-//! Structs that the runtime and compiled kernels share; the kernels' side is in `include/sim.h`.
+//! Structs shared between the runtime and compiled kernels; `include/sim.h` has the kernels' side.
 
 use crate::launch::Parameter;
 use std::ffi::{c_char, c_void};

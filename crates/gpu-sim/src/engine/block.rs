@@ -1,4 +1,4 @@
-//! One block: scheduling of its threads, and how they start, wait and end.
+//! One block: how its threads are started, scheduled, blocked and finished.
 
 use super::abi::{Site, ThreadView};
 use super::fibre::{Stacks, switch};

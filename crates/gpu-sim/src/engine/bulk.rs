@@ -1,5 +1,5 @@
-//! Asynchronous copies to shared memory that are counted at a barrier (PTX ISA, "cp.async.bulk"). The simulator delays
-//! them until no thread can continue without; with shuffled threads some complete earlier, at random.
+//! Asynchronous copies to shared memory that a barrier counts (PTX ISA, "cp.async.bulk"). The simulator delays a copy
+//! until no thread can continue without it. With shuffled threads, some copies complete earlier at random.
 
 use super::abi::{EngineView, Site};
 use super::phases::MOST;

@@ -1,5 +1,5 @@
-//! Copies to shared memory that a thread has started and not yet waited for. They are delayed
-//! until the wait, so a missing wait shows the old bytes.
+//! Copies to shared memory that a thread has started and not waited for. They are delayed until the wait, so a missing
+//! wait exposes the old bytes.
 
 use super::abi::{EngineView, Site};
 use super::touch::check;

@@ -1,4 +1,4 @@
-//! Fibres: separate stacks between which a host thread switches.
+//! Fibres: separate stacks; a host thread switches between them.
 
 use memmap2::{MmapMut, MmapOptions};
 use std::arch::naked_asm;

@@ -1,4 +1,4 @@
-//! Where threads wait for each other: lanes of a warp at a meeting, threads of a block at the barrier.
+//! Synchronisation of threads: lanes of a warp at a meeting, threads of a block at the barrier.
 
 use super::abi::{EngineView, Meeting, Site, lanes};
 use super::block::suspend;

@@ -1,11 +1,12 @@
-//! Runs the blocks of a launch, one after another, each thread of a block as a fibre. It knows neither CUDA nor Metal.
+//! Runs the blocks of a launch, one after another, with each thread of a block as a fibre. It is independent of CUDA
+//! and Metal.
 //!
-//! A thread runs until it waits: for lanes of its warp (`meet`), for threads of its block (`barrier`, `named`), for a
-//! phase of a barrier in shared memory (`phases`). Then the next ready thread runs; if none is ready, an asynchronous
-//! copy completes (`bulk`). A thread that starts takes over the stack of one that has ended, so a kernel without
+//! A thread runs until it waits for lanes of its warp (`meet`), for threads of its block (`barrier`, `named`), or for a
+//! phase of a barrier in shared memory (`phases`). Then the next ready thread runs. If no thread is ready, an
+//! asynchronous copy completes (`bulk`). A new thread reuses the stack of a finished thread, so a kernel without
 //! barriers is a loop on one stack.
 //!
-//! The engine is reached from several fibres through one pointer. No reference into it lives across a switch.
+//! Several fibres access the engine through one pointer. Invariant: no reference into the engine lives across a switch.
 
 pub(crate) mod abi;
 mod block;

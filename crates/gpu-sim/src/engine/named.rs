@@ -1,5 +1,5 @@
-//! Barriers of some warps of the block, by number (PTX ISA, "bar, barrier"): warps wait at them or only arrive. Number
-//! 0 is the barrier of all, which `meeting.rs` has.
+//! Named barriers for some warps of a block (PTX ISA, "bar, barrier"): warps wait or only arrive. Number 0 is the block
+//! barrier, which is in `meeting.rs`.
 
 use super::abi::{EngineView, Site};
 use super::block::suspend;

@@ -1,5 +1,5 @@
-//! Barriers in shared memory that count arrivals, and bytes that copies bring, in phases (PTX ISA, "mbarrier"). A
-//! kernel does not see their 8 bytes.
+//! Barriers in shared memory that count arrivals and copied bytes in phases (PTX ISA, "mbarrier"). Their 8 bytes are
+//! opaque to a kernel.
 
 use super::abi::{EngineView, Site, step};
 use super::block::suspend;

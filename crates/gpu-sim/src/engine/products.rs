@@ -1,7 +1,6 @@
 //! Asynchronous matrix products of four warps (PTX ISA, "Asynchronous warpgroup level matrix instructions"). The
-//! simulator delays a product until a wait covers it, so a missing wait shows the old sums. Each warp starts its own
-//! part, 16 rows of a and all of b, and waits for that part alone; it does not learn what the parts of other warps
-//! still read.
+//! simulator delays a product until a wait covers it, so a missing wait exposes the old sums. Each warp starts its own
+//! part (16 rows of a and all of b) and waits for that part only. The wait does not cover the reads of other warps.
 
 use super::abi::{EngineView, Product, Site};
 use super::touch::check_for;

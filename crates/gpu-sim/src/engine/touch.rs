@@ -1,4 +1,4 @@
-//! The hook before each access in checked mode.
+//! The hook that precedes each access in checked mode.
 
 use super::abi::{EngineView, Site};
 use super::{Engine, stop};

@@ -1,4 +1,4 @@
-//! Bodies of functions, and whatever else is copied but for address spaces and attributes.
+//! Function bodies, and other tokens that are copied without address spaces and attributes.
 
 use super::scope::SPACES;
 use super::{Dialect, Translator};

@@ -1,4 +1,4 @@
-//! Functions that are no kernels: where they start and end, and those that differ in address spaces alone.
+//! Functions that are not kernels: where they start and end, and overloads that differ only in address spaces.
 
 use super::scope::{Place, SPACES};
 use super::tokens::Token;

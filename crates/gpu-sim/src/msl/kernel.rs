@@ -1,5 +1,5 @@
-//! Kernels: an entry point for each, which takes the addresses of the buffers by their numbers; templates of kernels
-//! and their instances.
+//! Kernels: one entry point per kernel, whose arguments are the buffer addresses by index; templates of kernels and
+//! their instances.
 
 use super::attribute::Attribute;
 use super::function::Function;

@@ -1,9 +1,9 @@
-//! The Metal Shading Language: from preprocessed source to C++ for the prelude, by one pass over its tokens. Lines are
-//! kept. What the language does not have is refused, with its line; what only types show is left to the second check
-//! (`opencl.rs`), in which a compiler knows address spaces.
+//! The Metal Shading Language: translates preprocessed source to C++ for the prelude, in one pass over its tokens. Line
+//! numbers are preserved. The translator rejects what the language does not have, with its line. Errors that need types
+//! are left to the second check (`opencl.rs`), in which a compiler checks address spaces.
 //!
-//! [`tokens`] reads and writes, `scope` walks through namespaces and types to `function`, `body` through bodies,
-//! `kernel` and `parameters` make entry points; `pointers`, `words` and `recursion` refuse.
+//! [`tokens`] reads and writes tokens. `scope` walks through namespaces and types to `function`, and `body` through
+//! bodies. `kernel` and `parameters` create entry points. `pointers`, `words` and `recursion` reject invalid source.
 
 mod attribute;
 mod body;

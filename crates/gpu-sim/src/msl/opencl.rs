@@ -1,5 +1,5 @@
-//! The second check of Metal source: as C++ for OpenCL it keeps its address spaces, and Clang refuses a pointer to one
-//! where a pointer to another is wanted. The result is never run.
+//! The second check of Metal source. As C++ for OpenCL it keeps its address spaces, and Clang rejects a pointer to the
+//! wrong one. The result never runs.
 
 use super::function::Function;
 use super::scope::SPACES;

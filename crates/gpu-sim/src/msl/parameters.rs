@@ -1,4 +1,4 @@
-//! Parameters: what a kernel's are passed, by their attributes, and what those of other functions may have.
+//! Parameters: the arguments of kernels by their attributes, and the allowed parameters of other functions.
 
 use super::Translator;
 use super::attribute::Attribute;

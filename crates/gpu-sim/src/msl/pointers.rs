@@ -1,5 +1,5 @@
-//! Pointers and references name the address space that they point to. A type is known by its shape alone, so what is
-//! certainly one is looked at, and the rest is left to the compiler with address spaces.
+//! Checks that pointers and references name their address space. The translator recognises types only by their syntax,
+//! so it checks certain cases and leaves the rest to the compiler with address spaces.
 
 use super::Translator;
 use super::scope::SPACES;

@@ -1,4 +1,4 @@
-//! The preprocessor's pass over Metal source, by the system's C++ compiler.
+//! Preprocesses Metal source with the system's C++ compiler.
 
 use crate::Source;
 use crate::error::{Error, Result};

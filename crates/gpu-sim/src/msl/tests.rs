@@ -1,4 +1,4 @@
-//! The pass ends with C++ or with an error for every source, and lines are kept.
+//! Every source results in C++ or in an error, and line numbers are preserved.
 
 use super::{Dialect, translate};
 use crate::{Error, Language, Source};

@@ -1,4 +1,4 @@
-//! Words that MSL does not have, and those that belong to the simulator.
+//! Reserved words: those that MSL does not have, and those of the simulator.
 
 use super::Translator;
 use super::tokens::Kind;

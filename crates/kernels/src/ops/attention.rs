@@ -14,20 +14,20 @@ use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 /// Parameters of attention.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionOptions<'a> {
-    /// Query heads; a multiple of the cache's heads.
+    /// Query heads; a multiple of the cache's KV heads.
     pub heads: usize,
     /// Multiplies q · k.
     pub scale: f32,
-    /// The temperature of queries, which multiplies q · k too.
+    /// The temperature of queries, which also multiplies q · k.
     pub temperature: Option<Temperature>,
-    /// The positions that are seen; `None` for all up to the token's own.
+    /// The visible positions; `None` for all positions up to the token's own.
     pub window: Option<Window>,
-    /// A logit per query head that takes part in the softmax and has no value (gpt-oss).
+    /// Sinks: one logit per query head that takes part in the softmax and has no value (gpt-oss).
     pub sinks: Option<&'a Buffer<f32>>,
     /// Logits become `softcap · tanh(logit / softcap)` (Gemma 2).
     pub softcap: Option<f32>,
-    /// With [`Precision::Fast`] a backend may round queries, and the exponentials that values are multiplied with, to
-    /// f16, which is less than products with int8 activations round.
+    /// With [`Precision::Fast`], a backend can round queries and softmax exponentials to f16. The error is smaller than
+    /// that of products with int8 activations.
     pub precision: Precision,
 }
 
@@ -59,7 +59,7 @@ struct PlacementCheck<'a> {
 }
 
 impl<'a> PlacementCheck<'a> {
-    /// Fails unless the placement covers the tokens and lies on the device. `None` if that is not the host.
+    /// Fails unless the placement covers the tokens and is on the device. `None` if the device is not the host.
     fn new(op: &'static str, device: DeviceId, placement: &'a Placement, tokens: usize) -> Result<Option<Self>> {
         let Placement { slots, positions, table, table_rows, table_cols, .. } = placement;
         on_device(op, device, &[slots.device(), positions.device(), table.device()])?;
@@ -90,7 +90,7 @@ impl<'a> PlacementCheck<'a> {
         self.slots.iter().copied().zip(self.positions.iter().copied()).filter(|&(slot, _)| slot != PADDING)
     }
 
-    /// Checks the blocks that each token writes.
+    /// Checks the blocks that each token writes to.
     fn check_written(&self, limit: usize) -> Result<()> {
         self.tokens().try_for_each(|(slot, position)| {
             let block = position as usize / KV_BLOCK;
@@ -100,7 +100,7 @@ impl<'a> PlacementCheck<'a> {
 
     /// Checks the blocks that each token sees.
     fn check_visible(&self, window: Option<Window>, limit: usize) -> Result<()> {
-        // Neighbouring tokens see nearly the same blocks: each run of them is looked at once.
+        // Adjacent tokens see nearly the same blocks, so each run of tokens is checked once.
         let mut seen: Option<(u32, usize, usize)> = None;
         for (slot, position) in self.tokens() {
             let (first, last) = visible(position, window);
@@ -129,9 +129,9 @@ pub struct KvWrite<'a> {
     pub cache: &'a mut KvCache,
     /// Keys, T × H·Dk.
     pub k: View<'a, f32>,
-    /// Values, T × H·Dv; `None` if the cache's values are in its keys.
+    /// Values, T × H·Dv; `None` if the cache's values are part of its keys.
     pub v: Option<View<'a, f32>>,
-    /// Where each token goes.
+    /// The block and slot of each token.
     pub placement: &'a Placement,
 }
 
@@ -159,7 +159,7 @@ impl Check for KvWrite<'_> {
     }
 }
 
-/// Copies whole blocks within a cache, one after another.
+/// Copies whole blocks within a cache, in order.
 #[derive(Debug)]
 pub struct KvCopy<'a> {
     /// The cache.
@@ -180,15 +180,15 @@ impl Check for KvCopy<'_> {
     }
 }
 
-/// Causal attention of each token over its own sequence's cache, itself included. The keys of all positions up to the
-/// token's must have been written. Padding tokens get zeros.
+/// Causal attention of each token over its own sequence's cache, including the token itself. The keys and values of all
+/// positions up to the token's must have been written. Padding tokens get zeros.
 #[derive(Debug)]
 pub struct Attention<'a> {
     /// Queries, T × heads·Dk.
     pub q: View<'a, f32>,
     /// The cache.
     pub cache: &'a KvCache,
-    /// Where each token stands.
+    /// The slot and position of each token.
     pub placement: &'a Placement,
     /// The parameters.
     pub options: AttentionOptions<'a>,
@@ -197,7 +197,7 @@ pub struct Attention<'a> {
 }
 
 impl Attention<'_> {
-    /// The same call again, for a shorter time.
+    /// The call with shorter borrows.
     pub fn reborrow(&mut self) -> Attention<'_> {
         Attention { out: self.out.reborrow(), ..*self }
     }
@@ -211,7 +211,7 @@ impl Check for Attention<'_> {
     }
 }
 
-/// Fails unless attention of so many queries over the cache is possible.
+/// Fails unless attention with this number of queries over the cache is possible.
 fn check_attention(
     op: &'static str,
     device: DeviceId,
@@ -234,12 +234,12 @@ fn check_attention(
     placement.map_or(Ok(()), |placement| placement.check_visible(options.window, cache.blocks()))
 }
 
-/// [`Attention`], whose output is also prepared as activations.
+/// [`Attention`], with its output also prepared as activations.
 #[derive(Debug)]
 pub struct AttentionAct<'a> {
     /// The attention.
     pub attention: Attention<'a>,
-    /// Gets its output.
+    /// Receives the output as activations.
     pub act: &'a mut Act,
 }
 
@@ -261,37 +261,38 @@ impl Compose for AttentionAct<'_> {
 /// Norms of queries and of keys, and of values.
 #[derive(Clone, Copy, Debug)]
 pub struct QkNorms<'a> {
-    /// Weights for queries and for keys: per head, or for the whole row.
+    /// Weights for queries and for keys, per head or for the whole row.
     pub weights: [&'a Buffer<f32>; 2],
-    /// Weights for values, per head or for the whole row, if they are normalised too.
+    /// Weights for values, per head or for the whole row; `None` if values are not normalised.
     pub values: Option<&'a Buffer<f32>>,
     /// Added to the mean square.
     pub eps: f32,
-    /// Queries and keys are normalised after their rotation, not before.
+    /// Whether queries and keys are normalised after the rotation instead of before.
     pub after_rotation: bool,
 }
 
-/// First columns of keys and of values in a row that has queries, keys and values side by side.
+/// First columns of keys and of values in a row of concatenated queries, keys and values.
 pub fn key_and_value_columns(heads: usize, spec: KvSpec) -> Result<[usize; 2]> {
     let keys = elements("queries", &[heads, spec.key_width])?;
     Ok([keys, elements("keys", &[heads.saturating_add(spec.heads), spec.key_width])?])
 }
 
-/// Queries, keys and values as they come from their product, side by side: queries and keys are normalised and rotated
-/// in place, in the order that the norms say, values normalised in place, keys and values written to the cache.
+/// Concatenated queries, keys and values, as their joint product returns them. Queries and keys are normalised and
+/// rotated in place, in the order that the norms state. Values are normalised in place. Then keys and values are
+/// written to the cache.
 #[derive(Debug)]
 pub struct QkvWrite<'a> {
     /// T × heads·Dk + H·Dk + H·Dv.
     pub qkv: ViewMut<'a, f32>,
     /// Query heads.
     pub heads: usize,
-    /// Norms, if there are any.
+    /// Norms; `None` if there are none.
     pub norms: Option<QkNorms<'a>>,
-    /// The angles.
+    /// The rotation angles.
     pub rotary: &'a Rotary,
     /// The cache.
     pub cache: &'a mut KvCache,
-    /// Where each token goes.
+    /// The block and slot of each token.
     pub placement: &'a Placement,
 }
 
@@ -303,7 +304,7 @@ impl Check for QkvWrite<'_> {
     }
 }
 
-/// Fails unless queries, keys and values side by side can be normalised, rotated and written to the cache.
+/// Fails unless concatenated queries, keys and values can be normalised, rotated and written to the cache.
 fn check_qkv_write(
     op: &'static str,
     device: DeviceId,
@@ -348,7 +349,7 @@ impl Compose for QkvWrite<'_> {
             _ => Ok(()),
         };
         normalise(qkv.reborrow(), false)?;
-        // Queries and keys are neighbours and have the same width: one rotation serves both.
+        // Queries and keys are adjacent and have the same head width, so one rotation covers both.
         let (x, positions) = (qkv.reborrow().columns(0..v)?, placement.positions.view(tokens, 1)?);
         parts.run(Rope { x, head_width: cache.spec().key_width, first: 0, positions, rotary })?;
         normalise(qkv.reborrow(), true)?;
@@ -363,21 +364,21 @@ impl Compose for QkvWrite<'_> {
 /// [`QkvWrite`], then [`AttentionAct`] of the queries.
 #[derive(Debug)]
 pub struct Attend<'a> {
-    /// T × heads·Dk + H·Dk + H·Dv. May be left undefined.
+    /// T × heads·Dk + H·Dk + H·Dv. Its contents can be undefined afterwards.
     pub qkv: ViewMut<'a, f32>,
-    /// Norms, if there are any.
+    /// Norms; `None` if there are none.
     pub norms: Option<QkNorms<'a>>,
-    /// The angles.
+    /// The rotation angles.
     pub rotary: &'a Rotary,
     /// The cache.
     pub cache: &'a mut KvCache,
-    /// Where each token stands.
+    /// The slot and position of each token.
     pub placement: &'a Placement,
     /// The parameters.
     pub options: AttentionOptions<'a>,
     /// T × heads·Dv.
     pub out: ViewMut<'a, f32>,
-    /// Gets the output too.
+    /// Receives the output as activations.
     pub act: &'a mut Act,
 }
 

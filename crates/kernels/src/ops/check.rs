@@ -1,17 +1,17 @@
-//! Checks that operations share, with their errors.
+//! Checks that operations share, and their errors.
 
 use crate::error::{Error, Result};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 use crate::weight::{Role, Weight};
 use std::fmt::Display;
 
-/// The most experts that a router can choose from.
+/// The maximum number of experts of a router.
 pub const MAX_EXPERTS: usize = 1024;
 
-/// The padding id: a pair without an expert, a token without a sequence, a row of logits without a token.
+/// The padding id: a pair without an expert, a token without a sequence, or a row of logits without a token.
 pub const PADDING: u32 = u32::MAX;
 
-/// Fails unless a dimension is what it must be.
+/// Fails unless a dimension has the expected value.
 pub(crate) fn expect(op: &'static str, what: &'static str, found: usize, expected: usize) -> Result<()> {
     if found == expected { Ok(()) } else { Err(Error::Shape { op, what, found, expected }) }
 }
@@ -21,7 +21,7 @@ pub(crate) fn at_least(op: &'static str, what: &'static str, found: usize, neede
     if found >= needed { Ok(()) } else { Err(Error::TooSmall { op, what, found, needed }) }
 }
 
-/// Fails unless a parameter keeps a rule, which the error states.
+/// Fails unless a parameter satisfies a rule, which the error states.
 pub fn require(
     holds: bool,
     op: &'static str,
@@ -34,7 +34,7 @@ pub fn require(
 
 /// Elements of an array of these dimensions, or an [`Error::OutOfMemory`] if no machine can hold it.
 pub fn elements(what: &'static str, dims: &[usize]) -> Result<usize> {
-    // A product with a factor of 0 is 0, whatever the other factors.
+    // A product with a factor of 0 is 0, so zero dimensions are checked first.
     if dims.contains(&0) {
         return Ok(0);
     }
@@ -54,8 +54,8 @@ pub(super) fn id(op: &'static str, what: &'static str, id: u32, index: usize, li
     if (id as usize) < limit { Ok(()) } else { Err(Error::Id { op, what, id, index, limit }) }
 }
 
-/// Fails unless all ids that the host can see are below a limit, or padding where that is allowed. A GPU's kernels
-/// check the ids in its own memory.
+/// Fails unless all ids in host memory are below a limit, or padding where padding is allowed. On a GPU, kernels check
+/// ids in device memory.
 pub(super) fn ids(op: &'static str, what: &'static str, view: &View<u32>, limit: usize, padding: bool) -> Result<()> {
     let Some((values, layout)) = view.as_host() else { return Ok(()) };
     for row in 0..view.rows() {
@@ -94,11 +94,11 @@ pub(super) fn column<T: Copy>(
 ) -> Result<()> {
     on_device(op, device, &[view.device()])?;
     expect(op, what, view.rows(), rows)?;
-    // The columns of a view without rows mean nothing.
+    // Without rows, the number of columns has no meaning.
     if rows == 0 { Ok(()) } else { expect(op, "columns of a list", view.cols(), 1) }
 }
 
-/// Fails unless a matrix has this shape; the columns of one without rows mean nothing.
+/// Fails unless a matrix has this shape. Without rows, the number of columns has no meaning.
 pub(super) fn shape<T: Copy>(
     op: &'static str,
     [rows_name, cols_name]: [&'static str; 2],
@@ -110,7 +110,7 @@ pub(super) fn shape<T: Copy>(
     if rows == 0 { Ok(()) } else { expect(op, cols_name, view.cols(), cols) }
 }
 
-/// The names of an output's dimensions.
+/// Names of an output's dimensions.
 pub(super) const OUTPUT: [&str; 2] = ["rows of the output", "columns of the output"];
 
 /// Fails unless a vector is on the device and has this length.
@@ -125,7 +125,7 @@ pub(super) fn vector(
     expect(op, what, vector.len(), len)
 }
 
-/// Checks each of some by [`vector`].
+/// Checks several vectors by [`vector`].
 pub(super) fn vectors<'a>(
     op: &'static str,
     what: &'static str,

@@ -1,4 +1,4 @@
-//! Rotation, sums and factors, element by element.
+//! Element-wise operations: rotary embedding, sums, factors, soft caps.
 
 use super::check::*;
 use super::kernels::{Check, Operation};
@@ -6,7 +6,7 @@ use super::norm::same_shape;
 use crate::error::Result;
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 
-/// How a rotation's pairs lie in a head.
+/// Which elements of a head form a rotated pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RopeStyle {
     /// Elements `i` and `i + rotated / 2` (GPT-NeoX; Hugging Face order).
@@ -15,14 +15,14 @@ pub enum RopeStyle {
     Interleaved,
 }
 
-/// Rotary position embedding, prepared: the angle of pair `i` at position `p` is `p · frequencies[i]`.
+/// Precomputed rotary position embedding: the angle of pair `i` at position `p` is `p · frequencies[i]`.
 ///
-/// All scalings (linear, YaRN, Llama 3) are frequencies and one magnitude.
+/// All scalings (linear, YaRN, Llama 3) are expressed as frequencies and one magnitude.
 #[derive(Debug)]
 pub struct Rotary {
     /// Pair order.
     pub style: RopeStyle,
-    /// Angle per position of each pair; `2 · len` elements of a head are rotated, the rest pass.
+    /// Angle per position of each pair. `2 · len` elements of a head are rotated; the others are unchanged.
     pub frequencies: Buffer<f32>,
     /// Multiplies sine and cosine (YaRN's attention factor; otherwise 1).
     pub magnitude: f32,
@@ -39,18 +39,18 @@ impl Rotary {
     }
 }
 
-/// Rotates the heads of each row in place: of each, the elements from `first` on.
+/// Rotates the heads of each row in place, from element `first` of each head on.
 #[derive(Debug)]
 pub struct Rope<'a> {
     /// T × H·D.
     pub x: ViewMut<'a, f32>,
     /// D.
     pub head_width: usize,
-    /// Elements of each head before those that are rotated.
+    /// Elements of each head that precede the rotated elements.
     pub first: usize,
     /// T × 1.
     pub positions: View<'a, u32>,
-    /// The angles.
+    /// The rotation angles.
     pub rotary: &'a Rotary,
 }
 
@@ -99,7 +99,7 @@ impl Check for Add<'_> {
     }
 }
 
-/// `y[t] += sigmoid(gate[t]) · x[t]` (a shared expert's gate).
+/// `y[t] += sigmoid(gate[t]) · x[t]`, the gate of a shared expert.
 #[derive(Debug)]
 pub struct AddGated<'a> {
     /// T × K.
@@ -133,10 +133,10 @@ impl Check for Scale<'_> {
     }
 }
 
-/// y = cap · tanh(y / cap): values of any size come to lie between −cap and cap, small ones stay as they are.
+/// y = cap · tanh(y / cap): limits values to (−cap, cap) and leaves small values nearly unchanged.
 #[derive(Debug)]
 pub struct SoftCap<'a> {
-    /// The limit, above 0.
+    /// The limit; must be above 0.
     pub cap: f32,
     /// T × K.
     pub y: ViewMut<'a, f32>,

@@ -1,4 +1,4 @@
-//! Products of experts.
+//! Matrix products of experts.
 
 use super::check::*;
 use super::kernels::{Check, Compose, Operation, Parts};
@@ -13,26 +13,26 @@ use crate::weight::{Role, Weight};
 /// The matrices of a layer's experts.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertWeights<'a> {
-    /// Gate and up, a [`Role::GateUp`] weight: inner × hidden each.
+    /// Gate and up, a [`Role::GateUp`] weight: inner × hidden per matrix.
     pub gate_up: &'a Weight,
     /// Down: hidden × inner.
     pub down: &'a Weight,
-    /// Between them.
+    /// The gated activation between the products.
     pub activation: Activation,
-    /// Biases of gate and up, E × inner each.
+    /// Biases of gate and up, E × inner per bias.
     pub gate_up_bias: Option<[&'a Buffer<f32>; 2]>,
     /// Bias of down, E × hidden.
     pub down_bias: Option<&'a Buffer<f32>>,
 }
 
-/// `out[p]` (T·k × N) = `W[id of pair p] · x + bias[id]`. Serves one token and many. Rows of padding pairs are zeroed.
+/// `out[p]` (T·k × N) = `W[id of pair p] · x + bias[id]`. For any number of tokens. Rows of padding pairs are zeroed.
 #[derive(Debug)]
 pub struct MoeMatmul<'a> {
     /// W, a [`Role::Matrix`] weight: E × N × K.
     pub weight: &'a Weight,
-    /// A row per token (T), or one per pair (T·k).
+    /// One row per token (T), or one per pair (T·k).
     pub x: &'a Act,
-    /// The pairs by expert.
+    /// The pairs, grouped by expert.
     pub groups: &'a Groups,
     /// k.
     pub top_k: usize,
@@ -43,7 +43,7 @@ pub struct MoeMatmul<'a> {
 }
 
 impl<'a> MoeMatmul<'a> {
-    /// A product without a bias.
+    /// A product without bias.
     pub fn new(weight: &'a Weight, x: &'a Act, groups: &'a Groups, top_k: usize, out: ViewMut<'a, f32>) -> Self {
         Self { weight, x, groups, top_k, bias: None, out }
     }
@@ -61,8 +61,8 @@ impl Check for MoeMatmul<'_> {
     }
 }
 
-/// The common check of products of experts: the groups fit the weight, and the output has a row for each pair. Returns
-/// the tokens.
+/// The common check of expert products: the groups fit the weight, and the output has a row per pair. Returns the
+/// number of tokens.
 fn grouped(
     op: &'static str,
     device: DeviceId,
@@ -87,17 +87,17 @@ fn grouped(
 /// zeroed.
 #[derive(Debug)]
 pub struct MoeGateUp<'a> {
-    /// Gate and up, a [`Role::GateUp`] weight: E × N × K each.
+    /// Gate and up, a [`Role::GateUp`] weight: E × N × K per matrix.
     pub weight: &'a Weight,
-    /// A row per token (T).
+    /// One row per token (T).
     pub x: &'a Act,
-    /// The pairs by expert.
+    /// The pairs, grouped by expert.
     pub groups: &'a Groups,
     /// k.
     pub top_k: usize,
-    /// Biases of gate and up, E × N each.
+    /// Biases of gate and up, E × N per bias.
     pub bias: Option<[&'a Buffer<f32>; 2]>,
-    /// Between them.
+    /// The gated activation.
     pub activation: Activation,
     /// T·k × N.
     pub h: ViewMut<'a, f32>,
@@ -109,7 +109,7 @@ impl<'a> MoeGateUp<'a> {
         Self { weight, x, groups, top_k, bias: None, activation: Activation::SwiGlu, h }
     }
 
-    /// The same call again, for a shorter time.
+    /// The call with shorter borrows.
     pub fn reborrow(&mut self) -> MoeGateUp<'_> {
         MoeGateUp { h: self.h.reborrow(), ..*self }
     }
@@ -126,12 +126,12 @@ impl Check for MoeGateUp<'_> {
     }
 }
 
-/// [`MoeGateUp`], whose output is prepared as activations, a row per pair.
+/// [`MoeGateUp`], with its output prepared as activations, one row per pair.
 #[derive(Debug)]
 pub struct MoeGateUpAct<'a> {
-    /// The product. Its `h` may be left undefined.
+    /// The product. Its `h` can stay undefined.
     pub gate_up: MoeGateUp<'a>,
-    /// Gets H.
+    /// Receives H as activations.
     pub act: &'a mut Act,
 }
 
@@ -150,14 +150,14 @@ impl Compose for MoeGateUpAct<'_> {
     }
 }
 
-/// `output[t] = Σ weights[t, slot] · out[t·k + slot]` over slots, in order.
+/// `output[t] = Σ weights[t, slot] · out[t·k + slot]`, summed over slots in order.
 #[derive(Debug)]
 pub struct MoeCombine<'a> {
     /// Outputs of the experts, T·k × N.
     pub out: View<'a, f32>,
     /// T × k.
     pub weights: View<'a, f32>,
-    /// Work on the sums before they are stored.
+    /// Applied to the sums before they are stored.
     pub epilogue: Epilogue,
     /// T × N.
     pub y: ViewMut<'a, f32>,
@@ -184,32 +184,32 @@ impl Check for MoeCombine<'_> {
     }
 }
 
-/// Scratch between a router's logits and the experts' output. All of it may be left undefined, but for what
-/// [`Route`] gives back.
+/// Scratch between a router's logits and the experts' output. After the call its contents can be undefined, except the
+/// outputs of [`Route`].
 #[derive(Debug)]
 pub struct ExpertScratch<'a> {
-    /// The pairs by expert.
+    /// The pairs, grouped by expert.
     pub groups: &'a mut Groups,
     /// T·k × inner.
     pub h: ViewMut<'a, f32>,
-    /// The same as activations.
+    /// The T·k × inner matrix as activations.
     pub act: &'a mut Act,
     /// The experts' outputs, T·k × hidden.
     pub out: ViewMut<'a, f32>,
 }
 
-/// The experts that the router's logits choose for each token: what each makes of x, times its weight, summed.
+/// A mixture-of-experts layer from the router's logits: the weighted sum of each token's chosen experts.
 #[derive(Debug)]
 pub struct Experts<'a> {
-    /// The routing: logits T × E.
+    /// The routing, with logits T × E.
     pub route: Route<'a>,
-    /// The matrices.
+    /// The experts' matrices.
     pub weights: ExpertWeights<'a>,
     /// T × hidden.
     pub x: &'a Act,
-    /// Between the kernels.
+    /// Intermediate results.
     pub scratch: ExpertScratch<'a>,
-    /// Work on the sums before they are stored.
+    /// Applied to the sums before they are stored.
     pub epilogue: Epilogue,
     /// T × hidden.
     pub y: ViewMut<'a, f32>,

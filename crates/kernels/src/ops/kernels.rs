@@ -1,4 +1,4 @@
-//! The trait that a backend implements, and the proof that arguments were checked.
+//! The trait that a backend implements, and the type that proves that arguments were checked.
 
 use super::*;
 use crate::Backend;
@@ -12,7 +12,7 @@ use std::fmt::Debug;
 use std::ops::{Deref, DerefMut};
 use std::sync::MutexGuard;
 
-/// An operation with its arguments, to be run by [`Backend::run`].
+/// An operation with its arguments, for [`Backend::run`].
 pub trait Operation: Check {
     /// The name of its method in [`Kernels`].
     const NAME: &'static str;
@@ -23,12 +23,12 @@ pub trait Operation: Check {
 
 /// The check of an operation's arguments. Sealed: the module is private.
 pub trait Check: Sized {
-    /// Fails unless all dimensions agree, all ids are in range and every buffer is on the device. Then notes in
-    /// prepared activations and groups what the operation is about to fill. Nothing else is written.
+    /// Fails unless all dimensions agree, all ids are in range and every buffer is on the device. Then records in
+    /// prepared activations and groups what the operation will fill. Writes nothing else.
     fn check(&mut self, device: DeviceId) -> Result<()>;
 }
 
-/// A composition: what it means in terms of other operations.
+/// A composition: an operation defined by other operations.
 pub(super) trait Compose {
     /// Runs the parts. They were checked together with the composition.
     fn compose(self, parts: &Parts) -> Result<()>;
@@ -81,33 +81,33 @@ impl<O> DerefMut for Checked<O> {
 }
 
 impl<'a> Checked<GroupByExpert<'a>> {
-    /// The ids, and the lists to be filled.
+    /// The ids, and the lists to fill.
     pub fn into_lists(self) -> (View<'a, u32>, GroupLists<'a>) {
         (self.0.ids, self.0.groups.lists())
     }
 }
 
 impl<'a> Checked<RouteAndGroup<'a>> {
-    /// The routing, and the lists to be filled.
+    /// The routing, and the lists to fill.
     pub fn lists(&mut self) -> (&mut Route<'a>, GroupLists<'_>) {
         (&mut self.0.route, self.0.groups.lists())
     }
 }
 
 impl<'a> Checked<Experts<'a>> {
-    /// The routing, and the lists to be filled.
+    /// The routing, and the lists to fill.
     pub fn lists(&mut self) -> (&mut Route<'a>, GroupLists<'_>) {
         (&mut self.0.route, self.0.scratch.groups.lists())
     }
 }
 
-/// Whether a backend has run a composition as one.
+/// Whether a backend has run a composition as one fused kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Fused {
-    /// It has run.
+    /// The fused kernel has run.
     Yes,
-    /// Nothing has run; the parts run instead.
+    /// Nothing has run; the parts must run instead.
     No,
 }
 
@@ -126,47 +126,49 @@ pub(crate) fn run<O: Operation>(kernels: &dyn Kernels, mut operation: O) -> Resu
     O::dispatch(Checked(operation), kernels)
 }
 
-/// The most that a device can do.
+/// A device's peak rates.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
-    /// Bytes read from its memory.
+    /// Memory bandwidth for reads.
     pub read_bytes_per_second: f64,
-    /// Operations (a product and a sum are two) of its fastest products that the kernels use: bfloat16 for CUDA.
+    /// Peak rate of the fastest products that the kernels use (bfloat16 for CUDA). A product and a sum are two
+    /// operations.
     pub ops_per_second: f64,
 }
 
-/// Launches captured into a graph, replayed with the same arguments.
+/// Launches captured into a graph, which replays them with the same arguments.
 pub trait Graph: Debug + Send + Sync {
-    /// Runs them all.
+    /// Replays all launches.
     fn replay(&self) -> Result<()>;
 }
 
-/// A copy from a device to the host that is under way.
+/// A device-to-host copy in flight.
 pub trait PendingRead: Debug + Send {
-    /// Waits for it, and for the work that was given before it. The bytes of all pieces, one after another.
+    /// Waits for the copy and for all work submitted before it. Returns the bytes of all pieces, concatenated.
     fn wait(self: Box<Self>) -> Result<Vec<u8>>;
 }
 
-/// A copy that is done.
+/// A finished copy.
 impl PendingRead for Vec<u8> {
     fn wait(self: Box<Self>) -> Result<Vec<u8>> {
         Ok(*self)
     }
 }
 
-/// Memory of a device that is not the host's.
+/// Device memory that the host cannot address.
 pub trait Heap {
-    /// Zeroed memory. `what` names it in an out-of-memory error.
+    /// Allocates zeroed memory. `what` names it in an out-of-memory error.
     fn allocate(&self, bytes: usize, what: &'static str) -> Result<Box<dyn DeviceMemory>>;
-    /// Copies from the host to the start of the memory; the bytes fit.
+    /// Copies from the host to the start of the memory. The bytes must fit.
     fn write(&self, to: &dyn DeviceMemory, bytes: &[u8]) -> Result<()>;
-    /// Waits for all work and copies to the host, from `offset` on; the bytes are there. Fails if a kernel has met a
-    /// bad id since the last time.
+    /// Waits for all work and copies to the host, from `offset` on. The range must be inside the memory. Fails if a
+    /// kernel has found a bad id since the last check.
     fn read(&self, from: &dyn DeviceMemory, offset: usize, bytes: &mut [u8]) -> Result<()>;
-    /// Begins to copy so many bytes to the host, from `offset` on, behind all work that was given so far; they are there.
-    /// The wait for them fails if a kernel of that work has met a bad id since the last time.
+    /// Starts to copy `bytes` bytes to the host, from `offset` on, after all work submitted so far. The range must be
+    /// inside the memory. The wait fails if a kernel of that work has found a bad id since the last check.
     fn begin_read(&self, from: &dyn DeviceMemory, offset: usize, bytes: usize) -> Result<Box<dyn PendingRead>>;
-    /// Copies so many bytes within the device, each memory from its offset on; they fit, and do not overlap.
+    /// Copies `bytes` bytes within the device, from one offset to the other. Both ranges must be inside their memory
+    /// and must not overlap.
     fn copy(&self, from: (&dyn DeviceMemory, usize), to: (&dyn DeviceMemory, usize), bytes: usize) -> Result<()>;
 }
 

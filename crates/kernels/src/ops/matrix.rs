@@ -18,7 +18,7 @@ pub enum Activation {
     ClampedSwiGlu {
         /// Slope of the sigmoid.
         alpha: f32,
-        /// The clamp.
+        /// Clamp limit.
         limit: f32,
     },
 }
@@ -31,7 +31,7 @@ impl Activation {
     }
 }
 
-/// Work on a product before it is stored.
+/// What a product does with its output when it stores it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Epilogue {
     /// y = output.
@@ -50,11 +50,11 @@ impl Epilogue {
     }
 }
 
-/// Decodes row `rows[i]` of a [`Role::Table`] weight into row `i` of `out` (T × cols), times `scale`. On a GPU a
-/// padding id ([`PADDING`]) gives a row of zeros; on the CPU it is an error.
+/// Decodes row `rows[i]` of a [`Role::Table`] weight into row `i` of `out` (T × cols), times `scale`. A padding id
+/// ([`PADDING`]) gives a row of zeros on a GPU and an error on the CPU.
 #[derive(Debug)]
 pub struct Embed<'a> {
-    /// The table.
+    /// The embedding table.
     pub table: &'a Weight,
     /// Row ids, T × 1.
     pub rows: View<'a, u32>,
@@ -80,7 +80,7 @@ impl Check for Embed<'_> {
 pub struct PrepareActivations<'a> {
     /// T × K.
     pub x: View<'a, f32>,
-    /// Gets the rows, in all representations that weights may want.
+    /// Receives the rows, in all representations that weights can read.
     pub act: &'a mut Act,
 }
 
@@ -92,31 +92,31 @@ impl Check for PrepareActivations<'_> {
     }
 }
 
-/// Checks that activations hold so many rows and columns, and records these. The last check of an operation.
+/// Checks that activations have capacity for this shape, and records the shape. Must be an operation's last check.
 pub(super) fn fill(op: &'static str, device: DeviceId, act: &mut Act, rows: usize, cols: usize) -> Result<()> {
     fits(op, device, act, rows, cols)?;
     act.fill(rows, cols);
     Ok(())
 }
 
-/// Checks that activations hold so many rows and columns.
+/// Checks that activations have capacity for this shape.
 pub(super) fn fits(op: &'static str, device: DeviceId, act: &Act, rows: usize, cols: usize) -> Result<()> {
     on_device(op, device, &[act.device()])?;
     act.check_capacity(op, rows, cols)
 }
 
-/// Y (T × N) = X · Wᵀ + bias, for all rows of X or for some.
+/// Y (T × N) = X · Wᵀ + bias, for all rows of X or for selected rows.
 #[derive(Debug)]
 pub struct Matmul<'a> {
     /// W, a dense [`Role::Matrix`] weight: N × K.
     pub weight: &'a Weight,
     /// X.
     pub x: &'a Act,
-    /// The rows of X to multiply, T × 1, as the output head does; all rows in order if there are none.
+    /// The rows of X to multiply, T × 1, for example in the output head. `None` selects all rows in order.
     pub rows: Option<View<'a, u32>>,
     /// N.
     pub bias: Option<&'a Buffer<f32>>,
-    /// Work on the product before it is stored.
+    /// Applied to the product when it is stored.
     pub epilogue: Epilogue,
     /// T × N.
     pub y: ViewMut<'a, f32>,
@@ -146,7 +146,7 @@ impl Check for Matmul<'_> {
     }
 }
 
-/// The common check of dense products: a dense weight of this role, whose columns are the input's.
+/// The common check of dense products: the weight is dense and has this role, and its columns match the input's.
 pub(super) fn product(
     op: &'static str,
     device: DeviceId,
@@ -165,13 +165,13 @@ pub(super) fn product(
 /// H (T × N) = activation(gate · x + bias, up · x + bias).
 #[derive(Debug)]
 pub struct GateUp<'a> {
-    /// Gate and up, a dense [`Role::GateUp`] weight: N × K each.
+    /// Gate and up, a dense [`Role::GateUp`] weight: N × K per matrix.
     pub weight: &'a Weight,
     /// T × K.
     pub x: &'a Act,
-    /// Biases of gate and up, N each.
+    /// Biases of gate and up, N per bias.
     pub bias: Option<[&'a Buffer<f32>; 2]>,
-    /// Between them.
+    /// The gated activation.
     pub activation: Activation,
     /// T × N.
     pub h: ViewMut<'a, f32>,
@@ -183,7 +183,7 @@ impl<'a> GateUp<'a> {
         Self { weight, x, bias: None, activation: Activation::SwiGlu, h }
     }
 
-    /// The same call again, for a shorter time.
+    /// The call with shorter borrows.
     pub fn reborrow(&mut self) -> GateUp<'_> {
         GateUp { h: self.h.reborrow(), ..*self }
     }
@@ -200,12 +200,12 @@ impl Check for GateUp<'_> {
     }
 }
 
-/// [`GateUp`], whose output is prepared as activations.
+/// [`GateUp`], with its output prepared as activations.
 #[derive(Debug)]
 pub struct GateUpAct<'a> {
-    /// The product. Its `h` may be left undefined.
+    /// The product. Its `h` can stay undefined.
     pub gate_up: GateUp<'a>,
-    /// Gets H.
+    /// Receives H as activations.
     pub act: &'a mut Act,
 }
 

@@ -1,17 +1,20 @@
-//! Every operation, once: a struct with its arguments, its contract, its check and, for a composition, its parts.
+//! Every operation, defined once: a struct with its arguments, its contract, its check and, for a composition, its
+//! parts.
 //!
-//! [`crate::Backend::run`] is the only way to run one. It checks shapes, devices and ids before anything is written,
-//! and hands the checked arguments to a backend's [`Kernels`].
+//! [`crate::Backend::run`] is the only way to run an operation. It checks shapes, devices and ids before anything is
+//! written. Then it passes the checked arguments to a backend's [`Kernels`].
 //!
-//! Operations are built with `new` where it exists, and optional arguments are set as fields. Fields are public because
-//! backends read them; a new version may add fields, so a struct literal can need a change where `new` does not.
+//! Build operations with `new` where it exists, and set optional arguments as fields. Fields are public because
+//! backends read them. A new version can add fields, so a struct literal can need a change where `new` does not.
 //!
-//! Letters: T tokens, K inputs, N outputs, E experts, k top-k, H heads, D head width. Matrices are row-major; a
-//! dimension that an operation can see from two arguments must agree, or it is an [`Error::Shape`]. Outputs and
-//! scratch come from the caller; no operation allocates. Every operation accepts zero rows, and does nothing then.
-//! The reduction order of an output depends on nothing but its own row: not on the other rows of the batch, nor on
-//! the number of threads. (On a GPU, attention may also look at how many tokens of its own sequence are in the batch,
-//! and products of rounded activations, [`Precision::Fast`], or with weights in F32, at how many rows there are.)
+//! Letters: T tokens, K inputs, N outputs, E experts, k top-k, H heads, D head width. Matrices are row-major. If two
+//! arguments state the same dimension, they must agree; otherwise the operation returns [`Error::Shape`]. The caller
+//! allocates outputs and scratch; no operation allocates. Every operation accepts zero rows and then does nothing.
+//!
+//! The reduction order of an output row depends only on that row. It does not depend on the other rows of the batch,
+//! nor on the number of threads. There are two exceptions on GPUs. Attention can depend on how many tokens of its own
+//! sequence are in the batch. Products of rounded activations ([`Precision::Fast`]) or with F32 weights can depend on
+//! the number of rows.
 //!
 //! [`Error::Shape`]: crate::error::Error::Shape
 //! [`Precision::Fast`]: crate::act::Precision::Fast

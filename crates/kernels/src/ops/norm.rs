@@ -23,7 +23,7 @@ pub struct RmsNorm<'a> {
 }
 
 impl RmsNorm<'_> {
-    /// The same call again, for a shorter time.
+    /// The call with shorter borrows.
     pub fn reborrow(&mut self) -> RmsNorm<'_> {
         RmsNorm { out: self.out.reborrow(), ..*self }
     }
@@ -38,7 +38,7 @@ impl Check for RmsNorm<'_> {
     }
 }
 
-/// Fails unless two matrices on the device have one shape.
+/// Fails unless both matrices are on the device and have the same shape.
 pub(super) fn same_shape(op: &'static str, device: DeviceId, x: &View<f32>, y: &ViewMut<f32>) -> Result<()> {
     on_device(op, device, &[x.device(), y.device()])?;
     shape(op, OUTPUT, y, x.rows(), x.cols())
@@ -48,8 +48,8 @@ fn epsilon(op: &'static str, eps: f32) -> Result<()> {
     require(eps.is_finite() && eps >= 0.0, op, "epsilon", eps, "must be finite and not negative")
 }
 
-/// out = (x − mean(x)) / sqrt(variance(x) + eps) · weight + bias, for every row; the variance is that of all K, not
-/// of a sample.
+/// out = (x − mean(x)) / sqrt(variance(x) + eps) · weight + bias, for every row. The variance is the population
+/// variance (divided by K).
 #[derive(Debug)]
 pub struct LayerNorm<'a> {
     /// T × K.
@@ -74,8 +74,8 @@ impl Check for LayerNorm<'_> {
     }
 }
 
-/// In place, each segment of `weight.len()` columns normalised by itself: per head if that is D, whole row if that is
-/// the row.
+/// Normalises each segment of `weight.len()` columns in place. A segment is a head if the length is D, and the whole
+/// row if it is the row's.
 #[derive(Debug)]
 pub struct QkNorm<'a> {
     /// T × columns, a multiple of the weight's length.
@@ -93,7 +93,7 @@ impl Check for QkNorm<'_> {
     }
 }
 
-/// Fails unless segments of the weight's length can be normalised in so many columns.
+/// Fails unless segments of the weight's length divide this number of columns.
 pub(super) fn segments(
     op: &'static str,
     device: DeviceId,
@@ -107,12 +107,12 @@ pub(super) fn segments(
     require(divides, op, "length of the weight", weight.len(), "must divide the columns")
 }
 
-/// [`RmsNorm`], whose output is also prepared as activations.
+/// [`RmsNorm`], with its output also prepared as activations.
 #[derive(Debug)]
 pub struct NormAct<'a> {
     /// The norm.
     pub norm: RmsNorm<'a>,
-    /// Get its output.
+    /// Receive the output as activations.
     pub acts: [Option<&'a mut Act>; 2],
 }
 
@@ -138,7 +138,7 @@ impl Compose for NormAct<'_> {
 /// y = factor · (y + scale · norm(x)), for every row: [`RmsNorm`], then [`Add`] of its output, then [`Scale`].
 #[derive(Debug)]
 pub struct AddNorm<'a> {
-    /// The norm. Its output may be left undefined.
+    /// The norm. Its output can stay undefined.
     pub norm: RmsNorm<'a>,
     /// Multiplies the norm's output.
     pub scale: f32,
@@ -157,7 +157,7 @@ impl Check for AddNorm<'_> {
     }
 }
 
-/// Fails unless what multiplies a sum's term and the sum are finite.
+/// Fails unless the factors of a sum and of its term are finite.
 fn factors(op: &'static str, scale: f32, factor: f32) -> Result<()> {
     require(scale.is_finite(), op, "scale", scale, "must be finite")?;
     require(factor.is_finite(), op, "factor", factor, "must be finite")
@@ -175,14 +175,14 @@ impl Compose for AddNorm<'_> {
     }
 }
 
-/// [`AddNorm`], whose sum is prepared as activations, as it is or through a norm of its own.
+/// [`AddNorm`], with its sum or a norm of the sum prepared as activations.
 #[derive(Debug)]
 pub struct AddNormAct<'a> {
     /// The sum.
     pub sum: AddNorm<'a>,
     /// The weight of the sum's norm (K), and its epsilon.
     pub next: Option<(&'a Buffer<f32>, f32)>,
-    /// Gets the sum, or its norm.
+    /// Receives the sum, or its norm, as activations.
     pub act: &'a mut Act,
 }
 
@@ -214,11 +214,11 @@ impl Compose for AddNormAct<'_> {
     }
 }
 
-/// y = factor · (y + scale · norm(norm₁(x₁) + norm₂(x₂))), for every row: what two blocks beside each other give is
-/// normalised each by itself, and so is the sum.
+/// y = factor · (y + scale · norm(norm₁(x₁) + norm₂(x₂))), for every row. It joins two parallel blocks: each output is
+/// normalised, and so is their sum.
 #[derive(Debug)]
 pub struct AddNorms<'a> {
-    /// The norms of both. Their outputs may be left undefined.
+    /// The norms of both blocks. Their outputs can stay undefined.
     pub norms: [RmsNorm<'a>; 2],
     /// K: the weight of the sum's norm.
     pub weight: &'a Buffer<f32>,
@@ -226,7 +226,7 @@ pub struct AddNorms<'a> {
     pub eps: f32,
     /// Multiplies the norm of the sum.
     pub scale: f32,
-    /// Multiplies what y becomes.
+    /// Multiplies the result.
     pub factor: f32,
     /// T × K.
     pub y: ViewMut<'a, f32>,
@@ -259,9 +259,9 @@ impl Compose for AddNorms<'_> {
 pub struct NormMatmul<'a> {
     /// The norm.
     pub norm: RmsNorm<'a>,
-    /// Gets the norm's output, and is multiplied.
+    /// Receives the norm's output, and is multiplied.
     pub act: &'a mut Act,
-    /// Gets the norm's output too.
+    /// Also receives the norm's output.
     pub other: Option<&'a mut Act>,
     /// A dense [`Role::Matrix`] weight: N × K.
     pub weight: &'a Weight,

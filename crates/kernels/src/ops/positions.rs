@@ -1,16 +1,16 @@
-//! How attention depends on positions: which of them a token sees, and the temperature of its queries.
+//! Position-dependent parts of attention: the positions that a token sees, and the temperature of queries.
 
-/// The positions that a token sees, its own the last of them.
+/// The positions that a token sees; the last one is its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// So many.
+    /// A sliding window of this many positions.
     Last(usize),
-    /// The positions of its chunk: chunks have so many positions and begin at their multiples.
+    /// The positions of the token's chunk. Chunks have this many positions and start at multiples of it.
     Chunk(usize),
 }
 
 impl Window {
-    /// The most positions that a token sees.
+    /// The maximum number of positions that a token sees.
     pub fn positions(self) -> usize {
         match self {
             Self::Last(positions) | Self::Chunk(positions) => positions,
@@ -31,9 +31,9 @@ impl Window {
 pub struct Temperature {
     /// Multiplies the logarithm.
     pub scale: f32,
-    /// Positions that have the same factor.
+    /// Number of consecutive positions with equal factor.
     pub length: u32,
-    /// Added to positions.
+    /// Added to each position.
     pub offset: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Layers whose state has a fixed size: causal convolution and the gated delta rule, and what stands around them.
+//! Layers whose state has a fixed size: causal convolution, the gated delta rule, and their gates and norms.
 
 use super::check::*;
 use super::kernels::{Check, Compose, Operation, Parts};
@@ -8,49 +8,48 @@ use crate::act::Act;
 use crate::error::Result;
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 
-/// Words of a run in [`Runs::list`].
+/// Words per run in [`Runs::list`].
 pub const RUN_WORDS: usize = 4;
 
-/// The taps that a convolution may have.
+/// Supported numbers of taps of a convolution.
 pub const CONV_TAPS: std::ops::RangeInclusive<usize> = 2..=4;
 
-/// The widths that a head of [`DeltaRule`] may have.
+/// Supported head widths of [`DeltaRule`].
 pub const DELTA_WIDTHS: [usize; 5] = [16, 32, 64, 128, 256];
 
-/// Columns of a head of [`DeltaRule`] whose state lies together.
+/// Columns of a head of [`DeltaRule`] whose state is contiguous.
 pub const DELTA_TILE: usize = 16;
 
-/// Added to the sum of squares by which [`DeltaRule`] divides queries and keys.
+/// Added to the sum of squares when [`DeltaRule`] normalises queries and keys.
 pub const DELTA_EPS: f32 = 1e-6;
 
-/// The runs of a flat batch. A run is the next tokens of one sequence: rows of the batch, the slot that has the state
-/// of the sequence before them, and the slot that gets the state after them. Runs share neither rows nor written slots,
-/// and no slot that one reads is written, so that a run can be computed again. Rows of no run are not written.
+/// The runs of a flat batch. A run is the next tokens of one sequence. It consists of rows of the batch, the slot with
+/// the sequence's state before them, and the slot for the state after them. Runs share neither rows nor written slots.
+/// No written slot is read, so a run can be repeated. Rows outside all runs are not written.
 #[derive(Debug)]
 pub struct Runs {
-    /// [`RUN_WORDS`] for each run: first row, number of rows, slot that is read ([`PADDING`] for an empty sequence,
-    /// whose state is zeros), slot that is written. A run without rows does nothing, and its other words have no
-    /// meaning.
+    /// [`RUN_WORDS`] words per run: first row, number of rows, read slot, written slot. A read slot of [`PADDING`] is
+    /// an empty sequence, whose state is zeros. If a run has no rows, its other words are ignored.
     pub list: Buffer<u32>,
-    /// Runs.
+    /// Number of runs.
     pub count: usize,
 }
 
-/// One of [`Runs`].
+/// One run of [`Runs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// First row of the batch.
     pub first: usize,
-    /// Rows, at least one.
+    /// Number of rows, at least one.
     pub rows: usize,
-    /// Slot that has the state before; `None` if that is zeros.
+    /// Slot with the state before the run; `None` if the state is zeros.
     pub read: Option<usize>,
-    /// Slot that gets the state after.
+    /// Slot for the state after the run.
     pub written: usize,
 }
 
 impl Runs {
-    /// The runs that have rows, if they are in host memory.
+    /// The runs that have rows, if the list is in host memory.
     pub fn of_host(&self) -> Option<impl Iterator<Item = Run> + '_> {
         let words = self.list.as_host()?.as_chunks::<RUN_WORDS>().0.iter().take(self.count);
         let run = |&[first, rows, read, written]: &[u32; RUN_WORDS]| Run {
@@ -62,7 +61,8 @@ impl Runs {
         Some(words.map(run).filter(|run| run.rows > 0))
     }
 
-    /// Fails unless the runs are on the device, and lie in so many rows and slots as far as the host sees them.
+    /// Fails unless the runs are on the device. If the list is in host memory, also checks rows and slots against their
+    /// limits.
     fn check(&self, op: &'static str, device: DeviceId, [rows, slots]: [usize; 2]) -> Result<()> {
         on_device(op, device, &[self.list.device()])?;
         at_least(op, "words of the runs", self.list.len(), elements("the runs", &[self.count, RUN_WORDS])?)?;
@@ -137,12 +137,12 @@ impl Check for CausalConv<'_> {
     }
 }
 
-/// Which key head serves a value head.
+/// The mapping from value heads to key heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadMap {
-    /// Neighbouring value heads share one: `value / (values / keys)`.
+    /// Adjacent value heads share a key head: `value / (values / keys)`.
     Grouped,
-    /// Value heads go round the key heads: `value % keys`.
+    /// Interleaved value heads: `value % keys`.
     Tiled,
 }
 
@@ -155,12 +155,12 @@ pub struct DeltaHeads {
     pub values: usize,
     /// Elements of a query, key or value, D: one of [`DELTA_WIDTHS`].
     pub width: usize,
-    /// Which of the former serves one of the latter.
+    /// The mapping from value heads to key heads.
     pub map: HeadMap,
 }
 
 impl DeltaHeads {
-    /// Columns of queries, keys and values side by side.
+    /// Columns of concatenated queries, keys and values.
     pub fn columns(&self) -> usize {
         (2 * self.keys + self.values) * self.width
     }
@@ -178,7 +178,7 @@ impl DeltaHeads {
         }
     }
 
-    /// Where element (key, value) of a head's state lies in a slot: in tiles of [`DELTA_TILE`] values, each key by key.
+    /// Index of element (key, value) of a head's state in a slot: tiles of [`DELTA_TILE`] values, key by key.
     pub fn state_at(&self, head: usize, key: usize, value: usize) -> usize {
         let tile = head * (self.width / DELTA_TILE) + value / DELTA_TILE;
         (tile * self.width + key) * DELTA_TILE + value % DELTA_TILE
@@ -202,7 +202,7 @@ impl DeltaHeads {
 /// ```
 #[derive(Debug)]
 pub struct DeltaRule<'a> {
-    /// T × (2 · keys + values) · D: queries, keys and values side by side.
+    /// T × (2 · keys + values) · D: concatenated queries, keys and values.
     pub qkv: View<'a, f32>,
     /// T × values: how much of the state's error is corrected, before the sigmoid.
     pub beta: View<'a, f32>,
@@ -216,7 +216,7 @@ pub struct DeltaRule<'a> {
     pub heads: DeltaHeads,
     /// Slots × values · D · D, in the order of [`DeltaHeads::state_at`].
     pub state: ViewMut<'a, f32>,
-    /// Which rows and slots belong together.
+    /// Rows and slots of each run.
     pub runs: &'a Runs,
     /// T × values · D.
     pub out: ViewMut<'a, f32>,
@@ -245,7 +245,7 @@ impl Check for DeltaRule<'_> {
     }
 }
 
-/// In place, each segment of `weight.len()` columns normalised as by [`QkNorm`](super::QkNorm), then multiplied by
+/// Normalises each segment of `weight.len()` columns like [`QkNorm`](super::QkNorm), in place, then multiplies it by
 /// gate · sigmoid(gate).
 #[derive(Debug)]
 pub struct GatedNorm<'a> {
@@ -253,7 +253,7 @@ pub struct GatedNorm<'a> {
     pub x: ViewMut<'a, f32>,
     /// T × columns.
     pub gate: View<'a, f32>,
-    /// For each element of a segment.
+    /// One weight per element of a segment.
     pub weight: &'a Buffer<f32>,
     /// Added to the mean square.
     pub eps: f32,
@@ -266,7 +266,7 @@ impl Check for GatedNorm<'_> {
     }
 }
 
-/// The function of a gate that multiplies.
+/// The function that is applied to the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GateKind {
     /// The gate itself.
@@ -279,14 +279,14 @@ pub enum GateKind {
     Softplus,
 }
 
-/// out = x · kind(gate). Element i of a row of x is multiplied by element ⌊i / (K / G)⌋ of the gate.
+/// out = x · kind(gate). Element i of a row of x is multiplied by element ⌊i / (K / G)⌋ of the gate row.
 #[derive(Debug)]
 pub struct Multiply<'a> {
     /// T × K.
     pub x: View<'a, f32>,
     /// T × G, where G divides K.
     pub gate: View<'a, f32>,
-    /// The function of the gate.
+    /// The function that is applied to the gate.
     pub kind: GateKind,
     /// T × K.
     pub out: ViewMut<'a, f32>,
@@ -305,12 +305,12 @@ impl Check for Multiply<'_> {
     }
 }
 
-/// [`Multiply`], whose output is prepared as activations.
+/// [`Multiply`], with its output prepared as activations.
 #[derive(Debug)]
 pub struct MultiplyAct<'a> {
-    /// The product. Its output may be left undefined.
+    /// The product. Its output can stay undefined.
     pub multiply: Multiply<'a>,
-    /// Gets the product.
+    /// Receives the product as activations.
     pub act: &'a mut Act,
 }
 

@@ -1,4 +1,4 @@
-//! The router, and the grouping of the chosen experts' pairs.
+//! The router, and the grouping of (token, expert) pairs by expert.
 
 use super::check::{self, *};
 use super::kernels::{Check, Compose, Operation, Parts};
@@ -6,25 +6,25 @@ use crate::error::Result;
 use crate::groups::Groups;
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 
-/// The function that makes weights of a router's logits.
+/// How a router's logits become weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Gating {
-    /// Softmax over all experts, then the top k.
+    /// Softmax over all experts, then top k.
     Softmax,
-    /// The top k, then softmax over those alone.
+    /// Top k, then softmax over the chosen experts only.
     SoftmaxOfChosen,
-    /// Sigmoid of each logit, then the top k.
+    /// Sigmoid of each logit, then top k.
     Sigmoid,
-    /// SparseMixer (<https://arxiv.org/abs/2409.12136>, in its inference form; Phi-3.5-MoE): experts are chosen one
-    /// after another, each the best of the remaining ones, with logit m. Its weight is its softmax over the remaining
+    /// SparseMixer (<https://arxiv.org/abs/2409.12136>, in its inference form; Phi-3.5-MoE). Experts are chosen one
+    /// after another: each is the best remaining expert, with logit m. Its weight is its softmax over the remaining
     /// experts with a near logit: (m − logit) ≤ `near` · max(|logit|, m).
     SparseMixer {
-        /// How far a logit may be below the best and still be near it, as a share: at least 0.
+        /// Maximum relative distance of a near logit from the best one; at least 0.
         near: f32,
     },
 }
 
-/// What a group of experts is worth.
+/// How a group of experts is scored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupWorth {
     /// The sum of its two highest selection scores (DeepSeek-V3).
@@ -40,15 +40,17 @@ pub struct Routing {
     pub top_k: usize,
     /// How logits become weights.
     pub gating: Gating,
-    /// Divide the chosen weights by their sum (at least 6.1e-5, the smallest normal f16, as everyone does).
+    /// Divide the chosen weights by their sum. The divisor is at least 6.1e-5 (the smallest normal f16), as in the
+    /// reference implementations.
     pub normalise: bool,
     /// Multiplies the final weights.
     pub scale: f32,
-    /// Experts are in this many equal groups (1: no groups); only the `top_groups` groups of the highest worth take part.
+    /// Experts form this many equal groups (1: no groups). Only the `top_groups` groups with the highest scores take
+    /// part.
     pub groups: usize,
-    /// Groups that take part.
+    /// Number of groups that take part.
     pub top_groups: usize,
-    /// What a group is worth.
+    /// How groups are scored.
     pub worth: GroupWorth,
 }
 
@@ -80,9 +82,9 @@ impl Routing {
     }
 }
 
-/// Router: logits to expert ids and weights, by descending score, the smaller index first on a tie. A row with a logit,
-/// or a selection bias, that is not finite gets distinct ids and weights of NaN: the model's output is then NaN. A row
-/// of padding gets ids of [`PADDING`] and weights of 0.
+/// Router: logits to expert ids and weights, by descending score, the smaller index first on a tie. If a logit or
+/// selection bias is not finite, the row gets distinct ids and NaN weights, so the model's output is NaN. A padding row
+/// gets ids of [`PADDING`] and weights of 0.
 #[derive(Debug)]
 pub struct Route<'a> {
     /// T × E.
@@ -91,9 +93,9 @@ pub struct Route<'a> {
     pub routing: &'a Routing,
     /// Added to the scores for selection only (DeepSeek-V3), E.
     pub selection_bias: Option<&'a Buffer<f32>>,
-    /// Multiply the weights of the experts when all else is done (Gemma 4), E.
+    /// Factors of the experts' final weights (Gemma 4), E.
     pub expert_scales: Option<&'a Buffer<f32>>,
-    /// The tokens, T × 1: a row whose token is [`PADDING`] is padding. Without them there is none.
+    /// The tokens, T × 1: a row whose token is [`PADDING`] is padding. `None`: no row is padding.
     pub tokens: Option<View<'a, u32>>,
     /// T × k.
     pub ids: ViewMut<'a, u32>,
@@ -102,12 +104,12 @@ pub struct Route<'a> {
 }
 
 impl<'a> Route<'a> {
-    /// Routing by the logits, without padding.
+    /// Routing by logits, without padding.
     pub fn new(logits: View<'a, f32>, routing: &'a Routing, ids: ViewMut<'a, u32>, weights: ViewMut<'a, f32>) -> Self {
         Self { logits, routing, selection_bias: None, expert_scales: None, tokens: None, ids, weights }
     }
 
-    /// The same call again, for a shorter time.
+    /// The call with shorter borrows.
     pub fn reborrow(&mut self) -> Route<'_> {
         Route { ids: self.ids.reborrow(), weights: self.weights.reborrow(), ..*self }
     }
@@ -136,9 +138,9 @@ impl Check for Route<'_> {
 /// Sorts (token, slot) pairs by expert.
 #[derive(Debug)]
 pub struct GroupByExpert<'a> {
-    /// Expert ids, T × k. [`PADDING`] is a pair without an expert.
+    /// Expert ids, T × k. [`PADDING`] marks a pair without an expert.
     pub ids: View<'a, u32>,
-    /// Gets the pairs.
+    /// Receives the pairs.
     pub groups: &'a mut Groups,
 }
 
@@ -152,7 +154,7 @@ impl Check for GroupByExpert<'_> {
     }
 }
 
-/// The number of pairs, if the groups can hold them.
+/// The number of pairs; fails if the groups have too little capacity.
 pub(super) fn pairs(op: &'static str, groups: &Groups, tokens: usize, top_k: usize) -> Result<usize> {
     let pairs = elements("pairs", &[tokens, top_k])?;
     require(pairs < PADDING as usize, op, "pairs", pairs, "must be below 2^32 - 1")?;
@@ -165,7 +167,7 @@ pub(super) fn pairs(op: &'static str, groups: &Groups, tokens: usize, top_k: usi
 pub struct RouteAndGroup<'a> {
     /// The routing.
     pub route: Route<'a>,
-    /// Gets the pairs.
+    /// Receives the pairs.
     pub groups: &'a mut Groups,
 }
 

@@ -7,8 +7,8 @@ use crate::error::Result;
 use crate::random;
 use crate::tensor::{DeviceId, View, ViewMut};
 
-/// Index of the largest element of each row, the smaller index on a tie; [`PADDING`] for a row with an element that is
-/// not finite.
+/// Index of the largest element of each row, the smaller index on a tie. [`PADDING`] if an element of the row is not
+/// finite.
 #[derive(Debug)]
 pub struct Argmax<'a> {
     /// R × columns.
@@ -26,35 +26,35 @@ impl Check for Argmax<'_> {
     }
 }
 
-/// Fails unless ids can count the columns, if there are rows.
+/// Fails unless token ids (u32) can index the columns, if there are rows.
 fn countable(op: &'static str, what: &'static str, rows: usize, columns: usize) -> Result<()> {
     let fits = rows == 0 || (1..=PADDING as usize).contains(&columns);
     require(fits, op, what, columns, "from 1 to 2^32 - 1")
 }
 
 /// Sampling parameters of one row of logits, applied in this order: mask, bias, penalties, temperature, top-k, top-p,
-/// min-p, draw.
+/// min-p, sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling<'a> {
     /// Bit `i % 32` of word `i / 32` allows token `i` (a grammar); `None` allows all.
     pub mask: Option<&'a [u32]>,
     /// Added to the logits of these tokens.
     pub bias: &'a [(u32, f32)],
-    /// How often each token occurs in the text so far; what penalties look at. Each token once.
+    /// How often each token occurs in the sequence so far, for penalties. Each token occurs at most once in the list.
     pub counts: &'a [(u32, u32)],
     /// Penalties, filters and the seed.
     pub options: SamplingOptions,
-    /// The counter of the random numbers: the position of the token to be drawn.
+    /// The counter of the random numbers: the position of the token to sample.
     pub position: u64,
 }
 
 impl Sampling<'_> {
-    /// The random number of the draw, in [0, 1).
+    /// The random number of this position, in [0, 1).
     pub fn uniform(&self) -> f64 {
         random::uniform(self.options.seed.unwrap_or(0), self.position)
     }
 
-    /// Whether the token drawn is that of [`Argmax`], whatever the logits are.
+    /// Whether the sampled token equals that of [`Argmax`] for any logits.
     pub fn is_argmax(&self) -> bool {
         let counted = self.options.penalises() && !self.counts.is_empty();
         self.options.temperature == 0.0 && self.mask.is_none() && self.bias.is_empty() && !counted
@@ -80,14 +80,13 @@ impl Sampling<'_> {
     }
 }
 
-/// Draws one token per row of logits, which are left penalised; [`PADDING`] for a row with a logit that is not finite
-/// before it is masked and penalised. The uniform number of a draw is a function of (seed, position) alone, never of
-/// the batch row.
+/// Samples one token per row of logits, and leaves the logits penalised. [`PADDING`] if a logit of the row is not
+/// finite before mask and penalties. The random number is a function of (seed, position), never of the batch row.
 #[derive(Debug)]
 pub struct Sample<'a> {
     /// R × vocabulary.
     pub logits: ViewMut<'a, f32>,
-    /// One for each row.
+    /// One entry per row.
     pub parameters: &'a [Sampling<'a>],
     /// R × 1.
     pub out: ViewMut<'a, u32>,

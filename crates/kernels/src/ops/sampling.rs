@@ -1,39 +1,40 @@
-//! The settings of the sampler, and a table of them for command lines, interfaces and files.
+//! Sampling options, and a table of them for command lines, APIs and files.
 
 use super::check::require;
 use crate::error::Result;
 
-/// How the token of a row of logits is sampled. [`SETTINGS`] has the range of each field.
+/// How a token is sampled from a row of logits. [`SETTINGS`] has the range of each field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SamplingOptions {
     /// Divides the logits; 0 is greedy (argmax after mask, bias and penalties).
     pub temperature: f32,
     /// Keeps the k most likely tokens; 0 keeps all.
     pub top_k: u32,
-    /// Keeps the smallest set of tokens with at least this probability, and at least one; 1 keeps all.
+    /// Keeps the smallest set of most likely tokens with at least this probability, and at least one token; 1 keeps
+    /// all.
     pub top_p: f32,
-    /// Drops tokens that are less likely than this share of the most likely; 0 keeps all.
+    /// Drops tokens whose probability is below this share of the highest probability; 0 keeps all.
     pub min_p: f32,
-    /// Divides a positive and multiplies a negative logit of tokens that occur; 1 changes nothing.
+    /// Divides positive logits and multiplies negative logits of tokens that occur; 1 changes nothing.
     pub repeat_penalty: f32,
     /// Subtracted once from the logits of tokens that occur.
     pub presence_penalty: f32,
     /// Subtracted from a logit for each occurrence of its token.
     pub frequency_penalty: f32,
-    /// The key of the random numbers. `None`: an engine chooses one; the operation takes 0.
+    /// The seed of the random numbers. `None`: an engine chooses one; the operation uses 0.
     pub seed: Option<u64>,
 }
 
-/// A field of [`SamplingOptions`] that is a number: all but the seed.
+/// A numeric field of [`SamplingOptions`]: every field except the seed.
 #[derive(Debug)]
 pub struct Setting {
-    /// The name of the field, also in requests and receipts.
+    /// The field name, also in requests and receipts.
     pub name: &'static str,
     /// One sentence for users, without a full stop.
     pub help: &'static str,
-    /// The least valid value.
+    /// The minimum valid value.
     pub least: f64,
-    /// The greatest valid value.
+    /// The maximum valid value.
     pub most: f64,
     /// The range in words, after "it must be".
     pub rule: &'static str,
@@ -48,7 +49,7 @@ pub struct Setting {
 const POSITIVE: f64 = f32::MIN_POSITIVE as f64;
 const LARGEST: f64 = f32::MAX as f64;
 
-/// All settings, in the order of the help.
+/// All settings, in the order of the help text.
 pub static SETTINGS: [Setting; 7] = [
     Setting {
         name: "temperature",
@@ -129,7 +130,7 @@ impl Default for SamplingOptions {
 }
 
 impl SamplingOptions {
-    /// The most likely token; no filter and no penalty.
+    /// Greedy sampling without filters and penalties.
     pub const NONE: Self = Self {
         temperature: 0.0,
         top_k: 0,
@@ -141,17 +142,17 @@ impl SamplingOptions {
         seed: None,
     };
 
-    /// The defaults with a temperature of 0: always the most likely token.
+    /// The defaults with temperature 0, which is greedy.
     pub fn greedy() -> Self {
         Self { temperature: 0.0, ..Self::default() }
     }
 
-    /// Whether a penalty looks at the tokens so far.
+    /// Whether a penalty needs the counts of preceding tokens.
     pub fn penalises(&self) -> bool {
         self.repeat_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
     }
 
-    /// The first setting that is out of range. NaN is out of every range.
+    /// The first setting that is out of range. NaN is always out of range.
     pub fn out_of_range(&self) -> Option<&'static Setting> {
         SETTINGS.iter().find(|setting| !(setting.least..=setting.most).contains(&(setting.get)(self)))
     }
@@ -168,7 +169,7 @@ impl SamplingOptions {
 mod tests {
     use super::*;
 
-    /// A value is set and read unchanged, no setting touches another, and each end of a range is the last valid value.
+    /// A value is set and read unchanged. Settings are independent. Each end of a range is the last valid value.
     #[test]
     fn settings_are_fields_with_ranges() {
         for defaults in [SamplingOptions::default(), SamplingOptions::greedy(), SamplingOptions::NONE] {

@@ -1,4 +1,4 @@
-//! Kernel sources to pipelines, once for each device.
+//! Compiles kernel sources to pipelines, once per device.
 
 use super::error;
 use gristmill_gpu::{Kernel, Unit, source};
@@ -15,22 +15,22 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::{PoisonError, RwLock};
 
-/// Lanes that kernels count on.
+/// SIMD width that the kernels assume.
 const WARP: usize = 32;
 
-/// A device's compiler, and what it has compiled.
+/// A device's compiler and its compiled kernels.
 pub(super) struct Compiler {
     id: DeviceId,
     device: Retained<ProtocolObject<dyn MTLDevice>>,
     pipelines: RwLock<HashMap<(Unit, String), Pipeline>>,
 }
 
-/// A kernel, ready.
+/// A compiled kernel.
 #[derive(Clone)]
 pub(super) struct Pipeline(pub(super) Retained<ProtocolObject<dyn MTLComputePipelineState>>);
 
 impl Pipeline {
-    /// Threadgroup memory of fixed size, in bytes.
+    /// Static threadgroup memory in bytes.
     pub(super) fn shared(&self) -> usize {
         self.0.staticThreadgroupMemoryLength()
     }
@@ -52,7 +52,7 @@ impl Compiler {
         Ok(())
     }
 
-    /// A kernel for blocks of so many threads.
+    /// A kernel for blocks of this number of threads.
     pub(super) fn pipeline(&self, kernel: &Kernel, threads: u32) -> Result<Pipeline> {
         let (unit, name) = (kernel.unit(), kernel.entry.to_owned());
         let failed = |reason: &str| error(self.id, &format!("kernel {} of {unit}", kernel.entry), reason);
@@ -81,7 +81,7 @@ impl Compiler {
         source += &source::expand(unit, crate::SOURCES, &[]).ok_or_else(missing)?;
         let options = MTLCompileOptions::new();
         options.setLanguageVersion(MTLLanguageVersion::Version3_1);
-        // NaN and infinity are what they are elsewhere, and products are rounded where the source says.
+        // NaN and infinity must behave as on other backends, and products must round where the source says.
         if objc2::available!(macos = 15.0) {
             options.setMathMode(MTLMathMode::Safe);
             options.setMathFloatingPointFunctions(MTLMathFloatingPointFunctions::Precise);
@@ -106,7 +106,7 @@ impl Compiler {
     }
 }
 
-/// The message of Apple's frameworks about a failure.
+/// The error message of an Apple framework.
 pub(super) fn said(refused: &NSError) -> String {
     format!("{} ({} {})", refused.localizedDescription(), refused.domain(), refused.code())
 }

@@ -1,4 +1,4 @@
-//! Memory that the host and the device share: which buffer has an address.
+//! Memory that the host and the device share: maps addresses to buffers.
 
 use super::error;
 use gristmill_kernels::error::{Error, Result};
@@ -14,29 +14,29 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Alignment of addresses that the seam asks for.
+/// Address alignment that `gristmill_gpu::Gpu` requires.
 const ALIGNMENT: usize = 256;
-/// The granularity of mapped memory: a page of Apple's processors.
+/// Granularity of mapped memory: a page of Apple processors.
 const PAGE: usize = 16 << 10;
 
-/// All of a device's memory that this process has.
+/// All device memory of this process.
 pub(super) struct Memory {
     id: DeviceId,
     table: Mutex<Table>,
 }
 
 struct Table {
-    /// By the first address that was given out.
+    /// Buffers by their start address.
     buffers: BTreeMap<u64, Entry>,
-    /// Keeps all buffers where the device finds them, on systems that can.
+    /// Keeps all buffers resident, on systems with residency sets.
     residency: Option<Retained<ProtocolObject<dyn MTLResidencySet>>>,
-    /// Whether it has changed.
+    /// Whether the set has changed.
     stale: bool,
 }
 
 struct Entry {
     buffer: Retained<ProtocolObject<dyn MTLBuffer>>,
-    /// Bytes of the buffer before the address: mapped memory need not begin with a page.
+    /// Bytes of the buffer before the address: mapped memory can start within a page.
     before: usize,
     bytes: usize,
     mapped: bool,
@@ -45,7 +45,7 @@ struct Entry {
 // SAFETY: buffers and residency sets may be used from any thread, one at a time, which the mutex sees to.
 unsafe impl Send for Table {}
 
-/// A place in a buffer.
+/// An offset in a buffer.
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) buffer: Retained<ProtocolObject<dyn MTLBuffer>>,
@@ -53,7 +53,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Where the host has it.
+    /// The host address.
     pub(super) fn host(&self) -> *mut u8 {
         self.buffer.contents().as_ptr().cast::<u8>().wrapping_add(self.offset)
     }
@@ -65,7 +65,7 @@ impl Memory {
         device: &ProtocolObject<dyn MTLDevice>,
         queue: &ProtocolObject<dyn MTLCommandQueue>,
     ) -> Self {
-        // Without one, what a command buffer names becomes resident for it, as always.
+        // Without a residency set, Metal makes the buffers that a command buffer names resident.
         let residency = if objc2::available!(macos = 15.0) {
             device.newResidencySetWithDescriptor_error(&MTLResidencySetDescriptor::new()).ok()
         } else {
@@ -81,7 +81,7 @@ impl Memory {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of all of it, own and mapped.
+    /// Total bytes, allocated and mapped.
     pub(super) fn bytes(&self) -> u64 {
         self.table().buffers.values().map(|entry| entry.bytes as u64).sum()
     }
@@ -104,7 +104,7 @@ impl Memory {
         Ok(address)
     }
 
-    /// Whole pages around the bytes become a buffer. `None` if the system refuses.
+    /// Wraps the whole pages around the bytes in a buffer. `None` if the system refuses.
     pub(super) fn map_host(&self, device: &ProtocolObject<dyn MTLDevice>, bytes: &[u8]) -> Option<u64> {
         let address = bytes.as_ptr().addr();
         let before = address % PAGE;
@@ -113,7 +113,7 @@ impl Memory {
             return None;
         }
         let start = NonNull::new(bytes.as_ptr().wrapping_sub(before).cast_mut().cast::<c_void>())?;
-        // Kernels only read it: there is nothing to track.
+        // Kernels only read it, so it needs no tracking.
         let options = MTLResourceOptions::StorageModeShared | MTLResourceOptions::HazardTrackingModeUntracked;
         // SAFETY: pages of this process, each with some of the bytes, which stay until they are freed; kernels only
         // read them, and no more than the bytes, as the simulator checks.
@@ -121,7 +121,7 @@ impl Memory {
             unsafe { device.newBufferWithBytesNoCopy_length_options_deallocator(start, length, options, None) }?;
         let entry = Entry { buffer, before, bytes: bytes.len(), mapped: true };
         let mut table = self.table();
-        // The same bytes twice would be one entry.
+        // Mapping the same bytes twice would overwrite the entry.
         if table.buffers.contains_key(&(address as u64)) {
             return None;
         }
@@ -143,7 +143,7 @@ impl Memory {
         }
     }
 
-    /// The buffer that has an address.
+    /// The buffer that contains an address.
     pub(super) fn place(&self, address: u64) -> Result<Place> {
         let table = self.table();
         let found = table.buffers.range(..=address).next_back();
@@ -153,7 +153,7 @@ impl Memory {
         Ok(Place { buffer: entry.buffer.clone(), offset: entry.before + (address - start) as usize })
     }
 
-    /// Makes all of it resident, if that has changed.
+    /// Makes all buffers resident, if the set has changed.
     pub(super) fn make_resident(&self) {
         let mut table = self.table();
         if !std::mem::take(&mut table.stale) {
@@ -180,7 +180,7 @@ fn allocation(buffer: &ProtocolObject<dyn MTLBuffer>) -> &ProtocolObject<dyn MTL
     ProtocolObject::from_ref(buffer)
 }
 
-/// Host bytes in a buffer of their own, to be copied from.
+/// Copies host bytes to a temporary buffer, the source of a copy.
 pub(super) fn staging(id: DeviceId, device: &ProtocolObject<dyn MTLDevice>, bytes: &[u8]) -> Result<Place> {
     let none = || error(id, "copying to it", format!("no buffer for {} bytes on their way", bytes.len()));
     let start = NonNull::new(bytes.as_ptr().cast_mut().cast::<c_void>()).ok_or_else(none)?;

@@ -1,4 +1,4 @@
-//! Work that was given to the device and not waited for: one command buffer, and the encoder that is open in it.
+//! Submitted work that is not synchronised: one command buffer and its open encoder.
 
 use super::compile::{Pipeline, said};
 use super::memory::Place;
@@ -17,37 +17,37 @@ use objc2_metal::{
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-/// Buffers that a kernel can have.
+/// Maximum number of buffers of a kernel.
 pub(super) const MOST_ARGUMENTS: usize = 31;
-/// Bytes that an argument by value can have.
+/// Maximum bytes of an argument by value.
 pub(super) const MOST_BYTES: usize = 4096;
-/// Threadgroup memory comes in parts of so many bytes.
+/// Threadgroup memory is allocated in units of this number of bytes.
 pub(super) const SHARED_UNIT: usize = 16;
 
-/// An argument with its buffer.
+/// An argument with its resolved buffer.
 pub(super) enum Argument<'a> {
     Buffer { place: Place, bytes: usize, access: Access },
     Null,
     Bytes(&'a [u8]),
 }
 
-/// How many blocks.
+/// The number of blocks.
 pub(super) enum Grid {
     Fixed([u32; 3]),
     Indirect(Place),
 }
 
-/// Whether the device's own copies take these offsets and lengths.
+/// Whether Metal's blit commands accept these offsets and lengths.
 pub(super) fn copies(numbers: &[usize]) -> bool {
     numbers.iter().all(|n| n.is_multiple_of(4))
 }
 
-/// Work under way.
+/// Work in flight.
 pub(super) struct Work {
     id: DeviceId,
     queue: Retained<ProtocolObject<dyn MTLCommandQueue>>,
     pending: Option<Pending>,
-    /// Why the device can be used no more.
+    /// Why the device is lost.
     lost: Option<String>,
 }
 
@@ -70,7 +70,7 @@ impl Work {
         Self { id, queue, pending: None, lost: None }
     }
 
-    /// Whether all was waited for.
+    /// Whether all work is synchronised.
     pub(super) fn is_idle(&self) -> bool {
         self.pending.is_none()
     }
@@ -135,13 +135,13 @@ impl Work {
         Ok(())
     }
 
-    /// Zeros; offset and length as [`copies`] says.
+    /// Fills with zeros; offset and length must satisfy [`copies`].
     pub(super) fn fill(&mut self, place: &Place, bytes: usize) -> Result<()> {
         self.copier()?.fillBuffer_range_value(&place.buffer, NSRange::new(place.offset, bytes), 0);
         Ok(())
     }
 
-    /// A copy; offsets and length as [`copies`] says.
+    /// Copies; offsets and length must satisfy [`copies`].
     pub(super) fn copy(&mut self, from: &Place, to: &Place, bytes: usize) -> Result<()> {
         let copier = self.copier()?;
         // SAFETY: both ranges are inside their buffers, as `Device::copy` has checked.
@@ -157,7 +157,7 @@ impl Work {
         Ok(())
     }
 
-    /// Sends all work off and waits for it.
+    /// Submits all work and waits for it.
     pub(super) fn finish(&mut self) -> Result<()> {
         let Some(mut pending) = self.pending.take() else { return self.usable() };
         pending.end();
@@ -190,7 +190,7 @@ impl Work {
         self.pending.as_mut().ok_or_else(|| none_left(self.id))
     }
 
-    /// The encoder of launches, opened if need be.
+    /// The compute encoder, opened if necessary.
     fn compute(&mut self) -> Result<(&ProtocolObject<dyn MTLComputeCommandEncoder>, &mut Hazards)> {
         let id = self.id;
         let pending = self.pending()?;
@@ -205,8 +205,7 @@ impl Work {
         }
     }
 
-    /// The encoder of copies, opened if need be. Metal's tracking orders it among the others, and copies among
-    /// themselves.
+    /// The copy encoder, opened if necessary. Metal's tracking orders copies with other encoders and with each other.
     fn copier(&mut self) -> Result<&ProtocolObject<dyn MTLBlitCommandEncoder>> {
         let id = self.id;
         let pending = self.pending()?;
@@ -222,7 +221,7 @@ impl Work {
 }
 
 impl Pending {
-    /// Ends the encoder that is open.
+    /// Ends the open encoder.
     fn end(&mut self) {
         match std::mem::replace(&mut self.encoder, Encoder::None) {
             Encoder::None => {}
@@ -234,7 +233,7 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        // Metal aborts the process if an encoder goes away open.
+        // Metal aborts the process if an open encoder is released.
         self.end();
     }
 }
@@ -243,13 +242,13 @@ fn none_left(id: DeviceId) -> Error {
     error(id, "encoding work", "Metal has no room for more; use smaller batches")
 }
 
-/// Whether a failure means that the device can be used no more.
+/// Whether a failure means that the device is lost.
 fn is_lost(code: isize) -> bool {
     let code = MTLCommandBufferError(code as usize);
     [MTLCommandBufferError::AccessRevoked, MTLCommandBufferError::DeviceRemoved].contains(&code)
 }
 
-/// Advice about a failure.
+/// Advice for a failure.
 fn remedy(code: isize) -> &'static str {
     match MTLCommandBufferError(code as usize) {
         MTLCommandBufferError::OutOfMemory => "; use a smaller context, batch or model",

@@ -1,5 +1,5 @@
-//! The families, one folder and one line in the table below each: `spec.rs` reads the [`ModelSpec`] from metadata keys,
-//! `published.rs` says which settings and tensors of a published folder become which keys and tensors.
+//! The model families. Each has a folder, and a line in the table below. `spec.rs` reads the [`ModelSpec`] from
+//! metadata keys. `published.rs` maps the settings and tensors of a published folder to keys and tensors.
 
 mod parts;
 #[doc(hidden)]
@@ -16,7 +16,7 @@ pub(crate) use read::Source;
 /// Reads the spec from the keys of one architecture.
 type Read = fn(&KeyReader) -> Result<ModelSpec>;
 
-/// Declares every family once: its folder, the names in `general.architecture` that its `spec.rs` reads, and the tables in
+/// Declares every family once: its folder, the `general.architecture` names that its `spec.rs` reads, and the tables in
 /// its `published.rs`.
 macro_rules! families {
     ($($folder:ident: [$($name:literal),+], [$($published:ident),+];)*) => {
@@ -81,7 +81,7 @@ families! {
     smollm3: ["smollm3"], [FAMILY];
 }
 
-/// Architectures that are not implemented, and the part that they need.
+/// Unsupported architectures, each with the missing feature.
 const MISSING: &[(&str, &[&str])] = &[
     (
         "latent attention (MLA)",
@@ -137,7 +137,7 @@ const MISSING: &[(&str, &[&str])] = &[
     ("images: it is the tower of a vision model", &["clip"]),
 ];
 
-/// The part that an architecture needs and that is not implemented.
+/// The missing feature of an unsupported architecture.
 fn missing(name: &str) -> Option<&'static str> {
     MISSING.iter().find(|(_, names)| names.contains(&name)).map(|(part, _)| *part)
 }
@@ -151,7 +151,7 @@ pub(crate) fn spec(source: &Source) -> Result<ModelSpec> {
     }
 }
 
-/// The names of all architectures.
+/// The names of all supported architectures.
 fn names() -> String {
     ARCHITECTURES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }

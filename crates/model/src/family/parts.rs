@@ -4,8 +4,7 @@ use super::published::{
     Change, Expect, Expected, Family, How, Key, Kind, Layout, Mlx, Need, OlderScaling, Or, Prefix, Rotated, Rule,
 };
 
-/// The common base of most families. A family names its model types, its architecture and its keys, and what else
-/// differs.
+/// The common base of most families. A family sets its model types, architecture, keys and differences.
 pub(crate) const BASE: Family = Family {
     model_types: &[],
     mlx: Mlx::No,
@@ -54,12 +53,12 @@ pub(crate) const fn positive(ours: &'static str, theirs: &'static [&'static str]
     Key { ours, theirs, kind: Kind::Positive, or: Or::Skip }
 }
 
-/// The number that norms add to the mean square.
+/// The epsilon of norms.
 pub(crate) const fn norm_epsilon(default: f64) -> [Key; 1] {
     [number("attention.layer_norm_rms_epsilon", &["rms_norm_eps"], Or::Number(default))]
 }
 
-/// The width of a head of keys and of values.
+/// The head widths of keys and values.
 pub(crate) const fn head_widths(or: Or) -> [Key; 2] {
     [count("attention.key_length", &["head_dim"], or), count("attention.value_length", &["head_dim"], or)]
 }
@@ -67,15 +66,15 @@ pub(crate) const fn head_widths(or: Or) -> [Key; 2] {
 /// The embedding width divided by the number of heads.
 pub(crate) const WIDTH: Or = Or::Quotient("hidden_size", "num_attention_heads");
 
-/// Whether the weights of the chosen experts are renormalised; `default` is that of the architecture without the key.
+/// Whether the weights of the chosen experts are renormalised; `default` is the architecture's default without the key.
 pub(crate) const fn renormalised(default: bool) -> Key {
     Key { ours: "expert_weights_norm", theirs: &["norm_topk_prob"], kind: Kind::Unless(default), or: Or::Flag(false) }
 }
 
-/// The type of each layer, as a list.
+/// The list of layer types.
 pub const LAYER_TYPES: &str = "layer_types";
 
-/// Whether each layer has a window, as a list or by a period, of which the last layer has none.
+/// Whether each layer has a sliding window, as a list or as a period whose last layer has none.
 pub(crate) const PERIODIC: Key = Key {
     ours: "attention.sliding_window_pattern",
     theirs: &[LAYER_TYPES, "sliding_window_pattern"],
@@ -83,7 +82,7 @@ pub(crate) const PERIODIC: Key = Key {
     or: Or::Skip,
 };
 
-/// Which layers have a window; `period`: see [`Kind::WindowsUnless`].
+/// Which layers have a sliding window; `period`: see [`Kind::WindowsUnless`].
 pub(crate) const fn windows(period: usize) -> Key {
     let theirs = &[LAYER_TYPES, "sliding_window_pattern"];
     Key { ours: "attention.sliding_window_pattern", theirs, kind: Kind::WindowsUnless { period }, or: Or::Skip }
@@ -114,16 +113,16 @@ pub(crate) const fn expect_last_of(setting: &'static str, period: usize) -> Expe
     Expect { setting, value: Expected::LastOf(period) }
 }
 
-/// Settings whose `null` means in every family that they are not set. transformers declares them as optional (as in
-/// `int | None`), and then takes: for key and value heads the number of query heads, for the types of layers the
-/// family's default, for RoPE no scaling and the whole head.
+/// Settings whose `null` means "not set" in every family. transformers declares them as optional (`int | None`). Its
+/// defaults: as many KV heads as query heads, the family's layer types, no RoPE scaling, and rotation of the whole
+/// head.
 pub const NULLS: &[&str] =
     &["num_key_value_heads", LAYER_TYPES, "rope_parameters", "rope_scaling", "partial_rotary_factor"];
 
-/// How transformers names the tensors of a text model within another.
+/// Tensor names of a text model within a multimodal model in transformers.
 pub(crate) const INNER: Prefix = Prefix { model: "model.language_model.", others: "" };
 
-/// How it named them before its version 4.52, and most models are published.
+/// Tensor names before transformers 4.52, as in most published models.
 pub(crate) const OUTER: Prefix = Prefix { model: "language_model.model.", others: "language_model." };
 
 /// Keys of every model.
@@ -139,7 +138,7 @@ pub(crate) const COMMON: &[Key] = &[
 /// The settings with the number of experts.
 pub const EXPERT_COUNT: &[&str] = &["num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"];
 
-/// Experts that a router chooses.
+/// The counts of routed experts.
 pub(crate) const EXPERTS: &[Key] = &[
     count("expert_count", EXPERT_COUNT, Or::Refuse),
     count("expert_used_count", &["num_experts_per_tok"], Or::Refuse),
@@ -158,15 +157,15 @@ pub(crate) const NORMS: &[Rule] = &[
     needed("blk.{layer}.ffn_norm.weight", "model.layers.{layer}.post_attention_layernorm.weight"),
 ];
 
-/// Grouped-query attention; biases if `attention_bias` asks for them, or if they are there.
+/// Grouped-query attention, with biases if `attention_bias` is set or the tensors exist.
 pub(crate) const ATTENTION: &[Rule] = &attention(How::Same, How::Same);
 
-/// Grouped-query attention; `q` and `k` say what is done with the rows of queries and keys.
+/// Grouped-query attention; `q` and `k` state how the rows of queries and keys are reordered.
 pub(crate) const fn attention(q: How, k: How) -> [Rule; 8] {
     biased(q, k, "attention_bias", "attention_bias")
 }
 
-/// The same; `inputs` and `output` are the settings of biases.
+/// Grouped-query attention; `inputs` and `output` are the settings of biases.
 pub(crate) const fn biased(q: How, k: How, inputs: &'static str, output: &'static str) -> [Rule; 8] {
     [
         Rule { how: q, ..needed("blk.{layer}.attn_q.weight", "model.layers.{layer}.self_attn.q_proj.weight") },
@@ -180,12 +179,12 @@ pub(crate) const fn biased(q: How, k: How, inputs: &'static str, output: &'stati
     ]
 }
 
-/// A tensor that some variants have, unless a setting is false.
+/// A tensor that some variants have; ignored if a setting is false.
 pub(crate) const fn unless_unset(setting: &'static str, ours: &'static str, theirs: &'static str) -> Rule {
     Rule { need: Need::UnlessUnset(setting), ..needed(ours, theirs) }
 }
 
-/// A tensor that a setting asks for.
+/// A tensor that is required if a setting is true.
 pub(crate) const fn if_set(setting: &'static str, ours: &'static str, theirs: &'static str) -> Rule {
     Rule { need: Need::IfSet(setting), ..needed(ours, theirs) }
 }
@@ -196,13 +195,13 @@ pub(crate) const QK_NORMS: &[Rule] = &[
     needed("blk.{layer}.attn_k_norm.weight", "model.layers.{layer}.self_attn.k_norm.weight"),
 ];
 
-/// A norm of all heads of queries and keys, if the settings ask for it.
+/// A norm over all heads of queries and keys, if the settings ask for it.
 pub(crate) const OPTIONAL_QK_NORMS: &[Rule] = &[
     if_set("use_qk_norm", "blk.{layer}.attn_q_norm.weight", "model.layers.{layer}.self_attn.q_norm.weight"),
     if_set("use_qk_norm", "blk.{layer}.attn_k_norm.weight", "model.layers.{layer}.self_attn.k_norm.weight"),
 ];
 
-/// The norms before attention and MLP where GGUF calls the latter the norm after attention.
+/// The norms that precede attention and MLP, where GGUF names the second one `post_attention_norm`.
 pub(crate) const POST_ATTENTION_NORMS: &[Rule] = &[
     needed("blk.{layer}.attn_norm.weight", "model.layers.{layer}.input_layernorm.weight"),
     needed("blk.{layer}.post_attention_norm.weight", "model.layers.{layer}.post_attention_layernorm.weight"),
@@ -215,15 +214,14 @@ pub(crate) const DENSE: &[Rule] = &[
     needed("blk.{layer}.ffn_down.weight", "model.layers.{layer}.mlp.down_proj.weight"),
 ];
 
-/// Experts that serve every token, as `mlp.shared_experts`: layers with experts have them, if the settings say how
-/// many.
+/// Shared experts, as `mlp.shared_experts`, in layers with experts if the settings have their number.
 pub(crate) const SHARED_EXPERTS: &[Rule] = &[
     optional("blk.{layer}.ffn_gate_shexp.weight", "model.layers.{layer}.mlp.shared_experts.gate_proj.weight"),
     optional("blk.{layer}.ffn_up_shexp.weight", "model.layers.{layer}.mlp.shared_experts.up_proj.weight"),
     optional("blk.{layer}.ffn_down_shexp.weight", "model.layers.{layer}.mlp.shared_experts.down_proj.weight"),
 ];
 
-/// The keys of DeepSeek-V3's kind of router and experts; the first layers are dense.
+/// The keys of routers and experts like DeepSeek-V3's; the first layers are dense.
 pub(crate) const ROUTED: &[Key] = &[
     positive("expert_group_count", &["n_group"]),
     positive("expert_group_used_count", &["topk_group"]),
@@ -233,7 +231,7 @@ pub(crate) const ROUTED: &[Key] = &[
     factor("expert_weights_scale", &["routed_scaling_factor"], Or::Number(1.0)),
 ];
 
-/// The bias of the scores that choose experts, which layers with experts have.
+/// The selection bias of layers with experts.
 pub(crate) const SELECTION_BIAS: &[Rule] =
     &[optional("blk.{layer}.exp_probs_b.bias", "model.layers.{layer}.mlp.gate.e_score_correction_bias")];
 

@@ -1,132 +1,133 @@
-//! How a family is published, as data: which setting of `config.json` becomes which key, and which tensor which. The
-//! crate `convert` follows these tables and names no family.
+//! The published form of a family, as data: which settings of `config.json` become which keys, and which tensors become
+//! which tensors. The crate `convert` applies these tables and has no code for single families.
 
 use super::FAMILIES;
 pub use super::parts::{EXPERT_COUNT, LAYER_TYPES, NULLS};
 
-/// A family of models.
+/// A model family.
 pub struct Family {
     /// `model_type` in `config.json`.
     pub model_types: &'static [&'static str],
-    /// `general.architecture`, which begins the names of its keys.
+    /// `general.architecture`, also the prefix of its keys.
     pub architecture: &'static str,
     pub mlx: Mlx,
     pub keys: &'static [&'static [Key]],
-    /// Settings that are read although the family's class in transformers has no such field: its constructor or its
-    /// model takes them all the same, or the code of the model's authors does.
+    /// Settings that are read although the family's class in transformers has no such field. The class's constructor,
+    /// its model or the authors' code reads them.
     pub beyond: &'static [&'static str],
-    /// Settings that authors call by another name: that name, and the one that is read. For families that transformers
-    /// lacks; of the others its classes say the names.
+    /// Settings with another name in published folders: the published name, and the name that is read. Only for
+    /// families that transformers lacks; classes of transformers declare their names.
     pub names: &'static [(&'static str, &'static str)],
-    /// Settings whose `null` means that they are not set, besides [`NULLS`]: those that transformers declares as
+    /// Settings whose `null` means that they are not set, in addition to [`NULLS`]: transformers declares them as
     /// optional in this family.
     pub nulls: &'static [&'static str],
-    /// Settings of layers with full attention which are also written for each of those layers: their names for all of
-    /// them, and for one.
+    /// Settings of layers with full attention that are also written per layer: the name for all layers, and the name
+    /// for one.
     pub full_layers: &'static [(&'static str, &'static str)],
-    /// What `rope_scaling` does beside `rope_parameters` for each kind of layer.
+    /// How `rope_scaling` combines with `rope_parameters` per layer type.
     pub older_scaling: OlderScaling,
-    /// The names of LongRoPE.
+    /// The names of LongRoPE in this family.
     pub longrope: &'static [&'static str],
-    /// LongRoPE's magnitude is `short_mscale`, or `long_mscale`.
+    /// Whether LongRoPE's magnitude is `short_mscale` or `long_mscale`.
     pub magnitudes: bool,
-    /// A dynamic scaling with `alpha` raises the base of RoPE, whatever the length of a sequence.
+    /// Whether a dynamic scaling with `alpha` raises the RoPE base for any sequence length.
     pub alpha: bool,
-    /// Whether YaRN's ramp begins and ends at whole pairs: a property of the architecture, for which there is no key.
+    /// Whether YaRN's ramp is rounded to whole pairs: a property of the architecture, for which there is no key.
     pub yarn_truncates: bool,
-    /// YaRN's magnitude is the ratio of two (`mscale`, `mscale_all_dim`), which is 1, and among its settings is the
-    /// temperature of attention (`llama_4_scaling_beta`).
+    /// Whether YaRN's magnitude is the ratio of `mscale` and `mscale_all_dim`, which must be 1. Its settings then
+    /// include the query temperature (`llama_4_scaling_beta`).
     pub yarn_ratio: bool,
-    /// YaRN's `mscale_all_dim` is a factor of attention's logits: a tenth of it is the key `yarn_log_multiplier`.
+    /// Whether YaRN's `mscale_all_dim` is a factor of attention logits. A tenth of it is the key `yarn_log_multiplier`.
     pub yarn_scores: bool,
-    /// The part of a head that is rotated.
+    /// The part of a head that RoPE rotates.
     pub rotated: Rotated,
-    /// Pairs of a head that turn by each of three positions of a token, if the settings have none: positions that are
-    /// the same for a text.
+    /// Multimodal RoPE: the number of pairs for each of a token's three positions, if the settings have none. The
+    /// positions are equal for text.
     pub sections: Option<[u32; 3]>,
-    /// `tokenizer.ggml.pre`, where other families' pre-tokenizers have the same rules.
+    /// `tokenizer.ggml.pre`, if pre-tokenizers of other families have the same rules.
     pub pre: Option<&'static str>,
-    /// The tokenizer model of files that keep the merges of a SentencePiece tokenizer instead of scores.
+    /// The tokenizer model of files that store the merges of a SentencePiece tokenizer instead of scores.
     pub merges: Option<Merges>,
-    /// Special tokens that settings do not name: the role (`tokenizer.ggml.{role}_token_id`) and the text.
+    /// Special tokens without a setting: the role (`tokenizer.ggml.{role}_token_id`) and the text.
     pub special_tokens: &'static [(&'static str, &'static str)],
-    /// How names of tensors begin that predict further tokens and are left out, besides whole layers after the others.
+    /// Name prefixes of multi-token prediction (MTP) tensors, which are left out. MTP layers after the last layer are
+    /// always left out.
     pub prediction: &'static [&'static str],
-    /// The text model within a larger one, if this family is published so.
+    /// The text model within a multimodal model, if the family is published so.
     pub within: Option<Within>,
     pub expects: &'static [Expect],
     /// Tensors outside the layers.
     pub globals: &'static [&'static [Rule]],
     /// Tensors of every layer.
     pub layer: &'static [&'static [Rule]],
-    /// Vectors of every layer that the folder lacks.
+    /// Vectors of every layer that published folders lack.
     pub filled: &'static [Filled],
-    /// Every layer also has the tensors of one of these, known by its first.
+    /// Every layer also has the tensors of exactly one of these lists, identified by its first tensor.
     pub mixers: &'static [&'static [Rule]],
-    /// Every layer also has the tensors of one of these, known by its first.
+    /// Every layer also has the tensors of exactly one of these lists, identified by its first tensor.
     pub mlps: &'static [&'static [Rule]],
 }
 
-/// The `model_type`s whose folders are read as mlx-lm 0.32.2 writes them.
+/// The `model_type`s that are read from folders of mlx-lm 0.32.2.
 #[derive(Clone, Copy)]
 pub enum Mlx {
     /// None.
     No,
-    /// These, which MLX changes only by codes and by stacks of experts. `convert` also writes such folders.
+    /// These types. MLX only quantises and stacks experts. `convert` also writes such folders.
     Yes(&'static [&'static str]),
-    /// These, whose tensors MLX also renames, splits or reorders, as their rules say.
+    /// These types. MLX also renames, splits or reorders tensors, as the rules state.
     Changed(&'static [&'static str]),
 }
 
-/// How a text model lies within a model that also sees or hears.
+/// The text model within a multimodal model.
 pub struct Within {
-    /// The settings of the text model, which come before those around them.
+    /// The object with the text model's settings, which take precedence over the outer settings.
     pub settings: &'static str,
-    /// Beginnings of its tensors' names; the first of these that the folder has.
+    /// Name prefixes of the text model's tensors; the folder's prefix is the first of these that occurs.
     pub tensors: &'static [Prefix],
-    /// What the names of the other tensors begin with, which are left out.
+    /// Name prefixes of the other tensors, which are left out.
     pub towers: &'static [&'static str],
-    /// The other tensors, as the note about them says it.
+    /// Description of the other tensors in the converter's note.
     pub named: &'static str,
 }
 
-/// A tokenizer of SentencePiece's characters with a list of merges.
+/// A SentencePiece tokenizer with a list of merges.
 pub struct Merges {
     /// `tokenizer.ggml.model`.
     pub model: &'static str,
-    /// Special tokens that are text of a reply all the same: the marks of reasoning and of calls.
+    /// Special tokens that are still part of a completion's text: markers of reasoning and of tool calls.
     pub shown: &'static [&'static str],
 }
 
-/// Beginnings of the names of a text model's tensors, where it lies within another.
+/// Name prefixes of a text model's tensors within a multimodal model.
 pub struct Prefix {
     /// Instead of `model.`.
     pub model: &'static str,
-    /// Before the names that do not begin with `model.`.
+    /// The prefix of names that do not begin with `model.`.
     pub others: &'static str,
 }
 
-/// What `rope_scaling` does beside `rope_parameters`.
+/// How `rope_scaling` combines with `rope_parameters`.
 #[derive(Clone, Copy)]
 pub enum OlderScaling {
-    /// It is read in their place.
+    /// It replaces `rope_parameters`.
     Replaces,
-    /// Its settings come before those of layers with full attention, and only settings for each kind of layer are read.
+    /// Its settings take precedence for layers with full attention, and only settings per layer type are read.
     Updates,
-    /// It is not read.
+    /// It is ignored.
     Unread,
 }
 
-/// The part of a head that is rotated.
+/// The part of a head that RoPE rotates.
 #[derive(Clone, Copy)]
 pub enum Rotated {
-    /// All of it: settings that say otherwise are refused.
+    /// The whole head: settings that state a part are rejected.
     Whole,
-    /// The width that the settings say: elements in `rotary_dim`, a share in `partial_rotary_factor`, or without both
-    /// this share.
+    /// The width in the settings: `rotary_dim` elements, or the share `partial_rotary_factor`. Without both, this
+    /// share.
     Part(f64),
-    /// A share of the pairs of a head with full attention, whose width is this setting: the others are in a tensor of
-    /// factors that no angle survives.
+    /// A share of the pairs in heads of full attention, whose width is this setting. A tensor of frequency factors sets
+    /// the angles of all other pairs to 0.
     Pairs(&'static str),
 }
 
@@ -134,66 +135,66 @@ pub enum Rotated {
 pub struct Key {
     /// The key after `{architecture}.`.
     pub ours: &'static str,
-    /// The setting in `config.json`; the first of these that is there.
+    /// Names of the setting in `config.json`; the first one that is set is used.
     pub theirs: &'static [&'static str],
     pub kind: Kind,
-    /// The value without such a setting.
+    /// The value if the setting is missing.
     pub or: Or,
 }
 
-/// The type of a key's value.
+/// How a setting becomes a key's value.
 #[derive(Clone, Copy)]
 pub enum Kind {
     /// A whole number.
     Count,
-    /// A whole number, or one for each layer, all alike.
+    /// A whole number, or an array with one equal value per layer.
     CountOfLayers,
     /// A float.
     Number,
-    /// A float that is not 0, which stands in files for none.
+    /// A float that is not 0; 0 means none and is not written.
     Factor,
-    /// A whole number that is not 0, which stands in files for none.
+    /// A whole number that is not 0; 0 means none and is not written.
     Positive,
     /// A boolean.
     Flag,
     /// A boolean, written only if it differs from this default of the architecture.
     Unless(bool),
-    /// Whether each layer has a window, written only if it differs from the architecture's default: of every `period`
-    /// layers all but the last.
+    /// Whether each layer has a sliding window. Written only if it differs from the default, in which the last layer of
+    /// each `period` has none.
     WindowsUnless { period: usize },
-    /// Nothing is written, because all layers but the last of every `period` must see chunks.
+    /// Writes nothing: all layers but the last of every `period` must have chunked attention.
     Chunks { period: usize },
-    /// The same where the first of every `period` layers sees everything, not the last.
+    /// Like the preceding kind, but the first layer of every `period` has full attention.
     WindowsAfterFirstUnless { period: usize },
-    /// A whole number for each layer: those of this list if it is set, else the same for all.
+    /// One whole number per layer: this list if it is set, else one value for all layers.
     CountsOr(&'static str),
-    /// Whether each layer has a window.
+    /// Whether each layer has a sliding window.
     Windows,
-    /// The same, or two periods: that of the dense layers before all others, and that of the others.
+    /// Whether each layer has a sliding window, or two periods: of the leading dense layers, and of the others.
     WindowsAfterDense,
-    /// Nothing is written, because the type of every layer must be full attention.
+    /// Writes nothing: every layer must have full attention.
     FullAttention,
-    /// 1 / √ of a number, written only if the number differs from this setting.
+    /// 1 / √ of a number; written only if the number differs from this setting.
     InverseRootUnless(&'static str),
-    /// A float, written only if it differs from this default of the architecture.
+    /// A float; written only if it differs from this default of the architecture.
     NumberUnless(f64),
-    /// A whole number for each layer: 0 for layers of this type, the setting for the others.
+    /// One whole number per layer: 0 for layers of this type, the setting for the others.
     CountUnlessLayer(&'static str),
-    /// A whole number; one for each layer where this setting is another for layers with full attention.
+    /// A whole number, or one per layer if this setting differs for layers with full attention.
     CountUnlessFull(&'static str),
-    /// The width of an MLP; one for each layer where those that read the caches of others have twice the width.
+    /// The width of an MLP, or one per layer if layers that share KV caches have twice the width.
     WidthUnlessShared,
-    /// A whole number, or a list of kinds of layers, of which so many are of this kind before all others.
+    /// A whole number, or a list of layer types; the value is then the number of leading layers of this type.
     CountOrFirst(&'static str),
-    /// Whether each layer has a state of fixed size: those of this type.
+    /// Whether each layer has a state of fixed size; layers of this type do.
     FlagOfLayer(&'static str),
-    /// The width of an MLP of which, where a setting says so, two thirds are taken and rounded up.
+    /// The width of an MLP. If a setting requires it, two thirds of the width, rounded up.
     AdjustedWidth,
-    /// A text, written as its number.
+    /// A string, written as its number.
     Named(&'static [(&'static str, u32)]),
-    /// A float, divided by the root of this setting, a count.
+    /// A float, divided by the square root of this setting (a count).
     OverRootOf(&'static str),
-    /// A count that divides this setting: the quotient, a float.
+    /// A count that divides this setting; the quotient is written as a float.
     DivisorOf(&'static str),
 }
 
@@ -202,14 +203,14 @@ pub enum Kind {
 pub enum Or {
     /// The key is left out.
     Skip,
-    /// The setting must be there.
+    /// Error: the setting is required.
     Refuse,
     Count(u32),
     Number(f64),
     Flag(bool),
-    /// A text, whatever the kind.
+    /// A string, for any kind.
     Text(&'static str),
-    /// Another setting.
+    /// The value of another setting.
     Same(&'static str),
     /// The sum of two settings.
     Sum(&'static str, &'static str),
@@ -219,7 +220,7 @@ pub enum Or {
     Quotient(&'static str, &'static str),
 }
 
-/// A setting that must be missing or have this value, the only one that the family's maths supports.
+/// A setting that must be missing or have this value: the only value that the implementation supports.
 pub struct Expect {
     pub setting: &'static str,
     pub value: Expected,
@@ -227,7 +228,7 @@ pub struct Expect {
 
 pub enum Expected {
     Text(&'static str),
-    /// One of these texts.
+    /// One of these strings.
     OneOf(&'static [&'static str]),
     /// One of these texts, or `plain` if the count is at most 1: `plain` ignores groups.
     Grouped {
@@ -239,14 +240,15 @@ pub enum Expected {
     /// True, or a number that is not 0.
     True,
     Number(f64),
-    /// A list with 0 for the last of so many layers, and 1 for the others; or an empty one, which stands for it.
+    /// A list with 0 for the last of each period of this length, and 1 for the others; or an empty list with the same
+    /// meaning.
     LastOf(usize),
-    /// True unless a count has this value, then false.
+    /// True, or false if a count has this value.
     FlagUnless(&'static str, u32),
 }
 
-/// A tensor's name there and here. In both, `{layer}` stands for the layer's number; in theirs `{expert}` stands for
-/// the number of an expert, and the tensors of all experts are stacked.
+/// A tensor's name in GGUF (`ours`) and in the folder (`theirs`). In both, `{layer}` is the layer number. In `theirs`,
+/// `{expert}` is the expert number, and the tensors of all experts are stacked.
 pub struct Rule {
     pub ours: &'static str,
     pub theirs: &'static str,
@@ -256,63 +258,62 @@ pub struct Rule {
     pub need: Need,
 }
 
-/// How a tensor's matrices lie in the checkpoint.
+/// The memory order of a tensor's matrices in the checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// Row after row.
+    /// Row by row.
     Rows,
-    /// A stack of matrices, each column after column: `[experts, inputs, outputs]`.
+    /// A stack of matrices stored column by column: `[experts, inputs, outputs]`.
     Columns,
-    /// A stack of matrices in MXFP4, row after row: bytes `{theirs}_blocks` with two codes each, `[experts, outputs,
-    /// inputs / 32, 16]`, and bytes `{theirs}_scales`, `[experts, outputs, inputs / 32]`.
+    /// A stack of MXFP4 matrices stored row by row. `{theirs}_blocks` has bytes of two codes each, `[experts, outputs,
+    /// inputs / 32, 16]`; `{theirs}_scales` has one byte per block, `[experts, outputs, inputs / 32]`.
     Mxfp4,
-    /// The taps of a convolution, `[channels, 1, taps]`, by MLX `[channels, taps, 1]`: row after row, a row for each
-    /// channel.
+    /// Convolution taps, `[channels, 1, taps]`, in MLX `[channels, taps, 1]`: stored row by row, one row per channel.
     Taps,
 }
 
-/// The change of a vector's values.
+/// How a vector's values change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Unchanged.
     None,
-    /// 1 is added to each. MLX has added it in models with a convolution.
+    /// Adds 1 to each value. MLX has already added it in models with a convolution.
     PlusOne,
-    /// Each is the logarithm of a decay; the file has minus the decay.
+    /// Each value is the logarithm of a decay; the file stores the negative decay.
     MinusExp,
 }
 
-/// Which rows of a tensor are written, and in which order.
+/// Which rows of a tensor are written, in which order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// All, as they are.
+    /// All rows, unchanged.
     Same,
-    /// RoPE rotates pairs of values. transformers keeps the first values of all pairs of a head before the second ones,
-    /// llama's files keep pairs together; so the rows of each head are reordered. The first of these settings that is
-    /// set is the number of heads.
+    /// RoPE rotates pairs of values. transformers stores the first values of a head's pairs before the second values;
+    /// llama files store interleaved pairs. So the rows of each head are reordered. The number of heads is the first of
+    /// these settings that is set.
     PairRows(&'static [&'static str]),
-    /// Two tensors are one there, halves along this axis (outermost 0, where each matrix is row after row); the first
-    /// (0) or the second (1) is taken.
+    /// The checkpoint's tensor consists of two halves along this axis (0 is outermost, and matrices are row-major).
+    /// Takes the first half (0) or the second (1).
     Half { axis: usize, which: usize },
-    /// One of two halves as in [`How::Half`], which alternate along the axis.
+    /// Like [`How::Half`], but the two tensors alternate along the axis.
     Interleaved { axis: usize, which: usize },
-    /// The value heads of a delta rule go round the key heads: head `i` uses key head `i mod keys`. transformers keeps
-    /// those of a key head together.
+    /// The value heads of a delta rule are interleaved over the key heads: head `i` uses key head `i mod keys`.
+    /// transformers stores the value heads of a key head together.
     ValueHeads(ValueHeads),
-    /// Rows of each head of latent attention are two parts there: those that make its key, `qk_nope_head_dim`, then those
-    /// that make its value, `v_head_dim`. The first part is taken, its rows as columns.
+    /// The rows of each head of latent attention are `qk_nope_head_dim` rows for its key, followed by `v_head_dim` rows
+    /// for its value. Takes the first part, transposed.
     LatentKeys,
-    /// The second part of [`How::LatentKeys`] is taken as it is.
+    /// Takes the second part of [`How::LatentKeys`], unchanged.
     LatentValues,
-    /// The rows of each key head of a delta rule are together there: queries, keys, values, gates. These are taken,
-    /// those of all heads one after the other.
+    /// The checkpoint stores the rows of each key head of a delta rule together: queries, keys, values, gates. Takes
+    /// these rows of all heads.
     KeyHeads(&'static [DeltaInput]),
-    /// For each key and value head, the rows of its queries, key and value are together there: one part of all is taken.
-    /// Those of queries and keys are reordered as by [`How::PairRows`].
+    /// The checkpoint stores the queries, key and value of each KV head together. Takes one of these parts of all
+    /// heads. Rows of queries and keys are reordered as by [`How::PairRows`].
     Group(GroupPart),
 }
 
-/// A part of the rows of a key and value head.
+/// A part of the rows of a KV head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupPart {
     Queries,
@@ -320,16 +321,16 @@ pub enum GroupPart {
     Values,
 }
 
-/// Where the value heads of a tensor are.
+/// The axis and position of a tensor's value heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueHeads {
-    /// Each row is one.
+    /// Each row is a head.
     Single,
-    /// Some rows are one, and there are no others.
+    /// Each head is a group of rows; there are no other rows.
     Rows,
-    /// The same behind the rows of queries and keys.
+    /// Each head is a group of rows; the rows of queries and keys precede them.
     RowsAfterKeys,
-    /// Some columns are one.
+    /// Each head is a group of columns.
     Columns,
 }
 
@@ -342,36 +343,35 @@ pub enum DeltaInput {
     Gates,
 }
 
-/// A vector whose elements are all alike.
+/// A vector with equal elements.
 pub struct Filled {
     pub ours: &'static str,
-    /// The setting that is each element; `None` for 1.
+    /// The setting with the value; `None` for 1.
     pub value: Option<&'static str>,
     /// The setting with the number of elements.
     pub width: &'static str,
 }
 
-/// Whether a tensor must be there.
+/// Whether a tensor is required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     Always,
-    /// Only some variants of the model have the tensor.
+    /// Optional: only some model variants have the tensor.
     IfThere,
-    /// Unless the output head is the embedding table.
+    /// Required unless the output head is the embedding table.
     UnlessTied,
-    /// If this setting is true; if it is false, the tensor is not read.
+    /// Required if this setting is true; ignored if it is false.
     IfSet(&'static str),
-    /// Only some variants of the model have the tensor; if this setting is false, it is not read.
+    /// Optional; ignored if this setting is false.
     UnlessUnset(&'static str),
-    /// Only some layers have the tensor; if this setting is true, it is not read in layers with full attention.
+    /// Optional per layer. If this setting is true, it is ignored in layers with full attention.
     UnlessFull(&'static str),
 }
 
 /// The matrices of an expert in some families, and MLX's names for them.
 const MATRICES: &[(&str, &str)] = &[("w1", "gate_proj"), ("w2", "down_proj"), ("w3", "up_proj")];
 
-/// The names under which MLX stacks the matrices of all experts, of which this is one, that of most families first; and
-/// the number of the expert.
+/// MLX's names of the stack that contains this expert matrix, the most common name first, and the expert number.
 pub fn stacked_names(name: &str) -> Option<([String; 2], usize)> {
     let (module, rest) = name.split_once(".experts.")?;
     let (expert, rest) = rest.split_once('.')?;
@@ -394,7 +394,7 @@ impl Family {
         FAMILIES.iter().copied().find(|family| family.model_types.contains(&model_type))
     }
 
-    /// The `model_type`s whose folders are read as MLX writes them.
+    /// The `model_type`s that are read from MLX folders.
     pub fn read_of_mlx() -> impl Iterator<Item = &'static str> {
         FAMILIES
             .iter()
@@ -405,7 +405,7 @@ impl Family {
             .copied()
     }
 
-    /// The `model_type`s whose folders are written as MLX writes them.
+    /// The `model_type`s that are written as MLX folders.
     pub fn written_as_mlx() -> impl Iterator<Item = &'static str> {
         FAMILIES
             .iter()

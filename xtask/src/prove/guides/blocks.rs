@@ -1,10 +1,10 @@
-//! The commands of a guide: all lines of its shell blocks, and the lines `$ COMMAND` of its other blocks.
+//! The commands of a guide: all lines of its shell blocks, and the `$ COMMAND` lines of its other blocks.
 
-/// A command of a guide, as it is written there.
+/// A command, exactly as the guide has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Command {
     pub(crate) text: String,
-    /// The lines below a line `$ COMMAND`: what the guide says that the command prints.
+    /// The lines that follow a `$ COMMAND` line: the output that the guide shows.
     pub(crate) prints: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Every link from a page to another one, or to a heading, has a target.
+//! Checks that every link to a page or heading has a target.
 
 use std::collections::BTreeSet;
 use std::fs;

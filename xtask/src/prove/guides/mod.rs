@@ -1,4 +1,4 @@
-//! `prove guides`: the commands of every guide run as they are written, with small models in the place of large ones.
+//! `prove guides`: runs the commands of every guide as written, with small models instead of large ones.
 
 mod blocks;
 #[cfg(test)]
@@ -17,7 +17,7 @@ use blocks::Command;
 use shell::{Hub, Shell};
 use tables::{FILES, OF_THE_MACHINE, OTHERS, REPOSITORIES, Repository};
 
-/// The pages whose commands run, in the order in which somebody reads them.
+/// The pages whose commands run, in reading order.
 pub(super) const GUIDES: [&str; 13] = [
     "README.md",
     "docs/quick-start.md",
@@ -87,7 +87,7 @@ fn models(folder: &Path, gristmill: &Path) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
-/// The page while it is written.
+/// The page under construction.
 #[derive(Default)]
 struct Page {
     no_install: bool,

@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 use crate::prove::ready::is_ready;
 use crate::{root, sh};
 
-/// The port of `gristmill serve`, which guides write into addresses.
+/// The port of `gristmill serve` in the guides.
 const PORT: u16 = 8080;
-/// The longest that a command may take; `cargo install` compiles everything.
+/// Timeout of a command; `cargo install` compiles everything.
 const LIMIT: Duration = Duration::from_secs(1_200);
-/// How variables start that would reach the commands from whoever runs the proof.
+/// Prefixes of environment variables that must not reach the commands.
 const REMOVED: [&str; 3] = ["GRISTMILL_", "HF_", "XDG_"];
-/// What a chat is told.
+/// Input of a chat.
 const CHAT: &str = "Name a colour.\n/stats\n";
-/// Every request must succeed, where curl by itself only shows the error.
+/// Makes curl fail if a request fails; by default curl only shows the error.
 const CURLRC: &str = "fail-with-body\nsilent\nshow-error\n";
 
-/// A mock of the hub, which ends with the value.
+/// A mock of the hub, which ends when the value is dropped.
 pub(super) struct Hub {
     child: Child,
     endpoint: String,

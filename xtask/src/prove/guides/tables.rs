@@ -1,4 +1,4 @@
-//! What guides name and a proof does not have: models, texts, other machines. Each row must be of use to a guide.
+//! What guides name and a proof lacks: models, input files, other machines. Each row must be used by a guide.
 
 /// A repository of the hub with one model.
 pub(super) struct Repository {
@@ -23,7 +23,8 @@ pub(super) const REPOSITORIES: [Repository; 2] = [
 
 const STORIES: &str = "crates/cli/model/gristmill-stories.gguf";
 
-/// A file or a folder of this repository under the name that commands of a page have. Two folders of one name are merged.
+/// A file or folder of this repository under the name that the commands of a page use. Two folders with the same name
+/// are merged.
 pub(super) struct File {
     pub(super) page: &'static str,
     pub(super) name: &'static str,
@@ -50,7 +51,7 @@ pub(super) const FILES: [File; 12] = [
     file("docs/serve.md", "model.gguf", STORIES),
 ];
 
-/// A command that does not run here, by the words with which it starts, and why.
+/// A command that does not run here, by its prefix, and the reason.
 pub(super) struct Other {
     pub(super) page: &'static str,
     pub(super) start: &'static str,
@@ -81,5 +82,5 @@ pub(super) const OTHERS: [Other; 14] = [
     other("docs/team.md", "promtool", "takes Prometheus"),
 ];
 
-/// Printed lines that depend on the machine, by the words with which they start.
+/// Output lines that depend on the machine, by their prefixes.
 pub(super) const OF_THE_MACHINE: [(&str, &str); 1] = [("docs/choose.md", "device: ")];

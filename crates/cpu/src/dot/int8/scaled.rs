@@ -1,7 +1,7 @@
 //! Formats whose scales are integers times the unit of a block, at levels that multiply by integers.
 //!
-//! The products of 32 columns become one float; those of a block are multiplied by the unit at its end. Minima are
-//! subtracted before.
+//! The products of 32 columns become one float. At the end of a block, its sum is multiplied by the unit. Minima are
+//! subtracted earlier.
 
 use super::super::super::act::Int8Block;
 use super::super::super::layout::ROWS;
@@ -64,7 +64,7 @@ impl<S: Simd> Slice<S> for Columns<S> {
     }
 }
 
-/// out −= Σ of minimum · x, for `N` rows beside each other: the sum of one row alone would wait for itself.
+/// out −= Σ of minimum · x, for `N` interleaved rows: additions to a single row's sum would wait for each other.
 #[inline(always)]
 fn subtract_minima<S: Simd, const N: usize>(
     s: S,
@@ -125,7 +125,7 @@ impl<S: Simd> Columns<S> {
     }
 }
 
-/// The same sums in the same order for one row, which takes the columns as they are unpacked.
+/// The sums of one row, which multiplies the columns as they are unpacked, in the order of the many-row kernel.
 #[inline(always)]
 pub(super) fn one_row<F: Quantised, S: Simd>(s: S, group: &[u8], row: &[Int8Block], out: &mut Lanes) {
     let (e, slices) = (Encoding::of::<F>(), F::BLOCK / 32);

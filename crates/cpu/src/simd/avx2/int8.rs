@@ -1,16 +1,16 @@
-//! Products of 16 weight rows with some activation rows by `vpmaddubsw`, in the order of instructions given here.
+//! Products of 16 weight rows with several activation rows by `vpmaddubsw`, in a fixed instruction order.
 //!
-//! The compiler orders such products by activation rows and copies the codes through the stack, because 16 rows × 32
-//! columns do not fit into the registers. In assembly, two words of codes stay in registers for all activation rows of
-//! a call, and each broadcast of activations serves both halves of the weight rows.
+//! The compiler orders such products by activation row and spills the codes to the stack, because 16 rows × 32 columns
+//! do not fit into the registers. In assembly, two words of codes stay in registers for all activation rows of a call.
+//! Each broadcast of activations serves both halves of the weight rows.
 
 use super::Halves;
 use gristmill_kernels::two;
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// Sums of each of `N` rows, plus scale · products over `4 · J` columns. Unsigned codes, of which sums of `pair_sums`
-/// (2 or more) products of two columns fit into 16 bits.
+/// Sums of each of `N` rows, plus scale · products over `4 · J` columns. Codes are unsigned. Sums of `pair_sums` (at
+/// least 2) products of two columns must fit into 16 bits.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) fn unsigned<const N: usize, const J: usize>(
@@ -44,7 +44,7 @@ pub(super) fn unsigned<const N: usize, const J: usize>(
     sums
 }
 
-/// sums + both numbers of 16 bits of a lane, times the scale.
+/// sums + both 16-bit numbers of a lane, times the scale.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn add_scaled<const N: usize>(sums: &mut [Halves<__m256i>; N], pairs: [Halves<__m256i>; N], scale: &Halves<__m256i>) {
@@ -53,7 +53,7 @@ fn add_scaled<const N: usize>(sums: &mut [Halves<__m256i>; N], pairs: [Halves<__
     }
 }
 
-/// Sums in 16 bits of the two words at byte `AT` of the activations.
+/// 16-bit sums of the two words at byte `AT` of the activations.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn first_words<const N: usize, const J: usize, const AT: usize>(
@@ -85,7 +85,7 @@ fn first_words<const N: usize, const J: usize, const AT: usize>(
     pairs
 }
 
-/// Adds to sums in 16 bits the two words at byte `AT` of the activations.
+/// Adds the two words at byte `AT` of the activations to 16-bit sums.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn more_words<const N: usize, const J: usize, const AT: usize>(
@@ -118,7 +118,7 @@ fn more_words<const N: usize, const J: usize, const AT: usize>(
     }
 }
 
-/// sums += scale · the two words at byte `AT` of the activations, two products in 16 bits.
+/// sums += scale · the two words at byte `AT` of the activations, two products per 16-bit sum.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn scaled_words<const N: usize, const J: usize, const AT: usize>(
@@ -155,7 +155,7 @@ fn scaled_words<const N: usize, const J: usize, const AT: usize>(
     }
 }
 
-/// sums += scale · the four words at byte `AT` of the activations, four products in 16 bits.
+/// sums += scale · the four words at byte `AT` of the activations, four products per 16-bit sum.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn scaled_four_words<const N: usize, const J: usize, const AT: usize>(

@@ -1,8 +1,9 @@
-//! Products of 16 weight rows with eight activation rows by `vpdpbusd`: the whole loop over slices in assembly.
+//! Products of 16 weight rows with eight activation rows by `vpdpbusd`, with the whole loop over slices in assembly.
 //!
-//! The compiler keeps the same sums in registers, but computes where each begins by five scalar instructions and
-//! addresses each activation by two registers. One thread reaches 361 Gop/s with its loop and 412 with this one for Q8_0
-//! (64 rows × 2,048 columns, a program of its own, on a Xeon that runs this loop at 515 from its caches).
+//! The compiler keeps the same sums in registers. However, it computes each start address with five scalar instructions
+//! and addresses each activation by two registers. For Q8_0, one thread reaches 361 Gop/s with the compiler's loop and
+//! 412 with this one (64 rows × 2,048 columns, a program of its own, on a Xeon that runs this loop at 515 from its
+//! caches).
 
 use super::Avx512;
 use gristmill_kernels::simd::{Int8Block, WeightSlice};
@@ -12,10 +13,10 @@ use std::mem::{offset_of, size_of};
 
 type Slice = WeightSlice<Avx512>;
 
-/// Rows of a call.
+/// Activation rows per call.
 pub(super) const ROWS: usize = 8;
 
-/// Instructions of each row, by the names of its sum of integers, its pointer, and its sum of floats.
+/// The instructions of each row, by the names of its integer sum, its pointer and its float sum.
 macro_rules! each_row {
     ($row:ident $($at:literal)?) => {
         concat!(

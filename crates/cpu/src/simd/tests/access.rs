@@ -1,4 +1,4 @@
-//! No load or store leaves the slice that it is given.
+//! Checks that no load or store leaves its slice.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

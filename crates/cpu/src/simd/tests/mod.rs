@@ -1,4 +1,4 @@
-//! Every operation of every level against plain Rust.
+//! Compares every operation of every level with plain Rust.
 
 mod access;
 
@@ -6,12 +6,12 @@ use crate::Level;
 use gristmill_kernels::simd::{Kernel, Simd};
 use proptest::prelude::*;
 
-/// A check that runs at every level that this CPU has.
+/// A check that runs at every level of this CPU.
 trait Check {
     fn check<S: Simd>(&self, s: S);
 }
 
-/// Runs the check inside a function with the level's features, as kernels are.
+/// Runs the check inside a function with the level's features, as kernels run.
 struct Inside<'a, C>(&'a C);
 
 impl<C: Check> Kernel for Inside<'_, C> {
@@ -44,7 +44,7 @@ fn ints<S: Simd>(s: S, v: S::I32) -> [i32; 16] {
     std::array::from_fn(|r| i32::from_le_bytes([bytes[4 * r], bytes[4 * r + 1], bytes[4 * r + 2], bytes[4 * r + 3]]))
 }
 
-/// Equal bits, or both NaN (whose sign and payload depend on the CPU).
+/// Equal bits, or both NaN: sign and payload of NaN depend on the CPU.
 fn same(a: f32, b: f32) -> bool {
     a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
 }

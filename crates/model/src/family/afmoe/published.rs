@@ -1,5 +1,5 @@
-//! Trinity: norms before and after each block, a gate of attention's output, scaled embeddings; the first layers are
-//! dense, the others have experts that serve every token besides those that a sigmoid with a bias chooses.
+//! Trinity: norms before and after each block, gated attention output, scaled embeddings. The first layers are dense.
+//! The others have shared experts, and experts routed by sigmoid with a selection bias.
 
 use crate::family::parts::{
     ATTENTION, BASE, COMMON, DENSE, EXPERTS, LAYER_TYPES, QK_NORMS, SHARED_EXPERTS, count, expect_flag, expect_number,

@@ -1,6 +1,6 @@
-//! `afmoe`: Trinity. Norms before and after each block, scaled embeddings, a gate of attention's output. Of four
-//! layers three see a window, and the fourth rotates nothing. The first layers are dense, the others have experts
-//! that serve every token and experts chosen by sigmoid with a bias.
+//! `afmoe`: Trinity. Norms before and after each block, scaled embeddings, gated attention output. Of four layers,
+//! three have a sliding window, and the fourth has no RoPE. The first layers are dense. The others have shared experts,
+//! and experts routed by sigmoid with a selection bias.
 
 use gristmill_kernels::ops::{Activation, GateKind, RopeStyle};
 

@@ -1,5 +1,5 @@
-//! Ling 2 and Ring 2: queries, keys and values are one tensor; the first layers are dense, the others have an expert that
-//! serves every token besides those that a sigmoid with a bias chooses in the best groups.
+//! Ling 2 and Ring 2: queries, keys and values are one tensor. The first layers are dense. The others have a shared
+//! expert, and experts routed by sigmoid with a selection bias in the best groups.
 
 use crate::family::parts::{
     BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, SHARED_EXPERTS, count, expect_flag, expect_text, factor, head_widths,
@@ -43,7 +43,7 @@ const KEYS: &[Key] = &[
         kind: Kind::Named(&[("sigmoid", 2)]),
         or: Or::Refuse,
     },
-    // The layers that predict further tokens are left out.
+    // The layers for multi-token prediction (MTP) are left out.
     count("nextn_predict_layers", &[], Or::Count(0)),
 ];
 
@@ -60,7 +60,7 @@ const ATTENTION: &[Rule] = &[
     needed("blk.{layer}.attn_k_norm.weight", "model.layers.{layer}.attention.key_layernorm.weight"),
 ];
 
-/// With MLX's name for the router.
+/// The tensors with MLX's name for the router.
 const MOE_OF_MLX: &[Rule] = &moe("model.layers.{layer}.mlp.gate.gate_proj.weight");
 
 const SELECTION_BIAS: &[Rule] =

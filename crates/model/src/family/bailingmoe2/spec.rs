@@ -1,6 +1,6 @@
-//! `bailingmoe2`: Ling 2 and Ring 2. Queries and keys are normalised per head, and a part of each head is rotated.
-//! The first layers are dense, the others have an expert that serves every token and experts chosen by sigmoid with
-//! a bias, in the best groups.
+//! `bailingmoe2`: Ling 2 and Ring 2. Queries and keys are normalised per head, and RoPE rotates a part of each head.
+//! The first layers are dense. The others have a shared expert, and experts routed by sigmoid with a selection bias in
+//! the best groups.
 
 use gristmill_kernels::ops::Activation;
 

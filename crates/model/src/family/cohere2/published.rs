@@ -1,5 +1,5 @@
-//! Command R7B and Command A: one norm before attention and MLP, which stand side by side. Pairs of neighbours are
-//! rotated there too, so no rows are reordered.
+//! Command R7B and Command A: one norm for attention and MLP, which run in parallel. The published RoPE pairs are
+//! interleaved too, so no rows are reordered.
 
 use crate::family::parts::{
     ATTENTION, BASE, COMMON, WIDTH, count, expect_number, expect_text, factor, head_widths, needed, number, windows,
@@ -29,6 +29,6 @@ const KEYS: &[Key] = &[
     Key { ours: "rope.scaling.type", theirs: &[], kind: Kind::Flag, or: Or::Text("none") },
 ];
 
-/// The norm before attention and MLP.
+/// The common norm of attention and MLP.
 pub(crate) const NORM: &[Rule] =
     &[needed("blk.{layer}.attn_norm.weight", "model.layers.{layer}.input_layernorm.weight")];

@@ -1,6 +1,6 @@
-//! `cohere2`: Command R7B and Command A. Attention and MLP read the same rows, which a layer norm without a bias
-//! gives, and add to the residual stream side by side. Of four layers three see a window, and the fourth rotates
-//! nothing.
+//! `cohere2`: Command R7B and Command A. Attention and MLP run in parallel: both read the output of one layer norm
+//! without bias and add to the residual stream. Of four layers, three have a sliding window, and the fourth has no
+//! RoPE.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 

@@ -1,5 +1,5 @@
-//! North-Mini-Code: layers as in Cohere 2, the first dense, the others with experts. The norm is that of the mean square
-//! where the settings have its number.
+//! North-Mini-Code: layers as in Cohere 2. The first layers are dense, the others have experts. If the settings have
+//! the epsilon of RMSNorm, the norm is RMSNorm.
 
 use crate::family::cohere2::published::NORM;
 use crate::family::parts::{
@@ -16,7 +16,7 @@ pub(crate) const FAMILY: Family = Family {
     older_scaling: OlderScaling::Unread,
     nulls: &["rms_norm_eps", "prefix_dense_intermediate_size", "mlp_layer_types"],
     pre: Some("cohere2moe"),
-    // Experts that serve every token are averaged with the others.
+    // The model averages shared experts with the routed ones, which is not implemented.
     expects: &[expect_text("hidden_act", "silu"), expect_number("num_shared_experts", 0.0)],
     layer: &[NORM, ATTENTION],
     mlps: &[MOE, DENSE],

@@ -1,5 +1,5 @@
-//! `cohere2moe`: North-Mini-Code. Layers are those of `cohere2`, but the first ones are dense and rotate whatever
-//! they see, and the others have experts chosen by their logits; the norm may be that of the mean square.
+//! `cohere2moe`: North-Mini-Code. Layers are those of `cohere2`, except that the first layers are dense and always have
+//! RoPE. The others have experts routed by their logits. The norm can be RMSNorm.
 
 use gristmill_kernels::ops::{Activation, Gating, RopeStyle};
 
@@ -14,7 +14,7 @@ pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let mut moe = file.moe(false, None)?;
     if let MlpSpec::Moe(MoeSpec { routing, .. }) = &mut moe {
         routing.gating = match file.gating(Gating::Sigmoid)? {
-            // The model's softmax is over the chosen alone.
+            // The model's softmax covers the chosen experts only.
             Gating::Softmax => Gating::SoftmaxOfChosen,
             gating => gating,
         };

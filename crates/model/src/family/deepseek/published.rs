@@ -1,5 +1,4 @@
-//! The first DeepSeek MoE: the first layers are dense, the others have experts that serve every token besides those
-//! chosen.
+//! The first DeepSeek MoE: the first layers are dense, the others have shared and routed experts.
 
 use crate::family::llama::published::ATTENTION;
 use crate::family::parts::{
@@ -20,7 +19,7 @@ pub(crate) const FAMILY: Family = Family {
     ..BASE
 };
 
-/// The numbers are those of GGUF.
+/// The values are those of GGUF.
 const GATING: Kind = Kind::Named(&[("softmax", 1)]);
 
 const KEYS: &[Key] = &[

@@ -1,5 +1,5 @@
-//! `deepseek`: the first DeepSeek MoE. The first layers are dense, the others have shared and chosen experts: softmax
-//! over all, the top k not renormalised. Attention is that of `llama`.
+//! `deepseek`: the first DeepSeek MoE. The first layers are dense, the others have shared and routed experts: softmax
+//! over all experts, the top k not renormalised. Attention is that of `llama`.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 

@@ -1,5 +1,5 @@
-//! DeepSeek V2 and V3, and families with their layers: attention is latent; the first layers are dense, the others have a
-//! shared expert besides those that a softmax, or a sigmoid with a bias, chooses in the best groups.
+//! DeepSeek V2 and V3, and families with their layers: latent attention (MLA). The first layers are dense. The others
+//! have shared experts, and experts routed in the best groups by softmax or by sigmoid with a selection bias.
 
 use crate::family::parts::{
     BASE, DENSE, EXPERTS, MOE, NORMS, ROUTED, SELECTION_BIAS, SHARED_EXPERTS, count, expect_flag, expect_number,
@@ -30,7 +30,8 @@ pub(crate) const FAMILY: Family = Family {
 const TOPK_METHOD: Expected =
     Expected::Grouped { count: "n_group", texts: &["group_limited_greedy", "noaux_tc"], plain: "greedy" };
 
-/// The numbers are those of GGUF. Without the setting there is no key, and experts with a bias are chosen by sigmoid.
+/// The values are those of GGUF. Without the setting, the key is left out, and experts with a selection bias are routed
+/// by sigmoid.
 const GATING: Kind = Kind::Named(&[("softmax", 1), ("sigmoid", 2)]);
 
 const KEYS: &[Key] = &[

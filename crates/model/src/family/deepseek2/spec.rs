@@ -1,6 +1,6 @@
-//! `deepseek2`: DeepSeek V2 and V3, R1, Kimi K2, Moonlight, GLM-4.7-Flash and others. Attention is latent; the first layers
-//! are dense, the others have an expert that serves every token and experts chosen by softmax, or by sigmoid with a bias,
-//! in the best groups. A file without experts has dense layers only.
+//! `deepseek2`: DeepSeek V2 and V3, R1, Kimi K2, Moonlight, GLM-4.7-Flash and others. Attention is latent (MLA). The
+//! first layers are dense. The others have shared experts, and experts routed in the best groups by softmax or by
+//! sigmoid with a selection bias. In a file without experts, all layers are dense.
 
 use gristmill_kernels::ops::{Activation, Gating, GroupWorth};
 
@@ -19,7 +19,7 @@ pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     file.model(mlps.into_iter().map(layer).collect())
 }
 
-/// DeepSeek V3 has 8 groups of 32 experts; its first files do not say so.
+/// DeepSeek V3 has 8 groups of 32 experts; its first files lack the keys.
 const EXPERTS_OF_V3: usize = 256;
 const GROUPS_OF_V3: [usize; 2] = [8, 4];
 

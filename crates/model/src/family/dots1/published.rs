@@ -1,5 +1,5 @@
-//! dots.llm1: attention as in Qwen 3; the first layers are dense, the others have experts that serve every token
-//! besides those that a sigmoid with a bias chooses.
+//! dots.llm1: attention as in Qwen 3. The first layers are dense. The others have shared experts, and experts routed by
+//! sigmoid with a selection bias.
 
 use crate::family::parts::{
     ATTENTION, BASE, COMMON, DENSE, EXPERTS, LAYER_TYPES, MOE, NORMS, QK_NORMS, ROUTED, SELECTION_BIAS, SHARED_EXPERTS,
@@ -19,7 +19,7 @@ pub(crate) const FAMILY: Family = Family {
     ..BASE
 };
 
-/// Published settings name the method of the choice, whose scores are sigmoids.
+/// Published settings name the routing method, whose scores are sigmoids.
 const GATING: Kind = Kind::Named(&[("sigmoid", 2), ("noaux_tc", 2)]);
 
 const KEYS: &[Key] = &[

@@ -1,6 +1,6 @@
-//! `dots1`: dots.llm1. Attention is that of `qwen3`. The first layers are dense, the others have experts that serve
-//! every token and experts chosen by sigmoid with a bias, or by softmax where the file has no bias and no gating
-//! function.
+//! `dots1`: dots.llm1. Attention is that of `qwen3`. The first layers are dense. The others have shared experts, and
+//! experts routed by sigmoid with a selection bias. If the file has neither a bias nor a gating function, routing is by
+//! softmax.
 
 use gristmill_kernels::ops::Activation;
 

@@ -1,4 +1,4 @@
-//! Dense ERNIE 4.5. Pairs of neighbours are rotated there too, so no rows are reordered.
+//! Dense ERNIE 4.5. The published RoPE pairs are interleaved too, so no rows are reordered.
 
 use crate::family::parts::{BASE, COMMON, NORMS, biased, head_widths, norm_epsilon};
 use crate::family::published::{Family, How, Mlx, Or, Rule};

@@ -1,4 +1,4 @@
-//! `ernie4_5`: dense ERNIE 4.5. Pairs of neighbours are rotated.
+//! `ernie4_5`: dense ERNIE 4.5. RoPE pairs are interleaved.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 

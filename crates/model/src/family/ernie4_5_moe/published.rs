@@ -1,5 +1,5 @@
-//! ERNIE 4.5: the first layers are dense, the others have experts that serve every token besides those that a softmax
-//! with a bias chooses. Pairs of neighbours are rotated there too, so no rows are reordered.
+//! ERNIE 4.5 with experts. The first layers are dense. The others have shared experts, and experts routed by softmax
+//! with a selection bias. The published RoPE pairs are interleaved too, so no rows are reordered.
 
 use crate::family::parts::{
     BASE, COMMON, DENSE, EXPERT_COUNT, MOE, NORMS, SHARED_EXPERTS, WIDTH, biased, count, head_widths, norm_epsilon,

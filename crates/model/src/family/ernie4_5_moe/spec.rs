@@ -1,5 +1,5 @@
-//! `ernie4_5-moe`: ERNIE 4.5. The first layers are dense, the others have experts that serve every token and experts
-//! chosen by softmax over all with a bias. Pairs of neighbours are rotated.
+//! `ernie4_5-moe`: ERNIE 4.5 with experts. The first layers are dense. The others have shared experts, and experts
+//! routed by softmax over all experts with a selection bias. RoPE pairs are interleaved.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 

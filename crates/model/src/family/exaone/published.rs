@@ -1,4 +1,4 @@
-//! EXAONE 3 and 3.5: Llama with names of its own.
+//! EXAONE 3 and 3.5: Llama with other tensor names.
 
 use crate::family::parts::{BASE, COMMON, WIDTH, count, expect_text, head_widths, needed, norm_epsilon};
 use crate::family::published::{Family, Key, Mlx, Need, Or, Rule};

@@ -1,4 +1,4 @@
-//! `exaone`: EXAONE 3 and 3.5. As `llama`; the first and the second half of a head are rotated together.
+//! `exaone`: EXAONE 3 and 3.5. As `llama`; RoPE pairs are split across the two halves of a head.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 

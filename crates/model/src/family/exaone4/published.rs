@@ -1,4 +1,4 @@
-//! EXAONE 4, dense: norms after attention and MLP alone, and norms of queries and keys.
+//! EXAONE 4, dense: norms only after attention and MLP, and norms of queries and keys.
 
 use crate::family::olmo2::published::POST_NORMS;
 use crate::family::parts::{ATTENTION, BASE, COMMON, PERIODIC, QK_NORMS, count, head_widths, norm_epsilon};

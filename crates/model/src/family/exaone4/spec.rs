@@ -1,5 +1,5 @@
-//! `exaone4`: EXAONE 4, dense. Norms follow attention and MLP, and none precede them; queries and keys are
-//! normalised per head. In the models with windows, the layers that see everything, every fourth, rotate nothing.
+//! `exaone4`: EXAONE 4, dense. Norms follow attention and MLP, and no norms precede them. Queries and keys are
+//! normalised per head. In models with sliding windows, every fourth layer has full attention and no RoPE.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
@@ -14,7 +14,7 @@ pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     Ok(ModelSpec { inputs: BlockInputs::Residual, post_norms: true, ..file.model(layers)? })
 }
 
-/// Attention of each layer of the family.
+/// The attention of each layer.
 pub(crate) fn attentions(file: &KeyReader) -> Result<Vec<AttentionSpec>> {
     let windowed = AttentionSpec { qk_norm: Some(QkNorm::PerHead), ..file.attention(RopeStyle::Halves)? };
     let without_windows = windowed.window.is_none();

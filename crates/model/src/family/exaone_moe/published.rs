@@ -1,5 +1,5 @@
-//! K-EXAONE: attention as in EXAONE 4 with norms before the blocks; the first layers are dense, the others have an expert
-//! that serves every token besides those that a sigmoid with a bias chooses.
+//! K-EXAONE: attention as in EXAONE 4, with norms before the blocks. The first layers are dense. The others have a
+//! shared expert, and experts routed by sigmoid with a selection bias.
 
 use crate::family::parts::{
     ATTENTION, BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, PERIODIC, QK_NORMS, SELECTION_BIAS, SHARED_EXPERTS, count,
@@ -38,9 +38,9 @@ const KEYS: &[Key] = &[
         kind: Kind::Named(&[("sigmoid", 2)]),
         or: Or::Count(2),
     },
-    // The layers that predict further tokens are left out.
+    // The layers for multi-token prediction (MTP) are left out.
     count("nextn_predict_layers", &[], Or::Count(0)),
 ];
 
-/// Where MLX has it, [`SELECTION_BIAS`].
+/// MLX's folders have [`SELECTION_BIAS`] instead.
 const BIAS: &[Rule] = &[optional("blk.{layer}.exp_probs_b.bias", "model.layers.{layer}.mlp.e_score_correction_bias")];

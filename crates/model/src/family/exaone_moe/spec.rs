@@ -1,5 +1,5 @@
-//! `exaone-moe`: K-EXAONE. Attention is that of `exaone4`, with norms before the blocks. The first layers are
-//! dense, the others have an expert that serves every token and experts chosen by sigmoid with a bias.
+//! `exaone-moe`: K-EXAONE. Attention is that of `exaone4`, with norms before the blocks. The first layers are dense.
+//! The others have a shared expert, and experts routed by sigmoid with a selection bias.
 
 use gristmill_kernels::ops::Activation;
 

@@ -1,4 +1,4 @@
-//! Gemma 1. Norms multiply by 1 + weight; the file has the sum.
+//! Gemma 1. Norms multiply by 1 + weight; the file stores the sum.
 
 use crate::family::gemma3::published::{GLOBALS, norm};
 use crate::family::parts::{ATTENTION, BASE, COMMON, expect_flag, head_widths, norm_epsilon};
@@ -10,7 +10,7 @@ pub(crate) const FAMILY: Family = Family {
     architecture: "gemma",
     keys: &[COMMON, &norm_epsilon(1e-6), &head_widths(Or::Count(256))],
     special_tokens: &[("eot", "<end_of_turn>")],
-    // The first models call it by the shorter name, and mean the approximation.
+    // The settings of the first models have the name of exact GELU but mean the tanh approximation.
     expects: &[
         Expect { setting: "hidden_act", value: Expected::OneOf(&["gelu_pytorch_tanh", "gelu"]) },
         expect_flag("use_bidirectional_attention", false),

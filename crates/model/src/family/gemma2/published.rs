@@ -1,4 +1,4 @@
-//! Gemma 2. As Gemma 3 without norms of queries and keys, with caps of logits.
+//! Gemma 2. As Gemma 3 without norms of queries and keys, and with soft caps of logits.
 
 use crate::family::gemma3::published::{GLOBALS, NORMS, SCALE};
 use crate::family::parts::{
@@ -25,7 +25,7 @@ const KEYS: &[Key] = &[
     Key { ours: "attention.scale", theirs: &["query_pre_attn_scalar"], kind: SCALE, or: Or::Skip },
     count("attention.sliding_window", &["sliding_window"], Or::Count(4096)),
     windows(2),
-    // A cap of 0 is none; without the key there is one.
+    // A cap of 0 means no cap; without the key, the default cap applies.
     factor("attn_logit_softcapping", &["attn_logit_softcapping"], Or::Number(0.0)),
     factor("final_logit_softcapping", &["final_logit_softcapping"], Or::Number(0.0)),
 ];

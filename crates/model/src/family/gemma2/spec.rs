@@ -1,5 +1,5 @@
-//! `gemma2`: dense Gemma 2. As Gemma 3 without norms of queries and keys, with caps of the logits of attention and of the
-//! head; of two layers the first sees a window only, and all have the same RoPE.
+//! `gemma2`: dense Gemma 2. As Gemma 3 without norms of queries and keys, and with soft caps of the attention logits
+//! and the final logits. The first of every two layers has a sliding window. All layers have the same RoPE.
 
 use gristmill_kernels::ops::{Activation, RopeStyle, Window};
 
@@ -7,10 +7,11 @@ use crate::error::Result;
 use crate::family::read::KeyReader;
 use crate::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec};
 
-/// The 27B model, known by its layers, scales attention by 1 / √(hidden / heads); no key says so.
+/// The 27B model scales attention by 1 / √(hidden / heads). No key states it, so the number of layers identifies the
+/// model.
 const LAYERS_OF_27B: usize = 46;
 
-/// The published models have these caps and this window. The first files lack the keys.
+/// Soft caps and window of the published models. The first files lack the keys.
 const ATTENTION_CAP: f32 = 50.0;
 const LOGIT_CAP: f32 = 30.0;
 const WINDOW: usize = 4096;

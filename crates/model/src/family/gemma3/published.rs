@@ -1,4 +1,4 @@
-//! Gemma 3, the text model. Norms multiply by 1 + weight; the file has the sum.
+//! Gemma 3, the text model. Norms multiply by 1 + weight; the file stores the sum.
 
 use crate::family::parts::{
     ATTENTION, BASE, COMMON, count, expect_flag, expect_text, factor, head_widths, needed, norm_epsilon, windows,
@@ -22,24 +22,24 @@ pub(crate) const FAMILY: Family = Family {
     ..BASE
 };
 
-/// Files mean that attention is scaled by the width of a head.
+/// Files imply that attention is scaled by the head width.
 pub(crate) const SCALE: Kind = Kind::InverseRootUnless("head_dim");
 
 const KEYS: &[Key] = &[
     Key { ours: "attention.scale", theirs: &["query_pre_attn_scalar"], kind: SCALE, or: Or::Skip },
     count("attention.sliding_window", &["sliding_window"], Or::Refuse),
     windows(6),
-    // Such models are refused when the file is checked.
+    // The check of the file rejects such models.
     factor("attn_logit_softcapping", &["attn_logit_softcapping"], Or::Skip),
     factor("final_logit_softcapping", &["final_logit_softcapping"], Or::Skip),
 ];
 
-/// The weight of a norm.
+/// A norm weight.
 pub(crate) const fn norm(ours: &'static str, theirs: &'static str) -> Rule {
     Rule { change: Change::PlusOne, ..needed(ours, theirs) }
 }
 
-/// The output head is the embedding table.
+/// The output head is the embedding table (tied).
 pub(crate) const GLOBALS: &[Rule] =
     &[needed("token_embd.weight", "model.embed_tokens.weight"), norm("output_norm.weight", "model.norm.weight")];
 

@@ -1,5 +1,5 @@
-//! `gemma3`: dense Gemma 3, the text model. Norms before and after each block, scaled embeddings, GeGLU; of six layers
-//! five see a window only and have a RoPE base of their own. The converter has added the 1 to the weights of norms.
+//! `gemma3`: dense Gemma 3, the text model. Norms before and after each block, scaled embeddings, GeGLU. Of six layers,
+//! five have a sliding window and another RoPE base. The converter has added 1 to the norm weights.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
@@ -7,7 +7,8 @@ use crate::error::Result;
 use crate::family::read::KeyReader;
 use crate::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec, QkNorm};
 
-/// The 27B model, known by its layers, scales attention by 1 / √(hidden / heads); no key says so.
+/// The 27B model scales attention by 1 / √(hidden / heads). No key states it, so the number of layers identifies the
+/// model.
 const LAYERS_OF_27B: usize = 62;
 
 pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {

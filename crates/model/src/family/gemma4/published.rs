@@ -1,5 +1,5 @@
-//! Gemma 4, the text model, which is published within one that sees and hears: dense, with experts beside an MLP, or
-//! with inputs of each layer and layers that read the caches of others. Norms multiply by the weight alone.
+//! Gemma 4, the text model of a multimodal model. It is dense, has experts in parallel with an MLP, or has per-layer
+//! embeddings and layers that share KV caches. Norms multiply by the weight itself.
 
 use crate::family::olmo2::published::WINDOWS;
 use crate::family::parts::{
@@ -34,7 +34,7 @@ pub(crate) const FAMILY: Family = Family {
     }),
     expects: &[
         expect_text("hidden_activation", "gelu_pytorch_tanh"),
-        // Rules for tokens of images alone.
+        // Rules for image tokens only.
         expect_text("use_bidirectional_attention", "vision"),
     ],
     globals: &[GLOBALS, LAYER_INPUTS],
@@ -43,7 +43,7 @@ pub(crate) const FAMILY: Family = Family {
     ..BASE
 };
 
-/// The marks around reasoning, calls of tools and their results.
+/// The markers of reasoning, tool calls and tool results.
 const MARKS: &[&str] =
     &["<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", "<|\"|>"];
 
@@ -80,7 +80,7 @@ const KEYS: &[Key] = &[
     count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Skip),
 ];
 
-/// The input of a token that each layer has of its own.
+/// The per-layer embeddings.
 const LAYER_INPUTS: &[Rule] = &[
     optional("per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"),
     optional("per_layer_model_proj.weight", "model.per_layer_model_projection.weight"),
@@ -94,7 +94,7 @@ const NORMS: &[Rule] = &[
     needed("blk.{layer}.post_ffw_norm.weight", "model.layers.{layer}.post_feedforward_layernorm.weight"),
 ];
 
-/// Layers that read the caches of others have queries alone; values may be the keys.
+/// Layers that read another layer's cache have queries only. Values can be the keys.
 const ATTENTION: &[Rule] = &[
     needed("blk.{layer}.attn_q.weight", "model.layers.{layer}.self_attn.q_proj.weight"),
     optional("blk.{layer}.attn_k.weight", "model.layers.{layer}.self_attn.k_proj.weight"),
@@ -110,13 +110,13 @@ const ATTENTION: &[Rule] = &[
 /// Whether layers have experts.
 const MOE: &str = "enable_moe_block";
 
-/// Experts beside the MLP, and a router with a scale of its input and factors of the experts.
+/// Experts in parallel with the MLP, and a router with a scale of its input and factors of the experts.
 const EXPERTS: &[Rule] = &[
     unless_unset(MOE, "blk.{layer}.ffn_gate_inp.weight", "model.layers.{layer}.router.proj.weight"),
     unless_unset(MOE, "blk.{layer}.ffn_gate_inp.scale", "model.layers.{layer}.router.scale"),
     unless_unset(MOE, "blk.{layer}.ffn_gate_up_exps.weight", "model.layers.{layer}.experts.gate_up_proj"),
     unless_unset(MOE, "blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.experts.down_proj"),
-    // MLX has gate and up as matrices of their own.
+    // MLX has separate gate and up matrices.
     unless_unset(MOE, "blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.experts.switch_glu.gate_proj.weight"),
     unless_unset(MOE, "blk.{layer}.ffn_up_exps.weight", "model.layers.{layer}.experts.switch_glu.up_proj.weight"),
     unless_unset(MOE, "blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.experts.switch_glu.down_proj.weight"),

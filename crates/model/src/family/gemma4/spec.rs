@@ -1,7 +1,7 @@
-//! `gemma4`: Gemma 4, the text model. Layers with a window have heads and RoPE of their own; the others may take their
-//! values from the keys. Values are normalised without a weight, and each layer ends with a scale. Beside experts there
-//! is an MLP, and their router reads the residual stream through a norm of its own. In the E models each layer has an
-//! input of its own, and the last layers read the caches of others.
+//! `gemma4`: Gemma 4, the text model. Layers with a sliding window have separate head counts and RoPE; in the others,
+//! values can be the keys. Values are normalised without a weight. Each layer ends with a scale. Experts run in
+//! parallel with an MLP, and their router reads the residual stream through a separate norm. The E models have
+//! per-layer embeddings, and their last layers read the KV caches of other layers.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 

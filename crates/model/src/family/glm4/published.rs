@@ -1,5 +1,5 @@
-//! GLM-4-0414, dense: norms before and after each block; gate and up are one tensor. Pairs of neighbours are rotated
-//! there too, so no rows are reordered.
+//! GLM-4-0414, dense: norms before and after each block; gate and up are one tensor. The published RoPE pairs are
+//! interleaved too, so no rows are reordered.
 
 use crate::family::parts::{ATTENTION, BASE, COMMON, head_widths, needed, norm_epsilon};
 use crate::family::phi3::published::FUSED;

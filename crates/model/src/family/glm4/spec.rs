@@ -1,5 +1,5 @@
-//! `glm4`: GLM-4-0414, dense. Norms before and after each block; pairs of neighbours in a part of each head are
-//! rotated; gate and up are one tensor.
+//! `glm4`: GLM-4-0414, dense. Norms before and after each block. RoPE rotates interleaved pairs in a part of each head.
+//! Gate and up are one tensor.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 

@@ -1,5 +1,5 @@
-//! GLM-4.5 to 4.7: the first layers are dense, the others have a shared expert besides those that a sigmoid with a bias
-//! chooses.
+//! GLM-4.5 to 4.7: the first layers are dense. The others have a shared expert, and experts routed by sigmoid with a
+//! selection bias.
 
 use crate::family::parts::{
     ATTENTION, BASE, COMMON, DENSE, EXPERTS, MOE, OPTIONAL_QK_NORMS, POST_ATTENTION_NORMS, ROUTED, SELECTION_BIAS,

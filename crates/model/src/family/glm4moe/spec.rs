@@ -1,5 +1,5 @@
-//! `glm4moe`: GLM-4.5 to 4.7. The first layers are dense, the others have a shared expert and experts chosen by sigmoid
-//! with a bias. Half of each head is rotated; the larger models normalise queries and keys.
+//! `glm4moe`: GLM-4.5 to 4.7. The first layers are dense. The others have a shared expert, and experts routed by
+//! sigmoid with a selection bias. RoPE rotates half of each head. The larger models normalise queries and keys.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 

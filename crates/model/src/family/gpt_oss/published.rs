@@ -1,5 +1,5 @@
-//! gpt-oss: experts whose gate and up matrices alternate row by row, in MXFP4 as published or in floats, which are
-//! stored column by column; MLX has gate and up apart.
+//! gpt-oss: the rows of the experts' gate and up matrices alternate. They are published in MXFP4, or in floats stored
+//! column by column. MLX has separate gate and up matrices.
 
 use crate::family::parts::{
     ATTENTION, BASE, COMMON, EXPERTS, POST_ATTENTION_NORMS, count, expect_flag, expect_number, expect_text,
@@ -37,7 +37,7 @@ const ROUTER: &[Rule] = &[
     needed("blk.{layer}.ffn_gate_inp.bias", "model.layers.{layer}.mlp.router.bias"),
 ];
 
-/// Experts, outputs, inputs: gate and up share the outputs.
+/// Experts, outputs, inputs; gate and up share the outputs dimension.
 const GATE: How = How::Interleaved { axis: 1, which: 0 };
 const UP: How = How::Interleaved { axis: 1, which: 1 };
 
@@ -70,7 +70,7 @@ const DENSE: &[Rule] = &[
     DOWN_BIAS,
 ];
 
-/// Gate and up as matrices of their own, in MLX's folders.
+/// Separate gate and up matrices, in MLX's folders.
 const SEPARATE: &[Rule] = &[
     needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.mlp.experts.gate_proj.weight"),
     needed("blk.{layer}.ffn_up_exps.weight", "model.layers.{layer}.mlp.experts.up_proj.weight"),

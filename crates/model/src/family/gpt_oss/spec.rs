@@ -1,7 +1,7 @@
-//! `gpt-oss`: every other layer sees a window only, from the first on. Heads have sinks, everything but the norms has
-//! biases, the experts' activation is clamped, and their weights are the softmax of the chosen logits.
+//! `gpt-oss`: every second layer, starting with the first, has a sliding window. Heads have sinks. All matrices have
+//! biases. The experts' activation is clamped, and expert weights are the softmax of the chosen logits.
 //!
-//! YaRN's ramp does not begin and end at whole pairs (`truncate: false`), as in transformers; llama.cpp differs.
+//! YaRN's ramp is not rounded to whole pairs (`truncate: false`), as in transformers; llama.cpp rounds it.
 
 use gristmill_kernels::ops::{Activation, Gating, RopeStyle};
 

@@ -1,5 +1,5 @@
 //! Granite 3, dense or with experts: as Llama, with factors for embeddings, attention logits, residuals and logits.
-//! Gate and up matrices are halves of one.
+//! Gate and up are halves of one matrix.
 
 use crate::family::llama::published::ATTENTION;
 use crate::family::parts::{BASE, COMMON, EXPERTS, NORMS, WIDTH, count, factor, needed, norm_epsilon, optional};
@@ -49,7 +49,7 @@ const CHOSEN: &[Rule] = &[
     ROUTER,
 ];
 
-/// Gate and up as matrices of their own, in MLX's folders.
+/// Separate gate and up matrices, in MLX's folders.
 const SEPARATE: &[Rule] = &[
     needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.block_sparse_moe.switch_mlp.gate_proj.weight"),
     needed("blk.{layer}.ffn_up_exps.weight", "model.layers.{layer}.block_sparse_moe.switch_mlp.up_proj.weight"),
@@ -60,7 +60,7 @@ const SEPARATE: &[Rule] = &[
 const SHARED_GATE_UP: Rule =
     optional("blk.{layer}.ffn_gate_shexp.weight", "model.layers.{layer}.shared_mlp.input_linear.weight");
 
-/// They are there if the settings have a width for them.
+/// The shared expert's tensors, if the settings have a width for them.
 const SHARED: &[Rule] = &[
     Rule { how: How::Half { axis: 0, which: 0 }, ..SHARED_GATE_UP },
     Rule { ours: "blk.{layer}.ffn_up_shexp.weight", how: How::Half { axis: 0, which: 1 }, ..SHARED_GATE_UP },

@@ -1,4 +1,4 @@
-//! `granite` and `granitemoe`: Granite 3, dense or with experts, with or without a shared one. As `llama`, with
+//! `granite` and `granitemoe`: Granite 3, dense or with experts, with or without a shared expert. As `llama`, with
 //! factors for embeddings, attention logits and residuals, and a divisor for logits.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};

@@ -1,4 +1,4 @@
-//! `hunyuan-dense`: dense Hunyuan. Queries and keys are normalised per head after their rotation.
+//! `hunyuan-dense`: dense Hunyuan. Queries and keys are normalised per head after RoPE.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 

@@ -1,4 +1,4 @@
-//! Hunyuan A13B: a shared expert besides those that softmax chooses, in every layer.
+//! Hunyuan A13B: every layer has a shared expert, and experts routed by softmax.
 
 use crate::family::parts::{ATTENTION, BASE, COMMON, EXPERT_COUNT, NORMS, count, head_widths, needed, norm_epsilon};
 use crate::family::published::{Family, Key, Kind, Mlx, Or, Rule};
@@ -29,7 +29,7 @@ const KEYS: &[Key] = &[
     count("expert_shared_feed_forward_length", &["intermediate_size"], Or::Refuse),
 ];
 
-/// Norms after the rotation.
+/// Norms that follow RoPE.
 pub(crate) const QK_NORMS: &[Rule] = &[
     needed("blk.{layer}.attn_q_norm.weight", "model.layers.{layer}.self_attn.query_layernorm.weight"),
     needed("blk.{layer}.attn_k_norm.weight", "model.layers.{layer}.self_attn.key_layernorm.weight"),

@@ -1,5 +1,5 @@
-//! `hunyuan-moe`: Hunyuan A13B. Every layer has a shared expert and experts chosen by softmax over all, the top k
-//! renormalised; queries and keys are normalised per head after their rotation.
+//! `hunyuan-moe`: Hunyuan A13B. Every layer has a shared expert, and experts routed by softmax over all experts with
+//! the top k renormalised. Queries and keys are normalised per head after RoPE.
 
 use gristmill_kernels::ops::RopeStyle;
 

@@ -1,5 +1,5 @@
-//! Hy3: attention as in Qwen 3; the first layers are dense, the others have an expert that serves every token besides
-//! those that a sigmoid with a bias chooses.
+//! Hy3: attention as in Qwen 3. The first layers are dense. The others have a shared expert, and experts routed by
+//! sigmoid with a selection bias.
 
 use crate::family::parts::{
     ATTENTION, BASE, COMMON, DENSE, EXPERTS, NORMS, QK_NORMS, count, expect_flag, expect_text, factor, head_widths,

@@ -1,5 +1,5 @@
-//! `hy_v3`: Hy3. Attention is that of `qwen3`. The first layers are dense, the others have an expert that serves every
-//! token and experts chosen by sigmoid with a bias.
+//! `hy_v3`: Hy3. Attention is that of `qwen3`. The first layers are dense. The others have a shared expert, and experts
+//! routed by sigmoid with a selection bias.
 
 use gristmill_kernels::ops::Activation;
 

@@ -1,5 +1,5 @@
-//! InternLM 2 and 2.5: Llama with names of its own; for each key and value head, one tensor has the rows of its queries,
-//! key and value together.
+//! InternLM 2 and 2.5: Llama with other tensor names. One tensor has, for each KV head, the rows of its queries, key
+//! and value.
 
 use crate::family::parts::{BASE, COMMON, expect_flag, expect_text, needed, norm_epsilon};
 use crate::family::published::{Family, GroupPart, How, Mlx, Need, Rule};

@@ -1,5 +1,5 @@
-//! Laguna: query heads and a rotation of their own in layers that see everything, the first of four; a gate of
-//! attention's output; experts chosen by sigmoid with a bias, and one that serves every token, after the first layers.
+//! Laguna: the first of four layers has full attention, with separate query heads and RoPE. Attention output is gated.
+//! After the first layers, layers have a shared expert, and experts routed by sigmoid with a selection bias.
 
 use crate::family::parts::{
     ATTENTION, BASE, DENSE, EXPERTS, LAYER_TYPES, MOE, NORMS, QK_NORMS, SELECTION_BIAS, count, expect_flag,
@@ -59,7 +59,7 @@ const KEYS: &[Key] = &[
 
 const GATE: &[Rule] = &[needed("blk.{layer}.attn_gate.weight", "model.layers.{layer}.self_attn.g_proj.weight")];
 
-/// The selection bias in published folders; in MLX's it is [`SELECTION_BIAS`].
+/// The selection bias in published folders; MLX's folders have [`SELECTION_BIAS`].
 const BIAS: &[Rule] =
     &[optional("blk.{layer}.exp_probs_b.bias", "model.layers.{layer}.mlp.experts.e_score_correction_bias")];
 
@@ -69,5 +69,5 @@ const SHARED: &[Rule] = &[
     optional("blk.{layer}.ffn_down_shexp.weight", "model.layers.{layer}.mlp.shared_expert.down_proj.weight"),
 ];
 
-/// The router's name by MLX.
+/// MLX's name of the router.
 const RENAMED: &[Rule] = &moe("model.layers.{layer}.mlp.gate.proj.weight");

@@ -1,6 +1,6 @@
-//! `laguna`: Laguna. Of four layers the first sees everything, and has heads and a rotation of its own; the others see a
-//! window. The softplus of a gate multiplies attention's output, with a number for each head or for each element. The
-//! first layers are dense, the others have experts chosen by sigmoid with a bias, and one that serves every token.
+//! `laguna`: Laguna. The first of four layers has full attention, with separate head counts and RoPE; the others have a
+//! sliding window. The softplus of a gate multiplies attention output, per head or per element. The first layers are
+//! dense. The others have a shared expert, and experts routed by sigmoid with a selection bias.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 

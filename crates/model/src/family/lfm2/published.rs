@@ -1,5 +1,5 @@
-//! LFM2, dense or with experts after the first layers: short convolutions between two gates, and some layers with
-//! attention.
+//! LFM2, dense or with experts after the first layers. Most layers are short convolutions between two gates; the others
+//! have attention.
 
 use crate::family::parts::{BASE, EXPERTS, attention, count, expect_flag, needed, number, unless_unset};
 use crate::family::published::{Family, How, Key, Kind, Layout, Mlx, Need, Or, Rule};
@@ -30,7 +30,7 @@ pub(crate) const EXPERTS_FAMILY: Family = Family {
     ..FAMILY
 };
 
-/// Layers without keys and values.
+/// Layers that have no KV heads.
 const CONVOLVED: Kind = Kind::CountUnlessLayer("conv");
 
 const KEYS: &[Key] = &[
@@ -65,7 +65,7 @@ const EXPERT_KEYS: &[Key] = &[
     },
 ];
 
-/// The output head is the embedding table, unless it is there.
+/// The output head is the embedding table, unless the folder has a separate head.
 const GLOBALS: &[Rule] = &[
     needed("token_embd.weight", "model.embed_tokens.weight"),
     needed("token_embd_norm.weight", "model.embedding_norm.weight"),
@@ -104,14 +104,14 @@ const DENSE: &[Rule] = &[
     needed("blk.{layer}.ffn_down.weight", "model.layers.{layer}.feed_forward.w2.weight"),
 ];
 
-/// Names that MLX gives the dense layers of a model with experts.
+/// MLX's names for the dense layers of a model with experts.
 const RENAMED: &[Rule] = &[
     needed("blk.{layer}.ffn_gate.weight", "model.layers.{layer}.feed_forward.gate_proj.weight"),
     needed("blk.{layer}.ffn_up.weight", "model.layers.{layer}.feed_forward.up_proj.weight"),
     needed("blk.{layer}.ffn_down.weight", "model.layers.{layer}.feed_forward.down_proj.weight"),
 ];
 
-/// The bias of the scores that choose experts, which layers with experts have.
+/// The selection bias of layers with experts.
 const BIAS: &[Rule] =
     &[unless_unset("use_expert_bias", "blk.{layer}.exp_probs_b.bias", "model.layers.{layer}.feed_forward.expert_bias")];
 

@@ -1,6 +1,6 @@
-//! `lfm2` and `lfm2moe`: LFM2, dense, or with experts after the first layers, chosen by sigmoid, with a bias
-//! if the file has it. Layers
-//! without key and value heads are short convolutions between two gates. Queries and keys are normalised per head.
+//! `lfm2` and `lfm2moe`: LFM2, dense, or with experts after the first layers. Experts are routed by sigmoid, with a
+//! selection bias if the file has one. Layers without KV heads are short convolutions between two gates. Queries and
+//! keys are normalised per head.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 

@@ -1,4 +1,4 @@
-//! Llama 1 to 3, Mistral, SmolLM2, InternLM 3; Mixtral with its experts.
+//! Llama 1 to 3, Mistral, SmolLM2, InternLM 3, and Mixtral with its experts.
 
 use crate::family::parts::{BASE, COMMON, EXPERTS, NORMS, WIDTH, attention, count, head_widths, needed, norm_epsilon};
 use crate::family::published::{Family, How, Key, Mlx, Or, Rule};
@@ -35,7 +35,7 @@ pub(crate) const KEYS: &[Key] = &[
     count("attention.sliding_window", &["sliding_window"], Or::Skip),
 ];
 
-/// Attention whose queries and keys are rotated as pairs of neighbours.
+/// Attention whose query and key rows are reordered to interleaved RoPE pairs.
 pub(crate) const ATTENTION: &[Rule] =
     &attention(How::PairRows(&["num_attention_heads"]), How::PairRows(&["num_key_value_heads", "num_attention_heads"]));
 

@@ -1,7 +1,7 @@
-//! `llama`: Llama 1 to 3, Mistral and Mixtral, SmolLM2, and the many that share their form.
+//! `llama`: Llama 1 to 3, Mistral and Mixtral, SmolLM2, and the many models with the same architecture.
 //!
-//! The converter permutes the rows of Q and K so that RoPE's pairs are neighbours. Llama 3's RoPE scaling comes as the
-//! tensor `rope_freqs.weight`.
+//! The converter permutes the rows of Q and K so that RoPE pairs are interleaved. Llama 3's RoPE scaling is the tensor
+//! `rope_freqs.weight`.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 

@@ -1,5 +1,5 @@
-//! Llama 4 within a model that also sees: layers of four, of which the last rotates nothing and sees everything; experts
-//! in all layers or in every second one, stored column by column, with gate and up as halves.
+//! Llama 4 within a multimodal model. The last of four layers has full attention and no RoPE. All layers or every
+//! second layer has experts, stored column by column, with gate and up as halves.
 
 use crate::family::parts::{
     ATTENTION, BASE, EXPERTS, INNER, LAYER_TYPES, NORMS, OUTER, count, expect_last_of, expect_number, expect_text,
@@ -28,7 +28,7 @@ pub(crate) const FAMILY: Family = Family {
         expect_number("attention_chunk_size", 8192.0),
         expect_number("no_rope_layer_interval", 4.0),
         expect_last_of("no_rope_layers", 4),
-        // Maverick's queries and keys have no norms; files have no key for that.
+        // Maverick has no norms of queries and keys; GGUF has no key for that.
         Expect { setting: "use_qk_norm", value: Expected::FlagUnless("num_local_experts", 128) },
     ],
     layer: &[NORMS, ATTENTION, BESIDE],
@@ -74,14 +74,14 @@ const MOE: &[Rule] = &[
     },
 ];
 
-/// Gate and up as matrices of their own, in MLX's folders.
+/// Separate gate and up matrices, in MLX's folders.
 const SEPARATE: &[Rule] = &[
     needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.feed_forward.experts.gate_proj.weight"),
     needed("blk.{layer}.ffn_up_exps.weight", "model.layers.{layer}.feed_forward.experts.up_proj.weight"),
     needed("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.feed_forward.experts.down_proj.weight"),
 ];
 
-/// Layers with experts also have these.
+/// Additional tensors of layers with experts.
 const BESIDE: &[Rule] = &[
     optional("blk.{layer}.ffn_gate_inp.weight", "model.layers.{layer}.feed_forward.router.weight"),
     optional("blk.{layer}.ffn_gate_shexp.weight", "model.layers.{layer}.feed_forward.shared_expert.gate_proj.weight"),

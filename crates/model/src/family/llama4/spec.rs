@@ -1,6 +1,6 @@
-//! `llama4`: Llama 4, the text model. In three of four layers a token sees its own chunk; the fourth rotates nothing and
-//! has a temperature. Of the models, Scout alone normalises queries and keys, after their rotation. Layers with experts
-//! choose one, and weigh its input.
+//! `llama4`: Llama 4, the text model. In three of four layers a token sees its own chunk; the fourth layer has no RoPE
+//! and has a query temperature. Only Scout normalises queries and keys, after RoPE. Layers with experts choose one
+//! expert and scale its input.
 
 use gristmill_kernels::ops::{Activation, RopeStyle, Temperature};
 
@@ -8,9 +8,9 @@ use crate::error::Result;
 use crate::family::read::KeyReader;
 use crate::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec, QkNorm};
 
-/// Positions of a chunk, and between the steps of the temperature. No key of published files says so.
+/// Chunk length, also the step length of the temperature. Published files have no key for it.
 const CHUNK: u32 = 8192;
-/// Experts of Maverick, which has no norms of queries and keys. Nothing else in a file says so.
+/// Number of experts of Maverick, which has no norms of queries and keys. Only this number identifies Maverick.
 const MAVERICK: usize = 128;
 
 pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {

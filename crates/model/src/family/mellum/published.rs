@@ -1,4 +1,4 @@
-//! Mellum 2: attention and experts as in Qwen 3, with windows.
+//! Mellum 2: attention and experts as in Qwen 3, with sliding windows.
 
 use crate::family::parts::{
     ATTENTION, BASE, COMMON, EXPERTS, MOE, NORMS, PERIODIC, QK_NORMS, count, head_widths, norm_epsilon, renormalised,

@@ -1,4 +1,4 @@
-//! `mellum`: Mellum 2. As `qwen3moe`; of four layers three see a window, in which RoPE is not scaled.
+//! `mellum`: Mellum 2. As `qwen3moe`; three of four layers have a sliding window and unscaled RoPE.
 
 use gristmill_kernels::ops::RopeStyle;
 

@@ -25,7 +25,7 @@ const KEYS: &[Key] = &[
     Key { ours: "logit_scale", theirs: &["dim_model_base"], kind: Kind::DivisorOf("hidden_size"), or: Or::Refuse },
 ];
 
-/// The settings do not say whether the output head is the embedding table.
+/// The settings do not state whether the output head is the embedding table.
 const GLOBALS: &[Rule] = &[
     needed("token_embd.weight", "model.embed_tokens.weight"),
     needed("output_norm.weight", "model.norm.weight"),

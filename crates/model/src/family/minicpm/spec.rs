@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::family::read::KeyReader;
 use crate::spec::ModelSpec;
 
-/// The first files lack the keys; the models have these factors, and logits are divided by hidden / 256.
+/// Factors of the models; the first files lack the keys. Logits are divided by hidden / 256.
 const EMBEDDING_SCALE: f32 = 12.0;
 const DEPTH_SCALE: f32 = 1.4;
 const BASE_WIDTH: f32 = 256.0;

@@ -1,4 +1,4 @@
-//! MiniMax M2: experts in every layer, chosen by a sigmoid with a bias, and norms over all heads.
+//! MiniMax M2: every layer has experts routed by sigmoid with a selection bias, and norms over all heads.
 
 use crate::family::llama::published::MIXTRAL_EXPERTS;
 use crate::family::parts::{

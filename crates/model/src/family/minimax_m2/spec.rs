@@ -1,5 +1,5 @@
-//! `minimax-m2`: MiniMax M2. Every layer has experts, chosen by sigmoid with a bias; one norm covers all query heads,
-//! one all key heads, and a part of each head is rotated.
+//! `minimax-m2`: MiniMax M2. Every layer has experts routed by sigmoid with a selection bias. One norm covers all query
+//! heads, and one all key heads. RoPE rotates a part of each head.
 
 use gristmill_kernels::ops::RopeStyle;
 

@@ -1,5 +1,5 @@
-//! Ministral 3 and Mistral Small 3: Llama within a model that also sees. Ministral's YaRN has a magnitude of 1 and a
-//! temperature of attention.
+//! Ministral 3 and Mistral Small 3: Llama within a multimodal model. Ministral's YaRN has a magnitude of 1 and a query
+//! temperature.
 
 use crate::family::llama::published::{ATTENTION, KEYS};
 use crate::family::parts::{BASE, COMMON, INNER, NORMS, OUTER, head_widths, norm_epsilon};

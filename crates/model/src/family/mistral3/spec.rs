@@ -1,5 +1,5 @@
-//! `mistral3`: Ministral 3. As `llama` with YaRN, whose magnitude is 1, and a temperature of attention, which grows with
-//! every original context that lies before a token.
+//! `mistral3`: Ministral 3. As `llama` with YaRN of magnitude 1, and a query temperature. The temperature grows with
+//! each multiple of the original context.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
@@ -11,7 +11,7 @@ pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     file.refuse_count("expert_count", "0: experts of Mistral 3 are not implemented")?;
     let mut attention = file.attention(RopeStyle::Interleaved)?;
     attention.temperature = file.temperature(0)?;
-    // The magnitude is the ratio of two logarithms, of which the file has one; published models have the same twice.
+    // The magnitude is the ratio of two logarithms, and the file has one of them; they are equal in published models.
     if let (true, Some(RopeScaling::Yarn { factor, attention_factor, .. })) = (
         file.number_or_zero("rope.scaling.yarn_log_multiplier")?.is_some(),
         attention.rope.as_mut().map(|rope| &mut rope.scaling),

@@ -1,5 +1,5 @@
-//! Muse Glimmer within a model that also sees. Norms of layers multiply by 1 + weight; the file has the sum. Queries and
-//! keys have norms without weights, and queries a factor: the file has both as weights.
+//! Muse Glimmer within a multimodal model. Layer norms multiply by 1 + weight; the file stores the sum. Queries and
+//! keys have norms without weights, and queries have a factor; the file stores both as weights.
 
 use crate::family::gemma3::published::norm;
 use crate::family::llama::published::ATTENTION;

@@ -1,5 +1,5 @@
-//! `muse-glimmer`: Muse Glimmer as text. Embeddings are normalised; norms before and after each block, and a gate of
-//! attention's output. Of four layers three see a window, and the fourth rotates nothing.
+//! `muse-glimmer`: Muse Glimmer, the text model. Embeddings are normalised. Norms before and after each block;
+//! attention output is gated. Of four layers, three have a sliding window, and the fourth has no RoPE.
 
 use gristmill_kernels::ops::{Activation, GateKind, RopeStyle};
 
@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::family::read::KeyReader;
 use crate::spec::{AttentionSpec, GateRows, LayerSpec, Mixer, ModelSpec, OutputGate, QkNorm};
 
-/// Of the norms that follow a block; no key says it.
+/// Epsilon of the norms that follow a block; there is no key for it.
 const POST_NORM_EPSILON: f32 = 1e-8;
 
 pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {

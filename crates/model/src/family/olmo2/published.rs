@@ -1,4 +1,4 @@
-//! OLMo 2 and 3: norms after attention and MLP alone; OLMo 3 has windows.
+//! OLMo 2 and 3: norms only after attention and MLP. OLMo 3 has sliding windows.
 
 use crate::family::parts::{ATTENTION, BASE, COMMON, LAYER_TYPES, QK_NORMS, count, needed, norm_epsilon};
 use crate::family::published::{Family, Key, Kind, Mlx, OlderScaling, Or, Rule};
@@ -24,7 +24,7 @@ pub(crate) const WINDOWED: Family = Family {
 
 const KEYS: &[Key] = &[count("attention.sliding_window", &["sliding_window"], Or::Skip), WINDOWS];
 
-/// Whether each layer has a window.
+/// Whether each layer has a sliding window.
 pub(crate) const WINDOWS: Key =
     Key { ours: "attention.sliding_window_pattern", theirs: &[LAYER_TYPES], kind: Kind::Windows, or: Or::Skip };
 

@@ -1,5 +1,5 @@
-//! `olmo2`: OLMo 2 and 3. Norms follow attention and MLP, and none precede them; one norm covers all query heads,
-//! one all key heads. OLMo 3 has windows in all but every fourth layer, and scales RoPE in the layers without.
+//! `olmo2`: OLMo 2 and 3. Norms follow attention and MLP, and no norms precede them. One norm covers all query heads,
+//! and one all key heads. In OLMo 3, three of four layers have a sliding window, and the fourth has scaled RoPE.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 

@@ -1,4 +1,4 @@
-//! Phi-3, Phi-3.5-mini, Phi-4 and Phi-4-mini: queries, keys and values are one tensor, gate and up another.
+//! Phi-3, Phi-3.5-mini, Phi-4 and Phi-4-mini: fused tensors for queries, keys and values, and for gate and up.
 
 use crate::family::parts::{BASE, COMMON, NORMS, count, needed, norm_epsilon};
 use crate::family::published::{Family, Key, Mlx, Or, Rotated, Rule};
@@ -24,7 +24,7 @@ const ATTENTION: &[Rule] = &[
     needed("blk.{layer}.attn_output.weight", "model.layers.{layer}.self_attn.o_proj.weight"),
 ];
 
-/// A dense MLP whose gate and up are one tensor.
+/// A dense MLP with a fused gate and up tensor.
 pub(crate) const FUSED: &[Rule] = &[
     needed("blk.{layer}.ffn_up.weight", "model.layers.{layer}.mlp.gate_up_proj.weight"),
     needed("blk.{layer}.ffn_down.weight", "model.layers.{layer}.mlp.down_proj.weight"),

@@ -1,7 +1,7 @@
-//! `phi3`: Phi-3, Phi-3.5-mini, Phi-4 and Phi-4-mini. As `llama`, with pairs of halves, LongRoPE in the models with
-//! long contexts, and fused tensors: queries, keys and values are one, gate and up another.
+//! `phi3`: Phi-3, Phi-3.5-mini, Phi-4 and Phi-4-mini. As `llama`, with RoPE pairs split across the halves of a head,
+//! and LongRoPE in the models with long contexts. Tensors are fused: queries, keys and values; gate and up.
 //!
-//! The maths is that of transformers, where every layer has the window of the file; llama.cpp has none.
+//! The maths is that of transformers, where every layer has the file's sliding window; llama.cpp has none.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 

@@ -1,4 +1,4 @@
-//! Phi-3.5-MoE: layer norms with biases, experts as Mixtral's.
+//! Phi-3.5-MoE: layer norms with biases, experts as in Mixtral.
 
 use crate::family::llama::published::MIXTRAL_EXPERTS;
 use crate::family::parts::{
@@ -14,7 +14,7 @@ pub(crate) const FAMILY: Family = Family {
     keys: &[COMMON, EXPERTS, &norm_epsilon(1e-5), KEYS],
     magnitudes: true,
     nulls: &["head_dim", "sliding_window"],
-    // No key says how near logits must be to share a token, nor that these are two.
+    // No key states the distance of near logits, nor that two experts are chosen.
     expects: &[
         expect_text("hidden_act", "silu"),
         expect_number("router_jitter_noise", 0.01),

@@ -1,7 +1,6 @@
-//! `phimoe`: Phi-3.5-MoE. Layer norms with biases, LongRoPE, and experts chosen by SparseMixer.
+//! `phimoe`: Phi-3.5-MoE. Layer norms with biases, LongRoPE, and experts routed by SparseMixer.
 //!
-//! The maths is that of transformers; llama.cpp takes the mean square where a layer norm takes the variance, and weighs
-//! experts by a softmax.
+//! The maths is that of transformers. llama.cpp uses RMSNorm instead of a layer norm, and softmax weights for experts.
 
 use gristmill_kernels::ops::{Gating, RopeStyle};
 
@@ -9,7 +8,7 @@ use crate::error::Result;
 use crate::family::read::KeyReader;
 use crate::spec::{MlpSpec, ModelSpec, MoeSpec, NormKind};
 
-/// Twice the `router_jitter_noise` of Phi-3.5-MoE; no key says it.
+/// Twice the `router_jitter_noise` of Phi-3.5-MoE; there is no key for it.
 const NEAR: f32 = 0.02;
 
 pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {

@@ -8,7 +8,7 @@ pub(crate) const FAMILY: Family = Family {
     mlx: Mlx::Yes(&["qwen2"]),
     architecture: "qwen2",
     keys: &[COMMON, &norm_epsilon(1e-6)],
-    // Where a window is used, only layers from `max_window_layers` on have it.
+    // If a window is used, only layers from `max_window_layers` on have it.
     expects: &[expect_text("hidden_act", "silu"), expect_flag("use_sliding_window", false)],
     ..BASE
 };

@@ -1,4 +1,4 @@
-//! Qwen 1.5 and 2 with experts, and a shared one behind a gate.
+//! Qwen 1.5 and 2 with experts, and a gated shared expert.
 
 use crate::family::parts::{COMMON, EXPERTS, MOE, NORMS, biased, count, needed, norm_epsilon, renormalised};
 use crate::family::published::{Family, How, Key, Mlx, Or, Rule};

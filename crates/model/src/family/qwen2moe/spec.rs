@@ -1,5 +1,5 @@
-//! `qwen2moe`: Qwen 1.5 and 2 with experts: softmax over all, the top k not renormalised, and a shared expert behind a
-//! gate.
+//! `qwen2moe`: Qwen 1.5 and 2 with experts: softmax over all experts, the top k not renormalised, and a gated shared
+//! expert.
 
 use gristmill_kernels::ops::RopeStyle;
 

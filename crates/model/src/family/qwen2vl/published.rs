@@ -1,4 +1,4 @@
-//! Qwen2-VL and Qwen2.5-VL, the text model: Qwen 2 within a model that also sees.
+//! Qwen2-VL and Qwen2.5-VL, the text model: Qwen 2 within a multimodal model.
 
 use crate::family::parts::{COMMON, INNER, norm_epsilon};
 use crate::family::published::{Family, Mlx, Within};

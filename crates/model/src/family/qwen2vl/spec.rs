@@ -1,5 +1,5 @@
-//! `qwen2vl`: Qwen2-VL and Qwen2.5-VL as text. As `qwen2`; each pair of a head turns by one of three positions, which for
-//! a text are the same.
+//! `qwen2vl`: Qwen2-VL and Qwen2.5-VL, the text model. As `qwen2` with multimodal RoPE: each pair uses one of three
+//! positions, which are equal for text.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 

@@ -1,4 +1,4 @@
-//! Dense Qwen 3: norms of queries and keys. Heads need not share the embedding width among them.
+//! Dense Qwen 3: norms of queries and keys. The head width is independent of the embedding width.
 
 use crate::family::parts::{ATTENTION, COMMON, NORMS, QK_NORMS, head_widths, norm_epsilon};
 use crate::family::published::{Family, Mlx, Or};

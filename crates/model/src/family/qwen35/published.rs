@@ -1,5 +1,5 @@
-//! Qwen 3.5 and 3.6, dense or with experts: as Qwen3-Next, with a projection for each input of the delta rule. In files
-//! value heads go round the key heads. They are published within a model that also sees.
+//! Qwen 3.5 and 3.6, dense or with experts, within a multimodal model. As Qwen3-Next, with one projection per input of
+//! the delta rule. In files, value heads are interleaved over the key heads.
 
 use crate::family::parts::{COMMON, DENSE, EXPERTS, INNER, MOE, OUTER, head_widths, needed, norm_epsilon};
 use crate::family::published::{Family, How, Mlx, Or, Rule, ValueHeads, Within};
@@ -64,7 +64,7 @@ const DELTA: &[Rule] = &[
 
 const GATE_UP: Rule = needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.mlp.experts.gate_up_proj");
 
-/// Experts as published: those of a layer in one tensor, gate and up as halves of its matrices.
+/// Experts as published: one tensor per layer, with gate and up as halves of its matrices.
 const FUSED: &[Rule] = &[
     Rule { how: How::Half { axis: 1, which: 0 }, ..GATE_UP },
     Rule { ours: "blk.{layer}.ffn_up_exps.weight", how: How::Half { axis: 1, which: 1 }, ..GATE_UP },

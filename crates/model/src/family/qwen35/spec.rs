@@ -1,5 +1,5 @@
 //! `qwen35` and `qwen35moe`: Qwen 3.5 and 3.6, the text model, dense or with experts. As `qwen3next`, with value heads
-//! that go round the key heads, separate projections, and RoPE of three positions, which for a text are the same.
+//! interleaved over the key heads, separate projections, and multimodal RoPE. Its three positions are equal for text.
 
 use gristmill_kernels::ops::{Activation, HeadMap};
 

@@ -8,7 +8,8 @@ pub(crate) const FAMILY: Family = Family {
     model_types: &["qwen3_moe"],
     mlx: Mlx::Yes(&["qwen3_moe"]),
     architecture: "qwen3moe",
-    // Without the setting, transformers divides the embedding width; for the dense models it does not.
+    // Without the setting, transformers divides the embedding width by the number of heads; for the dense models it
+    // does not.
     keys: &[COMMON, &norm_epsilon(1e-6), &head_widths(WIDTH), EXPERTS, KEYS],
     nulls: &["head_dim"],
     mlps: &[MOE],

@@ -1,4 +1,4 @@
-//! `qwen3moe`: Qwen 3 with experts in every layer: softmax over all, the top k renormalised.
+//! `qwen3moe`: Qwen 3 with experts in every layer: softmax over all experts, the top k renormalised.
 
 use crate::error::Result;
 use crate::family::read::KeyReader;

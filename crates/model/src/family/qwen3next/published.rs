@@ -1,5 +1,5 @@
-//! Qwen3-Next: of four layers three are a gated delta rule, the last has attention with a gated output; each has
-//! experts and a shared one behind a gate. Norms but that of the delta rule multiply by 1 + weight; the file has the
+//! Qwen3-Next: of four layers, three are gated delta rules, and the fourth has attention with gated output. Each has
+//! experts and a gated shared expert. All norms except the delta rule's multiply by 1 + weight; the file stores the
 //! sum.
 
 use crate::family::parts::{
@@ -25,7 +25,7 @@ pub(crate) const FAMILY: Family = Family {
     ..BASE
 };
 
-/// The keys of the delta rule, and which layers have it.
+/// The keys of the delta rule, and of the layers that have it.
 pub(crate) const DELTA_KEYS: &[Key] = &[
     count("ssm.conv_kernel", &["linear_conv_kernel_dim"], Or::Count(4)),
     count("ssm.state_size", &["linear_key_head_dim"], Or::Count(128)),
@@ -59,13 +59,13 @@ pub(crate) const GLOBALS: &[Rule] = &[
     Rule { need: Need::UnlessTied, ..needed("output.weight", "lm_head.weight") },
 ];
 
-/// The norms before mixer and MLP.
+/// The norms that precede mixer and MLP.
 pub(crate) const NORMS: &[Rule] = &[
     norm("blk.{layer}.attn_norm.weight", "model.layers.{layer}.input_layernorm.weight"),
     norm("blk.{layer}.post_attention_norm.weight", "model.layers.{layer}.post_attention_layernorm.weight"),
 ];
 
-/// Attention; the rows of each head's gate follow those of its queries, here as there.
+/// Attention. In published folders and in files, the rows of each head's gate follow the rows of its queries.
 pub(crate) const ATTENTION: &[Rule] = {
     let [query, _, key, _, value, _, output, _] = attention(How::Same, How::Same);
     &[
@@ -91,7 +91,7 @@ const DELTA: &[Rule] = &[
     DELTA_OUTPUT,
 ];
 
-/// The tensors of a delta rule, as a file has them whose value heads are in transformers' order.
+/// The tensors of a delta rule, for a file whose value heads are in transformers' order.
 pub(crate) const CONVOLUTION: Rule = Rule {
     stored: Layout::Taps,
     ..needed("blk.{layer}.ssm_conv1d.weight", "model.layers.{layer}.linear_attn.conv1d.weight")

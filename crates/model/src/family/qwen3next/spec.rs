@@ -1,5 +1,5 @@
-//! `qwen3next`: Qwen3-Next. Of four layers three are a gated delta rule, the last has attention whose output is gated;
-//! each has experts and a shared one behind a gate. Value heads that share a key head are neighbours.
+//! `qwen3next`: Qwen3-Next. Of four layers, three are gated delta rules, and the fourth has attention with gated
+//! output. Each has experts and a gated shared expert. Value heads that share a key head are adjacent.
 
 use gristmill_kernels::ops::{GateKind, HeadMap, RopeStyle};
 

@@ -1,4 +1,4 @@
-//! Qwen3-VL, the text model: Qwen 3 within a model that also sees. The experts of a layer are one tensor, stored column by
+//! Qwen3-VL, the text model: Qwen 3 within a multimodal model. The experts of a layer are one tensor, stored column by
 //! column, with gate and up as halves.
 
 use crate::family::parts::{COMMON, EXPERTS, INNER, count, head_widths, needed, norm_epsilon};

@@ -1,5 +1,5 @@
-//! `qwen3vl` and `qwen3vlmoe`: Qwen3-VL as text, dense or with experts. As `qwen3` and `qwen3moe`; each pair of a head
-//! turns by one of three positions, which for a text are the same.
+//! `qwen3vl` and `qwen3vlmoe`: Qwen3-VL, the text model, dense or with experts. As `qwen3` and `qwen3moe` with
+//! multimodal RoPE: each pair uses one of three positions, which are equal for text.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 

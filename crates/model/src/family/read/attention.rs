@@ -7,12 +7,12 @@ use crate::error::{Error, Result};
 use crate::limits::MAX_CONTEXT;
 use crate::spec::{AttentionSpec, GateRows, OutputGate, RopeScaling, RopeSpec};
 
-/// Whether a head's pairs turn by several positions of a token, which for a text are the same.
+/// Multimodal RoPE: whether a head's pairs use several positions of a token, which are equal for text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::family) enum Sections {
-    /// By one.
+    /// One position.
     None,
-    /// By three, each by one of them.
+    /// Three positions; each pair uses one of them.
     Three,
 }
 
@@ -22,14 +22,14 @@ impl KeyReader<'_> {
         self.attention_in(style, Sections::None)
     }
 
-    /// The same for a file whose pairs turn so.
+    /// [`Self::attention`] with these RoPE sections.
     pub(in crate::family) fn attention_in(&self, style: RopeStyle, sections: Sections) -> Result<AttentionSpec> {
         let heads = self.count("attention.head_count", MAX_WIDTH)?;
         let kv_heads = self.optional_count("attention.head_count_kv", MAX_WIDTH)?.unwrap_or(heads);
         self.attention_of(style, kv_heads, sections)
     }
 
-    /// The same with so many key and value heads.
+    /// [`Self::attention`] with this number of KV heads.
     pub(in crate::family) fn attention_of(
         &self,
         style: RopeStyle,
@@ -39,7 +39,7 @@ impl KeyReader<'_> {
         self.attention_with(style, [self.count("attention.head_count", MAX_WIDTH)?, kv_heads], sections)
     }
 
-    /// The same with so many query heads, too.
+    /// [`Self::attention`] with these numbers of query heads and KV heads.
     fn attention_with(
         &self,
         style: RopeStyle,
@@ -84,8 +84,8 @@ impl KeyReader<'_> {
         })
     }
 
-    /// The same for a layer that sees a window (`windowed`), whose heads and RoPE have widths and a base of their own,
-    /// or everything.
+    /// The attention of a layer with a sliding window (`windowed`), which has separate head widths, RoPE width and
+    /// base; or with full attention.
     pub(in crate::family) fn attention_of_window(
         &self,
         style: RopeStyle,
@@ -104,8 +104,8 @@ impl KeyReader<'_> {
         Ok(AttentionSpec { key_width, value_width, rope, ..full })
     }
 
-    /// The attention of a layer with so many query heads, and key and value heads, that sees a window (`windowed`),
-    /// whose rotation has a width and a base of its own and no scaling, or everything.
+    /// The attention of a layer with these numbers of query heads and KV heads. With a sliding window (`windowed`),
+    /// RoPE has a separate width and base and no scaling.
     pub(in crate::family) fn attention_of_heads(
         &self,
         style: RopeStyle,
@@ -121,7 +121,7 @@ impl KeyReader<'_> {
         Ok(AttentionSpec { rope, ..full })
     }
 
-    /// Elements of a head that are rotated where a layer sees a window.
+    /// RoPE width of layers with a sliding window.
     fn windowed_rotation(&self, key_width: usize) -> Result<usize> {
         let suffix = "rope.dimension_count_swa";
         let rotated = self.optional_count(suffix, MAX_WIDTH)?.unwrap_or(key_width);
@@ -132,20 +132,20 @@ impl KeyReader<'_> {
         Ok(rotated)
     }
 
-    /// Query heads of each layer, first to last: a number for all, or one for each.
+    /// Query heads per layer: one number for all layers, or an array.
     pub(in crate::family) fn heads(&self) -> Result<Vec<usize>> {
         self.of_each_layer("attention.head_count")
     }
 
-    /// The gate of attention's output, a tensor with a row for each of so many heads, or for each element.
+    /// The gate of attention output: a tensor with one row per head or per element.
     pub(in crate::family) fn softplus_gate(&self, layer: usize, heads: usize) -> OutputGate {
         let tensor = self.source.file.tensor(&format!("blk.{layer}.attn_gate.weight"));
         let per_head = tensor.is_some_and(|tensor| tensor.shape.get(1) == Some(&(heads as u64)));
         OutputGate { rows: GateRows::Apart, kind: GateKind::Softplus, per_head }
     }
 
-    /// For each layer the one whose keys and values it reads, if they are not its own: of the last layers, as many as
-    /// the file says, the last layer before these that sees as much.
+    /// The layer whose KV cache each layer reads, if it is not its own. The file states how many of the last layers
+    /// share. They read the cache of the last preceding layer with the same attention type.
     pub(in crate::family) fn shared_caches(&self, windowed: &[bool], kv_heads: &[usize]) -> Result<Vec<Option<usize>>> {
         let (layers, suffix) = (windowed.len(), "attention.shared_kv_layers");
         let shared = self.count_or_zero(suffix)?;
@@ -192,7 +192,7 @@ impl KeyReader<'_> {
         Ok(RopeSpec { style, base: self.rope_base("rope.freq_base")?, width, scaling, factors })
     }
 
-    /// Fails unless every pair of `rotated` elements turns by one of three positions, which for a text are the same.
+    /// Fails unless each pair of `rotated` elements uses one of three positions, which are equal for text.
     fn three_sections(&self, rotated: usize) -> Result<()> {
         let key = self.key("rope.dimension_sections");
         let sections: Vec<usize> = self.source.required(&key)?;
@@ -205,20 +205,19 @@ impl KeyReader<'_> {
         Err(Error::Unsupported { key, found, known: "three sections that have all pairs" })
     }
 
-    /// The temperature of attention, if the file gives its scale: it grows with every original context of RoPE's scaling
-    /// that lies before a position.
+    /// The query temperature, if the file has its scale. It grows with each multiple of the original context.
     pub(in crate::family) fn temperature(&self, offset: u32) -> Result<Option<Temperature>> {
         let Some(scale) = self.number_or_zero("attention.temperature_scale")? else { return Ok(None) };
         let (length, suffix) = (self.original_context()?, "attention.temperature_length");
         if let Some(found) = self.optional_count(suffix, MAX_CONTEXT)?.filter(|&found| found != length) {
             return self.wrong(suffix, found, format!("is not the original context, {length}"));
         }
-        // Contexts are at most `MAX_CONTEXT`.
+        // Contexts are limited to `MAX_CONTEXT`.
         let length = u32::try_from(length).unwrap_or(u32::MAX);
         Ok(Some(Temperature { scale, length, offset }))
     }
 
-    /// The temperature of attention, which is this if the file does not say.
+    /// The query temperature; this default if the file has none.
     pub(in crate::family) fn temperature_or(&self, usual: Temperature) -> Result<Temperature> {
         let scale = self.optional_number("attention.temperature_scale")?.unwrap_or(usual.scale);
         let length = self.optional_count("attention.temperature_length", MAX_CONTEXT)?;
@@ -226,13 +225,13 @@ impl KeyReader<'_> {
         Ok(Temperature { scale, length, ..usual })
     }
 
-    /// The chunks in which tokens see each other, of so many positions if the file does not say.
+    /// The attention chunks, of this default length if the file has none.
     pub(in crate::family) fn chunks(&self, usual: usize) -> Result<Window> {
         let suffix = "attention.sliding_window";
         Ok(Window::Chunk(if self.has_key(suffix) { self.count(suffix, MAX_CONTEXT)? } else { usual }))
     }
 
-    /// The context before RoPE's scaling.
+    /// The original context, before RoPE scaling.
     fn original_context(&self) -> Result<usize> {
         match self.optional_count("rope.scaling.original_context_length", MAX_CONTEXT)? {
             Some(n) => Ok(n),
@@ -240,13 +239,13 @@ impl KeyReader<'_> {
         }
     }
 
-    /// RoPE of layers with a window: a base of its own, no scaling.
+    /// RoPE of layers with a sliding window: a separate base, no scaling.
     pub(in crate::family) fn windowed_rope(&self, rope: Option<&RopeSpec>) -> Result<Option<RopeSpec>> {
         let base = self.rope_base("rope.freq_base_swa")?;
         Ok(rope.map(|rope| RopeSpec { base, scaling: RopeScaling::None, factors: false, ..rope.clone() }))
     }
 
-    /// RoPE of layers with a window, whose base is that of the others if the file has no other; no scaling.
+    /// RoPE of layers with a sliding window: no scaling; the base defaults to the other layers' base.
     pub(in crate::family) fn unscaled_rope(&self, rope: Option<&RopeSpec>) -> Result<Option<RopeSpec>> {
         let base = self.optional_number("rope.freq_base_swa")?;
         let unscaled = |rope: &RopeSpec| RopeSpec {
@@ -264,12 +263,12 @@ impl KeyReader<'_> {
 
     fn rope_scaling(&self) -> Result<RopeScaling> {
         let kind = self.source.optional::<&str>(&self.key("rope.scaling.type"))?;
-        // The older of the two keys has only ever meant linear scaling.
+        // The older of the two keys has always meant linear scaling.
         let factor = match self.number_or_zero("rope.scaling.factor")? {
             Some(factor) => Some(factor),
             None => self.number_or_zero("rope.scale_linear")?,
         };
-        // Converters write LongRoPE's tensors, but not always its name.
+        // Converters write LongRoPE's tensors, but do not always write its name.
         let kind = match kind {
             None if self.tensor("rope_factors_long.weight") => Some("longrope"),
             kind => kind,

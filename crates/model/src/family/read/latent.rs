@@ -1,4 +1,4 @@
-//! Latent attention.
+//! Latent attention (MLA).
 
 use gristmill_kernels::ops::RopeStyle;
 
@@ -8,11 +8,11 @@ use crate::error::Result;
 use crate::spec::{LatentSpec, RopeScaling, RopeSpec};
 
 impl KeyReader<'_> {
-    /// Latent attention, whose rotated elements are the last of a query and of the latent row, in interleaved pairs.
+    /// Latent attention. The last elements of a query and of the latent row are rotated, in interleaved pairs.
     pub(in crate::family) fn latent_attention(&self) -> Result<LatentSpec> {
         let heads = self.count_within("attention.head_count", MAX_EXPERTS, || super::supported(MAX_EXPERTS))?;
         let latent = self.count("attention.kv_lora_rank", MAX_WIDTH)?;
-        // Files with `attn_kv_b` can have the widths of a head under the names that other families have.
+        // Files with `attn_kv_b` can store head widths under the keys of other families.
         let width = |own: &'static str, other: &'static str| -> Result<(&'static str, usize)> {
             let suffix = if self.has_key(own) { own } else { other };
             Ok((suffix, self.count(suffix, MAX_WIDTH)?))
@@ -37,7 +37,7 @@ impl KeyReader<'_> {
         Ok(LatentSpec { heads, query_rank, latent, plain, rotated, value_width, scale, rope: Some(rope) })
     }
 
-    /// Fails if the file has a width that is another than this one.
+    /// Fails if the file has a different width under this key.
     fn expect_width(&self, suffix: &str, expected: usize) -> Result<()> {
         match self.optional_count(suffix, MAX_WIDTH)? {
             Some(found) if found != expected => {
@@ -47,8 +47,8 @@ impl KeyReader<'_> {
         }
     }
 
-    /// YaRN's magnitude of queries and of keys, which is a factor of logits here and not of sines and cosines, if the file
-    /// gives its multiplier: `0.1 · mscale_all_dim`.
+    /// YaRN's magnitude for queries and keys, `0.1 · mscale_all_dim`, if the file has its multiplier. Here it scales
+    /// logits instead of sines and cosines.
     fn score_magnitude(&self, rope: &mut RopeSpec) -> Result<f64> {
         let multiplier = self.number_or_zero("rope.scaling.yarn_log_multiplier")?;
         let given = self.has_key("rope.scaling.attn_factor");

@@ -1,4 +1,4 @@
-//! MLPs: dense, experts and how they are chosen, experts that serve every token.
+//! MLPs: dense, routed experts and their router, shared experts.
 
 use gristmill_kernels::ops::{Activation, Gating, GroupWorth, Routing};
 
@@ -19,13 +19,13 @@ impl KeyReader<'_> {
         }
     }
 
-    /// A dense MLP with this gated activation, if the file does not say.
+    /// A dense MLP; this gated activation is the default.
     pub(in crate::family) fn dense(&self, default: Activation) -> Result<MlpSpec> {
         let inner = self.count("feed_forward_length", MAX_WIDTH)?;
         Ok(MlpSpec::Dense { inner, activation: self.activation(default)? })
     }
 
-    /// The same for each layer, first to last: the file has a width for all, or one for each.
+    /// Dense MLPs per layer: the file has one width for all layers, or an array.
     pub(in crate::family) fn dense_of_each_layer(&self, default: Activation) -> Result<Vec<MlpSpec>> {
         let (suffix, activation) = ("feed_forward_length", self.activation(default)?);
         let widths = self.of_each_layer(suffix)?;
@@ -35,7 +35,7 @@ impl KeyReader<'_> {
         Ok(widths.into_iter().map(|inner| MlpSpec::Dense { inner, activation }).collect())
     }
 
-    /// An expert that serves every token, behind a gate.
+    /// A gated shared expert.
     pub(in crate::family) fn gated_shared_expert(&self) -> Result<SharedExpert> {
         let inner = match self.optional_count("expert_shared_feed_forward_length", MAX_WIDTH)? {
             Some(inner) => inner,
@@ -44,8 +44,8 @@ impl KeyReader<'_> {
         Ok(SharedExpert { inner, gated: true })
     }
 
-    /// The experts that serve every token, without a gate: one of their summed widths. The file has that width, or
-    /// their number, each as wide as an expert that is chosen.
+    /// The shared experts, without a gate, as one expert of their total width. The file has the total width, or the
+    /// number of shared experts with the width of routed experts.
     pub(in crate::family) fn shared_experts(&self) -> Result<Option<SharedExpert>> {
         const WIDTH: &str = "expert_shared_feed_forward_length";
         let own = self.optional_count(WIDTH, MAX_WIDTH)?;
@@ -70,9 +70,9 @@ impl KeyReader<'_> {
         Ok(inner.map(|inner| SharedExpert { inner, gated: false }))
     }
 
-    /// Width of an expert that is chosen.
+    /// Width of a routed expert.
     fn expert_width(&self) -> Result<usize> {
-        // The latter is the width of a dense MLP, which a file may have though no layer has one.
+        // The second key is the dense MLP's width, which a file can have although no layer is dense.
         let widths = ["expert_feed_forward_length", "feed_forward_length"];
         let [inner, dense] = widths.map(|suffix| self.optional_count(suffix, MAX_WIDTH));
         match inner?.or(dense?) {
@@ -81,8 +81,8 @@ impl KeyReader<'_> {
         }
     }
 
-    /// Layers with the same attention. The first have dense MLPs, as many as the file says, and after them all but
-    /// every n-th layer; the others have experts.
+    /// Layers with the same attention. The file states the number of leading dense MLPs. Of the layers after them,
+    /// every n-th has experts and the others are dense MLPs.
     pub(in crate::family) fn dense_first(
         &self,
         attention: AttentionSpec,
@@ -100,7 +100,7 @@ impl KeyReader<'_> {
         Ok((0..self.layers()?).map(mlp).collect())
     }
 
-    /// The MLPs of all layers: those with a router have experts, the others are dense.
+    /// The MLPs of all layers: layers with a router have experts, the others are dense.
     pub(in crate::family) fn mlps_by_router(&self, dense: &MlpSpec, moe: &MlpSpec) -> Result<Vec<MlpSpec>> {
         let has_router = |layer: usize| self.tensor(&format!("blk.{layer}.ffn_gate_inp.weight"));
         let mlp = |layer| if has_router(layer) { moe.clone() } else { dense.clone() };
@@ -118,16 +118,16 @@ impl KeyReader<'_> {
         Ok(move |layer: usize| layer >= first && (layer + 1).is_multiple_of(step))
     }
 
-    /// Whether the first layer with experts has a bias for the choice of experts.
+    /// Whether the first layer with experts has a selection bias.
     pub(in crate::family) fn has_selection_bias(&self) -> Result<bool> {
         let has_experts = self.has_experts()?;
         let first = (0..self.layers()?).find(|&layer| has_experts(layer));
         Ok(first.is_some_and(|layer| self.tensor(&format!("blk.{layer}.exp_probs_b.bias"))))
     }
 
-    /// How the router's logits become weights, if the file does not say.
+    /// How router logits become weights, with a default.
     pub(in crate::family) fn gating(&self, default: Gating) -> Result<Gating> {
-        // The numbers are those of GGUF.
+        // The values are those of GGUF.
         match self.source.optional::<u32>(&self.key("expert_gating_func"))? {
             None | Some(0) => Ok(default),
             Some(1) => Ok(Gating::Softmax),
@@ -140,7 +140,7 @@ impl KeyReader<'_> {
         }
     }
 
-    /// The same as [`Self::moe`], by the sigmoid of logits; a bias is added for the choice.
+    /// [`Self::moe`] with sigmoid routing and a selection bias.
     pub(in crate::family) fn sigmoid_moe(&self, normalise: bool, shared: Option<SharedExpert>) -> Result<MlpSpec> {
         let mut mlp = self.moe(normalise, shared)?;
         if let MlpSpec::Moe(MoeSpec { routing, selection_bias, .. }) = &mut mlp {
@@ -150,7 +150,7 @@ impl KeyReader<'_> {
         Ok(mlp)
     }
 
-    /// One expert, chosen by the sigmoid of its logit, which multiplies its input; and one for every token, as wide.
+    /// One routed expert, whose sigmoid weight scales its input, and one shared expert of equal width.
     pub(in crate::family) fn input_weighed_moe(&self) -> Result<MlpSpec> {
         let shared = SharedExpert { inner: self.expert_width()?, gated: false };
         let mut mlp = self.moe(false, Some(shared))?;
@@ -178,7 +178,7 @@ impl KeyReader<'_> {
         Ok(mlp)
     }
 
-    /// Experts, weighed by softmax and a number of each, with GeGLU and an MLP beside them.
+    /// Experts with GeGLU in parallel with an MLP. Weights are softmax times a factor per expert.
     pub(in crate::family) fn moe_beside_mlp(&self) -> Result<MlpSpec> {
         let mut mlp = self.moe(true, None)?;
         if let MlpSpec::Moe(MoeSpec { activation, router_norm, expert_scales, beside, .. }) = &mut mlp {
@@ -189,7 +189,7 @@ impl KeyReader<'_> {
         Ok(mlp)
     }
 
-    /// The number of groups of experts, and of those that take part.
+    /// The number of expert groups, and of the groups that take part.
     fn expert_groups(&self, experts: usize, top_k: usize) -> Result<(usize, usize)> {
         const GROUPS: &str = "expert_group_count";
         let groups = self.optional_count(GROUPS, MAX_EXPERTS)?.unwrap_or(1);
@@ -209,7 +209,7 @@ impl KeyReader<'_> {
         Ok((groups, top_groups))
     }
 
-    /// Experts chosen by softmax. `normalise`: the weights of the chosen are renormalised, if the file does not say.
+    /// Experts routed by softmax. `normalise`: default for renormalising the weights of the chosen experts.
     pub(in crate::family) fn moe(&self, normalise: bool, shared: Option<SharedExpert>) -> Result<MlpSpec> {
         let experts = self.count("expert_count", MAX_EXPERTS)?;
         let rule = || format!("is more than the {experts} experts that the model has");

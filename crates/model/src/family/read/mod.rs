@@ -1,4 +1,4 @@
-//! Reads metadata into parts of a spec, and notes which keys are read, so that unused ones can be listed.
+//! Reads metadata into parts of a spec, and records the keys that were read, so unused keys can be listed.
 
 mod attention;
 mod latent;
@@ -17,14 +17,14 @@ use crate::error::{Error, Result};
 use crate::limits::MAX_CONTEXT;
 use crate::spec::{AttentionSpec, BlockInputs, LayerSpec, Mixer, MlpSpec, ModelSpec, NormKind, Pooling};
 
-/// The largest width or head count; products of two fit 64 bits.
+/// The maximum width or head count; products of two fit into 64 bits.
 const MAX_WIDTH: usize = 1 << 24;
-/// The most experts that the router supports.
+/// The maximum number of experts of the router.
 const MAX_EXPERTS: usize = 1024;
-/// How many of the layers, the last, predict further tokens (next-token prediction, MTP).
+/// The key with the number of multi-token prediction (MTP) layers, the last layers of the file.
 const PREDICTION_LAYERS: &str = "nextn_predict_layers";
 
-/// A file whose metadata keys are remembered once they are read.
+/// A file that records which metadata keys were read.
 pub(crate) struct Source<'a> {
     file: &'a GgufFile,
     seen: RefCell<BTreeSet<String>>,
@@ -45,7 +45,8 @@ impl<'a> Source<'a> {
         Ok(self.file.metadata().required(key)?)
     }
 
-    /// Keys that were not read, in file order, without `general.` (which describes the file) and `split.` (its parts).
+    /// Keys that were not read, in file order, except `general.` (describes the file) and `split.` (describes its
+    /// shards).
     pub(crate) fn unused_keys(&self) -> Vec<String> {
         let seen = self.seen.borrow();
         let unused = |key: &&str| !(seen.contains(*key) || key.starts_with("general.") || key.starts_with("split."));
@@ -53,7 +54,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The message of a limit of gristmill itself.
+/// The error message for a limit of gristmill itself.
 fn supported(max: usize) -> String {
     format!("is more than the {max} that gristmill supports")
 }
@@ -81,7 +82,7 @@ impl<'a> KeyReader<'a> {
         self.source.file.tensor(name).is_some()
     }
 
-    /// A count of at least 1. Zero, where converters write it for "none", is `None`.
+    /// A count of at least 1. Zero means "none" in some converters, so it is `None`.
     fn optional_count(&self, suffix: &str, max: usize) -> Result<Option<usize>> {
         match self.source.optional::<usize>(&self.key(suffix))? {
             None | Some(0) => Ok(None),
@@ -90,12 +91,13 @@ impl<'a> KeyReader<'a> {
         }
     }
 
-    /// A count of at least 1 and at most what gristmill supports.
+    /// A count of at least 1 and at most gristmill's limit.
     fn count(&self, suffix: &str, max: usize) -> Result<usize> {
         self.count_within(suffix, max, || supported(max))
     }
 
-    /// A count of at least 1 and at most `max`; `rule` says what sets that limit, as a phrase that follows the number.
+    /// A count of at least 1 and at most `max`; `rule` names the origin of the limit, as a phrase that follows the
+    /// number.
     fn count_within(&self, suffix: &str, max: usize, rule: impl Fn() -> String) -> Result<usize> {
         match self.source.required::<usize>(&self.key(suffix))? {
             0 => self.wrong(suffix, 0, "must be at least 1"),
@@ -112,7 +114,7 @@ impl<'a> KeyReader<'a> {
         }
     }
 
-    /// The value of [`Self::optional_number`]; zero stands for "none".
+    /// The value of [`Self::optional_number`]; zero means "none".
     pub(super) fn number_or_zero(&self, suffix: &str) -> Result<Option<f32>> {
         match self.source.optional::<f32>(&self.key(suffix))? {
             Some(0.0) => Ok(None),
@@ -120,7 +122,7 @@ impl<'a> KeyReader<'a> {
         }
     }
 
-    /// A cap of logits; 0 stands for none, and `default` for a file that does not say.
+    /// A soft cap of logits; 0 means none, and `default` applies without the key.
     pub(super) fn cap(&self, suffix: &str, default: Option<f32>) -> Result<Option<f32>> {
         match self.source.optional::<f32>(&self.key(suffix))? {
             None => Ok(default),
@@ -128,29 +130,29 @@ impl<'a> KeyReader<'a> {
         }
     }
 
-    /// A factor; 1 if the file does not say.
+    /// A factor; the default is 1.
     pub(super) fn factor(&self, suffix: &str) -> Result<f32> {
         Ok(self.number_or_zero(suffix)?.unwrap_or(1.0))
     }
 
-    /// 1 / a divisor; 1 if the file does not say.
+    /// 1 / a divisor; the default is 1.
     pub(super) fn divisor(&self, suffix: &str) -> Result<f32> {
         let divisor = self.factor(suffix)?;
         let factor = 1.0 / divisor;
         if factor.is_finite() { Ok(factor) } else { self.wrong(suffix, divisor, "is too small to divide by") }
     }
 
-    /// A count that is 0 if the file does not say.
+    /// A count; the default is 0.
     pub(super) fn count_or_zero(&self, suffix: &str) -> Result<usize> {
         Ok(self.optional_count(suffix, MAX_WIDTH)?.unwrap_or(0))
     }
 
-    /// Whether a count is there and not zero.
+    /// Whether a count is set and not zero.
     pub(super) fn has(&self, suffix: &str) -> Result<bool> {
         Ok(self.optional_count(suffix, usize::MAX)?.is_some())
     }
 
-    /// Whether the file has a key, whatever its value.
+    /// Whether the file has a key, with any value.
     pub(super) fn has_key(&self, suffix: &str) -> bool {
         self.source.file.metadata().value(&self.key(suffix)).is_some()
     }
@@ -164,8 +166,8 @@ impl<'a> KeyReader<'a> {
         self.count("context_length", MAX_CONTEXT)
     }
 
-    /// The number of layers without those that predict further tokens. Each has tensors of its own, so that a count
-    /// which the file cannot hold is refused before it is used.
+    /// The number of layers without MTP layers. Each layer has tensors, so a count that exceeds the file's tensors is
+    /// rejected before it is used.
     pub(super) fn layers(&self) -> Result<usize> {
         let tensors = self.source.file.tensors().len();
         let rule = || {
@@ -183,13 +185,12 @@ impl<'a> KeyReader<'a> {
         Ok(blocks - predicting)
     }
 
-    /// The number of layers after the others that predict further tokens.
+    /// The number of multi-token prediction (MTP) layers after the other layers.
     fn prediction_layers(&self) -> Result<usize> {
         self.count_or_zero(PREDICTION_LAYERS)
     }
 
-    /// Checks that the file has the layers of the model, and every layer that predicts further tokens which it
-    /// declares.
+    /// Checks that the file has all layers of the model and all MTP layers that it declares.
     fn check_prediction_layers(&self, layers: usize, hidden: usize) -> Result<usize> {
         let predicting = self.prediction_layers()?;
         for layer in layers..layers + predicting {
@@ -209,7 +210,7 @@ impl<'a> KeyReader<'a> {
         Ok(predicting)
     }
 
-    /// A model whose layers are all alike.
+    /// A model with equal layers.
     pub(super) fn uniform(&self, attention: AttentionSpec, mlp: MlpSpec) -> Result<ModelSpec> {
         self.model(vec![LayerSpec { mixer: Mixer::Attention(attention), mlp: Some(mlp) }; self.layers()?])
     }
@@ -218,7 +219,7 @@ impl<'a> KeyReader<'a> {
         self.model_with_epsilon("attention.layer_norm_rms_epsilon", layers)
     }
 
-    /// A model whose norms have the epsilon of this key.
+    /// A model whose norm epsilon has this key.
     pub(super) fn model_with_epsilon(&self, suffix: &str, layers: Vec<LayerSpec>) -> Result<ModelSpec> {
         let eps = self.source.required::<f32>(&self.key(suffix))?;
         if !(eps.is_finite() && eps >= 0.0) {
@@ -255,13 +256,13 @@ impl<'a> KeyReader<'a> {
         })
     }
 
-    /// The pooling of hidden states; that of the last token if the file does not say.
+    /// The pooling of hidden states; the default is the last token.
     fn pooling(&self) -> Result<Option<Pooling>> {
         match self.source.optional::<u32>(&self.key("pooling_type"))? {
             None | Some(3) => Ok(Some(Pooling::Last)),
             Some(1) => Ok(Some(Pooling::Mean)),
             Some(2) => Ok(Some(Pooling::First)),
-            // No pooling, and the score of a ranker.
+            // No pooling, and reranker scores.
             Some(0 | 4) => Ok(None),
             Some(found) => {
                 self.wrong("pooling_type", found, "must be 0 (none), 1 (mean), 2 (CLS), 3 (last) or 4 (rank)")
@@ -269,8 +270,7 @@ impl<'a> KeyReader<'a> {
         }
     }
 
-    /// The values of the model's layers in an array that has one for each, and may have one for each layer that
-    /// predicts further tokens too.
+    /// The values of the model's layers in a per-layer array, which can also have values for MTP layers.
     fn of_layers<'v, T>(&self, suffix: &str, values: &'v [T], noun: &str) -> Result<&'v [T]> {
         let (layers, found) = (self.layers()?, values.len());
         match values.get(..layers) {
@@ -279,7 +279,7 @@ impl<'a> KeyReader<'a> {
         }
     }
 
-    /// A number of each layer, first to last: one for all, or one for each.
+    /// One number per layer: a number for all layers, or an array.
     fn of_each_layer(&self, suffix: &str) -> Result<Vec<usize>> {
         let key = self.key(suffix);
         let Some(Value::Array(_)) = self.source.file.metadata().value(&key) else {
@@ -293,13 +293,13 @@ impl<'a> KeyReader<'a> {
         }
     }
 
-    /// Whether each layer has a window: see [`Self::window_pattern`]. The file must give the width of the window.
+    /// Whether each layer has a sliding window: see [`Self::window_pattern`]. The file must have the window's width.
     pub(super) fn windowed(&self, period: usize) -> Result<Vec<bool>> {
         self.count("attention.sliding_window", MAX_CONTEXT)?;
         self.window_pattern(period)
     }
 
-    /// The same for a file that may give no window: then no layer has one.
+    /// [`Self::windowed`] for a file without a required window: if it has none, no layer has one.
     pub(super) fn windowed_if_any(&self, period: usize) -> Result<Vec<bool>> {
         match self.has("attention.sliding_window")? {
             true => self.windowed(period),
@@ -307,7 +307,7 @@ impl<'a> KeyReader<'a> {
         }
     }
 
-    /// The same where the file must have a flag for each layer.
+    /// [`Self::windowed`] for a file that must have one flag per layer.
     pub(super) fn windowed_by_flags(&self) -> Result<Vec<bool>> {
         self.count("attention.sliding_window", MAX_CONTEXT)?;
         let suffix = "attention.sliding_window_pattern";
@@ -315,13 +315,13 @@ impl<'a> KeyReader<'a> {
         Ok(self.of_layers(suffix, windowed, "flags")?.to_vec())
     }
 
-    /// Whether each layer has a window, first to last: of every `period` layers all but the last, unless the file has
-    /// another period or a flag for each layer.
+    /// Whether each layer has a sliding window. By default all layers have one but the last of every `period`; the file
+    /// can have another period or one flag per layer.
     pub(super) fn window_pattern(&self, period: usize) -> Result<Vec<bool>> {
         self.pattern(period, |layer, period| layer % period < period - 1)
     }
 
-    /// The same where all but the first of every `period` layers have a window, if the file gives one.
+    /// [`Self::window_pattern`] with the first instead of the last layer of every `period`, if the file has a window.
     pub(super) fn windowed_after_first(&self, period: usize) -> Result<Vec<bool>> {
         match self.has("attention.sliding_window")? {
             true => self.pattern(period, |layer, period| layer % period > 0),
@@ -340,7 +340,7 @@ impl<'a> KeyReader<'a> {
         Ok((0..layers).map(|layer| windowed(layer, period)).collect())
     }
 
-    /// The vocabulary is as large as the embedding table; a key that says otherwise is wrong.
+    /// The vocabulary has the size of the embedding table; a key with another size is an error.
     fn vocab(&self, hidden: usize) -> Result<usize> {
         let name = "token_embd.weight";
         let rows = |shape: &[u64]| match *shape {
@@ -363,7 +363,7 @@ impl<'a> KeyReader<'a> {
         }
     }
 
-    /// Refuses a number other than zero, whose maths is not implemented.
+    /// Rejects a number other than zero, which is not implemented.
     pub(super) fn refuse(&self, suffix: &str, known: &'static str) -> Result<()> {
         match self.source.optional::<f32>(&self.key(suffix))? {
             None | Some(0.0) => Ok(()),
@@ -371,7 +371,7 @@ impl<'a> KeyReader<'a> {
         }
     }
 
-    /// Refuses a count other than zero, whose maths is not implemented.
+    /// Rejects a count other than zero, which is not implemented.
     pub(super) fn refuse_count(&self, suffix: &str, known: &'static str) -> Result<()> {
         match self.source.optional::<u64>(&self.key(suffix))? {
             None | Some(0) => Ok(()),
@@ -379,7 +379,7 @@ impl<'a> KeyReader<'a> {
         }
     }
 
-    /// Refuses a key of files that are made for other programs, and may say things by other names.
+    /// Rejects a key of files for other programs, whose other keys can differ.
     pub(super) fn refuse_key(&self, suffix: &str, known: &'static str) -> Result<()> {
         match self.has_key(suffix) {
             true => Err(Error::Unsupported { key: self.key(suffix), found: "the key".to_owned(), known }),
@@ -387,7 +387,7 @@ impl<'a> KeyReader<'a> {
         }
     }
 
-    /// Refuses a flag that is false, whose maths is not implemented.
+    /// Rejects a flag that is false, which is not implemented.
     pub(super) fn insist(&self, suffix: &str, known: &'static str) -> Result<()> {
         match self.source.optional::<bool>(&self.key(suffix))? {
             None | Some(true) => Ok(()),

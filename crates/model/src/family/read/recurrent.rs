@@ -6,11 +6,11 @@ use super::{KeyReader, MAX_WIDTH};
 use crate::error::{Error, Result};
 use crate::spec::{DeltaProjections, DeltaSpec};
 
-/// The last of so many layers has attention, unless the file says otherwise.
+/// Default period of the layers with attention: the last layer of each period.
 const INTERVAL: usize = 4;
 
 impl KeyReader<'_> {
-    /// The taps of a convolution.
+    /// The number of taps of a convolution.
     pub(in crate::family) fn taps(&self, suffix: &str) -> Result<usize> {
         let taps = self.count(suffix, MAX_WIDTH)?;
         if CONV_TAPS.contains(&taps) {
@@ -19,13 +19,13 @@ impl KeyReader<'_> {
         Err(Error::Unsupported { key: self.key(suffix), found: taps.to_string(), known: "2, 3 or 4" })
     }
 
-    /// Key and value heads of each layer, first to last: a number for all, or one for each.
+    /// KV heads per layer: one number for all layers, or an array.
     pub(in crate::family) fn kv_heads(&self) -> Result<Vec<usize>> {
         self.of_each_layer("attention.head_count_kv")
     }
 
-    /// Whether each layer has a state of fixed size, first to last: a flag for each, or of every
-    /// `full_attention_interval` layers all but the last.
+    /// Whether each layer has a state of fixed size: one flag per layer, or all but the last of every
+    /// `full_attention_interval` layers.
     pub(in crate::family) fn recurrent(&self) -> Result<Vec<bool>> {
         let (layers, suffix) = (self.layers()?, "attention.recurrent_layers");
         if let Some(flags) = self.source.optional::<&[bool]>(&self.key(suffix))? {
@@ -35,7 +35,7 @@ impl KeyReader<'_> {
         Ok((0..layers).map(|layer| !(layer + 1).is_multiple_of(interval)).collect())
     }
 
-    /// The delta rule of a file whose value heads lie so; `gates`: the projections of a file with separate ones.
+    /// The delta rule with this order of value heads; `gates`: the projections of a file with separate ones.
     pub(in crate::family) fn delta(&self, map: HeadMap, gates: DeltaProjections) -> Result<DeltaSpec> {
         let [keys, values] = [self.count("ssm.group_count", MAX_WIDTH)?, self.count("ssm.time_step_rank", MAX_WIDTH)?];
         if !values.is_multiple_of(keys) {

@@ -1,4 +1,5 @@
-//! `seed_oss`: Seed-OSS. As `llama`, with biases of queries, keys and values; pairs of halves are rotated.
+//! `seed_oss`: Seed-OSS. As `llama`, with biases of queries, keys and values. RoPE pairs are split across the halves of
+//! a head.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 

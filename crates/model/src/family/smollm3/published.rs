@@ -1,4 +1,4 @@
-//! SmolLM3: Llama, but every fourth layer rotates nothing, for which there is no key.
+//! SmolLM3: Llama, but every fourth layer has no RoPE; there is no key for that.
 
 use crate::family::llama::published::ATTENTION;
 use crate::family::parts::{

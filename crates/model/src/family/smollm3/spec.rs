@@ -1,4 +1,4 @@
-//! `smollm3`: SmolLM3. As `llama`, but every fourth layer rotates nothing.
+//! `smollm3`: SmolLM3. As `llama`, but every fourth layer has no RoPE.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::family::read::KeyReader;
 use crate::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec};
 
-/// The last of so many layers rotates nothing; no key says so.
+/// Period of the layers without RoPE, the last of each period; there is no key for it.
 const PERIOD: usize = 4;
 
 pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
