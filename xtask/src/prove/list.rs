@@ -135,9 +135,9 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     matmul in "cpu/src/dot/int8.rs" by [matmul] {
         "s.splat(-x.sum)" => "s.splat(x.sum)",
         "s.splat(-x.scaled_half_sums[1])" => "s.splat(-x.scaled_half_sums[0])",
-        "self.zero + if self.signed" => "if self.signed",
+        "F::ZERO + if F::SIGNED" => "if F::SIGNED",
         "start: PANEL * i" => "start: i",
-        "&mut panel[..tiles.len() / (ROWS * F::BYTES) * slices]" => "&mut panel[..tiles.len() / (ROWS * F::BYTES) * slices / 2 * 2]",
+        "&panel[..len]" => "&panel[..len / 2 * 2]",
         "out.fill([0.0; ROWS]);" => "",
     }
     matmul in "kernels/src/format/mod.rs" by [matmul_extremes] {

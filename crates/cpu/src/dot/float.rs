@@ -1,33 +1,32 @@
-//! Products of 16 weight rows with float activations: f32, or pairs of bfloat16.
+//! Products of 16 weight rows with activations that are floats: f32, or pairs of bfloat16.
 //!
-//! A *panel* is at most 64 steps (columns, or pairs of columns) of the 16 weight rows. It is unpacked once into the L1
-//! cache for all activation rows. Each half of a panel has its own sums, because a single sum would wait for the
-//! latency of every addition. Few rows add to both halves at once; many rows add to one half after the other. The order
-//! of a sum does not depend on the number of rows.
+//! A *panel* is up to 64 steps (columns, or pairs of them) of the 16 weight rows, unpacked once into the L1 cache for
+//! all activation rows. Each half of a panel has sums of its own, because a single sum would wait for the latency of
+//! every addition: few rows add to both at once; as many rows as the registers hold sums, to one after the other. So
+//! the order of a sum does not depend on the number of rows.
 
 use super::super::layout::ROWS;
 use super::super::matmul::TOKEN_BLOCK;
 use super::Lanes;
-use super::int8::{Encoding, Slice, Unpack};
 use gristmill_kernels::format::{Float, Quantised};
-use gristmill_kernels::simd::{Kernel, LevelKernel, Simd, WeightSlice};
+use gristmill_kernels::simd::{Kernel, Simd};
 use std::array::from_fn;
 use std::marker::PhantomData;
 
-/// Steps per sum within a panel.
+/// Steps that share a sum within a panel.
 const HALF: usize = 32;
 
-/// Prefetch distance in bytes: the hardware prefetcher pauses while a panel is multiplied. One row of BF16 on two Zen 3
-/// cores, as a program of its own: 16 → 20 GB/s.
+/// Bytes between a column that is unpacked and the one that is asked for meanwhile: the hardware's prefetcher stops while
+/// a panel is multiplied. One row of BF16 on two Zen 3 cores, as a program of its own: 16 → 20 GB/s.
 const AHEAD: usize = 8 << 10;
 
 /// How the unpacked weights of a step are multiplied.
 pub(super) trait Product {
-    /// An activation row's element for a step.
+    /// The element of an activation row for a step.
     type Element: Copy;
     /// The unpacked weights of 16 rows for a step.
     type Weights<S: Simd>: Copy;
-    /// Proof of the CPU features that [`Product::add`] needs.
+    /// Proof of the CPU's features that [`Product::add`] needs.
     type Proof<S: Simd>: Copy;
 
     /// sum + weights · activations of a step.
@@ -36,18 +35,18 @@ pub(super) trait Product {
 
 /// How a row group is unpacked, step by step.
 pub(super) trait Steps {
-    /// How a step is multiplied.
+    /// How it is multiplied.
     type Product: Product;
 
-    /// The proof, on a CPU with the features.
+    /// The proof, on a CPU whose callers may run this.
     fn proof<S: Simd>(s: S) -> Proof<Self, S>;
-    /// Placeholder weights with any values.
+    /// Any weights.
     fn zero<S: Simd>(s: S) -> Weights<Self, S>;
     /// Steps of a row group.
     fn count(group: &[u8]) -> usize;
-    /// Unpacks enough steps to fill `panel`, from `first` on; `first` is a multiple of 64.
+    /// Unpacks as many steps as `panel` holds, from `first` on, a multiple of 64.
     fn unpack<S: Simd>(s: S, group: &[u8], first: usize, panel: &mut [Weights<Self, S>]);
-    /// sums += products of a panel that starts at step `first`, with all rows.
+    /// sums += products of a panel, whose first step is `first`, with all rows.
     fn multiply<S: Simd>(
         s: S,
         proof: Proof<Self, S>,
@@ -90,7 +89,7 @@ impl<K: Steps> Kernel for FloatDot<'_, K> {
     }
 }
 
-/// sums += products of a panel that starts at step `first`, with all rows.
+/// sums += products of a panel, whose first step is `first`, with all rows.
 #[inline(always)]
 fn multiply<P: Product, S: Simd>(
     s: S,
@@ -123,7 +122,7 @@ fn multiply<P: Product, S: Simd>(
     }
 }
 
-/// Adds the products of the steps from `first` on to one sum of each of the first `N` rows. Returns `N`.
+/// One of the sums of each of the first `N` rows += products of the steps from `first` on. Returns `N`.
 #[inline(always)]
 fn add<P: Product, S: Simd, const N: usize>(
     s: S,
@@ -134,7 +133,7 @@ fn add<P: Product, S: Simd, const N: usize>(
     sums: &mut [[Lanes; 2]],
     half: usize,
 ) -> usize {
-    // All rows have the same length, so the loop has no bounds checks.
+    // One length for all rows, so that the loop has no bounds checks.
     let rows: [&[P::Element]; N] = from_fn(|t| &rows[t][first..first + steps.len()]);
     let mut kept = [s.splat(0.0); N];
     for t in 0..N {
@@ -187,7 +186,7 @@ fn add_both<P: Product, S: Simd, const N: usize>(
     add::<P, S, N>(s, proof, &low[both..], rows, first + both, sums, 0)
 }
 
-/// A column of 16 weight rows in f32: one cache line.
+/// A column of 16 weight rows in f32, one cache line.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(super) struct Column(Lanes);
@@ -206,7 +205,7 @@ impl Product for ColumnProduct {
     }
 }
 
-/// The products of a panel of columns: one kernel for all formats, compiled once per level.
+/// The products of a panel of columns: one kernel for all formats, compiled once for each level.
 struct Columns<'a> {
     panel: &'a [Column],
     rows: &'a [&'a [f32]],
@@ -223,7 +222,7 @@ impl Kernel for Columns<'_> {
     }
 }
 
-/// The methods of [`Steps`] that all formats with f32 columns share.
+/// The methods of [`Steps`] that formats with columns in f32 have in common.
 macro_rules! columns {
     () => {
         type Product = ColumnProduct;
@@ -275,37 +274,18 @@ impl<F: Quantised> Steps for ExactSteps<F> {
     }
     #[inline(always)]
     fn unpack<S: Simd>(s: S, group: &[u8], first: usize, panel: &mut [Column]) {
-        let mut slices = [WeightSlice::zero(s); 2 * HALF / 32];
-        let slices = &mut slices[..panel.len() / 32];
-        s.run(Unpack { group, first: first / 32, panel: &mut *slices, format: PhantomData::<F> });
-        s.run(Dequantise { slices, encoding: Encoding::of::<F>(), panel });
-    }
-}
-
-/// Unpacked slices as columns in f32: one kernel for all formats, as for [`Columns`].
-struct Dequantise<'a, S: Simd> {
-    slices: &'a [WeightSlice<S>],
-    encoding: Encoding,
-    /// 32 per slice.
-    panel: &'a mut [Column],
-}
-
-impl<S: Simd> LevelKernel<S> for Dequantise<'_, S> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run_at(self, s: S) {
-        let Encoding { signed, has_min, .. } = self.encoding;
-        let bias = s.splat_i32(-self.encoding.bias::<S>());
-        for (WeightSlice { codes, scales }, columns) in self.slices.iter().zip(self.panel.chunks_exact_mut(32)) {
+        for (i, columns) in panel.chunks_exact_mut(32).enumerate() {
+            let slice = first / 32 + i;
+            let tile = &group[slice / (F::BLOCK / 32) * ROWS * F::BYTES..][..ROWS * F::BYTES];
+            let g = slice % (F::BLOCK / 32);
+            let (codes, scales) = (F::codes(s, tile, g), F::scales(s, tile, g));
             for (j, four) in columns.chunks_exact_mut(4).enumerate() {
                 let scale = scales[j / 4];
                 for (b, weights) in four.iter_mut().enumerate() {
-                    // With a bias, signed codes become unsigned.
-                    let signed = signed && S::SIGNED_BIAS == 0;
-                    let code = if signed { s.byte_signed(codes[j], b as u32) } else { s.byte(codes[j], b as u32) };
-                    let w = s.mul(scale.scale, s.to_f32(s.add_i32(code, bias)));
-                    s.store_f32(if has_min { s.sub(w, scale.min) } else { w }, &mut weights.0, 0);
+                    let byte = b as u32;
+                    let code = if F::SIGNED { s.byte_signed(codes[j], byte) } else { s.byte(codes[j], byte) };
+                    let w = s.mul(scale.scale, s.to_f32(s.add_i32(code, s.splat_i32(-F::ZERO))));
+                    s.store_f32(if F::HAS_MIN { s.sub(w, scale.min) } else { w }, &mut weights.0, 0);
                 }
             }
         }

@@ -4,7 +4,7 @@
 
 mod int8;
 
-use gristmill_kernels::simd::{LevelKernel, Simd};
+use gristmill_kernels::simd::{Kernel, Simd};
 use gristmill_kernels::{lanewise, no_bf16, two};
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -39,14 +39,14 @@ impl AvxVnni {
 
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline(never)]
-fn enter<const VNNI: bool, K: LevelKernel<Avx256<VNNI>>>(s: Avx256<VNNI>, kernel: K) -> K::Output {
-    kernel.run_at(s)
+fn enter<K: Kernel>(s: Avx2, kernel: K) -> K::Output {
+    kernel.run(s)
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 #[inline(never)]
-fn enter_vnni<const VNNI: bool, K: LevelKernel<Avx256<VNNI>>>(s: Avx256<VNNI>, kernel: K) -> K::Output {
-    kernel.run_at(s)
+fn enter_vnni<K: Kernel>(s: AvxVnni, kernel: K) -> K::Output {
+    kernel.run(s)
 }
 
 type Halves<T> = [T; 2];
@@ -129,8 +129,8 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
     }
 
     #[inline(always)]
-    fn run<K: LevelKernel<Self>>(self, kernel: K) -> K::Output {
-        if VNNI { unsafe { enter_vnni(self, kernel) } } else { unsafe { enter(self, kernel) } }
+    fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        if VNNI { unsafe { enter_vnni(Avx256(()), kernel) } } else { unsafe { enter(Avx256(()), kernel) } }
     }
 
     no_bf16!();

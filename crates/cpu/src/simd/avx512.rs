@@ -8,7 +8,7 @@
 mod int8;
 
 use gristmill_kernels::lanewise;
-use gristmill_kernels::simd::{Int8Block, Kernel, LevelKernel, Simd, WeightSlice};
+use gristmill_kernels::simd::{Int8Block, Kernel, Simd, WeightSlice};
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
@@ -48,8 +48,8 @@ fn is_intel() -> bool {
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline(never)]
-fn enter<K: LevelKernel<Avx512>>(s: Avx512, kernel: K) -> K::Output {
-    kernel.run_at(s)
+fn enter<K: Kernel>(s: Avx512, kernel: K) -> K::Output {
+    kernel.run(s)
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni,avx512bf16")]
@@ -102,7 +102,7 @@ impl Simd for Avx512 {
     const FAST_PAIRS: bool = true;
 
     #[inline(always)]
-    fn run<K: LevelKernel<Self>>(self, kernel: K) -> K::Output {
+    fn run<K: Kernel>(self, kernel: K) -> K::Output {
         unsafe { enter(self, kernel) }
     }
     lanewise! { on_register:

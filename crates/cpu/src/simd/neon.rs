@@ -6,7 +6,7 @@
 
 #![allow(unsafe_code)]
 
-use gristmill_kernels::simd::{LevelKernel, Simd};
+use gristmill_kernels::simd::{Kernel, Simd};
 use gristmill_kernels::{four, lanewise, no_bf16};
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -25,8 +25,8 @@ impl Neon {
 
 #[target_feature(enable = "neon,dotprod")]
 #[inline(never)]
-fn enter<K: LevelKernel<Neon>>(s: Neon, kernel: K) -> K::Output {
-    kernel.run_at(s)
+fn enter<K: Kernel>(s: Neon, kernel: K) -> K::Output {
+    kernel.run(s)
 }
 
 type Quarters<T> = [T; 4];
@@ -137,7 +137,7 @@ impl Simd for Neon {
     const INT8_ROWS: usize = 4;
 
     #[inline(always)]
-    fn run<K: LevelKernel<Self>>(self, kernel: K) -> K::Output {
+    fn run<K: Kernel>(self, kernel: K) -> K::Output {
         unsafe { enter(self, kernel) }
     }
 

@@ -112,23 +112,6 @@ pub trait Kernel {
     fn run<S: Simd>(self, s: S) -> Self::Output;
 }
 
-/// Code for one level, which may contain vectors of that level. Every [`Kernel`] is one for each level.
-pub trait LevelKernel<S: Simd> {
-    /// The kernel's result.
-    type Output;
-    /// The body; mark it `#[inline(always)]`.
-    fn run_at(self, s: S) -> Self::Output;
-}
-
-impl<S: Simd, K: Kernel> LevelKernel<S> for K {
-    type Output = K::Output;
-
-    #[inline(always)]
-    fn run_at(self, s: S) -> K::Output {
-        self.run(s)
-    }
-}
-
 /// One CPU level: 16-lane vectors. Loads have a slice and an offset, and panic if the load exceeds the slice.
 pub trait Simd: Copy + Send + Sync + 'static {
     /// 16 lanes × 4 bytes.
@@ -155,7 +138,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
 
     /// Runs a kernel inside a function that has the level's target features. There is one such function for each kernel,
     /// so a kernel that another kernel runs is compiled once for all of its callers.
-    fn run<K: LevelKernel<Self>>(self, kernel: K) -> K::Output;
+    fn run<K: Kernel>(self, kernel: K) -> K::Output;
     /// Whether a product with one activation row prefetches the weights of every format, not only of those whose bytes
     /// are read in bursts. It helps where the hardware's prefetcher falls behind, which depends on the CPU.
     #[inline(always)]

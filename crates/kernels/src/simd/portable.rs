@@ -1,6 +1,6 @@
 //! Plain Rust: arrays of 16 lanes, which the compiler may vectorise with what every CPU of the architecture has.
 
-use super::{LevelKernel, Simd};
+use super::{Kernel, Simd};
 use crate::{lanewise, no_bf16};
 
 /// The level that every CPU has.
@@ -46,8 +46,8 @@ impl Simd for Portable {
     const INT8_ROWS: usize = 4;
 
     #[inline(never)]
-    fn run<K: LevelKernel<Self>>(self, kernel: K) -> K::Output {
-        kernel.run_at(self)
+    fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        kernel.run(self)
     }
 
     no_bf16!();

@@ -1,11 +1,11 @@
 //! Formats whose scales are integers times the unit of a block, at levels that multiply by integers.
 //!
-//! The products of 32 columns become one float. At the end of a block, its sum is multiplied by the unit. Minima are
-//! subtracted earlier.
+//! The products of 32 columns become one float; those of a block are multiplied by the unit at its end. Minima are
+//! subtracted before.
 
 use super::super::super::act::Int8Block;
 use super::super::super::layout::ROWS;
-use super::{Encoding, Lanes, Slice, codes, prefetch_slice};
+use super::{Lanes, Slice, codes, prefetch_slice};
 use gristmill_kernels::format::{Quantised, Scale};
 use gristmill_kernels::simd::Simd;
 use gristmill_kernels::two;
@@ -32,8 +32,6 @@ impl<S: Simd> Slice<S> for Columns<S> {
 
     #[inline(always)]
     fn unpack<F: Quantised>(s: S, tile: &[u8], g: usize) -> Self {
-        const { assert!(F::BLOCK == 256 || !F::INTEGER_SCALES, "a panel is one block") }
-        const { assert!(!F::SIGNED || S::SIGNED_BIAS == 0 || !S::INTEGER_SCALES, "codes have no bias but ZERO") }
         let integers = F::integers(s, tile, g);
         let zero = s.splat_i32(-F::ZERO);
         let scales =
@@ -48,14 +46,15 @@ impl<S: Simd> Slice<S> for Columns<S> {
     }
 
     #[inline(always)]
-    fn multiply<const N: usize>(s: S, e: Encoding, slices: &[Self], rows: [&[Int8Block]; N], out: &mut [Lanes]) {
+    fn multiply<F: Quantised, const N: usize>(s: S, slices: &[Self], rows: [&[Int8Block]; N], out: &mut [Lanes]) {
+        const { assert!(F::BLOCK == 256 || !F::INTEGER_SCALES, "a panel is one block") }
         let Some(first) = slices.first() else { return };
-        if e.has_min {
-            subtract_minima(s, e, slices, rows, out);
+        if F::HAS_MIN {
+            subtract_minima::<F, S, N>(s, slices, rows, out);
         }
         let mut units = [s.splat(0.0); N];
         for (i, columns) in slices.iter().enumerate() {
-            columns.add_products(s, e, &mut units, rows.map(|row| &row[i]));
+            columns.add_products::<F, N>(s, &mut units, rows.map(|row| &row[i]));
         }
         for t in 0..N {
             let sum = s.load_f32(&out[t], 0);
@@ -64,11 +63,10 @@ impl<S: Simd> Slice<S> for Columns<S> {
     }
 }
 
-/// out −= Σ of minimum · x, for `N` interleaved rows: additions to a single row's sum would wait for each other.
+/// out −= Σ of minimum · x, for `N` rows beside each other: the sum of one row alone would wait for itself.
 #[inline(always)]
-fn subtract_minima<S: Simd, const N: usize>(
+fn subtract_minima<F: Quantised, S: Simd, const N: usize>(
     s: S,
-    e: Encoding,
     slices: &[Columns<S>],
     rows: [&[Int8Block]; N],
     out: &mut [Lanes],
@@ -79,7 +77,7 @@ fn subtract_minima<S: Simd, const N: usize>(
     }
     for (i, columns) in slices.iter().enumerate() {
         for t in 0..N {
-            sums[t] = columns.subtract_minima(s, e, sums[t], &rows[t][i]);
+            sums[t] = columns.subtract_minima::<F>(s, sums[t], &rows[t][i]);
         }
     }
     for t in 0..N {
@@ -90,21 +88,22 @@ fn subtract_minima<S: Simd, const N: usize>(
 impl<S: Simd> Columns<S> {
     /// units += Σ of integer scale · (code − ZERO) · x, for `N` rows of activations.
     #[inline(always)]
-    fn add_products<const N: usize>(&self, s: S, e: Encoding, units: &mut [S::F32; N], x: [&Int8Block; N]) {
+    fn add_products<F: Quantised, const N: usize>(&self, s: S, units: &mut [S::F32; N], x: [&Int8Block; N]) {
+        const { assert!(!F::SIGNED || S::SIGNED_BIAS == 0 || !S::INTEGER_SCALES, "codes have no bias but ZERO") }
         let mut sums = [s.splat_i32(0); N];
-        if e.zero != 0 {
+        if F::ZERO != 0 {
             for t in 0..N {
                 sums[t] = s.dot_pairs(sums[t], self.bias, x[t].half_sum_pair);
             }
         }
-        if e.group == 32 {
+        if F::GROUP == 32 {
             let q = x.map(|x| &x.q);
-            sums = s.scaled_dots::<N, 8>(e.signed, e.pair_sums, sums, &self.codes, &self.scales[0], q);
+            sums = s.scaled_dots::<N, 8>(F::SIGNED, F::PAIR_SUMS, sums, &self.codes, &self.scales[0], q);
         } else {
             let (codes, q) = (&self.codes.as_chunks().0[0], x.map(|x| &x.q.as_chunks().0[0]));
-            sums = s.scaled_dots::<N, 4>(e.signed, e.pair_sums, sums, codes, &self.scales[0], q);
+            sums = s.scaled_dots::<N, 4>(F::SIGNED, F::PAIR_SUMS, sums, codes, &self.scales[0], q);
             let (codes, q) = (&self.codes.as_chunks().0[1], x.map(|x| &x.q.as_chunks().0[1]));
-            sums = s.scaled_dots::<N, 4>(e.signed, e.pair_sums, sums, codes, &self.scales[1], q);
+            sums = s.scaled_dots::<N, 4>(F::SIGNED, F::PAIR_SUMS, sums, codes, &self.scales[1], q);
         }
         for t in 0..N {
             units[t] = s.mul_add(s.to_f32(sums[t]), s.splat(x[t].scale), units[t]);
@@ -113,11 +112,11 @@ impl<S: Simd> Columns<S> {
 
     /// sum − Σ of minimum · x.
     #[inline(always)]
-    fn subtract_minima(&self, s: S, e: Encoding, sum: S::F32, x: &Int8Block) -> S::F32 {
-        if !e.has_min {
+    fn subtract_minima<F: Quantised>(&self, s: S, sum: S::F32, x: &Int8Block) -> S::F32 {
+        if !F::HAS_MIN {
             return sum;
         }
-        if e.group == 32 {
+        if F::GROUP == 32 {
             return s.mul_add(self.min[0], s.splat(-x.sum), sum);
         }
         let sum = s.mul_add(self.min[0], s.splat(-x.scaled_half_sums[0]), sum);
@@ -125,10 +124,10 @@ impl<S: Simd> Columns<S> {
     }
 }
 
-/// The sums of one row, which multiplies the columns as they are unpacked, in the order of the many-row kernel.
+/// The same sums in the same order for one row, which takes the columns as they are unpacked.
 #[inline(always)]
 pub(super) fn one_row<F: Quantised, S: Simd>(s: S, group: &[u8], row: &[Int8Block], out: &mut Lanes) {
-    let (e, slices) = (Encoding::of::<F>(), F::BLOCK / 32);
+    let slices = F::BLOCK / 32;
     let mut sum = s.splat(0.0);
     for (tile, blocks) in group.chunks_exact(ROWS * F::BYTES).zip(row.chunks_exact(slices)) {
         let mut units = [s.splat(0.0)];
@@ -137,8 +136,8 @@ pub(super) fn one_row<F: Quantised, S: Simd>(s: S, group: &[u8], row: &[Int8Bloc
                 prefetch_slice(s, tile, g, slices);
             }
             let columns = Columns::unpack::<F>(s, tile, g);
-            columns.add_products(s, e, &mut units, [x]);
-            sum = columns.subtract_minima(s, e, sum, x);
+            columns.add_products::<F, 1>(s, &mut units, [x]);
+            sum = columns.subtract_minima::<F>(s, sum, x);
         }
         sum = s.mul_add(units[0], F::unit(s, tile), sum);
     }
