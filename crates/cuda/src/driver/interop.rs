@@ -16,7 +16,7 @@ use std::ptr;
 use std::sync::Arc;
 
 impl CudaDevice {
-    /// `len` elements of device memory of the caller as a buffer, an operand of all backends of this device. The
+    /// `len` elements of device memory of the caller as a buffer, an operand of the backends of this `CudaDevice`. The
     /// address is that of `cuMemAlloc`, `cuMemAllocAsync` or `cudaMalloc`: of cudarc's `CudaSlice`, a pointer of PyTorch.
     /// Dropping the buffer does not free the memory.
     ///
