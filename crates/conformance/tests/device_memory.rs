@@ -9,8 +9,13 @@ use gristmill_conformance::simulated::Simulator;
 use gristmill_cuda::{Cuda, Options};
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, ModelInfo, Outputs, Plan, Precision, Runner};
 use gristmill_files::gguf::GgufFile;
+use gristmill_gpu::{Gpu, Region};
 use gristmill_kernels::Backend;
+use gristmill_kernels::format::Format;
 use gristmill_kernels::kv::KvFormat;
+use gristmill_kernels::ops::{Matmul, PrepareActivations, Scale};
+use gristmill_kernels::tensor::Buffer;
+use gristmill_kernels::weight::{Role, TensorView};
 use gristmill_metal::Metal;
 
 const LANGUAGES: [Language; 2] = [Language::Cuda, Language::Metal];
@@ -116,5 +121,57 @@ fn runners_on_several_threads_take_turns() {
             [7, 8].map(|first| scope.spawn(move || text(first))).map(|thread| thread.join().unwrap())
         });
         assert!(together == alone);
+    }
+}
+
+/// Memory of the caller as inputs and outputs: the bits are those of own buffers, and dropping the buffer frees nothing.
+#[test]
+fn memory_of_the_caller_is_an_operand() {
+    let (rows, cols, outputs) = (3, 256, 32);
+    let bytes = outputs * Format::Q8_0.row_bytes(cols).unwrap();
+    // Blocks of a scale of 1/16 in f16 and 32 codes.
+    let scale = |n: usize| if n % 34 == 1 { 0x2c } else { 0 };
+    let blocks: Vec<u8> = (0..bytes).map(|n| if n % 34 < 2 { scale(n) } else { (n * 7 % 251) as u8 }).collect();
+    let values: Vec<f32> = (0..rows * cols).map(|n| (n % 37) as f32 / 37.0 - 0.5).collect();
+    for language in LANGUAGES {
+        let gpu = Simulator::with(language, Order::Ascending, Mode::Checked, Vec::new());
+        let backend = match language {
+            Language::Cuda => Cuda::backend(gpu.clone(), Options::default()).unwrap(),
+            Language::Metal => Metal::backend(gpu.clone(), gristmill_metal::Options::default()).unwrap(),
+        };
+        let tensor = TensorView::new("w", Format::Q8_0, [1, outputs, cols], blocks.clone());
+        let weight = backend.prepare(&[tensor], Role::Matrix).unwrap();
+        let run = |x: &mut Buffer<f32>, y: &mut Buffer<f32>| {
+            backend.upload(&values, x).unwrap();
+            let mut act = backend.alloc_act(gristmill_engine::Precision::Fast, rows, cols).unwrap();
+            backend.run(PrepareActivations { x: x.view(rows, cols).unwrap(), act: &mut act }).unwrap();
+            backend.run(Matmul::new(&weight, &act, y.view_mut(rows, outputs).unwrap())).unwrap();
+            backend.run(Scale { factor: 0.5, y: y.view_mut(1, outputs).unwrap() }).unwrap();
+        };
+        let mut own = (backend.alloc(rows * cols, "x").unwrap(), backend.alloc(rows * outputs, "y").unwrap());
+        run(&mut own.0, &mut own.1);
+        let expected = backend.into_host(own.1).unwrap();
+
+        // Four floats are 16 bytes, the alignment that kernels need.
+        let mut memory = vec![[f32::NAN; 4]; rows * (cols + outputs) / 4 + 1];
+        let before = gpu.taken();
+        let device: Arc<dyn Gpu> = gpu.clone();
+        let start = memory.as_mut_ptr().expose_provenance() as u64;
+        let first = start.next_multiple_of(16);
+        let buffer = |at: usize, len: usize| {
+            // SAFETY: both parts are inside `memory`, which outlives the buffers, and do not overlap; the host reads
+            // them after they are dropped.
+            let region = unsafe { Region::from_raw(&device, first + 4 * at as u64, 4 * len) };
+            Buffer::on_device(Box::new(region.unwrap()))
+        };
+        let (mut x, mut y) = (buffer(0, rows * cols), buffer(rows * cols, rows * outputs));
+        run(&mut x, &mut y);
+        backend.synchronize().unwrap();
+        drop((x, y));
+        assert_eq!(gpu.taken(), before);
+        let skip = (first - start) as usize / 4;
+        let floats: &[f32] = memory.as_flattened();
+        assert_eq!(&floats[skip..skip + rows * cols], values, "{language:?}");
+        assert_eq!(&floats[skip + rows * cols..][..rows * outputs], expected, "{language:?}");
     }
 }

@@ -28,6 +28,20 @@
 //!
 //! `examples/experts.rs` computes the mixture-of-experts layer of a GGUF file; `docs/kernels.md` explains it.
 //!
+//! In a development build, copy these lines into the `Cargo.toml` of your workspace. Without optimisation, the kernels are
+//! 40 times slower, and cargo ignores the profiles of dependencies:
+//!
+//! ```toml
+//! [profile.dev.package.gristmill-kernels]
+//! opt-level = 3
+//!
+//! [profile.dev.package.gristmill-cpu]
+//! opt-level = 3
+//! codegen-units = 1
+//! overflow-checks = false
+//! debug-assertions = false
+//! ```
+//!
 //! [`dot`] is the innermost kernel. [`matmul`] and [`moe`] choose its tiles and activation rows. [`layout`] is the
 //! memory layout of weights. [`attention`] reads the paged cache. [`rows`] has the operations on single rows.
 

@@ -8,9 +8,11 @@ use example::{Layer, numbers};
 use gristmill_cpu::{Cpu, Level};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::act::Precision;
+use gristmill_kernels::error::Error;
 use gristmill_kernels::format::Format;
+use gristmill_kernels::ops::{Matmul, PrepareActivations};
 use gristmill_kernels::reference::Reference;
-use gristmill_kernels::tensor::SharedBytes;
+use gristmill_kernels::tensor::{SharedBytes, View, ViewMut};
 use gristmill_kernels::weight::{Role, TensorView};
 
 /// Σ (a − b)² / Σ b².
@@ -58,4 +60,33 @@ fn weights_are_views_of_host_memory() {
         assert_eq!(cpu.prepare(&[tensor], Role::Matrix).unwrap().cols(), 32);
     }
     cpu.synchronize().unwrap();
+}
+
+/// Rows in slices of the caller are read and written in place, with the bits of own buffers.
+#[test]
+fn rows_are_views_of_slices() {
+    let (rows, cols, outputs) = (3, 64, 16);
+    let weights: Vec<u8> = numbers(outputs * cols).iter().flat_map(|number| number.to_le_bytes()).collect();
+    let tensor = TensorView::new("w", Format::F32, [1, outputs, cols], weights);
+    let cpu = Cpu::backend(Level::best(), 2).unwrap();
+    let weight = cpu.prepare(&[tensor], Role::Matrix).unwrap();
+    let x = numbers(rows * cols);
+    let mut act = cpu.alloc_act(Precision::Exact, rows, cols).unwrap();
+
+    let mut own = (cpu.alloc::<f32>(x.len(), "x").unwrap(), cpu.alloc::<f32>(rows * outputs, "y").unwrap());
+    cpu.upload(&x, &mut own.0).unwrap();
+    cpu.run(PrepareActivations { x: own.0.view(rows, cols).unwrap(), act: &mut act }).unwrap();
+    cpu.run(Matmul::new(&weight, &act, own.1.view_mut(rows, outputs).unwrap())).unwrap();
+
+    // The outputs are the middle columns of wider rows.
+    let wide = outputs + 2;
+    let mut y = vec![f32::NAN; rows * wide];
+    cpu.run(PrepareActivations { x: View::of_host(&x, rows, cols).unwrap(), act: &mut act }).unwrap();
+    let middle = ViewMut::of_host(&mut y, rows, wide).unwrap().columns(1..1 + outputs).unwrap();
+    cpu.run(Matmul::new(&weight, &act, middle)).unwrap();
+    for (found, expected) in y.chunks(wide).zip(own.1.as_host().unwrap().chunks(outputs)) {
+        assert_eq!(&found[1..=outputs], expected);
+        assert!(found[0].is_nan() && found[wide - 1].is_nan());
+    }
+    assert!(matches!(View::of_host(&x, rows + 1, cols), Err(Error::View { .. })));
 }

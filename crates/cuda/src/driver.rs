@@ -2,12 +2,14 @@
 //!
 //! cudarc's bindings panic if the driver library or one of its functions is missing. Therefore [`version`] looks for
 //! the library and rejects drivers older than CUDA 12.0, the version of the bindings. All other functions call
-//! [`version`] first. `driver/` contains the context with its stream, pinned memory for copies, and graphs.
+//! [`version`] first. `driver/` contains the context with its stream, pinned memory for copies, graphs, and memory and streams of
+//! other libraries.
 
 #![allow(unsafe_code)]
 
 mod context;
 mod graph;
+mod interop;
 mod pages;
 mod staging;
 

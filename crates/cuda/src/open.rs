@@ -18,7 +18,7 @@ use gristmill_kernels::error::Result;
 /// ```
 #[derive(Clone, Debug)]
 pub struct CudaDevice {
-    driver: Arc<Driver>,
+    pub(crate) driver: Arc<Driver>,
 }
 
 impl CudaDevice {

@@ -20,6 +20,20 @@
 //!
 //! Every type in the signatures of this crate is reachable from it: kernels' in [`kernels`], files' in [`gguf`].
 //! `examples/stream.rs` makes a generation an asynchronous `Stream`.
+//!
+//! In a development build, copy these lines into the `Cargo.toml` of your workspace. Without optimisation, the kernels are
+//! 40 times slower, and cargo ignores the profiles of dependencies:
+//!
+//! ```toml
+//! [profile.dev.package.gristmill-kernels]
+//! opt-level = 3
+//!
+//! [profile.dev.package.gristmill-cpu]
+//! opt-level = 3
+//! codegen-units = 1
+//! overflow-checks = false
+//! debug-assertions = false
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -266,4 +266,4 @@ impl PendingRead for FlaggedRead {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -6,7 +6,7 @@
 //! all GPUs do alike by [`common`], the others by a [`Vendor`]; [`layout`] says how weights lie, [`source`] has the
 //! kernels' sources, [`ahead`] compiles what will be launched.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 #[macro_use]
 pub mod shared_struct;
@@ -22,6 +22,7 @@ pub mod experts;
 pub mod layout;
 pub mod matmul;
 pub mod product;
+mod raw;
 mod seam;
 pub mod source;
 pub mod storage;

@@ -43,9 +43,10 @@ pub fn read_now(gpu: &(impl Gpu + ?Sized), pieces: &[(u64, usize)]) -> Result<Bo
 
 /// A device that runs kernels. Work of one device is done in the order in which it is given, except [`Gpu::allocate`].
 ///
-/// Addresses are of the device's memory. Only [`Region`] allocates and frees, and only [`Region`] and [`crate::Device`]
-/// pass addresses; both check that a range is inside a region of this device. The drivers' safety depends on it, so the
-/// crates of drivers keep their implementers private: what they export is a backend, not a `Gpu`.
+/// Addresses are of the device's memory, or of memory of the caller ([`Region::from_raw`]). Only [`Region`] allocates and
+/// frees, and only [`Region`] and [`crate::Device`] pass addresses; both check that a range is inside a region of this
+/// device. The drivers' safety depends on it, so the crates of drivers keep their implementers private: what they export
+/// is a backend, not a `Gpu`.
 pub trait Gpu: Debug + Send + Sync {
     /// The device's properties.
     fn properties(&self) -> &Properties;
@@ -96,30 +97,44 @@ pub trait Gpu: Debug + Send + Sync {
     fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>>;
     /// Compiles a unit, so that a later launch of its kernels does not wait. From any thread.
     fn prepare(&self, unit: &Unit) -> Result<()>;
+    /// Ends the use of memory of the caller ([`Region::from_raw`]), which this device did not allocate. Does not free it.
+    fn release(&self, address: u64) {
+        let _ = address;
+    }
     /// A notice for people, for instance that compiled kernels cannot be kept.
     fn notice(&self) -> Option<String> {
         None
     }
 }
 
-/// The alignment of mapped host memory: kernels load 16 bytes at a time.
-const MAPPED_ALIGNMENT: usize = 16;
+/// The alignment of memory that [`Gpu::allocate`] does not return: kernels load 16 bytes at a time.
+pub(crate) const ALIGNMENT: usize = 16;
 
-/// Memory of a device, freed when dropped.
+/// A range of memory that a device's kernels can access.
 #[derive(Debug)]
 pub struct Region {
-    gpu: Arc<dyn Gpu>,
-    address: u64,
-    bytes: usize,
-    /// Host memory that is mapped.
-    mapped: Option<SharedBytes>,
+    pub(crate) gpu: Arc<dyn Gpu>,
+    pub(crate) address: u64,
+    pub(crate) bytes: usize,
+    pub(crate) owner: Owner,
+}
+
+/// Who owns the memory of a region.
+#[derive(Debug)]
+pub(crate) enum Owner {
+    /// The region, which frees it when it is dropped.
+    Region,
+    /// The host: mapped memory, which kernels only read.
+    Host(#[expect(dead_code, reason = "keeps the memory alive")] SharedBytes),
+    /// The caller, who frees it after the last use.
+    Caller,
 }
 
 impl Region {
     /// Memory with arbitrary content. A region of no bytes has no address.
     pub fn new(gpu: &Arc<dyn Gpu>, bytes: usize, what: &'static str) -> Result<Self> {
         let address = if bytes == 0 { 0 } else { gpu.allocate(bytes, what)? };
-        Ok(Self { gpu: Arc::clone(gpu), address, bytes, mapped: None })
+        Ok(Self { gpu: Arc::clone(gpu), address, bytes, owner: Owner::Region })
     }
 
     /// Zeroed memory.
@@ -134,9 +149,9 @@ impl Region {
     /// Host memory: mapped if it is aligned to 16 bytes and the device can read it, else copied.
     pub fn of_host(gpu: &Arc<dyn Gpu>, host: SharedBytes, what: &'static str) -> Result<Self> {
         let bytes = host.as_slice().len();
-        let may = bytes > 0 && host.as_slice().as_ptr().addr().is_multiple_of(MAPPED_ALIGNMENT);
+        let may = bytes > 0 && host.as_slice().as_ptr().addr().is_multiple_of(ALIGNMENT);
         if let Some(address) = if may { gpu.map_host(host.as_slice())? } else { None } {
-            return Ok(Self { gpu: Arc::clone(gpu), address, bytes, mapped: Some(host) });
+            return Ok(Self { gpu: Arc::clone(gpu), address, bytes, owner: Owner::Host(host) });
         }
         let region = Self::new(gpu, bytes, what)?;
         region.write(0, host.as_slice())?;
@@ -145,7 +160,7 @@ impl Region {
 
     /// Whether it is mapped host memory.
     pub fn is_mapped(&self) -> bool {
-        self.mapped.is_some()
+        matches!(self.owner, Owner::Host(_))
     }
 
     /// Where it starts.
@@ -221,8 +236,10 @@ fn region(memory: &dyn DeviceMemory) -> Option<&Region> {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        if self.bytes > 0 {
-            self.gpu.free(self.address);
+        match self.owner {
+            _ if self.bytes == 0 => {}
+            Owner::Region | Owner::Host(_) => self.gpu.free(self.address),
+            Owner::Caller => self.gpu.release(self.address),
         }
     }
 }

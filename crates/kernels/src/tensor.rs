@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 /// Which device a buffer lives on.
@@ -165,7 +165,11 @@ impl<T: Copy> Buffer<T> {
     /// The first `rows * cols` elements as a matrix.
     pub fn view(&self, rows: usize, cols: usize) -> Result<View<'_, T>> {
         let layout = RowLayout::new(0, rows, cols, cols, self.len())?;
-        Ok(View { buffer: self, layout })
+        let elements = match &self.memory {
+            Memory::Host(values) => Elements::Host(&values[..]),
+            Memory::Device { memory, len, .. } => Elements::Device { memory: &**memory, len: *len },
+        };
+        Ok(View { elements, layout })
     }
 
     /// The first `rows * cols` elements as a matrix, for writing.
@@ -179,7 +183,11 @@ impl<T: Copy> Buffer<T> {
     /// [`Error::View`] if they are not all in the buffer.
     pub fn view_mut_at(&mut self, offset: usize, rows: usize, cols: usize) -> Result<ViewMut<'_, T>> {
         let layout = RowLayout::new(offset, rows, cols, cols, self.len())?;
-        Ok(ViewMut { buffer: self, layout })
+        let elements = match &mut self.memory {
+            Memory::Host(values) => Elements::Host(&mut values[..]),
+            Memory::Device { memory, len, .. } => Elements::Device { memory: &**memory, len: *len },
+        };
+        Ok(ViewMut { elements, layout })
     }
 }
 
@@ -241,6 +249,35 @@ impl RowLayout {
     }
 }
 
+/// The elements that a view is a part of: a slice of the host, or device memory.
+#[derive(Clone, Copy, Debug)]
+enum Elements<'a, S> {
+    Host(S),
+    Device { memory: &'a dyn DeviceMemory, len: usize },
+}
+
+impl<S> Elements<'_, S> {
+    fn device(&self) -> DeviceId {
+        self.device_memory().map_or(DeviceId::Cpu, DeviceMemory::device)
+    }
+
+    fn device_memory(&self) -> Option<&dyn DeviceMemory> {
+        match self {
+            Elements::Host(_) => None,
+            Elements::Device { memory, .. } => Some(*memory),
+        }
+    }
+}
+
+impl<T, S: Deref<Target = [T]>> Elements<'_, S> {
+    fn len(&self) -> usize {
+        match self {
+            Elements::Host(values) => values.len(),
+            Elements::Device { len, .. } => *len,
+        }
+    }
+}
+
 macro_rules! view_methods {
     () => {
         /// Rows.
@@ -257,11 +294,11 @@ macro_rules! view_methods {
         }
         /// Where the buffer lives.
         pub fn device(&self) -> DeviceId {
-            self.buffer.device()
+            self.elements.device()
         }
         /// The buffer's memory and where the rows are in it, if it is a device's own.
         pub fn device_memory(&self) -> Option<(&dyn DeviceMemory, RowLayout)> {
-            Some((self.buffer.device_memory()?, self.layout))
+            Some((self.elements.device_memory()?, self.layout))
         }
     };
 }
@@ -269,54 +306,86 @@ macro_rules! view_methods {
 /// A matrix to read: rows of `cols` neighbouring elements, `stride` elements from row to row.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a, T> {
-    buffer: &'a Buffer<T>,
+    elements: Elements<'a, &'a [T]>,
     layout: RowLayout,
 }
 
 impl<'a, T: Copy> View<'a, T> {
     view_methods!();
 
+    /// The first `rows * cols` elements of a slice of the caller, without a copy. The view is in host memory, so only
+    /// operations of a CPU read it.
+    ///
+    /// # Errors
+    /// [`Error::View`] if the slice has fewer elements.
+    pub fn of_host(values: &'a [T], rows: usize, cols: usize) -> Result<Self> {
+        let layout = RowLayout::new(0, rows, cols, cols, values.len())?;
+        Ok(Self { elements: Elements::Host(values), layout })
+    }
+
     /// Some columns of every row.
     pub fn columns(self, columns: Range<usize>) -> Result<Self> {
-        Ok(Self { layout: self.layout.columns(columns, self.buffer.len())?, ..self })
+        Ok(Self { layout: self.layout.columns(columns, self.elements.len())?, ..self })
     }
 
     /// The buffer's elements and where the rows are in them, if they are in host memory.
     pub fn as_host(&self) -> Option<(&'a [T], RowLayout)> {
-        Some((self.buffer.as_host()?, self.layout))
+        match self.elements {
+            Elements::Host(values) => Some((values, self.layout)),
+            Elements::Device { .. } => None,
+        }
     }
 }
 
 /// A matrix to write.
 #[derive(Debug)]
 pub struct ViewMut<'a, T> {
-    buffer: &'a mut Buffer<T>,
+    elements: Elements<'a, &'a mut [T]>,
     layout: RowLayout,
 }
 
 impl<'a, T: Copy> ViewMut<'a, T> {
     view_methods!();
 
+    /// The first `rows * cols` elements of a slice of the caller, for writing without a copy. The view is in host
+    /// memory, so only operations of a CPU write it.
+    ///
+    /// # Errors
+    /// [`Error::View`] if the slice has fewer elements.
+    pub fn of_host(values: &'a mut [T], rows: usize, cols: usize) -> Result<Self> {
+        let layout = RowLayout::new(0, rows, cols, cols, values.len())?;
+        Ok(Self { elements: Elements::Host(values), layout })
+    }
+
     /// Some columns of every row.
     pub fn columns(self, columns: Range<usize>) -> Result<Self> {
-        let layout = self.layout.columns(columns, self.buffer.len())?;
-        Ok(Self { buffer: self.buffer, layout })
+        Ok(Self { layout: self.layout.columns(columns, self.elements.len())?, ..self })
     }
 
     /// The same view for reading.
     pub fn as_view(&self) -> View<'_, T> {
-        View { buffer: self.buffer, layout: self.layout }
+        let elements = match &self.elements {
+            Elements::Host(values) => Elements::Host(&**values),
+            Elements::Device { memory, len } => Elements::Device { memory: *memory, len: *len },
+        };
+        View { elements, layout: self.layout }
     }
 
     /// The same view again, for a shorter time.
     pub fn reborrow(&mut self) -> ViewMut<'_, T> {
-        ViewMut { buffer: self.buffer, layout: self.layout }
+        let elements = match &mut self.elements {
+            Elements::Host(values) => Elements::Host(&mut **values),
+            Elements::Device { memory, len } => Elements::Device { memory: *memory, len: *len },
+        };
+        ViewMut { elements, layout: self.layout }
     }
 
     /// The buffer's elements and where the rows are in them, if they are in host memory.
     pub fn as_host_mut(&mut self) -> Option<(&mut [T], RowLayout)> {
-        let layout = self.layout;
-        Some((self.buffer.as_host_mut()?, layout))
+        match &mut self.elements {
+            Elements::Host(values) => Some((values, self.layout)),
+            Elements::Device { .. } => None,
+        }
     }
 }
 
@@ -395,6 +464,15 @@ mod tests {
         assert_eq!((&values[layout.row(0)], &values[layout.row(1)]), (&[4, 5, 6][..], &[7, 8, 9][..]));
         assert_eq!(layout.span(), 4..10);
         assert!(buffer.view_mut_at(10, 0, 3).is_ok());
+        // The same elements of a slice of the caller.
+        let mut values: Vec<u32> = (0..10).collect();
+        let (start, mut view) = (values.as_ptr(), ViewMut::of_host(&mut values, 2, 5).expect("ten elements"));
+        let (found, layout) = view.as_host_mut().expect("in host memory");
+        assert_eq!((found.as_ptr(), &found[layout.row(1)]), (start, &[5, 6, 7, 8, 9][..]));
+        let columns = View::of_host(&values, 2, 5).and_then(|view| view.columns(3..5)).expect("inside");
+        assert_eq!((columns.device(), columns.layout().row(1)), (DeviceId::Cpu, 8..10));
+        assert!(matches!(View::of_host(&values, 2, 6), Err(Error::View { .. })));
+        assert!(matches!(ViewMut::of_host(&mut values, 11, 1), Err(Error::View { .. })));
         for (offset, rows, cols) in [(5, 2, 3), (11, 0, 3), (usize::MAX, 1, 1), (1, usize::MAX, 2)] {
             let refused = buffer.view_mut_at(offset, rows, cols);
             assert!(matches!(refused, Err(Error::View { .. })), "{offset} {rows} {cols}");

@@ -8,11 +8,12 @@
 //! copies need no fences. A step has one of each, so tracking costs little. Tracking does not order the dispatches of
 //! one encoder; dispatches that Metal orders cannot overlap.
 //!
-//! `driver/` contains memory, pending work and the compiler.
+//! `driver/` contains memory, also of other libraries, pending work and the compiler.
 
 #![allow(unsafe_code)]
 
 mod compile;
+mod interop;
 mod memory;
 mod work;
 
@@ -165,6 +166,11 @@ impl Gpu for Driver {
             }
             self.memory.free(address);
         });
+    }
+
+    fn release(&self, address: u64) {
+        // Pending and in-flight work retains its buffers.
+        autoreleasepool(|_| self.memory.free(address));
     }
 
     fn zero(&self, address: u64, bytes: usize) -> Result<()> {

@@ -11,7 +11,7 @@ use gristmill_kernels::error::Result;
 /// An opened Metal device.
 #[derive(Clone, Debug)]
 pub struct MetalDevice {
-    driver: Arc<Driver>,
+    pub(crate) driver: Arc<Driver>,
 }
 
 impl MetalDevice {

@@ -81,6 +81,11 @@ impl Context {
         check(self.id, "entering its context", unsafe { sys::cuCtxSetCurrent(self.context) })
     }
 
+    /// Whether it is the primary context that a handle names.
+    pub(super) fn is(&self, handle: sys::CUcontext) -> bool {
+        self.context == handle
+    }
+
     /// Waits until all submitted work is done.
     pub(super) fn wait(&self) -> Result<()> {
         // SAFETY: the stream lives as long as `self`.

@@ -18,9 +18,9 @@ struct Pinned {
 }
 
 /// An event in the stream.
-struct Event {
+pub(super) struct Event {
     context: Arc<Context>,
-    event: sys::CUevent,
+    pub(super) event: sys::CUevent,
 }
 
 // SAFETY: the driver's handles may be used from any thread once its context is current there, which `Context::enter`
@@ -51,7 +51,7 @@ impl Drop for Pinned {
 }
 
 impl Event {
-    fn new(context: &Arc<Context>) -> Result<Self> {
+    pub(super) fn new(context: &Arc<Context>) -> Result<Self> {
         context.enter()?;
         let (mut event, flags) = (ptr::null_mut(), sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32);
         // SAFETY: the context is current, the handle's place lives through the call.
@@ -60,7 +60,7 @@ impl Event {
     }
 
     /// Records the event after all work submitted so far. The context must be current in this thread.
-    fn set(&self) -> Result<()> {
+    pub(super) fn set(&self) -> Result<()> {
         // SAFETY: event and stream live as long as `self`.
         check(self.context.id, "marking work", unsafe { sys::cuEventRecord(self.event, self.context.stream) })
     }

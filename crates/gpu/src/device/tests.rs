@@ -5,20 +5,23 @@ use crate::seam::{Kernel, Properties, Unit};
 use gristmill_kernels::tensor::SharedBytes;
 use std::sync::atomic::AtomicUsize;
 
-/// A device without bytes. It maps host memory, and counts copies and launches.
+/// A device without bytes. It maps host memory, counts copies and launches, and records what it frees and releases.
 #[derive(Debug)]
-struct Counting {
+pub(crate) struct Counting {
     properties: Properties,
     next: AtomicU64,
     calls: AtomicUsize,
+    pub(crate) freed: Mutex<Vec<u64>>,
+    pub(crate) released: Mutex<Vec<u64>>,
 }
 
 impl Counting {
-    fn new() -> Arc<Counting> {
+    pub(crate) fn new() -> Arc<Counting> {
         let (id, name) = (DeviceId::Cuda(DeviceId::SIMULATED), "counting".to_owned());
         let properties =
             Properties { id, name, architecture: 90, multiprocessors: 1, shared_bytes: 0, memory: 1 << 30 };
-        Arc::new(Counting { properties, next: AtomicU64::new(256), calls: AtomicUsize::new(0) })
+        let (next, calls) = (AtomicU64::new(256), AtomicUsize::new(0));
+        Arc::new(Counting { properties, next, calls, freed: Mutex::default(), released: Mutex::default() })
     }
 
     fn called(&self) -> Result<()> {
@@ -40,7 +43,12 @@ impl Gpu for Counting {
     fn map_host(&self, bytes: &[u8]) -> Result<Option<u64>> {
         Ok(Some(bytes.as_ptr().addr() as u64))
     }
-    fn free(&self, _address: u64) {}
+    fn free(&self, address: u64) {
+        self.freed.lock().unwrap().push(address);
+    }
+    fn release(&self, address: u64) {
+        self.released.lock().unwrap().push(address);
+    }
     fn zero(&self, _address: u64, _bytes: usize) -> Result<()> {
         Ok(())
     }

@@ -11,7 +11,7 @@ use objc2_metal::{
 };
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Address alignment that `gristmill_gpu::Gpu` requires.
@@ -39,7 +39,17 @@ struct Entry {
     /// Bytes of the buffer before the address: mapped memory can start within a page.
     before: usize,
     bytes: usize,
-    mapped: bool,
+    origin: Origin,
+}
+
+/// Where the memory of an entry comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Allocated,
+    /// Host memory that is mapped.
+    Mapped,
+    /// A range of a Metal buffer of the caller, which can have other ranges here.
+    Caller,
 }
 
 // SAFETY: buffers and residency sets may be used from any thread, one at a time, which the mutex sees to.
@@ -100,7 +110,7 @@ impl Memory {
             return Err(refused);
         };
         let address = buffer.contents().addr().get() as u64;
-        self.table().insert(address, Entry { buffer, before: 0, bytes, mapped: false });
+        self.table().insert(address, Entry { buffer, before: 0, bytes, origin: Origin::Allocated });
         Ok(address)
     }
 
@@ -119,7 +129,7 @@ impl Memory {
         // read them, and no more than the bytes, as the simulator checks.
         let buffer =
             unsafe { device.newBufferWithBytesNoCopy_length_options_deallocator(start, length, options, None) }?;
-        let entry = Entry { buffer, before, bytes: bytes.len(), mapped: true };
+        let entry = Entry { buffer, before, bytes: bytes.len(), origin: Origin::Mapped };
         let mut table = self.table();
         // Mapping the same bytes twice would overwrite the entry.
         if table.buffers.contains_key(&(address as u64)) {
@@ -129,14 +139,38 @@ impl Memory {
         Some(address as u64)
     }
 
+    /// Adds `bytes` bytes from an offset of a buffer of the caller on, and returns their address. Retains the buffer.
+    pub(super) fn add(
+        &self,
+        buffer: Retained<ProtocolObject<dyn MTLBuffer>>,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<u64> {
+        let length = buffer.length();
+        let Some(end) = offset.checked_add(bytes).filter(|end| *end <= length) else {
+            return Err(Error::View { offset, rows: 1, cols: bytes, stride: bytes, len: length });
+        };
+        let start = buffer.contents().addr().get() as u64;
+        let (address, end) = (start + offset as u64, start + end as u64);
+        let mut table = self.table();
+        let last = table.buffers.range(..end).next_back();
+        if last.is_some_and(|(start, entry)| start + entry.bytes as u64 > address) {
+            return Err(error(self.id, "adding a buffer", "another buffer contains a part of this range"));
+        }
+        table.insert(address, Entry { buffer, before: offset, bytes, origin: Origin::Caller });
+        Ok(address)
+    }
+
     pub(super) fn is_mapped(&self, address: u64) -> bool {
-        self.table().buffers.get(&address).is_some_and(|entry| entry.mapped)
+        self.table().buffers.get(&address).is_some_and(|entry| entry.origin == Origin::Mapped)
     }
 
     pub(super) fn free(&self, address: u64) {
         let mut table = self.table();
         if let Some(entry) = table.buffers.remove(&address) {
-            if let Some(set) = &table.residency {
+            let same = |other: &Entry| ptr::eq(&*other.buffer, &*entry.buffer);
+            let is_used = entry.origin == Origin::Caller && table.buffers.values().any(same);
+            if let Some(set) = table.residency.as_ref().filter(|_| !is_used) {
                 set.removeAllocation(allocation(&entry.buffer));
             }
             table.stale = true;
