@@ -11,7 +11,7 @@ use crate::root;
 
 /// Crates that are not published.
 const UNPUBLISHED: [&str; 3] = ["gpu-sim", "gristmill-conformance", "xtask"];
-/// Bytes that a package has at most; the registry refuses larger ones.
+/// Maximum bytes of a package; the registry refuses larger packages.
 const MOST_BYTES: u64 = 10_000_000;
 /// Files that each package must have.
 const FILES: [&str; 4] = ["Cargo.toml", "README.md", "LICENSE-MIT", "LICENSE-APACHE"];
@@ -102,7 +102,7 @@ fn package(folder: &Path) -> Result<Vec<PathBuf>, String> {
     if found.is_empty() { Err("cargo package: no packages".to_owned()) } else { Ok(found) }
 }
 
-/// Unpacks a package beside itself, and returns its folder.
+/// Unpacks a package into its folder, and returns the new folder.
 fn unpack(package: &Path) -> Result<PathBuf, String> {
     let parent = package.parent().unwrap_or(Path::new("."));
     run(Command::new("tar").arg("xzf").arg(package).arg("-C").arg(parent))?;
