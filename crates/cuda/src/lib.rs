@@ -60,7 +60,7 @@ use gristmill_gpu::shared_struct::{SharedStruct, StructLayout};
 use gristmill_gpu::source::{COMMON, Library};
 use gristmill_gpu::{Device, Gpu, GpuBackend, Vendor};
 use gristmill_kernels::Backend;
-use gristmill_kernels::act::{Precision, Reader, Representations};
+use gristmill_kernels::act::{ActReader, Precision, Representations};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::groups::Tiling;
 use gristmill_kernels::ops::*;
@@ -238,7 +238,7 @@ impl Vendor for Cuda {
         matmul::multiply(self, product)
     }
 
-    fn wanted(&self, part: &PlaneRows, precision: Precision, reader: &Reader) -> Representations {
+    fn wanted(&self, part: &PlaneRows, precision: Precision, reader: &ActReader) -> Representations {
         family::wanted(self, part, precision, reader)
     }
 
