@@ -41,7 +41,7 @@ pub(super) trait Compose {
 /// use gristmill_kernels::tensor::ViewMut;
 ///
 /// fn past_the_check(kernels: &dyn Kernels, y: ViewMut<f32>) {
-///     let _ = kernels.scale(Checked(Scale { factor: f32::NAN, y }));
+///     let _ = kernels.scale(Checked(Scale::new(f32::NAN, y)));
 /// }
 /// ```
 ///
@@ -53,7 +53,7 @@ pub(super) trait Compose {
 /// use gristmill_kernels::{Backend, Error};
 ///
 /// fn through_the_check(backend: &Backend, y: ViewMut<f32>) {
-///     assert!(matches!(backend.run(Scale { factor: f32::NAN, y }), Err(Error::Range { .. })));
+///     assert!(matches!(backend.run(Scale::new(f32::NAN, y)), Err(Error::Range { .. })));
 /// }
 /// ```
 #[derive(Debug)]
