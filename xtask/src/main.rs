@@ -143,7 +143,7 @@ fn example(name: &str, arguments: &[&str]) -> Result<(), String> {
     sh(&build("example", name)?.display().to_string(), arguments)
 }
 
-/// Builds an example or a program (`kind`: `example` or `bin`), and says where it is. It is built with the whole
+/// Builds an example or a program (`kind`: `example` or `bin`), and returns its path. It is built with the whole
 /// workspace and its examples: for its package alone, and for programs without what examples depend on, cargo would
 /// compile libraries again, with fewer features, for two minutes.
 fn build(kind: &str, name: &str) -> Result<PathBuf, String> {

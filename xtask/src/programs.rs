@@ -24,7 +24,7 @@ struct Program {
     command: Command,
 }
 
-/// Builds all test programs and runs them, but for those of [`SKIPPED_IF_PASSED`] that passed; with `all` every one.
+/// Builds all test programs and runs them, except those of [`SKIPPED_IF_PASSED`] that passed. With `all` it runs all.
 pub(crate) fn run(all: bool) -> Result<(), String> {
     let begin = Instant::now();
     let mut programs = build()?;

@@ -47,7 +47,7 @@ pub(crate) struct ChatArgs {
 
 const HELP: &str = "\
 Enter sends the message. Alt-Enter, or a backslash before Enter, begins another line; pasted lines are one message.
-/reset          forget the conversation
+/reset          clear the conversation
 /system TEXT    set the system message and begin again; without TEXT, remove it
 /stats          tokens and times so far
 /help           this

@@ -183,8 +183,8 @@ impl Replayed {
             text += &piece.text;
         }
         let now = recorder.finish().and_then(|receipt| receipt.choices.into_iter().next());
-        let now = now.ok_or_else(|| Failure::new("the generation ended early; run it again"))?;
-        let now = RecordedChoice { request: expected.request, ..now };
+        let mut now = now.ok_or_else(|| Failure::new("the generation ended early; run it again"))?;
+        now.request = expected.request;
         Ok(Replayed { equal: now == *expected, text, now, receipt: expected.clone() })
     }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use gristmill_cuda::units::{self, Unit, Usage};
-use gristmill_gpu::ahead::side_by_side;
+use gristmill_gpu::precompile::parallel_map;
 use gristmill_gpu::source;
 use sha2::{Digest, Sha256};
 
@@ -147,7 +147,7 @@ fn kernels(wanted: impl Fn(&Unit, u32) -> bool, output: Option<(&str, &str)>) ->
     let mut needs = Needs::new();
     let work = ALL.iter().flat_map(|&c| all.iter().map(move |unit| (c, unit)));
     let work: Vec<(u32, &Unit)> = work.filter(|(capability, unit)| wanted(unit, *capability)).collect();
-    let compiled = side_by_side(&work, |(capability, unit)| usages(unit, *capability, compiler), |_| ());
+    let compiled = parallel_map(&work, |(capability, unit)| usages(unit, *capability, compiler), |_| ());
     for ((capability, unit), usages) in work.iter().zip(compiled) {
         let architecture = units::architecture(*capability);
         for usage in usages.map_err(|error| format!("{unit}, {architecture}: {error}"))? {

@@ -4,7 +4,7 @@
 use gpu_sim::{Error, Language, Source};
 use gristmill_conformance::sources;
 use gristmill_gpu::Unit;
-use gristmill_gpu::ahead::side_by_side;
+use gristmill_gpu::precompile::parallel_map;
 use gristmill_metal::units;
 use std::path::Path;
 
@@ -24,7 +24,7 @@ fn check(kernel: &Unit) -> bool {
 
 #[test]
 fn of_every_unit() {
-    let looked = side_by_side(&units::all(), check, |_| ());
+    let looked = parallel_map(&units::all(), check, |_| ());
     if looked.contains(&false) {
         eprintln!("skipped: there is no Clang on this machine");
     }

@@ -53,7 +53,7 @@ impl Layer {
         let mut x = b.alloc::<f32>(tokens * hidden, "x")?;
         b.upload(rows, &mut x)?;
         let mut act = b.alloc_act(precision, tokens, hidden)?;
-        b.run(PrepareActivations { x: x.view(tokens, hidden)?, act: &mut act })?;
+        b.run(PrepareActivations::new(x.view(tokens, hidden)?, &mut act))?;
 
         let mut logits = b.alloc::<f32>(tokens * experts, "logits")?;
         b.run(Matmul::new(&self.router, &act, logits.view_mut(tokens, experts)?))?;
@@ -61,12 +61,12 @@ impl Layer {
         let (chosen, shares) = (ids.view_mut(tokens, top_k)?, weights.view_mut(tokens, top_k)?);
         b.run(Route::new(logits.view(tokens, experts)?, &self.routing, chosen, shares))?;
         let mut groups = b.alloc_groups(experts, pairs)?;
-        b.run(GroupByExpert { ids: ids.view(tokens, top_k)?, groups: &mut groups })?;
+        b.run(GroupByExpert::new(ids.view(tokens, top_k)?, &mut groups))?;
 
         let mut h = b.alloc::<f32>(pairs * inner, "h")?;
         b.run(MoeGateUp::new(&self.gate_up, &act, &groups, top_k, h.view_mut(pairs, inner)?))?;
         let mut h_act = b.alloc_act(precision, pairs, inner)?;
-        b.run(PrepareActivations { x: h.view(pairs, inner)?, act: &mut h_act })?;
+        b.run(PrepareActivations::new(h.view(pairs, inner)?, &mut h_act))?;
         let mut out = b.alloc::<f32>(pairs * hidden, "out")?;
         b.run(MoeMatmul::new(&self.down, &h_act, &groups, top_k, out.view_mut(pairs, hidden)?))?;
 

@@ -52,7 +52,7 @@ fn time(cpu: &Backend, w: &gristmill_kernels::weight::Weight, tokens: usize) -> 
     let values: Vec<f32> = (0..x.len()).map(|i| ((i * 7919) % 2003) as f32 / 1000.0 - 1.0).collect();
     cpu.upload(&values, &mut x)?;
     let mut act = cpu.alloc_act(Precision::Fast, tokens, w.cols())?;
-    cpu.run(PrepareActivations { x: x.view(tokens, w.cols())?, act: &mut act })?;
+    cpu.run(PrepareActivations::new(x.view(tokens, w.cols())?, &mut act))?;
     let mut y = cpu.alloc::<f32>(tokens * w.rows(), "y")?;
     let mut seconds: Vec<f64> = Vec::new();
     for _ in 0..7 {

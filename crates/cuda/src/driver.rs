@@ -292,7 +292,7 @@ impl Gpu for Driver {
     fn read(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<()> {
         let places: Vec<(u64, usize)> = pieces.iter().map(|(address, bytes)| (*address, bytes.len())).collect();
         if places.iter().map(|(_, bytes)| bytes).sum::<usize>() <= PAGE {
-            let found = self.begin_read(&places)?.wait()?;
+            let found = self.start_read(&places)?.wait()?;
             let mut rest = &found[..];
             for (_, bytes) in pieces {
                 let (own, behind) = rest.split_at(bytes.len());
@@ -312,7 +312,7 @@ impl Gpu for Driver {
         self.shared.wait()
     }
 
-    fn begin_read(&self, pieces: &[(u64, usize)]) -> Result<Box<dyn PendingRead>> {
+    fn start_read(&self, pieces: &[(u64, usize)]) -> Result<Box<dyn PendingRead>> {
         if pieces.iter().map(|(_, bytes)| bytes).sum::<usize>() > PAGE {
             return read_now(self, pieces);
         }

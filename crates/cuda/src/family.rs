@@ -5,7 +5,7 @@ use super::{gemm, gemm_int8, gemv};
 use gristmill_gpu::layout::PlaneRows;
 use gristmill_gpu::product::{Product, RowSelection};
 use gristmill_gpu::storage::{BF16, EXACT, INT8};
-use gristmill_kernels::act::{Precision, Reader, Representations};
+use gristmill_kernels::act::{ActReader, Precision, Representations};
 use gristmill_kernels::error::{Error, Result};
 use std::fmt::{self, Display};
 
@@ -79,7 +79,7 @@ impl<'a> Shape<'a> {
 const FEW_ROWS: usize = 16;
 
 /// The representations that a product of all rows of activations reads.
-pub(super) fn wanted(cuda: &Cuda, weight: &PlaneRows, precision: Precision, reader: &Reader) -> Representations {
+pub(super) fn wanted(cuda: &Cuda, weight: &PlaneRows, precision: Precision, reader: &ActReader) -> Representations {
     let (rows, experts) = match reader.pairs_per_row {
         Some(pairs) => (reader.rows.saturating_mul(pairs), Some(weight.experts)),
         None => (reader.rows, None),

@@ -19,7 +19,7 @@
 //! let mut x = backend.alloc::<f32>(32, "x")?;
 //! backend.upload(&[0.5; 32], &mut x)?;
 //! let mut act = backend.alloc_act(Precision::Exact, 1, 32)?;
-//! backend.run(PrepareActivations { x: x.view(1, 32)?, act: &mut act })?;
+//! backend.run(PrepareActivations::new(x.view(1, 32)?, &mut act))?;
 //! let mut y = backend.alloc::<f32>(2, "y")?;
 //! backend.run(Matmul::new(&weight, &act, y.view_mut(1, 2)?))?;
 //! assert_eq!(backend.into_host(y)?, [16.0, 32.0]);
@@ -60,7 +60,7 @@ use gristmill_gpu::shared_struct::{SharedStruct, StructLayout};
 use gristmill_gpu::source::{COMMON, Library};
 use gristmill_gpu::{Device, Gpu, GpuBackend, Vendor};
 use gristmill_kernels::Backend;
-use gristmill_kernels::act::{Precision, Reader, Representations};
+use gristmill_kernels::act::{ActReader, Precision, Representations};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::groups::Tiling;
 use gristmill_kernels::ops::*;
@@ -238,7 +238,7 @@ impl Vendor for Cuda {
         matmul::multiply(self, product)
     }
 
-    fn wanted(&self, part: &PlaneRows, precision: Precision, reader: &Reader) -> Representations {
+    fn wanted(&self, part: &PlaneRows, precision: Precision, reader: &ActReader) -> Representations {
         family::wanted(self, part, precision, reader)
     }
 

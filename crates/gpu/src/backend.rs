@@ -7,9 +7,9 @@ use crate::common::{
 use crate::device::Device;
 use crate::storage::{ActOutput, GpuAct, GpuWeight};
 use crate::vendor::Vendor;
-use crate::{ahead, attention, experts, layout, matmul, seam::Region};
+use crate::{attention, experts, layout, matmul, precompile, seam::Region};
 use gristmill_kernels::Backend;
-use gristmill_kernels::act::{Act, Precision, Reader, Representations};
+use gristmill_kernels::act::{Act, ActReader, Precision, Representations};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::groups::Tiling;
 use gristmill_kernels::kv::{KvCache, KvSpec};
@@ -52,8 +52,8 @@ impl Heap for Device {
         self.read_region(region("download", from)?, offset, bytes)
     }
 
-    fn begin_read(&self, from: &dyn DeviceMemory, offset: usize, bytes: usize) -> Result<Box<dyn PendingRead>> {
-        self.begin_read_region(region("begin_download", from)?, offset, bytes)
+    fn start_read(&self, from: &dyn DeviceMemory, offset: usize, bytes: usize) -> Result<Box<dyn PendingRead>> {
+        self.start_read_region(region("start_download", from)?, offset, bytes)
     }
 
     fn copy(&self, from: (&dyn DeviceMemory, usize), to: (&dyn DeviceMemory, usize), bytes: usize) -> Result<()> {
@@ -126,7 +126,7 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<()> {
         let mut over = |gpu| work(&Backend::new(Self::new(self.vendor.over(gpu)?)));
-        ahead::make_ready(self.gpu().gpu(), &mut over, progress)
+        precompile::make_ready(self.gpu().gpu(), &mut over, progress)
     }
 
     fn exclusive(&self) -> Option<MutexGuard<'_, ()>> {
@@ -141,7 +141,7 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         GpuAct::alloc(self.gpu().gpu(), precision, V::ROUNDS_ACTIVATIONS, rows, cols)
     }
 
-    fn wanted(&self, precision: Precision, reader: &Reader) -> Representations {
+    fn wanted(&self, precision: Precision, reader: &ActReader) -> Representations {
         let wanted = |part| self.vendor.wanted(part, precision, reader).0;
         let Ok(parts) = layout::parts("name_readers", reader.weight) else { return Representations::ALL };
         Representations(parts.iter().map(wanted).fold(0, |all, wanted| all | wanted))

@@ -191,16 +191,16 @@ impl Device {
 
     /// Begins to copy memory to the host behind the work that was given so far; the wait for it fails if a kernel of that
     /// work has met a bad id since the last time.
-    pub(crate) fn begin_read_region(
+    pub(crate) fn start_read_region(
         &self,
         region: &Region,
         offset: usize,
         bytes: usize,
     ) -> Result<Box<dyn PendingRead>> {
-        self.own("begin_download", region)?;
+        self.own("start_download", region)?;
         let address = region.range(offset, bytes)?;
         let pieces = [(self.flag.address(), self.flag.bytes()), (address, bytes)];
-        let pending = self.gpu.begin_read(&pieces)?;
+        let pending = self.gpu.start_read(&pieces)?;
         Ok(Box::new(FlaggedRead { pending, gpu: Arc::clone(&self.gpu), flag: Arc::clone(&self.flag) }))
     }
 

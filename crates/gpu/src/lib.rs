@@ -4,7 +4,7 @@
 //! A launch is data: which kernel of which source, how many blocks, which arguments with what access. An implementer of
 //! [`Gpu`] allocates, copies and launches; it knows no operation. From here: [`GpuBackend`] runs operations, those that
 //! all GPUs do alike by [`common`], the others by a [`Vendor`]; [`layout`] says how weights lie, [`source`] has the
-//! kernels' sources, [`ahead`] compiles what will be launched.
+//! kernels' sources, [`precompile`] compiles what will be launched.
 
 #![deny(unsafe_code)]
 
@@ -12,7 +12,6 @@
 pub mod shared_struct;
 
 pub mod activation;
-pub mod ahead;
 pub mod attention;
 mod backend;
 pub mod common;
@@ -21,6 +20,7 @@ pub mod epilogue;
 pub mod experts;
 pub mod layout;
 pub mod matmul;
+pub mod precompile;
 pub mod product;
 mod raw;
 mod seam;

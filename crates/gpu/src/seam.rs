@@ -27,7 +27,7 @@ pub struct Properties {
     pub memory: u64,
 }
 
-/// [`Gpu::begin_read`] by [`Gpu::read`].
+/// [`Gpu::start_read`] by [`Gpu::read`].
 pub fn read_now(gpu: &(impl Gpu + ?Sized), pieces: &[(u64, usize)]) -> Result<Box<dyn PendingRead>> {
     let mut bytes = vec![0; pieces.iter().map(|(_, bytes)| bytes).sum()];
     let mut rest = &mut bytes[..];
@@ -74,10 +74,10 @@ pub trait Gpu: Debug + Send + Sync {
     fn read(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<()>;
     /// Starts a copy to the host after all work that was submitted so far: several pieces, address and bytes. Work that
     /// is submitted later does not delay it.
-    fn begin_read(&self, pieces: &[(u64, usize)]) -> Result<Box<dyn PendingRead>> {
+    fn start_read(&self, pieces: &[(u64, usize)]) -> Result<Box<dyn PendingRead>> {
         read_now(self, pieces)
     }
-    /// Whether [`Gpu::begin_read`] returns before the copy is done.
+    /// Whether [`Gpu::start_read`] returns before the copy is done.
     fn reads_later(&self) -> bool {
         false
     }

@@ -6,7 +6,7 @@ use crate::experts::FewTokens;
 use crate::layout::PlaneRows;
 use crate::product::Product;
 use crate::seam::Gpu;
-use gristmill_kernels::act::{Precision, Reader, Representations};
+use gristmill_kernels::act::{ActReader, Precision, Representations};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::groups::Tiling;
 use gristmill_kernels::ops::*;
@@ -55,7 +55,7 @@ pub trait Vendor: Debug + Send + Sync + Sized + 'static {
     /// A product of at least one row; kernels are chosen by the rows of Y, which the host knows.
     fn multiply(&self, product: &Product) -> Result<()>;
     /// The representations of activations of a precision that a product with a part of its weight may read.
-    fn wanted(&self, part: &PlaneRows, precision: Precision, reader: &Reader) -> Representations {
+    fn wanted(&self, part: &PlaneRows, precision: Precision, reader: &ActReader) -> Representations {
         let _ = (part, precision, reader);
         Representations::ALL
     }

@@ -7,6 +7,7 @@ use crate::reference::{is_commit, is_path};
 
 /// A repository at one commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Listing {
     /// The commit, 40 hexadecimal digits.
     pub commit: String,
@@ -16,6 +17,7 @@ pub struct Listing {
 
 /// A file of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RemoteFile {
     /// The path within the repository, with `/` between its parts.
     pub path: String,

@@ -15,6 +15,7 @@ const INCOMPLETE: &str = ".incomplete";
 
 /// A model in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CachedModel {
     /// The name by which [`Cache::find`] finds it.
     pub reference: Reference,
@@ -43,6 +44,7 @@ impl CachedModel {
 
 /// The outcome of a removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Removed {
     /// Files of snapshots.
     pub files: usize,

@@ -36,7 +36,7 @@ impl Representations {
 
 /// A product that will read all rows of activations.
 #[derive(Clone, Copy, Debug)]
-pub struct Reader<'a> {
+pub struct ActReader<'a> {
     /// Its weight.
     pub weight: &'a Weight,
     /// Rows of the activations.
@@ -45,7 +45,7 @@ pub struct Reader<'a> {
     pub pairs_per_row: Option<usize>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ActReader<'a> {
     /// A dense product of this number of rows.
     pub fn dense(weight: &'a Weight, rows: usize) -> Self {
         Self { weight, rows, pairs_per_row: None }

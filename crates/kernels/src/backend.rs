@@ -1,6 +1,6 @@
 //! A device: the only access to its kernels.
 
-use crate::act::{Act, Precision, Reader, Representations};
+use crate::act::{Act, ActReader, Precision, Representations};
 use crate::error::{Error, Result};
 use crate::groups::{Groups, max_tiles};
 use crate::kv::{KvCache, KvSpec};
@@ -124,7 +124,7 @@ impl Backend {
 
     /// Names all readers of the activations that the next operation fills. It then prepares them only for these
     /// readers, and can leave other outputs with the same numbers undefined, for example the rows of a norm.
-    pub fn name_readers(&self, act: &mut Act, readers: &[Reader]) {
+    pub fn name_readers(&self, act: &mut Act, readers: &[ActReader]) {
         let wanted = readers.iter().map(|reader| self.kernels.wanted(act.precision(), reader).0);
         act.want(Representations(wanted.fold(0, |all, wanted| all | wanted)));
     }
@@ -212,23 +212,23 @@ impl Backend {
         self.kernels.synchronize()
     }
 
-    /// Whether the device does its work while the host goes on, so that a host that gives it the next step before it reads
-    /// the results of the last lets it wait for nothing: [`Backend::begin_download`] returns before the copy is done.
+    /// Whether operations are asynchronous: a call returns before the device has run it, and [`Backend::start_download`]
+    /// returns before the copy is done. A host that submits the next step before it reads results keeps the device busy.
     pub fn is_asynchronous(&self) -> bool {
         self.kernels.is_asynchronous()
     }
 
     /// Starts to copy a view without gaps to host memory. Work that is submitted later does not change the copy. The
     /// copy of an empty view is complete immediately.
-    pub fn begin_download<T: Element>(&self, from: View<T>) -> Result<PendingDownload<T>> {
-        let op = "begin_download";
+    pub fn start_download<T: Element>(&self, from: View<T>) -> Result<PendingDownload<T>> {
+        let op = "start_download";
         on_device(op, self.device(), &[from.device()])?;
         let len = elements(op, &[from.rows(), from.cols()])?;
         let pending = match (self.kernels.heap(), from.device_memory()) {
             _ if len == 0 => Box::new(Vec::new()),
             (Some(heap), Some((memory, layout))) => {
                 expect(op, "elements from the first to the last", layout.span().len(), len)?;
-                heap.begin_read(memory, layout.span().start * size_of::<T>(), len * size_of::<T>())?
+                heap.start_read(memory, layout.span().start * size_of::<T>(), len * size_of::<T>())?
             }
             _ => {
                 let mut values = vec![T::default(); len];
@@ -296,7 +296,7 @@ impl Backend {
     }
 }
 
-/// Values on their way to host memory: [`Backend::begin_download`].
+/// A device-to-host copy in flight: [`Backend::start_download`].
 #[derive(Debug)]
 pub struct PendingDownload<T> {
     pending: Box<dyn PendingRead>,

@@ -26,7 +26,7 @@
 //! let mut x = backend.alloc::<f32>(32, "x")?;
 //! backend.upload(&[0.5; 32], &mut x)?;
 //! let mut act = backend.alloc_act(Precision::Exact, 1, 32)?;
-//! backend.run(PrepareActivations { x: x.view(1, 32)?, act: &mut act })?;
+//! backend.run(PrepareActivations::new(x.view(1, 32)?, &mut act))?;
 //! let mut y = backend.alloc::<f32>(2, "y")?;
 //! backend.run(Matmul::new(&weight, &act, y.view_mut(1, 2)?))?;
 //! assert_eq!(backend.into_host(y)?, [16.0, 32.0]);

@@ -27,6 +27,7 @@ const OF_MEMORY: u64 = 16;
 
 /// Where the memory of a model goes, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Plan {
     /// The context length that this is for.
     pub context: usize,

@@ -179,17 +179,17 @@ impl Runner {
         self.state.retire(sequence, tokens)
     }
 
-    /// Takes back what [`Self::keep_prefix`] offered of a sequence's tokens.
+    /// Removes from the prefix cache what [`Self::keep_prefix`] added of a sequence's tokens.
     ///
     /// # Errors
     /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
-    pub fn forget_prefix(&mut self, sequence: SequenceId) -> Result<()> {
-        self.state.forget(sequence)
+    pub fn evict_prefix(&mut self, sequence: SequenceId) -> Result<()> {
+        self.state.evict_prefix(sequence)
     }
 
-    /// Removes a tenant's texts from the prefix cache, but for what open sequences have.
-    pub fn forget_tenant(&mut self, tenant: u64) {
-        self.state.forget_tenant(tenant);
+    /// Removes a tenant's entries from the prefix cache, except blocks that open sequences use.
+    pub fn evict_tenant(&mut self, tenant: u64) {
+        self.state.evict_tenant(tenant);
     }
 
     /// Opens a sequence with the same tokens as another, which are neither computed nor copied again.

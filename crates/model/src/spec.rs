@@ -12,6 +12,7 @@ use gristmill_kernels::ops::{Activation, DeltaHeads, GateKind, RopeStyle, Routin
 ///
 /// unless [`inputs`](Self::inputs) says otherwise.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct ModelSpec {
     /// `general.architecture`.
     pub architecture: String,
@@ -102,6 +103,7 @@ impl ModelSpec {
 
 /// The numbers of a layer's router; both are 0 for a layer without experts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RouterSize {
     /// Experts to choose from.
     pub experts: usize,
@@ -147,6 +149,7 @@ pub enum BlockInputs {
 
 /// One layer: a mixer, then an MLP.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct LayerSpec {
     /// The block in which a token sees those before it.
     pub mixer: Mixer,
@@ -180,6 +183,7 @@ pub enum Mixer {
 /// output(gated_norm(delta_rule(qkv, W_β x, W_α x), W_z x))
 /// ```
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct DeltaSpec {
     /// The heads of queries, keys and values.
     pub heads: DeltaHeads,
@@ -235,6 +239,7 @@ impl Mixer {
 
 /// Causal attention with grouped queries (GQA).
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct AttentionSpec {
     /// Query heads, a multiple of `kv_heads`.
     pub heads: usize,
@@ -317,6 +322,7 @@ impl LatentSpec {
 
 /// A gate of attention's output: a function of a product with the input of attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OutputGate {
     /// Which rows are the gate.
     pub rows: GateRows,
@@ -350,6 +356,7 @@ pub enum QkNorm {
 
 /// Rotary position embedding (RoPE).
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct RopeSpec {
     /// How pairs are in a head.
     pub style: RopeStyle,
@@ -416,6 +423,7 @@ pub enum MlpSpec {
 
 /// Mixture of experts: a router chooses a few for each token.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct MoeSpec {
     /// Experts.
     pub experts: usize,

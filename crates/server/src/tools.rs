@@ -91,7 +91,7 @@ impl Conversation {
             ToolChoice::Auto | ToolChoice::None => false,
         };
         let mut paths = Vec::new();
-        for Unenforced { tool, reason } in unenforced {
+        for Unenforced { tool, reason, .. } in unenforced {
             let SchemaField { path, is_strict } = &self.schemas[tool];
             if *is_strict || is_only {
                 return Err(refused(path, reason));

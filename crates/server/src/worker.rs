@@ -178,6 +178,6 @@ pub(crate) async fn flush_cache(
     State(app): State<App>,
     Extension(tenant): Extension<Tenant>,
 ) -> Result<Json<Flushed>, ApiError> {
-    app.engine.forget_prefixes(tenant.id())?;
+    app.engine.evict_prefixes(tenant.id())?;
     Ok(Json(Flushed { success: true, message: "the prefix cache has no prompts of this key that no request uses" }))
 }

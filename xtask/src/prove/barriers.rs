@@ -1,5 +1,5 @@
 //! `prove barriers`: an example of the conformance crate deletes each call that orders threads or memory in the GPU
-//! kernels, and plants bugs. The simulator's checked mode must detect each change.
+//! kernels, and inserts bugs. The simulator's checked mode must detect each change.
 
 use std::process::{Command, Stdio};
 
@@ -64,7 +64,7 @@ fn proved_for(line: &str) -> String {
 }
 
 /// The lines that the example prints of the sources: a row for each that has anything to change, and a line for each
-/// change that was not noticed.
+/// change that was not detected.
 fn run(sources: &[&str]) -> Result<Vec<String>, String> {
     let path = build("example", "barriers")?;
     let failed = |error| format!("{}: {error}", path.display());

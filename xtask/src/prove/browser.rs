@@ -23,7 +23,7 @@ const SCRIPTS: [&str; 12] = [
     "looks.mjs",
     "safety.mjs",
 ];
-/// The key that the test knows.
+/// The key of the test.
 const KEY: &str = "secret";
 
 /// Runs the test. With `output` the report is written there, and the screenshots into `docs`; otherwise these are left

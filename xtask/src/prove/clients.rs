@@ -28,14 +28,14 @@ const FRAMEWORKS: [&str; 9] = [
     "openai",
     "anthropic",
 ];
-/// Packages of npm that are.
+/// npm packages that are named in the page.
 const NPM: [&str; 6] =
     ["openai", "@anthropic-ai/sdk", "ai", "@ai-sdk/openai-compatible", "@ai-sdk/openai", "@ai-sdk/anthropic"];
 /// npm programs.
 const PROGRAMS: [&str; 4] = ["@anthropic-ai/claude-code", "@openai/codex", "opencode-ai", "@qwen-code/qwen-code"];
 /// Programs that are also tested in an earlier version.
 const EARLIER: [&str; 1] = ["@anthropic-ai/claude-code"];
-/// Requests that schemathesis makes up for each operation, next to those for the limits of each field.
+/// Random requests of schemathesis for each operation, besides those at the limits of each field.
 const CASES: &str = "50";
 
 /// A server process, which ends when the value is dropped.
@@ -110,7 +110,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Runs a command, and notes what `tells` makes of its lines, or that it failed.
+    /// Runs a command. Records what `tells` returns for its lines, or the failure.
     pub(super) fn add(&mut self, title: &str, intro: &str, tells: Tells, command: &mut Command) -> Result<(), String> {
         eprintln!("{title}");
         let begin = Instant::now();
@@ -143,7 +143,7 @@ struct Tools {
     earlier: PathBuf,
     schemas: PathBuf,
     gristmill: PathBuf,
-    /// The server that plays a script.
+    /// A server whose replies come from a script.
     scripted: PathBuf,
     model: PathBuf,
 }
@@ -247,7 +247,7 @@ fn programs(tools: &Tools, page: &mut Page) -> Result<(), String> {
     page.add("Claude Code, Codex", "", checked, programs.arg(&server.address).arg(&tools.programs))
 }
 
-/// Packages and programs whose model calls tools, as a script plays it.
+/// Packages and programs with tool calls, which a script writes instead of a model.
 fn calls(tools: &Tools, page: &mut Page) -> Result<(), String> {
     let (scripted, model) = (&tools.scripted, &tools.model);
     let mut frameworks = tools.script(&tools.frameworks, "with_tools.py");
@@ -293,7 +293,7 @@ pub(super) fn python(folder: &Path, scripts: &Path, name: &str) -> Result<PathBu
     Ok(python)
 }
 
-/// Makes a folder with these files, of which `package.json` names the packages of npm that are installed there.
+/// Creates a folder with these files. npm installs the packages of its `package.json`.
 pub(super) fn npm(folder: &Path, files: &[PathBuf]) -> Result<(), String> {
     fs::create_dir_all(folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
     for file in files {

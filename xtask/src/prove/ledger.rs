@@ -91,7 +91,7 @@ impl Ledger {
     }
 
     /// Removes a part that does not hold.
-    pub(super) fn forget(&mut self, part: &Part) -> Result<(), String> {
+    pub(super) fn remove(&mut self, part: &Part) -> Result<(), String> {
         self.0.remove(&part.name());
         fs::write(path(), self.text()).map_err(|error| format!("cannot write {}: {error}", path().display()))
     }

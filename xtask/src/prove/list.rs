@@ -12,11 +12,11 @@ pub(super) struct Mutation {
     pub(super) find: &'static str,
     /// The source that replaces it.
     pub(super) replace: &'static str,
-    /// What runs this source only where the CPU has it.
+    /// The CPU feature without which this source does not run.
     pub(super) needs: Option<Feature>,
 }
 
-/// A CPU feature that some level uses if it is present.
+/// A CPU feature that a level uses if it is present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Feature {
     /// Products of bfloat16, of level avx512.

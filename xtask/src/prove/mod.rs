@@ -90,7 +90,7 @@ fn run(changed: &[Part], mut ledger: Ledger) -> Result<(), String> {
         Ok(()) => ledger.record(part),
         Err(error) => {
             failed.push(format!("{}: {error}", part.name()));
-            ledger.forget(part)
+            ledger.remove(part)
         }
     };
     for (proof, run) in WHOLE {

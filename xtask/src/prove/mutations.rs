@@ -21,7 +21,7 @@ of the op suite ran on every CPU level of the machine.
 | --- | ---: | ---: | ---: | ---: | --- |
 ";
 
-/// In the line of a mutation whose source this CPU does not run, before the feature that it lacks.
+/// Precedes the missing feature in the line of a mutation whose source this CPU does not run.
 const NEEDS: &str = "`: needs ";
 
 /// Options of [`mutations`] on the command line.
@@ -74,12 +74,12 @@ pub(crate) fn mutations(words: &[&str]) -> Result<(), String> {
 }
 
 /// Proves the operations one after another and writes the page after each. `done` gets the operation and its lines of
-/// the page: its row, and one line for each mutation that was not noticed or not run.
+/// the page: its row, and one line for each mutation that was not detected or not run.
 pub(super) fn prove(ops: &[&str], done: &mut Done) -> Result<(), String> {
     run(ops, &|_| true, done)
 }
 
-/// The same of those mutations of the operations that are chosen.
+/// Proves the chosen mutations of some operations.
 fn run(ops: &[&str], chosen: &dyn Fn(&&Mutation) -> bool, done: &mut Done) -> Result<(), String> {
     let workshop = Workshop::new()?;
     let of_ops = || MUTATIONS.iter().filter(|mutation| ops.contains(&mutation.op)).filter(chosen);
@@ -121,7 +121,7 @@ fn change(mutation: &Mutation) -> String {
     format!("{op}: {file}: `{}` → `{}`", one_line(find), one_line(replace))
 }
 
-/// The row of an operation, and a line for each mutation that was not noticed or not run.
+/// The row of an operation, and a line for each mutation that was not detected or not run.
 fn lines(op: &str, outcomes: &[(&Mutation, Outcome, u64)]) -> Vec<String> {
     let noticed = outcomes.iter().filter(|(_, outcome, _)| outcome.is_noticed()).count();
     let hung = outcomes.iter().filter(|(_, outcome, _)| *outcome == Outcome::Hung).count();

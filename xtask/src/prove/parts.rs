@@ -10,7 +10,7 @@ use crate::root;
 
 /// Folders of kernel sources.
 const KERNELS: [&str; 3] = ["crates/gpu/src/kernels", "crates/cuda/src/kernels", "crates/metal/src/kernels"];
-/// The sources of these names are the simulator's own.
+/// Names of sources of the simulator.
 const SIMULATED: [&str; 2] = ["ptx.cuh", "hopper.cuh"];
 
 /// Proofs of one part, with what they depend on.
@@ -140,7 +140,7 @@ pub(super) fn all() -> Result<Vec<Part>, String> {
     Ok(mutations().into_iter().chain(barriers()?).chain(WHOLE.iter().map(whole)).collect())
 }
 
-/// A part for each operation: whether its mutations are noticed depends on the files that they change and on the op
+/// A part for each operation: whether its mutations are detected depends on the files that they change and on the op
 /// suite.
 fn mutations() -> Vec<Part> {
     let ops: BTreeSet<&str> = MUTATIONS.iter().map(|mutation| mutation.op).collect();

@@ -11,16 +11,18 @@ use crate::root;
 
 /// Crates that are not published.
 const UNPUBLISHED: [&str; 3] = ["gpu-sim", "gristmill-conformance", "xtask"];
-/// Bytes that a package has at most; the registry refuses larger ones.
+/// Maximum bytes of a package; the registry refuses larger packages.
 const MOST_BYTES: u64 = 10_000_000;
 /// Files that each package must have.
 const FILES: [&str; 4] = ["Cargo.toml", "README.md", "LICENSE-MIT", "LICENSE-APACHE"];
 /// Lines of a manifest that each package must have.
-const FIELDS: [&str; 6] = ["description", "documentation", "license", "keywords", "categories", "readme"];
+const FIELDS: [&str; 5] = ["description", "license", "keywords", "categories", "readme"];
+/// Lines of the manifest of each library; docs.rs does not build programs.
+const OF_LIBRARIES: [&str; 2] = ["documentation = ", "[package.metadata.docs.rs]"];
 
 /// The application: it names items of each library, and depends on versions of llguidance and minijinja of its own.
 const APPLICATION: &str = r#"
-use gristmill_engine::kernels::{Error, ops, weight::TensorView};
+use gristmill_engine::kernels::{Error, act::Act, ops, tensor::ViewMut, weight::{TensorView, Weight}};
 use gristmill_engine::{Backend, DeviceId, Engine, Limits, LoadOptions, Model, Request};
 
 pub fn answer(prompt: &str) -> Result<String, Box<dyn std::error::Error>> {
@@ -34,6 +36,10 @@ pub fn kernels(backend: &Backend, tensor: TensorView) -> Result<DeviceId, Error>
     backend.prepare(&[tensor], gristmill_engine::kernels::weight::Role::Matrix)?;
     let _ = ops::Routing::softmax(8, true);
     Ok(backend.device())
+}
+
+pub fn product(backend: &Backend, weight: &Weight, x: &Act, y: ViewMut<f32>) -> Result<(), Error> {
+    backend.run(ops::Matmul::new(weight, x, y).epilogue(ops::Epilogue::Add { scale: 1.0 }))
 }
 
 pub fn cuda() -> Result<Backend, Error> {
@@ -61,8 +67,9 @@ pub(crate) fn publish(output: Option<&str>) -> Result<(), String> {
     application(&folder, &packages)?;
     let text = format!(
         "# Packages, {}\n\n`cargo xtask prove publish`: `cargo package` of all published crates, each below {MOST_BYTES} \
-         bytes and with its\nREADME and licences. An application that depends on the engine, the CUDA backend, minijinja 3 \
-         and the newest llguidance\ntype-checks against the unpacked packages ({} s).\n\n| package | bytes |\n| --- | ---: \
+         bytes, with README,\nlicences, description, keywords and categories, and libraries with settings of docs.rs. An \
+         application that depends on the\nengine, the CUDA backend, minijinja 3 and the newest llguidance type-checks \
+         against the unpacked packages ({} s).\n\n| package | bytes |\n| --- | ---: \
          |\n{rows}",
         date_and_commit(),
         start.elapsed().as_secs()
@@ -102,7 +109,7 @@ fn package(folder: &Path) -> Result<Vec<PathBuf>, String> {
     if found.is_empty() { Err("cargo package: no packages".to_owned()) } else { Ok(found) }
 }
 
-/// Unpacks a package beside itself, and returns its folder.
+/// Unpacks a package into its folder, and returns the new folder.
 fn unpack(package: &Path) -> Result<PathBuf, String> {
     let parent = package.parent().unwrap_or(Path::new("."));
     run(Command::new("tar").arg("xzf").arg(package).arg("-C").arg(parent))?;
@@ -118,8 +125,10 @@ fn check(unpacked: &Path, bytes: u64) -> Result<(), String> {
     }
     let path = unpacked.join("Cargo.toml");
     let manifest = fs::read_to_string(&path).map_err(|error| failed(&path, &error))?;
-    let has = |field: &str| manifest.lines().any(|line| line.starts_with(&format!("{field} = ")));
-    FIELDS.iter().find(|field| !has(field)).map_or(Ok(()), |field| Err(format!("{}: no {field}", path.display())))
+    let lines = FIELDS.map(|field| format!("{field} = ")).into_iter();
+    let of_library = OF_LIBRARIES.map(str::to_owned).into_iter().filter(|_| unpacked.join("src/lib.rs").is_file());
+    let mut missing = lines.chain(of_library).filter(|line| !manifest.lines().any(|found| found.starts_with(line)));
+    missing.next().map_or(Ok(()), |line| Err(format!("{}: no {}", path.display(), line.trim_end_matches(" = "))))
 }
 
 /// An application in a workspace of its own, whose crates of gristmill are the unpacked packages.

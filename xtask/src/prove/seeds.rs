@@ -78,7 +78,7 @@ pub(crate) fn seeds(words: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Each test that failed, and what the suite said of it.
+/// Each failed test, with the suite's message.
 fn failures_of(text: &str) -> Vec<String> {
     let failed = text.lines().filter(|line| line.starts_with("test ") && line.ends_with("FAILED"));
     let said = text.lines().filter(|line| line.starts_with("failed: "));

@@ -8,7 +8,7 @@ use super::ledger::{Ledger, Part, uncommitted};
 use super::parts;
 use crate::root;
 
-/// What the parts of this file are called in the ledger.
+/// Prefix of the parts of this file in the ledger.
 const PROOF: &str = "stage";
 
 /// Stages that run a proof, or a part of it: they depend on what the proof depends on. The seconds of the others are not
@@ -74,7 +74,7 @@ pub(crate) fn passed(names: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// When a stage passed with the sources that are here, if it did.
+/// The date and commit at which a stage passed with the present sources, if it did.
 pub(crate) fn has_passed(name: &str) -> Result<Option<String>, String> {
     let parts = chosen(&[name])?;
     if uncommitted()? {

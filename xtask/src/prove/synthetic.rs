@@ -9,13 +9,13 @@ use std::process::Command;
 use super::date::date_and_commit;
 use crate::{build, root, sh};
 
-/// llama.cpp as a Python package, of which there is only the source.
+/// llama.cpp as a Python package, which is published only as source.
 const PACKAGE: &str = "llama-cpp-python";
 const VERSION: &str = "0.3.36";
 /// Enough for layers that differ (one in four has attention in some models), and small enough for any disk.
 const LAYERS: &str = "4";
 
-/// Opens the file, runs some tokens, and prints what the model is called and how its logits spread.
+/// Opens the file, runs some tokens, and prints the model's name and the spread of its logits.
 const SCRIPT: &str = "\
 import sys
 from llama_cpp import Llama
@@ -62,7 +62,7 @@ impl Display for Outcome {
     }
 }
 
-/// Writes every synthetic model, opens it with llama.cpp, and fails unless that runs each.
+/// Writes every synthetic model, and fails unless llama.cpp runs each.
 pub(crate) fn synthetic(output: Option<&str>) -> Result<(), String> {
     let python = python()?;
     let gristmill = build("bin", "gristmill")?;
@@ -96,7 +96,7 @@ pub(crate) fn synthetic(output: Option<&str>) -> Result<(), String> {
     }
 }
 
-/// A Python that has llama.cpp; it is built unless it is there.
+/// A Python with llama.cpp, which is built if it is missing.
 fn python() -> Result<PathBuf, String> {
     let venv = root().join("target/llama-cpp");
     let python = venv.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });

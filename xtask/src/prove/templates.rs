@@ -13,10 +13,10 @@ use crate::{build, root, sh};
 const PACKAGE: &str = "llama_cpp_python-0.3.36";
 const TEMPLATES: &str = "vendor/llama.cpp/models/templates";
 
-/// Of the conversations of each template one in this many: with `--quick`, and else.
+/// One conversation in this many is rendered: with `--quick`, and without.
 const EVERY: [&str; 2] = ["16", "1"];
 
-/// How many random expressions: with `--quick`, and else.
+/// Number of random expressions: with `--quick`, and without.
 const EXPRESSIONS: [&str; 2] = ["500", "20000"];
 
 /// Renders, compares, and writes the page at this path.
@@ -59,7 +59,7 @@ fn row(line: &str) -> Option<String> {
     line.starts_with(['|', '-']).then(|| line.to_owned())
 }
 
-/// The folder with the templates: the package's sources, which are fetched unless they are there.
+/// The folder with the templates: the package's sources, which are downloaded if they are missing.
 fn published(folder: &Path, scripts: &Path, python: &Path) -> Result<PathBuf, String> {
     let templates = folder.join(PACKAGE).join(TEMPLATES);
     if templates.is_dir() {

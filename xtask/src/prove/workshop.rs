@@ -13,15 +13,15 @@ const MEMBERS: &[&str] = &["kernels", "cpu", "files", "suite"];
 /// The tests of the op suite.
 const TESTS: &str = "crates/suite/tests/levels.rs";
 
-/// A run of the suite that takes longer hangs: a mutated loop may never end.
+/// Timeout of a run of the suite: a mutated loop can run forever.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// The outcome of the suite on a mutated tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// A test failed: the mutation was noticed.
+    /// A test failed: the mutation was detected.
     Killed,
-    /// The suite did not end: noticed.
+    /// The suite did not end: the mutation was detected.
     Hung,
     /// All tests passed.
     Survived,
@@ -59,7 +59,7 @@ pub(super) struct Workshop {
     target: PathBuf,
     /// Output of the last build.
     pub(super) log: PathBuf,
-    /// Seed of every run of the suite: what passes before a mutation and fails after fails because of it.
+    /// Seed of every run of the suite: a test that passes before a mutation and fails after it fails because of it.
     pub(super) seed: u64,
 }
 
@@ -100,7 +100,7 @@ impl Workshop {
         Ok(Self { tree, target, log, seed })
     }
 
-    /// Calls `run` with the mutation applied, and takes it back; not if nothing runs that source here.
+    /// Applies the mutation, calls `run`, and reverts the mutation. Does nothing if this CPU does not run the source.
     pub(super) fn with(
         &self,
         mutation: &Mutation,

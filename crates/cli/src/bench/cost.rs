@@ -92,7 +92,7 @@ impl Cost {
         });
         let mut cost =
             Cost { dense: Matrix::default(), head: Matrix::default(), embedding_row: 0.0, layers: layers.collect() };
-        for TensorUse { tensor, elements, reads } in uses {
+        for TensorUse { tensor, elements, reads, .. } in uses {
             let bytes = file.tensor(tensor).map_or(0, |tensor| tensor.bytes) as f64;
             let matrix = Matrix { bytes, products: *elements as f64 };
             match *reads {

@@ -14,7 +14,7 @@ use std::time::{Instant, SystemTime};
 use clap::Args;
 use gristmill_cpu::{Cpu, Level};
 use gristmill_engine::machine;
-use gristmill_gpu::ahead::side_by_side;
+use gristmill_gpu::precompile::parallel_map;
 use gristmill_kernels::Error;
 use gristmill_text::clock;
 
@@ -88,7 +88,7 @@ fn compile<U: Sync>(
     let start = Instant::now();
     let bar = console::bar("preparing kernels {bar:40} {pos}/{len}");
     bar.set_length(units.len() as u64);
-    let prepared = side_by_side(units, prepare, |done| bar.set_position(done as u64));
+    let prepared = parallel_map(units, prepare, |done| bar.set_position(done as u64));
     bar.finish_and_clear();
     let failures: Vec<Error> = prepared.into_iter().filter_map(Result::err).collect();
     for error in failures.iter().take(MAX_LISTED) {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::family::LAYER_TYPES;
+use crate::family::{Family, LAYER_TYPES};
 use crate::mlx::Widths;
 
 /// Names that mlx-lm reads, and those in newer files of transformers.
@@ -13,15 +13,7 @@ const ROPE: &str = "rope_parameters";
 const ROPE_ALONE: [&str; 2] = ["rope_theta", "partial_rotary_factor"];
 const ROPE_SCALING: &str = "rope_scaling";
 
-/// Models whose settings mlx-lm does not read without these, and what they are without them.
-const NEEDED: &[(&str, &str, Value)] = &[
-    ("exaone4", ROPE_SCALING, Value::Null),
-    ("exaone4", "sliding_window", Value::Null),
-    ("glm4_moe", ROPE_SCALING, Value::Null),
-];
-
-/// The model whose windows mlx-lm reads as a letter for each layer.
-const IN_LETTERS: &str = "exaone4";
+/// The period of layers with a window, or a letter for each layer ([`Family::mlx_letters`]).
 const PATTERN: &str = "sliding_window_pattern";
 /// More than any model has.
 const MOST_LAYERS: u64 = 4096;
@@ -48,11 +40,11 @@ pub(super) fn quantised(mut settings: Map<String, Value>, widths: Widths) -> Map
             settings.entry(ROPE_SCALING).or_insert(Value::Object(rope));
         }
     }
-    let model = settings.get("model_type").and_then(Value::as_str).unwrap_or_default().to_owned();
-    for (_, key, value) in NEEDED.iter().filter(|(needs, ..)| *needs == model) {
-        settings.entry(*key).or_insert(value.clone());
+    let family = settings.get("model_type").and_then(Value::as_str).and_then(Family::find);
+    for &key in family.map_or(&[][..], |family| family.mlx_settings) {
+        settings.entry(key).or_insert(Value::Null);
     }
-    if model == IN_LETTERS {
+    if family.is_some_and(|family| family.mlx_letters) {
         let letters = letters(&settings);
         // transformers, which reads the tokenizer, takes the pattern for a number where there is no list.
         let layers = settings.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0).min(MOST_LAYERS);
@@ -114,13 +106,15 @@ mod tests {
     fn what_mlx_lm_needs_is_there() {
         assert!(of(json!({"model_type": "glm4_moe"})).as_object().expect("an object").contains_key("rope_scaling"));
         assert!(of(json!({"model_type": "llama"})).get("rope_scaling").is_none());
+        let in_letters = |model: &&str| Family::find(model).is_some_and(|family| family.mlx_letters);
+        let model = Family::written_as_mlx().find(in_letters).expect("a model with letters");
         let windows = |mut more: Value| {
-            more["model_type"] = json!("exaone4");
+            more["model_type"] = json!(model);
             of(more)["sliding_window_pattern"].clone()
         };
         assert_eq!(windows(json!({"sliding_window": 4, "sliding_window_pattern": 4})), "LLLG");
         assert_eq!(windows(json!({"sliding_window": 4, "sliding_window_pattern": "LLG"})), "LLG");
-        let listed = of(json!({"model_type": "exaone4", "num_hidden_layers": 3, "sliding_window": 4,
+        let listed = of(json!({"model_type": model, "num_hidden_layers": 3, "sliding_window": 4,
             "sliding_window_pattern": 2}));
         assert_eq!(listed[LAYER_TYPES], json!(["sliding_attention", "full_attention", "sliding_attention"]));
         let types = json!(["sliding_attention", "full_attention", "full_attention"]);

@@ -53,6 +53,7 @@ pub const FILE_TYPE_KEY: &str = "general.file_type";
 
 /// One tensor of the output.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Planned {
     /// Its name.
     pub name: String,

@@ -109,12 +109,12 @@ impl DraftModel {
         }
         let requested: HashSet<usize> = granted.iter().map(|&number| requests[number].slot).collect();
         for slot in (0..self.slots.len()).filter(|slot| !requested.contains(slot)) {
-            self.forget(slot)?;
+            self.free(slot)?;
         }
         while !self.fits(requests, &granted)?
             && let Some(last) = granted.pop()
         {
-            self.forget(requests[last].slot)?;
+            self.free(requests[last].slot)?;
         }
         Ok(granted)
     }
@@ -130,7 +130,7 @@ impl DraftModel {
     }
 
     /// Frees a slot's state.
-    fn forget(&mut self, slot: usize) -> Result<()> {
+    fn free(&mut self, slot: usize) -> Result<()> {
         match self.slots[slot].take() {
             Some((sequence, _)) => self.runner.close_sequence(sequence),
             None => Ok(()),

@@ -43,8 +43,8 @@ pub(super) struct Job {
 #[derive(Debug)]
 pub(super) enum Order {
     Run(Box<Job>),
-    /// Remove the texts of a tenant from the prefix cache.
-    ForgetPrefixes(u64),
+    /// Remove the entries of a tenant from the prefix cache.
+    EvictPrefixes(u64),
 }
 
 /// The purpose of a job.

@@ -168,15 +168,15 @@ impl Engine {
         self.submit(job)
     }
 
-    /// Removes a tenant's texts from the prefix cache, but for what requests use that run then. It is done before later
-    /// requests start. Texts with a cache key of their own stay.
+    /// Removes a tenant's entries from the prefix cache, except blocks that running requests use. Later requests start
+    /// after it. Entries with a cache key of their own stay.
     ///
     /// # Errors
     /// The errors of [`health`](Self::health).
-    pub fn forget_prefixes(&self, tenant: u64) -> Result<(), EngineError> {
+    pub fn evict_prefixes(&self, tenant: u64) -> Result<(), EngineError> {
         self.health()?;
         let jobs = self.jobs.as_ref().ok_or(EngineError::Stopped)?;
-        jobs.send(Order::ForgetPrefixes(tenant)).map_err(|_| EngineError::Stopped)
+        jobs.send(Order::EvictPrefixes(tenant)).map_err(|_| EngineError::Stopped)
     }
 
     /// The matcher of a new text that follows a grammar.

@@ -160,7 +160,7 @@ impl Worker {
     fn obey(&mut self, order: Order) {
         match order {
             Order::Run(job) => self.arrive(*job),
-            Order::ForgetPrefixes(tenant) => self.runner.forget_tenant(tenant),
+            Order::EvictPrefixes(tenant) => self.runner.evict_tenant(tenant),
         }
     }
 

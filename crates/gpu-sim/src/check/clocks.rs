@@ -12,7 +12,7 @@ pub(crate) type Actor = u16;
 pub(crate) const PRODUCTS: Actor = 1_024;
 pub(crate) const COPIES: Actor = PRODUCTS + 32;
 
-/// A vector clock: for each actor the beat before which its accesses are known.
+/// A vector clock: for each actor the beat before which its accesses are visible.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock {
     known: Vec<u32>,
@@ -21,7 +21,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Knows what `other` knows, too.
+    /// Adds what is visible in `other`.
     pub(crate) fn join(&mut self, other: &Self) {
         join(&mut self.known, &other.known);
         join(&mut self.fenced, &other.fenced);
@@ -66,7 +66,7 @@ impl Clocks {
         (0..32).filter(move |lane| mask >> lane & 1 != 0).map(move |lane| warp * 32 + lane).filter(move |&t| t < all)
     }
 
-    /// Lanes of a warp know of each other what was before a beat.
+    /// Makes accesses of a warp's lanes before a beat visible to its other lanes.
     pub(super) fn meet(&mut self, warp: usize, mask: u32, beat: u32) {
         let mut all = Clock::default();
         for thread in self.lanes(warp, mask) {
@@ -76,7 +76,7 @@ impl Clocks {
         self.lanes(warp, mask).for_each(|thread| self.threads[thread].clone_from(&all));
     }
 
-    /// All threads know all.
+    /// Makes all accesses visible to all threads.
     pub(super) fn barrier(&mut self, beats: &[Beats]) {
         let mut all = Clock::default();
         self.threads.iter().for_each(|clock| all.join(clock));
@@ -91,7 +91,7 @@ impl Clocks {
         }
     }
 
-    /// `clock` gets what a thread knows, and what it did before this beat.
+    /// Adds to `clock` what is visible to a thread, and the thread's accesses before this beat.
     pub(super) fn release(&mut self, thread: u32, beat: u32, clock: &mut Clock) {
         let mine = &mut self.threads[thread as usize];
         mine.learn(thread as usize, beat);
@@ -102,20 +102,20 @@ impl Clocks {
         self.threads[thread as usize].join(clock);
     }
 
-    /// All that a thread knows is fenced, and what it did before this beat.
+    /// Fences all accesses visible to a thread, and the thread's accesses before this beat.
     pub(super) fn fence(&mut self, thread: u32, beat: u32) {
         let mine = &mut self.threads[thread as usize];
         mine.learn(thread as usize, beat);
         mine.fenced.clone_from(&mine.known);
     }
 
-    /// A thread knows what an actor did before a beat.
+    /// Makes an actor's accesses before a beat visible to a thread.
     pub(super) fn learn(&mut self, thread: u32, actor: Actor, beat: u32) {
         let column = self.column(actor);
         self.threads[thread as usize].learn(column, beat);
     }
 
-    /// `clock` gets what an actor did before a beat.
+    /// Adds an actor's accesses before a beat to `clock`.
     pub(super) fn publish(&self, actor: Actor, beat: u32, clock: &mut Clock) {
         clock.learn(self.column(actor), beat);
     }
@@ -129,13 +129,13 @@ impl Clocks {
     }
 }
 
-/// Reads of one byte that nothing orders among each other, by a number that a cell can hold.
+/// Sets of unordered reads of one byte. A cell stores the number of its set.
 #[derive(Debug, Default)]
 pub(super) struct Readers {
     sets: Vec<Vec<Past>>,
     numbers: HashMap<Vec<Past>, u32>,
-    /// The number of a set with one more read. Most bytes are read by the same threads in the same order, and to find a
-    /// set of hundreds took a quarter of the time of checking products.
+    /// The number of a set with one more read. Most bytes are read by the same threads in the same order. Searching for
+    /// sets of hundreds of reads took a quarter of the time of checking products.
     larger: HashMap<(u32, Past), u32>,
 }
 

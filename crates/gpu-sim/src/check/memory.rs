@@ -9,12 +9,12 @@ use memmap2::{MmapMut, MmapOptions};
 /// A buffer among the arguments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Buffer {
-    /// Which argument, from 0.
+    /// Number of the argument, from 0.
     pub(crate) argument: usize,
     pub(crate) begin: usize,
     pub(crate) bytes: usize,
     pub(crate) access: Access,
-    /// No launch before that may still run writes it.
+    /// Whether no earlier launch in flight writes it.
     pub(crate) settled: bool,
 }
 
@@ -51,7 +51,7 @@ struct Extent {
     begin: usize,
     end: usize,
     buffers: Vec<Buffer>,
-    /// None may be written: there is nothing to remember.
+    /// Whether all are read-only, so that no history is needed.
     constant: bool,
     shadow: Shadow,
 }
@@ -60,7 +60,7 @@ struct Extent {
 #[derive(Debug, Default)]
 pub(super) struct Extents {
     extents: Vec<Extent>,
-    /// The one that was touched last is often the next.
+    /// The argument of the last access, which is often that of the next.
     last: usize,
 }
 
@@ -68,9 +68,9 @@ pub(super) struct Extents {
 pub(super) struct Found<'a> {
     /// `None` if it cannot be written.
     pub(super) cells: Option<&'a mut [Cell]>,
-    /// It is declared as written alone.
+    /// Whether it is declared write-only.
     pub(super) fresh: bool,
-    /// No launch before that may still run writes it.
+    /// Whether no earlier launch in flight writes it.
     pub(super) settled: bool,
     pub(super) argument: usize,
 }
@@ -97,7 +97,7 @@ impl Extents {
         Ok(Self { extents, last: 0 })
     }
 
-    /// The argument in which some bytes lie, if they may be touched so.
+    /// The argument that contains some bytes, if this kind of access is allowed.
     pub(super) fn find(&mut self, at: usize, bytes: usize, write: bool) -> Result<Found<'_>, Wrong> {
         let holds = |extent: &Extent| extent.begin <= at && at + bytes <= extent.end;
         if !self.extents.get(self.last).is_some_and(holds) {
@@ -124,7 +124,7 @@ impl Extents {
         Ok(Found { cells, fresh, settled, argument })
     }
 
-    /// Says of which argument an access misses the bounds: of the nearest.
+    /// Describes an access out of bounds, by the nearest argument.
     fn outside(&self, at: usize, bytes: usize, write: bool) -> Wrong {
         let does = if write { "writes" } else { "reads" };
         let distance = |buffer: &&Buffer| {

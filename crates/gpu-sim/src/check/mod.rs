@@ -110,17 +110,17 @@ impl Checks {
         self.waited.fill(false);
     }
 
-    /// A thread has waited for the launches before.
+    /// A thread has waited for the earlier launches.
     pub(crate) fn depend(&mut self, thread: u32) {
         self.waited[thread as usize] = true;
     }
 
-    /// Whether no thread of the block has waited, where one has to.
+    /// Whether a wait is required and no thread of the block has waited.
     pub(crate) fn never_waited(&self) -> bool {
         self.overlaps && !self.waited.contains(&true)
     }
 
-    /// All threads of the block have met, which orders accesses in some kinds of memory.
+    /// A block barrier has opened, which orders accesses in some kinds of memory.
     pub(crate) fn barrier(&mut self, memory: u32) {
         for order in chosen(&mut self.orders, memory) {
             order.phase += 1;
@@ -134,7 +134,7 @@ impl Checks {
         }
     }
 
-    /// Lanes of a warp have met, which orders accesses in some kinds of memory.
+    /// Lanes of a warp have synchronised, which orders accesses in some kinds of memory.
     pub(crate) fn synchronise(&mut self, warp: usize, mask: u32, memory: u32) {
         chosen(&mut self.orders, memory).for_each(|order| order.beats[warp].synchronise(mask));
         if let Some(clocks) = &mut self.clocks {
@@ -142,19 +142,19 @@ impl Checks {
         }
     }
 
-    /// Starts vector clocks for the block's threads. Kernels with clocks have no barriers that order one kind of memory
-    /// alone, so both kinds count the same beats.
+    /// Starts vector clocks for the block's threads. In kernels with clocks, each barrier orders both kinds of
+    /// memory, so both kinds count the same beats.
     pub(crate) fn keep_clocks(&mut self, threads: usize) {
         self.clocks.get_or_insert_with(|| Clocks::new(threads, &self.orders[0].beats));
     }
 
-    /// The next beat of a thread's warp: what the thread did is before it.
+    /// Starts the next beat of a thread's warp. Earlier accesses of the thread precede it.
     fn beat(&mut self, thread: u32) -> u32 {
         self.orders.iter_mut().for_each(|order| order.beats[thread as usize / 32].beat += 1);
         self.now(thread)
     }
 
-    /// `clock` gets what a thread did and knows.
+    /// Adds to `clock` the thread's accesses and those visible to it.
     pub(crate) fn release(&mut self, thread: u32, clock: &mut Clock) {
         let beat = self.beat(thread);
         if let Some(clocks) = &mut self.clocks {
@@ -162,14 +162,14 @@ impl Checks {
         }
     }
 
-    /// A thread has met a clock.
+    /// Adds to a thread's clock what is visible in `clock`.
     pub(crate) fn acquire(&mut self, thread: u32, clock: &Clock) {
         if let Some(clocks) = &mut self.clocks {
             clocks.acquire(thread, clock);
         }
     }
 
-    /// A proxy fence: asynchronous operations see what a thread did and knows.
+    /// A proxy fence: a thread's accesses, and those visible to it, become visible to asynchronous operations.
     pub(crate) fn fence(&mut self, thread: u32) {
         let beat = self.beat(thread);
         if let Some(clocks) = &mut self.clocks {
@@ -177,31 +177,31 @@ impl Checks {
         }
     }
 
-    /// Whether asynchronous operations of `thread` see what `of` has just done.
+    /// Whether the last access of `of` is visible to asynchronous operations of `thread`.
     pub(crate) fn fenced(&self, thread: u32, of: Actor, beat: u32) -> bool {
         self.clocks.as_ref().is_some_and(|clocks| clocks.fenced(thread, of, beat))
     }
 
-    /// How many synchronisations a thread's warp had.
+    /// The number of synchronisations of a thread's warp.
     pub(crate) fn now(&self, thread: u32) -> u32 {
         self.orders[0].beats[thread as usize / 32].beat
     }
 
-    /// A thread learns what an asynchronous actor did before a beat.
+    /// Accesses of an asynchronous actor before a beat become visible to a thread.
     pub(crate) fn learn(&mut self, thread: u32, actor: Actor, beat: u32) {
         if let Some(clocks) = &mut self.clocks {
             clocks.learn(thread, actor, beat);
         }
     }
 
-    /// `clock` gets what an asynchronous actor did before a beat.
+    /// Adds to `clock` the accesses of an asynchronous actor before a beat.
     pub(crate) fn publish(&self, actor: Actor, beat: u32, clock: &mut Clock) {
         if let Some(clocks) = &self.clocks {
             clocks.publish(actor, beat, clock);
         }
     }
 
-    /// A thread touches some bytes, or must not.
+    /// Records an access of a thread to some bytes. Returns the fault if the access is not allowed.
     pub(crate) fn touch(
         &mut self,
         who: Who,

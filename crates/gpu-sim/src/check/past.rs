@@ -14,26 +14,26 @@ pub(super) struct Past {
     pub(super) phase: u32,
     /// Synchronisations of its warp before it; of an asynchronous operation its number.
     pub(super) beat: u32,
-    /// Where in the code: the offset of a return address.
+    /// Offset of the return address in the code.
     pub(super) code: u32,
     /// The actor, mostly the number of a thread in its block.
     pub(super) actor: Actor,
     pub(super) marks: u16,
 }
 
-/// There was an access.
+/// An access was recorded.
 pub(super) const VALID: u16 = 1;
 /// An atomic operation.
 pub(super) const ATOMIC: u16 = 2;
-/// A copy without a wait so far.
+/// A copy in flight.
 pub(super) const PENDING: u16 = 4;
-/// Reads: of several lanes of the warp, of several warps of the block, of earlier blocks too.
+/// Reads by several lanes of the warp, by several warps of the block, and by earlier blocks.
 const LANES: u16 = 8;
 const WARPS: u16 = 16;
 const BLOCKS: u16 = 32;
-/// Reads: `beat` is the number of several.
+/// Reads by vector clocks: `beat` is the number of a set of reads.
 const SEVERAL: u16 = 64;
-/// A barrier lies here.
+/// The byte belongs to a barrier.
 const BARRIER: u16 = 128;
 
 /// The last write of a byte, and the reads since. All zero: untouched.
@@ -44,7 +44,7 @@ pub(super) struct Cell {
     read: Past,
 }
 
-/// How memory is touched.
+/// The kind of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Touch {
     Read,
@@ -61,7 +61,7 @@ pub(crate) enum Touch {
     AsyncRead,
     AsyncBegin,
     AsyncDeliver,
-    /// A barrier starts to be there, is used, and ends.
+    /// A barrier is initialised, used, and invalidated.
     BarrierInit,
     BarrierUse,
     BarrierInval,
@@ -78,14 +78,14 @@ impl Touch {
 pub(super) struct Scope {
     /// Shared memory: every block has its own.
     pub(super) shared: bool,
-    /// It may be read only where the launch (for shared memory: the block) has written it.
+    /// The launch (for shared memory: the block) must write it before it reads it.
     pub(super) fresh: bool,
 }
 
 /// The synchronisations of a warp.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Beats {
-    /// How many there were.
+    /// Number of synchronisations.
     pub(super) beat: u32,
     /// The last of all lanes, and of all threads.
     pub(super) whole: u32,
@@ -105,13 +105,13 @@ impl Beats {
         }
     }
 
-    /// All threads of the block have met.
+    /// A block barrier has opened.
     pub(super) fn barrier(&mut self) {
         self.synchronise(u32::MAX);
         self.floor = self.beat;
     }
 
-    /// Whether `to` knows what `from` did at a beat.
+    /// Whether an access of `from` at a beat is visible to `to`.
     fn order(&self, beat: u32, from: u32, to: u32) -> bool {
         let mut know = 1 << from;
         for &(at, mask) in &self.parts {
@@ -132,15 +132,15 @@ pub(super) struct Now<'a> {
     /// The phase in which this block started.
     pub(super) first_phase: u32,
     pub(super) beats: &'a Beats,
-    /// In blocks that order threads by more than barriers of all.
+    /// Vector clocks, in blocks that do not only use block barriers.
     pub(super) clocks: Option<&'a Clocks>,
 }
 
-/// Two accesses that must not be: the kind, and the earlier one.
+/// A conflict of two accesses: the kind, and the earlier access.
 pub(super) type Conflict = (Kind, Past);
 
 impl Now<'_> {
-    /// Which order is missing between an access and now.
+    /// The missing order between a recorded access and this one.
     fn unordered(&self, past: Past) -> Option<Kind> {
         let (thread, me) = (u32::from(past.actor), u32::from(self.past.actor));
         if past.phase < self.first_phase {
@@ -160,7 +160,7 @@ impl Now<'_> {
         }
     }
 
-    /// The same for all reads that a cell remembers: the missing order, and to which of them.
+    /// The missing order between this access and the reads that a cell records, with the first unordered read.
     fn unordered_reads(&self, read: Past, readers: &Readers) -> Option<Conflict> {
         if read.marks & SEVERAL != 0 && read.marks & BLOCKS == 0 && read.phase >= self.first_phase {
             let mut reads = readers.get(read.beat).iter();

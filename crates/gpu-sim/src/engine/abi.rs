@@ -4,7 +4,7 @@ use crate::launch::Parameter;
 use std::ffi::{c_char, c_void};
 use std::ptr::null;
 
-/// Where in the kernel source something is called.
+/// The position of a call in the kernel source.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Site {
@@ -29,19 +29,19 @@ pub(crate) struct ThreadView {
     pub(crate) warp: u32,
 }
 
-/// A meeting of a warp's lanes; the last to come runs `complete` for all.
+/// A synchronisation of a warp's lanes. The last lane to arrive runs `complete` for all.
 #[repr(C)]
 pub(crate) struct Meeting {
     pub(crate) complete: unsafe extern "C" fn(*mut EngineView, *const *mut c_void, u32),
     pub(crate) what: *const c_char,
-    /// The lanes that must come: bits of [`lanes`].
+    /// The lanes that must arrive: bits of [`lanes`].
     pub(crate) lanes: u32,
-    /// In which memory the others may read after it what a lane wrote before it.
+    /// The kinds of memory that it orders.
     pub(crate) orders: u32,
 }
 
-/// Lanes that must come to a meeting: all 32; all with which the warp started, and none may meet others meanwhile. Both
-/// at one place in the source.
+/// Lanes that must arrive at a synchronisation: all 32, or all with which the warp started. In both cases they must
+/// arrive at one place in the source. In the second, no lane may join another synchronisation meanwhile.
 pub(crate) mod lanes {
     pub(crate) const WHOLE: u32 = 1;
     pub(crate) const SAME: u32 = 2;
@@ -123,6 +123,6 @@ pub(crate) struct KernelView {
     pub(crate) parameters: *const Parameter,
     pub(crate) count: u64,
     pub(crate) next: *const KernelView,
-    /// Most threads of a block, 0 if it does not say.
+    /// Maximum threads of a block, 0 if it is not declared.
     pub(crate) threads: u32,
 }

@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};
 
-/// In which order warps and lanes run.
+/// The order in which warps and lanes run.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     pub(super) order: Order,
-    /// The block's warps in their order, and which of them runs.
+    /// The block's warps in their order, and the index of the running warp.
     warps: Vec<u32>,
     at: usize,
     random: u64,
@@ -34,7 +34,7 @@ impl Turns {
         self.again();
     }
 
-    /// All warps can go on: starts with the first, or in another order.
+    /// Makes all warps ready, in order or shuffled.
     pub(super) fn again(&mut self) {
         self.at = 0;
         if let Order::Shuffled(_) = self.order {
@@ -45,7 +45,7 @@ impl Turns {
         }
     }
 
-    /// Which of the lanes whose bits are set.
+    /// Chooses one of the lanes whose bits are set.
     fn lane(&mut self, ready: u32) -> u32 {
         match self.order {
             Order::Ascending => ready.trailing_zeros(),
@@ -89,7 +89,7 @@ fn gcd(a: u64, b: u64) -> u64 {
 }
 
 impl Engine {
-    /// Readies what all blocks of a launch share.
+    /// Prepares the state that all blocks of a launch share.
     pub(super) fn begin(&mut self, job: &LaunchJob) -> Result<(), Error> {
         let [x, y, z] = job.block;
         let threads = x * y * z;
@@ -176,12 +176,12 @@ impl Engine {
                     thread.stack = null_mut();
                 }
             }
-            self.copies.iter_mut().for_each(|copies| copies.forget());
+            self.copies.iter_mut().for_each(|copies| copies.clear());
         }
         self.fault.take()
     }
 
-    /// A deadlock: which threads wait where.
+    /// Describes a deadlock: the waiting threads and their source lines.
     fn stuck(&self) -> Fault {
         let waiting = || self.threads.iter().filter(|thread| !thread.stack.is_null());
         let mut places = BTreeMap::new();
@@ -252,7 +252,7 @@ pub(super) unsafe fn run(engine: *mut Engine) {
     }
 }
 
-/// Lets others run until this thread is ready again.
+/// Runs other threads until this thread is ready again.
 ///
 /// # Safety
 /// Called on a fibre, with no reference to the engine.
@@ -270,7 +270,7 @@ pub(super) unsafe fn suspend(engine: *mut Engine) {
 
 /// Saves the caller's state to `save`, and starts or resumes `next`.
 unsafe fn resume(engine: *mut Engine, save: *mut *mut u8, next: *mut Thread) {
-    // SAFETY: the engine's own threads; one that has begun left its stack by `switch`, and does so once.
+    // SAFETY: the engine's own threads; one that has started left its stack by `switch`, and does so once.
     unsafe {
         if (*next).pointer.is_null() {
             let stack = (*engine).stacks.take();

@@ -17,9 +17,9 @@ pub(super) struct Bulk {
     to: *mut u8,
     bytes: usize,
     from: From,
-    /// Which of the block's barriers counts it.
+    /// The barrier that counts it, by its index in the block.
     pub(super) barrier: usize,
-    /// The thread that started the copy, and where.
+    /// The thread that started the copy, and its source line.
     thread: u32,
     pub(super) site: Site,
 }
@@ -103,7 +103,7 @@ unsafe fn begin(engine: *mut Engine, bulk: Bulk, align: usize, read: &[(usize, u
     }
 }
 
-/// The barrier that is to count a copy.
+/// The barrier that must count a copy.
 unsafe fn barrier_of(engine: *mut Engine, barrier: *mut c_void, site: Site) -> usize {
     // SAFETY: called on a fibre with no other reference to the engine.
     unsafe {
@@ -164,7 +164,7 @@ pub(super) unsafe extern "C" fn tile(
     }
 }
 
-/// The hook: a proxy fence; what the thread knows is seen by asynchronous copies and products.
+/// The hook: a proxy fence. Accesses visible to the thread become visible to asynchronous copies and products.
 pub(super) unsafe extern "C" fn fence_async(view: *mut EngineView, site: *const Site) {
     let engine: *mut Engine = view.cast();
     // SAFETY: the view is the engine's first field; the site comes from `sim.h`.

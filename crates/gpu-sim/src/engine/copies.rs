@@ -11,8 +11,8 @@ use std::ffi::c_void;
 /// The copies of one thread.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
-    begun: Vec<Copy>,
-    /// Where each group ends in `begun`.
+    started: Vec<Copy>,
+    /// The end of each group in `started`.
     groups: Vec<usize>,
 }
 
@@ -21,23 +21,23 @@ struct Copy {
     to: *mut u8,
     from: *const u8,
     bytes: usize,
-    /// The first so many are copied, the rest becomes zero.
+    /// Number of bytes that are copied; the others become zero.
     valid: usize,
 }
 
 impl Copies {
-    pub(super) fn forget(&mut self) {
-        self.begun.clear();
+    pub(super) fn clear(&mut self) {
+        self.started.clear();
         self.groups.clear();
     }
 }
 
 impl Engine {
-    /// The running thread has ended: copies without a wait never happen.
-    pub(super) fn forget_copies(&mut self) {
+    /// The running thread has ended. Its copies without a wait are discarded.
+    pub(super) fn discard_copies(&mut self) {
         if self.copying {
             let thread = self.thread().view.linear as usize;
-            self.copies[thread].forget();
+            self.copies[thread].clear();
         }
     }
 }
@@ -74,11 +74,11 @@ pub(super) unsafe extern "C" fn copy(
         let thread = (*engine).thread().view.linear as usize;
         (*engine).copying = true;
         let copy = Copy { to: to.cast(), from: from.cast(), bytes: size, valid: valid as usize };
-        (&mut (*engine).copies)[thread].begun.push(copy);
+        (&mut (*engine).copies)[thread].started.push(copy);
     }
 }
 
-/// The hook: makes a group of the copies since the last.
+/// The hook: commits the copies since the last group as a group.
 pub(super) unsafe extern "C" fn commit(view: *mut EngineView) {
     let engine: *mut Engine = view.cast();
     // SAFETY: the view is the engine's first field.
@@ -86,11 +86,11 @@ pub(super) unsafe extern "C" fn commit(view: *mut EngineView) {
         let thread = (*engine).thread().view.linear as usize;
         (*engine).copying = true;
         let copies = &mut (&mut (*engine).copies)[thread];
-        copies.groups.push(copies.begun.len());
+        copies.groups.push(copies.started.len());
     }
 }
 
-/// The hook: finishes all groups of the thread but the last `left`.
+/// The hook: completes all groups of the thread except the last `left`.
 pub(super) unsafe extern "C" fn wait(view: *mut EngineView, left: u32, site: *const Site) {
     let engine: *mut Engine = view.cast();
     // SAFETY: the view is the engine's first field. The kernel's author vouches for the addresses, as for those of any
@@ -102,7 +102,7 @@ pub(super) unsafe extern "C" fn wait(view: *mut EngineView, left: u32, site: *co
         let done = groups.len().saturating_sub(left as usize);
         let Some(&end) = groups[..done].last() else { return };
         for i in 0..end {
-            let copy = (&(*engine).copies)[thread].begun[i];
+            let copy = (&(*engine).copies)[thread].started[i];
             if (*engine).checks.is_some() {
                 check(engine, copy.to.addr(), copy.bytes, Touch::Deliver, *site);
             }
@@ -110,7 +110,7 @@ pub(super) unsafe extern "C" fn wait(view: *mut EngineView, left: u32, site: *co
             copy.to.add(copy.valid).write_bytes(0, copy.bytes - copy.valid);
         }
         let copies = &mut (&mut (*engine).copies)[thread];
-        copies.begun.drain(..end);
+        copies.started.drain(..end);
         copies.groups.drain(..done);
         copies.groups.iter_mut().for_each(|group| *group -= end);
     }

@@ -3,10 +3,10 @@
 use memmap2::{MmapMut, MmapOptions};
 use std::arch::naked_asm;
 
-/// Bytes of a stack. Only what is touched takes memory; the compiler refuses kernels with larger frames.
+/// Bytes of a stack. Only pages that are used take memory. The compiler refuses kernels with larger frames.
 pub(crate) const STACK: usize = 256 << 10;
-/// From one stack to the next. At multiples of a power of two, what threads have in use would be in the same few sets
-/// of the caches: 71 lines further, the stacks of a block fit into those of the second level.
+/// Distance of two stacks. With a power of two, the used parts of all stacks would share a few cache sets. With 71
+/// lines more, the stacks of a block fit into the L2 cache.
 const STRIDE: usize = STACK + 71 * 64;
 /// Threads of a block, at most.
 const THREADS: usize = 1_024;
@@ -36,7 +36,7 @@ pub(crate) unsafe extern "sysv64" fn switch(save: *mut *mut u8, to: *mut u8) {
     )
 }
 
-/// Stacks that are taken and given back: one for each thread of the largest block.
+/// A pool of stacks: one for each thread of the largest block.
 #[derive(Debug)]
 pub(crate) struct Stacks {
     memory: MmapMut,

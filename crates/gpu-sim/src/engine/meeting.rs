@@ -1,4 +1,4 @@
-//! Synchronisation of threads: lanes of a warp at a meeting, threads of a block at the barrier.
+//! Synchronisation of threads: lanes of a warp (a meeting), threads of a block (the barrier).
 
 use super::abi::{EngineView, Meeting, Site, lanes};
 use super::block::suspend;
@@ -9,11 +9,11 @@ use std::ffi::{CStr, c_void};
 /// 32 threads, fewer in a block's last warp.
 #[derive(Debug, Default)]
 pub(super) struct Warp {
-    /// Lanes that can continue, lanes that have not ended, and those that there were.
+    /// Ready lanes, lanes that have not ended, and all lanes.
     pub(super) ready: u32,
     pub(super) live: u32,
     began: u32,
-    /// Meetings that have started, mostly one; and what each lane has brought.
+    /// Pending synchronisations, mostly one, and the operand of each lane.
     meetings: Vec<Begun>,
     brought: [usize; 32],
     /// Lanes that wait at the barrier.
@@ -23,23 +23,23 @@ pub(super) struct Warp {
 #[derive(Debug)]
 struct Begun {
     meeting: *const Meeting,
-    /// Lanes that must come, and that have come.
+    /// Lanes that must arrive, and lanes that have arrived.
     mask: u32,
     present: u32,
-    /// Where the first one came.
+    /// Source line of the first arrival.
     site: Site,
 }
 
-/// The barrier of the block, at which all threads meet that have not ended.
+/// The block barrier, which waits for all threads that have not ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Barrier {
     present: u32,
-    /// How many of them brought a true predicate, now and when the barrier last opened.
+    /// Number of true predicates, so far and when the barrier last opened.
     trues: u32,
     result: u32,
-    /// The memory whose accesses it orders: only what every thread requested.
+    /// The kinds of memory that it orders: only those that every thread requested.
     memory: u32,
-    /// Where the first one came.
+    /// Source line of the first arrival.
     site: Site,
 }
 
@@ -58,13 +58,13 @@ impl Warp {
         self.at_barrier = 0;
     }
 
-    /// A meeting for which all lanes have come that will.
+    /// A synchronisation at which all remaining lanes have arrived.
     fn complete(&self) -> Option<usize> {
-        self.meetings.iter().position(|begun| begun.present == begun.mask & self.live)
+        self.meetings.iter().position(|started| started.present == started.mask & self.live)
     }
 }
 
-/// Completes a meeting for which all lanes have come: does its work and resumes the lanes.
+/// Completes a synchronisation at which all lanes have arrived: runs its function and resumes the lanes.
 unsafe fn hold(engine: *mut Engine, warp: usize, at: usize) {
     // SAFETY: called on a fibre with no other reference to the engine. What lanes have brought lies on their stacks,
     // where they wait.
@@ -85,7 +85,7 @@ unsafe fn hold(engine: *mut Engine, warp: usize, at: usize) {
     }
 }
 
-/// The fault of a meeting to which some lanes of the warp did not come.
+/// The fault of a synchronisation at which some lanes of the warp did not arrive.
 fn missing(meeting: &Meeting, present: u32, began: u32) -> Option<String> {
     // SAFETY: a C string of the kernel.
     let what = || unsafe { CStr::from_ptr(meeting.what) }.to_string_lossy();
@@ -98,7 +98,7 @@ fn missing(meeting: &Meeting, present: u32, began: u32) -> Option<String> {
     }
 }
 
-/// The hook: a lane joins a meeting of the lanes in `mask` with an operand, and returns when it is complete.
+/// The hook: a lane synchronises with the lanes in `mask`, with an operand, and returns when all have arrived.
 pub(super) unsafe extern "C" fn meet(
     view: *mut EngineView,
     meeting: *const Meeting,
@@ -121,7 +121,7 @@ pub(super) unsafe extern "C" fn meet(
         }
         let this = &mut (&mut (*engine).warps)[warp];
         this.brought[lane as usize] = brought as usize;
-        let at = match this.meetings.iter().position(|begun| begun.meeting == meeting && begun.mask == mask) {
+        let at = match this.meetings.iter().position(|started| started.meeting == meeting && started.mask == mask) {
             Some(at) => at,
             None => {
                 this.meetings.push(Begun { meeting, mask, present: 0, site: *site });
@@ -131,19 +131,19 @@ pub(super) unsafe extern "C" fn meet(
         // Lanes that meet others meanwhile will not come.
         let elsewhere = match (*meeting).lanes & lanes::SAME {
             0 => None,
-            _ => this.meetings.iter().find(|begun| begun.meeting != meeting).map(|begun| begun.site),
+            _ => this.meetings.iter().find(|started| started.meeting != meeting).map(|started| started.site),
         };
-        let begun = &mut this.meetings[at];
-        begun.present |= 1 << lane;
+        let started = &mut this.meetings[at];
+        started.present |= 1 << lane;
         // Instructions of a whole warp are `.aligned`: all lanes execute the same one.
-        let apart = (*engine).checks.is_some() && (*meeting).lanes != 0 && !(*engine).code.same(begun.site, *site);
-        if let Some(other) = elsewhere.or(apart.then_some(begun.site)) {
+        let apart = (*engine).checks.is_some() && (*meeting).lanes != 0 && !(*engine).code.same(started.site, *site);
+        if let Some(other) = elsewhere.or(apart.then_some(started.site)) {
             let what = CStr::from_ptr((*meeting).what).to_string_lossy();
             let message = format!("this lane is at {what}, others are at {}", (*engine).code.place(other));
             (*engine).blame(Kind::Divergence, message, *site);
             stop(engine);
         }
-        if begun.present == mask & this.live {
+        if started.present == mask & this.live {
             hold(engine, warp, at);
             // The last to come continues at once.
             (&mut (*engine).warps)[warp].ready &= !(1 << lane);
@@ -153,7 +153,7 @@ pub(super) unsafe extern "C" fn meet(
     }
 }
 
-/// The hook: waits for all threads of the block; how many of them brought a true predicate.
+/// The hook: waits for all threads of the block. Returns the number of true predicates.
 pub(super) unsafe extern "C" fn barrier(view: *mut EngineView, predicate: u32, memory: u32, site: *const Site) -> u32 {
     let engine: *mut Engine = view.cast();
     // SAFETY: as in `meet`.
@@ -184,7 +184,7 @@ pub(super) unsafe extern "C" fn barrier(view: *mut EngineView, predicate: u32, m
     }
 }
 
-/// Why a thread that comes to the barrier at `site` should not be there.
+/// The fault of a thread that arrives at the barrier at `site`, if any.
 fn divergence(engine: &Engine, site: Site) -> Option<String> {
     let ended = engine.threads.len() as u32 - engine.live;
     if ended > 0 {
@@ -195,7 +195,7 @@ fn divergence(engine: &Engine, site: Site) -> Option<String> {
         .then(|| format!("this thread is at this barrier, others are at {}", engine.code.place(first)))
 }
 
-/// Lets all continue that wait at the barrier.
+/// Resumes all threads that wait at the barrier.
 fn open(engine: &mut Engine) {
     let memory = engine.barrier.memory;
     engine.barrier = Barrier { result: engine.barrier.trues, ..Barrier::default() };
@@ -213,7 +213,7 @@ pub(super) unsafe fn leave(engine: *mut Engine) {
     // SAFETY: called on a fibre with no other reference to the engine.
     unsafe {
         let (warp, lane) = ((*engine).thread().view.warp as usize, (*engine).thread().view.lane);
-        (*engine).forget_copies();
+        (*engine).discard_copies();
         if (*engine).multiplies(warp) {
             let message = "a thread has ended while a product to its registers was under way".to_owned();
             let site = (*engine).thread().site;

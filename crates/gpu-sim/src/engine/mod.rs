@@ -47,11 +47,11 @@ use std::sync::Arc;
 #[repr(C)]
 struct Thread {
     view: ThreadView,
-    /// Where it continues; null before it has started.
+    /// The saved stack pointer; null before it has started.
     pointer: *mut u8,
     /// Its stack, null if it has none.
     stack: *mut u8,
-    /// For what and where it waits, for messages.
+    /// The reason and source line of its wait, for messages.
     what: *const c_char,
     site: Site,
 }
@@ -60,7 +60,7 @@ struct Thread {
 #[derive(Debug)]
 pub(crate) struct LaunchJob<'a> {
     pub(crate) entry: Entry,
-    /// Tells the compiled source which engine runs in this thread.
+    /// Passes the engine of this host thread to the compiled source.
     pub(crate) enter: unsafe extern "C" fn(*mut EngineView),
     pub(crate) arguments: &'a [*const c_void],
     pub(crate) grid: [u32; 3],
@@ -69,24 +69,24 @@ pub(crate) struct LaunchJob<'a> {
     pub(crate) shared: u32,
     /// Shared variables of the whole source.
     pub(crate) variables: u32,
-    /// How much shared memory there is.
+    /// Limits of shared memory.
     pub(crate) limits: Limits,
     pub(crate) order: Order,
     /// Finds source lines.
     pub(crate) code: &'a Arc<Code>,
-    /// The launch may start before those before it have ended.
+    /// Whether the launch can overlap earlier launches.
     pub(crate) overlaps: bool,
     /// In checked mode: kernels call a hook before each access, and these are the buffers among the arguments.
     pub(crate) checked: bool,
     pub(crate) buffers: &'a [Buffer],
 }
 
-/// The state of the launch that this thread of the host runs. Kept for the next one, with its stacks.
+/// The state of the launch that this host thread runs. It is reused for the next launch, with its stacks.
 #[repr(C)]
 pub(crate) struct Engine {
     /// First, because kernels see it.
     view: EngineView,
-    /// Where the host continues when no thread can.
+    /// The host's saved stack pointer, which continues when no thread can.
     host: *mut u8,
     entry: Entry,
     arguments: *const *const c_void,
@@ -99,7 +99,7 @@ pub(crate) struct Engine {
     stacks: Stacks,
     shared: Shared,
     copies: Vec<Copies>,
-    /// Some thread of the block has started one.
+    /// Whether a thread of the block has started a copy.
     copying: bool,
     /// Barriers of some warps, those in shared memory, the copies that they count, products of each warp.
     named: [Named; named::COUNT],
@@ -221,7 +221,7 @@ impl Engine {
         unsafe { &mut *self.view.thread.cast::<Thread>() }
     }
 
-    /// Notes a source line at which a thread waits.
+    /// Records a source line at which a thread waits.
     fn pass(&mut self, site: Site) {
         let address = site.code.addr();
         // Lane after lane comes to the same place.

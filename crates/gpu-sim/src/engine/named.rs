@@ -7,21 +7,21 @@ use super::{Engine, refuse};
 use crate::check::Clock;
 use crate::fault::Kind;
 
-/// How many there are, that of all included.
+/// Number of named barriers, including the block barrier.
 pub(super) const COUNT: usize = 16;
 
 #[derive(Debug, Default)]
 pub(super) struct Named {
-    /// Threads for which it opens; 0 while none has arrived.
+    /// Number of threads for which it opens; 0 before the first arrival.
     threads: u32,
-    /// Threads of warps that are there as a whole.
+    /// Threads of the warps that have arrived completely.
     arrived: u32,
     warps: Vec<Arrived>,
-    /// The clock of the threads that are there.
+    /// The clock of the arrived threads.
     clock: Clock,
 }
 
-/// Lanes of a warp that are there, those of them that wait, and where the first one is.
+/// Arrived lanes of a warp, waiting lanes among them, and the source line of the first.
 #[derive(Debug)]
 struct Arrived {
     warp: usize,
@@ -37,7 +37,7 @@ impl Engine {
         used.for_each(|named| *named = Default::default());
     }
 
-    /// The fault of a thread that comes, if any.
+    /// The fault of an arriving thread, if any.
     fn refuse_named(&self, id: u32, threads: u32, warp: usize, lane: u32, site: Site) -> Option<(Kind, String)> {
         let block = (self.threads.len() as u32).next_multiple_of(32);
         if !(1..COUNT as u32).contains(&id) {
@@ -72,7 +72,7 @@ impl Engine {
         None
     }
 
-    /// Counts a warp if all of its lanes are there, and opens the barrier if all warps are.
+    /// Counts a warp when all of its lanes have arrived, and opens the barrier when all warps have.
     fn count_named(&mut self, id: usize, warp: usize) {
         let live = self.warps[warp].live;
         let named = &mut self.named[id];
@@ -95,7 +95,7 @@ impl Engine {
         }
     }
 
-    /// The running thread has ended: its warp may now be at a barrier as a whole, which is a fault in checked mode.
+    /// The running thread has ended. If all other lanes of its warp wait at a barrier, checked mode reports a fault.
     pub(super) fn leave_named(&mut self, warp: usize, lane: u32) -> Option<(String, Site)> {
         let without = |arrived: &&Arrived| arrived.warp == warp && arrived.present >> lane & 1 == 0;
         if let Some(arrived) = self.named.iter().find_map(|named| named.warps.iter().find(without)) {
@@ -109,7 +109,7 @@ impl Engine {
     }
 }
 
-/// The hook: comes to a barrier of this number of threads, and waits there if `waits` is not 0.
+/// The hook: arrives at a barrier of this number of threads, and waits if `waits` is not 0.
 pub(super) unsafe extern "C" fn named(view: *mut EngineView, id: u32, threads: u32, waits: u32, site: *const Site) {
     let engine: *mut Engine = view.cast();
     // SAFETY: the view is the engine's first field, the site comes from `sim.h`. References end before the switches.

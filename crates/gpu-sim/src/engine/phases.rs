@@ -9,7 +9,7 @@ use crate::check::{COPIES, Clock, Touch};
 use crate::fault::Kind;
 use std::ffi::c_void;
 
-/// The most arrivals and bytes that a phase counts.
+/// Maximum arrivals and bytes of a phase.
 pub(super) const MOST: u32 = (1 << 20) - 1;
 /// Bytes of one in memory.
 const SIZE: usize = 8;
@@ -18,25 +18,25 @@ const SIZE: usize = 8;
 #[derive(Debug)]
 pub(super) struct Phases {
     at: usize,
-    /// Arrivals of a phase, and those that the phase still lacks.
+    /// Arrivals of a phase, and its pending arrivals.
     count: u32,
     pending: u32,
-    /// Bytes announced and not yet brought; less than 0 if they came before.
+    /// Expected bytes minus copied bytes; negative if bytes arrive before they are expected.
     pub(super) bytes: i64,
-    /// How many phases have ended.
+    /// Number of complete phases.
     pub(super) phase: u32,
     waiting: Vec<u32>,
     /// The clock of the threads that have arrived in this phase.
     arrived: Clock,
-    /// The clock that threads get which wait for the last complete phase.
+    /// The clock for threads that wait for the last complete phase.
     complete: Clock,
-    /// Which thread made it, and at which beat.
+    /// The thread that initialised it, and the beat.
     pub(super) made: (u32, u32),
     live: bool,
 }
 
 impl Engine {
-    /// Which of the block's barriers is at an address.
+    /// The index of the barrier at an address.
     pub(super) fn phases_at(&self, at: usize) -> Option<usize> {
         self.phases.iter().rposition(|barrier| barrier.live && barrier.at == at)
     }
@@ -59,7 +59,7 @@ impl Engine {
         }
     }
 
-    /// For what the threads at a barrier wait, if they wait at one.
+    /// What the threads at a barrier in shared memory wait for, if any do.
     pub(super) fn lacks(&self) -> String {
         let waited = self.phases.iter().filter(|barrier| !barrier.waiting.is_empty());
         let told = waited.map(|barrier| {
@@ -69,7 +69,7 @@ impl Engine {
         told.collect()
     }
 
-    /// A barrier starts.
+    /// Initialises a barrier.
     fn make(&mut self, at: usize, count: u32, thread: u32) -> Result<(), (Kind, String)> {
         if !at.is_multiple_of(SIZE) {
             return Err((Kind::Misaligned, "a barrier in shared memory is not aligned to 8 bytes".to_owned()));
@@ -93,7 +93,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A thread arrives, and announces bytes.
+    /// A thread arrives, and adds expected bytes.
     fn arrive(&mut self, index: usize, bytes: u32, thread: u32) -> Result<(), (Kind, String)> {
         let barrier = &mut self.phases[index];
         if barrier.pending == 0 {
@@ -112,7 +112,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A barrier ends.
+    /// Invalidates a barrier.
     fn unmake(&mut self, index: usize) -> Result<(), (Kind, String)> {
         if !self.phases[index].waiting.is_empty() || self.bulks.iter().any(|bulk| bulk.barrier == index) {
             return Err((Kind::Phase, "a barrier ends for which threads or copies still need it".to_owned()));
@@ -137,7 +137,7 @@ impl Engine {
     }
 }
 
-/// The hook: does something with the barrier at an address.
+/// The hook: an operation on the barrier at an address.
 pub(super) unsafe extern "C" fn phase(
     view: *mut EngineView,
     what: u32,

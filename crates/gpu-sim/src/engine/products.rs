@@ -10,30 +10,30 @@ use crate::fault::Kind;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Bytes of a row of a and b that one product takes.
+/// Bytes of a row of a and b that one product reads.
 const ROW: usize = 32;
-/// Columns of b that a product takes of a matrix that lies by columns, and bytes of its elements.
+/// Columns of a column-major b that a product reads, and bytes of an element.
 const DEPTH: usize = 16;
 const ELEMENT: usize = 2;
 
-/// How far a warp is: numbers of products, from the block's beginning.
+/// A warp's products, numbered from the start of the block.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    begun: usize,
-    /// Where each group ends that the warp has not waited for.
+    started: usize,
+    /// The end of each group in flight.
     groups: Vec<usize>,
-    /// Products that it has not waited for.
+    /// Products in flight.
     under_way: VecDeque<(Product, Site)>,
-    /// Its products, so that those of the warps next to it can be compared.
+    /// All its products, for comparison with the other three warps.
     told: Vec<(Told, Site)>,
-    /// It has met a fence.
+    /// Whether it has executed a fence.
     fenced: bool,
-    /// Each lane's accesses to its own memory since: from, to, whether it wrote.
+    /// Each lane's accesses to its local memory since then: start, end, whether it wrote.
     touched: [Vec<(usize, usize, bool)>; 32],
 }
 
-/// Properties that must be alike in the parts of four warps: which product, the descriptors, whether it adds, how b
-/// lies.
+/// Properties that must be equal in the parts of four warps: the product, the descriptors, whether it accumulates, the
+/// layout of b.
 type Told = (usize, u64, u64, u32, u32);
 
 fn told(product: &Product) -> Told {
@@ -69,7 +69,7 @@ impl Matrix {
         }
     }
 
-    /// Where 16 bytes of a row lie: the first half or the second.
+    /// Offset of 16 bytes of a row: its first or second half.
     fn place(&self, row: usize, half: usize) -> usize {
         let group = self.start + row / 8 * self.stride;
         match self.swizzle {
@@ -116,18 +116,18 @@ fn overlap(a: usize, bytes: usize, from: usize, to: usize) -> bool {
 }
 
 impl Engine {
-    /// Looks at a warp's next product: why it must not start.
+    /// Checks a warp's next product. Returns the fault if it must not start.
     fn refuse_product(&self, warp: usize, product: &Product, site: Site) -> Option<(Kind, String)> {
         if self.threads.len() < (warp / 4 + 1) * 128 {
             return Some((Kind::Collective, "a product needs four warps, the first a multiple of 4".to_owned()));
         }
         let own = &self.products[warp];
         for other in &self.products[warp / 4 * 4..warp / 4 * 4 + 4] {
-            let Some((theirs, at)) = other.told.get(own.begun) else { continue };
+            let Some((theirs, at)) = other.told.get(own.started) else { continue };
             if *theirs != told(product) || self.checks.is_some() && !self.code.same(*at, site) {
                 let place = self.code.place(*at);
                 let what =
-                    format!("product {} of this warp is another than that of a warp beside it at {place}", own.begun);
+                    format!("product {} of this warp is another than that of a warp beside it at {place}", own.started);
                 return Some((Kind::Divergence, what));
             }
         }
@@ -149,7 +149,7 @@ impl Engine {
         None
     }
 
-    /// Computes a warp's first product under way.
+    /// Computes a warp's oldest product in flight.
     unsafe fn compute(&mut self, warp: usize) {
         let Some((product, _)) = self.products[warp].under_way.pop_front() else { return };
         let columns = product.columns as usize;
@@ -174,25 +174,25 @@ impl Engine {
         unsafe { (product.compute)(product.d.as_ptr(), a.as_ptr(), b.as_ptr(), product.columns, product.accumulate) };
     }
 
-    /// Whether a warp has products under way.
+    /// Whether a warp has products in flight.
     pub(super) fn multiplies(&self, warp: usize) -> bool {
         !self.products[warp].under_way.is_empty()
     }
 
-    /// The fault at the block's end of a warp that has started fewer products than those next to it.
+    /// At the end of the block: the fault if a warp has started fewer products than the other three.
     pub(super) fn products_missing(&self) -> Option<(String, Site)> {
         self.products.chunks(4).find_map(|four| {
-            let most = four.iter().max_by_key(|warp| warp.begun)?;
-            let least = four.iter().min_by_key(|warp| warp.begun)?;
-            let (_, site) = most.told.get(least.begun)?;
-            let [least, most] = [least, most].map(|warp| warp.begun);
-            Some((format!("a warp has begun {least} products of four warps, one beside it {most}"), *site))
+            let most = four.iter().max_by_key(|warp| warp.started)?;
+            let least = four.iter().min_by_key(|warp| warp.started)?;
+            let (_, site) = most.told.get(least.started)?;
+            let [least, most] = [least, most].map(|warp| warp.started);
+            Some((format!("a warp has started {least} products of four warps, one beside it {most}"), *site))
         })
     }
 
     pub(super) fn begin_products(&mut self) {
         // A block is started often, and has seldom any.
-        let used = self.products.iter_mut().filter(|own| own.fenced || own.begun > 0);
+        let used = self.products.iter_mut().filter(|own| own.fenced || own.started > 0);
         used.for_each(|own| *own = Progress::default());
         self.products.resize_with(self.warps.len(), Progress::default);
         self.view.watched = 0;
@@ -224,7 +224,7 @@ pub(super) unsafe extern "C" fn product(view: *mut EngineView, product: *const P
         if let Some(checks) = &mut (*engine).checks {
             checks.keep_clocks(threads);
         }
-        let actor = (PRODUCTS + warp as Actor, (&(*engine).products)[warp].begun as u32);
+        let actor = (PRODUCTS + warp as Actor, (&(*engine).products)[warp].started as u32);
         let a_rows = if product.from_registers == 0 { warp % 4 * 16..warp % 4 * 16 + 16 } else { 0..0 };
         let b_rows = 0..product.columns as usize;
         for (descriptor, rows, by_columns) in [(product.a, a_rows, false), (product.b, b_rows, product.by_columns != 0)]
@@ -241,7 +241,7 @@ pub(super) unsafe extern "C" fn product(view: *mut EngineView, product: *const P
             }
         }
         let own = &mut (&mut (*engine).products)[warp];
-        own.begun += 1;
+        own.started += 1;
         own.told.push((told(&product), site));
         own.under_way.push_back((product, site));
     }
@@ -260,18 +260,19 @@ pub(super) unsafe extern "C" fn product_fence(view: *mut EngineView) {
     }
 }
 
-/// The hook: makes a group of a warp's products since the last.
+/// The hook: commits a warp's products since the last group as a group.
 pub(super) unsafe extern "C" fn product_commit(view: *mut EngineView) {
     let engine: *mut Engine = view.cast();
     // SAFETY: the view is the engine's first field.
     unsafe {
         let warp = (*engine).thread().view.warp as usize;
         let own = &mut (&mut (*engine).products)[warp];
-        own.groups.push(own.begun);
+        own.groups.push(own.started);
     }
 }
 
-/// The hook: finishes all groups of the thread's warp but the last `left`. Each lane of it calls this, after they met.
+/// The hook: completes all groups of the thread's warp except the last `left`. Each lane calls it after a
+/// synchronisation of the warp.
 pub(super) unsafe extern "C" fn product_wait(view: *mut EngineView, left: u32, site: *const Site) {
     let engine: *mut Engine = view.cast();
     // SAFETY: the view is the engine's first field; called on a fibre.
@@ -282,18 +283,18 @@ pub(super) unsafe extern "C" fn product_wait(view: *mut EngineView, left: u32, s
         let own = &mut (&mut (*engine).products)[warp];
         let ended = own.groups.len().saturating_sub(left as usize);
         let end = own.groups.drain(..ended).next_back().unwrap_or(0);
-        while (&(*engine).products)[warp].under_way.len() + end > (&(*engine).products)[warp].begun {
+        while (&(*engine).products)[warp].under_way.len() + end > (&(*engine).products)[warp].started {
             (*engine).compute(warp);
         }
         let own = &(&(*engine).products)[warp];
-        let done = (own.begun - own.under_way.len()) as u32;
+        let done = (own.started - own.under_way.len()) as u32;
         if let Some(checks) = &mut (*engine).checks {
             checks.learn(thread, PRODUCTS + warp as Actor, done);
         }
     }
 }
 
-/// A thread touches its own memory, while products are used.
+/// Records an access of a thread to its local memory while products are in use.
 ///
 /// # Safety
 /// Called on a fibre of the engine, with no reference to it.
@@ -303,14 +304,14 @@ pub(super) unsafe fn touch_own(engine: *mut Engine, at: usize, bytes: usize, tou
         let view = (*engine).thread().view;
         let (warp, lane, write) = (view.warp as usize, view.lane as usize, touch != Touch::Read);
         let own = &mut (&mut (*engine).products)[warp];
-        for (product, begun_at) in &own.under_way {
+        for (product, started_at) in &own.under_way {
             let d = product.d[lane].addr();
             let of_d = overlap(at, bytes, d, d + product.columns as usize * 2);
             let a = product.registers[lane].addr();
             if of_d || write && product.from_registers != 0 && overlap(at, bytes, a, a + 16) {
-                let place = (*engine).code.place(*begun_at);
+                let place = (*engine).code.place(*started_at);
                 let what = if of_d { "sums" } else { "operands" };
-                let message = format!("touches {what} of a product that was not waited for, begun at {place}");
+                let message = format!("touches {what} of a product that was not waited for, started at {place}");
                 refuse(engine, Kind::InFlight, message, site);
             }
         }

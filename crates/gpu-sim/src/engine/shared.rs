@@ -12,7 +12,7 @@ use std::ptr::null_mut;
 /// Content of shared memory before a kernel has written to it: as f32, f16 and bf16 a NaN.
 const POISON: u8 = 0xff;
 
-/// First the dynamic part, then the variables in the order in which the block meets them.
+/// First the dynamic part, then the variables in the order of their first use.
 #[derive(Debug)]
 pub(super) struct Shared {
     memory: MmapMut,
@@ -20,7 +20,7 @@ pub(super) struct Shared {
     limits: Limits,
     /// Bytes in use.
     used: usize,
-    /// Address of each shared variable, null before the block has met it.
+    /// Address of each shared variable, null before its first use.
     variables: Vec<*mut c_void>,
     /// The ranges in use: offsets.
     ranges: Vec<Range<usize>>,
@@ -45,7 +45,7 @@ impl Shared {
         })
     }
 
-    /// Readies it for a launch; the address of the dynamic part.
+    /// Prepares it for a launch. Returns the address of the dynamic part.
     pub(super) fn begin(&mut self, dynamic: u32, variables: u32, limits: Limits) -> *mut c_void {
         self.limits = limits;
         self.dynamic = dynamic as usize;
@@ -67,7 +67,7 @@ impl Shared {
         self.variables.fill(null_mut());
     }
 
-    /// Whether some bytes are shared memory.
+    /// Whether the bytes are in shared memory.
     pub(super) fn holds(&self, at: usize, bytes: usize) -> bool {
         let begin = self.memory.as_ptr().addr();
         begin <= at && at + bytes <= begin + self.memory.len()
@@ -96,7 +96,7 @@ impl Shared {
     }
 }
 
-/// The hook: the address of a shared variable that the block has not met yet.
+/// The hook: allocates a shared variable at its first use, and returns the address.
 pub(super) unsafe extern "C" fn variable(
     view: *mut EngineView,
     variable: u32,

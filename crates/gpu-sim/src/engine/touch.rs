@@ -5,7 +5,7 @@ use super::{Engine, stop};
 use crate::check::{Actor, Touch, Who};
 use std::ffi::c_void;
 
-/// The hook: the running thread accesses memory that is not its own.
+/// The hook: the running thread accesses memory other than its stack.
 pub(super) unsafe extern "C" fn touch(
     view: *mut EngineView,
     at: *const c_void,
@@ -44,7 +44,7 @@ pub(super) unsafe extern "C" fn depend(view: *mut EngineView, site: *const Site)
     }
 }
 
-/// Ends the launch if the running thread must not access some memory now.
+/// Ends the launch if an access of the running thread is a fault.
 ///
 /// # Safety
 /// Called on a fibre of the engine, with no reference to it.
@@ -82,7 +82,7 @@ pub(super) unsafe fn check_for(
         message += &match this.threads.get(usize::from(other)) {
             Some(other) => format!("; before: thread {:?} at {place}", other.view.index),
             // A product or a copy: their numbers are past those of all threads.
-            None => format!("; begun at {place}"),
+            None => format!("; started at {place}"),
         };
     }
     this.blame(wrong.kind, message, site);

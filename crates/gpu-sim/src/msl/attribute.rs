@@ -2,7 +2,7 @@
 
 use super::Translator;
 
-/// One attribute, and where it stands.
+/// One attribute, and its index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Attribute {
     pub(super) name: String,
@@ -11,19 +11,19 @@ pub(super) struct Attribute {
     pub(super) at: usize,
 }
 
-/// Attributes of C++ that change nothing here.
+/// Attributes of C++ that are ignored.
 const PLAIN: &[&str] = &["maybe_unused", "nodiscard", "clang::always_inline", "clang::noinline", "gnu::always_inline"];
 
 /// A constant expression cannot be more deeply nested.
 const DEPTH: u32 = 32;
 
 impl Translator<'_> {
-    /// Whether `[[` stands here. (C++ has it nowhere else.)
+    /// Whether the tokens are `[[`, which in C++ only starts an attribute.
     pub(super) fn is_attribute(&self, at: usize) -> bool {
         self.is(at, "[") && self.is(at + 1, "[")
     }
 
-    /// The attributes of `[[…]]` at `at`, and the place after them.
+    /// The attributes of `[[…]]` at `at`, and the index after them.
     pub(super) fn attributes(&mut self, at: usize) -> (Vec<Attribute>, usize) {
         let (outer, inner) = (self.matching(at), self.matching(at + 1));
         let mut found = Vec::new();

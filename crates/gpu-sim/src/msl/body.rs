@@ -7,7 +7,7 @@ use super::{Dialect, Translator};
 const SPECIFIERS: &[&str] = &["const", "volatile", "static", "constexpr", "inline"];
 
 impl Translator<'_> {
-    /// Copies tokens. Attributes go; so do address spaces in C++, but `constant` is `const`.
+    /// Copies tokens without attributes. In C++ also without address spaces; `constant` becomes `const`.
     pub(super) fn plain(&mut self, from: usize, to: usize) {
         let mut at = from;
         while at < to {
@@ -15,7 +15,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Copies what is at `at`; the next place.
+    /// Copies the token at `at`. Returns the index of the next.
     fn copy(&mut self, at: usize, to: usize) -> usize {
         if self.is_attribute(at) {
             let (attributes, after) = self.attributes(at);
@@ -40,7 +40,7 @@ impl Translator<'_> {
         at + 1
     }
 
-    /// Whether the type in which `constant` is at `at` says `const` too, or `constant` a second time before.
+    /// Whether the type with `constant` at `at` also has `const`, or an earlier `constant`.
     fn is_const(&self, at: usize, to: usize) -> bool {
         let mut before = at;
         while before > 0 && (self.is_word(before - 1) || self.is(before - 1, "::")) {
@@ -66,7 +66,7 @@ impl Translator<'_> {
         false
     }
 
-    /// The body of a function from its brace to after the other.
+    /// The body of a function, from its opening brace to after its closing brace.
     pub(super) fn body(&mut self, from: usize, to: usize, in_kernel: bool) {
         let mut at = from;
         let mut begins = false;
@@ -88,7 +88,7 @@ impl Translator<'_> {
         }
     }
 
-    /// A declaration of variables in threadgroup memory: the place of its semicolon. None if none stands here.
+    /// The index of the semicolon of a declaration in threadgroup memory; `None` if there is no declaration.
     fn threadgroup_variables(&mut self, from: usize, to: usize, in_kernel: bool) -> Option<usize> {
         let mut space = from;
         while SPECIFIERS.contains(&self.text(space)) {

@@ -8,10 +8,10 @@ use std::collections::HashMap;
 /// A function by its header without address spaces: its address spaces, and its body.
 pub(super) type Functions = HashMap<String, (String, String)>;
 
-/// The parts of a function, as places of tokens.
+/// The parts of a function, as indices of tokens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Function {
-    /// Where specifiers, result and name start.
+    /// Start of specifiers, result and name.
     pub(super) begin: usize,
     /// The last token of the name; of an operator the word `operator`.
     pub(super) name: usize,
@@ -64,7 +64,7 @@ impl Translator<'_> {
         (body < to).then_some(Function { begin, name, open, close, body })
     }
 
-    /// A function that is no kernel, of which `first` is the first token that was written; the place after it.
+    /// Translates a function that is not a kernel; `first` is its first written token. Returns the index after it.
     pub(super) fn function(&mut self, function: Function, place: Place, first: usize) -> usize {
         let Function { begin, name, open, close, body } = function;
         let defined = self.is(body, "{");
@@ -103,7 +103,7 @@ impl Translator<'_> {
         end + 1
     }
 
-    /// Functions that differ in address spaces alone are one in C++: keeps the first.
+    /// Functions that differ only in address spaces are one in C++; the first is kept.
     fn keep_one(&mut self, first: usize, header: usize, begin: usize, body: usize) {
         let join = |tokens: &[Token]| tokens.iter().fold(String::new(), |text, token| text + &token.text + " ");
         let [head, text] = [&self.out[first..header], &self.out[header..]].map(join);

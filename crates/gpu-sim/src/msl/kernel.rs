@@ -11,11 +11,11 @@ use std::fmt::Write;
 #[derive(Clone, Debug)]
 pub(super) struct Signature {
     buffers: usize,
-    /// Most threads of a threadgroup in C++, 0 if it does not say.
+    /// Maximum threads of a threadgroup in C++, 0 if it is not declared.
     threads: String,
 }
 
-/// Where the parameters of a template stand, and what was written before it.
+/// The indices of a template's parameters, and the length of the output before it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Template {
     pub(super) from: usize,
@@ -24,7 +24,7 @@ pub(super) struct Template {
 }
 
 impl Translator<'_> {
-    /// A kernel with its entry point; the place after it.
+    /// Translates a kernel and writes its entry point. Returns the index after it.
     pub(super) fn kernel(&mut self, function: Function, template: Option<Template>) -> usize {
         let Function { begin, name, open, close, body } = function;
         let kernel = self.text(name).to_owned();
@@ -140,7 +140,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Puts a kernel into the list that the loader reads.
+    /// Adds a kernel to the list that the loader reads.
     fn list(&mut self, at: usize, name: &str, host_name: &str, [entry, table]: [&str; 2], signature: &Signature) {
         let Signature { buffers, threads } = signature;
         let number = self.listed;
@@ -151,7 +151,7 @@ impl Translator<'_> {
         self.emit(at, ";".to_owned());
     }
 
-    /// The name, with its quotes, by which the host knows a kernel.
+    /// The name, with its quotes, by which the host finds a kernel.
     fn host_name(&mut self, attributes: &[Attribute]) -> Option<String> {
         let attribute = attributes.iter().find(|attribute| attribute.name == "host_name")?;
         match attribute.argument {

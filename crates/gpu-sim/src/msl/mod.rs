@@ -59,25 +59,25 @@ impl fmt::Display for Problem {
     }
 }
 
-/// At most so many are told.
+/// Maximum number of reported faults.
 const MOST_PROBLEMS: usize = 20;
 
-/// A source's tokens, and what was found in them so far.
+/// A source's tokens, and the state of the translation.
 #[derive(Debug)]
 struct Translator<'a> {
     dialect: Dialect,
     tokens: Vec<Token<'a>>,
-    /// For each bracket the place of its other half; for all else 0.
+    /// For each bracket the index of its counterpart; 0 for other tokens.
     matches: Vec<usize>,
     constants: &'a [(u32, Constant)],
-    /// Function constants that no value was given for.
+    /// Function constants without a value.
     missing: BTreeSet<String>,
     kernels: BTreeSet<String>,
-    /// Names of the types in whose members the pass is.
+    /// Names of the enclosing types.
     types: Vec<String>,
-    /// For OpenCL: the types to which there are references as constants.
+    /// For OpenCL: types with references in the constant address space.
     constant_types: BTreeSet<String>,
-    /// Functions that differ in address spaces alone would be one in C++.
+    /// Functions by their headers; those that differ only in address spaces would be one in C++.
     functions: function::Functions,
     templates: BTreeMap<String, kernel::Signature>,
     /// Kernels and instances so far.
@@ -92,7 +92,7 @@ struct Translator<'a> {
 pub(crate) enum Dialect {
     /// C++ that runs, without address spaces.
     Cpp,
-    /// C++ for OpenCL, in which a compiler looks at address spaces. It does not run.
+    /// C++ for OpenCL, in which a compiler checks address spaces. It does not run.
     OpenCl,
 }
 
@@ -204,7 +204,7 @@ impl<'a> Translator<'a> {
         self.tokens.get(at).is_some_and(Token::is_word)
     }
 
-    /// The other half of a bracket at `at`.
+    /// The counterpart of the bracket at `at`.
     fn matching(&self, at: usize) -> usize {
         self.matches[at]
     }

@@ -26,24 +26,24 @@ const FLAGS: &[&str] = &[
     "-w",
 ];
 
-/// Metal's built-ins as declarations alone.
+/// Declarations of Metal's built-ins.
 const PRELUDE: &str = include_str!("../../include/metal_opencl.h");
 
 /// Words of OpenCL that are names in Metal.
 const RENAMED: &[&str] = &["global", "local", "generic", "pipe", "read_only", "write_only", "read_write", "vec_step"];
 
-/// Scalars of which there are vectors.
+/// Scalar types that have vector types.
 const SCALARS: &[&str] =
     &["bool", "char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "half", "bfloat", "float"];
 
-/// The first Clang that there is, and what it says of its version.
+/// The first Clang that is installed, and its version line.
 fn clang() -> Result<&'static (&'static str, String)> {
     static FOUND: OnceLock<Option<(&'static str, String)>> = OnceLock::new();
     let found = FOUND.get_or_init(|| compile::first_that_answers(COMPILERS));
     found.as_ref().ok_or(Error::NoClang { tried: COMPILERS })
 }
 
-/// Fails if a Metal source takes an address space for another. Sources that passed are noted in the folder `cache`.
+/// Fails if a Metal source confuses two address spaces. The folder `cache` records sources that passed.
 pub(crate) fn address_spaces(source: &Source, cache: &Path) -> Result<()> {
     let (clang, version) = clang()?;
     let with = [version.as_str(), PRELUDE].into_iter().chain(FLAGS.iter().copied());
@@ -68,7 +68,7 @@ pub(crate) fn address_spaces(source: &Source, cache: &Path) -> Result<()> {
     std::fs::write(&path, "").map_err(failed)
 }
 
-/// Whether a name of Metal means something else in OpenCL.
+/// Whether a name of Metal has another meaning in OpenCL.
 fn is_renamed(name: &str) -> bool {
     RENAMED.contains(&name) || name.starts_with("atomic_")
 }
@@ -92,7 +92,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Copies what is at `at` to C++ for OpenCL; the next place.
+    /// Copies the token at `at` to C++ for OpenCL. Returns the index of the next.
     pub(super) fn copy_for_opencl(&mut self, at: usize, to: usize) -> usize {
         let token = &self.tokens[at];
         let text = token.text.to_string();
@@ -126,7 +126,7 @@ impl Translator<'_> {
         at + 1
     }
 
-    /// The types to which there are references as constants.
+    /// The types with references in the constant address space.
     pub(super) fn find_constant_types(&mut self) {
         for window in self.tokens.windows(3) {
             let [before, ty, after] = window else { continue };

@@ -4,10 +4,10 @@ use super::Translator;
 use super::attribute::Attribute;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Buffers that a kernel can take: `[[buffer(0)]]` to `[[buffer(30)]]`.
+/// Number of buffers that a kernel can have: `[[buffer(0)]]` to `[[buffer(30)]]`.
 const BUFFERS: u32 = 31;
 
-/// Attributes of parameters that tell a thread where it is.
+/// Attributes of parameters that contain a thread's position.
 const BUILT_IN: &[&str] = &[
     "thread_position_in_grid",
     "thread_position_in_threadgroup",
@@ -30,7 +30,7 @@ const BUILT_IN: &[&str] = &[
     "dispatch_quadgroups_per_threadgroup",
 ];
 
-/// The argument that an entry point passes for one parameter, and the place of the parameter.
+/// The argument that an entry point passes for one parameter, and the parameter's index.
 pub(super) type Passed = (usize, String);
 
 impl Translator<'_> {
@@ -130,7 +130,7 @@ impl Translator<'_> {
             .collect()
     }
 
-    /// Whether a parameter says that it points to memory of a buffer.
+    /// Whether a parameter is a pointer to memory of a buffer.
     fn in_buffer(&self, from: usize, to: usize) -> bool {
         (from..to).any(|at| self.is(at, "device") || self.is(at, "constant"))
     }

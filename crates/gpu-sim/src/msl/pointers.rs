@@ -4,7 +4,7 @@
 use super::Translator;
 use super::scope::SPACES;
 
-/// Words after which no type stands.
+/// Words that are not followed by a type.
 const NO_TYPES: &[&str] = &[
     "return",
     "case",

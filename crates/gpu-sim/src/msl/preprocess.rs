@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// Headers that a source may include; the prelude stands for all of them.
+/// Headers that a source may include; the prelude replaces all of them.
 const HEADERS: &[&str] = &[
     "metal_stdlib",
     "metal_atomic",
@@ -25,7 +25,7 @@ const HEADERS: &[&str] = &[
     "metal_type_traits",
 ];
 
-/// MSL 3.1, and nothing of the host.
+/// Definitions of MSL 3.1, without those of the host.
 const FLAGS: &[&str] =
     &["-E", "-x", "c++", "-std=c++17", "-undef", "-nostdinc", "-w", "-D__METAL__=1", "-D__METAL_VERSION__=310"];
 
@@ -36,7 +36,7 @@ fn header(line: &str) -> Option<&str> {
     HEADERS.iter().find(|known| **known == name).copied()
 }
 
-/// A source without comments, macros and directives; line markers tell where it comes from.
+/// A source without comments, macros and directives. Line markers give the origin.
 pub(crate) fn preprocess(compiler: &str, source: &Source) -> Result<String> {
     let failed = |log: String| Error::Compile { name: source.name.to_owned(), log };
     let io = |error: std::io::Error| failed(format!("{compiler} does not run: {error}"));

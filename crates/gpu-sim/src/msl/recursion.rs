@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Functions by their names.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    /// How many functions have a name, and where the last of them is.
+    /// The number of functions with a name, and the index of the last.
     defined: BTreeMap<String, (u32, usize)>,
-    /// Whom they call, and where.
+    /// The functions that they call, and the index of each call.
     called: BTreeMap<String, BTreeMap<String, usize>>,
 }
 
 impl Translator<'_> {
-    /// Notes the calls in a function's body. A template is many functions.
+    /// Records the calls in a function's body. A template counts as several functions.
     pub(super) fn note_calls(&mut self, name: &str, at: usize, from: usize, to: usize, template: bool) {
         let defined = self.calls.defined.entry(name.to_owned()).or_insert((0, at));
         *defined = (defined.0 + if template { 2 } else { 1 }, at);

@@ -13,14 +13,14 @@ const DEPTH: usize = 256;
 /// The most tokens of template arguments; without a limit, each `<` would be followed to the end of the source.
 const LONGEST: usize = 1_024;
 
-/// Where declarations stand.
+/// The scope of declarations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Namespace,
     Type,
 }
 
-/// For each bracket its other half. Fails with a place and what is wrong.
+/// For each bracket its counterpart. An error has an index and a message.
 pub(super) fn matches(tokens: &[Token]) -> Result<Vec<usize>, (usize, String)> {
     let mut matches = vec![0; tokens.len()];
     let mut open: Vec<usize> = Vec::new();
@@ -55,7 +55,7 @@ pub(super) fn matches(tokens: &[Token]) -> Result<Vec<usize>, (usize, String)> {
 }
 
 impl Translator<'_> {
-    /// The declarations from one place to another.
+    /// The declarations between two indices.
     pub(super) fn scope(&mut self, from: usize, to: usize, place: Place) {
         let mut at = from;
         while at < to {
@@ -63,7 +63,7 @@ impl Translator<'_> {
         }
     }
 
-    /// The place after `<…>` that starts at `at`; none if it does not end.
+    /// The index after `<…>` that starts at `at`; `None` if it does not end.
     pub(super) fn after_angles(&self, at: usize, to: usize) -> Option<usize> {
         let to = to.min(at + LONGEST);
         let (mut depth, mut at) = (0_usize, at);
@@ -87,7 +87,7 @@ impl Translator<'_> {
         None
     }
 
-    /// The first place from `at` with one of these tokens outside of brackets, else `to`.
+    /// The first index from `at` on of one of these tokens outside brackets, else `to`.
     pub(super) fn find(&self, at: usize, to: usize, ends: &[&str]) -> usize {
         let mut at = at;
         while at < to {
@@ -102,7 +102,7 @@ impl Translator<'_> {
         to
     }
 
-    /// One declaration; the place after it.
+    /// Translates one declaration. Returns the index after it.
     fn declaration(&mut self, at: usize, to: usize, place: Place) -> usize {
         match self.text(at) {
             ";" => {
@@ -176,7 +176,7 @@ impl Translator<'_> {
         end + 1
     }
 
-    /// Up to a semicolon, without anything that needs to be looked into.
+    /// Copies up to a semicolon, without translation.
     fn statement(&mut self, at: usize, to: usize) -> usize {
         let end = self.find(at, to, &[";"]);
         self.check_types(at, end);
@@ -265,7 +265,7 @@ impl Translator<'_> {
         self.plain(from, to);
     }
 
-    /// `constant T name [[function_constant(n)]]`, to which a value is given from outside.
+    /// `constant T name [[function_constant(n)]]`, whose value the host sets.
     fn function_constant(&mut self, from: usize, at: usize, to: usize, attributes: &[super::attribute::Attribute]) {
         self.refuse_attributes(attributes, &["function_constant"], "a function constant");
         let Some(attribute) = attributes.iter().find(|attribute| attribute.name == "function_constant") else { return };

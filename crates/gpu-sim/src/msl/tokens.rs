@@ -15,7 +15,7 @@ pub(crate) enum Kind {
     Mark,
 }
 
-/// A token, and where it stands.
+/// A token, and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
     pub(crate) kind: Kind,
@@ -23,7 +23,7 @@ pub(crate) struct Token<'a> {
     /// Index of a file in [`Tokens::files`], and line in it.
     pub(crate) file: u32,
     pub(crate) line: u32,
-    /// White space is before it.
+    /// Whether white space precedes it.
     pub(crate) spaced: bool,
 }
 

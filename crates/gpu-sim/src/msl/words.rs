@@ -3,7 +3,7 @@
 use super::Translator;
 use super::tokens::Kind;
 
-/// Words of C++ and what MSL says of them (Metal Shading Language Specification, 1.5, "Metal and C++14 restrictions").
+/// Words of C++ with their status in MSL (Metal Shading Language Specification, 1.5, "Metal and C++14 restrictions").
 const REFUSED: &[(&str, &str)] = &[
     ("double", "Metal has no double"),
     ("goto", "Metal has no goto"),
@@ -28,12 +28,12 @@ const REFUSED: &[(&str, &str)] = &[
     ("object_data", "mesh shaders are not simulated"),
 ];
 
-/// Words with two underscores that Apple's compiler knows too. The last is Clang's, which a source may test for first
+/// Words with two underscores that Apple's compiler also has. The last is Clang's; a source can test for it
 /// (`__has_builtin`).
 const UNDERSCORES: &[&str] = &["__attribute__", "__restrict", "__METAL_VERSION__", "__func__", "__builtin_offsetof"];
 
 impl Translator<'_> {
-    /// Refuses words that are wrong wherever they stand.
+    /// Refuses words that are invalid everywhere.
     pub(super) fn refuse_words(&mut self) {
         for at in 0..self.tokens.len() {
             let token = &self.tokens[at];

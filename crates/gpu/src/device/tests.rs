@@ -92,7 +92,7 @@ fn what_is_inside_an_own_region_reaches_the_driver() {
     let (device, one, other) = (Device::new(gpu.clone()).unwrap(), region(&gpu), region(&gpu));
     device.write_region(&one, &[1; BYTES]).unwrap();
     device.read_region(&one, 60, &mut [0; 4]).unwrap();
-    device.begin_read_region(&one, 0, BYTES).unwrap();
+    device.start_read_region(&one, 0, BYTES).unwrap();
     device.copy_region((&one, 0), (&other, 0), BYTES).unwrap();
     device.copy_region((&one, 0), (&one, 32), 32).unwrap();
     device.launch(&launch(&[Arg::region(&one, Access::Read)])).unwrap();
@@ -107,7 +107,7 @@ fn a_region_of_another_device_is_refused() {
     for refused in [
         device.write_region(&foreign, &[1]),
         device.read_region(&foreign, 0, &mut [0]),
-        device.begin_read_region(&foreign, 0, 1).map(drop),
+        device.start_read_region(&foreign, 0, 1).map(drop),
         device.copy_region((&foreign, 0), (&own, 0), 1),
         device.copy_region((&own, 0), (&foreign, 0), 1),
         device.launch(&launch(&[Arg::region(&foreign, Access::Read)])),
@@ -128,7 +128,7 @@ fn a_range_that_is_not_inside_is_refused() {
         one.write(usize::MAX, &[1]),
         device.write_region(&one, &[1; BYTES + 1]),
         device.read_region(&one, 61, &mut [0; 4]),
-        device.begin_read_region(&one, 1, BYTES).map(drop),
+        device.start_read_region(&one, 1, BYTES).map(drop),
         device.copy_region((&one, 1), (&other, 0), BYTES),
         device.copy_region((&one, 0), (&other, 1), BYTES),
         device.launch(&launch(&[Arg::Buffer { region: &one, offset: 0, bytes: past, access }])),

@@ -42,13 +42,6 @@ pub struct MoeMatmul<'a> {
     pub out: ViewMut<'a, f32>,
 }
 
-impl<'a> MoeMatmul<'a> {
-    /// A product without bias.
-    pub fn new(weight: &'a Weight, x: &'a Act, groups: &'a Groups, top_k: usize, out: ViewMut<'a, f32>) -> Self {
-        Self { weight, x, groups, top_k, bias: None, out }
-    }
-}
-
 impl Check for MoeMatmul<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         let Self { weight, x, groups, top_k, bias, out } = self;
@@ -104,11 +97,6 @@ pub struct MoeGateUp<'a> {
 }
 
 impl<'a> MoeGateUp<'a> {
-    /// SwiGLU without biases.
-    pub fn new(weight: &'a Weight, x: &'a Act, groups: &'a Groups, top_k: usize, h: ViewMut<'a, f32>) -> Self {
-        Self { weight, x, groups, top_k, bias: None, activation: Activation::SwiGlu, h }
-    }
-
     /// The call with shorter borrows.
     pub fn reborrow(&mut self) -> MoeGateUp<'_> {
         MoeGateUp { h: self.h.reborrow(), ..*self }
@@ -161,13 +149,6 @@ pub struct MoeCombine<'a> {
     pub epilogue: Epilogue,
     /// T × N.
     pub y: ViewMut<'a, f32>,
-}
-
-impl<'a> MoeCombine<'a> {
-    /// The weighted sums, stored to `y`.
-    pub fn new(out: View<'a, f32>, weights: View<'a, f32>, y: ViewMut<'a, f32>) -> Self {
-        Self { out, weights, epilogue: Epilogue::Store, y }
-    }
 }
 
 impl Check for MoeCombine<'_> {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Backend;
-use crate::act::{Act, Precision, Reader, Representations};
+use crate::act::{Act, ActReader, Precision, Representations};
 use crate::error::Result;
 use crate::groups::{GroupLists, Tiling};
 use crate::kv::{KvCache, KvSpec};
@@ -41,7 +41,7 @@ pub(super) trait Compose {
 /// use gristmill_kernels::tensor::ViewMut;
 ///
 /// fn past_the_check(kernels: &dyn Kernels, y: ViewMut<f32>) {
-///     let _ = kernels.scale(Checked(Scale { factor: f32::NAN, y }));
+///     let _ = kernels.scale(Checked(Scale::new(f32::NAN, y)));
 /// }
 /// ```
 ///
@@ -53,7 +53,7 @@ pub(super) trait Compose {
 /// use gristmill_kernels::{Backend, Error};
 ///
 /// fn through_the_check(backend: &Backend, y: ViewMut<f32>) {
-///     assert!(matches!(backend.run(Scale { factor: f32::NAN, y }), Err(Error::Range { .. })));
+///     assert!(matches!(backend.run(Scale::new(f32::NAN, y)), Err(Error::Range { .. })));
 /// }
 /// ```
 #[derive(Debug)]
@@ -166,7 +166,7 @@ pub trait Heap {
     fn read(&self, from: &dyn DeviceMemory, offset: usize, bytes: &mut [u8]) -> Result<()>;
     /// Starts to copy `bytes` bytes to the host, from `offset` on, after all work submitted so far. The range must be
     /// inside the memory. The wait fails if a kernel of that work has found a bad id since the last check.
-    fn begin_read(&self, from: &dyn DeviceMemory, offset: usize, bytes: usize) -> Result<Box<dyn PendingRead>>;
+    fn start_read(&self, from: &dyn DeviceMemory, offset: usize, bytes: usize) -> Result<Box<dyn PendingRead>>;
     /// Copies `bytes` bytes within the device, from one offset to the other. Both ranges must be inside their memory
     /// and must not overlap.
     fn copy(&self, from: (&dyn DeviceMemory, usize), to: (&dyn DeviceMemory, usize), bytes: usize) -> Result<()>;
@@ -244,7 +244,7 @@ macro_rules! operations {
             /// Storage for activations of up to `rows` × `cols`, whose product fits memory.
             fn alloc_act(&self, precision: Precision, rows: usize, cols: usize) -> Result<Act>;
             /// The representations of activations that a product may read.
-            fn wanted(&self, precision: Precision, reader: &Reader) -> Representations {
+            fn wanted(&self, precision: Precision, reader: &ActReader) -> Representations {
                 let _ = (precision, reader);
                 Representations::ALL
             }

@@ -122,13 +122,6 @@ pub struct Matmul<'a> {
     pub y: ViewMut<'a, f32>,
 }
 
-impl<'a> Matmul<'a> {
-    /// Y = X · Wᵀ.
-    pub fn new(weight: &'a Weight, x: &'a Act, y: ViewMut<'a, f32>) -> Self {
-        Self { weight, x, rows: None, bias: None, epilogue: Epilogue::Store, y }
-    }
-}
-
 impl Check for Matmul<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         let Self { weight, x, rows, bias, epilogue, y } = self;
@@ -178,11 +171,6 @@ pub struct GateUp<'a> {
 }
 
 impl<'a> GateUp<'a> {
-    /// SwiGLU without biases.
-    pub fn new(weight: &'a Weight, x: &'a Act, h: ViewMut<'a, f32>) -> Self {
-        Self { weight, x, bias: None, activation: Activation::SwiGlu, h }
-    }
-
     /// The call with shorter borrows.
     pub fn reborrow(&mut self) -> GateUp<'_> {
         GateUp { h: self.h.reborrow(), ..*self }

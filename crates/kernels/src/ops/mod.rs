@@ -4,8 +4,9 @@
 //! [`crate::Backend::run`] is the only way to run an operation. It checks shapes, devices and ids before anything is
 //! written. Then it passes the checked arguments to a backend's [`Kernels`].
 //!
-//! Build operations with `new` where it exists, and set optional arguments as fields. Fields are public because
-//! backends read them. A new version can add fields, so a struct literal can need a change where `new` does not.
+//! Build operations with `new`, which takes the required arguments, and set optional arguments with the methods of their
+//! names. A new version can add fields with a default; then a struct literal needs a change, and `new` does not. Fields
+//! are public because backends destructure the struct: the compiler reports a backend that misses a new field.
 //!
 //! Letters: T tokens, K inputs, N outputs, E experts, k top-k, H heads, D head width. Matrices are row-major. If two
 //! arguments state the same dimension, they must agree; otherwise the operation returns [`Error::Shape`]. The caller
@@ -21,6 +22,7 @@
 
 mod attention;
 pub(crate) mod check;
+mod constructors;
 mod elementwise;
 mod experts;
 mod kernels;

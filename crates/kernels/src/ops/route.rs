@@ -104,11 +104,6 @@ pub struct Route<'a> {
 }
 
 impl<'a> Route<'a> {
-    /// Routing by logits, without padding.
-    pub fn new(logits: View<'a, f32>, routing: &'a Routing, ids: ViewMut<'a, u32>, weights: ViewMut<'a, f32>) -> Self {
-        Self { logits, routing, selection_bias: None, expert_scales: None, tokens: None, ids, weights }
-    }
-
     /// The call with shorter borrows.
     pub fn reborrow(&mut self) -> Route<'_> {
         Route { ids: self.ids.reborrow(), weights: self.weights.reborrow(), ..*self }

@@ -27,6 +27,7 @@ pub struct SamplingOptions {
 
 /// A numeric field of [`SamplingOptions`]: every field except the seed.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Setting {
     /// The field name, also in requests and receipts.
     pub name: &'static str,

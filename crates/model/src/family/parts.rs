@@ -8,6 +8,8 @@ use super::published::{
 pub(crate) const BASE: Family = Family {
     model_types: &[],
     mlx: Mlx::No,
+    mlx_settings: &[],
+    mlx_letters: false,
     architecture: "",
     keys: &[],
     beyond: &[],

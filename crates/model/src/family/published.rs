@@ -11,6 +11,10 @@ pub struct Family {
     /// `general.architecture`, also the prefix of its keys.
     pub architecture: &'static str,
     pub mlx: Mlx,
+    /// Settings that mlx-lm needs: `null` in a written folder if the published folder lacks them.
+    pub mlx_settings: &'static [&'static str],
+    /// Whether mlx-lm reads `sliding_window_pattern` as a letter for each layer.
+    pub mlx_letters: bool,
     pub keys: &'static [&'static [Key]],
     /// Settings that are read although the family's class in transformers has no such field. The class's constructor,
     /// its model or the authors' code reads them.

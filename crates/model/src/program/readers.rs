@@ -1,30 +1,30 @@
 //! The products that read activations. With their names a kernel prepares only the representations that they read.
 
-use gristmill_kernels::act::Reader;
+use gristmill_kernels::act::ActReader;
 
 use super::node::{Node, Product, ProductKind};
 use super::{ActId, Program, RowsId};
 use crate::weights::Weights;
 
 /// The activations that a node writes and whose readers are named, each with these readers.
-pub(super) type Names = Vec<(ActId, Vec<ActReader>)>;
+pub(super) type Names = Vec<(ActId, Vec<ProductReader>)>;
 
 /// A product that reads all rows of activations.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ActReader {
+pub(super) struct ProductReader {
     product: Product,
     /// Rows of the activations for each token.
     per_token: usize,
 }
 
-impl ActReader {
+impl ProductReader {
     /// The reader for a pass of this number of tokens.
-    pub(super) fn of_pass<'a>(&self, weights: &'a Weights, tokens: usize) -> Reader<'a> {
+    pub(super) fn of_pass<'a>(&self, weights: &'a Weights, tokens: usize) -> ActReader<'a> {
         let (weight, rows) = (weights.matrix(self.product.weight), tokens * self.per_token);
         match self.product.kind {
-            ProductKind::Dense | ProductKind::Outputs => Reader::dense(weight, rows),
-            ProductKind::Heads => Reader::experts(weight, rows, 1),
-            ProductKind::Experts { top_k } => Reader::experts(weight, rows, top_k / self.per_token),
+            ProductKind::Dense | ProductKind::Outputs => ActReader::dense(weight, rows),
+            ProductKind::Heads => ActReader::experts(weight, rows, 1),
+            ProductKind::Experts { top_k } => ActReader::experts(weight, rows, top_k / self.per_token),
         }
     }
 }
@@ -37,7 +37,7 @@ impl Program {
         let mut readers = vec![Vec::new(); self.acts.len()];
         for product in nodes.iter().flat_map(|node| node.products()) {
             let per_token = self.acts[product.act.0].per_token;
-            readers[product.act.0].push(ActReader { product, per_token });
+            readers[product.act.0].push(ProductReader { product, per_token });
         }
         // The last node that mentions each value of rows.
         let mut last = vec![0; self.rows.len()];

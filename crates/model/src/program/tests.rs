@@ -1,3 +1,5 @@
+use std::time::{Duration, Instant};
+
 use proptest::prelude::*;
 
 use super::build::build;
@@ -55,6 +57,34 @@ fn a_program_ends_where_tensors_are_missing() {
     assert_eq!((spec.layers.len(), build(&spec, &file).layers.len()), (400, 4));
     let error = ModelInfo::read(&file).expect_err("tensors are missing").to_string();
     assert!(error.contains("`blk.2.attn_norm.weight`") && error.contains("is missing"), "{error}");
+}
+
+/// Spec and program of a model with the layers of Qwen3-30B-A3B take less than 5 ms of loading. The fastest of some runs
+/// counts, because other tests run meanwhile.
+#[test]
+fn a_program_is_built_in_milliseconds() {
+    let mut tiny = Tiny::qwen3moe();
+    let layer: Vec<_> = tiny.tensors.iter().filter(|(name, ..)| name.starts_with("blk.1.")).cloned().collect();
+    for number in 2..48 {
+        let named = layer.iter().map(|(name, format, shape)| {
+            (name.replacen("blk.1.", &format!("blk.{number}."), 1), *format, shape.clone())
+        });
+        tiny.tensors.extend(named);
+    }
+    tiny.set("qwen3moe.block_count", 48_u32);
+    let file = tiny.file(&mut Random(7));
+    let run = |_| {
+        let start = Instant::now();
+        let spec = family::spec(&family::Source::new(&file)).expect("a good spec");
+        let read = start.elapsed();
+        let program = build(&spec, &file);
+        // The embedding precedes the layers.
+        assert_eq!(program.layers.len(), 49);
+        (start.elapsed(), read)
+    };
+    let (both, read) = (0..50).map(run).min().expect("some runs");
+    println!("spec {read:?}, program {:?}", both - read);
+    assert!(both < Duration::from_millis(5), "{both:?}");
 }
 
 /// Values of one node never share a buffer, in any program.

@@ -8,6 +8,7 @@ use crate::stage::Stage;
 
 /// A tensor of the file, and what a forward pass reads of it. A tensor that is a table and a matrix has two uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TensorUse {
     /// The tensor's name.
     pub tensor: String,

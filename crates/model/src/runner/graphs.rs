@@ -36,6 +36,7 @@ struct Entry {
 
 /// The captured forward passes of a runner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GraphUsage {
     /// Captures so far.
     pub captures: usize,

@@ -127,7 +127,7 @@ impl Logits<'_> {
     fn start_download(&mut self) -> Result<SampledTokens> {
         let (rows, Runner { model, sampled, sampled_rows, .. }) = (self.rows(), &mut *self.runner);
         *sampled_rows = rows;
-        Ok(SampledTokens(model.backend.begin_download(sampled.view(rows, 1)?)?))
+        Ok(SampledTokens(model.backend.start_download(sampled.view(rows, 1)?)?))
     }
 
     fn all_sampled(&mut self, sampled: Vec<u32>) -> Result<Vec<u32>> {

@@ -116,8 +116,8 @@ impl Blocks {
         state.sequences == 1 && (state.tokens == Some(tokens) || self.available() == 0)
     }
 
-    /// Takes the block from its entry, which it returns.
-    pub(super) fn forget(&mut self, block: u32) -> Option<u64> {
+    /// Removes the block from its entry. Returns the entry.
+    pub(super) fn clear_entry(&mut self, block: u32) -> Option<u64> {
         let state = &mut self.blocks[block as usize];
         let entry = state.entry.take()?;
         if state.sequences == 0 {

@@ -152,7 +152,7 @@ impl Group {
     fn own_last_block(&mut self, slot: usize, have: usize, evicted: &mut Vec<u64>) -> Result<Option<(u32, u32)>> {
         let Some(shared) = self.shared_last_block(slot, have) else { return Ok(None) };
         if self.blocks.is_better_taken(shared, have % KV_BLOCK) {
-            evicted.extend(self.blocks.forget(shared));
+            evicted.extend(self.blocks.clear_entry(shared));
             return Ok(None);
         }
         let own = self.blocks.take(evicted)?;

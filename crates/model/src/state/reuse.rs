@@ -130,8 +130,8 @@ impl State {
         entry
     }
 
-    /// Removes the text of a sequence from the prefix cache.
-    pub(crate) fn forget(&mut self, id: SequenceId) -> Result<()> {
+    /// Removes the entries of a sequence from the prefix cache.
+    pub(crate) fn evict_prefix(&mut self, id: SequenceId) -> Result<()> {
         let slot = self.slot(id)?;
         for entry in std::mem::take(&mut self.slots[slot].chain) {
             self.remove(entry);
@@ -139,8 +139,8 @@ impl State {
         Ok(())
     }
 
-    /// Removes a tenant's texts from the prefix cache, but for what sequences use.
-    pub(crate) fn forget_tenant(&mut self, tenant: u64) {
+    /// Removes a tenant's entries from the prefix cache, except blocks that sequences use.
+    pub(crate) fn evict_tenant(&mut self, tenant: u64) {
         for entry in self.prefix.unused(tenant) {
             self.remove(entry);
         }
@@ -161,8 +161,8 @@ impl State {
     fn remove(&mut self, entry: u64) {
         for (group, block) in self.prefix.remove(entry) {
             match (self.groups.get_mut(group), &mut self.fixed) {
-                (Some(group), _) => group.blocks.forget(block),
-                (None, Some(fixed)) => fixed.slots.forget(block),
+                (Some(group), _) => group.blocks.clear_entry(block),
+                (None, Some(fixed)) => fixed.slots.clear_entry(block),
                 (None, None) => None,
             };
         }

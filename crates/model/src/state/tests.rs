@@ -287,7 +287,7 @@ fn a_text_is_computed_once() {
         shadow.append(0, 5);
         shadow.check();
         // A discarded prefix is not found.
-        shadow.state.forget(shadow.open[0].0).unwrap();
+        shadow.state.evict_prefix(shadow.open[0].0).unwrap();
         assert_eq!(shadow.open(0, 4), 0);
         shadow.check();
     }
@@ -338,7 +338,7 @@ proptest! {
                         let (len, shortest) = (shadow.state.len(id).unwrap(), shadow.state.shortest(id).unwrap());
                         shadow.state.truncate(id, (len * n / TOKENS).max(shortest)).unwrap();
                     }
-                    2 if n == 1 => shadow.state.forget(id).unwrap(),
+                    2 if n == 1 => shadow.state.evict_prefix(id).unwrap(),
                     2 if shadow.open.len() < 3 => {
                         let fork = shadow.state.fork(id).unwrap();
                         shadow.open.push((fork, tenant, variant));

@@ -126,7 +126,7 @@ pub fn act(suite: &Suite) {
             let x = activations(b, precision, &x, tokens, 256);
             let mut act = b.alloc_act(precision, tokens + 1, inner).expect("alloc_act");
             if named {
-                b.name_readers(&mut act, &[Reader::dense(&down, tokens)]);
+                b.name_readers(&mut act, &[ActReader::dense(&down, tokens)]);
             }
             let gate_up = GateUp { weight: &weight, x: &x, bias, activation, h: h.view_mut() };
             b.run(GateUpAct { gate_up, act: &mut act }).expect("gate_up_act");

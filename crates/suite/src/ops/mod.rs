@@ -16,7 +16,7 @@ use crate::framed::{Frame, Framed};
 use crate::suite::{NORMAL, Output, Suite, Tolerance};
 use crate::weights::{cancelled, column_energy};
 use gristmill_kernels::Backend;
-use gristmill_kernels::act::{Act, Precision, Reader};
+use gristmill_kernels::act::{Act, ActReader, Precision};
 use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::*;
 use gristmill_kernels::tensor::DeviceId;

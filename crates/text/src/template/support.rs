@@ -11,6 +11,7 @@ use crate::reply::{ParsedReply, ReasoningMarks, ReplyForm, ReplyOptions, Syntax}
 
 /// What a template does with tools and reasoning.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Support {
     /// The reason for which the template fails on the simplest conversation; it is broken then.
     pub failure: Option<TemplateError>,

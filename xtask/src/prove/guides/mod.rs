@@ -40,7 +40,7 @@ pub(crate) struct Options<'a> {
     pub(crate) output: Option<&'a str>,
     /// Guides; none for all.
     pub(crate) only: &'a [&'a str],
-    /// Leave out `cargo install`, which compiles for minutes. The program is then the one of the tests.
+    /// Leaves out `cargo install`, which compiles for minutes. The program is then that of the tests.
     pub(crate) no_install: bool,
 }
 

@@ -59,7 +59,7 @@ pub(super) struct Shell {
 }
 
 impl Shell {
-    /// Makes the folder anew. `gristmill` is the program, unless `cargo install` has put one into `installed`.
+    /// Creates an empty folder. `gristmill` is the program, unless `cargo install` has put one into `installed`.
     pub(super) fn new(folder: PathBuf, gristmill: &Path, installed: &Path, hub: &Hub) -> Result<Shell, String> {
         let home = folder.join("home");
         let _ = fs::remove_dir_all(&folder);
@@ -168,7 +168,7 @@ impl Shell {
         if status.success() { Ok(()) } else { Err(format!("the server: {status} after SIGINT")) }
     }
 
-    /// A command of bash, whose output goes to a file. Cargo runs in the checkout, as guides say.
+    /// A command of bash, whose output goes to a file. Cargo runs in the checkout, as in the guides.
     fn command(&self, text: &str) -> Result<Command, String> {
         let output = self.folder.join("output");
         let file = File::create(&output).map_err(|error| format!("cannot write {}: {error}", output.display()))?;

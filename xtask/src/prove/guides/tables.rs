@@ -1,4 +1,4 @@
-//! What guides name and a proof lacks: models, input files, other machines. Each row must be used by a guide.
+//! Replacements for what guides name: models, input files, other machines. A guide must use each row.
 
 /// A repository of the hub with one model.
 pub(super) struct Repository {

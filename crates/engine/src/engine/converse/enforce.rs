@@ -11,6 +11,7 @@ use crate::engine::{Engine, EngineError};
 
 /// A tool whose calls should follow the schema of its arguments and cannot.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Unenforced {
     /// The index of the tool in [`Chat::tools`].
     pub tool: usize,

@@ -10,6 +10,7 @@ use crate::Model;
 /// texts that are generated at the same time also count.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct Conditions {
     /// `cpu`, `cuda` or `metal`.
     pub device: String,

@@ -28,6 +28,7 @@ pub fn build() -> String {
 /// All that produces the texts of a reply again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct Receipt {
     /// [`FORMAT`].
     pub format: u64,
@@ -46,6 +47,7 @@ pub struct Receipt {
 /// One text of a reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct RecordedChoice {
     /// The index of its request.
     pub request: usize,

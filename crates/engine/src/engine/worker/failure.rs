@@ -21,7 +21,7 @@ impl Worker {
             let Some(Running { sequence, job, .. }) = &mut self.slots[slot] else { continue };
             job.fail(EngineError::Step(error.clone()));
             let sequence = *sequence;
-            let closed = self.runner.forget_prefix(sequence).and_then(|()| self.runner.close_sequence(sequence));
+            let closed = self.runner.evict_prefix(sequence).and_then(|()| self.runner.close_sequence(sequence));
             if let Err(error) = closed {
                 tracing::error!(%error, "closing a sequence failed");
             }
@@ -39,7 +39,7 @@ impl Worker {
         let running = self.slots.iter_mut().filter_map(Option::take).map(|running| running.job);
         let arrived = inbox.try_iter().filter_map(|order| match order {
             Order::Run(job) => Some(*job),
-            Order::ForgetPrefixes(_) => None,
+            Order::EvictPrefixes(_) => None,
         });
         let jobs: Vec<Job> = running.chain(self.waiting.drain(..)).chain(arrived).collect();
         self.report();

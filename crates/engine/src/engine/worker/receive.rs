@@ -159,7 +159,7 @@ impl Worker {
         self.discard_in_flight(row.slot);
         let Some(running) = &mut self.slots[row.slot] else { return Ok(None) };
         // Blocks that the prefix cache has of the sequence may not be finite either.
-        self.runner.forget_prefix(running.sequence)?;
+        self.runner.evict_prefix(running.sequence)?;
         let before = self.runner.checkpoint(running.sequence, running.tokens.len().saturating_sub(1))?;
         self.runner.truncate(running.sequence, before)?;
         (running.computed, running.needs_sync) = (before, true);

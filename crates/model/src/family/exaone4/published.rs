@@ -7,6 +7,8 @@ use crate::family::published::{Family, Key, Mlx, Or};
 pub(crate) const FAMILY: Family = Family {
     model_types: &["exaone4"],
     mlx: Mlx::Yes(&["exaone4"]),
+    mlx_settings: &["rope_scaling", "sliding_window"],
+    mlx_letters: true,
     architecture: "exaone4",
     keys: &[COMMON, &norm_epsilon(1e-5), &head_widths(Or::Skip), KEYS],
     nulls: &["sliding_window"],

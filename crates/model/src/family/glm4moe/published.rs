@@ -10,6 +10,7 @@ use crate::family::published::{Family, Key, Kind, Mlx, Or, Rotated};
 pub(crate) const FAMILY: Family = Family {
     model_types: &["glm4_moe"],
     mlx: Mlx::Yes(&["glm4_moe"]),
+    mlx_settings: &["rope_scaling"],
     architecture: "glm4moe",
     keys: &[COMMON, EXPERTS, &norm_epsilon(1e-5), &head_widths(WIDTH), ROUTED, KEYS],
     nulls: &["head_dim"],

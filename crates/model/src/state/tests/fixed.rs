@@ -190,7 +190,7 @@ proptest! {
                     let asked = shadow.state.checkpoint(id, len * n / TOKENS).unwrap();
                     shadow.state.truncate(id, asked).unwrap();
                 }
-                3 if n == 1 => shadow.state.forget(id).unwrap(),
+                3 if n == 1 => shadow.state.evict_prefix(id).unwrap(),
                 3 if shadow.open.len() < 3 => {
                     let fork = shadow.state.fork(id).unwrap();
                     shadow.open.push((fork, tenant, variant));

@@ -299,7 +299,7 @@ impl AttendCase {
         let matrix = b.prepare(&self.weights, Role::Matrix).expect("prepare");
         let name = |act: &mut Act| {
             if named {
-                b.name_readers(act, &[Reader::dense(&matrix, rows)]);
+                b.name_readers(act, &[ActReader::dense(&matrix, rows)]);
             }
         };
         let multiply = |act: &Act| {

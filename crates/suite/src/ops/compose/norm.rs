@@ -65,7 +65,7 @@ fn product(
     let (matrix, cols) = (b.prepare(matrix, Role::Matrix).expect("prepare"), matrix[0].cols);
     let mut act = b.alloc_act(precision, tokens + 1, cols).expect("alloc_act");
     if named {
-        b.name_readers(&mut act, &[Reader::dense(&matrix, tokens)]);
+        b.name_readers(&mut act, &[ActReader::dense(&matrix, tokens)]);
     }
     fill(&mut act);
     let mut y = Framed::poisoned(b, tokens, 5, Frame::ODD);
@@ -260,7 +260,7 @@ pub fn norm_act(suite: &Suite) {
                 precisions.iter().map(|&p| b.alloc_act(p, tokens + 1, cols).expect("alloc_act")).collect();
             // With all readers named, the norm itself is undefined.
             if named && matches!(part, Compared::Product(_)) {
-                acts.iter_mut().for_each(|act| b.name_readers(act, &[Reader::dense(&matrix, tokens)]));
+                acts.iter_mut().for_each(|act| b.name_readers(act, &[ActReader::dense(&matrix, tokens)]));
             }
             let mut filled = acts.iter_mut();
             let norm = RmsNorm { x: x.view(), weight: &buffer(b, &weight), eps, out: normed.view_mut() };
@@ -309,7 +309,7 @@ pub fn norm_matmul(suite: &Suite) {
                 precisions.iter().map(|&p| b.alloc_act(p, tokens + 1, cols).expect("alloc_act")).collect();
             let matrix = b.prepare(&tensors, Role::Matrix).expect("prepare");
             if named && !matches!(part, Compared::Normed) {
-                acts.iter_mut().for_each(|act| b.name_readers(act, &[Reader::dense(&matrix, tokens)]));
+                acts.iter_mut().for_each(|act| b.name_readers(act, &[ActReader::dense(&matrix, tokens)]));
             }
             let (act, others) = acts.split_first_mut().expect("one at least");
             let bias = bias.as_ref().map(|bias| buffer(b, bias));

@@ -1,4 +1,4 @@
-//! Kernels made ready before they are launched: which ones some work will launch, and compiling them side by side.
+//! Compiles kernels before their first launch: a dry run collects them, and several threads compile.
 
 use crate::seam::{Gpu, Launch, Properties, Region, Unit};
 use gristmill_kernels::error::{Error, Result};
@@ -21,12 +21,12 @@ pub fn make_ready(
     let dry_run = Arc::new(DryRun { gpu: Arc::clone(gpu), units: Mutex::default() });
     work(dry_run.clone())?;
     let units: Vec<Unit> = dry_run.units().iter().cloned().collect();
-    side_by_side(&units, |unit| gpu.prepare(unit), |done| progress(done, units.len())).into_iter().collect()
+    parallel_map(&units, |unit| gpu.prepare(unit), |done| progress(done, units.len())).into_iter().collect()
 }
 
-/// Does `work` for all items, several at a time; results are in the items' order. `progress` gets the number done, on
-/// the caller's thread.
-pub fn side_by_side<T: Sync, R: Send>(
+/// Runs `work` for all items on several threads. Results are in the items' order. The caller's thread runs `progress`
+/// with the number of finished items.
+pub fn parallel_map<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> R + Sync,
     mut progress: impl FnMut(usize),
@@ -137,7 +137,7 @@ mod tests {
         for count in [0, 1, 5, 100] {
             let items: Vec<usize> = (0..count).collect();
             let mut seen = Vec::new();
-            let answers = side_by_side(&items, |i| i * i, |done| seen.push(done));
+            let answers = parallel_map(&items, |i| i * i, |done| seen.push(done));
             assert_eq!(answers, items.iter().map(|i| i * i).collect::<Vec<_>>());
             assert_eq!(seen, (0..=count).collect::<Vec<_>>());
         }
