@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-use gristmill_engine::engine::{Logprob, Piece};
+use gristmill_engine::engine::{DraftSource, Logprob, Piece};
 use gristmill_engine::{Batch, Engine, EngineError, Limits, Outputs, Request, Runner, SamplingOptions};
 
 use crate::speech;
@@ -275,7 +275,7 @@ fn a_draft_model_changes_no_text() {
         (fixed.clone(), fixed.clone(), true),
         (fixed, crate::speaking(Tiny::lfm2()), false),
     ] {
-        let engine = Engine::start_with_draft_model(model, draft, limits(3, 32, Some(12))).unwrap();
+        let engine = Engine::start_with_drafts(model, DraftSource::Model(draft), limits(3, 32, Some(12))).unwrap();
         let (drafted, accepted) = with_drafts(&engine, 3, varied(&mut random));
         assert!(accepted > 0 && drafted > 0, "{accepted} of {drafted} draft tokens");
         assert_eq!(accepted == drafted, is_right, "{accepted} of {drafted} draft tokens");
@@ -289,6 +289,7 @@ fn a_draft_model_has_the_same_vocabulary() {
     let mut tokens = speech::tokens();
     tokens.swap(7, 8);
     tiny.set("tokenizer.ggml.tokens", tokens);
-    let error = Engine::start_with_draft_model(model(), built(&tiny), limits(2, 32, None)).err().unwrap();
+    let error =
+        Engine::start_with_drafts(model(), DraftSource::Model(built(&tiny)), limits(2, 32, None)).err().unwrap();
     assert!(matches!(&error, EngineError::DraftModel(reason) if reason.contains("token 7")), "{error}");
 }
