@@ -96,11 +96,6 @@ impl fmt::Debug for Model {
 }
 
 impl Model {
-    /// Stub.
-    pub fn prediction_heads(&self) -> usize {
-        0
-    }
-
     /// Loads a GGUF file; of a split model, give any part.
     ///
     /// # Errors

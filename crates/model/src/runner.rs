@@ -66,20 +66,7 @@ struct StepShape {
     step: PlacementKind,
 }
 
-/// Draft tokens of one sequence.
-#[derive(Debug, Clone, Copy)]
-pub struct DraftOrder<'a> {
-    pub sequence: SequenceId,
-    pub text: &'a [u32],
-    pub count: usize,
-}
-
 impl Runner {
-    /// Stub.
-    pub fn draft(&mut self, orders: &[DraftOrder<'_>]) -> Result<Vec<Vec<u32>>> {
-        Ok(vec![Vec::new(); orders.len()])
-    }
-
     /// Allocates for all that the limits allow.
     ///
     /// # Errors
