@@ -36,7 +36,11 @@ pub(crate) fn with_usual_batch(
 ) -> Result<(Arc<Model>, Limits), Failure> {
     let file = source.open(log)?;
     let backend = open(device, log)?;
-    let usual = Limits::usual_batch(&kind::info(&file)?, device.load_options()?.precision, &backend)?;
+    let usual = Limits::usual_batch(
+        &kind::info_with(&file, device.prediction_heads)?,
+        device.load_options()?.precision,
+        &backend,
+    )?;
     let limits = Limits { batch_tokens: usual.max(limits.sequences), ..limits };
     Ok((load(file, backend, device, limits, log)?, limits))
 }
@@ -69,7 +73,7 @@ fn load(
     log: &Verbosity,
 ) -> Result<Arc<Model>, Failure> {
     let mut options = device.load_options()?;
-    let plan = Plan::new(&kind::info(&file)?, &limits, options.precision, &backend)?;
+    let plan = Plan::new(&kind::info_with(&file, device.prediction_heads)?, &limits, options.precision, &backend)?;
     log.detail(format_args!("memory: {}", describe(&plan)));
     log.detail(format_args!("context: {} tokens, threads: {}", plan.context, device.threads()));
     plan.check()?;

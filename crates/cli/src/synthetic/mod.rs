@@ -26,8 +26,8 @@ use gristmill_kernels::format::Format;
 use thiserror::Error;
 
 use crate::failure::Failure;
-pub(crate) use rng::Random;
 use mixers::Mixers;
+pub(crate) use rng::Random;
 use shapes::{Model, TensorPlan};
 
 /// The key of the recipe. A cached file with another recipe is replaced.
@@ -96,7 +96,8 @@ impl Synthetic {
         let (name, mix) = spec.split_once(':').map_or((spec, None), |(name, mix)| (name, Some(mix)));
         // A prediction head is added to any model with layers of one kind of attention.
         let (base, mtp) = name.strip_suffix("-mtp").map_or((name, false), |base| (base, true));
-        let fits = |m: &&Model| m.name.eq_ignore_ascii_case(base) && !(mtp && matches!(m.special.mixers, Mixers::Gemma4(_)));
+        let fits =
+            |m: &&Model| m.name.eq_ignore_ascii_case(base) && !(mtp && matches!(m.special.mixers, Mixers::Gemma4(_)));
         let mut model = *models::MODELS.iter().find(fits).ok_or_else(|| {
             let known = models::MODELS.iter().map(|m| m.name).collect::<Vec<_>>().join(", ");
             SyntheticError::Model { name: name.to_owned(), known }

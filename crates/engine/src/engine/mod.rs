@@ -55,7 +55,7 @@ use gristmill_text::template::Chat;
 use gristmill_text::tokenizer::TokenizerError;
 
 pub use converse::{ConverseOptions, ModelTemplate, ToolChoice, Unenforced, check_tools};
-pub use draft::{DraftSource, Drafting};
+pub use draft::{DraftSource, Drafting, Drafts};
 pub use dry::Dry;
 pub use embedding::{EmbeddingRequest, Embeddings};
 pub use error::EngineError;
@@ -71,6 +71,7 @@ pub use submit::{Choices, Pledge, Reservation};
 
 use crate::{Limits, Model, Notice, Plan, Runner};
 use draft::Drafter;
+use draft::planner::Planner;
 use job::{Order, Permits};
 use receipt::Conditions;
 use stats::Counters;
@@ -125,7 +126,12 @@ impl Engine {
     ///
     /// # Errors
     /// The errors of [`start`](Self::start), [`EngineError::NoPredictionHeads`] and [`EngineError::DraftModel`].
-    pub fn start_with_drafts(model: Arc<Model>, source: DraftSource, limits: Limits) -> Result<Engine, EngineError> {
+    pub fn start_with_drafts(
+        model: Arc<Model>,
+        drafts: impl Into<Drafts>,
+        limits: Limits,
+    ) -> Result<Engine, EngineError> {
+        let Drafts { source, always } = drafts.into();
         let Limits { batch_tokens, sequences, kv_format, .. } = limits;
         if batch_tokens < sequences {
             return Err(EngineError::BatchTooSmall { batch_tokens, sequences });
@@ -134,6 +140,7 @@ impl Engine {
         let runner = Runner::new(model.clone(), limits)?;
         let plan = runner.plan();
         let drafter = Drafter::new(source, &model, limits, plan.context)?;
+        let planner = Planner::new(always);
         let (stop, draining): (Arc<AtomicBool>, Arc<AtomicBool>) = Default::default();
         let failure = Failure::default();
         let counters = Arc::new(Counters::new(model.spec(), sequences, batch_tokens));
@@ -141,8 +148,14 @@ impl Engine {
         counters.count_experts(model.backend().device() == DeviceId::Cpu && !model.backend().is_asynchronous());
         counters.now(0, 0, runner.kv_usage());
         let (jobs, inbox) = mpsc::channel();
-        let worker =
-            Worker::new(runner, drafter, limits, (stop.clone(), draining.clone()), failure.clone(), counters.clone());
+        let worker = Worker::new(
+            runner,
+            (drafter, planner),
+            limits,
+            (stop.clone(), draining.clone()),
+            failure.clone(),
+            counters.clone(),
+        );
         let thread = thread::Builder::new().name("gristmill-engine".to_owned()).spawn(move || worker.run(&inbox));
         let thread = Some(thread.map_err(EngineError::Thread)?);
         let template = model.template().map(|source| ModelTemplate::new(source, model.tokenizer().ok()));

@@ -107,7 +107,7 @@ impl Running {
 impl Worker {
     pub(super) fn new(
         runner: Runner,
-        drafter: Drafter,
+        (drafter, planner): (Drafter, Planner),
         limits: Limits,
         (stop, draining): (Arc<AtomicBool>, Arc<AtomicBool>),
         failure: Failure,
@@ -120,7 +120,7 @@ impl Worker {
         Worker {
             runner,
             drafter,
-            planner: Planner::default(),
+            planner,
             planned: 0,
             batch_tokens,
             output_rows,

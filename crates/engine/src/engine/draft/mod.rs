@@ -39,6 +39,31 @@ impl DraftSource {
     }
 }
 
+/// How an engine drafts.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Drafts {
+    /// Where draft tokens come from.
+    pub source: DraftSource,
+    /// Each step has as many draft tokens as [`Request::draft`](super::Request::draft) and the rows of logits allow, also
+    /// where fewer are faster: for tests, and to measure a fixed number.
+    pub always: bool,
+}
+
+impl Drafts {
+    /// As many draft tokens as requests allow, in each step.
+    pub fn always(source: DraftSource) -> Drafts {
+        Drafts { source, always: true }
+    }
+}
+
+impl From<DraftSource> for Drafts {
+    /// As many draft tokens as are fastest.
+    fn from(source: DraftSource) -> Drafts {
+        Drafts { source, always: false }
+    }
+}
+
 /// A way to draft, in the usage of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -70,16 +70,23 @@ pub(in crate::engine) struct Planner {
     drafted: u32,
     /// `undrafted` at which draft tokens are tried.
     retry: u32,
+    /// Each step has as many draft tokens as requests and rows allow.
+    always: bool,
 }
 
 impl Default for Planner {
     fn default() -> Self {
         let (history, times) = Default::default();
-        Planner { history, times, undrafted: 0, drafted: 0, retry: RETRY }
+        Planner { history, times, undrafted: 0, drafted: 0, retry: RETRY, always: false }
     }
 }
 
 impl Planner {
+    /// A planner that plans the most draft tokens for each step, if `always`.
+    pub(in crate::engine) fn new(always: bool) -> Planner {
+        Planner { always, ..Planner::default() }
+    }
+
     /// A request starts, of which only the engine's history is known.
     pub(in crate::engine) fn start_request(&mut self) {
         self.retry = self.retry.min(RETRY);
@@ -87,6 +94,10 @@ impl Planner {
 
     /// The number of draft tokens of each candidate in a step of this number of sequences, `rows` at most in all.
     pub(in crate::engine) fn plan(&self, sequences: usize, rows: usize, candidates: &[Candidate<'_>]) -> Vec<usize> {
+        if self.always {
+            let mut left = rows;
+            return candidates.iter().map(|one| take(&mut left, one.most)).collect();
+        }
         let mut counts = vec![0; candidates.len()];
         let Some(times) = self.times.get(&group(sequences)) else { return counts };
         let Some(plain) = times.plain().filter(|_| self.drafted < REFRESH) else { return counts };
@@ -150,6 +161,13 @@ impl Planner {
     fn is_due(&self) -> bool {
         self.undrafted >= self.retry
     }
+}
+
+/// Takes up to this number of what is left.
+fn take(left: &mut usize, most: usize) -> usize {
+    let taken = most.min(*left);
+    *left -= taken;
+    taken
 }
 
 /// The number of draft tokens with the most expected tokens for each second, of tokens with these chances; 0 if no

@@ -13,6 +13,7 @@ use std::fmt::Display;
 use std::ops::Range;
 
 use gristmill_files::gguf::{FromValue, GgufFile, Value};
+use gristmill_kernels::ops::Activation;
 
 use crate::error::{Error, Result};
 use crate::limits::MAX_CONTEXT;
@@ -228,7 +229,8 @@ impl<'a> KeyReader<'a> {
     }
 
     /// The layer of the prediction head after `layers`, which is as theirs. Its attention is that of the last layer that
-    /// has attention to all tokens, or a window if the file has its flag. It has experts if it has a router.
+    /// has attention to all tokens, or a window if the file has its flag. It has experts if it has a router, else a
+    /// dense MLP, also if no layer of the model has one.
     fn head_layer(&self, layers: &[LayerSpec]) -> Result<LayerSpec> {
         let block = layers.len();
         let windowed = match self.source.file.metadata().value(&self.key(WINDOW_PATTERN)) {
@@ -243,9 +245,12 @@ impl<'a> KeyReader<'a> {
         let mixer = mixers().find(|mixer| has_window(mixer) == windowed).or_else(|| mixers().next());
         let has_router = self.tensor(&format!("blk.{block}.ffn_gate_inp.weight"));
         let is_routed = |mlp: &&MlpSpec| matches!(mlp, MlpSpec::Moe(_)) == has_router;
-        let mlp = layers.iter().rev().filter_map(|layer| layer.mlp.as_ref()).find(is_routed);
+        let mlp = match layers.iter().rev().filter_map(|layer| layer.mlp.as_ref()).find(is_routed) {
+            None if !has_router => Some(self.dense(Activation::SwiGlu)?),
+            mlp => mlp.cloned(),
+        };
         match (mixer, mlp) {
-            (Some(mixer), Some(mlp)) => Ok(LayerSpec { mixer: mixer.clone(), mlp: Some(mlp.clone()) }),
+            (Some(mixer), mlp @ Some(_)) => Ok(LayerSpec { mixer: mixer.clone(), mlp }),
             _ => {
                 let rule = format!("layers are none of the kinds of the {block} layers before them");
                 self.wrong(PREDICTION_LAYERS, self.prediction_layers()?, rule)
