@@ -9,7 +9,6 @@ import pathlib
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
 from torch import nn
 
 CONFIG = dict(
@@ -125,6 +124,7 @@ for i in range(LAYERS):
 
 def save(model: Model, folder: pathlib.Path, shards=4):
     """Writes config.json and bfloat16 safetensors in shards, with transformers' names: one tensor for each expert."""
+    from safetensors.torch import save_file
     out = {}
     for name, weight in model.state_dict().items():
         weight = weight.detach().to("cpu", torch.bfloat16)
@@ -145,6 +145,7 @@ def save(model: Model, folder: pathlib.Path, shards=4):
 
 def load(folder: pathlib.Path) -> Model:
     """The model that `save` wrote, in float32."""
+    from safetensors.torch import load_file
     tensors = {n: w.float() for file in sorted(folder.glob("*.safetensors")) for n, w in load_file(file).items()}
     model, state = Model(), {}
     for name, weight in model.state_dict().items():

@@ -8,6 +8,7 @@ use gristmill_engine::engine::check_sampling;
 use gristmill_engine::{KvFormat, LoadOptions, Model, Precision, Request, SamplingOptions, machine};
 
 use crate::bias::{BiasArgs, BiasOptions};
+use crate::draft::DraftArgs;
 use crate::failure::Failure;
 use crate::numbers::MaxTokens;
 use crate::settings::SettingArgs;
@@ -39,6 +40,9 @@ pub(crate) struct DeviceArgs {
     /// the prefix cache. This is slower. On a CPU, texts never depend on these, so the option changes nothing.
     #[arg(long)]
     pub(crate) deterministic: bool,
+    /// See [`LoadOptions::prediction_heads`].
+    #[arg(skip)]
+    pub(crate) prediction_heads: bool,
 }
 
 /// [`Precision`] on the command line.
@@ -119,6 +123,7 @@ impl DeviceArgs {
             threads: Some(self.threads()),
             level,
             deterministic: self.deterministic,
+            prediction_heads: self.prediction_heads,
             precision: self.precision.into(),
             ..LoadOptions::default()
         })
@@ -229,44 +234,12 @@ pub(crate) struct SamplingArgs {
     pub(crate) draft: DraftArgs,
 }
 
-/// Speculative decoding.
-#[derive(Args)]
-pub(crate) struct DraftArgs {
-    /// Draft up to N tokens in each step, and check them in one pass. The text stays the same. Without a draft model,
-    /// drafts are copied from an earlier occurrence of the last tokens. So texts that repeat parts are faster [default:
-    /// 0; 4 with a draft model].
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(0))]
-    draft: Option<usize>,
-    /// A smaller model with the same vocabulary, which generates draft tokens: a GGUF file, a folder of Hugging Face or
-    /// MLX, or ORG/REPO[:QUANT] of the hub.
-    #[arg(long, value_name = "MODEL")]
-    pub(crate) draft_model: Option<PathBuf>,
-}
-
-impl DraftArgs {
-    /// Whether the command line has an option for draft tokens.
-    pub(crate) fn is_given(&self) -> bool {
-        self.draft.is_some() || self.draft_model.is_some()
-    }
-
-    /// Draft tokens in a step, at most.
-    pub(crate) fn most(&self) -> usize {
-        self.draft.unwrap_or(if self.draft_model.is_some() { 4 } else { 0 })
-    }
-
-    /// Rows of logits of this number of sequences: one for each, and one for each draft token.
-    pub(crate) fn rows(&self, sequences: usize) -> Option<usize> {
-        Some(sequences.saturating_mul(self.most().saturating_add(1)))
-    }
-}
-
 /// Checked options of a generation.
 pub(crate) struct GenerationOptions {
     sampling: SamplingOptions,
     pub(crate) max_tokens: Option<usize>,
     stop: Vec<String>,
     bias: BiasOptions,
-    draft: usize,
 }
 
 impl SamplingArgs {
@@ -283,7 +256,7 @@ impl SamplingArgs {
         }
         let bias = self.bias.check()?;
         let max_tokens = self.max_tokens.and_then(|MaxTokens(limit)| limit);
-        Ok(GenerationOptions { sampling, max_tokens, stop: self.stop.clone(), bias, draft: self.draft.most() })
+        Ok(GenerationOptions { sampling, max_tokens, stop: self.stop.clone(), bias })
     }
 
     /// The settings on the command line, completed by `defaults`.
@@ -306,7 +279,6 @@ impl GenerationOptions {
         request.sampling = self.sampling;
         request.max_tokens = self.max_tokens;
         request.stop = self.stop.clone();
-        request.draft = self.draft;
         self.bias.apply(request, model)
     }
 

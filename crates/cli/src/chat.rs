@@ -11,6 +11,7 @@ use signal_hook::consts::SIGINT;
 
 use crate::answer::{self, Printer, Show};
 use crate::args::{ContextArg, DeviceArgs, GenerationOptions, SamplingArgs, Verbosity};
+use crate::draft::Without;
 use crate::failure::Failure;
 use crate::input::Input;
 use crate::source::{ANSWERS, ModelArg, QuantizeArg, Source};
@@ -67,7 +68,8 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
             "continue a story with gristmill run \"Once upon a time\", or name a chat model (this one has 0.6 GB):";
         return Err(Failure::new(format!("the built-in model tells stories and cannot chat; {can} {next}")));
     }
-    let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, &args.sampling.draft, &args.log)?;
+    let drafts = args.sampling.draft.or(Without::Mtp);
+    let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, drafts, &args.log)?;
     let engine = template::replaced(engine, chat_template.as_deref());
     if engine.template().is_none() {
         let remedy = "pass one with --chat-template FILE, or continue a text with gristmill run --raw";
@@ -83,7 +85,9 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         args.log.info(format_args!("context: {} tokens; /help lists the commands", engine.context()));
     }
     let (no_think, log, system) = (args.no_think, args.log, args.system.clone());
-    let mut session = Session { engine, load_time, options, no_think, log, running, system, turns: vec![], last: None };
+    let draft = drafts.most(engine.model());
+    let mut session =
+        Session { engine, load_time, options, draft, no_think, log, running, system, turns: vec![], last: None };
     while let Some(message) = input.next()? {
         if !session.take(&message)? {
             break;
@@ -115,6 +119,8 @@ struct Session {
     engine: Engine,
     load_time: Duration,
     options: GenerationOptions,
+    /// Draft tokens of a step, at most.
+    draft: usize,
     no_think: bool,
     log: Verbosity,
     running: Running,
@@ -189,6 +195,7 @@ impl Session {
         let system = self.system.as_deref();
         let (mut request, reply) = answer::request(&self.engine, system, &self.turns, self.no_think, None)?;
         self.options.apply(&mut request, self.engine.model())?;
+        request.draft = self.draft;
         let mut printer = Printer::new(reply, if self.no_think { Show::Answer } else { Show::All });
         let generation = self.engine.generate(request)?;
         self.set_running(Some(generation.canceller()));

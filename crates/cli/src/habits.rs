@@ -38,7 +38,7 @@ const HABITS: &[Habit] = &[
     },
     Habit { names: &["-ngl", "--n-gpu-layers", "--gpu-layers"], meaning: GpuLayers },
     Habit { names: &["-md", "--model-draft"], meaning: Is("--draft-model") },
-    Habit { names: &["--draft-max", "--draft-n"], meaning: Is("--draft") },
+    Habit { names: &["--draft-max", "--draft-n"], meaning: Is("--draft-tokens") },
     Habit { names: &["-ctk", "--cache-type-k", "-ctv", "--cache-type-v"], meaning: Is("--kv") },
     Habit { names: &["-np"], meaning: Is("--parallel") },
     Habit { names: &["-b", "--batch-size", "-ub", "--ubatch-size"], meaning: Is("--batch") },

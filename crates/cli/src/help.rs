@@ -39,7 +39,7 @@ const OPTIONS: [(&str, &[&str]); 6] = [
         ],
     ),
     ("Form of the answer", &["json_schema", "grammar", "regex"]),
-    ("Draft tokens", &["draft", "draft_model"]),
+    ("Draft tokens", &["draft", "draft_tokens", "draft_model"]),
     ("Device", &["device", "threads", "kv", "precision", "cpu_level", "deterministic"]),
     ("Output", &["json", "quiet", "verbose"]),
 ];

@@ -63,8 +63,14 @@ pub(crate) fn check(file: &GgufFile) -> Result<(), Failure> {
 
 /// What the metadata say about a model that can run. Errors start with the name of the file.
 pub(crate) fn info(file: &GgufFile) -> Result<ModelInfo, Failure> {
+    info_with(file, false)
+}
+
+/// The same with the model's prediction heads, if they are to be loaded.
+pub(crate) fn info_with(file: &GgufFile, prediction_heads: bool) -> Result<ModelInfo, Failure> {
     check(file)?;
-    ModelInfo::read(file).map_err(|error| about(file, error))
+    let read = if prediction_heads { ModelInfo::read_with_heads(file) } else { ModelInfo::read(file) };
+    read.map_err(|error| about(file, error))
 }
 
 /// The tokenizer of a file, also of a file whose model cannot run.

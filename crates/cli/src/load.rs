@@ -4,12 +4,14 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use gristmill_engine::engine::DraftSource;
 use gristmill_engine::{Engine, Limits, Model, Opened, Plan, open_device};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use indicatif::ProgressBar;
 
-use crate::args::{DeviceArgs, DraftArgs, Verbosity};
+use crate::args::{DeviceArgs, Verbosity};
+use crate::draft::{Drafts, Wanted};
 use crate::failure::Failure;
 use crate::source::Source;
 use crate::{console, kind};
@@ -34,7 +36,11 @@ pub(crate) fn with_usual_batch(
 ) -> Result<(Arc<Model>, Limits), Failure> {
     let file = source.open(log)?;
     let backend = open(device, log)?;
-    let usual = Limits::usual_batch(&kind::info(&file)?, device.load_options()?.precision, &backend)?;
+    let usual = Limits::usual_batch(
+        &kind::info_with(&file, device.prediction_heads)?,
+        device.load_options()?.precision,
+        &backend,
+    )?;
     let limits = Limits { batch_tokens: usual.max(limits.sequences), ..limits };
     Ok((load(file, backend, device, limits, log)?, limits))
 }
@@ -67,7 +73,7 @@ fn load(
     log: &Verbosity,
 ) -> Result<Arc<Model>, Failure> {
     let mut options = device.load_options()?;
-    let plan = Plan::new(&kind::info(&file)?, &limits, options.precision, &backend)?;
+    let plan = Plan::new(&kind::info_with(&file, device.prediction_heads)?, &limits, options.precision, &backend)?;
     log.detail(format_args!("memory: {}", describe(&plan)));
     log.detail(format_args!("context: {} tokens, threads: {}", plan.context, device.threads()));
     plan.check()?;
@@ -111,30 +117,33 @@ pub(crate) fn engine(
     source: Source,
     device: &DeviceArgs,
     context: Option<usize>,
-    draft: &DraftArgs,
+    drafts: Drafts<'_>,
     log: &Verbosity,
 ) -> Result<(Engine, Duration), Failure> {
-    let limits = Limits { context, output_rows: draft.rows(1), kv_format: device.kv.into(), ..Limits::default() };
+    let limits = Limits { context, output_rows: drafts.rows(1), kv_format: device.kv.into(), ..Limits::default() };
     let start = Instant::now();
-    let (model, limits) = with_usual_batch(source, device, limits, log)?;
-    Ok((self::start(model, draft, limits, device, log)?, start.elapsed()))
+    let (model, limits) = with_usual_batch(source, &drafts.on(device), limits, log)?;
+    Ok((self::start(model, drafts, limits, device, log)?, start.elapsed()))
 }
 
-/// Starts an engine, with a draft model if there is one, which shares the model's device and threads.
+/// Starts an engine with its source of draft tokens. A draft model shares the model's device and threads.
 pub(crate) fn start(
     model: Arc<Model>,
-    draft: &DraftArgs,
+    drafts: Drafts<'_>,
     limits: Limits,
     device: &DeviceArgs,
     log: &Verbosity,
 ) -> Result<Engine, Failure> {
-    let Some(path) = draft.draft_model.as_deref() else { return Ok(Engine::start(model, limits)?) };
-    if draft.most() == 0 {
-        return Err(Failure::new("--draft 0 generates no draft tokens; leave out --draft-model, or set their number"));
-    }
-    let file = Source::of(Some(path)).open(log)?;
-    let small = load(file, model.backend().clone(), device, Limits { output_rows: None, ..limits }, log)?;
-    Ok(Engine::start_with_draft_model(model, small, limits)?)
+    let source = match drafts.wanted {
+        Wanted::Model(path) => {
+            let file = Source::of(Some(path)).open(log)?;
+            let limits = Limits { output_rows: None, ..limits };
+            DraftSource::Model(load(file, model.backend().clone(), device, limits, log)?)
+        }
+        // Requests have no draft tokens then.
+        _ => drafts.source(&model)?.unwrap_or(DraftSource::Lookup),
+    };
+    Ok(Engine::start_with_drafts(model, source, limits)?)
 }
 
 /// A progress bar on stderr; hidden with `--quiet`, and on anything but a terminal.

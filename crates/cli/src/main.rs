@@ -16,6 +16,7 @@ mod console;
 mod continuation;
 mod convert;
 mod doctor;
+mod draft;
 mod embed;
 mod experts;
 mod failure;

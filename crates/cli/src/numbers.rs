@@ -54,6 +54,12 @@ pub(crate) fn number(text: &str) -> Result<f32, String> {
     text.parse().map_err(|_| "it must be a number".to_owned())
 }
 
+/// Reads probabilities.
+pub(crate) fn probability(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|n: &f64| (0.0..=1.0).contains(n));
+    number.ok_or_else(|| "it must be a number between 0 and 1".to_owned())
+}
+
 /// The whole number, saturated to the range of `i128`.
 fn parse(text: &str) -> Option<i128> {
     match text.parse::<i128>().map_err(|error| *error.kind()) {

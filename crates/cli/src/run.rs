@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use gristmill_engine::engine::receipt::{Receipt, Recorder};
-use gristmill_engine::engine::{Finish, Usage};
+use gristmill_engine::engine::{Drafting, Finish, Usage};
 use gristmill_engine::{Engine, Prompt, Request, machine};
 use gristmill_files::gguf::{WriteError, write_atomically};
 use gristmill_text::reply::Reply;
@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use crate::answer::{self, Answer, Printer, Show};
 use crate::args::{ContextArg, DeviceArgs, SamplingArgs, Verbosity};
+use crate::draft::{self, Without};
 use crate::failure::Failure;
 use crate::grammar::GrammarArgs;
 use crate::source::{ANSWERS, ModelOption, QuantizeArg, Source, TextArgument};
@@ -105,8 +106,11 @@ struct Report<'a> {
     seed: u64,
     prompt_tokens: usize,
     generated_tokens: usize,
+    draft: Option<&'a str>,
+    drafts: usize,
     drafted_tokens: usize,
     accepted_tokens: usize,
+    acceptance_by_place: Vec<f64>,
     prompt_tokens_per_second: Option<f64>,
     decode_tokens_per_second: Option<f64>,
     load_seconds: f64,
@@ -120,7 +124,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (source, text) = args.input()?;
     let is_question = text.trim_end().ends_with('?');
     let source = args.quantize.of(source)?;
-    let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, &args.sampling.draft, &args.log)?;
+    let drafts = args.sampling.draft.or(Without::Mtp);
+    let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, drafts, &args.log)?;
     let engine = template::replaced(engine, chat_template.as_deref());
     let chat = !args.raw && engine.template().is_some();
     if chat {
@@ -145,6 +150,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     };
     options.resolve(&args.sampling, recommended::sampling(source, engine.model().file(), &args.log), &args.log);
     options.apply(&mut request, engine.model())?;
+    request.draft = drafts.most(engine.model());
 
     let mut recorder = args.receipt.as_ref().map(|_| Recorder::new(&engine, slice::from_ref(&request)));
     let (answer, finish) = generate(&engine, request, Printer::new(reply, args.show()), recorder.as_mut())?;
@@ -198,8 +204,11 @@ impl<'a> Report<'a> {
             seed: finish.seed,
             prompt_tokens: finish.usage.prompt_tokens,
             generated_tokens: finish.usage.generated_tokens,
+            draft: finish.usage.drafting.map(Drafting::name),
+            drafts: finish.usage.drafts,
             drafted_tokens: finish.usage.drafted_tokens,
             accepted_tokens: finish.usage.accepted_tokens,
+            acceptance_by_place: finish.usage.acceptance_by_place().collect(),
             prompt_tokens_per_second: finish.usage.prefill_rate(),
             decode_tokens_per_second: finish.usage.decode_rate(),
             load_seconds: load_time.as_secs_f64(),
@@ -236,16 +245,13 @@ fn generate(
 
 /// Tokens and rates of a generation.
 pub(crate) fn rates(finish: &Finish) -> String {
-    let Usage { prompt_tokens, reused_tokens, generated_tokens, drafted_tokens, accepted_tokens, .. } = finish.usage;
+    let Usage { prompt_tokens, reused_tokens, generated_tokens, .. } = finish.usage;
     let rate = |rate: Option<f64>| rate.map(|r| format!(" at {r:.1} tok/s")).unwrap_or_default();
     let reused = if reused_tokens > 0 { format!(" ({reused_tokens} of them cached)") } else { String::new() };
     let prefill = rate(finish.usage.prefill_rate());
     let decode = rate(finish.usage.decode_rate());
     let reason = finish.reason.name();
-    let drafts = match drafted_tokens {
-        0 => String::new(),
-        _ => format!(", {accepted_tokens} of {drafted_tokens} draft tokens accepted"),
-    };
+    let drafts = draft::line(&finish.usage).map(|line| format!(", {line}")).unwrap_or_default();
     format!(
         "prompt {prompt_tokens} tokens{reused}{prefill}, decode {generated_tokens} tokens{decode}{drafts} ({reason})"
     )

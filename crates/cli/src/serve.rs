@@ -18,7 +18,8 @@ use gristmill_server::{Access, HostPattern, Options, Origin, Server};
 use tokio::runtime::Runtime;
 
 use crate::access_log::AccessLogArgs;
-use crate::args::{ContextArg, DeviceArgs, DraftArgs, Verbosity};
+use crate::args::{ContextArg, DeviceArgs, Verbosity};
+use crate::draft::{DraftArgs, Without};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::source::{ModelArg, QuantizeArg};
@@ -152,28 +153,30 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     };
     let chat_template = args.template.read()?;
     let source = args.quantize.of(args.model.source()?)?;
+    let drafts = args.draft.or(Without::Off);
+    let device = drafts.on(&args.device);
     let limits = Limits {
         context: args.context.ctx,
         sequences: args.parallel,
         kv_tokens: args.kv_tokens,
         batch_tokens: args.batch.unwrap_or(0).max(args.parallel),
-        output_rows: args.draft.rows(args.parallel),
+        output_rows: drafts.rows(args.parallel),
         kv_format: args.device.kv.into(),
     };
     let (model, limits) = match args.batch {
-        Some(_) => (load::model(source, &args.device, limits, &args.log)?, limits),
-        None => load::with_usual_batch(source, &args.device, limits, &args.log)?,
+        Some(_) => (load::model(source, &device, limits, &args.log)?, limits),
+        None => load::with_usual_batch(source, &device, limits, &args.log)?,
     };
     let sampling = recommended::sampling(source, model.file(), &args.log);
     let name = args.name.clone().unwrap_or_else(|| name(model.file()));
-    let engine = load::start(model, &args.draft, limits, &args.device, &args.log)?.with_queue(args.queue);
+    let engine = load::start(model, drafts, limits, &args.device, &args.log)?.with_queue(args.queue);
     let engine = template::replaced(engine, chat_template.as_deref());
     template::report(&engine, &args.log, Verbosity::info);
     if args.count_experts {
         engine.count_experts(true);
     }
     let access = Access { keys, hosts: args.allow_host.clone(), origins: args.allow_origin.clone() };
-    let (aliases, strict, draft) = (args.alias.clone(), args.strict, args.draft.most());
+    let (aliases, strict, draft) = (args.alias.clone(), args.strict, drafts.most(engine.model()));
     let (connections, body_bytes, page) = (args.connections, args.max_body << 20, !args.no_page);
     let allow_chat_template = args.allow_chat_template;
     let drain_delay = Duration::from_secs(args.drain_delay as u64);

@@ -227,6 +227,7 @@ fn seventy_thousand_tokens(b: &Backend, seed: u64) -> (Vec<f32>, Vec<u32>) {
         scale: 0.2,
         temperature: None,
         window: None,
+        first: 0,
         sinks: None,
         softcap: None,
         precision,

@@ -177,7 +177,7 @@ impl<C: Cells> AttentionTask<'_, '_, '_, C> {
         }
         let span: [(usize, usize); R] = std::array::from_fn(|r| {
             let token = rows[r.min(rows.len() - 1)].token;
-            visible(call.placement.positions[token], p.window)
+            visible(call.placement.positions[token], p.window, p.first)
         });
         // A sink is a logit without a value: the initial maximum and sum.
         let mut max = [f32::NEG_INFINITY; R];

@@ -47,7 +47,8 @@ shared_fields! {
         temperature: f32,
         temperature_length: u32,
         temperature_offset: u32,
-        padding: u32,
+        /// See [`AttentionOptions::first`].
+        first: u32,
     }
 }
 
@@ -108,7 +109,7 @@ impl<'a> AttentionCall<'a> {
             temperature: options.temperature.map_or(0.0, |temperature| temperature.scale),
             temperature_length: options.temperature.map_or(0, |temperature| temperature.length),
             temperature_offset: options.temperature.map_or(0, |temperature| temperature.offset),
-            padding: 0,
+            first: u32::try_from(options.first).unwrap_or(u32::MAX),
         }
     }
 

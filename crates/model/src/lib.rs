@@ -49,7 +49,7 @@ pub use model::{Model, ModelInfo};
 pub use notice::Notice;
 pub use plan::Plan;
 pub use program::uses::{TensorReads, TensorUse};
-pub use runner::{GraphUsage, Logits, RoutingTrace, Runner, SampledTokens};
+pub use runner::{DraftOrder, GraphUsage, Logits, RoutingTrace, Runner, SampledTokens};
 pub use stage::Stage;
 pub use state::{KvUsage, Reuse, SequenceId};
 pub use vocabulary::tokenizer;

@@ -28,6 +28,9 @@ pub struct LoadOptions {
     /// prompt into steps, and of cached prefixes. A CPU is always deterministic, so this changes nothing there; a GPU
     /// is slower with it (`docs/determinism.md`).
     pub deterministic: bool,
+    /// Load the file's prediction heads, with which [`Runner::draft`](crate::Runner::draft) drafts tokens. They take the
+    /// memory of a layer.
+    pub prediction_heads: bool,
     /// Refuse a model whose weights do not fit into the memory that is free.
     pub check_memory: bool,
     /// Called before the first and after each tensor, on the loading thread. [`ControlFlow::Break`] cancels loading with
@@ -43,6 +46,7 @@ impl Default for LoadOptions {
             level: None,
             precision: Precision::Fast,
             deterministic: false,
+            prediction_heads: false,
             check_memory: true,
             progress: None,
         }
@@ -51,13 +55,14 @@ impl Default for LoadOptions {
 
 impl fmt::Debug for LoadOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { device, threads, level, precision, deterministic, check_memory, progress } = self;
+        let Self { device, threads, level, precision, deterministic, prediction_heads, check_memory, progress } = self;
         f.debug_struct("LoadOptions")
             .field("device", device)
             .field("threads", threads)
             .field("level", level)
             .field("precision", precision)
             .field("deterministic", deterministic)
+            .field("prediction_heads", prediction_heads)
             .field("check_memory", check_memory)
             .field("progress", &progress.is_some())
             .finish()

@@ -50,7 +50,19 @@ impl ModelInfo {
     /// An [`Error`] that names the key or tensor: an unknown architecture, RoPE scaling, gating, activation or
     /// pre-tokenizer; a count or number out of range; a tensor that is missing, of another shape, or not known.
     pub fn read(file: &GgufFile) -> Result<Self> {
-        let source = Source::new(file);
+        Self::of(Source::new(file), file)
+    }
+
+    /// Like [`Self::read`], for a model whose prediction heads are loaded
+    /// ([`LoadOptions::prediction_heads`]).
+    ///
+    /// # Errors
+    /// The errors of [`Self::read`].
+    pub fn read_with_heads(file: &GgufFile) -> Result<Self> {
+        Self::of(Source::with_heads(file), file)
+    }
+
+    fn of(source: Source, file: &GgufFile) -> Result<Self> {
         let spec = family::spec(&source)?;
         let program = build(&spec, file);
         let weights = weights::survey(file, &spec, &program.tensors)?;
@@ -132,7 +144,10 @@ impl Model {
         if options.deterministic && !backend.deterministic() {
             return Err(Error::NotDeterministic { device: backend.name() });
         }
-        let info = ModelInfo::read(&file)?;
+        let info = match options.prediction_heads {
+            true => ModelInfo::read_with_heads(&file)?,
+            false => ModelInfo::read(&file)?,
+        };
         if options.check_memory {
             // The smallest runner; a larger one makes its own plan.
             let least = Limits { context: Some(1), batch_tokens: 1, ..Limits::default() };
@@ -187,6 +202,11 @@ impl Model {
     /// The parts of the model.
     pub fn spec(&self) -> &ModelSpec {
         &self.spec
+    }
+
+    /// Prediction heads that are loaded: 0 if the file has none, or without [`LoadOptions::prediction_heads`].
+    pub fn prediction_heads(&self) -> usize {
+        self.spec.heads.len()
     }
 
     /// What a forward pass reads of each tensor.

@@ -11,6 +11,7 @@ use crate::machine;
 use crate::model::ModelInfo;
 use crate::notice::Notice;
 use crate::program::Program;
+use crate::runner::MOST_DRAFTS;
 use crate::spec::{LayerSpec, ModelSpec, RopeScaling};
 use crate::state::{Reuse, State};
 
@@ -98,7 +99,8 @@ impl Plan {
             scratch: program
                 .slots
                 .bytes(precision, limits.batch_tokens, limits.rows())
-                .saturating_add(rope_bytes(spec)),
+                .saturating_add(rope_bytes(spec))
+                .saturating_add(draft_bytes(spec, limits)),
             reserve: device.map_or(0, |_| RESERVE),
             available: device.or_else(machine::available_memory),
         };
@@ -179,8 +181,14 @@ impl Limits {
     }
 }
 
+/// Bytes of drafted tokens.
+fn draft_bytes(spec: &ModelSpec, limits: &Limits) -> u64 {
+    let tokens = if spec.heads.is_empty() { 0 } else { limits.rows().saturating_mul(MOST_DRAFTS) };
+    (size_of::<u32>() as u64).saturating_mul(tokens as u64)
+}
+
 /// Bytes of the frequencies of RoPE, if no two layers have the same.
 fn rope_bytes(spec: &ModelSpec) -> u64 {
-    let ropes = spec.layers.iter().filter_map(LayerSpec::rope);
+    let ropes = spec.all_layers().filter_map(LayerSpec::rope);
     ropes.map(|rope| 4 * rope.width.div_ceil(2) as u64).fold(0, u64::saturating_add)
 }

@@ -1,5 +1,6 @@
 //! Runs a model: state and intermediate results of several sequences, one forward pass at a time.
 
+mod draft;
 mod graphs;
 mod hidden;
 mod logits;
@@ -8,6 +9,8 @@ mod routing;
 
 use std::sync::Arc;
 
+pub use draft::DraftOrder;
+pub(crate) use draft::MOST_DRAFTS;
 pub use graphs::GraphUsage;
 pub use logits::{Logits, SampledTokens};
 pub use routing::RoutingTrace;
@@ -38,6 +41,8 @@ pub struct Runner {
     sampled: Buffer<u32>,
     /// How many of the last forward pass's rows have one.
     sampled_rows: usize,
+    /// Tokens that prediction heads draft.
+    drafts: Buffer<u32>,
     /// Sequence and position of each token of the last batch.
     places: Vec<(SequenceId, u32)>,
     /// Tokens of the last batch whose logits were computed.
@@ -87,6 +92,8 @@ impl Runner {
         let state = State::new(backend, spec, &limits, plan.context, reuse)?;
         let scratch = Scratch::new(backend, &model.program.slots, model.precision, [tokens, rows])?;
         let sampled = backend.alloc::<u32>(rows, "sampled tokens")?;
+        let drafts = if model.spec.heads.is_empty() { 0 } else { rows.saturating_mul(MOST_DRAFTS) };
+        let drafts = backend.alloc::<u32>(drafts, "draft tokens")?;
         drop(exclusive);
         Ok(Self {
             model,
@@ -97,6 +104,7 @@ impl Runner {
             scratch,
             sampled,
             sampled_rows: 0,
+            drafts,
             places: Vec::new(),
             output_rows: Vec::new(),
             uploaded_rows: Uploaded::default(),
@@ -239,7 +247,8 @@ impl Runner {
     /// length below [`Self::shortest`] that is not 0; [`Error::NoCheckpoint`](crate::Error::NoCheckpoint) for one that
     /// [`Self::checkpoint`] does not return.
     pub fn truncate(&mut self, sequence: SequenceId, len: usize) -> Result<()> {
-        self.state.truncate(sequence, len)
+        self.state.truncate(sequence, len)?;
+        self.learn_hidden(sequence)
     }
 
     /// The greatest length, up to `len`, to which a sequence can be truncated; what follows it must be read again.

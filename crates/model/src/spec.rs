@@ -65,12 +65,27 @@ pub struct ModelSpec {
     pub pooling: Option<Pooling>,
     /// The layers, first to last.
     pub layers: Vec<LayerSpec>,
-    /// Layers of the file after `layers` that predict further tokens (next-token prediction, MTP). They are not loaded.
+    /// Layers of the file after `layers` that predict further tokens (multi-token prediction, MTP).
     pub prediction_layers: usize,
+    /// The layers of the prediction heads to load, of which a model has at most one: `blk.N` with N the number of
+    /// `layers`. With y the hidden state of a position and t the next token, the input of the head's layer is
+    ///
+    /// ```text
+    /// eh_proj [norm(embedding(t)) | norm(y)]
+    /// ```
+    ///
+    /// and the logits of the token after t are the output matrix · s, with s = norm(output of the layer). For the token
+    /// after that one, s is y.
+    pub heads: Vec<LayerSpec>,
 }
 
 impl ModelSpec {
-    /// Whether a tensor is not loaded: those of layers that predict further tokens, and keys and values of a layer that
+    /// All layers to load: those of the model, then those of its prediction heads.
+    pub fn all_layers(&self) -> impl Iterator<Item = &LayerSpec> {
+        self.layers.iter().chain(&self.heads)
+    }
+
+    /// Whether a tensor is not loaded: those of prediction heads that are not loaded, and keys and values of a layer that
     /// reads the cache of another.
     pub fn leaves_out(&self, tensor: &str) -> bool {
         let part = |tensor: &'_ str| {
@@ -79,7 +94,7 @@ impl ModelSpec {
         };
         let Some((layer, part)) = part(tensor) else { return false };
         match self.layers.get(layer) {
-            None => layer - self.layers.len() < self.prediction_layers,
+            None => (self.heads.len()..self.prediction_layers).contains(&(layer - self.layers.len())),
             Some(spec) => {
                 let shares = spec.attention().is_some_and(|attention| attention.kv_from.is_some());
                 shares && ["attn_k.", "attn_v.", "attn_k_norm."].iter().any(|start| part.starts_with(start))
@@ -223,6 +238,15 @@ pub struct FixedState {
 }
 
 impl Mixer {
+    /// Whether the layer writes a row for each token, and reads the rows of earlier tokens.
+    pub fn has_own_cache(&self) -> bool {
+        match self {
+            Mixer::Attention(spec) => spec.kv_from.is_none(),
+            Mixer::Latent(_) => true,
+            Mixer::Delta(_) | Mixer::Convolution(_) => false,
+        }
+    }
+
     /// The state of a layer, if it has a fixed size; `hidden` is the width of the residual stream.
     pub fn fixed_state(&self, hidden: usize) -> Option<FixedState> {
         match self {

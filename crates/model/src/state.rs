@@ -18,6 +18,7 @@ mod blocks;
 mod checkpoints;
 mod fixed;
 mod group;
+mod heads;
 mod prefix;
 mod reuse;
 mod uploaded;
@@ -150,6 +151,8 @@ struct Slot {
     began: usize,
     /// See [`State::plan_checkpoint`].
     planned: Vec<usize>,
+    /// See `heads`: the first tokens that have a row of the prediction heads. It can be one more than `len`.
+    predicted: usize,
 }
 
 /// The state of up to a number of sequences.
@@ -160,7 +163,14 @@ pub(crate) struct State {
     groups: Vec<Group>,
     /// The states of layers with a fixed size, if there are any.
     fixed: Option<Fixed>,
+    /// The slots of `last_hidden`, if `fixed` has none.
+    hidden: Option<Fixed>,
+    /// The hidden state of each sequence's last token, in a model with prediction heads.
+    last_hidden: Option<FixedBuffers>,
+    /// Those of the model, then those of its prediction heads.
     layers: Vec<LayerMemory>,
+    /// The first of them that is of a prediction head.
+    first_head: usize,
     prefix: PrefixCache,
     /// The least distance of planned checkpoints.
     spacing: usize,
@@ -170,14 +180,16 @@ impl State {
     /// Bytes of the caches for sequences of `context` tokens.
     pub(crate) fn bytes(backend: &Backend, spec: &ModelSpec, limits: &Limits, context: usize, reuse: Reuse) -> u64 {
         let layer = |kind: StateKind| backend.kv_bytes(kind.kv, kind.all_blocks(limits, context));
-        let caches = spec.layers.iter().filter_map(|spec| StateKind::of(spec, limits.kv_format)).map(layer);
+        let caches = spec.all_layers().filter_map(|spec| StateKind::of(spec, limits.kv_format)).map(layer);
         caches.fold(fixed::bytes(spec, limits.sequences, reuse), u64::saturating_add)
     }
 
-    /// Bytes of slots, positions and block tables, for each group.
+    /// Bytes of slots, positions and block tables, for each group and for the prediction heads in it.
     pub(crate) fn table_bytes(spec: &ModelSpec, limits: &Limits, context: usize) -> u64 {
-        let mut groups: Vec<StateKind> = Vec::new();
-        for kind in spec.layers.iter().filter_map(|spec| StateKind::of(spec, limits.kv_format)) {
+        let mut groups: Vec<(StateKind, bool)> = Vec::new();
+        let of = |is_head| move |layer: &LayerSpec| Some((StateKind::of(layer, limits.kv_format)?, is_head));
+        let (layers, heads) = (spec.layers.iter().filter_map(of(false)), spec.heads.iter().filter_map(of(true)));
+        for kind in layers.chain(heads) {
             if !groups.contains(&kind) {
                 groups.push(kind);
             }
@@ -197,9 +209,15 @@ impl State {
     ) -> Result<Self> {
         let slots = vec![Slot::default(); limits.sequences];
         let (fixed, prefix) = (Fixed::new(backend, spec, limits, reuse)?, PrefixCache::default());
-        let (groups, layers, spacing) = (vec![], vec![], SPACING);
-        let mut state = Self { context, slots, groups, fixed, layers, prefix, spacing };
-        for layer in &spec.layers {
+        let hidden = Fixed::of_hidden(backend, spec, limits)?;
+        let last_hidden = match (fixed::last_hidden(spec), fixed.as_ref().or(hidden.as_ref())) {
+            (Some(state), Some(fixed)) => Some(FixedBuffers::new(backend, state, fixed.slots.count())?),
+            _ => None,
+        };
+        let (groups, layers, first_head, spacing) = (vec![], vec![], spec.layers.len(), SPACING);
+        let mut state =
+            Self { context, slots, groups, fixed, hidden, last_hidden, layers, first_head, prefix, spacing };
+        for (index, layer) in spec.all_layers().enumerate() {
             if let (Some(of_sequence), Some(fixed)) = (layer.mixer.fixed_state(spec.hidden), &state.fixed) {
                 let buffers = FixedBuffers::new(backend, of_sequence, fixed.slots.count())?;
                 state.layers.push(LayerMemory::Fixed(buffers));
@@ -215,6 +233,9 @@ impl State {
                     state.groups.len() - 1
                 }
             };
+            if index >= first_head && state.groups[group].heads.is_none() {
+                state.groups[group].add_head(backend, limits)?;
+            }
             let cache = backend.alloc_kv(kind.kv, state.groups[group].block_count())?;
             state.layers.push(LayerMemory::Kv(group, cache));
         }
@@ -272,24 +293,30 @@ impl State {
         }
         self.groups.iter().try_for_each(|group| group.check_growth(slot, have, len))?;
         for index in 0..self.groups.len() {
-            let mut evicted = Vec::new();
-            let copy = self.groups[index].grow(slot, have, len, &mut evicted);
-            evicted.into_iter().for_each(|entry| self.evict(index, entry));
-            if let Some(copy) = copy? {
-                for layer in &mut self.layers {
-                    match layer {
-                        LayerMemory::Kv(of, cache) if *of == index => backend.run(KvCopy { cache, blocks: &[copy] })?,
-                        LayerMemory::Kv(..) | LayerMemory::Fixed(_) | LayerMemory::Shared(_) => {}
-                    }
-                }
-            }
+            self.grow(backend, index, slot, [have, len])?;
         }
         if let Some(fixed) = &mut self.fixed {
             let mut evicted = Vec::new();
             fixed.grow(slot, len, &mut evicted)?;
             evicted.into_iter().for_each(|entry| self.evict(self.groups.len(), entry));
         }
+        self.grow_heads(slot, [have, len])?;
         self.slots[slot].len = len;
+        Ok(())
+    }
+
+    /// Grows a slot in a group from one length to another.
+    fn grow(&mut self, backend: &Backend, group: usize, slot: usize, [have, len]: [usize; 2]) -> Result<()> {
+        let mut evicted = Vec::new();
+        let copy = self.groups[group].grow(slot, have, len, &mut evicted);
+        evicted.into_iter().for_each(|entry| self.evict(group, entry));
+        let Some(copy) = copy? else { return Ok(()) };
+        for layer in &mut self.layers {
+            match layer {
+                LayerMemory::Kv(of, cache) if *of == group => backend.run(KvCopy { cache, blocks: &[copy] })?,
+                LayerMemory::Kv(..) | LayerMemory::Fixed(_) | LayerMemory::Shared(_) => {}
+            }
+        }
         Ok(())
     }
 
@@ -325,6 +352,7 @@ impl State {
         if let Some(fixed) = &mut self.fixed {
             fixed.truncate(slot, len);
         }
+        self.truncate_heads(slot, len);
         self.slots[slot].len = len;
         self.groups.iter_mut().for_each(|group| group.truncate(slot, len));
         let chain = &mut self.slots[slot].chain;
@@ -349,7 +377,7 @@ impl State {
         origin.chain.iter().for_each(|&entry| self.prefix.pin(entry));
         self.slots[to] = Slot { generation: fork.generation, ..origin };
         self.groups.iter_mut().for_each(|group| group.share(from, to));
-        self.fixed.iter_mut().for_each(|fixed| fixed.share(from, to));
+        self.fixed.iter_mut().chain(&mut self.hidden).for_each(|fixed| fixed.share(from, to));
         Ok(fork)
     }
 
@@ -365,13 +393,16 @@ impl State {
         let mut positions: Vec<u32> = tokens.iter().map(|&(_, position)| position).collect();
         let last = positions.iter().max().map_or(0, |&position| position as usize);
         let context_columns = backend.context_bucket(last / KV_BLOCK + 1);
-        if let Some(fixed) = &mut self.fixed {
+        for fixed in self.fixed.iter_mut().chain(&mut self.hidden) {
             fixed.place(backend, &slots, padded)?;
         }
+        let mut head_slots = self.head_slots(&slots);
         slots.resize(padded, u32::MAX);
+        head_slots.resize(padded, u32::MAX);
         positions.resize(padded, 0);
         let step = PlacementKind { runs: BatchRuns::of(&slots, &positions), context_columns };
-        self.groups.iter_mut().try_for_each(|group| group.place(backend, &slots, &positions, step))?;
+        let slots = [&slots[..], &head_slots];
+        self.groups.iter_mut().try_for_each(|group| group.place(backend, slots, &positions, step))?;
         Ok(step)
     }
 
@@ -388,7 +419,9 @@ impl State {
         };
         match self.layers.get_mut(index)? {
             LayerMemory::Kv(group, cache) => {
-                Some(LayerState::Kv { cache, placement: &self.groups.get(*group)?.placement })
+                let group = self.groups.get(*group)?;
+                let placed = if index < self.first_head { Some(&group.placed) } else { group.heads.as_ref() };
+                Some(LayerState::Kv { cache, placement: &placed?.placement })
             }
             LayerMemory::Fixed(FixedBuffers { convolution, delta }) => {
                 let fixed = self.fixed.as_ref()?;

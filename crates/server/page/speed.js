@@ -20,6 +20,8 @@ function ofUsage(usage) {
   if (wrote && completion > 1) parts.push([wrote, `Decode: ${whole(Math.round(decode))} ms after the first token`]);
   parts.push([`prompt ${whole(prompt)}${read ? ` at ${read}` : ''}`, `Prefill: ${whole(Math.round(prefill))} ms for ${whole(prompt - reused)} tokens`]);
   if (reused > 0) parts.push([`${percent(reused / prompt)} from the cache`, `${whole(reused)} tokens were known from before.`]);
+  const { draft, drafted_tokens: drafted, accepted_tokens: accepted, acceptance_by_place: places } = gristmill.choices[0];
+  if (drafted > 0) parts.push([`drafts by ${draft}: ${percent(accepted / drafted)} of ${whole(drafted)} accepted`, `By place: ${places.map(percent).join(' ')}`]);
   if (queue > 100) parts.push([`waited ${(queue / 1000).toFixed(1)} s`, 'In the queue']);
   return parts;
 }

@@ -1,7 +1,7 @@
 //! How a reply came about, which every interface adds to its usage.
 
 use gristmill_engine::engine::receipt::{self, Receipt};
-use gristmill_engine::engine::{Finish, Usage};
+use gristmill_engine::engine::{Drafting, Finish, Usage};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -33,9 +33,19 @@ struct ChoiceDetails {
     /// more: there it differs from earlier prompts.
     #[serde(skip_serializing_if = "Option::is_none")]
     cache_miss: Option<String>,
+    /// Where draft tokens came from: mtp (prediction heads), lookup or model, or off. Absent if the server does not
+    /// draft.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    draft: Option<&'static str>,
+    /// Why there were none although the server drafts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    draft_off_because: Option<&'static str>,
     /// Draft tokens, and those that the model accepted.
     drafted_tokens: usize,
     accepted_tokens: usize,
+    /// The share of accepted draft tokens at each place of a draft.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    acceptance_by_place: Vec<f64>,
     /// How often the choice was interrupted because the KV cache was full.
     preemptions: usize,
     /// Requests in a forward pass, this one included, in the mean.
@@ -67,8 +77,11 @@ impl ChoiceDetails {
             seed,
             reused_tokens,
             cache_miss: choice.cache_miss.clone(),
+            draft: usage.drafting.map(Drafting::name),
+            draft_off_because: usage.drafting.and_then(Drafting::off_because),
             drafted_tokens,
             accepted_tokens,
+            acceptance_by_place: usage.acceptance_by_place().map(|share| (share * 1e3).round() / 1e3).collect(),
             preemptions,
             mean_batch,
             queue_ms,

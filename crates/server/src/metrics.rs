@@ -42,6 +42,9 @@ fn outcome(reason: FinishReason) -> &'static str {
     }
 }
 
+/// The label of a place in a draft.
+type Place = [(&'static str, u64); 1];
+
 /// The label of an outcome.
 type Outcome = [(&'static str, &'static str); 1];
 
@@ -55,8 +58,10 @@ pub(crate) struct Metrics {
     prompt_tokens: Counter,
     reused_tokens: Counter,
     generated_tokens: Counter,
+    drafts: Counter,
     drafted_tokens: Counter,
     accepted_tokens: Counter,
+    accepted_by_place: Family<Place, Counter>,
     preemptions: Counter,
     to_first_token: Histogram,
     between_tokens: Histogram,
@@ -85,8 +90,10 @@ impl Metrics {
             prompt_tokens: Counter::default(),
             reused_tokens: Counter::default(),
             generated_tokens: Counter::default(),
+            drafts: Counter::default(),
             drafted_tokens: Counter::default(),
             accepted_tokens: Counter::default(),
+            accepted_by_place: Family::default(),
             preemptions: Counter::default(),
             to_first_token,
             between_tokens,
@@ -107,9 +114,12 @@ impl Metrics {
         let help = "Prompt tokens from the prefix cache";
         registry.register("prompt_tokens_reused", help, metrics.reused_tokens.clone());
         registry.register("generated_tokens", "Tokens generated", metrics.generated_tokens.clone());
+        registry.register("drafts", "Drafts of ended requests: steps with draft tokens", metrics.drafts.clone());
         registry.register("drafted_tokens", "Draft tokens of ended requests", metrics.drafted_tokens.clone());
         let help = "Draft tokens that the model accepted";
         registry.register("accepted_tokens", help, metrics.accepted_tokens.clone());
+        let help = "Draft tokens that the model accepted, by their place in the draft, the first at 0";
+        registry.register("accepted_tokens_by_place", help, metrics.accepted_by_place.clone());
         let help = "Times that ended requests were interrupted because the KV cache was full";
         registry.register("preemptions", help, metrics.preemptions.clone());
         let help = "Seconds from a request to its first token";
@@ -161,7 +171,12 @@ impl Metrics {
     fn count(&self, usage: &Usage) {
         self.prompt_tokens.inc_by(usage.prompt_tokens as u64);
         self.reused_tokens.inc_by(usage.reused_tokens as u64);
+        self.drafts.inc_by(usage.drafts as u64);
         self.drafted_tokens.inc_by(usage.drafted_tokens as u64);
+        for (place, counts) in usage.draft_places.iter().enumerate().filter(|(_, counts)| counts.drafted > 0) {
+            let counter = self.accepted_by_place.get_or_create(&[("position", place as u64)]);
+            counter.inc_by(counts.accepted as u64);
+        }
         self.accepted_tokens.inc_by(usage.accepted_tokens as u64);
         self.preemptions.inc_by(usage.preemptions as u64);
         self.queue_seconds.inc_by(usage.queue.as_secs_f64());

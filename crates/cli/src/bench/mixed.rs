@@ -8,9 +8,9 @@ use gristmill_engine::{Engine, Generation, Prompt, Request, SamplingOptions};
 use serde::Serialize;
 
 use super::measure::Workload;
-use crate::console;
 use crate::failure::Failure;
 use crate::synthetic::Random;
+use crate::{console, draft};
 
 /// One in this many mixed requests is cancelled, after a random number of tokens.
 const CANCELLED: u64 = 8;
@@ -22,9 +22,14 @@ pub(super) struct Served {
     cancelled: usize,
     prompt_tokens: usize,
     generated_tokens: usize,
-    /// Draft tokens, and those that the model accepted.
+    /// Drafts, their tokens, those that the model accepted, and the share of these by place.
+    drafts: usize,
     drafted_tokens: usize,
     accepted_tokens: usize,
+    acceptance_by_place: Vec<f64>,
+    /// The sum over all requests.
+    #[serde(skip)]
+    all: Usage,
     seconds: f64,
     /// Free bytes of the device after the warm-up, and after the last request; `None` on the CPU.
     free_before: Option<u64>,
@@ -36,8 +41,8 @@ impl Served {
     fn add(&mut self, usage: &Usage) {
         self.prompt_tokens += usage.prompt_tokens;
         self.generated_tokens += usage.generated_tokens;
-        self.drafted_tokens += usage.drafted_tokens;
-        self.accepted_tokens += usage.accepted_tokens;
+        self.all.drafting = usage.drafting;
+        self.all.add_drafts(usage);
     }
 }
 
@@ -81,8 +86,11 @@ pub(super) fn serve(
         cancelled: 0,
         prompt_tokens: 0,
         generated_tokens: 0,
+        drafts: 0,
         drafted_tokens: 0,
         accepted_tokens: 0,
+        acceptance_by_place: Vec::new(),
+        all: Usage::default(),
         seconds: 0.0,
         free_before,
         free_after: None,
@@ -97,6 +105,9 @@ pub(super) fn serve(
     }
     served.seconds = begun.elapsed().as_secs_f64();
     served.free_after = model.free_memory()?;
+    (served.drafts, served.drafted_tokens) = (served.all.drafts, served.all.drafted_tokens);
+    served.accepted_tokens = served.all.accepted_tokens;
+    served.acceptance_by_place = served.all.acceptance_by_place().collect();
     Ok(served)
 }
 
@@ -127,9 +138,8 @@ impl fmt::Display for Served {
         let rate = |tokens: &usize| *tokens as f64 / seconds;
         writeln!(f, "prompts {prompt_tokens} tokens, {:.1} tok/s", rate(prompt_tokens))?;
         writeln!(f, "answers {generated_tokens} tokens, {:.1} tok/s", rate(generated_tokens))?;
-        if self.drafted_tokens > 0 {
-            let share = 100.0 * self.accepted_tokens as f64 / self.drafted_tokens as f64;
-            writeln!(f, "drafts {} tokens, {} accepted ({share:.0}%)", self.drafted_tokens, self.accepted_tokens)?;
+        if let Some(line) = draft::line(&self.all) {
+            writeln!(f, "{line}")?;
         }
         if let (Some(before), Some(after)) = (self.free_before, self.free_after) {
             writeln!(f, "free memory: {} before, {} after", console::bytes(before), console::bytes(after))?;

@@ -19,13 +19,15 @@ use std::sync::Arc;
 use clap::Args;
 use etcetera::BaseStrategy;
 use gristmill_cpu::Profile;
-use gristmill_engine::{Limits, Model};
+use gristmill_engine::engine::DraftSource;
+use gristmill_engine::{Engine, Limits, Model};
 
-use crate::args::{DeviceArgs, DraftArgs, Verbosity};
+use crate::args::{DeviceArgs, Verbosity};
 use crate::console;
+use crate::draft::{DraftArgs, Without};
 use crate::failure::Failure;
 use crate::load;
-use crate::numbers::at_least;
+use crate::numbers::{self, at_least};
 use crate::source::{ModelArg, QuantizeArg, Source};
 use crate::synthetic::Synthetic;
 use cost::{Cost, StepSpans};
@@ -44,7 +46,8 @@ pub(crate) struct BenchArgs {
     quantize: QuantizeArg,
     /// Random weights in the shapes of a published model: qwen3-30b-a3b, qwen3-8b, mixtral-8x7b, olmoe-1b-7b,
     /// smollm2-135m, gpt-oss-20b, gpt-oss-120b, glm-4.5-air, minimax-m2, qwen3-next-80b-a3b, qwen3.6-35b-a3b,
-    /// lfm2-8b-a1b, gemma4-26b-a4b, gemma4-e4b, mini-moe or mini-oss. FORMAT is a format of GGUF files, or a mix
+    /// lfm2-8b-a1b, gemma4-26b-a4b, gemma4-e4b, mini-moe or mini-oss. The suffix -mtp, as in qwen3.6-35b-a3b-mtp, adds a
+    /// prediction head to a model other than Gemma 4. FORMAT is a format of GGUF files, or a mix
     /// [default: Q4_K_M; MXFP4_MOE for gpt-oss: experts in MXFP4, the rest in Q8_0, as published].
     #[arg(long, value_name = "NAME[:FORMAT]", conflicts_with_all = ["model", "path", "quantize"])]
     synthetic: Option<String>,
@@ -130,6 +133,15 @@ pub(crate) struct BenchArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    /// Run the model's prediction heads, and accept draft tokens by a fixed pseudo-random sequence with this chance, as a
+    /// text of that predictability would: a number for each place, the last one for all further places. It works on
+    /// requests; without --requests there are 4 for each sequence.
+    #[arg(
+        long, value_name = "P[,P…]", value_delimiter = ',', allow_negative_numbers = true,
+        value_parser = numbers::probability,
+        conflicts_with_all = ["draft", "draft_model", "batch_sweep", "beside", "profile"]
+    )]
+    mtp_accept: Vec<f64>,
     #[command(flatten)]
     draft: DraftArgs,
     #[command(flatten)]
@@ -139,7 +151,7 @@ pub(crate) struct BenchArgs {
 }
 
 /// The options that a suite determines itself.
-const SUITE_CONFLICTS: [&str; 16] = [
+const SUITE_CONFLICTS: [&str; 17] = [
     "model",
     "path",
     "quantize",
@@ -154,12 +166,15 @@ const SUITE_CONFLICTS: [&str; 16] = [
     "batch_sweep",
     "beside",
     "requests",
+    "mtp_accept",
     "mixed",
     "profile",
 ];
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
-    if args.requests.is_none() && args.draft.is_given() {
+    let replays = !args.mtp_accept.is_empty();
+    let requests = args.requests.or(replays.then_some(4 * args.batch));
+    if requests.is_none() && args.draft.is_given() {
         return Err(Failure::new("draft tokens are measured with requests: add --requests N"));
     }
     if let Some(suite) = args.suite {
@@ -183,18 +198,27 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         return measure_beside(args, source, workload);
     }
     let limits = Limits { kv_format: args.device.kv.into(), ..workload.limits()? };
+    let drafts = if replays { args.draft.as_mtp() } else { args.draft.or(Without::Off) };
+    let device = drafts.on(&args.device);
     let profile = args.profile.then(|| Arc::new(Profile::default()));
     let model = match &profile {
         Some(profile) => {
             load::on_backend(source, profile::backend(&args.device, profile.clone())?, &args.device, limits, &args.log)?
         }
-        None => load::model(source, &args.device, limits, &args.log)?,
+        None => load::model(source, &device, limits, &args.log)?,
     };
-    if let Some(requests) = args.requests {
-        let (context, output_rows) = (Some(prompt.saturating_add(decode)), args.draft.rows(batch));
+    if let Some(requests) = requests {
+        let (context, output_rows) = (Some(prompt.saturating_add(decode)), drafts.rows(batch));
         let limits = Limits { context, output_rows, ..limits };
-        let engine = load::start(model, &args.draft, limits, &args.device, &args.log)?;
-        let served = mixed::serve(&engine, workload, requests, args.mixed, args.draft.most())?;
+        let engine = match replays {
+            true => {
+                let source = DraftSource::Replay(args.mtp_accept.clone());
+                Engine::start_with_drafts(model, source, limits)
+                    .map_err(|error| Failure::new(format!("--mtp-accept: {error}")))?
+            }
+            false => load::start(model, drafts, limits, &args.device, &args.log)?,
+        };
+        let served = mixed::serve(&engine, workload, requests, args.mixed, drafts.most(engine.model()))?;
         return if args.json { console::print_json(&served) } else { console::print(&served) };
     }
     let machine = machine::of(&model, args.device.cpu_level, args.device.threads())?;

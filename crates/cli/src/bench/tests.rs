@@ -1,5 +1,6 @@
 use gristmill_cpu::{Cpu, Level};
-use gristmill_engine::{Engine, KvFormat, LoadOptions, ModelInfo};
+use gristmill_engine::engine::Drafts;
+use gristmill_engine::{KvFormat, LoadOptions, ModelInfo};
 use gristmill_files::gguf::GgufFile;
 
 use super::cost::{Span, StepSpans};
@@ -122,7 +123,7 @@ fn requests_are_served_whatever_their_lengths() {
     let workload = Workload { batch: 3, depth: 0, prompt: 20, decode: 5, chunk: 512 };
     let limits = Limits { context: Some(25), output_rows: Some(9), ..workload.limits().unwrap() };
     // A model that drafts for itself is always right.
-    let engine = Engine::start_with_draft_model(model.clone(), model, limits).unwrap();
+    let engine = Engine::start_with_drafts(model.clone(), Drafts::always(DraftSource::Model(model)), limits).unwrap();
     for (mixed, draft) in [(false, 0), (false, 2), (true, 0)] {
         let served = mixed::serve(&engine, workload, 30, mixed, draft).unwrap();
         let served = serde_json::to_value(served).unwrap();

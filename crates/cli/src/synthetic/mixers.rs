@@ -31,8 +31,11 @@ pub(super) struct Delta {
 }
 
 impl Model {
-    /// Whether a layer has attention.
+    /// Whether a layer has attention. A prediction head has.
     pub(super) fn has_attention(&self, layer: u32) -> bool {
+        if layer >= self.layers {
+            return true;
+        }
         match self.special.mixers {
             Mixers::Attention | Mixers::Gemma4(_) => true,
             Mixers::Delta { interval, .. } => (layer + 1).is_multiple_of(interval),

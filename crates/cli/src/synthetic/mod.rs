@@ -26,6 +26,7 @@ use gristmill_kernels::format::Format;
 use thiserror::Error;
 
 use crate::failure::Failure;
+use mixers::Mixers;
 pub(crate) use rng::Random;
 use shapes::{Model, TensorPlan};
 
@@ -93,7 +94,11 @@ impl Synthetic {
     /// If the name or the format is unknown, or the layers are not 1 to [`shapes::MAX_LAYERS`].
     pub(crate) fn parse(spec: &str, layers: Option<u32>) -> Result<Synthetic, SyntheticError> {
         let (name, mix) = spec.split_once(':').map_or((spec, None), |(name, mix)| (name, Some(mix)));
-        let mut model = *models::MODELS.iter().find(|m| m.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
+        // A prediction head is added to any model with layers of one kind of attention.
+        let (base, mtp) = name.strip_suffix("-mtp").map_or((name, false), |base| (base, true));
+        let fits =
+            |m: &&Model| m.name.eq_ignore_ascii_case(base) && !(mtp && matches!(m.special.mixers, Mixers::Gemma4(_)));
+        let mut model = *models::MODELS.iter().find(fits).ok_or_else(|| {
             let known = models::MODELS.iter().map(|m| m.name).collect::<Vec<_>>().join(", ");
             SyntheticError::Model { name: name.to_owned(), known }
         })?;
@@ -101,20 +106,27 @@ impl Synthetic {
         let mix =
             find_mix(mix).ok_or_else(|| SyntheticError::Mix { name: mix.to_owned(), known: mix_names().join(", ") })?;
         model.layers = layers.unwrap_or(model.layers);
+        model.special.mtp = mtp;
         if !(1..=shapes::MAX_LAYERS).contains(&model.layers) {
             return Err(SyntheticError::Layers(model.layers));
         }
         Ok(Synthetic { model, mix })
     }
 
+    /// The name without the format.
+    fn name(&self) -> String {
+        let head = if self.model.special.mtp { "-mtp" } else { "" };
+        format!("{}{head}", self.model.name)
+    }
+
     /// Everything that determines the bytes.
     fn recipe(&self) -> String {
-        format!("{} {} layers={} revision={REVISION}", self.model.name, self.mix.name(), self.model.layers)
+        format!("{} {} layers={} revision={REVISION}", self.name(), self.mix.name(), self.model.layers)
     }
 
     /// The name of its file in a cache.
     pub(crate) fn file_name(&self) -> String {
-        format!("{}-{}-{}-layers.gguf", self.model.name, self.mix.name(), self.model.layers)
+        format!("{}-{}-{}-layers.gguf", self.name(), self.mix.name(), self.model.layers)
     }
 
     /// Bytes of its file.

@@ -18,6 +18,7 @@ const NOTHING: Special = Special {
     sections: None,
     mixers: Mixers::Attention,
     output_norm: "output_norm",
+    mtp: false,
 };
 
 const GPT_OSS: Special = Special {

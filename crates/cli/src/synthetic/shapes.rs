@@ -61,6 +61,8 @@ pub(super) struct Special {
     pub(super) mixers: Mixers,
     /// Name of the norm before the output head.
     pub(super) output_norm: &'static str,
+    /// A prediction head follows the layers.
+    pub(super) mtp: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -159,7 +161,11 @@ impl Model {
         file.set("general.type", "model")?;
         file.set("general.name", self.title)?;
         file.set("general.quantization_version", 2u32)?;
-        file.set(&key("block_count"), self.layers)?;
+        let heads = u32::from(self.special.mtp);
+        file.set(&key("block_count"), self.layers + heads)?;
+        if heads > 0 {
+            file.set(&key("nextn_predict_layers"), heads)?;
+        }
         file.set(&key("context_length"), self.context)?;
         file.set(&key("embedding_length"), self.hidden)?;
         file.set(&key("feed_forward_length"), self.inner)?;
@@ -263,7 +269,7 @@ impl Model {
         if let Mixers::Gemma4(gemma) = &self.special.mixers {
             self.gemma4_global_shapes(gemma, &mut |name, shape| list.push((name.to_owned(), shape.to_vec())));
         }
-        for layer in 0..self.layers {
+        for layer in 0..self.layers + u32::from(self.special.mtp) {
             let mut push = |name: &str, shape: &[u64]| list.push((format!("blk.{layer}.{name}"), shape.to_vec()));
             if let Mixers::Gemma4(gemma) = &self.special.mixers {
                 self.gemma4_layer_shapes(gemma, layer, &mut push);
@@ -284,6 +290,12 @@ impl Model {
                     self.add(&mut push, "ffn_up", &[hidden, inner]);
                     self.add(&mut push, "ffn_down", &[inner, hidden]);
                 }
+            }
+            if layer == self.layers {
+                push("nextn.eh_proj.weight", &[2 * hidden, hidden]);
+                ["nextn.enorm.weight", "nextn.hnorm.weight", "nextn.shared_head_norm.weight"]
+                    .into_iter()
+                    .for_each(|norm| push(norm, &[hidden]));
             }
         }
         list.push((format!("{}.weight", self.special.output_norm), vec![hidden]));

@@ -189,7 +189,13 @@ fn numbers() {
     for option in ["--chunk", "--batch", "--repeats", "--requests", "--prompt", "--decode", "--depth"] {
         misused(&["bench", option, "-1"], &[option, "-1", "whole number"]);
     }
-    refused(gristmill(&["bench", "--draft", "3"], b""), &["draft tokens", "--requests"]);
+    refused(gristmill(&["bench", "--draft-tokens", "3"], b""), &["draft tokens", "--requests"]);
+    misused(&["run", "--draft", "4", "hi"], &["--draft", "mtp, lookup or off", "--draft-tokens"]);
+    misused(&["run", "--draft", "yes", "hi"], &["--draft", "mtp, lookup or off"]);
+    misused(&["run", "--draft-tokens", "0", "hi"], &["--draft-tokens", "at least 1"]);
+    misused(&["run", "--draft", "mtp", "--draft-model", "x", "hi"], &["--draft", "--draft-model"]);
+    misused(&["bench", "--mtp-accept", "1.5"], &["--mtp-accept", "between 0 and 1"]);
+    misused(&["bench", "--mtp-accept", "0.5", "--draft", "lookup"], &["--mtp-accept", "--draft"]);
     let profile = gristmill(&["bench", "-m", "MODEL", "--profile", "--device", "cuda"], b"");
     refused(profile, &["--profile measures the CPU", "cuda"]);
     refused(gristmill(&["bench", "--suite", "cpu", "--device", "cuda"], b""), &["--suite cpu", "cuda"]);

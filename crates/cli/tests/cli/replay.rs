@@ -32,7 +32,8 @@ fn a_run_is_replayed() {
     // All conditions of a text are taken from the receipt: settings of all kinds.
     let settings =
         ["--kv", "q8_0", "--precision", "exact", "--ctx", "90", "--stop", "\u{1}\u{2}", "--dry-multiplier", "0.5"];
-    let more = ["--logit-bias", "97=1.5", "--repeat-penalty", "1.2", "--draft", "2", "--seed", "18446744073709551615"];
+    let more =
+        ["--logit-bias", "97=1.5", "--repeat-penalty", "1.2", "--draft-tokens", "2", "--seed", "18446744073709551615"];
     let (json, _) = receipt("settings.json", &[&settings[..], &more, &["hello"]].concat());
     assert_eq!(json["conditions"]["kv_format"], "q8_0");
     let ended = replay(&json, &["--json"]);

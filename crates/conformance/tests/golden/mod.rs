@@ -26,6 +26,16 @@ pub(crate) fn models() -> Vec<&'static str> {
     names(&models_folder(), ".logits.gguf")
 }
 
+/// The folder of the tiny models with a prediction head.
+pub(crate) fn heads_folder() -> PathBuf {
+    models_folder().join("heads")
+}
+
+/// Names of the tiny models with a prediction head, in order.
+pub(crate) fn heads() -> Vec<&'static str> {
+    names(&heads_folder(), ".logits.gguf")
+}
+
 /// Names of the published folders, in order.
 pub(crate) fn folders() -> Vec<&'static str> {
     names(&folders_folder(), ".json")

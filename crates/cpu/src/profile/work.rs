@@ -53,13 +53,13 @@ fn chosen(groups: &Groups) -> usize {
 }
 
 /// Query–key pairs of all tokens, and the cache bytes that they read. Each position of a sequence counts once.
-fn seen(placement: &Placement, spec: KvSpec, tokens: usize, window: Option<Window>) -> (f64, f64) {
+fn seen(placement: &Placement, spec: KvSpec, tokens: usize, options: &AttentionOptions) -> (f64, f64) {
     let host = |buffer| gristmill_kernels::tensor::Buffer::<u32>::as_host(buffer).unwrap_or_default();
     let (slots, positions) = (host(&placement.slots), host(&placement.positions));
     let mut products = 0.0;
     let mut spans: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
     for (&slot, &position) in slots.iter().zip(positions).take(tokens).filter(|&(&slot, _)| slot != PADDING) {
-        let (first, last) = visible(position, window);
+        let (first, last) = visible(position, options.window, options.first);
         products += (last + 1 - first) as f64;
         let span = spans.entry(slot).or_insert((first, last));
         *span = (span.0.min(first), span.1.max(last));
@@ -107,7 +107,7 @@ impl Measured for MoeGateUp<'_> {
 impl Measured for Attention<'_> {
     fn work(&self) -> Work {
         let spec = self.cache.spec();
-        let (products, cached) = seen(self.placement, spec, self.q.rows(), self.options.window);
+        let (products, cached) = seen(self.placement, spec, self.q.rows(), &self.options);
         let width = self.options.heads * (spec.key_width + spec.value_width);
         let rows = words(self.q.rows() * width);
         Work { bytes: rows.bytes + cached, operations: 2.0 * products * width as f64 }

@@ -38,7 +38,7 @@ struct AttentionParams {
     u32 chunked;          // whether the window begins at a multiple of itself
     float temperature;    // see `query_scale`
     u32 temperature_length, temperature_offset;  // a length of 0 is no temperature
-    u32 padding;
+    u32 first;            // positions before it are visible only to themselves
     u32 rows;             // the most query heads of a unit, a power of two
     u32 units;            // of a token
     u32 whole;            // so many blocks of the cache are one split
@@ -72,8 +72,9 @@ struct Context {
 };
 
 DEV u32 first_seen(const AttentionParams& p, u32 position) {
-    if (p.window == 0 || position < p.window) return 0;
-    return ALL_OPTIONS && p.chunked ? position - position % p.window : position - p.window + 1;
+    u32 least = min(p.first, position);
+    if (p.window == 0 || position < p.window) return least;
+    return max(least, ALL_OPTIONS && p.chunked ? position - position % p.window : position - p.window + 1);
 }
 
 // The factor of the queries of a position.

@@ -188,6 +188,9 @@ pub enum EngineError {
         /// Sequences at a time.
         sequences: usize,
     },
+    /// Draft tokens of prediction heads are requested.
+    #[error("the model has no prediction heads, or they are not loaded; draft by lookup or with a draft model")]
+    NoPredictionHeads,
     /// The draft model does not fit the model, for this reason.
     #[error("the draft model cannot draft for this model: {0}; use one of the same family, with the same vocabulary")]
     DraftModel(String),

@@ -12,7 +12,7 @@
 //! - `worker` owns the runner, on the only thread that this crate keeps; its `step()` is the whole loop. `stats` has
 //!   what it counts.
 //! - `dry` is a penalty on repetitions, computed from the text so far.
-//! - `draft` and `draft_model` make draft tokens, which the model checks in one pass.
+//! - `draft` makes draft tokens, which the model checks in one pass, and plans how many.
 //! - `grammar` says which tokens may follow, where a request has a grammar.
 //! - `script` chooses completions in place of the model, for tests of programs that talk to a server.
 //! - `receipt` contains what reproduces a reply's texts; `seed` chooses random seeds and writes them as JSON.
@@ -22,7 +22,6 @@
 
 mod converse;
 mod draft;
-mod draft_model;
 mod dry;
 mod embedding;
 mod error;
@@ -56,6 +55,7 @@ use gristmill_text::template::Chat;
 use gristmill_text::tokenizer::TokenizerError;
 
 pub use converse::{ConverseOptions, ModelTemplate, ToolChoice, Unenforced, check_tools};
+pub use draft::{DraftSource, Drafting, Drafts};
 pub use dry::Dry;
 pub use embedding::{EmbeddingRequest, Embeddings};
 pub use error::EngineError;
@@ -63,14 +63,15 @@ pub use generation::{Canceller, Generation};
 pub use gristmill_text::grammar::{Grammar, GrammarError, closed_schema};
 pub use logprob::Logprob;
 pub use reasoning::ReasoningLimit;
-pub use request::{Finish, FinishReason, Piece, Prompt, Request, TokenList, Usage};
+pub use request::{DraftPlace, Finish, FinishReason, Piece, Prompt, Request, TokenList, Usage};
 pub use sampling::{check_sampling, requested_value};
 pub use script::Script;
 pub use stats::{Distribution, ExpertLoad, Stats, Times};
 pub use submit::{Choices, Pledge, Reservation};
 
 use crate::{Limits, Model, Notice, Plan, Runner};
-use draft_model::DraftModel;
+use draft::Drafter;
+use draft::planner::Planner;
 use job::{Order, Permits};
 use receipt::Conditions;
 use stats::Counters;
@@ -116,20 +117,21 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Model`] if the limits are out of range or do not fit into memory, [`EngineError::BatchTooSmall`].
     pub fn start(model: Arc<Model>, limits: Limits) -> Result<Engine, EngineError> {
-        Engine::launch(model, None, limits)
+        let source = DraftSource::of(&model);
+        Engine::start_with_drafts(model, source, limits)
     }
 
-    /// Starts an engine as [`start`](Self::start) does, with a smaller model that generates draft tokens for
-    /// [`Request::draft`]. The draft model needs the same vocabulary. It needs memory for the same number of sequences
-    /// with the same context, and for a KV cache of the same number of tokens.
+    /// Starts an engine as [`start`](Self::start) does, whose draft tokens ([`Request::draft`]) come from this source.
+    /// `start` uses prediction heads if the model has them, else lookup.
     ///
     /// # Errors
-    /// The errors of [`start`](Self::start), and [`EngineError::DraftModel`].
-    pub fn start_with_draft_model(model: Arc<Model>, draft: Arc<Model>, limits: Limits) -> Result<Engine, EngineError> {
-        Engine::launch(model, Some(draft), limits)
-    }
-
-    fn launch(model: Arc<Model>, draft: Option<Arc<Model>>, limits: Limits) -> Result<Engine, EngineError> {
+    /// The errors of [`start`](Self::start), [`EngineError::NoPredictionHeads`] and [`EngineError::DraftModel`].
+    pub fn start_with_drafts(
+        model: Arc<Model>,
+        drafts: impl Into<Drafts>,
+        limits: Limits,
+    ) -> Result<Engine, EngineError> {
+        let Drafts { source, always } = drafts.into();
         let Limits { batch_tokens, sequences, kv_format, .. } = limits;
         if batch_tokens < sequences {
             return Err(EngineError::BatchTooSmall { batch_tokens, sequences });
@@ -137,7 +139,8 @@ impl Engine {
         let limits = Limits { output_rows: Some(limits.rows().max(sequences)), ..limits };
         let runner = Runner::new(model.clone(), limits)?;
         let plan = runner.plan();
-        let draft = draft.map(|draft| DraftModel::new(draft, &model, limits, plan.context)).transpose()?;
+        let drafter = Drafter::new(source, &model, limits, plan.context)?;
+        let planner = Planner::new(always);
         let (stop, draining): (Arc<AtomicBool>, Arc<AtomicBool>) = Default::default();
         let failure = Failure::default();
         let counters = Arc::new(Counters::new(model.spec(), sequences, batch_tokens));
@@ -145,8 +148,14 @@ impl Engine {
         counters.count_experts(model.backend().device() == DeviceId::Cpu && !model.backend().is_asynchronous());
         counters.now(0, 0, runner.kv_usage());
         let (jobs, inbox) = mpsc::channel();
-        let worker =
-            Worker::new(runner, draft, limits, (stop.clone(), draining.clone()), failure.clone(), counters.clone());
+        let worker = Worker::new(
+            runner,
+            (drafter, planner),
+            limits,
+            (stop.clone(), draining.clone()),
+            failure.clone(),
+            counters.clone(),
+        );
         let thread = thread::Builder::new().name("gristmill-engine".to_owned()).spawn(move || worker.run(&inbox));
         let thread = Some(thread.map_err(EngineError::Thread)?);
         let template = model.template().map(|source| ModelTemplate::new(source, model.tokenizer().ok()));

@@ -6,7 +6,8 @@ use std::time::Duration;
 use gristmill_text::tokenizer::EncodeOptions;
 use serde::{Deserialize, Serialize};
 
-use super::{Dry, EngineError, Grammar, Logprob, ReasoningLimit, SamplingOptions, check_sampling};
+use super::draft::acceptance::PLACES;
+use super::{Drafting, Dry, EngineError, Grammar, Logprob, ReasoningLimit, SamplingOptions, check_sampling};
 
 /// A text to be continued; [`Engine::converse`](super::Engine::converse) makes one of a conversation. Write
 /// `Request { …, ..Request::new(prompt) }`: later versions may add fields.
@@ -57,10 +58,10 @@ pub struct Request {
     /// a receipt does not have it.
     #[serde(skip)]
     pub routing: bool,
-    /// The maximum number of draft tokens in each step; 0 turns them off. The engine's draft model generates them.
-    /// Without one, they are copied from an earlier occurrence of the last tokens in prompt or text. The model checks
-    /// the draft tokens in one pass and accepts the tokens that it samples itself. So the text is the same, and texts
-    /// that repeat parts of themselves (code, quotations, edits) take fewer steps. Needs rows of logits:
+    /// The maximum number of draft tokens in each step; 0 turns them off. They come from the engine's [`DraftSource`](super::DraftSource).
+    /// The model checks the draft tokens in one pass and accepts the tokens that it samples itself. So the text is the
+    /// same, and predictable texts take fewer steps. From the acceptance and from the times of steps so far, the engine
+    /// decides how many draft tokens, or none, a step has. Needs rows of logits:
     /// [`Limits::output_rows`](crate::Limits::output_rows) for one more than the draft tokens of each sequence. There
     /// are no draft tokens with penalties, DRY, a grammar or banned sequences of several tokens, near the limit of
     /// reasoning, and below `min_tokens`.
@@ -294,10 +295,16 @@ pub struct Usage {
     pub generated_tokens: usize,
     /// From the first token to the last.
     pub decode: Duration,
-    /// Draft tokens ([`Request::draft`]).
+    /// How draft tokens were made, if the request asked for them ([`Request::draft`]).
+    pub drafting: Option<Drafting>,
+    /// Drafts: steps with draft tokens.
+    pub drafts: usize,
+    /// Draft tokens.
     pub drafted_tokens: usize,
     /// Draft tokens that the model sampled itself.
     pub accepted_tokens: usize,
+    /// The same by their place in a draft, the first first. Places after the eighth are not counted here.
+    pub draft_places: [DraftPlace; PLACES],
     /// Forward passes that the request was a part of.
     pub steps: usize,
     /// The sum of the numbers of requests in these passes.
@@ -308,7 +315,48 @@ pub struct Usage {
     pub preemptions: usize,
 }
 
+/// Draft tokens at one place of drafts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DraftPlace {
+    /// Draft tokens.
+    pub drafted: usize,
+    /// Those that the model sampled itself, as all before them in their drafts.
+    pub accepted: usize,
+}
+
 impl Usage {
+    /// Counts a draft.
+    pub(super) fn count_draft(&mut self, drafted: usize, accepted: usize) {
+        self.drafts += 1;
+        self.drafted_tokens += drafted;
+        self.accepted_tokens += accepted;
+        self.draft_places.iter_mut().take(drafted).for_each(|place| place.drafted += 1);
+        self.draft_places.iter_mut().take(accepted).for_each(|place| place.accepted += 1);
+    }
+
+    /// Adds the drafts of another request.
+    pub fn add_drafts(&mut self, other: &Usage) {
+        self.drafts += other.drafts;
+        self.drafted_tokens += other.drafted_tokens;
+        self.accepted_tokens += other.accepted_tokens;
+        for (place, other) in self.draft_places.iter_mut().zip(&other.draft_places) {
+            place.drafted += other.drafted;
+            place.accepted += other.accepted;
+        }
+    }
+
+    /// The share of draft tokens that were accepted; `None` without any.
+    pub fn acceptance(&self) -> Option<f64> {
+        (self.drafted_tokens > 0).then(|| self.accepted_tokens as f64 / self.drafted_tokens as f64)
+    }
+
+    /// The same for each place that had any.
+    pub fn acceptance_by_place(&self) -> impl Iterator<Item = f64> {
+        let drafted = self.draft_places.into_iter().take_while(|place| place.drafted > 0);
+        drafted.map(|place| place.accepted as f64 / place.drafted as f64)
+    }
+
     /// Prompt tokens read per second; those reused do not count. `None` if the time is too short to tell.
     pub fn prefill_rate(&self) -> Option<f64> {
         rate(self.prompt_tokens - self.reused_tokens.min(self.prompt_tokens), self.prefill)

@@ -19,7 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
-use super::draft_model::DraftModel;
+use super::draft::Drafter;
+use super::draft::planner::{Measured, Planner};
 use super::fair::Shares;
 use super::job::{Job, Order, Sampled, Task};
 use super::prefill_budget::PrefillBudget;
@@ -35,8 +36,10 @@ use submit::Submitted;
 #[derive(Debug)]
 pub(super) struct Worker {
     runner: Runner,
-    /// The draft model; without it, draft tokens are looked up in the sequence.
-    draft: Option<DraftModel>,
+    drafter: Drafter,
+    planner: Planner,
+    /// Draft tokens that were planned for the step that is scheduled.
+    planned: usize,
     /// The most tokens of one step.
     batch_tokens: usize,
     output_rows: usize,
@@ -104,7 +107,7 @@ impl Running {
 impl Worker {
     pub(super) fn new(
         runner: Runner,
-        draft: Option<DraftModel>,
+        (drafter, planner): (Drafter, Planner),
         limits: Limits,
         (stop, draining): (Arc<AtomicBool>, Arc<AtomicBool>),
         failure: Failure,
@@ -116,7 +119,9 @@ impl Worker {
         let prefill_budget = PrefillBudget::default();
         Worker {
             runner,
-            draft,
+            drafter,
+            planner,
+            planned: 0,
             batch_tokens,
             output_rows,
             batch,
@@ -184,10 +189,15 @@ impl Worker {
         if let Some(mut current) = current {
             self.in_flight = self.submit_overlapped(&mut current)?;
             let slots: Vec<usize> = current.chunks.iter().map(|chunk| chunk.slot).collect();
+            let drafted = self.drafted(&current);
             match self.receive(current) {
                 Err(error) if error.is_of_device() => return Err(error),
                 Err(error) => self.fail(slots, error),
-                Ok(outputs) => self.emit_all(outputs)?,
+                Ok(outputs) => {
+                    let (sequences, accepted) = (slots.len(), outputs.len().saturating_sub(slots.len()));
+                    self.emit_all(outputs)?;
+                    self.measure_drafts(drafted, sequences, accepted, started_at.elapsed());
+                }
             }
         }
         self.counters.took(Times { steps: started_at.elapsed(), ..self.times });

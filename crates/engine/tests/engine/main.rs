@@ -13,6 +13,7 @@ mod cache;
 mod callbacks;
 mod converse;
 mod damaged;
+mod drafts;
 mod drain;
 mod embeddings;
 mod failing;

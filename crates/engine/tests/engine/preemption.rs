@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gristmill_cpu::{Cpu, Level};
-use gristmill_engine::engine::{Canceller, Finish, Logprob, Piece};
+use gristmill_engine::engine::{Canceller, DraftSource, Drafts, Finish, Logprob, Piece};
 use gristmill_engine::{Dry, Engine, EngineError, Grammar, Limits, Model, Request, SamplingOptions};
 use gristmill_kernels::kv::KvFormat;
 
@@ -161,7 +161,8 @@ fn a_draft_model_goes_on_with_few_blocks() {
     let (context, output_rows) = (Some(LONG), Some(30));
     let limits =
         Limits { context, sequences: 6, kv_tokens: context, batch_tokens: 40, output_rows, ..Limits::default() };
-    let engine = Engine::start_with_draft_model(model.clone(), model.clone(), limits).unwrap();
+    let engine =
+        Engine::start_with_drafts(model.clone(), Drafts::always(DraftSource::Model(model.clone())), limits).unwrap();
     let requests: Vec<Request> = (0..40)
         .map(|_| {
             let (prompt, n) = (1 + random.below(30), 20 + random.below(120));

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-use gristmill_engine::engine::{Logprob, Piece};
+use gristmill_engine::engine::{DraftSource, Drafts, Logprob, Piece};
 use gristmill_engine::{Batch, Engine, EngineError, Limits, Outputs, Request, Runner, SamplingOptions};
 
 use crate::speech;
@@ -11,7 +11,7 @@ use crate::{CONTEXT, built, engine, model, pieces, random_tokens, request, sampl
 
 const TOP: usize = 5;
 
-fn limits(sequences: usize, batch_tokens: usize, output_rows: Option<usize>) -> Limits {
+pub(crate) fn limits(sequences: usize, batch_tokens: usize, output_rows: Option<usize>) -> Limits {
     Limits { context: Some(CONTEXT), sequences, batch_tokens, output_rows, ..Limits::default() }
 }
 
@@ -207,7 +207,7 @@ fn a_full_queue_refuses() {
 }
 
 /// Requests for texts of few words, which repeat themselves, and of many; drawn and greedy.
-fn varied(random: &mut Random) -> Vec<Request> {
+pub(crate) fn varied(random: &mut Random) -> Vec<Request> {
     let one = |n: usize| {
         let words = [2, 5, 256][n % 3];
         let prompt: Vec<u32> = (0..10 + random.below(40)).map(|_| random.below(words) as u32).collect();
@@ -224,7 +224,7 @@ fn varied(random: &mut Random) -> Vec<Request> {
 
 /// Compares texts alone and without draft tokens with those in shared batches and with draft tokens. Returns the
 /// numbers of draft tokens, and of those that were right.
-fn with_drafts(engine: &Engine, sequences: usize, requests: Vec<Request>) -> (usize, usize) {
+pub(crate) fn with_drafts(engine: &Engine, sequences: usize, requests: Vec<Request>) -> (usize, usize) {
     let plain: Vec<Vec<Piece>> = requests.iter().map(|request| pieces(engine, request.clone())).collect();
     let drafted = requests.into_iter().map(|request| Request { draft: 8, ..request });
     let running: Vec<_> = drafted.map(|request| engine.generate(request).unwrap()).collect();
@@ -255,7 +255,8 @@ fn draft_tokens_change_no_text() {
     let mut random = Random::fresh();
     let windowed = crate::speaking(Tiny::gpt_oss());
     for (model, sequences, output_rows) in [(model(), 1, Some(9)), (model(), 4, Some(12)), (windowed, 3, Some(40))] {
-        let engine = Engine::start(model, limits(sequences, 32, output_rows)).unwrap();
+        let lookup = Drafts::always(DraftSource::Lookup);
+        let engine = Engine::start_with_drafts(model, lookup, limits(sequences, 32, output_rows)).unwrap();
         let (drafted, accepted) = with_drafts(&engine, sequences, varied(&mut random));
         assert!(accepted > 0 && accepted < drafted, "{accepted} of {drafted} draft tokens");
     }
@@ -275,7 +276,9 @@ fn a_draft_model_changes_no_text() {
         (fixed.clone(), fixed.clone(), true),
         (fixed, crate::speaking(Tiny::lfm2()), false),
     ] {
-        let engine = Engine::start_with_draft_model(model, draft, limits(3, 32, Some(12))).unwrap();
+        let engine =
+            Engine::start_with_drafts(model, Drafts::always(DraftSource::Model(draft)), limits(3, 32, Some(12)))
+                .unwrap();
         let (drafted, accepted) = with_drafts(&engine, 3, varied(&mut random));
         assert!(accepted > 0 && drafted > 0, "{accepted} of {drafted} draft tokens");
         assert_eq!(accepted == drafted, is_right, "{accepted} of {drafted} draft tokens");
@@ -289,6 +292,7 @@ fn a_draft_model_has_the_same_vocabulary() {
     let mut tokens = speech::tokens();
     tokens.swap(7, 8);
     tiny.set("tokenizer.ggml.tokens", tokens);
-    let error = Engine::start_with_draft_model(model(), built(&tiny), limits(2, 32, None)).err().unwrap();
+    let error =
+        Engine::start_with_drafts(model(), DraftSource::Model(built(&tiny)), limits(2, 32, None)).err().unwrap();
     assert!(matches!(&error, EngineError::DraftModel(reason) if reason.contains("token 7")), "{error}");
 }

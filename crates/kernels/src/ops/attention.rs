@@ -22,6 +22,8 @@ pub struct AttentionOptions<'a> {
     pub temperature: Option<Temperature>,
     /// The visible positions; `None` for all positions up to the token's own.
     pub window: Option<Window>,
+    /// Positions before this one are visible only to themselves: 0, except in layers whose first position has no row.
+    pub first: usize,
     /// Sinks: one logit per query head that takes part in the softmax and has no value (gpt-oss).
     pub sinks: Option<&'a Buffer<f32>>,
     /// Logits become `softcap · tanh(logit / softcap)` (Gemma 2).
@@ -99,11 +101,11 @@ impl<'a> PlacementCheck<'a> {
     }
 
     /// Checks the blocks that each token sees.
-    fn check_visible(&self, window: Option<Window>, limit: usize) -> Result<()> {
+    fn check_visible(&self, options: &AttentionOptions, limit: usize) -> Result<()> {
         // Adjacent tokens see nearly the same blocks, so each run of tokens is checked once.
         let mut seen: Option<(u32, usize, usize)> = None;
         for (slot, position) in self.tokens() {
-            let (first, last) = visible(position, window);
+            let (first, last) = visible(position, options.window, options.first);
             let (first, last) = (first / KV_BLOCK, last / KV_BLOCK);
             match seen {
                 Some((s, from, to)) if s == slot && from <= first && first <= to => {
@@ -231,7 +233,7 @@ fn check_attention(
     expect(op, "columns of the queries", columns, elements("queries", &[options.heads, spec.key_width])?)?;
     expect(op, OUTPUT[1], out.cols(), elements("outputs", &[options.heads, spec.value_width])?)?;
     let placement = PlacementCheck::new(op, device, placement, tokens)?;
-    placement.map_or(Ok(()), |placement| placement.check_visible(options.window, cache.blocks()))
+    placement.map_or(Ok(()), |placement| placement.check_visible(options, cache.blocks()))
 }
 
 /// [`Attention`], with its output also prepared as activations.

@@ -111,7 +111,7 @@ pub(super) fn attention(call: Attention) -> Result<()> {
     RowsMut::new(Attention::NAME, &mut out)?.each(|t, out| {
         out.fill(0.0);
         let Some((slot, position)) = blocks.token(t) else { return };
-        let (first, last) = visible(position, options.window);
+        let (first, last) = visible(position, options.window, options.first);
         let temperature = temperature(options.temperature, position);
         for (head, out) in out.chunks_exact_mut(spec.value_width).enumerate() {
             let q = &q.row(t)[head * spec.key_width..][..spec.key_width];

@@ -46,7 +46,7 @@ struct AttentionParams {
     u32 chunked;                     // whether the window begins at a multiple of itself
     float temperature;               // see `query_scale`
     u32 temperature_length, temperature_offset;  // a length of 0 is no temperature
-    u32 padding;
+    u32 first;                       // positions before it are visible only to themselves
     u32 key_columns, value_columns;  // widths rounded up to patches
     u32 query_columns;               // so many of a key at once
     u32 unit_heads;                  // the most query heads of a unit
@@ -65,8 +65,9 @@ struct AttentionParams {
 #define PLAN_TOKENS 2u
 
 DEV u32 first_seen(constant AttentionParams& p, u32 position) {
-    if (p.window == 0 || position < p.window) return 0;
-    return p.chunked ? position - position % p.window : position - p.window + 1;
+    u32 least = min(p.first, position);
+    if (p.window == 0 || position < p.window) return least;
+    return max(least, p.chunked ? position - position % p.window : position - p.window + 1);
 }
 
 // The factor of the queries of a position.

@@ -47,7 +47,7 @@ impl Program {
     pub(super) fn fuse(&mut self) {
         for rewrite in REWRITES {
             let uses = Uses::of(self);
-            for part in self.layers.iter_mut().chain([&mut self.norm, &mut self.head]) {
+            for part in self.parts_mut() {
                 part.nodes = rewritten(take(&mut part.nodes), rewrite, &uses);
             }
         }

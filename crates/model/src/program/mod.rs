@@ -129,6 +129,8 @@ pub(crate) struct Program {
     pub(crate) norm: Part,
     /// The output matrix: hidden states to logits.
     pub(crate) head: Part,
+    /// The prediction heads that are loaded.
+    pub(crate) heads: Vec<PredictionHead>,
     /// The residual stream.
     pub(crate) residual: RowsId,
     /// The hidden states: the residual stream after the last norm.
@@ -145,6 +147,38 @@ pub(crate) struct Program {
 impl Program {
     /// All parts, in order.
     pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
-        self.layers.iter().chain([&self.norm, &self.head])
+        let heads = self.heads.iter().flat_map(PredictionHead::parts);
+        self.layers.iter().chain([&self.norm, &self.head]).chain(heads)
+    }
+
+    fn parts_mut(&mut self) -> impl Iterator<Item = &mut Part> {
+        let heads = self.heads.iter_mut().flat_map(PredictionHead::parts_mut);
+        self.layers.iter_mut().chain([&mut self.norm, &mut self.head]).chain(heads)
+    }
+}
+
+/// The parts of a prediction head. A forward pass runs `shift`, and of `block` what writes the cache. Drafting runs `block`
+/// and `logits` for one token of each sequence, then `carry`, and so on.
+#[derive(Debug)]
+pub(crate) struct PredictionHead {
+    /// The hidden states of the tokens before those of the batch.
+    pub(crate) shift: Part,
+    /// The input of the layer, and the layer.
+    pub(crate) block: Part,
+    /// The last norm and the output matrix.
+    pub(crate) logits: Part,
+    /// Makes the normalised output the hidden states before the next tokens.
+    pub(crate) carry: Part,
+    /// The hidden states before the tokens.
+    pub(crate) previous: RowsId,
+}
+
+impl PredictionHead {
+    fn parts(&self) -> [&Part; 4] {
+        [&self.shift, &self.block, &self.logits, &self.carry]
+    }
+
+    fn parts_mut(&mut self) -> [&mut Part; 4] {
+        [&mut self.shift, &mut self.block, &mut self.logits, &mut self.carry]
     }
 }

@@ -203,6 +203,13 @@ pub(crate) enum Node {
         silu: bool,
         out: RowsId,
     },
+    /// out = x of the token before, which for the first token of a sequence in the batch is kept from its last batch.
+    PreviousRow {
+        x: RowsId,
+        /// Taps 1 and 0 for each column: the convolution whose output is the row before.
+        taps: VectorId,
+        out: RowsId,
+    },
     DeltaRule {
         layer: usize,
         qkv: RowsId,
@@ -254,6 +261,8 @@ pub(crate) struct Attention {
     pub(crate) cap: Option<f32>,
     pub(crate) temperature: Option<Temperature>,
     pub(crate) window: Option<Window>,
+    /// Positions before this one are visible only to themselves.
+    pub(crate) first: usize,
     pub(crate) sinks: Option<VectorId>,
 }
 
@@ -367,6 +376,7 @@ impl Node {
             }
             Node::MoeMatmul { x, groups, out, .. } => Values { groups: vec![*groups], ..with(&[*out], &[*x]) },
             Node::CausalConv { x, out, .. } => rows(&[x.rows, *out]),
+            Node::PreviousRow { x, out, .. } => rows(&[*x, *out]),
             Node::DeltaRule { qkv, beta, alpha, out, .. } => rows(&[*qkv, beta.rows, alpha.rows, *out]),
             Node::GatedNorm { x, gate, .. } => rows(&[*x, gate.rows]),
         }

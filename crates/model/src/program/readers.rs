@@ -58,7 +58,7 @@ impl Program {
             prepared.acts.into_iter().filter(named).map(|act| (act, readers[act.0].clone())).collect()
         };
         let mut names = nodes.iter().enumerate().map(names).collect::<Vec<_>>().into_iter();
-        for part in self.layers.iter_mut().chain([&mut self.norm, &mut self.head]) {
+        for part in self.parts_mut() {
             part.names = names.by_ref().take(part.nodes.len()).collect();
         }
     }

@@ -8,13 +8,15 @@ use gristmill_kernels::ops::{
     Add, AddGated, AddNorm, AddNormAct, AddNorms, Attend, Attention, AttentionAct, AttentionOptions, CausalConv,
     CopyRows, DeltaRule, Embed, ExpertScratch, ExpertWeights, Experts, GateKind, GateUp, GateUpAct, GatedNorm,
     GroupByExpert, KvWrite, LayerNorm, Matmul, MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply, MultiplyAct, NormAct,
-    NormMatmul, PrepareActivations, QkNorm, QkNorms, RmsNorm, Rope, Rotary, Route, RouteAndGroup, Scale, SoftCap,
+    NormMatmul, PrepareActivations, QkNorm, QkNorms, QkvWrite, RmsNorm, Rope, Rotary, Route, RouteAndGroup, Scale,
+    SoftCap,
 };
 use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 
 use super::node::{self, Node};
+use super::readers::Names;
 use super::scratch::Scratch;
-use super::{Columns, Factor, Part, Program, RowsId, Unit, VectorId};
+use super::{Columns, Factor, Part, PredictionHead, Program, RowsId, Unit, VectorId};
 use crate::error::{Error, Result};
 use crate::inspect::Inspect;
 use crate::model::Model;
@@ -62,13 +64,35 @@ pub(crate) fn forward(
         pass.part(part)?;
         inspect(part.stage, scratch)?;
     }
-    if outputs != PassOutputs::None {
+    if outputs != PassOutputs::None || !program.heads.is_empty() {
         pass.part(&program.norm)?;
     }
     match outputs {
-        PassOutputs::None | PassOutputs::Hidden => Ok(()),
-        PassOutputs::Logits { .. } => pass.part(&program.head),
+        PassOutputs::None | PassOutputs::Hidden => {}
+        PassOutputs::Logits { .. } => pass.part(&program.head)?,
     }
+    for head in &program.heads {
+        pass.part(&head.shift)?;
+        pass.write_cache(&head.block)?;
+    }
+    Ok(())
+}
+
+/// Runs a prediction head for the first `rows` of `scratch.tokens`, one of each sequence. Leaves their logits in the
+/// scratch, and the head's output as the hidden states before the next tokens.
+pub(crate) fn predict(
+    backend: &Backend,
+    model: &Model,
+    head: &PredictionHead,
+    rotaries: &[Arc<Rotary>],
+    state: &mut State,
+    scratch: &Scratch,
+    rows: usize,
+) -> Result<()> {
+    let Model { program, weights, attention_precision: precision, .. } = model;
+    let (tokens, outputs, precision) = (rows, rows, *precision);
+    let mut pass = Pass { backend, program, weights, rotaries, state, scratch, tokens, outputs, precision };
+    [&head.block, &head.logits, &head.carry].into_iter().try_for_each(|part| pass.part(part))
 }
 
 /// One pass.
@@ -89,13 +113,30 @@ struct Pass<'a> {
 impl<'a> Pass<'a> {
     fn part(&mut self, part: &Part) -> Result<()> {
         for (node, names) in part.nodes.iter().zip(&part.names) {
-            for (act, readers) in names {
-                let readers: Vec<_> = readers.iter().map(|reader| reader.of_pass(self.weights, self.tokens)).collect();
-                self.backend.name_readers(&mut self.scratch.act_mut(*act), &readers);
-            }
+            self.name_readers(names);
             self.node(node)?;
         }
         Ok(())
+    }
+
+    /// Runs a layer up to the node that writes its cache, without attention.
+    fn write_cache(&mut self, part: &Part) -> Result<()> {
+        for (node, names) in part.nodes.iter().zip(&part.names) {
+            self.name_readers(names);
+            match node {
+                Node::Attend { .. } => return self.write_keys(node),
+                Node::WriteLatent { .. } => return self.node(node),
+                _ => self.node(node)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn name_readers(&self, names: &Names) {
+        for (act, readers) in names {
+            let readers: Vec<_> = readers.iter().map(|reader| reader.of_pass(self.weights, self.tokens)).collect();
+            self.backend.name_readers(&mut self.scratch.act_mut(*act), &readers);
+        }
     }
 
     fn node(&mut self, node: &Node) -> Result<()> {
@@ -247,6 +288,15 @@ impl<'a> Pass<'a> {
                 let state = state.convolution.view_mut(state.slots, elements)?;
                 b.run(CausalConv { x, weight, bias, silu, state, runs, out })?
             }
+            Node::PreviousRow { x, taps, out } => {
+                let (from, mut to) = (s.rows(x), s.rows_mut(out));
+                let (x, out) = (self.view(x, &from)?, self.view_mut(out, &mut to)?);
+                let columns = x.cols();
+                let FixedLayer { convolution, slots, runs, .. } =
+                    self.state.last_hidden().ok_or(Error::UnknownSequence)?;
+                let state = convolution.view_mut(slots, columns)?;
+                b.run(CausalConv { x, weight: w.vector(taps), bias: None, silu: false, state, runs, out })?
+            }
             Node::DeltaRule { layer, qkv, beta, alpha, decay, dt_bias, heads, out } => {
                 let (from, gates, mut to) = (s.rows(qkv), s.rows(beta.rows), s.rows_mut(out));
                 let qkv = self.view(qkv, &from)?;
@@ -309,22 +359,31 @@ impl<'a> Pass<'a> {
             return Err(Error::UnknownSequence);
         };
         if let Node::Attend { norms, .. } = *node {
-            let norms = norms.map(|norms| QkNorms {
-                weights: [weights.vector(norms.q), weights.vector(norms.k)],
-                values: norms.v.map(|weight| weights.vector(weight)),
-                eps,
-                after_rotation: norms.after_rotation,
-            });
+            let norms = norms.map(|norms| qk_norms(norms, weights, eps));
             return Ok(b.run(Attend { qkv, norms, rotary, cache, placement, options, out, act })?);
         }
         let attention = Attention { q: qkv.as_view(), cache, placement, options, out };
         Ok(b.run(AttentionAct { attention, act })?)
     }
 
+    /// Writes the keys and values of attention.
+    fn write_keys(&mut self, node: &Node) -> Result<()> {
+        let Node::Attend { layer, qkv: x, norms, options: node::Attention { heads, .. }, .. } = *node else {
+            return Ok(());
+        };
+        let mut rows = self.scratch.rows_mut(x.rows);
+        let (b, qkv) = (self.backend, self.columns_mut(x, &mut rows)?);
+        let norms = norms.map(|norms| qk_norms(norms, self.weights, self.program.eps));
+        let LayerState::Kv { cache, placement } = self.state.layer(layer).ok_or(Error::UnknownSequence)? else {
+            return Err(Error::UnknownSequence);
+        };
+        Ok(b.run(QkvWrite { qkv, heads, norms, rotary: &self.rotaries[layer], cache, placement })?)
+    }
+
     fn options(&self, options: node::Attention) -> AttentionOptions<'a> {
-        let node::Attention { heads, scale, cap, temperature, window, sinks } = options;
+        let node::Attention { heads, scale, cap, temperature, window, first, sinks } = options;
         let (sinks, precision) = (self.vector(sinks), self.precision);
-        AttentionOptions { heads, scale, temperature, window, sinks, softcap: cap, precision }
+        AttentionOptions { heads, scale, temperature, window, first, sinks, softcap: cap, precision }
     }
 
     fn experts(&self, experts: &node::Experts) -> Result<()> {
@@ -435,6 +494,15 @@ impl<'a> Pass<'a> {
 
     fn columns_mut<'b>(&self, part: Columns, buffer: &'b mut Buffer<f32>) -> Result<ViewMut<'b, f32>> {
         Ok(self.view_mut(part.rows, buffer)?.columns(part.first..part.end)?)
+    }
+}
+
+fn qk_norms(norms: node::QkNorms, weights: &Weights, eps: f32) -> QkNorms<'_> {
+    QkNorms {
+        weights: [weights.vector(norms.q), weights.vector(norms.k)],
+        values: norms.v.map(|weight| weights.vector(weight)),
+        eps,
+        after_rotation: norms.after_rotation,
     }
 }
 

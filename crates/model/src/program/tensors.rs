@@ -43,8 +43,8 @@ pub(crate) enum VectorSpec {
     Tensors(Vec<TensorSpec>),
     /// The elements of a tensor, each multiplied by the factor.
     Scaled(TensorSpec, f32),
-    /// `len` times the same value, which is in no file.
-    Filled { value: f32, len: usize },
+    /// `count` times these values, which are in no file.
+    Repeated { values: &'static [f32], count: usize },
 }
 
 /// A tensor that is needed: its name, and its shape with the innermost dimension first.
@@ -131,7 +131,7 @@ impl VectorSpec {
         match self {
             Self::Tensors(tensors) => tensors,
             Self::Scaled(tensor, _) => std::slice::from_ref(tensor),
-            Self::Filled { .. } => &[],
+            Self::Repeated { .. } => &[],
         }
     }
 }

@@ -31,6 +31,8 @@ impl Runner {
             for (id, len) in before {
                 self.state.truncate(id, len)?;
             }
+            // Nothing is known of its tokens.
+            self.places.clear();
             return Err(error);
         }
         drop(exclusive);
@@ -45,7 +47,7 @@ impl Runner {
         }
         let mut met = HashSet::new();
         let mut parts = batch.parts.chunk_by(|a, b| a.0 == b.0);
-        if self.has_fixed_size() && !parts.all(|part| met.insert(part[0].0)) {
+        if (self.has_fixed_size() || self.model.prediction_heads() > 0) && !parts.all(|part| met.insert(part[0].0)) {
             return Err(Error::SplitSequence);
         }
         if let Some(&(_, row)) = batch.sampled.iter().find(|(_, row)| *row >= self.sampled_rows) {
@@ -158,9 +160,8 @@ impl Runner {
     /// checked between the stages.
     pub(super) fn not_finite_token(&mut self, token: Option<u32>) -> Error {
         let token = token.map_or(usize::MAX, |token| token as usize);
-        let (Some(shape), Some(&(sequence, position))) = (self.last, self.places.get(token)) else {
-            return Error::UnknownSequence;
-        };
+        let Some(&(sequence, position)) = self.places.get(token) else { return Error::UnknownSequence };
+        let Some(shape) = self.last else { return Error::NotFinite { stage: Stage::Output, position } };
         let model = self.model.clone();
         let _exclusive = model.backend.exclusive();
         let places = self.places.clone();

@@ -81,21 +81,50 @@ impl FixedBuffers {
     }
 }
 
-/// Bytes of all layers' buffers.
+/// Bytes of all layers' buffers, and of the hidden states that prediction heads need.
 pub(super) fn bytes(spec: &ModelSpec, sequences: usize, reuse: Reuse) -> u64 {
-    let states = spec.layers.iter().filter_map(|layer| layer.mixer.fixed_state(spec.hidden));
-    let slots = slot_count(sequences, reuse).saturating_mul(size_of::<f32>()) as u64;
+    let slots = if has_fixed_size(spec) { slot_count(sequences, reuse) } else { hidden_slots(sequences) };
+    let slots = slots.saturating_mul(size_of::<f32>()) as u64;
     let of_layer = |state: FixedState| (state.convolution.saturating_add(state.delta) as u64).saturating_mul(slots);
-    states.map(of_layer).fold(0, u64::saturating_add)
+    let states = spec.layers.iter().filter_map(|layer| layer.mixer.fixed_state(spec.hidden));
+    states.chain(last_hidden(spec)).map(of_layer).fold(0, u64::saturating_add)
+}
+
+/// Whether there are layers whose state has a fixed size.
+fn has_fixed_size(spec: &ModelSpec) -> bool {
+    spec.layers.iter().any(|layer| layer.mixer.fixed_state(spec.hidden).is_some())
+}
+
+/// The state of a model with prediction heads: the hidden state of the last token.
+pub(super) fn last_hidden(spec: &ModelSpec) -> Option<FixedState> {
+    (!spec.heads.is_empty()).then_some(FixedState { convolution: spec.hidden, delta: 0 })
+}
+
+/// Slots for hidden states in a model without other states of fixed size.
+fn hidden_slots(sequences: usize) -> usize {
+    sequences.saturating_mul(SLOTS_OF_SEQUENCE)
 }
 
 impl Fixed {
     /// `None` for a model without such layers.
     pub(super) fn new(backend: &Backend, spec: &ModelSpec, limits: &Limits, reuse: Reuse) -> Result<Option<Self>> {
-        if spec.layers.iter().all(|layer| layer.mixer.fixed_state(spec.hidden).is_none()) {
-            return Ok(None);
+        match has_fixed_size(spec) {
+            true => Self::with_slots(backend, limits, slot_count(limits.sequences, reuse)).map(Some),
+            false => Ok(None),
         }
-        let Ok(slots) = u32::try_from(slot_count(limits.sequences, reuse)) else {
+    }
+
+    /// The slots for hidden states, in a model with prediction heads and without layers with a state of fixed size. Its
+    /// sequences can have lengths whose hidden state is unknown.
+    pub(super) fn of_hidden(backend: &Backend, spec: &ModelSpec, limits: &Limits) -> Result<Option<Self>> {
+        match last_hidden(spec).is_some() && !has_fixed_size(spec) {
+            true => Self::with_slots(backend, limits, hidden_slots(limits.sequences)).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    fn with_slots(backend: &Backend, limits: &Limits, slots: usize) -> Result<Self> {
+        let Ok(slots) = u32::try_from(slots) else {
             let rule = "more than can be counted; use fewer".to_owned();
             return Err(Error::Limit { what: "the number of sequences", found: limits.sequences, rule });
         };
@@ -103,7 +132,7 @@ impl Fixed {
         let count = limits.sequences.min(limits.batch_tokens);
         let list = backend.alloc::<u32>(count * RUN_WORDS, "runs")?;
         let checkpoints = vec![Checkpoints::default(); limits.sequences];
-        Ok(Some(Self { slots: Blocks::new(slots), checkpoints, runs: Runs { list, count } }))
+        Ok(Self { slots: Blocks::new(slots), checkpoints, runs: Runs { list, count } })
     }
 
     fn drop_checkpoint(&mut self, checkpoint: Checkpoint) {
@@ -161,6 +190,44 @@ impl Fixed {
             self.drop_checkpoint(before);
             self.checkpoints[sequence] = Checkpoints::default();
         }
+    }
+
+    /// Shortens a sequence to any length, at which its state can be unknown.
+    pub(super) fn truncate_to_any(&mut self, sequence: usize, len: usize) {
+        let Checkpoints { before, now } = self.checkpoints[sequence];
+        if len >= now.len || len == before.len || len == 0 {
+            return self.truncate(sequence, len);
+        }
+        self.drop_checkpoint(now);
+        let is_earlier = before.len < len;
+        if !is_earlier {
+            self.drop_checkpoint(before);
+        }
+        let before = if is_earlier { before } else { Checkpoint::default() };
+        self.checkpoints[sequence] = Checkpoints { before, now: Checkpoint { len, slot: None } };
+    }
+
+    /// The slot of a sequence's whole state, if it is known.
+    pub(super) fn last(&self, sequence: usize) -> Option<u32> {
+        self.checkpoints[sequence].now.slot
+    }
+
+    /// Whether the state of a sequence before its last batch is known.
+    pub(super) fn knows_before(&self, sequence: usize) -> bool {
+        let Checkpoint { len, slot } = self.checkpoints[sequence].before;
+        len == 0 || slot.is_some()
+    }
+
+    /// A slot for the whole state of a sequence, which is unknown.
+    pub(super) fn learn(&mut self, sequence: usize) -> Result<u32> {
+        let slot = self.slots.take(&mut Vec::new())?;
+        self.checkpoints[sequence].now.slot = Some(slot);
+        Ok(slot)
+    }
+
+    /// Gives an empty sequence a length at which its state is unknown.
+    pub(super) fn start_unknown(&mut self, sequence: usize, len: usize) {
+        self.checkpoints[sequence].now = Checkpoint { len, slot: None };
     }
 
     /// Gives an empty sequence the state of another.

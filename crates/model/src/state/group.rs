@@ -42,10 +42,50 @@ pub(super) struct Group {
     pub(super) blocks: Blocks,
     /// The blocks of each slot.
     held: Vec<HeldBlocks>,
-    /// For the tokens of the current batch; its table mirrors `held`.
+    /// For the tokens of the current batch.
+    pub(super) placed: Placed,
+    /// For the rows of prediction heads, if they are in the group.
+    pub(super) heads: Option<Placed>,
+}
+
+/// A placement; its table mirrors the blocks of each slot.
+#[derive(Debug)]
+pub(super) struct Placed {
     pub(super) placement: Placement,
     /// Slots, positions and table of the placement.
     uploaded: [Uploaded; 3],
+}
+
+impl Placed {
+    /// For batches of `tokens` tokens, and a table with a row of `columns` blocks for each of `sequences` slots.
+    fn new(backend: &Backend, tokens: usize, [sequences, columns]: [usize; 2]) -> Result<Self> {
+        let placement = Placement {
+            slots: backend.alloc::<u32>(tokens, "slots")?,
+            positions: backend.alloc::<u32>(tokens, "positions")?,
+            table: backend.alloc::<u32>(columns.saturating_mul(sequences), "the block table")?,
+            table_rows: sequences,
+            table_cols: columns,
+            context_columns: columns,
+            runs: BatchRuns::Any,
+        };
+        Ok(Self { placement, uploaded: Default::default() })
+    }
+
+    fn bring(
+        &mut self,
+        backend: &Backend,
+        slots: &[u32],
+        positions: &[u32],
+        table: &[u32],
+        step: PlacementKind,
+    ) -> Result<()> {
+        self.placement.runs = step.runs;
+        self.placement.context_columns = step.context_columns;
+        let Self { placement, uploaded: [of_slots, of_positions, of_table] } = self;
+        of_slots.bring(backend, slots, &mut placement.slots)?;
+        of_positions.bring(backend, positions, &mut placement.positions)?;
+        of_table.bring(backend, table, &mut placement.table)
+    }
 }
 
 impl Group {
@@ -54,7 +94,7 @@ impl Group {
         let Limits { sequences, batch_tokens: tokens, .. } = *limits;
         let (columns, capacity) = (blocks_for(context), kind.blocks(context, tokens));
         let entries = columns.checked_mul(sequences).and_then(|n| u32::try_from(n).ok()).filter(|&n| n < u32::MAX);
-        let (Some(entries), Ok(blocks)) = (entries, u32::try_from(kind.all_blocks(limits, context))) else {
+        let (Some(_), Ok(blocks)) = (entries, u32::try_from(kind.all_blocks(limits, context))) else {
             let rule = format!("{sequences} sequences of this length need more cache blocks than can be counted");
             return Err(Error::Limit { what: "the context length", found: context, rule });
         };
@@ -63,17 +103,16 @@ impl Group {
             capacity,
             blocks: Blocks::new(blocks),
             held: vec![HeldBlocks::default(); sequences],
-            placement: Placement {
-                slots: backend.alloc::<u32>(tokens, "slots")?,
-                positions: backend.alloc::<u32>(tokens, "positions")?,
-                table: backend.alloc::<u32>(entries as usize, "the block table")?,
-                table_rows: sequences,
-                table_cols: columns,
-                context_columns: columns,
-                runs: BatchRuns::Any,
-            },
-            uploaded: Default::default(),
+            placed: Placed::new(backend, tokens, [sequences, columns])?,
+            heads: None,
         })
+    }
+
+    /// Prepares the group for the cache of a prediction head.
+    pub(super) fn add_head(&mut self, backend: &Backend, limits: &Limits) -> Result<()> {
+        let table = [self.placed.placement.table_rows, self.placed.placement.table_cols];
+        self.heads = Some(Placed::new(backend, limits.batch_tokens, table)?);
+        Ok(())
     }
 
     /// All blocks.
@@ -219,29 +258,45 @@ impl Group {
 
     /// See [`State::suppose`](super::State::suppose).
     pub(super) fn suppose(&mut self, runs: BatchRuns) {
-        self.placement.runs = runs;
+        [Some(&mut self.placed), self.heads.as_mut()].into_iter().flatten().for_each(|it| it.placement.runs = runs);
     }
 
-    /// Uploads slots and positions of a batch, and the block table.
+    /// Uploads slots and positions of a batch, and the block table. `head_slots` are the slots for prediction heads.
     pub(super) fn place(
+        &mut self,
+        backend: &Backend,
+        [slots, head_slots]: [&[u32]; 2],
+        positions: &[u32],
+        step: PlacementKind,
+    ) -> Result<()> {
+        let table = self.table();
+        self.placed.bring(backend, slots, positions, &table, step)?;
+        let heads = self.heads.as_mut();
+        heads.map_or(Ok(()), |heads| heads.bring(backend, head_slots, positions, &table, step))
+    }
+
+    /// Uploads slots and positions for prediction heads alone.
+    pub(super) fn place_heads(
         &mut self,
         backend: &Backend,
         slots: &[u32],
         positions: &[u32],
         step: PlacementKind,
     ) -> Result<()> {
-        self.placement.runs = step.runs;
-        self.placement.context_columns = step.context_columns;
-        let columns = self.placement.table_cols;
+        let table = if self.heads.is_some() { self.table() } else { Vec::new() };
+        let heads = self.heads.as_mut();
+        heads.map_or(Ok(()), |heads| heads.bring(backend, slots, positions, &table, step))
+    }
+
+    /// The block table.
+    fn table(&self) -> Vec<u32> {
+        let columns = self.placed.placement.table_cols;
         // Entries of freed blocks are behind every window and never read.
         let mut table = vec![0; columns * self.held.len()];
         for (row, held) in table.chunks_exact_mut(columns.max(1)).zip(&self.held) {
             row[held.first..].iter_mut().zip(&held.blocks).for_each(|(entry, block)| *entry = *block);
         }
-        let Self { placement, uploaded: [of_slots, of_positions, of_table], .. } = self;
-        of_slots.bring(backend, slots, &mut placement.slots)?;
-        of_positions.bring(backend, positions, &mut placement.positions)?;
-        of_table.bring(backend, &table, &mut placement.table)
+        table
     }
 }
 

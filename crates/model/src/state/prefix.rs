@@ -35,6 +35,8 @@ struct Entry {
     /// The block in each group, if it is kept. In a model with states of fixed size, the last element is the slot with
     /// the state after the tokens.
     blocks: Vec<Option<u32>>,
+    /// Whether the blocks have the rows of prediction heads, if they are loaded.
+    predicted: bool,
     /// Sequences whose text starts with it.
     sequences: usize,
 }
@@ -79,12 +81,25 @@ impl PrefixCache {
     }
 
     /// Makes an entry that has no blocks yet.
-    pub(super) fn insert(&mut self, parent: Parent, tokens: &[u32], groups: usize) -> u64 {
+    pub(super) fn insert(&mut self, parent: Parent, tokens: &[u32], groups: usize, predicted: bool) -> u64 {
         let entry = self.next;
         self.next += 1;
         self.children.entry(parent).or_default().insert(tokens.into(), entry);
-        self.entries.insert(entry, Entry { parent, tokens: tokens.into(), blocks: vec![None; groups], sequences: 0 });
+        let (tokens, blocks, sequences) = (tokens.into(), vec![None; groups], 0);
+        self.entries.insert(entry, Entry { parent, tokens, blocks, predicted, sequences });
         entry
+    }
+
+    /// Whether an entry's blocks have the rows of prediction heads.
+    pub(super) fn is_predicted(&self, entry: u64) -> bool {
+        self.entries.get(&entry).is_some_and(|entry| entry.predicted)
+    }
+
+    /// An entry gets a block that lacks rows of prediction heads.
+    pub(super) fn set_not_predicted(&mut self, entry: u64) {
+        if let Some(entry) = self.entries.get_mut(&entry) {
+            entry.predicted = false;
+        }
     }
 
     /// Tokens of an entry.

@@ -27,26 +27,56 @@ impl State {
         let tokens = &tokens[..tokens.len().min(self.context)];
         let mut chain = self.prefix.chain(tenant, tokens);
         let known = chain.len() * KV_BLOCK;
-        let Beginning { len, held, state } = loop {
+        let (beginning, predicted) = loop {
             // Behind whole blocks, the start of one that differs later: it is copied before the sequence writes.
             let parts = self.prefix.alike(parent_behind(tenant, &chain), &tokens[chain.len() * KV_BLOCK..]);
-            match parts.into_iter().map(Some).chain([None]).find_map(|part| self.blocks_of(&chain, part)) {
-                Some(found) => break found,
+            match parts.into_iter().map(Some).chain([None]).find_map(|part| Some((part, self.blocks_of(&chain, part)?)))
+            {
+                Some((part, found)) => break self.before_last(&mut chain, part, found),
                 None => drop(chain.pop()),
             }
         };
+        let Beginning { len, held, state } = beginning;
         for (group, held) in self.groups.iter_mut().zip(held) {
             group.adopt(slot, held);
         }
         if let (Some(fixed), Some(state)) = (&mut self.fixed, state) {
             fixed.adopt(slot, len, state);
         }
+        if let Some(hidden) = &mut self.hidden {
+            hidden.start_unknown(slot, len);
+        }
         chain.iter().for_each(|&entry| self.prefix.pin(entry));
-        let planned = Vec::new();
-        self.slots[slot] = Slot { open: true, generation: id.generation, len, tenant, chain, began: len, planned };
+        let (open, generation, planned) = (true, id.generation, Vec::new());
+        self.slots[slot] = Slot { open, generation, len, tenant, chain, began: len, planned, predicted };
         self.plan_checkpoint(id, known)?;
         self.plan_checkpoint(id, tokens.len().saturating_sub(OPENING))?;
         Ok((id, len))
+    }
+
+    /// A start without its last token if its hidden state is needed and not kept: the sequence computes this token again.
+    /// Returns also how many tokens have rows of prediction heads.
+    fn before_last(&self, chain: &mut Vec<u64>, part: Option<(u64, usize)>, found: Beginning) -> (Beginning, usize) {
+        let entries = chain.iter().copied().chain(part.map(|(entry, _)| entry));
+        let whole = entries.take_while(|&entry| self.prefix.is_predicted(entry)).count();
+        let predicted = (whole * KV_BLOCK).min(found.len);
+        if self.hidden.is_none() || found.len == 0 {
+            return (found, predicted);
+        }
+        let blocks = chain.len();
+        let (blocks, part) = match part {
+            Some((_, 1)) => (blocks, None),
+            Some((entry, tokens)) => (blocks, Some((entry, tokens - 1))),
+            None => (blocks.saturating_sub(1), chain.last().map(|&entry| (entry, KV_BLOCK - 1))),
+        };
+        match self.blocks_of(&chain[..blocks], part) {
+            Some(shorter) => {
+                chain.truncate(blocks);
+                (shorter, predicted)
+            }
+            // A window that starts one token earlier starts with a block that is not kept. The next tokens get no rows.
+            None => (found, 0),
+        }
     }
 
     /// The start of a text of these entries, if all is there that its next token needs. Only this number of tokens of
@@ -114,15 +144,22 @@ impl State {
     fn keep_block(&mut self, slot: usize, at: usize, tokens: &[u32]) -> u64 {
         let parent = parent_behind(self.slots[slot].tenant, &self.slots[slot].chain);
         let known = self.prefix.find(parent, tokens);
-        let entry = known.unwrap_or_else(|| self.prefix.insert(parent, tokens, self.pools()));
+        let predicted = self.slots[slot].predicted >= at * KV_BLOCK + tokens.len();
+        let entry = known.unwrap_or_else(|| self.prefix.insert(parent, tokens, self.pools(), predicted));
+        let lacks_rows = self.has_heads() && predicted && !self.prefix.is_predicted(entry);
         // A sequence that removes the block also removes the entry and the state after the entry's tokens.
         let taken_behind = (!self.has_fixed_size()).then_some(tokens.len());
         for (index, group) in self.groups.iter_mut().enumerate() {
             match (self.prefix.block(entry, index), group.block(slot, at)) {
+                // The sequence keeps its own, in which there is more.
+                (Some(_), Some(_)) if lacks_rows => {}
                 // Another sequence has computed the same.
                 (Some(block), Some(_)) => group.replace(slot, at, block),
                 (None, Some(own)) if group.blocks.keep(own, entry, taken_behind) => {
                     self.prefix.set_block(entry, index, Some(own));
+                    if !predicted {
+                        self.prefix.set_not_predicted(entry);
+                    }
                 }
                 _ => {}
             }

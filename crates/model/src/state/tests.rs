@@ -63,6 +63,7 @@ fn spec(windows: &[Option<usize>]) -> ModelSpec {
         pooling: None,
         layers: windows.iter().map(layer).collect(),
         prediction_layers: 0,
+        heads: Vec::new(),
     }
 }
 

@@ -122,7 +122,7 @@ impl Load<'_> {
 
     fn vector(&mut self, vector: &VectorSpec) -> Result<Buffer<f32>> {
         let mut values = match vector {
-            VectorSpec::Filled { value, len } => vec![*value; *len],
+            VectorSpec::Repeated { values, count } => values.repeat(*count),
             VectorSpec::Tensors(_) | VectorSpec::Scaled(..) => self.values(vector.tensors())?,
         };
         if let VectorSpec::Scaled(_, factor) = vector {

@@ -49,14 +49,15 @@ impl Weights {
     /// without RoPE has no frequencies.
     pub(crate) fn rotaries(&self, spec: &ModelSpec, context: usize, backend: &Backend) -> Result<Vec<Arc<Rotary>>> {
         let mut ropes: Vec<Arc<Rotary>> = Vec::new();
-        for (index, layer) in spec.layers.iter().enumerate() {
+        let layers: Vec<&LayerSpec> = spec.all_layers().collect();
+        for (index, layer) in layers.iter().enumerate() {
             let Some(wanted) = layer.rope() else {
                 let frequencies = backend.alloc::<f32>(0, "RoPE frequencies")?;
                 ropes.push(Arc::new(Rotary { style: RopeStyle::Halves, frequencies, magnitude: 1.0 }));
                 continue;
             };
-            let same = |layer: &LayerSpec| layer.rope() == Some(wanted);
-            ropes.push(match spec.layers[..index].iter().position(same) {
+            let same = |layer: &&LayerSpec| layer.rope() == Some(wanted);
+            ropes.push(match layers[..index].iter().position(same) {
                 Some(known) => ropes[known].clone(),
                 None => {
                     let factors = match (wanted.scaling, self.long_rope_factors) {

@@ -78,9 +78,9 @@ pub(crate) fn survey(file: &GgufFile, spec: &ModelSpec, tensors: &Tensors) -> Re
         }
     }
     for vector in &tensors.vectors {
-        // The length of a filled vector is a width that the tensors' shapes bound.
+        // The length of a repeated vector is a width that the tensors' shapes bound.
         let elements = match vector {
-            VectorSpec::Filled { len, .. } => *len as u64,
+            VectorSpec::Repeated { values, count } => (values.len() as u64).saturating_mul(*count as u64),
             VectorSpec::Tensors(_) | VectorSpec::Scaled(..) => {
                 vector.tensors().iter().map(|needed| Ok(find(file, needed)?.elements())).sum::<Result<u64>>()?
             }

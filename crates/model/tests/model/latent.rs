@@ -8,7 +8,7 @@ use gristmill_model::{Error, ModelInfo};
 use crate::tiny::{Random, Tiny, VOCAB};
 
 /// Widths of DeepSeek V3 but for the residual stream, two heads, dense layers.
-fn tiny() -> Tiny {
+pub(crate) fn tiny() -> Tiny {
     let mut tiny = Tiny { pairs: vec![], tensors: vec![] };
     tiny.set("general.architecture", "deepseek2");
     for (key, value) in [

@@ -1,6 +1,7 @@
 //! The model runner: tiny random models on the reference and on every CPU level, hostile metadata, limits.
 
 mod gemma4;
+mod heads;
 mod latent;
 mod limits;
 mod load;

@@ -338,6 +338,22 @@ impl Tiny {
         ]
     }
 
+    /// Adds a prediction head, whose layer is as the last one.
+    pub(crate) fn predict(&mut self) {
+        let Some((_, Value::String(arch))) = self.pairs.first().cloned() else { panic!("an architecture") };
+        let hidden = self.tensors.iter().find(|tensor| tensor.0 == "token_embd.weight").expect("embeddings").2[0];
+        self.set(&format!("{arch}.block_count"), 3_u32);
+        self.set(&format!("{arch}.nextn_predict_layers"), 1_u32);
+        for (name, _, shape) in self.tensors.clone() {
+            if let Some(part) = name.strip_prefix("blk.1.") {
+                self.tensor(&format!("blk.2.{part}"), &shape);
+            }
+        }
+        for (part, shape) in [("eh_proj", &[2 * hidden, hidden][..]), ("enorm", &[hidden]), ("hnorm", &[hidden])] {
+            self.tensor(&format!("blk.2.nextn.{part}.weight"), shape);
+        }
+    }
+
     pub(crate) fn set(&mut self, key: &str, value: impl Into<Value>) {
         let value = value.into();
         match self.pairs.iter_mut().find(|(known, _)| known == key) {

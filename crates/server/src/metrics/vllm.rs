@@ -37,11 +37,17 @@ pub(super) fn registry(metrics: &Metrics, model: &str, ended: &Family<Outcome, C
         ("vllm:prompt_tokens", "Tokens of prompts", &metrics.prompt_tokens),
         ("vllm:generation_tokens", "Tokens generated", &metrics.generated_tokens),
         ("vllm:num_preemptions", "Interruptions because the KV cache was full", &metrics.preemptions),
+        ("vllm:spec_decode_num_drafts", "Drafts", &metrics.drafts),
+        ("vllm:spec_decode_num_draft_tokens", "Draft tokens", &metrics.drafted_tokens),
+        ("vllm:spec_decode_num_accepted_tokens", "Draft tokens that were accepted", &metrics.accepted_tokens),
         ("vllm:prefix_cache_queries", "Prompt tokens that were looked for in the prefix cache", &metrics.prompt_tokens),
         ("vllm:prefix_cache_hits", "Prompt tokens that were in the prefix cache", &metrics.reused_tokens),
     ] {
         registry.register(name, help, counter.clone());
     }
+    let help = "Draft tokens that were accepted, by their place in the draft";
+    let name = "vllm:spec_decode_num_accepted_tokens_per_pos";
+    registry.register(name, help, metrics.accepted_by_place.clone());
     registry.register("vllm:request_success", "Requests that have ended, by how", ended.clone());
     for (name, help, histogram) in [
         ("vllm:time_to_first_token_seconds", "Seconds to the first token", &metrics.to_first_token),

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use gristmill_engine::engine::{DraftSource, Drafts};
+use gristmill_engine::{Engine, Limits};
 use gristmill_server::Options;
 use serde_json::json;
 
@@ -59,6 +61,35 @@ fn histograms_of_requests() {
     assert!(first < whole && (queued - samples["gristmill_queue_seconds_total"]).abs() < 1e-6, "{first} of {whole} s");
 }
 
+/// Draft tokens in the usage, and by the names of vLLM and ours in the figures.
+#[test]
+fn draft_tokens_are_counted_by_place() {
+    let limits = Limits { context: Some(CONTEXT), batch_tokens: 64, output_rows: Some(3), ..Limits::default() };
+    let drafts = Drafts::always(DraftSource::Lookup);
+    let engine = Engine::start_with_drafts(model(), drafts, limits).expect("it fits");
+    let server = Running::new(engine, Options { draft: 2, vllm_metrics: true, ..options() });
+    let body = json!({"prompt": "ab ab ab ab ab ab", "max_tokens": 30, "ignore_eos": true, "temperature": 0});
+    let reply = server.ask("/v1/completions", &body);
+    let choice = &reply["usage"]["gristmill"]["choices"][0];
+    assert_eq!((&choice["draft"], choice.get("draft_off_because")), (&json!("lookup"), None));
+    let samples = samples(&server.get("/metrics").text);
+    let labels = "model_name=\"tiny\",engine=\"0\"";
+    let mut accepted = 0.0;
+    for place in 0..2 {
+        let ours = samples[&format!("gristmill_accepted_tokens_by_place_total{{position=\"{place}\"}}")];
+        let name = format!("vllm:spec_decode_num_accepted_tokens_per_pos_total{{{labels},position=\"{place}\"}}");
+        assert_eq!(samples.get(&name), Some(&ours), "{samples:?}");
+        accepted += ours;
+    }
+    assert_eq!(samples["gristmill_accepted_tokens_total"], accepted);
+    assert_eq!(choice["accepted_tokens"].as_f64(), Some(accepted));
+    assert!(samples["gristmill_drafts_total"] >= 1.0);
+    let off = server.ask("/v1/completions", &json!({"prompt": "ab ab", "max_tokens": 9, "repetition_penalty": 1.1}));
+    let choice = &off["usage"]["gristmill"]["choices"][0];
+    assert_eq!((&choice["draft"], &choice["draft_off_because"]), (&json!("off"), &json!("penalties")));
+    assert_eq!(choice["drafted_tokens"], 0);
+}
+
 /// The names of vLLM's own exporter, with its labels.
 #[test]
 fn names_of_vllm() {
@@ -74,6 +105,9 @@ fn names_of_vllm() {
         ("prompt_tokens_total", "prompt_tokens_total"),
         ("generation_tokens_total", "generated_tokens_total"),
         ("num_preemptions_total", "preemptions_total"),
+        ("spec_decode_num_drafts_total", "drafts_total"),
+        ("spec_decode_num_draft_tokens_total", "drafted_tokens_total"),
+        ("spec_decode_num_accepted_tokens_total", "accepted_tokens_total"),
         ("prefix_cache_queries_total", "prompt_tokens_total"),
         ("prefix_cache_hits_total", "prompt_tokens_reused_total"),
         ("time_to_first_token_seconds_count", "time_to_first_token_seconds_count"),

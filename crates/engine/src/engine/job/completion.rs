@@ -8,7 +8,9 @@ use gristmill_text::grammar::Matcher;
 use gristmill_text::tokenizer::{StreamDecoder, Tokenizer};
 
 use super::{Permit, Progress, call_back};
-use crate::engine::draft::Draft;
+use crate::engine::draft::Drafting;
+use crate::engine::draft::acceptance::Acceptance;
+use crate::engine::draft::planner::Planner;
 use crate::engine::dry::Repetition;
 use crate::engine::reasoning::Reasoning;
 use crate::engine::script::Scripted;
@@ -85,8 +87,11 @@ pub(in crate::engine) struct Completion {
     matcher: Option<Matcher>,
     /// What the text must be, if a script says so.
     scripted: Option<Scripted>,
-    /// `None` if sampling depends on tokens that would be draft tokens.
-    draft: Option<Draft>,
+    /// The most draft tokens of a step.
+    draft: usize,
+    /// What sampling depends on, if that keeps the request from having draft tokens.
+    undrafted: Option<&'static str>,
+    acceptance: Acceptance,
     /// Tokens generated so far and how often, if a penalty looks at them.
     counts: Vec<(u32, u32)>,
     /// Until the last piece.
@@ -111,11 +116,18 @@ impl Completion {
             .partition(|banned| banned.len() == 1);
         ban(&mut request.logit_bias, single.into_iter().flatten());
         request.logit_bias.sort_unstable_by_key(|&(token, _)| token);
-        let follows = !banned.is_empty();
-        let depends = repetition.is_some() || matcher.is_some() || request.sampling.penalises() || follows;
+        let dependences = [
+            (matcher.is_some(), "a grammar"),
+            (request.sampling.penalises(), "penalties"),
+            (repetition.is_some(), "DRY"),
+            (!banned.is_empty(), "banned sequences"),
+        ];
+        let undrafted = dependences.into_iter().find_map(|(depends, on)| depends.then_some(on));
         let seed = request.sampling.seed.unwrap_or_else(seed::draw);
         Completion {
-            draft: (request.draft > 0 && !depends).then(|| Draft::new(request.draft)),
+            draft: request.draft,
+            undrafted,
+            acceptance: Acceptance::default(),
             sampling: SamplingOptions { seed: Some(seed), ..request.sampling },
             logprobs: request.logprobs,
             prompt_logprobs: request.prompt_logprobs,
@@ -147,7 +159,9 @@ impl Completion {
 
     /// Lets the text be what a script says. It has no draft tokens then, which the model would choose.
     pub(in crate::engine) fn follow(&mut self, scripted: Option<Scripted>) {
-        self.draft.take_if(|_| scripted.is_some());
+        if scripted.is_some() {
+            self.undrafted = Some("a script");
+        }
         self.scripted = scripted;
     }
 
@@ -235,7 +249,7 @@ impl Completion {
         let depends = self.repetition.is_some() || self.matcher.is_some() || self.scripted.is_some();
         let depends = depends || self.sampling.penalises() || follows;
         let tells = self.logprobs.is_some() || self.prompt_logprobs.is_some() || self.traces;
-        !depends && !tells && self.draft.is_none() && progress.usage.generated_tokens >= self.min_tokens
+        !depends && !tells && progress.usage.generated_tokens >= self.min_tokens
     }
 
     /// At least this number of tokens are sampled before the end of reasoning is forced.
@@ -246,19 +260,32 @@ impl Completion {
     /// How many draft tokens to make, of which the context holds `room` more behind the next.
     pub(super) fn draft_tokens(&self, progress: &Progress, room: usize) -> usize {
         let wanted = self.left(progress).saturating_sub(1);
-        match &self.draft {
-            Some(draft) if progress.usage.generated_tokens >= self.min_tokens => {
-                draft.count().min(room).min(wanted).min(self.free().saturating_sub(1))
-            }
-            _ => 0,
+        if self.undrafted.is_some() || progress.usage.generated_tokens < self.min_tokens {
+            return 0;
         }
+        self.draft.min(room).min(wanted).min(self.free().saturating_sub(1))
     }
 
-    /// Counts draft tokens, and how many of them the model accepted.
-    pub(in crate::engine) fn learn(&mut self, progress: &mut Progress, drafted: usize, accepted: usize) {
-        progress.usage.drafted_tokens += drafted;
-        progress.usage.accepted_tokens += accepted;
-        self.draft.iter_mut().for_each(|draft| draft.learn(accepted));
+    /// How often its draft tokens were accepted.
+    pub(in crate::engine) fn acceptance(&self) -> &Acceptance {
+        &self.acceptance
+    }
+
+    /// Counts a draft, and how many of its tokens the model accepted.
+    pub(in crate::engine) fn count_draft(
+        &mut self,
+        progress: &mut Progress,
+        planner: &mut Planner,
+        drafted: usize,
+        accepted: usize,
+    ) {
+        progress.usage.count_draft(drafted, accepted);
+        planner.count(&mut self.acceptance, drafted, accepted);
+    }
+
+    /// How the engine drafts for the request, if it asks for draft tokens.
+    pub(in crate::engine) fn drafting(&self, source: Drafting) -> Option<Drafting> {
+        (self.draft > 0).then(|| self.undrafted.map_or(source, Drafting::Off))
     }
 
     /// How to sample the token at `position`, which a token of the prompt replaces if it `is_prompt`.

@@ -35,6 +35,8 @@ impl Worker {
                 self.shares.give(job.tenant, job.text.len() - reused);
                 // A checkpoint of a state of fixed size can be shorter than the common prefix.
                 let differs = !self.runner.has_fixed_size();
+                self.planner.start_request();
+                job.progress.usage.drafting = job.completion().and_then(|one| one.drafting(self.drafter.drafting()));
                 let next = job.begin(reused, differs, self.runner.model().tokenizer().ok());
                 self.waiting.extend(next);
             }

@@ -28,7 +28,8 @@ impl Worker {
         if step.chunks.is_empty() {
             return Ok(Vec::new());
         }
-        let tokens = self.wait(&mut step)?;
+        let mut tokens = self.wait(&mut step)?;
+        self.replay(&step, &mut tokens);
         let routing = self.count(&step)?;
         let mut outputs = self.pool(&step);
         for chunk in &step.chunks {
@@ -60,6 +61,17 @@ impl Worker {
         // The device starts the step in flight when it has finished this one.
         self.in_flight.iter_mut().for_each(|next| next.started_at = now);
         Ok(tokens)
+    }
+
+    /// In a replay of acceptance, changes the tokens of rows with draft tokens.
+    fn replay(&mut self, step: &Submitted, tokens: &mut [u32]) {
+        for chunk in &step.chunks {
+            let of_slot = |row: &Row| row.slot == chunk.slot && row.next.is_none();
+            let (Some(first), Some(running)) = (step.rows.iter().position(of_slot), &self.slots[chunk.slot]) else {
+                continue;
+            };
+            self.drafter.replay(running.drafted(chunk), &mut tokens[first..]);
+        }
     }
 
     /// Counts the step, and reads the choices of the routers if they are counted or traced. The device has finished the
@@ -107,7 +119,7 @@ impl Worker {
         running.accepted = accepted;
         if drafted > 0 {
             if let Task::Complete(completion) = &mut running.job.task {
-                completion.learn(&mut running.job.progress, drafted, accepted);
+                completion.count_draft(&mut running.job.progress, &mut self.planner, drafted, accepted);
             }
             let state = self.runner.checkpoint(running.sequence, length + accepted)?;
             self.runner.truncate(running.sequence, state)?;

@@ -10,8 +10,10 @@ pub(in crate::family) use attention::Sections;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::ops::Range;
 
 use gristmill_files::gguf::{FromValue, GgufFile, Value};
+use gristmill_kernels::ops::Activation;
 
 use crate::error::{Error, Result};
 use crate::limits::MAX_CONTEXT;
@@ -23,16 +25,25 @@ const MAX_WIDTH: usize = 1 << 24;
 const MAX_EXPERTS: usize = 1024;
 /// The key with the number of multi-token prediction (MTP) layers, the last layers of the file.
 const PREDICTION_LAYERS: &str = "nextn_predict_layers";
+/// The key with the layers that have a window.
+const WINDOW_PATTERN: &str = "attention.sliding_window_pattern";
 
 /// A file that records which metadata keys were read.
 pub(crate) struct Source<'a> {
     file: &'a GgufFile,
+    /// Whether prediction heads are part of the model.
+    with_heads: bool,
     seen: RefCell<BTreeSet<String>>,
 }
 
 impl<'a> Source<'a> {
     pub(crate) fn new(file: &'a GgufFile) -> Self {
-        Self { file, seen: RefCell::default() }
+        Self { file, with_heads: false, seen: RefCell::default() }
+    }
+
+    /// A file whose prediction heads are part of the model.
+    pub(crate) fn with_heads(file: &'a GgufFile) -> Self {
+        Self { with_heads: true, ..Self::new(file) }
     }
 
     pub(crate) fn optional<T: FromValue<'a>>(&self, key: &str) -> Result<Option<T>> {
@@ -190,9 +201,11 @@ impl<'a> KeyReader<'a> {
         self.count_or_zero(PREDICTION_LAYERS)
     }
 
-    /// Checks that the file has all layers of the model and all MTP layers that it declares.
+    /// The number of MTP layers in the file. Checks that it has all of them that it declares, or, as a file of the model
+    /// alone, none; and all layers of the model.
     fn check_prediction_layers(&self, layers: usize, hidden: usize) -> Result<usize> {
-        let predicting = self.prediction_layers()?;
+        let declared = self.prediction_layers()?;
+        let predicting = if self.has_tensors_of(layers..layers + declared) { declared } else { 0 };
         for layer in layers..layers + predicting {
             let n = hidden as u64;
             for (part, shape) in [("eh_proj", vec![2 * n, n]), ("enorm", vec![n]), ("hnorm", vec![n])] {
@@ -202,12 +215,47 @@ impl<'a> KeyReader<'a> {
                 }
             }
         }
-        if predicting > 0 && !self.source.file.tensors().iter().any(|tensor| tensor.name.starts_with("blk.0.")) {
+        if predicting > 0 && !self.has_tensors_of(0..1) {
             let rule =
                 "layers that predict further tokens are all that the file has; open the file of the model itself";
             return self.wrong(PREDICTION_LAYERS, predicting, rule);
         }
         Ok(predicting)
+    }
+
+    fn has_tensors_of(&self, layers: Range<usize>) -> bool {
+        let layer = |name: &str| name.strip_prefix("blk.")?.split_once('.')?.0.parse::<usize>().ok();
+        self.source.file.tensors().iter().any(|tensor| layer(&tensor.name).is_some_and(|layer| layers.contains(&layer)))
+    }
+
+    /// The layer of the prediction head after `layers`, which is as theirs. Its attention is that of the last layer that
+    /// has attention to all tokens, or a window if the file has its flag. It has experts if it has a router, else a
+    /// dense MLP, also if no layer of the model has one.
+    fn head_layer(&self, layers: &[LayerSpec]) -> Result<LayerSpec> {
+        let block = layers.len();
+        let windowed = match self.source.file.metadata().value(&self.key(WINDOW_PATTERN)) {
+            Some(Value::Array(_)) => {
+                let flags: &[bool] = self.source.required(&self.key(WINDOW_PATTERN))?;
+                flags.get(block).copied().unwrap_or(false)
+            }
+            _ => false,
+        };
+        let mixers = || layers.iter().rev().map(|layer| &layer.mixer).filter(|mixer| mixer.has_own_cache());
+        let has_window = |mixer: &&Mixer| matches!(mixer, Mixer::Attention(spec) if spec.window.is_some());
+        let mixer = mixers().find(|mixer| has_window(mixer) == windowed).or_else(|| mixers().next());
+        let has_router = self.tensor(&format!("blk.{block}.ffn_gate_inp.weight"));
+        let is_routed = |mlp: &&MlpSpec| matches!(mlp, MlpSpec::Moe(_)) == has_router;
+        let mlp = match layers.iter().rev().filter_map(|layer| layer.mlp.as_ref()).find(is_routed) {
+            None if !has_router => Some(self.dense(Activation::SwiGlu)?),
+            mlp => mlp.cloned(),
+        };
+        match (mixer, mlp) {
+            (Some(mixer), mlp @ Some(_)) => Ok(LayerSpec { mixer: mixer.clone(), mlp }),
+            _ => {
+                let rule = format!("layers are none of the kinds of the {block} layers before them");
+                self.wrong(PREDICTION_LAYERS, self.prediction_layers()?, rule)
+            }
+        }
     }
 
     /// A model with equal layers.
@@ -228,6 +276,10 @@ impl<'a> KeyReader<'a> {
         self.insist("attention.causal", "true (a token sees those before it)")?;
         let hidden = self.hidden()?;
         let prediction_layers = self.check_prediction_layers(layers.len(), hidden)?;
+        let heads = match self.source.with_heads && prediction_layers > 0 {
+            true => vec![self.head_layer(&layers)?],
+            false => Vec::new(),
+        };
         Ok(ModelSpec {
             architecture: self.arch.to_owned(),
             name: self.source.optional::<&str>("general.name")?.map(str::to_owned),
@@ -253,6 +305,7 @@ impl<'a> KeyReader<'a> {
             pooling: self.pooling()?,
             layers,
             prediction_layers,
+            heads,
         })
     }
 

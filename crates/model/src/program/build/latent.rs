@@ -39,7 +39,8 @@ impl Builder<'_> {
         let x = self.prepare_heads(part(self.all(queries), 0, plain), heads);
         self.push(Node::HeadMatmul { weight: to_latent, heads, x, groups, out: part(self.all(q), 0, latent) });
         self.push(Node::Copy { x: part(self.all(queries), plain, rotated), out: part(self.all(q), latent, rotated) });
-        let options = Attention { heads, scale, cap: None, temperature: None, window: None, sinks: None };
+        let (cap, temperature, window, first, sinks) = (None, None, None, layer.first, None);
+        let options = Attention { heads, scale, cap, temperature, window, first, sinks };
         let attended = self.pair_rows(heads, latent, "attention");
         self.push(Node::AttendLatent { layer: layer.index, q, options, out: attended });
 

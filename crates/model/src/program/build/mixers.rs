@@ -40,7 +40,7 @@ impl Builder<'_> {
         let biases =
             || parts.iter().map(|(part, rows)| TensorSpec::new(layer.name(&format!("attn_{part}.bias")), &[*rows]));
         let qkv_bias = spec.qkv_bias.then(|| self.tensors.add_vector(VectorSpec::Tensors(biases().collect())));
-        let values = spec.value_norm.then(|| self.filled(1.0, spec.value_width));
+        let values = spec.value_norm.then(|| self.repeated(&[1.0], spec.value_width));
         let sinks = spec.sinks.then(|| self.vector(TensorSpec::new(layer.name("attn_sinks.weight"), &[spec.heads])));
         let output = TensorSpec::new(layer.name("attn_output.weight"), &[attended_cols, hidden]);
         let output = self.matrix(Role::Matrix, vec![output]);
@@ -50,7 +50,7 @@ impl Builder<'_> {
         let (product, read) = self.input_matmul(input, weights, qkv_bias, columns, "queries, keys and values");
         let qkv = Columns { rows: product, first: gate_cols, end: columns };
         let AttentionSpec { heads, scale, cap, temperature, window, .. } = *spec;
-        let options = Attention { heads, scale, cap, temperature, window, sinks };
+        let options = Attention { heads, scale, cap, temperature, window, first: layer.first, sinks };
         let (attended, mut act) = (self.new_rows(attended_cols, "attention"), self.new_act(attended_cols));
         if spec.kv_from.is_some() {
             self.queries(layer, spec, qkv, q_norm);
@@ -77,7 +77,7 @@ impl Builder<'_> {
             QkNorm::WholeRow => [spec.query_columns(), spec.key_columns()],
         };
         let mut norm = |name: &str, width: usize| match over {
-            QkNorm::PerHeadUnweighted => self.filled(1.0, width),
+            QkNorm::PerHeadUnweighted => self.repeated(&[1.0], width),
             QkNorm::PerHead | QkNorm::WholeRow => self.vector(TensorSpec::new(layer.name(name), &[width])),
         };
         let q = norm("attn_q_norm.weight", widths[0]);

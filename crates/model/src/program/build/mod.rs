@@ -1,5 +1,6 @@
 //! Builds the program of a model. This is the only code that walks the structure of a layer.
 
+mod heads;
 mod inputs;
 mod latent;
 mod mixers;
@@ -60,6 +61,17 @@ struct Builder<'a> {
 #[derive(Clone, Copy)]
 struct Layer {
     index: usize,
+    /// See [`AttentionOptions::first`](gristmill_kernels::ops::AttentionOptions::first).
+    first: usize,
+}
+
+/// The ends of a model: tokens to embeddings, and hidden states to logits.
+#[derive(Clone, Copy)]
+struct Output {
+    table: MatrixId,
+    weight: MatrixId,
+    bias: Option<VectorId>,
+    logits: RowsId,
 }
 
 /// The input of a block.
@@ -87,14 +99,14 @@ impl Builder<'_> {
         self.residual = self.new_rows(hidden, "the residual stream");
         self.push(Node::Embed { table, scale: self.spec.embedding_scale, out: self.residual });
         if self.spec.embedding_norm {
-            let (weight, eps) = (self.filled(1.0, hidden), self.spec.norm_eps);
+            let (weight, eps) = (self.repeated(&[1.0], hidden), self.spec.norm_eps);
             self.push(Node::QkNorm { x: self.all(self.residual), weight, eps });
         }
         let layer_inputs = self.spec.layer_inputs.map(|width| self.layer_inputs(width));
         let mut layers = vec![self.part(Stage::Embedding)];
         for (index, spec) in self.spec.layers.iter().enumerate() {
             let declared = self.tensors.len();
-            self.layer(Layer { index }, spec, layer_inputs);
+            self.layer(Layer { index, first: 0 }, spec, layer_inputs);
             layers.push(self.part(Stage::Layer(index)));
             if !self.tensors.since(declared).all(|tensor| self.contains(&tensor.name)) {
                 break;
@@ -112,27 +124,52 @@ impl Builder<'_> {
         };
         let bias = self.spec.output_bias.then(|| self.vector(TensorSpec::new("output.bias", &[vocab])));
         let logits = self.add_rows(RowsShape { unit: Unit::Output, per_unit: 1, cols: vocab, what: "logits" });
-        self.push(Node::OutputMatmul { weight, bias, act, y: logits });
-        self.scale(Factor::Constant(self.spec.logit_scale), logits);
-        if let Some(cap) = self.spec.logit_cap {
-            self.push(Node::SoftCap { cap, y: logits });
-        }
+        let output = Output { table, weight, bias, logits };
+        self.logits(output, act);
         let head = self.part(Stage::Output);
 
-        let Self { tensors, rows, acts, groups, residual, choices, .. } = self;
+        let residual = self.residual;
+        let layers_so_far = self.spec.layers.len();
+        let heads = self.spec.heads.iter().enumerate();
+        let heads = heads.map(|(at, spec)| self.prediction_head(layers_so_far + at, spec, hidden_states, output));
+        let heads = heads.collect();
+        let Self { tensors, rows, acts, groups, choices, .. } = self;
         let eps = self.spec.norm_eps;
         let (hidden, slots) = (hidden_states, Default::default());
-        let mut program =
-            Program { tensors, rows, acts, groups, layers, norm, head, residual, hidden, logits, choices, eps, slots };
+        let mut program = Program {
+            tensors,
+            rows,
+            acts,
+            groups,
+            layers,
+            norm,
+            head,
+            heads,
+            residual,
+            hidden,
+            logits,
+            choices,
+            eps,
+            slots,
+        };
         program.fuse();
         program.name_readers();
         program.slots = Arc::new(program.find_slots());
         program
     }
 
+    /// Logits of the rows whose logits are computed.
+    fn logits(&mut self, Output { weight, bias, logits, .. }: Output, act: ActId) {
+        self.push(Node::OutputMatmul { weight, bias, act, y: logits });
+        self.scale(Factor::Constant(self.spec.logit_scale), logits);
+        if let Some(cap) = self.spec.logit_cap {
+            self.push(Node::SoftCap { cap, y: logits });
+        }
+    }
+
     /// The factors that divide the frequencies of RoPE.
     fn rope_factors(&mut self) {
-        let ropes = || self.spec.layers.iter().filter_map(LayerSpec::rope);
+        let ropes = || self.spec.all_layers().filter_map(LayerSpec::rope);
         let divided = ropes().find(|rope| rope.factors);
         let long = ropes().find(|rope| matches!(rope.scaling, RopeScaling::Long { .. }));
         let tensor = |part, width: usize| TensorSpec::new(format!("rope_{part}.weight"), &[width / 2]);
@@ -229,8 +266,8 @@ impl Builder<'_> {
         self.tensors.add_vector(VectorSpec::Scaled(tensor, factor))
     }
 
-    fn filled(&mut self, value: f32, len: usize) -> VectorId {
-        self.tensors.add_vector(VectorSpec::Filled { value, len })
+    fn repeated(&mut self, values: &'static [f32], count: usize) -> VectorId {
+        self.tensors.add_vector(VectorSpec::Repeated { values, count })
     }
 
     fn add_rows(&mut self, shape: RowsShape) -> RowsId {

@@ -22,7 +22,7 @@ impl Builder<'_> {
         match self.spec.norm {
             NormKind::Rms => NormVectors::Rms { weight },
             NormKind::Layer => NormVectors::Layer { weight, bias: self.vector(tensor("bias")) },
-            NormKind::LayerUnbiased => NormVectors::Layer { weight, bias: self.filled(0.0, hidden) },
+            NormKind::LayerUnbiased => NormVectors::Layer { weight, bias: self.repeated(&[0.0], hidden) },
         }
     }
 

@@ -55,6 +55,7 @@ pub(super) struct Parameters {
     pub(super) heads: usize,
     pub(super) temperature: Option<Temperature>,
     pub(super) window: Option<Window>,
+    pub(super) first: usize,
     pub(super) sinks: Option<Vec<f32>>,
     pub(super) softcap: Option<f32>,
     pub(super) precision: Precision,
@@ -73,11 +74,11 @@ impl Parameters {
 
     /// The operation's options; `sinks` are these parameters' on a device.
     pub(super) fn attention<'a>(&self, key_width: usize, sinks: Option<&'a Buffer<f32>>) -> AttentionOptions<'a> {
-        let Self { heads, temperature, window, softcap, precision, .. } = *self;
+        let Self { heads, temperature, window, first, softcap, precision, .. } = *self;
         // The bounds are those of logits of this scale; a temperature brings them to it, at most.
         let largest = temperature.map_or(1.0, |temperature| temperature.factor(MOST_POSITIONS));
         let scale = 1.5 / (key_width as f32).sqrt() / largest as f32;
-        AttentionOptions { heads, scale, temperature, window, sinks, softcap, precision }
+        AttentionOptions { heads, scale, temperature, window, first, sinks, softcap, precision }
     }
 
     pub(super) fn attend(
@@ -222,6 +223,7 @@ impl Case {
             heads,
             temperature: rng.chance(0.3).then(|| some_temperature(rng)),
             window: (sort == Lengths::Short && rng.chance(0.5)).then(|| some_window(rng)),
+            first: rng.pick(&[0, 0, 1, 17]),
             sinks: rng.chance(0.3).then(|| rng.normals(heads)),
             softcap: rng.chance(0.3).then_some(5.0),
             precision: rng.pick(&PRECISIONS),
@@ -290,10 +292,10 @@ impl Case {
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let Self { layout: Layout { spec, lengths, .. }, parameters, tokens, .. } = self;
-        let Parameters { heads, temperature, window, sinks, softcap, precision } = parameters;
+        let Parameters { heads, temperature, window, first, sinks, softcap, precision } = parameters;
         write!(
             f,
-            "{spec:?}, {heads} heads, lengths {lengths:?}, {temperature:?}, window {window:?}, sinks {}, softcap \
+            "{spec:?}, {heads} heads, lengths {lengths:?}, {temperature:?}, window {window:?} from {first}, sinks {}, softcap \
              {softcap:?}, {precision:?}, {} queries",
             sinks.is_some(),
             tokens.len()
@@ -367,7 +369,7 @@ pub fn copy(suite: &Suite) {
         let layout = Layout::new(rng, spec, vec![37, 37]);
         let precision = Precision::Exact;
         let parameters =
-            Parameters { heads: 4, temperature: None, window: None, sinks: None, softcap: None, precision };
+            Parameters { heads: 4, temperature: None, window: None, first: 0, sinks: None, softcap: None, precision };
         let (seed, q) = (rng.bits(), rng.normals(4 * key_width));
         let (first, second) = layout.table.split_at(layout.table_cols);
         let blocks: Vec<(u32, u32)> = first.iter().copied().zip(second.iter().copied()).take(3).collect();

@@ -188,7 +188,7 @@ pub fn qkv_write(suite: &Suite) {
             }
             let precision = Precision::Exact;
             let parameters =
-                Parameters { heads, temperature: None, window: None, sinks: None, softcap: None, precision };
+                Parameters { heads, temperature: None, window: None, first: 0, sinks: None, softcap: None, precision };
             (x.read(b), parameters.attend(b, &layout, &cache, &queries, &tokens))
         };
         let case = format!("{preparation}, {} tokens, {frame:?}", tokens.len());
@@ -261,6 +261,7 @@ impl AttendCase {
             heads,
             temperature: rng.chance(0.3).then(|| some_temperature(rng)),
             window: rng.chance(0.3).then(|| some_window(rng)),
+            first: rng.pick(&[0, 0, 0, 1]),
             sinks: rng.chance(0.3).then(|| rng.normals(heads)),
             softcap: rng.chance(0.2).then_some(5.0),
             precision,
@@ -350,10 +351,10 @@ impl AttendCase {
 impl fmt::Display for AttendCase {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let Self { layout, preparation, parameters, tokens, frame, named, .. } = self;
-        let Parameters { temperature, window, softcap, precision, .. } = parameters;
+        let Parameters { temperature, window, first, softcap, precision, .. } = parameters;
         write!(
             f,
-            "{preparation}, lengths {:?}, {} tokens, {temperature:?}, window {window:?}, sinks {}, softcap {softcap:?}, \
+            "{preparation}, lengths {:?}, {} tokens, {temperature:?}, window {window:?} from {first}, sinks {}, softcap {softcap:?}, \
              {precision:?}, {frame:?}, readers named: {named}",
             layout.lengths,
             tokens.len(),

@@ -71,6 +71,7 @@ pub(super) const fn plain() -> AttentionOptions<'static> {
         scale: 1.0,
         temperature: None,
         window: None,
+        first: 0,
         sinks: None,
         softcap: None,
         precision: Precision::Exact,

@@ -1,36 +1,10 @@
-//! Guesses of the tokens that follow, which the model checks in one pass: how many, and those that are looked up in the
-//! text (Saxena, *Prompt Lookup Decoding*, 2023).
+//! Draft tokens that are looked up in the text (Saxena, *Prompt Lookup Decoding*, 2023).
 
 /// Lengths of the endings of a text that are looked up, the longest first.
 const ENDINGS: [usize; 3] = [4, 3, 2];
 
-/// How many draft tokens a sequence gets.
-#[derive(Debug)]
-pub(super) struct Draft {
-    most: usize,
-    /// In the next step: one more than were accepted in the last.
-    next: usize,
-}
-
-impl Draft {
-    /// At most `most` in each step.
-    pub(super) fn new(most: usize) -> Draft {
-        Draft { most, next: most }
-    }
-
-    /// How many draft tokens to make in the next step.
-    pub(super) fn count(&self) -> usize {
-        self.next
-    }
-
-    /// Adapts to how many draft tokens were accepted.
-    pub(super) fn learn(&mut self, accepted: usize) {
-        self.next = (accepted + 1).min(self.most);
-    }
-}
-
 /// The `count` tokens that followed the text's ending when it last occurred; none if it is new.
-pub(super) fn look_up(text: &[u32], count: usize) -> Vec<u32> {
+pub(in crate::engine) fn look_up(text: &[u32], count: usize) -> Vec<u32> {
     let Some(start) = (count > 0).then(|| after_last_occurrence(text)).flatten() else { return Vec::new() };
     let mut draft = Vec::with_capacity(count);
     for at in start..start + count {
@@ -65,16 +39,5 @@ mod tests {
             assert_eq!(look_up(text, 4), [0; 0], "{text:?}");
         }
         assert_eq!(look_up(&[5, 5, 5], 0), [0; 0]);
-    }
-
-    #[test]
-    fn rejected_drafts_make_the_next_shorter() {
-        let mut draft = Draft::new(8);
-        let mut counts = Vec::new();
-        for accepted in [8, 3, 0, 0, 1, 2] {
-            counts.push(draft.count());
-            draft.learn(accepted);
-        }
-        assert_eq!((counts, draft.count()), (vec![8, 8, 4, 1, 1, 2], 3));
     }
 }

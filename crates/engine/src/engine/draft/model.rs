@@ -11,24 +11,15 @@ use std::sync::Arc;
 use gristmill_kernels::ops::{PADDING, Sampling};
 use gristmill_text::tokenizer::Tokenizer;
 
-use super::EngineError;
-use super::job::Completion;
+use super::DraftRequest;
+use crate::engine::EngineError;
 use crate::model::Result;
 use crate::{Batch, Limits, Model, Outputs, Runner, SequenceId};
 use gristmill_model::Reuse;
 
-/// A sequence whose next tokens are to be drafted.
-pub(super) struct DraftRequest<'a> {
-    pub(super) slot: usize,
-    pub(super) text: &'a [u32],
-    /// Draft tokens, at most.
-    pub(super) count: usize,
-    pub(super) completion: &'a Completion,
-}
-
 /// A model that makes draft tokens, with the state of the sequences that it follows.
 #[derive(Debug)]
-pub(super) struct DraftModel {
+pub(in crate::engine) struct DraftModel {
     runner: Runner,
     /// Tokens that both models know.
     vocabulary: usize,
@@ -43,7 +34,7 @@ impl DraftModel {
     ///
     /// # Errors
     /// [`EngineError::DraftModel`] if the vocabularies differ, [`EngineError::Model`] if the memory does not suffice.
-    pub(super) fn new(
+    pub(in crate::engine) fn new(
         draft: Arc<Model>,
         model: &Model,
         limits: Limits,
@@ -59,7 +50,7 @@ impl DraftModel {
     ///
     /// # Errors
     /// [`Error::Kernel`](crate::Error::Kernel) if the device refuses.
-    pub(super) fn make_drafts(&mut self, requests: &[DraftRequest<'_>]) -> Result<Vec<Vec<u32>>> {
+    pub(in crate::engine) fn make_drafts(&mut self, requests: &[DraftRequest<'_>]) -> Result<Vec<Vec<u32>>> {
         let mut drafts = vec![Vec::new(); requests.len()];
         let mut reading = self.read(requests)?;
         while !reading.is_empty() {

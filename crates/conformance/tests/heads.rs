@@ -1,0 +1,95 @@
+//! Prediction heads: the logits of their drafts against transformers', which `scripts/golden/heads.py` wrote, and the same
+//! drafts on simulated GPUs.
+
+mod golden;
+
+use std::sync::Arc;
+
+use gpu_sim::Mode;
+use gristmill_conformance::simulated::Simulator;
+use gristmill_cpu::{Cpu, Level};
+use gristmill_engine::model::{Batch, DraftOrder, Limits, LoadOptions, Model, Outputs, Precision, Runner};
+use gristmill_files::gguf::{Array, GgufFile, Value};
+use gristmill_kernels::Backend;
+use gristmill_kernels::reference::Reference;
+
+/// A text, and the logits of the tokens that follow it most likely.
+struct Text {
+    tokens: Vec<u32>,
+    logits: Vec<Vec<f32>>,
+}
+
+impl Text {
+    fn drafts(&self) -> Vec<u32> {
+        let most_likely = |row: &Vec<f32>| (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap() as u32;
+        self.logits.iter().map(most_likely).collect()
+    }
+}
+
+/// The texts of a golden model, and the largest error of their logits.
+fn texts(name: &str) -> (Vec<Text>, f64) {
+    let file = GgufFile::open(golden::heads_folder().join(format!("{name}.logits.gguf"))).unwrap();
+    let mut texts = Vec::new();
+    while let Some(Value::Array(tokens)) = file.metadata().value(&format!("golden.tokens.{}", texts.len())) {
+        let tokens = Array::integers(tokens).unwrap().map(|token| token.try_into().unwrap()).collect();
+        let tensor = file.tensor(&format!("logits.{}", texts.len())).unwrap();
+        let mut values = vec![0.0; tensor.elements() as usize];
+        tensor.format.decode(file.data(tensor), &mut values).unwrap();
+        texts.push(Text { tokens, logits: values.chunks(tensor.shape[0] as usize).map(<[f32]>::to_vec).collect() });
+    }
+    assert_eq!(texts.len(), 3);
+    (texts, file.metadata().required::<f32>("golden.tolerance").unwrap().into())
+}
+
+fn runner(name: &str, backend: Backend) -> Runner {
+    let file = GgufFile::open(golden::heads_folder().join(format!("{name}.gguf"))).unwrap();
+    let options = LoadOptions { prediction_heads: true, precision: Precision::Exact, ..LoadOptions::default() };
+    let model = Arc::new(Model::with_backend(file, Arc::new(backend), options).unwrap());
+    assert_eq!(model.prediction_heads(), 1);
+    Runner::new(model, Limits { context: Some(64), sequences: 3, batch_tokens: 64, ..Limits::default() }).unwrap()
+}
+
+/// Reads a text in parts of so many tokens, and checks the logits of its drafts.
+fn check(runner: &mut Runner, text: &Text, part: usize, tolerance: f64) {
+    let sequence = runner.open_sequence().unwrap();
+    for tokens in text.tokens[..text.tokens.len() - 1].chunks(part) {
+        let mut batch = Batch::new();
+        batch.push(sequence, tokens, Outputs::Last);
+        runner.forward(&batch).unwrap();
+    }
+    let order = DraftOrder { sequence, text: &text.tokens, count: text.logits.len() };
+    let (found, wanted) = (runner.draft_logits(order).unwrap(), text.logits.concat());
+    assert_eq!(found.len(), wanted.len());
+    let square = |x: f32| f64::from(x) * f64::from(x);
+    let error: f64 = found.iter().zip(&wanted).map(|(a, b)| square(a - b)).sum();
+    let error = error / wanted.iter().map(|&x| square(x)).sum::<f64>();
+    assert!(error <= tolerance, "an error of {error:e}");
+    assert_eq!(runner.draft(&[order]).unwrap(), [text.drafts()]);
+    runner.close_sequence(sequence).unwrap();
+}
+
+fn check_all(name: &str, backend: Backend, part: usize) {
+    let (texts, tolerance) = texts(name);
+    let mut runner = runner(name, backend);
+    for text in &texts {
+        check(&mut runner, text, part, tolerance);
+    }
+}
+
+#[test]
+fn the_logits_are_those_of_transformers() {
+    for name in golden::heads() {
+        for part in [64, 7, 1] {
+            check_all(name, Reference::backend(), part);
+        }
+        check_all(name, Cpu::backend(Level::best(), 2).unwrap(), 11);
+    }
+}
+
+#[test]
+fn simulated_gpus_draft_the_same() {
+    for name in golden::heads() {
+        check_all(name, Simulator::cuda(3, Mode::Fast).unwrap(), 9);
+        check_all(name, Simulator::metal(3, Mode::Fast).unwrap(), 9);
+    }
+}

@@ -1,0 +1,233 @@
+//! Draft tokens: where they come from. `lookup` and `model` make them, `planner` decides how many.
+
+pub(super) mod acceptance;
+pub(super) mod lookup;
+pub(super) mod model;
+pub(super) mod planner;
+mod times;
+
+use std::sync::Arc;
+
+use super::EngineError;
+use super::job::Completion;
+use crate::model::Result;
+use crate::{Limits, Model, Runner, SequenceId};
+use gristmill_model::DraftOrder;
+use model::DraftModel;
+
+/// Where draft tokens come from ([`Request::draft`](super::Request::draft)).
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum DraftSource {
+    /// The tokens that followed an earlier occurrence of the last tokens, in prompt or text.
+    Lookup,
+    /// The model's prediction heads ([`Model::prediction_heads`]).
+    Heads,
+    /// A smaller model with the same vocabulary. It needs memory for the same number of sequences with the same
+    /// context, and for a KV cache of the same number of tokens.
+    Model(Arc<Model>),
+    /// For measurements: the prediction heads run, but a fixed pseudo-random sequence decides which draft tokens are
+    /// accepted. The numbers are the chances of the places; the last one is also that of all further places. The text
+    /// then means nothing.
+    Replay(Vec<f64>),
+}
+
+impl DraftSource {
+    /// The prediction heads of a model that has them, else lookup.
+    pub fn of(model: &Model) -> DraftSource {
+        if model.prediction_heads() > 0 { DraftSource::Heads } else { DraftSource::Lookup }
+    }
+}
+
+/// How an engine drafts.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Drafts {
+    /// Where draft tokens come from.
+    pub source: DraftSource,
+    /// Each step has as many draft tokens as [`Request::draft`](super::Request::draft) and the rows of logits allow, also
+    /// where fewer are faster: for tests, and to measure a fixed number.
+    pub always: bool,
+}
+
+impl Drafts {
+    /// As many draft tokens as requests allow, in each step.
+    pub fn always(source: DraftSource) -> Drafts {
+        Drafts { source, always: true }
+    }
+}
+
+impl From<DraftSource> for Drafts {
+    /// As many draft tokens as are fastest.
+    fn from(source: DraftSource) -> Drafts {
+        Drafts { source, always: false }
+    }
+}
+
+/// A way to draft, in the usage of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Drafting {
+    /// [`DraftSource::Lookup`].
+    Lookup,
+    /// [`DraftSource::Heads`].
+    Heads,
+    /// [`DraftSource::Model`].
+    Model,
+    /// None, because the sampling of the request depends on tokens that would be draft tokens: on this.
+    Off(&'static str),
+}
+
+impl Drafting {
+    /// `lookup`, `mtp`, `model`, or `off`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Drafting::Lookup => "lookup",
+            Drafting::Heads => "mtp",
+            Drafting::Model => "model",
+            Drafting::Off(_) => "off",
+        }
+    }
+
+    /// What turned drafts off for the request.
+    pub fn off_because(self) -> Option<&'static str> {
+        match self {
+            Drafting::Off(reason) => Some(reason),
+            _ => None,
+        }
+    }
+}
+
+/// A sequence whose next tokens are drafted.
+pub(super) struct DraftRequest<'a> {
+    pub(super) slot: usize,
+    pub(super) sequence: SequenceId,
+    /// Tokens in the state of the sequence, and the one after them.
+    pub(super) text: &'a [u32],
+    /// Draft tokens, at most.
+    pub(super) count: usize,
+    pub(super) completion: &'a Completion,
+}
+
+/// Makes draft tokens.
+#[derive(Debug)]
+pub(super) enum Drafter {
+    Lookup,
+    Heads,
+    Model(Box<DraftModel>),
+    Replay(Replay),
+}
+
+impl Drafter {
+    /// For an engine of `model` with these limits and this context.
+    ///
+    /// # Errors
+    /// [`EngineError::NoPredictionHeads`], [`EngineError::DraftModel`], [`EngineError::Model`].
+    pub(super) fn new(
+        source: DraftSource,
+        model: &Model,
+        limits: Limits,
+        context: usize,
+    ) -> std::result::Result<Drafter, EngineError> {
+        let needs_heads = matches!(source, DraftSource::Heads | DraftSource::Replay(_));
+        if needs_heads && model.prediction_heads() == 0 {
+            return Err(EngineError::NoPredictionHeads);
+        }
+        Ok(match source {
+            DraftSource::Lookup => Drafter::Lookup,
+            DraftSource::Heads => Drafter::Heads,
+            DraftSource::Model(draft) => Drafter::Model(Box::new(DraftModel::new(draft, model, limits, context)?)),
+            DraftSource::Replay(chances) => Drafter::Replay(Replay { chances, checked: 0 }),
+        })
+    }
+
+    /// What the usage of requests says.
+    pub(super) fn drafting(&self) -> Drafting {
+        match self {
+            Drafter::Lookup => Drafting::Lookup,
+            Drafter::Heads | Drafter::Replay(_) => Drafting::Heads,
+            Drafter::Model(_) => Drafting::Model,
+        }
+    }
+
+    /// The draft tokens of each request, at most as many as it asks for.
+    ///
+    /// # Errors
+    /// Those of a forward pass.
+    pub(super) fn make(&mut self, runner: &mut Runner, requests: &[DraftRequest<'_>]) -> Result<Vec<Vec<u32>>> {
+        match self {
+            Drafter::Lookup => Ok(requests.iter().map(|one| lookup::look_up(one.text, one.count)).collect()),
+            Drafter::Model(model) => model.make_drafts(requests),
+            Drafter::Heads | Drafter::Replay(_) => {
+                let orders = requests.iter().map(|&DraftRequest { sequence, text, count, .. }| DraftOrder {
+                    sequence,
+                    text,
+                    count,
+                });
+                runner.draft(&orders.collect::<Vec<_>>())
+            }
+        }
+    }
+
+    /// In a replay, replaces the tokens sampled in the rows of a sequence, so that its next draft tokens are accepted.
+    pub(super) fn replay(&mut self, draft: &[u32], sampled: &mut [u32]) {
+        if let Drafter::Replay(replay) = self {
+            replay.decide(draft, sampled);
+        }
+    }
+}
+
+/// The acceptance of draft tokens by chance.
+#[derive(Debug)]
+pub(super) struct Replay {
+    chances: Vec<f64>,
+    /// Draft tokens that were decided.
+    checked: u64,
+}
+
+impl Replay {
+    /// Makes a token that follows each accepted draft token equal to the next one, up to the first that is rejected.
+    fn decide(&mut self, draft: &[u32], sampled: &mut [u32]) {
+        for (place, (&draft, sampled)) in draft.iter().zip(sampled).enumerate() {
+            let chance = self.chances.get(place).or(self.chances.last()).copied().unwrap_or(0.0);
+            self.checked += 1;
+            if uniform(self.checked) < chance {
+                *sampled = draft;
+            } else {
+                // Any token but the draft token: its neighbour.
+                *sampled = if *sampled == draft { draft ^ 1 } else { *sampled };
+                return;
+            }
+        }
+    }
+}
+
+/// Number `n` of a fixed pseudo-random sequence, in [0, 1): SplitMix64 (Steele, Lea and Flood, *Fast Splittable
+/// Pseudorandom Number Generators*, 2014).
+fn uniform(n: u64) -> f64 {
+    let mut z = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replay_accepts_the_given_shares() {
+        let mut replay = Replay { chances: vec![0.8, 0.5], checked: 0 };
+        let mut accepted = [0; 3];
+        for _ in 0..10_000 {
+            let mut sampled = [7, 2, 9, 4];
+            replay.decide(&[7, 8, 9], &mut sampled);
+            assert_eq!(sampled[3], 4);
+            let count = [7, 8, 9].iter().zip(&sampled).take_while(|(a, b)| a == b).count();
+            (0..count).for_each(|place| accepted[place] += 1);
+        }
+        let share = |place: usize, of: f64| f64::from(accepted[place]) / of;
+        assert!((share(0, 1e4) - 0.8).abs() < 0.02 && (share(1, f64::from(accepted[0])) - 0.5).abs() < 0.03);
+        assert!((share(2, f64::from(accepted[1])) - 0.5).abs() < 0.03, "{accepted:?}");
+    }
+}

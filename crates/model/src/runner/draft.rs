@@ -1,0 +1,174 @@
+//! Draft tokens of the prediction heads.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
+use gristmill_kernels::ops::{Argmax, CopyRows};
+use gristmill_kernels::tensor::Buffer;
+
+use super::Runner;
+use crate::error::Result;
+use crate::program::run::predict;
+use crate::state::SequenceId;
+
+/// The most tokens that are drafted for a sequence at once.
+pub(crate) const MOST_DRAFTS: usize = 16;
+
+/// A sequence whose next tokens are drafted.
+#[derive(Clone, Copy, Debug)]
+pub struct DraftOrder<'a> {
+    /// The sequence.
+    pub sequence: SequenceId,
+    /// The tokens of the sequence in this runner, then the token that follows them.
+    pub text: &'a [u32],
+    /// The most tokens to draft.
+    pub count: usize,
+}
+
+/// An order that can be carried out.
+struct Job {
+    order: usize,
+    sequence: SequenceId,
+    /// The position of the token that follows the sequence's.
+    position: usize,
+    token: u32,
+    count: usize,
+}
+
+impl Runner {
+    /// For each order, the tokens that follow `text` most likely, according to the prediction heads. The first is the most
+    /// likely one after `text`; each further one is the most likely one after those before it. Fewer than `count` if the
+    /// context or the KV cache ends, or at 16. None without loaded heads, and none for a sequence that lacks what a head
+    /// needs: one that was truncated to a length before its last batch, until it is truncated to 0.
+    ///
+    /// The sequences stay as they are. The logits, the choices of the routers and the hidden states of the last forward
+    /// pass are lost. Sampled tokens stay ([`Batch::push_sampled`](crate::Batch::push_sampled)).
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`](crate::Error::UnknownSequence); [`Error::Kernel`](crate::Error::Kernel) if the device
+    /// refuses.
+    pub fn draft(&mut self, orders: &[DraftOrder<'_>]) -> Result<Vec<Vec<u32>>> {
+        let mut drafts = vec![Vec::new(); orders.len()];
+        let mut jobs = self.jobs(orders)?;
+        // The rows of the sequences that get most tokens come first, so that each step has the first rows of the last.
+        jobs.sort_by_key(|job| Reverse(job.count));
+        let model = self.model.clone();
+        let _exclusive = model.backend.exclusive();
+        for jobs in jobs.chunks_mut(self.limits.rows().min(self.limits.batch_tokens)) {
+            self.reserve(jobs)?;
+            let drafted = self.chain(jobs, &mut |_| Ok(()));
+            jobs.iter().try_for_each(|job| self.state.release_drafts(job.sequence))?;
+            for (job, tokens) in jobs.iter().zip(drafted?) {
+                drafts[job.order] = tokens;
+            }
+        }
+        Ok(drafts)
+    }
+
+    /// The logits from which [`Self::draft`] takes the tokens of one order, for tests: a row for each token.
+    #[doc(hidden)]
+    pub fn draft_logits(&mut self, order: DraftOrder<'_>) -> Result<Vec<f32>> {
+        let mut jobs = self.jobs(&[order])?;
+        let (model, mut all) = (self.model.clone(), Vec::new());
+        let _exclusive = model.backend.exclusive();
+        self.reserve(&mut jobs)?;
+        let mut row = vec![0.0; model.spec.vocab];
+        self.chain(&jobs, &mut |logits| {
+            model.backend.download(logits.view(1, row.len())?, &mut row)?;
+            all.extend_from_slice(&row);
+            Ok(())
+        })?;
+        jobs.iter().try_for_each(|job| self.state.release_drafts(job.sequence))?;
+        Ok(all)
+    }
+
+    /// The orders of sequences whose tokens have all rows of the heads, each sequence once.
+    fn jobs(&self, orders: &[DraftOrder<'_>]) -> Result<Vec<Job>> {
+        let (mut jobs, mut met) = (Vec::new(), HashSet::new());
+        for (order, &DraftOrder { sequence, text, count }) in orders.iter().enumerate() {
+            let position = self.state.len(sequence)?;
+            let count = count.min(MOST_DRAFTS).min(self.state.context() - position);
+            let is_known = self.state.predicting(sequence, self.model.spec.hidden)?.is_some();
+            let token = text.get(position).filter(|&&token| (token as usize) < self.model.spec.vocab);
+            if let Some(&token) = token
+                && is_known
+                && count > 0
+                && met.insert(sequence)
+            {
+                jobs.push(Job { order, sequence, position, token, count });
+            }
+        }
+        Ok(jobs)
+    }
+
+    /// Takes the blocks for draft tokens; a job for which there are too few gets no tokens.
+    fn reserve(&mut self, jobs: &mut [Job]) -> Result<()> {
+        for job in jobs.iter_mut() {
+            if !self.state.reserve_drafts(&self.model.backend, job.sequence, job.count)? {
+                job.count = 0;
+            }
+        }
+        jobs.sort_by_key(|job| Reverse(job.count));
+        Ok(())
+    }
+
+    /// Drafts the tokens of all jobs, one of each job in a step. `inspect` gets the logits of each step.
+    fn chain(&mut self, jobs: &[Job], inspect: &mut dyn FnMut(&Buffer<f32>) -> Result<()>) -> Result<Vec<Vec<u32>>> {
+        let model = self.model.clone();
+        let (backend, width) = (&*model.backend, model.spec.hidden);
+        let rows_at = |step: usize| jobs.iter().take_while(|job| job.count > step).count();
+        let (steps, all) = (jobs.first().map_or(0, |job| job.count), rows_at(0));
+        let Some(head) = model.program.heads.first().filter(|_| steps > 0) else {
+            return Ok(vec![Vec::new(); jobs.len()]);
+        };
+        // What the last forward pass left is overwritten.
+        self.last = None;
+        let tokens: Vec<u32> = jobs[..all].iter().map(|job| job.token).collect();
+        backend.upload(&tokens, &mut self.scratch.tokens)?;
+        // Each token has logits.
+        self.uploaded_rows.bring(backend, &(0..all as u32).collect::<Vec<_>>(), &mut self.scratch.output_rows)?;
+        for (row, job) in jobs[..all].iter().enumerate() {
+            let Some(x) = self.state.predicting(job.sequence, width)? else { continue };
+            let mut previous = self.scratch.rows_mut(head.previous);
+            backend.run(CopyRows { x, out: previous.view_mut_at(row * width, 1, width)? })?;
+        }
+        for step in 0..steps {
+            let rows = rows_at(step);
+            // A context is far below 2^32.
+            let place = |job: &Job| (job.sequence, (job.position + step) as u32);
+            self.state.place_drafts(backend, &jobs[..rows].iter().map(place).collect::<Vec<_>>())?;
+            predict(backend, &model, head, &self.rotaries, &mut self.state, &self.scratch, rows)?;
+            {
+                let logits = self.scratch.rows(model.program.logits);
+                let out = self.drafts.view_mut_at(step * all, rows, 1)?;
+                backend.run(Argmax { x: logits.view(rows, model.spec.vocab)?, out })?;
+                inspect(&logits)?;
+            }
+            let drafted = self.drafts.view(1, step * all + rows)?.columns(step * all..step * all + rows)?;
+            backend.copy(drafted, &mut self.scratch.tokens, 0)?;
+        }
+        let mut ids = vec![0; steps * all];
+        backend.download(self.drafts.view(1, ids.len())?, &mut ids)?;
+        // A row that is not finite has no most likely token; what follows it means nothing.
+        let of_job = |(row, job): (usize, &Job)| {
+            let ids = (0..job.count).map(|step| ids[step * all + row]);
+            ids.take_while(|&id| (id as usize) < model.spec.vocab).collect()
+        };
+        Ok(jobs.iter().enumerate().map(of_job).collect())
+    }
+
+    /// Keeps the hidden state of a sequence's last token if the last forward pass computed it: a sequence was truncated.
+    pub(super) fn learn_hidden(&mut self, sequence: SequenceId) -> Result<()> {
+        if !self.state.lacks_hidden(sequence)? {
+            return Ok(());
+        }
+        let last = (sequence, (self.state.len(sequence)? - 1) as u32);
+        let Some(row) = self.places.iter().position(|place| *place == last) else { return Ok(()) };
+        let (model, width) = (self.model.clone(), self.model.spec.hidden);
+        let _exclusive = model.backend.exclusive();
+        let Some((to, buffer)) = self.state.learn_hidden(sequence)? else { return Ok(()) };
+        let hidden = self.scratch.rows(model.program.hidden);
+        let x = hidden.view(1, (row + 1) * width)?.columns(row * width..(row + 1) * width)?;
+        Ok(model.backend.run(CopyRows { x, out: buffer.view_mut_at(to * width, 1, width)? })?)
+    }
+}

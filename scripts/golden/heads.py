@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Writes the golden files of crates/conformance/tests/heads.rs: tiny random models with a prediction head (MTP), and the
+logits of three draft tokens.
+
+    pip install torch==2.15.0 transformers==5.23.0 gguf==0.19.0 numpy==2.*
+    python scripts/golden/heads.py
+
+crates/conformance/golden/heads/ gets NAME.gguf and NAME.logits.gguf: three texts, and for each the logits of the three
+tokens that follow most likely. transformers' MtpLayer computes them, without a cache: each step reads all pairs of a
+hidden state and the next token. The hidden state of a drafted token is the head's own output.
+"""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+import torch
+from transformers.modeling_layers import MtpLayer
+
+from tiny.build import build, kept_buffers, norm_shift, randomise
+from tiny.draw import draw
+from tiny.files import write_logits, write_model
+from tiny.formats import encode, kind_of
+from tiny.recurrent import Order
+from tiny.shapes import LENGTHS, MODELS, SELECTION_GAP, TOLERANCE, Shape
+from tiny.tensors import half, names
+
+OUT = pathlib.Path(__file__).parents[2] / "crates/conformance/golden/heads"
+NAMES = ("deepseek2-f32", "glm4moe-f32", "qwen35-f32")
+DRAFTS = 3
+# The best logit of a draft is so much better than the next.
+GAP = 0.02
+INPUTS = {"eh_proj": "eh_proj", "enorm": "enorm", "hnorm": "hnorm", "shared_head_norm": "post_norm"}
+
+
+def encoded(shape: Shape, parameters: dict, table) -> dict:
+    """The tensors of the file, from the parameters of transformers."""
+    tensors = {}
+    for ours, theirs, how in table:
+        weight = np.ascontiguousarray(half(parameters, theirs).numpy()) + np.float32(norm_shift(shape, theirs))
+        weight = how.take(weight) if isinstance(how, Order) else weight
+        kind = kind_of(ours, weight.shape[-1], "f32")
+        tensors[ours] = (encode(np.ascontiguousarray(weight), kind), kind)
+    return tensors
+
+
+def head_names(shape: Shape) -> list:
+    """As `names`, of the head."""
+    start = f"blk.{shape.layers}."
+    longer = dataclasses.replace(shape, layers=shape.layers + 1, full=(*shape.full, shape.layers))
+    block = [(ours, theirs.replace(f"model.layers.{shape.layers}.", "mtp_block."), how)
+             for ours, theirs, how in names(longer) if ours.startswith(start)]
+    return block + [(f"{start}nextn.{ours}.weight", f"{theirs}.weight", 0) for ours, theirs in INPUTS.items()]
+
+
+@torch.no_grad()
+def drafts(model, head, tokens: torch.Tensor) -> torch.Tensor:
+    """The logits of the drafts after these tokens."""
+    hidden = model.model(input_ids=tokens[None, :-1]).last_hidden_state
+    inputs, logits = tokens[None, 1:], []
+    for _ in range(DRAFTS):
+        length = inputs.shape[1]
+        positions = torch.arange(length)[None]
+        mask = torch.full((length, length), torch.finfo(torch.float32).min).triu(1)[None, None]
+        embedded = model.get_input_embeddings()(inputs)
+        out = head(inputs_embeds=embedded, previous_hidden_state=hidden, attention_mask=mask, position_ids=positions,
+                   position_embeddings=model.model.rotary_emb(embedded, positions), past_key_values=None)
+        logits.append(model.lm_head(out[0, -1]))
+        best = logits[-1].topk(2)
+        if best.values[0] - best.values[1] < GAP:
+            return None
+        hidden = torch.cat([hidden, out[:, -1:]], 1)
+        inputs = torch.cat([inputs, best.indices[None, :1]], 1)
+    return torch.stack(logits)
+
+
+@torch.no_grad()
+def make(name: str, shape: Shape) -> None:
+    generator = torch.Generator().manual_seed(sum(map(ord, name)))
+    model = build(shape)
+    randomise(model, shape, generator)
+    last = model.model.layers[max(shape.full) if shape.full else shape.layers - 1]
+    index = max(shape.full) if shape.full else shape.layers - 1
+    head = MtpLayer(model.config, type(last), type(model.model.norm), index).eval()
+    randomise(head, shape, generator)
+    tensors = encoded(shape, dict(model.named_parameters()) | kept_buffers(model), names(shape))
+    tensors |= encoded(shape, dict(head.named_parameters()) | kept_buffers(head), head_names(shape))
+
+    texts, logits = [], []
+    for length in LENGTHS:
+        found = None
+        while found is None:
+            text = draw(model, shape, length, SELECTION_GAP, generator)
+            found = drafts(model, head, text)
+        texts.append(text)
+        logits.append(found)
+    # The whole context counts: without its first token, the logits are others.
+    for text, found in zip(texts, logits):
+        other = drafts(model, head, text[1:])
+        assert other is None or ((other[0] - found[0]).square().sum() / found[0].square().sum()) > 1e-3
+    write_model(OUT / f"{name}.gguf", dataclasses.replace(shape, nextn=1), tensors)
+    write_logits(OUT / f"{name}.logits.gguf", TOLERANCE["f32"], texts, logits)
+    print(name, "deviation of the logits", float(logits[0].std()))
+
+
+if __name__ == "__main__":
+    OUT.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(2)
+    for name in NAMES:
+        make(name, dataclasses.replace(MODELS[name], nextn=0))
