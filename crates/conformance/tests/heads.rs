@@ -46,7 +46,8 @@ fn runner(name: &str, backend: Backend) -> Runner {
     let options = LoadOptions { prediction_heads: true, precision: Precision::Exact, ..LoadOptions::default() };
     let model = Arc::new(Model::with_backend(file, Arc::new(backend), options).unwrap());
     assert_eq!(model.prediction_heads(), 1);
-    Runner::new(model, Limits { context: Some(64), sequences: 3, batch_tokens: 64, ..Limits::default() }).unwrap()
+    let limits = Limits { context: Some(64), sequences: 3, batch_tokens: 64, ..Limits::default() };
+    Runner::new(model, limits).unwrap()
 }
 
 /// Reads a text in parts of so many tokens, and checks the logits of its drafts.

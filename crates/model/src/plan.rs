@@ -183,7 +183,7 @@ impl Limits {
 
 /// Bytes of drafted tokens.
 fn draft_bytes(spec: &ModelSpec, limits: &Limits) -> u64 {
-    let tokens = if spec.heads.is_empty() { 0 } else { limits.rows().saturating_mul(MOST_DRAFTS) };
+    let tokens = if spec.heads.is_empty() { 0 } else { limits.rows().saturating_mul(MOST_DRAFTS + 1) };
     (size_of::<u32>() as u64).saturating_mul(tokens as u64)
 }
 

@@ -9,7 +9,7 @@ use crate::limits::Limits;
 use crate::load::Progress;
 use crate::model::Model;
 use crate::plan::Plan;
-use crate::program::run::{PassOutputs, forward};
+use crate::program::run::{PassOutputs, forward, predict};
 use crate::program::scratch::Scratch;
 use crate::state::{Reuse, State};
 
@@ -53,6 +53,12 @@ impl Model {
             for runs in [BatchRuns::Any].into_iter().chain(decode) {
                 state.suppose(runs);
                 forward(backend, self, &rotaries, &mut state, &scratch, tokens, outputs, &mut |_, _| Ok(()))?;
+            }
+        }
+        for head in &self.program.heads {
+            state.suppose(BatchRuns::Single);
+            for tokens in sizes(limits.sequences.min(rows).min(most), bucket) {
+                predict(backend, self, head, &rotaries, &mut state, &scratch, tokens)?;
             }
         }
         let mut sampled = backend.alloc::<u32>(rows, "sampled tokens")?;

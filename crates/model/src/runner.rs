@@ -25,6 +25,7 @@ use crate::plan::Plan;
 use crate::program::run::PassOutputs;
 use crate::program::scratch::Scratch;
 use crate::state::{KvUsage, PlacementKind, Reuse, SequenceId, State, Uploaded};
+use draft::Drafts;
 use graphs::Graphs;
 
 /// Runs a model. Several runners may share one [`Model`], on threads of their own too; each has its own sequences.
@@ -42,7 +43,7 @@ pub struct Runner {
     /// How many of the last forward pass's rows have one.
     sampled_rows: usize,
     /// Tokens that prediction heads draft.
-    drafts: Buffer<u32>,
+    drafts: Drafts,
     /// Sequence and position of each token of the last batch.
     places: Vec<(SequenceId, u32)>,
     /// Tokens of the last batch whose logits were computed.
@@ -67,6 +68,8 @@ struct StepShape {
     outputs: PassOutputs,
     /// Whether the pass samples the most likely token of each row.
     argmax: bool,
+    /// Whether it is a step of a prediction head, not of the model.
+    is_draft: bool,
     /// See [`PlacementKind`].
     step: PlacementKind,
 }
@@ -92,8 +95,7 @@ impl Runner {
         let state = State::new(backend, spec, &limits, plan.context, reuse)?;
         let scratch = Scratch::new(backend, &model.program.slots, model.precision, [tokens, rows])?;
         let sampled = backend.alloc::<u32>(rows, "sampled tokens")?;
-        let drafts = if model.spec.heads.is_empty() { 0 } else { rows.saturating_mul(MOST_DRAFTS) };
-        let drafts = backend.alloc::<u32>(drafts, "draft tokens")?;
+        let drafts = Drafts::new(&model, rows)?;
         drop(exclusive);
         Ok(Self {
             model,

@@ -29,7 +29,8 @@ impl LayerRun {
 /// All layers of the file, those that are not loaded too.
 pub(super) fn runs(spec: &ModelSpec) -> Vec<LayerRun> {
     let mut runs: Vec<LayerRun> = Vec::new();
-    let left_out = (0..spec.prediction_layers).map(|_| "predicts further tokens (MTP); left out".to_owned());
+    let left_out =
+        (0..spec.prediction_layers).map(|_| "predicts further tokens (MTP); loaded only to draft".to_owned());
     for (index, what) in spec.layers.iter().map(|it| layer(it, spec)).chain(left_out).enumerate() {
         match runs.last_mut().filter(|run| run.what == what) {
             Some(run) => run.last = index,

@@ -63,8 +63,8 @@ pub struct Request {
     /// same, and predictable texts take fewer steps. From the acceptance and from the times of steps so far, the engine
     /// decides how many draft tokens, or none, a step has. Needs rows of logits:
     /// [`Limits::output_rows`](crate::Limits::output_rows) for one more than the draft tokens of each sequence. There
-    /// are no draft tokens with penalties, DRY, a grammar or banned sequences of several tokens, near the limit of
-    /// reasoning, and below `min_tokens`.
+    /// are no draft tokens with DRY, a grammar or banned sequences of several tokens, near the limit of reasoning, and
+    /// below `min_tokens`.
     pub draft: usize,
     /// What the request computes is reused only by requests with this key. `None`: by those of the tenant without one.
     #[serde(skip)]

@@ -6,9 +6,10 @@ use std::collections::HashSet;
 use gristmill_kernels::ops::{Argmax, CopyRows};
 use gristmill_kernels::tensor::Buffer;
 
-use super::Runner;
+use super::{Runner, StepShape};
 use crate::error::Result;
-use crate::program::run::predict;
+use crate::model::Model;
+use crate::program::run::{PassOutputs, predict};
 use crate::state::SequenceId;
 
 /// The most tokens that are drafted for a sequence at once.
@@ -23,6 +24,24 @@ pub struct DraftOrder<'a> {
     pub text: &'a [u32],
     /// The most tokens to draft.
     pub count: usize,
+}
+
+/// Draft tokens on the device.
+#[derive(Debug)]
+pub(super) struct Drafts {
+    /// Of one step: one for each sequence.
+    step: Buffer<u32>,
+    /// Of all steps.
+    all: Buffer<u32>,
+}
+
+impl Drafts {
+    /// For `rows` sequences at once; nothing without prediction heads.
+    pub(super) fn new(model: &Model, rows: usize) -> Result<Self> {
+        let rows = if model.prediction_heads() > 0 { rows } else { 0 };
+        let alloc = |tokens| model.backend.alloc::<u32>(tokens, "draft tokens");
+        Ok(Self { step: alloc(rows)?, all: alloc(rows.saturating_mul(MOST_DRAFTS))? })
+    }
 }
 
 /// An order that can be carried out.
@@ -136,19 +155,21 @@ impl Runner {
             let rows = rows_at(step);
             // A context is far below 2^32.
             let place = |job: &Job| (job.sequence, (job.position + step) as u32);
-            self.state.place_drafts(backend, &jobs[..rows].iter().map(place).collect::<Vec<_>>())?;
-            predict(backend, &model, head, &self.rotaries, &mut self.state, &self.scratch, rows)?;
-            {
-                let logits = self.scratch.rows(model.program.logits);
-                let out = self.drafts.view_mut_at(step * all, rows, 1)?;
-                backend.run(Argmax { x: logits.view(rows, model.spec.vocab)?, out })?;
-                inspect(&logits)?;
-            }
-            let drafted = self.drafts.view(1, step * all + rows)?.columns(step * all..step * all + rows)?;
-            backend.copy(drafted, &mut self.scratch.tokens, 0)?;
+            let placed = self.state.place_drafts(backend, &jobs[..rows].iter().map(place).collect::<Vec<_>>())?;
+            let outputs = PassOutputs::Logits { rows };
+            let shape = StepShape { tokens: rows, outputs, argmax: true, is_draft: true, step: placed };
+            let Self { rotaries, state, scratch, graphs, drafts, .. } = &mut *self;
+            graphs.run(backend, shape, &mut || {
+                predict(backend, &model, head, rotaries, state, scratch, rows)?;
+                let (logits, out) = (scratch.rows(model.program.logits), drafts.step.view_mut(rows, 1)?);
+                Ok(backend.run(Argmax { x: logits.view(rows, model.spec.vocab)?, out })?)
+            })?;
+            inspect(&self.scratch.rows(model.program.logits))?;
+            backend.copy(self.drafts.step.view(1, rows)?, &mut self.scratch.tokens, 0)?;
+            backend.copy(self.drafts.step.view(1, rows)?, &mut self.drafts.all, step * all)?;
         }
         let mut ids = vec![0; steps * all];
-        backend.download(self.drafts.view(1, ids.len())?, &mut ids)?;
+        backend.download(self.drafts.all.view(1, ids.len())?, &mut ids)?;
         // A row that is not finite has no most likely token; what follows it means nothing.
         let of_job = |(row, job): (usize, &Job)| {
             let ids = (0..job.count).map(|step| ids[step * all + row]);

@@ -99,7 +99,7 @@ impl Runner {
         self.uploaded_rows.bring(backend, &output_rows, &mut self.scratch.output_rows)?;
         let argmax = batch.argmax && rows > 0;
         self.sampled_rows = if argmax { batch.outputs() } else { 0 };
-        let shape = StepShape { tokens, outputs, argmax, step };
+        let shape = StepShape { tokens, outputs, argmax, is_draft: false, step };
         self.last = Some(shape);
         if self.expert_counts.is_none() {
             return self.step(shape);

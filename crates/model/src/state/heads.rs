@@ -122,12 +122,13 @@ impl State {
     }
 
     /// Uploads the sequence and position of each drafted token, for prediction heads alone.
-    pub(crate) fn place_drafts(&mut self, backend: &Backend, tokens: &[(SequenceId, u32)]) -> Result<()> {
+    pub(crate) fn place_drafts(&mut self, backend: &Backend, tokens: &[(SequenceId, u32)]) -> Result<PlacementKind> {
         let slots: Vec<u32> = tokens.iter().map(|(id, _)| id.slot).collect();
         let positions: Vec<u32> = tokens.iter().map(|&(_, position)| position).collect();
         let last = positions.iter().max().map_or(0, |&position| position as usize);
         let context_columns = backend.context_bucket(last / KV_BLOCK + 1);
         let step = PlacementKind { runs: BatchRuns::of(&slots, &positions), context_columns };
-        self.groups.iter_mut().try_for_each(|group| group.place_heads(backend, &slots, &positions, step))
+        self.groups.iter_mut().try_for_each(|group| group.place_heads(backend, &slots, &positions, step))?;
+        Ok(step)
     }
 }

@@ -18,6 +18,9 @@ fn models() -> Vec<(&'static str, Tiny)> {
     own.tensor("blk.2.nextn.shared_head_norm.weight", &[64]);
     own.tensor("blk.2.nextn.shared_head_head.weight", &[64, VOCAB]);
     own.tensor("blk.2.nextn.embed_tokens.weight", &[64, VOCAB]);
+    let mut windowed = Tiny::gpt_oss();
+    windowed.predict();
+    windowed.set("gpt-oss.attention.sliding_window_pattern", vec![true, false, true]);
     let all = [
         ("llama", Tiny::llama()),
         ("qwen3moe", Tiny::qwen3moe()),
@@ -30,7 +33,8 @@ fn models() -> Vec<(&'static str, Tiny)> {
         tiny.predict();
         (name, tiny)
     };
-    all.into_iter().map(with_head).chain([("a head with matrices of its own", own)]).collect()
+    let special = [("a head with matrices of its own", own), ("a head with a window", windowed)];
+    all.into_iter().map(with_head).chain(special).collect()
 }
 
 fn load(backend: Backend, bytes: &[u8], prediction_heads: bool) -> Arc<Model> {
@@ -274,6 +278,22 @@ fn orders_that_cannot_be_carried_out_get_nothing() {
     let sequence = without.open_sequence().expect("one is free");
     read(&mut without, sequence, &text[..5]);
     assert!(draft(&mut without, sequence, &text[..6], 3).is_empty());
+}
+
+#[test]
+fn of_several_heads_the_first_is_loaded() {
+    let mut tiny = Tiny::llama();
+    tiny.predict();
+    tiny.set("llama.block_count", 4_u32);
+    tiny.set("llama.nextn_predict_layers", 2_u32);
+    for (name, _, shape) in tiny.tensors.clone() {
+        if let Some(part) = name.strip_prefix("blk.2.") {
+            tiny.tensor(&format!("blk.3.{part}"), &shape);
+        }
+    }
+    let info = ModelInfo::read_with_heads(&tiny.file(&mut Random(3))).expect("a good model");
+    assert_eq!((info.spec.layers.len(), info.spec.prediction_layers, info.spec.heads.len()), (2, 2, 1));
+    assert!(info.spec.leaves_out("blk.3.attn_q.weight") && !info.spec.leaves_out("blk.2.attn_q.weight"));
 }
 
 #[test]

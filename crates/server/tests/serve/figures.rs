@@ -84,9 +84,9 @@ fn draft_tokens_are_counted_by_place() {
     assert_eq!(samples["gristmill_accepted_tokens_total"], accepted);
     assert_eq!(choice["accepted_tokens"].as_f64(), Some(accepted));
     assert!(samples["gristmill_drafts_total"] >= 1.0);
-    let off = server.ask("/v1/completions", &json!({"prompt": "ab ab", "max_tokens": 9, "repetition_penalty": 1.1}));
+    let off = server.ask("/v1/completions", &json!({"prompt": "ab ab", "max_tokens": 9, "dry_multiplier": 0.8}));
     let choice = &off["usage"]["gristmill"]["choices"][0];
-    assert_eq!((&choice["draft"], &choice["draft_off_because"]), (&json!("off"), &json!("penalties")));
+    assert_eq!((&choice["draft"], &choice["draft_off_because"]), (&json!("off"), &json!("DRY")));
     assert_eq!(choice["drafted_tokens"], 0);
 }
 

@@ -116,12 +116,8 @@ impl Completion {
             .partition(|banned| banned.len() == 1);
         ban(&mut request.logit_bias, single.into_iter().flatten());
         request.logit_bias.sort_unstable_by_key(|&(token, _)| token);
-        let dependences = [
-            (matcher.is_some(), "a grammar"),
-            (request.sampling.penalises(), "penalties"),
-            (repetition.is_some(), "DRY"),
-            (!banned.is_empty(), "banned sequences"),
-        ];
+        let dependences =
+            [(matcher.is_some(), "a grammar"), (repetition.is_some(), "DRY"), (!banned.is_empty(), "banned sequences")];
         let undrafted = dependences.into_iter().find_map(|(depends, on)| depends.then_some(on));
         let seed = request.sampling.seed.unwrap_or_else(seed::draw);
         Completion {
@@ -388,11 +384,17 @@ impl Completion {
     /// Counts a generated token for penalties.
     fn count(&mut self, token: u32) {
         if self.sampling.penalises() {
-            match self.counts.iter_mut().find(|(id, _)| *id == token) {
-                Some((_, n)) => *n += 1,
-                None => self.counts.push((token, 1)),
-            }
+            count_token(&mut self.counts, token);
         }
+    }
+
+    /// The tokens that penalties look at where these draft tokens follow the text; `None` if they are those of the text.
+    pub(in crate::engine) fn counts_after(&self, draft: &[u32]) -> Option<Vec<(u32, u32)>> {
+        (self.sampling.penalises() && !draft.is_empty()).then(|| {
+            let mut counts = self.counts.clone();
+            draft.iter().for_each(|&token| count_token(&mut counts, token));
+            counts
+        })
     }
 
     /// Ends the request with an error.
@@ -405,6 +407,13 @@ impl Completion {
     /// Keeps what the model says of the next token of the prompt.
     pub(in crate::engine) fn read(&mut self, logprob: Logprob) {
         self.of_prompt.push(logprob);
+    }
+}
+
+fn count_token(counts: &mut Vec<(u32, u32)>, token: u32) {
+    match counts.iter_mut().find(|(id, _)| *id == token) {
+        Some((_, n)) => *n += 1,
+        None => counts.push((token, 1)),
     }
 }
 

@@ -50,8 +50,7 @@ impl Worker {
     pub(super) fn submit(&mut self, chunks: Vec<Pending>) -> Result<Submitted> {
         self.batch.clear();
         self.observe(&chunks);
-        let mut rows = Vec::new();
-        let mut sampling = Vec::new();
+        let (mut rows, mut counts) = (Vec::new(), Vec::new());
         for Pending { slot, positions, all_rows, .. } in &chunks {
             let Some(running) = &self.slots[*slot] else { continue };
             let Running { sequence, tokens, job, .. } = running;
@@ -65,10 +64,17 @@ impl Worker {
             let Task::Complete(completion) = &job.task else { continue };
             for next in outputs.of(positions.len()).map(|row| positions.start + row + 1) {
                 let next_prompt_token = tokens.get(next).copied();
-                rows.push(Row { slot: *slot, next: next_prompt_token, drafted: next.saturating_sub(tokens.len()) });
-                sampling.push(completion.sampling(next, next_prompt_token.is_some()));
+                let drafted = next.saturating_sub(tokens.len());
+                rows.push(Row { slot: *slot, next: next_prompt_token, drafted });
+                counts.push((next, completion.counts_after(&running.draft[..drafted])));
             }
         }
+        let with_counts = rows.iter().zip(&counts).filter_map(|(row, (position, counts))| {
+            let completion = self.slots[row.slot].as_ref()?.job.completion()?;
+            let sampling = completion.sampling(*position, row.next.is_some());
+            Some(Sampling { counts: counts.as_deref().unwrap_or(sampling.counts), ..sampling })
+        });
+        let sampling: Vec<Sampling<'_>> = with_counts.collect();
         let mut step = Submitted::new(chunks, rows);
         if self.batch.is_empty() {
             return Ok(step);
