@@ -233,7 +233,8 @@ pub enum Error {
     /// The sequence was closed, or belongs to another runner.
     #[error("this sequence is not open here; it was closed, or belongs to another runner")]
     UnknownSequence,
-    /// Tokens of a sequence are not adjacent in a batch. Layers with a state of fixed size need them one after another.
+    /// Tokens of a sequence are not adjacent in a batch. Layers with a state of fixed size
+    /// and prediction heads need them one after another.
     #[error("a sequence's tokens are not adjacent in the batch; push them one after another")]
     SplitSequence,
     /// A batch has more tokens or more output rows than the limits allow.

@@ -164,7 +164,8 @@ impl Runner {
 
     /// Opens a sequence of a tenant with the longest prefix of `tokens` that the tenant's prefix cache has
     /// ([`Self::keep_prefix`], [`Self::retire_sequence`]). Returns the length of this prefix. In a model with states of
-    /// fixed size, a prefix ends where a sequence ended, or where it had a [`Self::next_checkpoint`].
+    /// fixed size, a prefix ends where a sequence ended, or where it had a [`Self::next_checkpoint`]. In other models with
+    /// prediction heads, it is shortened by one or two tokens, whose hidden states the heads need.
     ///
     /// # Errors
     /// [`Error::OutOfSequences`](crate::Error::OutOfSequences).

@@ -58,17 +58,22 @@ impl State {
     /// Returns also how many tokens have rows of prediction heads.
     fn before_last(&self, chain: &mut Vec<u64>, part: Option<(u64, usize)>, found: Beginning) -> (Beginning, usize) {
         let entries = chain.iter().copied().chain(part.map(|(entry, _)| entry));
-        let whole = entries.take_while(|&entry| self.prefix.is_predicted(entry)).count();
-        let predicted = (whole * KV_BLOCK).min(found.len);
+        let whole = entries.take_while(|&entry| self.prefix.is_predicted(entry)).count() * KV_BLOCK;
         if self.hidden.is_none() || found.len == 0 {
+            let predicted = whole.min(found.len);
             return (found, predicted);
         }
-        let blocks = chain.len();
-        let (blocks, part) = match part {
-            Some((_, 1)) => (blocks, None),
-            Some((entry, tokens)) => (blocks, Some((entry, tokens - 1))),
-            None => (blocks.saturating_sub(1), chain.last().map(|&entry| (entry, KV_BLOCK - 1))),
+        // The row of the last token must be in a block that the sequence keeps: not in one of that token alone.
+        let (len, part) = match part {
+            Some((_, 1)) => (found.len - 1, None),
+            _ => (found.len, part),
         };
+        let (blocks, part) = match (part, chain.as_slice()) {
+            (Some((entry, tokens)), _) => (chain.len(), Some((entry, tokens - 1))),
+            (None, [.., last]) => (chain.len() - 1, Some((*last, KV_BLOCK - 1))),
+            (None, []) => (0, None),
+        };
+        let predicted = whole.min(len);
         match self.blocks_of(&chain[..blocks], part) {
             Some(shorter) => {
                 chain.truncate(blocks);

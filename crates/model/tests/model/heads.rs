@@ -151,11 +151,15 @@ fn drafts_depend_on_tokens_alone() {
         let mut open: Vec<(SequenceId, Vec<u32>)> = Vec::new();
         // Texts start alike.
         let stems: Vec<Vec<u32>> = (0..2).map(|_| random.tokens(60)).collect();
+        let mut ended: Vec<Vec<u32>> = Vec::new();
         let (mut drafted, mut none, mut reused) = (0, 0, 0);
-        for _ in 0..400 {
+        for _ in 0..150 {
             match random.below(9) {
                 0 | 1 if open.len() < 3 => {
-                    let mut tokens = stems[random.below(2)][..1 + random.below(60)].to_vec();
+                    let mut tokens = match ended.pop().filter(|_| random.below(2) == 0) {
+                        Some(text) => text,
+                        None => stems[random.below(2)][..1 + random.below(60)].to_vec(),
+                    };
                     let end = 1 + random.below(3);
                     tokens.extend(random.tokens(end));
                     let (id, len) = runner.open_sequence_with(7, &tokens[..tokens.len() - 1]).expect("one is free");
@@ -177,6 +181,7 @@ fn drafts_depend_on_tokens_alone() {
                 2 if !open.is_empty() => {
                     let (id, tokens) = open.swap_remove(random.below(open.len()));
                     runner.retire_sequence(id, &tokens).expect("it is open");
+                    ended.extend((tokens.len() < 80).then_some(tokens));
                 }
                 3 if !open.is_empty() && open.len() < 3 => {
                     let (id, tokens) = open[random.below(open.len())].clone();
@@ -222,7 +227,7 @@ fn drafts_depend_on_tokens_alone() {
             }
         }
         println!("{name}: {drafted} drafts, {none} without, {reused} tokens reused");
-        assert!(drafted > 40 && reused > 0, "{name}: {drafted} drafts, {none} without, {reused} tokens reused");
+        assert!(drafted > 10 && reused > 0, "{name}: {drafted} drafts, {none} without, {reused} tokens reused");
     }
 }
 
