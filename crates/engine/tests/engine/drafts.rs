@@ -43,7 +43,7 @@ fn prediction_heads_change_no_text() {
             for request in requests.iter_mut().step_by(3) {
                 // Rows of draft tokens count them.
                 let sampling = request.sampling;
-                request.sampling = SamplingOptions { repetition_penalty: 1.3, frequency_penalty: 0.4, ..sampling };
+                request.sampling = SamplingOptions { repeat_penalty: 1.3, frequency_penalty: 0.4, ..sampling };
             }
             let (drafted, _) = with_drafts(&engine, sequences, requests);
             assert!(drafted > 0 || !always, "no draft tokens");
@@ -92,7 +92,7 @@ fn the_usage_says_why_there_are_no_drafts() {
     let model = predicting(Tiny::llama(), true);
     let engine = start(&model, Drafts::always(DraftSource::Heads), limits(1, 32, Some(4)));
     let plain = Request { draft: 3, ..request(&random_tokens(&mut Random::fresh(), 9), 12, SamplingOptions::greedy()) };
-    let penalised = SamplingOptions { repetition_penalty: 1.2, ..SamplingOptions::greedy() };
+    let penalised = SamplingOptions { repeat_penalty: 1.2, ..SamplingOptions::greedy() };
     let dry = Dry { multiplier: 0.8, sequence_breakers: Vec::new(), ..Dry::default() };
     let grammar = Grammar::Regex("[a-z ]*".to_owned());
     for (request, drafting) in [
