@@ -56,14 +56,11 @@ fn a_replay_decides_what_is_accepted() {
     let (model, mut random) = (predicting(Tiny::qwen3moe(), true), Random::fresh());
     let limits = limits(1, 32, Some(4));
     let prompt = random_tokens(&mut random, 9);
-    let request = Request { draft: 3, ..request(&prompt, 41, SamplingOptions::greedy()) };
+    let request = Request { draft: 3, ..request(&prompt, 33, SamplingOptions::greedy()) };
     let engine = start(&model, Drafts::always(DraftSource::Replay(vec![1.0])), limits);
     let all = usage(&engine, request.clone());
     // The first token follows the prompt; then each step has 4.
-    assert_eq!(
-        (all.drafting, all.drafts, all.drafted_tokens, all.accepted_tokens),
-        (Some(Drafting::Heads), 10, 30, 30)
-    );
+    assert_eq!((all.drafting, all.drafts, all.drafted_tokens, all.accepted_tokens), (Some(Drafting::Heads), 8, 24, 24));
     assert_eq!(all.acceptance_by_place().collect::<Vec<_>>(), [1.0; 3]);
     let engine = start(&model, Drafts::always(DraftSource::Replay(vec![1.0, 0.0])), limits);
     let first = usage(&engine, request.clone());
@@ -71,7 +68,7 @@ fn a_replay_decides_what_is_accepted() {
     let engine = start(&model, Drafts::always(DraftSource::Replay(vec![0.0])), limits);
     let none = usage(&engine, request);
     assert_eq!((none.accepted_tokens, none.acceptance()), (0, Some(0.0)));
-    assert!(none.drafts >= 38, "{none:?}");
+    assert!(none.drafts >= 30, "{none:?}");
 }
 
 #[test]
