@@ -19,7 +19,7 @@ from model import HIDDEN, LAYERS
 PREFIX = f"blk.{LAYERS}."
 Q5_0, Q8_0 = gguf.GGMLQuantizationType.Q5_0, gguf.GGMLQuantizationType.Q8_0
 # The width of the MLP, which only the head has, and the number of blocks are written anew.
-REPLACED = ("block_count", "feed_forward_length", "nextn_predict_layers")
+REPLACED = [f"qwen3moe.{name}" for name in ("block_count", "feed_forward_length", "nextn_predict_layers")]
 
 
 def unpack(arg):
@@ -32,7 +32,7 @@ def unpack(arg):
 
 def copy_metadata(reader, writer):
     for field in reader.fields.values():
-        if field.name.startswith("GGUF.") or field.name == "general.architecture" or field.name.endswith(REPLACED):
+        if field.name.startswith("GGUF.") or field.name in ["general.architecture", *REPLACED]:
             continue
         kind, inner = field.types[0], field.types[-1] if len(field.types) > 1 else None
         writer.add_key_value(field.name, field.contents(), kind, inner)

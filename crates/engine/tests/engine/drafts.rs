@@ -43,7 +43,7 @@ fn prediction_heads_change_no_text() {
             for request in requests.iter_mut().step_by(3) {
                 // Rows of draft tokens count them.
                 let sampling = request.sampling;
-                request.sampling = SamplingOptions { repetition_penalty: 1.3, frequency_penalty: 0.4, ..sampling };
+                request.sampling = SamplingOptions { repeat_penalty: 1.3, frequency_penalty: 0.4, ..sampling };
             }
             let (drafted, _) = with_drafts(&engine, sequences, requests);
             assert!(drafted > 0 || !always, "no draft tokens");
@@ -56,14 +56,11 @@ fn a_replay_decides_what_is_accepted() {
     let (model, mut random) = (predicting(Tiny::qwen3moe(), true), Random::fresh());
     let limits = limits(1, 32, Some(4));
     let prompt = random_tokens(&mut random, 9);
-    let request = Request { draft: 3, ..request(&prompt, 41, SamplingOptions::greedy()) };
+    let request = Request { draft: 3, ..request(&prompt, 33, SamplingOptions::greedy()) };
     let engine = start(&model, Drafts::always(DraftSource::Replay(vec![1.0])), limits);
     let all = usage(&engine, request.clone());
     // The first token follows the prompt; then each step has 4.
-    assert_eq!(
-        (all.drafting, all.drafts, all.drafted_tokens, all.accepted_tokens),
-        (Some(Drafting::Heads), 10, 30, 30)
-    );
+    assert_eq!((all.drafting, all.drafts, all.drafted_tokens, all.accepted_tokens), (Some(Drafting::Heads), 8, 24, 24));
     assert_eq!(all.acceptance_by_place().collect::<Vec<_>>(), [1.0; 3]);
     let engine = start(&model, Drafts::always(DraftSource::Replay(vec![1.0, 0.0])), limits);
     let first = usage(&engine, request.clone());
@@ -71,7 +68,7 @@ fn a_replay_decides_what_is_accepted() {
     let engine = start(&model, Drafts::always(DraftSource::Replay(vec![0.0])), limits);
     let none = usage(&engine, request);
     assert_eq!((none.accepted_tokens, none.acceptance()), (0, Some(0.0)));
-    assert!(none.drafts >= 38, "{none:?}");
+    assert!(none.drafts >= 30, "{none:?}");
 }
 
 #[test]
@@ -92,7 +89,7 @@ fn the_usage_says_why_there_are_no_drafts() {
     let model = predicting(Tiny::llama(), true);
     let engine = start(&model, Drafts::always(DraftSource::Heads), limits(1, 32, Some(4)));
     let plain = Request { draft: 3, ..request(&random_tokens(&mut Random::fresh(), 9), 12, SamplingOptions::greedy()) };
-    let penalised = SamplingOptions { repetition_penalty: 1.2, ..SamplingOptions::greedy() };
+    let penalised = SamplingOptions { repeat_penalty: 1.2, ..SamplingOptions::greedy() };
     let dry = Dry { multiplier: 0.8, sequence_breakers: Vec::new(), ..Dry::default() };
     let grammar = Grammar::Regex("[a-z ]*".to_owned());
     for (request, drafting) in [
