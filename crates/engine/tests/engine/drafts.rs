@@ -59,8 +59,10 @@ fn a_replay_decides_what_is_accepted() {
     let request = Request { draft: 3, ..request(&prompt, 33, SamplingOptions::greedy()) };
     let engine = start(&model, Drafts::always(DraftSource::Replay(vec![1.0])), limits);
     let all = usage(&engine, request.clone());
-    // The first token follows the prompt; then each step has 4.
-    assert_eq!((all.drafting, all.drafts, all.drafted_tokens, all.accepted_tokens), (Some(Drafting::Heads), 8, 24, 24));
+    // The first token follows the prompt; then each step has 4. An asynchronous device has started the step after the
+    // prompt before the host can draft for it.
+    assert_eq!((all.drafting, all.drafts, all.accepted_tokens), (Some(Drafting::Heads), 8, all.drafted_tokens));
+    assert!([23, 24].contains(&all.drafted_tokens), "{all:?}");
     assert_eq!(all.acceptance_by_place().collect::<Vec<_>>(), [1.0; 3]);
     let engine = start(&model, Drafts::always(DraftSource::Replay(vec![1.0, 0.0])), limits);
     let first = usage(&engine, request.clone());
