@@ -323,11 +323,11 @@ fn enough(path: &Path, needed: u64, free: u64) -> Result<(), Error> {
 fn download_verified(download: &Download, partial: &Path, blob: &Path) -> Result<(), Error> {
     make_parent(partial)?;
     loop {
-        let begun = Partial::open(partial, download.size, download.options.piece)?;
-        let had = begun.had();
+        let started = Partial::open(partial, download.size, download.options.piece)?;
+        let had = started.had();
         (download.progress)(Event::Begin { file: download.file, size: download.size, had });
-        download.run(&begun)?;
-        let found = digest(&begun.finish()?, partial, download.progress)?;
+        download.run(&started)?;
+        let found = digest(&started.finish()?, partial, download.progress)?;
         if found == download.sha256 {
             fs::rename(partial, blob).map_err(Error::io(blob))?;
             (download.progress)(Event::End { file: download.file });

@@ -148,7 +148,7 @@ struct Slot {
     /// The prefix cache's entries of the text's first blocks.
     chain: Vec<u64>,
     /// Tokens that the sequence started with.
-    began: usize,
+    started: usize,
     /// See [`State::plan_checkpoint`].
     planned: Vec<usize>,
     /// See `heads`: the first tokens that have a row of the prediction heads. It can be one more than `len`.

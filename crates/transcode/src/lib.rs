@@ -59,7 +59,7 @@ pub enum TranscodeError {
 }
 
 impl TranscodeError {
-    /// The same error for input that began `elements` earlier.
+    /// The same error for input that started `elements` earlier.
     pub fn after(mut self, elements: usize) -> Self {
         if let Self::NotFinite { element, .. } | Self::TooLarge { element, .. } = &mut self {
             *element += elements;

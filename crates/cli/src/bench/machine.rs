@@ -86,9 +86,9 @@ fn best_round<W: FnMut() -> f64>(threads: usize, rounds: usize, make: impl Fn() 
         (0..rounds)
             .map(|_| {
                 start.wait();
-                let begun = Instant::now();
+                let started = Instant::now();
                 let amount = work();
-                (amount, begun.elapsed().as_secs_f64())
+                (amount, started.elapsed().as_secs_f64())
             })
             .collect::<Vec<_>>()
     };
@@ -144,9 +144,9 @@ fn int8_rate(level: Level, threads: usize) -> f64 {
 
 /// Repeats `work` for [`SLICE`] and sums the returned numbers of operations.
 fn timed(mut work: impl FnMut() -> f64) -> f64 {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut done = 0.0;
-    while begun.elapsed() < SLICE {
+    while started.elapsed() < SLICE {
         done += work();
     }
     done

@@ -177,11 +177,11 @@ impl Bench {
         let mut routing: Vec<LayerRouting> = Vec::new();
         let records = |profile: &Option<Arc<Profile>>| profile.as_ref().map(|p| p.take()).unwrap_or_default();
         records(&self.profile);
-        let (begun, mut ends, mut under_way) = (Instant::now(), Vec::with_capacity(steps.len()), None);
+        let (started, mut ends, mut under_way) = (Instant::now(), Vec::with_capacity(steps.len()), None);
         let mut wait = |drawn: Option<SampledTokens>| -> Result<(), Failure> {
             if let Some(drawn) = drawn {
                 drawn.wait()?;
-                ends.push(begun.elapsed().as_secs_f64());
+                ends.push(started.elapsed().as_secs_f64());
             }
             Ok(())
         };
@@ -201,7 +201,7 @@ impl Bench {
             routing.iter_mut().zip(counts).for_each(|(layer, counts)| layer.add(counts, steps.len()));
         }
         wait(under_way)?;
-        let seconds = begun.elapsed().as_secs_f64();
+        let seconds = started.elapsed().as_secs_f64();
         Ok(Ran { seconds, ends, routing, records: records(&self.profile) })
     }
 }

@@ -80,7 +80,7 @@ pub(super) fn serve(
         batch(engine, (0..together).map(|_| plan()).collect(), |_| {})?;
     }
     let free_before = model.free_memory()?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut served = Served {
         requests,
         cancelled: 0,
@@ -103,7 +103,7 @@ pub(super) fn serve(
         served.cancelled += planned.iter().filter(|planned| planned.cancel.is_some()).count();
         batch(engine, planned, |usage| served.add(usage))?;
     }
-    served.seconds = begun.elapsed().as_secs_f64();
+    served.seconds = started.elapsed().as_secs_f64();
     served.free_after = model.free_memory()?;
     (served.drafts, served.drafted_tokens) = (served.all.drafts, served.all.drafted_tokens);
     served.accepted_tokens = served.all.accepted_tokens;

@@ -109,7 +109,7 @@ fn dropped_positions_are_read_again() {
             bench.prefill().unwrap();
             assert_eq!(bench.lengths(), [depth + 600; 2]);
             bench.decode().unwrap();
-            assert_eq!(bench.lengths(), [depth + 2; 2], "it began at the depth");
+            assert_eq!(bench.lengths(), [depth + 2; 2], "it started at the depth");
         }
     }
 }

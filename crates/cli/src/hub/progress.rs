@@ -31,15 +31,15 @@ struct Now {
     had: u64,
     done: u64,
     verified: u64,
-    begun: Instant,
+    started: Instant,
     line: Instant,
     bar: ProgressBar,
 }
 
 impl Reporter {
     pub(super) fn new(log: &Verbosity) -> Reporter {
-        let (begun, bar) = (Instant::now(), ProgressBar::hidden());
-        let now = Now { file: String::new(), size: 0, had: 0, done: 0, verified: 0, begun, line: begun, bar };
+        let (started, bar) = (Instant::now(), ProgressBar::hidden());
+        let now = Now { file: String::new(), size: 0, had: 0, done: 0, verified: 0, started, line: started, bar };
         Reporter { quiet: log.quiet, terminal: io::stderr().is_terminal(), now: Mutex::new(now) }
     }
 
@@ -80,7 +80,7 @@ impl Reporter {
             }
             Event::End { file } => {
                 now.bar.finish_and_clear();
-                let seconds = now.begun.elapsed().as_secs_f64();
+                let seconds = now.started.elapsed().as_secs_f64();
                 let (size, rate) = (console::bytes(now.size), console::bytes(now.rate() as u64));
                 console::note(format_args!("{file}: {size}, SHA-256 verified, {seconds:.1} s, {rate}/s"));
             }
@@ -107,8 +107,8 @@ impl Reporter {
         bar.set_length(size);
         bar.set_position(had);
         bar.reset_eta();
-        let begun = Instant::now();
-        *now = Now { file: file.to_owned(), size, had, done: had, verified: 0, begun, line: begun, bar };
+        let started = Instant::now();
+        *now = Now { file: file.to_owned(), size, had, done: had, verified: 0, started, line: started, bar };
         let whole = console::bytes(size);
         now.bar.suspend(|| match had {
             0 => console::note(format_args!("downloading {file}: {whole}; {RESUMES}")),
@@ -134,7 +134,7 @@ impl Reporter {
 impl Now {
     /// Bytes of a second.
     fn rate(&self) -> f64 {
-        (self.done - self.had) as f64 / self.begun.elapsed().as_secs_f64().max(1e-3)
+        (self.done - self.had) as f64 / self.started.elapsed().as_secs_f64().max(1e-3)
     }
 
     /// `m.gguf: 1.20 GB of 4.50 GB (27%), 35.2 MB/s, 94 s left`.
@@ -153,10 +153,11 @@ mod tests {
 
     #[test]
     fn a_line_has_share_rate_and_time() {
-        let begun = Instant::now() - Duration::from_secs(10);
+        let started = Instant::now() - Duration::from_secs(10);
         let bar = ProgressBar::hidden();
         let file = "m.gguf".to_owned();
-        let now = Now { file, size: 4_000_000_000, had: 0, done: 1_000_000_000, verified: 0, begun, line: begun, bar };
+        let now =
+            Now { file, size: 4_000_000_000, had: 0, done: 1_000_000_000, verified: 0, started, line: started, bar };
         let line = now.line();
         assert!(line.starts_with("m.gguf: 1.00 GB of 4.00 GB (25%), "), "{line}");
         assert!(line.ends_with("MB/s, 30 s left"), "{line}");

@@ -68,13 +68,13 @@ impl Engine {
     ) -> Result<Canceller, EngineError> {
         self.health()?;
         let pooling = self.model().spec().pooling.ok_or(EngineError::NoPooling)?;
-        let (place, began) = self.reserve(request.tenant, 1)?.one().ok_or(EngineError::Stopped)?;
+        let (place, started) = self.reserve(request.tenant, 1)?.one().ok_or(EngineError::Stopped)?;
         let collector = Collector::new(request.inputs.len(), place, Box::new(deliver));
         let since = collector.asked();
         let texts: Vec<Vec<u32>> =
             request.inputs.iter().map(|input| self.prompt_tokens(input)).collect::<Result<_, _>>()?;
         let (text, embedding) = Embedding::first(texts, pooling, collector).ok_or(EngineError::NoInputs)?;
         let task = Task::Embed(Box::new(embedding));
-        self.submit(Job::new(text, request.tenant, since, Arc::default(), began, task))
+        self.submit(Job::new(text, request.tenant, since, Arc::default(), started, task))
     }
 }

@@ -80,8 +80,8 @@ impl Reasoning {
             self.tail.drain(..at);
             self.place = if self.place == Place::Before { Place::Within } else { self.behind() };
         }
-        let begun = self.tail.trim_start();
-        if self.place == Place::Before && !self.limit.repeats && !self.limit.open.starts_with(begun) {
+        let started = self.tail.trim_start();
+        if self.place == Place::Before && !self.limit.repeats && !self.limit.open.starts_with(started) {
             self.place = Place::After;
         }
         let longest = self.limit.open.len().max(self.limit.close.len());

@@ -34,8 +34,8 @@ impl Scripted {
         let prompt = tokenizer.decode(prompt, false)?;
         let Some(text) = script.completion(&prompt) else { return Ok(None) };
         let mut ends = (0..=text.len()).rev().filter(|&end| text.is_char_boundary(end));
-        let begun = ends.find(|&end| prompt.ends_with(&text[..end])).unwrap_or(0);
-        let tokens = tokenizer.encode(&text[begun..], EncodeOptions { add_special: false, parse_special: true })?;
+        let started = ends.find(|&end| prompt.ends_with(&text[..end])).unwrap_or(0);
+        let tokens = tokenizer.encode(&text[started..], EncodeOptions { add_special: false, parse_special: true })?;
         let end = tokenizer.eos().or(tokenizer.end_of_generation().first().copied());
         Ok(Some(Scripted(tokens.into_iter().chain(end).map(|token| [(token, Self::BIAS)]).collect())))
     }

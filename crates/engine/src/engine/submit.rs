@@ -20,7 +20,7 @@ use super::{Canceller, Engine, EngineError, Generation, Grammar, Piece, Prompt, 
 pub struct Reservation {
     permits: Vec<Permit>,
     /// Whether any sequence of the request has started.
-    began: Arc<AtomicBool>,
+    started: Arc<AtomicBool>,
 }
 
 /// Keeps a request through [`Engine::drain`] although it only waits.
@@ -89,7 +89,7 @@ impl Engine {
         }
         let places = self.sequences.saturating_add(self.queue);
         let permits = self.permits.take(tenant, places, count).ok_or(EngineError::Busy { asked: count, places })?;
-        Ok(Reservation { permits, began: Arc::default() })
+        Ok(Reservation { permits, started: Arc::default() })
     }
 
     /// Accepts no more requests. New requests end with [`EngineError::Draining`], and so do waiting requests that have
@@ -123,8 +123,8 @@ impl Engine {
         drop(text);
         let mut choices = Choices { prompt, cancellers: Vec::new() };
         for deliver in delivers {
-            let begun = self.begin(&request, is_reply, &choices.prompt, places, since, Box::new(deliver));
-            match begun {
+            let started = self.begin(&request, is_reply, &choices.prompt, places, since, Box::new(deliver));
+            match started {
                 Ok(canceller) => choices.cancellers.push(canceller),
                 Err(error) => {
                     choices.cancellers.iter().for_each(Canceller::cancel);
@@ -163,7 +163,7 @@ impl Engine {
             completion.follow(Scripted::new(&**script, self.model.tokenizer()?, prompt)?);
         }
         let task = Task::Complete(Box::new(completion));
-        let mut job = Job::new(prompt.to_vec(), request.tenant, since, Arc::default(), places.began.clone(), task);
+        let mut job = Job::new(prompt.to_vec(), request.tenant, since, Arc::default(), places.started.clone(), task);
         job.cache_key = request.cache_key.unwrap_or(request.tenant);
         self.submit(job)
     }
@@ -196,11 +196,11 @@ impl Engine {
 impl Reservation {
     /// Keeps the request of these places through a drain, once [`Pledge::give`] is called.
     pub fn pledge(&self) -> Pledge {
-        Pledge(self.began.clone())
+        Pledge(self.started.clone())
     }
 
     /// The place of a request in the queue, and whether any of its sequences has started.
     pub(super) fn one(mut self) -> Option<(Permit, Arc<AtomicBool>)> {
-        Some((self.permits.pop()?, self.began))
+        Some((self.permits.pop()?, self.started))
     }
 }

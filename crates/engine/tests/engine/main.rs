@@ -6,7 +6,6 @@
 #[path = "../../../model/tests/model/tiny.rs"]
 mod tiny;
 
-mod ahead;
 mod bias;
 mod broken;
 mod cache;
@@ -20,6 +19,7 @@ mod failing;
 mod grammar;
 mod named_tokens;
 mod not_finite;
+mod overlap;
 mod preemption;
 mod receipt;
 mod refuse;

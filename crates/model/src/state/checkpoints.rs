@@ -30,7 +30,7 @@ impl State {
         let slot = self.slot(id)?;
         let (len, spacing, fixed) = (len / KV_BLOCK * KV_BLOCK, self.spacing, self.has_fixed_size());
         let slot = &mut self.slots[slot];
-        let far = slot.planned.iter().chain([&slot.began]).all(|other| other.abs_diff(len) >= spacing);
+        let far = slot.planned.iter().chain([&slot.started]).all(|other| other.abs_diff(len) >= spacing);
         if fixed && far && len > slot.len {
             slot.planned.push(len);
         }

@@ -48,7 +48,7 @@ impl State {
         }
         chain.iter().for_each(|&entry| self.prefix.pin(entry));
         let (open, generation, planned) = (true, id.generation, Vec::new());
-        self.slots[slot] = Slot { open, generation, len, tenant, chain, began: len, planned, predicted };
+        self.slots[slot] = Slot { open, generation, len, tenant, chain, started: len, planned, predicted };
         self.plan_checkpoint(id, known)?;
         self.plan_checkpoint(id, tokens.len().saturating_sub(OPENING))?;
         Ok((id, len))

@@ -235,8 +235,8 @@ impl PromptFields {
         let schemas;
         (chat.tools, schemas) = tools.chosen(&tool_choice, paths);
         // The words that the assistant has started with, unless it has to call a tool.
-        let begun = chat.messages.last().is_some_and(|last| last.role == Role::Assistant && last.calls.is_empty());
-        chat.continues = begun && matches!(tool_choice, ToolChoice::Auto | ToolChoice::None);
+        let started = chat.messages.last().is_some_and(|last| last.role == Role::Assistant && last.calls.is_empty());
+        chat.continues = started && matches!(tool_choice, ToolChoice::Auto | ToolChoice::None);
         let options =
             ConverseOptions { tool_choice, parallel_calls, reasoning_tokens, grammar, ..ConverseOptions::default() };
         Ok(Conversation { chat, options, schemas })

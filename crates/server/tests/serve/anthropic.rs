@@ -215,8 +215,8 @@ fn the_last_message_is_continued() {
     let user = json!({"role": "user", "content": "abc"});
     let count =
         |messages: Value| ask("/v1/messages/count_tokens", messages)["input_tokens"].as_u64().expect("a number");
-    let begun = json!([user, {"role": "assistant", "content": "ab"}]);
+    let started = json!([user, {"role": "assistant", "content": "ab"}]);
     // The template's marks of a reply without reasoning, and a pair of letters, which is a token.
-    assert_eq!(count(begun.clone()), count(json!([user])) + "<think></think>".len() as u64 + 1);
-    assert_eq!(ask("/v1/messages", begun)["role"], "assistant");
+    assert_eq!(count(started.clone()), count(json!([user])) + "<think></think>".len() as u64 + 1);
+    assert_eq!(ask("/v1/messages", started)["role"], "assistant");
 }

@@ -22,20 +22,20 @@ fn requests(said: &str) -> Vec<(&'static str, Value, &'static str)> {
     let arguments = json!({"path": said}).to_string();
     let items = json!([user, {"type": "function_call", "call_id": "c1", "name": "read", "arguments": arguments},
                        {"type": "function_call_output", "call_id": "c1", "output": said}]);
-    let begun = json!([user, {"role": "assistant", "content": said}]);
+    let started = json!([user, {"role": "assistant", "content": said}]);
     let of_responses =
         json!({"type": "function", "name": "read", "description": said, "parameters": {"type": "object"}});
     vec![
         (chat, json!({"messages": [{"role": "system", "content": said}, {"role": "user", "content": said}]}), prompt),
         (chat, json!({"messages": called, "tools": [{"type": "function", "function": function}]}), prompt),
-        (chat, json!({"messages": begun, "continue_final_message": true}), prompt),
+        (chat, json!({"messages": started, "continue_final_message": true}), prompt),
         (messages, json!({"system": said, "messages": [{"role": "user", "content": said}]}), input),
         (
             messages,
             json!({"messages": used, "tools": [{"name": "read", "description": said, "input_schema": {}}]}),
             input,
         ),
-        (messages, json!({"messages": begun}), input),
+        (messages, json!({"messages": started}), input),
         ("/v1/messages/count_tokens", json!({"messages": [{"role": "user", "content": said}]}), "/input_tokens"),
         (responses, json!({"instructions": said, "input": said}), input),
         (responses, json!({"input": items, "tools": [of_responses]}), input),

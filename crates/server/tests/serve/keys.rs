@@ -40,9 +40,9 @@ fn start(server: &Running, key: &str, count: usize) -> Vec<std::net::TcpStream> 
     let request = format!("{head}\r\n\r\n{body}");
     let streams = (0..count).map(|_| server.connect(request.as_bytes())).collect();
     let expected = format!("gristmill_requests {count}");
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     while !server.get_with("/metrics", &[("x-api-key", key)]).text.lines().any(|line| line == expected) {
-        assert!(begun.elapsed().as_secs() < 20, "{count} requests do not start");
+        assert!(started.elapsed().as_secs() < 20, "{count} requests do not start");
     }
     streams
 }
@@ -81,9 +81,9 @@ fn limits_of_keys() {
     let refused = ask(&server, "single", &short());
     assert!(refused.status == 429 && refused.text.contains("1 requests of this key"), "{}", refused.text);
     drop(running);
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     while ask(&server, "single", &short()).status != 200 {
-        assert!(begun.elapsed().as_secs() < 20, "the place of a client that went away is not free");
+        assert!(started.elapsed().as_secs() < 20, "the place of a client that went away is not free");
     }
     assert!((0..5).all(|_| ask(&server, "free", &short()).status == 200));
 }

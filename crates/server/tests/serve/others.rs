@@ -52,7 +52,7 @@ fn a_conversation_is_shown_as_it_would_run() {
     let server = Running::usual();
     let user = json!({"role": "user", "content": "abc"});
     let tool = json!({"type": "function", "function": {"name": "pick", "parameters": {"type": "object"}}});
-    let begun = json!([user, {"role": "assistant", "content": "So "}]);
+    let started = json!([user, {"role": "assistant", "content": "So "}]);
     let usual = server.ask("/apply-template", &json!({"messages": [user]}))["prompt"].clone();
     for (more, shown) in [
         (json!({}), ""),
@@ -62,7 +62,7 @@ fn a_conversation_is_shown_as_it_would_run() {
         (json!({"response_format": {"type": "json_object"}}), "assistant\n<think></think>"),
         (json!({"tools": [tool], "temperature": 0.5, "stream": true}), "pick"),
         (json!({"tools": [tool], "tool_choice": "required"}), "<tool_call>\n"),
-        (json!({"messages": begun, "continue_final_message": true, "add_generation_prompt": false}), "So "),
+        (json!({"messages": started, "continue_final_message": true, "add_generation_prompt": false}), "So "),
     ] {
         let mut body = json!({"messages": [user], "max_tokens": 1});
         body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());

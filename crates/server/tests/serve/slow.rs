@@ -142,7 +142,7 @@ fn slow_clients_are_dropped_and_disturb_nobody() {
 fn each_slow_client_is_dropped() {
     let patience = Duration::from_millis(300);
     let server = Running::new(engine(&model(), 1), Options { patience, ..options() });
-    let begun = Instant::now();
+    let started = Instant::now();
     let idle = server.connect(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n");
     let silent = server.connect(b"");
     let head = server.connect(b"GET /health HTTP/1.1\r\nhost: local");
@@ -158,7 +158,7 @@ fn each_slow_client_is_dropped() {
     assert!(rest(unread).starts_with("HTTP/1.1 408"));
     assert!(rest(wrong).starts_with("HTTP/1.1 404"));
     assert!(rest(unfinished).starts_with("HTTP/1.1 408"));
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     wait_for_closed(&server, patience);
     assert_eq!(server.get("/health").status, 200);
 }

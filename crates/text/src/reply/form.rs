@@ -13,7 +13,7 @@ pub struct ReplyForm {
     template: String,
     prompt_end: String,
     /// The start of the reply, which the prompt has already.
-    begun: String,
+    started: String,
     options: ReplyOptions,
     answer_or_calls: bool,
     only_calls: bool,
@@ -43,14 +43,14 @@ impl ReplyForm {
 
     /// A continued text, all of which is content.
     pub fn plain() -> ReplyForm {
-        let (template, prompt_end, begun) = Default::default();
+        let (template, prompt_end, started) = Default::default();
         let (options, answer_or_calls, only_calls) = Default::default();
-        ReplyForm { syntax: None, template, prompt_end, begun, options, answer_or_calls, only_calls }
+        ReplyForm { syntax: None, template, prompt_end, started, options, answer_or_calls, only_calls }
     }
 
     /// The form of replies whose beginning is in the prompt. Its events are left out.
-    pub fn begun(self, text: impl Into<String>) -> ReplyForm {
-        ReplyForm { begun: text.into(), ..self }
+    pub fn started(self, text: impl Into<String>) -> ReplyForm {
+        ReplyForm { started: text.into(), ..self }
     }
 
     /// The form of replies that are either an answer or calls, without reasoning. The start of the reply decides: the
@@ -80,7 +80,7 @@ impl ReplyForm {
             }
             None => Box::new(Plain),
         };
-        Reply::begin(parser, &self.begun, parallel_calls, self.only_calls)
+        Reply::begin(parser, &self.started, parallel_calls, self.only_calls)
     }
 
     /// Parses a whole reply.

@@ -46,10 +46,10 @@ enum HarmonyState {
     Head {
         said: bool,
     },
-    /// In a message on a channel; `begun` once it has text.
+    /// In a message on a channel; `started` once it has text.
     Message {
         is_final: bool,
-        begun: bool,
+        started: bool,
     },
     /// Before the arguments of a call.
     Arguments {
@@ -84,11 +84,11 @@ impl Harmony {
         let Start { options, answer_or_calls, .. } = start;
         let names = Names::new(options.schemas.clone());
         let mut parser = Harmony { state: HarmonyState::Head { said: false }, options, names, answer_or_calls };
-        let begun = start.prompt_end.rsplit_once(TURN).and_then(|(_, begun)| begun.rsplit_once(MESSAGE));
-        if let Some((head, text)) = begun
+        let started = start.prompt_end.rsplit_once(TURN).and_then(|(_, started)| started.rsplit_once(MESSAGE));
+        if let Some((head, text)) = started
             && !ENDS.iter().any(|end| text.contains(end))
         {
-            parser.state = HarmonyState::Message { is_final: is_final(head), begun: !text.trim().is_empty() };
+            parser.state = HarmonyState::Message { is_final: is_final(head), started: !text.trim().is_empty() };
         }
         parser
     }
@@ -109,7 +109,7 @@ impl Harmony {
             Some(name) => HarmonyState::Arguments { name },
             None => {
                 input.discard();
-                HarmonyState::Message { is_final, begun: false }
+                HarmonyState::Message { is_final, started: false }
             }
         })
     }
@@ -182,7 +182,7 @@ impl Harmony {
             None => {
                 self.names.damage();
                 self.give(true, false, input, output);
-                HarmonyState::Message { is_final: true, begun: true }
+                HarmonyState::Message { is_final: true, started: true }
             }
         }
     }
@@ -191,25 +191,25 @@ impl Harmony {
     fn read_message(
         &self,
         is_final: bool,
-        begun: bool,
+        started: bool,
         input: &mut Input,
         output: &mut Output,
     ) -> Option<HarmonyState> {
         let ends: &[&str] = if is_final && self.answer_or_calls { &[] } else { &ENDS };
         let (len, found) = input.find(ends);
         input.advance(len);
-        self.give(is_final, begun, input, output);
+        self.give(is_final, started, input, output);
         match found {
             Begins::With(_) => Some(end_message(input)),
-            _ if len > 0 && !begun => Some(HarmonyState::Message { is_final, begun: true }),
+            _ if len > 0 && !started => Some(HarmonyState::Message { is_final, started: true }),
             _ => None,
         }
     }
 
     /// Gives out what is read of a message; an earlier one is separate from it.
-    fn give(&self, is_final: bool, begun: bool, input: &mut Input, output: &mut Output) {
+    fn give(&self, is_final: bool, started: bool, input: &mut Input, output: &mut Output) {
         let text = input.take();
-        if !begun && !text.is_empty() {
+        if !started && !text.is_empty() {
             output.separate();
         }
         match is_final {
@@ -223,7 +223,7 @@ impl Parser for Harmony {
     fn step(&mut self, input: &mut Input, output: &mut Output) -> bool {
         let next = match &mut self.state {
             HarmonyState::Head { .. } => self.read_head(input, output),
-            &mut HarmonyState::Message { is_final, begun } => self.read_message(is_final, begun, input, output),
+            &mut HarmonyState::Message { is_final, started } => self.read_message(is_final, started, input, output),
             HarmonyState::Arguments { name } => {
                 let name = name.clone();
                 self.read_arguments(&name, input, output, false)
@@ -244,7 +244,7 @@ impl Parser for Harmony {
                 match input.begins(&ENDS) {
                     Begins::With(_) => Some(end_message(input)),
                     Begins::Maybe => None,
-                    Begins::No => Some(HarmonyState::Message { is_final: true, begun: false }),
+                    Begins::No => Some(HarmonyState::Message { is_final: true, started: false }),
                 }
             }
         };
@@ -272,7 +272,7 @@ impl Parser for Harmony {
         let rest = input.rest().len();
         input.advance_to_end();
         match &self.state {
-            &HarmonyState::Message { is_final, begun } => self.give(is_final, begun, input, output),
+            &HarmonyState::Message { is_final, started } => self.give(is_final, started, input, output),
             // The mark of the end is no text where it ends generation.
             HarmonyState::Arguments { name }
                 if !is_cut && rest == 0 && schema::needs_none(&self.options.schemas, name) =>

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Held text. Bytes before `start` were returned as events, bytes before `position` were read. Bytes before `begun`
+/// Held text. Bytes before `start` were returned as events, bytes before `position` were read. Bytes before `started`
 /// were in the prompt, and are never returned.
 #[derive(Debug, Default)]
 pub(super) struct Input {
@@ -11,7 +11,7 @@ pub(super) struct Input {
     position: usize,
     /// Where a name or value started; between `start` and `position`.
     token: usize,
-    begun: usize,
+    started: usize,
 }
 
 /// Whether a text starts with a mark.
@@ -35,15 +35,15 @@ pub(super) fn begins(text: &str, marks: &[&str]) -> Begins {
 
 impl Input {
     /// The input of a reply whose beginning is in the prompt.
-    pub(super) fn begun(text: &str) -> Input {
-        Input { text: text.to_owned(), begun: text.len(), ..Input::default() }
+    pub(super) fn started(text: &str) -> Input {
+        Input { text: text.to_owned(), started: text.len(), ..Input::default() }
     }
 
     pub(super) fn push(&mut self, text: &str) {
         self.text.drain(..self.start);
         self.position -= self.start;
         self.token = self.token.saturating_sub(self.start);
-        self.begun = self.begun.saturating_sub(self.start);
+        self.started = self.started.saturating_sub(self.start);
         self.start = 0;
         self.text.push_str(text);
     }
@@ -126,13 +126,13 @@ impl Input {
 
     /// Gives out the text that is read.
     pub(super) fn take(&mut self) -> &str {
-        let from = std::mem::replace(&mut self.start, self.position).max(self.begun);
+        let from = std::mem::replace(&mut self.start, self.position).max(self.started);
         self.text.get(from..self.position).unwrap_or_default()
     }
 
     /// Gives out the text before the name or value that started last.
     pub(super) fn take_before_token(&mut self) -> &str {
-        let from = std::mem::replace(&mut self.start, self.token).max(self.begun);
+        let from = std::mem::replace(&mut self.start, self.token).max(self.started);
         self.text.get(from..self.token).unwrap_or_default()
     }
 

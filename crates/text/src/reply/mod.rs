@@ -157,8 +157,8 @@ impl Reply {
     }
 
     /// For a reply that starts with this text, whose events are left out.
-    fn begin(parser: Box<dyn Parser>, begun: &str, parallel_calls: bool, only_calls: bool) -> Reply {
-        let (input, output) = (Input::begun(begun), Output::new(parallel_calls));
+    fn begin(parser: Box<dyn Parser>, started: &str, parallel_calls: bool, only_calls: bool) -> Reply {
+        let (input, output) = (Input::started(started), Output::new(parallel_calls));
         let mut reply = Reply { input, parser, output, only_calls };
         reply.advance();
         reply.output.discard();

@@ -1,7 +1,6 @@
 //! Replies of all forms, and hostile ones.
 
 mod answers;
-mod begun;
 mod cases;
 mod damaged;
 mod forms;
@@ -9,6 +8,7 @@ mod hostile;
 mod joined;
 mod reasoning;
 mod repaired;
+mod started;
 mod thought;
 mod written;
 

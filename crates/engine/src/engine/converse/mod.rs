@@ -62,7 +62,7 @@ struct Parts {
     /// The prompt, up to the reply.
     prompt: String,
     /// The start of the reply.
-    begun: String,
+    started: String,
     syntax: &'static Syntax,
     /// The source of the template.
     template: String,
@@ -71,9 +71,9 @@ struct Parts {
 
 impl Parts {
     /// The prompt, and what of the reply it has.
-    fn finished(&self, begun: &str) -> Prompt {
-        let (text, plain) = self.escapes.unescape(&[&self.prompt, begun].concat());
-        Prompt::Rendered { text, plain, is_started: !begun.is_empty() }
+    fn finished(&self, started: &str) -> Prompt {
+        let (text, plain) = self.escapes.unescape(&[&self.prompt, started].concat());
+        Prompt::Rendered { text, plain, is_started: !started.is_empty() }
     }
 }
 
@@ -123,7 +123,7 @@ impl Engine {
     /// conversation's own; [`EngineError::Template`] if the template fails on these messages;
     /// [`EngineError::NotContinued`]; [`EngineError::PromptTooLong`] if the messages alone exceed the context by far.
     pub fn render(&self, chat: &Chat) -> Result<String, EngineError> {
-        self.parts(chat).map(|Parts { prompt, begun, escapes, .. }| escapes.unescape(&(prompt + &begun)).0)
+        self.parts(chat).map(|Parts { prompt, started, escapes, .. }| escapes.unescape(&(prompt + &started)).0)
     }
 
     fn parts(&self, chat: &Chat) -> Result<Parts, EngineError> {
@@ -140,7 +140,7 @@ impl Engine {
         let rendered = |chat: &Chat| -> Result<Parts, EngineError> {
             let (prompt, syntax) = template.render(chat, &escapes).map_err(refused)?;
             let (template, escapes) = (template.source().to_owned(), escapes.clone());
-            Ok(Parts { prompt, begun: String::new(), syntax, template, escapes })
+            Ok(Parts { prompt, started: String::new(), syntax, template, escapes })
         };
         match chat.messages.split_last() {
             _ if !chat.continues => rendered(&chat),
@@ -166,11 +166,11 @@ impl Engine {
         if reasoning_tokens == Some(0) {
             parts.prompt.push_str(syntax.reasoning_ending(&parts.prompt));
         }
-        let Parts { prompt, begun, template, escapes, .. } = &parts;
+        let Parts { prompt, started, template, escapes, .. } = &parts;
         let reasoning =
             reasoning_tokens.map(|tokens| self.reasoning_limit(tokens, prompt, syntax, template)).transpose()?;
-        let form = ReplyForm::new(syntax, template, prompt, options).begun(escapes.unescape(begun).0);
-        Ok((Request { reasoning, ..Request::new(parts.finished(begun)) }, form))
+        let form = ReplyForm::new(syntax, template, prompt, options).started(escapes.unescape(started).0);
+        Ok((Request { reasoning, ..Request::new(parts.finished(started)) }, form))
     }
 
     /// The limit on the reasoning of a reply to this prompt.
@@ -218,7 +218,7 @@ impl Engine {
         let RequiredCall { opening, grammar } = call::required(&syntax.call, callable, self.model.tokenizer()?);
         let written = call::opening(&syntax.call, callable, |name| parts.escapes.escaped(name));
         let request = Request::new(parts.finished(&written));
-        Ok((Request { grammar: Some(grammar), ..request }, form.begun(opening)))
+        Ok((Request { grammar: Some(grammar), ..request }, form.started(opening)))
     }
 }
 
@@ -230,13 +230,13 @@ fn continued(parts: Parts, message: &Message) -> Parts {
         prompt.push_str(&syntax.written_reasoning(&template, reasoning));
     }
     prompt.push_str(syntax.answer_opening(&prompt));
-    Parts { prompt, begun: message.text.clone(), syntax, template, escapes }
+    Parts { prompt, started: message.text.clone(), syntax, template, escapes }
 }
 
 /// A reply whose answer follows a grammar.
 fn followed(mut parts: Parts, grammar: Grammar) -> (Request, ReplyForm) {
     parts.prompt.push_str(parts.syntax.reasoning_ending(&parts.prompt));
     parts.prompt.push_str(parts.syntax.answer_opening(&parts.prompt));
-    let request = Request::new(parts.finished(&parts.begun));
+    let request = Request::new(parts.finished(&parts.started));
     (Request { grammar: Some(grammar), ..request }, ReplyForm::plain())
 }

@@ -157,8 +157,7 @@ impl ChatFields {
         let chosen = tools.chosen(choice, NamePlace::Nested, grammar.is_some(), paths, ignored)?;
         let continues = self.continue_final_message == Some(true);
         if self.add_generation_prompt == Some(continues) {
-            let message =
-                "a reply is begun, or the last message continued: one of this field and continue_final_message is true";
+            let message = "a reply is started, or the last message continued: one of this field and continue_final_message is true";
             return Err(ApiError::param("add_generation_prompt", message));
         }
         let mut chat = thinking.chat(messages(self.messages)?)?;

@@ -75,7 +75,7 @@ impl OutputItem {
     }
 
     /// The item before its first part and text.
-    pub(super) fn begun(item: &Item, namespaces: &Namespaces) -> OutputItem {
+    pub(super) fn started(item: &Item, namespaces: &Namespaces) -> OutputItem {
         OutputItem::of(item, namespaces, "in_progress", Vec::new(), String::new())
     }
 
@@ -116,7 +116,7 @@ impl OutputPart {
     }
 
     /// The part of an item of this kind, before its text; a call has none.
-    pub(super) fn begun(kind: &ItemKind) -> Option<OutputPart> {
+    pub(super) fn started(kind: &ItemKind) -> Option<OutputPart> {
         OutputPart::new(kind, String::new(), Vec::new())
     }
 }

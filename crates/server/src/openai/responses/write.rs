@@ -93,10 +93,10 @@ impl ResponseWriter {
         self.push(ResponseEvent { r#type, response: Some(object), ..ResponseEvent::default() });
     }
 
-    fn began(&mut self, index: usize, item: &Item) {
-        let begun = OutputItem::begun(item, &self.namespaces);
-        self.push(ResponseEvent { item: Some(&begun), ..of_item("response.output_item.added", index) });
-        if let Some(part) = OutputPart::begun(&item.kind) {
+    fn started(&mut self, index: usize, item: &Item) {
+        let started = OutputItem::started(item, &self.namespaces);
+        self.push(ResponseEvent { item: Some(&started), ..of_item("response.output_item.added", index) });
+        if let Some(part) = OutputPart::started(&item.kind) {
             let id = item_id(item);
             self.push(ResponseEvent { part: Some(&part), ..of_part("response.content_part.added", index, &id) });
         }
@@ -171,7 +171,7 @@ impl Writer for ResponseWriter {
         let items = &reply.choices[step.choice].items;
         for change in &step.changes {
             match change {
-                &Change::Began(index) => self.began(index, &items[index]),
+                &Change::Began(index) => self.started(index, &items[index]),
                 Change::Grew(index, text, logprobs) => self.grew(*index, &items[*index], text, logprobs),
                 &Change::Ended(index) => self.ended(index, &items[index]),
             }

@@ -23,7 +23,7 @@ const REQUIRED: [(&str, &str, &str); 13] = [
 fn required(template: &str, prompt: &str, known: &str) -> ReplyForm {
     let form = form(template, prompt, tools());
     let opening = Syntax::of(template, prompt).call.opening;
-    form.begun([opening, known].concat()).only_calls()
+    form.started([opening, known].concat()).only_calls()
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn required_calls_are_whole_or_left_out() {
 #[test]
 fn a_continued_message_gives_what_follows() {
     let time = "<tool_call>\n{\"name\": \"get_time\"}\n</tool_call>";
-    for (begun, text, expected) in [
+    for (started, text, expected) in [
         ("Hello", " world ", vec![content(" world ")]),
         // Held white space is of the start.
         ("Hello \n", "world", vec![content("world")]),
@@ -66,11 +66,11 @@ fn a_continued_message_gives_what_follows() {
         ("größer", "größer", vec![content("größer")]),
     ] {
         for n in 1..=text.chars().count() {
-            let form = form(QWEN, "", tools()).begun(begun);
-            assert_eq!(events(form.parser(), pieces(text, n)), expected, "{begun:?}, {text:?} in pieces of {n}");
+            let form = form(QWEN, "", tools()).started(started);
+            assert_eq!(events(form.parser(), pieces(text, n)), expected, "{started:?}, {text:?} in pieces of {n}");
         }
     }
-    let form = form(HARMONY, "<|start|>assistant<|channel|>final<|message|>", tools()).begun("Hi <|");
+    let form = form(HARMONY, "<|start|>assistant<|channel|>final<|message|>", tools()).started("Hi <|");
     assert_eq!(events(form.parser(), ["there", "<|return|>"]), [content("there")]);
     assert!(!form.parser().has_calls() && !form.parser().is_reasoning());
 }
