@@ -15,8 +15,8 @@ use sha2::{Digest, Sha256};
 use perplexity::perplexity;
 
 const HASH: &str = "c95c20e85dbdc4085d8467eb0bcf052cc92eb4e6872ab27617e3da01b9cae95b";
-/// `cargo package` takes 10 MB in all.
-const MOST_BYTES: usize = 9_500_000;
+/// With a file of 9,837,440 bytes the program's package has 9.77 MB; `cargo xtask prove publish` fails above 10 MB.
+const MOST_BYTES: usize = 9_900_000;
 
 /// transformers' perplexity of the weights before quantisation, in F32, on the same windows.
 const PERPLEXITY: f64 = 7.0445;
