@@ -153,7 +153,7 @@ impl Drafter {
     /// The draft tokens of each request, at most as many as it asks for.
     ///
     /// # Errors
-    /// Those of a forward pass.
+    /// The errors of a forward pass.
     pub(super) fn make(&mut self, runner: &mut Runner, requests: &[DraftRequest<'_>]) -> Result<Vec<Vec<u32>>> {
         match self {
             Drafter::Lookup => Ok(requests.iter().map(|one| lookup::look_up(one.text, one.count)).collect()),
@@ -194,8 +194,8 @@ impl Replay {
             if uniform(self.checked) < chance {
                 *sampled = draft;
             } else {
-                // Any token but the draft token: its neighbour.
-                *sampled = if *sampled == draft { draft ^ 1 } else { *sampled };
+                // Another token of the vocabulary, which has at least two.
+                *sampled = if *sampled == draft { draft.checked_sub(1).unwrap_or(1) } else { *sampled };
                 return;
             }
         }
@@ -214,6 +214,16 @@ fn uniform(n: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_replay_rejects_with_a_token_of_the_vocabulary() {
+        let mut replay = Replay { chances: vec![0.0], checked: 0 };
+        for (draft, other) in [(0, 1), (1, 0), (4, 3)] {
+            let mut sampled = [draft];
+            replay.decide(&[draft], &mut sampled);
+            assert_eq!(sampled, [other], "of a vocabulary of 5");
+        }
+    }
 
     #[test]
     fn a_replay_accepts_the_given_shares() {

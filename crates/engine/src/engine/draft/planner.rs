@@ -8,8 +8,7 @@
 //! Both sides are measured online. Where the plan does not measure something by itself, it is tried rarely:
 //! - Without draft tokens, each sequence gets one after [`RETRY`] steps, because the text can become predictable. Each
 //!   failure doubles the wait, up to [`MAX_RETRY`]: as a draft token costs less than a step, this costs less than 1.6%.
-//!   After a success, which made a
-//!   step faster, the next try follows [`SOON`].
+//!   After a success, which made a step faster, the next try follows after [`SOON`] steps.
 //! - With draft tokens, one step in [`REFRESH`] has none, because the time of a step grows with the context.
 //! - Numbers of draft tokens that were never measured are tried from one for each sequence on, doubling.
 
