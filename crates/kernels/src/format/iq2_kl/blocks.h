@@ -12,34 +12,36 @@ struct IQ2_KL {
     MEMBER int BLOCK = 256, SCALED = 32, SPANS = 4, PIECES = 4, ZERO = 0;
     MEMBER bool IS_FLOAT = false, SIGNED = true, HAS_MIN = false;
     struct Raw {
-        uint4 qs, qh;
-        uint2 head;
-        // Which span of the block.
-        u32 own, first;
+        uint4 qs;
+        // The high bits of both groups: of byte b of word k of `qs` at bits 8 · b + 2 · k and one above it.
+        u32 high;
+        // Of both groups.
+        u32 head, first;
     };
     template <class Slice = WholeSpan>
     static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
         Fields<88, SPANS> block = {row, span};
-        auto head = block.next<8>(0);
+        uint2 head = block.next<8>(0).two_words();
         auto qs = block.next<16, 1>(8);
-        auto qh = block.next<16>(72);
-        return {qs.four_words(), qh.four_words(), head.two_words(), span % 4, slice.first()};
+        uint4 qh = block.next<16>(72).four_words();
+        u32 group = 2 * (span % 4), high[4];
+        fields(qh, group, 0x03030303u, high);
+        u32 packed = pack(head.x, scale_bits(head, group), scale_bits(head, group + 1));
+        return {qs.four_words(), high[0] | high[1] << 2 | high[2] << 4 | high[3] << 6, packed, slice.first()};
+    }
+    static DEV u32 scale_bits(uint2 head, u32 group) {
+        return (head.y >> (8 * (group % 4) + 4 * (group / 4)) & 15) | (head.x >> (16 + 2 * group) & 3) << 4;
     }
     static DEV u32 at(u32 span, int piece) { return 4 * span + piece; }
-    static DEV u32 group_of(const THREAD Raw& raw, int piece) { return 2 * raw.own + piece / 2; }
     static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {
-        uint2 low = piece % 2 == 0 ? make_uint2(raw.qs.x, raw.qs.y) : make_uint2(raw.qs.z, raw.qs.w);
-        uint2 high = piece % 2 == 0 ? make_uint2(raw.qh.x, raw.qh.y) : make_uint2(raw.qh.z, raw.qh.w);
+        uint2 qs = piece % 2 == 0 ? make_uint2(raw.qs.x, raw.qs.y) : make_uint2(raw.qs.z, raw.qs.w);
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            u32 j = (i + raw.first) % 4, shift = 16 * (j % 2);
-            u32 nibbles = (j < 2 ? low.x : low.y) >> (shift + 4 * (piece / 2)) & 0x0f0f;
-            u32 codes = nibbles | ((j < 2 ? high.x : high.y) >> (shift + group_of(raw, piece)) & 0x0101) << 4;
+            u32 j = (i + raw.first) % 4, shift = 16 * (j % 2), word = 2 * (piece % 2) + j / 2;
+            u32 nibbles = (j < 2 ? qs.x : qs.y) >> (shift + 4 * (piece / 2)) & 0x0f0f;
+            u32 codes = nibbles | (raw.high >> (shift + 2 * word + piece / 2) & 0x0101) << 4;
             words[i] = iq2_kl_pairs[codes & 31] | static_cast<u32>(iq2_kl_pairs[codes >> 8]) << 16;
         }
     }
-    static DEV ScaleMin scale(const THREAD Raw& raw, int piece) {
-        u32 g = group_of(raw, piece), low = raw.head.y >> (8 * (g % 4) + 4 * (g / 4)) & 15;
-        return {integer_scale(raw.head.x, low | (raw.head.x >> (16 + 2 * g) & 3) << 4, 32), 0.0f};
-    }
+    static DEV ScaleMin scale(const THREAD Raw& raw, int piece) { return {scale_of(raw.head, piece / 2), 0.0f}; }
 };

@@ -6,30 +6,25 @@ struct IQ5_KS {
     MEMBER int BLOCK = 256, SCALED = 32, SPANS = 8, PIECES = 2, ZERO = 0;
     MEMBER bool IS_FLOAT = false, SIGNED = true, HAS_MIN = false;
     struct Raw {
+        // `qh` with the bits of this span lowest.
         uint4 qs, qh;
-        uint2 scales;
-        u32 d;
-        // Which pair of groups.
-        u32 pair;
+        // The scale of the row; and the bytes of both groups.
+        u32 d, scales;
     };
     template <class Slice = WholeSpan>
     static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
         Fields<172, SPANS> block = {row, span};
         auto d = block.next<4>(0);
-        auto scales = block.next<8>(4);
+        uint2 scales = block.next<8>(4).two_words();
         auto qs = block.next<16, 1>(12);
         auto qh = block.next<32>(140);
-        return {slice.codes(qs), slice.codes(qh.further(16 * (span % 2))), scales.two_words(), d.word(), span / 2 % 4};
+        u32 pair = span / 2 % 4, both = (pair < 2 ? scales.x : scales.y) >> 16 * (pair % 2) & 0xffff;
+        return {slice.codes(qs), shift_right(slice.codes(qh.further(16 * (span % 2))), 2 * pair), d.word(), both};
     }
     static DEV u32 at(u32 span, int piece) { return 4 * (span / 2) + 2 * piece + span % 2; }
-    static DEV u32 byte(const THREAD Raw& raw, int piece) { return scale_byte(raw.scales, 2 * raw.pair + piece); }
     static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {
-        look_up_five(raw.qs, raw.qh, piece, 2 * raw.pair + piece, (byte(raw, piece) & 1) * 0x02020202u, words);
+        u32 shift = (raw.scales >> 8 * piece & 1) * 0x02020202u;
+        look_up_five(raw.qs, raw.qh, piece, shift, words);
     }
-    static DEV ScaleMin scale(const THREAD Raw& raw, int piece) { return {odd_scale(raw.d, byte(raw, piece)), 0.0f}; }
+    static DEV ScaleMin scale(const THREAD Raw& raw, int piece) { return {odd_scale(raw.d, raw.scales >> 8 * piece), 0.0f}; }
 };
-
-DEV void copy_head(THREAD IQ5_KS::Raw& raw, const THREAD IQ5_KS::Raw& other) {
-    raw.scales = other.scales;
-    raw.d = other.d;
-}
