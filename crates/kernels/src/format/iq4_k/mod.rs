@@ -37,7 +37,7 @@ impl BlockFormat for IQ4_K {
     const GROUP: usize = 16;
     const BYTES: usize = 144;
     const PLANES: &'static [Plane] = &[plane(0, 4, 2), plane(4, 4, 1), plane(8, 8, 1), plane(16, 128, 4)];
-    const ENCODE_NMSE: f64 = 5e-3;
+    const ENCODE_NMSE: f64 = 4e-3;
     const READ_ONLY: bool = true;
 
     fn decode(block: &[u8], out: &mut [f32]) {
