@@ -19,7 +19,6 @@ transformers never uses LongRoPE's long factors: where the file asks for them, i
 import pathlib
 import sys
 
-import gguf
 import numpy as np
 import torch
 from gguf import GGMLQuantizationType as Q
@@ -27,7 +26,7 @@ from gguf import GGMLQuantizationType as Q
 from tiny.build import build, kept_buffers, norm_shift, randomise, selection_biases
 from tiny.draw import bias_effect, draw, least_effect, nmse, run, shared_weights
 from tiny.files import write_logits, write_model
-from tiny.formats import encode, kind_of
+from tiny.formats import decode, encode, kind_of
 from tiny.recurrent import Order
 from tiny.shapes import LENGTHS, MODELS, ROUTER_GAP, SELECTION_GAP, SPARSE_MIXER_GAP, TOLERANCE, Shape
 from tiny.tensors import half, names, permute, prediction_layers, unpermute
@@ -64,7 +63,7 @@ def make(name: str, shape: Shape) -> None:
         tensors[ours] = (data, kind)
         if kind == Q.NVFP4:
             tensors[ours.replace(".weight", ".scale")] = (scales.reshape(-1), Q.F32)
-        decoded = gguf.quants.dequantize(data, kind).reshape(weight.shape) * scales
+        decoded = decode(data, kind).reshape(weight.shape) * scales
         if isinstance(heads, Order):
             decoded = heads.give(own, decoded)
         elif heads:

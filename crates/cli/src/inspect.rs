@@ -147,7 +147,7 @@ impl Report {
         let string = |key: &str| file.metadata().optional::<&str>(key).ok().flatten().map(str::to_owned);
         let mut formats: BTreeMap<&str, FormatShare> = BTreeMap::new();
         for tensor in file.tensors() {
-            let share = formats.entry(tensor.format.name()).or_default();
+            let share = formats.entry(tensor.type_name()).or_default();
             share.tensors += 1;
             share.bytes += tensor.bytes;
         }
@@ -338,8 +338,8 @@ impl TokenizerReport {
 
 impl TensorReport {
     fn new(tensor: &TensorInfo) -> TensorReport {
-        let TensorInfo { name, format, shape, bytes, .. } = tensor;
-        TensorReport { name: name.clone(), format: format.name(), shape: shape.clone(), bytes: *bytes }
+        let TensorInfo { name, shape, bytes, .. } = tensor;
+        TensorReport { name: name.clone(), format: tensor.type_name(), shape: shape.clone(), bytes: *bytes }
     }
 }
 

@@ -281,6 +281,9 @@ mod tests {
         assert_eq!(planes(Format::Q4_K), [(0, 16), (16, 128)]);
         assert_eq!(planes(Format::Q5_1), [(0, 8), (8, 16)]);
         assert_eq!(planes(Format::IQ4_XS), [(0, 8), (8, 128)]);
+        assert_eq!(planes(Format::IQ4_K), [(0, 16), (16, 128)]);
+        assert_eq!(planes(Format::IQ4_KS), [(0, 4), (4, 8), (12, 128)]);
+        assert_eq!(planes(Format::IQ3_KS), [(0, 8), (8, 64), (72, 32)]);
         assert_eq!(planes(Format::Q5_0), [(0, 2), (2, 4), (6, 16)]);
         assert_eq!(planes(Format::IQ2_S), [(0, 2), (2, 32), (34, 32), (66, 16)]);
     }
@@ -295,6 +298,8 @@ mod tests {
             (&[Format::Q4_0, Format::Q5_1, Format::Q4_K, Format::Q5_K, Format::IQ4_XS, Format::MXFP4], 32),
             (&[Format::Q2_K, Format::Q3_K, Format::Q6_K], 64),
             (&[Format::IQ1_S, Format::IQ1_M, Format::IQ2_XXS, Format::IQ2_XS, Format::IQ2_S, Format::IQ3_XXS], 64),
+            (&[Format::IQ4_K, Format::IQ5_K, Format::IQ4_KS, Format::IQ5_KS], 32),
+            (&[Format::IQ3_KS, Format::IQ2_KS, Format::IQ2_KL], 64),
             (&[Format::IQ3_S, Format::TQ2_0, Format::NVFP4, Format::Q1_0, Format::Q2_0], 64),
         ] {
             assert!(formats.iter().all(|&format| elements(format) == expected), "{formats:?}");

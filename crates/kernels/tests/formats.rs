@@ -1,5 +1,7 @@
-//! Decoding against PyPI's gguf 0.19, bit by bit. The files are written by `scripts/golden/formats.py`.
+//! Decoding against PyPI's gguf 0.19, and of ik_llama.cpp's formats against its own decoders, bit by bit. The files are written
+//! by `scripts/golden/formats.py` and `ik_formats.py`.
 
+use gristmill_kernels::format::rows::ScaledRows;
 use gristmill_kernels::format::{Format, affine, e4m3, nvfp4};
 use std::path::PathBuf;
 
@@ -17,9 +19,21 @@ fn table() -> Vec<(String, u32, usize, usize)> {
     text.lines().map(line).collect()
 }
 
+/// Name, type number, bytes of a row's scale and of a block of every type of ik_llama.cpp, as its sources have them.
+fn ik_table() -> Vec<(String, u32, usize, usize)> {
+    let text = std::fs::read_to_string(golden("ik/formats.txt")).unwrap();
+    let line = |line: &str| {
+        let field: Vec<&str> = line.split(' ').collect();
+        (field[0].to_owned(), field[1].parse().unwrap(), field[2].parse().unwrap(), field[3].parse().unwrap())
+    };
+    text.lines().map(line).collect()
+}
+
 #[test]
-fn names_numbers_and_sizes_are_those_of_gguf() {
-    let table = table();
+fn names_numbers_and_sizes_are_those_of_gguf_and_ik_llama() {
+    let mut table = table();
+    let without_scale = ik_table().into_iter().filter(|(_, _, scale, _)| *scale == 0);
+    table.extend(without_scale.map(|(name, number, _, bytes)| (name, number, 256, bytes)));
     assert_eq!(table.len(), Format::numbered().count());
     for (name, number, elements, bytes) in &table {
         let format = Format::from_ggml_type(*number).unwrap_or_else(|| panic!("{name} is not known"));
@@ -35,22 +49,45 @@ fn names_numbers_and_sizes_are_those_of_gguf() {
     }
 }
 
+/// Compares what `decode` gives for the parts of a golden file, each of so many bytes and elements.
+fn check_decoding(file: &str, bytes: usize, elements: usize, decode: impl Fn(&[u8], &mut [f32])) {
+    let data = std::fs::read(golden(file)).unwrap();
+    let count = data.len() / (bytes + 4 * elements);
+    assert!(count >= 14 && count * (bytes + 4 * elements) == data.len(), "{file}: {} bytes", data.len());
+    let (parts, want) = data.split_at(count * bytes);
+    let mut got = vec![0.0; count * elements];
+    decode(parts, &mut got);
+    for (i, (got, want)) in got.iter().zip(want.chunks_exact(4)).enumerate() {
+        let want = f32::from_le_bytes(want.try_into().unwrap());
+        // The sign and payload of a NaN depend on the CPU.
+        let same = got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan();
+        assert!(same, "{file}: part {}, element {}: {got:e}, expected {want:e}", i / elements, i % elements);
+    }
+}
+
 #[test]
 fn decoding_is_that_of_gguf() {
     for (name, number, elements, bytes) in table() {
         let format = Format::from_ggml_type(number).unwrap();
-        let data = std::fs::read(golden(&format!("{name}.bin"))).unwrap();
-        let count = data.len() / (bytes + 4 * elements);
-        assert!(count >= 15 && count * (bytes + 4 * elements) == data.len(), "{name}: {} bytes", data.len());
-        let (blocks, want) = data.split_at(count * bytes);
-        let mut got = vec![0.0; count * elements];
-        format.decode(blocks, &mut got).unwrap();
-        for (i, (got, want)) in got.iter().zip(want.chunks_exact(4)).enumerate() {
-            let want = f32::from_le_bytes(want.try_into().unwrap());
-            // The sign and payload of a NaN depend on the CPU.
-            let same = got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan();
-            assert!(same, "{name}: block {}, element {}: {got:e}, gguf has {want:e}", i / elements, i % elements);
-        }
+        check_decoding(&format!("{name}.bin"), bytes, elements, |blocks, out| format.decode(blocks, out).unwrap());
+    }
+}
+
+#[test]
+fn decoding_is_that_of_ik_llama() {
+    const COLUMNS: usize = 512;
+    let table = ik_table();
+    assert_eq!(table.iter().filter(|(_, _, scale, _)| *scale > 0).count(), ScaledRows::all().count());
+    for (name, number, scale, block) in table {
+        check_decoding(&format!("ik/{name}.bin"), scale + 2 * block, COLUMNS, |bytes, out| {
+            if scale == 0 {
+                return Format::from_ggml_type(number).unwrap().decode(bytes, out).unwrap();
+            }
+            let rows = ScaledRows::from_ggml_type(number).unwrap();
+            assert_eq!((rows.name(), rows.row_bytes(COLUMNS)), (name.as_str(), Some(scale + 2 * block)));
+            assert_eq!((rows.ggml_type(), Format::from_ggml_type(number)), (number, None), "{name}");
+            rows.format().decode(&rows.blocks(bytes, COLUMNS).unwrap(), out).unwrap();
+        });
     }
 }
 

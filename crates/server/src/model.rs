@@ -69,7 +69,7 @@ impl ModelFacts {
         let mut formats: BTreeMap<&str, u64> = BTreeMap::new();
         let (mut parameters, mut bytes) = (0, 0);
         for tensor in model.file().tensors() {
-            *formats.entry(tensor.format.name()).or_default() += tensor.bytes;
+            *formats.entry(tensor.type_name()).or_default() += tensor.bytes;
             parameters += tensor.shape.iter().product::<u64>();
             bytes += tensor.bytes;
         }

@@ -5,7 +5,7 @@ import pathlib
 import gguf
 import numpy as np
 
-from . import attention, gemma4, latent, plain, recurrent, shapes
+from . import attention, gemma4, ik, latent, plain, recurrent, shapes
 from .shapes import ATTENTION_CAP, CONTEXT, EPS, GRANITE, LINEAR, LOGIT_CAP, LLAMA3, LONG, SHORT, UNTRUNCATED, YARN, Shape
 
 
@@ -103,7 +103,12 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
         writer.add_tensor("rope_freqs.weight", llama3_factors(shape))
     vocabulary(writer)
     for name, (data, kind) in tensors.items():
-        writer.add_tensor(name, data, raw_dtype=kind)
+        if isinstance(kind, ik.Type):
+            # The writer computes the shape of unsigned bytes from the sizes of the types that it has.
+            columns = (data.shape[-1] - ik.SIZES[kind.name][0]) // ik.SIZES[kind.name][1] * ik.BLOCK
+            writer.add_tensor(name, data.view(np.int8), raw_shape=(*data.shape[:-1], columns), raw_dtype=kind)
+        else:
+            writer.add_tensor(name, data, raw_dtype=kind)
     finish(writer)
 
 

@@ -6,6 +6,9 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Q
 
+from . import ik
+from .ik import Type as Ik
+
 
 def encode_q6_k(x: np.ndarray) -> np.ndarray:
     """Plain rounding: the logits are computed from what was decoded, so the best fit does not matter."""
@@ -72,7 +75,13 @@ def encode_nvfp4(x: np.ndarray) -> np.ndarray:
     return np.concatenate([scales, (codes[..., :8] | codes[..., 8:] << 4).reshape(-1, 32)], axis=1)
 
 
-def encode(x: np.ndarray, kind: Q) -> np.ndarray:
+def decode(data: np.ndarray, kind: Q | Ik) -> np.ndarray:
+    return ik.decode(data, kind) if isinstance(kind, Ik) else gguf.quants.dequantize(data, kind)
+
+
+def encode(x: np.ndarray, kind: Q | Ik) -> np.ndarray:
+    if isinstance(kind, Ik):
+        return ik.random_rows(x.astype(np.float32), kind)
     if kind in RANDOM:
         return random_blocks(x.astype(np.float32), kind)
     own = {Q.Q4_K: encode_q4_k, Q.Q6_K: encode_q6_k, Q.NVFP4: encode_nvfp4}.get(kind)
@@ -104,16 +113,36 @@ LOW = {
     "output": Q.IQ3_XXS,
 }
 
+# The mix of ik_llama.cpp's formats.
+IK = {
+    "token_embd": Ik.IQ4_KS,
+    "blk.0.attn_q": Ik.IQ5_KS,
+    "blk.0.attn_k": Ik.IQ4_KSS,
+    "blk.0.attn_v": Ik.IQ5_K,
+    "blk.0.attn_output": Ik.IQ4_K,
+    "blk.0.ffn_gate_exps": Ik.IQ2_KL,
+    "blk.0.ffn_up_exps": Ik.IQ2_KS,
+    "blk.0.ffn_down_exps": Ik.IQ3_KS,
+    "blk.1.attn_q": Ik.IQ4_KS,
+    "blk.1.attn_k": Ik.IQ3_KS,
+    "blk.1.attn_v": Ik.IQ5_KS,
+    "blk.1.attn_output": Ik.IQ4_KSS,
+    "blk.1.ffn_gate_exps": Ik.IQ4_KSS,
+    "blk.1.ffn_up_exps": Ik.IQ4_KS,
+    "blk.1.ffn_down_exps": Ik.IQ5_K,
+    "output": Ik.IQ5_KS,
+}
 
-def kind_of(name: str, columns: int, mix: str) -> Q:
+
+def kind_of(name: str, columns: int, mix: str) -> Q | Ik:
     """As llama.cpp's quantiser chooses, with its fallback for rows that are not whole super-blocks."""
     if mix == "f32" or "norm" in name or "sinks" in name or "ffn_gate_inp" in name or name.endswith(("bias", "exp_probs_b")) \
             or name.endswith(".scale") or "output_scale" in name \
             or "conv" in name and "proj" not in name \
             or name.endswith("ssm_a"):
         return Q.F32
-    if mix == "low":
-        return LOW[name.removesuffix(".weight")]
+    if mix in ("low", "ik"):
+        return (LOW if mix == "low" else IK)[name.removesuffix(".weight")]
     if mix == "mxfp4":
         return Q.MXFP4 if "_exps" in name else Q.Q8_0
     if mix == "q8_0":

@@ -12,7 +12,7 @@ LOGIT_CAP = 3.0
 # The part of the pairs that Gemma 4 rotates where a layer sees everything.
 PROPORTION = 0.25
 # NMSE of the logits that the test allows, by format.
-TOLERANCE = {"f32": 1e-6, "q8_0": 1e-3, "q4_k_m": 1e-3, "mxfp4": 1e-3, "low": 1e-3}
+TOLERANCE = {"f32": 1e-6, "q8_0": 1e-3, "q4_k_m": 1e-3, "mxfp4": 1e-3, "low": 1e-3, "ik": 1e-3}
 # The k-th and the next router logit are at least this far apart.
 ROUTER_GAP = 0.25
 # SparseMixer shares between logits that differ by up to this part of the larger (2 · router_jitter_noise).
@@ -142,6 +142,7 @@ MODELS = {
     "qwen3moe-q8_0": Shape("qwen3moe", 64, 32, 4, 2, 16, 8, 2, theta=1e6),
     "qwen3moe-q4_k_m": Shape("qwen3moe", 256, 256, 4, 2, 64, 4, 2, theta=1e6),
     "qwen3moe-low": Shape("qwen3moe", 256, 256, 4, 2, 64, 4, 2, theta=1e6),
+    "qwen3moe-ik": Shape("qwen3moe", 256, 256, 4, 2, 64, 4, 2, theta=1e6),
     "gpt-oss-f32": Shape("gpt-oss", 64, 32, 4, 2, 32, 6, 2, layers=3, theta=150000.0, bias=True, window=9, rope=UNTRUNCATED),
     "gpt-oss-mxfp4": Shape("gpt-oss", 64, 32, 4, 2, 32, 6, 2, layers=3, theta=150000.0, bias=True, window=9, rope=UNTRUNCATED),
     "glm4moe-f32": Shape("glm4moe", 32, 16, 4, 2, 16, 8, 2, bias=True, shared=16, dense=1, rotary=8, qk_norm=True,

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-import gguf
 import numpy as np
 import torch
 
 from . import attention, gemma4, latent, plain, recurrent
+from .formats import decode
 from .shapes import Shape
 
 
@@ -125,7 +125,7 @@ def prediction_layers(shape: Shape, tensors: dict, generator) -> Iterator[tuple[
     n, last = shape.hidden, f"blk.{shape.layers - 1}."
     inputs = {"nextn.eh_proj.weight": (n, 2 * n), "nextn.enorm.weight": (n,), "nextn.hnorm.weight": (n,),
               "nextn.shared_head_norm.weight": (n,)}
-    copied = {name.removeprefix(last): gguf.quants.dequantize(data, kind).shape
+    copied = {name.removeprefix(last): decode(data, kind).shape
               for name, (data, kind) in tensors.items() if name.startswith(last)}
     for i in range(shape.layers, shape.layers + shape.nextn):
         for name, size in (copied | inputs).items():

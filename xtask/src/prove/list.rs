@@ -210,6 +210,28 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "s.shl_i32(nibbles, 6)" => "s.shl_i32(nibbles, 7)",
         "16 * (QS + 8 * g + j)" => "16 * (QS + j)",
     }
+    matmul in "kernels/src/format/shifted.rs" by [matmul] {
+        "s.add_codes(codes[j], shifts[j / 4])" => "s.add_codes(codes[j], shifts[0])",
+        "s.add_codes(s.lookup(&halves[0], nibbles), more)" => "s.lookup(&halves[0], nibbles)",
+        "2 * (t as u32 % 4)" => "2 * (t as u32 % 2)",
+        "where_bit(s, extra, 2 * g + half, shift)" => "where_bit(s, extra, g + half, shift)",
+        "s.and_i32(byte, s.splat_i32(254))" => "byte",
+        "[where_bit(s, s.load_u8(tile, 16 * (SCALES + g)), 0, shift); 2]" =>
+            "[where_bit(s, s.load_u8(tile, 16 * (SCALES + g)), 1, shift); 2]",
+    }
+    matmul in "kernels/src/format/iq3_ks/mod.rs" by [matmul] {
+        "8 + g, 8)" => "g, 8)",
+        "4 * (g as u32 / 4)" => "4 * (g as u32 % 2)",
+    }
+    matmul in "kernels/src/format/iq2_ks/mod.rs" by [matmul] {
+        "16 * EXTRA), g, 4)" => "16 * EXTRA), 8 + g, 4)",
+        "8 + g as u32" => "g as u32",
+    }
+    matmul in "kernels/src/format/iq2_kl/mod.rs" by [matmul] {
+        "s.shl_i32(second, 16)" => "s.shl_i32(first, 16)",
+        "s.shr_i32(high, g as u32)" => "high",
+        "2 * g as u32" => "g as u32",
+    }
     matmul in "cpu/src/dot/float.rs" by [matmul] {
         "s.sub(w, scale.min)" => "s.add(w, scale.min)",
         "&low[both..], rows, first + both," => "&low[both..], rows, first,",

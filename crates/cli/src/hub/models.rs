@@ -77,7 +77,7 @@ impl Line {
 fn format_of(path: &std::path::PathBuf) -> Option<String> {
     let file = GgufFile::open(path).ok()?;
     let mut sums = std::collections::BTreeMap::<&str, u64>::new();
-    file.tensors().iter().for_each(|tensor| *sums.entry(tensor.format.name()).or_default() += tensor.bytes);
+    file.tensors().iter().for_each(|tensor| *sums.entry(tensor.type_name()).or_default() += tensor.bytes);
     sums.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(name, _)| name.to_owned())
 }
 

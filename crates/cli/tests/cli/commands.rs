@@ -189,6 +189,13 @@ fn inspect_shows_the_contents() {
     let text = gristmill(&["inspect", shared], b"").success();
     assert!(text.contains("8, 3 used for each token, and one of width 96 for all"), "{text}");
 
+    // Types have the file's names, also those that share a format in memory.
+    let ik = concat!(env!("CARGO_MANIFEST_DIR"), "/../conformance/golden/qwen3moe-ik.gguf");
+    let text = gristmill(&["inspect", ik], b"").success();
+    for name in ["IQ4_K", "IQ5_K", "IQ4_KS", "IQ4_KSS", "IQ5_KS", "IQ3_KS", "IQ2_KS", "IQ2_KL"] {
+        assert!(text.contains(&format!("\n{name} ")), "{name}: {text}");
+    }
+
     // The contents of a file with an unknown architecture are shown too.
     let mut tiny = crate::tiny::Tiny::llama();
     tiny.set("general.architecture", "no\u{1b}[31mvelty");

@@ -136,7 +136,7 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
     no_bf16!();
 
     lanewise! { on_halves:
-        (Codes, Codes) -> Codes { and: _mm256_and_si256, or: _mm256_or_si256 }
+        (Codes, Codes) -> Codes { and: _mm256_and_si256, or: _mm256_or_si256, add_codes: _mm256_add_epi8 }
         (I32, I32) -> I32 { add_i32: _mm256_add_epi32, mul_i32: _mm256_mullo_epi32 }
         (I32) -> F32 { to_f32: _mm256_cvtepi32_ps, as_f32: _mm256_castsi256_ps }
         (F32) -> I32 { round_i32: _mm256_cvtps_epi32 }

@@ -106,7 +106,7 @@ impl Simd for Avx512 {
         unsafe { enter(self, kernel) }
     }
     lanewise! { on_register:
-        (Codes, Codes) -> Codes { and: _mm512_and_si512, or: _mm512_or_si512 }
+        (Codes, Codes) -> Codes { and: _mm512_and_si512, or: _mm512_or_si512, add_codes: _mm512_add_epi8 }
         (I32, I32) -> I32 {
             and_i32: _mm512_and_si512, or_i32: _mm512_or_si512,
             add_i32: _mm512_add_epi32, mul_i32: _mm512_mullo_epi32,

@@ -144,7 +144,7 @@ impl Simd for Neon {
     no_bf16!();
 
     lanewise! { on_quarters:
-        (Codes, Codes) -> Codes { and: vandq_u8, or: vorrq_u8 }
+        (Codes, Codes) -> Codes { and: vandq_u8, or: vorrq_u8, add_codes: vaddq_u8 }
         (I32) -> Codes { as_codes: vreinterpretq_u8_s32 }
         (I32, I32) -> I32 { and_i32: vandq_s32, or_i32: vorrq_s32, add_i32: vaddq_s32, mul_i32: vmulq_s32 }
         (I32) -> F32 { to_f32: vcvtq_f32_s32, as_f32: vreinterpretq_f32_s32 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gristmill_kernels::format::Format;
+use gristmill_kernels::format::rows::ScaledRows;
 
 use super::error::{FormatError, GgufError};
 use super::made::TensorSource;
@@ -26,14 +27,16 @@ const SPLIT_TENSORS: &str = "split.tensors.count";
 pub struct TensorInfo {
     /// The name, unique in the model.
     pub name: String,
-    /// The encoding of the elements.
+    /// The encoding of the elements, once they are loaded.
     pub format: Format,
+    /// The type in the file, if its rows start with a scale. [`GgufFile::load`] makes blocks of `format` of them.
+    pub rows: Option<ScaledRows>,
     /// 1 to 4 dimensions in GGUF order: the innermost (contiguous) first. A weight of a matrix product is
     /// `[inputs, outputs]`, a stack of experts `[inputs, outputs, experts]`. None is zero.
     pub shape: Vec<u64>,
     /// Where the data starts, in bytes from the start of its file.
     pub offset: u64,
-    /// The size of the data in bytes.
+    /// The size of the data in bytes, in its file.
     pub bytes: u64,
     /// The file that holds the data: 0, or the part of a split model counted from 0.
     pub part: usize,
@@ -43,6 +46,11 @@ impl TensorInfo {
     /// The number of elements. It fits: files with a shape that overflows are refused.
     pub fn elements(&self) -> u64 {
         self.shape.iter().fold(1, |n, &dim| n.saturating_mul(dim))
+    }
+
+    /// The name of the type in the file.
+    pub fn type_name(&self) -> &'static str {
+        self.rows.map_or(self.format.name(), ScaledRows::name)
     }
 }
 
@@ -192,6 +200,11 @@ impl GgufFile {
         if let Some((source, index)) = self.source(tensor) {
             return source.mapped(index).unwrap_or_default();
         }
+        if tensor.rows.is_some() { &[] } else { self.stored(tensor) }
+    }
+
+    /// The data of a tensor as it is in the file.
+    pub(super) fn stored(&self, tensor: &TensorInfo) -> &[u8] {
         self.range(tensor).map_or(&[], |(bytes, offset, len)| bytes.get(offset..offset + len).unwrap_or(&[]))
     }
 

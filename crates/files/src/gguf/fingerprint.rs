@@ -22,7 +22,7 @@ impl GgufFile {
             hash.update(header);
         }
         for tensor in self.tensors().iter().filter(|_| self.is_gguf()) {
-            let data = self.data(tensor);
+            let data = self.stored(tensor);
             hash.update((data.len() as u64).to_le_bytes());
             hash.update(&data[..data.len().min(END)]);
             hash.update(&data[data.len().saturating_sub(END)..]);

@@ -46,13 +46,21 @@ impl GgufFile {
     /// memory until the last clone is dropped.
     ///
     /// # Errors
-    /// [`GgufError::Make`] if it cannot be made. GGUF files give none.
+    /// [`GgufError::Make`] if it cannot be made. GGUF files give none, except for types with a scale of each row
+    /// ([`TensorInfo::rows`]), one of which may not be finite.
     pub fn load(&self, tensor: &TensorInfo) -> Result<SharedBytes, GgufError> {
         if self.is_made(tensor)
             && let Some((source, index)) = self.source(tensor)
         {
             let made = source.make(index);
             return made.map(Into::into).map_err(|source| GgufError::Make { tensor: tensor.name.clone(), source });
+        }
+        if let Some(rows) = tensor.rows {
+            let columns = tensor.shape.first().map_or(0, |&dim| usize::try_from(dim).unwrap_or(usize::MAX));
+            let blocks = rows.blocks(self.stored(tensor), columns);
+            return blocks
+                .map(Into::into)
+                .map_err(|source| GgufError::Make { tensor: tensor.name.clone(), source: source.into() });
         }
         let len = self.data(tensor).len();
         let owner = Arc::new(TensorBytes { file: self.clone(), tensor: tensor.clone() });
@@ -61,6 +69,6 @@ impl GgufFile {
 
     /// Whether [`load`](Self::load) makes the data of this tensor, and [`data`](Self::data) is empty.
     pub fn is_made(&self, tensor: &TensorInfo) -> bool {
-        self.source(tensor).is_some_and(|(source, index)| source.mapped(index).is_none())
+        tensor.rows.is_some() || self.source(tensor).is_some_and(|(source, index)| source.mapped(index).is_none())
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use gristmill_kernels::format::Format;
+use gristmill_kernels::format::rows::ScaledRows;
 
 use super::cursor::{Cursor, Fault};
 use super::error::{FormatError, FormatErrorKind as Kind, Place};
@@ -134,22 +135,29 @@ fn record(cursor: &mut Cursor, name: &str) -> Result<Record, Fault> {
     }
     let type_offset = cursor.offset();
     let id = cursor.u32()?;
-    let format = Format::from_ggml_type(id).ok_or(Fault { offset: type_offset, kind: Kind::TensorType(id) })?;
-    let bytes = byte_count(format, &shape).map_err(|kind| Fault { offset: shape_offset, kind })?;
+    let rows = ScaledRows::from_ggml_type(id);
+    let format = rows.map(ScaledRows::format).or_else(|| Format::from_ggml_type(id));
+    let format = format.ok_or(Fault { offset: type_offset, kind: Kind::TensorType(id) })?;
+    let bytes = byte_count(format, rows, &shape).map_err(|kind| Fault { offset: shape_offset, kind })?;
     let field_offset = cursor.offset();
-    let tensor = TensorInfo { name: name.to_owned(), format, shape, offset: cursor.u64()?, bytes, part: 0 };
+    let tensor = TensorInfo { name: name.to_owned(), format, rows, shape, offset: cursor.u64()?, bytes, part: 0 };
     Ok(Record { tensor, record_offset, field_offset })
 }
 
-/// The bytes of a tensor; also its number of elements fits 64 bits.
-pub(super) fn byte_count(format: Format, shape: &[u64]) -> Result<u64, Kind> {
+/// The bytes of a tensor in the file, where its rows may start with a scale; also its number of elements fits 64 bits.
+pub(super) fn byte_count(format: Format, rows: Option<ScaledRows>, shape: &[u64]) -> Result<u64, Kind> {
     let block = format.block_len() as u64;
     let row = shape.first().copied().unwrap_or(1);
     if row % block != 0 {
-        return Err(Kind::PartialBlock { row, block, format: format.name() });
+        let format = rows.map_or(format.name(), ScaledRows::name);
+        return Err(Kind::PartialBlock { row, block, format });
     }
     let product = |first: u64| shape.iter().skip(1).try_fold(first, |n, &dim| n.checked_mul(dim));
-    let bytes = (row / block).checked_mul(format.block_bytes() as u64).and_then(product);
+    let row_bytes = match rows {
+        Some(rows) => usize::try_from(row).ok().and_then(|row| rows.row_bytes(row)).map(|bytes| bytes as u64),
+        None => (row / block).checked_mul(format.block_bytes() as u64),
+    };
+    let bytes = row_bytes.and_then(product);
     product(row).and(bytes).ok_or_else(|| Kind::ShapeOverflow(shape.to_vec()))
 }
 

@@ -27,25 +27,17 @@ const IK_LLAMA: &[(u32, &str)] = &[
     (136, "Q8_K64"),
     (137, "IQ2_K"),
     (138, "IQ3_K"),
-    (139, "IQ4_K"),
-    (140, "IQ5_K"),
     (141, "IQ6_K"),
     (142, "IQ2_TN"),
     (143, "IQ1_TN"),
-    (144, "IQ4_KS"),
-    (145, "IQ2_KS"),
-    (146, "IQ4_KSS"),
     (147, "Q8_K16"),
     (148, "Q8_K32"),
     (149, "Q8_KR8"),
     (150, "Q8_K128"),
     (151, "Q8_KV"),
-    (152, "IQ5_KS"),
     (153, "IQ2_KT"),
     (154, "IQ3_KT"),
     (155, "IQ4_KT"),
-    (156, "IQ3_KS"),
-    (157, "IQ2_KL"),
     (158, "IQ1_KT"),
     (202, "Q4_0_R8"),
     (206, "Q5_0_R4"),
@@ -79,7 +71,7 @@ const IK_LLAMA: &[(u32, &str)] = &[
     (399, "Q8_K_R8"),
 ];
 
-/// What a number stands for and why it is refused: `IQ4_KS (number 144), a format of ik_llama.cpp alone, is not supported`.
+/// What a number stands for and why it is refused: `IQ6_K (number 141), a format of ik_llama.cpp alone, is not supported`.
 pub(super) fn refusal(id: u32) -> String {
     let lists =
         [(OTHER, ""), (REMOVED, " was removed from llama.cpp and"), (IK_LLAMA, ", a format of ik_llama.cpp alone,")];
@@ -95,13 +87,14 @@ pub(super) fn refusal(id: u32) -> String {
 mod tests {
     use super::*;
     use gristmill_kernels::format::Format;
+    use gristmill_kernels::format::rows::ScaledRows;
 
     #[test]
     fn names_of_refused_types() {
         let expected = [
             (9, "Q8_1 (number 9) is not supported"),
             (4, "Q4_2 (number 4) was removed from llama.cpp and is not supported"),
-            (144, "IQ4_KS (number 144), a format of ik_llama.cpp alone, is not supported"),
+            (141, "IQ6_K (number 141), a format of ik_llama.cpp alone, is not supported"),
             (216, "IQ2_XXS_R4 (number 216), a format of ik_llama.cpp alone, is not supported"),
             (1000, "number 1000 is unknown"),
         ];
@@ -114,9 +107,11 @@ mod tests {
     #[test]
     fn every_number_has_one_meaning() {
         let known: Vec<u32> = [OTHER, REMOVED, IK_LLAMA].into_iter().flatten().map(|(number, _)| *number).collect();
-        for number in (0..400).filter(|number| known.contains(number) || *number <= 42) {
+        let is_read = |number| Format::from_ggml_type(number).is_some() || ScaledRows::from_ggml_type(number).is_some();
+        for number in (0..400).filter(|number| known.contains(number) || is_read(*number) || *number <= 42) {
             let lists = known.iter().filter(|known| **known == number).count();
-            assert_eq!(lists + usize::from(Format::from_ggml_type(number).is_some()), 1, "{number}");
+            assert_eq!(lists + usize::from(is_read(number)), 1, "{number}");
+            assert!(Format::from_ggml_type(number).is_none() || ScaledRows::from_ggml_type(number).is_none());
         }
     }
 }

@@ -212,7 +212,7 @@ impl GgufWriter {
         if let Some(dim) = shape.iter().position(|&n| n == 0) {
             return Err(wrong(FormatErrorKind::ZeroDim(dim)));
         }
-        let bytes = byte_count(format, shape).map_err(wrong)?;
+        let bytes = byte_count(format, None, shape).map_err(wrong)?;
         let offset = self.data_bytes;
         let end = offset.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(self.alignment.into()));
         let end = end.ok_or_else(|| wrong(FormatErrorKind::ShapeOverflow(shape.to_vec())))?;
@@ -221,7 +221,7 @@ impl GgufWriter {
         }
         self.data_bytes = end;
         let shape = shape.to_vec();
-        self.tensors.push(TensorInfo { name: name.to_owned(), format, shape, offset, bytes, part: 0 });
+        self.tensors.push(TensorInfo { name: name.to_owned(), format, rows: None, shape, offset, bytes, part: 0 });
         Ok(self)
     }
 

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use gristmill_files::gguf::FormatErrorKind as Kind;
 use gristmill_files::gguf::{FormatError, GgufError, GgufFile, Place};
+use gristmill_kernels::format::rows::ScaledRows;
 
 use crate::alloc::peak;
 use crate::raw::Raw;
@@ -195,7 +196,7 @@ fn tensor_records() {
     refused(many, tensor("t"), DIMS, Kind::Dims(u32::MAX));
     refused(t(&[0], F32), tensor("t"), SHAPE, Kind::ZeroDim(0));
     refused(t(&[1, 2, 0, 4], F32), tensor("t"), SHAPE + 16, Kind::ZeroDim(2));
-    for ty in [4, 5, 15, 26, 144, 216, 1000, u32::MAX] {
+    for ty in [4, 5, 15, 26, 141, 216, 1000, u32::MAX] {
         refused(t(&[256], ty), tensor("t"), SHAPE + 8, Kind::TensorType(ty));
     }
     let partial = Kind::PartialBlock { row: 33, block: 32, format: "Q8_0" };
@@ -225,6 +226,49 @@ fn tensor_records() {
     let second = first.here();
     let kind = Kind::Duplicate(DIMS);
     refused(first.tensor("t", &[1], F32, 32).data(64), tensor("t"), second + 9, kind);
+}
+
+/// Rows that start with a scale: the sizes of files that lack the scales, and scales that are not numbers.
+#[test]
+fn rows_with_a_scale() {
+    for rows in ScaledRows::all() {
+        let (name, ty, row) = (rows.name(), rows.ggml_type(), rows.row_bytes(512).unwrap());
+        let field = SHAPE + 3 * 8 + 4;
+        let one = |shape: [u64; 3], data| Raw::header(1, 0).tensor("t", &shape, ty, 0).data(data);
+        for columns in [255, 384] {
+            let partial = Kind::PartialBlock { row: columns, block: 256, format: name };
+            refused(one([columns, 3, 2], 0), tensor("t"), SHAPE, partial);
+        }
+        let shape = [1 << 60, 1 << 10, 1];
+        refused(one(shape, 0), tensor("t"), SHAPE, Kind::ShapeOverflow(shape.to_vec()));
+
+        let start = 96; // 24 bytes of header, 49 of record, padded
+        let (end, whole) = (start + 6 * row as u64, 6 * row);
+        for data in [whole - 1, whole - 6 * rows.scale_bytes(), whole - row] {
+            let len = start + data as u64;
+            refused(one([512, 3, 2], data), tensor("t"), field, Kind::OutOfBounds { end, len });
+        }
+        // The next tensor starts where this one would end without the scales.
+        let overlapping = Raw::header(2, 0).tensor("t", &[512, 32], ty, 0);
+        let without = 32 * (row - rows.scale_bytes()) as u64;
+        let second = overlapping.here() + 9 + 4 + 8 + 4;
+        let raw = overlapping.tensor("u", &[1], F32, without).data(32 * row + 64);
+        refused(raw, tensor("u"), second, Kind::Overlap("t".to_owned()));
+
+        let raw = one([512, 3, 2], whole);
+        let file = GgufFile::from_bytes(raw.0.clone()).unwrap();
+        let info = &file.tensors()[0];
+        assert_eq!((info.type_name(), info.format, info.bytes), (name, rows.format(), whole as u64));
+        assert!(file.is_made(info) && file.data(info).is_empty());
+        assert_eq!(file.load(info).unwrap().as_slice().len(), 12 * rows.format().block_bytes());
+        // The upper half of the last row's scale.
+        let mut bytes = raw.0;
+        let at = start as usize + 5 * row + rows.scale_bytes() - 2;
+        bytes[at..at + 2].fill(0xff);
+        let file = GgufFile::from_bytes(bytes).unwrap();
+        let error = file.load(&file.tensors()[0]).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("tensor `t`: the {name} scale of row 5 is NaN")), "{error}");
+    }
 }
 
 #[test]
@@ -290,10 +334,10 @@ fn messages_name_and_bound_what_they_quote() {
     assert!(text.starts_with("key `x\\n\\`x"), "{text}");
     assert!(text.contains("(byte 30032): unknown metadata value type 99"), "{text}");
 
-    let error = read(&Raw::header(1, 0).tensor("blk.0.w", &[256], 144, 0).data(99).0).unwrap_err();
+    let error = read(&Raw::header(1, 0).tensor("blk.0.w", &[256], 141, 0).data(99).0).unwrap_err();
     let text = error.to_string();
     assert!(
-        text.starts_with("tensor `blk.0.w` (byte 51): tensor type IQ4_KS (number 144), a format of ik_llama.cpp"),
+        text.starts_with("tensor `blk.0.w` (byte 51): tensor type IQ6_K (number 141), a format of ik_llama.cpp"),
         "{text}"
     );
 }

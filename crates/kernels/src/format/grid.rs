@@ -163,11 +163,12 @@ pub(super) fn unit_at(block: &[u8], at: usize, factor: f32) -> f32 {
     factor * bits::f16_at(block, at)
 }
 
-/// What the `blocks.h` of formats with grids include: names and contents.
+/// What the `blocks.h` of several formats include: names and contents.
 pub fn gpu_sources() -> &'static [(&'static str, String)] {
     static SOURCES: LazyLock<Vec<(&str, String)>> = LazyLock::new(|| {
         vec![
             ("format/grid.h", include_str!("grid.h").to_owned()),
+            ("format/shifted.h", include_str!("shifted.h").to_owned()),
             ("format/iq2_xxs_points.h", gpu_table("iq2_xxs_points", &IQ2_XXS, 8)),
             ("format/iq2_xs_points.h", gpu_table("iq2_xs_points", &IQ2_XS, 8)),
             ("format/iq2_s_points.h", gpu_table("iq2_s_points", &IQ2_S, 8)),

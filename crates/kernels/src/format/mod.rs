@@ -17,6 +17,8 @@ mod bits;
 pub mod e4m3;
 mod fit;
 mod grid;
+pub mod rows;
+mod shifted;
 
 pub use grid::gpu_sources;
 
@@ -254,10 +256,17 @@ formats! {
         NVFP4 = 40 in nvfp4,
         Q1_0 = 41 in q1_0,
         Q2_0 = 42 in q2_0,
+        IQ4_K = 139 in iq4_k,
+        IQ5_K = 140 in iq5_k,
     }
     unnumbered {
         AFFINE4_64, AFFINE4_32, AFFINE8_64, AFFINE8_32 in affine;
         NVFP4_SCALED in nvfp4_scaled;
+        IQ4_KS in iq4_ks;
+        IQ2_KS in iq2_ks;
+        IQ5_KS in iq5_ks;
+        IQ3_KS in iq3_ks;
+        IQ2_KL in iq2_kl;
     }
 }
 

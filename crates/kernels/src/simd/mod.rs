@@ -164,6 +164,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn and(self, a: Self::Codes, b: Self::Codes) -> Self::Codes;
     /// Bitwise or.
     fn or(self, a: Self::Codes, b: Self::Codes) -> Self::Codes;
+    /// Wrapping sum of each byte.
+    fn add_codes(self, a: Self::Codes, b: Self::Codes) -> Self::Codes;
     /// Each byte (0..16) replaced by its entry of the table.
     fn lookup(self, table: &[i8; 16], v: Self::Codes) -> Self::Codes;
     /// Each lane's entry of the table, which has a power of two of entries: as many low bits of the index count.

@@ -53,7 +53,7 @@ impl Simd for Portable {
     no_bf16!();
 
     lanewise! { on_lanes:
-        (Codes, Codes) -> Codes { and: |a, b| a & b, or: |a, b| a | b }
+        (Codes, Codes) -> Codes { and: |a, b| a & b, or: |a, b| a | b, add_codes: u8::wrapping_add }
         (I32, I32) -> I32 {
             and_i32: |a, b| a & b, or_i32: |a, b| a | b, add_i32: i32::wrapping_add, mul_i32: i32::wrapping_mul,
         }

@@ -114,6 +114,7 @@ impl Check for Codes {
         assert_eq!(bytes(s, s.splat_codes(*mask)), [*mask; 64]);
         assert_eq!(bytes(s, s.and(va, vb)), std::array::from_fn(|i| a[i] & b[i]));
         assert_eq!(bytes(s, s.or(va, vb)), std::array::from_fn(|i| a[i] | b[i]));
+        assert_eq!(bytes(s, s.add_codes(va, vb)), std::array::from_fn(|i| a[i].wrapping_add(b[i])));
         let n = shift % 8;
         let (right, left) = (mask & 255 >> n, mask & 255 << n);
         assert_eq!(bytes(s, s.shr_and(va, n, right)), a.map(|v| v >> n & right));

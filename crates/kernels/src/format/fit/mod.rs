@@ -7,6 +7,7 @@
 mod grid;
 mod line;
 mod scale;
+mod table;
 
 use half::f16;
 
@@ -15,6 +16,7 @@ use crate::simd::Simd;
 pub(super) use grid::{on_grid, on_shifted_grid};
 pub(super) use line::{SuperAffine, affine, super_affine};
 pub(super) use scale::{scaled, super_scaled};
+pub(super) use table::{InTable, Levels, Table, in_table};
 
 /// Groups at a time.
 pub(super) const LANES: usize = 16;
