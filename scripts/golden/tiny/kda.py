@@ -5,12 +5,15 @@ import numpy as np
 
 from .latent import kept_groups
 from .recurrent import Order
-from .shapes import Shape
+from .shapes import CONTEXT, Shape
 
 FAMILIES = ("kimi-linear", "bailingmoe3")
-# Of a head of the delta rule.
-WIDTH = 16
 LOWER_BOUND = -5.0
+
+
+def width(shape: Shape) -> int:
+    """Of a head of the delta rule."""
+    return shape.hidden // 2
 
 
 class Taps(Order):
@@ -55,15 +58,38 @@ def build(shape: Shape, common: dict):
     if kimi:
         del settings["rope_parameters"]
         return t.KimiLinearForCausalLM(t.KimiLinearConfig(
-            linear_head_dim=WIDTH, linear_num_heads=shape.heads, linear_conv_kernel_dim=4, **settings))
+            linear_head_dim=width(shape), linear_num_heads=shape.heads, linear_conv_kernel_dim=4, **settings))
     return t.BailingHybridForCausalLM(t.BailingHybridConfig(
-        head_dim=WIDTH, short_conv_kernel_size=4, kda_safe_gate=True, kda_lower_bound=LOWER_BOUND, num_mtp_layers=0,
+        head_dim=width(shape), short_conv_kernel_size=4, kda_safe_gate=True, kda_lower_bound=LOWER_BOUND, num_mtp_layers=0,
         **settings))
+
+
+# Settings of transformers that published folders have under other names, or not.
+DROPPED = ["layer_types", "mlp_layer_types", "linear_head_dim", "linear_num_heads", "linear_conv_kernel_dim", "n_group",
+           "num_local_experts", "n_shared_experts", "norm_topk_prob", "max_position_embeddings", "num_mtp_layers"]
+
+
+def published(shape: Shape) -> dict:
+    """Settings as in published folders."""
+    if shape.arch == "bailingmoe3":
+        return dict(
+            architectures=["BailingMoeV3ForCausalLM"], head_dim=width(shape), layer_group_size=shape.full[0] + 1,
+            first_k_dense_replace=shape.dense, num_experts=shape.experts, num_shared_experts=shape.shared // shape.inner,
+            moe_shared_expert_intermediate_size=shape.shared, score_function="sigmoid", linear_attention="kda",
+            no_kda_lora=True, gated_attention_proj_granularity_type="head_wise")
+    full = [i + 1 for i in shape.full]
+    kda = [i + 1 for i in range(shape.layers) if i not in shape.full]
+    return dict(
+        head_dim=72, first_k_dense_replace=shape.dense, moe_layer_freq=1, mla_use_nope=True,
+        num_experts=shape.experts, num_experts_per_token=shape.top_k, num_shared_experts=shape.shared // shape.inner,
+        num_expert_group=shape.groups, moe_renormalize=True, moe_router_activation_func="sigmoid", model_max_length=CONTEXT,
+        linear_attn_config=dict(head_dim=width(shape), num_heads=shape.heads, short_conv_kernel_size=4, full_attn_layers=full,
+                                kda_layers=kda))
 
 
 def delta(shape: Shape) -> list:
     """The tensors of a delta rule."""
-    channels = shape.heads * WIDTH
+    channels = shape.heads * width(shape)
     rows = [(f"ssm_conv1d_{part}.weight", "conv1d.weight", Taps(i, channels)) for i, part in enumerate("qkv")]
     rows += [(f"attn_{part}.weight", f"{part}_proj.weight", 0) for part in "qkv"]
     if shape.arch == "kimi-linear":
@@ -117,7 +143,7 @@ def names(shape: Shape) -> list:
 
 def write_keys(writer: gguf.GGUFWriter, shape: Shape) -> None:
     writer.add_ssm_conv_kernel(4)
-    writer.add_kda_head_dim(WIDTH)
+    writer.add_kda_head_dim(width(shape))
     writer.add_kv_lora_rank(shape.latent)
     if shape.rank:
         writer.add_q_lora_rank(shape.rank)

@@ -117,7 +117,7 @@ MODELS = {
     "kimi-linear-q8_0": Shape("kimi-linear", 64, 32, 4, 1, 48, 8, 2, shared=32, dense=1, full=(1,), rotary=16, latent=64,
                               value=16, scale=2.446, joined=True),
     "bailingmoe3-f32": Shape("bailingmoe3", 32, 16, 4, 1, 24, 8, 2, shared=16, dense=1, layers=3, full=(2,), theta=6e6,
-                             rotary=8, latent=32, rank=24, value=12, scale=2.5, groups=2),
+                             rotary=8, latent=32, value=12, scale=2.5, groups=2),
     "bailingmoe3-q8_0": Shape("bailingmoe3", 64, 32, 4, 1, 48, 8, 2, shared=32, dense=1, full=(1,), theta=6e6, rotary=16,
                               latent=64, value=16, scale=2.5, groups=2),
     "gemma2-f32": Shape("gemma2", 32, 64, 4, 2, 16, tied=True, layers=3, window=9),

@@ -220,7 +220,7 @@ fn inspect_says_what_each_layer_is() {
             "bailingmoe3",
             "gated delta rule of 4 heads, each with a state of 16 x 16 (a gate for each element, from -5), after",
         ),
-        ("bailingmoe3", "rows of 40 elements (queries through 24 elements, a gate for each head)"),
+        ("bailingmoe3", "latent attention of 4 heads to rows of 40 elements (a gate for each head)"),
         ("gpt-oss", "attention (a sink for each head)"),
         ("kimi-linear", "latent attention of 4 heads to rows of 40 elements (nothing rotated)"),
         ("laguna", "attention (a gate (softplus) for each head)"),
