@@ -412,6 +412,10 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
     packed, around = quantise(model) if case.mxfp4 else {}, {}
     model.to(case.dtype).save_pretrained(folder, max_shard_size=case.shard)
     more = {}
+    if shape.arch in kda.FAMILIES:
+        for path in folder.glob("*.safetensors*"):
+            path.unlink()
+        save_torch_state_dict(kda.published_state(shape, model), folder, max_shard_size=case.shard)
     if packed or shape.arch in ("deepseek", "bailingmoe2"):
         for path in folder.glob("*.safetensors*"):
             path.unlink()

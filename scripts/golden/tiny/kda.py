@@ -87,6 +87,32 @@ def published(shape: Shape) -> dict:
                                 kda_layers=kda))
 
 
+def published_state(shape: Shape, model) -> dict:
+    """Parameters by their names in published folders."""
+    kimi, state = shape.arch == "kimi-linear", {}
+    for name, weight in model.state_dict().items():
+        layer = int(name.split(".")[2]) if ".layers." in name else 0
+        name = name.replace("forget_gate.", "")
+        if kimi:
+            name = name.replace(".mlp.", ".block_sparse_moe.") if layer >= shape.dense else name
+        else:
+            name = name.replace("embed_tokens", "word_embeddings").replace("e_score_correction_bias", "expert_bias")
+            name = name.replace("o_proj", "dense") if layer in shape.full else name
+            name = name.replace("self_attn", "attention")
+        base, _, last = name.rpartition(".")
+        if base.endswith("conv1d"):
+            parts = zip("qkv", weight.chunk(3))
+            state |= {name.replace("conv1d", f"{part}_conv1d"): rows.clone() for part, rows in parts}
+        elif base.endswith("experts"):
+            gate, down, up = ("w1", "w2", "w3") if kimi else ("gate_proj", "down_proj", "up_proj")
+            both = zip((gate, up), weight.chunk(2, dim=1)) if last == "gate_up_proj" else [(down, weight)]
+            for part, stack in both:
+                state |= {f"{base}.{i}.{part}.weight": one.clone() for i, one in enumerate(stack)}
+        else:
+            state[name] = weight
+    return state
+
+
 def delta(shape: Shape) -> list:
     """The tensors of a delta rule."""
     channels = shape.heads * width(shape)

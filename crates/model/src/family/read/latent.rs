@@ -27,7 +27,6 @@ impl KeyReader<'_> {
     }
 
     /// Latent attention; `layer` is the first layer that has it.
-
     fn latent_of(&self, layer: usize) -> Result<LatentSpec> {
         let heads = self.count_within("attention.head_count", MAX_EXPERTS, || super::supported(MAX_EXPERTS))?;
         let latent = self.count("attention.kv_lora_rank", MAX_WIDTH)?;
