@@ -498,7 +498,7 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
     dropped += family.dropped if family else []
     dropped += ["layer_types"] if shape.arch == "qwen3next" else []
     dropped += ["n_routed_experts", "n_shared_experts"] if shape.arch == "bailingmoe2" else []
-    dropped += kda.DROPPED if shape.arch in kda.FAMILIES else []
+    dropped += kda.dropped(shape) if shape.arch in kda.FAMILIES else []
     for key in dropped + (["per_layer_config"] if "global_head_dim" in more else []):
         config.pop(key, None)
     if family and family.within:

@@ -64,9 +64,12 @@ def build(shape: Shape, common: dict):
         **settings))
 
 
-# Settings of transformers that published folders have under other names, or not.
-DROPPED = ["layer_types", "mlp_layer_types", "linear_head_dim", "linear_num_heads", "linear_conv_kernel_dim", "n_group",
-           "num_local_experts", "n_shared_experts", "norm_topk_prob", "max_position_embeddings", "num_mtp_layers"]
+def dropped(shape: Shape) -> list:
+    """Settings of transformers that published folders have under other names, or not."""
+    names = ["layer_types", "mlp_layer_types", "linear_head_dim", "linear_num_heads", "linear_conv_kernel_dim",
+             "num_local_experts", "n_shared_experts", "num_mtp_layers"]
+    kimi = ["n_group", "norm_topk_prob", "max_position_embeddings", "num_experts_per_tok"]
+    return names + (kimi if shape.arch == "kimi-linear" else [])
 
 
 def published(shape: Shape) -> dict:

@@ -20,9 +20,14 @@ pub(super) struct Latent {
 impl Model {
     /// Writes the keys of latent attention. A query rank of 0 is written too, because llama.cpp requires the key, except
     /// in files with the published depth of such a model.
-    pub(super) fn describe_latent(&self, latent: &Latent, file: &mut GgufWriter) -> Result<(), WriteError> {
+    pub(super) fn describe_latent(
+        &self,
+        latent: &Latent,
+        kv_heads: Value,
+        file: &mut GgufWriter,
+    ) -> Result<(), WriteError> {
         let mut set = |name: &str, value: Value| file.set(&format!("{}.{name}", self.architecture), value).map(drop);
-        set("attention.head_count_kv", 1u32.into())?;
+        set("attention.head_count_kv", kv_heads)?;
         set("attention.q_lora_rank", latent.query_rank.into())?;
         set("attention.kv_lora_rank", latent.latent.into())?;
         set("attention.key_length_mla", self.head_width.into())?;

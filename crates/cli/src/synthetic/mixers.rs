@@ -2,6 +2,7 @@
 
 use gristmill_files::gguf::{GgufWriter, Value, WriteError};
 
+use super::channels::Channels;
 use super::gemma4::Gemma4;
 use super::latent::Latent;
 use super::shapes::{Model, Push};
@@ -19,6 +20,8 @@ pub(super) enum Mixers {
     Gemma4(Gemma4),
     /// All have latent attention.
     Latent(Latent),
+    /// These layers have latent attention, the others a delta rule in which each element of a key has a gate.
+    Channels(Channels),
 }
 
 /// The shapes of a gated delta rule.
@@ -42,7 +45,18 @@ impl Model {
         match self.special.mixers {
             Mixers::Attention | Mixers::Gemma4(_) | Mixers::Latent(_) => true,
             Mixers::Delta { interval, .. } => (layer + 1).is_multiple_of(interval),
-            Mixers::Convolution { attention, .. } => attention.contains(&layer),
+            Mixers::Convolution { attention, .. } | Mixers::Channels(Channels { attention, .. }) => {
+                attention.contains(&layer)
+            }
+        }
+    }
+
+    /// The latent attention of a layer.
+    pub(super) fn latent(&self, layer: u32) -> Option<&Latent> {
+        match &self.special.mixers {
+            Mixers::Latent(latent) => Some(latent),
+            Mixers::Channels(Channels { latent, .. }) if self.has_attention(layer) => Some(latent),
+            _ => None,
         }
     }
 
@@ -54,7 +68,8 @@ impl Model {
     /// Widths of a key and of a value in the KV cache.
     pub(super) fn row_widths(&self) -> [u32; 2] {
         match self.special.mixers {
-            Mixers::Latent(Latent { latent, rotated, .. }) => [latent + rotated, latent],
+            Mixers::Latent(Latent { latent, rotated, .. })
+            | Mixers::Channels(Channels { latent: Latent { latent, rotated, .. }, .. }) => [latent + rotated, latent],
             _ => [self.head_width; 2],
         }
     }
@@ -62,7 +77,7 @@ impl Model {
     /// Key and value heads of the first layer.
     pub(super) fn first_kv_heads(&self) -> u32 {
         match self.special.mixers {
-            Mixers::Convolution { .. } if !self.has_attention(0) => 0,
+            Mixers::Convolution { .. } | Mixers::Channels(_) if !self.has_attention(0) => 0,
             Mixers::Gemma4(gemma) => self.first_kv_heads_of(&gemma),
             Mixers::Latent(_) => 1,
             _ => self.kv_heads,
@@ -73,12 +88,13 @@ impl Model {
     pub(super) fn describe_mixers(&self, file: &mut GgufWriter) -> Result<(), WriteError> {
         match &self.special.mixers {
             Mixers::Gemma4(gemma) => return self.describe_gemma4(gemma, file),
-            Mixers::Latent(latent) => return self.describe_latent(latent, file),
+            Mixers::Latent(latent) => return self.describe_latent(latent, 1u32.into(), file),
+            Mixers::Channels(channels) => return self.describe_channels(channels, file),
             _ => {}
         }
         let mut set = |name: &str, value: Value| file.set(&format!("{}.{name}", self.architecture), value).map(drop);
         match self.special.mixers {
-            Mixers::Attention | Mixers::Gemma4(_) | Mixers::Latent(_) => {
+            Mixers::Attention | Mixers::Gemma4(_) | Mixers::Latent(_) | Mixers::Channels(_) => {
                 set("attention.head_count_kv", self.kv_heads.into())
             }
             Mixers::Delta { interval, delta: Delta { keys, values, width, taps, .. } } => {
@@ -103,6 +119,7 @@ impl Model {
         let hidden = u64::from(self.hidden);
         match self.special.mixers {
             Mixers::Attention | Mixers::Gemma4(_) | Mixers::Latent(_) => {}
+            Mixers::Channels(channels) => self.channel_shapes(&channels, add),
             Mixers::Delta { delta: Delta { keys, values, width, taps, gates_joined }, .. } => {
                 let [keys, values, width, taps] = [keys, values, width, taps].map(u64::from);
                 let (inner, channels) = (values * width, (2 * keys + values) * width);

@@ -2,6 +2,7 @@
 
 use gristmill_engine::model::spec::QkNorm;
 
+use super::channels::Channels;
 use super::gemma4::Gemma4;
 use super::latent::Latent;
 use super::mixers::{Delta, Mixers};
@@ -452,6 +453,39 @@ pub(crate) const MODELS: &[Model] = &[
         context: 131_072,
         rope_base: 5e4,
         special: Special { yarn: Some((32.0, 4096)), yarn_log: Some(0.1), mixers: Mixers::Latent(LATENT), ..NOTHING },
+    },
+    Model {
+        name: "kimi-linear-48b",
+        title: "Kimi Linear 48B A3B shapes",
+        architecture: "kimi-linear",
+        layers: 27,
+        hidden: 2304,
+        heads: 32,
+        kv_heads: 1,
+        head_width: 192,
+        qk_norm: None,
+        inner: 9216,
+        experts: Some(Experts {
+            shared: 1024,
+            dense: 1,
+            sigmoid: true,
+            groups: Some((1, 1)),
+            scale: Some(2.446),
+            ..experts(256, 8, 1024)
+        }),
+        vocabulary: 163_840,
+        tied: false,
+        context: 1_048_576,
+        rope_base: 1e4,
+        special: Special {
+            mixers: Mixers::Channels(Channels {
+                width: 128,
+                taps: 4,
+                latent: Latent { query_rank: 0, ..LATENT },
+                attention: &[3, 7, 11, 15, 19, 23, 26],
+            }),
+            ..NOTHING
+        },
     },
     Model {
         name: "mini-oss",

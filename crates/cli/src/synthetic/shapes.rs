@@ -298,10 +298,10 @@ impl Model {
                 continue;
             }
             push("attn_norm.weight", &[hidden]);
-            match &self.special.mixers {
-                Mixers::Latent(latent) => self.latent_shapes(latent, &mut push),
-                _ if self.has_attention(layer) => self.attention_shapes(&mut push),
-                _ => self.mixer_shapes(&mut push),
+            match self.latent(layer) {
+                Some(latent) => self.latent_shapes(latent, &mut push),
+                None if self.has_attention(layer) => self.attention_shapes(&mut push),
+                None => self.mixer_shapes(&mut push),
             }
             self.add(&mut push, self.special.mlp_norm, &[hidden]);
             match self.experts.filter(|experts| layer >= experts.dense) {

@@ -102,6 +102,7 @@ fn the_published_shapes_have_the_published_parameters() {
         ("glm-4.7-flash", 30e9),
         ("deepseek-v3", 671e9),
         ("kimi-k2", 1026e9),
+        ("kimi-linear-48b", 49e9),
     ];
     let all = published.map(|model| (model, 0.001)).into_iter().chain(rounded.map(|model| (model, 0.01)));
     for ((name, parameters), tolerance) in all {

@@ -7,6 +7,7 @@ use gristmill_cpu::{Cpu, Level};
 use gristmill_engine::{Batch, Limits, LoadOptions, Model as Loaded, Outputs, RoutingTrace, Runner};
 use gristmill_files::gguf::GgufFile;
 
+use super::super::channels::Channels;
 use super::super::shapes::Model;
 use super::*;
 
@@ -32,7 +33,10 @@ fn shrunk(model: &Model) -> Synthetic {
     (model.heads, model.kv_heads, model.head_width) = (8, 2, 64);
     model.special.rotated = model.special.rotated.map(|_| 64);
     model.special.sections = model.special.sections.map(|_| [11, 11, 10, 0]);
-    if let Mixers::Latent(latent) = &mut model.special.mixers {
+    if let Mixers::Channels(channels) = &mut model.special.mixers {
+        channels.width = 32;
+    }
+    if let Mixers::Latent(latent) | Mixers::Channels(Channels { latent, .. }) = &mut model.special.mixers {
         (latent.latent, latent.rotated, latent.value_width) = (64, 32, 64);
         latent.query_rank = latent.query_rank.min(64);
     }
