@@ -69,7 +69,8 @@ def dropped(shape: Shape) -> list:
     names = ["layer_types", "mlp_layer_types", "linear_head_dim", "linear_num_heads", "linear_conv_kernel_dim",
              "num_local_experts", "n_shared_experts", "num_mtp_layers"]
     kimi = ["n_group", "norm_topk_prob", "max_position_embeddings", "num_experts_per_tok"]
-    return names + (kimi if shape.arch == "kimi-linear" else [])
+    ling = ["num_expert_group", "moe_renormalize", "model_max_length", "num_experts_per_token", "num_nextn_predict_layers"]
+    return names + (kimi if shape.arch == "kimi-linear" else ling)
 
 
 def published(shape: Shape) -> dict:
@@ -78,6 +79,7 @@ def published(shape: Shape) -> dict:
         return dict(
             architectures=["BailingMoeV3ForCausalLM"], head_dim=width(shape), layer_group_size=shape.full[0] + 1,
             first_k_dense_replace=shape.dense, num_experts=shape.experts, num_shared_experts=shape.shared // shape.inner,
+            num_experts_per_tok=shape.top_k, n_group=shape.groups, norm_topk_prob=True, max_position_embeddings=CONTEXT,
             moe_shared_expert_intermediate_size=shape.shared, score_function="sigmoid", linear_attention="kda",
             no_kda_lora=True, gated_attention_proj_granularity_type="head_wise")
     full = [i + 1 for i in shape.full]
