@@ -29,7 +29,7 @@ import sentencepiece
 import torch
 from huggingface_hub import save_torch_state_dict
 from safetensors.torch import save_file
-from tiny import plain, shapes
+from tiny import kda, plain, shapes
 from tiny.build import build, randomise, selection_biases
 from tiny.draw import bias_effect, draw, least_effect, run
 from tiny.files import write_logits
@@ -101,6 +101,10 @@ CASES = {
                             scale=2.5, groups=2, rope=DEEPSEEK_ROPE), BF16, "qwen2", "30KB"),
     "deepseek2-lite": Case(Shape("deepseek2", 32, 16, 4, 1, 24, 4, 2, shared=32, dense=1, rotary=8, latent=32, value=12,
                                  scale=2.0), BF16, "qwen2"),
+    "kimi-linear": Case(Shape("kimi-linear", 32, 16, 4, 1, 24, 4, 2, shared=16, dense=1, layers=3, full=(2,), rotary=8,
+                              latent=32, value=12, scale=2.446), BF16, "qwen2", "30KB"),
+    "bailingmoe3": Case(Shape("bailingmoe3", 32, 16, 4, 1, 24, 4, 2, shared=16, dense=1, layers=3, full=(2,), theta=6e6,
+                              rotary=8, latent=32, value=12, scale=2.5, groups=2), BF16, "bailingmoe2"),
     "dots1": Case(Shape("dots1", 32, 16, 4, 4, 16, 4, 2, shared=32, dense=1, scale=2.5), BF16, "qwen2"),
     "ernie4_5-moe": Case(Shape("ernie4_5-moe", 32, 16, 4, 1, 16, 4, 2, tied=True, theta=5e5, shared=48, dense=1), BF16,
                          "spm"),
@@ -408,6 +412,10 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
     packed, around = quantise(model) if case.mxfp4 else {}, {}
     model.to(case.dtype).save_pretrained(folder, max_shard_size=case.shard)
     more = {}
+    if shape.arch in kda.FAMILIES:
+        for path in folder.glob("*.safetensors*"):
+            path.unlink()
+        save_torch_state_dict(kda.published_state(shape, model), folder, max_shard_size=case.shard)
     if packed or shape.arch in ("deepseek", "bailingmoe2"):
         for path in folder.glob("*.safetensors*"):
             path.unlink()
@@ -449,6 +457,8 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
         more = dict(scoring_func="sigmoid")
     elif shape.arch == "deepseek2":
         more = dict(scoring_func="sigmoid" if shape.rank else "softmax", moe_layer_freq=1)
+    elif shape.arch in kda.FAMILIES:
+        more = kda.published(shape)
     elif shape.arch == "minimax-m2":
         more = dict(rotary_dim=shape.rotary, scoring_func="sigmoid")
     elif shape.arch == "cohere2":
@@ -488,6 +498,7 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
     dropped += family.dropped if family else []
     dropped += ["layer_types"] if shape.arch == "qwen3next" else []
     dropped += ["n_routed_experts", "n_shared_experts"] if shape.arch == "bailingmoe2" else []
+    dropped += kda.dropped(shape) if shape.arch in kda.FAMILIES else []
     for key in dropped + (["per_layer_config"] if "global_head_dim" in more else []):
         config.pop(key, None)
     if family and family.within:

@@ -292,6 +292,8 @@ mod simulated {
         "laguna-q8_0",
         "hy_v3-q8_0",
         "deepseek2-q8_0",
+        "kimi-linear-f32",
+        "bailingmoe3-q8_0",
     ];
 
     /// The device is locked during a pass that counts.
@@ -383,6 +385,7 @@ fn zeroing_any_block_moves_the_logits_far() {
         let expected = [
             "afmoe",
             "bailingmoe2",
+            "bailingmoe3",
             "deepseek",
             "dots1",
             "ernie4_5-moe-f32",
@@ -391,6 +394,7 @@ fn zeroing_any_block_moves_the_logits_far() {
             "granitemoe-q8_0",
             "hunyuan-moe",
             "hy_v3",
+            "kimi-linear",
             "laguna",
             "llama4",
             "qwen2moe",

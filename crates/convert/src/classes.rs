@@ -48,6 +48,9 @@ pub(super) fn read(family: &Family, config: Config) -> Result<Config, ConvertErr
         Some(within) => config.overlaid(within.settings)?,
         None => config,
     };
+    if let Some(inner) = family.inner {
+        config = config.overlaid(inner)?;
+    }
     let names = family.names.iter().map(|&(theirs, ours)| (theirs.to_owned(), ours.to_owned())).collect();
     config = config.renamed(&names);
     let inner = config.text("model_type")?.unwrap_or_default().to_owned();

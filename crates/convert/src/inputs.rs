@@ -133,6 +133,12 @@ impl<'a> Planner<'a, '_> {
                 };
                 Input { format: float(tensor)?, shape: vec![channels, taps], stored: Stored::Rows(owned) }
             }
+            Layout::TapsOfChannels => {
+                let (&[channels, taps] | &[channels, 1, taps]) = shape.as_slice() else {
+                    return Err(wrong_shape(name, &shape, "which is not a stack of taps, one channel each"));
+                };
+                Input { format: float(tensor)?, shape: vec![1, channels, 1, taps], stored: Stored::Rows(owned) }
+            }
             Layout::Columns => {
                 let &[experts, inputs, outputs] = shape.as_slice() else {
                     return Err(wrong_shape(name, &shape, "which is no stack of matrices"));

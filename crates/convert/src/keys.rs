@@ -29,6 +29,13 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Pairs, ConvertErr
             Expected::Flag(flag) => flag.into(),
             Expected::True if found.as_f64().is_some_and(|x| x != 0.0) => found.clone(),
             Expected::True => true.into(),
+            Expected::Zeros => {
+                let is_zero = |x: &Json| x.is_null() || x.as_f64() == Some(0.0);
+                match found.as_array().is_some_and(|list| list.iter().all(is_zero)) {
+                    true => continue,
+                    false => return Err(config.wrong(setting, found, "a list of zeros, nothing else is supported")),
+                }
+            }
             Expected::Number(x) => x.into(),
             Expected::LastOf(period) => {
                 // The list found bounds the one expected, whatever the number of layers.
@@ -78,7 +85,10 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
                 Kind::NumberUnless(usual) => {
                     config.factor(setting)?.filter(|&x| x != usual).map(|x| Value::F32(x as f32))
                 }
-                Kind::CountUnlessLayer(kind) => Some(count_unless_layer(config, setting, kind)?),
+                Kind::CountUnlessLayer(kind) => {
+                    Some(count_unless_layer(config, signed(config, setting, needed(config, setting)?)?, kind)?)
+                }
+                Kind::OneUnlessLayer(kind) => Some(count_unless_layer(config, 1, kind)?),
                 Kind::CountOrFirst(kind) => Some(Value::U32(count_or_first(config, setting, kind)?)),
                 Kind::CountUnlessFull(full) => Some(count_unless_full(config, setting, full)?),
                 Kind::WidthUnlessShared => Some(width_unless_shared(config, setting)?),
@@ -235,22 +245,35 @@ fn types(config: &Config, layers: usize, named: &str) -> Result<Vec<bool>, Conve
     types.iter().map(is_named).collect()
 }
 
-/// Whether each layer is of this type, which is not full attention: by [`LAYER_TYPES`], by a list of the others, or all
-/// but the last of this number of layers.
+/// Whether each layer is of this type, which is not full attention: by [`LAYER_TYPES`], by a list of the others from 0 or
+/// from 1, by groups whose last layer is another, as are all after the last whole group, or all but the last of this
+/// number of layers.
 fn layers_of(config: &Config, kind: &str) -> Result<Vec<bool>, ConvertError> {
     const OTHERS: &str = "full_attn_idxs";
+    const OTHERS_FROM_ONE: &str = "full_attn_layers";
+    const GROUP: &str = "layer_group_size";
     const PERIOD: &str = "full_attention_interval";
     let layers = needed(config, "num_hidden_layers")? as usize;
     if config.value(LAYER_TYPES).is_some() {
         return types(config, layers, kind);
     }
-    if let Some(others) = config.list(OTHERS)? {
+    for (setting, first) in [(OTHERS, 0), (OTHERS_FROM_ONE, 1)] {
+        let Some(others) = config.list(setting)? else { continue };
         let mut flags = vec![true; layers];
         for other in others {
-            let flag = other.as_u64().and_then(|layer| flags.get_mut(usize::try_from(layer).ok()?));
-            *flag.ok_or_else(|| config.wrong(OTHERS, other, format!("numbers of layers, below {layers}")))? = false;
+            let layer = other.as_u64().and_then(|layer| usize::try_from(layer).ok()?.checked_sub(first));
+            let flag = layer.and_then(|layer| flags.get_mut(layer));
+            let known = || format!("numbers of layers, from {first} to {}", (layers + first).saturating_sub(1));
+            *flag.ok_or_else(|| config.wrong(setting, other, known()))? = false;
         }
         return Ok(flags);
+    }
+    if let Some(size) = config.count(GROUP)? {
+        let size = size as usize;
+        return match size {
+            0 => Err(config.wrong(GROUP, &0.into(), "at least 1")),
+            size => Ok((0..layers).map(|i| !(i + 1).is_multiple_of(size) && i < layers / size * size).collect()),
+        };
     }
     match config.count(PERIOD)?.unwrap_or(4) {
         0 => Err(config.wrong(PERIOD, &0.into(), "at least 1")),
@@ -259,8 +282,7 @@ fn layers_of(config: &Config, kind: &str) -> Result<Vec<bool>, ConvertError> {
 }
 
 /// A count for each layer: 0 for those of this type.
-fn count_unless_layer(config: &Config, setting: &str, kind: &str) -> Result<Value, ConvertError> {
-    let count = signed(config, setting, needed(config, setting)?)?;
+fn count_unless_layer(config: &Config, count: i32, kind: &str) -> Result<Value, ConvertError> {
     let count = |lacks: bool| if lacks { 0 } else { count };
     Ok(Value::Array(Array::I32(layers_of(config, kind)?.into_iter().map(count).collect())))
 }

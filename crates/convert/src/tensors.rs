@@ -204,7 +204,10 @@ impl<'a> Planner<'a, '_> {
         let format = if whole { first.format } else { Format::F32 };
         let change = if self.has_one && rule.change == Change::PlusOne { Change::None } else { rule.change };
         let source = match (change, &first.stored) {
-            (change @ (Change::PlusOne | Change::MinusExp), Stored::Rows(tensor)) => {
+            (change @ (Change::PlusOne | Change::MinusExp | Change::Exp), Stored::Rows(tensor)) => {
+                if change == Change::Exp {
+                    shape.insert(0, 1);
+                }
                 Source::Values(self.changed(tensor, format, rows.order, change)?)
             }
             _ => Source::Tensors { format, rows, parts: parts.into_iter().map(|part| part.stored).collect() },
@@ -239,7 +242,8 @@ impl<'a> Planner<'a, '_> {
         change: Change,
     ) -> Result<Vec<f32>, ConvertError> {
         let mut values = vec![0.0; tensor.shape.iter().product::<u64>() as usize];
-        if tensor.shape.len() != 1 || format.decode(self.checkpoint.data(tensor), &mut values).is_none() {
+        let is_vector = tensor.shape.iter().filter(|&&n| n != 1).count() <= 1;
+        if !is_vector || format.decode(self.checkpoint.data(tensor), &mut values).is_none() {
             return Err(wrong_shape(&tensor.name, &tensor.shape, "which is no vector"));
         }
         self.checkpoint.done(tensor);
@@ -247,6 +251,7 @@ impl<'a> Planner<'a, '_> {
             Change::None => value,
             Change::PlusOne => value + 1.0,
             Change::MinusExp => -f64::from(value).exp() as f32,
+            Change::Exp => f64::from(value).exp() as f32,
         };
         Ok((0..values.len()).map(|row| change(values[order.source(row)])).collect())
     }

@@ -3,20 +3,22 @@
 
 use super::Cpu;
 use super::host::{self, HostRows};
-use super::math::{gelu, sigmoid};
+use super::math::{self, exp, gelu, sigmoid};
 use super::out::Unit;
 use super::rows::sum;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{
-    CausalConv, DELTA_EPS, DELTA_TILE, DELTA_WIDTHS, DeltaHeads, DeltaRule, GateKind, GatedNorm, Multiply, Operation,
-    Run,
+    CausalConv, DELTA_EPS, DELTA_TILE, DELTA_WIDTHS, DecayKind, DeltaHeads, DeltaRule, GateKind, GatedNorm, Multiply,
+    Operation, Run,
 };
 use gristmill_kernels::simd::{Kernel, Simd};
 
 /// Lanes of a vector.
 pub(super) const LANES: usize = 16;
+/// Elements of the widest key.
+const WIDEST_KEY: usize = DELTA_WIDTHS[4];
 /// Elements of the largest tile of a head's state.
-const LARGEST_TILE: usize = DELTA_WIDTHS[4] * DELTA_TILE;
+const LARGEST_TILE: usize = WIDEST_KEY * DELTA_TILE;
 /// Maximum number of convolution channels per thread.
 const CHANNELS: usize = 512;
 
@@ -112,13 +114,16 @@ impl<const K: usize> Kernel for Taps<'_, K> {
     }
 }
 
-/// A run of the delta rule for [`DELTA_TILE`] values of a head; the values are the lanes of a vector.
-struct DeltaRun<'a> {
+/// A run of the delta rule for [`DELTA_TILE`] values of a head; the values are the lanes of a vector. `CHANNELS`: each
+/// element of the key has a gate.
+struct DeltaRun<'a, const CHANNELS: bool> {
     qkv: HostRows<'a, f32>,
     beta: HostRows<'a, f32>,
     alpha: HostRows<'a, f32>,
     decay: f32,
-    dt_bias: f32,
+    /// Of the head: one, or one for each element of the key.
+    dt_bias: &'a [f32],
+    kind: DecayKind,
     heads: DeltaHeads,
     head: usize,
     tile: usize,
@@ -126,13 +131,15 @@ struct DeltaRun<'a> {
     unit: Unit<'a>,
 }
 
-impl Kernel for DeltaRun<'_> {
+impl<const CHANNELS: bool> Kernel for DeltaRun<'_, CHANNELS> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { qkv, beta, alpha, decay, dt_bias, heads, head, tile, run, mut unit } = self;
+        let Self { qkv, beta, alpha, decay, dt_bias, kind, heads, head, tile, run, mut unit } = self;
         let d = heads.width;
+        let gates = dt_bias.len();
+        let (mut kept, mut kept_keys) = ([0.0; WIDEST_KEY], [0.0; WIDEST_KEY]);
         let mut state = [0.0; LARGEST_TILE];
         let state = &mut state[..d * DELTA_TILE];
         if let Some(before) = unit.before {
@@ -143,34 +150,83 @@ impl Kernel for DeltaRun<'_> {
             let t = run.first + row;
             let inputs = qkv.row(t);
             let (q, k) = (&inputs[key..][..d], &inputs[heads.keys * d + key..][..d]);
-            let gates =
-                [(decay * softplus(alpha.row(t)[head] + dt_bias)).exp(), 1.0 / (1.0 + (-beta.row(t)[head]).exp())];
-            let out = delta_step(s, state, [q, k], s.load_f32(inputs, value), gates);
+            let (alpha, beta) = (&alpha.row(t)[gates * head..][..gates], 1.0 / (1.0 + (-beta.row(t)[head]).exp()));
+            let seen_keys = match CHANNELS {
+                true => {
+                    kept_of_channels(s, kind, decay, [alpha, dt_bias, k], [&mut kept, &mut kept_keys]);
+                    &kept_keys[..d]
+                }
+                false => {
+                    kept[0] = kept_of_head(kind, decay, alpha[0] + dt_bias[0]);
+                    k
+                }
+            };
+            let v = s.load_f32(inputs, value);
+            let out = delta_step::<S, CHANNELS>(s, state, [q, k, seen_keys], v, &kept, beta);
             s.store_f32(out, unit.out.row(row), 0);
         }
         unit.after.copy_from_slice(state);
     }
 }
 
-/// One token: the key and value update the state, and the query reads it. Sums go over the elements of the key in
-/// order, in four partial sums.
+/// e^g of a head.
+fn kept_of_head(kind: DecayKind, decay: f32, x: f32) -> f32 {
+    match kind {
+        DecayKind::Softplus => decay * softplus(x),
+        DecayKind::Bounded(bound) => bound / (1.0 + (decay * x).exp()),
+    }
+    .exp()
+}
+
+/// e^g of each element of a key, and their product with the key.
 #[inline(always)]
-fn delta_step<S: Simd>(s: S, state: &mut [f32], [q, k]: [&[f32]; 2], v: S::F32, [decay, beta]: [f32; 2]) -> S::F32 {
+fn kept_of_channels<S: Simd>(
+    s: S,
+    kind: DecayKind,
+    decay: f32,
+    [alpha, dt_bias, k]: [&[f32]; 3],
+    [kept, kept_keys]: [&mut [f32; WIDEST_KEY]; 2],
+) {
+    for i in (0..k.len()).step_by(LANES) {
+        let x = s.add(s.load_f32(alpha, i), s.load_f32(dt_bias, i));
+        let g = match kind {
+            DecayKind::Softplus => s.mul(s.splat(decay), math::softplus(s, x)),
+            DecayKind::Bounded(bound) => s.mul(s.splat(bound), sigmoid(s, s.mul(s.splat(-decay), x))),
+        };
+        let factor = exp(s, g);
+        s.store_f32(factor, kept, i);
+        s.store_f32(s.mul(factor, s.load_f32(k, i)), kept_keys, i);
+    }
+}
+
+/// One token: the key and value update the state, and the query reads it. Sums go over the elements of the key in
+/// order, in four partial sums. `kept` has e^g of each element of the key, and `seen_keys` their products with the key.
+/// Without `CHANNELS`, only the first element of `kept` is used, and `seen_keys` is the key.
+#[inline(always)]
+fn delta_step<S: Simd, const CHANNELS: bool>(
+    s: S,
+    state: &mut [f32],
+    [q, k, seen_keys]: [&[f32]; 3],
+    v: S::F32,
+    kept: &[f32; WIDEST_KEY],
+    beta: f32,
+) -> S::F32 {
     let inverse = |squares: f32| 1.0 / (squares + DELTA_EPS).sqrt();
     let (of_k, of_q) = (inverse(sum::<S, true>(s, k)), inverse(sum::<S, true>(s, q)) / (q.len() as f32).sqrt());
     let mut seen = [s.splat(0.0); 4];
-    for (at, k) in state.chunks_exact(4 * LANES).zip(k.as_chunks::<4>().0) {
+    for (at, keys) in state.chunks_exact(4 * LANES).zip(seen_keys.as_chunks::<4>().0) {
         for i in 0..4 {
-            seen[i] = s.mul_add(s.load_f32(at, LANES * i), s.splat(k[i]), seen[i]);
+            seen[i] = s.mul_add(s.load_f32(at, LANES * i), s.splat(keys[i]), seen[i]);
         }
     }
     let seen = s.add(s.add(seen[0], seen[1]), s.add(seen[2], seen[3]));
-    let error = s.sub(v, s.mul(seen, s.splat(decay * of_k)));
+    let error = s.sub(v, s.mul(seen, s.splat(if CHANNELS { of_k } else { kept[0] * of_k })));
     let update = s.mul(error, s.splat(beta * of_k));
     let mut out = [s.splat(0.0); 4];
-    for ((at, k), q) in state.chunks_exact_mut(4 * LANES).zip(k.as_chunks::<4>().0).zip(q.as_chunks::<4>().0) {
+    let rows = state.chunks_exact_mut(4 * LANES).zip(k.as_chunks::<4>().0).zip(q.as_chunks::<4>().0);
+    for (((at, k), q), kept_rows) in rows.zip(kept.as_chunks::<4>().0) {
         for i in 0..4 {
-            let decayed = s.mul(s.load_f32(at, LANES * i), s.splat(decay));
+            let decayed = s.mul(s.load_f32(at, LANES * i), s.splat(if CHANNELS { kept_rows[i] } else { kept[0] }));
             let new = s.mul_add(s.splat(k[i]), update, decayed);
             s.store_f32(new, at, LANES * i);
             out[i] = s.mul_add(new, s.splat(q[i]), out[i]);
@@ -263,17 +319,36 @@ impl Cpu {
     }
 
     pub(super) fn delta_rule_rows(&self, call: DeltaRule) -> Result<()> {
+        match call.has_channel_gates() {
+            true => self.delta_rule::<true>(call),
+            false => self.delta_rule::<false>(call),
+        }
+    }
+
+    fn delta_rule<const CHANNELS: bool>(&self, call: DeltaRule) -> Result<()> {
         const OP: &str = DeltaRule::NAME;
-        let DeltaRule { qkv, beta, alpha, decay, dt_bias, heads, mut state, runs, mut out } = call;
+        let DeltaRule { qkv, beta, alpha, decay, dt_bias, kind, heads, mut state, runs, mut out } = call;
         let (qkv, beta, alpha) = (host::rows(OP, qkv)?, host::rows(OP, beta)?, host::rows(OP, alpha)?);
         let (decay, dt_bias) = (host::slice(OP, decay)?, host::slice(OP, dt_bias)?);
         let runs: Vec<Run> = runs.of_host().into_iter().flatten().collect();
         let (state, out) = (host::rows_mut(OP, &mut state)?, host::rows_mut(OP, &mut out)?);
-        let tiles = heads.width / DELTA_TILE;
+        let (tiles, gates) = (heads.width / DELTA_TILE, if CHANNELS { heads.width } else { 1 });
         self.pool.each_unit(&runs, &state, &out, heads.values * tiles, &|run, unit| {
             let (head, tile) = (unit.index / tiles, unit.index % tiles);
-            let (decay, dt_bias) = (decay[head], dt_bias[head]);
-            self.level.run(DeltaRun { qkv, beta, alpha, decay, dt_bias, heads, head, tile, run, unit });
+            let (decay, dt_bias) = (decay[head], &dt_bias[gates * head..][..gates]);
+            self.level.run(DeltaRun::<CHANNELS> {
+                qkv,
+                beta,
+                alpha,
+                decay,
+                dt_bias,
+                kind,
+                heads,
+                head,
+                tile,
+                run,
+                unit,
+            });
         });
         Ok(())
     }

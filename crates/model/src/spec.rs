@@ -1,7 +1,7 @@
 //! The parts of a model, as data: `arch` reads it from a file, `forward` computes with it.
 
 use gristmill_kernels::kv::{KvFormat, KvSpec};
-use gristmill_kernels::ops::{Activation, DeltaHeads, GateKind, RopeStyle, Routing, Temperature, Window};
+use gristmill_kernels::ops::{Activation, DecayKind, DeltaHeads, GateKind, RopeStyle, Routing, Temperature, Window};
 
 /// A decoder-only transformer. With x the residual stream, a layer is
 ///
@@ -197,6 +197,12 @@ pub enum Mixer {
 /// qkv = silu(convolution(W_qkv x))
 /// output(gated_norm(delta_rule(qkv, W_β x, W_α x), W_z x))
 /// ```
+///
+/// If each element of a key has a gate (KDA, [`ChannelGates`]), it is
+///
+/// ```text
+/// output(norm(delta_rule(qkv, W_β x, W_α x)) · sigmoid(W_z x))
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DeltaSpec {
@@ -209,7 +215,7 @@ pub struct DeltaSpec {
 }
 
 /// Which tensors are the projections of [`DeltaSpec`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum DeltaProjections {
     /// Queries, keys and values, the gate, β and α: four tensors.
@@ -219,6 +225,20 @@ pub enum DeltaProjections {
     GatesJoined,
     /// Two tensors: β and α as in `GatesJoined`; for each key head the rows of its query, key, values and gates.
     Joined,
+    /// Queries, keys and values are three tensors or one, and have a convolution each. α has an element for each element
+    /// of the keys. There are as many heads of keys as of values.
+    PerChannel(ChannelGates),
+}
+
+/// The gates of a delta rule in which each element of a key has one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChannelGates {
+    /// How α becomes the decay of the state.
+    pub decay: DecayKind,
+    /// The file has the negative of the decay of [`DeltaRule`](gristmill_kernels::ops::DeltaRule).
+    pub is_negated: bool,
+    /// W_α and W_z are products of two matrices each, with so many elements between them; `None` for one matrix.
+    pub rank: Option<usize>,
 }
 
 /// A short convolution: with (b, c, x) = input · row, the output is output(c · convolution(b · x)).
@@ -310,7 +330,7 @@ pub struct AttentionSpec {
 /// (a | p) = W_kva x,  l = norm(a),  p = rope(p)
 /// (q | r) = W_q x, or W_qb norm(W_qa x),  r = rope(r)
 /// logit = scale · (W_kb[h]ᵀ q · l + r · p)
-/// output(W_vb[h] Σ weight · l)
+/// output(W_vb[h] Σ weight · l), or output(W_vb[h] Σ weight · l · sigmoid((W_g x)[h]))
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct LatentSpec {
@@ -328,6 +348,8 @@ pub struct LatentSpec {
     pub value_width: usize,
     /// Multiplies the logits.
     pub scale: f32,
+    /// Each head's output is multiplied by the sigmoid of a logit of the token.
+    pub is_gated: bool,
     /// The rotary position embedding of the rotated elements.
     pub rope: Option<RopeSpec>,
 }

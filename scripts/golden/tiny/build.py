@@ -16,7 +16,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3Moe
 from transformers.models.deepseek_v2.configuration_deepseek_v2 import DeepseekV2Config
 from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2Moe
 
-from . import attention, gemma4, latent, plain, recurrent, shapes
+from . import attention, gemma4, kda, latent, plain, recurrent, shapes
 from .shapes import ATTENTION_CAP, CONTEXT, EPS, GRANITE, LENGTHS, LOGIT_CAP, LONG, SPARSE_MIXER_NEAR, Shape
 
 SELECTION_BIAS = ("e_score_correction_bias", "expert_bias")
@@ -130,6 +130,8 @@ def build(shape: Shape):
         model = plain.FAMILIES[shape.arch].build(shape, common, head, moe)
     elif shape.arch in latent.FAMILIES:
         model = latent.build(shape, common)
+    elif shape.arch in kda.FAMILIES:
+        model = kda.build(shape, common)
     elif shape.arch in attention.FAMILIES:
         model = attention.build(shape, common, head, moe)
     elif shape.arch == "qwen2":

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from . import shapes
+from . import kda, shapes
 from .build import SOFTMAX, selection_biases
 from .shapes import SPARSE_MIXER_NEAR, Shape
 
@@ -89,15 +89,19 @@ def router_gap(model, shape: Shape, sequences) -> torch.Tensor:
 def draw(model, shape: Shape, length: int, least: float, generator) -> torch.Tensor:
     """Random tokens; with experts, such that no router is close to a tie at any position."""
     tokens = torch.empty(0, dtype=torch.long)
+    # transformers' chunks of a delta rule with many gates need much memory for each sequence.
+    count = 4 if shape.arch in kda.FAMILIES else 64
+    left = 64
     while len(tokens) < length:
-        candidates = torch.randint(shapes.VOCAB, (64, 1), generator=generator)
-        sequences = torch.cat([tokens.expand(64, -1), candidates], dim=1)
+        candidates = torch.randint(shapes.VOCAB, (count, 1), generator=generator)
+        sequences = torch.cat([tokens.expand(count, -1), candidates], dim=1)
         if not shape.experts:
             tokens = sequences[0]
             continue
-        gap = router_gap(model, shape, sequences)
-        assert gap.max() > least, f"no token in 64 keeps the routers from a tie: {gap.max()}"
-        tokens = sequences[int((gap > least).nonzero()[0])]
+        gap, left = router_gap(model, shape, sequences), left - count
+        assert gap.max() > least or left > 0, f"no token in 64 keeps the routers from a tie: {gap.max()}"
+        if gap.max() > least:
+            tokens, left = sequences[int((gap > least).nonzero()[0])], 64
     return tokens
 
 

@@ -5,7 +5,7 @@ import pathlib
 import gguf
 import numpy as np
 
-from . import attention, gemma4, ik, latent, plain, recurrent, shapes
+from . import attention, gemma4, ik, kda, latent, plain, recurrent, shapes
 from .shapes import ATTENTION_CAP, CONTEXT, EPS, GRANITE, LINEAR, LOGIT_CAP, LLAMA3, LONG, SHORT, UNTRUNCATED, YARN, Shape
 
 
@@ -21,7 +21,7 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
     kv_heads = [shape.kv_heads if i in shape.full else 0 for i in range(shape.layers)]
     if shape.arch == "gemma4":
         kv_heads = [shape.kv_heads if window else shape.full_kv_heads or shape.kv_heads for window in gemma4.windowed(shape)]
-    several = shape.arch in recurrent.LFM2 or shape.full_kv_heads
+    several = shape.arch in recurrent.LFM2 or shape.arch in kda.FAMILIES or shape.full_kv_heads
     writer.add_head_count_kv(kv_heads if several else shape.kv_heads)
     if shape.arch in recurrent.FAMILIES:
         recurrent.write_keys(writer, shape)
@@ -31,6 +31,8 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
         attention.write_keys(writer, shape)
     if shape.arch in latent.FAMILIES:
         latent.write_keys(writer, shape)
+    elif shape.arch in kda.FAMILIES:
+        kda.write_keys(writer, shape)
     else:
         writer.add_key_length(shape.full_head or shape.head)
         writer.add_value_length(shape.full_head or shape.head)
@@ -63,7 +65,7 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
         writer.add_expert_shared_count(shape.shared // shape.inner)
         if shape.shared:
             writer.add_expert_shared_feed_forward_length(shape.shared)
-    elif shape.shared and shape.arch not in latent.FAMILIES:
+    elif shape.shared and shape.arch not in latent.FAMILIES + kda.FAMILIES:
         writer.add_expert_shared_feed_forward_length(shape.shared)
     if shape.arch in ("glm4moe", "minimax-m2", "dots1", "lfm2moe", "hy_v3"):
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)

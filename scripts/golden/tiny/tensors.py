@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from . import attention, gemma4, latent, plain, recurrent
+from . import attention, gemma4, kda, latent, plain, recurrent
 from .formats import decode
 from .shapes import Shape
 
@@ -34,6 +34,8 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
         return attention.names(shape)
     if shape.arch in latent.FAMILIES:
         return latent.names(shape)
+    if shape.arch in kda.FAMILIES:
+        return kda.names(shape)
     permuted = shape.arch in ("llama", "mixtral", "granite", "granitemoe", "deepseek")
     q, k = (shape.heads, shape.kv_heads) if permuted else (0, 0)
     parts = ["weight", "bias"] if shape.arch == "phimoe" else ["weight"]

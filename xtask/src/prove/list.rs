@@ -112,7 +112,10 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "after.zip(input(run.rows + i))" => "after.zip(input(run.rows + i - 1))",
     }
     delta_rule in "cpu/src/recurrent.rs" by [delta_rule] {
-        "s.splat(decay * of_k)" => "s.splat(of_k)",
+        "{ of_k } else { kept[0] * of_k }" => "{ of_k } else { of_k }",
+        "if CHANNELS { kept_rows[i] }" => "if CHANNELS { kept[0] }",
+        "s.store_f32(s.mul(factor, s.load_f32(k, i)), kept_keys, i);" => "s.store_f32(s.load_f32(k, i), kept_keys, i);",
+        "bound / (1.0 + (decay * x).exp())" => "bound / (1.0 + (-decay * x).exp())",
         "inverse(sum::<S, true>(s, q)) / (q.len() as f32).sqrt()" => "inverse(sum::<S, true>(s, q))",
         "if let Some(before) = unit.before {" => "if let (Some(before), 0) = (unit.before, head) {",
         "unit.after.copy_from_slice(state);" => "unit.after[DELTA_TILE..].copy_from_slice(&state[DELTA_TILE..]);",

@@ -1,10 +1,10 @@
 //! The layers of a model in words.
 
 use gristmill_engine::model::spec::{
-    AttentionSpec, BlockInputs, ConvolutionSpec, DeltaSpec, LatentSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, MoeSpec,
-    SharedExpert,
+    AttentionSpec, BlockInputs, ChannelGates, ConvolutionSpec, DeltaProjections, DeltaSpec, LatentSpec, LayerSpec,
+    Mixer, MlpSpec, ModelSpec, MoeSpec, SharedExpert,
 };
-use gristmill_kernels::ops::{GateKind, Gating, GroupWorth, Routing, Window};
+use gristmill_kernels::ops::{DecayKind, GateKind, Gating, GroupWorth, Routing, Window};
 use serde::Serialize;
 
 /// Layers that follow each other and are alike.
@@ -43,11 +43,7 @@ pub(super) fn runs(spec: &ModelSpec) -> Vec<LayerRun> {
 fn layer(layer: &LayerSpec, spec: &ModelSpec) -> String {
     let mixer = match &layer.mixer {
         Mixer::Attention(attention) => attention_in_words(attention),
-        Mixer::Delta(DeltaSpec { heads, taps, .. }) => format!(
-            "gated delta rule of {} heads, each with a state of {width} x {width}, after a convolution of {taps} tokens",
-            heads.values,
-            width = heads.width
-        ),
+        Mixer::Delta(delta) => delta_in_words(delta),
         Mixer::Convolution(ConvolutionSpec { taps }) => format!("convolution of {taps} tokens between two gates"),
         Mixer::Latent(latent) => latent_in_words(latent),
         other => format!("{other:?}"),
@@ -71,10 +67,31 @@ fn layer(layer: &LayerSpec, spec: &ModelSpec) -> String {
     format!("{mixer}{then} {mlp}{own}")
 }
 
+fn delta_in_words(DeltaSpec { heads, taps, projections, .. }: &DeltaSpec) -> String {
+    let gates = match projections {
+        DeltaProjections::PerChannel(ChannelGates { decay: DecayKind::Bounded(bound), .. }) => {
+            format!(" (a gate for each element, from {bound})")
+        }
+        DeltaProjections::PerChannel(_) => " (a gate for each element)".to_owned(),
+        _ => String::new(),
+    };
+    format!(
+        "gated delta rule of {} heads, each with a state of {width} x {width}{gates}, after a convolution of {taps} tokens",
+        heads.values,
+        width = heads.width
+    )
+}
+
 /// Latent attention, and the width of what the cache has for a token.
 fn latent_in_words(latent: &LatentSpec) -> String {
-    let rank = latent.query_rank.map_or(String::new(), |rank| format!(" (queries through {rank} elements)"));
-    format!("latent attention of {} heads to rows of {} elements{rank}", latent.heads, latent.row())
+    let unlike = [
+        latent.query_rank.map(|rank| format!("queries through {rank} elements")),
+        latent.rope.is_none().then(|| "nothing rotated".to_owned()),
+        latent.is_gated.then(|| "a gate for each head".to_owned()),
+    ];
+    let unlike: Vec<String> = unlike.into_iter().flatten().collect();
+    let unlike = if unlike.is_empty() { String::new() } else { format!(" ({})", unlike.join(", ")) };
+    format!("latent attention of {} heads to rows of {} elements{unlike}", latent.heads, latent.row())
 }
 
 /// The tokens that are seen, then what is unlike plain attention.

@@ -8,7 +8,9 @@
 //! of 512 tokens read 36 of 128. The same name always gives the same bytes.
 
 mod blocks;
+mod channels;
 mod gemma4;
+mod latent;
 mod mixers;
 mod models;
 mod rng;

@@ -223,7 +223,13 @@ fn inspect_says_what_each_layer_is() {
         ("gemma4-e", "attention to the last 9 tokens (keys and values of layer 2)"),
         ("gemma4-e", "an input of its own of width 8"),
         ("gemma4", "layer 2       attention (keys that are the values too)"),
+        (
+            "bailingmoe3",
+            "gated delta rule of 4 heads, each with a state of 16 x 16 (a gate for each element, from -5), after",
+        ),
+        ("bailingmoe3", "latent attention of 4 heads to rows of 40 elements (a gate for each head)"),
         ("gpt-oss", "attention (a sink for each head)"),
+        ("kimi-linear", "latent attention of 4 heads to rows of 40 elements (nothing rotated)"),
         ("laguna", "attention (a gate (softplus) for each head)"),
         ("lfm2", "layer 0       convolution of 3 tokens between two gates, dense MLP of width 96"),
         ("lfm2", "state         2 layers with a short convolution: 1.0 kB for a sequence of any length"),

@@ -55,6 +55,7 @@ fn tensors_are_those_of_mlx_lm() {
 const REFUSED: &[&str] = &[
     "afmoe",
     "bailingmoe2",
+    "bailingmoe3",
     "cohere2moe",
     "deepseek2",
     "deepseek2-lite",
@@ -75,6 +76,7 @@ const REFUSED: &[&str] = &[
     "hy_v3",
     "internlm2",
     "internlm3",
+    "kimi-linear",
     "laguna",
     "lfm2",
     "lfm2moe",

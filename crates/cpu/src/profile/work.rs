@@ -152,7 +152,7 @@ impl Measured for CausalConv<'_> {
 impl Measured for DeltaRule<'_> {
     fn work(&self) -> Work {
         let (tokens, heads) = (self.qkv.rows(), self.heads);
-        let rows = tokens * (heads.columns() + heads.values * (2 + heads.width));
+        let rows = tokens * (heads.columns() + self.alpha.cols() + heads.values * (1 + heads.width));
         // A token multiplies the state of each head with its key and its query, and adds the product of key and update.
         let operations = 3.0 * 2.0 * (tokens * heads.state()) as f64;
         Work { operations, ..words(rows + states(self.runs, self.state.cols())) }

@@ -4,7 +4,7 @@ use super::kv::limit;
 use super::{MOST_BLOCKS, MOST_BLOCKS_Y, count};
 use crate::{Access, Arg, Device, Kernel, Launch, Unit};
 use gristmill_kernels::error::Result;
-use gristmill_kernels::ops::{CausalConv, DELTA_EPS, DELTA_WIDTHS, DeltaRule, HeadMap, Operation};
+use gristmill_kernels::ops::{CausalConv, DELTA_EPS, DELTA_WIDTHS, DecayKind, DeltaRule, HeadMap, Operation};
 
 /// Threads of a block.
 const BLOCK: u32 = 128;
@@ -13,8 +13,8 @@ const ROWS: usize = 32;
 /// Values of a head that a block of the delta rule has at most, as in the kernel.
 const VALUES: usize = 32;
 
-/// The definition that a width of heads is.
-fn width_define(width: usize) -> (&'static str, &'static str) {
+/// The definitions of a width of heads, with a gate for each head or for each element of the key.
+fn delta_defines(width: usize, channels: bool) -> [(&'static str, &'static str); 2] {
     let value = match width {
         16 => "16",
         32 => "32",
@@ -22,12 +22,13 @@ fn width_define(width: usize) -> (&'static str, &'static str) {
         128 => "128",
         _ => "256",
     };
-    ("WIDTH", value)
+    [("WIDTH", value), ("CHANNELS", if channels { "1" } else { "0" })]
 }
 
-/// The units of the delta rule: one for each width of heads.
+/// The units of the delta rule: one for each width of heads and kind of gates.
 pub(super) fn units() -> impl Iterator<Item = Unit> {
-    DELTA_WIDTHS.into_iter().map(|width| Unit::new("delta_rule.gpu", &[width_define(width)]))
+    let of_width = |width| [false, true].map(|channels| delta_defines(width, channels));
+    DELTA_WIDTHS.into_iter().flat_map(of_width).map(|defines| Unit::new("delta_rule.gpu", &defines))
 }
 
 shared_struct! {
@@ -88,13 +89,14 @@ shared_struct! {
         eps: f32,
         scale: f32,
         grouped: u32,
-        padding: u32,
+        bound: f32,
     }
 }
 
 pub(crate) fn delta_rule(device: &Device, call: DeltaRule) -> Result<()> {
     const OP: &str = DeltaRule::NAME;
-    let DeltaRule { qkv, beta, alpha, decay, dt_bias, heads, state, runs, out } = call;
+    let defines = delta_defines(call.heads.width, call.has_channel_gates());
+    let DeltaRule { qkv, beta, alpha, decay, dt_bias, kind, heads, state, runs, out } = call;
     if qkv.rows() == 0 || runs.count == 0 {
         return Ok(());
     }
@@ -111,7 +113,10 @@ pub(crate) fn delta_rule(device: &Device, call: DeltaRule) -> Result<()> {
         eps: DELTA_EPS,
         scale: (1.0 / (heads.width as f64).sqrt()) as f32,
         grouped: (heads.map == HeadMap::Grouped).into(),
-        padding: 0,
+        bound: match kind {
+            DecayKind::Softplus => 0.0,
+            DecayKind::Bounded(bound) => bound,
+        },
     };
     let blocks = heads.values.saturating_mul(heads.width.div_ceil(VALUES));
     let grid = [count(OP, "heads", blocks, MOST_BLOCKS)?, count(OP, "runs", runs.count, MOST_BLOCKS_Y)?, 1];
@@ -122,6 +127,6 @@ pub(crate) fn delta_rule(device: &Device, call: DeltaRule) -> Result<()> {
     let (state, out) = (Arg::change(&state), Arg::write(&out));
     let params = Arg::params(&params);
     let args = [Arg::read(&qkv), beta, alpha, decay, dt_bias, runs, state, out, device.flag(), params];
-    let kernel = Kernel { file: "delta_rule.gpu", entry: "delta_rule", defines: &[width_define(heads.width)] };
+    let kernel = Kernel { file: "delta_rule.gpu", entry: "delta_rule", defines: &defines };
     device.launch(&Launch::new(kernel, grid, BLOCK, &args))
 }

@@ -47,8 +47,8 @@ pub use matrix::{Activation, Embed, Epilogue, GateUp, GateUpAct, Matmul, Prepare
 pub use norm::{AddNorm, AddNormAct, AddNorms, LayerNorm, NormAct, NormMatmul, QkNorm, RmsNorm};
 pub use positions::{Temperature, Window, visible};
 pub use recurrent::{
-    CONV_TAPS, CausalConv, DELTA_EPS, DELTA_TILE, DELTA_WIDTHS, DeltaHeads, DeltaRule, GateKind, GatedNorm, HeadMap,
-    Multiply, MultiplyAct, RUN_WORDS, Run, Runs,
+    CONV_TAPS, CausalConv, DELTA_EPS, DELTA_TILE, DELTA_WIDTHS, DecayKind, DeltaHeads, DeltaRule, GateKind, GatedNorm,
+    HeadMap, Multiply, MultiplyAct, RUN_WORDS, Run, Runs,
 };
 pub use route::{Gating, GroupByExpert, GroupWorth, Route, RouteAndGroup, Routing};
 pub use sample::{Argmax, Sample, Sampling};

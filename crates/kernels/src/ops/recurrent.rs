@@ -193,12 +193,23 @@ impl DeltaHeads {
     }
 }
 
-/// The gated delta rule (<https://arxiv.org/abs/2412.06464>), token by token. For each value head, with its state S of
+/// The logarithm g of the factor by which the state of [`DeltaRule`] decays, with x = `alpha` + `dt_bias`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum DecayKind {
+    /// g = decay · ln(1 + e^x).
+    Softplus,
+    /// g = bound · sigmoid(−decay · x), so that no token decays the state by more than e^bound. The bound is finite and
+    /// below 0.
+    Bounded(f32),
+}
+
+/// The gated delta rule, token by token, with one gate for each value head (<https://arxiv.org/abs/2412.06464>) or with
+/// one for each element of its key (KDA, <https://arxiv.org/abs/2510.26692>). For each value head, with its state S of
 /// D × D, the query q and the key k of its key head divided by √(Σx² + [`DELTA_EPS`]), q then by √D:
 ///
 /// ```text
-/// g = decay · softplus(alpha + dt_bias),   β = sigmoid(beta)
-/// S ← e^g · S;   u = β · (v − Sᵀk);   S ← S + k uᵀ;   out = Sᵀq
+/// g: see DecayKind,   β = sigmoid(beta)
+/// S ← diag(e^g) S;   u = β · (v − Sᵀk);   S ← S + k uᵀ;   out = Sᵀq
 /// ```
 #[derive(Debug)]
 pub struct DeltaRule<'a> {
@@ -206,12 +217,15 @@ pub struct DeltaRule<'a> {
     pub qkv: View<'a, f32>,
     /// T × values: how much of the state's error is corrected, before the sigmoid.
     pub beta: View<'a, f32>,
-    /// T × values: how far the state decays, before `dt_bias`.
+    /// T × values, or T × values · D with a gate for each element of the keys: how far the state decays, before
+    /// `dt_bias`.
     pub alpha: View<'a, f32>,
-    /// Values: multiplies softplus; not positive in a trained model.
+    /// Values; not positive in a trained model.
     pub decay: &'a Buffer<f32>,
-    /// Values.
+    /// One for each column of `alpha`.
     pub dt_bias: &'a Buffer<f32>,
+    /// How `alpha`, `dt_bias` and `decay` become the decay of the state.
+    pub kind: DecayKind,
     /// The heads.
     pub heads: DeltaHeads,
     /// Slots × values · D · D, in the order of [`DeltaHeads::state_at`].
@@ -222,21 +236,33 @@ pub struct DeltaRule<'a> {
     pub out: ViewMut<'a, f32>,
 }
 
+impl DeltaRule<'_> {
+    /// Whether each element of a key has a gate of its own.
+    pub fn has_channel_gates(&self) -> bool {
+        self.alpha.cols() > self.heads.values
+    }
+}
+
 impl Check for DeltaRule<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         const OP: &str = DeltaRule::NAME;
-        let Self { qkv, beta, alpha, decay, dt_bias, heads, state, runs, out } = self;
+        let gates = self.heads.values.saturating_mul(if self.has_channel_gates() { self.heads.width } else { 1 });
+        let Self { qkv, beta, alpha, decay, dt_bias, kind, heads, state, runs, out } = self;
         let (rows, values) = (qkv.rows(), heads.values);
         heads.check(OP)?;
         on_device(OP, device, &[qkv.device(), beta.device(), alpha.device(), state.device(), out.device()])?;
-        for (view, cols) in [(&*qkv, heads.columns()), (&*beta, values), (&*alpha, values)] {
+        for (view, cols) in [(&*qkv, heads.columns()), (&*beta, values), (&*alpha, gates)] {
             expect(OP, "rows of an input", view.rows(), rows)?;
             if rows > 0 {
                 expect(OP, "columns of an input", view.cols(), cols)?;
             }
         }
         shape(OP, OUTPUT, out, rows, values * heads.width)?;
-        vectors(OP, "length of a vector", device, [&**decay, &**dt_bias], values)?;
+        vector(OP, "length of the decay", device, decay, values)?;
+        vector(OP, "length of dt_bias", device, dt_bias, gates)?;
+        if let DecayKind::Bounded(bound) = *kind {
+            require(bound.is_finite() && bound < 0.0, OP, "bound of the decay", bound, "must be finite and below 0")?;
+        }
         if rows == 0 {
             return Ok(());
         }

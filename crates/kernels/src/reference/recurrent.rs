@@ -5,11 +5,12 @@ use super::matrix;
 use super::rows::{Rows, RowsMut};
 use crate::error::Result;
 use crate::ops::{
-    Activation, CausalConv, DELTA_EPS, DeltaHeads, DeltaRule, GateKind, GatedNorm, Multiply, Operation, Run, Runs,
+    Activation, CausalConv, DELTA_EPS, DecayKind, DeltaHeads, DeltaRule, GateKind, GatedNorm, Multiply, Operation, Run,
+    Runs,
 };
 
-fn sigmoid(x: f32) -> f64 {
-    1.0 / (1.0 + (-f64::from(x)).exp())
+fn sigmoid(x: impl Into<f64>) -> f64 {
+    1.0 / (1.0 + (-x.into()).exp())
 }
 
 fn softplus(x: f64) -> f64 {
@@ -61,7 +62,8 @@ fn dot(a: &[f64], b: impl Iterator<Item = f64>) -> f64 {
 
 pub(super) fn delta_rule(call: DeltaRule) -> Result<()> {
     const OP: &str = DeltaRule::NAME;
-    let DeltaRule { qkv, beta, alpha, decay, dt_bias, heads, mut state, runs: list, mut out } = call;
+    let gates = if call.has_channel_gates() { call.heads.width } else { 1 };
+    let DeltaRule { qkv, beta, alpha, decay, dt_bias, kind, heads, mut state, runs: list, mut out } = call;
     let DeltaHeads { keys, values, width: d, .. } = heads;
     let (qkv, beta, alpha) = (Rows::new(OP, qkv)?, Rows::new(OP, beta)?, Rows::new(OP, alpha)?);
     let (decay, dt_bias) = (decay.as_host().unwrap_or(&[]), dt_bias.as_host().unwrap_or(&[]));
@@ -78,8 +80,15 @@ pub(super) fn delta_rule(call: DeltaRule) -> Result<()> {
                 let (row, key) = (qkv.row(t), heads.key_of(h) * d);
                 let (q, k) = (normalised(&row[key..][..d]), normalised(&row[keys * d + key..][..d]));
                 let v = &row[2 * keys * d + h * d..][..d];
-                let gate = f64::from(decay[h]) * softplus(f64::from(alpha.row(t)[h]) + f64::from(dt_bias[h]));
-                s.iter_mut().for_each(|s| *s *= gate.exp());
+                for (i, s) in s.chunks_exact_mut(d).enumerate() {
+                    let (at, decay) = (h * gates + i % gates, f64::from(decay[h]));
+                    let x = f64::from(alpha.row(t)[at]) + f64::from(dt_bias[at]);
+                    let gate = match kind {
+                        DecayKind::Softplus => decay * softplus(x),
+                        DecayKind::Bounded(bound) => f64::from(bound) * sigmoid(-decay * x),
+                    };
+                    s.iter_mut().for_each(|s| *s *= gate.exp());
+                }
                 for j in 0..d {
                     let column = |s: &[f64]| (0..d).map(|i| s[i * d + j]).collect::<Vec<_>>();
                     let u = sigmoid(beta.row(t)[h]) * (f64::from(v[j]) - dot(&k, column(&s).into_iter()));

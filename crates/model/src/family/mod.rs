@@ -34,6 +34,7 @@ macro_rules! families {
 families! {
     afmoe: ["afmoe"], [FAMILY];
     bailingmoe2: ["bailingmoe2"], [FAMILY];
+    bailingmoe3: ["bailingmoe3"], [FAMILY];
     cohere2: ["cohere2"], [FAMILY];
     cohere2moe: ["cohere2moe"], [FAMILY];
     deepseek: ["deepseek"], [FAMILY];
@@ -56,6 +57,7 @@ families! {
     hunyuan_moe: ["hunyuan-moe"], [FAMILY];
     hy_v3: ["hy_v3"], [FAMILY];
     internlm2: ["internlm2"], [FAMILY];
+    kimi_linear: ["kimi-linear"], [FAMILY];
     laguna: ["laguna"], [FAMILY];
     lfm2: ["lfm2", "lfm2moe"], [FAMILY, EXPERTS_FAMILY];
     llama: ["llama"], [FAMILY, INTERNLM3, MIXTRAL];
@@ -85,18 +87,7 @@ families! {
 const MISSING: &[(&str, &[&str])] = &[
     (
         "latent attention (MLA)",
-        &[
-            "bailingmoe3",
-            "deepseek2-ocr",
-            "deepseek32",
-            "dots3note",
-            "glm-dsa",
-            "kimi-k3",
-            "kimi-linear",
-            "minicpm3",
-            "mistral4",
-            "plm",
-        ],
+        &["deepseek2-ocr", "deepseek32", "dots3note", "glm-dsa", "kimi-k3", "minicpm3", "mistral4", "plm"],
     ),
     (
         "a selective state space (Mamba)",

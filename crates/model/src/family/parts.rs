@@ -29,6 +29,7 @@ pub(crate) const BASE: Family = Family {
     merges: None,
     special_tokens: &[],
     prediction: &[],
+    inner: None,
     within: None,
     expects: &[expect_text("hidden_act", "silu")],
     globals: &[GLOBALS],

@@ -57,6 +57,8 @@ pub struct Family {
     /// Name prefixes of multi-token prediction (MTP) tensors, which are left out. MTP layers after the last layer are
     /// always left out.
     pub prediction: &'static [&'static str],
+    /// An object of settings, which take precedence over the outer settings.
+    pub inner: Option<&'static str>,
     /// The text model within a multimodal model, if the family is published so.
     pub within: Option<Within>,
     pub expects: &'static [Expect],
@@ -184,6 +186,8 @@ pub enum Kind {
     NumberUnless(f64),
     /// One whole number per layer: 0 for layers of this type, the setting for the others.
     CountUnlessLayer(&'static str),
+    /// One whole number per layer: 0 for layers of this type, 1 for the others.
+    OneUnlessLayer(&'static str),
     /// A whole number, or one per layer if this setting differs for layers with full attention.
     CountUnlessFull(&'static str),
     /// The width of an MLP, or one per layer if layers that share KV caches have twice the width.
@@ -243,6 +247,8 @@ pub enum Expected {
     Flag(bool),
     /// True, or a number that is not 0.
     True,
+    /// A list of which each element is 0 or `null`.
+    Zeros,
     Number(f64),
     /// A list with 0 for the last of each period of this length, and 1 for the others; or an empty list with the same
     /// meaning.
@@ -274,6 +280,8 @@ pub enum Layout {
     Mxfp4,
     /// Convolution taps, `[channels, 1, taps]`, in MLX `[channels, taps, 1]`: stored row by row, one row per channel.
     Taps,
+    /// The same, or `[channels, taps]`. In GGUF, a channel has a dimension for its one input.
+    TapsOfChannels,
 }
 
 /// How a vector's values change.
@@ -285,6 +293,8 @@ pub enum Change {
     PlusOne,
     /// Each value is the logarithm of a decay; the file stores the negative decay.
     MinusExp,
+    /// Each value is the logarithm of a decay; the file stores the decay, as a matrix of one column.
+    Exp,
 }
 
 /// Which rows of a tensor are written, in which order.

@@ -1,6 +1,6 @@
 //! The nodes of a program: operations of [`gristmill_kernels::ops`] with the values they read and write.
 
-use gristmill_kernels::ops::{Activation, DeltaHeads, Epilogue, GateKind, Routing, Temperature, Window};
+use gristmill_kernels::ops::{Activation, DecayKind, DeltaHeads, Epilogue, GateKind, Routing, Temperature, Window};
 
 use super::{ActId, Columns, Factor, GroupsId, MatrixId, RowsId, VectorId};
 
@@ -217,6 +217,7 @@ pub(crate) enum Node {
         alpha: Columns,
         decay: VectorId,
         dt_bias: VectorId,
+        kind: DecayKind,
         heads: DeltaHeads,
         out: RowsId,
     },

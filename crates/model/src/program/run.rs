@@ -223,7 +223,12 @@ impl<'a> Pass<'a> {
             Node::SoftCap { cap, y } => b.run(SoftCap { cap, y: self.view_mut(y, &mut s.rows_mut(y))? })?,
             Node::Multiply { x, gate, kind, out, act } => {
                 let (from, gates, mut to) = (s.rows(x.rows), s.rows(gate.rows), s.rows_mut(out));
-                let (x, gate) = (self.columns(x, &from)?, self.columns(gate, &gates)?);
+                // All rows of a token are its heads.
+                let x = match (x.first, x.end) == (0, self.shape(x.rows)[1]) {
+                    true => self.token_view(x.rows, &from)?,
+                    false => self.columns(x, &from)?,
+                };
+                let gate = self.columns(gate, &gates)?;
                 let multiply = Multiply { x, gate, kind, out: self.view_mut(out, &mut to)? };
                 match act {
                     Some(act) => b.run(MultiplyAct { multiply, act: &mut s.act_mut(act) })?,
@@ -297,14 +302,15 @@ impl<'a> Pass<'a> {
                 let state = convolution.view_mut(slots, columns)?;
                 b.run(CausalConv { x, weight: w.vector(taps), bias: None, silu: false, state, runs, out })?
             }
-            Node::DeltaRule { layer, qkv, beta, alpha, decay, dt_bias, heads, out } => {
+            Node::DeltaRule { layer, qkv, beta, alpha, decay, dt_bias, kind, heads, out } => {
                 let (from, gates, mut to) = (s.rows(qkv), s.rows(beta.rows), s.rows_mut(out));
+                let of_alpha = s.rows(alpha.rows);
                 let qkv = self.view(qkv, &from)?;
-                let (beta, alpha) = (self.columns(beta, &gates)?, self.columns(alpha, &gates)?);
+                let (beta, alpha) = (self.columns(beta, &gates)?, self.columns(alpha, &of_alpha)?);
                 let (decay, dt_bias, out) = (w.vector(decay), w.vector(dt_bias), self.view_mut(out, &mut to)?);
                 let state = fixed(self.state, layer)?;
                 let (runs, state) = (state.runs, state.delta.view_mut(state.slots, heads.state())?);
-                b.run(DeltaRule { qkv, beta, alpha, decay, dt_bias, heads, state, runs, out })?
+                b.run(DeltaRule { qkv, beta, alpha, decay, dt_bias, kind, heads, state, runs, out })?
             }
         }
         Ok(())

@@ -92,9 +92,9 @@ fn find<'a>(file: &'a GgufFile, needed: &TensorSpec) -> Result<&'a TensorInfo> {
     let Some(tensor) = file.tensor(&needed.name) else {
         return Err(Error::MissingTensor { name: needed.name.clone(), shape: needed.shape.clone() });
     };
-    // Trailing dimensions of 1 are ignored: one expert can be stored as a matrix.
-    let trim = |shape: &[u64]| shape.len() - shape.iter().rev().take_while(|&&n| n == 1).count();
-    if tensor.shape[..trim(&tensor.shape)] != needed.shape[..trim(&needed.shape)] {
+    // Dimensions of 1 are ignored: one expert can be stored as a matrix, and a convolution with its one input channel.
+    let differs = |shape: &[u64]| shape.iter().filter(|&&n| n != 1).ne(needed.shape.iter().filter(|&&n| n != 1));
+    if differs(&tensor.shape) {
         return Err(Error::TensorShape {
             name: needed.name.clone(),
             offset: tensor.offset,

@@ -28,7 +28,7 @@ fn the_part_that_an_architecture_needs_is_named() {
         ("mamba2", ", because it needs a selective state space (Mamba)"),
         ("jamba", ", because it needs a selective state space (Mamba)"),
         ("nemotron_h", ", because it needs a selective state space (Mamba)"),
-        ("kimi-linear", ", because it needs latent attention (MLA)"),
+        ("kimi-k3", ", because it needs latent attention (MLA)"),
         ("gemma3n", ", because it needs several residual streams (AltUp)"),
         ("gptneox", ", because it needs an MLP without a gate"),
         ("clip", ", because it needs images: it is the tower of a vision model"),

@@ -1,5 +1,6 @@
 //! The model runner: tiny random models on the reference and on every CPU level, hostile metadata, limits.
 
+mod channels;
 mod gemma4;
 mod heads;
 mod latent;

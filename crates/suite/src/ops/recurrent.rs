@@ -141,14 +141,18 @@ pub fn delta_rule(suite: &Suite) {
             let (runs, slots) = random_runs(rng, tokens);
             let values = heads.values;
             let qkv = rng.normals(tokens * heads.columns());
-            let (beta, alpha) = (rng.normals(tokens * values), rng.normals(tokens * values));
+            let gates = values * rng.pick(&[1, width]);
+            let kind = rng.pick(&[DecayKind::Softplus, DecayKind::Bounded(-5.0)]);
+            let (beta, mut alpha) = (rng.normals(tokens * values), rng.normals(tokens * gates));
+            // Some gates keep everything, and some nothing.
+            alpha.iter_mut().filter(|_| rng.chance(0.05)).for_each(|alpha| *alpha *= 60.0);
             let decay: Vec<f32> = (0..values).map(|_| -rng.uniform(0.01, 4.0) as f32).collect();
-            let dt_bias = rng.normals(values);
+            let dt_bias = rng.normals(gates);
             let state: Vec<f32> = rng.normals(slots * heads.state()).iter().map(|s| s * 0.1).collect();
-            let call = |b: &Backend, calls: &[&[Words]], left: Left| {
+            let of_gates = |b: &Backend, alpha: &[f32], calls: &[&[Words]], left: Left| {
                 let qkv = Framed::of(b, &qkv, tokens, heads.columns(), Frame::ODD);
                 let beta = Framed::of(b, &beta, tokens, values, Frame::ODD);
-                let alpha = Framed::of(b, &alpha, tokens, values, Frame::ODD);
+                let alpha = Framed::of(b, alpha, tokens, gates, Frame::ODD);
                 let mut state = Framed::of(b, &state, slots, heads.state(), Frame::ODD);
                 let mut out = Framed::poisoned(b, tokens, values * width, Frame { left: 1, right: 3, below: 1 });
                 for runs in calls {
@@ -158,6 +162,7 @@ pub fn delta_rule(suite: &Suite) {
                         alpha: alpha.view(),
                         decay: &buffer(b, &decay),
                         dt_bias: &buffer(b, &dt_bias),
+                        kind,
                         heads,
                         state: state.view_mut(),
                         runs: &runs_on(b, runs),
@@ -170,12 +175,27 @@ pub fn delta_rule(suite: &Suite) {
                     Left::State => state.read(b).into(),
                 }
             };
-            let case = format!("{tokens} tokens, {heads:?}, runs {runs:?}");
+            let call = |b: &Backend, calls: &[&[Words]], left: Left| -> Output { of_gates(b, &alpha, calls, left) };
+            let case = format!("{tokens} tokens, {heads:?}, {gates} gates, {kind:?}, runs {runs:?}");
             // Each token rounds the state anew, and what earlier tokens rounded stays in it. An output of one token in
             // an empty state is u · (k · q) / √D, of mean square about 0.2 / D².
             let bound = (tokens + 1) as f64 * (exact(2 * width) + ROUTE);
             let tolerances = [nmse(bound, 0.02 / (width * width) as f64), nmse(bound, 1e-3)];
             check_runs(suite, ["delta_rule", "delta_rule state"], &case, tolerances, (&runs, slots), &call);
+
+            // A gate that is not a number: the head's outputs of this and the run's later tokens, and no others.
+            let Some(&[first, rows, ..]) = runs.iter().find(|[_, rows, ..]| *rows > 0) else { continue };
+            let (row, last, gate) =
+                (first as usize + rng.below(rows as usize), (first + rows) as usize, rng.below(gates));
+            let mut damaged = alpha.clone();
+            damaged[row * gates + gate] = f32::NAN;
+            let outputs = |alpha: &[f32]| of_gates(suite.backend(), alpha, &[&runs], Left::Outputs).floats;
+            for (i, (before, after)) in outputs(&alpha).iter().zip(outputs(&damaged)).enumerate() {
+                let (token, head) = (i / (values * width), i % (values * width) / width);
+                let follows = (row..last).contains(&token) && head == gate / (gates / values);
+                let expected = if follows { after.is_nan() } else { after.to_bits() == before.to_bits() };
+                assert!(expected, "{case}: token {token}, head {head} with NaN as gate {gate} of token {row}: {after}");
+            }
         }
     }
 }

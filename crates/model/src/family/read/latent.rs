@@ -10,6 +10,24 @@ use crate::spec::{LatentSpec, RopeScaling, RopeSpec};
 impl KeyReader<'_> {
     /// Latent attention. The last elements of a query and of the latent row are rotated, in interleaved pairs.
     pub(in crate::family) fn latent_attention(&self) -> Result<LatentSpec> {
+        let spec = self.latent_of(0)?;
+        if self.has_key("attention.key_length_mla") {
+            self.expect_width("attention.value_length", spec.latent)?;
+        }
+        Ok(spec)
+    }
+
+    /// The same of a file in which only the layers with KV heads have latent attention. The file's
+    /// `attention.value_length` has no meaning.
+    pub(in crate::family) fn latent_of_hybrid(&self) -> Result<LatentSpec> {
+        for suffix in ["attention.key_length_mla", "attention.value_length_mla"] {
+            self.count(suffix, MAX_WIDTH)?;
+        }
+        self.latent_of(self.kv_heads()?.iter().position(|&heads| heads > 0).unwrap_or(0))
+    }
+
+    /// Latent attention; `layer` is the first layer that has it.
+    fn latent_of(&self, layer: usize) -> Result<LatentSpec> {
         let heads = self.count_within("attention.head_count", MAX_EXPERTS, || super::supported(MAX_EXPERTS))?;
         let latent = self.count("attention.kv_lora_rank", MAX_WIDTH)?;
         // Files with `attn_kv_b` can store head widths under the keys of other families.
@@ -26,15 +44,15 @@ impl KeyReader<'_> {
         }
         if suffix == "attention.key_length_mla" {
             self.expect_width("attention.key_length", latent + rotated)?;
-            self.expect_width("attention.value_length", latent)?;
         }
-        let has_rank = self.tensor("blk.0.attn_q_a.weight");
+        let has_rank = self.tensor(&format!("blk.{layer}.attn_q_a.weight"));
         let query_rank = if has_rank { Some(self.count("attention.q_lora_rank", MAX_WIDTH)?) } else { None };
         let mut rope = self.rope(RopeStyle::Interleaved, query_width, Sections::None)?;
         let magnitude = self.score_magnitude(&mut rope)?;
         let scale = (magnitude * magnitude / (query_width as f64).sqrt()) as f32;
         let plain = query_width - rotated;
-        Ok(LatentSpec { heads, query_rank, latent, plain, rotated, value_width, scale, rope: Some(rope) })
+        let (is_gated, rope) = (false, Some(rope));
+        Ok(LatentSpec { heads, query_rank, latent, plain, rotated, value_width, scale, is_gated, rope })
     }
 
     /// Fails if the file has a different width under this key.

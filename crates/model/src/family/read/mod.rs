@@ -424,6 +424,16 @@ impl<'a> KeyReader<'a> {
         }
     }
 
+    /// Rejects numbers of the model's layers other than zero, which are not implemented.
+    pub(super) fn refuse_numbers(&self, suffix: &str, known: &'static str) -> Result<()> {
+        let key = self.key(suffix);
+        let Some(Value::Array(_)) = self.source.file.metadata().value(&key) else { return self.refuse(suffix, known) };
+        match self.of_layers(suffix, self.source.required::<&[f32]>(&key)?, "numbers")?.iter().find(|&&n| n != 0.0) {
+            None => Ok(()),
+            Some(found) => Err(Error::Unsupported { key, found: found.to_string(), known }),
+        }
+    }
+
     /// Rejects a count other than zero, which is not implemented.
     pub(super) fn refuse_count(&self, suffix: &str, known: &'static str) -> Result<()> {
         match self.source.optional::<u64>(&self.key(suffix))? {

@@ -1,10 +1,10 @@
 //! Layers whose state has a fixed size.
 
-use gristmill_kernels::ops::{CONV_TAPS, DELTA_WIDTHS, DeltaHeads, HeadMap};
+use gristmill_kernels::ops::{CONV_TAPS, DELTA_WIDTHS, DecayKind, DeltaHeads, HeadMap};
 
-use super::{KeyReader, MAX_WIDTH};
+use super::{KeyReader, MAX_EXPERTS, MAX_WIDTH, supported};
 use crate::error::{Error, Result};
-use crate::spec::{DeltaProjections, DeltaSpec};
+use crate::spec::{ChannelGates, DeltaProjections, DeltaSpec};
 
 /// Default period of the layers with attention: the last layer of each period.
 const INTERVAL: usize = 4;
@@ -41,11 +41,7 @@ impl KeyReader<'_> {
         if !values.is_multiple_of(keys) {
             return self.wrong("ssm.time_step_rank", values, format!("is not a multiple of the {keys} key heads"));
         }
-        let width = self.count("ssm.state_size", MAX_WIDTH)?;
-        if !DELTA_WIDTHS.contains(&width) {
-            let (key, found) = (self.key("ssm.state_size"), width.to_string());
-            return Err(Error::Unsupported { key, found, known: "16, 32, 64, 128, 256" });
-        }
+        let width = self.delta_width("ssm.state_size")?;
         let inner = self.count("ssm.inner_size", usize::MAX)?;
         if inner != values * width {
             let rule = format!("is not that of {values} value heads of width {width}");
@@ -58,5 +54,45 @@ impl KeyReader<'_> {
             taps: self.taps("ssm.conv_kernel")?,
             projections: if joined { DeltaProjections::Joined } else { gates },
         })
+    }
+
+    /// The delta rule in which each element of a key has a gate.
+    pub(in crate::family) fn channel_delta(&self, gates: ChannelGates) -> Result<DeltaSpec> {
+        let heads = self.count_within("attention.head_count", MAX_EXPERTS, || supported(MAX_EXPERTS))?;
+        let width = self.channel_width()?;
+        Ok(DeltaSpec {
+            heads: DeltaHeads { keys: heads, values: heads, width, map: HeadMap::Grouped },
+            taps: self.taps("ssm.conv_kernel")?,
+            projections: DeltaProjections::PerChannel(gates),
+        })
+    }
+
+    /// The width of the heads of [`Self::channel_delta`].
+    pub(in crate::family) fn channel_width(&self) -> Result<usize> {
+        self.delta_width("kda.head_dim")
+    }
+
+    /// How gates become the decay of the state. `is_bounded`: default for whether the decay has a bound.
+    pub(in crate::family) fn decay(&self, is_bounded: bool) -> Result<DecayKind> {
+        let suffix = "kda.gate_lower_bound";
+        if !self.source.optional::<bool>(&self.key("kda.safe_gate"))?.unwrap_or(is_bounded) {
+            self.source.optional::<f32>(&self.key(suffix))?;
+            return Ok(DecayKind::Softplus);
+        }
+        let bound = self.source.required::<f32>(&self.key(suffix))?;
+        match bound.is_finite() && bound < 0.0 {
+            true => Ok(DecayKind::Bounded(bound)),
+            false => self.wrong(suffix, bound, "must be finite and below 0"),
+        }
+    }
+
+    /// The width of a delta rule's heads.
+    fn delta_width(&self, suffix: &str) -> Result<usize> {
+        let width = self.count(suffix, MAX_WIDTH)?;
+        if DELTA_WIDTHS.contains(&width) {
+            return Ok(width);
+        }
+        let (key, found) = (self.key(suffix), width.to_string());
+        Err(Error::Unsupported { key, found, known: "16, 32, 64, 128, 256" })
     }
 }

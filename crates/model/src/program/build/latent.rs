@@ -1,6 +1,6 @@
 //! Latent attention: queries are brought to the latent row, which all heads share.
 
-use gristmill_kernels::ops::Epilogue;
+use gristmill_kernels::ops::{Epilogue, GateKind};
 use gristmill_kernels::weight::Role;
 
 use super::{Builder, Input, Layer};
@@ -15,7 +15,7 @@ impl Builder<'_> {
         let (hidden, eps) = (self.spec.hidden, self.spec.norm_eps);
         let &LatentSpec { heads, latent, plain, rotated, value_width, scale, .. } = spec;
         let (width, row, values) = (spec.query_width(), spec.row(), heads.saturating_mul(value_width));
-        let (queries, rows, read) = self.latent_inputs(layer, spec, input);
+        let (queries, rows, gate, read) = self.latent_inputs(layer, spec, input);
         let norm = self.vector(TensorSpec::new(layer.name("attn_kv_a_norm.weight"), &[latent]));
         let [to_latent, to_values] = self.head_matrices(layer, spec);
         let output = TensorSpec::new(layer.name("attn_output.weight"), &[values, hidden]);
@@ -47,39 +47,60 @@ impl Builder<'_> {
         let x = self.prepare_heads(self.all(attended), heads);
         let out = self.pair_rows(heads, value_width, "attention");
         self.push(Node::HeadMatmul { weight: to_values, heads, x, groups, out: self.all(out) });
-        let act = self.new_act(values);
-        self.push(Node::Prepare { x: out, act });
+        let act = match gate {
+            None => {
+                let act = self.new_act(values);
+                self.push(Node::Prepare { x: out, act });
+                act
+            }
+            Some(gate) => {
+                let gated = self.new_rows(values, "attention");
+                let kind = GateKind::Sigmoid;
+                self.push(Node::Multiply { x: self.all(out), gate, kind, out: gated, act: None });
+                self.prepare(gated)
+            }
+        };
         (self.mixer_output(output, None, act), read)
     }
 
-    /// Queries, a row for each head, and latent rows; and the rows of the input.
-    fn latent_inputs(&mut self, layer: Layer, spec: &LatentSpec, input: Input) -> (RowsId, Columns, RowsId) {
+    /// Queries, a row for each head, latent rows, and the gate; and the rows of the input.
+    fn latent_inputs(
+        &mut self,
+        layer: Layer,
+        spec: &LatentSpec,
+        input: Input,
+    ) -> (RowsId, Columns, Option<Columns>, RowsId) {
         let (hidden, eps, what) = (self.spec.hidden, self.spec.norm_eps, "queries, keys and values");
-        let (width, row) = (spec.query_width(), spec.row());
+        let (width, row, gates) = (spec.query_width(), spec.row(), if spec.is_gated { spec.heads } else { 0 });
         let columns = spec.heads.saturating_mul(width);
         let tensor = |part: &str, shape: &[usize]| TensorSpec::new(layer.name(&format!("{part}.weight")), shape);
-        let of_rows = tensor("attn_kv_a_mqa", &[hidden, row]);
+        let gate_tensor = spec.is_gated.then(|| tensor("attn_gate", &[hidden, gates]));
+        let of_rows = [tensor("attn_kv_a_mqa", &[hidden, row])].into_iter().chain(gate_tensor);
+        let gate =
+            |rows, first: usize| spec.is_gated.then(|| Columns { rows, first, end: first.saturating_add(gates) });
         let queries = self.pair_rows(spec.heads, width, what);
         let product = |weight, act, y| Node::Matmul { weight, bias: None, act, epilogue: Epilogue::Store, y };
         let Some(rank) = spec.query_rank else {
-            let weights = [tensor("attn_q", &[hidden, columns]), of_rows];
-            let [to_queries, to_rows] = weights.map(|tensor| self.matrix(Role::Matrix, vec![tensor]));
+            let weights = [vec![tensor("attn_q", &[hidden, columns])], of_rows.collect()];
+            let [to_queries, to_rows] = weights.map(|tensors| self.matrix(Role::Matrix, tensors));
             let read = self.input_rows(input);
-            let (act, rows) = (self.prepare(read), self.new_rows(row, what));
+            let (act, rows) = (self.prepare(read), self.new_rows(row.saturating_add(gates), what));
             self.push(product(to_rows, act, rows));
             self.push(product(to_queries, act, queries));
-            return (queries, self.all(rows), read);
+            return (queries, Columns { rows, first: 0, end: row }, gate(rows, row), read);
         };
-        let weights = self.matrix(Role::Matrix, vec![tensor("attn_q_a", &[hidden, rank]), of_rows]);
+        let weights = [tensor("attn_q_a", &[hidden, rank])].into_iter().chain(of_rows).collect();
+        let weights = self.matrix(Role::Matrix, weights);
         let norm = self.vector(tensor("attn_q_a_norm", &[rank]));
         let to_queries = self.matrix(Role::Matrix, vec![tensor("attn_q_b", &[rank, columns])]);
-        let (rows, read) = self.input_matmul(input, weights, None, rank.saturating_add(row), what);
+        let end = rank.saturating_add(row);
+        let (rows, read) = self.input_matmul(input, weights, None, end.saturating_add(gates), what);
         let x = Columns { rows, first: 0, end: rank };
         self.push(Node::QkNorm { x, weight: norm, eps });
         let act = self.new_act(rank);
         self.push(Node::PrepareColumns { x, act });
         self.push(product(to_queries, act, queries));
-        (queries, Columns { rows, first: rank, end: rank.saturating_add(row) }, read)
+        (queries, Columns { rows, first: rank, end }, gate(rows, end), read)
     }
 
     /// The matrices of each head: queries to latent rows, and latent rows to values. Older files have both, the former

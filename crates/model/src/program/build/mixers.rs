@@ -1,6 +1,6 @@
 //! Mixers: attention, the gated delta rule, a short convolution.
 
-use gristmill_kernels::ops::{DeltaHeads, GateKind};
+use gristmill_kernels::ops::{DecayKind, DeltaHeads, GateKind};
 use gristmill_kernels::weight::Role;
 
 use super::{Builder, Input, Layer};
@@ -16,7 +16,10 @@ impl Builder<'_> {
     pub(super) fn mixer(&mut self, layer: Layer, spec: &LayerSpec, input: Input) -> (RowsId, RowsId) {
         match &spec.mixer {
             Mixer::Attention(spec) => self.attention(layer, spec, input),
-            Mixer::Delta(spec) => self.delta(layer, spec, input),
+            Mixer::Delta(spec) => match spec.projections {
+                DeltaProjections::PerChannel(gates) => self.channel_delta(layer, spec, &gates, input),
+                _ => self.delta(layer, spec, input),
+            },
             Mixer::Convolution(spec) => self.convolution(layer, *spec, input),
             Mixer::Latent(spec) => self.latent(layer, spec, input),
         }
@@ -104,7 +107,7 @@ impl Builder<'_> {
         let weight = vector("ssm_conv1d.weight", &[taps, qkv]);
         let (decay, dt_bias) = (vector("ssm_a", &[values]), vector("ssm_dt.bias", &[values]));
         let norm = vector("ssm_norm.weight", &[width]);
-        let projection = self.matrix(Role::Matrix, delta_tensors(layer, hidden, spec));
+        let projection = self.matrix(Role::Matrix, self.delta_tensors(layer, spec));
         let output = self.matrix(Role::Matrix, vec![TensorSpec::new(layer.name("ssm_out.weight"), &[gate, hidden])]);
 
         // Queries, keys and values, the gate, β and α.
@@ -116,10 +119,35 @@ impl Builder<'_> {
         self.push(Node::CausalConv { layer, x: part(0, qkv), weight, taps, silu: true, out: mixed });
         let (beta, alpha) = (part(qkv + gate, values), part(qkv + gate + values, values));
         let out = self.new_rows(gate, "attention");
-        self.push(Node::DeltaRule { layer, qkv: mixed, beta, alpha, decay, dt_bias, heads, out });
+        let kind = DecayKind::Softplus;
+        self.push(Node::DeltaRule { layer, qkv: mixed, beta, alpha, decay, dt_bias, kind, heads, out });
         self.push(Node::GatedNorm { x: out, gate: part(qkv, gate), weight: norm });
         let act = self.prepare(out);
         (self.mixer_output(output, None, act), read)
+    }
+
+    /// Queries, keys and values, then the gate, β and α, whatever tensors the file stores them in. See also [`Self::channel_tensors`].
+    pub(super) fn delta_tensors(&self, layer: Layer, spec: &DeltaSpec) -> Vec<TensorSpec> {
+        let (keys, values, width) = (spec.heads.keys, spec.heads.values, spec.heads.width);
+        let shared = values / keys;
+        let matrix =
+            |part: &str, rows| TensorSpec::new(layer.name(&format!("{part}.weight")), &[self.spec.hidden, rows]);
+        let ordered = |part: &str, parts: Vec<usize>| {
+            let (rows, order) = (keys * parts.iter().sum::<usize>(), (0..parts.len()).collect());
+            TensorSpec { order: Some(RowOrder { parts, order }), ..matrix(part, rows) }
+        };
+        let apart = [matrix("attn_qkv", spec.heads.columns()), matrix("attn_gate", values * width)];
+        let gates = ordered("ssm_ba", vec![shared, shared]);
+        match spec.projections {
+            DeltaProjections::Apart => {
+                apart.into_iter().chain([matrix("ssm_beta", values), matrix("ssm_alpha", values)]).collect()
+            }
+            DeltaProjections::GatesJoined => apart.into_iter().chain([gates]).collect(),
+            DeltaProjections::PerChannel(gates) => self.channel_tensors(layer, spec, &gates),
+            DeltaProjections::Joined => {
+                vec![ordered("ssm_in", vec![width, width, shared * width, shared * width]), gates]
+            }
+        }
     }
 
     /// output(c · convolution(b · x)).
@@ -178,26 +206,4 @@ fn attention_tensors(layer: Layer, hidden: usize, spec: &AttentionSpec, parts: &
         (Some(GateRows::Apart), _) => tensors.insert(0, tensor("gate", spec.gate_columns())),
     }
     tensors
-}
-
-/// Queries, keys and values, then the gate, β and α, whatever tensors the file stores them in.
-fn delta_tensors(layer: Layer, hidden: usize, spec: &DeltaSpec) -> Vec<TensorSpec> {
-    let (keys, values, width) = (spec.heads.keys, spec.heads.values, spec.heads.width);
-    let shared = values / keys;
-    let matrix = |part: &str, rows| TensorSpec::new(layer.name(&format!("{part}.weight")), &[hidden, rows]);
-    let ordered = |part: &str, parts: Vec<usize>| {
-        let (rows, order) = (keys * parts.iter().sum::<usize>(), (0..parts.len()).collect());
-        TensorSpec { order: Some(RowOrder { parts, order }), ..matrix(part, rows) }
-    };
-    let apart = [matrix("attn_qkv", spec.heads.columns()), matrix("attn_gate", values * width)];
-    let gates = ordered("ssm_ba", vec![shared, shared]);
-    match spec.projections {
-        DeltaProjections::Apart => {
-            apart.into_iter().chain([matrix("ssm_beta", values), matrix("ssm_alpha", values)]).collect()
-        }
-        DeltaProjections::GatesJoined => apart.into_iter().chain([gates]).collect(),
-        DeltaProjections::Joined => {
-            vec![ordered("ssm_in", vec![width, width, shared * width, shared * width]), gates]
-        }
-    }
 }

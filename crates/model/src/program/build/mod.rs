@@ -1,5 +1,6 @@
 //! Builds the program of a model. This is the only code that walks the structure of a layer.
 
+mod channels;
 mod heads;
 mod inputs;
 mod latent;

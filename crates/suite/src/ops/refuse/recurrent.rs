@@ -44,20 +44,24 @@ fn conv(suite: &Suite) {
 
 fn delta(suite: &Suite) {
     let good = DeltaHeads { keys: 1, values: 2, width: 16, map: HeadMap::Tiled };
-    let delta = |case: &str, kind, heads: DeltaHeads, [qkv, gates, vectors, state]: [usize; 4], shape| {
-        refused(suite, case, kind, shape, |b, out| {
+    let delta_of = |case: &str, error, kind, heads: DeltaHeads, [qkv, gates, vectors, state]: [usize; 4], shape| {
+        refused(suite, case, error, shape, |b, out| {
             b.run(DeltaRule {
                 qkv: ones(b, 3, qkv).view(),
                 beta: ones(b, 3, 2).view(),
                 alpha: ones(b, 3, gates).view(),
                 decay: &vector(b, vectors),
                 dt_bias: &vector(b, 2),
+                kind,
                 heads,
                 state: ones(b, 2, state).view_mut(),
                 runs: &runs_of(b, &[0, 3, PADDING, 1], 1),
                 out: out.view_mut(),
             })
         });
+    };
+    let delta = |case: &str, error, heads, sizes, shape| {
+        delta_of(case, error, DecayKind::Softplus, heads, sizes, shape);
     };
     delta("delta_rule: width", Kind::Range, DeltaHeads { width: 48, ..good }, [64, 2, 2, 512], (3, 32));
     delta("delta_rule: no key heads", Kind::Range, DeltaHeads { keys: 0, ..good }, [64, 2, 2, 512], (3, 32));
@@ -68,6 +72,12 @@ fn delta(suite: &Suite) {
     delta("delta_rule: state", Kind::Shape, good, [64, 2, 2, 511], (3, 32));
     delta("delta_rule: rows", Kind::Shape, good, [64, 2, 2, 512], (2, 32));
     delta("delta_rule: columns", Kind::Shape, good, [64, 2, 2, 512], (3, 31));
+    delta("delta_rule: gates of some elements", Kind::Shape, good, [64, 31, 2, 512], (3, 32));
+    delta("delta_rule: dt_bias of each head", Kind::Shape, good, [64, 32, 2, 512], (3, 32));
+    for bound in [0.0, 1.0, f32::NAN, f32::NEG_INFINITY] {
+        let kind = DecayKind::Bounded(bound);
+        delta_of("delta_rule: bound", Kind::Range, kind, good, [64, 2, 2, 512], (3, 32));
+    }
 }
 
 fn runs(suite: &Suite) {
