@@ -517,6 +517,13 @@ def llama_cpp(checkout: pathlib.Path, jobs: list) -> None:
     code = ("import json, runpy, sys; sys.path.insert(0, '.'); import conversion.base as base; "
             "import conversion.hunyuan as hunyuan\n"
             "hunyuan.HunYuanMoEModel.set_vocab = lambda self: self._set_vocab_gpt2()\n"
+            # transformers renames settings of Ling 3, which the converter reads by their published names.
+            "class Auto:\n"
+            "    plain = base.AutoConfig\n"
+            "    def from_pretrained(folder, **more):\n"
+            "        assert json.loads((folder / 'config.json').read_text())['model_type'] != 'bailing_hybrid'\n"
+            "        return Auto.plain.from_pretrained(folder, **more)\n"
+            "base.AutoConfig = Auto\n"
             "for folder, pre, kind, out, more in json.load(sys.stdin):\n"
             "    base.TextModel.get_vocab_base_pre = lambda self, tokenizer: pre\n"
             "    sys.argv = ['convert_hf_to_gguf.py', folder, '--outtype', kind, '--outfile', out, *more]\n"

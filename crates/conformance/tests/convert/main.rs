@@ -146,6 +146,10 @@ fn metadata_is_that_of_llama_cpp() {
             if name == "phimoe" && key == "phimoe.rope.scaling.attn_factor" {
                 continue;
             }
+            // It is the width of no part of these models.
+            if ["kimi-linear", "bailingmoe3"].contains(&name) && key.ends_with(".attention.value_length") {
+                continue;
+            }
             // Only images have rows for several layers.
             if key.ends_with(".n_deepstack_layers") {
                 continue;
@@ -164,8 +168,9 @@ fn metadata_is_that_of_llama_cpp() {
         }
         for (key, value) in file.metadata().iter() {
             // llama.cpp's converter leaves out what every reader takes without the key, whatever the settings say.
-            let default =
-                ["gemma.rope.freq_base", "gemma2.rope.freq_base"].contains(&key) && json(value)[1] == 10_000.0;
+            let default = ["gemma.rope.freq_base", "gemma2.rope.freq_base", "kimi-linear.rope.freq_base"]
+                .contains(&key)
+                && json(value)[1] == 10_000.0;
             if !wanted.contains_key(key) && !default {
                 wrong.push(format!("{name}: key {key} = {:.100}, which llama.cpp does not have", json(value)));
             }

@@ -24,6 +24,7 @@ pub(crate) const FAMILY: Family = Family {
         SHARED_LIMITS,
     ],
     nulls: &["q_lora_rank", "moe_shared_expert_intermediate_size", ROUTED_LIMITS, SHARED_LIMITS],
+    pre: Some("bailingmoe2"),
     expects: &[
         expect_text("hidden_act", "silu"),
         // Ling 2.5 has the same type.
@@ -69,8 +70,6 @@ const KEYS: &[Key] = &[
         kind: Kind::Named(&[("sigmoid", 2)]),
         or: Or::Count(2),
     },
-    // The layers for multi-token prediction (MTP) are left out.
-    count("nextn_predict_layers", &[], Or::Count(0)),
 ];
 
 const GLOBALS: &[Rule] = &[

@@ -21,6 +21,7 @@ pub(crate) const FAMILY: Family = Family {
         expect_flag("norm_topk_prob", true),
         expect_flag("moe_renormalize", true),
         expect_number("moe_layer_freq", 1.0),
+        expect_number("n_group", 1.0),
     ],
     layer: &[NORMS],
     mixers: &[DELTA, LATENT],
@@ -66,7 +67,6 @@ pub(crate) const DELTA_KEYS: &[Key] = &[
 const EXPERT_KEYS: &[Key] = &[
     count("expert_count", &["num_local_experts", "num_experts"], Or::Refuse),
     count("expert_used_count", &["num_experts_per_tok", "num_experts_per_token"], Or::Refuse),
-    positive("expert_group_count", &["n_group", "num_expert_group"]),
     positive("expert_group_used_count", &["topk_group"]),
     count("leading_dense_block_count", &["first_k_dense_replace"], Or::Count(1)),
     count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Refuse),
