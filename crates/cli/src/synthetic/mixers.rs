@@ -3,6 +3,7 @@
 use gristmill_files::gguf::{GgufWriter, Value, WriteError};
 
 use super::gemma4::Gemma4;
+use super::latent::Latent;
 use super::shapes::{Model, Push};
 
 /// Which layers have attention, and what the others have.
@@ -16,6 +17,8 @@ pub(super) enum Mixers {
     Convolution { taps: u32, attention: &'static [u32] },
     /// All have attention, of which most see a window.
     Gemma4(Gemma4),
+    /// All have latent attention.
+    Latent(Latent),
 }
 
 /// The shapes of a gated delta rule.
@@ -37,7 +40,7 @@ impl Model {
             return true;
         }
         match self.special.mixers {
-            Mixers::Attention | Mixers::Gemma4(_) => true,
+            Mixers::Attention | Mixers::Gemma4(_) | Mixers::Latent(_) => true,
             Mixers::Delta { interval, .. } => (layer + 1).is_multiple_of(interval),
             Mixers::Convolution { attention, .. } => attention.contains(&layer),
         }
@@ -48,23 +51,36 @@ impl Model {
         matches!(self.special.mixers, Mixers::Delta { .. })
     }
 
+    /// Widths of a key and of a value in the KV cache.
+    pub(super) fn row_widths(&self) -> [u32; 2] {
+        match self.special.mixers {
+            Mixers::Latent(Latent { latent, rotated, .. }) => [latent + rotated, latent],
+            _ => [self.head_width; 2],
+        }
+    }
+
     /// Key and value heads of the first layer.
     pub(super) fn first_kv_heads(&self) -> u32 {
         match self.special.mixers {
             Mixers::Convolution { .. } if !self.has_attention(0) => 0,
             Mixers::Gemma4(gemma) => self.first_kv_heads_of(&gemma),
+            Mixers::Latent(_) => 1,
             _ => self.kv_heads,
         }
     }
 
     /// Writes the keys of mixers, and the number of key and value heads.
     pub(super) fn describe_mixers(&self, file: &mut GgufWriter) -> Result<(), WriteError> {
-        if let Mixers::Gemma4(gemma) = &self.special.mixers {
-            return self.describe_gemma4(gemma, file);
+        match &self.special.mixers {
+            Mixers::Gemma4(gemma) => return self.describe_gemma4(gemma, file),
+            Mixers::Latent(latent) => return self.describe_latent(latent, file),
+            _ => {}
         }
         let mut set = |name: &str, value: Value| file.set(&format!("{}.{name}", self.architecture), value).map(drop);
         match self.special.mixers {
-            Mixers::Attention | Mixers::Gemma4(_) => set("attention.head_count_kv", self.kv_heads.into()),
+            Mixers::Attention | Mixers::Gemma4(_) | Mixers::Latent(_) => {
+                set("attention.head_count_kv", self.kv_heads.into())
+            }
             Mixers::Delta { interval, delta: Delta { keys, values, width, taps, .. } } => {
                 set("attention.head_count_kv", self.kv_heads.into())?;
                 set("full_attention_interval", interval.into())?;
@@ -86,7 +102,7 @@ impl Model {
     pub(super) fn mixer_shapes(&self, add: Push) {
         let hidden = u64::from(self.hidden);
         match self.special.mixers {
-            Mixers::Attention | Mixers::Gemma4(_) => {}
+            Mixers::Attention | Mixers::Gemma4(_) | Mixers::Latent(_) => {}
             Mixers::Delta { delta: Delta { keys, values, width, taps, gates_joined }, .. } => {
                 let [keys, values, width, taps] = [keys, values, width, taps].map(u64::from);
                 let (inner, channels) = (values * width, (2 * keys + values) * width);

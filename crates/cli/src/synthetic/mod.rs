@@ -9,6 +9,7 @@
 
 mod blocks;
 mod gemma4;
+mod latent;
 mod mixers;
 mod models;
 mod rng;

@@ -3,6 +3,7 @@
 use gristmill_engine::model::spec::QkNorm;
 
 use super::gemma4::Gemma4;
+use super::latent::Latent;
 use super::mixers::{Delta, Mixers};
 use super::shapes::{Experts, Model, Special};
 
@@ -10,6 +11,8 @@ const NOTHING: Special = Special {
     mix: "Q4_K_M",
     window: None,
     yarn: None,
+    yarn_log: None,
+    deepstack: None,
     mlp_norm: "ffn_norm",
     sinks: false,
     biases: false,
@@ -53,8 +56,11 @@ const GEMMA4: Gemma4 = Gemma4 {
 
 /// Experts that softmax chooses, in every layer.
 const fn experts(count: u32, used: u32, inner: u32) -> Experts {
-    Experts { count, used, inner, shared: 0, shared_gate: false, dense: 0, sigmoid: false }
+    Experts { count, used, inner, shared: 0, shared_gate: false, dense: 0, sigmoid: false, groups: None, scale: None }
 }
+
+/// DeepSeek V3's attention.
+const LATENT: Latent = Latent { query_rank: 1536, latent: 512, rotated: 64, value_width: 128 };
 
 /// All models. The shapes are those of `config.json` in the published repositories.
 pub(crate) const MODELS: &[Model] = &[
@@ -330,6 +336,122 @@ pub(crate) const MODELS: &[Model] = &[
             }),
             ..NOTHING
         },
+    },
+    Model {
+        name: "qwen3-vl-30b-a3b",
+        title: "Qwen3-VL 30B A3B shapes",
+        architecture: "qwen3vlmoe",
+        layers: 48,
+        hidden: 2048,
+        heads: 32,
+        kv_heads: 4,
+        head_width: 128,
+        qk_norm: Some(QkNorm::PerHead),
+        inner: 6144,
+        experts: Some(experts(128, 8, 768)),
+        vocabulary: 151_936,
+        tied: false,
+        context: 262_144,
+        rope_base: 5e6,
+        special: Special { sections: Some([24, 20, 20, 0]), deepstack: Some(3), ..NOTHING },
+    },
+    Model {
+        name: "deepseek-v2-lite",
+        title: "DeepSeek V2 Lite shapes",
+        architecture: "deepseek2",
+        layers: 27,
+        hidden: 2048,
+        heads: 16,
+        kv_heads: 1,
+        head_width: 192,
+        qk_norm: None,
+        inner: 10_944,
+        experts: Some(Experts { shared: 2 * 1408, dense: 1, scale: Some(1.0), ..experts(64, 6, 1408) }),
+        vocabulary: 102_400,
+        tied: false,
+        context: 163_840,
+        rope_base: 1e4,
+        special: Special {
+            yarn: Some((40.0, 4096)),
+            yarn_log: Some(0.0707),
+            mixers: Mixers::Latent(Latent { query_rank: 0, ..LATENT }),
+            ..NOTHING
+        },
+    },
+    Model {
+        name: "glm-4.7-flash",
+        title: "GLM 4.7 Flash shapes",
+        architecture: "deepseek2",
+        layers: 47,
+        hidden: 2048,
+        heads: 20,
+        kv_heads: 1,
+        head_width: 256,
+        qk_norm: None,
+        inner: 10_240,
+        experts: Some(Experts {
+            shared: 1536,
+            dense: 1,
+            sigmoid: true,
+            groups: Some((1, 1)),
+            scale: Some(1.8),
+            ..experts(64, 4, 1536)
+        }),
+        vocabulary: 154_880,
+        tied: false,
+        context: 202_752,
+        rope_base: 1e6,
+        special: Special { mixers: Mixers::Latent(Latent { query_rank: 768, value_width: 256, ..LATENT }), ..NOTHING },
+    },
+    Model {
+        name: "deepseek-v3",
+        title: "DeepSeek V3 shapes",
+        architecture: "deepseek2",
+        layers: 61,
+        hidden: 7168,
+        heads: 128,
+        kv_heads: 1,
+        head_width: 192,
+        qk_norm: None,
+        inner: 18_432,
+        experts: Some(Experts {
+            shared: 2048,
+            dense: 3,
+            sigmoid: true,
+            groups: Some((8, 4)),
+            scale: Some(2.5),
+            ..experts(256, 8, 2048)
+        }),
+        vocabulary: 129_280,
+        tied: false,
+        context: 163_840,
+        rope_base: 1e4,
+        special: Special { yarn: Some((40.0, 4096)), yarn_log: Some(0.1), mixers: Mixers::Latent(LATENT), ..NOTHING },
+    },
+    Model {
+        name: "kimi-k2",
+        title: "Kimi K2 shapes",
+        architecture: "deepseek2",
+        layers: 61,
+        hidden: 7168,
+        heads: 64,
+        kv_heads: 1,
+        head_width: 192,
+        qk_norm: None,
+        inner: 18_432,
+        experts: Some(Experts {
+            shared: 2048,
+            dense: 1,
+            sigmoid: true,
+            groups: Some((1, 1)),
+            scale: Some(2.827),
+            ..experts(384, 8, 2048)
+        }),
+        vocabulary: 163_840,
+        tied: false,
+        context: 131_072,
+        rope_base: 5e4,
+        special: Special { yarn: Some((32.0, 4096)), yarn_log: Some(0.1), mixers: Mixers::Latent(LATENT), ..NOTHING },
     },
     Model {
         name: "mini-oss",

@@ -45,6 +45,10 @@ pub(super) struct Special {
     pub(super) window: Option<u32>,
     /// YaRN's factor and original context.
     pub(super) yarn: Option<(f32, u32)>,
+    /// YaRN's magnitude of logits is 1 + this · ln(factor), squared.
+    pub(super) yarn_log: Option<f32>,
+    /// Layers that read features of images.
+    pub(super) deepstack: Option<u32>,
     /// Name of the norm before the MLP.
     pub(super) mlp_norm: &'static str,
     /// Each head has an attention sink.
@@ -78,6 +82,10 @@ pub(super) struct Experts {
     pub(super) dense: u32,
     /// The sigmoid of logits chooses, with a bias.
     pub(super) sigmoid: bool,
+    /// Groups of experts, and how many of them a token uses.
+    pub(super) groups: Option<(u32, u32)>,
+    /// Multiplies the weights of experts.
+    pub(super) scale: Option<f32>,
 }
 
 /// A tensor before it is written.
@@ -171,8 +179,9 @@ impl Model {
         file.set(&key("feed_forward_length"), self.inner)?;
         file.set(&key("attention.head_count"), self.heads)?;
         self.describe_mixers(file)?;
-        file.set(&key("attention.key_length"), self.head_width)?;
-        file.set(&key("attention.value_length"), self.head_width)?;
+        let [keys, values] = self.row_widths();
+        file.set(&key("attention.key_length"), keys)?;
+        file.set(&key("attention.value_length"), values)?;
         file.set(&key("attention.layer_norm_rms_epsilon"), 1e-6f32)?;
         file.set(&key("rope.freq_base"), self.rope_base)?;
         if let Some(experts) = self.experts {
@@ -182,6 +191,13 @@ impl Model {
             if experts.sigmoid {
                 file.set(&key("expert_gating_func"), 2u32)?;
                 file.set(&key("expert_weights_norm"), true)?;
+            }
+            if let Some((groups, used)) = experts.groups {
+                file.set(&key("expert_group_count"), groups)?;
+                file.set(&key("expert_group_used_count"), used)?;
+            }
+            if let Some(scale) = experts.scale {
+                file.set(&key("expert_weights_scale"), scale)?;
             }
             if experts.shared_gate {
                 file.set(&key("expert_shared_feed_forward_length"), experts.shared)?;
@@ -205,6 +221,12 @@ impl Model {
             file.set(&key("rope.scaling.type"), "yarn")?;
             file.set(&key("rope.scaling.factor"), factor)?;
             file.set(&key("rope.scaling.original_context_length"), context)?;
+        }
+        if let Some(multiplier) = self.special.yarn_log {
+            file.set(&key("rope.scaling.yarn_log_multiplier"), multiplier)?;
+        }
+        if let Some(layers) = self.special.deepstack {
+            file.set(&key("n_deepstack_layers"), layers)?;
         }
         Ok(())
     }
@@ -276,10 +298,10 @@ impl Model {
                 continue;
             }
             push("attn_norm.weight", &[hidden]);
-            if self.has_attention(layer) {
-                self.attention_shapes(&mut push);
-            } else {
-                self.mixer_shapes(&mut push);
+            match &self.special.mixers {
+                Mixers::Latent(latent) => self.latent_shapes(latent, &mut push),
+                _ if self.has_attention(layer) => self.attention_shapes(&mut push),
+                _ => self.mixer_shapes(&mut push),
             }
             self.add(&mut push, self.special.mlp_norm, &[hidden]);
             match self.experts.filter(|experts| layer >= experts.dense) {

@@ -97,6 +97,11 @@ fn the_published_shapes_have_the_published_parameters() {
         ("qwen3.6-35b-a3b", 35e9),
         ("lfm2-8b-a1b", 8.3e9),
         ("gemma4-26b-a4b", 25.2e9),
+        ("qwen3-vl-30b-a3b", 30.5e9),
+        ("deepseek-v2-lite", 15.7e9),
+        ("glm-4.7-flash", 30e9),
+        ("deepseek-v3", 671e9),
+        ("kimi-k2", 1026e9),
     ];
     let all = published.map(|model| (model, 0.001)).into_iter().chain(rounded.map(|model| (model, 0.01)));
     for ((name, parameters), tolerance) in all {

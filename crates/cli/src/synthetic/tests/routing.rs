@@ -31,6 +31,11 @@ fn shrunk(model: &Model) -> Synthetic {
     (model.hidden, model.inner, model.vocabulary) = (256, 64, 4096);
     (model.heads, model.kv_heads, model.head_width) = (8, 2, 64);
     model.special.rotated = model.special.rotated.map(|_| 64);
+    model.special.sections = model.special.sections.map(|_| [11, 11, 10, 0]);
+    if let Mixers::Latent(latent) = &mut model.special.mixers {
+        (latent.latent, latent.rotated, latent.value_width) = (64, 32, 64);
+        latent.query_rank = latent.query_rank.min(64);
+    }
     if let Some(experts) = &mut model.experts {
         experts.inner = 32;
         experts.shared = experts.shared.min(32);
