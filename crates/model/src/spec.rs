@@ -328,6 +328,8 @@ pub struct LatentSpec {
     pub value_width: usize,
     /// Multiplies the logits.
     pub scale: f32,
+    /// A factor of queries that grows with their position.
+    pub temperature: Option<Temperature>,
     /// The rotary position embedding of the rotated elements.
     pub rope: Option<RopeSpec>,
 }

@@ -37,7 +37,7 @@ families! {
     cohere2: ["cohere2"], [FAMILY];
     cohere2moe: ["cohere2moe"], [FAMILY];
     deepseek: ["deepseek"], [FAMILY];
-    deepseek2: ["deepseek2"], [FAMILY];
+    deepseek2: ["deepseek2"], [FAMILY, GLM4_MOE_LITE, YOUTU];
     dots1: ["dots1"], [FAMILY];
     ernie4_5: ["ernie4_5"], [FAMILY];
     ernie4_5_moe: ["ernie4_5-moe"], [FAMILY];
@@ -64,6 +64,7 @@ families! {
     minicpm: ["minicpm"], [FAMILY];
     minimax_m2: ["minimax-m2"], [FAMILY];
     mistral3: ["mistral3"], [FAMILY];
+    mistral4: ["mistral4"], [FAMILY];
     muse_glimmer: ["muse-glimmer"], [FAMILY];
     olmo2: ["olmo2"], [FAMILY, WINDOWED];
     olmoe: ["olmoe"], [FAMILY];
@@ -94,7 +95,6 @@ const MISSING: &[(&str, &[&str])] = &[
             "kimi-k3",
             "kimi-linear",
             "minicpm3",
-            "mistral4",
             "plm",
         ],
     ),

@@ -34,7 +34,8 @@ impl KeyReader<'_> {
         let magnitude = self.score_magnitude(&mut rope)?;
         let scale = (magnitude * magnitude / (query_width as f64).sqrt()) as f32;
         let plain = query_width - rotated;
-        Ok(LatentSpec { heads, query_rank, latent, plain, rotated, value_width, scale, rope: Some(rope) })
+        let temperature = self.temperature(0)?;
+        Ok(LatentSpec { heads, query_rank, latent, plain, rotated, value_width, scale, temperature, rope: Some(rope) })
     }
 
     /// Fails if the file has a different width under this key.
