@@ -7,7 +7,7 @@ use gristmill_text::template::Tool;
 use libfuzzer_sys::fuzz_target;
 
 /// Marks by which forms are recognised.
-const TEMPLATES: [&str; 12] = [
+const TEMPLATES: [&str; 15] = [
     "<tool_call>",
     "<function=",
     "<|python_tag|>",
@@ -16,6 +16,9 @@ const TEMPLATES: [&str; 12] = [
     "[TOOL_CALLS][ARGS]",
     "<|channel|>",
     "<arg_key>",
+    "<｜tool▁sep｜>",
+    "<|tool_call_argument_begin|>",
+    "<tool_sep{}>",
     "<minimax:tool_call>",
     "<|tool_call>",
     "<seed:tool_call>",

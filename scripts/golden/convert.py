@@ -25,6 +25,7 @@ import tempfile
 from dataclasses import dataclass
 
 import gguf
+import numpy as np
 import sentencepiece
 import torch
 from huggingface_hub import save_torch_state_dict
@@ -75,6 +76,7 @@ AFMOE = [
     r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"""
     r"|\s*[\r\n]+|\s+(?!\S)|\s+",
 ]
+YOUTU = ["[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥\u3040-ゟ゠-ヿ]+", GPT4O.replace(r"\p{N}{1,3}", r"\p{N}")]
 TINY_AYA = [r"\d{1,3}(?=(?:\d{3})*\b)", GPT4O]
 
 
@@ -105,6 +107,12 @@ CASES = {
                               latent=32, value=12, scale=2.446), BF16, "qwen2", "30KB"),
     "bailingmoe3": Case(Shape("bailingmoe3", 32, 16, 4, 1, 24, 4, 2, shared=16, dense=1, layers=3, full=(2,), theta=6e6,
                               rotary=8, latent=32, value=12, scale=2.5, groups=2), BF16, "bailingmoe2"),
+    "mistral4": Case(Shape("mistral4", 32, 16, 4, 1, 24, 4, 2, shared=16, rotary=8, latent=32, rank=24, value=12,
+                           rope=MINISTRAL), BF16, "tekken"),
+    "glm4-lite": Case(Shape("glm4_moe_lite", 32, 16, 4, 1, 24, 4, 2, shared=16, dense=1, rotary=8, latent=32, rank=24,
+                            value=16, scale=1.8, theta=1e6), BF16, "glm4", "30KB"),
+    "youtu": Case(Shape("youtu", 32, 48, 4, 1, 24, tied=True, rotary=8, latent=32, rank=24, value=12, theta=1.6e6), BF16,
+                  "youtu"),
     "dots1": Case(Shape("dots1", 32, 16, 4, 4, 16, 4, 2, shared=32, dense=1, scale=2.5), BF16, "qwen2"),
     "ernie4_5-moe": Case(Shape("ernie4_5-moe", 32, 16, 4, 1, 16, 4, 2, tied=True, theta=5e5, shared=48, dense=1), BF16,
                          "spm"),
@@ -192,12 +200,12 @@ def byte_level(kind: str) -> PreTrainedTokenizerFast:
     merges = [("a", chr(97 + i)) for i in range(26)]
     merges += [("b", chr(97 + i)) for i in range(0 if kind == "glm4" else len(GLM_TOKENS))]
     tokens += ["".join(pair) for pair in merges]
-    whole = kind in ("llama-bpe", "lfm2", "tekken", "gpt-4o", "llama4", "glm4")
+    whole = kind in ("llama-bpe", "lfm2", "tekken", "gpt-4o", "llama4", "glm4", "youtu")
     tokenizer = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges, ignore_merges=whole))
     pieces = {"llama-bpe": LLAMA_BPE, "lfm2": LLAMA_BPE, "qwen2": QWEN2, "qwen35": QWEN35, "tekken": TEKKEN,
               "gpt-4o": GPT4O, "llama4": GPT4O, "glm4": LLAMA_BPE, "minimax-m2": GPT4O, "hunyuan": QWEN2, "seed-coder": SEED,
               "dbrx": LLAMA_BPE, "exaone-moe": EXAONE_MOE, "afmoe": AFMOE, "cohere2moe": TINY_AYA,
-              "bailingmoe2": QWEN2, "laguna": [r"[^\n]+|[\n]+", QWEN2]}.get(kind, [])
+              "bailingmoe2": QWEN2, "youtu": YOUTU, "laguna": [r"[^\n]+|[\n]+", QWEN2]}.get(kind, [])
     pieces = [pieces] if isinstance(pieces, str) else pieces
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not pieces)
     if pieces:
@@ -459,6 +467,10 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
         more = dict(scoring_func="sigmoid" if shape.rank else "softmax", moe_layer_freq=1)
     elif shape.arch in kda.FAMILIES:
         more = kda.published(shape)
+    elif shape.arch == "glm4_moe_lite":
+        more = dict(topk_method="noaux_tc", first_k_dense_replace=shape.dense)
+    elif shape.arch == "mistral4":
+        around = with_pixtral(folder, model, case.dtype)
     elif shape.arch == "minimax-m2":
         more = dict(rotary_dim=shape.rotary, scoring_func="sigmoid")
     elif shape.arch == "cohere2":
@@ -496,6 +508,7 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
     dropped = ["bos_token_id", "pad_token_id", "sep_token_id", "eod_token_id"]
     dropped += ["intermediate_size", "layer_types", "tie_word_embeddings"] if shape.arch == "lfm2" else []
     dropped += family.dropped if family else []
+    dropped += ["architectures"] if shape.arch == "mistral4" else []  # the converter knows only that around it
     dropped += ["layer_types"] if shape.arch == "qwen3next" else []
     dropped += ["n_routed_experts", "n_shared_experts"] if shape.arch == "bailingmoe2" else []
     dropped += kda.dropped(shape) if shape.arch in kda.FAMILIES else []
@@ -558,6 +571,8 @@ def corrected(shape: Shape, pairs: dict) -> dict:
     if shape.arch == "gemma":
         roles = [f"tokenizer.ggml.{role}_token_id" for role in ("prefix", "suffix", "middle", "fsep", "eot")]
         return {key: value for key, value in pairs.items() if key not in roles}
+    if shape.arch == "mistral4":  # it leaves out the temperature of queries
+        return pairs | {"mistral4.attention.temperature_scale": ["FLOAT32", float(np.float32(MINISTRAL["llama_4_scaling_beta"]))]}
     if shape.arch == "internlm2":  # true, the default
         return {key: value for key, value in pairs.items() if key != "tokenizer.ggml.add_space_prefix"}
     if shape.arch == "hunyuan-dense":  # transformers' default of another setting

@@ -98,10 +98,25 @@ DEEPSEEK_V3_REGEXES = [
     r"|\s*[\r\n]+|\s+(?!\S)|\s+",
 ]
 
+# Digits are cut afterwards.
+DEEPSEEK_LLM_REGEXES = [
+    "[\r\n]",
+    r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+",
+    "\\s?[!-/:-~！-／：-～‘-‟\u3000-。]+", r"\s+$", "[一-龥\u0800-一가-\ud7ff]+",
+]
+KIMI_K2_REGEX = (
+    r"[\p{Han}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+YOUTU_REGEXES = [
+    "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥\u3040-ゟ゠-ヿ]+", GPT4O_REGEX.replace(r"\p{N}{1,3}", r"\p{N}"),
+]
 
-def regexes(*patterns):
+
+def regexes(*patterns, then=()):
     splits = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in patterns]
-    return pre_tokenizers.Sequence(splits + [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    return pre_tokenizers.Sequence(splits + [*then, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
 BYTE_LEVEL = {
@@ -118,6 +133,9 @@ BYTE_LEVEL = {
     "exaone-moe": regexes(EXAONE_MOE_REGEX),
     "afmoe": regexes(*AFMOE_REGEXES),
     "deepseek-v3": regexes(*DEEPSEEK_V3_REGEXES),
+    "deepseek-llm": regexes(*DEEPSEEK_LLM_REGEXES, then=[pre_tokenizers.Digits(individual_digits=True)]),
+    "kimi-k2": regexes(KIMI_K2_REGEX),
+    "youtu": regexes(*YOUTU_REGEXES),
     "default": regexes(r"[\p{P}$+<=>^~|]+", GPT2_REGEX, r"\p{N}+", r"[0-9][0-9][0-9]"),
 }
 
@@ -137,7 +155,7 @@ def train_byte_level():
 
 
 def byte_level(pre, vocab, merges):
-    whole_words = pre in ("llama-bpe", "tekken", "gpt-4o")
+    whole_words = pre in ("llama-bpe", "tekken", "gpt-4o", "youtu")
     if pre == "qwen2":
         tokenizer = Qwen2Tokenizer(vocab=vocab, merges=merges, unk_token=None, eos_token=None, pad_token=None)
     elif pre == "gpt-2":

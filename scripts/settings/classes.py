@@ -22,7 +22,7 @@ SIZES = {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", 
          "num_local_experts", "n_routed_experts", "moe_num_experts", "moe_intermediate_size", "intermediate_size_mlp",
          "shared_expert_intermediate_size", "linear_num_key_heads", "linear_num_value_heads"}
 # Their classes have parameters of RoPE for folders that have none.
-WITH_ROPE = {"gemma4", "gemma4_text", "gpt_oss", "laguna", "ministral3"}
+WITH_ROPE = {"gemma4", "gemma4_text", "gpt_oss", "laguna", "ministral3", "mistral4"}
 # Where a model lies within another, the class of the text model; Mistral Small 3 has another than Ministral 3.
 WITHIN = {"mistral3": "mistral"}
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use gristmill_engine::model::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, MoeSpec};
-use gristmill_engine::model::{TensorReads, TensorUse};
+use gristmill_engine::model::{KV_BLOCK, KvFormat, TensorReads, TensorUse};
 use gristmill_engine::{ModelInfo, ModelTemplate};
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use serde::Serialize;
@@ -76,6 +76,8 @@ struct Shape {
     /// That of the first layer that has it.
     #[serde(flatten)]
     attention: Option<Attention>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kv_cache: Option<KvCacheSize>,
     /// Layers whose state has a fixed size, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     fixed_state: Option<FixedStates>,
@@ -90,6 +92,15 @@ struct Attention {
     kv_heads: usize,
     key_width: usize,
     value_width: usize,
+}
+
+/// Bytes of the KV cache in F16 for each token.
+#[derive(Serialize)]
+struct KvCacheSize {
+    /// In the layers that keep all tokens.
+    bytes_per_token: u64,
+    /// In the layers that keep a window, for each of its tokens.
+    bytes_per_token_in_windows: u64,
 }
 
 #[derive(Serialize)]
@@ -262,6 +273,7 @@ impl Shape {
             context_length: spec.context_length,
             vocabulary: spec.vocab,
             attention,
+            kv_cache: KvCacheSize::new(spec),
             fixed_state: FixedStates::new(spec),
             mlp_width,
             tied_embeddings: spec.tied_embeddings,
@@ -279,6 +291,13 @@ impl Shape {
             };
             lines.add("attention", format!("{heads} heads, {kv_heads} KV heads, width {widths}"));
         }
+        if let Some(KvCacheSize { bytes_per_token, bytes_per_token_in_windows: windowed }) = &self.kv_cache {
+            let windows = match windowed {
+                0 => String::new(),
+                _ => format!(", and {} for a token in a window", console::bytes(*windowed)),
+            };
+            lines.add("KV cache", format!("{} for a token{windows}, in F16", console::bytes(*bytes_per_token)));
+        }
         if let Some(FixedStates { delta_rules, convolutions, bytes }) = &self.fixed_state {
             let kinds = [(delta_rules, "a gated delta rule"), (convolutions, "a short convolution")];
             let kinds = kinds.iter().filter(|(count, _)| **count > 0);
@@ -295,6 +314,19 @@ impl Shape {
         }
         lines.add("context", format!("{} tokens", self.context_length));
         lines.add("embeddings", if self.tied_embeddings { "tied" } else { "not tied" }.to_owned());
+    }
+}
+
+impl KvCacheSize {
+    fn new(spec: &ModelSpec) -> Option<KvCacheSize> {
+        let is_windowed = |layer: &LayerSpec| layer.attention().is_some_and(|attention| attention.window.is_some());
+        let sum = |windowed: bool| {
+            let layers = spec.layers.iter().filter(|layer| is_windowed(layer) == windowed);
+            let caches = layers.filter_map(|layer| layer.cache(KvFormat::F16));
+            caches.map(|cache| (cache.block_bytes() / KV_BLOCK) as u64).fold(0, u64::saturating_add)
+        };
+        let size = KvCacheSize { bytes_per_token: sum(false), bytes_per_token_in_windows: sum(true) };
+        (size.bytes_per_token + size.bytes_per_token_in_windows > 0).then_some(size)
     }
 }
 

@@ -141,6 +141,14 @@ impl Converter {
     }
 }
 
+/// The family of the text model within a multimodal model: `family`, or another that is published in the same way.
+fn of_text_model(family: &'static Family, config: &Config) -> Result<&'static Family, ConvertError> {
+    let Some(within) = &family.within else { return Ok(family) };
+    let Some(text_model) = config.object(within.settings)? else { return Ok(family) };
+    let inner = text_model.text("model_type")?.and_then(Family::find);
+    Ok(inner.filter(|inner| inner.within.is_some()).unwrap_or(family))
+}
+
 /// Reads a folder, and checks everything but the values of the weights: also that the model will run.
 fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read, ConvertError> {
     if !folder.is_dir() {
@@ -153,6 +161,7 @@ fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read,
         found: model_type.clone(),
         known: Family::known(),
     })?;
+    let family = of_text_model(family, &config)?;
     let config = classes::read(family, config)?;
     let quantization = Quantization::read(&model_type, &config, target, options.mix.is_some())?;
     if target == Target::Engine && options.mix.is_some() && quantization.is_there() {

@@ -112,6 +112,15 @@ fn rotated(family: &Family, config: &Config, parameters: Option<&Config>) -> Res
     let default = match family.rotated {
         Rotated::Part(default) => default,
         Rotated::Pairs(_) => return Ok(None),
+        Rotated::Latent => {
+            let (part, others) = (needed(config, "qk_rope_head_dim")?, needed(config, "qk_nope_head_dim")?);
+            let whole = part.saturating_add(others);
+            let is_wrong = |found: &Json| found.as_f64().is_none_or(|share| (share * f64::from(whole)) as u32 != part);
+            return match given().filter(|(_, found)| is_wrong(found)) {
+                Some((from, found)) => Err(from.wrong(SHARE, found, format!("the number {part} / {whole}"))),
+                None => Ok(None),
+            };
+        }
         Rotated::Whole => {
             // Without a scaling, these families' models do not read it.
             let scaled = parameters.map_or(Ok(None), kind)?.is_some_and(|kind| kind != "default");
@@ -203,7 +212,7 @@ impl Rope {
         rotated: Option<u32>,
     ) -> Result<(), ConvertError> {
         let kind = kind(parameters)?;
-        if family.yarn_ratio
+        if (family.yarn_ratio || family.yarn_scores)
             && let Some(scale) = parameters.number(TEMPERATURE)?
         {
             self.pairs.push(("attention.temperature_scale".to_owned(), Value::F32(scale as f32)));

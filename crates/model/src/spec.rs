@@ -350,6 +350,8 @@ pub struct LatentSpec {
     pub scale: f32,
     /// Each head's output is multiplied by the sigmoid of a logit of the token.
     pub is_gated: bool,
+    /// A factor of queries that grows with their position.
+    pub temperature: Option<Temperature>,
     /// The rotary position embedding of the rotated elements.
     pub rope: Option<RopeSpec>,
 }

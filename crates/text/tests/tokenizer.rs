@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use gristmill_text::tokenizer::{EncodeOptions, StreamDecoder, Tokenizer, TokenizerError, Vocabulary};
 use serde_json::Value;
 
-const ALL: [&str; 13] = [
+const ALL: [&str; 16] = [
     "gpt-2",
     "smollm",
     "default",
@@ -17,6 +17,9 @@ const ALL: [&str; 13] = [
     "exaone-moe",
     "afmoe",
     "deepseek-v3",
+    "deepseek-llm",
+    "kimi-k2",
+    "youtu",
     "llama",
     "gemma4",
 ];

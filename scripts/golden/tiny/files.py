@@ -10,7 +10,8 @@ from .shapes import ATTENTION_CAP, CONTEXT, EPS, GRANITE, LINEAR, LOGIT_CAP, LLA
 
 
 def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
-    writer = gguf.GGUFWriter(path, "llama" if shape.arch == "mixtral" else shape.arch)
+    architecture = {"mixtral": "llama", **latent.ARCHITECTURES}.get(shape.arch, shape.arch)
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_name(path.stem)
     writer.add_block_count(shape.layers + shape.nextn)
     writer.add_context_length(CONTEXT)

@@ -184,7 +184,7 @@ fn positive(text: &str) -> Result<f64, String> {
 
 impl Report {
     fn text(&self) -> String {
-        let Conditions { context, memory, bandwidth, .. } = self.conditions;
+        let Conditions { context, memory, bandwidth, state, .. } = self.conditions;
         let experts = self.experts.map_or("dense".to_owned(), |(all, used)| format!("{used} of {all} experts a token"));
         let memory =
             memory.map_or("unknown memory".to_owned(), |memory| format!("{} of memory", console::bytes(memory)));
@@ -196,6 +196,8 @@ impl Report {
             self.device,
             console::bytes(bandwidth as u64)
         );
+        let token = console::bytes(state / context.max(1) as u64);
+        let _ = writeln!(out, "cache: {} for {context} tokens, {token} a token", console::bytes(state));
         let _ = writeln!(
             out,
             "\n{:<10} {:>10} {:>10}  {:<4} {:>8} {:>14}",

@@ -240,6 +240,9 @@ fn inspect_says_what_each_layer_is() {
         ("llama4", "attention (nothing rotated, a temperature of queries)"),
         ("qwen3next", "gated delta rule of 4 heads, each with a state of 16 x 16, after a convolution of 4 tokens"),
         ("qwen3next", "attention (a gate for each element)"),
+        // 2 layers, rows of 32 + 8 elements, 2 bytes each.
+        ("deepseek2", "KV cache      160 B for a token, in F16"),
+        ("cohere2", "KV cache      64 B for a token, and 192 B for a token in a window, in F16"),
     ] {
         let text = inspect(&format!("{family}-f32.gguf"));
         assert!(text.contains(words), "{words} in {text}");

@@ -263,6 +263,13 @@ fn fit_says_which_format_of_a_model_to_take() {
     let oss = read(case.run(&words("gpt-oss-20b")));
     assert_eq!(oss["formats"][0]["format"], "MXFP4_MOE", "larger formats gain nothing");
 
+    // The cache of latent attention has one row of 512 + 64 elements for all 128 heads.
+    let latent = read(case.run(&[&words("deepseek-v3")[..], &["--ctx", "4096"]].concat()));
+    let state = latent["state"].as_u64().expect("bytes");
+    assert!((1.0..1.01).contains(&(state as f64 / (61.0 * 576.0 * 2.0 * 4096.0))), "{state}");
+    let text = case.run(&[&["fit", "deepseek-v3", "--ctx", "4096"][..], &machine].concat()).success();
+    assert!(text.contains("\ncache: 28") && text.contains(" MB for 4096 tokens, 70."), "{text}");
+
     // The hub's own files, of which the start is read.
     let hub = read(case.run(&words("hf:org/tiny-GGUF")));
     let formats: Vec<&str> =

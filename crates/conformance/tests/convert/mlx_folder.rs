@@ -68,6 +68,7 @@ const REFUSED: &[&str] = &[
     "gemma4",
     "gemma4-e",
     "gemma4-moe",
+    "glm4-lite",
     "gpt-oss",
     "gpt-oss-dense",
     "granitemoe",
@@ -84,6 +85,7 @@ const REFUSED: &[&str] = &[
     "mellum",
     "minicpm",
     "mistral3",
+    "mistral4",
     "muse-glimmer",
     "qwen2vl",
     "qwen35",
@@ -91,6 +93,7 @@ const REFUSED: &[&str] = &[
     "qwen3next",
     "qwen3vl",
     "qwen3vlmoe",
+    "youtu",
 ];
 
 #[test]

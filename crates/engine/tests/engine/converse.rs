@@ -19,7 +19,7 @@ const HEAD: &str = "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in mes
                     {{ m.content }}<|im_end|>\n{% endfor %}";
 
 /// Name, end of a template, and a required call of `pick` or `stop`: its opening, and with `pick` alone.
-const FORMS: [(&str, &str, &str, &str); 12] = [
+const FORMS: [(&str, &str, &str, &str); 15] = [
     ("Hermes", "{# <tool_call> #}A:\n<think>", "A:\n<think>\n</think>\n\n<tool_call>\n", ""),
     ("Qwen3-Coder", "{# <tool_call><function= #}A:", "A:<tool_call>\n", ""),
     ("GLM", "{# <arg_key> #}A:\n<think>", "A:\n<think></think>\n<tool_call>\n", ""),
@@ -31,6 +31,14 @@ const FORMS: [(&str, &str, &str, &str); 12] = [
     ("Llama 4", "{# <|python_start|> #}A:", "A:", ""),
     ("Mistral (list)", "{# [TOOL_CALLS] [ #}[/INST]", "[/INST][TOOL_CALLS]", ""),
     ("Mistral (named)", "{# [TOOL_CALLS] [ARGS] [THINK] #}[/INST][THINK]", "[THINK][/THINK][TOOL_CALLS]", "pick[ARGS]"),
+    ("DeepSeek", "{# <｜tool▁sep｜> #}A:", "A:<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>", "pick<｜tool▁sep｜>"),
+    (
+        "Kimi",
+        "{# <|tool_call_argument_begin|> #}A:",
+        "A:<|tool_calls_section_begin|><|tool_call_begin|>functions.",
+        "pick:0<|tool_call_argument_begin|>",
+    ),
+    ("Hy3", "{# <tool_sep{}> #}A:", "A:<tool_calls:opensource>\n", ""),
     (
         "Harmony",
         "{# <|channel|> #}<|start|>assistant",

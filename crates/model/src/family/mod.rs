@@ -38,7 +38,7 @@ families! {
     cohere2: ["cohere2"], [FAMILY];
     cohere2moe: ["cohere2moe"], [FAMILY];
     deepseek: ["deepseek"], [FAMILY];
-    deepseek2: ["deepseek2"], [FAMILY];
+    deepseek2: ["deepseek2"], [FAMILY, GLM4_MOE_LITE, YOUTU];
     dots1: ["dots1"], [FAMILY];
     ernie4_5: ["ernie4_5"], [FAMILY];
     ernie4_5_moe: ["ernie4_5-moe"], [FAMILY];
@@ -66,6 +66,7 @@ families! {
     minicpm: ["minicpm"], [FAMILY];
     minimax_m2: ["minimax-m2"], [FAMILY];
     mistral3: ["mistral3"], [FAMILY];
+    mistral4: ["mistral4"], [FAMILY];
     muse_glimmer: ["muse-glimmer"], [FAMILY];
     olmo2: ["olmo2"], [FAMILY, WINDOWED];
     olmoe: ["olmoe"], [FAMILY];
@@ -87,7 +88,7 @@ families! {
 const MISSING: &[(&str, &[&str])] = &[
     (
         "latent attention (MLA)",
-        &["deepseek2-ocr", "deepseek32", "dots3note", "glm-dsa", "kimi-k3", "minicpm3", "mistral4", "plm"],
+        &["deepseek2-ocr", "deepseek32", "dots3note", "glm-dsa", "kimi-k3", "minicpm3", "plm"],
     ),
     (
         "a selective state space (Mamba)",

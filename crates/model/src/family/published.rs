@@ -38,8 +38,8 @@ pub struct Family {
     pub alpha: bool,
     /// Whether YaRN's ramp is rounded to whole pairs: a property of the architecture, for which there is no key.
     pub yarn_truncates: bool,
-    /// Whether YaRN's magnitude is the ratio of `mscale` and `mscale_all_dim`, which must be 1. Its settings then
-    /// include the query temperature (`llama_4_scaling_beta`).
+    /// Whether YaRN's magnitude is the ratio of `mscale` and `mscale_all_dim`, which must be 1. Its settings then can
+    /// include the query temperature (`llama_4_scaling_beta`), as those of [`Family::yarn_scores`].
     pub yarn_ratio: bool,
     /// Whether YaRN's `mscale_all_dim` is a factor of attention logits. A tenth of it is the key `yarn_log_multiplier`.
     pub yarn_scores: bool,
@@ -132,6 +132,8 @@ pub enum Rotated {
     /// The width in the settings: `rotary_dim` elements, or the share `partial_rotary_factor`. Without both, this
     /// share.
     Part(f64),
+    /// The `qk_rope_head_dim` of `qk_nope_head_dim` more elements. The settings can repeat this share.
+    Latent,
     /// A share of the pairs in heads of full attention, whose width is this setting. A tensor of frequency factors sets
     /// the angles of all other pairs to 0.
     Pairs(&'static str),

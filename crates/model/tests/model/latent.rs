@@ -1,7 +1,7 @@
 //! Latent attention: what is read of it, the cache of a token, and what is refused by key or tensor.
 
 use gristmill_kernels::kv::KvFormat;
-use gristmill_kernels::ops::{Gating, GroupWorth};
+use gristmill_kernels::ops::{Gating, GroupWorth, Temperature};
 use gristmill_model::spec::{LatentSpec, Mixer, MlpSpec, RopeScaling};
 use gristmill_model::{Error, ModelInfo};
 
@@ -122,6 +122,17 @@ fn older_files_have_one_tensor_for_keys_and_values() {
     assert_eq!((latent(&tiny).plain, latent(&tiny).value_width), (128, 128));
 }
 
+/// Queries of Mistral Large 3 have a temperature, which grows with each original context.
+#[test]
+fn queries_may_have_a_temperature() {
+    let mut tiny = tiny();
+    assert_eq!(latent(&tiny).temperature, None);
+    tiny.set("deepseek2.attention.temperature_scale", 0.1_f32);
+    tiny.set("deepseek2.rope.scaling.original_context_length", 40_u32);
+    tiny.set("deepseek2.attention.temperature_length", 40_u32);
+    assert_eq!(latent(&tiny).temperature, Some(Temperature { scale: 0.1, length: 40, offset: 0 }));
+}
+
 #[test]
 fn experts_are_read() {
     for (biased, gating, worth) in
@@ -169,7 +180,11 @@ fn contradictions_are_named() {
     refused(set("attention.head_count", 1025), &["deepseek2.attention.head_count`: 1025 is more than the 1024"]);
     refused(set("attention.kv_lora_rank", u32::MAX), &["deepseek2.attention.kv_lora_rank", "that gristmill supports"]);
     refused(set("attention.q_lora_rank", 41), &["tensor `blk.0.attn_q_a.weight`", "[32, 41]"]);
-    refused(|tiny| tiny.set("deepseek2.attention.temperature_scale", 0.1_f32), &["temperature_scale"]);
+    let temperature = |tiny: &mut Tiny| {
+        tiny.set("deepseek2.attention.temperature_scale", 0.1_f32);
+        tiny.set("deepseek2.attention.temperature_length", 99_u32);
+    };
+    refused(temperature, &["deepseek2.attention.temperature_length`: 99 is not the original context, 100"]);
     refused(|tiny| tiny.without("blk.1.attn_v_b.weight"), &["tensor `blk.1.attn_v_b.weight`", "is missing"]);
     refused(|tiny| tiny.tensor("blk.1.attn_k.weight", &[32, 32]), &["tensor `blk.1.attn_k.weight` is not a weight"]);
 }

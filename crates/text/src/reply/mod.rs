@@ -13,6 +13,9 @@
 //!   the whole reply, between `<|python_start|>` and `<|python_end|>`, or after the latter.
 //! - LFM2, if it has `<|tool_call_start|>` or `<|tool_list_start|>`:
 //!   `<|tool_call_start|>[NAME(KEY=VALUE, …), …]<|tool_call_end|>` with Python's literals, or a list of JSON objects.
+//! - DeepSeek V3.1, if it has `<｜tool▁sep｜>`, and Kimi K2, if it has `<|tool_call_argument_begin|>`: sections with a name,
+//!   a mark and a JSON object for each call (`sections`).
+//! - Hy3, if it has `<tool_sep{}>`: the tags of GLM and others around a name, with the suffix `:opensource` (`hy3`).
 //! - GLM, if it has `<arg_key>`:
 //!   `<tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>`.
 //! - MiniMax, if it has `<minimax:tool_call>`: `<minimax:tool_call><invoke name="NAME"><parameter
@@ -63,6 +66,7 @@ mod gemma4;
 mod glm;
 mod harmony;
 mod hermes;
+mod hy3;
 mod input;
 mod lfm2;
 mod list;
@@ -79,6 +83,7 @@ mod parameters;
 mod python;
 mod scan;
 mod schema;
+mod sections;
 mod seed;
 mod syntax;
 mod table;

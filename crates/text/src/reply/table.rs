@@ -1,16 +1,19 @@
 //! The forms in which models write replies: a table with one line for each. CONTRIBUTING says how to add one.
 
 use super::syntax::Syntax;
-use super::{command, gemma4, glm, harmony, hermes, lfm2, llama, llama4, minimax, mistral, seed};
+use super::{command, gemma4, glm, harmony, hermes, hy3, lfm2, llama, llama4, minimax, mistral, sections, seed};
 
 /// The forms, in the order in which a template is compared with them.
-pub(super) const SYNTAXES: [&Syntax; 13] = [
+pub(super) const SYNTAXES: [&Syntax; 16] = [
     &harmony::SYNTAX,
     &mistral::NAMED,
     &mistral::LISTED,
     &llama4::SYNTAX,
     &llama::SYNTAX,
     &lfm2::SYNTAX,
+    &sections::DEEPSEEK,
+    &sections::KIMI,
+    &hy3::SYNTAX,
     &glm::SYNTAX,
     &minimax::SYNTAX,
     &gemma4::SYNTAX,
@@ -74,6 +77,10 @@ mod tests {
             ("<tool_call> <|python_tag|>", "Hermes"),
             ("<tool_call><function=", "Qwen3-Coder"),
             ("<tool_call>name<arg_key>", "GLM"),
+            ("<｜tool▁calls▁begin｜><｜tool▁sep｜>", "DeepSeek"),
+            ("function<｜tool▁sep｜>name\n```json", "Hermes"),
+            ("<|tool_call_argument_begin|>", "Kimi"),
+            ("'<tool_sep{}>'.format(HYTK)", "Hy3"),
             ("<minimax:tool_call>", "MiniMax"),
             ("<|tool_call>call:", "Gemma 4"),
             ("<|START_ACTION|>[", "Command"),

@@ -30,10 +30,15 @@ const LLAMA4: &str = "{{ '<|python_start|>' }}";
 const MISTRAL: &str = "{{ '[TOOL_CALLS]' }}";
 const NAMED: &str = "{{ '[TOOL_CALLS]name[ARGS]' }}";
 const MAGISTRAL: &str = "{{ '[THINK]' + '[TOOL_CALLS]' }}";
+const DEEPSEEK: &str = "{{ '<｜tool▁sep｜>' }}";
+const KIMI: &str = "{{ '<|tool_call_argument_begin|>' }}";
+const HY3: &str = "{{ '<tool_sep{}>'.format(':opensource') }}";
 const HARMONY: &str = "{{ '<|start|>assistant<|channel|>' }}";
 
-const TEMPLATES: [&str; 14] =
-    [QWEN, CODER, GLM, MINIMAX, GEMMA4, COMMAND, SEED, LFM2, LLAMA, LLAMA4, MISTRAL, NAMED, MAGISTRAL, HARMONY];
+const TEMPLATES: [&str; 17] = [
+    QWEN, CODER, GLM, MINIMAX, GEMMA4, COMMAND, SEED, LFM2, LLAMA, LLAMA4, MISTRAL, NAMED, MAGISTRAL, DEEPSEEK, KIMI,
+    HY3, HARMONY,
+];
 
 /// The tools of a request.
 fn tools() -> ReplyOptions {

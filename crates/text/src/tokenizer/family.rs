@@ -46,7 +46,7 @@ const fn family(names: &'static [&'static str], steps: &'static [Step<'static>],
 const LLAMA3: Family =
     family(&["llama-bpe", "llama3", "llama-v3", "lfm2"], &[Split(split::LLAMA3_REGEX), WHOLE], split::LLAMA3);
 const TEKKEN: Family = family(&["tekken"], &[Split(split::TEKKEN_REGEX), WHOLE], split::TEKKEN);
-const GPT4O: Family = family(&["gpt-4o", "llama4"], &[Split(split::GPT4O_REGEX), WHOLE], split::GPT4O);
+const GPT4O: Family = family(&["gpt-4o", "llama4", "kanana2"], &[Split(split::GPT4O_REGEX), WHOLE], split::GPT4O);
 
 const QWEN2: Family = family(&["qwen2"], &[Split(split::QWEN2_REGEX), WHOLE], split::QWEN2);
 
@@ -58,6 +58,16 @@ const AFMOE_STEPS: &[Step] = {
 const DEEPSEEK_V3_STEPS: &[Step] = {
     let [numbers, characters, words] = split::DEEPSEEK_V3_REGEXES;
     &[Split(numbers), Split(characters), Split(words), WHOLE]
+};
+
+const DEEPSEEK_LLM_STEPS: &[Step] = {
+    let [newlines, letters, punctuation, end, wide] = split::DEEPSEEK_LLM_REGEXES;
+    &[Split(newlines), Split(letters), Split(punctuation), Split(end), Split(wide), Digits, WHOLE]
+};
+
+const YOUTU_STEPS: &[Step] = {
+    let [classes, words] = split::YOUTU_REGEXES;
+    &[Split(classes), Split(words), WHOLE]
 };
 
 const FAMILIES: &[Family] = &[
@@ -83,7 +93,10 @@ const FAMILIES: &[Family] = &[
     ),
     family(&["exaone-moe"], &[Split(split::EXAONE_MOE_REGEX), WHOLE], split::EXAONE_MOE),
     family(&["afmoe"], AFMOE_STEPS, split::AFMOE),
-    family(&["deepseek-v3"], DEEPSEEK_V3_STEPS, split::DEEPSEEK_V3),
+    family(&["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"], DEEPSEEK_V3_STEPS, split::DEEPSEEK_V3),
+    family(&["deepseek-llm"], DEEPSEEK_LLM_STEPS, split::DEEPSEEK_LLM),
+    family(&["kimi-k2"], &[Split(split::KIMI_K2_REGEX), WHOLE], split::KIMI_K2),
+    Family { whole_words: true, ..family(&["youtu"], YOUTU_STEPS, split::YOUTU) },
     family(&["laguna"], &[Split(split::LINES_REGEX), Split(split::QWEN2_REGEX), WHOLE], split::LAGUNA),
     family(&["seed-coder"], &[Split(split::SEED_REGEX), WHOLE], split::SEED),
 ];

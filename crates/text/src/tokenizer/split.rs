@@ -4,6 +4,7 @@
 //! scanner, which is linear in the length; a backtracking regex engine hits its limits on long runs of one character.
 
 use std::ops::RangeInclusive;
+use std::sync::LazyLock;
 
 use unicode_properties::{GeneralCategory, GeneralCategoryGroup, UnicodeGeneralCategory};
 
@@ -28,28 +29,34 @@ pub(super) struct Pattern {
 }
 
 /// Pieces that are cut out of a text.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 enum Isolate {
     /// Every number, `\p{N}`.
     Numbers,
     /// The same in threes, counted from the first: `\p{N}{1,3}`.
     FirstTriples,
-    /// Runs of Han characters and kana: `[一-龥぀-ゟ゠-ヿ]+`.
-    HanAndKana,
     /// Runs of `[\p{P}$+<=>^~|]`.
     Punctuation,
     /// Decimal digits `\p{Nd}` in threes, counted from the last.
     Triples,
     /// The same where no letter or other part of a word follows them.
     LastTriples,
-    /// Runs of characters of [`SCRIPTS`], of one each.
-    Scripts,
+    /// Runs of characters of one of these classes.
+    Runs(&'static [CharClass]),
     /// Runs of `\n`.
     Newlines,
+    /// Every `\r` and `\n`.
+    EachNewline,
+    /// Runs of characters of a class, with the white space character before them: `\s?[…]+`.
+    Spaced(fn() -> &'static [RangeInclusive<char>]),
+    /// White space at the end: `\s+$`.
+    SpaceAtEnd,
 }
 
+type CharClass = &'static [RangeInclusive<char>];
+
 /// Characters of scripts without spaces between words: Han and kana, Thai, Lao, Khmer, Myanmar, Hangul.
-const SCRIPTS: [&[RangeInclusive<char>]; 6] = [
+const SCRIPTS: &[CharClass] = &[
     &[
         '\u{4e00}'..='\u{9fff}',
         '\u{3040}'..='\u{30ff}',
@@ -64,6 +71,56 @@ const SCRIPTS: [&[RangeInclusive<char>]; 6] = [
     &['\u{1000}'..='\u{109f}', '\u{aa60}'..='\u{aa7f}', '\u{a9e0}'..='\u{a9ff}'],
     &['\u{ac00}'..='\u{d7af}', '\u{1100}'..='\u{11ff}'],
 ];
+
+/// `[一-龥぀-ゟ゠-ヿ]`
+const HAN_AND_KANA: CharClass = &['一'..='龥', '\u{3040}'..='ヿ'];
+
+/// Youtu's classes: Hangul, punctuation of Chinese texts, Bopomofo, Han with kana.
+const YOUTU_CLASSES: &[CharClass] = &[
+    &['가'..='힣', 'ㄱ'..='ㆎ'],
+    &['！'..='！', '…'..='…', '“'..='”', '‘'..='’', '—'..='—', '：'..='；', '，'..='，', '、'..='〿', '︰'..='﹏'],
+    &['ㄅ'..='ㄯ'],
+    HAN_AND_KANA,
+];
+
+/// `[一-龥ࠀ-一가-퟿]`
+const DEEPSEEK_LLM_WIDE: CharClass = &['\u{800}'..='龥', '가'..='\u{d7ff}'];
+
+/// `\p{Han}` of Unicode 16.
+const HAN: CharClass = &[
+    '\u{2e80}'..='\u{2e99}',
+    '\u{2e9b}'..='\u{2ef3}',
+    '\u{2f00}'..='\u{2fd5}',
+    '\u{3005}'..='\u{3005}',
+    '\u{3007}'..='\u{3007}',
+    '\u{3021}'..='\u{3029}',
+    '\u{3038}'..='\u{303b}',
+    '\u{3400}'..='\u{4dbf}',
+    '\u{4e00}'..='\u{9fff}',
+    '\u{f900}'..='\u{fa6d}',
+    '\u{fa70}'..='\u{fad9}',
+    '\u{16fe2}'..='\u{16fe3}',
+    '\u{16ff0}'..='\u{16ff1}',
+    '\u{20000}'..='\u{2a6df}',
+    '\u{2a700}'..='\u{2b739}',
+    '\u{2b740}'..='\u{2b81d}',
+    '\u{2b820}'..='\u{2cea1}',
+    '\u{2ceb0}'..='\u{2ebe0}',
+    '\u{2ebf0}'..='\u{2ee5d}',
+    '\u{2f800}'..='\u{2fa1d}',
+    '\u{30000}'..='\u{3134a}',
+    '\u{31350}'..='\u{323af}',
+];
+
+/// Whether one of the ranges, which are in order, has a character.
+fn is_in(c: char, class: &[RangeInclusive<char>]) -> bool {
+    let at = class.partition_point(|range| *range.end() < c);
+    class.get(at).is_some_and(|range| range.contains(&c))
+}
+
+fn is_han(c: char) -> bool {
+    c > '\u{2e7f}' && is_in(c, HAN)
+}
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Contractions {
@@ -84,6 +141,10 @@ enum Words {
     PrefixedWithMarks,
     /// A `Prefixed` word of letters and marks; a new word starts where an upper case letter follows a lower case one.
     PrefixedByCase,
+    /// `\p{Han}+`, or a `PrefixedByCase` word without Han characters.
+    HanOrByCase,
+    /// The whole text is a piece.
+    Whole,
     /// `[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+`: several words with one space between them.
     Phrases,
     /// `[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+`; punctuation is `[\p{P}\p{S}]`
@@ -148,6 +209,60 @@ pub(super) const DEEPSEEK_V3_REGEXES: [&str; 3] = [
     ),
 ];
 
+/// Kimi K2's expression, of its tokenizer in Python.
+pub(super) const KIMI_K2_REGEX: &str = r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+/// Youtu's expressions, in turn.
+pub(super) const YOUTU_REGEXES: [&str; 2] = [
+    "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥\u{3040}-ゟ゠-ヿ]+",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+];
+
+/// The letters with case that DeepSeek LLM's expression lists.
+macro_rules! deepseek_llm_letters {
+    () => {
+        "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
+    };
+}
+
+/// The punctuation that DeepSeek LLM's expression lists; two of its ranges have letters.
+macro_rules! deepseek_llm_punctuation {
+    () => {
+        "!-/:-~！-／：-～‘-‟\u{3000}-。"
+    };
+}
+
+/// DeepSeek LLM's expressions, in turn. Digits are cut afterwards.
+pub(super) const DEEPSEEK_LLM_REGEXES: [&str; 5] = [
+    "[\r\n]",
+    concat!(r"\s?[", deepseek_llm_letters!(), "]+"),
+    concat!(r"\s?[", deepseek_llm_punctuation!(), "]+"),
+    r"\s+$",
+    "[一-龥\u{800}-一가-\u{d7ff}]+",
+];
+
+/// The ranges of the characters between brackets of an expression, in order.
+fn ranges(class: &str) -> Vec<RangeInclusive<char>> {
+    let mut ranges = Vec::new();
+    let mut rest = class.chars().peekable();
+    while let Some(first) = rest.next() {
+        let last = rest.next_if_eq(&'-').and_then(|_| rest.next());
+        ranges.push(first..=last.unwrap_or(first));
+    }
+    ranges.sort_by_key(|range| *range.start());
+    ranges
+}
+
+fn deepseek_llm_letters() -> CharClass {
+    static RANGES: LazyLock<Vec<RangeInclusive<char>>> = LazyLock::new(|| ranges(deepseek_llm_letters!()));
+    &RANGES
+}
+
+fn deepseek_llm_punctuation() -> CharClass {
+    static RANGES: LazyLock<Vec<RangeInclusive<char>>> = LazyLock::new(|| ranges(deepseek_llm_punctuation!()));
+    &RANGES
+}
+
 pub(super) const LLAMA3: Pattern = Pattern {
     isolate: &[],
     contractions: Contractions::AnyCase,
@@ -193,7 +308,7 @@ pub(super) const EXAONE_MOE: Pattern =
 
 /// Trinity.
 pub(super) const AFMOE: Pattern = Pattern {
-    isolate: &[Isolate::Triples, Isolate::Scripts],
+    isolate: &[Isolate::Triples, Isolate::Runs(SCRIPTS)],
     contractions: Contractions::No,
     words: Words::OrPunctuation,
     digits: 0,
@@ -201,7 +316,28 @@ pub(super) const AFMOE: Pattern = Pattern {
 };
 
 /// DeepSeek V3.
-pub(super) const DEEPSEEK_V3: Pattern = Pattern { isolate: &[Isolate::FirstTriples, Isolate::HanAndKana], ..AFMOE };
+pub(super) const DEEPSEEK_V3: Pattern =
+    Pattern { isolate: &[Isolate::FirstTriples, Isolate::Runs(&[HAN_AND_KANA])], ..AFMOE };
+
+/// Kimi K2.
+pub(super) const KIMI_K2: Pattern = Pattern { words: Words::HanOrByCase, tail: (&['\r', '\n'], usize::MAX), ..GPT4O };
+
+/// Youtu.
+pub(super) const YOUTU: Pattern = Pattern { isolate: &[Isolate::Runs(YOUTU_CLASSES)], digits: 1, ..GPT4O };
+
+/// DeepSeek LLM and V2.
+pub(super) const DEEPSEEK_LLM: Pattern = Pattern {
+    isolate: &[
+        Isolate::EachNewline,
+        Isolate::Spaced(deepseek_llm_letters),
+        Isolate::Spaced(deepseek_llm_punctuation),
+        Isolate::SpaceAtEnd,
+        Isolate::Runs(&[DEEPSEEK_LLM_WIDE]),
+        Isolate::Numbers,
+    ],
+    words: Words::Whole,
+    ..GPT2
+};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Class {
@@ -235,6 +371,11 @@ fn case(c: char) -> (bool, bool) {
         G::NonspacingMark | G::SpacingMark | G::EnclosingMark => (true, true),
         _ => (false, false),
     }
+}
+
+/// [`case`] without `\p{Han}`.
+fn case_without_han(c: char) -> (bool, bool) {
+    if is_han(c) { (false, false) } else { case(c) }
 }
 
 /// `\p{M}`
@@ -296,14 +437,24 @@ impl Isolate {
         };
         match self {
             Isolate::Numbers | Isolate::FirstTriples => first(|c| class(c) == Class::Number),
-            Isolate::HanAndKana => first(|c| matches!(c, '一'..='龥' | '\u{3040}'..='ヿ')),
             Isolate::Punctuation => first(is_punctuation),
             Isolate::Newlines => first(|c| c == '\n'),
+            Isolate::EachNewline => first(is_newline),
             Isolate::Triples => first(is_digit),
-            Isolate::Scripts => match text.char_indices().find_map(|(at, c)| Some((at, script(c)?))) {
-                Some((before, found)) => (before, run(&text[before..], |c| script(c) == Some(found))),
+            Isolate::Runs(classes) => match text.char_indices().find_map(|(at, c)| Some((at, class_of(c, classes)?))) {
+                Some((before, found)) => (before, run(&text[before..], |c| class_of(c, classes) == Some(found))),
                 None => (text.len(), 0),
             },
+            Isolate::Spaced(class) => {
+                let class = class();
+                let Some(at) = text.find(|c| is_in(c, class)) else { return (text.len(), 0) };
+                let space = text[..at].chars().next_back().filter(|c| c.is_whitespace()).map_or(0, char::len_utf8);
+                (at - space, space + run(&text[at..], |c| is_in(c, class)))
+            }
+            Isolate::SpaceAtEnd => {
+                let before = text.trim_end().len();
+                (before, text.len() - before)
+            }
             Isolate::LastTriples => {
                 let mut from = 0;
                 loop {
@@ -322,9 +473,10 @@ impl Isolate {
     fn pieces<'t>(self, run: &'t str, mut each: impl FnMut(&'t str)) {
         let mut rest = run;
         let mut size = match self {
-            Isolate::Numbers => 1,
+            Isolate::Numbers | Isolate::EachNewline => 1,
             Isolate::FirstTriples => 3,
-            Isolate::Punctuation | Isolate::Newlines | Isolate::Scripts | Isolate::HanAndKana => usize::MAX,
+            Isolate::Punctuation | Isolate::Newlines | Isolate::Runs(_) => usize::MAX,
+            Isolate::Spaced(_) | Isolate::SpaceAtEnd => usize::MAX,
             // The first piece has what the threes after it leave.
             Isolate::Triples | Isolate::LastTriples => (run.chars().count() + 2) % 3 + 1,
         };
@@ -332,14 +484,14 @@ impl Isolate {
             let (piece, remaining) = rest.split_at(chars(rest, size));
             each(piece);
             rest = remaining;
-            size = size.max(if self == Isolate::Numbers { 1 } else { 3 });
+            size = size.max(if matches!(self, Isolate::Numbers | Isolate::EachNewline) { 1 } else { 3 });
         }
     }
 }
 
-/// Which of [`SCRIPTS`] has a character.
-fn script(c: char) -> Option<usize> {
-    SCRIPTS.iter().position(|ranges| c > '\u{dff}' && ranges.iter().any(|range| range.contains(&c)))
+/// Which of the classes has a character; none has one below U+0800.
+fn class_of(c: char, classes: &[CharClass]) -> Option<usize> {
+    classes.iter().position(|ranges| c > '\u{7ff}' && ranges.iter().any(|range| range.contains(&c)))
 }
 
 impl Pattern {
@@ -365,6 +517,9 @@ impl Pattern {
     }
 
     fn words<'t>(&self, text: &'t str, word: &mut dyn FnMut(&'t str)) {
+        if self.words == Words::Whole {
+            return word(text);
+        }
         let mut rest = text;
         while !rest.is_empty() {
             let (piece, remaining) = rest.split_at(self.piece(rest));
@@ -389,6 +544,11 @@ impl Pattern {
 
     /// The length of the piece that a rule takes from the start of `text`.
     fn matched(&self, text: &str) -> Option<usize> {
+        if self.words == Words::HanOrByCase
+            && let han @ 1.. = run(text, is_han)
+        {
+            return Some(han);
+        }
         let word = if self.contractions == Contractions::OfWords {
             self.word(text).map(|n| n + self.contraction(&text[n..]).unwrap_or(0))
         } else {
@@ -433,7 +593,12 @@ impl Pattern {
             lengths.into_iter().find(|&(_, n)| n > 0).map(|(from, n)| from + n)
         };
         match self.words {
-            Words::PrefixedByCase => attempt(capitalised).or_else(|| attempt(uppercase)),
+            Words::Whole => None,
+            Words::PrefixedByCase => {
+                attempt(|text| capitalised(text, case)).or_else(|| attempt(|text| uppercase(text, case)))
+            }
+            Words::HanOrByCase => attempt(|text| capitalised(text, case_without_han))
+                .or_else(|| attempt(|text| uppercase(text, case_without_han))),
             Words::Phrases => attempt(phrase),
             Words::PrefixedWithMarks | Words::OrPunctuation => {
                 attempt(|text| run(text, |c| class(c) == Class::Letter || is_mark(c)))
@@ -501,8 +666,8 @@ fn phrase(text: &str) -> usize {
 }
 
 /// `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+`, zero if it does not match.
-fn capitalised(text: &str) -> usize {
-    let upper = uppercase(text);
+fn capitalised(text: &str, case: fn(char) -> (bool, bool)) -> usize {
+    let upper = uppercase(text, case);
     let lower = run(&text[upper..], |c| case(c).1);
     if lower > 0 {
         return upper + lower;
@@ -513,7 +678,7 @@ fn capitalised(text: &str) -> usize {
 }
 
 /// `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*`; no lower case letter can follow where [`capitalised`] does not match.
-fn uppercase(text: &str) -> usize {
+fn uppercase(text: &str, case: fn(char) -> (bool, bool)) -> usize {
     run(text, |c| case(c).0)
 }
 
@@ -596,7 +761,7 @@ mod tests {
         const LAST_TRIPLES: &str = r"\d{1,3}(?=(?:\d{3})*(?![\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}²³¹¼-¾Ⓐ-ⓩ🄰-🅉🅐-🅩🅰-🆉]))";
         // As the first three of `AFMOE_REGEXES`, of which the second means another thing to `regex`.
         const TRIPLES: &str = r"\p{Nd}{1,3}(?=(?:\p{Nd}{3})*(?!\p{Nd}))";
-        let families: [(&str, Pattern, &[&str]); 14] = [
+        let families: [(&str, Pattern, &[&str]); 17] = [
             ("gpt-2", GPT2, &[GPT2_REGEX]),
             ("smollm", SMOLLM, &[r"\p{N}", GPT2_REGEX]),
             ("default", DEFAULT, &[r"[\p{P}$+<=>^~|]+", GPT2_REGEX, r"\p{N}+", "[0-9][0-9][0-9]"]),
@@ -611,6 +776,9 @@ mod tests {
             ("exaone-moe", EXAONE_MOE, &[EXAONE_MOE_REGEX]),
             ("afmoe", AFMOE, &[TRIPLES, AFMOE_REGEXES[3], AFMOE_REGEXES[4]]),
             ("deepseek-v3", DEEPSEEK_V3, &DEEPSEEK_V3_REGEXES),
+            ("deepseek-llm", DEEPSEEK_LLM, &[&DEEPSEEK_LLM_REGEXES[..], &[r"\p{N}"]].concat()),
+            ("kimi-k2", KIMI_K2, &[KIMI_K2_REGEX]),
+            ("youtu", YOUTU, &YOUTU_REGEXES),
         ];
         let families = families.map(|(name, pattern, regexes)| (name, pattern, compile(regexes)));
         // Characters of every rule, some kinds twice or three times.

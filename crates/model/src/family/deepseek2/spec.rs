@@ -1,6 +1,7 @@
 //! `deepseek2`: DeepSeek V2 and V3, R1, Kimi K2, Moonlight, GLM-4.7-Flash and others. Attention is latent (MLA). The
 //! first layers are dense. The others have shared experts, and experts routed in the best groups by softmax or by
-//! sigmoid with a selection bias. In a file without experts, all layers are dense.
+//! sigmoid with a selection bias. In a file without experts, all layers are dense. Queries of Mistral Large 3 and Mistral
+//! 4 have a temperature, which grows with each multiple of the original context.
 
 use gristmill_kernels::ops::{Activation, Gating, GroupWorth};
 
@@ -9,7 +10,6 @@ use crate::family::read::KeyReader;
 use crate::spec::{LayerSpec, Mixer, MlpSpec, ModelSpec, MoeSpec};
 
 pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
-    file.refuse("attention.temperature_scale", "0: queries without a temperature")?;
     let (latent, dense) = (file.latent_attention()?, file.dense(Activation::SwiGlu)?);
     let mlps = match file.has("expert_count")? {
         true => file.dense_mlps_first(&dense, &experts(file)?)?,

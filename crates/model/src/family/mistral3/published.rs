@@ -22,5 +22,5 @@ pub(crate) const FAMILY: Family = Family {
     ..BASE
 };
 
-const TOWERS: &[&str] =
+pub(crate) const TOWERS: &[&str] =
     &["vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."];

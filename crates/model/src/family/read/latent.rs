@@ -51,8 +51,9 @@ impl KeyReader<'_> {
         let magnitude = self.score_magnitude(&mut rope)?;
         let scale = (magnitude * magnitude / (query_width as f64).sqrt()) as f32;
         let plain = query_width - rotated;
-        let (is_gated, rope) = (false, Some(rope));
-        Ok(LatentSpec { heads, query_rank, latent, plain, rotated, value_width, scale, is_gated, rope })
+        let (is_gated, temperature) = (false, self.temperature(0)?);
+        let rope = Some(rope);
+        Ok(LatentSpec { heads, query_rank, latent, plain, rotated, value_width, scale, is_gated, temperature, rope })
     }
 
     /// Fails if the file has a different width under this key.

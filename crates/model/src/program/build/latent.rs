@@ -13,7 +13,7 @@ impl Builder<'_> {
     /// See [`LatentSpec`]. Products of single heads are products of experts, of which each token has all in order.
     pub(super) fn latent(&mut self, layer: Layer, spec: &LatentSpec, input: Input) -> (RowsId, RowsId) {
         let (hidden, eps) = (self.spec.hidden, self.spec.norm_eps);
-        let &LatentSpec { heads, latent, plain, rotated, value_width, scale, .. } = spec;
+        let &LatentSpec { heads, latent, plain, rotated, value_width, scale, temperature, .. } = spec;
         let (width, row, values) = (spec.query_width(), spec.row(), heads.saturating_mul(value_width));
         let (queries, rows, gate, read) = self.latent_inputs(layer, spec, input);
         let norm = self.vector(TensorSpec::new(layer.name("attn_kv_a_norm.weight"), &[latent]));
@@ -39,7 +39,7 @@ impl Builder<'_> {
         let x = self.prepare_heads(part(self.all(queries), 0, plain), heads);
         self.push(Node::HeadMatmul { weight: to_latent, heads, x, groups, out: part(self.all(q), 0, latent) });
         self.push(Node::Copy { x: part(self.all(queries), plain, rotated), out: part(self.all(q), latent, rotated) });
-        let (cap, temperature, window, first, sinks) = (None, None, None, layer.first, None);
+        let (cap, window, first, sinks) = (None, None, layer.first, None);
         let options = Attention { heads, scale, cap, temperature, window, first, sinks };
         let attended = self.pair_rows(heads, latent, "attention");
         self.push(Node::AttendLatent { layer: layer.index, q, options, out: attended });

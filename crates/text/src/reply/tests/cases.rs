@@ -46,7 +46,7 @@ impl Case {
 
     /// Whether values are written without quotes, so that the schema gives their types.
     pub(super) fn is_tagged(&self) -> bool {
-        [CODER, SEED, GLM, MINIMAX].contains(&self.form().template)
+        [CODER, SEED, GLM, MINIMAX, HY3].contains(&self.form().template)
     }
 
     /// The reasoning, without its end if `is_open`.

@@ -451,3 +451,42 @@ fn seed() {
     check_call(SEED, "<function=get_time></function>", &[content("<function=get_time></function>")]);
     check_call(SEED, "<seed:tool_call>{\"name\": \"get_time\"}", &[call("get_time", "{}")]);
 }
+
+#[test]
+fn deepseek_and_kimi() {
+    let both = [call("get_weather", "{\"city\": \"Paris\"}"), call("get_time", "{}")];
+    let deepseek = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{\"city\": \"Paris\"}<｜tool▁call▁end｜>\
+                    <｜tool▁call▁begin｜>get_time<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
+    check_call(DEEPSEEK, deepseek, &both);
+    let thought = format!("<think>Hm.</think>I look.{deepseek}");
+    check_call(DEEPSEEK, &thought, &[reasoning("Hm."), content("I look."), both[0].clone(), both[1].clone()]);
+    let kimi = "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>\
+                {\"city\": \"Paris\"}<|tool_call_end|><|tool_call_begin|>functions.get_time:12<|tool_call_argument_begin|>{}\
+                <|tool_call_end|><|tool_calls_section_end|>";
+    check_call(KIMI, kimi, &both);
+    // Without a section, a prefix or a number.
+    let bare = "<|tool_call_begin|>get_time<|tool_call_argument_begin|>{}<|tool_call_end|> ok";
+    check_call(KIMI, bare, &[both[1].clone(), content("ok")]);
+    for text in [
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁calls▁begin｜><｜tool▁calls▁end｜>",
+        "<｜tool▁call▁begin｜><｜tool▁sep｜>{}",
+        "<｜tool▁call▁begin｜>get_time<｜tool▁sep｜>[1]",
+        "<｜tool▁call▁begin｜>get\ntime<｜tool▁sep｜>{}",
+        "<｜tool▁call▁begin｜>get_time{}",
+    ] {
+        check_call(DEEPSEEK, text, &[content(text)]);
+    }
+}
+
+#[test]
+fn hy3() {
+    let text = "<think:opensource>Hm.</think:opensource><tool_calls:opensource>\n\
+                <tool_call:opensource>get_weather<tool_sep:opensource>\n\
+                <arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>Paris</arg_value:opensource>\n\
+                <arg_key:opensource>days</arg_key:opensource>\n<arg_value:opensource>2</arg_value:opensource>\n\
+                </tool_call:opensource>\n<tool_call:opensource>get_time<tool_sep:opensource>\n</tool_call:opensource>\n\
+                </tool_calls:opensource>";
+    let weather = call("get_weather", "{\"city\": \"Paris\", \"days\": 2}");
+    check_call(HY3, text, &[reasoning("Hm."), weather, call("get_time", "{}")]);
+}

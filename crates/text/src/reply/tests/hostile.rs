@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const FRAGMENTS: [&str; 78] = [
+const FRAGMENTS: [&str; 84] = [
     "<think>",
     "</think>",
     "<tool_call>",
@@ -70,6 +70,12 @@ const FRAGMENTS: [&str; 78] = [
     "<|python_tag|>",
     "<|python_start|>",
     "<|python_end|>",
+    "<｜tool▁calls▁begin｜>",
+    "<｜tool▁call▁begin｜>",
+    "<｜tool▁sep｜>",
+    "<｜tool▁call▁end｜>",
+    "<|tool_call_begin|>functions.get_time:0<|tool_call_argument_begin|>",
+    "<tool_calls:opensource><tool_call:opensource>get_time<tool_sep:opensource>",
     "[TOOL_CALLS]",
     "[ARGS]",
     "[CALL_ID]",
@@ -143,7 +149,7 @@ proptest! {
 }
 
 /// Texts of hostile shape for each form: a start, and what is repeated.
-const FLOODS: [(&str, &[(&str, &str)]); 9] = [
+const FLOODS: [(&str, &[(&str, &str)]); 10] = [
     (
         GLM,
         &[
@@ -238,6 +244,16 @@ const FLOODS: [(&str, &[(&str, &str)]); 9] = [
             ("[TOOL_CALLS]", "x"),
             ("[TOOL_CALLS]x[CALL_ID]", "[ARGS"),
             ("[TOOL_CALLS][", "{\"name\": \"f\"},"),
+        ],
+    ),
+    (
+        KIMI,
+        &[
+            ("", "<|tool_calls_section_begin|>"),
+            ("<|tool_call_begin|>", "x"),
+            ("<|tool_call_begin|>x", "<|tool_call_arg"),
+            ("", "<|tool_call_begin|>get_time<|tool_call_argument_begin|>{}<|tool_call_end|>"),
+            ("<|tool_call_begin|>get_time<|tool_call_argument_begin|>{}", " "),
         ],
     ),
     (

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A call of `get_time` in each form: template, end of the prompt, and the call after its opening.
-const REQUIRED: [(&str, &str, &str); 13] = [
+const REQUIRED: [(&str, &str, &str); 16] = [
     (QWEN, "<|im_start|>assistant\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
     (CODER, "<think>\n\n</think>\n\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
     (GLM, "<|assistant|>\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
@@ -16,6 +16,9 @@ const REQUIRED: [(&str, &str, &str); 13] = [
     (LLAMA4, "<|header_end|>\n\n", "{\"name\": \"get_time\", \"parameters\": {\"zone\": \"}\"}}"),
     (MISTRAL, "[/INST]", "[{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}]"),
     (NAMED, "[/INST]", "get_time[ARGS]{\"zone\": \"}\"}"),
+    (DEEPSEEK, "<｜Assistant｜></think>", "get_time<｜tool▁sep｜>{\"zone\": \"}\"}"),
+    (KIMI, "assistant<|im_middle|>", "get_time:0<|tool_call_argument_begin|>{\"zone\": \"}\"}"),
+    (HY3, "<think:opensource></think:opensource>", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
     (HARMONY, "<|start|>assistant", "get_time <|constrain|>json<|message|>{\"zone\": \"}\"}"),
 ];
 
@@ -38,7 +41,7 @@ fn required_calls_are_whole_or_left_out() {
                 assert_eq!(events(form.parser(), pieces(text, n)), expected, "{text} in pieces of {n}");
             }
             let end = text.rfind('}').expect("an object") + 1;
-            for cut in 0..end {
+            for cut in (0..end).filter(|&cut| text.is_char_boundary(cut)) {
                 let mut reply = form.parser();
                 assert_eq!([reply.push(&text[..cut]), reply.cut()].concat(), [], "{}", &text[..cut]);
             }

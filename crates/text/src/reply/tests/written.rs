@@ -36,7 +36,7 @@ pub(super) struct Form {
 const THINK: Option<(&str, &str)> = Some(("<think>", "</think>"));
 const JSON: &[&str] = &["</tool_call>", "<tool_call>", "</think>", "\"}", "{\"name\": \"a\"", "]"];
 
-pub(super) const FORMS: [Form; 14] = [
+pub(super) const FORMS: [Form; 17] = [
     Form { template: QWEN, think: THINK, marks: JSON, write: hermes },
     Form {
         template: CODER,
@@ -114,6 +114,30 @@ pub(super) const FORMS: [Form; 14] = [
         think: Some(("[THINK]", "[/THINK]")),
         marks: &["x[TOOL_CALLS]", "[ARGS]", "[/THINK]", "}"],
         write: named,
+    },
+    Form {
+        template: DEEPSEEK,
+        think: THINK,
+        marks: &["x<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>", "<｜tool▁sep｜>", "}"],
+        write: |parts, calls| {
+            let marks = ["<｜tool▁call▁begin｜>", "", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"];
+            section(parts, calls, ["<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"], marks);
+        },
+    },
+    Form {
+        template: KIMI,
+        think: THINK,
+        marks: &["x<|tool_call_end|>", "<|tool_calls_section_end|>", "<|tool_call_argument_begin|>", "}"],
+        write: |parts, calls| {
+            let marks = ["<|tool_call_begin|>", "functions.", "<|tool_call_argument_begin|>", "<|tool_call_end|>"];
+            section(parts, calls, ["<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"], marks);
+        },
+    },
+    Form {
+        template: HY3,
+        think: Some(("<think:opensource>", "</think:opensource>")),
+        marks: &["<tool_calls:opensource> !", "</arg_value:opensource>", "see <arg_key:opensource>"],
+        write: hy3,
     },
     Form {
         template: HARMONY,
@@ -243,6 +267,32 @@ fn glm(parts: &mut Vec<Part>, calls: &[Call]) {
         }
         parts.extend([loose("</tool_call>"), text("\n")]);
     }
+}
+
+fn hy3(parts: &mut Vec<Part>, calls: &[Call]) {
+    parts.extend([loose("<tool_calls:opensource>"), text("\n")]);
+    for (name, arguments) in calls {
+        parts.extend([loose("<tool_call:opensource>"), text(name), mark("<tool_sep:opensource>"), text("\n")]);
+        for (key, value) in arguments {
+            parts.extend([loose("<arg_key:opensource>"), text(key), mark("</arg_key:opensource>"), text("\n")]);
+            parts.extend([loose("<arg_value:opensource>"), text(&plain(value)), mark("</arg_value:opensource>")]);
+            parts.push(text("\n"));
+        }
+        parts.extend([loose("</tool_call:opensource>"), text("\n")]);
+    }
+    parts.push(loose("</tool_calls:opensource>"));
+}
+
+/// Around all calls, and of one: before it, before its name, after its name, after it.
+fn section(parts: &mut Vec<Part>, calls: &[Call], around: [&str; 2], marks: [&str; 4]) {
+    parts.push(loose(around[0]));
+    for (number, (name, arguments)) in calls.iter().enumerate() {
+        let number = if marks[1].is_empty() { String::new() } else { format!(":{number}") };
+        parts.extend([loose(marks[0]), text(&[marks[1], name, &number].concat()), mark(marks[2])]);
+        json(parts, &Json::from(arguments.clone()));
+        parts.push(loose(marks[3]));
+    }
+    parts.push(loose(around[1]));
 }
 
 fn gemma4(parts: &mut Vec<Part>, calls: &[Call]) {
