@@ -314,6 +314,27 @@ mod tests {
         }
     }
 
+    /// Waits until this number of threads is parked.
+    fn parked(pool: &Pool, threads: usize) -> bool {
+        let start = Instant::now();
+        while pool.shared.sleepers.load(Ordering::SeqCst) != threads && start.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        pool.shared.sleepers.load(Ordering::SeqCst) == threads
+    }
+
+    #[test]
+    fn threads_stay_awake_as_long_as_they_must() {
+        let pool = Pool::new(3).unwrap();
+        assert!(parked(&pool, 2));
+        pool.stay_awake(true);
+        assert!(parked(&pool, 0));
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(pool.shared.sleepers.load(Ordering::SeqCst), 0);
+        pool.stay_awake(false);
+        assert!(parked(&pool, 2));
+    }
+
     #[test]
     fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
         let pool = Pool::new(4).unwrap();
