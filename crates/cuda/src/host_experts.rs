@@ -1,7 +1,7 @@
 //! Experts in host memory: the host side of `kernels/host_experts.cu`.
 
 use super::Cuda;
-use gristmill_gpu::host_experts::{Post, Receive};
+use gristmill_gpu::host_experts::{ControlWords, DeviceWords, Post, Receive};
 use gristmill_gpu::product::word;
 use gristmill_gpu::{Arg, Kernel, Launch, shared_struct};
 use gristmill_kernels::error::Result;
@@ -15,6 +15,18 @@ const RECEIVE_THREADS: u32 = 256;
 /// Elements that a thread receives, and the most blocks. Every block polls over PCIe, so there are few.
 const RECEIVED: usize = 8;
 const MOST_BLOCKS: usize = 32;
+
+shared_struct! {
+    pub(super) struct ControlLayout as ControlWords in "host_experts.cu" {
+        ..words: ControlWords,
+    }
+}
+
+shared_struct! {
+    pub(super) struct DeviceLayout as DeviceWords in "host_experts.cu" {
+        ..words: DeviceWords,
+    }
+}
 
 shared_struct! {
     pub(super) struct PostParams in "host_experts.cu" {

@@ -56,7 +56,7 @@ use family::{Family, Shape};
 pub use gristmill_gpu::HostExperts;
 use gristmill_gpu::attention::AttentionCall;
 use gristmill_gpu::experts::FewTokens;
-use gristmill_gpu::host_experts::{ControlWords, DeviceWords, Post, Receive};
+use gristmill_gpu::host_experts::{Post, Receive};
 use gristmill_gpu::layout::{self, PlaneRows};
 use gristmill_gpu::product::Product;
 use gristmill_gpu::shared_struct::{SharedStruct, StructLayout};
@@ -124,8 +124,8 @@ const SHARED_STRUCTS: &[StructLayout] = &[
     gemm::GemmParams::LAYOUT,
     gemm_f32::GemmF32Params::LAYOUT,
     gemm_sum::GemmSumParams::LAYOUT,
-    ControlWords::LAYOUT,
-    DeviceWords::LAYOUT,
+    host_experts::ControlLayout::LAYOUT,
+    host_experts::DeviceLayout::LAYOUT,
     host_experts::PostParams::LAYOUT,
     host_experts::ReceiveParams::LAYOUT,
     norm_matmul::NormMatmulParams::LAYOUT,

@@ -20,9 +20,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-shared_struct! {
+shared_fields! {
     /// The first words of the mailbox. The words of the device and those of the host have cache lines of their own.
-    pub struct ControlWords in "host_experts.cu" {
+    #[derive(Debug)]
+    pub struct ControlWords {
         request: u32,
         layer: u32,
         tokens: u32,
@@ -32,9 +33,10 @@ shared_struct! {
     }
 }
 
-shared_struct! {
+shared_fields! {
     /// Words in the device's memory.
-    pub struct DeviceWords in "host_experts.cu" {
+    #[derive(Debug)]
+    pub struct DeviceWords {
         request: u32,
         failed: u32,
     }

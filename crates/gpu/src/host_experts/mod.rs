@@ -2,8 +2,8 @@
 //! the rows up after, in the router's order. So a sum has the same order wherever its experts are.
 //!
 //! A step stays one stream of launches, which a graph can capture: a kernel posts activations and choices to a [`mailbox`], a
-//! [`worker`] thread [`compute`]s the rows, and a kernel waits for them. On an H100, a kernel that polls costs 2.1 µs for each
-//! layer (a wait in the graph 3.5 µs, a host function 23 µs). A wait ends at the deadline; then the step is an error.
+//! [`worker`] thread [`compute`]s the rows, and a kernel polls for them. Of the ways to wait it is the fastest, and the only one
+//! with a deadline (docs/performance-notes.md). After the deadline the step is an error.
 
 mod compute;
 mod mailbox;
