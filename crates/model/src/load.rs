@@ -55,7 +55,8 @@ impl fmt::Display for ExpertPlacement {
 pub struct LoadOptions {
     /// `auto`, `cpu`, `cuda`, `cuda:N`, `metal` or `metal:N`; see [`crate::open_device`].
     pub device: String,
-    /// Threads of the CPU, the caller's included; `None` for one on each physical core that this process may use.
+    /// Threads of the CPU, the caller's included; `None` for one on each physical core that this process may use, or one fewer
+    /// if the CPU computes experts for a GPU.
     pub threads: Option<usize>,
     /// A CPU level such as `avx2`; `None` for the best that this CPU has.
     pub level: Option<String>,
@@ -65,8 +66,8 @@ pub struct LoadOptions {
     /// prompt into steps, and of cached prefixes. A CPU is always deterministic, so this changes nothing there; a GPU
     /// is slower with it (`docs/determinism.md`).
     pub deterministic: bool,
-    /// Where experts are stored and computed. Experts on the CPU need a device of CUDA; use them for models that are larger
-    /// than its memory.
+    /// Where experts are stored and computed. Experts on the CPU need a CUDA device; use them for models that are larger than its
+    /// memory.
     pub experts: ExpertPlacement,
     /// Load the file's prediction heads, with which [`Runner::draft`](crate::Runner::draft) drafts tokens. They take the
     /// memory of a layer.
