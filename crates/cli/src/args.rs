@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use gristmill_cpu::{Level, MAX_THREADS};
 use gristmill_engine::engine::check_sampling;
-use gristmill_engine::{KvFormat, LoadOptions, Model, Precision, Request, SamplingOptions, machine};
+use gristmill_engine::{ExpertPlacement, KvFormat, LoadOptions, Model, Precision, Request, SamplingOptions, machine};
 
 use crate::bias::{BiasArgs, BiasOptions};
 use crate::draft::DraftArgs;
@@ -40,6 +40,10 @@ pub(crate) struct DeviceArgs {
     /// the prefix cache. This is slower. On a CPU, texts never depend on these, so the option changes nothing.
     #[arg(long)]
     pub(crate) deterministic: bool,
+    /// Where the experts of a model are stored and computed: device, cpu, or cpu:N for the experts of the first N layers. cpu
+    /// needs a GPU of CUDA, which computes everything else: for models that are larger than its memory.
+    #[arg(long, value_name = "WHERE", default_value = "device")]
+    pub(crate) experts_on: ExpertPlacement,
     /// See [`LoadOptions::prediction_heads`].
     #[arg(skip)]
     pub(crate) prediction_heads: bool,
@@ -101,9 +105,16 @@ impl From<KvFormat> for KvArg {
 }
 
 impl DeviceArgs {
-    /// The number of threads.
+    /// The number of threads. If experts are on the CPU, the thread that submits the GPU's work has a core of its own.
     pub(crate) fn threads(&self) -> usize {
-        threads(self.threads, machine::physical_cores())
+        let cores = machine::physical_cores();
+        let cores = if self.experts_on == ExpertPlacement::Device { cores } else { cores.saturating_sub(1).max(1) };
+        threads(self.threads, cores)
+    }
+
+    /// The same for a draft model, whose experts are on the device.
+    pub(crate) fn for_draft_model(&self) -> Self {
+        Self { experts_on: ExpertPlacement::Device, ..self.clone() }
     }
 
     /// Options for loading, without a progress callback. Fails if a CPU level is given for another device.
@@ -123,6 +134,7 @@ impl DeviceArgs {
             threads: Some(self.threads()),
             level,
             deterministic: self.deterministic,
+            experts: self.experts_on,
             prediction_heads: self.prediction_heads,
             precision: self.precision.into(),
             ..LoadOptions::default()

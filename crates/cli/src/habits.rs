@@ -37,6 +37,8 @@ const HABITS: &[Habit] = &[
         meaning: No("name the file after the repository: -m hf:ORG/REPO:FILE.gguf"),
     },
     Habit { names: &["-ngl", "--n-gpu-layers", "--gpu-layers"], meaning: GpuLayers },
+    Habit { names: &["-ncmoe", "--n-cpu-moe"], meaning: Prefixed("--experts-on", "cpu:") },
+    Habit { names: &["-cmoe", "--cpu-moe"], meaning: Flag("--experts-on=cpu") },
     Habit { names: &["-md", "--model-draft"], meaning: Is("--draft-model") },
     Habit { names: &["--draft-max", "--draft-n"], meaning: Is("--draft-tokens") },
     Habit { names: &["-ctk", "--cache-type-k", "-ctv", "--cache-type-v"], meaning: Is("--kv") },

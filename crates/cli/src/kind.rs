@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use gristmill_engine::ModelInfo;
+use gristmill_engine::{LoadOptions, ModelInfo};
 use gristmill_files::gguf::GgufFile;
 use gristmill_text::tokenizer::Tokenizer;
 
@@ -63,14 +63,13 @@ pub(crate) fn check(file: &GgufFile) -> Result<(), Failure> {
 
 /// What the metadata say about a model that can run. Errors start with the name of the file.
 pub(crate) fn info(file: &GgufFile) -> Result<ModelInfo, Failure> {
-    info_with(file, false)
+    info_for(file, &LoadOptions::default())
 }
 
-/// The same with the model's prediction heads, if they are to be loaded.
-pub(crate) fn info_with(file: &GgufFile, prediction_heads: bool) -> Result<ModelInfo, Failure> {
+/// The same for a model that is loaded with these options.
+pub(crate) fn info_for(file: &GgufFile, options: &LoadOptions) -> Result<ModelInfo, Failure> {
     check(file)?;
-    let read = if prediction_heads { ModelInfo::read_with_heads(file) } else { ModelInfo::read(file) };
-    read.map_err(|error| about(file, error))
+    ModelInfo::read_for(file, options).map_err(|error| about(file, error))
 }
 
 /// The tokenizer of a file, also of a file whose model cannot run.

@@ -36,11 +36,8 @@ pub(crate) fn with_usual_batch(
 ) -> Result<(Arc<Model>, Limits), Failure> {
     let file = source.open(log)?;
     let backend = open(device, log)?;
-    let usual = Limits::usual_batch(
-        &kind::info_with(&file, device.prediction_heads)?,
-        device.load_options()?.precision,
-        &backend,
-    )?;
+    let options = device.load_options()?;
+    let usual = Limits::usual_batch(&kind::info_for(&file, &options)?, options.precision, &backend)?;
     let limits = Limits { batch_tokens: usual.max(limits.sequences), ..limits };
     Ok((load(file, backend, device, limits, log)?, limits))
 }
@@ -73,7 +70,7 @@ fn load(
     log: &Verbosity,
 ) -> Result<Arc<Model>, Failure> {
     let mut options = device.load_options()?;
-    let plan = Plan::new(&kind::info_with(&file, device.prediction_heads)?, &limits, options.precision, &backend)?;
+    let plan = Plan::new(&kind::info_for(&file, &options)?, &limits, options.precision, &backend)?;
     log.detail(format_args!("memory: {}", describe(&plan)));
     log.detail(format_args!("context: {} tokens, threads: {}", plan.context, device.threads()));
     plan.check()?;
@@ -138,7 +135,7 @@ pub(crate) fn start(
         Wanted::Model(path) => {
             let file = Source::of(Some(path)).open(log)?;
             let limits = Limits { output_rows: None, ..limits };
-            DraftSource::Model(load(file, model.backend().clone(), device, limits, log)?)
+            DraftSource::Model(load(file, model.backend().clone(), &device.for_draft_model(), limits, log)?)
         }
         // Requests have no draft tokens then.
         _ => drafts.source(&model)?.unwrap_or(DraftSource::Lookup),
@@ -163,5 +160,7 @@ fn describe(plan: &Plan) -> String {
     parts.extend((plan.reserve > 0).then(|| part(plan.reserve, "left to the driver")));
     parts.push(part(plan.total(), "in all"));
     parts.extend(plan.available.map(|free| part(free, "free")));
+    parts.extend((plan.host > 0).then(|| part(plan.host, "experts in host memory")));
+    parts.extend(plan.host_available.map(|free| part(free, "of it is free")));
     parts.join(", ")
 }

@@ -166,6 +166,7 @@ impl ReplayArgs {
             device,
             kv: conditions.kv_format.into(),
             precision: conditions.precision.into(),
+            experts_on: conditions.experts_on,
             prediction_heads: false,
             deterministic: conditions.is_deterministic(),
         }

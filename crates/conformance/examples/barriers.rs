@@ -135,9 +135,10 @@ mod prove {
         if let Some(unknown) = wanted.iter().find(|wanted| !sources::all().iter().any(|(name, _)| name == *wanted)) {
             return Err(format!("there is no source {unknown}"));
         }
-        // These two are the simulator's own.
-        let files =
-            sources::all().iter().filter(|(name, _)| !["ptx.cuh", "hopper.cuh"].contains(name) && is_wanted(name));
+        // These are the simulator's own.
+        let files = sources::all()
+            .iter()
+            .filter(|(name, _)| !["ptx.cuh", "hopper.cuh", "system.cuh"].contains(name) && is_wanted(name));
         let calls: Vec<(&'static str, &String, Call)> =
             files.flat_map(|(name, text)| orders(text).into_iter().map(move |call| (*name, text, call))).collect();
         let bugs: Vec<&Bug> = BUGS.iter().filter(|bug| is_wanted(bug.file)).collect();

@@ -283,6 +283,22 @@ impl Gpu for Simulator {
         Ok(address)
     }
 
+    /// Only CUDA's kernels wait for the host.
+    fn allocate_pinned(&self, bytes: usize, what: &'static str) -> Result<u64> {
+        if self.language != Language::Cuda {
+            let reason = "kernels of this device cannot wait for threads of the host";
+            return Err(self.error("pinning host memory", reason));
+        }
+        let address = self.allocate(bytes, what)?;
+        // SAFETY: just allocated with this size.
+        unsafe { pointer(address).write_bytes(0, bytes) };
+        Ok(address)
+    }
+
+    fn free_pinned(&self, address: u64) {
+        self.free(address);
+    }
+
     /// A Metal device reads host memory.
     fn map_host(&self, bytes: &[u8]) -> Result<Option<u64>> {
         if self.language != Language::Metal {

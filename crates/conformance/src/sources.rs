@@ -48,6 +48,7 @@ pub fn all() -> &'static [(&'static str, String)] {
 /// the same names.
 pub fn expand(unit: &Unit, language: Language, instead: &[(&'static str, String)]) -> Option<String> {
     let own = instead.iter().chain(all()).map(|(name, content)| (*name, content.as_str()));
-    let files: Vec<_> = [("ptx.cuh", gpu_sim::PTX), ("hopper.cuh", gpu_sim::HOPPER)].into_iter().chain(own).collect();
+    let simulated = [("ptx.cuh", gpu_sim::PTX), ("hopper.cuh", gpu_sim::HOPPER), ("system.cuh", gpu_sim::SYSTEM)];
+    let files: Vec<_> = simulated.into_iter().chain(own).collect();
     source::expand(unit, libraries(language), &files)
 }

@@ -4,8 +4,8 @@ use super::Cpu;
 use super::out::OutRows;
 use super::quantise;
 use super::{DEVICE, host};
-use gristmill_kernels::act::{ACT_BLOCK, Act, Precision};
-use gristmill_kernels::error::Result;
+use gristmill_kernels::act::{ACT_BLOCK, Act, Int8Words, Precision};
+use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::ops::{Operation, PrepareActivations, elements};
 pub(super) use gristmill_kernels::simd::Int8Block;
 use gristmill_kernels::storage::Storage;
@@ -53,4 +53,24 @@ impl Cpu {
         });
         Ok(())
     }
+}
+
+/// See [`gristmill_kernels::Backend::import_int8`].
+pub(super) fn import(blocks: &[Int8Words], act: &mut Act) -> Result<()> {
+    const OP: &str = "import_int8";
+    let CpuAct { int8, .. } = act.storage_mut(OP)?;
+    let (what, found) = ("int8 blocks of the activations", int8.len());
+    let own = int8.get_mut(..blocks.len()).ok_or(Error::TooSmall { op: OP, what, found, needed: blocks.len() })?;
+    for (own, &[q @ .., scale, sum, first, second, first_scaled, second_scaled, _, _]) in own.iter_mut().zip(blocks) {
+        let half_sums = [first, second].map(|sum| sum as i32);
+        *own = Int8Block {
+            q: q.map(|word: u32| word as i32),
+            scale: f32::from_bits(scale),
+            sum: f32::from_bits(sum),
+            half_sums,
+            scaled_half_sums: [first_scaled, second_scaled].map(f32::from_bits),
+            half_sum_pair: quantise::half_sum_pair(half_sums),
+        };
+    }
+    Ok(())
 }

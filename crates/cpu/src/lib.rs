@@ -71,13 +71,13 @@ pub mod simd;
 mod weight;
 
 use gristmill_kernels::Backend;
-use gristmill_kernels::act::{Act, Precision};
+use gristmill_kernels::act::{Act, Int8Words, Precision};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::groups::Tiling;
 use gristmill_kernels::kv::{KvCache, KvSpec};
 use gristmill_kernels::ops::*;
 use gristmill_kernels::tensor::DeviceId;
-use gristmill_kernels::weight::{Footprint, Prepared, Role, TensorShape, TensorView};
+use gristmill_kernels::weight::{Footprint, Prepared, Role, TensorShape, TensorView, Weight};
 pub use level::Level;
 pub use pool::{MAX_THREADS, Pool};
 pub use profile::{Profile, Record, Work};
@@ -136,8 +136,21 @@ impl Kernels for Cpu {
         true
     }
 
+    fn stay_awake(&self, on: bool) {
+        self.pool.stay_awake(on);
+    }
+
     fn alloc_act(&self, precision: Precision, rows: usize, cols: usize) -> Result<Act> {
         self.new_act(precision, rows, cols)
+    }
+
+    fn reads_int8(&self, precision: Precision, weight: &Weight) -> bool {
+        let tiles = weight::tiles("reads_int8", weight);
+        precision == Precision::Fast && tiles.is_ok_and(|tiles| tiles.iter().all(|tensor| !tensor.format.is_float()))
+    }
+
+    fn import_int8(&self, blocks: &[Int8Words], act: &mut Act) -> Result<()> {
+        act::import(blocks, act)
     }
 
     fn alloc_kv(&self, spec: KvSpec, blocks: usize) -> Result<KvCache> {

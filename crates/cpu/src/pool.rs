@@ -42,6 +42,8 @@ struct Shared {
     sleepers: AtomicUsize,
     panicked: AtomicBool,
     stop: AtomicBool,
+    /// Idle threads do not park.
+    awake: AtomicBool,
     clocks: OnceLock<Vec<AtomicU64>>,
 }
 
@@ -73,6 +75,7 @@ impl Pool {
             sleepers: AtomicUsize::new(0),
             panicked: AtomicBool::new(false),
             stop: AtomicBool::new(false),
+            awake: AtomicBool::new(false),
             clocks: OnceLock::new(),
         });
         let mut pool = Self { shared, job_lock: Mutex::new(()), workers: Vec::new() };
@@ -90,6 +93,14 @@ impl Pool {
     /// Number of threads, including the caller's.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
+    }
+
+    /// Whether idle threads keep polling instead of parking.
+    pub(crate) fn stay_awake(&self, on: bool) {
+        self.shared.awake.store(on, Ordering::SeqCst);
+        if on {
+            self.workers.iter().for_each(|worker| worker.thread().unpark());
+        }
     }
 
     /// Measures the threads from now on.
@@ -188,6 +199,9 @@ impl Shared {
             let state = self.state.load(Ordering::SeqCst);
             let number = state / NUMBER;
             if number == seen || state & OPEN == 0 {
+                if self.awake.load(Ordering::Relaxed) {
+                    spins = 0;
+                }
                 wait(&mut spins, || self.sleep(seen));
                 continue;
             }
@@ -298,6 +312,27 @@ mod tests {
                 _ => second.store(true, Ordering::SeqCst),
             });
         }
+    }
+
+    /// Waits until this number of threads is parked.
+    fn parked(pool: &Pool, threads: usize) -> bool {
+        let start = Instant::now();
+        while pool.shared.sleepers.load(Ordering::SeqCst) != threads && start.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        pool.shared.sleepers.load(Ordering::SeqCst) == threads
+    }
+
+    #[test]
+    fn threads_stay_awake_as_long_as_they_must() {
+        let pool = Pool::new(3).unwrap();
+        assert!(parked(&pool, 2));
+        pool.stay_awake(true);
+        assert!(parked(&pool, 0));
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(pool.shared.sleepers.load(Ordering::SeqCst), 0);
+        pool.stay_awake(false);
+        assert!(parked(&pool, 2));
     }
 
     #[test]

@@ -49,8 +49,14 @@ fn quantise(x: &[f32; 32]) -> Int8Block {
         sum: scale * (half_sums[0] + half_sums[1]) as f32,
         half_sums,
         scaled_half_sums: half_sums.map(|sum| scale * sum as f32),
-        half_sum_pair: half_sums[0] & 0xffff | half_sums[1] << 16,
+        half_sum_pair: half_sum_pair(half_sums),
     }
+}
+
+/// [`Int8Block::half_sum_pair`].
+#[inline(always)]
+pub(super) fn half_sum_pair(half_sums: [i32; 2]) -> i32 {
+    half_sums[0] & 0xffff | half_sums[1] << 16
 }
 
 /// Rounds to nearest, ties to even, |x| < 2^22: adding 1.5 · 2^23 leaves the integer in the low bits. `f32::round`

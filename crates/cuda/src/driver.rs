@@ -266,6 +266,34 @@ impl Gpu for Driver {
         }
     }
 
+    fn allocate_pinned(&self, bytes: usize, what: &'static str) -> Result<u64> {
+        self.shared.enter()?;
+        let (id, doing) = (self.properties.id, format!("pinning {bytes} bytes of host memory for {what}"));
+        let (mut memory, mut address) = (ptr::null_mut(), 0);
+        // SAFETY: the places of the pointers live through the calls.
+        unsafe {
+            check(id, &doing, sys::cuMemHostAlloc(&mut memory, bytes, sys::CU_MEMHOSTALLOC_DEVICEMAP))?;
+            let mapped = check(id, &doing, sys::cuMemHostGetDevicePointer_v2(&mut address, memory, 0));
+            if mapped.is_err() || address != memory.expose_provenance() as u64 {
+                sys::cuMemFreeHost(memory);
+                mapped?;
+                return Err(error(id, &doing, "the driver has no unified addresses; use --experts-on device"));
+            }
+            memory.cast::<u8>().write_bytes(0, bytes);
+        }
+        Ok(address)
+    }
+
+    fn free_pinned(&self, address: u64) {
+        // SAFETY: a `Region` frees what it allocated, once. All work that uses the memory ends before. A failure means that the
+        // device is lost, which the next operation reports.
+        unsafe {
+            if self.shared.enter().and_then(|()| self.shared.wait()).is_ok() {
+                sys::cuMemFreeHost(ptr::with_exposed_provenance_mut(address as usize));
+            }
+        }
+    }
+
     fn free(&self, address: u64) {
         // SAFETY: a `Region` frees what it allocated, once; only it has this driver (`crate::CudaDevice`). The driver
         // waits for work that uses the memory. A failure means that the device is lost, which the next operation

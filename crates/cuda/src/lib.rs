@@ -42,6 +42,7 @@ mod gemm_int8;
 mod gemm_int8_tile;
 mod gemm_sum;
 mod gemv;
+mod host_experts;
 mod jit;
 mod matmul;
 mod moe;
@@ -52,8 +53,10 @@ mod rates;
 pub mod units;
 
 use family::{Family, Shape};
+pub use gristmill_gpu::HostExperts;
 use gristmill_gpu::attention::AttentionCall;
 use gristmill_gpu::experts::FewTokens;
+use gristmill_gpu::host_experts::{Post, Receive};
 use gristmill_gpu::layout::{self, PlaneRows};
 use gristmill_gpu::product::Product;
 use gristmill_gpu::shared_struct::{SharedStruct, StructLayout};
@@ -99,6 +102,7 @@ const OWN: Library = gristmill_gpu::library!("cuda", language Some("device_cuda.
         "gemm_wgmma.cu",
         "gemv.cu",
         "gemv.cuh",
+        "host_experts.cu",
         "hopper.cuh",
         "int8_sums.cuh",
         "norm_matmul.cu",
@@ -107,6 +111,7 @@ const OWN: Library = gristmill_gpu::library!("cuda", language Some("device_cuda.
         "rates.cu",
         "row_chunks.cuh",
         "shared_act.cuh",
+        "system.cuh",
     ]
 );
 
@@ -119,6 +124,10 @@ const SHARED_STRUCTS: &[StructLayout] = &[
     gemm::GemmParams::LAYOUT,
     gemm_f32::GemmF32Params::LAYOUT,
     gemm_sum::GemmSumParams::LAYOUT,
+    host_experts::ControlLayout::LAYOUT,
+    host_experts::DeviceLayout::LAYOUT,
+    host_experts::PostParams::LAYOUT,
+    host_experts::ReceiveParams::LAYOUT,
     norm_matmul::NormMatmulParams::LAYOUT,
     rates::ReadParams::LAYOUT,
     rates::MultiplyParams::LAYOUT,
@@ -160,6 +169,14 @@ impl Cuda {
     /// [`Error::Device`] if the device has no kernels of the family that the options name.
     pub fn backend(gpu: Arc<dyn Gpu>, options: Options) -> Result<Backend> {
         Ok(Backend::new(GpuBackend::new(Self::new(gpu, options)?)))
+    }
+
+    /// The same, with experts in host memory that the CPU computes.
+    ///
+    /// # Errors
+    /// Also [`Error::Device`] if the system does not pin memory.
+    pub fn backend_with_host_experts(gpu: Arc<dyn Gpu>, options: Options, host: HostExperts) -> Result<Backend> {
+        Ok(Backend::new(GpuBackend::with_host_experts(Self::new(gpu, options)?, host)?))
     }
 
     fn new(gpu: Arc<dyn Gpu>, options: Options) -> Result<Self> {
@@ -268,6 +285,14 @@ impl Vendor for Cuda {
 
     fn experts(&self, few: &FewTokens, product: &Product) -> Result<()> {
         experts::multiply(self, few, product)
+    }
+
+    fn post_experts(&self, post: &Post) -> Result<()> {
+        host_experts::post(self, post)
+    }
+
+    fn receive_experts(&self, receive: &Receive) -> Result<()> {
+        host_experts::receive(self, receive)
     }
 
     fn attend(&self, call: &mut Attend) -> Result<Fused> {

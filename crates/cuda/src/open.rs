@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::driver::Driver;
 use crate::{Cuda, Options};
-use gristmill_gpu::{Gpu, Properties, Unit};
+use gristmill_gpu::{Gpu, HostExperts, Properties, Unit};
 use gristmill_kernels::Backend;
 use gristmill_kernels::error::Result;
 
@@ -38,6 +38,14 @@ impl CudaDevice {
     /// name.
     pub fn backend(&self, options: Options) -> Result<Backend> {
         Cuda::backend(self.driver.clone(), options)
+    }
+
+    /// The same, with experts in host memory that the CPU computes.
+    ///
+    /// # Errors
+    /// Also [`Error::Device`](gristmill_kernels::Error::Device) if the system does not pin memory.
+    pub fn backend_with_host_experts(&self, options: Options, host: HostExperts) -> Result<Backend> {
+        Cuda::backend_with_host_experts(self.driver.clone(), options, host)
     }
 
     /// The device's properties.

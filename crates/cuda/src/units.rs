@@ -21,7 +21,7 @@ pub struct Usage {
 
 /// Every unit that the backend may compile.
 pub fn all() -> Vec<Unit> {
-    let mut units = vec![Unit::new("rates.cu", &[])];
+    let mut units = vec![Unit::new("rates.cu", &[]), Unit::new("host_experts.cu", &[])];
     units.extend(common::units());
     units.extend(attention::form::units());
     units.extend(gemv::units());

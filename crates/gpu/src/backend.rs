@@ -5,9 +5,11 @@ use crate::common::{
     rope, route, sample,
 };
 use crate::device::Device;
+use crate::host_experts::{self, HostExperts, HostPath};
+use crate::seam::{Gpu, Region};
 use crate::storage::{ActOutput, GpuAct, GpuWeight};
 use crate::vendor::Vendor;
-use crate::{attention, experts, layout, matmul, precompile, seam::Region};
+use crate::{attention, experts, layout, matmul, precompile};
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::{Act, ActReader, Precision, Representations};
 use gristmill_kernels::error::{Error, Result};
@@ -16,9 +18,9 @@ use gristmill_kernels::kv::{KvCache, KvSpec};
 use gristmill_kernels::ops::*;
 use gristmill_kernels::storage::Storage;
 use gristmill_kernels::tensor::{DeviceId, DeviceMemory};
-use gristmill_kernels::weight::{Footprint, Prepared, Role, TensorShape, TensorView};
+use gristmill_kernels::weight::{Footprint, Location, Prepared, Role, TensorShape, TensorView};
 use std::any::Any;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The kernels of a GPU.
 #[derive(Debug)]
@@ -26,12 +28,30 @@ pub struct GpuBackend<V> {
     vendor: V,
     /// [`Backend::exclusive`].
     exclusive: Mutex<()>,
+    /// For layers whose experts are in host memory.
+    host: Option<HostPath>,
 }
 
 impl<V: Vendor> GpuBackend<V> {
     /// Kernels of one kind of GPU.
     pub fn new(vendor: V) -> Self {
-        Self { vendor, exclusive: Mutex::default() }
+        Self { vendor, exclusive: Mutex::default(), host: None }
+    }
+
+    /// The same, with experts in host memory that the CPU computes.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the device cannot wait for the host, or the system does not pin memory.
+    pub fn with_host_experts(vendor: V, host: HostExperts) -> Result<Self> {
+        let host = HostPath::start(vendor.device(), host)?;
+        Ok(Self { host: Some(host), ..Self::new(vendor) })
+    }
+
+    /// The same backend over another device, which runs nothing.
+    fn dry(&self, gpu: Arc<dyn Gpu>) -> Result<Self> {
+        let vendor = self.vendor.over(gpu)?;
+        let host = self.host.as_ref().map(|host| host.dry(vendor.device())).transpose()?;
+        Ok(Self { host, ..Self::new(vendor) })
     }
 
     fn gpu(&self) -> &Device {
@@ -72,7 +92,8 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
     fn name(&self) -> String {
         let properties = self.gpu().gpu().properties();
         let how = if self.deterministic() { ", deterministic" } else { "" };
-        format!("{}, {}{how}", properties.id, properties.name)
+        let host = self.host().map_or_else(String::new, |host| format!("; experts on {}", host.name()));
+        format!("{}, {}{how}{host}", properties.id, properties.name)
     }
 
     fn device(&self) -> DeviceId {
@@ -81,7 +102,13 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
 
     fn arithmetic(&self) -> Vec<String> {
         let deterministic = self.deterministic().then(|| "deterministic".to_owned());
-        [self.gpu().gpu().properties().name.clone()].into_iter().chain(deterministic).collect()
+        let host = self.host().into_iter().flat_map(|host| host.arithmetic());
+        let host = host.map(|part| format!("experts on cpu: {part}"));
+        [self.gpu().gpu().properties().name.clone()].into_iter().chain(deterministic).chain(host).collect()
+    }
+
+    fn host(&self) -> Option<&Arc<Backend>> {
+        self.host.as_ref().map(HostPath::backend)
     }
 
     fn deterministic(&self) -> bool {
@@ -117,7 +144,10 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
     }
 
     fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>> {
-        self.gpu().capture(work)
+        match &self.host {
+            Some(host) => host.capture(|| self.gpu().capture(work)),
+            None => self.gpu().capture(work),
+        }
     }
 
     fn make_ready(
@@ -125,7 +155,7 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         work: &mut dyn FnMut(&Backend) -> Result<()>,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<()> {
-        let mut over = |gpu| work(&Backend::new(Self::new(self.vendor.over(gpu)?)));
+        let mut over = |gpu| work(&Backend::new(self.dry(gpu)?));
         precompile::make_ready(self.gpu().gpu(), &mut over, progress)
     }
 
@@ -142,6 +172,10 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
     }
 
     fn wanted(&self, precision: Precision, reader: &ActReader) -> Representations {
+        if reader.weight.location() == Location::Host {
+            let representation = |host: &HostPath| host.representation(precision, reader.weight).ok();
+            return self.host.as_ref().and_then(representation).unwrap_or(Representations::ALL);
+        }
         let wanted = |part| self.vendor.wanted(part, precision, reader).0;
         let Ok(parts) = layout::parts("name_readers", reader.weight) else { return Representations::ALL };
         Representations(parts.iter().map(wanted).fold(0, |all, wanted| all | wanted))
@@ -322,7 +356,10 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
     }
 
     fn experts(&self, call: &mut Checked<Experts>) -> Result<Fused> {
-        experts::experts(&self.vendor, call)
+        match (&self.host, host_experts::are_on_host(call)) {
+            (Some(host), true) => host.experts(&self.vendor, call).map(|()| Fused::Yes),
+            _ => experts::experts(&self.vendor, call),
+        }
     }
 
     fn qkv_write(&self, call: &mut Checked<QkvWrite>) -> Result<Fused> {

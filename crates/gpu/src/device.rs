@@ -6,7 +6,7 @@ use gristmill_kernels::ops::{Graph, PendingRead};
 use gristmill_kernels::tensor::DeviceId;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Words of the flag: code + 1, id, where it stood, what it must be below. See `raise` in `device.h`.
 const FLAG_WORDS: usize = 4;
@@ -24,11 +24,17 @@ pub(crate) const FLAGS: [(&str, &str); 9] = [
     ("runs", "state slot"),
 ];
 
+/// The code of the flag if the host did not send the rows of a layer's experts: as in `host_experts.cu`. Then the words are the
+/// code, the layer, the number of rows, and the milliseconds until the deadline.
+const HOST_EXPERTS: u32 = FLAGS.len() as u32 + 1;
+
 /// A device with what operations need next to their arguments.
 #[derive(Debug)]
 pub struct Device {
     gpu: Arc<dyn Gpu>,
     flag: Arc<Region>,
+    /// Why the host could not compute experts.
+    host_failure: Arc<OnceLock<String>>,
     /// For partial results within an operation, the last region for new work. Graphs may name the others.
     workspaces: Mutex<Vec<Arc<Region>>>,
     epoch: AtomicU64,
@@ -64,7 +70,8 @@ impl Device {
     /// A device, with its flag.
     pub fn new(gpu: Arc<dyn Gpu>) -> Result<Self> {
         let flag = Region::zeroed(&gpu, FLAG_WORDS * size_of::<u32>(), "the device's flag")?.into();
-        Ok(Self { gpu, flag, workspaces: Mutex::default(), epoch: AtomicU64::default() })
+        let (host_failure, workspaces, epoch) = Default::default();
+        Ok(Self { gpu, flag, host_failure, workspaces, epoch })
     }
 
     /// The number of synchronisations so far: points at which all earlier work ends before later work starts. Copies
@@ -141,6 +148,11 @@ impl Device {
         self.gpu.launch_indirect(launch, grid, offset)
     }
 
+    /// Where the host stores why it could not compute experts, for the error of the next copy to the host.
+    pub(crate) fn host_failure(&self) -> Arc<OnceLock<String>> {
+        Arc::clone(&self.host_failure)
+    }
+
     /// The flag as a kernel's argument.
     pub fn flag(&self) -> Arg<'_> {
         Arg::region(&self.flag, Access::ReadWrite)
@@ -186,7 +198,7 @@ impl Device {
         let mut pieces = [(self.flag.address(), bytemuck::cast_slice_mut(&mut flag)), (address, bytes)];
         let used = if pieces[1].1.is_empty() { 1 } else { 2 };
         self.gpu.read(&mut pieces[..used])?;
-        check_flag(&self.gpu, &self.flag, flag)
+        check_flag(&self.gpu, &self.flag, &self.host_failure, flag)
     }
 
     /// Begins to copy memory to the host behind the work that was given so far; the wait for it fails if a kernel of that
@@ -201,7 +213,8 @@ impl Device {
         let address = region.range(offset, bytes)?;
         let pieces = [(self.flag.address(), self.flag.bytes()), (address, bytes)];
         let pending = self.gpu.start_read(&pieces)?;
-        Ok(Box::new(FlaggedRead { pending, gpu: Arc::clone(&self.gpu), flag: Arc::clone(&self.flag) }))
+        let (gpu, flag, host_failure) = (Arc::clone(&self.gpu), Arc::clone(&self.flag), self.host_failure());
+        Ok(Box::new(FlaggedRead { pending, gpu, flag, host_failure }))
     }
 
     /// Copies between regions of the device, each from its offset on. Such a copy is a synchronisation, as are those
@@ -233,13 +246,29 @@ impl Device {
     }
 }
 
-/// Fails if the words of the flag name a bad id, and clears the flag then.
-fn check_flag(gpu: &Arc<dyn Gpu>, flag: &Region, words: [u32; FLAG_WORDS]) -> Result<()> {
+/// Fails if the words of the flag name a bad id or a failure of the host, and clears the flag then.
+fn check_flag(
+    gpu: &Arc<dyn Gpu>,
+    flag: &Region,
+    host_failure: &OnceLock<String>,
+    words: [u32; FLAG_WORDS],
+) -> Result<()> {
     let [code, id, index, limit] = words;
     if code == 0 {
         return Ok(());
     }
     gpu.zero(flag.address(), flag.bytes())?;
+    if code == HOST_EXPERTS {
+        let (device, what) = (gpu.properties().id, "experts on the CPU".to_owned());
+        let late = || {
+            format!(
+                "the CPU did not return {index} rows within {limit} ms; other programs may use its cores: start again with \
+                 fewer --threads"
+            )
+        };
+        let reason = host_failure.get().cloned().unwrap_or_else(late);
+        return Err(Error::Device { device, what, reason });
+    }
     let (op, what) = FLAGS.get(code as usize - 1).copied().unwrap_or(("a kernel", "id"));
     Err(Error::Id { op, what, id, index: index as usize, limit: limit as usize })
 }
@@ -250,6 +279,7 @@ struct FlaggedRead {
     pending: Box<dyn PendingRead>,
     gpu: Arc<dyn Gpu>,
     flag: Arc<Region>,
+    host_failure: Arc<OnceLock<String>>,
 }
 
 impl PendingRead for FlaggedRead {
@@ -260,7 +290,7 @@ impl PendingRead for FlaggedRead {
         words.iter_mut().zip(bytes.chunks_exact(size_of::<u32>())).for_each(|(word, bytes)| {
             *word = bytemuck::pod_read_unaligned(bytes);
         });
-        check_flag(&self.gpu, &self.flag, words)?;
+        check_flag(&self.gpu, &self.flag, &self.host_failure, words)?;
         Ok(rest)
     }
 }

@@ -18,8 +18,10 @@ pub mod common;
 mod device;
 pub mod epilogue;
 pub mod experts;
+pub mod host_experts;
 pub mod layout;
 pub mod matmul;
+mod pinned;
 pub mod precompile;
 pub mod product;
 mod raw;
@@ -30,5 +32,6 @@ mod vendor;
 
 pub use backend::GpuBackend;
 pub use device::{Device, Scratch};
+pub use host_experts::HostExperts;
 pub use seam::{Access, Arg, Gpu, Kernel, Launch, Properties, Region, Unit, read_now, region_of};
 pub use vendor::Vendor;

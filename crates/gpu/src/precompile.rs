@@ -90,6 +90,10 @@ impl Gpu for DryRun {
         }
     }
 
+    fn allocate_pinned(&self, bytes: usize, what: &'static str) -> Result<u64> {
+        self.allocate(bytes, what)
+    }
+
     fn free(&self, _address: u64) {}
 
     fn zero(&self, _address: u64, _bytes: usize) -> Result<()> {

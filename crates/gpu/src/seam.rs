@@ -64,6 +64,16 @@ pub trait Gpu: Debug + Send + Sync {
         let _ = bytes;
         Ok(None)
     }
+    /// Pinned host memory, zeroed and aligned to 256 bytes, that kernels and the host read and write at the same time. Its
+    /// address is the host's too. `bytes > 0`.
+    fn allocate_pinned(&self, bytes: usize, what: &'static str) -> Result<u64> {
+        let reason = "kernels of this device cannot wait for threads of the host".to_owned();
+        Err(Error::Device { device: self.properties().id, what: format!("pinning {bytes} bytes for {what}"), reason })
+    }
+    /// Frees what [`Gpu::allocate_pinned`] returned, once the work that was submitted before is done.
+    fn free_pinned(&self, address: u64) {
+        let _ = address;
+    }
     /// Gives memory back once the work that was given before is done.
     fn free(&self, address: u64);
     /// Fills memory with zeros.
@@ -128,6 +138,8 @@ pub(crate) enum Owner {
     Host(#[expect(dead_code, reason = "keeps the memory alive")] SharedBytes),
     /// The caller, who frees it after the last use.
     Caller,
+    /// The region, in pinned host memory.
+    Pinned,
 }
 
 impl Region {
@@ -144,6 +156,11 @@ impl Region {
             gpu.zero(region.address, bytes)?;
         }
         Ok(region)
+    }
+
+    /// Zeroed pinned host memory.
+    pub(crate) fn pinned(gpu: &Arc<dyn Gpu>, bytes: usize, what: &'static str) -> Result<Self> {
+        Ok(Self { gpu: Arc::clone(gpu), address: gpu.allocate_pinned(bytes, what)?, bytes, owner: Owner::Pinned })
     }
 
     /// Host memory: mapped if it is aligned to 16 bytes and the device can read it, else copied.
@@ -240,6 +257,7 @@ impl Drop for Region {
             _ if self.bytes == 0 => {}
             Owner::Region | Owner::Host(_) => self.gpu.free(self.address),
             Owner::Caller => self.gpu.release(self.address),
+            Owner::Pinned => self.gpu.free_pinned(self.address),
         }
     }
 }

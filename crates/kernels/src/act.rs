@@ -20,6 +20,10 @@ pub enum Precision {
 /// Columns that share a scale, at [`Precision::Fast`].
 pub const ACT_BLOCK: usize = 32;
 
+/// 32 activations as int8, as devices exchange them: the words of [`Int8Block`](crate::simd::Int8Block) up to its scaled sums of
+/// halves, and two that are ignored. All backends round the same numbers to the same words.
+pub type Int8Words = [u32; 16];
+
 /// A set of representations of activations, whose bits are the backend's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Representations(pub u32);

@@ -1,16 +1,17 @@
 //! A device: the only access to its kernels.
 
-use crate::act::{Act, ActReader, Precision, Representations};
+use crate::act::{ACT_BLOCK, Act, ActReader, Int8Words, Precision, Representations};
 use crate::error::{Error, Result};
 use crate::groups::{Groups, max_tiles};
 use crate::kv::{KvCache, KvSpec};
 use crate::ops::check::{MAX_EXPERTS, at_least, elements, expect, on_device, require};
 use crate::ops::{self, Graph, Kernels, Operation, PendingRead, Rates};
+use crate::storage::Storage;
 use crate::tensor::{Buffer, DeviceId, Element, View, zeroed};
-use crate::weight::{Footprint, Role, TensorShape, TensorView, Weight};
+use crate::weight::{Footprint, HostWeight, Location, Prepared, Role, TensorShape, TensorView, Weight};
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 
 /// One device. All of it is `&self`: threads may share a backend, whose operations run one after another.
 pub struct Backend {
@@ -108,6 +109,17 @@ impl Backend {
         self.kernels.notice()
     }
 
+    /// Whether idle threads of a CPU keep polling for the next operation instead of parking. A caller sets it while operations
+    /// follow each other with gaps that are shorter than a thread needs to wake.
+    pub fn stay_awake(&self, on: bool) {
+        self.kernels.stay_awake(on);
+    }
+
+    /// The CPU's backend that multiplies weights in host memory for this device; `None` if the device was opened without.
+    pub fn host(&self) -> Option<&Arc<Backend>> {
+        self.kernels.host()
+    }
+
     /// A zeroed buffer. `what` names it in an out-of-memory error.
     pub fn alloc<T: Element>(&self, len: usize, what: &'static str) -> Result<Buffer<T>> {
         match self.kernels.heap() {
@@ -127,6 +139,27 @@ impl Backend {
     pub fn name_readers(&self, act: &mut Act, readers: &[ActReader]) {
         let wanted = readers.iter().map(|reader| self.kernels.wanted(act.precision(), reader).0);
         act.want(Representations(wanted.fold(0, |all, wanted| all | wanted)));
+    }
+
+    /// Whether products with a weight read activations of a precision as int8 only, so that [`Backend::import_int8`] prepares
+    /// all that they need.
+    pub fn reads_int8(&self, precision: Precision, weight: &Weight) -> bool {
+        self.kernels.reads_int8(precision, weight)
+    }
+
+    /// Fills activations with `rows` rows of ⌈cols / 32⌉ blocks that another device has prepared. Only products for which
+    /// [`Backend::reads_int8`] is true can read them.
+    ///
+    /// # Errors
+    /// If the activations are of another device, have too little capacity or no int8 representation, or the number of blocks
+    /// differs.
+    pub fn import_int8(&self, blocks: &[Int8Words], rows: usize, cols: usize, act: &mut Act) -> Result<()> {
+        let op = "import_int8";
+        on_device(op, self.device(), &[act.device()])?;
+        act.check_capacity(op, rows, cols)?;
+        expect(op, "blocks", blocks.len(), elements(op, &[rows, cols.div_ceil(ACT_BLOCK)])?)?;
+        act.fill(rows, cols);
+        self.kernels.import_int8(blocks, act)
     }
 
     /// A zeroed cache.
@@ -292,7 +325,22 @@ impl Backend {
     pub fn prepare(&self, tensors: &[TensorView], role: Role) -> Result<Weight> {
         let (experts, rows, cols) = joined(tensors, role)?;
         let prepared = self.kernels.prepare(tensors, role)?;
-        Ok(Weight { device: self.device(), role, experts, rows, cols, prepared })
+        Ok(Weight { device: self.device(), location: Location::Device, role, experts, rows, cols, prepared })
+    }
+
+    /// [`Backend::prepare`] for a weight of experts that stays in host memory, in the layout of [`Backend::host`]. Only
+    /// [`ops::Experts`] accepts it.
+    ///
+    /// # Errors
+    /// Also [`Error::Range`] if there is no such backend.
+    pub fn prepare_on_host(&self, tensors: &[TensorView], role: Role) -> Result<Weight> {
+        let rule = "has no CPU that computes experts; open the device with one";
+        let refused = || Error::Range { op: "prepare_on_host", what: "backend", found: self.name(), rule };
+        let weight = self.host().ok_or_else(refused)?.prepare(tensors, role)?;
+        let (experts, rows, cols, owned_bytes) = (weight.experts, weight.rows, weight.cols, weight.owned_bytes());
+        let storage = Storage::new(HostWeight(Arc::new(weight)));
+        let prepared = Prepared { storage, owned_bytes };
+        Ok(Weight { device: self.device(), location: Location::Host, role, experts, rows, cols, prepared })
     }
 }
 

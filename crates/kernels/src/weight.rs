@@ -5,6 +5,7 @@ use crate::format::Format;
 use crate::storage::Storage;
 use crate::tensor::{DeviceId, SharedBytes};
 use std::any::Any;
+use std::sync::Arc;
 
 /// A weight tensor in its file format: `experts` matrices of `rows` × `cols`, rows contiguous, experts outermost.
 ///
@@ -116,10 +117,25 @@ pub struct Footprint {
     pub mapped: u64,
 }
 
+/// The memory that a weight is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Location {
+    /// The device's memory.
+    #[default]
+    Device,
+    /// Host memory, where the CPU multiplies it for the device ([`crate::Backend::host`]).
+    Host,
+}
+
+/// The storage of a weight of [`Location::Host`]: the weight as the host's backend prepared it.
+#[derive(Clone, Debug)]
+pub struct HostWeight(pub Arc<Weight>);
+
 /// A weight in a backend's own layout, made by [`crate::Backend::prepare`].
 #[derive(Debug)]
 pub struct Weight {
     pub(crate) device: DeviceId,
+    pub(crate) location: Location,
     pub(crate) role: Role,
     pub(crate) experts: usize,
     pub(crate) rows: usize,
@@ -153,9 +169,13 @@ impl Weight {
     pub fn cols(&self) -> usize {
         self.cols
     }
-    /// Where it lives.
+    /// The device whose operations accept it.
     pub fn device(&self) -> DeviceId {
         self.device
+    }
+    /// The memory that it is in.
+    pub fn location(&self) -> Location {
+        self.location
     }
     /// Bytes that preparing it took beyond the file's.
     pub fn owned_bytes(&self) -> usize {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use gristmill_cpu::{Cpu, Level};
-use gristmill_cuda::{Choice, CudaDevice, Options, driver};
+use gristmill_cuda::{Choice, CudaDevice, HostExperts, Options, driver};
 use gristmill_kernels::Backend;
 #[cfg(not(target_os = "macos"))]
 use gristmill_kernels::tensor::DeviceId;
 
 use crate::error::{Error, Result};
-use crate::load::LoadOptions;
+use crate::load::{ExpertPlacement, LoadOptions};
 use crate::machine;
 
 /// The names of devices.
@@ -39,10 +39,14 @@ impl std::fmt::Debug for Opened {
 /// that is reported where there is an NVIDIA driver.
 ///
 /// # Errors
-/// [`Error::Device`] for an unknown name, [`Error::Level`], and the error of a device that cannot be used.
+/// [`Error::Device`] for an unknown name, [`Error::Level`], [`Error::ExpertPlacement`] for a device that cannot have experts
+/// on the CPU, and the error of a device that cannot be used.
 pub fn open_device(options: &LoadOptions) -> Result<Opened> {
     let threads = options.threads.unwrap_or_else(default_threads);
     let cpu = || cpu(options.level.as_deref(), threads);
+    if options.experts != ExpertPlacement::Device {
+        return with_experts(options).map(|backend| Opened { backend, passed_over: None });
+    }
     let (only, fixed) = (|backend| Opened { backend, passed_over: None }, options.deterministic);
     let (kind, number) = options.device.split_once(':').unwrap_or((&options.device, "0"));
     match (kind, number.parse()) {
@@ -61,8 +65,29 @@ pub fn open_device(options: &LoadOptions) -> Result<Opened> {
 }
 
 fn cuda(number: u32, deterministic: bool) -> gristmill_kernels::Result<Arc<Backend>> {
-    let choice = if deterministic { Choice::Deterministic } else { Choice::Fastest };
-    CudaDevice::open(number)?.backend(Options { choice }).map(Arc::new)
+    CudaDevice::open(number)?.backend(cuda_options(deterministic)).map(Arc::new)
+}
+
+fn cuda_options(deterministic: bool) -> Options {
+    Options { choice: if deterministic { Choice::Deterministic } else { Choice::Fastest } }
+}
+
+/// A device whose experts the CPU computes. One core is left to the thread that submits the steps.
+fn with_experts(options: &LoadOptions) -> Result<Arc<Backend>> {
+    let device = options.device.as_str();
+    let number = match device.split_once(':').unwrap_or((device, "0")) {
+        ("auto", _) if device == "auto" => Some(0),
+        ("cuda", number) => number.parse().ok(),
+        _ => None,
+    };
+    let Some(number) = number else {
+        let reason = format!("device {device:?} cannot compute them there, only CUDA can; leave the option out");
+        return Err(Error::ExpertPlacement { reason });
+    };
+    let cuda = CudaDevice::open(number)?;
+    let threads = options.threads.unwrap_or_else(|| default_threads().saturating_sub(1).max(1));
+    let host = HostExperts::new(cpu(options.level.as_deref(), threads)?);
+    Ok(Arc::new(cuda.backend_with_host_experts(cuda_options(options.deterministic), host)?))
 }
 
 #[cfg(target_os = "macos")]

@@ -46,6 +46,12 @@ pub enum Error {
         /// The device.
         device: String,
     },
+    /// The experts cannot be placed as the options require.
+    #[error("experts on the CPU (--experts-on): {reason}")]
+    ExpertPlacement {
+        /// The reason, and a remedy.
+        reason: String,
+    },
     /// The architecture is not implemented.
     #[error("architecture {} is not supported{}; known architectures: {known}", Name(.found), Needs(.missing))]
     Architecture {

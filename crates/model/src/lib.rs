@@ -44,7 +44,7 @@ pub use gristmill_kernels::act::Precision;
 pub use gristmill_kernels::kv::{KV_BLOCK, KvFormat};
 pub use gristmill_kernels::ops::Sampling;
 pub use limits::{DEFAULT_CONTEXT, Limits, MAX_CONTEXT};
-pub use load::{LoadOptions, Progress};
+pub use load::{ExpertPlacement, LoadOptions, Progress};
 pub use model::{Model, ModelInfo};
 pub use notice::Notice;
 pub use plan::Plan;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
+use std::str::FromStr;
 
 use gristmill_kernels::act::Precision;
 
@@ -14,11 +15,48 @@ pub struct Progress {
     pub total: u64,
 }
 
+/// Where the experts of a model are stored and computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ExpertPlacement {
+    /// In the device's memory, with the other weights.
+    #[default]
+    Device,
+    /// The experts of all layers in host memory. The CPU computes them for the GPU.
+    Cpu,
+    /// The experts of the first layers in host memory; dense layers count too.
+    FirstLayersOnCpu(usize),
+}
+
+impl FromStr for ExpertPlacement {
+    type Err = String;
+
+    /// Reads `device`, `cpu`, or `cpu:N` for the first N layers.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.strip_prefix("cpu:").map(str::parse)) {
+            ("device", _) => Ok(Self::Device),
+            ("cpu", _) => Ok(Self::Cpu),
+            (_, Some(Ok(count))) if count > 0 => Ok(Self::FirstLayersOnCpu(count)),
+            _ => Err("expected device, cpu, or cpu:N for the experts of the first N layers, N at least 1".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for ExpertPlacement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device => f.write_str("device"),
+            Self::Cpu => f.write_str("cpu"),
+            Self::FirstLayersOnCpu(count) => write!(f, "cpu:{count}"),
+        }
+    }
+}
+
 /// How to load a model.
 pub struct LoadOptions {
     /// `auto`, `cpu`, `cuda`, `cuda:N`, `metal` or `metal:N`; see [`crate::open_device`].
     pub device: String,
-    /// Threads of the CPU, the caller's included; `None` for one on each physical core that this process may use.
+    /// Threads of the CPU, the caller's included; `None` for one on each physical core that this process may use, or one fewer
+    /// if the CPU computes experts for a GPU.
     pub threads: Option<usize>,
     /// A CPU level such as `avx2`; `None` for the best that this CPU has.
     pub level: Option<String>,
@@ -28,6 +66,9 @@ pub struct LoadOptions {
     /// prompt into steps, and of cached prefixes. A CPU is always deterministic, so this changes nothing there; a GPU
     /// is slower with it (`docs/determinism.md`).
     pub deterministic: bool,
+    /// Where experts are stored and computed. Experts on the CPU need a CUDA device; use them for models that are larger than its
+    /// memory.
+    pub experts: ExpertPlacement,
     /// Load the file's prediction heads, with which [`Runner::draft`](crate::Runner::draft) drafts tokens. They take the
     /// memory of a layer.
     pub prediction_heads: bool,
@@ -46,6 +87,7 @@ impl Default for LoadOptions {
             level: None,
             precision: Precision::Fast,
             deterministic: false,
+            experts: ExpertPlacement::Device,
             prediction_heads: false,
             check_memory: true,
             progress: None,
@@ -55,16 +97,34 @@ impl Default for LoadOptions {
 
 impl fmt::Debug for LoadOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { device, threads, level, precision, deterministic, prediction_heads, check_memory, progress } = self;
+        let Self { device, threads, level, precision, deterministic, experts, .. } = self;
+        let Self { prediction_heads, check_memory, progress, .. } = self;
         f.debug_struct("LoadOptions")
             .field("device", device)
             .field("threads", threads)
             .field("level", level)
             .field("precision", precision)
             .field("deterministic", deterministic)
+            .field("experts", experts)
             .field("prediction_heads", prediction_heads)
             .field("check_memory", check_memory)
             .field("progress", &progress.is_some())
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placements_are_read_as_they_are_written() {
+        use ExpertPlacement::{Cpu, Device, FirstLayersOnCpu};
+        for placement in [Device, Cpu, FirstLayersOnCpu(1), FirstLayersOnCpu(usize::MAX)] {
+            assert_eq!(placement.to_string().parse(), Ok(placement));
+        }
+        for text in ["", "gpu", "cpu:", "cpu:0", "cpu:-1", "cpu:all", "cpu:1:2", "CPU", "device:1"] {
+            assert!(text.parse::<ExpertPlacement>().is_err(), "{text}");
+        }
     }
 }

@@ -16,7 +16,7 @@ use crate::device;
 use crate::error::{Error, Result};
 use crate::family::{self, Source};
 use crate::limits::Limits;
-use crate::load::{LoadOptions, Progress};
+use crate::load::{ExpertPlacement, LoadOptions, Progress};
 use crate::notice::Notice;
 use crate::plan::Plan;
 use crate::program::Program;
@@ -50,7 +50,7 @@ impl ModelInfo {
     /// An [`Error`] that names the key or tensor: an unknown architecture, RoPE scaling, gating, activation or
     /// pre-tokenizer; a count or number out of range; a tensor that is missing, of another shape, or not known.
     pub fn read(file: &GgufFile) -> Result<Self> {
-        Self::of(Source::new(file), file)
+        Self::of(Source::new(file), file, ExpertPlacement::Device)
     }
 
     /// Like [`Self::read`], for a model whose prediction heads are loaded
@@ -59,12 +59,23 @@ impl ModelInfo {
     /// # Errors
     /// The errors of [`Self::read`].
     pub fn read_with_heads(file: &GgufFile) -> Result<Self> {
-        Self::of(Source::with_heads(file), file)
+        Self::of(Source::with_heads(file), file, ExpertPlacement::Device)
     }
 
-    fn of(source: Source, file: &GgufFile) -> Result<Self> {
+    /// Like [`Self::read`], for a model that is loaded with these options: with its prediction heads if they are loaded, and
+    /// with its experts where they are placed.
+    ///
+    /// # Errors
+    /// The errors of [`Self::read`], and [`Error::ExpertPlacement`].
+    pub fn read_for(file: &GgufFile, options: &LoadOptions) -> Result<Self> {
+        let source = if options.prediction_heads { Source::with_heads(file) } else { Source::new(file) };
+        Self::of(source, file, options.experts)
+    }
+
+    fn of(source: Source, file: &GgufFile, experts: ExpertPlacement) -> Result<Self> {
         let spec = family::spec(&source)?;
-        let program = build(&spec, file);
+        let mut program = build(&spec, file);
+        program.place_experts(experts)?;
         let weights = weights::survey(file, &spec, &program.tensors)?;
         let tokenizer = vocabulary::read(&source)?;
         if let Some(tokens) = tokenizer.as_ref().map(Tokenizer::vocab_size).filter(|&tokens| tokens != spec.vocab) {
@@ -96,6 +107,7 @@ pub struct Model {
     unused_keys: Vec<String>,
     pub(crate) backend: Arc<Backend>,
     pub(crate) precision: Precision,
+    experts: ExpertPlacement,
     /// The precision of attention: products with F32 weights round nothing, and then attention does not either.
     pub(crate) attention_precision: Precision,
     pub(crate) weights: Weights,
@@ -144,10 +156,11 @@ impl Model {
         if options.deterministic && !backend.deterministic() {
             return Err(Error::NotDeterministic { device: backend.name() });
         }
-        let info = match options.prediction_heads {
-            true => ModelInfo::read_with_heads(&file)?,
-            false => ModelInfo::read(&file)?,
-        };
+        if options.experts != ExpertPlacement::Device && backend.host().is_none() {
+            let reason = format!("{} was opened without a CPU that computes them; use `open_device`", backend.name());
+            return Err(Error::ExpertPlacement { reason });
+        }
+        let info = ModelInfo::read_for(&file, &options)?;
         if options.check_memory {
             // The smallest runner; a larger one makes its own plan.
             let least = Limits { context: Some(1), batch_tokens: 1, ..Limits::default() };
@@ -179,6 +192,7 @@ impl Model {
             unused_keys,
             backend,
             precision,
+            experts: options.experts,
             attention_precision,
             weights,
         })
@@ -258,6 +272,11 @@ impl Model {
     pub fn notices(&self) -> Vec<Notice> {
         let tokenizer = self.tokenizer.as_ref().and_then(Notice::of_tokenizer);
         tokenizer.into_iter().chain(self.backend.notice().map(Notice::Device)).collect()
+    }
+
+    /// Where experts are stored and computed.
+    pub fn experts(&self) -> ExpertPlacement {
+        self.experts
     }
 
     /// How precisely activations are kept.

@@ -38,6 +38,10 @@ pub struct Plan {
     pub short_factors: Option<usize>,
     /// Prepared weights.
     pub weights: u64,
+    /// Experts in host memory that the CPU computes for a GPU; no part of [`Plan::total`].
+    pub host: u64,
+    /// Free memory of the host, if experts are in it and the system reports it.
+    pub host_available: Option<u64>,
     /// Weights that are read from the mapped file; the system may drop these pages and read them again.
     pub mapped: u64,
     /// State (the KV cache) of all sequences.
@@ -59,7 +63,10 @@ impl Plan {
     /// [`Error::Limit`] if a limit is 0, or the context longer than [`MAX_CONTEXT`] or than the KV cache.
     pub fn new(info: &ModelInfo, limits: &Limits, precision: Precision, backend: &Backend) -> Result<Self> {
         let weights = info.weights.footprint(backend);
-        Self::with_weights(&info.spec, &info.program, weights, limits, precision, backend, Reuse::Prefixes)
+        let plan = Self::with_weights(&info.spec, &info.program, weights, limits, precision, backend, Reuse::Prefixes)?;
+        let host = info.weights.host_bytes(backend);
+        let host_available = if host > 0 { machine::available_memory() } else { None };
+        Ok(Self { host, host_available, ..plan })
     }
 
     /// Plans for a runner of a model that is loaded: its weights are not counted.
@@ -93,6 +100,8 @@ impl Plan {
                 _ => None,
             }),
             weights: weights.owned,
+            host: 0,
+            host_available: None,
             mapped: weights.mapped,
             state: 0,
             kv_tokens: 0,
@@ -151,13 +160,21 @@ impl Plan {
     /// # Errors
     /// [`Error::Memory`] with the numbers and what can be done.
     pub fn check(&self) -> Result<()> {
+        if let Some(free) = self.host_available.filter(|&free| self.host > free) {
+            let remedy = "use a smaller quantisation, --experts-on cpu:N for fewer layers, or free memory";
+            return Err(Error::Memory { what: "experts in host memory", needed: self.host, free, remedy });
+        }
         let (needed, Some(free)) = (self.total(), self.available) else { return Ok(()) };
         if needed <= free {
             return Ok(());
         }
         let least = [self.weights, self.mapped, self.reserve].into_iter().fold(0, u64::saturating_add);
         let (what, remedy) = match least > free {
-            true => ("the model", "use a smaller model or a smaller quantisation, or free memory"),
+            true => (
+                "the model",
+                "use a smaller model or a smaller quantisation, --experts-on cpu for a model with experts on CUDA, or free \
+                 memory",
+            ),
             false => (
                 "the model with this context",
                 "use a shorter context, a KV cache of fewer tokens or of 8 bits, a smaller batch or fewer sequences",

@@ -193,6 +193,7 @@ fn what_is_wrong_is_named() {
         ("/build", json!(1), "build"),
         ("/conditions/precision", json!("rough"), "conditions.precision"),
         ("/conditions/kv_format", json!("f8"), "conditions.kv_format"),
+        ("/conditions/experts_on", json!("gpu"), "conditions.experts_on"),
         ("/conditions/context", json!(-1), "conditions.context"),
         ("/requests/1/sampling/top_k", json!(0.5), "requests[1].sampling.top_k"),
         ("/requests/0/sampling/seed", json!("0x1"), "requests[0].sampling.seed"),

@@ -2,15 +2,15 @@
 
 use super::*;
 use crate::Backend;
-use crate::act::{Act, ActReader, Precision, Representations};
-use crate::error::Result;
+use crate::act::{Act, ActReader, Int8Words, Precision, Representations};
+use crate::error::{Error, Result};
 use crate::groups::{GroupLists, Tiling};
 use crate::kv::{KvCache, KvSpec};
 use crate::tensor::{DeviceId, DeviceMemory, View};
-use crate::weight::{Footprint, Prepared, Role, TensorShape, TensorView};
+use crate::weight::{Footprint, Prepared, Role, TensorShape, TensorView, Weight};
 use std::fmt::Debug;
 use std::ops::{Deref, DerefMut};
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 
 /// An operation with its arguments, for [`Backend::run`].
 pub trait Operation: Check {
@@ -241,12 +241,30 @@ macro_rules! operations {
             fn notice(&self) -> Option<String> {
                 None
             }
+            /// See [`Backend::stay_awake`].
+            fn stay_awake(&self, on: bool) {
+                let _ = on;
+            }
+            /// See [`Backend::host`].
+            fn host(&self) -> Option<&Arc<Backend>> {
+                None
+            }
             /// Storage for activations of up to `rows` × `cols`, whose product fits memory.
             fn alloc_act(&self, precision: Precision, rows: usize, cols: usize) -> Result<Act>;
             /// The representations of activations that a product may read.
             fn wanted(&self, precision: Precision, reader: &ActReader) -> Representations {
                 let _ = (precision, reader);
                 Representations::ALL
+            }
+            /// See [`Backend::reads_int8`].
+            fn reads_int8(&self, precision: Precision, weight: &Weight) -> bool {
+                let _ = (precision, weight);
+                false
+            }
+            /// See [`Backend::import_int8`]. There are as many blocks as the activations have.
+            fn import_int8(&self, blocks: &[Int8Words], act: &mut Act) -> Result<()> {
+                let _ = blocks;
+                Err(Error::ForeignBuffer { op: "import_int8", expected: self.device(), found: act.device() })
             }
             /// A zeroed cache; the spec has been checked.
             fn alloc_kv(&self, spec: KvSpec, blocks: usize) -> Result<KvCache>;

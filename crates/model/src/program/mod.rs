@@ -6,6 +6,7 @@
 //!
 //! - [`Tensors`] lists the weights to check ([`crate::weights`]) and to load.
 //! - [`fuse`] rewrites adjacent nodes as the compositions of [`gristmill_kernels::ops`].
+//! - [`place`] chooses the memory of weights.
 //! - [`readers`] finds the products that read each activation, so that a kernel prepares no other representation.
 //! - [`scratch`] finds the nodes between which a value lives, and assigns buffers.
 //! - [`uses`] counts what a pass reads of each tensor.
@@ -14,6 +15,7 @@
 pub(crate) mod build;
 mod fuse;
 pub(crate) mod node;
+mod place;
 mod readers;
 pub(crate) mod run;
 pub(crate) mod scratch;

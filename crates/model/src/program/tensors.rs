@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use gristmill_kernels::format::Format;
-use gristmill_kernels::weight::Role;
+use gristmill_kernels::weight::{Location, Role};
 
 use super::{MatrixId, ScalarId, VectorId};
 
@@ -33,6 +33,7 @@ enum WeightId {
 #[derive(Debug)]
 pub(crate) struct MatrixSpec {
     pub(crate) role: Role,
+    pub(crate) location: Location,
     pub(crate) tensors: Vec<TensorSpec>,
 }
 
@@ -86,7 +87,7 @@ pub(crate) struct RowOrder {
 
 impl Tensors {
     pub(crate) fn add_matrix(&mut self, role: Role, tensors: Vec<TensorSpec>) -> MatrixId {
-        self.matrices.push(MatrixSpec { role, tensors });
+        self.matrices.push(MatrixSpec { role, location: Location::Device, tensors });
         let id = MatrixId(self.matrices.len() - 1);
         self.order.push(WeightId::Matrix(id));
         id

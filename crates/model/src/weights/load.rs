@@ -4,7 +4,7 @@ use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use gristmill_kernels::format::Format;
 use gristmill_kernels::tensor::Buffer;
-use gristmill_kernels::weight::{TensorView, Weight};
+use gristmill_kernels::weight::{Location, TensorView, Weight};
 
 use super::outer_scale::{scale_of, with_scales};
 use super::transposed::transposed;
@@ -115,7 +115,10 @@ impl Load<'_> {
 
     fn matrix(&mut self, matrix: &MatrixSpec) -> Result<Weight> {
         let views = matrix.tensors.iter().map(|needed| self.view(needed)).collect::<Result<Vec<_>>>()?;
-        let weight = self.backend.prepare(&views, matrix.role)?;
+        let weight = match matrix.location {
+            Location::Device => self.backend.prepare(&views, matrix.role)?,
+            Location::Host => self.backend.prepare_on_host(&views, matrix.role)?,
+        };
         self.done(&matrix.tensors)?;
         Ok(weight)
     }

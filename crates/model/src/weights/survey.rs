@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::Backend;
 use gristmill_kernels::format::Format;
-use gristmill_kernels::weight::{Footprint, Role, TensorShape};
+use gristmill_kernels::weight::{Footprint, Location, Role, TensorShape};
 
 use super::outer_scale::{input_scale_of, scale_of};
 use super::{Tensors, find};
@@ -18,6 +18,7 @@ use crate::spec::ModelSpec;
 struct Matrix {
     shape: TensorShape,
     role: Role,
+    location: Location,
     /// Its data is made when it is loaded, so nothing of it stays in the file's map.
     made: bool,
 }
@@ -33,10 +34,20 @@ pub(crate) struct WeightShapes {
 }
 
 impl WeightShapes {
-    /// Bytes on a backend.
+    /// Bytes in the memory of a backend.
     pub(crate) fn footprint(&self, backend: &Backend) -> Footprint {
-        let mut all = Footprint { owned: self.vectors, mapped: 0 };
-        for Matrix { shape, role, made } in &self.matrices {
+        let vectors = Footprint { owned: self.vectors, mapped: 0 };
+        self.sum(vectors, Location::Device, backend)
+    }
+
+    /// Bytes in host memory of the experts that the CPU computes for a backend.
+    pub(crate) fn host_bytes(&self, backend: &Backend) -> u64 {
+        let host = backend.host().map_or(backend, |host| host);
+        self.sum(Footprint::default(), Location::Host, host).owned
+    }
+
+    fn sum(&self, mut all: Footprint, place: Location, backend: &Backend) -> Footprint {
+        for Matrix { shape, role, made, .. } in self.matrices.iter().filter(|matrix| matrix.location == place) {
             let Footprint { owned, mapped } = backend.footprint(shape, *role);
             let (owned, mapped) = if *made { (owned.saturating_add(mapped), 0) } else { (owned, mapped) };
             all.owned = all.owned.saturating_add(owned);
@@ -74,7 +85,7 @@ pub(crate) fn survey(file: &GgufFile, spec: &ModelSpec, tensors: &Tensors) -> Re
             let (experts, rows, cols) = needed.matrix();
             let (format, made) = (needed.loaded_format(format), made || needed.is_transposed());
             let shape = TensorShape { format, experts, rows, cols };
-            found.matrices.push(Matrix { shape, role: matrix.role, made });
+            found.matrices.push(Matrix { shape, role: matrix.role, location: matrix.location, made });
         }
     }
     for vector in &tensors.vectors {

@@ -4,7 +4,7 @@ use gristmill_kernels::act::Precision;
 use gristmill_kernels::kv::KvFormat;
 use serde::{Deserialize, Serialize};
 
-use crate::Model;
+use crate::{ExpertPlacement, Model};
 
 /// The conditions that the bytes of a completion depend on, besides its request, the model and the build. On a GPU,
 /// texts that are generated at the same time also count.
@@ -14,8 +14,8 @@ use crate::Model;
 pub struct Conditions {
     /// `cpu`, `cuda` or `metal`.
     pub device: String,
-    /// The level of a CPU, and `bf16` if it multiplies pairs of bfloat16; the name of a GPU, and `deterministic` if it
-    /// was opened so.
+    /// The level of a CPU, and `bf16` if it multiplies pairs of bfloat16; the name of a GPU, `deterministic` if it was
+    /// opened so, and the same of a CPU that computes experts for it.
     pub arithmetic: Vec<String>,
     /// How precisely activations are kept: `fast` or `exact`.
     #[serde(with = "PrecisionName")]
@@ -23,6 +23,9 @@ pub struct Conditions {
     /// How keys and values are kept: `f16` or `q8_0`.
     #[serde(with = "KvFormatName")]
     pub kv_format: KvFormat,
+    /// Where experts are computed: `device`, `cpu`, or `cpu:N` for those of the first N layers.
+    #[serde(with = "placement")]
+    pub experts_on: ExpertPlacement,
     /// Tokens of the context. A text ends where it is full, and some models stretch their positions by it.
     pub context: usize,
 }
@@ -43,6 +46,19 @@ enum KvFormatName {
     Q8_0,
 }
 
+mod placement {
+    use super::{Deserialize, ExpertPlacement};
+    use serde::{Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(placement: &ExpertPlacement, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(placement)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<ExpertPlacement, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
 impl Conditions {
     /// Whether a GPU was opened with [`LoadOptions::deterministic`](crate::LoadOptions::deterministic).
     pub fn is_deterministic(&self) -> bool {
@@ -52,6 +68,7 @@ impl Conditions {
     pub(in super::super) fn new(model: &Model, kv_format: KvFormat, context: usize) -> Conditions {
         let device = model.backend().device().kind().to_owned();
         let arithmetic = model.backend().arithmetic();
-        Conditions { device, arithmetic, precision: model.precision(), kv_format, context }
+        let (precision, experts_on) = (model.precision(), model.experts());
+        Conditions { device, arithmetic, precision, kv_format, experts_on, context }
     }
 }

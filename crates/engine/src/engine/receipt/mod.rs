@@ -18,7 +18,7 @@ pub use conditions::Conditions;
 pub use recorder::Recorder;
 
 /// The format of receipts that this version writes and reads.
-pub const FORMAT: u64 = 2;
+pub const FORMAT: u64 = 3;
 
 /// The version of this build, its architecture and system: `0.1.0 (x86_64, linux)`.
 pub fn build() -> String {

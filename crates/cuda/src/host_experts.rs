@@ -1,0 +1,96 @@
+//! Experts in host memory: the host side of `kernels/host_experts.cu`.
+
+use super::Cuda;
+use gristmill_gpu::host_experts::{ControlWords, DeviceWords, Post, Receive};
+use gristmill_gpu::product::word;
+use gristmill_gpu::{Arg, Kernel, Launch, shared_struct};
+use gristmill_kernels::error::Result;
+use gristmill_kernels::ops::{Experts, Operation};
+
+const FILE: &str = "host_experts.cu";
+const OP: &str = Experts::NAME;
+/// Threads of the one block that posts, and of the blocks that receive.
+const POST_THREADS: u32 = 512;
+const RECEIVE_THREADS: u32 = 256;
+/// Elements that a thread receives, and the most blocks. Every block polls over PCIe, so there are few.
+const RECEIVED: usize = 8;
+const MOST_BLOCKS: usize = 32;
+
+shared_struct! {
+    pub(super) struct ControlLayout as ControlWords in "host_experts.cu" {
+        ..words: ControlWords,
+    }
+}
+
+shared_struct! {
+    pub(super) struct DeviceLayout as DeviceWords in "host_experts.cu" {
+        ..words: DeviceWords,
+    }
+}
+
+shared_struct! {
+    pub(super) struct PostParams in "host_experts.cu" {
+        ids_stride: u64,
+        layer: u32,
+        tokens: u32,
+        top_k: u32,
+        words: u32,
+    }
+}
+
+shared_struct! {
+    pub(super) struct ReceiveParams in "host_experts.cu" {
+        out_stride: u64,
+        deadline: u64,
+        layer: u32,
+        rows: u32,
+        cols: u32,
+        padding: u32,
+    }
+}
+
+/// Launches a kernel that does not overlap its neighbours: kernels before it have ended, so all of its blocks are resident and
+/// what it waits for does not wait for it.
+fn launch(cuda: &Cuda, entry: &'static str, blocks: u32, threads: u32, args: &[Arg]) -> Result<()> {
+    let kernel = Kernel::plain(FILE, entry);
+    cuda.device.launch(&Launch { overlap: false, ..Launch::new(kernel, [blocks, 1, 1], threads, args) })
+}
+
+/// See [`gristmill_gpu::Vendor::post_experts`].
+pub(super) fn post(cuda: &Cuda, post: &Post) -> Result<()> {
+    let Post {
+        x,
+        ids,
+        ids_stride,
+        mailbox: [words, control, mail_ids, mail_x],
+        layer,
+        tokens,
+        top_k,
+        words: row_words,
+    } = *post;
+    let params = PostParams {
+        ids_stride: ids_stride as u64,
+        layer,
+        tokens: word(OP, "tokens", tokens)?,
+        top_k: word(OP, "top-k", top_k)?,
+        words: word(OP, "words of a row of activations", row_words)?,
+    };
+    let args = [x, ids, words, control, mail_ids, mail_x, Arg::params(&params)];
+    launch(cuda, "host_experts_post", 1, POST_THREADS, &args)
+}
+
+/// See [`gristmill_gpu::Vendor::receive_experts`].
+pub(super) fn receive(cuda: &Cuda, receive: &Receive) -> Result<()> {
+    let Receive { mailbox: [words, control, mail_rows], out, out_stride, layer, rows, cols, deadline } = *receive;
+    let params = ReceiveParams {
+        out_stride: out_stride as u64,
+        deadline: u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX),
+        layer,
+        rows: word(OP, "rows", rows)?,
+        cols: word(OP, "columns", cols)?,
+        padding: 0,
+    };
+    let blocks = rows.saturating_mul(cols).div_ceil(RECEIVED * RECEIVE_THREADS as usize).clamp(1, MOST_BLOCKS);
+    let args = [words, control, mail_rows, out, cuda.device.flag(), Arg::params(&params)];
+    launch(cuda, "host_experts_receive", blocks as u32, RECEIVE_THREADS, &args)
+}

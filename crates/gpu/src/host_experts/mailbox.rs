@@ -1,0 +1,186 @@
+//! The memory by which a device and threads of the host exchange activations, choices and rows.
+//!
+//! | bytes from | what | written by |
+//! | --- | --- | --- |
+//! | 0 | [`ControlWords`]: the number of the newest request with its layer and tokens, the number of the newest answer | both |
+//! | 256 | ids of the chosen experts, tokens × top-k, u32 | device |
+//! | `x` | activations, tokens × hidden, f32 or [`Int8Words`](gristmill_kernels::act::Int8Words) | device |
+//! | `rows` | the experts' rows, tokens · top-k × hidden, f32 | host |
+//!
+//! There is one mailbox for each backend and one request at a time: a device runs its launches in order, and a layer waits for
+//! its answer. Requests have consecutive numbers, modulo 2³². The device counts them itself, so a captured graph needs no
+//! number of the host.
+
+use crate::pinned::{HostSide, Pinned};
+use crate::seam::{Access, Arg, Gpu, Region};
+use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::ops::{Experts, Operation};
+use std::mem::offset_of;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+shared_fields! {
+    /// The first words of the mailbox. The words of the device and those of the host have cache lines of their own.
+    #[derive(Debug)]
+    pub struct ControlWords {
+        request: u32,
+        layer: u32,
+        tokens: u32,
+        padding: [u32; 29],
+        answer: u64,
+        end_padding: [u32; 30],
+    }
+}
+
+shared_fields! {
+    /// Words in the device's memory.
+    #[derive(Debug)]
+    pub struct DeviceWords {
+        request: u32,
+        failed: u32,
+    }
+}
+
+/// In the upper half of `answer`: the host has failed.
+const FAILED: u64 = 1 << 32;
+
+const WHAT: &str = "the mailbox of the experts on the CPU";
+
+/// Where the parts are, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    ids: usize,
+    x: usize,
+    rows: usize,
+    end: usize,
+}
+
+impl Layout {
+    /// For this number of bytes of rows. A token has at most as many bytes of activations as of rows, and one id for each row.
+    fn new(rows_bytes: usize) -> Self {
+        // More cannot be addressed, so pinning it fails.
+        let rows_bytes = rows_bytes.min(1 << 60);
+        let part = |bytes: usize| bytes.next_multiple_of(256);
+        let ids = size_of::<ControlWords>();
+        let x = ids + part(rows_bytes / 16);
+        let rows = x + part(rows_bytes / 2);
+        Self { ids, x, rows, end: rows + part(rows_bytes) }
+    }
+}
+
+/// The device's side of the mailbox.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    memory: Arc<Pinned>,
+    words: Region,
+    layout: Layout,
+}
+
+/// A request that the host has seen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub(super) number: u32,
+    pub(super) layer: usize,
+    pub(super) tokens: usize,
+}
+
+/// The host's side of the mailbox.
+#[derive(Debug)]
+pub(super) struct HostEnd {
+    side: HostSide,
+    layout: Layout,
+}
+
+impl Mailbox {
+    /// A mailbox that has this number of bytes for rows.
+    pub(super) fn new(gpu: &Arc<dyn Gpu>, rows_bytes: usize) -> Result<Self> {
+        let layout = Layout::new(rows_bytes);
+        let memory = Pinned::new(gpu, layout.end, WHAT)?;
+        Ok(Self { memory, words: Region::zeroed(gpu, size_of::<DeviceWords>(), WHAT)?, layout })
+    }
+
+    /// The host's side. Call this once.
+    pub(super) fn host_end(&self) -> HostEnd {
+        HostEnd { side: self.memory.host_side(), layout: self.layout }
+    }
+
+    /// Tokens of a request in a layer with this number of experts for each token, of words of an activation row, and of elements
+    /// of an expert's row.
+    pub(super) fn tokens(&self, top_k: usize, words: usize, width: usize) -> Result<usize> {
+        let Layout { ids, x, rows, end } = self.layout;
+        let size = size_of::<u32>();
+        let fits = |part: Range<usize>, bytes: usize| part.len() / bytes.max(1);
+        let least = [fits(ids..x, size * top_k), fits(x..rows, size * words), fits(rows..end, size * width * top_k)];
+        match least.into_iter().min() {
+            Some(tokens) if tokens > 0 => Ok(tokens),
+            _ => {
+                let (what, found) = ("bytes of a token's rows", (size * width * top_k).to_string());
+                Err(Error::Range {
+                    op: Experts::NAME,
+                    what,
+                    found,
+                    rule: "must fit the mailbox of the experts on the CPU",
+                })
+            }
+        }
+    }
+
+    /// The words in the device's memory.
+    pub(super) fn words(&self) -> Arg<'_> {
+        Arg::region(&self.words, Access::ReadWrite)
+    }
+
+    /// The control words.
+    pub(super) fn control(&self, access: Access) -> Arg<'_> {
+        self.part(0..self.layout.ids, access)
+    }
+
+    /// Ids, activations and rows.
+    pub(super) fn ids(&self) -> Arg<'_> {
+        self.part(self.layout.ids..self.layout.x, Access::Write)
+    }
+    pub(super) fn x(&self) -> Arg<'_> {
+        self.part(self.layout.x..self.layout.rows, Access::Write)
+    }
+    pub(super) fn rows(&self) -> Arg<'_> {
+        self.part(self.layout.rows..self.layout.end, Access::Read)
+    }
+
+    fn part(&self, bytes: Range<usize>, access: Access) -> Arg<'_> {
+        Arg::Buffer { region: self.memory.region(), offset: bytes.start, bytes: bytes.len(), access }
+    }
+}
+
+impl HostEnd {
+    /// The newest request. What the device wrote before it is visible.
+    pub(super) fn request(&self) -> Result<Request> {
+        let word = |offset| self.side.word(offset);
+        let number = word(offset_of!(ControlWords, request))?.load(Ordering::Acquire);
+        let [layer, tokens] = [offset_of!(ControlWords, layer), offset_of!(ControlWords, tokens)];
+        let [layer, tokens] = [word(layer)?, word(tokens)?].map(|word| word.load(Ordering::Relaxed) as usize);
+        Ok(Request { number, layer, tokens })
+    }
+
+    /// Copies the ids and activations of a request.
+    pub(super) fn read(&mut self, ids: &mut [u32], x: &mut [u8]) -> Result<()> {
+        self.side.read(self.layout.ids, bytemuck::cast_slice_mut(ids))?;
+        self.side.read(self.layout.x, x)
+    }
+
+    /// Copies rows and answers the request.
+    pub(super) fn answer(&mut self, number: u32, rows: &[f32]) -> Result<()> {
+        self.side.write(self.layout.rows, bytemuck::cast_slice(rows))?;
+        self.store(u64::from(number))
+    }
+
+    /// Ends all waits of the device, now and later.
+    pub(super) fn fail(&mut self) -> Result<()> {
+        self.store(FAILED)
+    }
+
+    fn store(&self, answer: u64) -> Result<()> {
+        self.side.long_word(offset_of!(ControlWords, answer))?.store(answer, Ordering::Release);
+        Ok(())
+    }
+}

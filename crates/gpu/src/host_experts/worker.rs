@@ -1,0 +1,214 @@
+//! The thread of the host that answers a mailbox.
+//!
+//! The host counts the requests that it has submitted, also those of replayed graphs. While the device has some of them left,
+//! the thread polls; otherwise it parks. A failure of the host is stored for the message, and ends all waits of the device.
+
+use super::compute::{self, HostLayer, Scratch};
+use super::mailbox::{HostEnd, Mailbox};
+use gristmill_kernels::Backend;
+use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::ops::{Experts, Graph, Operation};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long the thread polls after an answer before it parks: longer than the gap between two steps.
+const LINGER: Duration = Duration::from_millis(5);
+/// How long the thread polls without a pause, and its pauses afterwards: a step can wait for other work of the device.
+const POLLING: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_micros(100);
+/// Polls between two looks at the clock.
+const POLLS: u32 = 1000;
+
+/// The thread, and what the callers of operations share with it.
+#[derive(Debug)]
+pub(super) struct Worker {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    host: Arc<Backend>,
+    layers: RwLock<Vec<Arc<HostLayer>>>,
+    /// Requests so far, modulo 2³².
+    submitted: AtomicU32,
+    /// Requests in the graph that is being captured.
+    captured: Mutex<Option<u32>>,
+    stop: AtomicBool,
+    failure: Arc<OnceLock<String>>,
+}
+
+impl Worker {
+    /// Starts the thread. `failure` receives the reason if the host fails.
+    pub(super) fn start(host: Arc<Backend>, mailbox: &Mailbox, failure: Arc<OnceLock<String>>) -> Result<Self> {
+        let (layers, submitted, captured, stop) = Default::default();
+        let shared = Arc::new(Shared { host, layers, submitted, captured, stop, failure });
+        let (own, end) = (Arc::clone(&shared), mailbox.host_end());
+        let thread = thread::Builder::new().name("gristmill-experts".to_owned()).spawn(move || own.serve(end));
+        let thread = thread.map_err(|error| Error::Threads { threads: 1, reason: error.to_string() })?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// The number of the layer that `is` finds, or of the one that `make` returns.
+    pub(super) fn layer(
+        &self,
+        is: impl Fn(&HostLayer) -> bool,
+        make: impl FnOnce() -> Result<HostLayer>,
+    ) -> Result<u32> {
+        let find =
+            |layers: &[Arc<HostLayer>], is: &dyn Fn(&HostLayer) -> bool| layers.iter().position(|layer| is(layer));
+        let known = find(&self.shared.layers.read().unwrap_or_else(PoisonError::into_inner), &is);
+        if let Some(known) = known {
+            return Ok(known as u32);
+        }
+        let layer = Arc::new(make()?);
+        let mut layers = self.shared.layers.write().unwrap_or_else(PoisonError::into_inner);
+        match find(&layers, &HostLayer::is_dropped) {
+            Some(free) => {
+                layers[free] = layer;
+                Ok(free as u32)
+            }
+            None => {
+                layers.push(layer);
+                Ok(layers.len() as u32 - 1)
+            }
+        }
+    }
+
+    /// Counts a request that is submitted or captured.
+    pub(super) fn submit(&self) {
+        match &mut *self.captured() {
+            Some(captured) => *captured += 1,
+            None => self.expect(1),
+        }
+    }
+
+    /// Counts the requests of a graph that is replayed.
+    fn expect(&self, requests: u32) {
+        self.shared.submitted.fetch_add(requests, Ordering::SeqCst);
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+
+    fn captured(&self) -> MutexGuard<'_, Option<u32>> {
+        self.shared.captured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Captures a graph by `capture`; its replays count its requests.
+    pub(super) fn capture(
+        self: &Arc<Self>,
+        capture: impl FnOnce() -> Result<Option<Box<dyn Graph>>>,
+    ) -> Result<Option<Box<dyn Graph>>> {
+        *self.captured() = Some(0);
+        let graph = capture();
+        let requests = self.captured().take().unwrap_or(0);
+        let counting =
+            |graph| -> Box<dyn Graph> { Box::new(CountingGraph { graph, requests, worker: Arc::clone(self) }) };
+        Ok(graph?.map(counting))
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // Panics in a request are caught.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A graph whose requests are counted.
+#[derive(Debug)]
+struct CountingGraph {
+    graph: Box<dyn Graph>,
+    requests: u32,
+    worker: Arc<Worker>,
+}
+
+impl Graph for CountingGraph {
+    fn replay(&self) -> Result<()> {
+        self.worker.expect(self.requests);
+        self.graph.replay()
+    }
+}
+
+impl Shared {
+    /// Answers requests until the backend is dropped or a request fails.
+    fn serve(&self, mut end: HostEnd) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.answer_all(&mut end)));
+        let reason = match outcome {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(panic) => format!("a thread panicked: {}", message(&*panic)),
+        };
+        let _ = self.failure.set(reason);
+        // The control words are inside the mailbox.
+        let _ = end.fail();
+    }
+
+    fn answer_all(&self, end: &mut HostEnd) -> Result<()> {
+        let (mut answered, mut scratch) = (0, None);
+        while self.wait(end, answered)? {
+            let request = end.request()?;
+            let layer = self.layers.read().unwrap_or_else(PoisonError::into_inner).get(request.layer).cloned();
+            let unknown = Error::ForeignLayout { op: Experts::NAME, what: "a layer of another backend" };
+            let layer = layer.ok_or(unknown)?;
+            self.answer(end, &mut scratch, &layer, request.number, request.tokens)?;
+            answered = request.number;
+        }
+        Ok(())
+    }
+
+    fn answer(
+        &self,
+        end: &mut HostEnd,
+        scratch: &mut Option<Scratch>,
+        layer: &HostLayer,
+        number: u32,
+        tokens: usize,
+    ) -> Result<()> {
+        compute::rows(&self.host, scratch, layer, tokens, end, HostEnd::read, |end, rows| end.answer(number, rows))
+    }
+
+    /// Waits for a request after `answered`. False if the thread must stop.
+    fn wait(&self, end: &HostEnd, answered: u32) -> Result<bool> {
+        let (mut start, mut polls) = (Instant::now(), 0_u32);
+        loop {
+            if end.request()?.number != answered {
+                return Ok(true);
+            }
+            polls += 1;
+            if !polls.is_multiple_of(POLLS) {
+                std::hint::spin_loop();
+                continue;
+            }
+            if self.stop.load(Ordering::SeqCst) {
+                return Ok(false);
+            }
+            let waited = start.elapsed();
+            if waited > LINGER && self.submitted.load(Ordering::SeqCst) == answered {
+                self.host.stay_awake(false);
+                thread::park();
+                self.host.stay_awake(true);
+                start = Instant::now();
+            } else if waited > POLLING {
+                thread::sleep(PAUSE);
+            } else {
+                thread::yield_now();
+            }
+        }
+    }
+}
+
+/// The message of a panic.
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned())).unwrap_or_default()
+}
