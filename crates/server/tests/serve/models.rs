@@ -42,7 +42,7 @@ impl Memory {
             }
             loads.fetch_add(1, Ordering::Relaxed);
             let model = own.upgrade().ok_or_else(|| LoadError::Failed("the test has ended".to_owned()))?;
-            Ok(LoadedModel::from(engine(&model, 2)))
+            Ok(LoadedModel::from(engine(&model, 2).with_queue(100)))
         })
     }
 }
@@ -125,7 +125,10 @@ fn a_load_without_memory_unloads_the_model_that_is_idle_for_longest() {
     }
     assert!(is(&server, &[("a", "loaded"), ("b", "loaded"), ("c", "unloaded"), ("d", "unloaded")]));
     assert!(memory.has(0) && memory.has(1) && !memory.has(2));
-    let running = server.begin("/v1/completions", &long("b"));
+    // A load waits two seconds for room; these choices run longer.
+    let mut choices = long("b");
+    choices["n"] = json!(40);
+    let running = server.begin("/v1/completions", &choices);
     let refused = server.post("/v1/completions", &short("d"));
     let error = &refused.json()["error"];
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("10")), "{error}");
