@@ -51,8 +51,9 @@ fn short(model: &str) -> Value {
     json!({"model": model, "prompt": "abc", "max_tokens": 3, "ignore_eos": true})
 }
 
+/// Choices that run for longer than a load waits for room.
 fn long(model: &str) -> Value {
-    json!({"model": model, "prompt": "abc", "max_tokens": 1400, "ignore_eos": true})
+    json!({"model": model, "prompt": "abc", "max_tokens": 1400, "ignore_eos": true, "n": 40})
 }
 
 /// The status of each model.
@@ -125,10 +126,7 @@ fn a_load_without_memory_unloads_the_model_that_is_idle_for_longest() {
     }
     assert!(is(&server, &[("a", "loaded"), ("b", "loaded"), ("c", "unloaded"), ("d", "unloaded")]));
     assert!(memory.has(0) && memory.has(1) && !memory.has(2));
-    // A load waits two seconds for room; these choices run longer.
-    let mut choices = long("b");
-    choices["n"] = json!(40);
-    let running = server.begin("/v1/completions", &choices);
+    let running = server.begin("/v1/completions", &long("b"));
     let refused = server.post("/v1/completions", &short("d"));
     let error = &refused.json()["error"];
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("10")), "{error}");
