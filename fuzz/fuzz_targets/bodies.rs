@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
-use gristmill_server::{Options, router};
+use gristmill_server::{OfferedModel, Options, router};
 use libfuzzer_sys::fuzz_target;
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
@@ -32,7 +32,7 @@ const PATHS: [&str; 11] = [
 
 static SERVER: LazyLock<(Runtime, Router)> = LazyLock::new(|| {
     let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
-    (runtime, router(speaking::start(), Options::new("tiny")))
+    (runtime, router(vec![OfferedModel::loaded("tiny", speaking::start())], Options::default()))
 });
 
 fuzz_target!(init: speaking::allow_caught_panics(), |input: &[u8]| {

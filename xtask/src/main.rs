@@ -62,6 +62,9 @@ usage: cargo xtask check [--no-simulator | --all]
        cargo xtask prove publish
            package all published crates, check the contents, and type-check an application against them; needs tar and
            a package registry
+       cargo xtask prove replicas [-o PAGE]
+           run three replicas with the built-in model behind nginx and HAProxy, with the configurations of deploy: one
+           gets SIGTERM, one SIGKILL, and clients leave; needs python3, nginx and haproxy
        cargo xtask prove settings [-o PAGE]
            remove, change or add one setting of each golden folder at a time, and run it with transformers and
            gristmill; different losses, and rejections without a known reason, are failures; needs python3 and a network
@@ -96,6 +99,8 @@ fn main() -> ExitCode {
         ["prove", "guides", options @ ..] => guides(options),
         ["prove", "hub"] => prove::hub(None),
         ["prove", "publish"] => prove::publish(None),
+        ["prove", "replicas"] => prove::replicas(None),
+        ["prove", "replicas", "-o", page] => prove::replicas(Some(page)),
         ["prove", "settings"] => prove::settings(None),
         ["prove", "settings", "-o", page] => prove::settings(Some(page)),
         ["prove", "templates"] => prove::templates(None, false),

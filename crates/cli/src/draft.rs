@@ -15,7 +15,7 @@ const OF_HEADS: usize = 3;
 const OF_OTHERS: usize = 4;
 
 /// Speculative decoding.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct DraftArgs {
     /// Where draft tokens come from, which the model checks in one pass: its prediction heads (mtp), an earlier
     /// occurrence of the last tokens (lookup), or nowhere (off). The text stays the same [default: run and chat use
@@ -63,6 +63,11 @@ impl DraftArgs {
     /// Whether the command line has an option for draft tokens.
     pub(crate) fn is_given(&self) -> bool {
         self.draft.is_some() || self.draft_tokens.is_some() || self.draft_model.is_some()
+    }
+
+    /// Whether a draft model is named.
+    pub(crate) fn has_model(&self) -> bool {
+        self.draft_model.is_some()
     }
 
     /// Prediction heads, which the model must have.

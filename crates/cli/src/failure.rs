@@ -5,6 +5,8 @@ use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
+use gristmill_engine::EngineError;
+
 use crate::console;
 use crate::interrupt::{self, Interrupt};
 
@@ -17,6 +19,8 @@ pub(crate) enum Failure {
     Message(String),
     /// The same, about an option whose value no model could take.
     Usage(String),
+    /// The same, for too little memory: with fewer other models in it, the command may succeed.
+    Memory(String),
     /// A signal stopped the command; its partial file is removed.
     Interrupted { signal: i32, message: String },
 }
@@ -30,7 +34,7 @@ impl Failure {
     /// The same, as wrong usage.
     pub(crate) fn into_usage(self) -> Failure {
         match self {
-            Failure::Message(message) => Failure::Usage(message),
+            Failure::Message(message) | Failure::Memory(message) => Failure::Usage(message),
             other => other,
         }
     }
@@ -39,6 +43,7 @@ impl Failure {
     pub(crate) fn about(self, what: &str) -> Failure {
         match self {
             Failure::Message(message) => Failure::Message(format!("{what}: {message}")),
+            Failure::Memory(message) => Failure::Memory(format!("{what}: {message}")),
             other => other,
         }
     }
@@ -47,6 +52,7 @@ impl Failure {
     pub(crate) fn with_note(self, note: &str) -> Failure {
         match self {
             Failure::Message(message) => Failure::Message(format!("{message} ({note})")),
+            Failure::Memory(message) => Failure::Memory(format!("{message} ({note})")),
             other => other,
         }
     }
@@ -55,16 +61,19 @@ impl Failure {
     pub(crate) fn message(&self) -> String {
         match self {
             Failure::ClosedPipe => "the output is closed".to_owned(),
-            Failure::Message(message) | Failure::Usage(message) | Failure::Interrupted { message, .. } => {
-                one_line(message)
-            }
+            Failure::Message(message)
+            | Failure::Usage(message)
+            | Failure::Memory(message)
+            | Failure::Interrupted { message, .. } => one_line(message),
         }
     }
 
     /// From an error that a recorded signal may have caused.
     pub(crate) fn stopped(interrupt: &Interrupt, error: impl Into<Failure>) -> Failure {
         match (error.into(), interrupt.signal()) {
-            (Failure::Message(message), Some(signal)) => Failure::Interrupted { signal, message },
+            (Failure::Message(message) | Failure::Memory(message), Some(signal)) => {
+                Failure::Interrupted { signal, message }
+            }
             (failure, _) => failure,
         }
     }
@@ -79,10 +88,20 @@ impl Failure {
 }
 
 /// The message of any typed error.
-impl<E: std::error::Error> From<E> for Failure {
+impl<E: std::error::Error + 'static> From<E> for Failure {
     fn from(error: E) -> Failure {
-        Failure::Message(error.to_string())
+        let message = error.to_string();
+        if is_memory(&error) { Failure::Memory(message) } else { Failure::Message(message) }
     }
+}
+
+/// Whether an error says that the memory does not suffice for a model.
+fn is_memory(error: &(dyn std::error::Error + 'static)) -> bool {
+    let model = match error.downcast_ref() {
+        Some(EngineError::Model(error)) => Some(error),
+        _ => error.downcast_ref(),
+    };
+    matches!(model, Some(gristmill_engine::Error::Memory { .. }))
 }
 
 /// Reports a failure and returns the exit code: 1 for an error, and 2 for wrong usage, as clap has it. After a signal
@@ -90,7 +109,7 @@ impl<E: std::error::Error> From<E> for Failure {
 pub(crate) fn exit_code(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) | Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
-        Err(Failure::Message(message)) => {
+        Err(Failure::Message(message) | Failure::Memory(message)) => {
             console::note(format_args!("error: {}", one_line(&message)));
             ExitCode::FAILURE
         }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gristmill_engine::engine::DraftSource;
-use gristmill_engine::{Engine, Limits, Model, Opened, Plan, open_device};
+use gristmill_engine::{DEFAULT_CONTEXT, Engine, Limits, Model, Opened, Plan, open_device};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
+use gristmill_server::LoadProgress;
 use indicatif::ProgressBar;
 
 use crate::args::{DeviceArgs, Verbosity};
@@ -24,7 +25,44 @@ pub(crate) fn model(
     log: &Verbosity,
 ) -> Result<Arc<Model>, Failure> {
     let file = source.open(log)?;
-    load(file, open(device, log)?, device, limits, log)
+    load(file, open(device, log)?, device, limits, log, &Beside::default())
+}
+
+/// A load next to other models.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Beside {
+    /// Bytes of the files of other models that are mapped. The system reports them as free.
+    pub(crate) mapped: u64,
+    /// Whether the default context is independent of the free memory: other models can be unloaded.
+    pub(crate) keeps_context: bool,
+    pub(crate) progress: LoadProgress,
+}
+
+/// A loaded model, the limits of its engine, and the bytes of its file that are mapped.
+pub(crate) type Loaded = (Arc<Model>, Limits, u64);
+
+/// The same as [`model`] next to other models, with the tokens of a batch that suit the model if the limits have 0.
+pub(crate) fn next_to(
+    beside: &Beside,
+    source: Source,
+    device: &DeviceArgs,
+    limits: Limits,
+    log: &Verbosity,
+) -> Result<Loaded, Failure> {
+    let file = source.open(log)?;
+    let backend = open(device, log)?;
+    let (info, precision) = (kind::info_with(&file, device.prediction_heads)?, device.load_options()?.precision);
+    let batch_tokens = match limits.batch_tokens {
+        0 => Limits::usual_batch(&info, precision, &backend)?.max(limits.sequences),
+        tokens => tokens,
+    };
+    let limits = Limits { batch_tokens, ..limits };
+    let plan = Plan::new(&info, &limits, precision, &backend)?;
+    let most = plan.trained.min(DEFAULT_CONTEXT).min(plan.short_factors.unwrap_or(usize::MAX));
+    let most = most.min(limits.kv_tokens.unwrap_or(usize::MAX));
+    let context = limits.context.or(beside.keeps_context.then_some(most));
+    let limits = Limits { context, ..limits };
+    Ok((load(file, backend, device, limits, log, beside)?, limits, plan.mapped))
 }
 
 /// The same with the tokens of a batch that suit the model and its device. Returns the limits too.
@@ -39,7 +77,7 @@ pub(crate) fn with_usual_batch(
     let options = device.load_options()?;
     let usual = Limits::usual_batch(&kind::info_for(&file, &options)?, options.precision, &backend)?;
     let limits = Limits { batch_tokens: usual.max(limits.sequences), ..limits };
-    Ok((load(file, backend, device, limits, log)?, limits))
+    Ok((load(file, backend, device, limits, log, &Beside::default())?, limits))
 }
 
 /// The device, with a word if it is not the one that was hoped for.
@@ -59,7 +97,7 @@ pub(crate) fn on_backend(
     limits: Limits,
     log: &Verbosity,
 ) -> Result<Arc<Model>, Failure> {
-    load(source.open(log)?, backend, device, limits, log)
+    load(source.open(log)?, backend, device, limits, log, &Beside::default())
 }
 
 fn load(
@@ -68,15 +106,19 @@ fn load(
     device: &DeviceArgs,
     limits: Limits,
     log: &Verbosity,
+    beside: &Beside,
 ) -> Result<Arc<Model>, Failure> {
     let mut options = device.load_options()?;
-    let plan = Plan::new(&kind::info_for(&file, &options)?, &limits, options.precision, &backend)?;
+    let mut plan = Plan::new(&kind::info_for(&file, &options)?, &limits, options.precision, &backend)?;
     log.detail(format_args!("memory: {}", describe(&plan)));
     log.detail(format_args!("context: {} tokens, threads: {}", plan.context, device.threads()));
+    // On a GPU nothing is mapped.
+    plan.available = plan.available.map(|free| free.saturating_sub(beside.mapped));
     plan.check()?;
     let bar = bar(log, "loading {wide_bar} {decimal_bytes}/{decimal_total_bytes}");
-    let progress = bar.clone();
+    let (progress, report) = (bar.clone(), beside.progress.clone());
     options.progress = Some(Box::new(move |p| {
+        report.set(p.done, p.total);
         progress.set_length(p.total);
         progress.set_position(p.done);
         ControlFlow::Continue(())
@@ -135,7 +177,14 @@ pub(crate) fn start(
         Wanted::Model(path) => {
             let file = Source::of(Some(path)).open(log)?;
             let limits = Limits { output_rows: None, ..limits };
-            DraftSource::Model(load(file, model.backend().clone(), &device.for_draft_model(), limits, log)?)
+            DraftSource::Model(load(
+                file,
+                model.backend().clone(),
+                &device.for_draft_model(),
+                limits,
+                log,
+                &Beside::default(),
+            )?)
         }
         // Requests have no draft tokens then.
         _ => drafts.source(&model)?.unwrap_or(DraftSource::Lookup),

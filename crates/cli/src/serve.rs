@@ -1,8 +1,10 @@
-//! `serve`: an HTTP server for one model. `keys` has those who may ask, `sockets` and `tls`
-//! where and how it listens, `hangup` reads files again.
+//! `serve`: an HTTP server for models. `models` loads them, `keys` has those who may ask, `sockets` and `tls` where and
+//! how it listens, `kv_events` what it publishes, `hangup` reads files again.
 
 mod hangup;
 mod keys;
+mod kv_events;
+mod models;
 mod sockets;
 mod tls;
 
@@ -13,23 +15,24 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use gristmill_engine::Limits;
-use gristmill_files::gguf::GgufFile;
 use gristmill_server::{Access, HostPattern, Options, Origin, Server};
 use tokio::runtime::Runtime;
 
 use crate::access_log::AccessLogArgs;
 use crate::args::{ContextArg, DeviceArgs, Verbosity};
-use crate::draft::{DraftArgs, Without};
+use crate::draft::DraftArgs;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::source::{ModelArg, QuantizeArg};
-use crate::template::{self, TemplateArg};
-use crate::{console, load, log, numbers, recommended};
+use crate::source::QuantizeArg;
+use crate::template::TemplateArg;
+use crate::{console, log, numbers};
 use keys::KeyArgs;
+use kv_events::KvEventsArgs;
+use models::{Loads, ModelsArg};
 use sockets::SocketArgs;
 use tls::Certificate;
 
-/// Serve a model over HTTP, as OpenAI (/v1/chat/completions, /v1/responses) and Anthropic (/v1/messages) do.
+/// Serve models over HTTP, as OpenAI (/v1/chat/completions, /v1/responses) and Anthropic (/v1/messages) do.
 ///
 /// Clients of those services work with the base address http://127.0.0.1:8080/v1 (OpenAI) or http://127.0.0.1:8080
 /// (Anthropic). /openapi.json describes all endpoints. After Ctrl-C or SIGTERM, running replies finish; a second signal
@@ -37,7 +40,7 @@ use tls::Certificate;
 #[derive(Args)]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
-    model: ModelArg,
+    models: ModelsArg,
     #[command(flatten)]
     quantize: QuantizeArg,
     #[command(flatten)]
@@ -74,12 +77,6 @@ pub(crate) struct ServeArgs {
     /// memory is short].
     #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
     batch: Option<usize>,
-    /// The name of the model in replies [default: the name of its file].
-    #[arg(long, value_name = "NAME")]
-    name: Option<String>,
-    /// Another name that requests can use for the model; in claude-*, the * matches any characters. Can be repeated.
-    #[arg(long, value_name = "NAME")]
-    alias: Vec<String>,
     #[command(flatten)]
     keys: KeyArgs,
     /// Serve other machines without keys.
@@ -96,6 +93,8 @@ pub(crate) struct ServeArgs {
     /// Report metrics in /metrics by vLLM's names too, for dashboards and routers that use them.
     #[arg(long, value_name = "NAMES")]
     metrics_names: Option<MetricsNames>,
+    #[command(flatten)]
+    kv_events: KvEventsArgs,
     /// Seconds after SIGTERM in which the server still accepts requests, while /ready returns 503. In this time, load
     /// balancers notice the end and choose other servers.
     #[arg(
@@ -152,40 +151,44 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         sockets.answer_while_loading()
     };
     let chat_template = args.template.read()?;
-    let source = args.quantize.of(args.model.source()?)?;
-    let drafts = args.draft.or(Without::Off);
-    let device = drafts.on(&args.device);
     let limits = Limits {
         context: args.context.ctx,
         sequences: args.parallel,
         kv_tokens: args.kv_tokens,
-        batch_tokens: args.batch.unwrap_or(0).max(args.parallel),
-        output_rows: drafts.rows(args.parallel),
+        batch_tokens: args.batch.map_or(0, |tokens| tokens.max(args.parallel)),
+        output_rows: None,
         kv_format: args.device.kv.into(),
     };
-    let (model, limits) = match args.batch {
-        Some(_) => (load::model(source, &device, limits, &args.log)?, limits),
-        None => load::with_usual_batch(source, &device, limits, &args.log)?,
+    let kv_events = runtime.block_on(args.kv_events.bind())?;
+    let loads = Loads {
+        quantize: args.quantize,
+        drafts: args.draft.clone(),
+        device: args.device.clone(),
+        limits,
+        queue: args.queue,
+        chat_template,
+        count_experts: args.count_experts,
+        log: args.log,
+        mapped: Arc::default(),
     };
-    let sampling = recommended::sampling(source, model.file(), &args.log);
-    let name = args.name.clone().unwrap_or_else(|| name(model.file()));
-    let engine = load::start(model, drafts, limits, &args.device, &args.log)?.with_queue(args.queue);
-    let engine = template::replaced(engine, chat_template.as_deref());
-    template::report(&engine, &args.log, Verbosity::info);
-    if args.count_experts {
-        engine.count_experts(true);
-    }
+    let models = args.models.offered(&loads)?;
     let access = Access { keys, hosts: args.allow_host.clone(), origins: args.allow_origin.clone() };
-    let (aliases, strict, draft) = (args.alias.clone(), args.strict, drafts.most(engine.model()));
-    let (connections, body_bytes, page) = (args.connections, args.max_body << 20, !args.no_page);
-    let allow_chat_template = args.allow_chat_template;
-    let drain_delay = Duration::from_secs(args.drain_delay as u64);
-    let basics = Options { aliases, access, strict, page, allow_chat_template, ..Options::new(name) };
-    let vllm_metrics = matches!(args.metrics_names, Some(MetricsNames::Vllm));
-    let basics = Options { vllm_metrics, ..basics };
-    let options = Options { sampling, draft, connections, body_bytes, drain_delay, log: access_log, ..basics };
+    let options = Options {
+        access,
+        strict: args.strict,
+        allow_chat_template: args.allow_chat_template,
+        page: !args.no_page,
+        body_bytes: args.max_body << 20,
+        connections: args.connections,
+        drain_delay: Duration::from_secs(args.drain_delay as u64),
+        idle: args.models.idle.map(|seconds| Duration::from_secs(seconds as u64)),
+        kv_events,
+        vllm_metrics: matches!(args.metrics_names, Some(MetricsNames::Vllm)),
+        log: access_log,
+        ..Options::default()
+    };
     drop(loading);
-    let server = Server::new(sockets, engine, options);
+    let server = Server::new(sockets, models, options);
     runtime.block_on(serve(args, server, hangup, certificate))
 }
 
@@ -231,17 +234,4 @@ async fn ended(interrupt: Interrupt, log: Verbosity) {
     }
     log.info(format_args!("running replies end, then the server; a second signal ends it now"));
     drop(interrupt);
-}
-
-/// The name of the file without folder and ending, or of the folder that is the model; that of the built-in model, which has no file.
-fn name(file: &GgufFile) -> String {
-    // The files of a folder have the same names in every folder.
-    let of_folder = file.metadata().optional::<&str>("general.name").ok().flatten().filter(|_| !file.is_gguf());
-    if let Some(name) = of_folder {
-        return name.to_owned();
-    }
-    match file.paths().next() {
-        Some(path) => path.file_stem().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned()),
-        None => "gristmill-stories".to_owned(),
-    }
 }

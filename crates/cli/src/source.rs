@@ -38,10 +38,10 @@ pub(crate) struct ModelArg {
 pub(crate) struct ModelOption {
     /// The same as MODEL, as an option.
     #[arg(short, long, value_name = "MODEL")]
-    model: Option<PathBuf>,
+    pub(crate) model: Option<PathBuf>,
     /// The model from the environment or the user's file, used if the command line names no model.
     #[arg(long, value_name = "MODEL", hide = true)]
-    default_model: Option<PathBuf>,
+    pub(crate) default_model: Option<PathBuf>,
     /// Download nothing. Only models in the cache can be used.
     #[arg(long)]
     offline: bool,
@@ -101,7 +101,7 @@ pub(crate) struct TextArgument {
 
 impl ModelOption {
     /// The named model, or the built-in one.
-    fn of<'a>(&'a self, model: Option<&'a Path>) -> Source<'a> {
+    pub(crate) fn of<'a>(&'a self, model: Option<&'a Path>) -> Source<'a> {
         if self.offline {
             hub::stay_offline();
         }

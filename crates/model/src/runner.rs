@@ -24,7 +24,7 @@ use crate::model::Model;
 use crate::plan::Plan;
 use crate::program::run::PassOutputs;
 use crate::program::scratch::Scratch;
-use crate::state::{KvUsage, PlacementKind, Reuse, SequenceId, State, Uploaded};
+use crate::state::{KvListener, KvUsage, PlacementKind, Reuse, SequenceId, State, Uploaded};
 use draft::Drafts;
 use graphs::Graphs;
 
@@ -196,6 +196,11 @@ impl Runner {
     /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
     pub fn evict_prefix(&mut self, sequence: SequenceId) -> Result<()> {
         self.state.evict_prefix(sequence)
+    }
+
+    /// The listener gets each change of the prefix cache from now on. It replaces an earlier listener.
+    pub fn listen(&mut self, listener: KvListener) {
+        self.state.listen(listener);
     }
 
     /// Removes a tenant's entries from the prefix cache, except blocks that open sequences use.

@@ -3,6 +3,8 @@
 use gristmill_kernels::kv::{KvFormat, KvSpec};
 use gristmill_kernels::ops::{Activation, DecayKind, DeltaHeads, GateKind, RopeStyle, Routing, Temperature, Window};
 
+use crate::reranker::CLASSIFIER;
+
 /// A decoder-only transformer. With x the residual stream, a layer is
 ///
 /// ```text
@@ -85,14 +87,15 @@ impl ModelSpec {
         self.layers.iter().chain(&self.heads)
     }
 
-    /// Whether a tensor is not loaded: those of prediction heads that are not loaded, and keys and values of a layer that
-    /// reads the cache of another.
+    /// Whether a tensor is not loaded: those of prediction heads that are not loaded, keys and values of a layer that reads
+    /// the cache of another, and the head of a reranker.
     pub fn leaves_out(&self, tensor: &str) -> bool {
         let part = |tensor: &'_ str| {
             let (layer, part) = tensor.strip_prefix("blk.")?.split_once('.')?;
             Some((layer.parse::<usize>().ok()?, part.to_owned()))
         };
-        let Some((layer, part)) = part(tensor) else { return false };
+        // A reranker has no pooling, and reads the head on the host.
+        let Some((layer, part)) = part(tensor) else { return self.pooling.is_none() && tensor == CLASSIFIER };
         match self.layers.get(layer) {
             None => (self.heads.len()..self.prediction_layers).contains(&(layer - self.layers.len())),
             Some(spec) => {

@@ -16,6 +16,7 @@
 
 mod blocks;
 mod checkpoints;
+mod events;
 mod fixed;
 mod group;
 mod heads;
@@ -32,6 +33,7 @@ use crate::error::{Error, Result};
 use crate::limits::Limits;
 use crate::spec::{LayerSpec, ModelSpec};
 use checkpoints::SPACING;
+pub use events::{KvEvent, KvListener, KvParent};
 use fixed::{Fixed, FixedBuffers};
 use group::{Group, blocks_for};
 use prefix::PrefixCache;

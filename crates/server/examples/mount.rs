@@ -11,7 +11,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::get;
 use gristmill_engine::{Engine, Limits, LoadOptions, Model};
-use gristmill_server::{Options, router};
+use gristmill_server::{OfferedModel, Options, router};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let model = Arc::new(Model::open(path, LoadOptions::default())?);
     let engine = Engine::start(model, Limits { sequences: 4, ..Limits::default() })?.with_queue(64);
     let own = Router::new().route("/", get(|| async { "a page of one's own" }));
-    let app = own.nest("/llm", router(engine, Options::new("model")));
+    let app = own.nest("/llm", router(vec![OfferedModel::loaded("model", engine)], Options::default()));
     Runtime::new()?.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:8080").await?;
         axum::serve(listener, app).await

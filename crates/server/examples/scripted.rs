@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use gristmill_engine::engine::Script;
 use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{Engine, Limits, LoadOptions, Model};
-use gristmill_server::{Options, Server};
+use gristmill_server::{OfferedModel, Options, Server};
 use serde::Deserialize;
 use serde_json::json;
 use tiny::{Random, Tiny};
@@ -103,9 +103,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let limits = Limits { context: Some(context), sequences: 8, kv_tokens: Some(4 * context), ..Limits::default() };
     let log = Mutex::new(File::create(log)?);
     let engine = Engine::start(model, limits)?.with_queue(64).with_script(Arc::new(Rules { rules, log }));
-    let options = Options { aliases, ..Options::new("scripted") };
+    let models = vec![OfferedModel::loaded("scripted", engine).with_aliases(aliases)];
     Runtime::new()?.block_on(async {
-        let server = Server::bind("127.0.0.1:0", engine, options).await?;
+        let server = Server::bind("127.0.0.1:0", models, Options::default()).await?;
         println!("http://{}", server.address()?);
         let end = async { drop(tokio::task::spawn_blocking(|| io::copy(&mut io::stdin(), &mut io::sink())).await) };
         server.run(end).await;

@@ -18,7 +18,7 @@ export async function generate({ facts, messages, setup, continued, version, tra
   const stopReading = () => { reading.abort(); progress(null); };
   signal.addEventListener('abort', stopReading, { once: true });
   try {
-    const way = facts.chat_template ? chatting(messages, setup, continued, trace) : continuing(messages, setup, trace, facts);
+    const way = facts.chat_template ? chatting(messages, setup, continued, trace, facts) : continuing(messages, setup, trace, facts);
     watch(way.prompt, reading.signal, progress);
     const reply = await ask(way.path, { body: way.body, signal });
     for await (const event of events(reply)) {
@@ -46,13 +46,13 @@ function sum(earlier, usage) {
   return { ...usage, completion_tokens: earlier.completion_tokens + usage.completion_tokens, gristmill: { choices: [choice] } };
 }
 
-const common = () => ({ stream: true, stream_options: { include_usage: true } });
+const common = (facts) => ({ model: facts.model, stream: true, stream_options: { include_usage: true } });
 
 /** A conversation, by the chat template of the model. `take` returns whether there was something to see. */
-function chatting(messages, setup, continued, trace) {
-  const prompt = { messages, ...settings.fields(setup) };
+function chatting(messages, setup, continued, trace, facts) {
+  const prompt = { model: facts.model, messages, ...settings.fields(setup) };
   if (continued) Object.assign(prompt, { continue_final_message: true, add_generation_prompt: false });
-  const body = { ...prompt, ...common() };
+  const body = { ...prompt, ...common(facts) };
   if (trace) Object.assign(body, { experts: true, logprobs: true, top_logprobs: ALTERNATIVES });
   const take = ({ delta, finish_reason: finish, gristmill, logprobs }, version) => {
     const calls = delta.tool_calls ?? [];
@@ -72,7 +72,7 @@ function continuing(messages, setup, trace, facts) {
   if (tools) throw new Fault('settings', 'The model has no chat template, so it takes no tools. Remove them from the settings.');
   if (enable_thinking !== undefined) throw new Fault('settings', 'The model has no chat template, so thinking cannot be set.');
   const prompt = messages.map(({ content }) => content).join('');
-  const body = { prompt, max_tokens: facts.context, ...common(), ...fields };
+  const body = { prompt, max_tokens: facts.context, ...common(facts), ...fields };
   if (trace) Object.assign(body, { experts: true, logprobs: ALTERNATIVES });
   const take = ({ text, finish_reason: finish, gristmill, logprobs }, version) => {
     version.text += text;
@@ -80,7 +80,7 @@ function continuing(messages, setup, trace, facts) {
     trace?.add(gristmill?.tokens ?? [], (logprobs?.tokens ?? []).map((token, index) => ofLists(logprobs, token, index)));
     return Boolean(text);
   };
-  return { path: 'v1/completions', body, prompt: { prompt }, take };
+  return { path: 'v1/completions', body, prompt: { model: facts.model, prompt }, take };
 }
 
 /** One token of the older form of log-probabilities, in the newer. */

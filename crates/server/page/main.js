@@ -1,6 +1,5 @@
 // The page: wires the parts together.
 
-import { ask } from './api.js';
 import * as blank from './blank.js';
 import { announce, button, byId, make } from './dom.js';
 import { Chat } from './chat.js';
@@ -8,6 +7,7 @@ import { Composer } from './composer.js';
 import { Experts } from './experts.js';
 import { failure } from './failure.js';
 import { range } from './numbers.js';
+import * as models from './models.js';
 import * as presets from './presets.js';
 import * as settings from './settings.js';
 import { Malformed } from './shape.js';
@@ -44,11 +44,11 @@ async function start() {
   byId('message').focus();
 }
 
-/** Facts about the model. As long as the server cannot be asked, the page says why and offers to try again. */
+/** Facts about the model that the page talks to. As long as the server cannot be asked, the page says why and offers to try again. */
 async function reached() {
   for (;;) {
     try {
-      return await (await ask('model')).json();
+      return await models.chosen((text) => byId('blank').replaceChildren(make('p', { class: 'lead', role: 'status', text })));
     } catch (error) {
       byId('model').textContent = 'gristmill';
       const { words, said } = failure(error);

@@ -5,8 +5,8 @@ use gristmill_engine::engine::{Drafting, Finish, Usage};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::models::ServedModel;
 use crate::reply::{Choice, Reply};
-use crate::state::App;
 
 /// How a reply came about.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -59,8 +59,8 @@ struct ChoiceDetails {
 }
 
 impl GristmillDetails {
-    pub(crate) fn new(app: &App, reply: &Reply) -> GristmillDetails {
-        let model = app.engine.model().fingerprint().to_owned();
+    pub(crate) fn new(model: &ServedModel, reply: &Reply) -> GristmillDetails {
+        let model = model.engine.model().fingerprint().to_owned();
         let choices = reply.choices.iter().filter_map(ChoiceDetails::new).collect();
         GristmillDetails { build: receipt::build(), model, choices, receipt: reply.receipt.clone() }
     }

@@ -3,6 +3,7 @@
 mod words;
 
 use axum::http::{HeaderName, HeaderValue};
+use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Visitor};
 use serde_json::{Map, Value};
 
@@ -72,6 +73,17 @@ impl Fields {
         self.read.push(name.to_owned());
         let wrong = |error: serde_json::Error| ApiError::param(name, words::in_words(&error.to_string()));
         serde_json::from_value(value).map(Some).map_err(wrong)
+    }
+
+    /// The field `model`, which is read later.
+    pub(crate) fn model(&self) -> Result<Option<String>, ApiError> {
+        let wrong = |error: serde_json::Error| ApiError::param("model", words::in_words(&error.to_string()));
+        self.object.get("model").map(String::deserialize).transpose().map_err(wrong)
+    }
+
+    /// Whether a field is `true`, which is read later.
+    pub(crate) fn is_true(&self, name: &str) -> bool {
+        self.object.get(name) == Some(&Value::Bool(true))
     }
 
     /// Whether the request has this field, and nothing has read it.

@@ -16,9 +16,9 @@ use crate::error::{ApiError, Paths};
 use crate::fields;
 use crate::keys::Turn;
 use crate::log::Counts;
+use crate::models::ServedModel;
 use crate::reply::{Choice, Reply, Step};
 use crate::request::{ApiRequest, Conversation, Input};
-use crate::state::App;
 
 /// How long the head of a reply in events may wait for its first event. Proxies and clients give up on a silent server
 /// after 30 s or more.
@@ -56,20 +56,29 @@ pub(crate) struct Running {
 
 impl Running {
     /// Starts all choices, or none.
-    pub(crate) async fn start(app: &App, tenant: Tenant, request: ApiRequest) -> Result<Running, ApiError> {
-        let app = app.clone();
+    pub(crate) async fn start(
+        model: &ServedModel,
+        tenant: Tenant,
+        request: ApiRequest,
+        counts: Counts,
+    ) -> Result<Running, ApiError> {
+        let model = model.clone();
         // Templates, tokenizers and grammars take milliseconds.
-        blocking(move || Running::start_blocking(&app, tenant, request)).await
+        blocking(move || Running::start_blocking(&model, tenant, request, counts)).await
     }
 
-    fn start_blocking(app: &App, tenant: Tenant, request: ApiRequest) -> Result<Running, ApiError> {
-        let counts = Counts::new();
+    fn start_blocking(
+        model: &ServedModel,
+        tenant: Tenant,
+        request: ApiRequest,
+        counts: Counts,
+    ) -> Result<Running, ApiError> {
         let ApiRequest { mut input, n, settings, receipt, mut ignored, paths, .. } = request;
         if let Input::Conversation(conversation) = &mut input {
             let unenforced = check_tools(&conversation.chat, &conversation.options);
             ignored.extend(conversation.release(unenforced)?);
         }
-        fields::check_strict(&ignored, app.options.strict)?;
+        fields::check_strict(&ignored, model.app().options.strict)?;
         let prompts = match &input {
             Input::Conversation(_) => 1,
             Input::Texts(prompts) => prompts.len(),
@@ -78,16 +87,16 @@ impl Running {
         // A request that the queue refuses costs no further work.
         let id = tenant.id();
         let places =
-            app.engine.reserve(id, prompts.saturating_mul(n)).map_err(|error| paths.error_of_places(n, error))?;
+            model.engine.reserve(id, prompts.saturating_mul(n)).map_err(|error| paths.error_of_places(n, error))?;
         let (sender, pieces) = mpsc::unbounded_channel();
-        let recorder = receipt.then(|| Recorder::new(&app.engine, &[]));
+        let recorder = receipt.then(|| Recorder::new(&model.engine, &[]));
         let (reply, cancellers) = (Reply::new(n), Vec::new());
         let pledge = places.pledge();
         let running =
             Running { reply, ignored, pieces, cancellers, first: None, pledge, counts, left: 0, paths, recorder, turn };
-        let cache_key = settings.cache_key.map(|key| app.hash((id, key)));
-        let settings = Request { draft: app.options.draft, tenant: id, cache_key, ..settings };
-        let mut starting = Starting { app, tenant, running, places, sender, settings };
+        let cache_key = settings.cache_key.map(|key| model.app().hash((id, key)));
+        let settings = Request { draft: model.draft, tenant: id, cache_key, ..settings };
+        let mut starting = Starting { model, tenant, running, places, sender, settings };
         match input {
             Input::Conversation(conversation) => starting.conversation(*conversation)?,
             Input::Texts(prompts) => starting.texts(prompts)?,
@@ -160,7 +169,7 @@ impl Drop for Running {
 
 /// A request whose choices are being started. After an error, dropping it cancels those that were.
 struct Starting<'a> {
-    app: &'a App,
+    model: &'a ServedModel,
     tenant: Tenant,
     running: Running,
     places: Reservation,
@@ -176,7 +185,7 @@ impl Starting<'_> {
             let Err(error) = self.answer(&conversation) else { return Ok(()) };
             let refused = match &error {
                 EngineError::Schema { .. } | EngineError::Grammar(_) => {
-                    self.app.engine.refused_tools(&conversation.chat, &conversation.options)
+                    self.model.engine.refused_tools(&conversation.chat, &conversation.options)
                 }
                 _ => Vec::new(),
             };
@@ -184,14 +193,14 @@ impl Starting<'_> {
                 return Err(self.running.paths.error(error));
             }
             let ignored = conversation.release(refused)?;
-            fields::check_strict(&ignored, self.app.options.strict)?;
+            fields::check_strict(&ignored, self.model.app().options.strict)?;
             self.running.ignored.extend(ignored);
         }
     }
 
     fn answer(&mut self, conversation: &Conversation) -> Result<(), EngineError> {
         let Conversation { chat, options, .. } = conversation;
-        let (request, form) = self.app.engine.converse(chat.clone(), options.clone())?;
+        let (request, form) = self.model.engine.converse(chat.clone(), options.clone())?;
         let Request { prompt, grammar, control_tokens, reasoning, .. } = request;
         let request = Request { prompt, grammar, control_tokens, reasoning, ..self.settings.clone() };
         self.start_choices(request, None, &form)
@@ -201,7 +210,7 @@ impl Starting<'_> {
     fn texts(&mut self, prompts: Vec<Prompt>) -> Result<(), ApiError> {
         let several = prompts.len() > 1;
         let tokenise = |(index, prompt): (usize, &Prompt)| {
-            let tokens = self.app.engine.prompt_tokens(prompt);
+            let tokens = self.model.engine.prompt_tokens(prompt);
             tokens.map_err(|error| self.running.paths.error_of_prompt(several.then_some(index), error))
         };
         let tokens = prompts.iter().enumerate().map(tokenise).collect::<Result<Vec<_>, _>>()?;
@@ -220,14 +229,15 @@ impl Starting<'_> {
         tokens: Option<Vec<u32>>,
         form: &ReplyForm,
     ) -> Result<(), EngineError> {
-        let Starting { app, tenant, running, places, sender, .. } = self;
+        let Starting { model, tenant, running, places, sender, .. } = self;
         let n = running.reply.n;
         let recorded = running.recorder.is_some().then(|| request.clone());
         let prompt = tokens.map(Prompt::Tokens).unwrap_or(request.prompt);
         let request = Request { prompt, ..request };
         let first = running.reply.choices.len();
         let now = Instant::now();
-        let (watches, accepted): (Vec<_>, Vec<_>) = (0..n).map(|_| app.metrics.watch(now, tenant)).unzip();
+        let (watches, accepted): (Vec<_>, Vec<_>) =
+            (0..n).map(|_| model.app().metrics.watch(model.metrics(), now, tenant)).unzip();
         let delivers = (first..).zip(watches).map(|(choice, mut watch)| {
             let sender = sender.clone();
             move |event: Result<Piece, EngineError>| {
@@ -235,7 +245,7 @@ impl Starting<'_> {
                 sender.send((choice, event)).is_ok()
             }
         });
-        let choices = app.engine.deliver_choices(request, places, delivers)?;
+        let choices = model.engine.deliver_choices(request, places, delivers)?;
         accepted.iter().for_each(|accepted| accepted.set());
         if let (Some(recorder), Some(request)) = (&mut running.recorder, &recorded) {
             recorder.add(request, n);

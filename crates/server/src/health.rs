@@ -30,7 +30,7 @@ impl Health {
 /// Whether the server can serve. If it cannot, it has to be started again.
 #[utoipa::path(get, path = "/health", responses((status = 200, body = Health), (status = 503, body = Health)))]
 pub(crate) async fn health(State(app): State<App>) -> (StatusCode, Json<Health>) {
-    match app.engine.health() {
+    match app.models.loaded().try_for_each(|(_, model)| model.engine.health()) {
         Ok(()) => (StatusCode::OK, Json(Health::new("ok"))),
         Err(error) => {
             let health = Health { status: "unhealthy", reason: Some(error.to_string()) };

@@ -1,12 +1,14 @@
 //! What programs for other servers ask about this one: `/version` of vLLM, `/props` and `/slots` of llama-server.
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use gristmill_engine::SamplingOptions;
 use gristmill_engine::engine::receipt;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::error::{ApiError, ErrorBody};
+use crate::models::ModelQuery;
 use crate::state::App;
 
 /// The version of this server.
@@ -73,30 +75,45 @@ pub(crate) async fn version() -> Json<VersionInfo> {
 }
 
 /// Properties of the server and its model.
-#[utoipa::path(get, path = "/props", responses((status = 200, body = Props)))]
-pub(crate) async fn props(State(app): State<App>) -> Json<Props> {
-    let SamplingOptions { temperature, top_k, top_p, min_p, .. } = app.options.sampling;
-    let tokenizer = app.engine.model().tokenizer().ok();
+#[utoipa::path(
+    get,
+    path = "/props",
+    params(("model" = Option<String>, Query, description = "The name of a model; the first loaded one by default")),
+    responses((status = 200, body = Props), (status = 404, body = ErrorBody), (status = 503, body = ErrorBody))
+)]
+pub(crate) async fn props(State(app): State<App>, Query(query): Query<ModelQuery>) -> Result<Json<Props>, ApiError> {
+    let model = app.loaded_model(query.model())?;
+    let SamplingOptions { temperature, top_k, top_p, min_p, .. } = model.sampling;
+    let tokenizer = model.engine.model().tokenizer().ok();
     let text = |id: Option<u32>| id.and_then(|id| Some(tokenizer?.token_text(id).ok()?.to_owned())).unwrap_or_default();
-    Json(Props {
+    Ok(Json(Props {
         default_generation_settings: DefaultSettings {
-            n_ctx: app.engine.context(),
+            n_ctx: model.engine.context(),
             params: Params { temperature, top_k, top_p, min_p },
         },
-        total_slots: app.engine.sequences(),
-        model_alias: app.options.name.clone(),
-        model_path: app.options.name.clone(),
-        chat_template: app.engine.template().map(|template| template.source().to_owned()).unwrap_or_default(),
+        total_slots: model.engine.sequences(),
+        model_alias: model.name().to_owned(),
+        model_path: model.name().to_owned(),
+        chat_template: model.engine.template().map(|template| template.source().to_owned()).unwrap_or_default(),
         bos_token: text(tokenizer.and_then(|tokenizer| tokenizer.bos())),
         eos_token: text(tokenizer.and_then(|tokenizer| tokenizer.eos())),
         modalities: Modalities { vision: false, audio: false },
         build_info: receipt::build(),
-    })
+    }))
 }
 
 /// Places for replies, and which are taken. It has no text of a request.
-#[utoipa::path(get, path = "/slots", responses((status = 200, body = Vec<SlotInfo>)))]
-pub(crate) async fn slots(State(app): State<App>) -> Json<Vec<SlotInfo>> {
-    let (running, n_ctx) = (app.engine.stats().running, app.engine.context());
-    Json((0..app.engine.sequences()).map(|id| SlotInfo { id, n_ctx, is_processing: id < running }).collect())
+#[utoipa::path(
+    get,
+    path = "/slots",
+    params(("model" = Option<String>, Query, description = "The name of a model; the first loaded one by default")),
+    responses((status = 200, body = Vec<SlotInfo>), (status = 404, body = ErrorBody), (status = 503, body = ErrorBody))
+)]
+pub(crate) async fn slots(
+    State(app): State<App>,
+    Query(query): Query<ModelQuery>,
+) -> Result<Json<Vec<SlotInfo>>, ApiError> {
+    let engine = app.loaded_model(query.model())?.engine.clone();
+    let (running, n_ctx) = (engine.stats().running, engine.context());
+    Ok(Json((0..engine.sequences()).map(|id| SlotInfo { id, n_ctx, is_processing: id < running }).collect()))
 }

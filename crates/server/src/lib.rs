@@ -1,14 +1,14 @@
-//! An HTTP server for one model, with the interfaces of OpenAI and Anthropic.
+//! An HTTP server for models, with the interfaces of OpenAI and Anthropic.
 //!
 //! ```no_run
 //! use gristmill_engine::{Engine, Limits, LoadOptions, Model};
-//! use gristmill_server::{Options, Server};
+//! use gristmill_server::{OfferedModel, Options, Server};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let model = Model::open("model.gguf", LoadOptions::default())?;
 //! let engine = Engine::start(model.into(), Limits { sequences: 4, ..Limits::default() })?.with_queue(64);
 //! tokio::runtime::Runtime::new()?.block_on(async {
-//!     let server = Server::bind("127.0.0.1:8080", engine, Options::new("model")).await?;
+//!     let server = Server::bind("127.0.0.1:8080", vec![OfferedModel::loaded("model", engine)], Options::default()).await?;
 //!     server.run(std::future::pending()).await;
 //!     Ok(())
 //! })
@@ -24,6 +24,7 @@
 //! ```
 //! - `options` contains a server's options, `routes` the paths, `listen` the connections and the end of the server,
 //!   `patient` the time limit of a client to read, `unread` the handling of unread bodies.
+//! - `models` loads the models on demand and unloads them. `state` is what all requests share.
 //! - `access` accepts or refuses requests by `keys`, `host` and `origin`. `body` (with `json`) and `fields` read a
 //!   request, `policy` lists refused fields, `error` reports problems by the caller's names.
 //! - `request` is the common request of all interfaces, with its `tools`, `sampling`, `limit` and `thinking`. `handler`
@@ -33,6 +34,7 @@
 //!   tokenizer.
 //! - `page` serves the page at `/`, whose files are in `crates/server/page`; `model`, `info`, `worker` and `health`
 //!   tell clients, routers and probes about the model and the server.
+//! - `kv_events` publishes the changes of prefix caches for routers.
 //! - `metrics` counts; `log` follows each request for an access log, by its `request_id`; `blocking` runs what takes
 //!   milliseconds.
 
@@ -54,11 +56,13 @@ mod host;
 mod info;
 mod json;
 mod keys;
+mod kv_events;
 mod limit;
 mod listen;
 mod log;
 mod metrics;
 mod model;
+mod models;
 mod openai;
 mod openapi;
 mod options;
@@ -80,8 +84,10 @@ mod worker;
 
 pub use host::{HostPattern, HostPatternError};
 pub use keys::{Key, KeyError, KeyLimits, Keys};
+pub use kv_events::{KvEvents, KvEventsError};
 pub use listen::{Loading, ServeError, Server, Sockets};
 pub use log::{Log, LoggedRequest, Tokens};
+pub use models::{LoadError, LoadProgress, LoadedModel, OfferedModel};
 pub use options::{Access, Options};
 pub use origin::{Origin, OriginError};
 pub use routes::router;

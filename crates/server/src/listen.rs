@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use gristmill_engine::Engine;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -20,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::keys::Keys;
+use crate::models::OfferedModel;
 use crate::options::Options;
 use crate::routes::{monitoring, routes};
 use crate::state::App;
@@ -41,16 +41,16 @@ pub struct Server {
 
 impl Server {
     /// Serves on these sockets.
-    pub fn new(sockets: Sockets, engine: impl Into<Arc<Engine>>, options: Options) -> Server {
-        Server { sockets, app: App::new(engine.into(), options) }
+    pub fn new(sockets: Sockets, models: Vec<OfferedModel>, options: Options) -> Server {
+        Server { sockets, app: App::new(models, options) }
     }
 
     /// Listens on an address, which may be a name with a port; port 0 takes a free one.
     ///
     /// # Errors
     /// [`ServeError::Listen`].
-    pub async fn bind(address: &str, engine: impl Into<Arc<Engine>>, options: Options) -> Result<Server, ServeError> {
-        Ok(Server::new(Sockets::bind(address).await?, engine, options))
+    pub async fn bind(address: &str, models: Vec<OfferedModel>, options: Options) -> Result<Server, ServeError> {
+        Ok(Server::new(Sockets::bind(address).await?, models, options))
     }
 
     /// The address that it listens on.
@@ -69,9 +69,9 @@ impl Server {
         self.sockets.monitoring_address()
     }
 
-    /// The name of the model.
-    pub fn name(&self) -> &str {
-        &self.app.options.name
+    /// The names of the models.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.app.models.slots().iter().map(|slot| slot.name.as_str())
     }
 
     /// The keys, to be replaced while the server runs.
@@ -84,9 +84,14 @@ impl Server {
     pub async fn run(self, end: impl Future<Output = ()>) {
         let Server { sockets, app } = self;
         let Sockets { listener, monitoring: monitor } = sockets;
+        // They end with the server.
         let mut monitors = JoinSet::new();
         if let Some(listener) = monitor {
             monitors.spawn(serve_monitors(listener, app.clone()));
+        }
+        monitors.spawn(app.models.clone().load_pinned());
+        if let Some(idle) = app.options.idle {
+            monitors.spawn(app.models.clone().unload_idle(idle));
         }
         let places = Arc::new(Semaphore::new(app.options.connections));
         let patience = app.options.patience;
@@ -119,7 +124,7 @@ impl Server {
             });
         }
         drop(listener);
-        app.engine.drain();
+        app.models.drain();
         graceful.shutdown().await;
         monitors.shutdown().await;
     }

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use gristmill_engine::SamplingOptions;
 use gristmill_engine::engine::receipt;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::error::{ApiError, ErrorBody};
+use crate::models::{ModelQuery, ServedModel};
 use crate::state::App;
 
 /// Facts about the model that is served.
@@ -57,14 +59,22 @@ struct SamplingFacts {
 }
 
 /// Facts about the model that is served.
-#[utoipa::path(get, path = "/model", responses((status = 200, body = ModelFacts)))]
-pub(crate) async fn show(State(app): State<App>) -> Json<ModelFacts> {
-    Json(ModelFacts::new(&app))
+#[utoipa::path(
+    get,
+    path = "/model",
+    params(("model" = Option<String>, Query, description = "The name of a model; the first loaded one by default")),
+    responses((status = 200, body = ModelFacts), (status = 404, body = ErrorBody), (status = 503, body = ErrorBody))
+)]
+pub(crate) async fn show(
+    State(app): State<App>,
+    Query(query): Query<ModelQuery>,
+) -> Result<Json<ModelFacts>, ApiError> {
+    Ok(Json(ModelFacts::new(&app.loaded_model(query.model())?)))
 }
 
 impl ModelFacts {
-    fn new(app: &App) -> ModelFacts {
-        let model = app.engine.model();
+    fn new(served: &ServedModel) -> ModelFacts {
+        let model = served.engine.model();
         let (spec, routers) = (model.spec(), model.spec().routers());
         let mut formats: BTreeMap<&str, u64> = BTreeMap::new();
         let (mut parameters, mut bytes) = (0, 0);
@@ -74,9 +84,9 @@ impl ModelFacts {
             bytes += tensor.bytes;
         }
         let most = formats.into_iter().max_by_key(|&(_, bytes)| bytes);
-        let SamplingOptions { temperature, top_p, top_k, min_p, .. } = app.options.sampling;
+        let SamplingOptions { temperature, top_p, top_k, min_p, .. } = served.sampling;
         ModelFacts {
-            name: app.options.name.clone(),
+            name: served.name().to_owned(),
             title: spec.name.clone(),
             architecture: spec.architecture.clone(),
             parameters,
@@ -87,8 +97,8 @@ impl ModelFacts {
             experts: routers.iter().map(|router| router.experts).collect(),
             experts_per_token: routers.iter().map(|router| router.top_k).collect(),
             vocabulary: spec.vocab,
-            context: app.engine.context(),
-            chat_template: app.engine.template().is_some(),
+            context: served.engine.context(),
+            chat_template: served.engine.template().is_some(),
             device: model.device_name(),
             build: receipt::build(),
             sampling: SamplingFacts { temperature, top_p, top_k, min_p },

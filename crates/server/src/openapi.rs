@@ -22,6 +22,8 @@ use crate::{anthropic, health, info, metrics, model, openai, worker};
         openai::responses::serve,
         openai::models::list,
         openai::models::one,
+        openai::models::load,
+        openai::models::unload,
         anthropic::messages,
         anthropic::count_tokens,
         openai::tokens::tokenize,

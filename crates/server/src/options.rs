@@ -2,21 +2,15 @@
 
 use std::time::Duration;
 
-use gristmill_engine::SamplingOptions;
-
 use crate::host::HostPattern;
 use crate::keys::Key;
+use crate::kv_events::KvEvents;
 use crate::log::Log;
 use crate::origin::Origin;
 
-/// Settings of a server. Write `Options { …, ..Options::new(name) }`: later versions may add fields.
+/// Settings of a server. Write `Options { …, ..Options::default() }`: later versions may add fields.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The name of the model in replies.
-    pub name: String,
-    /// Other names by which requests may use the model. A `*` in a name stands for any characters; names without
-    /// one are listed in `/v1/models`.
-    pub aliases: Vec<String>,
     /// Access: keys, hosts and origins.
     pub access: Access,
     /// Refuse requests with fields that this server does not know, instead of naming them in a header of the reply.
@@ -36,22 +30,21 @@ pub struct Options {
     /// How long the server continues taking requests after the signal that ends it, while `/ready` is 503: load
     /// balancers need some time to send requests elsewhere.
     pub drain_delay: Duration,
-    /// Default sampling of requests.
-    pub sampling: SamplingOptions,
-    /// The most draft tokens in each step of a reply: see [`Request::draft`](gristmill_engine::Request::draft).
-    pub draft: usize,
+    /// How long a model that was loaded on demand may be idle before a [`Server`](crate::Server) unloads it; `None` for
+    /// no limit.
+    pub idle: Option<Duration>,
+    /// Publishes the changes of the models' prefix caches.
+    pub kv_events: Option<KvEvents>,
     /// Report figures by the names of vLLM too.
     pub vllm_metrics: bool,
     /// Takes each request when its reply has ended, for an access log.
     pub log: Option<Log>,
 }
 
-impl Options {
-    /// Settings for a model of this name, without keys.
-    pub fn new(name: impl Into<String>) -> Options {
+impl Default for Options {
+    /// Without keys.
+    fn default() -> Options {
         Options {
-            name: name.into(),
-            aliases: Vec::new(),
             access: Access::default(),
             strict: false,
             allow_chat_template: false,
@@ -62,35 +55,12 @@ impl Options {
             // A process may usually have 1,024 files open.
             connections: 1_000,
             drain_delay: Duration::ZERO,
-            sampling: SamplingOptions::default(),
-            draft: 0,
+            idle: None,
+            kv_events: None,
             vllm_metrics: false,
             log: None,
         }
     }
-
-    /// Whether requests may use the model by this name.
-    pub(crate) fn is_named(&self, asked: &str) -> bool {
-        asked == self.name || self.aliases.iter().any(|alias| matches(alias, asked))
-    }
-
-    /// The model's name, and its aliases that are names.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        let aliases = self.aliases.iter().filter(|alias| !alias.contains('*') && **alias != self.name);
-        std::iter::once(&self.name).chain(aliases).map(String::as_str)
-    }
-}
-
-/// Whether a name is one of a pattern, in which `*` stands for any characters.
-fn matches(pattern: &str, name: &str) -> bool {
-    let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
-    let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
-    let Some(mut name) = name.strip_prefix(first) else { return false };
-    for part in middle.split('*') {
-        let Some((_, behind)) = name.split_once(part) else { return false };
-        name = behind;
-    }
-    name.ends_with(last)
 }
 
 /// Access to a server: keys, hosts and origins.
@@ -105,38 +75,4 @@ pub struct Access {
     pub hosts: Vec<HostPattern>,
     /// Origins of web pages that may use the server, next to its own. Browsers let no other page read a reply.
     pub origins: Vec<Origin>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_of_names() {
-        for (pattern, name) in [
-            ("a", "a"),
-            ("*", ""),
-            ("*", "any/name"),
-            ("claude-*", "claude-"),
-            ("claude-*", "claude-sonnet-5"),
-            ("*-mini", "gpt-mini"),
-            ("a*b*c", "abc"),
-            ("a*b*c", "a-b-b-c-c"),
-            ("*b*", "abc"),
-            ("a**c", "abc"),
-        ] {
-            assert!(matches(pattern, name), "{pattern} {name}");
-        }
-        for (pattern, name) in [
-            ("a", "ab"),
-            ("", "a"),
-            ("claude-*", "xclaude-1"),
-            ("*-mini", "gpt-mini-2"),
-            ("a*a", "a"),
-            ("a*b*c", "acb"),
-            ("a*b*b", "ab"),
-        ] {
-            assert!(!matches(pattern, name), "{pattern} {name}");
-        }
-    }
 }

@@ -18,8 +18,6 @@ pub(crate) struct ApiRequest {
     pub(crate) n: usize,
     /// How each choice is generated: the engine's request before it has a prompt. The engine checks ranges.
     pub(crate) settings: Request,
-    /// Whether the reply is sent as events.
-    pub(crate) stream: bool,
     /// Whether the reply has a receipt.
     pub(crate) receipt: bool,
     /// The paths of fields that change nothing.

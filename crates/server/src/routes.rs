@@ -1,15 +1,13 @@
 //! Paths, and who serves them.
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{Redirect, Response};
 use axum::routing::{MethodRouter, get, post};
-use gristmill_engine::Engine;
 
 use crate::error::{ApiError, refuse};
+use crate::models::OfferedModel;
 use crate::options::Options;
 use crate::state::App;
 use crate::{access, anthropic, health, info, log, metrics, model, openai, openapi, page, unread, worker};
@@ -17,11 +15,11 @@ use crate::{access, anthropic, health, info, log, metrics, model, openai, openap
 /// The paths of a server, to mount in an application of one's own.
 ///
 /// Keys, hosts, origins and the sizes of bodies are checked here. The caller accepts connections, so
-/// [`Options::connections`] and the time limits to send a head or to read a reply apply only in a
-/// [`Server`](crate::Server), and `/metrics` counts no connections. An application that keeps an `Arc` of the engine
+/// [`Options::connections`], [`Options::idle`] and the time limits to send a head or to read a reply apply only in a
+/// [`Server`](crate::Server), and `/metrics` counts no connections. An application that keeps an `Arc` of an engine
 /// can use it next to the server: both share the model and the prefix cache.
-pub fn router(engine: impl Into<Arc<Engine>>, options: Options) -> Router {
-    routes(App::new(engine.into(), options))
+pub fn router(models: Vec<OfferedModel>, options: Options) -> Router {
+    routes(App::new(models, options))
 }
 
 /// The prefix of the paths of OpenAI's and Anthropic's interfaces. Base addresses of OpenAI clients end with it, base
@@ -62,6 +60,8 @@ pub(crate) fn routes(app: App) -> Router {
         .route("/detokenize", post(openai::tokens::detokenize))
         .route("/tokenizer_info", get(openai::tokens::info))
         .route("/apply-template", post(openai::tokens::apply_template))
+        .route("/models/load", post(openai::models::load))
+        .route("/models/unload", post(openai::models::unload))
         .route("/model", get(model::show))
         .route("/server_info", get(worker::server_info))
         .route("/model_info", get(worker::model_info))

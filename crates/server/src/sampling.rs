@@ -12,8 +12,8 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::models::ServedModel;
 use crate::request::{check_stops, check_texts};
-use crate::state::App;
 
 /// How tokens are sampled.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
@@ -138,20 +138,20 @@ impl SamplingFields {
     }
 
     /// The settings that these fields make of the server's: a request without a prompt.
-    pub(crate) fn settings(&self, app: &App) -> Result<Request, ApiError> {
+    pub(crate) fn settings(&self, model: &ServedModel) -> Result<Request, ApiError> {
         let bias = |(token, &bias): (&String, &f32)| {
             let wrong =
                 |_| ApiError::param("logit_bias", format!("{token:?} is not a token id, which is a whole number"));
             Ok((token.parse::<u32>().map_err(wrong)?, bias))
         };
         Ok(Request {
-            sampling: self.sampling(&app.options.sampling),
+            sampling: self.sampling(&model.sampling),
             stop_tokens: self.stop_token_ids.clone().unwrap_or_default(),
             keeps_stop: self.include_stop_str_in_output.unwrap_or(false),
             // Without ids, other servers allow all.
             allowed_tokens: self.allowed_token_ids.clone().filter(|ids| !ids.is_empty()),
-            banned_sequences: self.banned(app)?,
-            cache_key: self.cache_salt.as_ref().map(|salt| app.hash(salt)),
+            banned_sequences: self.banned(model)?,
+            cache_key: self.cache_salt.as_ref().map(|salt| model.app().hash(salt)),
             logit_bias: self.logit_bias.iter().flatten().map(bias).collect::<Result<_, ApiError>>()?,
             dry: self.dry()?,
             min_tokens: self.min_tokens.unwrap_or(0),
@@ -167,13 +167,13 @@ impl SamplingFields {
     }
 
     /// The tokens of `bad_words`.
-    fn banned(&self, app: &App) -> Result<Vec<Vec<u32>>, ApiError> {
+    fn banned(&self, model: &ServedModel) -> Result<Vec<Vec<u32>>, ApiError> {
         let words = self.bad_words.as_deref().unwrap_or_default();
         check_texts("bad_words", words, MOST_WORDS)?;
         let mut banned = Vec::new();
         for (index, word) in words.iter().enumerate() {
             for text in [word.clone(), format!(" {word}")] {
-                let tokens = app.engine.tokens_within(&text);
+                let tokens = model.engine.tokens_within(&text);
                 let tokens =
                     tokens.map_err(|error| ApiError::param(format!("bad_words[{index}]"), error.to_string()))?;
                 if !banned.contains(&tokens) {

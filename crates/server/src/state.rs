@@ -6,23 +6,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use gristmill_engine::Engine;
-
-use crate::content::shortened;
-use crate::error::ApiError;
-use crate::keys::Keys;
-use crate::metrics::Metrics;
-use crate::options::Options;
 use axum::http::StatusCode;
 
-/// The engine, the settings and the counters.
+use crate::error::ApiError;
+use crate::fields::Fields;
+use crate::keys::Keys;
+use crate::metrics::Metrics;
+use crate::models::{OfferedModel, Registry, ServedModel, Slot};
+use crate::options::Options;
+
+/// The models, the settings and the counters.
 #[derive(Debug, Clone)]
 pub(crate) struct App(Arc<Shared>);
 
 /// See [`App`].
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) models: Arc<Registry>,
     pub(crate) options: Options,
     /// Those that hold now.
     pub(crate) keys: Keys,
@@ -44,25 +44,49 @@ impl std::ops::Deref for App {
 }
 
 impl App {
-    pub(crate) fn new(engine: Arc<Engine>, options: Options) -> App {
-        // Replies include it, and none shall wait for it.
-        engine.model().fingerprint();
-        let metrics = Arc::new(Metrics::new(&options.name, options.vllm_metrics));
+    pub(crate) fn new(models: Vec<OfferedModel>, options: Options) -> App {
+        let metrics = Arc::new(Metrics::new(options.vllm_metrics));
+        let models = Arc::new(Registry::new(models, &metrics, options.kv_events.clone()));
         let salts = RandomState::new();
         let keys = Keys::new(&options.access.keys);
         let (started, stopping) = (seconds(), AtomicBool::new(false));
-        App(Arc::new(Shared { engine, options, keys, metrics, salts, started, stopping }))
+        App(Arc::new(Shared { models, options, keys, metrics, salts, started, stopping }))
     }
 
-    /// Checks that a request names this model.
-    pub(crate) fn check_model(&self, asked: Option<&str>) -> Result<(), ApiError> {
-        match asked {
-            Some(asked) if !self.options.is_named(asked) => {
-                let (name, asked) = (&self.options.name, shortened(asked));
-                let message = format!("this server has no model {asked:?}; request {name:?}");
-                Err(ApiError::new(StatusCode::NOT_FOUND, message).with_code("model_not_found"))
+    /// The model that a request names, or the first one. It is loaded if it is not.
+    pub(crate) async fn model(&self, asked: Option<&str>) -> Result<ServedModel, ApiError> {
+        self.load(self.models.find(asked)?).await
+    }
+
+    /// The same for the field `model` of a request.
+    pub(crate) async fn model_of(&self, fields: &Fields) -> Result<ServedModel, ApiError> {
+        self.model(fields.model()?.as_deref()).await
+    }
+
+    /// The model, which is loaded if it is not.
+    pub(crate) async fn load(&self, slot: &Arc<Slot>) -> Result<ServedModel, ApiError> {
+        Ok(ServedModel::new(self.clone(), slot.clone(), self.models.load(slot).await?))
+    }
+
+    /// The model of this name if it is loaded, or the first one that is, to be shown.
+    ///
+    /// # Errors
+    /// 404 if there is none of the name, 503 if it is not loaded.
+    pub(crate) fn loaded_model(&self, asked: Option<&str>) -> Result<ServedModel, ApiError> {
+        let asked = asked.map(|asked| self.models.find(Some(asked))).transpose()?;
+        let found = match asked {
+            Some(slot) => slot.loaded().map(|model| (slot, model)),
+            None => self.models.loaded().next(),
+        };
+        match found {
+            Some((slot, model)) => Ok(ServedModel::shown(self.clone(), slot.clone(), model)),
+            None => {
+                let which = asked.map_or("no model".to_owned(), |slot| format!("the model {:?}", slot.name));
+                let is = if asked.is_some() { "is not" } else { "is" };
+                let message =
+                    format!("{which} {is} loaded; a request that uses a model loads it, as does POST /models/load");
+                Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).with_code("model_not_loaded"))
             }
-            _ => Ok(()),
         }
     }
 }
@@ -86,20 +110,5 @@ impl Shared {
     /// A number that stands for a value as long as the server runs.
     pub(crate) fn hash(&self, value: impl Hash) -> u64 {
         self.salts.hash_one(value)
-    }
-
-    /// The bytes of a token; none of a token that does not exist.
-    pub(crate) fn token_bytes(&self, token: u32) -> &[u8] {
-        self.engine.model().tokenizer().ok().and_then(|t| t.token_bytes(token).ok()).unwrap_or_default()
-    }
-
-    /// The text of one token, in which bytes that are not UTF-8 are U+FFFD.
-    pub(crate) fn token_text(&self, token: u32) -> String {
-        String::from_utf8_lossy(self.token_bytes(token)).into_owned()
-    }
-
-    /// The text of tokens, without control tokens.
-    pub(crate) fn text(&self, tokens: &[u32]) -> String {
-        self.engine.model().tokenizer().ok().and_then(|t| t.decode(tokens, true).ok()).unwrap_or_default()
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -35,18 +35,27 @@ pub(crate) trait Writer: Send + 'static {
     /// The events after the last token of all choices.
     fn end(&mut self, reply: &Reply) -> Vec<Event>;
     /// The events after an error, which ends the reply.
-    fn error(&mut self, reply: &Reply, error: &ApiError) -> Vec<Event>;
+    fn error(&mut self, _: &Reply, error: &ApiError) -> Vec<Event> {
+        vec![Self::refusal(error)]
+    }
+    /// The event of an error.
+    fn refusal(error: &ApiError) -> Event;
 }
 
-/// A response that sends events as tokens arrive. A client that goes away drops it, which cancels the choices.
-pub(crate) fn events(running: Running, mut writer: impl Writer) -> Response {
+/// The events of a reply, as tokens arrive. A client that goes away drops them, which cancels the choices.
+pub(crate) fn events(running: Running, mut writer: impl Writer) -> impl Stream<Item = Event> + Send {
     let ready = writer.begin(&running.reply).into();
-    let events = stream::unfold(Sending { running, writer, ready, ended: false }, |mut sending| async {
+    stream::unfold(Sending { running, writer, ready, ended: false }, |mut sending| async {
         let event = sending.next().await?;
-        Some((Ok::<_, Infallible>(event), sending))
-    });
+        Some((event, sending))
+    })
+}
+
+/// A response that sends events.
+pub(crate) fn response(events: impl Stream<Item = Event> + Send + 'static) -> Response {
     // Comments keep proxies from closing a connection that waits for a long prompt.
-    Sse::new(events).keep_alive(KeepAlive::new().interval(Duration::from_secs(15))).into_response()
+    let keep_alive = KeepAlive::new().interval(Duration::from_secs(15));
+    Sse::new(events.map(Ok::<_, Infallible>)).keep_alive(keep_alive).into_response()
 }
 
 struct Sending<W> {

@@ -3,13 +3,15 @@
 
 use axum::Extension;
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Query, State};
+use gristmill_engine::Engine;
 use gristmill_engine::engine::Stats;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::access::Tenant;
-use crate::error::ApiError;
+use crate::error::{ApiError, ErrorBody};
+use crate::models::ModelQuery;
 use crate::state::{App, seconds};
 
 /// Other paths of `/server_info` and `/model_info`, which older routers ask.
@@ -104,80 +106,126 @@ pub(crate) struct Flushed {
     message: &'static str,
 }
 
-/// Names and sizes of the server.
-#[utoipa::path(get, path = "/server_info", responses((status = 200, body = ServerInfo)))]
-pub(crate) async fn server_info(State(app): State<App>) -> Json<ServerInfo> {
-    let (name, capacity) = (&app.options.name, app.engine.stats().kv.capacity);
-    Json(ServerInfo {
+/// Names and sizes of the server: of the model that the query names, or of the first loaded one. A model that is not
+/// loaded has sizes of 0.
+#[utoipa::path(get, path = "/server_info", responses((status = 200, body = ServerInfo), (status = 404, body = ErrorBody)))]
+pub(crate) async fn server_info(
+    State(app): State<App>,
+    Query(query): Query<ModelQuery>,
+) -> Result<Json<ServerInfo>, ApiError> {
+    let loaded = app.loaded_model(query.model()).ok();
+    let name = match &loaded {
+        Some(model) => model.name().to_owned(),
+        None => app.models.find(query.model())?.name.clone(),
+    };
+    let size = |of: fn(&Engine) -> usize| loaded.as_ref().map_or(0, |model| of(&model.engine));
+    let capacity = size(|engine| engine.stats().kv.capacity);
+    Ok(Json(ServerInfo {
         served_model_name: name.clone(),
         model_path: name.clone(),
-        tokenizer_path: name.clone(),
+        tokenizer_path: name,
         version: env!("CARGO_PKG_VERSION"),
-        max_running_requests: app.engine.sequences(),
+        max_running_requests: size(Engine::sequences),
         max_total_tokens: capacity,
         max_total_num_tokens: capacity,
-        context_length: app.engine.context(),
+        context_length: size(Engine::context),
         dp_size: 1,
         tp_size: 1,
         status: "ready",
-    })
+    }))
 }
 
 /// The model's name and architecture.
-#[utoipa::path(get, path = "/model_info", responses((status = 200, body = ModelInfo)))]
-pub(crate) async fn model_info(State(app): State<App>) -> Json<ModelInfo> {
-    let (name, model) = (&app.options.name, app.engine.model());
+#[utoipa::path(
+    get,
+    path = "/model_info",
+    params(("model" = Option<String>, Query, description = "The name of a model; the first loaded one by default")),
+    responses((status = 200, body = ModelInfo), (status = 404, body = ErrorBody), (status = 503, body = ErrorBody))
+)]
+pub(crate) async fn model_info(
+    State(app): State<App>,
+    Query(query): Query<ModelQuery>,
+) -> Result<Json<ModelInfo>, ApiError> {
+    let served = app.loaded_model(query.model())?;
+    let (name, model) = (served.name().to_owned(), served.engine.model());
     let architecture = model.spec().architecture.to_string();
-    Json(ModelInfo {
+    Ok(Json(ModelInfo {
         served_model_name: name.clone(),
         model_path: name.clone(),
-        tokenizer_path: name.clone(),
+        tokenizer_path: name,
         model_type: architecture.clone(),
         architectures: [architecture],
         is_generation: true,
         has_image_understanding: false,
         has_audio_understanding: false,
         weight_version: model.fingerprint().to_owned(),
-    })
+    }))
 }
 
-/// Requests and tokens now.
+/// The load of all models that are loaded.
+#[derive(Debug, Default)]
+struct Sum {
+    running: usize,
+    waiting: usize,
+    used: usize,
+    capacity: usize,
+    sequences: usize,
+}
+
+impl Sum {
+    fn of(app: &App) -> Sum {
+        app.models.loaded().fold(Sum::default(), |sum, (_, model)| {
+            let Stats { running, waiting, kv, .. } = model.engine.stats();
+            Sum {
+                running: sum.running + running,
+                waiting: sum.waiting + waiting,
+                used: sum.used + kv.used,
+                capacity: sum.capacity + kv.capacity,
+                sequences: sum.sequences + model.engine.sequences(),
+            }
+        })
+    }
+}
+
+/// Requests and tokens now, of all models.
 #[utoipa::path(get, path = "/get_load", responses((status = 200, body = Vec<Load>)))]
 pub(crate) async fn load(State(app): State<App>) -> Json<[Load; 1]> {
-    let Stats { running, waiting, kv, .. } = app.engine.stats();
-    Json([Load { dp_rank: 0, num_reqs: running + waiting, num_waiting_reqs: waiting, num_tokens: kv.used }])
+    let Sum { running, waiting, used, .. } = Sum::of(&app);
+    Json([Load { dp_rank: 0, num_reqs: running + waiting, num_waiting_reqs: waiting, num_tokens: used }])
 }
 
-/// Requests and tokens now, with the limits.
+/// Requests and tokens now, with the limits, of all models.
 #[utoipa::path(get, path = "/v1/loads", responses((status = 200, body = Loads)))]
 pub(crate) async fn loads(State(app): State<App>) -> Json<Loads> {
-    let Stats { running, waiting, kv, .. } = app.engine.stats();
+    let Sum { running, waiting, used, capacity, sequences } = Sum::of(&app);
     let rank = RankLoad {
         dp_rank: 0,
         num_running_reqs: running,
         num_waiting_reqs: waiting,
-        num_used_tokens: kv.used,
-        num_total_tokens: kv.used,
-        max_total_num_tokens: kv.capacity,
-        token_usage: kv.used as f64 / kv.capacity.max(1) as f64,
-        max_running_requests: app.engine.sequences(),
+        num_used_tokens: used,
+        num_total_tokens: used,
+        max_total_num_tokens: capacity,
+        token_usage: used as f64 / capacity.max(1) as f64,
+        max_running_requests: sequences,
     };
     let aggregate = AllLoad {
         total_running_reqs: running,
         total_waiting_reqs: waiting,
         total_reqs: running + waiting,
-        total_tokens: kv.used,
+        total_tokens: used,
     };
     let version = env!("CARGO_PKG_VERSION");
     Json(Loads { timestamp: seconds(), version, dp_rank_count: 1, loads: [rank], aggregate })
 }
 
-/// Empties the prefix cache of the key's prompts, but for those of requests that run.
+/// Empties the prefix caches of the key's prompts, but for those of requests that run.
 #[utoipa::path(post, path = "/flush_cache", responses((status = 200, body = Flushed)))]
 pub(crate) async fn flush_cache(
     State(app): State<App>,
     Extension(tenant): Extension<Tenant>,
 ) -> Result<Json<Flushed>, ApiError> {
-    app.engine.evict_prefixes(tenant.id())?;
+    for (_, model) in app.models.loaded() {
+        model.engine.evict_prefixes(tenant.id())?;
+    }
     Ok(Json(Flushed { success: true, message: "the prefix cache has no prompts of this key that no request uses" }))
 }

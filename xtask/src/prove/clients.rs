@@ -16,7 +16,8 @@ const SCHEMAS: &str = "jsonschema==4.26.0";
 /// The test that runs this suite.
 const SUITE: &str = "each_schema_of_the_suite_is_enforced_or_refused";
 /// Python packages that are named in the page.
-const PACKAGES: [&str; 5] = ["openai", "anthropic", "schemathesis", "jsonschema", "openapi-spec-validator"];
+const PACKAGES: [&str; 7] =
+    ["openai", "anthropic", "schemathesis", "jsonschema", "openapi-spec-validator", "pyzmq", "msgspec"];
 const FRAMEWORKS: [&str; 9] = [
     "litellm",
     "langchain",
@@ -47,8 +48,7 @@ pub(super) struct Server {
 impl Server {
     /// Starts the server with a model, or with the built-in model.
     pub(super) fn start(gristmill: &Path, model: Option<&Path>, options: &[&str]) -> Result<Server, String> {
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
-        let port = port.map_err(|error| format!("no free port: {error}"))?.port();
+        let port = free_port()?;
         let child = Command::new(gristmill)
             .args(["serve", "--quiet", "--parallel", "8"])
             .args(options)
@@ -67,6 +67,11 @@ impl Server {
         }
         Ok(server)
     }
+}
+
+fn free_port() -> Result<u16, String> {
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    Ok(port.map_err(|error| format!("no free port: {error}"))?.port())
 }
 
 impl Drop for Server {
@@ -231,12 +236,21 @@ fn packages(tools: &Tools, page: &mut Page) -> Result<(), String> {
     ] {
         page.add(title, "", checked, tools.script(python, script).arg(&server.address))?;
     }
+    kv_events(tools, page)?;
     let script = tools.node.join("with_node.mjs");
     page.add("openai, ai (npm)", "", checked, Command::new("node").arg(script).arg(&server.address))?;
     let mut evaluation = tools.script(&tools.lm_eval, "with_lm_eval.py");
     evaluation.arg(&server.address).arg(&tools.gristmill).arg(&tools.model);
     evaluation.args(["README.md", "ARCHITECTURE.md", "docs/serve.md", "docs/library.md"].map(|page| root().join(page)));
     page.add("lm-eval", "", checked, &mut evaluation)
+}
+
+/// Events of the prefix cache.
+fn kv_events(tools: &Tools, page: &mut Page) -> Result<(), String> {
+    let [events, replay] = [free_port()?, free_port()?].map(|port| format!("tcp://127.0.0.1:{port}"));
+    let server = tools.serve(&["--ctx", "2048", "--kv-events", &events, "--kv-events-replay", &replay])?;
+    let mut script = tools.script(&tools.packages, "with_kv_events.py");
+    page.add("pyzmq, msgspec", "", checked, script.args([&server.address, &events, &replay]))
 }
 
 /// Programs themselves. They request models by names of their own. The prompts of Codex have more than 8,192 tokens,

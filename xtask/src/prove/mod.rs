@@ -15,6 +15,7 @@ mod page;
 mod parts;
 mod publish;
 mod ready;
+mod replicas;
 mod seeds;
 mod settings;
 pub(crate) mod stages;
@@ -32,6 +33,7 @@ pub(crate) use hub::hub;
 use ledger::{Ledger, Part};
 pub(crate) use mutations::mutations;
 pub(crate) use publish::publish;
+pub(crate) use replicas::replicas;
 pub(crate) use seeds::seeds;
 pub(crate) use settings::settings;
 pub(crate) use synthetic::synthetic;
@@ -131,7 +133,7 @@ pub(crate) fn kernels(sources: &[&str]) -> Result<(), String> {
 /// A proof of one part, which writes the page at this path.
 type Whole = fn(&str) -> Result<(), String>;
 
-const WHOLE: [(&str, Whole); 12] = [
+const WHOLE: [(&str, Whole); 13] = [
     ("kernels", |path| example("kernels", &["all", path, &date_and_commit()])),
     ("checked", |path| checked(Some(path))),
     ("synthetic", |path| synthetic(Some(path))),
@@ -140,6 +142,7 @@ const WHOLE: [(&str, Whole); 12] = [
     ("hub", |path| hub(Some(path))),
     ("page", |path| browser(Some(path))),
     ("publish", |path| publish(Some(path))),
+    ("replicas", |path| replicas(Some(path))),
     ("seeds", |path| seeds(&["--output", path])),
     ("settings", |path| settings(Some(path))),
     ("templates", |path| templates(Some(path), false)),

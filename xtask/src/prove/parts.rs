@@ -14,7 +14,7 @@ const KERNELS: [&str; 3] = ["crates/gpu/src/kernels", "crates/cuda/src/kernels",
 const SIMULATED: [&str; 2] = ["ptx.cuh", "hopper.cuh"];
 
 /// Proofs of one part, with what they depend on.
-const WHOLE: [(&str, &[&str]); 12] = [
+const WHOLE: [(&str, &[&str]); 13] = [
     (
         "checked",
         &[
@@ -87,6 +87,19 @@ const WHOLE: [(&str, &[&str]); 12] = [
             "crates/cli/model",
             "crates/engine/src/lib.rs",
             "xtask/src/prove/publish.rs",
+        ],
+    ),
+    (
+        "replicas",
+        &[
+            "crates/server/src",
+            "crates/engine/src/engine",
+            "crates/cli/src/serve.rs",
+            "crates/cli/src/serve",
+            "deploy/nginx.conf",
+            "deploy/haproxy.cfg",
+            "scripts/replicas",
+            "xtask/src/prove/replicas.rs",
         ],
     ),
     (

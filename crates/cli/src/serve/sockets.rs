@@ -66,18 +66,23 @@ impl SocketArgs {
 
     /// Prints where the server listens.
     pub(super) fn note(&self, server: &Server, has_page: bool) {
+        let names: Vec<&str> = server.names().collect();
+        let name = match names.as_slice() {
+            [name] => (*name).to_owned(),
+            names => format!("{} models", names.len()),
+        };
         let scheme = if self.tls.is_set() { "https" } else { "http" };
         match server.address() {
             Ok(address) => {
                 let open = reachable(address);
                 if has_page {
-                    console::note(format_args!("{scheme}://{open}/ is the page to talk to {}", server.name()));
+                    console::note(format_args!("{scheme}://{open}/ is the page to talk to {name}"));
                 }
                 console::note(format_args!(
                     "programs: {scheme}://{open}/v1 (OpenAI), {scheme}://{open} (Anthropic); all: /openapi.json"
                 ));
             }
-            Err(_) => console::note(format_args!("{} listens on {}", server.name(), self.address())),
+            Err(_) => console::note(format_args!("{name} listens on {}", self.address())),
         }
         match (&self.metrics_listen, server.monitoring_address()) {
             (Some(_), Ok(Some(address))) => {

@@ -13,6 +13,7 @@ use super::{gristmill, gristmill_with, path};
 
 mod keys;
 mod logs;
+mod models;
 mod sockets;
 
 /// A server that listens, its address, and the lines that it prints after it.

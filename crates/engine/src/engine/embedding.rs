@@ -13,12 +13,15 @@ pub struct EmbeddingRequest {
     pub inputs: Vec<Prompt>,
     /// See [`Request::tenant`](super::Request::tenant).
     pub tenant: u64,
+    /// Whether the results are the hidden states of the last tokens after the last norm, as they are, instead of pooled
+    /// vectors of length 1.
+    pub last_states: bool,
 }
 
 impl EmbeddingRequest {
     /// A request of tenant 0.
     pub fn new(inputs: Vec<Prompt>) -> EmbeddingRequest {
-        EmbeddingRequest { inputs, tenant: 0 }
+        EmbeddingRequest { inputs, tenant: 0, last_states: false }
     }
 }
 
@@ -27,7 +30,8 @@ impl EmbeddingRequest {
 #[non_exhaustive]
 pub struct Embeddings {
     /// One for each input, in their order: of the model's width
-    /// ([`ModelSpec::hidden`](crate::model::spec::ModelSpec::hidden)) and of length 1.
+    /// ([`ModelSpec::hidden`](crate::model::spec::ModelSpec::hidden)) and of length 1, except with
+    /// [`EmbeddingRequest::last_states`].
     pub vectors: Vec<Vec<f32>>,
     /// Tokens and times of all inputs together: `queue` until the first was read, `prefill` from then to the last
     /// vector.
@@ -67,7 +71,10 @@ impl Engine {
         deliver: impl FnOnce(Result<Embeddings, EngineError>) + Send + 'static,
     ) -> Result<Canceller, EngineError> {
         self.health()?;
-        let pooling = self.model().spec().pooling.ok_or(EngineError::NoPooling)?;
+        let pooling = match request.last_states {
+            true => None,
+            false => Some(self.model().spec().pooling.ok_or(EngineError::NoPooling)?),
+        };
         let (place, started) = self.reserve(request.tenant, 1)?.one().ok_or(EngineError::Stopped)?;
         let collector = Collector::new(request.inputs.len(), place, Box::new(deliver));
         let since = collector.asked();

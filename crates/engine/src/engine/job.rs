@@ -13,6 +13,7 @@ use std::time::Instant;
 use gristmill_text::tokenizer::Tokenizer;
 
 use super::EngineError;
+use crate::KvListener;
 pub(super) use completion::{Completion, Sampled, Sink};
 pub(super) use embedding::{Collector, Embedding};
 pub(super) use permit::{Permit, Permits};
@@ -45,6 +46,8 @@ pub(super) enum Order {
     Run(Box<Job>),
     /// Remove the entries of a tenant from the prefix cache.
     EvictPrefixes(u64),
+    /// Tell the changes of the prefix cache from now on.
+    Listen(KvListener),
 }
 
 /// The purpose of a job.

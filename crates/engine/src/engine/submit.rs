@@ -14,6 +14,7 @@ use super::dry::Repetition;
 use super::job::{Completion, Job, Order, Permit, Sink, Task};
 use super::script::Scripted;
 use super::{Canceller, Engine, EngineError, Generation, Grammar, Piece, Prompt, Request};
+use crate::KvListener;
 
 /// Reserved places in an engine's queue ([`Engine::reserve`]). Dropping it frees unused places.
 #[derive(Debug)]
@@ -177,6 +178,17 @@ impl Engine {
         self.health()?;
         let jobs = self.jobs.as_ref().ok_or(EngineError::Stopped)?;
         jobs.send(Order::EvictPrefixes(tenant)).map_err(|_| EngineError::Stopped)
+    }
+
+    /// The listener gets each change of the prefix cache by requests that are made later. It replaces an earlier
+    /// listener.
+    ///
+    /// # Errors
+    /// The errors of [`health`](Self::health).
+    pub fn listen(&self, listener: KvListener) -> Result<(), EngineError> {
+        self.health()?;
+        let jobs = self.jobs.as_ref().ok_or(EngineError::Stopped)?;
+        jobs.send(Order::Listen(listener)).map_err(|_| EngineError::Stopped)
     }
 
     /// The matcher of a new text that follows a grammar.

@@ -166,6 +166,7 @@ impl Worker {
         match order {
             Order::Run(job) => self.arrive(*job),
             Order::EvictPrefixes(tenant) => self.runner.evict_tenant(tenant),
+            Order::Listen(listener) => self.runner.listen(listener),
         }
     }
 

@@ -86,10 +86,7 @@ families! {
 
 /// Unsupported architectures, each with the missing feature.
 const MISSING: &[(&str, &[&str])] = &[
-    (
-        "latent attention (MLA)",
-        &["deepseek2-ocr", "deepseek32", "dots3note", "glm-dsa", "kimi-k3", "minicpm3", "plm"],
-    ),
+    ("latent attention (MLA)", &["deepseek2-ocr", "deepseek32", "dots3note", "glm-dsa", "kimi-k3", "minicpm3", "plm"]),
     (
         "a selective state space (Mamba)",
         &["mamba", "mamba2", "jamba", "falcon-h1", "granitehybrid", "nemotron_h", "nemotron_h_moe", "plamo2"],

@@ -13,6 +13,8 @@ use std::collections::HashMap;
 
 use gristmill_kernels::kv::KV_BLOCK;
 
+use super::events::{KvEvent, KvListener};
+
 /// The place of a block: what precedes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Parent {
@@ -49,9 +51,16 @@ pub(super) struct PrefixCache {
     children: HashMap<Parent, HashMap<Box<[u32]>, u64>>,
     /// The number of the next entry; none is used again.
     next: u64,
+    /// Takes each whole block that is inserted or removed.
+    listener: Option<KvListener>,
 }
 
 impl PrefixCache {
+    /// The listener gets each change from now on.
+    pub(super) fn listen(&mut self, listener: KvListener) {
+        self.listener = Some(listener);
+    }
+
     /// The entry of a block's tokens behind `parent`.
     pub(super) fn find(&self, parent: Parent, tokens: &[u32]) -> Option<u64> {
         self.children.get(&parent)?.get(tokens).copied()
@@ -85,6 +94,9 @@ impl PrefixCache {
         let entry = self.next;
         self.next += 1;
         self.children.entry(parent).or_default().insert(tokens.into(), entry);
+        if let Some(listener) = self.listener.as_mut().filter(|_| tokens.len() == KV_BLOCK) {
+            listener.take(KvEvent::Stored { block: entry, parent: parent.into(), tokens: tokens.into() });
+        }
         let (tokens, blocks, sequences) = (tokens.into(), vec![None; groups], 0);
         self.entries.insert(entry, Entry { parent, tokens, blocks, predicted, sequences });
         entry
@@ -137,6 +149,9 @@ impl PrefixCache {
     /// Removes an entry, and returns its blocks with their groups. Entries behind it are not found any more.
     pub(super) fn remove(&mut self, entry: u64) -> Vec<(usize, u32)> {
         let Some(Entry { parent, tokens, blocks, .. }) = self.entries.remove(&entry) else { return Vec::new() };
+        if let Some(listener) = self.listener.as_mut().filter(|_| tokens.len() == KV_BLOCK) {
+            listener.take(KvEvent::Removed { block: entry });
+        }
         if let Some(children) = self.children.get_mut(&parent) {
             children.remove(&tokens);
             if children.is_empty() {

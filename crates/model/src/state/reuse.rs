@@ -3,6 +3,7 @@
 use gristmill_kernels::kv::KV_BLOCK;
 
 use super::checkpoints::OPENING;
+use super::events::KvListener;
 use super::group::{Group, HeldBlocks};
 use super::prefix::parent_behind;
 use super::{SequenceId, Slot, State};
@@ -179,6 +180,11 @@ impl State {
             self.remove(entry);
         }
         Ok(())
+    }
+
+    /// The listener gets each change of the prefix cache from now on.
+    pub(crate) fn listen(&mut self, listener: KvListener) {
+        self.prefix.listen(listener);
     }
 
     /// Removes a tenant's entries from the prefix cache, except blocks that sequences use.

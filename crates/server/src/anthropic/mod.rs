@@ -21,6 +21,7 @@ use crate::error::{AnthropicError, AnthropicErrorBody, ApiError, GrammarPath, Ov
 use crate::fields::Fields;
 use crate::handler;
 use crate::limit::TokenLimit;
+use crate::models::ServedModel;
 use crate::policy;
 use crate::request::{ApiRequest, Conversation, Input, check_stops};
 use crate::sampling::{REPETITION_PENALTY, SamplingFields, SettingFields};
@@ -82,6 +83,7 @@ pub(crate) struct ReplyFields {
     /// The text ends before the first of these.
     stop_sequences: Option<Vec<String>>,
     /// Send server-sent events while the reply is generated.
+    #[expect(dead_code, reason = "the handler reads it first")]
     stream: Option<bool>,
     /// Return in `usage.gristmill.receipt` all that `gristmill replay` needs to generate the same again.
     receipt: Option<bool>,
@@ -128,8 +130,7 @@ pub(crate) async fn messages(
     Extension(tenant): Extension<Tenant>,
     fields: Result<Fields, ApiError>,
 ) -> Result<Response, AnthropicError> {
-    let (request, writer) = read(&app, fields?)?;
-    Ok(handler::respond(&app, tenant, request, writer).await?)
+    Ok(handler::serve(app, tenant, fields?, read).await?)
 }
 
 /// Counts the tokens of a prompt.
@@ -152,13 +153,13 @@ pub(crate) async fn count_tokens(
     let prompt: PromptFields = fields.read()?;
     let thinking = ThinkingFields::read(&mut fields, &mut ignored)?;
     ignored.extend(fields.judge(policy::MESSAGES)?);
-    app.check_model(Some(&prompt.model))?;
+    let model = app.model(Some(&prompt.model)).await?;
     let mut paths = paths();
     let Conversation { chat, options, .. } = prompt.conversation(thinking, &mut paths, &mut ignored)?;
-    crate::fields::check_strict(&ignored, app.options.strict)?;
+    crate::fields::check_strict(&ignored, model.app().options.strict)?;
     let tokens = blocking(move || {
-        let request = app.engine.converse(chat, options);
-        let tokens = request.and_then(|(request, _)| app.engine.tokens(&request.prompt));
+        let request = model.engine.converse(chat, options);
+        let tokens = request.and_then(|(request, _)| model.engine.tokens(&request.prompt));
         tokens.map_err(|error| paths.error(error))
     });
     Ok(Json(Count { input_tokens: tokens.await?.len() }))
@@ -174,27 +175,25 @@ fn paths() -> Paths {
     Paths { overflow: Overflow::Anthropic, ..Paths::new("messages") }
 }
 
-fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, MessageWriter), ApiError> {
+fn read(model: &ServedModel, mut fields: Fields) -> Result<(ApiRequest, MessageWriter), ApiError> {
     let mut ignored = ignored_parts(&fields);
     let prompt: PromptFields = fields.read()?;
-    let ReplyFields { max_tokens, stop_sequences, stream, receipt } = fields.read()?;
+    let ReplyFields { max_tokens, stop_sequences, receipt, .. } = fields.read()?;
     let sampling = SamplingFields::read(&mut fields)?;
     let repetition_penalty = fields.spelling(&REPETITION_PENALTY);
     let thinking = ThinkingFields::read(&mut fields, &mut ignored)?;
     ignored.extend(fields.judge(policy::MESSAGES)?);
-    app.check_model(Some(&prompt.model))?;
     let mut paths = Paths { repetition_penalty, ..paths() };
-    let mut settings = sampling.settings(app)?;
+    let mut settings = sampling.settings(model)?;
     settings.max_tokens = max_tokens.tokens();
     settings.stop = stop_sequences.unwrap_or_default();
     check_stops("stop_sequences", &settings.stop)?;
-    let writer = MessageWriter::new(app.clone(), settings.max_tokens, settings.stop.clone());
+    let writer = MessageWriter::new(model.clone(), settings.max_tokens, settings.stop.clone());
     let conversation = prompt.conversation(thinking, &mut paths, &mut ignored)?;
     let request = ApiRequest {
         input: Input::Conversation(Box::new(conversation)),
         n: 1,
         settings,
-        stream: stream == Some(true),
         receipt: receipt == Some(true),
         ignored,
         paths,

@@ -10,8 +10,8 @@ use utoipa::ToSchema;
 
 use crate::details::GristmillDetails;
 use crate::error::{AnthropicErrorBody, ApiError};
+use crate::models::ServedModel;
 use crate::reply::{Change, Choice, Item, ItemKind, Reply, Step, random_digits};
-use crate::state::App;
 use crate::stream::{self, Writer};
 
 /// The reply.
@@ -65,7 +65,7 @@ struct MessageUsage {
 
 /// Writes a reply.
 pub(super) struct MessageWriter {
-    app: App,
+    model: ServedModel,
     id: String,
     /// The most tokens of the reply, as the request has it.
     max_tokens: Option<usize>,
@@ -78,9 +78,9 @@ pub(super) struct MessageWriter {
 }
 
 impl MessageWriter {
-    pub(super) fn new(app: App, max_tokens: Option<usize>, stops: Vec<String>) -> MessageWriter {
+    pub(super) fn new(model: ServedModel, max_tokens: Option<usize>, stops: Vec<String>) -> MessageWriter {
         let id = format!("msg_{}{}", random_digits(), random_digits());
-        MessageWriter { app, id, max_tokens, stops, is_open: false, closed: 0 }
+        MessageWriter { model, id, max_tokens, stops, is_open: false, closed: 0 }
     }
 
     /// The reply as far as it is.
@@ -96,10 +96,10 @@ impl MessageWriter {
                 .filter(|item| !item.text.is_empty())
                 .map(|item| OutputBlock::new(item, item.text.clone()))
                 .collect(),
-            model: self.app.options.name.clone(),
+            model: self.model.name().to_owned(),
             stop_reason,
             stop_sequence,
-            usage: MessageUsage::new(&self.app, reply),
+            usage: MessageUsage::new(&self.model, reply),
         }
     }
 
@@ -174,7 +174,7 @@ impl OutputBlock {
 }
 
 impl MessageUsage {
-    fn new(app: &App, reply: &Reply) -> MessageUsage {
+    fn new(model: &ServedModel, reply: &Reply) -> MessageUsage {
         let usage = reply.choices.iter().find_map(|choice| choice.finish).map(|finish| finish.usage);
         let prompt_tokens = reply.choices.first().map_or(0, |choice| choice.prompt.len());
         let reused_tokens = usage.map_or(0, |usage| usage.reused_tokens);
@@ -183,7 +183,7 @@ impl MessageUsage {
             cache_creation_input_tokens: 0,
             cache_read_input_tokens: reused_tokens,
             output_tokens: usage.map_or(0, |usage| usage.generated_tokens),
-            gristmill: usage.map(|_| GristmillDetails::new(app, reply)),
+            gristmill: usage.map(|_| GristmillDetails::new(model, reply)),
         }
     }
 }
@@ -205,11 +205,11 @@ impl Writer for MessageWriter {
     fn end(&mut self, reply: &Reply) -> Vec<Event> {
         let (reason, sequence) = self.stop_reason(reply);
         let delta = json!({"stop_reason": reason, "stop_sequence": sequence});
-        let usage = MessageUsage::new(&self.app, reply);
+        let usage = MessageUsage::new(&self.model, reply);
         vec![event("message_delta", json!({"delta": delta, "usage": usage})), event("message_stop", json!({}))]
     }
 
-    fn error(&mut self, _: &Reply, error: &ApiError) -> Vec<Event> {
-        vec![stream::named("error", &AnthropicErrorBody::new(error))]
+    fn refusal(error: &ApiError) -> Event {
+        stream::named("error", &AnthropicErrorBody::new(error))
     }
 }

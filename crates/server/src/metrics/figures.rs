@@ -1,15 +1,17 @@
 //! The engine's statistics, for Prometheus.
 
 use std::fmt::Result;
+use std::time::Duration;
 
 use gristmill_engine::KvUsage;
-use gristmill_engine::engine::{Distribution, Stats, Times};
+use gristmill_engine::engine::{Distribution, Stats};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::PREFIX;
+use super::of_model::Labels;
 
 /// Tokens of a block of the KV cache.
 pub(super) const BLOCK: usize = gristmill_engine::KV_BLOCK;
@@ -24,70 +26,116 @@ pub(super) fn ratio(used: usize, capacity: usize) -> f64 {
     used as f64 / capacity.max(1) as f64
 }
 
-/// The figures of one moment.
-pub(super) fn registry(stats: Stats) -> Registry {
+/// The figures of one moment, by the names of models.
+pub(super) fn registry(stats: Vec<(String, Stats)>) -> Registry {
     let mut registry = Registry::with_prefix(PREFIX);
     registry.register_collector(Box::new(Figures(stats)));
     registry
 }
 
 #[derive(Debug)]
-struct Figures(Stats);
+struct Figures(Vec<(String, Stats)>);
+
+/// A family: its name, its meaning, and the value of an engine.
+type Row<T> = (&'static str, &'static str, fn(&Stats) -> T);
+
+const GAUGES: [Row<usize>; 6] = [
+    ("requests_waiting", "Requests that wait for a sequence", |stats| stats.waiting),
+    ("requests_running", "Sequences in use, of which a request for embeddings has one for each text", |stats| {
+        stats.running
+    }),
+    ("kv_cache_used_tokens", "Tokens of the KV cache's blocks that sequences have", |stats| stats.kv.used),
+    ("kv_cache_prefix_tokens", "Tokens of the KV cache's blocks that only the prefix cache has", |stats| {
+        stats.kv.cached
+    }),
+    ("kv_cache_free_tokens", "Tokens of the KV cache's blocks that nothing has", |stats| {
+        let KvUsage { used, cached, capacity } = stats.kv;
+        capacity.saturating_sub(used + cached)
+    }),
+    ("kv_cache_capacity_tokens", "Tokens of all blocks of the KV cache", |stats| stats.kv.capacity),
+];
+
+const SECONDS: [Row<Duration>; 3] = [
+    ("step_seconds", "Seconds of steps", |stats| stats.times.steps),
+    ("forward_seconds", "Seconds of forward passes; on a GPU until the device has their work", |stats| {
+        stats.times.forward
+    }),
+    ("draw_seconds", "Seconds of drawing tokens; on a GPU until the device has done its work", |stats| {
+        stats.times.draw
+    }),
+];
+
+const DISTRIBUTIONS: [Row<Distribution>; 2] = [
+    ("step_requests", "Requests in a step", |stats| stats.step_requests.clone()),
+    ("step_tokens", "Tokens in a step", |stats| stats.step_tokens.clone()),
+];
+
+/// The label of a model.
+fn label(model: &str) -> Labels {
+    vec![("model", model.to_owned())]
+}
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result {
-        let Stats { waiting, running, kv: KvUsage { used, cached, capacity }, .. } = self.0;
-        let free = capacity.saturating_sub(used + cached);
-        for (name, help, value) in [
-            ("requests_waiting", "Requests that wait for a sequence", waiting),
-            ("requests_running", "Sequences in use, of which a request for embeddings has one for each text", running),
-            ("kv_cache_used_tokens", "Tokens of the KV cache's blocks that sequences have", used),
-            ("kv_cache_prefix_tokens", "Tokens of the KV cache's blocks that only the prefix cache has", cached),
-            ("kv_cache_free_tokens", "Tokens of the KV cache's blocks that nothing has", free),
-            ("kv_cache_capacity_tokens", "Tokens of all blocks of the KV cache", capacity),
-        ] {
-            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            metric.encode_gauge(&(value as u64))?;
+        for (name, help, value) in GAUGES {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (model, stats) in &self.0 {
+                family.encode_family(&label(model))?.encode_gauge(&(value(stats) as u64))?;
+            }
         }
         let help = "The part of the KV cache's blocks that sequences have, from 0 to 1";
-        let mut metric = encoder.encode_descriptor("kv_cache_usage_ratio", help, None, MetricType::Gauge)?;
-        metric.encode_gauge(&ratio(used, capacity))?;
+        let mut family = encoder.encode_descriptor("kv_cache_usage_ratio", help, None, MetricType::Gauge)?;
+        for (model, stats) in &self.0 {
+            family.encode_family(&label(model))?.encode_gauge(&ratio(stats.kv.used, stats.kv.capacity))?;
+        }
         let help = "Blocks of the KV cache, and tokens of a block; always 1";
-        let mut metric = encoder.encode_descriptor("cache_info", help, None, MetricType::Gauge)?;
-        let size = [("block_size", BLOCK.to_string()), ("blocks", blocks(capacity).to_string())];
-        metric.encode_family(&size)?.encode_gauge(&1u64)?;
-        let Times { steps, forward, draw, .. } = self.0.times;
-        for (name, help, time) in [
-            ("step_seconds", "Seconds of steps", steps),
-            ("forward_seconds", "Seconds of forward passes; on a GPU until the device has their work", forward),
-            ("draw_seconds", "Seconds of drawing tokens; on a GPU until the device has done its work", draw),
-        ] {
-            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            metric.encode_counter::<NoLabelSet, f64, u64>(&time.as_secs_f64(), None)?;
+        let mut family = encoder.encode_descriptor("cache_info", help, None, MetricType::Gauge)?;
+        for (model, stats) in &self.0 {
+            let size = [("block_size", BLOCK.to_string()), ("blocks", blocks(stats.kv.capacity).to_string())];
+            let labels: Labels = label(model).into_iter().chain(size).collect();
+            family.encode_family(&labels)?.encode_gauge(&1u64)?;
+        }
+        for (name, help, time) in SECONDS {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (model, stats) in &self.0 {
+                let seconds = time(stats).as_secs_f64();
+                family.encode_family(&label(model))?.encode_counter::<NoLabelSet, f64, u64>(&seconds, None)?;
+            }
         }
         let help = "Steps that were submitted before the tokens of the previous step were known";
-        let mut metric = encoder.encode_descriptor("overlapped_steps", help, None, MetricType::Counter)?;
-        metric.encode_counter::<NoLabelSet, u64, u64>(&self.0.overlapped_steps, None)?;
-        for (name, help, distribution) in [
-            ("step_requests", "Requests in a step", &self.0.step_requests),
-            ("step_tokens", "Tokens in a step", &self.0.step_tokens),
-        ] {
-            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
-            metric.encode_histogram::<NoLabelSet>(
-                distribution.sum as f64,
-                distribution.count(),
-                &buckets(distribution),
-                None,
-            )?;
+        let mut family = encoder.encode_descriptor("overlapped_steps", help, None, MetricType::Counter)?;
+        for (model, stats) in &self.0 {
+            let steps = stats.overlapped_steps;
+            family.encode_family(&label(model))?.encode_counter::<NoLabelSet, u64, u64>(&steps, None)?;
         }
-        let loads = self.0.experts.iter().filter_map(|load| Some((load.layer, load.imbalance()?)));
-        let loads: Vec<(usize, f64)> = loads.collect();
-        if !loads.is_empty() {
-            let help = "Tokens of a layer's busiest expert over the mean of its experts";
-            let mut metric = encoder.encode_descriptor("expert_imbalance", help, None, MetricType::Gauge)?;
-            for (layer, imbalance) in loads {
-                metric.encode_family(&[("layer", layer.to_string())])?.encode_gauge(&imbalance)?;
+        for (name, help, distribution) in DISTRIBUTIONS {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+            for (model, stats) in &self.0 {
+                let distribution = distribution(stats);
+                let (sum, count) = (distribution.sum as f64, distribution.count());
+                let labels = label(model);
+                let mut metric = family.encode_family(&labels)?;
+                metric.encode_histogram::<NoLabelSet>(sum, count, &buckets(&distribution), None)?;
             }
+        }
+        self.experts(&mut encoder)
+    }
+}
+
+impl Figures {
+    fn experts(&self, encoder: &mut DescriptorEncoder) -> Result {
+        let of_model = |(model, stats): &(String, Stats)| {
+            let loads = stats.experts.iter().filter_map(|load| Some((load.layer, load.imbalance()?)));
+            loads.map(|(layer, imbalance)| (model.clone(), layer, imbalance)).collect::<Vec<_>>()
+        };
+        let loads: Vec<(String, usize, f64)> = self.0.iter().flat_map(of_model).collect();
+        if loads.is_empty() {
+            return Ok(());
+        }
+        let help = "Tokens of a layer's busiest expert over the mean of its experts";
+        let mut family = encoder.encode_descriptor("expert_imbalance", help, None, MetricType::Gauge)?;
+        for (model, layer, imbalance) in loads {
+            family.encode_family(&[("model", model), ("layer", layer.to_string())])?.encode_gauge(&imbalance)?;
         }
         Ok(())
     }

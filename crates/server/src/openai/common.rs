@@ -19,7 +19,8 @@ pub(crate) const MOST_LOGPROBS: usize = 20;
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 pub(crate) struct CommonFields {
     /// The name of the model.
-    pub(crate) model: Option<String>,
+    #[expect(dead_code, reason = "the handler reads it first")]
+    model: Option<String>,
     /// Send server-sent events while the reply is generated.
     pub(crate) stream: Option<bool>,
     pub(crate) stream_options: Option<StreamOptions>,
@@ -77,8 +78,8 @@ impl CommonFields {
         ignored: Vec<String>,
         paths: Paths,
     ) -> Result<ApiRequest, ApiError> {
-        let (n, stream, receipt) = (self.n()?, self.streams(), self.wants_receipt());
-        Ok(ApiRequest { input, n, settings, stream, receipt, ignored, paths })
+        let (n, receipt) = (self.n()?, self.wants_receipt());
+        Ok(ApiRequest { input, n, settings, receipt, ignored, paths })
     }
 
     /// Whether the reply is sent as events.

@@ -16,6 +16,7 @@ use crate::blocking::blocking;
 use crate::error::{ApiError, ErrorBody};
 use crate::fields::{self, Fields};
 use crate::log::Counts;
+use crate::models::ServedModel;
 use crate::policy;
 use crate::state::App;
 
@@ -103,9 +104,9 @@ pub(crate) async fn serve(
     let asked: EmbeddingsRequest = fields.read()?;
     let ignored = fields.judge(policy::EMBEDDINGS)?;
     fields::check_strict(&ignored, app.options.strict)?;
-    app.check_model(asked.model.as_deref())?;
+    let model = app.model(asked.model.as_deref()).await?;
     let format = asked.encoding_format.unwrap_or(EncodingFormat::Float);
-    let width = app.engine.model().spec().hidden;
+    let width = model.engine.model().spec().hidden;
     if let Some(asked) = asked.dimensions.filter(|&asked| asked != width) {
         let message = format!("dimensions is {asked}; vectors of this model have {width}, and cannot be truncated");
         return Err(ApiError::param("dimensions", message));
@@ -115,11 +116,11 @@ pub(crate) async fn serve(
     let special = SpecialFields { add_special_tokens, parse_special };
     let texts = asked.input.list("input", MOST_INPUTS, special)?;
     let at = move |index: usize| if several { format!("input[{index}]") } else { "input".to_owned() };
-    let embeddings = vectors(&app, tenant, texts, at).await?;
+    let embeddings = vectors(&model, tenant, texts, at).await?;
     let counts = Counts::new();
     counts.usage(&embeddings.usage);
     // A long list of numbers takes a while to write.
-    let json = blocking(move || Ok(written(&app, embeddings, format))).await?;
+    let json = blocking(move || Ok(written(&model, embeddings, format))).await?;
     let mut response = ([(header::CONTENT_TYPE, "application/json")], json).into_response();
     response.headers_mut().extend(fields::ignored_header(&ignored));
     response.extensions_mut().insert(counts);
@@ -127,7 +128,7 @@ pub(crate) async fn serve(
 }
 
 /// The reply.
-fn written(app: &App, embeddings: Embeddings, format: EncodingFormat) -> Vec<u8> {
+fn written(model: &ServedModel, embeddings: Embeddings, format: EncodingFormat) -> Vec<u8> {
     let vector = |numbers: Vec<f32>| match format {
         EncodingFormat::Float => Vector::Numbers(numbers),
         EncodingFormat::Base64 => {
@@ -138,7 +139,7 @@ fn written(app: &App, embeddings: Embeddings, format: EncodingFormat) -> Vec<u8>
     let item = |(index, numbers)| EmbeddingItem { object: "embedding", index, embedding: vector(numbers) };
     let tokens = embeddings.usage.prompt_tokens;
     let usage = EmbeddingUsage { prompt_tokens: tokens, total_tokens: tokens };
-    let list = EmbeddingList { object: "list", data: vectors.map(item).collect(), model: &app.options.name, usage };
+    let list = EmbeddingList { object: "list", data: vectors.map(item).collect(), model: model.name(), usage };
     // Writing into memory does not fail.
     serde_json::to_vec(&list).unwrap_or_default()
 }

@@ -4,7 +4,7 @@ use gristmill_engine::engine::Logprob;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::state::App;
+use crate::models::ServedModel;
 
 /// A token with its natural logarithm of a probability, before penalties and temperature.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -23,15 +23,15 @@ struct TokenBytes {
 }
 
 impl TokenLogprob {
-    pub(crate) fn new(app: &App, logprob: &Logprob) -> TokenLogprob {
-        let top = logprob.top.iter().map(|&(token, logprob)| TokenBytes::new(app, token, logprob));
-        TokenLogprob { token: TokenBytes::new(app, logprob.token, logprob.logprob), top_logprobs: top.collect() }
+    pub(crate) fn new(model: &ServedModel, logprob: &Logprob) -> TokenLogprob {
+        let top = logprob.top.iter().map(|&(token, logprob)| TokenBytes::new(model, token, logprob));
+        TokenLogprob { token: TokenBytes::new(model, logprob.token, logprob.logprob), top_logprobs: top.collect() }
     }
 }
 
 impl TokenBytes {
-    fn new(app: &App, token: u32, logprob: f32) -> TokenBytes {
-        let bytes = app.token_bytes(token).to_vec();
+    fn new(model: &ServedModel, token: u32, logprob: f32) -> TokenBytes {
+        let bytes = model.token_bytes(token).to_vec();
         TokenBytes { token: String::from_utf8_lossy(&bytes).into_owned(), logprob, bytes }
     }
 }

@@ -24,8 +24,9 @@ mod vectors;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::models::ServedModel;
 use crate::reply::{Choice, random_digits};
-use crate::state::{App, seconds};
+use crate::state::seconds;
 
 /// The fields that every part of a reply with choices starts with.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -40,9 +41,9 @@ struct Head {
 
 impl Head {
     /// With an id that no other reply has: the prefix and 32 random digits.
-    fn new(app: &App, prefix: &str, object: &'static str) -> Head {
+    fn new(model: &ServedModel, prefix: &str, object: &'static str) -> Head {
         let id = format!("{prefix}-{}{}", random_digits(), random_digits());
-        Head { id, object, created: seconds(), model: app.options.name.clone() }
+        Head { id, object, created: seconds(), model: model.name().to_owned() }
     }
 }
 

@@ -1,5 +1,6 @@
 //! `/v1/models`, with the fields of OpenAI and of Anthropic.
 
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use axum::Json;
@@ -7,13 +8,15 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use gristmill_engine::clock;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::error::{ErrorBody, refuse};
+use crate::error::{ApiError, ErrorBody, refuse};
+use crate::fields::Fields;
+use crate::models::{Slot, Status};
 use crate::state::App;
 
-/// The model, by its name and by each alias without `*`.
+/// All models, each by its name and by each alias without `*`.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Models {
     /// `list`.
@@ -43,30 +46,48 @@ pub(crate) struct ModelEntry {
     created_at: String,
     /// `gristmill`.
     owned_by: &'static str,
-    /// Tokens that a prompt and its completion may have together.
-    max_model_len: usize,
-    /// The model's architecture.
-    architecture: String,
-    /// Tokens in the vocabulary.
-    vocabulary: usize,
+    status: Status,
+    /// Tokens that a prompt and its completion may have together, if the model is loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_model_len: Option<usize>,
+    /// The model's architecture, if it is loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    architecture: Option<String>,
+    /// Tokens in the vocabulary, if the model is loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vocabulary: Option<usize>,
+}
+
+/// A model to be loaded or unloaded.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct NamedModel {
+    model: String,
+}
+
+/// The reply of `/models/load` and `/models/unload`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Done {
+    success: bool,
 }
 
 impl ModelEntry {
-    /// The model by one of its names.
-    fn of(app: &App, id: &str) -> ModelEntry {
-        let spec = app.engine.model().spec();
+    /// A model by one of its names.
+    fn of(app: &App, slot: &Slot, id: &str) -> ModelEntry {
         let started = UNIX_EPOCH + Duration::from_secs(app.started);
+        let loaded = slot.loaded();
+        let spec = loaded.as_ref().map(|loaded| loaded.engine.model().spec());
         ModelEntry {
             id: id.to_owned(),
             object: "model",
             r#type: "model",
-            display_name: app.options.name.clone(),
+            display_name: slot.name.clone(),
             created: app.started,
             created_at: clock::format(started, "%Y-%m-%dT%H:%M:%SZ"),
             owned_by: "gristmill",
-            max_model_len: app.engine.context(),
-            architecture: spec.architecture.to_string(),
-            vocabulary: spec.vocab,
+            status: slot.status(),
+            max_model_len: loaded.as_ref().map(|loaded| loaded.engine.context()),
+            architecture: spec.map(|spec| spec.architecture.to_string()),
+            vocabulary: spec.map(|spec| spec.vocab),
         }
     }
 }
@@ -74,7 +95,8 @@ impl ModelEntry {
 /// The models that this server has.
 #[utoipa::path(get, path = "/v1/models", responses((status = 200, body = Models)))]
 pub(crate) async fn list(State(app): State<App>) -> Json<Models> {
-    let data: Vec<ModelEntry> = app.options.names().map(|name| ModelEntry::of(&app, name)).collect();
+    let entries = |slot: &Arc<Slot>| slot.names().map(|name| ModelEntry::of(&app, slot, name)).collect::<Vec<_>>();
+    let data: Vec<ModelEntry> = app.models.slots().iter().flat_map(entries).collect();
     let id = |entry: Option<&ModelEntry>| entry.map(|entry| entry.id.clone());
     let (first_id, last_id) = (id(data.first()), id(data.last()));
     Json(Models { object: "list", data, has_more: false, first_id, last_id })
@@ -88,8 +110,34 @@ pub(crate) async fn list(State(app): State<App>) -> Json<Models> {
     responses((status = 200, body = ModelEntry), (status = 404, body = ErrorBody))
 )]
 pub(crate) async fn one(State(app): State<App>, Path(id): Path<String>, uri: Uri, headers: HeaderMap) -> Response {
-    match app.check_model(Some(&id)) {
-        Ok(()) => Json(ModelEntry::of(&app, &id)).into_response(),
+    match app.models.find(Some(&id)) {
+        Ok(slot) => Json(ModelEntry::of(&app, slot, &id)).into_response(),
         Err(error) => refuse(error, &uri, &headers),
     }
+}
+
+/// Loads a model, as llama-server's router mode does. The reply is sent when the model is loaded.
+#[utoipa::path(
+    post,
+    path = "/models/load",
+    request_body = NamedModel,
+    responses((status = 200, body = Done), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody))
+)]
+pub(crate) async fn load(State(app): State<App>, mut fields: Fields) -> Result<Json<Done>, ApiError> {
+    let NamedModel { model } = fields.read()?;
+    app.model(Some(&model)).await?;
+    Ok(Json(Done { success: true }))
+}
+
+/// Unloads a model that no request uses.
+#[utoipa::path(
+    post,
+    path = "/models/unload",
+    request_body = NamedModel,
+    responses((status = 200, body = Done), (status = "4XX", body = ErrorBody))
+)]
+pub(crate) async fn unload(State(app): State<App>, mut fields: Fields) -> Result<Json<Done>, ApiError> {
+    let NamedModel { model } = fields.read()?;
+    app.models.unload(app.models.find(Some(&model))?).await?;
+    Ok(Json(Done { success: true }))
 }

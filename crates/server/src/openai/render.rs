@@ -11,6 +11,7 @@ use super::{chat, completions, responses};
 use crate::blocking::blocking;
 use crate::error::{ApiError, ErrorBody};
 use crate::fields::{self, Fields};
+use crate::models::ServedModel;
 use crate::request::{ApiRequest, Conversation, Input};
 use crate::state::App;
 
@@ -28,8 +29,9 @@ pub(crate) struct Rendered {
     responses((status = 200, body = Rendered), (status = "4XX", body = ErrorBody))
 )]
 pub(crate) async fn chat(State(app): State<App>, fields: Fields) -> Result<Response, ApiError> {
-    let request = chat::request(&app, fields)?;
-    render(app, request).await
+    let model = app.model_of(&fields).await?;
+    let request = chat::request(&model, fields)?;
+    render(model, request).await
 }
 
 /// The prompts that `/v1/completions` would run: a list, also of one.
@@ -40,8 +42,9 @@ pub(crate) async fn chat(State(app): State<App>, fields: Fields) -> Result<Respo
     responses((status = 200, body = Vec<Rendered>), (status = "4XX", body = ErrorBody))
 )]
 pub(crate) async fn completions(State(app): State<App>, fields: Fields) -> Result<Response, ApiError> {
-    let request = completions::request(&app, fields)?;
-    render(app, request).await
+    let model = app.model_of(&fields).await?;
+    let request = completions::request(&model, fields)?;
+    render(model, request).await
 }
 
 /// The prompt that `/v1/responses` would run.
@@ -52,22 +55,23 @@ pub(crate) async fn completions(State(app): State<App>, fields: Fields) -> Resul
     responses((status = 200, body = Rendered), (status = "4XX", body = ErrorBody))
 )]
 pub(crate) async fn responses(State(app): State<App>, fields: Fields) -> Result<Response, ApiError> {
-    let request = responses::request(&app, fields)?;
-    render(app, request).await
+    let model = app.model_of(&fields).await?;
+    let request = responses::request(&model, fields)?;
+    render(model, request).await
 }
 
-async fn render(app: App, request: ApiRequest) -> Result<Response, ApiError> {
+async fn render(model: ServedModel, request: ApiRequest) -> Result<Response, ApiError> {
     let ApiRequest { input, ignored, paths, .. } = request;
-    fields::check_strict(&ignored, app.options.strict)?;
+    fields::check_strict(&ignored, model.app().options.strict)?;
     let rendered = blocking(move || match input {
         Input::Conversation(conversation) => {
-            let token_ids = tokens(&app, *conversation).map_err(|error| paths.error(error))?;
+            let token_ids = tokens(&model, *conversation).map_err(|error| paths.error(error))?;
             Ok(Json(Rendered { token_ids }).into_response())
         }
         Input::Texts(prompts) => {
             let several = prompts.len() > 1;
             let of_prompt = |(index, prompt)| {
-                let tokens = app.engine.prompt_tokens(prompt);
+                let tokens = model.engine.prompt_tokens(prompt);
                 let token_ids = tokens.map_err(|error| paths.error_of_prompt(several.then_some(index), error))?;
                 Ok(Rendered { token_ids })
             };
@@ -80,7 +84,7 @@ async fn render(app: App, request: ApiRequest) -> Result<Response, ApiError> {
     Ok(response)
 }
 
-fn tokens(app: &App, Conversation { chat, options, .. }: Conversation) -> Result<Vec<u32>, EngineError> {
-    let (request, _) = app.engine.converse(chat, options)?;
-    app.engine.prompt_tokens(&request.prompt)
+fn tokens(model: &ServedModel, Conversation { chat, options, .. }: Conversation) -> Result<Vec<u32>, EngineError> {
+    let (request, _) = model.engine.converse(chat, options)?;
+    model.engine.prompt_tokens(&request.prompt)
 }

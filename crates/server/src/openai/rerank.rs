@@ -1,19 +1,21 @@
-//! `/v1/rerank` and `/score`: how alike texts are, by the cosine of their vectors, in the shapes of Jina and vLLM.
+//! `/v1/rerank` and `/score` in the shapes of Jina and vLLM: how well texts answer or resemble others, by the judgement of
+//! a reranker, or by the cosine of vectors.
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use gristmill_engine::tokenizer::EncodeOptions;
-use gristmill_engine::{Embeddings, Prompt};
+use gristmill_engine::{Embeddings, Prompt, Reranker, Usage};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::prompts::SpecialFields;
-use super::vectors::vectors;
+use super::vectors::{last_states, vectors};
 use crate::access::Tenant;
 use crate::error::{ApiError, ErrorBody};
 use crate::fields::{self, Fields};
 use crate::log::Counts;
+use crate::models::ServedModel;
 use crate::policy;
 use crate::reply::random_digits;
 use crate::state::{App, seconds};
@@ -130,27 +132,26 @@ pub(crate) async fn rerank(
     mut fields: Fields,
 ) -> Result<Response, ApiError> {
     let asked: RerankRequest = fields.read()?;
-    let compared = Compared::new(&app, fields, asked.model.as_deref())?;
+    let compared = Compared::new(&app, fields)?;
+    let model = app.model(asked.model.as_deref()).await?;
     let documents: Vec<String> = asked.documents.into_iter().map(Text::into_string).collect();
     check_count("documents", documents.len())?;
-    let texts = std::iter::once(asked.query.into_string()).chain(documents.iter().cloned()).collect();
     let at = |index: usize| match index.checked_sub(1) {
         Some(index) => format!("documents[{index}]"),
         None => "query".to_owned(),
     };
-    let embeddings = compared.vectors(&app, tenant, texts, at).await?;
-    let Some((query, vectors)) = embeddings.vectors.split_first() else { return Err(missing()) };
+    let scored = compared.scored(&model, tenant, vec![asked.query.into_string()], documents.clone(), at).await?;
     let returns = asked.return_documents != Some(false);
-    let ranked = |((index, vector), text): ((usize, &Vec<f32>), String)| {
+    let ranked = |((index, &relevance_score), text): ((usize, &f32), String)| {
         let document = returns.then_some(Document { text });
-        Ranked { index, relevance_score: cosine(query, vector), document }
+        Ranked { index, relevance_score, document }
     };
-    let mut results: Vec<Ranked> = vectors.iter().enumerate().zip(documents).map(ranked).collect();
+    let mut results: Vec<Ranked> = scored.scores.iter().enumerate().zip(documents).map(ranked).collect();
     // A stable sort: the order of the request where documents are equally like.
     results.sort_by(|a, b| b.relevance_score.total_cmp(&a.relevance_score));
     results.truncate(asked.top_n.unwrap_or(usize::MAX));
-    let (id, usage) = (id("rerank"), usage(&embeddings));
-    compared.reply(&embeddings, RerankReply { id, model: app.options.name.clone(), usage, results })
+    let (id, usage) = (id("rerank"), usage(&scored));
+    compared.reply(&scored, RerankReply { id, model: model.name().to_owned(), usage, results })
 }
 
 /// Compares pairs of texts.
@@ -168,7 +169,8 @@ pub(crate) async fn score(
     let asked: ScoreRequest = fields.read()?;
     let names =
         [fields.spelling(&["text_1", "queries", "data_1"]), fields.spelling(&["text_2", "documents", "data_2"])];
-    let compared = Compared::new(&app, fields, asked.model.as_deref())?;
+    let compared = Compared::new(&app, fields)?;
+    let model = app.model(asked.model.as_deref()).await?;
     let [first, second] = [asked.text_1, asked.text_2].map(Texts::into_list);
     check_count(names[0], first.len())?;
     check_count(names[1], second.len())?;
@@ -182,18 +184,18 @@ pub(crate) async fn score(
         Some(index) => format!("{}[{index}]", names[1]),
         None => format!("{}[{index}]", names[0]),
     };
-    let embeddings = compared.vectors(&app, tenant, first.into_iter().chain(second).collect(), at).await?;
-    let Some((first, second)) = embeddings.vectors.split_at_checked(ones) else { return Err(missing()) };
-    let pairs = first.iter().cycle().zip(second).enumerate();
-    let score = |(index, (one, other)): (usize, (&Vec<f32>, &Vec<f32>))| Score {
-        index,
-        object: "score",
-        score: cosine(one, other),
-    };
-    let data = pairs.map(score).collect();
-    let (id, created, model) = (id("score"), seconds(), app.options.name.clone());
-    let reply = ScoreReply { id, object: "list", created, model, data, usage: usage(&embeddings) };
-    compared.reply(&embeddings, reply)
+    let scored = compared.scored(&model, tenant, first, second, at).await?;
+    let score = |(index, &score): (usize, &f32)| Score { index, object: "score", score };
+    let data = scored.scores.iter().enumerate().map(score).collect();
+    let (id, created, model) = (id("score"), seconds(), model.name().to_owned());
+    let reply = ScoreReply { id, object: "list", created, model, data, usage: usage(&scored) };
+    compared.reply(&scored, reply)
+}
+
+/// The scores of pairs.
+struct Scored {
+    scores: Vec<f32>,
+    usage: Usage,
 }
 
 /// A request whose fields are judged.
@@ -203,29 +205,41 @@ struct Compared {
 }
 
 impl Compared {
-    fn new(app: &App, mut fields: Fields, model: Option<&str>) -> Result<Compared, ApiError> {
+    fn new(app: &App, mut fields: Fields) -> Result<Compared, ApiError> {
         let special: SpecialFields = fields.read()?;
         let ignored = fields.judge(policy::COMPARISONS)?;
         fields::check_strict(&ignored, app.options.strict)?;
-        app.check_model(model)?;
         Ok(Compared { ignored, options: special.options() })
     }
 
-    async fn vectors(
+    /// The score of each of the second texts with its first one, or with the only one. A reranker judges each pair; of
+    /// other models the vectors are compared. `at` has the path of each text, the first ones before the second ones.
+    async fn scored(
         &self,
-        app: &App,
+        model: &ServedModel,
         tenant: Tenant,
-        texts: Vec<String>,
+        first: Vec<String>,
+        second: Vec<String>,
         at: impl Fn(usize) -> String + Send + 'static,
-    ) -> Result<Embeddings, ApiError> {
+    ) -> Result<Scored, ApiError> {
+        let ones = first.len();
+        if let Some(reranker) = Reranker::of(model.engine.model()) {
+            let pairs = first.iter().cycle().zip(&second).map(|(query, document)| reranker.prompt(query, document));
+            let prompts = pairs.map(|(text, plain)| Prompt::Rendered { text, plain, is_started: false }).collect();
+            let at = move |index: usize| at(ones + index);
+            let Embeddings { vectors, usage, .. } = last_states(model, tenant, prompts, at).await?;
+            return Ok(Scored { scores: vectors.iter().map(|state| reranker.score(state)).collect(), usage });
+        }
         let options = self.options;
-        let prompts = texts.into_iter().map(|text| Prompt::Text { text, options }).collect();
-        vectors(app, tenant, prompts, at).await
+        let prompts = first.into_iter().chain(second).map(|text| Prompt::Text { text, options }).collect();
+        let Embeddings { vectors, usage, .. } = vectors(model, tenant, prompts, at).await?;
+        let Some((first, second)) = vectors.split_at_checked(ones) else { return Err(missing()) };
+        Ok(Scored { scores: first.iter().cycle().zip(second).map(|(one, other)| cosine(one, other)).collect(), usage })
     }
 
-    fn reply(self, embeddings: &Embeddings, reply: impl Serialize) -> Result<Response, ApiError> {
+    fn reply(self, scored: &Scored, reply: impl Serialize) -> Result<Response, ApiError> {
         let counts = Counts::new();
-        counts.usage(&embeddings.usage);
+        counts.usage(&scored.usage);
         let mut response = Json(reply).into_response();
         response.headers_mut().extend(fields::ignored_header(&self.ignored));
         response.extensions_mut().insert(counts);
@@ -266,8 +280,8 @@ fn cosine(one: &[f32], other: &[f32]) -> f32 {
     sum.clamp(-1.0, 1.0) as f32
 }
 
-fn usage(embeddings: &Embeddings) -> RerankUsage {
-    let tokens = embeddings.usage.prompt_tokens;
+fn usage(scored: &Scored) -> RerankUsage {
+    let tokens = scored.usage.prompt_tokens;
     RerankUsage { prompt_tokens: tokens, total_tokens: tokens }
 }
 

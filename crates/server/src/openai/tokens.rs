@@ -4,7 +4,7 @@
 //! that interface would run.
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use gristmill_engine::engine::EngineError;
@@ -17,6 +17,7 @@ use super::chat::{self, ChatRequest};
 use crate::blocking::blocking;
 use crate::error::{ApiError, ErrorBody, Paths};
 use crate::fields::{self, Fields, Policy};
+use crate::models::{ModelQuery, ServedModel};
 use crate::request::Conversation;
 use crate::state::App;
 
@@ -39,6 +40,7 @@ pub(crate) struct TokensFields {
 /// A text to be tokenised. Instead of it, a request may have a conversation: the fields of `/v1/chat/completions`.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct TextFields {
+    #[expect(dead_code, reason = "the handler reads it first")]
     model: Option<String>,
     /// A text of 1 MiB at most.
     prompt: Option<String>,
@@ -144,24 +146,26 @@ impl TextFields {
     responses((status = 200, body = Tokenized), (status = "4XX", body = ErrorBody))
 )]
 pub(crate) async fn tokenize(State(app): State<App>, mut fields: Fields) -> Result<Response, ApiError> {
+    let model = app.model_of(&fields).await?;
     let shown: TokensFields = fields.read()?;
     let (source, ignored, paths) = if fields.has("messages") {
         if fields.has("prompt") || fields.has("content") {
             return Err(one_of_several());
         }
-        let (conversation, ignored, paths) = chat::conversation_of(&app, fields)?;
+        let (conversation, ignored, paths) = chat::conversation_of(&model, fields)?;
         (Source::Conversation(Box::new(conversation)), ignored, paths)
     } else {
         let text: TextFields = fields.read()?;
-        app.check_model(text.model.as_deref())?;
         (text.read()?, fields.judge(POLICY)?, Paths::new("prompt"))
     };
-    fields::check_strict(&ignored, app.options.strict)?;
+    fields::check_strict(&ignored, model.app().options.strict)?;
     let tokenized = blocking(move || {
-        let tokenizer = tokenizer(&app)?;
+        let tokenizer = tokenizer(&model)?;
         let tokens = match source {
             Source::Text(text, options) => tokenizer.encode(&text, options).map_err(EngineError::from),
-            Source::Conversation(conversation) => prompt(&app, *conversation).and_then(|text| app.engine.tokens(&text)),
+            Source::Conversation(conversation) => {
+                prompt(&model, *conversation).and_then(|text| model.engine.tokens(&text))
+            }
         };
         let tokens = tokens.map_err(|error| paths.error(error))?;
         let text = |&token: &u32| tokenizer.token_text(token).unwrap_or_default().to_owned();
@@ -171,7 +175,7 @@ pub(crate) async fn tokenize(State(app): State<App>, mut fields: Fields) -> Resu
             _ => TokenItem::Id(id),
         };
         let items = tokens.iter().map(item).collect();
-        Ok(Tokenized { count: tokens.len(), max_model_len: app.engine.context(), tokens: items, token_strs })
+        Ok(Tokenized { count: tokens.len(), max_model_len: model.engine.context(), tokens: items, token_strs })
     });
     let mut response = Json(tokenized.await?).into_response();
     response.headers_mut().extend(fields::ignored_header(&ignored));
@@ -188,8 +192,8 @@ fn piece(tokenizer: &Tokenizer, id: u32) -> TokenPiece {
 }
 
 /// The prompt that a chat would run.
-fn prompt(app: &App, Conversation { chat, options, .. }: Conversation) -> Result<Prompt, EngineError> {
-    app.engine.converse(chat, options).map(|(Request { prompt, .. }, _)| prompt)
+fn prompt(model: &ServedModel, Conversation { chat, options, .. }: Conversation) -> Result<Prompt, EngineError> {
+    model.engine.converse(chat, options).map(|(Request { prompt, .. }, _)| prompt)
 }
 
 /// The text of tokens.
@@ -201,9 +205,9 @@ fn prompt(app: &App, Conversation { chat, options, .. }: Conversation) -> Result
 )]
 pub(crate) async fn detokenize(State(app): State<App>, mut fields: Fields) -> Result<Json<Detokenized>, ApiError> {
     let DetokenizeRequest { model, tokens } = fields.read()?;
-    app.check_model(model.as_deref())?;
+    let model = app.model(model.as_deref()).await?;
     blocking(move || {
-        let text = tokenizer(&app)?.decode(&tokens, false);
+        let text = tokenizer(&model)?.decode(&tokens, false);
         let prompt = text.map_err(|error| ApiError::param("tokens", error.to_string()))?;
         Ok(Json(Detokenized { prompt }))
     })
@@ -215,14 +219,18 @@ pub(crate) async fn detokenize(State(app): State<App>, mut fields: Fields) -> Re
     get, path = "/tokenizer_info",
     responses((status = 200, body = TokenizerInfo), (status = "4XX", body = ErrorBody))
 )]
-pub(crate) async fn info(State(app): State<App>) -> Result<Json<TokenizerInfo>, ApiError> {
-    let tokenizer = tokenizer(&app)?;
+pub(crate) async fn info(
+    State(app): State<App>,
+    Query(query): Query<ModelQuery>,
+) -> Result<Json<TokenizerInfo>, ApiError> {
+    let model = app.loaded_model(query.model())?;
+    let tokenizer = tokenizer(&model)?;
     let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id).ok()).map(str::to_owned);
     Ok(Json(TokenizerInfo {
         bos_token: text(tokenizer.bos()),
         eos_token: text(tokenizer.eos()),
         pad_token: text(tokenizer.padding()),
-        chat_template: app.engine.template().map(|template| template.source().to_owned()),
+        chat_template: model.engine.template().map(|template| template.source().to_owned()),
         vocab_size: tokenizer.vocab_size(),
         add_bos_token: tokenizer.adds_bos(),
     }))
@@ -237,9 +245,10 @@ pub(crate) async fn info(State(app): State<App>) -> Result<Json<TokenizerInfo>, 
     responses((status = 200, body = Detokenized), (status = "4XX", body = ErrorBody))
 )]
 pub(crate) async fn apply_template(State(app): State<App>, fields: Fields) -> Result<Response, ApiError> {
-    let (conversation, ignored, paths) = chat::conversation_of(&app, fields)?;
-    fields::check_strict(&ignored, app.options.strict)?;
-    let rendered = blocking(move || match prompt(&app, conversation) {
+    let model = app.model_of(&fields).await?;
+    let (conversation, ignored, paths) = chat::conversation_of(&model, fields)?;
+    fields::check_strict(&ignored, model.app().options.strict)?;
+    let rendered = blocking(move || match prompt(&model, conversation) {
         Ok(Prompt::Rendered { text, .. }) => Ok(Detokenized { prompt: text }),
         Ok(_) => Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the prompt of the conversation is not a text")),
         Err(error) => Err(paths.error(error)),
@@ -249,7 +258,7 @@ pub(crate) async fn apply_template(State(app): State<App>, fields: Fields) -> Re
     Ok(response)
 }
 
-fn tokenizer(app: &App) -> Result<&Tokenizer, ApiError> {
+fn tokenizer(model: &ServedModel) -> Result<&Tokenizer, ApiError> {
     let none = |error: gristmill_engine::Error| ApiError::new(StatusCode::NOT_FOUND, error.to_string());
-    app.engine.model().tokenizer().map_err(none)
+    model.engine.model().tokenizer().map_err(none)
 }

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::models::ServedModel;
 use crate::reply::Trace;
-use crate::state::App;
 
 /// The traces that chats and completions can request.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
@@ -25,9 +25,9 @@ impl TraceFields {
     }
 
     /// Whether experts are requested.
-    pub(crate) fn asked(self, app: &App) -> Result<bool, ApiError> {
+    pub(crate) fn asked(self, model: &ServedModel) -> Result<bool, ApiError> {
         let asked = self.experts == Some(true);
-        let has_experts = || app.engine.model().spec().routers().iter().any(|router| router.experts > 0);
+        let has_experts = || model.engine.model().spec().routers().iter().any(|router| router.experts > 0);
         match asked && !has_experts() {
             true => Err(ApiError::param("experts", "this model has no experts; leave the field out")),
             false => Ok(asked),
@@ -55,15 +55,15 @@ struct TokenTrace {
 
 impl Traces {
     /// `None` without a trace.
-    pub(crate) fn new(app: &App, traces: &[Trace]) -> Option<Traces> {
-        let tokens: Vec<TokenTrace> = traces.iter().map(|trace| TokenTrace::new(app, trace)).collect();
+    pub(crate) fn new(model: &ServedModel, traces: &[Trace]) -> Option<Traces> {
+        let tokens: Vec<TokenTrace> = traces.iter().map(|trace| TokenTrace::new(model, trace)).collect();
         (!tokens.is_empty()).then_some(Traces { tokens })
     }
 }
 
 impl TokenTrace {
-    fn new(app: &App, trace: &Trace) -> TokenTrace {
-        let text = app.token_text(trace.token);
+    fn new(model: &ServedModel, trace: &Trace) -> TokenTrace {
+        let text = model.token_text(trace.token);
         let rounded = |&(expert, weight): &(u32, f32)| (expert, (weight * 1e4).round() / 1e4);
         let experts = trace.routing.iter().map(|layer| layer.iter().map(rounded).collect()).collect();
         TokenTrace { id: trace.token, text, experts }

@@ -4,8 +4,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::details::GristmillDetails;
+use crate::models::ServedModel;
 use crate::reply::{Choice, Reply};
-use crate::state::App;
 
 /// OpenAI's `usage`, and what this server adds.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -49,8 +49,8 @@ struct OutputTokensDetails {
 
 impl Usage {
     /// The usage of a whole reply.
-    pub(crate) fn new(app: &App, reply: &Reply) -> Usage {
-        Usage { gristmill: Some(GristmillDetails::new(app, reply)), ..Usage::so_far(reply) }
+    pub(crate) fn new(model: &ServedModel, reply: &Reply) -> Usage {
+        Usage { gristmill: Some(GristmillDetails::new(model, reply)), ..Usage::so_far(reply) }
     }
 
     /// The usage of a reply that grows. Its cached tokens are known at the end.
@@ -76,9 +76,9 @@ impl Usage {
 }
 
 impl ResponseUsage {
-    pub(crate) fn new(app: &App, reply: &Reply) -> ResponseUsage {
+    pub(crate) fn new(model: &ServedModel, reply: &Reply) -> ResponseUsage {
         let Usage { prompt_tokens, completion_tokens, total_tokens, prompt_tokens_details, gristmill } =
-            Usage::new(app, reply);
+            Usage::new(model, reply);
         let reasoning_tokens = reply.choices.iter().map(|choice| choice.reasoning_tokens).sum();
         ResponseUsage {
             input_tokens: prompt_tokens,

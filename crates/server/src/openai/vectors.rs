@@ -10,17 +10,37 @@ use crate::access::Tenant;
 use crate::blocking::blocking;
 use crate::error::{ApiError, Paths};
 use crate::keys::Turn;
-use crate::state::App;
+use crate::models::ServedModel;
 
 /// The vectors of texts. `at` has the path of each text in the caller's request.
 pub(super) async fn vectors(
-    app: &App,
+    model: &ServedModel,
     tenant: Tenant,
     texts: Vec<Prompt>,
     at: impl Fn(usize) -> String + Send + 'static,
 ) -> Result<Embeddings, ApiError> {
-    let app = app.clone();
-    let running = blocking(move || Running::start(&app, &tenant, texts, at)).await?;
+    run(model, tenant, texts, at, false).await
+}
+
+/// The hidden states of the last tokens of texts, as they are.
+pub(super) async fn last_states(
+    model: &ServedModel,
+    tenant: Tenant,
+    texts: Vec<Prompt>,
+    at: impl Fn(usize) -> String + Send + 'static,
+) -> Result<Embeddings, ApiError> {
+    run(model, tenant, texts, at, true).await
+}
+
+async fn run(
+    model: &ServedModel,
+    tenant: Tenant,
+    texts: Vec<Prompt>,
+    at: impl Fn(usize) -> String + Send + 'static,
+    last_states: bool,
+) -> Result<Embeddings, ApiError> {
+    let model = model.clone();
+    let running = blocking(move || Running::start(&model, &tenant, texts, at, last_states)).await?;
     running.result().await
 }
 
@@ -35,14 +55,15 @@ struct Running {
 
 impl Running {
     fn start(
-        app: &App,
+        model: &ServedModel,
         tenant: &Tenant,
         texts: Vec<Prompt>,
         at: impl Fn(usize) -> String,
+        last_states: bool,
     ) -> Result<Running, ApiError> {
         let paths = Paths::new("input");
         let tokens = |(index, text): (usize, Prompt)| {
-            let tokens = app.engine.prompt_tokens(&text);
+            let tokens = model.engine.prompt_tokens(&text);
             let tokens = tokens.map_err(|error| {
                 let error = paths.error(error);
                 // Errors of the prompt are about this text.
@@ -54,14 +75,14 @@ impl Running {
         let inputs = texts.into_iter().enumerate().map(tokens).collect::<Result<_, ApiError>>()?;
         let turn = tenant.turn()?;
         let (send, result) = oneshot::channel();
-        let (mut watch, accepted) = app.metrics.watch(Instant::now(), tenant);
+        let (mut watch, accepted) = model.app().metrics.watch(model.metrics(), Instant::now(), tenant);
         let deliver = move |embeddings| {
             watch.see_embeddings(&embeddings);
             // Nobody is there if the client has gone away.
             let _ = send.send(embeddings);
         };
-        let request = EmbeddingRequest { inputs, tenant: tenant.id() };
-        let canceller = app.engine.deliver_embeddings(request, deliver)?;
+        let request = EmbeddingRequest { inputs, tenant: tenant.id(), last_states };
+        let canceller = model.engine.deliver_embeddings(request, deliver)?;
         accepted.set();
         Ok(Running { result, canceller, turn })
     }

@@ -92,6 +92,7 @@ pub(super) const ASSETS: &[Asset] = assets! {
     "maps.js": SCRIPT,
     "markdown.js": SCRIPT,
     "math.js": SCRIPT,
+    "models.js": SCRIPT,
     "numbers.js": SCRIPT,
     "presets.js": SCRIPT,
     "progress.js": SCRIPT,

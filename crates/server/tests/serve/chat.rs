@@ -4,7 +4,7 @@ use gristmill_engine::template::{Message, Role};
 use gristmill_engine::{Chat, ConverseOptions, SamplingOptions};
 use serde_json::{Value, json};
 
-use crate::server::{Running, engine, model, model_of, options};
+use crate::server::{Running, engine, model, model_of, options, sampling};
 use crate::tiny::Tiny;
 
 const PATH: &str = "/v1/chat/completions";
@@ -27,7 +27,7 @@ fn a_reply_is_what_the_engine_gives() {
     for seed in 0..5 {
         let chat = Chat::new(vec![Message::new(Role::User, "abc")]);
         let (mut request, _) = alone.converse(chat, ConverseOptions::default()).expect("a good conversation");
-        request.sampling = SamplingOptions { seed: Some(seed), ..options().sampling };
+        request.sampling = SamplingOptions { seed: Some(seed), ..sampling() };
         (request.max_tokens, request.ignore_end) = (Some(30), true);
         let pieces: Vec<_> = alone.generate(request).expect("good").collect::<Result<_, _>>().expect("it runs");
         let expected: String = pieces.iter().map(|piece| piece.text.as_str()).collect();

@@ -3,7 +3,7 @@
 use gristmill_engine::{Dry, Request, SamplingOptions};
 use serde_json::{Value, json};
 
-use crate::server::{Running, changed_model, engine, model, options};
+use crate::server::{Running, changed_model, engine, model, options, sampling};
 
 const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";
@@ -93,7 +93,7 @@ fn dry_is_that_of_the_engine() {
     let prompt = "abc abc abc abc abc abc";
     let generated = |dry: Dry| {
         let mut request = Request::new(prompt);
-        request.sampling = SamplingOptions { temperature: 0.0, ..options().sampling };
+        request.sampling = SamplingOptions { temperature: 0.0, ..sampling() };
         (request.max_tokens, request.ignore_end, request.dry) = (Some(40), true, dry);
         let pieces = alone.generate(request).expect("good");
         pieces.map(|piece| piece.expect("it runs").text).collect::<String>()

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use gristmill_engine::engine::{DraftSource, Drafts};
 use gristmill_engine::{Engine, Limits};
-use gristmill_server::Options;
+use gristmill_server::{LoadedModel, OfferedModel, Options};
 use serde_json::json;
 
-use crate::server::{CONTEXT, Running, engine, model, options};
+use crate::server::{CONTEXT, Running, engine, model, options, without_model};
 
 /// The samples of a text, by name and labels. Each family has a type, and each name belongs to one.
 fn samples(text: &str) -> BTreeMap<String, f64> {
@@ -26,11 +26,11 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
 fn figures_of_caches_and_builds() {
     let server = Running::new(engine(&model(), 2), options());
     let blocks = CONTEXT.div_ceil(16) * 2;
-    let start = samples(&server.get("/metrics").text);
+    let start = samples(&without_model(&server.get("/metrics").text));
     assert_eq!(start["gristmill_kv_cache_usage_ratio"], 0.0);
     assert_eq!(start[&format!("gristmill_cache_info{{block_size=\"16\",blocks=\"{blocks}\"}}")], 1.0);
     let build = format!("gristmill_build_info{{version=\"{}\",model=\"tiny\"}}", env!("CARGO_PKG_VERSION"));
-    assert_eq!(start[&build], 1.0);
+    assert!(server.get("/metrics").text.lines().any(|line| line == format!("{build} 1")));
     assert!(!start.keys().any(|name| name.contains("vllm")));
     let running = server.begin("/v1/completions", &json!({"prompt": "abc", "max_tokens": 1400, "ignore_eos": true}));
     let wait = std::time::Instant::now();
@@ -51,7 +51,7 @@ fn histograms_of_requests() {
     let body = json!({"prompt": "abc", "max_tokens": 20, "ignore_eos": true});
     std::thread::scope(|scope| (0..3).for_each(|_| drop(scope.spawn(|| server.ask("/v1/completions", &body)))));
     server.ask("/v1/embeddings", &json!({"input": "abc"}));
-    let samples = samples(&server.get("/metrics").text);
+    let samples = samples(&without_model(&server.get("/metrics").text));
     let whole = samples["gristmill_request_seconds_sum"];
     let queued = samples["gristmill_request_queue_seconds_sum"];
     assert_eq!(samples["gristmill_request_seconds_count"], 4.0);
@@ -67,12 +67,15 @@ fn draft_tokens_are_counted_by_place() {
     let limits = Limits { context: Some(CONTEXT), batch_tokens: 64, output_rows: Some(3), ..Limits::default() };
     let drafts = Drafts::always(DraftSource::Lookup);
     let engine = Engine::start_with_drafts(model(), drafts, limits).expect("it fits");
-    let server = Running::new(engine, Options { draft: 2, vllm_metrics: true, ..options() });
+    let server = Running::of(
+        vec![OfferedModel::loaded("tiny", LoadedModel { draft: 2, ..LoadedModel::from(engine) })],
+        Options { vllm_metrics: true, ..options() },
+    );
     let body = json!({"prompt": "ab ab ab ab ab ab", "max_tokens": 30, "ignore_eos": true, "temperature": 0});
     let reply = server.ask("/v1/completions", &body);
     let choice = &reply["usage"]["gristmill"]["choices"][0];
     assert_eq!((&choice["draft"], choice.get("draft_off_because")), (&json!("lookup"), None));
-    let samples = samples(&server.get("/metrics").text);
+    let samples = samples(&without_model(&server.get("/metrics").text));
     let labels = "model_name=\"tiny\",engine=\"0\"";
     let mut accepted = 0.0;
     for place in 0..2 {
@@ -96,7 +99,7 @@ fn names_of_vllm() {
     let server = Running::new(engine(&model(), 2), Options { vllm_metrics: true, ..options() });
     let body = json!({"prompt": "a prompt of more than one block", "max_tokens": 3, "ignore_eos": true});
     (0..2).for_each(|_| drop(server.ask("/v1/completions", &body)));
-    let samples = samples(&server.get("/metrics").text);
+    let samples = samples(&without_model(&server.get("/metrics").text));
     let labels = "{model_name=\"tiny\",engine=\"0\"}";
     for (theirs, ours) in [
         ("num_requests_running", "requests_running"),
@@ -121,8 +124,15 @@ fn names_of_vllm() {
         assert!(theirs.is_some(), "{ours} in {samples:?}");
     }
     assert!(samples[&format!("vllm:prefix_cache_hits_total{labels}")] > 0.0, "{samples:?}");
-    let success = samples.iter().find(|(name, _)| name.starts_with("vllm:request_success_total{"));
-    assert!(success.is_some_and(|(name, count)| name.contains("finished_reason=\"length\"") && *count == 2.0));
+    let success = samples.iter().filter(|(name, _)| name.starts_with("vllm:request_success_total{"));
+    let counts: Vec<f64> = ["stop", "length", "abort"]
+        .iter()
+        .flat_map(|reason| {
+            let label = format!("finished_reason=\"{reason}\"");
+            success.clone().filter(move |(name, _)| name.contains(&label)).map(|(_, &count)| count)
+        })
+        .collect();
+    assert_eq!(counts, [0.0, 2.0, 0.0]);
     let info = samples.keys().find(|name| name.starts_with("vllm:cache_config_info{")).expect("sizes");
     assert!(info.contains("block_size=\"16\"") && info.contains("num_gpu_blocks=\""), "{info}");
 }

@@ -39,7 +39,7 @@ fn start(server: &Running, key: &str, count: usize) -> Vec<std::net::TcpStream> 
     let head = format!("POST {PATH} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {key}\r\ncontent-length: {length}");
     let request = format!("{head}\r\n\r\n{body}");
     let streams = (0..count).map(|_| server.connect(request.as_bytes())).collect();
-    let expected = format!("gristmill_requests {count}");
+    let expected = format!("gristmill_requests{{model=\"tiny\"}} {count}");
     let started = std::time::Instant::now();
     while !server.get_with("/metrics", &[("x-api-key", key)]).text.lines().any(|line| line == expected) {
         assert!(started.elapsed().as_secs() < 20, "{count} requests do not start");

@@ -10,14 +10,14 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-use crate::server::{agent, engine, model, options};
+use crate::server::{agent, engine, model, offered, options};
 
 #[test]
 fn a_router_is_mounted() {
     let access = Access { keys: vec!["secret".into()], ..Access::default() };
     let options = Options { access, body_bytes: 1_000, ..options() };
     let own = Router::new().route("/", get(|| async { "own" }));
-    let app = own.nest("/llm", router(engine(&model(), 1), options));
+    let app = own.nest("/llm", router(vec![offered(engine(&model(), 1))], options));
     let runtime = Runtime::new().expect("a runtime");
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
     let base = format!("http://{}", listener.local_addr().expect("an address"));
@@ -45,7 +45,7 @@ fn a_router_is_mounted() {
 #[test]
 fn an_application_shares_the_engine() {
     let engine = Arc::new(engine(&model(), 2));
-    let app = router(engine.clone(), options());
+    let app = router(vec![offered(engine.clone())], options());
     let runtime = Runtime::new().expect("a runtime");
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
     let base = format!("http://{}", listener.local_addr().expect("an address"));

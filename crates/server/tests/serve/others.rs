@@ -8,7 +8,7 @@ use gristmill_engine::{LoadOptions, Model, clock};
 use gristmill_server::{Access, Options};
 use serde_json::{Value, json};
 
-use crate::server::{CONTEXT, Reply, Running, engine, model, options};
+use crate::server::{CONTEXT, Reply, Running, engine, model, offered, options};
 use crate::speech;
 use crate::tiny::{Random, Tiny};
 
@@ -90,7 +90,7 @@ fn a_conversation_is_shown_as_it_would_run() {
 #[test]
 fn the_model_has_names() {
     let aliases = ["gpt-4o", "meta/llama", "claude-*", "tiny"].map(str::to_owned).to_vec();
-    let server = Running::new(engine(&model(), 1), Options { aliases, ..options() });
+    let server = Running::of(vec![offered(engine(&model(), 1)).with_aliases(aliases)], options());
     let found =
         [("tiny", 200), ("gpt-4o", 200), ("meta/llama", 200), ("claude-fable-5", 200), ("claude", 404), ("x", 404)];
     for (name, status) in found {
@@ -104,7 +104,7 @@ fn the_model_has_names() {
             _ => assert_eq!(reply.json()["error"]["code"], "model_not_found"),
         }
     }
-    let every = Running::new(engine(&model(), 1), Options { aliases: vec!["*".to_owned()], ..options() });
+    let every = Running::of(vec![offered(engine(&model(), 1)).with_aliases(vec!["*".to_owned()])], options());
     assert_eq!(every.get("/v1/models/whatever").status, 200);
 }
 
@@ -112,7 +112,7 @@ fn the_model_has_names() {
 #[test]
 fn models_are_listed_for_both_interfaces() {
     let aliases = ["gpt-4o", "claude-*", "tiny"].map(str::to_owned).to_vec();
-    let server = Running::new(engine(&model(), 1), Options { aliases, ..options() });
+    let server = Running::of(vec![offered(engine(&model(), 1)).with_aliases(aliases)], options());
     let list = server.get("/v1/models").json();
     assert_eq!((&list["object"], &list["has_more"]), (&json!("list"), &json!(false)));
     assert_eq!((&list["first_id"], &list["last_id"]), (&json!("tiny"), &json!("gpt-4o")));

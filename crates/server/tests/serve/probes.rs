@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use gristmill_server::{Access, Options, Server, Sockets};
 use serde_json::{Value, json};
 
-use crate::server::{Running, agent, engine, model, options, rest};
+use crate::server::{Running, agent, engine, model, offered, options, rest};
 
 const PATH: &str = "/v1/completions";
 
@@ -55,7 +55,10 @@ fn monitoring_has_a_socket() {
         asked(server.monitoring, &format!("GET {path} {head}"))
     };
     let metrics = ask("/metrics");
-    assert!(metrics.starts_with("HTTP/1.1 200") && metrics.contains("gristmill_requests_waiting 0"), "{metrics}");
+    assert!(
+        metrics.starts_with("HTTP/1.1 200") && metrics.contains("gristmill_requests_waiting{model=\"tiny\"} 0"),
+        "{metrics}"
+    );
     assert!(["/health", "/ready"].iter().all(|path| ask(path).starts_with("HTTP/1.1 200")));
     for path in ["/v1/models", "/", "/model", "/openapi.json", "/slots"] {
         assert!(ask(path).starts_with("HTTP/1.1 404"), "{path}");
@@ -85,7 +88,7 @@ fn a_server_that_loads_answers() {
     assert!(head.contains("retry-after: 1\r\n") && head.contains("connection: close\r\n"), "{refused}");
 
     drop(loading);
-    let server = Server::new(sockets, engine(&model(), 1), options());
+    let server = Server::new(sockets, vec![offered(engine(&model(), 1))], options());
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
     let running = runtime.spawn(server.run(async { drop(ended.await) }));
     for address in [address, monitoring] {

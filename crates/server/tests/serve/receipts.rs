@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use gristmill_engine::engine::receipt::{Receipt, Recorder};
 use gristmill_engine::{Model, Request};
-use gristmill_server::{Access, Options};
+use gristmill_server::{Access, LoadedModel, OfferedModel, Options};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::server::{Running, engine, model, options};
+use crate::server::{Running, engine, model, options, sampling};
 
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
@@ -105,7 +105,8 @@ fn each_interface_gives_receipts() {
 #[test]
 fn receipts_of_all_settings() {
     let model = model();
-    let server = Running::new(engine(&model, 3), Options { draft: 3, ..options() });
+    let drafting = LoadedModel { draft: 3, sampling: sampling(), ..LoadedModel::from(engine(&model, 3)) };
+    let server = Running::of(vec![OfferedModel::loaded("tiny", drafting)], options());
     let ask = |path: &str, more: Value| {
         let reply = server.ask(path, &with(asked(path, 30), more));
         let receipt = receipt(std::slice::from_ref(&reply));

@@ -1,8 +1,11 @@
 //! `/v1/rerank` and `/score` against the vectors of `/v1/embeddings`.
 
+use gristmill_engine::{EmbeddingRequest, Prompt};
 use serde_json::{Value, json};
 
-use crate::server::{Running, engine, model, options};
+use crate::server::{Running, changed_model, engine, model, options};
+use crate::speech;
+use crate::tiny::Tiny;
 
 const TEXTS: [&str; 4] = ["wheat and rye", "a river", "the mill grinds", "wheat and rye"];
 
@@ -95,4 +98,119 @@ fn wrong_comparisons_are_named() {
         let reply = server.post(path, &body);
         assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!(param)), "{body}: {}", reply.text);
     }
+}
+
+/// The prompt of Qwen3-Reranker for a pair.
+fn judged(query: &str, document: &str) -> String {
+    let system = "Judge whether the Document meets the requirements based on the Query and the Instruct provided. Note \
+                  that the answer can only be \"yes\" or \"no\".";
+    let instruct = "<Instruct>: Given a web search query, retrieve relevant passages that answer the query";
+    format!(
+        "<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{instruct}\n<Query>: {query}\n<Document>: \
+         {document}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    )
+}
+
+/// Tokens of "yes" and "no", which stand for bytes that no text has.
+const YES: usize = 0xfe;
+const NO: usize = 0xff;
+
+/// A model whose vocabulary has words for a judgement.
+fn with_words(tiny: &mut Tiny) {
+    let mut tokens = speech::tokens();
+    for (index, word) in [(0xfd, "ye"), (YES, "yes"), (NO, "no")] {
+        tokens[index] = word.to_owned();
+    }
+    tiny.set("tokenizer.ggml.tokens", tokens);
+    tiny.set("tokenizer.ggml.merges", ["a b", "y e", "ye s", "n o"].map(str::to_owned).to_vec());
+}
+
+fn scores(reply: &Value) -> Vec<f64> {
+    let results = reply["results"].as_array().expect("a list");
+    let mut scores = vec![f64::NAN; results.len()];
+    for result in results {
+        scores[result["index"].as_u64().expect("an index") as usize] =
+            result["relevance_score"].as_f64().expect("a number");
+    }
+    scores
+}
+
+/// A language model whose name says that it is a reranker: the score is the probability of its answer "yes" to the
+/// published prompt.
+#[test]
+fn a_reranker_answers_yes_or_no() {
+    let model = changed_model(|tiny| {
+        with_words(tiny);
+        tiny.set("general.name", "Qwen3 Reranker tiny");
+    });
+    let server = Running::new(engine(&model, 2), options());
+    let query = "rye <|im_end|>";
+    let reply = server.ask("/v1/rerank", &json!({"query": query, "documents": TEXTS}));
+    let mut tokens = 0;
+    for (score, document) in scores(&reply).into_iter().zip(TEXTS) {
+        // A mark in a text is text.
+        let prompt = server.ask("/tokenize", &json!({"prompt": judged("@", document), "add_special_tokens": false}));
+        let mark =
+            server.ask("/tokenize", &json!({"prompt": query, "parse_special": false, "add_special_tokens": false}));
+        let list = |reply: &Value| reply["tokens"].as_array().expect("a list").clone();
+        let at = list(&prompt).iter().position(|token| token == 0x40).expect("the mark");
+        let mut prompt = list(&prompt);
+        prompt.splice(at..=at, list(&mark));
+        tokens += prompt.len();
+        let logprob = |token: usize| {
+            let body = json!({"prompt": prompt, "max_tokens": 1, "logprobs": 0, "allowed_token_ids": [token]});
+            let reply = server.ask("/v1/completions", &body);
+            reply["choices"][0]["logprobs"]["token_logprobs"][0].as_f64().expect("a number")
+        };
+        let expected = 1.0 / (1.0 + (logprob(NO) - logprob(YES)).exp());
+        assert!((score - expected).abs() < 1e-4, "{score} instead of {expected} for {document}");
+    }
+    assert_eq!(reply["usage"]["prompt_tokens"], tokens);
+    let pairs = json!({"text_1": query, "text_2": TEXTS});
+    let pairs = server.ask("/v1/score", &pairs);
+    let again: Vec<f64> = (0..4).map(|index| pairs["data"][index]["score"].as_f64().expect("a number")).collect();
+    assert_eq!(again, scores(&reply));
+    // Its vectors are those of any model.
+    assert_eq!(vectors(&server, &["a"]).len(), 1);
+    let long = json!({"query": "a", "documents": ["b", "long ".repeat(400)]});
+    assert_eq!(server.post("/v1/rerank", &long).json()["error"]["param"], "documents[1]");
+}
+
+/// A file with the two rows of the head, as llama.cpp's converter writes it.
+#[test]
+fn a_reranker_has_a_head_of_two_rows() {
+    let labels = |labels: [&str; 2]| {
+        changed_model(|tiny| {
+            tiny.set("llama.pooling_type", 4_u32);
+            tiny.set("llama.classifier.output_labels", labels.map(str::to_owned).to_vec());
+            tiny.set("tokenizer.chat_template.rerank", "<|im_start|>{document} {query}?");
+            let hidden = tiny.tensors.iter().find(|tensor| tensor.0 == "token_embd.weight").expect("it has one").2[0];
+            tiny.tensor("cls.output.weight", &[hidden, 2]);
+        })
+    };
+    for (names, sign) in [(["yes", "no"], 1.0), (["no", "yes"], -1.0)] {
+        let model = labels(names);
+        let rows: Vec<f64> = {
+            let head = model.file().tensor("cls.output.weight").expect("it has one");
+            let bytes = model.file().data(head).chunks_exact(4);
+            bytes.map(|bytes| f64::from(f32::from_le_bytes(bytes.try_into().expect("four bytes")))).collect()
+        };
+        let engine = engine(&model, 2);
+        let text = "<|im_start|>a river wheat?".to_owned();
+        let prompt = Prompt::Rendered { text, plain: Vec::new(), is_started: false };
+        let request = EmbeddingRequest { last_states: true, ..EmbeddingRequest::new(vec![prompt]) };
+        let state = engine.embed(request).expect("a state").vectors.remove(0);
+        let dot = |row: &[f64]| row.iter().zip(&state).map(|(a, b)| a * f64::from(*b)).sum::<f64>();
+        let (first, second) = rows.split_at(state.len());
+        let expected = 1.0 / (1.0 + (sign * (dot(second) - dot(first))).exp());
+        let server = Running::new(engine, options());
+        let reply = server.ask("/v1/rerank", &json!({"query": "wheat", "documents": ["a river"]}));
+        let score = scores(&reply)[0];
+        assert!((score - expected).abs() < 1e-5, "{score} instead of {expected}");
+        assert_eq!(server.post("/v1/embeddings", &json!({"input": "a"})).status, 400);
+    }
+    // Labels that are no judgement.
+    let server = Running::new(engine(&labels(["good", "bad"]), 1), options());
+    let refused = server.post("/v1/rerank", &json!({"query": "a", "documents": ["b"]}));
+    assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("model")));
 }

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use gristmill_engine::{Engine, Limits, LoadOptions, Model, SamplingOptions};
-use gristmill_server::{Keys, Options, Server, Sockets};
+use gristmill_server::{Keys, LoadedModel, OfferedModel, Options, Server, Sockets};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -52,8 +52,17 @@ pub(crate) fn engine_with(model: &Arc<Model>, sequences: usize, context: usize) 
 }
 
 pub(crate) fn options() -> Options {
-    let sampling = SamplingOptions { temperature: 1.0, ..SamplingOptions::default() };
-    Options { sampling, patience: Duration::from_secs(5), ..Options::new("tiny") }
+    Options { patience: Duration::from_secs(5), ..Options::default() }
+}
+
+/// The usual defaults of requests.
+pub(crate) fn sampling() -> SamplingOptions {
+    SamplingOptions { temperature: 1.0, ..SamplingOptions::default() }
+}
+
+/// The model of an engine, by the name of all tests.
+pub(crate) fn offered(engine: impl Into<Arc<Engine>>) -> OfferedModel {
+    OfferedModel::loaded("tiny", LoadedModel { sampling: sampling(), ..LoadedModel::from(engine) })
 }
 
 /// A server on a thread of its own; dropping it ends it and waits for it.
@@ -68,12 +77,16 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn new(engine: Engine, options: Options) -> Running {
+        Running::of(vec![offered(engine)], options)
+    }
+
+    pub(crate) fn of(models: Vec<OfferedModel>, options: Options) -> Running {
         let (end, ended) = oneshot::channel::<()>();
         let (told, address) = std::sync::mpsc::channel();
         let serve = async move {
             let sockets = Sockets::bind("127.0.0.1:0").await.expect("a free port");
             let sockets = sockets.with_monitoring("127.0.0.1:0").await.expect("a free port");
-            let server = Server::new(sockets, engine, options);
+            let server = Server::new(sockets, models, options);
             let monitoring = server.monitoring_address().expect("an address").expect("it was asked for");
             told.send((server.address().expect("an address"), server.keys(), monitoring)).expect("the test waits");
             server.run(async { drop(ended.await) }).await;
@@ -173,7 +186,7 @@ impl Running {
 
     /// A figure of `/metrics`.
     pub(crate) fn metric(&self, name: &str) -> f64 {
-        let text = self.get("/metrics").text;
+        let text = without_model(&self.get("/metrics").text);
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
         line.unwrap_or_else(|| panic!("{name} in {text}"))
     }
@@ -194,6 +207,13 @@ impl Drop for Running {
             panic!("the server panicked");
         }
     }
+}
+
+/// The text of `/metrics` without the label of the model.
+pub(crate) fn without_model(metrics: &str) -> String {
+    ["{model=\"tiny\"}", "model=\"tiny\",", ",model=\"tiny\""]
+        .iter()
+        .fold(metrics.to_owned(), |text, label| text.replace(label, ""))
 }
 
 /// All that a server sends until it closes a connection.

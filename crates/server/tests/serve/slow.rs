@@ -189,7 +189,7 @@ fn connections_are_bounded() {
 #[test]
 #[ignore = "minutes"]
 fn many_slow_clients() {
-    let (model, patience) = (model(), Options::new("").patience);
+    let (model, patience) = (model(), Options::default().patience);
     let [server, quiet] = [0, 1].map(|_| Running::new(engine(&model, 8), Options { patience, ..options() }));
     let mut slower = Vec::new();
     for slow in ATTACKS {

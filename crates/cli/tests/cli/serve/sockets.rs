@@ -119,7 +119,7 @@ fn a_unix_socket() {
         UnixStream::connect(socket).and_then(|stream| read_all(stream, &request)).unwrap_or_default()
     };
     wait_until("the start", || ask(&socket, "/ready").starts_with("HTTP/1.1 200"));
-    assert!(ask(&monitoring, "/metrics").contains("gristmill_requests_waiting 0"));
+    assert!(ask(&monitoring, "/metrics").contains("gristmill_requests_waiting{model=\"endless\"} 0"));
     assert!(ask(&socket, "/v1/models").contains("endless"));
     // A socket that is in use stays another's.
     let second = command(&["--listen", &listen]).stderr(Stdio::piped()).output().expect("it ends");

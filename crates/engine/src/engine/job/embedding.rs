@@ -19,6 +19,8 @@ type Sink = Box<dyn FnOnce(Result<Embeddings, EngineError>) + Send>;
 #[derive(Debug)]
 pub(in crate::engine) struct Embedding {
     pooling: Pooling,
+    /// Whether the vector has the length 1.
+    is_scaled: bool,
     /// Which input it is.
     index: usize,
     /// The sum of the hidden states so far that are pooled; empty before the first.
@@ -29,22 +31,24 @@ pub(in crate::engine) struct Embedding {
 }
 
 impl Embedding {
-    /// The first of a request's inputs, which takes the others with it; `None` without inputs.
+    /// The first of a request's inputs, which takes the others with it; `None` without inputs. Without a pooling, the
+    /// result is the state of the last token.
     pub(in crate::engine) fn first(
         inputs: Vec<Vec<u32>>,
-        pooling: Pooling,
+        pooling: Option<Pooling>,
         collector: Collector,
     ) -> Option<(Vec<u32>, Embedding)> {
         let (rest, collector) = (inputs.into_iter().enumerate().collect(), Arc::new(Mutex::new(collector)));
-        Embedding { pooling, index: 0, sum: Vec::new(), rest, collector }.next_input()
+        let (is_scaled, pooling) = (pooling.is_some(), pooling.unwrap_or(Pooling::Last));
+        Embedding { pooling, is_scaled, index: 0, sum: Vec::new(), rest, collector }.next_input()
     }
 
     /// The next input that has not started, which takes the others with it.
     pub(super) fn next_input(&mut self) -> Option<(Vec<u32>, Embedding)> {
         let mut rest = std::mem::take(&mut self.rest);
         let (index, text) = rest.pop_front()?;
-        let (pooling, collector) = (self.pooling, self.collector.clone());
-        Some((text, Embedding { pooling, index, sum: Vec::new(), rest, collector }))
+        let (pooling, is_scaled, collector) = (self.pooling, self.is_scaled, self.collector.clone());
+        Some((text, Embedding { pooling, is_scaled, index, sum: Vec::new(), rest, collector }))
     }
 
     /// When the request came.
@@ -84,7 +88,10 @@ impl Embedding {
 
     /// The text is computed.
     pub(in crate::engine) fn finish(&mut self, progress: &Progress) {
-        let vector = normalised(&self.sum);
+        let vector = match self.is_scaled {
+            true => normalised(&self.sum),
+            false => self.sum.iter().map(|&x| x as f32).collect(),
+        };
         self.collector().add(self.index, vector, &progress.usage);
     }
 

@@ -39,7 +39,7 @@ impl Worker {
         let running = self.slots.iter_mut().filter_map(Option::take).map(|running| running.job);
         let arrived = inbox.try_iter().filter_map(|order| match order {
             Order::Run(job) => Some(*job),
-            Order::EvictPrefixes(_) => None,
+            Order::EvictPrefixes(_) | Order::Listen(_) => None,
         });
         let jobs: Vec<Job> = running.chain(self.waiting.drain(..)).chain(arrived).collect();
         self.report();

@@ -21,6 +21,7 @@ use crate::error::{ApiError, ErrorBody, Paths};
 use crate::fields::Fields;
 use crate::handler;
 use crate::limit::{BudgetFields, TokenLimit};
+use crate::models::ServedModel;
 use crate::policy;
 use crate::request::{ApiRequest, Conversation, Input};
 use crate::sampling::{SamplingFields, SettingFields};
@@ -97,14 +98,16 @@ pub(crate) async fn serve(
     Extension(tenant): Extension<Tenant>,
     fields: Fields,
 ) -> Result<Response, ApiError> {
-    let (request, writer) = read(&app, fields)?;
-    handler::respond(&app, tenant, request, writer).await
+    handler::serve(app, tenant, fields, read).await
 }
 
 /// The conversation of a request, and the paths of fields that change nothing. Other endpoints show the prompt that
 /// this endpoint builds from it.
-pub(super) fn conversation_of(app: &App, fields: Fields) -> Result<(Conversation, Vec<String>, Paths), ApiError> {
-    let ApiRequest { input, ignored, paths, .. } = request(app, fields)?;
+pub(super) fn conversation_of(
+    model: &ServedModel,
+    fields: Fields,
+) -> Result<(Conversation, Vec<String>, Paths), ApiError> {
+    let ApiRequest { input, ignored, paths, .. } = request(model, fields)?;
     match input {
         Input::Conversation(conversation) => Ok((*conversation, ignored, paths)),
         Input::Texts(_) => Err(ApiError::param("messages", "messages is missing")),
@@ -112,28 +115,27 @@ pub(super) fn conversation_of(app: &App, fields: Fields) -> Result<(Conversation
 }
 
 /// What a request of this interface runs.
-pub(super) fn request(app: &App, fields: Fields) -> Result<ApiRequest, ApiError> {
-    read(app, fields).map(|(request, _)| request)
+pub(super) fn request(model: &ServedModel, fields: Fields) -> Result<ApiRequest, ApiError> {
+    read(model, fields).map(|(request, _)| request)
 }
 
-fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ChatWriter), ApiError> {
+fn read(model: &ServedModel, mut fields: Fields) -> Result<(ApiRequest, ChatWriter), ApiError> {
     let mut ignored = common::ignored(&fields);
     let common: CommonFields = fields.read()?;
     let sampling = SamplingFields::read(&mut fields)?;
     let format: FormatFields = fields.read()?;
     let mut chat: ChatFields = fields.read()?;
     let budget: BudgetFields = fields.read()?;
-    let template = template::allowed(app, chat.chat_template.take())?;
+    let template = template::allowed(model, chat.chat_template.take())?;
     let thinking = ThinkingFields::read(&mut fields, &mut ignored)?;
     let traces: TraceFields = fields.read()?;
     let mut paths = common::paths(&fields, "messages");
     ignored.extend(fields.judge(policy::CHATS)?);
-    app.check_model(common.model.as_deref())?;
-    let mut settings = sampling.settings(app)?;
+    let mut settings = sampling.settings(model)?;
     settings.stop = common.stops()?;
     settings.max_tokens = chat.max_tokens.and_then(TokenLimit::tokens);
     settings.logprobs = logprobs(chat.logprobs == Some(true), chat.top_logprobs, "logprobs to be true")?;
-    settings.routing = traces.asked(app)?;
+    settings.routing = traces.asked(model)?;
     let own_format = chat.response_format.clone().map(ResponseFormat::asked).transpose()?.flatten();
     let grammar = format.grammar(own_format, &mut paths)?;
     let reasoning_tokens = budget.tokens().or(thinking.budget());
@@ -141,7 +143,7 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ChatWriter), ApiEr
     conversation.options.reasoning_tokens = reasoning_tokens;
     conversation.chat.template = template;
     let request = common.request(Input::Conversation(Box::new(conversation)), settings, ignored, paths)?;
-    Ok((request, ChatWriter::new(app.clone(), common.streamed_usage(), traces.token_ids())))
+    Ok((request, ChatWriter::new(model.clone(), common.streamed_usage(), traces.token_ids())))
 }
 
 impl ChatFields {

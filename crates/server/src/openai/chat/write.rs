@@ -8,6 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::models::ServedModel;
 use crate::openai::common::StreamedUsage;
 use crate::openai::logprobs::TokenLogprob;
 use crate::openai::messages::{FunctionCall, ToolCall};
@@ -15,7 +16,6 @@ use crate::openai::traces::Traces;
 use crate::openai::usage::Usage;
 use crate::openai::{Head, finish_reason};
 use crate::reply::{Change, Choice, Item, ItemKind, Reply, Step};
-use crate::state::App;
 use crate::stream::{self, Writer};
 
 /// The reply.
@@ -106,7 +106,7 @@ struct ChatLogprobs {
 
 /// Writes a reply.
 pub(super) struct ChatWriter {
-    app: App,
+    model: ServedModel,
     head: Head,
     streamed: StreamedUsage,
     /// Whether the ids of tokens are returned.
@@ -114,9 +114,9 @@ pub(super) struct ChatWriter {
 }
 
 impl ChatWriter {
-    pub(super) fn new(app: App, streamed: StreamedUsage, token_ids: bool) -> ChatWriter {
-        let head = Head::new(&app, "chatcmpl", "chat.completion.chunk");
-        ChatWriter { app, head, streamed, token_ids }
+    pub(super) fn new(model: ServedModel, streamed: StreamedUsage, token_ids: bool) -> ChatWriter {
+        let head = Head::new(&model, "chatcmpl", "chat.completion.chunk");
+        ChatWriter { model, head, streamed, token_ids }
     }
 
     fn choice(&self, index: usize, choice: &Choice) -> ChatChoice {
@@ -131,13 +131,13 @@ impl ChatWriter {
             reasoning_content: (!reasoning.is_empty()).then_some(reasoning),
             tool_calls: (!calls.is_empty()).then_some(calls),
         };
-        let (logprobs, gristmill) = (self.logprobs(&choice.logprobs), Traces::new(&self.app, &choice.traces));
+        let (logprobs, gristmill) = (self.logprobs(&choice.logprobs), Traces::new(&self.model, &choice.traces));
         let (finish_reason, token_ids) = (finish_reason(choice), self.token_ids.then(|| choice.tokens.clone()));
         ChatChoice { index, message, logprobs, finish_reason, token_ids, gristmill }
     }
 
     fn logprobs(&self, logprobs: &[Logprob]) -> Option<ChatLogprobs> {
-        let content = || logprobs.iter().map(|logprob| TokenLogprob::new(&self.app, logprob)).collect();
+        let content = || logprobs.iter().map(|logprob| TokenLogprob::new(&self.model, logprob)).collect();
         (!logprobs.is_empty()).then(|| ChatLogprobs { content: content(), refusal: None })
     }
 
@@ -191,7 +191,7 @@ impl Writer for ChatWriter {
     fn whole(mut self, reply: &Reply) -> Response {
         self.head.object = "chat.completion";
         let choices = reply.choices.iter().enumerate().map(|(index, choice)| self.choice(index, choice)).collect();
-        let (usage, prompt_token_ids) = (Usage::new(&self.app, reply), self.prompt(reply));
+        let (usage, prompt_token_ids) = (Usage::new(&self.model, reply), self.prompt(reply));
         Json(ChatCompletion { choices, prompt_token_ids, usage, head: self.head }).into_response()
     }
 
@@ -203,7 +203,7 @@ impl Writer for ChatWriter {
         let Step { choice: index, token, changes, logprob, trace } = step;
         let choice = &reply.choices[index];
         let (mut logprobs, mut gristmill) =
-            (self.logprobs(logprob.as_slice()), Traces::new(&self.app, trace.as_slice()));
+            (self.logprobs(logprob.as_slice()), Traces::new(&self.model, trace.as_slice()));
         let mut token_ids = self.token_ids.then(|| vec![token]);
         let mut deltas: Vec<Delta> = changes.into_iter().filter_map(|change| delta(choice, change)).collect();
         if deltas.is_empty() && (logprobs.is_some() || gristmill.is_some() || token_ids.is_some()) {
@@ -222,7 +222,7 @@ impl Writer for ChatWriter {
     }
 
     fn end(&mut self, reply: &Reply) -> Vec<Event> {
-        let usage = self.streamed.at_end.then(|| Usage::new(&self.app, reply));
+        let usage = self.streamed.at_end.then(|| Usage::new(&self.model, reply));
         let chunk = |usage| {
             let (choices, prompt_token_ids) = (Vec::new(), None);
             stream::json(&ChatChunk { head: &self.head, choices, prompt_token_ids, usage: Some(usage) })
@@ -230,7 +230,7 @@ impl Writer for ChatWriter {
         usage.map(chunk).into_iter().chain([Event::default().data("[DONE]")]).collect()
     }
 
-    fn error(&mut self, _: &Reply, error: &ApiError) -> Vec<Event> {
-        vec![stream::json(&error.body())]
+    fn refusal(error: &ApiError) -> Event {
+        stream::json(&error.body())
     }
 }

@@ -17,6 +17,7 @@ use crate::error::{ApiError, ErrorBody};
 use crate::fields::Fields;
 use crate::handler;
 use crate::limit::TokenLimit;
+use crate::models::ServedModel;
 use crate::policy;
 use crate::request::{ApiRequest, Input};
 use crate::sampling::{SamplingFields, SettingFields};
@@ -82,16 +83,15 @@ pub(crate) async fn serve(
     Extension(tenant): Extension<Tenant>,
     fields: Fields,
 ) -> Result<Response, ApiError> {
-    let (request, writer) = read(&app, fields)?;
-    handler::respond(&app, tenant, request, writer).await
+    handler::serve(app, tenant, fields, read).await
 }
 
 /// What a request of this interface runs.
-pub(super) fn request(app: &App, fields: Fields) -> Result<ApiRequest, ApiError> {
-    read(app, fields).map(|(request, _)| request)
+pub(super) fn request(model: &ServedModel, fields: Fields) -> Result<ApiRequest, ApiError> {
+    read(model, fields).map(|(request, _)| request)
 }
 
-fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, CompletionWriter), ApiError> {
+fn read(model: &ServedModel, mut fields: Fields) -> Result<(ApiRequest, CompletionWriter), ApiError> {
     let mut ignored = common::ignored(&fields);
     let common: CommonFields = fields.read()?;
     let sampling = SamplingFields::read(&mut fields)?;
@@ -101,7 +101,6 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, CompletionWriter),
     let traces: TraceFields = fields.read()?;
     let mut paths = common::paths(&fields, "prompt");
     ignored.extend(fields.judge(policy::COMPLETIONS)?);
-    app.check_model(common.model.as_deref())?;
     let CompletionFields { prompt, max_tokens, response_format, echo, logprobs } = completion;
     let (echo, max_tokens) = (echo == Some(true), max_tokens.unwrap_or(DEFAULT_TOKENS));
     if common.streams() && echo {
@@ -116,16 +115,16 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, CompletionWriter),
         let message = format!("logprobs is {asked}; at most {MOST_LOGPROBS} are returned");
         return Err(ApiError::param("logprobs", message));
     }
-    let mut settings = sampling.settings(app)?;
+    let mut settings = sampling.settings(model)?;
     settings.stop = common.stops()?;
     // The engine generates one token at least.
     settings.max_tokens = max_tokens.tokens().map(|tokens| tokens.max(1));
-    settings.routing = traces.asked(app)?;
+    settings.routing = traces.asked(model)?;
     (settings.logprobs, settings.prompt_logprobs) = (logprobs, logprobs.filter(|_| echo));
     let own_format = response_format.map(ResponseFormat::asked).transpose()?.flatten();
     settings.grammar = format.grammar(own_format, &mut paths)?;
     let input = Input::Texts(prompt.list("prompt", MOST_PROMPTS, special)?);
     let request = common.request(input, settings, ignored, paths)?;
     let parts = Parts { prompt: echo, completion: !is_empty };
-    Ok((request, CompletionWriter::new(app.clone(), common.streamed_usage(), parts, traces.token_ids())))
+    Ok((request, CompletionWriter::new(model.clone(), common.streamed_usage(), parts, traces.token_ids())))
 }

@@ -10,12 +10,12 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::models::ServedModel;
 use crate::openai::common::StreamedUsage;
 use crate::openai::traces::Traces;
 use crate::openai::usage::Usage;
 use crate::openai::{Head, finish_reason};
 use crate::reply::{Change, Choice, ItemKind, Reply, Step};
-use crate::state::App;
 use crate::stream::{self, Writer};
 
 /// The reply, or one event of a reply in events.
@@ -68,7 +68,7 @@ pub(super) struct Parts {
 
 /// Writes a reply.
 pub(super) struct CompletionWriter {
-    app: App,
+    model: ServedModel,
     head: Head,
     streamed: StreamedUsage,
     parts: Parts,
@@ -79,9 +79,9 @@ pub(super) struct CompletionWriter {
 }
 
 impl CompletionWriter {
-    pub(super) fn new(app: App, streamed: StreamedUsage, parts: Parts, token_ids: bool) -> CompletionWriter {
-        let head = Head::new(&app, "cmpl", "text_completion");
-        CompletionWriter { app, head, streamed, parts, token_ids, offsets: Vec::new() }
+    pub(super) fn new(model: ServedModel, streamed: StreamedUsage, parts: Parts, token_ids: bool) -> CompletionWriter {
+        let head = Head::new(&model, "cmpl", "text_completion");
+        CompletionWriter { model, head, streamed, parts, token_ids, offsets: Vec::new() }
     }
 
     fn choice(&self, index: usize, choice: &Choice) -> CompletionChoice {
@@ -89,30 +89,30 @@ impl CompletionWriter {
         let mut logprobs = CompletionLogprobs::default();
         let mut offset = 0;
         if let Some((&first, rest)) = choice.prompt.split_first().filter(|_| self.parts.prompt) {
-            text = self.app.text(&choice.prompt);
+            text = self.model.text(&choice.prompt);
             if !choice.prompt_logprobs.is_empty() || rest.is_empty() {
-                logprobs.push(&self.app, &mut offset, first, None);
+                logprobs.push(&self.model, &mut offset, first, None);
             }
             for logprob in &choice.prompt_logprobs {
-                logprobs.push(&self.app, &mut offset, logprob.token, Some(logprob));
+                logprobs.push(&self.model, &mut offset, logprob.token, Some(logprob));
             }
         }
         if self.parts.completion {
             text += &choice.text(&ItemKind::Text);
             for logprob in &choice.logprobs {
-                logprobs.push(&self.app, &mut offset, logprob.token, Some(logprob));
+                logprobs.push(&self.model, &mut offset, logprob.token, Some(logprob));
             }
         }
         let logprobs = (!choice.logprobs.is_empty()).then_some(logprobs);
         let finish_reason = if self.parts.completion { finish_reason(choice) } else { Some("length") };
-        let gristmill = Traces::new(&self.app, &choice.traces).filter(|_| self.parts.completion);
+        let gristmill = Traces::new(&self.model, &choice.traces).filter(|_| self.parts.completion);
         let prompt_token_ids = self.token_ids.then(|| choice.prompt.to_vec());
         let token_ids = self.token_ids.then(|| choice.tokens.clone()).filter(|_| self.parts.completion);
         CompletionChoice { text, index, logprobs, finish_reason, prompt_token_ids, token_ids, gristmill }
     }
 
     fn usage(&self, reply: &Reply) -> Usage {
-        let usage = Usage::new(&self.app, reply);
+        let usage = Usage::new(&self.model, reply);
         if self.parts.completion { usage } else { usage.of_prompts() }
     }
 
@@ -123,8 +123,8 @@ impl CompletionWriter {
 
 impl CompletionLogprobs {
     /// Adds a token that starts at the character `offset`, which then moves to its end.
-    fn push(&mut self, app: &App, offset: &mut usize, token: u32, logprob: Option<&Logprob>) {
-        let text = app.token_text(token);
+    fn push(&mut self, model: &ServedModel, offset: &mut usize, token: u32, logprob: Option<&Logprob>) {
+        let text = model.token_text(token);
         self.text_offset.push(*offset);
         *offset += text.chars().count();
         self.tokens.push(text);
@@ -133,7 +133,7 @@ impl CompletionLogprobs {
             let mut top = BTreeMap::new();
             for &(token, value) in &logprob.top {
                 // The most likely of tokens with one text.
-                top.entry(app.token_text(token)).or_insert(value);
+                top.entry(model.token_text(token)).or_insert(value);
             }
             top
         };
@@ -161,11 +161,11 @@ impl Writer for CompletionWriter {
         let text: String = grown.collect();
         let logprobs = logprob.map(|logprob| {
             let mut logprobs = CompletionLogprobs::default();
-            logprobs.push(&self.app, &mut self.offsets[index], logprob.token, Some(&logprob));
+            logprobs.push(&self.model, &mut self.offsets[index], logprob.token, Some(&logprob));
             logprobs
         });
         let finish_reason = finish_reason(&reply.choices[index]);
-        let gristmill = Traces::new(&self.app, trace.as_slice());
+        let gristmill = Traces::new(&self.model, trace.as_slice());
         let token_ids = self.token_ids.then(|| vec![token]);
         let choice = &reply.choices[index];
         let prompt_token_ids = (self.token_ids && choice.tokens.len() == 1).then(|| choice.prompt.to_vec());
@@ -183,7 +183,7 @@ impl Writer for CompletionWriter {
         usage.into_iter().chain([Event::default().data("[DONE]")]).collect()
     }
 
-    fn error(&mut self, _: &Reply, error: &ApiError) -> Vec<Event> {
-        vec![stream::json(&error.body())]
+    fn refusal(error: &ApiError) -> Event {
+        stream::json(&error.body())
     }
 }

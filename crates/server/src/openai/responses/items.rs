@@ -4,10 +4,10 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::models::ServedModel;
 use crate::openai::logprobs::TokenLogprob;
 use crate::openai::namespaces::Namespaces;
 use crate::reply::{Item, ItemKind, ItemState};
-use crate::state::App;
 
 /// One item of a reply.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -63,13 +63,13 @@ pub(crate) enum OutputPart {
 
 impl OutputItem {
     /// The item as it is.
-    pub(super) fn new(app: &App, item: &Item, namespaces: &Namespaces) -> OutputItem {
+    pub(super) fn new(model: &ServedModel, item: &Item, namespaces: &Namespaces) -> OutputItem {
         let status = match item.state {
             ItemState::Growing => "in_progress",
             ItemState::Complete => "completed",
             ItemState::Cut => "incomplete",
         };
-        let logprobs = item.logprobs.iter().map(|logprob| TokenLogprob::new(app, logprob)).collect();
+        let logprobs = item.logprobs.iter().map(|logprob| TokenLogprob::new(model, logprob)).collect();
         let content = OutputPart::new(&item.kind, item.text.clone(), logprobs).into_iter().collect();
         OutputItem::of(item, namespaces, status, content, item.text.clone())
     }

@@ -26,6 +26,7 @@ use crate::error::{ApiError, ErrorBody, Paths};
 use crate::fields::Fields;
 use crate::handler;
 use crate::limit::{BudgetFields, TokenLimit};
+use crate::models::ServedModel;
 use crate::policy;
 use crate::request::{ApiRequest, Conversation, Input};
 use crate::sampling::{SamplingFields, SettingFields};
@@ -113,16 +114,15 @@ pub(crate) async fn serve(
     Extension(tenant): Extension<Tenant>,
     fields: Fields,
 ) -> Result<Response, ApiError> {
-    let (request, writer) = read(&app, fields)?;
-    handler::respond(&app, tenant, request, writer).await
+    handler::serve(app, tenant, fields, read).await
 }
 
 /// What a request of this interface runs.
-pub(super) fn request(app: &App, fields: Fields) -> Result<ApiRequest, ApiError> {
-    read(app, fields).map(|(request, _)| request)
+pub(super) fn request(model: &ServedModel, fields: Fields) -> Result<ApiRequest, ApiError> {
+    read(model, fields).map(|(request, _)| request)
 }
 
-fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ResponseWriter), ApiError> {
+fn read(model: &ServedModel, mut fields: Fields) -> Result<(ApiRequest, ResponseWriter), ApiError> {
     let mut ignored = common::ignored(&fields);
     ignored.extend(fields.others::<TextFields>("text"));
     let thinking = ThinkingFields::read(&mut fields, &mut ignored)?;
@@ -134,22 +134,21 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ResponseWriter), A
     let paths = common::paths(&fields, "input");
     let mut paths = Paths { max_tokens: "max_output_tokens", logprobs: "top_logprobs", ..paths };
     ignored.extend(fields.judge(policy::RESPONSES)?);
-    app.check_model(common.model.as_deref())?;
     if common.n()? > 1 {
         return Err(ApiError::param("n", "a response is one choice; send several requests"));
     }
     own.check_state(&mut ignored)?;
-    let mut settings = sampling.settings(app)?;
+    let mut settings = sampling.settings(model)?;
     settings.stop = common.stops()?;
     settings.max_tokens = own.max_output_tokens.and_then(TokenLimit::tokens);
     settings.logprobs = own.logprobs(&mut ignored)?;
     let own_format = own.text.as_ref().and_then(|text| text.format.as_ref());
     let grammar = format.grammar(own_format.map(TextFormat::asked).transpose()?.flatten(), &mut paths)?;
-    let object = ResponseObject::new(app, &own, &thinking, &settings.sampling);
+    let object = ResponseObject::new(model, &own, &thinking, &settings.sampling);
     let reasoning_tokens = budget.tokens().or(thinking.budget());
     let (mut conversation, namespaces) = own.conversation(thinking, grammar, &mut paths, &mut ignored)?;
     conversation.options.reasoning_tokens = reasoning_tokens;
-    let writer = ResponseWriter::new(app.clone(), object, namespaces);
+    let writer = ResponseWriter::new(model.clone(), object, namespaces);
     let request = common.request(Input::Conversation(Box::new(conversation)), settings, ignored, paths)?;
     Ok((request, writer))
 }

@@ -11,11 +11,12 @@ use super::items::OutputItem;
 use super::{ResponseFields, TextFields};
 use crate::error::ApiError;
 use crate::limit::TokenLimit;
+use crate::models::ServedModel;
 use crate::openai::namespaces::Namespaces;
 use crate::openai::tools::ResponseTool;
 use crate::openai::usage::ResponseUsage;
 use crate::reply::{Choice, Reply, random_digits};
-use crate::state::{App, seconds};
+use crate::state::seconds;
 use crate::thinking::{Reasoning, ThinkingFields};
 
 /// The reply, which repeats settings of the request.
@@ -75,7 +76,7 @@ struct IncompleteDetails {
 impl ResponseObject {
     /// Before the first token.
     pub(super) fn new(
-        app: &App,
+        model: &ServedModel,
         fields: &ResponseFields,
         thinking: &ThinkingFields,
         sampling: &SamplingOptions,
@@ -92,7 +93,7 @@ impl ResponseObject {
             status: "in_progress",
             error: None,
             incomplete_details: None,
-            model: app.options.name.clone(),
+            model: model.name().to_owned(),
             output: Vec::new(),
             usage: None,
             store: false,
@@ -115,14 +116,14 @@ impl ResponseObject {
     }
 
     /// The whole reply.
-    pub(super) fn end(self, app: &App, reply: &Reply, namespaces: &Namespaces) -> ResponseObject {
+    pub(super) fn end(self, model: &ServedModel, reply: &Reply, namespaces: &Namespaces) -> ResponseObject {
         let cut = reply.choices.iter().any(Choice::is_cut);
         ResponseObject {
             status: if cut { "incomplete" } else { "completed" },
             completed_at: (!cut).then(seconds),
             incomplete_details: cut.then_some(IncompleteDetails { reason: "max_output_tokens" }),
-            usage: Some(ResponseUsage::new(app, reply)),
-            output: items(app, reply, namespaces),
+            usage: Some(ResponseUsage::new(model, reply)),
+            output: items(model, reply, namespaces),
             ..self
         }
     }
@@ -137,13 +138,19 @@ impl ResponseObject {
     }
 
     /// A reply that ends with an error.
-    pub(super) fn fail(self, app: &App, reply: &Reply, namespaces: &Namespaces, error: &ApiError) -> ResponseObject {
+    pub(super) fn fail(
+        self,
+        model: &ServedModel,
+        reply: &Reply,
+        namespaces: &Namespaces,
+        error: &ApiError,
+    ) -> ResponseObject {
         let (code, message) = (error.code.unwrap_or("server_error"), error.message.clone());
         let error = Some(ResponseFailure { code, message });
-        ResponseObject { status: "failed", error, output: items(app, reply, namespaces), ..self }
+        ResponseObject { status: "failed", error, output: items(model, reply, namespaces), ..self }
     }
 }
 
-fn items(app: &App, reply: &Reply, namespaces: &Namespaces) -> Vec<OutputItem> {
-    reply.choices.iter().flat_map(|choice| &choice.items).map(|item| OutputItem::new(app, item, namespaces)).collect()
+fn items(model: &ServedModel, reply: &Reply, namespaces: &Namespaces) -> Vec<OutputItem> {
+    reply.choices.iter().flat_map(|choice| &choice.items).map(|item| OutputItem::new(model, item, namespaces)).collect()
 }

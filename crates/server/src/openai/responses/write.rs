@@ -9,11 +9,11 @@ use utoipa::ToSchema;
 
 use super::items::{OutputItem, OutputPart, item_id};
 use super::object::ResponseObject;
-use crate::error::{ApiError, ErrorDetail};
+use crate::error::{ApiError, ErrorBody, ErrorDetail};
+use crate::models::ServedModel;
 use crate::openai::logprobs::TokenLogprob;
 use crate::openai::namespaces::Namespaces;
 use crate::reply::{Change, Item, ItemKind, Reply, Step};
-use crate::state::App;
 use crate::stream::{self, Writer};
 
 /// One event. Its type says which fields it has.
@@ -68,7 +68,7 @@ pub(crate) struct ResponseEvent<'a> {
 
 /// Writes a reply.
 pub(super) struct ResponseWriter {
-    app: App,
+    model: ServedModel,
     /// The reply before its first token.
     object: ResponseObject,
     namespaces: Namespaces,
@@ -79,8 +79,8 @@ pub(super) struct ResponseWriter {
 }
 
 impl ResponseWriter {
-    pub(super) fn new(app: App, object: ResponseObject, namespaces: Namespaces) -> ResponseWriter {
-        ResponseWriter { app, object, namespaces, sent: 0, events: Vec::new() }
+    pub(super) fn new(model: ServedModel, object: ResponseObject, namespaces: Namespaces) -> ResponseWriter {
+        ResponseWriter { model, object, namespaces, sent: 0, events: Vec::new() }
     }
 
     fn push(&mut self, event: ResponseEvent) {
@@ -104,7 +104,7 @@ impl ResponseWriter {
 
     fn grew(&mut self, index: usize, item: &Item, text: &str, logprobs: &[Logprob]) {
         let id = item_id(item);
-        let logprobs: Vec<TokenLogprob> = logprobs.iter().map(|one| TokenLogprob::new(&self.app, one)).collect();
+        let logprobs: Vec<TokenLogprob> = logprobs.iter().map(|one| TokenLogprob::new(&self.model, one)).collect();
         let event = match item.kind {
             ItemKind::Reasoning => of_part("response.reasoning_text.delta", index, &id),
             ItemKind::Text => {
@@ -118,7 +118,7 @@ impl ResponseWriter {
 
     fn ended(&mut self, index: usize, item: &Item) {
         let id = item_id(item);
-        let ended = OutputItem::new(&self.app, item, &self.namespaces);
+        let ended = OutputItem::new(&self.model, item, &self.namespaces);
         if let OutputItem::FunctionCall { name, arguments, .. } = &ended {
             let event = inside("response.function_call_arguments.done", index, &id);
             self.push(ResponseEvent { name: Some(name), arguments: Some(arguments), ..event });
@@ -157,7 +157,7 @@ fn of_part<'a>(r#type: &'static str, index: usize, id: &'a str) -> ResponseEvent
 
 impl Writer for ResponseWriter {
     fn whole(self, reply: &Reply) -> Response {
-        Json(self.object.end(&self.app, reply, &self.namespaces)).into_response()
+        Json(self.object.end(&self.model, reply, &self.namespaces)).into_response()
     }
 
     fn begin(&mut self, _: &Reply) -> Vec<Event> {
@@ -180,19 +180,29 @@ impl Writer for ResponseWriter {
     }
 
     fn end(&mut self, reply: &Reply) -> Vec<Event> {
-        let object = self.object.clone().end(&self.app, reply, &self.namespaces);
+        let object = self.object.clone().end(&self.model, reply, &self.namespaces);
         self.response(object.last_event(), &object);
         self.events()
     }
 
     fn error(&mut self, reply: &Reply, error: &ApiError) -> Vec<Event> {
-        let (message, code) = (Some(error.message.as_str()), error.code.or(Some("server_error")));
-        let param = error.param.as_deref();
         let body = error.body();
-        let event = ResponseEvent { r#type: "error", message, code, param, ..ResponseEvent::default() };
-        self.push(ResponseEvent { error: Some(body.detail()), ..event });
-        let object = self.object.clone().fail(&self.app, reply, &self.namespaces, error);
+        self.push(ResponseEvent::of_error(error, &body));
+        let object = self.object.clone().fail(&self.model, reply, &self.namespaces, error);
         self.response(object.last_event(), &object);
         self.events()
+    }
+
+    fn refusal(error: &ApiError) -> Event {
+        let body = error.body();
+        stream::named("error", &ResponseEvent::of_error(error, &body))
+    }
+}
+
+impl<'a> ResponseEvent<'a> {
+    fn of_error(error: &'a ApiError, body: &'a ErrorBody) -> ResponseEvent<'a> {
+        let (message, code) = (Some(error.message.as_str()), error.code.or(Some("server_error")));
+        let (param, error) = (error.param.as_deref(), Some(body.detail()));
+        ResponseEvent { r#type: "error", message, code, param, error, ..ResponseEvent::default() }
     }
 }

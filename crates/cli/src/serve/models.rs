@@ -1,0 +1,260 @@
+//! The models of a server: which ones the command line names, and how each is loaded.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use clap::Args;
+use gristmill_convert::is_model_folder;
+use gristmill_engine::{Engine, Limits};
+use gristmill_files::gguf::GgufFile;
+use gristmill_server::{LoadError, LoadProgress, LoadedModel, OfferedModel};
+
+use crate::args::{DeviceArgs, Verbosity};
+use crate::draft::{DraftArgs, Without};
+use crate::failure::Failure;
+use crate::load::{self, Beside};
+use crate::numbers;
+use crate::source::{ModelOption, QuantizeArg, Source};
+use crate::{recommended, template};
+
+#[derive(Args)]
+pub(crate) struct ModelsArg {
+    /// The models: GGUF files (any part of a split model), folders of Hugging Face or MLX, models of the hub, or folders
+    /// that contain models. ORG/REPO[:QUANT] must be in the cache (`gristmill pull`); hf:ORG/REPO[:QUANT] is downloaded
+    /// if it is missing. Several models are loaded when requests need them [default: the built-in model, which tells
+    /// short stories].
+    #[arg(value_name = "MODEL")]
+    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    option: ModelOption,
+    /// The name of the model in replies, for one model [default: the name of its file].
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Another name that requests can use for the model; in claude-*, the * matches any characters. ALIAS=MODEL is a name
+    /// of that model, ALIAS of the first one. Can be repeated.
+    #[arg(long, value_name = "ALIAS[=MODEL]")]
+    alias: Vec<String>,
+    /// Load the model of this name at the start, and do not unload it. Can be repeated.
+    #[arg(long, value_name = "NAME")]
+    pin: Vec<String>,
+    /// Unload models that have had no request for this number of seconds, except for pinned ones.
+    #[arg(
+        long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = numbers::between(1, 1_000_000)
+    )]
+    pub(super) idle: Option<usize>,
+}
+
+/// An engine, and the bytes of its model's file that are mapped.
+type MappedFile = (Weak<Engine>, u64);
+
+/// How models are loaded.
+#[derive(Clone)]
+pub(super) struct Loads {
+    pub(super) quantize: QuantizeArg,
+    pub(super) drafts: DraftArgs,
+    pub(super) device: DeviceArgs,
+    pub(super) limits: Limits,
+    pub(super) queue: usize,
+    pub(super) chat_template: Option<String>,
+    pub(super) count_experts: bool,
+    pub(super) log: Verbosity,
+    /// Of the models that were loaded.
+    pub(super) mapped: Arc<Mutex<Vec<MappedFile>>>,
+}
+
+/// A model that is named, or that a folder contains.
+struct Named {
+    /// `None` for the built-in model.
+    path: Option<PathBuf>,
+    name: String,
+}
+
+impl ModelsArg {
+    /// The models, of which pinned ones are loaded. One model is pinned, unless idle models are unloaded.
+    pub(super) fn offered(&self, loads: &Loads) -> Result<Vec<OfferedModel>, Failure> {
+        let named = self.named(loads)?;
+        let is_several = named.len() > 1;
+        self.check(&named, loads)?;
+        let offer = |(index, Named { path, name }): (usize, Named)| {
+            let is_pinned = self.pin.contains(&name) || (!is_several && self.idle.is_none());
+            let loaded = match is_pinned || !is_several {
+                true => Some(loads.load(path.as_deref(), is_several, &LoadProgress::default())?),
+                false => None,
+            };
+            let aliases = self.aliases(index, &name);
+            let loads = loads.clone();
+            let load = move |progress: &LoadProgress| {
+                loads.load(path.as_deref(), is_several, progress).map_err(|failure| match failure {
+                    Failure::Memory(message) => LoadError::Memory(message),
+                    failure => LoadError::Failed(failure.message()),
+                })
+            };
+            let offered = OfferedModel::on_demand(name, load).with_aliases(aliases);
+            let offered = if is_pinned { offered.pinned() } else { offered };
+            Ok(match loaded {
+                Some(loaded) => offered.with_loaded(loaded),
+                None => offered,
+            })
+        };
+        named.into_iter().enumerate().map(offer).collect()
+    }
+
+    /// Refuses options that are about one model next to several, and names that no model has.
+    fn check(&self, named: &[Named], loads: &Loads) -> Result<(), Failure> {
+        if let [_, _, ..] = named {
+            let one = [
+                ("--name", self.name.is_some()),
+                ("--chat-template", loads.chat_template.is_some()),
+                ("--draft-model", loads.drafts.has_model()),
+            ];
+            if let Some((option, _)) = one.into_iter().find(|(_, is_given)| *is_given) {
+                let count = named.len();
+                return Err(Failure::new(format!("{option} is for one model, and {count} are served; leave it out")));
+            }
+        }
+        let names: Vec<&str> = named.iter().map(|named| named.name.as_str()).collect();
+        for (index, name) in names.iter().enumerate() {
+            if names[..index].contains(name) {
+                return Err(Failure::new(format!("two models have the name {name}; rename a file, or leave one out")));
+            }
+        }
+        let aliases = self.alias.iter().filter_map(|alias| Some(alias.split_once('=')?.1));
+        let wanted = self.pin.iter().map(|name| ("--pin", name.as_str())).chain(aliases.map(|name| ("--alias", name)));
+        match wanted.into_iter().find(|(_, name)| !names.contains(name)) {
+            Some((option, name)) => {
+                let names = names.join(", ");
+                Err(Failure::new(format!("{option} {name}: there is no model of this name; use one of {names}")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The aliases of the model at an index.
+    fn aliases(&self, index: usize, name: &str) -> Vec<String> {
+        let of_model = |alias: &String| match alias.split_once('=') {
+            Some((alias, model)) => (model == name).then(|| alias.to_owned()),
+            None => (index == 0).then(|| alias.clone()),
+        };
+        self.alias.iter().filter_map(of_model).collect()
+    }
+
+    fn named(&self, loads: &Loads) -> Result<Vec<Named>, Failure> {
+        let option = &self.option;
+        let paths: Vec<&Path> = match (self.paths.as_slice(), option.model.as_deref()) {
+            ([path, ..], Some(model)) => {
+                let (path, model) = (path.display(), model.display());
+                return Err(Failure::new(format!("both {path} and -m {model} name the model; name one of them")));
+            }
+            ([], model) => model.or(option.default_model.as_deref()).into_iter().collect(),
+            (paths, None) => paths.iter().map(PathBuf::as_path).collect(),
+        };
+        // Sets whether models are downloaded.
+        let built_in = option.of(None);
+        if paths.is_empty() {
+            return Ok(vec![self.one(None, built_in, loads)?]);
+        }
+        let mut named = Vec::new();
+        for path in paths {
+            match path.is_dir() && !is_model_folder(path) {
+                true => named.extend(of_folder(path)?),
+                false => named.push(self.one(Some(path), Source::of(Some(path)), loads)?),
+            }
+        }
+        Ok(named)
+    }
+
+    /// A model that the command line names. Opening it shows early what is wrong, and has its name.
+    fn one(&self, path: Option<&Path>, source: Source, loads: &Loads) -> Result<Named, Failure> {
+        let name = match &self.name {
+            Some(name) => name.clone(),
+            None => name(&loads.quantize.of(source)?.open(&Verbosity { quiet: true, ..loads.log })?),
+        };
+        Ok(Named { path: path.map(Path::to_owned), name })
+    }
+}
+
+impl Loads {
+    /// Loads a model and starts its engine.
+    fn load(&self, path: Option<&Path>, is_several: bool, progress: &LoadProgress) -> Result<LoadedModel, Failure> {
+        let Loads { device, log, .. } = self;
+        let drafts = self.drafts.or(Without::Off);
+        let source = self.quantize.of(Source::of(path))?;
+        let beside = Beside { mapped: self.mapped(), keeps_context: is_several, progress: progress.clone() };
+        let limits = Limits { output_rows: drafts.rows(self.limits.sequences), ..self.limits };
+        let (model, limits, mapped) = load::next_to(&beside, source, &drafts.on(device), limits, log)?;
+        let sampling = recommended::sampling(source, model.file(), log);
+        let engine = load::start(model, drafts, limits, device, log)?.with_queue(self.queue);
+        let engine = template::replaced(engine, self.chat_template.as_deref());
+        template::report(&engine, log, Verbosity::info);
+        if self.count_experts {
+            engine.count_experts(true);
+        }
+        let (draft, engine) = (drafts.most(engine.model()), Arc::new(engine));
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner).push((Arc::downgrade(&engine), mapped));
+        Ok(LoadedModel { engine, sampling, draft })
+    }
+
+    /// Bytes of the files of loaded models that are mapped.
+    fn mapped(&self) -> u64 {
+        let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        mapped.retain(|(engine, _)| engine.strong_count() > 0);
+        mapped.iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+/// The models that a folder contains: GGUF files, folders of Hugging Face or MLX, and folders with a GGUF file.
+fn of_folder(folder: &Path) -> Result<Vec<Named>, Failure> {
+    let wrong = |error| Failure::new(format!("{}: {error}", folder.display()));
+    let mut named = Vec::new();
+    for path in paths(folder).map_err(wrong)? {
+        let model = match path.is_dir() {
+            true if is_model_folder(&path) => Some(path.clone()),
+            true => paths(&path).map_err(wrong)?.into_iter().find(|path| is_first_gguf(path)),
+            false => Some(path.clone()).filter(|path| is_first_gguf(path)),
+        };
+        let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
+        let name = name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        named.extend(model.map(|path| Named { path: Some(path), name }));
+    }
+    if named.is_empty() {
+        return Err(Failure::new(format!(
+            "{}: the folder contains no models; name a folder with GGUF files",
+            folder.display()
+        )));
+    }
+    Ok(named)
+}
+
+/// The paths in a folder, in the order of their names.
+fn paths(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// Whether a path is a GGUF file, and of a split model its first part. Projectors are no models.
+fn is_first_gguf(path: &Path) -> bool {
+    let is_gguf = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) && path.is_file();
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let part = stem.rsplit_once("-of-").and_then(|(start, count)| {
+        let (_, part) = start.rsplit_once('-')?;
+        (part.len() == 5 && count.len() == 5).then(|| part.parse::<u32>().ok())?
+    });
+    is_gguf && part.is_none_or(|part| part == 1) && !stem.starts_with("mmproj")
+}
+
+/// The name of the file without folder and ending, or of the folder that is the model; that of the built-in model, which
+/// has no file.
+fn name(file: &GgufFile) -> String {
+    // The files of a folder have the same names in every folder.
+    let of_folder = file.metadata().optional::<&str>("general.name").ok().flatten().filter(|_| !file.is_gguf());
+    if let Some(name) = of_folder {
+        return name.to_owned();
+    }
+    match file.paths().next() {
+        Some(path) => path.file_stem().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned()),
+        None => "gristmill-stories".to_owned(),
+    }
+}
