@@ -51,7 +51,8 @@ pub(crate) fn next_to(
 ) -> Result<Loaded, Failure> {
     let file = source.open(log)?;
     let backend = open(device, log)?;
-    let (info, precision) = (kind::info_with(&file, device.prediction_heads)?, device.load_options()?.precision);
+    let options = device.load_options()?;
+    let (info, precision) = (kind::info_for(&file, &options)?, options.precision);
     let batch_tokens = match limits.batch_tokens {
         0 => Limits::usual_batch(&info, precision, &backend)?.max(limits.sequences),
         tokens => tokens,

@@ -65,13 +65,14 @@ const SPILLS: &[(&str, &str, &str)] = &[
     (
         "gemv.cu",
         "matmul",
-        "of IQ3_S alone, with int8 activations and one row of X: 96 bytes on sm_90a, where a thread has 128 registers for nine \
-         words of each of four rows of weights and addresses in five planes",
+        "of IQ3_S, with int8 activations and one row of X: 96 bytes on sm_90a, where a thread has 128 registers for nine words \
+         of each of four rows of weights and addresses in five planes; with two rows, for which four blocks on a \
+         multiprocessor gain more than they cost: 60 bytes of Q6_K, and other formats that were not all compiled",
     ),
     (
         "gemv.cu",
         "gate_up",
-        "with int8 activations, on sm_90a: 28 bytes of IQ3_S with one row of X, as in `matmul`; 20 bytes of TQ1_0 with one row \
+        "with int8 activations, on sm_90a: 32 bytes of Q6_K with two rows, 4 of IQ2_KL; 28 bytes of IQ3_S with one row of X, as in `matmul`; 20 bytes of TQ1_0 with one row \
          and 8 with two, whose span has digits in all 48 bytes of a block: twelve words of each row of weights",
     ),
     ("experts.cu", "experts_gate_up", "on sm_120a, of Q5_K: three words; no such device has run it"),
