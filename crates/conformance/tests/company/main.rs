@@ -23,11 +23,12 @@ fn fresh(test: &str) -> Rng {
     Rng::new(seed)
 }
 
-/// The same model with other weights: the blocks of each matrix, in another order.
+/// The same model with other weights: the blocks of each matrix in another order, or its rows, if they start with a scale.
 fn shuffled(mut bytes: Vec<u8>, rng: &mut Rng) -> GgufFile {
     let file = GgufFile::from_bytes(bytes.clone()).unwrap();
     for tensor in file.tensors().iter().filter(|tensor| tensor.shape.len() > 1) {
-        let size = tensor.format.block_bytes();
+        let columns = tensor.shape[0] as usize;
+        let size = tensor.rows.map_or(tensor.format.block_bytes(), |rows| rows.row_bytes(columns).unwrap());
         let blocks = &mut bytes[tensor.offset as usize..][..tensor.bytes as usize];
         for last in (1..blocks.len() / size).rev() {
             let (before, from) = blocks.split_at_mut(last * size);

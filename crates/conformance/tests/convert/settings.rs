@@ -103,7 +103,7 @@ fn layers_with_a_state_of_fixed_size_fit_the_weights() {
         case(golden, "layers", "num_hidden_layers", json!(4_000_000_000u32), &["layers.3.input_layernorm"]);
     }
     case("qwen3next", "period", "full_attention_interval", json!(0), &["`full_attention_interval`", "at least 1"]);
-    case("lfm2", "index", "full_attn_idxs", json!([3]), &["`full_attn_idxs` is 3", "below 3"]);
+    case("lfm2", "index", "full_attn_idxs", json!([3]), &["`full_attn_idxs` is 3", "from 0 to 2"]);
     case("lfm2", "bias", "conv_bias", json!(true), &["`conv_bias`", "nothing else"]);
     case("lfm2", "multiple", "block_multiple_of", json!(0), &["`block_ff_dim`", "block_multiple_of"]);
     case("lfm2", "adjusted", "block_ff_dim", json!(80), &["feed_forward.w1.weight", "[48, 32]", "[64, 32]"]);

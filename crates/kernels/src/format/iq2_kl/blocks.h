@@ -21,9 +21,11 @@ struct IQ2_KL {
     template <class Slice = WholeSpan>
     static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
         Fields<88, SPANS> block = {row, span};
-        uint2 head = block.next<8>(0).two_words();
+        auto first = block.next<8>(0);
+        uint2 head = first.two_words();
         auto qs = block.next<16, 1>(8);
-        uint4 qh = block.next<16>(72).four_words();
+        auto last = block.next<16>(72);
+        uint4 qh = last.four_words();
         u32 group = 2 * (span % 4), high[4];
         fields(qh, group, 0x03030303u, high);
         u32 packed = pack(head.x, scale_bits(head, group), scale_bits(head, group + 1));

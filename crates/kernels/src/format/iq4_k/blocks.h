@@ -14,7 +14,8 @@ struct IQ4_K {
     template <class Slice = WholeSpan>
     static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
         Fields<144, SPANS> block = {row, span};
-        uint4 head = block.next<16>(0).four_words();
+        auto first = block.next<16>(0);
+        uint4 head = first.four_words();
         u32 group = 2 * (span % 8);
         return {slice.codes(block.next<16, 1>(16)), pack(head.x, group_byte(head, group), group_byte(head, group + 1))};
     }

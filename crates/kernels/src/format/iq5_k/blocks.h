@@ -15,7 +15,8 @@ struct IQ5_K {
     template <class Slice = WholeSpan>
     static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
         Fields<176, SPANS> block = {row, span};
-        uint4 head = block.next<16>(0).four_words();
+        auto first = block.next<16>(0);
+        uint4 head = first.four_words();
         auto qs = block.next<16, 1>(16);
         auto qh = block.next<32>(144);
         u32 pair = span / 2 % 4, group = 4 * pair + span % 2;

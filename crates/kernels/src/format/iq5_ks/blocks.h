@@ -15,7 +15,8 @@ struct IQ5_KS {
     static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
         Fields<172, SPANS> block = {row, span};
         auto d = block.next<4>(0);
-        uint2 scales = block.next<8>(4).two_words();
+        auto first = block.next<8>(4);
+        uint2 scales = first.two_words();
         auto qs = block.next<16, 1>(12);
         auto qh = block.next<32>(140);
         u32 pair = span / 2 % 4, both = (pair < 2 ? scales.x : scales.y) >> 16 * (pair % 2) & 0xffff;

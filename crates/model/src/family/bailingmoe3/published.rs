@@ -15,6 +15,7 @@ pub(crate) const FAMILY: Family = Family {
     architecture: "bailingmoe3",
     keys: &[LAYERS, LATENT_KEYS, DELTA_KEYS, KEYS, &norm_epsilon(1e-6)],
     beyond: &[
+        "q_lora_rank",
         "no_kda_lora",
         "linear_attention",
         "score_function",

@@ -12,7 +12,14 @@ pub(crate) const FAMILY: Family = Family {
     mlx: Mlx::No,
     architecture: "kimi-linear",
     keys: &[LAYERS, LATENT_KEYS, DELTA_KEYS, EXPERT_KEYS, &norm_epsilon(1e-5)],
-    beyond: &[FULL_LAYERS, "short_conv_kernel_size", "moe_router_activation_func", "first_k_dense_replace"],
+    beyond: &[
+        FULL_LAYERS,
+        "short_conv_kernel_size",
+        "moe_router_activation_func",
+        "first_k_dense_replace",
+        "moe_layer_freq",
+        "mla_use_nope",
+    ],
     nulls: &["q_lora_rank", "head_dim"],
     inner: Some("linear_attn_config"),
     expects: &[
