@@ -49,7 +49,7 @@ fn unknown_parts_are_named() {
             "general.architecture",
             "mamba",
             "architecture `mamba` is not supported, because it needs a selective state space (Mamba); known \
-             architectures: afmoe, bailingmoe2, cohere2, cohere2moe, deepseek",
+             architectures: afmoe, bailingmoe2, bailingmoe3, cohere2, cohere2moe, deepseek",
         ),
         ("qwen3moe.rope.scaling.type", "dynamic", "`dynamic` is not supported; known: none, linear, yarn, longrope"),
         (
