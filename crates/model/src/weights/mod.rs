@@ -92,11 +92,10 @@ fn find<'a>(file: &'a GgufFile, needed: &TensorSpec) -> Result<&'a TensorInfo> {
     let Some(tensor) = file.tensor(&needed.name) else {
         return Err(Error::MissingTensor { name: needed.name.clone(), shape: needed.shape.clone() });
     };
-    // Dimensions of 1 are ignored but for the row's length: one expert can be stored as a matrix, and a convolution with
-    // its one input channel.
-    let row = |shape: &[u64]| shape.first().copied().unwrap_or(1);
-    let others = |shape: &[u64]| shape.iter().skip(1).copied().filter(|&n| n != 1).collect::<Vec<_>>();
-    if row(&tensor.shape) != row(&needed.shape) || others(&tensor.shape) != others(&needed.shape) {
+    // Dimensions of 1 are ignored: one expert can be stored as a matrix, a convolution with its one input channel, and a
+    // number of each head as rows of one.
+    let differs = |shape: &[u64]| shape.iter().filter(|&&n| n != 1).ne(needed.shape.iter().filter(|&&n| n != 1));
+    if differs(&tensor.shape) {
         return Err(Error::TensorShape {
             name: needed.name.clone(),
             offset: tensor.offset,
