@@ -2,7 +2,7 @@
 //! here.
 
 use super::error::TokenizerError;
-use super::split::{self, Pattern};
+use super::split::{Pattern, published};
 
 /// The pre-tokenizer that a value of `tokenizer.ggml.pre` names.
 #[derive(Debug, Clone, Copy)]
@@ -44,41 +44,42 @@ const fn family(names: &'static [&'static str], steps: &'static [Step<'static>],
 }
 
 const LLAMA3: Family =
-    family(&["llama-bpe", "llama3", "llama-v3", "lfm2"], &[Split(split::LLAMA3_REGEX), WHOLE], split::LLAMA3);
-const TEKKEN: Family = family(&["tekken"], &[Split(split::TEKKEN_REGEX), WHOLE], split::TEKKEN);
-const GPT4O: Family = family(&["gpt-4o", "llama4", "kanana2"], &[Split(split::GPT4O_REGEX), WHOLE], split::GPT4O);
+    family(&["llama-bpe", "llama3", "llama-v3", "lfm2"], &[Split(published::LLAMA3_REGEX), WHOLE], published::LLAMA3);
+const TEKKEN: Family = family(&["tekken"], &[Split(published::TEKKEN_REGEX), WHOLE], published::TEKKEN);
+const GPT4O: Family =
+    family(&["gpt-4o", "llama4", "kanana2"], &[Split(published::GPT4O_REGEX), WHOLE], published::GPT4O);
 
-const QWEN2: Family = family(&["qwen2"], &[Split(split::QWEN2_REGEX), WHOLE], split::QWEN2);
+const QWEN2: Family = family(&["qwen2"], &[Split(published::QWEN2_REGEX), WHOLE], published::QWEN2);
 
 const AFMOE_STEPS: &[Step] = {
-    let [chunks, first, triples, scripts, words] = split::AFMOE_REGEXES;
+    let [chunks, first, triples, scripts, words] = published::AFMOE_REGEXES;
     &[Split(chunks), Split(first), Split(triples), Split(scripts), Split(words), WHOLE]
 };
 
 const DEEPSEEK_V3_STEPS: &[Step] = {
-    let [numbers, characters, words] = split::DEEPSEEK_V3_REGEXES;
+    let [numbers, characters, words] = published::DEEPSEEK_V3_REGEXES;
     &[Split(numbers), Split(characters), Split(words), WHOLE]
 };
 
 const DEEPSEEK_LLM_STEPS: &[Step] = {
-    let [newlines, letters, punctuation, end, wide] = split::DEEPSEEK_LLM_REGEXES;
+    let [newlines, letters, punctuation, end, wide] = published::DEEPSEEK_LLM_REGEXES;
     &[Split(newlines), Split(letters), Split(punctuation), Split(end), Split(wide), Digits, WHOLE]
 };
 
 const YOUTU_STEPS: &[Step] = {
-    let [classes, words] = split::YOUTU_REGEXES;
+    let [classes, words] = published::YOUTU_REGEXES;
     &[Split(classes), Split(words), WHOLE]
 };
 
 const FAMILIES: &[Family] = &[
-    family(&["default"], &[], split::DEFAULT),
-    family(&["gpt-2", "exaone4"], &[WORDS], split::GPT2),
-    Family { nfc: true, ..family(&["olmo"], &[WORDS], split::GPT2) },
-    family(&["smollm", "exaone", "mellum2"], &[Digits, WORDS], split::SMOLLM),
-    Family { nfc: true, ..family(&["command-r"], &[Digits, WORDS], split::SMOLLM) },
+    family(&["default"], &[], published::DEFAULT),
+    family(&["gpt-2", "exaone4"], &[WORDS], published::GPT2),
+    Family { nfc: true, ..family(&["olmo"], &[WORDS], published::GPT2) },
+    family(&["smollm", "exaone", "mellum2"], &[Digits, WORDS], published::SMOLLM),
+    Family { nfc: true, ..family(&["command-r"], &[Digits, WORDS], published::SMOLLM) },
     Family { whole_words: true, add_bos: true, ..LLAMA3 },
     Family { nfc: true, ..QWEN2 },
-    Family { nfc: true, ..family(&["qwen35"], &[Split(split::QWEN35_REGEX), WHOLE], split::QWEN35) },
+    Family { nfc: true, ..family(&["qwen35"], &[Split(published::QWEN35_REGEX), WHOLE], published::QWEN35) },
     Family { names: &["deepseek-r1-qwen"], ..QWEN2 },
     Family { names: &["hunyuan", "bailingmoe2"], ..QWEN2 },
     Family { whole_words: true, add_bos: true, ..TEKKEN },
@@ -88,17 +89,17 @@ const FAMILIES: &[Family] = &[
     Family { names: &["minimax-m2"], ..GPT4O },
     family(
         &["tiny_aya", "cohere2moe"],
-        &[Split(split::LAST_TRIPLES_REGEX), Split(split::GPT4O_REGEX), WHOLE],
-        split::TINY_AYA,
+        &[Split(published::LAST_TRIPLES_REGEX), Split(published::GPT4O_REGEX), WHOLE],
+        published::TINY_AYA,
     ),
-    family(&["exaone-moe"], &[Split(split::EXAONE_MOE_REGEX), WHOLE], split::EXAONE_MOE),
-    family(&["afmoe"], AFMOE_STEPS, split::AFMOE),
-    family(&["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"], DEEPSEEK_V3_STEPS, split::DEEPSEEK_V3),
-    family(&["deepseek-llm"], DEEPSEEK_LLM_STEPS, split::DEEPSEEK_LLM),
-    family(&["kimi-k2"], &[Split(split::KIMI_K2_REGEX), WHOLE], split::KIMI_K2),
-    Family { whole_words: true, ..family(&["youtu"], YOUTU_STEPS, split::YOUTU) },
-    family(&["laguna"], &[Split(split::LINES_REGEX), Split(split::QWEN2_REGEX), WHOLE], split::LAGUNA),
-    family(&["seed-coder"], &[Split(split::SEED_REGEX), WHOLE], split::SEED),
+    family(&["exaone-moe"], &[Split(published::EXAONE_MOE_REGEX), WHOLE], published::EXAONE_MOE),
+    family(&["afmoe"], AFMOE_STEPS, published::AFMOE),
+    family(&["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"], DEEPSEEK_V3_STEPS, published::DEEPSEEK_V3),
+    family(&["deepseek-llm"], DEEPSEEK_LLM_STEPS, published::DEEPSEEK_LLM),
+    family(&["kimi-k2"], &[Split(published::KIMI_K2_REGEX), WHOLE], published::KIMI_K2),
+    Family { whole_words: true, ..family(&["youtu"], YOUTU_STEPS, published::YOUTU) },
+    family(&["laguna"], &[Split(published::LINES_REGEX), Split(published::QWEN2_REGEX), WHOLE], published::LAGUNA),
+    family(&["seed-coder"], &[Split(published::SEED_REGEX), WHOLE], published::SEED),
 ];
 
 impl Family {
