@@ -72,7 +72,7 @@ const SPILLS: &[(&str, &str, &str)] = &[
     (
         "gemv.cu",
         "gate_up",
-        "with int8 activations, on sm_90a: 32 bytes of Q6_K with two rows, 4 of IQ2_KL; 28 bytes of IQ3_S with one row of X, as in `matmul`; 20 bytes of TQ1_0 with one row \
+        "with int8 activations, on sm_90a: up to 40 bytes of Q6_K with two rows, 4 of IQ2_KL; 28 bytes of IQ3_S with one row of X, as in `matmul`; 20 bytes of TQ1_0 with one row \
          and 8 with two, whose span has digits in all 48 bytes of a block: twelve words of each row of weights",
     ),
     ("experts.cu", "experts_gate_up", "on sm_120a, of Q5_K: three words; no such device has run it"),

@@ -92,10 +92,14 @@ fn find<'a>(file: &'a GgufFile, needed: &TensorSpec) -> Result<&'a TensorInfo> {
     let Some(tensor) = file.tensor(&needed.name) else {
         return Err(Error::MissingTensor { name: needed.name.clone(), shape: needed.shape.clone() });
     };
-    // Dimensions of 1 are ignored: one expert can be stored as a matrix, a convolution with its one input channel, and a
-    // number of each head as rows of one.
-    let differs = |shape: &[u64]| shape.iter().filter(|&&n| n != 1).ne(needed.shape.iter().filter(|&&n| n != 1));
-    if differs(&tensor.shape) {
+    // Trailing dimensions of 1 are ignored: one expert can be stored as a matrix.
+    let trim = |shape: &[u64]| shape.len() - shape.iter().rev().take_while(|&&n| n == 1).count();
+    let without_ones = |shape: &[u64]| shape.iter().copied().filter(|&n| n != 1).collect::<Vec<_>>();
+    let fits = match needed.may_have_ones {
+        true => without_ones(&tensor.shape) == without_ones(&needed.shape),
+        false => tensor.shape[..trim(&tensor.shape)] == needed.shape[..trim(&needed.shape)],
+    };
+    if !fits {
         return Err(Error::TensorShape {
             name: needed.name.clone(),
             offset: tensor.offset,
