@@ -116,10 +116,11 @@ struct Multiplier {
                 for (int piece = 0; piece < Format::PIECES; piece++)
                     keep_scale(raw[i], piece, Format::at(span(), piece), row(i));
             } else if (SPANS < GROUPS) {
-                // A span has several groups of two pieces.
+                // A span has several groups, each with two of its pieces or with one of its and one of another span's. The
+                // group's first 16 columns bring the scale.
 #pragma unroll
-                for (int piece = 0; piece < Format::PIECES; piece += 2)
-                    keep_scale(raw[i], piece, Format::at(span(), piece) / 2, row(i));
+                for (int piece = 0; piece < Format::PIECES; piece++)
+                    if (Format::at(span(), piece) % 2 == 0) keep_scale(raw[i], piece, Format::at(span(), piece) / 2, row(i));
             } else if (SPANS == GROUPS) {
                 // Each of so many spans' lanes unpacks the scale of one group.
                 int piece = Format::at(span(), 0) / 2 == span() ? 0 : 1;

@@ -101,10 +101,7 @@ impl Registry {
         let start = Instant::now();
         let result = self.load_with_room(&slot, &progress).await;
         match &result {
-            Ok(model) => {
-                if self.is_draining.load(Ordering::Relaxed) {
-                    model.engine.drain();
-                }
+            Ok(_) => {
                 slot.metrics.load(start.elapsed().as_secs_f64());
                 tracing::info!(model = slot.name, seconds = start.elapsed().as_secs_f64(), "loaded");
             }
@@ -112,7 +109,13 @@ impl Registry {
         }
         // Waiting requests have the model before it counts as idle.
         send.send_replace(Some(result.clone()));
-        slot.set_loaded(result.ok());
+        slot.set_loaded(result.clone().ok());
+        // After the model counts as loaded, so that either this or `drain` drains it.
+        if let Ok(model) = result
+            && self.is_draining.load(Ordering::SeqCst)
+        {
+            model.engine.drain();
+        }
     }
 
     /// Loads a model. As long as the memory does not suffice, it unloads the model that has been idle for longest.
@@ -216,7 +219,7 @@ impl Registry {
 
     /// Refuses loads and waiting requests from now on: see [`gristmill_engine::Engine::drain`].
     pub(crate) fn drain(&self) {
-        self.is_draining.store(true, Ordering::Relaxed);
+        self.is_draining.store(true, Ordering::SeqCst);
         self.loaded().for_each(|(_, model)| model.engine.drain());
     }
 }
