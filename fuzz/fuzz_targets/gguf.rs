@@ -16,7 +16,8 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// `None` for names that only the reader accepts: empty ones, and tensor names too long for llama.cpp.
+/// `None` for what only the reader accepts: empty names, tensor names too long for llama.cpp, and rows that start with a
+/// scale.
 fn rewrite(file: &GgufFile) -> Option<Vec<u8>> {
     let alignment = u32::try_from(file.alignment()).expect("alignment fits");
     if alignment > 1 << 16 {
@@ -25,6 +26,9 @@ fn rewrite(file: &GgufFile) -> Option<Vec<u8>> {
     let mut plan = GgufWriter::with_alignment(alignment).expect("a power of two");
     for (key, value) in file.metadata().iter().filter(|(key, _)| *key != "general.alignment") {
         unless_name(plan.set(key, value.clone()))?;
+    }
+    if file.tensors().iter().any(|tensor| tensor.rows.is_some()) {
+        return None;
     }
     for tensor in file.tensors() {
         unless_name(plan.tensor(&tensor.name, tensor.format, &tensor.shape))?;

@@ -84,8 +84,8 @@ pub enum WriteError {
         /// Why its shape is refused.
         reason: FormatErrorKind,
     },
-    /// GGUF files cannot have this format.
-    #[error("tensor {}: GGUF has no number for the format {format}; choose another format", Name(.name))]
+    /// GGUF files are not written with this format: they have no number for it, or gristmill only reads it.
+    #[error("tensor {}: gristmill writes no GGUF files with the format {format}; choose another format", Name(.name))]
     NoNumber {
         /// The tensor.
         name: String,
