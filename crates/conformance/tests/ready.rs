@@ -77,6 +77,7 @@ const SAMPLING: Sampling = Sampling {
 
 /// Files of kernels that are chosen by the number of rows alone.
 const BY_ROWS: &[&str] = &[
+    "attention_latent.cu",
     "attention_tile.cu",
     "attention_wgmma.cu",
     "experts.cu",

@@ -15,7 +15,7 @@
 pub(super) mod form;
 
 use super::Cuda;
-use form::{AttentionVariant, DECODE_WARPS, LongRuns};
+use form::{AttentionVariant, DECODE_WARPS, RowKernel};
 use gristmill_gpu::attention::{AttentionCall, AttentionSizes};
 use gristmill_gpu::common::activations::prepare_activations;
 use gristmill_gpu::common::kv::{cells_define, limit};
@@ -175,6 +175,8 @@ struct Launches<'a> {
     decode: Option<AttentionVariant>,
     /// Whether `attention_neighbours` takes its place.
     neighbours: bool,
+    /// `attention_latent_split`, where it serves the cache.
+    latent: Option<RowKernel>,
     /// Query heads of a unit, as the definition of `attention_split` too.
     rows: (u32, &'static str),
     /// Blocks along x of the kernels that take splits.
@@ -193,8 +195,10 @@ impl<'a> Launches<'a> {
         // Query heads share what is read of a KV head, unless there are too few units for all multiprocessors.
         let alone = !cuda.deterministic() && sizes.tokens * sizes.kv_heads * sizes.group <= properties.multiprocessors;
         // Query heads of a unit, and blocks that are resident on a multiprocessor.
+        let latent = form::latent_splits(properties, spec);
         let (rows, resident) = match sizes.group {
             _ if decode.is_some() => ((8, "8"), 1),
+            _ if latent.is_some() => ((16, "16"), 1),
             group if alone || group == 1 => ((1, "1"), 4),
             2..=4 => ((4, "4"), 3),
             _ => ((8, "8"), 2),
@@ -230,7 +234,7 @@ impl<'a> Launches<'a> {
             aligned_q: aligned(spec.key_width, [RowAlignment::of(call.q)]) * u32::from(whole_values),
             aligned_out: aligned(spec.value_width, [RowAlignment::of_mut(call.out)]),
         };
-        Self { call, write, decode, neighbours, rows, tokens, params }
+        Self { call, write, decode, neighbours, latent, rows, tokens, params }
     }
 
     /// All tokens, or those in short runs, by splits.
@@ -240,10 +244,11 @@ impl<'a> Launches<'a> {
         let results = [self.tokens, together, units, rows, splits].map(|n| n as usize).iter().product::<usize>();
         let vectors = results * sizes.value_stride as usize * size_of::<f32>();
         let scratch = self.call.device.scratch([results * size_of::<[f32; 2]>(), vectors])?;
-        match &self.decode {
-            Some(form) if self.neighbours => self.neighbours(form, &scratch)?,
-            Some(form) => self.decode(form, &scratch)?,
-            None => self.split(&scratch)?,
+        match (&self.decode, &self.latent) {
+            (Some(form), _) if self.neighbours => self.neighbours(form, &scratch)?,
+            (Some(form), _) => self.decode(form, &scratch)?,
+            (None, Some(kernel)) => self.latent(kernel, &scratch)?,
+            (None, None) => self.split(&scratch)?,
         }
         if walkers == 1 { Ok(()) } else { self.combine(&scratch) }
     }
@@ -308,7 +313,22 @@ impl<'a> Launches<'a> {
         call.device.launch(&Launch { shared: rows * width * size_of::<f32>() as u32, ..launch })
     }
 
-    /// The grid of both.
+    /// Splits on tensor cores, of a cache whose values are in its keys.
+    fn latent(&self, kernel: &RowKernel, scratch: &Scratch<2>) -> Result<()> {
+        let Self { call, params, .. } = self;
+        let ([keys, ..], [slots, positions, table]) = (call.cells(Access::Read), call.ids());
+        let (q, sinks, [out, exact, int8, bf16]) =
+            (Arg::read(call.q), Arg::optional(call.options.sinks), call.outputs());
+        let [vectors, stats] = [VECTORS, STATS].map(|slice| scratch.arg(slice, Access::ReadWrite));
+        let (flag, params) = (call.device.flag(), Arg::params(params));
+        let args = [q, keys, slots, positions, table, sinks, out, exact, int8, bf16, vectors, stats, flag, params];
+        let (file, entry) = (kernel.file, kernel.file.trim_end_matches(".cu"));
+        let kernel_of = Kernel { file, entry, defines: &kernel.split_defines() };
+        let launch = Launch::new(kernel_of, self.grid(), kernel.threads, &args);
+        call.device.launch(&Launch { shared: kernel.shared(), ..launch })
+    }
+
+    /// The grid of the kernels of splits.
     fn grid(&self) -> [u32; 3] {
         [self.tokens, self.params.units, self.params.walkers]
     }
@@ -326,7 +346,7 @@ impl<'a> Launches<'a> {
     }
 
     /// All runs of [`LONG_RUN`] tokens and more.
-    fn long_runs(&self, long: &LongRuns) -> Result<()> {
+    fn long_runs(&self, long: &RowKernel) -> Result<()> {
         let Self { call, params: AttentionParams { sizes, .. }, .. } = self;
         let tiles = sizes.tokens.div_ceil((long.rows / sizes.group).max(1));
         // This kernel has its own units.
@@ -340,7 +360,9 @@ impl<'a> Launches<'a> {
         };
         let ([keys, _, values, _], [slots, positions, table]) = (call.cells(Access::Read), call.ids());
         let (q, sinks) = (Arg::read(call.q), Arg::optional(call.options.sinks));
-        let args = [q, keys, values, slots, positions, table, sinks, out, call.device.flag(), Arg::params(&params)];
+        let (flag, params) = (call.device.flag(), Arg::params(&params));
+        let cells = if call.spec.values_in_keys { vec![keys] } else { vec![keys, values] };
+        let args = [vec![q], cells, vec![slots, positions, table, sinks, out, flag, params]].concat();
         let defines = long.defines(call.act.is_some());
         let defines: Vec<_> = defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let kernel = Kernel { file: long.file, entry: long.file.trim_end_matches(".cu"), defines: &defines };

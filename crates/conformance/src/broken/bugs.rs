@@ -85,6 +85,8 @@ pub const BUGS: &[Bug] = &[
     bug("gemm.cu", "        barrier();\n\n        const Copier", "        if (here.thread_x() < 32) barrier();\n        else\n        barrier();\n\n        const Copier", "matmul", &[Kind::Divergence]),
     bug("gemm.cu", "cp_async_wait<STAGES - 2>()", "cp_async_wait<STAGES - 1>()", "matmul", &[Kind::InFlight]),
     bug("gemm.cu", "cp_async_wait<STAGES - 2>();", "", "moe_matmul", &[Kind::InFlight]),
+    bug("attention_latent.cuh", "cp_async_wait<0>();", "cp_async_wait<1>();", "attention", &[Kind::InFlight]),
+    bug("attention_latent.cuh", "        barrier();\n        weigh(", "        weigh(", "attention", &[Kind::RaceInBlock, Kind::RaceInWarp, Kind::Uninitialised]),
     bug("attention_tile.cu", "cp_async_wait<1>();", "cp_async_wait<2>();", "attention", &[Kind::InFlight]),
     bug("attention_wgmma.cu", "wgmma_wait<1>();", "wgmma_wait<2>();", "attention", &[Kind::InFlight]),
     bug("attention_wgmma.cu", "    fence_async();\n    named_barrier_sync(WRITTEN", "    named_barrier_sync(WRITTEN", "attention", &[Kind::Unfenced]),

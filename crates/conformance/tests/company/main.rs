@@ -154,6 +154,7 @@ mod simulated {
 
     /// Files of kernels that are used only by a choice by the number of rows.
     const BY_ROWS: &[&str] = &[
+        "attention_latent.cu",
         "attention_tile.cu",
         "attention_tile.metal",
         "attention_wgmma.cu",

@@ -17,10 +17,10 @@ pub(super) struct AttentionVariant {
     pub(super) shared: u32,
 }
 
-/// A kernel for long runs, and its form.
-pub(super) struct LongRuns {
+/// A kernel whose thread blocks take several rows, and its form.
+pub(super) struct RowKernel {
     pub(super) file: &'static str,
-    /// Rows of a thread block: tokens times query heads that share a KV head.
+    /// Rows of a thread block: query heads that share a KV head, of long runs those of several tokens.
     pub(super) rows: u32,
     pub(super) threads: u32,
     form: AttentionVariant,
@@ -38,9 +38,57 @@ impl AttentionVariant {
     }
 }
 
-/// Whether a device and a cache suit tensor cores.
+/// Whether a device and a cache that has values of its own suit tensor cores.
 fn tensor_cores(device: &Properties, spec: KvSpec) -> bool {
     device.architecture >= 80 && spec.format == KvFormat::F16 && !spec.values_in_keys
+}
+
+/// Rows of thread blocks, their warps, keys of a tile and stages of `attention_latent`, the fastest first.
+const LATENT_LONG_RUNS: [[usize; 4]; 3] = [[64, 8, 64, 2], [64, 8, 32, 2], [32, 4, 32, 1]];
+/// The same of `attention_latent_split`.
+const LATENT_SPLITS: [[usize; 4]; 3] = [[16, 8, 64, 2], [16, 4, 32, 2], [16, 4, 32, 1]];
+
+/// The first of these forms of a kernel for values in keys that a device has the memory for.
+fn latent(
+    device: &Properties,
+    spec: KvSpec,
+    file: &'static str,
+    forms: &[[usize; 4]],
+    precision: Precision,
+) -> Option<RowKernel> {
+    if device.architecture < 80 || spec.format != KvFormat::F16 || !spec.values_in_keys {
+        return None;
+    }
+    let values = spec.value_width.next_multiple_of(128);
+    let keys = spec.key_width.max(values).next_multiple_of(64);
+    // Wider ones do not fit the registers.
+    if keys > 640 || values > 512 {
+        return None;
+    }
+    let parts = 1 + usize::from(precision == Precision::Exact);
+    forms.iter().find_map(|&[rows, warps, together, stages]| {
+        let elements = parts * rows * (keys + together) + stages * together * keys;
+        let mut form = AttentionVariant::new(keys, values, elements * size_of::<u16>())?;
+        let numbers =
+            [("ROWS", rows), ("WARPS", warps), ("KEYS", together), ("STAGES", stages), ("LOW_PARTS", parts - 1)];
+        form.defines.extend(numbers.map(|(name, number)| (name, number.to_string())));
+        // Ids of neighbours, and numbers of rows and warps.
+        let fits = form.shared.saturating_add(LATENT_STATIC) <= device.shared_bytes;
+        fits.then_some(RowKernel { file, rows: rows as u32, threads: 32 * warps as u32, form })
+    })
+}
+
+/// The most shared memory with a fixed size of the kernels for values in keys, in bytes.
+const LATENT_STATIC: u32 = 2 * (64 + 2 * 16) * 4 + 64 * 4 + 64 * 4 * 4 + 8 * 4;
+
+/// `attention_latent_split` for a cache, if it can serve it. Products are those of f32 numbers.
+pub(super) fn latent_splits(device: &Properties, spec: KvSpec) -> Option<RowKernel> {
+    latent(device, spec, "attention_latent_split.cu", &LATENT_SPLITS, Precision::Exact)
+}
+
+/// `attention_latent` for a cache, if it can serve it.
+fn latent_long_runs(device: &Properties, spec: KvSpec, precision: Precision) -> Option<RowKernel> {
+    latent(device, spec, "attention_latent.cu", &LATENT_LONG_RUNS, precision)
 }
 
 /// The form of `attention_decode` for a cache, if it can serve it; with `all_options` for soft caps, chunks and
@@ -57,11 +105,16 @@ pub(super) fn decode(device: &Properties, spec: KvSpec, all_options: bool) -> Op
     Some(form)
 }
 
-impl LongRuns {
-    /// The definitions, for results in f32 or, `rounded`, as bfloat16 activations.
+impl RowKernel {
+    /// The definitions of a kernel of long runs, for results in f32 or, `rounded`, as bfloat16 activations.
     pub(super) fn defines(&self, rounded: bool) -> Vec<(&'static str, String)> {
         let rounded = ("ROUNDED", usize::from(rounded).to_string());
         self.form.defines.iter().cloned().chain([rounded]).collect()
+    }
+
+    /// The definitions of a kernel of splits.
+    pub(super) fn split_defines(&self) -> Vec<(&'static str, &str)> {
+        self.form.defines()
     }
 
     /// Dynamic shared memory, in bytes.
@@ -75,9 +128,10 @@ impl LongRuns {
 }
 
 /// The kernel for long runs of a cache with these options, if one can serve it.
-pub(super) fn long_runs(device: &Properties, spec: KvSpec, options: &AttentionOptions) -> Option<LongRuns> {
+pub(super) fn long_runs(device: &Properties, spec: KvSpec, options: &AttentionOptions) -> Option<RowKernel> {
     let wgmma = wgmma(device, spec).filter(|_| options.precision == Precision::Fast && options.softcap.is_none());
-    wgmma.or_else(|| tile(device, spec, options.precision))
+    let latent = || latent_long_runs(device, spec, options.precision);
+    wgmma.or_else(|| tile(device, spec, options.precision)).or_else(latent)
 }
 
 /// Warps of `attention_wgmma` that multiply, and that copy.
@@ -89,7 +143,7 @@ const STAGES: usize = 2;
 const KEYS: usize = 128;
 
 /// The form of `attention_wgmma` for a cache, if it can serve it.
-fn wgmma(device: &Properties, spec: KvSpec) -> Option<LongRuns> {
+fn wgmma(device: &Properties, spec: KvSpec) -> Option<RowKernel> {
     // Later capabilities have other instructions instead.
     let narrow = spec.key_width.max(spec.value_width) <= 256;
     if device.architecture != 90 || spec.format != KvFormat::F16 || spec.values_in_keys || !narrow {
@@ -104,12 +158,12 @@ fn wgmma(device: &Properties, spec: KvSpec) -> Option<LongRuns> {
     let mut form = AttentionVariant::new(keys, values, elements * size_of::<u16>() + 1024)?;
     let numbers = [("KEYS", together), ("WARPS", WARPS as usize), ("BLOCKS", 1), ("STAGES", STAGES)];
     form.defines.extend(numbers.map(|(name, number)| (name, number.to_string())));
-    let kernel = LongRuns { file: "attention_wgmma.cu", rows, threads: 32 * (WARPS + COPIERS), form };
+    let kernel = RowKernel { file: "attention_wgmma.cu", rows, threads: 32 * (WARPS + COPIERS), form };
     (kernel.form.shared <= device.shared_bytes).then_some(kernel)
 }
 
 /// The form of `attention_tile` for a cache, if it can serve it.
-fn tile(device: &Properties, spec: KvSpec, precision: Precision) -> Option<LongRuns> {
+fn tile(device: &Properties, spec: KvSpec, precision: Precision) -> Option<RowKernel> {
     let (keys, values) = (spec.key_width.next_multiple_of(16), spec.value_width.next_multiple_of(16));
     if !tensor_cores(device, spec) || keys > 256 || values > 256 {
         return None;
@@ -128,7 +182,7 @@ fn tile(device: &Properties, spec: KvSpec, precision: Precision) -> Option<LongR
     let mut form =
         AttentionVariant::new(keys, values, (2 * together * (key_row + value_row) + queries) * size_of::<u16>())?;
     form.defines.extend([("KEYS", together.to_string()), ("LOW_PARTS", usize::from(low).to_string())]);
-    let kernel = LongRuns { file: "attention_tile.cu", rows, threads: 128, form };
+    let kernel = RowKernel { file: "attention_tile.cu", rows, threads: 128, form };
     (kernel.form.shared <= device.shared_bytes).then_some(kernel)
 }
 
@@ -159,6 +213,16 @@ pub(in super::super) fn units() -> Vec<Unit> {
         for kernel in [tile(&any, spec, Precision::Fast), wgmma(&hopper, spec)].into_iter().flatten() {
             let rounded = value_width.is_multiple_of(32);
             units.extend([false, true].into_iter().filter(|&it| rounded || !it).map(|it| kernel.unit(it)));
+        }
+    }
+    // Latent attention of most models, and of Mistral 4.
+    for (key_width, value_width) in [(576, 512), (320, 256)] {
+        let spec = KvSpec { heads: 1, key_width, value_width, format: KvFormat::F16, values_in_keys: true };
+        let splits = latent_splits(&hopper, spec);
+        units.extend(splits.map(|kernel| Unit { file: kernel.file, defines: kernel.form.defines }));
+        for precision in [Precision::Fast, Precision::Exact] {
+            let kernel = latent_long_runs(&hopper, spec, precision);
+            units.extend(kernel.iter().flat_map(|kernel| [false, true].map(|rounded| kernel.unit(rounded))));
         }
     }
     units

@@ -24,3 +24,8 @@ DEV RowScale row_scale(float largest) {
     exponent = exponent == 255 ? 137 : exponent < 16 ? 16 : exponent;
     return {__uint_as_float((264 - exponent) << 23), __uint_as_float((exponent - 10) << 23)};
 }
+
+// The operand of columns 0 to 7, or of 8 to 15, of what `ldmatrix_x4` has loaded.
+DEV const u32 (&half_of(const u32 (&b)[4], u32 half))[2] {
+    return *reinterpret_cast<const u32(*)[2]>(&b[half * 2]);
+}

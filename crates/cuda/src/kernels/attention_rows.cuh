@@ -4,17 +4,11 @@
 // KEY_WIDTH, VALUE_WIDTH, KEYS, LOW_PARTS, ROUNDED: the kernel's. TOGETHER: queries whose loads are under way together.
 #pragma once
 #include "attention_mma.cuh"
+#include "attention_result.cuh"
 #include "attention_runs.cuh"
 
 // Elements of a query for each lane.
 #define QUERY_PARTS ((KEY_WIDTH + 31) / 32)
-
-#if ROUNDED
-// Activations: a head is whole blocks of them.
-typedef u16 Result;
-#else
-typedef float Result;
-#endif
 
 // A lane's row of the warp's 16, lane % 16: its first element among the queries, and what the query is multiplied by, 0 in
 // a row that is not live, which has another's element.
@@ -107,22 +101,6 @@ DEV float weigh(float to_log2, int h, float& max, float& sum, float (&scores)[KE
     sum = sum * factor + total;
     return factor;
 }
-
-#if ROUNDED
-// Writes 16 columns of a row as activations. A lane has columns `pair`, + 1, + 8 and + 9 of them. Their places are those of the
-// even ones of all four lanes of the row, then of the odd ones, and a lane writes four places.
-DEV void write_columns(u16* to, bool live, const float (&own)[4]) {
-    const u32 lane = here.lane() % 4;
-    const bool odd = lane & 1, upper = lane & 2;
-    // The four lanes' numbers are transposed: halves of two words, then words.
-    const u32 first = pack_bf16(own[0], own[1]), second = pack_bf16(own[2], own[3]);
-    const u32 kept = odd ? second : first, got = shuffle_xor(odd ? first : second, 1);
-    const u32 left = odd ? got : kept, right = odd ? kept : got;
-    const u32 even_columns = __byte_perm(left, right, 0x5410), odd_columns = __byte_perm(left, right, 0x7632);
-    const u32 mine = upper ? odd_columns : even_columns, other = shuffle_xor(upper ? even_columns : odd_columns, 2);
-    if (live) *reinterpret_cast<uint2*>(to + 4 * lane) = upper ? uint2{other, mine} : uint2{mine, other};
-}
-#endif
 
 // Writes the thread's two rows.
 DEV void write_rows(const AttentionParams& p, const Run& run, const u32 (&row)[2], float (&sum)[2],

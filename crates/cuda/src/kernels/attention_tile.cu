@@ -28,11 +28,6 @@
 #define VALUE_ROW (VALUE_WIDTH + 8)
 #define STAGE (KEYS * (KEY_ROW + VALUE_ROW))
 
-// The operand of columns 0 to 7, or of 8 to 15, of what `ldmatrix_x4` has loaded.
-DEV const u32 (&half_of(const u32 (&b)[4], u32 half))[2] {
-    return *reinterpret_cast<const u32(*)[2]>(&b[half * 2]);
-}
-
 // Keys and values of one head in the cache: positions `first..=last` of the token's row of the table, zeros outside.
 struct Cache {
     const AttentionParams& p;

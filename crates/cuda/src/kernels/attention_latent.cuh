@@ -1,0 +1,343 @@
+// Attention over f16 caches whose values are the first elements of their keys (`KvSpec::values_in_keys`), on tensor cores. A key
+// is copied to shared memory once, and is an operand of both products.
+//
+// The thread block has ROWS queries of one KV head. A warp multiplies the rows of one of ROW_GROUPS groups with OWN_KEYS of the
+// KEYS of a tile, then the exponentials of the whole tile with OWN_VALUES columns of the values. Between the two, the warps of a
+// row group exchange maxima and exponentials in shared memory. Softmax is online, in f32. What a row does not see changes nothing
+// in it, so its result does not depend on the other rows.
+//
+// KEY_WIDTH: at least VALUE_WIDTH, rounded up to a multiple of 64. VALUE_WIDTH: to a multiple of 128. ROWS: 16, 32 or 64.
+// WARPS: 4 or 8. KEYS: of a tile, at least 8 for each column group. STAGES: tiles in shared memory, 1 or 2. LOW_PARTS: whether
+// queries and exponentials have low parts (`attention_mma.cuh`), 0 or 1. sm_80 or newer.
+#pragma once
+#include "attention_mma.cuh"
+
+#define THREADS (WARPS * 32u)
+
+#if __CUDA_ARCH__ >= 800
+// Fragments of 16 rows of a warp.
+constexpr u32 FRAGMENTS = ROWS >= 32 ? 2 : 1;
+constexpr u32 ROW_GROUPS = ROWS / (16 * FRAGMENTS), COLUMN_GROUPS = WARPS / ROW_GROUPS;
+constexpr u32 OWN_KEYS = KEYS / COLUMN_GROUPS, OWN_VALUES = VALUE_WIDTH / COLUMN_GROUPS;
+// Rows of a thread: quad and quad + 8 of each fragment.
+constexpr u32 OWN_ROWS = 2 * FRAGMENTS;
+constexpr u32 TILE = KEYS * KEY_WIDTH;
+static_assert(OWN_KEYS % 8 == 0 && OWN_VALUES % 16 == 0 && KEY_WIDTH % 64 == 0, "whole operands");
+static_assert(KEYS == 32 || KEYS == 64, "units of a row of exponentials");
+
+DEV u32 row_group() { return here.warp() / COLUMN_GROUPS; }
+DEV u32 column_group() { return here.warp() % COLUMN_GROUPS; }
+// The thread's i-th row.
+DEV u32 own_row(u32 i) { return row_group() * 16 * FRAGMENTS + i / 2 * 16 + i % 2 * 8 + here.lane() / 4; }
+
+// The place of element d of a row of queries or keys, and of an exponential. The same 16 bytes of eight rows are in different
+// banks.
+DEV u32 place(u32 row, u32 d) { return row * KEY_WIDTH + (d / 8 ^ row % 8) * 8 + d % 8; }
+DEV u32 weight_place(u32 row, u32 key) {
+    constexpr u32 units = KEYS / 8;
+    return row * KEYS + (key / 8 ^ row / (8 / units) % units) * 8 + key % 8;
+}
+
+// The thread block's shared memory.
+struct Memory {
+    u16 *high, *low;                  // queries
+    u16* tiles;                       // STAGES of keys
+    u16 *high_weights, *low_weights;  // exponentials
+    float* of_groups;                 // a number for each row and column group
+
+    DEV Memory(u16* shared, float* numbers) {
+        high = shared;
+        low = high + ROWS * KEY_WIDTH;
+        tiles = low + LOW_PARTS * ROWS * KEY_WIDTH;
+        high_weights = tiles + STAGES * TILE;
+        low_weights = high_weights + ROWS * KEYS;
+        of_groups = numbers;
+    }
+};
+
+// Queries that a warp loads together.
+#define TOGETHER (ROWS / WARPS < 4 ? ROWS / WARPS : 4u)
+#define QUERY_PARTS (KEY_WIDTH / 32)
+
+// Writes queries to shared memory, those of row r multiplied by `scale(r)`, which is 0 for a row that is not live; `at(r)` is
+// its first element among the queries, valid for each row. `units` receives what brings a row's scores back to its logits' scale.
+template <class At, class Scale>
+DEV void store_queries(const AttentionParams& p, const float* q, At at, Scale scale, const Memory& memory, float* units) {
+    for (u32 first = here.warp(); first < ROWS; first += TOGETHER * WARPS) {
+        float own[TOGETHER][QUERY_PARTS];
+#pragma unroll
+        for (u32 r = 0; r < TOGETHER; r++) {
+            const float* x = q + at(first + r * WARPS);
+#pragma unroll
+            for (u32 i = 0; i < QUERY_PARTS; i++) own[r][i] = x[min(i * 32 + here.lane(), p.key_width - 1)];
+        }
+#pragma unroll
+        for (u32 r = 0; r < TOGETHER; r++) {
+            const u32 row = first + r * WARPS;
+            const float factor = scale(row);
+            float largest = 0.0f;
+#pragma unroll
+            for (u32 i = 0; i < QUERY_PARTS; i++) {
+                const bool there = factor != 0.0f && i * 32 + here.lane() < p.key_width;
+                own[r][i] = there ? own[r][i] * factor : 0.0f;
+                largest = fmaxf(largest, fabsf(own[r][i]));
+            }
+            const RowScale powers = row_scale(warp_max(largest));
+            if (here.lane() == 0) units[row] = powers.undo;
+#pragma unroll
+            for (u32 i = 0; i < QUERY_PARTS; i++) {
+                const float x = own[r][i] * powers.apply;
+                const u16 half = float_to_half(x);
+                const u32 to = place(row, i * 32 + here.lane());
+                memory.high[to] = half;
+                if (LOW_PARTS) memory.low[to] = float_to_half(x - half_to_float(half));
+            }
+        }
+    }
+}
+
+// Keys of one head in the cache: positions `first..=last` of the token's row of the table, zeros outside.
+struct Keys {
+    const AttentionParams& p;
+    const u16* cells;
+    const u32* blocks;
+    u32 head, first, last;
+
+    // Starts to copy KEYS of them, from a multiple of KV_BLOCK on: a warp for a row at a time.
+    DEV void fetch(u16* to, u32 tile) const {
+        const u32 column = tile / KV_BLOCK + here.lane();
+        const bool there = here.lane() < KEYS / KV_BLOCK && column >= first / KV_BLOCK && column <= last / KV_BLOCK;
+        const u32 own = there ? blocks[column] : 0;
+#pragma unroll
+        for (u32 i = 0; i < KEYS / WARPS; i++) {
+            const u32 row = i * WARPS + here.warp(), position = tile + row;
+            const bool seen = position >= first && position <= last;
+            const u64 block = shuffle(own, row / KV_BLOCK);
+            const u16* key = cells + ((block * p.kv_heads + head) * KV_BLOCK + row % KV_BLOCK) * p.key_stride;
+#pragma unroll
+            for (u32 unit = here.lane(); unit < KEY_WIDTH / 8; unit += 32) {
+                cp_async_16(to + place(row, unit * 8), key + unit * 8, seen && unit * 8 < p.key_stride);
+            }
+        }
+        cp_async_commit();
+    }
+};
+
+// The thread's rows: the positions that each sees, what makes logits times log2 e of its scores, and the largest logit and the
+// sum of this thread's exponentials so far.
+struct Rows {
+    u32 first[OWN_ROWS], last[OWN_ROWS];
+    float unit[OWN_ROWS], max[OWN_ROWS], sum[OWN_ROWS];
+
+    // Row i sees nothing yet. A sink is a logit without a value.
+    DEV void start(u32 i, u32 first_position, u32 last_position, float scale, float sink) {
+        first[i] = first_position, last[i] = last_position, unit[i] = scale, max[i] = sink;
+        sum[i] = sink != minus_infinity() && column_group() == 0 && here.lane() % 4 == 0 ? ONE : 0.0f;
+    }
+};
+
+typedef float Scores[FRAGMENTS][OWN_KEYS / 8][4];
+typedef float Sums[FRAGMENTS][OWN_VALUES / 8][4];
+
+// Sums of scores that are separate until the end: a product waits for the one before it that has the same sums, and with one
+// fragment there are few others.
+constexpr u32 CHAINS = FRAGMENTS == 1 ? 2 : 1;
+
+// Operands of the products of the warp's rows with its keys, in 32 columns.
+struct KeyOperands {
+    u32 rows[1 + LOW_PARTS][2][FRAGMENTS][4], keys[OWN_KEYS / 8][4];
+
+    DEV void load(const Memory& memory, const u16* tile, u32 k) {
+        const u32 row = row_group() * 16 * FRAGMENTS + here.lane() % 16, key = column_group() * OWN_KEYS + here.lane() % 8;
+        const u16* const queries[2] = {memory.high, memory.low};
+#pragma unroll
+        for (u32 n = 0; n < OWN_KEYS / 8; n++) ldmatrix_x4(keys[n], tile + place(key + n * 8, k + here.lane() / 8 * 8));
+#pragma unroll
+        for (u32 i = 0; i < (1 + LOW_PARTS) * 2 * FRAGMENTS; i++) {
+            const u32 part = i / (2 * FRAGMENTS), half = i / FRAGMENTS % 2, f = i % FRAGMENTS;
+            ldmatrix_x4(rows[part][half][f], queries[part] + place(row + f * 16, k + half * 16 + here.lane() / 16 * 8));
+        }
+    }
+};
+
+// Products of the warp's rows with its keys of a tile. The next operands are loaded before the products of these: the compiler
+// keeps the order of both. More of the loop at once takes more registers than there are.
+DEV void multiply_keys(Scores& scores, const Memory& memory, const u16* tile) {
+    float sums[1 + LOW_PARTS][CHAINS][FRAGMENTS][OWN_KEYS / 8][4] = {};
+    KeyOperands operands[2];
+    operands[0].load(memory, tile, 0);
+#pragma unroll 1
+    for (u32 k = 0; k < KEY_WIDTH; k += 64) {
+#pragma unroll
+        for (u32 i = 0; i < 2; i++) {
+            const u32 next = k + 32 * (i + 1);
+            operands[1 - i].load(memory, tile, next < KEY_WIDTH ? next : 0);
+#pragma unroll
+            for (u32 j = 0; j < (1 + LOW_PARTS) * 2 * FRAGMENTS; j++) {
+                const u32 part = j / (2 * FRAGMENTS), half = j / FRAGMENTS % 2, f = j % FRAGMENTS;
+#pragma unroll
+                for (u32 n = 0; n < OWN_KEYS / 8; n++) {
+                    mma_m16n8k16_f16(sums[part][half % CHAINS][f][n], operands[i].rows[part][half][f], half_of(operands[i].keys[n], half));
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (u32 i = 0; i < FRAGMENTS * OWN_KEYS / 2; i++) {
+        const u32 f = i / (OWN_KEYS / 2), n = i / 4 % (OWN_KEYS / 8), e = i % 4;
+        float sum = 0.0f;
+#pragma unroll
+        for (u32 chain = 0; chain < CHAINS * (1 + LOW_PARTS); chain++) sum += sums[chain / CHAINS][chain % CHAINS][f][n][e];
+        scores[f][n][e] = sum;
+    }
+}
+
+// Puts scores under the soft cap, if there is one, and takes away what a row does not see. Returns the rows' largest logits.
+DEV void find_tops(const AttentionParams& p, const Rows& rows, u32 tile, Scores& scores, float (&tops)[OWN_ROWS]) {
+    const u32 key = tile + column_group() * OWN_KEYS + here.lane() % 4 * 2;
+#pragma unroll
+    for (u32 i = 0; i < OWN_ROWS; i++) {
+        const bool whole = tile >= rows.first[i] && tile + (KEYS - 1) <= rows.last[i];
+        float top = minus_infinity();
+#pragma unroll
+        for (u32 e = 0; e < OWN_KEYS / 4; e++) {
+            float& score = scores[i / 2][e / 2][i % 2 * 2 + e % 2];
+            const u32 position = key + e / 2 * 8 + e % 2;
+            score *= rows.unit[i];
+            if (p.softcap != 0.0f) score = p.softcap * tanhf(score / p.softcap);
+            score *= LOG2_E;
+            if (!whole && (position < rows.first[i] || position > rows.last[i])) score = minus_infinity();
+            // NaN is not larger than anything: it reaches the sum.
+            top = fmaxf(top, score);
+        }
+        top = fmaxf(top, shuffle_xor(top, 1));
+        tops[i] = fmaxf(top, shuffle_xor(top, 2));
+    }
+}
+
+// Makes exponentials of a tile's logits, in shared memory too. `factors` receives what scales the rows' sums before.
+DEV void weigh(const Memory& memory, Rows& rows, const Scores& scores, float (&factors)[OWN_ROWS]) {
+#pragma unroll
+    for (u32 i = 0; i < OWN_ROWS; i++) {
+        const u32 row = own_row(i);
+        float top = rows.max[i];
+        for (u32 group = 0; group < COLUMN_GROUPS; group++) top = fmaxf(top, memory.of_groups[group * ROWS + row]);
+        // Nothing seen yet: every exponential is that of −∞.
+        const float base = top == minus_infinity() ? 0.0f : top - ONE_EXPONENT;
+        factors[i] = rows.max[i] == top ? 1.0f : exp2_approx(rows.max[i] - top);
+        rows.max[i] = top;
+        float total = 0.0f;
+#pragma unroll
+        for (u32 n = 0; n < OWN_KEYS / 8; n++) {
+            float weights[2];
+            for (u32 e = 0; e < 2; e++) {
+                weights[e] = exp2_approx(scores[i / 2][n][i % 2 * 2 + e] - base);
+                total += weights[e];
+            }
+            const u32 to = weight_place(row, column_group() * OWN_KEYS + n * 8 + here.lane() % 4 * 2);
+            u32 high, low;
+            if (LOW_PARTS) {
+                split_pair(weights[0], weights[1], high, low);
+                *reinterpret_cast<u32*>(memory.low_weights + to) = low;
+            } else {
+                high = pack_half(weights[0], weights[1]);
+            }
+            *reinterpret_cast<u32*>(memory.high_weights + to) = high;
+        }
+        rows.sum[i] = rows.sum[i] * factors[i] + total;
+    }
+}
+
+// Adds the products of a tile's exponentials with the warp's columns of values. Tensor cores cut off what does not fit their
+// sums, and the error of many cuts adds up: the sums of a tile are separate, and are added with rounding.
+DEV void multiply_values(Sums& sums, const Memory& memory, const u16* tile, const float (&factors)[OWN_ROWS]) {
+    u32 a[1 + LOW_PARTS][FRAGMENTS][KEYS / 16][4];
+#pragma unroll
+    for (u32 f = 0; f < FRAGMENTS; f++) {
+#pragma unroll
+        for (u32 k = 0; k < KEYS / 16; k++) {
+            const u32 row = (row_group() * FRAGMENTS + f) * 16 + here.lane() % 16;
+            const u32 from = weight_place(row, k * 16 + here.lane() / 16 * 8);
+            ldmatrix_x4(a[0][f][k], memory.high_weights + from);
+            if (LOW_PARTS) ldmatrix_x4(a[LOW_PARTS][f][k], memory.low_weights + from);
+        }
+    }
+    const u32 column = column_group() * OWN_VALUES + here.lane() / 16 * 8;
+    // Values of 16 columns; the next ones are loaded before the products of these.
+    u32 b[2][KEYS / 16][4];
+    auto load = [&](u32(&values)[KEYS / 16][4], u32 n) {
+#pragma unroll
+        for (u32 k = 0; k < KEYS / 16; k++) {
+            ldmatrix_x4_trans(values[k], tile + place(k * 16 + here.lane() % 16, column + n * 8));
+        }
+    };
+    load(b[0], 0);
+#pragma unroll
+    for (u32 n = 0; n < OWN_VALUES / 8; n += 2) {
+        if (n + 2 < OWN_VALUES / 8) load(b[(n / 2 + 1) % 2], n + 2);
+        float parts[FRAGMENTS][2][4] = {};
+#pragma unroll
+        for (u32 k = 0; k < KEYS / 16; k++) {
+#pragma unroll
+            for (u32 i = 0; i < (1 + LOW_PARTS) * 2 * FRAGMENTS; i++) {
+                const u32 part = i / (2 * FRAGMENTS), half = i / FRAGMENTS % 2, f = i % FRAGMENTS;
+                mma_m16n8k16_f16(parts[f][half], a[part][f][k], half_of(b[n / 2 % 2][k], half));
+            }
+        }
+#pragma unroll
+        for (u32 i = 0; i < 8 * FRAGMENTS; i++) {
+            const u32 f = i / 8, half = i / 4 % 2, e = i % 4;
+            float& sum = sums[f][n + half][e];
+            sum = fmaf(sum, factors[2 * f + e / 2], parts[f][half][e]);
+        }
+    }
+}
+
+// Goes through the keys in tiles from position `begin` on. At the end `rows.sum` of the lane's own keys is still to be joined.
+DEV void attend(const AttentionParams& p, const Keys& keys, u32 begin, const Memory& memory, Rows& rows, Sums& sums) {
+    keys.fetch(memory.tiles, begin);
+    for (u32 tile = begin, stage = 0; tile <= keys.last; tile += KEYS, stage ^= STAGES - 1) {
+        const bool more = tile + KEYS <= keys.last;
+        const u16* of_tile = memory.tiles + stage * TILE;
+        // Also what was read of the other stage, and of exponentials, is complete.
+        cp_async_wait<0>();
+        barrier();
+        if (STAGES == 2 && more) keys.fetch(memory.tiles + (stage ^ 1) * TILE, tile + KEYS);
+        Scores scores;
+        multiply_keys(scores, memory, of_tile);
+        float tops[OWN_ROWS], factors[OWN_ROWS];
+        find_tops(p, rows, tile, scores, tops);
+#pragma unroll
+        for (u32 i = 0; i < OWN_ROWS; i++) {
+            if (here.lane() % 4 == 0) memory.of_groups[column_group() * ROWS + own_row(i)] = tops[i];
+        }
+        barrier();
+        weigh(memory, rows, scores, factors);
+        barrier();
+        multiply_values(sums, memory, of_tile, factors);
+        if (STAGES == 1 && more) {
+            barrier();
+            keys.fetch(memory.tiles, tile + KEYS);
+        }
+    }
+    // A row's sum is that of its column groups, in order.
+#pragma unroll
+    for (u32 i = 0; i < OWN_ROWS; i++) {
+        rows.sum[i] += shuffle_xor(rows.sum[i], 1);
+        rows.sum[i] += shuffle_xor(rows.sum[i], 2);
+    }
+    barrier();
+#pragma unroll
+    for (u32 i = 0; i < OWN_ROWS; i++) {
+        if (here.lane() % 4 == 0) memory.of_groups[column_group() * ROWS + own_row(i)] = rows.sum[i];
+    }
+    barrier();
+#pragma unroll
+    for (u32 i = 0; i < OWN_ROWS; i++) {
+        rows.sum[i] = 0.0f;
+        for (u32 group = 0; group < COLUMN_GROUPS; group++) rows.sum[i] += memory.of_groups[group * ROWS + own_row(i)];
+    }
+    // The next queries and keys may overwrite all of it.
+    barrier();
+}
+#endif
