@@ -238,3 +238,13 @@ fn what_does_not_fit_is_refused_before_writing() {
     }
     assert!(!path.0.exists());
 }
+
+#[test]
+fn the_help_names_every_model() {
+    let command = <crate::bench::BenchArgs as clap::Args>::augment_args(clap::Command::new("bench"));
+    let argument = command.get_arguments().find(|it| it.get_id() == "synthetic").unwrap();
+    let help = argument.get_help().unwrap().to_string();
+    for model in models::MODELS {
+        assert!(help.contains(model.name), "{}", model.name);
+    }
+}
