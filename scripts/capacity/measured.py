@@ -74,8 +74,8 @@ def main():
     if failed:
         sys.exit(f"{len(failed)} requests failed: {failed[0]}")
     first = [times[0] * 1e3 for _, _, times in found]
-    # A chunk can have several tokens, so this is the mean of each request.
-    between = [(times[-1] - times[0]) * 1e3 / (request["output_length"] - 1) for request, _, times in found]
+    # Of all tokens of all requests. Tokens that arrive together have no time between them.
+    between = [(after - before) * 1e3 for _, _, times in found for before, after in zip(times, times[1:])]
     end = max(begin + times[-1] for _, begin, times in found)
     print(json.dumps({
         "requests": len(found), "request_throughput_rps": len(found) / (end - start),

@@ -68,7 +68,10 @@ fn latent(
     let parts = 1 + usize::from(precision == Precision::Exact);
     forms.iter().find_map(|&[rows, warps, together, stages]| {
         let elements = parts * rows * (keys + together) + stages * together * keys;
-        let mut form = AttentionVariant::new(keys, values, elements * size_of::<u16>())?;
+        // Scores of four slices of the columns, in padded rows.
+        let scores = if rows == 16 { 4 * rows * (together + 8) } else { 0 };
+        let bytes = elements * size_of::<u16>() + scores * size_of::<f32>();
+        let mut form = AttentionVariant::new(keys, values, bytes)?;
         let numbers =
             [("ROWS", rows), ("WARPS", warps), ("KEYS", together), ("STAGES", stages), ("LOW_PARTS", parts - 1)];
         form.defines.extend(numbers.map(|(name, number)| (name, number.to_string())));
