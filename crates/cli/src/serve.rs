@@ -162,6 +162,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         batch_tokens: args.batch.unwrap_or(0).max(args.parallel),
         output_rows: drafts.rows(args.parallel),
         kv_format: args.device.kv.into(),
+        ..Limits::default()
     };
     let (model, limits) = match args.batch {
         Some(_) => (load::model(source, &device, limits, &args.log)?, limits),

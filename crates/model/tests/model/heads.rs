@@ -53,6 +53,7 @@ const LIMITS: Limits = Limits {
     kv_tokens: None,
     batch_tokens: 100,
     output_rows: Some(100),
+    rollback_tokens: 8,
     kv_format: gristmill_model::KvFormat::F16,
 };
 
@@ -152,8 +153,10 @@ fn drafts_depend_on_tokens_alone() {
         // Texts start alike.
         let stems: Vec<Vec<u32>> = (0..2).map(|_| random.tokens(60)).collect();
         let mut ended: Vec<Vec<u32>> = Vec::new();
-        let (mut drafted, mut none, mut reused) = (0, 0, 0);
-        for _ in 0..150 {
+        let (mut drafted, mut none, mut reused, mut steps) = (0, 0, 0, 0);
+        // Sequences that lack a row for long can leave few drafts to check.
+        while steps < 150 || (steps < 1500 && (drafted <= 10 || reused == 0)) {
+            steps += 1;
             match random.below(9) {
                 0 | 1 if open.len() < 3 => {
                     let mut tokens = match ended.pop().filter(|_| random.below(2) == 0) {
@@ -235,7 +238,7 @@ fn drafts_depend_on_tokens_alone() {
 #[test]
 fn rejected_drafts_leave_nothing() {
     let mut random = Random::fresh();
-    for (name, tiny) in models().into_iter().filter(|(name, _)| *name != "qwen35") {
+    for (name, tiny) in models() {
         let mut runner = runner(&with_head(&tiny, &mut random));
         let text = random.tokens(40);
         let sequence = runner.open_sequence().expect("one is free");
@@ -248,6 +251,12 @@ fn rejected_drafts_leave_nothing() {
             runner.truncate(sequence, accepted).expect("a shorter length");
             let text = &text[..accepted + 1];
             assert_eq!(draft(&mut runner, sequence, text, 4), fresh(&mut runner, text, 4), "{name}, {accepted}");
+        }
+        if name == "qwen35" {
+            // States of fixed size are kept only of the last batch.
+            let error = runner.truncate(sequence, 20).expect_err("an earlier batch");
+            assert!(matches!(error, Error::NoCheckpoint { len: 20, nearest: 0 }), "{error}");
+            continue;
         }
         // Behind the last batch, the hidden state is unknown.
         runner.truncate(sequence, 20).expect("a shorter length");

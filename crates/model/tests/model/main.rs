@@ -6,6 +6,7 @@ mod latent;
 mod limits;
 mod load;
 mod recurrent;
+mod rollback;
 mod routed;
 mod run;
 mod scales;
