@@ -167,6 +167,7 @@ impl ReplayArgs {
             kv: conditions.kv_format.into(),
             precision: conditions.precision.into(),
             prediction_heads: false,
+            draft_model: None,
             deterministic: conditions.is_deterministic(),
         }
     }

@@ -2,6 +2,7 @@
 
 mod gemma4;
 mod heads;
+mod heads_file;
 mod latent;
 mod limits;
 mod load;
