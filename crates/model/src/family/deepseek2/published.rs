@@ -2,7 +2,7 @@
 //! have shared experts, and experts routed in the best groups by softmax or by sigmoid with a selection bias.
 
 use crate::family::parts::{
-    BASE, DENSE, EXPERTS, MOE, NORMS, ROUTED, SELECTION_BIAS, SHARED_EXPERTS, count, expect_flag, expect_number,
+    BASE, DENSE, EXPERTS, HEADS, MOE, NORMS, ROUTED, SELECTION_BIAS, SHARED_EXPERTS, count, expect_flag, expect_number,
     expect_text, needed, norm_epsilon, optional, renormalised,
 };
 use crate::family::published::{Expect, Expected, Family, How, Key, Kind, Mlx, Or, Rule};
@@ -21,6 +21,7 @@ pub(crate) const FAMILY: Family = Family {
         expect_flag("rope_interleave", true),
         Expect { setting: "topk_method", value: TOPK_METHOD },
     ],
+    heads: HEADS,
     layer: &[NORMS, ATTENTION, SELECTION_BIAS, SHARED_EXPERTS],
     mlps: &[MOE, DENSE],
     ..BASE
