@@ -5,6 +5,8 @@ logits of three draft tokens.
     pip install torch==2.15.0 transformers==5.23.0 gguf==0.19.0 numpy==2.*
     python scripts/golden/heads.py
 
+Some models are also written as they are published, as a folder NAME, with the tokenizer of a folder of convert.py.
+
 crates/conformance/golden/heads/ gets NAME.gguf and NAME.logits.gguf: three texts, and for each the logits of the three
 tokens that follow most likely. transformers' MtpLayer computes them, without a cache: each step reads all pairs of a
 hidden state and the next token. The hidden state of a drafted token is the head's own output.
@@ -12,9 +14,11 @@ hidden state and the next token. The hidden state of a drafted token is the head
 
 import dataclasses
 import pathlib
+import shutil
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from transformers.modeling_layers import MtpLayer
 
 from tiny.build import build, kept_buffers, norm_shift, randomise
@@ -26,7 +30,15 @@ from tiny.shapes import LENGTHS, MODELS, SELECTION_GAP, TOLERANCE, Shape
 from tiny.tensors import half, names
 
 OUT = pathlib.Path(__file__).parents[2] / "crates/conformance/golden/heads"
-NAMES = ("deepseek2-f32", "glm4moe-f32", "qwen35-f32")
+NAMES = ("deepseek2-f32", "glm4moe-f32", "qwen35-f32", "qwen35moe-f32", "qwen3next-f32", "hy_v3-f32")
+# Models that are also folders, and the names that the parts of their heads have there.
+LAYER = {"": "model.layers.{layer}.", "post_norm": "shared_head.norm"}
+FOLDERS = {
+    "deepseek2-f32": LAYER,
+    "glm4moe-f32": LAYER,
+    "qwen3next-f32": {"": "mtp.", "mtp_block.": "mtp.layers.0.", "eh_proj": "fc", "enorm": "pre_fc_norm_embedding",
+                      "hnorm": "pre_fc_norm_hidden", "post_norm": "norm"},
+}
 DRAFTS = 3
 # The best logit of a draft is so much better than the next.
 GAP = 0.02
@@ -51,6 +63,31 @@ def head_names(shape: Shape) -> list:
     block = [(ours, theirs.replace(f"model.layers.{shape.layers}.", "mtp_block."), how)
              for ours, theirs, how in names(longer) if ours.startswith(start)]
     return block + [(f"{start}nextn.{ours}.weight", f"{theirs}.weight", 0) for ours, theirs in INPUTS.items()]
+
+
+def write_folder(name: str, shape: Shape, model, head) -> None:
+    """The model as it is published, with its head."""
+    folder, parts = OUT / name, FOLDERS[name]
+    shutil.rmtree(folder, ignore_errors=True)
+    if hasattr(model.config, "num_nextn_predict_layers"):
+        model.config.num_nextn_predict_layers = 1
+    model.save_pretrained(folder)
+    start, tensors = parts[""].format(layer=shape.layers), {}
+    for key, weight in head.state_dict().items():
+        part, _, rest = key.partition(".")
+        theirs = (parts.get("mtp_block.", start) + rest) if part == "mtp_block" else f"{start}{parts.get(part, part)}.{rest}"
+        if theirs.endswith("experts.gate_up_proj"):
+            for expert, both in enumerate(weight):
+                for half, matrix in zip(("gate_proj", "up_proj"), both.chunk(2)):
+                    tensors[theirs.replace("gate_up_proj", f"{expert}.{half}.weight")] = matrix.contiguous()
+        elif theirs.endswith("experts.down_proj"):
+            for expert, matrix in enumerate(weight):
+                tensors[theirs.replace("down_proj", f"{expert}.down_proj.weight")] = matrix.contiguous()
+        else:
+            tensors[theirs] = weight.contiguous()
+    save_file(load_file(folder / "model.safetensors") | tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(OUT.parent / "convert" / shape.arch / file, folder)
 
 
 @torch.no_grad()
@@ -103,6 +140,8 @@ def make(name: str, shape: Shape) -> None:
         assert other is None or ((other[0] - found[0]).square().sum() / found[0].square().sum()) > 1e-3
     write_model(OUT / f"{name}.gguf", dataclasses.replace(shape, nextn=1), tensors)
     write_logits(OUT / f"{name}.logits.gguf", TOLERANCE["f32"], texts, logits)
+    if name in FOLDERS:
+        write_folder(name, shape, model, head)
     print(name, "deviation of the logits", float(logits[0].std()))
 
 

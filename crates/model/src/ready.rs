@@ -40,7 +40,7 @@ impl Model {
         plan.check()?;
         let rotaries = self.weights.rotaries(spec, plan.context, backend)?;
         let mut state = State::new(backend, spec, limits, plan.context, Reuse::Prefixes)?;
-        let scratch = Scratch::new(backend, &self.program.slots, self.precision, [most, rows])?;
+        let scratch = Scratch::new(backend, &self.program.slots, self.precision, [most, rows, 0])?;
         let bucket = |n| backend.batch_bucket(n);
         // Only the output matrix depends on the number of rows, so all numbers of rows are combined with the largest
         // number of tokens.

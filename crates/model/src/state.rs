@@ -22,6 +22,7 @@ mod group;
 mod heads;
 mod prefix;
 mod reuse;
+mod rollback;
 mod uploaded;
 
 use gristmill_kernels::Backend;
@@ -46,6 +47,11 @@ pub(crate) struct PlacementKind {
     runs: BatchRuns,
     /// [`Placement::context_columns`].
     context_columns: usize,
+}
+
+impl PlacementKind {
+    /// Of a pass without attention.
+    pub(crate) const NONE: Self = Self { runs: BatchRuns::Any, context_columns: 0 };
 }
 
 /// The form of a layer's state: keys and values in blocks of [`KV_BLOCK`] tokens.
@@ -352,9 +358,11 @@ impl State {
             return Err(Error::NoCheckpoint { len, nearest });
         }
         if let Some(fixed) = &mut self.fixed {
-            fixed.truncate(slot, len);
+            let mut evicted = Vec::new();
+            fixed.truncate(slot, len, &mut evicted)?;
+            evicted.into_iter().for_each(|entry| self.evict(self.groups.len(), entry));
         }
-        self.truncate_heads(slot, len);
+        self.truncate_heads(slot, len)?;
         self.slots[slot].len = len;
         self.groups.iter_mut().for_each(|group| group.truncate(slot, len));
         let chain = &mut self.slots[slot].chain;
@@ -384,19 +392,20 @@ impl State {
     }
 
     /// Uploads the sequence and position of each token of a batch, padded to `padded` tokens that belong to no
-    /// sequence.
+    /// sequence. `keeps`: whether the pass keeps the inputs of its recurrent operations (`rollback`).
     pub(crate) fn place(
         &mut self,
         backend: &Backend,
         tokens: &[(SequenceId, u32)],
         padded: usize,
+        keeps: bool,
     ) -> Result<PlacementKind> {
         let mut slots: Vec<u32> = tokens.iter().map(|(id, _)| id.slot).collect();
         let mut positions: Vec<u32> = tokens.iter().map(|&(_, position)| position).collect();
         let last = positions.iter().max().map_or(0, |&position| position as usize);
         let context_columns = backend.context_bucket(last / KV_BLOCK + 1);
         for fixed in self.fixed.iter_mut().chain(&mut self.hidden) {
-            fixed.place(backend, &slots, padded)?;
+            fixed.place(backend, &slots, padded, keeps)?;
         }
         let mut head_slots = self.head_slots(&slots);
         slots.resize(padded, u32::MAX);

@@ -8,6 +8,7 @@
 //! - [`fuse`] rewrites adjacent nodes as the compositions of [`gristmill_kernels::ops`].
 //! - [`place`] chooses the memory of weights.
 //! - [`readers`] finds the products that read each activation, so that a kernel prepares no other representation.
+//! - [`replay`] finds what computes states of fixed size, and its inputs.
 //! - [`scratch`] finds the nodes between which a value lives, and assigns buffers.
 //! - [`uses`] counts what a pass reads of each tensor.
 //! - [`run`] runs the nodes.
@@ -17,6 +18,7 @@ mod fuse;
 pub(crate) mod node;
 mod place;
 mod readers;
+pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod scratch;
 pub(crate) mod tensors;
@@ -30,6 +32,7 @@ use std::sync::Arc;
 use crate::stage::Stage;
 use node::Node;
 use readers::Names;
+use replay::Replay;
 use scratch::Slots;
 use tensors::Tensors;
 
@@ -142,6 +145,8 @@ pub(crate) struct Program {
     pub(crate) choices: usize,
     /// Added to the mean square (or the variance) in every norm of rows.
     pub(crate) eps: f32,
+    /// The operations that compute states of fixed size.
+    pub(crate) replay: Replay,
     /// Which values share a buffer.
     pub(crate) slots: Arc<Slots>,
 }

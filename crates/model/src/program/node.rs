@@ -383,6 +383,14 @@ impl Node {
         }
     }
 
+    /// The output of an operation that updates a state of fixed size.
+    pub(crate) fn recurrent_output(&self) -> Option<RowsId> {
+        match self {
+            Node::CausalConv { out, .. } | Node::PreviousRow { out, .. } | Node::DeltaRule { out, .. } => Some(*out),
+            _ => None,
+        }
+    }
+
     /// The products that the node computes.
     pub(crate) fn products(&self) -> Vec<Product> {
         let dense = |weight, act| vec![Product { weight, act, kind: ProductKind::Dense }];

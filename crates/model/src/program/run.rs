@@ -95,6 +95,21 @@ pub(crate) fn predict(
     [&head.block, &head.logits, &head.carry].into_iter().try_for_each(|part| pass.part(part))
 }
 
+/// Computes the states of fixed size after runs of the last pass, of this number of tokens, whose inputs are kept.
+pub(crate) fn replay(
+    backend: &Backend,
+    model: &Model,
+    rotaries: &[Arc<Rotary>],
+    state: &mut State,
+    scratch: &Scratch,
+    tokens: usize,
+) -> Result<()> {
+    let Model { program, weights, attention_precision: precision, .. } = model;
+    let (outputs, precision) = (0, *precision);
+    let mut pass = Pass { backend, program, weights, rotaries, state, scratch, tokens, outputs, precision };
+    program.replay.nodes.iter().try_for_each(|node| pass.node(node))
+}
+
 /// One pass.
 struct Pass<'a> {
     backend: &'a Backend,

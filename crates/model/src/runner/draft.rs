@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use gristmill_kernels::ops::{Argmax, CopyRows};
 use gristmill_kernels::tensor::Buffer;
 
-use super::{Runner, StepShape};
+use super::{PassKind, Runner, StepShape};
 use crate::error::Result;
 use crate::model::Model;
 use crate::program::run::{PassOutputs, predict};
@@ -67,6 +67,7 @@ impl Runner {
     /// [`Error::UnknownSequence`](crate::Error::UnknownSequence); [`Error::Kernel`](crate::Error::Kernel) if the device
     /// refuses.
     pub fn draft(&mut self, orders: &[DraftOrder<'_>]) -> Result<Vec<Vec<u32>>> {
+        self.replay_if(self.state.needs_replay())?;
         let mut drafts = vec![Vec::new(); orders.len()];
         let mut jobs = self.jobs(orders)?;
         // The rows of the sequences that get most tokens come first, so that each step has the first rows of the last.
@@ -87,6 +88,7 @@ impl Runner {
     /// The logits from which [`Self::draft`] takes the tokens of one order, for tests: a row for each token.
     #[doc(hidden)]
     pub fn draft_logits(&mut self, order: DraftOrder<'_>) -> Result<Vec<f32>> {
+        self.replay_if(self.state.needs_replay())?;
         let mut jobs = self.jobs(&[order])?;
         let (model, mut all) = (self.model.clone(), Vec::new());
         let _exclusive = model.backend.exclusive();
@@ -157,7 +159,7 @@ impl Runner {
             let place = |job: &Job| (job.sequence, (job.position + step) as u32);
             let placed = self.state.place_drafts(backend, &jobs[..rows].iter().map(place).collect::<Vec<_>>())?;
             let outputs = PassOutputs::Logits { rows };
-            let shape = StepShape { tokens: rows, outputs, argmax: true, is_draft: true, step: placed };
+            let shape = StepShape { tokens: rows, outputs, argmax: true, kind: PassKind::Draft, step: placed };
             let Self { rotaries, state, scratch, graphs, drafts, .. } = &mut *self;
             graphs.run(backend, shape, &mut || {
                 predict(backend, &model, head, rotaries, state, scratch, rows)?;

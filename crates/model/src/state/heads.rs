@@ -50,12 +50,13 @@ impl State {
     }
 
     /// Shortens the rows of a slot.
-    pub(super) fn truncate_heads(&mut self, slot: usize, len: usize) {
+    pub(super) fn truncate_heads(&mut self, slot: usize, len: usize) -> Result<()> {
         if let Some(hidden) = &mut self.hidden {
-            hidden.truncate_to_any(slot, len);
+            hidden.truncate_to_any(slot, len)?;
         }
         let predicted = &mut self.slots[slot].predicted;
         *predicted = (*predicted).min(len);
+        Ok(())
     }
 
     /// The slots of a batch for prediction heads, of the slots of its tokens: the first token of a sequence gets no row if

@@ -8,8 +8,8 @@ use gristmill_kernels::Backend;
 use gristmill_kernels::reference::Reference;
 use gristmill_model::{Batch, DraftOrder, Error, Limits, LoadOptions, Model, ModelInfo, Outputs, Runner, SequenceId};
 
-use crate::latent;
 use crate::tiny::{Random, Tiny, VOCAB};
+use crate::{channels, latent};
 
 /// Models of all kinds of layers, each with a prediction head.
 fn models() -> Vec<(&'static str, Tiny)> {
@@ -21,6 +21,9 @@ fn models() -> Vec<(&'static str, Tiny)> {
     let mut windowed = Tiny::gpt_oss();
     windowed.predict();
     windowed.set("gpt-oss.attention.sliding_window_pattern", vec![true, false, true]);
+    let mut hybrid = channels::bailingmoe3();
+    hybrid.predict();
+    hybrid.set("bailingmoe3.attention.head_count_kv", vec![0_u32, 1, 1]);
     let all = [
         ("llama", Tiny::llama()),
         ("qwen3moe", Tiny::qwen3moe()),
@@ -33,7 +36,8 @@ fn models() -> Vec<(&'static str, Tiny)> {
         tiny.predict();
         (name, tiny)
     };
-    let special = [("a head with matrices of its own", own), ("a head with a window", windowed)];
+    let special =
+        [("a head with matrices of its own", own), ("a head with a window", windowed), ("bailingmoe3", hybrid)];
     all.into_iter().map(with_head).chain(special).collect()
 }
 
@@ -53,6 +57,7 @@ const LIMITS: Limits = Limits {
     kv_tokens: None,
     batch_tokens: 100,
     output_rows: Some(100),
+    rollback_tokens: 8,
     kv_format: gristmill_model::KvFormat::F16,
 };
 
@@ -152,8 +157,10 @@ fn drafts_depend_on_tokens_alone() {
         // Texts start alike.
         let stems: Vec<Vec<u32>> = (0..2).map(|_| random.tokens(60)).collect();
         let mut ended: Vec<Vec<u32>> = Vec::new();
-        let (mut drafted, mut none, mut reused) = (0, 0, 0);
-        for _ in 0..150 {
+        let (mut drafted, mut none, mut reused, mut steps) = (0, 0, 0, 0);
+        // Sequences that lack a row for long can leave few drafts to check.
+        while steps < 150 || (steps < 1500 && (drafted <= 10 || reused == 0)) {
+            steps += 1;
             match random.below(9) {
                 0 | 1 if open.len() < 3 => {
                     let mut tokens = match ended.pop().filter(|_| random.below(2) == 0) {
@@ -235,7 +242,7 @@ fn drafts_depend_on_tokens_alone() {
 #[test]
 fn rejected_drafts_leave_nothing() {
     let mut random = Random::fresh();
-    for (name, tiny) in models().into_iter().filter(|(name, _)| *name != "qwen35") {
+    for (name, tiny) in models() {
         let mut runner = runner(&with_head(&tiny, &mut random));
         let text = random.tokens(40);
         let sequence = runner.open_sequence().expect("one is free");
@@ -248,6 +255,12 @@ fn rejected_drafts_leave_nothing() {
             runner.truncate(sequence, accepted).expect("a shorter length");
             let text = &text[..accepted + 1];
             assert_eq!(draft(&mut runner, sequence, text, 4), fresh(&mut runner, text, 4), "{name}, {accepted}");
+        }
+        if name == "qwen35" {
+            // States of fixed size are kept only of the last batch.
+            let error = runner.truncate(sequence, 20).expect_err("an earlier batch");
+            assert!(matches!(error, Error::NoCheckpoint { len: 20, nearest: 0 }), "{error}");
+            continue;
         }
         // Behind the last batch, the hidden state is unknown.
         runner.truncate(sequence, 20).expect("a shorter length");

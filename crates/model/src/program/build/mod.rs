@@ -136,7 +136,7 @@ impl Builder<'_> {
         let heads = heads.collect();
         let Self { tensors, rows, acts, groups, choices, .. } = self;
         let eps = self.spec.norm_eps;
-        let (hidden, slots) = (hidden_states, Default::default());
+        let (hidden, replay, slots) = (hidden_states, Default::default(), Default::default());
         let mut program = Program {
             tensors,
             rows,
@@ -151,10 +151,12 @@ impl Builder<'_> {
             logits,
             choices,
             eps,
+            replay,
             slots,
         };
         program.fuse();
         program.name_readers();
+        program.replay = program.find_replay();
         program.slots = Arc::new(program.find_slots());
         program
     }
