@@ -2,8 +2,8 @@
 //! sigmoid with a selection bias.
 
 use crate::family::parts::{
-    ATTENTION, BASE, COMMON, DENSE, EXPERTS, NORMS, QK_NORMS, count, expect_flag, expect_text, factor, head_widths, heads,
-    moe, norm_epsilon, optional,
+    ATTENTION, BASE, COMMON, DENSE, EXPERTS, NORMS, QK_NORMS, count, expect_flag, expect_text, factor, head_widths,
+    heads, moe, norm_epsilon, optional,
 };
 use crate::family::published::{Family, Key, Kind, Mlx, Or, Rule};
 
