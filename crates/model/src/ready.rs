@@ -55,10 +55,10 @@ impl Model {
                 forward(backend, self, &rotaries, &mut state, &scratch, tokens, outputs, &mut |_, _| Ok(()))?;
             }
         }
-        for head in &self.program.heads {
+        if !self.program.heads.is_empty() {
             state.suppose(BatchRuns::Single);
             for tokens in sizes(limits.sequences.min(rows).min(most), bucket) {
-                predict(backend, self, head, &rotaries, &mut state, &scratch, tokens)?;
+                predict(backend, self, &self.program.heads, &rotaries, &mut state, &scratch, tokens)?;
             }
         }
         let mut sampled = backend.alloc::<u32>(rows, "sampled tokens")?;

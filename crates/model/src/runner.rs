@@ -81,8 +81,8 @@ struct StepShape {
 enum PassKind {
     /// The model.
     Forward,
-    /// A step of a prediction head.
-    Draft,
+    /// A step of the prediction heads from this one on.
+    Draft(usize),
     /// States of fixed size, from kept inputs.
     Replay,
 }

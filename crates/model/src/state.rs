@@ -173,8 +173,8 @@ pub(crate) struct State {
     fixed: Option<Fixed>,
     /// The slots of `last_hidden`, if `fixed` has none.
     hidden: Option<Fixed>,
-    /// The hidden state of each sequence's last token, in a model with prediction heads.
-    last_hidden: Option<FixedBuffers>,
+    /// For each prediction head, the hidden state of each sequence's last token that it reads.
+    last_hidden: Vec<FixedBuffers>,
     /// Those of the model, then those of its prediction heads.
     layers: Vec<LayerMemory>,
     /// The first of them that is of a prediction head.
@@ -218,10 +218,9 @@ impl State {
         let slots = vec![Slot::default(); limits.sequences];
         let (fixed, prefix) = (Fixed::new(backend, spec, limits, reuse)?, PrefixCache::default());
         let hidden = Fixed::of_hidden(backend, spec, limits)?;
-        let last_hidden = match (fixed::last_hidden(spec), fixed.as_ref().or(hidden.as_ref())) {
-            (Some(state), Some(fixed)) => Some(FixedBuffers::new(backend, state, fixed.slots.count())?),
-            _ => None,
-        };
+        let slots_of_hidden = fixed.as_ref().or(hidden.as_ref()).map_or(0, |fixed| fixed.slots.count());
+        let last_hidden = fixed::last_hidden(spec).map(|state| FixedBuffers::new(backend, state, slots_of_hidden));
+        let last_hidden = last_hidden.collect::<Result<_>>()?;
         let (groups, layers, first_head, spacing) = (vec![], vec![], spec.layers.len(), SPACING);
         let mut state =
             Self { context, slots, groups, fixed, hidden, last_hidden, layers, first_head, prefix, spacing };

@@ -164,28 +164,34 @@ impl Program {
     }
 }
 
-/// The parts of a prediction head. A forward pass runs `shift`, and of `block` what writes the cache. Drafting runs `block`
-/// and `logits` for one token of each sequence, then `carry`, and so on.
+/// The parts of a prediction head. A forward pass runs `shift`, and of `block` what writes the cache; of a head before
+/// another all of `block`, and `pass_on`. Drafting runs `block` and `logits` for one token of each sequence, then `carry`,
+/// and so on.
 #[derive(Debug)]
 pub(crate) struct PredictionHead {
     /// The hidden states of the tokens before those of the batch.
     pub(crate) shift: Part,
     /// The input of the layer, and the layer.
     pub(crate) block: Part,
+    /// The last norm, whose output the next head reads; `None` in the last head.
+    pub(crate) pass_on: Option<Part>,
     /// The last norm and the output matrix.
     pub(crate) logits: Part,
-    /// Makes the normalised output the hidden states before the next tokens.
+    /// Makes the normalised output the hidden states before the next tokens of the next head; in the last head, of itself.
     pub(crate) carry: Part,
     /// The hidden states before the tokens.
     pub(crate) previous: RowsId,
 }
 
 impl PredictionHead {
-    fn parts(&self) -> [&Part; 4] {
-        [&self.shift, &self.block, &self.logits, &self.carry]
+    fn parts(&self) -> impl Iterator<Item = &Part> {
+        [&self.shift, &self.block].into_iter().chain(&self.pass_on).chain([&self.logits, &self.carry])
     }
 
-    fn parts_mut(&mut self) -> [&mut Part; 4] {
-        [&mut self.shift, &mut self.block, &mut self.logits, &mut self.carry]
+    fn parts_mut(&mut self) -> impl Iterator<Item = &mut Part> {
+        [&mut self.shift, &mut self.block]
+            .into_iter()
+            .chain(&mut self.pass_on)
+            .chain([&mut self.logits, &mut self.carry])
     }
 }

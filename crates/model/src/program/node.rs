@@ -205,6 +205,8 @@ pub(crate) enum Node {
     },
     /// out = x of the token before, which for the first token of a sequence in the batch is kept from its last batch.
     PreviousRow {
+        /// The prediction head whose state has the row.
+        head: usize,
         x: RowsId,
         /// Taps 1 and 0 for each column: the convolution whose output is the row before.
         taps: VectorId,

@@ -13,14 +13,14 @@ pub(crate) struct Replay {
 }
 
 impl Program {
-    /// Finds the recurrent operations. Without layers whose state has a fixed size there are none: prediction heads alone
-    /// keep the hidden state in another way.
+    /// Finds the recurrent operations. Without layers whose state has a fixed size there are none: a prediction head alone
+    /// keeps the hidden state in another way.
     pub(super) fn find_replay(&self) -> Replay {
         let of = |parts: &mut dyn Iterator<Item = &Node>| -> Vec<Node> {
             parts.filter(|node| node.recurrent_output().is_some()).cloned().collect()
         };
         let layers = of(&mut self.layers.iter().flat_map(|part| &part.nodes));
-        if layers.is_empty() {
+        if layers.is_empty() && self.heads.len() <= 1 {
             return Replay::default();
         }
         let heads = of(&mut self.heads.iter().flat_map(|head| &head.shift.nodes));

@@ -104,6 +104,10 @@ impl Program {
         for kept in [self.residual, self.hidden, self.logits] {
             rows[kept.0].1 = usize::MAX;
         }
+        // While a head drafts, the hidden states of the others are live.
+        for head in self.heads.iter().filter(|_| self.heads.len() > 1) {
+            rows[head.previous.0].1 = usize::MAX;
+        }
         let of_rows = |(shape, &life): (&super::RowsShape, _)| {
             let size = shape.per_unit.saturating_mul(shape.cols);
             Placed { kind: shape.unit, size, what: shape.what, life }

@@ -104,14 +104,16 @@ pub(super) fn bytes(spec: &ModelSpec, sequences: usize, reuse: Reuse) -> u64 {
     states.chain(last_hidden(spec)).map(of_layer).fold(0, u64::saturating_add)
 }
 
-/// Whether there are layers whose state has a fixed size.
+/// Whether each length of a sequence must have a state of fixed size: in a model with such layers, and with several prediction
+/// heads. The second head reads the output of the first one for the last token, which depends on the hidden state of the token
+/// before it. So it is not enough to compute the last token again.
 fn has_fixed_size(spec: &ModelSpec) -> bool {
-    spec.layers.iter().any(|layer| layer.mixer.fixed_state(spec.hidden).is_some())
+    spec.heads.len() > 1 || spec.layers.iter().any(|layer| layer.mixer.fixed_state(spec.hidden).is_some())
 }
 
-/// The state of a model with prediction heads: the hidden state of the last token.
-pub(super) fn last_hidden(spec: &ModelSpec) -> Option<FixedState> {
-    (!spec.heads.is_empty()).then_some(FixedState { convolution: spec.hidden, delta: 0 })
+/// The states of prediction heads: the hidden state of the last token.
+pub(super) fn last_hidden(spec: &ModelSpec) -> impl Iterator<Item = FixedState> {
+    spec.heads.iter().map(|_| FixedState { convolution: spec.hidden, delta: 0 })
 }
 
 /// Slots for hidden states in a model without other states of fixed size.
@@ -131,7 +133,7 @@ impl Fixed {
     /// The slots for hidden states, in a model with prediction heads and without layers with a state of fixed size. Its
     /// sequences can have lengths whose hidden state is unknown.
     pub(super) fn of_hidden(backend: &Backend, spec: &ModelSpec, limits: &Limits) -> Result<Option<Self>> {
-        match last_hidden(spec).is_some() && !has_fixed_size(spec) {
+        match !spec.heads.is_empty() && !has_fixed_size(spec) {
             true => Self::with_slots(backend, limits, hidden_slots(limits.sequences)).map(Some),
             false => Ok(None),
         }
