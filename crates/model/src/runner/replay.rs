@@ -16,10 +16,13 @@ impl Runner {
         let _exclusive = backend.exclusive();
         // The last forward pass cannot be run again: its runs are overwritten.
         self.last = None;
-        self.state.place_replay(backend, tokens)?;
         let (outputs, argmax, kind, step) = (PassOutputs::None, false, PassKind::Replay, PlacementKind::NONE);
         let shape = StepShape { tokens, outputs, argmax, kind, step };
-        let Self { rotaries, state, scratch, graphs, .. } = &mut *self;
-        graphs.run(backend, shape, &mut || replay(backend, &model, rotaries, state, scratch, tokens))
+        while self.state.needs_replay() {
+            self.state.place_replay(backend, tokens)?;
+            let Self { rotaries, state, scratch, graphs, .. } = &mut *self;
+            graphs.run(backend, shape, &mut || replay(backend, &model, rotaries, state, scratch, tokens))?;
+        }
+        Ok(())
     }
 }

@@ -145,3 +145,21 @@ fn a_large_batch_has_no_length_within_it() {
         assert_eq!(runner.checkpoint(id, 35).expect("it is open"), 35, "{name}");
     }
 }
+
+/// A sequence and its fork have the same rows of the last batch.
+#[test]
+fn a_fork_is_truncated_within_the_last_batch_too() {
+    for (name, tiny) in models() {
+        let mut random = Random::fresh();
+        let mut runner = runner(&reference(&tiny.file(&mut random)));
+        let text = random.tokens(30);
+        let id = runner.open_sequence().expect("one is free");
+        read(&mut runner, &[(id, &text[..20])]);
+        read(&mut runner, &[(id, &text[20..28])]);
+        let fork = runner.fork_sequence(id).expect("one is free");
+        runner.truncate(id, 23).expect("within the batch");
+        runner.truncate(fork, 26).expect("within the batch");
+        let found = read(&mut runner, &[(id, &text[23..24]), (fork, &text[26..27])]);
+        assert_eq!(found, [fresh(&mut runner, &text[..24]), fresh(&mut runner, &text[..27])].concat(), "{name}");
+    }
+}
