@@ -47,6 +47,9 @@ pub(crate) struct DeviceArgs {
     /// See [`LoadOptions::prediction_heads`].
     #[arg(skip)]
     pub(crate) prediction_heads: bool,
+    /// A draft model; the model's prediction heads, if the file has nothing else.
+    #[arg(skip)]
+    pub(crate) draft_model: Option<PathBuf>,
 }
 
 /// [`Precision`] on the command line.

@@ -34,13 +34,16 @@ pub(crate) struct ConvertArgs {
     /// The name of the model [default: the folder's name].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Leave out the prediction heads (multi-token prediction). Without the option, the file has the heads of the folder.
+    #[arg(long)]
+    no_mtp: bool,
     #[command(flatten)]
     to: OutputArgs,
 }
 
 pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     let mix = args.format.as_deref().map(Mix::parse).transpose()?;
-    let options = ConvertOptions { mix, pre: args.pre.clone(), name: args.name.clone() };
+    let options = ConvertOptions { mix, pre: args.pre.clone(), name: args.name.clone(), without_heads: args.no_mtp };
     let converter = Converter::new(&args.folder, &options)?;
     let (bytes, log) = (converter.file_bytes(), &args.to.log);
     let threads = args.to.prepare(converter.files(), &args.output, bytes, converter.tensors())?;

@@ -27,7 +27,7 @@ pub(crate) struct DraftArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
     draft_tokens: Option<usize>,
     /// A smaller model with the same vocabulary, which generates draft tokens: a GGUF file, a folder of Hugging Face or
-    /// MLX, or ORG/REPO[:QUANT] of the hub.
+    /// MLX, or ORG/REPO[:QUANT] of the hub. Or a GGUF file with only the model's prediction heads (mtp-NAME.gguf).
     #[arg(long, value_name = "MODEL", conflicts_with = "draft")]
     draft_model: Option<PathBuf>,
 }
@@ -109,10 +109,14 @@ pub(crate) struct Drafts<'a> {
 }
 
 impl Drafts<'_> {
-    /// The device with the option to load prediction heads, if they may be used.
+    /// The device with the option to load prediction heads, if they may be used, and with the file that can have them.
     pub(crate) fn on(&self, device: &DeviceArgs) -> DeviceArgs {
         let prediction_heads = matches!(self.wanted, Wanted::Mtp | Wanted::MtpIfAny | Wanted::MtpElseLookup);
-        DeviceArgs { prediction_heads, ..device.clone() }
+        let draft_model = match self.wanted {
+            Wanted::Model(path) => Some(path.to_owned()),
+            _ => None,
+        };
+        DeviceArgs { prediction_heads, draft_model, ..device.clone() }
     }
 
     /// The source for a loaded model, but for a draft model; `None` if there are no draft tokens.
@@ -122,7 +126,10 @@ impl Drafts<'_> {
             Wanted::Mtp if !has_heads => {
                 Err(Failure::new("--draft mtp: the model has no prediction heads; use --draft lookup, or leave it out"))
             }
-            Wanted::Mtp | Wanted::MtpIfAny | Wanted::MtpElseLookup if has_heads => Ok(Some(DraftSource::Heads)),
+            // Heads of a file of their own are part of the loaded model.
+            Wanted::Mtp | Wanted::MtpIfAny | Wanted::MtpElseLookup | Wanted::Model(_) if has_heads => {
+                Ok(Some(DraftSource::Heads))
+            }
             Wanted::Lookup | Wanted::MtpElseLookup => Ok(Some(DraftSource::Lookup)),
             _ => Ok(None),
         }
@@ -133,6 +140,7 @@ impl Drafts<'_> {
         match self.wanted {
             Wanted::Off => 0,
             Wanted::MtpIfAny if model.prediction_heads() == 0 => 0,
+            Wanted::Model(_) if model.prediction_heads() > 0 => self.tokens.unwrap_or(OF_HEADS),
             Wanted::Lookup | Wanted::Model(_) => self.tokens.unwrap_or(OF_OTHERS),
             Wanted::Mtp | Wanted::MtpIfAny => self.tokens.unwrap_or(OF_HEADS),
             // Then there is a number.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gristmill_engine::engine::DraftSource;
+use gristmill_engine::model::{is_heads_file, with_heads_of};
 use gristmill_engine::{DEFAULT_CONTEXT, Engine, Limits, Model, Opened, Plan, open_device};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
@@ -24,8 +25,8 @@ pub(crate) fn model(
     limits: Limits,
     log: &Verbosity,
 ) -> Result<Arc<Model>, Failure> {
-    let file = source.open(log)?;
-    load(file, open(device, log)?, device, limits, log, &Beside::default())
+    let (file, device) = with_heads(source.open(log)?, device, log)?;
+    load(file, open(&device, log)?, &device, limits, log, &Beside::default())
 }
 
 /// A load next to other models.
@@ -49,8 +50,8 @@ pub(crate) fn next_to(
     limits: Limits,
     log: &Verbosity,
 ) -> Result<Loaded, Failure> {
-    let file = source.open(log)?;
-    let backend = open(device, log)?;
+    let (file, device) = with_heads(source.open(log)?, device, log)?;
+    let backend = open(&device, log)?;
     let options = device.load_options()?;
     let (info, precision) = (kind::info_for(&file, &options)?, options.precision);
     let batch_tokens = match limits.batch_tokens {
@@ -63,7 +64,7 @@ pub(crate) fn next_to(
     let most = most.min(limits.kv_tokens.unwrap_or(usize::MAX));
     let context = limits.context.or(beside.keeps_context.then_some(most));
     let limits = Limits { context, ..limits };
-    Ok((load(file, backend, device, limits, log, beside)?, limits, plan.mapped))
+    Ok((load(file, backend, &device, limits, log, beside)?, limits, plan.mapped))
 }
 
 /// The same with the tokens of a batch that suit the model and its device. Returns the limits too.
@@ -73,12 +74,24 @@ pub(crate) fn with_usual_batch(
     limits: Limits,
     log: &Verbosity,
 ) -> Result<(Arc<Model>, Limits), Failure> {
-    let file = source.open(log)?;
-    let backend = open(device, log)?;
+    let (file, device) = with_heads(source.open(log)?, device, log)?;
+    let backend = open(&device, log)?;
     let options = device.load_options()?;
     let usual = Limits::usual_batch(&kind::info_for(&file, &options)?, options.precision, &backend)?;
     let limits = Limits { batch_tokens: usual.max(limits.sequences), ..limits };
-    Ok((load(file, backend, device, limits, log, &Beside::default())?, limits))
+    Ok((load(file, backend, &device, limits, log, &Beside::default())?, limits))
+}
+
+/// The model with the prediction heads of the draft model, if that file has nothing else.
+fn with_heads(file: GgufFile, device: &DeviceArgs, log: &Verbosity) -> Result<(GgufFile, DeviceArgs), Failure> {
+    let Some(path) = &device.draft_model else { return Ok((file, device.clone())) };
+    let heads = Source::of(Some(path)).open(log)?;
+    let about = |error| Failure::new(format!("--draft-model {}: {error}", path.display()));
+    if !is_heads_file(&heads).map_err(about)? {
+        return Ok((file, device.clone()));
+    }
+    kind::check(&file)?;
+    Ok((with_heads_of(&file, &heads).map_err(about)?, DeviceArgs { prediction_heads: true, ..device.clone() }))
 }
 
 /// The device, with a word if it is not the one that was hoped for.
@@ -175,7 +188,8 @@ pub(crate) fn start(
     log: &Verbosity,
 ) -> Result<Engine, Failure> {
     let source = match drafts.wanted {
-        Wanted::Model(path) => {
+        // Else the model has the heads of this file.
+        Wanted::Model(path) if model.prediction_heads() == 0 => {
             let file = Source::of(Some(path)).open(log)?;
             let limits = Limits { output_rows: None, ..limits };
             DraftSource::Model(load(

@@ -158,6 +158,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         batch_tokens: args.batch.map_or(0, |tokens| tokens.max(args.parallel)),
         output_rows: None,
         kv_format: args.device.kv.into(),
+        ..Limits::default()
     };
     let kv_events = runtime.block_on(args.kv_events.bind())?;
     let loads = Loads {

@@ -3,10 +3,15 @@
 
 mod golden;
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 
 use gpu_sim::Mode;
 use gristmill_conformance::simulated::Simulator;
+use gristmill_convert::{ConvertOptions, Converter, open_folder};
 use gristmill_cpu::{Cpu, Level};
 use gristmill_engine::model::{Batch, DraftOrder, Limits, LoadOptions, Model, Outputs, Precision, Runner};
 use gristmill_files::gguf::{Array, GgufFile, Value};
@@ -42,10 +47,15 @@ fn texts(name: &str) -> (Vec<Text>, f64) {
 }
 
 fn runner(name: &str, backend: Backend) -> Runner {
-    let file = GgufFile::open(golden::heads_folder().join(format!("{name}.gguf"))).unwrap();
+    runner_of(GgufFile::open(golden::heads_folder().join(format!("{name}.gguf"))).unwrap(), backend)
+}
+
+fn runner_of(file: GgufFile, backend: Backend) -> Runner {
     let options = LoadOptions { prediction_heads: true, precision: Precision::Exact, ..LoadOptions::default() };
+    let architecture: &str = file.metadata().required("general.architecture").unwrap();
+    let heads: usize = file.metadata().required(&format!("{architecture}.nextn_predict_layers")).unwrap();
     let model = Arc::new(Model::with_backend(file, Arc::new(backend), options).unwrap());
-    assert_eq!(model.prediction_heads(), 1);
+    assert!(heads > 0 && model.prediction_heads() == heads);
     let limits = Limits { context: Some(64), sequences: 3, batch_tokens: 64, ..Limits::default() };
     Runner::new(model, limits).unwrap()
 }
@@ -74,6 +84,60 @@ fn check_all(name: &str, backend: Backend, part: usize) {
     let mut runner = runner(name, backend);
     for text in &texts {
         check(&mut runner, text, part, tolerance);
+    }
+}
+
+/// The folders among the golden models.
+fn folders() -> Vec<&'static str> {
+    let folders: Vec<_> =
+        golden::heads().into_iter().filter(|name| golden::heads_folder().join(name).is_dir()).collect();
+    assert_eq!(folders, ["deepseek2-f32", "deepseek2-two-f32", "glm4moe-f32", "qwen3next-f32"]);
+    folders
+}
+
+/// Published folders, converted and opened: the heads have the logits of transformers, and keys that say how many there
+/// are.
+#[test]
+fn heads_of_folders_are_converted() {
+    for name in folders() {
+        let (texts, tolerance) = texts(name);
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("heads-{name}.gguf"));
+        let folder = golden::heads_folder().join(name);
+        let converter = Converter::new(&folder, &ConvertOptions::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(converter.notes().iter().all(|note| !note.contains("left out")), "{:?}", converter.notes());
+        converter.write(&path, 2, &mut |_| ControlFlow::Continue(())).unwrap();
+        let converted = GgufFile::from_bytes(fs::read(&path).unwrap()).unwrap();
+        fs::remove_file(&path).unwrap();
+        let golden = GgufFile::open(golden::heads_folder().join(format!("{name}.gguf"))).unwrap();
+        let names = |file: &GgufFile| file.tensors().iter().map(|tensor| tensor.name.clone()).collect::<BTreeSet<_>>();
+        assert_eq!(names(&converted), names(&golden), "{name}");
+        // The model's own tensors are those of `tests/convert`.
+        let layers: BTreeSet<_> =
+            names(&golden).iter().filter_map(|name| Some(format!("{}.", name.split_once(".nextn.")?.0))).collect();
+        let of_heads = |name: &str| layers.iter().any(|layer| name.starts_with(layer));
+        for tensor in converted.tensors().iter().filter(|tensor| of_heads(&tensor.name)) {
+            let theirs = golden.tensor(&tensor.name).unwrap();
+            let same = tensor.format == theirs.format && converted.data(tensor) == golden.data(theirs);
+            assert!(tensor.shape == theirs.shape && same, "{name}: {}", tensor.name);
+        }
+        for key in ["block_count", "nextn_predict_layers"] {
+            let value = |file: &GgufFile| {
+                let architecture: &str = file.metadata().required("general.architecture").unwrap();
+                file.metadata().required::<u32>(&format!("{architecture}.{key}")).unwrap()
+            };
+            assert_eq!(value(&converted), value(&golden), "{name}: {key}");
+        }
+        let opened = open_folder(&folder, &ConvertOptions::default(), 2).unwrap().0;
+        for file in [converted, opened] {
+            let mut runner = runner_of(file, Reference::backend());
+            texts.iter().for_each(|text| check(&mut runner, text, 7, tolerance));
+        }
+        let options = ConvertOptions { without_heads: true, ..ConvertOptions::default() };
+        let without = Converter::new(&folder, &options).unwrap();
+        assert!(
+            without.notes().iter().any(|note| note.contains("predict further tokens; they are left out")),
+            "{name}"
+        );
     }
 }
 

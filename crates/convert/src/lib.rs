@@ -22,6 +22,7 @@ mod error;
 mod files;
 mod floats;
 mod folder;
+mod heads;
 mod inputs;
 mod keys;
 mod latent;
@@ -68,6 +69,8 @@ pub struct ConvertOptions {
     pub pre: Option<String>,
     /// `general.name`; `None` for the name of the folder.
     pub name: Option<String>,
+    /// Leave out prediction heads (MTP), which are part of the model otherwise.
+    pub without_heads: bool,
 }
 
 /// A model in the form of Hugging Face, read and checked, and the header of the file that it becomes.
@@ -170,7 +173,9 @@ fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read,
     let checkpoint = Checkpoint::open(folder)?;
     let rope = rope::read(family, &config)?;
     let mut notes = Vec::new();
-    let made = tensors::plan(family, &config, &quantization, &checkpoint, rope.vectors, &mut notes)?;
+    let with_heads = !options.without_heads;
+    let (made, heads) =
+        tensors::plan(family, &config, &quantization, &checkpoint, rope.vectors, with_heads, &mut notes)?;
 
     let mut header = GgufWriter::new();
     header.set("general.architecture", family.architecture)?;
@@ -187,6 +192,7 @@ fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read,
     }
     // Settings of RoPE have priority over the family's defaults.
     let mut pairs = keys::read(family, &config)?;
+    heads::count(&mut pairs, heads);
     pairs.retain(|(key, _)| !rope.pairs.iter().any(|(other, _)| other == key));
     for (key, value) in pairs.into_iter().chain(rope.pairs) {
         header.set(&format!("{}.{key}", family.architecture), value)?;
@@ -269,7 +275,7 @@ fn sampling(folder: &Path) -> Result<keys::Pairs, ConvertError> {
 
 /// Reads the header as a model to be run, so that a model that does not run is refused before anything is written.
 fn check(header: &GgufWriter, tensors: &[OutputTensor]) -> Result<(), ConvertError> {
-    match ModelInfo::read(&header.preview()) {
+    match ModelInfo::read_with_heads(&header.preview()) {
         Ok(_) => Ok(()),
         Err(Error::TensorShape { name, found, expected, .. }) => {
             let source = tensors.iter().find(|tensor| tensor.name == name).and_then(OutputTensor::source_name);

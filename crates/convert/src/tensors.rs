@@ -57,6 +57,9 @@ impl OutputTensor {
 /// The settings with the number of layers after the others that predict further tokens.
 const PREDICTION_LAYERS: &[&str] = &["num_nextn_predict_layers", "num_mtp_layers"];
 
+/// The start of the names of a layer's tensors.
+const LAYER: &str = "model.layers.{layer}.";
+
 /// Buffers of checkpoints that are not weights.
 const IGNORED: &[&str] = &[".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias"];
 
@@ -70,15 +73,17 @@ fn is_taps_of_mlx(tensor: &Tensor) -> bool {
     tensor.name.ends_with(".conv1d.weight") && tensor.shape.last() == Some(&1)
 }
 
-/// Plans every tensor; `vectors`: name and values of those that the settings say, see [`Rope`](super::rope::Rope).
+/// Plans every tensor; `vectors`: name and values of those that the settings say, see [`Rope`](super::rope::Rope). Returns
+/// also the number of prediction heads.
 pub(super) fn plan(
     family: &Family,
     config: &Config,
     quantization: &Quantization,
     checkpoint: &Checkpoint,
     vectors: Vec<(&'static str, Vec<f32>)>,
+    with_heads: bool,
     notes: &mut Vec<String>,
-) -> Result<Vec<OutputTensor>, ConvertError> {
+) -> Result<(Vec<OutputTensor>, usize), ConvertError> {
     let layers = needed(config, "num_hidden_layers")? as usize;
     let tied = tied(config)?;
     let prefixes = family.within.as_ref().map(|within| within.tensors).unwrap_or_default();
@@ -86,7 +91,7 @@ pub(super) fn plan(
     let within = prefixes.iter().find(has);
     let has_one = quantization.form && checkpoint.tensors().any(is_taps_of_mlx);
     let (used, planned) = (HashSet::new(), Vec::new());
-    let mut planner = Planner { config, quantization, checkpoint, tied, within, has_one, used, planned };
+    let mut planner = Planner { config, quantization, checkpoint, tied, within, has_one, head: None, used, planned };
     for (name, values) in vectors {
         let shape = vec![values.len() as u64];
         planner.planned.push(OutputTensor { name: name.to_owned(), shape, source: Source::Values(values) });
@@ -97,20 +102,11 @@ pub(super) fn plan(
     // Every layer has tensors of its own, so a count that the checkpoint cannot hold ends the loop at the first that is
     // missing.
     for layer in 0..layers {
-        for rule in family.layer.iter().copied().flatten() {
-            planner.add(rule, layer)?;
-        }
-        planner.fill(family, layer)?;
-        for kinds in [family.mixers, family.mlps] {
-            let there = |rules: &&&[Rule]| rules.first().is_some_and(|rule| planner.has(rule, layer));
-            let kind = kinds.iter().find(there).or(kinds.first());
-            for rule in kind.copied().into_iter().flatten() {
-                planner.add(rule, layer)?;
-            }
-        }
+        planner.layer(family, layer)?;
     }
+    let heads = if with_heads { planner.heads(family, layers)? } else { 0 };
     planner.check_unused(family, layers, notes)?;
-    Ok(planner.planned)
+    Ok((planner.planned, heads))
 }
 
 /// Whether the output head is the embedding table.
@@ -129,14 +125,21 @@ pub(super) struct Planner<'a, 'c> {
     within: Option<&'static Prefix>,
     /// Norms have the 1 that is otherwise added.
     has_one: bool,
+    /// The prediction head whose layer is planned: its number, and the start of its layer's names if it is not that of
+    /// other layers.
+    pub(super) head: Option<(usize, Option<&'static str>)>,
     pub(super) used: HashSet<&'a str>,
-    planned: Vec<OutputTensor>,
+    pub(super) planned: Vec<OutputTensor>,
 }
 
 impl<'a> Planner<'a, '_> {
     /// The name of a rule's tensor, or of the first of them.
     fn theirs(&self, rule: &Rule, layer: usize, expert: usize) -> String {
-        let name = rule.theirs.replace("{layer}", &layer.to_string()).replace("{expert}", &expert.to_string());
+        let theirs = match (self.head, rule.theirs.strip_prefix(LAYER)) {
+            (Some((head, Some(start))), Some(rest)) => start.replace("{head}", &head.to_string()) + rest,
+            _ => rule.theirs.to_owned(),
+        };
+        let name = theirs.replace("{layer}", &layer.to_string()).replace("{expert}", &expert.to_string());
         let name = match (self.within, name.strip_prefix("model.")) {
             (Some(within), Some(rest)) => format!("{}{rest}", within.model),
             (Some(within), None) => format!("{}{name}", within.others),
@@ -146,7 +149,7 @@ impl<'a> Planner<'a, '_> {
     }
 
     /// Whether the checkpoint has a rule's tensor, or the first of them.
-    fn has(&self, rule: &Rule, layer: usize) -> bool {
+    pub(super) fn has(&self, rule: &Rule, layer: usize) -> bool {
         self.checkpoint.tensor(&self.theirs(rule, layer, 0)).is_some()
     }
 
@@ -156,7 +159,23 @@ impl<'a> Planner<'a, '_> {
         names.into_iter().find(|name| self.checkpoint.tensor(name).is_some())
     }
 
-    fn add(&mut self, rule: &Rule, layer: usize) -> Result<(), ConvertError> {
+    /// Adds the tensors of a layer.
+    pub(super) fn layer(&mut self, family: &Family, layer: usize) -> Result<(), ConvertError> {
+        for rule in family.layer.iter().copied().flatten() {
+            self.add(rule, layer)?;
+        }
+        self.fill(family, layer)?;
+        for kinds in [family.mixers, family.mlps] {
+            let there = |rules: &&&[Rule]| rules.first().is_some_and(|rule| self.has(rule, layer));
+            let kind = kinds.iter().find(there).or(kinds.first());
+            for rule in kind.copied().into_iter().flatten() {
+                self.add(rule, layer)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn add(&mut self, rule: &Rule, layer: usize) -> Result<(), ConvertError> {
         let may_lack = match rule.need {
             Need::Always => false,
             Need::IfThere => true,

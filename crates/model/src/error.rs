@@ -142,6 +142,9 @@ pub enum Error {
         /// Rows of the embedding table.
         rows: usize,
     },
+    /// The prediction heads of another file are not those of the model.
+    #[error("{0}; use heads that were trained with this model")]
+    Heads(String),
     /// [`LoadOptions::progress`](crate::LoadOptions::progress) cancelled loading.
     #[error("loading was cancelled")]
     Cancelled,

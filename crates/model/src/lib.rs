@@ -21,6 +21,7 @@ mod device;
 mod error;
 #[doc(hidden)]
 pub mod family;
+mod heads;
 mod inspect;
 mod limits;
 mod load;
@@ -44,6 +45,7 @@ pub use gristmill_files::gguf;
 pub use gristmill_kernels::act::Precision;
 pub use gristmill_kernels::kv::{KV_BLOCK, KvFormat};
 pub use gristmill_kernels::ops::Sampling;
+pub use heads::{is_heads_file, with_heads_of};
 pub use limits::{DEFAULT_CONTEXT, Limits, MAX_CONTEXT};
 pub use load::{ExpertPlacement, LoadOptions, Progress};
 pub use model::{Model, ModelInfo};

@@ -1,5 +1,6 @@
 //! How much a runner can do at once.
 
+use gristmill_kernels::Backend;
 use gristmill_kernels::kv::KvFormat;
 
 use crate::error::{Error, Result};
@@ -28,6 +29,10 @@ pub struct Limits {
     pub batch_tokens: usize,
     /// Rows of logits of one batch; `None` for one for each sequence.
     pub output_rows: Option<usize>,
+    /// Tokens of the largest batch within which a sequence can be truncated to any length, in a model with states of fixed
+    /// size: the inputs of recurrent operations are kept for this number of tokens. After a larger batch, a sequence can be
+    /// truncated only to the length before it. Other models allow any length.
+    pub rollback_tokens: usize,
     /// How keys and values are kept.
     pub kv_format: KvFormat,
 }
@@ -35,7 +40,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         let (context, kv_tokens, output_rows) = (None, None, None);
-        Self { context, sequences: 1, kv_tokens, batch_tokens: USUAL_BATCH, output_rows, kv_format: KvFormat::F16 }
+        let (sequences, batch_tokens, rollback_tokens, kv_format) = (1, USUAL_BATCH, 0, KvFormat::F16);
+        Self { context, sequences, kv_tokens, batch_tokens, output_rows, rollback_tokens, kv_format }
     }
 }
 
@@ -46,6 +52,14 @@ impl Limits {
     /// Rows of logits of one batch.
     pub fn rows(&self) -> usize {
         self.output_rows.unwrap_or(self.sequences)
+    }
+
+    /// Tokens for which inputs of recurrent operations are kept: [`Self::rollback_tokens`] with padding.
+    pub(crate) fn kept_tokens(&self, backend: &Backend) -> usize {
+        match self.rollback_tokens {
+            0 => 0,
+            tokens => backend.batch_bucket(tokens).min(self.batch_tokens),
+        }
     }
 
     pub(crate) fn check(&self) -> Result<()> {

@@ -69,7 +69,7 @@ pub struct LoadOptions {
     /// Where experts are stored and computed. Experts on the CPU need a CUDA device; use them for models that are larger than its
     /// memory.
     pub experts: ExpertPlacement,
-    /// Load the file's prediction heads, with which [`Runner::draft`](crate::Runner::draft) drafts tokens. They take the
+    /// Load the file's prediction heads, with which [`Runner::draft`](crate::Runner::draft) drafts tokens. Each takes the
     /// memory of a layer.
     pub prediction_heads: bool,
     /// Refuse a model whose weights do not fit into the memory that is free.

@@ -108,6 +108,7 @@ impl Plan {
             scratch: program
                 .slots
                 .bytes(precision, limits.batch_tokens, limits.rows())
+                .saturating_add(program.slots.kept_bytes(limits.kept_tokens(backend)))
                 .saturating_add(rope_bytes(spec))
                 .saturating_add(draft_bytes(spec, limits)),
             reserve: device.map_or(0, |_| RESERVE),

@@ -40,7 +40,7 @@ impl Model {
         plan.check()?;
         let rotaries = self.weights.rotaries(spec, plan.context, backend)?;
         let mut state = State::new(backend, spec, limits, plan.context, Reuse::Prefixes)?;
-        let scratch = Scratch::new(backend, &self.program.slots, self.precision, [most, rows])?;
+        let scratch = Scratch::new(backend, &self.program.slots, self.precision, [most, rows, 0])?;
         let bucket = |n| backend.batch_bucket(n);
         // Only the output matrix depends on the number of rows, so all numbers of rows are combined with the largest
         // number of tokens.
@@ -55,10 +55,10 @@ impl Model {
                 forward(backend, self, &rotaries, &mut state, &scratch, tokens, outputs, &mut |_, _| Ok(()))?;
             }
         }
-        for head in &self.program.heads {
+        if !self.program.heads.is_empty() {
             state.suppose(BatchRuns::Single);
             for tokens in sizes(limits.sequences.min(rows).min(most), bucket) {
-                predict(backend, self, head, &rotaries, &mut state, &scratch, tokens)?;
+                predict(backend, self, &self.program.heads, &rotaries, &mut state, &scratch, tokens)?;
             }
         }
         let mut sampled = backend.alloc::<u32>(rows, "sampled tokens")?;

@@ -5,6 +5,7 @@ mod graphs;
 mod hidden;
 mod logits;
 mod pass;
+mod replay;
 mod routing;
 
 use std::sync::Arc;
@@ -54,6 +55,8 @@ pub struct Runner {
     hidden_rows: Vec<u32>,
     /// The last forward pass.
     last: Option<StepShape>,
+    /// Tokens of the last forward pass, padding included.
+    last_tokens: usize,
     /// See [`Self::expert_counts`].
     expert_counts: Option<Vec<Vec<u32>>>,
     graphs: Graphs,
@@ -68,10 +71,20 @@ struct StepShape {
     outputs: PassOutputs,
     /// Whether the pass samples the most likely token of each row.
     argmax: bool,
-    /// Whether it is a step of a prediction head, not of the model.
-    is_draft: bool,
+    kind: PassKind,
     /// See [`PlacementKind`].
     step: PlacementKind,
+}
+
+/// What a pass computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum PassKind {
+    /// The model.
+    Forward,
+    /// A step of the prediction heads from this one on.
+    Draft(usize),
+    /// States of fixed size, from kept inputs.
+    Replay,
 }
 
 impl Runner {
@@ -93,7 +106,8 @@ impl Runner {
         let exclusive = backend.exclusive();
         let rotaries = model.weights.rotaries(spec, plan.context, backend)?;
         let state = State::new(backend, spec, &limits, plan.context, reuse)?;
-        let scratch = Scratch::new(backend, &model.program.slots, model.precision, [tokens, rows])?;
+        let scratch =
+            Scratch::new(backend, &model.program.slots, model.precision, [tokens, rows, limits.kept_tokens(backend)])?;
         let sampled = backend.alloc::<u32>(rows, "sampled tokens")?;
         let drafts = Drafts::new(&model, rows)?;
         drop(exclusive);
@@ -112,6 +126,7 @@ impl Runner {
             uploaded_rows: Uploaded::default(),
             hidden_rows: Vec::new(),
             last: None,
+            last_tokens: 0,
             expert_counts: None,
             graphs: Graphs::default(),
         })
@@ -187,6 +202,11 @@ impl Runner {
     /// # Errors
     /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
     pub fn retire_sequence(&mut self, sequence: SequenceId, tokens: &[u32]) -> Result<()> {
+        if self.has_fixed_size() {
+            // The prefix cache gets the state after the text, without draft tokens.
+            self.state.truncate(sequence, self.state.checkpoint(sequence, tokens.len())?)?;
+            self.replay_if(self.state.is_due(sequence)?)?;
+        }
         self.state.retire(sequence, tokens)
     }
 
@@ -214,6 +234,7 @@ impl Runner {
     /// [`Error::OutOfSequences`](crate::Error::OutOfSequences),
     /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
     pub fn fork_sequence(&mut self, sequence: SequenceId) -> Result<SequenceId> {
+        self.replay_if(self.state.is_due(sequence)?)?;
         self.state.fork(sequence)
     }
 
@@ -260,7 +281,8 @@ impl Runner {
     }
 
     /// The greatest length, up to `len`, to which a sequence can be truncated; what follows it must be read again.
-    /// Layers with a state of fixed size have that of the whole sequence and that before its last batch, and no other.
+    /// Layers with a state of fixed size have that of the whole sequence, that before its last batch, and those within a
+    /// batch of up to [`Limits::rollback_tokens`].
     ///
     /// # Errors
     /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).

@@ -69,15 +69,15 @@ pub struct ModelSpec {
     pub layers: Vec<LayerSpec>,
     /// Layers of the file after `layers` that predict further tokens (multi-token prediction, MTP).
     pub prediction_layers: usize,
-    /// The layers of the prediction heads to load, of which a model has at most one: `blk.N` with N the number of
-    /// `layers`. With y the hidden state of a position and t the next token, the input of the head's layer is
+    /// The layers of the prediction heads to load: `blk.N` with N the number of `layers`, and those after it. With y the
+    /// hidden state of a position and t the next token, the input of the head's layer is
     ///
     /// ```text
     /// eh_proj [norm(embedding(t)) | norm(y)]
     /// ```
     ///
     /// and the logits of the token after t are the output matrix · s, with s = norm(output of the layer). For the token
-    /// after that one, s is y.
+    /// after that one, s is y of the next head; after the last head, of itself.
     pub heads: Vec<LayerSpec>,
 }
 

@@ -22,6 +22,7 @@ mod group;
 mod heads;
 mod prefix;
 mod reuse;
+mod rollback;
 mod uploaded;
 
 use gristmill_kernels::Backend;
@@ -46,6 +47,11 @@ pub(crate) struct PlacementKind {
     runs: BatchRuns,
     /// [`Placement::context_columns`].
     context_columns: usize,
+}
+
+impl PlacementKind {
+    /// Of a pass without attention.
+    pub(crate) const NONE: Self = Self { runs: BatchRuns::Any, context_columns: 0 };
 }
 
 /// The form of a layer's state: keys and values in blocks of [`KV_BLOCK`] tokens.
@@ -167,8 +173,8 @@ pub(crate) struct State {
     fixed: Option<Fixed>,
     /// The slots of `last_hidden`, if `fixed` has none.
     hidden: Option<Fixed>,
-    /// The hidden state of each sequence's last token, in a model with prediction heads.
-    last_hidden: Option<FixedBuffers>,
+    /// For each prediction head, the hidden state of each sequence's last token that it reads.
+    last_hidden: Vec<FixedBuffers>,
     /// Those of the model, then those of its prediction heads.
     layers: Vec<LayerMemory>,
     /// The first of them that is of a prediction head.
@@ -212,10 +218,9 @@ impl State {
         let slots = vec![Slot::default(); limits.sequences];
         let (fixed, prefix) = (Fixed::new(backend, spec, limits, reuse)?, PrefixCache::default());
         let hidden = Fixed::of_hidden(backend, spec, limits)?;
-        let last_hidden = match (fixed::last_hidden(spec), fixed.as_ref().or(hidden.as_ref())) {
-            (Some(state), Some(fixed)) => Some(FixedBuffers::new(backend, state, fixed.slots.count())?),
-            _ => None,
-        };
+        let slots_of_hidden = fixed.as_ref().or(hidden.as_ref()).map_or(0, |fixed| fixed.slots.count());
+        let last_hidden = fixed::last_hidden(spec).map(|state| FixedBuffers::new(backend, state, slots_of_hidden));
+        let last_hidden = last_hidden.collect::<Result<_>>()?;
         let (groups, layers, first_head, spacing) = (vec![], vec![], spec.layers.len(), SPACING);
         let mut state =
             Self { context, slots, groups, fixed, hidden, last_hidden, layers, first_head, prefix, spacing };
@@ -352,9 +357,11 @@ impl State {
             return Err(Error::NoCheckpoint { len, nearest });
         }
         if let Some(fixed) = &mut self.fixed {
-            fixed.truncate(slot, len);
+            let mut evicted = Vec::new();
+            fixed.truncate(slot, len, &mut evicted)?;
+            evicted.into_iter().for_each(|entry| self.evict(self.groups.len(), entry));
         }
-        self.truncate_heads(slot, len);
+        self.truncate_heads(slot, len)?;
         self.slots[slot].len = len;
         self.groups.iter_mut().for_each(|group| group.truncate(slot, len));
         let chain = &mut self.slots[slot].chain;
@@ -384,19 +391,20 @@ impl State {
     }
 
     /// Uploads the sequence and position of each token of a batch, padded to `padded` tokens that belong to no
-    /// sequence.
+    /// sequence. `keeps`: whether the pass keeps the inputs of its recurrent operations (`rollback`).
     pub(crate) fn place(
         &mut self,
         backend: &Backend,
         tokens: &[(SequenceId, u32)],
         padded: usize,
+        keeps: bool,
     ) -> Result<PlacementKind> {
         let mut slots: Vec<u32> = tokens.iter().map(|(id, _)| id.slot).collect();
         let mut positions: Vec<u32> = tokens.iter().map(|&(_, position)| position).collect();
         let last = positions.iter().max().map_or(0, |&position| position as usize);
         let context_columns = backend.context_bucket(last / KV_BLOCK + 1);
         for fixed in self.fixed.iter_mut().chain(&mut self.hidden) {
-            fixed.place(backend, &slots, padded)?;
+            fixed.place(backend, &slots, padded, keeps)?;
         }
         let mut head_slots = self.head_slots(&slots);
         slots.resize(padded, u32::MAX);

@@ -19,7 +19,8 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
     inner = 3 * shape.inner if shape.dense or shape.arch == "llama4" else shape.beside or shape.inner
     writer.add_feed_forward_length(gemma4.widths(shape) if shape.shares else inner)
     writer.add_head_count(attention.heads(shape) if shape.full_heads else shape.heads)
-    kv_heads = [shape.kv_heads if i in shape.full else 0 for i in range(shape.layers)]
+    kv_heads = [shape.kv_heads if i in (*shape.full, *range(shape.layers, shape.layers + shape.nextn)) else 0
+                for i in range(shape.layers + shape.nextn)]
     if shape.arch == "gemma4":
         kv_heads = [shape.kv_heads if window else shape.full_kv_heads or shape.kv_heads for window in gemma4.windowed(shape)]
     several = shape.arch in recurrent.LFM2 or shape.arch in kda.FAMILIES or shape.full_kv_heads

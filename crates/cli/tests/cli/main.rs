@@ -20,6 +20,7 @@ mod embed;
 mod folders;
 mod generate;
 mod guides;
+mod heads;
 mod hub;
 #[cfg(unix)]
 mod interrupt;

@@ -18,7 +18,8 @@ use super::mlx::{FOLDERS, WEIGHTS, first_number, golden, quantised};
 use super::{converted, nmse};
 
 pub(crate) fn open(folder: &Path) -> GgufFile {
-    open_folder(folder, &ConvertOptions::default(), 2).unwrap_or_else(|error| panic!("{folder:?}: {error}")).0
+    let options = ConvertOptions { without_heads: true, ..ConvertOptions::default() };
+    open_folder(folder, &options, 2).unwrap_or_else(|error| panic!("{folder:?}: {error}")).0
 }
 
 /// The bits of all values; of −0 those of 0, because MXFP4 and NVFP4 have one zero.

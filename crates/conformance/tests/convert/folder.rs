@@ -96,7 +96,7 @@ impl Folder {
     }
 
     pub(crate) fn open(&self) -> Result<Converter, ConvertError> {
-        Converter::new(&self.0, &ConvertOptions::default())
+        Converter::new(&self.0, &ConvertOptions { without_heads: true, ..ConvertOptions::default() })
     }
 
     #[track_caller]

@@ -57,7 +57,8 @@ fn expected(name: &str) -> Json {
 
 fn converter(name: &str, mix: Option<&str>) -> Converter {
     let mix = mix.map(|mix| Mix::parse(mix).unwrap());
-    let options = ConvertOptions { mix, ..ConvertOptions::default() };
+    // As llama.cpp converted them, with --no-mtp.
+    let options = ConvertOptions { mix, without_heads: true, ..ConvertOptions::default() };
     Converter::new(&folders_folder().join(name), &options).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 

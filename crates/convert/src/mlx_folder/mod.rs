@@ -65,7 +65,9 @@ impl MlxQuantizer {
     /// whose tensors MLX has in another form, are refused.
     pub fn new(folder: &Path, widths: MlxWidths) -> Result<MlxQuantizer, ConvertError> {
         let MlxWidths(widths) = widths;
-        let checkpoint = read(folder, &ConvertOptions::default(), Target::Engine)?.checkpoint;
+        // The tensors of prediction heads are written too, but mlx-lm ignores them.
+        let options = ConvertOptions { without_heads: true, ..ConvertOptions::default() };
+        let checkpoint = read(folder, &options, Target::Engine)?.checkpoint;
         let path = folder.join("config.json");
         let settings: Map<String, Value> = files::read_json(&path)?;
         let model_type = settings.get("model_type").and_then(Value::as_str).unwrap_or_default();

@@ -136,7 +136,10 @@ impl Engine {
         if batch_tokens < sequences {
             return Err(EngineError::BatchTooSmall { batch_tokens, sequences });
         }
-        let limits = Limits { output_rows: Some(limits.rows().max(sequences)), ..limits };
+        let rows = limits.rows().max(sequences);
+        // A step of draft tokens has at most as many tokens as rows.
+        let rollback_tokens = if rows > sequences { rows.max(limits.rollback_tokens) } else { limits.rollback_tokens };
+        let limits = Limits { output_rows: Some(rows), rollback_tokens, ..limits };
         let runner = Runner::new(model.clone(), limits)?;
         let plan = runner.plan();
         let drafter = Drafter::new(source, &model, limits, plan.context)?;

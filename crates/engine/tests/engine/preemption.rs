@@ -21,7 +21,8 @@ const LONG: usize = 240;
 fn pool(model: &Arc<Model>, [sequences, context, kv_tokens]: [usize; 3], kv_format: KvFormat) -> Engine {
     let (context, kv_tokens) = (Some(context), Some(kv_tokens));
     let output_rows = Some(4 * sequences);
-    let limits = Limits { context, sequences, kv_tokens, batch_tokens: 24, output_rows, kv_format };
+    let limits =
+        Limits { context, sequences, kv_tokens, batch_tokens: 24, output_rows, kv_format, ..Limits::default() };
     Engine::start(model.clone(), limits).expect("it fits")
 }
 

@@ -232,6 +232,11 @@ impl GgufFile {
         }
     }
 
+    /// The model that this one is apart from further tensors ([`with_tensors_of`](Self::with_tensors_of)).
+    pub(super) fn base(&self) -> Option<&GgufFile> {
+        self.inner.source.as_ref()?.base()
+    }
+
     /// The bytes of the tensor's file, and offset and length of its data within.
     fn range(&self, tensor: &TensorInfo) -> Option<(&Bytes, usize, usize)> {
         let bytes = self.inner.parts.get(tensor.part)?;
@@ -256,7 +261,7 @@ impl GgufFile {
     ///
     /// [`GgufWriter::with_source`]: super::GgufWriter::with_source
     pub fn is_gguf(&self) -> bool {
-        self.inner.source.is_none()
+        self.base().map_or(self.inner.source.is_none(), GgufFile::is_gguf)
     }
 
     /// The paths of the files, in the order of the parts; none for bytes in memory.

@@ -14,8 +14,11 @@ impl GgufFile {
     /// each tensor's data, each header and tensor after its length in 8 bytes, little-endian. So it detects other
     /// metadata, another quantisation and other training, but not a change only within a tensor. It does not protect
     /// against models that were made equal on purpose. For a folder of safetensors, it is computed from the folder's
-    /// metadata and tensor table, and from each tensor in the files.
+    /// metadata and tensor table, and from each tensor in the files. Prediction heads of another file are not part of it.
     pub fn fingerprint(&self) -> String {
+        if let Some(base) = self.base() {
+            return base.fingerprint();
+        }
         let mut hash = Sha256::new();
         for header in self.headers() {
             hash.update((header.len() as u64).to_le_bytes());

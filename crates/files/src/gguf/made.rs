@@ -27,6 +27,10 @@ pub trait TensorSource: Debug + Send + Sync {
     fn file_bytes(&self) -> u64;
     /// Passes on bytes that tell the weights from others', as [`GgufFile::fingerprint`] reads of a file.
     fn sample(&self, take: &mut dyn FnMut(&[u8]));
+    /// The model that this one is apart from further tensors, if there is one.
+    fn base(&self) -> Option<&GgufFile> {
+        None
+    }
 }
 
 /// Keeps the model open as long as the bytes are in use.

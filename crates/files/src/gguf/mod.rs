@@ -22,6 +22,7 @@ mod cursor;
 mod error;
 mod file;
 mod fingerprint;
+mod joined;
 mod made;
 mod metadata;
 mod parse;

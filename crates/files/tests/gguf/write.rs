@@ -237,3 +237,63 @@ fn files_appear_whole_or_not_at_all() {
     );
     fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn a_model_can_have_tensors_of_another() {
+    let file = |pairs: &[(&str, u32)], tensors: &[(&str, u8)]| {
+        let mut plan = GgufWriter::new();
+        for (key, value) in pairs {
+            plan.set(key, *value).unwrap();
+        }
+        for (name, _) in tensors {
+            plan.tensor(name, Format::F32, &[1]).unwrap();
+        }
+        let mut data = plan.begin(Vec::new()).unwrap();
+        tensors.iter().for_each(|(name, byte)| data.write_tensor(name, &[*byte; 4]).unwrap());
+        GgufFile::from_bytes(data.finish().unwrap()).unwrap()
+    };
+    let own = file(&[("layers", 1), ("width", 3)], &[("a", 1), ("b", 2)]);
+    let other = file(&[("width", 9)], &[("b", 7), ("c", 8), ("d", 9)]);
+    let pairs = [("layers".to_owned(), Value::U32(2)), ("heads".to_owned(), Value::U32(1))];
+    let joined = own.with_tensors_of(&other, |name| name != "d", &pairs);
+    let found: Vec<_> = joined.tensors().iter().map(|tensor| (&tensor.name[..], joined.data(tensor)[0])).collect();
+    // `b` is its own.
+    assert_eq!(found, [("a", 1), ("b", 2), ("c", 8)]);
+    let keys = ["layers", "width", "heads"].map(|key| joined.metadata().required::<u32>(key).unwrap());
+    assert_eq!((keys, joined.metadata().len()), ([2, 3, 1], 3));
+    assert_eq!((joined.fingerprint(), joined.is_gguf()), (own.fingerprint(), true));
+    assert_eq!(joined.file_bytes(), own.file_bytes() + other.file_bytes());
+    assert_eq!(joined.load(&joined.tensors()[2]).unwrap().as_slice(), [8; 4]);
+    // A folder's tensors are made.
+    let mut plan = GgufWriter::new();
+    plan.tensor("c", Format::F32, &[1]).unwrap();
+    let made = own.with_tensors_of(&plan.with_source(Arc::new(Made)), |_| true, &[]);
+    assert!(made.is_made(&made.tensors()[2]) && made.data(&made.tensors()[2]).is_empty());
+    assert_eq!(made.load(&made.tensors()[2]).unwrap().as_slice(), [5; 4]);
+}
+
+/// A source that makes every tensor.
+#[derive(Debug)]
+struct Made;
+
+impl TensorSource for Made {
+    fn mapped(&self, _: usize) -> Option<&[u8]> {
+        None
+    }
+
+    fn make(&self, _: usize) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {
+        Ok(vec![5; 4])
+    }
+
+    fn done(&self, _: usize) {}
+
+    fn paths(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    fn file_bytes(&self) -> u64 {
+        4
+    }
+
+    fn sample(&self, _: &mut dyn FnMut(&[u8])) {}
+}

@@ -29,6 +29,8 @@ pub(crate) const BASE: Family = Family {
     merges: None,
     special_tokens: &[],
     prediction: &[],
+    heads: &[],
+    head_layer: None,
     inner: None,
     within: None,
     expects: &[expect_text("hidden_act", "silu")],
@@ -127,6 +129,19 @@ pub(crate) const INNER: Prefix = Prefix { model: "model.language_model.", others
 
 /// Tensor names before transformers 4.52, as in most published models.
 pub(crate) const OUTER: Prefix = Prefix { model: "language_model.model.", others: "language_model." };
+
+/// The tensors of a prediction head that is a layer after the last one.
+pub(crate) const HEADS: &[Rule] = &heads("model.layers.{layer}.shared_head.norm.weight");
+
+/// The same with this name of the last norm.
+pub(crate) const fn heads(last_norm: &'static str) -> [Rule; 4] {
+    [
+        needed("blk.{layer}.nextn.eh_proj.weight", "model.layers.{layer}.eh_proj.weight"),
+        needed("blk.{layer}.nextn.enorm.weight", "model.layers.{layer}.enorm.weight"),
+        needed("blk.{layer}.nextn.hnorm.weight", "model.layers.{layer}.hnorm.weight"),
+        needed("blk.{layer}.nextn.shared_head_norm.weight", last_norm),
+    ]
+}
 
 /// Keys of every model.
 pub(crate) const COMMON: &[Key] = &[

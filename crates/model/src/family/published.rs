@@ -54,9 +54,15 @@ pub struct Family {
     pub merges: Option<Merges>,
     /// Special tokens without a setting: the role (`tokenizer.ggml.{role}_token_id`) and the text.
     pub special_tokens: &'static [(&'static str, &'static str)],
-    /// Name prefixes of multi-token prediction (MTP) tensors, which are left out. MTP layers after the last layer are
-    /// always left out.
+    /// Name prefixes of multi-token prediction (MTP) tensors, which are left out unless they are those of `heads`. So are
+    /// tensors of layers after the last layer.
     pub prediction: &'static [&'static str],
+    /// The tensors of a prediction head apart from its layer, whose tensors are those of the other layers. Each head is
+    /// a layer after the last one. Without rules, heads are left out.
+    pub heads: &'static [Rule],
+    /// The start of the names of a head's layer in the folder, instead of `model.layers.{layer}.`; `{head}` is the number
+    /// of the head.
+    pub head_layer: Option<&'static str>,
     /// An object of settings, which take precedence over the outer settings.
     pub inner: Option<&'static str>,
     /// The text model within a multimodal model, if the family is published so.

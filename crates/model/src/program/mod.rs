@@ -8,6 +8,7 @@
 //! - [`fuse`] rewrites adjacent nodes as the compositions of [`gristmill_kernels::ops`].
 //! - [`place`] chooses the memory of weights.
 //! - [`readers`] finds the products that read each activation, so that a kernel prepares no other representation.
+//! - [`replay`] finds what computes states of fixed size, and its inputs.
 //! - [`scratch`] finds the nodes between which a value lives, and assigns buffers.
 //! - [`uses`] counts what a pass reads of each tensor.
 //! - [`run`] runs the nodes.
@@ -17,6 +18,7 @@ mod fuse;
 pub(crate) mod node;
 mod place;
 mod readers;
+pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod scratch;
 pub(crate) mod tensors;
@@ -30,6 +32,7 @@ use std::sync::Arc;
 use crate::stage::Stage;
 use node::Node;
 use readers::Names;
+use replay::Replay;
 use scratch::Slots;
 use tensors::Tensors;
 
@@ -142,6 +145,8 @@ pub(crate) struct Program {
     pub(crate) choices: usize,
     /// Added to the mean square (or the variance) in every norm of rows.
     pub(crate) eps: f32,
+    /// The operations that compute states of fixed size.
+    pub(crate) replay: Replay,
     /// Which values share a buffer.
     pub(crate) slots: Arc<Slots>,
 }
@@ -159,28 +164,34 @@ impl Program {
     }
 }
 
-/// The parts of a prediction head. A forward pass runs `shift`, and of `block` what writes the cache. Drafting runs `block`
-/// and `logits` for one token of each sequence, then `carry`, and so on.
+/// The parts of a prediction head. A forward pass runs `shift`, and of `block` what writes the cache; of a head before
+/// another all of `block`, and `pass_on`. Drafting runs `block` and `logits` for one token of each sequence, then `carry`,
+/// and so on.
 #[derive(Debug)]
 pub(crate) struct PredictionHead {
     /// The hidden states of the tokens before those of the batch.
     pub(crate) shift: Part,
     /// The input of the layer, and the layer.
     pub(crate) block: Part,
+    /// The last norm, whose output the next head reads; `None` in the last head.
+    pub(crate) pass_on: Option<Part>,
     /// The last norm and the output matrix.
     pub(crate) logits: Part,
-    /// Makes the normalised output the hidden states before the next tokens.
+    /// Makes the normalised output the hidden states before the next tokens of the next head; in the last head, of itself.
     pub(crate) carry: Part,
     /// The hidden states before the tokens.
     pub(crate) previous: RowsId,
 }
 
 impl PredictionHead {
-    fn parts(&self) -> [&Part; 4] {
-        [&self.shift, &self.block, &self.logits, &self.carry]
+    fn parts(&self) -> impl Iterator<Item = &Part> {
+        [&self.shift, &self.block].into_iter().chain(&self.pass_on).chain([&self.logits, &self.carry])
     }
 
-    fn parts_mut(&mut self) -> [&mut Part; 4] {
-        [&mut self.shift, &mut self.block, &mut self.logits, &mut self.carry]
+    fn parts_mut(&mut self) -> impl Iterator<Item = &mut Part> {
+        [&mut self.shift, &mut self.block]
+            .into_iter()
+            .chain(&mut self.pass_on)
+            .chain([&mut self.logits, &mut self.carry])
     }
 }

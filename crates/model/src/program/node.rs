@@ -205,6 +205,8 @@ pub(crate) enum Node {
     },
     /// out = x of the token before, which for the first token of a sequence in the batch is kept from its last batch.
     PreviousRow {
+        /// The prediction head whose state has the row.
+        head: usize,
         x: RowsId,
         /// Taps 1 and 0 for each column: the convolution whose output is the row before.
         taps: VectorId,
@@ -380,6 +382,14 @@ impl Node {
             Node::PreviousRow { x, out, .. } => rows(&[*x, *out]),
             Node::DeltaRule { qkv, beta, alpha, out, .. } => rows(&[*qkv, beta.rows, alpha.rows, *out]),
             Node::GatedNorm { x, gate, .. } => rows(&[*x, gate.rows]),
+        }
+    }
+
+    /// The output of an operation that updates a state of fixed size.
+    pub(crate) fn recurrent_output(&self) -> Option<RowsId> {
+        match self {
+            Node::CausalConv { out, .. } | Node::PreviousRow { out, .. } | Node::DeltaRule { out, .. } => Some(*out),
+            _ => None,
         }
     }
 

@@ -73,17 +73,21 @@ pub(crate) fn forward(
     }
     for head in &program.heads {
         pass.part(&head.shift)?;
-        pass.write_cache(&head.block)?;
+        match &head.pass_on {
+            Some(pass_on) => [&head.block, pass_on].into_iter().try_for_each(|part| pass.part(part))?,
+            None => pass.write_cache(&head.block)?,
+        }
     }
     Ok(())
 }
 
-/// Runs a prediction head for the first `rows` of `scratch.tokens`, one of each sequence. Leaves their logits in the
-/// scratch, and the head's output as the hidden states before the next tokens.
+/// Runs prediction heads for the first `rows` of `scratch.tokens`, one of each sequence. Leaves the logits of the first of
+/// these heads in the scratch, and the output of each as the hidden states before the next tokens of the head after it. The
+/// last head runs first, because it reads these hidden states before another writes them.
 pub(crate) fn predict(
     backend: &Backend,
     model: &Model,
-    head: &PredictionHead,
+    heads: &[PredictionHead],
     rotaries: &[Arc<Rotary>],
     state: &mut State,
     scratch: &Scratch,
@@ -92,7 +96,23 @@ pub(crate) fn predict(
     let Model { program, weights, attention_precision: precision, .. } = model;
     let (tokens, outputs, precision) = (rows, rows, *precision);
     let mut pass = Pass { backend, program, weights, rotaries, state, scratch, tokens, outputs, precision };
-    [&head.block, &head.logits, &head.carry].into_iter().try_for_each(|part| pass.part(part))
+    let parts = heads.iter().rev().flat_map(|head| [&head.block, &head.logits, &head.carry]);
+    parts.into_iter().try_for_each(|part| pass.part(part))
+}
+
+/// Computes the states of fixed size after runs of the last pass, of this number of tokens, whose inputs are kept.
+pub(crate) fn replay(
+    backend: &Backend,
+    model: &Model,
+    rotaries: &[Arc<Rotary>],
+    state: &mut State,
+    scratch: &Scratch,
+    tokens: usize,
+) -> Result<()> {
+    let Model { program, weights, attention_precision: precision, .. } = model;
+    let (outputs, precision) = (0, *precision);
+    let mut pass = Pass { backend, program, weights, rotaries, state, scratch, tokens, outputs, precision };
+    program.replay.nodes.iter().try_for_each(|node| pass.node(node))
 }
 
 /// One pass.
@@ -293,12 +313,12 @@ impl<'a> Pass<'a> {
                 let state = state.convolution.view_mut(state.slots, elements)?;
                 b.run(CausalConv { x, weight, bias, silu, state, runs, out })?
             }
-            Node::PreviousRow { x, taps, out } => {
+            Node::PreviousRow { head, x, taps, out } => {
                 let (from, mut to) = (s.rows(x), s.rows_mut(out));
                 let (x, out) = (self.view(x, &from)?, self.view_mut(out, &mut to)?);
                 let columns = x.cols();
                 let FixedLayer { convolution, slots, runs, .. } =
-                    self.state.last_hidden().ok_or(Error::UnknownSequence)?;
+                    self.state.last_hidden(head).ok_or(Error::UnknownSequence)?;
                 let state = convolution.view_mut(slots, columns)?;
                 b.run(CausalConv { x, weight: w.vector(taps), bias: None, silu: false, state, runs, out })?
             }

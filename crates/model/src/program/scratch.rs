@@ -29,6 +29,10 @@ pub(crate) struct Slots {
     choices: usize,
     /// The most heads that pairs are grouped by.
     heads: usize,
+    /// For each value of f32 rows, its number among the inputs of the replay ([`Replay`](super::replay::Replay)).
+    kept: Vec<Option<usize>>,
+    /// Elements of each of these inputs for a token.
+    kept_sizes: Vec<usize>,
 }
 
 /// A buffer: the values in it are of one kind.
@@ -100,6 +104,10 @@ impl Program {
         for kept in [self.residual, self.hidden, self.logits] {
             rows[kept.0].1 = usize::MAX;
         }
+        // While a head drafts, the hidden states of the others are live.
+        for head in self.heads.iter().filter(|_| self.heads.len() > 1) {
+            rows[head.previous.0].1 = usize::MAX;
+        }
         let of_rows = |(shape, &life): (&super::RowsShape, _)| {
             let size = shape.per_unit.saturating_mul(shape.cols);
             Placed { kind: shape.unit, size, what: shape.what, life }
@@ -122,7 +130,12 @@ impl Program {
             _ => 0,
         });
         let heads = heads.max().unwrap_or(0);
-        Slots { rows, floats, acts, act_slots, groups, group_slots, choices: self.choices, heads }
+        let inputs = &self.replay.inputs;
+        let kept = (0..self.rows.len()).map(|id| inputs.iter().position(|input| input.0 == id)).collect();
+        let size = |id: &RowsId| self.rows[id.0].per_unit.saturating_mul(self.rows[id.0].cols);
+        let kept_sizes = inputs.iter().map(size).collect();
+        let choices = self.choices;
+        Slots { rows, floats, acts, act_slots, groups, group_slots, choices, heads, kept, kept_sizes }
     }
 }
 
@@ -141,6 +154,12 @@ impl Slots {
     #[cfg(test)]
     pub(super) fn of_rows(&self, id: RowsId) -> usize {
         self.rows[id.0]
+    }
+
+    /// Bytes of the inputs that a pass of up to `tokens` tokens keeps.
+    pub(crate) fn kept_bytes(&self, tokens: usize) -> u64 {
+        let of_token = self.kept_sizes.iter().fold(0_usize, |sum, &size| sum.saturating_add(size));
+        (size_of::<f32>() as u64).saturating_mul(of_token.saturating_mul(tokens) as u64)
     }
 
     /// Bytes for `tokens` tokens and `rows` rows of logits, with the token that is sampled from each row.
@@ -182,16 +201,24 @@ pub(crate) struct Scratch {
     floats: Vec<RefCell<Buffer<f32>>>,
     acts: Vec<RefCell<Act>>,
     groups: Vec<RefCell<Groups>>,
+    /// The inputs of the replay, which share no buffer.
+    kept: Vec<RefCell<Buffer<f32>>>,
+    /// Tokens of the largest pass that keeps its inputs.
+    kept_tokens: usize,
+    /// Whether the current pass keeps its inputs.
+    keeps: bool,
 }
 
 impl Scratch {
-    /// Allocates for `tokens` tokens and `rows` rows of logits. The caller has checked [`Slots::bytes`].
+    /// Allocates for `tokens` tokens and `rows` rows of logits, of which passes of up to `kept_tokens` tokens keep the
+    /// inputs of the replay. The caller has checked [`Slots::bytes`] and [`Slots::kept_bytes`].
     pub(crate) fn new(
         backend: &Backend,
         slots: &Arc<Slots>,
         precision: Precision,
-        [tokens, rows]: [usize; 2],
+        [tokens, rows, kept_tokens]: [usize; 3],
     ) -> Result<Self> {
+        let kept_tokens = if slots.kept_sizes.is_empty() { 0 } else { kept_tokens };
         let count = |unit| if unit == Unit::Token { tokens } else { rows };
         let precision_of = |exact| if exact { Precision::Exact } else { precision };
         let floats = slots
@@ -206,6 +233,9 @@ impl Scratch {
             .group_slots
             .iter()
             .map(|slot| Ok(RefCell::new(backend.alloc_groups(slot.kind, tokens.saturating_mul(slot.size))?)));
+        let kept = |&size: &usize| {
+            Ok(RefCell::new(backend.alloc::<f32>(kept_tokens.saturating_mul(size), "inputs of recurrent layers")?))
+        };
         let choices = tokens.saturating_mul(slots.choices);
         let mut head_ids = backend.alloc::<u32>(tokens.saturating_mul(slots.heads), "the heads")?;
         let numbers: Vec<u32> = (0..tokens).flat_map(|_| 0..slots.heads as u32).collect();
@@ -219,16 +249,32 @@ impl Scratch {
             floats: floats.collect::<Result<_>>()?,
             acts: acts.collect::<Result<_>>()?,
             groups: groups.collect::<Result<_>>()?,
+            kept: slots.kept_sizes.iter().map(kept).collect::<Result<_>>()?,
+            kept_tokens,
+            keeps: false,
             slots: slots.clone(),
         })
     }
 
+    /// Starts a pass of this number of tokens. Returns whether it keeps the inputs of the replay.
+    pub(crate) fn start_pass(&mut self, tokens: usize) -> bool {
+        self.keeps = tokens <= self.kept_tokens;
+        self.keeps
+    }
+
     pub(crate) fn rows(&self, id: RowsId) -> Ref<'_, Buffer<f32>> {
-        self.floats[self.slots.rows[id.0]].borrow()
+        self.cell(id).borrow()
     }
 
     pub(crate) fn rows_mut(&self, id: RowsId) -> RefMut<'_, Buffer<f32>> {
-        self.floats[self.slots.rows[id.0]].borrow_mut()
+        self.cell(id).borrow_mut()
+    }
+
+    fn cell(&self, id: RowsId) -> &RefCell<Buffer<f32>> {
+        match self.slots.kept[id.0].filter(|_| self.keeps) {
+            Some(at) => &self.kept[at],
+            None => &self.floats[self.slots.rows[id.0]],
+        }
     }
 
     pub(crate) fn act(&self, id: ActId) -> Ref<'_, Act> {

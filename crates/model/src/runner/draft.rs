@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use gristmill_kernels::ops::{Argmax, CopyRows};
 use gristmill_kernels::tensor::Buffer;
 
-use super::{Runner, StepShape};
+use super::{PassKind, Runner, StepShape};
 use crate::error::Result;
 use crate::model::Model;
 use crate::program::run::{PassOutputs, predict};
@@ -56,7 +56,8 @@ struct Job {
 
 impl Runner {
     /// For each order, the tokens that follow `text` most likely, according to the prediction heads. The first is the most
-    /// likely one after `text`; each further one is the most likely one after those before it. Fewer than `count` if the
+    /// likely one after `text`; each further one is the most likely one after those before it. The first head drafts the
+    /// first token, the second head the second one, and so on; the last head drafts all further ones. Fewer than `count` if the
     /// context or the KV cache ends, or at 16. None without loaded heads, and none for a sequence that lacks what a head
     /// needs: one that was truncated to a length before its last batch, until it is truncated to 0.
     ///
@@ -67,6 +68,7 @@ impl Runner {
     /// [`Error::UnknownSequence`](crate::Error::UnknownSequence); [`Error::Kernel`](crate::Error::Kernel) if the device
     /// refuses.
     pub fn draft(&mut self, orders: &[DraftOrder<'_>]) -> Result<Vec<Vec<u32>>> {
+        self.replay_if(self.state.needs_replay())?;
         let mut drafts = vec![Vec::new(); orders.len()];
         let mut jobs = self.jobs(orders)?;
         // The rows of the sequences that get most tokens come first, so that each step has the first rows of the last.
@@ -87,6 +89,7 @@ impl Runner {
     /// The logits from which [`Self::draft`] takes the tokens of one order, for tests: a row for each token.
     #[doc(hidden)]
     pub fn draft_logits(&mut self, order: DraftOrder<'_>) -> Result<Vec<f32>> {
+        self.replay_if(self.state.needs_replay())?;
         let mut jobs = self.jobs(&[order])?;
         let (model, mut all) = (self.model.clone(), Vec::new());
         let _exclusive = model.backend.exclusive();
@@ -107,7 +110,7 @@ impl Runner {
         for (order, &DraftOrder { sequence, text, count }) in orders.iter().enumerate() {
             let position = self.state.len(sequence)?;
             let count = count.min(MOST_DRAFTS).min(self.state.context() - position);
-            let is_known = self.state.predicting(sequence, self.model.spec.hidden)?.is_some();
+            let is_known = self.state.predicting(sequence, 0, self.model.spec.hidden)?.is_some();
             let token = text.get(position).filter(|&&token| (token as usize) < self.model.spec.vocab);
             if let Some(&token) = token
                 && is_known
@@ -137,30 +140,34 @@ impl Runner {
         let (backend, width) = (&*model.backend, model.spec.hidden);
         let rows_at = |step: usize| jobs.iter().take_while(|job| job.count > step).count();
         let (steps, all) = (jobs.first().map_or(0, |job| job.count), rows_at(0));
-        let Some(head) = model.program.heads.first().filter(|_| steps > 0) else {
+        let heads = &model.program.heads;
+        if heads.is_empty() || steps == 0 {
             return Ok(vec![Vec::new(); jobs.len()]);
-        };
+        }
         // What the last forward pass left is overwritten.
         self.last = None;
         let tokens: Vec<u32> = jobs[..all].iter().map(|job| job.token).collect();
         backend.upload(&tokens, &mut self.scratch.tokens)?;
         // Each token has logits.
         self.uploaded_rows.bring(backend, &(0..all as u32).collect::<Vec<_>>(), &mut self.scratch.output_rows)?;
-        for (row, job) in jobs[..all].iter().enumerate() {
-            let Some(x) = self.state.predicting(job.sequence, width)? else { continue };
+        for (at, head) in heads.iter().enumerate() {
             let mut previous = self.scratch.rows_mut(head.previous);
-            backend.run(CopyRows { x, out: previous.view_mut_at(row * width, 1, width)? })?;
+            for (row, job) in jobs[..all].iter().enumerate() {
+                let Some(x) = self.state.predicting(job.sequence, at, width)? else { continue };
+                backend.run(CopyRows { x, out: previous.view_mut_at(row * width, 1, width)? })?;
+            }
         }
         for step in 0..steps {
             let rows = rows_at(step);
             // A context is far below 2^32.
             let place = |job: &Job| (job.sequence, (job.position + step) as u32);
             let placed = self.state.place_drafts(backend, &jobs[..rows].iter().map(place).collect::<Vec<_>>())?;
-            let outputs = PassOutputs::Logits { rows };
-            let shape = StepShape { tokens: rows, outputs, argmax: true, is_draft: true, step: placed };
+            // Each head drafts its token, the last one all further ones. The heads after it compute their rows of this token.
+            let (outputs, first) = (PassOutputs::Logits { rows }, step.min(heads.len() - 1));
+            let shape = StepShape { tokens: rows, outputs, argmax: true, kind: PassKind::Draft(first), step: placed };
             let Self { rotaries, state, scratch, graphs, drafts, .. } = &mut *self;
             graphs.run(backend, shape, &mut || {
-                predict(backend, &model, head, rotaries, state, scratch, rows)?;
+                predict(backend, &model, &heads[first..], rotaries, state, scratch, rows)?;
                 let (logits, out) = (scratch.rows(model.program.logits), drafts.step.view_mut(rows, 1)?);
                 Ok(backend.run(Argmax { x: logits.view(rows, model.spec.vocab)?, out })?)
             })?;

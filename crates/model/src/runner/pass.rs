@@ -7,7 +7,7 @@ use gristmill_kernels::ops::PADDING;
 
 use super::graphs::LARGEST_CAPTURED;
 use super::logits::take_argmax;
-use super::{Logits, Runner, StepShape};
+use super::{Logits, PassKind, Runner, StepShape};
 use crate::batch::Batch;
 use crate::error::{Error, Result};
 use crate::inspect::{Inspect, first_not_finite};
@@ -24,6 +24,7 @@ impl Runner {
     /// then as before.
     pub fn forward(&mut self, batch: &Batch) -> Result<Logits<'_>> {
         self.check(batch)?;
+        self.replay_if(self.state.needs_replay())?;
         let model = self.model.clone();
         let exclusive = model.backend.exclusive();
         let before = batch.parts.iter().map(|&(id, _)| Ok((id, self.state.len(id)?))).collect::<Result<Vec<_>>>()?;
@@ -87,7 +88,9 @@ impl Runner {
         };
         let padded =
             |values: &[u32], len| values.iter().copied().chain(repeat(PADDING)).take(len).collect::<Vec<u32>>();
-        let step = self.state.place(backend, &self.places, tokens)?;
+        self.last_tokens = tokens;
+        let keeps = self.scratch.start_pass(tokens);
+        let step = self.state.place(backend, &self.places, tokens, keeps)?;
         backend.upload(&padded(&batch.tokens, tokens), &mut self.scratch.tokens)?;
         // Neighbouring rows at once.
         for run in batch.sampled.chunk_by(|(at, row), next| (at + 1, row + 1) == *next) {
@@ -99,7 +102,7 @@ impl Runner {
         self.uploaded_rows.bring(backend, &output_rows, &mut self.scratch.output_rows)?;
         let argmax = batch.argmax && rows > 0;
         self.sampled_rows = if argmax { batch.outputs() } else { 0 };
-        let shape = StepShape { tokens, outputs, argmax, is_draft: false, step };
+        let shape = StepShape { tokens, outputs, argmax, kind: PassKind::Forward, step };
         self.last = Some(shape);
         if self.expert_counts.is_none() {
             return self.step(shape);

@@ -5,6 +5,8 @@
 //! the state before the last batch is still there: it is the checkpoint to which the sequence can be truncated. A
 //! sequence has two slots at most, and a fork shares those of its origin until each continues.
 //!
+//! Within the last batch there can be more lengths to which a sequence can be truncated (`rollback`).
+//!
 //! A slot that has been written stays as it is while anybody has it. So a sequence shares its state with the prefix
 //! cache without a copy, and a sequence of the same start continues from there.
 
@@ -39,18 +41,22 @@ fn slot_count(sequences: usize, reuse: Reuse) -> usize {
 
 /// The state of a sequence of this number of tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Checkpoint {
-    len: usize,
+pub(super) struct Checkpoint {
+    pub(super) len: usize,
     /// `None` for an empty sequence.
-    slot: Option<u32>,
+    pub(super) slot: Option<u32>,
 }
 
 /// The states of a sequence.
 #[derive(Clone, Copy, Debug, Default)]
-struct Checkpoints {
+pub(super) struct Checkpoints {
     /// Before the last batch.
-    before: Checkpoint,
-    now: Checkpoint,
+    pub(super) before: Checkpoint,
+    pub(super) now: Checkpoint,
+    /// See `rollback`: the first row of the sequence in the last batch, if the inputs of the batch are kept.
+    pub(super) first_row: Option<u32>,
+    /// See `rollback`: the slot of `now` is not written yet.
+    pub(super) is_due: bool,
 }
 
 /// The slots of all layers with a state of fixed size; each has a buffer of all slots.
@@ -58,9 +64,17 @@ struct Checkpoints {
 pub(super) struct Fixed {
     /// Who has each slot.
     pub(super) slots: Blocks,
-    checkpoints: Vec<Checkpoints>,
-    /// For the tokens of the current batch.
+    pub(super) checkpoints: Vec<Checkpoints>,
+    /// For the tokens of the current batch, or of a replay.
     pub(super) runs: Runs,
+}
+
+impl Checkpoints {
+    /// The run of this number of rows, from a row on.
+    pub(super) fn run(&self, first: u32, rows: u32) -> [u32; RUN_WORDS] {
+        let slot = |checkpoint: Checkpoint| checkpoint.slot.unwrap_or(PADDING);
+        [first, rows, slot(self.before), slot(self.now)]
+    }
 }
 
 /// A layer's buffers.
@@ -90,14 +104,16 @@ pub(super) fn bytes(spec: &ModelSpec, sequences: usize, reuse: Reuse) -> u64 {
     states.chain(last_hidden(spec)).map(of_layer).fold(0, u64::saturating_add)
 }
 
-/// Whether there are layers whose state has a fixed size.
+/// Whether each length of a sequence must have a state of fixed size: in a model with such layers, and with several prediction
+/// heads. The second head reads the output of the first one for the last token, which depends on the hidden state of the token
+/// before it. So it is not enough to compute the last token again.
 fn has_fixed_size(spec: &ModelSpec) -> bool {
-    spec.layers.iter().any(|layer| layer.mixer.fixed_state(spec.hidden).is_some())
+    spec.heads.len() > 1 || spec.layers.iter().any(|layer| layer.mixer.fixed_state(spec.hidden).is_some())
 }
 
-/// The state of a model with prediction heads: the hidden state of the last token.
-pub(super) fn last_hidden(spec: &ModelSpec) -> Option<FixedState> {
-    (!spec.heads.is_empty()).then_some(FixedState { convolution: spec.hidden, delta: 0 })
+/// The states of prediction heads: the hidden state of the last token.
+pub(super) fn last_hidden(spec: &ModelSpec) -> impl Iterator<Item = FixedState> {
+    spec.heads.iter().map(|_| FixedState { convolution: spec.hidden, delta: 0 })
 }
 
 /// Slots for hidden states in a model without other states of fixed size.
@@ -117,7 +133,7 @@ impl Fixed {
     /// The slots for hidden states, in a model with prediction heads and without layers with a state of fixed size. Its
     /// sequences can have lengths whose hidden state is unknown.
     pub(super) fn of_hidden(backend: &Backend, spec: &ModelSpec, limits: &Limits) -> Result<Option<Self>> {
-        match last_hidden(spec).is_some() && !has_fixed_size(spec) {
+        match !spec.heads.is_empty() && !has_fixed_size(spec) {
             true => Self::with_slots(backend, limits, hidden_slots(limits.sequences)).map(Some),
             false => Ok(None),
         }
@@ -135,7 +151,7 @@ impl Fixed {
         Ok(Self { slots: Blocks::new(slots), checkpoints, runs: Runs { list, count } })
     }
 
-    fn drop_checkpoint(&mut self, checkpoint: Checkpoint) {
+    pub(super) fn drop_checkpoint(&mut self, checkpoint: Checkpoint) {
         if let Some(slot) = checkpoint.slot {
             self.slots.release(slot);
         }
@@ -144,18 +160,20 @@ impl Fixed {
     /// Takes a slot for the state of a sequence that grows to `len` tokens. If the prefix cache had it, its entry is
     /// pushed to `evicted`.
     pub(super) fn grow(&mut self, sequence: usize, len: usize, evicted: &mut Vec<u64>) -> Result<()> {
-        let Checkpoints { before, now } = std::mem::take(&mut self.checkpoints[sequence]);
+        let Checkpoints { before, now, .. } = std::mem::take(&mut self.checkpoints[sequence]);
         self.drop_checkpoint(before);
         // Each sequence has two at most, and this one only one now.
         let slot = Some(self.slots.take(evicted)?);
-        self.checkpoints[sequence] = Checkpoints { before: now, now: Checkpoint { len, slot } };
+        let checkpoints = &mut self.checkpoints[sequence];
+        (checkpoints.before, checkpoints.now) = (now, Checkpoint { len, slot });
         Ok(())
     }
 
-    /// The slot with the state of a sequence's first `len` tokens.
+    /// The slot with the state of a sequence's first `len` tokens, if it is written.
     pub(super) fn slot_at(&self, sequence: usize, len: usize) -> Option<u32> {
-        let Checkpoints { before, now } = self.checkpoints[sequence];
-        [now, before].into_iter().find(|checkpoint| checkpoint.len == len)?.slot
+        let Checkpoints { before, now, is_due, .. } = self.checkpoints[sequence];
+        let written = [now, before].into_iter().skip(usize::from(is_due));
+        written.filter(|checkpoint| checkpoint.len == len).find_map(|checkpoint| checkpoint.slot)
     }
 
     /// Gives an empty sequence the state of `len` tokens in a slot.
@@ -174,29 +192,37 @@ impl Fixed {
 
     /// The greatest length up to `len` to which a sequence can be truncated.
     pub(super) fn checkpoint(&self, sequence: usize, len: usize) -> usize {
-        let Checkpoints { before, now } = self.checkpoints[sequence];
+        let Checkpoints { before, now, first_row, .. } = self.checkpoints[sequence];
+        if first_row.is_some() && (before.len..=now.len).contains(&len) {
+            return len;
+        }
         [now.len, before.len].into_iter().find(|&checkpoint| checkpoint <= len).unwrap_or(0)
     }
 
-    /// Shortens a sequence to a length of [`Self::checkpoint`].
-    pub(super) fn truncate(&mut self, sequence: usize, len: usize) {
-        let Checkpoints { before, now } = self.checkpoints[sequence];
+    /// Shortens a sequence to a length of [`Self::checkpoint`]. If the prefix cache had a slot that it needs, the entry is
+    /// pushed to `evicted`.
+    pub(super) fn truncate(&mut self, sequence: usize, len: usize, evicted: &mut Vec<u64>) -> Result<()> {
+        let Checkpoints { before, now, .. } = self.checkpoints[sequence];
         if len >= now.len {
-            return;
+            return Ok(());
+        }
+        if len > before.len {
+            return self.roll_back(sequence, len, evicted);
         }
         self.drop_checkpoint(now);
-        self.checkpoints[sequence] = Checkpoints { before: Checkpoint::default(), now: before };
+        self.checkpoints[sequence] = Checkpoints { now: before, ..Checkpoints::default() };
         if len < before.len {
             self.drop_checkpoint(before);
             self.checkpoints[sequence] = Checkpoints::default();
         }
+        Ok(())
     }
 
     /// Shortens a sequence to any length, at which its state can be unknown.
-    pub(super) fn truncate_to_any(&mut self, sequence: usize, len: usize) {
-        let Checkpoints { before, now } = self.checkpoints[sequence];
+    pub(super) fn truncate_to_any(&mut self, sequence: usize, len: usize) -> Result<()> {
+        let Checkpoints { before, now, .. } = self.checkpoints[sequence];
         if len >= now.len || len == before.len || len == 0 {
-            return self.truncate(sequence, len);
+            return self.truncate(sequence, len, &mut Vec::new());
         }
         self.drop_checkpoint(now);
         let is_earlier = before.len < len;
@@ -204,7 +230,9 @@ impl Fixed {
             self.drop_checkpoint(before);
         }
         let before = if is_earlier { before } else { Checkpoint::default() };
-        self.checkpoints[sequence] = Checkpoints { before, now: Checkpoint { len, slot: None } };
+        let now = Checkpoint { len, slot: None };
+        self.checkpoints[sequence] = Checkpoints { before, now, ..Checkpoints::default() };
+        Ok(())
     }
 
     /// The slot of a sequence's whole state, if it is known.
@@ -239,17 +267,25 @@ impl Fixed {
         self.checkpoints[to] = checkpoints;
     }
 
-    /// Uploads the runs of a batch, whose tokens belong to these sequences, padded to `padded` tokens.
-    pub(super) fn place(&mut self, backend: &Backend, sequences: &[u32], padded: usize) -> Result<()> {
-        let mut words = Vec::new();
+    /// Uploads the runs of a batch, whose tokens belong to these sequences, padded to `padded` tokens. `keeps`: whether the
+    /// inputs of the batch are kept.
+    pub(super) fn place(&mut self, backend: &Backend, sequences: &[u32], padded: usize, keeps: bool) -> Result<()> {
+        self.checkpoints.iter_mut().for_each(|checkpoints| checkpoints.first_row = None);
+        let mut runs = Vec::new();
         let mut first = 0;
         for run in sequences.chunk_by(|a, b| a == b) {
-            let Checkpoints { before, now } = self.checkpoints[run[0] as usize];
-            let slot = |checkpoint: Checkpoint| checkpoint.slot.unwrap_or(PADDING);
+            let checkpoints = &mut self.checkpoints[run[0] as usize];
+            checkpoints.first_row = keeps.then_some(first);
             // A batch has far fewer than 2^32 tokens.
-            words.extend([first, run.len() as u32, slot(before), slot(now)]);
+            runs.push(checkpoints.run(first, run.len() as u32));
             first += run.len() as u32;
         }
+        self.upload_runs(backend, &runs, padded)
+    }
+
+    /// Uploads the runs of a pass of `padded` tokens.
+    pub(super) fn upload_runs(&mut self, backend: &Backend, runs: &[[u32; RUN_WORDS]], padded: usize) -> Result<()> {
+        let mut words = runs.concat();
         words.resize(self.runs.list.len(), 0);
         // A captured pass of this number of tokens always has the same number of runs, including runs without rows.
         self.runs.count = (self.runs.list.len() / RUN_WORDS).min(padded);
@@ -259,19 +295,22 @@ impl Fixed {
 
 #[cfg(test)]
 impl Fixed {
-    /// The lengths of a sequence's checkpoints, with their slots.
+    /// The lengths of a sequence's checkpoints, with their slots if they are written.
     pub(super) fn states(&self, sequence: usize) -> impl Iterator<Item = (usize, u32)> {
-        let Checkpoints { before, now } = self.checkpoints[sequence];
-        [before, now].into_iter().filter_map(|checkpoint| Some((checkpoint.len, checkpoint.slot?)))
+        let Checkpoints { before, now, is_due, .. } = self.checkpoints[sequence];
+        let written = [now, before].into_iter().skip(usize::from(is_due));
+        written.filter_map(|checkpoint| Some((checkpoint.len, checkpoint.slot?)))
     }
 
     /// Checks the invariants; `lens` are the tokens of each sequence.
     pub(super) fn check(&self, lens: &[usize]) {
         let mut sequences = vec![0; self.slots.count()];
         for (checkpoints, &len) in self.checkpoints.iter().zip(lens) {
-            let Checkpoints { before, now } = checkpoints;
+            let Checkpoints { before, now, .. } = checkpoints;
             assert_eq!(now.len, len);
             assert!(before.len <= now.len && (before.len < now.len || len == 0));
+            let is_shared = now.slot.is_some_and(|slot| self.slots.is_shared(slot));
+            assert!(!checkpoints.is_due || (checkpoints.first_row.is_some() && !is_shared));
             for checkpoint in [before, now] {
                 assert_eq!(checkpoint.len == 0, checkpoint.slot.is_none());
                 checkpoint.slot.iter().for_each(|&slot| sequences[slot as usize] += 1);

@@ -1,9 +1,9 @@
 //! The rows of prediction heads: one for each token, in blocks of the same numbers as the keys and values of the token.
 //!
-//! The row of a token depends on the hidden state of the token before it. [`State::last_hidden`] keeps that of a
-//! sequence's last token. In a model with states of fixed size it is one of them. In other models a sequence can have a
-//! length at which it is unknown: after a truncation into earlier batches, and at its start with cached blocks. Then the
-//! next token gets no row. A sequence that starts with cached blocks computes the last cached token again, whose row the
+//! The row of a token depends on the hidden state of the token before it: that of the model, and in the second head that of
+//! the first head. [`State::last_hidden`] keeps that of a sequence's last token. In a model with states of fixed size, and in
+//! one with several heads, it is one of them. In other models a sequence can have a length at which it is unknown: after a
+//! truncation into earlier batches, and at its start with cached blocks. Then the next token gets no row. A sequence that starts with cached blocks computes the last cached token again, whose row the
 //! blocks have; so it lacks none. Invariant: the first [`Slot::predicted`](super::Slot) tokens have their rows; checked by
 //! `tests/model/heads.rs`.
 
@@ -19,18 +19,18 @@ use crate::error::Result;
 impl State {
     /// Whether prediction heads are loaded.
     pub(super) fn has_heads(&self) -> bool {
-        self.last_hidden.is_some()
+        !self.last_hidden.is_empty()
     }
 
     /// Who has the slots of hidden states.
     fn hidden_slots(&self) -> Option<&Fixed> {
-        self.last_hidden.as_ref().and(self.fixed.as_ref().or(self.hidden.as_ref()))
+        self.fixed.as_ref().or(self.hidden.as_ref()).filter(|_| self.has_heads())
     }
 
-    /// The hidden state of each sequence's last token, for a forward pass.
-    pub(crate) fn last_hidden(&mut self) -> Option<FixedLayer<'_>> {
+    /// The hidden state of each sequence's last token that a head reads, for a forward pass.
+    pub(crate) fn last_hidden(&mut self, head: usize) -> Option<FixedLayer<'_>> {
         let fixed = self.fixed.as_ref().or(self.hidden.as_ref())?;
-        let buffers = self.last_hidden.as_mut()?;
+        let buffers = self.last_hidden.get_mut(head)?;
         let (convolution, delta) = (&mut buffers.convolution, &mut buffers.delta);
         Some(FixedLayer { convolution, delta, slots: fixed.slots.count(), runs: &fixed.runs })
     }
@@ -50,12 +50,13 @@ impl State {
     }
 
     /// Shortens the rows of a slot.
-    pub(super) fn truncate_heads(&mut self, slot: usize, len: usize) {
+    pub(super) fn truncate_heads(&mut self, slot: usize, len: usize) -> Result<()> {
         if let Some(hidden) = &mut self.hidden {
-            hidden.truncate_to_any(slot, len);
+            hidden.truncate_to_any(slot, len)?;
         }
         let predicted = &mut self.slots[slot].predicted;
         *predicted = (*predicted).min(len);
+        Ok(())
     }
 
     /// The slots of a batch for prediction heads, of the slots of its tokens: the first token of a sequence gets no row if
@@ -80,14 +81,14 @@ impl State {
     /// The row for the hidden state of a sequence's last token, which is unknown: its number, and the buffer of all.
     pub(crate) fn learn_hidden(&mut self, id: SequenceId) -> Result<Option<(usize, &mut Buffer<f32>)>> {
         let slot = self.slot(id)?;
-        let (Some(hidden), Some(buffers)) = (&mut self.hidden, &mut self.last_hidden) else { return Ok(None) };
+        let (Some(hidden), Some(buffers)) = (&mut self.hidden, self.last_hidden.first_mut()) else { return Ok(None) };
         Ok(Some((hidden.learn(slot)? as usize, &mut buffers.convolution)))
     }
 
-    /// The hidden state of a sequence's last token, of `hidden` elements, if all tokens have their rows.
-    pub(crate) fn predicting(&self, id: SequenceId, hidden: usize) -> Result<Option<View<'_, f32>>> {
+    /// The hidden state of a sequence's last token that a head reads, of `hidden` elements, if all tokens have their rows.
+    pub(crate) fn predicting(&self, id: SequenceId, head: usize, hidden: usize) -> Result<Option<View<'_, f32>>> {
         let slot = self.slot(id)?;
-        let (Some(slots), Some(buffers)) = (self.hidden_slots(), &self.last_hidden) else { return Ok(None) };
+        let (Some(slots), Some(buffers)) = (self.hidden_slots(), self.last_hidden.get(head)) else { return Ok(None) };
         let known = slots.last(slot).filter(|_| self.slots[slot].predicted == self.slots[slot].len);
         let row = |row: u32| {
             let first = row as usize * hidden;

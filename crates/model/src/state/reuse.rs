@@ -129,7 +129,7 @@ impl State {
     /// fixed size.
     pub(crate) fn retire(&mut self, id: SequenceId, tokens: &[u32]) -> Result<()> {
         if self.has_fixed_size() {
-            // Tokens behind it, such as draft tokens, are not the text's.
+            // Tokens after it, such as draft tokens, are not part of the text.
             self.truncate(id, self.checkpoint(id, tokens.len())?)?;
         }
         self.keep(id, tokens)?;

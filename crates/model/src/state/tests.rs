@@ -221,6 +221,31 @@ impl Shadow {
         }
     }
 
+    /// The batch of a sequence's last `tokens` tokens keeps the inputs of its recurrent operations.
+    fn keep_inputs(&mut self, at: usize, tokens: usize) {
+        let id = self.open[at].0;
+        let len = self.state.len(id).unwrap();
+        let places: Vec<_> = (len - tokens..len).map(|position| (id, position as u32)).collect();
+        self.state.place(&Reference::backend(), &places, tokens, true).unwrap();
+    }
+
+    /// Computes the due states, each from the one before it.
+    fn replay(&mut self) {
+        let Some(fixed) = &self.state.fixed else { return };
+        for &(id, tenant, variant) in &self.open {
+            let checkpoints = fixed.checkpoints[id.slot as usize];
+            if let (true, Some(written)) = (checkpoints.is_due, checkpoints.now.slot) {
+                let (before, now) = (checkpoints.before, checkpoints.now);
+                let read = before.slot.and_then(|slot| self.states[slot as usize]);
+                let expected = before.len.checked_sub(1).map(|last| (tenant, text(variant)[last]));
+                assert_eq!(read, expected, "the state of {}", before.len);
+                self.states[written as usize] = Some((tenant, text(variant)[now.len - 1]));
+            }
+        }
+        self.state.place_replay(&Reference::backend(), TOKENS).unwrap();
+        assert!(!self.state.needs_replay());
+    }
+
     fn keep(&mut self, at: usize) {
         let (id, _, variant) = self.open[at];
         self.state.keep(id, &text(variant)).unwrap();

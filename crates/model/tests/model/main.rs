@@ -3,10 +3,12 @@
 mod channels;
 mod gemma4;
 mod heads;
+mod heads_file;
 mod latent;
 mod limits;
 mod load;
 mod recurrent;
+mod rollback;
 mod routed;
 mod run;
 mod scales;

@@ -415,7 +415,7 @@ impl Tiny {
             let count = shape.iter().product::<u64>() as usize;
             let mut value = || match shape.len() {
                 // A state must not grow.
-                1 if name.ends_with("ssm_a") => -1.0 + 0.5 * random.signed(),
+                _ if name.ends_with("ssm_a") => -1.0 + 0.5 * random.signed(),
                 1 => 1.0 + 0.5 * random.signed(),
                 _ => random.signed() * 2.0 / (shape[0] as f32).sqrt(),
             };

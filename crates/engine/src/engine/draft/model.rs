@@ -41,7 +41,7 @@ impl DraftModel {
         context: usize,
     ) -> std::result::Result<Self, EngineError> {
         let vocabulary = same_vocabulary(draft.tokenizer()?, model.tokenizer()?).map_err(EngineError::DraftModel)?;
-        let limits = Limits { context: Some(context), output_rows: None, ..limits };
+        let limits = Limits { context: Some(context), output_rows: None, rollback_tokens: 0, ..limits };
         let slots = (0..limits.sequences).map(|_| None).collect();
         Ok(DraftModel { runner: Runner::with(draft, limits, Reuse::Nothing)?, vocabulary, batch: Batch::new(), slots })
     }

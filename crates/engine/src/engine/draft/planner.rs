@@ -11,6 +11,11 @@
 //!   After a success, which made a step faster, the next try follows after [`SOON`] steps.
 //! - With draft tokens, one step in [`REFRESH`] has none, because the time of a step grows with the context.
 //! - Numbers of draft tokens that were never measured are tried from one for each sequence on, doubling.
+//!
+//! What this costs is bounded: the time that draft tokens have cost so far, and that the next step can cost if none is
+//! accepted, is at most [`BUDGET`] of the time of all steps. A number that was never measured can cost a step more, and
+//! what the device needs once for a new kind of step. So the first tries follow some steps without draft tokens, and none
+//! follows in a short text if captures take long.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -24,6 +29,10 @@ const MAX_RETRY: u32 = 512;
 const SOON: u32 = 4;
 /// Steps with draft tokens before one without.
 const REFRESH: u32 = 64;
+
+/// The share of the time that draft tokens may cost, and how earlier steps fade in both times.
+const BUDGET: f64 = 0.025;
+const BUDGET_FADE: f64 = 1.0 - 1.0 / 1024.0;
 
 /// The chance of acceptance before any is measured, and its weight in drafts. The same weight has the engine's history
 /// in a request.
@@ -69,6 +78,9 @@ pub(in crate::engine) struct Planner {
     drafted: u32,
     /// `undrafted` at which draft tokens are tried.
     retry: u32,
+    /// Seconds of all steps, and those that draft tokens have cost more than they saved.
+    elapsed: f64,
+    lost: f64,
     /// Each step has as many draft tokens as requests and rows allow.
     always: bool,
 }
@@ -76,7 +88,8 @@ pub(in crate::engine) struct Planner {
 impl Default for Planner {
     fn default() -> Self {
         let (history, times) = Default::default();
-        Planner { history, times, undrafted: 0, drafted: 0, retry: RETRY, always: false }
+        let (undrafted, drafted, elapsed, lost) = (0, 0, 0.0, 0.0);
+        Planner { history, times, undrafted, drafted, retry: RETRY, elapsed, lost, always: false }
     }
 }
 
@@ -101,14 +114,30 @@ impl Planner {
         let Some(times) = self.times.get(&group(sequences)) else { return counts };
         let Some(plain) = times.plain().filter(|_| self.drafted < REFRESH) else { return counts };
         let ranked = self.ranked(candidates);
-        let most = candidates.len().max(2 * times.most() * grain(sequences)).min(rows);
-        match best(times, plain, sequences, ranked.iter().map(|&(chance, _)| chance).take(most)) {
-            0 if self.is_due() => {
-                counts.iter_mut().zip(candidates).take(rows).for_each(|(n, one)| *n = one.most.min(1))
+        let measured = times.most() * grain(sequences);
+        let best = |most: usize| best(times, plain, sequences, ranked.iter().map(|&(chance, _)| chance).take(most));
+        let affordable = |number: usize| self.affords(times, plain, number.div_ceil(grain(sequences)));
+        let number = [candidates.len().max(2 * measured), measured].into_iter().map(|most| best(most.min(rows)));
+        match number.clone().find(|&number| affordable(number)) {
+            None | Some(0) if self.is_due() => {
+                counts.iter_mut().zip(candidates).take(rows).for_each(|(n, one)| *n = one.most.min(1));
+                if !affordable(counts.iter().sum()) {
+                    counts.fill(0);
+                }
             }
-            number => ranked[..number].iter().for_each(|&(_, candidate)| counts[candidate] += 1),
+            number => ranked[..number.unwrap_or(0)].iter().for_each(|&(_, candidate)| counts[candidate] += 1),
         }
         counts
+    }
+
+    /// Whether a step with this number of draft tokens, in which none is accepted, keeps within the budget.
+    fn affords(&self, times: &Times, plain: f64, drafts: usize) -> bool {
+        let cost = match drafts {
+            0 => return true,
+            drafts if drafts > times.most() => plain + times.start_up(),
+            drafts => times.of(drafts).map_or(plain, |time| time - plain),
+        };
+        self.lost + cost <= BUDGET * (self.elapsed + plain)
     }
 
     /// All draft tokens that candidates may get: their chance of acceptance, and their candidate, the most likely first.
@@ -141,8 +170,12 @@ impl Planner {
         let Measured { sequences, planned, drafted, accepted, time } = step;
         let times = self.times.entry(group(sequences)).or_default();
         times.add(drafted.div_ceil(grain(sequences)), time);
-        let added = times.plain().map_or(0.0, |plain| time.as_secs_f64() / plain - 1.0);
-        let success = accepted as f64 / sequences as f64 > added;
+        let share = accepted as f64 / sequences as f64;
+        let plain = times.plain();
+        let added = plain.map_or(0.0, |plain| time.as_secs_f64() / plain - 1.0);
+        let success = share > added;
+        let lost = plain.filter(|_| drafted > 0).map_or(0.0, |plain| (added - share) * plain);
+        (self.elapsed, self.lost) = (self.elapsed * BUDGET_FADE + time.as_secs_f64(), self.lost * BUDGET_FADE + lost);
         if planned == 0 {
             (self.undrafted, self.drafted) = (self.undrafted.saturating_add(1), 0);
         } else if drafted > 0 {

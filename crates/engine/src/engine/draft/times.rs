@@ -15,15 +15,25 @@ const INTERRUPTED: f64 = 2.0;
 struct Mean {
     seconds: f64,
     count: u32,
+    /// The seconds that the first measurements took together.
+    first: f64,
 }
 
 impl Mean {
     fn add(&mut self, seconds: f64) {
         self.count = self.count.saturating_add(1);
+        if self.count <= FIRST {
+            self.first += seconds;
+        }
         self.seconds = match self.count <= FIRST {
             true => self.seconds.min(seconds),
             false => self.seconds + WEIGHT * (seconds.min(INTERRUPTED * self.seconds) - self.seconds),
         };
+    }
+
+    /// The seconds that the first measurements took longer than usual.
+    fn start_up(&self) -> f64 {
+        self.first - f64::from(self.count.min(FIRST)) * self.seconds
     }
 }
 
@@ -35,13 +45,19 @@ impl Times {
     /// A step with this number of draft tokens took so long.
     pub(super) fn add(&mut self, drafts: usize, time: Duration) {
         let seconds = time.as_secs_f64();
-        let mean = self.0.entry(drafts).or_insert(Mean { seconds, count: 0 });
+        let mean = self.0.entry(drafts).or_insert(Mean { seconds, count: 0, first: 0.0 });
         mean.add(seconds);
     }
 
     /// The seconds of a step without draft tokens, after two measurements.
     pub(super) fn plain(&self) -> Option<f64> {
         self.0.get(&0).filter(|mean| mean.count >= 2).map(|mean| mean.seconds)
+    }
+
+    /// The seconds that a new kind of step costs once, because a device compiles or captures it: those of steps without
+    /// draft tokens.
+    pub(super) fn start_up(&self) -> f64 {
+        self.0.get(&0).map_or(0.0, |mean| mean.start_up().max(0.0))
     }
 
     /// The most draft tokens of a step that was measured.
@@ -84,6 +100,7 @@ mod tests {
         near(times.of(3), 0.0175);
         near(times.of(4), 0.02);
         near(times.of(9), 0.02);
+        near(Some(times.start_up()), 0.04);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use crate::family::glm4moe::published as glm4moe;
 use crate::family::parts::{
-    BASE, DENSE, EXPERTS, MOE, NORMS, ROUTED, SELECTION_BIAS, SHARED_EXPERTS, count, expect_flag, expect_number,
+    BASE, DENSE, EXPERTS, HEADS, MOE, NORMS, ROUTED, SELECTION_BIAS, SHARED_EXPERTS, count, expect_flag, expect_number,
     expect_text, factor, needed, norm_epsilon, optional, positive, renormalised,
 };
 use crate::family::published::{Expect, Expected, Family, How, Key, Kind, Mlx, Or, Rule};
@@ -22,6 +22,7 @@ pub(crate) const FAMILY: Family = Family {
         expect_flag("rope_interleave", true),
         Expect { setting: "topk_method", value: TOPK_METHOD },
     ],
+    heads: HEADS,
     layer: &[NORMS, ATTENTION, SELECTION_BIAS, SHARED_EXPERTS],
     mlps: &[MOE, DENSE],
     ..BASE

@@ -2,8 +2,8 @@
 //! selection bias.
 
 use crate::family::parts::{
-    ATTENTION, BASE, COMMON, DENSE, EXPERTS, MOE, OPTIONAL_QK_NORMS, POST_ATTENTION_NORMS, ROUTED, SELECTION_BIAS,
-    SHARED_EXPERTS, WIDTH, count, head_widths, norm_epsilon,
+    ATTENTION, BASE, COMMON, DENSE, EXPERTS, HEADS, MOE, OPTIONAL_QK_NORMS, POST_ATTENTION_NORMS, ROUTED,
+    SELECTION_BIAS, SHARED_EXPERTS, WIDTH, count, head_widths, norm_epsilon,
 };
 use crate::family::published::{Family, Key, Kind, Mlx, Or, Rotated};
 
@@ -22,6 +22,7 @@ pub(crate) const FAMILY: Family = Family {
         ("unknown", "<|endoftext|>"),
         ("eom", "<|observation|>"),
     ],
+    heads: HEADS,
     layer: &[POST_ATTENTION_NORMS, ATTENTION, OPTIONAL_QK_NORMS, SELECTION_BIAS, SHARED_EXPERTS],
     mlps: &[MOE, DENSE],
     ..BASE

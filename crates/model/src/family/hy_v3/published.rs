@@ -3,7 +3,7 @@
 
 use crate::family::parts::{
     ATTENTION, BASE, COMMON, DENSE, EXPERTS, NORMS, QK_NORMS, count, expect_flag, expect_text, factor, head_widths,
-    moe, norm_epsilon, optional,
+    heads, moe, norm_epsilon, optional,
 };
 use crate::family::published::{Family, Key, Kind, Mlx, Or, Rule};
 
@@ -14,6 +14,7 @@ pub(crate) const FAMILY: Family = Family {
     keys: &[COMMON, EXPERTS, &norm_epsilon(1e-5), &head_widths(Or::Count(128)), KEYS],
     beyond: &["route_norm"],
     expects: &[expect_text("hidden_act", "silu"), expect_flag("mlp_bias", false), expect_flag("route_norm", true)],
+    heads: &heads("model.layers.{layer}.final_layernorm.weight"),
     layer: &[NORMS, ATTENTION, QK_NORMS, SELECTION_BIAS, SHARED],
     mlps: &[MOE, DENSE],
     ..BASE

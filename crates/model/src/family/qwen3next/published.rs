@@ -17,6 +17,8 @@ pub(crate) const FAMILY: Family = Family {
     beyond: &["full_attention_interval"],
     rotated: Rotated::Part(0.25),
     prediction: &["mtp."],
+    heads: HEADS,
+    head_layer: Some("mtp.layers.{head}."),
     expects: &[expect_text("hidden_act", "silu"), expect_flag("attention_bias", false)],
     globals: &[GLOBALS],
     layer: &[NORMS, SHARED],
@@ -57,6 +59,14 @@ pub(crate) const GLOBALS: &[Rule] = &[
     needed("token_embd.weight", "model.embed_tokens.weight"),
     norm("output_norm.weight", "model.norm.weight"),
     Rule { need: Need::UnlessTied, ..needed("output.weight", "lm_head.weight") },
+];
+
+/// The tensors of a prediction head. All heads have the same.
+const HEADS: &[Rule] = &[
+    needed("blk.{layer}.nextn.eh_proj.weight", "mtp.fc.weight"),
+    norm("blk.{layer}.nextn.enorm.weight", "mtp.pre_fc_norm_embedding.weight"),
+    norm("blk.{layer}.nextn.hnorm.weight", "mtp.pre_fc_norm_hidden.weight"),
+    norm("blk.{layer}.nextn.shared_head_norm.weight", "mtp.norm.weight"),
 ];
 
 /// The norms that precede mixer and MLP.

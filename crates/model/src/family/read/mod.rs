@@ -228,11 +228,10 @@ impl<'a> KeyReader<'a> {
         self.source.file.tensors().iter().any(|tensor| layer(&tensor.name).is_some_and(|layer| layers.contains(&layer)))
     }
 
-    /// The layer of the prediction head after `layers`, which is as theirs. Its attention is that of the last layer that
+    /// The layer `block` of a prediction head after `layers`, which is as theirs. Its attention is that of the last layer that
     /// has attention to all tokens, or a window if the file has its flag. It has experts if it has a router, else a
     /// dense MLP, also if no layer of the model has one.
-    fn head_layer(&self, layers: &[LayerSpec]) -> Result<LayerSpec> {
-        let block = layers.len();
+    fn head_layer(&self, layers: &[LayerSpec], block: usize) -> Result<LayerSpec> {
         let windowed = match self.source.file.metadata().value(&self.key(WINDOW_PATTERN)) {
             Some(Value::Array(_)) => {
                 let flags: &[bool] = self.source.required(&self.key(WINDOW_PATTERN))?;
@@ -252,7 +251,7 @@ impl<'a> KeyReader<'a> {
         match (mixer, mlp) {
             (Some(mixer), mlp @ Some(_)) => Ok(LayerSpec { mixer: mixer.clone(), mlp }),
             _ => {
-                let rule = format!("layers are none of the kinds of the {block} layers before them");
+                let rule = format!("layers are none of the kinds of the {} layers before them", layers.len());
                 self.wrong(PREDICTION_LAYERS, self.prediction_layers()?, rule)
             }
         }
@@ -276,8 +275,11 @@ impl<'a> KeyReader<'a> {
         self.insist("attention.causal", "true (a token sees those before it)")?;
         let hidden = self.hidden()?;
         let prediction_layers = self.check_prediction_layers(layers.len(), hidden)?;
-        let heads = match self.source.with_heads && prediction_layers > 0 {
-            true => vec![self.head_layer(&layers)?],
+        let heads = match self.source.with_heads {
+            true => {
+                let blocks = layers.len()..layers.len() + prediction_layers;
+                blocks.map(|block| self.head_layer(&layers, block)).collect::<Result<_>>()?
+            }
             false => Vec::new(),
         };
         Ok(ModelSpec {

@@ -10,23 +10,47 @@ use crate::program::{Columns, PredictionHead, RowsId};
 use crate::spec::LayerSpec;
 use crate::stage::Stage;
 
+/// What a prediction head reads and writes.
+#[derive(Clone, Copy)]
+struct Head {
+    /// Its number.
+    at: usize,
+    /// The hidden states of the tokens of a batch: of the model, or of the head before it.
+    x: RowsId,
+    /// The hidden states before the tokens.
+    previous: RowsId,
+    /// Those of the next head.
+    carried: Option<RowsId>,
+}
+
 impl Builder<'_> {
-    /// See [`ModelSpec::heads`](crate::spec::ModelSpec::heads). The row of token t has position and slot of t. A text's
-    /// first token has no hidden state before it, so its row is visible to no other.
-    pub(super) fn prediction_head(
-        &mut self,
-        index: usize,
-        spec: &LayerSpec,
-        hidden_states: RowsId,
-        output: Output,
-    ) -> PredictionHead {
+    /// See [`ModelSpec::heads`](crate::spec::ModelSpec::heads).
+    pub(super) fn prediction_heads(&mut self, hidden_states: RowsId, output: Output) -> Vec<PredictionHead> {
+        let specs = &self.spec.heads;
+        let previous: Vec<_> = specs.iter().map(|_| self.new_rows(self.spec.hidden, "the prediction head")).collect();
+        let (mut heads, mut x) = (Vec::with_capacity(specs.len()), hidden_states);
+        for (at, spec) in specs.iter().enumerate() {
+            let carried = previous.get(at + 1).copied();
+            let head = Head { at, x, previous: previous[at], carried };
+            let (head, passed) = self.prediction_head(head, spec, output);
+            heads.push(head);
+            x = passed.unwrap_or(x);
+        }
+        heads
+    }
+
+    /// Returns the head, and what the next one reads if there is one. The row of token t has position and slot of t. A text's first token has
+    /// no hidden state before it, so its row is visible to no other; in the second head those of the first two tokens, and
+    /// so on.
+    fn prediction_head(&mut self, head: Head, spec: &LayerSpec, output: Output) -> (PredictionHead, Option<RowsId>) {
+        let Head { at, x, previous, carried } = head;
+        let index = self.spec.layers.len() + at;
         let (hidden, vocab, stage) = (self.spec.hidden, self.spec.vocab, Stage::Layer(index));
-        let layer = Layer { index, first: 1 };
+        let layer = Layer { index, first: at + 1 };
         // Drafting runs the head without the layers that have grouped tokens and heads.
         self.heads.clear();
-        let previous = self.new_rows(hidden, "the prediction head");
         let taps = self.repeated(&[1.0, 0.0], hidden);
-        self.push(Node::PreviousRow { x: hidden_states, taps, out: previous });
+        self.push(Node::PreviousRow { head: at, x, taps, out: previous });
         let shift = self.part(stage);
 
         self.residual = self.new_rows(hidden, "the prediction head");
@@ -37,6 +61,8 @@ impl Builder<'_> {
         let own = layer.name("nextn.shared_head_norm");
         let norm = if self.contains(&format!("{own}.weight")) { &own } else { self.spec.output_norm };
         let norm = self.norm_vectors(norm);
+        let passed = carried.map(|_| self.normalise(norm, self.residual));
+        let pass_on = carried.map(|_| self.part(stage));
         let next = self.normalise(norm, self.residual);
         let act = self.prepare(next);
         let own = layer.name("nextn.shared_head_head.weight");
@@ -49,9 +75,9 @@ impl Builder<'_> {
         self.logits(output, act);
         let logits = self.part(stage);
 
-        self.push(Node::Copy { x: self.all(next), out: self.all(previous) });
+        self.push(Node::Copy { x: self.all(next), out: self.all(carried.unwrap_or(previous)) });
         let carry = self.part(stage);
-        PredictionHead { shift, block, logits, carry, previous }
+        (PredictionHead { shift, block, pass_on, logits, carry, previous }, passed)
     }
 
     /// residual = eh_proj [norm(embedding of the token) | norm(previous)].

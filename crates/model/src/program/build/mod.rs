@@ -130,13 +130,10 @@ impl Builder<'_> {
         let head = self.part(Stage::Output);
 
         let residual = self.residual;
-        let layers_so_far = self.spec.layers.len();
-        let heads = self.spec.heads.iter().enumerate();
-        let heads = heads.map(|(at, spec)| self.prediction_head(layers_so_far + at, spec, hidden_states, output));
-        let heads = heads.collect();
+        let heads = self.prediction_heads(hidden_states, output);
         let Self { tensors, rows, acts, groups, choices, .. } = self;
         let eps = self.spec.norm_eps;
-        let (hidden, slots) = (hidden_states, Default::default());
+        let (hidden, replay, slots) = (hidden_states, Default::default(), Default::default());
         let mut program = Program {
             tensors,
             rows,
@@ -151,10 +148,12 @@ impl Builder<'_> {
             logits,
             choices,
             eps,
+            replay,
             slots,
         };
         program.fuse();
         program.name_readers();
+        program.replay = program.find_replay();
         program.slots = Arc::new(program.find_slots());
         program
     }

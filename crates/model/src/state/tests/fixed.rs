@@ -135,6 +135,40 @@ fn a_sequence_starts_where_another_left_its_state() {
     assert_eq!((len, shadow.state.next_checkpoint(id).unwrap()), (0, Some(288)));
 }
 
+/// A length within a batch whose inputs are kept, until the next batch.
+#[test]
+fn a_batch_with_kept_inputs_is_shortened_to_any_length() {
+    let mut shadow = shadow(&[None]);
+    shadow.open(0, 4);
+    shadow.append(0, 30);
+    shadow.append(0, 6);
+    let id = shadow.open[0].0;
+    assert_eq!(shadow.state.checkpoint(id, 34).unwrap(), 30);
+    shadow.keep_inputs(0, 6);
+    assert_eq!([40, 36, 34, 30, 29].map(|len| shadow.state.checkpoint(id, len).unwrap()), [36, 36, 34, 30, 0]);
+    shadow.state.truncate(id, 34).unwrap();
+    assert!(shadow.state.is_due(id).unwrap());
+    // The prefix cache does not get a state that is not computed.
+    assert_eq!(shadow.state.fixed.as_ref().unwrap().slot_at(0, 34), None);
+    shadow.replay();
+    assert!(shadow.state.fixed.as_ref().unwrap().slot_at(0, 34).is_some());
+    shadow.state.truncate(id, 33).unwrap();
+    shadow.check();
+    shadow.replay();
+    // The state before the batch needs no replay.
+    shadow.state.truncate(id, 30).unwrap();
+    assert!(!shadow.state.needs_replay());
+    shadow.check();
+    shadow.append(0, 3);
+    shadow.keep_inputs(0, 3);
+    let other = shadow.open(0, 2);
+    shadow.append(1, other + 2);
+    shadow.keep_inputs(1, 2);
+    // The inputs of the batch before are overwritten.
+    assert_eq!(shadow.state.checkpoint(id, 32).unwrap(), 30);
+    shadow.check();
+}
+
 #[test]
 fn checkpoints_are_apart() {
     let spec = with_convolutions(&[None]);
@@ -183,6 +217,9 @@ proptest! {
             }
             let (id, tenant, variant) = shadow.open[at];
             let len = shadow.state.len(id).unwrap();
+            if ![0, 2, 4].contains(&what) {
+                shadow.replay();
+            }
             match what {
                 0 if n % 2 == 0 => shadow.close(at),
                 0 | 1 => shadow.retire(at),
@@ -197,6 +234,17 @@ proptest! {
                 }
                 4 => shadow.state.plan_checkpoint(id, len + n).unwrap(),
                 5 => shadow.append(at, n),
+                6 if len + n <= CONTEXT => {
+                    shadow.append(at, n);
+                    shadow.keep_inputs(at, n);
+                    shadow.check();
+                    // Some tokens are rejected, perhaps more of them later.
+                    for rejected in [n / 2, n / 3].into_iter().filter(|_| n % 3 > 0) {
+                        let len = shadow.state.len(id).unwrap() - rejected.min(shadow.state.len(id).unwrap() - len);
+                        shadow.state.truncate(id, len).unwrap();
+                        shadow.check();
+                    }
+                }
                 _ => shadow.read(at, (len + n).min(CONTEXT)),
             }
             shadow.check();

@@ -7,6 +7,11 @@ struct Simulated<'a> {
     time: &'a dyn Fn(usize, usize) -> f64,
     chance: &'a dyn Fn(usize) -> f64,
     random: u64,
+    /// What the first and the second step with each number of sequences and draft tokens take longer.
+    start_up: f64,
+    /// Times vary by this share.
+    noise: f64,
+    met: HashMap<(usize, usize), u32>,
 }
 
 /// The result of a simulation.
@@ -19,7 +24,20 @@ struct Ran {
     last: f64,
 }
 
-impl Simulated<'_> {
+impl<'a> Simulated<'a> {
+    fn new(time: &'a dyn Fn(usize, usize) -> f64, chance: &'a dyn Fn(usize) -> f64, random: u64) -> Self {
+        Simulated { time, chance, random, start_up: 0.0, noise: 0.0, met: HashMap::new() }
+    }
+
+    /// The time of the next step.
+    fn take(&mut self, sequences: usize, drafts: usize) -> f64 {
+        let met = self.met.entry((sequences, drafts)).or_default();
+        *met += 1;
+        let start_up = if *met <= 2 { self.start_up } else { 0.0 };
+        let varies = if self.noise > 0.0 { 1.0 + self.noise * (2.0 * self.next() - 1.0) } else { 1.0 };
+        (self.time)(sequences, drafts) * varies + start_up
+    }
+
     fn next(&mut self) -> f64 {
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.random >> 11) as f64 / (1u64 << 53) as f64
@@ -35,7 +53,7 @@ impl Simulated<'_> {
             let candidates: Vec<_> = own.iter().map(|acceptance| Candidate { acceptance, most }).collect();
             let plan = planner.plan(sequences, usize::MAX, &candidates);
             let drafted: usize = plan.iter().sum();
-            let time = (self.time)(sequences, drafted);
+            let time = self.take(sequences, drafted);
             let mut all = 0;
             for (own, &count) in own.iter_mut().zip(&plan) {
                 let accepted = (0..count).take_while(|&place| self.next() < (self.chance)(place)).count();
@@ -62,7 +80,7 @@ fn gain(
     sequences: usize,
     most: usize,
 ) -> (f64, Ran) {
-    let (mut planner, mut simulated) = (Planner::default(), Simulated { time, chance, random: 7 });
+    let (mut planner, mut simulated) = (Planner::default(), Simulated::new(time, chance, 7));
     simulated.run(&mut planner, sequences, most, 300);
     let ran = simulated.run(&mut planner, sequences, most, 1000);
     let speed = ran.tokens as f64 / ran.time;
@@ -85,9 +103,64 @@ fn if_nothing_is_accepted_drafts_cost_less_than_three_percent() {
     }
     // The first request of an engine pays for what it learns.
     let (time, mut planner) = (each(0.5), Planner::default());
-    let mut simulated = Simulated { time: &time, chance: &|_| 0.0, random: 3 };
+    let mut simulated = Simulated::new(&time, &|_| 0.0, 3);
     let ran = simulated.run(&mut planner, 1, 3, 300);
     assert!(ran.tokens as f64 * 1000.0 / ran.time > 0.97, "{} in {}", ran.tokens, ran.time);
+}
+
+/// The first text of an engine, of any length, on a device that needs time once for each new kind of step.
+#[test]
+fn if_nothing_is_accepted_a_short_text_costs_less_than_three_percent() {
+    for share in [0.05, 0.3, 1.0] {
+        for start_up in [0.0, 0.5, 3.0, 30.0] {
+            for (sequences, most) in [(1, 2), (1, 3), (4, 2), (4, 3), (16, 3)] {
+                for tokens in [10, 40, 90, 200, 600] {
+                    let time = each(share);
+                    let mut simulated = Simulated::new(&time, &|_| 0.0, 5);
+                    simulated.start_up = 1000.0 * start_up;
+                    let ran = simulated.run(&mut Planner::default(), sequences, most, tokens);
+                    let plain = ran.steps as f64 * time(sequences, 0) + 2.0 * simulated.start_up;
+                    let cost = ran.time / plain;
+                    assert!(cost < 1.03, "{share} {start_up} {sequences} {most} {tokens}: {cost}");
+                }
+            }
+        }
+    }
+}
+
+/// Times that vary neither hide what drafts cost nor keep them from a text that is predictable.
+#[test]
+fn times_that_vary_mislead_little() {
+    for seed in 0..20 {
+        for (sequences, most) in [(1, 3), (4, 3)] {
+            let time = each(0.1);
+            let mut simulated = Simulated::new(&time, &|_| 0.0, seed);
+            simulated.noise = 0.15;
+            let ran = simulated.run(&mut Planner::default(), sequences, most, 2000);
+            let cost = ran.time / (ran.steps as f64 * time(sequences, 0));
+            assert!(cost < 1.03, "{seed} {sequences}: {cost}");
+            simulated.chance = &|_| 0.8;
+            let mut planner = Planner::default();
+            simulated.run(&mut planner, sequences, most, 200);
+            let ran = simulated.run(&mut planner, sequences, most, 1000);
+            assert!(ran.last > 0.9, "{seed} {sequences}: {}", ran.last);
+        }
+    }
+}
+
+/// A device that captures steps pays for it before drafts gain.
+#[test]
+fn a_predictable_text_soon_gets_drafts() {
+    let time = each(0.2);
+    for (start_up, most_tokens) in [(0.0, 80), (1.0, 250)] {
+        let mut simulated = Simulated::new(&time, &|_| 0.9, 11);
+        simulated.start_up = 1000.0 * start_up;
+        let (mut planner, mut tokens) = (Planner::default(), 0);
+        while simulated.run(&mut planner, 1, 3, 10).last == 0.0 {
+            tokens += 10;
+            assert!(tokens < most_tokens, "{start_up}");
+        }
+    }
 }
 
 #[test]
@@ -109,7 +182,8 @@ fn a_larger_batch_gets_fewer_drafts() {
     let found = [1, 4, 8, 16, 32].map(|sequences| gain(&time, &|_| 0.8, sequences, 4));
     let drafts: Vec<f64> = found.iter().map(|(_, ran)| ran.last).collect();
     assert!(drafts[0] > 3.5 && drafts[1] > 3.0, "{drafts:?}");
-    assert!(drafts.is_sorted_by(|a, b| a >= b) && drafts[4] < 0.1, "{drafts:?}");
+    // One step in 64 has none: it may be among the last 50.
+    assert!(drafts.is_sorted_by(|a, b| *a >= b - 0.1) && drafts[4] < 0.1, "{drafts:?}");
     assert!(found.iter().all(|(gain, _)| *gain > 0.97), "{:?}", found.map(|(gain, _)| gain));
 }
 
@@ -136,7 +210,7 @@ fn sequences_that_accept_more_get_more() {
 #[test]
 fn tries_become_rare_and_a_success_brings_drafts_back() {
     let (time, mut planner) = (each(0.4), Planner::default());
-    let mut simulated = Simulated { time: &time, chance: &|_| 0.0, random: 1 };
+    let mut simulated = Simulated::new(&time, &|_| 0.0, 1);
     simulated.run(&mut planner, 1, 2, 3000);
     assert_eq!(planner.retry, MAX_RETRY);
     planner.start_request();
@@ -154,7 +228,8 @@ fn a_growing_context_is_measured_again() {
     let mut plain = 0;
     for at in 0..2000u64 {
         let drafted = planner.plan(1, 9, &[Candidate { acceptance: &own, most: 2 }])[0];
-        plain += usize::from(drafted == 0);
+        // The first tries follow some steps without draft tokens.
+        plain += usize::from(drafted == 0 && at >= 100);
         // Draft tokens cost a tenth of a step of any length.
         let time = Duration::from_micros((1000 + 10 * at) * (10 + drafted as u64) / 10);
         planner.measure(Measured { sequences: 1, planned: drafted, drafted, accepted: drafted, time });

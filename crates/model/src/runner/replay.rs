@@ -1,0 +1,28 @@
+//! States of fixed size after a rollback: see `state::rollback`.
+
+use super::{PassKind, Runner, StepShape};
+use crate::error::Result;
+use crate::program::run::{PassOutputs, replay};
+use crate::state::PlacementKind;
+
+impl Runner {
+    /// Computes all states that are due, if `needed`, from the inputs that the last forward pass kept.
+    pub(super) fn replay_if(&mut self, needed: bool) -> Result<()> {
+        if !needed {
+            return Ok(());
+        }
+        let (model, tokens) = (self.model.clone(), self.last_tokens);
+        let backend = &*model.backend;
+        let _exclusive = backend.exclusive();
+        // The last forward pass cannot be run again: its runs are overwritten.
+        self.last = None;
+        let (outputs, argmax, kind, step) = (PassOutputs::None, false, PassKind::Replay, PlacementKind::NONE);
+        let shape = StepShape { tokens, outputs, argmax, kind, step };
+        while self.state.needs_replay() {
+            self.state.place_replay(backend, tokens)?;
+            let Self { rotaries, state, scratch, graphs, .. } = &mut *self;
+            graphs.run(backend, shape, &mut || replay(backend, &model, rotaries, state, scratch, tokens))?;
+        }
+        Ok(())
+    }
+}

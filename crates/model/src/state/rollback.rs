@@ -1,0 +1,67 @@
+//! Truncating sequences to a length within their last batch, in models with states of fixed size: draft tokens that were
+//! rejected leave nothing.
+//!
+//! A pass of few tokens keeps the inputs of its recurrent operations ([`Limits::rollback_tokens`](crate::Limits)). The
+//! state at a length within the batch is then computed from the state before the batch and these inputs, without
+//! weights: a *replay* of the recurrent operations. Truncation only reserves the slot for it; the state is *due* until
+//! the replay, which computes the states of all such sequences at once, but those of forks one after another. Invariant: a due slot has one sequence and no
+//! entry of the prefix cache; because [`Fixed::slot_at`] does not return it, and a sequence is forked after the replay.
+
+use gristmill_kernels::Backend;
+use gristmill_kernels::ops::RUN_WORDS;
+
+use super::fixed::{Checkpoint, Fixed};
+use super::{SequenceId, State};
+use crate::error::Result;
+
+impl Fixed {
+    /// Shortens a sequence to a length after the one before its last batch, whose inputs are kept.
+    pub(super) fn roll_back(&mut self, sequence: usize, len: usize, evicted: &mut Vec<u64>) -> Result<()> {
+        self.drop_checkpoint(self.checkpoints[sequence].now);
+        let checkpoints = &mut self.checkpoints[sequence];
+        checkpoints.now = Checkpoint { len, slot: None };
+        // The sequence has one slot less than it may have.
+        checkpoints.now.slot = Some(self.slots.take(evicted)?);
+        checkpoints.is_due = true;
+        Ok(())
+    }
+
+    /// The runs that compute due states, whose states then count as computed. The rows of a pass's runs do not overlap, so
+    /// of a sequence and its forks, which have the same rows, one has its run now.
+    fn take_due_runs(&mut self) -> Vec<[u32; RUN_WORDS]> {
+        let mut due: Vec<_> = self.checkpoints.iter_mut().filter(|checkpoints| checkpoints.is_due).collect();
+        due.sort_unstable_by_key(|checkpoints| checkpoints.first_row);
+        let (mut runs, mut end) = (Vec::new(), 0);
+        for checkpoints in due {
+            // A batch has far fewer than 2^32 tokens.
+            let rows = u32::try_from(checkpoints.now.len - checkpoints.before.len).unwrap_or(0);
+            let first = checkpoints.first_row.unwrap_or(0);
+            if first >= end {
+                runs.push(checkpoints.run(first, rows));
+                (end, checkpoints.is_due) = (first + rows, false);
+            }
+        }
+        runs
+    }
+}
+
+impl State {
+    /// Whether a state is due.
+    pub(crate) fn needs_replay(&self) -> bool {
+        self.fixed.as_ref().is_some_and(|fixed| fixed.checkpoints.iter().any(|checkpoints| checkpoints.is_due))
+    }
+
+    /// Whether the state of a sequence is due.
+    pub(crate) fn is_due(&self, id: SequenceId) -> Result<bool> {
+        let slot = self.slot(id)?;
+        Ok(self.fixed.as_ref().is_some_and(|fixed| fixed.checkpoints[slot].is_due))
+    }
+
+    /// Uploads the runs that compute due states of a pass of `padded` tokens. The replay must follow: the states count as
+    /// computed. There can be more due states ([`Self::needs_replay`]).
+    pub(crate) fn place_replay(&mut self, backend: &Backend, padded: usize) -> Result<()> {
+        let Some(fixed) = &mut self.fixed else { return Ok(()) };
+        let runs = fixed.take_due_runs();
+        fixed.upload_runs(backend, &runs, padded)
+    }
+}
