@@ -278,6 +278,8 @@ mod simulated {
         "cohere2-q8_0",
         "cohere2moe-q8_0",
         "muse-glimmer-q8_0",
+        "mimo2-q8_0",
+        "step35-q8_0",
     ];
     /// Routers with a bias, and norms of queries and keys after their rotation.
     const BIASED: &[&str] = &[
@@ -402,6 +404,7 @@ fn zeroing_any_block_moves_the_logits_far() {
             "qwen2moe",
             "qwen35moe",
             "qwen3next",
+            "step35",
         ]
         .iter()
         .any(|start| name.starts_with(start));

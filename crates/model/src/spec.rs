@@ -318,6 +318,8 @@ pub struct AttentionSpec {
     pub qkv_bias: bool,
     /// The output projection has a bias.
     pub output_bias: bool,
+    /// Multiplies the values, and so the output.
+    pub value_scale: f32,
     /// The output is multiplied by a gate.
     pub gate: Option<OutputGate>,
     /// The layer before, whose keys and values are read; this one has none of its own.
@@ -503,12 +505,27 @@ pub struct MoeSpec {
 }
 
 /// An expert that serves every token. It has no biases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SharedExpert {
     /// Width of its gate.
     pub inner: usize,
+    /// The gated activation.
+    pub activation: Activation,
     /// The output is multiplied by the sigmoid of a logit of the token.
     pub gated: bool,
+}
+
+impl MlpSpec {
+    /// The MLP with these activations: of routed experts, and of a shared expert or a dense MLP.
+    pub(crate) fn with_activations(self, [routed, other]: [Activation; 2]) -> Self {
+        match self {
+            MlpSpec::Dense { inner, .. } => MlpSpec::Dense { inner, activation: other },
+            MlpSpec::Moe(spec) => {
+                let shared = spec.shared.map(|shared| SharedExpert { activation: other, ..shared });
+                MlpSpec::Moe(MoeSpec { activation: routed, shared, ..spec })
+            }
+        }
+    }
 }
 
 impl LayerSpec {

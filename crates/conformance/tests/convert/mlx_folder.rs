@@ -83,6 +83,7 @@ const REFUSED: &[&str] = &[
     "lfm2moe",
     "llama4",
     "mellum",
+    "mimo2",
     "minicpm",
     "mistral3",
     "mistral4",
@@ -93,6 +94,7 @@ const REFUSED: &[&str] = &[
     "qwen3next",
     "qwen3vl",
     "qwen3vlmoe",
+    "step35",
     "youtu",
 ];
 

@@ -63,6 +63,7 @@ families! {
     llama: ["llama"], [FAMILY, INTERNLM3, MIXTRAL];
     llama4: ["llama4"], [FAMILY];
     mellum: ["mellum"], [FAMILY];
+    mimo2: ["mimo2"], [FAMILY];
     minicpm: ["minicpm"], [FAMILY];
     minimax_m2: ["minimax-m2"], [FAMILY];
     mistral3: ["mistral3"], [FAMILY];
@@ -82,6 +83,7 @@ families! {
     qwen3vl: ["qwen3vl", "qwen3vlmoe"], [FAMILY, MOE];
     seed_oss: ["seed_oss"], [FAMILY];
     smollm3: ["smollm3"], [FAMILY];
+    step35: ["step35"], [FAMILY];
 }
 
 /// Unsupported architectures, each with the missing feature.

@@ -32,6 +32,7 @@ fn spec(windows: &[Option<usize>]) -> ModelSpec {
         cap: None,
         qkv_bias: false,
         output_bias: false,
+        value_scale: 1.0,
         gate: None,
         kv_from: None,
         rope: Some(rope.clone()),

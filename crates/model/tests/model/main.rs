@@ -3,6 +3,7 @@
 mod channels;
 mod gemma4;
 mod heads;
+mod hybrid_windows;
 mod latent;
 mod limits;
 mod load;
