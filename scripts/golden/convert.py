@@ -185,6 +185,8 @@ CASES = {
                    "mellum2"),
     "muse-glimmer": Case(Shape("muse-glimmer", 32, 48, 4, 2, 16, theta=5e5, layers=4, window=4), BF16, "llama4", "30KB"),
     "hy_v3": Case(Shape("hy_v3", 32, 16, 4, 2, 16, 4, 2, shared=16, dense=1, scale=2.826), BF16, "qwen2", "30KB"),
+    "minimax-m3": Case(Shape("minimax-m3", 32, 16, 4, 2, 16, 4, 2, theta=5e6, shared=16, dense=1, rotary=8, scale=2.0), BF16,
+                       "minimax-m2", "30KB"),
     "mimo2": Case(Shape("mimo2", 32, 16, 4, 2, 24, 4, 2, theta=5e6, dense=1, layers=3, window=4, period=2, rotary=8, value=16),
                   BF16, "qwen2", "30KB"),
     "step35": Case(Shape("step35", 32, 16, 6, 2, 16, 4, 2, theta=5e6, full_heads=4, shared=16, dense=1, scale=3.0, layers=3,
@@ -521,6 +523,7 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
         config.pop(key, None)
     if family and family.within:
         around = {key: config.pop(key) for key in more}
+        config |= family.inner(shape)
     if around:
         predicts = dict(mtp_num_hidden_layers=1) if shape.arch in QWEN else {}
         config = around | dict(text_config=config | predicts)
@@ -540,7 +543,7 @@ def llama_cpp(checkout: pathlib.Path, jobs: list) -> None:
             "    plain = base.AutoConfig\n"
             "    def from_pretrained(folder, **more):\n"
             "        assert json.loads((folder / 'config.json').read_text())['model_type'] not in "
-            "('bailing_hybrid', 'mimo_v2_flash', 'step3p5')\n"
+            "('bailing_hybrid', 'mimo_v2_flash', 'minimax_m3_vl', 'step3p5')\n"
             "        return Auto.plain.from_pretrained(folder, **more)\n"
             "base.AutoConfig = Auto\n"
             "for folder, pre, kind, out, more in json.load(sys.stdin):\n"

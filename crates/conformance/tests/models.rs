@@ -279,6 +279,7 @@ mod simulated {
         "cohere2moe-q8_0",
         "muse-glimmer-q8_0",
         "mimo2-q8_0",
+        "minimax-m3-q8_0",
         "step35-q8_0",
     ];
     /// Routers with a bias, and norms of queries and keys after their rotation.
@@ -400,6 +401,7 @@ fn zeroing_any_block_moves_the_logits_far() {
             "kimi-linear",
             "laguna",
             "llama4",
+            "minimax-m3",
             "mistral4",
             "qwen2moe",
             "qwen35moe",

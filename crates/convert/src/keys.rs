@@ -146,6 +146,15 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
                 Kind::CountsOfWindows { object, windowed } => {
                     Some(counts_of_windows(config, setting, object, windowed)?)
                 }
+                Kind::LeadingZeros => {
+                    let flags = window_numbers(config, setting)?;
+                    let zeros = flags.iter().take_while(|&&flag| flag == 0).count();
+                    let list = || config.value(setting).cloned().unwrap_or_default();
+                    if flags[zeros..].contains(&0) {
+                        return Err(config.wrong(setting, &list(), "0 for the first layers and 1 for all others"));
+                    }
+                    Some(Value::U32(u32::try_from(zeros).unwrap_or(u32::MAX)))
+                }
                 Kind::WindowNumbers => Some(Value::Array(Array::I32(window_numbers(config, setting)?))),
                 Kind::CountsOfFlags { flags, windowed } => {
                     let counts = [setting, windowed].map(|name| signed(config, name, needed(config, name)?));

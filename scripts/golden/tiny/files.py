@@ -69,9 +69,9 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
         writer.add_expert_shared_count(shape.shared // shape.inner)
         if shape.shared:
             writer.add_expert_shared_feed_forward_length(shape.shared)
-    elif shape.shared and shape.arch not in latent.FAMILIES + kda.FAMILIES:
+    elif shape.shared and shape.arch not in (*latent.FAMILIES, *kda.FAMILIES, "minimax-m3"):
         writer.add_expert_shared_feed_forward_length(shape.shared)
-    if shape.arch in ("glm4moe", "minimax-m2", "dots1", "lfm2moe", "hy_v3", "step35"):
+    if shape.arch in ("glm4moe", "minimax-m2", "dots1", "lfm2moe", "hy_v3", "step35", "minimax-m3"):
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     if shape.rotary:
         writer.add_rope_dimension_count(shape.rotary)

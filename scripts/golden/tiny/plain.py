@@ -23,6 +23,9 @@ class Plain:
     norms: list = field(default_factory=lambda: [("attn_norm", "input_layernorm"), ("ffn_norm", "post_attention_layernorm")])
     more: list = field(default_factory=list)  # rows of every layer
     of_windows: list = field(default_factory=list)  # rows of layers with a window
+    inner: Callable = lambda shape: {}  # settings of the published text model within another
+    of_experts: list = field(default_factory=list)  # rows of layers with experts
+    fused: bool = False  # gate and up of dense MLPs and shared experts are one tensor in transformers
     plus_one: str = ""  # norms whose names end so multiply by 1 + weight
     bias: str = ""  # of the scores that choose experts, in transformers and in the file
     keys: Callable | None = None  # (writer, shape)
@@ -194,6 +197,22 @@ def mimo2(shape: Shape, common: dict, head: dict, moe: dict):
         mlp_layer_types=mlp_kinds(shape), attention_value_scale=VALUE_SCALE, bos_token_id=None, **head, **common))
 
 
+def minimax_m3(shape: Shape, common: dict, head: dict, moe: dict):
+    """Its text model; layers with experts choose blocks of keys, of which sequences have no more than are chosen."""
+    from transformers.models.minimax_m3_vl.modeling_minimax_m3_vl import MiniMaxM3VLForCausalLM, MiniMaxM3VLTextConfig
+
+    common["rope_parameters"] |= dict(partial_rotary_factor=shape.rotary / shape.head)
+    return MiniMaxM3VLForCausalLM(MiniMaxM3VLTextConfig(
+        intermediate_size=shape.inner, dense_intermediate_size=3 * shape.inner, shared_intermediate_size=shape.shared,
+        num_local_experts=shape.experts, num_experts_per_tok=shape.top_k, routed_scaling_factor=shape.scale,
+        rotary_dim=shape.rotary, head_dim=shape.head, index_n_heads=shape.kv_heads, index_head_dim=shape.head,
+        index_block_size=INDEX_BLOCK, index_topk_blocks=INDEX_BLOCKS, mlp_layer_types=mlp_kinds(shape), layer_types=[
+            "full_attention" if i < shape.dense else "minimax_m3_sparse" for i in range(shape.layers)],
+        bos_token_id=None, eos_token_id=None, **common))
+
+
+# The positions of a block of MiniMax M3's index, and how many blocks it chooses.
+INDEX_BLOCK, INDEX_BLOCKS = 16, 4
 # The part of MiMo's heads that is rotated, and the factor of values.
 MIMO_SHARE, VALUE_SCALE = 0.334, 0.707
 # Muse Glimmer's factor of queries and of logits.
@@ -239,6 +258,16 @@ def mimo2_keys(writer, shape: Shape) -> None:
     writer.add_sliding_window_pattern([int(window) for window in windowed(shape)])
     writer.add_rope_freq_base_swa(10000.0)
     writer.add_float32("mimo2.attention.value_scale", VALUE_SCALE)
+
+
+def minimax_m3_keys(writer, shape: Shape) -> None:
+    writer.add_leading_dense_block_count(shape.dense)
+    writer.add_expert_shared_count(shape.shared // shape.inner)
+    writer.add_expert_weights_scale(shape.scale)
+    writer.add_expert_weights_norm(True)
+    for key, value in dict(head_count=shape.kv_heads, key_length=shape.head, top_k=INDEX_BLOCKS, block_size=INDEX_BLOCK,
+                           local_blocks=1).items():
+        writer.add_uint32(f"minimax-m3.attention.indexer.{key}", value)
 
 
 def hy_v3_keys(writer, shape: Shape) -> None:
@@ -327,6 +356,42 @@ def mimo2_settings(shape: Shape) -> dict:
         partial_rotary_factor=MIMO_SHARE, sliding_window_size=shape.window, attention_chunk_size=shape.window,
         layernorm_epsilon=shapes.EPS, add_swa_attention_sink_bias=True, add_full_attention_sink_bias=False,
         scoring_func="sigmoid", topk_method="noaux_tc", n_shared_experts=None, routed_scaling_factor=None)
+
+
+def minimax_m3_state(shape: Shape, model) -> dict:
+    """Within a model that sees; experts apart, gate and up of dense MLPs and shared experts too."""
+    state = {}
+    for name, weight in renamed(weights(model), {
+            "mlp.gate.e_score": "block_sparse_moe.e_score", "mlp.gate.weight": "block_sparse_moe.gate.weight",
+            "mlp.experts": "block_sparse_moe.experts", "mlp.shared_experts": "block_sparse_moe.shared_experts",
+            "self_attn.indexer.": "self_attn.index_"}).items():
+        name = f"language_model.{name}"
+        if ".experts." in name:
+            matrices = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
+            state |= renamed(separate_experts(name, weight), matrices)
+        elif name.endswith("gate_up_proj.weight"):
+            base = name.removesuffix("gate_up_proj.weight")
+            state |= {f"{base}{part}_proj.weight": half.clone() for part, half in zip(("gate", "up"), weight.chunk(2))}
+        else:
+            state[name] = weight
+    seen = ("vision_tower.vision_model.pre_layrnorm", "multi_modal_projector.linear_1", "patch_merge_mlp.linear_1")
+    return state | {f"{part}.weight": torch.zeros(1, 1) for part in seen}
+
+
+def minimax_m3_settings(shape: Shape) -> dict:
+    return dict(model_type="minimax_m3_vl", architectures=["MiniMaxM3SparseForConditionalGeneration"], image_token_index=3,
+                vision_config=dict(model_type="minimax_m3_vl_vision", num_hidden_layers=1, hidden_size=32))
+
+
+def minimax_m3_inner(shape: Shape) -> dict:
+    """Settings of the text model by their published names."""
+    return dict(
+        n_shared_experts=1, scoring_func="sigmoid", hidden_act="swigluoai", rope_theta=shape.theta, rotary_dim=shape.rotary,
+        partial_rotary_factor=shape.rotary / shape.head, moe_layer_freq=[int(i >= shape.dense) for i in range(shape.layers)],
+        sparse_attention_config=dict(
+            use_sparse_attention=True, sparse_num_index_heads=shape.kv_heads, sparse_index_dim=shape.head,
+            sparse_topk_blocks=INDEX_BLOCKS, sparse_block_size=INDEX_BLOCK, sparse_local_block=1,
+            sparse_attention_freq=[int(i >= shape.dense) for i in range(shape.layers)]))
 
 
 def step35_state(shape: Shape, model) -> dict:
@@ -418,6 +483,13 @@ FAMILIES = {
     "mimo2": Plain(mimo2, full_first=True, keys=mimo2_keys, bias="mlp.gate.e_score_correction_bias", state=mimo2_state,
                    settings=mimo2_settings, dropped=("rope_parameters", "rms_norm_eps", "mlp_layer_types", "layer_types"),
                    of_windows=[("attn_sinks.weight", "self_attn.sinks", 0)]),
+    "minimax-m3": Plain(minimax_m3, qk_norms=("q_norm", "k_norm"), plus_one="norm.weight", fused=True, keys=minimax_m3_keys,
+                        settings=minimax_m3_settings, inner=minimax_m3_inner, state=minimax_m3_state, within=True, dropped=(
+                            "rope_parameters", "layer_types", "mlp_layer_types", "index_n_heads", "index_head_dim",
+                            "index_block_size", "index_topk_blocks", "index_local_blocks"),
+                        bias="mlp.gate.e_score_correction_bias", of_experts=[
+                            (f"indexer.{part}.weight", f"self_attn.indexer.{part}.weight", 0)
+                            for part in ("q_proj", "k_proj", "q_norm", "k_norm")]),
     "step35": Plain(step35, qk_norms=("q_norm", "k_norm"), plus_one="norm.weight", full_first=True, keys=step35_keys,
                     bias="mlp.gate.e_score_correction_bias", state=step35_state, settings=step35_settings, dropped=(
                         "rope_parameters", "per_layer_config", "mlp_layer_types", "num_key_value_heads", "num_local_experts",
@@ -444,10 +516,16 @@ def names(shape: Shape) -> list:
             rows += [(f"attn_q.{kind}", f"self_attn.q_proj.{kind}", q), (f"attn_k.{kind}", f"self_attn.k_proj.{kind}", k),
                      (f"attn_v.{kind}", f"self_attn.v_proj.{kind}", 0)]
         rows += [(f"attn_{part}_norm.weight", f"self_attn.{norm}.weight", 0) for part, norm in zip("qk", family.qk_norms)]
-        rows += experts(shape, family) if shape.experts and i >= shape.dense else [
-            (f"ffn_{part}.weight", f"mlp.{part}_proj.weight", 0) for part in ("gate", "up", "down")]
+        rows += experts(shape, family) + family.of_experts if shape.experts and i >= shape.dense else [
+            (f"ffn_{part}.weight", f"mlp.{theirs}", 0) for part, theirs in parts_of_mlp(family)]
         table += [(f"blk.{i}.{ours}", f"model.layers.{i}.{theirs}", how) for ours, theirs, how in rows]
     return table
+
+
+def parts_of_mlp(family: Plain) -> list:
+    if family.fused:
+        return [("gate", "gate_up_proj.weight:0"), ("up", "gate_up_proj.weight:1"), ("down", "down_proj.weight")]
+    return [(part, f"{part}_proj.weight") for part in ("gate", "up", "down")]
 
 
 def experts(shape: Shape, family: Plain) -> list:
@@ -456,6 +534,5 @@ def experts(shape: Shape, family: Plain) -> list:
     if family.bias:
         rows.append(("exp_probs_b" if shape.arch == "hy_v3" else "exp_probs_b.bias", family.bias, 0))
     if shape.shared:
-        rows += [(f"ffn_{part}_shexp.weight", f"mlp.shared_experts.{part}_proj.weight", 0)
-                 for part in ("gate", "up", "down")]
+        rows += [(f"ffn_{part}_shexp.weight", f"mlp.shared_experts.{theirs}", 0) for part, theirs in parts_of_mlp(family)]
     return rows

@@ -85,6 +85,7 @@ const REFUSED: &[&str] = &[
     "mellum",
     "mimo2",
     "minicpm",
+    "minimax-m3",
     "mistral3",
     "mistral4",
     "muse-glimmer",

@@ -66,6 +66,7 @@ families! {
     mimo2: ["mimo2"], [FAMILY];
     minicpm: ["minicpm"], [FAMILY];
     minimax_m2: ["minimax-m2"], [FAMILY];
+    minimax_m3: ["minimax-m3"], [FAMILY];
     mistral3: ["mistral3"], [FAMILY];
     mistral4: ["mistral4"], [FAMILY];
     muse_glimmer: ["muse-glimmer"], [FAMILY];

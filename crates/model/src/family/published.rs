@@ -196,6 +196,8 @@ pub enum Kind {
     CountsOr(&'static str),
     /// One whole number per layer: the setting, or in layers with a window the setting `windowed` of this object.
     CountsOfWindows { object: &'static str, windowed: &'static str },
+    /// A list of 0 for the leading layers and 1 for all others. The value is the number of leading ones.
+    LeadingZeros,
     /// A list of 0 or 1 per layer, written as numbers: 1 for layers with a window.
     WindowNumbers,
     /// One whole number per layer: the setting, or `windowed` where the list `flags` has 1.

@@ -45,6 +45,7 @@ fn spec(windows: &[Option<usize>]) -> ModelSpec {
         vocab: 2,
         hidden: 2,
         context_length: CONTEXT,
+        unindexed_context: None,
         norm: NormKind::Rms,
         norm_eps: 1e-5,
         inputs: BlockInputs::Normed,

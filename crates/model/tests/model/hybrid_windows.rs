@@ -7,8 +7,8 @@ use gristmill_model::{Error, ModelInfo};
 
 use crate::tiny::{Random, Tiny, VOCAB};
 
-/// Two dense layers, of which the second has a window. `layers`: the tensors of each besides norms and MLP.
-fn two_layers(arch: &str, keys: &[(&str, u32)], layers: [&[(&str, &[u64])]; 2]) -> Tiny {
+/// Two dense layers, and the width of a window. `layers`: the tensors of each besides norms and MLP.
+pub(crate) fn two_layers(arch: &str, keys: &[(&str, u32)], layers: [&[(&str, &[u64])]; 2]) -> Tiny {
     let mut tiny = Tiny { pairs: vec![], tensors: vec![] };
     tiny.set("general.architecture", arch);
     let common = [

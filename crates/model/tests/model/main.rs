@@ -4,6 +4,7 @@ mod channels;
 mod gemma4;
 mod heads;
 mod hybrid_windows;
+mod indexed;
 mod latent;
 mod limits;
 mod load;

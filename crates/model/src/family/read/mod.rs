@@ -286,6 +286,7 @@ impl<'a> KeyReader<'a> {
             vocab: self.vocab(hidden)?,
             hidden,
             context_length: self.context_length()?,
+            unindexed_context: None,
             norm: NormKind::Rms,
             norm_eps: eps,
             inputs: BlockInputs::Normed,
@@ -398,6 +399,13 @@ impl<'a> KeyReader<'a> {
         }
         let period = self.optional_count(suffix, MAX_CONTEXT)?.unwrap_or(period);
         Ok((0..layers).map(|layer| windowed(layer, period)).collect())
+    }
+
+    /// The longest context in which an index chooses all blocks of tokens.
+    pub(super) fn unindexed_context(&self) -> Result<usize> {
+        let block = self.count("attention.indexer.block_size", MAX_CONTEXT)?;
+        let blocks = self.count("attention.indexer.top_k", MAX_CONTEXT)?;
+        Ok(block.saturating_mul(blocks))
     }
 
     /// The vocabulary has the size of the embedding table; a key with another size is an error.
