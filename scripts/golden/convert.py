@@ -185,6 +185,13 @@ CASES = {
                    "mellum2"),
     "muse-glimmer": Case(Shape("muse-glimmer", 32, 48, 4, 2, 16, theta=5e5, layers=4, window=4), BF16, "llama4", "30KB"),
     "hy_v3": Case(Shape("hy_v3", 32, 16, 4, 2, 16, 4, 2, shared=16, dense=1, scale=2.826), BF16, "qwen2", "30KB"),
+    "minimax-m3": Case(Shape("minimax-m3", 32, 16, 4, 2, 16, 4, 2, theta=5e6, shared=16, dense=1, rotary=8, scale=2.0), BF16,
+                       "minimax-m2", "30KB"),
+    "mimo2": Case(Shape("mimo2", 32, 16, 4, 2, 24, 4, 2, theta=5e6, dense=1, layers=3, window=4, period=2, rotary=8, value=16),
+                  BF16, "qwen2", "30KB"),
+    "step35": Case(Shape("step35", 32, 16, 6, 2, 16, 4, 2, theta=5e6, full_heads=4, shared=16, dense=1, scale=3.0, layers=3,
+                         window=4, period=2, limits=((0, 0.3, None), (0.6, 0, 0.4)), rope=LLAMA3, nextn=1), BF16, "qwen2",
+                   "30KB"),
     "qwen35moe": Case(Shape("qwen35moe", 32, 16, 4, 2, 16, 4, 2, shared=16, layers=3, full=(2,), theta=1e7), BF16,
                       "qwen35"),
 }
@@ -516,6 +523,7 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
         config.pop(key, None)
     if family and family.within:
         around = {key: config.pop(key) for key in more}
+        config |= family.inner(shape)
     if around:
         predicts = dict(mtp_num_hidden_layers=1) if shape.arch in QWEN else {}
         config = around | dict(text_config=config | predicts)
@@ -530,11 +538,12 @@ def llama_cpp(checkout: pathlib.Path, jobs: list) -> None:
     code = ("import json, runpy, sys; sys.path.insert(0, '.'); import conversion.base as base; "
             "import conversion.hunyuan as hunyuan\n"
             "hunyuan.HunYuanMoEModel.set_vocab = lambda self: self._set_vocab_gpt2()\n"
-            # transformers renames settings of Ling 3, which the converter reads by their published names.
+            # transformers renames settings of these, which the converter reads by their published names.
             "class Auto:\n"
             "    plain = base.AutoConfig\n"
             "    def from_pretrained(folder, **more):\n"
-            "        assert json.loads((folder / 'config.json').read_text())['model_type'] != 'bailing_hybrid'\n"
+            "        assert json.loads((folder / 'config.json').read_text())['model_type'] not in "
+            "('bailing_hybrid', 'mimo_v2_flash', 'minimax_m3_vl', 'step3p5')\n"
             "        return Auto.plain.from_pretrained(folder, **more)\n"
             "base.AutoConfig = Auto\n"
             "for folder, pre, kind, out, more in json.load(sys.stdin):\n"
@@ -612,7 +621,7 @@ def make(names: list, checkout: pathlib.Path) -> None:
     abouts = {name: write(name, CASES[name]) for name in names}
     with tempfile.TemporaryDirectory() as scratch:
         out = lambda name, kind: str(pathlib.Path(scratch) / f"{name}-{kind}.gguf")
-        predicts = {name: CASES[name].shape.nextn or CASES[name].shape.arch in QWEN for name in names}
+        predicts = {name: CASES[name].shape.nextn or CASES[name].shape.arch in (*QWEN, "mimo2") for name in names}
         llama_cpp(checkout, [
             (str((OUT / name).resolve()), CASES[name].tokenizer, kind, out(name, kind), ["--no-mtp"] if predicts[name] else [])
             for name in names for kind in TYPES])

@@ -24,7 +24,7 @@ import torch
 from gguf import GGMLQuantizationType as Q
 
 from tiny.build import build, kept_buffers, norm_shift, randomise, selection_biases
-from tiny.draw import bias_effect, draw, least_effect, nmse, run, shared_weights
+from tiny.draw import bias_effect, draw, least_effect, limit_effect, nmse, run, shared_weights
 from tiny.files import write_logits, write_model
 from tiny.formats import decode, encode, kind_of
 from tiny.recurrent import Order
@@ -87,6 +87,8 @@ def make(name: str, shape: Shape) -> None:
     assert least > 100 * TOLERANCE[mix], f"a block matters too little: {least}"
     biases = bias_effect(model, sequences, logits)
     assert biases > 20 * TOLERANCE[mix], f"a selection bias matters too little: {biases}"
+    limits = limit_effect(model, sequences, logits) if shape.limits else np.inf
+    assert limits > 20 * TOLERANCE[mix], f"a limit matters too little: {limits}"
 
     write_model(OUT / f"{name}.gguf", shape, tensors)
     write_logits(OUT / f"{name}.logits.gguf", TOLERANCE[mix], sequences, logits)

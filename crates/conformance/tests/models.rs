@@ -278,6 +278,9 @@ mod simulated {
         "cohere2-q8_0",
         "cohere2moe-q8_0",
         "muse-glimmer-q8_0",
+        "mimo2-q8_0",
+        "minimax-m3-q8_0",
+        "step35-q8_0",
     ];
     /// Routers with a bias, and norms of queries and keys after their rotation.
     const BIASED: &[&str] = &[
@@ -398,10 +401,12 @@ fn zeroing_any_block_moves_the_logits_far() {
             "kimi-linear",
             "laguna",
             "llama4",
+            "minimax-m3",
             "mistral4",
             "qwen2moe",
             "qwen35moe",
             "qwen3next",
+            "step35",
         ]
         .iter()
         .any(|start| name.starts_with(start));

@@ -66,7 +66,8 @@ pub(super) fn read(family: &Family, config: Config) -> Result<Config, ConvertErr
         };
         config = config.only(known).without_nulls(&["rope_parameters"]).with_defaults(&class.defaults);
     }
-    config.without_nulls(NULLS).without_nulls(family.nulls).with_full_layers(family.full_layers)
+    let config = config.without_nulls(NULLS).without_nulls(family.nulls);
+    config.with_values_of_layers(family.of_layers)?.with_full_layers(family.full_layers)
 }
 
 #[cfg(test)]

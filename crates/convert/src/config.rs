@@ -7,8 +7,11 @@ use gristmill_files::json::cut;
 use serde_json::{Map, Value};
 
 use super::error::ConvertError;
-use super::family::LAYER_TYPES;
+use super::family::{LAYER_TYPES, OfLayers};
 use super::files::read_json;
+
+/// The settings with the number of layers after the others that predict further tokens.
+const PREDICTION_LAYERS: &[&str] = &["num_nextn_predict_layers", "num_mtp_layers"];
 
 /// A JSON object whose getters refuse a value of another type, and say what they expected.
 ///
@@ -36,9 +39,10 @@ impl Config {
         }
     }
 
-    /// Takes out those of these settings that are `null`.
+    /// Takes out those of these settings that are `null`, by these names.
     pub(super) fn without_nulls(mut self, keys: &[&str]) -> Config {
-        self.entries.retain(|key, value| !(value.is_null() && keys.contains(&key.as_str())));
+        let is_named = |key: &String| keys.contains(&key.as_str()) && !self.aliases.contains_key(key);
+        self.entries.retain(|key, value| !(value.is_null() && is_named(key)));
         self
     }
 
@@ -73,6 +77,53 @@ impl Config {
     pub(super) fn overlaid(mut self, key: &str) -> Result<Config, ConvertError> {
         if let Some(inner) = self.object(key)? {
             self.entries.extend(inner.entries);
+        }
+        Ok(self)
+    }
+
+    /// The number of layers after the others that predict further tokens.
+    pub(super) fn prediction_layers(&self) -> Result<usize, ConvertError> {
+        let setting = PREDICTION_LAYERS.iter().find(|setting| self.value(setting).is_some());
+        Ok(setting.map_or(Ok(None), |setting| self.count(setting))?.unwrap_or(0) as usize)
+    }
+
+    /// The settings without the values of prediction layers, and with the values of layers with full attention and with a
+    /// window where a list has two values.
+    pub(super) fn with_values_of_layers(mut self, settings: &[OfLayers]) -> Result<Config, ConvertError> {
+        let layers = self.count("num_hidden_layers")?.unwrap_or(0) as usize;
+        let predicting = self.prediction_layers()?;
+        for setting in settings {
+            let (OfLayers::List(name) | OfLayers::Two { list: name, .. }) = *setting;
+            // One value for all layers has the same name.
+            let may_be_one = !matches!(*setting, OfLayers::Two { full, .. } if full != name);
+            match self.value(name) {
+                None => continue,
+                Some(value) if !value.is_array() && may_be_one => continue,
+                Some(_) => {}
+            }
+            let mut values = self.list(name)?.cloned().unwrap_or_default();
+            if values.len() != layers && values.len() != layers.saturating_add(predicting) {
+                let expected = format!("a value for each of the {layers} layers");
+                return Err(self.wrong(name, &values.len().into(), expected));
+            }
+            values.truncate(layers);
+            if let OfLayers::Two { full, windowed, .. } = *setting {
+                self.entries.remove(name);
+                let types = self.list(LAYER_TYPES)?.cloned().unwrap_or_default();
+                for (kind, own) in [("full_attention", full), ("sliding_attention", windowed)] {
+                    let mut of_kind =
+                        values.iter().zip(&types).filter(|(_, found)| *found == kind).map(|(value, _)| value);
+                    let Some(one) = of_kind.next() else { continue };
+                    if let Some(other) = of_kind.find(|other| *other != one) {
+                        let expected = format!("{one} in all layers of the type \"{kind}\"");
+                        return Err(self.wrong(name, other, expected));
+                    }
+                    self.entries.insert(own.to_owned(), one.clone());
+                    self.aliases.insert(own.to_owned(), name.to_owned());
+                }
+            } else {
+                self.entries.insert(name.to_owned(), values.into());
+            }
         }
         Ok(self)
     }

@@ -27,6 +27,10 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Pairs, ConvertErr
                 texts.first().copied().unwrap_or_default().into()
             }
             Expected::Flag(flag) => flag.into(),
+            Expected::Same(other) => match config.value(other) {
+                Some(value) if value.is_number() => value.clone(),
+                _ => continue,
+            },
             Expected::True if found.as_f64().is_some_and(|x| x != 0.0) => found.clone(),
             Expected::True => true.into(),
             Expected::Zeros => {
@@ -139,6 +143,28 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
                     let usual: Vec<bool> = (0..found.len()).map(|layer| layer % period != 0).collect();
                     (found != usual).then_some(Value::Array(Array::Bool(found)))
                 }
+                Kind::CountsOfWindows { object, windowed } => {
+                    Some(counts_of_windows(config, setting, object, windowed)?)
+                }
+                Kind::LeadingZeros => {
+                    let flags = window_numbers(config, setting)?;
+                    let zeros = flags.iter().take_while(|&&flag| flag == 0).count();
+                    let list = || config.value(setting).cloned().unwrap_or_default();
+                    if flags[zeros..].contains(&0) {
+                        return Err(config.wrong(setting, &list(), "0 for the first layers and 1 for all others"));
+                    }
+                    Some(Value::U32(u32::try_from(zeros).unwrap_or(u32::MAX)))
+                }
+                Kind::WindowNumbers => Some(Value::Array(Array::I32(window_numbers(config, setting)?))),
+                Kind::CountsOfFlags { flags, windowed } => {
+                    let counts = [setting, windowed].map(|name| signed(config, name, needed(config, name)?));
+                    let [full, windowed] = counts;
+                    let (full, windowed) = (full?, windowed?);
+                    let count = |flag: i32| if flag == 1 { windowed } else { full };
+                    Some(Value::Array(Array::I32(window_numbers(config, flags)?.into_iter().map(count).collect())))
+                }
+                Kind::NumbersOfLayers => Some(numbers_of_layers(config, setting)?),
+                Kind::LayersBefore => Some(Value::U32(layers_before(config, setting)?)),
                 Kind::CountsOr(list) => Some(counts_or(config, setting, list)?),
                 Kind::Chunks { period } => {
                     let found = types(config, needed(config, "num_hidden_layers")? as usize, "chunked_attention")?;
@@ -343,6 +369,77 @@ fn counts_or(config: &Config, setting: &str, list: &str) -> Result<Value, Conver
         None => vec![all; layers],
     };
     Ok(Value::Array(Array::I32(counts)))
+}
+
+/// A count for each layer: the setting, or in layers with a window that of an object, if there is one.
+fn counts_of_windows(config: &Config, setting: &str, object: &str, windowed: &str) -> Result<Value, ConvertError> {
+    let full = signed(config, setting, needed(config, setting)?)?;
+    let other = match config.object(object)? {
+        Some(of_windows) => {
+            of_windows.count(windowed)?.map(|count| signed(&of_windows, windowed, count)).transpose()?
+        }
+        None => None,
+    };
+    let count = |has_window: bool| if has_window { other.unwrap_or(full) } else { full };
+    Ok(Value::Array(Array::I32(windows(config, LAYER_TYPES)?.into_iter().map(count).collect())))
+}
+
+/// 0 or 1 for each layer.
+fn window_numbers(config: &Config, setting: &str) -> Result<Vec<i32>, ConvertError> {
+    let layers = needed(config, "num_hidden_layers")? as usize;
+    let list = config.list(setting)?.map(Vec::as_slice).unwrap_or_default();
+    if list.len() != layers {
+        return Err(config.wrong(setting, &list.len().into(), format!("a number for each of the {layers} layers")));
+    }
+    let number = |value: &Json| match value.as_u64() {
+        Some(0) => Ok(0),
+        Some(1) => Ok(1),
+        _ => Err(config.wrong(setting, value, "0 or 1 for each layer")),
+    };
+    list.iter().map(number).collect()
+}
+
+/// A number for each layer, of which `null` is 0.
+fn numbers_of_layers(config: &Config, setting: &str) -> Result<Value, ConvertError> {
+    let layers = needed(config, "num_hidden_layers")? as usize;
+    let list = config.list(setting)?.map(Vec::as_slice).unwrap_or_default();
+    if list.len() != layers {
+        return Err(config.wrong(setting, &list.len().into(), format!("a number for each of the {layers} layers")));
+    }
+    let number = |value: &Json| match value {
+        Json::Null => Ok(0.0),
+        value => {
+            let number = value.as_f64().map(|x| x as f32).filter(|x| x.is_finite());
+            number.ok_or_else(|| config.wrong(setting, value, "numbers that 32 bits hold, or null"))
+        }
+    };
+    Ok(Value::Array(Array::F32(list.iter().map(number).collect::<Result<_, _>>()?)))
+}
+
+/// The number of layers before those whose numbers the setting has.
+fn layers_before(config: &Config, setting: &str) -> Result<u32, ConvertError> {
+    let layers = needed(config, "num_hidden_layers")? as usize;
+    let found = config.value(setting).unwrap_or(&Json::Null);
+    let numbers: Option<Vec<usize>> = match found {
+        Json::String(text) => text.split(',').map(|number| number.trim().parse().ok()).collect(),
+        Json::Array(list) => list.iter().map(|number| usize::try_from(number.as_u64()?).ok()).collect(),
+        _ => None,
+    };
+    let expected = format!("the numbers of all layers from one on, the last {}", layers.saturating_sub(1));
+    let Some(mut numbers) = numbers.filter(|numbers| !numbers.is_empty()) else {
+        return Err(match found {
+            Json::String(_) | Json::Array(_) => config.wrong(setting, found, expected),
+            _ => config.wrong_type(setting, found, expected),
+        });
+    };
+    numbers.sort_unstable();
+    let first = numbers.first().copied().unwrap_or(layers);
+    // Prediction layers can be among them.
+    let own = numbers.iter().take_while(|&&number| number < layers);
+    match own.eq(&(first..layers).collect::<Vec<_>>()) {
+        true => Ok(u32::try_from(first).unwrap_or(u32::MAX)),
+        false => Err(config.wrong(setting, found, expected)),
+    }
 }
 
 /// LFM2's width of a dense MLP, of which files have what is left of it.

@@ -16,6 +16,9 @@ const BASE: f64 = 10_000.0;
 /// The part of a head that is rotated.
 const SHARE: &str = "partial_rotary_factor";
 
+/// The part in layers with a window, if the settings have a list of both.
+const WINDOWED_SHARE: &str = "windowed_partial_rotary_factor";
+
 /// The divisor of the frequencies of pairs that are not rotated: their angles are 0 at every position.
 const STILL: f32 = 1e30;
 
@@ -83,7 +86,7 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Rope, ConvertErro
         }
         None => config.positive("rope_local_base_freq")?,
     };
-    let rotated = rotated(family, config, parameters.as_ref())?;
+    let rotated = rotated(family, config, parameters.as_ref(), windowed.as_ref())?;
     let parameter = |key: &str| parameters.as_ref().map_or(Ok(None), |p| p.positive(key));
     let base = parameter("rope_theta")?.or(config.positive("rope_theta")?).unwrap_or(BASE);
     let mut rope = Rope { pairs: vec![("rope.freq_base".to_owned(), Value::F32(base as f32))], vectors: Vec::new() };
@@ -107,11 +110,28 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Rope, ConvertErro
 }
 
 /// Elements of a head that are rotated, in families whose models differ in that.
-fn rotated(family: &Family, config: &Config, parameters: Option<&Config>) -> Result<Option<u32>, ConvertError> {
+fn rotated(
+    family: &Family,
+    config: &Config,
+    parameters: Option<&Config>,
+    windowed: Option<&Config>,
+) -> Result<Option<u32>, ConvertError> {
     let given = || parameters.into_iter().chain([config]).find_map(|from| Some((from, from.value(SHARE)?)));
     let default = match family.rotated {
         Rotated::Part(default) => default,
         Rotated::Pairs(_) => return Ok(None),
+        Rotated::HalfUnlessWindowed => {
+            let of_windows = windowed.map(|from| (from, SHARE)).unwrap_or((config, WINDOWED_SHARE));
+            let of_full = parameters.filter(|from| from.value(SHARE).is_some()).unwrap_or(config);
+            for ((from, setting), expected) in [((of_full, SHARE), 0.5), (of_windows, 1.0)] {
+                let found = from.value(setting).ok_or_else(|| from.missing(setting))?;
+                if found.as_f64() != Some(expected) {
+                    let known = format!("{expected}: 0.5 in layers with full attention, 1 in layers with a window");
+                    return Err(from.wrong(setting, found, known));
+                }
+            }
+            return Ok(None);
+        }
         Rotated::Latent => {
             let (part, others) = (needed(config, "qk_rope_head_dim")?, needed(config, "qk_nope_head_dim")?);
             let whole = part.saturating_add(others);
@@ -242,7 +262,9 @@ impl Rope {
             Some("yarn") => self.yarn(family, config, parameters, factor()?)?,
             Some("llama3") => {
                 let width = rotated.map_or_else(|| head_width(config), Ok)?;
-                let factors = llama3(config, parameters, base, factor()?, width)?;
+                let divided = if matches!(family.rotated, Rotated::HalfUnlessWindowed) { width / 2 } else { width };
+                let mut factors = llama3(config, parameters, base, factor()?, divided)?;
+                factors.resize(width as usize / 2, 1.0);
                 self.vectors.push(("rope_freqs.weight", factors));
             }
             Some("dynamic") if family.alpha && parameters.value("alpha").is_some() => {

@@ -54,9 +54,6 @@ impl OutputTensor {
     }
 }
 
-/// The settings with the number of layers after the others that predict further tokens.
-const PREDICTION_LAYERS: &[&str] = &["num_nextn_predict_layers", "num_mtp_layers"];
-
 /// The start of the names of a layer's tensors.
 const LAYER: &str = "model.layers.{layer}.";
 
@@ -331,8 +328,7 @@ impl<'a> Planner<'a, '_> {
     /// Refuses tensors that no rule has used, except for layers of multi-token prediction and towers, which are left
     /// out.
     fn check_unused(&self, family: &Family, layers: usize, notes: &mut Vec<String>) -> Result<(), ConvertError> {
-        let setting = PREDICTION_LAYERS.iter().find(|setting| self.config.value(setting).is_some());
-        let predicting = setting.map_or(Ok(None), |setting| self.config.count(setting))?.unwrap_or(0) as usize;
+        let predicting = self.config.prediction_layers()?;
         let predicts = |name: &str| {
             let layer =
                 name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.')?.0.parse::<usize>().ok());

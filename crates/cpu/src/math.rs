@@ -80,6 +80,10 @@ fn gated<S: Simd>(s: S, activation: Activation, gate: S::F32, up: S::F32) -> S::
             let glu = s.mul(gate, sigmoid(s, s.mul(gate, s.splat(alpha))));
             s.mul(glu, s.add(up, s.splat(1.0)))
         }
+        Activation::LimitedSwiGlu { limit } => {
+            let silu = s.min(s.splat(limit), s.mul(gate, sigmoid(s, gate)));
+            s.mul(silu, s.max(s.splat(-limit), s.min(s.splat(limit), up)))
+        }
     }
 }
 

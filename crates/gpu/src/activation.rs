@@ -18,6 +18,7 @@ impl From<Activation> for ActivationParams {
             Activation::SwiGlu => (0, 0.0, 0.0),
             Activation::GeGlu => (1, 0.0, 0.0),
             Activation::ClampedSwiGlu { alpha, limit } => (2, alpha, limit),
+            Activation::LimitedSwiGlu { limit } => (3, 0.0, limit),
         };
         Self { kind, alpha, limit }
     }

@@ -178,6 +178,19 @@ pub enum Error {
         /// The rule that it breaks.
         rule: String,
     },
+    /// A context in which the model needs its index of tokens.
+    #[error(
+        "the context of {context} tokens is too long for {architecture}: in more than {most} tokens its layers choose \
+         blocks of tokens by an index, which is not supported; set a context of at most {most}"
+    )]
+    IndexedContext {
+        /// The architecture.
+        architecture: String,
+        /// The context that was requested.
+        context: usize,
+        /// The longest context in which the index chooses all blocks.
+        most: usize,
+    },
     /// Too little memory.
     #[error("{what} needs {}, but only {} are free; {remedy}", Bytes(*.needed), Bytes(*.free))]
     Memory {

@@ -61,6 +61,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`Error::Limit`] if a limit is 0, or the context longer than [`MAX_CONTEXT`] or than the KV cache.
+    /// [`Error::IndexedContext`] if the model would need its index, which is not implemented.
     pub fn new(info: &ModelInfo, limits: &Limits, precision: Precision, backend: &Backend) -> Result<Self> {
         let weights = info.weights.footprint(backend);
         let plan = Self::with_weights(&info.spec, &info.program, weights, limits, precision, backend, Reuse::Prefixes)?;
@@ -119,6 +120,10 @@ impl Plan {
                 let rule = format!("gristmill supports at most {MAX_CONTEXT}");
                 return Err(Error::Limit { what: "the context length", found: context, rule });
             }
+            Some(context) if spec.unindexed_context.is_some_and(|most| context > most) => {
+                let most = spec.unindexed_context.unwrap_or(MAX_CONTEXT);
+                return Err(Error::IndexedContext { architecture: spec.architecture.clone(), context, most });
+            }
             Some(context) => context,
             None => plan.default_context(spec, limits, backend, reuse),
         };
@@ -128,11 +133,12 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The longest context up to [`DEFAULT_CONTEXT`] that uses LongRoPE's short factors, and whose state leaves a tenth
+    /// The longest context up to [`DEFAULT_CONTEXT`] that uses LongRoPE's short factors and no index, and whose state leaves a tenth
     /// of the memory free; at least 1. If [`Limits::kv_tokens`] sets the size of the state, the longest context that
     /// fits.
     fn default_context(&self, spec: &ModelSpec, limits: &Limits, backend: &Backend, reuse: Reuse) -> usize {
-        let most = spec.context_length.min(DEFAULT_CONTEXT).min(self.short_factors.unwrap_or(usize::MAX));
+        let limits_of_model = [self.short_factors, spec.unindexed_context].into_iter().flatten();
+        let most = limits_of_model.fold(spec.context_length.min(DEFAULT_CONTEXT), usize::min);
         let (None, Some(available)) = (limits.kv_tokens, self.available) else {
             return most.min(limits.kv_tokens.unwrap_or(usize::MAX));
         };

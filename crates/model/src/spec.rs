@@ -26,6 +26,9 @@ pub struct ModelSpec {
     pub hidden: usize,
     /// Positions that the model was trained on.
     pub context_length: usize,
+    /// The longest context in which the model attends to all tokens. In longer ones an index chooses blocks of tokens,
+    /// which is not implemented; such a context is refused.
+    pub unindexed_context: Option<usize>,
     /// The kind of all norms of rows.
     pub norm: NormKind,
     /// Added to the mean square (or the variance) in every norm.
@@ -88,7 +91,7 @@ impl ModelSpec {
     }
 
     /// Whether a tensor is not loaded: those of prediction heads that are not loaded, keys and values of a layer that reads
-    /// the cache of another, and the head of a reranker.
+    /// the cache of another, those of an index that no context needs, and the head of a reranker.
     pub fn leaves_out(&self, tensor: &str) -> bool {
         let part = |tensor: &'_ str| {
             let (layer, part) = tensor.strip_prefix("blk.")?.split_once('.')?;
@@ -98,6 +101,7 @@ impl ModelSpec {
         let Some((layer, part)) = part(tensor) else { return self.pooling.is_none() && tensor == CLASSIFIER };
         match self.layers.get(layer) {
             None => (self.heads.len()..self.prediction_layers).contains(&(layer - self.layers.len())),
+            Some(_) if self.unindexed_context.is_some() && part.starts_with("indexer.") => true,
             Some(spec) => {
                 let shares = spec.attention().is_some_and(|attention| attention.kv_from.is_some());
                 shares && ["attn_k.", "attn_v.", "attn_k_norm."].iter().any(|start| part.starts_with(start))
@@ -318,6 +322,8 @@ pub struct AttentionSpec {
     pub qkv_bias: bool,
     /// The output projection has a bias.
     pub output_bias: bool,
+    /// Multiplies the values, and so the output.
+    pub value_scale: f32,
     /// The output is multiplied by a gate.
     pub gate: Option<OutputGate>,
     /// The layer before, whose keys and values are read; this one has none of its own.
@@ -503,12 +509,27 @@ pub struct MoeSpec {
 }
 
 /// An expert that serves every token. It has no biases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SharedExpert {
     /// Width of its gate.
     pub inner: usize,
+    /// The gated activation.
+    pub activation: Activation,
     /// The output is multiplied by the sigmoid of a logit of the token.
     pub gated: bool,
+}
+
+impl MlpSpec {
+    /// The MLP with these activations: of routed experts, and of a shared expert or a dense MLP.
+    pub(crate) fn with_activations(self, [routed, other]: [Activation; 2]) -> Self {
+        match self {
+            MlpSpec::Dense { inner, .. } => MlpSpec::Dense { inner, activation: other },
+            MlpSpec::Moe(spec) => {
+                let shared = spec.shared.map(|shared| SharedExpert { activation: other, ..shared });
+                MlpSpec::Moe(MoeSpec { activation: routed, shared, ..spec })
+            }
+        }
+    }
 }
 
 impl LayerSpec {

@@ -131,6 +131,17 @@ def least_effect(model, shape: Shape, sequences, logits) -> float:
     return least
 
 
+def limit_effect(model, sequences, logits) -> float:
+    """The smallest NMSE that the lack of one limit of SwiGLU causes."""
+    least = np.inf
+    for module in model.modules():
+        if 0 < (limit := getattr(module, "limit", 0)) < np.inf:
+            module.limit = np.inf
+            least = min(least, max(nmse([f], [e]) for f, e in zip(run(model, sequences), logits)))
+            module.limit = limit
+    return least
+
+
 def bias_effect(model, sequences, logits) -> float:
     """The smallest NMSE that zeroing one router's selection bias causes, which lets other experts be chosen."""
     least = np.inf

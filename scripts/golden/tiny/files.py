@@ -18,12 +18,15 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
     writer.add_embedding_length(shape.hidden)
     inner = 3 * shape.inner if shape.dense or shape.arch == "llama4" else shape.beside or shape.inner
     writer.add_feed_forward_length(gemma4.widths(shape) if shape.shares else inner)
-    writer.add_head_count(attention.heads(shape) if shape.full_heads else shape.heads)
+    of_layers = plain.heads if shape.arch in plain.FAMILIES else attention.heads
+    writer.add_head_count(of_layers(shape) if shape.full_heads else shape.heads)
     kv_heads = [shape.kv_heads if i in (*shape.full, *range(shape.layers, shape.layers + shape.nextn)) else 0
                 for i in range(shape.layers + shape.nextn)]
     if shape.arch == "gemma4":
         kv_heads = [shape.kv_heads if window else shape.full_kv_heads or shape.kv_heads for window in gemma4.windowed(shape)]
-    several = shape.arch in recurrent.LFM2 or shape.arch in kda.FAMILIES or shape.full_kv_heads
+    if shape.arch == "mimo2":
+        kv_heads = plain.kv_heads(shape)
+    several = shape.arch in (*recurrent.LFM2, *kda.FAMILIES, "mimo2") or shape.full_kv_heads
     writer.add_head_count_kv(kv_heads if several else shape.kv_heads)
     if shape.arch in recurrent.FAMILIES:
         recurrent.write_keys(writer, shape)
@@ -37,7 +40,7 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
         kda.write_keys(writer, shape)
     else:
         writer.add_key_length(shape.full_head or shape.head)
-        writer.add_value_length(shape.full_head or shape.head)
+        writer.add_value_length(shape.value or shape.full_head or shape.head)
     if shape.arch not in attention.FAMILIES:
         writer.add_layer_norm_rms_eps(EPS)
     writer.add_rope_freq_base(shape.theta)
@@ -67,9 +70,9 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
         writer.add_expert_shared_count(shape.shared // shape.inner)
         if shape.shared:
             writer.add_expert_shared_feed_forward_length(shape.shared)
-    elif shape.shared and shape.arch not in latent.FAMILIES + kda.FAMILIES:
+    elif shape.shared and shape.arch not in (*latent.FAMILIES, *kda.FAMILIES, "minimax-m3"):
         writer.add_expert_shared_feed_forward_length(shape.shared)
-    if shape.arch in ("glm4moe", "minimax-m2", "dots1", "lfm2moe", "hy_v3"):
+    if shape.arch in ("glm4moe", "minimax-m2", "dots1", "lfm2moe", "hy_v3", "step35", "minimax-m3"):
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     if shape.rotary:
         writer.add_rope_dimension_count(shape.rotary)
@@ -118,7 +121,8 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
 
 def llama3_factors(shape: Shape) -> np.ndarray:
     """What each pair's frequency is divided by (Llama 3.1's rule)."""
-    rule, frequency = LLAMA3, shape.theta ** -(np.arange(0, shape.head, 2) / shape.head)
+    width = shape.head // 2 if shape.arch == "step35" else shape.head
+    rule, frequency = LLAMA3, shape.theta ** -(np.arange(0, width, 2) / width)
     length = 2 * np.pi / frequency
     low = rule["original_max_position_embeddings"] / rule["low_freq_factor"]
     high = rule["original_max_position_embeddings"] / rule["high_freq_factor"]
@@ -127,7 +131,7 @@ def llama3_factors(shape: Shape) -> np.ndarray:
     between = 1 / ((1 - smooth) / rule["factor"] + smooth)
     factors = np.where(length < high, 1.0, np.where(length > low, rule["factor"], between))
     assert (factors == 1).any() and (factors == rule["factor"]).any(), factors
-    return factors.astype(np.float32)
+    return np.pad(factors, (0, (shape.head - width) // 2), constant_values=1).astype(np.float32)
 
 
 def vocabulary(writer: gguf.GGUFWriter) -> None:

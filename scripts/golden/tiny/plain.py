@@ -22,6 +22,10 @@ class Plain:
     qk_norms: tuple = ()  # the names of two norms in transformers
     norms: list = field(default_factory=lambda: [("attn_norm", "input_layernorm"), ("ffn_norm", "post_attention_layernorm")])
     more: list = field(default_factory=list)  # rows of every layer
+    of_windows: list = field(default_factory=list)  # rows of layers with a window
+    inner: Callable = lambda shape: {}  # settings of the published text model within another
+    of_experts: list = field(default_factory=list)  # rows of layers with experts
+    fused: bool = False  # gate and up of dense MLPs and shared experts are one tensor in transformers
     plus_one: str = ""  # norms whose names end so multiply by 1 + weight
     bias: str = ""  # of the scores that choose experts, in transformers and in the file
     keys: Callable | None = None  # (writer, shape)
@@ -29,10 +33,22 @@ class Plain:
     dropped: tuple = ()  # settings that the published folder lacks
     state: Callable | None = None  # (shape, model) to the tensors of the published folder
     within: bool = False  # the text model is within another
+    full_first: bool = False  # the first of a period sees everything, not the last
 
 
 def windowed(shape: Shape) -> list[bool]:
-    return [bool(shape.window) and (i + 1) % (shape.period or 4) != 0 for i in range(shape.layers)]
+    first = FAMILIES[shape.arch].full_first
+    return [bool(shape.window) and (i + (0 if first else 1)) % (shape.period or 4) != 0 for i in range(shape.layers)]
+
+
+def heads(shape: Shape) -> list[int]:
+    """Query heads of each layer."""
+    return [shape.heads if window else shape.full_heads or shape.heads for window in windowed(shape)]
+
+
+def kv_heads(shape: Shape) -> list[int]:
+    """KV heads of each layer; MiMo's layers that see everything have half as many."""
+    return [shape.kv_heads if window or shape.arch != "mimo2" else shape.kv_heads // 2 for window in windowed(shape)]
 
 
 def kinds(shape: Shape) -> list[str]:
@@ -149,6 +165,56 @@ def muse_glimmer(shape: Shape, common: dict, head: dict, moe: dict):
     return model
 
 
+def step35(shape: Shape, common: dict, head: dict, moe: dict):
+    """Its text model with a head, as in the model that sees."""
+    from transformers.models.step3p7.modeling_step3p7 import Step3p7TextConfig, Step3p7TextModel
+
+    common["num_attention_heads"] = shape.full_heads
+    model = t.LlamaForCausalLM(t.LlamaConfig(intermediate_size=shape.inner, **head, **common))
+    common["rope_parameters"] = {
+        "full_attention": common["rope_parameters"] | dict(partial_rotary_factor=0.5),
+        "sliding_attention": dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=1.0)}
+    config = Step3p7TextConfig(
+        intermediate_size=3 * shape.inner, moe_intermediate_size=shape.inner, n_routed_experts=shape.experts,
+        num_experts_per_tok=shape.top_k, share_expert_dim=shape.shared, moe_router_scaling_factor=shape.scale,
+        num_sliding_attention_heads=shape.heads, swiglu_limits=list(shape.limits[0]),
+        swiglu_limits_shared=list(shape.limits[1]), mlp_layer_types=mlp_kinds(shape), layer_types=kinds(shape),
+        sliding_window=shape.window, **head, **common)
+    model.model = Step3p7TextModel(config)
+    model.config.update({key: value for key, value in config.to_dict().items() if key != "per_layer_config"})
+    return model
+
+
+def mimo2(shape: Shape, common: dict, head: dict, moe: dict):
+    common["rope_parameters"] = {
+        kind: dict(rope_type="default", rope_theta=theta, partial_rotary_factor=MIMO_SHARE)
+        for kind, theta in (("full_attention", shape.theta), ("sliding_attention", 10000.0))}
+    assert int(MIMO_SHARE * shape.head) == shape.rotary
+    common["num_key_value_heads"] = shape.kv_heads // 2
+    return t.MiMoV2FlashForCausalLM(t.MiMoV2FlashConfig(
+        intermediate_size=3 * shape.inner, moe_intermediate_size=shape.inner, n_routed_experts=shape.experts,
+        num_experts_per_tok=shape.top_k, v_head_dim=shape.value, sliding_window=shape.window, layer_types=kinds(shape),
+        mlp_layer_types=mlp_kinds(shape), attention_value_scale=VALUE_SCALE, bos_token_id=None, **head, **common))
+
+
+def minimax_m3(shape: Shape, common: dict, head: dict, moe: dict):
+    """Its text model; layers with experts choose blocks of keys, of which sequences have no more than are chosen."""
+    from transformers.models.minimax_m3_vl.modeling_minimax_m3_vl import MiniMaxM3VLForCausalLM, MiniMaxM3VLTextConfig
+
+    common["rope_parameters"] |= dict(partial_rotary_factor=shape.rotary / shape.head)
+    return MiniMaxM3VLForCausalLM(MiniMaxM3VLTextConfig(
+        intermediate_size=shape.inner, dense_intermediate_size=3 * shape.inner, shared_intermediate_size=shape.shared,
+        num_local_experts=shape.experts, num_experts_per_tok=shape.top_k, routed_scaling_factor=shape.scale,
+        rotary_dim=shape.rotary, head_dim=shape.head, index_n_heads=shape.kv_heads, index_head_dim=shape.head,
+        index_block_size=INDEX_BLOCK, index_topk_blocks=INDEX_BLOCKS, mlp_layer_types=mlp_kinds(shape), layer_types=[
+            "full_attention" if i < shape.dense else "minimax_m3_sparse" for i in range(shape.layers)],
+        bos_token_id=None, eos_token_id=None, **common))
+
+
+# The positions of a block of MiniMax M3's index, and how many blocks it chooses.
+INDEX_BLOCK, INDEX_BLOCKS = 16, 4
+# The part of MiMo's heads that is rotated, and the factor of values.
+MIMO_SHARE, VALUE_SCALE = 0.334, 0.707
 # Muse Glimmer's factor of queries and of logits.
 QK_SCALE, OUTPUT_SCALE = 1.5, 0.4
 
@@ -176,6 +242,32 @@ def muse_glimmer_keys(writer, shape: Shape) -> None:
     writer.add_sliding_window_pattern(windowed(shape))
     writer.add_logit_scale(OUTPUT_SCALE)
     writer.add_final_logit_softcapping(shapes.LOGIT_CAP)
+
+
+def step35_keys(writer, shape: Shape) -> None:
+    writer.add_sliding_window_pattern(windowed(shape))
+    writer.add_rope_freq_base_swa(10000.0)
+    writer.add_leading_dense_block_count(shape.dense)
+    writer.add_expert_weights_scale(shape.scale)
+    writer.add_expert_weights_norm(True)
+    for limits, name in zip(shape.limits, ("swiglu_clamp_exp", "swiglu_clamp_shexp")):
+        writer.add_array(f"step35.{name}", [float(limit) for limit in limits])
+
+
+def mimo2_keys(writer, shape: Shape) -> None:
+    writer.add_sliding_window_pattern([int(window) for window in windowed(shape)])
+    writer.add_rope_freq_base_swa(10000.0)
+    writer.add_float32("mimo2.attention.value_scale", VALUE_SCALE)
+
+
+def minimax_m3_keys(writer, shape: Shape) -> None:
+    writer.add_leading_dense_block_count(shape.dense)
+    writer.add_expert_shared_count(shape.shared // shape.inner)
+    writer.add_expert_weights_scale(shape.scale)
+    writer.add_expert_weights_norm(True)
+    for key, value in dict(head_count=shape.kv_heads, key_length=shape.head, top_k=INDEX_BLOCKS, block_size=INDEX_BLOCK,
+                           local_blocks=1).items():
+        writer.add_uint32(f"minimax-m3.attention.indexer.{key}", value)
 
 
 def hy_v3_keys(writer, shape: Shape) -> None:
@@ -247,6 +339,94 @@ def hy_v3_state(shape: Shape, model) -> dict:
     return state
 
 
+def mimo2_state(shape: Shape, model) -> dict:
+    """Experts apart, sinks by their published name, and a layer that predicts further tokens."""
+    state = {}
+    for name, weight in renamed(weights(model), {"self_attn.sinks": "self_attn.attention_sink_bias"}).items():
+        state |= separate_experts(name, weight) if ".experts." in name else {name: weight}
+    return state | {f"model.mtp.layers.0.{part}.weight": torch.zeros(1, 1) for part in ("eh_proj", "enorm")}
+
+
+def mimo2_settings(shape: Shape) -> dict:
+    return dict(
+        hybrid_layer_pattern=[int(window) for window in windowed(shape)],
+        moe_layer_freq=[int(i >= shape.dense) for i in range(shape.layers)], num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads // 2, swa_num_attention_heads=shape.heads, swa_num_key_value_heads=shape.kv_heads,
+        swa_head_dim=shape.head, swa_v_head_dim=shape.value, rope_theta=shape.theta, swa_rope_theta=10000.0,
+        partial_rotary_factor=MIMO_SHARE, sliding_window_size=shape.window, attention_chunk_size=shape.window,
+        layernorm_epsilon=shapes.EPS, add_swa_attention_sink_bias=True, add_full_attention_sink_bias=False,
+        scoring_func="sigmoid", topk_method="noaux_tc", n_shared_experts=None, routed_scaling_factor=None)
+
+
+def minimax_m3_state(shape: Shape, model) -> dict:
+    """Within a model that sees; experts apart, gate and up of dense MLPs and shared experts too."""
+    state = {}
+    for name, weight in renamed(weights(model), {
+            "mlp.gate.e_score": "block_sparse_moe.e_score", "mlp.gate.weight": "block_sparse_moe.gate.weight",
+            "mlp.experts": "block_sparse_moe.experts", "mlp.shared_experts": "block_sparse_moe.shared_experts",
+            "self_attn.indexer.": "self_attn.index_"}).items():
+        name = f"language_model.{name}"
+        if ".experts." in name:
+            matrices = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
+            state |= renamed(separate_experts(name, weight), matrices)
+        elif name.endswith("gate_up_proj.weight"):
+            base = name.removesuffix("gate_up_proj.weight")
+            state |= {f"{base}{part}_proj.weight": half.clone() for part, half in zip(("gate", "up"), weight.chunk(2))}
+        else:
+            state[name] = weight
+    seen = ("vision_tower.vision_model.pre_layrnorm", "multi_modal_projector.linear_1", "patch_merge_mlp.linear_1")
+    return state | {f"{part}.weight": torch.zeros(1, 1) for part in seen}
+
+
+def minimax_m3_settings(shape: Shape) -> dict:
+    return dict(model_type="minimax_m3_vl", architectures=["MiniMaxM3SparseForConditionalGeneration"], image_token_index=3,
+                vision_config=dict(model_type="minimax_m3_vl_vision", num_hidden_layers=1, hidden_size=32))
+
+
+def minimax_m3_inner(shape: Shape) -> dict:
+    """Settings of the text model by their published names."""
+    return dict(
+        n_shared_experts=1, scoring_func="sigmoid", hidden_act="swigluoai", rope_theta=shape.theta, rotary_dim=shape.rotary,
+        partial_rotary_factor=shape.rotary / shape.head, moe_layer_freq=[int(i >= shape.dense) for i in range(shape.layers)],
+        sparse_attention_config=dict(
+            use_sparse_attention=True, sparse_num_index_heads=shape.kv_heads, sparse_index_dim=shape.head,
+            sparse_topk_blocks=INDEX_BLOCKS, sparse_block_size=INDEX_BLOCK, sparse_local_block=1,
+            sparse_attention_freq=[int(i >= shape.dense) for i in range(shape.layers)]))
+
+
+def step35_state(shape: Shape, model) -> dict:
+    """Stacked experts under other names, and a layer that predicts further tokens."""
+    state = {}
+    for name, weight in renamed(weights(model), {
+            "mlp.gate.weight": "moe.gate.weight", "mlp.gate.e_score_correction_bias": "moe.router_bias",
+            "mlp.experts.": "moe.", "mlp.shared_experts": "share_expert"}).items():
+        if name.endswith("moe.gate_up_proj"):
+            base = name.removesuffix("gate_up_proj")
+            state |= {f"{base}{part}_proj.weight": half.clone() for part, half in zip(("gate", "up"), weight.chunk(2, 1))}
+        else:
+            state[name + ".weight" if name.endswith("moe.down_proj") else name] = weight
+    for i in range(shape.layers, shape.layers + shape.nextn):
+        state |= {f"model.layers.{i}.{part}.weight": torch.zeros(1, 1) for part in ("eh_proj", "transformer.shared_head.norm")}
+    return state
+
+
+def step35_settings(shape: Shape) -> dict:
+    windows = windowed(shape) + [True] * shape.nextn
+    lists = [list(limits) + [0.0] * shape.nextn for limits in shape.limits]
+    return dict(
+        model_type="step3p5", architectures=["Step3p5ForCausalLM"], num_attention_groups=shape.kv_heads,
+        attention_other_setting=dict(
+            attention_type="sliding_attention", num_attention_heads=shape.heads, num_attention_groups=shape.kv_heads,
+            head_dim=shape.head, true_head_dim=shape.head),
+        moe_layers_enum=",".join(str(i) for i in range(shape.dense, shape.layers)), moe_every_n_layer=1,
+        moe_num_experts=shape.experts, moe_top_k=shape.top_k, moe_router_activation="sigmoid", norm_expert_weight=True,
+        use_moe_router_bias=True, zero_centered=True, use_head_wise_attn_gate=True, num_nextn_predict_layers=shape.nextn,
+        rope_theta=[10000.0 if window else shape.theta for window in windows], rope_scaling=shape.rope,
+        partial_rotary_factors=[1.0 if window else 0.5 for window in windows], swiglu_limits=lists[0],
+        swiglu_limits_shared=lists[1],
+        layer_types=["sliding_attention" if window else "full_attention" for window in windows])
+
+
 def muse_glimmer_state(shape: Shape, model) -> dict:
     state = {name.replace("model.", "model.language_model.", 1): weight for name, weight in weights(model).items()
              if not name.endswith(("self_attn.q_norm", "self_attn.k_norm"))}
@@ -300,6 +480,22 @@ FAMILIES = {
         plus_one="layernorm.weight", keys=muse_glimmer_keys, settings=muse_glimmer_settings, state=muse_glimmer_state,
         within=True, dropped=("hidden_act",), more=[("attn_q_norm.weight", "self_attn.q_norm", 0), ("attn_k_norm.weight", "self_attn.k_norm", 0),
                            ("attn_gate.weight", "self_attn.gate_proj.weight", 0)]),
+    "mimo2": Plain(mimo2, full_first=True, keys=mimo2_keys, bias="mlp.gate.e_score_correction_bias", state=mimo2_state,
+                   settings=mimo2_settings, dropped=("rope_parameters", "rms_norm_eps", "mlp_layer_types", "layer_types"),
+                   of_windows=[("attn_sinks.weight", "self_attn.sinks", 0)]),
+    "minimax-m3": Plain(minimax_m3, qk_norms=("q_norm", "k_norm"), plus_one="norm.weight", fused=True, keys=minimax_m3_keys,
+                        settings=minimax_m3_settings, inner=minimax_m3_inner, state=minimax_m3_state, within=True, dropped=(
+                            "rope_parameters", "layer_types", "mlp_layer_types", "index_n_heads", "index_head_dim",
+                            "index_block_size", "index_topk_blocks", "index_local_blocks"),
+                        bias="mlp.gate.e_score_correction_bias", of_experts=[
+                            (f"indexer.{part}.weight", f"self_attn.indexer.{part}.weight", 0)
+                            for part in ("q_proj", "k_proj", "q_norm", "k_norm")]),
+    "step35": Plain(step35, qk_norms=("q_norm", "k_norm"), plus_one="norm.weight", full_first=True, keys=step35_keys,
+                    bias="mlp.gate.e_score_correction_bias", state=step35_state, settings=step35_settings, dropped=(
+                        "rope_parameters", "per_layer_config", "mlp_layer_types", "num_key_value_heads", "num_local_experts",
+                        "num_sliding_attention_heads", "n_routed_experts", "num_experts_per_tok", "query_pre_attn_scalar", "mtp_layer_types",
+                        "mtp_mlp_layer_types"),
+                    more=[("attn_gate.weight", "self_attn.g_proj.weight", 0)]),
     "hy_v3": Plain(hy_v3, qk_norms=("q_norm", "k_norm"), bias="mlp.e_score_correction_bias", keys=hy_v3_keys,
                    state=hy_v3_state),
 }
@@ -315,14 +511,21 @@ def names(shape: Shape) -> list:
     for i in range(shape.layers):
         rows = [(f"{ours}.weight", f"{theirs}.weight", 0) for ours, theirs in family.norms]
         rows += [("attn_output.weight", "self_attn.o_proj.weight", 0), *family.more]
+        rows += family.of_windows if windowed(shape)[i] else []
         for kind in ["weight", "bias"] if shape.bias else ["weight"]:
             rows += [(f"attn_q.{kind}", f"self_attn.q_proj.{kind}", q), (f"attn_k.{kind}", f"self_attn.k_proj.{kind}", k),
                      (f"attn_v.{kind}", f"self_attn.v_proj.{kind}", 0)]
         rows += [(f"attn_{part}_norm.weight", f"self_attn.{norm}.weight", 0) for part, norm in zip("qk", family.qk_norms)]
-        rows += experts(shape, family) if shape.experts and i >= shape.dense else [
-            (f"ffn_{part}.weight", f"mlp.{part}_proj.weight", 0) for part in ("gate", "up", "down")]
+        rows += experts(shape, family) + family.of_experts if shape.experts and i >= shape.dense else [
+            (f"ffn_{part}.weight", f"mlp.{theirs}", 0) for part, theirs in parts_of_mlp(family)]
         table += [(f"blk.{i}.{ours}", f"model.layers.{i}.{theirs}", how) for ours, theirs, how in rows]
     return table
+
+
+def parts_of_mlp(family: Plain) -> list:
+    if family.fused:
+        return [("gate", "gate_up_proj.weight:0"), ("up", "gate_up_proj.weight:1"), ("down", "down_proj.weight")]
+    return [(part, f"{part}_proj.weight") for part in ("gate", "up", "down")]
 
 
 def experts(shape: Shape, family: Plain) -> list:
@@ -331,6 +534,5 @@ def experts(shape: Shape, family: Plain) -> list:
     if family.bias:
         rows.append(("exp_probs_b" if shape.arch == "hy_v3" else "exp_probs_b.bias", family.bias, 0))
     if shape.shared:
-        rows += [(f"ffn_{part}_shexp.weight", f"mlp.shared_experts.{part}_proj.weight", 0)
-                 for part in ("gate", "up", "down")]
+        rows += [(f"ffn_{part}_shexp.weight", f"mlp.shared_experts.{theirs}", 0) for part, theirs in parts_of_mlp(family)]
     return rows

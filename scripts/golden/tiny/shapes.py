@@ -52,6 +52,7 @@ class Shape:
     per_layer: int = 0  # width of an input that each layer has of its own
     shares: int = 0  # the last so many layers read the caches of others, and have MLPs of twice the width
     period: int = 0  # the last of so many layers sees everything
+    limits: tuple = ()  # of SwiGLU in each layer: those of routed experts, those of a shared expert or a dense MLP
     step: int = 1  # the last of so many layers has experts
     element_gate: bool = False  # of attention's output, where a family has models with one for each head
     layers: int = 2
@@ -250,6 +251,16 @@ MODELS = {
     "hy_v3-f32": Shape("hy_v3", 32, 16, 4, 2, 16, 8, 2, shared=16, dense=1, scale=2.826),
     "hy_v3-q8_0": Shape("hy_v3", 64, 32, 4, 2, 16, 8, 2, shared=32, dense=1, scale=2.826,
                          gain={"shared_experts.down_proj": 3.0}),
+    "mimo2-f32": Shape("mimo2", 32, 16, 4, 2, 24, 8, 2, theta=5e6, dense=1, layers=3, window=9, period=2, rotary=8, value=16),
+    "mimo2-q8_0": Shape("mimo2", 64, 32, 4, 2, 48, 8, 2, theta=5e6, dense=1, window=9, period=2, rotary=16, value=32),
+    "minimax-m3-f32": Shape("minimax-m3", 32, 16, 4, 2, 16, 8, 2, theta=5e6, shared=16, dense=1, rotary=8, scale=2.0,
+                            gain={"gate_up_proj": 4.0, "down_proj": 0.3}),
+    "minimax-m3-q8_0": Shape("minimax-m3", 64, 32, 4, 2, 32, 8, 2, theta=5e6, shared=32, dense=1, rotary=16, scale=2.0),
+    "step35-f32": Shape("step35", 32, 16, 6, 2, 16, 8, 2, theta=5e6, full_heads=4, shared=16, dense=1, scale=3.0, layers=3,
+                        window=9, period=2, limits=((0, 0.3, 0), (0.6, 0, 0.4)), rope=LLAMA3),
+    "step35-q8_0": Shape("step35", 64, 32, 6, 2, 32, 8, 2, theta=5e6, full_heads=4, shared=32, dense=1, scale=3.0,
+                         window=9, period=2, limits=((0, 0.5), (1.0, 0.8)), rope=LLAMA3,
+                         gain={"shared_experts.down_proj": 2.5, "experts.down_proj": 2.0}),
     "muse-glimmer-f32": Shape("muse-glimmer", 32, 64, 4, 2, 16, theta=5e5, layers=3, window=9, period=3),
     "muse-glimmer-q8_0": Shape("muse-glimmer", 64, 64, 4, 2, 16, theta=5e5, window=9, period=2),
     "odd-f32": Shape("qwen3moe", 32, 32, 6, 3, 48, 5, 3, theta=1e6),

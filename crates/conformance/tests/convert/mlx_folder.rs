@@ -83,7 +83,9 @@ const REFUSED: &[&str] = &[
     "lfm2moe",
     "llama4",
     "mellum",
+    "mimo2",
     "minicpm",
+    "minimax-m3",
     "mistral3",
     "mistral4",
     "muse-glimmer",
@@ -93,6 +95,7 @@ const REFUSED: &[&str] = &[
     "qwen3next",
     "qwen3vl",
     "qwen3vlmoe",
+    "step35",
     "youtu",
 ];
 

@@ -152,7 +152,11 @@ fn every_setting_that_is_read_has_its_type() {
                 | "clip_qkv"
                 | "sliding_window"
                 | "q_lora_rank" => *own = "a number",
-                "num_experts" | "top_k_experts" | "moe_intermediate_size" | "num_global_key_value_heads"
+                "num_experts"
+                | "routed_scaling_factor"
+                | "top_k_experts"
+                | "moe_intermediate_size"
+                | "num_global_key_value_heads"
                     if *own == "null" =>
                 {
                     *own = "a number"
@@ -163,7 +167,7 @@ fn every_setting_that_is_read_has_its_type() {
         for (key, own) in
             [("tie_word_embeddings", "a boolean"), ("rms_norm_eps", "a number"), ("rope_theta", "a number")]
         {
-            let others = ["norm_eps", "layer_norm_eps", "layer_norm_epsilon"];
+            let others = ["norm_eps", "layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon"];
             let other_name = key == "rms_norm_eps" && others.iter().any(|other| config[other].is_number());
             if !other_name && !keys.iter().any(|(known, _)| known == key) {
                 keys.push((key.to_owned(), own));
@@ -171,11 +175,16 @@ fn every_setting_that_is_read_has_its_type() {
         }
         let allowed = |key: &str, kind: &str| match kind {
             "null" => null_is_none.get(key, name) == Some(true),
-            "a list" => key == "eos_token_id",
-            "a number" => {
-                ["attn_temperature_tuning", "mlp_layer_types", "moe_intermediate_size", "moe_topk", "num_shared_expert"]
-                    .contains(&key)
-            }
+            "a list" => ["eos_token_id", "moe_layers_enum"].contains(&key),
+            "a number" => [
+                "attn_temperature_tuning",
+                "mlp_layer_types",
+                "moe_intermediate_size",
+                "moe_topk",
+                "num_shared_expert",
+                "rope_theta",
+            ]
+            .contains(&key),
             _ => false,
         };
         let accepted = accepted(&folder, "config.json", at, &keys, &allowed);

@@ -41,6 +41,7 @@ const NEVER: &[&str] = &[
     "altup",
     "laurel",
     "per_layer_model_proj",
+    "indexer.",
     "ssm_conv1d",
     "shortconv.conv.weight",
     "attn_rel_b.weight",

@@ -2,7 +2,7 @@
 #pragma once
 #include "device.h"
 
-enum ActivationKind { SWIGLU, GEGLU, CLAMPED_SWIGLU };
+enum ActivationKind { SWIGLU, GEGLU, CLAMPED_SWIGLU, LIMITED_SWIGLU };
 
 // Mirrors `ActivationParams` in `activation.rs`.
 struct Activation {
@@ -38,7 +38,9 @@ DEV float activate(Activation activation, float gate, float up) {
     if (activation.kind == GEGLU) return gelu(gate) * up;
     // Comparisons, not fminf: a NaN stays one.
     float limit = activation.limit;
+    if (activation.kind == LIMITED_SWIGLU) gate *= sigmoid(gate);
     gate = gate > limit ? limit : gate;
     up = up > limit ? limit : up < -limit ? -limit : up;
+    if (activation.kind == LIMITED_SWIGLU) return gate * up;
     return gate * sigmoid(activation.alpha * gate) * (up + 1.0f);
 }

@@ -21,12 +21,23 @@ pub enum Activation {
         /// Clamp limit.
         limit: f32,
     },
+    /// min(silu(gate), limit) · clamp(up, −limit, limit) (Step 3.5).
+    LimitedSwiGlu {
+        /// Clamp limit.
+        limit: f32,
+    },
 }
 
 impl Activation {
     pub(super) fn check(self, op: &'static str) -> Result<()> {
-        let Self::ClampedSwiGlu { alpha, limit } = self else { return Ok(()) };
-        require(alpha.is_finite(), op, "alpha", alpha, "must be finite")?;
+        let limit = match self {
+            Self::SwiGlu | Self::GeGlu => return Ok(()),
+            Self::ClampedSwiGlu { alpha, limit } => {
+                require(alpha.is_finite(), op, "alpha", alpha, "must be finite")?;
+                limit
+            }
+            Self::LimitedSwiGlu { limit } => limit,
+        };
         require(limit > 0.0, op, "limit", limit, "must be above 0")
     }
 }

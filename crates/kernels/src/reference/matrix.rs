@@ -185,5 +185,9 @@ pub(super) fn activate(activation: Activation, gate: f64, up: f64) -> f64 {
             let gate = if gate > limit { limit } else { gate };
             gate * sigmoid(alpha * gate) * (up.clamp(-limit, limit) + 1.0)
         }
+        Activation::LimitedSwiGlu { limit } => {
+            let (limit, silu) = (f64::from(limit), gate * sigmoid(gate));
+            (if silu > limit { limit } else { silu }) * up.clamp(-limit, limit)
+        }
     }
 }

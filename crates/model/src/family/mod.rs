@@ -63,8 +63,10 @@ families! {
     llama: ["llama"], [FAMILY, INTERNLM3, MIXTRAL];
     llama4: ["llama4"], [FAMILY];
     mellum: ["mellum"], [FAMILY];
+    mimo2: ["mimo2"], [FAMILY];
     minicpm: ["minicpm"], [FAMILY];
     minimax_m2: ["minimax-m2"], [FAMILY];
+    minimax_m3: ["minimax-m3"], [FAMILY];
     mistral3: ["mistral3"], [FAMILY];
     mistral4: ["mistral4"], [FAMILY];
     muse_glimmer: ["muse-glimmer"], [FAMILY];
@@ -82,6 +84,7 @@ families! {
     qwen3vl: ["qwen3vl", "qwen3vlmoe"], [FAMILY, MOE];
     seed_oss: ["seed_oss"], [FAMILY];
     smollm3: ["smollm3"], [FAMILY];
+    step35: ["step35"], [FAMILY];
 }
 
 /// Unsupported architectures, each with the missing feature.

@@ -16,6 +16,7 @@ pub(crate) const BASE: Family = Family {
     names: &[],
     nulls: &[],
     full_layers: &[],
+    of_layers: &[],
     older_scaling: OlderScaling::Replaces,
     longrope: &["longrope"],
     magnitudes: false,

@@ -20,7 +20,7 @@ pub struct Family {
     /// its model or the authors' code reads them.
     pub beyond: &'static [&'static str],
     /// Settings with another name in published folders: the published name, and the name that is read. Only for
-    /// families that transformers lacks; classes of transformers declare their names.
+    /// families that transformers lacks, or whose class does not read the setting; classes declare their names.
     pub names: &'static [(&'static str, &'static str)],
     /// Settings whose `null` means that they are not set, in addition to [`NULLS`]: transformers declares them as
     /// optional in this family.
@@ -28,6 +28,8 @@ pub struct Family {
     /// Settings of layers with full attention that are also written per layer: the name for all layers, and the name
     /// for one.
     pub full_layers: &'static [(&'static str, &'static str)],
+    /// Settings with a value for each layer, which may have values for prediction layers after them.
+    pub of_layers: &'static [OfLayers],
     /// How `rope_scaling` combines with `rope_parameters` per layer type.
     pub older_scaling: OlderScaling,
     /// The names of LongRoPE in this family.
@@ -119,6 +121,20 @@ pub struct Prefix {
     pub others: &'static str,
 }
 
+/// A setting with a value for each layer.
+pub enum OfLayers {
+    /// A list of any values.
+    List(&'static str),
+    /// A list of one value for all layers with full attention, and of one for all layers with a window.
+    Two {
+        list: &'static str,
+        /// The name that the value of layers with full attention gets.
+        full: &'static str,
+        /// The name that the value of layers with a window gets.
+        windowed: &'static str,
+    },
+}
+
 /// How `rope_scaling` combines with `rope_parameters`.
 #[derive(Clone, Copy)]
 pub enum OlderScaling {
@@ -138,6 +154,8 @@ pub enum Rotated {
     /// The width in the settings: `rotary_dim` elements, or the share `partial_rotary_factor`. Without both, this
     /// share.
     Part(f64),
+    /// Half of the head in layers with full attention, the whole head in layers with a window.
+    HalfUnlessWindowed,
     /// The `qk_rope_head_dim` of `qk_nope_head_dim` more elements. The settings can repeat this share.
     Latent,
     /// A share of the pairs in heads of full attention, whose width is this setting. A tensor of frequency factors sets
@@ -182,6 +200,18 @@ pub enum Kind {
     WindowsAfterFirstUnless { period: usize },
     /// One whole number per layer: this list if it is set, else one value for all layers.
     CountsOr(&'static str),
+    /// One whole number per layer: the setting, or in layers with a window the setting `windowed` of this object.
+    CountsOfWindows { object: &'static str, windowed: &'static str },
+    /// A list of 0 for the leading layers and 1 for all others. The value is the number of leading ones.
+    LeadingZeros,
+    /// A list of 0 or 1 per layer, written as numbers: 1 for layers with a window.
+    WindowNumbers,
+    /// One whole number per layer: the setting, or `windowed` where the list `flags` has 1.
+    CountsOfFlags { flags: &'static str, windowed: &'static str },
+    /// One float per layer; `null` is written as 0.
+    NumbersOfLayers,
+    /// The numbers of the last layers, as a list or as text with commas. The value is the number of layers before them.
+    LayersBefore,
     /// Whether each layer has a sliding window.
     Windows,
     /// Whether each layer has a sliding window, or two periods: of the leading dense layers, and of the others.
@@ -253,6 +283,8 @@ pub enum Expected {
         plain: &'static str,
     },
     Flag(bool),
+    /// The value of another setting.
+    Same(&'static str),
     /// True, or a number that is not 0.
     True,
     /// A list of which each element is 0 or `null`.

@@ -4,6 +4,8 @@ mod channels;
 mod gemma4;
 mod heads;
 mod heads_file;
+mod hybrid_windows;
+mod indexed;
 mod latent;
 mod limits;
 mod load;

@@ -1,7 +1,7 @@
 //! Routers with a bias, experts for every token, and layers that predict further tokens: what is read of them, and what
 //! is refused by key or tensor.
 
-use gristmill_kernels::ops::{Gating, Routing};
+use gristmill_kernels::ops::{Activation, Gating, Routing};
 use gristmill_model::spec::{MlpSpec, MoeSpec, SharedExpert};
 use gristmill_model::{Error, ModelInfo};
 
@@ -40,7 +40,7 @@ fn a_router_with_a_bias() {
     };
     let wanted = Routing { gating: Gating::Sigmoid, scale: 2.5, groups: 2, top_groups: 1, ..Routing::softmax(2, true) };
     assert_eq!((routing, selection_bias), (wanted, true));
-    assert_eq!(shared, Some(SharedExpert { inner: 16, gated: false }));
+    assert_eq!(shared, Some(SharedExpert { inner: 16, activation: Activation::SwiGlu, gated: false }));
     assert_eq!(spec.prediction_layers, 0);
 }
 

@@ -8,8 +8,12 @@ use crate::suite::PRODUCT;
 use crate::weights::tensor;
 use gristmill_kernels::weight::Role;
 
-const ACTIVATIONS: [Activation; 3] =
-    [Activation::SwiGlu, Activation::GeGlu, Activation::ClampedSwiGlu { alpha: 1.702, limit: 1.25 }];
+const ACTIVATIONS: [Activation; 4] = [
+    Activation::SwiGlu,
+    Activation::GeGlu,
+    Activation::ClampedSwiGlu { alpha: 1.702, limit: 1.25 },
+    Activation::LimitedSwiGlu { limit: 0.75 },
+];
 
 /// Outputs are products of two numbers of about the inputs' mean square, one of them halved by its activation, or
 /// limited. The error of one factor is multiplied by the other.
@@ -27,6 +31,7 @@ pub(super) fn sums(bound: f64, activation: Activation, x: &[f32], inner: usize, 
 fn product_energy(activation: Activation, x: &[f32]) -> f64 {
     match activation {
         Activation::ClampedSwiGlu { .. } => 0.25,
+        Activation::LimitedSwiGlu { .. } => 0.05,
         _ => 0.25 * mean_square(x).powi(2),
     }
 }
@@ -45,7 +50,7 @@ fn bound(tensors: &[TensorView], precision: Precision, x: &[f32]) -> f64 {
 /// it a large one, if only where a product happens to cancel to within the limit: in f32 that failed one run in a
 /// hundred.
 pub(super) fn is_smooth(activation: Activation) -> bool {
-    !matches!(activation, Activation::ClampedSwiGlu { .. })
+    !matches!(activation, Activation::ClampedSwiGlu { .. } | Activation::LimitedSwiGlu { .. })
 }
 
 fn pair(suite: &Suite, rng: &mut Rng, experts: usize, rows: usize, cols: usize) -> Vec<TensorView> {
@@ -106,7 +111,7 @@ pub fn dense(suite: &Suite) {
 pub fn act(suite: &Suite) {
     let rng = &mut suite.rng("gate_up_act");
     for (i, &tokens) in suite.some("gate_up_act", TOKENS.iter().chain(TOKENS).enumerate()) {
-        let (precision, activation, named) = (PRECISIONS[i % 2], ACTIVATIONS[i % 3], rng.chance(0.5));
+        let (precision, activation, named) = (PRECISIONS[i % 2], rng.pick(&ACTIVATIONS), rng.chance(0.5));
         // Blocks of 32 that are whole and not, and a format of the matrix for which they must be.
         let (inner, format) =
             rng.pick(&[(1, Format::F32), (203, Format::F16), (64, Format::Q8_0), (256, Format::Q4_K)]);
@@ -148,7 +153,7 @@ pub fn act(suite: &Suite) {
 pub fn experts(suite: &Suite) {
     let rng = &mut suite.rng("moe_gate_up");
     for (i, assignment) in suite.some("assignments", Assignment::several(rng).into_iter().enumerate()) {
-        let (precision, activation) = (suite.precision(i), ACTIVATIONS[i % 3]);
+        let (precision, activation) = (suite.precision(i), rng.pick(&ACTIVATIONS));
         let (rows, cols) = (rng.between(1, 40), 256);
         let tensors = pair(suite, rng, assignment.experts, rows, cols);
         let mut x = rng.normals(assignment.tokens * cols);

@@ -2,7 +2,7 @@
 //! sliding window. The softplus of a gate multiplies attention output, per head or per element. The first layers are
 //! dense. The others have a shared expert, and experts routed by sigmoid with a selection bias.
 
-use gristmill_kernels::ops::{Activation, RopeStyle};
+use gristmill_kernels::ops::{Activation, GateKind, RopeStyle};
 
 use crate::error::Result;
 use crate::family::read::KeyReader;
@@ -19,7 +19,7 @@ pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
         let (heads, kv_heads) = (heads[layer], kv_heads[layer]);
         let attention = AttentionSpec {
             qk_norm: Some(QkNorm::PerHead),
-            gate: Some(file.softplus_gate(layer, heads)),
+            gate: Some(file.output_gate(layer, heads, GateKind::Softplus)),
             ..file.attention_of_heads(RopeStyle::Halves, [heads, kv_heads], windowed[layer])?
         };
         Ok(LayerSpec { mixer: Mixer::Attention(attention), mlp: Some(mlp) })

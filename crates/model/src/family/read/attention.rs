@@ -78,6 +78,7 @@ impl KeyReader<'_> {
             values_are_keys: false,
             qkv_bias: self.tensor("blk.0.attn_q.bias") || self.tensor("blk.0.attn_qkv.bias"),
             output_bias: self.tensor("blk.0.attn_output.bias"),
+            value_scale: 1.0,
             gate: None,
             kv_from: None,
             rope: Some(self.rope(style, key_width, sections)?),
@@ -99,7 +100,7 @@ impl KeyReader<'_> {
         let width = |suffix| self.optional_count(suffix, MAX_WIDTH);
         let key_width = width("attention.key_length_swa")?.unwrap_or(full.key_width);
         let value_width = width("attention.value_length_swa")?.unwrap_or(full.value_width);
-        let rotated = self.windowed_rotation(key_width)?;
+        let rotated = self.windowed_rotation(key_width, key_width)?;
         let rope = self.windowed_rope(full.rope.as_ref())?.map(|rope| RopeSpec { width: rotated, ..rope });
         Ok(AttentionSpec { key_width, value_width, rope, ..full })
     }
@@ -116,20 +117,32 @@ impl KeyReader<'_> {
         if !windowed {
             return Ok(AttentionSpec { window: None, ..full });
         }
-        let width = self.windowed_rotation(full.key_width)?;
+        let usual = full.rope.as_ref().map_or(full.key_width, |rope| rope.width);
+        let width = self.windowed_rotation(full.key_width, usual)?;
         let rope = self.unscaled_rope(full.rope.as_ref())?.map(|rope| RopeSpec { width, ..rope });
         Ok(AttentionSpec { rope, ..full })
     }
 
-    /// RoPE width of layers with a sliding window.
-    fn windowed_rotation(&self, key_width: usize) -> Result<usize> {
+    /// RoPE width of layers with a sliding window; `usual` is the default.
+    fn windowed_rotation(&self, key_width: usize, usual: usize) -> Result<usize> {
         let suffix = "rope.dimension_count_swa";
-        let rotated = self.optional_count(suffix, MAX_WIDTH)?.unwrap_or(key_width);
+        let rotated = self.optional_count(suffix, MAX_WIDTH)?.unwrap_or(usual);
         if rotated > key_width || !rotated.is_multiple_of(2) {
             let rule = format!("must be even and at most the head width {key_width}");
             return self.wrong(suffix, rotated, rule);
         }
         Ok(rotated)
+    }
+
+    /// RoPE of half as many elements of each head.
+    pub(in crate::family) fn half_rotated(&self, rope: Option<RopeSpec>) -> Result<Option<RopeSpec>> {
+        match rope {
+            Some(rope) if !rope.width.is_multiple_of(4) => {
+                let rule = "must be a multiple of 4, because some layers rotate half of it";
+                self.wrong("rope.dimension_count", rope.width, rule)
+            }
+            rope => Ok(rope.map(|rope| RopeSpec { width: rope.width / 2, ..rope })),
+        }
     }
 
     /// Query heads per layer: one number for all layers, or an array.
@@ -138,10 +151,10 @@ impl KeyReader<'_> {
     }
 
     /// The gate of attention output: a tensor with one row per head or per element.
-    pub(in crate::family) fn softplus_gate(&self, layer: usize, heads: usize) -> OutputGate {
+    pub(in crate::family) fn output_gate(&self, layer: usize, heads: usize, kind: GateKind) -> OutputGate {
         let tensor = self.source.file.tensor(&format!("blk.{layer}.attn_gate.weight"));
         let per_head = tensor.is_some_and(|tensor| tensor.shape.get(1) == Some(&(heads as u64)));
-        OutputGate { rows: GateRows::Apart, kind: GateKind::Softplus, per_head }
+        OutputGate { rows: GateRows::Apart, kind, per_head }
     }
 
     /// The layer whose KV cache each layer reads, if it is not its own. The file states how many of the last layers

@@ -1,5 +1,6 @@
 //! MLPs: dense, routed experts and their router, shared experts.
 
+use gristmill_files::gguf::Value;
 use gristmill_kernels::ops::{Activation, Gating, GroupWorth, Routing};
 
 use super::{KeyReader, MAX_EXPERTS, MAX_WIDTH};
@@ -17,6 +18,25 @@ impl KeyReader<'_> {
                 Err(Error::Unsupported { key, found, known: "silu, gelu_pytorch_tanh" })
             }
         }
+    }
+
+    /// SwiGLU of each layer, with its limit if the file has one: a number for all layers, or an array. 0 means none.
+    pub(in crate::family) fn swiglu_of_each_layer(&self, suffix: &str) -> Result<Vec<Activation>> {
+        let limits = match self.source.file.metadata().value(&self.key(suffix)) {
+            Some(Value::Array(_)) => {
+                let all: &[f32] = self.source.required(&self.key(suffix))?;
+                self.of_layers(suffix, all, "numbers")?.to_vec()
+            }
+            _ => vec![self.source.optional::<f32>(&self.key(suffix))?.unwrap_or(0.0); self.layers()?],
+        };
+        if let Some(found) = limits.iter().find(|&&limit| !(limit.is_finite() && limit >= 0.0)) {
+            return self.wrong(suffix, found, "must be finite and not negative");
+        }
+        let activation = |limit: f32| match limit > 0.0 {
+            true => Activation::LimitedSwiGlu { limit },
+            false => Activation::SwiGlu,
+        };
+        Ok(limits.into_iter().map(activation).collect())
     }
 
     /// A dense MLP; this gated activation is the default.
@@ -41,7 +61,7 @@ impl KeyReader<'_> {
             Some(inner) => inner,
             None => self.count("feed_forward_length", MAX_WIDTH)?,
         };
-        Ok(SharedExpert { inner, gated: true })
+        Ok(SharedExpert { inner, activation: self.activation(Activation::SwiGlu)?, gated: true })
     }
 
     /// The shared experts, without a gate, as one expert of their total width. The file has the total width, or the
@@ -67,7 +87,8 @@ impl KeyReader<'_> {
                 Some(count * width)
             }
         };
-        Ok(inner.map(|inner| SharedExpert { inner, gated: false }))
+        let activation = self.activation(Activation::SwiGlu)?;
+        Ok(inner.map(|inner| SharedExpert { inner, activation, gated: false }))
     }
 
     /// Width of a routed expert.
@@ -152,7 +173,8 @@ impl KeyReader<'_> {
 
     /// One routed expert, whose sigmoid weight scales its input, and one shared expert of equal width.
     pub(in crate::family) fn input_weighed_moe(&self) -> Result<MlpSpec> {
-        let shared = SharedExpert { inner: self.expert_width()?, gated: false };
+        let (inner, activation) = (self.expert_width()?, self.activation(Activation::SwiGlu)?);
+        let shared = SharedExpert { inner, activation, gated: false };
         let mut mlp = self.moe(false, Some(shared))?;
         if let MlpSpec::Moe(MoeSpec { routing, weighs_input, .. }) = &mut mlp {
             *weighs_input = true;

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::ops::Range;
 
-use gristmill_files::gguf::{FromValue, GgufFile, Value};
+use gristmill_files::gguf::{Array, FromValue, GgufFile, Value};
 use gristmill_kernels::ops::Activation;
 
 use crate::error::{Error, Result};
@@ -288,6 +288,7 @@ impl<'a> KeyReader<'a> {
             vocab: self.vocab(hidden)?,
             hidden,
             context_length: self.context_length()?,
+            unindexed_context: None,
             norm: NormKind::Rms,
             norm_eps: eps,
             inputs: BlockInputs::Normed,
@@ -362,12 +363,19 @@ impl<'a> KeyReader<'a> {
         }
     }
 
-    /// [`Self::windowed`] for a file that must have one flag per layer.
+    /// [`Self::windowed`] for a file that must have one flag per layer; a flag can be a number, 0 or 1.
     pub(super) fn windowed_by_flags(&self) -> Result<Vec<bool>> {
         self.count("attention.sliding_window", MAX_CONTEXT)?;
-        let suffix = "attention.sliding_window_pattern";
-        let windowed = self.source.required::<&[bool]>(&self.key(suffix))?;
-        Ok(self.of_layers(suffix, windowed, "flags")?.to_vec())
+        let (suffix, key) = (WINDOW_PATTERN, self.key(WINDOW_PATTERN));
+        if let Some(Value::Array(Array::Bool(_))) = self.source.file.metadata().value(&key) {
+            let windowed = self.source.required::<&[bool]>(&key)?;
+            return Ok(self.of_layers(suffix, windowed, "flags")?.to_vec());
+        }
+        let numbers: Vec<usize> = self.source.required(&key)?;
+        match numbers.iter().find(|&&number| number > 1) {
+            Some(found) => self.wrong(suffix, found, "must be 0 or 1"),
+            None => Ok(self.of_layers(suffix, &numbers, "flags")?.iter().map(|&number| number == 1).collect()),
+        }
     }
 
     /// Whether each layer has a sliding window. By default all layers have one but the last of every `period`; the file
@@ -393,6 +401,13 @@ impl<'a> KeyReader<'a> {
         }
         let period = self.optional_count(suffix, MAX_CONTEXT)?.unwrap_or(period);
         Ok((0..layers).map(|layer| windowed(layer, period)).collect())
+    }
+
+    /// The longest context in which an index chooses all blocks of tokens.
+    pub(super) fn unindexed_context(&self) -> Result<usize> {
+        let block = self.count("attention.indexer.block_size", MAX_CONTEXT)?;
+        let blocks = self.count("attention.indexer.top_k", MAX_CONTEXT)?;
+        Ok(block.saturating_mul(blocks))
     }
 
     /// The vocabulary has the size of the embedding table; a key with another size is an error.

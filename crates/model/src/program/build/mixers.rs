@@ -1,12 +1,12 @@
 //! Mixers: attention, the gated delta rule, a short convolution.
 
-use gristmill_kernels::ops::{DecayKind, DeltaHeads, GateKind};
+use gristmill_kernels::ops::{DecayKind, DeltaHeads, Epilogue, GateKind};
 use gristmill_kernels::weight::Role;
 
 use super::{Builder, Input, Layer};
 use crate::program::node::{Attention, Node, QkNorms};
 use crate::program::tensors::{RowOrder, TensorSpec, VectorSpec};
-use crate::program::{ActId, Columns, MatrixId, RowsId, VectorId};
+use crate::program::{ActId, Columns, Factor, MatrixId, RowsId, VectorId};
 use crate::spec::{
     AttentionSpec, ConvolutionSpec, DeltaProjections, DeltaSpec, GateRows, LayerSpec, Mixer, OutputGate, QkNorm,
 };
@@ -27,8 +27,19 @@ impl Builder<'_> {
 
     /// The last product of a mixer.
     pub(super) fn mixer_output(&mut self, weight: MatrixId, bias: Option<VectorId>, act: ActId) -> RowsId {
-        let (epilogue, y) = self.destination(self.spec.post_norms);
+        self.scaled_output(weight, bias, act, 1.0)
+    }
+
+    /// [`Self::mixer_output`], times a factor.
+    fn scaled_output(&mut self, weight: MatrixId, bias: Option<VectorId>, act: ActId, factor: f32) -> RowsId {
+        let (epilogue, y) = match self.destination(self.spec.post_norms) {
+            (Epilogue::Add { scale }, y) => (Epilogue::Add { scale: scale * factor }, y),
+            (Epilogue::Store, y) => (Epilogue::Store, y),
+        };
         self.push(Node::Matmul { weight, bias, act, epilogue, y });
+        if epilogue == Epilogue::Store {
+            self.scale(Factor::Constant(factor), y);
+        }
         y
     }
 
@@ -69,7 +80,7 @@ impl Builder<'_> {
             self.push(Node::Multiply { x: self.all(attended), gate, kind, out, act: None });
             act = self.prepare(out);
         }
-        (self.mixer_output(output, output_bias, act), read)
+        (self.scaled_output(output, output_bias, act, spec.value_scale), read)
     }
 
     /// The norms of queries and of keys. A layer that reads the keys of another has no norm of keys.

@@ -95,7 +95,7 @@ impl Builder<'_> {
     /// The router chooses experts for each token: Σ weight · expert(input), then the shared expert and the dense MLP whose
     /// output is added to that of the experts.
     fn moe(&mut self, layer: Layer, spec: &MoeSpec, input: Input, norm: Option<NormVectors>, factor: Factor) {
-        let (hidden, activation) = (self.spec.hidden, spec.activation);
+        let hidden = self.spec.hidden;
         let router_norm = spec.router_norm.then(|| {
             let weight = TensorSpec::new(layer.name("ffn_gate_inp.scale"), &[hidden]);
             NormVectors::Rms { weight: self.scaled(weight, (hidden as f32).sqrt().recip()) }
@@ -113,10 +113,10 @@ impl Builder<'_> {
         };
         if let Some(shared) = spec.shared {
             let x = router.act.unwrap_or_else(|| self.prepare(router.rows));
-            self.shared_expert(layer, shared, activation, x, router.logits, is_stored.then_some(output));
+            self.shared_expert(layer, shared, x, router.logits, is_stored.then_some(output));
         }
         match spec.beside {
-            Some(inner) => self.beside(layer, inner, activation, input, output, factor),
+            Some(inner) => self.beside(layer, inner, spec.activation, input, output, factor),
             None => self.finish_block(output, norm, factor),
         }
     }
@@ -246,8 +246,7 @@ impl Builder<'_> {
     fn shared_expert(
         &mut self,
         layer: Layer,
-        SharedExpert { inner, gated }: SharedExpert,
-        activation: Activation,
+        SharedExpert { inner, activation, gated }: SharedExpert,
         x: ActId,
         logits: RowsId,
         stored: Option<RowsId>,

@@ -167,13 +167,14 @@ impl Builder<'_> {
         }
     }
 
-    /// The factors that divide the frequencies of RoPE.
+    /// The factors that divide the frequencies of RoPE, one for each pair of the widest rotation. Layers that rotate fewer
+    /// pairs use the first ones.
     fn rope_factors(&mut self) {
         let ropes = || self.spec.all_layers().filter_map(LayerSpec::rope);
-        let divided = ropes().find(|rope| rope.factors);
+        let widest = ropes().map(|rope| rope.width).max().filter(|_| ropes().any(|rope| rope.factors));
         let long = ropes().find(|rope| matches!(rope.scaling, RopeScaling::Long { .. }));
         let tensor = |part, width: usize| TensorSpec::new(format!("rope_{part}.weight"), &[width / 2]);
-        self.tensors.rope_factors = divided.map(|rope| self.vector(tensor("freqs", rope.width)));
+        self.tensors.rope_factors = widest.map(|width| self.vector(tensor("freqs", width)));
         self.tensors.long_rope_factors =
             long.map(|rope| ["factors_short", "factors_long"].map(|part| self.vector(tensor(part, rope.width))));
     }

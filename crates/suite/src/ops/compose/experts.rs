@@ -114,7 +114,11 @@ pub fn experts(suite: &Suite) {
         });
         let target = Target::new(rng, tokens * outputs);
         let ids_of_tokens = some_padding(rng, tokens);
-        let activation = rng.pick(&[Activation::SwiGlu, Activation::ClampedSwiGlu { alpha: 1.702, limit: 1.25 }]);
+        let activation = rng.pick(&[
+            Activation::SwiGlu,
+            Activation::ClampedSwiGlu { alpha: 1.702, limit: 1.25 },
+            Activation::LimitedSwiGlu { limit: 0.75 },
+        ]);
         if is_smooth(activation) {
             sometimes_huge(rng, &mut x);
         }

@@ -140,10 +140,11 @@ fn gate_up(suite: &Suite, weights: &Weights, Operands { act, narrow, bias }: &Op
             h: h.view_mut(),
         })
     });
-    let unbounded = Activation::ClampedSwiGlu { alpha: 1.0, limit: -1.0 };
-    refused(suite, "gate_up: limit", Kind::Range, (4, 20), |b, h| {
-        b.run(GateUp { weight: pair, x: act, bias: None, activation: unbounded, h: h.view_mut() })
-    });
+    for unbounded in [Activation::ClampedSwiGlu { alpha: 1.0, limit: -1.0 }, Activation::LimitedSwiGlu { limit: 0.0 }] {
+        refused(suite, "gate_up: limit", Kind::Range, (4, 20), |b, h| {
+            b.run(GateUp { weight: pair, x: act, bias: None, activation: unbounded, h: h.view_mut() })
+        });
+    }
 }
 
 fn embed(suite: &Suite, Weights { matrix, table, .. }: &Weights) {
