@@ -56,6 +56,7 @@ use family::{Family, Shape};
 pub use gristmill_gpu::HostExperts;
 use gristmill_gpu::attention::AttentionCall;
 use gristmill_gpu::experts::FewTokens;
+pub use gristmill_gpu::host_experts::STAGING_BYTES;
 use gristmill_gpu::host_experts::{Post, Receive};
 use gristmill_gpu::layout::{self, PlaneRows};
 use gristmill_gpu::product::Product;
@@ -289,6 +290,10 @@ impl Vendor for Cuda {
 
     fn post_experts(&self, post: &Post) -> Result<()> {
         host_experts::post(self, post)
+    }
+
+    fn find_slots(&self, post: &Post) -> Result<()> {
+        host_experts::find(self, post)
     }
 
     fn receive_experts(&self, receive: &Receive) -> Result<()> {

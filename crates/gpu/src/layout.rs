@@ -90,6 +90,12 @@ impl PlaneRows {
         Arg::region(&self.memory, Access::Read)
     }
 
+    /// An expert's matrix.
+    pub(crate) fn matrix_arg(&self, expert: usize, access: Access) -> Arg<'_> {
+        let bytes = self.matrix_bytes();
+        Arg::Buffer { region: &self.memory, offset: expert * bytes, bytes, access }
+    }
+
     /// Copies the rows, a stage at a time: the host never holds more of them than that.
     fn fill(&self, planes: &Planes, tensors: &[TensorView]) -> Result<()> {
         let row = self.row_bytes;
@@ -153,6 +159,20 @@ pub fn single<'a>(op: &'static str, w: &'a Weight) -> Result<&'a PlaneRows> {
 /// Bytes that a tensor takes on a device.
 pub fn bytes(shape: &TensorShape) -> u64 {
     shape.bytes(shape.rows, Some(Planes::new(shape.format, shape.cols).row_bytes))
+}
+
+/// Where a byte of a row's first block is in a row of this layout, and how far from the same byte of the next block. Bytes that
+/// follow in the same plane of the format follow here too.
+pub(crate) fn position(format: Format, cols: usize, byte: usize) -> (usize, usize) {
+    let planes = Planes::new(format, cols);
+    let (blocks, mut at) = (cols / format.block_len(), 0);
+    for (start, bytes) in planes.planes {
+        if (start..start + bytes).contains(&byte) {
+            return (at + byte - start, bytes);
+        }
+        at += (blocks * bytes).next_multiple_of(ALIGNMENT);
+    }
+    (at, 0)
 }
 
 /// The bytes in the file of row `row` of the joined tensors, experts outermost. An owner of bytes that breaks its

@@ -94,6 +94,11 @@ pub trait Vendor: Debug + Send + Sync + Sized + 'static {
         let _ = post;
         Err(no_host_experts(self.device()))
     }
+    /// Writes the slots of a batch's chosen experts, for a batch that several requests are for.
+    fn find_slots(&self, post: &Post) -> Result<()> {
+        let _ = post;
+        Err(no_host_experts(self.device()))
+    }
     /// Waits for the rows of the newest request to the host, and copies them. Without rows, the flag is raised.
     fn receive_experts(&self, receive: &Receive) -> Result<()> {
         let _ = receive;
