@@ -467,7 +467,9 @@ const SINGLE_TOKENS: [[usize; 3]; 19] = {
 fn slots_change_no_tokens() {
     for name in MODELS {
         let (experts, top_k) = experts_of(name);
-        for (choice, tolerance) in TOLERANCES {
+        // Kernels of a deterministic backend differ by format, not by architecture.
+        let choices = if [NAME, "gpt-oss-mxfp4"].contains(name) { &TOLERANCES[..] } else { &TOLERANCES[..1] };
+        for &(choice, tolerance) in choices {
             let options = Options { choice };
             let on_device =
                 load(name, device(options, None, Mode::Fast).unwrap(), ExpertPlacement::Device, Precision::Fast);
@@ -607,4 +609,34 @@ fn a_model_that_does_not_fit_gets_slots() {
     assert!(plan(ExpertPlacement::Slots(experts), &large).total() > one);
     let asked = LoadOptions { experts: ExpertPlacement::Slots(2), ..LoadOptions::default() };
     assert_eq!(place_experts(&file, &asked, &limits, &backend(cpu)).unwrap().0, ExpertPlacement::Slots(2));
+}
+
+/// A prompt whose experts are copied to the device, in several groups, with all experts on the device by the rule; slots are filled
+/// with the experts of its last tokens. Without slots, or if the slots are fixed, nothing is copied.
+#[test]
+fn prompts_are_streamed() {
+    for name in MODELS {
+        let (experts, top_k) = experts_of(name);
+        let on_device =
+            load(name, device(Options::default(), None, Mode::Fast).unwrap(), ExpertPlacement::Device, Precision::Fast);
+        let (expected, vocab) = (logits(name, &on_device).unwrap(), on_device.spec().vocab);
+        let checked = if [NAME, "gpt-oss-mxfp4"].contains(name) { Mode::Checked } else { Mode::Fast };
+        for (slots, mode) in [(1, Mode::Fast), (top_k, checked), (experts - 1, Mode::Fast)] {
+            println!("{name}: {slots} of {experts} slots");
+            let gpu = Simulator::new(Order::Ascending, mode);
+            gpu.set_copies(Copies::Late(Rng::fresh_seed()));
+            let host = HostExperts { stream_tokens: 13, group_bytes: 1, ..HostExperts::new(cpu()) };
+            let backend = Arc::new(Cuda::backend_with_host_experts(gpu, Options::default(), host).unwrap());
+            let model = load(name, backend, ExpertPlacement::Slots(slots), Precision::Fast);
+            let posted = |steps| {
+                let found = logits_of(name, &model, steps).unwrap();
+                let usage = model.backend().slot_usage().unwrap();
+                (found, usage.hits + usage.misses)
+            };
+            assert_eq!(posted(&STEPS[..1]).1, 0, "{name}: a prompt that was streamed");
+            let (found, choices) = posted(&STEPS);
+            assert!(choices > 0);
+            assert!(compare(name, TOLERANCES[0].1, vocab, &found, &expected) < expected.len() / vocab, "{name}");
+        }
+    }
 }

@@ -82,7 +82,7 @@ pub(super) fn post(cuda: &Cuda, post: &Post) -> Result<()> {
 }
 
 /// See [`gristmill_gpu::Vendor::find_slots`].
-pub(super) fn find(cuda: &Cuda, post: &Post) -> Result<()> {
+pub(super) fn find(cuda: &Cuda, post: &Post, missed: Arg) -> Result<()> {
     let Post { ids, ids_stride, slots: [table, slots], layer, tokens, top_k, .. } = *post;
     let params = PostParams {
         ids_stride: ids_stride as u64,
@@ -92,7 +92,7 @@ pub(super) fn find(cuda: &Cuda, post: &Post) -> Result<()> {
         words: 0,
     };
     let blocks = tokens.saturating_mul(top_k).div_ceil(POST_THREADS as usize).clamp(1, MOST_BLOCKS);
-    launch(cuda, "host_experts_find", blocks as u32, POST_THREADS, &[ids, table, slots, Arg::params(&params)])
+    launch(cuda, "host_experts_find", blocks as u32, POST_THREADS, &[ids, table, slots, missed, Arg::params(&params)])
 }
 
 /// See [`gristmill_gpu::Vendor::receive_experts`].

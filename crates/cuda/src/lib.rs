@@ -62,7 +62,7 @@ use gristmill_gpu::layout::{self, PlaneRows};
 use gristmill_gpu::product::Product;
 use gristmill_gpu::shared_struct::{SharedStruct, StructLayout};
 use gristmill_gpu::source::{COMMON, Library};
-use gristmill_gpu::{Device, Gpu, GpuBackend, Vendor};
+use gristmill_gpu::{Arg, Device, Gpu, GpuBackend, Vendor};
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::{ActReader, Precision, Representations};
 use gristmill_kernels::error::{Error, Result};
@@ -292,8 +292,8 @@ impl Vendor for Cuda {
         host_experts::post(self, post)
     }
 
-    fn find_slots(&self, post: &Post) -> Result<()> {
-        host_experts::find(self, post)
+    fn find_slots(&self, post: &Post, missed: Arg) -> Result<()> {
+        host_experts::find(self, post, missed)
     }
 
     fn receive_experts(&self, receive: &Receive) -> Result<()> {

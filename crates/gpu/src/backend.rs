@@ -190,8 +190,10 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         if reader.weight.location() == Location::Host {
             let representation = |host: &HostPath| host.representation(precision, reader.weight).ok();
             let of_host = self.host.as_ref().and_then(representation).unwrap_or(Representations::ALL);
-            let of_slots = host_experts::slots_of(reader.weight).map(|slots| self.wanted_by(slots, precision, reader));
-            return Representations(of_host.0 | of_slots.map_or(0, |wanted| wanted.0));
+            let Some(slots) = host_experts::slots_of(reader.weight) else { return of_host };
+            let of_slots = self.wanted_by(slots, precision, reader);
+            let streams = self.host.as_ref().is_some_and(|host| host.streams(reader.rows, reader.weight));
+            return if streams { of_slots } else { Representations(of_host.0 | of_slots.0) };
         }
         self.wanted_by(reader.weight, precision, reader)
     }

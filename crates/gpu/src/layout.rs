@@ -60,6 +60,14 @@ impl PlaneRows {
         Ok(this)
     }
 
+    /// Memory for this number of matrices like these, zeroed.
+    pub(crate) fn empty(&self, device: &Device, experts: usize) -> Result<Self> {
+        let &Self { format, rows, cols, row_bytes, spans, .. } = self;
+        let bytes = elements("experts", &[experts, rows, row_bytes])?;
+        let memory = Region::zeroed(device.gpu(), bytes, "experts")?;
+        Ok(Self { format, experts, rows, cols, row_bytes, spans, memory })
+    }
+
     /// The tensor as it is in the file, without a copy where the device can read the file's map. It must have passed
     /// [`TensorView::check`].
     pub fn of_file(device: &Device, tensor: &TensorView) -> Result<Self> {

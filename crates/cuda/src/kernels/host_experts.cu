@@ -32,14 +32,16 @@ struct PostParams {
 // In an id of the mailbox: the expert is in a slot. As in `inserter.rs`.
 #define HIT 0x80000000u
 
-// The slot of each pair, or PADDING, for batches that several requests are for.
+// The slot of each pair, or PADDING; and its expert if that has no slot, or PADDING. For batches that are not one request.
 KERNEL(host_experts_find)
-(IN(u32, ids, 0), IN(u32, table, 1), OUT(u32, slots, 2), PARAMS(PostParams, p, 3)) {
+(IN(u32, ids, 0), IN(u32, table, 1), OUT(u32, slots, 2), OUT(u32, missed, 3), PARAMS(PostParams, p, 4)) {
     HERE;
     u32 step = here.grid_x() * here.block_width();
     for (u32 i = here.block_x() * here.block_width() + here.thread_x(); i < p.tokens * p.top_k; i += step) {
         u32 id = ids[i / p.top_k * p.ids_stride + i % p.top_k];
-        slots[i] = id == PADDING ? PADDING : table[id];
+        u32 slot = id == PADDING ? PADDING : table[id];
+        slots[i] = slot;
+        if (missed != nullptr) missed[i] = slot == PADDING ? id : PADDING;
     }
 }
 

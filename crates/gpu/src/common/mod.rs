@@ -20,7 +20,7 @@ pub(crate) mod sample;
 use crate::Unit;
 use crate::activation::ActivationParams;
 use crate::epilogue::EpilogueParams;
-use crate::host_experts::{PlaceParams, SlotMatrix, SlotPlane};
+use crate::host_experts::{PlaceParams, RingParams, SlotMatrix, SlotPlane};
 use crate::product::ProductParams;
 use crate::seam::region_of_view;
 use crate::shared_struct::{SharedStruct, StructLayout};
@@ -67,6 +67,7 @@ pub(super) const SHARED_STRUCTS: &[StructLayout] = &[
     SlotPlane::LAYOUT,
     SlotMatrix::LAYOUT,
     PlaceParams::LAYOUT,
+    RingParams::LAYOUT,
 ];
 
 /// Most blocks in x of a grid; in y and z there may be 65,535.

@@ -14,8 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Staging memory of a device, in bytes; two experts if these need more. The experts that arrive during one step must fit.
-pub const STAGING_BYTES: usize = 128 << 20;
+/// Memory of a device through which experts are copied, in bytes: for slots, and for long batches ([`super::stream`]).
+pub const STAGING_BYTES: usize = 2 * STAGED_BYTES;
+/// Staging memory for slots; two experts if these need more. The experts that arrive during one step must fit.
+const STAGED_BYTES: usize = 128 << 20;
 /// Experts in staging memory at most. Each costs a launch.
 const MOST_STAGED: usize = 48;
 /// Sizes of staging memory are multiples of this, so that layers of several formats share it.
@@ -77,17 +79,9 @@ impl Inserter {
         let Some(slots) = &layer.slots else { return };
         let now = self.shared.clock.fetch_add(1, Ordering::Relaxed) + 1;
         let chosen = ids[ids.len().saturating_sub(COUNTED_TOKENS * layer.top_k)..].iter().filter(|&&id| id != u32::MAX);
-        let (mut wanted, mut counts) = (Vec::new(), [0; 2]);
-        slots.resident(|resident| {
-            for id in chosen {
-                counts[usize::from(id & HIT == 0)] += 1;
-                let expert = (id & !HIT) as usize;
-                wanted.extend(resident.choose(expert, now).then_some(expert));
-            }
-        });
-        for (total, count) in self.shared.usage.iter().zip(counts) {
-            total.fetch_add(count, Ordering::Relaxed);
-        }
+        let experts = chosen.map(|id| (id & !HIT) as usize);
+        let wanted: Vec<usize> =
+            slots.resident(|resident| experts.filter(|&expert| resident.choose(expert, now)).collect());
         if wanted.is_empty() || self.thread.is_none() {
             return;
         }
@@ -97,6 +91,15 @@ impl Inserter {
         state.wanted.drain(..old);
         drop(state);
         self.shared.changed.notify_one();
+    }
+
+    /// Counts choices as the device posted them.
+    pub(super) fn count(&self, ids: &[u32]) {
+        let chosen = ids.iter().copied().filter(|&id| id != u32::MAX);
+        let (hits, misses): (Vec<u32>, Vec<u32>) = chosen.partition(|&id| id & HIT != 0);
+        for (total, some) in self.shared.usage.iter().zip([hits, misses]) {
+            total.fetch_add(some.len() as u64, Ordering::Relaxed);
+        }
     }
 
     /// Submits the launches that place what has arrived. `submitted` is the number of the last request that was submitted.
@@ -114,6 +117,7 @@ impl Inserter {
                 state.placed.push_back((submitted, memory));
             } else {
                 state.release(memory);
+                self.shared.changed.notify_one();
             }
         }
         Ok(())
@@ -163,7 +167,9 @@ impl Shared {
             if let Some(slots) = &layer.slots {
                 let matrices = layer.matrices();
                 if let Some(expert_of) = matrices.as_ref().map(|matrices| layer.expert(matrices)) {
-                    slots.stage(&self.host, expert, &expert_of, &memory)?;
+                    let mut pieces = Vec::with_capacity(6);
+                    slots.pieces(&self.host, expert, &expert_of, 0, &mut pieces)?;
+                    memory.write_beside(&pieces)?;
                 }
             }
             self.state().arrived.push((layer, expert, memory));
@@ -202,7 +208,7 @@ impl Shared {
         if let Some(at) = state.free.iter().position(|memory| memory.bytes() >= bytes) {
             return Ok(Some(state.free.swap_remove(at)));
         }
-        let most = STAGING_BYTES.max(2 * bytes);
+        let most = STAGED_BYTES.max(2 * bytes);
         while state.allocated + bytes > most
             && let Some(small) = state.free.pop()
         {

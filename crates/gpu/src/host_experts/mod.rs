@@ -3,7 +3,8 @@
 //!
 //! Some experts can have [`slots`] in the device's memory. Then the device looks the chosen experts up, multiplies those in slots as
 //! a layer whose experts are slots, and the CPU computes the others meanwhile. An [`inserter`] copies missed experts to slots, where
-//! they replace the least recently chosen ones ([`resident`]). In a deterministic backend, slots keep the first experts.
+//! they replace the least recently chosen ones ([`resident`]). In a deterministic backend, slots keep the first experts. The other
+//! experts of a long batch are copied to the device, which multiplies them ([`stream`]).
 //!
 //! A step stays one stream of launches, which a graph can capture: a kernel posts activations and choices to a [`mailbox`], a
 //! [`worker`] thread [`compute`]s the rows, and a kernel polls for them. Of the ways to wait it is the fastest, and the only one
@@ -13,16 +14,19 @@ mod compute;
 mod inserter;
 mod mailbox;
 mod place;
+mod request;
 mod resident;
 mod slots;
+mod stream;
 mod worker;
 
 use crate::common::{elementwise, group, route};
 use crate::device::Device;
+use crate::layout::{self, PlaneRows};
 use crate::matmul;
 use crate::pinned::PinnedBytes;
 use crate::seam::{Access, Arg, Region, region_of, region_of_view_mut};
-use crate::storage::{EXACT, GpuAct, INT8};
+use crate::storage::{EXACT, INT8};
 use crate::vendor::Vendor;
 use compute::HostLayer;
 use gristmill_kernels::Backend;
@@ -34,19 +38,26 @@ use gristmill_kernels::ops::{
 use gristmill_kernels::storage::Storage;
 use gristmill_kernels::tensor::{Buffer, View};
 use gristmill_kernels::weight::{HostWeight, Location, Weight};
-use inserter::Inserter;
 pub use inserter::STAGING_BYTES;
+use inserter::{COUNTED_TOKENS, Inserter};
 use mailbox::Mailbox;
 pub use mailbox::{ControlWords, DeviceWords};
-pub(crate) use place::{PlaceParams, SlotMatrix, SlotPlane};
+pub(crate) use place::{PlaceParams, RingParams, SlotMatrix, SlotPlane};
+use request::Part;
+pub use request::{Post, Receive};
 use slots::LayerSlots;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use stream::Stream;
 use worker::Worker;
 
 const OP: &str = Experts::NAME;
 /// Words of 32 activations in int8.
 const INT8_WORDS: usize = size_of::<Int8Words>() / size_of::<u32>();
+
+/// Captured batches have at most 256 tokens. A CPU of 16 cores and a link of 50 GB/s compute batches of about 200 tokens equally
+/// fast (Qwen3-30B-A3B, calculated).
+const STREAM_TOKENS: usize = 257;
 
 /// How a device's backend has experts computed by the CPU.
 #[derive(Clone, Debug)]
@@ -57,63 +68,19 @@ pub struct HostExperts {
     pub deadline: Duration,
     /// Bytes of pinned memory for rows. A batch whose rows need more is split.
     pub rows_bytes: usize,
+    /// Tokens of the smallest batch whose experts without a slot are copied to the device and multiplied there, in a layer that has
+    /// slots. Such a batch is not captured.
+    pub stream_tokens: usize,
+    /// Bytes of the experts that are copied for such a batch together; one expert if that is larger.
+    pub group_bytes: usize,
 }
 
 impl HostExperts {
-    /// With a deadline of 5 s, and memory for the rows of 512 tokens of 8 experts with 2,048 elements each.
+    /// With a deadline of 5 s, groups of 24 MiB, and memory for the rows of 512 tokens of 8 experts with 2,048 elements each.
     pub fn new(backend: Arc<Backend>) -> Self {
-        Self { backend, deadline: Duration::from_secs(5), rows_bytes: 32 << 20 }
+        let (deadline, rows_bytes, group_bytes) = (Duration::from_secs(5), 32 << 20, 24 << 20);
+        Self { backend, deadline, rows_bytes, stream_tokens: STREAM_TOKENS, group_bytes }
     }
-}
-
-/// A request to the host: activations and choices of some tokens of a layer.
-#[derive(Clone, Copy, Debug)]
-pub struct Post<'a> {
-    /// Activations: rows of f32, or of [`Int8Words`].
-    pub x: Arg<'a>,
-    /// Chosen experts.
-    pub ids: Arg<'a>,
-    /// Elements from a token's ids to the next token's.
-    pub ids_stride: usize,
-    /// The slot of each expert, and where the slots of the chosen experts go; both are null without slots.
-    pub slots: [Arg<'a>; 2],
-    /// Device words, control words, ids and activations of the mailbox.
-    pub mailbox: [Arg<'a>; 4],
-    /// The layer's number in the worker's list.
-    pub layer: u32,
-    /// Tokens.
-    pub tokens: usize,
-    /// Experts of each token.
-    pub top_k: usize,
-    /// Words of 32 bits of an activation row.
-    pub words: usize,
-}
-
-/// The wait for the rows of a request.
-#[derive(Clone, Copy, Debug)]
-pub struct Receive<'a> {
-    /// Device words, control words and rows of the mailbox.
-    pub mailbox: [Arg<'a>; 3],
-    /// Chosen experts, as in [`Post`].
-    pub ids: Arg<'a>,
-    /// Elements from a token's ids to the next token's.
-    pub ids_stride: usize,
-    /// The slots of the chosen experts: rows of experts in slots are not sent. Null without slots.
-    pub slots: Arg<'a>,
-    /// Experts of each token.
-    pub top_k: usize,
-    /// Receives the rows.
-    pub out: Arg<'a>,
-    /// Elements from row to row.
-    pub out_stride: usize,
-    /// The layer's number, for the flag.
-    pub layer: u32,
-    /// Rows.
-    pub rows: usize,
-    /// Elements of a row.
-    pub cols: usize,
-    /// How long to wait.
-    pub deadline: Duration,
 }
 
 /// The path of a backend that was opened with [`HostExperts`].
@@ -121,8 +88,12 @@ pub struct Receive<'a> {
 pub(crate) struct HostPath {
     host: HostExperts,
     mailbox: Mailbox,
-    /// Slots of pairs, the last buffer for new work. Graphs may name the others.
-    pair_slots: Mutex<Vec<Arc<Buffer<u32>>>>,
+    /// The slots of pairs, and the experts of pairs without a slot.
+    pair_slots: PairWords,
+    missed: PairWords,
+    stream: Mutex<Stream>,
+    /// Slots keep their experts.
+    fixed: bool,
     /// `None` in a dry run, where nothing is submitted.
     worker: Option<Arc<Worker>>,
 }
@@ -133,14 +104,16 @@ impl HostPath {
         let mailbox = Mailbox::new(device.gpu(), host.rows_bytes)?;
         let inserter = Inserter::start(device.gpu(), &host.backend, fixed)?;
         let worker = Worker::start(Arc::clone(&host.backend), inserter, &mailbox, device.host_failure())?;
-        Ok(Self { host, mailbox, pair_slots: Mutex::default(), worker: Some(Arc::new(worker)) })
+        let (pair_slots, missed, stream) = Default::default();
+        Ok(Self { host, mailbox, pair_slots, missed, stream, fixed, worker: Some(Arc::new(worker)) })
     }
 
     /// The same on a device that runs nothing.
     pub(crate) fn dry(&self, device: &Device) -> Result<Self> {
         let host = self.host.clone();
         let mailbox = Mailbox::new(device.gpu(), host.rows_bytes)?;
-        Ok(Self { mailbox, host, pair_slots: Mutex::default(), worker: None })
+        let (pair_slots, missed, stream) = Default::default();
+        Ok(Self { mailbox, host, pair_slots, missed, stream, fixed: self.fixed, worker: None })
     }
 
     /// The CPU's backend.
@@ -181,7 +154,10 @@ impl HostPath {
         }
         let (device, precision) = (vendor.device(), call.x.precision());
         let representation = self.representation(precision, call.weights.gate_up)?;
-        call.x.expect_filled(OP, representation)?;
+        let streams = self.streams(tokens, call.weights.gate_up);
+        if !streams {
+            call.x.expect_filled(OP, representation)?;
+        }
         let (number, layer) = self.layer(device, &call.weights, top_k, precision)?;
         match &self.worker {
             Some(worker) => worker.place_arrived()?,
@@ -194,7 +170,7 @@ impl HostPath {
         };
         let most = self.mailbox.tokens(top_k, row_words, width)?;
         let slots = layer.slots.as_ref();
-        let pair_slots = slots.map(|_| self.pair_slots(device, tokens * top_k)).transpose()?;
+        let pair_slots = slots.map(|_| self.pair_slots.buffer(device, tokens * top_k)).transpose()?;
         let part = |first: usize| {
             let tokens = most.min(tokens - first);
             Part { number, first, tokens, row_words, slots: pair_slots.as_deref() }
@@ -203,7 +179,10 @@ impl HostPath {
             (Some(slots), Some(pair_slots)) => multiply_slots(vendor, call, slots, pair_slots.view(tokens, top_k)?),
             _ => Ok(()),
         };
-        if tokens <= most {
+        if let (true, Some(slots), Some(pair_slots)) = (streams, slots, &pair_slots) {
+            let all = Part { tokens, ..part(0) };
+            self.stream(vendor, call, &all, &layer, slots, pair_slots)?;
+        } else if tokens <= most {
             // The CPU and the device multiply at the same time.
             self.post(vendor, call, &part(0), slots)?;
             multiply(call)?;
@@ -211,7 +190,7 @@ impl HostPath {
         } else {
             if let Some(slots) = slots {
                 let all = Part { tokens, ..part(0) };
-                vendor.find_slots(&self.request(call, &all, Some(slots))?)?;
+                vendor.find_slots(&self.request(call, &all, Some(slots))?, Arg::Null)?;
                 multiply(call)?;
             }
             for first in (0..tokens).step_by(most) {
@@ -225,76 +204,46 @@ impl HostPath {
         elementwise::moe_combine(device, combine, false)
     }
 
-    /// Hands a part of a batch to the worker.
-    fn post<V: Vendor>(&self, vendor: &V, call: &Experts, part: &Part, slots: Option<&LayerSlots>) -> Result<()> {
+    /// Whether the experts of a batch that have no slot are multiplied by the device. Not in a deterministic backend: where a row is
+    /// computed would depend on the batch.
+    pub(crate) fn streams(&self, tokens: usize, gate_up: &Weight) -> bool {
+        let slots = slots_of(gate_up).and_then(|slots| layout::parts(OP, slots).ok());
+        let same_format = |parts: &[PlaneRows]| parts.iter().all(|part| part.format == parts[0].format);
+        let captures = self.worker.as_ref().is_some_and(|worker| worker.is_capturing());
+        slots.is_some_and(same_format) && !self.fixed && tokens >= self.host.stream_tokens && !captures
+    }
+
+    /// The rows of a batch, all by the device.
+    fn stream<V: Vendor>(
+        &self,
+        vendor: &V,
+        call: &mut Checked<Experts>,
+        all: &Part,
+        layer: &Arc<HostLayer>,
+        slots: &LayerSlots,
+        pair_slots: &Buffer<u32>,
+    ) -> Result<()> {
+        let (device, tokens, top_k) = (vendor.device(), all.tokens, call.route.routing.top_k);
+        let missed = self.missed.buffer(device, tokens * top_k)?;
+        vendor.find_slots(&self.request(call, all, Some(slots))?, Arg::buffer(&missed, Access::Write))?;
+        // The choices of the last tokens, which are in slots when tokens are sampled.
+        let last = tokens.min(COUNTED_TOKENS);
+        let (ids, at) = region_of_view_mut(&call.route.ids).ok_or(Error::ForeignLayout { op: OP, what: "ids" })?;
+        let (stride, size) = (at.stride(), size_of::<u32>());
+        let (offset, span) = (at.span().start + (tokens - last) * stride, (last - 1) * stride + top_k);
+        let ids = device.start_read_region(ids, offset * size, span * size)?;
+        multiply_slots(vendor, call, slots, pair_slots.view(tokens, top_k)?)?;
+        sort_pairs(vendor, call, missed.view(tokens, top_k)?)?;
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        stream.multiply(vendor, &self.host, call, layer, slots)?;
         if let Some(worker) = &self.worker {
-            worker.submit();
+            let ids: Vec<u32> = ids.wait()?.chunks_exact(size).map(bytemuck::pod_read_unaligned).collect();
+            worker.streamed(
+                layer,
+                &ids.chunks(stride).flat_map(|row| row.iter().take(top_k)).copied().collect::<Vec<_>>(),
+            );
         }
-        vendor.post_experts(&self.request(call, part, slots)?)
-    }
-
-    fn request<'a>(&'a self, call: &'a Experts, part: &'a Part, slots: Option<&'a LayerSlots>) -> Result<Post<'a>> {
-        let Part { number: layer, first, tokens, row_words, .. } = *part;
-        let act: &GpuAct = call.x.storage(OP)?;
-        let region = match &act.rounded {
-            Some(rounded) if row_words != call.x.cols() => Some(&rounded.int8),
-            _ => region_of(&act.exact),
-        };
-        let region = region.ok_or(Error::ForeignLayout { op: OP, what: "a buffer" })?;
-        let row_bytes = row_words * size_of::<f32>();
-        let (ids, ids_stride) = part.ids(call)?;
-        Ok(Post {
-            x: Arg::Buffer { region, offset: first * row_bytes, bytes: tokens * row_bytes, access: Access::Read },
-            ids,
-            ids_stride,
-            slots: [slots.map_or(Arg::Null, LayerSlots::table), part.slots(call, Access::Write)],
-            mailbox: [self.mailbox.words(), self.mailbox.control(Access::Write), self.mailbox.ids(), self.mailbox.x()],
-            layer,
-            tokens,
-            top_k: call.route.routing.top_k,
-            words: row_words,
-        })
-    }
-
-    /// Waits for the rows of a part of a batch.
-    fn receive<V: Vendor>(&self, vendor: &V, call: &Experts, part: &Part) -> Result<()> {
-        let top_k = call.route.routing.top_k;
-        let (out, at) =
-            region_of_view_mut(&call.scratch.out).ok_or(Error::ForeignLayout { op: OP, what: "a buffer" })?;
-        let (stride, cols, size) = (at.stride(), call.scratch.out.cols(), size_of::<f32>());
-        let span = (part.tokens * top_k - 1) * stride + cols;
-        let (ids, ids_stride) = part.ids(call)?;
-        vendor.receive_experts(&Receive {
-            mailbox: [self.mailbox.words(), self.mailbox.control(Access::Read), self.mailbox.rows()],
-            ids: if part.slots.is_some() { ids } else { Arg::Null },
-            ids_stride,
-            slots: part.slots(call, Access::Read),
-            top_k,
-            out: Arg::Buffer {
-                region: out,
-                offset: (at.span().start + part.first * top_k * stride) * size,
-                bytes: span * size,
-                access: Access::Write,
-            },
-            out_stride: stride,
-            layer: part.number,
-            rows: part.tokens * top_k,
-            cols,
-            deadline: self.host.deadline,
-        })
-    }
-
-    /// Memory for the slots of at least this number of pairs.
-    fn pair_slots(&self, device: &Device, pairs: usize) -> Result<Arc<Buffer<u32>>> {
-        let mut buffers = self.pair_slots.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(buffer) = buffers.last().filter(|buffer| buffer.len() >= pairs) {
-            return Ok(Arc::clone(buffer));
-        }
-        let bytes = pairs.next_power_of_two() * size_of::<u32>();
-        let region = Region::new(device.gpu(), bytes, "slots of chosen experts")?;
-        let buffer = Arc::new(Buffer::on_device(Box::new(region)));
-        buffers.push(Arc::clone(&buffer));
-        Ok(buffer)
+        Ok(())
     }
 
     /// The representation of activations that the CPU's products with a weight read.
@@ -342,33 +291,30 @@ impl HostPath {
     }
 }
 
-/// Tokens of a batch that one request is for.
-struct Part<'a> {
-    /// The layer's number.
-    number: u32,
-    first: usize,
-    tokens: usize,
-    row_words: usize,
-    /// Slots of the pairs.
-    slots: Option<&'a Buffer<u32>>,
+/// A word for each pair of a batch: buffers, the last one for new work. Graphs may name the others.
+#[derive(Debug, Default)]
+struct PairWords(Mutex<Vec<Arc<Buffer<u32>>>>);
+
+impl PairWords {
+    /// Memory for at least this number of pairs.
+    fn buffer(&self, device: &Device, pairs: usize) -> Result<Arc<Buffer<u32>>> {
+        let mut buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(buffer) = buffers.last().filter(|buffer| buffer.len() >= pairs) {
+            return Ok(Arc::clone(buffer));
+        }
+        let bytes = pairs.next_power_of_two() * size_of::<u32>();
+        let region = Region::new(device.gpu(), bytes, "slots of chosen experts")?;
+        let buffer = Arc::new(Buffer::on_device(Box::new(region)));
+        buffers.push(Arc::clone(&buffer));
+        Ok(buffer)
+    }
 }
 
-impl Part<'_> {
-    /// The tokens' ids, and elements from a token's ids to the next token's.
-    fn ids<'a>(&self, call: &'a Experts) -> Result<(Arg<'a>, usize)> {
-        let (region, at) = region_of_view_mut(&call.route.ids).ok_or(Error::ForeignLayout { op: OP, what: "ids" })?;
-        let (stride, size) = (at.stride(), size_of::<u32>());
-        let (offset, span) = (at.span().start + self.first * stride, (self.tokens - 1) * stride + at.cols());
-        let (offset, bytes, access) = (offset * size, span * size, Access::Read);
-        Ok((Arg::Buffer { region, offset, bytes, access }, stride))
-    }
-
-    /// The slots of the tokens' pairs; null without slots.
-    fn slots(&self, call: &Experts, access: Access) -> Arg<'_> {
-        let row = call.route.routing.top_k * size_of::<u32>();
-        let part = |region| Arg::Buffer { region, offset: self.first * row, bytes: self.tokens * row, access };
-        self.slots.and_then(region_of).map_or(Arg::Null, part)
-    }
+/// Groups pairs by these ids, one for each.
+fn sort_pairs<V: Vendor>(vendor: &V, call: &mut Checked<Experts>, ids: View<u32>) -> Result<()> {
+    let (_, lists) = call.lists();
+    *lists.tile_rows = vendor.tile_rows(lists.counts.len(), ids.rows() * ids.cols());
+    group::group_by_expert(vendor.device(), ids, &lists)
 }
 
 /// The rows of the pairs whose experts are in slots; the others' rows are zero.
@@ -378,10 +324,8 @@ fn multiply_slots<V: Vendor>(
     slots: &LayerSlots,
     pair_slots: View<u32>,
 ) -> Result<()> {
-    let (top_k, pairs) = (pair_slots.cols(), pair_slots.rows() * pair_slots.cols());
-    let (_, lists) = call.lists();
-    *lists.tile_rows = vendor.tile_rows(lists.counts.len(), pairs);
-    group::group_by_expert(vendor.device(), pair_slots, &lists)?;
+    let top_k = pair_slots.cols();
+    sort_pairs(vendor, call, pair_slots)?;
     let Experts { weights, x, scratch, .. } = &mut **call;
     let weights = slots.weights(weights)?;
     let ExpertWeights { gate_up, down, activation, gate_up_bias, down_bias } = weights;

@@ -6,6 +6,7 @@ use crate::seam::{Access, Arg, Gpu, Kernel, Launch, Region, Unit};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::{Experts, Operation};
+use gristmill_kernels::tensor::Buffer;
 use std::sync::Arc;
 
 const OP: &str = Experts::NAME;
@@ -50,7 +51,6 @@ shared_struct! {
 
 shared_struct! {
     pub(crate) struct PlaceParams in "slots.gpu" {
-        matrix: [SlotMatrix; 3],
         expert: u32,
         slot: u32,
         evicted: u32,
@@ -64,9 +64,10 @@ pub(crate) fn unit() -> Unit {
 }
 
 /// How the parts of an expert are staged, in bytes: the tiles of gate, up and down, and their biases.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Staged {
-    matrices: [SlotMatrix; 3],
+    /// A [`SlotMatrix`] for each of gate, up and down.
+    matrices: Region,
     /// Where the tiles start, and their bytes.
     pub(super) tiles: [(usize, usize); 3],
     /// Where the biases start; each has the matrix's rows.
@@ -77,7 +78,7 @@ pub(super) struct Staged {
 
 impl Staged {
     /// For slots with these parts.
-    pub(super) fn new(parts: [&PlaneRows; 3]) -> Result<Self> {
+    pub(super) fn new(gpu: &Arc<dyn Gpu>, parts: [&PlaneRows; 3]) -> Result<Self> {
         let (mut matrices, mut tiles, mut biases, mut end) =
             ([bytemuck::Zeroable::zeroed(); 3], [(0, 0); 3], [0; 3], 0);
         for (i, part) in parts.into_iter().enumerate() {
@@ -101,7 +102,9 @@ impl Staged {
                 plane,
             };
         }
-        Ok(Self { matrices, tiles, biases, bytes: end })
+        let memory = Region::new(gpu, size_of_val(&matrices), "the layout of experts")?;
+        memory.write(0, bytemuck::cast_slice(&matrices))?;
+        Ok(Self { matrices: memory, tiles, biases, bytes: end })
     }
 }
 
@@ -126,12 +129,13 @@ fn planes(format: Format, cols: usize) -> Result<(u32, [SlotPlane; PLANES])> {
 /// An expert that has arrived, and the slot that it gets.
 pub(super) struct Placement<'a> {
     pub(super) staged: &'a Staged,
-    pub(super) memory: &'a Region,
+    /// Staging memory, and the expert's first byte in it.
+    pub(super) memory: (&'a Region, usize),
     pub(super) parts: [&'a PlaneRows; 3],
     /// Biases of the slots.
     pub(super) biases: [Option<&'a Region>; 3],
-    /// Slots of the layer's experts.
-    pub(super) table: &'a Region,
+    /// Slots of the layer's experts, if the expert gets one.
+    pub(super) table: Option<&'a Region>,
     pub(super) expert: usize,
     pub(super) slot: usize,
     pub(super) evicted: Option<usize>,
@@ -142,7 +146,6 @@ impl Placement<'_> {
     pub(super) fn launch(&self, gpu: &Arc<dyn Gpu>) -> Result<()> {
         let &Self { staged, memory, parts, biases, table, expert, slot, evicted } = self;
         let params = PlaceParams {
-            matrix: staged.matrices,
             expert: expert as u32,
             slot: slot as u32,
             evicted: evicted.map_or(PADDING, |expert| expert as u32),
@@ -153,9 +156,52 @@ impl Placement<'_> {
             let (bytes, access) = (size_of::<f32>() * parts[i].rows, Access::Write);
             biases[i].map_or(Arg::Null, |region| Arg::Buffer { region, offset: slot * bytes, bytes, access })
         };
-        let (memory, table) = (Arg::region(memory, Access::Read), Arg::region(table, Access::Write));
-        let args = [memory, gate, up, down, bias(0), bias(1), bias(2), table, Arg::params(&params)];
+        let (region, offset) = memory;
+        let memory = Arg::Buffer { region, offset, bytes: staged.bytes, access: Access::Read };
+        let table = table.map_or(Arg::Null, |table| Arg::region(table, Access::Write));
+        let matrices = Arg::region(&staged.matrices, Access::Read);
+        let args = [matrices, memory, gate, up, down, bias(0), bias(1), bias(2), table, Arg::params(&params)];
         let launch = Launch::new(Kernel::plain(FILE, "place_expert"), [BLOCKS, 3, 1], THREADS, &args);
+        gpu.launch(&Launch { overlap: false, ..launch })
+    }
+}
+
+shared_struct! {
+    pub(crate) struct RingParams in "slots.gpu" {
+        first: u32,
+        end: u32,
+        pairs: u32,
+        padding: u32,
+    }
+}
+
+/// The tiles of a range of experts, whose ids become their places in a ring.
+pub(super) struct RingTiles<'a> {
+    /// Tiles of all experts, and their number.
+    pub(super) tiles: &'a Buffer<u32>,
+    pub(super) tile_count: &'a Buffer<u32>,
+    /// The place of each expert.
+    pub(super) places: &'a Region,
+    /// The first expert, and the one after the last.
+    pub(super) range: [usize; 2],
+}
+
+impl RingTiles<'_> {
+    /// Launches the kernel. An empty tile after all pairs ends the list, so that no product zeroes the rows of other pairs.
+    pub(super) fn launch(
+        &self,
+        gpu: &Arc<dyn Gpu>,
+        pairs: usize,
+        [tiles, tile_count]: [&Buffer<u32>; 2],
+    ) -> Result<()> {
+        let [first, end] = self.range.map(|expert| expert as u32);
+        let params = RingParams { first, end, pairs: word(OP, "pairs", pairs)?, padding: 0 };
+        let read = |list| Arg::buffer(list, Access::Read);
+        let write = |list| Arg::buffer(list, Access::Write);
+        let places = Arg::region(self.places, Access::Read);
+        let args =
+            [read(self.tiles), read(self.tile_count), places, write(tiles), write(tile_count), Arg::params(&params)];
+        let launch = Launch::new(Kernel::plain(FILE, "ring_tiles"), [1, 1, 1], THREADS, &args);
         gpu.launch(&Launch { overlap: false, ..launch })
     }
 }

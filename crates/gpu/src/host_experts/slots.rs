@@ -50,7 +50,7 @@ impl LayerSlots {
         Ok(Some(Self {
             table,
             resident: Mutex::new(Resident::new(experts, slots)),
-            staged: Staged::new(parts)?,
+            staged: Staged::new(gpu, parts)?,
             gate_up_bias,
             down_bias: weights.down_bias.map(bias).transpose()?,
         }))
@@ -85,22 +85,47 @@ impl LayerSlots {
         self.staged.bytes
     }
 
-    /// Copies an expert from host memory to staging memory while submitted work runs.
-    pub(super) fn stage(&self, host: &Backend, expert: usize, layer: &HostExpert, to: &Region) -> Result<()> {
+    /// How an expert is staged.
+    pub(super) fn staged(&self) -> &Staged {
+        &self.staged
+    }
+
+    /// Whether gate, up and down have biases.
+    pub(super) fn has_biases(&self) -> [bool; 3] {
+        let gate_up = self.gate_up_bias.is_some();
+        [gate_up, gate_up, self.down_bias.is_some()]
+    }
+
+    /// The matrices of gate, up and down in slots.
+    pub(super) fn parts<'a>(&self, [gate_up, down]: &'a [Arc<HostMatrices>; 2]) -> Result<[&'a PlaneRows; 3]> {
+        match [&gate_up.slots, &down.slots] {
+            [Some(gate_up), Some(down)] => parts(gate_up, down),
+            _ => Err(Error::ForeignLayout { op: OP, what: "a weight without slots" }),
+        }
+    }
+
+    /// What of an expert is copied from host memory to which byte of staging memory, for an expert that starts at `at`.
+    pub(super) fn pieces<'a>(
+        &self,
+        host: &Backend,
+        expert: usize,
+        of: &HostExpert<'a>,
+        at: usize,
+        pieces: &mut Vec<(usize, &'a [u8])>,
+    ) -> Result<()> {
         let foreign = || Error::ForeignLayout { op: OP, what: "a weight in host memory" };
-        let mut pieces = Vec::with_capacity(6);
-        let tensors = [&layer.gate_up, &layer.down].map(|matrices| host.tiles(&matrices.weight));
+        let tensors = [&of.gate_up.weight, &of.down.weight].map(|weight| host.tiles(weight));
         let [Some(gate_up), Some(down)] = tensors else { return Err(foreign()) };
         for (tiles, &(start, bytes)) in gate_up.into_iter().chain(down).zip(&self.staged.tiles) {
             let own = tiles.get(expert * bytes..(expert + 1) * bytes).ok_or_else(foreign)?;
-            pieces.push((start, own));
+            pieces.push((at + start, own));
         }
-        for (bias, &start) in layer.biases.iter().zip(&self.staged.biases) {
+        for (bias, &start) in of.biases.iter().zip(&self.staged.biases) {
             let Some((values, rows)) = *bias else { continue };
             let own = values.get(expert * rows..(expert + 1) * rows).ok_or_else(foreign)?;
-            pieces.push((start, bytemuck::cast_slice(own)));
+            pieces.push((at + start, bytemuck::cast_slice(own)));
         }
-        to.write_beside(&pieces)
+        Ok(())
     }
 
     /// Gives a staged expert a slot: submits the launch that copies it there and changes the table. False if it gets none.
@@ -116,10 +141,10 @@ impl LayerSlots {
         let [gate, up] = self.gate_up_bias.as_ref().map_or([None; 2], |biases| biases.each_ref().map(region_of));
         let placement = Placement {
             staged: &self.staged,
-            memory,
+            memory: (memory, 0),
             parts: parts(gate_up, down)?,
             biases: [gate, up, self.down_bias.as_ref().and_then(region_of)],
-            table: &self.table,
+            table: Some(&self.table),
             expert,
             slot: replaced.slot,
             evicted: Some(replaced.evicted),

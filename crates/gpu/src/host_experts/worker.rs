@@ -90,10 +90,20 @@ impl Worker {
 
     /// Places experts that have arrived, before a layer or a step that is not being captured.
     pub(super) fn place_arrived(&self) -> Result<()> {
-        if self.captured().is_some() {
+        if self.is_capturing() {
             return Ok(());
         }
         self.shared.inserter.publish(self.shared.submitted.load(Ordering::SeqCst))
+    }
+
+    /// Whether a graph is being captured.
+    pub(super) fn is_capturing(&self) -> bool {
+        self.captured().is_some()
+    }
+
+    /// Records choices of a batch that was not posted.
+    pub(super) fn streamed(&self, layer: &Arc<HostLayer>, ids: &[u32]) {
+        self.shared.inserter.chosen(layer, ids);
     }
 
     /// See [`gristmill_kernels::Backend::slot_usage`].
@@ -186,6 +196,7 @@ impl Shared {
             let ids = compute::answer(&self.host, &mut scratch, &layer, request, end)?;
             // The device works meanwhile.
             self.inserter.chosen(&layer, ids);
+            self.inserter.count(ids);
             self.inserter.posted(request.number);
             answered = request.number;
         }

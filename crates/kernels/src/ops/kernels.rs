@@ -137,7 +137,8 @@ pub struct Rates {
     pub ops_per_second: f64,
 }
 
-/// Experts that were found in slots, and experts that were not; one for each choice of a token, of the last tokens of a batch.
+/// Experts that were found in slots, and experts that were not; one for each choice of a token, except in long batches, whose
+/// experts the device computes all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotUsage {
     /// Choices whose expert was in a slot.
