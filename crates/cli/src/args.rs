@@ -40,10 +40,14 @@ pub(crate) struct DeviceArgs {
     /// the prefix cache. This is slower. On a CPU, texts never depend on these, so the option changes nothing.
     #[arg(long)]
     pub(crate) deterministic: bool,
-    /// Where the experts of a model are stored and computed: device, cpu, or cpu:N for the experts of the first N layers. cpu
-    /// needs a GPU of CUDA, which computes everything else: for models that are larger than its memory.
+    /// Where the experts of a model are stored and computed: device; cpu; cpu:N for the experts of the first N layers; slots:N for
+    /// N experts of each layer on the device, those that were used last, and the others on the CPU. All but device need a GPU of
+    /// CUDA, which computes everything else. With device, a model that does not fit gets as many slots as fit.
     #[arg(long, value_name = "WHERE", default_value = "device")]
     pub(crate) experts_on: ExpertPlacement,
+    /// The most memory of a CUDA device to use, for example 12GB [default: all that is free].
+    #[arg(long, value_name = "SIZE", value_parser = numbers::size)]
+    pub(crate) gpu_memory: Option<u64>,
     /// See [`LoadOptions::prediction_heads`].
     #[arg(skip)]
     pub(crate) prediction_heads: bool,
@@ -138,6 +142,7 @@ impl DeviceArgs {
             level,
             deterministic: self.deterministic,
             experts: self.experts_on,
+            gpu_memory: self.gpu_memory,
             prediction_heads: self.prediction_heads,
             precision: self.precision.into(),
             ..LoadOptions::default()

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use gristmill_engine::engine::DraftSource;
 use gristmill_engine::model::{is_heads_file, with_heads_of};
-use gristmill_engine::{DEFAULT_CONTEXT, Engine, Limits, Model, Opened, Plan, open_device};
+use gristmill_engine::{DEFAULT_CONTEXT, Engine, Limits, Model, Opened, Plan, open_device, place_experts};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use gristmill_server::LoadProgress;
@@ -26,7 +26,32 @@ pub(crate) fn model(
     log: &Verbosity,
 ) -> Result<Arc<Model>, Failure> {
     let (file, device) = with_heads(source.open(log)?, device, log)?;
-    load(file, open(&device, log)?, &device, limits, log, &Beside::default())
+    let Placed { backend, device, limits } = place(&file, &device, limits, log)?;
+    load(file, backend, &device, limits, log, &Beside::default())
+}
+
+/// A device, and the options and limits of a model on it.
+struct Placed {
+    backend: Arc<Backend>,
+    device: DeviceArgs,
+    limits: Limits,
+}
+
+/// Opens the device. Chooses the tokens of a batch if the limits have 0, and places the experts of a model that does not fit.
+fn place(file: &GgufFile, device: &DeviceArgs, mut limits: Limits, log: &Verbosity) -> Result<Placed, Failure> {
+    let (backend, options) = (open(device, log)?, device.load_options()?);
+    if limits.batch_tokens == 0 {
+        let info = kind::info_for(file, &options)?;
+        limits.batch_tokens = Limits::usual_batch(&info, options.precision, &backend)?.max(limits.sequences);
+    }
+    let (experts_on, context) = place_experts(file, &options, &limits, &backend)?;
+    if experts_on == device.experts_on {
+        return Ok(Placed { backend, device: device.clone(), limits });
+    }
+    log.info(format_args!("the model is larger than the GPU's memory: --experts-on {experts_on}"));
+    drop(backend);
+    let device = DeviceArgs { experts_on, ..device.clone() };
+    Ok(Placed { backend: open(&device, log)?, device, limits: Limits { context, ..limits } })
 }
 
 /// A load next to other models.
@@ -51,15 +76,9 @@ pub(crate) fn next_to(
     log: &Verbosity,
 ) -> Result<Loaded, Failure> {
     let (file, device) = with_heads(source.open(log)?, device, log)?;
-    let backend = open(&device, log)?;
+    let Placed { backend, device, limits } = place(&file, &device, limits, log)?;
     let options = device.load_options()?;
-    let (info, precision) = (kind::info_for(&file, &options)?, options.precision);
-    let batch_tokens = match limits.batch_tokens {
-        0 => Limits::usual_batch(&info, precision, &backend)?.max(limits.sequences),
-        tokens => tokens,
-    };
-    let limits = Limits { batch_tokens, ..limits };
-    let plan = Plan::new(&info, &limits, precision, &backend)?;
+    let plan = Plan::new(&kind::info_for(&file, &options)?, &limits, options.precision, &backend)?;
     let most = plan.trained.min(DEFAULT_CONTEXT).min(plan.short_factors.unwrap_or(usize::MAX));
     let most = most.min(limits.kv_tokens.unwrap_or(usize::MAX));
     let context = limits.context.or(beside.keeps_context.then_some(most));
@@ -75,10 +94,7 @@ pub(crate) fn with_usual_batch(
     log: &Verbosity,
 ) -> Result<(Arc<Model>, Limits), Failure> {
     let (file, device) = with_heads(source.open(log)?, device, log)?;
-    let backend = open(&device, log)?;
-    let options = device.load_options()?;
-    let usual = Limits::usual_batch(&kind::info_for(&file, &options)?, options.precision, &backend)?;
-    let limits = Limits { batch_tokens: usual.max(limits.sequences), ..limits };
+    let Placed { backend, device, limits } = place(&file, &device, Limits { batch_tokens: 0, ..limits }, log)?;
     Ok((load(file, backend, &device, limits, log, &Beside::default())?, limits))
 }
 
@@ -207,6 +223,16 @@ pub(crate) fn start(
     Ok(Engine::start_with_drafts(model, source, limits)?)
 }
 
+/// Writes with `--verbose` how many of the chosen experts were in slots so far.
+pub(crate) fn tell_slots(backend: &Backend, log: &Verbosity) {
+    let Some(usage) = backend.slot_usage().filter(|usage| usage.hits > 0) else { return };
+    let share = 100.0 * usage.hits as f64 / (usage.hits + usage.misses) as f64;
+    log.detail(format_args!(
+        "experts: {share:.1}% of the choices were in slots, {} were copied there",
+        usage.insertions
+    ));
+}
+
 /// A progress bar on stderr; hidden with `--quiet`, and on anything but a terminal.
 pub(crate) fn bar(log: &Verbosity, template: &str) -> ProgressBar {
     if log.quiet { ProgressBar::hidden() } else { console::bar(template) }
@@ -224,6 +250,8 @@ fn describe(plan: &Plan) -> String {
     parts.extend((plan.reserve > 0).then(|| part(plan.reserve, "left to the driver")));
     parts.push(part(plan.total(), "in all"));
     parts.extend(plan.available.map(|free| part(free, "free")));
+    parts
+        .extend((plan.slots > 0).then(|| format!("{} of {} experts of each layer in slots", plan.slots, plan.experts)));
     parts.extend((plan.host > 0).then(|| part(plan.host, "experts in host memory")));
     parts.extend(plan.host_available.map(|free| part(free, "of it is free")));
     parts.join(", ")

@@ -49,6 +49,16 @@ pub(crate) fn count_or_all(text: &str) -> Result<u32, String> {
     }
 }
 
+/// Reads sizes of memory: a number with the unit MB, GB, MiB or GiB.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let units = [("MB", 1e6), ("GB", 1e9), ("MiB", f64::from(1 << 20)), ("GiB", f64::from(1 << 30))];
+    let bytes = units.into_iter().find_map(|(unit, bytes)| {
+        let number: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
+        (number.is_finite() && number > 0.0).then_some((number * bytes) as u64)
+    });
+    bytes.ok_or_else(|| "it must be a number above 0 with a unit: MB, GB, MiB or GiB".to_owned())
+}
+
 /// Reads numbers with a fraction; the caller checks the range.
 pub(crate) fn number(text: &str) -> Result<f32, String> {
     text.parse().map_err(|_| "it must be a number".to_owned())

@@ -167,6 +167,7 @@ impl ReplayArgs {
             kv: conditions.kv_format.into(),
             precision: conditions.precision.into(),
             experts_on: conditions.experts_on,
+            gpu_memory: None,
             prediction_heads: false,
             draft_model: None,
             deterministic: conditions.is_deterministic(),

@@ -41,6 +41,22 @@ pub struct Simulator {
     written: Mutex<HashSet<u64>>,
     /// The graph that is being captured.
     captured: Mutex<Option<Vec<Work>>>,
+    /// When copies beside the launches arrive.
+    copies: Mutex<Copies>,
+}
+
+/// When a copy beside the launches arrives. Until then, its target is poisoned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Copies {
+    /// At once.
+    #[default]
+    Soon,
+    /// Up to 4 ms later, by a seed.
+    Late(u64),
+    /// Never, although the device reports it: a bug of a driver that does not wait.
+    Lost,
+    /// Never: the device fails.
+    Refused,
 }
 
 /// A launch, or a copy, that can be done again.
@@ -123,7 +139,20 @@ impl Simulator {
             },
         };
         let (memory, mapped, written, programs, captured) = Default::default();
-        Arc::new(Self { properties, language, order, mode, instead, memory, mapped, written, programs, captured })
+        let copies = Mutex::default();
+        Arc::new(Self {
+            properties,
+            language,
+            order,
+            mode,
+            instead,
+            memory,
+            mapped,
+            written,
+            programs,
+            captured,
+            copies,
+        })
     }
 
     /// A CUDA device of this compute capability (75 for 7.5).
@@ -131,6 +160,18 @@ impl Simulator {
         let mut device = Self::new(order, mode);
         Arc::get_mut(&mut device).into_iter().for_each(|own| own.properties.architecture = capability);
         device
+    }
+
+    /// A device like an H100 with this number of bytes of memory.
+    pub fn with_memory(bytes: u64) -> Arc<Self> {
+        let mut device = Self::new(Order::Ascending, Mode::Fast);
+        Arc::get_mut(&mut device).into_iter().for_each(|own| own.properties.memory = bytes);
+        device
+    }
+
+    /// Sets when copies beside the launches arrive.
+    pub fn set_copies(&self, copies: Copies) {
+        *self.copies.lock().unwrap_or_else(PoisonError::into_inner) = copies;
     }
 
     /// A backend on such a device. The suite's numbers of threads stand for orders: results must not depend on them.
@@ -299,6 +340,32 @@ impl Gpu for Simulator {
         self.free(address);
     }
 
+    fn write_beside(&self, pieces: &[(u64, &[u8])]) -> Result<()> {
+        let copies = {
+            let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+            let found = *copies;
+            if let Copies::Late(seed) = &mut *copies {
+                *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            }
+            found
+        };
+        for &(address, bytes) in pieces {
+            // SAFETY: a region's own memory; the region has seen that the bytes fit. No launch uses it.
+            unsafe { pointer(address).write_bytes(POISON, bytes.len()) };
+        }
+        match copies {
+            Copies::Soon => {}
+            Copies::Late(seed) => std::thread::sleep(std::time::Duration::from_micros((seed >> 33) % 4000)),
+            Copies::Lost => return Ok(()),
+            Copies::Refused => return Err(self.error("copying beside launches", "a planned failure")),
+        }
+        for &(address, bytes) in pieces {
+            // SAFETY: as above.
+            unsafe { pointer(address).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        }
+        Ok(())
+    }
+
     /// A Metal device reads host memory.
     fn map_host(&self, bytes: &[u8]) -> Result<Option<u64>> {
         if self.language != Language::Metal {
@@ -357,6 +424,10 @@ impl Gpu for Simulator {
     fn launch(&self, launch: &Launch) -> Result<()> {
         let program = self.program(&launch.kernel.unit())?;
         let mut written = self.written();
+        if !launch.overlap {
+            // All earlier work ends before it.
+            written.clear();
+        }
         let args: Vec<OwnedArg> = launch
             .args
             .iter()

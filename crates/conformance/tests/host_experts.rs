@@ -9,11 +9,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gpu_sim::{Language, Mode, Order};
-use gristmill_conformance::simulated::Simulator;
+use gristmill_conformance::simulated::{Copies, Simulator, cache_of_changed};
+use gristmill_conformance::sources;
 use gristmill_cpu::{Cpu, Level};
 use gristmill_cuda::{Choice, Cuda, HostExperts, Options};
 use gristmill_engine::{
     Batch, Error, ExpertPlacement, Limits, LoadOptions, Model, ModelInfo, Outputs, Plan, Precision, Runner,
+    place_experts,
 };
 use gristmill_files::gguf::{Array, GgufFile, Value};
 use gristmill_kernels::act::Act;
@@ -69,13 +71,21 @@ fn tokens(name: &str) -> Vec<Vec<u32>> {
     (0..3).map(|sequence| integers(value(sequence).expect("three sequences"))).collect()
 }
 
-/// Logits of a prompt, of single tokens (whose steps are captured and replayed), and of steps of three sequences.
+/// Tokens of three sequences in each step: a prompt, single tokens (whose steps are captured and replayed), and all sequences.
+const STEPS: [[usize; 3]; 8] =
+    [[13, 0, 0], [1, 2, 0], [1, 0, 2], [1, 1, 1], [1, 1, 1], [1, 0, 0], [1, 0, 0], [1, 0, 0]];
+
+/// Logits of these steps.
 fn logits(name: &str, model: &Arc<Model>) -> Result<Vec<f32>, Error> {
+    logits_of(name, model, &STEPS)
+}
+
+fn logits_of(name: &str, model: &Arc<Model>, steps: &[[usize; 3]]) -> Result<Vec<f32>, Error> {
     let tokens = tokens(name);
     let mut runner = Runner::new(Arc::clone(model), limits())?;
     let sequences: Vec<_> = (0..3).map(|_| runner.open_sequence()).collect::<Result<_, _>>()?;
     let mut all = Vec::new();
-    for counts in [[13, 0, 0], [1, 2, 0], [1, 0, 2], [1, 1, 1], [1, 1, 1], [1, 0, 0], [1, 0, 0], [1, 0, 0]] {
+    for &counts in steps {
         let mut batch = Batch::new();
         for ((&sequence, tokens), count) in sequences.iter().zip(&tokens).zip(counts).filter(|(_, count)| *count > 0) {
             let start = runner.sequence_len(sequence)?;
@@ -427,5 +437,206 @@ fn what_cannot_be_placed_is_refused_by_name() {
     for (name, experts, host, expected) in refusals {
         let message = load(name, experts, host);
         assert!(message.starts_with("experts on the CPU (--experts-on): ") && message.contains(expected), "{message}");
+    }
+}
+
+/// Experts and choices of each token in [`NAME`].
+fn experts_of(name: &str) -> (usize, usize) {
+    let info = ModelInfo::read(&file(name)).unwrap();
+    let router = info.spec.routers().into_iter().find(|router| router.experts > 0).unwrap();
+    (router.experts, router.top_k)
+}
+
+/// A model with slots on a simulator whose copies arrive so.
+fn with_slots(name: &str, slots: usize, choice: Choice, copies: Copies) -> Arc<Model> {
+    let gpu = Simulator::new(Order::Ascending, Mode::Fast);
+    gpu.set_copies(copies);
+    let backend = Cuda::backend_with_host_experts(gpu, Options { choice }, HostExperts::new(cpu())).unwrap();
+    load(name, Arc::new(backend), ExpertPlacement::Slots(slots), Precision::Fast)
+}
+
+/// Single tokens, whose experts are few, between two steps of three sequences.
+const SINGLE_TOKENS: [[usize; 3]; 19] = {
+    let mut steps = [[1, 0, 0]; 19];
+    (steps[2], steps[16]) = ([1, 1, 1], [1, 1, 1]);
+    steps
+};
+
+/// The tokens of all experts on the device, with few and many slots, whatever experts are in them, and however late copies arrive.
+#[test]
+fn slots_change_no_tokens() {
+    for name in MODELS {
+        let (experts, top_k) = experts_of(name);
+        // Kernels of a deterministic backend differ by format, not by architecture.
+        let choices = if [NAME, "gpt-oss-mxfp4"].contains(name) { &TOLERANCES[..] } else { &TOLERANCES[..1] };
+        for &(choice, tolerance) in choices {
+            let options = Options { choice };
+            let on_device =
+                load(name, device(options, None, Mode::Fast).unwrap(), ExpertPlacement::Device, Precision::Fast);
+            let (expected, vocab) = (logits_of(name, &on_device, &SINGLE_TOKENS).unwrap(), on_device.spec().vocab);
+            for slots in [1, top_k, experts / 2, experts - 1, experts] {
+                let seed = Rng::fresh_seed();
+                println!("{name}, {choice:?}, {slots} of {experts} slots, copies by seed {seed}");
+                let model = with_slots(name, slots, choice, Copies::Late(seed));
+                // The second time, other experts are in the slots.
+                for _ in 0..2 {
+                    let found = logits_of(name, &model, &SINGLE_TOKENS).unwrap();
+                    let excluded = compare(name, tolerance, vocab, &found, &expected);
+                    assert!(excluded < expected.len() / vocab, "{name}: nothing was compared");
+                }
+                let usage = model.backend().slot_usage().unwrap();
+                println!("{usage:?}");
+                assert!(usage.hits > 0 && (usage.misses > 0) == (slots < experts), "{usage:?}");
+                match choice {
+                    Choice::Deterministic => assert_eq!(usage.insertions, 0),
+                    _ => assert!(slots < top_k || (usage.insertions > 0) == (slots < experts), "{usage:?}"),
+                }
+            }
+        }
+    }
+}
+
+/// With slots that never change, a token's bits depend on its own sequence only, also in a batch that is longer than the mailbox.
+#[test]
+fn fixed_slots_are_deterministic() {
+    let (experts, _) = experts_of(NAME);
+    let logits = |rows_bytes| {
+        let host = HostExperts { rows_bytes, ..HostExperts::new(cpu()) };
+        let backend = device(Options { choice: Choice::Deterministic }, Some(host), Mode::Fast).unwrap();
+        let model = load(NAME, backend, ExpertPlacement::Slots(experts / 2), Precision::Fast);
+        [&STEPS[..], &SINGLE_TOKENS].map(|steps| logits_of(NAME, &model, steps).unwrap())
+    };
+    let found = logits(32 << 20);
+    assert_eq!(found, logits(4 << 10));
+    let row = found[0].len() / STEPS.iter().flatten().sum::<usize>();
+    // The first tokens of the first sequence: one prompt here, single tokens there.
+    assert_eq!(found[0][..2 * row], found[1][..2 * row]);
+}
+
+/// What is copied is what is multiplied: a copy that never arrives is noticed. The CPU computes what cannot be copied.
+#[test]
+fn lost_copies_are_noticed() {
+    let (experts, top_k) = experts_of(NAME);
+    let logits = |copies| {
+        let model = with_slots(NAME, experts.min(top_k + 1), Choice::Fastest, copies);
+        (logits_of(NAME, &model, &SINGLE_TOKENS), model.backend().slot_usage().unwrap().insertions)
+    };
+    let (found, insertions) = logits(Copies::Refused);
+    assert!(found.is_ok() && insertions == 0);
+    let (found, insertions) = logits(Copies::Lost);
+    assert!(matches!(found, Err(Error::NotFinite { .. })) && insertions > 0, "{found:?}");
+}
+
+/// Bugs of the kernels of slots change the logits.
+#[test]
+fn planted_bugs_of_slots_are_noticed() {
+    let bugs = [
+        // An evicted expert keeps its entry in the table.
+        ("slots.gpu", "table[p.evicted] = PADDING;", "table[p.expert] = p.slot;"),
+        // Rows of a tile are mixed up.
+        ("slots.gpu", "[unit * 16 + row % 16]", "[unit * 16 + row % 8]"),
+        // The rows of experts in slots are taken from the mailbox too.
+        ("host_experts.cu", "(slots[row] == PADDING && ids", "(ids"),
+        // Experts get the slots of their neighbours.
+        (
+            "host_experts.cu",
+            "u32 slot = id == PADDING ? PADDING : table[id];",
+            "u32 slot = id == PADDING ? PADDING : table[id ^ 1];",
+        ),
+    ];
+    let (_, top_k) = experts_of(NAME);
+    let all =
+        load(NAME, device(Options::default(), None, Mode::Fast).unwrap(), ExpertPlacement::Device, Precision::Fast);
+    let expected = logits_of(NAME, &all, &SINGLE_TOKENS).unwrap();
+    for (file, right, wrong) in bugs {
+        let source = &sources::all().iter().find(|(name, _)| *name == file).expect("a source").1;
+        assert!(source.contains(right), "{file}: {right}");
+        let instead = vec![(file, source.replace(right, wrong))];
+        let gpu = Simulator::with(Language::Cuda, Order::Ascending, Mode::Fast, instead);
+        let backend = Cuda::backend_with_host_experts(gpu, Options::default(), HostExperts::new(cpu())).unwrap();
+        let model = load(NAME, Arc::new(backend), ExpertPlacement::Slots(top_k), Precision::Fast);
+        let Ok(found) = logits_of(NAME, &model, &SINGLE_TOKENS) else { continue };
+        let error: f64 = found.iter().zip(&expected).map(|(a, b)| f64::from(a - b).powi(2)).sum();
+        let norm: f64 = expected.iter().map(|x| f64::from(*x).powi(2)).sum();
+        println!("{wrong}: NMSE {:.1e}", error / norm);
+        assert!(error.is_nan() || error > 1e-2 * norm, "{wrong}: NMSE {:.1e}", error / norm);
+    }
+    std::fs::remove_dir_all(cache_of_changed()).unwrap();
+}
+
+/// Every access of the kernels is checked, in several orders of threads and blocks; slots are filled while steps run.
+#[test]
+fn kernels_of_slots_stay_within_their_arguments() {
+    for name in [NAME, "gpt-oss-mxfp4"] {
+        for order in [Order::Ascending, Order::Descending, Order::Shuffled(Rng::fresh_seed())] {
+            println!("{name}, {order:?}");
+            let gpu = Simulator::new(order, Mode::Checked);
+            let host = HostExperts::new(cpu());
+            let backend = Arc::new(Cuda::backend_with_host_experts(gpu, Options::default(), host).unwrap());
+            let (_, top_k) = experts_of(name);
+            let model = load(name, backend, ExpertPlacement::Slots(top_k), Precision::Fast);
+            logits_of(name, &model, &SINGLE_TOKENS).unwrap();
+            let usage = model.backend().slot_usage().unwrap();
+            assert!(usage.insertions > 0, "{usage:?}");
+        }
+    }
+}
+
+/// Slots are planned as part of the weights; what does not fit is placed, and the plan of the placement fits.
+#[test]
+fn a_model_that_does_not_fit_gets_slots() {
+    let (file, limits) = (file(NAME), limits());
+    let (experts, _) = experts_of(NAME);
+    let plan = |experts, backend: &Backend| {
+        let options = LoadOptions { experts, ..LoadOptions::default() };
+        let info = ModelInfo::read_for(&file, &options).unwrap();
+        Plan::new(&info, &limits, Precision::Fast, backend).unwrap()
+    };
+    let backend = |memory| {
+        let gpu = Simulator::with_memory(memory);
+        Cuda::backend_with_host_experts(gpu, Options::default(), HostExperts::new(cpu())).unwrap()
+    };
+    let large = backend(80 << 30);
+    let [all, cpu, one] = [ExpertPlacement::Device, ExpertPlacement::Cpu, ExpertPlacement::Slots(1)]
+        .map(|placement| plan(placement, &large).total());
+    let placed = |memory| place_experts(&file, &LoadOptions::default(), &limits, &backend(memory)).unwrap().0;
+    assert_eq!(placed(all), ExpertPlacement::Device);
+    // Staging memory makes slots dearer than a small model.
+    assert!(cpu < all && all < one);
+    assert_eq!([placed(all - 1), placed(cpu)], [ExpertPlacement::Cpu; 2]);
+    // Nothing helps.
+    assert_eq!(placed(cpu - 1), ExpertPlacement::Device);
+    assert!(plan(ExpertPlacement::Slots(experts), &large).total() > one);
+    let asked = LoadOptions { experts: ExpertPlacement::Slots(2), ..LoadOptions::default() };
+    assert_eq!(place_experts(&file, &asked, &limits, &backend(cpu)).unwrap().0, ExpertPlacement::Slots(2));
+}
+
+/// A prompt whose experts are copied to the device, in several groups, with all experts on the device by the rule; slots are filled
+/// with the experts of its last tokens. Without slots, or if the slots are fixed, nothing is copied.
+#[test]
+fn prompts_are_streamed() {
+    for name in MODELS {
+        let (experts, top_k) = experts_of(name);
+        let on_device =
+            load(name, device(Options::default(), None, Mode::Fast).unwrap(), ExpertPlacement::Device, Precision::Fast);
+        let (expected, vocab) = (logits(name, &on_device).unwrap(), on_device.spec().vocab);
+        let checked = if [NAME, "gpt-oss-mxfp4"].contains(name) { Mode::Checked } else { Mode::Fast };
+        for (slots, mode) in [(1, Mode::Fast), (top_k, checked), (experts - 1, Mode::Fast)] {
+            println!("{name}: {slots} of {experts} slots");
+            let gpu = Simulator::new(Order::Ascending, mode);
+            gpu.set_copies(Copies::Late(Rng::fresh_seed()));
+            let host = HostExperts { stream_tokens: 13, group_bytes: 1, ..HostExperts::new(cpu()) };
+            let backend = Arc::new(Cuda::backend_with_host_experts(gpu, Options::default(), host).unwrap());
+            let model = load(name, backend, ExpertPlacement::Slots(slots), Precision::Fast);
+            let posted = |steps| {
+                let found = logits_of(name, &model, steps).unwrap();
+                let usage = model.backend().slot_usage().unwrap();
+                (found, usage.hits + usage.misses)
+            };
+            assert_eq!(posted(&STEPS[..1]).1, 0, "{name}: a prompt that was streamed");
+            let (found, choices) = posted(&STEPS);
+            assert!(choices > 0);
+            assert!(compare(name, TOLERANCES[0].1, vocab, &found, &expected) < expected.len() / vocab, "{name}");
+        }
     }
 }

@@ -62,6 +62,11 @@ impl Tiles {
         &self.memory[(expert * self.groups() + group) * bytes..][..bytes]
     }
 
+    /// All row groups, expert-major.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.memory
+    }
+
     /// All row groups, for filling: expert-major, [`Tiles::group_bytes`] bytes each.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory

@@ -153,6 +153,11 @@ impl Kernels for Cpu {
         act::import(blocks, act)
     }
 
+    fn tiles<'a>(&self, weight: &'a Weight) -> Option<Vec<&'a [u8]>> {
+        let tiles = weight::tiles("tiles", weight).ok()?;
+        Some(tiles.iter().map(layout::Tiles::as_bytes).collect())
+    }
+
     fn alloc_kv(&self, spec: KvSpec, blocks: usize) -> Result<KvCache> {
         kv::new_cache(spec, blocks)
     }

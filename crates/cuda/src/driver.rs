@@ -7,6 +7,7 @@
 
 #![allow(unsafe_code)]
 
+mod beside;
 mod context;
 mod graph;
 mod interop;
@@ -16,6 +17,7 @@ mod staging;
 use super::cache::Cache;
 use super::jit::Compiler;
 use super::nvrtc::Nvrtc;
+use beside::Beside;
 use context::{Context, check, error};
 use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute, CUresult};
 use graph::CudaGraph;
@@ -29,6 +31,7 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::fmt::Debug;
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// The oldest supported driver, in the driver's encoding of its CUDA version: 1,000 · major + 10 · minor.
@@ -51,6 +54,10 @@ pub(crate) struct Driver {
     functions: RwLock<HashMap<(Unit, &'static str), Function>>,
     uploads: Mutex<Uploads>,
     landings: Arc<Landings>,
+    beside: Beside,
+    /// Free memory when the device was opened, and the most that may be used of it.
+    free_at_open: u64,
+    limit: AtomicU64,
 }
 
 #[derive(Clone, Copy)]
@@ -164,7 +171,20 @@ fn find(number: u32) -> Result<(sys::CUdevice, Properties)> {
     Ok((device, properties))
 }
 
+/// Bytes that can be allocated on the device whose context is current in this thread.
+fn free_memory(id: DeviceId) -> Result<u64> {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: the places of the numbers live through the call.
+    check(id, "asking for free memory", unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) })?;
+    Ok(free as u64)
+}
+
 impl Driver {
+    /// See [`crate::CudaDevice::limit_memory`].
+    pub(crate) fn limit_memory(&self, bytes: u64) {
+        self.limit.store(bytes, Ordering::Relaxed);
+    }
+
     /// Opens a device by index.
     ///
     /// # Errors
@@ -182,7 +202,9 @@ impl Driver {
         let compiler = Compiler::new(nvrtc, architecture);
         let shared = Arc::new(Context::new(id, device)?);
         let (uploads, landings) = (Mutex::new(Uploads::new(&shared)?), Arc::default());
+        let beside = Beside::new(&shared)?;
         let (modules, functions) = Default::default();
+        let free_at_open = free_memory(id)?;
         Ok(Arc::new(Self {
             properties,
             compiler,
@@ -192,6 +214,9 @@ impl Driver {
             functions,
             uploads,
             landings,
+            beside,
+            free_at_open,
+            limit: AtomicU64::new(u64::MAX),
         }))
     }
 
@@ -250,10 +275,9 @@ impl Gpu for Driver {
 
     fn free_memory(&self) -> Result<u64> {
         self.shared.enter()?;
-        let (mut free, mut total) = (0, 0);
-        // SAFETY: the places of the numbers live through the call.
-        check(self.properties.id, "asking for free memory", unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) })?;
-        Ok(free as u64)
+        let free = free_memory(self.properties.id)?;
+        let used = self.free_at_open.saturating_sub(free);
+        Ok(free.min(self.limit.load(Ordering::Relaxed).saturating_sub(used)))
     }
 
     fn allocate(&self, bytes: usize, what: &'static str) -> Result<u64> {
@@ -292,6 +316,28 @@ impl Gpu for Driver {
                 sys::cuMemFreeHost(ptr::with_exposed_provenance_mut(address as usize));
             }
         }
+    }
+
+    fn pin(&self, bytes: &[u8]) -> Result<bool> {
+        self.shared.enter()?;
+        let from = bytes.as_ptr().cast_mut().cast::<c_void>();
+        // SAFETY: the caller keeps the memory until `unpin`, which `PinnedBytes` calls. Only copies to the device read it.
+        Ok(unsafe { sys::cuMemHostRegister_v2(from, bytes.len(), 0) } == CUresult::CUDA_SUCCESS)
+    }
+
+    fn unpin(&self, address: u64) {
+        // SAFETY: `PinnedBytes` unpins what it pinned, once. A failure means that the device is lost, which the next operation
+        // reports.
+        unsafe {
+            if self.shared.enter().is_ok() {
+                sys::cuMemHostUnregister(ptr::with_exposed_provenance_mut(address as usize));
+            }
+        }
+    }
+
+    fn write_beside(&self, pieces: &[(u64, &[u8])]) -> Result<()> {
+        self.shared.enter()?;
+        self.beside.write(pieces)
     }
 
     fn free(&self, address: u64) {

@@ -41,11 +41,12 @@ shared_struct! {
 shared_struct! {
     pub(super) struct ReceiveParams in "host_experts.cu" {
         out_stride: u64,
+        ids_stride: u64,
         deadline: u64,
         layer: u32,
         rows: u32,
         cols: u32,
-        padding: u32,
+        top_k: u32,
     }
 }
 
@@ -62,6 +63,7 @@ pub(super) fn post(cuda: &Cuda, post: &Post) -> Result<()> {
         x,
         ids,
         ids_stride,
+        slots: [table, slots],
         mailbox: [words, control, mail_ids, mail_x],
         layer,
         tokens,
@@ -75,22 +77,38 @@ pub(super) fn post(cuda: &Cuda, post: &Post) -> Result<()> {
         top_k: word(OP, "top-k", top_k)?,
         words: word(OP, "words of a row of activations", row_words)?,
     };
-    let args = [x, ids, words, control, mail_ids, mail_x, Arg::params(&params)];
+    let args = [x, ids, table, slots, words, control, mail_ids, mail_x, Arg::params(&params)];
     launch(cuda, "host_experts_post", 1, POST_THREADS, &args)
+}
+
+/// See [`gristmill_gpu::Vendor::find_slots`].
+pub(super) fn find(cuda: &Cuda, post: &Post, missed: Arg) -> Result<()> {
+    let Post { ids, ids_stride, slots: [table, slots], layer, tokens, top_k, .. } = *post;
+    let params = PostParams {
+        ids_stride: ids_stride as u64,
+        layer,
+        tokens: word(OP, "tokens", tokens)?,
+        top_k: word(OP, "top-k", top_k)?,
+        words: 0,
+    };
+    let blocks = tokens.saturating_mul(top_k).div_ceil(POST_THREADS as usize).clamp(1, MOST_BLOCKS);
+    launch(cuda, "host_experts_find", blocks as u32, POST_THREADS, &[ids, table, slots, missed, Arg::params(&params)])
 }
 
 /// See [`gristmill_gpu::Vendor::receive_experts`].
 pub(super) fn receive(cuda: &Cuda, receive: &Receive) -> Result<()> {
-    let Receive { mailbox: [words, control, mail_rows], out, out_stride, layer, rows, cols, deadline } = *receive;
+    let Receive { mailbox: [words, control, mail_rows], out, out_stride, layer, rows, cols, deadline, .. } = *receive;
+    let Receive { ids, ids_stride, slots, top_k, .. } = *receive;
     let params = ReceiveParams {
         out_stride: out_stride as u64,
+        ids_stride: ids_stride as u64,
         deadline: u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX),
         layer,
         rows: word(OP, "rows", rows)?,
         cols: word(OP, "columns", cols)?,
-        padding: 0,
+        top_k: word(OP, "top-k", top_k)?,
     };
     let blocks = rows.saturating_mul(cols).div_ceil(RECEIVED * RECEIVE_THREADS as usize).clamp(1, MOST_BLOCKS);
-    let args = [words, control, mail_rows, out, cuda.device.flag(), Arg::params(&params)];
+    let args = [words, control, mail_rows, ids, slots, out, cuda.device.flag(), Arg::params(&params)];
     launch(cuda, "host_experts_receive", blocks as u32, RECEIVE_THREADS, &args)
 }

@@ -56,12 +56,13 @@ use family::{Family, Shape};
 pub use gristmill_gpu::HostExperts;
 use gristmill_gpu::attention::AttentionCall;
 use gristmill_gpu::experts::FewTokens;
+pub use gristmill_gpu::host_experts::STAGING_BYTES;
 use gristmill_gpu::host_experts::{Post, Receive};
 use gristmill_gpu::layout::{self, PlaneRows};
 use gristmill_gpu::product::Product;
 use gristmill_gpu::shared_struct::{SharedStruct, StructLayout};
 use gristmill_gpu::source::{COMMON, Library};
-use gristmill_gpu::{Device, Gpu, GpuBackend, Vendor};
+use gristmill_gpu::{Arg, Device, Gpu, GpuBackend, Vendor};
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::{ActReader, Precision, Representations};
 use gristmill_kernels::error::{Error, Result};
@@ -293,6 +294,10 @@ impl Vendor for Cuda {
 
     fn post_experts(&self, post: &Post) -> Result<()> {
         host_experts::post(self, post)
+    }
+
+    fn find_slots(&self, post: &Post, missed: Arg) -> Result<()> {
+        host_experts::find(self, post, missed)
     }
 
     fn receive_experts(&self, receive: &Receive) -> Result<()> {

@@ -48,6 +48,12 @@ impl CudaDevice {
         Cuda::backend_with_host_experts(self.driver.clone(), options, host)
     }
 
+    /// Limits the memory that [`Self::free_memory`] and the backends report as free, so that at most this number of bytes is in use
+    /// at once, counted from the time when the device was opened.
+    pub fn limit_memory(&self, bytes: u64) {
+        self.driver.limit_memory(bytes);
+    }
+
     /// The device's properties.
     pub fn properties(&self) -> &Properties {
         self.driver.properties()

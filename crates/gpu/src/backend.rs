@@ -18,7 +18,7 @@ use gristmill_kernels::kv::{KvCache, KvSpec};
 use gristmill_kernels::ops::*;
 use gristmill_kernels::storage::Storage;
 use gristmill_kernels::tensor::{DeviceId, DeviceMemory};
-use gristmill_kernels::weight::{Footprint, Location, Prepared, Role, TensorShape, TensorView};
+use gristmill_kernels::weight::{Footprint, Location, Prepared, Role, TensorShape, TensorView, Weight};
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -43,7 +43,7 @@ impl<V: Vendor> GpuBackend<V> {
     /// # Errors
     /// [`Error::Device`] if the device cannot wait for the host, or the system does not pin memory.
     pub fn with_host_experts(vendor: V, host: HostExperts) -> Result<Self> {
-        let host = HostPath::start(vendor.device(), host)?;
+        let host = HostPath::start(vendor.device(), host, vendor.deterministic())?;
         Ok(Self { host: Some(host), ..Self::new(vendor) })
     }
 
@@ -56,6 +56,13 @@ impl<V: Vendor> GpuBackend<V> {
 
     fn gpu(&self) -> &Device {
         self.vendor.device()
+    }
+
+    /// The representations that products of a reader with a weight in the device's memory may read.
+    fn wanted_by(&self, weight: &Weight, precision: Precision, reader: &ActReader) -> Representations {
+        let wanted = |part| self.vendor.wanted(part, precision, reader).0;
+        let Ok(parts) = layout::parts("name_readers", weight) else { return Representations::ALL };
+        Representations(parts.iter().map(wanted).fold(0, |all, wanted| all | wanted))
     }
 }
 
@@ -109,6 +116,14 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
 
     fn host(&self) -> Option<&Arc<Backend>> {
         self.host.as_ref().map(HostPath::backend)
+    }
+
+    fn pin(&self, weight: &Weight) -> Result<Option<Storage>> {
+        self.host.as_ref().map(|host| host.pin(self.gpu(), weight)).transpose()
+    }
+
+    fn slot_usage(&self) -> Option<SlotUsage> {
+        self.host.as_ref().map(HostPath::slot_usage)
     }
 
     fn deterministic(&self) -> bool {
@@ -174,11 +189,13 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
     fn wanted(&self, precision: Precision, reader: &ActReader) -> Representations {
         if reader.weight.location() == Location::Host {
             let representation = |host: &HostPath| host.representation(precision, reader.weight).ok();
-            return self.host.as_ref().and_then(representation).unwrap_or(Representations::ALL);
+            let of_host = self.host.as_ref().and_then(representation).unwrap_or(Representations::ALL);
+            let Some(slots) = host_experts::slots_of(reader.weight) else { return of_host };
+            let of_slots = self.wanted_by(slots, precision, reader);
+            let streams = self.host.as_ref().is_some_and(|host| host.streams(reader.rows, reader.weight));
+            return if streams { of_slots } else { Representations(of_host.0 | of_slots.0) };
         }
-        let wanted = |part| self.vendor.wanted(part, precision, reader).0;
-        let Ok(parts) = layout::parts("name_readers", reader.weight) else { return Representations::ALL };
-        Representations(parts.iter().map(wanted).fold(0, |all, wanted| all | wanted))
+        self.wanted_by(reader.weight, precision, reader)
     }
 
     fn alloc_kv(&self, spec: KvSpec, blocks: usize) -> Result<KvCache> {

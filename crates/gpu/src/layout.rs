@@ -60,6 +60,14 @@ impl PlaneRows {
         Ok(this)
     }
 
+    /// Memory for this number of matrices like these, zeroed.
+    pub(crate) fn empty(&self, device: &Device, experts: usize) -> Result<Self> {
+        let &Self { format, rows, cols, row_bytes, spans, .. } = self;
+        let bytes = elements("experts", &[experts, rows, row_bytes])?;
+        let memory = Region::zeroed(device.gpu(), bytes, "experts")?;
+        Ok(Self { format, experts, rows, cols, row_bytes, spans, memory })
+    }
+
     /// The tensor as it is in the file, without a copy where the device can read the file's map. It must have passed
     /// [`TensorView::check`].
     pub fn of_file(device: &Device, tensor: &TensorView) -> Result<Self> {
@@ -88,6 +96,12 @@ impl PlaneRows {
     /// All rows, to be read.
     pub fn arg(&self) -> Arg<'_> {
         Arg::region(&self.memory, Access::Read)
+    }
+
+    /// An expert's matrix.
+    pub(crate) fn matrix_arg(&self, expert: usize, access: Access) -> Arg<'_> {
+        let bytes = self.matrix_bytes();
+        Arg::Buffer { region: &self.memory, offset: expert * bytes, bytes, access }
     }
 
     /// Copies the rows, a stage at a time: the host never holds more of them than that.
@@ -153,6 +167,20 @@ pub fn single<'a>(op: &'static str, w: &'a Weight) -> Result<&'a PlaneRows> {
 /// Bytes that a tensor takes on a device.
 pub fn bytes(shape: &TensorShape) -> u64 {
     shape.bytes(shape.rows, Some(Planes::new(shape.format, shape.cols).row_bytes))
+}
+
+/// Where a byte of a row's first block is in a row of this layout, and how far from the same byte of the next block. Bytes that
+/// follow in the same plane of the format follow here too.
+pub(crate) fn position(format: Format, cols: usize, byte: usize) -> (usize, usize) {
+    let planes = Planes::new(format, cols);
+    let (blocks, mut at) = (cols / format.block_len(), 0);
+    for (start, bytes) in planes.planes {
+        if (start..start + bytes).contains(&byte) {
+            return (at + byte - start, bytes);
+        }
+        at += (blocks * bytes).next_multiple_of(ALIGNMENT);
+    }
+    (at, 0)
 }
 
 /// The bytes in the file of row `row` of the joined tensors, experts outermost. An owner of bytes that breaks its

@@ -20,6 +20,27 @@ pub(crate) struct HostSide {
     memory: Arc<Pinned>,
 }
 
+/// Memory of the caller that is pinned until this is dropped.
+#[derive(Debug)]
+pub(crate) struct PinnedBytes {
+    gpu: Arc<dyn Gpu>,
+    address: u64,
+}
+
+impl PinnedBytes {
+    /// Pins bytes, whose owner drops this before them. `None` if the system refuses.
+    pub(crate) fn new(gpu: &Arc<dyn Gpu>, bytes: &[u8]) -> Result<Option<Self>> {
+        let address = bytes.as_ptr().expose_provenance() as u64;
+        Ok(gpu.pin(bytes)?.then(|| Self { gpu: Arc::clone(gpu), address }))
+    }
+}
+
+impl Drop for PinnedBytes {
+    fn drop(&mut self) {
+        self.gpu.unpin(self.address);
+    }
+}
+
 impl Pinned {
     /// Zeroed memory.
     pub(crate) fn new(gpu: &Arc<dyn Gpu>, bytes: usize, what: &'static str) -> Result<Arc<Self>> {

@@ -74,6 +74,23 @@ pub trait Gpu: Debug + Send + Sync {
     fn free_pinned(&self, address: u64) {
         let _ = address;
     }
+    /// Pins memory of the caller, which keeps it until [`Gpu::unpin`], so that copies from it have the link's speed. False if the
+    /// system refuses.
+    fn pin(&self, bytes: &[u8]) -> Result<bool> {
+        let _ = bytes;
+        Ok(false)
+    }
+    /// Ends [`Gpu::pin`] of memory at this address.
+    fn unpin(&self, address: u64) {
+        let _ = address;
+    }
+    /// Copies pieces from the host while submitted work runs, and returns when they have arrived. From any thread. Submitted work
+    /// does not use the targets.
+    fn write_beside(&self, pieces: &[(u64, &[u8])]) -> Result<()> {
+        let _ = pieces;
+        let reason = "this kind of device has no second queue for copies".to_owned();
+        Err(Error::Device { device: self.properties().id, what: "copying to it".to_owned(), reason })
+    }
     /// Gives memory back once the work that was given before is done.
     fn free(&self, address: u64);
     /// Fills memory with zeros.
@@ -204,6 +221,12 @@ impl Region {
         if bytes.is_empty() { Ok(()) } else { self.gpu.write(address, bytes) }
     }
 
+    /// Copies pieces, each to its offset, while submitted work runs, and returns when they have arrived: [`Gpu::write_beside`].
+    pub(crate) fn write_beside(&self, pieces: &[(usize, &[u8])]) -> Result<()> {
+        let at = |&(offset, bytes)| Ok((self.writable("write_beside", offset, <[u8]>::len(bytes))?, bytes));
+        self.gpu.write_beside(&pieces.iter().map(at).collect::<Result<Vec<_>>>()?)
+    }
+
     /// The address of a range.
     ///
     /// # Errors
@@ -242,6 +265,12 @@ pub fn region_of<T: Copy>(buffer: &Buffer<T>) -> Option<&Region> {
 
 /// The region of a view and where its rows lie, if it is a GPU's.
 pub(crate) fn region_of_view<'a, T: Copy>(view: &'a View<T>) -> Option<(&'a Region, RowLayout)> {
+    let (memory, layout) = view.device_memory()?;
+    Some((region(memory)?, layout))
+}
+
+/// The same of a view that is written.
+pub(crate) fn region_of_view_mut<'a, T: Copy>(view: &'a ViewMut<T>) -> Option<(&'a Region, RowLayout)> {
     let (memory, layout) = view.device_memory()?;
     Some((region(memory)?, layout))
 }

@@ -6,7 +6,7 @@ use crate::experts::FewTokens;
 use crate::host_experts::{Post, Receive};
 use crate::layout::PlaneRows;
 use crate::product::Product;
-use crate::seam::Gpu;
+use crate::seam::{Arg, Gpu};
 use gristmill_kernels::act::{ActReader, Precision, Representations};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::groups::Tiling;
@@ -92,6 +92,11 @@ pub trait Vendor: Debug + Send + Sync + Sized + 'static {
     /// Hands a layer's activations and choices to the host.
     fn post_experts(&self, post: &Post) -> Result<()> {
         let _ = post;
+        Err(no_host_experts(self.device()))
+    }
+    /// Writes the slots of a batch's chosen experts. `missed` gets the experts without a slot, unless it is null.
+    fn find_slots(&self, post: &Post, missed: Arg) -> Result<()> {
+        let _ = (post, missed);
         Err(no_host_experts(self.device()))
     }
     /// Waits for the rows of the newest request to the host, and copies them. Without rows, the flag is raised.

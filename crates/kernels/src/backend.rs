@@ -8,7 +8,7 @@ use crate::ops::check::{MAX_EXPERTS, at_least, elements, expect, on_device, requ
 use crate::ops::{self, Graph, Kernels, Operation, PendingRead, Rates};
 use crate::storage::Storage;
 use crate::tensor::{Buffer, DeviceId, Element, View, zeroed};
-use crate::weight::{Footprint, HostWeight, Location, Prepared, Role, TensorShape, TensorView, Weight};
+use crate::weight::{Footprint, HostMatrices, HostWeight, Location, Prepared, Role, TensorShape, TensorView, Weight};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, MutexGuard};
@@ -118,6 +118,18 @@ impl Backend {
     /// The CPU's backend that multiplies weights in host memory for this device; `None` if the device was opened without.
     pub fn host(&self) -> Option<&Arc<Backend>> {
         self.kernels.host()
+    }
+
+    /// The bytes of each tensor of a weight that this backend of a CPU prepared in tiles of 16 rows, experts outermost, each with
+    /// the same number of bytes. A tile is one block of each of 16 rows, interleaved by the units of the format's planes
+    /// ([`crate::format::Quantised`]); the rows after the last are zero. `None` if the backend has another layout.
+    pub fn tiles<'a>(&self, weight: &'a Weight) -> Option<Vec<&'a [u8]>> {
+        self.kernels.tiles(weight)
+    }
+
+    /// What was found in the slots for experts so far; `None` without slots.
+    pub fn slot_usage(&self) -> Option<ops::SlotUsage> {
+        self.kernels.slot_usage()
     }
 
     /// A zeroed buffer. `what` names it in an out-of-memory error.
@@ -328,17 +340,25 @@ impl Backend {
         Ok(Weight { device: self.device(), location: Location::Device, role, experts, rows, cols, prepared })
     }
 
-    /// [`Backend::prepare`] for a weight of experts that stays in host memory, in the layout of [`Backend::host`]. Only
-    /// [`ops::Experts`] accepts it.
+    /// [`Backend::prepare`] for a weight of experts that stays in host memory, in the layout of [`Backend::host`], with this
+    /// number of slots for experts in the device's memory, at most one for each expert. Only [`ops::Experts`] accepts it.
     ///
     /// # Errors
-    /// Also [`Error::Range`] if there is no such backend.
-    pub fn prepare_on_host(&self, tensors: &[TensorView], role: Role) -> Result<Weight> {
+    /// Also [`Error::Range`] if there is no such backend, or if it has no slots.
+    pub fn prepare_on_host(&self, tensors: &[TensorView], role: Role, slots: usize) -> Result<Weight> {
         let rule = "has no CPU that computes experts; open the device with one";
         let refused = || Error::Range { op: "prepare_on_host", what: "backend", found: self.name(), rule };
         let weight = self.host().ok_or_else(refused)?.prepare(tensors, role)?;
-        let (experts, rows, cols, owned_bytes) = (weight.experts, weight.rows, weight.cols, weight.owned_bytes());
-        let storage = Storage::new(HostWeight(Arc::new(weight)));
+        let (experts, rows, cols, mut owned_bytes) = (weight.experts, weight.rows, weight.cols, weight.owned_bytes());
+        let (mut pinned, mut in_slots) = (None, None);
+        if slots > 0 {
+            let first: Option<Vec<_>> = tensors.iter().map(|tensor| tensor.first_experts(slots)).collect();
+            let first = first.ok_or(Error::ForeignLayout { op: "prepare_on_host", what: "a tensor" })?;
+            let slots = self.prepare(&first, role)?;
+            owned_bytes += slots.owned_bytes();
+            (pinned, in_slots) = (self.kernels.pin(&weight)?, Some(slots));
+        }
+        let storage = Storage::new(HostWeight(Arc::new(HostMatrices { pinned, weight, slots: in_slots })));
         let prepared = Prepared { storage, owned_bytes };
         Ok(Weight { device: self.device(), location: Location::Host, role, experts, rows, cols, prepared })
     }

@@ -37,6 +37,14 @@ impl TensorView {
         Self { name: name.into(), format, experts, rows, cols, bytes: bytes.into() }
     }
 
+    /// The first matrices, at most all of them. `None` if the bytes are fewer than the shape says.
+    pub fn first_experts(&self, count: usize) -> Option<Self> {
+        let experts = count.min(self.experts);
+        let matrix = self.format.row_bytes(self.cols)?.checked_mul(self.rows)?;
+        let bytes = self.bytes.slice(0..matrix.checked_mul(experts)?)?;
+        Some(Self { experts, bytes, ..self.clone() })
+    }
+
     /// Fails unless the columns are whole blocks and the bytes are exactly what format and shape say.
     ///
     /// # Errors
@@ -127,9 +135,21 @@ pub enum Location {
     Host,
 }
 
-/// The storage of a weight of [`Location::Host`]: the weight as the host's backend prepared it.
+/// The storage of a weight of [`Location::Host`].
 #[derive(Clone, Debug)]
-pub struct HostWeight(pub Arc<Weight>);
+pub struct HostWeight(pub Arc<HostMatrices>);
+
+/// The matrices of experts in host memory.
+#[derive(Debug)]
+pub struct HostMatrices {
+    /// Keeps the memory of `weight` pinned. Dropped before it.
+    pub pinned: Option<Storage>,
+    /// The weight as the host's backend prepared it.
+    pub weight: Weight,
+    /// Slots in the device's memory, of one matrix each: an ordinary weight of the device. They start with the matrices of the
+    /// first experts.
+    pub slots: Option<Weight>,
+}
 
 /// A weight in a backend's own layout, made by [`crate::Backend::prepare`].
 #[derive(Debug)]

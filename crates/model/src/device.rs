@@ -36,7 +36,7 @@ impl std::fmt::Debug for Opened {
 }
 
 /// Opens the device that the options name. `auto` is the first CUDA device, or the CPU if no CUDA device can be used;
-/// that is reported where there is an NVIDIA driver.
+/// that is reported where there is an NVIDIA driver. With a limit of the memory, `auto` is a CUDA device only.
 ///
 /// # Errors
 /// [`Error::Device`] for an unknown name, [`Error::Level`], [`Error::ExpertPlacement`] for a device that cannot have experts
@@ -47,15 +47,20 @@ pub fn open_device(options: &LoadOptions) -> Result<Opened> {
     if options.experts != ExpertPlacement::Device {
         return with_experts(options).map(|backend| Opened { backend, passed_over: None });
     }
-    let (only, fixed) = (|backend| Opened { backend, passed_over: None }, options.deterministic);
+    let only = |backend| Opened { backend, passed_over: None };
+    if options.gpu_memory.is_some() {
+        let device = options.device.as_str();
+        let number = cuda_number(device).ok_or_else(|| Error::MemoryLimit { device: device.to_owned() })?;
+        return Ok(only(cuda(number, options)?));
+    }
     let (kind, number) = options.device.split_once(':').unwrap_or((&options.device, "0"));
     match (kind, number.parse()) {
         ("cpu", _) if options.device == "cpu" => cpu().map(only),
-        ("cuda", Ok(number)) => Ok(only(cuda(number, fixed)?)),
-        ("metal", Ok(number)) => Ok(only(metal(number, fixed)?)),
+        ("cuda", Ok(number)) => Ok(only(cuda(number, options)?)),
+        ("metal", Ok(number)) => Ok(only(metal(number, options.deterministic)?)),
         ("auto", _) if options.device == "auto" => match driver::version() {
             Ok(None) => cpu().map(only),
-            found => match found.and_then(|_| cuda(0, fixed)) {
+            found => match found.and_then(|_| cuda(0, options)) {
                 Ok(backend) => Ok(only(backend)),
                 Err(error) => Ok(Opened { backend: cpu()?, passed_over: Some(Arc::new(error)) }),
             },
@@ -64,30 +69,42 @@ pub fn open_device(options: &LoadOptions) -> Result<Opened> {
     }
 }
 
-fn cuda(number: u32, deterministic: bool) -> gristmill_kernels::Result<Arc<Backend>> {
-    CudaDevice::open(number)?.backend(cuda_options(deterministic)).map(Arc::new)
+fn cuda(number: u32, options: &LoadOptions) -> gristmill_kernels::Result<Arc<Backend>> {
+    open_cuda(number, options)?.backend(cuda_options(options)).map(Arc::new)
 }
 
-fn cuda_options(deterministic: bool) -> Options {
-    Options { choice: if deterministic { Choice::Deterministic } else { Choice::Fastest } }
+fn open_cuda(number: u32, options: &LoadOptions) -> gristmill_kernels::Result<CudaDevice> {
+    let device = CudaDevice::open(number)?;
+    if let Some(bytes) = options.gpu_memory {
+        device.limit_memory(bytes);
+    }
+    Ok(device)
+}
+
+fn cuda_options(options: &LoadOptions) -> Options {
+    Options { choice: if options.deterministic { Choice::Deterministic } else { Choice::Fastest } }
+}
+
+/// The number of a CUDA device by its name. `auto` is the first.
+fn cuda_number(device: &str) -> Option<u32> {
+    match device.split_once(':').unwrap_or((device, "0")) {
+        ("auto", _) if device == "auto" => Some(0),
+        ("cuda", number) => number.parse().ok(),
+        _ => None,
+    }
 }
 
 /// A device whose experts the CPU computes. One core is left to the thread that submits the steps.
 fn with_experts(options: &LoadOptions) -> Result<Arc<Backend>> {
     let device = options.device.as_str();
-    let number = match device.split_once(':').unwrap_or((device, "0")) {
-        ("auto", _) if device == "auto" => Some(0),
-        ("cuda", number) => number.parse().ok(),
-        _ => None,
-    };
-    let Some(number) = number else {
+    let Some(number) = cuda_number(device) else {
         let reason = format!("device {device:?} cannot compute them there, only CUDA can; leave the option out");
         return Err(Error::ExpertPlacement { reason });
     };
-    let cuda = CudaDevice::open(number)?;
+    let cuda = open_cuda(number, options)?;
     let threads = options.threads.unwrap_or_else(|| default_threads().saturating_sub(1).max(1));
     let host = HostExperts::new(cpu(options.level.as_deref(), threads)?);
-    Ok(Arc::new(cuda.backend_with_host_experts(cuda_options(options.deterministic), host)?))
+    Ok(Arc::new(cuda.backend_with_host_experts(cuda_options(options), host)?))
 }
 
 #[cfg(target_os = "macos")]

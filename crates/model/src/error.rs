@@ -52,6 +52,12 @@ pub enum Error {
         /// The reason, and a remedy.
         reason: String,
     },
+    /// The device has no memory of its own that could be limited.
+    #[error("gpu memory (--gpu-memory): device {device:?} has no such limit, only CUDA has; leave the option out")]
+    MemoryLimit {
+        /// The device.
+        device: String,
+    },
     /// The architecture is not implemented.
     #[error("architecture {} is not supported{}; known architectures: {known}", Name(.found), Needs(.missing))]
     Architecture {

@@ -25,18 +25,25 @@ pub enum ExpertPlacement {
     Cpu,
     /// The experts of the first layers in host memory; dense layers count too.
     FirstLayersOnCpu(usize),
+    /// The experts of all layers in host memory, and this number of slots for experts of each layer in the device's memory. The CPU
+    /// computes the experts that have no slot. Slots get the experts that were chosen last; in a deterministic backend they keep the
+    /// first experts.
+    Slots(usize),
 }
 
 impl FromStr for ExpertPlacement {
     type Err = String;
 
-    /// Reads `device`, `cpu`, or `cpu:N` for the first N layers.
+    /// Reads `device`, `cpu`, `cpu:N` for the first N layers, or `slots:N`.
     fn from_str(text: &str) -> Result<Self, String> {
-        match (text, text.strip_prefix("cpu:").map(str::parse)) {
+        let expected = "expected device, cpu, cpu:N for the experts of the first N layers, or slots:N for N experts of each layer \
+                        on the device and the others on the CPU, N at least 1";
+        match (text, text.split_once(':').map(|(kind, count)| (kind, count.parse()))) {
             ("device", _) => Ok(Self::Device),
             ("cpu", _) => Ok(Self::Cpu),
-            (_, Some(Ok(count))) if count > 0 => Ok(Self::FirstLayersOnCpu(count)),
-            _ => Err("expected device, cpu, or cpu:N for the experts of the first N layers, N at least 1".to_owned()),
+            (_, Some(("cpu", Ok(count)))) if count > 0 => Ok(Self::FirstLayersOnCpu(count)),
+            (_, Some(("slots", Ok(count)))) if count > 0 => Ok(Self::Slots(count)),
+            _ => Err(expected.to_owned()),
         }
     }
 }
@@ -47,6 +54,7 @@ impl fmt::Display for ExpertPlacement {
             Self::Device => f.write_str("device"),
             Self::Cpu => f.write_str("cpu"),
             Self::FirstLayersOnCpu(count) => write!(f, "cpu:{count}"),
+            Self::Slots(count) => write!(f, "slots:{count}"),
         }
     }
 }
@@ -69,6 +77,8 @@ pub struct LoadOptions {
     /// Where experts are stored and computed. Experts on the CPU need a CUDA device; use them for models that are larger than its
     /// memory.
     pub experts: ExpertPlacement,
+    /// Bytes of a CUDA device's memory that may be used; `None` for all that is free.
+    pub gpu_memory: Option<u64>,
     /// Load the file's prediction heads, with which [`Runner::draft`](crate::Runner::draft) drafts tokens. Each takes the
     /// memory of a layer.
     pub prediction_heads: bool,
@@ -88,6 +98,7 @@ impl Default for LoadOptions {
             precision: Precision::Fast,
             deterministic: false,
             experts: ExpertPlacement::Device,
+            gpu_memory: None,
             prediction_heads: false,
             check_memory: true,
             progress: None,
@@ -98,7 +109,7 @@ impl Default for LoadOptions {
 impl fmt::Debug for LoadOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { device, threads, level, precision, deterministic, experts, .. } = self;
-        let Self { prediction_heads, check_memory, progress, .. } = self;
+        let Self { gpu_memory, prediction_heads, check_memory, progress, .. } = self;
         f.debug_struct("LoadOptions")
             .field("device", device)
             .field("threads", threads)
@@ -106,6 +117,7 @@ impl fmt::Debug for LoadOptions {
             .field("precision", precision)
             .field("deterministic", deterministic)
             .field("experts", experts)
+            .field("gpu_memory", gpu_memory)
             .field("prediction_heads", prediction_heads)
             .field("check_memory", check_memory)
             .field("progress", &progress.is_some())
@@ -119,11 +131,12 @@ mod tests {
 
     #[test]
     fn placements_are_read_as_they_are_written() {
-        use ExpertPlacement::{Cpu, Device, FirstLayersOnCpu};
-        for placement in [Device, Cpu, FirstLayersOnCpu(1), FirstLayersOnCpu(usize::MAX)] {
+        use ExpertPlacement::{Cpu, Device, FirstLayersOnCpu, Slots};
+        for placement in [Device, Cpu, FirstLayersOnCpu(1), FirstLayersOnCpu(usize::MAX), Slots(1), Slots(128)] {
             assert_eq!(placement.to_string().parse(), Ok(placement));
         }
-        for text in ["", "gpu", "cpu:", "cpu:0", "cpu:-1", "cpu:all", "cpu:1:2", "CPU", "device:1"] {
+        for text in ["", "gpu", "cpu:", "cpu:0", "cpu:-1", "cpu:all", "cpu:1:2", "CPU", "device:1", "slots", "slots:0"]
+        {
             assert!(text.parse::<ExpertPlacement>().is_err(), "{text}");
         }
     }

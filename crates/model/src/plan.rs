@@ -40,6 +40,10 @@ pub struct Plan {
     pub weights: u64,
     /// Experts in host memory that the CPU computes for a GPU; no part of [`Plan::total`].
     pub host: u64,
+    /// Slots for experts of each layer, which are part of the weights; 0 if all experts or none are on the device.
+    pub slots: usize,
+    /// Experts of each layer, at most.
+    pub experts: usize,
     /// Free memory of the host, if experts are in it and the system reports it.
     pub host_available: Option<u64>,
     /// Weights that are read from the mapped file; the system may drop these pages and read them again.
@@ -67,7 +71,7 @@ impl Plan {
         let plan = Self::with_weights(&info.spec, &info.program, weights, limits, precision, backend, Reuse::Prefixes)?;
         let host = info.weights.host_bytes(backend);
         let host_available = if host > 0 { machine::available_memory() } else { None };
-        Ok(Self { host, host_available, ..plan })
+        Ok(Self { host, host_available, slots: info.weights.slots(), ..plan })
     }
 
     /// Plans for a runner of a model that is loaded: its weights are not counted.
@@ -102,6 +106,8 @@ impl Plan {
             }),
             weights: weights.owned,
             host: 0,
+            slots: 0,
+            experts: spec.routers().iter().map(|router| router.experts).max().unwrap_or(0),
             host_available: None,
             mapped: weights.mapped,
             state: 0,

@@ -224,7 +224,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     }
     let machine = machine::of(&model, args.device.cpu_level, args.device.threads())?;
     let setup = Setup { threads: args.device.threads(), repeats: args.repeats, machine, log: &args.log };
+    let backend = Arc::clone(model.backend());
     let report = measure(&setup, source, model, workload, limits, profile)?;
+    load::tell_slots(&backend, &args.log);
     if args.json { console::print_json(&report) } else { console::print(&report) }
 }
 

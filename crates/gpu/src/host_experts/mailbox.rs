@@ -3,7 +3,7 @@
 //! | bytes from | what | written by |
 //! | --- | --- | --- |
 //! | 0 | [`ControlWords`]: the number of the newest request with its layer and tokens, the number of the newest answer | both |
-//! | 256 | ids of the chosen experts, tokens × top-k, u32 | device |
+//! | 256 | ids of the chosen experts, tokens × top-k, u32, with a mark if the expert is in a slot | device |
 //! | `x` | activations, tokens × hidden, f32 or [`Int8Words`](gristmill_kernels::act::Int8Words) | device |
 //! | `rows` | the experts' rows, tokens · top-k × hidden, f32 | host |
 //!
@@ -162,15 +162,23 @@ impl HostEnd {
         Ok(Request { number, layer, tokens })
     }
 
-    /// Copies the ids and activations of a request.
-    pub(super) fn read(&mut self, ids: &mut [u32], x: &mut [u8]) -> Result<()> {
-        self.side.read(self.layout.ids, bytemuck::cast_slice_mut(ids))?;
+    /// Copies the ids of a request, of tokens · top-k experts. Those in slots have [`super::inserter::HIT`].
+    pub(super) fn read_ids(&mut self, ids: &mut [u32]) -> Result<()> {
+        self.side.read(self.layout.ids, bytemuck::cast_slice_mut(ids))
+    }
+
+    /// Copies the activations of a request.
+    pub(super) fn read_x(&mut self, x: &mut [u8]) -> Result<()> {
         self.side.read(self.layout.x, x)
     }
 
-    /// Copies rows and answers the request.
-    pub(super) fn answer(&mut self, number: u32, rows: &[f32]) -> Result<()> {
-        self.side.write(self.layout.rows, bytemuck::cast_slice(rows))?;
+    /// Copies the row of a pair.
+    pub(super) fn write_row(&mut self, pair: usize, row: &[f32]) -> Result<()> {
+        self.side.write(self.layout.rows + pair * size_of_val(row), bytemuck::cast_slice(row))
+    }
+
+    /// Answers a request.
+    pub(super) fn answer(&mut self, number: u32) -> Result<()> {
         self.store(u64::from(number))
     }
 

@@ -3,11 +3,12 @@
 //! The host counts the requests that it has submitted, also those of replayed graphs. While the device has some of them left,
 //! the thread polls; otherwise it parks. A failure of the host is stored for the message, and ends all waits of the device.
 
-use super::compute::{self, HostLayer, Scratch};
+use super::compute::{self, HostLayer};
+use super::inserter::Inserter;
 use super::mailbox::{HostEnd, Mailbox};
 use gristmill_kernels::Backend;
 use gristmill_kernels::error::{Error, Result};
-use gristmill_kernels::ops::{Experts, Graph, Operation};
+use gristmill_kernels::ops::{Experts, Graph, Operation, SlotUsage};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -34,6 +35,7 @@ pub(super) struct Worker {
 struct Shared {
     host: Arc<Backend>,
     layers: RwLock<Vec<Arc<HostLayer>>>,
+    inserter: Inserter,
     /// Requests so far, modulo 2³².
     submitted: AtomicU32,
     /// Requests in the graph that is being captured.
@@ -44,39 +46,69 @@ struct Shared {
 
 impl Worker {
     /// Starts the thread. `failure` receives the reason if the host fails.
-    pub(super) fn start(host: Arc<Backend>, mailbox: &Mailbox, failure: Arc<OnceLock<String>>) -> Result<Self> {
+    pub(super) fn start(
+        host: Arc<Backend>,
+        inserter: Inserter,
+        mailbox: &Mailbox,
+        failure: Arc<OnceLock<String>>,
+    ) -> Result<Self> {
         let (layers, submitted, captured, stop) = Default::default();
-        let shared = Arc::new(Shared { host, layers, submitted, captured, stop, failure });
+        let shared = Arc::new(Shared { host, layers, inserter, submitted, captured, stop, failure });
         let (own, end) = (Arc::clone(&shared), mailbox.host_end());
         let thread = thread::Builder::new().name("gristmill-experts".to_owned()).spawn(move || own.serve(end));
         let thread = thread.map_err(|error| Error::Threads { threads: 1, reason: error.to_string() })?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// The number of the layer that `is` finds, or of the one that `make` returns.
+    /// The layer that `is` finds, or the one that `make` returns, and its number.
     pub(super) fn layer(
         &self,
         is: impl Fn(&HostLayer) -> bool,
         make: impl FnOnce() -> Result<HostLayer>,
-    ) -> Result<u32> {
+    ) -> Result<(u32, Arc<HostLayer>)> {
         let find =
             |layers: &[Arc<HostLayer>], is: &dyn Fn(&HostLayer) -> bool| layers.iter().position(|layer| is(layer));
-        let known = find(&self.shared.layers.read().unwrap_or_else(PoisonError::into_inner), &is);
-        if let Some(known) = known {
-            return Ok(known as u32);
+        let layers = self.shared.layers.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = find(&layers, &is) {
+            return Ok((known as u32, Arc::clone(&layers[known])));
         }
+        drop(layers);
         let layer = Arc::new(make()?);
         let mut layers = self.shared.layers.write().unwrap_or_else(PoisonError::into_inner);
+        let own = Arc::clone(&layer);
         match find(&layers, &HostLayer::is_dropped) {
             Some(free) => {
-                layers[free] = layer;
-                Ok(free as u32)
+                layers[free] = own;
+                Ok((free as u32, layer))
             }
             None => {
-                layers.push(layer);
-                Ok(layers.len() as u32 - 1)
+                layers.push(own);
+                Ok((layers.len() as u32 - 1, layer))
             }
         }
+    }
+
+    /// Places experts that have arrived, before a layer or a step that is not being captured.
+    pub(super) fn place_arrived(&self) -> Result<()> {
+        if self.is_capturing() {
+            return Ok(());
+        }
+        self.shared.inserter.publish(self.shared.submitted.load(Ordering::SeqCst))
+    }
+
+    /// Whether a graph is being captured.
+    pub(super) fn is_capturing(&self) -> bool {
+        self.captured().is_some()
+    }
+
+    /// Records choices of a batch that was not posted.
+    pub(super) fn streamed(&self, layer: &Arc<HostLayer>, ids: &[u32]) {
+        self.shared.inserter.chosen(layer, ids);
+    }
+
+    /// See [`gristmill_kernels::Backend::slot_usage`].
+    pub(super) fn slot_usage(&self) -> SlotUsage {
+        self.shared.inserter.usage()
     }
 
     /// Counts a request that is submitted or captured.
@@ -134,6 +166,7 @@ struct CountingGraph {
 
 impl Graph for CountingGraph {
     fn replay(&self) -> Result<()> {
+        self.worker.place_arrived()?;
         self.worker.expect(self.requests);
         self.graph.replay()
     }
@@ -160,21 +193,14 @@ impl Shared {
             let layer = self.layers.read().unwrap_or_else(PoisonError::into_inner).get(request.layer).cloned();
             let unknown = Error::ForeignLayout { op: Experts::NAME, what: "a layer of another backend" };
             let layer = layer.ok_or(unknown)?;
-            self.answer(end, &mut scratch, &layer, request.number, request.tokens)?;
+            let ids = compute::answer(&self.host, &mut scratch, &layer, request, end)?;
+            // The device works meanwhile.
+            self.inserter.chosen(&layer, ids);
+            self.inserter.count(ids);
+            self.inserter.posted(request.number);
             answered = request.number;
         }
         Ok(())
-    }
-
-    fn answer(
-        &self,
-        end: &mut HostEnd,
-        scratch: &mut Option<Scratch>,
-        layer: &HostLayer,
-        number: u32,
-        tokens: usize,
-    ) -> Result<()> {
-        compute::rows(&self.host, scratch, layer, tokens, end, HostEnd::read, |end, rows| end.answer(number, rows))
     }
 
     /// Waits for a request after `answered`. False if the thread must stop.

@@ -6,6 +6,7 @@ use crate::act::{Act, ActReader, Int8Words, Precision, Representations};
 use crate::error::{Error, Result};
 use crate::groups::{GroupLists, Tiling};
 use crate::kv::{KvCache, KvSpec};
+use crate::storage::Storage;
 use crate::tensor::{DeviceId, DeviceMemory, View};
 use crate::weight::{Footprint, Prepared, Role, TensorShape, TensorView, Weight};
 use std::fmt::Debug;
@@ -136,6 +137,18 @@ pub struct Rates {
     pub ops_per_second: f64,
 }
 
+/// Experts that were found in slots, and experts that were not; one for each choice of a token, except in long batches, whose
+/// experts the device computes all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlotUsage {
+    /// Choices whose expert was in a slot.
+    pub hits: u64,
+    /// Choices whose expert the CPU computed.
+    pub misses: u64,
+    /// Experts that were copied to slots.
+    pub insertions: u64,
+}
+
 /// Launches captured into a graph, which replays them with the same arguments.
 pub trait Graph: Debug + Send + Sync {
     /// Replays all launches.
@@ -247,6 +260,21 @@ macro_rules! operations {
             }
             /// See [`Backend::host`].
             fn host(&self) -> Option<&Arc<Backend>> {
+                None
+            }
+            /// See [`Backend::tiles`].
+            fn tiles<'a>(&self, weight: &'a Weight) -> Option<Vec<&'a [u8]>> {
+                let _ = weight;
+                None
+            }
+            /// Pins the memory of a weight that [`Kernels::host`] prepared, for copies to slots, until the storage is dropped.
+            fn pin(&self, weight: &Weight) -> Result<Option<Storage>> {
+                let (what, found) = ("backend", self.name());
+                let _ = weight;
+                Err(Error::Range { op: "prepare_on_host", what, found, rule: "has no slots for experts" })
+            }
+            /// See [`Backend::slot_usage`].
+            fn slot_usage(&self) -> Option<SlotUsage> {
                 None
             }
             /// Storage for activations of up to `rows` × `cols`, whose product fits memory.

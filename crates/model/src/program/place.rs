@@ -19,7 +19,7 @@ impl Program {
         }
         let is_placed = |part: &&Part| match (placement, part.stage) {
             (ExpertPlacement::FirstLayersOnCpu(count), Stage::Layer(layer)) => layer < count,
-            (placement, _) => placement == ExpertPlacement::Cpu,
+            (placement, _) => matches!(placement, ExpertPlacement::Cpu | ExpertPlacement::Slots(_)),
         };
         let mut on_host: Vec<MatrixId> = Vec::new();
         for node in self.parts().filter(is_placed).flat_map(|part| &part.nodes) {
@@ -43,8 +43,10 @@ impl Program {
             };
             return Err(Error::ExpertPlacement { reason });
         }
+        let slots = if let ExpertPlacement::Slots(slots) = placement { slots } else { 0 };
         for matrix in on_host {
-            self.tensors.matrices[matrix.0].location = Location::Host;
+            let matrix = &mut self.tensors.matrices[matrix.0];
+            (matrix.location, matrix.slots) = (Location::Host, slots);
         }
         Ok(())
     }

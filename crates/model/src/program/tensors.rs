@@ -34,6 +34,8 @@ enum WeightId {
 pub(crate) struct MatrixSpec {
     pub(crate) role: Role,
     pub(crate) location: Location,
+    /// Slots in the device's memory for matrices in host memory, at most one for each.
+    pub(crate) slots: usize,
     pub(crate) tensors: Vec<TensorSpec>,
 }
 
@@ -89,7 +91,7 @@ pub(crate) struct RowOrder {
 
 impl Tensors {
     pub(crate) fn add_matrix(&mut self, role: Role, tensors: Vec<TensorSpec>) -> MatrixId {
-        self.matrices.push(MatrixSpec { role, location: Location::Device, tensors });
+        self.matrices.push(MatrixSpec { role, location: Location::Device, slots: 0, tensors });
         let id = MatrixId(self.matrices.len() - 1);
         self.order.push(WeightId::Matrix(id));
         id

@@ -117,7 +117,7 @@ impl Load<'_> {
         let views = matrix.tensors.iter().map(|needed| self.view(needed)).collect::<Result<Vec<_>>>()?;
         let weight = match matrix.location {
             Location::Device => self.backend.prepare(&views, matrix.role)?,
-            Location::Host => self.backend.prepare_on_host(&views, matrix.role)?,
+            Location::Host => self.backend.prepare_on_host(&views, matrix.role, matrix.slots)?,
         };
         self.done(&matrix.tensors)?;
         Ok(weight)

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use gristmill_cuda::STAGING_BYTES;
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::Backend;
 use gristmill_kernels::format::Format;
@@ -19,6 +20,7 @@ struct Matrix {
     shape: TensorShape,
     role: Role,
     location: Location,
+    slots: usize,
     /// Its data is made when it is loaded, so nothing of it stays in the file's map.
     made: bool,
 }
@@ -36,8 +38,24 @@ pub(crate) struct WeightShapes {
 impl WeightShapes {
     /// Bytes in the memory of a backend.
     pub(crate) fn footprint(&self, backend: &Backend) -> Footprint {
-        let vectors = Footprint { owned: self.vectors, mapped: 0 };
+        let vectors = Footprint { owned: self.vectors.saturating_add(self.slot_bytes(backend)), mapped: 0 };
         self.sum(vectors, Location::Device, backend)
+    }
+
+    /// Bytes in a device's memory of the slots for experts in host memory, with the memory through which they are filled.
+    fn slot_bytes(&self, backend: &Backend) -> u64 {
+        let with_slots = self.matrices.iter().filter(|matrix| matrix.slots > 0);
+        let slots = with_slots.map(|matrix| {
+            let shape = TensorShape { experts: matrix.slots.min(matrix.shape.experts), ..matrix.shape };
+            backend.footprint(&shape, matrix.role).owned
+        });
+        let bytes = slots.fold(0, u64::saturating_add);
+        if bytes > 0 { bytes.saturating_add(STAGING_BYTES as u64) } else { 0 }
+    }
+
+    /// Slots for experts of each layer.
+    pub(crate) fn slots(&self) -> usize {
+        self.matrices.iter().map(|matrix| matrix.slots.min(matrix.shape.experts)).max().unwrap_or(0)
     }
 
     /// Bytes in host memory of the experts that the CPU computes for a backend.
@@ -85,7 +103,13 @@ pub(crate) fn survey(file: &GgufFile, spec: &ModelSpec, tensors: &Tensors) -> Re
             let (experts, rows, cols) = needed.matrix();
             let (format, made) = (needed.loaded_format(format), made || needed.is_transposed());
             let shape = TensorShape { format, experts, rows, cols };
-            found.matrices.push(Matrix { shape, role: matrix.role, location: matrix.location, made });
+            found.matrices.push(Matrix {
+                shape,
+                role: matrix.role,
+                location: matrix.location,
+                slots: matrix.slots,
+                made,
+            });
         }
     }
     for vector in &tensors.vectors {

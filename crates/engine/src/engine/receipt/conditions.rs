@@ -23,7 +23,8 @@ pub struct Conditions {
     /// How keys and values are kept: `f16` or `q8_0`.
     #[serde(with = "KvFormatName")]
     pub kv_format: KvFormat,
-    /// Where experts are computed: `device`, `cpu`, or `cpu:N` for those of the first N layers.
+    /// Where experts are computed: `device`, `cpu`, `cpu:N` for those of the first N layers, or `slots:N` if N of each layer are on
+    /// the device. Unless the device is deterministic, which ones depends on the texts before.
     #[serde(with = "placement")]
     pub experts_on: ExpertPlacement,
     /// Tokens of the context. A text ends where it is full, and some models stretch their positions by it.

@@ -1,0 +1,223 @@
+//! Copies missed experts to slots, without a wait of the device or of the CPU's products.
+//!
+//! A thread copies experts to staging memory while steps run. The thread that submits steps launches, before a step, a kernel that
+//! moves what has arrived into slots and enters it in the tables. So a captured step reads one table, and no copy is in a step's
+//! way. Invariant: staging memory is reused after its kernel has run; because the device has posted a later request by then.
+
+use super::compute::HostLayer;
+use crate::seam::{Gpu, Region};
+use gristmill_kernels::Backend;
+use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::ops::SlotUsage;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// Memory of a device through which experts are copied, in bytes: for slots, and for long batches ([`super::stream`]).
+pub const STAGING_BYTES: usize = 2 * STAGED_BYTES;
+/// Staging memory for slots; two experts if these need more. The experts that arrive during one step must fit.
+const STAGED_BYTES: usize = 128 << 20;
+/// Experts in staging memory at most. Each costs a launch.
+const MOST_STAGED: usize = 48;
+/// Sizes of staging memory are multiples of this, so that layers of several formats share it.
+const STEP: usize = 1 << 20;
+/// Wanted experts that are remembered. Those that were missed last are copied first.
+const MOST_WANTED: usize = 512;
+/// Tokens of a request, the last ones, whose choices count. A prompt thus leaves the experts of its end in slots.
+pub(super) const COUNTED_TOKENS: usize = 8;
+
+/// In an id that the device has posted: the expert was in a slot.
+pub(super) const HIT: u32 = 1 << 31;
+
+/// The thread, and what the submitting thread and the worker share with it.
+#[derive(Debug)]
+pub(super) struct Inserter {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    gpu: Arc<dyn Gpu>,
+    host: Arc<Backend>,
+    state: Mutex<State>,
+    changed: Condvar,
+    clock: AtomicU64,
+    usage: [AtomicU64; 3],
+}
+
+#[derive(Debug, Default)]
+struct State {
+    wanted: VecDeque<(Arc<HostLayer>, usize)>,
+    /// Staging memory that nothing uses, and the bytes of all.
+    free: Vec<Region>,
+    allocated: usize,
+    staged: usize,
+    arrived: Vec<(Arc<HostLayer>, usize, Region)>,
+    /// Staging memory that kernels read, with the number of the last request before each.
+    placed: VecDeque<(u32, Region)>,
+    stop: bool,
+}
+
+impl Inserter {
+    /// Starts the thread, unless the slots are `fixed`.
+    pub(super) fn start(gpu: &Arc<dyn Gpu>, host: &Arc<Backend>, fixed: bool) -> Result<Self> {
+        let (state, changed, clock, usage) = Default::default();
+        let shared = Arc::new(Shared { gpu: Arc::clone(gpu), host: Arc::clone(host), state, changed, clock, usage });
+        let own = Arc::clone(&shared);
+        // An error of a copy is the device's, which the next operation reports.
+        let serve = move || drop(own.serve());
+        let start = || thread::Builder::new().name("gristmill-slots".to_owned()).spawn(serve);
+        let thread = if fixed { None } else { Some(start()) };
+        let thread = thread.transpose().map_err(|error| Error::Threads { threads: 1, reason: error.to_string() })?;
+        Ok(Self { shared, thread })
+    }
+
+    /// Records the choices of a layer as the device posted them.
+    pub(super) fn chosen(&self, layer: &Arc<HostLayer>, ids: &[u32]) {
+        let Some(slots) = &layer.slots else { return };
+        let now = self.shared.clock.fetch_add(1, Ordering::Relaxed) + 1;
+        let chosen = ids[ids.len().saturating_sub(COUNTED_TOKENS * layer.top_k)..].iter().filter(|&&id| id != u32::MAX);
+        let experts = chosen.map(|id| (id & !HIT) as usize);
+        let wanted: Vec<usize> =
+            slots.resident(|resident| experts.filter(|&expert| resident.choose(expert, now)).collect());
+        if wanted.is_empty() || self.thread.is_none() {
+            return;
+        }
+        let mut state = self.shared.state();
+        state.wanted.extend(wanted.into_iter().map(|expert| (Arc::clone(layer), expert)));
+        let old = state.wanted.len().saturating_sub(MOST_WANTED);
+        state.wanted.drain(..old);
+        drop(state);
+        self.shared.changed.notify_one();
+    }
+
+    /// Counts choices as the device posted them.
+    pub(super) fn count(&self, ids: &[u32]) {
+        let chosen = ids.iter().copied().filter(|&id| id != u32::MAX);
+        let (hits, misses): (Vec<u32>, Vec<u32>) = chosen.partition(|&id| id & HIT != 0);
+        for (total, some) in self.shared.usage.iter().zip([hits, misses]) {
+            total.fetch_add(some.len() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Submits the launches that place what has arrived. `submitted` is the number of the last request that was submitted.
+    pub(super) fn publish(&self, submitted: u32) -> Result<()> {
+        let arrived = std::mem::take(&mut self.shared.state().arrived);
+        for (layer, expert, memory) in arrived {
+            let matrices = layer.matrices();
+            let placed = match (&layer.slots, &matrices) {
+                (Some(slots), Some(matrices)) => slots.place(&self.shared.gpu, expert, matrices, &memory)?,
+                _ => false,
+            };
+            let mut state = self.shared.state();
+            if placed {
+                self.shared.usage[2].fetch_add(1, Ordering::Relaxed);
+                state.placed.push_back((submitted, memory));
+            } else {
+                state.release(memory);
+                self.shared.changed.notify_one();
+            }
+        }
+        Ok(())
+    }
+
+    /// Reuses the staging memory of kernels that ended before a request of this number.
+    pub(super) fn posted(&self, number: u32) {
+        let mut state = self.shared.state();
+        while let Some((_, memory)) =
+            state.placed.pop_front_if(|&mut (before, _)| (number.wrapping_sub(before) as i32) > 0)
+        {
+            state.release(memory);
+            self.shared.changed.notify_one();
+        }
+    }
+
+    /// Choices and copies so far.
+    pub(super) fn usage(&self) -> SlotUsage {
+        let [hits, misses, insertions] = self.shared.usage.each_ref().map(|count| count.load(Ordering::Relaxed));
+        SlotUsage { hits, misses, insertions }
+    }
+}
+
+impl Drop for Inserter {
+    fn drop(&mut self) {
+        self.shared.state().stop = true;
+        self.shared.changed.notify_all();
+        // The thread does not panic.
+        self.thread.take().into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
+impl State {
+    fn release(&mut self, memory: Region) {
+        self.staged -= 1;
+        self.free.push(memory);
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self) -> Result<()> {
+        while let Some((layer, expert, memory)) = self.next()? {
+            if let Some(slots) = &layer.slots {
+                let matrices = layer.matrices();
+                if let Some(expert_of) = matrices.as_ref().map(|matrices| layer.expert(matrices)) {
+                    let mut pieces = Vec::with_capacity(6);
+                    slots.pieces(&self.host, expert, &expert_of, 0, &mut pieces)?;
+                    memory.write_beside(&pieces)?;
+                }
+            }
+            self.state().arrived.push((layer, expert, memory));
+        }
+        Ok(())
+    }
+
+    /// The next expert to copy and memory for it. `None` if the thread must stop.
+    fn next(&self) -> Result<Option<(Arc<HostLayer>, usize, Region)>> {
+        let mut state = self.state();
+        while !state.stop {
+            if state.staged < MOST_STAGED
+                && let Some((layer, expert)) = state.wanted.pop_back()
+            {
+                let Some(slots) = &layer.slots else { continue };
+                let bytes = slots.staged_bytes().next_multiple_of(STEP);
+                let Some(memory) = self.memory(&mut state, bytes)? else {
+                    state.wanted.push_back((layer, expert));
+                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    continue;
+                };
+                state.staged += 1;
+                if slots.resident(|resident| resident.start(expert)) {
+                    return Ok(Some((layer, expert, memory)));
+                }
+                state.release(memory);
+                continue;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(None)
+    }
+
+    /// Free staging memory of at least this size. `None` if it is in use.
+    fn memory(&self, state: &mut State, bytes: usize) -> Result<Option<Region>> {
+        if let Some(at) = state.free.iter().position(|memory| memory.bytes() >= bytes) {
+            return Ok(Some(state.free.swap_remove(at)));
+        }
+        let most = STAGED_BYTES.max(2 * bytes);
+        while state.allocated + bytes > most
+            && let Some(small) = state.free.pop()
+        {
+            state.allocated -= small.bytes();
+        }
+        if state.allocated + bytes > most {
+            return Ok(None);
+        }
+        state.allocated += bytes;
+        Region::new(&self.gpu, bytes, "staging of experts").map(Some)
+    }
+}

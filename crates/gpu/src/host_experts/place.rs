@@ -1,0 +1,234 @@
+//! Brings an expert from the host's layout into a slot: the host side of `kernels/slots.gpu`.
+
+use crate::layout::{self, PlaneRows};
+use crate::product::word;
+use crate::seam::{Access, Arg, Gpu, Kernel, Launch, Region, Unit};
+use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::format::Format;
+use gristmill_kernels::ops::{Experts, Operation};
+use gristmill_kernels::tensor::Buffer;
+use std::sync::Arc;
+
+const OP: &str = Experts::NAME;
+const FILE: &str = "slots.gpu";
+/// Planes of a format at most, as in the source.
+const PLANES: usize = 8;
+/// Rows of a tile of the host.
+const TILE_ROWS: usize = 16;
+/// Blocks and threads for each matrix.
+const BLOCKS: u32 = 128;
+const THREADS: u32 = 256;
+/// Alignment of what is staged.
+const ALIGNMENT: usize = 256;
+/// No expert.
+pub(super) const PADDING: u32 = u32::MAX;
+
+shared_struct! {
+    #[derive(Debug)]
+    pub(crate) struct SlotPlane in "slots.gpu" {
+        from: u32,
+        to: u32,
+        stride: u32,
+        units: u32,
+        unit: u32,
+    }
+}
+
+shared_struct! {
+    #[derive(Debug)]
+    pub(crate) struct SlotMatrix in "slots.gpu" {
+        tiles: u64,
+        bias: u64,
+        rows: u32,
+        blocks: u32,
+        tile_bytes: u32,
+        row_bytes: u32,
+        planes: u32,
+        padding: u32,
+        plane: [SlotPlane; PLANES],
+    }
+}
+
+shared_struct! {
+    pub(crate) struct PlaceParams in "slots.gpu" {
+        expert: u32,
+        slot: u32,
+        evicted: u32,
+        padding: u32,
+    }
+}
+
+/// The unit of the kernel.
+pub(crate) fn unit() -> Unit {
+    Unit::new(FILE, &[])
+}
+
+/// How the parts of an expert are staged, in bytes: the tiles of gate, up and down, and their biases.
+#[derive(Debug)]
+pub(super) struct Staged {
+    /// A [`SlotMatrix`] for each of gate, up and down.
+    matrices: Region,
+    /// Where the tiles start, and their bytes.
+    pub(super) tiles: [(usize, usize); 3],
+    /// Where the biases start; each has the matrix's rows.
+    pub(super) biases: [usize; 3],
+    /// In all.
+    pub(super) bytes: usize,
+}
+
+impl Staged {
+    /// For slots with these parts.
+    pub(super) fn new(gpu: &Arc<dyn Gpu>, parts: [&PlaneRows; 3]) -> Result<Self> {
+        let (mut matrices, mut tiles, mut biases, mut end) =
+            ([bytemuck::Zeroable::zeroed(); 3], [(0, 0); 3], [0; 3], 0);
+        for (i, part) in parts.into_iter().enumerate() {
+            let tile_bytes = TILE_ROWS * part.format.block_bytes();
+            let bytes = part.rows.div_ceil(TILE_ROWS) * part.blocks() * tile_bytes;
+            tiles[i] = (end, bytes);
+            biases[i] = (end + bytes).next_multiple_of(ALIGNMENT);
+            end = (biases[i] + size_of::<f32>() * part.rows).next_multiple_of(ALIGNMENT);
+            // One kernel counts units by 32 bits.
+            word(OP, "bytes of an expert's matrix", part.matrix_bytes())?;
+            let (planes, plane) = planes(part.format, part.cols)?;
+            matrices[i] = SlotMatrix {
+                tiles: tiles[i].0 as u64,
+                bias: biases[i] as u64,
+                rows: part.rows as u32,
+                blocks: part.blocks() as u32,
+                tile_bytes: tile_bytes as u32,
+                row_bytes: part.row_bytes as u32,
+                planes,
+                padding: 0,
+                plane,
+            };
+        }
+        let memory = Region::new(gpu, size_of_val(&matrices), "the layout of experts")?;
+        memory.write(0, bytemuck::cast_slice(&matrices))?;
+        Ok(Self { matrices: memory, tiles, biases, bytes: end })
+    }
+}
+
+/// The planes of a format in tiles and in rows, and their number.
+fn planes(format: Format, cols: usize) -> Result<(u32, [SlotPlane; PLANES])> {
+    let mut out = [bytemuck::Zeroable::zeroed(); PLANES];
+    let planes = format.planes();
+    if planes.len() > PLANES {
+        let (found, rule) = (planes.len().to_string(), "must be at most 8 for experts in slots");
+        return Err(Error::Range { op: OP, what: "planes of a format", found, rule });
+    }
+    let mut before = 0;
+    for (out, plane) in out.iter_mut().zip(planes) {
+        let (to, stride) = layout::position(format, cols, plane.start);
+        let [from, to, stride] = [TILE_ROWS * before, to, stride].map(|n| n as u32);
+        *out = SlotPlane { from, to, stride, units: (plane.bytes / plane.unit) as u32, unit: plane.unit as u32 };
+        before += plane.bytes;
+    }
+    Ok((planes.len() as u32, out))
+}
+
+/// An expert that has arrived, and the slot that it gets.
+pub(super) struct Placement<'a> {
+    pub(super) staged: &'a Staged,
+    /// Staging memory, and the expert's first byte in it.
+    pub(super) memory: (&'a Region, usize),
+    pub(super) parts: [&'a PlaneRows; 3],
+    /// Biases of the slots.
+    pub(super) biases: [Option<&'a Region>; 3],
+    /// Slots of the layer's experts, if the expert gets one.
+    pub(super) table: Option<&'a Region>,
+    pub(super) expert: usize,
+    pub(super) slot: usize,
+    pub(super) evicted: Option<usize>,
+}
+
+impl Placement<'_> {
+    /// Launches the kernel. It starts after all submitted work, and later work starts after it.
+    pub(super) fn launch(&self, gpu: &Arc<dyn Gpu>) -> Result<()> {
+        let &Self { staged, memory, parts, biases, table, expert, slot, evicted } = self;
+        let params = PlaceParams {
+            expert: expert as u32,
+            slot: slot as u32,
+            evicted: evicted.map_or(PADDING, |expert| expert as u32),
+            padding: 0,
+        };
+        let [gate, up, down] = parts.map(|part| part.matrix_arg(slot, Access::Write));
+        let bias = |i: usize| {
+            let (bytes, access) = (size_of::<f32>() * parts[i].rows, Access::Write);
+            biases[i].map_or(Arg::Null, |region| Arg::Buffer { region, offset: slot * bytes, bytes, access })
+        };
+        let (region, offset) = memory;
+        let memory = Arg::Buffer { region, offset, bytes: staged.bytes, access: Access::Read };
+        let table = table.map_or(Arg::Null, |table| Arg::region(table, Access::Write));
+        let matrices = Arg::region(&staged.matrices, Access::Read);
+        let args = [matrices, memory, gate, up, down, bias(0), bias(1), bias(2), table, Arg::params(&params)];
+        let launch = Launch::new(Kernel::plain(FILE, "place_expert"), [BLOCKS, 3, 1], THREADS, &args);
+        gpu.launch(&Launch { overlap: false, ..launch })
+    }
+}
+
+shared_struct! {
+    pub(crate) struct RingParams in "slots.gpu" {
+        first: u32,
+        end: u32,
+        pairs: u32,
+        padding: u32,
+    }
+}
+
+/// The tiles of a range of experts, whose ids become their places in a ring.
+pub(super) struct RingTiles<'a> {
+    /// Tiles of all experts, and their number.
+    pub(super) tiles: &'a Buffer<u32>,
+    pub(super) tile_count: &'a Buffer<u32>,
+    /// The place of each expert.
+    pub(super) places: &'a Region,
+    /// The first expert, and the one after the last.
+    pub(super) range: [usize; 2],
+}
+
+impl RingTiles<'_> {
+    /// Launches the kernel. An empty tile after all pairs ends the list, so that no product zeroes the rows of other pairs.
+    pub(super) fn launch(
+        &self,
+        gpu: &Arc<dyn Gpu>,
+        pairs: usize,
+        [tiles, tile_count]: [&Buffer<u32>; 2],
+    ) -> Result<()> {
+        let [first, end] = self.range.map(|expert| expert as u32);
+        let params = RingParams { first, end, pairs: word(OP, "pairs", pairs)?, padding: 0 };
+        let read = |list| Arg::buffer(list, Access::Read);
+        let write = |list| Arg::buffer(list, Access::Write);
+        let places = Arg::region(self.places, Access::Read);
+        let args =
+            [read(self.tiles), read(self.tile_count), places, write(tiles), write(tile_count), Arg::params(&params)];
+        let launch = Launch::new(Kernel::plain(FILE, "ring_tiles"), [1, 1, 1], THREADS, &args);
+        gpu.launch(&Launch { overlap: false, ..launch })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whole units are aligned in tiles and rows, and every byte of a block has a place of its own.
+    #[test]
+    fn planes_of_all_formats_are_placed() {
+        for &format in Format::ALL {
+            for blocks in [1, 3, 16] {
+                let (count, planes) = planes(format, blocks * format.block_len()).unwrap();
+                let mut seen = vec![false; 2 * blocks * format.block_bytes() + 256];
+                for plane in &planes[..count as usize] {
+                    assert_eq!([plane.from % plane.unit, plane.to % plane.unit, plane.stride % plane.unit], [0; 3]);
+                    for block in 0..blocks as u32 {
+                        for byte in 0..plane.units * plane.unit {
+                            let at = (plane.to + block * plane.stride + byte) as usize;
+                            assert!(!std::mem::replace(&mut seen[at], true), "{format}: byte {at}");
+                        }
+                    }
+                }
+                let bytes = seen.iter().filter(|&&seen| seen).count();
+                assert_eq!(bytes, blocks * format.block_bytes(), "{format}");
+            }
+        }
+    }
+}

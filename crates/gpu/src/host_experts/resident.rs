@@ -1,0 +1,124 @@
+//! Which experts of a layer are in its slots, as the host has decided: the least recently chosen one is replaced.
+
+/// The experts of a layer. A time is the number of a request of the device; 0 is before all.
+#[derive(Debug)]
+pub(super) struct Resident {
+    slot_of: Vec<Option<usize>>,
+    expert_of: Vec<usize>,
+    /// When the expert of each slot was last chosen.
+    used: Vec<u64>,
+    /// When each expert was last chosen without being in a slot.
+    missed: Vec<u64>,
+    /// Whether an expert is being copied, or waits for its slot.
+    in_flight: Vec<bool>,
+}
+
+/// A slot's old expert and its new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Replaced {
+    pub(super) slot: usize,
+    pub(super) evicted: usize,
+}
+
+impl Resident {
+    /// Slots with the first experts. There are at most as many slots as experts.
+    pub(super) fn new(experts: usize, slots: usize) -> Self {
+        Self {
+            slot_of: (0..experts).map(|expert| (expert < slots).then_some(expert)).collect(),
+            expert_of: (0..slots).collect(),
+            used: vec![0; slots],
+            missed: vec![0; experts],
+            in_flight: vec![false; experts],
+        }
+    }
+
+    /// Records that a token has chosen an expert. True if the expert should be copied to a slot.
+    pub(super) fn choose(&mut self, expert: usize, now: u64) -> bool {
+        match self.slot_of.get(expert) {
+            Some(&Some(slot)) => {
+                self.used[slot] = now;
+                false
+            }
+            Some(None) => {
+                self.missed[expert] = now;
+                !self.in_flight[expert]
+            }
+            None => false,
+        }
+    }
+
+    /// The experts that are in no slot, in order.
+    pub(super) fn absent(&self) -> Vec<usize> {
+        (0..self.slot_of.len()).filter(|&expert| self.slot_of[expert].is_none()).collect()
+    }
+
+    /// Whether to copy an expert now. If so, it is in flight from now on.
+    pub(super) fn start(&mut self, expert: usize) -> bool {
+        let wanted = self.slot_of[expert].is_none() && !self.in_flight[expert] && self.has_place(expert);
+        self.in_flight[expert] |= wanted;
+        wanted
+    }
+
+    /// Gives a copied expert the slot of the least recently chosen one. `None` if all slots have experts that were chosen later.
+    pub(super) fn replace(&mut self, expert: usize) -> Option<Replaced> {
+        self.in_flight[expert] = false;
+        let slot = self.oldest().filter(|_| self.has_place(expert))?;
+        let evicted = std::mem::replace(&mut self.expert_of[slot], expert);
+        (self.slot_of[evicted], self.slot_of[expert]) = (None, Some(slot));
+        self.used[slot] = self.missed[expert];
+        Some(Replaced { slot, evicted })
+    }
+
+    fn oldest(&self) -> Option<usize> {
+        (0..self.used.len()).min_by_key(|&slot| self.used[slot])
+    }
+
+    fn has_place(&self, expert: usize) -> bool {
+        self.oldest().is_some_and(|slot| self.used[slot] < self.missed[expert])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_recently_chosen_expert_is_replaced() {
+        let mut resident = Resident::new(6, 3);
+        assert!(!resident.choose(0, 1) && !resident.choose(2, 2) && resident.choose(5, 3));
+        assert!(resident.start(5) && !resident.start(5) && !resident.choose(5, 3));
+        assert_eq!(resident.replace(5), Some(Replaced { slot: 1, evicted: 1 }));
+        assert!(!resident.choose(5, 4) && resident.choose(1, 4) && resident.start(1));
+        assert_eq!(resident.replace(1), Some(Replaced { slot: 0, evicted: 0 }));
+    }
+
+    #[test]
+    fn an_expert_does_not_replace_those_of_its_own_request() {
+        let mut resident = Resident::new(4, 1);
+        assert!(!resident.choose(0, 7) && resident.choose(1, 7));
+        assert!(!resident.start(1));
+        assert!(resident.choose(1, 8) && resident.start(1) && !resident.choose(0, 9));
+        assert_eq!(resident.replace(1), None);
+        assert!(!resident.choose(9, 10));
+    }
+
+    /// Slots and experts always name each other, and every slot has an expert.
+    #[test]
+    fn slots_and_experts_agree() {
+        for slots in 0..6 {
+            let (mut resident, mut seed) = (Resident::new(6, slots), slots as u32);
+            for now in 1..500 {
+                seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let (expert, copies) = ((seed >> 16) as usize % 6, seed >> 30 > 0);
+                if resident.choose(expert, now) && copies && resident.start(expert) {
+                    let replaced = resident.replace(expert);
+                    assert!(replaced.is_some_and(|replaced| replaced.evicted != expert));
+                }
+                assert_eq!(resident.absent().len(), 6 - slots);
+                for (slot, &expert) in resident.expert_of.iter().enumerate() {
+                    assert_eq!(resident.slot_of[expert], Some(slot));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A layer's slots: device memory for some of its experts, the device's table of them, and the host's mirror.
+
+use super::on_host;
+use super::place::{PADDING, Placement, Staged};
+use super::resident::Resident;
+use crate::layout::{PlaneRows, pair, single};
+use crate::seam::{Access, Arg, Gpu, Region, region_of};
+use gristmill_kernels::Backend;
+use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::ops::{ExpertWeights, Experts, Operation};
+use gristmill_kernels::tensor::Buffer;
+use gristmill_kernels::weight::{HostMatrices, Weight};
+use std::sync::{Arc, Mutex, PoisonError};
+
+const OP: &str = Experts::NAME;
+
+/// The slots of a layer. They start with the first experts.
+#[derive(Debug)]
+pub(super) struct LayerSlots {
+    /// The slot of each expert on the device, or [`PADDING`]. A step reads it; only [`LayerSlots::place`] changes it.
+    table: Region,
+    resident: Mutex<Resident>,
+    staged: Staged,
+    /// Biases of the slots, as in [`ExpertWeights`].
+    gate_up_bias: Option<[Buffer<f32>; 2]>,
+    down_bias: Option<Buffer<f32>>,
+}
+
+impl LayerSlots {
+    /// The slots of a layer whose weights are in host memory. `None` if it has none.
+    pub(super) fn new(gpu: &Arc<dyn Gpu>, weights: &ExpertWeights) -> Result<Option<Self>> {
+        let [gate_up, down] = [&on_host(weights.gate_up)?.0, &on_host(weights.down)?.0];
+        let (Some(gate_up), Some(down)) = (&gate_up.slots, &down.slots) else { return Ok(None) };
+        let parts = parts(gate_up, down)?;
+        let (experts, slots) = (weights.gate_up.experts(), gate_up.experts());
+        let table = Region::new(gpu, experts * size_of::<u32>(), "the table of experts in slots")?;
+        let first: Vec<u32> = (0..experts).map(|id| if id < slots { id as u32 } else { PADDING }).collect();
+        table.write(0, bytemuck::cast_slice(&first))?;
+        let bias = |bias: &Buffer<f32>| -> Result<Buffer<f32>> {
+            let from = region_of(bias).ok_or(Error::ForeignLayout { op: OP, what: "a bias" })?;
+            let bytes = from.bytes() / experts * slots;
+            let region = Region::new(gpu, bytes, "biases of experts in slots")?;
+            gpu.copy(from.range(0, bytes)?, region.range(0, bytes)?, bytes)?;
+            Ok(Buffer::on_device(Box::new(region)))
+        };
+        let gate_up_bias = match weights.gate_up_bias {
+            Some([gate, up]) => Some([bias(gate)?, bias(up)?]),
+            None => None,
+        };
+        Ok(Some(Self {
+            table,
+            resident: Mutex::new(Resident::new(experts, slots)),
+            staged: Staged::new(gpu, parts)?,
+            gate_up_bias,
+            down_bias: weights.down_bias.map(bias).transpose()?,
+        }))
+    }
+
+    /// The table, for the kernel that looks experts up.
+    pub(super) fn table(&self) -> Arg<'_> {
+        Arg::region(&self.table, Access::Read)
+    }
+
+    /// The slots as weights of a layer, whose experts are slots.
+    pub(super) fn weights<'a>(&'a self, weights: &ExpertWeights<'a>) -> Result<ExpertWeights<'a>> {
+        let slots = |weight: &'a Weight| -> Result<&'a Weight> {
+            on_host(weight)?.0.slots.as_ref().ok_or(Error::ForeignLayout { op: OP, what: "a weight without slots" })
+        };
+        Ok(ExpertWeights {
+            gate_up: slots(weights.gate_up)?,
+            down: slots(weights.down)?,
+            activation: weights.activation,
+            gate_up_bias: self.gate_up_bias.as_ref().map(|biases| biases.each_ref()),
+            down_bias: self.down_bias.as_ref(),
+        })
+    }
+
+    /// Runs `with` on the host's mirror.
+    pub(super) fn resident<T>(&self, with: impl FnOnce(&mut Resident) -> T) -> T {
+        with(&mut self.resident.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Bytes of a staged expert.
+    pub(super) fn staged_bytes(&self) -> usize {
+        self.staged.bytes
+    }
+
+    /// How an expert is staged.
+    pub(super) fn staged(&self) -> &Staged {
+        &self.staged
+    }
+
+    /// Whether gate, up and down have biases.
+    pub(super) fn has_biases(&self) -> [bool; 3] {
+        let gate_up = self.gate_up_bias.is_some();
+        [gate_up, gate_up, self.down_bias.is_some()]
+    }
+
+    /// The matrices of gate, up and down in slots.
+    pub(super) fn parts<'a>(&self, [gate_up, down]: &'a [Arc<HostMatrices>; 2]) -> Result<[&'a PlaneRows; 3]> {
+        match [&gate_up.slots, &down.slots] {
+            [Some(gate_up), Some(down)] => parts(gate_up, down),
+            _ => Err(Error::ForeignLayout { op: OP, what: "a weight without slots" }),
+        }
+    }
+
+    /// What of an expert is copied from host memory to which byte of staging memory, for an expert that starts at `at`.
+    pub(super) fn pieces<'a>(
+        &self,
+        host: &Backend,
+        expert: usize,
+        of: &HostExpert<'a>,
+        at: usize,
+        pieces: &mut Vec<(usize, &'a [u8])>,
+    ) -> Result<()> {
+        let foreign = || Error::ForeignLayout { op: OP, what: "a weight in host memory" };
+        let tensors = [&of.gate_up.weight, &of.down.weight].map(|weight| host.tiles(weight));
+        let [Some(gate_up), Some(down)] = tensors else { return Err(foreign()) };
+        for (tiles, &(start, bytes)) in gate_up.into_iter().chain(down).zip(&self.staged.tiles) {
+            let own = tiles.get(expert * bytes..(expert + 1) * bytes).ok_or_else(foreign)?;
+            pieces.push((at + start, own));
+        }
+        for (bias, &start) in of.biases.iter().zip(&self.staged.biases) {
+            let Some((values, rows)) = *bias else { continue };
+            let own = values.get(expert * rows..(expert + 1) * rows).ok_or_else(foreign)?;
+            pieces.push((at + start, bytemuck::cast_slice(own)));
+        }
+        Ok(())
+    }
+
+    /// Gives a staged expert a slot: submits the launch that copies it there and changes the table. False if it gets none.
+    pub(super) fn place(
+        &self,
+        gpu: &Arc<dyn Gpu>,
+        expert: usize,
+        matrices: &[Arc<HostMatrices>; 2],
+        memory: &Region,
+    ) -> Result<bool> {
+        let Some(replaced) = self.resident(|resident| resident.replace(expert)) else { return Ok(false) };
+        let [Some(gate_up), Some(down)] = [&matrices[0].slots, &matrices[1].slots] else { return Ok(false) };
+        let [gate, up] = self.gate_up_bias.as_ref().map_or([None; 2], |biases| biases.each_ref().map(region_of));
+        let placement = Placement {
+            staged: &self.staged,
+            memory: (memory, 0),
+            parts: parts(gate_up, down)?,
+            biases: [gate, up, self.down_bias.as_ref().and_then(region_of)],
+            table: Some(&self.table),
+            expert,
+            slot: replaced.slot,
+            evicted: Some(replaced.evicted),
+        };
+        placement.launch(gpu)?;
+        Ok(true)
+    }
+}
+
+/// What an expert consists of in host memory.
+pub(super) struct HostExpert<'a> {
+    pub(super) gate_up: &'a HostMatrices,
+    pub(super) down: &'a HostMatrices,
+    /// Biases of gate, up and down with the rows of one expert.
+    pub(super) biases: [Option<(&'a [f32], usize)>; 3],
+}
+
+/// The matrices of gate, up and down in slots.
+fn parts<'a>(gate_up: &'a Weight, down: &'a Weight) -> Result<[&'a PlaneRows; 3]> {
+    let [gate, up] = pair(OP, gate_up)?;
+    Ok([gate, up, single(OP, down)?])
+}

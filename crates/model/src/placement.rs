@@ -1,0 +1,56 @@
+//! Where the experts go of a model that is larger than the device's memory.
+
+use gristmill_files::gguf::GgufFile;
+use gristmill_kernels::Backend;
+use gristmill_kernels::tensor::DeviceId;
+
+use crate::error::{Error, Result};
+use crate::limits::Limits;
+use crate::load::{ExpertPlacement, LoadOptions};
+use crate::model::ModelInfo;
+use crate::plan::Plan;
+
+/// Places the experts of a model that does not fit into the free memory of a CUDA device. The other weights, the KV cache and
+/// intermediate results come first, and slots for experts get the rest. Returns the placement, and the context length that it is
+/// for. The options' own if the model fits, if they place experts themselves, or if nothing helps: [`Plan::check`] has the error
+/// then.
+///
+/// # Errors
+/// The errors of [`ModelInfo::read_for`] and [`Plan::new`].
+pub fn place_experts(
+    file: &GgufFile,
+    options: &LoadOptions,
+    limits: &Limits,
+    backend: &Backend,
+) -> Result<(ExpertPlacement, Option<usize>)> {
+    let own = (options.experts, limits.context);
+    let info = |experts| {
+        let prediction_heads = options.prediction_heads;
+        ModelInfo::read_for(file, &LoadOptions { experts, prediction_heads, ..LoadOptions::default() })
+    };
+    let plan = |info: &ModelInfo, limits: &Limits| Plan::new(info, limits, options.precision, backend);
+    if options.experts != ExpertPlacement::Device || !matches!(backend.device(), DeviceId::Cuda(_)) {
+        return Ok(own);
+    }
+    let all = info(ExpertPlacement::Device)?;
+    let most = all.spec.routers().iter().map(|router| router.experts).max().unwrap_or(0);
+    if plan(&all, limits)?.check().is_ok() {
+        return Ok(own);
+    }
+    let without = match info(ExpertPlacement::Cpu) {
+        // The model has no experts that can be there.
+        Err(Error::ExpertPlacement { .. }) => return Ok(own),
+        without => plan(&without?, limits)?,
+    };
+    let (Ok(()), Some(free)) = (without.check(), without.available) else { return Ok(own) };
+    let limits = Limits { context: Some(without.context), ..*limits };
+    let total = |slots| Ok::<_, Error>(plan(&info(ExpertPlacement::Slots(slots))?, &limits)?.total());
+    let (one, two) = (total(1)?, total(2)?);
+    // Every slot takes the same memory, up to the layer with the fewest experts.
+    let more = free.checked_sub(one).map(|rest| usize::try_from(rest / two.saturating_sub(one).max(1)).unwrap_or(most));
+    let placement = match more {
+        Some(more) => ExpertPlacement::Slots(more.saturating_add(1).min(most)),
+        None => ExpertPlacement::Cpu,
+    };
+    Ok((placement, limits.context))
+}
