@@ -76,6 +76,8 @@ pub const BUGS: &[Bug] = &[
     int8_tile("            barrier();\n            const bool ends_share", "            const bool ends_share", "matmul", &[Kind::RaceInBlock, Kind::RaceInWarp, Kind::Uninitialised]),
     int8_tile("cp_async_wait<0>();", "cp_async_wait<1>();", "matmul", &[Kind::InFlight]),
     int8_tile("u32 row = x_of[token] == NO_ROW ? 0 : x_of[token];", "u32 row = x_of[token];", "matmul", &[Kind::OutOfBounds]),
+    bug("delta_rule.gpu", "GROUP Stage& stage = stages[done / TOKENS % 2];", "GROUP Stage& stage = stages[0];", "delta_rule", &[Kind::RaceInBlock, Kind::RaceInWarp]),
+    bug("delta_rule.gpu", "bool valid = token < left;\n        const", "bool valid = true;\n        const", "delta_rule", &[Kind::OutOfBounds]),
     bug("sample.h", "    barrier();\n    u64 sum = 0;", "    u64 sum = 0;", "sample", &[Kind::RaceInBlock, Kind::RaceInWarp]),
     bug("norm.h", "return {here.block_x(), here.thread_x()", "return {here.block_x() / 2, here.thread_x()", "rms_norm", &[Kind::RaceInGrid]),
     bug("embed.gpu", "out += here.block_x() * p.out_stride", "out += here.block_x() / 2 * p.out_stride", "embed", &[Kind::RaceInGrid]),
