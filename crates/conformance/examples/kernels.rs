@@ -83,6 +83,17 @@ const SPILLS: &[(&str, &str, &str)] = &[
          values and sums of a block take the other registers",
     ),
     (
+        "attention_latent.cu",
+        "attention_latent",
+        "sums of 512 columns take half the registers: up to 40 bytes without low parts on sm_90a at keys of 576; with low parts, \
+         which a model of F32 needs, more",
+    ),
+    (
+        "attention_latent_split.cu",
+        "attention_latent_split",
+        "a slice of the queries and the sums take half the registers: 136 bytes on sm_90a at keys of 576, most of them addresses",
+    ),
+    (
         "attention_tile.cu",
         "attention_tile",
         "two loop-invariant words at a width of 256, where the sums take half the registers; without low parts, up to 92 \
