@@ -36,6 +36,9 @@ fn shrunk(model: &Model) -> Synthetic {
     if let Mixers::Channels(channels) = &mut model.special.mixers {
         channels.width = 32;
     }
+    if let Mixers::Gemma4(gemma) = &mut model.special.mixers {
+        gemma.windowed_width = 32;
+    }
     if let Mixers::Latent(latent) | Mixers::Channels(Channels { latent, .. }) = &mut model.special.mixers {
         (latent.latent, latent.rotated, latent.value_width) = (64, 32, 64);
         latent.query_rank = latent.query_rank.min(64);
