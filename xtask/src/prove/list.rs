@@ -259,7 +259,9 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     gate_up in "cpu/src/math.rs" by [gate_up] {
         "s.mul(s.mul(gate, sigmoid(s, gate)), up)" => "s.mul(s.mul(up, sigmoid(s, up)), gate)",
         "s.splat(0.044_715)" => "s.splat(0.044_5)",
-        "s.max(s.splat(-limit), s.min(s.splat(limit), up))" => "s.min(s.splat(limit), up)",
+        "let up = s.max(s.splat(-limit), s.min(s.splat(limit), up));" => "let up = s.min(s.splat(limit), up);",
+        "s.min(s.splat(limit), s.mul(gate, sigmoid(s, gate)))" => "s.mul(s.min(s.splat(limit), gate), sigmoid(s, gate))",
+        "s.mul(silu, s.max(s.splat(-limit), s.min(s.splat(limit), up)))" => "s.mul(silu, s.min(s.splat(limit), up))",
         "s.add(up, s.splat(1.0))" => "up",
     }
     gate_up in "cpu/src/matmul.rs" by [gate_up] {
