@@ -15,7 +15,7 @@ const OP: &str = Experts::NAME;
 /// A request to the host: activations and choices of some tokens of a layer.
 #[derive(Clone, Copy, Debug)]
 pub struct Post<'a> {
-    /// Activations: rows of f32, or of [`Int8Words`].
+    /// Activations: rows of f32, or of `Int8Words`.
     pub x: Arg<'a>,
     /// Chosen experts.
     pub ids: Arg<'a>,
