@@ -157,6 +157,7 @@ export const tests = {
     await page.selectOption('#set-single_keys', 'off');
     await page.click('#settings >> text="Save"');
     await page.reload();
+    await ready(page);
     await page.focus('#scroll');
     await page.keyboard.press('?');
     await page.keyboard.press('/');
