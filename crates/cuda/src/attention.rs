@@ -15,7 +15,7 @@
 pub(super) mod form;
 
 use super::Cuda;
-use form::{AttentionVariant, DECODE_WARPS, RowKernel};
+use form::{AttentionVariant, DECODE_WARPS, MAX_LATENT_SPLITS, MAX_SPLITS, RowKernel};
 use gristmill_gpu::attention::{AttentionCall, AttentionSizes};
 use gristmill_gpu::common::activations::prepare_activations;
 use gristmill_gpu::common::kv::{cells_define, limit};
@@ -27,8 +27,6 @@ use gristmill_kernels::kv::{BatchRuns, KvSpec, LONG_RUN};
 use gristmill_kernels::ops::{Attend, AttentionOptions, Fused, Operation, QkNorms, RopeStyle, Rotary, Window};
 use gristmill_kernels::tensor::Buffer;
 
-/// The most splits of a token's keys: `MAX_SPLITS` of `kernels/attention.cuh`.
-const MAX_SPLITS: usize = 32;
 /// Tokens of a group of `attention_neighbours`: `NEIGHBOURS` of the source.
 const NEIGHBOURS: u32 = 4;
 /// Blocks of the cache in a split, at least: `SPLIT_BLOCKS`.
@@ -37,8 +35,8 @@ const SPLIT_BLOCKS: usize = 8;
 const WHOLE_BLOCKS: usize = 24;
 /// Threads of `attention_split`.
 const THREADS: u32 = 128;
-/// Threads of `attention_combine`.
-const COMBINE_THREADS: u32 = 128;
+/// Splits of a warp of `attention_combine`: `CHUNK` of `kernels/attention.cuh`.
+const COMBINE_CHUNK: usize = 8;
 /// Slices of the workspace: a maximum and a sum of each split, and its vector.
 const STATS: usize = 0;
 const VECTORS: usize = 1;
@@ -177,6 +175,8 @@ struct Launches<'a> {
     neighbours: bool,
     /// `attention_latent_split`, where it serves the cache.
     latent: Option<RowKernel>,
+    /// The most splits of a token, as a definition of its kernels too.
+    max_splits: usize,
     /// Query heads of a unit, as the definition of `attention_split` too.
     rows: (u32, &'static str),
     /// Blocks along x of the kernels that take splits.
@@ -203,11 +203,12 @@ impl<'a> Launches<'a> {
             2..=4 => ((4, "4"), 3),
             _ => ((8, "8"), 2),
         };
+        let max_splits = if decode.is_none() && latent.is_some() { MAX_LATENT_SPLITS } else { MAX_SPLITS };
         let units = sizes.kv_heads * sizes.group.div_ceil(rows.0);
         let whole = limit(if decode.is_some() { WHOLE_BLOCKS } else { SPLIT_BLOCKS });
         let splits = match sizes.context_columns {
             columns if columns <= whole => 1,
-            columns => columns.div_ceil(limit(SPLIT_BLOCKS)).clamp(1, limit(MAX_SPLITS)),
+            columns => columns.div_ceil(limit(SPLIT_BLOCKS)).clamp(1, limit(max_splits)),
         };
         // Where there are few tokens, several blocks take the splits of one unit. Else each takes token after token and
         // joins the splits itself.
@@ -234,7 +235,7 @@ impl<'a> Launches<'a> {
             aligned_q: aligned(spec.key_width, [RowAlignment::of(call.q)]) * u32::from(whole_values),
             aligned_out: aligned(spec.value_width, [RowAlignment::of_mut(call.out)]),
         };
-        Self { call, write, decode, neighbours, latent, rows, tokens, params }
+        Self { call, write, decode, neighbours, latent, max_splits, rows, tokens, params }
     }
 
     /// All tokens, or those in short runs, by splits.
@@ -340,9 +341,11 @@ impl<'a> Launches<'a> {
         let ([slots, positions, _], sinks) = (call.ids(), Arg::optional(call.options.sinks));
         let ([out, exact, int8, bf16], params_arg) = (call.outputs(), Arg::params(params));
         let args = [vectors, stats, slots, positions, sinks, out, exact, int8, bf16, params_arg];
-        let grid = [params.sizes.tokens, params.sizes.kv_heads * params.sizes.group, 1];
-        let kernel = Kernel::plain("attention_combine.cu", "attention_combine");
-        call.device.launch(&Launch::new(kernel, grid, COMBINE_THREADS, &args))
+        let sizes = params.sizes;
+        let grid = [sizes.tokens, sizes.kv_heads * sizes.group, limit(call.spec.value_width.div_ceil(128))];
+        let (file, entry, max_splits) = ("attention_combine.cu", "attention_combine", self.max_splits.to_string());
+        let kernel = Kernel { file, entry, defines: &[("MAX_SPLITS", &max_splits)] };
+        call.device.launch(&Launch::new(kernel, grid, limit(self.max_splits / COMBINE_CHUNK * 32), &args))
     }
 
     /// All runs of [`LONG_RUN`] tokens and more.

@@ -1,8 +1,8 @@
 //! The GPU backend: what all GPUs do alike, over what a [`Vendor`] does by itself.
 
 use crate::common::{
-    activations, add_norm, argmax, elementwise, embed, group, kv, multiply_act, norm, norm_act, qkv_write, recurrent,
-    rope, route, sample,
+    activations, add_norm, argmax, elementwise, embed, group, kv, latent_write, multiply_act, norm, norm_act,
+    qkv_write, recurrent, rope, route, sample,
 };
 use crate::device::Device;
 use crate::host_experts::{self, HostExperts, HostPath};
@@ -383,8 +383,16 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         qkv_write::qkv_write(self.gpu(), call)
     }
 
+    fn latent_write(&self, call: &mut Checked<LatentWrite>) -> Result<Fused> {
+        latent_write::latent_write(self.gpu(), call)
+    }
+
     fn attention_act(&self, call: &mut Checked<AttentionAct>) -> Result<Fused> {
-        let AttentionAct { attention: call, act } = &mut **call;
+        let AttentionAct { attention: call, act, by_head } = &mut **call;
+        // Rows of whole blocks are the same numbers in both shapes.
+        if *by_head && !call.cache.spec().value_width.is_multiple_of(32) {
+            return Ok(Fused::No);
+        }
         attention::attention(&self.vendor, call.reborrow(), Some(act)).map(|()| Fused::Yes)
     }
 

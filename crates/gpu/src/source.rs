@@ -60,6 +60,7 @@ pub const COMMON: Library = library!("gpu", language None, common::SHARED_STRUCT
         "norm_act.h",
         "order.h",
         "product.h",
+        "latent_write.gpu",
         "qkv_write.gpu",
         "quantise.h",
         "reduce.h",

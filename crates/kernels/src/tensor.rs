@@ -221,6 +221,18 @@ impl RowLayout {
         Self::new(self.offset + start, self.rows, end - start, self.stride, len)
     }
 
+    fn split(self, parts: usize, len: usize) -> Result<Self> {
+        let Self { offset, rows, cols, stride } = self;
+        if parts == 1 {
+            return Ok(self);
+        }
+        if parts == 0 || !cols.is_multiple_of(parts) || (stride != cols && rows > 1) {
+            return Err(Error::View { offset, rows, cols, stride, len });
+        }
+        let (rows, cols) = (rows.saturating_mul(parts), cols / parts);
+        Self::new(offset, rows, cols, cols, len)
+    }
+
     /// Rows.
     pub fn rows(self) -> usize {
         self.rows
@@ -328,6 +340,14 @@ impl<'a, T: Copy> View<'a, T> {
         Ok(Self { layout: self.layout.columns(columns, self.elements.len())?, ..self })
     }
 
+    /// Each row as `parts` rows of the same length.
+    ///
+    /// # Errors
+    /// [`Error::View`] if the columns are no multiple of `parts`, or several parts are wanted of rows that are not adjacent.
+    pub fn split(self, parts: usize) -> Result<Self> {
+        Ok(Self { layout: self.layout.split(parts, self.elements.len())?, ..self })
+    }
+
     /// The buffer's elements and where the rows are in them, if they are in host memory.
     pub fn as_host(&self) -> Option<(&'a [T], RowLayout)> {
         match self.elements {
@@ -360,6 +380,14 @@ impl<'a, T: Copy> ViewMut<'a, T> {
     /// Some columns of every row.
     pub fn columns(self, columns: Range<usize>) -> Result<Self> {
         Ok(Self { layout: self.layout.columns(columns, self.elements.len())?, ..self })
+    }
+
+    /// Each row as `parts` rows of the same length.
+    ///
+    /// # Errors
+    /// [`Error::View`] if the columns are no multiple of `parts`, or several parts are wanted of rows that are not adjacent.
+    pub fn split(self, parts: usize) -> Result<Self> {
+        Ok(Self { layout: self.layout.split(parts, self.elements.len())?, ..self })
     }
 
     /// The same view for reading.

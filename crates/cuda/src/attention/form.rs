@@ -10,6 +10,11 @@ use gristmill_kernels::ops::AttentionOptions;
 /// Warps of `attention_decode`, and the query heads that it takes at once.
 pub(super) const DECODE_WARPS: u32 = 8;
 
+/// The most splits of a token's keys: `MAX_SPLITS` of `kernels/attention.cuh`.
+pub(super) const MAX_SPLITS: usize = 32;
+/// The same of `attention_latent_split`: all heads share a key, so only splits give more thread blocks work.
+pub(super) const MAX_LATENT_SPLITS: usize = 64;
+
 /// The widths that a kernel is compiled for, as definitions.
 pub(super) struct AttentionVariant {
     defines: Vec<(&'static str, String)>,
@@ -86,7 +91,9 @@ const LATENT_STATIC: u32 = 2 * (64 + 2 * 16) * 4 + 64 * 4 + 64 * 4 * 4 + 8 * 4;
 
 /// `attention_latent_split` for a cache, if it can serve it. Products are those of f32 numbers.
 pub(super) fn latent_splits(device: &Properties, spec: KvSpec) -> Option<RowKernel> {
-    latent(device, spec, "attention_latent_split.cu", &LATENT_SPLITS, Precision::Exact)
+    let mut kernel = latent(device, spec, "attention_latent_split.cu", &LATENT_SPLITS, Precision::Exact)?;
+    kernel.form.defines.push(("MAX_SPLITS", MAX_LATENT_SPLITS.to_string()));
+    Some(kernel)
 }
 
 /// `attention_latent` for a cache, if it can serve it.
@@ -200,7 +207,9 @@ pub(in super::super) fn units() -> Vec<Unit> {
         memory: 0,
     };
     let (any, hopper) = (device(80, u32::MAX), device(90, 227 << 10));
-    let mut units = vec![Unit::new("attention_combine.cu", &[])];
+    let combine =
+        |splits: usize| Unit { file: "attention_combine.cu", defines: vec![("MAX_SPLITS", splits.to_string())] };
+    let mut units = vec![combine(MAX_SPLITS), combine(MAX_LATENT_SPLITS)];
     for (rows, format) in ["1", "4", "8"].into_iter().flat_map(|rows| [(rows, KvFormat::F16), (rows, KvFormat::Q8_0)]) {
         units.push(Unit::new("attention_split.cu", &[("ROWS", rows), cells_define(format)]));
     }

@@ -4,8 +4,10 @@
 
 // Tokens of a block of the cache.
 #define KV_BLOCK 16u
-// The most splits of a token's keys, and the fewest blocks of the cache in one.
+// The most splits of a token's keys, a multiple of 32, and the fewest blocks of the cache in one.
+#ifndef MAX_SPLITS
 #define MAX_SPLITS 32u
+#endif
 #define SPLIT_BLOCKS 8u
 // Tokens that are neighbours in the batch and in their sequence are a run. `attention_tile` or `attention_wgmma`, where there
 // is one, takes runs from this length on, `attention_split` and `attention_decode` the rest, so a token's result depends on its
@@ -209,10 +211,21 @@ DEV u64 partial_of(const AttentionParams& p, u32 unit_index, u32 row, u32 split)
 // A sink is a logit without a value.
 DEV float sink_of(const float* sinks, u32 head) { return sinks ? sinks[head] * LOG2_E : minus_infinity(); }
 
-// The share of split `lane` in a row's result, and whether the result is zero.
+// Splits of a lane: `lane`, `lane` + 32 and so on.
+#define LANE_SPLITS (MAX_SPLITS / 32u)
+
+// The shares of a lane's splits in a row's result, and whether the result is zero.
 struct Shares {
-    float own;
+    float own[LANE_SPLITS];
     bool bad;
+
+    // Those of the splits from 32 · group on.
+    DEV float of_group(u32 group) const {
+        float share = own[0];
+#pragma unroll
+        for (u32 i = 1; i < LANE_SPLITS; i++) share = group == i ? own[i] : share;
+        return share;
+    }
 };
 
 // The largest of a warp's numbers, none of which is NaN, by integers of the same order.
@@ -221,14 +234,34 @@ DEV float warp_top(float x) {
     return __uint_as_float(top >> 31 ? top & 0x7fffffffu : ~top);
 }
 
-DEV Shares shares_of(float2 stats, u32 splits, float sink) {
-    if (here.lane() >= splits) stats = make_float2(minus_infinity(), 0.0f);
-    bool bad = __any_sync(0xffffffffu, stats.y == BAD_SUM);
-    float top = fmaxf(warp_top(stats.x), sink);
-    float weight = here.lane() < splits ? exp2_approx(stats.x - top) : 0.0f;
-    // Written out, so that every kernel that joins splits rounds alike.
-    float sum = warp_sum(rounded_product(weight, stats.y)) + exp2_approx(sink - top);
-    return {weight / sum, bad};
+// The statistics of a lane's splits.
+DEV void load_stats(const float2* stats, u32 splits, float2 (&own)[LANE_SPLITS]) {
+#pragma unroll
+    for (u32 i = 0; i < LANE_SPLITS; i++) {
+        const u32 split = i * 32 + here.lane();
+        own[i] = split < splits ? stats[split] : make_float2(minus_infinity(), 0.0f);
+    }
+}
+
+DEV Shares shares_of(const float2 (&stats)[LANE_SPLITS], u32 splits, float sink) {
+    Shares shares;
+    bool bad = false;
+    float top = minus_infinity();
+#pragma unroll
+    for (u32 i = 0; i < LANE_SPLITS; i++) bad |= stats[i].y == BAD_SUM, top = fmaxf(top, stats[i].x);
+    shares.bad = __any_sync(0xffffffffu, bad);
+    top = fmaxf(warp_top(top), sink);
+    float sum = 0.0f;
+#pragma unroll
+    for (u32 i = 0; i < LANE_SPLITS; i++) {
+        shares.own[i] = i * 32 + here.lane() < splits ? exp2_approx(stats[i].x - top) : 0.0f;
+        // Written out, so that every kernel that joins splits rounds alike.
+        sum += rounded_product(shares.own[i], stats[i].y);
+    }
+    sum = warp_sum(sum) + exp2_approx(sink - top);
+#pragma unroll
+    for (u32 i = 0; i < LANE_SPLITS; i++) shares.own[i] /= sum;
+    return shares;
 }
 
 // The same of one split.
@@ -250,9 +283,10 @@ DEV void load_chunk(const float* vectors, u32 stride, u32 chunk, u32 splits, u32
     }
 }
 
-// Their sum, weighted; `own` is the calling lane's share.
-DEV Four chunk_sum(const Four (&values)[CHUNK], float own, u32 chunk, u32 splits) {
+// Their sum, weighted.
+DEV Four chunk_sum(const Four (&values)[CHUNK], const Shares& shares, u32 chunk, u32 splits) {
     Four total = {};
+    float own = shares.of_group(chunk * CHUNK / 32);
 #pragma unroll
     for (u32 i = 0; i < CHUNK; i++) {
         u32 split = chunk * CHUNK + i;
@@ -269,14 +303,15 @@ DEV void combine(
     u32 token, u32 head
 ) {
     u64 first = partial_of(p, unit_index, row, 0);
-    float2 stats = here.lane() < splits ? partials.stats[first + here.lane()] : make_float2(0.0f, 0.0f);
+    float2 stats[LANE_SPLITS];
+    load_stats(partials.stats + first, splits, stats);
     Shares shares = shares_of(stats, splits, sink);
     const float* vectors = partials.vectors + first * p.value_stride;
     for (u32 base = 0; base < p.value_width; base += 128) {
         Four total = {}, values[CHUNK];
         for (u32 chunk = 0; chunk * CHUNK < splits; chunk++) {
             load_chunk(vectors, p.value_stride, chunk, splits, base + here.lane() * 4, values);
-            Four of_chunk = chunk_sum(values, shares.own, chunk, splits);
+            Four of_chunk = chunk_sum(values, shares, chunk, splits);
             for (u32 e = 0; e < 4; e++) total.at[e] = chunk == 0 ? of_chunk.at[e] : total.at[e] + of_chunk.at[e];
         }
         write_result(p, to, token, head, base, shares.bad ? Four{} : total);

@@ -1,5 +1,7 @@
-// Joins the splits of a token and query head: one thread block for each (x, y). Tokens with one split, padding and long runs
+// Joins the splits of a token (x) and query head (y), 128 columns for each thread block (z). Tokens with one split, padding and long runs
 // have their output already. Sums are taken in the order of `combine`.
+//
+// MAX_SPLITS: that of the kernel that computed the splits.
 #include "attention.cuh"
 
 // A warp for each chunk of the splits.
@@ -25,21 +27,18 @@ KERNEL_BOUNDED(attention_combine, THREADS, 1)(
     if (splits < 2 || tiled) return;
 
     const float* of_row = vectors + first * p.value_stride;
-    float2 own = here.lane() < splits ? stats[first + here.lane()] : make_float2(0.0f, 0.0f);
+    float2 own[LANE_SPLITS];
+    load_stats(stats + first, splits, own);
+    const u32 base = here.block_z() * 128;
     Four values[CHUNK];
-    load_chunk(of_row, p.value_stride, here.warp(), splits, here.lane() * 4, values);
-    Shares shares = shares_of(own, splits, sink);
-    for (u32 base = 0; base < p.value_width; base += 128) {
-        if (base > 0) load_chunk(of_row, p.value_stride, here.warp(), splits, base + here.lane() * 4, values);
-        sums[here.thread_x()] = chunk_sum(values, shares.own, here.warp(), splits);
-        barrier();
-        if (here.warp() == 0) {
-            Four total = sums[here.lane()];
-            for (u32 i = 1; i * CHUNK < splits; i++) {
-                for (u32 e = 0; e < 4; e++) total.at[e] += sums[i * 32 + here.lane()].at[e];
-            }
-            write_result(p, {out, exact, int8, bf16}, token, head, base, shares.bad ? Four{} : total);
-        }
-        barrier();
+    load_chunk(of_row, p.value_stride, here.warp(), splits, base + here.lane() * 4, values);
+    const Shares shares = shares_of(own, splits, sink);
+    sums[here.thread_x()] = chunk_sum(values, shares, here.warp(), splits);
+    barrier();
+    if (here.warp() > 0) return;
+    Four total = sums[here.lane()];
+    for (u32 i = 1; i * CHUNK < splits; i++) {
+        for (u32 e = 0; e < 4; e++) total.at[e] += sums[i * 32 + here.lane()].at[e];
     }
+    write_result(p, {out, exact, int8, bf16}, token, head, base, shares.bad ? Four{} : total);
 }

@@ -105,11 +105,15 @@ struct Keys {
     const u32* blocks;
     u32 head, first, last;
 
-    // Starts to copy KEYS of them, from a multiple of KV_BLOCK on: a warp for a row at a time.
-    DEV void fetch(u16* to, u32 tile) const {
+    // The blocks of KEYS of them, from a multiple of KV_BLOCK on, one for each of the first lanes.
+    DEV u32 blocks_of(u32 tile) const {
         const u32 column = tile / KV_BLOCK + here.lane();
         const bool there = here.lane() < KEYS / KV_BLOCK && column >= first / KV_BLOCK && column <= last / KV_BLOCK;
-        const u32 own = there ? blocks[column] : 0;
+        return there ? blocks[column] : 0;
+    }
+
+    // Starts to copy KEYS of them from these blocks: a warp for a row at a time.
+    DEV void fetch(u16* to, u32 tile, u32 own) const {
 #pragma unroll
         for (u32 i = 0; i < KEYS / WARPS; i++) {
             const u32 row = i * WARPS + here.warp(), position = tile + row;
@@ -327,7 +331,9 @@ DEV void multiply_values(Sums& sums, const Memory& memory, const u16* tile, cons
 
 // Goes through the keys in tiles from position `begin` on. At the end `rows.sum` of the lane's own keys is still to be joined.
 DEV void attend(const AttentionParams& p, const Keys& keys, u32 begin, const Memory& memory, Rows& rows, Sums& sums) {
-    keys.fetch(memory.tiles, begin);
+    keys.fetch(memory.tiles, begin, keys.blocks_of(begin));
+    // Loaded a tile ahead, because a copy waits for them.
+    u32 next = keys.blocks_of(begin + KEYS);
     Queries queries;
     queries.load(memory);
     for (u32 tile = begin, stage = 0; tile <= keys.last; tile += KEYS, stage ^= STAGES - 1) {
@@ -336,7 +342,10 @@ DEV void attend(const AttentionParams& p, const Keys& keys, u32 begin, const Mem
         // Also what was read of the other stage, and of exponentials, is complete.
         cp_async_wait<0>();
         barrier();
-        if (STAGES == 2 && more) keys.fetch(memory.tiles + (stage ^ 1) * TILE, tile + KEYS);
+        if (STAGES == 2 && more) {
+            keys.fetch(memory.tiles + (stage ^ 1) * TILE, tile + KEYS, next);
+            next = keys.blocks_of(tile + 2 * KEYS);
+        }
         Scores scores;
         queries.multiply(scores, memory, of_tile);
         float tops[OWN_ROWS], factors[OWN_ROWS];
@@ -351,7 +360,8 @@ DEV void attend(const AttentionParams& p, const Keys& keys, u32 begin, const Mem
         multiply_values(sums, memory, of_tile, factors);
         if (STAGES == 1 && more) {
             barrier();
-            keys.fetch(memory.tiles, tile + KEYS);
+            keys.fetch(memory.tiles, tile + KEYS, next);
+            next = keys.blocks_of(tile + 2 * KEYS);
         }
     }
     // A row's sum is that of its column groups, in order.

@@ -8,6 +8,7 @@ pub(crate) mod elementwise;
 pub(crate) mod embed;
 pub(crate) mod group;
 pub mod kv;
+pub(crate) mod latent_write;
 pub(crate) mod multiply_act;
 pub(crate) mod norm;
 pub mod norm_act;
@@ -32,7 +33,7 @@ use gristmill_kernels::tensor::{RowLayout, View, ViewMut};
 pub fn units() -> impl Iterator<Item = Unit> {
     let plain = ["activations.gpu", "causal_conv.gpu", "group.gpu", "rows.gpu", "sample.gpu", "slots.gpu"];
     let plain = plain.into_iter().map(|file| Unit::new(file, &[]));
-    let of_cache = ["kv.gpu", "qkv_write.gpu"].into_iter().flat_map(kv::units_of);
+    let of_cache = ["kv.gpu", "latent_write.gpu", "qkv_write.gpu"].into_iter().flat_map(kv::units_of);
     plain.chain(recurrent::units()).chain(route::units()).chain(Unit::by_format("embed.gpu")).chain(of_cache)
 }
 
@@ -49,6 +50,7 @@ pub(super) const SHARED_STRUCTS: &[StructLayout] = &[
     embed::EmbedParams::LAYOUT,
     group::GroupParams::LAYOUT,
     kv::WriteParams::LAYOUT,
+    latent_write::LatentWriteParams::LAYOUT,
     multiply_act::MultiplyActParams::LAYOUT,
     norm::NormParams::LAYOUT,
     norm_act::NormActParams::LAYOUT,

@@ -1,7 +1,7 @@
 //! The KV cache and attention over it.
 
 use super::check::*;
-use super::elementwise::{Rope, Rotary};
+use super::elementwise::{CopyRows, Rope, Rotary};
 use super::kernels::{Check, Compose, Operation, Parts};
 use super::matrix::{PrepareActivations, fill};
 use super::norm::{QkNorm, segments};
@@ -243,20 +243,32 @@ pub struct AttentionAct<'a> {
     pub attention: Attention<'a>,
     /// Receives the output as activations.
     pub act: &'a mut Act,
+    /// Whether the activations have a row for each head of a token, T·heads × Dv, instead of T × heads·Dv. Rows of `out`
+    /// must then be adjacent.
+    pub by_head: bool,
+}
+
+impl AttentionAct<'_> {
+    /// Rows of the activations for each token.
+    fn parts(&self) -> usize {
+        if self.by_head { self.attention.options.heads } else { 1 }
+    }
 }
 
 impl Check for AttentionAct<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         self.attention.check(device)?;
-        fill(Self::NAME, device, self.act, self.attention.out.rows(), self.attention.out.cols())
+        let of_act = self.attention.out.as_view().split(self.parts())?;
+        fill(Self::NAME, device, self.act, of_act.rows(), of_act.cols())
     }
 }
 
 impl Compose for AttentionAct<'_> {
     fn compose(self, parts: &Parts) -> Result<()> {
-        let Self { mut attention, act } = self;
+        let of_token = self.parts();
+        let Self { mut attention, act, .. } = self;
         parts.run(attention.reborrow())?;
-        parts.run(PrepareActivations { x: attention.out.as_view(), act })
+        parts.run(PrepareActivations { x: attention.out.as_view().split(of_token)?, act })
     }
 }
 
@@ -405,6 +417,105 @@ impl Compose for Attend<'_> {
             return Ok(());
         }
         let q = qkv.as_view().columns(0..queries)?;
-        parts.run(AttentionAct { attention: Attention { q, cache, placement, options, out }, act })
+        parts.run(AttentionAct { attention: Attention { q, cache, placement, options, out }, act, by_head: false })
+    }
+}
+
+/// What latent attention makes of its projections. The first C columns of each latent row are normalised. The last R
+/// columns of a latent row and of each query are rotated. Then latent rows are written to the cache, the columns of
+/// queries that are not rotated become activations, and those that are get rows of their own.
+#[derive(Debug)]
+pub struct LatentWrite<'a> {
+    /// Latent rows, T × C + R. Their contents can be undefined afterwards.
+    pub rows: ViewMut<'a, f32>,
+    /// Queries, T × heads·(P + R), in adjacent rows. Their contents can be undefined afterwards.
+    pub queries: ViewMut<'a, f32>,
+    /// Query heads.
+    pub heads: usize,
+    /// The norm's weights, C.
+    pub norm: &'a Buffer<f32>,
+    /// Added to the mean square.
+    pub eps: f32,
+    /// The rotation angles; `None` if nothing is rotated.
+    pub rotary: Option<&'a Rotary>,
+    /// A cache with one head, keys of C + R, and values in its keys.
+    pub cache: &'a mut KvCache,
+    /// The block and slot of each token.
+    pub placement: &'a Placement,
+    /// Receives the first P columns of queries, T·heads × P.
+    pub plain: &'a mut Act,
+    /// Receives the last R columns of queries, T·heads × R.
+    pub rotated: ViewMut<'a, f32>,
+}
+
+impl LatentWrite<'_> {
+    /// P and R.
+    fn widths(&self) -> Result<[usize; 2]> {
+        let (row, columns) = (self.cache.spec().key_width, self.queries.cols());
+        let (op, latent) = (Self::NAME, self.norm.len());
+        require(
+            self.heads > 0 && columns.is_multiple_of(self.heads),
+            op,
+            "query heads",
+            self.heads,
+            "must divide the columns of the queries",
+        )?;
+        let width = columns / self.heads;
+        let fits = (1..=row).contains(&latent) && row - latent <= width;
+        require(fits, op, "norm", latent, "must leave the rotated columns of a latent row, at most those of a query")?;
+        Ok([width - (row - latent), row - latent])
+    }
+}
+
+impl Check for LatentWrite<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let [plain, rotated] = self.widths()?;
+        let Self { rows, queries, heads, norm, eps, rotary, cache, placement, plain: act, rotated: out } = self;
+        let (op, tokens, spec) = (Self::NAME, rows.rows(), cache.spec());
+        on_device(op, device, &[rows.device(), queries.device(), cache.device(), out.device()])?;
+        let suits = spec.values_in_keys && spec.heads == 1;
+        require(
+            suits,
+            op,
+            "a cache",
+            "with values of its own or several heads",
+            "must have one head with values in its keys",
+        )?;
+        expect(op, "columns of latent rows", rows.cols(), spec.key_width)?;
+        expect(op, "rows of the queries", queries.rows(), tokens)?;
+        queries.as_view().split(*heads)?;
+        segments(op, device, norm, *eps, norm.len())?;
+        if let Some(rotary) = rotary {
+            rotary.check(op, device, rotated, rotated)?;
+        }
+        let of_heads = elements("queries", &[tokens, *heads])?;
+        expect(op, OUTPUT[0], out.rows(), of_heads)?;
+        expect(op, OUTPUT[1], out.cols(), rotated)?;
+        let placement = PlacementCheck::new(op, device, placement, tokens)?;
+        placement.map_or(Ok(()), |placement| placement.check_written(cache.blocks()))?;
+        fill(op, device, act, of_heads, plain)
+    }
+}
+
+impl Compose for LatentWrite<'_> {
+    fn compose(self, parts: &Parts) -> Result<()> {
+        let [width, of_rotated] = self.widths()?;
+        let Self { mut rows, mut queries, heads, norm, eps, rotary, cache, placement, plain, rotated } = self;
+        let (tokens, row, latent) = (rows.rows(), rows.cols(), norm.len());
+        if tokens == 0 {
+            return Ok(());
+        }
+        parts.run(QkNorm { x: rows.reborrow().columns(0..latent)?, weight: norm, eps })?;
+        if let Some(rotary) = rotary {
+            let positions = placement.positions.view(tokens, 1)?;
+            let x = rows.reborrow().columns(latent..row)?;
+            parts.run(Rope { x, head_width: of_rotated, first: 0, positions, rotary })?;
+            let head_width = width + of_rotated;
+            parts.run(Rope { x: queries.reborrow(), head_width, first: width, positions, rotary })?;
+        }
+        parts.run(KvWrite { cache, k: rows.as_view(), v: None, placement })?;
+        let queries = queries.as_view().split(heads)?;
+        parts.run(PrepareActivations { x: queries.columns(0..width)?, act: plain })?;
+        parts.run(CopyRows { x: queries.columns(width..width + of_rotated)?, out: rotated })
     }
 }

@@ -106,7 +106,12 @@ constructors! {
         q: View<'a, f32>, cache: &'a KvCache, placement: &'a Placement, options: AttentionOptions<'a>,
         out: ViewMut<'a, f32>
     );
-    AttentionAct<'a>(attention: Attention<'a>, act: &'a mut Act);
+    AttentionAct<'a>(attention: Attention<'a>, act: &'a mut Act) default(by_head: bool = false);
+    LatentWrite<'a>(
+        rows: ViewMut<'a, f32>, queries: ViewMut<'a, f32>, heads: usize, norm: &'a Buffer<f32>, eps: f32,
+        cache: &'a mut KvCache, placement: &'a Placement, plain: &'a mut Act, rotated: ViewMut<'a, f32>
+    )
+        optional(rotary: &'a Rotary);
     QkNorms<'a>(weights: [&'a Buffer<f32>; 2], eps: f32)
         optional(values: &'a Buffer<f32>)
         default(after_rotation: bool = false);

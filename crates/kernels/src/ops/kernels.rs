@@ -394,6 +394,7 @@ operations! {
         moe_gate_up_act(MoeGateUpAct),
         experts(Experts),
         qkv_write(QkvWrite),
+        latent_write(LatentWrite),
         attention_act(AttentionAct),
         attend(Attend),
     }

@@ -37,7 +37,8 @@ mod sampling;
 pub(crate) use kernels::run;
 
 pub use attention::{
-    Attend, Attention, AttentionAct, AttentionOptions, KvCopy, KvWrite, QkNorms, QkvWrite, key_and_value_columns,
+    Attend, Attention, AttentionAct, AttentionOptions, KvCopy, KvWrite, LatentWrite, QkNorms, QkvWrite,
+    key_and_value_columns,
 };
 pub use check::{MAX_EXPERTS, PADDING, elements, require};
 pub use elementwise::{Add, AddGated, CopyRows, Rope, RopeStyle, Rotary, Scale, SoftCap};

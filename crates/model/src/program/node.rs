@@ -109,17 +109,23 @@ pub(crate) enum Node {
         out: RowsId,
         act: Option<ActId>,
     },
+    /// out = norm(x), also prepared as activations.
+    NormColumnsAct {
+        x: Columns,
+        weight: VectorId,
+        eps: f32,
+        out: RowsId,
+        act: ActId,
+    },
     QkNorm {
         x: Columns,
         weight: VectorId,
         eps: f32,
     },
-    /// Rotates elements of each head from `first` on.
     Rope {
         layer: usize,
         x: Columns,
         head_width: usize,
-        first: usize,
     },
     /// out = x.
     Copy {
@@ -139,17 +145,25 @@ pub(crate) enum Node {
         groups: GroupsId,
         out: Columns,
     },
-    /// Writes the latent rows of a layer.
-    WriteLatent {
+    /// Latent rows to the cache of a layer, and queries as activations and rotated.
+    LatentWrite {
         layer: usize,
         rows: Columns,
+        queries: RowsId,
+        heads: usize,
+        norm: VectorId,
+        eps: f32,
+        is_rotated: bool,
+        plain: ActId,
+        rotated: Columns,
     },
-    /// Attention of a token's queries, a row for each head, to latent rows.
+    /// Attention of a token's queries to latent rows. Queries, outputs and activations have a row for each head.
     AttendLatent {
         layer: usize,
         q: RowsId,
         options: Attention,
         out: RowsId,
+        act: ActId,
     },
     Attend {
         layer: usize,
@@ -352,8 +366,11 @@ impl Node {
             Node::Copy { x, out } => rows(&[x.rows, out.rows]),
             Node::GroupHeads { groups, .. } => Values { groups: vec![*groups], ..Values::default() },
             Node::HeadMatmul { x, groups, out, .. } => Values { groups: vec![*groups], ..with(&[out.rows], &[*x]) },
-            Node::WriteLatent { rows: from, .. } => rows(&[from.rows]),
-            Node::AttendLatent { q, out, .. } => rows(&[*q, *out]),
+            Node::LatentWrite { rows, queries, plain, rotated, .. } => {
+                with(&[rows.rows, *queries, rotated.rows], &[*plain])
+            }
+            Node::AttendLatent { q, out, act, .. } => with(&[*q, *out], &[*act]),
+            Node::NormColumnsAct { x, out, act, .. } => with(&[x.rows, *out], &[*act]),
             Node::NormAct { norm, acts } => with(&norm.values(), &acts.iter().flatten().copied().collect::<Vec<_>>()),
             Node::NormMatmul { norm: RmsNorm { x, out, .. }, act, other, y, .. } => {
                 with(&[*x, *out, *y], &[&[*act][..], &maybe(other)].concat())
@@ -416,12 +433,16 @@ impl Node {
             acts: acts.iter().flatten().copied().collect(),
         };
         match self {
-            Node::Prepare { act, .. } | Node::PrepareColumns { act, .. } => Prepared { rows: None, acts: vec![*act] },
+            Node::Prepare { act, .. } | Node::PrepareColumns { act, .. } | Node::LatentWrite { plain: act, .. } => {
+                Prepared { rows: None, acts: vec![*act] }
+            }
             Node::NormAct { norm, acts } => of(norm.out, acts),
             Node::NormMatmul { norm, act, other, .. } => of(norm.out, &[Some(*act), *other]),
             Node::AddNormAct { sum, act, .. } => of(sum.norm.out, &[Some(*act)]),
             Node::Multiply { out, act, .. } | Node::GateUp { h: out, act, .. } => of(*out, &[*act]),
             Node::Attend { out, act, .. }
+            | Node::AttendLatent { out, act, .. }
+            | Node::NormColumnsAct { out, act, .. }
             | Node::AttentionAct { out, act, .. }
             | Node::WeighInput { out, act, .. }
             | Node::MoeGateUpAct { h: out, act, .. } => of(*out, &[Some(*act)]),

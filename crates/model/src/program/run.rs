@@ -7,7 +7,7 @@ use gristmill_kernels::act::{Act, Precision};
 use gristmill_kernels::ops::{
     Add, AddGated, AddNorm, AddNormAct, AddNorms, Attend, Attention, AttentionAct, AttentionOptions, CausalConv,
     CopyRows, DeltaRule, Embed, ExpertScratch, ExpertWeights, Experts, GateKind, GateUp, GateUpAct, GatedNorm,
-    GroupByExpert, KvWrite, LayerNorm, Matmul, MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply, MultiplyAct, NormAct,
+    GroupByExpert, LatentWrite, LayerNorm, Matmul, MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply, MultiplyAct, NormAct,
     NormMatmul, PrepareActivations, QkNorm, QkNorms, QkvWrite, RmsNorm, Rope, Rotary, Route, RouteAndGroup, Scale,
     SoftCap,
 };
@@ -16,7 +16,7 @@ use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 use super::node::{self, Node};
 use super::readers::Names;
 use super::scratch::Scratch;
-use super::{Columns, Factor, Part, PredictionHead, Program, RowsId, Unit, VectorId};
+use super::{ActId, Columns, Factor, Part, PredictionHead, Program, RowsId, Unit, VectorId};
 use crate::error::{Error, Result};
 use crate::inspect::Inspect;
 use crate::model::Model;
@@ -145,7 +145,7 @@ impl<'a> Pass<'a> {
             self.name_readers(names);
             match node {
                 Node::Attend { .. } => return self.write_keys(node),
-                Node::WriteLatent { .. } => return self.node(node),
+                Node::LatentWrite { .. } => return self.node(node),
                 _ => self.node(node)?,
             }
         }
@@ -255,6 +255,12 @@ impl<'a> Pass<'a> {
                     None => b.run(multiply)?,
                 }
             }
+            Node::NormColumnsAct { x, weight, eps, out, act } => {
+                let (from, mut to, mut act) = (s.rows(x.rows), s.rows_mut(out), s.act_mut(act));
+                let (x, out) = (self.columns(x, &from)?, self.view_mut(out, &mut to)?);
+                let norm = RmsNorm { x, weight: w.vector(weight), eps, out };
+                b.run(NormAct { norm, acts: [Some(&mut *act), None] })?
+            }
             Node::QkNorm { x, weight, eps } => {
                 let mut rows = s.rows_mut(x.rows);
                 b.run(QkNorm { x: self.columns_mut(x, &mut rows)?, weight: w.vector(weight), eps })?
@@ -264,7 +270,7 @@ impl<'a> Pass<'a> {
                 let (x, gate) = (self.view_mut(x, &mut rows)?, self.columns(gate, &gates)?);
                 b.run(GatedNorm { x, gate, weight: w.vector(weight), eps })?
             }
-            Node::Rope { layer, x, head_width, first } => self.rope(layer, x, head_width, first)?,
+            Node::Rope { layer, x, head_width } => self.rope(layer, x, head_width)?,
             Node::Copy { x, out } => {
                 let (from, mut to) = (s.rows(x.rows), s.rows_mut(out.rows));
                 b.run(CopyRows { x: self.columns(x, &from)?, out: self.columns_mut(out, &mut to)? })?
@@ -278,8 +284,8 @@ impl<'a> Pass<'a> {
                 let (weight, out) = (w.matrix(weight), self.columns_mut(out, &mut rows)?);
                 b.run(MoeMatmul { weight, x: &x, groups: &groups, top_k: heads, bias: None, out })?
             }
-            Node::WriteLatent { layer, rows } => self.write_latent(layer, rows)?,
-            Node::AttendLatent { layer, q, options, out } => self.attend_latent(layer, q, options, out)?,
+            Node::LatentWrite { .. } => self.write_latent(node)?,
+            Node::AttendLatent { layer, q, options, out, act } => self.attend_latent(layer, q, options, out, act)?,
             Node::Attend { .. } | Node::AttentionAct { .. } => self.attention(node)?,
             Node::Experts(ref experts) => self.experts(experts)?,
             Node::RouteAndGroup { route, groups } => {
@@ -336,7 +342,7 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    fn rope(&mut self, layer: usize, x: Columns, head_width: usize, first: usize) -> Result<()> {
+    fn rope(&mut self, layer: usize, x: Columns, head_width: usize) -> Result<()> {
         let mut rows = self.scratch.rows_mut(x.rows);
         let [_, cols] = self.shape(x.rows);
         // All rows of a token are its heads.
@@ -348,26 +354,42 @@ impl<'a> Pass<'a> {
             return Err(Error::UnknownSequence);
         };
         let positions = placement.positions.view(self.tokens, 1)?;
-        Ok(self.backend.run(Rope { x, head_width, first, positions, rotary: &self.rotaries[layer] })?)
+        Ok(self.backend.run(Rope { x, head_width, first: 0, positions, rotary: &self.rotaries[layer] })?)
     }
 
-    fn write_latent(&mut self, layer: usize, rows: Columns) -> Result<()> {
-        let from = self.scratch.rows(rows.rows);
-        let (b, k) = (self.backend, self.columns(rows, &from)?);
+    fn write_latent(&mut self, node: &Node) -> Result<()> {
+        let Node::LatentWrite { layer, rows, queries, heads, norm, eps, is_rotated, plain, rotated } = *node else {
+            return Ok(());
+        };
+        let (b, s) = (self.backend, self.scratch);
+        let (mut of_rows, mut of_queries, mut plain) = (s.rows_mut(rows.rows), s.rows_mut(queries), s.act_mut(plain));
+        let mut of_rotated = s.rows_mut(rotated.rows);
+        let (rows, queries) = (self.columns_mut(rows, &mut of_rows)?, self.token_view_mut(queries, &mut of_queries)?);
+        let (rotated, plain) = (self.columns_mut(rotated, &mut of_rotated)?, &mut *plain);
+        let (norm, rotary) = (self.weights.vector(norm), is_rotated.then_some(&*self.rotaries[layer]));
         let LayerState::Kv { cache, placement } = self.state.layer(layer).ok_or(Error::UnknownSequence)? else {
             return Err(Error::UnknownSequence);
         };
-        Ok(b.run(KvWrite { cache, k, v: None, placement })?)
+        Ok(b.run(LatentWrite { rows, queries, heads, norm, eps, rotary, cache, placement, plain, rotated })?)
     }
 
-    fn attend_latent(&mut self, layer: usize, q: RowsId, options: node::Attention, out: RowsId) -> Result<()> {
-        let (from, mut to) = (self.scratch.rows(q), self.scratch.rows_mut(out));
+    fn attend_latent(
+        &mut self,
+        layer: usize,
+        q: RowsId,
+        options: node::Attention,
+        out: RowsId,
+        act: ActId,
+    ) -> Result<()> {
+        let s = self.scratch;
+        let (from, mut to, mut act) = (s.rows(q), s.rows_mut(out), s.act_mut(act));
         let (b, options) = (self.backend, self.options(options));
         let (q, out) = (self.token_view(q, &from)?, self.token_view_mut(out, &mut to)?);
         let LayerState::Kv { cache, placement } = self.state.layer(layer).ok_or(Error::UnknownSequence)? else {
             return Err(Error::UnknownSequence);
         };
-        Ok(b.run(Attention { q, cache, placement, options, out })?)
+        let attention = Attention { q, cache, placement, options, out };
+        Ok(b.run(AttentionAct { attention, act: &mut act, by_head: true })?)
     }
 
     fn attention(&mut self, node: &Node) -> Result<()> {
@@ -389,7 +411,7 @@ impl<'a> Pass<'a> {
             return Ok(b.run(Attend { qkv, norms, rotary, cache, placement, options, out, act })?);
         }
         let attention = Attention { q: qkv.as_view(), cache, placement, options, out };
-        Ok(b.run(AttentionAct { attention, act })?)
+        Ok(b.run(AttentionAct { attention, act, by_head: false })?)
     }
 
     /// Writes the keys and values of attention.

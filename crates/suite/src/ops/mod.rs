@@ -74,6 +74,7 @@ macro_rules! with_parts {
             experts = compose::experts,
             route_and_group = compose::route_and_group,
             qkv_write = compose::qkv_write,
+            latent_write = compose::latent_write,
             attend = compose::attend,
             refuse_matrices = refuse::matrices,
             refuse_experts = refuse::experts,

@@ -14,7 +14,7 @@ impl Builder<'_> {
     pub(super) fn latent(&mut self, layer: Layer, spec: &LatentSpec, input: Input) -> (RowsId, RowsId) {
         let (hidden, eps) = (self.spec.hidden, self.spec.norm_eps);
         let &LatentSpec { heads, latent, plain, rotated, value_width, scale, temperature, .. } = spec;
-        let (width, row, values) = (spec.query_width(), spec.row(), heads.saturating_mul(value_width));
+        let (row, values) = (spec.row(), heads.saturating_mul(value_width));
         let (queries, rows, gate, read) = self.latent_inputs(layer, spec, input);
         let norm = self.vector(TensorSpec::new(layer.name("attn_kv_a_norm.weight"), &[latent]));
         let [to_latent, to_values] = self.head_matrices(layer, spec);
@@ -27,26 +27,28 @@ impl Builder<'_> {
             end: rows.first + first + len,
             ..rows
         };
-        self.push(Node::QkNorm { x: part(rows, 0, latent), weight: norm, eps });
-        if spec.rope.is_some() {
-            let layer = layer.index;
-            self.push(Node::Rope { layer, x: part(rows, latent, rotated), head_width: rotated, first: 0 });
-            self.push(Node::Rope { layer, x: self.all(queries), head_width: width, first: plain });
-        }
-        self.push(Node::WriteLatent { layer: layer.index, rows });
-
         let q = self.pair_rows(heads, row, "queries, keys and values");
-        let x = self.prepare_heads(part(self.all(queries), 0, plain), heads);
-        self.push(Node::HeadMatmul { weight: to_latent, heads, x, groups, out: part(self.all(q), 0, latent) });
-        self.push(Node::Copy { x: part(self.all(queries), plain, rotated), out: part(self.all(q), latent, rotated) });
+        let [of_queries, of_attention] = [plain, latent].map(|cols| self.head_act(heads, cols));
+        self.push(Node::LatentWrite {
+            layer: layer.index,
+            rows,
+            queries,
+            heads,
+            norm,
+            eps,
+            is_rotated: spec.rope.is_some(),
+            plain: of_queries,
+            rotated: part(self.all(q), latent, rotated),
+        });
+        let out = part(self.all(q), 0, latent);
+        self.push(Node::HeadMatmul { weight: to_latent, heads, x: of_queries, groups, out });
         let (cap, window, first, sinks) = (None, None, layer.first, None);
         let options = Attention { heads, scale, cap, temperature, window, first, sinks };
-        let attended = self.pair_rows(heads, latent, "attention");
-        self.push(Node::AttendLatent { layer: layer.index, q, options, out: attended });
+        let out = self.pair_rows(heads, latent, "attention");
+        self.push(Node::AttendLatent { layer: layer.index, q, options, out, act: of_attention });
 
-        let x = self.prepare_heads(self.all(attended), heads);
         let out = self.pair_rows(heads, value_width, "attention");
-        self.push(Node::HeadMatmul { weight: to_values, heads, x, groups, out: self.all(out) });
+        self.push(Node::HeadMatmul { weight: to_values, heads, x: of_attention, groups, out: self.all(out) });
         let act = match gate {
             None => {
                 let act = self.new_act(values);
@@ -96,9 +98,8 @@ impl Builder<'_> {
         let end = rank.saturating_add(row);
         let (rows, read) = self.input_matmul(input, weights, None, end.saturating_add(gates), what);
         let x = Columns { rows, first: 0, end: rank };
-        self.push(Node::QkNorm { x, weight: norm, eps });
-        let act = self.new_act(rank);
-        self.push(Node::PrepareColumns { x, act });
+        let (out, act) = (self.new_rows(rank, what), self.new_act(rank));
+        self.push(Node::NormColumnsAct { x, weight: norm, eps, out, act });
         self.push(product(to_queries, act, queries));
         (queries, Columns { rows, first: rank, end }, gate(rows, end), read)
     }
@@ -123,10 +124,8 @@ impl Builder<'_> {
     }
 
     /// Activations of a row for each token and head.
-    fn prepare_heads(&mut self, x: Columns, heads: usize) -> ActId {
-        let act = self.add_act(ActShape { per_token: heads, cols: x.end - x.first, exact: false });
-        self.push(Node::PrepareColumns { x, act });
-        act
+    fn head_act(&mut self, heads: usize, cols: usize) -> ActId {
+        self.add_act(ActShape { per_token: heads, cols, exact: false })
     }
 
     /// The pairs of tokens and heads, which are grouped once in a pass.

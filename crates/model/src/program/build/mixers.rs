@@ -102,7 +102,7 @@ impl Builder<'_> {
     fn queries(&mut self, layer: Layer, spec: &AttentionSpec, q: Columns, norm: Option<VectorId>) {
         let eps = self.spec.norm_eps;
         let norm = norm.map(|weight| Node::QkNorm { x: q, weight, eps });
-        let rope = Node::Rope { layer: layer.index, x: q, head_width: spec.key_width, first: 0 };
+        let rope = Node::Rope { layer: layer.index, x: q, head_width: spec.key_width };
         match spec.norm_after_rope {
             false => self.nodes.extend(norm.into_iter().chain([rope])),
             true => self.nodes.extend([rope].into_iter().chain(norm)),

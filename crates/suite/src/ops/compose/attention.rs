@@ -328,7 +328,7 @@ impl AttendCase {
             Attention { q: q.view(), cache: &cache, placement: &placement, options, out: of_queries.view_mut() };
         if at_once {
             name(&mut act);
-            b.run(AttentionAct { attention, act: &mut act }).expect("attention_act");
+            b.run(AttentionAct { attention, act: &mut act, by_head: false }).expect("attention_act");
         } else {
             b.run(attention).expect("attention");
             b.run(PrepareActivations { x: of_queries.view(), act: &mut act }).expect("prepare_activations");

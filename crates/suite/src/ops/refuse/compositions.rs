@@ -16,6 +16,7 @@ pub fn compositions(suite: &Suite) {
     routing(suite);
     whole_experts(suite);
     attention(suite);
+    super::latent::latent(suite);
 }
 
 pub(super) type Shape = (usize, usize);
@@ -272,7 +273,7 @@ impl Step<'_> {
         let (q, mut out, mut act) = (ones(b, 2, 8 * self.options.heads), poisoned(b, self.out), empty(b, self.act));
         let (options, cache) = (self.options, &cache(b));
         let attention = Attention { q: q.view(), cache, placement, options, out: out.view_mut() };
-        expect(suite, case_of, kind, b.run(AttentionAct { attention, act: &mut act }));
+        expect(suite, case_of, kind, b.run(AttentionAct { attention, act: &mut act, by_head: false }));
         assert_refused(b, case_of, kind, &out);
         assert_empty(b, case_of, kind, &act);
         self.attend_refused(suite, case, kind, placement);

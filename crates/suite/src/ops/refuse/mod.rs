@@ -3,6 +3,7 @@
 mod attention;
 mod compositions;
 mod experts;
+mod latent;
 mod matrices;
 mod memory;
 mod norms;
