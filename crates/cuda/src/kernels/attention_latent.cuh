@@ -57,21 +57,24 @@ struct Memory {
     }
 };
 
-// Queries that a warp loads together.
+// Queries that a warp loads together, and groups of four elements of each lane in a query.
 #define TOGETHER (ROWS / WARPS < 4 ? ROWS / WARPS : 4u)
-#define QUERY_PARTS (KEY_WIDTH / 32)
+#define QUERY_FOURS ((KEY_WIDTH + 127) / 128)
 
 // Writes queries to shared memory, those of row r multiplied by `scale(r)`, which is 0 for a row that is not live; `at(r)` is
 // its first element among the queries, valid for each row. `units` receives what brings a row's scores back to its logits' scale.
 template <class At, class Scale>
 DEV void store_queries(const AttentionParams& p, const float* q, At at, Scale scale, const Memory& memory, float* units) {
     for (u32 first = here.warp(); first < ROWS; first += TOGETHER * WARPS) {
-        float own[TOGETHER][QUERY_PARTS];
+        Four own[TOGETHER][QUERY_FOURS];
 #pragma unroll
         for (u32 r = 0; r < TOGETHER; r++) {
             const float* x = q + at(first + r * WARPS);
 #pragma unroll
-            for (u32 i = 0; i < QUERY_PARTS; i++) own[r][i] = x[min(i * 32 + here.lane(), p.key_width - 1)];
+            for (u32 i = 0; i < QUERY_FOURS; i++) {
+                const u32 d = i * 128 + here.lane() * 4, left = d < p.key_width ? p.key_width - d : 0;
+                own[r][i] = load_four(x + d, left, p.aligned_q && left > 0);
+            }
         }
 #pragma unroll
         for (u32 r = 0; r < TOGETHER; r++) {
@@ -79,20 +82,23 @@ DEV void store_queries(const AttentionParams& p, const float* q, At at, Scale sc
             const float factor = scale(row);
             float largest = 0.0f;
 #pragma unroll
-            for (u32 i = 0; i < QUERY_PARTS; i++) {
-                const bool there = factor != 0.0f && i * 32 + here.lane() < p.key_width;
-                own[r][i] = there ? own[r][i] * factor : 0.0f;
-                largest = fmaxf(largest, fabsf(own[r][i]));
+            for (u32 i = 0; i < QUERY_FOURS * 4; i++) {
+                float& x = own[r][i / 4].at[i % 4];
+                x = factor != 0.0f ? x * factor : 0.0f;
+                largest = fmaxf(largest, fabsf(x));
             }
             const RowScale powers = row_scale(warp_max(largest));
             if (here.lane() == 0) units[row] = powers.undo;
 #pragma unroll
-            for (u32 i = 0; i < QUERY_PARTS; i++) {
-                const float x = own[r][i] * powers.apply;
-                const u16 half = float_to_half(x);
-                const u32 to = place(row, i * 32 + here.lane());
-                memory.high[to] = half;
-                if (LOW_PARTS) memory.low[to] = float_to_half(x - half_to_float(half));
+            for (u32 i = 0; i < QUERY_FOURS; i++) {
+                const u32 d = i * 128 + here.lane() * 4;
+                if (d >= KEY_WIDTH) continue;
+                const float* x = own[r][i].at;
+                u32 high[2], low[2];
+#pragma unroll
+                for (u32 e = 0; e < 2; e++) split_pair(x[2 * e] * powers.apply, x[2 * e + 1] * powers.apply, high[e], low[e]);
+                *reinterpret_cast<uint2*>(memory.high + place(row, d)) = make_uint2(high[0], high[1]);
+                if (LOW_PARTS) *reinterpret_cast<uint2*>(memory.low + place(row, d)) = make_uint2(low[0], low[1]);
             }
         }
     }
@@ -114,7 +120,8 @@ struct Keys {
 
     // Starts to copy KEYS of them from these blocks: a warp for a row at a time.
     DEV void fetch(u16* to, u32 tile, u32 own) const {
-#pragma unroll
+        // A step of one token waits for every instruction that is fetched.
+#pragma unroll(ROWS == 16 ? 1 : KEYS / WARPS)
         for (u32 i = 0; i < KEYS / WARPS; i++) {
             const u32 row = i * WARPS + here.warp(), position = tile + row;
             const bool seen = position >= first && position <= last;

@@ -54,6 +54,7 @@ DEV void write_results(const AttentionParams& p, const Results& to, const Unit& 
     }
     barrier();
     for (u32 row = here.warp(); row < unit.live; row += WARPS) {
+#pragma unroll 1
         for (u32 base = 0; base < p.value_width; base += 128) {
             const Four four = *reinterpret_cast<const Four*>(shared + row * RESULT_ROW + base + here.lane() * 4);
             write_result(p, to, token, unit.head_first + row, base, four);
@@ -91,7 +92,8 @@ KERNEL_BOUNDED(attention_latent_split, THREADS, 1)(
         auto at = [&](u32 row) {
             return token * p.q_stride + u64(unit.head_first + (row < unit.live ? row : 0)) * p.key_width;
         };
-        auto scale = [&](u32 row) { return row < unit.live ? query_scale(p, context.last) : 0.0f; };
+        const float of_token = query_scale(p, context.last);
+        auto scale = [&](u32 row) { return row < unit.live ? of_token : 0.0f; };
         if (walker < splits.count) store_queries(p, q, at, scale, memory, units);
         for (u32 split = walker; split < splits.count; split += p.walkers) {
             const u32 begin = context.first / KV_BLOCK + split * splits.blocks;
