@@ -28,11 +28,10 @@ const DYNAMO: [&str; 2] = ["ai-dynamo==1.6.1", "ai-dynamo-runtime==1.6.1"];
 
 const INTRO: &str = "\
 `cargo xtask prove replicas`: three replicas with the built-in model on the loopback interface, behind the configurations
-of `deploy`; only the ports differ. 30 streams of 1,200 tokens run when a replica gets the signal, and 30 new requests
+of `deploy`; only the ports differ. 30 streams of 600 tokens run when a replica gets the signal, and 30 new requests
 follow within two seconds. With Dynamo, SIGKILL ends the replica's worker too, and the text of each stream is compared
 with that of a run without a signal. Then 48 conversations of 5 turns run, 12 at a time, first on one replica and then
-behind the router, with `--parallel 8`. A line with `missed` is a bar that a router does not reach by its nature. The
-scripts are in `scripts/replicas`.
+behind the router, with `--parallel 8`. The scripts are in `scripts/replicas`.
 ";
 
 /// Runs the script behind each router, and writes the page at this path.
@@ -54,18 +53,13 @@ pub(crate) fn replicas(output: Option<&str>) -> Result<(), String> {
         script.arg(scripts.join("replicas.py")).arg(&gristmill).arg(router);
         let programs = python.parent().unwrap_or(Path::new(".")).display();
         script.env("PATH", format!("{programs}:{path}"));
-        page.add(router, "", said, &mut script)?;
+        page.add(router, "", checked, &mut script)?;
     }
     println!("{}", page.text);
     if let Some(path) = output {
         fs::write(path, &page.text).map_err(|error| format!("cannot write {path}: {error}"))?;
     }
     if page.failed.is_empty() { Ok(()) } else { Err(page.failed.join("\n")) }
-}
-
-/// The page's line for a check, also for a bar that a router misses.
-fn said(line: &str) -> Option<String> {
-    checked(line).or_else(|| line.starts_with("missed (").then(|| format!("- {line}")))
 }
 
 fn has(path: &str, program: &str) -> bool {
