@@ -22,7 +22,7 @@ class Router:
     # Whether the streams of a replica that is killed continue on another one.
     moves_streams = False
     # Whether it bounds the load of a replica. A plain hash does not: of 48 sessions, chance gives a replica more than 1.3
-    # times the mean in one run of five.
+    # times the mean in one run of four.
     is_balanced = True
     ready = "/ready"
 
