@@ -1,137 +1,31 @@
-"""Three replicas behind a proxy: a replica that ends loses no request, one that is killed breaks only its own streams, and a
-client that leaves frees its sequence.
+"""Three replicas behind a router: a replica that ends loses no request, one that is killed breaks only its own streams or
+none, a client that leaves frees its sequence, and conversations find their caches on evenly loaded replicas.
 
-replicas.py GRISTMILL PROXY CONFIGURATION [OPTION…]: PROXY is nginx or haproxy, CONFIGURATION the file of deploy/, whose
-ports are replaced. Each replica gets the options. Prints one line for each check; the exit code is 1 if one failed.
+    replicas.py GRISTMILL ROUTER [losses|conversations]
+
+Prints a line for each check; the exit code is 1 if one failed.
 """
 
 import concurrent.futures
 import http.client
 import json
 import os
-import re
 import signal
 import socket
-import subprocess
 import sys
-import tempfile
-import threading
 import time
-import uuid
+
+import conversations
+from replica import Replica, Stream, free_port, headers, request, wait_until
+from routers import ROUTERS
 
 STREAMS = 30
-TOKENS = 1200
+# Of a stream. Those that are compared run three times.
+TOKENS, COMPARED_TOKENS = 600, 400
 REPLICAS = 3
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def request(port, method, path, body=None, timeout=120):
-    """The status and the text of a reply; the connection carries no other request."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
-    headers = {"content-type": "application/json", "x-session-id": str(uuid.uuid4()), "connection": "close"}
-    connection.request(method, path, body and json.dumps(body), headers)
-    reply = connection.getresponse()
-    text = reply.read().decode()
-    connection.close()
-    return reply.status, text
-
-
-def wait_until(what, is_true, seconds=60):
-    end = time.monotonic() + seconds
-    while not is_true():
-        if time.monotonic() > end:
-            raise SystemExit(f"FAILED: {what} within {seconds} s")
-        time.sleep(0.02)
-
-
-def is_ready(port):
-    try:
-        return request(port, "GET", "/ready", timeout=5)[0] == 200
-    except OSError:
-        return False
-
-
-class Replica:
-    """A process of the server; the model has the replica's name, so that each reply names its replica."""
-
-    def __init__(self, program, options, index, port):
-        self.name, self.port, self.command = f"replica{index}", port, [
-            program, "serve", "--quiet", "--no-page", "--name", f"replica{index}", "--alias", "any", "--threads", "1",
-            "--parallel", "16", "--ctx", "2048", "--kv-tokens", "32768", "--port", str(port), *options]
-        self.process = None
-
-    def start(self):
-        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL)
-        wait_until(f"{self.name} is ready", lambda: is_ready(self.port), 120)
-
-    def running(self):
-        text = request(self.port, "GET", "/metrics")[1]
-        return int(re.search(r"^gristmill_requests_running\S* (\d+)", text, re.M)[1])
-
-    def end(self, number):
-        self.process.send_signal(number)
-
-
-class Stream(threading.Thread):
-    """A reply in events through the proxy."""
-
-    def __init__(self, port, tokens=TOKENS):
-        super().__init__(daemon=True)
-        self.port, self.tokens = port, tokens
-        self.replica, self.events, self.complete, self.error = None, 0, False, None
-
-    def run(self):
-        body = {"model": "any", "prompt": "Once", "max_tokens": self.tokens, "ignore_eos": True, "stream": True}
-        try:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
-            session = {"content-type": "application/json", "x-session-id": str(uuid.uuid4())}
-            connection.request("POST", "/v1/completions", json.dumps(body), session)
-            reply = connection.getresponse()
-            if reply.status != 200:
-                raise ValueError(f"status {reply.status}: {reply.read()[:200]}")
-            for line in reply:
-                if line.startswith(b"data: {"):
-                    self.replica = json.loads(line[6:])["model"]
-                    self.events += 1
-                if line.startswith(b"data: [DONE]"):
-                    self.complete = True
-        except (OSError, ValueError, KeyError, http.client.HTTPException) as error:
-            self.error = repr(error)
-
-
-class Proxy:
-    def __init__(self, kind, configuration, ports):
-        self.port = free_port()
-        with open(configuration) as file:
-            text = file.read()
-        for old, new in zip((8080, 8081, 8082, 8083), (self.port, *ports)):
-            text = text.replace(f"127.0.0.1:{old}", f"127.0.0.1:{new}")
-        self.folder = tempfile.mkdtemp()
-        path = os.path.join(self.folder, "proxy.conf")
-        if kind == "nginx":
-            # Files of its own, and one process.
-            text = f"daemon off; pid {self.folder}/pid; error_log {self.folder}/error.log;\n" + text.replace(
-                "http {", "http {\n" + "".join(
-                    f"    {name}_temp_path {self.folder}/{name};\n"
-                    for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")) + "    access_log off;\n", 1)
-            command = ["nginx", "-p", self.folder, "-c", path]
-        else:
-            command = ["haproxy", "-f", path]
-        with open(path, "w") as file:
-            file.write(text)
-        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        wait_until(f"{kind} answers", lambda: is_ready(self.port))
-
-
-def version(kind):
-    told = subprocess.run([kind, "-v"], capture_output=True, text=True)
-    return re.search(r"\d+\.\d+\.\d+", told.stdout + told.stderr)[0]
-
+# Conversations: the least share of one replica's cached prompt tokens, and the most requests of a replica over the mean.
+HITS, BALANCE = 0.9, 1.3
+SEED = 11
 
 failed = []
 
@@ -158,25 +52,25 @@ def new_requests(port, count):
     return results.count(200), sorted({str(result) for result in results if result != 200})
 
 
-def begin(port, replicas):
-    streams = [Stream(port) for _ in range(STREAMS)]
+def start_streams(port, tokens=TOKENS, more=None):
+    streams = [Stream(port, tokens, f"Once {index}", more) for index in range(STREAMS)]
     for stream in streams:
         stream.start()
     wait_until("each stream has started", lambda: all(s.events > 2 or s.error for s in streams))
-    busiest = max(replicas, key=lambda replica: sum(s.replica == replica.name for s in streams))
-    return streams, busiest, [s for s in streams if s.replica == busiest.name]
+    return streams
 
 
 def ends(label, port, replicas, number):
-    streams, victim, own = begin(port, replicas)
+    streams = start_streams(port)
+    victim = max(replicas, key=lambda replica: sum(s.replica == replica.name for s in streams))
     # A stream that has ended already proves nothing.
-    own = [stream for stream in own if not stream.complete]
+    own = [s for s in streams if s.replica == victim.name and not s.is_complete]
     victim.end(number)
     answered, others = new_requests(port, STREAMS)
     for stream in streams:
         stream.join(300)
-    complete = sum(stream.complete for stream in streams)
-    broken = [stream for stream in streams if not stream.complete]
+    complete = sum(stream.is_complete for stream in streams)
+    broken = [stream for stream in streams if not stream.is_complete]
     told = f"{answered} of {STREAMS} new requests were answered {others or ''}".strip()
     where = f"{len(own)} of {STREAMS} streams ran on it"
     if number == signal.SIGTERM:
@@ -189,15 +83,52 @@ def ends(label, port, replicas, number):
         check(f"{label}: SIGKILL to the busiest replica ({where}): {len(broken)} streams broke, {'all on it' if only_own else 'NOT all on it'}, {told}", holds)
     victim.process.wait(300)
     victim.start()
-    # The proxy uses the replica again after its own checks.
+    # The router uses the replica again after its own checks.
+    time.sleep(6)
+
+
+def greedy_streams(port):
+    return start_streams(port, COMPARED_TOKENS, {"temperature": 0, "repetition_penalty": 1})
+
+
+def undisturbed(port):
+    """The texts of streams while no replica ends; an empty one if a stream is not complete."""
+    streams = greedy_streams(port)
+    for stream in streams:
+        stream.join(300)
+    return [stream.text if stream.is_complete else "" for stream in streams]
+
+
+def moves(label, router, replicas, number, peace):
+    """Streams of greedy tokens, of which none breaks when their replica ends. `peace` has the texts of an undisturbed run."""
+    streams = greedy_streams(router.port)
+    victim = max(replicas, key=Replica.running)
+    running = victim.running()
+    victim.end(number)
+    if number == signal.SIGKILL:
+        router.workers[victim.name].kill()
+    answered, others = new_requests(router.port, STREAMS)
+    for stream in streams:
+        stream.join(300)
+    complete = sum(stream.is_complete for stream in streams)
+    equal = sum(bool(text) and stream.text == text for stream, text in zip(streams, peace))
+    errors = sorted({stream.error for stream in streams if stream.error})
+    signal_name = "SIGTERM" if number == signal.SIGTERM else "SIGKILL"
+    check(f"{label}: {signal_name} to the busiest replica ({running} of {STREAMS} streams ran on it): {complete} of {STREAMS} "
+          f"streams were complete, {equal} have the text of an undisturbed run, {answered} of {STREAMS} new requests were "
+          f"answered {others or ''}{errors or ''}".strip(),
+          complete == equal == answered == STREAMS and running > 0)
+    victim.process.wait(300)
+    victim.start()
+    router.replace(victim)
     time.sleep(6)
 
 
 def leaves(label, port, replicas, is_stream):
     body = {"model": "any", "prompt": "Once", "max_tokens": TOKENS, "ignore_eos": True, "stream": is_stream}
     text = json.dumps(body)
-    head = (f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nx-session-id: {uuid.uuid4()}\r\n"
-            f"content-type: application/json\r\ncontent-length: {len(text)}\r\n\r\n")
+    fields = "".join(f"{name}: {value}\r\n" for name, value in headers().items())
+    head = f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\n{fields}content-length: {len(text)}\r\n\r\n"
     client = socket.create_connection(("127.0.0.1", port))
     client.sendall((head + text).encode())
     count = lambda: sum(replica.running() for replica in replicas)
@@ -210,24 +141,77 @@ def leaves(label, port, replicas, is_stream):
     check(f"{label}: a client that leaves {kind} frees its sequence ({seconds:.2f} s, at most 1 s)", seconds <= 1)
 
 
-def main():
-    program, kind, configuration, *options = sys.argv[1:]
-    ports = [free_port() for _ in range(REPLICAS)]
-    replicas = [Replica(program, options, index, port) for index, port in enumerate(ports, 1)]
-    proxy = None
+def started(program, count, options, router, events=False):
+    """Replicas that are ready. With `events` each publishes those of its prefix cache."""
+    replicas = []
+    for index in range(1, count + 1):
+        more = ["--kv-events", f"tcp://127.0.0.1:{free_port()}"] if events else []
+        replicas.append(Replica(program, index, [*options, *router.options, *more], not router.moves_streams))
+    for replica in replicas:
+        replica.start()
+    return replicas
+
+
+def talks(program, router):
+    """Conversations, compared with one replica without a router."""
+    options = ["--parallel", "8", "--kv-tokens", "65536"]
+    for systems in (3, 1):
+        (single,) = replicas = started(program, 1, options, router)
+        front = None
+        try:
+            alone, _, failures = conversations.measure(single.port, replicas, systems, SEED)
+            stop(replicas)
+            replicas = started(program, REPLICAS, options, router, events=router.moves_streams)
+            front = router(replicas)
+            label = front.label()
+            found, requests, more = conversations.measure(front.port, replicas, systems, SEED)
+        finally:
+            stop(replicas, front)
+        prompts = "one system prompt" if systems == 1 else f"{systems} system prompts"
+        where = f"{label}: {conversations.CONVERSATIONS} conversations with {prompts}"
+        check(f"{where}: {failures + more} requests without an answer", failures + more == 0)
+        check(f"{where}: {100 * found:.1f}% of the prompt tokens were cached, {100 * alone:.1f}% of one replica's "
+              f"(ratio {found / alone:.2f}, at least {HITS})", found >= HITS * alone)
+        most = max(requests) * len(requests) / sum(requests)
+        counts = ", ".join(str(count) for count in requests)
+        bar = f"at most {BALANCE}" if router.is_balanced else "without a bound"
+        check(f"{where}: the replicas got {counts} requests (the busiest {most:.2f} times the mean, {bar})",
+              most <= BALANCE or not router.is_balanced)
+
+
+def stop(replicas, front=None):
+    if front:
+        front.end()
+    for replica in replicas:
+        if replica.process:
+            replica.process.kill()
+            replica.process.wait()
+
+
+def losses(program, router):
+    """Replicas that end, and clients that leave."""
+    replicas, front = [], None
     try:
-        for replica in replicas:
-            replica.start()
-        proxy = Proxy(kind, configuration, ports)
-        label = f"{kind} {version(kind)}"
+        replicas = started(program, REPLICAS, ["--parallel", "16", "--kv-tokens", "32768"], router)
+        front = router(replicas)
+        label = front.label()
         for is_stream in (True, False):
-            leaves(label, proxy.port, replicas, is_stream)
-        ends(label, proxy.port, replicas, signal.SIGTERM)
-        ends(label, proxy.port, replicas, signal.SIGKILL)
+            leaves(label, front.port, replicas, is_stream)
+        peace = undisturbed(front.port) if router.moves_streams else None
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if peace:
+                moves(label, front, replicas, number, peace)
+            else:
+                ends(label, front.port, replicas, number)
     finally:
-        for process in [replica.process for replica in replicas] + [proxy and proxy.process]:
-            if process:
-                process.kill()
+        stop(replicas, front)
+
+
+def main():
+    program, router, *only = os.path.abspath(sys.argv[1]), ROUTERS[sys.argv[2]], *sys.argv[3:]
+    for name, part in (("losses", losses), ("conversations", talks)):
+        if name in (only or [name]):
+            part(program, router)
     sys.exit(1 if failed else 0)
 
 

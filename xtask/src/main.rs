@@ -63,8 +63,9 @@ usage: cargo xtask check [--no-simulator | --all]
            package all published crates, check the contents, and type-check an application against them; needs tar and
            a package registry
        cargo xtask prove replicas [-o PAGE]
-           run three replicas with the built-in model behind nginx and HAProxy, with the configurations of deploy: one
-           gets SIGTERM, one SIGKILL, and clients leave; needs python3, nginx and haproxy
+           run three replicas with the built-in model behind nginx, HAProxy, vllm-router, sglang-router and Dynamo, with
+           the configurations of deploy: one gets SIGTERM, one SIGKILL, clients leave, and conversations look for their
+           caches; needs python3 with venv, nginx, haproxy and a package registry
        cargo xtask prove settings [-o PAGE]
            remove, change or add one setting of each golden folder at a time, and run it with transformers and
            gristmill; different losses, and rejections without a known reason, are failures; needs python3 and a network

@@ -14,8 +14,8 @@ const PROMPT: &str = "<|im_start|>system\nJudge whether the Document meets the r
                       Instruct provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n\
                       <Instruct>: Given a web search query, retrieve relevant passages that answer the query\n\
                       <Query>: {query}\n<Document>: {document}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
-const QUERY: &str = "{query}";
-const DOCUMENT: &str = "{document}";
+/// The line of a prompt that contains the instruction starts with this.
+const INSTRUCT: &str = "<Instruct>: ";
 const LABELS: [&str; 2] = ["yes", "no"];
 /// The value of `pooling_type` for rerankers.
 const RANK: u32 = 4;
@@ -27,7 +27,17 @@ pub(crate) const CLASSIFIER: &str = "cls.output.weight";
 pub struct Reranker {
     /// Rows of the head for "yes" and "no", of the model's width.
     rows: [Vec<f32>; 2],
-    prompt: String,
+    prompt: Vec<Piece>,
+}
+
+/// A piece of a prompt.
+#[derive(Clone, Debug, PartialEq)]
+enum Piece {
+    Text(String),
+    /// The instruction of the model's own prompt, which a request can replace.
+    Instruction(String),
+    Query,
+    Document,
 }
 
 impl Reranker {
@@ -36,11 +46,8 @@ impl Reranker {
         let (file, width) = (model.file(), model.spec().hidden);
         let metadata = file.metadata();
         let text = |key: &str| metadata.optional::<&str>(key).ok().flatten();
-        let prompt = text("tokenizer.chat_template.rerank").unwrap_or(PROMPT);
         // A prompt of another form is another model's.
-        if !prompt.contains(QUERY) || !prompt.contains(DOCUMENT) {
-            return None;
-        }
+        let prompt = pieces(text("tokenizer.chat_template.rerank").unwrap_or(PROMPT))?;
         let key = |name: &str| format!("{}.{name}", model.spec().architecture);
         let pooling = metadata.optional::<u32>(&key("pooling_type")).ok().flatten();
         let rows = match file.tensor(CLASSIFIER) {
@@ -64,26 +71,30 @@ impl Reranker {
             }
         };
         let [Some(yes), Some(no)] = rows else { return None };
-        Some(Self { rows: [yes, no], prompt: prompt.to_owned() })
+        Some(Self { rows: [yes, no], prompt })
     }
 
-    /// The prompt that judges a document, and the bytes of the query and of the document in it, in which no control token
-    /// is read.
-    pub fn prompt(&self, query: &str, document: &str) -> (String, Vec<usize>) {
-        let (mut text, mut plain, mut rest) = (String::new(), Vec::new(), self.prompt.as_str());
-        let places =
-            |rest: &str| [(QUERY, query), (DOCUMENT, document)].map(|(name, value)| (rest.find(name), name, value));
-        while let Some((at, name, value)) = places(rest)
-            .into_iter()
-            .filter_map(|(at, name, value)| Some((at?, name, value)))
-            .min_by_key(|place| place.0)
-        {
-            text.push_str(&rest[..at]);
-            plain.extend(text.len()..text.len() + value.len());
+    /// Whether a request can replace the instruction in the prompt.
+    pub fn takes_instruction(&self) -> bool {
+        self.prompt.iter().any(|piece| matches!(piece, Piece::Instruction(_)))
+    }
+
+    /// The prompt that judges a document, with this instruction or with the model's own. Also returns the bytes of the
+    /// query, the document and the given instruction in it, in which no control token is read.
+    pub fn prompt(&self, instruction: Option<&str>, query: &str, document: &str) -> (String, Vec<usize>) {
+        let (mut text, mut plain) = (String::new(), Vec::new());
+        for piece in &self.prompt {
+            let (value, is_plain) = match piece {
+                Piece::Text(fixed) => (fixed.as_str(), false),
+                Piece::Instruction(own) => (instruction.unwrap_or(own), instruction.is_some()),
+                Piece::Query => (query, true),
+                Piece::Document => (document, true),
+            };
+            if is_plain {
+                plain.extend(text.len()..text.len() + value.len());
+            }
             text.push_str(value);
-            rest = &rest[at + name.len()..];
         }
-        text.push_str(rest);
         (text, plain)
     }
 
@@ -94,6 +105,29 @@ impl Reranker {
         let [yes, no] = [&self.rows[0], &self.rows[1]].map(|row| logit(row));
         (1.0 / (1.0 + (no - yes).exp())) as f32
     }
+}
+
+/// The pieces of a prompt in the form of `tokenizer.chat_template.rerank`; `None` if it lacks the query or the document.
+fn pieces(prompt: &str) -> Option<Vec<Piece>> {
+    let mut pieces = Vec::new();
+    let own = prompt.split_once(INSTRUCT).and_then(|(head, rest)| Some((head, rest.split_once('\n')?)));
+    let mut rest = match own {
+        // Not an instruction that the template itself fills.
+        Some((head, (own, tail))) if !own.contains('{') && !head.contains('{') => {
+            pieces.extend([Piece::Text(format!("{head}{INSTRUCT}")), Piece::Instruction(own.to_owned())]);
+            &prompt[prompt.len() - tail.len() - 1..]
+        }
+        _ => prompt,
+    };
+    let named = [("{query}", Piece::Query), ("{document}", Piece::Document)];
+    while let Some((at, name, piece)) =
+        named.iter().filter_map(|(name, piece)| Some((rest.find(name)?, name, piece))).min_by_key(|found| found.0)
+    {
+        pieces.extend([Piece::Text(rest[..at].to_owned()), piece.clone()]);
+        rest = &rest[at + name.len()..];
+    }
+    pieces.push(Piece::Text(rest.to_owned()));
+    named.iter().all(|(_, piece)| pieces.contains(piece)).then_some(pieces)
 }
 
 /// Whether a name is that of the model, however it is written.
@@ -124,14 +158,45 @@ fn row(file: &GgufFile, matrix: &TensorInfo, index: usize) -> Option<Vec<f32>> {
 mod tests {
     use super::*;
 
+    fn reranker(prompt: &str) -> Option<Reranker> {
+        Some(Reranker { rows: [vec![1.0, 0.0], vec![0.0, 1.0]], prompt: pieces(prompt)? })
+    }
+
     #[test]
     fn a_prompt_has_both_texts_as_they_are() {
-        let reranker = Reranker { rows: [vec![1.0, 0.0], vec![0.0, 1.0]], prompt: "<s>{query}|{document}.".to_owned() };
-        let (text, plain) = reranker.prompt("{document}", "<s>");
+        let reranker = reranker("<s>{query}|{document}.").expect("it has both");
+        let (text, plain) = reranker.prompt(None, "{document}", "<s>");
         assert_eq!(text, "<s>{document}|<s>.");
         assert_eq!(plain, (3..13).chain(14..17).collect::<Vec<_>>());
         assert!((reranker.score(&[3.0, 1.0]) - 0.880_797_1).abs() < 1e-6);
         assert_eq!(reranker.score(&[-1e30, 1e30]), 0.0);
+        assert!(!reranker.takes_instruction());
+    }
+
+    #[test]
+    fn an_instruction_replaces_that_of_the_prompt() {
+        let reranker = reranker(PROMPT).expect("it has both");
+        assert!(reranker.takes_instruction());
+        let (own, plain) = reranker.prompt(None, "Q", "D");
+        assert_eq!(own, PROMPT.replace("{query}", "Q").replace("{document}", "D"));
+        assert_eq!(plain.len(), 2);
+        let (text, plain) = reranker.prompt(Some("{query}\n<s>"), "Q", "D");
+        let before = "Given a web search query, retrieve relevant passages that answer the query";
+        assert_eq!(text, own.replace(before, "{query}\n<s>"));
+        let plain: String = plain.into_iter().map(|at| char::from(text.as_bytes()[at])).collect();
+        assert_eq!(plain, "{query}\n<s>QD");
+    }
+
+    #[test]
+    fn prompts_of_other_forms_are_recognised() {
+        assert_eq!(pieces("{query}"), None);
+        assert_eq!(pieces("<Instruct>: a\n{document}"), None);
+        let takes = |prompt: &str| reranker(prompt).expect("it has both").takes_instruction();
+        assert!(takes("<Instruct>: a\n{query}{document}"));
+        // A line that is not the model's own text, or that does not end.
+        assert!(!takes("<Instruct>: {query}\n{document}"));
+        assert!(!takes("{query}<Instruct>: {document}"));
+        assert!(!takes("{query}{document}<Instruct>: a\n"));
     }
 
     #[test]

@@ -1,37 +1,59 @@
-//! `prove replicas`: three replicas behind the proxies that `deploy` configures.
+//! `prove replicas`: three replicas behind the routers that `deploy` configures.
 
+use std::env;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::clients::{Page, checked};
+use super::clients::{Page, checked, python};
 use super::date::date_and_commit;
-use crate::{build, root};
+use crate::{build, root, sh};
 
-/// A proxy, its configuration, and the options with which this configuration wants its replicas.
-const PROXIES: [(&str, &str, &[&str]); 2] =
-    [("nginx", "deploy/nginx.conf", &[]), ("haproxy", "deploy/haproxy.cfg", &["--drain-delay", "3"])];
+/// The routers, each with the Python environment of its run (`scripts/replicas/ENVIRONMENT.txt`).
+const ROUTERS: [(&str, &str); 5] = [
+    ("nginx", "routers"),
+    ("haproxy", "routers"),
+    ("vllm-router", "routers"),
+    ("sglang-router", "routers"),
+    ("dynamo", "dynamo"),
+];
 
+/// Programs that no package of Python has.
+const PROGRAMS: [&str; 2] = ["nginx", "haproxy"];
 /// Where Debian has programs that a user's PATH lacks.
 const FOLDERS: &str = "/usr/sbin:/usr/local/sbin";
 
-/// Runs the script behind each proxy, and writes the page at this path.
+/// Packages of Dynamo. They are installed without what they ask for, of which one package does not exist.
+const DYNAMO: [&str; 2] = ["ai-dynamo==1.6.1", "ai-dynamo-runtime==1.6.1"];
+
+const INTRO: &str = "\
+`cargo xtask prove replicas`: three replicas with the built-in model on the loopback interface, behind the configurations
+of `deploy`; only the ports differ. 30 streams of 600 tokens run when a replica gets the signal, and 30 new requests
+follow within two seconds. With Dynamo, SIGKILL ends the replica's worker too, and the text of each stream is compared
+with that of a run without a signal. Then 48 conversations of 5 turns run, 12 at a time, first on one replica and then
+behind the router, with `--parallel 8`. The scripts are in `scripts/replicas`.
+";
+
+/// Runs the script behind each router, and writes the page at this path.
 pub(crate) fn replicas(output: Option<&str>) -> Result<(), String> {
-    let path = format!("{}:{FOLDERS}", std::env::var("PATH").unwrap_or_default());
-    if let Some((missing, ..)) = PROXIES.iter().find(|(proxy, ..)| !has(&path, proxy)) {
+    let path = format!("{}:{FOLDERS}", env::var("PATH").unwrap_or_default());
+    if let Some(missing) = PROGRAMS.iter().find(|program| !has(&path, program)) {
         return Err(format!("{missing} is missing; install it, on Debian with apt-get install nginx-light haproxy"));
     }
+    let (folder, scripts) = (root().join("target/prove"), root().join("scripts/replicas"));
     let gristmill = build("bin", "gristmill")?;
-    let mut text = format!("# Replicas, {}\n\n", date_and_commit());
-    text += "`cargo xtask prove replicas`: three replicas with the built-in model on the loopback interface, behind the\n\
-             configurations of `deploy`; only the ports differ. 30 streams of 1,200 tokens run when a replica gets the \
-             signal, and\n30 new requests follow within two seconds. The script is `scripts/replicas/replicas.py`.\n";
-    let mut page = Page { text, failed: Vec::new() };
-    for (proxy, configuration, options) in PROXIES {
-        let mut script = Command::new("python3");
-        script.arg(root().join("scripts/replicas/replicas.py")).arg(&gristmill).arg(proxy);
-        script.arg(root().join(configuration)).args(options).env("PATH", &path);
-        page.add(proxy, "", checked, &mut script)?;
+    let mut page = Page { text: format!("# Replicas, {}\n\n{INTRO}", date_and_commit()), failed: Vec::new() };
+    for (router, environment) in ROUTERS {
+        let python = python(&folder, &scripts, environment)?;
+        if environment == "dynamo" {
+            let words = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"];
+            sh(&python.display().to_string(), &[&words[..], &DYNAMO].concat())?;
+        }
+        let mut script = Command::new(&python);
+        script.arg(scripts.join("replicas.py")).arg(&gristmill).arg(router);
+        let programs = python.parent().unwrap_or(Path::new(".")).display();
+        script.env("PATH", format!("{programs}:{path}"));
+        page.add(router, "", checked, &mut script)?;
     }
     println!("{}", page.text);
     if let Some(path) = output {

@@ -139,6 +139,20 @@ impl Bench {
         Ok(ends.iter().zip(begins).map(|(end, begin)| end - begin).collect())
     }
 
+    /// Decodes with the first `sequences` sequences and prefills `prompt` tokens in the last one, in one step. All have the
+    /// workload's depth. Returns the seconds of each of `steps` such steps.
+    pub(super) fn prompt_steps_of(
+        &mut self,
+        sequences: usize,
+        prompt: usize,
+        steps: usize,
+    ) -> Result<Vec<f64>, Failure> {
+        let span = |count| Span { start: self.workload.depth, count, output: true };
+        let decode = (0..sequences).map(|sequence| (sequence, span(1)));
+        let step: StepSpans = decode.chain([(self.workload.batch - 1, span(prompt))]).collect();
+        (0..steps).map(|_| Ok(self.run(std::slice::from_ref(&step))?.seconds)).collect()
+    }
+
     /// The runner's captured graphs.
     pub(super) fn graphs(&self) -> GraphUsage {
         self.runner.graphs()

@@ -94,6 +94,12 @@ pub(crate) struct BenchArgs {
         value_parser = sweep::sizes
     )]
     batch_sweep: Option<RangeInclusive<usize>>,
+    /// Also measure a step that decodes each of these numbers of sequences and prefills N tokens of a prompt.
+    #[arg(
+        long, value_name = "N", requires = "batch_sweep", allow_negative_numbers = true,
+        value_parser = at_least::<usize>(1)
+    )]
+    sweep_prompt: Option<usize>,
     /// Measure a step that decodes --batch sequences and prefills --prompt tokens, a step that only decodes, and a step
     /// that only prefills.
     #[arg(long, conflicts_with_all = ["batch_sweep", "requests", "profile", "decode"])]
@@ -152,7 +158,7 @@ pub(crate) struct BenchArgs {
 }
 
 /// The options that a suite determines itself.
-const SUITE_CONFLICTS: [&str; 17] = [
+const SUITE_CONFLICTS: [&str; 18] = [
     "model",
     "path",
     "quantize",
@@ -165,6 +171,7 @@ const SUITE_CONFLICTS: [&str; 17] = [
     "batch",
     "depth",
     "batch_sweep",
+    "sweep_prompt",
     "beside",
     "requests",
     "mtp_accept",
@@ -232,16 +239,16 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
 
 /// Measures decode with each of these numbers of sequences.
 fn measure_sweep(args: &BenchArgs, source: Source, sizes: RangeInclusive<usize>) -> Result<(), Failure> {
-    let BenchArgs { depth, decode, chunk, repeats, .. } = *args;
+    let BenchArgs { depth, decode, chunk, repeats, sweep_prompt: prompt, .. } = *args;
     if decode == 0 {
         return Ok(());
     }
-    let tokens = decode.saturating_add(sweep::WARM_UP);
-    let workload = Workload { batch: *sizes.end(), depth, prompt: 0, decode: tokens, chunk };
+    let plan = sweep::Plan { sizes, steps: decode, repeats, depth, prompt };
+    let workload = plan.workload(chunk)?;
     let limits = Limits { kv_format: args.device.kv.into(), ..workload.limits()? };
     let model = load::model(source, &args.device, limits, &args.log)?;
     let mut bench = measure::Bench::new(model, workload, limits, None)?;
-    sweep::run(&mut bench, sizes, decode, repeats, args.json)
+    sweep::run(&mut bench, &plan, args.json)
 }
 
 /// Measures a prompt next to decode.

@@ -6,12 +6,15 @@ use std::ops::RangeInclusive;
 use gristmill_engine::GraphUsage;
 use serde::Serialize;
 
-use super::measure::Bench;
+use super::measure::{Bench, Workload};
 use crate::console;
 use crate::failure::Failure;
 
+/// Steps of a repetition with a prompt, of which the first is not timed.
+const PROMPT_STEPS: usize = 4;
+
 /// Untimed steps of a batch size: the first compiles what is missing, the second is captured into a graph.
-pub(super) const WARM_UP: usize = 3;
+const WARM_UP: usize = 3;
 
 /// Reads a range such as `1..130`, whose last number belongs to it.
 pub(super) fn sizes(text: &str) -> Result<RangeInclusive<usize>, String> {
@@ -22,10 +25,41 @@ pub(super) fn sizes(text: &str) -> Result<RangeInclusive<usize>, String> {
     }
 }
 
+/// What a sweep measures.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) sizes: RangeInclusive<usize>,
+    /// Timed steps of a size in a repetition.
+    pub(super) steps: usize,
+    pub(super) repeats: usize,
+    /// Tokens in the KV cache of each sequence.
+    pub(super) depth: usize,
+    /// Tokens of a prompt in the same step, which each size also measures.
+    pub(super) prompt: Option<usize>,
+}
+
+impl Plan {
+    /// The workload of the largest size, with a sequence for the prompt.
+    pub(super) fn workload(&self, chunk: usize) -> Result<Workload, Failure> {
+        let sum = |a: usize, b: usize| {
+            a.checked_add(b).ok_or_else(|| Failure::new("the step has more tokens than can be counted"))
+        };
+        let (most, prompt) = (*self.sizes.end(), self.prompt.unwrap_or(0));
+        let (batch, tokens) = (sum(most, usize::from(self.prompt.is_some()))?, sum(most, prompt)?);
+        let decode = sum(self.steps, WARM_UP)?;
+        Ok(Workload { batch, depth: self.depth, prompt, decode, chunk: chunk.max(tokens) })
+    }
+}
+
 /// Decode rates by batch size.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Sweep {
     sizes: Vec<Size>,
+    /// Tokens in the KV cache of each sequence.
+    depth: usize,
+    /// Tokens of the prompt in `median_prompt_step_seconds`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_tokens: Option<usize>,
     /// Device memory that was free before the steps were captured into graphs and not after, captures, and their
     /// seconds.
     graph_bytes: u64,
@@ -34,7 +68,7 @@ pub(super) struct Sweep {
 }
 
 /// One batch size.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Size {
     sequences: usize,
     /// Each timed step, over all repetitions.
@@ -42,43 +76,50 @@ struct Size {
     seconds: Vec<f64>,
     median_step_seconds: f64,
     median_tokens_per_second: f64,
+    /// Each timed step that also has the prompt.
+    #[serde(skip)]
+    prompt_seconds: Vec<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    median_prompt_step_seconds: Option<f64>,
 }
 
-/// Decodes `steps` tokens in each batch size, `repeats` times, and prints the rates so far after each repetition.
-pub(super) fn run(
-    bench: &mut Bench,
-    sizes: RangeInclusive<usize>,
-    steps: usize,
-    repeats: usize,
-    json: bool,
-) -> Result<(), Failure> {
-    let mut sweep = Sweep::default();
-    for repeat in 1..=repeats {
-        for (index, sequences) in sizes.clone().enumerate() {
-            let seconds = bench.decode_steps_of(sequences, WARM_UP, steps)?;
+/// Measures each batch size in each repetition, and prints the rates so far after each repetition.
+pub(super) fn run(bench: &mut Bench, plan: &Plan, json: bool) -> Result<(), Failure> {
+    let mut sweep = Sweep { depth: plan.depth, prompt_tokens: plan.prompt, ..Sweep::default() };
+    for repeat in 1..=plan.repeats {
+        for (index, sequences) in plan.sizes.clone().enumerate() {
             if repeat == 1 {
-                sweep.sizes.push(Size::new(sequences));
+                sweep.sizes.push(Size { sequences, ..Size::default() });
             }
-            sweep.sizes[index].add(&seconds);
+            let size = &mut sweep.sizes[index];
+            size.add(&bench.decode_steps_of(sequences, WARM_UP, plan.steps)?);
+            if let Some(tokens) = plan.prompt {
+                size.add_with_prompt(&bench.prompt_steps_of(sequences, tokens, PROMPT_STEPS)?[1..]);
+            }
         }
         sweep.note(bench.graphs());
         if !json {
-            console::print(format_args!("repetition {repeat} of {repeats}\n{sweep}"))?;
+            console::print(format_args!("repetition {repeat} of {}\n{sweep}", plan.repeats))?;
         }
     }
     if json { console::print_json(&sweep) } else { Ok(()) }
 }
 
+/// Adds times, and returns the median of all.
+fn add(times: &mut Vec<f64>, more: &[f64]) -> f64 {
+    times.extend(more);
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
 impl Size {
-    fn new(sequences: usize) -> Size {
-        Size { sequences, seconds: Vec::new(), median_step_seconds: 0.0, median_tokens_per_second: 0.0 }
+    fn add(&mut self, seconds: &[f64]) {
+        self.median_step_seconds = add(&mut self.seconds, seconds);
+        self.median_tokens_per_second = self.sequences as f64 / self.median_step_seconds;
     }
 
-    fn add(&mut self, seconds: &[f64]) {
-        self.seconds.extend(seconds);
-        self.seconds.sort_by(f64::total_cmp);
-        self.median_step_seconds = self.seconds.get(self.seconds.len() / 2).copied().unwrap_or(f64::NAN);
-        self.median_tokens_per_second = self.sequences as f64 / self.median_step_seconds;
+    fn add_with_prompt(&mut self, seconds: &[f64]) {
+        self.median_prompt_step_seconds = Some(add(&mut self.prompt_seconds, seconds));
     }
 }
 
@@ -103,16 +144,21 @@ impl Size {
 
 impl fmt::Display for Sweep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:>9} {:>10} {:>9} {:>12}", "sequences", "tok/s", "ms/step", "of the last")?;
+        write!(f, "{:>9} {:>10} {:>9} {:>12}", "sequences", "tok/s", "ms/step", "of the last")?;
+        match self.prompt_tokens {
+            Some(tokens) => writeln!(f, " {:>26}", format!("ms/step with {tokens} of prompt"))?,
+            None => writeln!(f)?,
+        }
         let mut last: Option<&Size> = None;
         for size in &self.sizes {
             let share = last.map_or("-".to_owned(), |last| format!("{:.3}", size.share_of(last)));
             let milliseconds = 1e3 * size.median_step_seconds;
-            writeln!(
-                f,
-                "{:>9} {:>10.1} {milliseconds:>9.3} {share:>12}",
-                size.sequences, size.median_tokens_per_second
-            )?;
+            let (sequences, rate) = (size.sequences, size.median_tokens_per_second);
+            write!(f, "{sequences:>9} {rate:>10.1} {milliseconds:>9.3} {share:>12}")?;
+            match size.median_prompt_step_seconds {
+                Some(seconds) => writeln!(f, " {:>26.3}", 1e3 * seconds)?,
+                None => writeln!(f)?,
+            }
             last = Some(size);
         }
         if let Some((share, sequences)) = self.least() {
@@ -140,10 +186,40 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_has_a_sequence_for_its_prompt() {
+        let plan = Plan { sizes: 1..=8, steps: 10, repeats: 1, depth: 7, prompt: Some(600) };
+        let plain = Plan { prompt: None, ..plan.clone() };
+        for (plan, expected) in [(&plan, [9, 7, 600, 13, 608]), (&plain, [8, 7, 0, 13, 512])] {
+            let workload =
+                plan.workload(512).unwrap_or(Workload { batch: 0, depth: 0, prompt: 0, decode: 0, chunk: 0 });
+            let Workload { batch, depth, prompt, decode, chunk } = workload;
+            assert_eq!([batch, depth, prompt, decode, chunk], expected);
+        }
+        assert!(Plan { prompt: Some(usize::MAX), ..plan }.workload(512).is_err());
+    }
+
+    #[test]
+    fn steps_with_a_prompt_are_apart() {
+        let mut size = Size { sequences: 2, ..Size::default() };
+        size.add(&[1.0, 2.0, 4.0]);
+        assert_eq!(size.median_prompt_step_seconds, None);
+        size.add_with_prompt(&[8.0]);
+        size.add_with_prompt(&[6.0, 7.0]);
+        assert_eq!((size.median_step_seconds, size.median_prompt_step_seconds), (2.0, Some(7.0)));
+        let sweep = Sweep { sizes: vec![size], prompt_tokens: Some(512), ..Sweep::default() };
+        let json = serde_json::to_value(&sweep).unwrap_or_default();
+        assert_eq!(
+            (&json["prompt_tokens"], &json["sizes"][0]["median_prompt_step_seconds"]),
+            (&512.into(), &7.0.into())
+        );
+        assert!(sweep.to_string().contains("512 of prompt") && sweep.to_string().contains("7000.000"), "{sweep}");
+    }
+
+    #[test]
     fn the_least_share_is_found() {
         let mut sweep = Sweep::default();
         for (sequences, seconds) in [(1, [1.0, 1.0, 9.0]), (2, [1.0, 1.0, 1.0]), (3, [3.0, 3.0, 3.0]), (4, [2.0; 3])] {
-            let mut size = Size::new(sequences);
+            let mut size = Size { sequences, ..Size::default() };
             size.add(&seconds);
             sweep.sizes.push(size);
         }

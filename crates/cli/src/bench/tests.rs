@@ -63,6 +63,21 @@ fn one_token_costs_what_the_tensors_say() {
 }
 
 #[test]
+fn a_step_of_a_sweep_has_decode_and_a_prompt() {
+    let path = Scratch::new("sweep", "mini-moe", 1);
+    let file = GgufFile::open(&path.0).unwrap();
+    let backend = Arc::new(Cpu::backend(Level::best(), 1).unwrap());
+    let model = Arc::new(Model::with_backend(file, backend, LoadOptions::default()).unwrap());
+    let plan = super::sweep::Plan { sizes: 1..=2, steps: 2, repeats: 1, depth: 20, prompt: Some(7) };
+    let workload = plan.workload(512).unwrap();
+    let mut bench = measure::Bench::new(model, workload, workload.limits().unwrap(), None).unwrap();
+    for (sequences, lengths) in [(1, [21, 20, 27]), (2, [21, 21, 27])] {
+        assert_eq!(bench.prompt_steps_of(sequences, 7, 3).unwrap().len(), 3);
+        assert_eq!(bench.lengths(), lengths);
+    }
+}
+
+#[test]
 fn a_bench_keeps_its_depth_and_reports_every_repetition() {
     let path = Scratch::new("run", "mini-moe", 1);
     let file = GgufFile::open(&path.0).unwrap();

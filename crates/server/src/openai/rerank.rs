@@ -35,6 +35,9 @@ pub(crate) struct RerankRequest {
     top_n: Option<usize>,
     /// Return the texts of documents; true by default.
     return_documents: Option<bool>,
+    /// The task by which a reranker judges, in place of the one in its own prompt.
+    #[serde(alias = "instruct")]
+    instruction: Option<String>,
 }
 
 /// A text, or an object with it.
@@ -62,6 +65,9 @@ pub(crate) struct ScoreRequest {
     text_1: Texts,
     #[serde(alias = "documents", alias = "data_2")]
     text_2: Texts,
+    /// The task by which a reranker judges, in place of the one in its own prompt.
+    #[serde(alias = "instruct")]
+    instruction: Option<String>,
 }
 
 /// Documents in the order of their likeness.
@@ -78,7 +84,7 @@ pub(crate) struct RerankReply {
 struct Ranked {
     /// The index of the document.
     index: usize,
-    /// The cosine of the vectors of query and document, from -1 to 1.
+    /// The cosine of the vectors of query and document, from -1 to 1; of a reranker the probability of "yes".
     relevance_score: f32,
     #[serde(skip_serializing_if = "Option::is_none")]
     document: Option<Document>,
@@ -115,7 +121,7 @@ struct Score {
     index: usize,
     /// `score`.
     object: &'static str,
-    /// The cosine of the vectors of both texts, from -1 to 1.
+    /// The cosine of the vectors of both texts, from -1 to 1; of a reranker the probability of "yes".
     score: f32,
 }
 
@@ -132,7 +138,7 @@ pub(crate) async fn rerank(
     mut fields: Fields,
 ) -> Result<Response, ApiError> {
     let asked: RerankRequest = fields.read()?;
-    let compared = Compared::new(&app, fields)?;
+    let compared = Compared::new(&app, fields, asked.instruction)?;
     let model = app.model(asked.model.as_deref()).await?;
     let documents: Vec<String> = asked.documents.into_iter().map(Text::into_string).collect();
     check_count("documents", documents.len())?;
@@ -169,7 +175,7 @@ pub(crate) async fn score(
     let asked: ScoreRequest = fields.read()?;
     let names =
         [fields.spelling(&["text_1", "queries", "data_1"]), fields.spelling(&["text_2", "documents", "data_2"])];
-    let compared = Compared::new(&app, fields)?;
+    let compared = Compared::new(&app, fields, asked.instruction)?;
     let model = app.model(asked.model.as_deref()).await?;
     let [first, second] = [asked.text_1, asked.text_2].map(Texts::into_list);
     check_count(names[0], first.len())?;
@@ -202,14 +208,26 @@ struct Scored {
 struct Compared {
     ignored: Vec<String>,
     options: EncodeOptions,
+    instruction: Option<Instruction>,
+}
+
+/// An instruction, and the name of its field in the request.
+struct Instruction {
+    text: String,
+    field: &'static str,
 }
 
 impl Compared {
-    fn new(app: &App, mut fields: Fields) -> Result<Compared, ApiError> {
+    fn new(app: &App, mut fields: Fields, instruction: Option<String>) -> Result<Compared, ApiError> {
+        let field = fields.spelling(&["instruction", "instruct"]);
+        if instruction.as_ref().is_some_and(String::is_empty) {
+            return Err(ApiError::param(field, format!("{field} is empty; leave it out for the model's own")));
+        }
+        let instruction = instruction.map(|text| Instruction { text, field });
         let special: SpecialFields = fields.read()?;
         let ignored = fields.judge(policy::COMPARISONS)?;
         fields::check_strict(&ignored, app.options.strict)?;
-        Ok(Compared { ignored, options: special.options() })
+        Ok(Compared { ignored, options: special.options(), instruction })
     }
 
     /// The score of each of the second texts with its first one, or with the only one. A reranker judges each pair; of
@@ -222,9 +240,20 @@ impl Compared {
         second: Vec<String>,
         at: impl Fn(usize) -> String + Send + 'static,
     ) -> Result<Scored, ApiError> {
-        let ones = first.len();
-        if let Some(reranker) = Reranker::of(model.engine.model()) {
-            let pairs = first.iter().cycle().zip(&second).map(|(query, document)| reranker.prompt(query, document));
+        let (ones, reranker) = (first.len(), Reranker::of(model.engine.model()));
+        let instruction = match &self.instruction {
+            Some(given) if !reranker.as_ref().is_some_and(Reranker::takes_instruction) => {
+                let message = format!(
+                    "{}: the model has no prompt with an instruction; write the prefix that it needs into the texts",
+                    given.field
+                );
+                return Err(ApiError::param(given.field, message));
+            }
+            given => given.as_ref().map(|given| given.text.as_str()),
+        };
+        if let Some(reranker) = reranker {
+            let prompt = |(query, document): (&String, &String)| reranker.prompt(instruction, query, document);
+            let pairs = first.iter().cycle().zip(&second).map(prompt);
             let prompts = pairs.map(|(text, plain)| Prompt::Rendered { text, plain, is_started: false }).collect();
             let at = move |index: usize| at(ones + index);
             let Embeddings { vectors, usage, .. } = last_states(model, tenant, prompts, at).await?;

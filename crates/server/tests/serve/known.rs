@@ -380,6 +380,7 @@ const RERANK: &[&str] = &[
     "chat_template",
     "chat_template_kwargs",
     "documents",
+    "instruct",
     "instruction",
     "max_chunks_per_doc",
     "max_tokens_per_doc",

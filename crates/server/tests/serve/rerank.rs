@@ -90,6 +90,10 @@ fn wrong_comparisons_are_named() {
             json!({"query": "a", "documents": ["b"], "truncate_prompt_tokens": 5}),
             "truncate_prompt_tokens",
         ),
+        // Vectors have no instruction.
+        ("/v1/rerank", json!({"query": "a", "documents": ["b"], "instruction": "c"}), "instruction"),
+        ("/v1/rerank", json!({"query": "a", "documents": ["b"], "instruct": "c"}), "instruct"),
+        ("/score", json!({"text_1": "a", "text_2": "b", "instruction": 5}), "instruction"),
         ("/score", json!({"text_1": ["a", "b"], "text_2": ["a", "b", "c"]}), "text_1"),
         ("/score", json!({"text_1": "a", "text_2": []}), "text_2"),
         ("/score", json!({"text_1": "a", "text_2": ["a", ""]}), "text_2[1]"),
@@ -100,13 +104,15 @@ fn wrong_comparisons_are_named() {
     }
 }
 
+/// The task in the prompt of Qwen3-Reranker.
+const TASK: &str = "Given a web search query, retrieve relevant passages that answer the query";
+
 /// The prompt of Qwen3-Reranker for a pair.
-fn judged(query: &str, document: &str) -> String {
+fn judged(task: &str, query: &str, document: &str) -> String {
     let system = "Judge whether the Document meets the requirements based on the Query and the Instruct provided. Note \
                   that the answer can only be \"yes\" or \"no\".";
-    let instruct = "<Instruct>: Given a web search query, retrieve relevant passages that answer the query";
     format!(
-        "<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{instruct}\n<Query>: {query}\n<Document>: \
+        "<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n<Instruct>: {task}\n<Query>: {query}\n<Document>: \
          {document}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
     )
 }
@@ -149,7 +155,8 @@ fn a_reranker_answers_yes_or_no() {
     let mut tokens = 0;
     for (score, document) in scores(&reply).into_iter().zip(TEXTS) {
         // A mark in a text is text.
-        let prompt = server.ask("/tokenize", &json!({"prompt": judged("@", document), "add_special_tokens": false}));
+        let prompt =
+            server.ask("/tokenize", &json!({"prompt": judged(TASK, "@", document), "add_special_tokens": false}));
         let mark =
             server.ask("/tokenize", &json!({"prompt": query, "parse_special": false, "add_special_tokens": false}));
         let list = |reply: &Value| reply["tokens"].as_array().expect("a list").clone();
@@ -170,6 +177,26 @@ fn a_reranker_answers_yes_or_no() {
     let pairs = server.ask("/v1/score", &pairs);
     let again: Vec<f64> = (0..4).map(|index| pairs["data"][index]["score"].as_f64().expect("a number")).collect();
     assert_eq!(again, scores(&reply));
+    // The published task is the default. Another one, by both names, has the score that it has in its prompt.
+    let first = |more: Value| {
+        let mut body = json!({"query": query, "documents": TEXTS});
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        server.ask("/v1/rerank", &body)
+    };
+    assert_eq!(scores(&first(json!({"instruction": TASK}))), scores(&reply));
+    let other = first(json!({"instruction": "Find the grain"}));
+    assert_eq!(scores(&first(json!({"instruct": "Find the grain"}))), scores(&other));
+    assert_ne!(scores(&other), scores(&reply));
+    // A token for a byte.
+    let shorter = (TASK.len() - "Find the grain".len()) * TEXTS.len();
+    assert_eq!(other["usage"]["prompt_tokens"], tokens - shorter);
+    let pairs = server.ask("/score", &json!({"text_1": query, "text_2": TEXTS[1], "instruction": "Find the grain"}));
+    assert_eq!(pairs["data"][0]["score"], scores(&other)[1]);
+    // A control token in a task is text.
+    let marked = first(json!({"instruction": "<|im_end|>"}));
+    assert_eq!(marked["usage"]["prompt_tokens"], tokens - (TASK.len() - "<|im_end|>".len()) * TEXTS.len());
+    let empty = server.post("/v1/rerank", &json!({"query": "a", "documents": ["b"], "instruct": ""}));
+    assert_eq!((empty.status, &empty.json()["error"]["param"]), (400, &json!("instruct")));
     // Its vectors are those of any model.
     assert_eq!(vectors(&server, &["a"]).len(), 1);
     let long = json!({"query": "a", "documents": ["b", "long ".repeat(400)]});
@@ -208,6 +235,9 @@ fn a_reranker_has_a_head_of_two_rows() {
         let score = scores(&reply)[0];
         assert!((score - expected).abs() < 1e-5, "{score} instead of {expected}");
         assert_eq!(server.post("/v1/embeddings", &json!({"input": "a"})).status, 400);
+        // Its prompt has no task.
+        let refused = server.post("/score", &json!({"text_1": "a", "text_2": "b", "instruction": "c"}));
+        assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("instruction")));
     }
     // Labels that are no judgement.
     let server = Running::new(engine(&labels(["good", "bad"]), 1), options());

@@ -63,9 +63,10 @@ const fn other(page: &'static str, start: &'static str, reason: &'static str) ->
 }
 
 const ROOT: &str = "changes users, folders and units of the machine, as root";
+const DYNAMO: &str = "takes Dynamo; `prove replicas` runs these programs";
 const AGENT: &str = "`prove clients` runs this program with these settings";
 
-pub(super) const OTHERS: [Other; 14] = [
+pub(super) const OTHERS: [Other; 19] = [
     other("docs/quick-start.md", "gristmill chat --device metal", "takes an Apple GPU"),
     other("docs/agents.md", "ANTHROPIC_BASE_URL=", AGENT),
     other("docs/agents.md", "GRISTMILL_KEY=none codex", AGENT),
@@ -79,6 +80,11 @@ pub(super) const OTHERS: [Other; 14] = [
     other("docs/team.md", "system", "takes systemd"),
     other("docs/team.md", "curl --fail http://127.0.0.1:8080/health", "asks the server that systemd started"),
     other("docs/team.md", "caddy", "takes Caddy"),
+    other("docs/team.md", "pip install", DYNAMO),
+    other("docs/team.md", "python3 scripts/replicas/tokenizer.py", DYNAMO),
+    other("docs/team.md", "gristmill serve --name stories", DYNAMO),
+    other("docs/team.md", "deploy/dynamo.sh", DYNAMO),
+    other("docs/team.md", "curl http://127.0.0.1:8080/v1/completions", DYNAMO),
     other("docs/team.md", "promtool", "takes Prometheus"),
 ];
 
