@@ -126,18 +126,20 @@ impl Muse {
             _ => &ENDS,
         };
         let (len, found) = input.find(ends);
-        // White space before a call is no text.
+        // White space before a call is no text: it is read, and given out with the text that follows it.
         let text = if may_call { input.rest()[..len].trim_end().len() } else { len };
-        input.advance(text);
-        give(message, started, input, output);
+        if text > 0 {
+            input.advance(text);
+            give(message, started, input, output);
+        }
+        input.advance(len - text);
         let started = started || text > 0;
         match (found, message) {
             (Begins::With(3), Message::Calls(tool)) => {
-                input.advance(len - text + TAGS.open.len());
+                input.advance(TAGS.open.len());
                 Some(MuseState::Open { tool: tool.clone() })
             }
             (Begins::With(end), _) => {
-                input.advance(len - text);
                 give(message, started, input, output);
                 Some(end_message(end, input))
             }
