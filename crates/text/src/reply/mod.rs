@@ -53,9 +53,9 @@
 //! - Values between tags are not escaped. The text after a tag decides whether the tag ends a value or is text. The
 //!   tool's schema lists the parameters (`function`). If this is not enough to decide, there is no call, so a call
 //!   never has other arguments than the model wrote.
-//! - White space between reasoning and answer is dropped, around calls too. Except in Harmony and Muse, reasoning only starts a
-//!   reply. Where other marks divide a text, its white space is kept. Texts that a call or a message of Harmony
-//!   separates are joined by a line end (`output`).
+//! - White space between reasoning and answer is dropped, around calls too. Except in Harmony and Muse, reasoning only
+//!   starts a reply. Where other marks divide a text, its white space is kept. Texts that a call or a message of Harmony
+//!   or Muse separates are joined by a line end (`output`).
 //! - A call within reasoning is reasoning, unless the reply ends with it, or with it and the end of reasoning
 //!   (`draft`): some models start a call without ending their reasoning. It must be of a tool of the request.
 //! - A call may otherwise name a tool that the request lacks, if it looks like a name; the caller decides.
