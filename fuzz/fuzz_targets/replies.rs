@@ -7,7 +7,7 @@ use gristmill_text::template::Tool;
 use libfuzzer_sys::fuzz_target;
 
 /// Marks by which forms are recognised.
-const TEMPLATES: [&str; 15] = [
+const TEMPLATES: [&str; 20] = [
     "<tool_call>",
     "<function=",
     "<|python_tag|>",
@@ -17,6 +17,11 @@ const TEMPLATES: [&str; 15] = [
     "<|channel|>",
     "<arg_key>",
     "<｜tool▁sep｜>",
+    "<｜tool▁sep｜>```json",
+    "]<]minimax[>[",
+    "<global_setting>",
+    "<tool_calls>[",
+    "<atem:function_calls>",
     "<|tool_call_argument_begin|>",
     "<tool_sep{}>",
     "<minimax:tool_call>",

@@ -105,10 +105,13 @@ CHANGED = (
     "lfm2",
     "lfm2moe",
     "llama4",
+    "mimo2",
+    "minimax-m3",
     "mistral3",
     "qwen35",
     "qwen35moe",
     "qwen3next",
+    "step35",
 )
 # The same of a model whose heads MLX takes to be as wide together as the model: those of SOURCE are cut to that width.
 NARROWED = ("bailingmoe2",)
@@ -155,13 +158,18 @@ def as_mlx_reads(config: dict) -> dict:
     config |= {key: rope[key] for key in ("rope_theta", "partial_rotary_factor") if key in rope}
     if "num_local_experts" in config:
         config["num_experts"] = config["num_local_experts"]
-    kind = config["model_type"]
+    kind = config.get("model_type", "")
     if kind.startswith("qwen3_5") and "layer_types" in config:
         config["full_attention_interval"] = config["layer_types"].index("full_attention") + 1
     if kind == "lfm2":
         config["block_dim"] = config["hidden_size"]
     elif kind == "exaone_moe":
         config["is_moe_layer"] = [kind == "sparse" for kind in config["mlp_layer_types"]]
+    elif kind == "step3p5":
+        config["yarn_only_types"] = ["full_attention"]
+        # Without numbers for the prediction layer, and null where there is no limit.
+        for limits in ("swiglu_limits", "swiglu_limits_shared"):
+            config[limits] = [limit or 0.0 for limit in config[limits]]
     elif kind == "llama4_text":
         config["rope_scaling"] = None
     elif kind == "gemma4":

@@ -86,7 +86,9 @@ pub(super) fn plan(
     let prefixes = family.within.as_ref().map(|within| within.tensors).unwrap_or_default();
     let has = |prefix: &&Prefix| checkpoint.tensors().any(|tensor| tensor.name.starts_with(prefix.model));
     let within = prefixes.iter().find(has);
-    let has_one = quantization.form && checkpoint.tensors().any(is_taps_of_mlx);
+    let is_of_mlx =
+        |tensor: &Tensor| is_taps_of_mlx(tensor) || family.mlx_adds_one.is_some_and(|end| tensor.name.ends_with(end));
+    let has_one = quantization.form && checkpoint.tensors().any(is_of_mlx);
     let (used, planned) = (HashSet::new(), Vec::new());
     let mut planner = Planner { config, quantization, checkpoint, tied, within, has_one, head: None, used, planned };
     for (name, values) in vectors {

@@ -6,6 +6,7 @@ use super::channels::Channels;
 use super::gemma4::Gemma4;
 use super::latent::Latent;
 use super::shapes::{Model, Push};
+use super::windowed::Windowed;
 
 /// Which layers have attention, and what the others have.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +19,8 @@ pub(super) enum Mixers {
     Convolution { taps: u32, attention: &'static [u32] },
     /// All have attention, of which most see a window.
     Gemma4(Gemma4),
+    /// All have attention, of which most see a window, and have other heads.
+    Windowed(Windowed),
     /// All have latent attention.
     Latent(Latent),
     /// These layers have latent attention, the others a delta rule in which each element of a key has a gate.
@@ -43,7 +46,7 @@ impl Model {
             return true;
         }
         match self.special.mixers {
-            Mixers::Attention | Mixers::Gemma4(_) | Mixers::Latent(_) => true,
+            Mixers::Attention | Mixers::Gemma4(_) | Mixers::Windowed(_) | Mixers::Latent(_) => true,
             Mixers::Delta { interval, .. } => (layer + 1).is_multiple_of(interval),
             Mixers::Convolution { attention, .. } | Mixers::Channels(Channels { attention, .. }) => {
                 attention.contains(&layer)
@@ -70,6 +73,7 @@ impl Model {
         match self.special.mixers {
             Mixers::Latent(Latent { latent, rotated, .. })
             | Mixers::Channels(Channels { latent: Latent { latent, rotated, .. }, .. }) => [latent + rotated, latent],
+            Mixers::Windowed(windowed) => [self.head_width, windowed.value_width],
             _ => [self.head_width; 2],
         }
     }
@@ -79,13 +83,18 @@ impl Model {
         match self.special.mixers {
             Mixers::Convolution { .. } | Mixers::Channels(_) if !self.has_attention(0) => 0,
             Mixers::Gemma4(gemma) => self.first_kv_heads_of(&gemma),
+            Mixers::Windowed(windowed) => self.heads_of(&windowed, 0)[1],
             Mixers::Latent(_) => 1,
             _ => self.kv_heads,
         }
     }
 
-    /// Writes the keys of mixers, and the number of key and value heads.
+    /// Writes the keys of mixers, and the numbers of heads.
     pub(super) fn describe_mixers(&self, file: &mut GgufWriter) -> Result<(), WriteError> {
+        if let Mixers::Windowed(windowed) = &self.special.mixers {
+            return self.describe_windowed(windowed, file);
+        }
+        file.set(&format!("{}.attention.head_count", self.architecture), self.heads)?;
         match &self.special.mixers {
             Mixers::Gemma4(gemma) => return self.describe_gemma4(gemma, file),
             Mixers::Latent(latent) => return self.describe_latent(latent, 1u32.into(), file),
@@ -94,7 +103,7 @@ impl Model {
         }
         let mut set = |name: &str, value: Value| file.set(&format!("{}.{name}", self.architecture), value).map(drop);
         match self.special.mixers {
-            Mixers::Attention | Mixers::Gemma4(_) | Mixers::Latent(_) | Mixers::Channels(_) => {
+            Mixers::Attention | Mixers::Gemma4(_) | Mixers::Windowed(_) | Mixers::Latent(_) | Mixers::Channels(_) => {
                 set("attention.head_count_kv", self.kv_heads.into())
             }
             Mixers::Delta { interval, delta: Delta { keys, values, width, taps, .. } } => {
@@ -118,7 +127,7 @@ impl Model {
     pub(super) fn mixer_shapes(&self, add: Push) {
         let hidden = u64::from(self.hidden);
         match self.special.mixers {
-            Mixers::Attention | Mixers::Gemma4(_) | Mixers::Latent(_) => {}
+            Mixers::Attention | Mixers::Gemma4(_) | Mixers::Windowed(_) | Mixers::Latent(_) => {}
             Mixers::Channels(channels) => self.channel_shapes(&channels, add),
             Mixers::Delta { delta: Delta { keys, values, width, taps, gates_joined }, .. } => {
                 let [keys, values, width, taps] = [keys, values, width, taps].map(u64::from);

@@ -18,6 +18,7 @@ mod shapes;
 #[cfg(test)]
 mod tests;
 mod vocabulary;
+mod windowed;
 mod write;
 
 use std::path::Path;
@@ -98,8 +99,8 @@ impl Synthetic {
         let (name, mix) = spec.split_once(':').map_or((spec, None), |(name, mix)| (name, Some(mix)));
         // A prediction head is added to any model with layers of one kind of attention.
         let (base, mtp) = name.strip_suffix("-mtp").map_or((name, false), |base| (base, true));
-        let fits =
-            |m: &&Model| m.name.eq_ignore_ascii_case(base) && !(mtp && matches!(m.special.mixers, Mixers::Gemma4(_)));
+        let differs = |m: &Model| matches!(m.special.mixers, Mixers::Gemma4(_) | Mixers::Windowed(_));
+        let fits = |m: &&Model| m.name.eq_ignore_ascii_case(base) && !(mtp && differs(m));
         let mut model = *models::MODELS.iter().find(fits).ok_or_else(|| {
             let known = models::MODELS.iter().map(|m| m.name).collect::<Vec<_>>().join(", ");
             SyntheticError::Model { name: name.to_owned(), known }

@@ -6,7 +6,8 @@ use super::channels::Channels;
 use super::gemma4::Gemma4;
 use super::latent::Latent;
 use super::mixers::{Delta, Mixers};
-use super::shapes::{Experts, Model, Special};
+use super::shapes::{Experts, Index, Model, Special};
+use super::windowed::Windowed;
 
 const NOTHING: Special = Special {
     mix: "Q4_K_M",
@@ -23,6 +24,7 @@ const NOTHING: Special = Special {
     mixers: Mixers::Attention,
     output_norm: "output_norm",
     mtp: false,
+    index: None,
 };
 
 const GPT_OSS: Special = Special {
@@ -484,6 +486,93 @@ pub(crate) const MODELS: &[Model] = &[
                 latent: Latent { query_rank: 0, ..LATENT },
                 attention: &[3, 7, 11, 15, 19, 23, 26],
             }),
+            ..NOTHING
+        },
+    },
+    Model {
+        name: "step-3.5-flash",
+        title: "Step 3.5 Flash shapes",
+        architecture: "step35",
+        layers: 45,
+        hidden: 4096,
+        heads: 64,
+        kv_heads: 8,
+        head_width: 128,
+        qk_norm: Some(QkNorm::PerHead),
+        inner: 11_264,
+        experts: Some(Experts { shared: 1280, dense: 3, sigmoid: true, scale: Some(3.0), ..experts(288, 8, 1280) }),
+        vocabulary: 128_896,
+        tied: false,
+        context: 262_144,
+        rope_base: 5e6,
+        special: Special {
+            window: Some(512),
+            mixers: Mixers::Windowed(Windowed {
+                is_full: |layer| layer.is_multiple_of(4),
+                heads: 96,
+                kv_heads: 8,
+                value_width: 128,
+                sinks: false,
+                gated: true,
+                value_scale: None,
+                shared_width: true,
+                limits: Some([(43, 7.0), (44, 16.0)]),
+            }),
+            ..NOTHING
+        },
+    },
+    Model {
+        name: "mimo-v2-flash",
+        title: "MiMo V2 Flash shapes",
+        architecture: "mimo2",
+        layers: 48,
+        hidden: 4096,
+        heads: 64,
+        kv_heads: 4,
+        head_width: 192,
+        qk_norm: None,
+        inner: 16_384,
+        experts: Some(Experts { dense: 1, sigmoid: true, groups: Some((1, 1)), ..experts(256, 8, 2048) }),
+        vocabulary: 152_576,
+        tied: false,
+        context: 262_144,
+        rope_base: 5e6,
+        special: Special {
+            window: Some(128),
+            rotated: Some(64),
+            mixers: Mixers::Windowed(Windowed {
+                is_full: |layer| layer == 0 || (layer + 1).is_multiple_of(6),
+                heads: 64,
+                kv_heads: 8,
+                value_width: 128,
+                sinks: true,
+                gated: false,
+                value_scale: Some(0.707),
+                shared_width: false,
+                limits: None,
+            }),
+            ..NOTHING
+        },
+    },
+    Model {
+        name: "minimax-m3",
+        title: "MiniMax M3 shapes",
+        architecture: "minimax-m3",
+        layers: 60,
+        hidden: 6144,
+        heads: 64,
+        kv_heads: 4,
+        head_width: 128,
+        qk_norm: Some(QkNorm::PerHead),
+        inner: 12_288,
+        experts: Some(Experts { shared: 3072, dense: 3, sigmoid: true, scale: Some(2.0), ..experts(128, 4, 3072) }),
+        vocabulary: 200_064,
+        tied: false,
+        context: 1_048_576,
+        rope_base: 5e6,
+        special: Special {
+            rotated: Some(64),
+            index: Some(Index { heads: 4, width: 128, blocks: 16, tokens: 128 }),
             ..NOTHING
         },
     },

@@ -7,6 +7,7 @@ use gristmill_kernels::format::Format;
 
 use super::SyntheticError;
 use super::mixers::Mixers;
+use super::windowed::Windowed;
 
 /// More layers than any model has.
 pub(crate) const MAX_LAYERS: u32 = 1024;
@@ -67,6 +68,19 @@ pub(super) struct Special {
     pub(super) output_norm: &'static str,
     /// A prediction head follows the layers.
     pub(super) mtp: bool,
+    /// Layers with experts have an index of blocks of tokens.
+    pub(super) index: Option<Index>,
+}
+
+/// An index of blocks of tokens.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Index {
+    pub(super) heads: u32,
+    pub(super) width: u32,
+    /// Blocks that it chooses.
+    pub(super) blocks: u32,
+    /// Tokens in a block.
+    pub(super) tokens: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -177,7 +191,6 @@ impl Model {
         file.set(&key("context_length"), self.context)?;
         file.set(&key("embedding_length"), self.hidden)?;
         file.set(&key("feed_forward_length"), self.inner)?;
-        file.set(&key("attention.head_count"), self.heads)?;
         self.describe_mixers(file)?;
         let [keys, values] = self.row_widths();
         file.set(&key("attention.key_length"), keys)?;
@@ -199,7 +212,8 @@ impl Model {
             if let Some(scale) = experts.scale {
                 file.set(&key("expert_weights_scale"), scale)?;
             }
-            if experts.shared_gate {
+            let has_width = matches!(self.special.mixers, Mixers::Windowed(Windowed { shared_width: true, .. }));
+            if experts.shared_gate || has_width {
                 file.set(&key("expert_shared_feed_forward_length"), experts.shared)?;
             } else if experts.shared > 0 {
                 file.set(&key("expert_shared_count"), experts.shared / experts.inner)?;
@@ -224,6 +238,18 @@ impl Model {
         }
         if let Some(multiplier) = self.special.yarn_log {
             file.set(&key("rope.scaling.yarn_log_multiplier"), multiplier)?;
+        }
+        if let Some(Index { heads, width, blocks, tokens }) = self.special.index {
+            let values = [
+                ("head_count", heads),
+                ("key_length", width),
+                ("top_k", blocks),
+                ("block_size", tokens),
+                ("local_blocks", 1),
+            ];
+            values
+                .into_iter()
+                .try_for_each(|(name, value)| file.set(&key(&format!("attention.indexer.{name}")), value).map(drop))?;
         }
         if let Some(layers) = self.special.deepstack {
             file.set(&key("n_deepstack_layers"), layers)?;
@@ -298,14 +324,18 @@ impl Model {
                 continue;
             }
             push("attn_norm.weight", &[hidden]);
-            match self.latent(layer) {
-                Some(latent) => self.latent_shapes(latent, &mut push),
-                None if self.has_attention(layer) => self.attention_shapes(&mut push),
-                None => self.mixer_shapes(&mut push),
+            match (&self.special.mixers, self.latent(layer)) {
+                (Mixers::Windowed(windowed), _) => self.windowed_shapes(windowed, layer, &mut push),
+                (_, Some(latent)) => self.latent_shapes(latent, &mut push),
+                _ if self.has_attention(layer) => self.attention_shapes(&mut push),
+                _ => self.mixer_shapes(&mut push),
             }
             self.add(&mut push, self.special.mlp_norm, &[hidden]);
             match self.experts.filter(|experts| layer >= experts.dense) {
-                Some(experts) => self.expert_shapes(experts, &mut push),
+                Some(experts) => {
+                    self.index_shapes(&mut push);
+                    self.expert_shapes(experts, &mut push);
+                }
                 None => {
                     let inner = u64::from(self.inner);
                     self.add(&mut push, "ffn_gate", &[hidden, inner]);
@@ -356,6 +386,15 @@ impl Model {
         if self.special.sinks {
             self.add(push, "attn_sinks", &[wide(self.heads)]);
         }
+    }
+
+    fn index_shapes(&self, push: Push) {
+        let Some(Index { heads, width, .. }) = self.special.index else { return };
+        let [hidden, heads, width] = [self.hidden, heads, width].map(u64::from);
+        push("indexer.q_proj.weight", &[hidden, heads * width]);
+        push("indexer.k_proj.weight", &[hidden, width]);
+        push("indexer.q_norm.weight", &[width]);
+        push("indexer.k_norm.weight", &[width]);
     }
 
     fn expert_shapes(&self, Experts { count, inner, shared, shared_gate, sigmoid, .. }: Experts, push: Push) {

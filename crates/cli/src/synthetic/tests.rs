@@ -103,6 +103,9 @@ fn the_published_shapes_have_the_published_parameters() {
         ("deepseek-v3", 671e9),
         ("kimi-k2", 1026e9),
         ("kimi-linear-48b", 49e9),
+        ("step-3.5-flash", 196.8e9),
+        ("mimo-v2-flash", 309e9),
+        ("minimax-m3", 428e9),
     ];
     let all = published.map(|model| (model, 0.001)).into_iter().chain(rounded.map(|model| (model, 0.01)));
     for ((name, parameters), tolerance) in all {
@@ -150,6 +153,34 @@ fn layers_of_gemma4_differ() {
     let shape = |name: &str| &plan.iter().find(|tensor| tensor.name == name).unwrap().shape[..];
     assert_eq!((shape("blk.4.attn_q.weight"), shape("blk.5.attn_q.weight")), (&[2816, 4096][..], &[2816, 8192][..]));
     assert_eq!((shape("blk.4.attn_k.weight"), shape("blk.5.attn_k.weight")), (&[2816, 2048][..], &[2816, 1024][..]));
+}
+
+/// Layers with a window have other heads than those with full attention.
+#[test]
+fn layers_with_windows_differ() {
+    for (name, full, windowed) in [
+        ("step-3.5-flash", ("blk.4", [8192, 1024, 1024, 8192]), ("blk.5", [12_288, 1024, 1024, 12_288])),
+        ("mimo-v2-flash", ("blk.5", [12_288, 768, 512, 8192]), ("blk.4", [12_288, 1536, 1024, 8192])),
+    ] {
+        let (plan, file) = Synthetic::parse(name, None).unwrap().plan().unwrap();
+        let rows = |layer: &str, what: &str| {
+            let shape = &plan.iter().find(|tensor| tensor.name == format!("{layer}.{what}.weight")).unwrap().shape;
+            if what == "attn_output" { shape[0] } else { shape[1] }
+        };
+        for (layer, expected) in [full, windowed] {
+            assert_eq!(
+                ["attn_q", "attn_k", "attn_v", "attn_output"].map(|what| rows(layer, what)),
+                expected,
+                "{layer}"
+            );
+        }
+        let info = gristmill_engine::ModelInfo::read(&file.preview()).unwrap();
+        let windows = info.spec.layers.iter().filter(
+            |layer| matches!(&layer.mixer, gristmill_engine::model::spec::Mixer::Attention(it) if it.window.is_some()),
+        );
+        assert_eq!(windows.count(), if name == "step-3.5-flash" { 33 } else { 39 });
+    }
+    assert!(Synthetic::parse("step-3.5-flash-mtp", None).is_err());
 }
 
 /// llama.cpp requires this key of gpt-oss, also for experts as wide as the stated dense MLP.

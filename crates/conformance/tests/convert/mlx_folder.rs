@@ -168,10 +168,13 @@ const CHANGED: &[(&str, &[&str])] = &[
     ("lfm2", &[]),
     ("lfm2moe", &[]),
     ("llama4", &[]),
+    ("mimo2", &[]),
+    ("minimax-m3", &[]),
     ("mistral3", &[]),
     ("qwen35", &[]),
     ("qwen35moe", &[]),
     ("qwen3next", &[]),
+    ("step35", &[]),
 ];
 
 /// Families for which mlx-lm assumes that the total width of the heads is the model's; in the golden folder, heads are

@@ -36,6 +36,24 @@ fn tokenizers_of_unknown_kind() {
     assert!(named("qwen7").unwrap_err().to_string().contains("qwen7"));
 }
 
+/// Some files keep the matches of an expression instead of isolating them: the same, if every character is in a match.
+#[test]
+fn a_split_that_keeps_all_matches_is_recognised() {
+    let keeps = |t: &mut Value| {
+        let split = &mut t["pre_tokenizer"]["pretokenizers"][0];
+        (split["behavior"], split["invert"]) = (json!("Removed"), json!(true));
+    };
+    let folder = Folder::copy("minimax-m3", "kept");
+    folder.json("tokenizer.json", keeps);
+    folder.open().expect("its expression matches all");
+    folder.json("tokenizer.json", |t| t["pre_tokenizer"]["pretokenizers"][0]["invert"] = json!(false));
+    folder.refused(&["pre-tokenizer is unknown", "Removed"]);
+    // The first expression of these matches digits.
+    let folder = Folder::copy("afmoe", "kept-digits");
+    folder.json("tokenizer.json", keeps);
+    folder.refused(&["pre-tokenizer is unknown", "Removed"]);
+}
+
 #[test]
 fn sentencepiece_models_that_are_none() {
     let folder = Folder::copy("llama-spm", "garbage");

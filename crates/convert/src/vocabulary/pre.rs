@@ -51,8 +51,14 @@ fn steps(pre_tokenizer: &Value) -> Option<Vec<Step<'_>>> {
             let parts: Option<Vec<_>> = parts.iter().map(steps).collect();
             parts?.into_iter().flatten().collect()
         }
-        "Split" if pre_tokenizer["behavior"] == "Isolated" && setting("invert") == Some(false) => {
-            vec![Split(pre_tokenizer["pattern"]["Regex"].as_str()?)]
+        "Split" => {
+            let regex = pre_tokenizer["pattern"]["Regex"].as_str()?;
+            match (pre_tokenizer["behavior"].as_str()?, setting("invert")?) {
+                ("Isolated", false) => vec![Split(regex)],
+                // What is between matches is dropped: nothing, if every character is in a match.
+                ("Removed", true) if Family::matches_all(regex) => vec![Split(regex)],
+                _ => return None,
+            }
         }
         "Digits" if setting("individual_digits") == Some(true) => vec![Digits],
         "ByteLevel" if setting("add_prefix_space") == Some(false) => {

@@ -19,7 +19,7 @@ const HEAD: &str = "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in mes
                     {{ m.content }}<|im_end|>\n{% endfor %}";
 
 /// Name, end of a template, and a required call of `pick` or `stop`: its opening, and with `pick` alone.
-const FORMS: [(&str, &str, &str, &str); 15] = [
+const FORMS: [(&str, &str, &str, &str); 20] = [
     ("Hermes", "{# <tool_call> #}A:\n<think>", "A:\n<think>\n</think>\n\n<tool_call>\n", ""),
     ("Qwen3-Coder", "{# <tool_call><function= #}A:", "A:<tool_call>\n", ""),
     ("GLM", "{# <arg_key> #}A:\n<think>", "A:\n<think></think>\n<tool_call>\n", ""),
@@ -40,6 +40,21 @@ const FORMS: [(&str, &str, &str, &str); 15] = [
     ),
     ("Hy3", "{# <tool_sep{}> #}A:", "A:<tool_calls:opensource>\n", ""),
     (
+        "DeepSeek R1",
+        "{# <｜tool▁sep｜>```json #}A:<think>",
+        "A:<think></think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+        "pick\n```json\n",
+    ),
+    ("MiniMax M3", "{# ]<]minimax[>[ #}A:<mm:think>", "A:<mm:think></mm:think>]<]minimax[>[<tool_call>\n", ""),
+    ("ERNIE", "{# <global_setting> #}A:\n<think>", "A:\n<think>\n</think>\n\n<tool_call>\n", ""),
+    ("Hunyuan", "{# <tool_calls>[ #}A:", "A:<tool_calls>", ""),
+    (
+        "Muse",
+        "{# <atem:function_calls> #}<|start|>assistant",
+        "<|start|>assistant to=",
+        "pick<|message|><atem:function_calls>\n",
+    ),
+    (
         "Harmony",
         "{# <|channel|> #}<|start|>assistant",
         "<|start|>assistant<|channel|>commentary to=functions.",
@@ -53,7 +68,7 @@ fn model(template: &str) -> Arc<Model> {
     speech::teach(&mut tiny);
     let mut tokens = speech::tokens();
     let mut types = vec![1_i32; 257];
-    tokens.extend(["[ARGS]", "<|constrain|>", "<|message|>"].map(String::from));
+    tokens.extend(["[ARGS]", "<|constrain|>", "<|message|>", "]<]minimax[>["].map(String::from));
     types.resize(tokens.len(), 3);
     let hidden = tiny.tensors.iter().find(|t| t.0 == "token_embd.weight").map_or(0, |t| t.2[0]);
     tiny.tensor("token_embd.weight", &[hidden, tokens.len() as u64]);

@@ -8,6 +8,7 @@ use super::published::{
 pub(crate) const BASE: Family = Family {
     model_types: &[],
     mlx: Mlx::No,
+    mlx_adds_one: None,
     mlx_settings: &[],
     mlx_letters: false,
     architecture: "",

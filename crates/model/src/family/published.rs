@@ -11,6 +11,8 @@ pub struct Family {
     /// `general.architecture`, also the prefix of its keys.
     pub architecture: &'static str,
     pub mlx: Mlx,
+    /// The end of a tensor's name that only folders of MLX have, which have 1 added to norms already ([`Change::PlusOne`]).
+    pub mlx_adds_one: Option<&'static str>,
     /// Settings that mlx-lm needs: `null` in a written folder if the published folder lacks them.
     pub mlx_settings: &'static [&'static str],
     /// Whether mlx-lm reads `sliding_window_pattern` as a letter for each layer.
@@ -89,7 +91,7 @@ pub enum Mlx {
     No,
     /// These types. MLX only quantises and stacks experts. `convert` also writes such folders.
     Yes(&'static [&'static str]),
-    /// These types. MLX also renames, splits or reorders tensors, as the rules state.
+    /// These types. MLX also renames, splits or reorders tensors, as the rules state, or no test writes such folders.
     Changed(&'static [&'static str]),
 }
 
@@ -329,7 +331,8 @@ pub enum Layout {
 pub enum Change {
     /// Unchanged.
     None,
-    /// Adds 1 to each value. MLX has already added it in models with a convolution.
+    /// Adds 1 to each value. MLX has already added it in models with a convolution, and where the folder has the tensor
+    /// [`Family::mlx_adds_one`].
     PlusOne,
     /// Each value is the logarithm of a decay; the file stores the negative decay.
     MinusExp,

@@ -2,7 +2,7 @@
 //! Marks around an answer are no part of it.
 
 use super::listed::Listed;
-use super::marked::Marked;
+use super::marked::{Frames, Marked};
 use super::syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax};
 
 /// The form of Command. A required call has the tool's name as `name`, like those of other models.
@@ -25,4 +25,5 @@ const THINKING: ReasoningMarks = ReasoningMarks {
 const OPEN: &str = "<|START_ACTION|>";
 const CLOSE: &str = "<|END_ACTION|>";
 /// Around an answer: of Command R7B and A, and of later models.
-const FRAMES: &[&str] = &["<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"];
+const FRAMES: Frames =
+    Frames { leads: &[], within: &["<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"] };

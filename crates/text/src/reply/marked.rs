@@ -26,6 +26,15 @@ enum MarkedState {
     AfterCalls,
 }
 
+/// Marks that are no part of an answer.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Frames {
+    /// Those that may precede an answer, with the white space after each.
+    pub(super) leads: &'static [&'static str],
+    /// Those anywhere in it.
+    pub(super) within: &'static [&'static str],
+}
+
 /// The parser.
 #[derive(Debug)]
 pub(super) struct Marked {
@@ -37,9 +46,13 @@ pub(super) struct Marked {
     /// A call that may have ended early.
     held: Option<(ToolCall, AfterCall)>,
     draft: Draft,
+    /// Marks that may precede an answer, and are no part of it.
+    leads: &'static [&'static str],
     /// Marks that end content: first those that are no part of it, then those of calls.
     marks: Vec<&'static str>,
     frames: usize,
+    /// The last mark was no part of content, and no content followed it.
+    is_after_frame: bool,
     /// White space before marks, which is content if more content follows; `None` before content.
     blank: Option<String>,
 }
@@ -47,11 +60,11 @@ pub(super) struct Marked {
 impl Marked {
     /// For a reply with calls of a form.
     pub(super) fn parser(start: Start, calls: impl Calls + 'static) -> Box<dyn Parser> {
-        Marked::framed(start, &[], calls)
+        Marked::framed(start, Frames::default(), calls)
     }
 
-    /// For one whose content these marks surround, which are no part of it.
-    pub(super) fn framed(start: Start, frames: &[&'static str], calls: impl Calls + 'static) -> Box<dyn Parser> {
+    /// For a reply whose answer these marks surround.
+    pub(super) fn framed(start: Start, frames: Frames, calls: impl Calls + 'static) -> Box<dyn Parser> {
         let Start { prompt_end, reasoning, options, answer_or_calls } = start;
         let state = match answer_or_calls {
             true => MarkedState::Answer,
@@ -61,9 +74,22 @@ impl Marked {
         let calls: Option<Box<dyn Calls>> = if options.tools { Some(Box::new(calls)) } else { None };
         let of_calls = calls.as_ref().map_or(&[][..], |calls| calls.marks());
         let draft = Draft::new(reasoning.close, of_calls);
-        let marks = if answer_or_calls { Vec::new() } else { [frames, of_calls].concat() };
-        let names = Names::new(options.schemas);
-        Box::new(Marked { state, reasoning, calls, names, held: None, draft, marks, frames: frames.len(), blank: None })
+        let Frames { leads, within } = if answer_or_calls { Frames::default() } else { frames };
+        let marks = if answer_or_calls { Vec::new() } else { [within, of_calls].concat() };
+        let (names, frames, is_after_frame) = (Names::new(options.schemas), within.len(), false);
+        Box::new(Marked {
+            state,
+            reasoning,
+            calls,
+            names,
+            held: None,
+            draft,
+            leads,
+            marks,
+            frames,
+            is_after_frame,
+            blank: None,
+        })
     }
 
     fn read_start(&self, input: &mut Input) -> MarkedState {
@@ -121,6 +147,19 @@ impl Marked {
     }
 
     fn read_answer(&mut self, input: &mut Input) -> MarkedState {
+        if !self.leads.is_empty() {
+            input.advance_over_space();
+            match input.begins(self.leads) {
+                Begins::With(lead) => {
+                    input.advance(self.leads[lead].len());
+                    input.discard();
+                    // White space after it belongs to it.
+                    return MarkedState::AfterReasoning;
+                }
+                Begins::Maybe => return MarkedState::Answer,
+                Begins::No => {}
+            }
+        }
         let Some(calls) = &mut self.calls else { return MarkedState::Content };
         input.advance_over_space();
         let mark = match input.begins(calls.marks()) {
@@ -150,7 +189,8 @@ impl Marked {
             }
             input.advance(len - text);
             let Begins::With(mark) = found else { return MarkedState::Content };
-            if mark < self.frames {
+            self.is_after_frame = mark < self.frames;
+            if self.is_after_frame {
                 self.hold(input);
             }
             input.advance(self.marks[mark].len());
@@ -164,6 +204,7 @@ impl Marked {
 
     /// Gives out what is read as content.
     fn give(&mut self, input: &mut Input, output: &mut Output) {
+        self.is_after_frame = false;
         output.content(&self.blank.replace(String::new()).unwrap_or_default());
         output.content(input.take());
     }
@@ -255,6 +296,7 @@ impl Parser for Marked {
         match self.state {
             MarkedState::Reasoning => output.reasoning(input.take()),
             MarkedState::AfterReasoning | MarkedState::AfterCalls => input.discard(),
+            MarkedState::Content if self.is_after_frame && input.read().trim().is_empty() => input.discard(),
             _ => output.content(input.take()),
         }
     }

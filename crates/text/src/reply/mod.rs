@@ -2,6 +2,8 @@
 //!
 //! How models mark these differs; a chat template shows which form its model writes (`syntax`):
 //!
+//! - Muse Glimmer, if the template has `<atem:function_calls>`: messages to recipients. Those to `self` are reasoning,
+//!   those to a tool have tags of a call (`muse`).
 //! - Harmony (gpt-oss), if the template has `<|channel|>`: messages on channels. Those to `functions.NAME` are calls,
 //!   those on the channel `final` content, others reasoning.
 //! - Mistral, if it has `[TOOL_CALLS]`: `[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`, or
@@ -13,13 +15,15 @@
 //!   the whole reply, between `<|python_start|>` and `<|python_end|>`, or after the latter.
 //! - LFM2, if it has `<|tool_call_start|>` or `<|tool_list_start|>`:
 //!   `<|tool_call_start|>[NAME(KEY=VALUE, …), …]<|tool_call_end|>` with Python's literals, or a list of JSON objects.
-//! - DeepSeek V3.1, if it has `<｜tool▁sep｜>`, and Kimi K2, if it has `<|tool_call_argument_begin|>`: sections with a name,
-//!   a mark and a JSON object for each call (`sections`).
+//! - DeepSeek V3.1, if it has `<｜tool▁sep｜>`, DeepSeek R1, if it also has a fence of JSON, and Kimi K2, if it has
+//!   `<|tool_call_argument_begin|>`: sections with a name, a mark and a JSON object for each call (`sections`).
 //! - Hy3, if it has `<tool_sep{}>`: the tags of GLM and others around a name, with the suffix `:opensource` (`hy3`).
 //! - GLM, if it has `<arg_key>`:
 //!   `<tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>`.
 //! - MiniMax, if it has `<minimax:tool_call>`: `<minimax:tool_call><invoke name="NAME"><parameter
 //!   name="KEY">value</parameter></invoke></minimax:tool_call>`, with one `<invoke …>` or several.
+//! - MiniMax M3, if it has `]<]minimax[>[`: nested tags, each after this token (`minimax_m3`). Reasoning is in
+//!   `<mm:think>…</mm:think>`.
 //! - Gemma 4, if it has `<|tool_call>`: `<|tool_call>call:NAME{KEY:VALUE, …}<tool_call|>`, where strings are between
 //!   `<|"|>`. Reasoning is in `<|channel>thought…<channel|>`.
 //! - Command, if it has `<|START_ACTION|>` or `<|START_THINKING|>`: `<|START_ACTION|>[{"tool_name": …, "parameters":
@@ -27,6 +31,9 @@
 //!   …]<|END_ACTION|>`. Reasoning is in `<|START_THINKING|>…<|END_THINKING|>`; marks around an answer are left out.
 //! - Seed-OSS, if it has `<seed:tool_call>`: Qwen3-Coder's calls between `<seed:tool_call>` and `</seed:tool_call>`.
 //!   Reasoning is in `<seed:think>…</seed:think>`.
+//! - ERNIE 4.5, if it has `<global_setting>`: Hermes' calls. Marks around an answer are left out.
+//! - Hunyuan A13B and Apriel, if it has `<tool_calls>[`: `<tool_calls>[{"name": …, "arguments": {…}}, …]</tool_calls>`.
+//!   Marks around an answer are left out.
 //! - Qwen3-Coder, if it has `<function=`:
 //!   `<tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>`, where the outer mark may be
 //!   missing.
@@ -46,9 +53,9 @@
 //! - Values between tags are not escaped. The text after a tag decides whether the tag ends a value or is text. The
 //!   tool's schema lists the parameters (`function`). If this is not enough to decide, there is no call, so a call
 //!   never has other arguments than the model wrote.
-//! - White space between reasoning and answer is dropped, around calls too. Except in Harmony, reasoning only starts a
-//!   reply. Where other marks divide a text, its white space is kept. Texts that a call or a message of Harmony
-//!   separates are joined by a line end (`output`).
+//! - White space between reasoning and answer is dropped, around calls too. Except in Harmony and Muse, reasoning only
+//!   starts a reply. Where other marks divide a text, its white space is kept. Texts that a call or a message of Harmony
+//!   or Muse separates are joined by a line end (`output`).
 //! - A call within reasoning is reasoning, unless the reply ends with it, or with it and the end of reasoning
 //!   (`draft`): some models start a call without ending their reasoning. It must be of a tool of the request.
 //! - A call may otherwise name a tool that the request lacks, if it looks like a name; the caller decides.
@@ -59,6 +66,7 @@ mod call;
 mod calls;
 mod command;
 mod draft;
+mod ernie;
 mod follow;
 mod form;
 mod function;
@@ -66,6 +74,7 @@ mod gemma4;
 mod glm;
 mod harmony;
 mod hermes;
+mod hunyuan;
 mod hy3;
 mod input;
 mod lfm2;
@@ -76,7 +85,9 @@ mod llama;
 mod llama4;
 mod marked;
 mod minimax;
+mod minimax_m3;
 mod mistral;
+mod muse;
 mod names;
 mod output;
 mod parameters;

@@ -9,7 +9,11 @@ const MAX_ALTERNATIVES: usize = 64;
 ///
 /// A string, unless the schema allows another type and the text is JSON of that type.
 pub(super) fn argument(schemas: &Map<String, Json>, tool: &str, key: &str, text: &str) -> String {
-    let types = types_of(schemas, tool, key);
+    written(&types_of(schemas, tool, key), text)
+}
+
+/// The JSON text of a value that may have these types, of which a string is always one.
+pub(super) fn written(types: &[&str], text: &str) -> String {
     // Some models write Python.
     let json = match text.trim() {
         "True" => "true",
@@ -24,6 +28,45 @@ pub(super) fn argument(schemas: &Map<String, Json>, tool: &str, key: &str, text:
         return json.to_owned();
     }
     Json::from(text).to_string()
+}
+
+/// A place in a tool's arguments: the schemas that a value there may follow.
+#[derive(Debug)]
+pub(super) struct Place<'s> {
+    root: &'s Json,
+    schemas: Vec<&'s Json>,
+}
+
+impl<'s> Place<'s> {
+    /// The arguments of a tool.
+    pub(super) fn of(schemas: &'s Map<String, Json>, tool: &str) -> Place<'s> {
+        let root = schemas.get(tool).unwrap_or(&Json::Null);
+        Place { root, schemas: alternatives(root, root) }
+    }
+
+    /// The value of a key of an object here.
+    pub(super) fn field(&self, key: &str) -> Place<'s> {
+        self.below(|schema| {
+            let property = schema.get("properties").and_then(|properties| properties.get(key));
+            property.or_else(|| schema.get("additionalProperties").filter(|other| other.is_object()))
+        })
+    }
+
+    /// An item of a list here.
+    pub(super) fn item(&self) -> Place<'s> {
+        self.below(|schema| schema.get("items").filter(|items| items.is_object()))
+    }
+
+    fn below(&self, find: impl Fn(&'s Json) -> Option<&'s Json>) -> Place<'s> {
+        let found = self.schemas.iter().filter_map(|schema| find(schema));
+        let schemas = found.flat_map(|schema| alternatives(schema, self.root)).take(MAX_ALTERNATIVES);
+        Place { root: self.root, schemas: schemas.collect() }
+    }
+
+    /// The names of the types that a value here may have; none if they are not known.
+    pub(super) fn types(&self) -> Vec<&'s str> {
+        self.schemas.iter().flat_map(|schema| own_types(schema)).collect()
+    }
 }
 
 /// Whether a tool has a parameter of this name. Any may be one of a tool whose parameters are not known.
@@ -71,22 +114,31 @@ fn name_matches(name: &str, value: &Json) -> bool {
 
 /// The names of the types that a schema allows.
 fn types<'s>(schema: &'s Json, root: &'s Json) -> Vec<&'s str> {
-    let (mut types, mut schemas) = (Vec::new(), vec![schema]);
+    alternatives(schema, root).into_iter().flat_map(own_types).collect()
+}
+
+/// A schema, and those that it combines or refers to.
+fn alternatives<'s>(schema: &'s Json, root: &'s Json) -> Vec<&'s Json> {
+    let mut schemas = vec![schema];
     let mut next = 0;
     while let Some(&schema) = schemas.get(next) {
         next += 1;
-        match schema.get("type") {
-            Some(Json::String(name)) => types.push(name.as_str()),
-            Some(Json::Array(names)) => types.extend(names.iter().take(MAX_ALTERNATIVES).filter_map(Json::as_str)),
-            _ => constants(schema).take(MAX_ALTERNATIVES).for_each(|value| types.push(type_of(value))),
-        }
         let lists = ["anyOf", "oneOf", "allOf"].map(|key| schema.get(key).and_then(Json::as_array));
         let reference = schema.get("$ref").and_then(Json::as_str).and_then(|path| path.strip_prefix('#'));
         let referred = reference.and_then(|path| root.pointer(path));
         let more = lists.into_iter().flatten().flatten().chain(referred);
         schemas.extend(more.take(MAX_ALTERNATIVES - schemas.len()));
     }
-    types
+    schemas
+}
+
+/// The names of the types that a schema states itself.
+fn own_types(schema: &Json) -> Vec<&str> {
+    match schema.get("type") {
+        Some(Json::String(name)) => vec![name],
+        Some(Json::Array(names)) => names.iter().take(MAX_ALTERNATIVES).filter_map(Json::as_str).collect(),
+        _ => constants(schema).take(MAX_ALTERNATIVES).map(type_of).collect(),
+    }
 }
 
 /// The values that a schema lists.

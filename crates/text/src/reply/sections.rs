@@ -1,5 +1,7 @@
-//! Calls of DeepSeek V3.1 and of Kimi K2: a section with a name, a mark and a JSON object for each call.
+//! Calls of DeepSeek R1, of DeepSeek V3.1 and of Kimi K2: a section with a name, a mark and a JSON object for each call.
 //!
+//! DeepSeek V3 and R1: `<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME`, a line end, and the
+//! arguments in a fence, ````json … ````, before `<｜tool▁call▁end｜>…<｜tool▁calls▁end｜>`.
 //! DeepSeek V3.1: `<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜>…<｜tool▁calls▁end｜>`.
 //! Kimi K2: `<|tool_calls_section_begin|><|tool_call_begin|>functions.NAME:0<|tool_call_argument_begin|>{…}`
 //! `<|tool_call_end|>…<|tool_calls_section_end|>`, where the calls of a conversation are numbered.
@@ -8,16 +10,30 @@ use super::call::ToolCall;
 use super::calls::{Calls, Read};
 use super::follow::Follow;
 use super::input::{Begins, Input};
+use super::list::next;
 use super::marked::Marked;
 use super::scan::{Scan, Scanner};
 use super::syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax, THINK};
 
 const REASONING: ReasoningMarks = ReasoningMarks { ending: "</think>", ..THINK };
 
-/// The form of DeepSeek V3.1. Earlier models write a fence around the arguments.
+/// The form of DeepSeek V3 and R1, which write a fence around the arguments.
+pub(super) const FENCED: Syntax = Syntax {
+    name: "DeepSeek R1",
+    is_shown_by: |template, _| [DEEPSEEK_MARKS.arguments, "```json"].iter().all(|mark| template.contains(mark)),
+    call: CallSyntax {
+        opening: "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+        body: CallBody::Named(&["\n```json\n"]),
+        is_control: true,
+    },
+    parser: |start| Marked::parser(start, Sections::new(&FENCED_MARKS)),
+    ..DEEPSEEK
+};
+
+/// The form of DeepSeek V3.1.
 pub(super) const DEEPSEEK: Syntax = Syntax {
     name: "DeepSeek",
-    is_shown_by: |template, _| template.contains(DEEPSEEK_MARKS.arguments) && !template.contains("```json"),
+    is_shown_by: |template, _| template.contains(DEEPSEEK_MARKS.arguments),
     reasoning: &[REASONING],
     answer: None,
     call: CallSyntax {
@@ -41,9 +57,14 @@ pub(super) const KIMI: Syntax = Syntax {
     ..DEEPSEEK
 };
 
+const FENCED_MARKS: Marks =
+    Marks { kind: "function<｜tool▁sep｜>", arguments: "\n```json", arguments_end: "```", ..DEEPSEEK_MARKS };
+
 const DEEPSEEK_MARKS: Marks = Marks {
     openings: ["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"],
+    kind: "",
     arguments: "<｜tool▁sep｜>",
+    arguments_end: "",
     call_end: "<｜tool▁call▁end｜>",
     section_end: "<｜tool▁calls▁end｜>",
     is_numbered: false,
@@ -51,7 +72,9 @@ const DEEPSEEK_MARKS: Marks = Marks {
 
 const KIMI_MARKS: Marks = Marks {
     openings: ["<|tool_calls_section_begin|>", "<|tool_call_begin|>"],
+    kind: "",
     arguments: "<|tool_call_argument_begin|>",
+    arguments_end: "",
     call_end: "<|tool_call_end|>",
     section_end: "<|tool_calls_section_end|>",
     is_numbered: true,
@@ -62,8 +85,12 @@ const KIMI_MARKS: Marks = Marks {
 struct Marks {
     /// Of a section, and of a call.
     openings: [&'static str; 2],
+    /// Before a name; empty if the name follows the opening.
+    kind: &'static str,
     /// Between a name and arguments.
     arguments: &'static str,
+    /// After arguments; may lack.
+    arguments_end: &'static str,
     call_end: &'static str,
     section_end: &'static str,
     /// A name is `functions.NAME:NUMBER`.
@@ -74,9 +101,12 @@ struct Marks {
 enum SectionState {
     /// Before the first call of a section.
     Open,
+    /// Before a name.
+    Kind,
     Name,
     Arguments(Scanner),
     /// After a call's arguments.
+    ArgumentsEnd,
     Closing,
     /// After a call.
     Between,
@@ -97,40 +127,36 @@ impl Sections {
 
     /// Reads in one state and returns the next, or what was read.
     fn step(&mut self, input: &mut Input) -> Result<SectionState, Read> {
-        let Marks { openings: [_, call], call_end, section_end, .. } = *self.marks;
+        let Marks { openings: [_, call], kind, arguments_end, call_end, section_end, .. } = *self.marks;
         match &mut self.state {
-            SectionState::Open => match self.read_mark(input, &[call])? {
-                Some(_) => Ok(begin_name(input)),
+            SectionState::Open => match next(input, &[call])? {
+                Some(_) => Ok(SectionState::Kind),
                 None => Err(Read::Malformed),
             },
+            SectionState::Kind if !kind.is_empty() && next(input, &[kind])?.is_none() => Err(Read::Malformed),
+            SectionState::Kind => {
+                input.begin_token();
+                Ok(SectionState::Name)
+            }
             SectionState::Name => self.read_name(input),
             SectionState::Arguments(scanner) => Err(match scanner.read(input) {
                 Scan::More => Read::More,
                 Scan::Invalid => Read::Malformed,
                 Scan::End => ToolCall::new(&self.name, input.token()).map_or(Read::Malformed, Read::Call),
             }),
+            SectionState::ArgumentsEnd => {
+                next(input, &[arguments_end])?;
+                Ok(SectionState::Closing)
+            }
             SectionState::Closing => {
-                self.read_mark(input, &[call_end])?;
+                next(input, &[call_end])?;
                 Ok(SectionState::Between)
             }
-            SectionState::Between => Ok(match self.read_mark(input, &[call, section_end])? {
-                Some(0) => begin_name(input),
+            SectionState::Between => Ok(match next(input, &[call, section_end])? {
+                Some(0) => SectionState::Kind,
                 _ => SectionState::Ended,
             }),
             SectionState::Ended => Err(Read::End),
-        }
-    }
-
-    /// Reads white space and one of these marks, if one follows.
-    fn read_mark(&self, input: &mut Input, marks: &[&'static str]) -> Result<Option<usize>, Read> {
-        input.advance_over_space();
-        match input.begins(marks) {
-            Begins::With(mark) => {
-                input.advance(marks[mark].len());
-                Ok(Some(mark))
-            }
-            Begins::Maybe => Err(Read::More),
-            Begins::No => Ok(None),
         }
     }
 
@@ -160,23 +186,20 @@ impl Sections {
     }
 }
 
-fn begin_name(input: &mut Input) -> SectionState {
-    input.begin_token();
-    SectionState::Name
-}
-
 impl Calls for Sections {
     fn marks(&self) -> &[&'static str] {
         &self.marks.openings
     }
 
     fn follow(&self) -> Follow {
-        let Marks { openings: [section, call], call_end, section_end, .. } = *self.marks;
-        Follow { marks: vec![call_end, call, section_end, section], ..Follow::default() }
+        let Marks { openings: [section, call], arguments_end, call_end, section_end, .. } = *self.marks;
+        let mut marks = vec![call_end, call, section_end, section];
+        marks.extend((!arguments_end.is_empty()).then_some(arguments_end));
+        Follow { marks, ..Follow::default() }
     }
 
-    fn begin(&mut self, mark: Option<usize>, input: &mut Input) {
-        self.state = if mark == Some(1) { begin_name(input) } else { SectionState::Open };
+    fn begin(&mut self, mark: Option<usize>, _: &mut Input) {
+        self.state = if mark == Some(1) { SectionState::Kind } else { SectionState::Open };
     }
 
     fn read(&mut self, input: &mut Input) -> Read {
@@ -184,7 +207,7 @@ impl Calls for Sections {
             match self.step(input) {
                 Ok(state) => self.state = state,
                 Err(Read::Call(call)) => {
-                    self.state = SectionState::Closing;
+                    self.state = SectionState::ArgumentsEnd;
                     return Read::Call(call);
                 }
                 Err(read) => return read,
@@ -193,6 +216,6 @@ impl Calls for Sections {
     }
 
     fn is_within_call(&self) -> bool {
-        matches!(self.state, SectionState::Open | SectionState::Name | SectionState::Arguments(_))
+        matches!(self.state, SectionState::Open | SectionState::Kind | SectionState::Name | SectionState::Arguments(_))
     }
 }

@@ -1,16 +1,22 @@
 //! The forms in which models write replies: a table with one line for each. CONTRIBUTING says how to add one.
 
 use super::syntax::Syntax;
-use super::{command, gemma4, glm, harmony, hermes, hy3, lfm2, llama, llama4, minimax, mistral, sections, seed};
+use super::{
+    command, ernie, gemma4, glm, harmony, hermes, hunyuan, hy3, lfm2, llama, llama4, minimax, minimax_m3, mistral,
+    muse, sections, seed,
+};
 
 /// The forms, in the order in which a template is compared with them.
-pub(super) const SYNTAXES: [&Syntax; 16] = [
+pub(super) const SYNTAXES: [&Syntax; 21] = [
+    &muse::SYNTAX,
     &harmony::SYNTAX,
+    &minimax_m3::SYNTAX,
     &mistral::NAMED,
     &mistral::LISTED,
     &llama4::SYNTAX,
     &llama::SYNTAX,
     &lfm2::SYNTAX,
+    &sections::FENCED,
     &sections::DEEPSEEK,
     &sections::KIMI,
     &hy3::SYNTAX,
@@ -19,6 +25,8 @@ pub(super) const SYNTAXES: [&Syntax; 16] = [
     &gemma4::SYNTAX,
     &command::SYNTAX,
     &seed::SYNTAX,
+    &ernie::SYNTAX,
+    &hunyuan::SYNTAX,
     &hermes::CODER,
     &hermes::SYNTAX,
 ];
@@ -60,6 +68,10 @@ mod tests {
             ("<|START_ACTION|>", "<|CHATBOT_TOKEN|><|START_THINKING|>", "<|END_THINKING|>", ""),
             ("<seed:tool_call>", "<seed:bos>assistant\n<seed:think>", "</seed:think>\n", ""),
             ("[THINK][TOOL_CALLS]", "[/INST][THINK]", "[/THINK]", ""),
+            ("]<]minimax[>[", "]~b]ai\n<mm:think>", "</mm:think>", ""),
+            ("<tool_calls>[", "<think>\n", "\n</think>\n<answer>\n", ""),
+            ("<atem:function_calls>", "<|start|>assistant", "", " to=user<|message|>"),
+            ("<atem:function_calls>", "<|start|>assistant to=self<|message|>", "<|eom|><|start|>assistant", ""),
             ("<|channel|>", "<|start|>assistant", "", "<|channel|>final<|message|>"),
             ("<|channel|>", "<|start|>assistant<|channel|>analysis<|message|>", "<|end|><|start|>assistant", ""),
             ("", "assistant:", "", ""),
@@ -78,10 +90,14 @@ mod tests {
             ("<tool_call><function=", "Qwen3-Coder"),
             ("<tool_call>name<arg_key>", "GLM"),
             ("<｜tool▁calls▁begin｜><｜tool▁sep｜>", "DeepSeek"),
-            ("function<｜tool▁sep｜>name\n```json", "Hermes"),
+            ("function<｜tool▁sep｜>name\n```json", "DeepSeek R1"),
             ("<|tool_call_argument_begin|>", "Kimi"),
             ("'<tool_sep{}>'.format(HYTK)", "Hy3"),
             ("<minimax:tool_call>", "MiniMax"),
+            ("ns_token = ']<]minimax[>[' '<tool_call>'", "MiniMax M3"),
+            ("<global_setting>\n<tool_call>", "ERNIE"),
+            ("<tool_calls>[{\"name\": ", "Hunyuan"),
+            ("<|start|>assistant <atem:function_calls>", "Muse"),
             ("<|tool_call>call:", "Gemma 4"),
             ("<|START_ACTION|>[", "Command"),
             ("<seed:tool_call>\n<function=", "Seed"),

@@ -33,11 +33,16 @@ const MAGISTRAL: &str = "{{ '[THINK]' + '[TOOL_CALLS]' }}";
 const DEEPSEEK: &str = "{{ '<｜tool▁sep｜>' }}";
 const KIMI: &str = "{{ '<|tool_call_argument_begin|>' }}";
 const HY3: &str = "{{ '<tool_sep{}>'.format(':opensource') }}";
+const FENCED: &str = "{{ 'function<｜tool▁sep｜>' + name + '\n```json\n' }}";
+const M3: &str = "{%- set ns_token = ']<]minimax[>[' -%}{{ '<tool_call>' }}";
+const ERNIE: &str = "{{ '<global_setting>\nthink_mode=True\n</global_setting>' }}{{ '<tool_call>' }}";
+const HUNYUAN: &str = "{{ '<tool_calls>[{\"name\": \"func_name1\"' }}";
+const MUSE: &str = "{{ '<atem:function_calls>\n<atem:invoke name=\"' }}{{ '<|start|>assistant' }}";
 const HARMONY: &str = "{{ '<|start|>assistant<|channel|>' }}";
 
-const TEMPLATES: [&str; 17] = [
-    QWEN, CODER, GLM, MINIMAX, GEMMA4, COMMAND, SEED, LFM2, LLAMA, LLAMA4, MISTRAL, NAMED, MAGISTRAL, DEEPSEEK, KIMI,
-    HY3, HARMONY,
+const TEMPLATES: [&str; 22] = [
+    QWEN, CODER, GLM, MINIMAX, M3, GEMMA4, COMMAND, SEED, LFM2, LLAMA, LLAMA4, MISTRAL, NAMED, MAGISTRAL, FENCED,
+    DEEPSEEK, KIMI, HY3, ERNIE, HUNYUAN, MUSE, HARMONY,
 ];
 
 /// The tools of a request.

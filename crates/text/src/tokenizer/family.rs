@@ -123,6 +123,11 @@ impl Family {
         names.find(|&name| usual == Some(name)).or_else(|| Some(found().next()?.names[0]))
     }
 
+    /// Whether this is the expression of a family, and every character of any text is in one of its matches.
+    pub fn matches_all(regex: &str) -> bool {
+        published::COMPLETE.contains(&regex)
+    }
+
     /// The names of all families that [`Self::recognise`] knows.
     pub fn recognised() -> String {
         let families = FAMILIES.iter().filter(|family| !family.steps.is_empty());

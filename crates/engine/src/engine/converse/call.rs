@@ -79,15 +79,19 @@ fn control(tokenizer: &Tokenizer) -> impl Fn(&str) -> Option<u32> {
     |mark| tokenizer.tokens_of_bytes(mark.as_bytes()).find(|&id| tokenizer.is_special(id))
 }
 
+const BRACKETS: [char; 4] = ['<', '>', '[', ']'];
+/// Brackets of the control token with most of them.
+const MAX_BRACKETS: usize = 6;
+
 /// A text in Lark, in which marks may be control tokens.
 fn terminals(text: &str, control: impl Fn(&str) -> Option<u32>) -> String {
     let mut terminals = Vec::new();
     let (mut rest, mut plain) = (text, 0);
-    // A control token is in brackets.
-    while let Some(open) = rest[plain..].find(['<', '[']).map(|at| plain + at) {
-        let Some(close) = rest[open..].find(['>', ']']).map(|at| open + at + 1) else { break };
-        match control(&rest[open..close]) {
-            Some(id) => {
+    // A control token starts and ends with a bracket, and can have others, as that of MiniMax M3 has.
+    while let Some(open) = rest[plain..].find(BRACKETS).map(|at| plain + at) {
+        let closes = rest[open..].match_indices(BRACKETS).map(|(at, _)| open + at + 1).take(MAX_BRACKETS);
+        match closes.filter_map(|close| Some((close, control(&rest[open..close])?))).last() {
+            Some((close, id)) => {
                 terminals.extend((open > 0).then(|| quoted(&rest[..open])));
                 terminals.push(token(id));
                 (rest, plain) = (&rest[close..], 0);
@@ -207,13 +211,18 @@ mod tests {
     #[test]
     fn names_and_control_tokens() {
         let tools = ["a", "say \"b\""].map(|name| Tool { parameters: Some(json!({})), ..tool(name) });
-        let control = |mark: &str| (mark == "<|message|>").then_some(7);
+        let control = |mark: &str| match mark {
+            "<|message|>" => Some(7),
+            "]<]minimax[>[" => Some(8),
+            _ => None,
+        };
         let expected = "call: \"a\" marks %json {}\n  | \"say \\\"b\\\"\" marks %json {}\nmarks: \" \" <[7]>\n";
         assert_eq!(named(&[" ", "<|message|>"], &tools, control), expected);
         for (text, expected) in [
             ("<|message|>", "<[7]>"),
             ("<|x|>a<|message|>to=\"", "\"<|x|>a\" <[7]> \"to=\\\"\""),
             ("<tool_call>\n", "\"<tool_call>\\n\""),
+            ("]<]minimax[>[<tool_call>\n", "<[8]> \"<tool_call>\\n\""),
             ("", ""),
         ] {
             assert_eq!(terminals(text, control), expected);

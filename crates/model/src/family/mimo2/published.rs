@@ -4,10 +4,11 @@ use crate::family::parts::{
     ATTENTION, BASE, DENSE, MOE, NORMS, SELECTION_BIAS, count, expect_flag, expect_text, factor, optional, positive,
     renormalised,
 };
-use crate::family::published::{Expect, Expected, Family, Key, Kind, Or, Rotated, Rule};
+use crate::family::published::{Expect, Expected, Family, Key, Kind, Mlx, Or, Rotated, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["mimo_v2_flash"],
+    mlx: Mlx::Changed(&["mimo_v2_flash"]),
     architecture: "mimo2",
     keys: &[KEYS],
     beyond: &[

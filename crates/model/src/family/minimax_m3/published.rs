@@ -9,7 +9,7 @@ use crate::family::published::{Expect, Expected, Family, Key, Kind, Mlx, Need, O
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["minimax_m3_vl"],
-    mlx: Mlx::No,
+    mlx: Mlx::Changed(&["minimax_m3_vl"]),
     architecture: "minimax-m3",
     keys: &[KEYS, EXPERTS, &norm_epsilon(1e-6), &head_widths(Or::Count(128))],
     beyond: &[

@@ -3,13 +3,15 @@
 
 use crate::family::gemma3::published::{GLOBALS, norm};
 use crate::family::parts::{
-    ATTENTION, BASE, DENSE, LAYER_TYPES, count, expect_flag, expect_text, factor, head_widths, needed, norm_epsilon,
-    optional,
+    ATTENTION, BASE, DENSE, LAYER_TYPES, count, expect_flag, expect_text, factor, head_widths, moe, needed,
+    norm_epsilon, optional,
 };
-use crate::family::published::{Family, Key, Kind, Need, OfLayers, Or, Prefix, Rotated, Rule, Within};
+use crate::family::published::{Family, Key, Kind, Mlx, Need, OfLayers, Or, Prefix, Rotated, Rule, Within};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["step3p5", "step3p7"],
+    mlx: Mlx::Changed(&["step3p5"]),
+    mlx_adds_one: Some(ROUTER_OF_MLX),
     architecture: "step35",
     keys: &[KEYS, &norm_epsilon(1e-5), &head_widths(Or::Count(128))],
     beyond: &[
@@ -46,8 +48,8 @@ pub(crate) const FAMILY: Family = Family {
         expect_flag("norm_expert_weight", true),
     ],
     globals: &[GLOBALS, HEAD],
-    layer: &[NORMS, ATTENTION, GATE, SELECTION_BIAS, SHARED],
-    mlps: &[MOE, DENSE],
+    layer: &[NORMS, ATTENTION, GATE, SELECTION_BIAS, SHARED, RENAMED],
+    mlps: &[MOE, MOE_OF_MLX, DENSE],
     ..BASE
 };
 
@@ -117,4 +119,16 @@ const MOE: &[Rule] = &[
     needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.moe.gate_proj.weight"),
     needed("blk.{layer}.ffn_up_exps.weight", "model.layers.{layer}.moe.up_proj.weight"),
     needed("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.moe.down_proj.weight"),
+];
+
+const ROUTER_OF_MLX: &str = ".mlp.gate.gate.weight";
+
+/// MLX's names of the tensors of layers with experts.
+const MOE_OF_MLX: &[Rule] = &moe("model.layers.{layer}.mlp.gate.gate.weight");
+
+const RENAMED: &[Rule] = &[
+    optional("blk.{layer}.exp_probs_b.bias", "model.layers.{layer}.mlp.gate.router_bias"),
+    optional("blk.{layer}.ffn_gate_shexp.weight", "model.layers.{layer}.mlp.share_expert.gate_proj.weight"),
+    optional("blk.{layer}.ffn_up_shexp.weight", "model.layers.{layer}.mlp.share_expert.up_proj.weight"),
+    optional("blk.{layer}.ffn_down_shexp.weight", "model.layers.{layer}.mlp.share_expert.down_proj.weight"),
 ];

@@ -16,7 +16,7 @@ fn a_mark_within_an_answer_is_text() {
         let mut parts = Vec::new();
         (form.write)(&mut parts, &[("get_time".to_owned(), Map::new())]);
         let written: String = parts.iter().map(Part::text).collect();
-        let opening = if form.template == HARMONY { "<|channel|>final<|message|>" } else { "" };
+        let opening = form.messages().map_or("", |messages| messages.answer[0]);
         for text in [
             json!({"a": written, "b": form.marks.concat()}).to_string(),
             format!("[\'{written}\']"),
@@ -26,7 +26,7 @@ fn a_mark_within_an_answer_is_text() {
         ] {
             check_either(form.template, &format!("{opening}{text}"), &[content(&text)]);
         }
-        let after = if form.template == HARMONY { "" } else { "Then." };
+        let after = if form.messages().is_some() { "" } else { "Then." };
         let expected = [call("get_time", "{}"), content(after)];
         check_either(form.template, &format!("{written}\n{after}"), &expected[..1 + usize::from(!after.is_empty())]);
     }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{RngSeed, TestRunner};
 
-use super::written::{Call, FORMS, Form, Part};
+use super::written::{Call, FORMS, Form, Messages, Part};
 use super::*;
 
 const NAMES: [&str; 3] = ["write_file", "now", "mcp.find-all"];
@@ -40,18 +40,20 @@ impl Case {
         parts
     }
 
-    pub(super) fn is_harmony(&self) -> bool {
-        self.form().template == HARMONY
+    /// Whether the form writes messages.
+    pub(super) fn has_messages(&self) -> bool {
+        self.form().messages().is_some()
     }
 
     /// Whether values are written without quotes, so that the schema gives their types.
     pub(super) fn is_tagged(&self) -> bool {
-        [CODER, SEED, GLM, MINIMAX, HY3].contains(&self.form().template)
+        [CODER, SEED, GLM, MINIMAX, M3, HY3, MUSE].contains(&self.form().template)
     }
 
     /// The reasoning, without its end if `is_open`.
     pub(super) fn thought(&self, is_open: bool) -> String {
-        let marks = self.form().think.unwrap_or(("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"));
+        let marks = self.form().messages().map(|messages| messages.thought.into()).or(self.form().think);
+        let marks = marks.expect("marks of reasoning");
         let close = if is_open { "" } else { marks.1 };
         self.reasoning.as_ref().map(|reasoning| format!("{}{reasoning}{close}", marks.0)).unwrap_or_default()
     }
@@ -61,18 +63,15 @@ impl Case {
         let [before, after] = &self.content;
         // A call without a mark must start the reply.
         let before = if self.is_unmarked() { "" } else { before };
-        let (thought, turn) = (self.thought(false), "<|start|>assistant");
-        let said = |text: &str| format!("<|channel|>final<|message|>{text}<|end|>");
-        let before = match (before, self.is_harmony()) {
-            ("", true) => thought,
-            (_, true) => format!("{thought}{}{turn}", said(before)),
-            _ => [&*thought, before].iter().filter(|text| !text.is_empty()).map(|text| format!("{text}\n\n")).collect(),
+        let thought = self.thought(false);
+        let Some(Messages { answer, between, .. }) = self.form().messages() else {
+            let before =
+                [&*thought, before].iter().filter(|text| !text.is_empty()).map(|text| format!("{text}\n\n")).collect();
+            return [before, if after.is_empty() { String::new() } else { format!("\n{after}") }];
         };
-        let after = match (&**after, self.is_harmony()) {
-            ("", _) => String::new(),
-            (_, true) => format!("{turn}{}", said(after)),
-            _ => format!("\n{after}"),
-        };
+        let said = |text: &str| if text.is_empty() { String::new() } else { [answer[0], text, answer[1]].concat() };
+        let before = if before.is_empty() { thought } else { [&*thought, &said(before), between].concat() };
+        let after = if after.is_empty() { String::new() } else { [between, &said(after)].concat() };
         [before, after]
     }
 
@@ -151,7 +150,9 @@ fn parameters(all_required: bool) -> impl Strategy<Value = Parameters> {
 }
 
 fn tool(name: &str, parameters: &Parameters) -> Tool {
-    let properties = Json::from_iter(parameters.iter().map(|(key, kind, _)| (key.to_string(), json!({"type": kind}))));
+    let string = json!({"type": "string"});
+    let schema = |kind| json!({"type": kind, "items": string, "additionalProperties": string});
+    let properties = Json::from_iter(parameters.iter().map(|(key, kind, _)| (key.to_string(), schema(kind))));
     let required: Vec<&str> = parameters.iter().filter(|(.., required)| *required).map(|(key, ..)| *key).collect();
     let parameters = Some(json!({"type": "object", "properties": properties, "required": required}));
     Tool { name: name.to_owned(), parameters, ..Tool::default() }
@@ -169,6 +170,13 @@ fn calls(tools: Vec<Parameters>, marks: &'static [&'static str]) -> impl Strateg
     prop::collection::vec(call, 1..4)
 }
 
+/// The call with strings as the items of its lists, as the schema has them: their types are nowhere in the text.
+fn of_strings((name, mut arguments): Call) -> Call {
+    let items = arguments.iter_mut().filter_map(|(_, value)| value.as_array_mut()).flatten();
+    items.filter(|item| !item.is_string()).for_each(|item| *item = Json::from(item.to_string()));
+    (name, arguments)
+}
+
 /// Where all parameters are required, the schema shows a parameter whose beginning is damaged.
 pub(super) fn cases(all_required: bool) -> impl Strategy<Value = Case> {
     let tools = prop::collection::vec(parameters(all_required), NAMES.len());
@@ -180,7 +188,7 @@ pub(super) fn cases(all_required: bool) -> impl Strategy<Value = Case> {
         (calls(parameters, FORMS[form].marks), reasoning, content).prop_map(move |(calls, reasoning, content)| Case {
             form,
             tools: tools.clone(),
-            calls,
+            calls: if FORMS[form].template == M3 { calls.into_iter().map(of_strings).collect() } else { calls },
             reasoning: reasoning.map(str::to_owned),
             content: content.map(str::to_owned),
         })

@@ -57,11 +57,10 @@ fn damaged(config: ProptestConfig) {
         // The end of a value twice is that of a tag in it, if there is one.
         let shows_tag = case.calls.iter().any(|(_, arguments)| {
             let text = Json::from(arguments.clone()).to_string();
-            ["<parameter", "<arg_key>"].iter().any(|tag| text.contains(tag))
+            ["<parameter", "<arg_key>", "<atem:parameter"].iter().any(|tag| text.contains(tag))
         });
-        prop_assume!(
-            ![1, 4].contains(&damage) || !shows_tag || !["</parameter>", "</arg_value>"].contains(&parts[at].text())
-        );
+        let ends = ["</parameter>", "</arg_value>", "</atem:parameter>"];
+        prop_assume!(![1, 4].contains(&damage) || !shows_tag || !ends.contains(&parts[at].text()));
         match damage {
             0 => drop(parts.remove(at)),
             1 => parts.insert(at, parts[at].clone()),
@@ -88,7 +87,7 @@ fn truncated(config: ProptestConfig) {
         let written = before + &text(&case.parts()) + &after;
         let at = written.floor_char_boundary(at.index(written.len() + 1));
         // A message without text calls a tool that needs none; tags within a value may end a call, but for its last mark.
-        let ends = ["<|message|>", "</function>", "</invoke>"];
+        let ends = ["<|message|>", "</function>", "</invoke>", "</atem:invoke>"];
         prop_assume!(is_cut || !ends.iter().any(|end| written[..at].trim_end().ends_with(end)));
         check_calls(&case, &written[..at], is_cut)
     });

@@ -490,3 +490,167 @@ fn hy3() {
     let weather = call("get_weather", "{\"city\": \"Paris\", \"days\": 2}");
     check_call(HY3, text, &[reasoning("Hm."), weather, call("get_time", "{}")]);
 }
+
+/// A call as the published template writes it into later prompts (llama.cpp has it as
+/// `models/templates/MiniMax-M3.jinja`), and with white space between tags.
+#[test]
+fn minimax_m3() {
+    let text = "<mm:think>Two cities.</mm:think>I look.]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"get_weather\">\
+                ]<]minimax[>[<city>New\n<b>York</b>]<]minimax[>[</city>]<]minimax[>[<days>3]<]minimax[>[</days>\
+                ]<]minimax[>[<tags>]<]minimax[>[<item>a]<]minimax[>[</item>]<]minimax[>[<item>\
+                ]<]minimax[>[<item>1.5]<]minimax[>[</item>]<]minimax[>[</item>]<]minimax[>[</tags>\
+                ]<]minimax[>[<place>]<]minimax[>[<lat>-1]<]minimax[>[</lat>]<]minimax[>[<name>N. \"Y\"\
+                ]<]minimax[>[</name>]<]minimax[>[</place>]<]minimax[>[<exact>true]<]minimax[>[</exact>]<]minimax[>[</invoke>\n\
+                ]<]minimax[>[<invoke name=\"get_time\">]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>";
+    let place = r#""place": {"lat": -1, "name": "N. \"Y\""}, "exact": true"#;
+    let arguments = format!(r#"{{"city": "New\n<b>York</b>", "days": 3, "tags": ["a", [1.5]], {place}}}"#);
+    let calls = [call("get_weather", &arguments), call("get_time", "{}")];
+    let expected = [&[reasoning("Two cities."), content("I look.")], &calls[..]].concat();
+    check_call(M3, text, &expected);
+    check_call(M3, &text.replace("<mm:think>Two cities.", ""), &expected[1..]);
+    check(M3, "]~b]ai\n<mm:think>", &tools(), &text["<mm:think>".len()..], &expected);
+    check(M3, "]~b]ai\n</mm:think>", &ReplyOptions::default(), "Two </mm:think>", &[content("Two </mm:think>")]);
+    let argument = |argument: &str| {
+        let argument = argument.replace('<', "]<]minimax[>[<");
+        let open = "]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=\"get_weather\">";
+        format!("{open}\n{argument}\n]<]minimax[>[</invoke>]<]minimax[>[</tool_call>")
+    };
+    for (text, arguments) in [
+        ("<tags> </tags> <place></place>", r#"{"tags": [], "place": {}}"#),
+        ("<tags>[\"a\"]</tags>", r#"{"tags": ["a"]}"#),
+        ("<city> \n</city><limit>null</limit>", r#"{"city": " \n", "limit": null}"#),
+        ("<place><item>1</item></place>", r#"{"place": {"item": 1}}"#),
+        ("<free> <item>1</item>\n<item></item> </free>", r#"{"free": [1, ""]}"#),
+        ("<invoke>x</invoke><either>7</either>", r#"{"invoke": "x", "either": 7}"#),
+    ] {
+        check_call(M3, &argument(text), &[call("get_weather", arguments)]);
+    }
+    for text in [
+        "<city>a",
+        "a<city>b</city>",
+        "<city>a</city><city>b</city>",
+        "<city><a>b</a></city>",
+        "<place>a<lat>1</lat></place>",
+        "<place><lat>1</lat><lat>2</lat></place>",
+        "<city>a</days>",
+        "<>a</>",
+        "<city",
+        "</city>",
+    ] {
+        let text = argument(text);
+        check_call(M3, &text, &[content(&text)]);
+    }
+    let json = "]<]minimax[>[<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1]}}\n]<]minimax[>[</tool_call> ok";
+    check_call(M3, json, &[call("f", "{\"a\": [1]}"), content("ok")]);
+    let deep = |n: usize| argument(&("<free>".repeat(n) + &"</free>".repeat(n)));
+    assert!(matches!(&events(Reply::new(Some(M3), "", tools()), [&deep(64)[..]])[..], [ReplyEvent::ToolCall(_)]));
+    assert_eq!(events(Reply::new(Some(M3), "", tools()), pieces(&deep(65), 7)), [content(&deep(65))]);
+}
+
+/// Calls as DeepSeek's templates write them into later prompts (`tool_chat_template_deepseekr1.jinja` of vLLM).
+#[test]
+fn deepseek_r1() {
+    let both = [call("get_weather", "{\"city\": \"```\\n\"}"), call("get_time", "{}")];
+    let text = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{\"city\": \"```\\n\"}\n```\
+                <｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_time\n```json\n{}\n```<｜tool▁call▁end｜>\
+                <｜tool▁calls▁end｜>";
+    check_call(FENCED, text, &both);
+    let thought = format!("\nHm.\n</think>\n\nI look.{text}");
+    let expected = [reasoning("\nHm.\n"), content("I look."), both[0].clone(), both[1].clone()];
+    check(FENCED, "<｜Assistant｜><think>", &tools(), &thought, &expected);
+    for text in [
+        "<｜tool▁call▁begin｜>get_time\n```json\n{}\n```<｜tool▁call▁end｜>",
+        "<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_time{}<｜tool▁call▁end｜>",
+        "<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_time\n```json\n[]\n```<｜tool▁call▁end｜>",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_time\n```json\n{",
+    ] {
+        check_call(FENCED, text, &[content(text)]);
+    }
+}
+
+/// Replies as vLLM's tests of ERNIE 4.5's parsers have them (`test_ernie45_moe_tool_parser.py`,
+/// `test_ernie45_reasoning_parser.py`).
+#[test]
+fn ernie() {
+    let calls = "Two calls.\n</think>\n\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Beijing\"}}\n\
+                 </tool_call>\n<tool_call>\n{\"name\": \"get_time\", \"arguments\": {}}\n</tool_call>\n";
+    let expected = [reasoning("Two calls.\n"), call("get_weather", "{\"city\": \"Beijing\"}"), call("get_time", "{}")];
+    let prompt = "<|im_start|>assistant\n<think>\n";
+    check(ERNIE, prompt, &tools(), calls, &expected);
+    for options in [tools(), ReplyOptions::default()] {
+        let answer = "abc\n</think>\n\n\n<response>\ndef\n</response>\n";
+        check(ERNIE, prompt, &options, answer, &[reasoning("abc\n"), content("def")]);
+        check(ERNIE, prompt, &options, "abc\n</think>\ndef", &[reasoning("abc\n"), content("def")]);
+    }
+    check_call(ERNIE, "a <response> b", &[content("a <response> b")]);
+}
+
+/// Replies that the template of Hunyuan A13B asks for (`tool_chat_template_hunyuan_a13b.jinja` of vLLM).
+#[test]
+fn hunyuan() {
+    let list = "<tool_calls>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"]</tool_calls>\"}}, \
+                {\"name\": \"get_time\", \"arguments\": {}}]</tool_calls>";
+    let calls = [call("get_weather", "{\"city\": \"]</tool_calls>\"}"), call("get_time", "{}")];
+    let thought = format!("<think>\nHm.\n</think>\n<answer>\n{list}\n</answer>");
+    check_call(HUNYUAN, list, &calls);
+    check_call(HUNYUAN, &thought, &[&[reasoning("\nHm.\n")], &calls[..]].concat());
+    for options in [tools(), ReplyOptions::default()] {
+        for text in
+            ["<think>\n\n</think>\n<answer>\n助手：Two 助手：.\n</answer>", "<think>\n\n</think>\n助手：Two 助手：."]
+        {
+            check(HUNYUAN, "", &options, text, &[reasoning("\n\n"), content("Two 助手：.")]);
+        }
+        check(HUNYUAN, "<think>\n\n</think>\n", &options, " Two. ", &[content(" Two. ")]);
+    }
+    // Apriel's replies.
+    let apriel = format!("Here are my reasoning steps:\nHm.\n{list}");
+    check_call(HUNYUAN, &apriel, &[&[content("Here are my reasoning steps:\nHm.")], &calls[..]].concat());
+    for text in ["<tool_calls>{\"name\": \"f\"}</tool_calls>", "<tool_calls>[]</tool_calls>", "<tool_calls>["] {
+        check_call(HUNYUAN, text, &[content(text)]);
+    }
+}
+
+/// Replies as the published template writes them into later prompts (llama.cpp has it as
+/// `models/templates/muse-glimmer.jinja`).
+#[test]
+fn muse() {
+    let prompt = "<|start|>assistant";
+    let weather = "<|start|>assistant to=get_weather<|message|><atem:function_calls>\n<atem:invoke name=\"get_weather\">\n\
+                   <atem:parameter name=\"city\"> New\n\"York\"\n</atem:parameter>\n<atem:parameter name=\"days\">3\
+                   </atem:parameter>\n<atem:parameter name=\"tags\">[\"a\", 1]</atem:parameter>\n</atem:invoke>\n\
+                   </atem:function_calls><|eom|>";
+    let time = "<|start|>assistant to=get_time<|message|><atem:function_calls>\n<atem:invoke name=\"get_time\">\n\
+                </atem:invoke>\n</atem:function_calls><|eot|>";
+    let arguments = r#"{"city": " New\n\"York\"\n", "days": 3, "tags": ["a", 1]}"#;
+    let calls = [call("get_weather", arguments), call("get_time", "{}")];
+    let text = format!(" to=self<|message|>Hm.<|eom|>{weather}{time}");
+    check(MUSE, prompt, &tools(), &text, &[&[reasoning("Hm.")], &calls[..]].concat());
+    let several = format!(
+        " to=self<|message|>A.<|eom|><|start|>assistant to=user<|message|> I look. <|eom|>{weather}\
+                           <|start|>assistant to=self<|message|>B.<|eom|><|start|>assistant to=user<|message|>Done.<|eot|>"
+    );
+    let expected = [reasoning("A."), content(" I look. "), calls[0].clone(), reasoning("B."), content("Done.")];
+    check(MUSE, prompt, &tools(), &several, &expected);
+    // No recipient, several calls in a message, ends that lack.
+    let both =
+        [weather, time].map(|text| text[text.find("<atem:invoke").unwrap()..].split_once("\n</atem:f").unwrap().0);
+    let untagged =
+        format!("<|message|>I look.\n<atem:function_calls>\n{}\n{}\n</atem:function_calls>", both[0], both[1]);
+    check(MUSE, prompt, &tools(), &untagged, &[&[content("I look.")], &calls[..]].concat());
+    // Without tools, and to the user, calls are text.
+    let block = &time["<|start|>assistant to=get_time<|message|>".len()..time.len() - "<|eot|>".len()];
+    check(MUSE, prompt, &ReplyOptions::default(), &format!(" to=get_time<|message|>{block}<|eot|>"), &[content(block)]);
+    check(MUSE, prompt, &tools(), &format!(" to=user<|message|>{block}<|eot|>"), &[content(block)]);
+    check(MUSE, "<|start|>assistant to=self<|message|>", &tools(), "A", &[reasoning("A")]);
+    check(MUSE, prompt, &tools(), "Two.", &[content("Two.")]);
+    for text in [
+        "<atem:function_calls>\n<atem:invoke name=\"get_time\">\n",
+        "<atem:function_calls>text</atem:function_calls>",
+        "<atem:function_calls>{\"a\": ",
+        "<atem:function_calls>",
+        "text",
+    ] {
+        check(MUSE, prompt, &tools(), &format!(" to=get_time<|message|>{text}"), &[content(text)]);
+    }
+    check(MUSE, prompt, &tools(), " to=get_ti", &[]);
+}

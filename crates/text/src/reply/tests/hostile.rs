@@ -6,7 +6,31 @@ use proptest::prelude::*;
 
 use super::*;
 
-const FRAGMENTS: [&str; 84] = [
+const FRAGMENTS: [&str; 108] = [
+    "]<]minimax[>[",
+    "]<]minimax[>[<tool_call>",
+    "]<]minimax[>[</tool_call>",
+    "]<]minimax[>[<invoke name=\"get_weather\">",
+    "]<]minimax[>[</invoke>",
+    "]<]minimax[>[<city>",
+    "]<]minimax[>[</city>",
+    "]<]minimax[>[<item>",
+    "]<]minimax[>[</item>",
+    "</mm:think>",
+    "```json",
+    "```",
+    "function<｜tool▁sep｜>get_time\n```json\n",
+    "<response>",
+    "</response>",
+    "<tool_calls>[",
+    "]</tool_calls>",
+    "<answer>",
+    "助手：",
+    "to=get_time<|message|>",
+    "<atem:function_calls>",
+    "<atem:invoke name=\"get_weather\">",
+    "<atem:parameter name=\"city\">",
+    "<|eom|>",
     "<think>",
     "</think>",
     "<tool_call>",
@@ -149,7 +173,46 @@ proptest! {
 }
 
 /// Texts of hostile shape for each form: a start, and what is repeated.
-const FLOODS: [(&str, &[(&str, &str)]); 10] = [
+const FLOODS: [(&str, &[(&str, &str)]); 13] = [
+    (
+        M3,
+        &[
+            ("", "]<]minimax[>[<tool_call>"),
+            ("]<]minimax[>[<tool_call>", "]<]minimax[>[<invoke name=\"f\">]<]minimax[>[</invoke>"),
+            ("]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=\"", "n"),
+            ("]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=\"f\">", "]<]minimax[>[<a>"),
+            ("]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=\"f\">", "]<]minimax[>[<a>]<]minimax[>[</a>"),
+            ("]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<a>", "]<]minimax[>"),
+            ("]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<", "k"),
+            ("", "</mm:think>"),
+        ],
+    ),
+    (
+        HUNYUAN,
+        &[
+            ("", "<answer>"),
+            ("", "助手："),
+            ("", "<tool_calls>["),
+            ("<tool_calls>[", "{\"name\": \"f\"},"),
+            ("x", "</answe"),
+        ],
+    ),
+    (
+        MUSE,
+        &[
+            ("", "to=self "),
+            ("", "<|start|>assistant to=f<|message|>"),
+            ("to=f<|message|>", " "),
+            ("to=f<|message|>", "<atem:function_calls>"),
+            ("to=f<|message|><atem:function_calls>", "<atem:invoke name=\"f\"></atem:invoke>"),
+            (
+                "to=f<|message|><atem:function_calls><atem:invoke name=\"f\"><atem:parameter name=\"a\">",
+                "</atem:paramete",
+            ),
+            ("to=f<|message|><atem:function_calls>", "{\"a\":"),
+            ("to=user<|message|>", "<|eom|>"),
+        ],
+    ),
     (
         GLM,
         &[

@@ -1,6 +1,6 @@
 //! Texts that calls or other texts separate, joined.
 
-use super::written::{FORMS, Part};
+use super::written::{FORMS, Messages, Part};
 use super::*;
 
 /// A reply with text around a call of `get_time`, in each form that has marks around calls.
@@ -10,10 +10,11 @@ fn around_calls() -> impl Iterator<Item = (&'static str, String)> {
         (form.write)(&mut parts, &[("get_time".to_owned(), Map::new())]);
         let call: String = parts.iter().map(Part::text).collect();
         let is_marked = !call.starts_with('{');
-        let said = |text: &str| format!("<|channel|>final<|message|>{text}<|end|><|start|>assistant");
-        let text = match form.template {
-            HARMONY => format!("{}{call}<|start|>assistant{}", said("I look."), said("Done.")),
-            _ => format!("I look.\n\n{call}\nDone."),
+        let text = match form.messages() {
+            Some(Messages { answer: [open, close], between, .. }) => {
+                format!("{open}I look.{close}{between}{call}{between}{open}Done.{close}")
+            }
+            None => format!("I look.\n\n{call}\nDone."),
         };
         is_marked.then_some((form.template, text))
     })

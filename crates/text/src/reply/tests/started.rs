@@ -3,7 +3,7 @@
 use super::*;
 
 /// A call of `get_time` in each form: template, end of the prompt, and the call after its opening.
-const REQUIRED: [(&str, &str, &str); 16] = [
+const REQUIRED: [(&str, &str, &str); 21] = [
     (QWEN, "<|im_start|>assistant\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
     (CODER, "<think>\n\n</think>\n\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
     (GLM, "<|assistant|>\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
@@ -19,6 +19,11 @@ const REQUIRED: [(&str, &str, &str); 16] = [
     (DEEPSEEK, "<｜Assistant｜></think>", "get_time<｜tool▁sep｜>{\"zone\": \"}\"}"),
     (KIMI, "assistant<|im_middle|>", "get_time:0<|tool_call_argument_begin|>{\"zone\": \"}\"}"),
     (HY3, "<think:opensource></think:opensource>", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
+    (FENCED, "<｜Assistant｜><think>\n\n</think>\n\n", "get_time\n```json\n{\"zone\": \"}\"}"),
+    (M3, "]~b]ai\n</mm:think>", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
+    (ERNIE, "<|im_start|>assistant\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
+    (HUNYUAN, "<think>\n\n</think>\n", "[{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}]"),
+    (MUSE, "<|start|>assistant", "get_time<|message|><atem:function_calls>\n{\"zone\": \"}\"}"),
     (HARMONY, "<|start|>assistant", "get_time <|constrain|>json<|message|>{\"zone\": \"}\"}"),
 ];
 

@@ -24,8 +24,8 @@ impl Part {
 /// A call as it is meant.
 pub(super) type Call = (String, Map<String, Json>);
 
-/// A form: a template that shows it, the marks of reasoning but for Harmony, the marks that values are tried with, and how
-/// it writes calls.
+/// A form: a template that shows it, the marks of reasoning unless it writes messages, the marks that values are tried
+/// with, and how it writes calls.
 pub(super) struct Form {
     pub(super) template: &'static str,
     pub(super) think: Option<(&'static str, &'static str)>,
@@ -33,10 +33,36 @@ pub(super) struct Form {
     pub(super) write: fn(&mut Vec<Part>, &[Call]),
 }
 
+/// How a form writes messages: before and after reasoning, before and after an answer, and between messages.
+pub(super) struct Messages {
+    pub(super) thought: [&'static str; 2],
+    pub(super) answer: [&'static str; 2],
+    pub(super) between: &'static str,
+}
+
+impl Form {
+    /// The messages of a form that writes them.
+    pub(super) fn messages(&self) -> Option<Messages> {
+        match self.template {
+            HARMONY => Some(Messages {
+                thought: ["<|channel|>analysis<|message|>", "<|end|><|start|>assistant"],
+                answer: ["<|channel|>final<|message|>", "<|end|>"],
+                between: "<|start|>assistant",
+            }),
+            MUSE => Some(Messages {
+                thought: [" to=self<|message|>", "<|eom|>"],
+                answer: ["<|start|>assistant to=user<|message|>", "<|eom|>"],
+                between: "",
+            }),
+            _ => None,
+        }
+    }
+}
+
 const THINK: Option<(&str, &str)> = Some(("<think>", "</think>"));
 const JSON: &[&str] = &["</tool_call>", "<tool_call>", "</think>", "\"}", "{\"name\": \"a\"", "]"];
 
-pub(super) const FORMS: [Form; 17] = [
+pub(super) const FORMS: [Form; 22] = [
     Form { template: QWEN, think: THINK, marks: JSON, write: hermes },
     Form {
         template: CODER,
@@ -80,6 +106,12 @@ pub(super) const FORMS: [Form; 17] = [
         write: minimax,
     },
     Form {
+        template: M3,
+        think: Some(("<mm:think>", "</mm:think>")),
+        marks: &["<tool_call>", "</tool_call>", "</invoke>", "<path>", "</path>", "</item>"],
+        write: minimax_m3,
+    },
+    Form {
         template: GLM,
         think: THINK,
         marks: &[
@@ -116,6 +148,12 @@ pub(super) const FORMS: [Form; 17] = [
         write: named,
     },
     Form {
+        template: FENCED,
+        think: THINK,
+        marks: &["x<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>", "<｜tool▁sep｜>", "```", "}"],
+        write: fenced,
+    },
+    Form {
         template: DEEPSEEK,
         think: THINK,
         marks: &["x<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>", "<｜tool▁sep｜>", "}"],
@@ -138,6 +176,31 @@ pub(super) const FORMS: [Form; 17] = [
         think: Some(("<think:opensource>", "</think:opensource>")),
         marks: &["<tool_calls:opensource> !", "</arg_value:opensource>", "see <arg_key:opensource>"],
         write: hy3,
+    },
+    Form {
+        template: ERNIE,
+        think: THINK,
+        marks: &["</tool_call>", "<tool_call>", "<response>", "</response>", "\"}", "]"],
+        write: hermes,
+    },
+    Form {
+        template: HUNYUAN,
+        think: THINK,
+        marks: &["<tool_calls>", "</tool_calls>", "</answer>", "]", "\"}"],
+        write: |parts, calls| listed(parts, calls, "<tool_calls>", "name", "arguments", "</tool_calls>"),
+    },
+    Form {
+        template: MUSE,
+        think: None,
+        marks: &[
+            "<atem:function_calls>.",
+            ". </atem:function_calls>",
+            "see <atem:invoke name=\"f\">",
+            "</atem:invoke>",
+            "see <atem:parameter name=\"path\">",
+            "</atem:parameter>",
+        ],
+        write: muse,
     },
     Form {
         template: HARMONY,
@@ -258,6 +321,40 @@ fn minimax(parts: &mut Vec<Part>, calls: &[Call]) {
     parts.push(loose("</minimax:tool_call>"));
 }
 
+const ATEM_TAGS: [&str; 6] =
+    ["<atem:invoke name=\"", "\">", "</atem:invoke>", "<atem:parameter name=\"", "\">", "</atem:parameter>"];
+
+fn muse(parts: &mut Vec<Part>, calls: &[Call]) {
+    for call in calls {
+        parts.extend([mark("<|start|>assistant"), text(" to="), text(&call.0), mark("<|message|>")]);
+        parts.extend([loose("<atem:function_calls>"), text("\n")]);
+        function(parts, call, ATEM_TAGS, "");
+        parts.extend([text("\n"), loose("</atem:function_calls>"), loose("<|eom|>")]);
+    }
+}
+
+fn minimax_m3(parts: &mut Vec<Part>, calls: &[Call]) {
+    parts.extend([loose("]<]minimax[>[<tool_call>"), text("\n")]);
+    for (name, arguments) in calls {
+        parts.extend([loose("]<]minimax[>[<invoke name=\""), text(name), mark("\">")]);
+        arguments.iter().for_each(|(key, value)| nested(parts, key, value));
+        parts.extend([loose("]<]minimax[>[</invoke>"), text("\n")]);
+    }
+    parts.push(loose("]<]minimax[>[</tool_call>"));
+}
+
+/// A value between tags, with tags for what is in it.
+fn nested(parts: &mut Vec<Part>, name: &str, value: &Json) {
+    let (open, close) = (format!("]<]minimax[>[<{name}>"), format!("]<]minimax[>[</{name}>"));
+    parts.push(loose(&open));
+    match value {
+        Json::Array(items) => items.iter().for_each(|item| nested(parts, "item", item)),
+        Json::Object(items) => items.iter().for_each(|(key, item)| nested(parts, key, item)),
+        scalar => parts.push(text(&plain(scalar))),
+    }
+    parts.push(if value.is_array() || value.is_object() { loose(&close) } else { mark(&close) });
+}
+
 fn glm(parts: &mut Vec<Part>, calls: &[Call]) {
     for (name, arguments) in calls {
         parts.extend([loose("<tool_call>"), text(name), text("\n")]);
@@ -293,6 +390,17 @@ fn section(parts: &mut Vec<Part>, calls: &[Call], around: [&str; 2], marks: [&st
         parts.push(loose(marks[3]));
     }
     parts.push(loose(around[1]));
+}
+
+fn fenced(parts: &mut Vec<Part>, calls: &[Call]) {
+    parts.push(loose("<｜tool▁calls▁begin｜>"));
+    for (name, arguments) in calls {
+        parts.extend([loose("<｜tool▁call▁begin｜>"), loose("function<｜tool▁sep｜>"), text(name)]);
+        parts.extend([mark("\n```json"), text("\n")]);
+        json(parts, &Json::from(arguments.clone()));
+        parts.extend([text("\n"), loose("```"), loose("<｜tool▁call▁end｜>"), text("\n")]);
+    }
+    parts.push(loose("<｜tool▁calls▁end｜>"));
 }
 
 fn gemma4(parts: &mut Vec<Part>, calls: &[Call]) {

@@ -32,6 +32,10 @@ pub(in crate::tokenizer) const QWEN35_REGEX: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'
 pub(in crate::tokenizer) const TEKKEN_REGEX: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 pub(in crate::tokenizer) const GPT4O_REGEX: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
+/// Expressions whose matches have every character of a text, so that there is nothing between matches.
+pub(in crate::tokenizer) const COMPLETE: &[&str] =
+    &[LLAMA3_REGEX, QWEN2_REGEX, SEED_REGEX, QWEN35_REGEX, TEKKEN_REGEX, GPT4O_REGEX, KIMI_K2_REGEX];
+
 /// K-EXAONE.
 pub(in crate::tokenizer) const EXAONE_MOE_REGEX: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+";
 /// The pieces that Tiny Aya and North-Mini-Code isolate before [`GPT4O_REGEX`].

@@ -6,11 +6,11 @@ use tokenizers::tokenizer::{OffsetReferential, OffsetType, PreTokenizedString, P
 const GPT2_REGEX: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
 fn compile(regexes: &[&str]) -> Vec<Split> {
-    let split = |regex: &&str| {
-        let pattern = SplitPattern::Regex((*regex).to_owned());
-        Split::new(pattern, SplitDelimiterBehavior::Isolated, false).unwrap()
-    };
-    regexes.iter().map(split).collect()
+    regexes.iter().map(|regex| split(regex, SplitDelimiterBehavior::Isolated, false)).collect()
+}
+
+fn split(regex: &str, behavior: SplitDelimiterBehavior, invert: bool) -> Split {
+    Split::new(SplitPattern::Regex(regex.to_owned()), behavior, invert).unwrap()
 }
 
 /// Each published expression is applied to the pieces of the one before.
@@ -66,6 +66,10 @@ fn the_scanner_gives_the_pieces_of_the_published_expressions() {
         ("youtu", YOUTU, &YOUTU_REGEXES),
     ];
     let families = families.map(|(name, pattern, regexes)| (name, pattern, compile(regexes)));
+    let complete: Vec<_> = COMPLETE
+        .iter()
+        .map(|regex| (regex, compile(&[regex]), [split(regex, SplitDelimiterBehavior::Removed, true)]))
+        .collect();
     // Characters of every rule, some kinds twice or three times.
     let alphabet: Vec<char> = "   \t\n\n\r\u{a0}\u{3000}\u{85}aabsStTrReElLvVmMdDxZſÉéßǅʰªª中日ا़\u{301}\u{301}\u{20dd}0012345٣²Ⅳ''’’!./-_$+<^|`«😀\u{200d}\u{fe0f}\u{0}\u{e000}กขລាမ가・฿๑Ⓐ"
         .chars()
@@ -88,6 +92,9 @@ fn the_scanner_gives_the_pieces_of_the_published_expressions() {
         for (name, pattern, regexes) in &families {
             let expected = by_regex(regexes, &text);
             assert_eq!(by_scanner(pattern, &text), expected, "{name}, {text:?}, seed {seed}, round {round}");
+        }
+        for (regex, isolated, removed) in &complete {
+            assert_eq!(by_regex(removed, &text), by_regex(isolated, &text), "{regex}, {text:?}, seed {seed}");
         }
     }
 }
