@@ -21,6 +21,7 @@ heads of MiMo read the residual stream of the model (SGLang, and its port to JAX
 
 import copy
 import dataclasses
+import json
 import pathlib
 import sys
 
@@ -102,8 +103,6 @@ def head_names(shape: Shape, at: int) -> list:
 def write_published(name: str, shape: Shape, model, heads: list) -> None:
     """The model as it is published, with its heads: their layers are written as if they were the model's, then renamed."""
     folder, parts = OUT / name, PUBLISHED[shape.arch]
-    if hasattr(model.config, "num_nextn_predict_layers"):
-        model.config.num_nextn_predict_layers = len(heads)
     blocks = range(shape.layers, shape.layers + len(heads))
     nextn = len(heads) if shape.arch == "step35" else 0
     longer = dataclasses.replace(shape, full=(*shape.full, *blocks) if shape.full else (), nextn=nextn)
@@ -111,6 +110,10 @@ def write_published(name: str, shape: Shape, model, heads: list) -> None:
     case = Case(longer, torch.float32, TOKENIZERS.get(shape.arch, "qwen2"), "80KB")
     # A change of the type separates Ling's queries, keys and values, which are parts of one parameter.
     write_folder(folder, name, case, model.double())
+    if parts["layer"] == LAYER["layer"]:
+        settings = json.loads((folder / "config.json").read_text())
+        settings["num_nextn_predict_layers"] = len(heads)
+        (folder / "config.json").write_text(json.dumps(settings, indent=1))
     tensors = {}
     for path in folder.glob("*.safetensors"):
         tensors |= load_file(path)
