@@ -1,28 +1,37 @@
 #!/usr/bin/env python3
-"""Writes the golden files of crates/conformance/tests/heads.rs: tiny random models with one or two prediction heads (MTP),
+"""Writes the golden files of crates/conformance/tests/heads.rs: tiny random models with one to three prediction heads (MTP),
 and the logits of three draft tokens.
 
-    pip install torch==2.15.0 transformers==5.23.0 gguf==0.19.0 numpy==2.*
-    python scripts/golden/heads.py
+    pip install torch==2.15.0 transformers==5.23.0 gguf==0.19.0 sentencepiece==0.2.3 numpy==2.*
+    python scripts/golden/heads.py [NAME…]
 
-Some models are also written as they are published, as a folder NAME, with the tokenizer of a folder of convert.py.
+Models are also written as they are published, as a folder NAME.
 
 crates/conformance/golden/heads/ gets NAME.gguf and NAME.logits.gguf: three texts, and for each the logits of the three
 tokens that follow most likely. transformers' MtpLayer computes them, without a cache: each step reads all pairs of a
 hidden state and the next token. The second head reads the outputs of the first one, and the tokens after those that the
 first one reads, as in transformers' MtpModel. After the last head, the hidden state of a drafted token is the head's own
 output.
+
+transformers has no heads of Step 3.5 and MiMo V2 that read what theirs read. For these families MtpLayer computes only a
+head's layer and its input, with the family's classes of layers and norms. What the heads read is written here (`INPUTS_OF`),
+from what servers do with the published models: Step's heads form a chain of residual streams (vLLM, SGLang, llama.cpp). All
+heads of MiMo read the residual stream of the model (SGLang, and its port to JAX, which measured both ways).
 """
 
+import copy
 import dataclasses
+import json
 import pathlib
-import shutil
+import sys
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from transformers.modeling_layers import MtpLayer
 
+from convert import Case, write_folder
+from tiny.attention import join
 from tiny.build import build, kept_buffers, norm_shift, randomise
 from tiny.draw import draw
 from tiny.files import write_logits, write_model
@@ -32,23 +41,34 @@ from tiny.shapes import LENGTHS, MODELS, SELECTION_GAP, TOLERANCE, Shape
 from tiny.tensors import half, names
 
 OUT = pathlib.Path(__file__).parents[2] / "crates/conformance/golden/heads"
-NAMES = ("deepseek2-f32", "glm4moe-f32", "qwen35-f32", "qwen35moe-f32", "qwen3next-f32", "hy_v3-f32",
-         "bailingmoe3-f32")
-# Models with two heads, and whose shapes they have.
-TWO_HEADS = {"deepseek2-two-f32": "deepseek2-f32"}
-# Models that are also folders, and the names that the parts of their heads have there.
-LAYER = {"": "model.layers.{layer}.", "post_norm": "shared_head.norm"}
-FOLDERS = {
-    "deepseek2-f32": LAYER,
-    "deepseek2-two-f32": LAYER,
-    "glm4moe-f32": LAYER,
-    "qwen3next-f32": {"": "mtp.", "mtp_block.": "mtp.layers.0.", "eh_proj": "fc", "enorm": "pre_fc_norm_embedding",
-                      "hnorm": "pre_fc_norm_hidden", "post_norm": "norm"},
+# The models, whose shapes are those of these golden models, and their heads.
+MODELS_WITH_HEADS = {
+    "deepseek2-f32": ("deepseek2-f32", 1), "deepseek2-two-f32": ("deepseek2-f32", 2), "glm4-lite-f32": ("glm4-lite-f32", 1),
+    "glm4moe-f32": ("glm4moe-f32", 1), "qwen35-f32": ("qwen35-f32", 1), "qwen35moe-f32": ("qwen35moe-f32", 1),
+    "qwen3next-f32": ("qwen3next-f32", 1), "hy_v3-f32": ("hy_v3-f32", 1), "bailingmoe2-f32": ("bailingmoe2-f32", 1),
+    "bailingmoe3-f32": ("bailingmoe3-f32", 1), "step35-f32": ("step35-f32", 3), "mimo2-f32": ("mimo2-f32", 3),
+}
+# What heads read of the model and of each other: whether after the last norm, and whether they form a chain. Their layers have
+# a window and no experts.
+INPUTS_OF = {"step35": (False, True), "mimo2": (False, False)}
+# Pre-tokenizers of the folders.
+TOKENIZERS = {"bailingmoe2": "bailingmoe2", "bailingmoe3": "bailingmoe2", "glm4moe": "glm4", "glm4_moe_lite": "glm4",
+              "qwen35": "qwen35"}
+# Names of a head's tensors in folders: the layer as if it were one of the model's, and the other parts.
+LAYER = {"layer": "model.layers.{layer}.", "post_norm": "shared_head.norm"}
+FINAL = LAYER | {"post_norm": "final_layernorm"}
+QWEN = {"layer": "mtp.layers.0.", "eh_proj": "mtp.fc", "enorm": "mtp.pre_fc_norm_embedding", "hnorm": "mtp.pre_fc_norm_hidden",
+        "post_norm": "mtp.norm"}
+PUBLISHED = {
+    "deepseek2": LAYER, "glm4_moe_lite": LAYER, "glm4moe": LAYER, "hy_v3": FINAL, "bailingmoe2": FINAL, "bailingmoe3": FINAL,
+    "qwen35": QWEN, "qwen3next": QWEN,
+    "step35": LAYER | {"post_norm": "transformer.shared_head.norm", "output": "transformer.shared_head.output"},
+    "mimo2": FINAL | {"layer": "model.mtp.layers.{head}.", "post_attention_layernorm": "pre_mlp_layernorm"},
 }
 DRAFTS = 3
 # The best logit of a draft is so much better than the next.
 GAP = 0.02
-INPUTS = {"eh_proj": "eh_proj", "enorm": "enorm", "hnorm": "hnorm", "shared_head_norm": "post_norm"}
+INPUTS = {"nextn.eh_proj": "eh_proj", "nextn.enorm": "enorm", "nextn.hnorm": "hnorm"}
 
 
 def encoded(shape: Shape, parameters: dict, table) -> dict:
@@ -62,65 +82,117 @@ def encoded(shape: Shape, parameters: dict, table) -> dict:
     return tensors
 
 
+def has_plain_layer(shape: Shape) -> bool:
+    """Whether a head's layer has a window and no experts."""
+    return shape.arch in INPUTS_OF
+
+
 def head_names(shape: Shape, at: int) -> list:
     """As `names`, of a head."""
     start, first = f"blk.{shape.layers + at}.", f"blk.{shape.layers}."
     longer = dataclasses.replace(shape, layers=shape.layers + 1, full=(*shape.full, shape.layers))
+    if has_plain_layer(shape):
+        longer.dense = longer.layers
     block = [(ours.replace(first, start), theirs.replace(f"model.layers.{shape.layers}.", "mtp_block."), how)
              for ours, theirs, how in names(longer) if ours.startswith(first)]
-    return block + [(f"{start}nextn.{ours}.weight", f"{theirs}.weight", 0) for ours, theirs in INPUTS.items()]
+    parts = INPUTS | {"layer_output_norm" if shape.arch in ("mimo2", "bailingmoe2") else "nextn.shared_head_norm": "post_norm"}
+    parts |= {"nextn.shared_head_head": "output"} if shape.arch == "step35" else {}
+    return block + [(f"{start}{ours}.weight", f"{theirs}.weight", 0) for ours, theirs in parts.items()]
 
 
-def write_folder(name: str, shape: Shape, model, heads: list) -> None:
-    """The model as it is published, with its heads."""
-    folder, parts = OUT / name, FOLDERS[name]
-    shutil.rmtree(folder, ignore_errors=True)
-    if hasattr(model.config, "num_nextn_predict_layers"):
-        model.config.num_nextn_predict_layers = len(heads)
-    model.save_pretrained(folder)
+def write_published(name: str, shape: Shape, model, heads: list) -> None:
+    """The model as it is published, with its heads: their layers are written as if they were the model's, then renamed."""
+    folder, parts = OUT / name, PUBLISHED[shape.arch]
+    blocks = range(shape.layers, shape.layers + len(heads))
+    nextn = len(heads) if shape.arch == "step35" else 0
+    longer = dataclasses.replace(shape, full=(*shape.full, *blocks) if shape.full else (), nextn=nextn)
+    model.model.layers.extend(head.mtp_block for head in heads)
+    case = Case(longer, torch.float32, TOKENIZERS.get(shape.arch, "qwen2"), "80KB")
+    # A change of the type separates Ling's queries, keys and values, which are parts of one parameter.
+    write_folder(folder, name, case, model.double())
+    if parts["layer"] == LAYER["layer"]:
+        settings = json.loads((folder / "config.json").read_text())
+        settings["num_nextn_predict_layers"] = len(heads)
+        (folder / "config.json").write_text(json.dumps(settings, indent=1))
     tensors = {}
-    weights = [(at, *item) for at, head in enumerate(heads) for item in head.state_dict().items()]
-    for at, key, weight in weights:
-        start = parts[""].format(layer=shape.layers + at)
-        part, _, rest = key.partition(".")
-        theirs = (parts.get("mtp_block.", start) + rest) if part == "mtp_block" else f"{start}{parts.get(part, part)}.{rest}"
-        if theirs.endswith("experts.gate_up_proj"):
-            for expert, both in enumerate(weight):
-                for half, matrix in zip(("gate_proj", "up_proj"), both.chunk(2)):
-                    tensors[theirs.replace("gate_up_proj", f"{expert}.{half}.weight")] = matrix.contiguous()
-        elif theirs.endswith("experts.down_proj"):
-            for expert, matrix in enumerate(weight):
-                tensors[theirs.replace("down_proj", f"{expert}.down_proj.weight")] = matrix.contiguous()
-        else:
-            tensors[theirs] = weight.contiguous()
-    save_file(load_file(folder / "model.safetensors") | tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    for file in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(OUT.parent / "convert" / shape.arch / file, folder)
+    for path in folder.glob("*.safetensors"):
+        tensors |= load_file(path)
+        path.unlink()
+    (folder / "model.safetensors.index.json").unlink(missing_ok=True)
+    for at, (layer, head) in enumerate(zip(blocks, heads)):
+        start, own = f"model.layers.{layer}.", parts["layer"].format(layer=layer, head=at)
+        for key in [key for key in tensors if key.startswith(start)]:
+            theirs = own + key.removeprefix(start)
+            for part, of_head in parts.items():
+                theirs = theirs.replace(f".{part}.", f".{of_head}.")
+            tensors[theirs] = tensors.pop(key)
+        for key, weight in head.state_dict().items():
+            part, _, rest = key.partition(".")
+            if part != "mtp_block":
+                part = parts.get(part, part)
+                tensors[f"{part}.{rest}" if part.startswith("mtp.") else f"{own}{part}.{rest}"] = weight
+    tensors = {key: weight.contiguous() for key, weight in tensors.items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def hidden_states(model, tokens: torch.Tensor, normed: bool) -> torch.Tensor:
+    """Those after the last norm, or the residual stream before it."""
+    before = []
+    hook = model.model.norm.register_forward_pre_hook(lambda _norm, inputs: before.append(inputs[0]))
+    after = model.model(input_ids=tokens[None]).last_hidden_state
+    hook.remove()
+    return after if normed else before[0]
 
 
 @torch.no_grad()
-def drafts(model, heads: list, tokens: torch.Tensor) -> torch.Tensor:
+def drafts(model, shape: Shape, heads: list, tokens: torch.Tensor) -> torch.Tensor:
     """The logits of the drafts after these tokens."""
-    hidden = model.model(input_ids=tokens[None, :-1]).last_hidden_state
+    normed, chained = INPUTS_OF.get(shape.arch, (True, True))
+    hidden = hidden_states(model, tokens[:-1], normed)
     inputs, logits = tokens[None, 1:], []
+    kind = ["sliding_attention"] if has_plain_layer(shape) else []
     for step in range(DRAFTS):
         head = heads[min(step, len(heads) - 1)]
         length = inputs.shape[1]
         positions = torch.arange(length)[None]
-        mask = torch.full((length, length), torch.finfo(torch.float32).min).triu(1)[None, None]
+        hides = torch.ones(length, length).triu(1)
+        if has_plain_layer(shape):
+            hides += torch.ones(length, length).tril(-shape.window)
+        mask = (hides * torch.finfo(torch.float32).min)[None, None]
         embedded = model.get_input_embeddings()(inputs)
         out = head(inputs_embeds=embedded, previous_hidden_state=hidden, attention_mask=mask, position_ids=positions,
-                   position_embeddings=model.model.rotary_emb(embedded, positions), past_key_values=None)
-        logits.append(model.lm_head(out[0, -1]))
+                   position_embeddings=model.model.rotary_emb(embedded, positions, *kind), past_key_values=None)
+        last = head.post_norm(out)
+        logits.append((head.output if hasattr(head, "output") else model.lm_head)(last[0, -1]))
         best = logits[-1].topk(2)
         if best.values[0] - best.values[1] < GAP:
             return None
         inputs = torch.cat([inputs, best.indices[None, :1]], 1)
+        passed = last if normed else out
         if step < len(heads) - 1:
-            hidden, inputs = out, inputs[:, 1:]
+            hidden, inputs = passed if chained else hidden, inputs[:, 1:]
         else:
-            hidden = torch.cat([hidden, out[:, -1:]], 1)
+            hidden = torch.cat([hidden, passed[:, -1:]], 1)
     return torch.stack(logits)
+
+
+def new_head(model, shape: Shape) -> MtpLayer:
+    """A head, whose last norm is not part of its output."""
+    index, config = max(shape.full) if shape.full else shape.layers - 1, model.model.config
+    if has_plain_layer(shape):
+        config = copy.deepcopy(config)
+        index = config.layer_types.index("sliding_attention")
+        config.mlp_layer_types[index] = "dense"
+        if shape.limits:
+            config.swiglu_limits_shared[index] = 0
+    norm = type(model.model.norm)
+    head = MtpLayer(config, type(model.model.layers[index]), norm, index, use_post_norm=False)
+    head.post_norm = norm(config.hidden_size, eps=config.rms_norm_eps)
+    if shape.arch == "step35":
+        head.output = torch.nn.Linear(shape.hidden, config.vocab_size, bias=False)
+    if shape.arch == "bailingmoe2":
+        join(head.mtp_block.self_attn)
+    return head.eval()
 
 
 @torch.no_grad()
@@ -128,9 +200,7 @@ def make(name: str, shape: Shape, count: int) -> None:
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
     model = build(shape)
     randomise(model, shape, generator)
-    last = model.model.layers[max(shape.full) if shape.full else shape.layers - 1]
-    index = max(shape.full) if shape.full else shape.layers - 1
-    heads = [MtpLayer(model.config, type(last), type(model.model.norm), index).eval() for _ in range(count)]
+    heads = [new_head(model, shape) for _ in range(count)]
     tensors = encoded(shape, dict(model.named_parameters()) | kept_buffers(model), names(shape))
     for at, head in enumerate(heads):
         randomise(head, shape, generator)
@@ -144,22 +214,23 @@ def make(name: str, shape: Shape, count: int) -> None:
         found = None
         while found is None:
             text = draw(model, shape, length, SELECTION_GAP, generator)
-            found = drafts(model, heads, text)
+            found = drafts(model, shape, heads, text)
         texts.append(text)
         logits.append(found)
     # The whole context counts: without its first token, the logits are others.
     for text, found in zip(texts, logits):
-        other = drafts(model, heads, text[1:])
+        other = drafts(model, shape, heads, text[1:])
         assert other is None or ((other[0] - found[0]).square().sum() / found[0].square().sum()) > 1e-3
     write_model(OUT / f"{name}.gguf", dataclasses.replace(shape, nextn=count), tensors)
     write_logits(OUT / f"{name}.logits.gguf", TOLERANCE["f32"], texts, logits)
-    if name in FOLDERS:
-        write_folder(name, shape, model, heads)
+    if shape.arch in PUBLISHED:
+        write_published(name, shape, model, heads)
     print(name, "deviation of the logits", float(logits[0].std()))
 
 
 if __name__ == "__main__":
     OUT.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(2)
-    for name in (*NAMES, *TWO_HEADS):
-        make(name, dataclasses.replace(MODELS[TWO_HEADS.get(name, name)], nextn=0), 2 if name in TWO_HEADS else 1)
+    for name in sys.argv[1:] or MODELS_WITH_HEADS:
+        of, count = MODELS_WITH_HEADS[name]
+        make(name, dataclasses.replace(MODELS[of], nextn=0), count)

@@ -91,7 +91,9 @@ fn check_all(name: &str, backend: Backend, part: usize) {
 fn folders() -> Vec<&'static str> {
     let folders: Vec<_> =
         golden::heads().into_iter().filter(|name| golden::heads_folder().join(name).is_dir()).collect();
-    assert_eq!(folders, ["deepseek2-f32", "deepseek2-two-f32", "glm4moe-f32", "qwen3next-f32"]);
+    // Qwen 3.5 with experts has the same names as the dense one, within a model that sees.
+    let others: Vec<_> = golden::heads().into_iter().filter(|name| !folders.contains(name)).collect();
+    assert_eq!(others, ["qwen35moe-f32"]);
     folders
 }
 

@@ -93,7 +93,7 @@ impl Config {
         let layers = self.count("num_hidden_layers")?.unwrap_or(0) as usize;
         let predicting = self.prediction_layers()?;
         for setting in settings {
-            let (OfLayers::List(name) | OfLayers::Two { list: name, .. }) = *setting;
+            let (OfLayers::List(name) | OfLayers::Limits(name) | OfLayers::Two { list: name, .. }) = *setting;
             // One value for all layers has the same name.
             let may_be_one = !matches!(*setting, OfLayers::Two { full, .. } if full != name);
             match self.value(name) {
@@ -106,7 +106,11 @@ impl Config {
                 let expected = format!("a value for each of the {layers} layers");
                 return Err(self.wrong(name, &values.len().into(), expected));
             }
-            values.truncate(layers);
+            let of_heads = values.get(layers..).unwrap_or_default();
+            let is_none = |value: &&Value| value.is_null() || value.as_f64() == Some(0.0);
+            if let (OfLayers::Limits(_), Some(limit)) = (setting, of_heads.iter().find(|value| !is_none(value))) {
+                return Err(self.wrong(name, limit, "0 or null for layers that predict further tokens"));
+            }
             if let OfLayers::Two { full, windowed, .. } = *setting {
                 self.entries.remove(name);
                 let types = self.list(LAYER_TYPES)?.cloned().unwrap_or_default();
@@ -122,6 +126,7 @@ impl Config {
                     self.aliases.insert(own.to_owned(), name.to_owned());
                 }
             } else {
+                values.truncate(layers);
                 self.entries.insert(name.to_owned(), values.into());
             }
         }

@@ -15,7 +15,7 @@ impl Planner<'_, '_> {
         // Each head has tensors of its own, so the loop ends at the first that the folder does not have.
         loop {
             let (used, planned) = (self.used.clone(), self.planned.len());
-            self.head = Some((count, family.head_layer));
+            self.head = Some((count, family.head_names));
             let added = self.head(family, layers + count);
             self.head = None;
             match added {
@@ -42,9 +42,9 @@ impl Planner<'_, '_> {
     }
 }
 
-/// Adds heads to the keys of a model. Values for each layer also have one for each head: without a window, without a state
-/// of fixed size, and with the most heads of keys.
-pub(super) fn count(pairs: &mut Pairs, heads: usize) {
+/// Adds heads to the keys of a model. Values for each layer also have one for each head: with a window if the family's heads
+/// have one, without a state of fixed size and without limits, and with the most heads.
+pub(super) fn count(pairs: &mut Pairs, family: &Family, heads: usize) {
     if heads == 0 {
         return;
     }
@@ -57,7 +57,10 @@ pub(super) fn count(pairs: &mut Pairs, heads: usize) {
             // A folder has far fewer than 2^32 tensors.
             Value::U32(blocks) if key == BLOCKS => *blocks = blocks.saturating_add(heads as u32),
             Value::Array(Array::Bool(flags)) if Some(flags.len()) == layers => {
-                flags.extend(std::iter::repeat_n(false, heads));
+                flags.extend(std::iter::repeat_n(family.windowed_heads, heads));
+            }
+            Value::Array(Array::F32(limits)) if Some(limits.len()) == layers => {
+                limits.extend(std::iter::repeat_n(0.0, heads));
             }
             Value::Array(Array::I32(counts)) if Some(counts.len()) == layers => {
                 let most = counts.iter().copied().max().unwrap_or_default();

@@ -192,7 +192,7 @@ fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read,
     }
     // Settings of RoPE have priority over the family's defaults.
     let mut pairs = keys::read(family, &config)?;
-    heads::count(&mut pairs, heads);
+    heads::count(&mut pairs, family, heads);
     pairs.retain(|(key, _)| !rope.pairs.iter().any(|(other, _)| other == key));
     for (key, value) in pairs.into_iter().chain(rope.pairs) {
         header.set(&format!("{}.{key}", family.architecture), value)?;

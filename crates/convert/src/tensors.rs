@@ -54,9 +54,6 @@ impl OutputTensor {
     }
 }
 
-/// The start of the names of a layer's tensors.
-const LAYER: &str = "model.layers.{layer}.";
-
 /// Buffers of checkpoints that are not weights.
 const IGNORED: &[&str] = &[".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias"];
 
@@ -124,9 +121,8 @@ pub(super) struct Planner<'a, 'c> {
     within: Option<&'static Prefix>,
     /// Norms have the 1 that is otherwise added.
     has_one: bool,
-    /// The prediction head whose layer is planned: its number, and the start of its layer's names if it is not that of
-    /// other layers.
-    pub(super) head: Option<(usize, Option<&'static str>)>,
+    /// The prediction head whose layer is planned: its number, and [`Family::head_names`].
+    pub(super) head: Option<(usize, &'static [(&'static str, &'static str)])>,
     pub(super) used: HashSet<&'a str>,
     pub(super) planned: Vec<OutputTensor>,
 }
@@ -134,9 +130,12 @@ pub(super) struct Planner<'a, 'c> {
 impl<'a> Planner<'a, '_> {
     /// The name of a rule's tensor, or of the first of them.
     fn theirs(&self, rule: &Rule, layer: usize, expert: usize) -> String {
-        let theirs = match (self.head, rule.theirs.strip_prefix(LAYER)) {
-            (Some((head, Some(start))), Some(rest)) => start.replace("{head}", &head.to_string()) + rest,
-            _ => rule.theirs.to_owned(),
+        let theirs = match self.head {
+            Some((head, names)) => {
+                let replaced = |name: String, (part, of_head): &(&str, &str)| name.replace(part, of_head);
+                names.iter().fold(rule.theirs.to_owned(), replaced).replace("{head}", &head.to_string())
+            }
+            None => rule.theirs.to_owned(),
         };
         let name = theirs.replace("{layer}", &layer.to_string()).replace("{expert}", &expert.to_string());
         let name = match (self.within, name.strip_prefix("model.")) {

@@ -22,6 +22,7 @@ use crate::plan::Plan;
 use crate::program::Program;
 use crate::program::build::build;
 use crate::program::uses::TensorUse;
+use crate::runner::MOST_DRAFTS;
 use crate::spec::ModelSpec;
 use crate::vocabulary;
 use crate::weights::{self, WeightShapes, Weights};
@@ -221,6 +222,15 @@ impl Model {
     /// Prediction heads that are loaded: 0 if the file has none, or without [`LoadOptions::prediction_heads`].
     pub fn prediction_heads(&self) -> usize {
         self.spec.heads.len()
+    }
+
+    /// The most tokens that the prediction heads draft for a sequence at once.
+    pub fn most_drafts(&self) -> usize {
+        match (self.prediction_heads(), self.spec.head_inputs.chained) {
+            (0, _) => 0,
+            (_, true) => MOST_DRAFTS,
+            (heads, false) => heads.min(MOST_DRAFTS),
+        }
     }
 
     /// What a forward pass reads of each tensor.

@@ -79,9 +79,30 @@ pub struct ModelSpec {
     /// eh_proj [norm(embedding(t)) | norm(y)]
     /// ```
     ///
-    /// and the logits of the token after t are the output matrix · s, with s = norm(output of the layer). For the token
-    /// after that one, s is y of the next head; after the last head, of itself.
+    /// and the logits of the token after t are the output matrix · norm(output of the layer). `head_inputs` defines y, also
+    /// of the further heads.
     pub heads: Vec<LayerSpec>,
+    /// What the prediction heads read of the tokens before.
+    pub head_inputs: HeadInputs,
+}
+
+/// The hidden states y that prediction heads read ([`ModelSpec::heads`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeadInputs {
+    /// y is the output of the last norm: of the model's, and of that of a head. Otherwise y is the residual stream before
+    /// that norm.
+    pub normed: bool,
+    /// A head after the first reads y of the head before it, and drafts after the last head read y of the last head.
+    /// Otherwise each head reads y of the model, each one token further back than the head before it, and there are at
+    /// most as many drafts as heads.
+    pub chained: bool,
+}
+
+impl Default for HeadInputs {
+    fn default() -> Self {
+        Self { normed: true, chained: true }
+    }
 }
 
 impl ModelSpec {

@@ -41,14 +41,19 @@ def windowed(shape: Shape) -> list[bool]:
     return [bool(shape.window) and (i + (0 if first else 1)) % (shape.period or 4) != 0 for i in range(shape.layers)]
 
 
+def windows(shape: Shape) -> list[bool]:
+    """Whether each layer has a window, then for each prediction head."""
+    return windowed(shape) + [True] * shape.nextn
+
+
 def heads(shape: Shape) -> list[int]:
     """Query heads of each layer."""
-    return [shape.heads if window else shape.full_heads or shape.heads for window in windowed(shape)]
+    return [shape.heads if window else shape.full_heads or shape.heads for window in windows(shape)]
 
 
 def kv_heads(shape: Shape) -> list[int]:
     """KV heads of each layer; MiMo's layers that see everything have half as many."""
-    return [shape.kv_heads if window or shape.arch != "mimo2" else shape.kv_heads // 2 for window in windowed(shape)]
+    return [shape.kv_heads if window or shape.arch != "mimo2" else shape.kv_heads // 2 for window in windows(shape)]
 
 
 def kinds(shape: Shape) -> list[str]:
@@ -245,17 +250,17 @@ def muse_glimmer_keys(writer, shape: Shape) -> None:
 
 
 def step35_keys(writer, shape: Shape) -> None:
-    writer.add_sliding_window_pattern(windowed(shape))
+    writer.add_sliding_window_pattern(windows(shape))
     writer.add_rope_freq_base_swa(10000.0)
     writer.add_leading_dense_block_count(shape.dense)
     writer.add_expert_weights_scale(shape.scale)
     writer.add_expert_weights_norm(True)
     for limits, name in zip(shape.limits, ("swiglu_clamp_exp", "swiglu_clamp_shexp")):
-        writer.add_array(f"step35.{name}", [float(limit) for limit in limits])
+        writer.add_array(f"step35.{name}", [float(limit) for limit in limits] + [0.0] * shape.nextn)
 
 
 def mimo2_keys(writer, shape: Shape) -> None:
-    writer.add_sliding_window_pattern([int(window) for window in windowed(shape)])
+    writer.add_sliding_window_pattern([int(window) for window in windows(shape)])
     writer.add_rope_freq_base_swa(10000.0)
     writer.add_float32("mimo2.attention.value_scale", VALUE_SCALE)
 
@@ -411,7 +416,7 @@ def step35_state(shape: Shape, model) -> dict:
 
 
 def step35_settings(shape: Shape) -> dict:
-    windows = windowed(shape) + [True] * shape.nextn
+    flags = windows(shape)
     lists = [list(limits) + [0.0] * shape.nextn for limits in shape.limits]
     return dict(
         model_type="step3p5", architectures=["Step3p5ForCausalLM"], num_attention_groups=shape.kv_heads,
@@ -421,10 +426,10 @@ def step35_settings(shape: Shape) -> dict:
         moe_layers_enum=",".join(str(i) for i in range(shape.dense, shape.layers)), moe_every_n_layer=1,
         moe_num_experts=shape.experts, moe_top_k=shape.top_k, moe_router_activation="sigmoid", norm_expert_weight=True,
         use_moe_router_bias=True, zero_centered=True, use_head_wise_attn_gate=True, num_nextn_predict_layers=shape.nextn,
-        rope_theta=[10000.0 if window else shape.theta for window in windows], rope_scaling=shape.rope,
-        partial_rotary_factors=[1.0 if window else 0.5 for window in windows], swiglu_limits=lists[0],
+        rope_theta=[10000.0 if window else shape.theta for window in flags], rope_scaling=shape.rope,
+        partial_rotary_factors=[1.0 if window else 0.5 for window in flags], swiglu_limits=lists[0],
         swiglu_limits_shared=lists[1],
-        layer_types=["sliding_attention" if window else "full_attention" for window in windows])
+        layer_types=["sliding_attention" if window else "full_attention" for window in flags])
 
 
 def muse_glimmer_state(shape: Shape, model) -> dict:

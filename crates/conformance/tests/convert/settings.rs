@@ -34,6 +34,11 @@ fn settings_of_families_that_are_not_supported() {
     let local = |c: &mut Value| c["rope_parameters"]["sliding_attention"]["rope_type"] = json!("linear");
     case("gemma3", "stretched-windows", &local, &["`rope_type` is \"linear\"", "layers with a window"]);
     case("deepseek", "sigmoid", &set("scoring_func", json!("sigmoid")), &["`scoring_func` is \"sigmoid\"", "softmax"]);
+    // Of the layers that predict further tokens.
+    let limits = set("swiglu_limits", json!([0.0, 0.3, null, 0.5]));
+    case("step35", "limits-of-heads", &limits, &["`swiglu_limits` is 0.5", "0 or null for layers that predict"]);
+    let bases = set("rope_theta", json!([5e6, 1e4, 5e6, 500.0]));
+    case("step35", "bases-of-heads", &bases, &["`rope_theta` is 500.0", "10000.0 in all layers"]);
     case("granite", "heads", &set("num_attention_heads", json!(3)), &["q_proj.weight", "3 heads of even width"]);
 }
 

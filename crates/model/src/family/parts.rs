@@ -32,7 +32,8 @@ pub(crate) const BASE: Family = Family {
     special_tokens: &[],
     prediction: &[],
     heads: &[],
-    head_layer: None,
+    head_names: &[],
+    windowed_heads: false,
     inner: None,
     within: None,
     expects: &[expect_text("hidden_act", "silu")],
@@ -133,17 +134,26 @@ pub(crate) const INNER: Prefix = Prefix { model: "model.language_model.", others
 pub(crate) const OUTER: Prefix = Prefix { model: "language_model.model.", others: "language_model." };
 
 /// The tensors of a prediction head that is a layer after the last one.
-pub(crate) const HEADS: &[Rule] = &heads("model.layers.{layer}.shared_head.norm.weight");
+pub(crate) const HEADS: &[Rule] =
+    &heads("blk.{layer}.nextn.shared_head_norm.weight", "model.layers.{layer}.shared_head.norm.weight");
 
-/// The same with this name of the last norm.
-pub(crate) const fn heads(last_norm: &'static str) -> [Rule; 4] {
+/// The same with these names of the last norm.
+const fn heads(ours: &'static str, theirs: &'static str) -> [Rule; 4] {
     [
         needed("blk.{layer}.nextn.eh_proj.weight", "model.layers.{layer}.eh_proj.weight"),
         needed("blk.{layer}.nextn.enorm.weight", "model.layers.{layer}.enorm.weight"),
         needed("blk.{layer}.nextn.hnorm.weight", "model.layers.{layer}.hnorm.weight"),
-        needed("blk.{layer}.nextn.shared_head_norm.weight", last_norm),
+        needed(ours, theirs),
     ]
 }
+
+/// The same in families that name the last norm `final_layernorm`.
+pub(crate) const FINAL_NORM_HEADS: &[Rule] =
+    &heads("blk.{layer}.nextn.shared_head_norm.weight", "model.layers.{layer}.final_layernorm.weight");
+
+/// The same, and llama.cpp's converter keeps that name.
+pub(crate) const OUTPUT_NORM_HEADS: &[Rule] =
+    &heads("blk.{layer}.layer_output_norm.weight", "model.layers.{layer}.final_layernorm.weight");
 
 /// Keys of every model.
 pub(crate) const COMMON: &[Key] = &[

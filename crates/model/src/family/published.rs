@@ -64,9 +64,11 @@ pub struct Family {
     /// The tensors of a prediction head apart from its layer, whose tensors are those of the other layers. Each head is
     /// a layer after the last one. Without rules, heads are left out.
     pub heads: &'static [Rule],
-    /// The start of the names of a head's layer in the folder, instead of `model.layers.{layer}.`; `{head}` is the number
+    /// Parts of names of a layer's tensors, and what stands for them in the names of a head's tensors; `{head}` is the number
     /// of the head.
-    pub head_layer: Option<&'static str>,
+    pub head_names: &'static [(&'static str, &'static str)],
+    /// Whether the layers of heads have a window.
+    pub windowed_heads: bool,
     /// An object of settings, which take precedence over the outer settings.
     pub inner: Option<&'static str>,
     /// The text model within a multimodal model, if the family is published so.
@@ -127,6 +129,8 @@ pub struct Prefix {
 pub enum OfLayers {
     /// A list of any values.
     List(&'static str),
+    /// A list of numbers. Those of prediction layers are 0 or null.
+    Limits(&'static str),
     /// A list of one value for all layers with full attention, and of one for all layers with a window.
     Two {
         list: &'static str,

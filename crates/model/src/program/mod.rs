@@ -140,6 +140,8 @@ pub(crate) struct Program {
     pub(crate) residual: RowsId,
     /// The hidden states: the residual stream after the last norm.
     pub(crate) hidden: RowsId,
+    /// What the first prediction head reads: the hidden states or the residual stream.
+    pub(crate) head_input: RowsId,
     pub(crate) logits: RowsId,
     /// The sum of `top_k` over the layers.
     pub(crate) choices: usize,
@@ -164,20 +166,21 @@ impl Program {
     }
 }
 
-/// The parts of a prediction head. A forward pass runs `shift`, and of `block` what writes the cache; of a head before
-/// another all of `block`, and `pass_on`. Drafting runs `block` and `logits` for one token of each sequence, then `carry`,
-/// and so on.
+/// The parts of a prediction head. A forward pass runs `shift`, and of `block` what writes the cache; of a head with `pass_on`
+/// all of `block`, and `pass_on`. Drafting runs `block` and `logits` for one token of each sequence, then `carry`, and so
+/// on.
 #[derive(Debug)]
 pub(crate) struct PredictionHead {
     /// The hidden states of the tokens before those of the batch.
     pub(crate) shift: Part,
     /// The input of the layer, and the layer.
     pub(crate) block: Part,
-    /// The last norm, whose output the next head reads; `None` in the last head.
+    /// What the next head reads: the output of the last norm, or a copy of the layer's output. `None` if no other head reads
+    /// what this one computes.
     pub(crate) pass_on: Option<Part>,
     /// The last norm and the output matrix.
     pub(crate) logits: Part,
-    /// Makes the normalised output the hidden states before the next tokens of the next head; in the last head, of itself.
+    /// Sets the rows before the next tokens of the next head; in the last head, of itself.
     pub(crate) carry: Part,
     /// The hidden states before the tokens.
     pub(crate) previous: RowsId,

@@ -104,9 +104,11 @@ impl Program {
         for kept in [self.residual, self.hidden, self.logits] {
             rows[kept.0].1 = usize::MAX;
         }
-        // While a head drafts, the hidden states of the others are live.
+        // While a head drafts, the hidden states of the others are live. The last head runs first, so those of a later head
+        // are live before their first node.
+        let first = self.heads.first().map_or(0, |head| rows[head.previous.0].0);
         for head in self.heads.iter().filter(|_| self.heads.len() > 1) {
-            rows[head.previous.0].1 = usize::MAX;
+            rows[head.previous.0] = (first, usize::MAX);
         }
         let of_rows = |(shape, &life): (&super::RowsShape, _)| {
             let size = shape.per_unit.saturating_mul(shape.cols);

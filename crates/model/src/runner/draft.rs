@@ -57,8 +57,9 @@ struct Job {
 impl Runner {
     /// For each order, the tokens that follow `text` most likely, according to the prediction heads. The first is the most
     /// likely one after `text`; each further one is the most likely one after those before it. The first head drafts the
-    /// first token, the second head the second one, and so on; the last head drafts all further ones. Fewer than `count` if the
-    /// context or the KV cache ends, or at 16. None without loaded heads, and none for a sequence that lacks what a head
+    /// first token, the second head the second one, and so on; the last head drafts all further ones, if heads are chained
+    /// ([`HeadInputs`](crate::spec::HeadInputs)). Fewer than `count` if the context or the KV cache ends, and at most
+    /// [`Model::most_drafts`]. None without loaded heads, and none for a sequence that lacks what a head
     /// needs: one that was truncated to a length before its last batch, until it is truncated to 0.
     ///
     /// The sequences stay as they are. The logits, the choices of the routers and the hidden states of the last forward
@@ -109,7 +110,7 @@ impl Runner {
         let (mut jobs, mut met) = (Vec::new(), HashSet::new());
         for (order, &DraftOrder { sequence, text, count }) in orders.iter().enumerate() {
             let position = self.state.len(sequence)?;
-            let count = count.min(MOST_DRAFTS).min(self.state.context() - position);
+            let count = count.min(self.model.most_drafts()).min(self.state.context() - position);
             let is_known = self.state.predicting(sequence, 0, self.model.spec.hidden)?.is_some();
             let token = text.get(position).filter(|&&token| (token as usize) < self.model.spec.vocab);
             if let Some(&token) = token
@@ -195,7 +196,7 @@ impl Runner {
         let (model, width) = (self.model.clone(), self.model.spec.hidden);
         let _exclusive = model.backend.exclusive();
         let Some((to, buffer)) = self.state.learn_hidden(sequence)? else { return Ok(()) };
-        let hidden = self.scratch.rows(model.program.hidden);
+        let hidden = self.scratch.rows(model.program.head_input);
         let x = hidden.view(1, (row + 1) * width)?.columns(row * width..(row + 1) * width)?;
         Ok(model.backend.run(CopyRows { x, out: buffer.view_mut_at(to * width, 1, width)? })?)
     }

@@ -5,26 +5,53 @@ use std::sync::Arc;
 use gristmill_cpu::Cpu;
 use gristmill_cpu::Level;
 use gristmill_kernels::Backend;
+use gristmill_kernels::ops::{Activation, Window};
 use gristmill_kernels::reference::Reference;
+use gristmill_model::spec::{LayerSpec, MlpSpec, ModelSpec};
 use gristmill_model::{Batch, DraftOrder, Error, Limits, LoadOptions, Model, ModelInfo, Outputs, Runner, SequenceId};
 
 use crate::tiny::{Random, Tiny, VOCAB};
-use crate::{channels, latent};
+use crate::{channels, hybrid_windows, latent};
 
-/// A model with two heads.
-fn predict_twice(tiny: &mut Tiny, architecture: &str) {
+/// A model with several heads.
+fn predict(tiny: &mut Tiny, architecture: &str, heads: u32) {
     tiny.predict();
-    tiny.set(&format!("{architecture}.block_count"), 4_u32);
-    tiny.set(&format!("{architecture}.nextn_predict_layers"), 2_u32);
+    tiny.set(&format!("{architecture}.block_count"), 2 + heads);
+    tiny.set(&format!("{architecture}.nextn_predict_layers"), heads);
     for (name, _, shape) in tiny.tensors.clone() {
-        if let Some(part) = name.strip_prefix("blk.2.") {
-            tiny.tensor(&format!("blk.3.{part}"), &shape);
-        }
+        let Some(part) = name.strip_prefix("blk.2.") else { continue };
+        (1..heads).for_each(|head| tiny.tensor(&format!("blk.{}.{part}", 2 + head), &shape));
     }
 }
 
+/// `step35` and `mimo2` with three heads, whose layers have a window.
+fn windowed_heads() -> [Tiny; 2] {
+    let (mut step, mut mimo) = (hybrid_windows::step35(), hybrid_windows::mimo2());
+    predict(&mut step, "step35", 3);
+    step.set("step35.attention.sliding_window_pattern", vec![false, true, true, true, true]);
+    predict(&mut mimo, "mimo2", 3);
+    mimo.set("mimo2.attention.sliding_window_pattern", vec![0_i32, 1, 1, 1, 1]);
+    [step, mimo]
+}
+
 /// Models with states of fixed size.
-const FIXED: [&str; 4] = ["qwen35", "bailingmoe3", "llama with two heads", "deepseek2 with two heads"];
+const FIXED: [&str; 6] = [
+    "qwen35",
+    "bailingmoe3",
+    "llama with two heads",
+    "deepseek2 with two heads",
+    "step35 with three heads",
+    "mimo2 with three heads",
+];
+
+/// The most drafts of a model: one of each head if the heads form no chain.
+fn most_drafts(name: &str) -> usize {
+    match name {
+        "mimo2" => 1,
+        "mimo2 with three heads" => 3,
+        _ => usize::MAX,
+    }
+}
 
 /// Models of all kinds of layers, each with a prediction head or two.
 fn models() -> Vec<(&'static str, Tiny)> {
@@ -40,8 +67,12 @@ fn models() -> Vec<(&'static str, Tiny)> {
     hybrid.predict();
     hybrid.set("bailingmoe3.attention.head_count_kv", vec![0_u32, 1, 1]);
     let (mut two, mut two_latent) = (Tiny::llama(), latent::tiny());
-    predict_twice(&mut two, "llama");
-    predict_twice(&mut two_latent, "deepseek2");
+    predict(&mut two, "llama", 2);
+    predict(&mut two_latent, "deepseek2", 2);
+    let [step, mimo] = windowed_heads();
+    let mut one = hybrid_windows::mimo2();
+    one.predict();
+    one.set("mimo2.attention.sliding_window_pattern", vec![0_i32, 1, 1]);
     let all = [
         ("llama", Tiny::llama()),
         ("qwen3moe", Tiny::qwen3moe()),
@@ -60,6 +91,9 @@ fn models() -> Vec<(&'static str, Tiny)> {
         ("bailingmoe3", hybrid),
         ("llama with two heads", two),
         ("deepseek2 with two heads", two_latent),
+        ("step35 with three heads", step),
+        ("mimo2 with three heads", mimo),
+        ("mimo2", one),
     ];
     all.into_iter().map(with_head).chain(special).collect()
 }
@@ -116,7 +150,8 @@ fn a_head_changes_no_logits() {
         let tokens = random.tokens(40);
         let all = [false, true].map(|heads| {
             let model = load(Cpu::backend(Level::best(), 2).expect("threads"), &bytes, heads);
-            let count = if name.ends_with("two heads") { 2 } else { 1 };
+            let numbers = [("two heads", 2), ("three heads", 3)];
+            let count = numbers.iter().find(|(end, _)| name.ends_with(end)).map_or(1, |&(_, count)| count);
             assert_eq!(model.prediction_heads(), if heads { count } else { 0 }, "{name}");
             let mut runner = runner(&model);
             let sequence = runner.open_sequence().expect("one is free");
@@ -128,7 +163,8 @@ fn a_head_changes_no_logits() {
                 if heads {
                     let read = runner.sequence_len(sequence).expect("it is open");
                     let text = &tokens[..(read + 1).min(tokens.len())];
-                    assert_eq!(draft(&mut runner, sequence, text, 3).len(), if at < 2 { 3 } else { 0 }, "{name}");
+                    let wanted = if at < 2 { most_drafts(name).min(3) } else { 0 };
+                    assert_eq!(draft(&mut runner, sequence, text, 3).len(), wanted, "{name}");
                 }
             }
             (logits, runner.plan())
@@ -145,7 +181,7 @@ fn company_and_batch_borders_change_no_draft() {
         let mut runner = runner(&with_head(&tiny, &mut random));
         let texts: Vec<Vec<u32>> = [38, 18, 33].iter().map(|&len| random.tokens(len)).collect();
         let alone: Vec<_> = texts.iter().map(|text| fresh(&mut runner, text, 5)).collect();
-        assert!(alone.iter().all(|drafted| drafted.len() == 5), "{name}");
+        assert!(alone.iter().all(|drafted| drafted.len() == most_drafts(name).min(5)), "{name}");
         let open: Vec<_> = texts.iter().map(|_| runner.open_sequence().expect("one is free")).collect();
         // All sequences are read side by side, in parts of any length.
         let lacks =
@@ -163,7 +199,7 @@ fn company_and_batch_borders_change_no_draft() {
         let order = |at: usize| DraftOrder { sequence: open[at], text: &texts[at], count: counts[at] };
         let drafted = runner.draft(&[order(0), order(1), order(2)]).expect("it runs");
         for at in 0..3 {
-            assert_eq!(drafted[at], alone[at][..counts[at]], "{name}, text {at}");
+            assert_eq!(drafted[at], alone[at][..counts[at].min(most_drafts(name))], "{name}, text {at}");
         }
     }
 }
@@ -325,13 +361,41 @@ fn orders_that_cannot_be_carried_out_get_nothing() {
 #[test]
 fn all_heads_are_loaded() {
     let mut tiny = Tiny::llama();
-    predict_twice(&mut tiny, "llama");
+    predict(&mut tiny, "llama", 2);
     let file = tiny.file(&mut Random(3));
     for (info, heads) in [(ModelInfo::read(&file), 0), (ModelInfo::read_with_heads(&file), 2)] {
         let spec = info.expect("a good model").spec;
         assert_eq!((spec.layers.len(), spec.prediction_layers, spec.heads.len()), (2, 2, heads));
         assert_eq!(spec.leaves_out("blk.3.attn_q.weight"), heads == 0);
     }
+}
+
+/// What `step35` and `mimo2` have for heads: a window, limits of their own, and what they read.
+#[test]
+fn heads_read_what_their_family_says() {
+    let [mut step, mimo] = windowed_heads();
+    // The model's dense layers have limits, and so has the second head.
+    step.set("step35.swiglu_clamp_shexp", vec![1.5_f32, 2.5, 0.0, 3.5, 0.0]);
+    let [step, mimo] = [step, mimo].map(|tiny| {
+        let file = tiny.file(&mut Random(3));
+        ModelInfo::read_with_heads(&file).expect("a good model").spec
+    });
+    let read = |spec: &ModelSpec| (spec.head_inputs.normed, spec.head_inputs.chained);
+    assert_eq!((read(&step), read(&mimo)), ((false, true), (false, false)));
+    let windows = |spec: &ModelSpec| -> Vec<_> {
+        spec.heads.iter().map(|head| head.attention().expect("attention").window).collect()
+    };
+    assert!([&step, &mimo].iter().all(|spec| windows(spec) == [Some(Window::Last(9)); 3]));
+    assert!(mimo.heads.iter().all(|head| head.attention().expect("attention").sinks));
+    let activation = |head: &LayerSpec| match head.mlp {
+        Some(MlpSpec::Dense { activation, .. }) => activation,
+        _ => panic!("a dense MLP expected"),
+    };
+    let activations: Vec<_> = step.heads.iter().map(activation).collect();
+    let second = Activation::LimitedSwiGlu { limit: 3.5 };
+    assert_eq!(activations, [Activation::SwiGlu, second, Activation::SwiGlu]);
+    let llama = Tiny::llama().file(&mut Random(3));
+    assert_eq!(read(&ModelInfo::read(&llama).expect("a good model").spec), (true, true));
 }
 
 #[test]

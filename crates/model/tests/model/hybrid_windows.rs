@@ -43,7 +43,7 @@ pub(crate) fn two_layers(arch: &str, keys: &[(&str, u32)], layers: [&[(&str, &[u
     tiny
 }
 
-fn step35() -> Tiny {
+pub(crate) fn step35() -> Tiny {
     let full: [(&str, &[u64]); 7] = [
         ("attn_q.weight", &[32, 32]),
         ("attn_k.weight", &[32, 16]),
@@ -63,7 +63,7 @@ fn step35() -> Tiny {
     tiny
 }
 
-fn mimo2() -> Tiny {
+pub(crate) fn mimo2() -> Tiny {
     let full: [(&str, &[u64]); 4] = [
         ("attn_q.weight", &[32, 48]),
         ("attn_k.weight", &[32, 12]),

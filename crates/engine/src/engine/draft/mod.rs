@@ -150,6 +150,14 @@ impl Drafter {
         }
     }
 
+    /// The most draft tokens of a sequence in a step of this model.
+    pub(super) fn most(&self, model: &Model) -> usize {
+        match self {
+            Drafter::Heads | Drafter::Replay(_) => model.most_drafts(),
+            Drafter::Lookup | Drafter::Model(_) => usize::MAX,
+        }
+    }
+
     /// The draft tokens of each request, at most as many as it asks for.
     ///
     /// # Errors

@@ -39,7 +39,8 @@ impl Worker {
         for (slot, running) in self.slots.iter().enumerate() {
             let Some(Running { tokens, job, computed, .. }) = running else { continue };
             let is_next = running.as_ref().is_some_and(Running::decodes) && computed + 1 >= tokens.len();
-            let most = job.draft_tokens(context.saturating_sub(tokens.len()));
+            let most =
+                job.draft_tokens(context.saturating_sub(tokens.len())).min(self.drafter.most(self.runner.model()));
             if let Some(completion) = job.completion().filter(|_| is_next && most > 0) {
                 slots.push(slot);
                 candidates.push(Candidate { acceptance: completion.acceptance(), most });

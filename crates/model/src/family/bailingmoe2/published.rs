@@ -2,8 +2,8 @@
 //! expert, and experts routed by sigmoid with a selection bias in the best groups.
 
 use crate::family::parts::{
-    BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, SHARED_EXPERTS, count, expect_flag, expect_text, factor, head_widths,
-    moe, needed, norm_epsilon, optional, positive,
+    BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, OUTPUT_NORM_HEADS, SHARED_EXPERTS, count, expect_flag, expect_text,
+    factor, head_widths, moe, needed, norm_epsilon, optional, positive,
 };
 use crate::family::published::{Family, Key, Kind, Mlx, Need, Or, Rotated, Rule};
 
@@ -16,6 +16,7 @@ pub(crate) const FAMILY: Family = Family {
     rotated: Rotated::Part(0.5),
     pre: Some("bailingmoe2"),
     expects: &[expect_text("hidden_act", "silu"), expect_flag("norm_head", false), expect_flag("use_qk_norm", true)],
+    heads: OUTPUT_NORM_HEADS,
     globals: &[GLOBALS],
     layer: &[NORMS, ATTENTION, SELECTION_BIAS, SHARED_EXPERTS],
     mlps: &[MOE, MOE_OF_MLX, DENSE],
@@ -43,7 +44,7 @@ const KEYS: &[Key] = &[
         kind: Kind::Named(&[("sigmoid", 2)]),
         or: Or::Refuse,
     },
-    // The layers for multi-token prediction (MTP) are left out.
+    // llama.cpp's converter writes the key of a model without prediction heads too.
     count("nextn_predict_layers", &[], Or::Count(0)),
 ];
 

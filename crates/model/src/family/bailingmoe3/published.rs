@@ -4,8 +4,8 @@
 
 use crate::family::kimi_linear::published::{DELTA_KEYS, LATENT_KEYS, LAYERS};
 use crate::family::parts::{
-    BASE, DENSE, MOE, NORMS, SHARED_EXPERTS, count, expect_flag, expect_text, factor, heads, needed, norm_epsilon,
-    number, optional, positive,
+    BASE, DENSE, FINAL_NORM_HEADS, MOE, NORMS, SHARED_EXPERTS, count, expect_flag, expect_text, factor, needed,
+    norm_epsilon, number, optional, positive,
 };
 use crate::family::published::{Change, Expect, Expected, Family, How, Key, Kind, Layout, Mlx, Need, Or, Rule};
 
@@ -37,7 +37,7 @@ pub(crate) const FAMILY: Family = Family {
         Expect { setting: ROUTED_LIMITS, value: Expected::Zeros },
         Expect { setting: SHARED_LIMITS, value: Expected::Zeros },
     ],
-    heads: &heads("model.layers.{layer}.final_layernorm.weight"),
+    heads: FINAL_NORM_HEADS,
     globals: &[GLOBALS],
     layer: &[NORMS, SELECTION_BIAS, SHARED_EXPERTS],
     mixers: &[DELTA, LATENT],

@@ -2,8 +2,8 @@
 //! sigmoid with a selection bias.
 
 use crate::family::parts::{
-    ATTENTION, BASE, COMMON, DENSE, EXPERTS, NORMS, QK_NORMS, count, expect_flag, expect_text, factor, head_widths,
-    heads, moe, norm_epsilon, optional,
+    ATTENTION, BASE, COMMON, DENSE, EXPERTS, FINAL_NORM_HEADS, NORMS, QK_NORMS, count, expect_flag, expect_text,
+    factor, head_widths, moe, norm_epsilon, optional,
 };
 use crate::family::published::{Family, Key, Kind, Mlx, Or, Rule};
 
@@ -14,7 +14,7 @@ pub(crate) const FAMILY: Family = Family {
     keys: &[COMMON, EXPERTS, &norm_epsilon(1e-5), &head_widths(Or::Count(128)), KEYS],
     beyond: &["route_norm"],
     expects: &[expect_text("hidden_act", "silu"), expect_flag("mlp_bias", false), expect_flag("route_norm", true)],
-    heads: &heads("model.layers.{layer}.final_layernorm.weight"),
+    heads: FINAL_NORM_HEADS,
     layer: &[NORMS, ATTENTION, QK_NORMS, SELECTION_BIAS, SHARED],
     mlps: &[MOE, DENSE],
     ..BASE

@@ -1,8 +1,8 @@
 //! MiMo V2-Flash: a list states which layers have a window. Layers with a window have other numbers of KV heads, and sinks.
 
 use crate::family::parts::{
-    ATTENTION, BASE, DENSE, MOE, NORMS, SELECTION_BIAS, count, expect_flag, expect_text, factor, optional, positive,
-    renormalised,
+    ATTENTION, BASE, DENSE, MOE, NORMS, OUTPUT_NORM_HEADS, SELECTION_BIAS, count, expect_flag, expect_text, factor,
+    optional, positive, renormalised,
 };
 use crate::family::published::{Expect, Expected, Family, Key, Kind, Mlx, Or, Rotated, Rule};
 
@@ -27,6 +27,12 @@ pub(crate) const FAMILY: Family = Family {
     nulls: &["routed_scaling_factor", "attention_value_scale"],
     rotated: Rotated::Part(0.334),
     prediction: &["model.mtp."],
+    heads: OUTPUT_NORM_HEADS,
+    head_names: &[
+        ("model.layers.{layer}.", "model.mtp.layers.{head}."),
+        ("post_attention_layernorm", "pre_mlp_layernorm"),
+    ],
+    windowed_heads: true,
     expects: &[
         expect_text("hidden_act", "silu"),
         expect_flag("attention_bias", false),

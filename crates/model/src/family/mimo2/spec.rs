@@ -2,6 +2,9 @@
 //! have other numbers of KV heads, another base of RoPE, and sinks. Values have a scale. The first layer is dense. The
 //! others have experts, routed by sigmoid with a selection bias.
 //!
+//! Each prediction head reads the residual stream of the model, as in SGLang, whose first implementation the authors helped
+//! to write. llama.cpp chains the heads; vLLM reads the hidden states after the last norm.
+//!
 //! A window of n positions includes the token's own, as in the authors' code and in llama.cpp; transformers adds 1 to the
 //! published number.
 
@@ -9,7 +12,7 @@ use gristmill_kernels::ops::{Activation, RopeStyle};
 
 use crate::error::Result;
 use crate::family::read::KeyReader;
-use crate::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec};
+use crate::spec::{AttentionSpec, HeadInputs, LayerSpec, Mixer, MlpSpec, ModelSpec};
 
 pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let (windowed, heads, kv_heads) = (file.windowed_by_flags()?, file.heads()?, file.kv_heads()?);
@@ -24,6 +27,5 @@ pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
         Ok(LayerSpec { mixer: Mixer::Attention(attention), mlp: Some(mlp) })
     };
     let spec = file.model(mlps.into_iter().enumerate().map(layer).collect::<Result<_>>()?)?;
-    // Prediction heads read the hidden states before the last norm.
-    Ok(ModelSpec { heads: Vec::new(), ..spec })
+    Ok(ModelSpec { head_inputs: HeadInputs { normed: false, chained: false }, ..spec })
 }

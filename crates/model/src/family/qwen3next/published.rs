@@ -18,7 +18,7 @@ pub(crate) const FAMILY: Family = Family {
     rotated: Rotated::Part(0.25),
     prediction: &["mtp."],
     heads: HEADS,
-    head_layer: Some("mtp.layers.{head}."),
+    head_names: &[("model.layers.{layer}.", "mtp.layers.{head}.")],
     expects: &[expect_text("hidden_act", "silu"), expect_flag("attention_bias", false)],
     globals: &[GLOBALS],
     layer: &[NORMS, SHARED],

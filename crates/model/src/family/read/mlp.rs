@@ -1,5 +1,7 @@
 //! MLPs: dense, routed experts and their router, shared experts.
 
+use std::iter::repeat;
+
 use gristmill_files::gguf::Value;
 use gristmill_kernels::ops::{Activation, Gating, GroupWorth, Routing};
 
@@ -20,14 +22,17 @@ impl KeyReader<'_> {
         }
     }
 
-    /// SwiGLU of each layer, with its limit if the file has one: a number for all layers, or an array. 0 means none.
+    /// SwiGLU of each layer and then of each MTP layer, with its limit if the file has one: a number for all layers, or an
+    /// array. 0 means none; an array of the model's layers alone has none for MTP layers.
     pub(in crate::family) fn swiglu_of_each_layer(&self, suffix: &str) -> Result<Vec<Activation>> {
+        let blocks = self.layers()? + self.prediction_layers()?;
         let limits = match self.source.file.metadata().value(&self.key(suffix)) {
             Some(Value::Array(_)) => {
                 let all: &[f32] = self.source.required(&self.key(suffix))?;
-                self.of_layers(suffix, all, "numbers")?.to_vec()
+                self.of_layers(suffix, all, "numbers")?;
+                all.iter().copied().chain(repeat(0.0)).take(blocks).collect()
             }
-            _ => vec![self.source.optional::<f32>(&self.key(suffix))?.unwrap_or(0.0); self.layers()?],
+            _ => vec![self.source.optional::<f32>(&self.key(suffix))?.unwrap_or(0.0); blocks],
         };
         if let Some(found) = limits.iter().find(|&&limit| !(limit.is_finite() && limit >= 0.0)) {
             return self.wrong(suffix, found, "must be finite and not negative");

@@ -17,7 +17,7 @@ use gristmill_kernels::ops::Activation;
 
 use crate::error::{Error, Result};
 use crate::limits::MAX_CONTEXT;
-use crate::spec::{AttentionSpec, BlockInputs, LayerSpec, Mixer, MlpSpec, ModelSpec, NormKind, Pooling};
+use crate::spec::{AttentionSpec, BlockInputs, HeadInputs, LayerSpec, Mixer, MlpSpec, ModelSpec, NormKind, Pooling};
 
 /// The maximum width or head count; products of two fit into 64 bits.
 const MAX_WIDTH: usize = 1 << 24;
@@ -233,10 +233,7 @@ impl<'a> KeyReader<'a> {
     /// dense MLP, also if no layer of the model has one.
     fn head_layer(&self, layers: &[LayerSpec], block: usize) -> Result<LayerSpec> {
         let windowed = match self.source.file.metadata().value(&self.key(WINDOW_PATTERN)) {
-            Some(Value::Array(_)) => {
-                let flags: &[bool] = self.source.required(&self.key(WINDOW_PATTERN))?;
-                flags.get(block).copied().unwrap_or(false)
-            }
+            Some(Value::Array(_)) => self.window_flags()?.get(block).copied().unwrap_or(false),
             _ => false,
         };
         let mixers = || layers.iter().rev().map(|layer| &layer.mixer).filter(|mixer| mixer.has_own_cache());
@@ -309,6 +306,7 @@ impl<'a> KeyReader<'a> {
             layers,
             prediction_layers,
             heads,
+            head_inputs: HeadInputs::default(),
         })
     }
 
@@ -366,15 +364,19 @@ impl<'a> KeyReader<'a> {
     /// [`Self::windowed`] for a file that must have one flag per layer; a flag can be a number, 0 or 1.
     pub(super) fn windowed_by_flags(&self) -> Result<Vec<bool>> {
         self.count("attention.sliding_window", MAX_CONTEXT)?;
-        let (suffix, key) = (WINDOW_PATTERN, self.key(WINDOW_PATTERN));
+        Ok(self.of_layers(WINDOW_PATTERN, &self.window_flags()?, "flags")?.to_vec())
+    }
+
+    /// The flags of sliding windows, those of MTP layers too; a flag can be a number, 0 or 1.
+    fn window_flags(&self) -> Result<Vec<bool>> {
+        let key = self.key(WINDOW_PATTERN);
         if let Some(Value::Array(Array::Bool(_))) = self.source.file.metadata().value(&key) {
-            let windowed = self.source.required::<&[bool]>(&key)?;
-            return Ok(self.of_layers(suffix, windowed, "flags")?.to_vec());
+            return Ok(self.source.required::<&[bool]>(&key)?.to_vec());
         }
         let numbers: Vec<usize> = self.source.required(&key)?;
         match numbers.iter().find(|&&number| number > 1) {
-            Some(found) => self.wrong(suffix, found, "must be 0 or 1"),
-            None => Ok(self.of_layers(suffix, &numbers, "flags")?.iter().map(|&number| number == 1).collect()),
+            Some(found) => self.wrong(WINDOW_PATTERN, found, "must be 0 or 1"),
+            None => Ok(numbers.into_iter().map(|number| number == 1).collect()),
         }
     }
 

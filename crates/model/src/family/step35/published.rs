@@ -29,8 +29,8 @@ pub(crate) const FAMILY: Family = Family {
             full: "partial_rotary_factor",
             windowed: "windowed_partial_rotary_factor",
         },
-        OfLayers::List("swiglu_limits"),
-        OfLayers::List("swiglu_limits_shared"),
+        OfLayers::Limits("swiglu_limits"),
+        OfLayers::Limits("swiglu_limits_shared"),
         OfLayers::List(LAYER_TYPES),
     ],
     nulls: &["swiglu_limits", "swiglu_limits_shared", "query_pre_attn_scalar"],
@@ -47,6 +47,8 @@ pub(crate) const FAMILY: Family = Family {
         expect_flag("mlp_bias", false),
         expect_flag("norm_expert_weight", true),
     ],
+    heads: PREDICTION_HEADS,
+    windowed_heads: true,
     globals: &[GLOBALS, HEAD],
     layer: &[NORMS, ATTENTION, GATE, SELECTION_BIAS, SHARED, RENAMED],
     mlps: &[MOE, MOE_OF_MLX, DENSE],
@@ -96,6 +98,15 @@ const fn limits(ours: &'static str, theirs: &'static [&'static str]) -> Key {
 }
 
 const HEAD: &[Rule] = &[Rule { need: Need::UnlessTied, ..needed("output.weight", "lm_head.weight") }];
+
+/// The tensors of a prediction head. Each has an output matrix of its own.
+const PREDICTION_HEADS: &[Rule] = &[
+    needed("blk.{layer}.nextn.eh_proj.weight", "model.layers.{layer}.eh_proj.weight"),
+    norm("blk.{layer}.nextn.enorm.weight", "model.layers.{layer}.enorm.weight"),
+    norm("blk.{layer}.nextn.hnorm.weight", "model.layers.{layer}.hnorm.weight"),
+    norm("blk.{layer}.nextn.shared_head_norm.weight", "model.layers.{layer}.transformer.shared_head.norm.weight"),
+    optional("blk.{layer}.nextn.shared_head_head.weight", "model.layers.{layer}.transformer.shared_head.output.weight"),
+];
 
 const NORMS: &[Rule] = &[
     norm("blk.{layer}.attn_norm.weight", "model.layers.{layer}.input_layernorm.weight"),

@@ -3,6 +3,8 @@
 //! others have a shared expert, and experts routed by sigmoid with a selection bias. The factors of SwiGLU have a limit in
 //! some layers.
 //!
+//! Prediction heads form a chain of residual streams, as in vLLM, SGLang and llama.cpp. Their limits are their own.
+//!
 //! The limit of the gate follows its silu, as in transformers, mlx-lm, vLLM and llama.cpp. That of the shared expert is
 //! also the limit of a dense MLP.
 
@@ -10,7 +12,7 @@ use gristmill_kernels::ops::{Activation, GateKind, RopeStyle};
 
 use crate::error::Result;
 use crate::family::read::KeyReader;
-use crate::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, QkNorm};
+use crate::spec::{AttentionSpec, HeadInputs, LayerSpec, Mixer, MlpSpec, ModelSpec, QkNorm};
 
 pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     let (windowed, heads, kv_heads) = (file.windowed_by_flags()?, file.heads()?, file.kv_heads()?);
@@ -28,7 +30,10 @@ pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
         let mlp = mlp.with_activations(limits.each_ref().map(|limits| limits[layer]));
         Ok(LayerSpec { mixer: Mixer::Attention(attention), mlp: Some(mlp) })
     };
-    let spec = file.model(mlps.into_iter().enumerate().map(layer).collect::<Result<_>>()?)?;
-    // Prediction heads read the hidden states before the last norm.
-    Ok(ModelSpec { heads: Vec::new(), ..spec })
+    let mut spec = file.model(mlps.into_iter().enumerate().map(layer).collect::<Result<_>>()?)?;
+    for (head, layer) in spec.heads.iter_mut().zip(spec.layers.len()..) {
+        let limits = limits.each_ref().map(|limits| limits[layer]);
+        head.mlp = head.mlp.take().map(|mlp| mlp.with_activations(limits));
+    }
+    Ok(ModelSpec { head_inputs: HeadInputs { normed: false, chained: true }, ..spec })
 }

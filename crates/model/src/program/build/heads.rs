@@ -10,40 +10,44 @@ use crate::program::{Columns, PredictionHead, RowsId};
 use crate::spec::LayerSpec;
 use crate::stage::Stage;
 
+/// The names of a head's own last norm: llama.cpp's usual name, and its name for Ling 2 and MiMo V2.
+const LAST_NORMS: [&str; 2] = ["nextn.shared_head_norm", "layer_output_norm"];
+
 /// What a prediction head reads and writes.
 #[derive(Clone, Copy)]
 struct Head {
     /// Its number.
     at: usize,
-    /// The hidden states of the tokens of a batch: of the model, or of the head before it.
+    /// The rows of a batch's tokens, of which the head reads those of the tokens before.
     x: RowsId,
-    /// The hidden states before the tokens.
+    /// The rows before the tokens.
     previous: RowsId,
-    /// Those of the next head.
-    carried: Option<RowsId>,
+    /// The rows before the tokens of the next head.
+    next: Option<RowsId>,
 }
 
 impl Builder<'_> {
     /// See [`ModelSpec::heads`](crate::spec::ModelSpec::heads).
-    pub(super) fn prediction_heads(&mut self, hidden_states: RowsId, output: Output) -> Vec<PredictionHead> {
+    pub(super) fn prediction_heads(&mut self, mut x: RowsId, output: Output) -> Vec<PredictionHead> {
         let specs = &self.spec.heads;
         let previous: Vec<_> = specs.iter().map(|_| self.new_rows(self.spec.hidden, "the prediction head")).collect();
-        let (mut heads, mut x) = (Vec::with_capacity(specs.len()), hidden_states);
+        let mut heads = Vec::with_capacity(specs.len());
         for (at, spec) in specs.iter().enumerate() {
-            let carried = previous.get(at + 1).copied();
-            let head = Head { at, x, previous: previous[at], carried };
+            let next = previous.get(at + 1).copied();
+            let head = Head { at, x, previous: previous[at], next };
             let (head, passed) = self.prediction_head(head, spec, output);
             heads.push(head);
-            x = passed.unwrap_or(x);
+            x = passed;
         }
         heads
     }
 
-    /// Returns the head, and what the next one reads if there is one. The row of token t has position and slot of t. A text's first token has
-    /// no hidden state before it, so its row is visible to no other; in the second head those of the first two tokens, and
-    /// so on.
-    fn prediction_head(&mut self, head: Head, spec: &LayerSpec, output: Output) -> (PredictionHead, Option<RowsId>) {
-        let Head { at, x, previous, carried } = head;
+    /// Returns the head, and the rows of which the next one reads those of the tokens before. The row of token t has position
+    /// and slot of t. A text's first token has no hidden state before it, so its row is visible to no other; in the second
+    /// head those of the first two tokens, and so on.
+    fn prediction_head(&mut self, head: Head, spec: &LayerSpec, output: Output) -> (PredictionHead, RowsId) {
+        let Head { at, x, previous, next } = head;
+        let inputs = self.spec.head_inputs;
         let index = self.spec.layers.len() + at;
         let (hidden, vocab, stage) = (self.spec.hidden, self.spec.vocab, Stage::Layer(index));
         let layer = Layer { index, first: at + 1 };
@@ -58,13 +62,19 @@ impl Builder<'_> {
         self.layer(layer, spec, None);
         let block = self.part(stage);
 
-        let own = layer.name("nextn.shared_head_norm");
-        let norm = if self.contains(&format!("{own}.weight")) { &own } else { self.spec.output_norm };
-        let norm = self.norm_vectors(norm);
-        let passed = carried.map(|_| self.normalise(norm, self.residual));
-        let pass_on = carried.map(|_| self.part(stage));
-        let next = self.normalise(norm, self.residual);
-        let act = self.prepare(next);
+        let own = LAST_NORMS.map(|norm| layer.name(norm));
+        let own = own.iter().find(|norm| self.contains(&format!("{norm}.weight")));
+        let norm = self.norm_vectors(own.map_or(self.spec.output_norm, String::as_str));
+        // What the next head reads in a forward pass. Drafting leaves these rows, which a replay reads, as they are.
+        let passes_on = inputs.chained && next.is_some();
+        let passed = match (passes_on, inputs.normed) {
+            (true, true) => self.normalise(norm, self.residual),
+            (true, false) => self.copied(self.residual),
+            (false, _) => previous,
+        };
+        let pass_on = passes_on.then(|| self.part(stage));
+        let normed = self.normalise(norm, self.residual);
+        let act = self.prepare(normed);
         let own = layer.name("nextn.shared_head_head.weight");
         let output = match self.contains(&own) {
             true => {
@@ -75,9 +85,24 @@ impl Builder<'_> {
         self.logits(output, act);
         let logits = self.part(stage);
 
-        self.push(Node::Copy { x: self.all(next), out: self.all(carried.unwrap_or(previous)) });
+        let carried = match (inputs.chained, inputs.normed) {
+            (true, true) => normed,
+            (true, false) => self.residual,
+            (false, _) => previous,
+        };
+        let to = next.unwrap_or(previous);
+        if carried != to {
+            self.push(Node::Copy { x: self.all(carried), out: self.all(to) });
+        }
         let carry = self.part(stage);
         (PredictionHead { shift, block, pass_on, logits, carry, previous }, passed)
+    }
+
+    /// A copy of these rows.
+    fn copied(&mut self, x: RowsId) -> RowsId {
+        let out = self.new_rows(self.cols(x), "the prediction head");
+        self.push(Node::Copy { x: self.all(x), out: self.all(out) });
+        out
     }
 
     /// residual = eh_proj [norm(embedding of the token) | norm(previous)].

@@ -130,7 +130,8 @@ impl Builder<'_> {
         let head = self.part(Stage::Output);
 
         let residual = self.residual;
-        let heads = self.prediction_heads(hidden_states, output);
+        let head_input = if self.spec.head_inputs.normed { hidden_states } else { residual };
+        let heads = self.prediction_heads(head_input, output);
         let Self { tensors, rows, acts, groups, choices, .. } = self;
         let eps = self.spec.norm_eps;
         let (hidden, replay, slots) = (hidden_states, Default::default(), Default::default());
@@ -145,6 +146,7 @@ impl Builder<'_> {
             heads,
             residual,
             hidden,
+            head_input,
             logits,
             choices,
             eps,
