@@ -38,6 +38,7 @@ mod prompt;
 mod quantize;
 mod recommended;
 mod replay;
+mod routing;
 mod run;
 mod serve;
 mod settings;

@@ -255,6 +255,22 @@ pub enum Error {
         /// The longest possible length below it.
         nearest: usize,
     },
+    /// A token has forced experts that its layers cannot have.
+    #[error("forced experts of layer {layer}: {reason}; use a trace of this model")]
+    ForcedExperts {
+        /// The layer, counted from 0.
+        layer: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The tokens of a batch and of its forced experts differ in number.
+    #[error("forced experts: there are those of {found} tokens (expected {tokens}, the tokens of the batch)")]
+    ForcedTokens {
+        /// Tokens with forced experts.
+        found: usize,
+        /// Tokens of the batch.
+        tokens: usize,
+    },
     /// All sequences that the limits allow are open.
     #[error("all {0} sequences are open; close one, or allow more in the limits")]
     OutOfSequences(usize),
