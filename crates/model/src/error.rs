@@ -323,6 +323,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether memory was too little. If slots for experts were left, they were freed and the pass was tried again.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Error::Kernel(error) if error.is_out_of_memory())
+    }
+
     /// Whether the device itself has failed. Later operations on it fail too.
     pub fn is_of_device(&self) -> bool {
         matches!(self, Error::Kernel(gristmill_kernels::Error::Device { .. }))

@@ -221,6 +221,8 @@ impl Bench {
                 hits: now.hits - before.hits,
                 misses: now.misses - before.misses,
                 insertions: now.insertions - before.insertions,
+                shared: now.shared - before.shared,
+                freed_bytes: now.freed_bytes - before.freed_bytes,
             })
         };
         Ok(Ran { seconds, ends, routing, records: records(&self.profile), slots: slots.and_then(since) })

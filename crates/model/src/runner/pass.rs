@@ -46,9 +46,14 @@ impl Runner {
         self.forward_with(batch, Some(experts))
     }
 
+    /// If memory is too little, slots for experts are freed and the pass starts again.
     fn forward_with(&mut self, batch: &Batch, experts: Option<&[ForcedExperts]>) -> Result<Logits<'_>> {
         self.check(batch)?;
-        self.attempt(batch, experts)?;
+        while let Err(error) = self.attempt(batch, experts) {
+            if !error.is_out_of_memory() || self.model.free_slots()? == 0 {
+                return Err(error);
+            }
+        }
         Ok(Logits { runner: self })
     }
 
