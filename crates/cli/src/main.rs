@@ -43,6 +43,7 @@ mod run;
 mod serve;
 mod settings;
 mod shell;
+mod slots;
 mod source;
 mod special;
 mod stdin;
