@@ -4,19 +4,22 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use gristmill_cpu::Level;
 use gristmill_engine::engine::DraftSource;
 use gristmill_engine::model::{is_heads_file, with_heads_of};
-use gristmill_engine::{DEFAULT_CONTEXT, Engine, Limits, Model, Opened, Plan, open_device, place_experts};
+use gristmill_engine::{DEFAULT_CONTEXT, Engine, Limits, LoadOptions, Model, Opened, Plan, open_device, place_experts};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use gristmill_server::LoadProgress;
 use indicatif::ProgressBar;
 
 use crate::args::{DeviceArgs, Verbosity};
+use crate::bench::machine::memory_rate;
 use crate::draft::{Drafts, Wanted};
 use crate::failure::Failure;
+use crate::slots::{Layers, ReadRates, TokenBytes};
 use crate::source::Source;
-use crate::{console, kind};
+use crate::{console, kind, slots};
 
 /// Plans the memory of a model within limits and loads it. Fails if the memory does not suffice.
 pub(crate) fn model(
@@ -141,6 +144,9 @@ fn load(
     let mut options = device.load_options()?;
     let mut plan = Plan::new(&kind::info_for(&file, &options)?, &limits, options.precision, &backend)?;
     log.detail(format_args!("memory: {}", describe(&plan)));
+    if log.verbose && plan.slots > 0 {
+        tell_expected(&file, &options, &plan, &backend, device, log)?;
+    }
     log.detail(format_args!("context: {} tokens, threads: {}", plan.context, device.threads()));
     // On a GPU nothing is mapped.
     plan.available = plan.available.map(|free| free.saturating_sub(beside.mapped));
@@ -162,6 +168,26 @@ fn load(
         log.info(format_args!("warning: {notice}"));
     }
     Ok(model)
+}
+
+/// Writes what to expect of slots for experts, by rates that are measured now.
+fn tell_expected(
+    file: &GgufFile,
+    options: &LoadOptions,
+    plan: &Plan,
+    backend: &Backend,
+    device: &DeviceArgs,
+    log: &Verbosity,
+) -> Result<(), Failure> {
+    let info = kind::info_for(file, options)?;
+    let (Some(layers), Some(rates)) = (Layers::of(&info.spec), backend.rates()?) else { return Ok(()) };
+    let host = memory_rate(device.cpu_level.unwrap_or_else(Level::best), device.threads());
+    let rates = ReadRates { device: rates.read_bytes_per_second, host };
+    let bytes = TokenBytes::new(&info.tensor_uses(), |name| file.tensor(name).map_or(0, |tensor| tensor.bytes));
+    let expected = slots::describe(&layers.expect(&bytes, plan.slots, &rates));
+    let [gpu, cpu] = [rates.device, rates.host].map(|rate| console::bytes(rate as u64));
+    log.detail(format_args!("expected, if the GPU reads {gpu} and the CPU {cpu} a second (measured now): {expected}"));
+    Ok(())
 }
 
 /// Compiles the kernels that are missing from the device's cache.
@@ -225,7 +251,16 @@ pub(crate) fn start(
 
 /// Writes with `--verbose` how many of the chosen experts were in slots so far.
 pub(crate) fn tell_slots(backend: &Backend, log: &Verbosity) {
-    let Some(usage) = backend.slot_usage().filter(|usage| usage.hits > 0) else { return };
+    let Some(usage) = backend.slot_usage() else { return };
+    if usage.freed_bytes > 0 {
+        let freed = console::bytes(usage.freed_bytes);
+        log.info(format_args!(
+            "the GPU's memory was too little: {freed} of slots for experts were freed; use a lower --gpu-memory"
+        ));
+    }
+    if usage.hits == 0 {
+        return;
+    }
     let share = 100.0 * usage.hits as f64 / (usage.hits + usage.misses) as f64;
     log.detail(format_args!(
         "experts: {share:.1}% of the choices were in slots, {} were copied there",

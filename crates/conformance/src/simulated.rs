@@ -11,7 +11,7 @@ use gristmill_metal::Metal;
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Alignment of allocations, as by CUDA.
@@ -43,6 +43,11 @@ pub struct Simulator {
     captured: Mutex<Option<Vec<Work>>>,
     /// When copies beside the launches arrive.
     copies: Mutex<Copies>,
+    /// Bytes that can be allocated together.
+    limit: AtomicU64,
+    /// Sizes of the host memory that is pinned, unless the system refuses.
+    pinned: Mutex<HashMap<u64, usize>>,
+    refuses_pins: AtomicBool,
 }
 
 /// When a copy beside the launches arrives. Until then, its target is poisoned.
@@ -139,7 +144,8 @@ impl Simulator {
             },
         };
         let (memory, mapped, written, programs, captured) = Default::default();
-        let copies = Mutex::default();
+        let (copies, pinned, refuses_pins) = Default::default();
+        let limit = AtomicU64::new(u64::MAX);
         Arc::new(Self {
             properties,
             language,
@@ -152,6 +158,9 @@ impl Simulator {
             programs,
             captured,
             copies,
+            limit,
+            pinned,
+            refuses_pins,
         })
     }
 
@@ -172,6 +181,21 @@ impl Simulator {
     /// Sets when copies beside the launches arrive.
     pub fn set_copies(&self, copies: Copies) {
         *self.copies.lock().unwrap_or_else(PoisonError::into_inner) = copies;
+    }
+
+    /// Sets how many bytes can be allocated together from now on.
+    pub fn set_limit(&self, bytes: u64) {
+        self.limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Sets whether the system refuses to pin memory.
+    pub fn refuse_pins(&self, refuse: bool) {
+        self.refuses_pins.store(refuse, Ordering::Relaxed);
+    }
+
+    /// Bytes of the caller's memory that are pinned now.
+    pub fn pinned(&self) -> u64 {
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner).values().map(|&bytes| bytes as u64).sum()
     }
 
     /// A backend on such a device. The suite's numbers of threads stand for orders: results must not depend on them.
@@ -309,6 +333,9 @@ impl Gpu for Simulator {
         let Some(layout) = layout(bytes).filter(|layout| layout.size() as u64 <= self.properties.memory) else {
             return Err(refused);
         };
+        if self.taken() + bytes as u64 > self.limit.load(Ordering::Relaxed) {
+            return Err(refused);
+        }
         // SAFETY: the size is not 0, as the seam says.
         let memory = unsafe { if bytes > POISONED { alloc_zeroed(layout) } else { alloc(layout) } };
         if memory.is_null() {
@@ -330,6 +357,9 @@ impl Gpu for Simulator {
             let reason = "kernels of this device cannot wait for threads of the host";
             return Err(self.error("pinning host memory", reason));
         }
+        if self.refuses_pins.load(Ordering::Relaxed) {
+            return Err(self.error(&format!("pinning {bytes} bytes of host memory for {what}"), "a planned refusal"));
+        }
         let address = self.allocate(bytes, what)?;
         // SAFETY: just allocated with this size.
         unsafe { pointer(address).write_bytes(0, bytes) };
@@ -338,6 +368,20 @@ impl Gpu for Simulator {
 
     fn free_pinned(&self, address: u64) {
         self.free(address);
+    }
+
+    fn pin(&self, bytes: &[u8]) -> Result<bool> {
+        let pins = !self.refuses_pins.load(Ordering::Relaxed);
+        if pins {
+            let address = bytes.as_ptr().expose_provenance() as u64;
+            self.pinned.lock().unwrap_or_else(PoisonError::into_inner).insert(address, bytes.len());
+        }
+        Ok(pins)
+    }
+
+    fn unpin(&self, address: u64) {
+        let found = self.pinned.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
+        assert!(found.is_some(), "only pinned memory is unpinned");
     }
 
     fn write_beside(&self, pieces: &[(u64, &[u8])]) -> Result<()> {
@@ -381,8 +425,14 @@ impl Gpu for Simulator {
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
         let bytes = self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
         if let Some(layout) = bytes.and_then(layout) {
-            // SAFETY: allocated with this layout, and freed once, by the region that owns it.
-            unsafe { dealloc(pointer(address), layout) };
+            // SAFETY: allocated with this layout, and freed once, by the region that owns it. A kernel that still reads it may
+            // find the poison.
+            unsafe {
+                if layout.size() <= POISONED {
+                    pointer(address).write_bytes(POISON, layout.size());
+                }
+                dealloc(pointer(address), layout);
+            }
         }
     }
 

@@ -621,6 +621,7 @@ fn a_model_that_does_not_fit_gets_slots() {
 /// with the experts of its last tokens. Without slots, or if the slots are fixed, nothing is copied.
 #[test]
 fn prompts_are_streamed() {
+    let mut shared = 0;
     for name in MODELS {
         let (experts, top_k) = experts_of(name);
         let on_device =
@@ -631,11 +632,20 @@ fn prompts_are_streamed() {
         if name != &NAME {
             cases.remove(2 * Rng::new(Rng::fresh_seed()).below(2));
         }
-        for (slots, mode) in cases {
-            println!("{name}: {slots} of {experts} slots");
+        // The CPU computes the experts of few tokens, or none.
+        for (slots, mode, share_tokens, groups_ahead) in
+            cases.into_iter().flat_map(|(slots, mode)| [(slots, mode, 0, 3), (slots, mode, 32, 1)])
+        {
+            println!("{name}: {slots} of {experts} slots, shared up to {share_tokens} tokens");
             let gpu = Simulator::new(Order::Ascending, mode);
             gpu.set_copies(Copies::Late(Rng::fresh_seed()));
-            let host = HostExperts { stream_tokens: 13, group_bytes: 1, ..HostExperts::new(cpu()) };
+            let host = HostExperts {
+                stream_tokens: 13,
+                share_tokens,
+                group_bytes: 1,
+                groups_ahead,
+                ..HostExperts::new(cpu())
+            };
             let backend = Arc::new(Cuda::backend_with_host_experts(gpu, Options::default(), host).unwrap());
             let model = load(name, backend, ExpertPlacement::Slots(slots), Precision::Fast);
             let posted = |steps| {
@@ -647,6 +657,109 @@ fn prompts_are_streamed() {
             let (found, choices) = posted(&STEPS);
             assert!(choices > 0);
             assert!(compare(name, TOLERANCES[0].1, vocab, &found, &expected) < expected.len() / vocab, "{name}");
+            let usage = model.backend().slot_usage().unwrap();
+            shared += usage.shared;
+            assert!(share_tokens > 0 || usage.shared == 0, "{usage:?}");
         }
     }
+    assert!(shared > 0, "the CPU computed no expert of few tokens");
+}
+
+/// Steps whose last prompts are longer than the first, so they need more memory; graphs that were captured before are replayed after.
+const GROWING: [[usize; 3]; 8] =
+    [[1, 0, 0], [1, 0, 0], [1, 0, 0], [1, 0, 0], [5, 0, 0], [1, 0, 0], [9, 4, 4], [1, 0, 0]];
+
+/// If the device's memory is full in a step, slots are freed and the step has its tokens, in graphs that were captured before too.
+#[test]
+fn a_full_device_frees_slots() {
+    for name in [NAME, "gpt-oss-mxfp4"] {
+        let (experts, _) = experts_of(name);
+        let all =
+            load(name, device(Options::default(), None, Mode::Fast).unwrap(), ExpertPlacement::Device, Precision::Fast);
+        let (expected, vocab) = (logits_of(name, &all, &GROWING).unwrap(), all.spec().vocab);
+        for (stream_tokens, choice) in [(17, Choice::Fastest), (257, Choice::Fastest), (257, Choice::Deterministic)] {
+            let gpu = Simulator::new(Order::Ascending, Mode::Checked);
+            gpu.set_copies(Copies::Late(Rng::fresh_seed()));
+            let host = HostExperts { stream_tokens, group_bytes: 1, groups_ahead: 1, ..HostExperts::new(cpu()) };
+            let backend = Cuda::backend_with_host_experts(gpu.clone(), Options { choice }, host).unwrap();
+            let model = load(name, Arc::new(backend), ExpertPlacement::Slots(experts / 2), Precision::Fast);
+            let tokens = tokens(name);
+            let mut runner = Runner::new(Arc::clone(&model), limits()).unwrap();
+            let sequences = [(); 3].map(|()| runner.open_sequence().unwrap());
+            let mut found = Vec::new();
+            for (step, counts) in GROWING.into_iter().enumerate() {
+                // Graphs are captured by then.
+                if step == 4 {
+                    gpu.set_limit(gpu.taken());
+                }
+                let mut batch = Batch::new();
+                for ((&sequence, tokens), count) in sequences.iter().zip(&tokens).zip(counts).filter(|(_, n)| *n > 0) {
+                    let start = runner.sequence_len(sequence).unwrap();
+                    batch.push(sequence, &tokens[start..start + count], Outputs::All);
+                }
+                found.extend(runner.forward(&batch).unwrap().to_vec().unwrap());
+            }
+            assert!(runner.graphs().captures > 0);
+            compare(name, TOLERANCES[0].1, vocab, &found, &expected);
+            let usage = model.backend().slot_usage().unwrap();
+            println!("{name}, {choice:?}, prompts from {stream_tokens} tokens on are streamed: {usage:?}");
+            assert!(usage.freed_bytes > 0 && usage.hits > 0, "{usage:?}");
+        }
+    }
+}
+
+/// What slots cannot give is an error that names the memory, and the sequence is as before.
+#[test]
+fn a_device_without_slots_to_free_is_an_error() {
+    let gpu = Simulator::new(Order::Ascending, Mode::Fast);
+    let backend = Cuda::backend_with_host_experts(gpu.clone(), Options::default(), HostExperts::new(cpu())).unwrap();
+    let model = load(NAME, Arc::new(backend), ExpertPlacement::Slots(1), Precision::Fast);
+    let mut runner = Runner::new(Arc::clone(&model), limits()).unwrap();
+    let sequence = runner.open_sequence().unwrap();
+    let tokens = &tokens(NAME)[0];
+    gpu.set_limit(0);
+    let mut batch = Batch::new();
+    batch.push(sequence, &tokens[..9], Outputs::All);
+    let error = runner.forward(&batch).expect_err("nothing can be allocated");
+    assert!(error.is_out_of_memory() && !error.is_of_device(), "{error}");
+    assert_eq!(runner.sequence_len(sequence).unwrap(), 0);
+    assert!(model.backend().slot_usage().unwrap().freed_bytes > 0);
+    // With memory again, the same batch has its tokens, without slots.
+    gpu.set_limit(u64::MAX);
+    let found = runner.forward(&batch).unwrap().to_vec().unwrap();
+    let all =
+        load(NAME, device(Options::default(), None, Mode::Fast).unwrap(), ExpertPlacement::Device, Precision::Fast);
+    let expected = logits_of(NAME, &all, &[[9, 0, 0]]).unwrap();
+    compare(NAME, TOLERANCES[0].1, all.spec().vocab, &found, &expected);
+    assert_eq!(model.backend().slot_usage().unwrap().hits, 0);
+}
+
+/// If the system refuses to pin the experts, they are copied without, and a notice says so. Without a mailbox nothing works, which
+/// is an error.
+#[test]
+fn refused_pins_are_reported() {
+    let (experts, top_k) = experts_of(NAME);
+    let gpu = Simulator::new(Order::Ascending, Mode::Fast);
+    let backend = Cuda::backend_with_host_experts(gpu.clone(), Options::default(), HostExperts::new(cpu())).unwrap();
+    let backend = Arc::new(backend);
+    let load = || load(NAME, Arc::clone(&backend), ExpertPlacement::Slots(top_k.min(experts - 1)), Precision::Fast);
+    let pinned = load();
+    assert!(gpu.pinned() > 0 && pinned.notices().is_empty(), "{:?}", pinned.notices());
+    let expected = logits_of(NAME, &pinned, &SINGLE_TOKENS).unwrap();
+    drop(pinned);
+    assert_eq!(gpu.pinned(), 0);
+
+    gpu.refuse_pins(true);
+    let model = load();
+    let notice: String = model.notices().iter().map(ToString::to_string).collect();
+    assert!(notice.contains("refused to pin") && notice.contains("ulimit -l"), "{notice}");
+    assert_eq!(gpu.pinned(), 0);
+    let found = logits_of(NAME, &model, &SINGLE_TOKENS).unwrap();
+    compare(NAME, TOLERANCES[0].1, model.spec().vocab, &found, &expected);
+    assert!(model.backend().slot_usage().unwrap().insertions > 0);
+
+    let gpu = Simulator::new(Order::Ascending, Mode::Fast);
+    gpu.refuse_pins(true);
+    let error = Cuda::backend_with_host_experts(gpu, Options::default(), HostExperts::new(cpu())).unwrap_err();
+    assert!(error.to_string().contains("pinning") && error.to_string().contains("mailbox"), "{error}");
 }

@@ -122,6 +122,10 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         self.host.as_ref().map(|host| host.pin(self.gpu(), weight)).transpose()
     }
 
+    fn free_slots(&self, weights: [&Weight; 2]) -> Result<u64> {
+        self.host.as_ref().map_or(Ok(0), |host| host.free_slots(self.gpu(), weights))
+    }
+
     fn slot_usage(&self) -> Option<SlotUsage> {
         self.host.as_ref().map(HostPath::slot_usage)
     }
@@ -179,7 +183,8 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
     }
 
     fn notice(&self) -> Option<String> {
-        self.gpu().gpu().notice()
+        let notices = [self.gpu().gpu().notice(), self.host.as_ref().and_then(HostPath::notice)];
+        notices.into_iter().flatten().reduce(|all, notice| all + "; " + &notice)
     }
 
     fn alloc_act(&self, precision: Precision, rows: usize, cols: usize) -> Result<Act> {
@@ -193,7 +198,8 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
             let Some(slots) = host_experts::slots_of(reader.weight) else { return of_host };
             let of_slots = self.wanted_by(slots, precision, reader);
             let streams = self.host.as_ref().is_some_and(|host| host.streams(reader.rows, reader.weight));
-            return if streams { of_slots } else { Representations(of_host.0 | of_slots.0) };
+            let only_slots = streams && !self.host.as_ref().is_some_and(|host| host.shares(reader.rows));
+            return if only_slots { of_slots } else { Representations(of_host.0 | of_slots.0) };
         }
         self.wanted_by(reader.weight, precision, reader)
     }

@@ -12,6 +12,7 @@ use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::elements;
 use gristmill_kernels::weight::{TensorShape, TensorView, Weight};
+use std::sync::atomic::Ordering;
 use std::thread;
 
 /// Alignment of planes, which are padded to it and loaded by it.
@@ -81,6 +82,16 @@ impl PlaneRows {
     /// Bytes that it holds in addition to the file's.
     pub fn bytes(&self) -> usize {
         if self.memory.is_mapped() { 0 } else { self.memory.bytes() }
+    }
+
+    /// Frees the memory: see [`Region::free_early`]. Returns the bytes.
+    pub(crate) fn free_early(&self) -> usize {
+        self.memory.free_early()
+    }
+
+    /// Whether the memory is freed.
+    pub(crate) fn is_freed(&self) -> bool {
+        self.memory.is_freed.load(Ordering::SeqCst)
     }
 
     /// Bytes from an expert's matrix to the next.

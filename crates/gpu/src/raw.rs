@@ -5,6 +5,7 @@
 use crate::seam::{ALIGNMENT, Gpu, Owner, Region};
 use gristmill_kernels::error::{Error, Result};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 impl Region {
     /// Memory that the caller owns. Dropping the region does not free it.
@@ -26,7 +27,8 @@ impl Region {
         if address.checked_add(bytes as u64).is_none() {
             return refuse("bytes", bytes.to_string(), "must end inside the address space");
         }
-        Ok(Self { gpu: Arc::clone(gpu), address, bytes, owner: Owner::Caller })
+        let is_freed = AtomicBool::new(false);
+        Ok(Self { gpu: Arc::clone(gpu), address, bytes, owner: Owner::Caller, is_freed })
     }
 }
 

@@ -9,6 +9,7 @@ use std::any::Any;
 use std::fmt::{self, Debug};
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Properties of a device.
 #[derive(Clone, Debug)]
@@ -144,6 +145,8 @@ pub struct Region {
     pub(crate) address: u64,
     pub(crate) bytes: usize,
     pub(crate) owner: Owner,
+    /// Whether its memory was freed before it is dropped.
+    pub(crate) is_freed: AtomicBool,
 }
 
 /// Who owns the memory of a region.
@@ -163,7 +166,7 @@ impl Region {
     /// Memory with arbitrary content. A region of no bytes has no address.
     pub fn new(gpu: &Arc<dyn Gpu>, bytes: usize, what: &'static str) -> Result<Self> {
         let address = if bytes == 0 { 0 } else { gpu.allocate(bytes, what)? };
-        Ok(Self { gpu: Arc::clone(gpu), address, bytes, owner: Owner::Region })
+        Ok(Self { gpu: Arc::clone(gpu), address, bytes, owner: Owner::Region, is_freed: AtomicBool::new(false) })
     }
 
     /// Zeroed memory.
@@ -177,7 +180,8 @@ impl Region {
 
     /// Zeroed pinned host memory.
     pub(crate) fn pinned(gpu: &Arc<dyn Gpu>, bytes: usize, what: &'static str) -> Result<Self> {
-        Ok(Self { gpu: Arc::clone(gpu), address: gpu.allocate_pinned(bytes, what)?, bytes, owner: Owner::Pinned })
+        let (address, is_freed) = (gpu.allocate_pinned(bytes, what)?, AtomicBool::new(false));
+        Ok(Self { gpu: Arc::clone(gpu), address, bytes, owner: Owner::Pinned, is_freed })
     }
 
     /// Host memory: mapped if it is aligned to 16 bytes and the device can read it, else copied.
@@ -185,7 +189,13 @@ impl Region {
         let bytes = host.as_slice().len();
         let may = bytes > 0 && host.as_slice().as_ptr().addr().is_multiple_of(ALIGNMENT);
         if let Some(address) = if may { gpu.map_host(host.as_slice())? } else { None } {
-            return Ok(Self { gpu: Arc::clone(gpu), address, bytes, owner: Owner::Host(host) });
+            return Ok(Self {
+                gpu: Arc::clone(gpu),
+                address,
+                bytes,
+                owner: Owner::Host(host),
+                is_freed: AtomicBool::new(false),
+            });
         }
         let region = Self::new(gpu, bytes, what)?;
         region.write(0, host.as_slice())?;
@@ -238,8 +248,22 @@ impl Region {
         }
     }
 
+    /// Frees the memory of a region that owns it, once submitted work is done. Kernels may still get its address, and must not
+    /// use it. Returns the bytes.
+    pub(crate) fn free_early(&self) -> usize {
+        if !matches!(self.owner, Owner::Region) || self.bytes == 0 || self.is_freed.swap(true, Ordering::SeqCst) {
+            return 0;
+        }
+        self.gpu.free(self.address);
+        self.bytes
+    }
+
     /// The address of a range that is written. It must not be mapped: the host's memory has other readers.
     pub(crate) fn writable(&self, op: &'static str, offset: usize, bytes: usize) -> Result<u64> {
+        if self.is_freed.load(Ordering::SeqCst) {
+            let found = format!("{bytes} bytes of freed memory");
+            return Err(Error::Range { op, what: "target", found, rule: "freed memory cannot be written" });
+        }
         if self.is_mapped() {
             let (found, rule) = (format!("{bytes} bytes of mapped host memory"), "mapped memory is only read");
             return Err(Error::Range { op, what: "target", found, rule });
@@ -283,7 +307,7 @@ fn region(memory: &dyn DeviceMemory) -> Option<&Region> {
 impl Drop for Region {
     fn drop(&mut self) {
         match self.owner {
-            _ if self.bytes == 0 => {}
+            _ if self.bytes == 0 || self.is_freed.load(Ordering::SeqCst) => {}
             Owner::Region | Owner::Host(_) => self.gpu.free(self.address),
             Owner::Caller => self.gpu.release(self.address),
             Owner::Pinned => self.gpu.free_pinned(self.address),

@@ -127,6 +127,15 @@ impl Backend {
         self.kernels.tiles(weight)
     }
 
+    /// Frees the slots of a layer, whose gate and up and whose down have these weights. From then on the CPU computes all experts
+    /// of the layer. Returns the bytes that were freed: 0 if there are no slots, or no more.
+    ///
+    /// # Errors
+    /// If the device fails, or the weights are not in host memory.
+    pub fn free_slots(&self, weights: [&Weight; 2]) -> Result<u64> {
+        self.kernels.free_slots(weights)
+    }
+
     /// What was found in the slots for experts so far; `None` without slots.
     pub fn slot_usage(&self) -> Option<ops::SlotUsage> {
         self.kernels.slot_usage()

@@ -130,6 +130,14 @@ pub enum Error {
         /// The size of the allocation.
         bytes: usize,
     },
+    /// A device has too little memory for what its driver needs.
+    #[error("{device}: {what}: out of memory; use a smaller context, batch or model, or a lower --gpu-memory")]
+    OutOfDeviceMemory {
+        /// The device.
+        device: DeviceId,
+        /// The action that needed memory.
+        what: String,
+    },
     /// This CPU lacks the requested level.
     #[error("this CPU has no {0}; `gristmill --version` prints the best level")]
     Level(&'static str),
@@ -151,6 +159,13 @@ pub enum Error {
         /// The reason.
         reason: String,
     },
+}
+
+impl Error {
+    /// Whether memory of a device or of the host was too little. The operation can succeed once memory is free.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::OutOfMemory { .. } | Self::OutOfDeviceMemory { .. })
+    }
 }
 
 /// The result of an operation.

@@ -255,6 +255,22 @@ pub enum Error {
         /// The longest possible length below it.
         nearest: usize,
     },
+    /// A token has forced experts that its layers cannot have.
+    #[error("forced experts of layer {layer}: {reason}; use a trace of this model")]
+    ForcedExperts {
+        /// The layer, counted from 0.
+        layer: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The tokens of a batch and of its forced experts differ in number.
+    #[error("forced experts: there are those of {found} tokens (expected {tokens}, the tokens of the batch)")]
+    ForcedTokens {
+        /// Tokens with forced experts.
+        found: usize,
+        /// Tokens of the batch.
+        tokens: usize,
+    },
     /// All sequences that the limits allow are open.
     #[error("all {0} sequences are open; close one, or allow more in the limits")]
     OutOfSequences(usize),
@@ -307,6 +323,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether memory was too little. If slots for experts were left, they were freed and the pass was tried again.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Error::Kernel(error) if error.is_out_of_memory())
+    }
+
     /// Whether the device itself has failed. Later operations on it fail too.
     pub fn is_of_device(&self) -> bool {
         matches!(self, Error::Kernel(gristmill_kernels::Error::Device { .. }))

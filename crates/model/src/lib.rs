@@ -53,6 +53,7 @@ pub use model::{Model, ModelInfo};
 pub use notice::Notice;
 pub use placement::place_experts;
 pub use plan::Plan;
+pub use program::forced::ForcedExperts;
 pub use program::uses::{TensorReads, TensorUse};
 pub use reranker::Reranker;
 pub use runner::{DraftOrder, GraphUsage, Logits, RoutingTrace, Runner, SampledTokens};

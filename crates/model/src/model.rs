@@ -10,6 +10,7 @@ use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::Rates;
+use gristmill_kernels::weight::Location;
 use gristmill_text::tokenizer::Tokenizer;
 
 use crate::device;
@@ -21,6 +22,7 @@ use crate::notice::Notice;
 use crate::plan::Plan;
 use crate::program::Program;
 use crate::program::build::build;
+use crate::program::node::Node;
 use crate::program::uses::TensorUse;
 use crate::runner::MOST_DRAFTS;
 use crate::spec::ModelSpec;
@@ -287,6 +289,24 @@ impl Model {
     /// Where experts are stored and computed.
     pub fn experts(&self) -> ExpertPlacement {
         self.experts
+    }
+
+    /// Frees the slots for experts of the last layer that has some. Returns the bytes, 0 if no layer has slots.
+    pub(crate) fn free_slots(&self) -> Result<u64> {
+        let _exclusive = self.backend.exclusive();
+        let layers = self.program.parts().collect::<Vec<_>>().into_iter().rev();
+        for node in layers.flat_map(|part| part.nodes.iter().rev()) {
+            let Node::Experts(experts) = node else { continue };
+            let weights = [experts.gate_up, experts.down].map(|id| self.weights.matrix(id));
+            if weights.iter().any(|weight| weight.location() != Location::Host) {
+                continue;
+            }
+            let freed = self.backend.free_slots(weights)?;
+            if freed > 0 {
+                return Ok(freed);
+            }
+        }
+        Ok(0)
     }
 
     /// How precisely activations are kept.

@@ -1,13 +1,16 @@
 //! Where the experts go of a model that is larger than the device's memory.
 
+use std::path::Path;
+
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use gristmill_kernels::tensor::DeviceId;
 
+use crate::device::open_device;
 use crate::error::{Error, Result};
 use crate::limits::Limits;
 use crate::load::{ExpertPlacement, LoadOptions};
-use crate::model::ModelInfo;
+use crate::model::{Model, ModelInfo};
 use crate::plan::Plan;
 
 /// Places the experts of a model that does not fit into the free memory of a CUDA device. The other weights, the KV cache and
@@ -53,4 +56,29 @@ pub fn place_experts(
         None => ExpertPlacement::Cpu,
     };
     Ok((placement, limits.context))
+}
+
+impl Model {
+    /// Loads a model for runners and engines with these limits. [`Limits::batch_tokens`] of 0 are those that suit the model and its
+    /// device. If the model is larger than the memory of its CUDA device, its experts are placed as [`place_experts`] does. Returns
+    /// the limits too, with the context that was planned then.
+    ///
+    /// # Errors
+    /// The errors of [`Model::open`] and [`Plan::new`].
+    pub fn open_for(path: impl AsRef<Path>, mut options: LoadOptions, mut limits: Limits) -> Result<(Self, Limits)> {
+        let file = GgufFile::open(path)?;
+        let mut backend = open_device(&options)?.backend;
+        if limits.batch_tokens == 0 {
+            let info = ModelInfo::read_for(&file, &options)?;
+            limits.batch_tokens = Limits::usual_batch(&info, options.precision, &backend)?.max(limits.sequences);
+        }
+        let (experts, context) = place_experts(&file, &options, &limits, &backend)?;
+        if experts != options.experts {
+            // The CPU's threads belong to the backend that has experts there.
+            drop(backend);
+            (options.experts, limits.context) = (experts, context);
+            backend = open_device(&options)?.backend;
+        }
+        Ok((Self::with_backend(file, backend, options)?, limits))
+    }
 }

@@ -81,6 +81,8 @@ struct StepShape {
 enum PassKind {
     /// The model.
     Forward,
+    /// The model with forced experts.
+    Forced,
     /// A step of the prediction heads from this one on.
     Draft(usize),
     /// States of fixed size, from kept inputs.

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use gristmill_cpu::{Profile, Record};
-use gristmill_engine::{Batch, GraphUsage, Limits, Model, Outputs, Runner, SampledTokens, SequenceId};
+use gristmill_engine::{Batch, ForcedExperts, GraphUsage, Limits, Model, Outputs, Runner, SampledTokens, SequenceId};
+use gristmill_kernels::ops::SlotUsage;
 use serde::Serialize;
 
 use super::cost::{Span, StepSpans};
 use crate::failure::Failure;
+use crate::routing::Routing;
 use crate::synthetic::Random;
 
 /// The measured workload: `batch` sequences of `depth` tokens, to which `prompt` or `decode` tokens are added.
@@ -45,6 +47,8 @@ pub(super) struct Ran {
     pub(super) routing: Vec<LayerRouting>,
     /// The operations, if they are measured.
     pub(super) records: Vec<Record>,
+    /// Choices of experts in slots, if there are slots.
+    pub(super) slots: Option<SlotUsage>,
 }
 
 /// The experts that one layer chose in several steps.
@@ -79,21 +83,24 @@ pub(super) struct Bench {
     random: Random,
     batch: Batch,
     profile: Option<Arc<Profile>>,
+    /// The experts of all tokens; the routers choose without.
+    routing: Option<Routing>,
 }
 
 impl Bench {
-    /// Opens the sequences and fills them to their depth. `limits` belong to `workload`, and `profile` to the model's
-    /// device.
+    /// Opens the sequences and fills them to their depth. `limits` and `routing` belong to `workload`, and `profile` to the
+    /// model's device.
     pub(super) fn new(
         model: Arc<Model>,
         workload: Workload,
         limits: Limits,
         profile: Option<Arc<Profile>>,
+        routing: Option<Routing>,
     ) -> Result<Bench, Failure> {
         let mut runner = Runner::new(model, limits)?;
         let sequences = (0..workload.batch).map(|_| runner.open_sequence()).collect::<Result<_, _>>()?;
         let random = Random::named("gristmill bench");
-        let mut bench = Bench { runner, sequences, workload, random, batch: Batch::new(), profile };
+        let mut bench = Bench { runner, sequences, workload, random, batch: Batch::new(), profile, routing };
         bench.forward(&prefill_steps(workload.chunk, workload.batch, 0, workload.depth))?;
         Ok(bench)
     }
@@ -191,6 +198,8 @@ impl Bench {
         let mut routing: Vec<LayerRouting> = Vec::new();
         let records = |profile: &Option<Arc<Profile>>| profile.as_ref().map(|p| p.take()).unwrap_or_default();
         records(&self.profile);
+        let mut forced = self.forced(steps);
+        let slots = self.runner.model().backend().slot_usage();
         let (started, mut ends, mut under_way) = (Instant::now(), Vec::with_capacity(steps.len()), None);
         let mut wait = |drawn: Option<SampledTokens>| -> Result<(), Failure> {
             if let Some(drawn) = drawn {
@@ -208,7 +217,11 @@ impl Bench {
                 self.batch.push(self.sequences[sequence], &tokens, outputs);
             }
             self.batch.take_argmax();
-            let drawn = self.runner.forward(&self.batch)?.start_argmax()?;
+            let mut logits = match forced.as_mut().and_then(Iterator::next) {
+                Some(experts) => self.runner.forward_forced(&self.batch, &experts)?,
+                None => self.runner.forward(&self.batch)?,
+            };
+            let drawn = logits.start_argmax()?;
             wait(under_way.replace(drawn))?;
             let counts = self.runner.expert_counts();
             routing.resize(counts.len(), LayerRouting::default());
@@ -216,7 +229,28 @@ impl Bench {
         }
         wait(under_way)?;
         let seconds = started.elapsed().as_secs_f64();
-        Ok(Ran { seconds, ends, routing, records: records(&self.profile) })
+        let since = |before: SlotUsage| {
+            let now = self.runner.model().backend().slot_usage()?;
+            Some(SlotUsage {
+                hits: now.hits - before.hits,
+                misses: now.misses - before.misses,
+                insertions: now.insertions - before.insertions,
+                shared: now.shared - before.shared,
+                freed_bytes: now.freed_bytes - before.freed_bytes,
+            })
+        };
+        Ok(Ran { seconds, ends, routing, records: records(&self.profile), slots: slots.and_then(since) })
+    }
+
+    /// The experts of each step's tokens, in the batch's order: they are chosen before time is measured.
+    fn forced(&mut self, steps: &[StepSpans]) -> Option<std::vec::IntoIter<Vec<ForcedExperts>>> {
+        let routing = self.routing.as_mut()?;
+        let of_step = |step: &StepSpans| {
+            let mut experts = Vec::new();
+            step.iter().for_each(|&(sequence, span)| experts.extend((0..span.count).map(|_| routing.next(sequence))));
+            experts
+        };
+        Some(steps.iter().map(of_step).collect::<Vec<_>>().into_iter())
     }
 }
 

@@ -28,6 +28,7 @@ use crate::draft::{DraftArgs, Without};
 use crate::failure::Failure;
 use crate::load;
 use crate::numbers::{self, at_least};
+use crate::routing::{Routing, RoutingArg};
 use crate::source::{ModelArg, QuantizeArg, Source};
 use crate::synthetic::Synthetic;
 use cost::{Cost, StepSpans};
@@ -104,6 +105,11 @@ pub(crate) struct BenchArgs {
     /// that only prefills.
     #[arg(long, conflicts_with_all = ["batch_sweep", "requests", "profile", "decode"])]
     beside: bool,
+    /// Force the experts of each token. FILE is a trace that `experts --trace` wrote. strong, weak and uniform generate
+    /// experts: strong and weak with the reuse of published models, uniform without. A seed, as in weak:7, gives other
+    /// experts. A pass then also copies 4 bytes to the device for each expert of each layer and token.
+    #[arg(long, value_name = "FILE|NAME[:SEED]", conflicts_with_all = ["requests", "mtp_accept"])]
+    routing: Option<RoutingArg>,
     /// Tokens in the KV cache of each sequence before the measurement.
     #[arg(
         short, long, default_value_t = 0, value_name = "N", allow_negative_numbers = true,
@@ -174,6 +180,7 @@ const SUITE_CONFLICTS: [&str; 18] = [
     "sweep_prompt",
     "beside",
     "requests",
+    "routing",
     "mtp_accept",
     "mixed",
     "profile",
@@ -230,7 +237,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         return if args.json { console::print_json(&served) } else { console::print(&served) };
     }
     let machine = machine::of(&model, args.device.cpu_level, args.device.threads())?;
-    let setup = Setup { threads: args.device.threads(), repeats: args.repeats, machine, log: &args.log };
+    let (threads, repeats, routing) = (args.device.threads(), args.repeats, args.routing.as_ref());
+    let setup = Setup { threads, repeats, machine, routing, log: &args.log };
     let backend = Arc::clone(model.backend());
     let report = measure(&setup, source, model, workload, limits, profile)?;
     load::tell_slots(&backend, &args.log);
@@ -247,7 +255,8 @@ fn measure_sweep(args: &BenchArgs, source: Source, sizes: RangeInclusive<usize>)
     let workload = plan.workload(chunk)?;
     let limits = Limits { kv_format: args.device.kv.into(), ..workload.limits()? };
     let model = load::model(source, &args.device, limits, &args.log)?;
-    let mut bench = measure::Bench::new(model, workload, limits, None)?;
+    let routing = forced(args.routing.as_ref(), &model, workload.batch)?;
+    let mut bench = measure::Bench::new(model, workload, limits, None, routing)?;
     sweep::run(&mut bench, &plan, args.json)
 }
 
@@ -259,7 +268,8 @@ fn measure_beside(args: &BenchArgs, source: Source, workload: Workload) -> Resul
     let all = beside::workload(workload)?;
     let limits = Limits { kv_format: args.device.kv.into(), ..all.limits()? };
     let model = load::model(source, &args.device, limits, &args.log)?;
-    let mut bench = measure::Bench::new(model, all, limits, None)?;
+    let routing = forced(args.routing.as_ref(), &model, all.batch)?;
+    let mut bench = measure::Bench::new(model, all, limits, None, routing)?;
     beside::run(&mut bench, workload, args.repeats)?.print(args.json)
 }
 
@@ -268,7 +278,13 @@ struct Setup<'a> {
     threads: usize,
     repeats: usize,
     machine: Machine,
+    routing: Option<&'a RoutingArg>,
     log: &'a Verbosity,
+}
+
+/// The experts that passes of a model are forced to use.
+fn forced(routing: Option<&RoutingArg>, model: &Model, sequences: usize) -> Result<Option<Routing>, Failure> {
+    routing.map(|routing| routing.open(&model.spec().routers(), sequences)).transpose()
 }
 
 /// Measures a model, whose operations go into `profile` if there is one.
@@ -280,9 +296,10 @@ fn measure(
     limits: Limits,
     profile: Option<Arc<Profile>>,
 ) -> Result<Report, Failure> {
-    let Setup { threads, repeats, machine, log } = *setup;
+    let Setup { threads, repeats, machine, routing, log } = *setup;
     let cost = Cost::of(model.spec(), &model.tensor_uses(), model.file(), limits.kv_format);
-    let mut bench = measure::Bench::new(model.clone(), workload, limits, profile.clone())?;
+    let forced = forced(routing, &model, workload.batch)?;
+    let mut bench = measure::Bench::new(model.clone(), workload, limits, profile.clone(), forced)?;
     let bar = load::bar(log, "measuring {bar:40} {pos}/{len}");
     bar.set_length((repeats as u64).saturating_add(1));
     let [warm_prefill, warm_decode] = bench.warm_up()?;
@@ -297,7 +314,7 @@ fn measure(
 
     let row = |steps: &[StepSpans], Ran { routing, .. }: Ran, runs: &[Ran]| {
         let seconds = runs.iter().map(|ran| ran.seconds).collect();
-        Row::new(&cost.of_steps(steps, &routing), &routing, seconds, &machine)
+        Some(Row::new(&cost.of_steps(steps, &routing), &routing, seconds, &machine)?.with_slots(runs))
     };
     Ok(Report {
         model: source.to_string(),
@@ -308,6 +325,7 @@ fn measure(
         threads,
         workload,
         repeats,
+        routing: routing.map(RoutingArg::to_string),
         machine,
         prefill: row(&bench.prefill_steps(), warm_prefill, &prefill),
         decode: row(&bench.decode_steps(), warm_decode, &decode),

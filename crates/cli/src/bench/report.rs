@@ -2,11 +2,12 @@
 
 use std::fmt;
 
+use gristmill_kernels::ops::SlotUsage;
 use serde::Serialize;
 
 use super::cost::Work;
 use super::machine::Machine;
-use super::measure::{LayerRouting, Workload};
+use super::measure::{LayerRouting, Ran, Workload};
 use super::profile::Phase;
 use crate::console;
 
@@ -22,6 +23,9 @@ pub(super) struct Report {
     #[serde(flatten)]
     pub(super) workload: Workload,
     pub(super) repeats: usize,
+    /// Which experts passes were forced to use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) routing: Option<String>,
     pub(super) machine: Machine,
     pub(super) prefill: Option<Row>,
     pub(super) decode: Option<Row>,
@@ -53,6 +57,10 @@ pub(super) struct Row {
     limit_tokens_per_second: f64,
     /// The median speed, as a share of the limit.
     fraction_of_limit: f64,
+    /// The share of the choices that were in slots, over all repetitions, and the experts that were copied to slots in one;
+    /// `None` without slots, and for prompts whose experts are copied to the device.
+    slot_hits: Option<f64>,
+    slot_insertions: Option<f64>,
 }
 
 impl Row {
@@ -78,7 +86,21 @@ impl Row {
             mean_busiest_share: mean(&busiest),
             limit_tokens_per_second: tokens / least,
             fraction_of_limit: least / median,
+            slot_hits: None,
+            slot_insertions: None,
         })
+    }
+
+    /// Adds how many choices were in slots.
+    pub(super) fn with_slots(mut self, runs: &[Ran]) -> Row {
+        let sum =
+            |of: fn(&SlotUsage) -> u64| runs.iter().filter_map(|ran| ran.slots.as_ref()).map(of).sum::<u64>() as f64;
+        let (hits, misses) = (sum(|usage| usage.hits), sum(|usage| usage.misses));
+        if hits + misses > 0.0 {
+            self.slot_hits = Some(hits / (hits + misses));
+            self.slot_insertions = Some(sum(|usage| usage.insertions) / runs.len() as f64);
+        }
+        self
     }
 }
 
@@ -103,6 +125,7 @@ impl fmt::Display for Report {
         writeln!(f, "{machine}")?;
         let sequences = if workload.batch == 1 { "sequence" } else { "sequences" };
         writeln!(f, "{} {sequences} at depth {}, median of {}", workload.batch, workload.depth, self.repeats)?;
+        self.routing.iter().try_for_each(|routing| writeln!(f, "experts forced by --routing {routing}"))?;
         writeln!(f)?;
         let head = ["", "tok/s", "min .. max", "MB/tok", "Gop/tok", "experts", "busiest", "limit", "reached"];
         let [name, speed, spread, bytes, ops, experts, busiest, limit, reached] = head;
@@ -120,6 +143,13 @@ impl fmt::Display for Report {
                 write!(f, " {:>8.1} {:>8.2}", row.bytes / tokens / 1e6, row.operations / tokens / 1e9)?;
                 write!(f, " {experts:>8} {busiest:>8}")?;
                 writeln!(f, " {:>9.2} {:>7.0}%", row.limit_tokens_per_second, 100.0 * row.fraction_of_limit)?;
+            }
+        }
+        for (name, row) in [("prefill", &self.prefill), ("decode", &self.decode)] {
+            let slots = row.as_ref().and_then(|row| row.slot_hits.zip(row.slot_insertions));
+            if let Some((hits, insertions)) = slots {
+                write!(f, "{name}: {:.1}% of the experts were in slots, ", 100.0 * hits)?;
+                writeln!(f, "{insertions:.0} were copied there in a repetition")?;
             }
         }
         let names = [format!("prefill {}", workload.prompt), format!("decode {}", workload.decode)];

@@ -166,7 +166,13 @@ impl Case {
         machine: &Machine,
         take: &mut dyn FnMut(Report) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let setup = Setup { threads: device.threads(), repeats: args.repeats, machine: *machine, log: &args.log };
+        let setup = Setup {
+            threads: device.threads(),
+            repeats: args.repeats,
+            machine: *machine,
+            routing: None,
+            log: &args.log,
+        };
         for &workload in self.workloads {
             let limits = Limits { kv_format: device.kv.into(), ..workload.limits()? };
             let source = Source::File(&file.path);

@@ -84,7 +84,7 @@ fn a_bench_keeps_its_depth_and_reports_every_repetition() {
     let backend = Arc::new(Cpu::backend(Level::best(), 1).unwrap());
     let model = Arc::new(Model::with_backend(file, backend, LoadOptions::default()).unwrap());
     let workload = Workload { batch: 3, depth: 20, prompt: 5, decode: 2, chunk: 512 };
-    let mut bench = measure::Bench::new(model.clone(), workload, workload.limits().unwrap(), None).unwrap();
+    let mut bench = measure::Bench::new(model.clone(), workload, workload.limits().unwrap(), None, None).unwrap();
     let [prefill, decode] = bench.warm_up().unwrap();
     // 15 tokens, and 2 steps of 3 tokens, that choose 4 of 16 experts each.
     let [of_prompt, of_decode] = [&prefill, &decode].map(|ran| ran.routing.first().expect("one layer"));
@@ -110,6 +110,39 @@ fn a_bench_keeps_its_depth_and_reports_every_repetition() {
     assert!(Row::new(&work, &[], vec![], &machine).is_none());
 }
 
+/// A trace of a model's own choices, and generated experts: the counts of each expert are theirs, in prompts and in decode.
+#[test]
+fn forced_experts_are_those_that_are_read() {
+    let path = Scratch::new("routing", "mini-moe", 2);
+    let file = GgufFile::open(&path.0).unwrap();
+    let backend = Arc::new(Cpu::backend(Level::best(), 1).unwrap());
+    let model = Arc::new(Model::with_backend(file, backend, LoadOptions::default()).unwrap());
+    let routers = model.spec().routers();
+    let workload = Workload { batch: 2, depth: 3, prompt: 5, decode: 4, chunk: 512 };
+    let arg: RoutingArg = "strong:3".parse().unwrap();
+    let mut expected = arg.open(&routers, workload.batch).unwrap();
+    let routing = Some(arg.open(&routers, workload.batch).unwrap());
+    let mut bench = measure::Bench::new(model, workload, workload.limits().unwrap(), None, routing).unwrap();
+    let ran = bench.warm_up().unwrap();
+    let mut counts = |tokens: usize| -> Vec<Vec<u64>> {
+        let mut counts: Vec<_> = routers.iter().map(|router| vec![0; router.experts]).collect();
+        for sequence in 0..workload.batch {
+            for ids in (0..tokens).map(|_| expected.next(sequence).ids) {
+                let layers = counts.iter_mut().zip(ids.chunks(routers[0].top_k));
+                layers.for_each(|(counts, ids)| ids.iter().for_each(|&id| counts[id as usize] += 1));
+            }
+        }
+        counts
+    };
+    counts(workload.depth);
+    for (ran, tokens) in ran.iter().zip([workload.prompt, workload.decode]) {
+        let found: Vec<_> = ran.routing.iter().map(|layer| layer.choices.clone()).collect();
+        assert_eq!(found, counts(tokens));
+    }
+    let none = arg.open(&[Default::default()], 1).err().expect("a model without experts");
+    assert!(matches!(none, Failure::Message(message) if message.contains("no experts")));
+}
+
 /// The cache keeps a batch of 512 tokens and a window of 32; the prompt of 600 tokens is longer.
 #[test]
 fn dropped_positions_are_read_again() {
@@ -119,7 +152,7 @@ fn dropped_positions_are_read_again() {
     let model = Arc::new(Model::with_backend(file, backend, LoadOptions::default()).unwrap());
     for depth in [0, 700] {
         let workload = Workload { batch: 2, depth, prompt: 600, decode: 2, chunk: 512 };
-        let mut bench = measure::Bench::new(model.clone(), workload, workload.limits().unwrap(), None).unwrap();
+        let mut bench = measure::Bench::new(model.clone(), workload, workload.limits().unwrap(), None, None).unwrap();
         for _ in 0..2 {
             bench.prefill().unwrap();
             assert_eq!(bench.lengths(), [depth + 600; 2]);

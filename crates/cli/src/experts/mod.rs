@@ -8,11 +8,13 @@ use std::path::PathBuf;
 use clap::Args;
 use gristmill_engine::model::spec::{MlpSpec, MoeSpec};
 use gristmill_engine::{Batch, Limits, Outputs, Runner};
+use gristmill_files::gguf::{WriteError, write_atomically};
 use gristmill_text::tokenizer::EncodeOptions;
 use serde::Serialize;
 
 use crate::args::{DeviceArgs, TextArgs, Verbosity};
 use crate::failure::Failure;
+use crate::routing::TraceWriter;
 use crate::source::{ModelArg, QuantizeArg};
 use crate::{console, load};
 
@@ -31,6 +33,10 @@ pub(crate) struct ExpertsArgs {
     /// Write the heat map, layer by expert, to this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Write the experts of each token to this file, a line of JSON for each: {"experts": [[[ID, WEIGHT], …], …]} with a
+    /// list for each layer. `bench --routing FILE` then measures with these experts.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -115,7 +121,18 @@ pub(crate) fn run(args: &ExpertsArgs) -> Result<(), Failure> {
     let bar = load::bar(&args.log, "reading {bar:40} {pos}/{len} tokens");
     bar.set_length(tokens.len() as u64);
     let mut runner = Runner::new(model.clone(), limits)?;
-    let counts = count(&mut runner, &tokens, ctx, &mut |done| bar.inc(done as u64))?;
+    let progress = &mut |done: usize| bar.inc(done as u64);
+    let counts = match &args.trace {
+        None => count(&mut runner, &tokens, ctx, None, progress)?,
+        Some(path) => {
+            let mut counts = Vec::new();
+            write_atomically(path, |out| -> Result<(), Failure> {
+                counts = count(&mut runner, &tokens, ctx, Some(TraceWriter { out }), progress)?;
+                Ok(())
+            })?;
+            counts
+        }
+    };
     bar.finish_and_clear();
 
     let layers = (0..).zip(top_k).zip(counts);
@@ -139,11 +156,12 @@ fn top_k(mlp: &MlpSpec) -> Option<usize> {
     }
 }
 
-/// Counts the tokens of each expert of each layer. `progress` takes the tokens of each batch.
+/// Counts the tokens of each expert of each layer, and writes the experts of each token. `progress` takes the tokens of each batch.
 fn count(
     runner: &mut Runner,
     tokens: &[u32],
     ctx: usize,
+    mut trace: Option<TraceWriter>,
     progress: &mut dyn FnMut(usize),
 ) -> Result<Vec<Vec<u64>>, Failure> {
     runner.count_experts(true);
@@ -159,6 +177,9 @@ fn count(
             for (sums, new) in counts.iter_mut().zip(runner.expert_counts()) {
                 sums.resize(new.len(), 0);
                 sums.iter_mut().zip(new).for_each(|(sum, &n)| *sum += u64::from(n));
+            }
+            if let Some(trace) = &mut trace {
+                trace.write(&runner.routing()?).map_err(WriteError::from)?;
             }
             progress(chunk.len());
         }

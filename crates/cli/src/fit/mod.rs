@@ -10,7 +10,7 @@ use clap::Args;
 use gristmill_convert::quantize::{Mix, Quantizer};
 use gristmill_cpu::Level;
 use gristmill_engine::model::spec::{MlpSpec, ModelSpec, MoeSpec};
-use gristmill_engine::{Limits, ModelInfo, Plan, open_device};
+use gristmill_engine::{DeviceId, Limits, ModelInfo, Plan, open_device};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use gristmill_kernels::format::Format;
@@ -19,10 +19,10 @@ use serde::Serialize;
 use crate::args::{DeviceArgs, Verbosity};
 use crate::bench::machine::memory_rate;
 use crate::failure::Failure;
-use crate::inspect::bytes_per_token;
+use crate::slots::{Layers, ReadRates, TokenBytes};
 use crate::{console, kind, numbers};
 use header::Header;
-use table::{Candidate, Conditions, Row, recommend};
+use table::{Candidate, Conditions, Offload, Row, SlotPlan, recommend};
 
 /// Show which formats of a model fit this machine, estimate their speed, and recommend one.
 ///
@@ -48,6 +48,13 @@ pub(crate) struct FitArgs {
     /// Memory bandwidth in GB/s of another machine.
     #[arg(long, value_name = "GB/S", allow_hyphen_values = true, value_parser = positive)]
     bandwidth: Option<f64>,
+    /// Bandwidth in GB/s of another machine's host memory. Formats that do not fit into --memory, the memory of its GPU, then
+    /// have their experts in host memory, and those chosen last on the GPU.
+    #[arg(
+        long, value_name = "GB/S", requires = "memory", requires = "bandwidth", allow_hyphen_values = true,
+        value_parser = positive
+    )]
+    host_bandwidth: Option<f64>,
     /// Download nothing. Only models in the cache can be used.
     #[arg(long)]
     offline: bool,
@@ -98,7 +105,9 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         speed: args.speed,
     };
     let candidates = candidates(&header, &info, plan.weights.saturating_add(plan.mapped))?;
-    let formats: Vec<Row> = candidates.iter().map(|candidate| Row::new(candidate, &conditions)).collect();
+    let offload = offload(args, &info, &backend, conditions.bandwidth);
+    let row = |candidate| Row::new(candidate, &conditions, offload.as_ref());
+    let formats: Vec<Row> = candidates.iter().map(row).collect();
     let (recommended, reason) = recommend(&formats, &conditions);
     let report = Report {
         model: info.spec.name.clone().unwrap_or_else(|| args.model.clone()),
@@ -112,6 +121,16 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         assumption: header.assumption(),
     };
     if args.json { console::print_json(&report) } else { console::print(report.text()) }
+}
+
+/// The GPU and its host, if a model with experts can be on both: on CUDA, and on another machine whose rates are given.
+fn offload(args: &FitArgs, info: &ModelInfo, backend: &Backend, device: f64) -> Option<Offload> {
+    let is_gpu = matches!(backend.device(), DeviceId::Cuda(_));
+    let level = args.device.cpu_level.unwrap_or_else(Level::best);
+    let measured = || is_gpu.then(|| memory_rate(level, args.device.threads()));
+    let layers = Layers::of(&info.spec)?;
+    let host = args.host_bandwidth.map(|gb| gb * 1e9).or_else(measured)?;
+    Some(Offload { layers, rates: ReadRates { device, host } })
 }
 
 /// Bytes in a second that the device reads from its memory.
@@ -129,7 +148,8 @@ const FORMATS: [&str; 8] = ["Q8_0", "Q6_K", "Q5_K_M", "MXFP4_MOE", "Q4_K_M", "IQ
 fn candidates(header: &Header, info: &ModelInfo, loaded: u64) -> Result<Vec<Candidate>, Failure> {
     let (file, uses) = (&header.file, info.tensor_uses());
     let own: u64 = file.tensors().iter().map(|tensor| tensor.bytes).sum();
-    let active = bytes_per_token(&uses, |name| file.tensor(name).map_or(0, |tensor| tensor.bytes));
+    let token = TokenBytes::new(&uses, |name| file.tensor(name).map_or(0, |tensor| tensor.bytes));
+    let active = token.active;
     let scaled = |bytes: u64, by: u64| (bytes as f64 * by as f64 / own.max(1) as f64) as u64;
     let mut found: Vec<Candidate> = header
         .published
@@ -139,6 +159,11 @@ fn candidates(header: &Header, info: &ModelInfo, loaded: u64) -> Result<Vec<Cand
             file: *bytes,
             weights: scaled(loaded, *bytes),
             active: scaled(active, *bytes),
+            experts: TokenBytes {
+                active: scaled(token.active, *bytes),
+                chosen: scaled(token.chosen, *bytes),
+                experts: scaled(token.experts, *bytes),
+            },
         })
         .collect();
     // What MLX has quantised is not quantised again.
@@ -151,11 +176,13 @@ fn candidates(header: &Header, info: &ModelInfo, loaded: u64) -> Result<Vec<Cand
             let bytes: HashMap<&str, u64> =
                 planned.tensors().iter().map(|tensor| (tensor.name.as_str(), tensor.bytes)).collect();
             let all: u64 = bytes.values().sum();
+            let experts = TokenBytes::new(&uses, |name| bytes.get(name).copied().unwrap_or(0));
             found.push(Candidate {
                 format: mix.name().to_owned(),
                 file: planned.file_bytes(),
                 weights: scaled(loaded, all),
-                active: bytes_per_token(&uses, |name| bytes.get(name).copied().unwrap_or(0)),
+                active: experts.active,
+                experts,
             });
         }
         // A model that was published in MXFP4 gains nothing by larger formats, and no other model is meant for MXFP4.
@@ -163,7 +190,13 @@ fn candidates(header: &Header, info: &ModelInfo, loaded: u64) -> Result<Vec<Cand
         found.retain(|candidate| published.is_none_or(|published| candidate.file <= published));
     }
     if let Some(own) = header.own {
-        found.push(Candidate { format: own.to_owned(), file: file.file_bytes(), weights: loaded, active });
+        found.push(Candidate {
+            format: own.to_owned(),
+            file: file.file_bytes(),
+            weights: loaded,
+            active,
+            experts: token,
+        });
     }
     found.sort_by_key(|candidate| std::cmp::Reverse(candidate.file));
     Ok(found)
@@ -220,9 +253,39 @@ impl Report {
             );
         }
         let _ = writeln!(out, "\n{}", self.reason);
-        out + &self.assumption + "\n"
+        out + &self.slots() + &self.assumption + "\n"
+    }
+
+    /// The formats that do not fit, with their experts in slots.
+    fn slots(&self) -> String {
+        let rows = || self.formats.iter().filter_map(|row| Some((row, row.slots.as_ref()?)));
+        let Some((_, SlotPlan { expected, .. })) = rows().next() else { return String::new() };
+        let mut out = "\nwith experts in host memory, and those chosen last in slots on the GPU:\n".to_owned();
+        let _ = write!(out, "{:<10} {:>10} {:>9}", "format", "host", "slots");
+        for it in expected {
+            let _ = write!(out, " {:>15}", it.reuse);
+        }
+        out += "\n";
+        for (row, SlotPlan { slots, experts, host_bytes, expected }) in rows() {
+            let (host, slots) = (console::bytes(*host_bytes), format!("{slots}/{experts}"));
+            let _ = write!(out, "{:<10} {host:>10} {slots:>9}", printable(&row.format));
+            for it in expected {
+                let text = format!("{:.0}% {:.1} tok/s", 100.0 * it.hits, it.tokens_per_second);
+                let _ = write!(out, " {text:>15}");
+            }
+            out += "\n";
+        }
+        out + SLOTS_ASSUMPTION
     }
 }
+
+/// The origin of the numbers of slots.
+const SLOTS_ASSUMPTION: &str = "\
+The columns are texts that use the same experts again as little as chance, as Gemma 4 26B (weak), and as
+Qwen3-30B-A3B (strong): the share of choices in slots, and tokens per second from the rates above, with
+the time of a layer that was measured on an H100 with 16 cores (docs/benchmarks.md).
+
+";
 
 /// A name of a file without control characters.
 fn printable(text: &str) -> String {

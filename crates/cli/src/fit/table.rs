@@ -1,6 +1,9 @@
 //! The arithmetic of `fit`.
 
+use gristmill_gpu::host_experts::STAGING_BYTES;
 use serde::Serialize;
+
+use crate::slots::{Expected, Layers, ReadRates, TokenBytes};
 
 /// Formats that are larger than Q8_0, which nobody needs for running a model.
 const UNQUANTISED: [&str; 3] = ["F32", "F16", "BF16"];
@@ -15,6 +18,40 @@ pub(super) struct Candidate {
     pub(super) weights: u64,
     /// Bytes of the weights that one token reads.
     pub(super) active: u64,
+    /// What of it is experts.
+    pub(super) experts: TokenBytes,
+}
+
+/// A GPU and its host, for models whose experts are on both.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offload {
+    pub(super) layers: Layers,
+    pub(super) rates: ReadRates,
+}
+
+/// Experts in slots on the GPU, for a format that does not fit.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct SlotPlan {
+    /// Slots of each layer, and its experts.
+    pub(super) slots: usize,
+    pub(super) experts: usize,
+    /// Bytes of host memory.
+    pub(super) host_bytes: u64,
+    pub(super) expected: Vec<Expected>,
+}
+
+impl SlotPlan {
+    /// `None` if the format fits without, or if what is no expert does not fit.
+    pub(super) fn new(candidate: &Candidate, conditions: &Conditions, offload: &Offload) -> Option<Self> {
+        let Candidate { weights, experts, .. } = candidate;
+        let Conditions { memory, state, other, .. } = *conditions;
+        let all = weights.saturating_add(state).saturating_add(other);
+        let free = memory.filter(|&memory| memory < all)?.checked_sub(all.saturating_sub(experts.experts))?;
+        let Offload { layers, rates } = offload;
+        let slots = layers.slots(experts, free.saturating_sub(STAGING_BYTES as u64));
+        let expected = layers.expect(experts, slots, rates);
+        Some(Self { slots, experts: layers.experts(), host_bytes: experts.experts, expected })
+    }
 }
 
 /// The machine, and what is asked of it.
@@ -45,11 +82,14 @@ pub(super) struct Row {
     /// With an empty context, and with a full one.
     pub(super) tokens_per_second: f64,
     pub(super) tokens_per_second_at_context: f64,
+    /// If it does not fit on the GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) slots: Option<SlotPlan>,
 }
 
 impl Row {
-    pub(super) fn new(candidate: &Candidate, conditions: &Conditions) -> Row {
-        let Candidate { format, file, weights, active } = candidate;
+    pub(super) fn new(candidate: &Candidate, conditions: &Conditions, offload: Option<&Offload>) -> Row {
+        let Candidate { format, file, weights, active, .. } = candidate;
         let memory = weights.saturating_add(conditions.state).saturating_add(conditions.other);
         let rate = |bytes: u64| conditions.bandwidth / bytes.max(1) as f64;
         Row {
@@ -60,6 +100,7 @@ impl Row {
             fits: conditions.memory.is_none_or(|free| memory <= free),
             tokens_per_second: rate(*active),
             tokens_per_second_at_context: rate(active.saturating_add(conditions.state)),
+            slots: offload.and_then(|offload| SlotPlan::new(candidate, conditions, offload)),
         }
     }
 }
@@ -111,8 +152,10 @@ mod tests {
     fn rows(conditions: &Conditions) -> Vec<Row> {
         let one = |(format, size): (&str, u64)| {
             // A tenth of the weights serves a token.
-            let candidate = Candidate { format: format.to_owned(), file: size, weights: size, active: size / 10 };
-            Row::new(&candidate, conditions)
+            let experts = TokenBytes { active: size / 10, chosen: size / 20, experts: size / 2 };
+            let candidate =
+                Candidate { format: format.to_owned(), file: size, weights: size, active: size / 10, experts };
+            Row::new(&candidate, conditions, None)
         };
         [("BF16", 60 * GB), ("Q8_0", 32 * GB), ("Q4_K_M", 18 * GB), ("Q2_K", 11 * GB)].map(one).to_vec()
     }
@@ -147,11 +190,12 @@ mod tests {
 
     #[test]
     fn nothing_overflows() {
-        let huge = Candidate { format: String::new(), file: u64::MAX, weights: u64::MAX, active: u64::MAX };
-        let row = Row::new(&huge, &conditions(1, 1));
+        let experts = TokenBytes { active: u64::MAX, chosen: u64::MAX, experts: u64::MAX };
+        let huge = Candidate { format: String::new(), file: u64::MAX, weights: u64::MAX, active: u64::MAX, experts };
+        let row = Row::new(&huge, &conditions(1, 1), None);
         assert!(!row.fits && row.tokens_per_second_at_context.is_finite());
-        let none = Candidate { format: String::new(), file: 0, weights: 0, active: 0 };
-        assert!(Row::new(&none, &conditions(1, 1)).tokens_per_second.is_finite());
+        let none = Candidate { format: String::new(), file: 0, weights: 0, active: 0, experts: TokenBytes::default() };
+        assert!(Row::new(&none, &conditions(1, 1), None).tokens_per_second.is_finite());
         assert!(recommend(&[], &conditions(1, 1)).0.is_none());
     }
 }

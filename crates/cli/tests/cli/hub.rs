@@ -260,6 +260,19 @@ fn fit_says_which_format_of_a_model_to_take() {
     assert!(q4["fits"] == true && row(&big, "Q8_0")["fits"] == false, "{big}");
     assert!(big["recommended"].is_string());
 
+    assert!(q4.get("slots").is_none(), "there is no GPU, {q4}");
+
+    // A GPU of 12 GB: 71 of 128 experts fit (docs/benchmarks.md). Texts with more reuse find more of them.
+    let gpu = ["fit", "qwen3-30b-a3b", "--memory", "12", "--bandwidth", "3300", "--host-bandwidth", "83"];
+    let plan = row(&read(case.run(&[&gpu[..], &["--json"]].concat())), "Q4_K_M")["slots"].clone();
+    assert!((66..=76).contains(&plan["slots"].as_u64().expect("slots")) && plan["experts"] == 128, "{plan}");
+    let expected = plan["expected"].as_array().expect("localities").clone();
+    let hits: Vec<f64> = expected.iter().map(|it| it["hits"].as_f64().expect("a share")).collect();
+    assert!(hits.len() == 3 && hits[0] < hits[1] && hits[1] < hits[2] && hits[2] < 1.0, "{plan}");
+    let text = case.run(&gpu).success();
+    assert!(text.contains("with experts in host memory") && text.contains("strong"), "{text}");
+    assert_eq!(case.run(&gpu[..4].iter().chain(&gpu[6..]).copied().collect::<Vec<_>>()).code, Some(2));
+
     let oss = read(case.run(&words("gpt-oss-20b")));
     assert_eq!(oss["formats"][0]["format"], "MXFP4_MOE", "larger formats gain nothing");
 

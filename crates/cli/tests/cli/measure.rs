@@ -96,6 +96,41 @@ fn experts() {
     assert_eq!((&both, fs::read_to_string(&svg).unwrap()), (&json, picture));
 }
 
+/// A trace has the counts of `experts`, and `bench` reads the experts of a trace; one of another model is refused by line.
+#[test]
+fn traces() {
+    let (text, trace) = (path("text for a trace"), path("trace.jsonl"));
+    fs::write(&text, "abcdefgh".repeat(12)).unwrap();
+    let experts = ["experts", "-m", "MODEL", "-f", &text, "--ctx", "40", "--trace", &trace, "--json"];
+    let json: serde_json::Value = serde_json::from_str(&gristmill(&experts, b"").success()).unwrap();
+    let lines: Vec<serde_json::Value> =
+        fs::read_to_string(&trace).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len() as u64, json["tokens"].as_u64().unwrap());
+    for layer in json["layers"].as_array().unwrap() {
+        let number = layer["layer"].as_u64().unwrap() as usize;
+        for (expert, count) in layer["counts"].as_array().unwrap().iter().enumerate() {
+            let of_line = |line: &serde_json::Value| {
+                let chosen = line["experts"][number].as_array().unwrap();
+                chosen.iter().filter(|pair| pair[0] == expert).count() as u64
+            };
+            assert_eq!(lines.iter().map(of_line).sum::<u64>(), count.as_u64().unwrap());
+        }
+    }
+    let bench = |routing: &str| {
+        gristmill(&["bench", "-m", "MODEL", "-p", "8", "-n", "4", "-r", "1", "--routing", routing, "--json"], b"")
+    };
+    let forced: serde_json::Value = serde_json::from_str(&bench(&trace).success()).unwrap();
+    assert_eq!(forced["routing"], trace.as_str());
+    assert!(forced["prefill"]["mean_distinct_experts"].as_f64().unwrap() > 0.0);
+    serde_json::from_str::<serde_json::Value>(&bench("weak:2").success()).unwrap();
+    let mut first = lines[0].clone();
+    first["experts"].as_array_mut().unwrap().pop();
+    fs::write(&trace, format!("{}\n{first}\n", lines[0])).unwrap();
+    let refused = bench(&trace);
+    assert!(refused.err.contains("line 2: there are") && refused.err.contains("--routing"), "{}", refused.err);
+    assert!(bench("/no/such/trace").err.contains("cannot be read"));
+}
+
 /// The model and the measured limits are those of the level that is requested.
 #[test]
 fn cpu_levels() {

@@ -59,7 +59,11 @@ fn remedy(code: CUresult) -> &'static str {
 }
 
 pub(super) fn check(id: DeviceId, what: &str, code: CUresult) -> Result<()> {
-    if code == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(error(id, what, reason(code))) }
+    match code {
+        CUresult::CUDA_SUCCESS => Ok(()),
+        CUresult::CUDA_ERROR_OUT_OF_MEMORY => Err(Error::OutOfDeviceMemory { device: id, what: what.to_owned() }),
+        code => Err(error(id, what, reason(code))),
+    }
 }
 
 impl Context {

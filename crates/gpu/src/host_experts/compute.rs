@@ -33,10 +33,13 @@ pub(super) struct HostLayer {
 impl HostLayer {
     /// Whether it has these weights, with the same routing and precision.
     pub(super) fn is(&self, weights: [&Arc<HostMatrices>; 2], top_k: usize, precision: Precision) -> bool {
+        self.has(weights) && (self.top_k, self.precision) == (top_k, precision)
+    }
+
+    /// Whether it has these weights.
+    pub(super) fn has(&self, weights: [&Arc<HostMatrices>; 2]) -> bool {
         let same = |own: &Weak<HostMatrices>, other: &Arc<HostMatrices>| Weak::as_ptr(own) == Arc::as_ptr(other);
-        same(&self.gate_up, weights[0])
-            && same(&self.down, weights[1])
-            && (self.top_k, self.precision) == (top_k, precision)
+        same(&self.gate_up, weights[0]) && same(&self.down, weights[1])
     }
 
     /// Whether the model that owns the weights is gone.

@@ -44,7 +44,7 @@ struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     clock: AtomicU64,
-    usage: [AtomicU64; 3],
+    usage: [AtomicU64; 4],
 }
 
 #[derive(Debug, Default)]
@@ -102,10 +102,20 @@ impl Inserter {
         }
     }
 
+    /// Counts choices of a long batch as the device posted them.
+    pub(super) fn count_shared(&self, ids: &[u32]) {
+        let by_cpu = ids.iter().filter(|&&id| id & HIT == 0).count();
+        self.shared.usage[3].fetch_add(by_cpu as u64, Ordering::Relaxed);
+    }
+
     /// Submits the launches that place what has arrived. `submitted` is the number of the last request that was submitted.
     pub(super) fn publish(&self, submitted: u32) -> Result<()> {
         let arrived = std::mem::take(&mut self.shared.state().arrived);
         for (layer, expert, memory) in arrived {
+            if layer.slots.as_ref().is_some_and(|slots| slots.resident(|resident| resident.is_held())) {
+                self.shared.state().arrived.push((layer, expert, memory));
+                continue;
+            }
             let matrices = layer.matrices();
             let placed = match (&layer.slots, &matrices) {
                 (Some(slots), Some(matrices)) => slots.place(&self.shared.gpu, expert, matrices, &memory)?,
@@ -136,8 +146,9 @@ impl Inserter {
 
     /// Choices and copies so far.
     pub(super) fn usage(&self) -> SlotUsage {
-        let [hits, misses, insertions] = self.shared.usage.each_ref().map(|count| count.load(Ordering::Relaxed));
-        SlotUsage { hits, misses, insertions }
+        let [hits, misses, insertions, shared] =
+            self.shared.usage.each_ref().map(|count| count.load(Ordering::Relaxed));
+        SlotUsage { hits, misses, insertions, shared, freed_bytes: 0 }
     }
 }
 
@@ -203,7 +214,7 @@ impl Shared {
         Ok(None)
     }
 
-    /// Free staging memory of at least this size. `None` if it is in use.
+    /// Free staging memory of at least this size. `None` if it is in use, or the device's memory is.
     fn memory(&self, state: &mut State, bytes: usize) -> Result<Option<Region>> {
         if let Some(at) = state.free.iter().position(|memory| memory.bytes() >= bytes) {
             return Ok(Some(state.free.swap_remove(at)));
@@ -217,7 +228,13 @@ impl Shared {
         if state.allocated + bytes > most {
             return Ok(None);
         }
-        state.allocated += bytes;
-        Region::new(&self.gpu, bytes, "staging of experts").map(Some)
+        match Region::new(&self.gpu, bytes, "staging of experts") {
+            // The steps need the memory more. After the next misses it is tried again.
+            Err(error) if error.is_out_of_memory() => Ok(None),
+            memory => {
+                state.allocated += bytes;
+                memory.map(Some)
+            }
+        }
     }
 }

@@ -45,6 +45,9 @@ shared_fields! {
 /// In the upper half of `answer`: the host has failed.
 const FAILED: u64 = 1 << 32;
 
+/// In the number of a layer: the other experts of the batch are not in slots, but copied for it.
+pub(super) const SHARED: u32 = 1 << 31;
+
 const WHAT: &str = "the mailbox of the experts on the CPU";
 
 /// Where the parts are, in bytes.
@@ -83,6 +86,8 @@ pub(super) struct Request {
     pub(super) number: u32,
     pub(super) layer: usize,
     pub(super) tokens: usize,
+    /// Whether it is for a part of the experts of a batch that has [`SHARED`].
+    pub(super) is_shared: bool,
 }
 
 /// The host's side of the mailbox.
@@ -158,8 +163,9 @@ impl HostEnd {
         let word = |offset| self.side.word(offset);
         let number = word(offset_of!(ControlWords, request))?.load(Ordering::Acquire);
         let [layer, tokens] = [offset_of!(ControlWords, layer), offset_of!(ControlWords, tokens)];
-        let [layer, tokens] = [word(layer)?, word(tokens)?].map(|word| word.load(Ordering::Relaxed) as usize);
-        Ok(Request { number, layer, tokens })
+        let [layer, tokens] = [word(layer)?, word(tokens)?].map(|word| word.load(Ordering::Relaxed));
+        let (is_shared, layer) = (layer & SHARED != 0, (layer & !SHARED) as usize);
+        Ok(Request { number, layer, tokens: tokens as usize, is_shared })
     }
 
     /// Copies the ids of a request, of tokens · top-k experts. Those in slots have [`super::inserter::HIT`].

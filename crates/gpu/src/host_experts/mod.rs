@@ -4,18 +4,21 @@
 //! Some experts can have [`slots`] in the device's memory. Then the device looks the chosen experts up, multiplies those in slots as
 //! a layer whose experts are slots, and the CPU computes the others meanwhile. An [`inserter`] copies missed experts to slots, where
 //! they replace the least recently chosen ones ([`resident`]). In a deterministic backend, slots keep the first experts. The other
-//! experts of a long batch are copied to the device, which multiplies them ([`stream`]).
+//! experts of a long batch are copied to the device, which multiplies them ([`stream`]); the CPU computes those of few tokens
+//! ([`share`]).
 //!
 //! A step stays one stream of launches, which a graph can capture: a kernel posts activations and choices to a [`mailbox`], a
 //! [`worker`] thread [`compute`]s the rows, and a kernel polls for them. Of the ways to wait it is the fastest, and the only one
 //! with a deadline (docs/performance-notes.md). After the deadline the step is an error.
 
 mod compute;
+mod copier;
 mod inserter;
 mod mailbox;
 mod place;
 mod request;
 mod resident;
+mod share;
 mod slots;
 mod stream;
 mod worker;
@@ -33,19 +36,21 @@ use gristmill_kernels::Backend;
 use gristmill_kernels::act::{ACT_BLOCK, Int8Words, Precision, Representations};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::ops::{
-    Checked, ExpertWeights, Experts, Graph, MoeCombine, MoeGateUp, MoeMatmul, Operation, SlotUsage,
+    Checked, ExpertWeights, Experts, Graph, MoeCombine, MoeGateUp, MoeMatmul, Operation, PendingRead, SlotUsage,
 };
 use gristmill_kernels::storage::Storage;
 use gristmill_kernels::tensor::{Buffer, View};
 use gristmill_kernels::weight::{HostWeight, Location, Weight};
 pub use inserter::STAGING_BYTES;
 use inserter::{COUNTED_TOKENS, Inserter};
-use mailbox::Mailbox;
 pub use mailbox::{ControlWords, DeviceWords};
+use mailbox::{Mailbox, SHARED};
 pub(crate) use place::{PlaceParams, RingParams, SlotMatrix, SlotPlane};
 use request::Part;
 pub use request::{Post, Receive};
+use share::{Share, ShareTables};
 use slots::LayerSlots;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use stream::Stream;
@@ -59,6 +64,13 @@ const INT8_WORDS: usize = size_of::<Int8Words>() / size_of::<u32>();
 /// fast (Qwen3-30B-A3B, calculated).
 const STREAM_TOKENS: usize = 257;
 
+/// The rows of this number of tokens are one request in models with 8 experts of 2,048 elements for each.
+const SHARE_TOKENS: usize = 512;
+
+/// Groups of 24 MiB that are copied ahead. A link of 50 GB/s takes 2 ms for them, longer than a layer computes between its absent
+/// experts and those of the next layer (Qwen3-30B-A3B, 2,048 tokens, calculated).
+const GROUPS_AHEAD: usize = 4;
+
 /// How a device's backend has experts computed by the CPU.
 #[derive(Clone, Debug)]
 pub struct HostExperts {
@@ -71,15 +83,21 @@ pub struct HostExperts {
     /// Tokens of the smallest batch whose experts without a slot are copied to the device and multiplied there, in a layer that has
     /// slots. Such a batch is not captured.
     pub stream_tokens: usize,
+    /// Tokens of the largest batch of these of which the CPU computes the experts of few tokens meanwhile. In larger ones all experts
+    /// have many.
+    pub share_tokens: usize,
     /// Bytes of the experts that are copied for such a batch together; one expert if that is larger.
     pub group_bytes: usize,
+    /// Groups that are copied ahead of the kernels that read them, each to memory of its own; at least 1.
+    pub groups_ahead: usize,
 }
 
 impl HostExperts {
     /// With a deadline of 5 s, groups of 24 MiB, and memory for the rows of 512 tokens of 8 experts with 2,048 elements each.
     pub fn new(backend: Arc<Backend>) -> Self {
         let (deadline, rows_bytes, group_bytes) = (Duration::from_secs(5), 32 << 20, 24 << 20);
-        Self { backend, deadline, rows_bytes, stream_tokens: STREAM_TOKENS, group_bytes }
+        let (stream_tokens, share_tokens) = (STREAM_TOKENS, SHARE_TOKENS);
+        Self { backend, deadline, rows_bytes, stream_tokens, share_tokens, group_bytes, groups_ahead: GROUPS_AHEAD }
     }
 }
 
@@ -92,8 +110,12 @@ pub(crate) struct HostPath {
     pair_slots: PairWords,
     missed: PairWords,
     stream: Mutex<Stream>,
+    share_tables: Mutex<ShareTables>,
     /// Slots keep their experts.
     fixed: bool,
+    /// Bytes of slots that were freed, and of experts that could not be pinned.
+    freed_bytes: AtomicU64,
+    unpinned_bytes: AtomicU64,
     /// `None` in a dry run, where nothing is submitted.
     worker: Option<Arc<Worker>>,
 }
@@ -104,16 +126,18 @@ impl HostPath {
         let mailbox = Mailbox::new(device.gpu(), host.rows_bytes)?;
         let inserter = Inserter::start(device.gpu(), &host.backend, fixed)?;
         let worker = Worker::start(Arc::clone(&host.backend), inserter, &mailbox, device.host_failure())?;
-        let (pair_slots, missed, stream) = Default::default();
-        Ok(Self { host, mailbox, pair_slots, missed, stream, fixed, worker: Some(Arc::new(worker)) })
+        let worker = Some(Arc::new(worker));
+        let (pair_slots, missed, stream, share_tables, freed_bytes, unpinned_bytes) = Default::default();
+        Ok(Self { host, mailbox, pair_slots, missed, stream, share_tables, fixed, freed_bytes, unpinned_bytes, worker })
     }
 
     /// The same on a device that runs nothing.
     pub(crate) fn dry(&self, device: &Device) -> Result<Self> {
         let host = self.host.clone();
         let mailbox = Mailbox::new(device.gpu(), host.rows_bytes)?;
-        let (pair_slots, missed, stream) = Default::default();
-        Ok(Self { mailbox, host, pair_slots, missed, stream, fixed: self.fixed, worker: None })
+        let (pair_slots, missed, stream, share_tables, freed_bytes, unpinned_bytes) = Default::default();
+        let (fixed, worker) = (self.fixed, None);
+        Ok(Self { mailbox, host, pair_slots, missed, stream, share_tables, fixed, freed_bytes, unpinned_bytes, worker })
     }
 
     /// The CPU's backend.
@@ -123,15 +147,50 @@ impl HostPath {
 
     /// See [`gristmill_kernels::Backend::slot_usage`].
     pub(crate) fn slot_usage(&self) -> SlotUsage {
-        self.worker.as_ref().map_or_else(SlotUsage::default, |worker| worker.slot_usage())
+        let usage = self.worker.as_ref().map_or_else(SlotUsage::default, |worker| worker.slot_usage());
+        SlotUsage { freed_bytes: self.freed_bytes.load(Ordering::Relaxed), ..usage }
+    }
+
+    /// See [`gristmill_kernels::Backend::free_slots`]. The table names no slot any more, so graphs that were captured with the slots
+    /// stay valid: their kernels get addresses that they do not use.
+    pub(crate) fn free_slots(&self, device: &Device, weights: [&Weight; 2]) -> Result<u64> {
+        let (HostWeight(gate_up), HostWeight(down)) = (on_host(weights[0])?, on_host(weights[1])?);
+        let (Some(gate_up_slots), Some(down_slots)) = (&gate_up.slots, &down.slots) else { return Ok(0) };
+        let parts = slots::parts(gate_up_slots, down_slots)?;
+        if parts[0].is_freed() {
+            return Ok(0);
+        }
+        device.synchronize()?;
+        let layers = self.worker.iter().flat_map(|worker| worker.layers_of([gate_up, down]));
+        layers.filter_map(|layer| layer.slots.as_ref().map(LayerSlots::clear)).collect::<Result<()>>()?;
+        let freed = parts.map(PlaneRows::free_early).into_iter().sum::<usize>() as u64;
+        self.freed_bytes.fetch_add(freed, Ordering::Relaxed);
+        Ok(freed)
+    }
+
+    /// A notice if the system refused to pin experts.
+    pub(crate) fn notice(&self) -> Option<String> {
+        let refused = self.unpinned_bytes.load(Ordering::Relaxed);
+        (refused > 0).then(|| {
+            format!(
+                "experts in host memory: the system refused to pin {:.2} GB, so experts are copied to the GPU more slowly; \
+                 raise the limit of locked memory (`ulimit -l`, or memory of the virtual machine), or use --experts-on cpu",
+                refused as f64 / 1e9
+            )
+        })
     }
 
     /// Pins a weight in host memory for copies to slots.
     pub(crate) fn pin(&self, device: &Device, weight: &Weight) -> Result<Storage> {
         let layout = Error::ForeignLayout { op: OP, what: "a weight in host memory" };
-        let tiles = self.host.backend.tiles(weight).ok_or(layout)?;
-        let pinned: Vec<_> =
-            tiles.into_iter().map(|bytes| PinnedBytes::new(device.gpu(), bytes)).collect::<Result<_>>()?;
+        let mut pinned = Vec::new();
+        for bytes in self.host.backend.tiles(weight).ok_or(layout)? {
+            match PinnedBytes::new(device.gpu(), bytes)? {
+                Some(tiles) => pinned.push(tiles),
+                // The driver copies through memory of its own.
+                None => drop(self.unpinned_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed)),
+            }
+        }
         Ok(Storage::new(pinned))
     }
 
@@ -155,7 +214,7 @@ impl HostPath {
         let (device, precision) = (vendor.device(), call.x.precision());
         let representation = self.representation(precision, call.weights.gate_up)?;
         let streams = self.streams(tokens, call.weights.gate_up);
-        if !streams {
+        if !streams || self.shares(tokens) {
             call.x.expect_filled(OP, representation)?;
         }
         let (number, layer) = self.layer(device, &call.weights, top_k, precision)?;
@@ -181,7 +240,7 @@ impl HostPath {
         };
         if let (true, Some(slots), Some(pair_slots)) = (streams, slots, &pair_slots) {
             let all = Part { tokens, ..part(0) };
-            self.stream(vendor, call, &all, &layer, slots, pair_slots)?;
+            self.stream(vendor, call, &all, &layer, slots, pair_slots, tokens <= most)?;
         } else if tokens <= most {
             // The CPU and the device multiply at the same time.
             self.post(vendor, call, &part(0), slots)?;
@@ -213,7 +272,7 @@ impl HostPath {
         slots.is_some_and(same_format) && !self.fixed && tokens >= self.host.stream_tokens && !captures
     }
 
-    /// The rows of a batch, all by the device.
+    /// The rows of a long batch: by the device, and of experts of few tokens by the CPU, if the batch is one request.
     fn stream<V: Vendor>(
         &self,
         vendor: &V,
@@ -222,28 +281,56 @@ impl HostPath {
         layer: &Arc<HostLayer>,
         slots: &LayerSlots,
         pair_slots: &Buffer<u32>,
+        is_one_request: bool,
     ) -> Result<()> {
         let (device, tokens, top_k) = (vendor.device(), all.tokens, call.route.routing.top_k);
         let missed = self.missed.buffer(device, tokens * top_k)?;
         vendor.find_slots(&self.request(call, all, Some(slots))?, Arg::buffer(&missed, Access::Write))?;
-        // The choices of the last tokens, which are in slots when tokens are sampled.
-        let last = tokens.min(COUNTED_TOKENS);
-        let (ids, at) = region_of_view_mut(&call.route.ids).ok_or(Error::ForeignLayout { op: OP, what: "ids" })?;
-        let (stride, size) = (at.stride(), size_of::<u32>());
-        let (offset, span) = (at.span().start + (tokens - last) * stride, (last - 1) * stride + top_k);
-        let ids = device.start_read_region(ids, offset * size, span * size)?;
+        let shares = is_one_request && self.shares(tokens);
+        // All choices, or those of the last tokens, which are in slots when tokens are sampled.
+        let ids = read_ids(device, call, if shares { tokens } else { tokens.min(COUNTED_TOKENS) })?;
         multiply_slots(vendor, call, slots, pair_slots.view(tokens, top_k)?)?;
-        sort_pairs(vendor, call, missed.view(tokens, top_k)?)?;
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        stream.multiply(vendor, &self.host, call, layer, slots)?;
-        if let Some(worker) = &self.worker {
-            let ids: Vec<u32> = ids.wait()?.chunks_exact(size).map(bytemuck::pod_read_unaligned).collect();
-            worker.streamed(
-                layer,
-                &ids.chunks(stride).flat_map(|row| row.iter().take(top_k)).copied().collect::<Vec<_>>(),
-            );
+        let rest = stream.start(device, &self.host, all.number, layer)?;
+        if !shares {
+            sort_pairs(vendor, call, missed.view(tokens, top_k)?)?;
+            stream.multiply(vendor, &self.host, call, |_| false)?;
+            return self.streamed(layer, &ids.wait()?);
         }
+        let ids = ids.wait()?;
+        let absent = slots.resident(|resident| resident.absent());
+        let of_experts = share::tokens_of(ids.iter().copied(), call.route.logits.cols());
+        let share = Share::new(&of_experts, &rest, absent.len() - rest.len());
+        let mut copied = vec![false; of_experts.len()];
+        absent.iter().for_each(|&expert| copied[expert] = !share.left_out[expert]);
+        let mut tables = self.share_tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let pairs = tables.pairs.buffer(device, tokens * top_k)?;
+        let of_cpu = Part { number: all.number | SHARED, slots: Some(&pairs), ..*all };
+        let [by_cpu, by_copies] = tables.upload(device, &share, &copied)?;
+        let request = self.request(call, &of_cpu, Some(slots))?;
+        let with = |table| Post { slots: [table, request.slots[1]], ..request };
+        vendor.find_slots(&with(by_copies), Arg::buffer(&missed, Access::Write))?;
+        if share.is_shared() {
+            self.worker.iter().for_each(|worker| worker.submit());
+            vendor.post_experts(&with(by_cpu))?;
+        }
+        sort_pairs(vendor, call, missed.view(tokens, top_k)?)?;
+        stream.multiply(vendor, &self.host, call, |expert| share.left_out[expert])?;
+        if share.is_shared() {
+            self.receive(vendor, call, &of_cpu)?;
+        }
+        self.streamed(layer, &ids[ids.len().saturating_sub(COUNTED_TOKENS * top_k)..])
+    }
+
+    /// Records the choices of the last tokens of a batch.
+    fn streamed(&self, layer: &Arc<HostLayer>, ids: &[u32]) -> Result<()> {
+        self.worker.iter().for_each(|worker| worker.streamed(layer, ids));
         Ok(())
+    }
+
+    /// Whether the CPU computes experts of few tokens of a batch whose experts are copied.
+    pub(crate) fn shares(&self, tokens: usize) -> bool {
+        tokens <= self.host.share_tokens
     }
 
     /// The representation of activations that the CPU's products with a weight read.
@@ -289,6 +376,31 @@ impl HostPath {
             None => Ok((0, Arc::new(make()?))),
         }
     }
+}
+
+/// Choices that are being copied to the host.
+struct PendingIds {
+    pending: Box<dyn PendingRead>,
+    stride: usize,
+    top_k: usize,
+}
+
+impl PendingIds {
+    fn wait(self) -> Result<Vec<u32>> {
+        let bytes = self.pending.wait()?;
+        let ids: Vec<u32> = bytes.chunks_exact(size_of::<u32>()).map(bytemuck::pod_read_unaligned).collect();
+        Ok(ids.chunks(self.stride).flat_map(|row| row.iter().take(self.top_k)).copied().collect())
+    }
+}
+
+/// Starts to copy the choices of the last tokens to the host.
+fn read_ids(device: &Device, call: &Experts, tokens: usize) -> Result<PendingIds> {
+    let top_k = call.route.routing.top_k;
+    let (ids, at) = region_of_view_mut(&call.route.ids).ok_or(Error::ForeignLayout { op: OP, what: "ids" })?;
+    let (stride, size, first) = (at.stride(), size_of::<u32>(), call.y.rows() - tokens);
+    let (offset, span) = (at.span().start + first * stride, (tokens - 1) * stride + top_k);
+    let pending = device.start_read_region(ids, offset * size, span * size)?;
+    Ok(PendingIds { pending, stride, top_k })
 }
 
 /// A word for each pair of a batch: buffers, the last one for new work. Graphs may name the others.

@@ -11,6 +11,8 @@ pub(super) struct Resident {
     missed: Vec<u64>,
     /// Whether an expert is being copied, or waits for its slot.
     in_flight: Vec<bool>,
+    /// Whether slots keep their experts for now.
+    is_held: bool,
 }
 
 /// A slot's old expert and its new one.
@@ -29,6 +31,7 @@ impl Resident {
             used: vec![0; slots],
             missed: vec![0; experts],
             in_flight: vec![false; experts],
+            is_held: false,
         }
     }
 
@@ -50,6 +53,24 @@ impl Resident {
     /// The experts that are in no slot, in order.
     pub(super) fn absent(&self) -> Vec<usize> {
         (0..self.slot_of.len()).filter(|&expert| self.slot_of[expert].is_none()).collect()
+    }
+
+    /// Sets whether slots keep their experts for now.
+    pub(super) fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
+    /// Whether slots keep their experts, since [`Self::hold`].
+    pub(super) fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// Empties the slots, and has none from now on.
+    pub(super) fn clear(&mut self) {
+        self.is_held = false;
+        self.slot_of.fill(None);
+        self.expert_of.clear();
+        self.used.clear();
     }
 
     /// Whether to copy an expert now. If so, it is in flight from now on.
@@ -100,6 +121,16 @@ mod tests {
         assert!(resident.choose(1, 8) && resident.start(1) && !resident.choose(0, 9));
         assert_eq!(resident.replace(1), None);
         assert!(!resident.choose(9, 10));
+    }
+
+    /// Without slots, every expert is computed by the host, also one that was being copied.
+    #[test]
+    fn cleared_slots_get_no_expert() {
+        let mut resident = Resident::new(4, 2);
+        assert!(resident.choose(3, 1) && resident.start(3));
+        resident.clear();
+        assert_eq!((resident.replace(3), resident.absent()), (None, vec![0, 1, 2, 3]));
+        assert!(resident.choose(0, 2) && !resident.start(0));
     }
 
     /// Slots and experts always name each other, and every slot has an expert.

@@ -33,8 +33,9 @@ impl LayerSlots {
         let (Some(gate_up), Some(down)) = (&gate_up.slots, &down.slots) else { return Ok(None) };
         let parts = parts(gate_up, down)?;
         let (experts, slots) = (weights.gate_up.experts(), gate_up.experts());
+        let filled = if parts[0].is_freed() { 0 } else { slots };
         let table = Region::new(gpu, experts * size_of::<u32>(), "the table of experts in slots")?;
-        let first: Vec<u32> = (0..experts).map(|id| if id < slots { id as u32 } else { PADDING }).collect();
+        let first: Vec<u32> = (0..experts).map(|id| if id < filled { id as u32 } else { PADDING }).collect();
         table.write(0, bytemuck::cast_slice(&first))?;
         let bias = |bias: &Buffer<f32>| -> Result<Buffer<f32>> {
             let from = region_of(bias).ok_or(Error::ForeignLayout { op: OP, what: "a bias" })?;
@@ -49,11 +50,17 @@ impl LayerSlots {
         };
         Ok(Some(Self {
             table,
-            resident: Mutex::new(Resident::new(experts, slots)),
+            resident: Mutex::new(Resident::new(experts, filled)),
             staged: Staged::new(gpu, parts)?,
             gate_up_bias,
             down_bias: weights.down_bias.map(bias).transpose()?,
         }))
+    }
+
+    /// Empties the slots for good. Later work finds no expert in them.
+    pub(super) fn clear(&self) -> Result<()> {
+        self.resident(Resident::clear);
+        self.table.write(0, &vec![0xff; self.table.bytes()])
     }
 
     /// The table, for the kernel that looks experts up.
@@ -163,7 +170,7 @@ pub(super) struct HostExpert<'a> {
 }
 
 /// The matrices of gate, up and down in slots.
-fn parts<'a>(gate_up: &'a Weight, down: &'a Weight) -> Result<[&'a PlaneRows; 3]> {
+pub(super) fn parts<'a>(gate_up: &'a Weight, down: &'a Weight) -> Result<[&'a PlaneRows; 3]> {
     let [gate, up] = pair(OP, gate_up)?;
     Ok([gate, up, single(OP, down)?])
 }

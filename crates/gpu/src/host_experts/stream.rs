@@ -1,12 +1,14 @@
 //! Long batches: the experts that have no slot are copied to the device once, in their order, and multiplied there.
 //!
-//! Pairs are sorted by expert, so those of a group of experts are a range of the sorted tiles. A thread copies groups to two areas
-//! of staging memory in turns; kernels move each that has arrived into a ring and multiply its tiles. Copies and kernels overlap.
+//! Pairs are sorted by expert, so those of a group of experts are a range of the sorted tiles. A thread copies groups to areas of
+//! staging memory ([`copier`](super::copier)); kernels move each that has arrived into a ring and multiply its tiles. Copies run
+//! ahead of kernels: of the next groups, and then of the next layer's first groups, whose slots keep their experts until then.
 
 use super::HostExperts;
 use super::compute::HostLayer;
+use super::copier::Copier;
 use super::place::{Placement, RingTiles};
-use super::slots::{HostExpert, LayerSlots};
+use super::slots::LayerSlots;
 use crate::device::Device;
 use crate::epilogue::ProductEpilogue;
 use crate::layout::PlaneRows;
@@ -15,31 +17,44 @@ use crate::product::{Bias, Product, RowSelection};
 use crate::seam::{Region, region_of};
 use crate::storage::ActOutput;
 use crate::vendor::Vendor;
-use gristmill_kernels::Backend;
 use gristmill_kernels::act::ACT_BLOCK;
 use gristmill_kernels::error::{Error, Result};
-use gristmill_kernels::ops::{Checked, Experts, Operation, PendingRead};
+use gristmill_kernels::ops::{Checked, Experts, Operation};
 use gristmill_kernels::tensor::Buffer;
+use gristmill_kernels::weight::HostMatrices;
+use std::collections::VecDeque;
 use std::mem::swap;
 use std::slice::from_ref;
-use std::sync::mpsc;
-use std::thread;
+use std::sync::{Arc, Weak};
 
 const OP: &str = Experts::NAME;
-/// Areas of staging memory: one is copied to while kernels read the other.
-const AREAS: usize = 2;
 
-/// Memory on the device for groups of experts. Layers share it.
+/// Memory on the device for groups of experts, and what is being copied. Layers share it.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    areas: Vec<Region>,
-    /// Areas to copy to, each once the copy is done that follows the kernels that read it.
-    free: Vec<(usize, Option<Box<dyn PendingRead>>)>,
+    copier: Option<Copier>,
     rings: Vec<Ring>,
     /// The tiles of a group, and their number.
     tiles: Option<[Buffer<u32>; 2]>,
     /// For each expert, its place in the ring.
     places: Option<Region>,
+    /// The groups of a layer that has not finished.
+    current: Option<Groups>,
+    /// The layer that was last multiplied, and those that came after layers of smaller numbers.
+    last: Option<(u32, Weak<HostLayer>)>,
+    next: Vec<(Weak<HostLayer>, Weak<HostLayer>)>,
+}
+
+/// The absent experts of a layer, in groups.
+#[derive(Debug)]
+struct Groups {
+    layer: Arc<HostLayer>,
+    matrices: [Arc<HostMatrices>; 2],
+    /// Experts of a group at most.
+    size: usize,
+    /// Groups that are being copied, and those that are not, in order.
+    queued: VecDeque<Vec<usize>>,
+    rest: VecDeque<Vec<usize>>,
 }
 
 /// A group of experts in the device's layout.
@@ -50,89 +65,174 @@ struct Ring {
     biases: [Buffer<f32>; 3],
 }
 
+impl Groups {
+    /// `None` if the model is gone. From now on, the slots keep their experts.
+    fn new(layer: &Arc<HostLayer>, group_bytes: usize) -> Option<Self> {
+        let (matrices, slots) = (layer.matrices()?, layer.slots.as_ref()?);
+        let size = (group_bytes / slots.staged_bytes()).max(1);
+        let absent = slots.resident(|resident| {
+            resident.hold(true);
+            resident.absent()
+        });
+        let rest = absent.chunks(size).map(<[usize]>::to_vec).collect();
+        Some(Self { layer: Arc::clone(layer), matrices, size, queued: VecDeque::new(), rest })
+    }
+
+    /// Whether these are the groups of a layer whose slots still have the same experts.
+    fn are_of(&self, layer: &Arc<HostLayer>) -> bool {
+        Arc::ptr_eq(&self.layer, layer)
+            && self.slots().is_some_and(|slots| slots.resident(|resident| resident.is_held()))
+    }
+
+    fn slots(&self) -> Option<&LayerSlots> {
+        self.layer.slots.as_ref()
+    }
+
+    /// Bytes of a group.
+    fn bytes(&self) -> usize {
+        self.size * self.slots().map_or(0, LayerSlots::staged_bytes)
+    }
+
+    /// Queues groups while areas are free.
+    fn queue(&mut self, copier: &mut Copier) {
+        while copier.has_room()
+            && let Some(group) = self.rest.pop_front()
+        {
+            copier.queue(&self.layer, &self.matrices, group.clone());
+            self.queued.push_back(group);
+        }
+    }
+
+    /// Leaves experts out of the groups that are not being copied.
+    fn leave_out(&mut self, left_out: impl Fn(usize) -> bool) {
+        let rest: Vec<usize> = self.rest.drain(..).flatten().filter(|&expert| !left_out(expert)).collect();
+        self.rest = rest.chunks(self.size).map(<[usize]>::to_vec).collect();
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        self.slots().into_iter().for_each(|slots| slots.resident(|resident| resident.hold(false)));
+    }
+}
+
 impl Stream {
-    /// The rows of the pairs whose experts have no slot. They are grouped by expert; rows of other pairs are left as they are.
+    /// Starts to copy the experts of a layer that have no slot, unless they are being copied. Returns those whose copies have not
+    /// started.
+    pub(super) fn start(
+        &mut self,
+        device: &Device,
+        host: &HostExperts,
+        number: u32,
+        layer: &Arc<HostLayer>,
+    ) -> Result<Vec<usize>> {
+        self.learn(number, layer);
+        let gone = || Error::ForeignLayout { op: OP, what: "a weight that was freed" };
+        let copier = match &mut self.copier {
+            Some(copier) => copier,
+            None => self.copier.insert(Copier::start(&host.backend, host.groups_ahead.max(1))?),
+        };
+        let mut groups = match self.current.take() {
+            Some(groups) if groups.are_of(layer) => groups,
+            other => {
+                let had_some = other.is_some();
+                drop(other);
+                if had_some {
+                    copier.discard(device)?;
+                }
+                Groups::new(layer, host.group_bytes).ok_or_else(gone)?
+            }
+        };
+        copier.prepare(device, groups.bytes().max(host.group_bytes))?;
+        groups.queue(copier);
+        let rest = groups.rest.iter().flatten().copied().collect();
+        self.current = Some(groups);
+        Ok(rest)
+    }
+
+    /// Remembers that a layer came after another of the same step.
+    fn learn(&mut self, number: u32, layer: &Arc<HostLayer>) {
+        let this = Arc::downgrade(layer);
+        if let Some((_, last)) = self.last.replace((number, this.clone())).filter(|(before, _)| *before < number) {
+            self.next.retain(|(from, to)| from.strong_count() > 0 && to.strong_count() > 0 && !from.ptr_eq(&last));
+            self.next.push((last, this));
+        }
+    }
+
+    /// The groups of the layer that comes after a layer of the same step, if they fit the areas.
+    fn after(&self, layer: &Arc<HostLayer>, group_bytes: usize) -> Option<Groups> {
+        let this = Arc::downgrade(layer);
+        let (_, next) = self.next.iter().find(|(from, _)| from.ptr_eq(&this))?;
+        let groups = Groups::new(&next.upgrade()?, group_bytes)?;
+        let room = self.copier.as_ref().map_or(0, Copier::area_bytes);
+        Some(groups).filter(|groups| groups.bytes() <= room)
+    }
+
+    /// The rows of the pairs whose experts have no slot, without those that are `left_out`, after [`Self::start`]. The pairs are
+    /// grouped by expert; rows of other pairs are left as they are.
     pub(super) fn multiply<V: Vendor>(
         &mut self,
         vendor: &V,
         host: &HostExperts,
         call: &mut Checked<Experts>,
-        layer: &HostLayer,
-        slots: &LayerSlots,
+        left_out: impl Fn(usize) -> bool,
     ) -> Result<()> {
-        let gone = || Error::ForeignLayout { op: OP, what: "a weight that was freed" };
-        let (device, matrices) = (vendor.device(), layer.matrices().ok_or_else(gone)?);
-        let absent = slots.resident(|resident| resident.absent());
-        let size = (host.group_bytes / slots.staged_bytes()).max(1);
-        let groups: Vec<&[usize]> = absent.chunks(size).collect();
-        let ring = self.prepare(device, call, layer, slots, size, &absent)?;
-        let (Some([tiles, tile_count]), Some(places)) = (&mut self.tiles, &self.places) else { return Err(gone()) };
-        let (areas, ring, expert_of) = (&self.areas, &self.rings[ring], layer.expert(&matrices));
-        let (free, next_free) = mpsc::channel();
-        let (full, next_full) = mpsc::channel::<Result<usize>>();
-        self.free.drain(..).for_each(|area| drop(free.send(area)));
-        let (left, outcome) = thread::scope(|scope| {
-            let (all, expert_of) = (groups.clone(), &expert_of);
-            let copying = scope.spawn(move || {
-                for group in all {
-                    // The other thread stops at an error.
-                    let Ok((area, marker)) = next_free.recv() else { break };
-                    let copied = copy(&host.backend, slots, expert_of, group, &areas[area], marker).map(|()| area);
-                    if full.send(copied).is_err() {
-                        break;
-                    }
-                }
-                next_free
-            });
-            let outcome = groups.iter().try_for_each(|group| {
-                let area = next_full.recv().unwrap_or_else(|_| Err(gone()))?;
-                ring.place(device, slots, group, &areas[area])?;
-                // The area is free when this copy is done.
-                let marker = device.start_read_region(places, 0, size_of::<u32>())?;
-                let _ = free.send((area, Some(marker)));
-                let range = [group[0], group[group.len() - 1] + 1];
-                let (_, lists) = call.lists();
-                let launch = RingTiles { tiles: lists.tiles, tile_count: lists.tile_count, places, range };
-                launch.launch(device.gpu(), lists.pairs.len(), [tiles, tile_count])?;
-                // The products read the tiles of the group.
-                swap(lists.tiles, tiles);
-                swap(lists.tile_count, tile_count);
-                let multiplied = ring.multiply(vendor, call);
-                let (_, lists) = call.lists();
-                swap(lists.tiles, tiles);
-                swap(lists.tile_count, tile_count);
-                multiplied
-            });
-            drop((free, next_full));
-            (copying.join(), outcome)
-        });
-        // The next layer waits for the kernels that still read the areas. After an error some are missing; see `prepare`.
-        self.free.extend(left.iter().flat_map(|left| left.try_iter()));
+        let outcome = self.multiply_groups(vendor, host, call, left_out);
+        if outcome.is_err() {
+            self.current = None;
+            if let Some(copier) = &mut self.copier {
+                // The first error is the one to report.
+                let _ = copier.discard(vendor.device());
+            }
+        }
         outcome
     }
 
-    /// Allocates what a layer needs. Returns the number of its ring.
-    fn prepare(
+    fn multiply_groups<V: Vendor>(
         &mut self,
-        device: &Device,
+        vendor: &V,
+        host: &HostExperts,
         call: &mut Checked<Experts>,
-        layer: &HostLayer,
-        slots: &LayerSlots,
-        size: usize,
-        absent: &[usize],
-    ) -> Result<usize> {
-        let gpu = device.gpu();
-        let bytes = size * slots.staged_bytes();
-        if self.areas.first().is_none_or(|area| area.bytes() < bytes) {
-            self.areas = (0..AREAS).map(|_| Region::new(gpu, bytes, "staging of experts")).collect::<Result<_>>()?;
-            self.free.clear();
+        left_out: impl Fn(usize) -> bool,
+    ) -> Result<()> {
+        let gone = || Error::ForeignLayout { op: OP, what: "a weight that was freed" };
+        let (device, mut groups) = (vendor.device(), self.current.take().ok_or_else(gone)?);
+        groups.leave_out(left_out);
+        let ring = self.prepare(device, call, &groups)?;
+        let mut next = self.after(&groups.layer, host.group_bytes);
+        let (Some([tiles, tile_count]), Some(places)) = (&mut self.tiles, &self.places) else { return Err(gone()) };
+        let (ring, Some(copier)) = (&self.rings[ring], &mut self.copier) else { return Err(gone()) };
+        loop {
+            groups.queue(copier);
+            next.iter_mut().for_each(|next| next.queue(copier));
+            let Some(group) = groups.queued.pop_front() else { break };
+            let area = copier.take()?;
+            ring.place(device, groups.slots().ok_or_else(gone)?, &group, copier.area(area))?;
+            // The area is free when this copy is done.
+            let marker = device.start_read_region(places, 0, size_of::<u32>())?;
+            copier.release(area, Some(marker));
+            let range = [group[0], group[group.len() - 1] + 1];
+            let (_, lists) = call.lists();
+            let launch = RingTiles { tiles: lists.tiles, tile_count: lists.tile_count, places, range };
+            launch.launch(device.gpu(), lists.pairs.len(), [tiles, tile_count])?;
+            // The products read the tiles of the group.
+            swap(lists.tiles, tiles);
+            swap(lists.tile_count, tile_count);
+            let multiplied = ring.multiply(vendor, call);
+            let (_, lists) = call.lists();
+            swap(lists.tiles, tiles);
+            swap(lists.tile_count, tile_count);
+            multiplied?;
         }
-        if self.free.len() < AREAS {
-            device.synchronize()?;
-            self.free = (0..AREAS).map(|area| (area, None)).collect();
-        }
-        let matrices = layer.matrices().ok_or(Error::ForeignLayout { op: OP, what: "a weight" })?;
-        let like = slots.parts(&matrices)?;
+        self.current = next;
+        Ok(())
+    }
+
+    /// Allocates what a layer needs. Returns the number of its ring.
+    fn prepare(&mut self, device: &Device, call: &mut Checked<Experts>, groups: &Groups) -> Result<usize> {
+        let gone = || Error::ForeignLayout { op: OP, what: "a weight" };
+        let (gpu, size) = (device.gpu(), groups.size);
+        let like = groups.slots().ok_or_else(gone)?.parts(&groups.matrices)?;
         let found = self.rings.iter().position(|ring| ring.parts[0].experts >= size && ring.is_like(like));
         let ring = match found {
             Some(ring) => ring,
@@ -149,7 +249,9 @@ impl Stream {
         };
         let experts = call.route.logits.cols();
         let mut places = vec![0_u32; experts];
-        absent.iter().enumerate().for_each(|(i, &expert)| places[expert] = (i % size) as u32);
+        for group in groups.queued.iter().chain(&groups.rest) {
+            group.iter().zip(0..).for_each(|(&expert, place)| places[expert] = place);
+        }
         if self.places.as_ref().is_none_or(|region| region.bytes() < experts * size_of::<u32>()) {
             self.places = Some(Region::new(gpu, experts * size_of::<u32>(), "places of experts")?);
         }
@@ -168,23 +270,6 @@ impl Stream {
         }
         Ok(ring)
     }
-}
-
-/// Copies a group of experts to staging memory once it is free.
-fn copy(
-    host: &Backend,
-    slots: &LayerSlots,
-    expert_of: &HostExpert,
-    group: &[usize],
-    to: &Region,
-    marker: Option<Box<dyn PendingRead>>,
-) -> Result<()> {
-    marker.map(PendingRead::wait).transpose()?;
-    let mut pieces = Vec::with_capacity(6 * group.len());
-    for (i, &expert) in group.iter().enumerate() {
-        slots.pieces(host, expert, expert_of, i * slots.staged_bytes(), &mut pieces)?;
-    }
-    to.write_beside(&pieces)
 }
 
 impl Ring {

@@ -9,6 +9,7 @@ use super::mailbox::{HostEnd, Mailbox};
 use gristmill_kernels::Backend;
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::ops::{Experts, Graph, Operation, SlotUsage};
+use gristmill_kernels::weight::HostMatrices;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -86,6 +87,12 @@ impl Worker {
                 Ok((layers.len() as u32 - 1, layer))
             }
         }
+    }
+
+    /// The layers with these weights.
+    pub(super) fn layers_of(&self, weights: [&Arc<HostMatrices>; 2]) -> Vec<Arc<HostLayer>> {
+        let layers = self.shared.layers.read().unwrap_or_else(PoisonError::into_inner);
+        layers.iter().filter(|layer| layer.has(weights)).cloned().collect()
     }
 
     /// Places experts that have arrived, before a layer or a step that is not being captured.
@@ -195,8 +202,12 @@ impl Shared {
             let layer = layer.ok_or(unknown)?;
             let ids = compute::answer(&self.host, &mut scratch, &layer, request, end)?;
             // The device works meanwhile.
-            self.inserter.chosen(&layer, ids);
-            self.inserter.count(ids);
+            if request.is_shared {
+                self.inserter.count_shared(ids);
+            } else {
+                self.inserter.chosen(&layer, ids);
+                self.inserter.count(ids);
+            }
             self.inserter.posted(request.number);
             answered = request.number;
         }

@@ -147,6 +147,10 @@ pub struct SlotUsage {
     pub misses: u64,
     /// Experts that were copied to slots.
     pub insertions: u64,
+    /// Choices of long batches whose expert the CPU computed.
+    pub shared: u64,
+    /// Bytes of slots that were freed, because other memory was needed.
+    pub freed_bytes: u64,
 }
 
 /// Launches captured into a graph, which replays them with the same arguments.
@@ -272,6 +276,11 @@ macro_rules! operations {
                 let (what, found) = ("backend", self.name());
                 let _ = weight;
                 Err(Error::Range { op: "prepare_on_host", what, found, rule: "has no slots for experts" })
+            }
+            /// See [`Backend::free_slots`].
+            fn free_slots(&self, weights: [&Weight; 2]) -> Result<u64> {
+                let _ = weights;
+                Ok(0)
             }
             /// See [`Backend::slot_usage`].
             fn slot_usage(&self) -> Option<SlotUsage> {

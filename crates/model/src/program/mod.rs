@@ -5,6 +5,7 @@
 //! structure of a layer. Everything else follows from the program:
 //!
 //! - [`Tensors`] lists the weights to check ([`crate::weights`]) and to load.
+//! - [`forced`] replaces the choices of routers.
 //! - [`fuse`] rewrites adjacent nodes as the compositions of [`gristmill_kernels::ops`].
 //! - [`place`] chooses the memory of weights.
 //! - [`readers`] finds the products that read each activation, so that a kernel prepares no other representation.
@@ -14,6 +15,7 @@
 //! - [`run`] runs the nodes.
 
 pub(crate) mod build;
+pub(crate) mod forced;
 mod fuse;
 pub(crate) mod node;
 mod place;

@@ -462,11 +462,16 @@ impl<'a> Pass<'a> {
         let node::Route { ref routing, choices, .. } = route;
         let (logits, mut ids, mut weights) = (s.rows(route.logits.rows), s.ids.borrow_mut(), s.weights.borrow_mut());
         let start = choices.saturating_mul(t);
+        let forced = s.forced.as_ref().map(|forced| forced.of_router(choices, t)).transpose()?.flatten();
+        let (logits, routing, selection_bias, expert_scales) = match &forced {
+            Some((logits, rule)) => (*logits, rule, None, None),
+            None => (self.columns(route.logits, &logits)?, routing, route.selection_bias, route.expert_scales),
+        };
         run(Route {
-            logits: self.columns(route.logits, &logits)?,
+            logits,
             routing,
-            selection_bias: self.vector(route.selection_bias),
-            expert_scales: self.vector(route.expert_scales),
+            selection_bias: self.vector(selection_bias),
+            expert_scales: self.vector(expert_scales),
             tokens: Some(s.tokens.view(t, 1)?),
             ids: ids.view_mut_at(start, t, routing.top_k)?,
             weights: weights.view_mut_at(start, t, routing.top_k)?,

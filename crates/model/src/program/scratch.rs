@@ -9,9 +9,11 @@ use gristmill_kernels::act::{ACT_BLOCK, Act, Precision};
 use gristmill_kernels::groups::Groups;
 use gristmill_kernels::tensor::{Buffer, View};
 
+use super::forced::{Forced, ForcedExperts};
 use super::node::Node;
 use super::{ActId, GroupsId, Program, RowsId, Unit};
 use crate::error::Result;
+use crate::spec::ModelSpec;
 
 /// The buffers of all values: values that are never live at the same time share one.
 #[derive(Debug, Default)]
@@ -199,6 +201,8 @@ pub(crate) struct Scratch {
     pub(crate) weights: RefCell<Buffer<f32>>,
     /// The numbers of the heads of each token, T × heads.
     head_ids: Buffer<u32>,
+    /// Choices that replace those of the routers, once a pass had some.
+    pub(crate) forced: Option<Forced>,
     slots: Arc<Slots>,
     floats: Vec<RefCell<Buffer<f32>>>,
     acts: Vec<RefCell<Act>>,
@@ -248,6 +252,7 @@ impl Scratch {
             ids: RefCell::new(backend.alloc::<u32>(choices, "the router")?),
             weights: RefCell::new(backend.alloc::<f32>(choices, "the router")?),
             head_ids,
+            forced: None,
             floats: floats.collect::<Result<_>>()?,
             acts: acts.collect::<Result<_>>()?,
             groups: groups.collect::<Result<_>>()?,
@@ -262,6 +267,25 @@ impl Scratch {
     pub(crate) fn start_pass(&mut self, tokens: usize) -> bool {
         self.keeps = tokens <= self.kept_tokens;
         self.keeps
+    }
+
+    /// Replaces the routers' choices in the next pass, which has `padded` tokens, or not. The experts are checked.
+    pub(crate) fn force(
+        &mut self,
+        backend: &Backend,
+        spec: &ModelSpec,
+        most_tokens: usize,
+        experts: Option<&[ForcedExperts]>,
+        padded: usize,
+    ) -> Result<()> {
+        if let Some(experts) = experts {
+            if self.forced.is_none() {
+                self.forced = Some(Forced::new(backend, spec, most_tokens)?);
+            }
+            self.forced.as_mut().map(|forced| forced.upload(backend, experts, padded)).transpose()?;
+        }
+        self.forced.iter_mut().for_each(|forced| forced.is_on = experts.is_some());
+        Ok(())
     }
 
     pub(crate) fn rows(&self, id: RowsId) -> Ref<'_, Buffer<f32>> {

@@ -11,6 +11,7 @@ use super::{Logits, PassKind, Runner, StepShape};
 use crate::batch::Batch;
 use crate::error::{Error, Result};
 use crate::inspect::{Inspect, first_not_finite};
+use crate::program::forced::ForcedExperts;
 use crate::program::run::{PassOutputs, forward};
 use crate::stage::Stage;
 
@@ -23,21 +24,54 @@ impl Runner {
     /// [`Limits::kv_tokens`](crate::Limits::kv_tokens), [`Error::NotFinite`] if experts are counted. All sequences are
     /// then as before.
     pub fn forward(&mut self, batch: &Batch) -> Result<Logits<'_>> {
+        self.forward_with(batch, None)
+    }
+
+    /// [`Self::forward`] with these experts in place of the routers' choices, of each token in the batch's order. Experts are
+    /// summed up in the order of their weights. The routers of prediction heads choose for themselves.
+    ///
+    /// The first call allocates 4 bytes for each expert of each layer, for each token of [`Limits::batch_tokens`].
+    ///
+    /// # Errors
+    /// The errors of [`Self::forward`]; [`Error::ForcedTokens`] and [`Error::ForcedExperts`] for experts that do not belong to the
+    /// batch or the model.
+    ///
+    /// [`Limits::batch_tokens`]: crate::Limits::batch_tokens
+    pub fn forward_forced(&mut self, batch: &Batch, experts: &[ForcedExperts]) -> Result<Logits<'_>> {
+        if experts.len() != batch.len() {
+            return Err(Error::ForcedTokens { found: experts.len(), tokens: batch.len() });
+        }
+        let routers = self.model.spec.routers();
+        experts.iter().try_for_each(|experts| experts.check(&routers))?;
+        self.forward_with(batch, Some(experts))
+    }
+
+    /// If memory is too little, slots for experts are freed and the pass starts again.
+    fn forward_with(&mut self, batch: &Batch, experts: Option<&[ForcedExperts]>) -> Result<Logits<'_>> {
         self.check(batch)?;
+        while let Err(error) = self.attempt(batch, experts) {
+            if !error.is_out_of_memory() || self.model.free_slots()? == 0 {
+                return Err(error);
+            }
+        }
+        Ok(Logits { runner: self })
+    }
+
+    /// Runs a batch. After an error, all sequences are as before.
+    fn attempt(&mut self, batch: &Batch, experts: Option<&[ForcedExperts]>) -> Result<()> {
         self.replay_if(self.state.needs_replay())?;
         let model = self.model.clone();
-        let exclusive = model.backend.exclusive();
+        let _exclusive = model.backend.exclusive();
         let before = batch.parts.iter().map(|&(id, _)| Ok((id, self.state.len(id)?))).collect::<Result<Vec<_>>>()?;
-        if let Err(error) = self.run(batch) {
+        let outcome = self.run(batch, experts);
+        if outcome.is_err() {
             for (id, len) in before {
                 self.state.truncate(id, len)?;
             }
             // Nothing is known of its tokens.
             self.places.clear();
-            return Err(error);
         }
-        drop(exclusive);
-        Ok(Logits { runner: self })
+        outcome
     }
 
     fn check(&self, batch: &Batch) -> Result<()> {
@@ -61,7 +95,7 @@ impl Runner {
         }
     }
 
-    fn run(&mut self, batch: &Batch) -> Result<()> {
+    fn run(&mut self, batch: &Batch, experts: Option<&[ForcedExperts]>) -> Result<()> {
         let backend = &*self.model.backend;
         self.expert_counts.iter_mut().for_each(Vec::clear);
         self.places.clear();
@@ -91,6 +125,7 @@ impl Runner {
         self.last_tokens = tokens;
         let keeps = self.scratch.start_pass(tokens);
         let step = self.state.place(backend, &self.places, tokens, keeps)?;
+        self.scratch.force(backend, &self.model.spec, self.limits.batch_tokens, experts, tokens)?;
         backend.upload(&padded(&batch.tokens, tokens), &mut self.scratch.tokens)?;
         // Neighbouring rows at once.
         for run in batch.sampled.chunk_by(|(at, row), next| (at + 1, row + 1) == *next) {
@@ -102,7 +137,8 @@ impl Runner {
         self.uploaded_rows.bring(backend, &output_rows, &mut self.scratch.output_rows)?;
         let argmax = batch.argmax && rows > 0;
         self.sampled_rows = if argmax { batch.outputs() } else { 0 };
-        let shape = StepShape { tokens, outputs, argmax, kind: PassKind::Forward, step };
+        let kind = if experts.is_some() { PassKind::Forced } else { PassKind::Forward };
+        let shape = StepShape { tokens, outputs, argmax, kind, step };
         self.last = Some(shape);
         if self.expert_counts.is_none() {
             return self.step(shape);

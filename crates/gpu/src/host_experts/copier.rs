@@ -1,0 +1,144 @@
+//! A thread that copies groups of experts to areas of staging memory, in the order in which they were queued.
+
+use super::compute::HostLayer;
+use crate::device::Device;
+use crate::seam::Region;
+use gristmill_kernels::Backend;
+use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::ops::{Experts, Operation, PendingRead};
+use gristmill_kernels::weight::HostMatrices;
+use std::collections::VecDeque;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+
+/// The areas, and the thread that fills them.
+#[derive(Debug)]
+pub(super) struct Copier {
+    areas: Vec<Arc<Region>>,
+    /// How many there should be.
+    count: usize,
+    /// Areas to copy to, each once the copy to the host is done that follows the kernels that read it.
+    free: VecDeque<(usize, Option<Box<dyn PendingRead>>)>,
+    /// The areas of the groups that were queued and not taken.
+    queued: VecDeque<usize>,
+    jobs: Option<mpsc::Sender<Job>>,
+    done: mpsc::Receiver<Result<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A group to copy.
+struct Job {
+    layer: Arc<HostLayer>,
+    matrices: [Arc<HostMatrices>; 2],
+    group: Vec<usize>,
+    area: Arc<Region>,
+    marker: Option<Box<dyn PendingRead>>,
+}
+
+impl Copier {
+    /// Starts the thread, which copies to this number of areas.
+    pub(super) fn start(host: &Arc<Backend>, count: usize) -> Result<Self> {
+        let (jobs, next) = mpsc::channel::<Job>();
+        let (copied, done) = mpsc::channel();
+        let host = Arc::clone(host);
+        let serve = move || {
+            // The other thread drops its ends when it stops.
+            for job in next {
+                if copied.send(job.copy(&host)).is_err() {
+                    break;
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("gristmill-stream".to_owned()).spawn(serve);
+        let thread = thread.map_err(|error| Error::Threads { threads: 1, reason: error.to_string() })?;
+        let (areas, free, queued) = Default::default();
+        Ok(Self { areas, count, free, queued, jobs: Some(jobs), done, thread: Some(thread) })
+    }
+
+    /// Bytes of an area.
+    pub(super) fn area_bytes(&self) -> usize {
+        self.areas.first().map_or(0, |area| area.bytes())
+    }
+
+    /// Allocates areas of at least this size.
+    pub(super) fn prepare(&mut self, device: &Device, bytes: usize) -> Result<()> {
+        if self.area_bytes() >= bytes {
+            return Ok(());
+        }
+        self.discard(device)?;
+        self.areas.clear();
+        self.free.clear();
+        for area in 0..self.count {
+            self.areas.push(Arc::new(Region::new(device.gpu(), bytes, "staging of experts")?));
+            self.free.push_back((area, None));
+        }
+        Ok(())
+    }
+
+    /// Whether a group can be queued.
+    pub(super) fn has_room(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Queues a group of a layer, if an area is free.
+    pub(super) fn queue(&mut self, layer: &Arc<HostLayer>, matrices: &[Arc<HostMatrices>; 2], group: Vec<usize>) {
+        let (Some((at, marker)), Some(jobs)) = (self.free.pop_front(), &self.jobs) else { return };
+        let (layer, matrices, area) = (Arc::clone(layer), matrices.clone(), Arc::clone(&self.areas[at]));
+        // If the thread is gone, `take` reports it.
+        let _ = jobs.send(Job { layer, matrices, group, area, marker });
+        self.queued.push_back(at);
+    }
+
+    /// Waits for the copy that was queued first. Returns its area.
+    pub(super) fn take(&mut self) -> Result<usize> {
+        let gone = || Error::ForeignLayout { op: Experts::NAME, what: "staging memory" };
+        let area = self.queued.pop_front().ok_or_else(gone)?;
+        let copied = self.done.recv().unwrap_or_else(|_| Err(gone()));
+        if copied.is_err() {
+            self.free.push_back((area, None));
+        }
+        copied.map(|()| area)
+    }
+
+    /// The memory of an area.
+    pub(super) fn area(&self, area: usize) -> &Region {
+        &self.areas[area]
+    }
+
+    /// Frees an area that was taken, once the marker, a copy to the host after the kernels that read the area, is done.
+    pub(super) fn release(&mut self, area: usize, marker: Option<Box<dyn PendingRead>>) {
+        self.free.push_back((area, marker));
+    }
+
+    /// Waits for all copies and for the kernels that read areas, and forgets the groups.
+    pub(super) fn discard(&mut self, device: &Device) -> Result<()> {
+        for _ in self.queued.drain(..) {
+            // Nobody reads what was copied.
+            let _ = self.done.recv();
+        }
+        self.free = (0..self.areas.len()).map(|area| (area, None)).collect();
+        device.synchronize()
+    }
+}
+
+impl Drop for Copier {
+    fn drop(&mut self) {
+        self.jobs = None;
+        // The thread does not panic.
+        self.thread.take().into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
+impl Job {
+    fn copy(self, host: &Backend) -> Result<()> {
+        let Self { layer, matrices, group, area, marker } = self;
+        marker.map(PendingRead::wait).transpose()?;
+        let Some(slots) = &layer.slots else { return Ok(()) };
+        let expert_of = layer.expert(&matrices);
+        let mut pieces = Vec::with_capacity(6 * group.len());
+        for (i, &expert) in group.iter().enumerate() {
+            slots.pieces(host, expert, &expert_of, i * slots.staged_bytes(), &mut pieces)?;
+        }
+        area.write_beside(&pieces)
+    }
+}
