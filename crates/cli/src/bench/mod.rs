@@ -164,7 +164,7 @@ pub(crate) struct BenchArgs {
 }
 
 /// The options that a suite determines itself.
-const SUITE_CONFLICTS: [&str; 18] = [
+const SUITE_CONFLICTS: [&str; 19] = [
     "model",
     "path",
     "quantize",
