@@ -416,19 +416,26 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "copy(scales, all, blocks);" => "",
     }
     attention in "cpu/src/attention.rs" by [attention] {
-        "(sinks[row.query_head], 1.0)" => "(sinks[row.query_head], 0.0)",
-        "(sinks[row.query_head], 1.0);" => "(sinks[head], 1.0);",
-        "inside(span[r].0)..inside(span[r].1 + 1)" => "inside(span[r].0)..inside(span[r].1)",
-        "inside(span[r].0)..inside(span[r].1 + 1)\n" => "0..inside(span[r].1 + 1)\n",
+        "call.sink(row.query_head)" => "call.sink(row.row)",
+        "partial::merge_rows(call.sink(head)," => "partial::merge_rows(None,",
         "x * scale)" => "*x)",
         "t.factor(self.placement.positions[token])" => "t.factor(self.placement.positions[0])",
+        "query_head: part * share + index % share" => "query_head: part + index % share",
+        "part * share * call.spec.heads / call.options.heads" => "part",
+        "self.placement.table[slot as usize * self.table_cols + block]" => "self.placement.table[block]",
+    }
+    attention in "cpu/src/attention/partial.rs" by [attention] {
+        "x * factors[0] + y * factors[1]" => "x + y * factors[1]",
+        "if sink.is_some() { 1.0 } else { 0.0 })," => "0.0),",
+        "let top = if other > max { other } else { max };" => "let top = max;",
+    }
+    attention in "cpu/src/attention/split.rs" by [attention] {
+        "inside(span[r].0)..inside(span[r].1 + 1)" => "inside(span[r].0)..inside(span[r].1)",
+        "inside(span[r].0)..inside(span[r].1 + 1)\n" => "0..inside(span[r].1 + 1)\n",
         "s.splat(1.0 / cap)" => "s.splat(cap)",
         "if scale != 1.0 {" => "if scale > 1.0 {",
         "*sum = *sum * scale +" => "*sum +=",
-        "query_head: part * share + g" => "query_head: part + g",
-        "part * share / group" => "part",
         "ValueTile::of_keys(s, keys, key_width, c)" => "ValueTile::of_keys(s, keys, key_width, 0)",
-        "self.placement.table[slot as usize * self.table_cols + block]" => "self.placement.table[block]",
     }
     attention in "kernels/src/ops/positions.rs" by [attention] {
         "(u64::from(position) + u64::from(self.offset))" => "u64::from(position)",

@@ -70,7 +70,7 @@ fn a_step_of_a_sweep_has_decode_and_a_prompt() {
     let model = Arc::new(Model::with_backend(file, backend, LoadOptions::default()).unwrap());
     let plan = super::sweep::Plan { sizes: 1..=2, steps: 2, repeats: 1, depth: 20, prompt: Some(7) };
     let workload = plan.workload(512).unwrap();
-    let mut bench = measure::Bench::new(model, workload, workload.limits().unwrap(), None).unwrap();
+    let mut bench = measure::Bench::new(model, workload, workload.limits().unwrap(), None, None).unwrap();
     for (sequences, lengths) in [(1, [21, 20, 27]), (2, [21, 21, 27])] {
         assert_eq!(bench.prompt_steps_of(sequences, 7, 3).unwrap().len(), 3);
         assert_eq!(bench.lengths(), lengths);

@@ -66,6 +66,7 @@ fn spec(windows: &[Option<usize>]) -> ModelSpec {
         layers: windows.iter().map(layer).collect(),
         prediction_layers: 0,
         heads: Vec::new(),
+        head_inputs: crate::spec::HeadInputs::default(),
     }
 }
 
