@@ -12,12 +12,14 @@ use crate::model::ModelInfo;
 use crate::notice::Notice;
 use crate::program::Program;
 use crate::runner::MOST_DRAFTS;
-use crate::spec::{LayerSpec, ModelSpec, RopeScaling};
+use crate::spec::{LayerSpec, Mixer, ModelSpec, RopeScaling};
 use crate::state::{Reuse, State};
 
 /// Bytes of a device's memory that are reserved for its driver. Kernels and captured graphs of a model need some tens
 /// of MB; the workspace of attention grows to 64 MB, and captured graphs keep its smaller predecessors.
 const RESERVE: u64 = 256 << 20;
+/// The same of a model with latent attention, whose workspace grows to 2 MB for each multiprocessor: 276 MB on an H100.
+const LATENT_RESERVE: u64 = 512 << 20;
 
 /// Tokens of a batch on CUDA by default, the largest first. Larger products are faster there: with 128 clients a server
 /// of Qwen3-30B-A3B on an H200 gives 4,021 tokens per second with 512, 5,044 with 2,048.
@@ -25,6 +27,12 @@ const CUDA_BATCHES: [usize; 2] = [2048, 1024];
 
 /// The divisor of a device's free memory: intermediate results of a larger batch may use one part of this number.
 const OF_MEMORY: u64 = 16;
+
+/// Bytes of a device's memory that are reserved for its driver and for workspaces.
+fn reserve(spec: &ModelSpec) -> u64 {
+    let is_latent = spec.layers.iter().any(|layer| matches!(layer.mixer, Mixer::Latent(_)));
+    if is_latent { LATENT_RESERVE } else { RESERVE }
+}
 
 /// Where the memory of a model goes, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +126,7 @@ impl Plan {
                 .saturating_add(program.slots.kept_bytes(limits.kept_tokens(backend)))
                 .saturating_add(rope_bytes(spec))
                 .saturating_add(draft_bytes(spec, limits)),
-            reserve: device.map_or(0, |_| RESERVE),
+            reserve: device.map_or(0, |_| reserve(spec)),
             available: device.or_else(machine::available_memory),
         };
         plan.context = match limits.context {
