@@ -28,7 +28,7 @@ pub(crate) struct ReadRates {
 pub(crate) struct TokenBytes {
     /// All weights of a token.
     pub(crate) active: u64,
-    /// Those of its experts.
+    /// The weights of the experts that a token chooses.
     pub(crate) chosen: u64,
     /// All experts of the model.
     pub(crate) experts: u64,

@@ -34,6 +34,8 @@ const STRIP_TOKENS: usize = STRIP * KV_BLOCK;
 const MAX_ROWS: usize = 16;
 /// Blocks of a split, whole strips: 512 tokens.
 const SPLIT: usize = 32;
+/// The most numbers of results of splits in memory: 64 MB. Jobs that would need more compute all of their splits.
+const MAX_PARTIALS: usize = 1 << 24;
 
 /// Arguments that all jobs of one call share.
 struct Call<'a> {
@@ -78,7 +80,9 @@ impl Cpu {
             _ => group,
         };
         let jobs = Jobs { call, keys, values, runs, share, parts: call.options.heads / share };
-        match jobs.runs.len() * jobs.parts < self.pool.threads() && all > jobs.runs.len() {
+        let are_few = jobs.runs.len() * jobs.parts < self.pool.threads() && all > jobs.runs.len();
+        let partials = all.saturating_mul(jobs.parts).saturating_mul(jobs.partials());
+        match are_few && partials <= MAX_PARTIALS {
             true => self.run_splits(&jobs, &splits, out),
             false => self.run_whole(&jobs, out),
         }
@@ -101,8 +105,7 @@ impl Cpu {
     /// Runs each split of each job, then merges the splits of each row.
     fn run_splits<C: Cells>(&self, jobs: &Jobs<C>, splits: &[Range<usize>], out: &OutRows<f32>) {
         let &Jobs { call, ref runs, share, parts, .. } = jobs;
-        let row = PartialRow::len(call.spec.value_width);
-        let of_job = runs.iter().map(|run| run.len() * share).max().unwrap_or(0) * row;
+        let (row, of_job) = (PartialRow::len(call.spec.value_width), jobs.partials());
         // The run and the split of each item, `parts` of them for each.
         let items: Vec<(usize, usize)> =
             splits.iter().enumerate().flat_map(|(run, splits)| splits.clone().map(move |split| (run, split))).collect();
@@ -140,6 +143,12 @@ struct Jobs<'a, 'c, C> {
 }
 
 impl<C: Cells> Jobs<'_, '_, C> {
+    /// Numbers of the results of one split of a job.
+    fn partials(&self) -> usize {
+        let rows = self.runs.iter().map(|run| run.len() * self.share).max().unwrap_or(0);
+        rows.saturating_mul(PartialRow::len(self.call.spec.value_width))
+    }
+
     fn run(&self, level: &Level, run: &Range<usize>, part: usize, mut target: Target) {
         let &Self { call, keys, values, share, .. } = self;
         let head = part * share * call.spec.heads / call.options.heads;

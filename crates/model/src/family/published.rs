@@ -129,7 +129,7 @@ pub struct Prefix {
 pub enum OfLayers {
     /// A list of any values.
     List(&'static str),
-    /// A list of numbers. Those of prediction layers are 0 or null.
+    /// A list of numbers, one for each layer. The numbers of prediction layers are 0 or null.
     Limits(&'static str),
     /// A list of one value for all layers with full attention, and of one for all layers with a window.
     Two {

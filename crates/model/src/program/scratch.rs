@@ -201,7 +201,7 @@ pub(crate) struct Scratch {
     pub(crate) weights: RefCell<Buffer<f32>>,
     /// The numbers of the heads of each token, T × heads.
     head_ids: Buffer<u32>,
-    /// Choices that replace those of the routers, once a pass had some.
+    /// Forced choices of experts, which replace the routers' choices. `None` until a pass is forced.
     pub(crate) forced: Option<Forced>,
     slots: Arc<Slots>,
     floats: Vec<RefCell<Buffer<f32>>>,
