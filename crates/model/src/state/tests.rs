@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::spec::{AttentionSpec, BlockInputs, Mixer, MlpSpec, NormKind, RopeScaling, RopeSpec};
+use crate::state::fixed::Checkpoints;
 
 const CONTEXT: usize = 300;
 const TOKENS: usize = 40;
@@ -234,19 +235,25 @@ impl Shadow {
 
     /// Computes the due states, each from the one before it.
     fn replay(&mut self) {
-        let Some(fixed) = &self.state.fixed else { return };
-        for &(id, tenant, variant) in &self.open {
-            let checkpoints = fixed.checkpoints[id.slot as usize];
-            if let (true, Some(written)) = (checkpoints.is_due, checkpoints.now.slot) {
-                let (before, now) = (checkpoints.before, checkpoints.now);
+        while self.state.needs_replay() {
+            let due = self.due();
+            self.state.place_replay(&Reference::backend(), TOKENS).unwrap();
+            let still_due = self.due();
+            assert!(still_due.len() < due.len(), "no state was computed");
+            let fixed = self.state.fixed.as_ref().unwrap();
+            for &(id, tenant, variant) in due.iter().filter(|sequence| !still_due.contains(sequence)) {
+                let Checkpoints { before, now, .. } = fixed.checkpoints[id.slot as usize];
                 let read = before.slot.and_then(|slot| self.states[slot as usize]);
                 let expected = before.len.checked_sub(1).map(|last| (tenant, text(variant)[last]));
                 assert_eq!(read, expected, "the state of {}", before.len);
-                self.states[written as usize] = Some((tenant, text(variant)[now.len - 1]));
+                self.states[now.slot.unwrap() as usize] = Some((tenant, text(variant)[now.len - 1]));
             }
         }
-        self.state.place_replay(&Reference::backend(), TOKENS).unwrap();
-        assert!(!self.state.needs_replay());
+    }
+
+    /// The sequences whose states are due.
+    fn due(&self) -> Vec<(SequenceId, u64, usize)> {
+        self.open.iter().filter(|(id, ..)| self.state.is_due(*id).unwrap()).copied().collect()
     }
 
     fn keep(&mut self, at: usize) {
