@@ -323,7 +323,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether memory was too little. If slots for experts were left, they were freed and the pass was tried again.
+    /// Whether memory was too little. If slots for experts were left, they were freed and it was tried again.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Error::Kernel(error) if error.is_out_of_memory())
     }

@@ -291,8 +291,22 @@ impl Model {
         self.experts
     }
 
+    /// What `attempt` returns. While memory is too little for it and a layer has slots for experts, slots are freed and it is
+    /// called again; after an error it must have left everything as before.
+    pub(crate) fn freeing_slots<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        loop {
+            match attempt() {
+                Err(error) if error.is_out_of_memory() => match self.free_slots()? {
+                    0 => return Err(error),
+                    bytes => tracing::warn!(%error, bytes, "slots for experts are freed"),
+                },
+                outcome => return outcome,
+            }
+        }
+    }
+
     /// Frees the slots for experts of the last layer that has some. Returns the bytes, 0 if no layer has slots.
-    pub(crate) fn free_slots(&self) -> Result<u64> {
+    fn free_slots(&self) -> Result<u64> {
         let _exclusive = self.backend.exclusive();
         let layers = self.program.parts().collect::<Vec<_>>().into_iter().rev();
         for node in layers.flat_map(|part| part.nodes.iter().rev()) {

@@ -105,14 +105,17 @@ impl Runner {
         plan.check()?;
         let (backend, spec) = (&*model.backend, &model.spec);
         let (tokens, rows) = (limits.batch_tokens, limits.rows());
-        let exclusive = backend.exclusive();
-        let rotaries = model.weights.rotaries(spec, plan.context, backend)?;
-        let state = State::new(backend, spec, &limits, plan.context, reuse)?;
-        let scratch =
-            Scratch::new(backend, &model.program.slots, model.precision, [tokens, rows, limits.kept_tokens(backend)])?;
-        let sampled = backend.alloc::<u32>(rows, "sampled tokens")?;
-        let drafts = Drafts::new(&model, rows)?;
-        drop(exclusive);
+        let (rotaries, state, scratch, sampled, drafts) = model.freeing_slots(|| {
+            let _exclusive = backend.exclusive();
+            let sizes = [tokens, rows, limits.kept_tokens(backend)];
+            Ok((
+                model.weights.rotaries(spec, plan.context, backend)?,
+                State::new(backend, spec, &limits, plan.context, reuse)?,
+                Scratch::new(backend, &model.program.slots, model.precision, sizes)?,
+                backend.alloc::<u32>(rows, "sampled tokens")?,
+                Drafts::new(&model, rows)?,
+            ))
+        })?;
         Ok(Self {
             model,
             limits,

@@ -69,6 +69,11 @@ impl Runner {
     /// [`Error::UnknownSequence`](crate::Error::UnknownSequence); [`Error::Kernel`](crate::Error::Kernel) if the device
     /// refuses.
     pub fn draft(&mut self, orders: &[DraftOrder<'_>]) -> Result<Vec<Vec<u32>>> {
+        let model = self.model.clone();
+        model.freeing_slots(|| self.draft_once(orders))
+    }
+
+    fn draft_once(&mut self, orders: &[DraftOrder<'_>]) -> Result<Vec<Vec<u32>>> {
         self.replay_if(self.state.needs_replay())?;
         let mut drafts = vec![Vec::new(); orders.len()];
         let mut jobs = self.jobs(orders)?;
@@ -77,8 +82,8 @@ impl Runner {
         let model = self.model.clone();
         let _exclusive = model.backend.exclusive();
         for jobs in jobs.chunks_mut(self.limits.rows().min(self.limits.batch_tokens)) {
-            self.reserve(jobs)?;
-            let drafted = self.chain(jobs, &mut |_| Ok(()));
+            let reserved = self.reserve(jobs);
+            let drafted = reserved.and_then(|()| self.chain(jobs, &mut |_| Ok(())));
             jobs.iter().try_for_each(|job| self.state.release_drafts(job.sequence))?;
             for (job, tokens) in jobs.iter().zip(drafted?) {
                 drafts[job.order] = tokens;

@@ -49,11 +49,8 @@ impl Runner {
     /// If memory is too little, slots for experts are freed and the pass starts again.
     fn forward_with(&mut self, batch: &Batch, experts: Option<&[ForcedExperts]>) -> Result<Logits<'_>> {
         self.check(batch)?;
-        while let Err(error) = self.attempt(batch, experts) {
-            if !error.is_out_of_memory() || self.model.free_slots()? == 0 {
-                return Err(error);
-            }
-        }
+        let model = self.model.clone();
+        model.freeing_slots(|| self.attempt(batch, experts))?;
         Ok(Logits { runner: self })
     }
 

@@ -19,9 +19,10 @@ impl Runner {
         let (outputs, argmax, kind, step) = (PassOutputs::None, false, PassKind::Replay, PlacementKind::NONE);
         let shape = StepShape { tokens, outputs, argmax, kind, step };
         while self.state.needs_replay() {
-            self.state.place_replay(backend, tokens)?;
+            let replayed = self.state.place_replay(backend, tokens)?;
             let Self { rotaries, state, scratch, graphs, .. } = &mut *self;
             graphs.run(backend, shape, &mut || replay(backend, &model, rotaries, state, scratch, tokens))?;
+            self.state.finish_replay(replayed);
         }
         Ok(())
     }

@@ -4,8 +4,9 @@
 //! A pass of few tokens keeps the inputs of its recurrent operations ([`Limits::rollback_tokens`](crate::Limits)). The
 //! state at a length within the batch is then computed from the state before the batch and these inputs, without
 //! weights: a *replay* of the recurrent operations. Truncation only reserves the slot for it; the state is *due* until
-//! the replay, which computes the states of all such sequences at once, but those of forks one after another. Invariant: a due slot has one sequence and no
-//! entry of the prefix cache; because [`Fixed::slot_at`] does not return it, and a sequence is forked after the replay.
+//! the replay, which computes the states of all such sequences at once, but those of forks one after another.
+//! Invariant: a due slot has one sequence and no entry of the prefix cache; because [`Fixed::slot_at`] does not return
+//! it, and a sequence is forked after the replay.
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::ops::RUN_WORDS;
@@ -26,23 +27,32 @@ impl Fixed {
         Ok(())
     }
 
-    /// The runs that compute due states, whose states then count as computed. The rows of a pass's runs do not overlap, so
-    /// of a sequence and its forks, which have the same rows, one has its run now.
-    fn take_due_runs(&mut self) -> Vec<[u32; RUN_WORDS]> {
-        let mut due: Vec<_> = self.checkpoints.iter_mut().filter(|checkpoints| checkpoints.is_due).collect();
-        due.sort_unstable_by_key(|checkpoints| checkpoints.first_row);
-        let (mut runs, mut end) = (Vec::new(), 0);
-        for checkpoints in due {
+    /// The runs that compute due states, with their sequences. The rows of a pass's runs do not overlap, so of a sequence and
+    /// its forks, which have the same rows, one has its run now.
+    fn due_runs(&self) -> (Vec<[u32; RUN_WORDS]>, Replayed) {
+        let mut due: Vec<_> =
+            self.checkpoints.iter().enumerate().filter(|(_, checkpoints)| checkpoints.is_due).collect();
+        due.sort_unstable_by_key(|(_, checkpoints)| checkpoints.first_row);
+        let (mut runs, mut sequences, mut end) = (Vec::new(), Vec::new(), 0);
+        for (sequence, checkpoints) in due {
             // A batch has far fewer than 2^32 tokens.
             let rows = u32::try_from(checkpoints.now.len - checkpoints.before.len).unwrap_or(0);
             let first = checkpoints.first_row.unwrap_or(0);
             if first >= end {
                 runs.push(checkpoints.run(first, rows));
-                (end, checkpoints.is_due) = (first + rows, false);
+                sequences.push(sequence);
+                end = first + rows;
             }
         }
-        runs
+        (runs, Replayed { sequences })
     }
+}
+
+/// The sequences whose states a replay computes.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct Replayed {
+    sequences: Vec<usize>,
 }
 
 impl State {
@@ -57,11 +67,18 @@ impl State {
         Ok(self.fixed.as_ref().is_some_and(|fixed| fixed.checkpoints[slot].is_due))
     }
 
-    /// Uploads the runs that compute due states of a pass of `padded` tokens. The replay must follow: the states count as
-    /// computed. There can be more due states ([`Self::needs_replay`]).
-    pub(crate) fn place_replay(&mut self, backend: &Backend, padded: usize) -> Result<()> {
-        let Some(fixed) = &mut self.fixed else { return Ok(()) };
-        let runs = fixed.take_due_runs();
-        fixed.upload_runs(backend, &runs, padded)
+    /// Uploads the runs that compute due states of a pass of `padded` tokens. There can be more due states
+    /// ([`Self::needs_replay`]).
+    pub(crate) fn place_replay(&mut self, backend: &Backend, padded: usize) -> Result<Replayed> {
+        let Some(fixed) = &mut self.fixed else { return Ok(Replayed { sequences: Vec::new() }) };
+        let (runs, replayed) = fixed.due_runs();
+        fixed.upload_runs(backend, &runs, padded)?;
+        Ok(replayed)
+    }
+
+    /// The states of a replay are computed.
+    pub(crate) fn finish_replay(&mut self, replayed: Replayed) {
+        let Some(fixed) = &mut self.fixed else { return };
+        replayed.sequences.into_iter().for_each(|sequence| fixed.checkpoints[sequence].is_due = false);
     }
 }

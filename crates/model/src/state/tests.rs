@@ -237,7 +237,8 @@ impl Shadow {
     fn replay(&mut self) {
         while self.state.needs_replay() {
             let due = self.due();
-            self.state.place_replay(&Reference::backend(), TOKENS).unwrap();
+            let replayed = self.state.place_replay(&Reference::backend(), TOKENS).unwrap();
+            self.state.finish_replay(replayed);
             let still_due = self.due();
             assert!(still_due.len() < due.len(), "no state was computed");
             let fixed = self.state.fixed.as_ref().unwrap();
