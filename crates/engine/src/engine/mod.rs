@@ -238,7 +238,7 @@ impl Engine {
 
     /// Statistics of the engine.
     pub fn stats(&self) -> Stats {
-        self.counters.read()
+        self.counters.read(self.model.backend().slot_usage())
     }
 
     /// Turns the counting of experts' tokens on or off, from the next step on ([`Stats::experts`]). On a CPU, where it

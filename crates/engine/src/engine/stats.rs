@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::KvUsage;
+use gristmill_kernels::ops::SlotUsage;
 use gristmill_model::spec::ModelSpec;
+
+use crate::KvUsage;
 
 /// Statistics of an engine, as of its last step.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +29,8 @@ pub struct Stats {
     /// The tokens of each expert, by layer, while they were counted
     /// ([`Engine::count_experts`](super::Engine::count_experts)).
     pub experts: Vec<ExpertLoad>,
+    /// Experts in the GPU's slots, if experts are in host memory.
+    pub slots: Option<SlotUsage>,
 }
 
 /// Where the time of steps went. What is neither `forward` nor `draw` is the engine's own work: scheduling, masks of
@@ -151,8 +155,8 @@ impl Counters {
         raise(&self.overlapped_steps, 1);
     }
 
-    /// All of it.
-    pub(super) fn read(&self) -> Stats {
+    /// All of it; `slots` is counted by the device.
+    pub(super) fn read(&self, slots: Option<SlotUsage>) -> Stats {
         let [used, cached, capacity] = self.kv.each_ref().map(|value| value.load(Ordering::Relaxed));
         let [steps, forward, draw] =
             self.times.each_ref().map(|time| Duration::from_nanos(time.load(Ordering::Relaxed)));
@@ -170,6 +174,7 @@ impl Counters {
             overlapped_steps: self.overlapped_steps.load(Ordering::Relaxed),
             times: Times { steps, forward, draw },
             experts: with_experts.map(load).collect(),
+            slots,
         }
     }
 }

@@ -65,6 +65,19 @@ const SECONDS: [Row<Duration>; 3] = [
     }),
 ];
 
+/// Families without a value for an engine are left out.
+const COUNTS: [Row<Option<u64>>; 5] = [
+    ("overlapped_steps", "Steps that were submitted before the tokens of the previous step were known", |stats| {
+        Some(stats.overlapped_steps)
+    }),
+    ("expert_slot_hits", "Choices of routers whose expert was in a slot of the GPU", |stats| Some(stats.slots?.hits)),
+    ("expert_slot_misses", "Choices of routers whose expert the CPU computed", |stats| Some(stats.slots?.misses)),
+    ("expert_slot_insertions", "Experts that were copied to slots of the GPU", |stats| Some(stats.slots?.insertions)),
+    ("expert_slot_freed_bytes", "Bytes of slots that were freed, because the GPU's memory was too little", |stats| {
+        Some(stats.slots?.freed_bytes)
+    }),
+];
+
 const DISTRIBUTIONS: [Row<Distribution>; 2] = [
     ("step_requests", "Requests in a step", |stats| stats.step_requests.clone()),
     ("step_tokens", "Tokens in a step", |stats| stats.step_tokens.clone()),
@@ -102,11 +115,15 @@ impl Collector for Figures {
                 family.encode_family(&label(model))?.encode_counter::<NoLabelSet, f64, u64>(&seconds, None)?;
             }
         }
-        let help = "Steps that were submitted before the tokens of the previous step were known";
-        let mut family = encoder.encode_descriptor("overlapped_steps", help, None, MetricType::Counter)?;
-        for (model, stats) in &self.0 {
-            let steps = stats.overlapped_steps;
-            family.encode_family(&label(model))?.encode_counter::<NoLabelSet, u64, u64>(&steps, None)?;
+        for (name, help, count) in COUNTS {
+            let counted: Vec<_> = self.0.iter().filter_map(|(model, stats)| Some((model, count(stats)?))).collect();
+            if counted.is_empty() {
+                continue;
+            }
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (model, count) in counted {
+                family.encode_family(&label(model))?.encode_counter::<NoLabelSet, u64, u64>(&count, None)?;
+            }
         }
         for (name, help, distribution) in DISTRIBUTIONS {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
