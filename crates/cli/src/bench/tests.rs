@@ -193,8 +193,8 @@ fn requests_are_served_whatever_their_lengths() {
 fn the_machine_has_a_bandwidth_and_a_rate_at_every_level() {
     for level in Level::available() {
         let machine = machine::measure_with(level, 2, 32 << 20);
-        // Lower bounds for any machine: 100 MB/s and 100 Mop/s.
-        assert!((1e8..1e13).contains(&machine.read_bytes_per_second), "{machine:?}");
-        assert!((1e8..1e14).contains(&machine.ops_per_second), "{machine:?}");
+        // Bounds for any machine, however busy, that a wrong unit is beyond.
+        assert!((1e6..1e13).contains(&machine.read_bytes_per_second), "{machine:?}");
+        assert!((1e6..1e14).contains(&machine.ops_per_second), "{machine:?}");
     }
 }
