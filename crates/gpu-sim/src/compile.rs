@@ -63,7 +63,10 @@ const METAL_FLAGS: &[&str] = &["-fsingle-precision-constant", "-fexcess-precisio
 /// The same for Clang.
 const METAL_FLAGS_CLANG: &[&str] = &["-Xclang", "-cl-single-precision-constant", "-ffloat16-excess-precision=none"];
 
-const FAST: &[&str] = &["-O2"];
+/// Compiling takes more time than running: with GCC, of 20 kernels 8.6 seconds of a core of a Zen 3, 10.9 with the three
+/// passes, and 16.9 at -O2, which ran no faster.
+const FAST: &[&str] = &["-O1"];
+const FAST_GCC: &[&str] = &["-fno-tree-pre", "-fno-ivopts", "-fno-tree-vrp"];
 
 /// The compiler calls a hook before each load and store, which stay where the source has them, and where arithmetic or
 /// an address has no meaning. The hooks are our own (`include/check.h`). Debug information tells lines and no
@@ -131,13 +134,15 @@ pub(crate) fn library(source: &Source, cache: &Path) -> Result<PathBuf> {
     for (name, text) in PRELUDE.iter().chain(words) {
         let _ = writeln!(prelude, "#line 1 \"{name}\"\n{text}");
     }
+    let clang = version.contains("clang");
     let mode = match source.mode {
-        Mode::Fast => FAST,
-        Mode::Checked => CHECKED,
+        Mode::Fast if clang => [FAST, &[]],
+        Mode::Fast => [FAST, FAST_GCC],
+        Mode::Checked => [CHECKED, &[]],
     };
+    let mode = mode.into_iter().flatten();
     let mut flags: Vec<String> =
         FLAGS.iter().chain(mode).chain(machine_flags()).map(|flag| (*flag).to_owned()).collect();
-    let clang = version.contains("clang");
     if cfg!(target_arch = "x86_64") && !clang {
         flags.extend(FLAGS_GCC.iter().map(ToString::to_string));
     }
