@@ -41,13 +41,19 @@ pub(crate) struct DeviceArgs {
     #[arg(long)]
     pub(crate) deterministic: bool,
     /// Where the experts of a model are stored and computed: device; cpu; cpu:N for the experts of the first N layers; slots:N for
-    /// N experts of each layer on the device, those that were used last, and the others on the CPU. All but device need a GPU of
-    /// CUDA, which computes everything else. With device, a model that does not fit gets as many slots as fit.
+    /// N experts of each layer on the device, those that were used last, and the others on the CPU; disk:N for N experts of each
+    /// layer in memory, those that were used last, and the others in the file. cpu and slots need a GPU of CUDA, which computes
+    /// everything else, and disk needs the CPU. With device, a model that does not fit gets slots:N on a GPU and disk:N on the CPU,
+    /// with as many experts as fit.
     #[arg(long, value_name = "WHERE", default_value = "device")]
     pub(crate) experts_on: ExpertPlacement,
     /// The most memory of a CUDA device to use, for example 12GB [default: all that is free].
     #[arg(long, value_name = "SIZE", value_parser = numbers::size)]
     pub(crate) gpu_memory: Option<u64>,
+    /// The most memory to use for a model on the CPU, for example 24GB [default: all that is free]. With this option, --device auto
+    /// means the CPU.
+    #[arg(long, value_name = "SIZE", value_parser = numbers::size)]
+    pub(crate) cpu_memory: Option<u64>,
     /// See [`LoadOptions::prediction_heads`].
     #[arg(skip)]
     pub(crate) prediction_heads: bool,
@@ -115,7 +121,8 @@ impl DeviceArgs {
     /// The number of threads. If experts are on the CPU, the thread that submits the GPU's work has a core of its own.
     pub(crate) fn threads(&self) -> usize {
         let cores = machine::physical_cores();
-        let cores = if self.experts_on == ExpertPlacement::Device { cores } else { cores.saturating_sub(1).max(1) };
+        let submits = !matches!(self.experts_on, ExpertPlacement::Device | ExpertPlacement::Disk(_));
+        let cores = if submits { cores.saturating_sub(1).max(1) } else { cores };
         threads(self.threads, cores)
     }
 
@@ -127,12 +134,11 @@ impl DeviceArgs {
     /// Options for loading, without a progress callback. Fails if a CPU level is given for another device.
     pub(crate) fn load_options(&self) -> Result<LoadOptions, Failure> {
         let level = self.cpu_level.map(|level| level.name().to_owned());
-        let device = match (&level, self.device.as_str()) {
+        let of_cpu = [("--cpu-level", level.is_some()), ("--cpu-memory", self.cpu_memory.is_some())];
+        let device = match (of_cpu.iter().find(|(_, is_set)| *is_set), self.device.as_str()) {
             (Some(_), "auto" | "cpu") => "cpu",
-            (Some(_), device) => {
-                return Err(Failure::new(format!(
-                    "--cpu-level is for the CPU, but --device is {device}; leave one out"
-                )));
+            (Some((option, _)), device) => {
+                return Err(Failure::new(format!("{option} is for the CPU, but --device is {device}; leave one out")));
             }
             (None, device) => device,
         };
@@ -143,6 +149,7 @@ impl DeviceArgs {
             deterministic: self.deterministic,
             experts: self.experts_on,
             gpu_memory: self.gpu_memory,
+            cpu_memory: self.cpu_memory,
             prediction_heads: self.prediction_heads,
             precision: self.precision.into(),
             ..LoadOptions::default()

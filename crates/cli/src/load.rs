@@ -17,9 +17,9 @@ use crate::args::{DeviceArgs, Verbosity};
 use crate::bench::machine::memory_rate;
 use crate::draft::{Drafts, Wanted};
 use crate::failure::Failure;
-use crate::slots::{Layers, ReadRates, TokenBytes};
+use crate::slots::{FileRates, Layers, ReadRates, TokenBytes};
 use crate::source::Source;
-use crate::{console, kind, slots};
+use crate::{console, disk, kind, slots};
 
 /// Plans the memory of a model within limits and loads it. Fails if the memory does not suffice.
 pub(crate) fn model(
@@ -51,7 +51,7 @@ fn place(file: &GgufFile, device: &DeviceArgs, mut limits: Limits, log: &Verbosi
     if experts_on == device.experts_on {
         return Ok(Placed { backend, device: device.clone(), limits });
     }
-    log.info(format_args!("the model is larger than the GPU's memory: --experts-on {experts_on}"));
+    log.info(format_args!("the model is larger than the memory: --experts-on {experts_on}"));
     drop(backend);
     let device = DeviceArgs { experts_on, ..device.clone() };
     Ok(Placed { backend: open(&device, log)?, device, limits: Limits { context, ..limits } })
@@ -144,7 +144,9 @@ fn load(
     let mut options = device.load_options()?;
     let mut plan = Plan::new(&kind::info_for(&file, &options)?, &limits, options.precision, &backend)?;
     log.detail(format_args!("memory: {}", describe(&plan)));
-    if log.verbose && plan.slots > 0 {
+    if log.verbose && plan.streamed > 0 {
+        tell_expected_of_file(&file, &options, &plan, device, log)?;
+    } else if log.verbose && plan.slots > 0 {
         tell_expected(&file, &options, &plan, &backend, device, log)?;
     }
     log.detail(format_args!("context: {} tokens, threads: {}", plan.context, device.threads()));
@@ -187,6 +189,34 @@ fn tell_expected(
     let expected = slots::describe(&layers.expect(&bytes, plan.slots, &rates));
     let [gpu, cpu] = [rates.device, rates.host].map(|rate| console::bytes(rate as u64));
     log.detail(format_args!("expected, if the GPU reads {gpu} and the CPU {cpu} a second (measured now): {expected}"));
+    Ok(())
+}
+
+/// Writes what to expect of experts in the model's file, by rates that are measured now.
+fn tell_expected_of_file(
+    file: &GgufFile,
+    options: &LoadOptions,
+    plan: &Plan,
+    device: &DeviceArgs,
+    log: &Verbosity,
+) -> Result<(), Failure> {
+    let info = kind::info_for(file, options)?;
+    let uses = info.tensor_uses();
+    let (Some(layers), Some(disk)) = (Layers::of(&info.spec), disk::read_rate(file, &uses)?) else { return Ok(()) };
+    let memory = memory_rate(device.cpu_level.unwrap_or_else(Level::best), device.threads());
+    let bytes = TokenBytes::new(&uses, |name| file.tensor(name).map_or(0, |tensor| tensor.bytes));
+    let rates = FileRates { memory, file: disk.bytes_per_second };
+    let expected = slots::describe(&layers.expect_from_file(&bytes, plan.slots, &rates));
+    let through = if disk.is_direct {
+        "past the page cache"
+    } else {
+        "through the page cache, because the file system refuses others"
+    };
+    let [memory, disk] = [rates.memory, rates.file].map(|rate| console::bytes(rate as u64));
+    log.detail(format_args!("reads of the file: {through}"));
+    log.detail(format_args!(
+        "expected, if memory gives {memory} and the file {disk} a second (measured now): {expected}"
+    ));
     Ok(())
 }
 
@@ -258,6 +288,12 @@ pub(crate) fn tell_slots(backend: &Backend, log: &Verbosity) {
             "the GPU's memory was too little: {freed} of slots for experts were freed; use a lower --gpu-memory"
         ));
     }
+    if usage.read_bytes > 0 {
+        let seconds = usage.read_nanoseconds as f64 / 1e9;
+        let [bytes, rate] =
+            [usage.read_bytes as f64, usage.read_bytes as f64 / seconds].map(|n| console::bytes(n as u64));
+        log.detail(format_args!("file: {bytes} of experts were read, {rate} a second while reads were in flight"));
+    }
     if usage.hits == 0 {
         return;
     }
@@ -285,8 +321,9 @@ fn describe(plan: &Plan) -> String {
     parts.extend((plan.reserve > 0).then(|| part(plan.reserve, "left to the driver")));
     parts.push(part(plan.total(), "in all"));
     parts.extend(plan.available.map(|free| part(free, "free")));
-    parts
-        .extend((plan.slots > 0).then(|| format!("{} of {} experts of each layer in slots", plan.slots, plan.experts)));
+    let place = if plan.streamed > 0 { "in memory" } else { "in slots" };
+    parts.extend((plan.slots > 0).then(|| format!("{} of {} experts of each layer {place}", plan.slots, plan.experts)));
+    parts.extend((plan.streamed > 0).then(|| part(plan.streamed, "experts in the file")));
     parts.extend((plan.host > 0).then(|| part(plan.host, "experts in host memory")));
     parts.extend(plan.host_available.map(|free| part(free, "of it is free")));
     parts.join(", ")

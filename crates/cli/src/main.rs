@@ -15,6 +15,7 @@ mod config;
 mod console;
 mod continuation;
 mod convert;
+mod disk;
 mod doctor;
 mod draft;
 mod embed;

@@ -168,6 +168,7 @@ impl ReplayArgs {
             precision: conditions.precision.into(),
             experts_on: conditions.experts_on,
             gpu_memory: None,
+            cpu_memory: None,
             prediction_heads: false,
             draft_model: None,
             deterministic: conditions.is_deterministic(),

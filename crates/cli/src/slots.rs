@@ -23,6 +23,13 @@ pub(crate) struct ReadRates {
     pub(crate) host: f64,
 }
 
+/// Measured bytes per second that the CPU reads from memory, and from the model's file.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct FileRates {
+    pub(crate) memory: f64,
+    pub(crate) file: f64,
+}
+
 /// What a token reads, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TokenBytes {
@@ -75,11 +82,23 @@ impl Layers {
         usize::try_from(free / one).unwrap_or(usize::MAX).min(self.router.experts)
     }
 
-    /// What to expect of this number of slots.
+    /// What to expect of this number of slots on a GPU.
     pub(crate) fn expect(&self, bytes: &TokenBytes, slots: usize, rates: &ReadRates) -> Vec<Expected> {
+        self.expect_by(slots, |hits| self.tokens_per_second(bytes, hits, rates))
+    }
+
+    /// What to expect of this number of experts in memory and the others in the file.
+    pub(crate) fn expect_from_file(&self, bytes: &TokenBytes, slots: usize, rates: &FileRates) -> Vec<Expected> {
+        self.expect_by(slots, |hits| {
+            let missed = (1.0 - hits) * bytes.chosen as f64;
+            1.0 / (bytes.active as f64 / (OF_HOST * rates.memory) + missed / rates.file)
+        })
+    }
+
+    fn expect_by(&self, slots: usize, tokens_per_second: impl Fn(f64) -> f64) -> Vec<Expected> {
         let expected = |locality: &'static crate::routing::Locality| {
             let hits = locality.hits(self.router, slots);
-            Expected { reuse: locality.name, hits, tokens_per_second: self.tokens_per_second(bytes, hits, rates) }
+            Expected { reuse: locality.name, hits, tokens_per_second: tokens_per_second(hits) }
         };
         LOCALITIES.iter().map(expected).collect()
     }
@@ -104,8 +123,15 @@ pub(crate) struct Expected {
 
 /// One line.
 pub(crate) fn describe(expected: &[Expected]) -> String {
+    // Fewer than ten tokens per second have a decimal.
+    let rate = |rate: f64| if rate < 9.95 { format!("{rate:.1}") } else { format!("{rate:.0}") };
     let part = |it: &Expected| {
-        format!("{} reuse {:.0}% of the choices in slots, {:.0} tok/s", it.reuse, 100.0 * it.hits, it.tokens_per_second)
+        format!(
+            "{} reuse {:.0}% of the choices in slots, {} tok/s",
+            it.reuse,
+            100.0 * it.hits,
+            rate(it.tokens_per_second)
+        )
     };
     expected.iter().map(part).collect::<Vec<_>>().join("; ")
 }

@@ -7,7 +7,7 @@
 
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::format::{Format, Plane};
-use gristmill_kernels::weight::{TensorShape, TensorView};
+use gristmill_kernels::weight::TensorShape;
 use memmap2::MmapMut;
 
 /// Rows in a tile.
@@ -28,10 +28,10 @@ pub struct Tiles {
 }
 
 impl Tiles {
-    /// Zeroed memory for a tensor. The tensor must have passed [`TensorView::check`].
-    pub(crate) fn zeroed(tensor: &TensorView) -> Result<Self> {
-        let TensorView { format, experts, rows, cols, .. } = *tensor;
-        let bytes = usize::try_from(bytes(&TensorShape { format, experts, rows, cols })).unwrap_or(usize::MAX);
+    /// Zeroed memory for a tensor, whose columns are whole blocks.
+    pub(crate) fn zeroed(shape: &TensorShape) -> Result<Self> {
+        let TensorShape { format, experts, rows, cols } = *shape;
+        let bytes = usize::try_from(bytes(shape)).unwrap_or(usize::MAX);
         let refused = |_| Error::OutOfMemory { what: "weights", bytes };
         let memory = MmapMut::map_anon(bytes).map_err(refused)?;
         // GEMV streams gigabytes, more than any TLB covers with 4 KiB pages. For 100 MB the gain is within the noise of
@@ -46,14 +46,20 @@ impl Tiles {
         self.memory.len()
     }
 
+    /// Format and dimensions.
+    pub(crate) fn shape(&self) -> TensorShape {
+        let Self { format, experts, rows, cols, .. } = *self;
+        TensorShape { format, experts, rows, cols }
+    }
+
     /// Row groups of one matrix.
     pub fn groups(&self) -> usize {
-        self.rows.div_ceil(ROWS)
+        groups(&self.shape())
     }
 
     /// Bytes of one row group: tiles along the columns.
     pub(crate) fn group_bytes(&self) -> usize {
-        self.cols / self.format.block_len() * self.format.block_bytes() * ROWS
+        group_bytes(&self.shape())
     }
 
     /// The tiles of a row group. `expert < experts`, `group < groups()`.
@@ -71,6 +77,13 @@ impl Tiles {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory
     }
+
+    /// Fills all row groups from all rows of the file, on this thread.
+    pub(crate) fn fill(&mut self, rows: &[u8]) {
+        let shape = self.shape();
+        let groups = self.memory.chunks_exact_mut(group_bytes(&shape));
+        groups.enumerate().for_each(|(index, group)| fill_group(&shape, index, rows, group));
+    }
 }
 
 impl std::fmt::Debug for Tiles {
@@ -79,14 +92,27 @@ impl std::fmt::Debug for Tiles {
     }
 }
 
+/// Row groups of one matrix.
+pub(crate) fn groups(shape: &TensorShape) -> usize {
+    shape.rows.div_ceil(ROWS)
+}
+
+/// Bytes of one row group: tiles along the columns.
+pub(crate) fn group_bytes(shape: &TensorShape) -> usize {
+    shape.cols / shape.format.block_len() * shape.format.block_bytes() * ROWS
+}
+
 /// Bytes of a tensor in tiles.
 pub(crate) fn bytes(shape: &TensorShape) -> u64 {
     shape.bytes(shape.rows.saturating_add(ROWS - 1) / ROWS * ROWS, shape.format.row_bytes(shape.cols))
 }
 
-/// Fills one row group from the file's rows (`rows.len() <= 16 · row bytes`); missing rows become zero bytes.
-pub(crate) fn fill_group(format: Format, cols: usize, rows: &[u8], group: &mut [u8]) {
-    let (block, row) = (format.block_bytes(), cols / format.block_len() * format.block_bytes());
+/// Fills row group `index`, counted through all matrices, from all rows of the file; missing rows become zero bytes.
+pub(crate) fn fill_group(shape: &TensorShape, index: usize, rows: &[u8], group: &mut [u8]) {
+    let TensorShape { format, rows: count, .. } = *shape;
+    let (groups, block, row) = (groups(shape), format.block_bytes(), group_bytes(shape) / ROWS);
+    let (expert, first) = (index / groups, index % groups * ROWS);
+    let rows = &rows[(expert * count + first) * row..][..ROWS.min(count - first) * row];
     for (i, tile) in group.chunks_exact_mut(ROWS * block).enumerate() {
         let mut blocks: [&[u8]; ROWS] = [&[]; ROWS];
         let mut live = 0;

@@ -63,24 +63,29 @@ mod out;
 mod pool;
 mod profile;
 mod quantise;
+mod readers;
 mod recurrent;
 mod route;
 mod rows;
 mod sample;
 pub mod simd;
+mod streamed;
 mod weight;
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::{Act, Int8Words, Precision};
 use gristmill_kernels::error::Result;
-use gristmill_kernels::groups::Tiling;
+use gristmill_kernels::groups::{Groups, Tiling};
 use gristmill_kernels::kv::{KvCache, KvSpec};
 use gristmill_kernels::ops::*;
 use gristmill_kernels::tensor::DeviceId;
-use gristmill_kernels::weight::{Footprint, Prepared, Role, TensorShape, TensorView, Weight};
+use gristmill_kernels::weight::{Footprint, Prepared, Role, StreamedTensor, TensorShape, TensorView, Weight};
 pub use level::Level;
 pub use pool::{MAX_THREADS, Pool};
 pub use profile::{Profile, Record, Work};
+pub use readers::READERS;
+use readers::Readers;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The device of the CPU's buffers.
@@ -94,12 +99,32 @@ pub struct Cpu {
     /// Unused scratch of [`Sample`], kept so that a step does not allocate.
     candidates: Mutex<Vec<Vec<sample::Candidate>>>,
     profile: Option<Arc<Profile>>,
+    /// Threads that read experts from files, once a weight needs them.
+    readers: Mutex<Option<Readers>>,
+    /// Bytes of memory that may be used; `None` for what the system has.
+    memory: Option<u64>,
+    /// Bytes of all weights so far.
+    prepared_bytes: AtomicU64,
 }
 
 impl Cpu {
     /// Kernels at a level with `threads` threads, including the caller's.
     pub fn new(level: Level, threads: usize) -> Result<Self> {
-        Ok(Self { level, pool: Pool::new(threads)?, candidates: Mutex::default(), profile: None })
+        Ok(Self {
+            level,
+            pool: Pool::new(threads)?,
+            candidates: Mutex::default(),
+            profile: None,
+            readers: Mutex::default(),
+            memory: None,
+            prepared_bytes: AtomicU64::new(0),
+        })
+    }
+
+    /// Reports this number of bytes, less those of prepared weights, as free memory ([`Backend::free_memory`]).
+    #[must_use]
+    pub fn with_memory(self, bytes: u64) -> Self {
+        Self { memory: Some(bytes), ..self }
     }
 
     /// The kernels as a backend.
@@ -145,8 +170,8 @@ impl Kernels for Cpu {
     }
 
     fn reads_int8(&self, precision: Precision, weight: &Weight) -> bool {
-        let tiles = weight::tiles("reads_int8", weight);
-        precision == Precision::Fast && tiles.is_ok_and(|tiles| tiles.iter().all(|tensor| !tensor.format.is_float()))
+        let shapes = weight::shapes("reads_int8", weight);
+        precision == Precision::Fast && shapes.is_ok_and(|shapes| shapes.iter().all(|shape| !shape.format.is_float()))
     }
 
     fn import_int8(&self, blocks: &[Int8Words], act: &mut Act) -> Result<()> {
@@ -172,6 +197,22 @@ impl Kernels for Cpu {
 
     fn prepare(&self, tensors: &[TensorView], role: Role) -> Result<Prepared> {
         self.prepare_weight(tensors, role)
+    }
+
+    fn prepare_streamed(&self, tensors: &[StreamedTensor], role: Role, slots: usize) -> Result<Prepared> {
+        self.prepare_streamed(tensors, role, slots)
+    }
+
+    fn request_experts(&self, weights: [&Weight; 2], groups: &Groups) -> Result<()> {
+        self.request(weights, groups)
+    }
+
+    fn slot_usage(&self) -> Option<SlotUsage> {
+        self.read_usage()
+    }
+
+    fn free_memory(&self) -> Result<Option<u64>> {
+        Ok(self.memory.map(|bytes| bytes.saturating_sub(self.prepared_bytes.load(Ordering::Relaxed))))
     }
 
     operations! {

@@ -8,15 +8,16 @@ use super::act::{CpuAct, Int8Block};
 use super::cuts::Cuts;
 use super::dot::{ActRows, Lanes, dot};
 use super::host;
-use super::layout::{ROWS, Tiles};
+use super::layout::{self, ROWS, Tiles};
 use super::math::activate;
 use super::out::{Fastest, OutRows};
 use super::rows::write_out;
-use super::weight::{gate_and_up, tiles};
+use super::weight::{gate_and_up, shapes, tiles};
 use gristmill_kernels::act::Act;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::{Activation, GateUp, Matmul, Operation};
+use gristmill_kernels::weight::TensorShape;
 use std::ops::Range;
 
 /// Activation rows per chunk: 64 rows of 4,096 int8 activations are half a megabyte.
@@ -99,20 +100,20 @@ pub(crate) fn groups_per_chunk(groups: usize, group_bytes: usize, token_blocks: 
 }
 
 /// The columns of joined tensors, cut into chunks of whole row groups, for one block of activation rows.
-pub(crate) fn column_cuts(tensors: &[Tiles], token_blocks: usize, threads: usize) -> Cuts {
-    let groups = |p: &Tiles| groups_per_chunk(p.groups(), p.group_bytes(), token_blocks, threads);
-    Cuts::new(tensors.iter().map(|p| (p.rows, groups(p) * ROWS)))
+pub(crate) fn column_cuts(tensors: &[TensorShape], token_blocks: usize, threads: usize) -> Cuts {
+    let groups = |shape| groups_per_chunk(layout::groups(shape), layout::group_bytes(shape), token_blocks, threads);
+    Cuts::new(tensors.iter().map(|shape| (shape.rows, groups(shape) * ROWS)))
 }
 
 /// [`column_cuts`] for gate and up tensors, which have the same columns.
-pub(crate) fn gated_column_cuts([gate, up]: [&Tiles; 2], token_blocks: usize, threads: usize) -> Cuts {
-    let bytes = gate.group_bytes() + up.group_bytes();
-    Cuts::even(gate.rows, groups_per_chunk(gate.groups(), bytes, token_blocks, threads) * ROWS)
+pub(crate) fn gated_column_cuts([gate, up]: [&TensorShape; 2], token_blocks: usize, threads: usize) -> Cuts {
+    let bytes = layout::group_bytes(gate) + layout::group_bytes(up);
+    Cuts::even(gate.rows, groups_per_chunk(layout::groups(gate), bytes, token_blocks, threads) * ROWS)
 }
 
 /// The first column of each joined tensor.
-pub(crate) fn starts(tensors: &[Tiles]) -> Vec<usize> {
-    tensors.iter().scan(0, |next, p| Some(std::mem::replace(next, *next + p.rows))).collect()
+pub(crate) fn starts(tensors: &[TensorShape]) -> Vec<usize> {
+    tensors.iter().scan(0, |next, shape| Some(std::mem::replace(next, *next + shape.rows))).collect()
 }
 
 /// The row groups that cover some columns of a tensor.
@@ -130,8 +131,9 @@ impl Cpu {
         let bias = bias.map(|bias| host::slice(Matmul::NAME, bias)).transpose()?;
         let y: OutRows<f32> = host::rows_mut(Matmul::NAME, &mut y)?;
         let row_cuts = Cuts::even(y.rows(), TOKEN_BLOCK);
-        let cols = column_cuts(tensors, row_cuts.len(), self.pool.threads());
-        let starts = starts(tensors);
+        let shapes = shapes(Matmul::NAME, weight)?;
+        let cols = column_cuts(&shapes, row_cuts.len(), self.pool.threads());
+        let starts = starts(&shapes);
         self.pool.each_tile(&y, &row_cuts, &cols, Fastest::Rows, &|block, chunk, mut y| {
             let (tensor, columns) = cols.get(chunk);
             let start = starts[tensor];
@@ -147,11 +149,13 @@ impl Cpu {
     /// Dense: h[i] = activation(gate · x[i] + bias, up · x[i] + bias).
     pub(super) fn multiply_dense_gated(&self, call: GateUp) -> Result<()> {
         let GateUp { weight, x, bias, activation, mut h } = call;
-        let (weights, x) = (gate_and_up(GateUp::NAME, weight)?, Operand::new(GateUp::NAME, x)?);
+        let weights = gate_and_up(GateUp::NAME, tiles(GateUp::NAME, weight)?)?;
+        let x = Operand::new(GateUp::NAME, x)?;
         let bias = host::pair(GateUp::NAME, bias)?;
         let h: OutRows<f32> = host::rows_mut(GateUp::NAME, &mut h)?;
         let row_cuts = Cuts::even(h.rows(), TOKEN_BLOCK);
-        let cols = gated_column_cuts(weights, row_cuts.len(), self.pool.threads());
+        let shapes = weights.map(Tiles::shape);
+        let cols = gated_column_cuts(shapes.each_ref(), row_cuts.len(), self.pool.threads());
         self.pool.each_tile(&h, &row_cuts, &cols, Fastest::Rows, &|block, chunk, mut h| {
             let rows = Gathered::new(&x, row_cuts.get(block).1);
             let groups = row_groups(cols.get(chunk).1);

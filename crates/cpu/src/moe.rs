@@ -2,12 +2,15 @@
 
 use super::Cpu;
 use super::host;
+use super::layout::Tiles;
 use super::matmul::{Gathered, Operand, TOKEN_BLOCK, column_cuts, gated_column_cuts, row_groups, starts};
 use super::out::OutRows;
-use super::weight::{gate_and_up, tiles};
+use super::streamed::StreamedProduct;
+use super::weight::{Matrices, gate_and_up, matrices, shapes};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::groups::Groups;
 use gristmill_kernels::ops::{MoeGateUp, MoeMatmul, Operation};
+use gristmill_kernels::weight::Weight;
 
 /// Rows of a full tile of [`Groups`].
 pub(crate) const TILE_ROWS: usize = TOKEN_BLOCK;
@@ -29,9 +32,57 @@ impl<'a> GroupTiles<'a> {
         })
     }
 
+    /// Permutes the tiles.
+    fn reorder(&mut self, order: &[usize]) {
+        self.experts = order.iter().map(|&tile| self.experts[tile]).collect();
+        self.pairs = order.iter().map(|&tile| self.pairs[tile]).collect();
+    }
+
     /// The activation rows of a tile's pairs; `pairs_per_row` consecutive pairs share a row.
     fn gather<'x>(&self, tile: usize, x: &'x Operand<'x>, pairs_per_row: usize) -> Gathered<'x> {
         Gathered::new(x, self.pairs[tile].iter().map(|&pair| pair as usize / pairs_per_row))
+    }
+}
+
+/// The experts of a product: in memory, or in a file.
+enum ProductExperts<'a> {
+    InMemory(&'a [Tiles]),
+    Streamed(StreamedProduct<'a>),
+}
+
+impl<'a> ProductExperts<'a> {
+    /// Brings the tiles of pairs into the order in which they must be multiplied, each in `chunks` chunks.
+    fn new(
+        op: &'static str,
+        weight: &'a Weight,
+        groups: &Groups,
+        tiles: &mut GroupTiles,
+        chunks: usize,
+    ) -> Result<Self> {
+        match matrices(op, weight)? {
+            Matrices::InMemory(tensors) => Ok(Self::InMemory(tensors)),
+            Matrices::Streamed(streamed) => {
+                let (product, order) = streamed.product(host::slice(op, groups.counts())?, &tiles.experts, chunks);
+                tiles.reorder(&order);
+                Ok(Self::Streamed(product))
+            }
+        }
+    }
+
+    /// Calls `multiply` with the tensors and the index of an expert's matrix in them, for one chunk.
+    fn with(&self, expert: usize, multiply: impl FnOnce(&[Tiles], usize)) {
+        match self {
+            Self::InMemory(tensors) => multiply(tensors, expert),
+            Self::Streamed(product) => product.with(expert, |tensors| multiply(tensors, 0)),
+        }
+    }
+
+    /// The error of an expert that could not be read.
+    fn finish(self) -> Result<()> {
+        match self {
+            Self::InMemory(_) => Ok(()),
+            Self::Streamed(product) => product.finish(),
+        }
     }
 }
 
@@ -41,41 +92,49 @@ impl Cpu {
         const OP: &str = MoeMatmul::NAME;
         let MoeMatmul { weight, x, groups, top_k, bias, mut out } = call;
         let pairs_per_row = if x.rows() == out.rows() { 1 } else { top_k };
-        let (tensors, x, group_tiles) = (tiles(OP, weight)?, Operand::new(OP, x)?, GroupTiles::new(OP, groups)?);
+        let (shapes, x, mut group_tiles) = (shapes(OP, weight)?, Operand::new(OP, x)?, GroupTiles::new(OP, groups)?);
         let bias = bias.map(|bias| host::slice(OP, bias)).transpose()?;
         let out: OutRows<f32> = host::rows_mut(OP, &mut out)?;
-        let (width, starts) = (weight.rows(), starts(tensors));
-        let cols = column_cuts(tensors, group_tiles.pairs.len(), self.pool.threads());
+        let (width, starts) = (weight.rows(), starts(&shapes));
+        let cols = column_cuts(&shapes, group_tiles.pairs.len(), self.pool.threads());
+        let experts = ProductExperts::new(OP, weight, groups, &mut group_tiles, cols.len())?;
         self.pool.each_scattered(&out, &group_tiles.pairs, &cols, &|tile, chunk, mut out| {
             let (tensor, columns) = cols.get(chunk);
             let (expert, start) = (group_tiles.experts[tile], starts[tensor]);
             let rows = group_tiles.gather(tile, &x, pairs_per_row);
             let bias = bias.map(|b| &b[expert * width + start..]);
             let groups = row_groups(columns.start - start..columns.end - start);
-            self.multiply(&tensors[tensor], expert, groups, &rows, bias, &mut |t, columns, values| {
-                out.columns(t, start + columns.start..start + columns.end).copy_from_slice(values);
+            experts.with(expert, |tensors, matrix| {
+                self.multiply(&tensors[tensor], matrix, groups, &rows, bias, &mut |t, columns, values| {
+                    out.columns(t, start + columns.start..start + columns.end).copy_from_slice(values);
+                });
             });
         });
-        Ok(())
+        experts.finish()
     }
 
     /// h[p] = activation(gate[id of p] · x + bias[id], up[id] · x + bias[id]).
     pub(super) fn multiply_experts_gated(&self, call: MoeGateUp) -> Result<()> {
         const OP: &str = MoeGateUp::NAME;
         let MoeGateUp { weight, x, groups, top_k, bias, activation, mut h } = call;
-        let (weights, x, group_tiles) = (gate_and_up(OP, weight)?, Operand::new(OP, x)?, GroupTiles::new(OP, groups)?);
+        let (shapes, x, mut group_tiles) = (shapes(OP, weight)?, Operand::new(OP, x)?, GroupTiles::new(OP, groups)?);
         let bias = host::pair(OP, bias)?;
         let h: OutRows<f32> = host::rows_mut(OP, &mut h)?;
-        let cols = gated_column_cuts(weights, group_tiles.pairs.len(), self.pool.threads());
+        let cols = gated_column_cuts(gate_and_up(OP, &shapes)?, group_tiles.pairs.len(), self.pool.threads());
+        let experts = ProductExperts::new(OP, weight, groups, &mut group_tiles, cols.len())?;
         self.pool.each_scattered(&h, &group_tiles.pairs, &cols, &|tile, chunk, mut h| {
             let expert = group_tiles.experts[tile];
             let rows = group_tiles.gather(tile, &x, top_k);
             let bias = bias.map(|both| both.map(|b| &b[expert * weight.rows()..]));
             let groups = row_groups(cols.get(chunk).1);
-            self.multiply_gated(weights, expert, groups, &rows, bias, activation, &mut |t, columns, values| {
-                h.columns(t, columns).copy_from_slice(values);
+            experts.with(expert, |tensors, matrix| {
+                // Two tensors, as their shapes.
+                let weights = [&tensors[0], &tensors[1]];
+                self.multiply_gated(weights, matrix, groups, &rows, bias, activation, &mut |t, columns, values| {
+                    h.columns(t, columns).copy_from_slice(values);
+                });
             });
         });
-        Ok(())
+        experts.finish()
     }
 }

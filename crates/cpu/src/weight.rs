@@ -2,19 +2,31 @@
 
 use super::Cpu;
 use super::host;
-use super::layout::{self, ROWS, Tiles, fill_group};
+use super::layout::{self, Tiles, fill_group};
+use super::readers::{ReadQueue, Readers, lock};
+use super::streamed::Streamed;
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::format::{BlockFormat, with_format};
-use gristmill_kernels::ops::{Embed, Operation};
+use gristmill_kernels::groups::Groups;
+use gristmill_kernels::ops::{Embed, Operation, SlotUsage};
 use gristmill_kernels::storage::Storage;
-use gristmill_kernels::weight::{Footprint, Prepared, Role, TensorShape, TensorView, Weight};
+use gristmill_kernels::weight::{Footprint, Prepared, Role, StreamedTensor, TensorShape, TensorView, Weight};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 #[derive(Debug)]
 struct CpuWeight {
     /// A table of rows that are looked up by id, in the file's layout and mapped memory.
     table: Option<TensorView>,
-    /// Tiles for products, one set per tensor.
-    tiles: Vec<Tiles>,
+    matrices: Matrices,
+}
+
+/// The tiles of a weight for products, one set per tensor.
+#[derive(Debug)]
+pub(super) enum Matrices {
+    InMemory(Vec<Tiles>),
+    /// Experts that are read from a file when they are chosen.
+    Streamed(Arc<Streamed>),
 }
 
 /// Bytes that a tensor needs; see [`gristmill_kernels::Backend::footprint`].
@@ -27,15 +39,34 @@ pub(super) fn footprint(shape: &TensorShape, role: Role) -> Footprint {
     }
 }
 
-/// The tiles of a weight matrix, one set per tensor.
-pub(super) fn tiles<'a>(op: &'static str, weight: &'a Weight) -> Result<&'a [Tiles]> {
-    weight.storage::<CpuWeight>(op).map(|weight| &weight.tiles[..])
+pub(super) fn matrices<'a>(op: &'static str, weight: &'a Weight) -> Result<&'a Matrices> {
+    weight.storage::<CpuWeight>(op).map(|weight| &weight.matrices)
 }
 
-pub(super) fn gate_and_up<'a>(op: &'static str, weight: &'a Weight) -> Result<[&'a Tiles; 2]> {
-    match tiles(op, weight)? {
+/// The tiles of a weight matrix in memory, one set per tensor.
+pub(super) fn tiles<'a>(op: &'static str, weight: &'a Weight) -> Result<&'a [Tiles]> {
+    match matrices(op, weight)? {
+        Matrices::InMemory(tiles) => Ok(tiles),
+        Matrices::Streamed(_) => {
+            let found = "a weight whose experts are in a file".to_owned();
+            Err(Error::Range { op, what: "weight", found, rule: "only products of experts read it" })
+        }
+    }
+}
+
+/// The shapes of a weight's tensors.
+pub(super) fn shapes(op: &'static str, weight: &Weight) -> Result<Vec<TensorShape>> {
+    Ok(match matrices(op, weight)? {
+        Matrices::InMemory(tiles) => tiles.iter().map(Tiles::shape).collect(),
+        Matrices::Streamed(streamed) => streamed.shapes().collect(),
+    })
+}
+
+/// Gate and up of a weight's tensors or shapes.
+pub(super) fn gate_and_up<'a, T>(op: &'static str, tensors: &'a [T]) -> Result<[&'a T; 2]> {
+    match tensors {
         [gate, up] => Ok([gate, up]),
-        tiles => Err(Error::Shape { op, what: "tensors of the weight", found: tiles.len(), expected: 2 }),
+        tensors => Err(Error::Shape { op, what: "tensors of the weight", found: tensors.len(), expected: 2 }),
     }
 }
 
@@ -46,21 +77,53 @@ impl Cpu {
         let multiplied = if role == Role::Table { &[] } else { tensors };
         let tiles: Vec<Tiles> = multiplied.iter().map(|t| self.tiles(t)).collect::<Result<_>>()?;
         let owned_bytes = tiles.iter().map(Tiles::bytes).sum();
-        Ok(Prepared { storage: Storage::new(CpuWeight { table, tiles }), owned_bytes })
+        let matrices = Matrices::InMemory(tiles);
+        Ok(self.prepared(CpuWeight { table, matrices }, owned_bytes))
+    }
+
+    /// See [`gristmill_kernels::Backend::prepare_streamed`].
+    pub(super) fn prepare_streamed(&self, tensors: &[StreamedTensor], role: Role, slots: usize) -> Result<Prepared> {
+        let streamed = Streamed::new(tensors, role, slots, &self.read_queue()?)?;
+        let owned_bytes = streamed.bytes();
+        Ok(self.prepared(CpuWeight { table: None, matrices: Matrices::Streamed(streamed) }, owned_bytes))
+    }
+
+    fn prepared(&self, weight: CpuWeight, owned_bytes: usize) -> Prepared {
+        self.prepared_bytes.fetch_add(owned_bytes as u64, Ordering::Relaxed);
+        Prepared { storage: Storage::new(weight), owned_bytes }
+    }
+
+    /// The queue of the threads that read experts. The first call starts the threads.
+    fn read_queue(&self) -> Result<Arc<ReadQueue>> {
+        let mut readers = lock(&self.readers);
+        if readers.is_none() {
+            *readers = Some(Readers::new()?);
+        }
+        Ok(readers.as_ref().map(|readers| Arc::clone(readers.queue())).unwrap_or_default())
+    }
+
+    /// See [`gristmill_kernels::ops::Kernels::request_experts`].
+    pub(super) fn request(&self, weights: [&Weight; 2], groups: &Groups) -> Result<()> {
+        let op = "request_experts";
+        for weight in weights {
+            if let Matrices::Streamed(streamed) = matrices(op, weight)? {
+                streamed.request(host::slice(op, groups.counts())?);
+            }
+        }
+        Ok(())
+    }
+
+    /// See [`gristmill_kernels::Backend::slot_usage`].
+    pub(super) fn read_usage(&self) -> Option<SlotUsage> {
+        Some(lock(&self.readers).as_ref()?.queue().usage())
     }
 
     /// A tensor in tiles. The tensor must have passed [`TensorView::check`].
     fn tiles(&self, tensor: &TensorView) -> Result<Tiles> {
-        let mut tiles = Tiles::zeroed(tensor)?;
-        let (format, cols, rows) = (tiles.format, tiles.cols, tiles.rows);
-        let (groups, group_bytes) = (tiles.groups(), tiles.group_bytes());
-        let row_bytes = group_bytes / ROWS;
-        let from = tensor.bytes.as_slice();
-        self.pool.each_chunk(tiles.bytes_mut(), group_bytes, &|i, group| {
-            let (expert, first) = (i / groups, i % groups * ROWS);
-            let count = ROWS.min(rows - first);
-            fill_group(format, cols, &from[(expert * rows + first) * row_bytes..][..count * row_bytes], group);
-        });
+        let shape = tensor.shape();
+        let mut tiles = Tiles::zeroed(&shape)?;
+        let (group_bytes, rows) = (tiles.group_bytes(), tensor.bytes.as_slice());
+        self.pool.each_chunk(tiles.bytes_mut(), group_bytes, &|i, group| fill_group(&shape, i, rows, group));
         Ok(tiles)
     }
 

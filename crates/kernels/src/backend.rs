@@ -8,7 +8,9 @@ use crate::ops::check::{MAX_EXPERTS, at_least, elements, expect, on_device, requ
 use crate::ops::{self, Graph, Kernels, Operation, PendingRead, Rates};
 use crate::storage::Storage;
 use crate::tensor::{Buffer, DeviceId, Element, View, zeroed};
-use crate::weight::{Footprint, HostMatrices, HostWeight, Location, Prepared, Role, TensorShape, TensorView, Weight};
+use crate::weight::{
+    Footprint, HostMatrices, HostWeight, Location, Prepared, Role, StreamedTensor, TensorShape, TensorView, Weight,
+};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, MutexGuard};
@@ -55,7 +57,7 @@ impl Backend {
         self.kernels.deterministic()
     }
 
-    /// Bytes that can still be allocated, or `None` for host memory, which is the system's to tell.
+    /// Bytes that can still be allocated, or `None` for host memory without a limit, which is the system's to tell.
     pub fn free_memory(&self) -> Result<Option<u64>> {
         self.kernels.free_memory()
     }
@@ -344,9 +346,36 @@ impl Backend {
     /// `experts`; [`Role::GateUp`] takes two of one shape; [`Role::Table`] and [`Role::Tied`] one. A weight of role
     /// Tied serves wherever one of role Table or Matrix does.
     pub fn prepare(&self, tensors: &[TensorView], role: Role) -> Result<Weight> {
-        let (experts, rows, cols) = joined(tensors, role)?;
+        tensors.iter().try_for_each(TensorView::check)?;
+        let shapes: Vec<_> = tensors.iter().map(TensorView::shape).collect();
+        let (experts, rows, cols) = joined("prepare", &shapes, role)?;
         let prepared = self.kernels.prepare(tensors, role)?;
         Ok(Weight { device: self.device(), location: Location::Device, role, experts, rows, cols, prepared })
+    }
+
+    /// A weight of experts whose matrices are read when they are chosen. Memory keeps this number of experts, at least 1 and at most
+    /// all: those that were used last. [`Role::Matrix`] and [`Role::GateUp`] are as in [`Backend::prepare`]. Products have the same
+    /// bits as with all experts in memory, and fail with [`Error::Read`] if one cannot be read.
+    ///
+    /// # Errors
+    /// Also [`Error::Range`] if the backend cannot read experts, or the role is another.
+    pub fn prepare_streamed(&self, tensors: &[StreamedTensor], role: Role, slots: usize) -> Result<Weight> {
+        let op = "prepare_streamed";
+        let is_product = matches!(role, Role::Matrix | Role::GateUp);
+        require(is_product, op, "role", format!("{role:?}"), "must be Matrix or GateUp")?;
+        require(slots > 0, op, "slots", slots, "must not be 0")?;
+        for StreamedTensor { name, shape, .. } in tensors {
+            if !shape.cols.is_multiple_of(shape.format.block_len()) {
+                let (what, block) = (name.clone(), shape.format.block_len());
+                return Err(Error::Columns { what, cols: shape.cols, format: shape.format, block });
+            }
+            let is_empty = shape.experts == 0 || shape.rows == 0 || shape.cols == 0;
+            require(!is_empty, op, "dimensions of a tensor", format!("{shape:?}"), "none may be 0")?;
+        }
+        let shapes: Vec<_> = tensors.iter().map(|tensor| tensor.shape).collect();
+        let (experts, rows, cols) = joined(op, &shapes, role)?;
+        let prepared = self.kernels.prepare_streamed(tensors, role, slots.min(experts))?;
+        Ok(Weight { device: self.device(), location: Location::File, role, experts, rows, cols, prepared })
     }
 
     /// [`Backend::prepare`] for a weight of experts that stays in host memory, in the layout of [`Backend::host`], with this
@@ -393,9 +422,7 @@ impl<T: Element> PendingDownload<T> {
 }
 
 /// Experts, rows and columns of the weight that these tensors make.
-fn joined(tensors: &[TensorView], role: Role) -> Result<(usize, usize, usize)> {
-    let op = "prepare";
-    tensors.iter().try_for_each(TensorView::check)?;
+fn joined(op: &'static str, tensors: &[TensorShape], role: Role) -> Result<(usize, usize, usize)> {
     require(!tensors.is_empty(), op, "tensors", 0, "at least one is needed")?;
     let first = &tensors[0];
     for other in tensors {

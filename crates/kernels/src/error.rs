@@ -151,6 +151,16 @@ pub enum Error {
         /// The device's message, and a remedy.
         reason: String,
     },
+    /// A matrix that is read while the model runs cannot be read.
+    #[error("{tensor}, expert {expert}: {reason}")]
+    Read {
+        /// The tensor.
+        tensor: String,
+        /// The matrix.
+        expert: usize,
+        /// The file, the cause and a remedy.
+        reason: String,
+    },
     /// Threads cannot be started.
     #[error("cannot start {threads} threads: {reason}")]
     Threads {

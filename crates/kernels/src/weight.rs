@@ -5,6 +5,7 @@ use crate::format::Format;
 use crate::storage::Storage;
 use crate::tensor::{DeviceId, SharedBytes};
 use std::any::Any;
+use std::fmt::Debug;
 use std::sync::Arc;
 
 /// A weight tensor in its file format: `experts` matrices of `rows` × `cols`, rows contiguous, experts outermost.
@@ -45,6 +46,12 @@ impl TensorView {
         Some(Self { experts, bytes, ..self.clone() })
     }
 
+    /// Format and dimensions.
+    pub fn shape(&self) -> TensorShape {
+        let Self { format, experts, rows, cols, .. } = *self;
+        TensorShape { format, experts, rows, cols }
+    }
+
     /// Fails unless the columns are whole blocks and the bytes are exactly what format and shape say.
     ///
     /// # Errors
@@ -67,6 +74,26 @@ impl TensorView {
         let (rows, cols, format) = (self.rows.saturating_mul(self.experts), self.cols, self.format);
         Err(Error::Bytes { what: self.name.clone(), rows, cols, format, expected, found })
     }
+}
+
+/// A tensor of experts whose matrices are read while the model runs.
+#[derive(Clone, Debug)]
+pub struct StreamedTensor {
+    /// The tensor's name, for errors.
+    pub name: String,
+    /// Format and dimensions.
+    pub shape: TensorShape,
+    /// Reads its matrices.
+    pub source: Arc<dyn MatrixSource>,
+}
+
+/// Reads the matrices of a [`StreamedTensor`].
+pub trait MatrixSource: Debug + Send + Sync {
+    /// Reads one matrix and passes its blocks, rows contiguous, to `take`. Several threads call it at the same time.
+    ///
+    /// # Errors
+    /// Where the bytes should be, what is wrong, and a remedy.
+    fn read(&self, expert: usize, take: &mut dyn FnMut(&[u8])) -> std::result::Result<(), String>;
 }
 
 /// The purpose of a weight; a backend chooses its layout by it.
@@ -104,6 +131,11 @@ pub struct TensorShape {
 }
 
 impl TensorShape {
+    /// Bytes of one matrix in the file. The columns must be whole blocks; an overflow gives [`u64::MAX`].
+    pub fn matrix_bytes(&self) -> u64 {
+        Self { experts: 1, ..*self }.file_bytes()
+    }
+
     /// Bytes in the file. The columns must be whole blocks; an overflow gives [`u64::MAX`].
     pub fn file_bytes(&self) -> u64 {
         self.bytes(self.rows, self.format.row_bytes(self.cols))
@@ -133,6 +165,8 @@ pub enum Location {
     Device,
     /// Host memory, where the CPU multiplies it for the device ([`crate::Backend::host`]).
     Host,
+    /// The model's file, from which the device reads matrices when they are chosen. It keeps some in its memory.
+    File,
 }
 
 /// The storage of a weight of [`Location::Host`].

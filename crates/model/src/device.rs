@@ -43,7 +43,15 @@ impl std::fmt::Debug for Opened {
 /// on the CPU, and the error of a device that cannot be used.
 pub fn open_device(options: &LoadOptions) -> Result<Opened> {
     let threads = options.threads.unwrap_or_else(default_threads);
-    let cpu = || cpu(options.level.as_deref(), threads);
+    let cpu = || cpu(options.level.as_deref(), threads, options.cpu_memory);
+    if let (ExpertPlacement::Disk(_), device) = (options.experts, options.device.as_str()) {
+        if !["auto", "cpu"].contains(&device) {
+            let reason =
+                format!("device {device:?} cannot read them from the disk, only the CPU can; leave the option out");
+            return Err(Error::ExpertPlacement { reason });
+        }
+        return cpu().map(|backend| Opened { backend, passed_over: None });
+    }
     if options.experts != ExpertPlacement::Device {
         return with_experts(options).map(|backend| Opened { backend, passed_over: None });
     }
@@ -103,7 +111,7 @@ fn with_experts(options: &LoadOptions) -> Result<Arc<Backend>> {
     };
     let cuda = open_cuda(number, options)?;
     let threads = options.threads.unwrap_or_else(|| default_threads().saturating_sub(1).max(1));
-    let host = HostExperts::new(cpu(options.level.as_deref(), threads)?);
+    let host = HostExperts::new(cpu(options.level.as_deref(), threads, None)?);
     Ok(Arc::new(cuda.backend_with_host_experts(cuda_options(options), host)?))
 }
 
@@ -120,8 +128,8 @@ fn metal(number: u32, _deterministic: bool) -> gristmill_kernels::Result<Arc<Bac
     Err(gristmill_kernels::Error::Device { device, what, reason })
 }
 
-/// The CPU, at a level by name or the best that it has.
-fn cpu(level: Option<&str>, threads: usize) -> Result<Arc<Backend>> {
+/// The CPU, at a level by name or the best that it has, with this much memory.
+fn cpu(level: Option<&str>, threads: usize, memory: Option<u64>) -> Result<Arc<Backend>> {
     let level = match level {
         None => Level::best(),
         Some(asked) => match Level::NAMES.iter().find(|&&name| name == asked) {
@@ -129,5 +137,7 @@ fn cpu(level: Option<&str>, threads: usize) -> Result<Arc<Backend>> {
             None => return Err(Error::Level { asked: asked.to_owned(), known: Level::NAMES.join(", ") }),
         },
     };
-    Ok(Arc::new(Cpu::backend(level, threads)?))
+    let cpu = Cpu::new(level, threads)?;
+    let cpu = if let Some(bytes) = memory { cpu.with_memory(bytes) } else { cpu };
+    Ok(Arc::new(Backend::new(cpu)))
 }

@@ -47,7 +47,7 @@ pub enum Error {
         device: String,
     },
     /// The experts cannot be placed as the options require.
-    #[error("experts on the CPU (--experts-on): {reason}")]
+    #[error("placement of experts (--experts-on): {reason}")]
     ExpertPlacement {
         /// The reason, and a remedy.
         reason: String,

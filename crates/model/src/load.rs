@@ -29,20 +29,25 @@ pub enum ExpertPlacement {
     /// computes the experts that have no slot. Slots get the experts that were chosen last; in a deterministic backend they keep the
     /// first experts.
     Slots(usize),
+    /// The experts of all layers in the model's file, from which the CPU reads those that are chosen. Memory keeps this number of
+    /// experts of each layer: those that were used last.
+    Disk(usize),
 }
 
 impl FromStr for ExpertPlacement {
     type Err = String;
 
-    /// Reads `device`, `cpu`, `cpu:N` for the first N layers, or `slots:N`.
+    /// Reads `device`, `cpu`, `cpu:N` for the first N layers, `slots:N`, or `disk:N`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let expected = "expected device, cpu, cpu:N for the experts of the first N layers, or slots:N for N experts of each layer \
-                        on the device and the others on the CPU, N at least 1";
+        let expected = "expected device, cpu, cpu:N for the experts of the first N layers, slots:N for N experts of each layer \
+                        on the device and the others on the CPU, or disk:N for N experts of each layer in memory and the \
+                        others in the file, N at least 1";
         match (text, text.split_once(':').map(|(kind, count)| (kind, count.parse()))) {
             ("device", _) => Ok(Self::Device),
             ("cpu", _) => Ok(Self::Cpu),
             (_, Some(("cpu", Ok(count)))) if count > 0 => Ok(Self::FirstLayersOnCpu(count)),
             (_, Some(("slots", Ok(count)))) if count > 0 => Ok(Self::Slots(count)),
+            (_, Some(("disk", Ok(count)))) if count > 0 => Ok(Self::Disk(count)),
             _ => Err(expected.to_owned()),
         }
     }
@@ -55,6 +60,7 @@ impl fmt::Display for ExpertPlacement {
             Self::Cpu => f.write_str("cpu"),
             Self::FirstLayersOnCpu(count) => write!(f, "cpu:{count}"),
             Self::Slots(count) => write!(f, "slots:{count}"),
+            Self::Disk(count) => write!(f, "disk:{count}"),
         }
     }
 }
@@ -74,11 +80,13 @@ pub struct LoadOptions {
     /// prompt into steps, and of cached prefixes. A CPU is always deterministic, so this changes nothing there; a GPU
     /// is slower with it (`docs/determinism.md`).
     pub deterministic: bool,
-    /// Where experts are stored and computed. Experts on the CPU need a CUDA device; use them for models that are larger than its
-    /// memory.
+    /// Where experts are stored and computed, for models that are larger than the memory. Experts on the CPU need a CUDA device,
+    /// and experts on the disk the CPU.
     pub experts: ExpertPlacement,
     /// Bytes of a CUDA device's memory that may be used; `None` for all that is free.
     pub gpu_memory: Option<u64>,
+    /// Bytes of memory that a model on the CPU may use; `None` for all that is free.
+    pub cpu_memory: Option<u64>,
     /// Load the file's prediction heads, with which [`Runner::draft`](crate::Runner::draft) drafts tokens. Each takes the
     /// memory of a layer.
     pub prediction_heads: bool,
@@ -99,6 +107,7 @@ impl Default for LoadOptions {
             deterministic: false,
             experts: ExpertPlacement::Device,
             gpu_memory: None,
+            cpu_memory: None,
             prediction_heads: false,
             check_memory: true,
             progress: None,
@@ -109,7 +118,7 @@ impl Default for LoadOptions {
 impl fmt::Debug for LoadOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { device, threads, level, precision, deterministic, experts, .. } = self;
-        let Self { gpu_memory, prediction_heads, check_memory, progress, .. } = self;
+        let Self { gpu_memory, cpu_memory, prediction_heads, check_memory, progress, .. } = self;
         f.debug_struct("LoadOptions")
             .field("device", device)
             .field("threads", threads)
@@ -118,6 +127,7 @@ impl fmt::Debug for LoadOptions {
             .field("deterministic", deterministic)
             .field("experts", experts)
             .field("gpu_memory", gpu_memory)
+            .field("cpu_memory", cpu_memory)
             .field("prediction_heads", prediction_heads)
             .field("check_memory", check_memory)
             .field("progress", &progress.is_some())
@@ -131,12 +141,15 @@ mod tests {
 
     #[test]
     fn placements_are_read_as_they_are_written() {
-        use ExpertPlacement::{Cpu, Device, FirstLayersOnCpu, Slots};
-        for placement in [Device, Cpu, FirstLayersOnCpu(1), FirstLayersOnCpu(usize::MAX), Slots(1), Slots(128)] {
+        use ExpertPlacement::{Cpu, Device, Disk, FirstLayersOnCpu, Slots};
+        for placement in [Device, Cpu, FirstLayersOnCpu(1), FirstLayersOnCpu(usize::MAX), Slots(1), Slots(128), Disk(3)]
+        {
             assert_eq!(placement.to_string().parse(), Ok(placement));
         }
-        for text in ["", "gpu", "cpu:", "cpu:0", "cpu:-1", "cpu:all", "cpu:1:2", "CPU", "device:1", "slots", "slots:0"]
-        {
+        for text in [
+            "", "gpu", "cpu:", "cpu:0", "cpu:-1", "cpu:all", "cpu:1:2", "CPU", "device:1", "slots", "slots:0", "disk",
+            "disk:0",
+        ] {
             assert!(text.parse::<ExpertPlacement>().is_err(), "{text}");
         }
     }

@@ -159,7 +159,8 @@ impl Model {
         if options.deterministic && !backend.deterministic() {
             return Err(Error::NotDeterministic { device: backend.name() });
         }
-        if options.experts != ExpertPlacement::Device && backend.host().is_none() {
+        let needs_host = !matches!(options.experts, ExpertPlacement::Device | ExpertPlacement::Disk(_));
+        if needs_host && backend.host().is_none() {
             let reason = format!("{} was opened without a CPU that computes them; use `open_device`", backend.name());
             return Err(Error::ExpertPlacement { reason });
         }

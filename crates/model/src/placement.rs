@@ -13,10 +13,13 @@ use crate::load::{ExpertPlacement, LoadOptions};
 use crate::model::{Model, ModelInfo};
 use crate::plan::Plan;
 
-/// Places the experts of a model that does not fit into the free memory of a CUDA device. The other weights, the KV cache and
-/// intermediate results come first, and slots for experts get the rest. Returns the placement, and the context length that it is
-/// for. The options' own if the model fits, if they place experts themselves, or if nothing helps: [`Plan::check`] has the error
-/// then.
+/// The divisor of a computer's free memory: one part of this number is left to others if no limit is set.
+const LEFT_OF_MEMORY: u64 = 10;
+
+/// Places the experts of a model that does not fit into the free memory of a CUDA device or of a CPU. The other weights, the KV
+/// cache and intermediate results come first, and slots for experts get the rest; on a CPU, a tenth of the memory is left to others
+/// unless [`LoadOptions::cpu_memory`] sets a limit. Returns the placement, and the context length that it is for. The options' own if
+/// the model fits, if they place experts themselves, or if nothing helps: [`Plan::check`] has the error then.
 ///
 /// # Errors
 /// The errors of [`ModelInfo::read_for`] and [`Plan::new`].
@@ -32,7 +35,12 @@ pub fn place_experts(
         ModelInfo::read_for(file, &LoadOptions { experts, prediction_heads, ..LoadOptions::default() })
     };
     let plan = |info: &ModelInfo, limits: &Limits| Plan::new(info, limits, options.precision, backend);
-    if options.experts != ExpertPlacement::Device || !matches!(backend.device(), DeviceId::Cuda(_)) {
+    let is_cpu = match backend.device() {
+        DeviceId::Cuda(_) => false,
+        DeviceId::Cpu => true,
+        _ => return Ok(own),
+    };
+    if options.experts != ExpertPlacement::Device {
         return Ok(own);
     }
     let all = info(ExpertPlacement::Device)?;
@@ -40,28 +48,31 @@ pub fn place_experts(
     if plan(&all, limits)?.check().is_ok() {
         return Ok(own);
     }
-    let without = match info(ExpertPlacement::Cpu) {
+    let (least, slots): (_, fn(usize) -> ExpertPlacement) = match is_cpu {
+        true if file.is_readable() => (ExpertPlacement::Disk(1), ExpertPlacement::Disk),
+        true => return Ok(own),
+        false => (ExpertPlacement::Cpu, ExpertPlacement::Slots),
+    };
+    let without = match info(least) {
         // The model has no experts that can be there.
         Err(Error::ExpertPlacement { .. }) => return Ok(own),
         without => plan(&without?, limits)?,
     };
     let (Ok(()), Some(free)) = (without.check(), without.available) else { return Ok(own) };
+    let left = if is_cpu && options.cpu_memory.is_none() { free / LEFT_OF_MEMORY } else { 0 };
     let limits = Limits { context: Some(without.context), ..*limits };
-    let total = |slots| Ok::<_, Error>(plan(&info(ExpertPlacement::Slots(slots))?, &limits)?.total());
+    let total = |count| Ok::<_, Error>(plan(&info(slots(count))?, &limits)?.total());
     let (one, two) = (total(1)?, total(2)?);
     // Every slot takes the same memory, up to the layer with the fewest experts.
-    let more = free.checked_sub(one).map(|rest| usize::try_from(rest / two.saturating_sub(one).max(1)).unwrap_or(most));
-    let placement = match more {
-        Some(more) => ExpertPlacement::Slots(more.saturating_add(1).min(most)),
-        None => ExpertPlacement::Cpu,
-    };
-    Ok((placement, limits.context))
+    let rest = free.saturating_sub(left).checked_sub(one);
+    let more = rest.map(|rest| usize::try_from(rest / two.saturating_sub(one).max(1)).unwrap_or(most));
+    Ok((more.map_or(least, |more| slots(more.saturating_add(1).min(most))), limits.context))
 }
 
 impl Model {
     /// Loads a model for runners and engines with these limits. [`Limits::batch_tokens`] of 0 are those that suit the model and its
-    /// device. If the model is larger than the memory of its CUDA device, its experts are placed as [`place_experts`] does. Returns
-    /// the limits too, with the context that was planned then.
+    /// device. If the model is larger than the memory, its experts are placed as [`place_experts`] does. Returns the limits too, with
+    /// the context that was planned then.
     ///
     /// # Errors
     /// The errors of [`Model::open`] and [`Plan::new`].

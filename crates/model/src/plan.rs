@@ -48,6 +48,8 @@ pub struct Plan {
     pub weights: u64,
     /// Experts in host memory that the CPU computes for a GPU; no part of [`Plan::total`].
     pub host: u64,
+    /// Experts that stay in the model's file; no part of [`Plan::total`].
+    pub streamed: u64,
     /// Slots for experts of each layer, which are part of the weights; 0 if all experts or none are on the device.
     pub slots: usize,
     /// Experts of each layer, at most.
@@ -79,7 +81,8 @@ impl Plan {
         let plan = Self::with_weights(&info.spec, &info.program, weights, limits, precision, backend, Reuse::Prefixes)?;
         let host = info.weights.host_bytes(backend);
         let host_available = if host > 0 { machine::available_memory() } else { None };
-        Ok(Self { host, host_available, slots: info.weights.slots(), ..plan })
+        let streamed = info.weights.streamed_bytes();
+        Ok(Self { host, host_available, streamed, slots: info.weights.slots(), ..plan })
     }
 
     /// Plans for a runner of a model that is loaded: its weights are not counted.
@@ -104,7 +107,7 @@ impl Plan {
         reuse: Reuse,
     ) -> Result<Self> {
         limits.check()?;
-        let device = backend.free_memory()?;
+        let (device, is_cpu) = (backend.free_memory()?, backend.device() == DeviceId::Cpu);
         let mut plan = Self {
             context: 0,
             trained: spec.context_length,
@@ -114,6 +117,7 @@ impl Plan {
             }),
             weights: weights.owned,
             host: 0,
+            streamed: 0,
             slots: 0,
             experts: spec.routers().iter().map(|router| router.experts).max().unwrap_or(0),
             host_available: None,
@@ -126,8 +130,12 @@ impl Plan {
                 .saturating_add(program.slots.kept_bytes(limits.kept_tokens(backend)))
                 .saturating_add(rope_bytes(spec))
                 .saturating_add(draft_bytes(spec, limits)),
-            reserve: device.map_or(0, |_| reserve(spec)),
-            available: device.or_else(machine::available_memory),
+            reserve: if is_cpu { 0 } else { device.map_or(0, |_| reserve(spec)) },
+            available: if is_cpu {
+                device.into_iter().chain(machine::available_memory()).min()
+            } else {
+                device.or_else(machine::available_memory)
+            },
         };
         plan.context = match limits.context {
             Some(context) if context > MAX_CONTEXT => {

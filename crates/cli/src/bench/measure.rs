@@ -237,6 +237,8 @@ impl Bench {
                 insertions: now.insertions - before.insertions,
                 shared: now.shared - before.shared,
                 freed_bytes: now.freed_bytes - before.freed_bytes,
+                read_bytes: now.read_bytes - before.read_bytes,
+                read_nanoseconds: now.read_nanoseconds - before.read_nanoseconds,
             })
         };
         Ok(Ran { seconds, ends, routing, records: records(&self.profile), slots: slots.and_then(since) })

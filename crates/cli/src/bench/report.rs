@@ -61,6 +61,9 @@ pub(super) struct Row {
     /// `None` without slots, and for prompts whose experts are copied to the device.
     slot_hits: Option<f64>,
     slot_insertions: Option<f64>,
+    /// Bytes of experts that a repetition read from the file, and bytes per second while reads were in flight.
+    file_bytes: Option<f64>,
+    file_bytes_per_second: Option<f64>,
 }
 
 impl Row {
@@ -88,6 +91,8 @@ impl Row {
             fraction_of_limit: least / median,
             slot_hits: None,
             slot_insertions: None,
+            file_bytes: None,
+            file_bytes_per_second: None,
         })
     }
 
@@ -99,6 +104,11 @@ impl Row {
         if hits + misses > 0.0 {
             self.slot_hits = Some(hits / (hits + misses));
             self.slot_insertions = Some(sum(|usage| usage.insertions) / runs.len() as f64);
+        }
+        let (bytes, seconds) = (sum(|usage| usage.read_bytes), sum(|usage| usage.read_nanoseconds) / 1e9);
+        if seconds > 0.0 {
+            self.file_bytes = Some(bytes / runs.len() as f64);
+            self.file_bytes_per_second = Some(bytes / seconds);
         }
         self
     }
@@ -150,6 +160,11 @@ impl fmt::Display for Report {
             if let Some((hits, insertions)) = slots {
                 write!(f, "{name}: {:.1}% of the experts were in slots, ", 100.0 * hits)?;
                 writeln!(f, "{insertions:.0} were copied there in a repetition")?;
+            }
+            let read = row.as_ref().and_then(|row| row.file_bytes.zip(row.file_bytes_per_second));
+            if let Some((bytes, rate)) = read {
+                let [bytes, rate] = [bytes, rate].map(|bytes| console::bytes(bytes as u64));
+                writeln!(f, "{name}: {bytes} were read from the file in a repetition, {rate}/s")?;
             }
         }
         let names = [format!("prefill {}", workload.prompt), format!("decode {}", workload.decode)];

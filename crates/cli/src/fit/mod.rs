@@ -19,10 +19,10 @@ use serde::Serialize;
 use crate::args::{DeviceArgs, Verbosity};
 use crate::bench::machine::memory_rate;
 use crate::failure::Failure;
-use crate::slots::{Layers, ReadRates, TokenBytes};
-use crate::{console, kind, numbers};
+use crate::slots::{FileRates, Layers, ReadRates, TokenBytes};
+use crate::{console, disk, kind, numbers};
 use header::Header;
-use table::{Candidate, Conditions, Offload, Row, SlotPlan, recommend};
+use table::{Beyond, Candidate, Conditions, Offload, Row, SlotPlan, recommend};
 
 /// Show which formats of a model fit this machine, estimate their speed, and recommend one.
 ///
@@ -78,6 +78,9 @@ struct Report {
     conditions: Conditions,
     /// Whether the rate was measured now, and not given.
     measured: bool,
+    /// The rate of reads of experts from the file, if formats that do not fit can run so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_bytes_per_second: Option<f64>,
     formats: Vec<Row>,
     recommended: Option<String>,
     reason: String,
@@ -105,8 +108,12 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         speed: args.speed,
     };
     let candidates = candidates(&header, &info, plan.weights.saturating_add(plan.mapped))?;
-    let offload = offload(args, &info, &backend, conditions.bandwidth);
+    let offload = offload(args, &header, &info, &backend, conditions.bandwidth)?;
     let row = |candidate| Row::new(candidate, &conditions, offload.as_ref());
+    let file_rate = match offload.as_ref().map(|offload| offload.rates) {
+        Some(Beyond::File(rates)) => Some(rates.file),
+        _ => None,
+    };
     let formats: Vec<Row> = candidates.iter().map(row).collect();
     let (recommended, reason) = recommend(&formats, &conditions);
     let report = Report {
@@ -115,6 +122,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         device: backend.name(),
         conditions,
         measured: args.bandwidth.is_none(),
+        file_bytes_per_second: file_rate,
         recommended: recommended.map(|row| row.format.clone()),
         formats,
         reason,
@@ -123,14 +131,29 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     if args.json { console::print_json(&report) } else { console::print(report.text()) }
 }
 
-/// The GPU and its host, if a model with experts can be on both: on CUDA, and on another machine whose rates are given.
-fn offload(args: &FitArgs, info: &ModelInfo, backend: &Backend, device: f64) -> Option<Offload> {
+/// Where experts can be that do not fit: in host memory on CUDA, and on another machine whose rates are given; in the model's file
+/// on the CPU.
+fn offload(
+    args: &FitArgs,
+    header: &Header,
+    info: &ModelInfo,
+    backend: &Backend,
+    device: f64,
+) -> Result<Option<Offload>, Failure> {
     let is_gpu = matches!(backend.device(), DeviceId::Cuda(_));
     let level = args.device.cpu_level.unwrap_or_else(Level::best);
     let measured = || is_gpu.then(|| memory_rate(level, args.device.threads()));
-    let layers = Layers::of(&info.spec)?;
-    let host = args.host_bandwidth.map(|gb| gb * 1e9).or_else(measured)?;
-    Some(Offload { layers, rates: ReadRates { device, host } })
+    let Some(layers) = Layers::of(&info.spec) else { return Ok(None) };
+    if let Some(host) = args.host_bandwidth.map(|gb| gb * 1e9).or_else(measured) {
+        return Ok(Some(Offload { layers, rates: Beyond::Host(ReadRates { device, host }) }));
+    }
+    // Only a file of its own is read: of a model of the hub, the header alone is there.
+    if backend.device() != DeviceId::Cpu || header.own.is_none() || !header.file.is_readable() {
+        return Ok(None);
+    }
+    let disk = disk::read_rate(&header.file, &info.tensor_uses())?;
+    let rates = disk.map(|disk| Beyond::File(FileRates { memory: device, file: disk.bytes_per_second }));
+    Ok(rates.map(|rates| Offload { layers, rates }))
 }
 
 /// Bytes in a second that the device reads from its memory.
@@ -260,8 +283,22 @@ impl Report {
     fn slots(&self) -> String {
         let rows = || self.formats.iter().filter_map(|row| Some((row, row.slots.as_ref()?)));
         let Some((_, SlotPlan { expected, .. })) = rows().next() else { return String::new() };
-        let mut out = "\nwith experts in host memory, and those chosen last in slots on the GPU:\n".to_owned();
-        let _ = write!(out, "{:<10} {:>10} {:>9}", "format", "host", "slots");
+        let (mut out, place, assumption) = match self.file_bytes_per_second {
+            None => {
+                let heading = "\nwith experts in host memory, and those chosen last in slots on the GPU:\n";
+                (heading.to_owned(), "host", SLOTS_ASSUMPTION)
+            }
+            Some(rate) => {
+                let rate = console::bytes(rate as u64);
+                let heading = "with experts in the file, which gives";
+                (
+                    format!("\n{heading} {rate}/s (measured now), and those used last in memory:\n"),
+                    "file",
+                    FILE_ASSUMPTION,
+                )
+            }
+        };
+        let _ = write!(out, "{:<10} {:>10} {:>9}", "format", place, "slots");
         for it in expected {
             let _ = write!(out, " {:>15}", it.reuse);
         }
@@ -275,7 +312,7 @@ impl Report {
             }
             out += "\n";
         }
-        out + SLOTS_ASSUMPTION
+        out + assumption
     }
 }
 
@@ -284,6 +321,13 @@ const SLOTS_ASSUMPTION: &str = "\
 The columns are texts that use the same experts again as little as chance, as Gemma 4 26B (weak), and as
 Qwen3-30B-A3B (strong): the share of choices in slots, and tokens per second from the rates above, with
 the time of a layer that was measured on an H100 with 16 cores (docs/benchmarks.md).
+
+";
+
+/// The origin of the numbers of experts in the file.
+const FILE_ASSUMPTION: &str = "\
+The columns are texts that use the same experts again as little as chance, as Gemma 4 26B (weak), and as
+Qwen3-30B-A3B (strong): the share of choices in memory, and tokens per second from the rates above.
 
 ";
 

@@ -3,7 +3,7 @@
 use gristmill_gpu::host_experts::STAGING_BYTES;
 use serde::Serialize;
 
-use crate::slots::{Expected, Layers, ReadRates, TokenBytes};
+use crate::slots::{Expected, FileRates, Layers, ReadRates, TokenBytes};
 
 /// Formats that are larger than Q8_0, which nobody needs for running a model.
 const UNQUANTISED: [&str; 3] = ["F32", "F16", "BF16"];
@@ -22,20 +22,29 @@ pub(super) struct Candidate {
     pub(super) experts: TokenBytes,
 }
 
-/// A GPU and its host, for models whose experts are on both.
+/// Where the experts of a model are that does not fit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offload {
     pub(super) layers: Layers,
-    pub(super) rates: ReadRates,
+    pub(super) rates: Beyond,
 }
 
-/// Experts in slots on the GPU, for a format that does not fit.
+/// Where experts are that have no slot.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Beyond {
+    /// In host memory, computed by the CPU for a GPU.
+    Host(ReadRates),
+    /// In the model's file, computed by the CPU.
+    File(FileRates),
+}
+
+/// Experts in slots, for a format that does not fit.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct SlotPlan {
     /// Slots of each layer, and its experts.
     pub(super) slots: usize,
     pub(super) experts: usize,
-    /// Bytes of host memory.
+    /// Bytes of host memory, or of the file.
     pub(super) host_bytes: u64,
     pub(super) expected: Vec<Expected>,
 }
@@ -48,8 +57,18 @@ impl SlotPlan {
         let all = weights.saturating_add(state).saturating_add(other);
         let free = memory.filter(|&memory| memory < all)?.checked_sub(all.saturating_sub(experts.experts))?;
         let Offload { layers, rates } = offload;
-        let slots = layers.slots(experts, free.saturating_sub(STAGING_BYTES as u64));
-        let expected = layers.expect(experts, slots, rates);
+        let slots = |free| layers.slots(experts, free);
+        let (slots, expected) = match rates {
+            Beyond::Host(rates) => {
+                let slots = slots(free.saturating_sub(STAGING_BYTES as u64));
+                (slots, layers.expect(experts, slots, rates))
+            }
+            Beyond::File(rates) => {
+                let slots = slots(free);
+                // A product needs one.
+                (slots, if slots > 0 { layers.expect_from_file(experts, slots, rates) } else { return None })
+            }
+        };
         Some(Self { slots, experts: layers.experts(), host_bytes: experts.experts, expected })
     }
 }

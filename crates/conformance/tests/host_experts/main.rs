@@ -438,7 +438,10 @@ fn what_cannot_be_placed_is_refused_by_name() {
     ];
     for (name, experts, host, expected) in refusals {
         let message = load(name, experts, host);
-        assert!(message.starts_with("experts on the CPU (--experts-on): ") && message.contains(expected), "{message}");
+        assert!(
+            message.starts_with("placement of experts (--experts-on): ") && message.contains(expected),
+            "{message}"
+        );
     }
 }
 

@@ -1,7 +1,8 @@
 //! The minimum bytes and operations of each kernel call.
 
 use super::Work;
-use crate::weight::tiles;
+use crate::layout::{group_bytes, groups};
+use crate::weight::shapes;
 use gristmill_kernels::act::Act;
 use gristmill_kernels::groups::Groups;
 use gristmill_kernels::kv::{KV_BLOCK, KvSpec, Placement};
@@ -29,7 +30,7 @@ fn words(words: usize) -> Work {
 
 /// The distinct formats of a weight's tensors, and the weight's shape.
 fn describe(weight: &Weight) -> String {
-    let tensors = tiles("profile", weight).unwrap_or_default();
+    let tensors = shapes("profile", weight).unwrap_or_default();
     let mut formats: Vec<&str> = tensors.iter().map(|tensor| tensor.format.name()).collect();
     formats.dedup();
     let rows: usize = tensors.iter().map(|tensor| tensor.rows).sum();
@@ -38,8 +39,8 @@ fn describe(weight: &Weight) -> String {
 
 /// A product of `rows` activation rows with `experts` expert matrices of a weight.
 fn product(weight: &Weight, x: &Act, rows: usize, experts: usize, out: usize) -> Work {
-    let tensors = tiles("profile", weight).unwrap_or_default();
-    let matrix: usize = tensors.iter().map(|tensor| tensor.groups() * tensor.group_bytes()).sum();
+    let tensors = shapes("profile", weight).unwrap_or_default();
+    let matrix: usize = tensors.iter().map(|tensor| groups(tensor) * group_bytes(tensor)).sum();
     let outputs: usize = tensors.iter().map(|tensor| tensor.rows).sum();
     Work {
         bytes: (matrix * experts) as f64 + WORD * (x.rows() * x.cols() + out) as f64,

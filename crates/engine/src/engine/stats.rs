@@ -29,7 +29,7 @@ pub struct Stats {
     /// The tokens of each expert, by layer, while they were counted
     /// ([`Engine::count_experts`](super::Engine::count_experts)).
     pub experts: Vec<ExpertLoad>,
-    /// Experts in the GPU's slots, if experts are in host memory.
+    /// Experts in slots, if some are in host memory or in the model's file.
     pub slots: Option<SlotUsage>,
 }
 

@@ -45,6 +45,17 @@ pub enum GgufError {
         /// The operating system's reason.
         source: std::io::Error,
     },
+    /// The file has changed since it was opened.
+    #[error("{path}: {what} while it was in use; load the model again, and replace files only by renaming others")]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// What has changed.
+        what: String,
+    },
+    /// The data of tensors is not in GGUF files on a disk.
+    #[error("the model is not in GGUF files, so its experts cannot be read while it runs; convert it to GGUF first")]
+    NotOnDisk,
     /// The data of a tensor that is computed on demand cannot be computed.
     #[error("tensor {}: {source}", Name(.tensor))]
     Make {

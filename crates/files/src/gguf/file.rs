@@ -13,6 +13,7 @@ use super::error::{FormatError, GgufError};
 use super::made::TensorSource;
 use super::metadata::{FromValue, Metadata};
 use super::parse::{Parsed, parse};
+use super::reader::{FileReader, Stamp};
 use super::source::Bytes;
 use super::split::PartName;
 use super::{MAGIC, sniff};
@@ -64,6 +65,8 @@ pub struct GgufFile {
 struct Inner {
     parts: Vec<Bytes>,
     paths: Vec<PathBuf>,
+    /// What tells whether these files have changed.
+    stamps: Vec<Stamp>,
     /// Bytes of the header of each part.
     headers: Vec<usize>,
     version: u32,
@@ -78,6 +81,7 @@ struct Inner {
 /// One file of a model, parsed.
 struct ParsedFile {
     path: Option<PathBuf>,
+    stamp: Option<Stamp>,
     bytes: Bytes,
     parsed: Parsed,
 }
@@ -118,7 +122,7 @@ impl GgufFile {
 
     fn from_source(bytes: Bytes) -> Result<GgufFile, GgufError> {
         let parsed = parse(&bytes).map_err(|source| GgufError::Format { path: None, source })?;
-        let part = ParsedFile { path: None, bytes, parsed };
+        let part = ParsedFile { path: None, stamp: None, bytes, parsed };
         match part.split_count()? {
             0 | 1 => Self::join(vec![part]),
             count => Err(GgufError::PartInMemory(count)),
@@ -139,6 +143,7 @@ impl GgufFile {
             inner: Arc::new(Inner {
                 parts,
                 paths: source.as_ref().map(|source| source.paths()).unwrap_or_default(),
+                stamps: Vec::new(),
                 headers,
                 version: 3,
                 alignment: 1,
@@ -155,6 +160,7 @@ impl GgufFile {
         let mut metadata = None;
         let (mut sources, mut headers, mut tensors, mut index) = (vec![], vec![], vec![], HashMap::new());
         let paths = parts.iter().filter_map(|part| part.path.clone()).collect();
+        let stamps = parts.iter().filter_map(|part| part.stamp).collect();
         let (mut version, mut alignment) = (u32::MAX, u64::MAX);
         for (number, part) in parts.into_iter().enumerate() {
             for mut tensor in part.parsed.tensors {
@@ -172,7 +178,7 @@ impl GgufFile {
             sources.push(part.bytes);
         }
         let (parts, metadata) = (sources, metadata.unwrap_or_default());
-        let inner = Inner { parts, paths, headers, version, alignment, metadata, tensors, index, source: None };
+        let inner = Inner { parts, paths, stamps, headers, version, alignment, metadata, tensors, index, source: None };
         Ok(GgufFile { inner: Arc::new(inner) })
     }
 
@@ -269,6 +275,25 @@ impl GgufFile {
         self.inner.paths.iter().map(PathBuf::as_path)
     }
 
+    /// Whether [`readers`](Self::readers) can read the tensors: they are in GGUF files on a disk.
+    pub fn is_readable(&self) -> bool {
+        let Inner { paths, stamps, source, .. } = &*self.inner;
+        source.is_none() && !paths.is_empty() && paths.len() == stamps.len()
+    }
+
+    /// Opens the files for reads while the model runs, in the order of the parts ([`TensorInfo::part`]).
+    ///
+    /// # Errors
+    /// [`GgufError::NotOnDisk`] for a model that is not in GGUF files, [`GgufError::Changed`] if one is not the file that this model
+    /// was opened from, and [`GgufError::Io`].
+    pub fn readers(&self) -> Result<Vec<Arc<FileReader>>, GgufError> {
+        if !self.is_readable() {
+            return Err(GgufError::NotOnDisk);
+        }
+        let Inner { paths, stamps, .. } = &*self.inner;
+        paths.iter().zip(stamps).map(|(path, &stamp)| FileReader::open(path, stamp).map(Arc::new)).collect()
+    }
+
     /// The header of each part: metadata and tensor table, as they are in the file.
     pub(super) fn headers(&self) -> impl Iterator<Item = &[u8]> {
         self.inner.parts.iter().zip(&self.inner.headers).map(|(bytes, &header)| bytes.get(..header).unwrap_or(&[]))
@@ -333,12 +358,14 @@ impl ParsedFile {
         if kind.len() == 0 {
             return Err(GgufError::Empty(owned()));
         }
-        let bytes = Bytes::map(&File::open(path).map_err(io_error)?).map_err(io_error)?;
+        let file = File::open(path).map_err(io_error)?;
+        let stamp = Some(Stamp::of(&file.metadata().map_err(io_error)?));
+        let bytes = Bytes::map(&file).map_err(io_error)?;
         if let Some((what, remedy)) = sniff::recognise(&bytes).filter(|_| !bytes.starts_with(&MAGIC)) {
             return Err(GgufError::OtherFile { path: owned(), what, remedy });
         }
         let parsed = parse(&bytes).map_err(|source: FormatError| GgufError::Format { path: Some(owned()), source })?;
-        Ok(ParsedFile { path: Some(owned()), bytes, parsed })
+        Ok(ParsedFile { path: Some(owned()), stamp, bytes, parsed })
     }
 
     /// The number of files of the model; 0 or 1 if it is not split.

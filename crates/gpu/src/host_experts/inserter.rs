@@ -148,7 +148,7 @@ impl Inserter {
     pub(super) fn usage(&self) -> SlotUsage {
         let [hits, misses, insertions, shared] =
             self.shared.usage.each_ref().map(|count| count.load(Ordering::Relaxed));
-        SlotUsage { hits, misses, insertions, shared, freed_bytes: 0 }
+        SlotUsage { hits, misses, insertions, shared, ..SlotUsage::default() }
     }
 }
 

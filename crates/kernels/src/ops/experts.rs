@@ -240,6 +240,7 @@ impl Compose for Experts<'_> {
         let ExpertScratch { groups, mut h, act, mut out } = self.scratch;
         let top_k = route.routing.top_k;
         parts.run(RouteAndGroup { route: route.reborrow(), groups: &mut *groups })?;
+        parts.request_experts([gate_up, down], groups)?;
         let h = h.reborrow();
         let gate_up = MoeGateUp { weight: gate_up, x, groups, top_k, bias: gate_up_bias, activation, h };
         parts.run(MoeGateUpAct { gate_up, act: &mut *act })?;

@@ -4,11 +4,11 @@ use super::*;
 use crate::Backend;
 use crate::act::{Act, ActReader, Int8Words, Precision, Representations};
 use crate::error::{Error, Result};
-use crate::groups::{GroupLists, Tiling};
+use crate::groups::{GroupLists, Groups, Tiling};
 use crate::kv::{KvCache, KvSpec};
 use crate::storage::Storage;
 use crate::tensor::{DeviceId, DeviceMemory, View};
-use crate::weight::{Footprint, Prepared, Role, TensorShape, TensorView, Weight};
+use crate::weight::{Footprint, Prepared, Role, StreamedTensor, TensorShape, TensorView, Weight};
 use std::fmt::Debug;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, MutexGuard};
@@ -119,6 +119,10 @@ impl Parts<'_> {
     pub(super) fn run<O: Operation>(&self, part: O) -> Result<()> {
         O::dispatch(Checked(part), self.0)
     }
+
+    pub(super) fn request_experts(&self, weights: [&Weight; 2], groups: &Groups) -> Result<()> {
+        self.0.request_experts(weights, groups)
+    }
 }
 
 /// Checks an operation and runs it.
@@ -138,19 +142,23 @@ pub struct Rates {
 }
 
 /// Experts that were found in slots, and experts that were not; one for each choice of a token, except in long batches, whose
-/// experts the device computes all.
+/// experts a GPU computes all. A GPU's slots are for experts that host memory has too, a CPU's for experts of the model's file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotUsage {
     /// Choices whose expert was in a slot.
     pub hits: u64,
-    /// Choices whose expert the CPU computed.
+    /// Choices whose expert was not: the CPU computed it for the GPU, or it was read from the file.
     pub misses: u64,
-    /// Experts that were copied to slots.
+    /// Experts that were copied to slots. A CPU counts each matrix.
     pub insertions: u64,
     /// Choices of long batches whose expert the CPU computed.
     pub shared: u64,
     /// Bytes of slots that were freed, because other memory was needed.
     pub freed_bytes: u64,
+    /// Bytes of experts that were read from the model's file.
+    pub read_bytes: u64,
+    /// Nanoseconds during which at least one read was in flight.
+    pub read_nanoseconds: u64,
 }
 
 /// Launches captured into a graph, which replays them with the same arguments.
@@ -315,6 +323,18 @@ macro_rules! operations {
             fn footprint(&self, shape: &TensorShape, role: Role) -> Footprint;
             /// Brings tensors, which have been checked, into the backend's layout.
             fn prepare(&self, tensors: &[TensorView], role: Role) -> Result<Prepared>;
+            /// See [`Backend::prepare_streamed`].
+            fn prepare_streamed(&self, tensors: &[StreamedTensor], role: Role, slots: usize) -> Result<Prepared> {
+                let _ = (tensors, role, slots);
+                let (what, found) = ("backend", self.name());
+                Err(Error::Range { op: "prepare_streamed", what, found, rule: "reads no experts from files; use the CPU" })
+            }
+            /// Starts to read the experts of gate and up and of down that a batch has chosen, if they are in a file. The products
+            /// then wait for them.
+            fn request_experts(&self, weights: [&Weight; 2], groups: &Groups) -> Result<()> {
+                let _ = (weights, groups);
+                Ok(())
+            }
 
             $(
                 #[doc = concat!("[`", stringify!($Kernel), "`].")]

@@ -1,6 +1,6 @@
 //! Which memory the weights of a program are in.
 
-use gristmill_kernels::weight::Location;
+use gristmill_kernels::weight::{Location, Role};
 
 use super::node::Node;
 use super::{MatrixId, Part, Program};
@@ -19,12 +19,18 @@ impl Program {
         }
         let is_placed = |part: &&Part| match (placement, part.stage) {
             (ExpertPlacement::FirstLayersOnCpu(count), Stage::Layer(layer)) => layer < count,
-            (placement, _) => matches!(placement, ExpertPlacement::Cpu | ExpertPlacement::Slots(_)),
+            (placement, _) => {
+                matches!(placement, ExpertPlacement::Cpu | ExpertPlacement::Slots(_) | ExpertPlacement::Disk(_))
+            }
         };
-        let mut on_host: Vec<MatrixId> = Vec::new();
+        let is_on_disk = matches!(placement, ExpertPlacement::Disk(_));
+        let mut placed: Vec<MatrixId> = Vec::new();
         for node in self.parts().filter(is_placed).flat_map(|part| &part.nodes) {
             match node {
-                Node::Experts(experts) => on_host.extend([experts.gate_up, experts.down]),
+                Node::Experts(experts) => placed.extend([experts.gate_up, experts.down]),
+                Node::MoeGateUpAct { weight, .. } | Node::MoeMatmul { weight, .. } if is_on_disk => {
+                    placed.push(*weight)
+                }
                 // The experts of a router that weighs their input; other products of experts are products of heads.
                 Node::MoeGateUpAct { .. } => {
                     let reason = "this architecture multiplies the experts' input by the router's weights, which is not \
@@ -34,7 +40,7 @@ impl Program {
                 _ => {}
             }
         }
-        if on_host.is_empty() {
+        if placed.is_empty() {
             let reason = match placement {
                 ExpertPlacement::FirstLayersOnCpu(count) => {
                     format!("none of the first {count} layers has experts; name more layers, or leave the option out")
@@ -43,10 +49,18 @@ impl Program {
             };
             return Err(Error::ExpertPlacement { reason });
         }
-        let slots = if let ExpertPlacement::Slots(slots) = placement { slots } else { 0 };
-        for matrix in on_host {
+        let (location, slots) = match placement {
+            ExpertPlacement::Disk(slots) => (Location::File, slots),
+            ExpertPlacement::Slots(slots) => (Location::Host, slots),
+            _ => (Location::Host, 0),
+        };
+        for matrix in placed {
             let matrix = &mut self.tensors.matrices[matrix.0];
-            (matrix.location, matrix.slots) = (Location::Host, slots);
+            (matrix.location, matrix.slots) = (location, slots);
+        }
+        if is_on_disk {
+            let is_table = |role| matches!(role, Role::Table | Role::Tied);
+            self.tensors.matrices.iter_mut().for_each(|matrix| matrix.is_copied = is_table(matrix.role));
         }
         Ok(())
     }

@@ -34,8 +34,10 @@ enum WeightId {
 pub(crate) struct MatrixSpec {
     pub(crate) role: Role,
     pub(crate) location: Location,
-    /// Slots in the device's memory for matrices in host memory, at most one for each.
+    /// Slots in the device's memory for matrices in host memory or in the file, at most one for each.
     pub(crate) slots: usize,
+    /// A table is copied from the file's map: reading the map of a file that was truncated would end the process.
+    pub(crate) is_copied: bool,
     pub(crate) tensors: Vec<TensorSpec>,
 }
 
@@ -91,7 +93,7 @@ pub(crate) struct RowOrder {
 
 impl Tensors {
     pub(crate) fn add_matrix(&mut self, role: Role, tensors: Vec<TensorSpec>) -> MatrixId {
-        self.matrices.push(MatrixSpec { role, location: Location::Device, slots: 0, tensors });
+        self.matrices.push(MatrixSpec { role, location: Location::Device, slots: 0, is_copied: false, tensors });
         let id = MatrixId(self.matrices.len() - 1);
         self.order.push(WeightId::Matrix(id));
         id

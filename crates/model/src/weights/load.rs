@@ -4,9 +4,10 @@ use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use gristmill_kernels::format::Format;
 use gristmill_kernels::tensor::Buffer;
-use gristmill_kernels::weight::{Location, TensorView, Weight};
+use gristmill_kernels::weight::{Location, StreamedTensor, TensorView, Weight};
 
 use super::outer_scale::{scale_of, with_scales};
+use super::streamed::OpenFiles;
 use super::transposed::transposed;
 use super::{TensorSpec, Tensors, Weights, find};
 use crate::error::Result;
@@ -19,7 +20,9 @@ pub(crate) fn load(
     backend: &Backend,
     progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Weights> {
-    let mut load = Load { file, backend, progress };
+    let is_streamed = tensors.matrices.iter().any(|matrix| matrix.location == Location::File);
+    let files = if is_streamed { Some(OpenFiles::new(file)?) } else { None };
+    let mut load = Load { file, files, backend, progress };
     let Tensors { rope_factors, long_rope_factors, .. } = *tensors;
     Ok(Weights {
         matrices: tensors.matrices.iter().map(|matrix| load.matrix(matrix)).collect::<Result<_>>()?,
@@ -37,6 +40,8 @@ pub(crate) fn load(
 
 struct Load<'a> {
     file: &'a GgufFile,
+    /// The files, if experts stay in them.
+    files: Option<OpenFiles>,
     backend: &'a Backend,
     progress: &'a mut dyn FnMut(u64) -> Result<()>,
 }
@@ -114,13 +119,34 @@ impl Load<'_> {
     }
 
     fn matrix(&mut self, matrix: &MatrixSpec) -> Result<Weight> {
-        let views = matrix.tensors.iter().map(|needed| self.view(needed)).collect::<Result<Vec<_>>>()?;
-        let weight = match matrix.location {
-            Location::Device => self.backend.prepare(&views, matrix.role)?,
-            Location::Host => self.backend.prepare_on_host(&views, matrix.role, matrix.slots)?,
+        let weight = match (matrix.location, &self.files) {
+            (Location::File, Some(files)) => {
+                let streamed = |needed| self.streamed(files, needed);
+                let tensors = matrix.tensors.iter().map(streamed).collect::<Result<Vec<_>>>()?;
+                self.backend.prepare_streamed(&tensors, matrix.role, matrix.slots)?
+            }
+            (Location::Host, _) => self.backend.prepare_on_host(&self.views(matrix)?, matrix.role, matrix.slots)?,
+            (Location::Device | Location::File, _) => self.backend.prepare(&self.views(matrix)?, matrix.role)?,
         };
         self.done(&matrix.tensors)?;
         Ok(weight)
+    }
+
+    fn views(&self, matrix: &MatrixSpec) -> Result<Vec<TensorView>> {
+        let mut views = matrix.tensors.iter().map(|needed| self.view(needed)).collect::<Result<Vec<_>>>()?;
+        if matrix.is_copied {
+            views.iter_mut().for_each(|view| view.bytes = view.bytes.as_slice().to_vec().into());
+        }
+        Ok(views)
+    }
+
+    fn streamed(&self, files: &OpenFiles, needed: &TensorSpec) -> Result<StreamedTensor> {
+        let (experts, _, _) = needed.matrix();
+        let scale = match scale_of(self.file, needed)? {
+            None => None,
+            Some(scale) => Some((scale, self.decoded(&TensorSpec::new(scale.name.clone(), &[experts]))?)),
+        };
+        files.tensor(self.file, needed, scale)
     }
 
     fn vector(&mut self, vector: &VectorSpec) -> Result<Buffer<f32>> {

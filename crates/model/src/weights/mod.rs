@@ -2,6 +2,7 @@
 
 mod load;
 mod outer_scale;
+mod streamed;
 mod survey;
 mod transposed;
 

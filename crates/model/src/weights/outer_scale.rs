@@ -30,14 +30,20 @@ pub(super) fn input_scale_of<'a>(file: &'a GgufFile, weight: &TensorSpec) -> Opt
     file.tensor(&format!("{name}.input_scale")).filter(|_| is_scaled)
 }
 
+/// Refuses scales that are not finite.
+pub(super) fn check_scales(scale: &TensorInfo, values: &[f32]) -> Result<()> {
+    match values.iter().enumerate().find(|(_, value)| !value.is_finite()) {
+        None => Ok(()),
+        Some((element, &value)) => Err(Error::ScaleNotFinite { name: scale.name.clone(), element, value }),
+    }
+}
+
 /// The blocks of all experts with their scales, of a weight with the blocks `bytes`.
 ///
 /// # Errors
 /// If a scale is not finite.
 pub(super) fn with_scales(bytes: &[u8], scale: &TensorInfo, values: &[f32]) -> Result<Vec<u8>> {
-    if let Some((element, &value)) = values.iter().enumerate().find(|(_, value)| !value.is_finite()) {
-        return Err(Error::ScaleNotFinite { name: scale.name.clone(), element, value });
-    }
+    check_scales(scale, values)?;
     let blocks = bytes.len() / Format::NVFP4.block_bytes();
     let mut scaled = Vec::with_capacity(blocks * Format::NVFP4_SCALED.block_bytes());
     for (expert, &value) in bytes.chunks_exact((bytes.len() / values.len().max(1)).max(1)).zip(values) {

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use gristmill_cpu::READERS;
 use gristmill_cuda::STAGING_BYTES;
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::Backend;
@@ -21,7 +22,7 @@ struct Matrix {
     role: Role,
     location: Location,
     slots: usize,
-    /// Its data is made when it is loaded, so nothing of it stays in the file's map.
+    /// Its data is made or copied when it is loaded, so nothing of it stays in the file's map.
     made: bool,
 }
 
@@ -38,19 +39,33 @@ pub(crate) struct WeightShapes {
 impl WeightShapes {
     /// Bytes in the memory of a backend.
     pub(crate) fn footprint(&self, backend: &Backend) -> Footprint {
-        let vectors = Footprint { owned: self.vectors.saturating_add(self.slot_bytes(backend)), mapped: 0 };
+        let slots = self.slot_bytes(Location::Host, backend).saturating_add(self.slot_bytes(Location::File, backend));
+        let vectors = Footprint { owned: self.vectors.saturating_add(slots), mapped: 0 };
         self.sum(vectors, Location::Device, backend)
     }
 
-    /// Bytes in a device's memory of the slots for experts in host memory, with the memory through which they are filled.
-    fn slot_bytes(&self, backend: &Backend) -> u64 {
-        let with_slots = self.matrices.iter().filter(|matrix| matrix.slots > 0);
-        let slots = with_slots.map(|matrix| {
+    /// Bytes in a device's memory of the slots for experts that are elsewhere, with the memory through which they are filled.
+    fn slot_bytes(&self, place: Location, backend: &Backend) -> u64 {
+        let with_slots = || self.matrices.iter().filter(|matrix| matrix.location == place && matrix.slots > 0);
+        let slots = with_slots().map(|matrix| {
             let shape = TensorShape { experts: matrix.slots.min(matrix.shape.experts), ..matrix.shape };
             backend.footprint(&shape, matrix.role).owned
         });
-        let bytes = slots.fold(0, u64::saturating_add);
-        if bytes > 0 { bytes.saturating_add(STAGING_BYTES as u64) } else { 0 }
+        let largest = with_slots().map(|matrix| matrix.shape.matrix_bytes()).max().unwrap_or(0);
+        let filled_through = match place {
+            Location::File => largest.saturating_mul(READERS as u64),
+            _ => STAGING_BYTES as u64,
+        };
+        match slots.fold(0, u64::saturating_add) {
+            0 => 0,
+            bytes => bytes.saturating_add(filled_through),
+        }
+    }
+
+    /// Bytes of the experts that stay in the file.
+    pub(crate) fn streamed_bytes(&self) -> u64 {
+        let streamed = self.matrices.iter().filter(|matrix| matrix.location == Location::File);
+        streamed.map(|matrix| matrix.shape.file_bytes()).fold(0, u64::saturating_add)
     }
 
     /// Slots for experts of each layer.
@@ -101,7 +116,8 @@ pub(crate) fn survey(file: &GgufFile, spec: &ModelSpec, tensors: &Tensors) -> Re
             // Activations have more than four bits, so their scale is not used.
             seen.extend(input_scale_of(file, needed).map(|scale| scale.name.as_str()));
             let (experts, rows, cols) = needed.matrix();
-            let (format, made) = (needed.loaded_format(format), made || needed.is_transposed());
+            let made = made || needed.is_transposed() || matrix.is_copied;
+            let format = needed.loaded_format(format);
             let shape = TensorShape { format, experts, rows, cols };
             found.matrices.push(Matrix {
                 shape,

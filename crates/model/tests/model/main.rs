@@ -1,6 +1,7 @@
 //! The model runner: tiny random models on the reference and on every CPU level, hostile metadata, limits.
 
 mod channels;
+mod disk;
 mod gemma4;
 mod heads;
 mod heads_file;

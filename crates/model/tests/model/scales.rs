@@ -11,7 +11,7 @@ use crate::tiny::{Random, Tiny};
 use crate::{cpu, reference, runner};
 
 /// A model of experts whose weights with rows of 64 columns are NVFP4 with scales: one, or one for each of five experts.
-fn scaled() -> Tiny {
+pub(crate) fn scaled() -> Tiny {
     let mut tiny = Tiny::qwen3moe();
     tiny.format(Format::NVFP4);
     let weights: Vec<_> = tiny.tensors.iter().filter(|(_, format, _)| *format == Format::NVFP4).cloned().collect();

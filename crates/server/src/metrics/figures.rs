@@ -66,13 +66,16 @@ const SECONDS: [Row<Duration>; 3] = [
 ];
 
 /// Families without a value for an engine are left out.
-const COUNTS: [Row<Option<u64>>; 5] = [
+const COUNTS: [Row<Option<u64>>; 6] = [
     ("overlapped_steps", "Steps that were submitted before the tokens of the previous step were known", |stats| {
         Some(stats.overlapped_steps)
     }),
-    ("expert_slot_hits", "Choices of routers whose expert was in a slot of the GPU", |stats| Some(stats.slots?.hits)),
-    ("expert_slot_misses", "Choices of routers whose expert the CPU computed", |stats| Some(stats.slots?.misses)),
-    ("expert_slot_insertions", "Experts that were copied to slots of the GPU", |stats| Some(stats.slots?.insertions)),
+    ("expert_slot_hits", "Choices of routers whose expert was in a slot", |stats| Some(stats.slots?.hits)),
+    ("expert_slot_misses", "Choices of routers whose expert was in no slot", |stats| Some(stats.slots?.misses)),
+    ("expert_slot_insertions", "Experts that were copied to slots", |stats| Some(stats.slots?.insertions)),
+    ("expert_read_bytes", "Bytes of experts that were read from the model's file", |stats| {
+        Some(stats.slots?.read_bytes)
+    }),
     ("expert_slot_freed_bytes", "Bytes of slots that were freed, because the GPU's memory was too little", |stats| {
         Some(stats.slots?.freed_bytes)
     }),

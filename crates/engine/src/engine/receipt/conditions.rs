@@ -69,7 +69,12 @@ impl Conditions {
     pub(in super::super) fn new(model: &Model, kv_format: KvFormat, context: usize) -> Conditions {
         let device = model.backend().device().kind().to_owned();
         let arithmetic = model.backend().arithmetic();
-        let (precision, experts_on) = (model.precision(), model.experts());
+        // Experts that are read from the file have the bits of those in memory.
+        let experts_on = match model.experts() {
+            ExpertPlacement::Disk(_) => ExpertPlacement::Device,
+            experts => experts,
+        };
+        let precision = model.precision();
         Conditions { device, arithmetic, precision, kv_format, experts_on, context }
     }
 }
