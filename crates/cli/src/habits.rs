@@ -1,89 +1,15 @@
-//! Options and commands of llama.cpp and Ollama. Those with another name here are translated; those that gristmill
+//! Options and commands of llama.cpp, Ollama and vLLM. Those with another name here are translated; those that gristmill
 //! lacks get one line with a replacement. docs/moving.md is the table for users.
+
+mod table;
 
 use std::ffi::{OsStr, OsString};
 
 use clap::{Arg, Command};
 
 use crate::failure::Failure;
-
-/// An option of another program.
-struct Habit {
-    names: &'static [&'static str],
-    meaning: Meaning,
-}
-
-enum Meaning {
-    /// The value goes to this option.
-    Is(&'static str),
-    /// The value goes to this option, after this prefix.
-    Prefixed(&'static str, &'static str),
-    /// An option without a value.
-    Flag(&'static str),
-    /// It is always so; the option may have one of these values.
-    Always(&'static [&'static str]),
-    /// Layers on a GPU: all of them or none.
-    GpuLayers,
-    /// It is not there; the line says what to do.
-    No(&'static str),
-}
-
-use Meaning::{Always, Flag, GpuLayers, Is, No, Prefixed};
-
-const HABITS: &[Habit] = &[
-    Habit { names: &["-hf", "-hfr", "--hf-repo"], meaning: Prefixed("--model", "hf:") },
-    Habit {
-        names: &["-hff", "--hf-file"],
-        meaning: No("name the file after the repository: -m hf:ORG/REPO:FILE.gguf"),
-    },
-    Habit { names: &["-ngl", "--n-gpu-layers", "--gpu-layers"], meaning: GpuLayers },
-    Habit { names: &["-ncmoe", "--n-cpu-moe"], meaning: Prefixed("--experts-on", "cpu:") },
-    Habit { names: &["-cmoe", "--cpu-moe"], meaning: Flag("--experts-on=cpu") },
-    Habit { names: &["-md", "--model-draft"], meaning: Is("--draft-model") },
-    Habit { names: &["--draft-max", "--draft-n"], meaning: Is("--draft-tokens") },
-    Habit { names: &["-ctk", "--cache-type-k", "-ctv", "--cache-type-v"], meaning: Is("--kv") },
-    Habit { names: &["-np"], meaning: Is("--parallel") },
-    Habit { names: &["-b", "--batch-size", "-ub", "--ubatch-size"], meaning: Is("--batch") },
-    Habit { names: &["-j"], meaning: Is("--json-schema") },
-    Habit { names: &["--grammar-file"], meaning: Is("--grammar") },
-    Habit { names: &["-s"], meaning: Is("--seed") },
-    Habit { names: &["-sys", "--system-prompt"], meaning: Is("--system") },
-    Habit { names: &["-r", "--reverse-prompt"], meaning: Is("--stop") },
-    Habit { names: &["--api-key-file"], meaning: Is("--keys") },
-    Habit { names: &["-no-cnv", "--no-conversation"], meaning: Flag("--raw") },
-    Habit { names: &["-fa", "--flash-attn"], meaning: Always(&["on", "auto", "1"]) },
-    Habit { names: &["--jinja", "--metrics", "--embeddings", "--embedding"], meaning: Always(&[]) },
-    Habit { names: &["-cnv", "--conversation"], meaning: No("talk with gristmill chat MODEL") },
-    Habit { names: &["--api-key"], meaning: No("set GRISTMILL_API_KEY, or name a file with --keys FILE") },
-    Habit {
-        names: &["--mmap", "--no-mmap", "--mlock"],
-        meaning: No("leave it out: weights are read into memory, on a CPU too"),
-    },
-    Habit {
-        names: &["--lora"],
-        meaning: No("adapters are not supported; merge it into the model before gristmill convert"),
-    },
-    Habit {
-        names: &["--mmproj", "-mm"],
-        meaning: No("images are not supported; leave it out to use the language model"),
-    },
-    Habit { names: &["--rope-scaling"], meaning: No("leave it out: the scaling of the model file is used") },
-    Habit { names: &["--numa"], meaning: No("leave it out, or start gristmill with numactl") },
-    Habit {
-        names: &["-sm", "--split-mode", "-ts", "--tensor-split"],
-        meaning: No("a model is on one device, whole; choose it with --device cuda:N"),
-    },
-];
-
-/// Commands of Ollama that are not here.
-const COMMANDS: &[(&str, &str)] = &[
-    ("ps", "a server has one model; curl http://127.0.0.1:8080/metrics shows what it does"),
-    ("stop", "end the server with Ctrl-C, or with a signal to its process"),
-    ("create", "pass the settings as options (gristmill run --help), or keep them in a file (gristmill config)"),
-    ("cp", "a model is a file; copy it, or name it with gristmill serve --alias NAME"),
-    ("push", "gristmill uploads nothing"),
-    ("signin", "set HF_TOKEN to a token of the hub for models that need one"),
-];
+use table::Meaning::{Always, Flag, Found, GpuLayers, Is, No, Only, Prefixed};
+use table::{COMMANDS, HABITS, Meaning};
 
 /// Translates the arguments after the program's name. `cli` is the whole command line.
 pub(crate) fn translate(arguments: Vec<OsString>, cli: &Command) -> Result<Vec<OsString>, Failure> {
@@ -103,7 +29,7 @@ pub(crate) fn translate(arguments: Vec<OsString>, cli: &Command) -> Result<Vec<O
             break;
         }
         let (option, attached) = split(argument);
-        let Some(habit) = habit(option, command) else {
+        let Some(meaning) = habit(option, command) else {
             out.push(argument.clone());
             // The next word is the option's value, whatever it looks like.
             if attached.is_none() && own(command, option).is_some_and(|own| own.get_action().takes_values()) {
@@ -120,7 +46,7 @@ pub(crate) fn translate(arguments: Vec<OsString>, cli: &Command) -> Result<Vec<O
                 out.push(word);
             }
         };
-        match &habit.meaning {
+        match meaning {
             Is(option) => push(option, &value()),
             Prefixed(option, prefix) => {
                 let mut word = OsString::from(prefix);
@@ -128,6 +54,13 @@ pub(crate) fn translate(arguments: Vec<OsString>, cli: &Command) -> Result<Vec<O
                 push(option, &word);
             }
             Flag(option) => out.push(option.into()),
+            Found => drop(value()),
+            Only(known, line) => {
+                let value = value();
+                if !known.iter().any(|known| value == **known) {
+                    return Err(refused(option, line));
+                }
+            }
             Always(values) => {
                 let named = |value: &OsStr| values.iter().any(|known| value == *known);
                 match attached {
@@ -158,10 +91,18 @@ fn refused(option: &str, line: &str) -> Failure {
     Failure::new(format!("{option}: {line}")).into_usage()
 }
 
-/// The habit that an option is, unless the command has this option itself.
-fn habit(option: &str, command: &Command) -> Option<&'static Habit> {
-    let found = HABITS.iter().find(|habit| habit.names.contains(&option))?;
-    own(command, option).is_none().then_some(found)
+/// What an option of another program means for this command, unless the command has this option itself.
+fn habit(option: &str, command: &Command) -> Option<&'static Meaning> {
+    if own(command, option).is_some() {
+        return None;
+    }
+    let named = |(names, _): &&(&str, Meaning)| names.split(' ').any(|name| name == option);
+    let mut found = HABITS.iter().filter(named).map(|(_, meaning)| meaning);
+    let fits = |meaning: &&Meaning| match meaning {
+        Is(target) | Prefixed(target, _) | Flag(target) => own(command, split(target.as_ref()).0).is_some(),
+        Always(_) | Only(..) | Found | GpuLayers | No(_) => true,
+    };
+    found.clone().find(fits).or(found.next())
 }
 
 /// The option of a command with this name.
@@ -236,6 +177,10 @@ mod tests {
             ("run -fa x", "run x"),
             ("serve --jinja x -np 4 -b 7", "serve x --parallel=4 --batch=7"),
             ("run -no-cnv x -s 3", "run --raw x --seed=3"),
+            ("serve x --temp 0.6 --top-p=0.95 --no-webui", "serve x --temp 0.6 --top-p=0.95 --no-page"),
+            ("serve -cb --reasoning-format auto -mg 1 x", "serve --device=cuda:1 x"),
+            ("serve --models-dir d --sleep-idle-seconds 60", "serve --model=d --idle=60"),
+            ("serve x --max-model-len 4096 -tp 1 --tool-call-parser hermes", "serve x --ctx=4096"),
             // Own options, values and what follows -- stay.
             ("bench -b 7 -p 3 -r 2", "bench -b 7 -p 3 -r 2"),
             ("run -p -ngl -m x", "run -p -ngl -m x"),
@@ -249,6 +194,10 @@ mod tests {
             ("run -ngl 20 x", "-ngl: a model is on one device"),
             ("run -fa off x", "-fa: it is always on"),
             ("run --lora x", "--lora: adapters are not supported"),
+            ("serve x --reasoning-format none", "--reasoning-format: reasoning is always in reasoning_content"),
+            ("serve x -ot exps=CPU", "-ot: for experts on the CPU use --experts-on cpu"),
+            ("serve x -s 1", "-s: requests set seed"),
+            ("serve x --tensor-parallel-size=2", "--tensor-parallel-size: a model is on one device"),
             ("ps", "gristmill ps: there is no such command"),
             ("-m x.gguf -p hi", "gristmill run -m …"),
             ("x.gguf", "gristmill chat x.gguf"),

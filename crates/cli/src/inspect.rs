@@ -166,7 +166,8 @@ impl Report {
         let vocabulary = gristmill_engine::model::tokenizer(file).ok().flatten();
         let tokenizer = vocabulary.as_ref().map(|t| TokenizerReport::new(t, &string));
         let spec = info.as_ref().ok().map(|info| &info.spec);
-        let template = string("tokenizer.chat_template").map(|source| ModelTemplate::new(source, vocabulary.as_ref()));
+        let source = string("tokenizer.chat_template").filter(|source| !source.trim().is_empty());
+        let template = source.map(|source| ModelTemplate::new(source, vocabulary.as_ref()));
         let tensors = file.tensors().iter().filter(|_| all).map(TensorReport::new).collect();
         let keys = file.metadata().iter().filter(|_| all).map(|(key, _)| key.to_owned()).collect();
         Report {
@@ -185,7 +186,7 @@ impl Report {
             layers: spec.map(layers::runs).unwrap_or_default(),
             formats,
             tokenizer,
-            chat_template: file.metadata().contains("tokenizer.chat_template"),
+            chat_template: template.is_some(),
             template: template.as_ref().map(TemplateReport::new),
             unused_keys: info.as_ref().map(|info| info.unused_keys.clone()).unwrap_or_default(),
             warnings: info

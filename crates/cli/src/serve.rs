@@ -23,6 +23,7 @@ use crate::args::{ContextArg, DeviceArgs, Verbosity};
 use crate::draft::DraftArgs;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::settings::SettingArgs;
 use crate::source::QuantizeArg;
 use crate::template::TemplateArg;
 use crate::{console, log, numbers};
@@ -127,6 +128,8 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     context: ContextArg,
     #[command(flatten)]
+    settings: SettingArgs,
+    #[command(flatten)]
     log: Verbosity,
 }
 
@@ -138,6 +141,7 @@ enum MetricsNames {
 
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     log::install(args.access_log.log_format, args.log);
+    args.settings.check()?;
     let keys = args.keys.read()?;
     let access_log = args.access_log.open(args.log)?;
     let unprotected = keys.is_empty() && !args.allow_unauthenticated;
@@ -168,6 +172,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         limits,
         queue: args.queue,
         chat_template,
+        settings: args.settings.clone(),
         count_experts: args.count_experts,
         log: args.log,
         mapped: Arc::default(),

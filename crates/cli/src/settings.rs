@@ -3,8 +3,9 @@
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
 use gristmill_engine::SamplingOptions;
-use gristmill_engine::engine::{SETTINGS, Setting, requested_value};
+use gristmill_engine::engine::{SETTINGS, Setting, check_sampling, requested_value};
 
+use crate::failure::Failure;
 use crate::{numbers, recommended};
 
 /// The settings that the command line has.
@@ -14,6 +15,13 @@ pub(crate) struct SettingArgs(Vec<(&'static Setting, f64)>);
 impl SettingArgs {
     pub(crate) fn apply(&self, options: &mut SamplingOptions) {
         self.0.iter().for_each(|(setting, value)| (setting.set)(options, *value));
+    }
+
+    /// Fails if a setting is out of its range.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let mut options = SamplingOptions::default();
+        self.apply(&mut options);
+        Ok(check_sampling(&options)?)
     }
 }
 

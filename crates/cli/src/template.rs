@@ -26,6 +26,8 @@ impl TemplateArg {
         let failed = |what: String| Failure::new(format!("--chat-template {}: {what}", path.display()));
         let bytes = fs::read(path).map_err(|error| failed(format!("the file cannot be read: {error}")))?;
         let source = String::from_utf8(bytes).map_err(|error| failed(format!("the file is not UTF-8: {error}")))?;
+        // The mark of UTF-8 that some editors write.
+        let source = source.strip_prefix('\u{feff}').unwrap_or(&source).to_owned();
         ChatTemplate::new(&source).map_err(|error| failed(error.to_string()))?;
         Ok(Some(source))
     }

@@ -84,7 +84,9 @@ impl ModelInfo {
         if let Some(tokens) = tokenizer.as_ref().map(Tokenizer::vocab_size).filter(|&tokens| tokens != spec.vocab) {
             return Err(Error::VocabularySize { tokens, rows: spec.vocab });
         }
-        let template = source.optional::<&str>("tokenizer.chat_template")?.map(str::to_owned);
+        // Converters write an empty one for models that have none.
+        let template = source.optional::<&str>("tokenizer.chat_template")?.filter(|source| !source.trim().is_empty());
+        let template = template.map(str::to_owned);
         Ok(Self { spec, tokenizer, template, unused_keys: source.unused_keys(), program, weights })
     }
 

@@ -32,17 +32,19 @@ pub(super) fn read(source: &Source) -> Result<Option<Tokenizer>> {
         Some(model) => model.to_owned(),
     };
     let keys = Keys(source);
+    let tokens = keys.get::<&[String]>("tokens")?.unwrap_or_default();
     let vocabulary = Vocabulary {
         model,
-        pre: keys.get::<&str>("pre")?.map(str::to_owned),
-        tokens: keys.get::<&[String]>("tokens")?.unwrap_or_default().to_vec(),
+        pre: keys.get::<&str>("pre")?.filter(|pre| !pre.is_empty()).map(str::to_owned),
+        tokens: tokens.to_vec(),
         scores: keys.get::<&[f32]>("scores")?.unwrap_or_default().to_vec(),
         types: keys.get("token_type")?.unwrap_or_default(),
         merges: keys.get::<&[String]>("merges")?.unwrap_or_default().to_vec(),
         bos: keys.id("bos_token_id")?,
         eos: keys.id("eos_token_id")?,
         unknown: keys.id("unknown_token_id")?,
-        padding: keys.id("padding_token_id")?,
+        // Added for training, without a row of the embedding; a text has no padding.
+        padding: keys.id("padding_token_id")?.filter(|&id| (id as usize) < tokens.len()),
         end_of_generation: [keys.id("eot_token_id")?, keys.id("eom_token_id")?].into_iter().flatten().collect(),
         add_bos: keys.get("add_bos_token")?,
         add_eos: keys.get("add_eos_token")?,

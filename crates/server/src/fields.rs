@@ -12,6 +12,19 @@ use crate::error::ApiError;
 /// The header of a reply that names the fields of the request which changed nothing.
 pub(crate) const IGNORED: HeaderName = HeaderName::from_static("x-gristmill-ignored");
 
+/// Names of one field, of which clients send several for servers that know only one of them.
+const SYNONYMS: [&[&str]; 3] = [
+    &["max_tokens", "max_completion_tokens", "n_predict"],
+    &["repetition_penalty", "repeat_penalty"],
+    &[
+        "thinking_budget",
+        "reasoning_budget",
+        "thinking_token_budget",
+        "thinking_budget_tokens",
+        "reasoning_budget_tokens",
+    ],
+];
+
 /// The fields of a request, of which some are read.
 #[derive(Debug)]
 pub(crate) struct Fields {
@@ -40,9 +53,16 @@ pub(crate) struct Refused {
 }
 
 impl Fields {
-    /// A field that is null counts as one that was not sent.
+    /// A field that is null counts as one that was not sent, and 16.0 is 16. Of the names of one field that have the
+    /// same value, one is kept.
     pub(crate) fn new(mut object: Map<String, Value>) -> Fields {
         object.retain(|_, value| !value.is_null());
+        object.values_mut().for_each(whole);
+        for names in SYNONYMS {
+            let Some(first) = names.iter().find(|name| object.contains_key(**name)) else { continue };
+            let value = object[*first].clone();
+            object.retain(|name, other| name == first || *other != value || !names.contains(&name.as_str()));
+        }
         Fields { object, read: Vec::new() }
     }
 
@@ -138,6 +158,19 @@ impl Refused {
             return Ok(());
         }
         Err(ApiError::param(*field, format!("{field} is not supported; {advice}")).with_code("unsupported"))
+    }
+}
+
+/// Writes a number without a fraction as an integer, which it is by JSON Schema. In some languages all numbers of JSON
+/// are floats.
+fn whole(value: &mut Value) {
+    // Beyond, floats stand for several integers.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let float = value.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= EXACT);
+    if let (true, Some(float)) = (value.is_f64(), float)
+        && let Ok(integer) = format!("{float:.0}").parse::<i64>()
+    {
+        *value = integer.into();
     }
 }
 

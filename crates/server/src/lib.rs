@@ -47,6 +47,7 @@ mod blocking;
 mod body;
 mod content;
 mod details;
+mod elsewhere;
 mod error;
 mod fields;
 mod generation;

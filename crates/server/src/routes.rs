@@ -10,7 +10,7 @@ use crate::error::{ApiError, refuse};
 use crate::models::OfferedModel;
 use crate::options::Options;
 use crate::state::App;
-use crate::{access, anthropic, health, info, log, metrics, model, openai, openapi, page, unread, worker};
+use crate::{access, anthropic, elsewhere, health, info, log, metrics, model, openai, openapi, page, unread, worker};
 
 /// The paths of a server, to mount in an application of one's own.
 ///
@@ -97,7 +97,7 @@ async fn to_page() -> Redirect {
 }
 
 async fn no_route(uri: Uri, headers: HeaderMap) -> Response {
-    let message = format!("there is nothing at {}; see /openapi.json", uri.path());
+    let message = format!("there is nothing at {}; {}", uri.path(), elsewhere::advice(uri.path()));
     refuse(ApiError::new(StatusCode::NOT_FOUND, message), &uri, &headers)
 }
 

@@ -177,14 +177,14 @@ impl ChatTemplate {
         if source.len() > MAX_SOURCE {
             return Err(TemplateError::SourceTooLong { len: source.len(), max: MAX_SOURCE });
         }
-        let source = without_generation_tags(source).into_owned();
+        let source = without_generation_tags(&with_line_feeds(source)).into_owned();
         guard::check_depth(&source, WHITESPACE)?;
         let template = Self { source, support: OnceLock::new(), escaper: OnceLock::new() };
         template.parse()?;
         Ok(template)
     }
 
-    /// The source, as it was given but for `{% generation %}` tags.
+    /// The source, as it was given but for `{% generation %}` tags and the characters of its line ends.
     pub fn source(&self) -> &str {
         &self.source
     }
@@ -334,6 +334,14 @@ fn failure(error: &Error) -> TemplateError {
     match error.kind() {
         ErrorKind::OutOfFuel => TemplateError::TooLong(MAX_INSTRUCTIONS),
         _ => TemplateError::Render { line: error.line().unwrap_or(0), message: describe(error) },
+    }
+}
+
+/// The source with the line ends that jinja2 reads. Files that were edited on Windows have others.
+fn with_line_feeds(source: &str) -> Cow<'_, str> {
+    match source.contains('\r') {
+        true => Cow::Owned(source.replace("\r\n", "\n").replace('\r', "\n")),
+        false => Cow::Borrowed(source),
     }
 }
 

@@ -37,6 +37,18 @@ fn tool(value: &Value) -> Tool {
 
 #[test]
 fn prompts_are_those_of_transformers() {
+    prompts(str::to_owned);
+}
+
+/// jinja2 reads every line end as a line feed.
+#[test]
+fn line_ends_of_other_systems_change_no_prompt() {
+    prompts(|template| template.replace('\n', "\r\n"));
+    prompts(|template| template.replace('\n', "\r"));
+}
+
+/// Compares prompts with those of transformers, by templates that are changed first.
+fn prompts(changed: impl Fn(&str) -> String) {
     let golden = golden();
     let cases = golden["cases"].as_array().unwrap();
     assert!(cases.len() > 100);
@@ -54,7 +66,7 @@ fn prompts_are_those_of_transformers() {
             eos_token: Some("</s>".into()),
             ..RenderOptions::default()
         };
-        let template = ChatTemplate::new(golden["templates"][name].as_str().unwrap()).unwrap();
+        let template = ChatTemplate::new(&changed(golden["templates"][name].as_str().unwrap())).unwrap();
         let result = template.render(&chat, &options);
         match case["text"].as_str() {
             Some(text) => assert_eq!(result.as_deref(), Ok(text), "{name}: {chat:?}"),

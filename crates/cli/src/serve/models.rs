@@ -15,6 +15,7 @@ use crate::draft::{DraftArgs, Without};
 use crate::failure::Failure;
 use crate::load::{self, Beside};
 use crate::numbers;
+use crate::settings::SettingArgs;
 use crate::source::{ModelOption, QuantizeArg, Source};
 use crate::{recommended, template};
 
@@ -57,6 +58,8 @@ pub(super) struct Loads {
     pub(super) limits: Limits,
     pub(super) queue: usize,
     pub(super) chat_template: Option<String>,
+    /// Settings of requests that have none of their own.
+    pub(super) settings: SettingArgs,
     pub(super) count_experts: bool,
     pub(super) log: Verbosity,
     /// Of the models that were loaded.
@@ -183,7 +186,8 @@ impl Loads {
         let beside = Beside { mapped: self.mapped(), keeps_context: is_several, progress: progress.clone() };
         let limits = Limits { output_rows: drafts.rows(self.limits.sequences), ..self.limits };
         let (model, limits, mapped) = load::next_to(&beside, source, &drafts.on(device), limits, log)?;
-        let sampling = recommended::sampling(source, model.file(), log);
+        let mut sampling = recommended::sampling(source, model.file(), log);
+        self.settings.apply(&mut sampling);
         let engine = load::start(model, drafts, limits, device, log)?.with_queue(self.queue);
         let engine = template::replaced(engine, self.chat_template.as_deref());
         template::report(&engine, log, Verbosity::info);

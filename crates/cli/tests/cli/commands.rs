@@ -266,9 +266,14 @@ fn special_ids_of_minus_one_are_none() {
             tiny.set(&key, none);
             assert!(tokenized(&tiny).success().contains("\"id\": 99"), "{key}");
         }
-        for outside in [Value::U32(u32::MAX - 1), Value::I32(-2), Value::U32(260)] {
-            tiny.set(&key, outside);
+        for outside in [Value::I32(-2), Value::U32(u32::MAX - 1), Value::U32(260)] {
+            tiny.set(&key, outside.clone());
             let Ended { code, err, .. } = tokenized(&tiny);
+            // Trainers add a token for padding, without a row of the embedding. No text has it.
+            if role == "padding" && outside != Value::I32(-2) {
+                assert_eq!((code, err.as_str()), (Some(0), ""), "{key}");
+                continue;
+            }
             assert!(code == Some(1) && err.contains(&format!("{role}_token_id")), "{key}: {err}");
         }
         tiny.set(&key, Value::U32(u32::MAX));

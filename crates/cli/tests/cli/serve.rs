@@ -134,6 +134,23 @@ fn the_printed_address_is_the_page() {
     assert!(server.get("/").starts_with("HTTP/1.1 404"));
 }
 
+/// The options of the sampler are the defaults of requests.
+#[test]
+fn requests_without_settings_have_those_of_the_command_line() {
+    let server = Serving::new(&["--temp", "0.25", "--top-k", "7", "--repeat-penalty", "1.5"]);
+    let sampling = |more: &str| {
+        let reply = rest(server.post("", &format!(r#"{{"prompt": "ab", "max_tokens": 1, "receipt": true{more}}}"#)));
+        let (_, body) = reply.split_once("\r\n\r\n").expect("a body");
+        let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
+        let sampling = &body["usage"]["gristmill"]["receipt"]["requests"][0]["sampling"];
+        ["temperature", "top_k", "repeat_penalty"].map(|name| sampling[name].as_f64().expect("a number"))
+    };
+    assert_eq!(sampling(""), [0.25, 7.0, 1.5]);
+    assert_eq!(sampling(r#", "temperature": 0.5, "top_k": 3"#), [0.5, 3.0, 1.5]);
+    let refused = gristmill(&["serve", "MODEL", "--top-p", "2"], b"");
+    assert!(refused.code != Some(0) && refused.err.contains("top_p"), "{}", refused.err);
+}
+
 #[test]
 fn requests_are_logged_without_their_text() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("access-log");

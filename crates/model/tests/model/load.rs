@@ -385,3 +385,41 @@ fn cohere2moe_has_no_experts_for_every_token() {
     });
     assert!(message.contains("key `cohere2moe.expert_shared_count`: `1` is not supported; known: 0"), "{message}");
 }
+
+/// llama.cpp reads the numbers of heads and the width of an MLP as a number for all layers or as one for each.
+#[test]
+fn a_number_may_be_written_for_each_layer() {
+    let spec = |info: ModelInfo| format!("{:?}", info.spec);
+    let usual = spec(read(&Tiny::llama()).expect("a model"));
+    for (key, number) in [("attention.head_count", 6), ("attention.head_count_kv", 2), ("feed_forward_length", 80)] {
+        let key = format!("llama.{key}");
+        let with = |numbers: Vec<u32>| {
+            let mut tiny = Tiny::llama();
+            tiny.set(&key, numbers);
+            read(&tiny)
+        };
+        assert_eq!(spec(with(vec![number; 2]).expect("a model")), usual, "{key}");
+        for (numbers, says) in [
+            (vec![number, 2 * number], "this architecture is supported with one number for all layers"),
+            (vec![number; 3], "3 numbers are not the 2 layers"),
+            (vec![], "0 numbers are not the 2 layers"),
+        ] {
+            let message = with(numbers).expect_err("a bad model").to_string();
+            assert!(message.contains(&key) && message.contains(says), "{message}");
+        }
+    }
+    let blocks = refusal(Tiny::llama(), |tiny| tiny.set("llama.block_count", vec![2_u32, 2]));
+    assert!(blocks.contains("`llama.block_count`") && blocks.contains("array"), "{blocks}");
+}
+
+/// Converters write an empty template, and an empty name of the pre-tokenizer, for what a model does not have.
+#[test]
+fn an_empty_template_is_none() {
+    let template = |source: &str| {
+        let mut tiny = Tiny::llama();
+        tiny.set("tokenizer.chat_template", source);
+        read(&tiny).expect("a model").template
+    };
+    assert_eq!((template(""), template(" \n")), (None, None));
+    assert_eq!(template("{{ x }}").as_deref(), Some("{{ x }}"));
+}

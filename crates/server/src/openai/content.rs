@@ -9,10 +9,13 @@ use crate::error::ApiError;
 /// A part of a text. Parts are joined by line ends.
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 pub(crate) struct ContentPart {
-    /// `text`; in items of a response `input_text`, `output_text`, `reasoning_text` or `summary_text`; `refusal`. In
-    /// results of tools any type: what is no text is replaced by a line that says so.
+    /// `text`; in items of a response `input_text`, `output_text`, `reasoning_text` or `summary_text`; `refusal`;
+    /// `thinking` in an assistant's message. In results of tools any type: what is no text is replaced by a line that
+    /// says so.
     r#type: Option<String>,
     text: Option<String>,
+    /// The reasoning of a part `thinking`: a text, or a list of parts with a `text`.
+    thinking: Option<Content<Thought>>,
     /// The text of a refusal, which another server has written.
     refusal: Option<String>,
     /// The address of an image, whose media type the line has.
@@ -23,6 +26,12 @@ pub(crate) struct ContentPart {
     filename: Option<String>,
     /// The data of a file in a response.
     file_data: Option<String>,
+}
+
+/// A part of reasoning.
+#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
+pub(crate) struct Thought {
+    text: Option<String>,
 }
 
 /// An address, or an object with it.
@@ -50,7 +59,23 @@ impl ContentPart {
     }
 }
 
-/// The text of a content at the path `at`, whose parts have one of these types.
+/// The type of parts that are reasoning.
+pub(super) const THINKING: &str = "thinking";
+
+/// The reasoning of a content: its parts of the type [`THINKING`].
+pub(super) fn thinking(content: &Content<ContentPart>) -> Option<String> {
+    let Content::Parts(parts) = content else { return None };
+    let thoughts = parts.iter().filter(|part| part.r#type.as_deref() == Some(THINKING));
+    let texts = thoughts.flat_map(|part| match &part.thinking {
+        Some(Content::Text(text)) => vec![text.as_str()],
+        Some(Content::Parts(parts)) => parts.iter().filter_map(|part| part.text.as_deref()).collect(),
+        None => Vec::new(),
+    });
+    let texts: Vec<&str> = texts.collect();
+    (!texts.is_empty()).then(|| texts.join("\n"))
+}
+
+/// The text of a content at the path `at`, whose parts have one of these types. Parts of [`THINKING`] are left out.
 pub(super) fn text(content: Content<ContentPart>, types: &[&str], at: &str) -> Result<String, ApiError> {
     joined(content, types, at, |kind, _, at| {
         let message = format!("parts of type {kind:?} are not supported here; use {}", types.join(" or "));
@@ -79,11 +104,13 @@ fn joined(
         let missing =
             |field: &str| ApiError::param(format!("{at}.{field}"), format!("the part needs the text {field}"));
         match part.r#type.take().as_deref() {
-            Some(known) if types.contains(&known) => part.text.ok_or_else(|| missing("text")),
-            Some("refusal") => part.refusal.ok_or_else(|| missing("refusal")),
-            Some(kind) => other(kind, part, &at),
+            Some(THINKING) if types.contains(&THINKING) => Ok(None),
+            Some(known) if types.contains(&known) => part.text.ok_or_else(|| missing("text")).map(Some),
+            Some("refusal") => part.refusal.ok_or_else(|| missing("refusal")).map(Some),
+            Some(kind) => other(kind, part, &at).map(Some),
             None => Err(ApiError::param(format!("{at}.type"), format!("a part needs a type, such as {}", types[0]))),
         }
     };
-    Ok(parts.into_iter().enumerate().map(part).collect::<Result<Vec<_>, _>>()?.join("\n"))
+    let texts: Vec<Option<String>> = parts.into_iter().enumerate().map(part).collect::<Result<_, _>>()?;
+    Ok(texts.into_iter().flatten().collect::<Vec<_>>().join("\n"))
 }

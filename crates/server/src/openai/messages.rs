@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::content::{ContentPart, result_text, text};
+use super::content::{ContentPart, THINKING, result_text, text, thinking};
 use crate::content::Content;
 use crate::error::ApiError;
 use crate::json::mend_surrogates;
@@ -13,9 +13,9 @@ use crate::json::mend_surrogates;
 /// One message.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct ChatMessage {
-    /// `system`, `developer`, `user`, `assistant`, or `tool`.
+    /// `system`, `developer`, `user`, `assistant`, or `tool`; `function` is the older name of `tool`.
     role: String,
-    /// The text; an assistant's message may lack it.
+    /// The text; an assistant's message and a tool's result may lack it.
     content: Option<Content<ContentPart>>,
     /// The name of the author, or of the tool.
     name: Option<String>,
@@ -27,8 +27,13 @@ pub(crate) struct ChatMessage {
     thinking: Option<String>,
     /// Calls of an assistant.
     tool_calls: Option<Vec<MessageCall>>,
+    /// The older form of a call of an assistant.
+    function_call: Option<CalledFunction>,
     /// The id of the call that a tool answers.
     tool_call_id: Option<String>,
+    /// Whether the reply continues this message, an assistant's at the end: `continue_final_message` of this request.
+    #[serde(alias = "partial")]
+    prefix: Option<bool>,
 }
 
 /// A call in a message.
@@ -73,6 +78,11 @@ pub(crate) fn messages(messages: Vec<ChatMessage>) -> Result<Vec<Message>, ApiEr
 }
 
 impl ChatMessage {
+    /// Whether the reply continues this message if it is the last one.
+    pub(super) fn is_prefix(&self) -> bool {
+        self.prefix == Some(true) && self.role == "assistant"
+    }
+
     /// The message at the path `at`.
     fn read(self, at: &str) -> Result<Message, ApiError> {
         let role = match self.role.as_str() {
@@ -80,16 +90,19 @@ impl ChatMessage {
             "system" | "developer" => Role::System,
             "user" => Role::User,
             "assistant" => Role::Assistant,
-            "tool" => Role::Tool,
+            "tool" | "function" => Role::Tool,
             other => {
                 let message = format!("{other:?} is not a role; use system, developer, user, assistant or tool");
                 return Err(ApiError::param(format!("{at}.role"), message));
             }
         };
+        let thought = self.content.as_ref().filter(|_| role == Role::Assistant).and_then(thinking);
         let text = match self.content {
             Some(content) if role == Role::Tool => result_text(content, &["text"], &format!("{at}.content"))?,
+            Some(content) if role == Role::Assistant => text(content, &["text", THINKING], &format!("{at}.content"))?,
             Some(content) => text(content, &["text"], &format!("{at}.content"))?,
-            None if role == Role::Assistant => String::new(),
+            // Clients in Go leave out empty texts.
+            None if matches!(role, Role::Assistant | Role::Tool) => String::new(),
             None => return Err(ApiError::param(format!("{at}.content"), "a message needs a content")),
         };
         let call = |(index, call): (usize, MessageCall)| {
@@ -97,20 +110,25 @@ impl ChatMessage {
             let arguments = object(arguments, &format!("{at}.tool_calls[{index}].function.arguments"))?;
             Ok(Call { id: call.id.unwrap_or_default(), name, arguments })
         };
-        let calls = self.tool_calls.into_iter().flatten().enumerate().map(call).collect::<Result<_, ApiError>>()?;
-        let reasoning = self.reasoning_content.or(self.reasoning).or(self.thinking);
+        let mut calls: Vec<Call> =
+            self.tool_calls.into_iter().flatten().enumerate().map(call).collect::<Result<_, ApiError>>()?;
+        if let Some(CalledFunction { name, arguments }) = self.function_call {
+            let arguments = object(arguments, &format!("{at}.function_call.arguments"))?;
+            calls.push(Call { id: String::new(), name, arguments });
+        }
+        let reasoning = self.reasoning_content.or(self.reasoning).or(self.thinking).or(thought);
         Ok(Message { name: self.name, reasoning, calls, call_id: self.tool_call_id, ..Message::new(role, text) })
     }
 }
 
-/// The arguments of a call at the path `at`: an object, or the text of one.
+/// The arguments of a call at the path `at`: an object, or the text of one. Clients write `null` for no arguments.
 pub(super) fn object(arguments: Option<Value>, at: &str) -> Result<Map<String, Value>, ApiError> {
     let wrong =
         |problem: &str| ApiError::param(at, format!("the arguments of a call are the text of a JSON object{problem}"));
     match arguments {
         None => Ok(Map::new()),
         Some(Value::Object(arguments)) => Ok(arguments),
-        Some(Value::String(text)) if text.trim().is_empty() => Ok(Map::new()),
+        Some(Value::String(text)) if matches!(text.trim(), "" | "null") => Ok(Map::new()),
         Some(Value::String(text)) => {
             let mut json = text.into_bytes();
             mend_surrogates(&mut json);

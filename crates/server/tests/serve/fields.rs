@@ -307,3 +307,32 @@ fn events_may_have_the_usage_so_far() {
         assert_eq!(reply.header("x-gristmill-ignored"), Some("stream_options.colour"), "{}", reply.text);
     }
 }
+
+/// 16.0 is a whole number by JSON Schema, and a field that is sent by two of its names with one value is sent once.
+#[test]
+fn whole_numbers_and_names_that_agree() {
+    let server = Running::usual();
+    let tokens = |fields: Value| {
+        let mut body = json!({"messages": [{"role": "user", "content": "x"}], "seed": 7, "ignore_eos": true});
+        body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+        let reply = server.post("/v1/chat/completions", &body);
+        (reply.status, reply.json()["usage"]["completion_tokens"].clone())
+    };
+    for fields in [
+        json!({"max_tokens": 3.0}),
+        json!({"max_tokens": 3, "seed": 7.0, "n": 1.0, "top_k": 40.0, "min_tokens": 0.0}),
+        json!({"max_tokens": 3, "max_completion_tokens": 3}),
+        json!({"max_tokens": 3.0, "max_completion_tokens": 3, "n_predict": 3}),
+        json!({"max_tokens": 3, "repetition_penalty": 1.1, "repeat_penalty": 1.1}),
+    ] {
+        assert_eq!(tokens(fields.clone()), (200, json!(3)), "{fields}");
+    }
+    for fields in [
+        json!({"max_tokens": 3.5}),
+        json!({"max_tokens": 3, "max_completion_tokens": 4}),
+        json!({"max_tokens": 3, "repetition_penalty": 1.1, "repeat_penalty": 1.2}),
+        json!({"max_tokens": 3, "seed": 1e300}),
+    ] {
+        assert_eq!(tokens(fields.clone()).0, 400, "{fields}");
+    }
+}

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::agents::prompt;
 use crate::server::{Running, engine, model, options};
 
+const CHAT: &str = "/v1/chat/completions";
 const MESSAGES: &str = "/v1/messages";
 const RESPONSES: &str = "/v1/responses";
 
@@ -85,5 +86,63 @@ fn tools_in_an_item() {
         assert_eq!((&call["name"], &call["namespace"]), (&json!(name), &namespace));
         let arguments: Value = serde_json::from_str(call["arguments"].as_str().expect("a text")).expect("JSON");
         assert_eq!(arguments, json!({"kind": "new"}));
+    }
+}
+
+/// What clients of other servers leave in the messages of a chat: calls without arguments, results without a text,
+/// calls in their older form, and reasoning as parts.
+#[test]
+fn messages_of_other_clients() {
+    let server = Running::usual();
+    let asked = json!({"role": "user", "content": "look"});
+    for arguments in [json!("null"), json!(" "), json!({}), Value::Null] {
+        for content in [json!({"content": null}), json!({"content": ""}), json!({})] {
+            let mut result = content;
+            result["role"] = json!("tool");
+            result["tool_call_id"] = json!("c1");
+            let call = json!({"id": "c1", "type": "function", "function": {"name": "rye", "arguments": arguments}});
+            let body = json!({"messages": [asked, {"role": "assistant", "tool_calls": [call]}, result]});
+            let found = prompt(&server, CHAT, body);
+            assert!(found.contains(r#""name":"rye""#) && found.contains(r#""arguments":{}"#), "{arguments}: {found}");
+        }
+    }
+    let call = json!({"name": "rye", "arguments": "{\"mill\": 7}"});
+    let body = json!({"messages": [asked, {"role": "assistant", "content": null, "function_call": call},
+                                   {"role": "function", "name": "rye", "content": "quern"}]});
+    let found = prompt(&server, CHAT, body);
+    for part in [r#""name":"rye""#, r#""mill":7"#, "quern"] {
+        assert!(found.contains(part), "{part}: {found}");
+    }
+    for thinking in [json!("husk"), json!([{"type": "text", "text": "husk"}])] {
+        let parts = json!([{"type": "thinking", "thinking": thinking}, {"type": "text", "text": "It is a grain."}]);
+        let said = json!({"role": "assistant", "content": parts});
+        let found = prompt(&server, CHAT, json!({"messages": [asked, said, asked]}));
+        assert!(found.contains("It is a grain."), "{found}");
+        // The reasoning is not a part of the text.
+        let plain = json!({"role": "assistant", "content": "It is a grain.", "reasoning_content": "husk"});
+        assert_eq!(found, prompt(&server, CHAT, json!({"messages": [asked, plain, asked]})));
+        let refused = server.post(CHAT, &json!({"messages": [{"role": "user", "content": parts}]}));
+        assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("messages[0].content[0].type")));
+    }
+}
+
+/// The field by which other servers continue a message.
+#[test]
+fn a_message_that_is_a_prefix() {
+    let server = Running::usual();
+    let messages = |more: Value| {
+        let mut last = json!({"role": "assistant", "content": "It is"});
+        last.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        json!([{"role": "user", "content": "look"}, last])
+    };
+    let continued = prompt(&server, CHAT, json!({"messages": messages(json!({})), "continue_final_message": true}));
+    assert!(continued.ends_with("It is"), "{continued}");
+    for field in ["prefix", "partial"] {
+        assert_eq!(prompt(&server, CHAT, json!({"messages": messages(json!({field: true}))})), continued);
+        assert_ne!(prompt(&server, CHAT, json!({"messages": messages(json!({field: false}))})), continued);
+        // A continued message stays marked in the messages of later requests.
+        let mut later = messages(json!({field: true}));
+        later.as_array_mut().expect("a list").push(json!({"role": "user", "content": "and?"}));
+        assert!(!prompt(&server, CHAT, json!({"messages": later})).ends_with("and?"));
     }
 }

@@ -65,6 +65,9 @@ impl<'a> Source<'a> {
     }
 }
 
+/// Keys that converters write as one number, or as an array with a number for each layer.
+const OF_LAYERS: [&str; 3] = ["attention.head_count", "attention.head_count_kv", "feed_forward_length"];
+
 /// The error message for a limit of gristmill itself.
 fn supported(max: usize) -> String {
     format!("is more than the {max} that gristmill supports")
@@ -93,9 +96,26 @@ impl<'a> KeyReader<'a> {
         self.source.file.tensor(name).is_some()
     }
 
+    /// A whole number. The keys [`OF_LAYERS`] may have it once for each layer.
+    fn whole(&self, suffix: &str) -> Result<Option<usize>> {
+        let key = self.key(suffix);
+        let is_list = matches!(self.source.file.metadata().value(&key), Some(Value::Array(_)));
+        if !is_list || !OF_LAYERS.contains(&suffix) {
+            return self.source.optional(&key);
+        }
+        let all: Vec<usize> = self.source.required(&key)?;
+        match self.of_layers(suffix, &all, "numbers")? {
+            [first, others @ ..] if others.iter().all(|other| other == first) => Ok(Some(*first)),
+            numbers => {
+                let rule = "are numbers of layers; this architecture is supported with one number for all layers";
+                self.wrong(suffix, format!("{numbers:?}"), rule)
+            }
+        }
+    }
+
     /// A count of at least 1. Zero means "none" in some converters, so it is `None`.
     fn optional_count(&self, suffix: &str, max: usize) -> Result<Option<usize>> {
-        match self.source.optional::<usize>(&self.key(suffix))? {
+        match self.whole(suffix)? {
             None | Some(0) => Ok(None),
             Some(n) if n <= max => Ok(Some(n)),
             Some(n) => self.wrong(suffix, n, supported(max)),
@@ -110,7 +130,11 @@ impl<'a> KeyReader<'a> {
     /// A count of at least 1 and at most `max`; `rule` names the origin of the limit, as a phrase that follows the
     /// number.
     fn count_within(&self, suffix: &str, max: usize, rule: impl Fn() -> String) -> Result<usize> {
-        match self.source.required::<usize>(&self.key(suffix))? {
+        let found = match self.whole(suffix)? {
+            Some(n) => n,
+            None => self.source.required(&self.key(suffix))?,
+        };
+        match found {
             0 => self.wrong(suffix, 0, "must be at least 1"),
             n if n <= max => Ok(n),
             n => self.wrong(suffix, n, rule()),

@@ -157,7 +157,8 @@ impl ChatFields {
         let tools = ToolsRead::of_chat(self.tools.unwrap_or_default())?;
         let choice = self.tool_choice.as_ref();
         let chosen = tools.chosen(choice, NamePlace::Nested, grammar.is_some(), paths, ignored)?;
-        let continues = self.continue_final_message == Some(true);
+        let is_prefix = self.messages.last().is_some_and(ChatMessage::is_prefix);
+        let continues = self.continue_final_message.unwrap_or(is_prefix);
         if self.add_generation_prompt == Some(continues) {
             let message = "a reply is started, or the last message continued: one of this field and continue_final_message is true";
             return Err(ApiError::param("add_generation_prompt", message));
