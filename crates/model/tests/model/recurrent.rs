@@ -109,7 +109,7 @@ fn what_is_wrong_is_refused_by_name() {
             "`[1, 0, 0, 0]` is not supported",
         ),
         (Tiny::qwen35(), |t| t.set("qwen35.rope.dimension_sections", numbers(&[1])), "`[1]` is not supported"),
-        (Tiny::qwen35(), |t| t.set("qwen35.feed_forward_length", numbers(&[48, 48])), "has the type array"),
+        (Tiny::qwen35(), |t| t.set("qwen35.feed_forward_length", numbers(&[48, 40])), "one number for all layers"),
         (Tiny::qwen35(), |t| t.tensor("blk.0.ssm_a", &[5]), "`blk.0.ssm_a`"),
     ];
     for (mut tiny, change, says) in cases {
