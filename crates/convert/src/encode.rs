@@ -1,8 +1,9 @@
 //! Streams tensors from the checkpoint into the file, some rows at a time.
 
 use std::io::Write;
+use std::ops::Range;
 
-use gristmill_kernels::format::Format;
+use gristmill_kernels::format::{Format, nvfp4};
 
 use super::checkpoint::Checkpoint;
 use super::rows::{RowOrder, RowPlan, Stored};
@@ -30,16 +31,19 @@ impl<'a, W: Write> Encoder<'a, W> {
         self.out.finish()
     }
 
-    /// Writes the tensor that is due.
-    pub(super) fn write(&mut self, tensor: &OutputTensor) -> Result<(), EncodeError> {
+    /// Writes the tensor that is due, and the tensor of its scales if it has some.
+    pub(super) fn write(&mut self, tensor: &OutputTensor, scales: u64) -> Result<(), EncodeError> {
         match &tensor.source {
             Source::Values(values) => self.out.write(Format::F32, bytemuck::cast_slice(values)),
+            Source::Tensors { parts, format, rows } if scales > 0 => self.scaled(parts, rows, *format, scales as usize),
             Source::Tensors { parts, format, rows } => parts.iter().try_for_each(|part| {
                 match part {
                     Stored::Rows(data) if rows.order == RowOrder::Same => {
                         self.out.write(*format, self.checkpoint.data(data))?;
                     }
-                    part => self.gather(part, rows, *format)?,
+                    part => {
+                        self.gather(part, rows, 0..rows.count, *format, &mut |out, data| out.write(*format, data))?
+                    }
                 }
                 part.done(self.checkpoint);
                 Ok(())
@@ -47,15 +51,45 @@ impl<'a, W: Write> Encoder<'a, W> {
         }
     }
 
-    fn gather(&mut self, part: &Stored, rows: &RowPlan, format: Format) -> Result<(), EncodeError> {
+    /// Writes the matrices of all parts, each divided by its scale, and then the scales.
+    fn scaled(&mut self, parts: &[Stored], rows: &RowPlan, format: Format, scales: usize) -> Result<(), EncodeError> {
+        let matrices = (scales / parts.len().max(1)).max(1);
+        let each = rows.count / matrices;
+        let mut written = Vec::with_capacity(scales);
+        for part in parts {
+            for matrix in 0..matrices {
+                let some = each * matrix..each * (matrix + 1);
+                let mut largest = 0f32;
+                self.gather(part, rows, some.clone(), format, &mut |out, data| {
+                    largest = largest.max(out.largest(format, data));
+                    Ok(())
+                })?;
+                let scale = nvfp4::outer_scale(largest);
+                self.gather(part, rows, some, format, &mut |out, data| out.write_divided(format, data, scale))?;
+                written.push(scale);
+            }
+            part.done(self.checkpoint);
+        }
+        self.out.write(Format::F32, bytemuck::cast_slice(&written))
+    }
+
+    /// Gives `take` some rows of a part, a piece at a time.
+    fn gather(
+        &mut self,
+        part: &Stored,
+        rows: &RowPlan,
+        some: Range<usize>,
+        format: Format,
+        take: &mut dyn FnMut(&mut PieceWriter<'a, W>, &[u8]) -> Result<(), EncodeError>,
+    ) -> Result<(), EncodeError> {
         // Rows of one element, those of biases, are whole blocks only together.
         let at_once = (PIECE / rows.columns.max(1)).max(1);
         // So are parts of rows.
         let at_once = if at_once > BLOCK { at_once / BLOCK * BLOCK } else { at_once };
-        for first in (0..rows.count).step_by(at_once) {
-            let some = first..rows.count.min(first + at_once);
-            part.gather(self.checkpoint, rows, some, format, &mut self.gathered);
-            self.out.write(format, &self.gathered)?;
+        for first in some.clone().step_by(at_once) {
+            let piece = first..some.end.min(first + at_once);
+            part.gather(self.checkpoint, rows, piece, format, &mut self.gathered);
+            take(&mut self.out, &self.gathered)?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 
 use gristmill_files::gguf::{GgufFile, TensorSource};
-use gristmill_kernels::format::Format;
+use gristmill_kernels::format::{Format, nvfp4, nvfp4_scaled};
 use gristmill_transcode::Transcoder;
 
 use super::checkpoint::Checkpoint;
@@ -108,6 +108,25 @@ impl FolderSource {
     }
 }
 
+/// Blocks of NVFP4 with the scale of each matrix: the values that a file has, see [`crate::encode`].
+fn scaled(
+    transcoder: &Transcoder,
+    from: Format,
+    data: &[u8],
+    matrices: u64,
+) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {
+    let (mut made, mut blocks) = (Vec::new(), Vec::new());
+    for (number, matrix) in data.chunks(data.len().div_ceil(matrices as usize).max(1)).enumerate() {
+        let elements = matrix.len() / from.block_bytes() * from.block_len();
+        let scale = nvfp4::outer_scale(transcoder.largest(from, matrix));
+        blocks.resize(Format::NVFP4.row_bytes(elements).unwrap_or_default(), 0);
+        let divided = transcoder.transcode_divided(from, matrix, scale, Format::NVFP4, &mut blocks);
+        divided.map_err(|error| error.after(number * elements))?;
+        nvfp4_scaled::put_blocks(&blocks, scale, &mut made);
+    }
+    Ok(made)
+}
+
 impl TensorSource for FolderSource {
     fn mapped(&self, tensor: usize) -> Option<&[u8]> {
         let (tensor, to) = self.tensor(tensor)?;
@@ -135,8 +154,12 @@ impl TensorSource for FolderSource {
         }
         let elements = data.len() / from.block_bytes() * from.block_len();
         let threads = if elements < SMALL { 1 } else { self.threads };
+        let transcoder = Transcoder::new(threads)?;
+        if to == Format::NVFP4_SCALED {
+            return scaled(&transcoder, from, &data, tensor.shape.iter().skip(2).product());
+        }
         let mut made = vec![0; to.row_bytes(elements).unwrap_or_default()];
-        Transcoder::new(threads)?.transcode(from, &data, to, &mut made)?;
+        transcoder.transcode(from, &data, to, &mut made)?;
         Ok(made)
     }
 

@@ -38,6 +38,7 @@ pub use error::ConvertError;
 pub use folder::{is_model_folder, open_folder};
 pub use mlx_folder::{MlxQuantizer, MlxWidths};
 
+use std::collections::HashSet;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -54,7 +55,7 @@ use family::Family;
 use gristmill_model::family::published as family;
 use mlx::{Quantization, Target};
 use quantize::{
-    FILE_TYPE_KEY, Facts, Mix, PieceWriter, Planned, QUANTIZATION_VERSION, QUANTIZATION_VERSION_KEY, choose,
+    FILE_TYPE_KEY, Facts, Mix, PieceWriter, Planned, QUANTIZATION_VERSION, QUANTIZATION_VERSION_KEY, choose, scale_of,
     unquantised,
 };
 use tensors::OutputTensor;
@@ -100,7 +101,7 @@ impl Converter {
         Ok(Converter { model, beside })
     }
 
-    /// The tensors of the output, in file order.
+    /// The tensors of the output, in file order; [`Planned::scales`] may follow one.
     pub fn tensors(&self) -> &[Planned] {
         &self.model.tensors
     }
@@ -138,7 +139,7 @@ impl Converter {
             let Read { checkpoint, header, made, tensors, .. } = &self.model;
             let out = PieceWriter::begin(header.clone(), tensors, out, &transcoder, progress)?;
             let mut encoder = Encoder::new(checkpoint, out);
-            made.iter().try_for_each(|tensor| encoder.write(tensor))?;
+            made.iter().zip(tensors).try_for_each(|(tensor, planned)| encoder.write(tensor, planned.scales))?;
             Ok(encoder.finish()?)
         })
     }
@@ -205,7 +206,7 @@ fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read,
 
     // Where MLX has quantised some, the others have the formats that hold their values.
     let as_they_are = options.mix.is_none() && (target == Target::Engine || quantization.is_there());
-    let tensors = add_tensors(&mut header, &made, options.mix, as_they_are)?;
+    let tensors = add_tensors(&mut header, &made, options.mix, as_they_are, target)?;
     check(&header, &made)?;
     if let Some(kept) = tensors.iter().find(|tensor| !tensor.from.is_float() && options.mix.is_some()) {
         let format = kept.from.name();
@@ -220,10 +221,12 @@ fn add_tensors(
     made: &[OutputTensor],
     mix: Option<Mix>,
     as_they_are: bool,
+    target: Target,
 ) -> Result<Vec<Planned>, ConvertError> {
     let facts = Facts::read(header.preview().metadata());
     let shapes: Vec<(&str, &[u64])> = made.iter().map(|t| (t.name.as_str(), t.shape.as_slice())).collect();
     let mix = mix.unwrap_or_else(|| Mix::uniform(dtype_of_matrices(made)));
+    let names: HashSet<&str> = shapes.iter().map(|(name, _)| *name).collect();
     let mut tensors = Vec::with_capacity(made.len());
     for (tensor, choice) in made.iter().zip(choose(&mix, &[], &facts, &shapes)?) {
         // Another format would only add an error to published quantised weights.
@@ -234,9 +237,19 @@ fn add_tensors(
                 (choice.format.unwrap_or_else(unquantised), choice.instead_of)
             }
         };
+        let scale = scale_of(&tensor.name, &tensor.shape, [tensor.format(), to], &names);
+        // The engine reads scales within blocks.
+        let (to, scale) = match target {
+            Target::Engine if scale.is_some() => (Format::NVFP4_SCALED, None),
+            _ => (to, scale),
+        };
         header.tensor(&tensor.name, to, &tensor.shape)?;
+        if let Some((name, count)) = &scale {
+            header.tensor(name, Format::F32, &[*count])?;
+        }
         let elements = tensor.shape.iter().product();
-        tensors.push(Planned::new(&tensor.name, tensor.format(), to, instead_of, elements));
+        let planned = Planned::new(&tensor.name, tensor.format(), to, instead_of, elements);
+        tensors.push(planned.with_scales(scale.map_or(0, |(_, count)| count)));
     }
     Ok(tensors)
 }

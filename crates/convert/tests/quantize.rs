@@ -121,8 +121,9 @@ fn every_mix_gives_a_file_with_the_tensors_near_their_values() {
         assert_eq!(output.metadata().required::<u32>("general.file_type").unwrap(), mix.file_type());
         assert_eq!(output.metadata().required::<u32>("general.quantization_version").unwrap(), 2);
         assert_eq!(output.metadata().value("tokenizer.ggml.tokens"), input.metadata().value("tokenizer.ggml.tokens"));
-        assert_eq!(output.tensors().len(), TENSORS.len());
-        for tensor in output.tensors() {
+        let scales = output.tensors().iter().filter(|tensor| tensor.name.ends_with(".scale")).count();
+        assert_eq!((output.tensors().len(), scales > 0), (TENSORS.len() + scales, mix.name() == "NVFP4"));
+        for tensor in output.tensors().iter().filter(|tensor| !tensor.name.ends_with(".scale")) {
             let source = input.tensor(&tensor.name).unwrap();
             assert_eq!(tensor.shape, source.shape);
             if tensor.name.contains("norm") || tensor.name.contains("gate_inp") {
@@ -131,6 +132,11 @@ fn every_mix_gives_a_file_with_the_tensors_near_their_values() {
             let decoded = |file: &GgufFile, tensor: &gristmill_files::gguf::TensorInfo| {
                 let mut values = vec![0.0; tensor.elements() as usize];
                 tensor.format.decode(file.data(tensor), &mut values).unwrap();
+                if let Some(scale) = file.tensor(&tensor.name.replace(".weight", ".scale")) {
+                    let each = values.len() / scale.elements() as usize;
+                    let scales = bytemuck::cast_slice::<u8, f32>(file.data(scale));
+                    values.iter_mut().enumerate().for_each(|(i, value)| *value *= scales[i / each]);
+                }
                 values
             };
             let (got, want) = (decoded(&output, tensor), decoded(&input, source));
@@ -140,6 +146,69 @@ fn every_mix_gives_a_file_with_the_tensors_near_their_values() {
             assert!(nmse < 0.07, "{} {}: {nmse}", mix.name(), tensor.name);
         }
     }
+}
+
+/// Each weight of which llama.cpp reads a scale is followed by it: one number, or one for each expert. Blocks are those of
+/// the values divided by it.
+#[test]
+fn nvfp4_weights_have_scales_of_tensors_and_experts() {
+    let folder = Folder::new("nvfp4");
+    let (from, to) = (folder.path("in.gguf"), folder.path("out.gguf"));
+    let own: (&str, Format, &[u64]) = ("blk.1.ffn_down_exps.weight", Format::F32, &[64, 128, 3]);
+    let tensors: &[(&str, Format, &[u64])] = &[
+        ("token_embd.weight", Format::F32, &[128, 40]),
+        ("output.weight", Format::F32, &[128, 40]),
+        ("blk.0.attn_q.weight", Format::F32, &[128, 64]),
+        ("blk.0.attn_kv_b.weight", Format::F32, &[128, 64]),
+        ("blk.0.ffn_up_exps.weight", Format::F32, &[128, 64, 3]),
+        ("blk.0.ffn_gate.weight", Format::F32, &[96, 64]),
+        own,
+        ("blk.1.ffn_down_exps.scale", Format::F32, &[3]),
+    ];
+    // Each expert is four times as large as the one before it.
+    model(&from, tensors, |name, values| {
+        let expert = values.len() / if name.contains("exps") { 3 } else { 1 };
+        values.iter_mut().enumerate().for_each(|(i, value)| *value *= 4f32.powi((i / expert) as i32));
+    });
+    let (input, quantised) =
+        (GgufFile::open(&from).unwrap(), quantise(&from, &to, "NVFP4", &["token_embd.weight=NVFP4"], 2));
+    quantised.unwrap();
+    let output = GgufFile::open(&to).unwrap();
+    let found: Vec<_> = output.tensors().iter().map(|t| (t.name.as_str(), t.format, t.shape.as_slice())).collect();
+    let wanted: Vec<(&str, Format, &[u64])> = vec![
+        ("token_embd.weight", Format::NVFP4, &[128, 40]),
+        ("output.weight", Format::Q8_0, &[128, 40]),
+        ("blk.0.attn_q.weight", Format::NVFP4, &[128, 64]),
+        ("blk.0.attn_q.scale", Format::F32, &[1]),
+        ("blk.0.attn_kv_b.weight", Format::Q8_0, &[128, 64]),
+        ("blk.0.ffn_up_exps.weight", Format::NVFP4, &[128, 64, 3]),
+        ("blk.0.ffn_up_exps.scale", Format::F32, &[3]),
+        ("blk.0.ffn_gate.weight", Format::IQ4_NL, &[96, 64]),
+        ("blk.1.ffn_down_exps.weight", Format::Q8_0, own.2),
+        ("blk.1.ffn_down_exps.scale", Format::F32, &[3]),
+    ];
+    assert_eq!(found, wanted);
+    assert_eq!(output.metadata().required::<u32>("general.file_type").unwrap(), 39);
+    for name in ["blk.0.attn_q", "blk.0.ffn_up_exps"] {
+        let data = |file: &'_ GgufFile, name: String| file.data(file.tensor(&name).unwrap()).to_vec();
+        let values = data(&input, format!("{name}.weight"));
+        let scales = data(&output, format!("{name}.scale"));
+        let blocks = data(&output, format!("{name}.weight"));
+        let scales: Vec<f32> = scales.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
+        let matrices = values.chunks(values.len() / scales.len()).zip(blocks.chunks(blocks.len() / scales.len()));
+        for ((values, blocks), scale) in matrices.zip(scales) {
+            let mut values: Vec<f32> = values.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
+            let largest = values.iter().fold(0f32, |largest, value| largest.max(value.abs()));
+            assert_eq!(scale, largest / 448.0 / 6.0, "{name}");
+            values.iter_mut().for_each(|value| *value /= scale);
+            let mut want = vec![0; blocks.len()];
+            Format::NVFP4.encode(&values, &mut want).unwrap();
+            assert!(blocks == want, "{name}");
+        }
+    }
+    // A weight that has a scale in the input cannot get another one.
+    let again = quantise(&to, &folder.path("again.gguf"), "NVFP4", &[], 1).unwrap_err();
+    assert!(matches!(&again, QuantizeError::Scaled { name, .. } if name == "blk.0.attn_q.weight"), "{again}");
 }
 
 #[test]
@@ -229,7 +298,9 @@ fn weights_that_are_not_finite_are_named_and_leave_nothing() {
         &[("output_norm.weight", Format::F32, &[512]), (large, Format::F32, &[256, 512, 12])];
     let place = (1 << 20) + 300_000;
     // F32 is the format that it has already.
-    for (bad, mix) in [(f32::NAN, "Q4_K_M"), (f32::INFINITY, "F16"), (f32::NEG_INFINITY, "F32")] {
+    for (bad, mix) in
+        [(f32::NAN, "Q4_K_M"), (f32::INFINITY, "F16"), (f32::NEG_INFINITY, "F32"), (f32::INFINITY, "NVFP4")]
+    {
         model(&from, tensors, |name, values| {
             if name == large {
                 values[place] = bad;
@@ -303,9 +374,11 @@ fn memory_does_not_grow_with_the_tensor() {
     let folder = Folder::new("memory");
     let (from, to) = (folder.path("in.gguf"), folder.path("out.gguf"));
     // The largest tensor is 16 MiB as F16.
-    model(&from, &[("a.weight", Format::F16, &[4096, 2048]), ("b.weight", Format::F16, &[4096, 512])], |_, _| {});
+    let tensors: &[(&str, Format, &[u64])] =
+        &[("blk.0.ffn_up.weight", Format::F16, &[4096, 2048]), ("b.weight", Format::F16, &[4096, 512])];
+    model(&from, tensors, |_, _| {});
     let file = GgufFile::open(&from).unwrap();
-    for mix in ["Q4_K_M", "F32"] {
+    for mix in ["Q4_K_M", "F32", "NVFP4"] {
         let quantizer = Quantizer::new(&file, Mix::parse(mix).unwrap(), &[]).unwrap();
         let (result, peak) = alloc::peak(|| quantizer.write(&to, 2, &mut go_on));
         result.unwrap();

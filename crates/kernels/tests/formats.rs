@@ -2,7 +2,7 @@
 //! by `scripts/golden/formats.py` and `ik_formats.py`.
 
 use gristmill_kernels::format::rows::ScaledRows;
-use gristmill_kernels::format::{Format, affine, e4m3, nvfp4};
+use gristmill_kernels::format::{Format, affine, e4m3, nvfp4, nvfp4_scaled};
 use std::path::PathBuf;
 
 fn golden(file: &str) -> PathBuf {
@@ -89,6 +89,17 @@ fn decoding_is_that_of_ik_llama() {
             rows.format().decode(&rows.blocks(bytes, COLUMNS).unwrap(), out).unwrap();
         });
     }
+}
+
+/// Blocks with the scale of their tensor: a power of two, so that the order of the products does not matter.
+#[test]
+fn a_scale_of_the_tensor_multiplies_the_values_of_gguf() {
+    check_decoding("NVFP4.bin", Format::NVFP4.block_bytes(), 64, |blocks, out| {
+        let mut scaled = Vec::new();
+        nvfp4_scaled::put_blocks(blocks, 0.25, &mut scaled);
+        Format::NVFP4_SCALED.decode(&scaled, out).unwrap();
+        out.iter_mut().for_each(|value| *value *= 4.0);
+    });
 }
 
 /// The codes of an LSB-first stream of `bits` bits each.

@@ -95,6 +95,23 @@ impl Transcoder {
         Ok(Self { pool: Pool::new(threads)? })
     }
 
+    /// The largest magnitude of the finite elements of `input`, whole blocks of `from`; 0 if there are none.
+    pub fn largest(&self, from: Format, input: &[u8]) -> f32 {
+        let elements = input.len() / from.block_bytes() * from.block_len();
+        let mut largest = vec![0f32; elements.div_ceil(CHUNK)];
+        self.pool.each_chunk(&mut largest, 1, &|chunk, largest| {
+            let (start, end) = (chunk * CHUNK, elements.min((chunk + 1) * CHUNK));
+            let mut values = [0f32; CHUNK];
+            let values = &mut values[..end - start];
+            let bytes = |elements: usize| elements / from.block_len() * from.block_bytes();
+            let decoded = from.decode(&input[bytes(start)..bytes(end)], values);
+            debug_assert!(decoded.is_some(), "chunks are whole blocks");
+            let magnitudes = values.iter().map(|value| value.abs()).filter(|value| value.is_finite());
+            largest.fill(magnitudes.fold(0.0, f32::max));
+        });
+        largest.into_iter().fold(0.0, f32::max)
+    }
+
     /// Decodes `input`, whole blocks of `from`, and encodes the same elements as blocks of `to`. Between equal formats
     /// the bytes are copied as they are; their elements are checked all the same.
     ///
@@ -104,6 +121,22 @@ impl Transcoder {
         &self,
         from: Format,
         input: &[u8],
+        to: Format,
+        output: &mut [u8],
+    ) -> std::result::Result<(), TranscodeError> {
+        self.transcode_divided(from, input, 1.0, to, output)
+    }
+
+    /// [`transcode`](Self::transcode) of the elements divided by `divisor`: the scale of a tensor, which its blocks do not
+    /// have. Between equal formats nothing is divided.
+    ///
+    /// # Errors
+    /// Those of `transcode`; they name the elements of `input`.
+    pub fn transcode_divided(
+        &self,
+        from: Format,
+        input: &[u8],
+        divisor: f32,
         to: Format,
         output: &mut [u8],
     ) -> std::result::Result<(), TranscodeError> {
@@ -124,6 +157,9 @@ impl Transcoder {
             if from == to {
                 blocks.copy_from_slice(source);
             } else {
+                if divisor != 1.0 {
+                    values.iter_mut().for_each(|value| *value /= divisor);
+                }
                 coded = coded.and_then(|()| encode(to, values, blocks));
                 if bad.is_none() && to.is_float() {
                     // Large values become infinite in float formats; the scales of the others saturate.
@@ -228,6 +264,25 @@ mod tests {
         }
         let error = transcoder.transcode(Format::F32, bytes(&[1.0, -1e5]), Format::F16, &mut [0; 4]).unwrap_err();
         assert_eq!(error, TranscodeError::TooLarge { element: 1, value: -1e5, to: Format::F16 });
+    }
+
+    #[test]
+    fn divided_elements_and_the_largest_magnitude() {
+        let mut values = normal(2 * CHUNK + 64);
+        values[CHUNK + 5] = -7.5;
+        let transcoder = Transcoder::new(2).unwrap();
+        assert_eq!(transcoder.largest(Format::F32, bytes(&values)), 7.5);
+        assert_eq!(transcoder.largest(Format::F32, &[]), 0.0);
+        let [mut divided, mut want] = [(); 2].map(|()| vec![0; 2 * values.len()]);
+        transcoder.transcode_divided(Format::F32, bytes(&values), 3.0, Format::BF16, &mut divided).unwrap();
+        let thirds: Vec<f32> = values.iter().map(|value| value / 3.0).collect();
+        transcoder.transcode(Format::F32, bytes(&thirds), Format::BF16, &mut want).unwrap();
+        assert!(divided == want);
+        values[3] = f32::INFINITY;
+        assert_eq!(transcoder.largest(Format::F32, bytes(&values)), 7.5);
+        let error =
+            transcoder.transcode_divided(Format::F32, bytes(&values), 3.0, Format::BF16, &mut want).unwrap_err();
+        assert_eq!(error, TranscodeError::NotFinite { element: 3, value: f32::INFINITY });
     }
 
     #[test]

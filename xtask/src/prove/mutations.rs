@@ -15,7 +15,8 @@ const HEAD: &str = "\
 # Mutations of the CPU kernels
 
 `cargo xtask prove`: each mutation of `xtask/src/prove/list.rs` was applied alone to a copy of the tree, and its parts
-of the op suite ran on every CPU level of the machine.
+of the op suite ran on every CPU level of the machine. A part named `formats` is the test of golden blocks,
+`crates/kernels/tests/formats.rs`.
 
 | operation | mutations | noticed | of these by a hang | s | proved for |
 | --- | ---: | ---: | ---: | ---: | --- |
@@ -47,12 +48,13 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Applies the mutations of all operations, of one operation or of one file. Fails unless the op suite detects each
-/// mutation that this CPU can run.
+/// Applies the mutations of all operations, of one operation, or of the files whose paths start with a prefix. Fails unless
+/// the op suite detects each mutation that this CPU can run.
 pub(crate) fn mutations(words: &[&str]) -> Result<(), String> {
     let options = Options::parse(words)?;
     let chosen = |mutation: &&Mutation| {
-        options.only.is_none_or(|op| mutation.op == op) && options.file.is_none_or(|file| mutation.file == file)
+        options.only.is_none_or(|op| mutation.op == op)
+            && options.file.is_none_or(|file| mutation.file.starts_with(file))
     };
     if options.list {
         let row = |m: &Mutation| format!("{:<20} {:<22} {} → {}", m.op, m.file, one_line(m.find), one_line(m.replace));

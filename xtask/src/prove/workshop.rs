@@ -1,6 +1,6 @@
 //! A copy of the kernels and their op suite, to be broken one line at a time.
 
-use super::list::{Feature, Mutation};
+use super::list::{FORMATS, Feature, Mutation};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -123,14 +123,24 @@ impl Workshop {
 
     /// Builds and runs these parts of the suite, on every CPU level.
     pub(super) fn run(&self, parts: &[&str]) -> Result<Outcome, String> {
-        let Some(suite) = self.build()? else { return Ok(Outcome::Broken) };
-        let mut command = Command::new(suite);
-        command.current_dir(&self.tree).arg("--exact").stdout(Stdio::null()).stderr(Stdio::null());
-        for part in parts {
-            for level in ["portable", "avx2", "avxvnni", "avx512"] {
-                command.arg(format!("{level}::{part}"));
-            }
+        let (formats, parts): (Vec<&str>, Vec<&str>) = parts.iter().copied().partition(|part| *part == FORMATS);
+        let levels = ["portable", "avx2", "avxvnni", "avx512"];
+        let names = parts.iter().flat_map(|part| levels.map(|level| format!("{level}::{part}"))).collect::<Vec<_>>();
+        let mut outcome = Outcome::Survived;
+        if !formats.is_empty() {
+            outcome = self.run_test(["gristmill-kernels", FORMATS], &[])?;
         }
+        if !names.is_empty() && outcome == Outcome::Survived {
+            outcome = self.run_test(["gristmill-suite", "levels"], &names)?;
+        }
+        Ok(outcome)
+    }
+
+    /// Builds a test of a package, and runs the cases of these names, or all if there are no names.
+    fn run_test(&self, test: [&str; 2], names: &[String]) -> Result<Outcome, String> {
+        let Some(program) = self.build(test)? else { return Ok(Outcome::Broken) };
+        let mut command = Command::new(program);
+        command.current_dir(&self.tree).arg("--exact").args(names).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().map_err(|e| format!("cannot run the suite: {e}"))?;
         let start = Instant::now();
         loop {
@@ -146,10 +156,10 @@ impl Workshop {
         }
     }
 
-    /// Compiles the suite. `None` if the tree does not compile.
-    fn build(&self) -> Result<Option<PathBuf>, String> {
+    /// Compiles a test of a package. `None` if the tree does not compile.
+    fn build(&self, [package, test]: [&str; 2]) -> Result<Option<PathBuf>, String> {
         let output = Command::new(env!("CARGO"))
-            .args(["test", "--quiet", "-p", "gristmill-suite", "--test", "levels", "--no-run"])
+            .args(["test", "--quiet", "-p", package, "--test", test, "--no-run"])
             .args(["--message-format", "json", "--config", "profile.dev.package.gristmill-kernels.opt-level=1"])
             .args(["--config", "profile.dev.package.gristmill-cpu.opt-level=1"])
             .args(["--config", "profile.dev.debug=false"])
@@ -161,8 +171,8 @@ impl Workshop {
             .map_err(|e| format!("cannot run cargo: {e}"))?;
         write(&self.log, &String::from_utf8_lossy(&output.stderr))?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let marker = "\"executable\":\"";
-        let path = text.lines().filter(|line| line.contains("\"name\":\"levels\"")).find_map(|line| {
+        let (marker, name) = ("\"executable\":\"", format!("\"name\":\"{test}\""));
+        let path = text.lines().filter(|line| line.contains(&name)).find_map(|line| {
             let (_, rest) = line.split_once(marker)?;
             Some(PathBuf::from(rest.split_once('"')?.0))
         });

@@ -1,16 +1,17 @@
 //! Folders that run as they lie: they have the values, metadata and logits of what they are converted to.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
 use gristmill_conformance::simulated::Simulator;
 use gristmill_convert::quantize::Mix;
-use gristmill_convert::{ConvertError, ConvertOptions, is_model_folder, open_folder};
+use gristmill_convert::{ConvertError, ConvertOptions, Converter, is_model_folder, open_folder};
 use gristmill_cpu::{Cpu, Level};
 use gristmill_engine::{LoadOptions, Model, Precision};
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::Backend;
-use gristmill_kernels::format::Format;
+use gristmill_kernels::format::{Format, nvfp4_scaled};
 
 use super::folder::{FIRST, Folder};
 use super::golden::{folders, folders_folder};
@@ -150,6 +151,90 @@ fn a_folder_may_be_quantised_when_it_is_opened() {
     let folder = quantised("llama3-mixed", "llama3", "direct-twice");
     let error = open_folder(&folder.0, &options, 1).expect_err("it is refused").to_string();
     assert!(error.contains("is quantised by MLX") && error.contains("leave out --quantize"), "{error}");
+}
+
+/// A copy of a golden folder whose experts have 64 inner columns, a block of NVFP4: the same ones several times. Experts of
+/// `qwen3moe` are tensors of their own, experts of `llama4` a stack.
+fn with_wide_experts(name: &str) -> Folder {
+    let folder = Folder::copy(name, "direct-wide");
+    let files = std::fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    for file in files.filter(|file| file.ends_with(".safetensors")).collect::<Vec<_>>() {
+        folder.tensors(&file, |name, shape, data| {
+            let bytes = data.len() / shape.iter().product::<usize>();
+            // The dimension that grows, how often it has its elements, and how many of these are repeated at once.
+            let (dimension, times, elements) = match (name.contains(".experts."), shape.len()) {
+                (true, 2) if name.contains("down") => (1, 2, 32),
+                (true, 2) => (0, 2, 32 * 32),
+                (true, 3) if name.contains("down") => (1, 4, 16 * 32),
+                (true, 3) => (2, 4, 16),
+                _ if name.contains(".shared_expert.down") => (1, 4, 16),
+                _ if name.contains(".shared_expert.") => (0, 4, 16 * 32),
+                _ => return,
+            };
+            shape[dimension] *= times;
+            *data = data.chunks(elements * bytes).flat_map(|part| part.repeat(times)).collect();
+        });
+    }
+    folder.json("config.json", |config| match config.get_mut("text_config") {
+        Some(text) => text["intermediate_size"] = 64.into(),
+        None => config["moe_intermediate_size"] = 64.into(),
+    });
+    folder
+}
+
+/// Σ (weight · scale − unquantised weight)² / Σ (unquantised weight)².
+fn nvfp4_error(file: &GgufFile, unquantised: &GgufFile, name: &str) -> f64 {
+    let decoded = |file: &GgufFile, name: String| {
+        let tensor = file.tensor(&name).unwrap();
+        let mut values = vec![0.0; tensor.elements() as usize];
+        tensor.format.decode(file.load(tensor).unwrap().as_slice(), &mut values).unwrap();
+        values
+    };
+    let [found, scales] = ["weight", "scale"].map(|kind| decoded(file, format!("{name}.{kind}")));
+    let (wanted, each) = (decoded(unquantised, format!("{name}.weight")), found.len() / scales.len());
+    let square = |x: f32| f64::from(x) * f64::from(x);
+    let error: f64 = (0..found.len()).map(|i| square(found[i] * scales[i / each] - wanted[i])).sum();
+    error / wanted.iter().map(|value| square(*value)).sum::<f64>()
+}
+
+#[test]
+fn nvfp4_has_the_scales_of_files_in_its_blocks() {
+    let mix = Some(Mix::parse("NVFP4").unwrap());
+    let options = ConvertOptions { mix, without_heads: true, ..ConvertOptions::default() };
+    let mut scaled = 0;
+    for name in ["qwen3moe", "llama4"] {
+        let folder = with_wide_experts(name);
+        let (file, _) = open_folder(&folder.0, &options, 2).unwrap();
+        let path = folder.path("nvfp4.gguf");
+        let converter = Converter::new(&folder.0, &options).unwrap();
+        converter.write(&path, 2, &mut |_| ControlFlow::Continue(())).unwrap();
+        let wanted = GgufFile::open(&path).unwrap();
+        assert_eq!(wanted.file_bytes(), converter.file_bytes());
+        for tensor in wanted.tensors().iter().filter(|tensor| !tensor.name.ends_with(".scale")) {
+            let blocks = wanted.data(tensor);
+            let (format, bytes) = match wanted.tensor(&tensor.name.replace(".weight", ".scale")) {
+                Some(scales) if tensor.format == Format::NVFP4 => {
+                    let count = scales.elements() as usize;
+                    assert_eq!(count as u64, tensor.shape.iter().skip(2).product::<u64>(), "{}", tensor.name);
+                    let mut values = vec![0.0; count];
+                    Format::F32.decode(wanted.data(scales), &mut values).unwrap();
+                    let mut bytes = Vec::new();
+                    for (matrix, value) in blocks.chunks(blocks.len() / count).zip(values) {
+                        nvfp4_scaled::put_blocks(matrix, value, &mut bytes);
+                    }
+                    scaled += count;
+                    (Format::NVFP4_SCALED, bytes)
+                }
+                _ => (tensor.format, blocks.to_vec()),
+            };
+            let found = file.tensor(&tensor.name).unwrap();
+            assert_eq!(found.format, format, "{name}: {}", tensor.name);
+            assert!(file.load(found).unwrap().as_slice() == bytes, "{name}: {}", tensor.name);
+        }
+        let error = nvfp4_error(&wanted, &open(&folder.0), "blk.1.ffn_down_exps");
+        assert!((1e-4..1e-2).contains(&error), "{name}: {error}");
+    }
+    assert!(scaled >= 16, "{scaled}");
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! Which format each tensor gets: the rules of a [`Mix`], the user's exceptions, and what fits the shape.
 
+use std::collections::HashSet;
+
 use gristmill_kernels::format::Format;
 
 use super::error::QuantizeError;
 use super::facts::Facts;
 use super::keep::Keep;
 use super::mix::{Mix, OUTPUT_OF_OTHER_ROWS, RAISED, SHORTER_BLOCKS, When};
+use super::outer::scale_name;
 use super::role::{OUTPUT, Role, is_converted, is_quantised};
 
 /// The format of one tensor.
@@ -49,12 +52,13 @@ pub fn choose(
     }
     let tied = tensors.iter().all(|(name, _)| *name != OUTPUT);
     let values = value_ranks(tensors);
+    let names: HashSet<&str> = tensors.iter().map(|(name, _)| *name).collect();
     let of = |i: usize, name: &str, shape: &[u64]| {
         if !quantised(name, shape) {
             return Choice { format: None, instead_of: None };
         }
         let exception = keep.iter().rev().find(|keep| keep.matches(name)).map(|keep| keep.format);
-        let wanted = exception.unwrap_or_else(|| by_rules(mix, facts, name, shape, tied, values[i]));
+        let wanted = exception.unwrap_or_else(|| by_rules(mix, facts, (name, shape), tied, values[i], &names));
         let format = fitting(wanted, shape[0]);
         Choice { format: Some(format), instead_of: (format != wanted).then_some(wanted) }
     };
@@ -79,7 +83,14 @@ fn fitting(wanted: Format, columns: u64) -> Format {
     [Some(wanted), shorter].into_iter().flatten().find(whole).unwrap_or(Format::F16)
 }
 
-fn by_rules(mix: &Mix, facts: &Facts, name: &str, shape: &[u64], tied: bool, values: Option<(u32, u32)>) -> Format {
+fn by_rules(
+    mix: &Mix,
+    facts: &Facts,
+    (name, shape): (&str, &[u64]),
+    tied: bool,
+    values: Option<(u32, u32)>,
+    names: &HashSet<&str>,
+) -> Format {
     let role = match Role::of(name) {
         Role::Embedding if tied => Role::Output,
         role => role,
@@ -99,6 +110,7 @@ fn by_rules(mix: &Mix, facts: &Facts, name: &str, shape: &[u64], tied: bool, val
         When::FewValues => facts.few_values,
         When::EightExperts => facts.experts == 8,
         When::NotEightExperts => facts.experts != 8,
+        When::Scaled => scale_name(name, names).is_some(),
         When::Experts => shape.get(2).is_some_and(|&n| n > 1),
     };
     let rule = mix.rules.iter().find(|&&(of, when, _)| (of == role || of == Role::Any) && holds(when));
@@ -163,6 +175,7 @@ mod tests {
             ("Q5_K_S", 96, Format::Q5_K, Format::Q5_1),
             ("Q6_K", 96, Format::Q6_K, Format::Q8_0),
             ("IQ4_XS", 96, Format::IQ4_XS, Format::IQ4_NL),
+            ("NVFP4", 96, Format::NVFP4, Format::IQ4_NL),
             ("Q4_K_S", 100, Format::Q4_K, Format::F16),
             ("Q8_0", 100, Format::Q8_0, Format::F16),
         ] {

@@ -1,7 +1,8 @@
 //! The usual mixes, as data: which formats the tensors of a model get.
 //!
 //! Names, numbers and choices are those of llama.cpp's quantiser (`src/llama-quant.cpp` of the version that
-//! llama-cpp-python 0.3.36 carries), without an importance matrix.
+//! llama-cpp-python 0.3.36 carries), without an importance matrix. `NVFP4` is gristmill's own: llama.cpp only converts
+//! published NVFP4 weights, and leaves embeddings and output head as they are.
 
 use gristmill_kernels::format::Format::{self, *};
 
@@ -27,6 +28,8 @@ pub(super) enum When {
     NotEightExperts,
     /// In stacks of experts.
     Experts,
+    /// Where the file can have a scale of the tensor: see [`super::outer`].
+    Scaled,
 }
 
 /// A rule: the first that fits a tensor decides its format.
@@ -46,7 +49,9 @@ pub struct Mix {
 const ALIASES: &[(&str, &str)] = &[("Q3_K", "Q3_K_M"), ("Q4_K", "Q4_K_M"), ("Q5_K", "Q5_K_M"), ("MXFP4", "MXFP4_MOE")];
 
 use Role::{AttentionOutput, Down, Key, Value};
-use When::{Always, EightExperts, Experts, FewValues, First, FirstShare, MoreBits, NotEightExperts, SharedKeys};
+use When::{
+    Always, EightExperts, Experts, FewValues, First, FirstShare, MoreBits, NotEightExperts, Scaled, SharedKeys,
+};
 
 /// A row of the table.
 const fn mix(name: &'static str, file_type: u32, base: Format, output: Format, rules: &'static [Rule]) -> Mix {
@@ -71,6 +76,7 @@ const MIXES: &[Mix] = &[
     mix("Q4_1", 3, Q4_1, Q6_K, EIGHT),
     mix("Q4_0", 2, Q4_0, Q6_K, EIGHT),
     mix("MXFP4_MOE", 38, Q8_0, Q8_0, MXFP4_MOE),
+    mix("NVFP4", 39, Q8_0, Q8_0, NVFP4_SCALES),
     mix("Q3_K_L", 13, Q3_K, Q6_K, Q3_K_L),
     mix("Q3_K_M", 12, Q3_K, Q6_K, Q3_K_M),
     mix("Q3_K_S", 11, Q3_K, Q6_K, Q3_K_S),
@@ -84,13 +90,13 @@ pub(super) const RAISED: &[(Role, When, Format, Format)] =
 /// Where rows are not whole blocks of the first format, they may be of the second, which has shorter blocks and at
 /// least as many bits.
 pub(super) const SHORTER_BLOCKS: &[(Format, Format)] =
-    &[(Q2_K, Q4_0), (Q3_K, Q4_0), (Q4_K, Q5_0), (Q5_K, Q5_1), (Q6_K, Q8_0), (IQ4_XS, IQ4_NL)];
+    &[(Q2_K, Q4_0), (Q3_K, Q4_0), (Q4_K, Q5_0), (Q5_K, Q5_1), (Q6_K, Q8_0), (IQ4_XS, IQ4_NL), (NVFP4, IQ4_NL)];
 
 /// The format of an output head whose rows are not whole blocks of the mix's base.
 pub(super) const OUTPUT_OF_OTHER_ROWS: Format = Q8_0;
 
-/// The mix of a format that is the base of none: number in `general.file_type`, format of the output head.
-const NO_BASE: (u32, Format) = (38, Q6_K);
+/// The format of the output head in a mix of a format that is the base of none.
+const OUTPUT_OF_NO_BASE: Format = Q6_K;
 
 /// In a model of eight experts attention is a small share of the weights.
 const VALUE_OF_EIGHT: Rule = (Value, EightExperts, Q8_0);
@@ -106,6 +112,7 @@ const Q4_K_S: &[Rule] =
 const IQ4: &[Rule] =
     &[VALUE_OF_EIGHT, KEY_OF_EIGHT, MIXED_OF_EIGHT, (Value, SharedKeys, Q5_K), (Down, FirstShare(8), Q5_K)];
 const MXFP4_MOE: &[Rule] = &[(Role::Any, Experts, MXFP4)];
+const NVFP4_SCALES: &[Rule] = &[(Role::Any, Scaled, NVFP4)];
 const Q3_K_L: &[Rule] = &[
     VALUE_OF_EIGHT,
     KEY_OF_EIGHT,
@@ -166,7 +173,9 @@ impl Mix {
     /// One format for all weights but the output head, which is `Q6_K` unless the format is a float or `Q8_0`.
     pub fn uniform(format: Format) -> Mix {
         let of_base = MIXES.iter().find(|mix| mix.base == format).map(|mix| (mix.file_type, mix.output));
-        let (file_type, output) = of_base.unwrap_or(NO_BASE);
+        let of_rule = || MIXES.iter().find(|mix| mix.rules.iter().any(|rule| rule.2 == format));
+        let (file_type, output) =
+            of_base.unwrap_or_else(|| (of_rule().map_or(0, |mix| mix.file_type), OUTPUT_OF_NO_BASE));
         Mix { name: format.name(), file_type, base: format, output, rules: &[] }
     }
 

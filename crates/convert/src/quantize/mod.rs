@@ -24,9 +24,11 @@ mod error;
 mod facts;
 mod keep;
 mod mix;
+mod outer;
 mod pieces;
 mod role;
 
+use std::collections::HashSet;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -41,6 +43,7 @@ pub use error::QuantizeError;
 pub use facts::Facts;
 pub use keep::Keep;
 pub use mix::Mix;
+pub(crate) use outer::scale_of;
 pub use pieces::EncodeError;
 pub(crate) use pieces::{PIECE, PieceWriter};
 
@@ -63,15 +66,23 @@ pub struct Planned {
     pub to: Format,
     /// The format that was requested, if its rows are not whole blocks of that.
     pub instead_of: Option<Format>,
-    /// Its size in the output, in bytes.
+    /// Its size in the output, in bytes, with its scales.
     pub bytes: u64,
+    /// Numbers of the tensor that follows it in the file, `X.scale` of an NVFP4 weight `X.weight`: one, or one for each
+    /// expert. 0 if there is no such tensor.
+    pub scales: u64,
 }
 
 impl Planned {
     /// A tensor with this many elements, which are whole blocks of `to`.
     pub(crate) fn new(name: &str, from: Format, to: Format, instead_of: Option<Format>, elements: u64) -> Planned {
         let bytes = usize::try_from(elements).ok().and_then(|n| to.row_bytes(n)).unwrap_or_default() as u64;
-        Planned { name: name.to_owned(), from, to, instead_of, bytes }
+        Planned { name: name.to_owned(), from, to, instead_of, bytes, scales: 0 }
+    }
+
+    /// The same tensor with this many scales.
+    pub(crate) fn with_scales(self, scales: u64) -> Planned {
+        Planned { scales, bytes: self.bytes + 4 * scales, ..self }
     }
 
     /// Whether an already quantised tensor is quantised again, which adds a second rounding error.
@@ -110,6 +121,7 @@ impl<'a> Quantizer<'a> {
         for (key, value) in set {
             plan.set(key, value)?;
         }
+        let names: HashSet<&str> = shapes.iter().map(|(name, _)| *name).collect();
         let mut tensors = Vec::with_capacity(choices.len());
         for (tensor, choice) in file.tensors().iter().zip(choices) {
             let to = choice.format.unwrap_or(tensor.format);
@@ -120,12 +132,17 @@ impl<'a> Quantizer<'a> {
                 }
             }
             plan.tensor(&tensor.name, to, &tensor.shape)?;
-            tensors.push(Planned::new(&tensor.name, tensor.format, to, choice.instead_of, tensor.elements()));
+            let planned = Planned::new(&tensor.name, tensor.format, to, choice.instead_of, tensor.elements());
+            let scale = scale_of(&tensor.name, &tensor.shape, [tensor.format, to], &names);
+            if let Some((name, count)) = &scale {
+                plan.tensor(name, Format::F32, &[*count])?;
+            }
+            tensors.push(planned.with_scales(scale.map_or(0, |(_, count)| count)));
         }
         Ok(Quantizer { file, tensors, plan })
     }
 
-    /// The tensors of the output, in file order.
+    /// The tensors of the output, in file order; [`Planned::scales`] may follow one.
     pub fn tensors(&self) -> &[Planned] {
         &self.tensors
     }
@@ -152,8 +169,8 @@ impl<'a> Quantizer<'a> {
         let transcoder = Transcoder::new(threads)?;
         write_atomically(path, |out| {
             let mut out = PieceWriter::begin(self.plan, &self.tensors, out, &transcoder, progress)?;
-            for tensor in self.file.tensors() {
-                out.write(tensor.format, self.file.load(tensor)?.as_slice())?;
+            for (tensor, planned) in self.file.tensors().iter().zip(&self.tensors) {
+                out.write_tensor(tensor.format, self.file.load(tensor)?.as_slice(), planned.scales)?;
                 self.file.advise_done(tensor);
             }
             Ok(out.finish()?)

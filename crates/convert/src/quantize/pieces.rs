@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use gristmill_engine::Progress;
 use gristmill_files::gguf::{DataWriter, GgufWriter, Name, WriteError};
-use gristmill_kernels::format::Format;
+use gristmill_kernels::format::{Format, nvfp4};
 use gristmill_transcode::{TranscodeError, Transcoder};
 use thiserror::Error;
 
@@ -69,15 +69,40 @@ impl<'a, W: Write> PieceWriter<'a, W> {
         Ok(Self { out: plan.begin(out)?, transcoder, report, progress, encoded: Vec::new() })
     }
 
+    /// Writes all values of the tensor that is due. If it has scales, its matrices are equal parts of the data with one each,
+    /// and the tensor of scales follows.
+    pub(crate) fn write_tensor(&mut self, from: Format, data: &[u8], scales: u64) -> Result<(), EncodeError> {
+        if scales == 0 {
+            return self.write(from, data);
+        }
+        let matrices = || data.chunks(data.len().div_ceil(scales as usize).max(1));
+        let scales: Vec<f32> = matrices().map(|matrix| nvfp4::outer_scale(self.largest(from, matrix))).collect();
+        for (matrix, scale) in matrices().zip(&scales) {
+            self.write_divided(from, matrix, *scale)?;
+        }
+        self.write(Format::F32, bytemuck::cast_slice(&scales))
+    }
+
+    /// The largest magnitude of finite values.
+    pub(crate) fn largest(&self, from: Format, data: &[u8]) -> f32 {
+        let bytes = from.row_bytes(PIECE).unwrap_or(data.len()).max(1);
+        data.chunks(bytes).fold(0.0, |largest, piece| largest.max(self.transcoder.largest(from, piece)))
+    }
+
     /// Writes the next values of the tensor that is due: whole blocks of `from`, and of the format of the plan.
     pub(crate) fn write(&mut self, from: Format, data: &[u8]) -> Result<(), EncodeError> {
+        self.write_divided(from, data, 1.0)
+    }
+
+    /// The same for values divided by `divisor`.
+    pub(crate) fn write_divided(&mut self, from: Format, data: &[u8], divisor: f32) -> Result<(), EncodeError> {
         let Some(bytes) = from.row_bytes(PIECE) else { return Ok(()) };
         for piece in data.chunks(bytes) {
             let (_, to, _) = self.out.due().ok_or(WriteError::NoTensor)?;
             let elements = piece.len() / from.block_bytes() * from.block_len();
             // The transcoder refuses partial blocks.
             self.encoded.resize(to.row_bytes(elements).unwrap_or_default(), 0);
-            let transcoded = self.transcoder.transcode(from, piece, to, &mut self.encoded);
+            let transcoded = self.transcoder.transcode_divided(from, piece, divisor, to, &mut self.encoded);
             transcoded.map_err(|source| self.weights(source))?;
             self.out.write_chunk(&self.encoded)?;
             self.progress.done += self.encoded.len() as u64;

@@ -103,12 +103,14 @@ mod tests {
         }
     }
 
-    /// A number is in one list or a format, and up to 42 each is.
+    /// A number is in one list or a format. Up to 42 (llama.cpp) and from 133 to 158 (ik_llama.cpp) each is.
     #[test]
     fn every_number_has_one_meaning() {
         let known: Vec<u32> = [OTHER, REMOVED, IK_LLAMA].into_iter().flatten().map(|(number, _)| *number).collect();
         let is_read = |number| Format::from_ggml_type(number).is_some() || ScaledRows::from_ggml_type(number).is_some();
-        for number in (0..400).filter(|number| known.contains(number) || is_read(*number) || *number <= 42) {
+        for number in
+            (0..400).filter(|number| known.contains(number) || is_read(*number) || matches!(number, 0..=42 | 133..=158))
+        {
             let lists = known.iter().filter(|known| **known == number).count();
             assert_eq!(lists + usize::from(is_read(number)), 1, "{number}");
             assert!(Format::from_ggml_type(number).is_none() || ScaledRows::from_ggml_type(number).is_none());

@@ -22,7 +22,7 @@ fn half_scale(e: u8) -> f32 {
 
 /// The element magnitude nearest to `x ≥ 0`, in doubled units.
 #[inline(always)]
-fn nearest<S: Simd>(s: S, x: S::F32) -> S::F32 {
+pub(super) fn nearest<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let mut nearest = s.splat(0.0);
     for pair in VALUES[..8].windows(2) {
         let middle = s.splat(0.5 * f32::from(pair[0] + pair[1]));
