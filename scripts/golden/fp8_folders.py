@@ -29,9 +29,9 @@ LENGTHS = (10, 5, 3)
 NAME = "qwen3moe"
 
 
-def quantised(w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def quantised_in(w: torch.Tensor, block: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Codes, scales, and the values."""
-    rows, columns = (torch.arange(n) // size for n, size in zip(w.shape, BLOCK))
+    rows, columns = (torch.arange(n) // size for n, size in zip(w.shape, block))
     scales = torch.zeros(int(rows[-1]) + 1, int(columns[-1]) + 1)
     for i in range(scales.shape[0]):
         for j in range(scales.shape[1]):
@@ -50,7 +50,7 @@ def main() -> None:
             if "_proj.weight" not in name:
                 published[name] = decoded[name] = w
                 continue
-            codes, scales, values = quantised(w.float())
+            codes, scales, values = quantised_in(w.float(), BLOCK)
             published |= {name: codes, f"{name}_scale_inv": scales}
             decoded[name] = values.bfloat16()
     save_file(published, OUT / f"{NAME}.safetensors")
@@ -68,4 +68,5 @@ def main() -> None:
             write_logits(OUT / f"{NAME}.logits.gguf", TOLERANCE["f32"], sequences, run(model, sequences))
 
 
-main()
+if __name__ == "__main__":
+    main()

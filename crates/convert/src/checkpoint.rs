@@ -5,19 +5,24 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use gristmill_files::gguf::{Bytes, Name, file_names, is_lfs_pointer};
+use gristmill_files::json::cut;
 use gristmill_files::safetensors::{self, Tensor};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::error::ConvertError;
 use super::files::{INDEX, read_json};
 
 const SINGLE: &str = "model.safetensors";
+const RANKS: &str = "tp_size";
 
 /// The tensors of a model as published.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     shards: Vec<Shard>,
     tensors: BTreeMap<String, (usize, Tensor)>,
+    /// `metadata.tp_size` of the index, and the path of the index.
+    ranks: Option<(PathBuf, Value)>,
 }
 
 #[derive(Debug)]
@@ -30,6 +35,8 @@ struct Shard {
 #[serde(expecting = "an object with weight_map")]
 struct Index {
     weight_map: BTreeMap<String, String>,
+    #[serde(default)]
+    metadata: Value,
 }
 
 impl Checkpoint {
@@ -37,10 +44,11 @@ impl Checkpoint {
     pub(super) fn open(folder: &Path) -> Result<Checkpoint, ConvertError> {
         let index = folder.join(INDEX);
         if index.exists() {
-            let map = read_json::<Index>(&index)?.weight_map;
+            let Index { weight_map: map, metadata } = read_json(&index)?;
             let names: BTreeSet<&str> = map.values().map(String::as_str).collect();
-            let checkpoint = Self::read(folder, &names.into_iter().collect::<Vec<_>>(), &index)?;
+            let mut checkpoint = Self::read(folder, &names.into_iter().collect::<Vec<_>>(), &index)?;
             checkpoint.check_index(&index, &map)?;
+            checkpoint.ranks = metadata.get(RANKS).map(|ranks| (index, ranks.clone()));
             return Ok(checkpoint);
         }
         if folder.join(SINGLE).is_file() {
@@ -51,7 +59,7 @@ impl Checkpoint {
 
     /// Maps the files with these names; `named_by` is the file that lists them.
     fn read(folder: &Path, names: &[&str], named_by: &Path) -> Result<Checkpoint, ConvertError> {
-        let mut checkpoint = Checkpoint { shards: Vec::new(), tensors: BTreeMap::new() };
+        let mut checkpoint = Checkpoint { shards: Vec::new(), tensors: BTreeMap::new(), ranks: None };
         for &name in names {
             // A name with a path in it could lead anywhere.
             if Path::new(name).file_name().is_none_or(|file| file != name) {
@@ -106,6 +114,17 @@ impl Checkpoint {
             }
             None => Ok(()),
         }
+    }
+
+    /// The number of ranks of tensor parallelism that fused matrices are laid out for, if the index has it.
+    ///
+    /// # Errors
+    /// If it is not a whole number.
+    pub(super) fn ranks(&self) -> Result<Option<usize>, ConvertError> {
+        let Some((index, ranks)) = &self.ranks else { return Ok(None) };
+        let number = ranks.as_u64().and_then(|ranks| usize::try_from(ranks).ok()).filter(|&ranks| ranks > 0);
+        let problem = || format!("`metadata.{RANKS}` is {}, expected a whole number above 0", cut(ranks, 80));
+        number.map(Some).ok_or_else(|| wrong(index, problem()))
     }
 
     pub(super) fn tensor(&self, name: &str) -> Option<&Tensor> {

@@ -29,7 +29,7 @@ pub(super) struct FloatCodes {
     pub(super) mode: FloatMode,
 }
 
-/// A matrix of E4M3 numbers with a scale for each block of rows and columns; at its edges blocks are cut.
+/// A matrix of E4M3 numbers with a scale for each block of rows and columns; blocks are cut at the edges of each part.
 #[derive(Clone)]
 pub(super) struct BlockScaled {
     pub(super) codes: Tensor,
@@ -40,6 +40,10 @@ pub(super) struct BlockScaled {
     pub(super) block: [usize; 2],
     /// Columns of the matrix.
     pub(super) columns: usize,
+    /// Parts of the matrix, each in blocks of its own.
+    pub(super) parts: usize,
+    /// Rows of a part.
+    pub(super) rows: usize,
 }
 
 /// The values of E2M1 codes; bit 3 is the sign.
@@ -173,7 +177,8 @@ impl BlockScaled {
         let (mut at, end) = (first, first + count);
         while at < end {
             let (row, column) = (at / self.columns, at % self.columns);
-            let block = row / of_rows * blocks + column / of_columns;
+            let row_of_blocks = row / self.rows * self.rows.div_ceil(of_rows) + row % self.rows / of_rows;
+            let block = row_of_blocks * blocks + column / of_columns;
             let mut scale = [f32::NAN];
             let _ = scales.get(block * bytes..).and_then(|rest| self.numbers.decode(rest.get(..bytes)?, &mut scale));
             // What the row has of the block.

@@ -4,7 +4,7 @@ use gristmill_files::safetensors::Tensor;
 use gristmill_kernels::format::Format;
 
 use super::error::ConvertError;
-use super::family::{Layout, Rule};
+use super::family::{How, Layout, Rule};
 use super::floats::{BlockScaled, FloatCodes};
 use super::mlx::{Affine, Mode};
 use super::rows::Stored;
@@ -15,7 +15,7 @@ pub(super) const BLOCKS: &str = "_blocks";
 const SCALES: &str = "_scales";
 
 /// The type of a matrix in FP8, and the suffix of the name of its scales.
-const FP8: &str = "F8_E4M3";
+pub(super) const FP8: &str = "F8_E4M3";
 const FP8_SCALES: &str = "_scale_inv";
 
 /// An input of an output tensor; its shape has the outermost dimension first.
@@ -89,7 +89,7 @@ impl<'a> Planner<'a, '_> {
     }
 
     /// Finds the scales of a matrix in FP8, and checks their shape.
-    fn fp8(&mut self, codes: &Tensor) -> Result<Option<Input>, ConvertError> {
+    fn fp8(&mut self, rule: &Rule, codes: &Tensor) -> Result<Option<Input>, ConvertError> {
         let Some(block) = self.quantization.fp8_block.filter(|_| codes.dtype == FP8) else { return Ok(None) };
         let &[rows, columns] = codes.shape.as_slice() else {
             return Err(wrong_shape(&codes.name, &codes.shape, "which is not a matrix"));
@@ -98,13 +98,26 @@ impl<'a> Planner<'a, '_> {
         let scales = self.tensor(&name).cloned().ok_or(ConvertError::MissingTensor(name))?;
         let numbers = float(&scales)?;
         let [of_rows, of_columns] = block.map(|size| size as u64);
-        if scales.shape != [rows.div_ceil(of_rows), columns.div_ceil(of_columns)] {
-            let expected = format!("but {rows} × {columns} codes are in blocks of {of_rows} × {of_columns}");
+        // Each rank has whole blocks of its own.
+        let parts = if matches!(rule.how, How::Ranked(_)) { self.ranks(codes)? } else { 1 };
+        if parts == 0 || !rows.is_multiple_of(parts as u64) {
+            return Err(wrong_shape(
+                &codes.name,
+                &codes.shape,
+                format!("whose rows are not those of {parts} equal ranks"),
+            ));
+        }
+        let of_part = rows / parts as u64;
+        if scales.shape != [parts as u64 * of_part.div_ceil(of_rows), columns.div_ceil(of_columns)] {
+            let of_ranks = if parts > 1 { format!("of {parts} ranks ") } else { String::new() };
+            let expected = format!("but {rows} × {columns} codes {of_ranks}are in blocks of {of_rows} × {of_columns}");
             return Err(wrong_shape(&scales.name, &scales.shape, expected));
         }
         let format = if self.quantization.fp8_exact { Format::F32 } else { Format::BF16 };
         let columns = columns as usize;
-        let stored = Stored::Blocks(Box::new(BlockScaled { codes: codes.clone(), scales, numbers, block, columns }));
+        let rows = of_part as usize;
+        let blocks = BlockScaled { codes: codes.clone(), scales, numbers, block, columns, parts, rows };
+        let stored = Stored::Blocks(Box::new(blocks));
         Ok(Some(Input { stored, format, shape: codes.shape.clone() }))
     }
 
@@ -121,7 +134,7 @@ impl<'a> Planner<'a, '_> {
             return Ok(Some(part));
         }
         if rule.stored == Layout::Rows
-            && let Some(part) = self.fp8(tensor)?
+            && let Some(part) = self.fp8(rule, tensor)?
         {
             return Ok(Some(part));
         }

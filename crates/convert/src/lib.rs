@@ -22,6 +22,7 @@ mod error;
 mod files;
 mod floats;
 mod folder;
+mod fused;
 mod heads;
 mod inputs;
 mod keys;

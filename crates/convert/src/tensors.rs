@@ -10,9 +10,8 @@ use super::checkpoint::Checkpoint;
 use super::config::Config;
 use super::delta::{key_heads, value_heads};
 use super::error::ConvertError;
-use super::family::{
-    Change, EXPERT_COUNT, Family, GroupPart, How, LAYER_TYPES, Layout, Need, Prefix, Rule, stacked_names,
-};
+use super::family::{Change, EXPERT_COUNT, Family, How, LAYER_TYPES, Layout, Need, Prefix, Rule, stacked_names};
+use super::fused::{group, ranked};
 use super::inputs::{BLOCKS, Input, wrong_shape};
 use super::keys::needed;
 use super::latent::head_matrices;
@@ -112,7 +111,7 @@ fn tied(config: &Config) -> Result<bool, ConvertError> {
 }
 
 pub(super) struct Planner<'a, 'c> {
-    config: &'c Config,
+    pub(super) config: &'c Config,
     pub(super) quantization: &'c Quantization,
     pub(super) checkpoint: &'a Checkpoint,
     /// The output head is the embedding table.
@@ -296,6 +295,19 @@ impl<'a> Planner<'a, '_> {
                 let rows = group(self.config, part, &shape)?;
                 return rows.map_or_else(refuse, |rows| Ok((vec![rows.count as u64, rows.columns as u64], rows)));
             }
+            How::Ranked(which) => {
+                let ranks = match &part.stored {
+                    Stored::Blocks(blocks) => blocks.parts,
+                    Stored::Rows(tensor) => self.ranks(tensor)?,
+                    _ => {
+                        return refuse(
+                            "in codes whose rows have an unknown order; take the published model".to_owned(),
+                        );
+                    }
+                };
+                let rows = ranked(self.config, which, ranks, &shape)?;
+                return rows.map_or_else(refuse, |rows| Ok((vec![rows.count as u64, rows.columns as u64], rows)));
+            }
             How::LatentKeys | How::LatentValues => {
                 let planned = head_matrices(self.config, how == How::LatentKeys, &shape)?;
                 return planned.map_or_else(refuse, Ok);
@@ -359,28 +371,4 @@ impl<'a> Planner<'a, '_> {
             None => Ok(()),
         }
     }
-}
-
-/// The rows of one part of a matrix of this shape, which stores the parts of each KV head together. The inner error is
-/// what the matrix should have.
-fn group(config: &Config, part: GroupPart, shape: &[u64]) -> Result<Result<RowPlan, String>, ConvertError> {
-    const KV: &str = "num_key_value_heads";
-    let heads = needed(config, "num_attention_heads")? as usize;
-    let kv_heads = if config.value(KV).is_some() { needed(config, KV)? as usize } else { heads };
-    if kv_heads == 0 || heads == 0 || !heads.is_multiple_of(kv_heads) {
-        return Err(config.wrong(KV, &kv_heads.into(), format!("a divisor of the {heads} query heads")));
-    }
-    let (queries, all) = (heads / kv_heads, (heads + 2 * kv_heads) as u64);
-    let &[rows, columns] = shape else { return Ok(Err("which is not a matrix".to_owned())) };
-    if !rows.is_multiple_of(2 * all) {
-        return Ok(Err(format!("whose rows are not {all} heads of even width")));
-    }
-    let head = (rows / all) as usize;
-    let (first, width, pairs) = match part {
-        GroupPart::Queries => (0, queries * head, Some(head)),
-        GroupPart::Keys => (queries * head, head, Some(head)),
-        GroupPart::Values => ((queries + 1) * head, head, None),
-    };
-    let order = RowOrder::Group { group: (queries + 2) * head, first, width, pairs };
-    Ok(Ok(RowPlan { count: kv_heads * width, columns: columns as usize, order }))
 }

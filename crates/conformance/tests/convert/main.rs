@@ -7,6 +7,8 @@ mod files;
 mod folder;
 #[cfg(all(target_arch = "x86_64", unix))]
 mod fp8;
+#[cfg(all(target_arch = "x86_64", unix))]
+mod fused;
 #[path = "../golden/mod.rs"]
 mod golden;
 mod mlx;

@@ -372,9 +372,12 @@ pub enum How {
     /// The checkpoint stores the queries, key and value of each KV head together. Takes one of these parts of all
     /// heads. Rows of queries and keys are reordered as by [`How::PairRows`].
     Group(GroupPart),
+    /// The checkpoint stores queries, keys and values in one matrix, laid out for tensor parallelism: the queries, keys and
+    /// values of the first rank's heads, then those of the second's, and so on. Takes one of these parts of all ranks.
+    Ranked(GroupPart),
 }
 
-/// A part of the rows of a KV head.
+/// A part of the rows of a KV head, or of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupPart {
     Queries,

@@ -1,17 +1,20 @@
-//! MiMo V2-Flash: a list states which layers have a window. Layers with a window have other numbers of KV heads, and sinks.
+//! MiMo V2-Flash and V2.5: a list states which layers have a window. Layers with a window have other numbers of KV heads, and
+//! sinks. V2.5 has queries, keys and values in one matrix, laid out for tensor parallelism.
 
 use crate::family::parts::{
     ATTENTION, BASE, DENSE, MOE, NORMS, OUTPUT_NORM_HEADS, SELECTION_BIAS, count, expect_flag, expect_text, factor,
-    optional, positive, renormalised,
+    needed, optional, positive, renormalised,
 };
-use crate::family::published::{Expect, Expected, Family, Key, Kind, Mlx, Or, Rotated, Rule};
+use crate::family::published::{Expect, Expected, Family, GroupPart, How, Key, Kind, Mlx, Or, Rotated, Rule, Within};
 
 pub(crate) const FAMILY: Family = Family {
-    model_types: &["mimo_v2_flash"],
-    mlx: Mlx::Changed(&["mimo_v2_flash"]),
+    model_types: &["mimo_v2_flash", "mimo_v2"],
+    // Programs that write folders of MLX split the matrix of V2.5.
+    mlx: Mlx::Changed(&["mimo_v2_flash", "mimo_v2"]),
     architecture: "mimo2",
     keys: &[KEYS],
     beyond: &[
+        LAYOUT,
         "hybrid_layer_pattern",
         "layernorm_epsilon",
         "rope_local_base_freq",
@@ -24,7 +27,7 @@ pub(crate) const FAMILY: Family = Family {
         "topk_method",
     ],
     names: &[("swa_rope_theta", "rope_local_base_freq")],
-    nulls: &["routed_scaling_factor", "attention_value_scale"],
+    nulls: &["routed_scaling_factor", "attention_value_scale", LAYOUT],
     rotated: Rotated::Part(0.334),
     prediction: &["model.mtp."],
     heads: OUTPUT_NORM_HEADS,
@@ -33,15 +36,24 @@ pub(crate) const FAMILY: Family = Family {
         ("post_attention_layernorm", "pre_mlp_layernorm"),
     ],
     windowed_heads: true,
+    // The text model is not within an object of the settings, and its tensors have the usual names.
+    within: Some(Within {
+        settings: "text_config",
+        tensors: &[],
+        towers: &["visual.", "audio_encoder.", "speech_embeddings."],
+        named: "towers for images and sound",
+    }),
     expects: &[
         expect_text("hidden_act", "silu"),
         expect_flag("attention_bias", false),
         expect_text("topk_method", "noaux_tc"),
+        Expect { setting: LAYOUT, value: Expected::OneOf(&["split", "fused_qkv"]) },
         same("swa_num_attention_heads", "num_attention_heads"),
         same("swa_head_dim", "head_dim"),
         same("swa_v_head_dim", "v_head_dim"),
     ],
-    layer: &[NORMS, ATTENTION, SINKS, SELECTION_BIAS],
+    layer: &[NORMS, SINKS, SELECTION_BIAS],
+    mixers: &[ATTENTION, FUSED],
     mlps: &[MOE, DENSE],
     ..BASE
 };
@@ -85,6 +97,9 @@ const KEYS: &[Key] = &[
     renormalised(true),
 ];
 
+/// Whether queries, keys and values are in one matrix. The tensors show it too.
+const LAYOUT: &str = "attention_projection_layout";
+
 /// Whether each layer has a window.
 const PATTERN: &str = "hybrid_layer_pattern";
 
@@ -94,3 +109,15 @@ const fn same(setting: &'static str, other: &'static str) -> Expect {
 
 const SINKS: &[Rule] =
     &[optional("blk.{layer}.attn_sinks.weight", "model.layers.{layer}.self_attn.attention_sink_bias")];
+
+const fn fused(ours: &'static str, part: GroupPart) -> Rule {
+    Rule { how: How::Ranked(part), ..needed(ours, "model.layers.{layer}.self_attn.qkv_proj.weight") }
+}
+
+/// Attention with queries, keys and values in one matrix.
+const FUSED: &[Rule] = &[
+    fused("blk.{layer}.attn_q.weight", GroupPart::Queries),
+    fused("blk.{layer}.attn_k.weight", GroupPart::Keys),
+    fused("blk.{layer}.attn_v.weight", GroupPart::Values),
+    needed("blk.{layer}.attn_output.weight", "model.layers.{layer}.self_attn.o_proj.weight"),
+];
