@@ -294,10 +294,13 @@ pub(crate) fn tell_slots(backend: &Backend, log: &Verbosity) {
             [usage.read_bytes as f64, usage.read_bytes as f64 / seconds].map(|n| console::bytes(n as u64));
         log.detail(format_args!("file: {bytes} of experts were read, {rate} a second while reads were in flight"));
     }
+    let share = 100.0 * usage.hits as f64 / (usage.hits + usage.misses).max(1) as f64;
+    if usage.read_bytes > 0 {
+        return log.detail(format_args!("experts: {share:.1}% of the choices were in memory"));
+    }
     if usage.hits == 0 {
         return;
     }
-    let share = 100.0 * usage.hits as f64 / (usage.hits + usage.misses) as f64;
     log.detail(format_args!(
         "experts: {share:.1}% of the choices were in slots, {} were copied there",
         usage.insertions

@@ -75,7 +75,6 @@ fn slow(rng: &mut Rng, view: &TensorView) -> (Arc<Slow>, StreamedTensor) {
 
 /// The experts of a layer in memory and streamed, with the sources of the latter: gate, up and down.
 struct Layer {
-    experts: usize,
     in_memory: [Weight; 2],
     streamed: [Weight; 2],
     sources: Vec<Arc<Slow>>,
@@ -97,7 +96,7 @@ impl Layer {
         };
         let streamed = [streamed(&views[0]), streamed(&views[1])];
         let in_memory = views.map(|(views, role)| backend.prepare(&views, role).unwrap());
-        Self { experts, in_memory, streamed, sources }
+        Self { in_memory, streamed, sources }
     }
 
     fn set_fault(&self, source: usize, expert: usize, fault: Fault) {
@@ -152,11 +151,13 @@ fn layer(b: &Backend, [gate_up, down]: [&Weight; 2], tokens: &Tokens, precision:
 
 /// The products of gate and up, without a request before it; some choices are padding.
 fn product(b: &Backend, weight: &Weight, x: &[f32], ids: &[u32], precision: Precision) -> Result<Vec<f32>, Error> {
-    let (count, top_k) = (x.len() / COLS, ids.len() / (x.len() / COLS));
+    let cols = weight.cols();
+    let count = x.len() / cols;
+    let top_k = ids.len() / count;
     let mut rows = b.alloc::<f32>(x.len(), "x")?;
     b.upload(x, &mut rows)?;
-    let mut act = b.alloc_act(precision, count, COLS)?;
-    b.run(PrepareActivations::new(rows.view(count, COLS)?, &mut act))?;
+    let mut act = b.alloc_act(precision, count, cols)?;
+    b.run(PrepareActivations::new(rows.view(count, cols)?, &mut act))?;
     let mut chosen = b.alloc::<u32>(ids.len(), "ids")?;
     b.upload(ids, &mut chosen)?;
     let mut groups = b.alloc_groups(weight.experts(), ids.len())?;
@@ -202,11 +203,17 @@ fn bits_are_those_of_experts_in_memory() {
                     let tokens = Tokens::new(rng, experts, count);
                     let run =
                         |weights: &[Weight; 2]| self::layer(&backend, weights.each_ref(), &tokens, precision).unwrap();
+                    let before = layer.reads();
                     assert_eq!(bits(&run(&layer.streamed)), bits(&run(&layer.in_memory)), "{case}");
+                    let reads = layer.reads() - before;
+                    assert!(reads <= 3 * experts, "{case}: {reads} reads of {experts} experts");
 
                     let padded = |rng: &mut Rng| if rng.chance(0.2) { PADDING } else { rng.below(experts) as u32 };
                     let ids: Vec<u32> = (0..2 * count).map(|_| padded(rng)).collect();
-                    let run = |weight| product(&backend, weight, &tokens.x, &ids, precision).unwrap();
+                    let x = rng.normals(count * INNER);
+                    let run = |weight: &Weight| {
+                        product(&backend, weight, &x[..count * weight.cols()], &ids, precision).unwrap()
+                    };
                     for (streamed, in_memory) in layer.streamed.iter().zip(&layer.in_memory) {
                         assert_eq!(bits(&run(streamed)), bits(&run(in_memory)), "{case}: products");
                     }

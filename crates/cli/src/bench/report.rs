@@ -157,14 +157,16 @@ impl fmt::Display for Report {
         }
         for (name, row) in [("prefill", &self.prefill), ("decode", &self.decode)] {
             let slots = row.as_ref().and_then(|row| row.slot_hits.zip(row.slot_insertions));
-            if let Some((hits, insertions)) = slots {
+            let read = row.as_ref().and_then(|row| row.file_bytes.zip(row.file_bytes_per_second));
+            if let (Some((hits, insertions)), None) = (slots, read) {
                 write!(f, "{name}: {:.1}% of the experts were in slots, ", 100.0 * hits)?;
                 writeln!(f, "{insertions:.0} were copied there in a repetition")?;
             }
-            let read = row.as_ref().and_then(|row| row.file_bytes.zip(row.file_bytes_per_second));
             if let Some((bytes, rate)) = read {
                 let [bytes, rate] = [bytes, rate].map(|bytes| console::bytes(bytes as u64));
-                writeln!(f, "{name}: {bytes} were read from the file in a repetition, {rate}/s")?;
+                let hits = 100.0 * slots.map_or(0.0, |(hits, _)| hits);
+                write!(f, "{name}: {hits:.1}% of the experts were in memory, {bytes} were read from the file in a ")?;
+                writeln!(f, "repetition, {rate}/s while reads were in flight")?;
             }
         }
         let names = [format!("prefill {}", workload.prompt), format!("decode {}", workload.decode)];
