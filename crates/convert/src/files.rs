@@ -65,11 +65,39 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, ConvertError> {
 /// Editors of some systems write it at the start of a file. It is not a part of the text.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
-/// Parses a JSON file.
+/// Python writes these names for numbers that JSON does not have.
+const NOT_FINITE: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
+
+/// Parses a JSON file. A number that is not finite, as Python writes it, is `null`: such settings have no limit.
 pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, ConvertError> {
     let bytes = read(path)?;
     let json = bytes.strip_prefix(BYTE_ORDER_MARK.as_bytes()).unwrap_or(&bytes);
-    serde_json::from_slice(json).map_err(|source| ConvertError::Json { path: path.to_owned(), source })
+    let parsed = serde_json::from_slice(json).or_else(|error| match null_for_not_finite(json) {
+        Some(json) => serde_json::from_slice(&json),
+        None => Err(error),
+    });
+    parsed.map_err(|source| ConvertError::Json { path: path.to_owned(), source })
+}
+
+/// The text with `null` for each of [`NOT_FINITE`] outside of strings; `None` if there is none.
+fn null_for_not_finite(json: &[u8]) -> Option<Vec<u8>> {
+    let (mut text, mut rest, mut is_string, mut found) = (Vec::with_capacity(json.len()), json, false, false);
+    while let [first, others @ ..] = rest {
+        let name = NOT_FINITE.iter().find(|name| !is_string && rest.starts_with(name.as_bytes()));
+        if let Some(name) = name {
+            (found, rest) = (true, &rest[name.len()..]);
+            text.extend_from_slice(b"null");
+            continue;
+        }
+        let taken = match (first, others) {
+            (b'\\', [_, ..]) if is_string => 2,
+            _ => 1,
+        };
+        is_string ^= *first == b'"';
+        text.extend_from_slice(&rest[..taken]);
+        rest = &rest[taken..];
+    }
+    found.then_some(text)
 }
 
 /// Reads a text.
@@ -79,4 +107,31 @@ pub(super) fn read_text(path: &Path) -> Result<String, ConvertError> {
         ConvertError::Read { path: path.to_owned(), source }
     })?;
     Ok(text.strip_prefix(BYTE_ORDER_MARK).map(str::to_owned).unwrap_or(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_are_not_finite_are_null() {
+        let found = |json: &str| null_for_not_finite(json.as_bytes()).map(|text| String::from_utf8(text).unwrap());
+        let limits = r#"{"limits": [0.0, Infinity, -Infinity,NaN], "a": "é\"Infinity\\", "NaN": NaN}"#;
+        let expected = r#"{"limits": [0.0, null, null,null], "a": "é\"Infinity\\", "NaN": null}"#;
+        assert_eq!(found(limits).as_deref(), Some(expected));
+        assert_eq!(found(r#"{"NaN": "Infinity", "a": "\"#), None);
+        assert_eq!(found(""), None);
+    }
+
+    #[test]
+    fn a_file_of_python_is_read() {
+        let path = std::env::temp_dir().join(format!("gristmill-not-finite-{}.json", std::process::id()));
+        fs::write(&path, "{\"time_step_limit\": [0.5, Infinity]}").unwrap();
+        let read = read_json::<serde_json::Value>(&path);
+        fs::write(&path, "{\"time_step_limit\": [0.5, Infinity}").unwrap();
+        let refused = read_json::<serde_json::Value>(&path);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(read.unwrap()["time_step_limit"], serde_json::json!([0.5, null]));
+        assert!(refused.unwrap_err().to_string().contains("line 1"));
+    }
 }
