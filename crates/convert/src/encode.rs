@@ -13,6 +13,9 @@ use crate::quantize::{EncodeError, PIECE, PieceWriter};
 /// Elements that are whole blocks of every format.
 const BLOCK: usize = 256;
 
+/// Takes the bytes of a piece, and the writer.
+type TakePiece<'a, 'b, W> = dyn FnMut(&mut PieceWriter<'a, W>, &[u8]) -> Result<(), EncodeError> + 'b;
+
 /// Converts and writes one tensor after the other.
 pub(super) struct Encoder<'a, W> {
     checkpoint: &'a Checkpoint,
@@ -80,7 +83,7 @@ impl<'a, W: Write> Encoder<'a, W> {
         rows: &RowPlan,
         some: Range<usize>,
         format: Format,
-        take: &mut dyn FnMut(&mut PieceWriter<'a, W>, &[u8]) -> Result<(), EncodeError>,
+        take: &mut TakePiece<'a, '_, W>,
     ) -> Result<(), EncodeError> {
         // Rows of one element, those of biases, are whole blocks only together.
         let at_once = (PIECE / rows.columns.max(1)).max(1);
