@@ -125,8 +125,6 @@ MODELS = {
                               gain={"o_proj": 0.6, "f_proj": 0.5, "mlp.down_proj": 0.7, "shared_experts.down_proj": 1.3}),
     "mistral4-f32": Shape("mistral4", 32, 16, 4, 1, 24, 8, 2, shared=16, rotary=8, latent=32, rank=24, value=12,
                           rope=MINISTRAL),
-    "mistral4-q8_0": Shape("mistral4", 64, 32, 4, 1, 48, 8, 2, shared=32, rotary=16, latent=64, rank=64, value=32,
-                           rope=MINISTRAL, gain={"mlp.experts.down_proj": 1.5}),
     "glm4-lite-f32": Shape("glm4_moe_lite", 32, 16, 4, 1, 24, 8, 2, shared=16, dense=1, rotary=8, latent=32, rank=24,
                            value=16, scale=1.8, theta=1e6),
     "youtu-f32": Shape("youtu", 32, 48, 4, 1, 24, tied=True, rotary=8, latent=32, rank=24, value=12, theta=1.6e6),
