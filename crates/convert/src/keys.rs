@@ -14,6 +14,13 @@ pub(super) type Pairs = Vec<(String, Value)>;
 
 /// Checks what the family expects, and reads its keys.
 pub(super) fn read(family: &Family, config: &Config) -> Result<Pairs, ConvertError> {
+    let refused = |setting, found: &Json, value: &Json, known: &str| {
+        let known = format!("{known}, nothing else is supported");
+        match discriminant(found) == discriminant(value) {
+            true => config.wrong(setting, found, known),
+            false => config.wrong_type(setting, found, known),
+        }
+    };
     for Expect { setting, value } in family.expects {
         let Some(found) = config.value(setting) else { continue };
         let value: Json = match *value {
@@ -24,7 +31,8 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Pairs, ConvertErr
                 continue;
             }
             Expected::OneOf(texts) | Expected::Grouped { texts, .. } => {
-                texts.first().copied().unwrap_or_default().into()
+                let known: Vec<String> = texts.iter().map(|text| format!("{text:?}")).collect();
+                return Err(refused(setting, found, &"".into(), &known.join(" or ")));
             }
             Expected::Flag(flag) => flag.into(),
             Expected::Same(other) => match config.value(other) {
@@ -54,11 +62,7 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Pairs, ConvertErr
             None => (*found == value, value.to_string()),
         };
         if !same {
-            let known = format!("{known}, nothing else is supported");
-            return Err(match discriminant(found) == discriminant(&value) {
-                true => config.wrong(setting, found, known),
-                false => config.wrong_type(setting, found, known),
-            });
+            return Err(refused(setting, found, &value, &known));
         }
     }
     let mut pairs = Pairs::new();
