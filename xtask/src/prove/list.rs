@@ -92,8 +92,8 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "interleave_units::<2>(plane.start, blocks, out)" => "interleave_units::<1>(plane.start, blocks, out)",
         "let at = start + i * UNIT;" => "let at = start + i;",
     }
-    prepare in "cpu/src/weight.rs" by [moe_matmul] {
-        "from[(expert * rows + first) * row_bytes..]" => "from[first * row_bytes..]",
+    prepare in "cpu/src/layout.rs" by [moe_matmul] {
+        "rows[(expert * count + first) * row..]" => "rows[first * row..]",
     }
     embed in "cpu/src/weight.rs" by [embed] {
         "ids.row(i)[0] as usize * row_bytes" => "ids.row(i)[0] as usize / 2 * row_bytes",
@@ -346,7 +346,7 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     moe_matmul in "cpu/src/moe.rs" by [moe_matmul] {
         "pair as usize / pairs_per_row" => "pair as usize % pairs_per_row",
         "b[expert * width + start..]" => "b[expert * width..]",
-        "self.multiply(&tensors[tensor], expert, groups" => "self.multiply(&tensors[tensor], 0, groups",
+        "self.multiply(&tensors[tensor], matrix, groups" => "self.multiply(&tensors[tensor], 0, groups",
         "if x.rows() == out.rows() { 1 }" => "if x.rows() == out.rows() { top_k }",
     }
     moe_matmul in "cpu/src/out.rs" by [moe_matmul] {
@@ -354,7 +354,7 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     }
     moe_gate_up in "cpu/src/moe.rs" by [moe_gate_up] {
         "b[expert * weight.rows()..]" => "b[expert..]",
-        "self.multiply_gated(weights, expert, groups" => "self.multiply_gated(weights, 0, groups",
+        "self.multiply_gated(weights, matrix, groups" => "self.multiply_gated(weights, 0, groups",
     }
     moe_combine in "cpu/src/rows.rs" by [moe_combine] {
         "*sum += weight * x);" => "*sum = weight * x);",
