@@ -43,8 +43,8 @@ struct Placed {
 /// Opens the device. Chooses the tokens of a batch if the limits have 0, and places the experts of a model that does not fit.
 fn place(file: &GgufFile, device: &DeviceArgs, mut limits: Limits, log: &Verbosity) -> Result<Placed, Failure> {
     let (backend, options) = (open(device, log)?, device.load_options()?);
+    let info = kind::info_for(file, &options)?;
     if limits.batch_tokens == 0 {
-        let info = kind::info_for(file, &options)?;
         limits.batch_tokens = Limits::usual_batch(&info, options.precision, &backend)?.max(limits.sequences);
     }
     let (experts_on, context) = place_experts(file, &options, &limits, &backend)?;
