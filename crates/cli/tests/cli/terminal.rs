@@ -21,7 +21,7 @@ const PASTE: [&str; 2] = ["\x1b[200~", "\x1b[201~"];
 const PASTES_ARE_BRACKETED: &str = "\x1b[?2004h";
 const WHERE_IS_THE_CURSOR: &[u8] = b"\x1b[6n";
 /// Longer than any wait, also on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The program on its own pseudo-terminal.
 struct Terminal {
