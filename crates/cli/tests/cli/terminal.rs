@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -30,6 +30,8 @@ struct Terminal {
     /// The end of the latest awaited output.
     seen: usize,
     child: Child,
+    /// Ends when all output is collected.
+    reader: JoinHandle<()>,
 }
 
 impl Terminal {
@@ -49,15 +51,14 @@ impl Terminal {
         let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
         drop(command);
         let (keys, shown) = (File::from(master), Arc::default());
-        let terminal = Terminal { keys, shown, seen: 0, child };
-        terminal.show();
-        terminal
+        let reader = Terminal::read(&keys, &shown);
+        Terminal { keys, shown, seen: 0, child, reader }
     }
 
     /// Collects the program's output, and answers its queries for the cursor position with row 1, column 1.
-    fn show(&self) {
-        let (mut master, mut keys) = (self.keys.try_clone().unwrap(), self.keys.try_clone().unwrap());
-        let shown = self.shown.clone();
+    fn read(master: &File, shown: &Arc<Mutex<Vec<u8>>>) -> JoinHandle<()> {
+        let (mut keys, mut master) = (master.try_clone().unwrap(), master.try_clone().unwrap());
+        let shown = shown.clone();
         thread::spawn(move || {
             let (mut bytes, mut answered) = ([0; 4096], 0);
             // At the end of the program, read fails.
@@ -69,7 +70,7 @@ impl Terminal {
                     keys.write_all(b"\x1b[1;1R").unwrap();
                 }
             }
-        });
+        })
     }
 
     fn text(&self) -> String {
@@ -111,9 +112,10 @@ impl Terminal {
             assert!(start.elapsed() < PATIENCE, "the program does not end: {:?}", self.text());
             thread::sleep(Duration::from_millis(2));
         };
-        thread::sleep(Duration::from_millis(50));
-        assert!(status.success(), "{:?}", self.text());
-        self.text()
+        self.reader.join().unwrap();
+        let text = String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned();
+        assert!(status.success(), "{text:?}");
+        text
     }
 }
 
