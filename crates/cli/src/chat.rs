@@ -93,6 +93,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
             break;
         }
     }
+    load::tell_slots(session.engine.model().backend(), &session.log);
     Ok(())
 }
 

@@ -186,7 +186,7 @@ fn tell_expected(
     let host = memory_rate(device.cpu_level.unwrap_or_else(Level::best), device.threads());
     let rates = ReadRates { device: rates.read_bytes_per_second, host };
     let bytes = TokenBytes::new(&info.tensor_uses(), |name| file.tensor(name).map_or(0, |tensor| tensor.bytes));
-    let expected = slots::describe(&layers.expect(&bytes, plan.slots, &rates));
+    let expected = slots::describe(&layers.expect(&bytes, plan.slots, &rates), "in slots");
     let [gpu, cpu] = [rates.device, rates.host].map(|rate| console::bytes(rate as u64));
     log.detail(format_args!("expected, if the GPU reads {gpu} and the CPU {cpu} a second (measured now): {expected}"));
     Ok(())
@@ -206,7 +206,7 @@ fn tell_expected_of_file(
     let memory = memory_rate(device.cpu_level.unwrap_or_else(Level::best), device.threads());
     let bytes = TokenBytes::new(&uses, |name| file.tensor(name).map_or(0, |tensor| tensor.bytes));
     let rates = FileRates { memory, file: disk.bytes_per_second };
-    let expected = slots::describe(&layers.expect_from_file(&bytes, plan.slots, &rates));
+    let expected = slots::describe(&layers.expect_from_file(&bytes, plan.slots, &rates), "in memory");
     let through = if disk.is_direct {
         "past the page cache"
     } else {
@@ -279,7 +279,7 @@ pub(crate) fn start(
     Ok(Engine::start_with_drafts(model, source, limits)?)
 }
 
-/// Writes with `--verbose` how many of the chosen experts were in slots so far.
+/// Writes with `--verbose` how many of the chosen experts were in slots so far, and what was read from the file.
 pub(crate) fn tell_slots(backend: &Backend, log: &Verbosity) {
     let Some(usage) = backend.slot_usage() else { return };
     if usage.freed_bytes > 0 {
@@ -288,14 +288,12 @@ pub(crate) fn tell_slots(backend: &Backend, log: &Verbosity) {
             "the GPU's memory was too little: {freed} of slots for experts were freed; use a lower --gpu-memory"
         ));
     }
+    let share = 100.0 * usage.hits as f64 / (usage.hits + usage.misses).max(1) as f64;
     if usage.read_bytes > 0 {
-        let seconds = usage.read_nanoseconds as f64 / 1e9;
+        let seconds = usage.read_nanoseconds.max(1) as f64 / 1e9;
         let [bytes, rate] =
             [usage.read_bytes as f64, usage.read_bytes as f64 / seconds].map(|n| console::bytes(n as u64));
         log.detail(format_args!("file: {bytes} of experts were read, {rate} a second while reads were in flight"));
-    }
-    let share = 100.0 * usage.hits as f64 / (usage.hits + usage.misses).max(1) as f64;
-    if usage.read_bytes > 0 {
         return log.detail(format_args!("experts: {share:.1}% of the choices were in memory"));
     }
     if usage.hits == 0 {

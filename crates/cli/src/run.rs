@@ -162,6 +162,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         args.log.info(format_args!("the built-in model tells stories and answers no questions; {how}"));
     }
     args.log.detail(format_args!("seed: {}", finish.seed));
+    load::tell_slots(engine.model().backend(), &args.log);
     if args.json {
         let mode = if chat { "chat" } else { "raw" };
         console::print_json(&Report::new(&answer, &finish, mode, load_time))?;

@@ -121,13 +121,13 @@ pub(crate) struct Expected {
     pub(crate) tokens_per_second: f64,
 }
 
-/// One line.
-pub(crate) fn describe(expected: &[Expected]) -> String {
+/// One line. `place` says where an expert with a slot is.
+pub(crate) fn describe(expected: &[Expected], place: &str) -> String {
     // Fewer than ten tokens per second have a decimal.
     let rate = |rate: f64| if rate < 9.95 { format!("{rate:.1}") } else { format!("{rate:.0}") };
     let part = |it: &Expected| {
         format!(
-            "{} reuse {:.0}% of the choices in slots, {} tok/s",
+            "{} reuse {:.0}% of the choices {place}, {} tok/s",
             it.reuse,
             100.0 * it.hits,
             rate(it.tokens_per_second)
@@ -172,6 +172,6 @@ mod tests {
         assert!(hits[0] < hits[1] && hits[1] < hits[2], "{hits:?}");
         assert!((hits[0] - 42.0 / 128.0).abs() < 0.03, "{hits:?}");
         assert!(expected[0].tokens_per_second < expected[2].tokens_per_second);
-        assert!(describe(&expected).starts_with("uniform reuse 3"), "{}", describe(&expected));
+        assert!(describe(&expected, "in slots").starts_with("uniform reuse 3"), "{expected:?}");
     }
 }

@@ -56,10 +56,11 @@ pub(super) const HABITS: &[(&str, Meaning)] = &[
     (
         "--jinja --metrics --embeddings --embedding --reranking --rerank --slots --props --webui --ui -cb \
          --cont-batching -kvu --kv-unified --cache-prompt --no-context-shift --warmup --no-warmup --no-mmproj \
-         --perf --no-display-prompt -st --single-turn",
+         --perf --no-display-prompt",
         Always(&[]),
     ),
     ("--reasoning-format", Only(&["auto", "deepseek"], "reasoning is always in reasoning_content; leave it out")),
+    ("-st --single-turn", No("leave it out: gristmill run answers one message, and gristmill chat many")),
     ("-cnv --conversation -i --interactive", No("talk with gristmill chat MODEL")),
     ("--api-key", No("set GRISTMILL_API_KEY, or name a file with --keys FILE")),
     ("--mmap --no-mmap --mlock", No("leave it out: weights are read into memory, on a CPU too")),

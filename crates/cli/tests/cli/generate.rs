@@ -19,6 +19,29 @@ fn questions_to_the_built_in_model() {
     }
 }
 
+/// The same text with experts in the file, and what `--verbose` says of them before and after.
+#[test]
+fn experts_in_the_file() {
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../conformance/golden/qwen3moe-q4_k_m.gguf");
+    let run = |more: &[&str]| {
+        let fixed = ["run", "-m", model, "--raw", "--temp", "0", "-n", "8", "--device", "cpu", "hello"];
+        gristmill(&[&fixed[..], more].concat(), b"")
+    };
+    let usual = run(&["-v"]);
+    assert!(!usual.err.contains("file: ") && !usual.err.contains("of the choices"), "{}", usual.err);
+    let found = run(&["-v", "--experts-on", "disk:1"]);
+    for words in [
+        "1 of 4 experts of each layer in memory",
+        "reads of the file: ",
+        "% of the choices in memory, ",
+        " were read, ",
+    ] {
+        assert!(found.err.contains(words), "{words}: {}", found.err);
+    }
+    assert!(found.err.contains("% of the choices were in memory") && !found.err.contains("slots"), "{}", found.err);
+    assert_eq!(found.success(), usual.success());
+}
+
 #[test]
 fn run_answers_or_continues() {
     let run = |arguments: &[&str], stdin: &[u8]| {
