@@ -325,7 +325,11 @@ pub enum Error {
 impl Error {
     /// Whether memory was too little. If slots for experts were left, they were freed and it was tried again.
     pub fn is_out_of_memory(&self) -> bool {
-        matches!(self, Error::Kernel(error) if error.is_out_of_memory())
+        match self {
+            Error::Kernel(error) => error.is_out_of_memory(),
+            Error::Memory { .. } => true,
+            _ => false,
+        }
     }
 
     /// Whether the device itself has failed. Later operations on it fail too.

@@ -101,8 +101,11 @@ impl Runner {
 
     /// A runner whose sequences may start with what others have computed, or never do.
     pub fn with(model: Arc<Model>, limits: Limits, reuse: Reuse) -> Result<Self> {
-        let plan = Plan::loaded(&model.spec, &model.program, &limits, model.precision, &model.backend, reuse)?;
-        plan.check()?;
+        // A plan for fewer tokens may have left more memory to slots.
+        let plan = model.freeing_slots(|| {
+            let plan = Plan::loaded(&model.spec, &model.program, &limits, model.precision, &model.backend, reuse)?;
+            plan.check().map(|()| plan)
+        })?;
         let (backend, spec) = (&*model.backend, &model.spec);
         let (tokens, rows) = (limits.batch_tokens, limits.rows());
         let (rotaries, state, scratch, sampled, drafts) = model.freeing_slots(|| {
