@@ -202,7 +202,7 @@ impl Driver {
         let compiler = Compiler::new(nvrtc, architecture);
         let shared = Arc::new(Context::new(id, device)?);
         let (uploads, landings) = (Mutex::new(Uploads::new(&shared)?), Arc::default());
-        let beside = Beside::new(&shared)?;
+        let beside = Beside::new(&shared);
         let (modules, functions) = Default::default();
         let free_at_open = free_memory(id)?;
         Ok(Arc::new(Self {

@@ -7,7 +7,7 @@ use crate::common::{
 use crate::device::Device;
 use crate::host_experts::{self, HostExperts, HostPath};
 use crate::seam::{Gpu, Region};
-use crate::storage::{ActOutput, GpuAct, GpuWeight};
+use crate::storage::{ActOutput, BF16, GpuAct, GpuWeight};
 use crate::vendor::Vendor;
 use crate::{attention, experts, layout, matmul, precompile};
 use gristmill_kernels::Backend;
@@ -56,6 +56,17 @@ impl<V: Vendor> GpuBackend<V> {
 
     fn gpu(&self) -> &Device {
         self.vendor.device()
+    }
+
+    /// The same for a weight in host memory: what the CPU gets, and what products with slots and with copied experts read.
+    fn wanted_on_host(&self, host: &HostPath, precision: Precision, reader: &ActReader) -> Representations {
+        let ActReader { weight, rows, .. } = *reader;
+        let of_cpu = host.representation(precision, weight).unwrap_or(Representations::ALL);
+        let Some(slots) = host_experts::slots_of(weight) else { return of_cpu };
+        let of_device = self.wanted_by(slots, precision, reader);
+        // The CPU gets the inputs of a layer's experts, and its rows have their own activations.
+        let is_posted = weight.role() == Role::GateUp && (!host.streams(rows, weight) || host.shares(rows));
+        if is_posted { Representations(of_cpu.0 | of_device.0) } else { of_device }
     }
 
     /// The representations that products of a reader with a weight in the device's memory may read.
@@ -158,6 +169,10 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         self.vendor.batch_bucket(rows)
     }
 
+    fn largest_captured(&self) -> usize {
+        self.host.as_ref().map_or(usize::MAX, HostPath::largest_captured)
+    }
+
     fn context_bucket(&self, columns: usize) -> usize {
         self.vendor.context_bucket(columns)
     }
@@ -193,13 +208,7 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
 
     fn wanted(&self, precision: Precision, reader: &ActReader) -> Representations {
         if reader.weight.location() == Location::Host {
-            let representation = |host: &HostPath| host.representation(precision, reader.weight).ok();
-            let of_host = self.host.as_ref().and_then(representation).unwrap_or(Representations::ALL);
-            let Some(slots) = host_experts::slots_of(reader.weight) else { return of_host };
-            let of_slots = self.wanted_by(slots, precision, reader);
-            let streams = self.host.as_ref().is_some_and(|host| host.streams(reader.rows, reader.weight));
-            let only_slots = streams && !self.host.as_ref().is_some_and(|host| host.shares(reader.rows));
-            return if only_slots { of_slots } else { Representations(of_host.0 | of_slots.0) };
+            return self.host.as_ref().map_or(Representations::ALL, |host| self.wanted_on_host(host, precision, reader));
         }
         self.wanted_by(reader.weight, precision, reader)
     }

@@ -231,10 +231,14 @@ impl Region {
         if bytes.is_empty() { Ok(()) } else { self.gpu.write(address, bytes) }
     }
 
-    /// Copies pieces, each to its offset, while submitted work runs, and returns when they have arrived: [`Gpu::write_beside`].
-    pub(crate) fn write_beside(&self, pieces: &[(usize, &[u8])]) -> Result<()> {
-        let at = |&(offset, bytes)| Ok((self.writable("write_beside", offset, <[u8]>::len(bytes))?, bytes));
-        self.gpu.write_beside(&pieces.iter().map(at).collect::<Result<Vec<_>>>()?)
+    /// Copies pieces, each to its offset in a region of the same device, while submitted work runs, and returns when all have arrived:
+    /// [`Gpu::write_beside`].
+    pub(crate) fn write_beside(pieces: &[(&Region, usize, &[u8])]) -> Result<()> {
+        let Some((first, ..)) = pieces.first() else { return Ok(()) };
+        let at = |&(region, offset, bytes): &(&Region, usize, _)| {
+            Ok((region.writable("write_beside", offset, <[u8]>::len(bytes))?, bytes))
+        };
+        first.gpu.write_beside(&pieces.iter().map(at).collect::<Result<Vec<_>>>()?)
     }
 
     /// The address of a range.

@@ -73,6 +73,11 @@ impl Backend {
         self.kernels.batch_bucket(rows)
     }
 
+    /// Rows of the largest step that should be captured: in larger ones, the host decides something while the step runs.
+    pub fn largest_captured(&self) -> usize {
+        self.kernels.largest_captured()
+    }
+
     /// The [`crate::kv::Placement::context_columns`] of a step whose tokens reach `columns` columns of the block table,
     /// so that one captured graph serves several lengths. `columns` itself for a backend that captures nothing.
     pub fn context_bucket(&self, columns: usize) -> usize {

@@ -102,7 +102,8 @@ fn cuda_number(device: &str) -> Option<u32> {
     }
 }
 
-/// A device whose experts the CPU computes. One core is left to the thread that submits the steps.
+/// A device whose experts the CPU computes. One core is left to the thread that submits the steps, and one to the thread that copies
+/// experts to slots: with 40 slots of 128 and weak locality, 14 threads of 16 cores decode 2% faster than 15 (Qwen3-30B-A3B, H100).
 fn with_experts(options: &LoadOptions) -> Result<Arc<Backend>> {
     let device = options.device.as_str();
     let Some(number) = cuda_number(device) else {
@@ -110,7 +111,8 @@ fn with_experts(options: &LoadOptions) -> Result<Arc<Backend>> {
         return Err(Error::ExpertPlacement { reason });
     };
     let cuda = open_cuda(number, options)?;
-    let threads = options.threads.unwrap_or_else(|| default_threads().saturating_sub(1).max(1));
+    let others = if matches!(options.experts, ExpertPlacement::Slots(_)) { 2 } else { 1 };
+    let threads = options.threads.unwrap_or_else(|| default_threads().saturating_sub(others).max(1));
     let host = HostExperts::new(cpu(options.level.as_deref(), threads, None)?);
     Ok(Arc::new(cuda.backend_with_host_experts(cuda_options(options), host)?))
 }

@@ -20,7 +20,8 @@ fn a_full_device_frees_slots() {
             let mode = if stream_tokens == 17 { Mode::Checked } else { Mode::Fast };
             let gpu = Simulator::new(Order::Ascending, mode);
             gpu.set_copies(Copies::Late(Rng::fresh_seed()));
-            let host = HostExperts { stream_tokens, group_bytes: 1, groups_ahead: 1, ..HostExperts::new(cpu()) };
+            let groups = HostExperts { group_bytes: 1, groups_ahead: 1, ring_groups: 1, ..HostExperts::new(cpu()) };
+            let host = HostExperts { stream_tokens, ..groups };
             let backend = Cuda::backend_with_host_experts(gpu.clone(), Options { choice }, host).unwrap();
             let model = load(name, Arc::new(backend), ExpertPlacement::Slots(experts / 2), Precision::Fast);
             let tokens = tokens(name);

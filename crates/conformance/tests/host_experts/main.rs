@@ -652,6 +652,7 @@ fn prompts_are_streamed() {
                 share_tokens,
                 group_bytes: 1,
                 groups_ahead,
+                ring_groups: 1 + rng.below(3),
                 ..HostExperts::new(cpu())
             };
             let backend = Arc::new(Cuda::backend_with_host_experts(gpu, Options::default(), host).unwrap());

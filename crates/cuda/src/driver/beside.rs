@@ -1,4 +1,4 @@
-//! Copies to the device on a stream of their own, while kernels run.
+//! Copies to the device on streams of their own, while kernels run.
 
 use super::context::{Context, check};
 use cudarc::driver::sys;
@@ -6,28 +6,49 @@ use gristmill_kernels::error::Result;
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The stream, and an event for which a thread sleeps.
+/// Streams for copies: one for each thread that copies at the same time. The next copy can start while the thread of the last one
+/// wakes up, which takes a fifth of the time of 24 MB.
 pub(super) struct Beside {
     context: Arc<Context>,
-    handles: Mutex<Handles>,
+    free: Mutex<Vec<Queue>>,
 }
 
-struct Handles {
+/// A stream, and an event for which a thread sleeps.
+struct Queue {
     stream: sys::CUstream,
     arrived: sys::CUevent,
 }
 
 // SAFETY: the driver's handles may be used from any thread once its context is current there, which the callers see to.
-unsafe impl Send for Handles {}
+unsafe impl Send for Queue {}
 
 impl Beside {
-    /// A stream. The context must be current in this thread.
-    pub(super) fn new(context: &Arc<Context>) -> Result<Self> {
+    /// No stream yet.
+    pub(super) fn new(context: &Arc<Context>) -> Self {
+        Self { context: Arc::clone(context), free: Mutex::default() }
+    }
+
+    /// Copies pieces to device memory that the caller owns, and waits until they have arrived. The context must be current in this
+    /// thread.
+    pub(super) fn write(&self, pieces: &[(u64, &[u8])]) -> Result<()> {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let queue = match free {
+            Some(queue) => queue,
+            None => Queue::new(&self.context)?,
+        };
+        let outcome = queue.write(&self.context, pieces);
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(queue);
+        outcome
+    }
+}
+
+impl Queue {
+    fn new(context: &Context) -> Result<Self> {
         let (mut stream, mut arrived) = (ptr::null_mut(), ptr::null_mut());
         let of_stream = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
         let of_event = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32
             | sys::CUevent_flags_enum::CU_EVENT_BLOCKING_SYNC as u32;
-        // SAFETY: the places of the handles live through the calls; `drop` gives both back.
+        // SAFETY: the places of the handles live through the calls; `Beside::drop` gives both back.
         unsafe {
             check(context.id, "making a stream for copies", sys::cuStreamCreate(&mut stream, of_stream))?;
             let made = check(context.id, "making an event", sys::cuEventCreate(&mut arrived, of_event));
@@ -36,24 +57,22 @@ impl Beside {
                 made?;
             }
         }
-        Ok(Self { context: Arc::clone(context), handles: Mutex::new(Handles { stream, arrived }) })
+        Ok(Self { stream, arrived })
     }
 
-    /// Copies pieces to device memory that the caller owns, and waits until they have arrived. The context must be current in this
-    /// thread.
-    pub(super) fn write(&self, pieces: &[(u64, &[u8])]) -> Result<()> {
-        let handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
-        let (id, Handles { stream, arrived }) = (self.context.id, &*handles);
+    fn write(&self, context: &Context, pieces: &[(u64, &[u8])]) -> Result<()> {
+        let (id, &Self { stream, arrived }) = (context.id, self);
         let submit = |&(address, bytes): &(u64, &[u8])| {
             // SAFETY: `Region` has checked that the bytes fit its memory. The source lives until the wait below.
-            let code = unsafe { sys::cuMemcpyHtoDAsync_v2(address, bytes.as_ptr().cast(), bytes.len(), *stream) };
+            let code = unsafe { sys::cuMemcpyHtoDAsync_v2(address, bytes.as_ptr().cast(), bytes.len(), stream) };
             check(id, "copying experts to it", code)
         };
         let submitted = pieces.iter().try_for_each(submit);
-        // SAFETY: event and stream live as long as `self`. The wait also ends copies before one that was refused.
+        // SAFETY: event and stream live as long as `self`, which one thread has at a time. The wait also ends copies before one
+        // that was refused.
         let waited = unsafe {
-            check(id, "copying experts to it", sys::cuEventRecord(*arrived, *stream))
-                .and_then(|()| check(id, "copying experts to it", sys::cuEventSynchronize(*arrived)))
+            check(id, "copying experts to it", sys::cuEventRecord(arrived, stream))
+                .and_then(|()| check(id, "copying experts to it", sys::cuEventSynchronize(arrived)))
         };
         submitted.and(waited)
     }
@@ -61,12 +80,14 @@ impl Beside {
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        let handles = self.handles.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the only owner of the handles. A failure here has no caller to report to.
+        let queues = self.free.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the only owner of the handles; no thread copies any more. A failure here has no caller to report to.
         unsafe {
             if self.context.enter().is_ok() {
-                sys::cuEventDestroy_v2(handles.arrived);
-                sys::cuStreamDestroy_v2(handles.stream);
+                for queue in queues.drain(..) {
+                    sys::cuEventDestroy_v2(queue.arrived);
+                    sys::cuStreamDestroy_v2(queue.stream);
+                }
             }
         }
     }

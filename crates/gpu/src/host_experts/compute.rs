@@ -8,10 +8,11 @@ use gristmill_kernels::act::{ACT_BLOCK, Act, Int8Words, Precision};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::groups::Groups;
 use gristmill_kernels::ops::{
-    Activation, Experts, GroupByExpert, MoeGateUp, MoeGateUpAct, MoeMatmul, Operation, PADDING, PrepareActivations,
+    Activation, Experts, GroupByExpert, MoeGateUp, MoeGateUpAct, MoeMatmul, Operation, PrepareActivations,
 };
 use gristmill_kernels::tensor::{Buffer, zeroed};
 use gristmill_kernels::weight::HostMatrices;
+use std::mem::take;
 use std::sync::{Arc, Weak};
 
 /// The experts of a layer in host memory.
@@ -66,7 +67,6 @@ impl HostLayer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     experts: usize,
-    top_k: usize,
     hidden: usize,
     inner: usize,
     precision: Precision,
@@ -74,17 +74,26 @@ struct Shape {
     int8: bool,
 }
 
-/// Host memory for one shape of layers and a number of tokens. Layers of one shape share it.
+/// Rows of activations, and pairs of such a row and an expert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Size {
+    tokens: usize,
+    rows: usize,
+    pairs: usize,
+}
+
+/// Host memory for one shape of layers and a size. Layers of one shape share it.
 #[derive(Debug)]
 pub(super) struct Scratch {
     shape: Shape,
-    tokens: usize,
-    /// Ids as the device posted them, and those of the experts to compute.
+    size: Size,
+    /// Ids as the device posted them, and the pairs to compute.
     posted: Vec<u32>,
+    missed: Vec<usize>,
     ids: Buffer<u32>,
-    /// Activations as the device has them: f32, or int8.
-    x: Buffer<f32>,
-    int8: Vec<Int8Words>,
+    /// Activations as the device has them, of all tokens and of the rows to compute: f32, or int8.
+    x: [Buffer<f32>; 2],
+    int8: [Vec<Int8Words>; 2],
     act: Act,
     groups: Groups,
     h: Buffer<f32>,
@@ -93,23 +102,32 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    fn new(host: &Backend, shape: Shape, tokens: usize) -> Result<Self> {
-        let Shape { experts, top_k, hidden, inner, precision, int8 } = shape;
+    fn new(host: &Backend, shape: Shape, size: Size) -> Result<Self> {
+        let Shape { experts, hidden, inner, precision, int8 } = shape;
+        let Size { tokens, rows, pairs } = size;
         let [floats, blocks] = if int8 { [0, hidden.div_ceil(ACT_BLOCK)] } else { [hidden, 0] };
-        let (pairs, what) = (tokens * top_k, "the experts on the CPU");
+        let what = "the experts on the CPU";
         Ok(Self {
             shape,
-            tokens,
+            size,
             posted: Vec::new(),
+            missed: Vec::new(),
             ids: host.alloc(pairs, what)?,
-            x: host.alloc(tokens * floats, what)?,
-            int8: zeroed(tokens * blocks, what)?,
-            act: host.alloc_act(precision, tokens, hidden)?,
+            x: [host.alloc(tokens * floats, what)?, host.alloc(rows * floats, what)?],
+            int8: [zeroed(tokens * blocks, what)?, zeroed(rows * blocks, what)?],
+            act: host.alloc_act(precision, rows, hidden)?,
             groups: host.alloc_groups(experts, pairs)?,
             h: host.alloc(pairs * inner, what)?,
             h_act: host.alloc_act(precision, pairs, inner)?,
             out: host.alloc(pairs * hidden, what)?,
         })
+    }
+
+    fn holds(&self, shape: Shape, size: Size) -> bool {
+        self.shape == shape
+            && self.size.tokens >= size.tokens
+            && self.size.rows >= size.rows
+            && self.size.pairs >= size.pairs
     }
 }
 
@@ -128,41 +146,67 @@ pub(super) fn answer<'s>(
     let HostLayer { activation, gate_up_bias, down_bias, top_k, precision, .. } = layer;
     let (top_k, hidden, inner, tokens) = (*top_k, gate_up.cols(), gate_up.rows(), request.tokens);
     let int8 = host.reads_int8(*precision, gate_up);
-    let shape = Shape { experts: gate_up.experts(), top_k, hidden, inner, precision: *precision, int8 };
-    if !scratch.as_ref().is_some_and(|scratch| scratch.shape == shape && scratch.tokens >= tokens) {
+    let shape = Shape { experts: gate_up.experts(), hidden, inner, precision: *precision, int8 };
+    let on_host = || Error::ForeignLayout { op: Experts::NAME, what: "the memory of the CPU's backend" };
+    // The lists of the last request, which may be of another shape.
+    let (mut posted, mut missed) =
+        scratch.as_mut().map(|s| (take(&mut s.posted), take(&mut s.missed))).unwrap_or_default();
+    posted.resize(tokens * top_k, 0);
+    end.read_ids(&mut posted)?;
+    let is_missed = |id: u32| id & HIT == 0;
+    missed.clear();
+    missed.extend((0..posted.len()).filter(|&pair| is_missed(posted[pair])));
+    // With slots, each pair that was missed has a row of its own, so no row of others is computed or cleared. Without, the device
+    // copies the rows of padding too.
+    let has_slots = layer.slots.is_some();
+    let (rows, pairs) = if has_slots { (missed.len(), missed.len()) } else { (tokens, tokens * top_k) };
+    if !scratch.as_ref().is_some_and(|s| s.holds(shape, Size { tokens, rows, pairs })) {
         *scratch = None;
     }
     let s = match scratch {
         Some(s) => s,
-        None => scratch.insert(Scratch::new(host, shape, tokens)?),
+        None => {
+            let [rows, pairs] = [rows, pairs].map(usize::next_power_of_two);
+            scratch.insert(Scratch::new(host, shape, Size { tokens, rows, pairs })?)
+        }
     };
-    let pairs = tokens * top_k;
-    let on_host = || Error::ForeignLayout { op: Experts::NAME, what: "the memory of the CPU's backend" };
-    s.posted.resize(pairs, 0);
-    end.read_ids(&mut s.posted)?;
-    let is_missed = |id: u32| id & HIT == 0;
-    let has_slots = layer.slots.is_some();
-    if has_slots && !s.posted.iter().any(|&id| is_missed(id)) {
+    (s.posted, s.missed) = (posted, missed);
+    if pairs == 0 {
         end.answer(request.number)?;
         return Ok(&s.posted);
     }
     let ids = &mut s.ids.as_host_mut().ok_or_else(on_host)?[..pairs];
-    ids.iter_mut().zip(&s.posted).for_each(|(to, id)| *to = if is_missed(*id) { *id } else { PADDING });
-    if int8 {
-        let blocks = &mut s.int8[..tokens * hidden.div_ceil(ACT_BLOCK)];
-        end.read_x(bytemuck::cast_slice_mut(blocks))?;
-        host.import_int8(blocks, tokens, hidden, &mut s.act)?;
-    } else {
-        let x = &mut s.x.as_host_mut().ok_or_else(on_host)?[..tokens * hidden];
-        end.read_x(bytemuck::cast_slice_mut(x))?;
-        host.run(PrepareActivations { x: s.x.view(tokens, hidden)?, act: &mut s.act })?;
+    match has_slots {
+        true => ids.iter_mut().zip(&s.missed).for_each(|(to, &pair)| *to = s.posted[pair]),
+        false => ids.copy_from_slice(&s.posted),
     }
-    host.run(GroupByExpert { ids: s.ids.view(tokens, top_k)?, groups: &mut s.groups })?;
+    let width = if int8 { hidden.div_ceil(ACT_BLOCK) } else { hidden };
+    if int8 {
+        let [all, own] = &mut s.int8;
+        let all = &mut all[..tokens * width];
+        end.read_x(bytemuck::cast_slice_mut(all))?;
+        let x = if has_slots { gather(all, own, width, &s.missed, top_k) } else { all };
+        host.import_int8(x, rows, hidden, &mut s.act)?;
+    } else {
+        let [all, own] = &mut s.x;
+        let x = &mut all.as_host_mut().ok_or_else(on_host)?[..tokens * width];
+        end.read_x(bytemuck::cast_slice_mut(x))?;
+        let x = match has_slots {
+            true => {
+                gather(x, own.as_host_mut().ok_or_else(on_host)?, width, &s.missed, top_k);
+                own
+            }
+            false => all,
+        };
+        host.run(PrepareActivations { x: x.view(rows, hidden)?, act: &mut s.act })?;
+    }
+    let per_row = pairs / rows;
+    host.run(GroupByExpert { ids: s.ids.view(rows, per_row)?, groups: &mut s.groups })?;
     let gate_up = MoeGateUp {
         weight: gate_up,
         x: &s.act,
         groups: &s.groups,
-        top_k,
+        top_k: per_row,
         bias: gate_up_bias.as_ref().map(|biases| biases.each_ref()),
         activation: *activation,
         h: s.h.view_mut(pairs, inner)?,
@@ -172,17 +216,23 @@ pub(super) fn answer<'s>(
         weight: down,
         x: &s.h_act,
         groups: &s.groups,
-        top_k,
+        top_k: per_row,
         bias: down_bias.as_ref(),
         out: s.out.view_mut(pairs, hidden)?,
     })?;
-    let rows = &s.out.as_host().ok_or_else(on_host)?[..pairs * hidden];
-    for (pair, (row, &id)) in rows.chunks_exact(hidden).zip(&s.posted).enumerate() {
-        // Without slots, the device copies the rows of padding too.
-        if !has_slots || is_missed(id) {
-            end.write_row(pair, row)?;
-        }
+    let out = &s.out.as_host().ok_or_else(on_host)?[..pairs * hidden];
+    for (at, row) in out.chunks_exact(hidden).enumerate() {
+        end.write_row(if has_slots { s.missed[at] } else { at }, row)?;
     }
     end.answer(request.number)?;
     Ok(&s.posted)
+}
+
+/// Copies the rows of pairs, of which `top_k` share one, one after another. Returns them.
+fn gather<'a, T: Copy>(from: &[T], to: &'a mut [T], width: usize, pairs: &[usize], top_k: usize) -> &'a mut [T] {
+    let to = &mut to[..pairs.len() * width];
+    for (row, &pair) in to.chunks_exact_mut(width).zip(pairs) {
+        row.copy_from_slice(&from[pair / top_k * width..][..width]);
+    }
+    to
 }

@@ -1,4 +1,4 @@
-//! A thread that copies groups of experts to areas of staging memory, in the order in which they were queued.
+//! Threads that copy groups of experts to areas of staging memory. They start in the order in which they were queued.
 
 use super::compute::HostLayer;
 use crate::device::Device;
@@ -8,10 +8,14 @@ use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::ops::{Experts, Operation, PendingRead};
 use gristmill_kernels::weight::HostMatrices;
 use std::collections::VecDeque;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 
-/// The areas, and the thread that fills them.
+/// Threads that copy. While one wakes up and starts, the other's copy runs: one thread reaches 36 GB/s of a link that does 52
+/// (groups of 24 MB, H100).
+const THREADS: usize = 2;
+
+/// The areas, and the threads that fill them.
 #[derive(Debug)]
 pub(super) struct Copier {
     areas: Vec<Arc<Region>>,
@@ -21,9 +25,11 @@ pub(super) struct Copier {
     free: VecDeque<(usize, Option<Box<dyn PendingRead>>)>,
     /// The areas of the groups that were queued and not taken.
     queued: VecDeque<usize>,
+    /// Areas whose copies were done before they were taken.
+    early: Vec<(usize, Result<()>)>,
     jobs: Option<mpsc::Sender<Job>>,
-    done: mpsc::Receiver<Result<()>>,
-    thread: Option<JoinHandle<()>>,
+    done: mpsc::Receiver<(usize, Result<()>)>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 /// A group to copy.
@@ -31,28 +37,36 @@ struct Job {
     layer: Arc<HostLayer>,
     matrices: [Arc<HostMatrices>; 2],
     group: Vec<usize>,
+    /// The area's number, and its memory.
+    at: usize,
     area: Arc<Region>,
     marker: Option<Box<dyn PendingRead>>,
 }
 
 impl Copier {
-    /// Starts the thread, which copies to this number of areas.
+    /// Starts the threads, which copy to this number of areas.
     pub(super) fn start(host: &Arc<Backend>, count: usize) -> Result<Self> {
         let (jobs, next) = mpsc::channel::<Job>();
         let (copied, done) = mpsc::channel();
-        let host = Arc::clone(host);
-        let serve = move || {
-            // The other thread drops its ends when it stops.
-            for job in next {
-                if copied.send(job.copy(&host)).is_err() {
-                    break;
+        let next = Arc::new(Mutex::new(next));
+        let serve = || {
+            let (host, next, copied) = (Arc::clone(host), Arc::clone(&next), copied.clone());
+            move || {
+                // The other threads drop their ends when they stop.
+                loop {
+                    let job = next.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    let Ok(job) = job else { break };
+                    if copied.send((job.at, job.copy(&host))).is_err() {
+                        break;
+                    }
                 }
             }
         };
-        let thread = thread::Builder::new().name("gristmill-stream".to_owned()).spawn(serve);
-        let thread = thread.map_err(|error| Error::Threads { threads: 1, reason: error.to_string() })?;
-        let (areas, free, queued) = Default::default();
-        Ok(Self { areas, count, free, queued, jobs: Some(jobs), done, thread: Some(thread) })
+        let start = |_| thread::Builder::new().name("gristmill-stream".to_owned()).spawn(serve());
+        let threads = (0..THREADS).map(start).collect::<std::io::Result<_>>();
+        let threads = threads.map_err(|error| Error::Threads { threads: THREADS, reason: error.to_string() })?;
+        let (areas, free, queued, early) = Default::default();
+        Ok(Self { areas, count, free, queued, early, jobs: Some(jobs), done, threads })
     }
 
     /// Bytes of an area.
@@ -84,8 +98,8 @@ impl Copier {
     pub(super) fn queue(&mut self, layer: &Arc<HostLayer>, matrices: &[Arc<HostMatrices>; 2], group: Vec<usize>) {
         let (Some((at, marker)), Some(jobs)) = (self.free.pop_front(), &self.jobs) else { return };
         let (layer, matrices, area) = (Arc::clone(layer), matrices.clone(), Arc::clone(&self.areas[at]));
-        // If the thread is gone, `take` reports it.
-        let _ = jobs.send(Job { layer, matrices, group, area, marker });
+        // If the threads are gone, `take` reports it.
+        let _ = jobs.send(Job { layer, matrices, group, at, area, marker });
         self.queued.push_back(at);
     }
 
@@ -93,7 +107,15 @@ impl Copier {
     pub(super) fn take(&mut self) -> Result<usize> {
         let gone = || Error::ForeignLayout { op: Experts::NAME, what: "staging memory" };
         let area = self.queued.pop_front().ok_or_else(gone)?;
-        let copied = self.done.recv().unwrap_or_else(|_| Err(gone()));
+        let copied = loop {
+            if let Some(at) = self.early.iter().position(|(early, _)| *early == area) {
+                break self.early.swap_remove(at).1;
+            }
+            match self.done.recv() {
+                Ok(copied) => self.early.push(copied),
+                Err(_) => break Err(gone()),
+            }
+        };
         if copied.is_err() {
             self.free.push_back((area, None));
         }
@@ -112,10 +134,9 @@ impl Copier {
 
     /// Waits for all copies and for the kernels that read areas, and forgets the groups.
     pub(super) fn discard(&mut self, device: &Device) -> Result<()> {
-        for _ in self.queued.drain(..) {
-            // Nobody reads what was copied.
-            let _ = self.done.recv();
-        }
+        // Nobody reads what was copied.
+        let early = self.early.drain(..).count();
+        self.queued.drain(..).skip(early).for_each(|_| drop(self.done.recv()));
         self.free = (0..self.areas.len()).map(|area| (area, None)).collect();
         device.synchronize()
     }
@@ -124,21 +145,21 @@ impl Copier {
 impl Drop for Copier {
     fn drop(&mut self) {
         self.jobs = None;
-        // The thread does not panic.
-        self.thread.take().into_iter().for_each(|thread| drop(thread.join()));
+        // The threads do not panic.
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 }
 
 impl Job {
     fn copy(self, host: &Backend) -> Result<()> {
-        let Self { layer, matrices, group, area, marker } = self;
+        let Self { layer, matrices, group, area, marker, .. } = self;
         marker.map(PendingRead::wait).transpose()?;
         let Some(slots) = &layer.slots else { return Ok(()) };
         let expert_of = layer.expert(&matrices);
         let mut pieces = Vec::with_capacity(6 * group.len());
         for (i, &expert) in group.iter().enumerate() {
-            slots.pieces(host, expert, &expert_of, i * slots.staged_bytes(), &mut pieces)?;
+            slots.pieces(host, expert, &expert_of, (&area, i * slots.staged_bytes()), &mut pieces)?;
         }
-        area.write_beside(&pieces)
+        Region::write_beside(&pieces)
     }
 }

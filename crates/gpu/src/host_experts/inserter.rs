@@ -5,6 +5,7 @@
 //! way. Invariant: staging memory is reused after its kernel has run; because the device has posted a later request by then.
 
 use super::compute::HostLayer;
+use super::worth::Worth;
 use crate::seam::{Gpu, Region};
 use gristmill_kernels::Backend;
 use gristmill_kernels::error::{Error, Result};
@@ -16,10 +17,13 @@ use std::thread::{self, JoinHandle};
 
 /// Memory of a device through which experts are copied, in bytes: for slots, and for long batches ([`super::stream`]).
 pub const STAGING_BYTES: usize = 2 * STAGED_BYTES;
-/// Staging memory for slots; two experts if these need more. The experts that arrive during one step must fit.
-const STAGED_BYTES: usize = 128 << 20;
+/// Staging memory for slots; two experts if these need more. The experts that arrive during two steps must fit, because a step is
+/// submitted before the last one ends.
+const STAGED_BYTES: usize = 192 << 20;
 /// Experts in staging memory at most. Each costs a launch.
-const MOST_STAGED: usize = 48;
+const MOST_STAGED: usize = 96;
+/// Experts that are copied before the thread waits: it needs as long to wake up as the copy of one.
+const MOST_TOGETHER: usize = 8;
 /// Sizes of staging memory are multiples of this, so that layers of several formats share it.
 const STEP: usize = 1 << 20;
 /// Wanted experts that are remembered. Those that were missed last are copied first.
@@ -47,6 +51,9 @@ struct Shared {
     usage: [AtomicU64; 4],
 }
 
+/// An expert of a layer, and the staging memory that it has.
+type Staged = (Arc<HostLayer>, usize, Region);
+
 #[derive(Debug, Default)]
 struct State {
     wanted: VecDeque<(Arc<HostLayer>, usize)>,
@@ -54,9 +61,10 @@ struct State {
     free: Vec<Region>,
     allocated: usize,
     staged: usize,
-    arrived: Vec<(Arc<HostLayer>, usize, Region)>,
+    arrived: Vec<Staged>,
     /// Staging memory that kernels read, with the number of the last request before each.
     placed: VecDeque<(u32, Region)>,
+    worth: Worth,
     stop: bool,
 }
 
@@ -78,14 +86,18 @@ impl Inserter {
     pub(super) fn chosen(&self, layer: &Arc<HostLayer>, ids: &[u32]) {
         let Some(slots) = &layer.slots else { return };
         let now = self.shared.clock.fetch_add(1, Ordering::Relaxed) + 1;
-        let chosen = ids[ids.len().saturating_sub(COUNTED_TOKENS * layer.top_k)..].iter().filter(|&&id| id != u32::MAX);
-        let experts = chosen.map(|id| (id & !HIT) as usize);
-        let wanted: Vec<usize> =
-            slots.resident(|resident| experts.filter(|&expert| resident.choose(expert, now)).collect());
-        if wanted.is_empty() || self.thread.is_none() {
+        let ids = &ids[ids.len().saturating_sub(COUNTED_TOKENS * layer.top_k)..];
+        let experts = ids.iter().filter(|&&id| id != u32::MAX).map(|id| (id & !HIT) as usize);
+        let (gains, mut wanted) = slots.resident(|resident| {
+            let gains = resident.count((ids.len() / layer.top_k.max(1)) as u64);
+            (gains, experts.filter(|&expert| resident.choose(expert, now)).collect::<Vec<_>>())
+        });
+        if (gains.is_empty() && wanted.is_empty()) || self.thread.is_none() {
             return;
         }
         let mut state = self.shared.state();
+        state.worth.learn(gains);
+        wanted.retain(|_| state.worth.admits());
         state.wanted.extend(wanted.into_iter().map(|expert| (Arc::clone(layer), expert)));
         let old = state.wanted.len().saturating_sub(MOST_WANTED);
         state.wanted.drain(..old);
@@ -174,40 +186,48 @@ impl Shared {
     }
 
     fn serve(&self) -> Result<()> {
-        while let Some((layer, expert, memory)) = self.next()? {
-            if let Some(slots) = &layer.slots {
-                let matrices = layer.matrices();
-                if let Some(expert_of) = matrices.as_ref().map(|matrices| layer.expert(matrices)) {
-                    let mut pieces = Vec::with_capacity(6);
-                    slots.pieces(&self.host, expert, &expert_of, 0, &mut pieces)?;
-                    memory.write_beside(&pieces)?;
-                }
-            }
-            self.state().arrived.push((layer, expert, memory));
+        while let Some(experts) = self.next()? {
+            self.copy(&experts)?;
+            self.state().arrived.extend(experts);
         }
         Ok(())
     }
 
-    /// The next expert to copy and memory for it. `None` if the thread must stop.
-    fn next(&self) -> Result<Option<(Arc<HostLayer>, usize, Region)>> {
-        let mut state = self.state();
+    fn copy(&self, experts: &[Staged]) -> Result<()> {
+        let matrices: Vec<_> = experts.iter().map(|(layer, ..)| layer.matrices()).collect();
+        let mut pieces = Vec::with_capacity(6 * experts.len());
+        for ((layer, expert, memory), matrices) in experts.iter().zip(&matrices) {
+            // None if the model is gone.
+            if let (Some(slots), Some(matrices)) = (&layer.slots, matrices) {
+                slots.pieces(&self.host, *expert, &layer.expert(matrices), (memory, 0), &mut pieces)?;
+            }
+        }
+        Region::write_beside(&pieces)
+    }
+
+    /// The next experts to copy, and memory for each. `None` if the thread must stop.
+    fn next(&self) -> Result<Option<Vec<Staged>>> {
+        let (mut state, mut experts) = (self.state(), Vec::new());
         while !state.stop {
-            if state.staged < MOST_STAGED
+            if experts.len() < MOST_TOGETHER
+                && state.staged < MOST_STAGED
                 && let Some((layer, expert)) = state.wanted.pop_back()
             {
                 let Some(slots) = &layer.slots else { continue };
-                let bytes = slots.staged_bytes().next_multiple_of(STEP);
-                let Some(memory) = self.memory(&mut state, bytes)? else {
-                    state.wanted.push_back((layer, expert));
-                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                if !slots.resident(|resident| resident.wants(expert)) {
                     continue;
-                };
-                state.staged += 1;
-                if slots.resident(|resident| resident.start(expert)) {
-                    return Ok(Some((layer, expert, memory)));
                 }
-                state.release(memory);
-                continue;
+                let bytes = slots.staged_bytes().next_multiple_of(STEP);
+                if let Some(memory) = self.memory(&mut state, bytes)? {
+                    state.staged += 1;
+                    slots.resident(|resident| resident.start(expert));
+                    experts.push((layer, expert, memory));
+                    continue;
+                }
+                state.wanted.push_back((layer, expert));
+            }
+            if !experts.is_empty() {
+                return Ok(Some(experts));
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }

@@ -22,6 +22,7 @@ mod share;
 mod slots;
 mod stream;
 mod worker;
+mod worth;
 
 use crate::common::{elementwise, group, route};
 use crate::device::Device;
@@ -50,7 +51,7 @@ use request::Part;
 pub use request::{Post, Receive};
 use share::{Share, ShareTables};
 use slots::LayerSlots;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use stream::Stream;
@@ -60,9 +61,10 @@ const OP: &str = Experts::NAME;
 /// Words of 32 activations in int8.
 const INT8_WORDS: usize = size_of::<Int8Words>() / size_of::<u32>();
 
-/// Captured batches have at most 256 tokens. A CPU of 16 cores and a link of 50 GB/s compute batches of about 200 tokens equally
-/// fast (Qwen3-30B-A3B, calculated).
-const STREAM_TOKENS: usize = 257;
+/// The host reads the choices of a batch of this size, so it is not captured. Its copies and the CPU's rows run at the same time. In
+/// smaller batches, the CPU computes what is not in slots: there, the launches of a step that is not captured take longer than copies
+/// save (Qwen3-30B-A3B, a CPU of 16 cores and a link of 50 GB/s, calculated).
+const STREAM_TOKENS: usize = 25;
 
 /// The rows of this number of tokens are one request in models with 8 experts of 2,048 elements for each.
 const SHARE_TOKENS: usize = 512;
@@ -70,6 +72,10 @@ const SHARE_TOKENS: usize = 512;
 /// Groups of 24 MiB that are copied ahead. A link of 50 GB/s takes 2 ms for them, longer than a layer computes between its absent
 /// experts and those of the next layer (Qwen3-30B-A3B, 2,048 tokens, calculated).
 const GROUPS_AHEAD: usize = 4;
+
+/// Groups of 24 MiB that are multiplied together. A product of one group starts blocks for the tiles of all pairs, most of them
+/// empty: 8,192 tokens of Qwen3-30B-A3B took 3 times as long as with all experts on the device (H100).
+const RING_GROUPS: usize = 4;
 
 /// How a device's backend has experts computed by the CPU.
 #[derive(Clone, Debug)]
@@ -90,6 +96,8 @@ pub struct HostExperts {
     pub group_bytes: usize,
     /// Groups that are copied ahead of the kernels that read them, each to memory of its own; at least 1.
     pub groups_ahead: usize,
+    /// Groups that are multiplied together; at least 1.
+    pub ring_groups: usize,
 }
 
 impl HostExperts {
@@ -97,7 +105,8 @@ impl HostExperts {
     pub fn new(backend: Arc<Backend>) -> Self {
         let (deadline, rows_bytes, group_bytes) = (Duration::from_secs(5), 32 << 20, 24 << 20);
         let (stream_tokens, share_tokens) = (STREAM_TOKENS, SHARE_TOKENS);
-        Self { backend, deadline, rows_bytes, stream_tokens, share_tokens, group_bytes, groups_ahead: GROUPS_AHEAD }
+        let (groups_ahead, ring_groups) = (GROUPS_AHEAD, RING_GROUPS);
+        Self { backend, deadline, rows_bytes, stream_tokens, share_tokens, group_bytes, groups_ahead, ring_groups }
     }
 }
 
@@ -116,6 +125,8 @@ pub(crate) struct HostPath {
     /// Bytes of slots that were freed, and of experts that could not be pinned.
     freed_bytes: AtomicU64,
     unpinned_bytes: AtomicU64,
+    /// Whether a model has slots.
+    has_slots: AtomicBool,
     /// `None` in a dry run, where nothing is submitted.
     worker: Option<Arc<Worker>>,
 }
@@ -127,17 +138,40 @@ impl HostPath {
         let inserter = Inserter::start(device.gpu(), &host.backend, fixed)?;
         let worker = Worker::start(Arc::clone(&host.backend), inserter, &mailbox, device.host_failure())?;
         let worker = Some(Arc::new(worker));
-        let (pair_slots, missed, stream, share_tables, freed_bytes, unpinned_bytes) = Default::default();
-        Ok(Self { host, mailbox, pair_slots, missed, stream, share_tables, fixed, freed_bytes, unpinned_bytes, worker })
+        Ok(Self::new(host, mailbox, fixed, worker))
     }
 
     /// The same on a device that runs nothing.
     pub(crate) fn dry(&self, device: &Device) -> Result<Self> {
         let host = self.host.clone();
         let mailbox = Mailbox::new(device.gpu(), host.rows_bytes)?;
-        let (pair_slots, missed, stream, share_tables, freed_bytes, unpinned_bytes) = Default::default();
-        let (fixed, worker) = (self.fixed, None);
-        Ok(Self { mailbox, host, pair_slots, missed, stream, share_tables, fixed, freed_bytes, unpinned_bytes, worker })
+        Ok(Self::new(host, mailbox, self.fixed, None))
+    }
+
+    fn new(host: HostExperts, mailbox: Mailbox, fixed: bool, worker: Option<Arc<Worker>>) -> Self {
+        let (pair_slots, missed, stream, share_tables) = Default::default();
+        let (freed_bytes, unpinned_bytes, has_slots) = Default::default();
+        Self {
+            host,
+            mailbox,
+            pair_slots,
+            missed,
+            stream,
+            share_tables,
+            fixed,
+            freed_bytes,
+            unpinned_bytes,
+            has_slots,
+            worker,
+        }
+    }
+
+    /// See [`gristmill_kernels::Backend::largest_captured`].
+    pub(crate) fn largest_captured(&self) -> usize {
+        match self.has_slots.load(Ordering::Relaxed) && !self.fixed {
+            true => self.host.stream_tokens.saturating_sub(1),
+            false => usize::MAX,
+        }
     }
 
     /// The CPU's backend.
@@ -183,6 +217,7 @@ impl HostPath {
     /// Pins a weight in host memory for copies to slots.
     pub(crate) fn pin(&self, device: &Device, weight: &Weight) -> Result<Storage> {
         let layout = Error::ForeignLayout { op: OP, what: "a weight in host memory" };
+        self.has_slots.store(true, Ordering::Relaxed);
         let mut pinned = Vec::new();
         for bytes in self.host.backend.tiles(weight).ok_or(layout)? {
             match PinnedBytes::new(device.gpu(), bytes)? {

@@ -1,5 +1,10 @@
 //! Which experts of a layer are in its slots, as the host has decided: the least recently chosen one is replaced.
 
+use std::collections::VecDeque;
+
+/// Tokens after a copy for which the choices of the copied expert and of the replaced one are compared.
+pub(super) const TOKENS: u64 = 32;
+
 /// The experts of a layer. A time is the number of a request of the device; 0 is before all.
 #[derive(Debug)]
 pub(super) struct Resident {
@@ -13,6 +18,19 @@ pub(super) struct Resident {
     in_flight: Vec<bool>,
     /// Whether slots keep their experts for now.
     is_held: bool,
+    /// Tokens so far, and how many of them have chosen each expert.
+    tokens: u64,
+    choices: Vec<u32>,
+    trials: VecDeque<Trial>,
+}
+
+/// A copy whose gain is not known yet.
+#[derive(Debug)]
+struct Trial {
+    /// The copied expert and the replaced one, with their choices until then.
+    experts: [(usize, u32); 2],
+    /// The number of tokens from which on the gain is known.
+    end: u64,
 }
 
 /// A slot's old expert and its new one.
@@ -32,11 +50,27 @@ impl Resident {
             missed: vec![0; experts],
             in_flight: vec![false; experts],
             is_held: false,
+            tokens: 0,
+            choices: vec![0; experts],
+            trials: VecDeque::new(),
         }
+    }
+
+    /// Counts tokens. Returns the gains of the copies that ended [`TOKENS`] tokens ago: how much more often each copied expert was
+    /// chosen since then than the one that it replaced.
+    pub(super) fn count(&mut self, tokens: u64) -> Vec<i64> {
+        self.tokens += tokens;
+        let (now, mut gains) = (self.tokens, Vec::new());
+        while let Some(trial) = self.trials.pop_front_if(|trial| trial.end <= now) {
+            let [copied, replaced] = trial.experts.map(|(expert, before)| self.choices[expert].wrapping_sub(before));
+            gains.push(i64::from(copied) - i64::from(replaced));
+        }
+        gains
     }
 
     /// Records that a token has chosen an expert. True if the expert should be copied to a slot.
     pub(super) fn choose(&mut self, expert: usize, now: u64) -> bool {
+        self.choices.get_mut(expert).into_iter().for_each(|choices| *choices = choices.wrapping_add(1));
         match self.slot_of.get(expert) {
             Some(&Some(slot)) => {
                 self.used[slot] = now;
@@ -73,9 +107,14 @@ impl Resident {
         self.used.clear();
     }
 
-    /// Whether to copy an expert now. If so, it is in flight from now on.
+    /// Whether to copy an expert now.
+    pub(super) fn wants(&self, expert: usize) -> bool {
+        self.slot_of[expert].is_none() && !self.in_flight[expert] && self.has_place(expert)
+    }
+
+    /// The same. If so, it is in flight from now on.
     pub(super) fn start(&mut self, expert: usize) -> bool {
-        let wanted = self.slot_of[expert].is_none() && !self.in_flight[expert] && self.has_place(expert);
+        let wanted = self.wants(expert);
         self.in_flight[expert] |= wanted;
         wanted
     }
@@ -87,6 +126,8 @@ impl Resident {
         let evicted = std::mem::replace(&mut self.expert_of[slot], expert);
         (self.slot_of[evicted], self.slot_of[expert]) = (None, Some(slot));
         self.used[slot] = self.missed[expert];
+        let experts = [expert, evicted].map(|expert| (expert, self.choices[expert]));
+        self.trials.push_back(Trial { experts, end: self.tokens + TOKENS });
         Some(Replaced { slot, evicted })
     }
 
@@ -121,6 +162,22 @@ mod tests {
         assert!(resident.choose(1, 8) && resident.start(1) && !resident.choose(0, 9));
         assert_eq!(resident.replace(1), None);
         assert!(!resident.choose(9, 10));
+    }
+
+    /// The gain counts what was chosen after the copy, wherever the experts are then.
+    #[test]
+    fn copied_experts_are_compared_with_those_that_they_replaced() {
+        let mut resident = Resident::new(4, 1);
+        assert!(resident.choose(3, 1) && resident.start(3));
+        assert_eq!(resident.replace(3), Some(Replaced { slot: 0, evicted: 0 }));
+        for now in 2..7 {
+            resident.choose(3, now);
+        }
+        resident.choose(0, 7);
+        assert!(resident.choose(0, 8) && resident.start(0) && resident.replace(0).is_some());
+        assert_eq!(resident.count(TOKENS - 1), []);
+        assert_eq!(resident.count(1), [5 - 2, 0]);
+        assert_eq!(resident.count(TOKENS), []);
     }
 
     /// Without slots, every expert is computed by the host, also one that was being copied.

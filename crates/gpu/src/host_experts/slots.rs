@@ -111,26 +111,26 @@ impl LayerSlots {
         }
     }
 
-    /// What of an expert is copied from host memory to which byte of staging memory, for an expert that starts at `at`.
+    /// What of an expert is copied from host memory to which byte of staging memory, and the first byte of the expert there.
     pub(super) fn pieces<'a>(
         &self,
         host: &Backend,
         expert: usize,
         of: &HostExpert<'a>,
-        at: usize,
-        pieces: &mut Vec<(usize, &'a [u8])>,
+        (memory, at): (&'a Region, usize),
+        pieces: &mut Vec<(&'a Region, usize, &'a [u8])>,
     ) -> Result<()> {
         let foreign = || Error::ForeignLayout { op: OP, what: "a weight in host memory" };
         let tensors = [&of.gate_up.weight, &of.down.weight].map(|weight| host.tiles(weight));
         let [Some(gate_up), Some(down)] = tensors else { return Err(foreign()) };
         for (tiles, &(start, bytes)) in gate_up.into_iter().chain(down).zip(&self.staged.tiles) {
             let own = tiles.get(expert * bytes..(expert + 1) * bytes).ok_or_else(foreign)?;
-            pieces.push((at + start, own));
+            pieces.push((memory, at + start, own));
         }
         for (bias, &start) in of.biases.iter().zip(&self.staged.biases) {
             let Some((values, rows)) = *bias else { continue };
             let own = values.get(expert * rows..(expert + 1) * rows).ok_or_else(foreign)?;
-            pieces.push((at + start, bytemuck::cast_slice(own)));
+            pieces.push((memory, at + start, bytemuck::cast_slice(own)));
         }
         Ok(())
     }

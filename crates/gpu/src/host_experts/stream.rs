@@ -1,8 +1,9 @@
 //! Long batches: the experts that have no slot are copied to the device once, in their order, and multiplied there.
 //!
-//! Pairs are sorted by expert, so those of a group of experts are a range of the sorted tiles. A thread copies groups to areas of
-//! staging memory ([`copier`](super::copier)); kernels move each that has arrived into a ring and multiply its tiles. Copies run
-//! ahead of kernels: of the next groups, and then of the next layer's first groups, whose slots keep their experts until then.
+//! Pairs are sorted by expert, so those of several groups of experts are a range of the sorted tiles. Threads copy groups to areas of
+//! staging memory ([`copier`](super::copier)); kernels move each that has arrived into a ring, and multiply the tiles of a full ring.
+//! Copies run ahead of kernels: of the next groups, and then of the next layer's first groups, whose slots keep their experts until
+//! then.
 
 use super::HostExperts;
 use super::compute::HostLayer;
@@ -57,7 +58,7 @@ struct Groups {
     rest: VecDeque<Vec<usize>>,
 }
 
-/// A group of experts in the device's layout.
+/// Groups of experts in the device's layout.
 #[derive(Debug)]
 struct Ring {
     /// Gate, up and down.
@@ -198,24 +199,35 @@ impl Stream {
         let gone = || Error::ForeignLayout { op: OP, what: "a weight that was freed" };
         let (device, mut groups) = (vendor.device(), self.current.take().ok_or_else(gone)?);
         groups.leave_out(left_out);
-        let ring = self.prepare(device, call, &groups)?;
+        let ring = self.prepare(device, call, &groups, host.ring_groups)?;
         let mut next = self.after(&groups.layer, host.group_bytes);
         let (Some([tiles, tile_count]), Some(places)) = (&mut self.tiles, &self.places) else { return Err(gone()) };
         let (ring, Some(copier)) = (&self.rings[ring], &mut self.copier) else { return Err(gone()) };
+        // Experts in the ring, and the first of them.
+        let (mut filled, mut first) = (0, 0);
         loop {
             groups.queue(copier);
             next.iter_mut().for_each(|next| next.queue(copier));
             let Some(group) = groups.queued.pop_front() else { break };
             let area = copier.take()?;
-            ring.place(device, groups.slots().ok_or_else(gone)?, &group, copier.area(area))?;
+            ring.place(device, groups.slots().ok_or_else(gone)?, &group, filled, copier.area(area))?;
             // The area is free when this copy is done.
             let marker = device.start_read_region(places, 0, size_of::<u32>())?;
             copier.release(area, Some(marker));
-            let range = [group[0], group[group.len() - 1] + 1];
+            if filled == 0 {
+                first = group[0];
+            }
+            filled += group.len();
+            let following = groups.queued.front().or(groups.rest.front());
+            if following.is_some_and(|following| filled + following.len() <= ring.experts()) {
+                continue;
+            }
+            filled = 0;
+            let range = [first, group[group.len() - 1] + 1];
             let (_, lists) = call.lists();
             let launch = RingTiles { tiles: lists.tiles, tile_count: lists.tile_count, places, range };
             launch.launch(device.gpu(), lists.pairs.len(), [tiles, tile_count])?;
-            // The products read the tiles of the group.
+            // The products read the tiles of the ring.
             swap(lists.tiles, tiles);
             swap(lists.tile_count, tile_count);
             let multiplied = ring.multiply(vendor, call);
@@ -228,12 +240,18 @@ impl Stream {
         Ok(())
     }
 
-    /// Allocates what a layer needs. Returns the number of its ring.
-    fn prepare(&mut self, device: &Device, call: &mut Checked<Experts>, groups: &Groups) -> Result<usize> {
+    /// Allocates what a layer needs; a ring has experts of a number of groups. Returns the number of the layer's ring.
+    fn prepare(
+        &mut self,
+        device: &Device,
+        call: &mut Checked<Experts>,
+        groups: &Groups,
+        ring_groups: usize,
+    ) -> Result<usize> {
         let gone = || Error::ForeignLayout { op: OP, what: "a weight" };
-        let (gpu, size) = (device.gpu(), groups.size);
+        let (gpu, size) = (device.gpu(), groups.size * ring_groups.max(1));
         let like = groups.slots().ok_or_else(gone)?.parts(&groups.matrices)?;
-        let found = self.rings.iter().position(|ring| ring.parts[0].experts >= size && ring.is_like(like));
+        let found = self.rings.iter().position(|ring| ring.experts() >= size && ring.is_like(like));
         let ring = match found {
             Some(ring) => ring,
             None => {
@@ -248,9 +266,13 @@ impl Stream {
             }
         };
         let experts = call.route.logits.cols();
-        let mut places = vec![0_u32; experts];
+        let (mut places, mut filled) = (vec![0_u32; experts], 0);
         for group in groups.queued.iter().chain(&groups.rest) {
-            group.iter().zip(0..).for_each(|(&expert, place)| places[expert] = place);
+            if filled + group.len() > self.rings[ring].experts() {
+                filled = 0;
+            }
+            group.iter().zip(filled as u32..).for_each(|(&expert, place)| places[expert] = place);
+            filled += group.len();
         }
         if self.places.as_ref().is_none_or(|region| region.bytes() < experts * size_of::<u32>()) {
             self.places = Some(Region::new(gpu, experts * size_of::<u32>(), "places of experts")?);
@@ -280,19 +302,24 @@ impl Ring {
         self.parts.iter().zip(parts).all(same)
     }
 
-    /// Moves a group from staging memory into the ring.
-    fn place(&self, device: &Device, slots: &LayerSlots, group: &[usize], area: &Region) -> Result<()> {
+    /// Experts that fit.
+    fn experts(&self) -> usize {
+        self.parts[0].experts
+    }
+
+    /// Moves a group from staging memory into the ring, which has `filled` experts.
+    fn place(&self, device: &Device, slots: &LayerSlots, group: &[usize], filled: usize, area: &Region) -> Result<()> {
         let with_bias = slots.has_biases();
-        for (slot, &expert) in group.iter().enumerate() {
+        for (at, &expert) in group.iter().enumerate() {
             let bias = |i: usize| region_of(&self.biases[i]).filter(|_| with_bias[i]);
             let placement = Placement {
                 staged: slots.staged(),
-                memory: (area, slot * slots.staged_bytes()),
+                memory: (area, at * slots.staged_bytes()),
                 parts: self.parts.each_ref(),
                 biases: [bias(0), bias(1), bias(2)],
                 table: None,
                 expert,
-                slot,
+                slot: filled + at,
                 evicted: None,
             };
             placement.launch(device.gpu())?;

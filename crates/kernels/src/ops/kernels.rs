@@ -240,6 +240,10 @@ macro_rules! operations {
             fn batch_bucket(&self, rows: usize) -> usize {
                 rows
             }
+            /// See [`Backend::largest_captured`].
+            fn largest_captured(&self) -> usize {
+                usize::MAX
+            }
             /// See [`Backend::context_bucket`].
             fn context_bucket(&self, columns: usize) -> usize {
                 columns

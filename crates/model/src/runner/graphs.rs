@@ -11,7 +11,12 @@ use crate::error::Result;
 
 /// Tokens of the longest forward pass that is captured. Prompts have any length, and their time is not bound by
 /// launches.
-pub(super) const LARGEST_CAPTURED: usize = 256;
+const LARGEST_CAPTURED: usize = 256;
+
+/// Tokens of the largest step that is padded and captured on a backend.
+pub(super) fn largest_captured(backend: &Backend) -> usize {
+    LARGEST_CAPTURED.min(backend.largest_captured())
+}
 /// Captured passes that a runner keeps; the least recently used one is replaced. A decode step has 34 sizes on CUDA,
 /// each for short and for long contexts; steps with parts of prompts have more.
 const MOST: usize = 256;
@@ -59,7 +64,7 @@ impl Graphs {
         shape: StepShape,
         pass: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
-        if self.unavailable || shape.tokens > LARGEST_CAPTURED {
+        if self.unavailable || shape.tokens > largest_captured(backend) {
             return pass();
         }
         self.passes += 1;

@@ -5,7 +5,7 @@ use std::iter::repeat;
 
 use gristmill_kernels::ops::PADDING;
 
-use super::graphs::LARGEST_CAPTURED;
+use super::graphs::largest_captured;
 use super::logits::take_argmax;
 use super::{Logits, PassKind, Runner, StepShape};
 use crate::batch::Batch;
@@ -109,7 +109,7 @@ impl Runner {
         if batch.is_empty() {
             return Ok(());
         }
-        let bucket = |n| if batch.len() > LARGEST_CAPTURED { n } else { backend.batch_bucket(n) };
+        let bucket = |n| if batch.len() > largest_captured(backend) { n } else { backend.batch_bucket(n) };
         let tokens = bucket(batch.len()).min(self.limits.batch_tokens);
         let rows = bucket(batch.outputs()).min(self.limits.rows());
         let outputs = match (rows, batch.hidden_rows.is_empty()) {
