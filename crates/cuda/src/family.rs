@@ -81,7 +81,8 @@ const FEW_ROWS: usize = 16;
 /// The representations that a product of all rows of activations reads.
 pub(super) fn wanted(cuda: &Cuda, weight: &PlaneRows, precision: Precision, reader: &ActReader) -> Representations {
     let (rows, experts) = match reader.pairs_per_row {
-        Some(pairs) => (reader.rows.saturating_mul(pairs), Some(weight.experts)),
+        // Products with slots or with copied experts are chosen as those with all experts, too.
+        Some(pairs) => (reader.rows.saturating_mul(pairs), Some(reader.weight.experts())),
         None => (reader.rows, None),
     };
     if reader.rows <= FEW_ROWS {

@@ -446,6 +446,7 @@ impl Node {
             | Node::AttentionAct { out, act, .. }
             | Node::WeighInput { out, act, .. }
             | Node::MoeGateUpAct { h: out, act, .. } => of(*out, &[Some(*act)]),
+            Node::Experts(experts) => of(experts.h, &[Some(experts.act)]),
             _ => Prepared::default(),
         }
     }
