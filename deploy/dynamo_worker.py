@@ -21,7 +21,8 @@ from dynamo.runtime import DistributedRuntime, dynamo_worker
 
 # Tokens of a block of the prefix cache.
 BLOCK = 16
-READY_SECONDS = 0.5
+# Between two checks of the server, and the longest wait for its reply: a busy machine is no reason to end.
+READY_SECONDS, READY_TIMEOUT = 0.5, 30
 
 # Fields of a request, with the names of Dynamo and of gristmill.
 SAMPLING = {name: name for name in (
@@ -63,7 +64,7 @@ class Worker:
 
     async def is_ready(self):
         try:
-            return (await self.client.get("/ready", timeout=5)).status_code == 200
+            return (await self.client.get("/ready", timeout=READY_TIMEOUT)).status_code == 200
         except httpx.HTTPError:
             return False
 

@@ -1,6 +1,7 @@
 """Conversations whose turns repeat what came before: how much of their prompts replicas find in their caches, and how
 evenly a router spreads the requests."""
 
+import http.client
 import json
 import random
 import uuid
@@ -35,7 +36,10 @@ def converse(port, systems, seed):
         for question in questions[index]:
             text += f"\n\n{question}.\n\n"
             body = {"model": "any", "prompt": text, "max_tokens": ANSWER, "ignore_eos": True, "temperature": 0}
-            status, reply = request(port, "POST", "/v1/completions", body, session=sessions[index])
+            try:
+                status, reply = request(port, "POST", "/v1/completions", body, session=sessions[index])
+            except (OSError, http.client.HTTPException):
+                status = None
             if status == 200:
                 text += json.loads(reply)["choices"][0]["text"]
             else:

@@ -9,6 +9,9 @@ import threading
 import time
 import uuid
 
+# Seconds that a step of the proof can take on a busy machine; what is proved has bounds of its own.
+PATIENCE = 600
+
 
 def free_port():
     with socket.socket() as listener:
@@ -16,7 +19,7 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def request(port, method, path, body=None, timeout=120, session=None):
+def request(port, method, path, body=None, timeout=PATIENCE, session=None):
     """The status and the text of a reply; the connection carries no other request."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     connection.request(method, path, body and json.dumps(body), headers(session) | {"connection": "close"})
@@ -30,7 +33,7 @@ def headers(session=None):
     return {"content-type": "application/json", "x-session-id": session or str(uuid.uuid4())}
 
 
-def wait_until(what, is_true, seconds=60):
+def wait_until(what, is_true, seconds=PATIENCE):
     end = time.monotonic() + seconds
     while not is_true():
         if time.monotonic() > end:
@@ -61,7 +64,7 @@ class Replica:
 
     def start(self):
         self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_until(f"{self.name} is ready", lambda: is_ok(self.port), 120)
+        wait_until(f"{self.name} is ready", lambda: is_ok(self.port))
 
     def metric(self, name):
         """The sum of a metric over its labels."""
@@ -86,7 +89,7 @@ class Stream(threading.Thread):
 
     def run(self):
         try:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
             connection.request("POST", "/v1/completions", json.dumps(self.body), headers())
             reply = connection.getresponse()
             if reply.status != 200:

@@ -7,16 +7,18 @@ Prints a line for each check; the exit code is 1 if one failed.
 """
 
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import os
+import random
 import signal
 import socket
 import sys
 import time
 
 import conversations
-from replica import Replica, Stream, free_port, headers, request, wait_until
+from replica import PATIENCE, Replica, Stream, free_port, headers, request, wait_until
 from routers import ROUTERS
 
 STREAMS = 30
@@ -52,6 +54,20 @@ def new_requests(port, count):
     return results.count(200), sorted({str(result) for result in results if result != 200})
 
 
+def wait_for_use(port, replica):
+    """Waits until the router sends requests to a replica that has just started."""
+    source = random.Random(SEED)
+
+    def has_request():
+        prompt = " ".join(source.choice(conversations.WORDS) for _ in range(20))
+        body = {"model": "any", "prompt": prompt, "max_tokens": 1, "ignore_eos": True}
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            request(port, "POST", "/v1/completions", body)
+        return replica.metric("ended_requests_total") > 0
+
+    wait_until(f"the router uses {replica.name}", has_request)
+
+
 def start_streams(port, tokens=TOKENS, more=None):
     streams = [Stream(port, tokens, f"Once {index}", more) for index in range(STREAMS)]
     for stream in streams:
@@ -68,7 +84,7 @@ def ends(label, port, replicas, number):
     victim.end(number)
     answered, others = new_requests(port, STREAMS)
     for stream in streams:
-        stream.join(300)
+        stream.join(PATIENCE)
     complete = sum(stream.is_complete for stream in streams)
     broken = [stream for stream in streams if not stream.is_complete]
     told = f"{answered} of {STREAMS} new requests were answered {others or ''}".strip()
@@ -81,10 +97,9 @@ def ends(label, port, replicas, number):
         only_own = all(stream in own for stream in broken)
         holds = only_own and 0 < len(broken) <= len(own) and answered == STREAMS
         check(f"{label}: SIGKILL to the busiest replica ({where}): {len(broken)} streams broke, {'all on it' if only_own else 'NOT all on it'}, {told}", holds)
-    victim.process.wait(300)
+    victim.process.wait(PATIENCE)
     victim.start()
-    # The router uses the replica again after its own checks.
-    time.sleep(6)
+    wait_for_use(port, victim)
 
 
 def greedy_streams(port):
@@ -95,7 +110,7 @@ def undisturbed(port):
     """The texts of streams while no replica ends; an empty one if a stream is not complete."""
     streams = greedy_streams(port)
     for stream in streams:
-        stream.join(300)
+        stream.join(PATIENCE)
     return [stream.text if stream.is_complete else "" for stream in streams]
 
 
@@ -109,7 +124,7 @@ def moves(label, router, replicas, number, peace):
         router.workers[victim.name].kill()
     answered, others = new_requests(router.port, STREAMS)
     for stream in streams:
-        stream.join(300)
+        stream.join(PATIENCE)
     complete = sum(stream.is_complete for stream in streams)
     equal = sum(bool(text) and stream.text == text for stream, text in zip(streams, peace))
     errors = sorted({stream.error for stream in streams if stream.error})
@@ -118,10 +133,10 @@ def moves(label, router, replicas, number, peace):
           f"streams were complete, {equal} have the text of an undisturbed run, {answered} of {STREAMS} new requests were "
           f"answered {others or ''}{errors or ''}".strip(),
           complete == equal == answered == STREAMS and running > 0)
-    victim.process.wait(300)
+    victim.process.wait(PATIENCE)
     victim.start()
     router.replace(victim)
-    time.sleep(6)
+    wait_for_use(router.port, victim)
 
 
 def leaves(label, port, replicas, is_stream):
@@ -135,7 +150,7 @@ def leaves(label, port, replicas, is_stream):
     wait_until("the request runs", lambda: count() == 1)
     start = time.monotonic()
     client.close()
-    wait_until("the sequence is free", lambda: count() == 0, 30)
+    wait_until("the sequence is free", lambda: count() == 0)
     seconds = time.monotonic() - start
     kind = "a stream" if is_stream else "a whole reply"
     check(f"{label}: a client that leaves {kind} frees its sequence ({seconds:.2f} s, at most 1 s)", seconds <= 1)
@@ -192,7 +207,7 @@ def losses(program, router):
     """Replicas that end, and clients that leave."""
     replicas, front = [], None
     try:
-        replicas = started(program, REPLICAS, ["--parallel", "16", "--kv-tokens", "32768"], router)
+        replicas = started(program, REPLICAS, ["--parallel", str(STREAMS), "--kv-tokens", "32768"], router)
         front = router(replicas)
         label = front.label()
         for is_stream in (True, False):
