@@ -61,7 +61,7 @@ fn message(value: &Value) -> Message {
     let call = |call: &Value| Call {
         id: text(&call["id"]).unwrap_or_default(),
         name: text(&call["function"]["name"]).unwrap_or_default(),
-        arguments: object(&call["function"]["arguments"]),
+        arguments: object(&call["function"]["arguments"]).into(),
     };
     Message {
         name: text(&value["name"]),

@@ -38,7 +38,7 @@ use crate::reply::Syntax;
 use crate::tokenizer::Tokenizer;
 
 pub use escape::{Escaper, Escapes};
-pub use message::{Call, Chat, Message, Role, Tool};
+pub use message::{Arguments, Call, Chat, Message, Role, Tool};
 pub use support::{ReasoningSupport, Support, ToolSupport};
 
 /// The longest template source in bytes. Published templates have up to 20 KB.

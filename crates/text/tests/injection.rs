@@ -98,8 +98,11 @@ fn kinds() -> Vec<(String, ChatTemplate, Tokenizer)> {
 fn conversations(said: &str) -> Vec<(&'static str, Chat)> {
     let user = |text: &str| Message::new(Role::User, text);
     let arguments = |value: Value| value.as_object().unwrap().clone();
-    let call =
-        |name: &str, value: Value| Call { id: "call12345".into(), name: name.into(), arguments: arguments(value) };
+    let call = |name: &str, value: Value| Call {
+        id: "call12345".into(),
+        name: name.into(),
+        arguments: arguments(value).into(),
+    };
     let calls = |call: Call| Message { calls: vec![call], ..Message::new(Role::Assistant, "") };
     let result = |text: &str| Message { call_id: Some("call12345".into()), ..Message::new(Role::Tool, text) };
     let tool = |name: &str, about: &str, parameters: Value| {

@@ -113,7 +113,7 @@ fn conversation(pattern: &str) -> (Chat, Vec<(Role, String)>) {
         match kind {
             'k' | 'c' => {
                 let arguments = json!({"city": format!("city{index}w")}).as_object().unwrap().clone();
-                message.calls = vec![Call { id, name: "lookup".into(), arguments }];
+                message.calls = vec![Call { id, name: "lookup".into(), arguments: arguments.into() }];
                 words.push((role, format!("city{index}w")));
             }
             't' => message.call_id = Some(id),

@@ -22,7 +22,7 @@ fn message(value: &Value) -> Message {
     let call = |call: &Value| Call {
         id: text(&call["id"]).unwrap_or_default(),
         name: text(&call["function"]["name"]).unwrap(),
-        arguments: call["function"]["arguments"].as_object().unwrap().clone(),
+        arguments: call["function"]["arguments"].as_object().unwrap().clone().into(),
     };
     let calls = value["tool_calls"].as_array().into_iter().flatten().map(call).collect();
     let reasoning = text(&value["reasoning_content"]);
@@ -84,7 +84,7 @@ fn templates_read_fields_of_openai() {
     let called = |id: &str, name: &str| Call {
         id: id.into(),
         name: name.into(),
-        arguments: json!({"sacks": 2.0}).as_object().unwrap().clone(),
+        arguments: json!({"sacks": 2.0}).as_object().unwrap().clone().into(),
     };
     let result = |id: &str| Message { call_id: Some(id.into()), ..Message::new(Role::Tool, "1") };
     let reasoned = Message { reasoning: Some("hm".into()), ..Message::new(Role::Assistant, "x") };

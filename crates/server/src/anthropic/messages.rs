@@ -147,7 +147,7 @@ fn assistant(
                 if kind != "tool_use" && !answered.contains(&id) {
                     turn.results.push(tool_message(id.clone(), NO_RESULT.to_owned()));
                 }
-                turn.calls.push(Call { id, name, arguments: block.input.unwrap_or_default() });
+                turn.calls.push(Call { id, name, arguments: block.input.unwrap_or_default().into() });
             }
             _ if is_result => turn.results.push(result(block, &at, tools)?),
             "container_upload" => turn.texts.push(block.placeholder(&kind)),
@@ -238,7 +238,7 @@ mod tests {
         ];
         assert_eq!(outline, expected);
         let call = &read[2].calls[0];
-        assert_eq!((call.name.as_str(), &call.arguments["place"]), ("weather", &json!("Rome")));
+        assert_eq!((call.name.as_str(), call.arguments.get("place")), ("weather", Some(&json!("Rome"))));
         assert_eq!((read[2].reasoning.as_deref(), read[3].call_id.as_deref()), (Some("hm"), Some("t1")));
     }
 

@@ -1,8 +1,8 @@
 //! Messages of a conversation, as OpenAI writes them.
 
-use gristmill_engine::template::{Call, Message, Role};
+use gristmill_engine::template::{Arguments, Call, Message, Role};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::content::{ContentPart, THINKING, result_text, text, thinking};
@@ -46,7 +46,7 @@ pub(crate) struct MessageCall {
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct CalledFunction {
     name: String,
-    /// The text of a JSON object, or the object.
+    /// The text of a JSON object, or the object. A template prints other text as it is.
     arguments: Option<Value>,
 }
 
@@ -107,13 +107,13 @@ impl ChatMessage {
         };
         let call = |(index, call): (usize, MessageCall)| {
             let CalledFunction { name, arguments } = call.function;
-            let arguments = object(arguments, &format!("{at}.tool_calls[{index}].function.arguments"))?;
+            let arguments = arguments_of(arguments, &format!("{at}.tool_calls[{index}].function.arguments"))?;
             Ok(Call { id: call.id.unwrap_or_default(), name, arguments })
         };
         let mut calls: Vec<Call> =
             self.tool_calls.into_iter().flatten().enumerate().map(call).collect::<Result<_, ApiError>>()?;
         if let Some(CalledFunction { name, arguments }) = self.function_call {
-            let arguments = object(arguments, &format!("{at}.function_call.arguments"))?;
+            let arguments = arguments_of(arguments, &format!("{at}.function_call.arguments"))?;
             calls.push(Call { id: String::new(), name, arguments });
         }
         let reasoning = self.reasoning_content.or(self.reasoning).or(self.thinking).or(thought);
@@ -121,19 +121,18 @@ impl ChatMessage {
     }
 }
 
-/// The arguments of a call at the path `at`: an object, or the text of one. Clients write `null` for no arguments.
-pub(super) fn object(arguments: Option<Value>, at: &str) -> Result<Map<String, Value>, ApiError> {
-    let wrong =
-        |problem: &str| ApiError::param(at, format!("the arguments of a call are the text of a JSON object{problem}"));
+/// The arguments of a call at the path `at`: an object, or the text of one. Clients write `null` for no arguments. Models
+/// write text that is no object too, which clients send back with the error of the call.
+pub(super) fn arguments_of(arguments: Option<Value>, at: &str) -> Result<Arguments, ApiError> {
     match arguments {
-        None => Ok(Map::new()),
-        Some(Value::Object(arguments)) => Ok(arguments),
-        Some(Value::String(text)) if matches!(text.trim(), "" | "null") => Ok(Map::new()),
+        None => Ok(Arguments::default()),
+        Some(Value::Object(arguments)) => Ok(arguments.into()),
+        Some(Value::String(text)) if matches!(text.trim(), "" | "null") => Ok(Arguments::default()),
         Some(Value::String(text)) => {
-            let mut json = text.into_bytes();
+            let mut json = text.clone().into_bytes();
             mend_surrogates(&mut json);
-            serde_json::from_slice(&json).map_err(|error| wrong(&format!(": {error}")))
+            Ok(serde_json::from_slice(&json).map_or(Arguments::Text(text), Arguments::Named))
         }
-        Some(_) => Err(wrong("")),
+        Some(_) => Err(ApiError::param(at, "the arguments of a call are a text, or a JSON object")),
     }
 }

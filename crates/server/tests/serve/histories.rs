@@ -106,6 +106,18 @@ fn messages_of_other_clients() {
             assert!(found.contains(r#""name":"rye""#) && found.contains(r#""arguments":{}"#), "{arguments}: {found}");
         }
     }
+    // A call that a model did not finish, and one that is no object: templates print the text.
+    for (arguments, printed) in [("{\"mill\": ", r#""arguments":"{\"mill\": ""#), ("[7]", r#""arguments":"[7]""#)] {
+        let call = json!({"id": "c1", "type": "function", "function": {"name": "rye", "arguments": arguments}});
+        let result = json!({"role": "tool", "tool_call_id": "c1", "content": "no JSON object"});
+        let body = json!({"messages": [asked, {"role": "assistant", "tool_calls": [call]}, result]});
+        let found = prompt(&server, CHAT, body);
+        assert!(found.contains(printed), "{printed}: {found}");
+        let item = json!({"type": "function_call", "call_id": "c1", "name": "rye", "arguments": arguments});
+        let output = json!({"type": "function_call_output", "call_id": "c1", "output": "no JSON object"});
+        let found = prompt(&server, RESPONSES, json!({"input": [asked, item, output]}));
+        assert!(found.contains(printed), "{printed}: {found}");
+    }
     let call = json!({"name": "rye", "arguments": "{\"mill\": 7}"});
     let body = json!({"messages": [asked, {"role": "assistant", "content": null, "function_call": call},
                                    {"role": "function", "name": "rye", "content": "quern"}]});

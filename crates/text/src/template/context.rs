@@ -71,7 +71,7 @@ fn message(from: &Message, name: Option<String>, refuses_both: bool) -> Json {
     fields.into()
 }
 
-/// A call, whose arguments are an object: OpenAI writes the text of one.
+/// A call, whose arguments are an object, where OpenAI writes its text; or the text of arguments that are no object.
 fn call(call: &Call) -> Json {
     let function = json!({"name": call.name, "arguments": call.arguments});
     match call.id.as_str() {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::message::Chat;
+use super::message::{Arguments, Chat};
 
 /// A conversation, and the types in which a template gets its parts.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,7 +61,13 @@ impl Skeleton {
             message.reasoning = from.reasoning.as_ref().map(|text| text.chars().take(1).collect());
             for from in &from.calls {
                 let name = names.get(&from.name).and_then(Json::as_str).unwrap_or(&from.name).to_owned();
-                let arguments = from.arguments.keys().take(1).map(|key| (key.clone(), word().into())).collect();
+                let arguments = match &from.arguments {
+                    Arguments::Named(arguments) => {
+                        let one = arguments.keys().take(1).map(|key| (key.clone(), word().into()));
+                        Arguments::Named(one.collect())
+                    }
+                    Arguments::Text(_) => Arguments::Text(word()),
+                };
                 message.calls.push(super::Call { id: from.id.clone(), name, arguments });
             }
             draft.chat.messages.push(message);

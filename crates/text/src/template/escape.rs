@@ -22,7 +22,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::{Map, Value as Json};
 
 use super::TemplateError;
-use super::message::{Chat, Role};
+use super::message::{Arguments, Chat, Role};
 
 /// The characters of which placeholders are chosen.
 const PRIVATE: Range<u32> = 0xe000..0xf900;
@@ -380,7 +380,10 @@ fn each_text(chat: &mut Chat, visit: &mut impl FnMut(&mut String, bool)) {
         for call in &mut message.calls {
             visit(&mut call.id, false);
             visit(&mut call.name, false);
-            each_in_map(&mut call.arguments, visit);
+            match &mut call.arguments {
+                Arguments::Named(arguments) => each_in_map(arguments, visit),
+                Arguments::Text(text) => visit(text, false),
+            }
         }
     }
     for tool in &mut chat.tools {

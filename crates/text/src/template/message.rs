@@ -139,16 +139,60 @@ pub struct Call {
     pub id: String,
     /// The name of the tool.
     pub name: String,
+    /// The arguments.
+    #[serde(default, skip_serializing_if = "Arguments::is_empty")]
+    pub arguments: Arguments,
+}
+
+/// The arguments of a call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Arguments {
     /// The arguments by name.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub arguments: Map<String, Json>,
+    Named(Map<String, Json>),
+    /// What a model wrote in place of an object, such as the start of one. Templates print this text.
+    Text(String),
+}
+
+impl Arguments {
+    /// The arguments in a text of JSON; the text itself if it is not an object.
+    pub fn from_text(text: String) -> Arguments {
+        serde_json::from_str(&text).map_or(Arguments::Text(text), Arguments::Named)
+    }
+
+    /// Whether there are no arguments.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Arguments::Named(arguments) => arguments.is_empty(),
+            Arguments::Text(text) => text.is_empty(),
+        }
+    }
+
+    /// The argument with this name.
+    pub fn get(&self, name: &str) -> Option<&Json> {
+        match self {
+            Arguments::Named(arguments) => arguments.get(name),
+            Arguments::Text(_) => None,
+        }
+    }
+}
+
+impl Default for Arguments {
+    fn default() -> Arguments {
+        Arguments::Named(Map::new())
+    }
+}
+
+impl From<Map<String, Json>> for Arguments {
+    fn from(arguments: Map<String, Json>) -> Arguments {
+        Arguments::Named(arguments)
+    }
 }
 
 impl From<ToolCall> for Call {
-    /// A call of a reply, without an id. The parsers of replies write arguments as a JSON object; other text becomes no
-    /// arguments.
+    /// A call of a reply, without an id.
     fn from(ToolCall { name, arguments }: ToolCall) -> Call {
-        Call { id: String::new(), name, arguments: serde_json::from_str(&arguments).unwrap_or_default() }
+        Call { id: String::new(), name, arguments: Arguments::from_text(arguments) }
     }
 }
 

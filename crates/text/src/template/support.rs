@@ -99,7 +99,7 @@ fn tool() -> Tool {
 /// A call of that tool. Some templates want an id of nine characters.
 fn called() -> Message {
     let arguments = Map::from_iter([(KEY.to_owned(), VALUE.into())]);
-    let call = Call { id: "call00001".to_owned(), name: TOOL.to_owned(), arguments };
+    let call = Call { id: "call00001".to_owned(), name: TOOL.to_owned(), arguments: arguments.into() };
     Message { calls: vec![call], ..Message::new(Role::Assistant, "") }
 }
 

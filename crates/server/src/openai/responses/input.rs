@@ -12,7 +12,7 @@ use super::others::{self, OtherCall};
 use crate::content::Content;
 use crate::error::ApiError;
 use crate::openai::content::{ContentPart, result_text, text};
-use crate::openai::messages::object;
+use crate::openai::messages::arguments_of;
 use crate::openai::namespaces::qualified;
 
 /// One item. An item with a role may leave its type out.
@@ -38,7 +38,7 @@ pub(crate) struct InputItem {
     pub(super) namespace: Option<String>,
     /// The MCP server of a call.
     pub(super) server_label: Option<String>,
-    /// The arguments of a call: the text of a JSON object.
+    /// The arguments of a call: the text of a JSON object. A template prints other text as it is.
     #[schema(value_type = Option<String>)]
     pub(super) arguments: Option<Value>,
     /// A call's output: a text, or parts `input_text`. A line stands for each part of another type.
@@ -236,7 +236,7 @@ impl Messages {
         let (id, name) = (needed(item.call_id, at, "call_id")?, needed(item.name, at, "name")?);
         let name = qualified(item.namespace.as_deref(), &name);
         let arguments = needed(item.arguments, at, "arguments")?;
-        let arguments = object(Some(arguments), &format!("{at}.arguments"))?;
+        let arguments = arguments_of(Some(arguments), &format!("{at}.arguments"))?;
         if self.turn.is_answered() {
             self.end_turn();
         }
@@ -364,8 +364,8 @@ mod tests {
         let searches = ["input[9].tool_search_call", "input[10].tool_search_output"];
         assert_eq!(ignored, ["input[7].encrypted_content", searches[0], searches[1]]);
         let calls = &found[2].calls;
-        assert_eq!((calls[0].id.as_str(), &calls[0].arguments["place"]), ("c1", &json!("Rome")));
-        assert_eq!((calls[1].name.as_str(), calls[1].arguments.len()), ("clock", 0));
+        assert_eq!((calls[0].id.as_str(), calls[0].arguments.get("place")), ("c1", Some(&json!("Rome"))));
+        assert_eq!((calls[1].name.as_str(), calls[1].arguments.is_empty()), ("clock", true));
         assert_eq!((found[3].call_id.as_deref(), found[4].call_id.as_deref()), (Some("c2"), Some("c1")));
         assert_eq!((found[2].reasoning.as_deref(), found[5].reasoning.as_deref()), (Some("hm"), Some("short")));
     }
@@ -448,7 +448,7 @@ mod tests {
         let calls: Vec<(&str, String)> = found
             .iter()
             .flat_map(|message| &message.calls)
-            .map(|call| (call.name.as_str(), Value::Object(call.arguments.clone()).to_string()))
+            .map(|call| (call.name.as_str(), serde_json::to_string(&call.arguments).expect("JSON")))
             .collect();
         let expected = [
             ("web_search", json!({"type": "search", "query": "rye"})),
@@ -498,12 +498,12 @@ mod tests {
             (json!([{"type": "reasoning", "content": [{"type": "input_image"}]}]), "input[0].content[0].type"),
             (json!([{"type": "function_call", "name": "f", "arguments": "{}"}]), "input[0].call_id"),
             (json!([{"type": "function_call", "call_id": "c", "arguments": "{}"}]), "input[0].name"),
-            (call(json!("[1]")), "input[0].arguments"),
+            (call(json!([1])), "input[0].arguments"),
             (call(json!(5)), "input[0].arguments"),
             (json!([output]), "input[0].call_id"),
             (json!([{"type": "hologram_call", "id": "h_1"}]), "input[0].type"),
             (json!([{"type": "custom_tool_call", "name": "f"}]), "input[0].call_id"),
-            (json!([{"type": "mcp_call", "id": "m", "name": "f", "arguments": "[1]"}]), "input[0].arguments"),
+            (json!([{"type": "mcp_call", "id": "m", "name": "f", "arguments": 1}]), "input[0].arguments"),
             (json!([{"type": "function_call_output", "call_id": "c", "output": 5}]), "input[0].call_id"),
         ] {
             assert_eq!(refused(input.clone())["param"], param, "{input}");

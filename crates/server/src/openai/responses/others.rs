@@ -1,18 +1,19 @@
 //! Items by which a model of another server used that server's tools: calls, and results that are in the same item.
 
+use gristmill_engine::template::Arguments;
 use serde_json::{Map, Value};
 
 use super::input::InputItem;
 use crate::content::placeholder;
 use crate::error::ApiError;
-use crate::openai::messages::object;
+use crate::openai::messages::arguments_of;
 use crate::openai::namespaces::qualified;
 
 /// A call of another server's tool.
 pub(super) struct OtherCall {
     /// The tool, as the model reads it.
     pub(super) name: String,
-    pub(super) arguments: Map<String, Value>,
+    pub(super) arguments: Arguments,
     /// The result, unless it is an item of its own.
     pub(super) result: Option<String>,
 }
@@ -65,18 +66,18 @@ pub(super) fn call(kind: &str, item: &mut InputItem, at: &str) -> Result<Option<
         "web_search_call" => ("web_search", all(&mut item.action), unseen("results")),
         "custom_tool_call" => {
             let name = qualified(item.namespace.as_deref(), item.name.as_deref().unwrap_or("custom"));
-            return Ok(Some(OtherCall { name, arguments: one("input", &mut item.input), result: None }));
+            return Ok(Some(OtherCall { name, arguments: one("input", &mut item.input).into(), result: None }));
         }
         "mcp_call" => {
             let name = qualified(item.server_label.as_deref(), item.name.as_deref().unwrap_or("tool"));
-            let arguments = object(item.arguments.take(), &format!("{at}.arguments"))?;
+            let arguments = arguments_of(item.arguments.take(), &format!("{at}.arguments"))?;
             let failed = || words(&item.error).map(|error| format!("Error: {error}"));
             let result = words(&item.output).or_else(failed).or(unseen("output"));
             return Ok(Some(OtherCall { name, arguments, result }));
         }
         _ => return Ok(None),
     };
-    Ok(Some(OtherCall { name: name.to_owned(), arguments, result }))
+    Ok(Some(OtherCall { name: name.to_owned(), arguments: arguments.into(), result }))
 }
 
 /// The text of the output of another server's call.
