@@ -25,6 +25,9 @@ const SYNONYMS: [&[&str]; 3] = [
     ],
 ];
 
+/// Objects with fields that are whole numbers. Objects with JSON of the caller, such as schemas, are left as they are.
+const WITH_NUMBERS: [&str; 2] = ["reasoning", "thinking"];
+
 /// The fields of a request, of which some are read.
 #[derive(Debug)]
 pub(crate) struct Fields {
@@ -54,10 +57,17 @@ pub(crate) struct Refused {
 
 impl Fields {
     /// A field that is null counts as one that was not sent, and 16.0 is 16. Of the names of one field that have the
-    /// same value, one is kept.
+    /// same value, one is kept. `best_of` choices of which all are returned are `n` choices.
     pub(crate) fn new(mut object: Map<String, Value>) -> Fields {
         object.retain(|_, value| !value.is_null());
         object.values_mut().for_each(whole);
+        for name in WITH_NUMBERS {
+            let nested = object.get_mut(name).and_then(Value::as_object_mut);
+            nested.into_iter().flat_map(Map::values_mut).for_each(whole);
+        }
+        if object.get("best_of") == object.get("n") {
+            object.remove("best_of");
+        }
         for names in SYNONYMS {
             let Some(first) = names.iter().find(|name| object.contains_key(**name)) else { continue };
             let value = object[*first].clone();
@@ -161,9 +171,12 @@ impl Refused {
     }
 }
 
-/// Writes a number without a fraction as an integer, which it is by JSON Schema. In some languages all numbers of JSON
-/// are floats.
+/// Writes a number without a fraction as an integer, which it is by JSON Schema; also numbers in lists, such as token ids.
+/// In some languages all numbers of JSON are floats.
 fn whole(value: &mut Value) {
+    if let Value::Array(items) = value {
+        items.iter_mut().for_each(whole);
+    }
     // Beyond, floats stand for several integers.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let float = value.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= EXACT);
@@ -290,6 +303,30 @@ mod tests {
         assert_eq!((right.spelling(&["number", "amount"]), right.spelling(&["number", "x"])), ("amount", "number"));
         let sample = right.read::<Sample>().expect("right");
         assert_eq!((sample.number, sample.list[0].number), (1, 2));
+    }
+
+    #[test]
+    fn numbers_without_a_fraction_are_whole() {
+        let sent = json!({
+            "max_tokens": 16.0, "prompt": [[5.0, 6.5], 7.0], "thinking": {"budget_tokens": 1024.0},
+            "tools": [{"schema": {"const": 1.0}}], "metadata": {"a": 1.0}});
+        let expected = json!({
+            "max_tokens": 16, "prompt": [[5, 6.5], 7], "thinking": {"budget_tokens": 1024},
+            "tools": [{"schema": {"const": 1.0}}], "metadata": {"a": 1.0}});
+        // Compared as texts, in which 1.0 differs from 1.
+        assert_eq!(Value::Object(fields(sent).object).to_string(), expected.to_string());
+    }
+
+    #[test]
+    fn as_many_choices_as_are_returned_are_all() {
+        for (sent, is_kept) in [
+            (json!({"n": 3, "best_of": 3.0}), false),
+            (json!({"n": 2, "best_of": 3}), true),
+            (json!({"best_of": 3}), true),
+            (json!({"n": 3}), false),
+        ] {
+            assert_eq!(fields(sent.clone()).has("best_of"), is_kept, "{sent}");
+        }
     }
 
     #[test]

@@ -33,6 +33,7 @@ use crate::{anthropic, health, info, metrics, model, openai, worker};
         openai::render::chat,
         openai::render::completions,
         openai::render::responses,
+        openai::render::input_tokens,
         model::show,
         worker::server_info,
         worker::model_info,

@@ -35,7 +35,7 @@ pub(crate) fn routes(app: App) -> Router {
         }
         false => Router::new(),
     };
-    let interfaces: [(&str, MethodRouter<App>); 13] = [
+    let interfaces: [(&str, MethodRouter<App>); 14] = [
         ("/chat/completions", post(openai::chat::serve)),
         ("/completions", post(openai::completions::serve)),
         ("/embeddings", post(openai::embeddings::serve)),
@@ -49,6 +49,7 @@ pub(crate) fn routes(app: App) -> Router {
         ("/chat/completions/render", post(openai::render::chat)),
         ("/completions/render", post(openai::render::completions)),
         ("/responses/render", post(openai::render::responses)),
+        ("/responses/input_tokens", post(openai::render::input_tokens)),
     ];
     let older = [(worker::OLDER[0], get(worker::server_info)), (worker::OLDER[1], get(worker::model_info))];
     let prefixed = |prefix| interfaces.iter().map(move |(path, route)| (format!("{prefix}{path}"), route.clone()));

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::{chat, completions, responses};
 use crate::blocking::blocking;
-use crate::error::{ApiError, ErrorBody};
+use crate::error::{ApiError, ErrorBody, Paths};
 use crate::fields::{self, Fields};
 use crate::models::ServedModel;
 use crate::request::{ApiRequest, Conversation, Input};
@@ -60,12 +60,40 @@ pub(crate) async fn responses(State(app): State<App>, fields: Fields) -> Result<
     render(model, request).await
 }
 
+/// The number of tokens of a prompt.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct InputTokens {
+    /// `response.input_tokens`.
+    object: &'static str,
+    input_tokens: usize,
+}
+
+/// Counts the tokens of the prompt that `/v1/responses` would run; it can be longer than the context.
+#[utoipa::path(
+    post,
+    path = "/v1/responses/input_tokens",
+    request_body = responses::ResponsesRequest,
+    responses((status = 200, body = InputTokens), (status = "4XX", body = ErrorBody))
+)]
+pub(crate) async fn input_tokens(State(app): State<App>, fields: Fields) -> Result<Response, ApiError> {
+    let model = app.model_of(&fields).await?;
+    let request = responses::request(&model, fields)?;
+    with_ignored(model, request, |model, input, paths| {
+        let Input::Conversation(conversation) = input else {
+            return Err(ApiError::param("input", "send a conversation"));
+        };
+        let tokens = model.engine.converse(conversation.chat, conversation.options);
+        let tokens = tokens.and_then(|(request, _)| model.engine.tokens(&request.prompt));
+        let input_tokens = tokens.map_err(|error| paths.error(error))?.len();
+        Ok(Json(InputTokens { object: "response.input_tokens", input_tokens }).into_response())
+    })
+    .await
+}
+
 async fn render(model: ServedModel, request: ApiRequest) -> Result<Response, ApiError> {
-    let ApiRequest { input, ignored, paths, .. } = request;
-    fields::check_strict(&ignored, model.app().options.strict)?;
-    let rendered = blocking(move || match input {
+    with_ignored(model, request, |model, input, paths| match input {
         Input::Conversation(conversation) => {
-            let token_ids = tokens(&model, *conversation).map_err(|error| paths.error(error))?;
+            let token_ids = tokens(model, *conversation).map_err(|error| paths.error(error))?;
             Ok(Json(Rendered { token_ids }).into_response())
         }
         Input::Texts(prompts) => {
@@ -78,8 +106,19 @@ async fn render(model: ServedModel, request: ApiRequest) -> Result<Response, Api
             let rendered: Vec<Rendered> = prompts.iter().enumerate().map(of_prompt).collect::<Result<_, ApiError>>()?;
             Ok(Json(rendered).into_response())
         }
-    });
-    let mut response = rendered.await?;
+    })
+    .await
+}
+
+/// A reply that names the ignored fields of its request in a header.
+async fn with_ignored(
+    model: ServedModel,
+    request: ApiRequest,
+    reply: impl FnOnce(&ServedModel, Input, &Paths) -> Result<Response, ApiError> + Send + 'static,
+) -> Result<Response, ApiError> {
+    let ApiRequest { input, ignored, paths, .. } = request;
+    fields::check_strict(&ignored, model.app().options.strict)?;
+    let mut response = blocking(move || reply(&model, input, &paths)).await?;
     response.headers_mut().extend(fields::ignored_header(&ignored));
     Ok(response)
 }

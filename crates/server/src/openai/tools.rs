@@ -79,7 +79,15 @@ impl ToolsRead {
         let mut read = ToolsRead::default();
         for (index, ChatTool { r#type, function }) in tools.into_iter().enumerate() {
             match r#type.as_str() {
-                "function" => read.function(function.unwrap_or_default(), &format!("tools[{index}].function"))?,
+                "function" => {
+                    let at = format!("tools[{index}].function");
+                    let Some(function) = function else {
+                        let message =
+                            "the fields of a function are in this object; only /v1/responses has them next to type";
+                        return Err(ApiError::param(at, message));
+                    };
+                    read.function(function, &at)?;
+                }
                 _ => read.others.push(format!("tools[{index}]")),
             }
         }
@@ -241,7 +249,8 @@ fn tool_choice(choice: Option<&Value>, names: Names, tools: &mut Tools) -> Resul
     match (choice.as_str(), choice["type"].as_str(), names.name(choice, tools)) {
         (Some("auto"), ..) => Ok(ToolChoice::Auto),
         (Some("none"), ..) => Ok(ToolChoice::None),
-        (Some("required"), ..) => Ok(ToolChoice::Required),
+        // The second is Mistral's name.
+        (Some("required" | "any"), ..) => Ok(ToolChoice::Required),
         (_, _, Some(name)) => Ok(ToolChoice::Among(vec![name])),
         (_, Some("allowed_tools"), _) => allowed_tools(choice, names, tools),
         _ => {

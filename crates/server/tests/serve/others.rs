@@ -62,6 +62,7 @@ fn a_conversation_is_shown_as_it_would_run() {
         (json!({"response_format": {"type": "json_object"}}), "assistant\n<think></think>"),
         (json!({"tools": [tool], "temperature": 0.5, "stream": true}), "pick"),
         (json!({"tools": [tool], "tool_choice": "required"}), "<tool_call>\n"),
+        (json!({"tools": [tool], "tool_choice": "any"}), "<tool_call>\n"),
         (json!({"messages": started, "continue_final_message": true, "add_generation_prompt": false}), "So "),
     ] {
         let mut body = json!({"messages": [user], "max_tokens": 1});

@@ -75,7 +75,8 @@ fn a_wrong_field_is_named() {
         (CHAT, chat(json!({"logprobs": true, "top_logprobs": 21})), "top_logprobs"),
         (CHAT, chat(json!({"functions": [{"name": "f"}]})), "functions"),
         (CHAT, chat(json!({"tools": [{}]})), "tools[0].type"),
-        (CHAT, chat(json!({"tools": [{"type": "function"}]})), "tools[0].function.name"),
+        (CHAT, chat(json!({"tools": [{"type": "function", "name": "f"}]})), "tools[0].function"),
+        (CHAT, chat(json!({"tools": [{"type": "function", "function": {}}]})), "tools[0].function.name"),
         (CHAT, chat(json!({"tool_choice": "maybe"})), "tool_choice"),
         (CHAT, chat(json!({"tool_choice": "required"})), "tool_choice"),
         (CHAT, chat(json!({"response_format": {"type": "xml"}})), "response_format.type"),
@@ -117,7 +118,7 @@ fn a_wrong_field_is_named() {
         (
             CHAT,
             chat(
-                json!({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "["}}]}]}),
+                json!({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": [1]}}]}]}),
             ),
             "messages[0].tool_calls[0].function.arguments",
         ),

@@ -59,8 +59,8 @@ pub(crate) struct ChatFields {
     messages: Vec<ChatMessage>,
     /// Tools that the model may call.
     tools: Option<Vec<ChatTool>>,
-    /// `auto`, `none`, `required`, `{"type": "function", "function": {"name": …}}`, or `{"type": "allowed_tools",
-    /// "allowed_tools": {"mode": …, "tools": […]}}`. A required call follows the schema of its tool.
+    /// `auto`, `none`, `required` (or `any`), `{"type": "function", "function": {"name": …}}`, or `{"type":
+    /// "allowed_tools", "allowed_tools": {"mode": …, "tools": […]}}`. A required call follows the schema of its tool.
     tool_choice: Option<Value>,
     /// Whether a reply may have several calls; true by default.
     parallel_tool_calls: Option<bool>,
