@@ -22,6 +22,8 @@ from replica import PATIENCE, Replica, Stream, free_port, headers, request, wait
 from routers import ROUTERS
 
 STREAMS = 30
+# Bytes of every second new request, as those of agents: more than a router reads at once.
+LONG = 40_000
 # Of a stream. Those that are compared run three times.
 TOKENS, COMPARED_TOKENS = 600, 400
 REPLICAS = 3
@@ -45,7 +47,7 @@ def new_requests(port, count):
     def one(index):
         time.sleep(2 * index / count)
         try:
-            return request(port, "POST", "/v1/completions", body)[0]
+            return request(port, "POST", "/v1/completions", body | {"user": "x" * (index % 2 * LONG)})[0]
         except (OSError, http.client.HTTPException) as error:
             return repr(error)
 

@@ -71,7 +71,7 @@ class Nginx(Router):
         # Files of its own, and one process.
         temporary = "".join(f"    {name}_temp_path {self.folder}/{name};\n"
                             for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-        head = f"daemon off; pid {self.folder}/pid; error_log {self.folder}/error.log;\nevents {{"
+        head = f"daemon off; master_process off; pid {self.folder}/pid; error_log {self.folder}/error.log;\nevents {{"
         path = self.configuration("nginx.conf", [
             ("events {", head), ("http {", "http {\n" + temporary + "    access_log off;\n")])
         self.run(["nginx", "-p", self.folder, "-c", path])
