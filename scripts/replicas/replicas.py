@@ -57,17 +57,20 @@ def new_requests(port, count):
 
 
 def wait_for_use(port, replica):
-    """Waits until the router sends requests to a replica that has just started."""
+    """Waits until the router sends requests to a replica that has just started. A router that looks for prefixes may leave
+    a replica without requests until the others are busy, so several requests run at a time."""
     source = random.Random(SEED)
 
-    def has_request():
-        prompt = " ".join(source.choice(conversations.WORDS) for _ in range(20))
-        body = {"model": "any", "prompt": prompt, "max_tokens": 1, "ignore_eos": True}
+    def send(prompt):
         with contextlib.suppress(OSError, http.client.HTTPException):
-            request(port, "POST", "/v1/completions", body)
+            request(port, "POST", "/v1/completions", {"model": "any", "prompt": prompt, "max_tokens": 16, "ignore_eos": True})
+
+    def is_used():
+        with concurrent.futures.ThreadPoolExecutor(STREAMS) as pool:
+            list(pool.map(send, [conversations.words(source, 20) for _ in range(STREAMS)]))
         return replica.metric("ended_requests_total") > 0
 
-    wait_until(f"the router uses {replica.name}", has_request)
+    wait_until(f"the router uses {replica.name}", is_used)
 
 
 def start_streams(port, tokens=TOKENS, more=None):
@@ -78,7 +81,9 @@ def start_streams(port, tokens=TOKENS, more=None):
     return streams
 
 
-def ends(label, port, replicas, number):
+def ends(label, router, replicas, number, _):
+    """A replica ends in the middle of streams, and starts again. Returns it."""
+    port = router.port
     streams = start_streams(port)
     victim = max(replicas, key=lambda replica: sum(s.replica == replica.name for s in streams))
     # A stream that has ended already proves nothing.
@@ -101,7 +106,7 @@ def ends(label, port, replicas, number):
         check(f"{label}: SIGKILL to the busiest replica ({where}): {len(broken)} streams broke, {'all on it' if only_own else 'NOT all on it'}, {told}", holds)
     victim.process.wait(PATIENCE)
     victim.start()
-    wait_for_use(port, victim)
+    return victim
 
 
 def greedy_streams(port):
@@ -117,7 +122,8 @@ def undisturbed(port):
 
 
 def moves(label, router, replicas, number, peace):
-    """Streams of greedy tokens, of which none breaks when their replica ends. `peace` has the texts of an undisturbed run."""
+    """Streams of greedy tokens, of which none breaks when their replica ends. `peace` has the texts of an undisturbed run.
+    Returns the replica, which has started again."""
     streams = greedy_streams(router.port)
     victim = max(replicas, key=Replica.running)
     running = victim.running()
@@ -138,7 +144,7 @@ def moves(label, router, replicas, number, peace):
     victim.process.wait(PATIENCE)
     victim.start()
     router.replace(victim)
-    wait_for_use(router.port, victim)
+    return victim
 
 
 def leaves(label, port, replicas, is_stream):
@@ -215,11 +221,10 @@ def losses(program, router):
         for is_stream in (True, False):
             leaves(label, front.port, replicas, is_stream)
         peace = undisturbed(front.port) if router.moves_streams else None
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if peace:
-                moves(label, front, replicas, number, peace)
-            else:
-                ends(label, front.port, replicas, number)
+        end = moves if peace else ends
+        victim = end(label, front, replicas, signal.SIGTERM, peace)
+        wait_for_use(front.port, victim)
+        end(label, front, replicas, signal.SIGKILL, peace)
     finally:
         stop(replicas, front)
 

@@ -42,8 +42,9 @@ fn body(path: &str) -> Value {
     let messages = json!([{"role": "assistant", "content": "a", "tool_calls": calls}]);
     let plain = json!([{"role": "user", "content": "a"}]);
     let thinking = json!({"type": "enabled"});
-    // What shows a prompt has the body of what runs it.
-    match path.strip_suffix("/render").unwrap_or(path) {
+    // What shows a prompt, or counts its tokens, has the body of what runs it.
+    let runs = ["/render", "/input_tokens"].into_iter().find_map(|suffix| path.strip_suffix(suffix));
+    match runs.unwrap_or(path) {
         "/v1/chat/completions" => json!({"messages": messages, "max_tokens": 2, "logprobs": true}),
         "/v1/completions" => json!({"prompt": "a", "max_tokens": 2}),
         "/v1/embeddings" => json!({"input": "a"}),
