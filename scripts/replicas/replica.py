@@ -19,10 +19,10 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def request(port, method, path, body=None, timeout=PATIENCE, session=None):
-    """The status and the text of a reply; the connection carries no other request."""
+def request(port, method, path, body=None, timeout=PATIENCE, session=None, padding=0):
+    """The status and the text of a reply; the connection carries no other request. `padding` bytes follow the body's JSON."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
-    connection.request(method, path, body and json.dumps(body), headers(session) | {"connection": "close"})
+    connection.request(method, path, body and json.dumps(body) + " " * padding, headers(session) | {"connection": "close"})
     reply = connection.getresponse()
     text = reply.read().decode()
     connection.close()

@@ -22,7 +22,7 @@ from replica import PATIENCE, Replica, Stream, free_port, headers, request, wait
 from routers import ROUTERS
 
 STREAMS = 30
-# Bytes of every second new request, as those of agents: more than a router reads at once.
+# Bytes of white space after every second new request: more than a router reads at once, as requests of agents are.
 LONG = 40_000
 # Of a stream. Those that are compared run three times.
 TOKENS, COMPARED_TOKENS = 600, 400
@@ -47,7 +47,7 @@ def new_requests(port, count):
     def one(index):
         time.sleep(2 * index / count)
         try:
-            return request(port, "POST", "/v1/completions", body | {"user": "x" * (index % 2 * LONG)})[0]
+            return request(port, "POST", "/v1/completions", body, padding=index % 2 * LONG)[0]
         except (OSError, http.client.HTTPException) as error:
             return repr(error)
 
