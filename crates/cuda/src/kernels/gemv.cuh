@@ -254,14 +254,15 @@ template <int ROWS>
 DEV Totals gather(float (&sums)[ROWS][TOKENS], ThreadGroup threads, float* parts) {
     constexpr u32 N = ROWS * TOKENS;
     u32 log2 = min(threads.log2, 5u), slot = here.thread_x() >> log2;
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-#pragma unroll
-        for (int t = 0; t < TOKENS; t++) {
+    // All sums in each step, because a shuffle's result comes some 25 cycles later.
 #pragma unroll 1
-            for (u32 mask = 1u << log2 >> 1; mask > 0; mask /= 2) sums[r][t] += shuffle_xor(sums[r][t], mask);
-            if ((here.thread_x() & ((1u << log2) - 1)) == 0) parts[slot * N + r * TOKENS + t] = sums[r][t];
-        }
+    for (u32 mask = 1u << log2 >> 1; mask > 0; mask /= 2) {
+#pragma unroll
+        for (int i = 0; i < N; i++) sums[i / TOKENS][i % TOKENS] += shuffle_xor(sums[i / TOKENS][i % TOKENS], mask);
+    }
+    if ((here.thread_x() & ((1u << log2) - 1)) == 0) {
+#pragma unroll
+        for (int i = 0; i < N; i++) parts[slot * N + i] = sums[i / TOKENS][i % TOKENS];
     }
     meet(threads);
     u32 first = (here.thread_x() >> threads.log2) << (threads.log2 - log2);
