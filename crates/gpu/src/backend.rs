@@ -7,7 +7,7 @@ use crate::common::{
 use crate::device::Device;
 use crate::host_experts::{self, HostExperts, HostPath};
 use crate::seam::{Gpu, Region};
-use crate::storage::{ActOutput, BF16, GpuAct, GpuWeight};
+use crate::storage::{ActOutput, GpuAct, GpuWeight};
 use crate::vendor::Vendor;
 use crate::{attention, experts, layout, matmul, precompile};
 use gristmill_kernels::Backend;
@@ -208,7 +208,10 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
 
     fn wanted(&self, precision: Precision, reader: &ActReader) -> Representations {
         if reader.weight.location() == Location::Host {
-            return self.host.as_ref().map_or(Representations::ALL, |host| self.wanted_on_host(host, precision, reader));
+            return self
+                .host
+                .as_ref()
+                .map_or(Representations::ALL, |host| self.wanted_on_host(host, precision, reader));
         }
         self.wanted_by(reader.weight, precision, reader)
     }

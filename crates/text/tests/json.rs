@@ -15,7 +15,7 @@ fn a_conversation_survives_json() {
     chat.messages.push(Message { call_id: Some("1".into()), ..Message::new(Role::Tool, "Rain.") });
     let asked = &chat.messages[2];
     assert_eq!((asked.role, asked.reasoning.as_deref()), (Role::Assistant, Some("I ask.")));
-    assert_eq!(asked.calls[0].arguments["days"], 2);
+    assert_eq!(asked.calls[0].arguments.get("days"), Some(&2.into()));
     let json = serde_json::to_string(&chat).unwrap();
     assert_eq!(serde_json::from_str::<Chat>(&json).unwrap(), chat, "{json}");
 }
