@@ -20,9 +20,6 @@ use gristmill_kernels::ops::{Fused, NormMatmul, Operation, RmsNorm};
 const FILE: &str = "norm_matmul.cu";
 /// Threads of a block.
 const BLOCK: usize = 256;
-/// `PartOrder` of the source.
-const HAS_NEXT: u32 = 1;
-const IS_NEXT: u32 = 2;
 /// A weight of more rows than this is large: bytes cost time, and one row of X at a time would read them again.
 const SMALL: usize = 1024;
 /// Rows of X that a small weight is read for.
@@ -44,8 +41,6 @@ shared_struct! {
         threads_log2: u32,
         aligned: u32,
         eps: f32,
-        order: u32,
-        padding: u32,
     }
 }
 
@@ -77,19 +72,14 @@ pub(super) fn norm_matmul(cuda: &Cuda, call: &mut NormMatmul) -> Result<Fused> {
     if !cuda.may(Family::Gemv) || !serves(parts(OP, w)?, norm.x.rows(), act) {
         return Ok(Fused::No);
     }
-    let outputs: usize = parts(OP, w)?.iter().map(|part| part.rows).sum();
-    // The first part's blocks write the copies.
-    let launch = |product: &Product| {
-        let has_next = product.first + product.outputs() < outputs;
-        let order = if has_next { HAS_NEXT } else { 0 } | if product.first > 0 { IS_NEXT } else { 0 };
-        launch(cuda, norm, product, Some(&acts).filter(|_| product.first == 0), order)
-    };
+    // The first part's first block writes the copies.
+    let launch = |product: &Product| launch(cuda, norm, product, Some(&acts).filter(|_| product.first == 0));
     each_run(OP, w, 1, act, RowSelection::All, *bias, ProductEpilogue::Store, y, launch)?;
     Ok(Fused::Yes)
 }
 
 /// Launches the product of one part, which also writes the norm's output, if these are given.
-fn launch(cuda: &Cuda, norm: &RmsNorm, product: &Product, copies: Option<&NormActs>, order: u32) -> Result<()> {
+fn launch(cuda: &Cuda, norm: &RmsNorm, product: &Product, copies: Option<&NormActs>) -> Result<()> {
     let RmsNorm { x, weight, eps, out } = norm;
     let (op, part, cols) = (product.op, product.weight(), x.cols());
     let int8 = reads_int8(part, product.x.precision());
@@ -106,8 +96,6 @@ fn launch(cuda: &Cuda, norm: &RmsNorm, product: &Product, copies: Option<&NormAc
         threads_log2,
         aligned: aligned(cols, [RowAlignment::of(x), RowAlignment::of_mut(out)]),
         eps: *eps,
-        order,
-        padding: 0,
     };
     let [exact, of_int8, bf16, other] = copies.map_or([Arg::Null; 4], NormActs::args);
     let copy = if copies.is_some() { Arg::write(out) } else { Arg::Null };

@@ -1,6 +1,5 @@
 // A row of activations normalised, prepared and multiplied by a weight in one launch, for steps of few tokens, whose time goes
-// to launches. Every block normalises the row while its weights come; the blocks of the first launch write what other kernels
-// read.
+// to launches. Every block normalises the row while its weights come; the first one writes what other kernels read.
 //
 // Compiled for a format (FORMAT), for int8 activations or exact ones (INT8), and for so many weight rows of a thread group
 // (GROUP_ROWS).
@@ -20,23 +19,7 @@ struct NormMatmulParams {
     // Rows can be read by four elements.
     u32 aligned;
     float eps;
-    // A PartOrder.
-    u32 order, padding;
 };
-
-// Parts of a weight, of different formats, are launches one after another that read the same row. The first one lets the next
-// start once it has waited itself, so the next finds the row complete, and waits only before it writes.
-enum PartOrder { HAS_NEXT = 1, IS_NEXT = 2 };
-
-// Before the row is read.
-DEV void wait_for_row(u32 order) {
-    if (!(order & IS_NEXT)) dependency_wait();
-    if (order & HAS_NEXT) dependency_launch();
-}
-// Before outputs are written.
-DEV void wait_for_parts(u32 order) {
-    if (order & IS_NEXT) dependency_wait();
-}
 
 // Where the prepared row goes, as far as it is read: else null.
 struct Copies {
@@ -65,11 +48,10 @@ DEV float keep_product(const float* x, const float* weight, const NormMatmulPara
     return squares;
 }
 
-// The normalised row for others: the blocks of a row take 128 columns each in turns, by one warp.
+// The normalised row for others.
 DEV void copy(const float* x, const float* weight, float factor, const NormMatmulParams& p, Copies to) {
-    u32 blocks = (p.cols + 31) / 32, step = 128 * here.grid_x();
-    for (u32 base = 128 * here.block_x(); base < p.cols; base += step) {
-        u32 at = base + 4 * here.lane();
+    u32 end = (p.cols + 127) & ~127u, blocks = (p.cols + 31) / 32;
+    for (u32 at = 4 * here.thread_x(); at < end; at += 4 * BLOCK_THREADS) {
         u64 left = at < p.cols ? p.cols - at : 0;
         bool aligned = p.aligned && left > 0;
         Four v = load_four(x + at, left, aligned), w = load_four(weight + at, left, aligned);
@@ -89,7 +71,7 @@ KERNEL_BOUNDED(norm_matmul, BLOCK_THREADS, LEAST_SMALL_BLOCKS)
     DYNAMIC_SHARED(SharedAct, kept);
     SHARED(float, parts, PARTS(GROUP_ROWS));
     SHARED(float, scratch, 32);
-    if (!(p.order & HAS_NEXT)) dependency_launch();
+    dependency_launch();
     ThreadGroup threads = thread_group(p.threads_log2);
     u32 first = (here.block_x() * (BLOCK_THREADS >> p.threads_log2) + (here.thread_x() >> p.threads_log2)) * GROUP_ROWS;
     u64 row = here.block_y();
@@ -100,7 +82,7 @@ KERNEL_BOUNDED(norm_matmul, BLOCK_THREADS, LEAST_SMALL_BLOCKS)
     for (u32 at = 32 * here.thread_x(); at < p.cols; at += 32 * BLOCK_THREADS) touch(norm + at);
     float sums[GROUP_ROWS][TOKENS] = {};
     multiply<Format>(w, threads, [&]() {
-        wait_for_row(p.order);
+        dependency_wait();
         float squares = warp_sum(keep_product(x + row * p.x_stride, norm, p, kept));
         if (here.lane() == 0) scratch[here.warp()] = squares;
         barrier();
@@ -110,13 +92,12 @@ KERNEL_BOUNDED(norm_matmul, BLOCK_THREADS, LEAST_SMALL_BLOCKS)
     float squares = 0.0f;
     for (u32 i = 0; i < BLOCK_THREADS / 32; i++) squares += scratch[i];
     float factor = 1.0f / sqrtf(squares / (float)p.cols + p.eps);
-    wait_for_parts(p.order);
     for (u32 i = threads.member; i < GROUP_ROWS; i += threads.size) {
         u32 output = first + i;
         if (output < p.outputs)
             y[row * p.y_stride + output] = totals.at(i) * factor + (bias == nullptr ? 0.0f : bias[output]);
     }
-    if (here.warp() == 0 && normed) {
+    if (here.block_x() == 0 && normed) {
         u64 blocks = (p.cols + 31) / 32;
         Copies to = {normed + row * p.normed_stride, nullptr, nullptr, nullptr, nullptr};
         if (exact) to.exact = exact + row * p.cols;
