@@ -6,6 +6,7 @@
 
 use super::compute::HostLayer;
 use super::worth::Worth;
+use super::{GROUP_BYTES, GROUPS_AHEAD, RING_GROUPS};
 use crate::seam::{Gpu, Region};
 use gristmill_kernels::Backend;
 use gristmill_kernels::error::{Error, Result};
@@ -16,7 +17,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 /// Memory of a device through which experts are copied, in bytes: for slots, and for long batches ([`super::stream`]).
-pub const STAGING_BYTES: usize = 2 * STAGED_BYTES;
+pub const STAGING_BYTES: usize = STAGED_BYTES + STREAMED_BYTES;
+/// Areas for groups that are copied ahead, and rings of two formats, as a Q4_K_M mix has.
+const STREAMED_BYTES: usize = (GROUPS_AHEAD + 2 * RING_GROUPS) * GROUP_BYTES;
 /// Staging memory for slots; two experts if these need more. The experts that arrive during two steps must fit, because a step is
 /// submitted before the last one ends.
 const STAGED_BYTES: usize = 192 << 20;
@@ -52,7 +55,7 @@ struct Shared {
 }
 
 /// An expert of a layer, and the staging memory that it has.
-type Staged = (Arc<HostLayer>, usize, Region);
+type StagedExpert = (Arc<HostLayer>, usize, Region);
 
 #[derive(Debug, Default)]
 struct State {
@@ -61,7 +64,7 @@ struct State {
     free: Vec<Region>,
     allocated: usize,
     staged: usize,
-    arrived: Vec<Staged>,
+    arrived: Vec<StagedExpert>,
     /// Staging memory that kernels read, with the number of the last request before each.
     placed: VecDeque<(u32, Region)>,
     worth: Worth,
@@ -193,7 +196,7 @@ impl Shared {
         Ok(())
     }
 
-    fn copy(&self, experts: &[Staged]) -> Result<()> {
+    fn copy(&self, experts: &[StagedExpert]) -> Result<()> {
         let matrices: Vec<_> = experts.iter().map(|(layer, ..)| layer.matrices()).collect();
         let mut pieces = Vec::with_capacity(6 * experts.len());
         for ((layer, expert, memory), matrices) in experts.iter().zip(&matrices) {
@@ -206,7 +209,7 @@ impl Shared {
     }
 
     /// The next experts to copy, and memory for each. `None` if the thread must stop.
-    fn next(&self) -> Result<Option<Vec<Staged>>> {
+    fn next(&self) -> Result<Option<Vec<StagedExpert>>> {
         let (mut state, mut experts) = (self.state(), Vec::new());
         while !state.stop {
             if experts.len() < MOST_TOGETHER

@@ -69,6 +69,9 @@ const STREAM_TOKENS: usize = 25;
 /// The rows of this number of tokens are one request in models with 8 experts of 2,048 elements for each.
 const SHARE_TOKENS: usize = 512;
 
+/// Bytes of the experts of a group.
+const GROUP_BYTES: usize = 24 << 20;
+
 /// Groups of 24 MiB that are copied ahead. A link of 50 GB/s takes 2 ms for them, longer than a layer computes between its absent
 /// experts and those of the next layer (Qwen3-30B-A3B, 2,048 tokens, calculated).
 const GROUPS_AHEAD: usize = 4;
@@ -103,7 +106,7 @@ pub struct HostExperts {
 impl HostExperts {
     /// With a deadline of 5 s, groups of 24 MiB, and memory for the rows of 512 tokens of 8 experts with 2,048 elements each.
     pub fn new(backend: Arc<Backend>) -> Self {
-        let (deadline, rows_bytes, group_bytes) = (Duration::from_secs(5), 32 << 20, 24 << 20);
+        let (deadline, rows_bytes, group_bytes) = (Duration::from_secs(5), 32 << 20, GROUP_BYTES);
         let (stream_tokens, share_tokens) = (STREAM_TOKENS, SHARE_TOKENS);
         let (groups_ahead, ring_groups) = (GROUPS_AHEAD, RING_GROUPS);
         Self { backend, deadline, rows_bytes, stream_tokens, share_tokens, group_bytes, groups_ahead, ring_groups }
