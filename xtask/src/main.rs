@@ -39,7 +39,7 @@ usage: cargo xtask check [--no-simulator | --all]
            run in the simulator's checked mode: all cases of the op suite, all golden models with the kernels of both
            GPUs, and 70,000 tokens
        cargo xtask prove mutations [--only OP] [--file FILE] [--list]
-           apply each known mutation of the CPU kernels to a copy of the tree and run the op suite; a mutation that the
+           apply the known mutations of the CPU kernels to a copy of the tree and run the op suite; a mutation that the
            suite does not detect is a failure
        cargo xtask prove seeds [--rounds N] [--output FILE]
            run the op suite N times (default 10) with new inputs; a failure in any round is a failure

@@ -142,6 +142,13 @@ impl Suite {
         self
     }
 
+    /// Multiplies only weights of these formats.
+    #[must_use]
+    pub fn of_formats(mut self, formats: Vec<Format>) -> Self {
+        self.formats = formats;
+        self
+    }
+
     /// Multiplies weights of at most `count` formats alone, which the seed draws: each format costs a test the time to
     /// compile its kernels for a simulator, and to run them.
     #[must_use]

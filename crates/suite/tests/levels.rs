@@ -1,10 +1,11 @@
 //! The op suite on every level of the CPU.
 
 use gristmill_cpu::{Cpu, Level};
+use gristmill_kernels::format::Format;
 use gristmill_kernels::{Backend, Error};
-use gristmill_suite::ops;
 use gristmill_suite::suite::{Repeats, Suite};
 use gristmill_suite::testing::{DRAWN_FORMATS, run_part, seed, skipped};
+use gristmill_suite::{ops, outcome};
 
 /// Set this to the seed that a failure printed, to see it again.
 const SEED: Option<u64> = None;
@@ -56,6 +57,20 @@ macro_rules! parts {
 }
 
 levels! { portable avx2 avxvnni avx512 neon }
+
+#[test]
+#[ignore = "for the proofs: `cargo xtask prove mutations` breaks several formats at once, and asks which ones fail"]
+fn products_of_each_format() {
+    for level in Level::NAMES {
+        let make = |threads| -> Result<Backend, Error> { Cpu::backend(Level::named(level)?, threads) };
+        for &format in Format::ALL {
+            let Ok(suite) = Suite::new(&make, SEED.unwrap_or_else(seed)) else { continue };
+            let part = ops::part("matmul").expect("a part of the suite");
+            let failed = outcome(part, suite.of_formats(vec![format]).repeated(Repeats::One)).is_err();
+            println!("{} {format} {level}", if failed { "failed" } else { "passed" });
+        }
+    }
+}
 
 #[test]
 #[ignore = "for emulated CPUs: scripts/elsewhere.sh runs it"]

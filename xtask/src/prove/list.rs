@@ -16,6 +16,14 @@ pub(super) struct Mutation {
     pub(super) needs: Option<Feature>,
 }
 
+impl Mutation {
+    /// The folder of the format that the mutation breaks, if it breaks no other format and products must detect it.
+    pub(super) fn format(&self) -> Option<&'static str> {
+        let folder = self.file.strip_prefix("kernels/src/format/")?.strip_suffix("/mod.rs")?;
+        (self.parts == ["matmul"]).then_some(folder)
+    }
+}
+
 /// A part that is not of the op suite: the tests of the kernels that decode golden blocks of each format. They detect a wrong
 /// place of a value in its block, which the op suite cannot: its reference decodes the same blocks.
 pub(super) const FORMATS: &str = "formats";

@@ -16,6 +16,7 @@ mod parts;
 mod publish;
 mod ready;
 mod replicas;
+mod rounds;
 mod seeds;
 mod settings;
 pub(crate) mod stages;

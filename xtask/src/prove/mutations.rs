@@ -1,12 +1,13 @@
 //! `prove mutations`: plausible mistakes in the CPU kernels, one at a time, which the op suite must detect.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::Done;
 use super::date::date_and_commit;
 use super::list::{MUTATIONS, Mutation};
 use super::page::Page;
+use super::rounds::rounds;
 use super::workshop::{Outcome, Workshop};
 
 /// The page of this proof.
@@ -14,8 +15,9 @@ const PAGE: &str = "mutations.md";
 const HEAD: &str = "\
 # Mutations of the CPU kernels
 
-`cargo xtask prove`: each mutation of `xtask/src/prove/list.rs` was applied alone to a copy of the tree, and its parts
-of the op suite ran on every CPU level of the machine. A part named `formats` is the test of golden blocks,
+`cargo xtask prove`: each mutation of `xtask/src/prove/list.rs` was applied to a copy of the tree, and its parts of the op
+suite ran on every CPU level of the machine. Mutations of formats that share no code were applied together, and each had to
+fail the products of its own format; all others were applied alone. A part named `formats` is the test of golden blocks,
 `crates/kernels/tests/formats.rs`.
 
 | operation | mutations | noticed | of these by a hang | s | proved for |
@@ -95,11 +97,15 @@ fn run(ops: &[&str], chosen: &dyn Fn(&&Mutation) -> bool, done: &mut Done) -> Re
     }
     let (mut number, all) = (0, of_ops().count());
     for op in ops {
+        let of_op: Vec<&Mutation> = of_ops().filter(|mutation| mutation.op == *op).collect();
+        let mut noticed = noticed_in_rounds(&workshop, &of_op)?;
         let mut outcomes = Vec::new();
-        for mutation in of_ops().filter(|mutation| mutation.op == *op) {
+        for mutation in of_op {
             let start = Instant::now();
-            let outcome = workshop.with(mutation, || workshop.run(mutation.parts))?;
-            let seconds = start.elapsed().as_secs();
+            let (outcome, seconds) = match noticed.remove(&(mutation.file, mutation.find)) {
+                Some(seconds) => (Outcome::Killed, seconds),
+                None => (alone(&workshop, mutation)?, start.elapsed().as_secs()),
+            };
             number += 1;
             eprintln!("{number:>3} of {all} {outcome:<16} {} ({seconds} s)", change(mutation));
             outcomes.push((mutation, outcome, seconds));
@@ -107,6 +113,47 @@ fn run(ops: &[&str], chosen: &dyn Fn(&&Mutation) -> bool, done: &mut Done) -> Re
         done(op, &lines(op, &outcomes))?;
     }
     Ok(())
+}
+
+/// Builds and tests one mutation.
+fn alone(workshop: &Workshop, mutation: &Mutation) -> Result<Outcome, String> {
+    match workshop.obstacle(mutation)? {
+        Some(obstacle) => Ok(obstacle),
+        None => workshop.with(&[mutation], || workshop.run(mutation.parts)),
+    }
+}
+
+/// The mutations of single formats that are noticed when several formats are broken at once, with their share of the seconds.
+/// Keys are files and the replaced sources.
+fn noticed_in_rounds<'a>(
+    workshop: &Workshop,
+    mutations: &[&'a Mutation],
+) -> Result<BTreeMap<(&'a str, &'a str), u64>, String> {
+    let mut applicable = Vec::new();
+    for &mutation in mutations {
+        if mutation.format().is_some() && workshop.obstacle(mutation)?.is_none() {
+            applicable.push(mutation);
+        }
+    }
+    let mut noticed = BTreeMap::new();
+    if applicable.len() < 2 {
+        return Ok(noticed);
+    }
+    match workshop.failing_formats()? {
+        Some(failing) if failing.is_empty() => {}
+        other => return Err(format!("without a mutation the products of formats fail: {other:?}; mend that first")),
+    }
+    for round in rounds(&applicable, &workshop.formats()?) {
+        let start = Instant::now();
+        let failing = workshop.with(&round, || workshop.failing_formats())?.unwrap_or_default();
+        let seconds = start.elapsed().as_secs() / round.len() as u64;
+        let fails = |mutation: &&Mutation| mutation.format().is_some_and(|format| failing.contains(format));
+        let found: Vec<_> =
+            round.iter().copied().filter(fails).map(|mutation| (mutation.file, mutation.find)).collect();
+        eprintln!("{} formats broken at once, {} noticed ({} s)", round.len(), found.len(), start.elapsed().as_secs());
+        noticed.extend(found.into_iter().map(|key| (key, seconds)));
+    }
+    Ok(noticed)
 }
 
 /// Writes the lines of an operation into the page.

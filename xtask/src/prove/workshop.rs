@@ -1,8 +1,10 @@
 //! A copy of the kernels and their op suite, to be broken one line at a time.
 
 use super::list::{FORMATS, Feature, Mutation};
+use super::rounds::{Sources, failed};
+use std::collections::BTreeSet;
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -100,25 +102,46 @@ impl Workshop {
         Ok(Self { tree, target, log, seed })
     }
 
-    /// Applies the mutation, calls `run`, and reverts the mutation. Does nothing if this CPU does not run the source.
-    pub(super) fn with(
+    /// Why a mutation cannot be tested, if so.
+    pub(super) fn obstacle(&self, mutation: &Mutation) -> Result<Option<Outcome>, String> {
+        let found = read(&self.file(mutation))?.matches(mutation.find).count();
+        let missing = mutation.needs.filter(|feature| !feature.is_here());
+        Ok(if found == 1 { missing.map(Outcome::Needs) } else { Some(Outcome::Stale(found)) })
+    }
+
+    /// Applies mutations of different files, calls `run`, and reverts the mutations.
+    pub(super) fn with<T>(
         &self,
-        mutation: &Mutation,
-        run: impl FnOnce() -> Result<Outcome, String>,
-    ) -> Result<Outcome, String> {
-        let file = self.tree.join("crates").join(mutation.file);
-        let text = read(&file)?;
-        let found = text.matches(mutation.find).count();
-        if found != 1 {
-            return Ok(Outcome::Stale(found));
+        mutations: &[&Mutation],
+        run: impl FnOnce() -> Result<T, String>,
+    ) -> Result<T, String> {
+        let read_file = |mutation: &&Mutation| Ok((self.file(mutation), read(&self.file(mutation))?));
+        let texts = mutations.iter().map(read_file).collect::<Result<Vec<_>, String>>()?;
+        for (mutation, (file, text)) in mutations.iter().zip(&texts) {
+            write(file, &text.replacen(mutation.find, mutation.replace, 1))?;
         }
-        if let Some(feature) = mutation.needs.filter(|feature| !feature.is_here()) {
-            return Ok(Outcome::Needs(feature));
-        }
-        write(&file, &text.replacen(mutation.find, mutation.replace, 1))?;
         let outcome = run();
-        write(&file, &text)?;
+        texts.iter().try_for_each(|(file, text)| write(file, text))?;
         outcome
+    }
+
+    fn file(&self, mutation: &Mutation) -> PathBuf {
+        self.tree.join("crates").join(mutation.file)
+    }
+
+    /// The sources of formats.
+    pub(super) fn formats(&self) -> Result<Sources, String> {
+        format_sources(&self.tree.join("crates"))
+    }
+
+    /// The formats, in lower case, whose products fail on some level of the CPU. `None` if the tree does not compile or the test
+    /// does not end.
+    pub(super) fn failing_formats(&self) -> Result<Option<BTreeSet<String>>, String> {
+        let log = self.log.with_file_name("formats.log");
+        let output = File::create(&log).map_err(|e| format!("cannot write {}: {e}", log.display()))?;
+        let args = ["--ignored", "--nocapture", "--exact", "products_of_each_format"];
+        let outcome = self.run_test(["gristmill-suite", "levels"], &args.map(str::to_owned), output.into())?;
+        Ok(if outcome == Outcome::Survived { Some(failed(&read(&log)?)) } else { None })
     }
 
     /// Builds and runs these parts of the suite, on every CPU level.
@@ -128,19 +151,20 @@ impl Workshop {
         let names = parts.iter().flat_map(|part| levels.map(|level| format!("{level}::{part}"))).collect::<Vec<_>>();
         let mut outcome = Outcome::Survived;
         if !formats.is_empty() {
-            outcome = self.run_test(["gristmill-kernels", FORMATS], &[])?;
+            outcome = self.run_test(["gristmill-kernels", FORMATS], &[], Stdio::null())?;
         }
         if !names.is_empty() && outcome == Outcome::Survived {
-            outcome = self.run_test(["gristmill-suite", "levels"], &names)?;
+            let args: Vec<String> = ["--exact".to_owned()].into_iter().chain(names).collect();
+            outcome = self.run_test(["gristmill-suite", "levels"], &args, Stdio::null())?;
         }
         Ok(outcome)
     }
 
-    /// Builds a test of a package, and runs the cases of these names, or all if there are no names.
-    fn run_test(&self, test: [&str; 2], names: &[String]) -> Result<Outcome, String> {
+    /// Builds a test of a package, and runs it with these arguments.
+    fn run_test(&self, test: [&str; 2], args: &[String], output: Stdio) -> Result<Outcome, String> {
         let Some(program) = self.build(test)? else { return Ok(Outcome::Broken) };
         let mut command = Command::new(program);
-        command.current_dir(&self.tree).arg("--exact").args(names).stdout(Stdio::null()).stderr(Stdio::null());
+        command.current_dir(&self.tree).args(args).stdout(output).stderr(Stdio::null());
         let mut child = command.spawn().map_err(|e| format!("cannot run the suite: {e}"))?;
         let start = Instant::now();
         loop {
@@ -178,6 +202,21 @@ impl Workshop {
         });
         Ok(path.filter(|_| output.status.success()))
     }
+}
+
+/// The sources of formats in a folder of crates.
+pub(super) fn format_sources(crates: &Path) -> Result<Sources, String> {
+    let folder = crates.join("kernels/src/format");
+    let failed = |error| format!("cannot list {}: {error}", folder.display());
+    let mut sources = Sources::new();
+    for entry in fs::read_dir(&folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let file = entry.path().join("mod.rs");
+        if file.exists() {
+            sources.insert(entry.file_name().to_string_lossy().into_owned(), read(&file)?);
+        }
+    }
+    Ok(sources)
 }
 
 fn read(file: &Path) -> Result<String, String> {
