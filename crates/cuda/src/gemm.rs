@@ -202,7 +202,7 @@ impl Cut {
     /// Tiles of rows of X, at most.
     fn tiles(&self, product: &Product) -> usize {
         match product.rows {
-            // One more is for pairs without an expert.
+            // At least one without rows zeroes the pairs without an expert.
             RowSelection::Pairs { groups, .. } => {
                 max_tiles(product.weight().experts, product.y.rows(), groups.tile_rows()) + 1
             }

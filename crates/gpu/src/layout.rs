@@ -12,6 +12,7 @@ use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::elements;
 use gristmill_kernels::weight::{TensorShape, TensorView, Weight};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::thread;
 
@@ -109,10 +110,10 @@ impl PlaneRows {
         Arg::region(&self.memory, Access::Read)
     }
 
-    /// An expert's matrix.
-    pub(crate) fn matrix_arg(&self, expert: usize, access: Access) -> Arg<'_> {
+    /// The matrices of experts.
+    pub(crate) fn matrices_arg(&self, experts: Range<usize>, access: Access) -> Arg<'_> {
         let bytes = self.matrix_bytes();
-        Arg::Buffer { region: &self.memory, offset: expert * bytes, bytes, access }
+        Arg::Buffer { region: &self.memory, offset: experts.start * bytes, bytes: experts.len() * bytes, access }
     }
 
     /// Copies the rows, a stage at a time: the host never holds more of them than that.

@@ -254,7 +254,7 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
     }
 
     if (tiles != nullptr) dependency_wait();
-    Rows rows = rows_of(tile, block_output, block_output + OUTPUTS, pairs, tiles, tile_count, y, p);
+    Rows rows = rows_of(tile, here.grid_x() / row_blocks, block_output, block_output + OUTPUTS, pairs, tiles, tile_count, y, p);
     u32 expert = rows.expert, first = rows.first, end = rows.end;
     if (first == end) return;
 

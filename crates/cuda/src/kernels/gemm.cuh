@@ -102,10 +102,12 @@ struct Rows {
     u32 expert, first, end;
 };
 
-// Rows of this number of `tokens` rows or, after `dependency_wait`, of a tile of experts. There is one tile more: it zeroes
-// outputs `from` to `to` of the pairs without an expert, which follow those of the last tile.
-DEV Rows rows_of(u32 tile, u32 from, u32 to, const u32* pairs, const u32* tiles, const u32* tile_count, Result* y,
-                 const GemmParams& p) {
+// Rows of this number of `tokens` rows or, after `dependency_wait`, of a tile of experts. The grid has `tiles_of_grid` tiles, at
+// least one more than there are. Those without rows zero outputs `from` to `to` of the pairs without an expert, which follow
+// the pairs of the last tile: with experts in host memory, these are most pairs of a prompt. (One tile alone took 5.6 ms to zero
+// 57,000 rows of 2,048 outputs on an H100; a layer of 8,192 tokens takes 4.7 in all.)
+DEV Rows rows_of(u32 tile, u32 tiles_of_grid, u32 from, u32 to, const u32* pairs, const u32* tiles, const u32* tile_count,
+                 Result* y, const GemmParams& p) {
     if (tiles == nullptr) return {0, tile * TOKENS, min((tile + 1) * TOKENS, p.y_rows)};
     u32 tasks = *tile_count;
     if (tile < tasks) {
@@ -113,9 +115,12 @@ DEV Rows rows_of(u32 tile, u32 from, u32 to, const u32* pairs, const u32* tiles,
         return {own[0], own[1], own[1] + own[2]};
     }
     const u32* last = tiles + 3 * (u64(tasks) - 1);
-    u32 begin = tile > tasks ? p.y_rows : tasks == 0 ? 0 : last[1] + last[2];
-    for (u32 i = begin; i < p.y_rows; i++) {
-        for (u32 o = from + here.thread_x(); o < min(to, p.outputs); o += here.block_width()) y[pairs[i] * p.y_stride + o] = 0;
+    // A list for a ring of experts ends with an empty tile, past all rows.
+    const u32 begin = tasks == 0 ? 0 : min(last[1] + last[2], p.y_rows), width = min(to, p.outputs) - from;
+    const u64 places = u64(p.y_rows - begin) * width, step = u64(tiles_of_grid - tasks) * here.block_width();
+#pragma unroll 4
+    for (u64 i = u64(tile - tasks) * here.block_width() + here.thread_x(); i < places; i += step) {
+        y[pairs[begin + i / width] * p.y_stride + from + i % width] = 0;
     }
     return {0, 0, 0};
 }

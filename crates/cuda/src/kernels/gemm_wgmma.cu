@@ -247,7 +247,7 @@ KERNEL_BOUNDED(gemm_wgmma, 32 * (WARPS + 4), BLOCKS)
     const u32 tile = here.block_x() / row_blocks, block_output = here.block_x() % row_blocks * OUTPUTS;
 
     if (tiles != nullptr) dependency_wait();
-    const Rows rows = rows_of(tile, block_output, block_output + OUTPUTS, pairs, tiles, tile_count, y, p);
+    const Rows rows = rows_of(tile, here.grid_x() / row_blocks, block_output, block_output + OUTPUTS, pairs, tiles, tile_count, y, p);
     if (rows.first == rows.end) return;
 
     u32 first_step = 0, steps = (p.blocks * FORMAT::BLOCK + STEP - 1) / STEP;

@@ -1,4 +1,4 @@
-//! Brings an expert from the host's layout into a slot: the host side of `kernels/slots.gpu`.
+//! Brings experts from the host's layout into slots: the host side of `kernels/slots.gpu`.
 
 use crate::layout::{self, PlaneRows};
 use crate::product::word;
@@ -7,6 +7,7 @@ use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::{Experts, Operation};
 use gristmill_kernels::tensor::Buffer;
+use std::ops::Range;
 use std::sync::Arc;
 
 const OP: &str = Experts::NAME;
@@ -51,6 +52,7 @@ shared_struct! {
 
 shared_struct! {
     pub(crate) struct PlaceParams in "slots.gpu" {
+        staged_bytes: u64,
         expert: u32,
         slot: u32,
         evicted: u32,
@@ -126,42 +128,50 @@ fn planes(format: Format, cols: usize) -> Result<(u32, [SlotPlane; PLANES])> {
     Ok((planes.len() as u32, out))
 }
 
-/// An expert that has arrived, and the slot that it gets.
+/// Experts that have arrived, one after the other in memory, and the slots that they get.
 pub(super) struct Placement<'a> {
     pub(super) staged: &'a Staged,
-    /// Staging memory, and the expert's first byte in it.
+    /// Staging memory, and the first expert's first byte in it.
     pub(super) memory: (&'a Region, usize),
     pub(super) parts: [&'a PlaneRows; 3],
     /// Biases of the slots.
     pub(super) biases: [Option<&'a Region>; 3],
-    /// Slots of the layer's experts, if the expert gets one.
-    pub(super) table: Option<&'a Region>,
+    /// A slot for each expert.
+    pub(super) slots: Range<usize>,
+    /// The entry of the only expert in the table of a layer's slots.
+    pub(super) entry: Option<TableEntry<'a>>,
+}
+
+/// A change of a layer's table.
+pub(super) struct TableEntry<'a> {
+    /// Slots of the layer's experts.
+    pub(super) table: &'a Region,
     pub(super) expert: usize,
-    pub(super) slot: usize,
-    pub(super) evicted: Option<usize>,
+    /// The expert that the slot had.
+    pub(super) evicted: usize,
 }
 
 impl Placement<'_> {
     /// Launches the kernel. It starts after all submitted work, and later work starts after it.
     pub(super) fn launch(&self, gpu: &Arc<dyn Gpu>) -> Result<()> {
-        let &Self { staged, memory, parts, biases, table, expert, slot, evicted } = self;
-        let params = PlaceParams {
-            expert: expert as u32,
-            slot: slot as u32,
-            evicted: evicted.map_or(PADDING, |expert| expert as u32),
-            padding: 0,
-        };
-        let [gate, up, down] = parts.map(|part| part.matrix_arg(slot, Access::Write));
+        let Self { staged, memory, parts, biases, slots, entry } = self;
+        let [expert, evicted] =
+            entry.as_ref().map_or([PADDING; 2], |entry| [entry.expert as u32, entry.evicted as u32]);
+        let (staged_bytes, slot) = (staged.bytes as u64, slots.start as u32);
+        let params = PlaceParams { staged_bytes, expert, slot, evicted, padding: 0 };
+        let [gate, up, down] = parts.map(|part| part.matrices_arg(slots.clone(), Access::Write));
         let bias = |i: usize| {
-            let (bytes, access) = (size_of::<f32>() * parts[i].rows, Access::Write);
-            biases[i].map_or(Arg::Null, |region| Arg::Buffer { region, offset: slot * bytes, bytes, access })
+            let row_bytes = size_of::<f32>() * parts[i].rows;
+            let (offset, bytes) = (slots.start * row_bytes, slots.len() * row_bytes);
+            biases[i].map_or(Arg::Null, |region| Arg::Buffer { region, offset, bytes, access: Access::Write })
         };
-        let (region, offset) = memory;
-        let memory = Arg::Buffer { region, offset, bytes: staged.bytes, access: Access::Read };
-        let table = table.map_or(Arg::Null, |table| Arg::region(table, Access::Write));
+        let &(region, offset) = memory;
+        let memory = Arg::Buffer { region, offset, bytes: slots.len() * staged.bytes, access: Access::Read };
+        let table = entry.as_ref().map_or(Arg::Null, |entry| Arg::region(entry.table, Access::Write));
         let matrices = Arg::region(&staged.matrices, Access::Read);
         let args = [matrices, memory, gate, up, down, bias(0), bias(1), bias(2), table, Arg::params(&params)];
-        let launch = Launch::new(Kernel::plain(FILE, "place_expert"), [BLOCKS, 3, 1], THREADS, &args);
+        let grid = [BLOCKS, 3, word(OP, "experts of a copy", slots.len())?];
+        let launch = Launch::new(Kernel::plain(FILE, "place_experts"), grid, THREADS, &args);
         gpu.launch(&Launch { overlap: false, ..launch })
     }
 }

@@ -1,7 +1,7 @@
 //! A layer's slots: device memory for some of its experts, the device's table of them, and the host's mirror.
 
 use super::on_host;
-use super::place::{PADDING, Placement, Staged};
+use super::place::{PADDING, Placement, Staged, TableEntry};
 use super::resident::Resident;
 use crate::layout::{PlaneRows, pair, single};
 use crate::seam::{Access, Arg, Gpu, Region, region_of};
@@ -151,10 +151,8 @@ impl LayerSlots {
             memory: (memory, 0),
             parts: parts(gate_up, down)?,
             biases: [gate, up, self.down_bias.as_ref().and_then(region_of)],
-            table: Some(&self.table),
-            expert,
-            slot: replaced.slot,
-            evicted: Some(replaced.evicted),
+            slots: replaced.slot..replaced.slot + 1,
+            entry: Some(TableEntry { table: &self.table, expert, evicted: replaced.evicted }),
         };
         placement.launch(gpu)?;
         Ok(true)

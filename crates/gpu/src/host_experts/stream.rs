@@ -210,7 +210,7 @@ impl Stream {
             next.iter_mut().for_each(|next| next.queue(copier));
             let Some(group) = groups.queued.pop_front() else { break };
             let area = copier.take()?;
-            ring.place(device, groups.slots().ok_or_else(gone)?, &group, filled, copier.area(area))?;
+            ring.place(device, groups.slots().ok_or_else(gone)?, group.len(), filled, copier.area(area))?;
             // The area is free when this copy is done.
             let marker = device.start_read_region(places, 0, size_of::<u32>())?;
             copier.release(area, Some(marker));
@@ -307,24 +307,19 @@ impl Ring {
         self.parts[0].experts
     }
 
-    /// Moves a group from staging memory into the ring, which has `filled` experts.
-    fn place(&self, device: &Device, slots: &LayerSlots, group: &[usize], filled: usize, area: &Region) -> Result<()> {
+    /// Moves a group of `count` experts from staging memory into the ring, which has `filled` experts.
+    fn place(&self, device: &Device, slots: &LayerSlots, count: usize, filled: usize, area: &Region) -> Result<()> {
         let with_bias = slots.has_biases();
-        for (at, &expert) in group.iter().enumerate() {
-            let bias = |i: usize| region_of(&self.biases[i]).filter(|_| with_bias[i]);
-            let placement = Placement {
-                staged: slots.staged(),
-                memory: (area, at * slots.staged_bytes()),
-                parts: self.parts.each_ref(),
-                biases: [bias(0), bias(1), bias(2)],
-                table: None,
-                expert,
-                slot: filled + at,
-                evicted: None,
-            };
-            placement.launch(device.gpu())?;
-        }
-        Ok(())
+        let bias = |i: usize| region_of(&self.biases[i]).filter(|_| with_bias[i]);
+        let placement = Placement {
+            staged: slots.staged(),
+            memory: (area, 0),
+            parts: self.parts.each_ref(),
+            biases: [bias(0), bias(1), bias(2)],
+            slots: filled..filled + count,
+            entry: None,
+        };
+        placement.launch(device.gpu())
     }
 
     /// The products of the tiles in the call's groups, whose experts are places in the ring.
