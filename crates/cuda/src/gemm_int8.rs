@@ -1,10 +1,10 @@
 //! Products of weights with int8 activations, on tensor cores: the host side of `kernels/gemm_int8.cu`, for a few rows.
 //! Of many rows `gemm_int8_tile.rs` has the same sums.
 
-use super::Cuda;
-use super::family::Shape;
-use super::gemm_int8_tile;
+use super::family::{Family, Shape};
+use super::gemm_int8_tile::{self, MANY_PAIRS};
 use super::gemv::reads_int8;
+use super::{Choice, Cuda};
 use gristmill_gpu::Unit;
 use gristmill_gpu::product::{Product, ProductParams, RowSelection};
 use gristmill_gpu::{Arg, Kernel, Launch};
@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 
 const FILE: &str = "gemm_int8.cu";
 /// Rows of X in a tile, and tiles that are multiplied at once: `ROW_TILES` in the source.
-const TILE: usize = 8;
+pub(super) const TILE: usize = 8;
 const ROW_TILES: [(usize, &str); 2] = [(1, "1"), (2, "2")];
 /// Outputs that are multiplied at once, and the bytes of their sums for a tile.
 const OUTPUTS: usize = 16;
@@ -27,6 +27,10 @@ const WARP_SCRATCH: usize = OUTPUTS * COLUMNS + (COLUMNS / 16) * (OUTPUTS + 1) *
 const TILE_SCRATCH: usize = (COLUMNS / 16) * TILE * 2 * size_of::<f32>();
 /// Blocks that a multiprocessor should have at least, so that its warps hide each other's waiting.
 const BLOCKS_EACH: usize = 3;
+/// The same for experts, whose blocks start in several rounds: with more blocks, a smaller part of the device is idle
+/// in the last round. Rows of a tile of experts on average, because few experts have most of the pairs.
+const EXPERT_BLOCKS_EACH: usize = 8;
+const USUAL_TILE_ROWS: usize = 4;
 
 /// Rows of X, in which these kernels are the fastest. On an H200, with Q4_K, GEMV, this and `gemm.cu` take 5,120 ×
 /// 2,048 in 6.0, 6.0 and 13 µs for two rows; 8.9, 6.4 and 13 for four; 22, 7.2 and 13 for eight; for 16 this 10.7 and
@@ -35,7 +39,7 @@ const ROWS: RangeInclusive<usize> = 3..=16;
 /// The same of quarters of pairs for each of the experts, from and below. For 128 experts, gate and up of 768 × 2,048
 /// take 42, 45 and 62 µs for half a pair each; 113, 89 and 123 for two; 199, 98 and 134 for four. Between the first
 /// two, GEMV and this are equal for 0.67 pairs if the times grow evenly.
-const QUARTER_PAIRS: [usize; 2] = [3, 24];
+const QUARTER_PAIRS: [usize; 2] = [2, 20];
 
 /// Pairs for each expert above which two tiles of an expert's rows are multiplied at once: 7% of the experts of an even
 /// router have more than 8 then.
@@ -57,13 +61,29 @@ pub(super) fn defines(format: Format, gated: bool, row_tiles: &'static str) -> [
 /// Whether these kernels are for a product.
 pub(super) fn serves(cuda: &Cuda, shape: &Shape) -> bool {
     let enough = match shape.experts {
-        Some(experts) => {
-            let [from, below] = QUARTER_PAIRS.map(|quarters| quarters * experts);
-            shape.rows > 1 && (from..below).contains(&shape.rows.saturating_mul(4))
-        }
+        Some(experts) => shape.rows > 1 && serves_pairs(experts, shape.rows),
         None => ROWS.contains(&shape.rows),
     };
     cuda.device.gpu().properties().architecture >= 80 && reads_int8(shape.weight, shape.precision) && enough
+}
+
+/// Whether these kernels are the fastest for this number of pairs.
+fn serves_pairs(experts: usize, pairs: usize) -> bool {
+    let [from, below] = QUARTER_PAIRS.map(|quarters| quarters * experts);
+    (from..below).contains(&pairs.saturating_mul(4))
+}
+
+/// Rows of a full tile of this number of pairs, if these kernels multiply them: those that a block multiplies at once.
+/// In larger tiles, blocks multiply them one after another, and the experts with the most rows finish last. On an
+/// H100, decode of 64 sequences of Qwen3-30B-A3B (16 layers, Q4_K_M) takes 4.6 ms with tiles of 8 rows, and 5.7 with
+/// 64.
+pub(super) fn tile_rows(cuda: &Cuda, experts: usize, pairs: usize) -> Option<usize> {
+    let few = match cuda.options.choice {
+        Choice::Fastest => serves_pairs(experts, pairs),
+        Choice::Deterministic | Choice::Family(Family::Int8) => pairs < MANY_PAIRS * experts,
+        Choice::Family(_) => false,
+    };
+    few.then_some(if pairs > TWO_TILES_PAIRS * experts { 2 * TILE } else { TILE })
 }
 
 /// A kernel, and how it cuts the work.
@@ -118,7 +138,7 @@ fn two_tiles(cuda: &Cuda, product: &Product) -> bool {
         RowSelection::Pairs { groups, .. } => y_rows > TWO_TILES_PAIRS * groups.experts(),
         _ => y_rows > TILE,
     };
-    enough && blocks(product, 2, least_slabs(product)) >= wanted_blocks(cuda)
+    enough && blocks(product, 2, least_slabs(product)) >= wanted_blocks(cuda, product)
 }
 
 /// Times 16 outputs of a block: as many as there are sums for in shared memory, if that makes blocks enough to keep the
@@ -126,7 +146,7 @@ fn two_tiles(cuda: &Cuda, product: &Product) -> bool {
 fn slabs(cuda: &Cuda, product: &Product, row_tiles: usize) -> usize {
     let (most, least) = (4 * 2 / row_tiles, least_slabs(product));
     let most = if product.up.is_some() { most / 2 } else { most };
-    let enough = |&slabs: &usize| blocks(product, row_tiles, slabs) >= wanted_blocks(cuda);
+    let enough = |&slabs: &usize| blocks(product, row_tiles, slabs) >= wanted_blocks(cuda, product);
     std::iter::successors(Some(most), |slabs| (slabs / 2 >= least).then_some(slabs / 2)).find(enough).unwrap_or(least)
 }
 
@@ -134,9 +154,15 @@ fn least_slabs(product: &Product) -> usize {
     if product.up.is_some() { 2 } else { 1 }
 }
 
-/// Blocks that are busy at once.
+/// Blocks that are busy at once, or of experts all of them.
 fn blocks(product: &Product, row_tiles: usize, slabs: usize) -> usize {
-    busy_blocks(product, OUTPUTS * slabs, TILE * row_tiles)
+    match product.rows {
+        RowSelection::Pairs { .. } => {
+            let tiles = product.y.rows().div_ceil(USUAL_TILE_ROWS * row_tiles);
+            product.weight().rows.div_ceil(OUTPUTS * slabs).saturating_mul(tiles)
+        }
+        _ => busy_blocks(product, OUTPUTS * slabs, TILE * row_tiles),
+    }
 }
 
 /// The same of blocks with this number of outputs and rows of X at once.
@@ -151,6 +177,10 @@ pub(super) fn busy_blocks(product: &Product, outputs: usize, rows: usize) -> usi
 }
 
 /// Blocks that keep a device busy.
-fn wanted_blocks(cuda: &Cuda) -> usize {
-    BLOCKS_EACH * cuda.device.gpu().properties().multiprocessors.max(1) as usize
+fn wanted_blocks(cuda: &Cuda, product: &Product) -> usize {
+    let each = match product.rows {
+        RowSelection::Pairs { .. } => EXPERT_BLOCKS_EACH,
+        _ => BLOCKS_EACH,
+    };
+    each * cuda.device.gpu().properties().multiprocessors.max(1) as usize
 }

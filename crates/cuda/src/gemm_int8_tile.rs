@@ -27,7 +27,7 @@ const FIXED: usize = 1024;
 /// Rows of X, and pairs for each of the experts, that are many. Above both ranges of `gemm_int8.rs`, so that only a
 /// backend which takes these families for any number of rows comes here.
 const MANY_ROWS: usize = 32;
-const MANY_PAIRS: usize = 16;
+pub(super) const MANY_PAIRS: usize = 16;
 
 pub(super) fn units(format: Format, gated: bool) -> impl Iterator<Item = Unit> {
     ROW_TILES.into_iter().map(move |(_, tiles)| Unit::new(FILE, &defines(format, gated, tiles)))

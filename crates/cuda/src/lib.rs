@@ -208,7 +208,7 @@ impl Cuda {
 
 impl Vendor for Cuda {
     const ROUNDS_ACTIVATIONS: bool = true;
-    const TILING: Tiling = Tiling { tile_rows: moe::TILE_ROWS, grid_words: 0 };
+    const TILING: Tiling = Tiling { tile_rows: moe::LEAST_TILE_ROWS, grid_words: 0 };
     // Neighbours are joined when weights are prepared.
     const JOINED_PARTS: usize = 1;
 
@@ -252,8 +252,8 @@ impl Vendor for Cuda {
         matmul::prepare(self, tensors, role)
     }
 
-    fn tile_rows(&self, experts: usize, pairs: usize) -> usize {
-        moe::tile_rows(self, experts, pairs)
+    fn tile_rows(&self, experts: usize, pairs: usize, rounded: bool) -> usize {
+        moe::tile_rows(self, experts, pairs, rounded)
     }
 
     fn multiply(&self, product: &Product) -> Result<()> {

@@ -261,7 +261,7 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
 
     fn group_by_expert(&self, call: Checked<GroupByExpert>) -> Result<()> {
         let (ids, lists) = call.into_lists();
-        *lists.tile_rows = self.vendor.tile_rows(lists.counts.len(), ids.rows() * ids.cols());
+        *lists.tile_rows = self.vendor.tile_rows(lists.counts.len(), ids.rows() * ids.cols(), false);
         group::group_by_expert(self.gpu(), ids, &lists)
     }
 
@@ -381,7 +381,7 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
     fn route_and_group(&self, call: &mut Checked<RouteAndGroup>) -> Result<Fused> {
         let pairs = call.groups.total_pairs();
         let (route, lists) = call.lists();
-        *lists.tile_rows = self.vendor.tile_rows(lists.counts.len(), pairs);
+        *lists.tile_rows = self.vendor.tile_rows(lists.counts.len(), pairs, false);
         route::route_and_group(self.gpu(), route, &lists)
     }
 

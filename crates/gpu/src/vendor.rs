@@ -47,9 +47,10 @@ pub trait Vendor: Debug + Send + Sync + Sized + 'static {
     fn footprint(&self, shape: &TensorShape) -> Footprint;
     /// The parts of a weight.
     fn prepare(&self, tensors: &[TensorView], role: Role) -> Result<Vec<PlaneRows>>;
-    /// Rows of a full tile for this number of pairs.
-    fn tile_rows(&self, experts: usize, pairs: usize) -> usize {
-        let _ = (experts, pairs);
+    /// Rows of a full tile for this number of pairs. `rounded`: their products round their results
+    /// ([`Vendor::rounds_results`]).
+    fn tile_rows(&self, experts: usize, pairs: usize, rounded: bool) -> usize {
+        let _ = (experts, pairs, rounded);
         Self::TILING.tile_rows
     }
 

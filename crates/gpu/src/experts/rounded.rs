@@ -41,7 +41,7 @@ pub(super) fn experts<V: Vendor>(vendor: &V, call: &mut Checked<Experts>) -> Res
 }
 
 fn route_and_group<V: Vendor>(vendor: &V, call: &Route, lists: GroupLists, pairs: usize) -> Result<()> {
-    *lists.tile_rows = vendor.tile_rows(lists.counts.len(), pairs);
+    *lists.tile_rows = vendor.tile_rows(lists.counts.len(), pairs, true);
     if route::route_and_group(vendor.device(), call, &lists)? == Fused::Yes {
         return Ok(());
     }

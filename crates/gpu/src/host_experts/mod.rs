@@ -463,7 +463,7 @@ impl PairWords {
 /// Groups pairs by these ids, one for each.
 fn sort_pairs<V: Vendor>(vendor: &V, call: &mut Checked<Experts>, ids: View<u32>) -> Result<()> {
     let (_, lists) = call.lists();
-    *lists.tile_rows = vendor.tile_rows(lists.counts.len(), ids.rows() * ids.cols());
+    *lists.tile_rows = vendor.tile_rows(lists.counts.len(), ids.rows() * ids.cols(), false);
     group::group_by_expert(vendor.device(), ids, &lists)
 }
 
