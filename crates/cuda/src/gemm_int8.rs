@@ -37,8 +37,10 @@ const USUAL_TILE_ROWS: usize = 4;
 /// `gemm.cu` 13, for 32 both 14.
 const ROWS: RangeInclusive<usize> = 3..=16;
 /// The same of quarters of pairs for each of the experts, from and below. For 128 experts, gate and up of 768 × 2,048
-/// take 42, 45 and 62 µs for half a pair each; 113, 89 and 123 for two; 199, 98 and 134 for four. Between the first
-/// two, GEMV and this are equal for 0.67 pairs if the times grow evenly.
+/// took 42, 45 and 62 µs for half a pair each; 113, 89 and 123 for two; 199, 98 and 134 for four, with tiles of 64 rows.
+/// With tiles of 8 and 32 rows and a router that prefers some experts, steps of Qwen3-30B-A3B (16 layers, an H100) take
+/// 2.25 ms by GEMV and 2.01 by this for half a pair each, 4.56 by this and 4.73 by `gemm.cu` for four, 5.35 and 5.28 for
+/// five.
 const QUARTER_PAIRS: [usize; 2] = [2, 20];
 
 /// Pairs for each expert above which two tiles of an expert's rows are multiplied at once: 7% of the experts of an even
@@ -138,7 +140,7 @@ fn two_tiles(cuda: &Cuda, product: &Product) -> bool {
         RowSelection::Pairs { groups, .. } => y_rows > TWO_TILES_PAIRS * groups.experts(),
         _ => y_rows > TILE,
     };
-    enough && blocks(product, 2, least_slabs(product)) >= wanted_blocks(cuda, product)
+    enough && blocks(product, 2, least_slabs(product)) >= wanted_blocks(cuda, BLOCKS_EACH)
 }
 
 /// Times 16 outputs of a block: as many as there are sums for in shared memory, if that makes blocks enough to keep the
@@ -146,7 +148,8 @@ fn two_tiles(cuda: &Cuda, product: &Product) -> bool {
 fn slabs(cuda: &Cuda, product: &Product, row_tiles: usize) -> usize {
     let (most, least) = (4 * 2 / row_tiles, least_slabs(product));
     let most = if product.up.is_some() { most / 2 } else { most };
-    let enough = |&slabs: &usize| blocks(product, row_tiles, slabs) >= wanted_blocks(cuda, product);
+    let most = if is_short(cuda, product, row_tiles, most) { least.max(most / 2) } else { most };
+    let enough = |&slabs: &usize| blocks(product, row_tiles, slabs) >= wanted_blocks(cuda, BLOCKS_EACH);
     std::iter::successors(Some(most), |slabs| (slabs / 2 >= least).then_some(slabs / 2)).find(enough).unwrap_or(least)
 }
 
@@ -154,15 +157,16 @@ fn least_slabs(product: &Product) -> usize {
     if product.up.is_some() { 2 } else { 1 }
 }
 
-/// Blocks that are busy at once, or of experts all of them.
+/// Blocks that are busy at once.
 fn blocks(product: &Product, row_tiles: usize, slabs: usize) -> usize {
-    match product.rows {
-        RowSelection::Pairs { .. } => {
-            let tiles = product.y.rows().div_ceil(USUAL_TILE_ROWS * row_tiles);
-            product.weight().rows.div_ceil(OUTPUTS * slabs).saturating_mul(tiles)
-        }
-        _ => busy_blocks(product, OUTPUTS * slabs, TILE * row_tiles),
-    }
+    busy_blocks(product, OUTPUTS * slabs, TILE * row_tiles)
+}
+
+/// Whether experts have so few blocks that the device is mostly idle in the last round.
+fn is_short(cuda: &Cuda, product: &Product, row_tiles: usize, slabs: usize) -> bool {
+    let tiles = product.y.rows().div_ceil(USUAL_TILE_ROWS * row_tiles);
+    let blocks = product.weight().rows.div_ceil(OUTPUTS * slabs).saturating_mul(tiles);
+    matches!(product.rows, RowSelection::Pairs { .. }) && blocks < wanted_blocks(cuda, EXPERT_BLOCKS_EACH)
 }
 
 /// The same of blocks with this number of outputs and rows of X at once.
@@ -176,11 +180,7 @@ pub(super) fn busy_blocks(product: &Product, outputs: usize, rows: usize) -> usi
     w.rows.div_ceil(outputs).saturating_mul(busy)
 }
 
-/// Blocks that keep a device busy.
-fn wanted_blocks(cuda: &Cuda, product: &Product) -> usize {
-    let each = match product.rows {
-        RowSelection::Pairs { .. } => EXPERT_BLOCKS_EACH,
-        _ => BLOCKS_EACH,
-    };
+/// Blocks that keep a device busy, by the number for each multiprocessor.
+fn wanted_blocks(cuda: &Cuda, each: usize) -> usize {
     each * cuda.device.gpu().properties().multiprocessors.max(1) as usize
 }
