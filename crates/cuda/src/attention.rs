@@ -33,8 +33,8 @@ const NEIGHBOURS: u32 = 4;
 const SPLIT_BLOCKS: usize = 8;
 /// The most blocks that `attention_decode` does not cut: on an H200 each round of eight takes 1.0 µs, joining splits 2.
 const WHOLE_BLOCKS: usize = 24;
-/// Threads of `attention_split` for several query heads of a unit, and for one.
-const THREADS: [u32; 2] = [128, 256];
+/// Threads of `attention_split`.
+const THREADS: u32 = 128;
 /// Splits of a warp of `attention_combine`: `CHUNK` of `kernels/attention.cuh`.
 const COMBINE_CHUNK: usize = 8;
 /// Slices of the workspace: a maximum and a sum of each split, and its vector.
@@ -310,7 +310,7 @@ impl<'a> Launches<'a> {
         let defines = [("ROWS", *rows_define), cells_define(call.spec.format)];
         let kernel = Kernel { file: "attention_split.cu", entry: "attention_split", defines: &defines };
         let width = params.sizes.key_stride.max(params.sizes.value_stride);
-        let launch = Launch::new(kernel, self.grid(), THREADS[usize::from(*rows == 1)], &args);
+        let launch = Launch::new(kernel, self.grid(), THREADS, &args);
         call.device.launch(&Launch { shared: rows * width * size_of::<f32>() as u32, ..launch })
     }
 

@@ -300,14 +300,14 @@ DEV Four chunk_sum(const Four (&values)[CHUNK], const Shares& shares, u32 chunk,
 // Joins the splits of a row, by one warp.
 DEV void combine(
     const AttentionParams& p, Partials partials, u32 unit_index, u32 row, u32 splits, float sink, const Results& to,
-    u32 token, u32 head, u32 from = 0, u32 to_column = 0xffffffffu
+    u32 token, u32 head
 ) {
     u64 first = partial_of(p, unit_index, row, 0);
     float2 stats[LANE_SPLITS];
     load_stats(partials.stats + first, splits, stats);
     Shares shares = shares_of(stats, splits, sink);
     const float* vectors = partials.vectors + first * p.value_stride;
-    for (u32 base = from; base < min(p.value_width, to_column); base += 128) {
+    for (u32 base = 0; base < p.value_width; base += 128) {
         Four total = {}, values[CHUNK];
         for (u32 chunk = 0; chunk * CHUNK < splits; chunk++) {
             load_chunk(vectors, p.value_stride, chunk, splits, base + here.lane() * 4, values);

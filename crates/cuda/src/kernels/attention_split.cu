@@ -8,8 +8,7 @@
 // ROWS: 1, 4 or 8. CELLS_Q8_0: the cache has 8-bit codes and scales.
 #include "attention.cuh"
 
-// With one row, as `THREADS` in attention.rs.
-#define THREADS (ROWS == 1 ? 256u : 128u)
+#define THREADS 128u
 #define WARPS (THREADS / 32)
 #define TILE 64u
 // Threads that share the values of eight columns, at most.
@@ -206,11 +205,9 @@ KERNEL_BOUNDED(attention_split, THREADS, 2)(
         }
         // The next token's partial results are written after a barrier that the warps which join these come to as well.
         if (p.walkers == 1 || (splits.count == 1 && walker == 0)) {
-            // A warp for each 128 columns of a head.
-            u32 slices = (p.value_width + 127) / 128;
-            for (u32 i = here.warp(); i < unit.live * slices; i += WARPS) {
-                u32 r = i / slices, head = unit.head_first + r, from = i % slices * 128;
-                combine(p, partials, unit_index, r, splits.count, sink_of(sinks, head), results, token, head, from, from + 128);
+            for (u32 r = here.warp(); r < unit.live; r += WARPS) {
+                u32 head = unit.head_first + r;
+                combine(p, partials, unit_index, r, splits.count, sink_of(sinks, head), results, token, head);
             }
         }
     }
