@@ -27,9 +27,10 @@ const WARP_SCRATCH: usize = OUTPUTS * COLUMNS + (COLUMNS / 16) * (OUTPUTS + 1) *
 const TILE_SCRATCH: usize = (COLUMNS / 16) * TILE * 2 * size_of::<f32>();
 /// Blocks that a multiprocessor should have at least, so that its warps hide each other's waiting.
 const BLOCKS_EACH: usize = 3;
-/// The same for experts, whose blocks start in several rounds: with more blocks, a smaller part of the device is idle
-/// in the last round. Rows of a tile of experts on average, because few experts have most of the pairs.
+/// Blocks of experts that a multiprocessor should have at least. They start in several rounds: with more blocks, a
+/// smaller part of the device is idle in the last round.
 const EXPERT_BLOCKS_EACH: usize = 8;
+/// Rows of a tile of experts on average, because few experts have most of the pairs.
 const USUAL_TILE_ROWS: usize = 4;
 
 /// Rows of X, in which these kernels are the fastest. On an H200, with Q4_K, GEMV, this and `gemm.cu` take 5,120 ×

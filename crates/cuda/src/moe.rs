@@ -4,14 +4,16 @@ use super::Cuda;
 use super::family::Family;
 use super::gemm_int8;
 
-/// Rows of the smallest full tile.
+/// Rows of the smallest full tile of [`gristmill_kernels::groups::Groups`], which is for `gemm_int8.cu`.
 pub(crate) const LEAST_TILE_ROWS: usize = gemm_int8::TILE;
-/// Rows of a full tile of [`gristmill_kernels::groups::Groups`]: of few pairs, and of many, which `wgmma` multiplies.
-pub(crate) const TILE_ROWS: usize = 64;
-/// Rows of a full tile where `gemm.cu` multiplies 32 rows at once, and the pairs for each expert below which it does.
-/// In larger tiles, the experts with the most rows finish after all others.
+/// Rows of a full tile where `gemm.cu` multiplies 32 rows at once.
 const SMALL_TILE_ROWS: usize = 32;
+/// Pairs for each expert below which `gemm.cu` gets the small tiles: in larger tiles, the experts with the most rows
+/// finish after all others.
 const SMALL_TILE_PAIRS: usize = 16;
+/// Rows of the largest full tile for `gemm.cu`.
+pub(crate) const TILE_ROWS: usize = 64;
+/// Rows of a full tile for `gemm_wgmma.cu`.
 pub(crate) const LARGE_TILE_ROWS: usize = 128;
 /// Pairs for each expert from which the large tiles are used. For 128 experts in Q4_K on an H200, gate and up of 768 ×
 /// 2,048 take 195 µs with the small tiles and 243 with the large ones for 32 pairs each, 506 and 390 for 128.

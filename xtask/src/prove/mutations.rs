@@ -1,4 +1,5 @@
-//! `prove mutations`: plausible mistakes in the CPU kernels, one at a time, which the op suite must detect.
+//! `prove mutations`: plausible mistakes in the CPU kernels, which the op suite must detect. Those of single formats are applied
+//! in rounds ([`rounds`]), all others one at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;

@@ -1,4 +1,5 @@
-//! Mutations of different formats share a build: a round applies several at once, and the test of products prints which formats fail.
+//! Mutations of different formats share a build: a round applies several at once, and the test of products prints which
+//! formats fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 

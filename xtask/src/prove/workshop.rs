@@ -1,4 +1,4 @@
-//! A copy of the kernels and their op suite, to be broken one line at a time.
+//! A copy of the kernels and their op suite, in which mutations are applied and reverted.
 
 use super::list::{FORMATS, Feature, Mutation};
 use super::rounds::{Sources, failed};
@@ -134,8 +134,8 @@ impl Workshop {
         format_sources(&self.tree.join("crates"))
     }
 
-    /// The formats, in lower case, whose products fail on some level of the CPU. `None` if the tree does not compile or the test
-    /// does not end.
+    /// The formats, in lower case, whose products fail on at least one level of the CPU. `None` if the tree does not compile, or
+    /// if the test does not end in time.
     pub(super) fn failing_formats(&self) -> Result<Option<BTreeSet<String>>, String> {
         let log = self.log.with_file_name("formats.log");
         let output = File::create(&log).map_err(|e| format!("cannot write {}: {e}", log.display()))?;
