@@ -48,6 +48,8 @@ pub struct Simulator {
     /// Sizes of the host memory that is pinned, unless the system refuses.
     pinned: Mutex<HashMap<u64, usize>>,
     refuses_pins: AtomicBool,
+    /// Held while work runs.
+    running: Arc<Mutex<()>>,
 }
 
 /// When a copy beside the launches arrives. Until then, its target is poisoned.
@@ -144,7 +146,7 @@ impl Simulator {
             },
         };
         let (memory, mapped, written, programs, captured) = Default::default();
-        let (copies, pinned, refuses_pins) = Default::default();
+        let (copies, pinned, refuses_pins, running) = Default::default();
         let limit = AtomicU64::new(u64::MAX);
         Arc::new(Self {
             properties,
@@ -161,6 +163,7 @@ impl Simulator {
             limit,
             pinned,
             refuses_pins,
+            running,
         })
     }
 
@@ -276,6 +279,7 @@ impl Simulator {
             captured.push(work);
             return Ok(());
         }
+        let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         work.run().map_err(|reason| self.error("a kernel", reason))
     }
 }
@@ -420,8 +424,9 @@ impl Gpu for Simulator {
         Ok(Some(address))
     }
 
-    /// Mapped memory belongs to the host.
+    /// Mapped memory belongs to the host. As CUDA's driver does, this waits for the work that runs.
     fn free(&self, address: u64) {
+        let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
         let bytes = self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
         if let Some(layout) = bytes.and_then(layout) {
@@ -531,7 +536,8 @@ impl Gpu for Simulator {
         self.written().clear();
         let captured = self.captured().take().unwrap_or_default();
         outcome?;
-        Ok(Some(Box::new(Captured { device: self.properties.id, work: captured })))
+        let running = Arc::clone(&self.running);
+        Ok(Some(Box::new(Captured { device: self.properties.id, work: captured, running })))
     }
 
     fn prepare(&self, unit: &Unit) -> Result<()> {
@@ -543,11 +549,13 @@ impl Gpu for Simulator {
 struct Captured {
     device: DeviceId,
     work: Vec<Work>,
+    running: Arc<Mutex<()>>,
 }
 
 impl Graph for Captured {
     fn replay(&self) -> Result<()> {
         let failed = |reason| Error::Device { device: self.device, what: "replaying a graph".to_owned(), reason };
+        let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         self.work.iter().try_for_each(|work| work.run().map_err(failed))
     }
 }

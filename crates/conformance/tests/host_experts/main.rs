@@ -506,6 +506,23 @@ fn slots_change_no_tokens() {
     }
 }
 
+/// Layers of several formats have experts of several sizes. Staging memory for two of them changes no tokens.
+#[test]
+fn staging_memory_fits_experts_of_several_sizes() {
+    let on_device =
+        load(NAME, device(Options::default(), None, Mode::Fast).unwrap(), ExpertPlacement::Device, Precision::Fast);
+    let (expected, vocab) = (logits_of(NAME, &on_device, &SINGLE_TOKENS).unwrap(), on_device.spec().vocab);
+    let host = HostExperts { staged_bytes: 1, ..HostExperts::new(cpu()) };
+    let backend = device(Options::default(), Some(host), Mode::Fast).unwrap();
+    let model = load(NAME, backend, ExpertPlacement::Slots(experts_of(NAME).1), Precision::Fast);
+    for _ in 0..3 {
+        let found = logits_of(NAME, &model, &SINGLE_TOKENS).unwrap();
+        compare(NAME, TOLERANCES[0].1, vocab, &found, &expected);
+    }
+    let usage = model.backend().slot_usage().unwrap();
+    assert!(usage.insertions > 0, "{usage:?}");
+}
+
 /// With slots that never change, a token's bits depend on its own sequence only, also in a batch that is longer than the mailbox.
 #[test]
 fn fixed_slots_are_deterministic() {

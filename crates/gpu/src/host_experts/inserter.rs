@@ -6,7 +6,7 @@
 
 use super::compute::HostLayer;
 use super::worth::Worth;
-use super::{GROUP_BYTES, GROUPS_AHEAD, RING_GROUPS};
+use super::{GROUP_BYTES, GROUPS_AHEAD, HostExperts, RING_GROUPS};
 use crate::seam::{Gpu, Region};
 use gristmill_kernels::Backend;
 use gristmill_kernels::error::{Error, Result};
@@ -16,19 +16,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Memory of a device through which experts are copied, in bytes: for slots, and for long batches ([`super::stream`]).
+/// Memory of a device through which experts are copied, in bytes, with [`super::HostExperts::new`]: for slots, and for long batches
+/// ([`super::stream`]).
 pub const STAGING_BYTES: usize = STAGED_BYTES + STREAMED_BYTES;
 /// Areas for groups that are copied ahead, and rings of two formats, as a Q4_K_M mix has.
 const STREAMED_BYTES: usize = (GROUPS_AHEAD + 2 * RING_GROUPS) * GROUP_BYTES;
 /// Staging memory for slots; two experts if these need more. The experts that arrive during two steps must fit, because a step is
 /// submitted before the last one ends.
-const STAGED_BYTES: usize = 192 << 20;
+pub(super) const STAGED_BYTES: usize = 192 << 20;
 /// Experts in staging memory at most. Each costs a launch.
 const MOST_STAGED: usize = 96;
 /// Experts that are copied before the thread waits: it needs as long to wake up as the copy of one.
 const MOST_TOGETHER: usize = 8;
-/// Sizes of staging memory are multiples of this, so that layers of several formats share it.
-const STEP: usize = 1 << 20;
 /// Wanted experts that are remembered. Those that were missed last are copied first.
 const MOST_WANTED: usize = 512;
 /// Tokens of a request, the last ones, whose choices count. A prompt thus leaves the experts of its end in slots.
@@ -48,6 +47,8 @@ pub(super) struct Inserter {
 struct Shared {
     gpu: Arc<dyn Gpu>,
     host: Arc<Backend>,
+    /// The most staging memory, unless two experts need more.
+    most: usize,
     state: Mutex<State>,
     changed: Condvar,
     clock: AtomicU64,
@@ -63,6 +64,8 @@ struct State {
     /// Staging memory that nothing uses, and the bytes of all.
     free: Vec<Region>,
     allocated: usize,
+    /// Bytes of the largest expert so far, which new staging memory has, so that layers of several formats share it.
+    largest: usize,
     staged: usize,
     arrived: Vec<StagedExpert>,
     /// Staging memory that kernels read, with the number of the last request before each.
@@ -73,9 +76,10 @@ struct State {
 
 impl Inserter {
     /// Starts the thread, unless the slots are `fixed`.
-    pub(super) fn start(gpu: &Arc<dyn Gpu>, host: &Arc<Backend>, fixed: bool) -> Result<Self> {
+    pub(super) fn start(gpu: &Arc<dyn Gpu>, host: &HostExperts, fixed: bool) -> Result<Self> {
         let (state, changed, clock, usage) = Default::default();
-        let shared = Arc::new(Shared { gpu: Arc::clone(gpu), host: Arc::clone(host), state, changed, clock, usage });
+        let (gpu, most, host) = (Arc::clone(gpu), host.staged_bytes, Arc::clone(&host.backend));
+        let shared = Arc::new(Shared { gpu, host, most, state, changed, clock, usage });
         let own = Arc::clone(&shared);
         // An error of a copy is the device's, which the next operation reports.
         let serve = move || drop(own.serve());
@@ -181,6 +185,35 @@ impl State {
         self.staged -= 1;
         self.free.push(memory);
     }
+
+    /// Memory for an expert of this size, of `most` bytes in all.
+    fn take(&mut self, bytes: usize, most: usize) -> Taken {
+        self.largest = self.largest.max(bytes);
+        if let Some(at) = self.free.iter().position(|memory| memory.bytes() >= bytes) {
+            return Taken::Free(self.free.swap_remove(at));
+        }
+        let (bytes, most, mut small) = (self.largest, most.max(2 * self.largest), Vec::new());
+        while self.allocated + bytes > most
+            && let Some(memory) = self.free.pop()
+        {
+            self.allocated -= memory.bytes();
+            small.push(memory);
+        }
+        if self.allocated + bytes > most {
+            return Taken::None(small);
+        }
+        self.allocated += bytes;
+        Taken::New(bytes, small)
+    }
+}
+
+/// What [`State::take`] found. The memory in lists is too small, and is freed after the state is unlocked: freeing waits for the
+/// device, and the device can be waiting for a thread that needs the state.
+enum Taken {
+    Free(Region),
+    /// Nothing, but this number of bytes can be allocated.
+    New(usize, Vec<Region>),
+    None(Vec<Region>),
 }
 
 impl Shared {
@@ -220,8 +253,10 @@ impl Shared {
                 if !slots.resident(|resident| resident.wants(expert)) {
                     continue;
                 }
-                let bytes = slots.staged_bytes().next_multiple_of(STEP);
-                if let Some(memory) = self.memory(&mut state, bytes)? {
+                let taken = state.take(slots.staged_bytes(), self.most);
+                let memory;
+                (memory, state) = self.memory(taken, state)?;
+                if let Some(memory) = memory {
                     state.staged += 1;
                     slots.resident(|resident| resident.start(expert));
                     experts.push((layer, expert, memory));
@@ -232,32 +267,80 @@ impl Shared {
             if !experts.is_empty() {
                 return Ok(Some(experts));
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            if !state.stop {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
         }
         Ok(None)
     }
 
-    /// Free staging memory of at least this size. `None` if it is in use, or the device's memory is.
-    fn memory(&self, state: &mut State, bytes: usize) -> Result<Option<Region>> {
-        if let Some(at) = state.free.iter().position(|memory| memory.bytes() >= bytes) {
-            return Ok(Some(state.free.swap_remove(at)));
-        }
-        let most = STAGED_BYTES.max(2 * bytes);
-        while state.allocated + bytes > most
-            && let Some(small) = state.free.pop()
-        {
-            state.allocated -= small.bytes();
-        }
-        if state.allocated + bytes > most {
-            return Ok(None);
-        }
-        match Region::new(&self.gpu, bytes, "staging of experts") {
+    /// The memory that was taken. `None` if all is in use, or the device's memory is. The state is unlocked meanwhile if memory is
+    /// allocated or freed.
+    fn memory<'a>(
+        &'a self,
+        taken: Taken,
+        state: MutexGuard<'a, State>,
+    ) -> Result<(Option<Region>, MutexGuard<'a, State>)> {
+        let (bytes, small) = match taken {
+            Taken::Free(memory) => return Ok((Some(memory), state)),
+            Taken::None(small) if small.is_empty() => return Ok((None, state)),
+            Taken::None(small) => (None, small),
+            Taken::New(bytes, small) => (Some(bytes), small),
+        };
+        drop(state);
+        drop(small);
+        let memory = bytes.map(|bytes| Region::new(&self.gpu, bytes, "staging of experts")).transpose();
+        let mut state = self.state();
+        match memory {
             // The steps need the memory more. After the next misses it is tried again.
-            Err(error) if error.is_out_of_memory() => Ok(None),
-            memory => {
-                state.allocated += bytes;
-                memory.map(Some)
+            Err(error) if error.is_out_of_memory() => {
+                state.allocated -= bytes.unwrap_or(0);
+                Ok((None, state))
             }
+            memory => Ok((memory?, state)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::tests::Counting;
+    use gristmill_kernels::reference::Reference;
+    use std::time::{Duration, Instant};
+
+    /// A driver that frees memory waits for the device, which can wait for a thread that needs the state. Here it waits for the test.
+    #[test]
+    fn memory_is_freed_while_the_state_is_unlocked() {
+        let counting = Counting::new();
+        let gpu: Arc<dyn Gpu> = counting.clone();
+        let host = Arc::new(Backend::new(Reference));
+        let (state, changed, clock, usage) = Default::default();
+        let shared = Shared { gpu: Arc::clone(&gpu), host, most: 1, state, changed, clock, usage };
+        let take = |bytes| {
+            let mut state = shared.state();
+            let taken = state.take(bytes, shared.most);
+            shared.memory(taken, state).unwrap().0
+        };
+        let small: Vec<Region> = [8, 8].map(|bytes| take(bytes).expect("room for two")).into();
+        assert!(take(8).is_none(), "all is in use");
+        let large = take(16).expect("room for two of this size");
+        assert!(take(16).is_none(), "all is in use");
+        shared.state().free.extend(small);
+        let freed = counting.freed.lock().unwrap();
+        thread::scope(|scope| {
+            let other = scope.spawn(|| take(16));
+            let (start, mut is_unlocked) = (Instant::now(), false);
+            while !is_unlocked && start.elapsed() < Duration::from_secs(5) {
+                thread::sleep(Duration::from_millis(1));
+                is_unlocked = shared.state.try_lock().is_ok_and(|state| state.free.is_empty());
+            }
+            drop(freed);
+            assert!(is_unlocked, "the state is locked while memory is freed");
+            let other = other.join().unwrap().expect("the small ones are freed");
+            assert_eq!((other.bytes(), counting.freed.lock().unwrap().len()), (16, 2));
+        });
+        shared.state().free.push(large);
+        assert_eq!(take(8).expect("experts of all sizes share memory").bytes(), 16);
     }
 }

@@ -43,7 +43,7 @@ use gristmill_kernels::storage::Storage;
 use gristmill_kernels::tensor::{Buffer, View};
 use gristmill_kernels::weight::{HostWeight, Location, Weight};
 pub use inserter::STAGING_BYTES;
-use inserter::{COUNTED_TOKENS, Inserter};
+use inserter::{COUNTED_TOKENS, Inserter, STAGED_BYTES};
 pub use mailbox::{ControlWords, DeviceWords};
 use mailbox::{Mailbox, SHARED};
 pub(crate) use place::{PlaceParams, RingParams, SlotMatrix, SlotPlane};
@@ -89,6 +89,8 @@ pub struct HostExperts {
     pub deadline: Duration,
     /// Bytes of pinned memory for rows. A batch whose rows need more is split.
     pub rows_bytes: usize,
+    /// Bytes of the device's memory through which experts are copied to slots; two experts if these need more.
+    pub staged_bytes: usize,
     /// Tokens of the smallest batch whose experts without a slot are copied to the device and multiplied there, in a layer that has
     /// slots. Such a batch is not captured.
     pub stream_tokens: usize,
@@ -104,12 +106,22 @@ pub struct HostExperts {
 }
 
 impl HostExperts {
-    /// With a deadline of 5 s, groups of 24 MiB, and memory for the rows of 512 tokens of 8 experts with 2,048 elements each.
+    /// With a deadline of 5 s, groups of 24 MiB, 192 MiB to copy experts to slots, and memory for the rows of 512 tokens of 8 experts with 2,048 elements each.
     pub fn new(backend: Arc<Backend>) -> Self {
         let (deadline, rows_bytes, group_bytes) = (Duration::from_secs(5), 32 << 20, GROUP_BYTES);
         let (stream_tokens, share_tokens) = (STREAM_TOKENS, SHARE_TOKENS);
-        let (groups_ahead, ring_groups) = (GROUPS_AHEAD, RING_GROUPS);
-        Self { backend, deadline, rows_bytes, stream_tokens, share_tokens, group_bytes, groups_ahead, ring_groups }
+        let (groups_ahead, ring_groups, staged_bytes) = (GROUPS_AHEAD, RING_GROUPS, STAGED_BYTES);
+        Self {
+            backend,
+            deadline,
+            rows_bytes,
+            staged_bytes,
+            stream_tokens,
+            share_tokens,
+            group_bytes,
+            groups_ahead,
+            ring_groups,
+        }
     }
 }
 
@@ -138,7 +150,7 @@ impl HostPath {
     /// Pins the mailbox and starts the threads. `fixed`: slots keep their experts.
     pub(crate) fn start(device: &Device, host: HostExperts, fixed: bool) -> Result<Self> {
         let mailbox = Mailbox::new(device.gpu(), host.rows_bytes)?;
-        let inserter = Inserter::start(device.gpu(), &host.backend, fixed)?;
+        let inserter = Inserter::start(device.gpu(), &host, fixed)?;
         let worker = Worker::start(Arc::clone(&host.backend), inserter, &mailbox, device.host_failure())?;
         let worker = Some(Arc::new(worker));
         Ok(Self::new(host, mailbox, fixed, worker))

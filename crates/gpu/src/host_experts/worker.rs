@@ -11,6 +11,7 @@ use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::ops::{Experts, Graph, Operation, SlotUsage};
 use gristmill_kernels::weight::HostMatrices;
 use std::any::Any;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -79,7 +80,10 @@ impl Worker {
         let own = Arc::clone(&layer);
         match find(&layers, &HostLayer::is_dropped) {
             Some(free) => {
-                layers[free] = own;
+                // Its slots' memory is freed without the lock: that waits for the device, which can be waiting for the thread.
+                let dropped = mem::replace(&mut layers[free], own);
+                drop(layers);
+                drop(dropped);
                 Ok((free as u32, layer))
             }
             None => {
