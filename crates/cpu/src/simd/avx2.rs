@@ -279,6 +279,10 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
         both!(self.shl_i32(v, 24 - 8 * i), |v| unsafe { _mm256_srai_epi32::<24>(v) })
     }
     #[inline(always)]
+    fn as_i32(self, v: Self::Codes) -> Self::I32 {
+        v
+    }
+    #[inline(always)]
     fn as_codes(self, v: Self::I32) -> Self::Codes {
         v
     }

@@ -201,6 +201,10 @@ impl Simd for Avx512 {
         unsafe { _mm512_srai_epi32::<24>(self.shl_i32(v, 24 - 8 * i)) }
     }
     #[inline(always)]
+    fn as_i32(self, v: __m512i) -> __m512i {
+        v
+    }
+    #[inline(always)]
     fn as_codes(self, v: __m512i) -> __m512i {
         v
     }

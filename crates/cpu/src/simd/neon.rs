@@ -146,6 +146,7 @@ impl Simd for Neon {
     lanewise! { on_quarters:
         (Codes, Codes) -> Codes { and: vandq_u8, or: vorrq_u8, add_codes: vaddq_u8 }
         (I32) -> Codes { as_codes: vreinterpretq_u8_s32 }
+        (Codes) -> I32 { as_i32: vreinterpretq_s32_u8 }
         (I32, I32) -> I32 { and_i32: vandq_s32, or_i32: vorrq_s32, add_i32: vaddq_s32, mul_i32: vmulq_s32 }
         (I32) -> F32 { to_f32: vcvtq_f32_s32, as_f32: vreinterpretq_f32_s32 }
         (F32) -> I32 { round_i32: vcvtnq_s32_f32 }

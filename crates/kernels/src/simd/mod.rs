@@ -249,6 +249,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn byte_signed(self, v: Self::Codes, i: u32) -> Self::I32;
     /// The lanes' bits as four bytes each.
     fn as_codes(self, v: Self::I32) -> Self::Codes;
+    /// Four bytes each as the bits of a lane.
+    fn as_i32(self, v: Self::Codes) -> Self::I32;
 
     /// Prefetches the cache line of the byte at `at`, which may be behind the slice.
     #[inline(always)]

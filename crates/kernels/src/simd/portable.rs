@@ -113,6 +113,10 @@ impl Simd for Portable {
         std::array::from_fn(|r| i32::from(v[4 * r + i as usize] as i8))
     }
     #[inline(always)]
+    fn as_i32(self, v: [u8; 64]) -> [i32; 16] {
+        std::array::from_fn(|r| i32::from_le_bytes([v[4 * r], v[4 * r + 1], v[4 * r + 2], v[4 * r + 3]]))
+    }
+    #[inline(always)]
     fn as_codes(self, v: [i32; 16]) -> [u8; 64] {
         std::array::from_fn(|i| (v[i / 4] >> (8 * (i % 4))) as u8)
     }

@@ -230,6 +230,7 @@ impl Check for Ints {
         let each = |f: fn(i32, i32) -> i32| -> [i32; 16] { std::array::from_fn(|r| f(int(a, r), int(b, r))) };
         assert_eq!(ints(s, va), each(|a, _| a));
         assert_eq!(bytes(s, s.as_codes(va)), *a);
+        assert_eq!(bytes(s, s.as_codes(s.as_i32(s.as_codes(va)))), *a);
         assert_eq!(ints(s, s.splat_i32(int(a, 0))), [int(a, 0); 16]);
         for at in 0..32 {
             assert_eq!(ints(s, s.load_u8(a, at)), std::array::from_fn(|r| i32::from(a[at + r])));

@@ -6,8 +6,8 @@
 //! of their code in nibble `g % 2` of `qs` byte `16·(g / 2) + j` and its high bit at bit `g` of `qh` byte `j`. Files have `d`
 //! once for each row, before its blocks: see [`super::rows`].
 
+use super::shifted::{halves, look_up_32};
 use super::{BlockFormat, Plane, Quantised, bits, fit, plane};
-use crate::eight;
 use crate::simd::Simd;
 
 /// The format `IQ2_KL`.
@@ -23,15 +23,15 @@ pub(super) const PAIRS: [[i8; 2]; 32] = [
     [13, 13], [28, -63], [28, -23], [28, 1], [28, 28], [28, 47], [47, -23], [47, 13],
 ];
 
-/// [`PAIRS`] as words.
-const WORDS: [u32; 32] = {
-    let mut words = [0; 32];
+/// The first and the second values of the codes, for [`look_up_32`].
+const VALUES: [[[i8; 16]; 2]; 2] = {
+    let mut values = [[0; 32]; 2];
     let mut i = 0;
     while i < 32 {
-        words[i] = PAIRS[i][0] as u8 as u32 | (PAIRS[i][1] as u8 as u32) << 8;
+        [values[0][i], values[1][i]] = PAIRS[i];
         i += 1;
     }
-    words
+    [halves(&values[0]), halves(&values[1])]
 };
 
 const SCALES_H: usize = 2;
@@ -45,7 +45,7 @@ impl BlockFormat for IQ2_KL {
     const BLOCK: usize = 256;
     const GROUP: usize = 32;
     const BYTES: usize = 88;
-    const PLANES: &'static [Plane] = &[plane(0, 4, 2), plane(4, 4, 1), plane(8, 64, 2), plane(72, 16, 2)];
+    const PLANES: &'static [Plane] = &[plane(0, 4, 2), plane(4, 4, 1), plane(8, 64, 4), plane(72, 16, 4)];
     const ENCODE_NMSE: f64 = 5.3e-2;
     const READ_ONLY: bool = true;
 
@@ -81,6 +81,22 @@ impl BlockFormat for IQ2_KL {
     }
 }
 
+/// The eight values of codes `4·j .. 4·j + 4` of a group, looked up as bytes: a gather of words takes AVX2 several times as long.
+#[inline(always)]
+fn four<S: Simd>(s: S, tile: &[u8], g: usize, j: usize) -> [S::Codes; 2] {
+    let low = s.shr_and(s.load_codes(tile, 16 * (QS + 16 * (g / 2) + 4 * j)), 4 * (g as u32 % 2), 15);
+    let high = s.shr_and(s.load_codes(tile, 16 * (QH + 4 * j)), g as u32, 1);
+    let first = s.as_i32(look_up_32(s, &VALUES[0], low, high));
+    let second = s.as_i32(look_up_32(s, &VALUES[1], low, high));
+    // Both values of the first and third code, and of the second and fourth.
+    let (even, odd) = (s.splat_i32(0x00ff_00ff), s.splat_i32(!0x00ff_00ff));
+    let one_three = s.or_i32(s.and_i32(first, even), s.shl_i32(s.and_i32(second, even), 8));
+    let two_four = s.or_i32(s.and_i32(s.shr_i32(first, 8), even), s.and_i32(second, odd));
+    let below = s.or_i32(s.and_i32(one_three, s.splat_i32(0xffff)), s.shl_i32(two_four, 16));
+    let above = s.or_i32(s.shr_i32(one_three, 16), s.and_i32(two_four, s.splat_i32(!0xffff)));
+    [s.as_codes(below), s.as_codes(above)]
+}
+
 impl Quantised for IQ2_KL {
     const SIGNED: bool = true;
     const LARGEST: i32 = 63;
@@ -88,15 +104,8 @@ impl Quantised for IQ2_KL {
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {
-        eight!(j => {
-            let low = s.load_u16(tile, 16 * (QS + 16 * (g / 2) + 2 * j));
-            let high = s.load_u16(tile, 16 * (QH + 2 * j));
-            let low = s.and_i32(s.shr_i32(low, 4 * (g as u32 % 2)), s.splat_i32(0x0f0f));
-            let high = s.shl_i32(s.and_i32(s.shr_i32(high, g as u32), s.splat_i32(0x0101)), 4);
-            let codes = s.or_i32(low, high);
-            let (first, second) = (s.gather(&WORDS, codes), s.gather(&WORDS, s.shr_i32(codes, 8)));
-            s.as_codes(s.or_i32(first, s.shl_i32(second, 16)))
-        })
+        let [a, b, c, d] = [four(s, tile, g, 0), four(s, tile, g, 1), four(s, tile, g, 2), four(s, tile, g, 3)];
+        [a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]]
     }
 
     #[inline(always)]
