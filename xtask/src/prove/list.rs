@@ -290,8 +290,9 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "start: QS + 32 * (g / 4), shift: 2 * (g % 4)" => "start: QS + 32 * (g % 2), shift: 2 * (g / 2)",
     }
     matmul in "kernels/src/format/iq2_kl/mod.rs" by [matmul] {
-        "s.shl_i32(second, 16)" => "s.shl_i32(first, 16)",
-        "s.shr_i32(high, g as u32)" => "high",
+        "s.shl_i32(two_four, 16)" => "s.shl_i32(one_three, 16)",
+        "&VALUES[1], low, high" => "&VALUES[0], low, high",
+        "(QH + 4 * j)), g as u32, 1" => "(QH + 4 * j)), 0, 1",
         "2 * g as u32" => "g as u32",
     }
     matmul in "cpu/src/dot/float.rs" by [matmul] {
