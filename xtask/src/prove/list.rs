@@ -239,7 +239,7 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     }
     matmul in "kernels/src/format/shifted.rs" by [matmul] {
         "s.add_codes(codes[j], shifts[j / 4])" => "s.add_codes(codes[j], shifts[0])",
-        "s.add_codes(s.lookup(&halves[0], nibbles), more)" => "s.lookup(&halves[0], nibbles)",
+        "7 - n as u32" => "7 - n as u32 / 2",
         "2 * (t as u32 % 4)" => "2 * (t as u32 % 2)",
         "where_bit(s, extra, 2 * g + half, shift)" => "where_bit(s, extra, g + half, shift)",
         "s.and_i32(byte, s.splat_i32(254))" => "byte",
@@ -255,7 +255,7 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "2 * g + half" => "2 * g + 0 * half",
     }
     matmul in "kernels/src/format/iq5_k/mod.rs" by [matmul] {
-        "look_up_32(s, &HALVES, low[j], high[j])" => "look_up_32(s, &HALVES, low[j], high[0])",
+        "16 * (high.start + 4 * j)" => "16 * high.start",
         "2 * g + half" => "2 * g + 0 * half",
     }
     matmul in "kernels/src/format/iq5_k/mod.rs" by [formats] {
@@ -291,8 +291,8 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     }
     matmul in "kernels/src/format/iq2_kl/mod.rs" by [matmul] {
         "s.shl_i32(two_four, 16)" => "s.shl_i32(one_three, 16)",
-        "&VALUES[1], low, high" => "&VALUES[0], low, high",
-        "(QH + 4 * j)), g as u32, 1" => "(QH + 4 * j)), 0, 1",
+        "look_up_32(s, &VALUES[i], low, high, g)" => "look_up_32(s, &VALUES[0], low, high, g)",
+        "low, high, g)" => "low, high, 0)",
         "2 * g as u32" => "g as u32",
     }
     matmul in "cpu/src/dot/float.rs" by [matmul] {

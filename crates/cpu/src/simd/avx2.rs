@@ -176,6 +176,11 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
         both!(v, |v| unsafe { _mm256_shuffle_epi8(table, v) })
     }
     #[inline(always)]
+    fn lookup_half(self, table: &[[i8; 16]; 2], v: Self::Codes, upper: Self::Codes) -> Self::Codes {
+        let found = two!(half => self.lookup(&table[half], v));
+        two!(i => unsafe { _mm256_blendv_epi8(found[0][i], found[1][i], upper[i]) })
+    }
+    #[inline(always)]
     fn gather<const N: usize>(self, table: &[u32; N], index: Self::I32) -> Self::I32 {
         const { assert!(N.is_power_of_two()) }
         // After the mask, an index is within the table.

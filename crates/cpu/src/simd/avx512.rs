@@ -7,7 +7,7 @@
 
 mod int8;
 
-use gristmill_kernels::lanewise;
+use gristmill_kernels::{lanewise, two};
 use gristmill_kernels::simd::{Int8Block, Kernel, Simd, WeightSlice};
 use std::arch::x86_64::*;
 use std::mem::transmute;
@@ -156,6 +156,11 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn lookup(self, table: &[i8; 16], v: __m512i) -> __m512i {
         unsafe { _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), v) }
+    }
+    #[inline(always)]
+    fn lookup_half(self, table: &[[i8; 16]; 2], v: __m512i, upper: __m512i) -> __m512i {
+        let found = two!(half => self.lookup(&table[half], v));
+        unsafe { _mm512_mask_blend_epi8(_mm512_movepi8_mask(upper), found[0], found[1]) }
     }
     #[inline(always)]
     fn gather<const N: usize>(self, table: &[u32; N], index: __m512i) -> __m512i {

@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use gristmill_kernels::simd::{Kernel, Simd};
-use gristmill_kernels::{four, lanewise, no_bf16};
+use gristmill_kernels::{four, lanewise, no_bf16, two};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -188,6 +188,12 @@ impl Simd for Neon {
     fn lookup(self, table: &[i8; 16], v: Self::Codes) -> Self::Codes {
         let table = unsafe { vreinterpretq_u8_s8(vld1q_s8(table.as_ptr())) };
         each!(v, |v| unsafe { vqtbl1q_u8(table, v) })
+    }
+    #[inline(always)]
+    fn lookup_half(self, table: &[[i8; 16]; 2], v: Self::Codes, upper: Self::Codes) -> Self::Codes {
+        let found = two!(half => self.lookup(&table[half], v));
+        let upper = each!(upper, |v| unsafe { vreinterpretq_u8_s8(vshrq_n_s8::<7>(vreinterpretq_s8_u8(v))) });
+        four!(i => unsafe { vbslq_u8(upper[i], found[1][i], found[0][i]) })
     }
     #[inline(always)]
     fn gather<const N: usize>(self, table: &[u32; N], index: Self::I32) -> Self::I32 {

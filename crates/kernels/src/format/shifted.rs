@@ -51,25 +51,23 @@ pub(super) fn add_shifts<S: Simd>(s: S, codes: [S::Codes; 8], shifts: [S::Codes;
     eight!(j => s.add_codes(codes[j], shifts[j / 4]))
 }
 
-/// The lower half of a table of 32, and what the upper half's entries are more.
+/// Both halves of a table of 32.
 pub(super) const fn halves(table: &[i8; 32]) -> [[i8; 16]; 2] {
     let mut halves = [[0; 16]; 2];
     let mut i = 0;
     while i < 16 {
         halves[0][i] = table[i];
-        // 128 at most is −128 here: sums of codes wrap.
-        halves[1][i] = table[16 + i].wrapping_sub(table[i]);
+        halves[1][i] = table[16 + i];
         i += 1;
     }
     halves
 }
 
-/// Entries of a table of 32, whose [`halves`] are given, for nibbles and a fifth bit, which is bit 0 of its byte.
+/// Entries of a table of 32, whose [`halves`] are given, for nibbles and a fifth bit, which is bit `n` of its byte.
 #[inline(always)]
-pub(super) fn look_up_32<S: Simd>(s: S, halves: &[[i8; 16]; 2], nibbles: S::Codes, fifth: S::Codes) -> S::Codes {
-    const EVERY_BIT: [i8; 16] = [0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    let more = s.and(s.lookup(&halves[1], nibbles), s.lookup(&EVERY_BIT, fifth));
-    s.add_codes(s.lookup(&halves[0], nibbles), more)
+pub(super) fn look_up_32<S: Simd>(s: S, halves: &[[i8; 16]; 2], nibbles: S::Codes, bytes: S::Codes, n: usize) -> S::Codes {
+    // Bits that come from the neighbouring byte are below bit 7.
+    s.lookup_half(halves, nibbles, s.as_codes(s.shl_i32(s.as_i32(bytes), 7 - n as u32)))
 }
 
 /// The first 16 bytes of `IQ4_K` and `IQ5_K`: `d` f16, `extra` u16 (bit `t`: group `t` has the shifted table), `scales_h` 4
@@ -172,10 +170,12 @@ mod tests {
     #[test]
     fn halves_give_every_entry() {
         let halves = halves(&VALUES_5);
-        for code in 0..32_u8 {
-            let [nibbles, fifth] = [code & 15, code >> 4].map(|byte| Portable.splat_codes(byte));
+        for (code, n) in (0..32_u8).flat_map(|code| (0..8).map(move |n| (code, n))) {
+            // All other bits are the opposite.
+            let byte = if code >> 4 == 1 { 1 << n } else { !(1 << n) };
+            let [nibbles, bytes] = [code & 15, byte].map(|byte| Portable.splat_codes(byte));
             let mut found = [0; 64];
-            Portable.store_codes(look_up_32(Portable, &halves, nibbles, fifth), &mut found, 0);
+            Portable.store_codes(look_up_32(Portable, &halves, nibbles, bytes, n), &mut found, 0);
             assert_eq!(found, [VALUES_5[usize::from(code)] as u8; 64]);
         }
     }

@@ -168,6 +168,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn add_codes(self, a: Self::Codes, b: Self::Codes) -> Self::Codes;
     /// Each byte (0..16) replaced by its entry of the table.
     fn lookup(self, table: &[i8; 16], v: Self::Codes) -> Self::Codes;
+    /// Each byte (0..16) replaced by its entry of one half of the table: of the upper half where bit 7 of `upper` is set.
+    fn lookup_half(self, table: &[[i8; 16]; 2], v: Self::Codes, upper: Self::Codes) -> Self::Codes;
     /// Each lane's entry of the table, which has a power of two of entries: as many low bits of the index count.
     fn gather<const N: usize>(self, table: &[u32; N], index: Self::I32) -> Self::I32;
     /// acc + Σ of the lane's four unsigned codes (≤ 127) × the four signed bytes of `x` (little-endian).

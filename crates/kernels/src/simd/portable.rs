@@ -90,6 +90,10 @@ impl Simd for Portable {
         v.map(|x| table[usize::from(x & 15)] as u8)
     }
     #[inline(always)]
+    fn lookup_half(self, table: &[[i8; 16]; 2], v: [u8; 64], upper: [u8; 64]) -> [u8; 64] {
+        std::array::from_fn(|i| table[usize::from(upper[i] >> 7)][usize::from(v[i] & 15)] as u8)
+    }
+    #[inline(always)]
     fn gather<const N: usize>(self, table: &[u32; N], index: [i32; 16]) -> [i32; 16] {
         const { assert!(N.is_power_of_two()) }
         index.map(|i| table[i as usize & (N - 1)] as i32)

@@ -121,6 +121,10 @@ impl Check for Codes {
         assert_eq!(bytes(s, s.shl_and(va, n, left)), a.map(|v| v << n & left));
         let index = a.map(|v| v & 15);
         assert_eq!(bytes(s, s.lookup(table, s.load_codes(&index, 0))), index.map(|v| table[usize::from(v)] as u8));
+        let halves = [*table, table.map(|entry| !entry)];
+        let found = s.lookup_half(&halves, s.load_codes(&index, 0), vb);
+        let half = |i: usize| &halves[usize::from(b[i] >> 7)];
+        assert_eq!(bytes(s, found), std::array::from_fn(|i| half(i)[usize::from(index[i])] as u8));
         let entries = std::array::from_fn::<u32, 64, _>(|i| int(b, i % 16) as u32 ^ i as u32);
         let found = s.gather(&entries, s.load_i32(a, 0));
         assert_eq!(ints(s, found), std::array::from_fn(|r| entries[int(a, r) as usize % 64] as i32));

@@ -9,6 +9,7 @@
 use super::shifted::{halves, look_up_32};
 use super::{BlockFormat, Plane, Quantised, bits, fit, plane};
 use crate::simd::Simd;
+use crate::two;
 
 /// The format `IQ2_KL`.
 #[derive(Clone, Copy, Default)]
@@ -85,9 +86,8 @@ impl BlockFormat for IQ2_KL {
 #[inline(always)]
 fn four<S: Simd>(s: S, tile: &[u8], g: usize, j: usize) -> [S::Codes; 2] {
     let low = s.shr_and(s.load_codes(tile, 16 * (QS + 16 * (g / 2) + 4 * j)), 4 * (g as u32 % 2), 15);
-    let high = s.shr_and(s.load_codes(tile, 16 * (QH + 4 * j)), g as u32, 1);
-    let first = s.as_i32(look_up_32(s, &VALUES[0], low, high));
-    let second = s.as_i32(look_up_32(s, &VALUES[1], low, high));
+    let high = s.load_codes(tile, 16 * (QH + 4 * j));
+    let [first, second] = two!(i => s.as_i32(look_up_32(s, &VALUES[i], low, high, g)));
     // Both values of the first and third code, and of the second and fourth.
     let (even, odd) = (s.splat_i32(0x00ff_00ff), s.splat_i32(!0x00ff_00ff));
     let one_three = s.or_i32(s.and_i32(first, even), s.shl_i32(s.and_i32(second, even), 8));

@@ -58,8 +58,8 @@ pub(super) fn put_codes(block: &mut [u8], start: usize, codes: &[u8; 256]) {
 #[inline(always)]
 pub(super) fn values<S: Simd>(s: S, tile: &[u8], start: usize, g: usize) -> [S::Codes; 8] {
     let [low, high] = fields(start, g);
-    let (low, high) = (low.codes(s, tile, 0), high.codes(s, tile, 0));
-    eight!(j => look_up_32(s, &HALVES, low[j], high[j]))
+    let low = low.codes(s, tile, 0);
+    eight!(j => look_up_32(s, &HALVES, low[j], s.load_codes(tile, 16 * (high.start + 4 * j)), high.shift))
 }
 
 impl BlockFormat for IQ5_K {
