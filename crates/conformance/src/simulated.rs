@@ -167,10 +167,19 @@ impl Simulator {
         })
     }
 
-    /// A CUDA device of this compute capability (75 for 7.5).
+    /// A CUDA device of this compute capability (75 for 7.5), with its shared memory of a block (CUDA C++ Programming Guide,
+    /// technical specifications).
     pub fn of_capability(capability: u32, order: Order, mode: Mode) -> Arc<Self> {
+        let kibibytes = match capability {
+            ..=75 => 64,
+            80 | 87 => 163,
+            81..=89 | 120.. => 99,
+            _ => 227,
+        };
         let mut device = Self::new(order, mode);
-        Arc::get_mut(&mut device).into_iter().for_each(|own| own.properties.architecture = capability);
+        Arc::get_mut(&mut device).into_iter().for_each(|own| {
+            (own.properties.architecture, own.properties.shared_bytes) = (capability, kibibytes << 10);
+        });
         device
     }
 

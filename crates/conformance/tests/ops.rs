@@ -146,6 +146,21 @@ mod families {
         }
     }
 
+    /// A consumer's device, whose tensor cores and shared memory are other ones.
+    #[cfg(all(target_arch = "x86_64", unix))]
+    #[test]
+    fn attention_of_a_small_device_simulated() {
+        use gristmill_conformance::simulated::{Simulator, order};
+        use gristmill_cuda::Cuda;
+        let make = |threads| {
+            Cuda::backend(Simulator::of_capability(89, order(threads), gpu_sim::Mode::Fast), Options::default())
+        };
+        let suite = Suite::new(&make, seed()).expect("a device");
+        let suite = suite.one_in(if SEED.is_some() { 1 } else { 6 }).repeated(repeats("families"));
+        let (_, cases) = ALL.iter().find(|(part, _)| *part == "attention").expect("the part");
+        cases(&suite);
+    }
+
     #[test]
     fn all_on_the_device() {
         let mut err = std::io::stderr();

@@ -369,7 +369,7 @@ impl<'a> Launches<'a> {
         let defines = long.defines(call.act.is_some());
         let defines: Vec<_> = defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let kernel = Kernel { file: long.file, entry: long.file.trim_end_matches(".cu"), defines: &defines };
-        let grid = [tiles * sizes.kv_heads * sizes.group.div_ceil(long.rows), 1, 1];
+        let grid = [tiles * sizes.kv_heads * sizes.group.div_ceil(long.rows), long.slices, 1];
         call.device.launch(&Launch { shared: long.shared(), ..Launch::new(kernel, grid, long.threads, &args) })
     }
 }

@@ -7,8 +7,8 @@
 
 mod int8;
 
-use gristmill_kernels::{lanewise, two};
 use gristmill_kernels::simd::{Int8Block, Kernel, Simd, WeightSlice};
+use gristmill_kernels::{lanewise, two};
 use std::arch::x86_64::*;
 use std::mem::transmute;
 

@@ -2,10 +2,11 @@
 
 use gristmill_gpu::Properties;
 use gristmill_gpu::Unit;
-use gristmill_gpu::common::kv::cells_define;
+use gristmill_gpu::common::kv::{cells_define, limit};
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::kv::{KvFormat, KvSpec};
 use gristmill_kernels::ops::AttentionOptions;
+use gristmill_kernels::tensor::DeviceId;
 
 /// Warps of `attention_decode`, and the query heads that it takes at once.
 pub(super) const DECODE_WARPS: u32 = 8;
@@ -28,6 +29,8 @@ pub(super) struct RowKernel {
     /// Rows of a thread block: query heads that share a KV head, of long runs those of several tokens.
     pub(super) rows: u32,
     pub(super) threads: u32,
+    /// Rows of the grid: slices of the values, each with blocks of its own.
+    pub(super) slices: u32,
     form: AttentionVariant,
 }
 
@@ -82,7 +85,7 @@ fn latent(
         form.defines.extend(numbers.map(|(name, number)| (name, number.to_string())));
         // Ids of neighbours, and numbers of rows and warps.
         let fits = form.shared.saturating_add(LATENT_STATIC) <= device.shared_bytes;
-        fits.then_some(RowKernel { file, rows: rows as u32, threads: 32 * warps as u32, form })
+        fits.then_some(RowKernel { file, rows: rows as u32, threads: 32 * warps as u32, slices: 1, form })
     })
 }
 
@@ -144,76 +147,91 @@ pub(super) fn long_runs(device: &Properties, spec: KvSpec, options: &AttentionOp
     wgmma.or_else(|| tile(device, spec, options.precision)).or_else(latent)
 }
 
-/// Warps of `attention_wgmma` that multiply, and that copy.
+/// Warps of `attention_wgmma` that multiply, and half as many if keys are wider than 256; and those that copy.
 const WARPS: u32 = 8;
 const COPIERS: u32 = 4;
 /// Tiles of keys and values that it has in shared memory.
 const STAGES: usize = 2;
-/// Keys that it multiplies at once, unless the registers or the shared memory do not suffice.
+/// Keys that it multiplies at once, or a half or a quarter if the registers or the shared memory do not suffice for them.
 const KEYS: usize = 128;
+
+/// The widest keys of kernels of long runs other than those of values in keys.
+const WIDEST_KEYS: usize = 512;
+
+/// The width of a slice of values whose sums the registers hold, and the number of slices.
+fn slices(values: usize) -> (usize, u32) {
+    let width = values.min(256);
+    (width, limit(values.div_ceil(width.max(1))))
+}
 
 /// The form of `attention_wgmma` for a cache, if it can serve it.
 fn wgmma(device: &Properties, spec: KvSpec) -> Option<RowKernel> {
     // Later capabilities have other instructions instead.
-    let narrow = spec.key_width.max(spec.value_width) <= 256;
-    if device.architecture != 90 || spec.format != KvFormat::F16 || spec.values_in_keys || !narrow {
+    if device.architecture != 90 || !tensor_cores(device, spec) || spec.key_width > WIDEST_KEYS {
         return None;
     }
     // Matrices are in panels of 64 columns, and products have 64, 128 or 256.
-    let (keys, values) = (spec.key_width.next_multiple_of(64), spec.value_width.next_power_of_two().max(64));
-    let together = if keys > 192 || values > 128 { KEYS / 2 } else { KEYS };
-    let rows = 16 * WARPS;
+    let keys = spec.key_width.next_multiple_of(64);
+    let (values, slices) = slices(spec.value_width.next_power_of_two().max(64));
+    let (warps, together) = match (keys, values) {
+        (257.., _) => (WARPS / 2, KEYS / 4),
+        (193.., _) | (_, 129..) => (WARPS, KEYS / 2),
+        _ => (WARPS, KEYS),
+    };
+    let rows = 16 * warps;
     let elements = STAGES * together * (keys + values) + rows as usize * keys;
     // Stages start at a multiple of 1,024.
     let mut form = AttentionVariant::new(keys, values, elements * size_of::<u16>() + 1024)?;
-    let numbers = [("KEYS", together), ("WARPS", WARPS as usize), ("BLOCKS", 1), ("STAGES", STAGES)];
+    let numbers = [("KEYS", together), ("WARPS", warps as usize), ("BLOCKS", 1), ("STAGES", STAGES)];
     form.defines.extend(numbers.map(|(name, number)| (name, number.to_string())));
-    let kernel = RowKernel { file: "attention_wgmma.cu", rows, threads: 32 * (WARPS + COPIERS), form };
+    let kernel = RowKernel { file: "attention_wgmma.cu", rows, threads: 32 * (warps + COPIERS), slices, form };
     (kernel.form.shared <= device.shared_bytes).then_some(kernel)
 }
 
 /// The form of `attention_tile` for a cache, if it can serve it.
 fn tile(device: &Properties, spec: KvSpec, precision: Precision) -> Option<RowKernel> {
     let (keys, values) = (spec.key_width.next_multiple_of(16), spec.value_width.next_multiple_of(16));
-    if !tensor_cores(device, spec) || keys > 256 || values > 256 {
+    if !tensor_cores(device, spec) || keys > WIDEST_KEYS {
         return None;
     }
+    let (values, slices) = slices(values);
     // The registers hold scores and results for this number of keys at once.
     let together = match keys.max(values) {
         ..=64 => 64,
-        _ if values <= 128 => 32,
+        ..=128 => 32,
         _ => 16,
     };
-    // Rows are padded by 16 bytes. Two stages of keys and values; after them the queries' low parts, if there are any,
-    // and their high parts where these do not fit the registers.
-    let (key_row, value_row, low) = (keys + 8, values + 8, precision == Precision::Exact);
-    let rows = 64;
-    let queries = (usize::from(low) + usize::from(keys > 128)) * rows as usize * key_row;
-    let mut form =
-        AttentionVariant::new(keys, values, (2 * together * (key_row + value_row) + queries) * size_of::<u16>())?;
-    form.defines.extend([("KEYS", together.to_string()), ("LOW_PARTS", usize::from(low).to_string())]);
-    let kernel = RowKernel { file: "attention_tile.cu", rows, threads: 128, form };
-    (kernel.form.shared <= device.shared_bytes).then_some(kernel)
+    let low = precision == Precision::Exact;
+    [4, 2].into_iter().find_map(|warps: u32| {
+        let rows = 16 * warps;
+        // Rows are padded by 16 bytes. Two stages of keys and values; after them the queries' low parts, if there are any,
+        // and their high parts where these do not fit the registers.
+        let (key_row, value_row) = (keys + 8, values + 8);
+        let queries = (usize::from(low) + usize::from(keys > 128)) * rows as usize * key_row;
+        let elements = 2 * together * (key_row + value_row) + queries;
+        let mut form = AttentionVariant::new(keys, values, elements * size_of::<u16>())?;
+        let numbers = [("KEYS", together), ("WARPS", warps as usize), ("LOW_PARTS", usize::from(low))];
+        form.defines.extend(numbers.map(|(name, number)| (name, number.to_string())));
+        let kernel = RowKernel { file: "attention_tile.cu", rows, threads: 32 * warps, slices, form };
+        (kernel.form.shared <= device.shared_bytes).then_some(kernel)
+    })
+}
+
+/// A device of a compute capability with this much shared memory for a block.
+fn device(architecture: u32, shared_bytes: u32) -> Properties {
+    Properties { id: DeviceId::Cuda(0), name: String::new(), architecture, multiprocessors: 1, shared_bytes, memory: 0 }
 }
 
 /// The units of attention for common widths of keys and values.
 pub(in super::super) fn units() -> Vec<Unit> {
-    let device = |architecture, shared_bytes| Properties {
-        id: gristmill_kernels::tensor::DeviceId::Cuda(0),
-        name: String::new(),
-        architecture,
-        multiprocessors: 1,
-        shared_bytes,
-        memory: 0,
-    };
-    let (any, hopper) = (device(80, u32::MAX), device(90, 227 << 10));
+    let (any, small, hopper) = (device(80, u32::MAX), device(89, 99 << 10), device(90, 227 << 10));
     let combine =
         |splits: usize| Unit { file: "attention_combine.cu", defines: vec![("MAX_SPLITS", splits.to_string())] };
     let mut units = vec![combine(MAX_SPLITS), combine(MAX_LATENT_SPLITS)];
     for (rows, format) in ["1", "4", "8"].into_iter().flat_map(|rows| [(rows, KvFormat::F16), (rows, KvFormat::Q8_0)]) {
         units.push(Unit::new("attention_split.cu", &[("ROWS", rows), cells_define(format)]));
     }
-    for (key_width, value_width) in [(64, 64), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256)] {
+    for (key_width, value_width) in [(64, 64), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256), (512, 512)] {
         let spec = KvSpec { heads: 1, key_width, value_width, format: KvFormat::F16, values_in_keys: false };
         let decodes = [false, true].into_iter().filter_map(|all_options| decode(&any, spec, all_options));
         units.extend(decodes.map(|AttentionVariant { defines, .. }| Unit { file: "attention_decode.cu", defines }));
@@ -221,8 +239,9 @@ pub(in super::super) fn units() -> Vec<Unit> {
         units.extend(
             neighbours.map(|AttentionVariant { defines, .. }| Unit { file: "attention_neighbours.cu", defines }),
         );
-        units.extend(tile(&any, spec, Precision::Exact).map(|kernel| kernel.unit(false)));
-        for kernel in [tile(&any, spec, Precision::Fast), wgmma(&hopper, spec)].into_iter().flatten() {
+        let tiles = |precision| [&any, &small].map(|device| tile(device, spec, precision));
+        units.extend(tiles(Precision::Exact).into_iter().flatten().map(|kernel| kernel.unit(false)));
+        for kernel in tiles(Precision::Fast).into_iter().chain([wgmma(&hopper, spec)]).flatten() {
             let rounded = value_width.is_multiple_of(32);
             units.extend([false, true].into_iter().filter(|&it| rounded || !it).map(|it| kernel.unit(it)));
         }
@@ -237,5 +256,39 @@ pub(in super::super) fn units() -> Vec<Unit> {
             units.extend(kernel.iter().flat_map(|kernel| [false, true].map(|rounded| kernel.unit(rounded))));
         }
     }
+    // Devices share most forms.
+    units.sort();
+    units.dedup();
     units
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Heads of 512, as of Gemma 4, have a kernel on tensor cores wherever there are some.
+    #[test]
+    fn wide_heads_have_kernels() {
+        let spec = |value_width| KvSpec {
+            heads: 1,
+            key_width: 512,
+            value_width,
+            format: KvFormat::F16,
+            values_in_keys: false,
+        };
+        let small = device(89, 99 << 10);
+        let form = |device: &Properties, precision, value_width| {
+            let kernel = tile(device, spec(value_width), precision)?;
+            Some((kernel.rows, kernel.slices))
+        };
+        assert_eq!(form(&small, Precision::Fast, 512), Some((32, 2)));
+        assert_eq!(form(&small, Precision::Fast, 520), Some((32, 3)));
+        assert_eq!(form(&small, Precision::Fast, 256), Some((32, 1)));
+        assert_eq!(form(&device(80, 163 << 10), Precision::Exact, 512), Some((32, 2)));
+        assert_eq!(form(&device(80, 163 << 10), Precision::Fast, 512), Some((64, 2)));
+        assert_eq!(form(&device(75, 64 << 10), Precision::Fast, 512), None);
+        let wgmma = wgmma(&device(90, 227 << 10), spec(512)).map(|kernel| (kernel.rows, kernel.slices));
+        assert_eq!(wgmma, Some((64, 2)));
+        assert!(super::wgmma(&device(89, 99 << 10), spec(512)).is_none());
+    }
 }

@@ -1,7 +1,10 @@
 // Rows of the kernels of long runs: queries on their way to shared memory, exponentials of a tile of keys, and results. A
 // thread has rows as tensor cores leave them: of scores[4n + 2h + e] h is one of its two rows, and the column 8n + `pair` + e.
 //
-// KEY_WIDTH, VALUE_WIDTH, KEYS, LOW_PARTS, ROUNDED: the kernel's. TOGETHER: queries whose loads are under way together.
+// The registers hold sums of 256 values. If heads have more, the blocks of row y of the grid have the y-th slice of the
+// values, and each of them multiplies queries and keys again.
+//
+// KEY_WIDTH, VALUE_WIDTH (of a slice), KEYS, LOW_PARTS, ROUNDED: the kernel's. TOGETHER: queries whose loads are under way together.
 #pragma once
 #include "attention_mma.cuh"
 #include "attention_result.cuh"
@@ -102,9 +105,13 @@ DEV float weigh(float to_log2, int h, float& max, float& sum, float (&scores)[KE
     return factor;
 }
 
-// Writes the thread's two rows.
+// The first value of the block's slice.
+DEV u32 first_value() { return here.block_y() * VALUE_WIDTH; }
+
+// Writes the slice of the thread's two rows.
 DEV void write_rows(const AttentionParams& p, const Run& run, const u32 (&row)[2], float (&sum)[2],
                     const float (&acc)[VALUE_WIDTH / 2], Result* out) {
+    const u32 first = first_value();
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         sum[h] += shuffle_xor(sum[h], 1);
@@ -112,19 +119,19 @@ DEV void write_rows(const AttentionParams& p, const Run& run, const u32 (&row)[2
         const bool live = run.live(row[h]);
         const float share = 1.0f / sum[h];
         const u64 token = run.tile.first + run.token_of(row[h]), head = run.tile.head_first + row[h] % run.tile.heads;
-        Result* const result = out + token * p.out_stride + head * p.value_width;
+        Result* const result = out + token * p.out_stride + head * p.value_width + first;
 #pragma unroll
         for (u32 n = 0; n < VALUE_WIDTH / 8; n += 2) {
             float own[4];
 #pragma unroll
             for (u32 i = 0; i < 4; i++) own[i] = acc[4 * (n + i / 2) + 2 * h + i % 2] * share;
 #if ROUNDED
-            write_columns(result + 8 * n, live && 8 * n < p.value_width, own);
+            write_columns(result + 8 * n, live && first + 8 * n < p.value_width, own);
 #else
 #pragma unroll
             for (u32 i = 0; i < 4; i++) {
                 const u32 d = 8 * (n + i / 2) + here.lane() % 4 * 2 + i % 2;
-                if (live && d < p.value_width) result[d] = own[i];
+                if (live && first + d < p.value_width) result[d] = own[i];
             }
 #endif
         }

@@ -1,15 +1,15 @@
 // Attention of long runs on tensor cores.
 //
-// A thread block takes a tile of the batch: neighbouring tokens and the query heads of one KV head, 64 rows in all, 16 for
-// each of four warps. Keys and values pass through shared memory, the next ones under way. Softmax is online, in f32.
+// A thread block takes a tile of the batch: neighbouring tokens and the query heads of one KV head, 16 rows for each warp. Keys and values pass through shared memory, the next ones under way. Softmax is online, in f32.
 //
 // Tiles of keys begin at multiples of KEYS and keys that a row does not see change nothing in it, so the result of a row does
 // not depend on the rows beside it.
 //
-// KEY_WIDTH, VALUE_WIDTH: rounded up to a multiple of 16. KEYS: multiplied at once, 16, 32 or 64. LOW_PARTS: whether
-// queries and exponentials have low parts, 0 or 1. ROUNDED (1: results are activations in bfloat16). sm_80 or newer.
-#define THREADS 128u
-#define ROWS 64u
+// KEY_WIDTH, VALUE_WIDTH (of a slice): rounded up to a multiple of 16. KEYS: multiplied at once, 16, 32 or 64. WARPS: of a
+// block. LOW_PARTS: whether queries and exponentials have low parts, 0 or 1. ROUNDED (1: results are activations in
+// bfloat16). sm_80 or newer.
+#define THREADS (32u * WARPS)
+#define ROWS (16u * WARPS)
 #define TOGETHER (KEY_WIDTH <= 128 ? 8u : 4u)
 #include "attention_rows.cuh"
 
@@ -35,15 +35,17 @@ struct Cache {
     const u32* blocks;
     u32 head, first, last;
 
+    // From column `from_column` on, zeros behind the last one.
     template <u32 WIDTH>
-    DEV void fetch_rows(u16* to, const u16* cells, u32 stride, u32 tile) const {
+    DEV void fetch_rows(u16* to, const u16* cells, u32 stride, u32 from_column, u32 tile) const {
         // A thread copies the same 16 bytes of some rows.
         constexpr u32 chunks = WIDTH / 8, rows = THREADS / chunks;
         u32 chunk = here.thread_x() % chunks, row_first = here.thread_x() / chunks;
         if (row_first >= rows) return;
         to += row_first * (WIDTH + 8) + chunk * 8;
-        cells += u64(head) * KV_BLOCK * stride + chunk * 8;
-        bool inside = chunk * 8 < stride;
+        u32 column = from_column + chunk * 8;
+        cells += u64(head) * KV_BLOCK * stride + column;
+        bool inside = column < stride;
 #pragma unroll
         for (u32 row = 0; row < KEYS; row += rows) {
             if (KEYS % rows != 0 && row + row_first >= KEYS) break;
@@ -56,8 +58,8 @@ struct Cache {
     }
     // Starts to copy KEYS keys and values to a stage.
     DEV void fetch(u16* stage, u32 tile) const {
-        fetch_rows<KEY_WIDTH>(stage, keys, p.key_stride, tile);
-        fetch_rows<VALUE_WIDTH>(stage + KEYS * KEY_ROW, values, p.value_stride, tile);
+        fetch_rows<KEY_WIDTH>(stage, keys, p.key_stride, 0, tile);
+        fetch_rows<VALUE_WIDTH>(stage + KEYS * KEY_ROW, values, p.value_stride, first_value(), tile);
     }
 };
 
@@ -129,7 +131,7 @@ KERNEL_BOUNDED(attention_tile, THREADS, LEAST_BLOCKS)(
         const u32* blocks = table + u64(slot) * p.table_cols;
         bool bad = meets_bad_block(p, table, slot, first / KV_BLOCK, last_position / KV_BLOCK + 1, flag);
         if (__syncthreads_or(bad)) {
-            run.write_zeros(p, out, THREADS);
+            if (here.block_y() == 0) run.write_zeros(p, out, THREADS);
             continue;
         }
 

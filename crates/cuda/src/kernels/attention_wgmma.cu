@@ -12,9 +12,9 @@
 // Tiles of keys begin at multiples of KEYS and keys that a row does not see change nothing in it, so the result of a
 // row does not depend on the rows beside it.
 //
-// KEY_WIDTH, VALUE_WIDTH: rounded up to a multiple of 64, and of 128 above 64 for values. KEYS: multiplied at once, 64
-// or 128. WARPS: that multiply, a multiple of four. BLOCKS: of a multiprocessor. STAGES: tiles of keys and values in
-// shared memory, at least two. ROUNDED (1: results are activations in bfloat16).
+// KEY_WIDTH, VALUE_WIDTH (of a slice): rounded up to a multiple of 64, and of 128 above 64 for values. KEYS: multiplied at
+// once, 32, 64 or 128. WARPS: that multiply, a multiple of four. BLOCKS: of a multiprocessor. STAGES: tiles of keys and
+// values in shared memory, at least two. ROUNDED (1: results are activations in bfloat16).
 #define COPIERS 4u
 #define THREADS (32 * (WARPS + COPIERS))
 #define ROWS (16u * WARPS)
@@ -32,7 +32,8 @@ constexpr u32 QUERY_PANEL = 64 * 128, QUERIES = KEY_WIDTH / 64 * QUERY_PANEL;
 constexpr u32 GROUPS = WARPS / 4;
 // Registers of a thread, as in gemm_wgmma.cu.
 constexpr u32 FIRST_REGISTERS = 65536 / BLOCKS / THREADS / 8 * 8, COPY_REGISTERS = 56;
-constexpr u32 REGISTERS = (FIRST_REGISTERS * (WARPS + COPIERS) - COPY_REGISTERS * COPIERS) / WARPS / 8 * 8;
+constexpr u32 FREE_REGISTERS = (FIRST_REGISTERS * (WARPS + COPIERS) - COPY_REGISTERS * COPIERS) / WARPS / 8 * 8;
+constexpr u32 REGISTERS = FREE_REGISTERS < 240 ? FREE_REGISTERS : 240;
 static_assert(STAGES >= 2, "each warp that copies has a place of its own");
 // Barriers: of a warpgroup that has written its queries, and of one whose turn it is and the one before.
 enum { WRITTEN = 1, TURN = WRITTEN + GROUPS };
@@ -87,10 +88,10 @@ struct Blocks {
     }
 };
 
-// Keys or values of one head in the cache.
+// Keys or values of one head in the cache, from their column `first` on.
 struct Cells {
     const u16* cells;
-    u32 stride, head;
+    u32 stride, head, first;
 };
 
 // Copies KEYS of them from position `tile` on, zeros outside of the positions that the run sees. By a warp.
@@ -107,14 +108,15 @@ DEV void copy_tile_of(const AttentionParams& p, const Cells& from, const Blocks&
 #pragma unroll 1
     for (u32 b = 0; b < KEYS / KV_BLOCK; b++) {
         const u64 block = shuffle(own, b);
-        const u16* cells = from.cells + ((block * p.kv_heads + from.head) * KV_BLOCK + line) * from.stride + unit * 8;
+        const u64 row_first = (block * p.kv_heads + from.head) * KV_BLOCK + line;
+        const u16* cells = from.cells + row_first * from.stride + from.first + unit * 8;
 #pragma unroll
         for (u32 i = 0; i < KV_BLOCK; i += 4) {
             const u32 row = b * KV_BLOCK + i + line;
             const bool seen = all >> b & 1 && tile + row >= tiles.first && tile + row <= tiles.last;
 #pragma unroll
             for (u32 panel = 0; panel < WIDTH / 64; panel++) {
-                const bool valid = seen && panel * 64 + unit * 8 < from.stride;
+                const bool valid = seen && from.first + panel * 64 + unit * 8 < from.stride;
                 cp_async_16(to + panel * PANEL + panel_place(row, unit), cells + i * from.stride + panel * 64, valid);
             }
         }
@@ -129,9 +131,11 @@ DEV void copy_run(const AttentionParams& p, const Ring& ring, const KeyTiles& ti
         mbarrier_wait(&ring.empty[Ring::barrier_of(item)], Ring::parity(item) ^ 1);
         const u32 tile = tiles.begin + (item - begin) / 2 * KEYS;
         if (item % 2 == 0) {
-            copy_tile_of<KEY_WIDTH>(p, {keys, p.key_stride, head}, blocks, tiles, tile, ring.at(item));
+            const Cells from = {keys, p.key_stride, head, 0};
+            copy_tile_of<KEY_WIDTH>(p, from, blocks, tiles, tile, ring.at(item));
         } else {
-            copy_tile_of<VALUE_WIDTH>(p, {values, p.value_stride, head}, blocks, tiles, tile, ring.at(item));
+            const Cells from = {values, p.value_stride, head, first_value()};
+            copy_tile_of<VALUE_WIDTH>(p, from, blocks, tiles, tile, ring.at(item));
         }
         cp_async_commit();
         cp_async_wait<0>();
@@ -300,8 +304,8 @@ DEV void attend_run(const AttentionParams& p, const Run& run, const Ring& ring, 
     pin_registers(acc);
     ring.release(item);
     // All ids have been read: all items have come.
-    if (*bad) run.write_zeros(p, out, 32 * WARPS);
-    else write_rows(p, run, rows.row, rows.sum, acc, out);
+    if (!*bad) write_rows(p, run, rows.row, rows.sum, acc, out);
+    else if (here.block_y() == 0) run.write_zeros(p, out, 32 * WARPS);
     // The next run's `units` come after these reads.
     __syncwarp();
 }

@@ -65,7 +65,13 @@ pub(super) const fn halves(table: &[i8; 32]) -> [[i8; 16]; 2] {
 
 /// Entries of a table of 32, whose [`halves`] are given, for nibbles and a fifth bit, which is bit `n` of its byte.
 #[inline(always)]
-pub(super) fn look_up_32<S: Simd>(s: S, halves: &[[i8; 16]; 2], nibbles: S::Codes, bytes: S::Codes, n: usize) -> S::Codes {
+pub(super) fn look_up_32<S: Simd>(
+    s: S,
+    halves: &[[i8; 16]; 2],
+    nibbles: S::Codes,
+    bytes: S::Codes,
+    n: usize,
+) -> S::Codes {
     // Bits that come from the neighbouring byte are below bit 7.
     s.lookup_half(halves, nibbles, s.as_codes(s.shl_i32(s.as_i32(bytes), 7 - n as u32)))
 }
