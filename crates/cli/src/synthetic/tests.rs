@@ -90,6 +90,7 @@ fn the_published_shapes_have_the_published_parameters() {
         [("mixtral-8x7b", 46.70e9), ("olmoe-1b-7b", 6.92e9), ("smollm2-135m", 134.5e6), ("gpt-oss-20b", 20.91e9)];
     // Published in whole billions.
     let rounded = [
+        ("qwen3-235b-a22b", 235e9),
         ("gpt-oss-120b", 117e9),
         ("glm-4.5-air", 106e9),
         ("minimax-m2", 229e9),
