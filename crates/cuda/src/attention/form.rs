@@ -198,7 +198,7 @@ fn tile(device: &Properties, spec: KvSpec, precision: Precision) -> Option<RowKe
     // The registers hold scores and results for this number of keys at once.
     let together = match keys.max(values) {
         ..=64 => 64,
-        ..=128 => 32,
+        65..=128 => 32,
         _ => 16,
     };
     let low = precision == Precision::Exact;
