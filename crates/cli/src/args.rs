@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use gristmill_cpu::{Level, MAX_THREADS};
 use gristmill_engine::engine::check_sampling;
-use gristmill_engine::{ExpertPlacement, KvFormat, LoadOptions, Model, Precision, Request, SamplingOptions, machine};
+use gristmill_engine::{
+    ExpertPlacement, KvFormat, LoadOptions, Model, Precision, Request, SamplingOptions, default_threads,
+};
 
 use crate::bias::{BiasArgs, BiasOptions};
 use crate::draft::DraftArgs;
@@ -42,16 +44,17 @@ pub(crate) struct DeviceArgs {
     pub(crate) deterministic: bool,
     /// Where the experts of a model are stored and computed: device; cpu; cpu:N for the experts of the first N layers; slots:N for
     /// N experts of each layer on the device, those that were used last, and the others on the CPU; disk:N for N experts of each
-    /// layer in memory, those that were used last, and the others in the file. cpu and slots need a GPU of CUDA, which computes
-    /// everything else, and disk needs the CPU. With device, a model that does not fit gets slots:N on a GPU and disk:N on the CPU,
-    /// with as many experts as fit.
+    /// layer in host memory, those that were used last, and the others in the file; disk:N:L for the same with the experts of the
+    /// first L layers on the device. cpu and slots need a GPU of CUDA, which computes everything else; disk works on CUDA too. With
+    /// device, a model that does not fit gets slots:N on CUDA, or disk:N:L if it does not fit into host memory either, and disk:N on
+    /// the CPU, with as many experts as fit.
     #[arg(long, value_name = "WHERE", default_value = "device")]
     pub(crate) experts_on: ExpertPlacement,
     /// The most memory of a CUDA device to use, for example 12GB [default: all that is free].
     #[arg(long, value_name = "SIZE", value_parser = numbers::size)]
     pub(crate) gpu_memory: Option<u64>,
     /// The most memory to use for a model on the CPU, for example 24GB [default: all that is free]. With this option, --device auto
-    /// means the CPU.
+    /// means the CPU. With --device cuda or --gpu-memory: the most host memory for experts.
     #[arg(long, value_name = "SIZE", value_parser = numbers::size)]
     pub(crate) cpu_memory: Option<u64>,
     /// See [`LoadOptions::prediction_heads`].
@@ -118,34 +121,36 @@ impl From<KvFormat> for KvArg {
 }
 
 impl DeviceArgs {
-    /// The number of threads. If experts are on the CPU, the thread that submits the GPU's work has a core of its own.
+    /// The number of threads.
     pub(crate) fn threads(&self) -> usize {
-        let cores = machine::physical_cores();
-        let submits = !matches!(self.experts_on, ExpertPlacement::Device | ExpertPlacement::Disk(_));
-        let cores = if submits { cores.saturating_sub(1).max(1) } else { cores };
-        threads(self.threads, cores)
+        threads(self.threads, default_threads(self.device().unwrap_or(&self.device), self.experts_on))
     }
 
-    /// The same for a draft model, whose experts are on the device.
+    /// The device's name. Options of the CPU choose it.
+    fn device(&self) -> Result<&str, Failure> {
+        let limits_experts = self.gpu_memory.is_some() || self.device.starts_with("cuda");
+        let limits_cpu = self.cpu_memory.is_some() && !limits_experts;
+        let of_cpu = [("--cpu-level", self.cpu_level.is_some()), ("--cpu-memory", limits_cpu)];
+        match (of_cpu.iter().find(|(_, is_set)| *is_set), self.device.as_str()) {
+            (Some(_), "auto" | "cpu") => Ok("cpu"),
+            (Some((option, _)), device) => {
+                Err(Failure::new(format!("{option} is for the CPU, but --device is {device}; leave one out")))
+            }
+            (None, device) => Ok(device),
+        }
+    }
+
+    /// These arguments for a draft model, whose experts are on the device.
     pub(crate) fn for_draft_model(&self) -> Self {
         Self { experts_on: ExpertPlacement::Device, ..self.clone() }
     }
 
     /// Options for loading, without a progress callback. Fails if a CPU level is given for another device.
     pub(crate) fn load_options(&self) -> Result<LoadOptions, Failure> {
-        let level = self.cpu_level.map(|level| level.name().to_owned());
-        let of_cpu = [("--cpu-level", level.is_some()), ("--cpu-memory", self.cpu_memory.is_some())];
-        let device = match (of_cpu.iter().find(|(_, is_set)| *is_set), self.device.as_str()) {
-            (Some(_), "auto" | "cpu") => "cpu",
-            (Some((option, _)), device) => {
-                return Err(Failure::new(format!("{option} is for the CPU, but --device is {device}; leave one out")));
-            }
-            (None, device) => device,
-        };
         Ok(LoadOptions {
-            device: device.to_owned(),
+            device: self.device()?.to_owned(),
             threads: Some(self.threads()),
-            level,
+            level: self.cpu_level.map(|level| level.name().to_owned()),
             deterministic: self.deterministic,
             experts: self.experts_on,
             gpu_memory: self.gpu_memory,

@@ -360,7 +360,8 @@ impl Backend {
 
     /// A weight of experts whose matrices are read when they are chosen. Memory keeps this number of experts, at least 1 and at most
     /// all: those that were used last. [`Role::Matrix`] and [`Role::GateUp`] are as in [`Backend::prepare`]. Products have the same
-    /// bits as with all experts in memory, and fail with [`Error::Read`] if one cannot be read.
+    /// bits as with all experts in memory, and fail with [`Error::Read`] if one cannot be read. With a [`Backend::host`], the memory
+    /// is the host's, where the CPU multiplies the experts: the weight is of [`Location::Host`].
     ///
     /// # Errors
     /// Also [`Error::Range`] if the backend cannot read experts, or the role is another.
@@ -379,8 +380,21 @@ impl Backend {
         }
         let shapes: Vec<_> = tensors.iter().map(|tensor| tensor.shape).collect();
         let (experts, rows, cols) = joined(op, &shapes, role)?;
+        if let Some(host) = self.host() {
+            let weight = host.prepare_streamed(tensors, role, slots)?;
+            let owned_bytes = weight.owned_bytes();
+            return Ok(self.on_host(HostMatrices { pinned: None, weight, slots: None }, owned_bytes));
+        }
         let prepared = self.kernels.prepare_streamed(tensors, role, slots.min(experts))?;
         Ok(Weight { device: self.device(), location: Location::File, role, experts, rows, cols, prepared })
+    }
+
+    /// Starts to read the experts that products with these groups need, if they are in a file ([`Backend::prepare_streamed`]).
+    ///
+    /// # Errors
+    /// [`Error::ForeignLayout`] if another backend prepared the weights or the groups.
+    pub fn request_experts(&self, weights: [&Weight; 2], groups: &Groups) -> Result<()> {
+        self.kernels.request_experts(weights, groups)
     }
 
     /// [`Backend::prepare`] for a weight of experts that stays in host memory, in the layout of [`Backend::host`], with this
@@ -392,7 +406,7 @@ impl Backend {
         let rule = "has no CPU that computes experts; open the device with one";
         let refused = || Error::Range { op: "prepare_on_host", what: "backend", found: self.name(), rule };
         let weight = self.host().ok_or_else(refused)?.prepare(tensors, role)?;
-        let (experts, rows, cols, mut owned_bytes) = (weight.experts, weight.rows, weight.cols, weight.owned_bytes());
+        let mut owned_bytes = weight.owned_bytes();
         let (mut pinned, mut in_slots) = (None, None);
         if slots > 0 {
             let first: Option<Vec<_>> = tensors.iter().map(|tensor| tensor.first_experts(slots)).collect();
@@ -401,9 +415,13 @@ impl Backend {
             owned_bytes += slots.owned_bytes();
             (pinned, in_slots) = (self.kernels.pin(&weight)?, Some(slots));
         }
-        let storage = Storage::new(HostWeight(Arc::new(HostMatrices { pinned, weight, slots: in_slots })));
-        let prepared = Prepared { storage, owned_bytes };
-        Ok(Weight { device: self.device(), location: Location::Host, role, experts, rows, cols, prepared })
+        Ok(self.on_host(HostMatrices { pinned, weight, slots: in_slots }, owned_bytes))
+    }
+
+    fn on_host(&self, matrices: HostMatrices, owned_bytes: usize) -> Weight {
+        let Weight { role, experts, rows, cols, .. } = matrices.weight;
+        let prepared = Prepared { storage: Storage::new(HostWeight(Arc::new(matrices))), owned_bytes };
+        Weight { device: self.device(), location: Location::Host, role, experts, rows, cols, prepared }
     }
 }
 

@@ -173,7 +173,7 @@ pub enum Location {
 #[derive(Clone, Debug)]
 pub struct HostWeight(pub Arc<HostMatrices>);
 
-/// The matrices of experts in host memory.
+/// The matrices of experts in host memory, or in a file from which the host reads them.
 #[derive(Debug)]
 pub struct HostMatrices {
     /// Keeps the memory of `weight` pinned. Dropped before it.

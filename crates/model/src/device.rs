@@ -1,6 +1,7 @@
 //! Opens the device that a model runs on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use gristmill_cpu::{Cpu, Level};
 use gristmill_cuda::{Choice, CudaDevice, HostExperts, Options, driver};
@@ -15,9 +16,27 @@ use crate::machine;
 /// The names of devices.
 const DEVICES: &str = "auto, cpu, cuda, cuda:N, metal, metal:N (N counts from 0)";
 
-/// The default number of threads of a model: one on each physical core within this process's affinity and quota.
-pub fn default_threads() -> usize {
-    machine::physical_cores()
+/// How long a device waits for the rows of a layer whose experts are in a file: a hard disk of 100 MB/s reads 6 GB in this time,
+/// more than any layer has.
+const FILE_DEADLINE: Duration = Duration::from_secs(60);
+
+/// The default number of threads of a model on a device ([`LoadOptions::device`]): one on each physical core within this process's
+/// affinity and quota. If the CPU computes experts for a GPU, one core is left to the thread that submits the steps, and one to the
+/// threads that copy experts to slots or read them from the file: with 40 slots of 128 and weak locality, 14 threads of 16 cores
+/// decode 2% faster than 15 (Qwen3-30B-A3B, H100); with experts in the file, 14 decode 21.7 tokens per second, 15 12.5, 16 8.9
+/// (H200), because a thread that waits for a core delays all others.
+pub fn default_threads(device: &str, experts: ExpertPlacement) -> usize {
+    let others = match experts {
+        ExpertPlacement::Device => 0,
+        ExpertPlacement::Disk { .. } => match device {
+            "cpu" => 0,
+            "auto" if !matches!(driver::version(), Ok(Some(_))) => 0,
+            _ => 2,
+        },
+        ExpertPlacement::Cpu | ExpertPlacement::FirstLayersOnCpu(_) => 1,
+        ExpertPlacement::Slots(_) => 2,
+    };
+    machine::physical_cores().saturating_sub(others).max(1)
 }
 
 /// A device, opened.
@@ -42,55 +61,55 @@ impl std::fmt::Debug for Opened {
 /// [`Error::Device`] for an unknown name, [`Error::Level`], [`Error::ExpertPlacement`] for a device that cannot have experts
 /// on the CPU, and the error of a device that cannot be used.
 pub fn open_device(options: &LoadOptions) -> Result<Opened> {
-    let threads = options.threads.unwrap_or_else(default_threads);
-    let cpu = || cpu(options.level.as_deref(), threads, options.cpu_memory);
-    if let (ExpertPlacement::Disk(_), device) = (options.experts, options.device.as_str()) {
-        if !["auto", "cpu"].contains(&device) {
-            let reason =
-                format!("device {device:?} cannot read them from the disk, only the CPU can; leave the option out");
-            return Err(Error::ExpertPlacement { reason });
-        }
-        return cpu().map(|backend| Opened { backend, passed_over: None });
-    }
-    if options.experts != ExpertPlacement::Device {
-        return with_experts(options).map(|backend| Opened { backend, passed_over: None });
-    }
     let only = |backend| Opened { backend, passed_over: None };
-    if options.gpu_memory.is_some() {
-        let device = options.device.as_str();
-        let number = cuda_number(device).ok_or_else(|| Error::MemoryLimit { device: device.to_owned() })?;
-        return Ok(only(cuda(number, options)?));
+    let (device, cpu) = (options.device.as_str(), || cpu(options));
+    // What only a CUDA device has, other than experts in the file.
+    let needs_cuda = !matches!(options.experts, ExpertPlacement::Device | ExpertPlacement::Disk { .. });
+    if options.gpu_memory.is_some() || needs_cuda {
+        let number = cuda_number(device).ok_or_else(|| match needs_cuda {
+            true => cannot_place(device, "compute them there, only CUDA can"),
+            false => Error::MemoryLimit { device: device.to_owned() },
+        })?;
+        return cuda(number, options).map(only);
     }
-    let (kind, number) = options.device.split_once(':').unwrap_or((&options.device, "0"));
+    let (kind, number) = device.split_once(':').unwrap_or((device, "0"));
     match (kind, number.parse()) {
-        ("cpu", _) if options.device == "cpu" => cpu().map(only),
-        ("cuda", Ok(number)) => Ok(only(cuda(number, options)?)),
+        ("cpu", _) if device == "cpu" => cpu().map(only),
+        ("cuda", Ok(number)) => cuda(number, options).map(only),
+        ("metal", Ok(_)) if options.experts != ExpertPlacement::Device => {
+            Err(cannot_place(device, "read them from the file, only the CPU and CUDA can"))
+        }
         ("metal", Ok(number)) => Ok(only(metal(number, options.deterministic)?)),
-        ("auto", _) if options.device == "auto" => match driver::version() {
+        ("auto", _) if device == "auto" => match driver::version() {
             Ok(None) => cpu().map(only),
-            found => match found.and_then(|_| cuda(0, options)) {
-                Ok(backend) => Ok(only(backend)),
-                Err(error) => Ok(Opened { backend: cpu()?, passed_over: Some(Arc::new(error)) }),
+            found => match found.map_err(Error::from).and_then(|_| cuda(0, options)) {
+                Err(Error::Kernel(error)) => Ok(Opened { backend: cpu()?, passed_over: Some(Arc::new(error)) }),
+                found => found.map(only),
             },
         },
         _ => Err(Error::Device { asked: options.device.clone(), known: DEVICES.to_owned() }),
     }
 }
 
-fn cuda(number: u32, options: &LoadOptions) -> gristmill_kernels::Result<Arc<Backend>> {
-    open_cuda(number, options)?.backend(cuda_options(options)).map(Arc::new)
+fn cannot_place(device: &str, what: &str) -> Error {
+    Error::ExpertPlacement { reason: format!("device {device:?} cannot {what}; leave the option out") }
 }
 
-fn open_cuda(number: u32, options: &LoadOptions) -> gristmill_kernels::Result<CudaDevice> {
+/// A CUDA device, with a CPU for experts that are elsewhere.
+fn cuda(number: u32, options: &LoadOptions) -> Result<Arc<Backend>> {
     let device = CudaDevice::open(number)?;
     if let Some(bytes) = options.gpu_memory {
         device.limit_memory(bytes);
     }
-    Ok(device)
-}
-
-fn cuda_options(options: &LoadOptions) -> Options {
-    Options { choice: if options.deterministic { Choice::Deterministic } else { Choice::Fastest } }
+    let kernels = Options { choice: if options.deterministic { Choice::Deterministic } else { Choice::Fastest } };
+    if options.experts == ExpertPlacement::Device {
+        return Ok(Arc::new(device.backend(kernels)?));
+    }
+    let mut host = HostExperts::new(cpu(options)?);
+    if let ExpertPlacement::Disk { .. } = options.experts {
+        host.deadline = FILE_DEADLINE;
+    }
+    Ok(Arc::new(device.backend_with_host_experts(kernels, host)?))
 }
 
 /// The number of a CUDA device by its name. `auto` is the first.
@@ -100,21 +119,6 @@ fn cuda_number(device: &str) -> Option<u32> {
         ("cuda", number) => number.parse().ok(),
         _ => None,
     }
-}
-
-/// A device whose experts the CPU computes. One core is left to the thread that submits the steps, and one to the thread that copies
-/// experts to slots: with 40 slots of 128 and weak locality, 14 threads of 16 cores decode 2% faster than 15 (Qwen3-30B-A3B, H100).
-fn with_experts(options: &LoadOptions) -> Result<Arc<Backend>> {
-    let device = options.device.as_str();
-    let Some(number) = cuda_number(device) else {
-        let reason = format!("device {device:?} cannot compute them there, only CUDA can; leave the option out");
-        return Err(Error::ExpertPlacement { reason });
-    };
-    let cuda = open_cuda(number, options)?;
-    let others = if matches!(options.experts, ExpertPlacement::Slots(_)) { 2 } else { 1 };
-    let threads = options.threads.unwrap_or_else(|| default_threads().saturating_sub(others).max(1));
-    let host = HostExperts::new(cpu(options.level.as_deref(), threads, None)?);
-    Ok(Arc::new(cuda.backend_with_host_experts(cuda_options(options), host)?))
 }
 
 #[cfg(target_os = "macos")]
@@ -130,16 +134,17 @@ fn metal(number: u32, _deterministic: bool) -> gristmill_kernels::Result<Arc<Bac
     Err(gristmill_kernels::Error::Device { device, what, reason })
 }
 
-/// The CPU, at a level by name or the best that it has, with this much memory.
-fn cpu(level: Option<&str>, threads: usize, memory: Option<u64>) -> Result<Arc<Backend>> {
-    let level = match level {
+/// The CPU, at a level by name or the best that it has, within a limit of its memory.
+fn cpu(options: &LoadOptions) -> Result<Arc<Backend>> {
+    let level = match &options.level {
         None => Level::best(),
-        Some(asked) => match Level::NAMES.iter().find(|&&name| name == asked) {
+        Some(asked) => match Level::NAMES.iter().find(|&name| name == asked) {
             Some(name) => Level::named(name)?,
-            None => return Err(Error::Level { asked: asked.to_owned(), known: Level::NAMES.join(", ") }),
+            None => return Err(Error::Level { asked: asked.clone(), known: Level::NAMES.join(", ") }),
         },
     };
+    let threads = options.threads.unwrap_or_else(|| default_threads(&options.device, options.experts));
     let cpu = Cpu::new(level, threads)?;
-    let cpu = if let Some(bytes) = memory { cpu.with_memory(bytes) } else { cpu };
+    let cpu = if let Some(bytes) = options.cpu_memory { cpu.with_memory(bytes) } else { cpu };
     Ok(Arc::new(Backend::new(cpu)))
 }

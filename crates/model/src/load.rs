@@ -29,28 +29,47 @@ pub enum ExpertPlacement {
     /// computes the experts that have no slot. Slots get the experts that were chosen last; in a deterministic backend they keep the
     /// first experts.
     Slots(usize),
-    /// The experts of all layers in the model's file, from which the CPU reads those that are chosen. Memory keeps this number of
-    /// experts of each layer: those that were used last.
-    Disk(usize),
+    /// Experts in the model's file, from which the CPU reads those that are chosen; it also computes them for a GPU.
+    Disk {
+        /// Experts of each layer that host memory keeps: those that were used last.
+        kept: usize,
+        /// The first layers, whose experts are in the device's memory instead; dense layers count too.
+        device_layers: usize,
+    },
+}
+
+impl ExpertPlacement {
+    /// The experts of all layers in the model's file, and this number of each layer in host memory.
+    pub const fn disk(kept: usize) -> Self {
+        Self::Disk { kept, device_layers: 0 }
+    }
 }
 
 impl FromStr for ExpertPlacement {
     type Err = String;
 
-    /// Reads `device`, `cpu`, `cpu:N` for the first N layers, `slots:N`, or `disk:N`.
+    /// Reads `device`, `cpu`, `cpu:N` for the first N layers, `slots:N`, `disk:N`, or `disk:N:L` with L layers on the device.
     fn from_str(text: &str) -> Result<Self, String> {
         let expected = "expected device, cpu, cpu:N for the experts of the first N layers, slots:N for N experts of each layer \
-                        on the device and the others on the CPU, or disk:N for N experts of each layer in memory and the \
-                        others in the file, N at least 1";
+                        on the device and the others on the CPU, disk:N for N experts of each layer in memory and the \
+                        others in the file, or disk:N:L with the experts of the first L layers on the device, N and L \
+                        at least 1";
         match (text, text.split_once(':').map(|(kind, count)| (kind, count.parse()))) {
             ("device", _) => Ok(Self::Device),
             ("cpu", _) => Ok(Self::Cpu),
             (_, Some(("cpu", Ok(count)))) if count > 0 => Ok(Self::FirstLayersOnCpu(count)),
             (_, Some(("slots", Ok(count)))) if count > 0 => Ok(Self::Slots(count)),
-            (_, Some(("disk", Ok(count)))) if count > 0 => Ok(Self::Disk(count)),
-            _ => Err(expected.to_owned()),
+            (_, Some(("disk", Ok(count)))) if count > 0 => Ok(Self::disk(count)),
+            _ => on_disk_and_device(text).ok_or_else(|| expected.to_owned()),
         }
     }
+}
+
+/// Reads `disk:N:L`.
+fn on_disk_and_device(text: &str) -> Option<ExpertPlacement> {
+    let (kept, layers) = text.strip_prefix("disk:")?.split_once(':')?;
+    let [kept, device_layers] = [kept, layers].map(|count| count.parse().ok().filter(|&count| count > 0));
+    Some(ExpertPlacement::Disk { kept: kept?, device_layers: device_layers? })
 }
 
 impl fmt::Display for ExpertPlacement {
@@ -60,7 +79,8 @@ impl fmt::Display for ExpertPlacement {
             Self::Cpu => f.write_str("cpu"),
             Self::FirstLayersOnCpu(count) => write!(f, "cpu:{count}"),
             Self::Slots(count) => write!(f, "slots:{count}"),
-            Self::Disk(count) => write!(f, "disk:{count}"),
+            Self::Disk { kept, device_layers: 0 } => write!(f, "disk:{kept}"),
+            Self::Disk { kept, device_layers } => write!(f, "disk:{kept}:{device_layers}"),
         }
     }
 }
@@ -69,8 +89,7 @@ impl fmt::Display for ExpertPlacement {
 pub struct LoadOptions {
     /// `auto`, `cpu`, `cuda`, `cuda:N`, `metal` or `metal:N`; see [`crate::open_device`].
     pub device: String,
-    /// Threads of the CPU, the caller's included; `None` for one on each physical core that this process may use, or one fewer
-    /// if the CPU computes experts for a GPU.
+    /// Threads of the CPU, the caller's included; `None` for [`default_threads`](crate::default_threads).
     pub threads: Option<usize>,
     /// A CPU level such as `avx2`; `None` for the best that this CPU has.
     pub level: Option<String>,
@@ -81,11 +100,12 @@ pub struct LoadOptions {
     /// is slower with it (`docs/determinism.md`).
     pub deterministic: bool,
     /// Where experts are stored and computed, for models that are larger than the memory. Experts on the CPU need a CUDA device,
-    /// and experts on the disk the CPU.
+    /// and experts in the file a CUDA device or the CPU.
     pub experts: ExpertPlacement,
     /// Bytes of a CUDA device's memory that may be used; `None` for all that is free.
     pub gpu_memory: Option<u64>,
-    /// Bytes of memory that a model on the CPU may use; `None` for all that is free.
+    /// Bytes of memory that a model on the CPU may use, or the experts in host memory of a model on a CUDA device; `None` for all
+    /// that is free.
     pub cpu_memory: Option<u64>,
     /// Load the file's prediction heads, with which [`Runner::draft`](crate::Runner::draft) drafts tokens. Each takes the
     /// memory of a layer.
@@ -142,13 +162,30 @@ mod tests {
     #[test]
     fn placements_are_read_as_they_are_written() {
         use ExpertPlacement::{Cpu, Device, Disk, FirstLayersOnCpu, Slots};
-        for placement in [Device, Cpu, FirstLayersOnCpu(1), FirstLayersOnCpu(usize::MAX), Slots(1), Slots(128), Disk(3)]
-        {
+        let on_disk = [ExpertPlacement::disk(3), Disk { kept: 3, device_layers: 7 }];
+        let others = [Device, Cpu, FirstLayersOnCpu(1), FirstLayersOnCpu(usize::MAX), Slots(1), Slots(128)];
+        for placement in others.into_iter().chain(on_disk) {
             assert_eq!(placement.to_string().parse(), Ok(placement));
         }
         for text in [
-            "", "gpu", "cpu:", "cpu:0", "cpu:-1", "cpu:all", "cpu:1:2", "CPU", "device:1", "slots", "slots:0", "disk",
+            "",
+            "gpu",
+            "cpu:",
+            "cpu:0",
+            "cpu:-1",
+            "cpu:all",
+            "cpu:1:2",
+            "CPU",
+            "device:1",
+            "slots",
+            "slots:0",
+            "disk",
             "disk:0",
+            "disk:1:",
+            "disk:1:0",
+            "disk:0:1",
+            "disk::1",
+            "disk:1:2:3",
         ] {
             assert!(text.parse::<ExpertPlacement>().is_err(), "{text}");
         }

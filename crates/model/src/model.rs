@@ -10,6 +10,7 @@ use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::Rates;
+use gristmill_kernels::tensor::DeviceId;
 use gristmill_kernels::weight::Location;
 use gristmill_text::tokenizer::Tokenizer;
 
@@ -161,12 +162,17 @@ impl Model {
         if options.deterministic && !backend.deterministic() {
             return Err(Error::NotDeterministic { device: backend.name() });
         }
-        let needs_host = !matches!(options.experts, ExpertPlacement::Device | ExpertPlacement::Disk(_));
+        let (is_cpu, on_disk) =
+            (backend.device() == DeviceId::Cpu, matches!(options.experts, ExpertPlacement::Disk { .. }));
+        let needs_host = options.experts != ExpertPlacement::Device && !(is_cpu && on_disk);
         if needs_host && backend.host().is_none() {
             let reason = format!("{} was opened without a CPU that computes them; use `open_device`", backend.name());
             return Err(Error::ExpertPlacement { reason });
         }
         let info = ModelInfo::read_for(&file, &options)?;
+        if !is_cpu {
+            info.program.check_streamed_for_gpu()?;
+        }
         if options.check_memory {
             // The smallest runner; a larger one makes its own plan.
             let least = Limits { context: Some(1), batch_tokens: 1, ..Limits::default() };

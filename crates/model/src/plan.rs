@@ -80,9 +80,15 @@ impl Plan {
         let weights = info.weights.footprint(backend);
         let plan = Self::with_weights(&info.spec, &info.program, weights, limits, precision, backend, Reuse::Prefixes)?;
         let host = info.weights.host_bytes(backend);
-        let host_available = if host > 0 { machine::available_memory() } else { None };
+        let host_available = if host > 0 { Self::host_memory(backend)? } else { None };
         let streamed = info.weights.streamed_bytes();
         Ok(Self { host, host_available, streamed, slots: info.weights.slots(), ..plan })
+    }
+
+    /// Free memory of the host of a GPU, if the system reports it, or what is left of the limit.
+    pub(crate) fn host_memory(backend: &Backend) -> Result<Option<u64>> {
+        let limit = backend.host().map(|host| host.free_memory()).transpose()?.flatten();
+        Ok(machine::available_memory().into_iter().chain(limit).min())
     }
 
     /// Plans for a runner of a model that is loaded: its weights are not counted.
@@ -190,7 +196,8 @@ impl Plan {
     /// [`Error::Memory`] with the numbers and what can be done.
     pub fn check(&self) -> Result<()> {
         if let Some(free) = self.host_available.filter(|&free| self.host > free) {
-            let remedy = "use a smaller quantisation, --experts-on cpu:N for fewer layers, or free memory";
+            let remedy = "use a smaller quantisation, --experts-on disk:N for experts in the file, --experts-on cpu:N for fewer layers, or \
+                          free memory";
             return Err(Error::Memory { what: "experts in host memory", needed: self.host, free, remedy });
         }
         let (needed, Some(free)) = (self.total(), self.available) else { return Ok(()) };

@@ -2,6 +2,7 @@
 //! late, fails or stops.
 #![cfg(all(target_arch = "x86_64", unix))]
 
+mod disk;
 mod full;
 
 use std::path::Path;

@@ -202,6 +202,7 @@ pub(super) fn answer<'s>(
     }
     let per_row = pairs / rows;
     host.run(GroupByExpert { ids: s.ids.view(rows, per_row)?, groups: &mut s.groups })?;
+    host.request_experts([gate_up, down], &s.groups)?;
     let gate_up = MoeGateUp {
         weight: gate_up,
         x: &s.act,

@@ -197,7 +197,9 @@ impl HostPath {
 
     /// See [`gristmill_kernels::Backend::slot_usage`].
     pub(crate) fn slot_usage(&self) -> SlotUsage {
-        let usage = self.worker.as_ref().map_or_else(SlotUsage::default, |worker| worker.slot_usage());
+        let of_worker = || self.worker.as_ref().map_or_else(SlotUsage::default, |worker| worker.slot_usage());
+        // Experts in a file have no slots here: the CPU's backend counts them.
+        let usage = self.host.backend.slot_usage().unwrap_or_else(of_worker);
         SlotUsage { freed_bytes: self.freed_bytes.load(Ordering::Relaxed), ..usage }
     }
 

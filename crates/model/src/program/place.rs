@@ -19,11 +19,12 @@ impl Program {
         }
         let is_placed = |part: &&Part| match (placement, part.stage) {
             (ExpertPlacement::FirstLayersOnCpu(count), Stage::Layer(layer)) => layer < count,
+            (ExpertPlacement::Disk { device_layers, .. }, Stage::Layer(layer)) => layer >= device_layers,
             (placement, _) => {
-                matches!(placement, ExpertPlacement::Cpu | ExpertPlacement::Slots(_) | ExpertPlacement::Disk(_))
+                matches!(placement, ExpertPlacement::Cpu | ExpertPlacement::Slots(_) | ExpertPlacement::Disk { .. })
             }
         };
-        let is_on_disk = matches!(placement, ExpertPlacement::Disk(_));
+        let is_on_disk = matches!(placement, ExpertPlacement::Disk { .. });
         let mut placed: Vec<MatrixId> = Vec::new();
         for node in self.parts().filter(is_placed).flat_map(|part| &part.nodes) {
             match node {
@@ -31,12 +32,8 @@ impl Program {
                 Node::MoeGateUpAct { weight, .. } | Node::MoeMatmul { weight, .. } if is_on_disk => {
                     placed.push(*weight)
                 }
-                // The experts of a router that weighs their input; other products of experts are products of heads.
-                Node::MoeGateUpAct { .. } => {
-                    let reason = "this architecture multiplies the experts' input by the router's weights, which is not \
-                                  supported there; leave the option out";
-                    return Err(Error::ExpertPlacement { reason: reason.to_owned() });
-                }
+                // Other products of experts are products of heads.
+                Node::MoeGateUpAct { .. } => return Err(weighs_input()),
                 _ => {}
             }
         }
@@ -45,12 +42,16 @@ impl Program {
                 ExpertPlacement::FirstLayersOnCpu(count) => {
                     format!("none of the first {count} layers has experts; name more layers, or leave the option out")
                 }
+                ExpertPlacement::Disk { device_layers: 1.., .. } => {
+                    "no layer behind those on the device has experts; name fewer layers, or leave the option out"
+                        .to_owned()
+                }
                 _ => "the model has no experts; leave the option out".to_owned(),
             };
             return Err(Error::ExpertPlacement { reason });
         }
         let (location, slots) = match placement {
-            ExpertPlacement::Disk(slots) => (Location::File, slots),
+            ExpertPlacement::Disk { kept, .. } => (Location::File, kept),
             ExpertPlacement::Slots(slots) => (Location::Host, slots),
             _ => (Location::Host, 0),
         };
@@ -64,4 +65,23 @@ impl Program {
         }
         Ok(())
     }
+
+    /// Whether the CPU can compute the experts in the file for a GPU.
+    ///
+    /// # Errors
+    /// [`Error::ExpertPlacement`] if an architecture multiplies the experts' input by the router's weights.
+    pub(crate) fn check_streamed_for_gpu(&self) -> Result<()> {
+        let is_streamed = |node: &Node| match node {
+            Node::MoeGateUpAct { weight, .. } => self.tensors.matrices[weight.0].location == Location::File,
+            _ => false,
+        };
+        if self.parts().flat_map(|part| &part.nodes).any(is_streamed) { Err(weighs_input()) } else { Ok(()) }
+    }
+}
+
+/// The experts of a router that weighs their input.
+fn weighs_input() -> Error {
+    let reason = "this architecture multiplies the experts' input by the router's weights, which is not supported there; leave \
+                  the option out";
+    Error::ExpertPlacement { reason: reason.to_owned() }
 }

@@ -3,7 +3,7 @@
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use gristmill_kernels::format::Format;
-use gristmill_kernels::tensor::Buffer;
+use gristmill_kernels::tensor::{Buffer, DeviceId};
 use gristmill_kernels::weight::{Location, StreamedTensor, TensorView, Weight};
 
 use super::outer_scale::{scale_of, with_scales};
@@ -134,7 +134,7 @@ impl Load<'_> {
 
     fn views(&self, matrix: &MatrixSpec) -> Result<Vec<TensorView>> {
         let mut views = matrix.tensors.iter().map(|needed| self.view(needed)).collect::<Result<Vec<_>>>()?;
-        if matrix.is_copied {
+        if matrix.is_copied && self.backend.device() == DeviceId::Cpu {
             views.iter_mut().for_each(|view| view.bytes = view.bytes.as_slice().to_vec().into());
         }
         Ok(views)

@@ -7,6 +7,7 @@ use gristmill_cuda::STAGING_BYTES;
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::Backend;
 use gristmill_kernels::format::Format;
+use gristmill_kernels::tensor::DeviceId;
 use gristmill_kernels::weight::{Footprint, Location, Role, TensorShape};
 
 use super::outer_scale::{input_scale_of, scale_of};
@@ -39,12 +40,15 @@ pub(crate) struct WeightShapes {
 impl WeightShapes {
     /// Bytes in the memory of a backend.
     pub(crate) fn footprint(&self, backend: &Backend) -> Footprint {
-        let slots = self.slot_bytes(Location::Host, backend).saturating_add(self.slot_bytes(Location::File, backend));
+        let slots = self.slot_bytes(Location::Host, backend).saturating_add(match backend.device() {
+            DeviceId::Cpu => self.slot_bytes(Location::File, backend),
+            _ => 0,
+        });
         let vectors = Footprint { owned: self.vectors.saturating_add(slots), mapped: 0 };
         self.sum(vectors, Location::Device, backend)
     }
 
-    /// Bytes in a device's memory of the slots for experts that are elsewhere, with the memory through which they are filled.
+    /// Bytes of the slots for experts that are elsewhere, with the memory through which they are filled.
     fn slot_bytes(&self, place: Location, backend: &Backend) -> u64 {
         let with_slots = || self.matrices.iter().filter(|matrix| matrix.location == place && matrix.slots > 0);
         let slots = with_slots().map(|matrix| {
@@ -73,10 +77,11 @@ impl WeightShapes {
         self.matrices.iter().map(|matrix| matrix.slots.min(matrix.shape.experts)).max().unwrap_or(0)
     }
 
-    /// Bytes in host memory of the experts that the CPU computes for a backend.
+    /// Bytes in host memory of the experts that the CPU computes for a backend; of those in the file, of their slots.
     pub(crate) fn host_bytes(&self, backend: &Backend) -> u64 {
         let host = backend.host().map_or(backend, |host| host);
-        self.sum(Footprint::default(), Location::Host, host).owned
+        let slots = if backend.device() == DeviceId::Cpu { 0 } else { self.slot_bytes(Location::File, host) };
+        self.sum(Footprint::default(), Location::Host, host).owned.saturating_add(slots)
     }
 
     fn sum(&self, mut all: Footprint, place: Location, backend: &Backend) -> Footprint {

@@ -117,7 +117,7 @@ fn logits_are_those_of_a_model_in_memory() {
             let mut counts = [1, top_k, experts / 2, experts - 1, experts].map(|count| count.max(1)).to_vec();
             counts.dedup();
             for count in counts {
-                let model = load(&path, ExpertPlacement::Disk(count), precision);
+                let model = load(&path, ExpertPlacement::disk(count), precision);
                 // Twice: experts of the first time are in memory.
                 for turn in 0..2 {
                     assert_eq!(logits(&model).unwrap(), expected, "{name}, {count} of {experts}, turn {turn}");
@@ -138,7 +138,7 @@ fn scales_of_experts_are_those_in_memory() {
     fs::write(&model.0, scaled().bytes(&mut Random::fresh())).unwrap();
     let expected = logits(&load(&model.0, ExpertPlacement::Device, Precision::Fast)).unwrap();
     for count in [1, 3, 5] {
-        let found = logits(&load(&model.0, ExpertPlacement::Disk(count), Precision::Fast)).unwrap();
+        let found = logits(&load(&model.0, ExpertPlacement::disk(count), Precision::Fast)).unwrap();
         assert_eq!(found, expected, "{count} experts in memory");
     }
 }
@@ -148,7 +148,7 @@ fn after(what: &str, change: impl FnOnce(&Path) + Send + 'static) -> Result<Vec<
     let what = what.to_owned();
     in_time(move || {
         let copy = TemporaryModel::new(&temporary(), "qwen3moe-q4_k_m", &what);
-        let model = load(&copy.0, ExpertPlacement::Disk(1), Precision::Fast);
+        let model = load(&copy.0, ExpertPlacement::disk(1), Precision::Fast);
         logits(&model).unwrap();
         change(&copy.0);
         let first = logits(&model);
@@ -204,7 +204,7 @@ fn another_file_is_noticed_at_once() {
     let other = copy.0.with_extension("other");
     fs::copy(path("qwen3moe-q8_0"), &other).unwrap();
     fs::rename(other, &copy.0).unwrap();
-    let options = LoadOptions { experts: ExpertPlacement::Disk(1), ..LoadOptions::default() };
+    let options = LoadOptions { experts: ExpertPlacement::disk(1), ..LoadOptions::default() };
     let error = Model::with_backend(file, cpu(), options).unwrap_err();
     assert!(matches!(error, Error::Gguf(GgufError::Changed { .. })), "{error}");
 }
@@ -220,7 +220,7 @@ fn a_file_system_in_memory_serves_too() {
     let copy = TemporaryModel::new(folder, "qwen3moe-q4_k_m", "memory");
     println!("direct: {}", GgufFile::open(&copy.0).unwrap().readers().unwrap()[0].is_direct());
     let expected = logits(&load(&path("qwen3moe-q4_k_m"), ExpertPlacement::Device, Precision::Fast)).unwrap();
-    assert_eq!(logits(&load(&copy.0, ExpertPlacement::Disk(2), Precision::Fast)).unwrap(), expected);
+    assert_eq!(logits(&load(&copy.0, ExpertPlacement::disk(2), Precision::Fast)).unwrap(), expected);
 }
 
 /// Ranges of a file, aligned or not, at its end and behind it.
@@ -266,22 +266,22 @@ fn a_model_that_does_not_fit_stays_in_the_file() {
         let backend = open_device(&options(memory)).unwrap().backend;
         place_experts(&file, &options(memory), &limits(), &backend).unwrap().0
     };
-    let (all, one) = (total(ExpertPlacement::Device), total(ExpertPlacement::Disk(1)));
+    let (all, one) = (total(ExpertPlacement::Device), total(ExpertPlacement::disk(1)));
     assert!(one < all, "{one} {all}");
     assert_eq!(placed(all), ExpertPlacement::Device);
     for count in 1..experts {
-        let bytes = total(ExpertPlacement::Disk(count));
-        let expected = if bytes >= all { ExpertPlacement::Device } else { ExpertPlacement::Disk(count) };
+        let bytes = total(ExpertPlacement::disk(count));
+        let expected = if bytes >= all { ExpertPlacement::Device } else { ExpertPlacement::disk(count) };
         assert_eq!(placed(bytes), expected, "{count}");
     }
     // Nothing helps, and the plan has the error.
     assert_eq!(placed(one - 1), ExpertPlacement::Device);
 
-    let memory = total(ExpertPlacement::Disk(2));
+    let memory = total(ExpertPlacement::disk(2));
     let (model, _) = Model::open_for(&path, options(memory), limits()).unwrap();
-    assert_eq!(model.experts(), ExpertPlacement::Disk(2));
+    assert_eq!(model.experts(), ExpertPlacement::disk(2));
     // The table is copied, so that nothing is read from the map.
-    let planned = plan(&file, ExpertPlacement::Disk(2), &cpu());
+    let planned = plan(&file, ExpertPlacement::disk(2), &cpu());
     assert_eq!((planned.mapped, planned.slots, planned.experts), (0, 2, experts));
     assert!(planned.streamed > 0 && model.prepared_bytes() < planned.weights);
     let expected = logits(&load(&path, ExpertPlacement::Device, Precision::Fast)).unwrap();
@@ -291,14 +291,14 @@ fn a_model_that_does_not_fit_stays_in_the_file() {
 #[test]
 fn what_cannot_stay_in_the_file_is_refused_by_name() {
     let disk = |name: &str| {
-        let options = LoadOptions { experts: ExpertPlacement::Disk(1), ..LoadOptions::default() };
+        let options = LoadOptions { experts: ExpertPlacement::disk(1), ..LoadOptions::default() };
         Model::with_backend(GgufFile::open(path(name)).unwrap(), cpu(), options).unwrap_err().to_string()
     };
     let dense = disk("qwen3-q8_0");
     assert!(dense.contains("the model has no experts"), "{dense}");
     let bytes: &'static [u8] = Box::leak(fs::read(path("qwen3moe-q4_k_m")).unwrap().into_boxed_slice());
     let options =
-        || LoadOptions { experts: ExpertPlacement::Disk(1), device: "cpu".to_owned(), ..LoadOptions::default() };
+        || LoadOptions { experts: ExpertPlacement::disk(1), device: "cpu".to_owned(), ..LoadOptions::default() };
     let error = Model::from_static(bytes, options()).unwrap_err();
     assert!(matches!(error, Error::Gguf(GgufError::NotOnDisk)), "{error}");
     let error = open_device(&LoadOptions { device: "cuda".to_owned(), ..options() }).unwrap_err().to_string();

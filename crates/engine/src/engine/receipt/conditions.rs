@@ -69,9 +69,10 @@ impl Conditions {
     pub(in super::super) fn new(model: &Model, kv_format: KvFormat, context: usize) -> Conditions {
         let device = model.backend().device().kind().to_owned();
         let arithmetic = model.backend().arithmetic();
-        // Experts that are read from the file have the bits of those in memory.
+        // Experts that are read from the file have the bits of those in memory, where the same device computes them.
         let experts_on = match model.experts() {
-            ExpertPlacement::Disk(_) => ExpertPlacement::Device,
+            ExpertPlacement::Disk { .. } if model.backend().host().is_none() => ExpertPlacement::Device,
+            ExpertPlacement::Disk { device_layers: 0, .. } => ExpertPlacement::Cpu,
             experts => experts,
         };
         let precision = model.precision();
