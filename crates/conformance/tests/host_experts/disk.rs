@@ -135,7 +135,8 @@ fn a_model_larger_than_host_memory_stays_in_the_file() {
     let of_layer = plan(with_layer, &large);
     assert!(of_layer.total() > on_cpu.total() && of_layer.host < one.host);
     let options = LoadOptions { cpu_memory: Some(one.host), ..LoadOptions::default() };
-    let (found, _) = place_experts(&file(NAME), &options, &limits(), &backend(of_layer.total())).unwrap();
+    let (found, _) =
+        place_experts(&file(NAME), &options, &limits(), &backend(of_layer.total() + of_layer.reserve)).unwrap();
     assert!(matches!(found, ExpertPlacement::Disk { device_layers: 1, .. }), "{found}");
     assert!(plan(found, &large).host <= one.host);
 
