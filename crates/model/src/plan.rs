@@ -46,11 +46,13 @@ pub struct Plan {
     pub short_factors: Option<usize>,
     /// Prepared weights.
     pub weights: u64,
-    /// Experts in host memory that the CPU computes for a GPU; no part of [`Plan::total`].
+    /// Experts in host memory that the CPU computes for a GPU, or the memory for some of them if they are in the file; no part of
+    /// [`Plan::total`].
     pub host: u64,
     /// Experts that stay in the model's file; no part of [`Plan::total`].
     pub streamed: u64,
-    /// Slots for experts of each layer, which are part of the weights; 0 if all experts or none are on the device.
+    /// Slots for experts of each layer: part of the weights, or of [`Plan::host`] if the CPU reads a GPU's experts from the file. 0
+    /// without.
     pub slots: usize,
     /// Experts of each layer, at most.
     pub experts: usize,
@@ -196,8 +198,8 @@ impl Plan {
     /// [`Error::Memory`] with the numbers and what can be done.
     pub fn check(&self) -> Result<()> {
         if let Some(free) = self.host_available.filter(|&free| self.host > free) {
-            let remedy = "use a smaller quantisation, --experts-on disk:N for experts in the file, --experts-on cpu:N for fewer layers, or \
-                          free memory";
+            let remedy = "use a smaller quantisation, --experts-on disk:N for experts in the file, --experts-on cpu:N for \
+                          fewer layers, or free memory";
             return Err(Error::Memory { what: "experts in host memory", needed: self.host, free, remedy });
         }
         let (needed, Some(free)) = (self.total(), self.available) else { return Ok(()) };

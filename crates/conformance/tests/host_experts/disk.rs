@@ -20,8 +20,7 @@ fn experts_in_the_file_change_no_bit() {
         let (experts, top_k) = experts_of(name);
         for choice in [Choice::Fastest, Choice::Deterministic] {
             let run = |placement| {
-                let backend = device(Options { choice }, Some(HostExperts::new(cpu())), Mode::Fast).unwrap();
-                let model = load(name, backend, placement, Precision::Fast);
+                let model = load(name, with_host(Options { choice }), placement, Precision::Fast);
                 (logits(name, &model).unwrap(), model.backend().slot_usage().unwrap())
             };
             let (expected, in_memory) = run(ExpertPlacement::Cpu);
@@ -37,9 +36,9 @@ fn experts_in_the_file_change_no_bit() {
 }
 
 /// A copy of a model, removed when it is dropped.
-struct Copy(PathBuf);
+struct TemporaryModel(PathBuf);
 
-impl Copy {
+impl TemporaryModel {
     fn new(what: &str) -> Self {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(format!("{NAME}.gguf"));
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -49,7 +48,7 @@ impl Copy {
     }
 }
 
-impl Drop for Copy {
+impl Drop for TemporaryModel {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
@@ -58,15 +57,17 @@ impl Drop for Copy {
 /// A file that loses its end while the model runs is an error that names it; no step waits until the deadline.
 #[test]
 fn a_truncated_file_is_an_error() {
-    let copy = Copy::new("truncated");
+    let copy = TemporaryModel::new("truncated");
     let options = LoadOptions { experts: ExpertPlacement::disk(1), ..LoadOptions::default() };
-    let backend = device(Options::default(), Some(HostExperts::new(cpu())), Mode::Fast).unwrap();
-    let model = Arc::new(Model::with_backend(GgufFile::open(&copy.0).unwrap(), backend, options).unwrap());
+    let file = GgufFile::open(&copy.0).unwrap();
+    let model = Arc::new(Model::with_backend(file, with_host(Options::default()), options).unwrap());
     logits(NAME, &model).unwrap();
     OpenOptions::new().write(true).open(&copy.0).unwrap().set_len(1 << 12).unwrap();
     let error = logits(NAME, &model).expect_err("experts are missing");
     assert!(error.is_of_device() && error.to_string().contains("_exps"), "{error}");
     assert!(!error.to_string().contains("did not return"), "{error}");
+    // The device has failed: later steps are errors too.
+    assert!(logits(NAME, &model).is_err());
 }
 
 fn plan(experts: ExpertPlacement, backend: &Backend) -> Plan {
@@ -83,22 +84,21 @@ fn the_first_layers_can_be_on_the_device() {
         let on_device = device(options, None, Mode::Fast).unwrap();
         let on_device = load(NAME, on_device, ExpertPlacement::Device, Precision::Fast);
         let (expected, vocab) = (logits(NAME, &on_device).unwrap(), on_device.spec().vocab);
-        let backend = device(options, Some(HostExperts::new(cpu())), Mode::Fast).unwrap();
         let placement = ExpertPlacement::Disk { kept: 2, device_layers: 1 };
-        let model = load(NAME, backend, placement, Precision::Fast);
+        let model = load(NAME, with_host(options), placement, Precision::Fast);
         let excluded = compare(NAME, tolerance, vocab, &logits(NAME, &model).unwrap(), &expected);
         assert!(excluded < expected.len() / vocab);
         let usage = model.backend().slot_usage().unwrap();
-        let all = experts_in_file(0).1.slot_usage().unwrap();
+        let all = load(NAME, with_host(options), ExpertPlacement::disk(2), Precision::Fast);
+        logits(NAME, &all).unwrap();
+        let all = all.backend().slot_usage().unwrap();
         assert!(usage.misses > 0 && usage.hits + usage.misses < all.hits + all.misses, "{usage:?}, {all:?}");
     }
 }
 
-/// Logits with two experts of each layer in memory, behind layers on the device; and the backend.
-fn experts_in_file(device_layers: usize) -> (Vec<f32>, Arc<Backend>) {
-    let backend = device(Options::default(), Some(HostExperts::new(cpu())), Mode::Fast).unwrap();
-    let model = load(NAME, backend, ExpertPlacement::Disk { kept: 2, device_layers }, Precision::Fast);
-    (logits(NAME, &model).unwrap(), Arc::clone(model.backend()))
+/// A device whose experts the CPU computes.
+fn with_host(options: Options) -> Arc<Backend> {
+    device(options, Some(HostExperts::new(cpu())), Mode::Fast).unwrap()
 }
 
 /// Experts that host memory has no room for stay in the file, as many in memory as fit. The device has what it has with experts in
