@@ -1,6 +1,7 @@
 // Attention of long runs on tensor cores.
 //
-// A thread block takes a tile of the batch: neighbouring tokens and the query heads of one KV head, 16 rows for each warp. Keys and values pass through shared memory, the next ones under way. Softmax is online, in f32.
+// A thread block takes a tile of the batch: neighbouring tokens and the query heads of one KV head, 16 rows for each warp.
+// Keys and values pass through shared memory, the next ones under way. Softmax is online, in f32.
 //
 // Tiles of keys begin at multiples of KEYS and keys that a row does not see change nothing in it, so the result of a row does
 // not depend on the rows beside it.
