@@ -25,26 +25,27 @@ struct Simulated {
     package: &'static str,
     /// Test targets of the conformance crate.
     targets: &'static [&'static str],
-    /// Parts of the names of tests in its other targets.
-    tests: &'static [&'static str],
+    /// A part of the names of tests in its other targets, and in packages with tests on simulated and real devices.
+    tests: &'static str,
 }
 
 const SIMULATED: Simulated = Simulated {
     package: "gpu-sim",
     targets: &["address_spaces", "checked", "device_memory", "large", "planted", "shared_structs"],
-    tests: &["cuda_sim", "metal_sim", "simulated", "what_a_family_cannot_do_is_refused"],
+    tests: "simulated",
 };
 
 const CONFORMANCE: &str = "gristmill-conformance";
 
-/// Downloads the model, so that no test is skipped without it, and runs the workspace's tests. Programs that have
-/// passed with the same sources are skipped. `--all` runs those too. `--no-simulator` skips the tests that need a C++
-/// compiler.
+/// Packages of GPUs: their op suites run on simulated and real devices.
+const GPUS: [&str; 2] = ["gristmill-cuda", "gristmill-metal"];
+
+/// Downloads the model, so that no test is skipped without it, and runs the workspace's tests. `--no-simulator` skips the tests
+/// that need a C++ compiler.
 pub(crate) fn check(words: &[&str]) -> Result<(), String> {
-    let (simulator, all) = match words {
-        [] => (true, false),
-        ["--all"] => (true, true),
-        ["--no-simulator"] => (false, false),
+    let simulator = match words {
+        [] => true,
+        ["--no-simulator"] => false,
         [other, ..] => return Err(format!("check: unknown option {other}; see cargo xtask")),
     };
     let found = COMPILERS.iter().find(|name| answers(name));
@@ -55,7 +56,7 @@ pub(crate) fn check(words: &[&str]) -> Result<(), String> {
     model::fetch()
         .map_err(|error| format!("{error}\n`cargo test --workspace` runs the tests that need no real model"))?;
     if simulator {
-        return programs::run(all);
+        return programs::run();
     }
     let outcomes = without_simulator(&targets()?).map(|arguments| {
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -100,19 +101,21 @@ fn target(path: &Path) -> Option<String> {
     is_target.then(|| path.file_stem().map(|name| name.to_string_lossy().into_owned())).flatten()
 }
 
-/// The arguments of cargo for all tests that need no simulator: those of the other packages, and those of the
-/// conformance crate.
-fn without_simulator(targets: &[String]) -> [Vec<String>; 2] {
+/// The arguments of cargo for all tests that need no simulator: those of the GPUs, of the conformance crate, and of the other
+/// packages.
+fn without_simulator(targets: &[String]) -> [Vec<String>; 3] {
     let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-    let all = ["test", "--workspace", "--no-fail-fast"];
-    let others = owned(&[&all[..], &["--exclude", SIMULATED.package, "--exclude", CONFORMANCE]].concat());
+    let mut others = owned(&["test", "--workspace", "--no-fail-fast"]);
+    for package in GPUS.into_iter().chain([SIMULATED.package, CONFORMANCE]) {
+        others.extend(["--exclude".to_owned(), package.to_owned()]);
+    }
+    let gpus = ["test", "--no-fail-fast", "-p", GPUS[0], "-p", GPUS[1], "--", "--skip", SIMULATED.tests];
     let mut conformance = owned(&["test", "--package", CONFORMANCE, "--no-fail-fast", "--lib"]);
     for target in targets.iter().filter(|target| !SIMULATED.targets.contains(&target.as_str())) {
         conformance.extend(["--test".to_owned(), target.clone()]);
     }
-    conformance.push("--".to_owned());
-    conformance.extend(SIMULATED.tests.iter().flat_map(|name| ["--skip".to_owned(), (*name).to_owned()]));
-    [others, conformance]
+    conformance.extend(["--", "--skip", SIMULATED.tests].map(str::to_owned));
+    [owned(&gpus), conformance, others]
 }
 
 /// Describes the tests that `--no-simulator` skips, in one sentence.
@@ -120,9 +123,9 @@ fn skipped() -> String {
     let Simulated { package, targets, tests } = SIMULATED;
     format!(
         "SKIPPED, because they need a C++ compiler: all tests of {package}; of {CONFORMANCE} the targets {}, and the \
-         tests whose names contain {}",
+         tests whose names contain {tests}, also of {}",
         targets.join(", "),
-        tests.join(", ")
+        GPUS.join(" and ")
     )
 }
 
@@ -144,22 +147,24 @@ mod tests {
             assert!(targets.iter().any(|target| target == listed), "there is no target {listed}");
         }
         let others = || targets.iter().filter(|target| !SIMULATED.targets.contains(&target.as_str()));
-        for part in SIMULATED.tests {
-            assert!(others().any(|target| text(target).contains(part)), "no test is called {part}");
-        }
+        assert!(others().any(|target| text(target).contains(SIMULATED.tests)), "no test is called {}", SIMULATED.tests);
         for target in others() {
             let text = text(target);
-            let listed = SIMULATED.tests.iter().any(|part| text.contains(part));
+            let listed = text.contains(SIMULATED.tests);
             assert!(listed || !text.contains("Simulator::"), "{target} uses the simulator");
         }
     }
 
     #[test]
     fn all_other_tests_run() {
-        let targets = ["ops", "checked", "models"].map(String::from);
-        let [others, conformance] = without_simulator(&targets).map(|words| words.join(" "));
-        assert_eq!(others, "test --workspace --no-fail-fast --exclude gpu-sim --exclude gristmill-conformance");
-        assert!(conformance.contains(" --test ops --test models -- --skip cuda_sim "), "{conformance}");
+        let targets = ["steps", "checked", "models"].map(String::from);
+        let [gpus, conformance, others] = without_simulator(&targets).map(|words| words.join(" "));
+        assert!(
+            others.ends_with("--exclude gristmill-metal --exclude gpu-sim --exclude gristmill-conformance"),
+            "{others}"
+        );
+        assert!(gpus.ends_with("-p gristmill-cuda -p gristmill-metal -- --skip simulated"), "{gpus}");
+        assert!(conformance.ends_with(" --test steps --test models -- --skip simulated"), "{conformance}");
         assert!(!conformance.contains("checked"));
         assert!(skipped().contains("gpu-sim") && skipped().contains("checked"), "{}", skipped());
     }

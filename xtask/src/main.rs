@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
-usage: cargo xtask check [--no-simulator | --all]
+usage: cargo xtask check [--no-simulator]
            run all tests, including tests with a real model; needs a C++ compiler (g++ or clang) unless --no-simulator
-           is given. Tests of the simulator's checked mode run only if a source has changed since they passed
-           (docs/prove/ledger.tsv); --all: always
+           is given
        cargo xtask run PROMPT [OPTIONS]
            build the program and complete a prompt with SmolLM2; accepts the options of `gristmill run`
        cargo xtask model
@@ -21,17 +20,10 @@ usage: cargo xtask check [--no-simulator | --all]
        cargo xtask kernels [CAPABILITY FORMAT... [FILE...]]
            compile the CUDA kernels with NVRTC, for a default selection of architectures and formats or for the given
            ones; an unknown register spill is a failure
-       cargo xtask stages changed NAME...
-           print which of these stages of .ci/run have changed sources since they passed
-       cargo xtask stages passed NAME...
-           record in docs/prove/ledger.tsv that these stages passed for the current commit
-       cargo xtask prove [--all | --list | --only NAME...]
-           run the proofs below whose sources have changed since they passed (docs/prove/ledger.tsv), and write their
-           pages; can take hours. --all: run all proofs; --list: only print which hold; --only: run proofs whose name,
-           as printed by --list, starts with NAME
+       cargo xtask prove [NAME [OPTIONS]]
+           run one of the proofs below, or all; each writes its report to target/prove/NAME.md. All take hours
        cargo xtask prove kernels [--source NAME...]
-           compile the CUDA kernels for all architectures and formats; --source: only the kernels of these sources, and
-           update their rows in docs/prove/kernels.md
+           compile the CUDA kernels for all architectures and formats; --source: only the kernels of these sources
        cargo xtask prove barriers [--source NAME...]
            delete each barrier of the GPU kernels in turn, and plant bugs; --source: only in these sources. A bug that
            the simulator's checked mode does not detect is a failure
@@ -41,19 +33,19 @@ usage: cargo xtask check [--no-simulator | --all]
        cargo xtask prove mutations [--only OP] [--file FILE] [--list]
            apply the known mutations of the CPU kernels to a copy of the tree and run the op suite; a mutation that the
            suite does not detect is a failure
-       cargo xtask prove seeds [--rounds N] [--output FILE]
+       cargo xtask prove seeds [--rounds N]
            run the op suite N times (default 10) with new inputs; a failure in any round is a failure
        cargo xtask prove synthetic
            write every model of `gristmill bench --synthetic` with four layers, and run it with llama.cpp, which is
            built from source once (10 minutes; needs Python and a C++ compiler); a file that llama.cpp rejects is a
            failure
-       cargo xtask prove clients [-o PAGE]
+       cargo xtask prove clients
            run client packages (Python and npm), schemathesis and the JSON-Schema-Test-Suite against `gristmill serve`;
            needs python3, Node.js and a network
        cargo xtask prove page [--docs]
            test the page of `gristmill serve` in headless Chromium, with axe; needs Chromium, Node.js and a network.
-           --docs: write the screenshots and the report into docs, instead of target/prove/page
-       cargo xtask prove guides [--no-install] [-o PAGE] [--only GUIDE...]
+           --docs: write the screenshots into docs, instead of target/prove/page
+       cargo xtask prove guides [--no-install] [--only GUIDE...]
            run every command of README.md and of the guides in docs as written, with small models instead of large
            ones; needs bash, curl, git, pip, port 8080 and PyPI (93 MB once). --no-install: skip `cargo install`,
            which compiles for minutes
@@ -62,14 +54,14 @@ usage: cargo xtask check [--no-simulator | --all]
        cargo xtask prove publish
            package all published crates, check the contents, and type-check an application against them; needs tar and
            a package registry
-       cargo xtask prove replicas [-o PAGE]
+       cargo xtask prove replicas
            run three replicas with the built-in model behind nginx, HAProxy, vllm-router, sglang-router and Dynamo, with
            the configurations of deploy: one gets SIGTERM, one SIGKILL, clients leave, and conversations look for their
            caches; needs python3 with venv, nginx, haproxy and a package registry
-       cargo xtask prove settings [-o PAGE]
+       cargo xtask prove settings
            remove, change or add one setting of each golden folder at a time, and run it with transformers and
            gristmill; different losses, and rejections without a known reason, are failures; needs python3 and a network
-       cargo xtask prove templates [--quick | -o PAGE]
+       cargo xtask prove templates [--quick]
            render published chat templates and random expressions with jinja2 and gristmill; needs python3 and PyPI
            (80 MB once). --quick: only some conversations, in seconds
        cargo xtask prove elsewhere
@@ -82,33 +74,9 @@ fn main() -> ExitCode {
         ["check", options @ ..] => check::check(options),
         ["run", options @ ..] if !options.is_empty() => run::run(options),
         ["model"] => model::fetch().map(|path| println!("{}", path.display())),
-        ["stages", "changed", names @ ..] if !names.is_empty() => prove::stages::changed(names),
-        ["stages", "passed", names @ ..] if !names.is_empty() => prove::stages::passed(names),
-        ["kernels"] => example("kernels", &["few"]),
-        ["kernels", options @ ..] => example("kernels", &[&["only"], options].concat()),
-        ["prove", "kernels"] => example("kernels", &["all"]),
-        ["prove", "kernels", "--source", sources @ ..] if !sources.is_empty() => prove::kernels(sources),
-        ["prove", "mutations", options @ ..] => prove::mutations(options),
-        ["prove", "barriers", options @ ..] => prove::barriers(options),
-        ["prove", "checked"] => prove::checked(None),
-        ["prove", "seeds", options @ ..] => prove::seeds(options),
-        ["prove", "synthetic"] => prove::synthetic(None),
-        ["prove", "clients"] => prove::clients(None),
-        ["prove", "clients", "-o", page] => prove::clients(Some(page)),
-        ["prove", "page"] => prove::browser(None),
-        ["prove", "page", "--docs"] => prove::browser(Some("docs/prove/page.md")),
-        ["prove", "guides", options @ ..] => guides(options),
-        ["prove", "hub"] => prove::hub(None),
-        ["prove", "publish"] => prove::publish(None),
-        ["prove", "replicas"] => prove::replicas(None),
-        ["prove", "replicas", "-o", page] => prove::replicas(Some(page)),
-        ["prove", "settings"] => prove::settings(None),
-        ["prove", "settings", "-o", page] => prove::settings(Some(page)),
-        ["prove", "templates"] => prove::templates(None, false),
-        ["prove", "templates", "-o", page] => prove::templates(Some(page), false),
-        ["prove", "templates", "--quick"] => prove::templates(None, true),
-        ["prove", "elsewhere"] => sh("scripts/elsewhere.sh", &["all"]),
-        ["prove", options @ ..] => prove::prove(options),
+        ["kernels"] => prove::compile_few(),
+        ["kernels", options @ ..] => prove::compile_only(options),
+        ["prove", words @ ..] => prove::prove(words),
         _ => Err(USAGE.to_owned()),
     };
     match result {
@@ -116,30 +84,6 @@ fn main() -> ExitCode {
         Err(message) => {
             eprintln!("{message}");
             ExitCode::FAILURE
-        }
-    }
-}
-
-/// Reads the options of `prove guides`.
-fn guides(words: &[&str]) -> Result<(), String> {
-    let mut options = prove::Guides::default();
-    let mut rest = words;
-    loop {
-        rest = match rest {
-            ["--no-install", rest @ ..] => {
-                options.no_install = true;
-                rest
-            }
-            ["-o", page, rest @ ..] => {
-                options.output = Some(page);
-                rest
-            }
-            ["--only", pages @ ..] if !pages.is_empty() => {
-                options.only = pages;
-                &[]
-            }
-            [] => return prove::guides(&options),
-            [word, ..] => return Err(format!("prove guides: {word}: unknown option; see cargo xtask")),
         }
     }
 }

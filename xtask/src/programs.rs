@@ -6,7 +6,6 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::prove::stages;
 use crate::root;
 
 const AT_A_TIME: usize = 2;
@@ -14,30 +13,18 @@ const AT_A_TIME: usize = 2;
 /// Programs of this package take longest, so they start first.
 const FIRST: &str = "/conformance/";
 
-/// A program that runs for minutes and depends on neither the CPU nor the rest of the workspace. It runs only if a
-/// source of the stage with this name has changed since it passed.
-const SKIPPED_IF_PASSED: [(&str, &str); 1] = [("conformance, checked", "checked")];
-
 /// A test program, or the documentation tests.
 struct Program {
     name: String,
     command: Command,
 }
 
-/// Builds all test programs and runs them, except those of [`SKIPPED_IF_PASSED`] that passed. With `all` it runs all.
-pub(crate) fn run(all: bool) -> Result<(), String> {
+/// Builds all test programs and runs them.
+pub(crate) fn run() -> Result<(), String> {
     let begin = Instant::now();
     let mut programs = build()?;
     println!("{} test programs: built in {} s", programs.len(), begin.elapsed().as_secs());
     programs.push_back(documentation());
-    for (name, stage) in SKIPPED_IF_PASSED.iter().filter(|_| !all) {
-        // Without git nothing is known, and every program runs.
-        if let Some(passed) = stages::has_passed(stage).unwrap_or_default() {
-            println!("   -    {name}: passed with the same sources, {passed}; `cargo xtask check --all` runs it again");
-            programs.retain(|program| program.name != *name);
-        }
-    }
-    let ran: Vec<String> = programs.iter().map(|program| program.name.clone()).collect();
     let (queue, failed) = (Mutex::new(programs), Mutex::new(Vec::new()));
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     std::thread::scope(|scope| {
@@ -53,10 +40,6 @@ pub(crate) fn run(all: bool) -> Result<(), String> {
         }
     });
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let ran = |name: &str| ran.contains(&name.to_owned()) && !failed.iter().any(|failed| failed == name);
-    for (_, stage) in SKIPPED_IF_PASSED.iter().filter(|(name, _)| ran(name)) {
-        stages::passed(&[stage]).unwrap_or_else(|error| println!("{stage}: not recorded as passed: {error}"));
-    }
     if failed.is_empty() { Ok(()) } else { Err(format!("tests failed in: {}", failed.join(", "))) }
 }
 

@@ -1,7 +1,7 @@
 //! Every CUDA kernel through NVRTC, with what it needs, and no spills but known ones: `cargo xtask kernels` and
 //! `cargo xtask prove kernels`.
 //!
-//! kernels few | all [PAGE DATE] | sources PAGE DATE FILE… | only CAPABILITY FORMAT… [FILE…]
+//! kernels few | report TABLE [FILE…] | only CAPABILITY FORMAT… [FILE…]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -152,7 +152,7 @@ fn usages(unit: &Unit, capability: u32, compiler: (i32, i32)) -> Result<Vec<Usag
 }
 
 /// Compiles the wanted units for the wanted capabilities, and prints a table. A spill that is not known is a failure.
-fn kernels(wanted: impl Fn(&Unit, u32) -> bool, output: Option<(&str, &str)>) -> Result<(), String> {
+fn kernels(wanted: impl Fn(&Unit, u32) -> bool, output: Option<&str>) -> Result<(), String> {
     let all = units::all();
     let compiler = units::compiler()?;
     let (mut kernels, mut wrong) = (0, Vec::new());
@@ -181,10 +181,10 @@ fn kernels(wanted: impl Fn(&Unit, u32) -> bool, output: Option<(&str, &str)>) ->
     }
     let compiled: BTreeSet<&str> = needs.keys().map(|(unit, _)| unit.as_str()).collect();
     println!("{kernels} kernels of {} units compiled", compiled.len());
-    if let Some((path, date)) = output {
-        // Without a page every source has a row of its own.
-        let before = std::fs::read_to_string(path).unwrap_or_default();
-        std::fs::write(path, page(&before, needs, compiler, date)).map_err(|error| format!("{path}: {error}"))?;
+    if let Some(path) = output {
+        let parent = Path::new(path).parent().unwrap_or(Path::new("."));
+        let written = std::fs::create_dir_all(parent).and_then(|()| std::fs::write(path, table(needs, compiler)));
+        written.map_err(|error| format!("{path}: {error}"))?;
     }
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }
@@ -192,21 +192,21 @@ fn kernels(wanted: impl Fn(&Unit, u32) -> bool, output: Option<(&str, &str)>) ->
 /// Needs of each unit and kernel, by compute capability.
 type Needs = BTreeMap<(String, String), BTreeMap<u32, Usage>>;
 
-/// The head of the page.
+/// What the table shows, and its first lines.
 fn head((major, minor): (i32, i32)) -> String {
     let mut head = format!(
-        "# CUDA kernels\n\n`cargo xtask prove kernels`, NVRTC {major}.{minor}. Of each source: its units (with their \
-         definitions), kernels in all units,\nthe most bytes of static shared memory, for each architecture the most \
-         registers of a thread, and when it was compiled.\n\n| source | units | kernels | shared |"
+        "`cargo xtask prove kernels`, NVRTC {major}.{minor}. Of each source: its units (with their definitions), kernels in \
+         all units,\nthe most bytes of static shared memory, and for each architecture the most registers of a \
+         thread.\n\n| source | units | kernels | shared |"
     );
     ALL.iter().for_each(|&capability| head += &format!(" {} |", units::architecture(capability)));
-    head += " compiled |\n| --- |";
+    head += "\n| --- |";
     head += &" ---: |".repeat(ALL.len() + 3);
-    head + " --- |\n"
+    head + "\n"
 }
 
 /// The row of a source: numbers of units and kernels, the most shared memory and registers.
-fn row(file: &str, needs: &Needs, date: &str) -> String {
+fn row(file: &str, needs: &Needs) -> String {
     let units: BTreeSet<&str> = needs.keys().map(|(unit, _)| unit.as_str()).collect();
     let shared = needs.values().flat_map(BTreeMap::values).map(|usage| usage.shared).max().unwrap_or_default();
     let mut row = format!("| {file} | {} | {} | {shared} |", units.len(), needs.len());
@@ -214,7 +214,7 @@ fn row(file: &str, needs: &Needs, date: &str) -> String {
         let registers = needs.values().filter_map(|usages| Some(usages.get(capability)?.registers)).max();
         row += &registers.map_or(" |".to_owned(), |registers| format!(" {registers} |"));
     }
-    row + &format!(" {date} |")
+    row
 }
 
 /// A line for each kernel of a source that may spill.
@@ -228,31 +228,16 @@ fn spills(file: &str, needs: &Needs) -> Vec<String> {
     SPILLS.iter().filter(|(spilling, ..)| *spilling == file).map(line).collect()
 }
 
-/// The page with the rows and spills of the sources in `needs`, and of other sources that still exist those of the page as
-/// it was.
-fn page(before: &str, needs: Needs, compiler: (i32, i32), date: &str) -> String {
+/// The table of all sources in `needs`, and their spills.
+fn table(needs: Needs, compiler: (i32, i32)) -> String {
     let mut of_files: BTreeMap<String, Needs> = BTreeMap::new();
     for ((unit, kernel), usages) in needs {
         let file = unit.split(' ').next().unwrap_or_default().to_owned();
         of_files.entry(file).or_default().insert((unit, kernel), usages);
     }
-    let units = units::all();
-    let files: BTreeSet<&str> = units.iter().map(|unit| unit.file).collect();
-    let kept = |start: String| before.lines().filter(move |line| line.starts_with(&start)).map(str::to_owned);
-    let (mut rows, mut spilling) = (Vec::new(), Vec::new());
-    for file in files {
-        match of_files.get(file) {
-            Some(needs) => {
-                rows.push(row(file, needs, date));
-                spilling.extend(spills(file, needs));
-            }
-            None => {
-                rows.extend(kept(format!("| {file} |")));
-                spilling.extend(kept(format!("- {file}, ")));
-            }
-        }
-    }
-    format!("{}{}\n\n## Spills\n\n{}\n", head(compiler), rows.join("\n"), spilling.join("\n"))
+    let rows: Vec<String> = of_files.iter().map(|(file, needs)| row(file, needs)).collect();
+    let spills: Vec<String> = of_files.iter().flat_map(|(file, needs)| spills(file, needs)).collect();
+    format!("{}{}\n\n## Spills\n\n{}\n", head(compiler), rows.join("\n"), spills.join("\n"))
 }
 
 fn is_source(file: &str) -> bool {
@@ -264,19 +249,15 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words[..] {
         ["few"] => kernels(is_of_few, None),
-        ["all"] => kernels(|_, _| true, None),
-        ["all", page, date] => kernels(|_, _| true, Some((page, date))),
-        ["sources", page, date, ref files @ ..] => match files.iter().find(|file| !is_source(file)) {
-            None if !files.is_empty() => kernels(|unit, _| files.contains(&unit.file), Some((page, date))),
-            None => Err("name sources".to_owned()),
+        ["report", table, ref files @ ..] => match files.iter().find(|file| !is_source(file)) {
+            None => kernels(|unit, _| files.is_empty() || files.contains(&unit.file), Some(table)),
             Some(unknown) => Err(format!("no unit is of a source {unknown}")),
         },
         ["only", capability, ref formats @ ..] if !formats.is_empty() => match capability.parse() {
             Ok(wanted) => kernels(|unit, capability| capability == wanted && is_of_formats(unit, formats), None),
             Err(error) => Err(format!("{capability}: {error}; a capability is 80 or 90, for example")),
         },
-        _ => Err("usage: kernels few | all [PAGE DATE] | sources PAGE DATE FILE… | only CAPABILITY FORMAT… [FILE…]"
-            .to_owned()),
+        _ => Err("usage: kernels few | report TABLE [FILE…] | only CAPABILITY FORMAT… [FILE…]".to_owned()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,7 +2,6 @@
 #![cfg(all(target_arch = "x86_64", unix))]
 
 use gpu_sim::Language;
-use gristmill_conformance::broken::{BUGS, orders};
 use gristmill_conformance::sources;
 use gristmill_gpu::Unit;
 use gristmill_gpu::source::{self, Library};
@@ -106,49 +105,4 @@ fn assembly_that_reads_memory_is_volatile() {
         }
     }
     assert!(statements > 10);
-}
-
-/// Sources whose barriers no run of `cargo xtask prove barriers` has come to yet. A row in the page takes its name off.
-const UNPROVED: &[&str] = &[
-    "attention_latent.cu",
-    "attention_latent.cuh",
-    "attention_latent_split.cu",
-    "attention_wgmma.cu",
-    "host_experts.cu",
-    "latent_write.gpu",
-    "slots.gpu",
-];
-
-/// A page of the proofs.
-fn page(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/prove").join(name);
-    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-/// Sources that `docs/prove/kernels.md` has no row of yet. `cargo xtask prove kernels --source NAME` takes a name off.
-const COMPILED_LATER: &[&str] = &[];
-
-/// NVRTC has compiled every source of CUDA's kernels for all compute capabilities.
-#[test]
-fn every_source_was_compiled_for_all_capabilities() {
-    let page = page("kernels.md");
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
-    let rows: BTreeSet<&str> = rows.filter(|name| name.contains('.')).collect();
-    let sources: BTreeSet<&str> = units(Language::Cuda).iter().map(|unit| unit.file).collect();
-    let different: Vec<&str> = rows.symmetric_difference(&sources).copied().collect();
-    assert_eq!(different, COMPILED_LATER, "run `cargo xtask prove kernels --source NAME`");
-}
-
-/// A kernel source that orders threads or memory, or has planted bugs, has a row in `docs/prove/barriers.md`.
-#[test]
-fn every_source_that_orders_is_proved() {
-    let page = page("barriers.md");
-    // These are the simulator's own.
-    let known = sources::all().iter().filter(|(name, _)| !["ptx.cuh", "hopper.cuh", "system.cuh"].contains(name));
-    let has_any = |name: &str, text: &str| !orders(text).is_empty() || BUGS.iter().any(|bug| bug.file == name);
-    let ordering: Vec<&str> = known.filter(|(name, text)| has_any(name, text)).map(|(name, _)| *name).collect();
-    let without_row = |name: &str| !page.lines().any(|line| line.starts_with(&format!("| {name} |")));
-    let mut unproved: Vec<&str> = ordering.iter().copied().filter(|name| without_row(name)).collect();
-    unproved.sort_unstable();
-    assert_eq!(unproved, UNPROVED, "run `cargo xtask prove --only barriers` for what is new");
 }

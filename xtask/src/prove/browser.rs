@@ -5,6 +5,7 @@ use std::process::Command;
 
 use super::clients::{Page, Server, checked, npm, versions_of_npm};
 use super::date::date_and_commit;
+use super::report;
 use crate::{build, root};
 
 /// npm packages that the report names.
@@ -26,10 +27,14 @@ const SCRIPTS: [&str; 12] = [
 /// The key of the test.
 const KEY: &str = "secret";
 
-/// Runs the test. With `output` the report is written there, and the screenshots into `docs`; otherwise these are left
-/// in `target`.
-pub(crate) fn browser(output: Option<&str>) -> Result<(), String> {
+/// Runs the test. With `--docs` the screenshots are written into `docs`, otherwise into `target`.
+pub(super) fn browser(words: &[&str]) -> Result<(), String> {
     let folder = root().join("target/prove/page");
+    let docs = match words {
+        [] => folder.clone(),
+        ["--docs"] => root().join("docs"),
+        [other, ..] => return Err(format!("prove page: unknown option {other}; see cargo xtask")),
+    };
     npm(&folder, &SCRIPTS.map(|name| root().join("scripts/page").join(name)))?;
     let gristmill = build("bin", "gristmill")?;
     let keys = folder.join("keys");
@@ -37,14 +42,10 @@ pub(crate) fn browser(output: Option<&str>) -> Result<(), String> {
     let open = Server::start(&gristmill, None, &[])?;
     let closed = Server::start(&gristmill, None, &["--keys", &keys.display().to_string()])?;
     let mut page = Page { text: heading(&versions_of_npm(&folder, &NPM)), failed: Vec::new() };
-    let docs = if output.is_some() { root().join("docs") } else { folder.clone() };
     let mut test = Command::new("node");
     test.arg(folder.join("test.mjs")).args([&open.address, &closed.address]).arg(docs);
     page.add("Chromium", "", checked, &mut test).map_err(|error| format!("{error}\nthe test takes Node.js"))?;
-    println!("{}", page.text);
-    if let Some(path) = output {
-        fs::write(path, &page.text).map_err(|error| format!("cannot write {path}: {error}"))?;
-    }
+    report::write("page", &page.text)?;
     if page.failed.is_empty() { Ok(()) } else { Err(page.failed.join("\n")) }
 }
 

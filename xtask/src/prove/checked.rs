@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use super::date::date_and_commit;
+use super::report;
 use crate::root;
 
 /// Checks overflow and assertions in the CPU kernels too; the development profile leaves them out.
@@ -15,8 +16,9 @@ const ARGUMENTS: &str = "--config profile.dev.package.gristmill-cpu.overflow-che
                          --config profile.dev.package.gristmill-cpu.debug-assertions=true test --workspace --no-fail-fast --test checked --test company --test models --test smollm2 \
                          --test large -- --ignored";
 
-/// Runs the tests that are ignored because they take minutes; their outcomes as a page, if a file is given.
-pub(crate) fn checked(output: Option<&str>) -> Result<(), String> {
+/// Runs the tests that are ignored because they take minutes, and writes their outcomes.
+pub(super) fn checked(words: &[&str]) -> Result<(), String> {
+    report::no_options("checked", words)?;
     let failed = |error| format!("cargo {ARGUMENTS}: {error}");
     let mut cargo = Command::new("cargo");
     cargo.args(ARGUMENTS.split(' ')).current_dir(root()).stdout(Stdio::piped());
@@ -33,10 +35,7 @@ pub(crate) fn checked(output: Option<&str>) -> Result<(), String> {
         }
     }
     let status = child.wait().map_err(failed)?;
-    if let Some(path) = output {
-        std::fs::write(path, page(&tests, start.elapsed().as_secs()))
-            .map_err(|error| format!("cannot write {path}: {error}"))?;
-    }
+    report::write("checked", &page(&tests, start.elapsed().as_secs()))?;
     if status.success() { Ok(()) } else { Err(format!("cargo {ARGUMENTS}: failed, {status}")) }
 }
 

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use super::date::date_and_commit;
 use super::ready::is_ready;
+use super::report;
 use crate::{build, model, root, sh};
 
 /// The source of the package that holds the JSON-Schema-Test-Suite.
 const SCHEMAS: &str = "jsonschema==4.26.0";
 /// The test that runs this suite.
 const SUITE: &str = "each_schema_of_the_suite_is_enforced_or_refused";
-/// Python packages that are named in the page.
+/// Python packages that are named in the report.
 const PACKAGES: [&str; 7] =
     ["openai", "anthropic", "schemathesis", "jsonschema", "openapi-spec-validator", "pyzmq", "msgspec"];
 const FRAMEWORKS: [&str; 9] = [
@@ -29,7 +30,7 @@ const FRAMEWORKS: [&str; 9] = [
     "openai",
     "anthropic",
 ];
-/// npm packages that are named in the page.
+/// npm packages that are named in the report.
 const NPM: [&str; 6] =
     ["openai", "@anthropic-ai/sdk", "ai", "@ai-sdk/openai-compatible", "@ai-sdk/openai", "@ai-sdk/anthropic"];
 /// npm programs.
@@ -208,17 +209,15 @@ impl Tools {
 }
 
 /// Runs all clients and suites, and fails unless all pass.
-pub(crate) fn clients(output: Option<&str>) -> Result<(), String> {
+pub(super) fn clients(words: &[&str]) -> Result<(), String> {
+    report::no_options("clients", words)?;
     let tools = Tools::install()?;
     let mut page = Page { text: tools.heading()?, failed: Vec::new() };
     packages(&tools, &mut page)?;
     programs(&tools, &mut page)?;
     calls(&tools, &mut page)?;
     suites(&tools, &mut page)?;
-    println!("{}", page.text);
-    if let Some(path) = output {
-        fs::write(path, &page.text).map_err(|error| format!("cannot write {path}: {error}"))?;
-    }
+    report::write("clients", &page.text)?;
     match page.failed.is_empty() {
         true => Ok(()),
         false => Err(format!("not all clients passed:\n{}", page.failed.join("\n"))),

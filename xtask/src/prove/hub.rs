@@ -5,13 +5,15 @@ use std::process::Command;
 
 use super::clients::{Page, checked, python, versions};
 use super::date::date_and_commit;
+use super::report;
 use crate::{build, root};
 
 /// The model that the mock serves.
 const MODEL: &str = "crates/cli/model/gristmill-stories.gguf";
 
-/// Runs the script, and writes the page at this path.
-pub(crate) fn hub(output: Option<&str>) -> Result<(), String> {
+/// Runs the script, and writes the report.
+pub(super) fn hub(words: &[&str]) -> Result<(), String> {
+    report::no_options("hub", words)?;
     let (folder, scripts) = (root().join("target/prove"), root().join("scripts/hub"));
     let packages = folder.join("hub");
     fs::create_dir_all(&packages).map_err(|error| format!("cannot make {}: {error}", packages.display()))?;
@@ -25,9 +27,6 @@ pub(crate) fn hub(output: Option<&str>) -> Result<(), String> {
     let mut script = Command::new(&python);
     script.arg(scripts.join("both_ways.py")).args([gristmill, standin, root().join(MODEL), packages.join("work")]);
     page.add("Both ways", "", checked, &mut script)?;
-    println!("{}", page.text);
-    if let Some(path) = output {
-        fs::write(path, &page.text).map_err(|error| format!("cannot write {path}: {error}"))?;
-    }
+    report::write("hub", &page.text)?;
     if page.failed.is_empty() { Ok(()) } else { Err(page.failed.join("\n")) }
 }

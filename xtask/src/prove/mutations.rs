@@ -2,27 +2,23 @@
 //! in rounds ([`rounds`]), all others one at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 use std::time::Instant;
 
-use super::Done;
 use super::date::date_and_commit;
 use super::list::{MUTATIONS, Mutation};
-use super::page::Page;
+use super::report;
 use super::rounds::rounds;
 use super::workshop::{Outcome, Workshop};
 
-/// The page of this proof.
-const PAGE: &str = "mutations.md";
-const HEAD: &str = "\
-# Mutations of the CPU kernels
-
-`cargo xtask prove`: each mutation of `xtask/src/prove/list.rs` was applied to a copy of the tree, and its parts of the op
+const INTRO: &str = "\
+`cargo xtask prove mutations`: each mutation of `xtask/src/prove/list.rs` was applied to a copy of the tree, and its parts of the op
 suite ran on every CPU level of the machine. Mutations of formats that share no code were applied together, and each had to
 fail the products of its own format; all others were applied alone. A part named `formats` is the test of golden blocks,
 `crates/kernels/tests/formats.rs`.
 
-| operation | mutations | noticed | of these by a hang | s | proved for |
-| --- | ---: | ---: | ---: | ---: | --- |
+| operation | mutations | noticed | of these by a hang | s |
+| --- | ---: | ---: | ---: | ---: |
 ";
 
 /// Precedes the missing feature in the line of a mutation whose source this CPU does not run.
@@ -51,9 +47,9 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Applies the mutations of all operations, of one operation, or of the files whose paths start with a prefix. Fails unless
-/// the op suite detects each mutation that this CPU can run.
-pub(crate) fn mutations(words: &[&str]) -> Result<(), String> {
+/// Applies the mutations of all operations, of one operation, or of the files whose paths start with a prefix, and writes the
+/// report after each operation. Fails unless the op suite detects each mutation that this CPU can run.
+pub(super) fn mutations(words: &[&str]) -> Result<(), String> {
     let options = Options::parse(words)?;
     let chosen = |mutation: &&Mutation| {
         options.only.is_none_or(|op| mutation.op == op)
@@ -69,22 +65,27 @@ pub(crate) fn mutations(words: &[&str]) -> Result<(), String> {
         let all: BTreeSet<&str> = MUTATIONS.iter().map(|mutation| mutation.op).collect();
         return Err(format!("no such mutations; there are some of {all:?}, in files that --list prints"));
     }
-    let mut missed = 0;
-    run(&ops.into_iter().collect::<Vec<_>>(), &chosen, &mut |_, lines| {
-        lines.iter().for_each(|line| println!("{line}"));
-        missed += lines.iter().filter(|line| line.starts_with('-') && !line.contains(NEEDS)).count();
-        Ok(())
+    let (mut rows, mut missed) = (String::new(), Vec::new());
+    run(&ops.into_iter().collect::<Vec<_>>(), &chosen, &mut |row, others| {
+        let _ = writeln!(rows, "{row}");
+        missed.extend(others);
+        let missed = missed.concat();
+        let not_proved = if missed.is_empty() { String::new() } else { format!("\nNot proved:\n\n{missed}") };
+        report::write(
+            "mutations",
+            &format!("# Mutations of the CPU kernels, {}\n\n{INTRO}{rows}{not_proved}", date_and_commit()),
+        )
     })?;
-    if missed == 0 { Ok(()) } else { Err(format!("{missed} mutations were not noticed: the op suite has a hole")) }
+    match missed.iter().filter(|line| !line.contains(NEEDS)).count() {
+        0 => Ok(()),
+        missed => Err(format!("{missed} mutations were not noticed: the op suite has a hole")),
+    }
 }
 
-/// Proves the operations one after another and writes the page after each. `done` gets the operation and its lines of
-/// the page: its row, and one line for each mutation that was not detected or not run.
-pub(super) fn prove(ops: &[&str], done: &mut Done) -> Result<(), String> {
-    run(ops, &|_| true, done)
-}
+/// Takes the row of an operation, and a line for each of its mutations that was not detected or not run.
+type Done<'a> = dyn FnMut(String, Vec<String>) -> Result<(), String> + 'a;
 
-/// Proves the chosen mutations of some operations.
+/// Proves the chosen mutations of some operations, one operation after another.
 fn run(ops: &[&str], chosen: &dyn Fn(&&Mutation) -> bool, done: &mut Done) -> Result<(), String> {
     let workshop = Workshop::new()?;
     let of_ops = || MUTATIONS.iter().filter(|mutation| ops.contains(&mutation.op)).filter(chosen);
@@ -111,7 +112,7 @@ fn run(ops: &[&str], chosen: &dyn Fn(&&Mutation) -> bool, done: &mut Done) -> Re
             eprintln!("{number:>3} of {all} {outcome:<16} {} ({seconds} s)", change(mutation));
             outcomes.push((mutation, outcome, seconds));
         }
-        done(op, &lines(op, &outcomes))?;
+        done(row(op, &outcomes), missed(&outcomes))?;
     }
     Ok(())
 }
@@ -157,29 +158,23 @@ fn noticed_in_rounds<'a>(
     Ok(noticed)
 }
 
-/// Writes the lines of an operation into the page.
-pub(super) fn write(op: &str, lines: &[String]) -> Result<(), String> {
-    let mut page = Page::open(PAGE, HEAD);
-    let ops: Vec<&str> = MUTATIONS.iter().map(|mutation| mutation.op).collect();
-    page.retain(&ops);
-    page.put(op, lines.to_vec());
-    page.write()
-}
-
 fn change(mutation: &Mutation) -> String {
     let Mutation { op, file, find, replace, .. } = mutation;
     format!("{op}: {file}: `{}` → `{}`", one_line(find), one_line(replace))
 }
 
-/// The row of an operation, and a line for each mutation that was not detected or not run.
-fn lines(op: &str, outcomes: &[(&Mutation, Outcome, u64)]) -> Vec<String> {
+/// The row of an operation.
+fn row(op: &str, outcomes: &[(&Mutation, Outcome, u64)]) -> String {
     let noticed = outcomes.iter().filter(|(_, outcome, _)| outcome.is_noticed()).count();
     let hung = outcomes.iter().filter(|(_, outcome, _)| *outcome == Outcome::Hung).count();
     let seconds: u64 = outcomes.iter().map(|(.., seconds)| seconds).sum();
-    let row = format!("| {op} | {} | {noticed} | {hung} | {seconds} | {} |", outcomes.len(), date_and_commit());
+    format!("| {op} | {} | {noticed} | {hung} | {seconds} |", outcomes.len())
+}
+
+/// A line for each mutation that was not detected or not run.
+fn missed(outcomes: &[(&Mutation, Outcome, u64)]) -> Vec<String> {
     let missed = outcomes.iter().filter(|(_, outcome, _)| !outcome.is_noticed());
-    let missed = missed.map(|(mutation, outcome, _)| format!("- {}: {outcome}", change(mutation)));
-    [row].into_iter().chain(missed).collect()
+    missed.map(|(mutation, outcome, _)| format!("- {}: {outcome}\n", change(mutation))).collect()
 }
 
 fn one_line(text: &str) -> String {
@@ -190,24 +185,24 @@ fn one_line(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::prove::list::Feature;
-    use crate::prove::page::key;
 
     #[test]
     fn lines_count_and_name_what_survived() {
         let first = &MUTATIONS[0];
         let outcomes = [(first, Outcome::Killed, 3), (first, Outcome::Survived, 4), (first, Outcome::Hung, 5)];
-        let lines = lines(first.op, &outcomes);
-        assert!(lines[0].starts_with(&format!("| {} | 3 | 2 | 1 | 12 | ", first.op)), "{lines:?}");
-        assert!(lines[1].contains("SURVIVED") && lines.len() == 2, "{lines:?}");
-        assert!(lines.iter().all(|line| key(line) == Some(first.op)), "{lines:?}");
+        assert_eq!(row(first.op, &outcomes), format!("| {} | 3 | 2 | 1 | 12 |", first.op));
+        let missed = missed(&outcomes);
+        assert!(missed.len() == 1 && missed[0].starts_with(&format!("- {}: ", first.op)), "{missed:?}");
+        assert!(missed[0].ends_with("SURVIVED\n"), "{missed:?}");
     }
 
     #[test]
     fn a_line_names_the_feature_that_is_lacking() {
         let of_bf16 = MUTATIONS.iter().find(|mutation| mutation.needs.is_some()).expect("a mutation of avx512_bf16");
-        let lines = lines(of_bf16.op, &[(of_bf16, Outcome::Needs(Feature::Avx512Bf16), 0)]);
-        assert!(lines[0].starts_with("| matmul | 1 | 0 | 0 | 0 | "), "{lines:?}");
-        assert!(lines[1].contains(NEEDS) && lines[1].ends_with("needs avx512_bf16"), "{lines:?}");
+        let outcomes = [(of_bf16, Outcome::Needs(Feature::Avx512Bf16), 0)];
+        assert_eq!(row(of_bf16.op, &outcomes), "| matmul | 1 | 0 | 0 | 0 |");
+        let missed = missed(&outcomes);
+        assert!(missed[0].contains(NEEDS) && missed[0].ends_with("needs avx512_bf16\n"), "{missed:?}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use super::date::date_and_commit;
+use super::report;
 use crate::root;
 
 /// Crates that are not published.
@@ -51,8 +52,9 @@ pub fn chat(json: &str) -> serde_json::Result<gristmill_engine::Chat> {
 }
 "#;
 
-/// Packages the crates, builds the application from the packages, and writes the page at this path.
-pub(crate) fn publish(output: Option<&str>) -> Result<(), String> {
+/// Packages the crates, builds the application from the packages, and writes the report.
+pub(super) fn publish(words: &[&str]) -> Result<(), String> {
+    report::no_options("publish", words)?;
     let folder = root().join("target/prove/publish");
     let packages = package(&folder)?;
     let mut rows = String::new();
@@ -74,11 +76,7 @@ pub(crate) fn publish(output: Option<&str>) -> Result<(), String> {
         date_and_commit(),
         start.elapsed().as_secs()
     );
-    println!("{text}");
-    match output {
-        Some(path) => fs::write(path, text).map_err(|error| failed(Path::new(path), &error)),
-        None => Ok(()),
-    }
+    report::write("publish", &text)
 }
 
 fn failed(path: &Path, error: &dyn std::fmt::Display) -> String {

@@ -1,12 +1,12 @@
 //! `prove replicas`: three replicas behind the routers that `deploy` configures.
 
 use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::clients::{Page, checked, python};
 use super::date::date_and_commit;
+use super::report;
 use crate::{build, root, sh};
 
 /// The routers, each with the Python environment of its run (`scripts/replicas/ENVIRONMENT.txt`).
@@ -34,8 +34,9 @@ with that of a run without a signal. Then 48 conversations of 5 turns run, 12 at
 behind the router, with `--parallel 8`. The scripts are in `scripts/replicas`.
 ";
 
-/// Runs the script behind each router, and writes the page at this path.
-pub(crate) fn replicas(output: Option<&str>) -> Result<(), String> {
+/// Runs the script behind each router, and writes the report.
+pub(super) fn replicas(words: &[&str]) -> Result<(), String> {
+    report::no_options("replicas", words)?;
     let path = format!("{}:{FOLDERS}", env::var("PATH").unwrap_or_default());
     if let Some(missing) = PROGRAMS.iter().find(|program| !has(&path, program)) {
         return Err(format!("{missing} is missing; install it, on Debian with apt-get install nginx-light haproxy"));
@@ -55,10 +56,7 @@ pub(crate) fn replicas(output: Option<&str>) -> Result<(), String> {
         script.env("PATH", format!("{programs}:{path}"));
         page.add(router, "", checked, &mut script)?;
     }
-    println!("{}", page.text);
-    if let Some(path) = output {
-        fs::write(path, &page.text).map_err(|error| format!("cannot write {path}: {error}"))?;
-    }
+    report::write("replicas", &page.text)?;
     if page.failed.is_empty() { Ok(()) } else { Err(page.failed.join("\n")) }
 }
 

@@ -8,41 +8,30 @@ use std::process::Command;
 use std::time::Instant;
 
 use super::date::date_and_commit;
+use super::report;
 use crate::root;
 
-const ARGUMENTS: &str = "test --workspace --no-fail-fast --test levels --test ops --test checked";
+const ARGUMENTS: &str = "test --workspace --no-fail-fast --test levels --test ops --test families --test checked";
 const ROUNDS: usize = 10;
 /// Kinds of cases on the page: those with the largest errors.
 const KINDS: usize = 30;
 
-/// Options of [`seeds`] on the command line.
-struct Options<'a> {
-    rounds: usize,
-    output: Option<&'a str>,
-}
-
-impl<'a> Options<'a> {
-    fn parse(mut words: &[&'a str]) -> Result<Self, String> {
-        let mut options = Self { rounds: ROUNDS, output: None };
-        loop {
-            match words {
-                [] => return Ok(options),
-                ["--rounds", count, rest @ ..] => {
-                    let rounds = count.parse().ok().filter(|&rounds| rounds > 0);
-                    options.rounds = rounds.ok_or(format!("prove seeds: --rounds {count}: not a positive number"))?;
-                    words = rest;
-                }
-                ["--output", file, rest @ ..] => (options.output, words) = (Some(*file), rest),
-                [other, ..] => return Err(format!("prove seeds: unknown option {other}; see cargo xtask")),
-            }
+/// The number of rounds that the options ask for.
+fn rounds(words: &[&str]) -> Result<usize, String> {
+    match words {
+        [] => Ok(ROUNDS),
+        ["--rounds", count] => {
+            let rounds = count.parse().ok().filter(|&rounds| rounds > 0);
+            rounds.ok_or(format!("prove seeds: --rounds {count}: not a positive number"))
         }
+        [other, ..] => Err(format!("prove seeds: unknown option {other}; see cargo xtask")),
     }
 }
 
 /// Runs the op suite, fast and checked, this number of times; fails if any test ever did. The page has each failure
 /// with its seed, and for each kind of case and backend the largest error relative to what is allowed.
-pub(crate) fn seeds(words: &[&str]) -> Result<(), String> {
-    let Options { rounds, output } = Options::parse(words)?;
+pub(super) fn seeds(words: &[&str]) -> Result<(), String> {
+    let rounds = rounds(words)?;
     let mut failures = Vec::new();
     let mut worst: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
     let start = Instant::now();
@@ -67,10 +56,7 @@ pub(crate) fn seeds(words: &[&str]) -> Result<(), String> {
         failures.extend(failed);
     }
     let page = page(rounds, start.elapsed().as_secs(), &failures, &worst);
-    println!("{page}");
-    if let Some(file) = output {
-        std::fs::write(file, &page).map_err(|error| format!("cannot write {file}: {error}"))?;
-    }
+    report::write("seeds", &page)?;
     if failures.is_empty() {
         Ok(())
     } else {
@@ -133,7 +119,7 @@ fn page(rounds: usize, seconds: u64, failures: &[String], worst: &BTreeMap<Strin
 
 #[cfg(test)]
 mod tests {
-    use super::{Options, error_of, failures_of};
+    use super::{error_of, failures_of, rounds};
 
     #[test]
     fn errors_and_failures_are_read() {
@@ -154,9 +140,9 @@ mod tests {
 
     #[test]
     fn options_are_checked() {
-        assert_eq!(Options::parse(&["--rounds", "3"]).map(|options| options.rounds), Ok(3));
+        assert_eq!(rounds(&["--rounds", "3"]), Ok(3));
         for wrong in [&["--rounds", "0"][..], &["--rounds", "x"], &["--rounds"], &["--seed", "3"]] {
-            assert!(Options::parse(wrong).is_err(), "{wrong:?}");
+            assert!(rounds(wrong).is_err(), "{wrong:?}");
         }
     }
 }

@@ -6,10 +6,12 @@ use std::process::Command;
 
 use super::clients::{python, versions};
 use super::date::date_and_commit;
+use super::report;
 use crate::{build, root};
 
-/// Runs both on every change, and writes the page at this path.
-pub(crate) fn settings(output: Option<&str>) -> Result<(), String> {
+/// Runs both on every change, and writes the report.
+pub(super) fn settings(words: &[&str]) -> Result<(), String> {
+    report::no_options("settings", words)?;
     let (folder, scripts) = (root().join("target/prove"), root().join("scripts/settings"));
     let packages = folder.join("settings");
     fs::create_dir_all(&packages).map_err(|error| format!("cannot make {}: {error}", packages.display()))?;
@@ -33,10 +35,7 @@ pub(crate) fn settings(output: Option<&str>) -> Result<(), String> {
              refused.\n\n";
     text += &versions(&python, &["transformers", "torch"])?;
     text += &format!("\n{}", String::from_utf8_lossy(&compared.stdout));
-    println!("{text}");
-    if let Some(path) = output {
-        fs::write(path, &text).map_err(|error| format!("cannot write {path}: {error}"))?;
-    }
+    report::write("settings", &text)?;
     match compared.status.success() {
         true => Ok(()),
         false => Err("some differences have no reason".to_owned()),

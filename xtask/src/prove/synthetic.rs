@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::date::date_and_commit;
+use super::report;
 use crate::{build, root, sh};
 
 /// llama.cpp as a Python package, which is published only as source.
@@ -63,7 +64,8 @@ impl Display for Outcome {
 }
 
 /// Writes every synthetic model, and fails unless llama.cpp runs each.
-pub(crate) fn synthetic(output: Option<&str>) -> Result<(), String> {
+pub(super) fn synthetic(words: &[&str]) -> Result<(), String> {
+    report::no_options("synthetic", words)?;
     let python = python()?;
     let gristmill = build("bin", "gristmill")?;
     let folder = root().join("target/prove/synthetic");
@@ -87,9 +89,7 @@ pub(crate) fn synthetic(output: Option<&str>) -> Result<(), String> {
             failed.push(format!("{name}: {outcome}"));
         }
     }
-    if let Some(path) = output {
-        fs::write(path, &page).map_err(|error| format!("cannot write {path}: {error}"))?;
-    }
+    report::write("synthetic", &page)?;
     match failed.is_empty() {
         true => Ok(()),
         false => Err(format!("llama.cpp does not run {} synthetic models:\n{}", failed.len(), failed.join("\n"))),

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use super::clients::{Page, python, versions};
 use super::date::date_and_commit;
+use super::report;
 use crate::{build, root, sh};
 
 /// The package whose sources have the templates, which are read from there and are not in this repository. Its hash is
@@ -19,8 +20,13 @@ const EVERY: [&str; 2] = ["16", "1"];
 /// Number of random expressions: with `--quick`, and without.
 const EXPRESSIONS: [&str; 2] = ["500", "20000"];
 
-/// Renders, compares, and writes the page at this path.
-pub(crate) fn templates(output: Option<&str>, is_quick: bool) -> Result<(), String> {
+/// Renders, compares, and writes the report. With `--quick` only some conversations, in seconds.
+pub(super) fn templates(words: &[&str]) -> Result<(), String> {
+    let is_quick = match words {
+        [] => false,
+        ["--quick"] => true,
+        [other, ..] => return Err(format!("prove templates: unknown option {other}; see cargo xtask")),
+    };
     let (folder, scripts) = (root().join("target/prove"), root().join("scripts/templates"));
     let packages = folder.join("templates");
     fs::create_dir_all(&packages).map_err(|error| format!("cannot make {}: {error}", packages.display()))?;
@@ -47,10 +53,7 @@ pub(crate) fn templates(output: Option<&str>, is_quick: bool) -> Result<(), Stri
         "Filters, tests, operators and methods of `scripts/templates/expressions.py`, nested in each other.\n\n";
     let mut random = script("random_expressions.py");
     page.add("Random expressions", intro, row, random.args(["51", of(EXPRESSIONS)]))?;
-    println!("{}", page.text);
-    if let Some(path) = output {
-        fs::write(path, &page.text).map_err(|error| format!("cannot write {path}: {error}"))?;
-    }
+    report::write("templates", &page.text)?;
     if page.failed.is_empty() { Ok(()) } else { Err(page.failed.join("\n")) }
 }
 

@@ -9,7 +9,7 @@ use crate::root;
 /// The pages of the root and of `docs`.
 fn pages() -> Vec<PathBuf> {
     let of = |folder: &str| fs::read_dir(root().join(folder)).expect("a folder of pages");
-    let entries = of(".").chain(of("docs")).chain(of("docs/prove"));
+    let entries = of(".").chain(of("docs"));
     let paths = entries.map(|entry| entry.expect("an entry").path());
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
 }

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::date::date_and_commit;
+use super::report;
 use crate::{build, model, root, sh};
 use blocks::Command;
 use shell::{Hub, Shell};
@@ -34,19 +35,29 @@ pub(super) const GUIDES: [&str; 13] = [
     "CONTRIBUTING.md",
 ];
 
-/// Which commands run, and where the page is written.
-#[derive(Default)]
-pub(crate) struct Options<'a> {
-    pub(crate) output: Option<&'a str>,
+/// Which commands run.
+#[derive(Debug, Default, PartialEq)]
+struct Options<'a> {
     /// Guides; none for all.
-    pub(crate) only: &'a [&'a str],
+    only: &'a [&'a str],
     /// Leaves out `cargo install`, which compiles for minutes. The program is then that of the tests.
-    pub(crate) no_install: bool,
+    no_install: bool,
 }
 
-/// Runs the commands, and writes the page.
-pub(crate) fn guides(options: &Options) -> Result<(), String> {
-    let Options { output, only, no_install } = *options;
+impl<'a> Options<'a> {
+    fn parse(words: &'a [&'a str]) -> Result<Self, String> {
+        match words {
+            [] => Ok(Self::default()),
+            ["--no-install", rest @ ..] => Ok(Self { no_install: true, ..Self::parse(rest)? }),
+            ["--only", only @ ..] if !only.is_empty() => Ok(Self { only, no_install: false }),
+            [word, ..] => Err(format!("prove guides: {word}: unknown option; see cargo xtask")),
+        }
+    }
+}
+
+/// Runs the commands, and writes the report.
+pub(super) fn guides(words: &[&str]) -> Result<(), String> {
+    let Options { only, no_install } = Options::parse(words)?;
     let (gristmill, standin) = (build("bin", "gristmill")?, build("example", "standin")?);
     let folder = root().join("target/prove/guides");
     let hub = Hub::start(&standin, &models(&folder, &gristmill)?)?;
@@ -62,10 +73,7 @@ pub(crate) fn guides(options: &Options) -> Result<(), String> {
         page.run(guide, &mut shell)?;
     }
     let text = page.finish();
-    println!("{text}");
-    if let Some(path) = output {
-        fs::write(path, &text).map_err(|error| format!("cannot write {path}: {error}"))?;
-    }
+    report::write("guides", &text)?;
     if page.failed.is_empty() { Ok(()) } else { Err(page.failed.join("\n\n")) }
 }
 
@@ -193,6 +201,13 @@ mod tests {
             commands.into_iter().map(|command| (*guide, command)).collect::<Vec<_>>()
         };
         GUIDES.iter().flat_map(of).collect()
+    }
+
+    #[test]
+    fn options_are_checked() {
+        let only = &["README.md"][..];
+        assert_eq!(Options::parse(&["--no-install", "--only", "README.md"]), Ok(Options { only, no_install: true }));
+        assert!(Options::parse(&["-o", "x"]).is_err_and(|error| error.contains("-o")));
     }
 
     #[test]
