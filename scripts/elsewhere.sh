@@ -132,7 +132,7 @@ arm() {
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
     local built suite
     refuses aarch64-linux-gnu-gcc $'.arch armv8.2-a+dotprod\nsdot v0.4s, v1.16b, v2.16b' "${WITHOUT[@]}"
-    built=$(across "$ARM" test --no-run -p gristmill-suite --test levels 2>&1) || { tail -50 <<<"$built"; return 1; }
+    built=$(across "$ARM" test --no-run -p gristmill-cpu --test levels 2>&1) || { tail -50 <<<"$built"; return 1; }
     suite=$(binary levels <<<"$built")
     tests "Arm, op suite" "${WITH[@]}" "$suite" "$@"
     tests "Arm, a few cases" "${WITH[@]}" "$suite" "${FEW[@]}"

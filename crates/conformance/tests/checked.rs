@@ -15,12 +15,12 @@ use gristmill_suite::ops;
 use gristmill_suite::outcome;
 use gristmill_suite::rng::Rng;
 use gristmill_suite::suite::{Make, Repeats, Suite};
-use gristmill_suite::testing::fail_aloud;
+use gristmill_suite::testing::{self, fail_aloud};
 use std::sync::LazyLock;
 
 /// Formats of a run: each has units of its own, which take seconds to compile, so all parts have the same two.
 static FORMATS: LazyLock<[Format; 2]> = LazyLock::new(|| {
-    let mut rng = Rng::new(Rng::fresh_seed());
+    let mut rng = Rng::new(testing::seed());
     [(); 2].map(|()| rng.pick(Format::ALL))
 });
 
@@ -28,7 +28,7 @@ fn run(part: &str, make: Make, one_in: usize) {
     if !ops::is_checked(part) {
         return;
     }
-    let seed = Rng::fresh_seed();
+    let seed = testing::seed();
     let mut suite = Suite::new(make, seed).expect("a simulator").one_in(one_in);
     if one_in > 1 {
         suite = suite.repeated(Repeats::One);
@@ -81,8 +81,8 @@ mod by_family {
         let options = Options { choice: Choice::Family(Family::Wgmma) };
         let make = |threads| Cuda::backend(Simulator::new(order(threads), Mode::Checked), options);
         for part in ["matmul_rows", "gate_up", "moe_matmul", "experts"] {
-            let suite = Suite::new(&make, Rng::fresh_seed()).expect("a simulator").repeated(Repeats::One);
-            let formats = vec![Rng::new(Rng::fresh_seed()).pick(&[Format::Q4_K, Format::Q6_K, Format::Q5_0])];
+            let suite = Suite::new(&make, testing::seed()).expect("a simulator").repeated(Repeats::One);
+            let formats = vec![Rng::of_part(testing::seed(), part).pick(&[Format::Q4_K, Format::Q6_K, Format::Q5_0])];
             ops::part(part).expect("a part")(&suite.one_in(24).multiplying(formats, Precision::Fast));
         }
     }

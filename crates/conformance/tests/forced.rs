@@ -9,6 +9,7 @@ use gristmill_engine::{Batch, Error, ForcedExperts, Limits, LoadOptions, Model, 
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use gristmill_suite::rng::Rng;
+use gristmill_suite::testing;
 
 fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(format!("{name}.gguf"))
@@ -95,7 +96,7 @@ fn run(model: &Arc<Model>, force: Option<&[Vec<ForcedExperts>]>) -> (Vec<f32>, V
 }
 
 fn forced(model: &Model) -> Vec<Vec<ForcedExperts>> {
-    let seed = Rng::fresh_seed();
+    let seed = testing::seed();
     println!("seed {seed}");
     let mut rng = Rng::new(seed);
     STEPS.iter().map(|step| (0..step[0] + step[1]).map(|_| random_experts(model, &mut rng)).collect()).collect()

@@ -12,6 +12,7 @@ use gristmill_kernels::ops::*;
 use gristmill_kernels::tensor::{Buffer, View};
 use gristmill_kernels::weight::{Role, TensorView};
 use gristmill_suite::rng::Rng;
+use gristmill_suite::testing;
 use gristmill_suite::weights::tensor;
 
 /// The products of one token with expert `id`.
@@ -47,7 +48,7 @@ fn products(b: &Backend, tensor: TensorView, id: u32, x: &[f32]) -> Vec<f32> {
 
 /// An expert whose matrix starts past 2 GiB has the same result as in a small weight.
 fn past_two_gibibytes(backend: &Backend) {
-    let seed = Rng::fresh_seed();
+    let seed = testing::seed();
     let rng = &mut Rng::new(seed);
     // Enough experts to keep a device busy, on which the order of a sum may depend.
     let (experts, few, rows, cols) = (1000, 32, 1000, 4096);
@@ -85,7 +86,7 @@ fn an_expert_past_two_gibibytes_on_metal() {
 /// Rows past the 65,535 blocks that some devices' grids have, by dot products and by tiles: as of a few of them alone.
 #[test]
 fn seventy_thousand_rows_on_metal() {
-    let seed = Rng::fresh_seed();
+    let seed = testing::seed();
     let rng = &mut Rng::new(seed);
     let (rows, cols, outputs) = (70_000, 32, 3);
     let backend = Simulator::metal(2, gpu_sim::Mode::Fast).expect("a simulator");
@@ -251,7 +252,7 @@ fn view_of<T: Copy>(of: &Buffer<T>, rows: usize) -> View<'_, T> {
 }
 
 fn as_on_the_cpu(backend: &Backend) {
-    let seed = Rng::fresh_seed();
+    let seed = testing::seed();
     let cpu = Cpu::backend(Level::best(), 2).expect("a CPU");
     let (expected, numbers) = seventy_thousand_tokens(&cpu, seed);
     let (found, words) = seventy_thousand_tokens(backend, seed);

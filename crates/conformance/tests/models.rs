@@ -19,6 +19,7 @@ use gristmill_files::gguf::{Array, GgufFile, Value};
 use gristmill_kernels::Backend;
 use gristmill_kernels::reference::Reference;
 use gristmill_suite::rng::Rng;
+use gristmill_suite::testing;
 
 use golden::{architectures, drawn_levels, models, models_folder};
 
@@ -199,7 +200,7 @@ fn check(
 
 /// Each model on [`drawn_backends`].
 fn check_on_drawn(models: &[&str], precision: Precision, tolerance: impl Fn(&Golden) -> f64) {
-    let seed = Rng::fresh_seed();
+    let seed = testing::seed();
     println!("seed {seed}");
     let mut rng = Rng::new(seed);
     check(models, || drawn_backends(&mut rng), precision, tolerance);

@@ -11,6 +11,7 @@ use gristmill_cuda::{Choice, Cuda, Options};
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Runner, SequenceId};
 use gristmill_files::gguf::GgufFile;
 use gristmill_suite::rng::Rng;
+use gristmill_suite::testing;
 
 fn model(name: &str) -> Arc<Model> {
     let gpu = Simulator::new(Order::Ascending, Mode::Fast);
@@ -21,7 +22,7 @@ fn model(name: &str) -> Arc<Model> {
 }
 
 fn rng(test: &str) -> Rng {
-    let seed = Rng::fresh_seed();
+    let seed = testing::seed();
     println!("{test}: seed {seed}");
     Rng::new(seed)
 }

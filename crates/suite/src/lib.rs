@@ -1,8 +1,8 @@
 //! The op suite: every operation of a backend against the f64 reference.
 //!
-//! A backend is tested with one line, [`ops::ALL`] over a [`suite::Suite`]; the tests of this crate do so for all levels of
-//! the CPU, those of `conformance` for GPUs, and `gristmill doctor` for the device at hand ([`run`]). Cases are random with a fresh seed each time,
-//! which a failure prints, next to fixed ragged shapes. Outputs are in frames of poison ([`framed`]), so that what is
+//! A backend is tested with one line, [`ops::ALL`] over a [`suite::Suite`]; the tests of `cpu` do so for all its levels,
+//! those of `cuda` and `metal` for simulated and real devices, and `gristmill doctor` for the device at hand ([`run`]). Cases are
+//! random with a fresh seed each time, which a failure prints, next to fixed ragged shapes. Outputs are in frames of poison ([`framed`]), so that what is
 //! not written, or written outside, shows.
 
 #![forbid(unsafe_code)]

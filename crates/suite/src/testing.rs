@@ -11,10 +11,20 @@ use std::sync::LazyLock;
 /// Formats of weights that a test program multiplies in a run. `gristmill doctor` and the proofs take all.
 pub const DRAWN_FORMATS: usize = 20;
 
-/// The seed of this run: all parts on all backends draw their weights from the same pools.
+/// The environment variable with the seed of a test run, as a failure prints it. CI sets it; without it, each run has a new
+/// seed.
+pub const SEED: &str = "GRISTMILL_SEED";
+
+/// The seed of this test run: all parts on all backends draw their weights from the same pools.
+///
+/// # Panics
+/// If the variable [`SEED`] is not a number.
 pub fn seed() -> u64 {
-    static FRESH: LazyLock<u64> = LazyLock::new(Rng::fresh_seed);
-    *FRESH
+    static RUN: LazyLock<u64> = LazyLock::new(|| match std::env::var(SEED) {
+        Ok(seed) => seed.parse().unwrap_or_else(|_| panic!("{SEED}: {seed} is not a number below 2^64")),
+        Err(_) => Rng::fresh_seed(),
+    });
+    *RUN
 }
 
 /// Runs a part of the suite on a backend; prints its largest errors, and that it ran.

@@ -14,11 +14,12 @@ use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use gristmill_kernels::kv::KvFormat;
 use gristmill_suite::rng::Rng;
+use gristmill_suite::testing;
 use texts::{Company, Found};
 
 /// A generator that starts at a new seed, which is printed.
 fn fresh(test: &str) -> Rng {
-    let seed = Rng::fresh_seed();
+    let seed = testing::seed();
     println!("{test}: seed {seed}");
     Rng::new(seed)
 }

@@ -19,7 +19,7 @@ fn a_full_device_frees_slots() {
         for (stream_tokens, choice) in [(17, Choice::Fastest), (257, Choice::Fastest), (257, Choice::Deterministic)] {
             let mode = if stream_tokens == 17 { Mode::Checked } else { Mode::Fast };
             let gpu = Simulator::new(Order::Ascending, mode);
-            gpu.set_copies(Copies::Late(Rng::fresh_seed()));
+            gpu.set_copies(Copies::Late(testing::seed()));
             let groups = HostExperts { group_bytes: 1, groups_ahead: 1, ring_groups: 1, ..HostExperts::new(cpu()) };
             let host = HostExperts { stream_tokens, ..groups };
             let backend = Cuda::backend_with_host_experts(gpu.clone(), Options { choice }, host).unwrap();

@@ -30,6 +30,7 @@ use gristmill_kernels::tensor::DeviceId;
 use gristmill_kernels::weight::{Footprint, Prepared, Role, TensorShape, TensorView};
 use gristmill_kernels::{Backend, with_operations};
 use gristmill_suite::rng::Rng;
+use gristmill_suite::testing;
 
 /// Two placements agree if their best tokens do, except where the two best logits are closer than this share of the largest.
 const TIE: f32 = 2e-2;
@@ -367,7 +368,7 @@ fn memory_that_is_not_pinned_is_an_error() {
 /// Every access of the two kernels is checked, in several orders of threads and blocks.
 #[test]
 fn the_kernels_stay_within_their_arguments() {
-    for order in [Order::Ascending, Order::Descending, Order::Shuffled(Rng::fresh_seed())] {
+    for order in [Order::Ascending, Order::Descending, Order::Shuffled(testing::seed())] {
         println!("{order:?}");
         let host = HostExperts { rows_bytes: 8 << 10, ..HostExperts::new(cpu()) };
         let gpu = Simulator::new(order, Mode::Checked);
@@ -483,10 +484,10 @@ fn slots_change_no_tokens() {
             // All numbers for one model; one of them, another in each run, for the rest.
             let mut numbers = vec![1, top_k, experts / 2, experts - 1, experts];
             if name != &NAME {
-                numbers = vec![numbers[Rng::new(Rng::fresh_seed()).below(numbers.len())]];
+                numbers = vec![numbers[Rng::of_part(testing::seed(), name).below(numbers.len())]];
             }
             for slots in numbers {
-                let seed = Rng::fresh_seed();
+                let seed = testing::seed();
                 println!("{name}, {choice:?}, {slots} of {experts} slots, copies by seed {seed}");
                 let model = with_slots(name, slots, choice, Copies::Late(seed));
                 // The second time, other experts are in the slots.
@@ -595,7 +596,7 @@ fn planted_bugs_of_slots_are_noticed() {
 /// Every access of the kernels is checked, in several orders of threads and blocks; slots are filled while steps run.
 #[test]
 fn kernels_of_slots_stay_within_their_arguments() {
-    let shuffled = Order::Shuffled(Rng::fresh_seed());
+    let shuffled = Order::Shuffled(testing::seed());
     for (name, orders) in [(NAME, &[Order::Ascending, Order::Descending, shuffled][..]), ("gpt-oss-mxfp4", &[shuffled])]
     {
         for &order in orders {
@@ -657,14 +658,14 @@ fn prompts_are_streamed() {
         let cases = slots.into_iter().flat_map(|(slots, mode)| [(slots, mode, 0, 3), (slots, mode, 32, 1)]);
         let mut cases: Vec<_> = cases.collect();
         // All cases for one model; two of them, others in each run, for the rest.
-        let mut rng = Rng::new(Rng::fresh_seed());
+        let mut rng = Rng::of_part(testing::seed(), name);
         while name != &NAME && cases.len() > 2 {
             cases.remove(rng.below(cases.len()));
         }
         for (slots, mode, share_tokens, groups_ahead) in cases {
             println!("{name}: {slots} of {experts} slots, shared up to {share_tokens} tokens");
             let gpu = Simulator::new(Order::Ascending, mode);
-            gpu.set_copies(Copies::Late(Rng::fresh_seed()));
+            gpu.set_copies(Copies::Late(testing::seed()));
             let host = HostExperts {
                 stream_tokens: 13,
                 share_tokens,

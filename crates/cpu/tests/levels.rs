@@ -7,25 +7,17 @@ use gristmill_suite::suite::{Repeats, Suite};
 use gristmill_suite::testing::{DRAWN_FORMATS, run_part, seed, skipped};
 use gristmill_suite::{ops, outcome};
 
-/// Set this to the seed that a failure printed, to see it again.
-const SEED: Option<u64> = None;
-
 /// On levels below the best one of this CPU, one in this number of cases runs; each run draws other cases.
 const LOWER_LEVELS: usize = 3;
 
 /// The same for emulated CPUs, which take minutes for all cases of attention.
 const EMULATED: usize = 30;
 
-/// Formats of weights in a run; each run draws other ones. A run with [`SEED`] takes all.
-fn formats() -> usize {
-    if SEED.is_some() { usize::MAX } else { DRAWN_FORMATS }
-}
-
 /// Runs one in this number of cases of a part, or prints that the CPU does not have the level.
 fn run(part: &str, level: &'static str, one_in: usize) {
     let make = |threads| -> Result<Backend, Error> { Cpu::backend(Level::named(level)?, threads) };
-    match Suite::new(&make, SEED.unwrap_or_else(seed)) {
-        Ok(suite) => run_part(part, level, suite.drawn_formats(formats()).one_in(one_in).repeated(Repeats::One)),
+    match Suite::new(&make, seed()) {
+        Ok(suite) => run_part(part, level, suite.drawn_formats(DRAWN_FORMATS).one_in(one_in).repeated(Repeats::One)),
         Err(Error::Level(_)) => skipped(format_args!("{part} on {level}: not on this machine")),
         Err(error) => panic!("{level}: {error}"),
     }
@@ -43,7 +35,7 @@ macro_rules! levels {
             fn run(part: &str) {
                 let level = stringify!($level);
                 let is_lower = level != super::Level::best().name();
-                super::run(part, level, if is_lower && super::SEED.is_none() { super::LOWER_LEVELS } else { 1 });
+                super::run(part, level, if is_lower { super::LOWER_LEVELS } else { 1 });
             }
             gristmill_suite::with_parts!(parts);
         }
@@ -64,7 +56,7 @@ fn products_of_each_format() {
     for level in Level::NAMES {
         let make = |threads| -> Result<Backend, Error> { Cpu::backend(Level::named(level)?, threads) };
         for &format in Format::ALL {
-            let Ok(suite) = Suite::new(&make, SEED.unwrap_or_else(seed)) else { continue };
+            let Ok(suite) = Suite::new(&make, seed()) else { continue };
             let part = ops::part("matmul").expect("a part of the suite");
             let failed = outcome(part, suite.of_formats(vec![format]).repeated(Repeats::One)).is_err();
             println!("{} {format} {level}", if failed { "failed" } else { "passed" });

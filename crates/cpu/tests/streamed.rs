@@ -15,14 +15,13 @@ use gristmill_kernels::ops::{
 use gristmill_kernels::weight::{MatrixSource, Role, StreamedTensor, TensorView, Weight};
 use gristmill_kernels::{Backend, Error};
 use gristmill_suite::rng::Rng;
+use gristmill_suite::testing::seed;
 use gristmill_suite::weights::tensor;
 
 /// Inputs, inner width and outputs of the experts.
 const COLS: usize = 256;
 const INNER: usize = 512;
 const ROWS: usize = 37;
-/// Set this to the seed that a failure printed, to see it again.
-const SEED: Option<u64> = None;
 
 /// What a read of an expert does instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -179,7 +178,7 @@ fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
 }
 
 fn rng(what: &str) -> Rng {
-    let seed = SEED.unwrap_or_else(Rng::fresh_seed);
+    let seed = seed();
     println!("{what}: seed {seed}");
     Rng::new(seed)
 }
