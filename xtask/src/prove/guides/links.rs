@@ -27,7 +27,7 @@ fn lines(page: &Path) -> Vec<String> {
 }
 
 /// The name of a heading in an address, as GitHub forms it.
-fn anchor(heading: &str) -> String {
+pub(super) fn anchor(heading: &str) -> String {
     let kept = |letter: &char| letter.is_alphanumeric() || [' ', '-', '_'].contains(letter);
     heading.trim().to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")
 }

@@ -2,6 +2,8 @@
 
 mod blocks;
 #[cfg(test)]
+mod figures;
+#[cfg(test)]
 mod links;
 mod shell;
 mod tables;
