@@ -38,6 +38,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 const IMAGE: &str = "image/svg+xml";
+const FONT: &str = "font/woff2";
 
 macro_rules! assets {
     ($($name:literal: $kind:ident,)*) => {
@@ -115,8 +116,10 @@ pub(super) const ASSETS: &[Asset] = assets! {
     "vendor/katex.min.js": SCRIPT,
     "vendor/marked.esm.js": SCRIPT,
     "vendor/purify.es.js": SCRIPT,
+    "vendor/math.woff2": FONT,
     "vendor/highlight.LICENSE.txt": TEXT,
     "vendor/katex.LICENSE.txt": TEXT,
     "vendor/marked.LICENSE.txt": TEXT,
+    "vendor/math.LICENSE.txt": TEXT,
     "vendor/purify.LICENSE.txt": TEXT,
 };

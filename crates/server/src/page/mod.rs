@@ -18,7 +18,7 @@ const INDEX: &str = "index.html";
 
 /// The page loads only its own files and sends requests only to its own server: no inline script or style, no other
 /// host, no frame. HTML of a model's text enters the page only through the sanitiser (`dompurify`).
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types dompurify";
 
