@@ -104,6 +104,35 @@ export const tests = {
     await close(page);
   },
 
+  async 'roots are drawn and brackets stretch without a math font of the system'() {
+    proxy.script = [says('$2$ and $\\sqrt{2}$, $(x)$ and $$\\left(\\frac{\\frac{a}{b}}{\\frac{c}{d}}\\right)$$')];
+    const page = await open();
+    await ask(page, 'Go');
+    await page.waitForSelector('.formula msqrt');
+    await page.evaluate(() => document.fonts.ready);
+    assert.ok(await page.evaluate(() => [...document.fonts].some(({ family, status }) => /gristmill math/.test(family) && status === 'loaded')));
+    const width = (at) => page.locator('.formula math').nth(at).evaluate((math) => math.getBoundingClientRect().width);
+    const [two, root] = [await width(0), await width(1)];
+    assert.ok(root > 1.5 * two, `a root of 2 has ${root} pixels, 2 has ${two}`);
+    const height = (at) => page.locator('.formula math').nth(at).locator('mo').first().evaluate((bracket) => bracket.getBoundingClientRect().height);
+    const [plain, high] = [await height(2), await height(3)];
+    assert.ok(high > 1.5 * plain, `the bracket of fractions has ${high} pixels, of a letter ${plain}`);
+    await close(page);
+  },
+
+  async 'each block has the direction of its text'() {
+    proxy.script = [says('שלום עולם\n\n- אחד\n- שתיים\n\nHello `מ`\n')];
+    const page = await open();
+    await page.fill('#message', 'مرحبا');
+    assert.equal(await page.locator('#message').evaluate((field) => getComputedStyle(field).direction), 'rtl');
+    await ask(page, 'مرحبا');
+    const directions = (at) => page.locator(at).evaluateAll((found) => found.map((element) => getComputedStyle(element).direction));
+    assert.deepEqual(await directions('.said, .chat-title'), ['rtl', 'rtl']);
+    assert.deepEqual(await directions('.turn.model > .prose > *'), ['rtl', 'rtl', 'ltr']);
+    assert.deepEqual(await directions('.prose code'), ['ltr']);
+    await close(page);
+  },
+
   async 'an answer goes on while another conversation is open'() {
     proxy.script = [says('one two three '.repeat(20)), says('of the second')];
     proxy.pause = 20;
@@ -214,6 +243,29 @@ export const tests = {
     assert.match(await page.textContent('.turn.model > .prose'), /^one two/);
     // The browser logs the broken connection.
     page.faults = page.faults.filter((fault) => !fault.includes('ERR_INCOMPLETE_CHUNKED_ENCODING'));
+    await close(page);
+  },
+
+  async 'files can be dropped anywhere, and each that is refused is named'() {
+    const page = await open();
+    const drop = (at, ...files) => page.evaluate(([at, files]) => {
+      const transfer = new DataTransfer();
+      for (const [name, bytes] of files) transfer.items.add(new File([new Uint8Array(bytes)], name));
+      const send = (type) => {
+        const event = new DragEvent(type, { bubbles: true, cancelable: true, dataTransfer: transfer });
+        document.querySelector(at).dispatchEvent(event);
+        return event.defaultPrevented;
+      };
+      const over = send('dragover');
+      const isShown = document.querySelector('#composer').classList.contains('takes');
+      return [over, isShown, send('drop'), document.querySelector('#composer').classList.contains('takes')];
+    }, [at, files]);
+    assert.deepEqual(await drop('.side', ['a.txt', [97]]), [true, true, true, false]);
+    await page.waitForSelector('#files li');
+    await drop('#scroll', ['a.bin', [0, 1]], ['b.txt', [98]], ['c.bin', [255]]);
+    await page.waitForFunction(() => document.querySelectorAll('#files li').length === 2);
+    const hint = await page.textContent('#hint');
+    assert.match(hint, /a\.bin is not a text in UTF-8\. c\.bin is not a text/);
     await close(page);
   },
 

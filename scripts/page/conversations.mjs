@@ -14,7 +14,72 @@ async function act(page, name) {
   await page.click(`.chat-actions >> text="${name}"`);
 }
 
+/** An Enter that ends an input of Japanese, as Safari sends it. */
+const ending = (page, at) => page.locator(at).evaluate((field) => {
+  const event = new KeyboardEvent('keydown', { key: 'Enter', keyCode: 229, bubbles: true, cancelable: true });
+  field.dispatchEvent(event);
+  return event.defaultPrevented;
+});
+
 export const tests = {
+  async 'an Enter that ends an input of Japanese sends nothing'() {
+    proxy.script = [says('one')];
+    const page = await open();
+    await page.fill('#message', 'にほん');
+    assert.equal(await ending(page, '#message'), false);
+    assert.equal(await page.locator('.turn').count(), 0);
+    await ask(page, 'Mills');
+    await page.click('.turn.user >> text="Edit"');
+    assert.equal(await ending(page, '.edit'), false);
+    await page.click('text="Cancel"');
+    await act(page, 'Rename');
+    await page.fill('.rename', 'ミル');
+    await ending(page, '.rename');
+    assert.equal(await page.locator('.rename').count(), 1);
+    await page.keyboard.press('Enter');
+    assert.deepEqual(await titles(page), ['ミル']);
+    await close(page);
+  },
+
+  async 'a conversation has an address, and a draft survives'() {
+    proxy.script = [says('one'), says('two')];
+    const page = await open();
+    await page.fill('#message', 'not sent');
+    await page.reload();
+    await ready(page);
+    assert.equal(await page.inputValue('#message'), 'not sent');
+    await ask(page, 'First');
+    const first = new URL(page.url()).hash;
+    assert.match(first, /^#\/chat\/./);
+    await page.fill('#message', 'to the first');
+    await page.click('#new');
+    assert.equal(await page.inputValue('#message'), '');
+    await ask(page, 'Second');
+    await page.goBack();
+    assert.match(await page.textContent('#turns'), /First/);
+    assert.equal(await page.inputValue('#message'), 'to the first');
+    await page.reload();
+    await ready(page);
+    assert.match(await page.textContent('#turns'), /First/);
+    assert.equal(new URL(page.url()).hash, first);
+    await page.goForward();
+    assert.match(await page.textContent('#turns'), /Second/);
+    await close(page);
+  },
+
+  async 'a browser that keeps nothing says so'() {
+    proxy.script = [says('one')];
+    const page = await open();
+    assert.match(await page.textContent('#kept'), /Kept in this browser/);
+    await page.addInitScript(() => { Object.defineProperty(window, 'indexedDB', { get() { throw new DOMException('no', 'SecurityError'); } }); });
+    await page.goto(proxy.url);
+    await ready(page);
+    assert.match(await page.textContent('#kept'), /keeps no conversations: export them/);
+    await ask(page, 'Mills');
+    assert.deepEqual(await titles(page), ['Mills']);
+    await close(page);
+  },
+
   async 'words of titles and messages are found'() {
     proxy.script = [says('It is **Oslo**, by the fjord.'), says('second'), says('third')];
     const page = await open();

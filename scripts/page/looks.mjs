@@ -21,7 +21,7 @@ export const tests = {
       await accessible(page, `conversations, ${colorScheme}`);
       await page.keyboard.press('Escape');
       proxy.facts = null;
-      await page.reload();
+      await page.goto(proxy.url);
       await ready(page);
       await page.click('#experts-open');
       await page.evaluate(() => { document.querySelector('#message').value = 'Once upon a time'; document.querySelector('#composer').requestSubmit(); });

@@ -13,6 +13,15 @@ import { download, fileName, toJson, toMarkdown } from './transfer.js';
 import { ModelView, tellEnd, userView } from './turn.js';
 import { Turns } from './turns.js';
 
+/** The id of the conversation in the page's address, `#/chat/ID`. */
+const addressed = () => decodeURIComponent(/^#\/chat\/(.+)$/.exec(location.hash)?.[1] ?? '');
+
+/** Puts a conversation into the address, by a method of the browser's history. A new one has none before its first message. */
+function address(chat, method) {
+  const hash = chat.turns.length > 0 ? `#/chat/${encodeURIComponent(chat.id)}` : '';
+  if (location.hash !== hash) history[method](null, '', `${location.pathname}${location.search}${hash}`);
+}
+
 /** While an answer is written, what has come is kept this often, in milliseconds. */
 const KEEP_EVERY = 1000;
 
@@ -29,12 +38,22 @@ export class Chat {
       remove: (chat) => this.remove(chat),
     });
     store.watch((id) => this.changedElsewhere(id));
+    addEventListener('popstate', () => this.openAddressed());
   }
 
-  /** Lists what the browser has kept. */
+  /** Lists what the browser has kept, and shows the conversation of the address. */
   async load() {
     this.chats = await store.all();
+    this.openAddressed();
+    this.composer.showDraft();
     this.list();
+  }
+
+  /** Shows the conversation that the address names, or a new one. */
+  openAddressed() {
+    const found = this.chats.find(({ id }) => id === addressed());
+    if (found !== undefined && found !== this.current) this.reveal(found);
+    if (found === undefined && this.current.turns.length > 0) this.reveal(begin());
   }
 
   list() {
@@ -53,7 +72,13 @@ export class Chat {
 
   /** Shows a conversation, at its end or at one of its turns. */
   open(chat, turn) {
+    address(chat, 'pushState');
+    this.reveal(chat, turn);
+  }
+
+  reveal(chat, turn) {
     this.current = chat;
+    this.composer.showDraft();
     this.composer.setRunning(this.running.has(chat));
     this.show();
     this.list();
@@ -137,6 +162,7 @@ export class Chat {
     // A conversation keeps the system prompt that it began with.
     if (this.current.turns.length === 0) this.current.setup = { system: settings.system(), ...this.current.setup };
     this.current.turns.push(userTurn(text, files));
+    address(this.current, 'replaceState');
     this.answer(modelTurn());
     return true;
   }

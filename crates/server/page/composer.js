@@ -1,6 +1,6 @@
 // The field at the bottom: text, files, and the button that sends or stops.
 
-import { announce, byId, button, make } from './dom.js';
+import { announce, byId, button, isEnter, make } from './dom.js';
 import { bytes, whole } from './numbers.js';
 import { MOST } from './shape.js';
 
@@ -11,16 +11,31 @@ const KEYS = () => (touch.matches ? '' : 'Enter sends, Shift+Enter starts a line
 /** Larger files are refused: the context of a model is smaller. */
 const MOST_BYTES = 2 << 20;
 
+/** Unsent messages, by conversation, as long as the tab is open. */
+const drafts = {
+  name: (id) => `gristmill-draft ${id}`,
+  get: (id) => { try { return sessionStorage.getItem(drafts.name(id)); } catch { return null; } },
+  set: (id, text) => {
+    try {
+      if (text) sessionStorage.setItem(drafts.name(id), text);
+      else sessionStorage.removeItem(drafts.name(id));
+    } catch { /* The browser keeps nothing. */ }
+  },
+};
+
 export class Composer {
-  /** `send` takes a text and files and says whether it took them; `stop` ends the answer that is being written. */
-  constructor({ send, stop }) {
-    Object.assign(this, { send, stop, files: [], running: false });
+  /**
+   * `send` takes a text and files and says whether it took them; `stop` ends the answer that is being written;
+   * `conversation` is the id of the conversation that is shown, empty for one without messages.
+   */
+  constructor({ send, stop, conversation }) {
+    Object.assign(this, { send, stop, conversation, files: [], running: false });
     this.input = byId('message');
     byId('composer').addEventListener('submit', (event) => { event.preventDefault(); this.act(); });
     this.input.addEventListener('keydown', (event) => {
-      if (event.key === 'Enter' && !event.shiftKey && !event.isComposing && !touch.matches) { event.preventDefault(); this.submit(); }
+      if (isEnter(event) && !event.shiftKey && !touch.matches) { event.preventDefault(); this.submit(); }
     });
-    this.input.addEventListener('input', () => this.grow());
+    this.input.addEventListener('input', () => { this.grow(); drafts.set(this.conversation(), this.input.value); });
     document.addEventListener('keydown', (event) => {
       if (event.key === 'Escape' && this.running && !document.querySelector('dialog[open]')) this.stop();
     });
@@ -31,10 +46,18 @@ export class Composer {
     this.takeDropped();
   }
 
+  /** Files can be dropped everywhere: the browser would otherwise open a file that misses the field, instead of the page. */
   takeDropped() {
-    const main = document.querySelector('.main');
-    main.addEventListener('dragover', (event) => event.preventDefault());
-    main.addEventListener('drop', (event) => { event.preventDefault(); this.attach(event.dataTransfer.files); });
+    const hasFiles = (event) => event.dataTransfer?.types.includes('Files');
+    const show = (isOver) => byId('composer').classList.toggle('takes', isOver);
+    addEventListener('dragover', (event) => { if (hasFiles(event)) { event.preventDefault(); show(true); } });
+    addEventListener('dragleave', (event) => { if (!event.relatedTarget) show(false); });
+    addEventListener('drop', (event) => {
+      show(false);
+      if (!hasFiles(event)) return;
+      event.preventDefault();
+      if (!document.querySelector('dialog[open]')) this.attach(event.dataTransfer.files);
+    });
     this.input.addEventListener('paste', (event) => {
       if (event.clipboardData.files.length > 0) { event.preventDefault(); this.attach(event.clipboardData.files); }
     });
@@ -49,11 +72,19 @@ export class Composer {
     const text = this.input.value.trim();
     if (this.running || (!text && this.files.length === 0)) return;
     if (text.length > MOST.text) return this.say(`The message has ${whole(text.length)} characters; at most ${whole(MOST.text)} can be kept.`);
+    const before = this.conversation();
     if (!this.send(text, this.files)) return;
+    drafts.set(before, '');
     this.input.value = '';
     this.files = [];
     this.grow();
     this.list();
+  }
+
+  /** Shows the unsent message of the conversation that is shown. */
+  showDraft() {
+    this.input.value = drafts.get(this.conversation()) ?? '';
+    this.grow();
   }
 
   /** Whether an answer is being written. */
@@ -66,13 +97,14 @@ export class Composer {
 
   async attach(list) {
     // A list of an input is emptied with it.
-    const files = [...list];
+    const files = [...list], faults = [];
     for (const file of files) {
       const text = file.size <= MOST_BYTES ? await file.text() : null;
       const fault = this.files.length >= MOST.files ? `one too many; a message has ${MOST.files} files at most` : text === null ? `larger than ${bytes(MOST_BYTES)}` : /\0|\uFFFD/.test(text) ? 'not a text in UTF-8' : null;
-      if (fault) this.say(`${file.name} is ${fault}.`);
+      if (fault) faults.push(`${file.name} is ${fault}.`);
       else this.files.push({ name: file.name, text });
     }
+    if (faults.length > 0) this.say(faults.join(' '));
     this.list();
   }
 

@@ -18,6 +18,9 @@ export function make(tag, { on = {}, text, data = {}, ...attributes } = {}, ...c
 export const button = (text, click, attributes = {}) =>
   make('button', { type: 'button', class: 'quiet', text, on: { click }, ...attributes });
 
+/** Whether a key is Enter itself. Safari sends the Enter that ends an input of Japanese, Chinese or Korean with the code 229. */
+export const isEnter = (event) => event.key === 'Enter' && !event.isComposing && event.keyCode !== 229;
+
 export const byId = (id) => document.getElementById(id);
 
 /** Tells a screen reader, and nobody else. */

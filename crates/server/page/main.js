@@ -13,6 +13,7 @@ import * as settings from './settings.js';
 import { Malformed } from './shape.js';
 import * as shortcuts from './shortcuts.js';
 import * as sidebar from './sidebar.js';
+import * as store from './store.js';
 import { download, readFile, toJson } from './transfer.js';
 
 async function start() {
@@ -22,7 +23,8 @@ async function start() {
   byId('bar-facts').textContent = summary(facts);
   const experts = new Experts(facts);
   const chat = new Chat(facts, experts);
-  chat.composer = new Composer({ send: (text, files) => chat.send(text, files), stop: () => chat.stop() });
+  chat.composer = new Composer({ send: (text, files) => chat.send(text, files), stop: () => chat.stop(),
+    conversation: () => (chat.current.turns.length > 0 ? chat.current.id : '') });
   blank.show(facts, (text) => chat.send(text, []));
   chat.showSetup();
   const acts = {
@@ -41,6 +43,7 @@ async function start() {
   byId('import').addEventListener('click', () => byId('import-file').click());
   byId('import-file').addEventListener('change', ({ target }) => { const [file] = target.files; target.value = ''; if (file) take(chat, file); });
   await chat.load();
+  if (!await store.isKept()) byId('kept').textContent = 'This browser keeps no conversations: export them before you close the page.';
   byId('message').focus();
 }
 

@@ -69,6 +69,8 @@ export function render(text) {
     table.replaceWith(box);
     box.append(table);
   }
+  // Each block has the direction of its first letter. A block within another with a direction of its own would not count there.
+  for (const block of [...fragment.children, ...fragment.querySelectorAll('th, td')]) if (!block.matches('.code, .wide')) block.dir = 'auto';
   typeset(fragment);
   return fragment;
 }

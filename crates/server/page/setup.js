@@ -1,6 +1,6 @@
 // The settings of one conversation: a preset, its system prompt, its sampling. They are kept with it.
 
-import { announce, byId, button, make } from './dom.js';
+import { announce, button, byId, isEnter, make } from './dom.js';
 import { area, labelled, openForm, samplingFields } from './form.js';
 import * as presets from './presets.js';
 import * as settings from './settings.js';
@@ -57,7 +57,7 @@ export function open(setup, defaults, save) {
   fill({ system: settings.system(), ...setup });
   list(setup.preset ?? '');
   name.addEventListener('input', () => name.setCustomValidity(''));
-  name.addEventListener('keydown', (event) => { if (event.key === 'Enter') { event.preventDefault(); keep(); } });
+  name.addEventListener('keydown', (event) => { if (isEnter(event)) { event.preventDefault(); keep(); } });
   openForm(element, form, (values) => save({ ...given(values), preset: values.preset }));
 }
 

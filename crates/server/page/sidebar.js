@@ -1,6 +1,6 @@
 // The list of conversations: by day, searched, each with its actions.
 
-import { byId, button, make } from './dom.js';
+import { byId, button, isEnter, make } from './dom.js';
 import { title } from './conversation.js';
 import { find } from './search.js';
 
@@ -14,7 +14,7 @@ export class Sidebar {
     this.search.addEventListener('input', () => this.draw());
     this.search.addEventListener('keydown', (event) => {
       if (event.key === 'Escape' && this.search.value) { event.stopPropagation(); this.search.value = ''; this.draw(); }
-      if (event.key === 'Enter') byId('chats').querySelector('.chat')?.click();
+      if (isEnter(event)) byId('chats').querySelector('.chat')?.click();
     });
     byId('side-open').addEventListener('click', () => { open(); byId('side-close').focus(); });
     byId('side-close').addEventListener('click', () => { close(); byId('side-open').focus(); });
@@ -45,7 +45,7 @@ export class Sidebar {
     const unfolded = this.unfolded === chat.id;
     const name = make('button', { type: 'button', class: 'chat', title: title(chat), data: { focus: `chat ${chat.id}` },
       'aria-current': current ? 'true' : null, on: { click: () => { close(); this.actions.open(chat, turn); } } },
-    make('span', { class: 'chat-title', text: title(chat) }), snippet ? found(snippet) : null);
+    make('span', { class: 'chat-title', dir: 'auto', text: title(chat) }), snippet ? found(snippet) : null);
     const more = make('button', { type: 'button', class: 'more', text: '⋯', 'aria-label': `Actions for ${title(chat)}`, data: { focus: `more ${chat.id}` },
       'aria-expanded': String(unfolded), on: { click: () => { this.unfolded = unfolded ? null : chat.id; this.draw(); } } });
     return make('li', { class: [current && 'current', unfolded && 'unfolded'].filter(Boolean).join(' ') }, name, more, unfolded ? this.menu(chat) : null);
@@ -72,7 +72,7 @@ export class Sidebar {
   }
 
   nameField(chat) {
-    const input = make('input', { class: 'rename', 'aria-label': 'Name of the conversation', maxlength: 200, autocomplete: 'off' });
+    const input = make('input', { class: 'rename', dir: 'auto', 'aria-label': 'Name of the conversation', maxlength: 200, autocomplete: 'off' });
     input.value = title(chat);
     const leave = (keep) => {
       if (this.renamed !== chat.id) return;
@@ -81,7 +81,7 @@ export class Sidebar {
       this.draw();
     };
     input.addEventListener('keydown', (event) => {
-      if (event.key === 'Enter' && !event.isComposing) leave(true);
+      if (isEnter(event)) leave(true);
       if (event.key === 'Escape') { event.stopPropagation(); leave(false); }
     });
     input.addEventListener('blur', () => leave(true));
@@ -89,7 +89,7 @@ export class Sidebar {
   }
 }
 
-const found = ([before, words, after]) => make('span', { class: 'snippet' }, before, make('mark', { text: words }), after);
+const found = ([before, words, after]) => make('span', { class: 'snippet', dir: 'auto' }, before, make('mark', { text: words }), after);
 
 function day(changed) {
   const midnight = new Date().setHours(0, 0, 0, 0);

@@ -29,6 +29,13 @@ async function run(mode, work, otherwise) {
   });
 }
 
+/** Whether the browser keeps conversations; some keep none in private windows. */
+export const isKept = async () => (await database()) !== null;
+
+/** Asks the browser, once, not to remove conversations when it needs space. */
+let persistence;
+const persist = () => { persistence ??= navigator.storage?.persist?.().catch(() => false) ?? Promise.resolve(false); };
+
 /** All conversations, the last changed first. */
 export async function all() {
   const found = await run('readonly', (store, last) => last(store.getAll()), () => [...memory.values()]);
@@ -59,6 +66,7 @@ const writes = new WeakMap();
  * not know.
  */
 export function put(chat) {
+  persist();
   const write = (writes.get(chat) ?? Promise.resolve()).catch(() => {}).then(() => putNow(chat));
   writes.set(chat, write);
   return write;

@@ -1,6 +1,6 @@
 // The view of one turn.
 
-import { announce, button, copy, make } from './dom.js';
+import { announce, button, copy, isEnter, make } from './dom.js';
 import { bytes } from './numbers.js';
 import { canContinue, shown } from './conversation.js';
 import { REMEDIES } from './failure.js';
@@ -11,7 +11,7 @@ import { facts } from './speed.js';
 /** A turn of the user, who can edit it. */
 export function userView(turn, { edit, turnTo }) {
   const { text, files: attached } = shown(turn);
-  const said = make('div', { class: 'said', text });
+  const said = make('div', { class: 'said', dir: 'auto', text });
   const files = attached.map((file) => make('details', { class: 'file' },
     make('summary', { text: `${file.name} · ${bytes(file.text.length)}` }), make('pre', { tabindex: '0', text: file.text })));
   const element = make('article', { class: 'turn user' }, make('h2', { class: 'visually-hidden', text: 'You' }), ...files,
@@ -35,13 +35,13 @@ function pages({ versions, shown: at }, turnTo) {
 }
 
 function editor(text, edit, cancel) {
-  const input = make('textarea', { class: 'edit', rows: Math.min(12, text.split('\n').length + 1), 'aria-label': 'Your message' });
+  const input = make('textarea', { class: 'edit', dir: 'auto', rows: Math.min(12, text.split('\n').length + 1), 'aria-label': 'Your message' });
   input.value = text;
   const form = make('form', { on: { submit: (event) => { event.preventDefault(); edit(input.value); } } }, input,
     make('div', { class: 'row-end' }, button('Cancel', cancel), make('button', { class: 'primary', text: 'Ask again' })));
   input.addEventListener('keydown', (event) => {
     if (event.key === 'Escape') cancel();
-    if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); }
+    if (isEnter(event) && !event.shiftKey) { event.preventDefault(); form.requestSubmit(); }
   });
   requestAnimationFrame(() => input.focus());
   return form;
