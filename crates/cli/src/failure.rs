@@ -9,6 +9,7 @@ use gristmill_engine::EngineError;
 
 use crate::console;
 use crate::interrupt::{self, Interrupt};
+use crate::option_names;
 
 /// Why a command did not finish.
 #[derive(Debug)]
@@ -87,10 +88,13 @@ impl Failure {
     }
 }
 
-/// The message of any typed error.
+/// The message of any typed error, with the options that it is about.
 impl<E: std::error::Error + 'static> From<E> for Failure {
     fn from(error: E) -> Failure {
-        let message = error.to_string();
+        let message = match option_names::of(&error) {
+            Some(options) => format!("{error} ({options})"),
+            None => error.to_string(),
+        };
         if is_memory(&error) { Failure::Memory(message) } else { Failure::Message(message) }
     }
 }

@@ -33,6 +33,7 @@ mod kind;
 mod load;
 mod log;
 mod numbers;
+mod option_names;
 mod output;
 mod perplexity;
 mod prompt;

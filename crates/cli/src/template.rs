@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::args::Verbosity;
 use crate::failure::Failure;
+use crate::option_names;
 
 #[derive(Args)]
 pub(crate) struct TemplateArg {
@@ -45,7 +46,8 @@ pub(crate) fn replaced(engine: Engine, source: Option<&str>) -> Engine {
 pub(crate) fn report(engine: &Engine, log: &Verbosity, write: fn(&Verbosity, Arguments)) {
     let Some(template) = engine.template() else { return };
     if let Some(notice) = template.notice() {
-        log.info(format_args!("warning: {notice}"));
+        let option = option_names::of_notice(&notice).map(|option| format!(" ({option})")).unwrap_or_default();
+        log.info(format_args!("warning: {notice}{option}"));
     }
     if let Ok((tools, reasoning)) = template.support() {
         write(log, format_args!("chat template: tools: {tools}; reasoning: {reasoning}"));

@@ -82,7 +82,7 @@ pub enum ConvertError {
     },
     /// The weights are quantised, and the caller requests another format.
     #[error(
-        "{0} is quantised by MLX, and another format would add an error; leave out --quantize, or use the \
+        "{0} is quantised by MLX, and another format would add an error; leave the format out, or use the \
          folder of the unquantised model"
     )]
     Quantised(PathBuf),
@@ -184,7 +184,7 @@ pub enum ConvertError {
     },
     /// The pre-tokenizer is unknown.
     #[error(
-        "{path}: this pre-tokenizer is unknown: {found}; if it equals a known one, name that one (--pre); known: \
+        "{path}: this pre-tokenizer is unknown: {found}; if it equals a known one, name that one; known: \
          {known}"
     )]
     PreTokenizer {
@@ -196,7 +196,7 @@ pub enum ConvertError {
         known: String,
     },
     /// A pre-tokenizer was named for a tokenizer that has none.
-    #[error("{path}: a SentencePiece tokenizer has no pre-tokenizer; leave out --pre ({})", Name(.pre))]
+    #[error("{path}: a SentencePiece tokenizer has no pre-tokenizer; leave {} out", Name(.pre))]
     PreUnused {
         /// The file of the tokenizer.
         path: PathBuf,

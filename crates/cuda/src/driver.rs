@@ -195,7 +195,7 @@ impl Driver {
         if architecture < OLDEST_CAPABILITY {
             let (major, minor) = (architecture / 10, architecture % 10);
             let reason =
-                format!("{} has compute capability {major}.{minor}; 7.5 is needed, or `--device cpu`", properties.name);
+                format!("{} has compute capability {major}.{minor}; 7.5 is needed; use the CPU", properties.name);
             return Err(error(id, "the device is too old", reason));
         }
         let nvrtc = Nvrtc::open().map_err(|reason| error(id, "compiling kernels", reason))?;
@@ -301,7 +301,7 @@ impl Gpu for Driver {
             if mapped.is_err() || address != memory.expose_provenance() as u64 {
                 sys::cuMemFreeHost(memory);
                 mapped?;
-                return Err(error(id, &doing, "the driver has no unified addresses; use --experts-on device"));
+                return Err(error(id, &doing, "the driver has no unified addresses; place all experts on the device"));
             }
             memory.cast::<u8>().write_bytes(0, bytes);
         }

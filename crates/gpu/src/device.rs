@@ -263,7 +263,7 @@ fn check_flag(
         let late = || {
             format!(
                 "the CPU did not return {index} rows within {limit} ms; other programs may use its cores: start again with \
-                 fewer --threads"
+                 fewer threads"
             )
         };
         let reason = host_failure.get().cloned().unwrap_or_else(late);

@@ -27,7 +27,7 @@ pub enum Error {
     /// The CPU lacks instructions that TLS is computed with.
     #[error(
         "this CPU lacks {0}, which gristmill needs for encrypted connections; download the file with another program, \
-         or name a mirror without TLS with --endpoint http://HOST"
+         or name a mirror without TLS, http://HOST"
     )]
     Cpu(&'static str),
     /// The system's certificates cannot be read.
@@ -35,8 +35,8 @@ pub enum Error {
     Certificates(String),
     /// A connection fails.
     #[error(
-        "cannot reach {url} ({reason}); check that this machine is online, or use a cached model with --offline; \
-         a stopped download resumes"
+        "cannot reach {url} ({reason}); a stopped download resumes; check that this machine is online, or use a \
+         cached model offline"
     )]
     Connection {
         /// The address.
@@ -90,7 +90,7 @@ pub enum Error {
         wait: Option<Duration>,
     },
     /// Another status.
-    #[error("{url}: unexpected status {status}; check the address of the hub (--endpoint)")]
+    #[error("{url}: unexpected status {status}; check the address of the hub")]
     Status {
         /// The address.
         url: String,
@@ -98,7 +98,7 @@ pub enum Error {
         status: u16,
     },
     /// There are too many redirects, or one has no valid target.
-    #[error("{url}: {reason}; check the address of the hub (--endpoint)")]
+    #[error("{url}: {reason}; check the address of the hub")]
     Redirect {
         /// The last address.
         url: String,
@@ -106,7 +106,7 @@ pub enum Error {
         reason: &'static str,
     },
     /// A reply of the hub's interface cannot be read.
-    #[error("{url}: the hub's reply cannot be read ({reason}); check the address of the hub (--endpoint)")]
+    #[error("{url}: the hub's reply cannot be read ({reason}); check the address of the hub")]
     Reply {
         /// The address.
         url: String,
@@ -141,7 +141,7 @@ pub enum Error {
         end: u64,
     },
     /// The server answers some range requests with the whole file, and others with the range.
-    #[error("{file}: the server ignores some range requests; try again with --connections 1")]
+    #[error("{file}: the server ignores some range requests; try again with one connection")]
     Fickle {
         /// The file.
         file: String,
@@ -214,8 +214,7 @@ pub enum Error {
     },
     /// Offline, and not in the cache.
     #[error(
-        "{wanted} is not in the cache {cache}, and nothing is downloaded offline (--offline, HF_HUB_OFFLINE); online, \
-         gristmill pull {wanted} downloads it"
+        "{wanted} is not in the cache {cache}; gristmill pull {wanted} downloads it online; nothing is downloaded offline"
     )]
     Offline {
         /// The name of the model.

@@ -131,7 +131,7 @@ pub enum Error {
         bytes: usize,
     },
     /// A device has too little memory for what its driver needs.
-    #[error("{device}: {what}: out of memory; use a smaller context, batch or model, or a lower --gpu-memory")]
+    #[error("{device}: {what}: out of memory; use a smaller context, batch or model, or less of its memory")]
     OutOfDeviceMemory {
         /// The device.
         device: DeviceId,
@@ -139,7 +139,7 @@ pub enum Error {
         what: String,
     },
     /// This CPU lacks the requested level.
-    #[error("this CPU has no {0}; `gristmill --version` prints the best level")]
+    #[error("this CPU has no {0}; choose a level that it has")]
     Level(&'static str),
     /// A GPU, its driver or its compiler refused.
     #[error("{device}: {what}: {reason}")]

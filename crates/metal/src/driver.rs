@@ -79,7 +79,7 @@ impl Driver {
         let name = device.name().to_string();
         let family = (OLDEST_FAMILY..=YOUNGEST_FAMILY).rev().find(has).filter(|_| device.hasUnifiedMemory());
         let Some(family) = family else {
-            let reason = format!("{name} is not of the M1's family or younger; use `--device cpu`");
+            let reason = format!("{name} is not of the M1's family or younger; use the CPU");
             return Err(error(id, "the device is too old", reason));
         };
         let properties = Properties {

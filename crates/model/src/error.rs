@@ -47,13 +47,13 @@ pub enum Error {
         device: String,
     },
     /// The experts cannot be placed as the options require.
-    #[error("placement of experts (--experts-on): {reason}")]
+    #[error("placement of experts: {reason}")]
     ExpertPlacement {
         /// The reason, and a remedy.
         reason: String,
     },
     /// The device has no memory of its own that could be limited.
-    #[error("gpu memory (--gpu-memory): device {device:?} has no such limit, only CUDA has; leave the option out")]
+    #[error("gpu memory: device {device:?} has no such limit, only CUDA has; leave the option out")]
     MemoryLimit {
         /// The device.
         device: String,

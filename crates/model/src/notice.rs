@@ -62,11 +62,11 @@ impl Display for Notice {
             ),
             Notice::BrokenTemplate(reason) => write!(
                 f,
-                "the model's chat template is broken, so a conversation has no prompt: {reason}; replace it with \
-                 --chat-template FILE"
+                "the model's chat template is broken, so a conversation has no prompt: {reason}; replace \
+                 the template"
             ),
             Notice::TemplateWithoutTools(reason) => {
-                write!(f, "the model's chat template fails with tools: {reason}; replace it with --chat-template FILE")
+                write!(f, "the model's chat template fails with tools: {reason}; replace the template")
             }
             Notice::Device(text) => f.write_str(text),
         }

@@ -198,8 +198,8 @@ impl Plan {
     /// [`Error::Memory`] with the numbers and what can be done.
     pub fn check(&self) -> Result<()> {
         if let Some(free) = self.host_available.filter(|&free| self.host > free) {
-            let remedy = "use a smaller quantisation, --experts-on disk:N for experts in the file, --experts-on cpu:N for \
-                          fewer layers, or free memory";
+            let remedy = "use a smaller quantisation, keep experts in the file, place those of fewer layers in host memory, \
+                          or free memory";
             return Err(Error::Memory { what: "experts in host memory", needed: self.host, free, remedy });
         }
         let (needed, Some(free)) = (self.total(), self.available) else { return Ok(()) };
@@ -210,8 +210,7 @@ impl Plan {
         let (what, remedy) = match least > free {
             true => (
                 "the model",
-                "use a smaller model or a smaller quantisation, --experts-on cpu for a model with experts on CUDA, or free \
-                 memory",
+                "use a smaller model or a smaller quantisation, free memory, or place experts in host memory (on CUDA)",
             ),
             false => (
                 "the model with this context",

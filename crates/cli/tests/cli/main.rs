@@ -24,6 +24,7 @@ mod heads;
 mod hub;
 #[cfg(unix)]
 mod interrupt;
+mod library_errors;
 mod measure;
 mod positions;
 #[cfg(unix)]

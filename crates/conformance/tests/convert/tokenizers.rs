@@ -14,7 +14,7 @@ fn tokenizers_of_unknown_kind() {
     case("affix", affix, &["\"</w>\""]);
     let split = "pre_tokenizer";
     let other: fn(&mut Value) = |t| t["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = json!(r"\w+");
-    case("regex", tokenizer(other), &["pre-tokenizer is unknown", r"\\w+", "--pre", "llama-bpe"]);
+    case("regex", tokenizer(other), &["pre-tokenizer is unknown", r"\\w+", "name that one", "llama-bpe"]);
     case("no-words", tokenizer(|t| t["pre_tokenizer"] = Value::Null), &["pre-tokenizer is unknown", split]);
     case("merge", tokenizer(|t| t["model"]["merges"][1] = json!(["a", ""])), &["merge 1"]);
     case(

@@ -47,7 +47,7 @@ pub enum QuantizeError {
     #[error("{0}: this is a folder or a device; name a file")]
     NoFile(PathBuf),
     /// There is already a file.
-    #[error("{0}: the file exists; name another one, or replace it with --force")]
+    #[error("{0}: the file exists; name another one, or allow replacing it")]
     Exists(PathBuf),
     /// The tensors cannot be written.
     #[error(transparent)]
@@ -70,6 +70,6 @@ fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
 fn no_match(small: bool) -> &'static str {
     match small {
         true => "only tensors that are never quantised (norms, biases, routers); they stay as they are",
-        false => "no tensor; `gristmill inspect --all` lists their names",
+        false => "no tensor; name a tensor of the model",
     }
 }

@@ -48,8 +48,8 @@ fn remedy(code: CUresult) -> &'static str {
         | CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
         | CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE
         | CUresult::CUDA_ERROR_UNKNOWN => {
-            "; the device is lost to this process: start again, `gristmill doctor` tests the device, `--device cpu` \
-             does without it"
+            "; the device is lost to this process: start again, `gristmill doctor` tests the device; the \
+             CPU works without it"
         }
         CUresult::CUDA_ERROR_INVALID_IMAGE | CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU => {
             "; the driver may be older than NVRTC: install a newer driver, or an older NVRTC"

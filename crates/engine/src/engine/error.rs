@@ -21,7 +21,7 @@ pub enum EngineError {
     #[error(transparent)]
     Template(#[from] TemplateError),
     /// The model's chat template is not valid, or fails on every conversation of this kind.
-    #[error("the model's chat template is broken: {0}; start with --chat-template FILE to replace it")]
+    #[error("the model's chat template is broken: {0}; replace the template")]
     BrokenTemplate(#[source] TemplateError),
     /// The chat template in the request is broken.
     #[error("the chat template of the request is broken: {0}; correct it, or leave it out")]

@@ -373,7 +373,7 @@ fn broken_templates_are_told_apart() {
     {
         let engine = running(source);
         let notices: Vec<String> = engine.notices().iter().map(ToString::to_string).collect();
-        assert!(notices.iter().any(|text| text.contains(notice) && text.contains("--chat-template")), "{notices:?}");
+        assert!(notices.iter().any(|text| text.contains(notice) && text.contains("replace the template")), "{notices:?}");
         assert!(matches!(engine.render(&chat(tools())), Err(EngineError::BrokenTemplate(_))), "{source}");
         assert_eq!(engine.render(&chat(vec![])).is_ok(), source == fails_on_tools);
         let own = Chat { template: Some("<{{ messages[0].content }}>".to_owned()), ..chat(vec![]) };

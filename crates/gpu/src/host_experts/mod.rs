@@ -226,7 +226,7 @@ impl HostPath {
         (refused > 0).then(|| {
             format!(
                 "experts in host memory: the system refused to pin {:.2} GB, so experts are copied to the GPU more slowly; \
-                 raise the limit of locked memory (`ulimit -l`, or memory of the virtual machine), or use --experts-on cpu",
+                 raise the limit of locked memory (`ulimit -l`, or memory of the virtual machine), or compute them on the CPU",
                 refused as f64 / 1e9
             )
         })

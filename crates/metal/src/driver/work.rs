@@ -254,8 +254,8 @@ fn remedy(code: isize) -> &'static str {
         MTLCommandBufferError::OutOfMemory => "; use a smaller context, batch or model",
         MTLCommandBufferError::Timeout => "; another program may keep the GPU busy, or use smaller batches",
         MTLCommandBufferError::AccessRevoked | MTLCommandBufferError::DeviceRemoved => {
-            "; the device is lost to this process: start again, or use `--device cpu`"
+            "; the device is lost to this process: start again, or use the CPU"
         }
-        _ => "; `gristmill doctor` tests the device, `--device cpu` does without it",
+        _ => "; `gristmill doctor` tests the device; the CPU works without it",
     }
 }

@@ -25,7 +25,7 @@ fn a_broken_template_is_no_fault_of_a_request() {
     ] {
         let reply = server.post(path, &body);
         assert_eq!(reply.status, 500, "{path}: {}", reply.text);
-        for word in ["the model's chat template is broken", "line 1", "--chat-template FILE"] {
+        for word in ["the model's chat template is broken", "line 1", "replace the template"] {
             assert!(reply.text.contains(word), "{path}: {}", reply.text);
         }
     }
