@@ -446,6 +446,28 @@ impl SharedBytes {
     }
 }
 
+impl Deref for SharedBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl AsRef<[u8]> for SharedBytes {
+    fn as_ref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl PartialEq for SharedBytes {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for SharedBytes {}
+
 impl From<Vec<u8>> for SharedBytes {
     fn from(bytes: Vec<u8>) -> Self {
         let range = 0..bytes.len();
@@ -481,6 +503,10 @@ mod tests {
         let all = SharedBytes::from((0..10).collect::<Vec<u8>>());
         let some = all.slice(2..8).expect("inside");
         assert_eq!(some.slice(1..3).expect("inside").as_slice(), [3, 4]);
+        assert_eq!((some.len(), &some[1..3], some.iter().max()), (6, &[3, 4][..], Some(&7)));
+        assert_eq!(some, SharedBytes::from(vec![2, 3, 4, 5, 6, 7]));
+        let again = SharedBytes::new(Arc::new(some.clone()), 1..3).expect("inside");
+        assert_eq!(again.as_slice(), [3, 4]);
         assert!(some.slice(1..7).is_none() && some.slice(7..7).is_none() && some.slice(6..6).is_some());
     }
 
