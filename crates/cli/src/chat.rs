@@ -76,7 +76,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         return Err(Failure::new(format!("the model file has no chat template; {remedy}")));
     }
     options.check_bias(engine.model())?;
-    options.resolve(&args.sampling, recommended::sampling(source, engine.model().file(), &args.log), &args.log);
+    options.resolve(&args.sampling, recommended::sampling(source, engine.model()), &args.log);
     let running = Running::default();
     stop_answer_on_ctrl_c(&running)?;
     let mut input = Input::open(&args.log);

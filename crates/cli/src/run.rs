@@ -148,7 +148,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             Reply::plain(),
         ),
     };
-    options.resolve(&args.sampling, recommended::sampling(source, engine.model().file(), &args.log), &args.log);
+    options.resolve(&args.sampling, recommended::sampling(source, engine.model()), &args.log);
     options.apply(&mut request, engine.model())?;
     request.draft = drafts.most(engine.model());
 

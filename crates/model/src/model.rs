@@ -9,7 +9,7 @@ use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::format::Format;
-use gristmill_kernels::ops::Rates;
+use gristmill_kernels::ops::{Rates, SamplingOptions};
 use gristmill_kernels::tensor::DeviceId;
 use gristmill_kernels::weight::Location;
 use gristmill_text::tokenizer::Tokenizer;
@@ -26,6 +26,7 @@ use crate::program::build::build;
 use crate::program::node::Node;
 use crate::program::uses::TensorUse;
 use crate::runner::MOST_DRAFTS;
+use crate::sampling;
 use crate::spec::ModelSpec;
 use crate::vocabulary;
 use crate::weights::{self, WeightShapes, Weights};
@@ -126,7 +127,8 @@ impl fmt::Debug for Model {
 }
 
 impl Model {
-    /// Loads a GGUF file; of a split model, give any part.
+    /// Loads a GGUF file; of a split model, give any part. It blocks until the weights are loaded, on a CPU and on a GPU.
+    /// [`LoadOptions::progress`] reports the progress.
     ///
     /// # Errors
     /// An [`Error`] that says what is wrong with the file, the options or the memory.
@@ -142,7 +144,7 @@ impl Model {
         Self::from_file(GgufFile::from_static(bytes)?, options)
     }
 
-    /// Loads an open GGUF file.
+    /// Loads an open GGUF file. It blocks as [`Self::open`] does.
     ///
     /// # Errors
     /// The errors of [`Self::open`].
@@ -220,7 +222,7 @@ impl Model {
         &self.backend
     }
 
-    /// The file's [`GgufFile::fingerprint`], computed when it is first requested.
+    /// The file's [`GgufFile::fingerprint`], computed when it is first requested: the first call blocks and reads the file.
     pub fn fingerprint(&self) -> &str {
         self.fingerprint.get_or_init(|| self.file.fingerprint())
     }
@@ -292,7 +294,13 @@ impl Model {
     /// Notices of the file and of the device.
     pub fn notices(&self) -> Vec<Notice> {
         let tokenizer = self.tokenizer.as_ref().and_then(Notice::of_tokenizer);
-        tokenizer.into_iter().chain(self.backend.notice().map(Notice::Device)).collect()
+        let (_, sampling) = sampling::recommended(self.file.metadata());
+        tokenizer.into_iter().chain(sampling).chain(self.backend.notice().map(Notice::Device)).collect()
+    }
+
+    /// The sampling that the file recommends (keys `general.sampling.*`), completed by the defaults.
+    pub fn sampling(&self) -> SamplingOptions {
+        sampling::recommended(self.file.metadata()).0
     }
 
     /// Where experts are stored and computed.

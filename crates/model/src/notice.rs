@@ -30,6 +30,8 @@ pub enum Notice {
     BrokenTemplate(String),
     /// The chat template fails when it is given tools, for this reason.
     TemplateWithoutTools(String),
+    /// The file recommends a value for sampling that is not used, for this reason.
+    RecommendedSampling(String),
     /// The device reports something, for instance that compiled kernels cannot be kept.
     Device(String),
 }
@@ -67,6 +69,9 @@ impl Display for Notice {
             ),
             Notice::TemplateWithoutTools(reason) => {
                 write!(f, "the model's chat template fails with tools: {reason}; replace the template")
+            }
+            Notice::RecommendedSampling(problem) => {
+                write!(f, "{problem}; this recommendation of the model file is left out")
             }
             Notice::Device(text) => f.write_str(text),
         }

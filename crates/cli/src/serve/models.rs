@@ -186,7 +186,7 @@ impl Loads {
         let beside = Beside { mapped: self.mapped(), keeps_context: is_several, progress: progress.clone() };
         let limits = Limits { output_rows: drafts.rows(self.limits.sequences), ..self.limits };
         let (model, limits, mapped) = load::next_to(&beside, source, &drafts.on(device), limits, log)?;
-        let mut sampling = recommended::sampling(source, model.file(), log);
+        let mut sampling = recommended::sampling(source, &model);
         self.settings.apply(&mut sampling);
         let engine = load::start(model, drafts, limits, device, log)?.with_queue(self.queue);
         let engine = template::replaced(engine, self.chat_template.as_deref());
