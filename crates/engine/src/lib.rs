@@ -40,7 +40,7 @@
 pub mod engine;
 
 pub use engine::{
-    ConverseOptions, Dry, EmbeddingRequest, Embeddings, Engine, EngineError, Finish, FinishReason, Generation, Grammar,
+    ConverseOptions, Dry, EmbeddingRequest, Embeddings, Engine, EngineError, ErrorKind, Finish, FinishReason, Generation, Grammar,
     Logprob, ModelTemplate, Piece, Prompt, Request, SamplingOptions, Stats, ToolChoice, Usage,
 };
 pub use gristmill_kernels as kernels;

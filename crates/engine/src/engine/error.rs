@@ -214,6 +214,66 @@ pub enum EngineError {
     Stopped,
 }
 
+/// Who can do something about an [`EngineError`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The caller must change the request.
+    BadRequest,
+    /// The queue is full. The same request can succeed later.
+    Busy,
+    /// The engine takes no requests. Another engine, or this one after a restart, can answer.
+    Unavailable,
+    /// The model, its files or the engine are at fault.
+    Internal,
+}
+
+impl EngineError {
+    /// Who can do something about the error.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            EngineError::Model(crate::Error::Tokenizer(_))
+            | EngineError::Template(_)
+            | EngineError::OwnTemplate(_)
+            | EngineError::NoTemplate
+            | EngineError::NoTools
+            | EngineError::UnknownTool(_)
+            | EngineError::NotContinued
+            | EngineError::EmptyPrompt
+            | EngineError::PromptTooLong { .. }
+            | EngineError::Token { .. }
+            | EngineError::Sampling { .. }
+            | EngineError::LogitBias { .. }
+            | EngineError::LogitBiasToken { .. }
+            | EngineError::LogitBiasTwice(_)
+            | EngineError::NoAllowedTokens
+            | EngineError::NamedToken { .. }
+            | EngineError::EmptyBreaker
+            | EngineError::BreakersWithoutText
+            | EngineError::Breakers(_)
+            | EngineError::NoTokens
+            | EngineError::MinTokens { .. }
+            | EngineError::Logprobs { .. }
+            | EngineError::Schema { .. }
+            | EngineError::Grammar(_)
+            | EngineError::GrammarStuck
+            | EngineError::NoInputs
+            | EngineError::NoPooling
+            | EngineError::BatchTooSmall { .. }
+            | EngineError::NoPredictionHeads
+            | EngineError::DraftModel(_) => ErrorKind::BadRequest,
+            EngineError::Busy { .. } => ErrorKind::Busy,
+            EngineError::Device(_) | EngineError::Draining | EngineError::Stopped => ErrorKind::Unavailable,
+            EngineError::Model(_)
+            | EngineError::BrokenTemplate(_)
+            | EngineError::Script { .. }
+            | EngineError::Thread(_)
+            | EngineError::Step(_)
+            | EngineError::InCallback => ErrorKind::Internal,
+        }
+    }
+}
+
 /// The place of a JSON pointer; empty for the whole schema.
 fn at(path: &str) -> String {
     if path.is_empty() { String::new() } else { format!(" at \"{path}\"") }

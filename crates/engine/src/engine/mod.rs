@@ -58,7 +58,7 @@ pub use converse::{ConverseOptions, ModelTemplate, ToolChoice, Unenforced, check
 pub use draft::{DraftSource, Drafting, Drafts};
 pub use dry::Dry;
 pub use embedding::{EmbeddingRequest, Embeddings};
-pub use error::EngineError;
+pub use error::{EngineError, ErrorKind};
 pub use generation::{Canceller, Generation};
 pub use gristmill_text::grammar::{Grammar, GrammarError, closed_schema};
 pub use logprob::Logprob;

@@ -1,7 +1,9 @@
 //! Requests that are refused, before anything runs.
 
 use gristmill_engine::template::{Message, Role};
-use gristmill_engine::{Chat, ConverseOptions, Dry, Engine, EngineError, Error, Limits, Request, SamplingOptions};
+use gristmill_engine::{
+    Chat, ConverseOptions, Dry, Engine, EngineError, Error, ErrorKind, Limits, Request, SamplingOptions,
+};
 
 use super::{CONTEXT, engine, model, pieces, request};
 use crate::tiny::{Random, Tiny};
@@ -55,6 +57,24 @@ fn logit_bias_and_dry() {
     assert!(matches!(error, EngineError::Sampling { what: "dry_multiplier", .. }), "{error}");
     let error = dry(Dry { sequence_breakers: vec![String::new()], ..Dry::default() });
     assert!(matches!(error, EngineError::EmptyBreaker), "{error}");
+}
+
+#[test]
+fn kinds() {
+    let engine = engine(&model(), 1, 64).with_queue(0);
+    let kind = |request: Request| refusal(&engine, request).kind();
+    let sampling = SamplingOptions { temperature: -1.0, ..SamplingOptions::default() };
+    for wrong in [Request::new(""), Request::new("x".repeat(CONTEXT)), Request { sampling, ..Request::new("x") }] {
+        assert_eq!(kind(wrong), ErrorKind::BadRequest);
+    }
+    let reserved = engine.reserve(0, 1).expect("a place");
+    assert_eq!(kind(Request::new("x")), ErrorKind::Busy);
+    drop(reserved);
+    engine.drain();
+    assert_eq!(kind(Request::new("x")), ErrorKind::Unavailable);
+    let broken = super::converse::running("{% if x %}");
+    let error = broken.render(&Chat::new(vec![Message::new(Role::User, "x")])).expect_err("it is broken");
+    assert_eq!(error.kind(), ErrorKind::Internal);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The caller's names of what the engine refuses.
 
 use axum::http::StatusCode;
-use gristmill_engine::engine::{EngineError, TokenList};
+use gristmill_engine::engine::{EngineError, ErrorKind, TokenList};
 
 use super::ApiError;
 use super::overflow::Overflow;
@@ -62,7 +62,7 @@ impl Paths {
     /// The same as [`Self::error`], about the prompt of an index.
     pub(crate) fn error_of_prompt(&self, index: Option<usize>, error: EngineError) -> ApiError {
         let message = error.to_string();
-        let status = |status| ApiError::new(status, message.clone());
+        let own = ApiError::new(status(error.kind()), message.clone());
         let bad = |param: &str| ApiError::param(param, message.clone());
         let prompt = || bad(&index.map_or(self.prompt.to_owned(), |index| format!("{}[{index}]", self.prompt)));
         match error {
@@ -87,6 +87,7 @@ impl Paths {
             EngineError::NoAllowedTokens => bad("allowed_token_ids"),
             EngineError::NamedToken { list: TokenList::Stop, .. } => bad("stop_token_ids"),
             EngineError::NamedToken { list: TokenList::Allowed, .. } => bad("allowed_token_ids"),
+            EngineError::NamedToken { list: TokenList::Banned, .. } => bad("bad_words"),
             EngineError::NoTokens => bad(self.max_tokens),
             EngineError::MinTokens { .. } => bad("min_tokens"),
             EngineError::Logprobs { .. } => bad(self.logprobs),
@@ -98,12 +99,21 @@ impl Paths {
             }
             EngineError::NotContinued => prompt(),
             EngineError::Grammar(_) => bad(&self.grammar.of_pointer("")),
-            EngineError::GrammarStuck => status(StatusCode::UNPROCESSABLE_ENTITY),
-            EngineError::Busy { .. } => status(StatusCode::TOO_MANY_REQUESTS).with_code("queue_full").retry_after(1),
-            EngineError::Draining => status(StatusCode::SERVICE_UNAVAILABLE).with_code("shutting_down").retry_after(1),
-            EngineError::Device(_) | EngineError::Stopped => status(StatusCode::SERVICE_UNAVAILABLE),
-            _ => status(StatusCode::INTERNAL_SERVER_ERROR),
+            // The request is valid, but its text cannot continue.
+            EngineError::GrammarStuck => ApiError { status: StatusCode::UNPROCESSABLE_ENTITY, ..own },
+            EngineError::Busy { .. } => own.with_code("queue_full").retry_after(1),
+            EngineError::Draining => own.with_code("shutting_down").retry_after(1),
+            _ => own,
         }
+    }
+}
+
+fn status(kind: ErrorKind) -> StatusCode {
+    match kind {
+        ErrorKind::BadRequest => StatusCode::BAD_REQUEST,
+        ErrorKind::Busy => StatusCode::TOO_MANY_REQUESTS,
+        ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
