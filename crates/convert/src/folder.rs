@@ -35,7 +35,8 @@ pub fn is_model_folder(path: &Path) -> bool {
 /// routers are F32. `threads` convert tensors that have affine codes, other formats, or rows in another order. Also
 /// returns notes for the user.
 ///
-/// The files must not change while the model is in use.
+/// It blocks: it reads the folder's settings, its vocabulary and the headers of its files. The files must not change while
+/// the model is in use.
 ///
 /// # Errors
 /// [`ConvertError`] names the file, and the key or tensor. `options.mix` with a folder that MLX quantised is refused.

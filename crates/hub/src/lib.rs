@@ -12,7 +12,7 @@
 //!
 //! [`Hub::fetch`] turns a [`Reference`] into the paths of a model's files: from the cache if they are there, otherwise
 //! by a download. [`Hub::pull`] asks the hub first. A download is resumed where it stopped, takes several connections,
-//! and is verified by its SHA-256. The crate reads no environment: [`Options`] has the cache, the address and the
+//! and is verified by its SHA-256. Both block until the files are complete. The crate reads no environment: [`Options`] has the cache, the address and the
 //! token.
 
 #![forbid(unsafe_code)]

@@ -43,7 +43,7 @@ impl Engine {
     ///
     /// A vector is pooled from the hidden states after the last norm. The model file's `pooling_type` is the mean, the
     /// first token or the last token. Without `pooling_type`, as in models that generate text, it is the last token.
-    /// Inputs run in the same steps as all other requests, and on a CPU other requests do not change a bit of them.
+    /// It blocks until all are computed. Inputs run in the same steps as all other requests, and on a CPU other requests do not change a bit of them.
     ///
     /// # Errors
     /// The errors of [`deliver_embeddings`](Self::deliver_embeddings), and those that arise while the inputs are

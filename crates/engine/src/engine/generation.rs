@@ -11,6 +11,7 @@ use super::{EngineError, Event, Piece};
 /// The completion of a request, one piece for each token. The last piece says how the generation ended; an error is the
 /// last item. Dropping the iterator cancels the request.
 #[derive(Debug)]
+#[must_use = "dropping it cancels the request"]
 pub struct Generation {
     pub(super) pieces: Receiver<Event>,
     pub(super) cancel: Canceller,
@@ -29,7 +30,7 @@ impl Generation {
 impl Iterator for Generation {
     type Item = Result<Piece, EngineError>;
 
-    /// Waits for the next piece. In a callback of the engine it is [`EngineError::InCallback`].
+    /// Blocks until the next piece. In a callback of the engine it is [`EngineError::InCallback`].
     fn next(&mut self) -> Option<Self::Item> {
         // Often enough that cancelling feels immediate even if the engine is in a long step.
         const LOOK_UP: Duration = Duration::from_millis(20);

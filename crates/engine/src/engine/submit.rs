@@ -50,7 +50,8 @@ impl Engine {
         self.thread.as_ref().map(|thread| thread.thread().id())
     }
 
-    /// Starts a request. It runs on the engine's thread, independently of the iterator.
+    /// Starts a request. It runs on the engine's thread, independently of the iterator. This call blocks for milliseconds,
+    /// while the prompt is tokenised and a grammar is compiled. The iterator blocks until the next piece.
     ///
     /// # Errors
     /// A reason to refuse the request: an empty prompt or one that is longer than the context, an option out of range,
@@ -62,7 +63,8 @@ impl Engine {
         Ok(Generation { pieces, cancel, ended: false, engine: self.thread_id() })
     }
 
-    /// Starts a request that calls `deliver` with each piece, or with what went wrong, which is the last. It returns
+    /// Starts a request that calls `deliver` with each piece, or with what went wrong, which is the last. It blocks as
+    /// [`generate`](Self::generate) does, and does not wait for the first piece. `deliver` returns
     /// whether it wants more, is called on the engine's thread, for which all requests wait, and is dropped when the
     /// request has ended, was cancelled, or the engine is dropped. If it panics, its own request is cancelled. It can
     /// start requests, but it cannot wait for them: [`EngineError::InCallback`].

@@ -35,7 +35,7 @@ pub fn check_tools(chat: &Chat, options: &ConverseOptions) -> Vec<Unenforced> {
 impl Engine {
     /// The tools whose calls cannot follow their schemas, where compiling has refused the grammar of the conversation's
     /// reply: those whose schemas are refused one by one, or the larger half of the schemas if only all of them together
-    /// are. None if no call is held, or if the grammar of the answer is refused itself. Takes as long as compiling.
+    /// are. None if no call is held, or if the grammar of the answer is refused itself. Blocks as long as compiling does.
     pub fn refused_tools(&self, chat: &Chat, options: &ConverseOptions) -> Vec<Unenforced> {
         let mut held = held(chat, options);
         let answer = options.grammar.as_ref().filter(|_| options.tool_choice == ToolChoice::Auto);
