@@ -25,3 +25,5 @@ pub mod grammar;
 pub mod reply;
 pub mod template;
 pub mod tokenizer;
+
+pub use serde_json;

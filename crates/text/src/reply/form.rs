@@ -98,8 +98,8 @@ impl ReplyForm {
 }
 
 impl ParsedReply {
-    /// The reply with these events.
-    pub(super) fn joined(events: impl IntoIterator<Item = ReplyEvent>) -> ParsedReply {
+    /// The whole reply of all its events.
+    pub fn joined(events: impl IntoIterator<Item = ReplyEvent>) -> ParsedReply {
         let (mut reply, mut joiner) = (ParsedReply::default(), Joiner::default());
         for event in events {
             let separator = joiner.separator(&event);

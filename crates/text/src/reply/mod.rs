@@ -192,6 +192,7 @@ impl Reply {
     }
 
     /// Takes the next piece of the text.
+    #[must_use = "events that are not read are lost"]
     pub fn push(&mut self, text: &str) -> Vec<ReplyEvent> {
         self.input.push(text);
         self.advance();
@@ -199,11 +200,13 @@ impl Reply {
     }
 
     /// Ends the text where the model ended it, and returns what was held. Further text is content.
+    #[must_use = "events that are not read are lost"]
     pub fn finish(&mut self) -> Vec<ReplyEvent> {
         self.end(false)
     }
 
     /// Ends the text at a limit, as [`finish`](Self::finish) does; but what the model could have continued is no call.
+    #[must_use = "events that are not read are lost"]
     pub fn cut(&mut self) -> Vec<ReplyEvent> {
         self.end(true)
     }

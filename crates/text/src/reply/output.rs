@@ -4,6 +4,7 @@ use super::call::ToolCall;
 
 /// A part of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReplyEvent {
     /// Text of the reasoning that precedes an answer.
     Reasoning(String),

@@ -73,8 +73,7 @@ fn plain_text_has_no_marks() {
     let text = "<think>a</think> <tool_call>{}</tool_call>";
     assert_eq!(events(Reply::plain(), pieces(text, 3)), [content(text)]);
     let mut reply = Reply::new(None, "", ReplyOptions::default());
-    reply.push("<think>a");
-    reply.finish();
+    assert_eq!([reply.push("<think>a"), reply.finish()].concat(), [content("<think>a")]);
     assert_eq!(reply.push("</think>"), [content("</think>")]);
 }
 
@@ -104,7 +103,7 @@ fn a_parser_tells_whether_it_is_in_reasoning() {
         let mut reply = Reply::new(Some(template), prompt, tools());
         let first = reply.is_reasoning();
         let told = pieces.iter().map(|piece| {
-            reply.push(piece);
+            let _ = reply.push(piece);
             reply.is_reasoning()
         });
         [vec![first], told.collect()].concat()
