@@ -3,8 +3,8 @@
 
 use std::io::{self, IsTerminal};
 
-use gristmill_engine::{Chat, ConverseOptions, Engine, EngineError, Grammar, Request};
-use gristmill_text::reply::{Joiner, Reply, ReplyEvent};
+use gristmill_engine::{Chat, Conversation, ConverseOptions, Engine, EngineError, Grammar, Piece, ReplyParser};
+use gristmill_text::reply::{Joiner, ReplyEvent};
 use gristmill_text::template::{Message, Role};
 
 use crate::console;
@@ -14,19 +14,18 @@ use crate::wrap::Wrap;
 const DIM: &str = "\x1b[2m";
 const PLAIN: &str = "\x1b[0m";
 
-/// The request for the answer to a conversation, and the parser of that answer.
-pub(crate) fn request(
+/// The conversation that an answer continues.
+pub(crate) fn conversation(
     engine: &Engine,
     system: Option<&str>,
     turns: &[Message],
     no_think: bool,
     grammar: Option<Grammar>,
-) -> Result<(Request, Reply), EngineError> {
+) -> Result<Conversation, EngineError> {
     let system = system.map(|text| Message::new(Role::System, text));
     let mut chat = Chat::new(system.into_iter().chain(turns.iter().cloned()).collect());
     chat.thinking = no_think.then_some(false);
-    let (request, form) = engine.converse(chat, ConverseOptions { grammar, ..ConverseOptions::default() })?;
-    Ok((request, form.parser()))
+    engine.converse(chat, ConverseOptions { grammar, ..ConverseOptions::default() })
 }
 
 /// A generated text.
@@ -48,7 +47,7 @@ pub(crate) enum Show {
 
 /// Prints an answer in pieces.
 pub(crate) struct Printer {
-    reply: Reply,
+    parser: ReplyParser,
     show: Show,
     /// Breaks lines between words; for a terminal.
     wrap: Option<Wrap>,
@@ -62,16 +61,16 @@ pub(crate) struct Printer {
 }
 
 impl Printer {
-    pub(crate) fn new(reply: Reply, show: Show) -> Printer {
+    pub(crate) fn new(parser: ReplyParser, show: Show) -> Printer {
         let terminal = io::stdout().is_terminal();
         let (wrap, dims) = (terminal.then(Wrap::default), terminal && console::styles_allowed());
         let (joiner, answer) = Default::default();
-        Printer { reply, show, wrap, dims, in_thought: None, ends_line: false, joiner, answer }
+        Printer { parser, show, wrap, dims, in_thought: None, ends_line: false, joiner, answer }
     }
 
-    /// Takes the next piece of text.
-    pub(crate) fn push(&mut self, text: &str) -> Result<(), Failure> {
-        self.reply.push(text).into_iter().try_for_each(|event| self.take(event))
+    /// Takes the next piece.
+    pub(crate) fn push(&mut self, piece: &Piece) -> Result<(), Failure> {
+        self.parser.push(piece).into_iter().try_for_each(|event| self.take(event))
     }
 
     fn take(&mut self, event: ReplyEvent) -> Result<(), Failure> {
@@ -80,7 +79,7 @@ impl Printer {
             ReplyEvent::Reasoning(text) => (text, true),
             ReplyEvent::Content(text) => (text, false),
             // Calls are not parsed: no tools are offered.
-            ReplyEvent::ToolCall(_) => return Ok(()),
+            _ => return Ok(()),
         };
         let answer = if is_thought { &mut self.answer.thinking } else { &mut self.answer.text };
         answer.extend([separator, &text]);
@@ -121,9 +120,9 @@ impl Printer {
         }
     }
 
-    /// Prints the rest and a line end; returns the whole answer.
+    /// Prints the rest, if the answer was cancelled, and a line end; returns the whole answer.
     pub(crate) fn finish(mut self) -> Result<Answer, Failure> {
-        self.reply.finish().into_iter().try_for_each(|event| self.take(event))?;
+        self.parser.cut().into_iter().try_for_each(|event| self.take(event))?;
         self.print_held()?;
         if self.show != Show::Nothing && !self.ends_line {
             console::print("\n")?;
@@ -134,18 +133,17 @@ impl Printer {
 
 #[cfg(test)]
 mod tests {
-    use gristmill_text::reply::ReplyOptions;
+    use gristmill_text::reply::{Reply, ReplyOptions};
 
     use super::*;
 
     #[test]
     fn texts_of_an_answer_are_joined_apart() {
-        let reply = Reply::new(Some("<|channel|>"), "<|start|>assistant", ReplyOptions::default());
-        let mut printer = Printer::new(reply, Show::Nothing);
+        let mut reply = Reply::new(Some("<|channel|>"), "<|start|>assistant", ReplyOptions::default());
+        let mut printer = Printer::new(ReplyParser::plain(), Show::Nothing);
         for (channel, text) in [("final", "I look."), ("analysis", "Hm."), ("final", "Done."), ("analysis", "Good.")] {
-            printer
-                .push(&format!("<|channel|>{channel}<|message|>{text}<|end|><|start|>assistant"))
-                .expect("no output");
+            let events = reply.push(&format!("<|channel|>{channel}<|message|>{text}<|end|><|start|>assistant"));
+            events.into_iter().try_for_each(|event| printer.take(event)).expect("no output");
         }
         let Answer { thinking, text } = printer.finish().expect("no output");
         assert_eq!((&*thinking, &*text), ("Hm.\nGood.", "I look.\nDone."));

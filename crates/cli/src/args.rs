@@ -267,7 +267,7 @@ pub(crate) struct SamplingArgs {
 }
 
 /// Checked options of a generation.
-pub(crate) struct GenerationOptions {
+pub(crate) struct GenerationSettings {
     sampling: SamplingOptions,
     pub(crate) max_tokens: Option<usize>,
     stop: Vec<String>,
@@ -276,11 +276,11 @@ pub(crate) struct GenerationOptions {
 
 impl SamplingArgs {
     /// Checks the ranges before the model is loaded; a value out of its range is wrong usage.
-    pub(crate) fn check(&self) -> Result<GenerationOptions, Failure> {
+    pub(crate) fn check(&self) -> Result<GenerationSettings, Failure> {
         self.checked().map_err(Failure::into_usage)
     }
 
-    fn checked(&self) -> Result<GenerationOptions, Failure> {
+    fn checked(&self) -> Result<GenerationSettings, Failure> {
         let sampling = self.or(SamplingOptions::default());
         check_sampling(&sampling)?;
         if self.stop.iter().any(String::is_empty) {
@@ -288,7 +288,7 @@ impl SamplingArgs {
         }
         let bias = self.bias.check()?;
         let max_tokens = self.max_tokens.and_then(|MaxTokens(limit)| limit);
-        Ok(GenerationOptions { sampling, max_tokens, stop: self.stop.clone(), bias })
+        Ok(GenerationSettings { sampling, max_tokens, stop: self.stop.clone(), bias })
     }
 
     /// The settings on the command line, completed by `defaults`.
@@ -299,7 +299,7 @@ impl SamplingArgs {
     }
 }
 
-impl GenerationOptions {
+impl GenerationSettings {
     /// Completes the settings of the command line by those recommended for the model.
     pub(crate) fn resolve(&mut self, args: &SamplingArgs, recommended: SamplingOptions, log: &Verbosity) {
         self.sampling = args.or(recommended);

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use clap::Args;
 use gristmill_engine::engine::{Canceller, Finish, FinishReason};
-use gristmill_engine::{Engine, EngineError, Generation};
+use gristmill_engine::{Engine, EngineError, Generation, GenerationOptions};
 use gristmill_text::template::{Message, Role};
 use signal_hook::consts::SIGINT;
 
 use crate::answer::{self, Printer, Show};
-use crate::args::{ContextArg, DeviceArgs, GenerationOptions, SamplingArgs, Verbosity};
+use crate::args::{ContextArg, DeviceArgs, GenerationSettings, SamplingArgs, Verbosity};
 use crate::draft::Without;
 use crate::failure::Failure;
 use crate::input::Input;
@@ -119,7 +119,7 @@ fn is_command(word: &str) -> bool {
 struct Session {
     engine: Engine,
     load_time: Duration,
-    options: GenerationOptions,
+    options: GenerationSettings,
     /// Draft tokens of a step, at most.
     draft: usize,
     no_think: bool,
@@ -194,10 +194,11 @@ impl Session {
     /// Prints the answer as it is generated. Returns it without its thinking, because no later turn includes thinking.
     fn generate(&mut self) -> Result<String, AnswerError> {
         let system = self.system.as_deref();
-        let (mut request, reply) = answer::request(&self.engine, system, &self.turns, self.no_think, None)?;
+        let conversation = answer::conversation(&self.engine, system, &self.turns, self.no_think, None)?;
+        let mut request = conversation.request(GenerationOptions::default());
         self.options.apply(&mut request, self.engine.model())?;
         request.draft = self.draft;
-        let mut printer = Printer::new(reply, if self.no_think { Show::Answer } else { Show::All });
+        let mut printer = Printer::new(conversation.parser(), if self.no_think { Show::Answer } else { Show::All });
         let generation = self.engine.generate(request)?;
         self.set_running(Some(generation.canceller()));
         let outcome = print_all(generation, &mut printer);
@@ -240,7 +241,7 @@ fn print_all(generation: Generation, printer: &mut Printer) -> Result<Option<Fin
     let mut finish = None;
     for piece in generation {
         let piece = piece?;
-        printer.push(&piece.text)?;
+        printer.push(&piece)?;
         finish = piece.finish;
     }
     Ok(finish)

@@ -9,9 +9,8 @@ use std::time::Duration;
 use clap::Args;
 use gristmill_engine::engine::receipt::{Receipt, Recorder};
 use gristmill_engine::engine::{Drafting, Finish, Usage};
-use gristmill_engine::{Engine, Prompt, Request, machine};
+use gristmill_engine::{Engine, GenerationOptions, Prompt, ReplyParser, Request, machine};
 use gristmill_files::gguf::{WriteError, write_atomically};
-use gristmill_text::reply::Reply;
 use gristmill_text::template::{Message, Role};
 use serde::Serialize;
 
@@ -131,13 +130,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if chat {
         template::report(&engine, &args.log, Verbosity::detail);
     }
-    let (mut request, reply) = match chat {
+    let (mut request, parser) = match chat {
         true => {
             if let Some(option) = args.special.given() {
                 return Err(Failure::new(format!("{option} needs --raw: a chat template writes the control tokens")));
             }
             let turns = [Message::new(Role::User, text)];
-            answer::request(&engine, args.system.as_deref(), &turns, args.no_think, grammar)?
+            let conversation = answer::conversation(&engine, args.system.as_deref(), &turns, args.no_think, grammar)?;
+            (conversation.request(GenerationOptions::default()), conversation.parser())
         }
         false if args.system.is_some() => {
             let remedy = "leave --system out, or write its text into the prompt";
@@ -145,7 +145,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         }
         false => (
             Request { grammar, ..Request::new(Prompt::Text { text, options: args.special.options() }) },
-            Reply::plain(),
+            ReplyParser::plain(),
         ),
     };
     options.resolve(&args.sampling, recommended::sampling(source, engine.model()), &args.log);
@@ -153,7 +153,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     request.draft = drafts.most(engine.model());
 
     let mut recorder = args.receipt.as_ref().map(|_| Recorder::new(&engine, slice::from_ref(&request)));
-    let (answer, finish) = generate(&engine, request, Printer::new(reply, args.show()), recorder.as_mut())?;
+    let (answer, finish) = generate(&engine, request, Printer::new(parser, args.show()), recorder.as_mut())?;
     if let (Some(path), Some(receipt)) = (&args.receipt, recorder.and_then(Recorder::finish)) {
         save(&receipt, path)?;
     }
@@ -236,7 +236,7 @@ fn generate(
         if let Some(recorder) = &mut recorder {
             recorder.push(0, &piece);
         }
-        printer.push(&piece.text)?;
+        printer.push(&piece)?;
         end = piece.finish;
     }
     let answer = printer.finish()?;

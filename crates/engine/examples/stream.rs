@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use futures_util::{Stream, StreamExt};
 use gristmill_engine::engine::Canceller;
-use gristmill_engine::{Engine, EngineError, Limits, LoadOptions, Model, Piece, Request};
+use gristmill_engine::{Engine, EngineError, GenerationOptions, Limits, LoadOptions, Model, Piece, Request};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// The pieces of a generation. It ends after the last piece or an error.
@@ -46,8 +46,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let model = Arc::new(Model::open(path, LoadOptions::default())?);
     let engine = Engine::start(model, Limits::default())?;
+    let options = GenerationOptions { max_tokens: Some(200), ..GenerationOptions::default() };
     tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-        let mut pieces = pieces(&engine, Request { max_tokens: Some(200), ..Request::new(prompt) })?;
+        let mut pieces = pieces(&engine, engine.request(prompt, options))?;
         while let Some(piece) = pieces.next().await {
             print!("{}", piece?.text);
             stdout().flush()?;

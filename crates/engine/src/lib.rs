@@ -6,19 +6,22 @@
 //!
 //! ```no_run
 //! use gristmill_engine::template::{Chat, Message, Role};
-//! use gristmill_engine::{ConverseOptions, Engine, Limits, LoadOptions, Model};
+//! use gristmill_engine::{ConverseOptions, Engine, GenerationOptions, Limits, LoadOptions, Model};
 //!
 //! let model = Model::open("model.gguf", LoadOptions::default())?;
 //! let engine = Engine::start(model.into(), Limits::default())?;
 //! let mut chat = Chat::new(vec![Message::new(Role::User, "Why is the sky blue?")]);
-//! let (request, form) = engine.converse(chat.clone(), ConverseOptions::default())?;
-//! let text: String = engine.generate(request)?.map(|piece| Ok(piece?.text)).collect::<Result<_, gristmill_engine::EngineError>>()?;
+//! let (reply, _) = engine.reply(chat.clone(), ConverseOptions::default(), GenerationOptions::default())?.wait()?;
+//! println!("{}", reply.content);
 //! // The answer is a message of the next turn.
-//! chat.messages.push(form.parse(&text).into());
+//! chat.messages.push(reply.into());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Every type in the signatures of this crate is reachable from it: kernels' in [`kernels`], files' in [`gguf`].
+//! The [`guide`] has programs that stream a reply and that call tools.
+//!
+//! Every type in the signatures of this crate is reachable from it: kernels' in [`kernels`], files' in [`gguf`], JSON in
+//! [`serde_json`].
 //! `examples/stream.rs` makes a generation an asynchronous `Stream`.
 //!
 //! In a development build, copy these lines into the `Cargo.toml` of your workspace. Without optimisation, the kernels are
@@ -38,10 +41,13 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
+#[doc = include_str!("../library.md")]
+pub mod guide {}
 
 pub use engine::{
-    ConverseOptions, Dry, EmbeddingRequest, Embeddings, Engine, EngineError, ErrorKind, Finish, FinishReason, Generation, Grammar,
-    Logprob, ModelTemplate, Piece, Prompt, Request, SamplingOptions, Stats, ToolChoice, Usage,
+    Conversation, ConverseOptions, Dry, EmbeddingRequest, Embeddings, Engine, EngineError, ErrorKind, Finish,
+    FinishReason, Generation, GenerationOptions, Grammar, Logprob, ModelTemplate, Piece, Prompt, ReplyParser,
+    ReplyStream, Request, SamplingOptions, Stats, StreamEvent, ToolChoice, Usage,
 };
 pub use gristmill_kernels as kernels;
 pub use gristmill_kernels::Backend;
@@ -54,13 +60,11 @@ pub use gristmill_model::{
     gguf, machine, open_device, place_experts,
 };
 pub use gristmill_text::template::Chat;
-pub use gristmill_text::{clock, grammar, reply, template, tokenizer};
+pub use gristmill_text::{clock, grammar, reply, serde_json, template, tokenizer};
 
-/// The Rust of these pages compiles.
+/// The Rust of this page compiles.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../../README.md")]
     struct Readme;
-    #[doc = include_str!("../../../docs/library.md")]
-    struct Library;
 }

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use gristmill_engine::engine::receipt::Recorder;
 use gristmill_engine::engine::{Canceller, EngineError, Piece, Pledge, Reservation, check_tools};
-use gristmill_engine::reply::ReplyForm;
-use gristmill_engine::{Prompt, Request};
+use gristmill_engine::{GenerationOptions, Grammar, Prompt, ReplyParser, Request};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::timeout;
 
@@ -81,7 +80,7 @@ impl Running {
         fields::check_strict(&ignored, model.app().options.strict)?;
         let prompts = match &input {
             Input::Conversation(_) => 1,
-            Input::Texts(prompts) => prompts.len(),
+            Input::Texts { prompts, .. } => prompts.len(),
         };
         let turn = tenant.turn()?;
         // A request that the queue refuses costs no further work.
@@ -95,11 +94,11 @@ impl Running {
         let running =
             Running { reply, ignored, pieces, cancellers, first: None, pledge, counts, left: 0, paths, recorder, turn };
         let cache_key = settings.cache_key.map(|key| model.app().hash((id, key)));
-        let settings = Request { draft: model.draft, tenant: id, cache_key, ..settings };
+        let settings = GenerationOptions { draft: model.draft, tenant: id, cache_key, ..settings };
         let mut starting = Starting { model, tenant, running, places, sender, settings };
         match input {
             Input::Conversation(conversation) => starting.conversation(*conversation)?,
-            Input::Texts(prompts) => starting.texts(prompts)?,
+            Input::Texts { prompts, grammar } => starting.texts(prompts, grammar.as_ref())?,
         }
         Ok(starting.running)
     }
@@ -174,7 +173,7 @@ struct Starting<'a> {
     running: Running,
     places: Reservation,
     sender: UnboundedSender<Event>,
-    settings: Request,
+    settings: GenerationOptions,
 }
 
 impl Starting<'_> {
@@ -200,14 +199,12 @@ impl Starting<'_> {
 
     fn answer(&mut self, conversation: &Conversation) -> Result<(), EngineError> {
         let Conversation { chat, options, .. } = conversation;
-        let (request, form) = self.model.engine.converse(chat.clone(), options.clone())?;
-        let Request { prompt, grammar, control_tokens, reasoning, .. } = request;
-        let request = Request { prompt, grammar, control_tokens, reasoning, ..self.settings.clone() };
-        self.start_choices(request, None, &form)
+        let conversation = self.model.engine.converse(chat.clone(), options.clone())?;
+        self.start_choices(conversation.request(self.settings.clone()), None, || conversation.parser())
     }
 
     /// Starts the choices of all prompts, after all of them are tokenised: the last one may be too long.
-    fn texts(&mut self, prompts: Vec<Prompt>) -> Result<(), ApiError> {
+    fn texts(&mut self, prompts: Vec<Prompt>, grammar: Option<&Grammar>) -> Result<(), ApiError> {
         let several = prompts.len() > 1;
         let tokenise = |(index, prompt): (usize, &Prompt)| {
             let tokens = self.model.engine.prompt_tokens(prompt);
@@ -215,8 +212,9 @@ impl Starting<'_> {
         };
         let tokens = prompts.iter().enumerate().map(tokenise).collect::<Result<Vec<_>, _>>()?;
         for (prompt, tokens) in prompts.into_iter().zip(tokens) {
-            let request = Request { prompt, ..self.settings.clone() };
-            let started = self.start_choices(request, Some(tokens), &ReplyForm::plain());
+            let mut request = self.model.engine.request(prompt, self.settings.clone());
+            request.grammar = grammar.cloned();
+            let started = self.start_choices(request, Some(tokens), ReplyParser::plain);
             started.map_err(|error| self.running.paths.error(error))?;
         }
         Ok(())
@@ -227,7 +225,7 @@ impl Starting<'_> {
         &mut self,
         request: Request,
         tokens: Option<Vec<u32>>,
-        form: &ReplyForm,
+        parser: impl Fn() -> ReplyParser,
     ) -> Result<(), EngineError> {
         let Starting { model, tenant, running, places, sender, .. } = self;
         let n = running.reply.n;
@@ -254,7 +252,7 @@ impl Starting<'_> {
         running.counts.prompt(prompt.len());
         running.left += choices.cancellers.len();
         running.cancellers.extend(choices.cancellers);
-        running.reply.choices.extend((0..n).map(|_| Choice::new(prompt.clone(), form.parser())));
+        running.reply.choices.extend((0..n).map(|_| Choice::new(prompt.clone(), parser())));
         Ok(())
     }
 }

@@ -6,8 +6,8 @@ use std::mem;
 use std::sync::Arc;
 
 use gristmill_engine::engine::receipt::Receipt;
-use gristmill_engine::engine::{Finish, FinishReason, Logprob, Piece};
-use gristmill_engine::reply::{Joiner, Reply as Parser, ReplyEvent};
+use gristmill_engine::engine::{Finish, FinishReason, Logprob, Piece, ReplyParser};
+use gristmill_engine::reply::{Joiner, ReplyEvent};
 
 /// The reply to a request.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(crate) struct Choice {
     pub(crate) cache_miss: Option<String>,
     /// At the end.
     pub(crate) finish: Option<Finish>,
-    parser: Parser,
+    parser: ReplyParser,
     joiner: Joiner,
     /// The log-probabilities of tokens whose text the parser withholds.
     withheld: Vec<Logprob>,
@@ -136,7 +136,7 @@ impl Reply {
 }
 
 impl Choice {
-    pub(crate) fn new(prompt: Arc<[u32]>, parser: Parser) -> Choice {
+    pub(crate) fn new(prompt: Arc<[u32]>, parser: ReplyParser) -> Choice {
         Choice {
             prompt,
             items: Vec::new(),
@@ -174,12 +174,13 @@ impl Choice {
     fn push(&mut self, piece: Piece) -> Vec<Change> {
         self.tokens.push(piece.token);
         self.traces.extend(Trace::of(&piece));
-        let Piece { text, logprob, prompt_logprobs, cache_miss, finish, .. } = piece;
+        self.finish = piece.finish;
+        let events = self.parse(&piece);
+        let Piece { prompt_logprobs, cache_miss, finish, .. } = piece;
         self.prompt_logprobs.extend(prompt_logprobs);
         self.cache_miss = self.cache_miss.take().or(cache_miss);
-        self.finish = finish;
         let mut changes = Vec::new();
-        for event in self.parse(&text, logprob) {
+        for event in events {
             let separator = self.joiner.separator(&event);
             match event {
                 ReplyEvent::Reasoning(text) => self.grow(ItemKind::Reasoning, separator, text, &mut changes),
@@ -190,6 +191,7 @@ impl Choice {
                     self.grow(ItemKind::Call(call.name), separator, call.arguments, &mut changes);
                     self.close(ItemState::Complete, &mut changes);
                 }
+                _ => {}
             }
         }
         if finish.is_some() {
@@ -202,18 +204,15 @@ impl Choice {
     }
 
     /// Parses the text that a token added.
-    fn parse(&mut self, text: &str, logprob: Option<Logprob>) -> Vec<ReplyEvent> {
+    fn parse(&mut self, piece: &Piece) -> Vec<ReplyEvent> {
         let was_reasoning = self.parser.is_reasoning();
-        let mut events = self.parser.push(text);
-        if self.finish.is_some() {
-            events.extend(if self.is_cut() { self.parser.cut() } else { self.parser.finish() });
-        }
-        self.logprobs.extend(logprob.clone());
+        let events = self.parser.push(piece);
+        self.logprobs.extend(piece.logprob.clone());
         if was_reasoning || self.parser.is_reasoning() {
             self.reasoning_tokens += 1;
             self.withheld.clear();
         } else {
-            self.withheld.extend(logprob);
+            self.withheld.extend(piece.logprob.clone());
         }
         events
     }

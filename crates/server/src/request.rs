@@ -1,7 +1,7 @@
 //! The request that every interface makes.
 
 use gristmill_engine::engine::ConverseOptions;
-use gristmill_engine::{Chat, Prompt, Request};
+use gristmill_engine::{Chat, GenerationOptions, Grammar, Prompt};
 
 use crate::error::{ApiError, Paths};
 use crate::tools::SchemaField;
@@ -16,8 +16,8 @@ pub(crate) struct ApiRequest {
     pub(crate) input: Input,
     /// Choices of each prompt.
     pub(crate) n: usize,
-    /// How each choice is generated: the engine's request before it has a prompt. The engine checks ranges.
-    pub(crate) settings: Request,
+    /// How each choice is generated. The engine checks ranges.
+    pub(crate) settings: GenerationOptions,
     /// Whether the reply has a receipt.
     pub(crate) receipt: bool,
     /// The paths of fields that change nothing.
@@ -31,8 +31,8 @@ pub(crate) struct ApiRequest {
 pub(crate) enum Input {
     /// A conversation to be answered.
     Conversation(Box<Conversation>),
-    /// Texts to be continued.
-    Texts(Vec<Prompt>),
+    /// Texts to be continued, each by a text that follows the grammar.
+    Texts { prompts: Vec<Prompt>, grammar: Option<Grammar> },
 }
 
 /// A conversation to be answered.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gristmill_engine::engine::{Dry, SETTINGS, Setting, requested_value};
-use gristmill_engine::{Request, SamplingOptions};
+use gristmill_engine::{GenerationOptions, SamplingOptions};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use utoipa::openapi::RefOr;
@@ -137,15 +137,15 @@ impl SamplingFields {
         Ok(own)
     }
 
-    /// The settings that these fields make of the server's: a request without a prompt.
-    pub(crate) fn settings(&self, model: &ServedModel) -> Result<Request, ApiError> {
+    /// The settings that these fields make of the server's.
+    pub(crate) fn settings(&self, model: &ServedModel) -> Result<GenerationOptions, ApiError> {
         let bias = |(token, &bias): (&String, &f32)| {
             let wrong =
                 |_| ApiError::param("logit_bias", format!("{token:?} is not a token id, which is a whole number"));
             Ok((token.parse::<u32>().map_err(wrong)?, bias))
         };
-        Ok(Request {
-            sampling: self.sampling(&model.sampling),
+        Ok(GenerationOptions {
+            sampling: Some(self.sampling(&model.sampling)),
             stop_tokens: self.stop_token_ids.clone().unwrap_or_default(),
             keeps_stop: self.include_stop_str_in_output.unwrap_or(false),
             // Without ids, other servers allow all.
@@ -156,7 +156,7 @@ impl SamplingFields {
             dry: self.dry()?,
             min_tokens: self.min_tokens.unwrap_or(0),
             ignore_end: self.ignore_eos.unwrap_or(false),
-            ..Request::new(Vec::new())
+            ..GenerationOptions::default()
         })
     }
 

@@ -7,7 +7,8 @@
 //! ```
 //! - `request` and `embedding` have requests and their results, `generation` the iterator, `sampling` and `logprob`
 //!   parts of them, `error` the reasons for a refusal.
-//! - `converse` turns a conversation into a request, and chooses the form in which the reply is parsed.
+//! - `converse` turns a conversation into a prompt, and chooses the form in which the reply is parsed. `options` joins a
+//!   prompt and the options of its generation. `reply` parses the pieces of a reply.
 //! - `submit` takes permits of the queue and hands requests to the worker's thread.
 //! - `worker` owns the runner, on the only thread that this crate keeps; its `step()` is the whole loop. `stats` has
 //!   what it counts.
@@ -29,9 +30,11 @@ mod fair;
 mod generation;
 mod job;
 mod logprob;
+mod options;
 mod prefill_budget;
 mod reasoning;
 pub mod receipt;
+mod reply;
 mod request;
 mod sampling;
 mod schedule;
@@ -54,7 +57,7 @@ use gristmill_text::grammar::Grammars;
 use gristmill_text::template::Chat;
 use gristmill_text::tokenizer::TokenizerError;
 
-pub use converse::{ConverseOptions, ModelTemplate, ToolChoice, Unenforced, check_tools};
+pub use converse::{Conversation, ConverseOptions, ModelTemplate, ToolChoice, Unenforced, check_tools};
 pub use draft::{DraftSource, Drafting, Drafts};
 pub use dry::Dry;
 pub use embedding::{EmbeddingRequest, Embeddings};
@@ -62,7 +65,9 @@ pub use error::{EngineError, ErrorKind};
 pub use generation::{Canceller, Generation};
 pub use gristmill_text::grammar::{Grammar, GrammarError, closed_schema};
 pub use logprob::Logprob;
+pub use options::GenerationOptions;
 pub use reasoning::ReasoningLimit;
+pub use reply::{ReplyParser, ReplyStream, StreamEvent};
 pub use request::{DraftPlace, Finish, FinishReason, Piece, Prompt, Request, TokenList, Usage};
 pub use sampling::{check_sampling, requested_value};
 pub use script::Script;
@@ -80,7 +85,7 @@ use worker::{Failure, Worker};
 /// An event of a request.
 type Event = Result<Piece, EngineError>;
 
-/// Runs a model for several requests at a time. Dropping it ends all generations and joins its thread.
+/// Runs a model for several requests at a time. Dropping it ends all generations, and blocks until its thread has ended.
 ///
 /// The engine keeps the state of sequences in blocks of 16 tokens until their memory is needed. It computes only the
 /// part of a prompt after the longest cached prefix. So each turn of a conversation costs its new messages, not its
@@ -111,7 +116,7 @@ pub struct Engine {
 
 impl Engine {
     /// Allocates the memory that the limits require (at least one row of logits for each sequence) and starts the
-    /// engine's thread. On a GPU, call [`Model::make_ready`] first: the first requests then do not wait for kernels to
+    /// engine's thread. It blocks until the memory is allocated. On a GPU, call [`Model::make_ready`] first: the first requests then do not wait for kernels to
     /// compile.
     ///
     /// # Errors

@@ -7,9 +7,11 @@ use gristmill_text::tokenizer::EncodeOptions;
 use serde::{Deserialize, Serialize};
 
 use super::draft::acceptance::PLACES;
+use super::options::{GenerationOptions, Required};
 use super::{Drafting, Dry, EngineError, Grammar, Logprob, ReasoningLimit, SamplingOptions, check_sampling};
 
-/// A text to be continued; [`Engine::converse`](super::Engine::converse) makes one of a conversation. Write
+/// A text to be continued. [`Engine::request`](super::Engine::request) builds one of a prompt, and
+/// [`Conversation::request`](super::Conversation::request) one of a conversation. Write
 /// `Request { …, ..Request::new(prompt) }`: later versions may add fields.
 ///
 /// All of it but the tenant and the key of the cache can be kept as JSON in a [`Receipt`](super::receipt::Receipt).
@@ -79,31 +81,10 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request with default sampling, no stop strings and no bound but the context.
+    /// A request with the default sampling of gristmill, whatever the model recommends, no stop strings and no bound but the
+    /// context.
     pub fn new(prompt: impl Into<Prompt>) -> Request {
-        Request {
-            prompt: prompt.into(),
-            sampling: SamplingOptions::default(),
-            logit_bias: Vec::new(),
-            dry: Dry::default(),
-            max_tokens: None,
-            min_tokens: 0,
-            stop: Vec::new(),
-            stop_tokens: Vec::new(),
-            keeps_stop: false,
-            allowed_tokens: None,
-            banned_sequences: Vec::new(),
-            reasoning: None,
-            ignore_end: false,
-            grammar: None,
-            logprobs: None,
-            prompt_logprobs: None,
-            routing: false,
-            draft: 0,
-            cache_key: None,
-            control_tokens: false,
-            tenant: 0,
-        }
+        Required::text(prompt.into(), SamplingOptions::default()).request(GenerationOptions::default())
     }
 
     /// Checks everything but the prompt: ranges, and tokens against the size of the vocabulary.

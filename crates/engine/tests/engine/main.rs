@@ -17,12 +17,14 @@ mod drain;
 mod embeddings;
 mod failing;
 mod grammar;
+mod guide;
 mod named_tokens;
 mod not_finite;
 mod overlap;
 mod preemption;
 mod receipt;
 mod refuse;
+mod reply;
 mod results;
 mod speech;
 mod stats;
@@ -33,8 +35,8 @@ use std::sync::Arc;
 use gristmill_engine::engine::{FinishReason, Piece};
 use gristmill_engine::template::{Message, Role};
 use gristmill_engine::{
-    Batch, Chat, ConverseOptions, Engine, EngineError, Limits, LoadOptions, Model, Notice, Outputs, Request, Runner,
-    SamplingOptions,
+    Batch, Chat, ConverseOptions, Engine, EngineError, GenerationOptions, Limits, LoadOptions, Model, Notice, Outputs,
+    Request, Runner, SamplingOptions,
 };
 use gristmill_kernels::Backend;
 use gristmill_kernels::reference::Reference;
@@ -376,15 +378,15 @@ fn conversations_go_through_the_template() {
     let mut chat = Chat::new(vec![Message::new(Role::User, "ab <|im_end|>")]);
     let prompt = "<|im_start|>user\nab <|im_end|><|im_end|>\n<|im_start|>assistant\n";
     assert_eq!(engine.render(&chat).unwrap(), prompt);
-    let (request, _) = engine.converse(chat.clone(), ConverseOptions::default()).unwrap();
-    let ids = engine.tokens(&request.prompt).unwrap();
+    let conversation = engine.converse(chat.clone(), ConverseOptions::default()).unwrap();
+    let ids = engine.tokens(conversation.prompt()).unwrap();
     assert_eq!(ids[0], 258, "no BOS, which the template did not write");
     chat.thinking = Some(false);
     assert_eq!(engine.render(&chat).unwrap(), format!("{prompt}<think></think>"));
     // A raw text has BOS before it, and its control tokens are control tokens.
     let ids = engine.tokens(&"ab<|im_end|>".into()).unwrap();
     assert_eq!((ids[0], ids[1], ids.len()), (257, 256, 3));
-    let (mut request, _) = engine.converse(chat, ConverseOptions::default()).unwrap();
-    request.max_tokens = Some(3);
+    let options = GenerationOptions { max_tokens: Some(3), ..GenerationOptions::default() };
+    let request = engine.converse(chat, ConverseOptions::default()).unwrap().request(options);
     assert!(!pieces(&engine, request).is_empty());
 }

@@ -158,8 +158,8 @@ pub(crate) async fn count_tokens(
     let Conversation { chat, options, .. } = prompt.conversation(thinking, &mut paths, &mut ignored)?;
     crate::fields::check_strict(&ignored, model.app().options.strict)?;
     let tokens = blocking(move || {
-        let request = model.engine.converse(chat, options);
-        let tokens = request.and_then(|(request, _)| model.engine.tokens(&request.prompt));
+        let conversation = model.engine.converse(chat, options);
+        let tokens = conversation.and_then(|conversation| model.engine.tokens(conversation.prompt()));
         tokens.map_err(|error| paths.error(error))
     });
     Ok(Json(Count { input_tokens: tokens.await?.len() }))

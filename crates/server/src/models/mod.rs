@@ -111,8 +111,10 @@ impl fmt::Debug for OfferedModel {
 }
 
 impl<E: Into<Arc<Engine>>> From<E> for LoadedModel {
+    /// A model whose requests are sampled as it recommends.
     fn from(engine: E) -> LoadedModel {
-        LoadedModel { engine: engine.into(), sampling: SamplingOptions::default(), draft: 0 }
+        let engine = engine.into();
+        LoadedModel { sampling: engine.sampling(), engine, draft: 0 }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Fields that chats, completions and responses share.
 
-use gristmill_engine::Request;
+use gristmill_engine::GenerationOptions;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -74,7 +74,7 @@ impl CommonFields {
     pub(crate) fn request(
         &self,
         input: Input,
-        settings: Request,
+        settings: GenerationOptions,
         ignored: Vec<String>,
         paths: Paths,
     ) -> Result<ApiRequest, ApiError> {

@@ -82,8 +82,8 @@ pub(crate) async fn input_tokens(State(app): State<App>, fields: Fields) -> Resu
         let Input::Conversation(conversation) = input else {
             return Err(ApiError::param("input", "send a conversation"));
         };
-        let tokens = model.engine.converse(conversation.chat, conversation.options);
-        let tokens = tokens.and_then(|(request, _)| model.engine.tokens(&request.prompt));
+        let conversation = model.engine.converse(conversation.chat, conversation.options);
+        let tokens = conversation.and_then(|conversation| model.engine.tokens(conversation.prompt()));
         let input_tokens = tokens.map_err(|error| paths.error(error))?.len();
         Ok(Json(InputTokens { object: "response.input_tokens", input_tokens }).into_response())
     })
@@ -96,7 +96,7 @@ async fn render(model: ServedModel, request: ApiRequest) -> Result<Response, Api
             let token_ids = tokens(model, *conversation).map_err(|error| paths.error(error))?;
             Ok(Json(Rendered { token_ids }).into_response())
         }
-        Input::Texts(prompts) => {
+        Input::Texts { prompts, .. } => {
             let several = prompts.len() > 1;
             let of_prompt = |(index, prompt)| {
                 let tokens = model.engine.prompt_tokens(prompt);
@@ -124,6 +124,6 @@ async fn with_ignored(
 }
 
 fn tokens(model: &ServedModel, Conversation { chat, options, .. }: Conversation) -> Result<Vec<u32>, EngineError> {
-    let (request, _) = model.engine.converse(chat, options)?;
-    model.engine.prompt_tokens(&request.prompt)
+    let conversation = model.engine.converse(chat, options)?;
+    model.engine.prompt_tokens(conversation.prompt())
 }

@@ -7,9 +7,9 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use gristmill_engine::Prompt;
 use gristmill_engine::engine::EngineError;
 use gristmill_engine::tokenizer::{EncodeOptions, Tokenizer};
-use gristmill_engine::{Prompt, Request};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -193,7 +193,7 @@ fn piece(tokenizer: &Tokenizer, id: u32) -> TokenPiece {
 
 /// The prompt that a chat would run.
 fn prompt(model: &ServedModel, Conversation { chat, options, .. }: Conversation) -> Result<Prompt, EngineError> {
-    model.engine.converse(chat, options).map(|(Request { prompt, .. }, _)| prompt)
+    Ok(model.engine.converse(chat, options)?.prompt().clone())
 }
 
 /// The text of tokens.

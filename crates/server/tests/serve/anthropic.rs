@@ -1,7 +1,7 @@
 //! `/v1/messages`.
 
 use gristmill_engine::template::{Message, Role};
-use gristmill_engine::{Chat, ConverseOptions};
+use gristmill_engine::{Chat, ConverseOptions, GenerationOptions, SamplingOptions};
 use serde_json::{Value, json};
 
 use crate::server::{Running, engine, model, options};
@@ -83,15 +83,17 @@ fn a_prefilled_reply_is_continued() {
     let server = Running::new(engine(&model, 1), options());
     let messages = vec![Message::new(Role::User, "abc"), Message::new(Role::Assistant, "de")];
     let chat = Chat { continues: true, ..Chat::new(messages) };
-    let (mut request, form) = alone.converse(chat, ConverseOptions::default()).expect("a conversation");
-    (request.max_tokens, request.sampling.temperature) = (Some(20), 0.0);
-    let prompt = alone.tokens(&request.prompt).expect("tokens").len();
-    let text: String = alone.generate(request).expect("good").map(|piece| piece.expect("it runs").text).collect();
+    let prompt = alone.converse(chat.clone(), ConverseOptions::default()).expect("a conversation").prompt().clone();
+    let prompt = alone.tokens(&prompt).expect("tokens").len();
+    let sampling = Some(SamplingOptions::greedy());
+    let generation = GenerationOptions { sampling, max_tokens: Some(20), ..GenerationOptions::default() };
+    let reply = alone.reply(chat, ConverseOptions::default(), generation).expect("good");
+    let (expected, _) = reply.wait().expect("it runs");
     let messages = json!([{"role": "user", "content": "abc"}, {"role": "assistant", "content": "de"}]);
     let body = json!({"model": "tiny", "max_tokens": 20, "temperature": 0, "messages": messages});
     let reply = server.ask(PATH, &body);
     // A reply without text has no block.
-    assert_eq!(reply["content"][0]["text"].as_str().unwrap_or_default(), form.parse(&text).content);
+    assert_eq!(reply["content"][0]["text"].as_str().unwrap_or_default(), expected.content);
     assert_eq!(reply["usage"]["input_tokens"], prompt);
     // Chats continue if they are asked to.
     let mut body = json!({"messages": messages, "max_tokens": 20, "temperature": 0});

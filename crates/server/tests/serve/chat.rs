@@ -1,7 +1,7 @@
 //! `/v1/chat/completions`.
 
 use gristmill_engine::template::{Message, Role};
-use gristmill_engine::{Chat, ConverseOptions, SamplingOptions};
+use gristmill_engine::{Chat, ConverseOptions, GenerationOptions, SamplingOptions};
 use serde_json::{Value, json};
 
 use crate::server::{Running, engine, model, model_of, options, sampling};
@@ -26,7 +26,8 @@ fn a_reply_is_what_the_engine_gives() {
     let server = Running::new(engine(&model, 4), options());
     for seed in 0..5 {
         let chat = Chat::new(vec![Message::new(Role::User, "abc")]);
-        let (mut request, _) = alone.converse(chat, ConverseOptions::default()).expect("a good conversation");
+        let asked = alone.converse(chat, ConverseOptions::default()).expect("a good conversation");
+        let mut request = asked.request(GenerationOptions::default());
         request.sampling = SamplingOptions { seed: Some(seed), ..sampling() };
         (request.max_tokens, request.ignore_end) = (Some(30), true);
         let pieces: Vec<_> = alone.generate(request).expect("good").collect::<Result<_, _>>().expect("it runs");

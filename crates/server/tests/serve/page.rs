@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use gristmill_engine::{LoadOptions, Model};
-use gristmill_server::{Access, Options};
+use gristmill_server::{Access, OfferedModel, Options};
 use serde_json::{Value, json};
 
-use crate::server::{Reply, Running, engine, model, options};
+use crate::server::{Reply, Running, changed_model, engine, model, options};
 use crate::speech;
 use crate::tiny::{Random, Tiny};
 
@@ -126,6 +126,15 @@ fn facts_of_the_model() {
     // At least 4 bytes for each weight: the tiny model is in f32.
     assert!(size("parameters") > 1_000 && size("bytes") >= 4 * size("parameters"), "{facts}");
     assert_eq!(Running::usual().get("/model").json()["experts"], json!([0, 0]));
+}
+
+/// An engine without further settings is sampled as its model recommends.
+#[test]
+fn a_mounted_model_has_its_recommended_sampling() {
+    let model = changed_model(|tiny| tiny.set("general.sampling.temp", 0.25_f32));
+    let server = Running::of(vec![OfferedModel::loaded("tiny", engine(&model, 1))], options());
+    let sampling = &server.get("/model").json()["sampling"];
+    assert_eq!((&sampling["temperature"], &sampling["top_k"]), (&json!(0.25), &json!(40)));
 }
 
 /// Checks the experts of a list of tokens, and returns their texts.

@@ -1,4 +1,4 @@
-//! Conversations: from messages and tools to a request, and to the form in which its reply is parsed.
+//! Conversations: from messages and tools to a prompt, and to the form in which its reply is parsed.
 
 mod call;
 mod enforce;
@@ -7,7 +7,8 @@ mod template;
 use gristmill_text::reply::{ReplyForm, ReplyOptions, Syntax};
 use gristmill_text::template::{Chat, Escapes, Message, Role, Tool};
 
-use super::{Engine, EngineError, Grammar, Prompt, ReasoningLimit, Request};
+use super::options::Required;
+use super::{Engine, EngineError, GenerationOptions, Grammar, Prompt, ReasoningLimit, ReplyParser, Request};
 use call::RequiredCall;
 use template::Refusal;
 
@@ -57,6 +58,38 @@ pub enum ToolChoice {
     Among(Vec<String>),
 }
 
+/// A rendered conversation: its prompt, what the prompt requires of a request, and the form in which replies are parsed.
+/// Several requests can be made of it.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Conversation {
+    required: Required,
+    form: ReplyForm,
+}
+
+impl Conversation {
+    /// The prompt.
+    pub fn prompt(&self) -> &Prompt {
+        &self.required.prompt
+    }
+
+    /// The request for one reply. Without sampling in the options, it is sampled as the model recommends.
+    pub fn request(&self, options: GenerationOptions) -> Request {
+        self.required.clone().request(options)
+    }
+
+    /// A parser for one reply.
+    pub fn parser(&self) -> ReplyParser {
+        ReplyParser::new(self.form.parser())
+    }
+
+    /// The form of the replies. [`parser`](Self::parser) reads the pieces of a reply; [`ReplyForm::parse`] reads a whole
+    /// text.
+    pub fn form(&self) -> &ReplyForm {
+        &self.form
+    }
+}
+
 /// A prompt in parts, with placeholders where a control token could start in what the conversation says.
 struct Parts {
     /// The prompt, up to the reply.
@@ -78,13 +111,13 @@ impl Parts {
 }
 
 impl Engine {
-    /// The request for the reply to a conversation, and the form in which the reply is parsed. The request has default
-    /// sampling and no limit but the context; several requests may be made of it, each with a parser of its own.
+    /// Renders the prompt of a conversation, and chooses the form of its replies. [`reply`](Self::reply) also generates
+    /// one. Rendering and the tools' schemas block for milliseconds.
     ///
     /// # Errors
     /// The errors of [`render`](Self::render). [`EngineError::NoTools`] and [`EngineError::UnknownTool`] if a call is
     /// required that no tool can have.
-    pub fn converse(&self, mut chat: Chat, options: ConverseOptions) -> Result<(Request, ReplyForm), EngineError> {
+    pub fn converse(&self, mut chat: Chat, options: ConverseOptions) -> Result<Conversation, EngineError> {
         let enforced = |chat: &Chat| enforce::enforced(chat, &options);
         let callable = match &options.tool_choice {
             ToolChoice::Auto => None,
@@ -104,14 +137,12 @@ impl Engine {
         }
         let parts = self.parts(&chat)?;
         let reply = ReplyOptions { parallel_calls: options.parallel_calls, ..ReplyOptions::for_tools(&chat.tools) };
-        let (request, form) = match (callable, grammar) {
-            (Some(callable), _) => self.required_call(parts, reply, &callable)?,
-            (None, Some(grammar)) if chat.tools.is_empty() || chat.continues => followed(parts, grammar.clone()),
-            (None, Some(grammar)) => self.answer_or_call(parts, reply, grammar, &enforced(&chat))?,
-            (None, None) => self.answered(parts, reply, reasoning_tokens)?,
-        };
-        let control_tokens = form.marks_are_control_tokens();
-        Ok((Request { control_tokens, ..request }, form))
+        match (callable, grammar) {
+            (Some(callable), _) => self.required_call(parts, reply, &callable),
+            (None, Some(grammar)) if chat.tools.is_empty() || chat.continues => Ok(self.followed(parts, grammar)),
+            (None, Some(grammar)) => self.answer_or_call(parts, reply, grammar, &enforced(&chat)),
+            (None, None) => self.answered(parts, reply, reasoning_tokens),
+        }
     }
 
     /// The prompt of a conversation, as the model's chat template writes it. Tools that the template does not show are
@@ -161,7 +192,7 @@ impl Engine {
         mut parts: Parts,
         options: ReplyOptions,
         reasoning_tokens: Option<usize>,
-    ) -> Result<(Request, ReplyForm), EngineError> {
+    ) -> Result<Conversation, EngineError> {
         let syntax = parts.syntax;
         if reasoning_tokens == Some(0) {
             parts.prompt.push_str(syntax.reasoning_ending(&parts.prompt));
@@ -170,7 +201,7 @@ impl Engine {
         let reasoning =
             reasoning_tokens.map(|tokens| self.reasoning_limit(tokens, prompt, syntax, template)).transpose()?;
         let form = ReplyForm::new(syntax, template, prompt, options).started(escapes.unescape(started).0);
-        Ok((Request { reasoning, ..Request::new(parts.finished(started)) }, form))
+        Ok(self.conversation(parts.finished(started), form, None, reasoning))
     }
 
     /// The limit on the reasoning of a reply to this prompt.
@@ -195,14 +226,13 @@ impl Engine {
         options: ReplyOptions,
         grammar: &Grammar,
         tools: &[Tool],
-    ) -> Result<(Request, ReplyForm), EngineError> {
+    ) -> Result<Conversation, EngineError> {
         let syntax = parts.syntax;
         parts.prompt.push_str(syntax.reasoning_ending(&parts.prompt));
         let form = ReplyForm::new(syntax, &parts.template, &parts.prompt, options).answer_or_calls();
         let answer = (syntax.answer_opening(&parts.prompt), grammar);
         let grammar = call::answer_or_call(answer, &syntax.call, tools, self.model.tokenizer()?)?;
-        let request = Request::new(parts.finished(""));
-        Ok((Request { grammar: Some(grammar), ..request }, form))
+        Ok(self.conversation(parts.finished(""), form, Some(grammar), None))
     }
 
     /// A reply that is a call of one of these tools.
@@ -211,14 +241,34 @@ impl Engine {
         mut parts: Parts,
         options: ReplyOptions,
         callable: &[Tool],
-    ) -> Result<(Request, ReplyForm), EngineError> {
+    ) -> Result<Conversation, EngineError> {
         let syntax = parts.syntax;
         parts.prompt.push_str(syntax.reasoning_ending(&parts.prompt));
         let form = ReplyForm::new(syntax, &parts.template, &parts.prompt, options).only_calls();
         let RequiredCall { opening, grammar } = call::required(&syntax.call, callable, self.model.tokenizer()?);
         let written = call::opening(&syntax.call, callable, |name| parts.escapes.escaped(name));
-        let request = Request::new(parts.finished(&written));
-        Ok((Request { grammar: Some(grammar), ..request }, form.started(opening)))
+        Ok(self.conversation(parts.finished(&written), form.started(opening), Some(grammar), None))
+    }
+
+    /// A reply whose answer follows a grammar.
+    fn followed(&self, mut parts: Parts, grammar: &Grammar) -> Conversation {
+        parts.prompt.push_str(parts.syntax.reasoning_ending(&parts.prompt));
+        parts.prompt.push_str(parts.syntax.answer_opening(&parts.prompt));
+        self.conversation(parts.finished(&parts.started), ReplyForm::plain(), Some(grammar.clone()), None)
+    }
+
+    fn conversation(
+        &self,
+        prompt: Prompt,
+        form: ReplyForm,
+        grammar: Option<Grammar>,
+        reasoning: Option<ReasoningLimit>,
+    ) -> Conversation {
+        let control_tokens = form.marks_are_control_tokens();
+        Conversation {
+            required: Required { prompt, sampling: self.sampling(), grammar, reasoning, control_tokens },
+            form,
+        }
     }
 }
 
@@ -231,12 +281,4 @@ fn continued(parts: Parts, message: &Message) -> Parts {
     }
     prompt.push_str(syntax.answer_opening(&prompt));
     Parts { prompt, started: message.text.clone(), syntax, template, escapes }
-}
-
-/// A reply whose answer follows a grammar.
-fn followed(mut parts: Parts, grammar: Grammar) -> (Request, ReplyForm) {
-    parts.prompt.push_str(parts.syntax.reasoning_ending(&parts.prompt));
-    parts.prompt.push_str(parts.syntax.answer_opening(&parts.prompt));
-    let request = Request::new(parts.finished(&parts.started));
-    (Request { grammar: Some(grammar), ..request }, ReplyForm::plain())
 }

@@ -110,7 +110,7 @@ pub(super) fn conversation_of(
     let ApiRequest { input, ignored, paths, .. } = request(model, fields)?;
     match input {
         Input::Conversation(conversation) => Ok((*conversation, ignored, paths)),
-        Input::Texts(_) => Err(ApiError::param("messages", "messages is missing")),
+        Input::Texts { .. } => Err(ApiError::param("messages", "messages is missing")),
     }
 }
 

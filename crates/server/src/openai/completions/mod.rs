@@ -122,8 +122,8 @@ fn read(model: &ServedModel, mut fields: Fields) -> Result<(ApiRequest, Completi
     settings.routing = traces.asked(model)?;
     (settings.logprobs, settings.prompt_logprobs) = (logprobs, logprobs.filter(|_| echo));
     let own_format = response_format.map(ResponseFormat::asked).transpose()?.flatten();
-    settings.grammar = format.grammar(own_format, &mut paths)?;
-    let input = Input::Texts(prompt.list("prompt", MOST_PROMPTS, special)?);
+    let grammar = format.grammar(own_format, &mut paths)?;
+    let input = Input::Texts { prompts: prompt.list("prompt", MOST_PROMPTS, special)?, grammar };
     let request = common.request(input, settings, ignored, paths)?;
     let parts = Parts { prompt: echo, completion: !is_empty };
     Ok((request, CompletionWriter::new(model.clone(), common.streamed_usage(), parts, traces.token_ids())))

@@ -144,7 +144,7 @@ fn read(model: &ServedModel, mut fields: Fields) -> Result<(ApiRequest, Response
     settings.logprobs = own.logprobs(&mut ignored)?;
     let own_format = own.text.as_ref().and_then(|text| text.format.as_ref());
     let grammar = format.grammar(own_format.map(TextFormat::asked).transpose()?.flatten(), &mut paths)?;
-    let object = ResponseObject::new(model, &own, &thinking, &settings.sampling);
+    let object = ResponseObject::new(model, &own, &thinking, &settings.sampling.unwrap_or(model.sampling));
     let reasoning_tokens = budget.tokens().or(thinking.budget());
     let (mut conversation, namespaces) = own.conversation(thinking, grammar, &mut paths, &mut ignored)?;
     conversation.options.reasoning_tokens = reasoning_tokens;
