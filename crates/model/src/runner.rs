@@ -329,6 +329,15 @@ impl Runner {
         self.state.has_fixed_size()
     }
 
+    /// Tokens of the KV cache's blocks that these sequences have, in the terms of [`kv_usage`](Self::kv_usage). A block
+    /// that several of them share counts once.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
+    pub fn kv_tokens(&self, sequences: &[SequenceId]) -> Result<usize> {
+        self.state.tokens_of(sequences)
+    }
+
     /// Whether the KV cache has blocks for all these sequences to grow to these lengths.
     ///
     /// # Errors

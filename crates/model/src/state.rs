@@ -261,6 +261,13 @@ impl State {
         KvUsage { used: tokens(all - available), cached: tokens(idle), capacity: tokens(all) }
     }
 
+    /// Tokens of the blocks that sequences have, where a block that several of them share counts once.
+    pub(crate) fn tokens_of(&self, ids: &[SequenceId]) -> Result<usize> {
+        let slots = ids.iter().map(|&id| self.slot(id)).collect::<Result<Vec<_>>>()?;
+        let largest = self.groups.iter().max_by_key(|group| group.block_count());
+        Ok(largest.map_or(0, |group| group.distinct_blocks(&slots) * KV_BLOCK))
+    }
+
     pub(crate) fn open(&mut self) -> Result<SequenceId> {
         let free = self.slots.iter().position(|slot| !slot.open);
         let Some(index) = free else { return Err(Error::OutOfSequences(self.slots.len())) };

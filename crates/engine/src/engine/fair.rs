@@ -1,12 +1,19 @@
-//! Fairness between tenants: the next request to start is of the tenant with the fewest tokens so far. The counters are
-//! those of Sheng et al. 2024, "Fairness in Serving Large Language Models", with one price for tokens of prompts and of
-//! completions.
+//! Fairness between tenants, over time and at a time.
+//!
+//! `Shares` counts what each tenant was given so far, as in Sheng et al. 2024, "Fairness in Serving Large Language
+//! Models". `Standing` has what each tenant holds now: each of the active tenants may have an equal number of sequences.
+//! A tenant that has fewer starts first; among equals, the tenant with the fewest tokens so far.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+
+/// A generated token takes about as long as this number of tokens of a prompt. The ratio differs between machines: on a
+/// CPU it is 3 to 10 for one sequence, and less for several in a step.
+const OF_PROMPT: u64 = 4;
 
 /// Tokens of each tenant so far: computed of its prompts, and generated.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
+    /// In tokens of prompts.
     tokens: HashMap<u64, u64>,
 }
 
@@ -21,12 +28,17 @@ impl Shares {
         *tokens = (*tokens).max(least.unwrap_or(0));
     }
 
-    /// Counts tokens of a tenant.
-    pub(super) fn give(&mut self, tenant: u64, tokens: usize) {
+    /// Counts tokens of a tenant's prompt.
+    pub(super) fn give_prompt(&mut self, tenant: u64, tokens: usize) {
         *self.tokens.entry(tenant).or_default() += tokens as u64;
     }
 
-    /// Tokens of a tenant so far.
+    /// Counts a generated token of a tenant.
+    pub(super) fn give_token(&mut self, tenant: u64) {
+        *self.tokens.entry(tenant).or_default() += OF_PROMPT;
+    }
+
+    /// Tokens of a tenant so far, in tokens of prompts.
     pub(super) fn tokens(&self, tenant: u64) -> u64 {
         self.tokens.get(&tenant).copied().unwrap_or(0)
     }
@@ -37,32 +49,114 @@ impl Shares {
     }
 }
 
+/// How many sequences each tenant has, and how many it may have while others wait.
+#[derive(Debug)]
+pub(super) struct Standing {
+    running: HashMap<u64, usize>,
+    /// Tenants with requests that run or wait.
+    active: usize,
+    /// Sequences of the engine.
+    sequences: usize,
+}
+
+impl Standing {
+    /// For an engine with this number of sequences, and the tenant of each request that runs and of each that waits.
+    pub(super) fn new(
+        sequences: usize,
+        running: impl Iterator<Item = u64>,
+        waiting: impl Iterator<Item = u64>,
+    ) -> Standing {
+        let mut counts = HashMap::new();
+        running.for_each(|tenant| *counts.entry(tenant).or_default() += 1);
+        let idle: HashSet<u64> = waiting.filter(|tenant| !counts.contains_key(tenant)).collect();
+        Standing { active: counts.len() + idle.len(), running: counts, sequences }
+    }
+
+    /// Sequences of a tenant.
+    pub(super) fn running(&self, tenant: u64) -> usize {
+        self.running.get(&tenant).copied().unwrap_or(0)
+    }
+
+    /// Tenants that have sequences.
+    pub(super) fn tenants(&self) -> impl Iterator<Item = u64> {
+        self.running.keys().copied()
+    }
+
+    /// The share of a tenant in a resource of which the engine has this much.
+    pub(super) fn share(&self, all: usize) -> usize {
+        (all / self.active.max(1)).max(1)
+    }
+
+    /// Whether a tenant has fewer sequences than its share.
+    ///
+    /// Invariant: if no sequence is free, some tenant has more than its share, or there are more tenants than sequences;
+    /// because all shares together are at most the sequences. Such a tenant gives up one, and has its share then (test
+    /// `shares_are_reached`).
+    pub(super) fn is_below(&self, tenant: u64) -> bool {
+        self.running(tenant) < self.share(self.sequences)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn absence_gives_no_credit_and_no_pardon() {
         let mut shares = Shares::default();
         shares.arrive(1, [].into_iter());
-        shares.give(1, 100);
+        shares.give_prompt(1, 100);
         shares.arrive(2, [1].into_iter());
         assert_eq!((shares.tokens(1), shares.tokens(2)), (100, 100));
-        shares.give(2, 50);
+        shares.give_prompt(2, 50);
         // The second leaves and returns, and still has more; the first leaves, and returns when all have more.
         shares.arrive(2, [1].into_iter());
         assert_eq!((shares.tokens(1), shares.tokens(2)), (100, 150));
-        shares.give(2, 50);
+        shares.give_prompt(2, 50);
         shares.arrive(3, [2].into_iter());
         shares.arrive(1, [2, 3].into_iter());
         assert_eq!((shares.tokens(1), shares.tokens(2), shares.tokens(3)), (200, 200, 200));
         // Nobody is remembered for longer than it matters.
         for tenant in 4..1000 {
-            shares.give(3, 10);
+            shares.give_prompt(3, 10);
             shares.arrive(tenant, [3].into_iter());
         }
         assert!(shares.tokens.len() < 5, "{}", shares.tokens.len());
         shares.clear();
         assert_eq!(shares.tokens(3), 0);
+        shares.give_prompt(1, 10);
+        shares.give_token(2);
+        assert!(shares.tokens(1) > shares.tokens(2) && shares.tokens(2) > 1, "a token that is generated costs more");
+    }
+
+    proptest! {
+        /// Whoever waits below its share finds a tenant above, and no two tenants take a sequence from each other.
+        #[test]
+        fn shares_are_reached(
+            sequences in 1usize..20,
+            running in prop::collection::vec(0u64..8, 0..20),
+            waiting in prop::collection::vec(0u64..8, 0..20),
+        ) {
+            let mut running: Vec<u64> = running.into_iter().take(sequences).collect();
+            let mut moves = 0;
+            loop {
+                let standing = Standing::new(sequences, running.iter().copied(), waiting.iter().copied());
+                let Some(&poor) = waiting.iter().find(|&&tenant| standing.is_below(tenant)) else { break };
+                if running.len() == sequences {
+                    let Some(at) = running.iter().position(|&tenant| standing.running(tenant) > standing.share(sequences)) else {
+                        prop_assert!(standing.active > sequences);
+                        break;
+                    };
+                    prop_assert!(standing.running(running[at]) > 1);
+                    let rich = running.swap_remove(at);
+                    let waits = waiting.iter().copied().chain([rich]);
+                    prop_assert!(!Standing::new(sequences, running.iter().copied(), waits).is_below(rich));
+                }
+                running.push(poor);
+                moves += 1;
+                prop_assert!(moves <= sequences);
+            }
+        }
     }
 }

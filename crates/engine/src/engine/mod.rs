@@ -17,7 +17,7 @@
 //! - `grammar` says which tokens may follow, where a request has a grammar.
 //! - `script` chooses completions in place of the model, for tests of programs that talk to a server.
 //! - `receipt` contains what reproduces a reply's texts; `seed` chooses random seeds and writes them as JSON.
-//! - `fair` decides whose request starts next, `prefill_budget` how many tokens run next, `schedule` which; `job`
+//! - `fair` counts what tenants have and were given, which decides whose request starts next, `prefill_budget` how many tokens run next, `schedule` which; `job`
 //!   follows one text to its end; `stop` withholds text that may be the start of a stop string, `reasoning` ends
 //!   reasoning that is too long.
 

@@ -291,8 +291,8 @@ pub struct Usage {
     /// The sum of the numbers of requests in these passes.
     pub step_requests: usize,
     /// How often the request was interrupted because the KV cache was full
-    /// ([`Limits::kv_tokens`](crate::Limits::kv_tokens)): its text was computed again later, as far as it was not kept.
-    /// `prefill` and `decode` include these times.
+    /// ([`Limits::kv_tokens`](crate::Limits::kv_tokens)), or for another tenant: its text was computed again later, as far
+    /// as it was not kept. `prefill` and `decode` include these times.
     pub preemptions: usize,
 }
 

@@ -1,7 +1,8 @@
 //! The thread that owns the runner: schedule → forward → sample → emit, as long as there is work.
 //!
-//! `step` is the loop's body: schedule, submit, receive, emit. `admission` starts waiting jobs, `preemption` finds the
-//! tokens of a step and preempts jobs if the KV cache is full, `drafts` generates draft tokens. `submit` submits a
+//! `step` is the loop's body: schedule, submit, receive, emit. `admission` starts waiting jobs, `sharing` chooses jobs
+//! that are preempted for other tenants, `preemption` finds the tokens of a step and preempts jobs if the KV cache is
+//! full, `drafts` generates draft tokens. `submit` submits a
 //! step, `overlap` the next one before the host has the tokens of the current one, `receive` waits for a step and
 //! advances its sequences, and `failure` ends the jobs of a step or a device that failed.
 
@@ -11,6 +12,7 @@ mod failure;
 mod overlap;
 mod preemption;
 mod receive;
+mod sharing;
 mod submit;
 
 use std::ops::Range;
@@ -82,8 +84,10 @@ struct Running {
     accepted: usize,
     /// The host waits for its next token before it submits another step, because the last one was not finite.
     needs_sync: bool,
-    /// The number of jobs that started earlier. The lowest is the last to be preempted.
+    /// The number of jobs that started earlier. Of a tenant's jobs, the lowest is the last to be preempted.
     priority: u64,
+    /// After a preemption, the tokens of `prompt` that had to be computed again.
+    recomputed: usize,
     job: Job,
 }
 
@@ -282,7 +286,7 @@ impl Worker {
         // The sampled token can be run if the state has room for it.
         let room = self.runner.context().saturating_sub(tokens.len());
         tokens.push(sampled.token);
-        self.shares.give(job.tenant, 1);
+        self.shares.give_token(job.tenant);
         let tokenizer = self.runner.model().tokenizer().ok();
         if !completion.accept(&mut job.progress, sampled, tokenizer, room) {
             tracing::debug!(usage = ?job.progress.usage, "request finished");

@@ -29,6 +29,7 @@ mod results;
 mod speech;
 mod stats;
 mod streams;
+mod tenants;
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 //! batch: when a sequence needs more blocks, its oldest ones are freed first. Until then they stay, so that the
 //! sequence can be truncated while all that its next token sees is kept.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::kv::{BatchRuns, KV_BLOCK, Placement};
@@ -118,6 +118,11 @@ impl Group {
     /// All blocks.
     pub(super) fn block_count(&self) -> usize {
         self.blocks.count()
+    }
+
+    /// The blocks of slots, each counted once.
+    pub(super) fn distinct_blocks(&self, slots: &[usize]) -> usize {
+        slots.iter().flat_map(|&slot| &self.held[slot].blocks).collect::<HashSet<_>>().len()
     }
 
     /// Fails unless a slot can grow from `have` to `len` tokens.

@@ -1,6 +1,7 @@
 //! Keys: names, limits, places in the queue, use, and replacing them.
 
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use gristmill_server::{Access, Key, Log, Options};
 use serde_json::{Value, json};
@@ -62,6 +63,36 @@ fn a_key_locks_out_no_other() {
         others.into_iter().map(|other| other.join().expect("a status")).collect::<Vec<_>>()
     });
     assert_eq!(statuses, [200, 200, 200]);
+}
+
+/// A request of one key has all sequences for a long time. Another key waits for its share of the sequences, not for the
+/// end of a reply.
+#[test]
+fn a_key_does_not_wait_for_the_replies_of_another() {
+    let access = Access { keys: keys(&["one anna", "two ben"]), ..Access::default() };
+    let server = Running::new(engine(&model(), 2), Options { access, ..options() });
+    let many = json!({"prompt": "abc", "n": 6, "max_tokens": 1400, "ignore_eos": true});
+    let (waited, all) = std::thread::scope(|scope| {
+        let started = Instant::now();
+        let server = &server;
+        let anna = scope.spawn(move || {
+            let reply = ask(server, "one", &many);
+            (reply, started.elapsed())
+        });
+        let running = "gristmill_requests_running{model=\"tiny\"} 2";
+        while !server.get_with("/metrics", &[("x-api-key", "two")]).text.lines().any(|line| line == running) {
+            assert!(started.elapsed().as_secs() < 20, "the request of anna does not start");
+        }
+        let asked = Instant::now();
+        assert_eq!(ask(server, "two", &short()).status, 200);
+        let waited = asked.elapsed();
+        let (reply, all) = anna.join().expect("a reply");
+        assert_eq!(reply.json()["usage"]["completion_tokens"], 6 * 1400, "{}", reply.text);
+        (waited, all)
+    });
+    println!("waited for {waited:?} of {all:?}");
+    // Three replies run one after another. The first of them would take a third.
+    assert!(waited < all / 10, "waited for {waited:?} of {all:?}");
 }
 
 #[test]

@@ -44,7 +44,7 @@ impl Worker {
     /// The sequences of the step after the current one; `None` if the host has to decide something first.
     fn overlapped_sequences(&self, current: &Submitted) -> Option<Vec<Next>> {
         let is_asynchronous = self.runner.model().backend().is_asynchronous();
-        if !is_asynchronous || self.counters.counts_experts() || self.may_admit() || self.will_draft() {
+        if !is_asynchronous || self.counters.counts_experts() || self.next_admission().is_some() || self.will_draft() {
             return None;
         }
         let context = self.runner.context();

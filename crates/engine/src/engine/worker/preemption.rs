@@ -1,17 +1,19 @@
 //! Preemption: the KV cache has too few blocks for all requests.
 //!
 //! A waiting request starts when there are blocks for its tokens, and for some more of each running request. If a step
-//! needs more blocks than there are, the request that started last is preempted: its blocks go to the prefix cache, and
-//! it waits with the tokens generated so far. When it starts again, it computes the tokens that are no longer in the
-//! prefix cache, and samples the next token as it would have done.
+//! needs more blocks than there are, the request that started last is preempted, if possible one of the tenant with the
+//! most blocks (`sharing`): its blocks go to the prefix cache, and it waits with the tokens generated so far. When it
+//! starts again, it computes the tokens that are no longer in the prefix cache, and samples the next token as it would
+//! have done.
 //!
-//! Every request finishes. A request keeps the priority of its first start, so the running request that started first
-//! is never preempted; each step computes at least one of its tokens, and a single request has all blocks. While a
-//! request waits for blocks, no other of its tenant, or of tenants with more tokens, starts.
+//! Every request finishes. A request keeps the priority of its first start. While a tenant has several sequences, its
+//! oldest is not preempted; if no tenant has several, the oldest of all is not. Each step computes at least one of its
+//! tokens, and a single request has all blocks. While a request waits for blocks, no other of its tenant, or of tenants
+//! after it, starts. `sharing` bounds the preemptions for other tenants.
 
 use gristmill_kernels::kv::KV_BLOCK;
 
-use super::{Job, Running, Worker};
+use super::{Job, Worker};
 use crate::SequenceId;
 use crate::engine::schedule::{Pending, share};
 
@@ -19,7 +21,7 @@ use crate::engine::schedule::{Pending, share};
 /// simulation (60,000 tokens of cache, prompts of 50 to 1,000 tokens, completions of 1 to 800), 0, 16, 32 and 64
 /// preempt a request 0.77, 0.05, 0.007 and 0.002 times in the mean, and 72.8, 72.0, 70.7 and 68.1 requests run at a
 /// time.
-const RESERVE: usize = 2 * KV_BLOCK;
+pub(super) const RESERVE: usize = 2 * KV_BLOCK;
 
 impl Worker {
     /// Whether there are blocks for the tokens of a job that starts, and for those that running jobs generate soon.
@@ -50,8 +52,12 @@ impl Worker {
         loop {
             let pending = self.pending();
             let chunks = share(&pending, self.tokens_of_step(&pending), self.output_rows);
-            if self.have_blocks(&chunks) || !(self.discard_drafts() || self.preempt()) {
+            if self.have_blocks(&chunks) {
                 return chunks;
+            }
+            if !self.discard_drafts() {
+                let Some(slot) = self.newest() else { return chunks };
+                self.preempt(slot);
             }
         }
     }
@@ -68,17 +74,11 @@ impl Worker {
         drafts.filter(|draft| !draft.is_empty()).count() > 0
     }
 
-    /// Preempts the request that started last. Returns `false` if fewer than two run.
-    fn preempt(&mut self) -> bool {
-        let priority = |(slot, running): (usize, &Option<Running>)| Some((running.as_ref()?.priority, slot));
-        let mut running: Vec<(u64, usize)> = self.slots.iter().enumerate().filter_map(priority).collect();
-        running.sort_unstable();
-        let [_, .., (_, youngest)] = running[..] else { return false };
-        if let Some(mut job) = self.free(youngest) {
-            tracing::debug!(slot = youngest, tokens = job.text.len(), "request is preempted");
-            job.preempt();
-            self.waiting.push(job);
-        }
-        true
+    /// Preempts the request of a slot.
+    pub(super) fn preempt(&mut self, slot: usize) {
+        let Some(mut job) = self.free(slot) else { return };
+        tracing::debug!(slot, tokens = job.text.len(), "request is preempted");
+        job.preempt();
+        self.waiting.push(job);
     }
 }
