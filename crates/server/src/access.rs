@@ -31,9 +31,9 @@ impl Tenant {
         self.0.as_ref().map_or(0, |client| client.tenant)
     }
 
-    /// Counts a request that takes time of the engine, if the limits of the key allow it.
-    pub(crate) fn turn(&self) -> Result<Option<Turn>, ApiError> {
-        self.0.as_ref().map(|client| client.turn()).transpose()
+    /// Counts the sequences of a request that takes time of the engine, if the limits of the key allow it.
+    pub(crate) fn turn(&self, sequences: usize) -> Result<Option<Turn>, ApiError> {
+        self.0.as_ref().map(|client| client.turn(sequences)).transpose()
     }
 }
 

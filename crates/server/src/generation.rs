@@ -48,8 +48,7 @@ pub(crate) struct Running {
     paths: Paths,
     /// The recorder of a request that wants a receipt.
     recorder: Option<Recorder>,
-    /// Counts the request among those of its key at a time.
-    #[expect(dead_code, reason = "it counts while it exists")]
+    /// Counts the choices among those of its key at a time.
     turn: Option<Turn>,
 }
 
@@ -82,11 +81,10 @@ impl Running {
             Input::Conversation(_) => 1,
             Input::Texts { prompts, .. } => prompts.len(),
         };
-        let turn = tenant.turn()?;
-        // A request that the queue refuses costs no further work.
-        let id = tenant.id();
-        let places =
-            model.engine.reserve(id, prompts.saturating_mul(n)).map_err(|error| paths.error_of_places(n, error))?;
+        // A request that the key's limits or the queue refuse costs no further work.
+        let (id, choices) = (tenant.id(), prompts.saturating_mul(n));
+        let turn = tenant.turn(choices).map_err(|error| paths.of_count(n, error))?;
+        let places = model.engine.reserve(id, choices).map_err(|error| paths.error_of_places(n, error))?;
         let (sender, pieces) = mpsc::unbounded_channel();
         let recorder = receipt.then(|| Recorder::new(&model.engine, &[]));
         let (reply, cancellers) = (Reply::new(n), Vec::new());
@@ -100,6 +98,7 @@ impl Running {
             Input::Conversation(conversation) => starting.conversation(*conversation)?,
             Input::Texts { prompts, grammar } => starting.texts(prompts, grammar.as_ref())?,
         }
+        starting.running.turn.iter_mut().for_each(Turn::start);
         Ok(starting.running)
     }
 

@@ -53,9 +53,18 @@ impl Paths {
                 let message = format!(
                     "the request needs {asked} completions, but at most {places} can run or wait; request fewer"
                 );
-                ApiError::param(if n > 1 { "n" } else { self.prompt }, message)
+                self.of_count(n, ApiError::new(StatusCode::BAD_REQUEST, message))
             }
             error => self.error(error),
+        }
+    }
+
+    /// An error about the number of completions, with the path of the field that sets it if the request is wrong.
+    pub(crate) fn of_count(&self, n: usize, error: ApiError) -> ApiError {
+        let param = if n > 1 { "n" } else { self.prompt };
+        match error.status {
+            StatusCode::BAD_REQUEST => ApiError { param: Some(param.to_owned()), ..error },
+            _ => error,
         }
     }
 

@@ -32,9 +32,11 @@ const ROWS: [Row; 14] = [
     ("drafts", "Drafts of ended requests: steps with draft tokens", |model| &model.drafts),
     ("drafted_tokens", "Draft tokens of ended requests", |model| &model.drafted_tokens),
     ("accepted_tokens", "Draft tokens that the model accepted", |model| &model.accepted_tokens),
-    ("preemptions", "Times that ended requests were interrupted because the KV cache was full or for another key", |model| {
-        &model.preemptions
-    }),
+    (
+        "preemptions",
+        "Times that ended requests were interrupted because the KV cache was full or for another key",
+        |model| &model.preemptions,
+    ),
     ("time_to_first_token_seconds", "Seconds from a request to its first token", |model| &model.to_first_token),
     ("time_between_tokens_seconds", "Seconds from one token of a generation to the next", |model| {
         &model.between_tokens

@@ -15,7 +15,9 @@ use super::of_model::{Labels, OfModel, OfModels, Row, write_counts, write_rows};
 const ROWS: [Row; 13] = [
     ("vllm:prompt_tokens", "Tokens of prompts", |model| &model.prompt_tokens),
     ("vllm:generation_tokens", "Tokens generated", |model| &model.generated_tokens),
-    ("vllm:num_preemptions", "Interruptions because the KV cache was full or for another key", |model| &model.preemptions),
+    ("vllm:num_preemptions", "Interruptions because the KV cache was full or for another key", |model| {
+        &model.preemptions
+    }),
     ("vllm:spec_decode_num_drafts", "Drafts", |model| &model.drafts),
     ("vllm:spec_decode_num_draft_tokens", "Draft tokens", |model| &model.drafted_tokens),
     ("vllm:spec_decode_num_accepted_tokens", "Draft tokens that were accepted", |model| &model.accepted_tokens),

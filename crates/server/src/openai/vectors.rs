@@ -48,7 +48,7 @@ async fn run(
 struct Running {
     result: oneshot::Receiver<Result<Embeddings, EngineError>>,
     canceller: Canceller,
-    /// Counts the request among those of its key at a time.
+    /// Counts the request among those of its key at a time. As in the queue, its texts together are one.
     #[expect(dead_code, reason = "it counts while it exists")]
     turn: Option<Turn>,
 }
@@ -73,7 +73,7 @@ impl Running {
             Ok(Prompt::Tokens(tokens?))
         };
         let inputs = texts.into_iter().enumerate().map(tokens).collect::<Result<_, ApiError>>()?;
-        let turn = tenant.turn()?;
+        let mut turn = tenant.turn(1)?;
         let (send, result) = oneshot::channel();
         let (mut watch, accepted) = model.app().metrics.watch(model.metrics(), Instant::now(), tenant);
         let deliver = move |embeddings| {
@@ -84,6 +84,7 @@ impl Running {
         let request = EmbeddingRequest { inputs, tenant: tenant.id(), last_states };
         let canceller = model.engine.deliver_embeddings(request, deliver)?;
         accepted.set();
+        turn.iter_mut().for_each(Turn::start);
         Ok(Running { result, canceller, turn })
     }
 

@@ -110,13 +110,46 @@ fn limits_of_keys() {
 
     let running = start(&server, "single", 1);
     let refused = ask(&server, "single", &short());
-    assert!(refused.status == 429 && refused.text.contains("1 requests of this key"), "{}", refused.text);
+    assert!(refused.status == 429 && refused.text.contains("1 completions of this key"), "{}", refused.text);
     drop(running);
     let started = std::time::Instant::now();
     while ask(&server, "single", &short()).status != 200 {
         assert!(started.elapsed().as_secs() < 20, "the place of a client that went away is not free");
     }
     assert!((0..5).all(|_| ask(&server, "free", &short()).status == 200));
+}
+
+/// Choices and prompts count, in a request as in several. What is refused with 400 does not.
+#[test]
+fn limits_count_completions() {
+    let server = server(&["many rpm=3", "few concurrent=2", "embed rpm=2"]);
+    let with = |name: &str, value: Value| {
+        let mut body = short();
+        body[name] = value;
+        body
+    };
+    let prompts = |count: usize| with("prompt", json!(vec!["abc"; count]));
+    let status = |key: &str, body: &Value| ask(&server, key, body).status;
+    for (body, param) in [(with("n", json!(3)), "n"), (prompts(3), "prompt")] {
+        let refused = ask(&server, "few", &body);
+        assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!(param)), "{}", refused.text);
+        assert!(refused.text.contains("concurrent=2"), "{}", refused.text);
+    }
+    assert_eq!([status("few", &with("n", json!(2))), status("few", &prompts(2))], [200, 200]);
+    let running = start(&server, "few", 1);
+    assert_eq!([status("few", &with("n", json!(2))), status("few", &short())], [429, 200]);
+    drop(running);
+
+    let wrong = [with("n", json!(4)), with("temperature", json!(-1)), with("prompt", json!("a".repeat(3_000)))];
+    assert!(wrong.iter().all(|body| status("many", body) == 400));
+    assert_eq!(["n", "best_of"].map(|name| status("many", &with(name, json!(2)))), [200, 400]);
+    assert_eq!([status("many", &short()), status("many", &short())], [200, 429]);
+    let embed = |input: &str| {
+        let body = json!({"input": input}).to_string();
+        server.post_text("/v1/embeddings", &body, &[("x-api-key", "embed")]).status
+    };
+    assert_eq!(["a".repeat(3_000), String::new()].map(|long| embed(&long)), [400, 400]);
+    assert_eq!([embed("abc"), embed("abc"), embed("abc")], [200, 200, 429]);
 }
 
 #[test]
