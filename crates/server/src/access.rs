@@ -73,6 +73,7 @@ impl Access {
 
 fn of(access: &Access, keys: &Keys, request: &Request) -> Result<Tenant, ApiError> {
     let (headers, path) = (request.headers(), request.uri().path());
+    check_one_host(headers)?;
     if health::PATHS.contains(&path) {
         return Ok(Tenant::default());
     }
@@ -83,6 +84,14 @@ fn of(access: &Access, keys: &Keys, request: &Request) -> Result<Tenant, ApiErro
         return Ok(Tenant::default());
     }
     tenant(keys, headers)
+}
+
+/// Refuses several headers `Host`, of which a proxy could choose another one (RFC 9112, section 3.2).
+fn check_one_host(headers: &HeaderMap) -> Result<(), ApiError> {
+    match headers.get_all(header::HOST).iter().nth(1) {
+        Some(_) => Err(ApiError::new(StatusCode::BAD_REQUEST, "the request has several headers Host; send one")),
+        None => Ok(()),
+    }
 }
 
 /// The header `Host`, or the authority of an absolute address.
@@ -150,6 +159,9 @@ mod tests {
         }
         assert_eq!(ask(&access, &[("host", "evil.example")]), Err(StatusCode::FORBIDDEN));
         assert_eq!(ask(&access, &[]), Err(StatusCode::BAD_REQUEST));
+        for second in ["localhost", "evil.example"] {
+            assert_eq!(ask(&access, &[("host", "localhost"), ("host", second)]), Err(StatusCode::BAD_REQUEST));
+        }
         let from = |origin| ask(&access, &[("host", "localhost:8080"), ("origin", origin)]);
         assert_eq!(from("http://localhost:8080"), Ok(String::new()));
         for origin in ["http://localhost:3000", "https://evil.example", "null", ""] {

@@ -4,7 +4,6 @@
 use axum::Extension;
 use axum::Json;
 use axum::extract::{Query, State};
-use gristmill_engine::Engine;
 use gristmill_engine::engine::Stats;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -106,29 +105,29 @@ pub(crate) struct Flushed {
     message: &'static str,
 }
 
-/// Names and sizes of the server: of the model that the query names, or of the first loaded one. A model that is not
-/// loaded has sizes of 0.
-#[utoipa::path(get, path = "/server_info", responses((status = 200, body = ServerInfo), (status = 404, body = ErrorBody)))]
+/// Names and sizes of the server: of the model that the query names, or of the first loaded one.
+#[utoipa::path(
+    get,
+    path = "/server_info",
+    params(("model" = Option<String>, Query, description = "The name of a model; the first loaded one by default")),
+    responses((status = 200, body = ServerInfo), (status = 404, body = ErrorBody), (status = 503, body = ErrorBody))
+)]
 pub(crate) async fn server_info(
     State(app): State<App>,
     Query(query): Query<ModelQuery>,
 ) -> Result<Json<ServerInfo>, ApiError> {
-    let loaded = app.loaded_model(query.model()).ok();
-    let name = match &loaded {
-        Some(model) => model.name().to_owned(),
-        None => app.models.find(query.model())?.name.clone(),
-    };
-    let size = |of: fn(&Engine) -> usize| loaded.as_ref().map_or(0, |model| of(&model.engine));
-    let capacity = size(|engine| engine.stats().kv.capacity);
+    let model = app.loaded_model(query.model())?;
+    let (name, engine) = (model.name().to_owned(), &model.engine);
+    let capacity = engine.stats().kv.capacity;
     Ok(Json(ServerInfo {
         served_model_name: name.clone(),
         model_path: name.clone(),
         tokenizer_path: name,
         version: env!("CARGO_PKG_VERSION"),
-        max_running_requests: size(Engine::sequences),
+        max_running_requests: engine.sequences(),
         max_total_tokens: capacity,
         max_total_num_tokens: capacity,
-        context_length: size(Engine::context),
+        context_length: engine.context(),
         dp_size: 1,
         tp_size: 1,
         status: "ready",

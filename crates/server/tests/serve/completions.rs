@@ -80,10 +80,11 @@ fn echo_tells_log_probabilities_of_the_prompt() {
     let texts: Vec<&str> = logprobs["tokens"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
     assert_eq!(texts.concat(), format!("<|begin|>{prompt}"));
     let offsets = logprobs["text_offset"].as_array().expect("a list");
+    // The control token has no characters in the text.
     let mut end = 0;
     for (text, offset) in texts.iter().zip(offsets) {
         assert_eq!(offset, end);
-        end += text.chars().count();
+        end += if *text == "<|begin|>" { 0 } else { text.chars().count() };
     }
     // With a completion, the lists continue.
     let body = json!({"prompt": prompt, "max_tokens": 3, "echo": true, "logprobs": 0, "ignore_eos": true});
@@ -91,6 +92,21 @@ fn echo_tells_log_probabilities_of_the_prompt() {
     assert_eq!(choice["logprobs"]["tokens"].as_array().map(Vec::len), Some(found.len() + 3));
     assert!(choice["text"].as_str().is_some_and(|text| text.starts_with(prompt)));
     assert_eq!(server.ask(PATH, &json!({"prompt": "a", "max_tokens": 1}))["choices"][0]["logprobs"], Value::Null);
+}
+
+/// The tiny model's tokens are bytes, so each character beyond ASCII has several.
+#[test]
+fn offsets_are_those_of_characters() {
+    let server = Running::usual();
+    let prompt = "Say 🎉é now";
+    let body = json!({"prompt": prompt, "max_tokens": 3, "echo": true, "logprobs": 0, "ignore_eos": true,
+                      "allowed_token_ids": [97, 98]});
+    let choice = server.ask(PATH, &body)["choices"][0].clone();
+    let offsets: Vec<usize> = serde_json::from_value(choice["logprobs"]["text_offset"].clone()).expect("numbers");
+    let of_prompt = prompt.chars().enumerate().flat_map(|(at, character)| vec![at; character.len_utf8()]);
+    let expected: Vec<usize> = std::iter::once(0).chain(of_prompt).chain(10..13).collect();
+    assert_eq!(offsets, expected, "{choice}");
+    assert!(choice["text"].as_str().is_some_and(|text| text.chars().count() == 13));
 }
 
 #[test]

@@ -84,6 +84,10 @@ fn models_are_loaded_on_demand_and_answer_by_their_names() {
     assert!(is(&server, &[("a", "unloaded"), ("b", "unloaded"), ("other", "unloaded")]));
     let facts = server.get("/model");
     assert_eq!((facts.status, &facts.json()["error"]["code"]), (503, &json!("model_not_loaded")));
+    for path in ["/server_info?model=a", "/server_info", "/get_server_info?model=a", "/model_info?model=a"] {
+        let refused = server.get(path);
+        assert_eq!((refused.status, &refused.json()["error"]["code"]), (503, &json!("model_not_loaded")), "{path}");
+    }
     assert_eq!(server.get("/health").status, 200);
     for (asked, name) in [("b", "b"), ("gpt-5", "b"), ("a", "a")] {
         assert_eq!(server.ask("/v1/completions", &short(asked))["model"], name);

@@ -6,6 +6,7 @@ use axum::Json;
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use gristmill_engine::engine::Logprob;
+use gristmill_engine::tokenizer::StreamDecoder;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -55,8 +56,16 @@ struct CompletionLogprobs {
     token_logprobs: Vec<Option<f32>>,
     /// The most likely tokens by their texts; null for the first token of a prompt.
     top_logprobs: Vec<Option<BTreeMap<String, f32>>>,
-    /// The first character of each token in the text.
+    /// The character of the text to which the first byte of each token belongs.
     text_offset: Vec<usize>,
+}
+
+/// Where the tokens of a text start.
+#[derive(Debug)]
+struct Offsets {
+    decoder: StreamDecoder,
+    /// Characters before the next token, without one that is incomplete.
+    characters: usize,
 }
 
 /// The parts of a text that a reply returns.
@@ -74,8 +83,8 @@ pub(super) struct CompletionWriter {
     parts: Parts,
     /// Whether the ids of tokens are returned.
     token_ids: bool,
-    /// Characters of each choice so far, in events.
-    offsets: Vec<usize>,
+    /// The offsets of each choice, in events.
+    offsets: Vec<Offsets>,
 }
 
 impl CompletionWriter {
@@ -87,20 +96,23 @@ impl CompletionWriter {
     fn choice(&self, index: usize, choice: &Choice) -> CompletionChoice {
         let mut text = String::new();
         let mut logprobs = CompletionLogprobs::default();
-        let mut offset = 0;
+        let mut characters = 0;
         if let Some((&first, rest)) = choice.prompt.split_first().filter(|_| self.parts.prompt) {
             text = self.model.text(&choice.prompt);
+            characters = text.chars().count();
+            let mut offsets = Offsets { decoder: StreamDecoder::new(true), characters: 0 };
             if !choice.prompt_logprobs.is_empty() || rest.is_empty() {
-                logprobs.push(&self.model, &mut offset, first, None);
+                logprobs.push(&self.model, &mut offsets, first, None);
             }
             for logprob in &choice.prompt_logprobs {
-                logprobs.push(&self.model, &mut offset, logprob.token, Some(logprob));
+                logprobs.push(&self.model, &mut offsets, logprob.token, Some(logprob));
             }
         }
         if self.parts.completion {
             text += &choice.text(&ItemKind::Text);
+            let mut offsets = Offsets::of_completion(characters);
             for logprob in &choice.logprobs {
-                logprobs.push(&self.model, &mut offset, logprob.token, Some(logprob));
+                logprobs.push(&self.model, &mut offsets, logprob.token, Some(logprob));
             }
         }
         let logprobs = (!choice.logprobs.is_empty()).then_some(logprobs);
@@ -122,12 +134,10 @@ impl CompletionWriter {
 }
 
 impl CompletionLogprobs {
-    /// Adds a token that starts at the character `offset`, which then moves to its end.
-    fn push(&mut self, model: &ServedModel, offset: &mut usize, token: u32, logprob: Option<&Logprob>) {
-        let text = model.token_text(token);
-        self.text_offset.push(*offset);
-        *offset += text.chars().count();
-        self.tokens.push(text);
+    /// Adds the next token.
+    fn push(&mut self, model: &ServedModel, offsets: &mut Offsets, token: u32, logprob: Option<&Logprob>) {
+        self.text_offset.push(offsets.next(model, token));
+        self.tokens.push(model.token_text(token));
         self.token_logprobs.push(logprob.map(|logprob| logprob.logprob));
         let top = |logprob: &Logprob| {
             let mut top = BTreeMap::new();
@@ -141,6 +151,21 @@ impl CompletionLogprobs {
     }
 }
 
+impl Offsets {
+    /// The offsets of a completion after this number of characters. As in the engine, it continues a text.
+    fn of_completion(characters: usize) -> Offsets {
+        Offsets { decoder: StreamDecoder::continuing(true), characters }
+    }
+
+    /// The offset of the next token. Control tokens have no characters.
+    fn next(&mut self, model: &ServedModel, token: u32) -> usize {
+        let offset = self.characters;
+        let text = model.engine.model().tokenizer().ok().and_then(|t| self.decoder.push(t, token).ok());
+        self.characters += text.map_or(0, |text| text.chars().count());
+        offset
+    }
+}
+
 impl Writer for CompletionWriter {
     fn whole(self, reply: &Reply) -> Response {
         let choices = reply.choices.iter().enumerate().map(|(index, choice)| self.choice(index, choice)).collect();
@@ -148,7 +173,7 @@ impl Writer for CompletionWriter {
     }
 
     fn begin(&mut self, reply: &Reply) -> Vec<Event> {
-        self.offsets = vec![0; reply.choices.len()];
+        self.offsets = reply.choices.iter().map(|_| Offsets::of_completion(0)).collect();
         Vec::new()
     }
 
