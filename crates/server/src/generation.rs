@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gristmill_engine::engine::receipt::Recorder;
-use gristmill_engine::engine::{Canceller, EngineError, Piece, Pledge, Reservation, check_tools};
+use gristmill_engine::engine::{Canceller, EngineError, Piece, Pledge, Reservation, Wanted, check_tools};
+use gristmill_engine::reply::ReplyEvent;
 use gristmill_engine::{GenerationOptions, Grammar, Prompt, ReplyParser, Request};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::timeout;
@@ -199,7 +200,8 @@ impl Starting<'_> {
     fn answer(&mut self, conversation: &Conversation) -> Result<(), EngineError> {
         let Conversation { chat, options, .. } = conversation;
         let conversation = self.model.engine.converse(chat.clone(), options.clone())?;
-        self.start_choices(conversation.request(self.settings.clone()), None, || conversation.parser())
+        let request = conversation.request(self.settings.clone());
+        self.start_choices(request, None, || conversation.parser(), !options.parallel_calls)
     }
 
     /// Starts the choices of all prompts, after all of them are tokenised: the last one may be too long.
@@ -213,22 +215,25 @@ impl Starting<'_> {
         for (prompt, tokens) in prompts.into_iter().zip(tokens) {
             let mut request = self.model.engine.request(prompt, self.settings.clone());
             request.grammar = grammar.cloned();
-            let started = self.start_choices(request, Some(tokens), ReplyParser::plain);
+            let started = self.start_choices(request, Some(tokens), ReplyParser::plain, false);
             started.map_err(|error| self.running.paths.error(error))?;
         }
         Ok(())
     }
 
-    /// Starts the choices of one prompt, which has these tokens if they are known.
+    /// Starts the choices of one prompt, which has these tokens if they are known. With `one_call`, a choice ends after
+    /// its first call, unless it has a receipt, by which the whole text is generated again.
     fn start_choices(
         &mut self,
         request: Request,
         tokens: Option<Vec<u32>>,
         parser: impl Fn() -> ReplyParser,
+        one_call: bool,
     ) -> Result<(), EngineError> {
         let Starting { model, tenant, running, places, sender, .. } = self;
         let n = running.reply.n;
         let recorded = running.recorder.is_some().then(|| request.clone());
+        let ends = one_call && recorded.is_none();
         let prompt = tokens.map(Prompt::Tokens).unwrap_or(request.prompt);
         let request = Request { prompt, ..request };
         let first = running.reply.choices.len();
@@ -236,10 +241,15 @@ impl Starting<'_> {
         let (watches, accepted): (Vec<_>, Vec<_>) =
             (0..n).map(|_| model.app().metrics.watch(model.metrics(), now, tenant)).unzip();
         let delivers = (first..).zip(watches).map(|(choice, mut watch)| {
-            let sender = sender.clone();
+            let (sender, mut until_call) = (sender.clone(), ends.then(&parser));
             move |event: Result<Piece, EngineError>| {
                 watch.see(&event);
-                sender.send((choice, event)).is_ok()
+                let has_call = |parser: &mut ReplyParser| event.as_ref().is_ok_and(|piece| has_call(&parser.push(piece)));
+                let is_complete = until_call.as_mut().is_some_and(has_call);
+                match sender.send((choice, event)) {
+                    Ok(()) if is_complete => Wanted::Last,
+                    sent => sent.is_ok().into(),
+                }
             }
         });
         let choices = model.engine.deliver_choices(request, places, delivers)?;
@@ -251,7 +261,11 @@ impl Starting<'_> {
         running.counts.prompt(prompt.len());
         running.left += choices.cancellers.len();
         running.cancellers.extend(choices.cancellers);
-        running.reply.choices.extend((0..n).map(|_| Choice::new(prompt.clone(), parser())));
+        running.reply.choices.extend((0..n).map(|_| Choice::new(prompt.clone(), parser(), one_call)));
         Ok(())
     }
+}
+
+fn has_call(events: &[ReplyEvent]) -> bool {
+    events.iter().any(|event| matches!(event, ReplyEvent::ToolCall(_)))
 }

@@ -43,6 +43,8 @@ pub(crate) struct Choice {
     pub(crate) finish: Option<Finish>,
     parser: ReplyParser,
     joiner: Joiner,
+    /// Nothing follows the first call.
+    one_call: bool,
     /// The log-probabilities of tokens whose text the parser withholds.
     withheld: Vec<Logprob>,
 }
@@ -136,7 +138,7 @@ impl Reply {
 }
 
 impl Choice {
-    pub(crate) fn new(prompt: Arc<[u32]>, parser: ReplyParser) -> Choice {
+    pub(crate) fn new(prompt: Arc<[u32]>, parser: ReplyParser, one_call: bool) -> Choice {
         Choice {
             prompt,
             items: Vec::new(),
@@ -149,6 +151,7 @@ impl Choice {
             finish: None,
             parser,
             joiner: Joiner::default(),
+            one_call,
             withheld: Vec::new(),
         }
     }
@@ -181,6 +184,9 @@ impl Choice {
         self.cache_miss = self.cache_miss.take().or(cache_miss);
         let mut changes = Vec::new();
         for event in events {
+            if self.one_call && self.calls().next().is_some() {
+                break;
+            }
             let separator = self.joiner.separator(&event);
             match event {
                 ReplyEvent::Reasoning(text) => self.grow(ItemKind::Reasoning, separator, text, &mut changes),

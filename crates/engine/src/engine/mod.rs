@@ -72,7 +72,7 @@ pub use request::{DraftPlace, Finish, FinishReason, Piece, Prompt, Request, Toke
 pub use sampling::{check_sampling, requested_value};
 pub use script::Script;
 pub use stats::{Distribution, ExpertLoad, Stats, Times};
-pub use submit::{Choices, Pledge, Reservation};
+pub use submit::{Choices, Pledge, Reservation, Wanted};
 
 use crate::{Limits, Model, Notice, Plan, Runner};
 use draft::Drafter;

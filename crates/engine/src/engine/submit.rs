@@ -35,6 +35,25 @@ impl Pledge {
     }
 }
 
+/// What a receiver of pieces wants after a piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Wanted {
+    /// Further pieces, until the request ends.
+    More,
+    /// One more piece, with which the request ends: the text is complete.
+    Last,
+    /// Nothing. The request is cancelled.
+    Nothing,
+}
+
+impl From<bool> for Wanted {
+    /// Whether more is wanted.
+    fn from(more: bool) -> Wanted {
+        if more { Wanted::More } else { Wanted::Nothing }
+    }
+}
+
 /// The choices of one prompt that an engine has started.
 #[derive(Debug)]
 pub struct Choices {
@@ -65,16 +84,16 @@ impl Engine {
 
     /// Starts a request that calls `deliver` with each piece, or with what went wrong, which is the last. It blocks as
     /// [`generate`](Self::generate) does, and does not wait for the first piece. `deliver` returns
-    /// whether it wants more, is called on the engine's thread, for which all requests wait, and is dropped when the
+    /// whether it wants more (a `bool`, or [`Wanted`]), is called on the engine's thread, for which all requests wait, and is dropped when the
     /// request has ended, was cancelled, or the engine is dropped. If it panics, its own request is cancelled. It can
     /// start requests, but it cannot wait for them: [`EngineError::InCallback`].
     ///
     /// # Errors
     /// The errors of [`generate`](Self::generate).
-    pub fn deliver(
+    pub fn deliver<W: Into<Wanted>>(
         &self,
         request: Request,
-        deliver: impl FnMut(Result<Piece, EngineError>) -> bool + Send + 'static,
+        deliver: impl FnMut(Result<Piece, EngineError>) -> W + Send + 'static,
     ) -> Result<Canceller, EngineError> {
         let mut place = self.reserve(request.tenant, 1)?;
         let choices = self.deliver_choices(request, &mut place, [deliver])?;
@@ -107,14 +126,14 @@ impl Engine {
     /// # Errors
     /// The errors of [`generate`](Self::generate), and [`EngineError::Busy`] if `places` are too few. Choices that were
     /// started before an error are cancelled.
-    pub fn deliver_choices<D>(
+    pub fn deliver_choices<D, W: Into<Wanted>>(
         &self,
         request: Request,
         places: &mut Reservation,
         delivers: impl IntoIterator<Item = D>,
     ) -> Result<Choices, EngineError>
     where
-        D: FnMut(Result<Piece, EngineError>) -> bool + Send + 'static,
+        D: FnMut(Result<Piece, EngineError>) -> W + Send + 'static,
     {
         let since = Instant::now();
         let mut request = request;
@@ -125,8 +144,9 @@ impl Engine {
         let is_reply = matches!(text, Prompt::Rendered { is_started: false, .. });
         drop(text);
         let mut choices = Choices { prompt, cancellers: Vec::new() };
-        for deliver in delivers {
-            let started = self.begin(&request, is_reply, &choices.prompt, places, since, Box::new(deliver));
+        for mut deliver in delivers {
+            let deliver = Box::new(move |event| deliver(event).into());
+            let started = self.begin(&request, is_reply, &choices.prompt, places, since, deliver);
             match started {
                 Ok(canceller) => choices.cancellers.push(canceller),
                 Err(error) => {
@@ -147,7 +167,7 @@ impl Engine {
         prompt: &[u32],
         places: &mut Reservation,
         since: Instant,
-        deliver: Box<dyn FnMut(Result<Piece, EngineError>) -> bool + Send>,
+        deliver: Box<dyn FnMut(Result<Piece, EngineError>) -> Wanted + Send>,
     ) -> Result<Canceller, EngineError> {
         let vocabulary = self.model.spec().vocab;
         let repetition = Repetition::new(&request.dry, self.model.tokenizer().is_ok())?;

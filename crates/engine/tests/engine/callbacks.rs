@@ -17,7 +17,7 @@ fn a_panic_ends_its_own_request() {
     let expected = tokens(&pieces(&engine, request(&prompt, 20, SamplingOptions::greedy())));
     let other = engine.generate(request(&prompt, 20, SamplingOptions::greedy())).expect("a good request");
     let (seen, calls) = mpsc::channel();
-    let panics = move |_| {
+    let panics = move |_| -> bool {
         seen.send(()).expect("the test waits");
         panic!("a fault of the caller")
     };

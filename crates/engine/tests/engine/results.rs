@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-use gristmill_engine::engine::{DraftSource, Drafts, Logprob, Piece};
+use gristmill_engine::engine::{DraftSource, Drafts, FinishReason, Logprob, Piece, Wanted};
 use gristmill_engine::{Batch, Engine, EngineError, Limits, Outputs, Request, Runner, SamplingOptions};
 
 use crate::speech;
@@ -128,6 +128,28 @@ fn a_random_seed_is_returned_and_reproduces_the_text() {
     same.sampling.seed = Some(seed(&first));
     let again = pieces(&engine, same);
     assert_eq!((tokens(&again), seed(&again)), (tokens(&first), seed(&first)));
+}
+
+/// The receiver ends the text: the piece after it is the last, with all figures.
+#[test]
+fn a_receiver_wants_one_more_piece() {
+    let (model, mut random) = (model(), Random::fresh());
+    let engine = engine(&model, 2, 64);
+    let request = request(&random_tokens(&mut random, 5), 30, SamplingOptions::greedy());
+    let expected = tokens(&pieces(&engine, request.clone()));
+    let (send, events) = mpsc::channel();
+    let mut count = 0;
+    let deliver = move |piece: Result<Piece, EngineError>| {
+        send.send(piece.unwrap()).unwrap();
+        count += 1;
+        if count == 7 { Wanted::Last } else { Wanted::More }
+    };
+    engine.deliver(request, deliver).unwrap();
+    let found: Vec<Piece> = events.iter().collect();
+    assert_eq!(tokens(&found), expected[..8]);
+    let finish = found[7].finish.unwrap();
+    assert_eq!((finish.reason, finish.stop, finish.usage.generated_tokens), (FinishReason::Stop, None, 8));
+    assert!(found[..7].iter().all(|piece| piece.finish.is_none()));
 }
 
 #[test]

@@ -120,6 +120,48 @@ fn words_around_a_call_stay_apart() {
     assert_eq!(joined(&streamed, |event| event["delta"].as_str().filter(|_| delta(event))), "I look.Done.");
 }
 
+/// Without parallel calls the completion ends after the first one, and nothing of the rest is generated or returned.
+#[test]
+fn a_single_call_ends_the_reply() {
+    let call = "<tool_call>\n{\"name\": \"word\", \"arguments\": {}}\n</tool_call>";
+    let server = always(Box::leak(format!("I look.\n\n{call}\n{call}\nDone.").into_boxed_str()));
+    // The tiny model's tokens are bytes. The one after the call ends the completion.
+    let first = "I look.\n\n".len() + call.len() + 1;
+    let mut body = ask();
+    let calls = |choice: &Value| choice["message"]["tool_calls"].as_array().map_or(0, Vec::len);
+    let both = server.ask(CHAT, &body);
+    assert_eq!(calls(&both["choices"][0]), 2);
+    assert!(both["usage"]["completion_tokens"].as_u64() > Some(first as u64 + 20));
+    body["parallel_tool_calls"] = json!(false);
+    for n in [1, 2] {
+        body["n"] = json!(n);
+        let reply = server.ask(CHAT, &body);
+        assert_eq!(reply["usage"]["completion_tokens"], n * first, "{reply}");
+        for choice in reply["choices"].as_array().expect("a list") {
+            assert_eq!((calls(choice), &choice["message"]["content"]), (1, &json!("I look.")), "{reply}");
+            assert_eq!(choice["finish_reason"], "tool_calls");
+        }
+    }
+    body["n"] = json!(1);
+    let streamed = server.events(CHAT, &body);
+    assert_eq!(joined(&streamed, |event| event["choices"][0]["delta"]["content"].as_str()), "I look.");
+
+    let tool = json!({"name": "word", "input_schema": {"type": "object"}});
+    let body = json!({"model": "tiny", "messages": body["messages"], "tools": [tool], "max_tokens": 200,
+                      "tool_choice": {"type": "auto", "disable_parallel_tool_use": true}});
+    let reply = server.ask("/v1/messages", &body);
+    assert_eq!(
+        (&reply["usage"]["output_tokens"], &reply["stop_reason"]),
+        (&json!(first), &json!("tool_use")),
+        "{reply}"
+    );
+
+    let tool = json!({"type": "function", "name": "word", "parameters": {"type": "object"}});
+    let body = json!({"model": "tiny", "input": "Which word?", "tools": [tool], "parallel_tool_calls": false});
+    let reply = server.ask("/v1/responses", &body);
+    assert_eq!((&reply["usage"]["output_tokens"], &reply["status"]), (&json!(first), &json!("completed")), "{reply}");
+}
+
 #[test]
 fn call_marks_within_an_answer_in_json_are_text() {
     let answer = r#"{"text": "<tool_call><function=word></function></tool_call>"}"#;

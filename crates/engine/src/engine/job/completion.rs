@@ -15,7 +15,7 @@ use crate::engine::dry::Repetition;
 use crate::engine::reasoning::Reasoning;
 use crate::engine::script::Scripted;
 use crate::engine::stop::{Scan, StopStrings};
-use crate::engine::{EngineError, Event, Finish, FinishReason, Logprob, Piece, Request, Usage, seed};
+use crate::engine::{EngineError, Event, Finish, FinishReason, Logprob, Piece, Request, Usage, Wanted, seed};
 
 /// A token that was sampled for a job.
 #[derive(Debug)]
@@ -26,13 +26,13 @@ pub(in crate::engine) struct Sampled {
     pub(in crate::engine) routing: Vec<Vec<(u32, f32)>>,
 }
 
-/// Takes what happens to a request. Returns whether anybody wants more of it.
-pub(in crate::engine) struct Sink(pub(in crate::engine) Box<dyn FnMut(Event) -> bool + Send>);
+/// Takes what happens to a request. Returns what is wanted after it.
+pub(in crate::engine) struct Sink(pub(in crate::engine) Box<dyn FnMut(Event) -> Wanted + Send>);
 
 impl Sink {
     /// Hands an event to the caller. After a panic the caller wants no more.
-    fn deliver(&mut self, event: Event) -> bool {
-        call_back(|| (self.0)(event)).unwrap_or(false)
+    fn deliver(&mut self, event: Event) -> Wanted {
+        call_back(|| (self.0)(event)).unwrap_or(Wanted::Nothing)
     }
 }
 
@@ -94,6 +94,8 @@ pub(in crate::engine) struct Completion {
     acceptance: Acceptance,
     /// Tokens generated so far and how often, if a penalty looks at them.
     counts: Vec<(u32, u32)>,
+    /// The next token ends the text, because the caller wants only one more.
+    is_last: bool,
     /// Until the last piece.
     permit: Option<Permit>,
     sink: Sink,
@@ -148,6 +150,7 @@ impl Completion {
             matcher,
             scripted: None,
             counts: Vec::new(),
+            is_last: false,
             permit: Some(permit),
             sink,
         }
@@ -320,7 +323,9 @@ impl Completion {
             Ok(piece) => {
                 let goes_on = piece.finish.is_none();
                 self.permit.take_if(|_| !goes_on);
-                self.sink.deliver(Ok(piece)) && goes_on
+                let wanted = self.sink.deliver(Ok(piece));
+                self.is_last = wanted == Wanted::Last;
+                wanted != Wanted::Nothing && goes_on
             }
             Err(error) => {
                 self.fail(error);
@@ -359,7 +364,9 @@ impl Completion {
                 let kept = if self.keeps_stop { self.stops.text(stop) } else { "" };
                 (text + kept, Some((FinishReason::Stop, Some(stop))))
             }
-            Scan::Text(text) if is_stop => (text + &self.rest(), Some((FinishReason::Stop, None))),
+            Scan::Text(text) if is_stop || (self.is_last && !is_end) => {
+                (text + &self.rest(), Some((FinishReason::Stop, None)))
+            }
             Scan::Text(text) if is_end || complete == Some(true) => {
                 (text + &self.rest(), Some((FinishReason::End, None)))
             }
