@@ -2,8 +2,8 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::PathBuf;
-use std::sync::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
@@ -19,10 +19,11 @@ use crate::failure::Failure;
 #[derive(Args)]
 pub(crate) struct AccessLogArgs {
     /// Append a line for each request to FILE, or print it on stdout (-). A line has method, path, status, tokens and
-    /// times, but no text of the request or reply. With --verbose, lines are also printed on stderr.
+    /// times, but no text of the request or reply. With --verbose, lines are also printed on stderr. SIGHUP opens the file
+    /// again, so it can be renamed before.
     #[arg(long, value_name = "FILE")]
     access_log: Option<PathBuf>,
-    /// The format of lines in the access log, and of errors on stderr.
+    /// The format of lines in the access log, and of all lines on stderr.
     #[arg(long, value_name = "FORMAT", default_value = "text", alias = "access-log-format")]
     pub(crate) log_format: LogFormat,
 }
@@ -36,34 +37,58 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+/// The file of the log, which can be opened again after it was renamed.
+#[derive(Clone)]
+pub(crate) struct LogFile {
+    path: PathBuf,
+    to: Arc<Mutex<Box<dyn Write + Send>>>,
+}
+
 impl AccessLogArgs {
-    /// Opens the log, if one is wanted.
-    pub(crate) fn open(&self, log: Verbosity) -> Result<Option<Log>, Failure> {
+    /// Opens the log, if one is wanted. Returns its file too, if it has one.
+    pub(crate) fn open(&self, log: Verbosity) -> Result<(Option<Log>, Option<LogFile>), Failure> {
         let to: Option<Box<dyn Write + Send>> = match self.access_log.as_deref() {
             None => None,
             Some(path) if path.as_os_str() == "-" => Some(Box::new(io::stdout())),
-            Some(path) => Some(Box::new(File::options().create(true).append(true).open(path).map_err(|error| {
-                Failure::new(format!("--access-log {}: {error}; name a file that can be written", path.display()))
-            })?)),
+            Some(path) => Some(Box::new(append(path)?)),
         };
         if to.is_none() && !log.verbose {
-            return Ok(None);
+            return Ok((None, None));
         }
-        let (format, to) = (self.log_format, to.map(Mutex::new));
-        Ok(Some(Log::new(move |request| {
+        let (format, to) = (self.log_format, to.map(|to| Arc::new(Mutex::new(to))));
+        let path = self.access_log.clone().filter(|path| path.as_os_str() != "-");
+        let file = path.zip(to.clone()).map(|(path, to)| LogFile { path, to });
+        let write = move |request: &LoggedRequest| {
             log.detail(format_args!("{}", text(request)));
             if let Some(to) = &to {
                 let line = match format {
                     LogFormat::Text => text(request),
                     LogFormat::Json => object(request).to_string(),
                 };
-                let mut to = to.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Err(error) = to.write_all(format!("{line}\n").as_bytes()).and_then(|()| to.flush()) {
                     console::note(format_args!("warning: the access log cannot be written: {error}"));
                 }
             }
-        })))
+        };
+        Ok((Some(Log::new(write)), file))
     }
+}
+
+impl LogFile {
+    /// Opens the file again. If that fails, lines are still written to the old one.
+    pub(crate) fn reopen(&self) {
+        match append(&self.path) {
+            Ok(file) => *self.to.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(file),
+            Err(failure) => tracing::error!("the access log is still the old file: {}", failure.message()),
+        }
+    }
+}
+
+fn append(path: &Path) -> Result<File, Failure> {
+    File::options().create(true).append(true).open(path).map_err(|error| {
+        Failure::new(format!("--access-log {}: {error}; name a file that can be written", path.display()))
+    })
 }
 
 /// `2026-01-31T12:00:00Z POST /v1/completions 200, prompt 12 tokens (8 cached), generated 30, first 0.120 s, 1.500 s, key

@@ -53,7 +53,7 @@ pub(crate) struct DeviceArgs {
     /// The most memory of a CUDA device to use, for example 12GB [default: all that is free].
     #[arg(long, value_name = "SIZE", value_parser = numbers::size)]
     pub(crate) gpu_memory: Option<u64>,
-    /// The most memory to use for a model on the CPU, for example 24GB [default: all that is free]. With this option, --device auto
+    /// The most memory to use for models on the CPU, for example 24GB [default: all that is free]. With this option, --device auto
     /// means the CPU. With --device cuda or --gpu-memory: the most host memory for experts.
     #[arg(long, value_name = "SIZE", value_parser = numbers::size)]
     pub(crate) cpu_memory: Option<u64>,

@@ -3,9 +3,13 @@
 use std::fmt::{Arguments, Display};
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
 
+use crate::access_log::utc;
 use crate::failure::Failure;
 use crate::wrap::Wrap;
 
@@ -28,8 +32,28 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     print_line(serde_json::to_string_pretty(value)?)
 }
 
+/// Whether lines on stderr are JSON objects.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// From now on, lines on stderr are JSON objects with the fields of the log.
+pub(crate) fn write_json() {
+    IS_JSON.store(true, Ordering::Relaxed);
+}
+
+/// A line as an object of the log.
+fn object(line: &str) -> Value {
+    let levels = [("error: ", "ERROR"), ("warning: ", "WARN"), ("", "INFO")];
+    let found = levels.iter().find_map(|(prefix, level)| Some((line.strip_prefix(prefix)?, level)));
+    let (message, level) = found.unwrap_or((line, &"INFO"));
+    json!({"timestamp": utc(SystemTime::now()), "level": level, "message": message})
+}
+
 /// Writes a line to stderr, in one write; on a terminal broken between words.
 pub(crate) fn note(line: Arguments) {
+    if IS_JSON.load(Ordering::Relaxed) {
+        let _ = io::stderr().write_all(format!("{}\n", object(&line.to_string())).as_bytes());
+        return;
+    }
     let text = format!("{line}\n");
     let text = match terminal_size::terminal_size_of(io::stderr()) {
         Some((width, _)) => Wrap::default().push(&text, usize::from(width.0)),

@@ -10,6 +10,7 @@ use gristmill_engine::model::{is_heads_file, with_heads_of};
 use gristmill_engine::{DEFAULT_CONTEXT, Engine, Limits, LoadOptions, Model, Opened, Plan, open_device, place_experts};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
+use gristmill_kernels::tensor::DeviceId;
 use gristmill_server::LoadProgress;
 use indicatif::ProgressBar;
 
@@ -60,15 +61,48 @@ fn place(file: &GgufFile, device: &DeviceArgs, mut limits: Limits, log: &Verbosi
 /// A load next to other models.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Beside {
-    /// Bytes of the files of other models that are mapped. The system reports them as free.
-    pub(crate) mapped: u64,
+    /// The memory of the other models.
+    pub(crate) others: Memory,
     /// Whether the default context is independent of the free memory: other models can be unloaded.
     pub(crate) keeps_context: bool,
     pub(crate) progress: LoadProgress,
 }
 
-/// A loaded model, the limits of its engine, and the bytes of its file that are mapped.
-pub(crate) type Loaded = (Arc<Model>, Limits, u64);
+/// Bytes of the host's memory that models have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Memory {
+    /// Of their files that are mapped. The system reports them as free.
+    mapped: u64,
+    /// All that `--cpu-memory` limits, with the mapped files.
+    all: u64,
+}
+
+impl Memory {
+    fn of(plan: &Plan, backend: &Backend) -> Memory {
+        let all = if backend.device() == DeviceId::Cpu { plan.total() } else { plan.host };
+        Memory { mapped: plan.mapped, all }
+    }
+
+    pub(crate) fn plus(self, other: Memory) -> Memory {
+        Memory { mapped: self.mapped.saturating_add(other.mapped), all: self.all.saturating_add(other.all) }
+    }
+
+    /// Refuses a model next to others if together they have more than `--cpu-memory`.
+    fn check_next_to(&self, others: &Memory, device: &DeviceArgs) -> Result<(), Failure> {
+        match device.cpu_memory {
+            Some(most) if others.all > 0 && self.plus(*others).all > most => {
+                let [own, others, most] = [self.all, others.all, most].map(console::bytes);
+                Err(Failure::Memory(format!(
+                    "--cpu-memory is {most}: the model needs {own}, and loaded models have {others}"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A loaded model, the limits of its engine, and its memory.
+pub(crate) type Loaded = (Arc<Model>, Limits, Memory);
 
 /// The same as [`model`] next to other models, with the tokens of a batch that suit the model if the limits have 0.
 pub(crate) fn next_to(
@@ -86,7 +120,10 @@ pub(crate) fn next_to(
     let most = most.min(limits.kv_tokens.unwrap_or(usize::MAX));
     let context = limits.context.or(beside.keeps_context.then_some(most));
     let limits = Limits { context, ..limits };
-    Ok((load(file, backend, &device, limits, log, beside)?, limits, plan.mapped))
+    let plan = Plan::new(&kind::info_for(&file, &options)?, &limits, options.precision, &backend)?;
+    let memory = Memory::of(&plan, &backend);
+    memory.check_next_to(&beside.others, &device)?;
+    Ok((load(file, backend, &device, limits, log, beside)?, limits, memory))
 }
 
 /// The same with the tokens of a batch that suit the model and its device. Returns the limits too.
@@ -151,7 +188,7 @@ fn load(
     }
     log.detail(format_args!("context: {} tokens, threads: {}", plan.context, device.threads()));
     // On a GPU nothing is mapped.
-    plan.available = plan.available.map(|free| free.saturating_sub(beside.mapped));
+    plan.available = plan.available.map(|free| free.saturating_sub(beside.others.mapped));
     plan.check()?;
     let bar = bar(log, "loading {wide_bar} {decimal_bytes}/{decimal_total_bytes}");
     let (progress, report) = (bar.clone(), beside.progress.clone());

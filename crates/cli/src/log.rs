@@ -10,9 +10,13 @@ use tracing_subscriber::fmt::time::FormatTime;
 
 use crate::access_log::{LogFormat, utc};
 use crate::args::Verbosity;
+use crate::console;
 
-/// Prints errors from now on, and warnings unless `--quiet`.
+/// Prints errors from now on, and warnings unless `--quiet`. With JSON, all lines on stderr are objects.
 pub(crate) fn install(format: LogFormat, verbosity: Verbosity) {
+    if matches!(format, LogFormat::Json) {
+        console::write_json();
+    }
     let level = if verbosity.quiet { LevelFilter::ERROR } else { LevelFilter::WARN };
     let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_timer(Utc);
     // A process has one subscriber, and nothing before has set one.

@@ -10,15 +10,16 @@ mod tls;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use gristmill_engine::Limits;
-use gristmill_server::{Access, HostPattern, Options, Origin, Server};
+use gristmill_server::{Access, HostPattern, OfferedModel, Options, Origin, Server};
 use tokio::runtime::Runtime;
 
-use crate::access_log::AccessLogArgs;
+use crate::access_log::{AccessLogArgs, LogFile};
 use crate::args::{ContextArg, DeviceArgs, Verbosity};
 use crate::draft::DraftArgs;
 use crate::failure::Failure;
@@ -133,6 +134,9 @@ pub(crate) struct ServeArgs {
     log: Verbosity,
 }
 
+/// How soon a signal is seen.
+const SOON: Duration = Duration::from_millis(50);
+
 /// Another server's names of figures.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum MetricsNames {
@@ -143,13 +147,14 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     log::install(args.access_log.log_format, args.log);
     args.settings.check()?;
     let keys = args.keys.read()?;
-    let access_log = args.access_log.open(args.log)?;
+    let (access_log, log_file) = args.access_log.open(args.log)?;
     let unprotected = keys.is_empty() && !args.allow_unauthenticated;
     args.sockets.check(unprotected)?;
     let runtime = runtime()?;
     let (sockets, certificate) = runtime.block_on(args.sockets.listen(unprotected))?;
-    let reloads = args.keys.has_file() || certificate.is_some();
+    let reloads = args.keys.has_file() || certificate.is_some() || log_file.is_some();
     let hangup = reloads.then(hangup::on_hangup).transpose()?;
+    let interrupt = if reloads { Interrupt::watch_but_hangup()? } else { Interrupt::watch()? };
     let loading = {
         let _within = runtime.enter();
         sockets.answer_while_loading()
@@ -175,9 +180,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         settings: args.settings.clone(),
         count_experts: args.count_experts,
         log: args.log,
-        mapped: Arc::default(),
+        held: Arc::default(),
     };
-    let models = args.models.offered(&loads)?;
+    let Some(models) = loaded(args.models.clone(), loads, &interrupt)? else {
+        // No request runs that must finish. Dropping the sockets removes their files.
+        return Ok(());
+    };
     let access = Access { keys, hosts: args.allow_host.clone(), origins: args.allow_origin.clone() };
     let options = Options {
         access,
@@ -195,7 +203,36 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     };
     drop(loading);
     let server = Server::new(sockets, models, options);
-    runtime.block_on(serve(args, server, hangup, certificate))
+    let reloaded = Reloaded { hangup, certificate, log_file };
+    runtime.block_on(serve(args, server, interrupt, reloaded))
+}
+
+/// What SIGHUP reads or opens again, besides the keys.
+struct Reloaded {
+    /// Set by SIGHUP, if there is anything.
+    hangup: Option<Arc<AtomicBool>>,
+    certificate: Option<Arc<Certificate>>,
+    log_file: Option<LogFile>,
+}
+
+/// The models, of which some are loaded now. `None` after a signal, which does not wait for a load: its thread ends with
+/// the process.
+fn loaded(models: ModelsArg, loads: Loads, interrupt: &Interrupt) -> Result<Option<Vec<OfferedModel>>, Failure> {
+    let (send, result) = mpsc::channel();
+    let thread = thread::Builder::new().name("load".to_owned());
+    thread
+        .spawn(move || send.send(models.offered(&loads)))
+        .map_err(|error| Failure::new(format!("cannot start a thread: {error}")))?;
+    loop {
+        match result.recv_timeout(SOON) {
+            Ok(models) => return models.map(Some),
+            Err(RecvTimeoutError::Timeout) if interrupt.signal().is_some() => return Ok(None),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Failure::new("loading the models panicked; report this with the lines above"));
+            }
+        }
+    }
 }
 
 fn runtime() -> Result<Runtime, Failure> {
@@ -207,10 +244,9 @@ fn runtime() -> Result<Runtime, Failure> {
 async fn serve(
     args: &ServeArgs,
     server: Server,
-    hangup: Option<Arc<AtomicBool>>,
-    certificate: Option<Arc<Certificate>>,
+    interrupt: Interrupt,
+    Reloaded { hangup, certificate, log_file }: Reloaded,
 ) -> Result<(), Failure> {
-    let interrupt = if hangup.is_some() { Interrupt::watch_but_hangup()? } else { Interrupt::watch()? };
     args.sockets.note(&server, !args.no_page);
     console::note(format_args!("ready; Ctrl-C ends the server"));
     let keys = server.keys();
@@ -219,6 +255,7 @@ async fn serve(
             args.keys.reload(&keys, args.log);
         }
         certificate.iter().for_each(|certificate| certificate.reload(args.log));
+        log_file.iter().for_each(LogFile::reopen);
     });
     tokio::select! {
         () = server.run(ended(interrupt, args.log)) => {}
@@ -236,7 +273,7 @@ fn readers() -> usize {
 /// Ready after a signal. The next one ends the process.
 async fn ended(interrupt: Interrupt, log: Verbosity) {
     while interrupt.signal().is_none() {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(SOON).await;
     }
     log.info(format_args!("running replies end, then the server; a second signal ends it now"));
     drop(interrupt);

@@ -34,7 +34,7 @@ pub(crate) struct ModelArg {
 }
 
 /// The model, as an option.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct ModelOption {
     /// The same as MODEL, as an option.
     #[arg(short, long, value_name = "MODEL")]

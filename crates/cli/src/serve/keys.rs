@@ -37,7 +37,7 @@ impl KeyArgs {
         Ok(keys)
     }
 
-    /// Whether SIGHUP reads a file, and so does not end the server.
+    /// Whether SIGHUP reads a file.
     pub(super) fn has_file(&self) -> bool {
         self.keys.is_some()
     }
@@ -57,7 +57,7 @@ impl KeyArgs {
 /// The keys in a file, one in each line. Empty lines and lines that start with `#` are none.
 fn of_file(path: &Path) -> Result<Vec<Key>, Failure> {
     let text = console::read_text(path).map_err(|failure| failure.about("cannot read the keys"))?;
-    let mut keys: Vec<Key> = Vec::new();
+    let (mut keys, mut numbers): (Vec<Key>, Vec<usize>) = Default::default();
     let lines = (1..).zip(text.lines().map(str::trim));
     for (number, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
         let wrong = |error| Failure::new(format!("{}: line {number} {error}", path.display()));
@@ -68,7 +68,15 @@ fn of_file(path: &Path) -> Result<Vec<Key>, Failure> {
                 path.display()
             )));
         }
+        if let Some(at) = keys.iter().position(|other| other.contradicts(&key)) {
+            return Err(Failure::new(format!(
+                "{}: line {number} has other limits than line {} with the same name; write the same limits in both",
+                path.display(),
+                numbers[at]
+            )));
+        }
         keys.push(key);
+        numbers.push(number);
     }
     if keys.is_empty() {
         return Err(Failure::new(format!("there are no keys in {}; write one in each line", path.display())));

@@ -13,13 +13,13 @@ use gristmill_server::{LoadError, LoadProgress, LoadedModel, OfferedModel};
 use crate::args::{DeviceArgs, Verbosity};
 use crate::draft::{DraftArgs, Without};
 use crate::failure::Failure;
-use crate::load::{self, Beside};
+use crate::load::{self, Beside, Memory};
 use crate::numbers;
 use crate::settings::SettingArgs;
 use crate::source::{ModelOption, QuantizeArg, Source};
 use crate::{recommended, template};
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct ModelsArg {
     /// The models: GGUF files (any part of a split model), folders of Hugging Face or MLX, models of the hub, or folders
     /// that contain models. ORG/REPO[:QUANT] must be in the cache (`gristmill pull`); hf:ORG/REPO[:QUANT] is downloaded
@@ -46,8 +46,8 @@ pub(crate) struct ModelsArg {
     pub(super) idle: Option<usize>,
 }
 
-/// An engine, and the bytes of its model's file that are mapped.
-type MappedFile = (Weak<Engine>, u64);
+/// An engine, and the memory of its model.
+type Held = (Weak<Engine>, Memory);
 
 /// How models are loaded.
 #[derive(Clone)]
@@ -63,7 +63,7 @@ pub(super) struct Loads {
     pub(super) count_experts: bool,
     pub(super) log: Verbosity,
     /// Of the models that were loaded.
-    pub(super) mapped: Arc<Mutex<Vec<MappedFile>>>,
+    pub(super) held: Arc<Mutex<Vec<Held>>>,
 }
 
 /// A model that is named, or that a folder contains.
@@ -183,9 +183,9 @@ impl Loads {
         let Loads { device, log, .. } = self;
         let drafts = self.drafts.or(Without::Off);
         let source = self.quantize.of(Source::of(path))?;
-        let beside = Beside { mapped: self.mapped(), keeps_context: is_several, progress: progress.clone() };
+        let beside = Beside { others: self.held(), keeps_context: is_several, progress: progress.clone() };
         let limits = Limits { output_rows: drafts.rows(self.limits.sequences), ..self.limits };
-        let (model, limits, mapped) = load::next_to(&beside, source, &drafts.on(device), limits, log)?;
+        let (model, limits, memory) = load::next_to(&beside, source, &drafts.on(device), limits, log)?;
         let mut sampling = recommended::sampling(source, &model);
         self.settings.apply(&mut sampling);
         let engine = load::start(model, drafts, limits, device, log)?.with_queue(self.queue);
@@ -195,15 +195,15 @@ impl Loads {
             engine.count_experts(true);
         }
         let (draft, engine) = (drafts.most(engine.model()), Arc::new(engine));
-        self.mapped.lock().unwrap_or_else(PoisonError::into_inner).push((Arc::downgrade(&engine), mapped));
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).push((Arc::downgrade(&engine), memory));
         Ok(LoadedModel { engine, sampling, draft })
     }
 
-    /// Bytes of the files of loaded models that are mapped.
-    fn mapped(&self) -> u64 {
-        let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
-        mapped.retain(|(engine, _)| engine.strong_count() > 0);
-        mapped.iter().map(|(_, bytes)| bytes).sum()
+    /// The memory of all loaded models.
+    fn held(&self) -> Memory {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.retain(|(engine, _)| engine.strong_count() > 0);
+        held.iter().fold(Memory::default(), |sum, (_, memory)| sum.plus(*memory))
     }
 }
 

@@ -61,6 +61,11 @@ impl Key {
     pub fn is_same(&self, other: &Key) -> bool {
         self.digest == other.digest
     }
+
+    /// Whether both have the same name, and so are one tenant, but different limits.
+    pub fn contradicts(&self, other: &Key) -> bool {
+        self.name.is_some() && self.name == other.name && self.limits != other.limits
+    }
 }
 
 impl From<&str> for Key {

@@ -30,7 +30,7 @@ fn a_hangup_reads_the_keys_again() {
     server.hang_up();
     wait_until("the change of keys", || status(&server, "third") == "200");
     assert_eq!(["first", "second"].map(|key| status(&server, key)), ["401", "401"]);
-    for wrong in ["", "third anna rpm=none\n", "a b c\n", "fourth\nfourth x\n"] {
+    for wrong in ["", "third anna rpm=none\n", "a b c\n", "fourth\nfourth x\n", "third ben\n\nfourth ben rpm=5\n"] {
         fs::write(&file, wrong).expect("a written file");
         server.hang_up();
         std::thread::sleep(Duration::from_millis(200));
@@ -38,10 +38,14 @@ fn a_hangup_reads_the_keys_again() {
     }
     let lines = server.lines();
     let errors: Vec<&String> = lines.iter().filter(|line| line.contains("ERROR the keys are unchanged")).collect();
-    assert_eq!(errors.len(), 4, "{lines:?}");
-    for (error, problem) in
-        errors.iter().zip(["there are no keys", "line 1 rpm: the limit", "line 1 has more", "line 2 has the key"])
-    {
+    assert_eq!(errors.len(), 5, "{lines:?}");
+    for (error, problem) in errors.iter().zip([
+        "there are no keys",
+        "line 1 rpm: the limit",
+        "line 1 has more",
+        "line 2 has the key",
+        "line 3 has other limits than line 1 with the same name",
+    ]) {
         assert!(error.contains(problem), "{error}");
     }
     let log = fs::read_to_string(&log).expect("a log");

@@ -39,13 +39,39 @@ fn failures_are_logged() {
 
 #[test]
 fn failures_are_logged_as_json() {
-    let lines = lines_of_a_failure(&["--log-format", "json"]);
-    let objects = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let errors: Vec<Value> = objects.filter(|object| object["level"] == "ERROR").collect();
+    let lines = lines_of_a_failure(&["--log-format", "json", "--verbose"]);
+    let objects: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).expect("only JSON")).collect();
+    assert!(objects.iter().any(|object| object["message"].as_str().is_some_and(|text| text.starts_with("ready;"))));
+    let errors: Vec<Value> = objects.into_iter().filter(|object| object["level"] == "ERROR").collect();
     assert_eq!(errors.len(), 2, "{lines:?}");
     assert_eq!((&errors[1]["path"], &errors[1]["status"]), (&"/v1/completions".into(), &500.into()), "{lines:?}");
     assert_eq!(errors[1]["request_id"], "of-the-client", "{lines:?}");
     assert!(errors.iter().all(|error| error["timestamp"].as_str().is_some_and(|time| time.ends_with('Z'))));
+}
+
+/// A log that was renamed is written to its name again.
+#[test]
+fn a_hangup_opens_the_access_log_again() {
+    let [file, renamed] = ["rotated.log", "rotated.log.1"].map(path);
+    [&file, &renamed].into_iter().for_each(|file| drop(fs::remove_file(file)));
+    let mut server = Serving::new(&["--access-log", &file]);
+    let ask = |id: &str| rest(server.post(&format!("x-request-id: {id}\r\n"), r#"{"prompt": "a", "max_tokens": 1}"#));
+    ask("one");
+    fs::rename(&file, &renamed).expect("a renamed file");
+    ask("two");
+    server.hang_up();
+    let start = std::time::Instant::now();
+    while !fs::exists(&file).expect("a folder") {
+        assert!(start.elapsed().as_secs() < 20, "the log is not opened again");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    ask("three");
+    server.lines();
+    let ids = |file: &str| {
+        let log = fs::read_to_string(file).expect("a log");
+        log.lines().map(|line| line.rsplit_once(", id ").expect("an id").1.to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!((ids(&renamed), ids(&file)), (vec!["one".to_owned(), "two".to_owned()], vec!["three".to_owned()]));
 }
 
 /// The id of a reply is the one in the log.

@@ -164,3 +164,26 @@ fn the_socket_of_systemd() {
     let mut refused = with_socket(listener.into(), &["--listen", "systemd"]);
     assert!(!refused.wait().expect("it ends").success());
 }
+
+/// A signal does not wait for a model that is being loaded, and the socket's file is removed.
+#[test]
+fn a_signal_ends_a_server_whose_model_is_loaded() {
+    let socket = path("loading.sock");
+    let _ = fs::remove_file(&socket);
+    // A hub that accepts a connection and never answers.
+    let hub = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = format!("http://{}", hub.local_addr().expect("an address"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gristmill"));
+    command.args(["serve", "hf:org/model", "--listen", &format!("unix:{socket}")]);
+    command.env("HOME", "/dev/null/home").env("HF_ENDPOINT", address).env("HF_HOME", path("loading-cache"));
+    let mut child = command.stderr(Stdio::null()).spawn().expect("it starts");
+    wait_until("a socket", || Path::new(&socket).exists());
+    wait_until("a reply", || {
+        let stream = UnixStream::connect(&socket);
+        stream.and_then(|stream| read_all(stream, GET)).is_ok_and(|reply| reply.starts_with("HTTP/1.1 503"))
+    });
+    assert!(Command::new("kill").arg(child.id().to_string()).status().is_ok_and(|status| status.success()));
+    wait_until("the end", || child.try_wait().expect("a status").is_some());
+    assert_eq!(child.wait().expect("a status").code(), Some(0));
+    assert!(!Path::new(&socket).exists(), "the socket's file is there");
+}
