@@ -1,12 +1,14 @@
 //! Byte-level BPE, the tokenizer model "gpt2": bytes are symbols, merges are listed in order of rank.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
-use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
+use unicode_normalization::UnicodeNormalization;
 
 use super::alphabet::{byte_chars, char_byte};
 use super::error::TokenizerError;
 use super::merge::{Merger, NO_ID};
+use super::normal::{nfc_may_change, nfc_with_barred};
 use super::{Family, TokenType, Vocabulary};
 
 /// Pair of tokens to rank and merged token.
@@ -45,9 +47,28 @@ impl ByteLevel {
         Ok(Self { family, bytes, merges, words, add_space_prefix })
     }
 
-    /// Appends the ids of `text`, which is below 2³² bytes. Vocabularies may leave out bytes that are rare, such as
-    /// control characters; they are dropped, as transformers does. Ends after the word with which `out` has more than
-    /// `most` ids.
+    /// The text in the form in which words are cut.
+    pub(super) fn normal<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        match self.family.nfc && nfc_may_change(text) {
+            true => text.nfc().collect::<String>().into(),
+            false => text.into(),
+        }
+    }
+
+    /// [`normal`](Self::normal), and which bytes of it no control token may include, where `barred` are those of the text.
+    pub(super) fn normal_with_barred<'t>(&self, text: &'t str, barred: &[usize]) -> (Cow<'t, str>, Vec<usize>) {
+        match self.family.nfc && nfc_may_change(text) {
+            true => {
+                let (normal, barred) = nfc_with_barred(text, barred);
+                (normal.into(), barred)
+            }
+            false => (text.into(), barred.to_vec()),
+        }
+    }
+
+    /// Appends the ids of a text in its normal form, which is below 2³² bytes. Vocabularies may leave out bytes that are
+    /// rare, such as control characters; they are dropped, as transformers does. Ends after the word with which `out` has
+    /// more than `most` ids.
     pub(super) fn encode(&self, text: &str, merger: &mut Merger, out: &mut Vec<u32>, most: usize) {
         if self.add_space_prefix && !text.starts_with(' ') {
             self.encode_words(&format!(" {text}"), merger, out, most);
@@ -67,17 +88,11 @@ impl ByteLevel {
     }
 
     fn encode_words(&self, text: &str, merger: &mut Merger, out: &mut Vec<u32>, most: usize) {
-        let mut encode = |word: &str| {
+        self.family.pattern.split(text, |word| {
             if out.len() <= most {
                 self.encode_word(word, merger, out);
             }
-        };
-        if self.family.nfc && is_nfc_quick(text.chars()) != IsNormalized::Yes {
-            let normal: String = text.nfc().collect();
-            self.family.pattern.split(&normal, encode);
-            return;
-        }
-        self.family.pattern.split(text, &mut encode);
+        });
     }
 
     fn encode_word(&self, word: &str, merger: &mut Merger, out: &mut Vec<u32>) {

@@ -10,6 +10,8 @@ pub(super) struct Fewest {
     /// For each byte, one token divided by the length of the longest token with that byte; 0 for a byte that may be
     /// dropped.
     shares: [u64; 256],
+    /// Any white space can belong to a token.
+    are_spaces_free: bool,
 }
 
 impl Fewest {
@@ -22,7 +24,7 @@ impl Fewest {
             }
         }
         let share = |byte: usize| if is_kept(byte as u8) { TOKEN / longest[byte] as u64 } else { 0 };
-        Fewest { shares: std::array::from_fn(share) }
+        Fewest { shares: std::array::from_fn(share), are_spaces_free: false }
     }
 
     /// The same bound where each `character` is written as `stands_for` in the tokens, if it is a part of one at all.
@@ -33,10 +35,16 @@ impl Fewest {
         self
     }
 
+    /// The same bound where tokens may include any white space around them.
+    pub(super) fn with_free_spaces(self, are_spaces_free: bool) -> Fewest {
+        Fewest { are_spaces_free, ..self }
+    }
+
     /// The fewest tokens that a text can have.
     pub(super) fn tokens(&self, text: &str) -> usize {
         // A text has fewer than 2³² bytes.
-        let shares: u64 = text.bytes().map(|byte| self.shares[usize::from(byte)]).sum();
+        let of = |text: &str| text.bytes().map(|byte| self.shares[usize::from(byte)]).sum::<u64>();
+        let shares = if self.are_spaces_free { text.split_whitespace().map(of).sum() } else { of(text) };
         shares.div_ceil(TOKEN) as usize
     }
 }
@@ -55,5 +63,9 @@ mod tests {
         );
         let fewest = fewest.with_substitute(b'c', "aa");
         assert_eq!(fewest.tokens("cccc"), 2);
+        let fewest = Fewest::new([b" " as &[u8], b"a"].into_iter(), |_| true);
+        assert_eq!(["a a", "  ", "a\u{3000}a"].map(|text| fewest.tokens(text)), [3, 2, 5]);
+        let fewest = fewest.with_free_spaces(true);
+        assert_eq!(["a a", "  ", "a\u{3000}a"].map(|text| fewest.tokens(text)), [2, 0, 2]);
     }
 }

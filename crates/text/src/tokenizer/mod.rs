@@ -1,7 +1,7 @@
 //! Text to token ids and back, from the vocabulary of a GGUF file.
 //!
 //! ```text
-//! text ── special ──► fragments ──► bpe (split into words, merge) or spm (merge by score) ──► ids
+//! text ── special ──► fragments ──► normal form ── special ──► fragments ──► bpe (split into words, merge) or spm (merge by score) ──► ids
 //! ids  ── token_bytes ──► bytes ── stream ──► text
 //! ```
 //! The results equal transformers' for the same vocabulary, except that special tokens are recognised in a text only
@@ -13,6 +13,7 @@ mod error;
 mod family;
 mod fewest;
 mod merge;
+mod normal;
 mod special;
 mod split;
 mod spm;
@@ -21,9 +22,13 @@ mod vocabulary;
 
 pub use error::TokenizerError;
 pub use family::{Family, Step};
+pub use special::TokenFlags;
 pub use spm::byte_token;
 pub use stream::StreamDecoder;
 pub use vocabulary::{TokenType, Vocabulary};
+
+use std::borrow::Cow;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +70,42 @@ impl Model {
         }
     }
 
+    /// Whether a token has other bytes in a normal form, apart from a space before it.
+    fn rewrites(&self, token: &str) -> bool {
+        match self {
+            Model::ByteLevel(model) => model.normal(token) != token,
+            Model::Scored(_) => token.contains(' ') || token.contains(spm::SPACE),
+        }
+    }
+
+    /// The text in the form that is cut into words or symbols.
+    fn normal<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        match self {
+            Model::ByteLevel(model) => model.normal(text),
+            Model::Scored(model) => model.normal(text).into(),
+        }
+    }
+
+    /// The normal form, and which bytes of it no control token may include, where `barred` are those of the text.
+    fn normal_with_barred<'t>(&self, text: &'t str, barred: &[usize]) -> (Cow<'t, str>, Vec<usize>) {
+        match self {
+            Model::ByteLevel(model) => model.normal_with_barred(text, barred),
+            Model::Scored(model) => {
+                let (normal, barred) = model.normal_with_barred(text, barred);
+                (normal.into(), barred)
+            }
+        }
+    }
+
+    /// Appends the ids of a text in its normal form; may end with more than `most`.
+    fn encode(&self, text: &str, merger: &mut Merger, ids: &mut Vec<u32>, most: usize) -> Result<(), TokenizerError> {
+        match self {
+            Model::ByteLevel(model) => model.encode(text, merger, ids, most),
+            Model::Scored(model) => model.encode(text, merger, ids)?,
+        }
+        Ok(())
+    }
+
     /// Appends the bytes that a token stands for; for special tokens, their name.
     fn decode(&self, token: &str, kind: TokenType, out: &mut Vec<u8>) {
         let plain = matches!(kind, TokenType::Normal | TokenType::Unused);
@@ -80,6 +121,15 @@ impl Model {
     }
 }
 
+/// The added tokens that are recognised in a text.
+#[derive(Debug)]
+struct Added {
+    /// Those that are recognised in the text itself.
+    written: Matcher,
+    /// Those that are then recognised in the normal form of each fragment.
+    normal: Matcher,
+}
+
 /// A tokenizer, ready for use from several threads.
 #[derive(Debug)]
 pub struct Tokenizer {
@@ -90,10 +140,10 @@ pub struct Tokenizer {
     bytes: Vec<u8>,
     offsets: Vec<usize>,
     fewest: Fewest,
-    /// Matches user-defined tokens.
-    defined: Matcher,
-    /// Matches user-defined and special tokens.
-    special: Matcher,
+    /// The user-defined tokens.
+    defined: Added,
+    /// The user-defined and special tokens.
+    special: Added,
     bos: Option<u32>,
     eos: Option<u32>,
     padding: Option<u32>,
@@ -127,26 +177,45 @@ impl Tokenizer {
             model.decode(token, kind, &mut bytes);
             offsets.push(bytes.len());
         }
-        let matcher = |wanted: fn(TokenType) -> bool| {
-            let tokens = (0..).zip(&vocabulary.tokens).zip(&types).filter(|&(_, &kind)| wanted(kind));
-            Matcher::new(tokens.map(|((id, token), _)| (token.as_str(), id))).map_err(|error| {
-                TokenizerError::BadEntry {
-                    key: "tokens",
-                    index: 0,
-                    problem: format!("begins a table whose special tokens cannot be indexed: {error}"),
-                }
+        let flags = |id: u32| {
+            let flags = vocabulary.flags.get(&id).copied().unwrap_or_default();
+            // `Escaper` looks for control tokens in the text itself.
+            let is_hidden = types[id as usize].is_special() && model.rewrites(&vocabulary.tokens[id as usize]);
+            TokenFlags { normalized: flags.normalized && !is_hidden, ..flags }
+        };
+        let added = |is_wanted: fn(TokenType) -> bool| {
+            let tokens = || (0..).zip(&vocabulary.tokens).zip(&types).filter(move |&(_, &kind)| is_wanted(kind));
+            let tokens = || tokens().map(|((id, token), _)| (token.as_str(), id, flags(id)));
+            let written = tokens().filter(|(.., flags)| !flags.normalized);
+            let normal = tokens().filter(|(.., flags)| flags.normalized);
+            let normal = normal.map(|(token, id, flags)| (model.normal(token), id, flags));
+            let both = Matcher::new(written).and_then(|written| Ok(Added { written, normal: Matcher::new(normal)? }));
+            both.map_err(|error| TokenizerError::BadEntry {
+                key: "tokens",
+                index: 0,
+                problem: format!("begins a table whose special tokens cannot be indexed: {error}"),
             })
         };
+        let special = added(|kind| kind == TokenType::UserDefined || kind.is_special())?;
+        let normalised = (0..).zip(&vocabulary.tokens).filter(|&(id, _)| flags(id).normalized);
+        let normalised: Vec<_> = normalised.map(|(_, token)| model.normal(token)).collect();
+        let normalised = normalised.iter().map(|token| token.as_bytes());
         let fewest = match &model {
-            Model::ByteLevel(_) => Fewest::new(offsets.windows(2).map(|of| &bytes[of[0]..of[1]]), |b| model.keeps(b)),
+            Model::ByteLevel(_) => {
+                let written = offsets.windows(2).map(|of| &bytes[of[0]..of[1]]);
+                Fewest::new(written.chain(normalised), |b| model.keeps(b))
+            }
             // Texts are matched with their spaces as the vocabulary writes them.
-            Model::Scored(_) => Fewest::new(vocabulary.tokens.iter().map(String::as_bytes), |b| model.keeps(b))
-                .with_substitute(b' ', spm::SPACE),
+            Model::Scored(_) => {
+                let written = vocabulary.tokens.iter().map(String::as_bytes);
+                Fewest::new(written.chain(normalised), |b| model.keeps(b)).with_substitute(b' ', spm::SPACE)
+            }
         };
+        let strips = special.written.strips() || special.normal.strips();
         let default_bos = family.is_none_or(|family| family.add_bos) && vocabulary.bos.is_some();
         Ok(Self {
-            defined: matcher(|kind| kind == TokenType::UserDefined)?,
-            special: matcher(|kind| kind == TokenType::UserDefined || kind.is_special())?,
+            defined: added(|kind| kind == TokenType::UserDefined)?,
+            special,
             end_of_generation: vocabulary.ends(&types),
             add_bos: vocabulary.add_bos.unwrap_or(default_bos),
             add_eos: vocabulary.add_eos.unwrap_or(false),
@@ -155,7 +224,7 @@ impl Tokenizer {
             eos: vocabulary.eos,
             padding: vocabulary.padding,
             tokens: vocabulary.tokens,
-            fewest,
+            fewest: fewest.with_free_spaces(strips),
             model,
             types,
             bytes,
@@ -253,7 +322,7 @@ impl Tokenizer {
     /// # Errors
     /// The errors of [`encode`](Self::encode), and [`TokenizerError::TooManyTokens`].
     pub fn encode_at_most(&self, text: &str, options: EncodeOptions, most: usize) -> Result<Vec<u32>, TokenizerError> {
-        self.encode_parts(text, &[], options, most)
+        self.encode_parts(text, None, options, most)
     }
 
     /// Encodes the prompt of a conversation: its control tokens are recognised, except where they would include one of
@@ -263,13 +332,14 @@ impl Tokenizer {
     /// The errors of [`encode_at_most`](Self::encode_at_most).
     pub fn encode_rendered(&self, text: &str, plain: &[usize], most: usize) -> Result<Vec<u32>, TokenizerError> {
         let options = EncodeOptions { add_special: false, parse_special: true };
-        self.encode_parts(text, plain, options, most)
+        self.encode_parts(text, Some(plain), options, most)
     }
 
+    /// `plain`: the bytes that no control token includes, if the text is a rendered prompt.
     fn encode_parts(
         &self,
         text: &str,
-        plain: &[usize],
+        plain: Option<&[usize]>,
         options: EncodeOptions,
         most: usize,
     ) -> Result<Vec<u32>, TokenizerError> {
@@ -287,12 +357,15 @@ impl Tokenizer {
         if options.add_special {
             ids.extend(bos);
         }
-        let matcher = if options.parse_special { &self.special } else { &self.defined };
-        matcher.split(text, Exception { plain, defined: &self.defined }, |fragment| {
-            match (fragment, &self.model) {
-                (Fragment::Token(id), _) => ids.push(id),
-                (Fragment::Text(text), Model::ByteLevel(model)) => model.encode(text, &mut merger, &mut ids, most),
-                (Fragment::Text(text), Model::Scored(model)) => model.encode(text, &mut merger, &mut ids)?,
+        let added = if options.parse_special { &self.special } else { &self.defined };
+        let exception = Exception { plain: plain.unwrap_or_default(), defined: &self.defined.written };
+        added.written.split(text, exception, |fragment| {
+            match fragment {
+                Fragment::Token(id) => ids.push(id),
+                Fragment::Text(place) => {
+                    let within = plain.map(|plain| within(plain, &place));
+                    self.encode_fragment(&text[place], within.as_deref(), added, &mut merger, &mut ids, most)?;
+                }
             }
             check(ids.len())
         })?;
@@ -306,6 +379,32 @@ impl Tokenizer {
             ids.extend(eos.filter(|_| !ends));
         }
         check(ids.len()).map(|()| ids)
+    }
+
+    /// Encodes a text without tokens of [`Added::written`]. `plain`: see [`encode_parts`](Self::encode_parts).
+    fn encode_fragment(
+        &self,
+        fragment: &str,
+        plain: Option<&[usize]>,
+        added: &Added,
+        merger: &mut Merger,
+        ids: &mut Vec<u32>,
+        most: usize,
+    ) -> Result<(), TokenizerError> {
+        if added.normal.is_empty() {
+            return self.model.encode(&self.model.normal(fragment), merger, ids, most);
+        }
+        let (normal, barred) = match plain {
+            None => (self.model.normal(fragment), Vec::new()),
+            Some(plain) => self.model.normal_with_barred(fragment, plain),
+        };
+        added.normal.split(&normal, Exception { plain: &barred, defined: &self.defined.normal }, |part| match part {
+            Fragment::Token(id) => {
+                ids.push(id);
+                Ok(())
+            }
+            Fragment::Text(place) => self.model.encode(&normal[place], merger, ids, most),
+        })
     }
 
     /// A number of tokens that no encoding of the text falls below, in the time that reading it takes.
@@ -341,4 +440,10 @@ impl Tokenizer {
     fn out_of_range(&self, id: u32) -> TokenizerError {
         TokenizerError::IdOutOfRange { id, vocab_size: self.tokens.len() }
     }
+}
+
+/// Those of the bytes, in ascending order, that are at a place, counted from its start.
+fn within(bytes: &[usize], place: &Range<usize>) -> Vec<usize> {
+    let first = bytes.partition_point(|&byte| byte < place.start);
+    bytes[first..].iter().take_while(|&&byte| byte < place.end).map(|byte| byte - place.start).collect()
 }

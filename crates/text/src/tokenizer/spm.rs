@@ -34,6 +34,7 @@ impl Scored {
             let problem = "is not a number".to_owned();
             return Err(TokenizerError::BadEntry { key: "scores", index, problem });
         }
+        let flags = |id: u32| vocabulary.flags.get(&id).copied().unwrap_or_default();
         let mut bytes = [NO_ID; 256];
         let mut scored = Vec::new();
         for (((id, token), kind), &score) in (0..).zip(&vocabulary.tokens).zip(types).zip(&vocabulary.scores) {
@@ -46,6 +47,8 @@ impl Scored {
                     })?;
                     bytes[byte as usize] = id;
                 }
+                // It is a part of the text where its flags do not let it be recognised.
+                TokenType::UserDefined if flags(id).single_word || flags(id).normalized => {}
                 TokenType::Normal | TokenType::UserDefined | TokenType::Unused => scored.push((score, token, id)),
                 TokenType::Unknown | TokenType::Control => {}
             }
@@ -95,10 +98,29 @@ impl Scored {
         is_token() || self.bytes[usize::from(byte)] != NO_ID && (byte.is_ascii() || all_bytes())
     }
 
-    /// Appends the ids of `text`, which is below 2³² bytes even with three bytes for each space.
+    fn prefix(&self) -> &'static str {
+        if self.add_space_prefix { SPACE } else { "" }
+    }
+
+    /// The text in the form in which symbols merge.
+    pub(super) fn normal(&self, text: &str) -> String {
+        format!("{}{}", self.prefix(), text.replace(' ', SPACE))
+    }
+
+    /// [`normal`](Self::normal), and which bytes of it no control token may include, where `barred` are those of the text.
+    pub(super) fn normal_with_barred(&self, text: &str, barred: &[usize]) -> (String, Vec<usize>) {
+        let (mut places, mut longer, mut from) = (Vec::with_capacity(barred.len()), self.prefix().len(), 0);
+        for &byte in barred {
+            let spaces = text.as_bytes()[from..byte].iter().filter(|&&b| b == b' ').count();
+            longer += spaces * (SPACE.len() - 1);
+            places.push(byte + longer);
+            from = byte;
+        }
+        (self.normal(text), places)
+    }
+
+    /// Appends the ids of a text in its normal form, which is below 2³² bytes.
     pub(super) fn encode(&self, text: &str, merger: &mut Merger, out: &mut Vec<u32>) -> Result<(), TokenizerError> {
-        let prefix = if self.add_space_prefix { SPACE } else { "" };
-        let text = format!("{prefix}{}", text.replace(' ', SPACE));
         merger.clear();
         let mut buffer = [0; 4];
         for c in text.chars() {

@@ -1,7 +1,10 @@
 //! The vocabulary of a GGUF file as it is there, and what must hold for it.
 
+use std::collections::BTreeMap;
+
 use super::error::TokenizerError;
 use super::family::Family;
+use super::special::TokenFlags;
 
 /// The keys of a tokenizer in a GGUF file; [`Tokenizer::new`](super::Tokenizer::new) checks them.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -38,6 +41,8 @@ pub struct Vocabulary {
     pub add_eos: Option<bool>,
     /// `tokenizer.ggml.add_space_prefix`; without it, true for `llama` and false for the others.
     pub add_space_prefix: Option<bool>,
+    /// The flags of added tokens, by id; those of other tokens are all false.
+    pub flags: BTreeMap<u32, TokenFlags>,
 }
 
 /// Control tokens that end a turn or a text in common vocabularies, whether or not the file names them.
@@ -135,7 +140,8 @@ impl Vocabulary {
             ("tokenizer.ggml.padding_token_id", self.padding),
         ];
         let ends = self.end_of_generation.iter().map(|&id| ("tokenizer.ggml.eot_token_id or eom_token_id", Some(id)));
-        for (key, id) in named.into_iter().chain(ends) {
+        let flagged = self.flags.keys().next_back().map(|&id| ("the flags of an added token", Some(id)));
+        for (key, id) in named.into_iter().chain(ends).chain(flagged) {
             if let Some(id) = id.filter(|&id| id as usize >= tokens) {
                 return Err(TokenizerError::SpecialOutOfRange { key, id, vocab_size: tokens });
             }
