@@ -182,7 +182,8 @@ fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read,
     let mut header = GgufWriter::new();
     header.set("general.architecture", family.architecture)?;
     header.set("general.type", "model")?;
-    header.set("general.name", name(folder, options))?;
+    let name = name(folder, options);
+    header.set("general.name", name.as_str())?;
     for (key, value) in sampling(folder)? {
         header.set(&key, value)?;
     }
@@ -201,7 +202,8 @@ fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read,
     }
     let rows = made.iter().find(|tensor| tensor.name == "token_embd.weight").and_then(|t| t.shape.get(1));
     let size = rows.and_then(|&rows| usize::try_from(rows).ok()).unwrap_or_default();
-    for (key, value) in vocabulary::read(folder, &config, family, size, options.pre.as_deref(), &mut notes)? {
+    let about = (options.pre.as_deref(), name.as_str(), target);
+    for (key, value) in vocabulary::read(folder, &config, family, size, about, &mut notes)? {
         header.set(&key, value)?;
     }
 

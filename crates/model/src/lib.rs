@@ -62,3 +62,5 @@ pub use sampling::sampling_key;
 pub use stage::Stage;
 pub use state::{KvEvent, KvListener, KvParent, KvUsage, Reuse, SequenceId};
 pub use vocabulary::tokenizer;
+#[doc(hidden)]
+pub use vocabulary::{FLAG_KEYS, flags_of_name};

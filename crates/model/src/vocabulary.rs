@@ -1,7 +1,9 @@
 //! The tokenizer of a GGUF file, from its `tokenizer.ggml.` keys.
 
+use std::collections::BTreeMap;
+
 use gristmill_files::gguf::{FromValue, GgufFile};
-use gristmill_text::tokenizer::{Tokenizer, Vocabulary};
+use gristmill_text::tokenizer::{TokenFlags, Tokenizer, Vocabulary};
 
 use crate::error::Result;
 use crate::family::Source;
@@ -49,9 +51,51 @@ pub(super) fn read(source: &Source) -> Result<Option<Tokenizer>> {
         add_bos: keys.get("add_bos_token")?,
         add_eos: keys.get("add_eos_token")?,
         add_space_prefix: keys.get("add_space_prefix")?,
+        flags: flags(source, tokens)?,
     };
     Ok(Some(Tokenizer::new(vocabulary)?))
 }
+
+/// The keys of the flags of added tokens, which only folders have: the ids of the tokens with each flag.
+pub const FLAG_KEYS: [&str; 4] = [
+    "gristmill.added_tokens.lstrip",
+    "gristmill.added_tokens.rstrip",
+    "gristmill.added_tokens.single_word",
+    "gristmill.added_tokens.normalized",
+];
+
+/// Parts of the names of models whose added tokens include the white space after them, in lower case, and the tokens of
+/// these models that do not. GGUF has no key for it; this is llama.cpp's rule (`llama-vocab.cpp`).
+const PHI3: [&str; 2] = ["phi-3", "phi3"];
+const NOT_OF_PHI3: [&str; 3] = ["<unk>", "<s>", "<|endoftext|>"];
+
+/// The flags of added tokens: by their keys, or by the name of the model.
+fn flags(source: &Source, tokens: &[String]) -> Result<BTreeMap<u32, TokenFlags>> {
+    let mut flags: BTreeMap<u32, TokenFlags> = BTreeMap::new();
+    let mut is_said = false;
+    for (key, set) in FLAG_KEYS.into_iter().zip(SETTERS) {
+        let ids: Option<Vec<u32>> = source.optional(key)?;
+        is_said |= ids.is_some();
+        ids.into_iter().flatten().for_each(|id| set(flags.entry(id).or_default()));
+    }
+    let name = source.optional::<&str>("general.name")?.unwrap_or_default();
+    Ok(if is_said { flags } else { flags_of_name(name, tokens.iter().map(String::as_str)) })
+}
+
+/// The flags of added tokens in a file of a model with this name.
+pub fn flags_of_name<'t>(name: &str, tokens: impl Iterator<Item = &'t str>) -> BTreeMap<u32, TokenFlags> {
+    let name = name.to_lowercase();
+    if !PHI3.iter().any(|part| name.contains(part)) {
+        return BTreeMap::new();
+    }
+    let rstrip = TokenFlags { rstrip: true, ..TokenFlags::default() };
+    // Tokens that are not added have no use for it.
+    (0..).zip(tokens).filter(|(_, token)| !NOT_OF_PHI3.contains(token)).map(|(id, _)| (id, rstrip)).collect()
+}
+
+/// Set the flags of [`FLAG_KEYS`].
+const SETTERS: [fn(&mut TokenFlags); 4] =
+    [|f| f.lstrip = true, |f| f.rstrip = true, |f| f.single_word = true, |f| f.normalized = true];
 
 struct Keys<'a, 's>(&'s Source<'a>);
 

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use gristmill_files::json::cut;
+use gristmill_text::tokenizer::TokenFlags;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Added, Token, special, unique};
+use super::{Added, Flags, Token, special, unique};
 use crate::config::Config;
 use crate::error::ConvertError;
 use crate::files::read_json;
@@ -36,6 +37,21 @@ struct AddedRecord {
     content: String,
     #[serde(default)]
     special: bool,
+    #[serde(default)]
+    lstrip: bool,
+    #[serde(default)]
+    rstrip: bool,
+    #[serde(default)]
+    single_word: bool,
+    #[serde(default)]
+    normalized: bool,
+}
+
+impl AddedRecord {
+    fn flags(&self) -> TokenFlags {
+        let &AddedRecord { lstrip, rstrip, single_word, normalized, .. } = self;
+        TokenFlags { lstrip, rstrip, single_word, normalized }
+    }
 }
 
 /// The model, byte pair encoding.
@@ -116,14 +132,20 @@ impl TokenizerJson {
         self.added_tokens.iter().map(|token| token.content.as_str())
     }
 
+    /// The flags of the tokens that were added.
+    pub(super) fn flags(&self) -> Flags {
+        self.added_tokens.iter().map(|token| (token.id, token.flags())).collect()
+    }
+
     /// Id and token of all that were added. What `tokenizer_config.json` (`about`) names as special is so, whatever
     /// this file says.
     pub(super) fn added_tokens(&self, about: &Config, score: f32) -> Result<Vec<(u32, Token)>, ConvertError> {
         let own = self.added_tokens.iter().map(|token| (token.id, token.content.as_str(), token.special));
         let named = special::named(about)?.into_iter();
         let named = named.filter_map(|text| Some((*self.model.vocab.get(text)?, text, true)));
-        let token =
-            |(id, text, special): (u32, &str, bool)| Added { text: text.to_owned(), special }.with_id(id, score);
+        let token = |(id, text, special): (u32, &str, bool)| {
+            Added { text: text.to_owned(), special, flags: TokenFlags::default() }.with_id(id, score)
+        };
         Ok(own.chain(named).map(token).collect())
     }
 

@@ -3,6 +3,7 @@
 //! `tokenizer.model` (SentencePiece) comes first, because it has the scores that `tokenizer.json` lacks.
 
 mod byte_level;
+mod flags;
 mod json;
 mod merged;
 mod pre;
@@ -16,12 +17,13 @@ use std::path::Path;
 
 use gristmill_files::gguf::{Array, Value};
 use gristmill_files::json::cut;
-use gristmill_text::tokenizer::TokenType as Kind;
+use gristmill_text::tokenizer::{TokenFlags, TokenType as Kind};
 
 use super::config::Config;
 use super::error::ConvertError;
 use super::family::Family;
 use super::keys::Pairs;
+use super::mlx::Target;
 use json::TokenizerJson;
 
 /// A token: text, score, kind.
@@ -52,21 +54,26 @@ struct Vocabulary {
 struct Added {
     text: String,
     special: bool,
+    flags: TokenFlags,
 }
+
+/// The flags of added tokens, by id.
+type Flags = BTreeMap<u32, TokenFlags>;
 
 /// Settings of `tokenizer_config.json` whose `null` means that they are not set, as in transformers: no template, a
 /// space before the text if the model wants one. `add_bos_token` is not among them: its `null` is false.
 const NULLS: &[&str] = &["chat_template", "add_prefix_space"];
 
-/// Reads all keys under `tokenizer.`. Notes for the user are appended to `notes`.
+/// Reads all keys under `tokenizer.`, and those of flags that the engine reads. Notes for the user are appended to `notes`.
 ///
-/// `size`: rows of the embedding table. Ids without a token get fillers.
+/// `size`: rows of the embedding table. Ids without a token get fillers. `pre`: the pre-tokenizer, if the user names it;
+/// `name`: that of the model.
 pub(super) fn read(
     folder: &Path,
     config: &Config,
     family: &Family,
     size: usize,
-    pre: Option<&str>,
+    (pre, name, target): (Option<&str>, &str, Target),
     notes: &mut Vec<String>,
 ) -> Result<Pairs, ConvertError> {
     let about = Config::read_optional(&folder.join("tokenizer_config.json"))?.without_nulls(NULLS);
@@ -107,6 +114,17 @@ pub(super) fn read(
         set("pre", pre.into());
     }
     let specials = special::read(json.as_ref(), &about, config, family.special_tokens, &vocabulary.tokens, notes)?;
+    let mut flags = json.as_ref().map_or(Flags::new(), TokenizerJson::flags);
+    // In transformers, these settings replace those of tokenizer.json.
+    flags.extend(special::decoder(&about)?.into_iter().map(|(id, added)| (id, added.flags)));
+    flags.retain(|&id, _| (id as usize) < vocabulary.tokens.len());
+    let flags = match target {
+        Target::Engine => flags::keys(&flags),
+        Target::File => {
+            notes.extend(flags::lost(&flags, &vocabulary.tokens, name));
+            Pairs::new()
+        }
+    };
     set("token_type", Value::Array(Array::I32(vocabulary.tokens.iter().map(|token| token.kind as i32).collect())));
     if vocabulary.scored {
         set("scores", Value::Array(Array::F32(vocabulary.tokens.iter().map(|token| token.score).collect())));
@@ -125,6 +143,7 @@ pub(super) fn read(
     if let Some(adds) = vocabulary.adds_bos {
         set(ADDS_BOS, adds.into());
     }
+    pairs.extend(flags);
     pairs.extend(template::read(folder, &about)?);
     Ok(pairs)
 }

@@ -2,6 +2,7 @@
 
 use gristmill_files::gguf::Value;
 use gristmill_files::json::cut;
+use gristmill_text::tokenizer::TokenFlags;
 use serde_json::Value as Json;
 
 use super::json::TokenizerJson;
@@ -44,12 +45,19 @@ pub(super) fn decoder(about: &Config) -> Result<Vec<(u32, Added)>, ConvertError>
     let Some(value) = about.value(key) else { return Ok(Vec::new()) };
     let read = || {
         let entries = value.as_object()?.iter().map(|(id, entry)| {
-            let special = entry.get("special").map_or(Some(false), Json::as_bool)?;
-            Some((id.parse().ok()?, Added { text: entry["content"].as_str()?.to_owned(), special }))
+            let flag = |name| entry.get(name).map_or(Some(false), Json::as_bool);
+            let flags = TokenFlags {
+                lstrip: flag("lstrip")?,
+                rstrip: flag("rstrip")?,
+                single_word: flag("single_word")?,
+                normalized: flag("normalized")?,
+            };
+            let text = entry["content"].as_str()?.to_owned();
+            Some((id.parse().ok()?, Added { text, special: flag("special")?, flags }))
         });
         entries.collect::<Option<Vec<_>>>()
     };
-    let expected = "an object of ids, each with a string \"content\" and, if at all, a boolean \"special\"";
+    let expected = "an object of ids, each with a string \"content\" and, if at all, boolean flags";
     read().ok_or_else(|| about.wrong_type(key, value, expected))
 }
 
