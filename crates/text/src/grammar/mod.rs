@@ -7,19 +7,24 @@
 //! Compiling happens on a thread of the caller, masks are computed on the engine's thread. Of llguidance only its
 //! parser is used: its `TokenParser` and `Matcher` install a panic hook, which is the process's own.
 
+mod annotations;
+mod applied;
 mod budget;
 mod closed;
 mod constant;
+mod discriminator;
 mod ecma;
 mod error;
 mod expression;
 mod gbnf;
 mod lark;
+mod lookahead;
 mod matcher;
 mod names;
 mod pointer;
 mod schema;
 mod text;
+mod unique;
 mod value;
 mod vocabulary;
 mod weight;
@@ -62,7 +67,8 @@ pub enum Grammar {
     /// A keyword that cannot be enforced is refused with its path; annotations, such as `description`, are left out.
     /// References lead into the schema itself (`#/$defs/name`). `format` stands for the syntax of its values; an
     /// unknown format is an annotation, as are keywords that start with `x-`. `propertyNames` is a pattern or a list of
-    /// names.
+    /// names. `oneOf` is `anyOf`: a value can be valid for several of its schemas. `uniqueItems` is enforced for items of
+    /// few values.
     ///
     /// A receipt keeps the schema as its JSON text, because the order of its properties counts, which some programs
     /// change.

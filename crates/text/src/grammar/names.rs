@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::annotations::is_annotation;
 use super::schema::{Parts, Result, Walk};
 
 impl Walk<'_> {
@@ -40,10 +41,10 @@ impl Walk<'_> {
     fn name_rule(&mut self, key: &str, value: &Value) -> Result<Option<String>> {
         let list = match (key, value) {
             ("type", Value::String(name)) if name == "string" => return Ok(None),
-            ("$comment" | "description" | "title", _) => return Ok(None),
             ("pattern", Value::String(pattern)) => return self.translated(pattern).map(Some),
             ("enum", Value::Array(list)) if !list.is_empty() => list.as_slice(),
             ("const", value) => std::slice::from_ref(value),
+            (key, _) if is_annotation(key) => return Ok(None),
             _ => return self.refuse("it is not enforced for names; leave it out"),
         };
         let names = self.each(list, |walk, name| match name.as_str() {

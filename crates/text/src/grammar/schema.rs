@@ -11,8 +11,10 @@ use llguidance::JsonCompileOptions;
 use serde_json::{Map, Value, json};
 
 use super::GrammarError;
+use super::annotations::is_annotation;
 use super::budget::Budget;
 use super::ecma;
+use super::lookahead;
 use super::pointer;
 use super::value::{Multiples, count, format_pattern, number};
 use super::weight::Weight;
@@ -55,16 +57,16 @@ pub(super) fn rewrite(schema: &Value, budget: &mut Budget) -> Result<(Value, Vec
 
 /// A walk over a schema and what it refers to.
 pub(super) struct Walk<'a> {
-    root: &'a Value,
+    pub(super) root: &'a Value,
     /// The pointer of what is read.
     path: String,
     pub(super) depth: usize,
-    budget: &'a mut Budget,
+    pub(super) budget: &'a mut Budget,
     /// Schemas around what is read that have an identifier of their own.
-    named: usize,
+    pub(super) named: usize,
     /// The pointers that references lead to: of definition `i`, the `i`th.
-    targets: Vec<String>,
-    known: HashMap<String, usize>,
+    pub(super) targets: Vec<String>,
+    pub(super) known: HashMap<String, usize>,
     /// The weights of targets that are combined with something.
     weights: HashMap<usize, Weight>,
     steps: u64,
@@ -77,12 +79,12 @@ pub(super) struct Parts {
     /// Keywords about a value itself; llguidance wants them together.
     plain: Map<String, Value>,
     /// Keywords that apply other schemas or constants to the same value.
-    applied: Map<String, Value>,
-    all_of: Vec<Value>,
+    pub(super) applied: Map<String, Value>,
+    pub(super) all_of: Vec<Value>,
     own: Weight,
-    others: Vec<Weight>,
+    pub(super) others: Vec<Weight>,
     /// The target of `$ref`.
-    target: Option<usize>,
+    pub(super) target: Option<usize>,
     /// The pattern of all names, from `propertyNames`.
     pub(super) names: Option<String>,
 }
@@ -139,7 +141,7 @@ impl<'a> Walk<'a> {
         list.iter().enumerate().map(|(i, value)| self.at(&i.to_string(), |walk| run(walk, value))).collect()
     }
 
-    fn schema(&mut self, schema: &Value) -> Result<(Value, Weight)> {
+    pub(super) fn schema(&mut self, schema: &Value) -> Result<(Value, Weight)> {
         self.count()?;
         let object = match schema {
             Value::Bool(_) => return Ok((schema.clone(), Weight::ONE)),
@@ -194,68 +196,99 @@ impl<'a> Walk<'a> {
 
     fn keyword(&mut self, object: &Map<String, Value>, key: &str, value: &Value, parts: &mut Parts) -> Result<()> {
         let rewritten = match key {
-            "$comment" | "$defs" | "$schema" | "default" | "definitions" | "deprecated" | "description"
-            | "discriminator" | "examples" | "readOnly" | "title" | "writeOnly" => return Ok(()),
             "$anchor" | "$dynamicAnchor" | "$id" | "id" => {
                 return if value.is_string() { Ok(()) } else { self.refuse("it must be a string") };
             }
-            "type" => self.types(value, parts)?,
+            "type" => self.types(object, value, parts)?,
+            // Of OpenAPI 3.0; `type` reads it.
+            "nullable" if value.is_boolean() => return Ok(()),
+            "nullable" => return self.refuse("it must be true or false"),
             "required" => self.names(value, parts)?,
+            "exclusiveMinimum" | "exclusiveMaximum" if value.is_boolean() => {
+                return self.exclusive(object, key, value, parts);
+            }
             "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" => self.number(value)?,
             "multipleOf" => self.multiple(value)?,
             "minProperties" => self.least_properties(object, value)?,
             "minLength" | "maxLength" | "minItems" | "maxItems" | "maxProperties" => self.length(value)?,
-            "pattern" => self.pattern(value)?,
+            "pattern" => self.pattern(value, parts)?,
             "properties" | "patternProperties" => self.properties(key, value, parts)?,
             "additionalProperties" => self.part(value, parts)?,
             "propertyNames" => return self.property_names(object, value, parts),
             "items" | "prefixItems" | "additionalItems" => return self.items(object, key, value, parts),
             "format" => return self.format(value, parts),
-            "enum" | "const" | "anyOf" | "oneOf" | "allOf" | "$ref" => return self.applied(key, value, parts),
-            "uniqueItems" if *value == Value::Bool(false) => return Ok(()),
-            // An annotation; `x-guidance` would be a setting of llguidance.
-            key if key.starts_with("x-") && key != "x-guidance" => return Ok(()),
+            "enum" | "const" | "$ref" => return self.applied(key, value, parts),
+            "anyOf" | "oneOf" | "allOf" => return self.combined(object, key, value, parts),
+            "uniqueItems" => return self.unique_items(object, value, parts),
+            "not" => return self.not(value, parts),
+            key if is_annotation(key) => return Ok(()),
             _ => return self.refuse("it is not enforced; leave it out"),
         };
         parts.plain.insert(key.to_owned(), rewritten);
         Ok(())
     }
 
-    fn list<'v>(&self, value: &'v Value) -> Result<&'v [Value]> {
+    pub(super) fn list<'v>(&self, value: &'v Value) -> Result<&'v [Value]> {
         match value.as_array() {
             Some(list) if !list.is_empty() => Ok(list),
             _ => self.refuse("it must be an array, and not empty"),
         }
     }
 
-    fn text<'v>(&mut self, value: &'v Value) -> Result<&'v str> {
+    pub(super) fn text<'v>(&mut self, value: &'v Value) -> Result<&'v str> {
         let Some(text) = value.as_str() else { return self.refuse("it must be a string") };
         self.name(text)?;
         Ok(text)
     }
 
-    fn pattern(&mut self, value: &Value) -> Result<Value> {
+    fn pattern(&mut self, value: &Value, parts: &mut Parts) -> Result<Value> {
         let text = self.text(value)?;
-        self.translated(text).map(Value::String)
+        let mut patterns = self.translations(text)?.into_iter().map(Value::String);
+        let first = patterns.next().unwrap_or_default();
+        for pattern in patterns {
+            parts.all_of.push(json!({ "pattern": pattern }));
+            parts.others.push(Weight::ONE);
+        }
+        Ok(first)
     }
 
+    /// The pattern of names, which is one.
     pub(super) fn translated(&mut self, pattern: &str) -> Result<String> {
+        match self.translations(pattern)?.as_mut_slice() {
+            [one] => Ok(std::mem::take(one)),
+            _ => self.refuse("look-around is not enforced in names; write the pattern without it"),
+        }
+    }
+
+    /// Patterns that a text has to match instead of one in a schema.
+    fn translations(&mut self, pattern: &str) -> Result<Vec<String>> {
         let counted = self.budget.pattern(pattern);
         self.checked(counted)?;
         let translated = self.checked(ecma::translated(pattern))?;
-        self.checked(ecma::check(&translated))?;
-        Ok(translated)
+        let parts = self.checked(lookahead::parts(&translated))?;
+        for part in &parts {
+            if parts.len() > 1 {
+                let counted = self.budget.pattern(part);
+                self.checked(counted)?;
+            }
+            self.checked(ecma::check(part))?;
+        }
+        Ok(parts)
     }
 
-    fn types(&mut self, value: &Value, parts: &mut Parts) -> Result<Value> {
+    fn types(&mut self, object: &Map<String, Value>, value: &Value, parts: &mut Parts) -> Result<Value> {
         let known = ["null", "boolean", "integer", "number", "string", "array", "object"];
         let is_known = |value: &Value| value.as_str().is_some_and(|name| known.contains(&name));
         let list = if value.is_string() { std::slice::from_ref(value) } else { self.list(value)? };
         if list.len() > known.len() || !list.iter().all(is_known) {
             return self.refuse(format!("it must be one or several of {}", known.join(", ")));
         }
+        let mut list = list.to_vec();
+        if object.get("nullable") == Some(&Value::Bool(true)) && !list.iter().any(|name| name == "null") {
+            list.push("null".into());
+        }
         parts.own.alternatives = list.len() as u64;
-        Ok(value.clone())
+        Ok(if list.len() == 1 { list.swap_remove(0) } else { list.into() })
     }
 
     fn names(&mut self, value: &Value, parts: &mut Parts) -> Result<Value> {
@@ -267,6 +300,16 @@ impl<'a> Walk<'a> {
 
     pub(super) fn number(&mut self, value: &Value) -> Result<Value> {
         self.checked(number(value).map(|_| value.clone()))
+    }
+
+    /// Draft 4 and OpenAPI 3.0 have a boolean next to the bound.
+    fn exclusive(&mut self, object: &Map<String, Value>, key: &str, value: &Value, parts: &mut Parts) -> Result<()> {
+        let bound = object.get(if key == "exclusiveMinimum" { "minimum" } else { "maximum" });
+        if let (Value::Bool(true), Some(bound)) = (value, bound) {
+            let bound = self.number(bound)?;
+            parts.plain.insert(key.to_owned(), bound);
+        }
+        Ok(())
     }
 
     fn multiple(&mut self, value: &Value) -> Result<Value> {
@@ -356,62 +399,5 @@ impl<'a> Walk<'a> {
             (None, _) => return self.refuse("it must be a string"),
         }
         Ok(())
-    }
-
-    /// Rewrites a keyword that applies to the same value.
-    fn applied(&mut self, key: &str, value: &Value, parts: &mut Parts) -> Result<()> {
-        let rewritten = match key {
-            "$ref" => self.reference(value, parts)?,
-            "const" => {
-                self.constant(value)?;
-                parts.others.push(Weight::ONE);
-                value.clone()
-            }
-            "enum" => {
-                let (size, squares) = (self.budget.size, self.budget.squares);
-                let list = self.list(value)?;
-                self.each(list, |walk, constant| walk.constant(constant))?;
-                let (size, squares) = ((self.budget.size - size) as u64, self.budget.squares - squares);
-                parts.others.push(Weight { alternatives: list.len() as u64, size, squares });
-                value.clone()
-            }
-            _ => {
-                let list = self.list(value)?;
-                let (schemas, weights): (Vec<Value>, Vec<Weight>) =
-                    self.each(list, |walk, schema| walk.schema(schema))?.into_iter().unzip();
-                if key == "allOf" {
-                    parts.all_of.extend(schemas);
-                    parts.others.extend(weights);
-                    return Ok(());
-                }
-                parts.others.push(Weight::either(&weights));
-                Value::Array(schemas)
-            }
-        };
-        parts.applied.insert(key.to_owned(), rewritten);
-        Ok(())
-    }
-
-    fn reference(&mut self, value: &Value, parts: &mut Parts) -> Result<Value> {
-        let reference = self.text(value)?;
-        let pointer = pointer::of_reference(reference).filter(|_| self.named == 0);
-        let found = pointer.and_then(|pointer| Some((pointer::find(self.root, &pointer)?, pointer)));
-        let Some((_, pointer)) = found else {
-            let rule = "a reference must lead to a part of this schema, as #/$defs/name does";
-            return self.refuse(format!("{reference:?} is not found; {rule}, and not through a schema with an $id"));
-        };
-        let number = self.target(&pointer);
-        parts.target = Some(number);
-        Ok(json!(format!("#/$defs/{number}")))
-    }
-
-    /// The number of the definition for a target.
-    fn target(&mut self, pointer: &str) -> usize {
-        if let Some(&number) = self.known.get(pointer) {
-            return number;
-        }
-        self.targets.push(pointer.to_owned());
-        self.known.insert(pointer.to_owned(), self.targets.len() - 1);
-        self.targets.len() - 1
     }
 }
