@@ -1,55 +1,171 @@
 //! Schemas whose objects have the properties that they list, and no others.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::{Map, Value};
 
+use super::annotations::is_annotation;
+use super::pointer;
 use super::schema::MAX_DEPTH;
 
 /// The schema with `additionalProperties: false` at each object that lists its properties and does not speak of others:
 /// a small model would add properties without end.
 ///
-/// Whatever is valid for it is valid for the schema as it was. So a schema with `allOf`, `oneOf` or `not`, or with
-/// several of `properties`, `anyOf` and `$ref` next to each other, stays as it is.
+/// A schema that another one is combined with stays open, because a closed one would forbid the other's properties. So
+/// do the properties that both have. Schemas are combined by `allOf` of several, and by a `$ref`, `anyOf`, `oneOf` or
+/// `allOf` next to other keywords.
 pub fn closed_schema(mut schema: Value) -> Value {
-    if !combines(&schema, MAX_DEPTH) {
-        close(&mut schema, MAX_DEPTH);
+    let mut walk = Walk { root: &schema, alone: HashSet::new(), combined: HashSet::new(), whole: HashSet::new() };
+    if walk.alone(&Place::root(&schema), MAX_DEPTH).is_none() {
+        return schema;
+    }
+    let Walk { alone, combined, .. } = walk;
+    for pointer in alone.difference(&combined) {
+        if let Some(Value::Object(fields)) = schema.pointer_mut(pointer)
+            && lists_all(fields)
+        {
+            fields.insert("additionalProperties".to_owned(), false.into());
+        }
     }
     schema
 }
 
-/// Whether several schemas within this one may apply to one value, or if it is too deep to tell.
-fn combines(schema: &Value, depth: usize) -> bool {
-    let within = |value: &Value| depth == 0 || combines(value, depth - 1);
-    match schema {
-        Value::Object(fields) => {
-            let applied = ["properties", "$ref", "anyOf"].iter().filter(|key| fields.contains_key(**key)).count();
-            applied > 1
-                || ["allOf", "oneOf", "not"].iter().any(|key| fields.contains_key(*key))
-                || fields.values().any(within)
-        }
-        Value::Array(values) => values.iter().any(within),
-        _ => false,
+/// Keywords with schemas for the same value.
+const COMBINING: [&str; 4] = ["allOf", "anyOf", "oneOf", "$ref"];
+
+/// A schema and its pointer.
+#[derive(Clone)]
+struct Place<'a> {
+    pointer: String,
+    schema: &'a Value,
+}
+
+/// The pointers of schemas that are alone in describing their value, and of those that are combined with others.
+struct Walk<'a> {
+    root: &'a Value,
+    alone: HashSet<String>,
+    combined: HashSet<String>,
+    /// Those of the latter whose parts are combined too.
+    whole: HashSet<String>,
+}
+
+impl<'a> Place<'a> {
+    fn root(schema: &'a Value) -> Place<'a> {
+        Place { pointer: String::new(), schema }
+    }
+
+    fn step(&self, step: &str) -> Option<Place<'a>> {
+        let schema = match self.schema {
+            Value::Array(items) => items.get(step.parse::<usize>().ok()?)?,
+            schema => schema.get(step)?,
+        };
+        let mut pointer = self.pointer.clone();
+        pointer::push(&mut pointer, step);
+        Some(Place { pointer, schema })
+    }
+
+    /// The schemas in a list or in an object of schemas.
+    fn each(&self, key: &str) -> Vec<(String, Place<'a>)> {
+        let Some(list) = self.step(key) else { return Vec::new() };
+        let steps: Vec<String> = match list.schema {
+            Value::Array(items) => (0..items.len()).map(|index| index.to_string()).collect(),
+            Value::Object(fields) => fields.keys().cloned().collect(),
+            _ => Vec::new(),
+        };
+        steps.into_iter().filter_map(|step| list.step(&step).map(|place| (step, place))).collect()
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.schema.get(key).is_some()
+    }
+
+    /// Whether the properties that it does not list have a schema too.
+    fn describes_others(&self) -> bool {
+        self.has("patternProperties") || self.schema.get("additionalProperties").is_some_and(Value::is_object)
+    }
+
+    /// The schemas of the parts of the value, by what names the part.
+    fn parts(&self) -> Vec<(String, Place<'a>)> {
+        let mut parts: Vec<(String, Place)> =
+            self.each("properties").into_iter().map(|(name, place)| (format!("properties/{name}"), place)).collect();
+        let lists = ["prefixItems", "items", "patternProperties"]
+            .into_iter()
+            .filter(|key| self.schema.get(key).is_some_and(|list| list.is_array() || *key == "patternProperties"));
+        parts.extend(lists.flat_map(|key| self.each(key)).map(|(_, place)| ("others".to_owned(), place)));
+        let single = ["items", "additionalItems", "additionalProperties"].into_iter();
+        let single = single.filter_map(|key| self.step(key)).filter(|place| place.schema.is_object());
+        parts.extend(single.map(|place| ("others".to_owned(), place)));
+        parts
     }
 }
 
-fn close(schema: &mut Value, depth: usize) {
-    let Value::Object(fields) = schema else { return };
-    if depth == 0 {
-        return;
+impl<'a> Walk<'a> {
+    /// The schemas for the same value that a schema has within it.
+    fn members(&self, place: &Place<'a>) -> Vec<Place<'a>> {
+        let lists = COMBINING[..3].iter().flat_map(|key| place.each(key)).map(|(_, place)| place);
+        let target = place.schema.get("$ref").and_then(Value::as_str).and_then(pointer::of_reference);
+        let target =
+            target.and_then(|pointer| pointer::find(self.root, &pointer).map(|schema| Place { pointer, schema }));
+        lists.chain(target).collect()
     }
-    if lists_all(fields) {
-        fields.insert("additionalProperties".to_owned(), false.into());
-    }
-    for (key, value) in fields {
-        match (key.as_str(), value) {
-            ("properties" | "$defs" | "definitions", Value::Object(schemas)) => {
-                schemas.values_mut().for_each(|schema| close(schema, depth - 1));
-            }
-            ("anyOf" | "items" | "prefixItems", Value::Array(schemas)) => {
-                schemas.iter_mut().for_each(|schema| close(schema, depth - 1));
-            }
-            ("items" | "additionalProperties", schema) => close(schema, depth - 1),
-            _ => {}
+
+    /// Visits a schema that is alone in describing its value. `None` if it is too deep.
+    fn alone(&mut self, place: &Place<'a>, depth: usize) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
+        let Value::Object(fields) = place.schema else { return Some(()) };
+        if !self.alone.insert(place.pointer.clone()) {
+            return Some(());
         }
+        let combining: Vec<&str> = COMBINING.into_iter().filter(|key| fields.contains_key(*key)).collect();
+        let is_neutral = |key: &String| {
+            is_annotation(key) || key == "type" || key == "nullable" || combining.contains(&key.as_str())
+        };
+        let members = self.members(place);
+        let is_one = combining != ["allOf"] || members.len() == 1;
+        if combining.len() == 1 && is_one && fields.keys().all(is_neutral) {
+            return members.iter().try_for_each(|member| self.alone(member, depth));
+        }
+        if combining.is_empty() {
+            let is_clear = !place.has("patternProperties");
+            let mut visit = |(_, part): (String, Place<'a>)| match is_clear {
+                true => self.alone(&part, depth),
+                false => self.combined(&part, depth),
+            };
+            return place.parts().into_iter().try_for_each(&mut visit);
+        }
+        self.group(place, depth)
+    }
+
+    /// Visits a schema that is combined with those within it.
+    fn group(&mut self, place: &Place<'a>, depth: usize) -> Option<()> {
+        let (mut group, mut known, mut next) = (vec![place.clone()], HashSet::from([place.pointer.clone()]), 0);
+        while let Some(member) = group.get(next).cloned() {
+            self.combined.insert(member.pointer.clone());
+            group.extend(self.members(&member).into_iter().filter(|member| known.insert(member.pointer.clone())));
+            next += 1;
+        }
+        let describes_others = group.iter().any(Place::describes_others);
+        let parts: Vec<(String, Place)> = group.iter().flat_map(Place::parts).collect();
+        let mut uses: HashMap<&str, usize> = HashMap::new();
+        parts.iter().for_each(|(name, _)| *uses.entry(name).or_default() += 1);
+        for (name, part) in &parts {
+            match uses[name.as_str()] == 1 && !describes_others {
+                true => self.alone(part, depth)?,
+                false => self.combined(part, depth)?,
+            }
+        }
+        Some(())
+    }
+
+    /// Visits a schema that is combined with another one, and with all parts of that.
+    fn combined(&mut self, place: &Place<'a>, depth: usize) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
+        if !place.schema.is_object() || !self.whole.insert(place.pointer.clone()) {
+            return Some(());
+        }
+        self.combined.insert(place.pointer.clone());
+        self.members(place).iter().try_for_each(|member| self.combined(member, depth))?;
+        place.parts().iter().try_for_each(|(_, part)| self.combined(part, depth))
     }
 }
 
@@ -86,6 +202,37 @@ mod tests {
         assert_eq!(closed_schema(open), expected);
     }
 
+    /// As pydantic writes unions and zod intersections, next to an object of its own.
+    #[test]
+    fn only_combined_objects_stay_open() {
+        let object = |name: &str| json!({"type": "object", "properties": {name: {"type": "null"}}, "required": [name]});
+        let owner = object("age");
+        let deep = json!({"properties": {"c": object("d"), "both": object("e")}});
+        for (open, closed) in [
+            (json!({"oneOf": [object("a"), {"$ref": "#/properties/owner"}]}), vec!["/0/oneOf/0", "/owner"]),
+            (json!({"anyOf": [object("a"), {"type": "null"}], "description": "x"}), vec!["/0/anyOf/0"]),
+            (json!({"allOf": [object("a")], "title": "x", "type": "object"}), vec!["/0/allOf/0"]),
+            (json!({"allOf": [{"$ref": "#/$defs/spare"}]}), vec![]),
+            (json!({"allOf": [object("a"), object("b")]}), vec![]),
+            (json!({"properties": {"a": true}, "anyOf": [object("b"), {"not": object("c")}]}), vec![]),
+            // Only a property that one of the schemas has is closed.
+            (json!({"allOf": [deep, {"properties": {"both": object("f")}}]}), vec!["/0/allOf/0/properties/c"]),
+            (json!({"allOf": [deep, {"additionalProperties": object("f")}]}), vec![]),
+            // A definition that is combined in one place stays open in all.
+            (json!({"allOf": [{"$ref": "#/properties/owner"}, object("b")]}), vec!["-"]),
+        ] {
+            let schema = json!({"type": "object", "properties": {"0": open, "owner": owner}, "$defs": {"spare": {}}});
+            let mut expected = schema.clone();
+            let owner_is_closed = closed != ["-"];
+            let others = closed.iter().filter(|place| **place != "-").map(|place| format!("/properties{place}"));
+            let owner = owner_is_closed.then(|| "/properties/owner".to_owned());
+            for place in others.chain(owner).chain([String::new()]) {
+                expected.pointer_mut(&place).unwrap()["additionalProperties"] = json!(false);
+            }
+            assert_eq!(closed_schema(schema), expected);
+        }
+    }
+
     #[test]
     fn others_stay_as_they_are() {
         let one = json!({"properties": {"a": true}});
@@ -99,9 +246,7 @@ mod tests {
             json!({"properties": {"a": true}, "required": ["b"]}),
             json!({"properties": {"a": true}, "anyOf": [{"required": ["a"]}, true]}),
             json!({"allOf": [one, {"properties": {"b": true}}]}),
-            json!({"oneOf": [{"properties": {"a": true}, "required": ["a"]}, {"properties": {"b": true}}]}),
             json!({"properties": {"a": true}, "$ref": "#/$defs/x", "$defs": {"x": one}}),
-            json!({"properties": {"a": {"not": one}}}),
             json!([one]),
             json!(true),
         ] {
