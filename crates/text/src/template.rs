@@ -258,9 +258,17 @@ impl ChatTemplate {
         }
     }
 
+    /// The form in which the model writes calls, once it is found out.
+    fn form_of_calls(&self) -> &'static Syntax {
+        match self.support.get().map(|support| &support.tools) {
+            Some(ToolSupport::Native(syntax)) => syntax,
+            _ => Syntax::generic(),
+        }
+    }
+
     /// Renders with the first repairs of the table after which every message is shown, less those that are not needed.
     fn render_repaired(&self, chat: &Chat, options: &RenderOptions) -> Result<String, TemplateError> {
-        let original = Draft::new(chat.clone());
+        let original = Draft::new(chat.clone(), self.form_of_calls());
         let skeleton = Skeleton::new(&original);
         let render = |draft: &Draft, repairs: &[Repair]| self.render_draft(&repairs::apply(repairs, draft), options);
         let shows_all = |repairs: &[Repair]| render(&skeleton.draft, repairs).is_ok_and(|text| skeleton.is_in(&text));
@@ -292,7 +300,7 @@ impl ChatTemplate {
     /// # Errors
     /// [`TemplateError::Raised`] if the template refuses the messages, another error if it fails or exceeds a bound.
     pub fn render(&self, chat: &Chat, options: &RenderOptions) -> Result<String, TemplateError> {
-        self.render_draft(&Draft::new(chat.clone()), options)
+        self.render_draft(&Draft::new(chat.clone(), Syntax::generic()), options)
     }
 
     fn render_draft(&self, draft: &Draft, options: &RenderOptions) -> Result<String, TemplateError> {

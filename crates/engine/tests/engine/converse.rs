@@ -17,10 +17,10 @@ pub(crate) const HEAD: &str = "{% if tools %}{{ tools | tojson }}{% endif %}{% f
                     {{ m.content }}<|im_end|>\n{% endfor %}";
 
 /// Name, end of a template, and a required call of `pick` or `stop`: its opening, and with `pick` alone.
-pub(crate) const FORMS: [(&str, &str, &str, &str); 20] = [
+pub(crate) const FORMS: [(&str, &str, &str, &str); 33] = [
     ("Hermes", "{# <tool_call> #}A:\n<think>", "A:\n<think>\n</think>\n\n<tool_call>\n", ""),
     ("Qwen3-Coder", "{# <tool_call><function= #}A:", "A:<tool_call>\n", ""),
-    ("GLM", "{# <arg_key> #}A:\n<think>", "A:\n<think></think>\n<tool_call>\n", ""),
+    ("GLM", "{# <arg_key> #}A:\n<think>", "A:\n<think></think>\n<tool_call>", ""),
     ("MiniMax", "{# <minimax:tool_call> #}A:", "A:<minimax:tool_call>\n", ""),
     ("Gemma 4", "{# <|tool_call> #}A:\n<|channel>thought", "A:\n<|channel>thought\n<channel|><|tool_call>", ""),
     ("Seed", "{# <seed:tool_call> #}A:\n<seed:think>", "A:\n<seed:think></seed:think>\n<seed:tool_call>\n", ""),
@@ -47,6 +47,29 @@ pub(crate) const FORMS: [(&str, &str, &str, &str); 20] = [
     ("ERNIE", "{# <global_setting> #}A:\n<think>", "A:\n<think>\n</think>\n\n<tool_call>\n", ""),
     ("Hunyuan", "{# <tool_calls>[ #}A:", "A:<tool_calls>", ""),
     (
+        "Solar",
+        "{# <|tool_call:begin|> #}<|begin|>assistant",
+        "<|begin|>assistant<|tool_calls|><|tool_call:begin|>call_0<|tool_call:name|>",
+        "pick<|tool_call:args|>",
+    ),
+    ("DeepSeek V3.2", "{# ｜DSML｜ function_calls> #}A:", "A:<｜DSML｜function_calls>\n", ""),
+    ("DeepSeek V4", "{# ｜DSML｜ #}A:<think>", "A:<think></think><｜DSML｜tool_calls>\n", ""),
+    ("Kimi K3", "{# <|open|><|close|><|sep|> #}A:", "A:<|open|>tools<|sep|>\n", ""),
+    ("MiniCPM 5", "{# <function name=\"<param name=\" #}A:", "A:<function name=\"", ""),
+    ("Apertus", "{# <|tools_prefix|> #}A:", "A:<|tools_prefix|>", ""),
+    ("Nemotron", "{# <TOOLCALL> #}A:\n<think>", "A:\n<think>\n</think>\n\n<TOOLCALL>", ""),
+    ("Granite 3", "{# <|tool_call|> #}A:", "A:<|tool_call|>", ""),
+    (
+        "GigaChat 3",
+        "{# <|message_sep|> 'function call' #}A:",
+        "A:<|message_sep|>\n\nfunction call<|role_sep|>\n",
+        "",
+    ),
+    ("GigaChat 3.1", "{# <|function_call|> #}A:", "A:<|function_call|>", ""),
+    ("MiniMax M1", "{# <tool_calls>\\n{\"name\" #}A:", "A:<tool_calls>\n", ""),
+    ("functionary 3.1", "{# '<function=' '</function>' #}A:", "A:<function=", "pick>"),
+    ("functionary 3.2", "{# >>>all #}A:>>>", "A:>>>", "pick\n"),
+    (
         "Muse",
         "{# <atem:function_calls> #}<|start|>assistant",
         "<|start|>assistant to=",
@@ -66,7 +89,8 @@ pub(crate) fn tiny(template: &str) -> Tiny {
     speech::teach(&mut tiny);
     let mut tokens = speech::tokens();
     let mut types = vec![1_i32; 257];
-    tokens.extend(["[ARGS]", "<|constrain|>", "<|message|>", "]<]minimax[>["].map(String::from));
+    let control = ["[ARGS]", "<|constrain|>", "<|message|>", "]<]minimax[>[", "<|close|>", "<|sep|>", "<|\"|>"];
+    tokens.extend(control.map(String::from));
     types.resize(tokens.len(), 3);
     let hidden = tiny.tensors.iter().find(|t| t.0 == "token_embd.weight").map_or(0, |t| t.2[0]);
     tiny.tensor("token_embd.weight", &[hidden, tokens.len() as u64]);

@@ -42,6 +42,15 @@ impl ToolCall {
         ToolCall::new(&fields.name, fields.arguments.map_or("{}", RawValue::get))
     }
 
+    /// The call in a JSON object whose only key is the name, and whose value is the arguments.
+    pub(super) fn from_keyed_object(object: &str) -> Option<ToolCall> {
+        let calls: Vec<(String, &RawValue)> = serde_json::from_str(object).map(|Keyed(calls)| calls).ok()?;
+        match calls.as_slice() {
+            [(name, arguments)] => ToolCall::new(name, arguments.get()),
+            _ => None,
+        }
+    }
+
     /// The call in a JSON object that nothing announces: it must have arguments.
     pub(super) fn from_unmarked_object(object: &str) -> Option<ToolCall> {
         let fields: Fields = serde_json::from_str(object).ok()?;
@@ -60,6 +69,33 @@ impl ToolCall {
         };
         let valid = !name.is_empty() && serde_json::from_str::<Arguments>(arguments).is_ok();
         valid.then(|| ToolCall { name: name.to_owned(), arguments: arguments.to_owned() })
+    }
+}
+
+/// The names of a JSON object, each with its value.
+struct Keyed<'t>(Vec<(String, &'t RawValue)>);
+
+impl<'de: 't, 't> Deserialize<'de> for Keyed<'t> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Keyed<'t>, D::Error> {
+        deserializer.deserialize_map(KeyedVisitor)
+    }
+}
+
+struct KeyedVisitor;
+
+impl<'de> Visitor<'de> for KeyedVisitor {
+    type Value = Keyed<'de>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Keyed<'de>, A::Error> {
+        let mut calls = Vec::new();
+        while let Some(call) = fields.next_entry()? {
+            calls.push(call);
+        }
+        Ok(Keyed(calls))
     }
 }
 

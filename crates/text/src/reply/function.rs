@@ -28,6 +28,8 @@ use super::value::Value;
 #[derive(Debug, Clone, Copy)]
 enum FunctionState {
     Name,
+    /// In the number after the name.
+    Number,
     /// Before the first parameter.
     Start,
     /// In the name of a parameter, or after its name.
@@ -89,6 +91,7 @@ impl Function {
         loop {
             let next = match self.state {
                 FunctionState::Name => self.read_name(input),
+                FunctionState::Number => self.read_number(input),
                 FunctionState::Start => self.read_start(input),
                 FunctionState::Key { tag, is_named } => self.read_key(input, tag, is_named, schemas),
                 FunctionState::Value => self.read_value(input),
@@ -140,7 +143,12 @@ impl Function {
             Some(end) => until(input, end)?.ok_or(Read::Malformed)?,
             None => until_line_or_tag(input)?,
         };
-        Ok(FunctionState::Start)
+        input.begin_token();
+        Ok(if self.tags.number_end.is_empty() { FunctionState::Start } else { FunctionState::Number })
+    }
+
+    fn read_number(&self, input: &mut Input) -> Result<FunctionState, Read> {
+        until(input, self.tags.number_end)?.map(|_| FunctionState::Start).ok_or(Read::Malformed)
     }
 
     fn read_start(&mut self, input: &mut Input) -> Result<FunctionState, Read> {
@@ -177,8 +185,10 @@ impl Function {
     ) -> Result<FunctionState, Read> {
         let is_read = match is_named {
             false => until(input, self.tags.key_end)?.is_some_and(|key| !key.is_empty()),
+            true if self.tags.types.is_some() => until(input, self.tags.value)?.is_some(),
             true => next(input, &[self.tags.value])?.is_some(),
         };
+        input.begin_token();
         match is_read {
             false => self.no_key(input, tag),
             true if is_named || self.tags.value.is_empty() => self.begin_value(input, tag, schemas),
@@ -200,7 +210,9 @@ impl Function {
     /// A parameter's tags are read: its value may start.
     fn begin_value(&mut self, input: &Input, tag: KeyTag, schemas: &Map<String, Json>) -> Result<FunctionState, Read> {
         let key = input.text(tag.at + self.tags.key.len()..input.offset());
-        let key = key.split_once(self.tags.key_end).map_or(key, |(key, _)| key).trim();
+        let (key, rest) = key.split_once(self.tags.key_end).unwrap_or((key, ""));
+        let (key, named_type) = (key.trim(), rest.strip_suffix(self.tags.value).unwrap_or_default().trim());
+        let is_text = self.tags.types.map(|types| named_type == types.of_text());
         let (is_given, is_at_line) = (self.parameters.has(key), is_at_line(input, tag.at));
         let is_known = schema::has_parameter(schemas, &self.name, key);
         if let Some(value) = &mut self.parameters.value {
@@ -219,7 +231,8 @@ impl Function {
             }
         }
         let mut value = Value::new(key, input.offset(), is_at_line);
-        if !schema::allows_text(schemas, &self.name, key) {
+        value.is_text = is_text;
+        if is_text.map_or_else(|| !schema::allows_text(schemas, &self.name, key), |is_text| !is_text) {
             value.must_be_json(self.is_last);
         }
         self.parameters.begin_value(value);
@@ -229,6 +242,22 @@ impl Function {
     fn read_value(&mut self, input: &mut Input) -> Result<FunctionState, Read> {
         let Some(value) = &mut self.parameters.value else { return Err(Read::Malformed) };
         let tags = self.tags;
+        if let Some([open, close]) = tags.quotes {
+            if input.offset() == value.begin {
+                match input.begins(&[open]) {
+                    Begins::With(_) => value.is_quoted = true,
+                    Begins::Maybe => return Err(Read::More),
+                    Begins::No => {}
+                }
+            }
+            if value.is_quoted {
+                if !input.advance_to(close) {
+                    return Err(Read::More);
+                }
+                input.advance(close.len());
+                value.is_quoted = false;
+            }
+        }
         let marks: &[&str] = match value.calls {
             0 => &[tags.first(), tags.key, tags.value_end],
             _ => &[tags.first(), tags.close],
@@ -266,7 +295,7 @@ impl Function {
         };
         let (Some(name), Some(value)) = (name, &mut self.parameters.value) else { return Ok(FunctionState::Value) };
         let before = input.text(value.begin..at);
-        let opening = self.tags.opening(before).map(|at| value.begin + at);
+        let opening = self.tags.opening_in(before).map(|at| value.begin + at);
         let is_known = schemas.is_empty() || schemas.contains_key(&name);
         let is_next = match opening {
             Some(opening) => self.is_last || value.is_before_other_call(input.text(value.begin..opening), self.tags),

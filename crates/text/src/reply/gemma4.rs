@@ -6,11 +6,11 @@ use super::calls::{Calls, Read};
 use super::follow::Follow;
 use super::input::{Begins, Input};
 use super::literals::{self, LiteralScanner};
-use super::marked::Marked;
+use super::marked::Frames;
 use super::scan::{Scan, Scanner};
-use super::syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax};
+use super::syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax, marked};
 
-/// The form of Gemma 4. A required call is JSON, which can be held to a schema.
+/// The form of Gemma 4.
 pub(super) const SYNTAX: Syntax = Syntax {
     name: "Gemma 4",
     is_shown_by: |template, _| template.contains(OPEN),
@@ -21,11 +21,12 @@ pub(super) const SYNTAX: Syntax = Syntax {
         is_control: true,
     }],
     answer: None,
-    call: CallSyntax { opening: OPEN, body: CallBody::Object("arguments"), is_control: true },
-    parser: |start| Marked::parser(start, Gemma4 { state: Gemma4State::Close }),
+    frames: Frames::NONE,
+    call: CallSyntax { body: CallBody::Gemma, is_control: true },
+    parser: marked,
 };
 
-const OPEN: &str = "<|tool_call>";
+pub(super) const OPEN: &str = "<|tool_call>";
 const CLOSE: &str = "<tool_call|>";
 /// Before a name.
 const CALL: &str = "call:";
@@ -44,11 +45,15 @@ enum Gemma4State {
 }
 
 #[derive(Debug)]
-struct Gemma4 {
+pub(super) struct Gemma4 {
     state: Gemma4State,
 }
 
 impl Gemma4 {
+    pub(super) fn new() -> Gemma4 {
+        Gemma4 { state: Gemma4State::Close }
+    }
+
     /// Reads in one state and returns the next, or what was read.
     fn step(&mut self, input: &mut Input) -> Result<Gemma4State, Read> {
         match &mut self.state {

@@ -5,7 +5,9 @@
 use super::ReplyOptions;
 use super::call::ToolCall;
 use super::follow::{AfterCall, Follow, Verdict};
+use super::frame::{Frame, Item, Named};
 use super::input::{Begins, Input};
+use super::marked::Frames;
 use super::names::Names;
 use super::output::Output;
 use super::scan::{Scan, Scanner};
@@ -23,12 +25,16 @@ pub(super) const SYNTAX: Syntax = Syntax {
         is_control: true,
     }],
     answer: Some((TURN, "<|channel|>final<|message|>")),
+    frames: Frames::NONE,
     call: CallSyntax {
-        opening: "<|channel|>commentary to=functions.",
-        body: CallBody::Named(&[" ", "<|constrain|>", "json", MESSAGE]),
+        body: CallBody::Json(Frame {
+            call: ["<|channel|>commentary to=", "<|call|>"],
+            item: Item::Named(Named { before: FUNCTIONS, between: " <|constrain|>json<|message|>", ..Named::PLAIN }),
+            ..Frame::PLAIN
+        }),
         is_control: true,
     },
-    parser: |start| Box::new(Harmony::new(start)),
+    parser: |_, start| Box::new(Harmony::new(start)),
 };
 
 /// The end of a prompt.

@@ -7,11 +7,12 @@ use serde_json::{Map, Value as Json};
 use super::call::ToolCall;
 use super::calls::{Calls, Read};
 use super::follow::Follow;
+use super::frame::Frame;
 use super::function::Function;
 use super::input::{Begins, Input};
-use super::marked::Marked;
+use super::marked::{Frames, Marked};
 use super::scan::{Scan, Scanner};
-use super::syntax::{CallBody, CallSyntax, Syntax, THINK};
+use super::syntax::{CallBody, CallSyntax, Syntax, THINK, marked};
 use super::tags::{self, Tags};
 
 /// The form of Qwen and Hermes, and of models whose template shows none.
@@ -20,26 +21,30 @@ pub(super) const SYNTAX: Syntax = Syntax {
     is_shown_by: |template, _| template.contains(OPEN),
     reasoning: &[THINK],
     answer: None,
-    call: CallSyntax { opening: "<tool_call>\n", body: CallBody::Object("arguments"), is_control: false },
-    parser: |start| {
+    frames: Frames::NONE,
+    call: CallSyntax {
+        body: CallBody::Json(Frame { call: ["<tool_call>\n", "\n</tool_call>"], ..Frame::PLAIN }),
+        is_control: false,
+    },
+    parser: |syntax, start| {
         let schemas = start.options.schemas.clone();
-        Marked::parser(start, Hermes::new(&tags::CODER, &[OPEN], schemas))
+        Marked::parser(start, syntax.frames, Box::new(Hermes::new(&JSON_OR_TAGS, schemas)))
     },
 };
 
-/// The form of Qwen3-Coder. A required call is JSON, which can be held to a schema.
+/// The form of Qwen3-Coder.
 pub(super) const CODER: Syntax = Syntax {
     name: "Qwen3-Coder",
     is_shown_by: |template, _| template.contains(FUNCTION),
-    parser: |start| {
-        let schemas = start.options.schemas.clone();
-        Marked::parser(start, Hermes::new(&tags::CODER, &[OPEN, FUNCTION], schemas))
-    },
+    call: CallSyntax { body: CallBody::Tags(&tags::CODER), is_control: false },
+    parser: marked,
     ..SYNTAX
 };
 
 pub(super) const OPEN: &str = tags::CODER.open;
 const FUNCTION: &str = tags::CODER.function;
+/// The tags that are read where a model should write JSON.
+const JSON_OR_TAGS: Tags = Tags { is_open_needed: true, ..tags::CODER };
 
 #[derive(Debug)]
 enum HermesState {
@@ -55,16 +60,16 @@ enum HermesState {
 pub(super) struct Hermes {
     tags: &'static Tags,
     state: HermesState,
-    marks: &'static [&'static str],
+    marks: Vec<&'static str>,
     schemas: Map<String, Json>,
     /// No more text follows.
     is_last: bool,
 }
 
 impl Hermes {
-    /// `marks`: those that announce a call, the first of which is before its JSON or its tags.
-    pub(super) fn new(tags: &'static Tags, marks: &'static [&'static str], schemas: Map<String, Json>) -> Hermes {
-        Hermes { tags, state: HermesState::Close, marks, schemas, is_last: false }
+    /// The first tag is before JSON, or before other tags.
+    pub(super) fn new(tags: &'static Tags, schemas: Map<String, Json>) -> Hermes {
+        Hermes { tags, state: HermesState::Close, marks: tags.marks(), schemas, is_last: false }
     }
 
     /// A call starts after its tag.
@@ -136,11 +141,11 @@ impl Hermes {
 
 impl Calls for Hermes {
     fn marks(&self) -> &[&'static str] {
-        self.marks
+        &self.marks
     }
 
     fn follow(&self) -> Follow {
-        Follow { marks: [&[self.tags.close][..], self.marks].concat(), separator: Some(','), list_end: None }
+        Follow { marks: [&[self.tags.close][..], &self.marks].concat(), separator: Some(','), list_end: None }
     }
 
     fn begin(&mut self, mark: Option<usize>, input: &mut Input) {

@@ -2,9 +2,9 @@
 //! Hunyuan is between `<answer>` and `</answer>`. If a prompt has tools, its template asks that an answer starts with
 //! `助手：` (assistant). (vLLM's template `tool_chat_template_hunyuan_a13b` and parsers `hunyuan_a13b`.)
 
-use super::listed::Listed;
-use super::marked::{Frames, Marked};
-use super::syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax, THINK};
+use super::frame::Frame;
+use super::marked::Frames;
+use super::syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax, THINK, marked};
 
 /// The form of Hunyuan A13B.
 pub(super) const SYNTAX: Syntax = Syntax {
@@ -12,9 +12,10 @@ pub(super) const SYNTAX: Syntax = Syntax {
     is_shown_by: |template, _| template.contains("<tool_calls>["),
     reasoning: &[ReasoningMarks { ending: "\n</think>\n<answer>\n", ..THINK }],
     answer: None,
-    call: CallSyntax { opening: OPEN, body: CallBody::List("arguments"), is_control: false },
-    parser: |start| Marked::framed(start, FRAMES, Listed::new(OPEN, "</tool_calls>")),
+    frames: Frames { leads: &["<answer>", "助手："], within: &["</answer>"] },
+    call: CallSyntax {
+        body: CallBody::Json(Frame { section: ["<tool_calls>", "</tool_calls>"], is_list: true, ..Frame::PLAIN }),
+        is_control: false,
+    },
+    parser: marked,
 };
-
-const OPEN: &str = "<tool_calls>";
-const FRAMES: Frames = Frames { leads: &["<answer>", "助手："], within: &["</answer>"] };

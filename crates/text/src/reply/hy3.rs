@@ -2,12 +2,11 @@
 //! `<arg_key:opensource>KEY</arg_key:opensource>` and `<arg_value:opensource>VALUE</arg_value:opensource>` for each
 //! argument and `</tool_call:opensource>`, then `</tool_calls:opensource>`. The template makes the suffix of the marks.
 
-use super::hermes::{self, Hermes};
-use super::marked::Marked;
-use super::syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax};
-use super::tags::{Lines, Tags};
+use super::hermes;
+use super::syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax, marked};
+use super::tags::Tags;
 
-/// The form of Hy3. A required call is JSON, which can be held to a schema.
+/// The form of Hy3.
 pub(super) const SYNTAX: Syntax = Syntax {
     name: "Hy3",
     is_shown_by: |template, _| ["<tool_sep{}>", "<tool_sep:opensource>"].iter().any(|mark| template.contains(mark)),
@@ -17,11 +16,8 @@ pub(super) const SYNTAX: Syntax = Syntax {
         ending: "</think:opensource>",
         is_control: true,
     }],
-    call: CallSyntax { opening: "<tool_calls:opensource>\n", body: CallBody::Object("arguments"), is_control: true },
-    parser: |start| {
-        let schemas = start.options.schemas.clone();
-        Marked::parser(start, Hermes::new(&TAGS, &[TAGS.open], schemas))
-    },
+    call: CallSyntax { body: CallBody::Tags(&TAGS), is_control: true },
+    parser: marked,
     ..hermes::SYNTAX
 };
 
@@ -35,6 +31,6 @@ const TAGS: Tags = Tags {
     key_end: "</arg_key:opensource>",
     value: "<arg_value:opensource>",
     value_end: "</arg_value:opensource>",
-    lines: Lines::Never,
     several: true,
+    ..Tags::PLAIN
 };

@@ -2,6 +2,7 @@
 
 use super::call::ToolCall;
 use super::calls::Read;
+use super::frame::Item;
 use super::input::{Begins, Input};
 use super::python::{self, CallScanner};
 use super::scan::{Scan, Scanner};
@@ -22,9 +23,9 @@ pub(super) enum List {
 
 impl List {
     /// Reads on, up to the list's end at most.
-    pub(super) fn read(&mut self, input: &mut Input) -> Read {
+    pub(super) fn read(&mut self, input: &mut Input, item: &Item) -> Read {
         loop {
-            match self.step(input) {
+            match self.step(input, item) {
                 Ok(state) => *self = state,
                 Err(Read::Call(call)) => {
                     *self = List::Between;
@@ -41,7 +42,7 @@ impl List {
     }
 
     /// Reads in one state and returns the next, or the outcome.
-    fn step(&mut self, input: &mut Input) -> Result<List, Read> {
+    fn step(&mut self, input: &mut Input, of: &Item) -> Result<List, Read> {
         let call = |scan, call: &dyn Fn() -> Option<ToolCall>| match scan {
             Scan::More => Read::More,
             Scan::Invalid => Read::Malformed,
@@ -60,7 +61,7 @@ impl List {
             }
             List::Object(scanner) => {
                 let scan = scanner.read(input);
-                Err(call(scan, &|| ToolCall::from_object(input.token())))
+                Err(call(scan, &|| of.call(input.token())))
             }
             List::Python(scanner) => {
                 let scan = scanner.read(input);

@@ -6,9 +6,10 @@ use serde_json::{Map, Value as Json};
 use super::call::ToolCall;
 use super::calls::{Calls, Read};
 use super::follow::Follow;
+use super::frame::{Frame, Item};
 use super::hermes;
 use super::input::{Begins, Input};
-use super::marked::Marked;
+use super::marked::{Frames, Marked};
 use super::scan::{Scan, Scanner};
 use super::syntax::{CallBody, CallSyntax, Syntax, THINK};
 
@@ -20,10 +21,14 @@ pub(super) const SYNTAX: Syntax = Syntax {
     },
     reasoning: &[THINK],
     answer: None,
-    call: CallSyntax { opening: "", body: CallBody::Object("parameters"), is_control: true },
-    parser: |start| {
+    frames: Frames::NONE,
+    call: CallSyntax {
+        body: CallBody::Json(Frame { item: Item::Object(["name", "parameters"]), ..Frame::PLAIN }),
+        is_control: true,
+    },
+    parser: |syntax, start| {
         let schemas = start.options.schemas.clone();
-        Marked::parser(start, Llama::new(schemas))
+        Marked::parser(start, syntax.frames, Box::new(Llama::new(schemas)))
     },
 };
 

@@ -6,6 +6,7 @@ use serde_json::{Map, Value as Json};
 use super::call::ToolCall;
 use super::calls::{Calls, Read};
 use super::follow::Follow;
+use super::frame::Item;
 use super::input::Input;
 use super::list::{List, follows, next};
 use super::llama;
@@ -17,9 +18,10 @@ use super::syntax::Syntax;
 pub(super) const SYNTAX: Syntax = Syntax {
     name: "Llama 4",
     is_shown_by: |template, _| template.contains(START),
-    parser: |start| {
+    parser: |syntax, start| {
         let schemas = start.options.schemas.clone();
-        Marked::parser(start, Llama4 { state: Llama4State::Ended, marked: false, schemas })
+        let calls = Llama4 { state: Llama4State::Ended, marked: false, schemas };
+        Marked::parser(start, syntax.frames, Box::new(calls))
     },
     ..llama::SYNTAX
 };
@@ -79,7 +81,7 @@ impl Llama4 {
                 Scan::Invalid => Read::Malformed,
                 Scan::End => self.known(self.object(input.token())),
             }),
-            Llama4State::List(list) => match list.read(input) {
+            Llama4State::List(list) => match list.read(input, &Item::OBJECT) {
                 Read::Call(call) => Err(self.known(Some(call))),
                 Read::End => Ok(Llama4State::Close),
                 read => Err(read),

@@ -35,6 +35,10 @@ pub(super) struct Frames {
     pub(super) within: &'static [&'static str],
 }
 
+impl Frames {
+    pub(super) const NONE: Frames = Frames { leads: &[], within: &[] };
+}
+
 /// The parser.
 #[derive(Debug)]
 pub(super) struct Marked {
@@ -48,6 +52,8 @@ pub(super) struct Marked {
     draft: Draft,
     /// Marks that may precede an answer, and are no part of it.
     leads: &'static [&'static str],
+    /// The mark with which the prompt ends, if it is one of calls.
+    opened: Option<usize>,
     /// Marks that end content: first those that are no part of it, then those of calls.
     marks: Vec<&'static str>,
     frames: usize,
@@ -58,22 +64,18 @@ pub(super) struct Marked {
 }
 
 impl Marked {
-    /// For a reply with calls of a form.
-    pub(super) fn parser(start: Start, calls: impl Calls + 'static) -> Box<dyn Parser> {
-        Marked::framed(start, Frames::default(), calls)
-    }
-
     /// For a reply whose answer these marks surround.
-    pub(super) fn framed(start: Start, frames: Frames, calls: impl Calls + 'static) -> Box<dyn Parser> {
+    pub(super) fn parser(start: Start, frames: Frames, calls: Box<dyn Calls>) -> Box<dyn Parser> {
         let Start { prompt_end, reasoning, options, answer_or_calls } = start;
         let state = match answer_or_calls {
             true => MarkedState::Answer,
             false if prompt_end.trim_end().ends_with(reasoning.open) => MarkedState::Reasoning,
             false => MarkedState::Start,
         };
-        let calls: Option<Box<dyn Calls>> = if options.tools { Some(Box::new(calls)) } else { None };
+        let calls = options.tools.then_some(calls);
         let of_calls = calls.as_ref().map_or(&[][..], |calls| calls.marks());
         let draft = Draft::new(reasoning.close, of_calls);
+        let opened = of_calls.iter().position(|mark| prompt_end.trim_end().ends_with(mark));
         let Frames { leads, within } = if answer_or_calls { Frames::default() } else { frames };
         let marks = if answer_or_calls { Vec::new() } else { [within, of_calls].concat() };
         let (names, frames, is_after_frame) = (Names::new(options.schemas), within.len(), false);
@@ -85,6 +87,7 @@ impl Marked {
             held: None,
             draft,
             leads,
+            opened,
             marks,
             frames,
             is_after_frame,
@@ -161,6 +164,10 @@ impl Marked {
             }
         }
         let Some(calls) = &mut self.calls else { return MarkedState::Content };
+        if let Some(mark) = self.opened.take() {
+            calls.begin(Some(mark), input);
+            return MarkedState::Calls;
+        }
         input.advance_over_space();
         let mark = match input.begins(calls.marks()) {
             _ if input.rest().starts_with(calls.unmarked()) => None,

@@ -1,20 +1,16 @@
 //! Calls of MiniMax M2: `<minimax:tool_call>`, then for each call `<invoke name="NAME">`, `<parameter
 //! name="KEY">VALUE</parameter>` for each argument and `</invoke>`, then `</minimax:tool_call>`.
 
-use super::hermes::{self, Hermes};
-use super::marked::Marked;
-use super::syntax::{CallBody, CallSyntax, Syntax};
+use super::hermes;
+use super::syntax::{CallBody, CallSyntax, Syntax, marked};
 use super::tags::{Lines, Tags};
 
-/// The form of MiniMax M2. A required call is JSON, which can be held to a schema.
+/// The form of MiniMax M2.
 pub(super) const SYNTAX: Syntax = Syntax {
     name: "MiniMax",
     is_shown_by: |template, _| template.contains(TAGS.open),
-    call: CallSyntax { opening: "<minimax:tool_call>\n", body: CallBody::Object("arguments"), is_control: false },
-    parser: |start| {
-        let schemas = start.options.schemas.clone();
-        Marked::parser(start, Hermes::new(&TAGS, &[TAGS.open], schemas))
-    },
+    call: CallSyntax { body: CallBody::Tags(&TAGS), is_control: false },
+    parser: marked,
     ..hermes::SYNTAX
 };
 
@@ -26,8 +22,8 @@ const TAGS: Tags = Tags {
     end: "</invoke>",
     key: "<parameter name=\"",
     key_end: "\">",
-    value: "",
     value_end: "</parameter>",
     lines: Lines::Sometimes,
     several: true,
+    ..Tags::PLAIN
 };

@@ -9,6 +9,7 @@ use serde_json::{Map, Value as Json};
 use super::call::ToolCall;
 use super::calls::{Calls, Read};
 use super::follow::Follow;
+use super::frame::Frame;
 use super::input::{Begins, Input};
 use super::list::next;
 use super::marked::{Frames, Marked};
@@ -22,10 +23,14 @@ pub(super) const SYNTAX: Syntax = Syntax {
     is_shown_by: |template, _| template.contains(TOKEN),
     reasoning: &[ReasoningMarks { open: "<mm:think>", close: THOUGHT_END, ending: THOUGHT_END, is_control: true }],
     answer: None,
-    call: CallSyntax { opening: "]<]minimax[>[<tool_call>\n", body: CallBody::Object("arguments"), is_control: true },
-    parser: |start| {
+    frames: FRAMES,
+    call: CallSyntax {
+        body: CallBody::Json(Frame { section: ["]<]minimax[>[<tool_call>\n", CLOSE], ..Frame::PLAIN }),
+        is_control: true,
+    },
+    parser: |syntax, start| {
         let schemas = start.options.schemas.clone();
-        Marked::framed(start, FRAMES, Nested { schemas, state: NestedState::Ended })
+        Marked::parser(start, syntax.frames, Box::new(Nested { schemas, state: NestedState::Ended }))
     },
 };
 

@@ -4,8 +4,9 @@
 use super::call::ToolCall;
 use super::calls::{Calls, Read};
 use super::follow::Follow;
+use super::frame::{Frame, Item, Named};
 use super::input::{Begins, Input};
-use super::marked::Marked;
+use super::marked::{Frames, Marked};
 use super::scan::{Scan, Scanner};
 use super::syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax, THINK};
 
@@ -15,15 +16,26 @@ pub(super) const LISTED: Syntax = Syntax {
     is_shown_by: |template, _| [MARK, BRACKET_THINK.open].iter().any(|mark| template.contains(mark)),
     reasoning: &[BRACKET_THINK, THINK],
     answer: None,
-    call: CallSyntax { opening: MARK, body: CallBody::List("arguments"), is_control: true },
-    parser: |start| Marked::parser(start, Mistral::new()),
+    frames: Frames::NONE,
+    call: CallSyntax {
+        body: CallBody::Json(Frame { section: [MARK, ""], is_list: true, ..Frame::PLAIN }),
+        is_control: true,
+    },
+    parser: |syntax, start| Marked::parser(start, syntax.frames, Box::new(Mistral::new())),
 };
 
 /// The form of later models.
 pub(super) const NAMED: Syntax = Syntax {
     name: "Mistral (named)",
     is_shown_by: |template, _| [MARK, ARGUMENTS].iter().all(|mark| template.contains(mark)),
-    call: CallSyntax { opening: MARK, body: CallBody::Named(&[ARGUMENTS]), is_control: true },
+    call: CallSyntax {
+        body: CallBody::Json(Frame {
+            call: [MARK, ""],
+            item: Item::Named(Named { between: ARGUMENTS, ..Named::PLAIN }),
+            ..Frame::PLAIN
+        }),
+        is_control: true,
+    },
     ..LISTED
 };
 

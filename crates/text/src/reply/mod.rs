@@ -69,6 +69,8 @@ mod draft;
 mod ernie;
 mod follow;
 mod form;
+mod frame;
+mod framed;
 mod function;
 mod gemma4;
 mod glm;
@@ -79,7 +81,7 @@ mod hy3;
 mod input;
 mod lfm2;
 mod list;
-mod listed;
+mod lists;
 mod literals;
 mod llama;
 mod llama4;
@@ -89,6 +91,7 @@ mod minimax_m3;
 mod mistral;
 mod muse;
 mod names;
+mod objects;
 mod output;
 mod parameters;
 mod python;
@@ -101,12 +104,17 @@ mod table;
 mod tags;
 #[cfg(test)]
 mod tests;
+mod typed;
 mod value;
+mod write;
 
 pub use call::ToolCall;
 pub use form::{ParsedReply, ReplyForm};
+pub use frame::{Frame, Item, Named};
 pub use output::{Joiner, ReplyEvent};
 pub use syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax};
+pub use tags::{Lines, Tags, Types};
+pub(crate) use write::{Written, json as written_json};
 
 use serde_json::{Map, Value as Json};
 

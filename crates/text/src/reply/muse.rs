@@ -6,13 +6,15 @@
 use super::ReplyOptions;
 use super::call::ToolCall;
 use super::calls::{Calls, Follows, Read};
+use super::frame::{Frame, Item, Named};
 use super::hermes::Hermes;
 use super::input::{Begins, Input};
+use super::marked::Frames;
 use super::names::Names;
 use super::output::Output;
 use super::scan::{Scan, Scanner};
 use super::syntax::{CallBody, CallSyntax, Parser, ReasoningMarks, Start, Syntax};
-use super::tags::{Lines, Tags};
+use super::tags::Tags;
 
 /// The form of Muse Glimmer. The arguments of a required call are JSON, which can be held to a schema.
 pub(super) const SYNTAX: Syntax = Syntax {
@@ -25,12 +27,16 @@ pub(super) const SYNTAX: Syntax = Syntax {
         is_control: true,
     }],
     answer: Some((TURN, " to=user<|message|>")),
+    frames: Frames::NONE,
     call: CallSyntax {
-        opening: " to=",
-        body: CallBody::Named(&[MESSAGE, "<atem:function_calls>\n"]),
+        body: CallBody::Json(Frame {
+            call: [" to=", "<|eom|>"],
+            item: Item::Named(Named { between: "<|message|><atem:function_calls>\n", ..Named::PLAIN }),
+            ..Frame::PLAIN
+        }),
         is_control: true,
     },
-    parser: |start| Box::new(Muse::new(start)),
+    parser: |_, start| Box::new(Muse::new(start)),
 };
 
 const TAGS: Tags = Tags {
@@ -41,10 +47,9 @@ const TAGS: Tags = Tags {
     end: "</atem:invoke>",
     key: "<atem:parameter name=\"",
     key_end: "\">",
-    value: "",
     value_end: "</atem:parameter>",
-    lines: Lines::Never,
     several: true,
+    ..Tags::PLAIN
 };
 
 /// The end of a prompt.
@@ -106,7 +111,7 @@ impl Muse {
     /// For the reply to a prompt, whose end may have started a message.
     fn new(start: Start) -> Muse {
         let Start { prompt_end, options: ReplyOptions { tools, schemas, .. }, answer_or_calls, .. } = start;
-        let (calls, names) = (Hermes::new(&TAGS, &[TAGS.open], schemas.clone()), Names::new(schemas));
+        let (calls, names) = (Hermes::new(&TAGS, schemas.clone()), Names::new(schemas));
         let started = prompt_end.rsplit_once(TURN).and_then(|(_, started)| started.rsplit_once(MESSAGE));
         let state = match started {
             Some((head, text)) if !ENDS.iter().any(|end| text.contains(end)) => {

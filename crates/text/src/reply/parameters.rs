@@ -9,6 +9,7 @@ use serde_json::{Map, Value as Json};
 use super::call::ToolCall;
 use super::calls::Read;
 use super::input::Input;
+use super::python;
 use super::schema;
 use super::tags::{Lines, Tags};
 use super::value::Value;
@@ -102,16 +103,21 @@ impl Parameters {
                 arguments.push_str(", ");
             }
             let text = self.tags.trimmed(input.text(range.clone()));
-            let must_be_json = !schema::allows_text(schemas, name, &value.key);
-            if (value.is_uncertain || value.is_strict)
-                && must_be_json
-                && serde_json::from_str::<IgnoredAny>(text).is_err()
-            {
+            let must_be_json = match value.is_text {
+                Some(is_text) => !is_text,
+                None => !schema::allows_text(schemas, name, &value.key),
+            };
+            let is_json = || serde_json::from_str::<IgnoredAny>(text).is_ok() || python::literal(text).is_some();
+            if (value.is_uncertain || value.is_strict) && must_be_json && !is_json() {
                 return Read::Malformed;
             }
             arguments.push_str(&Json::from(value.key.as_str()).to_string());
             arguments.push_str(": ");
-            arguments.push_str(&schema::argument(schemas, name, &value.key, text));
+            arguments.push_str(&match value.is_text {
+                Some(true) => Json::from(text).to_string(),
+                Some(false) if serde_json::from_str::<IgnoredAny>(text).is_ok() => text.trim().to_owned(),
+                _ => schema::argument(schemas, name, &value.key, text),
+            });
         }
         arguments.push('}');
         ToolCall::new(name, &arguments).map_or(Read::Malformed, Read::Call)

@@ -113,6 +113,14 @@ pub(super) fn call(text: &str) -> Option<(&str, String)> {
     literals.rest.is_empty().then_some((name, literals.json))
 }
 
+/// A list or a dictionary of literals as JSON.
+pub(super) fn literal(text: &str) -> Option<String> {
+    let rest = text.trim();
+    let mut literals = Literals { rest, json: String::new(), depth: 0 };
+    literals.value().filter(|()| rest.starts_with(['[', '{']) && literals.rest.trim().is_empty())?;
+    Some(literals.json)
+}
+
 /// Literals that are read, and the JSON that is written of them.
 struct Literals<'t> {
     rest: &'t str,
@@ -210,6 +218,12 @@ impl<'t> Literals<'t> {
     fn string(&mut self) -> Option<String> {
         let mut chars = self.rest.chars();
         let quote = chars.next().filter(|quote| matches!(quote, '\'' | '"'))?;
+        // A template may write a list as JSON, whose escapes differ.
+        let mut json = serde_json::Deserializer::from_str(self.rest).into_iter::<String>();
+        if let Some(Ok(text)) = json.next().filter(|_| quote == '"') {
+            self.rest = &self.rest[json.byte_offset()..];
+            return Some(text);
+        }
         let mut text = String::new();
         loop {
             match chars.next()? {

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value as Json};
 
+use super::python;
+
 /// How many alternatives of one argument are looked at: a schema may refer to itself.
 const MAX_ALTERNATIVES: usize = 64;
 
@@ -26,6 +28,13 @@ pub(super) fn written(types: &[&str], text: &str) -> String {
         && types.iter().any(|name| name_matches(name, &value))
     {
         return json.to_owned();
+    }
+    // A template may print a list or an object as Python does.
+    if types.iter().any(|name| ["array", "object"].contains(name))
+        && let Some(json) = python::literal(json)
+        && serde_json::from_str(&json).is_ok_and(|value: Json| types.iter().any(|name| name_matches(name, &value)))
+    {
+        return json;
     }
     Json::from(text).to_string()
 }

@@ -2,9 +2,18 @@
 
 use std::fmt::Debug;
 
+use serde_json::{Map, Value as Json};
+
 use super::ReplyOptions;
+use super::calls::Calls;
+use super::frame::Frame;
+use super::framed::Framed;
+use super::gemma4::{self, Gemma4};
+use super::hermes::Hermes;
 use super::input::Input;
+use super::marked::{Frames, Marked};
 use super::output::Output;
+use super::tags::Tags;
 
 /// The form in which a model writes replies.
 #[derive(Debug)]
@@ -17,10 +26,12 @@ pub struct Syntax {
     pub(super) reasoning: &'static [ReasoningMarks],
     /// The text that opens an answer after a prompt with this end.
     pub(super) answer: Option<(&'static str, &'static str)>,
+    /// Marks around an answer, which are no part of it.
+    pub(super) frames: Frames,
     /// The form of a call.
     pub call: CallSyntax,
-    /// Makes a parser.
-    pub(super) parser: fn(Start) -> Box<dyn Parser>,
+    /// Makes a parser. [`marked`], unless calls have other readers, or the reply consists of messages.
+    pub(super) parser: fn(&'static Syntax, Start) -> Box<dyn Parser>,
 }
 
 /// Marks around reasoning.
@@ -43,23 +54,59 @@ pub(super) const THINK: ReasoningMarks =
 /// The form of a call of a tool.
 #[derive(Debug)]
 pub struct CallSyntax {
-    /// The text that announces a call, or a list of calls.
-    pub opening: &'static str,
-    /// The text that follows.
+    /// How the model writes calls.
     pub body: CallBody,
     /// The marks are control tokens.
     pub(super) is_control: bool,
 }
 
-/// The form of a call after its opening.
+/// How a model writes calls, as data.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum CallBody {
-    /// A JSON object with `name`, and the arguments under this name.
-    Object(&'static str),
-    /// A list of such objects.
-    List(&'static str),
-    /// The name, these marks, and the arguments.
-    Named(&'static [&'static str]),
+    /// The arguments are JSON.
+    Json(Frame),
+    /// Name, keys and values are between tags.
+    Tags(&'static Tags),
+    /// `<|tool_call>call:NAME{KEY:VALUE, …}<tool_call|>`, with strings between `<|"|>`.
+    Gemma,
+}
+
+impl CallSyntax {
+    /// The text that announces a call after a prompt, which may end with it.
+    pub fn opening_after(&self, prompt: &str) -> String {
+        let opening = self.body.opening();
+        match opening.is_empty() || !prompt.ends_with(&opening) {
+            true => opening,
+            false => String::new(),
+        }
+    }
+}
+
+impl CallBody {
+    /// The text that announces a call, or a list of calls.
+    pub fn opening(&self) -> String {
+        match self {
+            CallBody::Json(frame) => frame.opening(),
+            CallBody::Tags(tags) => tags.opening(),
+            CallBody::Gemma => gemma4::OPEN.to_owned(),
+        }
+    }
+
+    /// A reader of such calls of tools with these schemas.
+    fn reader(&self, schemas: Map<String, Json>) -> Box<dyn Calls> {
+        match self {
+            CallBody::Json(frame) => Box::new(Framed::new(*frame)),
+            CallBody::Tags(tags) => Box::new(Hermes::new(tags, schemas)),
+            CallBody::Gemma => Box::new(Gemma4::new()),
+        }
+    }
+}
+
+/// A parser of replies whose form is all data.
+pub(super) fn marked(syntax: &'static Syntax, start: Start) -> Box<dyn Parser> {
+    let schemas = start.options.schemas.clone();
+    Marked::parser(start, syntax.frames, syntax.call.body.reader(schemas))
 }
 
 /// The start of a reply, for a parser.

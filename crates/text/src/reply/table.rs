@@ -2,12 +2,12 @@
 
 use super::syntax::Syntax;
 use super::{
-    command, ernie, gemma4, glm, harmony, hermes, hunyuan, hy3, lfm2, llama, llama4, minimax, minimax_m3, mistral,
-    muse, sections, seed,
+    command, ernie, gemma4, glm, harmony, hermes, hunyuan, hy3, lfm2, lists, llama, llama4, minimax, minimax_m3,
+    mistral, muse, objects, sections, seed, typed,
 };
 
 /// The forms, in the order in which a template is compared with them.
-pub(super) const SYNTAXES: [&Syntax; 21] = [
+pub(super) const SYNTAXES: [&Syntax; 34] = [
     &muse::SYNTAX,
     &harmony::SYNTAX,
     &minimax_m3::SYNTAX,
@@ -19,6 +19,18 @@ pub(super) const SYNTAXES: [&Syntax; 21] = [
     &sections::FENCED,
     &sections::DEEPSEEK,
     &sections::KIMI,
+    &sections::SOLAR,
+    &typed::DSML,
+    &typed::DSML_V4,
+    &typed::KIMI_K3,
+    &typed::MINICPM,
+    &lists::APERTUS,
+    &lists::NEMOTRON,
+    &objects::GIGACHAT_MARK,
+    &objects::GIGACHAT,
+    &objects::FUNCTIONARY,
+    &objects::FUNCTIONARY_RECIPIENT,
+    &objects::MINIMAX_M1,
     &hy3::SYNTAX,
     &glm::SYNTAX,
     &minimax::SYNTAX,
@@ -27,6 +39,7 @@ pub(super) const SYNTAXES: [&Syntax; 21] = [
     &seed::SYNTAX,
     &ernie::SYNTAX,
     &hunyuan::SYNTAX,
+    &lists::GRANITE,
     &hermes::CODER,
     &hermes::SYNTAX,
 ];

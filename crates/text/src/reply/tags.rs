@@ -1,32 +1,77 @@
 //! The tags of the forms that write calls as tags, and what follows from them.
 
+use serde_json::Value as Json;
+
 /// The tags of a form.
-#[derive(Debug)]
-pub(super) struct Tags {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tags {
     /// Before a call, or several.
-    pub(super) open: &'static str,
-    pub(super) close: &'static str,
+    pub open: &'static str,
+    /// Tags without `open` announce a call too, otherwise.
+    pub is_open_needed: bool,
+    /// After them.
+    pub close: &'static str,
     /// Before the name; empty if the name follows `open`.
-    pub(super) function: &'static str,
+    pub function: &'static str,
     /// After the name; `None` if a line end or the next tag ends it.
-    pub(super) name_end: Option<&'static str>,
+    pub name_end: Option<&'static str>,
+    /// After the number of a call, which follows `name_end`; empty if calls have no numbers.
+    pub number_end: &'static str,
     /// After all parameters.
-    pub(super) end: &'static str,
+    pub end: &'static str,
     /// Before a key.
-    pub(super) key: &'static str,
-    pub(super) key_end: &'static str,
-    /// Before a value, after white space; empty if the value follows its key.
-    pub(super) value: &'static str,
-    pub(super) value_end: &'static str,
+    pub key: &'static str,
+    /// After a key.
+    pub key_end: &'static str,
+    /// Before a value, after white space, or after the type; empty if the value follows its key.
+    pub value: &'static str,
+    /// What a type between `key_end` and `value` is, if there is one.
+    pub types: Option<Types>,
+    /// Around a value that has other tags; `None` if values are never quoted.
+    pub quotes: Option<[&'static str; 2]>,
+    /// After a value.
+    pub value_end: &'static str,
     /// Where line ends within the tags of a value are not part of it.
-    pub(super) lines: Lines,
+    pub lines: Lines,
     /// Several calls may be between `open` and `close`.
-    pub(super) several: bool,
+    pub several: bool,
+}
+
+/// How a tag states the type of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Types {
+    /// `true` for a string, which is written as it is, and `false` for JSON.
+    IsString,
+    /// The name of a JSON type. A string is written as it is, other values as JSON.
+    Name,
+}
+
+impl Types {
+    /// What the tag of a value has.
+    pub(super) fn of(self, value: &Json) -> &'static str {
+        match (self, value) {
+            (_, Json::String(_)) => self.of_text(),
+            (Types::IsString, _) => "false",
+            (Types::Name, Json::Null) => "null",
+            (Types::Name, Json::Bool(_)) => "boolean",
+            (Types::Name, Json::Number(_)) => "number",
+            (Types::Name, Json::Array(_)) => "array",
+            (Types::Name, Json::Object(_)) => "object",
+        }
+    }
+
+    /// What the tag of a string has.
+    pub fn of_text(self) -> &'static str {
+        match self {
+            Types::IsString => "true",
+            Types::Name => "string",
+        }
+    }
 }
 
 /// How a model writes a value between its tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lines {
+pub enum Lines {
     /// As it is.
     Never,
     /// As it is, or on lines of its own: then it has a line end on both sides.
@@ -44,20 +89,50 @@ pub(super) const CODER: Tags = Tags {
     end: "</function>",
     key: "<parameter=",
     key_end: ">",
-    value: "",
     value_end: "</parameter>",
     lines: Lines::Always,
-    several: false,
+    is_open_needed: false,
+    ..Tags::PLAIN
 };
 
 impl Tags {
+    /// Without tags.
+    pub(super) const PLAIN: Tags = Tags {
+        open: "",
+        is_open_needed: true,
+        close: "",
+        function: "",
+        name_end: None,
+        number_end: "",
+        end: "",
+        key: "",
+        key_end: "",
+        value: "",
+        types: None,
+        quotes: None,
+        value_end: "",
+        lines: Lines::Never,
+        several: false,
+    };
+
+    /// The text that announces a call.
+    pub fn opening(&self) -> String {
+        // The name follows the tag.
+        [self.open, if self.function.is_empty() { "" } else { "\n" }].concat()
+    }
+
+    /// The tags that announce calls.
+    pub(super) fn marks(&self) -> Vec<&'static str> {
+        if self.is_open_needed { vec![self.open] } else { vec![self.open, self.function] }
+    }
+
     /// The first tag before a name.
     pub(super) fn first(&self) -> &'static str {
         if self.function.is_empty() { self.open } else { self.function }
     }
 
     /// Where a call starts whose last tag before the name is here, if it has all tags before it.
-    pub(super) fn opening(&self, text: &str) -> Option<usize> {
+    pub(super) fn opening_in(&self, text: &str) -> Option<usize> {
         if self.function.is_empty() {
             return Some(text.len());
         }
@@ -69,8 +144,12 @@ impl Tags {
         [self.end, self.close].iter().any(|end| text.trim_end().ends_with(end))
     }
 
-    /// A value without the line ends that belong to its tags.
+    /// A value without the quotes, or the line ends, that belong to its tags.
     pub(super) fn trimmed<'t>(&self, value: &'t str) -> &'t str {
+        let unquoted = |[open, close]: [&str; 2]| value.trim().strip_prefix(open)?.strip_suffix(close);
+        if let Some(unquoted) = self.quotes.and_then(unquoted) {
+            return unquoted;
+        }
         let after = value.strip_prefix('\n');
         let between = after.and_then(|value| value.strip_suffix('\n'));
         match self.lines {

@@ -8,6 +8,10 @@ pub(super) struct Value {
     pub(super) key: String,
     /// Where it starts, counted from the start of the text that is held.
     pub(super) begin: usize,
+    /// Whether its tag states that it is a string; `None` if tags do not state types.
+    pub(super) is_text: Option<bool>,
+    /// It is read up to a quote that has no end yet.
+    pub(super) is_quoted: bool,
     /// The tag of the parameter is at a line's start.
     pub(super) is_at_line: bool,
     /// Tags of parameters in it that have no end yet.
@@ -52,6 +56,8 @@ impl Value {
         Value {
             key: key.to_owned(),
             begin,
+            is_text: None,
+            is_quoted: false,
             is_at_line,
             opened: 0,
             is_balanced: false,

@@ -16,7 +16,7 @@ const REFUSES_BOTH: &str = "<|channel|>";
 
 /// The variables of a rendering of this template.
 pub(super) fn context(source: &str, draft: &Draft, options: &RenderOptions) -> Value {
-    let Draft { chat, tools_are_a_list, texts_are_parts } = draft;
+    let Draft { chat, tools_are_a_list, texts_are_parts, .. } = draft;
     let tools = match chat.tools.as_slice() {
         // Defined, and nothing, as in transformers.
         [] if !tools_are_a_list => Json::Null,

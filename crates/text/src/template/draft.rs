@@ -3,15 +3,18 @@
 use serde_json::{Map, Value as Json};
 
 use super::message::{Arguments, Chat};
+use crate::reply::Syntax;
 
 /// A conversation, and the types in which a template gets its parts.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(super) struct Draft {
     pub(super) chat: Chat,
     /// Without tools, the variable `tools` is an empty list. Otherwise it is null, as in transformers.
     pub(super) tools_are_a_list: bool,
     /// A text is a list with one part. Otherwise it is a string.
     pub(super) texts_are_parts: bool,
+    /// The form in which the model writes calls.
+    pub(super) calls: &'static Syntax,
 }
 
 /// A draft whose texts, tools and arguments are one word each. It shows whether a template leaves out a message,
@@ -26,11 +29,18 @@ pub(super) struct Skeleton {
 /// The start of a text in a part, as Python prints it, and as JSON.
 const PRINTED_PARTS: [&str; 2] = ["'text': 'q7x", "\"text\": \"q7x"];
 
+impl PartialEq for Draft {
+    fn eq(&self, other: &Draft) -> bool {
+        let of = |draft: &Draft| (draft.tools_are_a_list, draft.texts_are_parts, draft.calls.name());
+        self.chat == other.chat && of(self) == of(other)
+    }
+}
+
 impl Draft {
-    /// Of a conversation, less its deferred tools.
-    pub(super) fn new(mut chat: Chat) -> Draft {
+    /// Of a conversation, less its deferred tools, with a model that writes calls in this form.
+    pub(super) fn new(mut chat: Chat, calls: &'static Syntax) -> Draft {
         chat.tools.retain(|tool| !tool.is_deferred);
-        Draft { chat, tools_are_a_list: false, texts_are_parts: false }
+        Draft { chat, tools_are_a_list: false, texts_are_parts: false, calls }
     }
 }
 

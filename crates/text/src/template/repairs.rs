@@ -6,14 +6,15 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::draft::Draft;
-use super::message::{Message, Role};
+use super::message::{Arguments, Message, Role};
 use super::tools;
+use crate::reply::written_json;
 
 /// A change of a conversation.
 pub(super) type Repair = fn(&mut Draft);
 
 /// The repairs, those that change least first; docs/serve.md lists them.
-pub(super) const REPAIRS: [Repair; 13] = [
+pub(super) const REPAIRS: [Repair; 15] = [
     complete_tools,
     list_no_tools,
     split_calls,
@@ -24,6 +25,8 @@ pub(super) const REPAIRS: [Repair; 13] = [
     quote_orphans,
     add_system,
     move_system,
+    write_arguments,
+    part_calls,
     quote_calls,
     quote_results,
     make_parts,
@@ -192,9 +195,53 @@ fn move_system(draft: &mut Draft) {
     }
 }
 
+/// The arguments of a call become the text of a JSON object.
+fn write_arguments(draft: &mut Draft) {
+    for call in draft.chat.messages.iter_mut().flat_map(|message| &mut message.calls) {
+        if let Arguments::Named(arguments) = &call.arguments {
+            call.arguments = Arguments::Text(written_json(&arguments.clone().into()));
+        }
+    }
+}
+
+/// Calls next to each other become messages of their own, each before its result.
+fn part_calls(draft: &mut Draft) {
+    let mut messages: Vec<Message> = Vec::with_capacity(draft.chat.messages.len());
+    let mut rest = draft.chat.messages.drain(..).peekable();
+    while let Some(mut message) = rest.next() {
+        if message.calls.len() < 2 {
+            messages.push(message);
+            continue;
+        }
+        let mut results = Vec::new();
+        while let Some(result) = rest.next_if(|next| next.role == Role::Tool) {
+            results.push(result);
+        }
+        let calls = std::mem::take(&mut message.calls);
+        let last = calls.len() - 1;
+        for (index, call) in calls.into_iter().enumerate() {
+            // Without an id, the order decides.
+            let is_own = |(at, result): (usize, &Message)| match &result.call_id {
+                Some(id) => *id == call.id,
+                None => at == 0,
+            };
+            let own = results.iter().enumerate().position(is_own).map(|at| results.remove(at));
+            messages.push(Message { calls: vec![call], ..message.clone() });
+            (message.text, message.reasoning) = (String::new(), None);
+            messages.extend(own);
+            if index == last {
+                messages.append(&mut results);
+            }
+        }
+    }
+    drop(rest);
+    draft.chat.messages = messages;
+}
+
 /// Calls become text of their message.
 fn quote_calls(draft: &mut Draft) {
-    draft.chat.messages.iter_mut().for_each(tools::quote_calls);
+    let form = draft.calls;
+    draft.chat.messages.iter_mut().for_each(|message| tools::quote_calls(message, form));
 }
 
 /// Tools' results become messages of the user.

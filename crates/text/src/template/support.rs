@@ -3,9 +3,9 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 
-use super::message::{Call, Chat, Message, Role, Tool};
+use super::message::{Arguments, Call, Chat, Message, Role, Tool};
 use super::{ChatTemplate, RenderOptions, TemplateError};
 use crate::reply::{ParsedReply, ReasoningMarks, ReplyForm, ReplyOptions, Syntax};
 
@@ -97,9 +97,8 @@ fn tool() -> Tool {
 }
 
 /// A call of that tool. Some templates want an id of nine characters.
-fn called() -> Message {
-    let arguments = Map::from_iter([(KEY.to_owned(), VALUE.into())]);
-    let call = Call { id: "call00001".to_owned(), name: TOOL.to_owned(), arguments: arguments.into() };
+fn called(arguments: Arguments) -> Message {
+    let call = Call { id: "call00001".to_owned(), name: TOOL.to_owned(), arguments };
     Message { calls: vec![call], ..Message::new(Role::Assistant, "") }
 }
 
@@ -146,15 +145,20 @@ impl Probe<'_> {
     /// For a template that shows tools in the prompt of a conversation.
     fn calls(&self, messages: &[Message], prompt: &str) -> ToolSupport {
         let by_marks = Syntax::shown(self.template.source(), prompt);
-        let with_call = [messages, &[called()]].concat();
-        let with_result = [&*with_call, &[Message::new(Role::Tool, "q7result")]].concat();
-        let written = match self.with_tool(&with_call, false).or_else(|_| self.with_tool(&with_result, false)) {
+        let arguments = json!({KEY: VALUE}).as_object().cloned().unwrap_or_default();
+        let as_text = Arguments::Text(json!({KEY: VALUE}).to_string());
+        let written = |arguments: Arguments| {
+            let with_call = [messages, &[called(arguments)]].concat();
+            let with_result = [&*with_call, &[Message::new(Role::Tool, "q7result")]].concat();
+            self.with_tool(&with_call, false).or_else(|_| self.with_tool(&with_result, false))
+        };
+        let written = match written(arguments.into()).or_else(|error| written(as_text).map_err(|_| error)) {
             Ok(written) => written,
-            Err(error @ TemplateError::Raised(_)) => match by_marks {
+            // Earlier calls are written in the form of the model (`repairs`).
+            Err(error) => match by_marks {
                 Some(syntax) => return ToolSupport::Native(syntax),
                 None => return ToolSupport::SpelledOut(NoTools::FailsOnCalls(error)),
             },
-            Err(error) => return ToolSupport::SpelledOut(NoTools::FailsOnCalls(error)),
         };
         // The value is nowhere but in the call.
         let reads = |syntax: &&'static Syntax| {

@@ -3,13 +3,14 @@
 
 use serde_json::json;
 
-use super::message::{Call, Chat, Message, Role};
+use super::message::{Chat, Message, Role};
+use crate::reply::{Syntax, Written};
 
 /// A conversation whose tools, calls and results are texts of its messages. The tools are in the system message.
 pub(super) fn spelled_out(chat: &Chat) -> Chat {
     let mut messages: Vec<Message> = Vec::with_capacity(chat.messages.len() + 1);
     for mut message in chat.messages.iter().cloned() {
-        quote_calls(&mut message);
+        quote_calls(&mut message, Syntax::generic());
         if message.role == Role::Tool {
             quote_result(&mut message);
         }
@@ -34,20 +35,18 @@ pub(super) fn quote_result(message: &mut Message) {
     *message = Message::new(Role::User, format!("<tool_response>\n{}\n</tool_response>", message.text));
 }
 
-/// Calls as text, after the text that their message has.
-pub(super) fn quote_calls(message: &mut Message) {
-    for call in std::mem::take(&mut message.calls) {
-        if !message.text.is_empty() {
-            message.text.push('\n');
-        }
-        message.text.push_str(&written(&call));
+/// Calls as text in the form of a model, after the text that their message has.
+pub(super) fn quote_calls(message: &mut Message, form: &Syntax) {
+    let calls = std::mem::take(&mut message.calls);
+    if calls.is_empty() {
+        return;
     }
-}
-
-/// A call as a model writes it.
-fn written(call: &Call) -> String {
-    let call = json!({"name": call.name, "arguments": call.arguments});
-    format!("<tool_call>\n{call}\n</tool_call>")
+    let written: Vec<Written> = calls.iter().map(|call| (&*call.name, json!(call.arguments))).collect();
+    let text = form.call.body.written(&written).or_else(|| Syntax::generic().call.body.written(&written));
+    if !message.text.is_empty() {
+        message.text.push('\n');
+    }
+    message.text.push_str(&text.unwrap_or_default());
 }
 
 fn instruct(messages: &mut Vec<Message>, instructions: &str) {

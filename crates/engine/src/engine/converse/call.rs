@@ -2,12 +2,14 @@
 //! the model was trained on.
 
 use gristmill_text::grammar::Grammar;
-use gristmill_text::reply::{CallBody, CallSyntax};
+use gristmill_text::reply::{CallBody, CallSyntax, Frame, Item};
 use gristmill_text::template::Tool;
 use gristmill_text::tokenizer::Tokenizer;
 use serde_json::{Value as Json, json};
 
 use super::super::EngineError;
+use super::lark::{self, Marks, quoted};
+use super::{gemma, python, tagged};
 
 /// A call that a reply must be.
 #[derive(Debug, PartialEq)]
@@ -28,30 +30,31 @@ pub(super) fn callable(mut tools: Vec<Tool>, names: Option<&[String]>) -> Result
     if tools.is_empty() { Err(EngineError::NoTools) } else { Ok(tools) }
 }
 
-/// The text that starts a call of one of these tools; `write` writes the name of the only one.
-pub(super) fn opening(syntax: &CallSyntax, tools: &[Tool], write: impl Fn(&str) -> String) -> String {
-    match (&syntax.body, tools) {
-        (CallBody::Named(marks), [tool]) => [syntax.opening, &write(&tool.name), &marks.concat()].concat(),
-        _ => syntax.opening.to_owned(),
+/// The text that starts a call of one of these tools after a prompt; `write` writes the name of the only one.
+pub(super) fn opening(syntax: &CallSyntax, prompt: &str, tools: &[Tool], write: impl Fn(&str) -> String) -> String {
+    let opening = syntax.opening_after(prompt);
+    match (between(&syntax.body), tools) {
+        (Some(between), [tool]) => [opening, write(&tool.name), between].concat(),
+        _ => opening,
     }
 }
 
-/// The call of one of these [`callable`] tools.
-pub(super) fn required(syntax: &CallSyntax, tools: &[Tool], tokenizer: &Tokenizer) -> RequiredCall {
-    let opening = opening(syntax, tools, str::to_owned);
-    match (&syntax.body, tools) {
-        (CallBody::Object(arguments), _) => {
-            RequiredCall { opening, grammar: Grammar::JsonSchema(object(arguments, tools, "")) }
+/// The text between a name and its arguments, if only JSON follows.
+fn between(body: &CallBody) -> Option<String> {
+    if let CallBody::Json(frame) = body { frame.between() } else { None }
+}
+
+/// The call of one of these [`callable`] tools, after a prompt.
+pub(super) fn required(syntax: &CallSyntax, prompt: &str, tools: &[Tool], tokenizer: &Tokenizer) -> RequiredCall {
+    let opening = opening(syntax, prompt, tools, str::to_owned);
+    let grammar = match (&syntax.body, tools) {
+        (CallBody::Json(Frame { item: Item::Named(_), .. }), [tool]) => Grammar::JsonSchema(lark::parameters(tool)),
+        (CallBody::Json(frame), _) if schema(frame, tools).is_some() => {
+            Grammar::JsonSchema(schema(frame, tools).unwrap_or_default())
         }
-        (CallBody::List(arguments), _) => {
-            RequiredCall { opening, grammar: Grammar::JsonSchema(list(arguments, tools)) }
-        }
-        (CallBody::Named(_), [tool]) => RequiredCall { opening, grammar: Grammar::JsonSchema(parameters(tool)) },
-        (CallBody::Named(marks), _) => {
-            let rules = format!("start: call\n{}", named(marks, tools, control(tokenizer)));
-            RequiredCall { opening, grammar: Grammar::Lark(rules) }
-        }
-    }
+        (body, _) => Grammar::Lark(format!("start: call\n{}", rules(body, tools, &Marks::new(tokenizer)))),
+    };
+    RequiredCall { opening, grammar }
 }
 
 /// The grammar of a reply that is an answer, which follows a grammar behind its opening, or a call of one of these
@@ -59,78 +62,87 @@ pub(super) fn required(syntax: &CallSyntax, tools: &[Tool], tokenizer: &Tokenize
 pub(super) fn answer_or_call(
     (opening, answer): (&str, &Grammar),
     syntax: &CallSyntax,
+    prompt: &str,
     tools: &[Tool],
     tokenizer: &Tokenizer,
 ) -> Result<Grammar, EngineError> {
-    let control = control(tokenizer);
-    let call = match &syntax.body {
-        CallBody::Object(arguments) => format!("call: %json {}\n", object(arguments, tools, "")),
-        CallBody::List(arguments) => format!("call: %json {}\n", list(arguments, tools)),
-        CallBody::Named(marks) => named(marks, tools, &control),
-    };
-    let [answer_opening, call_opening] = [opening, syntax.opening].map(|text| terminals(text, &control));
+    let marks = Marks::new(tokenizer);
+    let [answer_opening, call_opening] = [opening, &*syntax.opening_after(prompt)].map(|text| marks.terminals(text));
     let answer = answer.expression()?;
     let start = format!("start: {answer_opening} answer\n  | {call_opening} call\nanswer: {answer}\n");
-    Ok(Grammar::Lark(start + &call))
+    Ok(Grammar::Lark(start + &rules(&syntax.body, tools, &marks)))
 }
 
-/// Returns the control token of a mark that is one.
-fn control(tokenizer: &Tokenizer) -> impl Fn(&str) -> Option<u32> {
-    |mark| tokenizer.tokens_of_bytes(mark.as_bytes()).find(|&id| tokenizer.is_special(id))
-}
-
-const BRACKETS: [char; 4] = ['<', '>', '[', ']'];
-/// Brackets of the control token with most of them.
-const MAX_BRACKETS: usize = 6;
-
-/// A text in Lark, in which marks may be control tokens.
-fn terminals(text: &str, control: impl Fn(&str) -> Option<u32>) -> String {
-    let mut terminals = Vec::new();
-    let (mut rest, mut plain) = (text, 0);
-    // A control token starts and ends with a bracket, and can have others, as that of MiniMax M3 has.
-    while let Some(open) = rest[plain..].find(BRACKETS).map(|at| plain + at) {
-        let closes = rest[open..].match_indices(BRACKETS).map(|(at, _)| open + at + 1).take(MAX_BRACKETS);
-        match closes.filter_map(|close| Some((close, control(&rest[open..close])?))).last() {
-            Some((close, id)) => {
-                terminals.extend((open > 0).then(|| quoted(&rest[..open])));
-                terminals.push(token(id));
-                (rest, plain) = (&rest[close..], 0);
-            }
-            None => plain = open + 1,
-        }
+/// The rule `call` in Lark, and those that it refers to.
+fn rules(body: &CallBody, tools: &[Tool], marks: &Marks) -> String {
+    match body {
+        CallBody::Tags(tags) => tagged::rules(tags, tools, marks),
+        CallBody::Gemma => gemma::rules(tools, marks),
+        CallBody::Json(Frame { item: Item::Python, .. }) => python::rules(tools),
+        CallBody::Json(frame) => match (frame.between(), schema(frame, tools)) {
+            (None, Some(schema)) => format!("call: %json {schema}\n"),
+            (between, _) => named(&between.unwrap_or_default(), tools, marks),
+        },
+        _ => String::new(),
     }
-    terminals.extend((!rest.is_empty()).then(|| quoted(rest)));
-    terminals.join(" ")
 }
 
-fn quoted(text: &str) -> String {
-    Json::from(text).to_string()
+/// The schema of a call as one value of JSON, unless its name is not in it.
+fn schema(frame: &Frame, tools: &[Tool]) -> Option<Json> {
+    let place = if frame.is_list { "/items" } else { "" };
+    let call = match frame.item {
+        Item::Object([name, arguments]) => object(name, arguments, tools, place),
+        Item::Keyed => keyed(tools, place),
+        _ => return None,
+    };
+    Some(match frame.is_list {
+        true => json!({"type": "array", "items": call, "minItems": 1, "maxItems": 1}),
+        false => call,
+    })
 }
 
-fn token(id: u32) -> String {
-    format!("<[{id}]>")
+/// The schema of an object with the name and the arguments of a call under these keys; it is at `place` of a schema.
+pub(super) fn object(name: &str, arguments: &str, tools: &[Tool], place: &str) -> Json {
+    any_of(tools, place, |tool| {
+        let path = format!("/properties/{arguments}");
+        let fields = |schema: Json| {
+            json!({
+                "type": "object",
+                "properties": {name: {"const": tool.name}, arguments: schema},
+                "required": [name, arguments],
+                "additionalProperties": false,
+            })
+        };
+        (path, Box::new(fields))
+    })
 }
 
-fn parameters(tool: &Tool) -> Json {
-    tool.parameters.clone().unwrap_or_default()
+/// The schema of an object whose only key is the name of a tool.
+fn keyed(tools: &[Tool], place: &str) -> Json {
+    any_of(tools, place, |tool| {
+        let path = format!("/properties/{}", tool.name.replace('~', "~0").replace('/', "~1"));
+        let fields = |schema: Json| {
+            json!({
+                "type": "object",
+                "properties": {&tool.name: schema},
+                "required": [tool.name],
+                "additionalProperties": false,
+            })
+        };
+        (path, Box::new(fields))
+    })
 }
 
-/// The schema of a list with one call.
-fn list(arguments: &str, tools: &[Tool]) -> Json {
-    json!({"type": "array", "items": object(arguments, tools, "/items"), "minItems": 1, "maxItems": 1})
-}
+/// A function from a tool's parameters to the schema of its call.
+type Around<'t> = Box<dyn Fn(Json) -> Json + 't>;
 
-/// The schema of an object with the name and the arguments of a call; it is at `place` of a schema.
-fn object(arguments: &str, tools: &[Tool], place: &str) -> Json {
-    let call = |(index, tool): (usize, &Tool)| {
-        let mut schema = parameters(tool);
-        move_references(&mut schema, &format!("{place}/anyOf/{index}/properties/{arguments}"));
-        json!({
-            "type": "object",
-            "properties": {"name": {"const": tool.name}, arguments: schema},
-            "required": ["name", arguments],
-            "additionalProperties": false,
-        })
+/// The schema of a call of one of these tools. `around` returns where the parameters are in the schema of a call, too.
+fn any_of<'t>(tools: &'t [Tool], place: &str, around: impl Fn(&'t Tool) -> (String, Around<'t>)) -> Json {
+    let call = |(index, tool): (usize, &'t Tool)| {
+        let (path, around) = around(tool);
+        let mut schema = lark::parameters(tool);
+        move_references(&mut schema, &format!("{place}/anyOf/{index}{path}"));
+        around(schema)
     };
     json!({"anyOf": tools.iter().enumerate().map(call).collect::<Vec<_>>()})
 }
@@ -156,13 +168,11 @@ fn move_references(schema: &mut Json, place: &str) {
     }
 }
 
-/// The rule `call` in Lark: a name, marks and arguments. `control` gives the control token of a mark that is one.
-fn named(marks: &[&str], tools: &[Tool], control: impl Fn(&str) -> Option<u32>) -> String {
-    let mark = |mark: &&str| control(mark).map_or_else(|| quoted(mark), token);
-    let marks = marks.iter().map(mark).collect::<Vec<_>>().join(" ");
-    let calls = |tool: &Tool| format!("{} marks %json {}", quoted(&tool.name), parameters(tool));
+/// The rule `call` in Lark: a name, a text with marks, and arguments.
+fn named(between: &str, tools: &[Tool], marks: &Marks) -> String {
+    let calls = |tool: &Tool| format!("{} marks %json {}", quoted(&tool.name), lark::parameters(tool));
     let calls: Vec<String> = tools.iter().map(calls).collect();
-    format!("call: {}\nmarks: {marks}\n", calls.join("\n  | "))
+    format!("call: {}\nmarks: {}\n", calls.join("\n  | "), marks.terminals(between))
 }
 
 #[cfg(test)]
@@ -179,17 +189,19 @@ mod tests {
 
     #[test]
     fn references_move_with_their_schema() {
-        let tools = ["one", "two"].map(tool);
-        for (schema, place) in [
-            (object("parameters", &tools, ""), ""),
-            (json!({"items": object("parameters", &tools, "/items")}), "/items"),
+        let tools = ["one", "t/w~o"].map(tool);
+        for (schema, place, is_keyed) in [
+            (object("name", "parameters", &tools, ""), "", false),
+            (json!({"items": object("name", "parameters", &tools, "/items")}), "/items", false),
+            (keyed(&tools, ""), "", true),
         ] {
-            for (index, name) in ["one", "two"].into_iter().enumerate() {
+            for (index, tool) in tools.iter().enumerate() {
                 let call = schema.pointer(&format!("{place}/anyOf/{index}/properties")).expect("a call");
-                assert_eq!(call["name"]["const"], name);
-                let target = call["parameters"]["properties"]["a"]["$ref"].as_str().expect("a reference");
+                let parameters = if is_keyed { &call[&tool.name] } else { &call["parameters"] };
+                assert!(is_keyed || call["name"]["const"] == *tool.name);
+                let target = parameters["properties"]["a"]["$ref"].as_str().expect("a reference");
                 assert_eq!(schema.pointer(&target[1..]), Some(&json!({"type": "string"})));
-                assert_eq!(call["parameters"]["properties"]["const"], json!({"const": {"$ref": "#/$defs/x"}}));
+                assert_eq!(parameters["properties"]["const"], json!({"const": {"$ref": "#/$defs/x"}}));
             }
         }
     }
@@ -211,21 +223,8 @@ mod tests {
     #[test]
     fn names_and_control_tokens() {
         let tools = ["a", "say \"b\""].map(|name| Tool { parameters: Some(json!({})), ..tool(name) });
-        let control = |mark: &str| match mark {
-            "<|message|>" => Some(7),
-            "]<]minimax[>[" => Some(8),
-            _ => None,
-        };
+        let marks = Marks::of(|mark| (mark == "<|message|>").then_some(7));
         let expected = "call: \"a\" marks %json {}\n  | \"say \\\"b\\\"\" marks %json {}\nmarks: \" \" <[7]>\n";
-        assert_eq!(named(&[" ", "<|message|>"], &tools, control), expected);
-        for (text, expected) in [
-            ("<|message|>", "<[7]>"),
-            ("<|x|>a<|message|>to=\"", "\"<|x|>a\" <[7]> \"to=\\\"\""),
-            ("<tool_call>\n", "\"<tool_call>\\n\""),
-            ("]<]minimax[>[<tool_call>\n", "<[8]> \"<tool_call>\\n\""),
-            ("", ""),
-        ] {
-            assert_eq!(terminals(text, control), expected);
-        }
+        assert_eq!(named(" <|message|>", &tools, &marks), expected);
     }
 }

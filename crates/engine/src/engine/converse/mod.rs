@@ -2,6 +2,10 @@
 
 mod call;
 mod enforce;
+mod gemma;
+mod lark;
+mod python;
+mod tagged;
 mod template;
 
 use gristmill_text::reply::{ReplyForm, ReplyOptions, Syntax};
@@ -231,7 +235,7 @@ impl Engine {
         parts.prompt.push_str(syntax.reasoning_ending(&parts.prompt));
         let form = ReplyForm::new(syntax, &parts.template, &parts.prompt, options).answer_or_calls();
         let answer = (syntax.answer_opening(&parts.prompt), grammar);
-        let grammar = call::answer_or_call(answer, &syntax.call, tools, self.model.tokenizer()?)?;
+        let grammar = call::answer_or_call(answer, &syntax.call, &parts.prompt, tools, self.model.tokenizer()?)?;
         Ok(self.conversation(parts.finished(""), form, Some(grammar), None))
     }
 
@@ -245,8 +249,9 @@ impl Engine {
         let syntax = parts.syntax;
         parts.prompt.push_str(syntax.reasoning_ending(&parts.prompt));
         let form = ReplyForm::new(syntax, &parts.template, &parts.prompt, options).only_calls();
-        let RequiredCall { opening, grammar } = call::required(&syntax.call, callable, self.model.tokenizer()?);
-        let written = call::opening(&syntax.call, callable, |name| parts.escapes.escaped(name));
+        let RequiredCall { opening, grammar } =
+            call::required(&syntax.call, &parts.prompt, callable, self.model.tokenizer()?);
+        let written = call::opening(&syntax.call, &parts.prompt, callable, |name| parts.escapes.escaped(name));
         Ok(self.conversation(parts.finished(&written), form.started(opening), Some(grammar), None))
     }
 

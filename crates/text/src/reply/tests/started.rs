@@ -30,8 +30,8 @@ const REQUIRED: [(&str, &str, &str); 21] = [
 /// Both ways of a prompt: with the opening of a call, and with as much of the call as names a single tool.
 fn required(template: &str, prompt: &str, known: &str) -> ReplyForm {
     let form = form(template, prompt, tools());
-    let opening = Syntax::of(template, prompt).call.opening;
-    form.started([opening, known].concat()).only_calls()
+    let opening = Syntax::of(template, prompt).call.body.opening();
+    form.started([&*opening, known].concat()).only_calls()
 }
 
 #[test]
