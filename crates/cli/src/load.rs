@@ -46,7 +46,7 @@ fn place(file: &GgufFile, device: &DeviceArgs, mut limits: Limits, log: &Verbosi
     let (backend, options) = (open(device, log)?, device.load_options()?);
     let info = kind::info_for(file, &options)?;
     if limits.batch_tokens == 0 {
-        limits.batch_tokens = Limits::usual_batch(&info, options.precision, &backend)?.max(limits.sequences);
+        limits.batch_tokens = limits.usual_batch(&info, options.precision, &backend)?.max(limits.sequences);
     }
     let (experts_on, context) = place_experts(file, &options, &limits, &backend)?;
     if experts_on == device.experts_on {

@@ -75,8 +75,8 @@ pub(crate) struct ServeArgs {
         value_parser = numbers::between(1, 1024)
     )]
     max_body: usize,
-    /// The maximum number of tokens in a step; prompts are split into steps [default: 512; on CUDA 2048, or less if its
-    /// memory is short].
+    /// The maximum number of tokens in a step; prompts are split into steps [default: 512; on CUDA 8192, or less if its
+    /// memory is short]. While requests decode, a step has fewer, so that it takes at most 0.1 s.
     #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
     batch: Option<usize>,
     #[command(flatten)]

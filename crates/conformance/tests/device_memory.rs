@@ -175,3 +175,34 @@ fn memory_of_the_caller_is_an_operand() {
         assert_eq!(&floats[skip + rows * cols..][..rows * outputs], expected, "{language:?}");
     }
 }
+
+/// Large batches use at most a sixteenth of what the weights and a usual batch leave, with caches that grow with a batch.
+#[test]
+fn a_large_batch_has_memory() {
+    for name in ["qwen3moe-q4_k_m", "gpt-oss-mxfp4"] {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(format!("{name}.gguf"));
+        let info = ModelInfo::read(&GgufFile::open(golden).unwrap()).unwrap();
+        let limits = Limits { context: Some(8192), sequences: 4, ..Limits::default() };
+        let on = |memory: u64| Cuda::backend(Simulator::with_memory(memory), Options::default()).unwrap();
+        let total = |batch_tokens| {
+            Plan::new(&info, &Limits { batch_tokens, ..limits }, Precision::Fast, &on(80 << 30)).unwrap().total()
+        };
+        let usual = |limits: Limits, memory| limits.usual_batch(&info, Precision::Fast, &on(memory)).unwrap();
+        let [first, second, third] = [2048, 4096, 8192].map(total);
+        let needs = |more: u64| first + 16 * (more - first);
+        for (memory, expected) in [
+            (80 << 30, 8192),
+            (needs(third), 8192),
+            (needs(third) - 16, 4096),
+            (needs(second), 4096),
+            (needs(second) - 16, 2048),
+            (first, 2048),
+        ] {
+            assert_eq!(usual(limits, memory), expected, "{name}, {memory} bytes");
+        }
+        let short = Limits { context: Some(1500), ..limits };
+        assert_eq!([1, 2, 4, 6].map(|sequences| usual(Limits { sequences, ..short }, 80 << 30)), [2048, 2048, 4096, 8192]);
+        let cache = Limits { context: Some(4096), kv_tokens: Some(8000), ..limits };
+        assert_eq!(usual(cache, 80 << 30), 4096);
+    }
+}

@@ -168,7 +168,7 @@ impl Model {
         let mut backend = open_device(&options)?.backend;
         if limits.batch_tokens == 0 {
             let info = ModelInfo::read_for(&file, &options)?;
-            limits.batch_tokens = Limits::usual_batch(&info, options.precision, &backend)?.max(limits.sequences);
+            limits.batch_tokens = limits.usual_batch(&info, options.precision, &backend)?.max(limits.sequences);
         }
         let (experts, context) = place_experts(&file, &options, &limits, &backend)?;
         if experts != options.experts {
