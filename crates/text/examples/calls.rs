@@ -78,6 +78,7 @@ fn joined(mut events: Vec<ReplyEvent>, reply: &mut Reply) -> ParsedReply {
             ReplyEvent::Reasoning(text) => joined.reasoning.extend([separator, &text]),
             ReplyEvent::Content(text) => joined.content.extend([separator, &text]),
             ReplyEvent::ToolCall(call) => joined.calls.push(call),
+            other => panic!("{other:?} is a new event"),
         }
     }
     joined

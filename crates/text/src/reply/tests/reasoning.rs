@@ -115,6 +115,6 @@ fn a_parser_tells_whether_it_is_in_reasoning() {
         ["<|channel|>analysis", "<|message|>", "a", "<|end|>", "<|start|>assistant<|channel|>final<|message|>b"];
     assert_eq!(told(HARMONY, "<|start|>assistant", &analysis), [false, false, true, true, false, false]);
     let mut plain = Reply::plain();
-    plain.push("<think>");
+    let _ = plain.push("<think>");
     assert!(!plain.is_reasoning());
 }
