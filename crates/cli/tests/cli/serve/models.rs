@@ -52,6 +52,21 @@ fn models_of_a_folder_are_loaded_on_demand() {
     }
 }
 
+/// A model needs 3.6 MB. The limit is for all, so the idle one is unloaded for the other.
+#[test]
+fn the_memory_of_all_models_is_limited() {
+    let folder = folder("limited").display().to_string();
+    for (most, loaded) in [("6MB", 1), ("12MB", 2)] {
+        let server = Serving::of(&folder, None, "200", &["--cpu-memory", most, "--parallel", "8"]);
+        for model in ["a", "split", "a"] {
+            let reply = ask(&server, model);
+            assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+        }
+        let models = server.get("/v1/models");
+        assert_eq!(models.matches(r#""value":"loaded""#).count(), loaded, "{most}: {models}");
+    }
+}
+
 #[test]
 fn options_about_one_model_are_refused_with_several() {
     let folder = folder("several").display().to_string();
