@@ -70,6 +70,9 @@ impl Worker {
 
     /// What makes the next waiting job run. `None` if none can, until a job ends or other tenants have run for longer.
     pub(super) fn next_admission(&self) -> Option<Admission> {
+        if self.waiting.is_empty() {
+            return None;
+        }
         let standing = self.standing();
         let free = self.slots.iter().position(Option::is_none);
         // Most often only one tenant has requests.
