@@ -201,7 +201,10 @@ fn a_large_batch_has_memory() {
             assert_eq!(usual(limits, memory), expected, "{name}, {memory} bytes");
         }
         let short = Limits { context: Some(1500), ..limits };
-        assert_eq!([1, 2, 4, 6].map(|sequences| usual(Limits { sequences, ..short }, 80 << 30)), [2048, 2048, 4096, 8192]);
+        assert_eq!(
+            [1, 2, 4, 6].map(|sequences| usual(Limits { sequences, ..short }, 80 << 30)),
+            [2048, 2048, 4096, 8192]
+        );
         let cache = Limits { context: Some(4096), kv_tokens: Some(8000), ..limits };
         assert_eq!(usual(cache, 80 << 30), 4096);
     }

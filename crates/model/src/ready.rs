@@ -96,7 +96,7 @@ mod tests {
     /// Any step has as many tiles as one of these.
     #[test]
     fn sizes_have_all_numbers_of_tiles() {
-        for most in [257, 300, 2048, 4096] {
+        for most in [257, 300, 2048, 4096, 8192] {
             let sizes: Vec<usize> = sizes(most, |n: usize| n.next_multiple_of(16)).collect();
             assert!(sizes.is_sorted_by(|a, b| a < b) && sizes.len() < 300, "{sizes:?}");
             for n in 129..=most.min(2048) {
