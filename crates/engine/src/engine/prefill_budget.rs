@@ -9,6 +9,9 @@ const LONGEST: f64 = 0.1;
 /// Prompt tokens of a step, at least: fewer would read a prompt at the rate of decoding.
 const FEWEST: usize = 32;
 
+/// The same as long as nothing is learned: a step of a large batch could take seconds.
+const UNLEARNED: usize = 512;
+
 /// The weight of the last step in what is learned.
 const LAST: f64 = 0.25;
 
@@ -24,9 +27,9 @@ pub(super) struct PrefillBudget {
 impl PrefillBudget {
     /// The most prompt tokens of a step in which texts are generated.
     pub(super) fn prompt_tokens(&self) -> usize {
-        let Some(per_token) = self.per_token.filter(|&seconds| seconds > 0.0) else { return usize::MAX };
+        let Some(per_token) = self.per_token else { return UNLEARNED };
         let decode = self.decode.unwrap_or(0.0);
-        // A cast of a large float saturates.
+        // A cast of a large float saturates, also of an infinite one.
         ((decode.max(LONGEST - decode) / per_token) as usize).max(FEWEST)
     }
 
@@ -52,7 +55,7 @@ mod tests {
     /// The tokens that are granted after steps of a machine with this constant and this time for each token.
     fn learned(decode: f64, per_token: f64) -> usize {
         let mut budget = PrefillBudget::default();
-        assert_eq!(budget.prompt_tokens(), usize::MAX);
+        assert_eq!(budget.prompt_tokens(), UNLEARNED);
         let mut granted = 512;
         for _ in 0..50 {
             budget.learn(0, Duration::from_secs_f64(decode));
