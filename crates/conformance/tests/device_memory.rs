@@ -196,7 +196,6 @@ fn a_large_batch_has_memory() {
             (needs(third) - 16, 4096),
             (needs(second), 4096),
             (needs(second) - 16, 2048),
-            (first, 2048),
         ] {
             assert_eq!(usual(limits, memory), expected, "{name}, {memory} bytes");
         }
