@@ -30,6 +30,9 @@ def refuses(key: str, change: str, why: str, folder: str = ANY) -> Reason:
 REASONS = [
     Reason("differ", "phimoe", "original_max_position_embeddings", ANY,
            "transformers never takes Phi-3.5-MoE's long factors, which its authors' code does"),
+    refuses(ROPE, r"llama3.*", "Llama 3's frequencies are not read in this architecture's files", "bailingmoe3"),
+    refuses(r"kda_safe_gate|linear_attention|no_kda_lora|gated_attention_proj_granularity_type|moe_shared_expert_intermediate_size",
+            ANY, "the code of the model's authors reads it, and transformers does not", "bailingmoe3"),
     refuses(r"hidden_act(ivation)?", ANY, "no kernel computes another activation function than the family's own"),
     refuses(ROPE, r"yarn, (not )?truncated.*", "whether YaRN's ramp is rounded is a property of the architecture in files"),
     refuses(ROPE + r"|.*truncate", r".*", "whether YaRN's ramp is rounded is a property of the architecture in files",

@@ -51,12 +51,30 @@ def weights(folder: pathlib.Path) -> dict:
     return inner | outer
 
 
-def loss(settings: dict, state: dict, sequences: list) -> dict:
+def class_of(config: dict):
+    """The configuration class of a folder's text model; None if transformers has none, or no text model of that class."""
+    own, outer = (of.get("model_type") for of in (variants.inner(config), config))
+    if own in CONFIG_MAPPING:
+        found = CONFIG_MAPPING[own]
+    else:
+        found = CONFIG_MAPPING[outer].sub_configs.get("text_config") if outer in CONFIG_MAPPING else None
+    return found if found is not None and model_of(found) is not None else None
+
+
+def model_of(cls):
+    """The text model of a configuration class; None if transformers has none."""
+    if cls in AutoModelForCausalLM._model_mapping.keys():
+        return AutoModelForCausalLM._model_mapping[cls]
+    # Not all are in the table.
+    return getattr(transformers, cls.__name__.replace("TextConfig", "Config").replace("Config", "ForCausalLM"), None)
+
+
+def loss(settings: dict, cls, state: dict, sequences: list) -> dict:
     """What transformers makes of these settings."""
-    config = CONFIG_MAPPING[settings["model_type"]].from_dict(settings)
+    config = cls.from_dict(settings)
     # Some classes' default is beyond a tiny vocabulary.
     config.pad_token_id = None
-    model, about = AutoModelForCausalLM._model_mapping[type(config)].from_pretrained(
+    model, about = model_of(cls).from_pretrained(
         None, config=config, state_dict=dict(state), dtype=torch.float32, attn_implementation="eager",
         output_loading_info=True)
     if about["missing_keys"]:
@@ -78,10 +96,14 @@ def main(out: str, only: list) -> None:
     with open(out, "w", encoding="utf-8") as file:
         for name, config in configs.items():
             settings = variants.inner(config)
-            if settings["model_type"] not in CONFIG_MAPPING or "quantization_config" in settings or (only and name not in only):
+            if "quantization_config" in settings or (only and name not in only):
+                continue
+            cls = class_of(config)
+            if cls is None:
+                print(f"{name}: transformers has no text model of this type", file=sys.stderr, flush=True)
                 continue
             start, state = time.time(), weights(GOLDEN / name)
-            defaults = CONFIG_MAPPING[settings["model_type"]]().to_dict()
+            defaults = cls().to_dict()
             seen = set()
             for key, change, changed in variants.of_folder(config, defaults, pool):
                 line = json.dumps(changed)
@@ -89,7 +111,7 @@ def main(out: str, only: list) -> None:
                     continue
                 seen.add(line)
                 try:
-                    found = loss(json.loads(line).get("text_config") or json.loads(line), state, tokens(name))
+                    found = loss(json.loads(line).get("text_config") or json.loads(line), cls, state, tokens(name))
                 except Exception as error:
                     found = dict(refused=f"{type(error).__name__}: {error}"[:300])
                 about = dict(folder=name, key=key, change=change, config=changed, tokens=tokens(name))
