@@ -6,7 +6,7 @@ use gristmill_kernels::format::Format;
 use super::error::ConvertError;
 use super::family::{How, Layout, Rule};
 use super::floats::{BlockScaled, FloatCodes};
-use super::mlx::{Affine, Mode};
+use super::mlx::{Affine, Mode, Scaled};
 use super::rows::Stored;
 use super::tensors::Planner;
 
@@ -17,6 +17,10 @@ const SCALES: &str = "_scales";
 /// The type of a matrix in FP8, and the suffix of the name of its scales.
 pub(super) const FP8: &str = "F8_E4M3";
 const FP8_SCALES: &str = "_scale_inv";
+/// The same where a matrix has one scale.
+const FP8_SCALES_OF_MATRICES: [&str; 2] = [FP8_SCALES, "_scale"];
+/// Suffixes of the names of scales with which other programs round activations; here these stay as they are.
+pub(super) const ACTIVATION_SCALES: [&str; 2] = ["activation_scale", "input_scale"];
 
 /// An input of an output tensor; its shape has the outermost dimension first.
 pub(super) struct Input {
@@ -90,7 +94,11 @@ impl<'a> Planner<'a, '_> {
 
     /// Finds the scales of a matrix in FP8, and checks their shape.
     fn fp8(&mut self, rule: &Rule, codes: &Tensor) -> Result<Option<Input>, ConvertError> {
-        let Some(block) = self.quantization.fp8_block.filter(|_| codes.dtype == FP8) else { return Ok(None) };
+        let block = match self.quantization.fp8.filter(|_| codes.dtype == FP8) {
+            None => return Ok(None),
+            Some(Scaled::Matrix) => return self.fp8_matrices(codes).map(Some),
+            Some(Scaled::Block(block)) => block,
+        };
         let &[rows, columns] = codes.shape.as_slice() else {
             return Err(wrong_shape(&codes.name, &codes.shape, "which is not a matrix"));
         };
@@ -113,12 +121,39 @@ impl<'a> Planner<'a, '_> {
             let expected = format!("but {rows} × {columns} codes {of_ranks}are in blocks of {of_rows} × {of_columns}");
             return Err(wrong_shape(&scales.name, &scales.shape, expected));
         }
-        let format = if self.quantization.fp8_exact { Format::F32 } else { Format::BF16 };
         let columns = columns as usize;
         let rows = of_part as usize;
         let blocks = BlockScaled { codes: codes.clone(), scales, numbers, block, columns, parts, rows };
-        let stored = Stored::Blocks(Box::new(blocks));
-        Ok(Some(Input { stored, format, shape: codes.shape.clone() }))
+        Ok(Some(self.fp8_input(codes, blocks)))
+    }
+
+    /// Finds the scale of a matrix in FP8, or those of a stack of matrices.
+    fn fp8_matrices(&mut self, codes: &Tensor) -> Result<Input, ConvertError> {
+        let (&[rows, columns] | &[_, rows, columns]) = codes.shape.as_slice() else {
+            return Err(wrong_shape(&codes.name, &codes.shape, "which is no matrix, and no stack of them"));
+        };
+        let count = codes.shape.iter().product::<u64>() / (rows * columns);
+        let names = FP8_SCALES_OF_MATRICES.map(|end| format!("{}{end}", codes.name));
+        let found = names.iter().find_map(|name| self.tensor(name)).cloned();
+        let scales = found.ok_or_else(|| ConvertError::MissingTensor(names[0].clone()))?;
+        let scales_there = scales.shape.iter().product::<u64>();
+        if scales_there != 1 && scales_there != count {
+            let expected =
+                format!("but `weight_block_size` is missing, so each matrix of {} has one scale", codes.name);
+            return Err(wrong_shape(&scales.name, &scales.shape, expected));
+        }
+        let (rows, columns) = (rows as usize, columns as usize);
+        // One scale may be that of all matrices.
+        let of_rows = if scales_there == 1 { rows * count as usize } else { rows };
+        let numbers = float(&scales)?;
+        let (block, rows) = ([of_rows, columns], rows * count as usize);
+        let blocks = BlockScaled { codes: codes.clone(), scales, numbers, block, columns, parts: 1, rows };
+        Ok(self.fp8_input(codes, blocks))
+    }
+
+    fn fp8_input(&self, codes: &Tensor, blocks: BlockScaled) -> Input {
+        let format = if self.quantization.fp8_exact { Format::F32 } else { Format::BF16 };
+        Input { stored: Stored::Blocks(Box::new(blocks)), format, shape: codes.shape.clone() }
     }
 
     /// Finds a tensor, or several of a quantised matrix, and checks what their layouts requires.

@@ -17,7 +17,7 @@ use super::floats::FloatMode;
 /// The setting with the widths of codes and groups, and with those of single modules.
 const SETTING: &str = "quantization";
 
-/// The settings of FP8: rows and columns of a block with one scale, and the kind of float.
+/// The settings of FP8: rows and columns of a block with one scale (`null`: a matrix has one), and the kind of float.
 const BLOCK_SIZE: &str = "weight_block_size";
 const FP8_KIND: &str = "fmt";
 
@@ -43,10 +43,19 @@ pub(super) struct Quantization {
     /// Tensors may be named, stacked and split as MLX has them.
     pub(super) form: bool,
     pub(super) target: Target,
-    /// Rows and columns of a block of FP8, if the folder has such weights.
-    pub(super) fp8_block: Option<[usize; 2]>,
+    /// What has one scale in FP8, if the folder has such weights.
+    pub(super) fp8: Option<Scaled>,
     /// Weights in FP8 become F32, because they get another format; otherwise BF16.
     pub(super) fp8_exact: bool,
+}
+
+/// What has one scale in FP8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scaled {
+    /// A block of these rows and columns.
+    Block([usize; 2]),
+    /// A matrix.
+    Matrix,
 }
 
 /// How the codes of a module are to be read.
@@ -85,13 +94,13 @@ impl Quantization {
     ) -> Result<Quantization, ConvertError> {
         // transformers declares the setting as optional.
         let other = config.clone().without_nulls(&["quantization_config"]);
-        let mut fp8_block = None;
+        let mut fp8 = None;
         if let Some(other) = other.object("quantization_config")? {
             match other.text("quant_method")? {
                 None | Some("mxfp4") => {}
-                Some("fp8") => fp8_block = Some(block_of_fp8(&other)?),
+                Some("fp8") => fp8 = Some(scaled_of_fp8(&other)?),
                 Some(method) => {
-                    let expected = "mxfp4 (gpt-oss), fp8 with a scale for each block, or no quant_method and the codes \
+                    let expected = "mxfp4 (gpt-oss), fp8, or no quant_method and the codes \
                                     of MLX; take the unquantised model";
                     return Err(other.wrong("quant_method", &method.into(), expected));
                 }
@@ -106,7 +115,7 @@ impl Quantization {
         }
         // Every module may have widths of its own.
         found.as_ref().map(Mode::read).transpose()?;
-        Ok(Quantization { settings: found, form, target, fp8_block, fp8_exact: mixed })
+        Ok(Quantization { settings: found, form, target, fp8, fp8_exact: mixed })
     }
 
     /// Whether the folder is quantised by MLX.
@@ -134,15 +143,17 @@ impl Quantization {
     }
 }
 
-/// Rows and columns of a block of FP8.
-fn block_of_fp8(settings: &Config) -> Result<[usize; 2], ConvertError> {
+/// What has one scale in FP8.
+fn scaled_of_fp8(settings: &Config) -> Result<Scaled, ConvertError> {
     if let Some(kind) = settings.text(FP8_KIND)?.filter(|kind| !["e4m3", "float8_e4m3fn"].contains(kind)) {
         return Err(settings.wrong(FP8_KIND, &kind.into(), "e4m3"));
     }
-    let sizes = settings.numbers(BLOCK_SIZE)?.ok_or_else(|| settings.missing(BLOCK_SIZE))?;
+    // transformers declares the setting as optional.
+    let settings = settings.clone().without_nulls(&[BLOCK_SIZE]);
+    let Some(sizes) = settings.numbers(BLOCK_SIZE)? else { return Ok(Scaled::Matrix) };
     match *sizes {
         [rows, columns] if rows >= 1.0 && columns >= 1.0 && rows.fract() == 0.0 && columns.fract() == 0.0 => {
-            Ok([rows as usize, columns as usize])
+            Ok(Scaled::Block([rows as usize, columns as usize]))
         }
         _ => Err(settings.wrong(BLOCK_SIZE, &sizes.into(), "rows and columns of a block, as [128, 128]")),
     }

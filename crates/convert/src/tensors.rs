@@ -12,7 +12,7 @@ use super::delta::{key_heads, value_heads};
 use super::error::ConvertError;
 use super::family::{Change, EXPERT_COUNT, Family, How, LAYER_TYPES, Layout, Need, Prefix, Rule, stacked_names};
 use super::fused::{group, ranked};
-use super::inputs::{BLOCKS, Input, wrong_shape};
+use super::inputs::{ACTIVATION_SCALES, BLOCKS, Input, wrong_shape};
 use super::keys::needed;
 use super::latent::head_matrices;
 use super::mlx::Quantization;
@@ -348,7 +348,13 @@ impl<'a> Planner<'a, '_> {
             layer.and_then(|layer| layer.checked_sub(layers)).is_some_and(|after| after < predicting)
                 || family.prediction.iter().any(|start| name.starts_with(start))
         };
-        let unused = |tensor: &&Tensor| !self.used.contains(tensor.name.as_str()) && !is_ignored(&tensor.name);
+        let is_of_activations = |name: &str| {
+            self.quantization.fp8.is_some() && ACTIVATION_SCALES.iter().any(|suffix| name.ends_with(suffix))
+        };
+        let unused = |tensor: &&Tensor| {
+            let name = tensor.name.as_str();
+            !self.used.contains(name) && !is_ignored(name) && !is_of_activations(name)
+        };
         let (towers, named) = family.within.as_ref().map(|within| (within.towers, within.named)).unwrap_or_default();
         let of_towers = |name: &str| towers.iter().any(|start| name.starts_with(start));
         let unused: Vec<_> = self.checkpoint.tensors().filter(unused).collect();

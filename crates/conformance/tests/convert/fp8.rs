@@ -1,5 +1,5 @@
-//! A folder in FP8 with a scale for each block, which `scripts/golden/fp8_folders.py` wrote: it has the values of the
-//! numbers times their scales.
+//! Folders in FP8 with a scale for each block or for each matrix, which `scripts/golden/fp8_folders.py` wrote: they have
+//! the values of the numbers times their scales.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,15 +20,24 @@ use super::nmse;
 
 const SOURCE: &str = "qwen3moe";
 
-fn golden(kind: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/fp8").join(format!("{SOURCE}.{kind}"))
+/// A scale for each block, and for each matrix.
+const NAMES: [&str; 2] = [SOURCE, "qwen3moe-matrix"];
+
+fn golden(name: &str, kind: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/fp8").join(format!("{name}.{kind}"))
 }
 
-/// A copy of the folder.
+/// A copy of the folder with a scale for each block.
 fn fp8(case: &str) -> Folder {
-    let folder = with_weights(SOURCE, case, &golden("safetensors"));
+    named(SOURCE, case)
+}
+
+/// A copy of a folder.
+fn named(name: &str, case: &str) -> Folder {
+    let folder = with_weights(SOURCE, case, &golden(name, "safetensors"));
+    let block = if name == SOURCE { json!([16, 24]) } else { Value::Null };
     let settings = json!({
-        "activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8", "weight_block_size": [16, 24]
+        "activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8", "weight_block_size": block
     });
     folder.set("quantization_config", settings);
     folder
@@ -36,9 +45,13 @@ fn fp8(case: &str) -> Folder {
 
 #[test]
 fn values_are_the_numbers_times_their_scales() {
-    let folder = fp8("fp8-values");
+    NAMES.into_iter().for_each(values_of);
+}
+
+fn values_of(name: &str) {
+    let folder = named(name, "fp8-values");
     let (converted, opened) = (folder.convert(), open(&folder.0));
-    let wanted = with_weights(SOURCE, "fp8-decoded", &golden("decoded.safetensors")).convert();
+    let wanted = with_weights(SOURCE, "fp8-decoded", &golden(name, "decoded.safetensors")).convert();
     assert_eq!(converted.tensors().len(), wanted.tensors().len());
     for tensor in wanted.tensors() {
         let found = converted.tensor(&tensor.name).unwrap();
@@ -72,13 +85,40 @@ fn other_formats_are_made_of_the_values_in_f32() {
 
 #[test]
 fn logits_are_those_of_transformers_with_the_decoded_weights() {
-    let logits = GgufFile::open(golden("logits.gguf")).unwrap();
-    let backend = Arc::new(Cpu::backend(Level::best(), 2).unwrap());
-    let options = LoadOptions { precision: Precision::Exact, ..LoadOptions::default() };
-    let model = Model::with_backend(open(&fp8("fp8-logits").0), backend, options).unwrap();
-    let error = nmse(&Arc::new(model), &logits);
-    // Also false for NaN.
-    assert!(error <= 1e-6, "NMSE {error:.1e}");
+    for name in NAMES {
+        let logits = GgufFile::open(golden(name, "logits.gguf")).unwrap();
+        let backend = Arc::new(Cpu::backend(Level::best(), 2).unwrap());
+        let options = LoadOptions { precision: Precision::Exact, ..LoadOptions::default() };
+        let model = Model::with_backend(open(&named(name, "fp8-logits").0), backend, options).unwrap();
+        let error = nmse(&Arc::new(model), &logits);
+        // Also false for NaN.
+        assert!(error <= 1e-6, "{name}: NMSE {error:.1e}");
+    }
+}
+
+/// AutoFP8 has other names, and no size of blocks.
+#[test]
+fn other_programs_name_scales_of_matrices_otherwise() {
+    let name = "qwen3moe-matrix";
+    let wanted = named(name, "fp8-names").convert();
+    let folder = named(name, "fp8-other-names");
+    let renamed = |bytes: &mut Vec<u8>| {
+        // The header keeps its length.
+        for (from, to) in
+            [("weight_scale_inv\":", "weight_scale\":    "), ("activation_scale\":", "input_scale\":     ")]
+        {
+            assert_eq!(from.len(), to.len());
+            while let Some(at) = bytes.windows(from.len()).position(|part| part == from.as_bytes()) {
+                bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
+            }
+        }
+    };
+    folder.bytes(WEIGHTS, renamed);
+    folder.set("quantization_config", json!({"activation_scheme": "static", "quant_method": "fp8"}));
+    let found = folder.convert();
+    for tensor in wanted.tensors() {
+        assert!(values(&found, &tensor.name) == values(&wanted, &tensor.name), "{}", tensor.name);
+    }
 }
 
 #[track_caller]
@@ -95,7 +135,14 @@ fn damaged_folders_are_refused() {
     };
     let size = "weight_block_size";
     refused("fp8-kind", set("fmt", json!("e5m2")), &["`fmt` is \"e5m2\"", "e4m3"]);
-    refused("fp8-null", set(size, Value::Null), &["`weight_block_size` is null"]);
+    let says = ["_proj.weight_scale_inv", "`weight_block_size` is missing", "has one scale"];
+    refused("fp8-null", set(size, Value::Null), &says);
+    let other = |folder: &Folder| {
+        folder.json("config.json", |config| {
+            config["quantization_config"].as_object_mut().unwrap().remove(size);
+        })
+    };
+    refused("fp8-no-size", other, &says);
     for (case, sizes) in [("zero", json!([0, 16])), ("one", json!([16])), ("half", json!([16, 0.5]))] {
         refused(case, set(size, sizes), &["`weight_block_size` is", "as [128, 128]"]);
     }
