@@ -7,10 +7,8 @@ use std::error::Error;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use gristmill_convert::{ConvertOptions, open_folder};
-use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner};
 use serde_json::{Value, json};
 
 type Fails = Box<dyn Error>;
@@ -68,25 +66,5 @@ impl Drop for Work {
 fn losses(work: &Work, variant: &Value) -> Result<Vec<Vec<f64>>, Fails> {
     let folder = work.folder(variant["folder"].as_str().unwrap_or_default(), &variant["config"])?;
     let (file, _) = open_folder(&folder, &ConvertOptions::default(), 1)?;
-    let options = LoadOptions { precision: Precision::Exact, threads: Some(1), ..LoadOptions::default() };
-    let model = Arc::new(Model::from_file(file, options)?);
-    let sequences: Vec<Vec<u32>> = serde_json::from_value(variant["tokens"].clone())?;
-    sequences.iter().map(|tokens| of_sequence(&model, tokens)).collect()
-}
-
-fn of_sequence(model: &Arc<Model>, tokens: &[u32]) -> Result<Vec<f64>, Fails> {
-    let limits = Limits { context: Some(tokens.len()), output_rows: Some(tokens.len()), ..Limits::default() };
-    let mut runner = Runner::new(model.clone(), limits)?;
-    let mut batch = Batch::new();
-    batch.push(runner.open_sequence()?, tokens, Outputs::All);
-    let logits = runner.forward(&batch)?.to_vec()?;
-    let rows = logits.chunks(logits.len() / tokens.len());
-    Ok(rows.zip(&tokens[1..]).map(|(row, &next)| loss(row, next as usize)).collect())
-}
-
-/// Minus the logarithm of the probability of the next token.
-fn loss(row: &[f32], next: usize) -> f64 {
-    let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = row.iter().map(|&logit| f64::from(logit - most).exp()).sum();
-    sum.ln() - f64::from(row[next] - most)
+    gristmill_conformance::losses::losses(file, &serde_json::from_value::<Vec<Vec<u32>>>(variant["tokens"].clone())?)
 }

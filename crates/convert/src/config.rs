@@ -39,10 +39,9 @@ impl Config {
         }
     }
 
-    /// Takes out those of these settings that are `null`, by these names.
+    /// Takes out those of these settings that are `null`, whatever they are called in the file.
     pub(super) fn without_nulls(mut self, keys: &[&str]) -> Config {
-        let is_named = |key: &String| keys.contains(&key.as_str()) && !self.aliases.contains_key(key);
-        self.entries.retain(|key, value| !(value.is_null() && is_named(key)));
+        self.entries.retain(|key, value| !(value.is_null() && keys.contains(&key.as_str())));
         self
     }
 
@@ -160,6 +159,7 @@ impl Config {
     /// The settings, with others that come before them.
     pub(super) fn updated(mut self, others: Config) -> Config {
         self.entries.extend(others.entries);
+        self.aliases.extend(others.aliases);
         self
     }
 

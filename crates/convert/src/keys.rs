@@ -161,10 +161,11 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
                 }
                 Kind::WindowNumbers => Some(Value::Array(Array::I32(window_numbers(config, setting)?))),
                 Kind::CountsOfFlags { flags, windowed } => {
-                    let counts = [setting, windowed].map(|name| signed(config, name, needed(config, name)?));
-                    let [full, windowed] = counts;
-                    let (full, windowed) = (full?, windowed?);
+                    let full = needed(config, setting)?;
+                    let windowed = config.count(windowed)?.unwrap_or(full.saturating_mul(2));
+                    let (full, windowed) = (signed(config, setting, full)?, signed(config, setting, windowed)?);
                     let count = |flag: i32| if flag == 1 { windowed } else { full };
+                    let flags = if config.value(flags).is_some() { flags } else { LAYER_TYPES };
                     Some(Value::Array(Array::I32(window_numbers(config, flags)?.into_iter().map(count).collect())))
                 }
                 Kind::NumbersOfLayers => Some(numbers_of_layers(config, setting)?),
@@ -391,6 +392,9 @@ fn counts_of_windows(config: &Config, setting: &str, object: &str, windowed: &st
 /// 0 or 1 for each layer.
 fn window_numbers(config: &Config, setting: &str) -> Result<Vec<i32>, ConvertError> {
     let layers = needed(config, "num_hidden_layers")? as usize;
+    if setting == LAYER_TYPES {
+        return Ok(windows(config, setting)?.into_iter().map(i32::from).collect());
+    }
     let list = config.list(setting)?.map(Vec::as_slice).unwrap_or_default();
     if list.len() != layers {
         return Err(config.wrong(setting, &list.len().into(), format!("a number for each of the {layers} layers")));

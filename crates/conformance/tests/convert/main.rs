@@ -2,6 +2,8 @@
 //! `scripts/golden/convert.py` wrote.
 
 #[cfg(all(target_arch = "x86_64", unix))]
+mod changed;
+#[cfg(all(target_arch = "x86_64", unix))]
 mod direct;
 mod files;
 mod folder;
@@ -16,6 +18,8 @@ mod mlx;
 mod mlx_folder;
 #[cfg(all(target_arch = "x86_64", unix))]
 mod mlx_written;
+#[cfg(all(target_arch = "x86_64", unix))]
+mod saved;
 mod settings;
 mod tokenizers;
 mod types;

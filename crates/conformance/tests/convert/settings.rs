@@ -238,6 +238,32 @@ fn settings_are_read_as_the_class_of_the_family_declares_them() {
     assert_eq!(window("glm4", "glm4.rope.dimension_count", &|c| c["rotary_dim"] = json!(4)), Some(8));
 }
 
+/// Files have one number of heads for delta rules and latent attention.
+#[test]
+fn heads_of_delta_rules_are_those_of_attention() {
+    let folder = Folder::copy("kimi-linear", "delta-heads");
+    folder.json("config.json", |config| config["linear_attn_config"]["num_heads"] = json!(2));
+    folder.refused(&["`num_heads` is 2", "expected: 4"]);
+    let folder = Folder::copy("bailingmoe3", "delta-heads");
+    folder.set("linear_num_heads", json!(2));
+    folder.refused(&["`linear_num_heads` is 2", "expected: 4"]);
+}
+
+/// `null` means that no layers predict further tokens, by either name.
+#[test]
+fn a_number_of_prediction_layers_may_be_null() {
+    for golden in ["mellum", "deepseek2", "llama3", "qwen3next", "kimi-linear"] {
+        for key in ["num_nextn_predict_layers", "num_mtp_layers"] {
+            let folder = Folder::copy(golden, &format!("null-{key}"));
+            folder.set(key, Value::Null);
+            folder.open().unwrap_or_else(|error| panic!("{golden}: {error}"));
+        }
+    }
+    let folder = Folder::copy("glm4moe", "null-heads");
+    folder.set("num_nextn_predict_layers", Value::Null);
+    folder.refused(&["not weights", "model.layers.2"]);
+}
+
 /// `rope_scaling` comes before `rope_parameters`.
 #[test]
 fn a_scaling_that_is_added_takes_effect() {

@@ -198,6 +198,7 @@ fn has_default(config: &Value, key: &str) -> bool {
     let classes: Value = serde_json::from_str(include_str!("../../../convert/src/classes.json")).unwrap();
     let inner = &config["text_config"]["model_type"];
     let model_type = inner.as_str().or(config["model_type"].as_str()).unwrap();
+    let key = classes[model_type]["aliases"][key].as_str().unwrap_or(key);
     !classes[model_type]["defaults"][key].is_null()
 }
 

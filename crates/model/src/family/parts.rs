@@ -122,10 +122,17 @@ pub(crate) const fn expect_last_of(setting: &'static str, period: usize) -> Expe
 }
 
 /// Settings whose `null` means "not set" in every family. transformers declares them as optional (`int | None`). Its
-/// defaults: as many KV heads as query heads, the family's layer types, no RoPE scaling, and rotation of the whole
-/// head.
-pub const NULLS: &[&str] =
-    &["num_key_value_heads", LAYER_TYPES, "rope_parameters", "rope_scaling", "partial_rotary_factor"];
+/// defaults: as many KV heads as query heads, the family's layer types, no RoPE scaling, rotation of the whole head, and no
+/// layers that predict further tokens.
+pub const NULLS: &[&str] = &[
+    "num_key_value_heads",
+    LAYER_TYPES,
+    "rope_parameters",
+    "rope_scaling",
+    "partial_rotary_factor",
+    "num_nextn_predict_layers",
+    "num_mtp_layers",
+];
 
 /// Tensor names of a text model within a multimodal model in transformers.
 pub(crate) const INNER: Prefix = Prefix { model: "model.language_model.", others: "" };

@@ -22,7 +22,8 @@ pub struct Family {
     /// its model or the authors' code reads them.
     pub beyond: &'static [&'static str],
     /// Settings with another name in published folders: the published name, and the name that is read. Only for
-    /// families that transformers lacks, or whose class does not read the setting; classes declare their names.
+    /// families that transformers lacks, or whose class does not read the setting; classes declare their names. With
+    /// [`Family::inner`], only for the settings of that object.
     pub names: &'static [(&'static str, &'static str)],
     /// Settings whose `null` means that they are not set, in addition to [`NULLS`]: transformers declares them as
     /// optional in this family.
@@ -210,9 +211,10 @@ pub enum Kind {
     CountsOfWindows { object: &'static str, windowed: &'static str },
     /// A list of 0 for the leading layers and 1 for all others. The value is the number of leading ones.
     LeadingZeros,
-    /// A list of 0 or 1 per layer, written as numbers: 1 for layers with a window.
+    /// A list of 0 or 1 per layer, written as numbers: 1 for layers with a window. Also a list of layer types.
     WindowNumbers,
-    /// One whole number per layer: the setting, or `windowed` where the list `flags` has 1.
+    /// One whole number per layer: the setting, or `windowed` where the list `flags` has 1. Without them, the list of layer
+    /// types, and twice the setting.
     CountsOfFlags { flags: &'static str, windowed: &'static str },
     /// One float per layer; `null` is written as 0.
     NumbersOfLayers,

@@ -2,7 +2,7 @@
 //! head. The first layers are dense. The others have a shared expert, and experts routed by sigmoid with a selection
 //! bias in the best groups.
 
-use crate::family::kimi_linear::published::{DELTA_KEYS, LATENT_KEYS, LAYERS};
+use crate::family::kimi_linear::published::{DELTA_HEADS, DELTA_KEYS, LATENT_KEYS, LAYERS, LEADING_DENSE};
 use crate::family::parts::{
     BASE, DENSE, FINAL_NORM_HEADS, MOE, NORMS, SHARED_EXPERTS, count, expect_flag, expect_text, factor, needed,
     norm_epsilon, number, optional, positive,
@@ -15,7 +15,9 @@ pub(crate) const FAMILY: Family = Family {
     architecture: "bailingmoe3",
     keys: &[LAYERS, LATENT_KEYS, DELTA_KEYS, KEYS, &norm_epsilon(1e-6)],
     beyond: &[
-        "q_lora_rank",
+        "linear_head_dim",
+        "linear_num_heads",
+        "linear_conv_kernel_dim",
         "no_kda_lora",
         "linear_attention",
         "score_function",
@@ -24,9 +26,11 @@ pub(crate) const FAMILY: Family = Family {
         ROUTED_LIMITS,
         SHARED_LIMITS,
     ],
-    nulls: &["q_lora_rank", "moe_shared_expert_intermediate_size", ROUTED_LIMITS, SHARED_LIMITS],
+    nulls: &["q_lora_rank", "mlp_layer_types", "moe_shared_expert_intermediate_size", ROUTED_LIMITS, SHARED_LIMITS],
     pre: Some("bailingmoe2"),
+    yarn_scores: true,
     expects: &[
+        DELTA_HEADS,
         expect_text("hidden_act", "silu"),
         // Ling 2.5 has the same type.
         expect_text("linear_attention", "kda"),
@@ -55,7 +59,7 @@ const KEYS: &[Key] = &[
     count("expert_used_count", &["num_experts_per_tok", "num_experts_per_token"], Or::Refuse),
     positive("expert_group_count", &["n_group", "num_expert_group"]),
     positive("expert_group_used_count", &["topk_group"]),
-    count("leading_dense_block_count", &["first_k_dense_replace"], Or::Refuse),
+    Key { or: Or::Refuse, ..LEADING_DENSE },
     count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Refuse),
     count("expert_shared_count", &["n_shared_experts", "num_shared_experts"], Or::Count(1)),
     count("expert_shared_feed_forward_length", &["moe_shared_expert_intermediate_size"], Or::Skip),
@@ -97,7 +101,9 @@ const DELTA: &[Rule] = &[
     needed("blk.{layer}.ssm_beta.weight", "model.layers.{layer}.attention.b_proj.weight"),
     needed("blk.{layer}.ssm_g_a.weight", "model.layers.{layer}.attention.g_proj.weight"),
     needed("blk.{layer}.ssm_norm.weight", "model.layers.{layer}.attention.o_norm.weight"),
-    needed("blk.{layer}.attn_output.weight", "model.layers.{layer}.attention.o_proj.weight"),
+    optional("blk.{layer}.attn_output.weight", "model.layers.{layer}.attention.o_proj.weight"),
+    // transformers saves it under the name that it has in the other layers.
+    optional("blk.{layer}.attn_output.weight", "model.layers.{layer}.attention.dense.weight"),
 ];
 
 const LATENT: &[Rule] = &[

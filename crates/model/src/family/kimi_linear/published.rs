@@ -5,7 +5,7 @@ use crate::family::parts::{
     BASE, DENSE, NORMS, count, expect_flag, expect_number, expect_text, factor, needed, norm_epsilon, optional,
     positive,
 };
-use crate::family::published::{Change, Family, How, Key, Kind, Layout, Mlx, Or, Rule};
+use crate::family::published::{Change, Expect, Expected, Family, How, Key, Kind, Layout, Mlx, Or, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["kimi_linear"],
@@ -14,15 +14,21 @@ pub(crate) const FAMILY: Family = Family {
     keys: &[LAYERS, LATENT_KEYS, DELTA_KEYS, EXPERT_KEYS, &norm_epsilon(1e-5)],
     beyond: &[
         FULL_LAYERS,
-        "short_conv_kernel_size",
         "moe_router_activation_func",
         "first_k_dense_replace",
         "moe_layer_freq",
         "mla_use_nope",
     ],
-    nulls: &["q_lora_rank", "head_dim"],
+    // Those of the inner object have other names in transformers.
+    names: &[
+        ("head_dim", "linear_head_dim"),
+        ("num_heads", "linear_num_heads"),
+        ("short_conv_kernel_size", "linear_conv_kernel_dim"),
+    ],
+    nulls: &["q_lora_rank", "mlp_layer_types"],
     inner: Some("linear_attn_config"),
     expects: &[
+        DELTA_HEADS,
         expect_text("hidden_act", "silu"),
         expect_flag("mla_use_nope", true),
         expect_flag("norm_topk_prob", true),
@@ -32,7 +38,7 @@ pub(crate) const FAMILY: Family = Family {
     ],
     layer: &[NORMS],
     mixers: &[DELTA, LATENT],
-    mlps: &[MOE, DENSE],
+    mlps: &[MOE, DENSE, SAVED_DENSE],
     ..BASE
 };
 
@@ -67,15 +73,27 @@ pub(crate) const LATENT_KEYS: &[Key] = &[
 
 /// Keys of the delta rule.
 pub(crate) const DELTA_KEYS: &[Key] = &[
-    count("kda.head_dim", &["head_dim"], Or::Count(128)),
-    count("ssm.conv_kernel", &["short_conv_kernel_size"], Or::Count(4)),
+    count("kda.head_dim", &["linear_head_dim", "head_dim"], Or::Count(128)),
+    count("ssm.conv_kernel", &["linear_conv_kernel_dim", "short_conv_kernel_size"], Or::Count(4)),
 ];
+
+/// Files have one number of heads for all layers.
+pub(crate) const DELTA_HEADS: Expect =
+    Expect { setting: "linear_num_heads", value: Expected::Same("num_attention_heads") };
+
+/// The number of dense layers, which precede all others, or a list of the kinds of layers.
+pub(crate) const LEADING_DENSE: Key = Key {
+    ours: "leading_dense_block_count",
+    theirs: &["mlp_layer_types", "first_k_dense_replace"],
+    kind: Kind::CountOrFirst("dense"),
+    or: Or::Count(1),
+};
 
 const EXPERT_KEYS: &[Key] = &[
     count("expert_count", &["num_local_experts", "num_experts"], Or::Refuse),
     count("expert_used_count", &["num_experts_per_tok", "num_experts_per_token"], Or::Refuse),
     positive("expert_group_used_count", &["topk_group"]),
-    count("leading_dense_block_count", &["first_k_dense_replace"], Or::Count(1)),
+    LEADING_DENSE,
     count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Refuse),
     count("expert_shared_count", &["n_shared_experts", "num_shared_experts"], Or::Skip),
     factor("expert_weights_scale", &["routed_scaling_factor"], Or::Number(1.0)),
@@ -139,4 +157,11 @@ const MOE: &[Rule] = &[
         "blk.{layer}.ffn_down_shexp.weight",
         "model.layers.{layer}.block_sparse_moe.shared_experts.down_proj.weight",
     ),
+];
+
+/// A dense MLP as transformers saves it, under the name of experts.
+const SAVED_DENSE: &[Rule] = &[
+    needed("blk.{layer}.ffn_gate.weight", "model.layers.{layer}.block_sparse_moe.gate_proj.weight"),
+    needed("blk.{layer}.ffn_up.weight", "model.layers.{layer}.block_sparse_moe.up_proj.weight"),
+    needed("blk.{layer}.ffn_down.weight", "model.layers.{layer}.block_sparse_moe.down_proj.weight"),
 ];

@@ -10,7 +10,7 @@ pub(crate) const FAMILY: Family = Family {
     mlx: Mlx::No,
     architecture: "mellum",
     keys: &[COMMON, EXPERTS, &norm_epsilon(1e-6), &head_widths(Or::Count(128)), KEYS],
-    nulls: &["sliding_window", "num_nextn_predict_layers"],
+    nulls: &["sliding_window"],
     pre: Some("mellum2"),
     prediction: &["mtp."],
     layer: &[NORMS, ATTENTION, QK_NORMS],

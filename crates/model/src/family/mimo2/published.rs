@@ -2,7 +2,7 @@
 //! sinks. V2.5 has queries, keys and values in one matrix, laid out for tensor parallelism.
 
 use crate::family::parts::{
-    ATTENTION, BASE, DENSE, MOE, NORMS, OUTPUT_NORM_HEADS, SELECTION_BIAS, count, expect_flag, expect_text, factor,
+    ATTENTION, BASE, DENSE, LAYER_TYPES, MOE, NORMS, OUTPUT_NORM_HEADS, SELECTION_BIAS, count, expect_flag, expect_text, factor,
     needed, optional, positive, renormalised,
 };
 use crate::family::published::{Expect, Expected, Family, GroupPart, How, Key, Kind, Mlx, Or, Rotated, Rule, Within};
@@ -80,7 +80,12 @@ const KEYS: &[Key] = &[
     },
     // The numbers are equal, and include the token's own position, as in the authors' code.
     count("attention.sliding_window", &["sliding_window_size", "sliding_window"], Or::Refuse),
-    Key { ours: "attention.sliding_window_pattern", theirs: &[PATTERN], kind: Kind::WindowNumbers, or: Or::Refuse },
+    Key {
+        ours: "attention.sliding_window_pattern",
+        theirs: &[PATTERN, LAYER_TYPES],
+        kind: Kind::WindowNumbers,
+        or: Or::Refuse,
+    },
     factor("attention.value_scale", &["attention_value_scale"], Or::Skip),
     count("expert_count", &["n_routed_experts"], Or::Refuse),
     count("expert_used_count", &["num_experts_per_tok"], Or::Refuse),
