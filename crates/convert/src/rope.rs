@@ -135,6 +135,10 @@ fn rotated(
         Rotated::Latent => {
             let (part, others) = (needed(config, "qk_rope_head_dim")?, needed(config, "qk_nope_head_dim")?);
             let whole = part.saturating_add(others);
+            // The class computes it, unless the settings have another.
+            if let Some(found) = config.count("head_dim")?.filter(|&found| found != whole) {
+                return Err(config.wrong("head_dim", &found.into(), format!("{whole}, the width of a query")));
+            }
             let is_wrong = |found: &Json| found.as_f64().is_none_or(|share| (share * f64::from(whole)) as u32 != part);
             return match given().filter(|(_, found)| is_wrong(found)) {
                 Some((from, found)) => Err(from.wrong(SHARE, found, format!("the number {part} / {whole}"))),
@@ -250,6 +254,13 @@ impl Rope {
             };
         }
         let factor = || parameters.positive("factor")?.ok_or_else(|| parameters.missing("factor"));
+        if family.yarn_scores
+            && !matches!(kind, None | Some("default" | "yarn"))
+            && let Some(found) = parameters.number(WHOLE_MAGNITUDE)?.filter(|&scale| scale != 0.0)
+        {
+            // transformers reads it with every scaling; files have its key for YaRN alone.
+            return Err(parameters.wrong(WHOLE_MAGNITUDE, &found.into(), "no such setting without YaRN"));
+        }
         match kind {
             None | Some("default") => {}
             // Sections of pairs are all that it says.

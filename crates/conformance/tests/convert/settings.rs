@@ -35,6 +35,10 @@ fn settings_of_families_that_are_not_supported() {
     case("gemma3", "stretched-windows", &local, &["`rope_type` is \"linear\"", "layers with a window"]);
     case("deepseek", "sigmoid", &set("scoring_func", json!("sigmoid")), &["`scoring_func` is \"sigmoid\"", "softmax"]);
     // Of the layers that predict further tokens.
+    let inner = |key: &'static str, value: Value| move |c: &mut Value| c["text_config"][key] = value.clone();
+    case("mistral4", "other-head", &inner("head_dim", json!(8)), &["`head_dim` is 8", "expected: 24"]);
+    let linear = |c: &mut Value| c["text_config"]["rope_parameters"]["rope_type"] = json!("linear");
+    case("mistral4", "linear-magnitude", &linear, &["`mscale_all_dim` is 1.0", "without YaRN"]);
     let limits = set("swiglu_limits", json!([0.0, 0.3, null, 0.5]));
     case("step35", "limits-of-heads", &limits, &["`swiglu_limits` is 0.5", "0 or null for layers that predict"]);
     let bases = set("rope_theta", json!([5e6, 1e4, 5e6, 500.0]));

@@ -1,6 +1,8 @@
-//! Tokenizers that must be refused.
+//! Tokenizers that must be refused, and flags of added tokens.
 
-use gristmill_convert::{ConvertError, ConvertOptions, Converter};
+use gristmill_convert::{ConvertError, ConvertOptions, Converter, open_folder};
+use gristmill_engine::tokenizer::{EncodeOptions, Tokenizer};
+use gristmill_files::gguf::GgufFile;
 use serde_json::{Value, json};
 
 use super::folder::{Folder, case};
@@ -134,4 +136,69 @@ fn messages_are_short_whatever_the_files_hold() {
     spoil("qwen3moe", "shard", super::folder::INDEX, &|i| {
         i["weight_map"]["lm_head.weight"] = json!(format!("/{long}"))
     });
+}
+
+/// A text with the added tokens of `phi3`, and its tokens: with the flag `rstrip` of both as tokenizers 0.23.3 has it, and
+/// without.
+const FLAGGED: (&str, [u32; 6], [u32; 10]) =
+    ("<tool>\nhi</s>\n<tool>\n", [351, 295, 306, 302, 2, 351], [351, 295, 13, 306, 302, 2, 295, 13, 351, 295]);
+
+fn tokenizer(file: &GgufFile) -> Tokenizer {
+    gristmill_engine::model::tokenizer(file).unwrap().unwrap()
+}
+
+fn ids(tokenizer: &Tokenizer) -> Vec<u32> {
+    tokenizer.encode(FLAGGED.0, EncodeOptions { add_special: false, parse_special: true }).unwrap()
+}
+
+/// Phi-3's folder: `rstrip` in tokenizer.json, and in tokenizer_config.json.
+fn phi3(case: &str, in_json: bool, in_config: bool) -> Folder {
+    let folder = Folder::copy("phi3", case);
+    folder.json("tokenizer.json", |t| {
+        for token in t["added_tokens"].as_array_mut().unwrap() {
+            token["rstrip"] = json!(in_json && token["id"].as_u64() > Some(1));
+        }
+    });
+    folder.json("tokenizer_config.json", |about| {
+        for (id, token) in about["added_tokens_decoder"].as_object_mut().unwrap() {
+            token["rstrip"] = json!(in_config && id.parse::<u32>().unwrap() > 1);
+        }
+    });
+    folder
+}
+
+/// As transformers, which takes the flags of tokenizer_config.json for those of tokenizer.json.
+#[test]
+fn flags_of_added_tokens_are_those_of_the_folder() {
+    let (_, with, without) = FLAGGED;
+    let open = |folder: &Folder| ids(&tokenizer(&open_folder(&folder.0, &ConvertOptions::default(), 1).unwrap().0));
+    assert_eq!(open(&phi3("flags-both", true, true)), with);
+    assert_eq!(open(&phi3("flags-config", false, true)), with);
+    assert_eq!(open(&phi3("flags-none", false, false))[..9], without[..9]);
+    assert_eq!(open(&phi3("flags-replaced", true, false))[..9], without[..9]);
+    let folder = phi3("flags-json", true, false);
+    folder.json("tokenizer_config.json", |about| drop(about.as_object_mut().unwrap().remove("added_tokens_decoder")));
+    assert_eq!(open(&folder), with);
+}
+
+/// A file has no key for flags: as in llama.cpp, the name of the model says whether its tokens have `rstrip`.
+#[test]
+fn files_of_phi3_have_the_flag_by_their_name() {
+    let (_, with, without) = FLAGGED;
+    let converted = |name: &str, in_config: bool| {
+        let folder = phi3("flags-file", in_config, in_config);
+        let options = ConvertOptions { name: Some(name.to_owned()), ..ConvertOptions::default() };
+        let converter = Converter::new(&folder.0, &options).unwrap();
+        let path = folder.path("out.gguf");
+        converter.write(&path, 1, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+        let noted = converter.notes().iter().any(|note| note.contains("GGUF has no key for their flags"));
+        (ids(&tokenizer(&GgufFile::open(&path).unwrap())), noted)
+    };
+    for name in ["Phi-3.5-MoE-instruct", "my phi3"] {
+        assert_eq!(converted(name, true), (with.to_vec(), false), "{name}");
+        assert_eq!(converted(name, false), (with.to_vec(), true), "{name}");
+    }
+    let (found, noted) = converted("another", true);
+    assert_eq!((&found[..9], noted), (&without[..9], true));
+    assert!(!converted("another", false).1);
 }

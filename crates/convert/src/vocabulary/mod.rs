@@ -97,7 +97,7 @@ pub(super) fn read(
         }
         (_, Some(model), _) => {
             no_pre(&model_path)?;
-            scored::from_model(&model_path, model, folder, &about, size)?
+            scored::from_model(&model_path, model, json.as_ref(), folder, &about, size)?
         }
         (_, None, Some(json)) if json.model.byte_fallback => {
             no_pre(&json_path)?;
@@ -118,6 +118,10 @@ pub(super) fn read(
     // In transformers, these settings replace those of tokenizer.json.
     flags.extend(special::decoder(&about)?.into_iter().map(|(id, added)| (id, added.flags)));
     flags.retain(|&id, _| (id as usize) < vocabulary.tokens.len());
+    if vocabulary.scored && json.as_ref().is_some_and(|json| json.normalizer.is_null()) {
+        // A pre-tokenizer writes the spaces, after all added tokens are found.
+        flags.values_mut().for_each(|flags| flags.normalized = false);
+    }
     let flags = match target {
         Target::Engine => flags::keys(&flags),
         Target::File => {

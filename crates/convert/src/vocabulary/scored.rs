@@ -22,10 +22,12 @@ const MAX_TOKEN_BYTES: usize = 1024;
 pub(super) const ADDED_SCORE: f32 = -1000.0;
 pub(super) const FILLER_SCORE: f32 = -10000.0;
 
-/// The vocabulary of `tokenizer.model` and the tokens added by `added_tokens.json` and `tokenizer_config.json`.
+/// The vocabulary of `tokenizer.model` and the tokens added by `tokenizer.json`, `added_tokens.json` and
+/// `tokenizer_config.json`.
 pub(super) fn from_model(
     path: &Path,
     model: PieceModel,
+    json: Option<&TokenizerJson>,
     folder: &Path,
     about: &Config,
     size: usize,
@@ -38,6 +40,10 @@ pub(super) fn from_model(
         })?;
         let token = Token { text: piece.piece().to_owned(), score: piece.score(), kind };
         tokens.insert(id, token);
+    }
+    if let Some(json) = json {
+        let added = json.added_tokens(about, ADDED_SCORE)?;
+        tokens.extend(added.into_iter().filter(|&(id, _)| id as usize >= model.pieces.len()));
     }
     let added_path = folder.join("added_tokens.json");
     if added_path.exists() {

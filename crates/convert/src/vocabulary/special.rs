@@ -57,7 +57,7 @@ pub(super) fn decoder(about: &Config) -> Result<Vec<(u32, Added)>, ConvertError>
         });
         entries.collect::<Option<Vec<_>>>()
     };
-    let expected = "an object of ids, each with a string \"content\" and, if at all, boolean flags";
+    let expected = "an object of ids, each with a string \"content\" and, if at all, a boolean \"special\" and other boolean flags";
     read().ok_or_else(|| about.wrong_type(key, value, expected))
 }
 

@@ -1,6 +1,6 @@
 //! EXAONE 3 and 3.5: Llama with other tensor names.
 
-use crate::family::parts::{BASE, COMMON, WIDTH, count, expect_text, head_widths, needed, norm_epsilon};
+use crate::family::parts::{BASE, COMMON, WIDTH, count, head_widths, needed, norm_epsilon};
 use crate::family::published::{Family, Key, Mlx, Need, Or, Rule};
 
 pub(crate) const FAMILY: Family = Family {
@@ -8,10 +8,8 @@ pub(crate) const FAMILY: Family = Family {
     mlx: Mlx::No,
     architecture: "exaone",
     keys: &[COMMON, &norm_epsilon(1e-5), &head_widths(Or::Skip), KEYS],
-    names: &[("num_layers", "num_hidden_layers"), ("layer_norm_epsilon", "rms_norm_eps")],
     nulls: &["head_dim"],
     pre: Some("exaone"),
-    expects: &[expect_text("activation_function", "silu")],
     globals: &[GLOBALS],
     layer: &[LAYER],
     mlps: &[],
