@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::blocking::blocking;
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::json::mend_surrogates;
+use crate::json::{self, Malformed, mend_surrogates};
 use crate::state::App;
 
 /// Bytes of a body that is parsed at once. A longer one would hold up the other connections of a thread.
@@ -105,7 +105,7 @@ fn parse(mut bytes: Vec<u8>) -> Result<Fields, ApiError> {
         );
         return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message));
     }
-    match serde_json::from_slice(bytes) {
+    match json::parse(bytes) {
         Ok(Value::Object(fields)) if fields.len() > MOST_FIELDS => {
             let message =
                 format!("the body of the request has {} fields; at most {MOST_FIELDS} are accepted", fields.len());
@@ -113,7 +113,8 @@ fn parse(mut bytes: Vec<u8>) -> Result<Fields, ApiError> {
         }
         Ok(Value::Object(fields)) => Ok(Fields::new(fields)),
         Ok(_) => Err(bad("the body of the request is not a JSON object; send one")),
-        Err(error) => Err(bad(&format!("the body of the request is not valid JSON: {error}"))),
+        Err(Malformed::Syntax(error)) => Err(bad(&format!("the body of the request is not valid JSON: {error}"))),
+        Err(Malformed::Twice(path)) => Err(ApiError::param(&path, format!("{path} is sent twice; send it once"))),
     }
 }
 
