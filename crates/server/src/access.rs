@@ -14,7 +14,7 @@ use crate::fields::IGNORED;
 use crate::keys::{Client, Keys, Turn};
 use crate::options::Access;
 use crate::page;
-use crate::request_id::REQUEST_ID;
+use crate::request_id::{ANTHROPIC_REQUEST_ID, REQUEST_ID};
 use crate::state::App;
 use crate::{health, host};
 
@@ -60,7 +60,7 @@ pub(crate) fn cors(access: &Access) -> CorsLayer {
         .allow_private_network(AllowPrivateNetwork::predicate(move |origin, _| asked.allows(origin)))
         .allow_methods([Method::GET, Method::POST])
         .allow_headers(AllowHeaders::mirror_request())
-        .expose_headers([header::RETRY_AFTER, IGNORED, REQUEST_ID])
+        .expose_headers([header::RETRY_AFTER, IGNORED, REQUEST_ID, ANTHROPIC_REQUEST_ID])
         .max_age(PREFLIGHT_LASTS)
 }
 

@@ -12,7 +12,7 @@ use gristmill_engine::engine::EngineError;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-pub(crate) use anthropic::{AnthropicError, AnthropicErrorBody, refuse};
+pub(crate) use anthropic::{AnthropicError, AnthropicErrorBody, is_anthropic, refuse};
 pub(crate) use overflow::Overflow;
 pub(crate) use paths::{GrammarPath, Paths, joined};
 

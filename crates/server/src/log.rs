@@ -15,7 +15,8 @@ use gristmill_engine::{Piece, Usage};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use crate::access::Tenant;
-use crate::request_id::{self, REQUEST_ID};
+use crate::error;
+use crate::request_id::{self, ANTHROPIC_REQUEST_ID, REQUEST_ID};
 use crate::state::App;
 
 /// Takes each request when its reply has ended.
@@ -132,9 +133,13 @@ impl Counts {
 pub(crate) async fn watch(State(app): State<App>, request: Request, next: Next) -> Response {
     let (time, start) = (SystemTime::now(), Instant::now());
     let id = request_id::of(request.headers());
+    let is_anthropic = error::is_anthropic(request.uri(), request.headers());
     let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
     let mut response = next.run(request).await;
     response.headers_mut().insert(REQUEST_ID, id.clone());
+    if is_anthropic {
+        response.headers_mut().insert(ANTHROPIC_REQUEST_ID, id.clone());
+    }
     let status = response.status().as_u16();
     let request_id = id.to_str().unwrap_or_default().to_owned();
     if response.status().is_server_error() {

@@ -7,6 +7,9 @@ use crate::reply::random_digits;
 /// The header of requests and replies.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// The same in replies to Anthropic's clients.
+pub(crate) const ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
+
 /// The most bytes of a client's id. Proxies send 16 to 36.
 const MOST_BYTES: usize = 128;
 

@@ -64,12 +64,17 @@ impl From<ApiError> for AnthropicError {
     }
 }
 
-/// A refusal in the form of the interface that was asked: Anthropic's clients send `anthropic-version` to every path.
+/// A refusal in the form of the interface that was asked.
 pub(crate) fn refuse(error: ApiError, uri: &Uri, headers: &HeaderMap) -> Response {
-    if uri.path().split('/').any(|part| part == "messages") || headers.contains_key("anthropic-version") {
+    if is_anthropic(uri, headers) {
         return AnthropicError(error).into_response();
     }
     error.into_response()
+}
+
+/// Whether a request is for Anthropic's interface: its clients send `anthropic-version` to every path.
+pub(crate) fn is_anthropic(uri: &Uri, headers: &HeaderMap) -> bool {
+    uri.path().split('/').any(|part| part == "messages") || headers.contains_key("anthropic-version")
 }
 
 impl IntoResponse for AnthropicError {
