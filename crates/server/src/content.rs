@@ -33,6 +33,42 @@ impl<'de, P: Deserialize<'de>> Deserialize<'de> for ContentOrPart<P> {
     }
 }
 
+/// A text, or an object with it.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum TextOr<T> {
+    Text(String),
+    Object(T),
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for TextOr<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TextOr<T>, D::Error> {
+        deserializer.deserialize_any(TextOrVisitor(PhantomData))
+    }
+}
+
+struct TextOrVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for TextOrVisitor<T> {
+    type Value = TextOr<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text or an object")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<TextOr<T>, E> {
+        Ok(TextOr::Text(text.to_owned()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<TextOr<T>, E> {
+        Ok(TextOr::Text(text))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TextOr<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(TextOr::Object)
+    }
+}
+
 /// The text that stands for a part of a tool's result which is no text, such as an image. A tool returns what it
 /// returns, and a refusal would end the conversation for good; so the model is told what it does not see.
 pub(crate) fn placeholder(kind: &str, media_type: Option<&str>, name: Option<&str>) -> String {
@@ -67,6 +103,10 @@ impl<'de, P: Deserialize<'de>> Visitor<'de> for ContentVisitor<P> {
 
     fn visit_str<E>(self, text: &str) -> Result<Content<P>, E> {
         Ok(Content::Text(text.to_owned()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Content<P>, E> {
+        Ok(Content::Text(text))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Content<P>, A::Error> {

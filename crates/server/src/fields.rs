@@ -1,5 +1,7 @@
 //! The fields of a request: those that an interface knows become structs, the others are judged one by one.
 
+mod misspelt;
+mod value;
 mod words;
 
 use axum::http::{HeaderName, HeaderValue};
@@ -8,6 +10,7 @@ use serde::de::{DeserializeOwned, Deserializer, Visitor};
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
+use value::{Unread, Wrong};
 
 /// The header of a reply that names the fields of the request which changed nothing.
 pub(crate) const IGNORED: HeaderName = HeaderName::from_static("x-gristmill-ignored");
@@ -35,14 +38,19 @@ pub(crate) struct Fields {
     object: Map<String, Value>,
     /// The names of the fields that were read, as the request spells them.
     read: Vec<String>,
+    /// The fields of objects in those that were read, which nothing has read.
+    unread: Vec<Unread>,
 }
 
-/// How an interface treats fields that it does not read.
+/// How an interface treats fields that it does not read. A field within another has the path without indices, such as
+/// `messages.name`; `*.name` is that field within any object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Policy {
     /// Accepted without a word: they change nothing of the result.
     pub(crate) harmless: &'static [&'static [&'static str]],
     pub(crate) refused: &'static [&'static [Refused]],
+    /// Objects that are not read, and are named as a whole. Their fields are not judged.
+    pub(crate) left_out: &'static [LeftOut],
 }
 
 /// A field that would change the result, and is not supported.
@@ -53,6 +61,13 @@ pub(crate) struct Refused {
     pub(crate) neutral: &'static [&'static str],
     /// The remedy.
     pub(crate) advice: &'static str,
+}
+
+/// Objects in the lists at these paths that are not read, because their `type` is none of these.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LeftOut {
+    pub(crate) at: &'static [&'static str],
+    pub(crate) except: &'static [&'static str],
 }
 
 impl Fields {
@@ -73,7 +88,7 @@ impl Fields {
             let value = object[*first].clone();
             object.retain(|name, other| name == first || *other != value || !names.contains(&name.as_str()));
         }
-        Fields { object, read: Vec::new() }
+        Fields { object, read: Vec::new(), unread: Vec::new() }
     }
 
     /// Takes the fields that `T` has: their texts are moved, because a prompt may have megabytes. A field is read once.
@@ -84,17 +99,7 @@ impl Fields {
         let own: Map<String, Value> = own;
         self.object = others;
         self.read.extend(own.keys().cloned());
-        serde_path_to_error::deserialize(Value::Object(own)).map_err(|error| {
-            let path = error.path().to_string();
-            let message = error.into_inner().to_string();
-            let missing = words::name(&message).filter(|_| message.starts_with("missing field"));
-            let param = match (path.as_str(), missing) {
-                (".", missing) => missing.or(words::name(&message)).unwrap_or_default().to_owned(),
-                (_, Some(missing)) => format!("{path}.{missing}"),
-                (_, None) => path,
-            };
-            ApiError::param(param, words::in_words(&message))
-        })
+        value::read(Value::Object(own), "", &mut self.unread).map_err(ApiError::from)
     }
 
     /// Takes one field, which is a number.
@@ -128,34 +133,102 @@ impl Fields {
         sent.or(names.first()).copied().unwrap_or_default()
     }
 
-    /// The paths of the fields in an object that `T` does not have; the object has not been read.
-    pub(crate) fn others<T: DeserializeOwned>(&self, field: &str) -> Vec<String> {
-        let fields = self.object.get(field).and_then(Value::as_object).into_iter().flatten();
-        let others = fields.filter(|(name, value)| !value.is_null() && !names::<T>().contains(&name.as_str()));
-        others.map(|(name, _)| format!("{field}.{name}")).collect()
-    }
-
-    /// Judges the fields that were not read. Returns the names of those that are ignored.
-    pub(crate) fn judge(self, policy: Policy) -> Result<Vec<String>, ApiError> {
+    /// Judges the fields that were not read, at every depth. Returns the paths of those that are ignored.
+    pub(crate) fn judge(self, policy: Policy, strict: bool) -> Result<Vec<String>, ApiError> {
         let mut ignored = Vec::new();
-        for (name, value) in &self.object {
-            let is = |known: &&str| *known == name.as_str();
-            let harmless = policy.harmless.iter().copied().flatten().any(is);
-            if harmless {
-                continue;
-            }
-            match policy.refused.iter().copied().flatten().find(|refused| is(&refused.field)) {
-                Some(refused) => refused.check(value)?,
-                None => ignored.push(name.clone()),
-            }
+        for Unread { path, value, kind } in self.unread {
+            ignored.extend(policy.judge(path, &value, kind.as_deref())?);
         }
+        for (name, value) in self.object {
+            ignored.extend(policy.judge(name, &value, None)?);
+        }
+        check_strict(&ignored, strict)?;
         Ok(ignored)
     }
 }
 
+/// Reads the value at a path whose form depends on another field. Adds the paths of fields that change nothing to
+/// `ignored`.
+pub(crate) fn read_at<T: DeserializeOwned>(
+    value: Value,
+    at: &str,
+    policy: Policy,
+    ignored: &mut Vec<String>,
+) -> Result<T, ApiError> {
+    let mut unread = Vec::new();
+    let read = value::read(value, at, &mut unread)?;
+    for Unread { path, value, kind } in unread {
+        ignored.extend(policy.judge(path, &value, kind.as_deref())?);
+    }
+    Ok(read)
+}
+
+impl From<Wrong> for ApiError {
+    fn from(Wrong { path, message }: Wrong) -> ApiError {
+        let name = words::name(&message).unwrap_or_default();
+        let is_of_object = message.starts_with("missing field") || message.starts_with("unknown field");
+        let param = match path.as_str() {
+            "" => name.to_owned(),
+            _ if is_of_object => format!("{path}.{name}"),
+            _ => path,
+        };
+        ApiError::param(param, words::in_words(&message))
+    }
+}
+
+impl Policy {
+    /// The path of a field that is ignored; `None` if it is harmless.
+    fn judge(self, path: String, value: &Value, kind: Option<&str>) -> Result<Option<String>, ApiError> {
+        let plain = without_indices(&path);
+        let is = |known: &str| match known.strip_prefix("*.") {
+            Some(name) => plain.rsplit_once('.').is_some_and(|(_, last)| last == name),
+            None => known == plain,
+        };
+        let list = plain.rsplit_once('.').map_or("", |(of, _)| of);
+        let is_harmless = || self.harmless.iter().copied().flatten().any(|known| is(known));
+        if self.left_out.iter().any(|left_out| left_out.has(list, kind)) || is_harmless() {
+            return Ok(None);
+        }
+        if let Some(refused) = self.refused.iter().copied().flatten().find(|refused| is(refused.field)) {
+            return refused.check(&path, value).map(|()| None);
+        }
+        match misspelt::resembles(&path).filter(|_| !asks_nothing(value)) {
+            Some(known) => {
+                let is_same = path.ends_with(known);
+                let problem = match is_same {
+                    true => format!("{path}: {known} is not read at this place, and would change nothing; move it"),
+                    false => format!("{path}: this field is unknown, and looks like {known}; correct its name"),
+                };
+                let problem = format!("{problem}, or leave it out");
+                Err(ApiError::param(path, problem))
+            }
+            None => Ok(Some(path)),
+        }
+    }
+}
+
+impl LeftOut {
+    /// Whether an object of this type in this list is left out.
+    fn has(self, list: &str, kind: Option<&str>) -> bool {
+        self.at.contains(&list) && kind.is_some_and(|kind| !self.except.contains(&kind))
+    }
+}
+
+/// A path without the indices of lists.
+fn without_indices(path: &str) -> String {
+    let mut plain = String::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((before, after)) = rest.split_once('[') {
+        plain += before;
+        rest = after.split_once(']').map_or("", |(_, rest)| rest);
+    }
+    plain + rest
+}
+
 impl Refused {
-    fn check(&self, value: &Value) -> Result<(), ApiError> {
-        let Refused { field, neutral, advice } = self;
+    /// Refuses the field at this path, unless its value requests what happens anyway.
+    fn check(&self, path: &str, value: &Value) -> Result<(), ApiError> {
+        let Refused { neutral, advice, .. } = self;
         let same = |neutral: &&str| match (serde_json::from_str(neutral), value.as_f64()) {
             (Ok(Value::Number(neutral)), Some(number)) => neutral.as_f64() == Some(number),
             (Ok(neutral), _) => neutral == *value,
@@ -167,7 +240,7 @@ impl Refused {
         {
             return Ok(());
         }
-        Err(ApiError::param(*field, format!("{field} is not supported; {advice}")).with_code("unsupported"))
+        Err(ApiError::param(path, format!("{path} is not supported; {advice}")).with_code("unsupported"))
     }
 }
 
@@ -332,13 +405,17 @@ mod tests {
     #[test]
     fn fields_are_judged() {
         const POLICY: Policy = Policy {
-            harmless: &[&["store"]],
-            refused: &[&[refused_unless("best_of", &["1", "false"], "use n"), refused("suffix", "leave it out")]],
+            harmless: &[&["store", "*.signature"]],
+            refused: &[
+                &[refused_unless("best_of", &["1", "false"], "use n"), refused("suffix", "leave it out")],
+                &[refused("list.image", "leave it out")],
+            ],
+            left_out: &[LeftOut { at: &["list"], except: &["sample"] }],
         };
         let judge = |value| {
             let mut fields = fields(value);
             fields.read::<Sample>()?;
-            fields.judge(POLICY)
+            fields.judge(POLICY, false)
         };
         let harmless = json!({"number": 1, "store": true, "best_of": 1.0, "suffix": null});
         assert!(judge(harmless).expect("known").is_empty());
@@ -351,6 +428,20 @@ mod tests {
             value["number"] = json!(1);
             assert!(judge(value).expect_err("refused").message.contains(advice));
         }
+        let nested = |item: Value| judge(json!({"number": 1, "list": [{"number": 2}, item]}));
+        for (item, ignored) in [
+            (json!({"number": 1, "colour": 2, "other": null}), vec!["list[1].colour"]),
+            (json!({"number": 1, "list": [{"number": 1, "signature": "x", "a": {"b": 1}}]}), vec!["list[1].list[0].a"]),
+            (json!({"number": 1, "type": "else", "image": 1}), vec![]),
+            (json!({"number": 1, "type": "sample", "image": []}), vec!["list[1].type"]),
+        ] {
+            assert_eq!(nested(item.clone()).expect("ignored"), ignored, "{item}");
+        }
+        let refused = nested(json!({"number": 1, "image": "x"})).expect_err("refused");
+        assert_eq!((refused.param.as_deref(), refused.code), (Some("list[1].image"), Some("unsupported")));
+        let misspelt = judge(json!({"number": 1, "respnse_format": {"type": "x"}})).expect_err("refused");
+        assert_eq!(misspelt.param.as_deref(), Some("respnse_format"));
+        assert!(misspelt.message.contains("response_format"), "{}", misspelt.message);
         assert!(check_strict(&["colour".to_owned()], true).expect_err("strict").message.contains("colour"));
         assert!(check_strict(&["colour".to_owned()], false).is_ok() && check_strict(&[], true).is_ok());
         let (_, value) = ignored_header(&["a\r\nb".to_owned(), "é".repeat(1000)]).expect("a header");

@@ -1,5 +1,7 @@
 //! Fields that an interface does not have: harmless ones, and those that would change a result.
 
+mod nested;
+
 use crate::fields::{Policy, Refused, refused, refused_unless};
 
 /// Fields that are about accounts, caches, time and where a request runs. Some set what another field turns on, which is
@@ -48,7 +50,6 @@ const HARMLESS: &[&str] = &[
     "sse_ping_interval",
     "store",
     "stream_interval",
-    "timings_per_token",
     "truncation_side",
     "use_audio_in_video",
     "user",
@@ -118,7 +119,6 @@ const EXTENSIONS: &[Refused] = &[
     refused("reasoning_budget_start_tag", MARKS),
     refused_unless("reasoning_control", &["false"], "use thinking_budget"),
     refused_unless("reasoning_format", &["\"auto\"", "\"deepseek\""], "reasoning is always in reasoning_content"),
-    refused_unless("repeat_last_n", &["-1"], "penalties look at all generated tokens"),
     refused("repetition_detection", "use DRY or a repetition_penalty"),
     refused_unless("response_fields", &["[]"], "leave it out, and read the fields that you need"),
     refused_unless("return_flat_raw_output_top_logprobs", &["false"], "use top_logprobs"),
@@ -160,6 +160,19 @@ const EXTENSIONS: &[Refused] = &[
     refused_unless("watermark", &["false"], "this server marks no texts"),
     refused_unless("watermarking", &["false"], "this server marks no texts"),
     refused_unless("xtc_probability", &["0"], SAMPLERS),
+    refused("context", "send the whole conversation, or the whole prompt"),
+    refused_unless("do_sample", &["true"], "use temperature 0"),
+    refused("guided_whitespace_pattern", "leave it out; white space between tokens is short"),
+    refused("images", NO_IMAGES),
+    refused("max_new_tokens", "use max_tokens"),
+    refused_unless("num_beams", &["1"], SAMPLERS),
+    refused("num_ctx", "leave it out; `serve --ctx` sets the context"),
+    refused("num_predict", "use max_tokens"),
+    refused_unless("raw", &["false"], "use /v1/completions, which applies no template"),
+    refused("sampling_params", "send its fields in the request itself"),
+    refused("system", "send a message of the role system"),
+    refused("template", "leave it out; the model's own is used"),
+    refused("text", "send it as messages, input or prompt"),
 ];
 
 const FORMATS: &str = "use output_config.format, or /v1/chat/completions, which has it";
@@ -175,9 +188,11 @@ const OF_CHATS_AND_COMPLETIONS: &[Refused] = &[
 const ONLY_CHATS: &str = "use /v1/chat/completions, which has conversations, tools and reasoning";
 
 pub(crate) const CHATS: Policy = Policy {
-    harmless: &[HARMLESS],
+    harmless: &[HARMLESS, nested::HARMLESS, nested::HARMLESS_IN_CHATS],
+    left_out: nested::LEFT_OUT_OF_CHATS,
     refused: &[
         EXTENSIONS,
+        nested::REFUSED_IN_CHATS,
         OF_CHATS_AND_COMPLETIONS,
         &[
             refused_unless("add_special_tokens", &["false"], "the chat template writes them"),
@@ -189,8 +204,10 @@ pub(crate) const CHATS: Policy = Policy {
 };
 
 pub(crate) const COMPLETIONS: Policy = Policy {
-    harmless: &[HARMLESS, &["parallel_tool_calls"]],
+    harmless: &[HARMLESS, nested::HARMLESS, &["parallel_tool_calls"]],
+    left_out: &[],
     refused: &[
+        &[refused_unless("raw", &["true", "false"], ONLY_CHATS)],
         EXTENSIONS,
         OF_CHATS_AND_COMPLETIONS,
         &[
@@ -213,9 +230,16 @@ pub(crate) const COMPLETIONS: Policy = Policy {
 
 pub(crate) const RESPONSES: Policy = Policy {
     // Only OpenAI's own tools and its cache look at the second list.
-    harmless: &[HARMLESS, &["access_programs", "background_options", "image", "max_tool_calls"]],
+    harmless: &[
+        HARMLESS,
+        nested::HARMLESS,
+        nested::HARMLESS_IN_RESPONSES,
+        &["access_programs", "background_options", "image", "max_tool_calls"],
+    ],
+    left_out: nested::LEFT_OUT_OF_RESPONSES,
     refused: &[
         EXTENSIONS,
+        nested::REFUSED_IN_RESPONSES,
         &[
             refused_unless("add_generation_prompt", &["true"], "a response always starts a reply"),
             refused_unless("add_special_tokens", &["false"], "the chat template writes them"),
@@ -242,8 +266,11 @@ pub(crate) const RESPONSES: Policy = Policy {
 };
 
 pub(crate) const MESSAGES: Policy = Policy {
+    left_out: nested::LEFT_OUT_OF_MESSAGES,
     harmless: &[
         HARMLESS,
+        nested::HARMLESS,
+        nested::HARMLESS_IN_MESSAGES,
         &[
             "betas",
             "billing_policy",
@@ -294,6 +321,7 @@ pub(crate) const MESSAGES: Policy = Policy {
             refused("thread", "this server keeps no state; send the whole conversation"),
             refused_unless("top_logprobs", &["0"], "/v1/chat/completions has it"),
         ],
+        nested::REFUSED_IN_MESSAGES,
         EXTENSIONS,
     ],
 };
@@ -304,6 +332,7 @@ const INPUTS: &str = "use input";
 
 pub(crate) const EMBEDDINGS: Policy = Policy {
     harmless: &[HARMLESS, &["embed_override_token_id", "padding"]],
+    left_out: &[],
     refused: &[&[
         refused("cache_salt", "leave it out, or use a key for each user"),
         refused("chat_template", INPUTS),
@@ -339,26 +368,33 @@ pub(crate) const EMBEDDINGS: Policy = Policy {
 /// Comparisons of texts by their vectors.
 pub(crate) const COMPARISONS: Policy = Policy {
     harmless: &[HARMLESS, &["padding"]],
-    refused: &[&[
-        refused_unless("activation", &["false"], COSINES),
-        refused("cache_salt", "leave it out, or use a key for each user"),
-        refused("chat_template", PLAIN),
-        refused("chat_template_kwargs", "send instruction"),
-        refused("images", NO_IMAGES),
-        refused_unless("lora", &["[]"], LORA),
-        refused_unless("lora_path", &["\"\""], LORA),
-        refused("max_chunks_per_doc", NEVER_CUT),
-        refused("max_tokens_per_doc", NEVER_CUT),
-        refused_unless("normalize", &["true"], COSINES),
-        refused("pooling", VECTORS),
-        refused("pooling_type", VECTORS),
-        refused("rank_fields", "send texts, or objects with the field text"),
-        refused_unless("softmax", &["false"], COSINES),
-        refused_unless("truncate", &["false", "\"NONE\""], NEVER_CUT),
-        refused("truncate_prompt_tokens", NEVER_CUT),
-        refused_unless("use_activation", &["false"], COSINES),
-    ]],
+    left_out: &[],
+    refused: &[
+        nested::REFUSED_IN_COMPARISONS,
+        &[
+            refused_unless("activation", &["false"], COSINES),
+            refused("cache_salt", "leave it out, or use a key for each user"),
+            refused("chat_template", PLAIN),
+            refused("chat_template_kwargs", "send instruction"),
+            refused("images", NO_IMAGES),
+            refused_unless("lora", &["[]"], LORA),
+            refused_unless("lora_path", &["\"\""], LORA),
+            refused("max_chunks_per_doc", NEVER_CUT),
+            refused("max_tokens_per_doc", NEVER_CUT),
+            refused_unless("normalize", &["true"], COSINES),
+            refused("pooling", VECTORS),
+            refused("pooling_type", VECTORS),
+            refused("rank_fields", "send texts, or objects with the field text"),
+            refused_unless("softmax", &["false"], COSINES),
+            refused_unless("truncate", &["false", "\"NONE\""], NEVER_CUT),
+            refused("truncate_prompt_tokens", NEVER_CUT),
+            refused_unless("use_activation", &["false"], COSINES),
+        ],
+    ],
 };
 
 const COSINES: &str = "scores are cosines, from -1 to 1";
 const PLAIN: &str = "write the prefix that the model needs into the texts";
+
+/// Requests that generate nothing: other fields change nothing of a text's tokens.
+pub(crate) const NO_REPLY: Policy = Policy { harmless: &[], refused: &[], left_out: &[] };

@@ -23,10 +23,13 @@ pub(crate) struct SamplingFields {
     settings: Vec<(&'static Setting, f64)>,
     /// The same seed, prompt and settings give the same text; choice i is sampled with seed + i. -1 chooses a random
     /// seed, as without the field.
+    #[serde(alias = "random_seed")]
     #[schema(value_type = Option<i64>)]
     seed: Option<Seed>,
     /// The text does not end before it has this number of tokens.
     min_tokens: Option<usize>,
+    /// Only -1: penalties look at all generated tokens. Without a penalty any number.
+    repeat_last_n: Option<i64>,
     /// Do not end at end-of-generation tokens.
     ignore_eos: Option<bool>,
     /// The text ends before the first of these tokens, which are named by their ids.
@@ -144,8 +147,10 @@ impl SamplingFields {
                 |_| ApiError::param("logit_bias", format!("{token:?} is not a token id, which is a whole number"));
             Ok((token.parse::<u32>().map_err(wrong)?, bias))
         };
+        let sampling = self.sampling(&model.sampling);
+        self.check_window(&sampling)?;
         Ok(GenerationOptions {
-            sampling: Some(self.sampling(&model.sampling)),
+            sampling: Some(sampling),
             stop_tokens: self.stop_token_ids.clone().unwrap_or_default(),
             keeps_stop: self.include_stop_str_in_output.unwrap_or(false),
             // Without ids, other servers allow all.
@@ -158,6 +163,19 @@ impl SamplingFields {
             ignore_end: self.ignore_eos.unwrap_or(false),
             ..GenerationOptions::default()
         })
+    }
+
+    /// Refuses a window of the penalties.
+    fn check_window(&self, sampling: &SamplingOptions) -> Result<(), ApiError> {
+        let SamplingOptions { repeat_penalty, presence_penalty, frequency_penalty, .. } = *sampling;
+        let has_penalty = repeat_penalty != 1.0 || presence_penalty != 0.0 || frequency_penalty != 0.0;
+        match self.repeat_last_n {
+            Some(window) if window != -1 && has_penalty => {
+                let message = "repeat_last_n is not supported; penalties look at all generated tokens";
+                Err(ApiError::param("repeat_last_n", message).with_code("unsupported"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn sampling(&self, defaults: &SamplingOptions) -> SamplingOptions {

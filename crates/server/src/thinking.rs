@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use crate::content::shortened;
 use crate::error::ApiError;
-use crate::fields::Fields;
 
 /// Whether and how hard the model thinks, and the variables of its chat template.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
@@ -23,7 +23,8 @@ pub(crate) struct ThinkingFields {
     /// The same as `enable_thinking`, or `{"type": "enabled"}`, `adaptive`, `disabled`, or `auto`.
     thinking: Option<Thinking>,
     pub(crate) reasoning: Option<Reasoning>,
-    /// For models whose template has it; `none` and `minimal` turn thinking off.
+    /// `none` and `minimal` turn thinking off. `low`, `medium` and `high` are for models whose template has them; `xhigh`
+    /// and `max` are `high`.
     reasoning_effort: Option<String>,
     /// Only true: reasoning is always returned.
     include_reasoning: Option<bool>,
@@ -85,7 +86,7 @@ pub(crate) struct ThinkingType {
 /// Whether and how hard the model thinks.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
 pub(crate) struct Reasoning {
-    /// For models whose template has it; `none` and `minimal` turn thinking off.
+    /// The same as `reasoning_effort`.
     effort: Option<String>,
     /// Whether a model that can think does.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,22 +121,10 @@ const SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
 #[derive(Debug, Default)]
 struct Said {
     on: Option<(bool, String)>,
-    effort: Option<(String, String)>,
+    effort: Option<(&'static str, String)>,
 }
 
 impl ThinkingFields {
-    /// Takes the fields out of a request. Adds the paths of what changes nothing to `ignored`.
-    pub(crate) fn read(fields: &mut Fields, ignored: &mut Vec<String>) -> Result<ThinkingFields, ApiError> {
-        ignored.extend(fields.others::<ThinkingType>("thinking"));
-        ignored.extend(fields.others::<Reasoning>("reasoning"));
-        fields.read()
-    }
-
-    /// The effort of a field of an interface's own, which stands for `reasoning_effort`.
-    pub(crate) fn with_effort(self, effort: Option<String>) -> ThinkingFields {
-        ThinkingFields { reasoning_effort: self.reasoning_effort.or(effort), ..self }
-    }
-
     /// The most tokens of thinking.
     pub(crate) fn budget(&self) -> Option<usize> {
         let of_thinking = match &self.thinking {
@@ -147,19 +136,24 @@ impl ThinkingFields {
 
     /// The conversation of these messages, without tools.
     pub(crate) fn chat(self, messages: Vec<Message>) -> Result<Chat, ApiError> {
+        self.chat_with(messages, None)
+    }
+
+    /// The same, with the effort in a field of the interface's own.
+    pub(crate) fn chat_with(self, messages: Vec<Message>, own: Option<(&str, String)>) -> Result<Chat, ApiError> {
         let mut variables = self.chat_template_kwargs.clone().unwrap_or_default();
         if let Some((name, advice)) = OWN_VARIABLES.iter().find(|(name, _)| variables.contains_key(*name)) {
             let message = format!("{name} cannot be set as a variable of the template; {advice}");
             return Err(ApiError::param(format!("chat_template_kwargs.{name}"), message));
         }
-        let Said { on, effort } = self.said(&variables)?;
+        let Said { on, effort } = self.said(&variables, own)?;
         if let Some((effort, _)) = effort {
             variables.entry("reasoning_effort").or_insert(effort.into());
         }
         Ok(Chat { thinking: on.map(|(on, _)| on), variables, ..Chat::new(messages) })
     }
 
-    fn said(self, variables: &Map<String, Value>) -> Result<Said, ApiError> {
+    fn said(self, variables: &Map<String, Value>, own: Option<(&str, String)>) -> Result<Said, ApiError> {
         let mut said = Said::default();
         said.on("enable_thinking", self.enable_thinking)?;
         match self.think {
@@ -184,6 +178,9 @@ impl ThinkingFields {
         said.on("reasoning.enabled", enabled)?;
         said.effort("reasoning.effort", effort)?;
         said.effort("reasoning_effort", self.reasoning_effort)?;
+        if let Some((field, effort)) = own {
+            said.effort(field, Some(effort))?;
+        }
         for name in SWITCHES {
             said.on(&format!("chat_template_kwargs.{name}"), variables.get(name).and_then(Value::as_bool))?;
         }
@@ -224,10 +221,21 @@ impl Said {
 
     fn effort(&mut self, field: &str, effort: Option<String>) -> Result<(), ApiError> {
         let Some(effort) = effort else { return Ok(()) };
-        // No template has an effort of this name; those that have a lowest effort get it with thinking turned off.
-        if let "none" | "minimal" = effort.as_str() {
-            return self.on(field, Some(false));
-        }
+        let effort = match effort.as_str() {
+            // No template has an effort of this name; those that have a lowest effort get it with thinking turned off.
+            "none" | "minimal" => return self.on(field, Some(false)),
+            "low" => "low",
+            "medium" => "medium",
+            // Most templates know three.
+            "high" | "xhigh" | "max" => "high",
+            other => {
+                let message = format!(
+                    "{:?} is not an effort; use none, minimal, low, medium, high, xhigh or max",
+                    shortened(other)
+                );
+                return Err(ApiError::param(field, message));
+            }
+        };
         match &self.effort {
             Some((before, other)) if *before != effort => {
                 Err(ApiError::param(field, format!("{field} and {other} are different efforts; send one")))
@@ -243,6 +251,7 @@ impl Said {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::Fields;
     use serde_json::json;
 
     fn chat(fields: Value) -> Result<Chat, ApiError> {

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::content::{Content, ContentOrPart, placeholder, shortened};
+use crate::content::{Content, ContentOrPart, TextOr, placeholder, shortened};
 use crate::error::ApiError;
 use crate::tools::Tools;
 
@@ -35,9 +35,11 @@ pub(crate) struct Block {
     #[schema(value_type = Option<Vec<Value>>)]
     tool_references: Option<Vec<Block>>,
     /// The data of an image or a document, or the address of a `search_result`.
-    source: Option<Source>,
+    source: Option<TextOr<Data>>,
     /// The title of a document or of a page.
     title: Option<String>,
+    /// Words about a document.
+    context: Option<String>,
     /// The address of a page.
     url: Option<String>,
     /// A file of a container.
@@ -54,14 +56,6 @@ pub(crate) struct Block {
     error_code: Option<String>,
     /// The same in words.
     error_message: Option<String>,
-}
-
-/// The data of a block, or its address.
-#[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "an address, or an object with a type")]
-enum Source {
-    Address(String),
-    Data(Data),
 }
 
 /// The data of a block.
@@ -97,8 +91,8 @@ impl Block {
     /// The words of a block, if it has any: those that another server has written are in fields of many names.
     pub(super) fn words(self, at: &str, tools: &Tools) -> Result<Option<String>, ApiError> {
         let (address, data) = match self.source {
-            Some(Source::Address(address)) => (Some(address), None),
-            Some(Source::Data(data)) => (None, Some(data)),
+            Some(TextOr::Text(address)) => (Some(address), None),
+            Some(TextOr::Object(data)) => (None, Some(data)),
             None => (None, None),
         };
         let mut words = Vec::new();
@@ -121,7 +115,8 @@ impl Block {
         }
         // The title of a page that is not shown is in its line.
         let title = self.title.filter(|_| !words.is_empty());
-        let mut words: Vec<String> = title.into_iter().chain(words).collect();
+        let context = self.context.filter(|_| !words.is_empty());
+        let mut words: Vec<String> = title.into_iter().chain(context).chain(words).collect();
         let is_empty = words.is_empty();
         words.retain(|words| !words.is_empty());
         Ok((!is_empty).then(|| words.join("\n")))
@@ -130,7 +125,7 @@ impl Block {
     /// The line that stands for a block of this type, which has no words.
     pub(super) fn placeholder(&self, kind: &str) -> String {
         let media_type = match &self.source {
-            Some(Source::Data(Data { media_type, .. })) => media_type.as_deref(),
+            Some(TextOr::Object(Data { media_type, .. })) => media_type.as_deref(),
             _ => None,
         };
         let name = self.title.as_deref().or(self.file_id.as_deref());

@@ -163,6 +163,9 @@ fn assistant(
 fn user(content: Content<Block>, at: &str, tools: &Tools, read: &mut Vec<Message>) -> Result<(), ApiError> {
     let is_result = |kind: &str| kind == "tool_result" || SERVER_RESULTS.contains(&kind);
     let blocks = blocks(content, at)?;
+    if blocks.is_empty() {
+        read.push(Message::new(Role::User, String::new()));
+    }
     // Claude Code puts the pages of a file that a tool has read next to the tool's result.
     let has_results = blocks.iter().any(|(kind, ..)| is_result(kind));
     let mut said = Vec::new();

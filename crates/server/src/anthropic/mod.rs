@@ -92,11 +92,9 @@ pub(crate) struct ReplyFields {
 /// How the model answers.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 struct OutputConfig {
-    /// `low`, `medium`, `high`, `xhigh`, or `max`: `reasoning_effort`, for models whose template has it.
+    /// The same as `reasoning_effort`.
     effort: Option<String>,
     format: Option<OutputFormat>,
-    /// Is refused.
-    task_budget: Option<Value>,
 }
 
 /// The form of the text, if the reply is no call. It holds from the first token on, so the model does not think.
@@ -149,10 +147,9 @@ pub(crate) async fn count_tokens(
     fields: Result<Fields, ApiError>,
 ) -> Result<Json<Count>, AnthropicError> {
     let mut fields = fields?;
-    let mut ignored = ignored_parts(&fields);
     let prompt: PromptFields = fields.read()?;
-    let thinking = ThinkingFields::read(&mut fields, &mut ignored)?;
-    ignored.extend(fields.judge(policy::MESSAGES)?);
+    let thinking: ThinkingFields = fields.read()?;
+    let mut ignored = fields.judge(policy::MESSAGES, app.options.strict)?;
     let model = app.model(Some(&prompt.model)).await?;
     let mut paths = paths();
     let Conversation { chat, options, .. } = prompt.conversation(thinking, &mut paths, &mut ignored)?;
@@ -165,24 +162,18 @@ pub(crate) async fn count_tokens(
     Ok(Json(Count { input_tokens: tokens.await?.len() }))
 }
 
-/// The paths of what changes nothing in fields that are objects.
-fn ignored_parts(fields: &Fields) -> Vec<String> {
-    fields.others::<OutputConfig>("output_config")
-}
-
 /// The paths of settings, and Anthropic's words.
 fn paths() -> Paths {
     Paths { overflow: Overflow::Anthropic, ..Paths::new("messages") }
 }
 
 fn read(model: &ServedModel, mut fields: Fields) -> Result<(ApiRequest, MessageWriter), ApiError> {
-    let mut ignored = ignored_parts(&fields);
     let prompt: PromptFields = fields.read()?;
     let ReplyFields { max_tokens, stop_sequences, receipt, .. } = fields.read()?;
     let sampling = SamplingFields::read(&mut fields)?;
     let repetition_penalty = fields.spelling(&REPETITION_PENALTY);
-    let thinking = ThinkingFields::read(&mut fields, &mut ignored)?;
-    ignored.extend(fields.judge(policy::MESSAGES)?);
+    let thinking: ThinkingFields = fields.read()?;
+    let mut ignored = fields.judge(policy::MESSAGES, model.app().options.strict)?;
     let mut paths = Paths { repetition_penalty, ..paths() };
     let mut settings = sampling.settings(model)?;
     settings.max_tokens = max_tokens.tokens();
@@ -209,11 +200,7 @@ impl PromptFields {
         paths: &mut Paths,
         ignored: &mut Vec<String>,
     ) -> Result<Conversation, ApiError> {
-        let OutputConfig { effort, format, task_budget } = self.output_config.unwrap_or_default();
-        if task_budget.is_some() {
-            let message = "task_budget is not supported; use max_tokens, and thinking.budget_tokens";
-            return Err(ApiError::param("output_config.task_budget", message).with_code("unsupported"));
-        }
+        let OutputConfig { effort, format } = self.output_config.unwrap_or_default();
         let mut grammar = None;
         for (format, at) in [(self.output_format, "output_format"), (format, "output_config.format")] {
             if let Some(format) = format {
@@ -229,8 +216,8 @@ impl PromptFields {
             ignored.extend(stricts);
         }
         let reasoning_tokens = thinking.budget();
-        let effort = effort.map(|effort| known_effort(&effort).map(str::to_owned)).transpose()?;
-        let mut chat = thinking.with_effort(effort).chat(messages::messages(self.messages, self.system, &tools)?)?;
+        let effort = effort.map(|effort| ("output_config.effort", effort));
+        let mut chat = thinking.chat_with(messages::messages(self.messages, self.system, &tools)?, effort)?;
         let schemas;
         (chat.tools, schemas) = tools.chosen(&tool_choice, paths);
         // The words that the assistant has started with, unless it has to call a tool.
@@ -239,18 +226,6 @@ impl PromptFields {
         let options =
             ConverseOptions { tool_choice, parallel_calls, reasoning_tokens, grammar, ..ConverseOptions::default() };
         Ok(Conversation { chat, options, schemas })
-    }
-}
-
-/// The effort of a template for one of Anthropic's. Templates know three.
-fn known_effort(effort: &str) -> Result<&str, ApiError> {
-    match effort {
-        "low" | "medium" | "high" => Ok(effort),
-        "xhigh" | "max" => Ok("high"),
-        other => {
-            let message = format!("{other:?} is not an effort; use low, medium, high, xhigh or max");
-            Err(ApiError::param("output_config.effort", message))
-        }
     }
 }
 

@@ -85,7 +85,10 @@ impl Paths {
             }
             EngineError::NoInputs => bad("input"),
             EngineError::NoPooling => bad("model").with_code("unsupported"),
-            EngineError::Sampling { what: "repeat_penalty", .. } => bad(self.repetition_penalty),
+            EngineError::Sampling { what: "repeat_penalty", value, rule } => {
+                let name = self.repetition_penalty;
+                ApiError::param(name, format!("{name} is {value}; it must be {rule}"))
+            }
             EngineError::Sampling { what, .. } => bad(what),
             EngineError::EmptyBreaker | EngineError::BreakersWithoutText | EngineError::Breakers(_) => {
                 bad("dry_sequence_breakers")

@@ -4,7 +4,6 @@ use gristmill_engine::GenerationOptions;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::format::ResponseFormat;
 use crate::error::{ApiError, Paths};
 use crate::fields::Fields;
 use crate::request::{ApiRequest, Input, check_stops};
@@ -109,15 +108,6 @@ impl CommonFields {
         check_stops("stop", &stops)?;
         Ok(stops)
     }
-}
-
-/// Fields of `stream_options` and `response_format` that change nothing, as their paths.
-pub(crate) fn ignored(fields: &Fields) -> Vec<String> {
-    let mut ignored = fields.others::<StreamOptions>("stream_options");
-    // Padding of events, which hides the lengths of tokens from whoever reads the encrypted connection.
-    ignored.retain(|path| path != "stream_options.include_obfuscation");
-    ignored.extend(fields.others::<ResponseFormat>("response_format"));
-    ignored
 }
 
 /// The paths of settings in a request whose prompt is in this field.

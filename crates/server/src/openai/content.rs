@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::content::{Content, media_type, placeholder, shortened};
+use crate::content::{Content, TextOr, media_type, placeholder, shortened};
 use crate::error::ApiError;
 
 /// A part of a text. Parts are joined by line ends.
@@ -19,7 +19,7 @@ pub(crate) struct ContentPart {
     /// The text of a refusal, which another server has written.
     refusal: Option<String>,
     /// The address of an image, whose media type the line has.
-    image_url: Option<Address>,
+    image_url: Option<TextOr<Address>>,
     /// A file in a chat, whose name and media type the line has.
     file: Option<FilePart>,
     /// The name of a file in a response.
@@ -34,12 +34,10 @@ pub(crate) struct Thought {
     text: Option<String>,
 }
 
-/// An address, or an object with it.
+/// The address of an image.
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
-#[serde(untagged, expecting = "an address, or an object with the field url")]
-enum Address {
-    Text(String),
-    Object { url: String },
+struct Address {
+    url: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
@@ -53,7 +51,7 @@ impl ContentPart {
     fn placeholder(self, kind: &str) -> String {
         let FilePart { filename, file_data } = self.file.unwrap_or_default();
         let (name, data) = (self.filename.or(filename), self.file_data.or(file_data));
-        let address = self.image_url.map(|(Address::Text(url) | Address::Object { url })| url);
+        let address = self.image_url.map(|(TextOr::Text(url) | TextOr::Object(Address { url }))| url);
         let address = address.or(data).unwrap_or_default();
         placeholder(kind, media_type(&address), name.as_deref().map(shortened))
     }

@@ -102,8 +102,7 @@ pub(crate) async fn serve(
     mut fields: Fields,
 ) -> Result<Response, ApiError> {
     let asked: EmbeddingsRequest = fields.read()?;
-    let ignored = fields.judge(policy::EMBEDDINGS)?;
-    fields::check_strict(&ignored, app.options.strict)?;
+    let ignored = fields.judge(policy::EMBEDDINGS, app.options.strict)?;
     let model = app.model(asked.model.as_deref()).await?;
     let format = asked.encoding_format.unwrap_or(EncodingFormat::Float);
     let width = model.engine.model().spec().hidden;

@@ -61,9 +61,16 @@ pub(crate) struct ResponseFormat {
 }
 
 #[derive(Debug, Clone, Deserialize, ToSchema)]
+#[expect(dead_code, reason = "some fields change nothing, and are known")]
 struct JsonSchema {
     /// Without it, any JSON object. A keyword that is not enforced is refused with its path.
     schema: Option<Value>,
+    /// Changes nothing.
+    name: Option<String>,
+    /// Changes nothing.
+    description: Option<String>,
+    /// Changes nothing: a schema is always enforced.
+    strict: Option<bool>,
 }
 
 /// The form of a response's text: the fields of a schema stand next to the type.
@@ -146,11 +153,11 @@ impl ResponseFormat {
                 let message = "the type json_schema needs the field json_schema";
                 Err(ApiError::param("response_format.json_schema", message))
             }
-            ("json_schema", Some(JsonSchema { schema: Some(_) }), Some(_)) => {
+            ("json_schema", Some(JsonSchema { schema: Some(_), .. }), Some(_)) => {
                 let message = "response_format.json_schema.schema constrains the text too; send one";
                 Err(ApiError::param("response_format.schema", message))
             }
-            (_, Some(JsonSchema { schema: schema @ Some(_) }), None) => {
+            (_, Some(JsonSchema { schema: schema @ Some(_), .. }), None) => {
                 of_type(&self.r#type, schema, at, "json_schema.schema")
             }
             (_, _, schema) => of_type(&self.r#type, schema, at, "schema"),

@@ -2,7 +2,7 @@
 
 use gristmill_engine::template::{Arguments, Call, Message, Role};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::content::{ContentPart, THINKING, result_text, text, thinking};
@@ -17,7 +17,10 @@ pub(crate) struct ChatMessage {
     role: String,
     /// The text; an assistant's message and a tool's result may lack it.
     content: Option<Content<ContentPart>>,
+    /// The text of an assistant's refusal.
+    refusal: Option<String>,
     /// The name of the author, or of the tool.
+    #[serde(alias = "tool_name")]
     name: Option<String>,
     /// An assistant's reasoning.
     reasoning_content: Option<String>,
@@ -25,6 +28,8 @@ pub(crate) struct ChatMessage {
     reasoning: Option<String>,
     /// Another name of `reasoning_content`.
     thinking: Option<String>,
+    /// An assistant's reasoning in parts, as OpenRouter returns it; read without the fields above.
+    reasoning_details: Option<Vec<ReasoningDetail>>,
     /// Calls of an assistant.
     tool_calls: Option<Vec<MessageCall>>,
     /// The older form of a call of an assistant.
@@ -36,11 +41,38 @@ pub(crate) struct ChatMessage {
     prefix: Option<bool>,
 }
 
+/// A part of reasoning.
+#[derive(Debug, Deserialize, ToSchema)]
+#[expect(dead_code, reason = "some fields are only for the server that wrote them")]
+pub(crate) struct ReasoningDetail {
+    /// `reasoning.text`, `reasoning.summary`, or `reasoning.encrypted`, of which nothing is read.
+    r#type: Option<String>,
+    text: Option<String>,
+    /// A summary, which stands for a text that is missing.
+    summary: Option<String>,
+    /// Ignored, like the following fields.
+    data: Option<Value>,
+    id: Option<Value>,
+    format: Option<Value>,
+    index: Option<Value>,
+    signature: Option<Value>,
+}
+
 /// A call in a message.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct MessageCall {
     id: Option<String>,
-    function: CalledFunction,
+    /// `function`, or `custom`.
+    r#type: Option<String>,
+    function: Option<CalledFunction>,
+    custom: Option<CalledCustom>,
+}
+
+/// The call of a tool whose input is a text. Templates get it as the argument `input`.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct CalledCustom {
+    name: String,
+    input: Option<String>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -101,23 +133,50 @@ impl ChatMessage {
             Some(content) if role == Role::Tool => result_text(content, &["text"], &format!("{at}.content"))?,
             Some(content) if role == Role::Assistant => text(content, &["text", THINKING], &format!("{at}.content"))?,
             Some(content) => text(content, &["text"], &format!("{at}.content"))?,
+            None if role == Role::Assistant && self.refusal.is_some() => String::new(),
             // Clients in Go leave out empty texts.
             None if matches!(role, Role::Assistant | Role::Tool) => String::new(),
             None => return Err(ApiError::param(format!("{at}.content"), "a message needs a content")),
         };
-        let call = |(index, call): (usize, MessageCall)| {
-            let CalledFunction { name, arguments } = call.function;
-            let arguments = arguments_of(arguments, &format!("{at}.tool_calls[{index}].function.arguments"))?;
-            Ok(Call { id: call.id.unwrap_or_default(), name, arguments })
+        let refusal = self.refusal.filter(|refusal| role == Role::Assistant && !refusal.is_empty());
+        let text = match refusal {
+            Some(refusal) if text.is_empty() => refusal,
+            Some(refusal) => format!("{text}\n{refusal}"),
+            None => text,
         };
+        let call = |(index, call): (usize, MessageCall)| call.read(&format!("{at}.tool_calls[{index}]"));
         let mut calls: Vec<Call> =
             self.tool_calls.into_iter().flatten().enumerate().map(call).collect::<Result<_, ApiError>>()?;
         if let Some(CalledFunction { name, arguments }) = self.function_call {
             let arguments = arguments_of(arguments, &format!("{at}.function_call.arguments"))?;
             calls.push(Call { id: String::new(), name, arguments });
         }
-        let reasoning = self.reasoning_content.or(self.reasoning).or(self.thinking).or(thought);
+        let details = self.reasoning_details.into_iter().flatten();
+        let details: Vec<String> = details.filter_map(|detail| detail.text.or(detail.summary)).collect();
+        let details = (!details.is_empty()).then(|| details.join("\n"));
+        let reasoning = self.reasoning_content.or(self.reasoning).or(self.thinking).or(thought).or(details);
         Ok(Message { name: self.name, reasoning, calls, call_id: self.tool_call_id, ..Message::new(role, text) })
+    }
+}
+
+impl MessageCall {
+    /// The call at the path `at`.
+    fn read(self, at: &str) -> Result<Call, ApiError> {
+        let id = self.id.unwrap_or_default();
+        match (self.function, self.custom) {
+            (Some(CalledFunction { name, arguments }), None) => {
+                let arguments = arguments_of(arguments, &format!("{at}.function.arguments"))?;
+                Ok(Call { id, name, arguments })
+            }
+            (None, Some(CalledCustom { name, input })) => {
+                let input = Map::from_iter(input.map(|input| ("input".to_owned(), input.into())));
+                Ok(Call { id, name, arguments: input.into() })
+            }
+            _ => {
+                let field = if self.r#type.as_deref() == Some("custom") { "custom" } else { "function" };
+                Err(ApiError::param(format!("{at}.{field}"), format!("the call needs the field {field}, and no other")))
+            }
+        }
     }
 }
 

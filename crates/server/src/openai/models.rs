@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use axum::Json;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
@@ -12,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::error::{ApiError, ErrorBody, refuse};
-use crate::fields::Fields;
+use crate::fields::{self, Fields};
 use crate::models::{Slot, Status};
+use crate::policy;
 use crate::state::App;
 
 /// All models, each by its name and by each alias without `*`.
@@ -109,11 +111,18 @@ pub(crate) async fn list(State(app): State<App>) -> Json<Models> {
     params(("id" = String, Path, description = "The name of a model")),
     responses((status = 200, body = ModelEntry), (status = 404, body = ErrorBody))
 )]
-pub(crate) async fn one(State(app): State<App>, Path(id): Path<String>, uri: Uri, headers: HeaderMap) -> Response {
-    match app.models.find(Some(&id)) {
-        Ok(slot) => Json(ModelEntry::of(&app, slot, &id)).into_response(),
-        Err(error) => refuse(error, &uri, &headers),
-    }
+pub(crate) async fn one(
+    State(app): State<App>,
+    id: Result<Path<String>, PathRejection>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let wrong = |error: PathRejection| ApiError::new(error.status(), format!("the name of the model: {error}"));
+    let entry = id.map_err(wrong).and_then(|Path(id)| {
+        let slot = app.models.find(Some(&id))?;
+        Ok(Json(ModelEntry::of(&app, slot, &id)).into_response())
+    });
+    entry.unwrap_or_else(|error| refuse(error, &uri, &headers))
 }
 
 /// Loads a model, as llama-server's router mode does. The reply is sent when the model is loaded.
@@ -123,10 +132,10 @@ pub(crate) async fn one(State(app): State<App>, Path(id): Path<String>, uri: Uri
     request_body = NamedModel,
     responses((status = 200, body = Done), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody))
 )]
-pub(crate) async fn load(State(app): State<App>, mut fields: Fields) -> Result<Json<Done>, ApiError> {
-    let NamedModel { model } = fields.read()?;
+pub(crate) async fn load(State(app): State<App>, fields: Fields) -> Result<Response, ApiError> {
+    let (model, done) = named(&app, fields)?;
     app.model(Some(&model)).await?;
-    Ok(Json(Done { success: true }))
+    Ok(done)
 }
 
 /// Unloads a model that no request uses.
@@ -136,8 +145,17 @@ pub(crate) async fn load(State(app): State<App>, mut fields: Fields) -> Result<J
     request_body = NamedModel,
     responses((status = 200, body = Done), (status = "4XX", body = ErrorBody))
 )]
-pub(crate) async fn unload(State(app): State<App>, mut fields: Fields) -> Result<Json<Done>, ApiError> {
-    let NamedModel { model } = fields.read()?;
+pub(crate) async fn unload(State(app): State<App>, fields: Fields) -> Result<Response, ApiError> {
+    let (model, done) = named(&app, fields)?;
     app.models.unload(app.models.find(Some(&model))?).await?;
-    Ok(Json(Done { success: true }))
+    Ok(done)
+}
+
+/// The name of the model in a request, and the reply for when it is done.
+fn named(app: &App, mut fields: Fields) -> Result<(String, Response), ApiError> {
+    let NamedModel { model } = fields.read()?;
+    let ignored = fields.judge(policy::NO_REPLY, app.options.strict)?;
+    let mut done = Json(Done { success: true }).into_response();
+    done.headers_mut().extend(fields::ignored_header(&ignored));
+    Ok((model, done))
 }

@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 use super::prompts::SpecialFields;
 use super::vectors::{last_states, vectors};
 use crate::access::Tenant;
+use crate::content::TextOr;
 use crate::error::{ApiError, ErrorBody};
 use crate::fields::{self, Fields};
 use crate::log::Counts;
@@ -28,9 +29,9 @@ const MOST_TEXTS: usize = 2_048;
 pub(crate) struct RerankRequest {
     /// The name of the model.
     model: Option<String>,
-    query: Text,
+    query: TextOr<Text>,
     /// At most 2,048 texts, each within the context.
-    documents: Vec<Text>,
+    documents: Vec<TextOr<Text>>,
     /// How many of the likest are returned; all by default.
     top_n: Option<usize>,
     /// Return the texts of documents; true by default.
@@ -40,12 +41,10 @@ pub(crate) struct RerankRequest {
     instruction: Option<String>,
 }
 
-/// A text, or an object with it.
+/// A document or a query.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "a text, or an object with the field text")]
-enum Text {
-    Text(String),
-    Object { text: String },
+struct Text {
+    text: String,
 }
 
 /// One text or several.
@@ -140,13 +139,13 @@ pub(crate) async fn rerank(
     let asked: RerankRequest = fields.read()?;
     let compared = Compared::new(&app, fields, asked.instruction)?;
     let model = app.model(asked.model.as_deref()).await?;
-    let documents: Vec<String> = asked.documents.into_iter().map(Text::into_string).collect();
+    let documents: Vec<String> = asked.documents.into_iter().map(text_of).collect();
     check_count("documents", documents.len())?;
     let at = |index: usize| match index.checked_sub(1) {
         Some(index) => format!("documents[{index}]"),
         None => "query".to_owned(),
     };
-    let scored = compared.scored(&model, tenant, vec![asked.query.into_string()], documents.clone(), at).await?;
+    let scored = compared.scored(&model, tenant, vec![text_of(asked.query)], documents.clone(), at).await?;
     let returns = asked.return_documents != Some(false);
     let ranked = |((index, &relevance_score), text): ((usize, &f32), String)| {
         let document = returns.then_some(Document { text });
@@ -225,8 +224,7 @@ impl Compared {
         }
         let instruction = instruction.map(|text| Instruction { text, field });
         let special: SpecialFields = fields.read()?;
-        let ignored = fields.judge(policy::COMPARISONS)?;
-        fields::check_strict(&ignored, app.options.strict)?;
+        let ignored = fields.judge(policy::COMPARISONS, app.options.strict)?;
         Ok(Compared { ignored, options: special.options(), instruction })
     }
 
@@ -276,11 +274,9 @@ impl Compared {
     }
 }
 
-impl Text {
-    fn into_string(self) -> String {
-        match self {
-            Text::Text(text) | Text::Object { text } => text,
-        }
+fn text_of(text: TextOr<Text>) -> String {
+    match text {
+        TextOr::Text(text) | TextOr::Object(Text { text }) => text,
     }
 }
 

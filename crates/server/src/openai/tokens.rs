@@ -16,17 +16,15 @@ use utoipa::ToSchema;
 use super::chat::{self, ChatRequest};
 use crate::blocking::blocking;
 use crate::error::{ApiError, ErrorBody, Paths};
-use crate::fields::{self, Fields, Policy};
+use crate::fields::{self, Fields};
 use crate::models::{ModelQuery, ServedModel};
+use crate::policy;
 use crate::request::Conversation;
 use crate::state::App;
 
 /// The maximum number of bytes of a text to tokenise. A text of this length that has only spaces takes a third of a
 /// second.
 const MOST_BYTES: usize = 1 << 20;
-
-/// Other fields change nothing of a text's tokens.
-const POLICY: Policy = Policy { harmless: &[], refused: &[] };
 
 /// How tokens are returned.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
@@ -156,7 +154,7 @@ pub(crate) async fn tokenize(State(app): State<App>, mut fields: Fields) -> Resu
         (Source::Conversation(Box::new(conversation)), ignored, paths)
     } else {
         let text: TextFields = fields.read()?;
-        (text.read()?, fields.judge(POLICY)?, Paths::new("prompt"))
+        (text.read()?, fields.judge(policy::NO_REPLY, model.app().options.strict)?, Paths::new("prompt"))
     };
     fields::check_strict(&ignored, model.app().options.strict)?;
     let tokenized = blocking(move || {
@@ -203,15 +201,18 @@ fn prompt(model: &ServedModel, Conversation { chat, options, .. }: Conversation)
     request_body = DetokenizeRequest,
     responses((status = 200, body = Detokenized), (status = "4XX", body = ErrorBody))
 )]
-pub(crate) async fn detokenize(State(app): State<App>, mut fields: Fields) -> Result<Json<Detokenized>, ApiError> {
+pub(crate) async fn detokenize(State(app): State<App>, mut fields: Fields) -> Result<Response, ApiError> {
     let DetokenizeRequest { model, tokens } = fields.read()?;
+    let ignored = fields.judge(policy::NO_REPLY, app.options.strict)?;
     let model = app.model(model.as_deref()).await?;
-    blocking(move || {
+    let detokenized = blocking(move || {
         let text = tokenizer(&model)?.decode(&tokens, false);
         let prompt = text.map_err(|error| ApiError::param("tokens", error.to_string()))?;
         Ok(Json(Detokenized { prompt }))
-    })
-    .await
+    });
+    let mut response = detokenized.await?.into_response();
+    response.headers_mut().extend(fields::ignored_header(&ignored));
+    Ok(response)
 }
 
 /// Special tokens and the chat template, in the form that lm-eval's remote tokenizer reads.

@@ -8,6 +8,8 @@ use utoipa::ToSchema;
 
 use super::namespaces::{Namespaces, qualified};
 use crate::error::{ApiError, Paths};
+use crate::fields::read_at;
+use crate::policy;
 use crate::tools::{SchemaField, Tools};
 
 /// A tool of a chat.
@@ -157,6 +159,7 @@ impl ToolsRead {
     ) -> Result<ToolsChosen, ApiError> {
         let ToolsRead { mut tools, others, strict, namespaces } = self;
         let names = Names { place, namespaces: &namespaces };
+        place.judge(choice, ignored)?;
         let choice = tool_choice(choice, names, &mut tools)?;
         ignored.extend(others);
         if choice == ToolChoice::Auto && !has_grammar {
@@ -216,12 +219,66 @@ impl NamePlace {
         }
     }
 
+    /// Adds the paths of fields that change nothing. A choice of a wrong form is refused when it is read.
+    fn judge(self, choice: Option<&Value>, ignored: &mut Vec<String>) -> Result<(), ApiError> {
+        let Some(choice) = choice.filter(|choice| choice.is_object()).cloned() else { return Ok(()) };
+        let mut found = Vec::new();
+        let read = match self {
+            NamePlace::Nested => read_at::<NestedChoice>(choice, "tool_choice", policy::CHATS, &mut found).map(drop),
+            NamePlace::Flat => read_at::<FlatChoice>(choice, "tool_choice", policy::RESPONSES, &mut found).map(drop),
+        };
+        ignored.extend(found);
+        read
+    }
+
     fn example(self) -> Value {
         match self {
             NamePlace::Nested => json!({"type": "function", "function": {"name": "…"}}),
             NamePlace::Flat => json!({"type": "function", "name": "…"}),
         }
     }
+}
+
+/// The fields of a choice in a chat.
+#[derive(Deserialize)]
+#[expect(dead_code, reason = "only their names count")]
+struct NestedChoice {
+    r#type: Option<Value>,
+    function: Option<NamedTool>,
+    allowed_tools: Option<NestedAllowed>,
+}
+
+#[derive(Deserialize)]
+#[expect(dead_code, reason = "only their names count")]
+struct NestedAllowed {
+    mode: Option<Value>,
+    tools: Option<Vec<NestedTool>>,
+}
+
+#[derive(Deserialize)]
+#[expect(dead_code, reason = "only their names count")]
+struct NestedTool {
+    r#type: Option<Value>,
+    function: Option<NamedTool>,
+}
+
+/// The fields of a choice in a response.
+#[derive(Deserialize)]
+#[expect(dead_code, reason = "only their names count")]
+struct FlatChoice {
+    r#type: Option<Value>,
+    name: Option<Value>,
+    namespace: Option<Value>,
+    mode: Option<Value>,
+    tools: Option<Vec<NamedTool>>,
+}
+
+#[derive(Deserialize)]
+#[expect(dead_code, reason = "only their names count")]
+struct NamedTool {
+    r#type: Option<Value>,
+    name: Option<Value>,
+    namespace: Option<Value>,
 }
 
 /// The way from a choice to the name that the model sees.

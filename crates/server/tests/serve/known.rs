@@ -23,6 +23,7 @@ const SERVERS: &[&str] = &[
     "chat_parser",
     "chat_template",
     "chat_template_kwargs",
+    "context",
     "continue_final_message",
     "custom_labels",
     "custom_logit_processor",
@@ -30,6 +31,7 @@ const SERVERS: &[&str] = &[
     "data_parallel_rank",
     "detokenize",
     "disagg_prefill_dp_rank",
+    "do_sample",
     "documents",
     "dry_allowed_length",
     "dry_base",
@@ -55,8 +57,10 @@ const SERVERS: &[&str] = &[
     "guided_grammar",
     "guided_json",
     "guided_regex",
+    "guided_whitespace_pattern",
     "id_slot",
     "ignore_eos",
+    "images",
     "images_config",
     "include_reasoning",
     "include_stop_str_in_output",
@@ -75,6 +79,7 @@ const SERVERS: &[&str] = &[
     "lora_path",
     "max_completion_tokens",
     "max_dynamic_patch",
+    "max_new_tokens",
     "max_tokens",
     "media_io_kwargs",
     "min_dynamic_patch",
@@ -96,6 +101,9 @@ const SERVERS: &[&str] = &[
     "n_predict",
     "n_probs",
     "no_stop_trim",
+    "num_beams",
+    "num_ctx",
+    "num_predict",
     "options",
     "parallel_tool_calls",
     "parse_special",
@@ -106,6 +114,8 @@ const SERVERS: &[&str] = &[
     "priority",
     "prompt_embeds",
     "prompt_logprobs",
+    "random_seed",
+    "raw",
     "reasoning_budget",
     "reasoning_budget_end_tag",
     "reasoning_budget_end_tags",
@@ -148,6 +158,7 @@ const SERVERS: &[&str] = &[
     "routed_experts_start_len",
     "samplers",
     "sampling_logprobs_mode",
+    "sampling_params",
     "seed",
     "separate_reasoning",
     "session_id",
@@ -163,10 +174,13 @@ const SERVERS: &[&str] = &[
     "stream_options",
     "stream_reasoning",
     "structured_outputs",
+    "system",
     "t_max_predict_ms",
     "t_max_prompt_ms",
     "task",
     "temperature",
+    "template",
+    "text",
     "thinking_budget",
     "thinking_budget_tokens",
     "thinking_token_budget",
@@ -404,7 +418,7 @@ const RERANK: &[&str] = &[
 
 /// Programs send these and continue without them: they are ignored, named in the header, and refused by a strict
 /// server.
-const NAMED: &[&str] = &["compaction", "context_management", "verbosity"];
+const NAMED: &[&str] = &["compaction", "context_management", "timings_per_token", "verbosity"];
 
 #[test]
 fn no_field_of_others_is_unknown() {

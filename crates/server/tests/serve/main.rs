@@ -36,6 +36,7 @@ mod kv_events;
 mod many;
 mod models;
 mod mounted;
+mod nested;
 mod numbers;
 mod others;
 mod page;

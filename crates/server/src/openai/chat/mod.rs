@@ -120,17 +120,16 @@ pub(super) fn request(model: &ServedModel, fields: Fields) -> Result<ApiRequest,
 }
 
 fn read(model: &ServedModel, mut fields: Fields) -> Result<(ApiRequest, ChatWriter), ApiError> {
-    let mut ignored = common::ignored(&fields);
     let common: CommonFields = fields.read()?;
     let sampling = SamplingFields::read(&mut fields)?;
     let format: FormatFields = fields.read()?;
     let mut chat: ChatFields = fields.read()?;
     let budget: BudgetFields = fields.read()?;
     let template = template::allowed(model, chat.chat_template.take())?;
-    let thinking = ThinkingFields::read(&mut fields, &mut ignored)?;
+    let thinking: ThinkingFields = fields.read()?;
     let traces: TraceFields = fields.read()?;
     let mut paths = common::paths(&fields, "messages");
-    ignored.extend(fields.judge(policy::CHATS)?);
+    let mut ignored = fields.judge(policy::CHATS, model.app().options.strict)?;
     let mut settings = sampling.settings(model)?;
     settings.stop = common.stops()?;
     settings.max_tokens = chat.max_tokens.and_then(TokenLimit::tokens);

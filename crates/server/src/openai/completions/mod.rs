@@ -92,7 +92,6 @@ pub(super) fn request(model: &ServedModel, fields: Fields) -> Result<ApiRequest,
 }
 
 fn read(model: &ServedModel, mut fields: Fields) -> Result<(ApiRequest, CompletionWriter), ApiError> {
-    let mut ignored = common::ignored(&fields);
     let common: CommonFields = fields.read()?;
     let sampling = SamplingFields::read(&mut fields)?;
     let format: FormatFields = fields.read()?;
@@ -100,7 +99,7 @@ fn read(model: &ServedModel, mut fields: Fields) -> Result<(ApiRequest, Completi
     let special: SpecialFields = fields.read()?;
     let traces: TraceFields = fields.read()?;
     let mut paths = common::paths(&fields, "prompt");
-    ignored.extend(fields.judge(policy::COMPLETIONS)?);
+    let ignored = fields.judge(policy::COMPLETIONS, model.app().options.strict)?;
     let CompletionFields { prompt, max_tokens, response_format, echo, logprobs } = completion;
     let (echo, max_tokens) = (echo == Some(true), max_tokens.unwrap_or(DEFAULT_TOKENS));
     if common.streams() && echo {

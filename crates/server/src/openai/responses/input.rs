@@ -11,9 +11,11 @@ use utoipa::ToSchema;
 use super::others::{self, OtherCall};
 use crate::content::Content;
 use crate::error::ApiError;
+use crate::fields::read_at;
 use crate::openai::content::{ContentPart, result_text, text};
 use crate::openai::messages::arguments_of;
 use crate::openai::namespaces::qualified;
+use crate::policy;
 
 /// One item. An item with a role may leave its type out.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -142,7 +144,7 @@ impl Messages {
             (Some("message") | None, Some(_)) => self.message(item, at),
             (Some("message"), None) => Err(ApiError::param(format!("{at}.role"), "a message needs a role")),
             (Some("function_call"), _) => self.call(item, at),
-            (Some("function_call_output"), _) => self.output(item, at),
+            (Some("function_call_output"), _) => self.output(item, at, ignored),
             (Some("reasoning"), _) => {
                 ignored.extend(item.encrypted_content.as_ref().map(|_| format!("{at}.encrypted_content")));
                 self.reasoning(item, at)
@@ -245,7 +247,7 @@ impl Messages {
         Ok(())
     }
 
-    fn output(&mut self, item: InputItem, at: &str) -> Result<(), ApiError> {
+    fn output(&mut self, item: InputItem, at: &str, ignored: &mut Vec<String>) -> Result<(), ApiError> {
         let id = needed(item.call_id, at, "call_id")?;
         if !self.called.contains(&id) && !self.has_gaps {
             let message = format!(
@@ -256,7 +258,7 @@ impl Messages {
         }
         let output = needed(item.output, at, "output")?;
         let at = format!("{at}.output");
-        let output = result_text(content(output, &at)?, &TEXT, &at)?;
+        let output = result_text(content(output, &at, ignored)?, &TEXT, &at)?;
         self.push(Message { call_id: Some(id), ..Message::new(Role::Tool, output) });
         Ok(())
     }
@@ -297,8 +299,8 @@ impl Messages {
 }
 
 /// The content of an output.
-fn content(output: Value, at: &str) -> Result<Content<ContentPart>, ApiError> {
-    serde_json::from_value(output).map_err(|_| ApiError::param(at, "the output is a text or a list of parts"))
+fn content(output: Value, at: &str, ignored: &mut Vec<String>) -> Result<Content<ContentPart>, ApiError> {
+    read_at(output, at, policy::RESPONSES, ignored)
 }
 
 fn needed<T>(value: Option<T>, at: &str, field: &str) -> Result<T, ApiError> {

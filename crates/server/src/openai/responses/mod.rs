@@ -23,7 +23,7 @@ use super::tools::{NamePlace, ResponseTool, ToolsRead};
 use crate::access::Tenant;
 use crate::content::Content;
 use crate::error::{ApiError, ErrorBody, Paths};
-use crate::fields::Fields;
+use crate::fields::{Fields, read_at};
 use crate::handler;
 use crate::limit::{BudgetFields, TokenLimit};
 use crate::models::ServedModel;
@@ -75,7 +75,7 @@ pub(crate) struct ResponseFields {
     /// The most tokens to generate. Without it, or with -1: until the context is full.
     #[schema(value_type = Option<i64>, minimum = -1)]
     max_output_tokens: Option<TokenLimit>,
-    text: Option<TextFields>,
+    text: Option<TextOptions>,
     /// With `message.output_text.logprobs`, the log-probability of each token is returned. Others are ignored.
     include: Option<Vec<String>>,
     /// Also return the log-probabilities of this number of most likely tokens.
@@ -92,7 +92,7 @@ pub(crate) struct ResponseFields {
 }
 
 #[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
-struct TextFields {
+struct TextOptions {
     format: Option<TextFormat>,
 }
 
@@ -123,17 +123,15 @@ pub(super) fn request(model: &ServedModel, fields: Fields) -> Result<ApiRequest,
 }
 
 fn read(model: &ServedModel, mut fields: Fields) -> Result<(ApiRequest, ResponseWriter), ApiError> {
-    let mut ignored = common::ignored(&fields);
-    ignored.extend(fields.others::<TextFields>("text"));
-    let thinking = ThinkingFields::read(&mut fields, &mut ignored)?;
     let common: CommonFields = fields.read()?;
     let sampling = SamplingFields::read(&mut fields)?;
     let format: FormatFields = fields.read()?;
     let own: ResponseFields = fields.read()?;
+    let thinking: ThinkingFields = fields.read()?;
     let budget: BudgetFields = fields.read()?;
     let paths = common::paths(&fields, "input");
     let mut paths = Paths { max_tokens: "max_output_tokens", logprobs: "top_logprobs", ..paths };
-    ignored.extend(fields.judge(policy::RESPONSES)?);
+    let mut ignored = fields.judge(policy::RESPONSES, model.app().options.strict)?;
     if common.n()? > 1 {
         return Err(ApiError::param("n", "a response is one choice; send several requests"));
     }
@@ -155,14 +153,14 @@ fn read(model: &ServedModel, mut fields: Fields) -> Result<(ApiRequest, Response
 
 impl ResponseFields {
     /// The tools, and those that items add to them, as Codex sends its own. The newest of one name counts.
-    fn tools(&mut self) -> Result<ToolsRead, ApiError> {
+    fn tools(&mut self, ignored: &mut Vec<String>) -> Result<ToolsRead, ApiError> {
         let mut tools = ToolsRead::of_response(self.tools.take().unwrap_or_default(), "tools")?;
         if let Content::Parts(items) = &mut self.input {
             for (index, item) in items.iter_mut().enumerate() {
                 if item.r#type.as_deref() == Some(ADDITIONAL_TOOLS) {
                     let at = format!("input[{index}].tools");
-                    let more = serde_json::from_value(item.tools.take().unwrap_or_else(|| json!([])));
-                    let more = more.map_err(|error| ApiError::param(&at, error.to_string()))?;
+                    let more = item.tools.take().unwrap_or_else(|| json!([]));
+                    let more = read_at(more, &at, policy::RESPONSES, ignored)?;
                     tools.extend(ToolsRead::of_response(more, &at)?);
                 }
             }
@@ -177,7 +175,7 @@ impl ResponseFields {
         paths: &mut Paths,
         ignored: &mut Vec<String>,
     ) -> Result<(Conversation, Namespaces), ApiError> {
-        let tools = self.tools()?;
+        let tools = self.tools(ignored)?;
         let choice = self.tool_choice.as_ref();
         let chosen = tools.chosen(choice, NamePlace::Flat, grammar.is_some(), paths, ignored)?;
         let messages = input::messages(self.input, self.instructions, ignored)?;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::items::OutputItem;
-use super::{ResponseFields, TextFields};
+use super::{ResponseFields, TextOptions};
 use crate::error::ApiError;
 use crate::limit::TokenLimit;
 use crate::models::ServedModel;
@@ -49,7 +49,7 @@ pub(crate) struct ResponseObject {
     parallel_tool_calls: bool,
     reasoning: Reasoning,
     temperature: f32,
-    text: TextFields,
+    text: TextOptions,
     tool_choice: Value,
     tools: Vec<ResponseTool>,
     top_logprobs: usize,
@@ -105,7 +105,7 @@ impl ResponseObject {
             parallel_tool_calls: fields.parallel_tool_calls != Some(false),
             reasoning: thinking.reasoning.clone().unwrap_or_default(),
             temperature: sampling.temperature,
-            text: TextFields { format: Some(format) },
+            text: TextOptions { format: Some(format) },
             tool_choice: fields.tool_choice.clone().unwrap_or_else(|| "auto".into()),
             tools: tools.cloned().collect(),
             top_logprobs: fields.top_logprobs.unwrap_or(0),
