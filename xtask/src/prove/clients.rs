@@ -16,9 +16,20 @@ use crate::{build, model, root, sh};
 const SCHEMAS: &str = "jsonschema==4.26.0";
 /// The test that runs this suite.
 const SUITE: &str = "each_schema_of_the_suite_is_enforced_or_refused";
+/// The test that reads the schemas of libraries.
+const LIBRARIES: &str = "schemas_of_libraries_are_enforced";
 /// Python packages that are named in the report.
-const PACKAGES: [&str; 7] =
-    ["openai", "anthropic", "schemathesis", "jsonschema", "openapi-spec-validator", "pyzmq", "msgspec"];
+const PACKAGES: [&str; 9] = [
+    "openai",
+    "anthropic",
+    "schemathesis",
+    "jsonschema",
+    "openapi-spec-validator",
+    "openapi-schema-validator",
+    "pydantic",
+    "pyzmq",
+    "msgspec",
+];
 const FRAMEWORKS: [&str; 9] = [
     "litellm",
     "langchain",
@@ -31,8 +42,8 @@ const FRAMEWORKS: [&str; 9] = [
     "anthropic",
 ];
 /// npm packages that are named in the report.
-const NPM: [&str; 6] =
-    ["openai", "@anthropic-ai/sdk", "ai", "@ai-sdk/openai-compatible", "@ai-sdk/openai", "@ai-sdk/anthropic"];
+const NPM: [&str; 7] =
+    ["openai", "@anthropic-ai/sdk", "ai", "@ai-sdk/openai-compatible", "@ai-sdk/openai", "@ai-sdk/anthropic", "zod"];
 /// npm programs.
 const PROGRAMS: [&str; 4] = ["@anthropic-ai/claude-code", "@openai/codex", "opencode-ai", "@qwen-code/qwen-code"];
 /// Programs that are also tested in an earlier version.
@@ -109,6 +120,14 @@ Valid ones may be refused for the order of their properties or their white space
 | --- | ---: | ---: | ---: | ---: |
 ";
 
+const OF_LIBRARIES: &str = "\
+Each schema is enforced; the texts that its library or a validator accepts are allowed, and those with one change that the
+validator rejects are refused. Texts are also drawn from the grammar.
+
+| library | schemas | refused | valid texts, all allowed | invalid texts, all refused | drawn texts |
+| --- | ---: | ---: | ---: | ---: | ---: |
+";
+
 /// The page under construction.
 pub(super) struct Page {
     pub(super) text: String,
@@ -161,7 +180,7 @@ impl Tools {
         let [packages, frameworks, lm_eval, aider] =
             ["packages", "frameworks", "lm_eval", "aider"].map(|name| python(&folder, &scripts, name));
         let [node, programs, earlier] = ["node", "programs", "earlier"].map(|name| folder.join(name));
-        npm(&node, &["package.json", "with_node.mjs", "with_tools.mjs"].map(|file| scripts.join(file)))?;
+        npm(&node, &["package.json", "with_node.mjs", "with_tools.mjs", "schemas.mjs"].map(|file| scripts.join(file)))?;
         npm(&programs, &[scripts.join("programs/package.json")])?;
         npm(&earlier, &[scripts.join("programs/earlier/package.json")])?;
         Ok(Tools {
@@ -289,7 +308,25 @@ fn suites(tools: &Tools, page: &mut Page) -> Result<(), String> {
     page.add("JSON-Schema-Test-Suite", OF_THE_SUITE, row, suite.current_dir(root()))?;
     let mut judge = Command::new(&tools.packages);
     judge.args(["-W", "ignore"]).arg(tools.scripts.join("drawn.py")).arg(tools.schemas.join("drawn.jsonl"));
-    page.add("Texts drawn by those grammars", "", checked, &mut judge)
+    page.add("Texts drawn by those grammars", "", checked, &mut judge)?;
+    libraries(tools, page)
+}
+
+/// Schemas of pydantic, zod and OpenAPI.
+fn libraries(tools: &Tools, page: &mut Page) -> Result<(), String> {
+    let folder = root().join("target/prove/schemas");
+    let script = |name: &str| {
+        let mut command = Command::new(&tools.packages);
+        command.args(["-W", "ignore"]).arg(tools.scripts.join(name));
+        command
+    };
+    let mut made = script("schemas.py");
+    page.add("pydantic, zod, OpenAPI", "", checked, made.arg(tools.node.join("schemas.mjs")).arg(&folder))?;
+    let mut test = Command::new("cargo");
+    test.args(["test", "--quiet", "--workspace", "--lib", LIBRARIES, "--", "--ignored", "--nocapture"]);
+    page.add("Grammars of their schemas", OF_LIBRARIES, row, test.current_dir(root()))?;
+    let mut judge = script("drawn.py");
+    page.add("Texts drawn by the grammars of libraries", "", checked, judge.arg(folder.join("drawn.jsonl")))
 }
 
 /// A Python with the packages of `NAME.txt`. Those of the frameworks want other versions of openai.

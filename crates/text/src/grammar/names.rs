@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::annotations::is_annotation;
+use super::pointer;
 use super::schema::{Parts, Result, Walk};
 
 impl Walk<'_> {
@@ -15,9 +16,11 @@ impl Walk<'_> {
         parts: &mut Parts,
     ) -> Result<()> {
         self.count()?;
-        let keywords = match names {
-            Value::Bool(true) => return Ok(()),
-            Value::Object(keywords) => keywords,
+        let root = self.root;
+        let keywords = match pointer::resolved(root, names) {
+            Some(Value::Bool(true)) => return Ok(()),
+            Some(Value::Object(keywords)) => keywords,
+            None => return self.refuse("its reference is not found; it must lead to a part of this schema"),
             _ => return self.refuse("it must be an object, or true"),
         };
         let mut pattern = None;

@@ -33,6 +33,19 @@ pub(super) fn find<'a>(root: &'a Value, pointer: &str) -> Option<&'a Value> {
     Some(value)
 }
 
+/// References that are followed, one behind another.
+const MAX_REFERENCES: usize = 8;
+
+/// The schema that a reference stands for. `None` if it is not found.
+pub(super) fn resolved<'a>(root: &'a Value, schema: &'a Value) -> Option<&'a Value> {
+    let mut schema = schema;
+    for _ in 0..MAX_REFERENCES {
+        let Some(reference) = schema.get("$ref") else { return Some(schema) };
+        schema = find(root, &of_reference(reference.as_str()?)?)?;
+    }
+    None
+}
+
 /// Whether a schema has an identifier, to which references within it are relative.
 pub(super) fn is_named(schema: &Value) -> bool {
     ["$id", "id"].iter().any(|key| schema.get(key).is_some_and(Value::is_string))

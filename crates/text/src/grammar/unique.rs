@@ -7,8 +7,6 @@ use super::schema::{Parts, Result, Walk};
 
 /// The most values that items may have.
 const MAX_VALUES: usize = 4;
-/// References that are followed to the values.
-const MAX_REFERENCES: usize = 8;
 /// The types that have no items.
 const OTHERS: [&str; 6] = ["null", "boolean", "integer", "number", "string", "object"];
 
@@ -53,12 +51,7 @@ impl Walk<'_> {
 
     /// The different values that a schema allows, if it lists them.
     fn values(&self, schema: &Value) -> Option<Vec<Value>> {
-        let mut schema = schema;
-        for _ in 0..MAX_REFERENCES {
-            let Some(reference) = schema.get("$ref") else { break };
-            schema = pointer::find(self.root, &pointer::of_reference(reference.as_str()?)?)?;
-        }
-        let object = schema.as_object()?;
+        let object = pointer::resolved(self.root, schema)?.as_object()?;
         let mut values = match (object.get("enum"), object.get("const"), object.get("type").and_then(Value::as_str)) {
             (Some(Value::Array(list)), ..) => list.clone(),
             (None, Some(value), _) => vec![value.clone()],

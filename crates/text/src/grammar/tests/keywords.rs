@@ -156,6 +156,11 @@ fn names_of_properties_are_enforced() {
         (integers(json!({"enum": ["a", "b.c"]})), r#"{"a":1}"#, r#"{"a":true}"#),
         (json!({"type": "object", "propertyNames": {"pattern": "^a"}}), r#"{"ab":[1]}"#, r#"{"b":1}"#),
         (listed, r#"{"a":1}"#, r#"{"b.c":1}"#),
+        (
+            json!({"type": "object", "propertyNames": {"$ref": "#/$defs/n"}, "$defs": {"n": {"enum": ["a"], "title": "N"}}}),
+            r#"{"a":1}"#,
+            r#"{"b":1}"#,
+        ),
     ] {
         for (text, allowed) in [(yes, true), (no, false)] {
             let matcher = compiler.schema(&schema).unwrap_or_else(|error| panic!("{schema}: {error}"));
@@ -336,6 +341,8 @@ fn refused_keywords_are_named_by_their_path() {
         (json!({"propertyNames": {"pattern": "a"}, "properties": {"a": true}}), "/propertyNames"),
         (json!({"propertyNames": {"enum": [1]}}), "/propertyNames/enum/0"),
         (json!({"propertyNames": false}), "/propertyNames"),
+        (json!({"propertyNames": {"$ref": "#/$defs/none"}}), "/propertyNames"),
+        (json!({"propertyNames": {"$ref": "#/propertyNames"}}), "/propertyNames"),
         (json!({"minimum": "1"}), "/minimum"),
         (json!({"minimum": "1", "exclusiveMinimum": true}), "/minimum"),
         (json!({"multipleOf": 0}), "/multipleOf"),

@@ -1,6 +1,7 @@
 //! Texts drawn at random from the masks of a matcher, without a model.
 
 mod keywords;
+mod libraries;
 mod random;
 mod suite;
 mod validate;
