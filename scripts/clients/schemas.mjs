@@ -28,7 +28,7 @@ const types = {
   cidrv4: [z.cidrv4(), ["10.0.0.0/8"]],
   hostname: [z.hostname(), ["a.example"]],
   guid: [z.guid(), ["123e4567-e89b-42d3-a456-426614174000"]],
-  emoji: [z.emoji(), ["🎉"]],
+  // No emoji: versions of Unicode differ in Extended_Pictographic.
   cuid2: [z.cuid2(), ["tz4a98xxat96iws9zmbrgj3a"]],
   ulid: [z.ulid(), ["01ARZ3NDEKTSV4RRFFQ69G5FAV"]],
   nanoid: [z.nanoid(), ["V1StGXR8_Z5jdHi6B-myT"]],

@@ -113,11 +113,12 @@ fn generated(line: &str) -> Option<String> {
 }
 
 const OF_THE_SUITE: &str = "\
-Each schema is enforced or refused; of those that are enforced, no instance that the suite calls invalid is allowed.
-Valid ones may be refused for the order of their properties or their white space.
+Each schema is enforced or refused; of those that are enforced, no instance that the suite calls invalid is allowed, except
+where it is valid for several schemas of a `oneOf`. Valid ones may be refused for the order of their properties or their
+white space.
 
-| draft | enforced | refused | invalid instances, all refused | valid instances that are allowed |
-| --- | ---: | ---: | ---: | ---: |
+| draft | enforced | refused | invalid instances | allowed by several schemas of a `oneOf` | valid instances that are allowed |
+| --- | ---: | ---: | ---: | ---: | ---: |
 ";
 
 const OF_LIBRARIES: &str = "\
