@@ -49,6 +49,13 @@ pub(super) fn templates(words: &[&str]) -> Result<(), String> {
          many\nprompts are equal, how many conversations both refuse, and how many differ.\n\n"
     );
     page.add("Published templates", &intro, row, script("published.py").arg(&published).arg(of(EVERY)))?;
+    let reader = build("example", "calls")?;
+    let intro = format!(
+        "How gristmill treats tools with the templates of {PACKAGE}. A prompt with tools, calls of earlier turns and \
+         results must be as\njinja2 writes it, and a call that jinja2 has written must be read, in pieces of each length.\n\n"
+    );
+    let mut calls = Command::new(&python);
+    page.add("Calls of tools", &intro, row, calls.arg(scripts.join("calls.py")).arg(&reader).arg(&published))?;
     let intro =
         "Filters, tests, operators and methods of `scripts/templates/expressions.py`, nested in each other.\n\n";
     let mut random = script("random_expressions.py");

@@ -59,12 +59,7 @@ pub(crate) const FORMS: [(&str, &str, &str, &str); 33] = [
     ("Apertus", "{# <|tools_prefix|> #}A:", "A:<|tools_prefix|>", ""),
     ("Nemotron", "{# <TOOLCALL> #}A:\n<think>", "A:\n<think>\n</think>\n\n<TOOLCALL>", ""),
     ("Granite 3", "{# <|tool_call|> #}A:", "A:<|tool_call|>", ""),
-    (
-        "GigaChat 3",
-        "{# <|message_sep|> 'function call' #}A:",
-        "A:<|message_sep|>\n\nfunction call<|role_sep|>\n",
-        "",
-    ),
+    ("GigaChat 3", "{# <|message_sep|> 'function call' #}A:", "A:<|message_sep|>\n\nfunction call<|role_sep|>\n", ""),
     ("GigaChat 3.1", "{# <|function_call|> #}A:", "A:<|function_call|>", ""),
     ("MiniMax M1", "{# <tool_calls>\\n{\"name\" #}A:", "A:<tool_calls>\n", ""),
     ("functionary 3.1", "{# '<function=' '</function>' #}A:", "A:<function=", "pick>"),
@@ -352,7 +347,7 @@ fn tools_reach_a_template_that_shows_none() {
             && system.contains("\n{\"name\":\"pick\",\"parameters\":")
     );
     let expected = "\n<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\nI look.\n<tool_call>\n\
-                    {\"name\":\"pick\",\"arguments\":{\"kind\":\"red\"}}\n</tool_call><|im_end|>\n<|im_start|>user\n\
+                    {\"name\": \"pick\", \"arguments\": {\"kind\": \"red\"}}\n</tool_call><|im_end|>\n<|im_start|>user\n\
                     <tool_response>\n42\n</tool_response>\nAnd?<|im_end|>\n<|im_start|>assistant\n";
     assert_eq!(rest, expected);
     assert_eq!(form.parse("<tool_call>{\"name\": \"pick\"}</tool_call>").calls.len(), 1);

@@ -1,6 +1,7 @@
 //! The form of calls, derived from what a template writes of them: words that no template has show where names, keys and
 //! values are, and what is between them are marks.
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use serde_json::{Map, Value as Json};
@@ -33,30 +34,54 @@ pub(crate) struct Words {
 
 /// Bytes of the longest mark.
 const MAX_MARK: usize = 100;
-/// The most forms that a process derives: they are kept, so that parsers of running replies can refer to them.
+/// The most forms that a process derives, and the most marks: they are kept, so that the parsers of running replies can
+/// refer to them.
 const MAX_DERIVED: usize = 64;
+const MAX_MARKS: usize = 16 * MAX_DERIVED;
 
 static DERIVED: Mutex<Vec<&'static Syntax>> = Mutex::new(Vec::new());
+static MARKS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+
+/// How calls are written, before it is kept.
+#[derive(Debug, PartialEq)]
+enum Found {
+    Json(Frame),
+    Tags(Tags),
+}
+
+impl Found {
+    fn is(&self, body: &CallBody) -> bool {
+        match (self, body) {
+            (Found::Json(frame), CallBody::Json(other)) => frame == other,
+            (Found::Tags(tags), CallBody::Tags(other)) => tags == *other,
+            _ => false,
+        }
+    }
+}
 
 /// The form that the samples show, with these marks of reasoning; `None` if none can be derived, or if too many are.
 pub(crate) fn derived(samples: &Samples, words: &Words, reasoning: ReasoningMarks) -> Option<&'static Syntax> {
     let samples = Samples { one: after_reasoning(samples.one, reasoning), ..*samples };
-    let body = json_form(&samples, words, reasoning).or_else(|| tag_form(&samples, words, reasoning))?;
+    let found = json_form(&samples, words, reasoning).or_else(|| tag_form(&samples, words, reasoning))?;
     let mut derived = DERIVED.lock().ok()?;
-    let is_same = |known: &&&'static Syntax| known.call.body == body && known.reasoning == [reasoning];
+    let is_same = |known: &&&'static Syntax| found.is(&known.call.body) && known.reasoning == [reasoning];
     if let Some(known) = derived.iter().find(is_same) {
         return Some(known);
     }
     if derived.len() == MAX_DERIVED {
         return None;
     }
+    let body = match found {
+        Found::Json(frame) => CallBody::Json(frame),
+        Found::Tags(tags) => CallBody::Tags(Box::leak(Box::new(tags))),
+    };
     let syntax: &'static Syntax = Box::leak(Box::new(Syntax {
-        name: "derived",
+        name: DERIVED_NAME,
         is_shown_by: |_, _| false,
         reasoning: Box::leak(Box::new([reasoning])),
         answer: None,
         frames: Frames::NONE,
-        // A mark that is one token of the vocabulary can be a control token.
+        // Its marks can be control tokens.
         call: CallSyntax { body, is_control: true },
         parser: marked,
     }));
@@ -64,14 +89,35 @@ pub(crate) fn derived(samples: &Samples, words: &Words, reasoning: ReasoningMark
     Some(syntax)
 }
 
+/// The name of all derived forms.
+const DERIVED_NAME: &str = "derived";
+
+impl Syntax {
+    /// Whether the form is derived from a template. Other forms are built in.
+    pub fn is_derived(&self) -> bool {
+        self.name == DERIVED_NAME
+    }
+}
+
 fn after_reasoning<'t>(text: &'t str, reasoning: ReasoningMarks) -> &'t str {
     text.rsplit_once(reasoning.close).map_or(text, |(_, after)| after)
 }
 
-/// A mark that a form keeps; `None` if it is too long, or if it has words.
+/// A mark that a form keeps; `None` if it is too long, if it has words, or if too many are kept.
 fn mark(text: &str) -> Option<&'static str> {
-    let is_mark = text.len() <= MAX_MARK && !text.contains("q7");
-    is_mark.then(|| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) })
+    if text.len() > MAX_MARK || text.contains("q7") {
+        return None;
+    }
+    let mut marks = MARKS.lock().ok()?;
+    if let Some(known) = marks.get(text) {
+        return Some(known);
+    }
+    if marks.len() == MAX_MARKS {
+        return None;
+    }
+    let mark: &'static str = Box::leak(text.to_owned().into_boxed_str());
+    marks.insert(mark);
+    Some(mark)
 }
 
 /// A call in a text: what is before and after it, and what is between its name and its arguments.
@@ -138,7 +184,7 @@ fn around<'t>(before: &'t str, after: &'t str, between: Option<&str>) -> Around<
 }
 
 /// A form whose arguments are JSON.
-fn json_form(samples: &Samples, words: &Words, reasoning: ReasoningMarks) -> Option<CallBody> {
+fn json_form(samples: &Samples, words: &Words, reasoning: ReasoningMarks) -> Option<Found> {
     let one = json_call(samples.one, words.tools[0], words)?;
     let (before, after) = (one.before.trim_start(), without_end(one.after, samples.turn_end));
     let is_list = before.trim_end().ends_with('[') && after.trim_start().starts_with(']');
@@ -147,7 +193,7 @@ fn json_form(samples: &Samples, words: &Words, reasoning: ReasoningMarks) -> Opt
         let item = item(&one.item, "")?;
         let is_item = !matches!(item, Item::Named(_)) && !section[0].trim().is_empty();
         let section = [mark(section[0])?, mark(section[1].trim())?];
-        return is_item.then_some(CallBody::Json(Frame { section, is_list, call: ["", ""], item }));
+        return is_item.then_some(Found::Json(Frame { section, is_list, call: ["", ""], item }));
     }
     let two = samples.two_calls.map(|two| after_reasoning(two, reasoning)).and_then(|two| {
         let first = json_call(two, words.tools[0], words)?;
@@ -166,7 +212,7 @@ fn json_form(samples: &Samples, words: &Words, reasoning: ReasoningMarks) -> Opt
     if !first.contains(['<', '[', '|', '｜', '>']) {
         return None;
     }
-    Some(CallBody::Json(Frame {
+    Some(Found::Json(Frame {
         section: [mark(marks.section[0])?, mark(marks.section[1])?],
         is_list: false,
         call: [mark(marks.call[0])?, mark(marks.call[1])?],
@@ -200,7 +246,7 @@ fn without_end<'t>(text: &'t str, turn_end: &str) -> &'t str {
 }
 
 /// A form whose values are between tags.
-fn tag_form(samples: &Samples, words: &Words, reasoning: ReasoningMarks) -> Option<CallBody> {
+fn tag_form(samples: &Samples, words: &Words, reasoning: ReasoningMarks) -> Option<Found> {
     let text = after_reasoning(samples.two_arguments?, reasoning);
     let [tool, key, value, next_key, next_value] =
         [words.tools[0], words.keys[0], words.values[0], words.keys[1], words.values[1]];
@@ -255,7 +301,7 @@ fn tag_form(samples: &Samples, words: &Words, reasoning: ReasoningMarks) -> Opti
         several: !open.is_empty(),
         ..Tags::PLAIN
     };
-    (!tags.end.is_empty()).then(|| CallBody::Tags(Box::leak(Box::new(tags))))
+    (!tags.end.is_empty()).then_some(Found::Tags(tags))
 }
 
 /// The longest text with which both end.

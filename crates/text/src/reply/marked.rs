@@ -51,7 +51,7 @@ pub(super) struct Marked {
     held: Option<(ToolCall, AfterCall)>,
     draft: Draft,
     /// Marks that may precede an answer, and are no part of it.
-    leads: &'static [&'static str],
+    leads: Vec<&'static str>,
     /// The mark with which the prompt ends, if it is one of calls.
     opened: Option<usize>,
     /// Marks that end content: first those that are no part of it, then those of calls.
@@ -66,7 +66,7 @@ pub(super) struct Marked {
 impl Marked {
     /// For a reply whose answer these marks surround.
     pub(super) fn parser(start: Start, frames: Frames, calls: Box<dyn Calls>) -> Box<dyn Parser> {
-        let Start { prompt_end, reasoning, options, answer_or_calls } = start;
+        let Start { prompt_end, reasoning, options, answer_or_calls, answer } = start;
         let state = match answer_or_calls {
             true => MarkedState::Answer,
             false if prompt_end.trim_end().ends_with(reasoning.open) => MarkedState::Reasoning,
@@ -76,7 +76,10 @@ impl Marked {
         let of_calls = calls.as_ref().map_or(&[][..], |calls| calls.marks());
         let draft = Draft::new(reasoning.close, of_calls);
         let opened = of_calls.iter().position(|mark| prompt_end.trim_end().ends_with(mark));
-        let Frames { leads, within } = if answer_or_calls { Frames::default() } else { frames };
+        let (leads, within) = match answer_or_calls {
+            true => (Vec::from_iter(Some(answer).filter(|answer| !answer.is_empty())), &[][..]),
+            false => (frames.leads.to_vec(), frames.within),
+        };
         let marks = if answer_or_calls { Vec::new() } else { [within, of_calls].concat() };
         let (names, frames, is_after_frame) = (Names::new(options.schemas), within.len(), false);
         Box::new(Marked {
@@ -152,7 +155,7 @@ impl Marked {
     fn read_answer(&mut self, input: &mut Input) -> MarkedState {
         if !self.leads.is_empty() {
             input.advance_over_space();
-            match input.begins(self.leads) {
+            match input.begins(&self.leads) {
                 Begins::With(lead) => {
                     input.advance(self.leads[lead].len());
                     input.discard();

@@ -17,6 +17,13 @@
 //!   `<|tool_call_start|>[NAME(KEY=VALUE, …), …]<|tool_call_end|>` with Python's literals, or a list of JSON objects.
 //! - DeepSeek V3.1, if it has `<｜tool▁sep｜>`, DeepSeek R1, if it also has a fence of JSON, and Kimi K2, if it has
 //!   `<|tool_call_argument_begin|>`: sections with a name, a mark and a JSON object for each call (`sections`).
+//! - Solar, if it has `<|tool_call:begin|>`: such sections with an id before each name, in messages with `<|think|>`.
+//! - DeepSeek V3.2 and V4, if it has `｜DSML｜`, Kimi K3, if it has `<|open|>`, `<|close|>` and `<|sep|>`, and MiniCPM 5,
+//!   if it has `<function name="` and `<param name="`: tags that state the type of a value, or quote it (`typed`).
+//! - Apertus, if it has `<|tools_prefix|>`, Nemotron Nano v2, if it has `<TOOLCALL>`, and Granite 3, if it has
+//!   `<|tool_call|>`: a list of JSON objects after a mark (`lists`).
+//! - GigaChat 3, if it has `<|function_call|>` or `'function call'`, MiniMax M1, if it has `<tool_calls>` before an
+//!   object, and functionary, if it has `'<function='` or `>>>all`: JSON objects after marks (`objects`).
 //! - Hy3, if it has `<tool_sep{}>`: the tags of GLM and others around a name, with the suffix `:opensource` (`hy3`).
 //! - GLM, if it has `<arg_key>`:
 //!   `<tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>`.
@@ -37,6 +44,7 @@
 //! - Qwen3-Coder, if it has `<function=`:
 //!   `<tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>`, where the outer mark may be
 //!   missing.
+//! - A form that is derived from the calls which a template writes, if none of these reads them (`derive`).
 //! - Qwen and Hermes, otherwise: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`. Qwen3-Coder's form after
 //!   `<tool_call>` is read too.
 //!
@@ -65,6 +73,7 @@
 mod call;
 mod calls;
 mod command;
+mod derive;
 mod draft;
 mod ernie;
 mod follow;
@@ -109,6 +118,7 @@ mod value;
 mod write;
 
 pub use call::ToolCall;
+pub(crate) use derive::{Samples, Words, derived};
 pub use form::{ParsedReply, ReplyForm};
 pub use frame::{Frame, Item, Named};
 pub use output::{Joiner, ReplyEvent};

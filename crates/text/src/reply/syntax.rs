@@ -116,6 +116,8 @@ pub(super) struct Start<'t> {
     pub(super) options: ReplyOptions,
     /// See [`ReplyForm::answer_or_calls`](super::ReplyForm::answer_or_calls).
     pub(super) answer_or_calls: bool,
+    /// What opens an answer after this prompt.
+    pub(super) answer: &'static str,
 }
 
 /// Finds events in the text of a reply.

@@ -1,6 +1,7 @@
 //! Replies of all forms, and hostile ones.
 
 mod answers;
+mod by_data;
 mod cases;
 mod damaged;
 mod forms;
@@ -40,9 +41,56 @@ const HUNYUAN: &str = "{{ '<tool_calls>[{\"name\": \"func_name1\"' }}";
 const MUSE: &str = "{{ '<atem:function_calls>\n<atem:invoke name=\"' }}{{ '<|start|>assistant' }}";
 const HARMONY: &str = "{{ '<|start|>assistant<|channel|>' }}";
 
-const TEMPLATES: [&str; 22] = [
-    QWEN, CODER, GLM, MINIMAX, M3, GEMMA4, COMMAND, SEED, LFM2, LLAMA, LLAMA4, MISTRAL, NAMED, MAGISTRAL, FENCED,
-    DEEPSEEK, KIMI, HY3, ERNIE, HUNYUAN, MUSE, HARMONY,
+const SOLAR: &str = "{{ '<|tool_call:begin|>' }}";
+const DSML: &str = "{% set dsml_token = '｜DSML｜' %}{{ '<' + dsml_token + 'function_calls>' }}";
+const DSML_V4: &str = "{% set dsml_token = '｜DSML｜' %}{{ '<' + dsml_token + 'tool_calls>' }}";
+const KIMI_K3: &str = "{{ '<|open|>' + tag + '<|sep|>' }}{{ '<|close|>' + tag + '<|sep|>' }}";
+const MINICPM: &str = "{{ '<function name=\"' ~ name ~ '\">' }}{{ '<param name=\"' ~ key ~ '\">' }}";
+const APERTUS: &str = "{% set tool_calls_token = '<|tools_prefix|>' %}";
+const NEMOTRON: &str = "{{- '<TOOLCALL>[' -}}";
+const GRANITE: &str = "respond only with <|tool_call|> followed by a JSON list";
+const GIGACHAT: &str = "{{ '<|message_sep|>' }}{{ render({'role': 'function call'}) }}";
+const GIGACHAT_MARK: &str = "{{ '<|function_call|>' }}";
+const MINIMAX_M1: &str = "{{ '<tool_calls>\\n{\"name\": <tool-name>}' }}";
+const FUNCTIONARY: &str = "{{ '<function=' + name + '>' + arguments + '</function>' }}";
+const RECIPIENT: &str = "{{ '>>>all\n' + content }}";
+
+const TEMPLATES: [&str; 35] = [
+    QWEN,
+    CODER,
+    GLM,
+    MINIMAX,
+    M3,
+    GEMMA4,
+    COMMAND,
+    SEED,
+    LFM2,
+    LLAMA,
+    LLAMA4,
+    MISTRAL,
+    NAMED,
+    MAGISTRAL,
+    FENCED,
+    DEEPSEEK,
+    KIMI,
+    HY3,
+    ERNIE,
+    HUNYUAN,
+    MUSE,
+    HARMONY,
+    SOLAR,
+    DSML,
+    DSML_V4,
+    KIMI_K3,
+    MINICPM,
+    APERTUS,
+    NEMOTRON,
+    GRANITE,
+    GIGACHAT,
+    GIGACHAT_MARK,
+    MINIMAX_M1,
+    FUNCTIONARY,
+    RECIPIENT,
 ];
 
 /// The tools of a request.

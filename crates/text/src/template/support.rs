@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::message::{Arguments, Call, Chat, Message, Role, Tool};
 use super::{ChatTemplate, RenderOptions, TemplateError};
-use crate::reply::{ParsedReply, ReasoningMarks, ReplyForm, ReplyOptions, Syntax};
+use crate::reply::{ParsedReply, ReasoningMarks, ReplyForm, ReplyOptions, Samples, Syntax, Words, derived};
 
 /// What a template does with tools and reasoning.
 #[derive(Debug, Clone)]
@@ -70,6 +70,9 @@ pub enum ReasoningSupport {
 const TOOL: &str = "q7tool";
 const KEY: &str = "q7key";
 const VALUE: &str = "q7value";
+const OTHER_TOOL: &str = "q7other";
+const OTHER_KEY: &str = "q7second";
+const OTHER_VALUE: &str = "q7content";
 const ASKED: &str = "q7asked";
 const REASONED: &str = "q7reasoned";
 const ANSWERED: &str = "q7answered";
@@ -89,16 +92,17 @@ fn asked() -> Message {
 }
 
 /// A tool with all that templates read of one.
-fn tool() -> Tool {
+fn tool(name: &str) -> Tool {
     let property = json!({"type": "string", "description": "The name of a city."});
-    let parameters = json!({"type": "object", "properties": {KEY: property}, "required": [KEY]});
+    let properties = json!({KEY: property.clone(), OTHER_KEY: property});
+    let parameters = json!({"type": "object", "properties": properties, "required": [KEY]});
     let description = Some("Returns the weather.".to_owned());
-    Tool { name: TOOL.to_owned(), description, parameters: Some(parameters), ..Tool::default() }
+    Tool { name: name.to_owned(), description, parameters: Some(parameters), ..Tool::default() }
 }
 
 /// A call of that tool. Some templates want an id of nine characters.
-fn called(arguments: Arguments) -> Message {
-    let call = Call { id: "call00001".to_owned(), name: TOOL.to_owned(), arguments };
+fn called(name: &str, arguments: Arguments) -> Message {
+    let call = Call { id: "call00001".to_owned(), name: name.to_owned(), arguments };
     Message { calls: vec![call], ..Message::new(Role::Assistant, "") }
 }
 
@@ -116,7 +120,7 @@ impl Probe<'_> {
 
     /// A conversation with a tool, and perhaps without the start of a reply.
     fn with_tool(&self, messages: &[Message], begins_reply: bool) -> Result<String, TemplateError> {
-        let chat = Chat { tools: vec![tool()], ..Chat::new(messages.to_vec()) };
+        let chat = Chat { tools: vec![tool(TOOL)], ..Chat::new(messages.to_vec()) };
         self.template.render(&chat, &RenderOptions { add_generation_prompt: begins_reply, ..self.options.clone() })
     }
 
@@ -148,7 +152,7 @@ impl Probe<'_> {
         let arguments = json!({KEY: VALUE}).as_object().cloned().unwrap_or_default();
         let as_text = Arguments::Text(json!({KEY: VALUE}).to_string());
         let written = |arguments: Arguments| {
-            let with_call = [messages, &[called(arguments)]].concat();
+            let with_call = [messages, &[called(TOOL, arguments)]].concat();
             let with_result = [&*with_call, &[Message::new(Role::Tool, "q7result")]].concat();
             self.with_tool(&with_call, false).or_else(|_| self.with_tool(&with_result, false))
         };
@@ -162,7 +166,7 @@ impl Probe<'_> {
         };
         // The value is nowhere but in the call.
         let reads = |syntax: &&'static Syntax| {
-            let read = |(end, reply): (&str, &str)| self.parsed(syntax, end, reply, &[tool()]).calls;
+            let read = |(end, reply): (&str, &str)| self.parsed(syntax, end, reply, &[tool(TOOL)]).calls;
             let is_right = |call: &crate::reply::ToolCall| {
                 call.name == TOOL && call.arguments.parse().is_ok_and(|found: Json| found == json!({KEY: VALUE}))
             };
@@ -170,11 +174,46 @@ impl Probe<'_> {
         };
         match by_marks {
             Some(syntax) if !written.contains(VALUE) || reads(&syntax) => ToolSupport::Native(syntax),
-            _ => match Syntax::all().find(reads) {
-                Some(syntax) if written.contains(VALUE) => ToolSupport::Native(syntax),
-                _ => ToolSupport::SpelledOut(NoTools::UnknownCalls),
+            _ if !written.contains(VALUE) => ToolSupport::SpelledOut(NoTools::UnknownCalls),
+            _ => match Syntax::all().find(reads).or_else(|| self.derived(messages).filter(reads)) {
+                Some(syntax) => ToolSupport::Native(syntax),
+                None => ToolSupport::SpelledOut(NoTools::UnknownCalls),
             },
         }
+    }
+
+    /// The form that is derived from the calls which the template writes.
+    fn derived(&self, messages: &[Message]) -> Option<&'static Syntax> {
+        let tools = [tool(TOOL), tool(OTHER_TOOL)];
+        let written = |message: Message| {
+            let chat = Chat { tools: tools.to_vec(), ..Chat::new([messages, &[message]].concat()) };
+            let options = RenderOptions { add_generation_prompt: false, ..self.options.clone() };
+            self.template.render(&chat, &options).ok()
+        };
+        let arguments = |keys: &[(&str, &str)]| -> Arguments {
+            let named = keys.iter().map(|(key, value)| ((*key).to_owned(), Json::from(*value)));
+            named.collect::<serde_json::Map<_, _>>().into()
+        };
+        let one = || called(TOOL, arguments(&[(KEY, VALUE)]));
+        let other = called(OTHER_TOOL, arguments(&[(KEY, VALUE)]));
+        let texts = [
+            written(one()),
+            written(called(TOOL, arguments(&[(KEY, VALUE), (OTHER_KEY, OTHER_VALUE)]))),
+            written(Message { calls: [one().calls, other.calls].concat(), ..one() }),
+            written(Message::new(Role::Assistant, ANSWERED)),
+        ];
+        let prompt = {
+            let chat = Chat { tools: tools.to_vec(), ..Chat::new(messages.to_vec()) };
+            self.template.render(&chat, self.options).ok()?
+        };
+        let of = |index: usize| texts[index].as_deref();
+        let turn_end = of(3)?.rsplit_once(ANSWERED)?.1;
+        let words = Words { tools: [TOOL, OTHER_TOOL], keys: [KEY, OTHER_KEY], values: [VALUE, OTHER_VALUE] };
+        let reasoning = Syntax::of(self.template.source(), &prompt).marks_of_reasoning(self.template.source());
+        let [(before, _), _] = replies(&prompt, of(0)?);
+        let part = |index: usize| of(index).and_then(|text| text.get(before.len()..));
+        let (two_arguments, two_calls) = (part(1), part(2));
+        derived(&Samples { one: part(0)?, two_arguments, two_calls, turn_end }, &words, reasoning)
     }
 
     fn reasoning(&self, tools: &ToolSupport) -> ReasoningSupport {
@@ -227,7 +266,10 @@ fn replies<'t>(prompt: &'t str, written: &'t str) -> [(&'t str, &'t str); 2] {
 impl Display for ToolSupport {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         match self {
-            ToolSupport::Native(syntax) => f.write_str(syntax.name()),
+            ToolSupport::Native(syntax) if syntax.is_derived() => {
+                write!(f, "derived from the template: {:?} …", syntax.call.body.opening())
+            }
+            ToolSupport::Native(syntax) => write!(f, "{}, built in", syntax.name()),
             ToolSupport::SpelledOut(reason) => write!(f, "none: spelled out ({reason})"),
             ToolSupport::Fails(error) => write!(f, "none: {error}"),
         }

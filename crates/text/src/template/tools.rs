@@ -1,9 +1,9 @@
 //! Tools, calls and results as texts of messages, in the form of Hermes: for a template that shows none, or writes
 //! calls in a form that is not read.
 
-use serde_json::json;
+use serde_json::Value as Json;
 
-use super::message::{Chat, Message, Role};
+use super::message::{Arguments, Chat, Message, Role};
 use crate::reply::{Syntax, Written};
 
 /// A conversation whose tools, calls and results are texts of its messages. The tools are in the system message.
@@ -41,12 +41,20 @@ pub(super) fn quote_calls(message: &mut Message, form: &Syntax) {
     if calls.is_empty() {
         return;
     }
-    let written: Vec<Written> = calls.iter().map(|call| (&*call.name, json!(call.arguments))).collect();
+    let written: Vec<Written> = calls.iter().map(|call| (&*call.name, object(&call.arguments))).collect();
     let text = form.call.body.written(&written).or_else(|| Syntax::generic().call.body.written(&written));
     if !message.text.is_empty() {
         message.text.push('\n');
     }
     message.text.push_str(&text.unwrap_or_default());
+}
+
+/// Arguments as an object, or their text if it is none.
+fn object(arguments: &Arguments) -> Json {
+    match arguments {
+        Arguments::Named(arguments) => arguments.clone().into(),
+        Arguments::Text(text) => serde_json::from_str(text).map_or_else(|_| text.as_str().into(), Json::Object),
+    }
 }
 
 fn instruct(messages: &mut Vec<Message>, instructions: &str) {

@@ -6,7 +6,23 @@ use proptest::prelude::*;
 
 use super::*;
 
-const FRAGMENTS: [&str; 108] = [
+const FRAGMENTS: [&str; 124] = [
+    "<|tool_calls|><|tool_call:begin|>1<|tool_call:name|>get_time<|tool_call:args|>",
+    "<｜DSML｜function_calls><｜DSML｜invoke name=\"get_weather\">",
+    "<｜DSML｜parameter name=\"city\" string=\"true\">",
+    "</｜DSML｜parameter></｜DSML｜invoke>",
+    "<|open|>tools<|sep|><|open|>call tool=\"get_weather\" index=\"1\"<|sep|>",
+    "<|open|>argument key=\"city\" type=\"",
+    "<|close|>argument<|sep|><|close|>call<|sep|>",
+    "<function name=\"get_weather\"><param name=\"city\"><![CDATA[",
+    "]]></param></function>",
+    "<|tools_prefix|>[{\"get_time\": {",
+    "<|tools_suffix|>",
+    "<TOOLCALL>[",
+    "<|tool_call|>[",
+    "<|message_sep|>\n\nfunction call<|role_sep|>\n",
+    "<function=get_time>{}</function>",
+    ">>>get_time\n{",
     "]<]minimax[>[",
     "]<]minimax[>[<tool_call>",
     "]<]minimax[>[</tool_call>",
@@ -173,7 +189,40 @@ proptest! {
 }
 
 /// Texts of hostile shape for each form: a start, and what is repeated.
-const FLOODS: [(&str, &[(&str, &str)]); 13] = [
+const FLOODS: [(&str, &[(&str, &str)]); 18] = [
+    (
+        SOLAR,
+        &[
+            ("", "<|tool_calls|>"),
+            ("<|tool_calls|><|tool_call:begin|>", "1"),
+            ("<|tool_calls|><|tool_call:begin|>1<|tool_call:name|>", "f"),
+            ("<|tool_calls|>", "<|tool_call:begin|>1<|tool_call:name|>f<|tool_call:args|>{}<|tool_call:end|>"),
+            ("", "<|end|><|begin|>assistant"),
+        ],
+    ),
+    (
+        KIMI_K3,
+        &[
+            ("", "<|open|>response<|sep|>"),
+            ("<|open|>tools<|sep|><|open|>call tool=\"f\" index=\"", "1"),
+            (
+                "<|open|>tools<|sep|><|open|>call tool=\"f\" index=\"1\"<|sep|>",
+                "<|open|>argument key=\"a\" type=\"string\"<|sep|>1<|close|>argument<|sep|>",
+            ),
+            ("<|open|>tools<|sep|><|open|>call tool=\"f\" index=\"1\"<|sep|><|open|>argument key=\"a\" type=\"", "s"),
+        ],
+    ),
+    (
+        MINICPM,
+        &[
+            ("<function name=\"f\"><param name=\"a\">", "<![CDATA["),
+            ("<function name=\"f\"><param name=\"a\"><![CDATA[", "]]"),
+            ("<function name=\"f\"><param name=\"a\"><![CDATA[", "]]>"),
+            ("<function name=\"f\">", "<param name=\"a\">1</param>"),
+        ],
+    ),
+    (APERTUS, &[("<|tools_prefix|>[", "{\"f\": {}},"), ("<|tools_prefix|>[{\"", "f")]),
+    (RECIPIENT, &[("", ">>>all\n"), ("", ">>>"), ("", ">>>f\n{}"), (">>>", "f")]),
     (
         M3,
         &[

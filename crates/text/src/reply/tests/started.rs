@@ -3,13 +3,30 @@
 use super::*;
 
 /// A call of `get_time` in each form: template, end of the prompt, and the call after its opening.
-const REQUIRED: [(&str, &str, &str); 21] = [
+const REQUIRED: [(&str, &str, &str); 34] = [
     (QWEN, "<|im_start|>assistant\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
     (CODER, "<think>\n\n</think>\n\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
     (GLM, "<|assistant|>\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
     (MINIMAX, "</think>\n\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
     (GEMMA4, "<|channel>thought\n<channel|>", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
-    (COMMAND, "<|START_THINKING|><|END_THINKING|>", "[{\"name\": \"get_time\", \"parameters\": {\"zone\": \"}\"}}]"),
+    (SOLAR, "<|begin|>assistant", "get_time<|tool_call:args|>{\"zone\": \"}\"}"),
+    (DSML, "</think>", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
+    (DSML_V4, "</think>", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
+    (KIMI_K3, "<|open|>response<|sep|>", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
+    (MINICPM, "<|im_start|>assistant\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
+    (APERTUS, "<|assistant_start|>", "[{\"get_time\": {\"zone\": \"}\"}}]"),
+    (NEMOTRON, "<think>\n\n</think>\n", "[{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}]"),
+    (GRANITE, "<|end_of_role|>", "[{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}]"),
+    (GIGACHAT, "<|role_sep|>\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
+    (GIGACHAT_MARK, "<|role_sep|>\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
+    (MINIMAX_M1, "ai name=assistant\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
+    (FUNCTIONARY, "<|end_header_id|>\n\n", "get_time>{\"zone\": \"}\"}"),
+    (RECIPIENT, "<|end_header_id|>\n\n", "get_time\n{\"zone\": \"}\"}"),
+    (
+        COMMAND,
+        "<|START_THINKING|><|END_THINKING|>",
+        "[{\"tool_name\": \"get_time\", \"parameters\": {\"zone\": \"}\"}}]",
+    ),
     (SEED, "<seed:bos>assistant\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
     (LFM2, "<|im_start|>assistant\n", "[{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}]"),
     (LLAMA, "<|end_header_id|>\n\n", "{\"name\": \"get_time\", \"parameters\": {\"zone\": \"}\"}}"),
