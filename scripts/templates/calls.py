@@ -103,7 +103,7 @@ def problems(name, template, reader):
     why = next((why for begin, why in SPELLED_OUT.items() if name == begin), None)
     if found["form"] is None:
         out.append("" if why else f"spelled out: {found['support']}")
-        return found["support"], [text for text in out if text], why, 0
+        return found["support"], [text for text in out if text], why, "0 | 0"
     for (key, text), ours in zip(expected.items(), found["prompts"]):
         if leaves_out_calls(key, text):
             # jinja2 would show a conversation without its calls.
@@ -112,25 +112,28 @@ def problems(name, template, reader):
         elif text != ours:
             at = next((at for at, (a, b) in enumerate(zip(text, ours)) if a != b), min(len(text), len(ours)))
             out.append(f"{key}: at {at} jinja2 {text[max(at - 30, 0):at + 50]!r}, gristmill {ours[max(at - 30, 0):at + 50]!r}")
+    derived = 0
     for (of, reply, calls), read in zip(asked, found["replies"]):
-        made = [[name, json.loads(arguments)] for name, arguments in read["calls"]]
+        parsed = lambda calls: [[name, json.loads(arguments)] for name, arguments in calls]
+        made = parsed(read["calls"])
+        derived += bool(read["derived"]) and parsed(read["derived"]) == made
         # Some templates write only the first call.
         if made != calls and made != calls[:1]:
             out.append(f"{of} read as {made}, content {read['content'][:200]!r}, of {reply['text'][:300]!r}")
         if not read["same_in_pieces"]:
             out.append(f"{of} is read otherwise in pieces")
-    return found["support"], out, why, len(asked)
+    return found["support"], out, why, f"{len(asked)} | {derived}"
 
 
 def main(reader, folder):
-    print("| template | form of calls | written calls that are read | as transformers |\n| --- | --- | ---: | --- |")
+    print("| template | form of calls | written calls that are read | and by the derived form | as transformers |\n| --- | --- | ---: | ---: | --- |")
     failed, forms = [], 0
     for path in sorted(Path(folder).glob("*.jinja")):
         support, out, why, count = problems(path.stem, path.read_text(encoding="utf-8"), reader)
         failed += [f"- {path.stem}, {text}" for text in out]
         print(f"| {path.stem} | {support} | {count} | {'no' if out else why or 'yes'} |")
         forms += why is None and not out
-    print(f"| all in their own form | {forms} | | |")
+    print(f"| all in their own form | {forms} | | | |")
     print(*failed, sep="\n")
     sys.exit(bool(failed))
 

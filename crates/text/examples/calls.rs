@@ -4,7 +4,7 @@
 use std::io::{self, BufRead, Write};
 use std::time::{Duration, UNIX_EPOCH};
 
-use gristmill_text::reply::{Joiner, ParsedReply, Reply, ReplyEvent, ReplyForm, ReplyOptions, Syntax};
+use gristmill_text::reply::{Joiner, ParsedReply, Reply, ReplyEvent, ReplyForm, ReplyOptions, Syntax, ToolCall};
 use gristmill_text::template::{Call, Chat, ChatTemplate, Message, RenderOptions, Role, Tool, ToolSupport};
 use serde_json::{Map, Value, json};
 
@@ -43,8 +43,11 @@ fn outcome(case: &Value) -> Value {
     };
     let read = |reply: &Value| {
         let (prompt, text) = (reply["prompt"].as_str().unwrap_or_default(), reply["text"].as_str().unwrap_or_default());
-        let form = ReplyForm::new(syntax, template.source(), prompt, ReplyOptions::for_tools(&tools));
-        written(text, &form)
+        let form = |syntax| ReplyForm::new(syntax, template.source(), prompt, ReplyOptions::for_tools(&tools));
+        let mut found = written(text, &form(syntax));
+        let derived = template.derived_form(&options(true)).map(|syntax| form(syntax).parse(text).calls);
+        found["derived"] = derived.map(|calls| calls.iter().map(named).collect::<Vec<_>>()).into();
+        found
     };
     json!({
         "support": support.tools.to_string(),
@@ -65,8 +68,12 @@ fn written(text: &str, form: &ReplyForm) -> Value {
         joined(events, &mut reply)
     };
     let same = (1..=chars.len()).all(|n| in_pieces(n) == whole);
-    let calls: Vec<Value> = whole.calls.iter().map(|call| json!([call.name, call.arguments])).collect();
+    let calls: Vec<Value> = whole.calls.iter().map(named).collect();
     json!({"calls": calls, "content": whole.content, "reasoning": whole.reasoning, "same_in_pieces": same})
+}
+
+fn named(call: &ToolCall) -> Value {
+    json!([call.name, call.arguments])
 }
 
 fn joined(mut events: Vec<ReplyEvent>, reply: &mut Reply) -> ParsedReply {

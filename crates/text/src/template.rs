@@ -195,6 +195,12 @@ impl ChatTemplate {
         self.support.get_or_init(|| Support::of(self, options))
     }
 
+    /// The form of calls that is derived from the template, whether or not it has a built-in one ([`Self::support`] prefers
+    /// that): for comparisons of the two.
+    pub fn derived_form(&self, options: &RenderOptions) -> Option<&'static Syntax> {
+        Support::derived(self, options)
+    }
+
     /// Keeps the control tokens of a vocabulary out of the texts that the template gets. Made for the vocabulary of the
     /// first call.
     ///

@@ -201,19 +201,19 @@ fn templates_are_probed_with_a_complete_tool() {
     for (source, name) in [
         (
             "{% for t in tools %}{{ '// ' + t.function.description }}{{ t.function.name }}{% endfor %}<tool_call>",
-            "Hermes",
+            "Hermes, built in",
         ),
         (
             "{% for t in tools %}{{ t.function.name }}{% for k, v in t.function.parameters.properties.items() %}{{ k }}\
           {{ v.description + v.type }}{% endfor %}{% endfor %}<|channel|>",
-            "Harmony",
+            "Harmony, built in",
         ),
     ] {
         assert_eq!(tools(source), name);
     }
     // Marks alone are no proof: what is written for a call has to be read.
-    let calls = "{% for m in messages %}{% for c in m.tool_calls or [] %}<function={{ c.function.name }}>\
-                 {{ c.function.arguments | tojson }}</function>{% endfor %}{% endfor %}";
+    let calls = "{% for m in messages %}{% for c in m.tool_calls or [] %}<call {{ c.function.name }} \
+                 {{ c.function.arguments | string }}>{% endfor %}{% endfor %}";
     let spelled = "none: spelled out";
     for (source, reason) in [
         ("", "the template shows no tools"),

@@ -12,14 +12,14 @@ use super::syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax, marked};
 use super::tags::{Lines, Tags};
 
 /// What a template writes from the start of a reply to the end of the turn.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Samples<'t> {
     /// A call of the first tool, with the first key and value.
-    pub(crate) one: &'t str,
+    pub(crate) one: String,
     /// The same with both keys and values.
-    pub(crate) two_arguments: Option<&'t str>,
+    pub(crate) two_arguments: Option<String>,
     /// Calls of both tools, each with the first key and value.
-    pub(crate) two_calls: Option<&'t str>,
+    pub(crate) two_calls: Option<String>,
     /// What follows an answer.
     pub(crate) turn_end: &'t str,
 }
@@ -61,8 +61,7 @@ impl Found {
 
 /// The form that the samples show, with these marks of reasoning; `None` if none can be derived, or if too many are.
 pub(crate) fn derived(samples: &Samples, words: &Words, reasoning: ReasoningMarks) -> Option<&'static Syntax> {
-    let samples = Samples { one: after_reasoning(samples.one, reasoning), ..*samples };
-    let found = json_form(&samples, words, reasoning).or_else(|| tag_form(&samples, words, reasoning))?;
+    let found = json_form(samples, words, reasoning).or_else(|| tag_form(samples, words, reasoning))?;
     let mut derived = DERIVED.lock().ok()?;
     let is_same = |known: &&&'static Syntax| found.is(&known.call.body) && known.reasoning == [reasoning];
     if let Some(known) = derived.iter().find(is_same) {
@@ -176,16 +175,20 @@ fn around<'t>(before: &'t str, after: &'t str, between: Option<&str>) -> Around<
     let Some(between) = between.map(str::trim).filter(|between| !between.is_empty()) else {
         return Around { section: [before, after], call: ["", ""] };
     };
-    let open = (0..=before.len()).find(|&at| before.is_char_boundary(at) && between.ends_with(before[at..].trim()));
+    // A mark is not split.
+    let is_start = |text: &str| text.trim().is_empty() || text.trim_start().starts_with(['<', '[']);
+    let starts = (0..=before.len()).filter(|&at| before.is_char_boundary(at) && (at == 0 || is_start(&before[at..])));
+    let open = starts.into_iter().find(|&at| between.ends_with(before[at..].trim()));
     let (section, call) = before.split_at(open.unwrap_or(before.len()));
-    let end = (0..=after.len()).rev().find(|&at| after.is_char_boundary(at) && between.starts_with(after[..at].trim()));
+    let ends = (0..=after.len()).rev().filter(|&at| after.is_char_boundary(at) && is_start(&after[at..]));
+    let end = ends.into_iter().find(|&at| between.starts_with(after[..at].trim()));
     let (call_end, section_end) = after.split_at(end.unwrap_or(0));
     Around { section: [section, section_end], call: [call, call_end] }
 }
 
 /// A form whose arguments are JSON.
 fn json_form(samples: &Samples, words: &Words, reasoning: ReasoningMarks) -> Option<Found> {
-    let one = json_call(samples.one, words.tools[0], words)?;
+    let one = json_call(after_reasoning(&samples.one, reasoning), words.tools[0], words)?;
     let (before, after) = (one.before.trim_start(), without_end(one.after, samples.turn_end));
     let is_list = before.trim_end().ends_with('[') && after.trim_start().starts_with(']');
     if is_list {
@@ -195,7 +198,7 @@ fn json_form(samples: &Samples, words: &Words, reasoning: ReasoningMarks) -> Opt
         let section = [mark(section[0])?, mark(section[1].trim())?];
         return is_item.then_some(Found::Json(Frame { section, is_list, call: ["", ""], item }));
     }
-    let two = samples.two_calls.map(|two| after_reasoning(two, reasoning)).and_then(|two| {
+    let two = samples.two_calls.as_deref().map(|two| after_reasoning(two, reasoning)).and_then(|two| {
         let first = json_call(two, words.tools[0], words)?;
         let second = json_call(first.after, words.tools[1], words)?;
         Some(second.before)
@@ -247,7 +250,7 @@ fn without_end<'t>(text: &'t str, turn_end: &str) -> &'t str {
 
 /// A form whose values are between tags.
 fn tag_form(samples: &Samples, words: &Words, reasoning: ReasoningMarks) -> Option<Found> {
-    let text = after_reasoning(samples.two_arguments?, reasoning);
+    let text = after_reasoning(samples.two_arguments.as_deref()?, reasoning);
     let [tool, key, value, next_key, next_value] =
         [words.tools[0], words.keys[0], words.values[0], words.keys[1], words.values[1]];
     let (before, rest) = text.split_once(tool)?;
@@ -277,7 +280,7 @@ fn tag_form(samples: &Samples, words: &Words, reasoning: ReasoningMarks) -> Opti
         }
         false => (key_end.to_owned(), value_tag),
     };
-    let two = after_reasoning(samples.two_calls?, reasoning);
+    let two = after_reasoning(samples.two_calls.as_deref()?, reasoning);
     let between = two.split_once(words.values[0])?.1.split_once(words.tools[1])?.0;
     let between = between.trim_start().strip_prefix(value_end.trim())?;
     let Around { section, call } = around(before.trim_start(), end, Some(between));

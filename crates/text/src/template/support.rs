@@ -78,6 +78,11 @@ const REASONED: &str = "q7reasoned";
 const ANSWERED: &str = "q7answered";
 
 impl Support {
+    /// The form that is derived from the calls of a template, whether or not one is built in.
+    pub(super) fn derived(template: &ChatTemplate, options: &RenderOptions) -> Option<&'static Syntax> {
+        Probe { template, options }.derived(&[asked()])
+    }
+
     pub(super) fn of(template: &ChatTemplate, options: &RenderOptions) -> Support {
         let probe = Probe { template, options };
         let failure = probe.plain(&[asked()]).err();
@@ -182,38 +187,37 @@ impl Probe<'_> {
         }
     }
 
-    /// The form that is derived from the calls which the template writes.
+    /// The form that is derived from the calls which the template writes after these messages.
     fn derived(&self, messages: &[Message]) -> Option<&'static Syntax> {
-        let tools = [tool(TOOL), tool(OTHER_TOOL)];
-        let written = |message: Message| {
-            let chat = Chat { tools: tools.to_vec(), ..Chat::new([messages, &[message]].concat()) };
-            let options = RenderOptions { add_generation_prompt: false, ..self.options.clone() };
+        let rendered = |more: &[Message], begins_reply: bool| {
+            let tools = vec![tool(TOOL), tool(OTHER_TOOL)];
+            let chat = Chat { tools, ..Chat::new([messages, more].concat()) };
+            let options = RenderOptions { add_generation_prompt: begins_reply, ..self.options.clone() };
             self.template.render(&chat, &options).ok()
         };
-        let arguments = |keys: &[(&str, &str)]| -> Arguments {
-            let named = keys.iter().map(|(key, value)| ((*key).to_owned(), Json::from(*value)));
-            named.collect::<serde_json::Map<_, _>>().into()
+        let call =
+            |name: &str, arguments: Json| called(name, arguments.as_object().cloned().unwrap_or_default().into());
+        let one = call(TOOL, json!({KEY: VALUE}));
+        let two_arguments = call(TOOL, json!({KEY: VALUE, OTHER_KEY: OTHER_VALUE}));
+        let calls = [&*one.calls, &call(OTHER_TOOL, json!({KEY: VALUE})).calls].concat();
+        let two_calls = Message { calls, ..one.clone() };
+        let answered = rendered(&[Message::new(Role::Assistant, ANSWERED)], false)?;
+        let (_, turn_end) = answered.rsplit_once(ANSWERED)?;
+        let (prompt, one) = (rendered(&[], true)?, rendered(&[one], false)?);
+        let [(before, _), _] = replies(&prompt, &one);
+        // A reply does not have the last mark of the prompt.
+        let last = prompt.trim_end();
+        let last = last.rfind(['<', '[']).map_or("", |at| &last[at..]);
+        let reply = |text: &str| {
+            let text = text.get(before.len()..)?;
+            Some(text.strip_prefix(last).unwrap_or(text).to_owned())
         };
-        let one = || called(TOOL, arguments(&[(KEY, VALUE)]));
-        let other = called(OTHER_TOOL, arguments(&[(KEY, VALUE)]));
-        let texts = [
-            written(one()),
-            written(called(TOOL, arguments(&[(KEY, VALUE), (OTHER_KEY, OTHER_VALUE)]))),
-            written(Message { calls: [one().calls, other.calls].concat(), ..one() }),
-            written(Message::new(Role::Assistant, ANSWERED)),
-        ];
-        let prompt = {
-            let chat = Chat { tools: tools.to_vec(), ..Chat::new(messages.to_vec()) };
-            self.template.render(&chat, self.options).ok()?
-        };
-        let of = |index: usize| texts[index].as_deref();
-        let turn_end = of(3)?.rsplit_once(ANSWERED)?.1;
+        let of = |message: Message| rendered(&[message], false).and_then(|text| reply(&text));
+        let samples =
+            Samples { one: reply(&one)?, two_arguments: of(two_arguments), two_calls: of(two_calls), turn_end };
         let words = Words { tools: [TOOL, OTHER_TOOL], keys: [KEY, OTHER_KEY], values: [VALUE, OTHER_VALUE] };
-        let reasoning = Syntax::of(self.template.source(), &prompt).marks_of_reasoning(self.template.source());
-        let [(before, _), _] = replies(&prompt, of(0)?);
-        let part = |index: usize| of(index).and_then(|text| text.get(before.len()..));
-        let (two_arguments, two_calls) = (part(1), part(2));
-        derived(&Samples { one: part(0)?, two_arguments, two_calls, turn_end }, &words, reasoning)
+        let source = self.template.source();
+        derived(&samples, &words, Syntax::of(source, &prompt).marks_of_reasoning(source))
     }
 
     fn reasoning(&self, tools: &ToolSupport) -> ReasoningSupport {

