@@ -13,9 +13,11 @@ use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use gristmill_files::gguf::FileKind;
+
 use crate::Error;
 use crate::listing::RemoteFile;
-use crate::pick::choose;
+use crate::pick::{Picked, choose};
 use crate::reference::{MAIN, Pick, Reference, is_commit, is_path};
 
 /// How often a lock of another process is tried.
@@ -58,14 +60,15 @@ impl Cache {
         let Some(commit) = folder.commit(&reference.revision)? else { return Ok(None) };
         let snapshot = folder.snapshot(&commit);
         let files = files(&snapshot)?;
-        match choose(&files, reference) {
-            Ok(choice) => Ok(Some(choice.files.iter().map(|file| snapshot.join(&file.path)).collect())),
-            Err(error @ (Error::Ambiguous { .. } | Error::Choose { .. })) => Err(error),
+        match choose(&files, reference, &mut |file| Ok(kind(&snapshot, file))) {
+            Ok(Picked { model, .. }) => Ok(Some(model.files.iter().map(|file| snapshot.join(&file.path)).collect())),
+            Err(error @ (Error::Ambiguous { .. } | Error::Choose { .. } | Error::NotAModel { .. })) => Err(error),
             Err(_) => Ok(None),
         }
     }
 
-    /// The same, if a listing of the hub could not lead to another model: without a tag, only Q4_K_M is sure.
+    /// The same, if a listing of the hub could not lead to another model: without a tag, only Q4_K_M is sure, and without
+    /// the name of a file, only a name that marks no other kind.
     ///
     /// # Errors
     /// If the cache cannot be read.
@@ -74,11 +77,22 @@ impl Cache {
             Pick::Usual => Reference { pick: Pick::Tag(crate::pick::USUAL[0].to_owned()), ..reference.clone() },
             _ => reference.clone(),
         };
+        let is_marked = |files: &Vec<PathBuf>| {
+            let name = files.first().map(|path| name_of(path)).unwrap_or_default();
+            FileKind::of_name(&name) != FileKind::LanguageModel
+        };
         match self.find(&sure) {
             Err(Error::Ambiguous { .. } | Error::Choose { .. }) => Ok(None),
+            Ok(Some(files)) if !matches!(sure.pick, Pick::File(_)) && is_marked(&files) => Ok(None),
             found => found,
         }
     }
+}
+
+/// The kind of a file of a snapshot, by its header.
+pub(crate) fn kind(snapshot: &Path, file: &RemoteFile) -> Option<FileKind> {
+    // A file that cannot be read is reported when it is opened.
+    FileKind::of_path(&snapshot.join(&file.path)).ok().flatten()
 }
 
 impl Folder {

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use gristmill_files::gguf::FileKind;
 use thiserror::Error;
 
 /// An error of this crate. Addresses in messages lack their query, which may be a signature.
@@ -165,7 +166,7 @@ pub enum Error {
         file: String,
     },
     /// No model is named and none is the default.
-    #[error("{repo} has no single Q4_K_M or Q8_0; name one of: {choices}")]
+    #[error("{repo} has no single {}; name one of: {choices}", usual())]
     Choose {
         /// The repository.
         repo: String,
@@ -199,6 +200,24 @@ pub enum Error {
     NoModels {
         /// The repository.
         repo: String,
+    },
+    /// A repository whose GGUF files are all of other kinds.
+    #[error("{repo} has no language model in GGUF, only {found}; look for the repository of the model")]
+    NoLanguageModel {
+        /// The repository.
+        repo: String,
+        /// The files with their kinds.
+        found: String,
+    },
+    /// The named file is of another kind.
+    #[error("{repo}: {file} is no language model (found: {kind}); name another file, or leave it out")]
+    NotAModel {
+        /// The repository.
+        repo: String,
+        /// The file.
+        file: String,
+        /// What it is.
+        kind: FileKind,
     },
     /// A split model is incomplete.
     #[error("{repo} has {found} of {parts} parts of {file}; name another model")]
@@ -280,10 +299,31 @@ impl Error {
         matches!(self, Error::Connection { .. } | Error::Busy { .. } | Error::Fickle { .. })
     }
 
+    /// Whether the reference does not select one model of its repository: another one may.
+    pub fn is_of_choice(&self) -> bool {
+        use Error::{Ambiguous, Choose, NoLanguageModel, NoModels, NoSuchModel, NotAModel, Parts};
+        matches!(
+            self,
+            Ambiguous { .. }
+                | Choose { .. }
+                | NoLanguageModel { .. }
+                | NoModels { .. }
+                | NoSuchModel { .. }
+                | NotAModel { .. }
+                | Parts { .. }
+        )
+    }
+
     /// Whether the hub was not reached, so that a cached copy can be used.
     pub fn is_of_network(&self) -> bool {
         matches!(self, Error::Connection { .. } | Error::Busy { .. })
     }
+}
+
+/// `Q4_K_M, UD-Q4_K_XL or Q8_0`.
+fn usual() -> String {
+    let [first @ .., last] = crate::USUAL;
+    format!("{} or {last}", first.join(", "))
 }
 
 fn after(wait: &Option<Duration>) -> String {

@@ -34,13 +34,14 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use gristmill_files::gguf::FileKind;
 use sha2::{Digest, Sha256};
 
 pub use cache::Cache;
 pub use error::Error;
 pub use listing::{Listing, RemoteFile};
 pub use manage::{CachedModel, Removed};
-pub use pick::{Choice, USUAL, choose, models, tag_of};
+pub use pick::{Choice, Picked, USUAL, choices, tag_of};
 pub use reference::{MAIN, Pick, Reference};
 pub use tls::crypto_provider;
 pub use token::Token;
@@ -49,6 +50,7 @@ use cache::{Folder, make_parent};
 use download::Download;
 use http::{Client, escape};
 use partial::Partial;
+use pick::choose;
 
 /// The address of the public hub.
 pub const ENDPOINT: &str = "https://huggingface.co";
@@ -132,6 +134,8 @@ pub enum Event<'a> {
         /// The path within the repository.
         file: &'a str,
     },
+    /// The repository also has these files, which are no language models.
+    Companions(&'a [Choice<'a>]),
     /// The hub cannot be reached, and the copy in the cache is used.
     Unreachable(&'a Error),
 }
@@ -181,7 +185,8 @@ impl Hub {
         if self.options.offline {
             return self.offline(reference);
         }
-        let listing = match self.list_patiently(reference, progress) {
+        let listed = self.patiently(progress, is_busy, || self.list(&reference.repo, &reference.revision));
+        let listing = match listed {
             Err(error) if error.is_of_network() => match self.cache.find(reference) {
                 Ok(Some(files)) => {
                     progress(Event::Unreachable(&error));
@@ -191,24 +196,58 @@ impl Hub {
             },
             listing => listing?,
         };
-        let choice = choose(&listing.files, reference)?;
+        let Picked { model, companions, .. } = self.choose(&listing, reference, progress)?;
+        if !companions.is_empty() {
+            progress(Event::Companions(&companions));
+        }
         let folder = self.cache.folder(&reference.repo);
-        self.check_space(&folder, &choice)?;
+        self.check_space(&folder, &model)?;
         let mut paths = Vec::new();
-        for file in &choice.files {
+        for file in &model.files {
             paths.push(self.file(&folder, &reference.repo, &listing.commit, file, progress)?);
         }
         folder.set_commit(&reference.revision, &listing.commit)?;
         Ok(paths)
     }
 
-    /// Lists a repository, and asks a busy hub again. A hub that is away is not asked again: the cache may serve.
-    fn list_patiently(&self, reference: &Reference, progress: Progress) -> Result<Listing, Error> {
+    /// The model that a reference means. The header of the file decides whether it is a language model: it is read from the
+    /// cache, or its first kilobytes are downloaded.
+    ///
+    /// # Errors
+    /// If the listing has no such model or several; if the hub refuses or cannot be reached.
+    pub fn choose<'a>(
+        &self,
+        listing: &'a Listing,
+        reference: &Reference,
+        progress: Progress,
+    ) -> Result<Picked<'a>, Error> {
+        let folder = self.cache.folder(&reference.repo);
+        let mut judge = |file: &RemoteFile| {
+            let blob = file.sha256.as_deref().map(|sha256| folder.blob(sha256));
+            let cached = blob.filter(|blob| has_size(blob, file.size)).and_then(|blob| File::open(blob).ok());
+            FileKind::of_beginning(&file.path, file.size, |length| match &cached {
+                Some(blob) => beginning_of(blob, length).map_err(Error::io(&self.options.cache)),
+                None => self.patiently(progress, Error::is_transient, || {
+                    self.beginning(&reference.repo, &listing.commit, file, length)
+                }),
+            })
+        };
+        choose(&listing.files, reference, &mut judge)
+    }
+
+    /// Repeats a request after errors that may pass. A hub that is away is not asked for a listing again: the cache may
+    /// serve.
+    fn patiently<T>(
+        &self,
+        progress: Progress,
+        may_pass: fn(&Error) -> bool,
+        request: impl Fn() -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let mut attempt = 0;
         loop {
-            let error = match self.list(&reference.repo, &reference.revision) {
-                Err(error @ Error::Busy { .. }) => error,
-                listing => return listing,
+            let error = match request() {
+                Err(error) if may_pass(&error) => error,
+                done => return done,
             };
             attempt += 1;
             let Some(wait) = download::pause(&error, attempt, self.options.patience) else { return Err(error) };
@@ -305,6 +344,19 @@ impl Hub {
         let free = fs4::available_space(root).map_err(Error::io(root))?;
         enough(root, needed, free)
     }
+}
+
+fn is_busy(error: &Error) -> bool {
+    matches!(error, Error::Busy { .. })
+}
+
+/// The first bytes of an open file.
+fn beginning_of(mut file: &File, length: u64) -> std::io::Result<Vec<u8>> {
+    use std::io::Seek;
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.take(length).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The path of a file at the hub.

@@ -5,20 +5,24 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::cache::{Folder, files, name_of, repo_of};
-use crate::pick::{choose, models};
+use gristmill_files::gguf::FileKind;
+
+use crate::cache::{Folder, files, kind, name_of, repo_of};
+use crate::pick::{choices, choose, named};
 use crate::reference::{MAIN, Pick, Reference};
 use crate::{Cache, Error, tag_of};
 
 /// The ending of files that no program has finished.
 const INCOMPLETE: &str = ".incomplete";
 
-/// A model in the cache.
+/// A model in the cache, or GGUF files that are no language model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CachedModel {
     /// The name by which [`Cache::find`] finds it.
     pub reference: Reference,
+    /// What it is.
+    pub kind: FileKind,
     /// The files, of a split model in order.
     pub files: Vec<PathBuf>,
     /// Bytes of all files.
@@ -53,7 +57,7 @@ pub struct Removed {
 }
 
 impl Cache {
-    /// All models in the cache, by name.
+    /// All models in the cache, and the other GGUF files, by name.
     ///
     /// # Errors
     /// If the cache cannot be read. A cache that does not exist is empty.
@@ -89,13 +93,16 @@ impl Cache {
         for commit in &commits {
             let snapshot = folder.snapshot(commit);
             let all = files(&snapshot)?;
-            let paths: Vec<PathBuf> = match (&reference.pick, choose(&all, reference)) {
-                (Pick::Usual, _) => all.iter().map(|file| snapshot.join(&file.path)).collect(),
-                (_, Ok(choice)) => choice.files.iter().map(|file| snapshot.join(&file.path)).collect(),
-                (_, Err(error @ Error::Ambiguous { .. })) => return Err(error),
-                (_, Err(_)) => continue,
+            let chosen = match &reference.pick {
+                Pick::Usual => all.iter().collect(),
+                Pick::File(path) => named(&all, path).map(|choice| choice.files).unwrap_or_default(),
+                Pick::Tag(_) => match choose(&all, reference, &mut |file| Ok(kind(&snapshot, file))) {
+                    Ok(picked) => picked.model.files,
+                    Err(error @ Error::Ambiguous { .. }) => return Err(error),
+                    Err(_) => Vec::new(),
+                },
             };
-            for path in &paths {
+            for path in &chosen.iter().map(|file| snapshot.join(&file.path)).collect::<Vec<_>>() {
                 removed.bytes += own_bytes(path);
                 fs::remove_file(path).map_err(Error::io(path))?;
                 removed.files += 1;
@@ -120,15 +127,22 @@ impl Folder {
         }
         let all = files(&snapshot)?;
         let revision = self.revision(commit)?.unwrap_or_else(|| commit.to_owned());
-        let named = |pick: Pick| Reference { repo: repo.to_owned(), pick, revision: revision.clone() };
-        let found = models(&all).into_iter().map(|model| {
+        let name = |pick: Pick| Reference { repo: repo.to_owned(), pick, revision: revision.clone() };
+        let judge = |file: &_| kind(&snapshot, file);
+        let found = choices(&all).into_iter().map(|model| {
+            let kind = model.files.first().and_then(|file| judge(file)).unwrap_or(model.kind);
             let tag = tag_of(model.path());
-            let by_tag = tag.clone().map(|tag| named(Pick::Tag(tag)));
-            let by_tag = by_tag.filter(|name| choose(&all, name).is_ok_and(|found| found == model));
+            let by_tag = tag.clone().filter(|_| kind == FileKind::LanguageModel).map(|tag| name(Pick::Tag(tag)));
+            let is_found = |name: &Reference| {
+                let found = choose(&all, name, &mut |file| Ok(judge(file)));
+                found.is_ok_and(|found| found.model.path() == model.path())
+            };
+            let by_tag = by_tag.filter(is_found);
             let files: Vec<PathBuf> = model.files.iter().map(|file| snapshot.join(&file.path)).collect();
             let used = files.iter().filter_map(|file| fs::metadata(file).and_then(|data| data.accessed()).ok()).max();
             CachedModel {
-                reference: by_tag.unwrap_or_else(|| named(Pick::File(model.path().to_owned()))),
+                kind,
+                reference: by_tag.unwrap_or_else(|| name(Pick::File(model.path().to_owned()))),
                 size: model.size(),
                 files,
                 tag,

@@ -2,20 +2,39 @@
 
 use std::collections::BTreeMap;
 
+use gristmill_files::gguf::FileKind;
+
 use crate::Error;
 use crate::listing::RemoteFile;
 use crate::reference::{Pick, Reference, is_gguf};
 
 /// The tags that are taken without a tag, the first that is there.
-pub const USUAL: [&str; 2] = ["Q4_K_M", "Q8_0"];
+pub const USUAL: [&str; 3] = ["Q4_K_M", "UD-Q4_K_XL", "Q8_0"];
 
-/// A model of a repository: its parts in order.
+/// Returns the kind of a file by its header; `None` if the header does not show one.
+pub(crate) type Judge<'j> = &'j mut dyn FnMut(&RemoteFile) -> Result<Option<FileKind>, Error>;
+
+/// GGUF files of a repository that belong together: one file, or the parts of a split model in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice<'a> {
     /// The files, of a split model in order.
     pub files: Vec<&'a RemoteFile>,
+    /// What they are: by their name, until their header has been read.
+    pub kind: FileKind,
     /// Parts that the names select.
     parts: usize,
+}
+
+/// The model that a reference means, and the other files of its repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Picked<'a> {
+    /// The model.
+    pub model: Choice<'a>,
+    /// The other language models, as far as their names show.
+    pub others: Vec<Choice<'a>>,
+    /// Files that are no language models: draft models, projectors and others.
+    pub companions: Vec<Choice<'a>>,
 }
 
 impl Choice<'_> {
@@ -29,6 +48,15 @@ impl Choice<'_> {
         self.files.first().map_or("", |file| &file.path)
     }
 
+    /// How late a choice is tried: names without a mark first, then those of models that may be drafts.
+    pub fn rank(&self) -> usize {
+        match FileKind::of_name(self.path()) {
+            FileKind::LanguageModel => 0,
+            FileKind::Draft => 1,
+            _ => LAST_RANK,
+        }
+    }
+
     fn has_tag(&self, tag: &str) -> bool {
         has_tag(self.path(), tag)
     }
@@ -39,86 +67,131 @@ impl Choice<'_> {
         let rest = stem.strip_suffix(&tag.to_ascii_uppercase());
         rest.is_some_and(|rest| !rest.ends_with(|c: char| c.is_ascii_alphanumeric()))
     }
+
+    fn is_named(&self, path: &str) -> bool {
+        self.files.iter().any(|file| file.path == path || file.path.rsplit('/').next() == Some(path))
+    }
 }
 
-/// The models of a repository in the order of their names. Projectors and importance matrices are none.
-pub fn models(files: &[RemoteFile]) -> Vec<Choice<'_>> {
-    let mut models: BTreeMap<(&str, usize), Vec<(usize, &RemoteFile)>> = BTreeMap::new();
-    for file in files.iter().filter(|file| is_model(&file.path)) {
+const LAST_RANK: usize = 2;
+
+/// All GGUF files of a repository in the order of their names, with the kinds that their names suggest.
+pub fn choices(files: &[RemoteFile]) -> Vec<Choice<'_>> {
+    let mut choices: BTreeMap<(&str, usize), Vec<(usize, &RemoteFile)>> = BTreeMap::new();
+    for file in files.iter().filter(|file| is_gguf(&file.path)) {
         let (name, number, parts) = split(&file.path).unwrap_or((&file.path, 1, 1));
-        models.entry((name, parts)).or_default().push((number, file));
+        choices.entry((name, parts)).or_default().push((number, file));
     }
-    let choice = |((_, parts), mut files): ((&str, usize), Vec<(usize, _)>)| {
+    let choice = |((name, parts), mut files): ((&str, usize), Vec<(usize, _)>)| {
         files.sort_by_key(|(number, _)| *number);
         files.dedup_by_key(|(number, _)| *number);
-        Choice { files: files.into_iter().map(|(_, file)| file).collect(), parts }
+        Choice { files: files.into_iter().map(|(_, file)| file).collect(), kind: FileKind::of_name(name), parts }
     };
-    models.into_iter().map(choice).collect()
+    choices.into_iter().map(choice).collect()
 }
 
-/// The model that a reference means.
+/// The files with this path or name, whatever they are.
+pub(crate) fn named<'a>(files: &'a [RemoteFile], path: &str) -> Option<Choice<'a>> {
+    choices(files).into_iter().find(|choice| choice.is_named(path))
+}
+
+/// The model that a reference means. Names sort the candidates, and the header of the first one decides whether it is a
+/// language model. A file that the reference names can be a draft model too.
 ///
 /// # Errors
-/// If there is none or several, with the choices, or parts are missing.
-pub fn choose<'a>(files: &'a [RemoteFile], reference: &Reference) -> Result<Choice<'a>, Error> {
+/// If there is none or several, with the choices, or parts are missing; those of `judge`.
+pub(crate) fn choose<'a>(files: &'a [RemoteFile], reference: &Reference, judge: Judge) -> Result<Picked<'a>, Error> {
     let repo = || reference.repo.clone();
-    let models = models(files);
-    if models.is_empty() {
+    let (mut candidates, mut companions) = (choices(files), Vec::new());
+    if candidates.is_empty() {
         return Err(Error::NoModels { repo: repo() });
     }
-    let missing = |wanted: &str| Error::NoSuchModel { repo: repo(), wanted: wanted.to_owned(), choices: list(&models) };
-    let choice = match &reference.pick {
-        Pick::File(path) => models.iter().find(|model| named(model, path)).ok_or_else(|| missing(path))?,
-        Pick::Tag(tag) => {
-            let tagged = tagged(&models, tag);
-            match (tagged.first(), tagged.len()) {
-                (Some(&one), 1) => one,
-                (None, _) => return Err(missing(tag)),
-                _ => {
-                    let several: Vec<Choice> = tagged.into_iter().cloned().collect();
-                    return Err(Error::Ambiguous { repo: repo(), wanted: tag.clone(), choices: list(&several) });
-                }
-            }
+    loop {
+        let index = candidate(&candidates, reference).map_err(|error| match error {
+            Error::NoModels { repo } => Error::NoLanguageModel { repo, found: list_kinds(&companions) },
+            error => error,
+        })?;
+        let mut model = candidates.remove(index);
+        if model.files.len() != model.parts {
+            let (file, found, parts) = (model.path().to_owned(), model.files.len(), model.parts);
+            return Err(Error::Parts { repo: repo(), file, found, parts });
         }
-        Pick::Usual => match (usual(&models), models.as_slice()) {
-            (Some(choice), _) | (None, [choice]) => choice,
-            _ => return Err(Error::Choose { repo: repo(), choices: list(&models) }),
-        },
-    };
-    match (choice.files.len(), choice.parts) {
-        (found, parts) if found == parts => Ok(choice.clone()),
-        (found, parts) => Err(Error::Parts { repo: repo(), file: choice.path().to_owned(), found, parts }),
+        model.kind = model.files.first().map_or(Ok(None), |file| judge(file))?.unwrap_or(model.kind);
+        match (&reference.pick, model.kind) {
+            (_, FileKind::LanguageModel) | (Pick::File(_), FileKind::Draft) => {
+                let rank = model.rank();
+                let (others, marked): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|it| it.rank() <= rank);
+                companions.extend(marked);
+                return Ok(Picked { model, others, companions });
+            }
+            (Pick::File(_), kind) => {
+                return Err(Error::NotAModel { repo: repo(), file: model.path().to_owned(), kind });
+            }
+            _ => companions.push(model),
+        }
     }
 }
 
-/// Models with a tag; if several have it, those that end with it.
-fn tagged<'a, 'b>(models: &'b [Choice<'a>], tag: &str) -> Vec<&'b Choice<'a>> {
-    let all: Vec<_> = models.iter().filter(|model| model.has_tag(tag)).collect();
+/// The index of the candidate that a reference means by the names: of the lowest rank that has one.
+fn candidate(candidates: &[Choice], reference: &Reference) -> Result<usize, Error> {
+    let repo = || reference.repo.clone();
+    let missing = |wanted: &str| {
+        let lowest = candidates.iter().map(Choice::rank).min().unwrap_or(0);
+        let listed: Vec<&Choice> = candidates.iter().filter(|choice| choice.rank() == lowest).collect();
+        Error::NoSuchModel { repo: repo(), wanted: wanted.to_owned(), choices: list(&listed) }
+    };
+    if let Pick::File(path) = &reference.pick {
+        return candidates.iter().position(|choice| choice.is_named(path)).ok_or_else(|| missing(path));
+    }
+    for rank in 0..=LAST_RANK {
+        let models: Vec<&Choice> = candidates.iter().filter(|choice| choice.rank() == rank).collect();
+        let found = match &reference.pick {
+            Pick::Tag(tag) => match tagged(&models, tag).as_slice() {
+                [] => continue,
+                [one] => *one,
+                several => {
+                    return Err(Error::Ambiguous { repo: repo(), wanted: tag.clone(), choices: list(several) });
+                }
+            },
+            _ => match (usual(&models), models.as_slice()) {
+                (_, []) => continue,
+                (Some(choice), _) | (None, &[choice]) => choice,
+                _ => return Err(Error::Choose { repo: repo(), choices: list(&models) }),
+            },
+        };
+        return candidates.iter().position(|choice| choice == found).ok_or_else(|| missing(found.path()));
+    }
+    match &reference.pick {
+        Pick::Tag(tag) => Err(missing(tag)),
+        _ => Err(Error::NoModels { repo: repo() }),
+    }
+}
+
+/// Models with a tag; if several have it, the one that ends with it.
+fn tagged<'a, 'b>(models: &[&'b Choice<'a>], tag: &str) -> Vec<&'b Choice<'a>> {
+    let all: Vec<_> = models.iter().copied().filter(|model| model.has_tag(tag)).collect();
     let ending: Vec<_> = all.iter().copied().filter(|model| model.ends_with(tag)).collect();
     if all.len() > 1 && ending.len() == 1 { ending } else { all }
 }
 
 /// The model that is taken without a tag.
-fn usual<'a, 'b>(models: &'b [Choice<'a>]) -> Option<&'b Choice<'a>> {
+fn usual<'a, 'b>(models: &[&'b Choice<'a>]) -> Option<&'b Choice<'a>> {
     USUAL.iter().find_map(|tag| match tagged(models, tag).as_slice() {
         [one] => Some(*one),
         _ => None,
     })
 }
 
-fn named(model: &Choice, path: &str) -> bool {
-    model.files.iter().any(|file| file.path == path || file.path.rsplit('/').next() == Some(path))
-}
-
 /// `a-Q4_0.gguf (4.50 GB), …`.
-fn list(models: &[Choice]) -> String {
-    let one = |model: &Choice| format!("{} ({})", model.path(), crate::bytes(model.size()));
+fn list(models: &[&Choice]) -> String {
+    let one = |model: &&Choice| format!("{} ({})", model.path(), crate::bytes(model.size()));
     models.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-fn is_model(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
-    is_gguf(path) && !name.contains("mmproj") && !name.contains("imatrix.")
+/// `mmproj-F16.gguf (projector), …`.
+fn list_kinds(choices: &[Choice]) -> String {
+    let one = |choice: &Choice| format!("{} ({})", choice.path(), choice.kind);
+    choices.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// The name of a file without folder, ending and number of the part.
@@ -174,9 +247,15 @@ mod tests {
     }
 
     fn pick(paths: &[&str], text: &str) -> Result<Vec<String>, Error> {
+        pick_by(paths, text, |_| None)
+    }
+
+    /// The same with headers of these kinds.
+    fn pick_by(paths: &[&str], text: &str, header: fn(&str) -> Option<FileKind>) -> Result<Vec<String>, Error> {
         let files = files(paths);
         let reference = text.parse().expect(text);
-        choose(&files, &reference).map(|choice| choice.files.iter().map(|file| file.path.clone()).collect())
+        let picked = choose(&files, &reference, &mut |file| Ok(header(&file.path)))?;
+        Ok(picked.model.files.iter().map(|file| file.path.clone()).collect())
     }
 
     const MANY: [&str; 8] = [
@@ -201,17 +280,100 @@ mod tests {
             assert!(matches!(pick(&MANY, &format!("a/b:{tag}")), Err(Error::NoSuchModel { .. })), "{tag}");
         }
         assert_eq!(pick(&MANY, "a/b:m-Q8_0.gguf").expect("it is there"), ["m-Q8_0.gguf"]);
-        assert!(pick(&MANY, "a/b:mmproj-m-Q8_0.gguf").is_err(), "a projector is no model");
+        assert!(matches!(pick(&MANY, "a/b:mmproj-m-Q8_0.gguf"), Err(Error::NotAModel { .. })), "a projector");
     }
 
     #[test]
-    fn the_usual_is_q4_k_m_then_q8_0_then_the_only_one() {
+    fn the_usual_is_q4_k_m_then_ud_q4_k_xl_then_q8_0_then_the_only_one() {
         assert_eq!(pick(&MANY, "a/b").expect("Q4_K_M"), ["m-Q4_K_M.gguf"]);
         assert_eq!(pick(&MANY[3..], "a/b").expect("Q8_0"), ["m-Q8_0.gguf"]);
+        let unsloth = ["m-BF16.gguf", "m-Q8_0.gguf", "m-UD-Q4_K_XL.gguf", "m-UD-Q8_K_XL.gguf"];
+        assert_eq!(pick(&unsloth, "a/b").expect("UD-Q4_K_XL"), ["m-UD-Q4_K_XL.gguf"]);
         assert_eq!(pick(&["x.gguf"], "a/b").expect("one"), ["x.gguf"]);
         let error = pick(&["m-Q2_K.gguf", "m-Q6_K.gguf"], "a/b").expect_err("two").to_string();
         assert!(error.contains("m-Q2_K.gguf (1.50 GB), m-Q6_K.gguf (1.50 GB)"), "{error}");
         assert!(matches!(pick(&["x.bin"], "a/b"), Err(Error::NoModels { .. })));
+    }
+
+    /// Layouts of published repositories, and the file that is the model.
+    const PUBLISHED: [(&[&str], &str); 10] = [
+        (
+            &[
+                "gemma-4-12B-it-qat-UD-Q4_K_XL.gguf",
+                "mtp-gemma-4-12B-it.gguf",
+                "mmproj-BF16.gguf",
+                "MTP/gemma-4-12B-it-Q8_0-MTP.gguf",
+                "MTP/gemma-4-12B-it-BF16-MTP.gguf",
+            ],
+            "gemma-4-12B-it-qat-UD-Q4_K_XL.gguf",
+        ),
+        (
+            &["gemma-4-E2B-it-Q8_0.gguf", "gemma-4-E2B-it-BF16.gguf", "MTP/gemma-4-E2B-it-Q8_0-MTP.gguf"],
+            "gemma-4-E2B-it-Q8_0.gguf",
+        ),
+        (
+            &["ornith-9b-mtp-kl-BF16.gguf", "ornith-9b-mtp-kl-Q4_K_M.gguf", "mtp-ornith-9b-mtp-kl-Q8_0.gguf"],
+            "ornith-9b-mtp-kl-Q4_K_M.gguf",
+        ),
+        (&["mtp-gemma-4-E4B-it-Q8_0.gguf", "gemma-4-E4B-it-Q6_K.gguf", "mmproj-F16.gguf"], "gemma-4-E4B-it-Q6_K.gguf"),
+        (&["m-Q6_K.gguf", "mmproj-m-Q8_0.gguf"], "m-Q6_K.gguf"),
+        (&["m-Q4_K_XL.gguf", "m-eagle3-Q8_0.gguf", "m-dflash-Q8_0.gguf"], "m-Q4_K_XL.gguf"),
+        (&["m-Q6_K.gguf", "m-draft-Q4_K_M.gguf"], "m-Q6_K.gguf"),
+        (&["m-Q6_K.gguf", "m.imatrix.gguf", "imatrix_unsloth.gguf", "m-imatrix.gguf"], "m-Q6_K.gguf"),
+        (&["m-Q6_K.gguf", "adapter-F16-LoRA.gguf"], "m-Q6_K.gguf"),
+        (&["m-Q6_K.gguf", "vocoder-m-Q8_0.gguf"], "m-Q6_K.gguf"),
+    ];
+
+    #[test]
+    fn files_next_to_a_model_are_not_taken_for_it() {
+        for (files, model) in PUBLISHED {
+            assert_eq!(pick(files, "a/b").expect(model), [model], "{files:?}");
+            let companions = files.iter().filter(|path| FileKind::of_name(path) != FileKind::LanguageModel);
+            for path in companions {
+                let named = pick(files, &format!("a/b:{path}"));
+                match FileKind::of_name(path) {
+                    FileKind::Draft => assert_eq!(named.expect(path), [*path], "a draft model can be named"),
+                    _ => assert!(matches!(named, Err(Error::NotAModel { .. })), "{path}"),
+                }
+            }
+        }
+        let tag = pick(&["m-Q6_K.gguf", "mmproj-m-Q8_0.gguf"], "a/b:Q8_0").expect_err("a projector").to_string();
+        assert!(tag.contains("no `Q8_0`; it has: m-Q6_K.gguf"), "{tag}");
+    }
+
+    #[test]
+    fn the_header_overrules_the_name() {
+        use FileKind::{Draft, Imatrix, LanguageModel};
+        // All names have the mark, or only one has the tag: models by their headers.
+        let models = |_: &str| Some(LanguageModel);
+        for (files, name, model) in [
+            (&["m-draft-Q4_K_M.gguf", "m-draft-Q8_0.gguf"][..], "a/b", "m-draft-Q4_K_M.gguf"),
+            (&["m-lora-Q8_0.gguf", "imatrix.gguf"], "a/b", "m-lora-Q8_0.gguf"),
+            (&["m-Q8_0.gguf", "m-IQ4_XS-imatrix.gguf"], "a/b:IQ4_XS", "m-IQ4_XS-imatrix.gguf"),
+            (&["m-Q8_0.gguf", "m-Q4_K_M-MTP.gguf"], "a/b:m-Q4_K_M-MTP.gguf", "m-Q4_K_M-MTP.gguf"),
+        ] {
+            assert_eq!(pick_by(files, name, models).expect(model), [model], "{files:?}");
+        }
+        // The name has no mark, but the header is that of another kind.
+        let files = ["m-Q4_K_M.gguf", "m-Q8_0.gguf", "x.gguf"];
+        let first_is_draft = |path: &str| Some(if path.contains("Q4_K_M") { Draft } else { LanguageModel });
+        assert_eq!(pick_by(&files, "a/b", first_is_draft).expect("the next"), ["m-Q8_0.gguf"]);
+        let tag = pick_by(&files, "a/b:Q4_K_M", first_is_draft).expect_err("a draft model").to_string();
+        assert!(tag.contains("it has: m-Q8_0.gguf (1.50 GB), x.gguf"), "{tag}");
+        let none = pick_by(&files, "a/b", |_| Some(Imatrix)).expect_err("no model");
+        assert!(matches!(none, Error::Choose { .. } | Error::NoLanguageModel { .. }), "{none:?}");
+        let none = pick_by(&files[..1], "a/b", |_| Some(Imatrix)).expect_err("no model").to_string();
+        assert!(none.contains("no language model") && none.contains("m-Q4_K_M.gguf (importance matrix)"), "{none}");
+    }
+
+    #[test]
+    fn the_files_next_to_the_model_are_returned() {
+        let files = files(&["m-Q4_K_M.gguf", "m-Q8_0.gguf", "mtp-m.gguf", "mmproj-F16.gguf", "README.md"]);
+        let reference = "a/b".parse().expect("a name");
+        let picked = choose(&files, &reference, &mut |_| Ok(None)).expect("a model");
+        let paths = |choices: &[Choice]| choices.iter().map(|it| it.path().to_owned()).collect::<Vec<_>>();
+        assert_eq!((picked.model.path(), paths(&picked.others)), ("m-Q4_K_M.gguf", vec!["m-Q8_0.gguf".to_owned()]));
+        assert_eq!(list_kinds(&picked.companions), "mmproj-F16.gguf (projector), mtp-m.gguf (draft model)");
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub struct Reference {
 /// Which model of a repository is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pick {
-    /// The usual one: Q4_K_M, then Q8_0.
+    /// The usual one: Q4_K_M, then UD-Q4_K_XL, then Q8_0.
     Usual,
     /// The one with this tag in its name.
     Tag(String),

@@ -10,6 +10,7 @@
 //! - [`GgufFile`] opens a path (all parts of a split model), or reads bytes already in memory.
 //! - [`GgufWriter::with_source`] makes a model whose tensors' data is not in a GGUF file.
 //! - [`Metadata`] holds the key-value pairs; its getters name the key, the expected and the found type.
+//! - [`FileKind`] tells language models from the files next to them.
 //! - [`GgufWriter`] writes a file from front to back without holding tensor data.
 //!
 //! Files are untrusted. Every count is checked against the bytes that remain before anything is allocated, so reading
@@ -23,6 +24,7 @@ mod error;
 mod file;
 mod fingerprint;
 mod joined;
+mod kind;
 mod made;
 mod metadata;
 mod parse;
@@ -37,6 +39,7 @@ mod writer;
 pub use atomic::{NewFile, write_atomically};
 pub use error::{FormatError, FormatErrorKind, GgufError, Name, Place};
 pub use file::{GgufFile, TensorInfo};
+pub use kind::FileKind;
 pub use made::TensorSource;
 pub use metadata::{FromValue, Metadata, MetadataError, Unfit};
 pub use reader::FileReader;

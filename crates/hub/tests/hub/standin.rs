@@ -12,6 +12,9 @@ use sha2::{Digest, Sha256};
 /// The commit of the files, unless a fault changes it.
 pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
+/// The range of requests that only read a header. Faults and counts are about downloads.
+const HEADER: &str = "bytes=0-65535";
+
 /// Faults of the host of the downloads, or of the hub.
 #[derive(Clone, Debug, Default)]
 #[allow(dead_code)]
@@ -51,6 +54,8 @@ pub(crate) struct Seen {
     /// Headers `authorization` that either got.
     pub(crate) hub_tokens: Vec<String>,
     pub(crate) cdn_tokens: Vec<String>,
+    /// Requests for a header, at the host of the downloads.
+    pub(crate) headers: usize,
     /// Bytes of files that were sent.
     pub(crate) bytes: u64,
     /// Downloads that ran at the same time, at most.
@@ -146,7 +151,11 @@ impl StandIn {
                 true => (&mut state.seen.hub, 0),
                 false => (&mut state.seen.cdn, 1),
             };
-            lines.push(line);
+            match request.is_for_header() {
+                true if !hub => state.seen.headers += 1,
+                true => {}
+                false => lines.push(line),
+            }
             if let Some(token) = token {
                 if tokens == 0 { &mut state.seen.hub_tokens } else { &mut state.seen.cdn_tokens }.push(token);
             }
@@ -207,15 +216,17 @@ impl StandIn {
 
     fn cdn(&self, stream: &mut TcpStream, request: &Request) -> std::io::Result<()> {
         let mut state = self.state();
-        let faults = state.faults.clone();
+        let is_for_header = request.is_for_header();
+        let faults = if is_for_header { Faults::default() } else { state.faults.clone() };
         if let Some((status, header, times)) = &mut state.faults.status
             && *times > 0
+            && !is_for_header
         {
             *times -= 1;
             return reply(stream, *status, header, b"no");
         }
         let (path, signature) = request.target.split_once("?signature=").unwrap_or((&request.target, ""));
-        state.used += 1;
+        state.used += usize::from(!is_for_header);
         let expired = faults.signature_lasts.is_some_and(|lasts| state.used > lasts);
         if expired || signature.parse() != Ok(state.signature) && faults.signature_lasts.is_some() {
             return reply(stream, 403, "", b"expired");
@@ -225,10 +236,10 @@ impl StandIn {
         let file = parts.next().unwrap_or_default();
         let found = state.repos.get(&repo).and_then(|files| files.get(file)).cloned();
         let Some(bytes) = found else { return reply(stream, 404, "", b"") };
-        state.seen.running += 1;
+        state.seen.running += usize::from(!is_for_header);
         state.seen.at_once = state.seen.at_once.max(state.seen.running);
         drop(state);
-        let mut counted = true;
+        let mut counted = !is_for_header;
         let mut ended = || {
             if std::mem::take(&mut counted) {
                 let mut state = self.state();
@@ -272,8 +283,10 @@ impl StandIn {
         };
         {
             let mut state = self.state();
+            let is_for_header = request.is_for_header();
             if let Some((at, times)) = &mut state.faults.flip
                 && *times > 0
+                && !is_for_header
                 && (start as u64..end as u64).contains(at)
             {
                 *times -= 1;
@@ -281,6 +294,7 @@ impl StandIn {
             }
             if let Some((share, times)) = &mut state.faults.cut
                 && *times > 0
+                && !is_for_header
             {
                 *times -= 1;
                 part.truncate((part.len() as f64 * *share) as usize);
@@ -301,7 +315,9 @@ impl StandIn {
                 ended();
             }
             stream.write_all(piece)?;
-            self.state().seen.bytes += piece.len() as u64;
+            if !request.is_for_header() {
+                self.state().seen.bytes += piece.len() as u64;
+            }
         }
         Ok(())
     }
@@ -346,6 +362,10 @@ struct Request {
 }
 
 impl Request {
+    fn is_for_header(&self) -> bool {
+        self.headers.get("range").is_some_and(|range| range == HEADER)
+    }
+
     fn read(stream: &TcpStream) -> std::io::Result<Request> {
         let mut lines = BufReader::new(stream).lines();
         let first = lines.next().unwrap_or(Ok(String::new()))?;
