@@ -523,8 +523,6 @@ pub struct MoeSpec {
     pub expert_scales: bool,
     /// The weight multiplies the expert's input instead of its output; one expert is chosen.
     pub weighs_input: bool,
-    /// The rows of gate and up are one tensor, for each expert first those of its gate.
-    pub fused_gate_up: bool,
     /// Width of an MLP that reads and writes what the experts do: see [`LayerSpec::mlp`].
     pub beside: Option<usize>,
 }

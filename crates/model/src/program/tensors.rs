@@ -63,8 +63,6 @@ pub(crate) struct TensorSpec {
     pub(crate) heads: Option<Heads>,
     /// A tensor `X.scale` of the file is the scale of this `X.weight`, and not another weight of the model.
     pub(crate) is_scaled: bool,
-    /// The file's shape may have dimensions of 1 anywhere, not only behind the others.
-    pub(crate) may_have_ones: bool,
 }
 
 /// How the rows of all heads become a matrix for each.
@@ -151,7 +149,6 @@ impl TensorSpec {
             order: None,
             heads: None,
             is_scaled: true,
-            may_have_ones: false,
         }
     }
 

@@ -93,14 +93,9 @@ fn find<'a>(file: &'a GgufFile, needed: &TensorSpec) -> Result<&'a TensorInfo> {
     let Some(tensor) = file.tensor(&needed.name) else {
         return Err(Error::MissingTensor { name: needed.name.clone(), shape: needed.shape.clone() });
     };
-    // Trailing dimensions of 1 are ignored: one expert can be stored as a matrix.
-    let trim = |shape: &[u64]| shape.len() - shape.iter().rev().take_while(|&&n| n == 1).count();
+    // Dimensions of 1 change no byte: one expert can be stored as a matrix, and a vector as a column.
     let without_ones = |shape: &[u64]| shape.iter().copied().filter(|&n| n != 1).collect::<Vec<_>>();
-    let fits = match needed.may_have_ones {
-        true => without_ones(&tensor.shape) == without_ones(&needed.shape),
-        false => tensor.shape[..trim(&tensor.shape)] == needed.shape[..trim(&needed.shape)],
-    };
-    if !fits {
+    if without_ones(&tensor.shape) != without_ones(&needed.shape) {
         return Err(Error::TensorShape {
             name: needed.name.clone(),
             offset: tensor.offset,

@@ -2,6 +2,7 @@
 
 mod channels;
 mod disk;
+mod fused;
 mod gemma4;
 mod heads;
 mod heads_file;

@@ -242,9 +242,8 @@ impl KeyReader<'_> {
         let rule = || format!("is more than the {experts} experts that the model has");
         let top_k = self.count_within("expert_used_count", experts, rule)?;
         let (groups, top_groups) = self.expert_groups(experts, top_k)?;
-        let split = "blk.0.ffn_gate.0.weight";
-        if self.tensor(split) {
-            return Err(Error::SplitExperts(split.to_owned()));
+        if let Some(split) = self.source.file.tensors().iter().find(|it| it.name.ends_with(".ffn_gate.0.weight")) {
+            return Err(Error::SplitExperts(split.name.clone()));
         }
         Ok(MlpSpec::Moe(MoeSpec {
             experts,
@@ -265,7 +264,6 @@ impl KeyReader<'_> {
             router_norm: false,
             expert_scales: false,
             weighs_input: false,
-            fused_gate_up: self.tensor("blk.0.ffn_gate_up_exps.weight"),
             beside: None,
         }))
     }

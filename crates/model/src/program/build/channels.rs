@@ -63,17 +63,13 @@ impl Builder<'_> {
         gates: &ChannelGates,
     ) -> (VectorId, VectorId, VectorId, VectorId) {
         let DeltaHeads { values, width, .. } = spec.heads;
-        // Files have a convolution's one input channel as a dimension, and a number of each head as rows of one.
-        let with_ones = |name: &str, shape: &[usize]| TensorSpec {
-            may_have_ones: true,
-            ..TensorSpec::new(layer.name(name), shape)
-        };
-        let convolution = |part| with_ones(&format!("ssm_conv1d_{part}.weight"), &[spec.taps, values * width]);
+        let named = |name: &str, shape: &[usize]| TensorSpec::new(layer.name(name), shape);
+        let convolution = |part| named(&format!("ssm_conv1d_{part}.weight"), &[spec.taps, values * width]);
         let conv = self.tensors.add_vector(VectorSpec::Tensors(["q", "k", "v"].map(convolution).to_vec()));
-        let decay = with_ones("ssm_a", &[values]);
+        let decay = named("ssm_a", &[values]);
         let decay = if gates.is_negated { self.scaled(decay, -1.0) } else { self.vector(decay) };
-        let dt_bias = self.vector(TensorSpec::new(layer.name("ssm_dt.bias"), &[values * width]));
-        (conv, decay, dt_bias, self.vector(TensorSpec::new(layer.name("ssm_norm.weight"), &[width])))
+        let dt_bias = self.vector(named("ssm_dt.bias", &[values * width]));
+        (conv, decay, dt_bias, self.vector(named("ssm_norm.weight", &[width])))
     }
 
     /// Queries, keys and values, then α, the gate and β.

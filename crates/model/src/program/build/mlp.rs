@@ -123,8 +123,10 @@ impl Builder<'_> {
 
     fn expert_matrices(&mut self, layer: Layer, spec: &MoeSpec) -> GatedMlp {
         let (hidden, MoeSpec { experts, inner, activation, .. }) = (self.spec.hidden, *spec);
-        let gate_up = match spec.fused_gate_up {
-            true => TensorSpec::halves(&layer.name("ffn_gate_up_exps.weight"), [hidden, inner, experts]),
+        // llama.cpp's converter can write both as one tensor, for each expert first the rows of its gate.
+        let fused = layer.name("ffn_gate_up_exps.weight");
+        let gate_up = match self.contains(&fused) {
+            true => TensorSpec::halves(&fused, [hidden, inner, experts]),
             false => self.two(layer, ["ffn_gate_exps.weight", "ffn_up_exps.weight"], &[hidden, inner, experts]),
         };
         let gate_up = self.matrix(Role::GateUp, gate_up);
