@@ -220,7 +220,9 @@ impl Socket {
 /// Unix sockets.
 #[cfg(unix)]
 mod unix {
+    use std::fs;
     use std::io;
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
     use std::path::{Path, PathBuf};
 
     use tokio::net::UnixListener;
@@ -231,24 +233,46 @@ mod unix {
     #[derive(Debug)]
     pub(super) struct Listener {
         listener: UnixListener,
-        path: Option<PathBuf>,
+        own: Option<(PathBuf, SocketFile)>,
+    }
+
+    /// Device and inode of a socket's file. Another file at the same path has others.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    struct SocketFile(u64, u64);
+
+    impl SocketFile {
+        /// The file at a path, if it is a socket. A link to a socket is none.
+        fn at(path: &Path) -> Option<SocketFile> {
+            let about = fs::symlink_metadata(path).ok()?;
+            about.file_type().is_socket().then(|| SocketFile(about.dev(), about.ino()))
+        }
+
+        /// Removes the file, if it is still the one at the path.
+        fn remove(self, path: &Path) -> io::Result<()> {
+            if SocketFile::at(path) == Some(self) { fs::remove_file(path) } else { Ok(()) }
+        }
     }
 
     impl Listener {
         pub(super) fn bind(path: &Path) -> io::Result<Listener> {
             let listener = match UnixListener::bind(path) {
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_over(path) => {
-                    std::fs::remove_file(path)?;
-                    UnixListener::bind(path)
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                    let occupied = || io::Error::new(error.kind(), "another file, no socket, has this path");
+                    let file = SocketFile::at(path).ok_or_else(occupied)?;
+                    if !is_left_over(path) {
+                        return Err(error);
+                    }
+                    file.remove(path)?;
+                    UnixListener::bind(path)?
                 }
-                bound => bound,
+                bound => bound?,
             };
-            Ok(Listener { listener: listener?, path: Some(path.to_owned()) })
+            Ok(Listener { listener, own: SocketFile::at(path).map(|file| (path.to_owned(), file)) })
         }
 
         pub(super) fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<Listener> {
             listener.set_nonblocking(true)?;
-            Ok(Listener { listener: UnixListener::from_std(listener)?, path: None })
+            Ok(Listener { listener: UnixListener::from_std(listener)?, own: None })
         }
 
         pub(super) async fn accept(&self) -> io::Result<Box<dyn Io>> {
@@ -259,16 +283,67 @@ mod unix {
 
     impl Drop for Listener {
         fn drop(&mut self) {
-            if let Some(path) = &self.path {
-                // Somebody else has removed it already.
-                let _ = std::fs::remove_file(path);
+            if let Some((path, file)) = &self.own {
+                // Nobody is left to report a failure to; the next start removes the file.
+                let _ = file.remove(path);
             }
         }
     }
 
-    /// Whether a file is the socket of a process that has ended without removing it.
+    /// Whether a socket is that of a process that has ended without removing it.
     fn is_left_over(path: &Path) -> bool {
         let connected = std::os::unix::net::UnixStream::connect(path);
         connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        /// A path of the test's own, at which there is nothing.
+        fn free(name: &str) -> PathBuf {
+            let path = std::env::temp_dir().join(format!("gristmill-socket-{name}-{}", std::process::id()));
+            let _ = fs::remove_file(&path);
+            path
+        }
+
+        #[tokio::test]
+        async fn only_a_left_over_socket_is_replaced() {
+            let path = free("replaced");
+            fs::write(&path, "keep").expect("a file");
+            let error = Listener::bind(&path).expect_err("a file is there").to_string();
+            assert!(error.contains("no socket"), "{error}");
+            assert_eq!(fs::read_to_string(&path).expect("the file"), "keep");
+            fs::remove_file(&path).expect("removed");
+
+            let link = free("link");
+            std::os::unix::fs::symlink(&path, &link).expect("a link");
+            drop(std::os::unix::net::UnixListener::bind(&path).expect("a socket"));
+            Listener::bind(&link).expect_err("a link is there");
+            assert!(SocketFile::at(&path).is_some(), "the socket of another program stays");
+            fs::remove_file(&link).expect("removed");
+
+            let listener = Listener::bind(&path).expect("nobody listens");
+            let other = Listener::bind(&path).expect_err("the first one listens");
+            assert_eq!(other.kind(), io::ErrorKind::AddrInUse);
+            drop(listener);
+            assert!(!path.exists(), "the file is removed at its end");
+        }
+
+        #[tokio::test]
+        async fn only_the_socket_that_was_bound_is_removed() {
+            for is_socket in [false, true] {
+                let path = free("removed");
+                let listener = Listener::bind(&path).expect("a socket");
+                fs::remove_file(&path).expect("removed by another program");
+                let other = is_socket.then(|| std::os::unix::net::UnixListener::bind(&path).expect("another socket"));
+                if other.is_none() {
+                    fs::write(&path, "keep").expect("another file");
+                }
+                drop(listener);
+                assert!(path.exists(), "it is not the listener's");
+                fs::remove_file(&path).expect("removed");
+            }
+        }
     }
 }

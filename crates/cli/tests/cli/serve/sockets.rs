@@ -113,6 +113,15 @@ fn a_unix_socket() {
     let _ = fs::remove_file(&socket);
     drop(UnixListener::bind(&socket).expect("a socket"));
     assert!(Path::new(&socket).exists());
+    // A file that is no socket stays as it is.
+    fs::write(&monitoring, "keep").expect("a file");
+    let refused = command(&["--listen", &listen, "--metrics-listen", &metrics]).stderr(Stdio::piped()).output();
+    let refused = refused.expect("it ends");
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && error.contains("no socket, has this path"), "{error}");
+    assert_eq!(fs::read_to_string(&monitoring).expect("the file"), "keep");
+    fs::remove_file(&monitoring).expect("removed");
+    assert!(!Path::new(&socket).exists(), "the first socket is removed");
     let server = command(&["--listen", &listen, "--metrics-listen", &metrics]).spawn().expect("it starts");
     let ask = |socket: &str, path: &str| {
         let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
