@@ -75,10 +75,7 @@ pub(super) fn serve(
         let request = Request { sampling, max_tokens: Some(decode), ignore_end: true, draft, ..Request::new(prompt) };
         Planned { request, cancel }
     };
-    // Warm-up with every batch size: kernels and graphs that stay in memory exist before the first measurement.
-    for together in 1..=workload.batch {
-        batch(engine, (0..together).map(|_| plan()).collect(), |_| {})?;
-    }
+    warm_up(engine, workload, &mut plan)?;
     let free_before = model.free_memory()?;
     let started = Instant::now();
     let mut served = Served {
@@ -109,6 +106,27 @@ pub(super) fn serve(
     served.accepted_tokens = served.all.accepted_tokens;
     served.acceptance_by_place = served.all.acceptance_by_place().collect();
     Ok(served)
+}
+
+/// Runs the whole batch and then every smaller one, so that kernels and graphs that stay in memory exist before the first measurement. The requests of
+/// a round end one after another: each size has two steps, because a graph is captured in the second. So the number of
+/// steps grows with the batch, not with its square.
+fn warm_up(engine: &Engine, workload: Workload, plan: &mut dyn FnMut() -> Planned) -> Result<(), Failure> {
+    batch(engine, (0..workload.batch).map(|_| plan()).collect(), |_| {})?;
+    for lengths in warm_up_rounds(workload.batch.saturating_sub(1), workload.decode.max(1)) {
+        let with_length = |max_tokens: usize| {
+            let Planned { request, .. } = plan();
+            Planned { request: Request { max_tokens: Some(max_tokens), ..request }, cancel: None }
+        };
+        batch(engine, lengths.into_iter().map(with_length).collect(), |_| {})?;
+    }
+    Ok(())
+}
+
+/// Tokens of the requests of each round of the warm-up, with up to `decode` tokens each.
+fn warm_up_rounds(batch: usize, decode: usize) -> Vec<Vec<usize>> {
+    let largest = (1..=batch).rev().step_by((decode / 2).max(1));
+    largest.map(|largest| (0..largest).map(|index| (2 * (largest - index)).min(decode)).collect()).collect()
 }
 
 /// Serves requests to their ends, and returns the usage of those that are not cancelled.
@@ -145,5 +163,27 @@ impl fmt::Display for Served {
             writeln!(f, "free memory: {} before, {} after", console::bytes(before), console::bytes(after))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_warm_up_has_every_size_and_is_not_quadratic() {
+        for (batch, decode) in [(1, 1), (1, 256), (7, 2), (7, 5), (64, 8), (64, 128), (512, 256), (512, 2000)] {
+            let rounds = warm_up_rounds(batch, decode);
+            let mut steps = vec![0; batch + 1];
+            for lengths in &rounds {
+                assert!(lengths.iter().all(|tokens| (1..=decode).contains(tokens)));
+                (0..decode).for_each(|step| steps[lengths.iter().filter(|&&tokens| tokens > step).count()] += 1);
+            }
+            let least = if decode == 1 { 1 } else { 2 };
+            assert!(steps[1..].iter().all(|&steps| steps >= least), "{batch} {decode}: {steps:?}");
+            let requests: usize = rounds.iter().map(Vec::len).sum();
+            assert!(requests <= batch * batch.div_ceil((decode / 2).max(1)), "{batch} {decode}: {requests} requests");
+        }
+        assert_eq!(warm_up_rounds(64, 256).len(), 1, "each request once");
     }
 }
