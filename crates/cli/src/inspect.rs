@@ -166,8 +166,8 @@ impl Report {
         let vocabulary = gristmill_engine::model::tokenizer(file).ok().flatten();
         let tokenizer = vocabulary.as_ref().map(|t| TokenizerReport::new(t, &string));
         let spec = info.as_ref().ok().map(|info| &info.spec);
-        let source = string("tokenizer.chat_template").filter(|source| !source.trim().is_empty());
-        let template = source.map(|source| ModelTemplate::new(source, vocabulary.as_ref()));
+        let templates = gristmill_engine::model::chat_templates(file).unwrap_or_default();
+        let [template, for_tools] = templates.map(|it| it.map(|it| ModelTemplate::new(it, vocabulary.as_ref())));
         let tensors = file.tensors().iter().filter(|_| all).map(TensorReport::new).collect();
         let keys = file.metadata().iter().filter(|_| all).map(|(key, _)| key.to_owned()).collect();
         Report {
@@ -187,12 +187,12 @@ impl Report {
             formats,
             tokenizer,
             chat_template: template.is_some(),
-            template: template.as_ref().map(TemplateReport::new),
+            template: template.as_ref().map(|it| TemplateReport::new(it, for_tools.as_ref())),
             unused_keys: info.as_ref().map(|info| info.unused_keys.clone()).unwrap_or_default(),
             warnings: info
                 .iter()
                 .flat_map(ModelInfo::notices)
-                .chain(template.as_ref().and_then(ModelTemplate::notice))
+                .chain(template.iter().chain(&for_tools).filter_map(ModelTemplate::notice))
                 .map(|notice| notice.to_string())
                 .collect(),
             tensors,

@@ -37,12 +37,14 @@ mod runner;
 mod sampling;
 mod stage;
 mod state;
+mod templates;
 mod vocabulary;
 mod weights;
 
 pub use batch::{Batch, Outputs};
 pub use device::{Opened, default_threads, open_device};
 pub use error::{Error, Result};
+pub use family::check_architecture;
 pub use gristmill_files::gguf;
 pub use gristmill_kernels::act::Precision;
 pub use gristmill_kernels::kv::{KV_BLOCK, KvFormat};
@@ -61,6 +63,7 @@ pub use runner::{DraftOrder, GraphUsage, Logits, RoutingTrace, Runner, SampledTo
 pub use sampling::sampling_key;
 pub use stage::Stage;
 pub use state::{KvEvent, KvListener, KvParent, KvUsage, Reuse, SequenceId};
+pub use templates::chat_templates;
 pub use vocabulary::tokenizer;
 #[doc(hidden)]
 pub use vocabulary::{FLAG_KEYS, flags_of_name};

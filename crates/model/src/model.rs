@@ -28,6 +28,7 @@ use crate::program::uses::TensorUse;
 use crate::runner::MOST_DRAFTS;
 use crate::sampling;
 use crate::spec::ModelSpec;
+use crate::templates;
 use crate::vocabulary;
 use crate::weights::{self, WeightShapes, Weights};
 
@@ -40,6 +41,9 @@ pub struct ModelInfo {
     pub tokenizer: Option<Tokenizer>,
     /// The source of the chat template (Jinja), if the file has one.
     pub template: Option<String>,
+    /// The source of the chat template for conversations with tools, if the file has one of its own
+    /// (`tokenizer.chat_template.tool_use`).
+    pub tool_template: Option<String>,
     /// Metadata keys that are not used, in file order.
     pub unused_keys: Vec<String>,
     /// The forward pass.
@@ -87,9 +91,8 @@ impl ModelInfo {
             return Err(Error::VocabularySize { tokens, rows: spec.vocab });
         }
         // Converters write an empty one for models that have none.
-        let template = source.optional::<&str>("tokenizer.chat_template")?.filter(|source| !source.trim().is_empty());
-        let template = template.map(str::to_owned);
-        Ok(Self { spec, tokenizer, template, unused_keys: source.unused_keys(), program, weights })
+        let [template, tool_template] = templates::read(&source)?.map(|template| template.map(str::to_owned));
+        Ok(Self { spec, tokenizer, template, tool_template, unused_keys: source.unused_keys(), program, weights })
     }
 
     /// What a forward pass reads of each tensor.
@@ -111,6 +114,7 @@ pub struct Model {
     pub(crate) program: Program,
     tokenizer: Option<Tokenizer>,
     template: Option<String>,
+    tool_template: Option<String>,
     unused_keys: Vec<String>,
     pub(crate) backend: Arc<Backend>,
     pub(crate) precision: Precision,
@@ -192,7 +196,7 @@ impl Model {
             let _exclusive = backend.exclusive();
             weights::load(&file, &info.program.tensors, &backend, &mut report)?
         };
-        let ModelInfo { spec, program, tokenizer, template, unused_keys, .. } = info;
+        let ModelInfo { spec, program, tokenizer, template, tool_template, unused_keys, .. } = info;
         let precision = options.precision;
         let rounds = |tensor: &TensorInfo| tensor.shape.len() > 1 && tensor.format != Format::F32;
         let attention_precision = if file.tensors().iter().any(rounds) { precision } else { Precision::Exact };
@@ -203,6 +207,7 @@ impl Model {
             program,
             tokenizer,
             template,
+            tool_template,
             unused_keys,
             backend,
             precision,
@@ -262,6 +267,11 @@ impl Model {
     /// The source of the chat template (Jinja), if the file has one.
     pub fn template(&self) -> Option<&str> {
         self.template.as_deref()
+    }
+
+    /// The source of the chat template for conversations with tools, if the file has one of its own.
+    pub fn tool_template(&self) -> Option<&str> {
+        self.tool_template.as_deref()
     }
 
     /// Metadata keys that are not used, in file order.

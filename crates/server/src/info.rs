@@ -28,6 +28,9 @@ pub(crate) struct Props {
     model_path: String,
     /// Jinja; empty without one.
     chat_template: String,
+    /// The template of conversations with tools, if the model has one of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chat_template_tool_use: Option<String>,
     bos_token: String,
     eos_token: String,
     modalities: Modalities,
@@ -95,6 +98,7 @@ pub(crate) async fn props(State(app): State<App>, Query(query): Query<ModelQuery
         model_alias: model.name().to_owned(),
         model_path: model.name().to_owned(),
         chat_template: model.engine.template().map(|template| template.source().to_owned()).unwrap_or_default(),
+        chat_template_tool_use: model.engine.model().tool_template().map(str::to_owned),
         bos_token: text(tokenizer.and_then(|tokenizer| tokenizer.bos())),
         eos_token: text(tokenizer.and_then(|tokenizer| tokenizer.eos())),
         modalities: Modalities { vision: false, audio: false },

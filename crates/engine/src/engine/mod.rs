@@ -96,6 +96,8 @@ pub struct Engine {
     plan: Plan,
     kv_format: KvFormat,
     template: Option<ModelTemplate>,
+    /// For conversations with tools, if the model has one of its own.
+    tool_template: Option<ModelTemplate>,
     grammars: Grammars,
     /// What chooses completions in place of the model.
     script: Option<Arc<dyn Script>>,
@@ -166,7 +168,8 @@ impl Engine {
         );
         let thread = thread::Builder::new().name("gristmill-engine".to_owned()).spawn(move || worker.run(&inbox));
         let thread = Some(thread.map_err(EngineError::Thread)?);
-        let template = model.template().map(|source| ModelTemplate::new(source, model.tokenizer().ok()));
+        let template_of = |source: Option<&str>| source.map(|it| ModelTemplate::new(it, model.tokenizer().ok()));
+        let (template, tool_template) = (template_of(model.template()), template_of(model.tool_template()));
         let (grammars, permits) = Default::default();
         let (jobs, queue) = (Some(jobs), usize::MAX);
         Ok(Engine {
@@ -174,6 +177,7 @@ impl Engine {
             plan,
             kv_format,
             template,
+            tool_template,
             grammars,
             script: None,
             jobs,
@@ -201,8 +205,9 @@ impl Engine {
         self
     }
 
-    /// Replaces the model's chat template.
+    /// Replaces the model's chat templates.
     pub fn with_template(mut self, source: &str) -> Engine {
+        self.tool_template = None;
         self.template = Some(ModelTemplate::new(source, self.model.tokenizer().ok()));
         self
     }
@@ -210,6 +215,12 @@ impl Engine {
     /// The chat template, if there is one.
     pub fn template(&self) -> Option<&ModelTemplate> {
         self.template.as_ref()
+    }
+
+    /// The chat template of conversations with tools: the model's template of the name `tool_use`, or else
+    /// [`template`](Self::template).
+    pub fn tool_template(&self) -> Option<&ModelTemplate> {
+        self.tool_template.as_ref().or(self.template())
     }
 
     /// The model.
@@ -224,8 +235,8 @@ impl Engine {
 
     /// Notices of the model, its device, the context and the chat template.
     pub fn notices(&self) -> Vec<Notice> {
-        let template = self.template.as_ref().and_then(ModelTemplate::notice);
-        self.model.notices().into_iter().chain(self.plan.notice()).chain(template).collect()
+        let templates = self.template.iter().chain(&self.tool_template).filter_map(ModelTemplate::notice);
+        self.model.notices().into_iter().chain(self.plan.notice()).chain(templates).collect()
     }
 
     /// Whether the engine takes requests.

@@ -401,3 +401,29 @@ fn broken_templates_are_told_apart() {
     let error = refuses.render(&chat(vec![]));
     assert!(matches!(&error, Err(EngineError::Template(error)) if error.to_string().contains("not x")), "{error:?}");
 }
+
+/// As in transformers: the template `tool_use` is that of conversations with tools.
+#[test]
+fn the_template_of_tools_is_used_with_tools() {
+    let mut tiny = tiny("plain {{ messages[0].content }}");
+    let for_tools = "tools {{ tools | length }} {{ messages[0].content }}{# <tool_call> #}";
+    tiny.set("tokenizer.chat_template.tool_use", for_tools);
+    let limits = gristmill_engine::Limits { context: Some(1000), sequences: 1, batch_tokens: 64, ..Default::default() };
+    let engine = Engine::start(built(&tiny), limits).expect("it fits");
+    let prompt = |engine: &Engine, tools| engine.render(&chat(tools)).expect("a good template");
+    assert_eq!(prompt(&engine, vec![]), "plain x");
+    assert!(prompt(&engine, tools()).starts_with("tools 2 "), "{}", prompt(&engine, tools()));
+    assert_eq!(engine.tool_template().map(|template| template.source()), Some(for_tools));
+    let none = ConverseOptions { tool_choice: ToolChoice::None, ..ConverseOptions::default() };
+    assert_eq!(rendered(&engine.converse(chat(tools()), none).expect("no tools").0), "plain x");
+    let own = Chat { template: Some("own".to_owned()), ..chat(tools()) };
+    assert!(engine.render(&own).expect("its own").contains("own"));
+    // One that is given replaces both.
+    let replaced = engine.with_template("given {{ messages[-1].content }}");
+    assert!(prompt(&replaced, tools()).starts_with("given "), "{}", prompt(&replaced, tools()));
+
+    // A template for tools alone serves all conversations.
+    tiny.unset("tokenizer.chat_template");
+    let engine = Engine::start(built(&tiny), limits).expect("it fits");
+    assert!(prompt(&engine, vec![]).starts_with("tools 0 "));
+}

@@ -6,6 +6,8 @@ mod parts;
 pub mod published;
 mod read;
 
+use gristmill_files::gguf::GgufFile;
+
 use crate::error::{Error, Result};
 use crate::spec::ModelSpec;
 use published::Family;
@@ -136,11 +138,21 @@ fn missing(name: &str) -> Option<&'static str> {
 
 /// Reads the spec of a file.
 pub(crate) fn spec(source: &Source) -> Result<ModelSpec> {
-    let name: &str = source.required("general.architecture")?;
-    match ARCHITECTURES.iter().find(|(known, _)| *known == name) {
-        Some((arch, read)) => read(&KeyReader::new(source, arch)),
-        None => Err(Error::Architecture { found: name.to_owned(), missing: missing(name), known: names() }),
-    }
+    let (arch, read) = architecture(source.required("general.architecture")?)?;
+    read(&KeyReader::new(source, arch))
+}
+
+/// Fails for a file whose architecture is not supported. The rest of the file is not read.
+///
+/// # Errors
+/// [`Error::Architecture`], and [`Error::Metadata`] without an architecture.
+pub fn check_architecture(file: &GgufFile) -> Result<()> {
+    architecture(file.metadata().required("general.architecture")?).map(|_| ())
+}
+
+fn architecture(name: &str) -> Result<&'static (&'static str, Read)> {
+    let unknown = || Error::Architecture { found: name.to_owned(), missing: missing(name), known: names() };
+    ARCHITECTURES.iter().find(|(known, _)| *known == name).ok_or_else(unknown)
 }
 
 /// The names of all supported architectures.

@@ -164,7 +164,10 @@ impl Engine {
     fn parts(&self, chat: &Chat) -> Result<Parts, EngineError> {
         self.check_length(chat)?;
         let tokenizer = self.model.tokenizer();
-        let template = template::of(chat, self.template(), tokenizer.as_ref().ok().copied());
+        // As in transformers.
+        let has_tools = chat.listed_tools().next().is_some();
+        let own = if has_tools { self.tool_template() } else { self.template() };
+        let template = template::of(chat, own, tokenizer.as_ref().ok().copied());
         let template = template.ok_or(EngineError::NoTemplate)?;
         let refused = |refusal| match refusal {
             Refusal::Broken(error) if chat.template.is_some() => EngineError::OwnTemplate(error),
