@@ -23,6 +23,10 @@ pub(super) struct Checkpoint {
     tensors: BTreeMap<String, (usize, Tensor)>,
     /// `metadata.tp_size` of the index, and the path of the index.
     ranks: Option<(PathBuf, Value)>,
+    /// Tensors whose file is missing, with its path.
+    lacking: BTreeMap<String, PathBuf>,
+    /// Whether a base class saved it, so that names were completed.
+    pub(super) is_of_base_class: bool,
 }
 
 #[derive(Debug)]
@@ -47,7 +51,7 @@ impl Checkpoint {
             let Index { weight_map: map, metadata } = read_json(&index)?;
             let names: BTreeSet<&str> = map.values().map(String::as_str).collect();
             let mut checkpoint = Self::read(folder, &names.into_iter().collect::<Vec<_>>(), &index)?;
-            checkpoint.check_index(&index, &map)?;
+            checkpoint.check_index(folder, &index, &map)?;
             checkpoint.ranks = metadata.get(RANKS).map(|ranks| (index, ranks.clone()));
             return Ok(checkpoint);
         }
@@ -57,9 +61,15 @@ impl Checkpoint {
         Err(ConvertError::NoWeights { folder: folder.to_owned(), hint: hint(folder) })
     }
 
-    /// Maps the files with these names; `named_by` is the file that lists them.
+    /// Maps the files with these names, those that are there; `named_by` is the file that lists them.
     fn read(folder: &Path, names: &[&str], named_by: &Path) -> Result<Checkpoint, ConvertError> {
-        let mut checkpoint = Checkpoint { shards: Vec::new(), tensors: BTreeMap::new(), ranks: None };
+        let mut checkpoint = Checkpoint {
+            shards: Vec::new(),
+            tensors: BTreeMap::new(),
+            ranks: None,
+            lacking: BTreeMap::new(),
+            is_of_base_class: false,
+        };
         for &name in names {
             // A name with a path in it could lead anywhere.
             if Path::new(name).file_name().is_none_or(|file| file != name) {
@@ -68,7 +78,7 @@ impl Checkpoint {
             let path = folder.join(name);
             let io = |source| ConvertError::Read { path: path.clone(), source };
             if !path.is_file() {
-                return Err(wrong(&path, format!("is missing, but {} names it; fetch it too", named_by.display())));
+                continue;
             }
             let file = File::open(&path).map_err(io)?;
             // An empty file cannot be mapped.
@@ -94,9 +104,14 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// The index and the files must name the same tensors.
-    fn check_index(&self, index: &Path, map: &BTreeMap<String, String>) -> Result<(), ConvertError> {
+    /// The index and the files must name the same tensors, except for those of missing files.
+    fn check_index(&mut self, folder: &Path, index: &Path, map: &BTreeMap<String, String>) -> Result<(), ConvertError> {
         for (tensor, shard) in map {
+            let path = folder.join(shard);
+            if !path.is_file() {
+                self.lacking.insert(tensor.clone(), path);
+                continue;
+            }
             let found = self.tensors.get(tensor).and_then(|&(number, _)| self.shards[number].path.file_name());
             if found.is_none_or(|found| found != shard.as_str()) {
                 let tensor = Name(tensor);
@@ -113,6 +128,38 @@ impl Checkpoint {
                 Err(wrong(&self.shards[number].path, problem))
             }
             None => Ok(()),
+        }
+    }
+
+    /// Gives every tensor the name that `rename` makes of its own.
+    pub(super) fn rename(&mut self, rename: impl Fn(&str) -> String) {
+        let renamed = |(name, (shard, tensor)): (String, (usize, Tensor))| {
+            let name = rename(&name);
+            (name.clone(), (shard, Tensor { name, ..tensor }))
+        };
+        self.tensors = std::mem::take(&mut self.tensors).into_iter().map(renamed).collect();
+        let lacking = std::mem::take(&mut self.lacking).into_iter();
+        self.lacking = lacking.map(|(name, path)| (rename(&name), path)).collect();
+    }
+
+    /// A note for each missing file, of which the model needs no tensor.
+    ///
+    /// # Errors
+    /// If it needs one.
+    pub(super) fn left_out(&self, is_unneeded: impl Fn(&str) -> bool) -> Result<Vec<String>, ConvertError> {
+        if let Some((_, path)) = self.lacking.iter().find(|(tensor, _)| !is_unneeded(tensor)) {
+            return Err(missing(path));
+        }
+        let paths: BTreeSet<&PathBuf> = self.lacking.values().collect();
+        let note = |path: &&PathBuf| format!("{} is missing; the model runs without its tensors", path.display());
+        Ok(paths.iter().map(note).collect())
+    }
+
+    /// The same error, or that the file is missing in which the tensor should be.
+    pub(super) fn explain(&self, error: ConvertError) -> ConvertError {
+        match &error {
+            ConvertError::MissingTensor(tensor) => self.lacking.get(tensor).map(|path| missing(path)).unwrap_or(error),
+            _ => error,
         }
     }
 
@@ -157,6 +204,10 @@ impl Checkpoint {
     pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
         self.shards.iter().map(|shard| shard.path.as_path())
     }
+}
+
+fn missing(path: &Path) -> ConvertError {
+    wrong(path, format!("is missing, but {INDEX} names it; fetch it too"))
 }
 
 fn wrong(path: &Path, problem: String) -> ConvertError {

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod base_class;
 mod checkpoint;
 mod classes;
 mod config;
@@ -98,7 +99,8 @@ impl Converter {
     /// [`ConvertError`] names the file, and the key or tensor.
     pub fn new(folder: &Path, options: &ConvertOptions) -> Result<Converter, ConvertError> {
         let model = read(folder, options, Target::File)?;
-        let beside = files::NAMES.iter().map(|name| folder.join(name)).filter(|path| path.exists()).collect();
+        let beside = files::NAMES.iter().map(|name| folder.join(name)).filter(|path| path.exists());
+        let beside = beside.chain(vocabulary::template_files(folder)).collect();
         Ok(Converter { model, beside })
     }
 
@@ -172,12 +174,13 @@ fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read,
     if target == Target::Engine && options.mix.is_some() && quantization.is_there() {
         return Err(ConvertError::Quantised(folder.to_owned()));
     }
-    let checkpoint = Checkpoint::open(folder)?;
+    let mut checkpoint = Checkpoint::open(folder)?;
+    checkpoint.is_of_base_class = base_class::complete_names(family, &mut checkpoint);
     let rope = rope::read(family, &config)?;
     let mut notes = Vec::new();
     let with_heads = !options.without_heads;
-    let (made, heads) =
-        tensors::plan(family, &config, &quantization, &checkpoint, rope.vectors, with_heads, &mut notes)?;
+    let planned = tensors::plan(family, &config, &quantization, &checkpoint, rope.vectors, with_heads, &mut notes);
+    let (made, heads) = planned.map_err(|error| checkpoint.explain(error))?;
 
     let mut header = GgufWriter::new();
     header.set("general.architecture", family.architecture)?;

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use gristmill_files::safetensors::Tensor;
 use gristmill_kernels::format::Format;
 
+use super::base_class::global;
 use super::checkpoint::Checkpoint;
 use super::config::Config;
 use super::delta::{key_heads, value_heads};
@@ -90,6 +91,15 @@ pub(super) fn plan(
     for (name, values) in vectors {
         let shape = vec![values.len() as u64];
         planner.planned.push(OutputTensor { name: name.to_owned(), shape, source: Source::Values(values) });
+    }
+    let output = global(family, "output.weight");
+    if checkpoint.is_of_base_class && !tied && output.is_some_and(|rule| !planner.has(rule, 0)) {
+        planner.tied = true;
+        notes.push(
+            "a base class saved the folder, without an output matrix: the embedding table is in its place, so the model \
+             is for embeddings"
+                .to_owned(),
+        );
     }
     for rule in family.globals.iter().copied().flatten() {
         planner.add(rule, 0)?;
@@ -357,6 +367,10 @@ impl<'a> Planner<'a, '_> {
         };
         let (towers, named) = family.within.as_ref().map(|within| (within.towers, within.named)).unwrap_or_default();
         let of_towers = |name: &str| towers.iter().any(|start| name.starts_with(start));
+        let output = global(family, "output.weight").filter(|_| self.tied).map(|rule| self.theirs(rule, 0, 0));
+        let is_unneeded =
+            |name: &str| predicts(name) || of_towers(name) || is_ignored(name) || output.as_deref() == Some(name);
+        notes.extend(self.checkpoint.left_out(is_unneeded)?);
         let unused: Vec<_> = self.checkpoint.tensors().filter(unused).collect();
         let (left_out, unused): (Vec<_>, Vec<_>) = unused.into_iter().partition(|tensor| predicts(&tensor.name));
         let (blind_to, unused): (Vec<_>, Vec<_>) = unused.into_iter().partition(|tensor| of_towers(&tensor.name));

@@ -18,6 +18,7 @@ mod mlx;
 mod mlx_folder;
 #[cfg(all(target_arch = "x86_64", unix))]
 mod mlx_written;
+mod other_classes;
 #[cfg(all(target_arch = "x86_64", unix))]
 mod saved;
 mod settings;

@@ -26,6 +26,8 @@ use super::keys::Pairs;
 use super::mlx::Target;
 use json::TokenizerJson;
 
+pub(super) use template::named_files as template_files;
+
 /// A token: text, score, kind.
 #[derive(Debug, Clone)]
 struct Token {

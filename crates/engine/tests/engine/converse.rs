@@ -415,7 +415,7 @@ fn the_template_of_tools_is_used_with_tools() {
     assert!(prompt(&engine, tools()).starts_with("tools 2 "), "{}", prompt(&engine, tools()));
     assert_eq!(engine.tool_template().map(|template| template.source()), Some(for_tools));
     let none = ConverseOptions { tool_choice: ToolChoice::None, ..ConverseOptions::default() };
-    assert_eq!(rendered(&engine.converse(chat(tools()), none).expect("no tools").0), "plain x");
+    assert_eq!(rendered(&converse(&engine, chat(tools()), none).expect("no tools").0), "plain x");
     let own = Chat { template: Some("own".to_owned()), ..chat(tools()) };
     assert!(engine.render(&own).expect("its own").contains("own"));
     // One that is given replaces both.
