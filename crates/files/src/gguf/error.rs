@@ -103,6 +103,19 @@ pub enum GgufError {
         /// The number of parts in its metadata.
         count: u16,
     },
+    /// Parts of a split model are in one file, one after another, but not all of them or not whole.
+    #[error(
+        "{path}: contains parts of a split model one after another (found {found}, expected {count} whole parts); keep each \
+         part as a file of its own, or join them with `llama-gguf-split --merge`"
+    )]
+    JoinedParts {
+        /// The path as given.
+        path: PathBuf,
+        /// The number of whole parts.
+        found: usize,
+        /// The number of parts in its metadata.
+        count: u16,
+    },
     /// Bytes in memory are only one of this number of parts of a split model.
     #[error("the bytes are one part of a model split into {0}; pass a whole file, or open the parts by path")]
     PartInMemory(u16),

@@ -100,6 +100,7 @@ impl GgufFile {
         let part = ParsedFile::open(path)?;
         match part.split_count()? {
             0 | 1 => Self::join(vec![part]),
+            count if part.is_followed_by_another() => Self::join(vec![joined_parts(part, path, count)?]),
             count => Self::join(open_parts(part, path, count)?),
         }
     }
@@ -339,6 +340,31 @@ fn open_parts(opened: ParsedFile, path: &Path, count: u16) -> Result<Vec<ParsedF
     Ok(parts)
 }
 
+/// Parts of a split model that `cat` has joined, as one file.
+fn joined_parts(mut first: ParsedFile, path: &Path, count: u16) -> Result<ParsedFile, GgufError> {
+    let mut start = 0;
+    for number in 1..count {
+        let wrong = || GgufError::JoinedParts { path: path.to_owned(), found: number.into(), count };
+        // Offsets of earlier parts count from the start of the file already.
+        start = first.next_part(start).ok_or_else(wrong)?;
+        let bytes = first.bytes.get(start as usize..).unwrap_or_default();
+        let parsed = parse(bytes).map_err(|_| wrong())?;
+        let is = |key: &str, value: u64| parsed.metadata.optional::<u64>(key).is_ok_and(|found| found == Some(value));
+        if !is(SPLIT_NO, number.into()) || !is(SPLIT_COUNT, count.into()) || start % parsed.alignment != 0 {
+            return Err(wrong());
+        }
+        first.parsed.alignment = first.parsed.alignment.min(parsed.alignment);
+        first.parsed.tensors.extend(parsed.tensors.into_iter().map(|mut tensor| {
+            tensor.offset += start;
+            tensor
+        }));
+    }
+    let total = first.parsed.tensors.len() as u64;
+    first.expect(SPLIT_NO, 0)?;
+    first.expect(SPLIT_TENSORS, total)?;
+    Ok(first)
+}
+
 impl ParsedFile {
     /// Maps and parses a file.
     fn open(path: &Path) -> Result<ParsedFile, GgufError> {
@@ -372,6 +398,24 @@ impl ParsedFile {
     fn split_count(&self) -> Result<u16, GgufError> {
         let count = self.parsed.metadata.optional(SPLIT_COUNT);
         Ok(count.map_err(|source| GgufError::Metadata { path: self.path.clone(), source })?.unwrap_or(0))
+    }
+
+    /// Whether another part is in the same file, after the data.
+    fn is_followed_by_another(&self) -> bool {
+        self.next_part(0).is_some()
+    }
+
+    /// Where the part begins that follows the data, if one does after `start`.
+    fn next_part(&self, start: u64) -> Option<u64> {
+        let Parsed { header, alignment, tensors, .. } = &self.parsed;
+        let ends = tensors.iter().map(|tensor| tensor.offset.saturating_add(tensor.bytes));
+        let end = ends.max().unwrap_or(*header as u64);
+        // Writers may pad the last tensor.
+        let begins = |at: &u64| {
+            let rest = usize::try_from(*at).ok().and_then(|at| self.bytes.get(at..));
+            *at > start && rest.is_some_and(|rest| rest.starts_with(&MAGIC))
+        };
+        [end, end.checked_next_multiple_of(*alignment)?].into_iter().find(begins)
     }
 
     fn required<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<T, GgufError> {

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use super::kind::FileKind;
+
 const NEED_GGUF: &str = "gristmill reads GGUF: look for a GGUF version of the model, or convert it";
 const CONVERT: &str = "use the folder that contains it, or convert that folder to a GGUF file with `gristmill convert`";
 const DOWNLOAD: &str = "download the file itself";
@@ -63,7 +65,9 @@ pub(super) fn directory_hint(path: &Path) -> String {
     let mut names = file_names(path);
     names.sort();
     let ending = |suffix: &str| names.iter().find(|name| name.ends_with(suffix));
-    if let Some(gguf) = ending(".gguf") {
+    let is_model = |name: &&String| FileKind::of_name(name) == FileKind::LanguageModel;
+    let models = names.iter().filter(|name| name.ends_with(".gguf"));
+    if let Some(gguf) = models.clone().find(is_model).or_else(|| models.clone().next()) {
         format!("use the file in it, for example {}", path.join(gguf).display())
     } else if names.iter().any(|name| name == "config.json") {
         convert_hint(path)

@@ -119,6 +119,31 @@ fn parts_must_keep_their_names() {
     assert!(error.to_string().contains("`…-00002-of-00003.gguf`"), "{error}");
 }
 
+/// `cat` of all parts is the model; anything else says what to do.
+#[test]
+fn parts_that_cat_joined_are_one_model() {
+    let (folder, paths) = parts("joined");
+    let whole = GgufFile::open(&paths[0]).unwrap();
+    let bytes = |path: &PathBuf| {
+        let mut bytes = fs::read(path).unwrap();
+        bytes.resize(bytes.len().next_multiple_of(32), 0);
+        bytes
+    };
+    let all: Vec<Vec<u8>> = paths.iter().map(bytes).collect();
+    let joined = GgufFile::open(folder.file("model.gguf", all.concat())).unwrap();
+    assert_eq!(joined.tensors().len(), whole.tensors().len());
+    for tensor in whole.tensors() {
+        let same = joined.tensor(&tensor.name).expect(&tensor.name);
+        assert_eq!((joined.data(same), &same.shape), (whole.data(tensor), &tensor.shape), "{}", tensor.name);
+    }
+    for (name, parts) in [("two", &[0, 1][..]), ("order", &[0, 2, 1]), ("twice", &[0, 1, 1])] {
+        let path = folder.file(&format!("{name}.gguf"), parts.iter().flat_map(|&i| all[i].clone()).collect::<Vec<_>>());
+        let error = GgufFile::open(path).unwrap_err();
+        assert!(matches!(error, GgufError::JoinedParts { count: 3, .. }), "{name}: {error:?}");
+        assert!(error.to_string().contains("llama-gguf-split --merge"), "{error}");
+    }
+}
+
 #[test]
 fn parts_must_agree() {
     // Part 3 in the place of part 2.
