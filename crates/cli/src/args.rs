@@ -205,7 +205,7 @@ impl TextArgs {
     /// The text and the window size in tokens, which must be at least `least`.
     pub(crate) fn read(&self, least: usize) -> Result<(String, usize), Failure> {
         match usize::try_from(self.ctx) {
-            Ok(ctx) if ctx >= least => Ok((console::read_text(&self.file)?, ctx)),
+            Ok(ctx) if ctx >= least => Ok((console::read_text(&self.file, console::LONGEST_TEXT)?, ctx)),
             _ => {
                 let found = self.ctx;
                 Err(Failure::new(format!("--ctx is {found}; it must be at least {least} (512 is usual)")))

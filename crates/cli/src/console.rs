@@ -1,6 +1,7 @@
 //! Writing to stdout and stderr. A closed stdout is [`Failure::ClosedPipe`]; a closed stderr is ignored.
 
 use std::fmt::{Arguments, Display};
+use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,24 +63,65 @@ pub(crate) fn note(line: Arguments) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// All of stdin, which must be UTF-8.
-pub(crate) fn read_stdin() -> Result<String, Failure> {
-    if io::stdin().is_terminal() {
-        note(format_args!("reading the text from the terminal; end it with Ctrl-D"));
-    }
-    let mut bytes = Vec::new();
-    io::stdin().lock().read_to_end(&mut bytes).map_err(|e| Failure::new(format!("cannot read stdin: {e}")))?;
-    utf8(bytes, "stdin")
+/// The most bytes of a prompt: more than any context holds. Of an input without an end no more is read.
+pub(crate) const LONGEST_PROMPT: u64 = 64 << 20;
+
+/// The most bytes of a text that is read in windows or as a list.
+pub(crate) const LONGEST_TEXT: u64 = 256 << 20;
+
+/// The most bytes of a grammar, a schema or a list of keys.
+pub(crate) const LONGEST_FORM: u64 = 16 << 20;
+
+/// The beginning of a text, at most as many bytes as requested, and whether there is more.
+pub(crate) struct Beginning {
+    pub(crate) text: String,
+    pub(crate) is_cut: bool,
 }
 
-/// The text of a file; `-` is stdin.
-pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
-    if path.as_os_str() == "-" {
-        return read_stdin();
+/// The beginning of the text of a file; `-` is stdin.
+pub(crate) fn read_beginning(path: &Path, most: u64) -> Result<Beginning, Failure> {
+    let is_stdin = path.as_os_str() == "-";
+    if is_stdin && io::stdin().is_terminal() {
+        note(format_args!("reading the text from the terminal; end it with Ctrl-D"));
     }
-    let bytes = std::fs::read(path)
-        .map_err(|e| Failure::new(format!("cannot read {}: {e}; name a text file", path.display())))?;
-    utf8(bytes, path.display())
+    let (mut bytes, what) = match is_stdin {
+        true => {
+            let bytes = at_most(io::stdin().lock(), most);
+            (bytes.map_err(|e| Failure::new(format!("cannot read stdin: {e}")))?, "stdin".to_owned())
+        }
+        false => {
+            let bytes = File::open(path).and_then(|file| at_most(file, most));
+            let failed = |e| Failure::new(format!("cannot read {}: {e}; name a text file", path.display()));
+            (bytes.map_err(failed)?, path.display().to_string())
+        }
+    };
+    let is_cut = bytes.len() as u64 > most;
+    if is_cut {
+        // The last character may be cut.
+        let end = (0..=bytes.len().min(most as usize)).rev().find(|&at| bytes.get(at).is_none_or(|b| b & 0xc0 != 0x80));
+        bytes.truncate(end.unwrap_or(0));
+    }
+    Ok(Beginning { text: utf8(bytes, what)?, is_cut })
+}
+
+/// The text of a file; `-` is stdin. A text of more than `most` bytes is refused.
+pub(crate) fn read_text(path: &Path, most: u64) -> Result<String, Failure> {
+    let Beginning { text, is_cut } = read_beginning(path, most)?;
+    match is_cut {
+        true => {
+            let what = if path.as_os_str() == "-" { "stdin".to_owned() } else { path.display().to_string() };
+            let most = bytes(most);
+            Err(Failure::new(format!("{what}: the text is too long (found more than {most}); shorten it, or split it")))
+        }
+        false => Ok(text),
+    }
+}
+
+/// At most one byte more than `most`.
+pub(crate) fn at_most(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(most + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Columns of the terminal on stdout; `usize::MAX` for a file or a pipe.
@@ -123,5 +165,32 @@ pub(crate) fn count(n: u64) -> String {
         0..1_000_000 => n.to_string(),
         1_000_000..1_000_000_000 => format!("{:.1} million", n as f64 / 1e6),
         _ => format!("{:.1} billion", n as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_read_up_to_its_bound() {
+        let path = std::env::temp_dir().join(format!("gristmill-bound-{}", std::process::id()));
+        std::fs::write(&path, "abcdé").expect("a file");
+        for (most, expected) in [(6, Some("abcdé")), (7, Some("abcdé")), (5, None), (4, None), (0, None)] {
+            assert_eq!(read_text(&path, most).ok().as_deref(), expected, "{most}");
+        }
+        for (most, text) in [(5, "abcd"), (4, "abcd"), (3, "abc")] {
+            let beginning = read_beginning(&path, most).expect("a text");
+            assert_eq!((beginning.text.as_str(), beginning.is_cut), (text, true));
+        }
+        let error = read_text(&path, 5).expect_err("too long").message();
+        assert!(error.contains("more than 5 B"), "{error}");
+        std::fs::remove_file(&path).expect("removed");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_without_an_end_is_refused() {
+        assert!(read_text(Path::new("/dev/zero"), LONGEST_FORM).expect_err("endless").message().contains("too long"));
     }
 }

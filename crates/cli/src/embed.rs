@@ -111,7 +111,7 @@ impl EmbedArgs {
             file => file.as_deref(),
         };
         if let Some(file) = file {
-            texts.extend(console::read_text(file)?.lines().map(str::to_owned));
+            texts.extend(console::read_text(file, console::LONGEST_TEXT)?.lines().map(str::to_owned));
         }
         match texts.is_empty() {
             true => {

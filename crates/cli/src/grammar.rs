@@ -30,7 +30,9 @@ impl GrammarArgs {
     pub(crate) fn read(&self) -> Result<Option<Grammar>, Failure> {
         Ok(match self {
             GrammarArgs { json_schema: Some(schema), .. } => Some(Grammar::JsonSchema(closed_schema(json(schema)?))),
-            GrammarArgs { grammar: Some(path), .. } => Some(Grammar::of_text(console::read_text(path)?)),
+            GrammarArgs { grammar: Some(path), .. } => {
+                Some(Grammar::of_text(console::read_text(path, console::LONGEST_FORM)?))
+            }
             GrammarArgs { regex: Some(regex), .. } => Some(Grammar::Regex(regex.clone())),
             _ => None,
         })
@@ -41,7 +43,7 @@ impl GrammarArgs {
 fn json(given: &str) -> Result<serde_json::Value, Failure> {
     let (text, place) = match given.trim_start().starts_with('{') {
         true => (given.to_owned(), "--json-schema".to_owned()),
-        false => (console::read_text(Path::new(given))?, given.to_owned()),
+        false => (console::read_text(Path::new(given), console::LONGEST_FORM)?, given.to_owned()),
     };
     serde_json::from_str(&text).map_err(|error| Failure::new(format!("{place} is not valid JSON: {error}")))
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::env;
 use std::fs;
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use reedline::{
@@ -74,9 +74,14 @@ fn read_message(input: &mut impl BufRead) -> Result<Option<String>, Failure> {
     let mut message = None::<String>;
     loop {
         let mut bytes = Vec::new();
-        let read = input.read_until(b'\n', &mut bytes);
+        let room = console::LONGEST_PROMPT.saturating_sub(message.as_ref().map_or(0, |message| message.len() as u64));
+        let read = input.by_ref().take(room + 1).read_until(b'\n', &mut bytes);
         if read.map_err(|error| Failure::new(format!("cannot read stdin: {error}")))? == 0 {
             return Ok(message);
+        }
+        if bytes.len() as u64 > room {
+            let most = console::bytes(console::LONGEST_PROMPT);
+            return Err(Failure::new(format!("stdin: a message is too long (found more than {most}); shorten it")));
         }
         let line = console::utf8(bytes, "stdin")?;
         let line = line.trim_end_matches(['\n', '\r']);

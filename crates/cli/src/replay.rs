@@ -69,7 +69,7 @@ struct Replayed {
 }
 
 pub(crate) fn run(args: &ReplayArgs) -> Result<(), Failure> {
-    let receipt = read(&console::read_text(&args.receipt)?)?;
+    let receipt = read(&console::read_text(&args.receipt, console::LONGEST_TEXT)?)?;
     let source = args.quantize.of(Source::of(args.model.as_deref()))?;
     check_model(&receipt, source, &args.log)?;
     let device = args.device(&receipt.conditions);

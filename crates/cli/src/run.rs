@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use crate::answer::{self, Answer, Printer, Show};
 use crate::args::{ContextArg, DeviceArgs, SamplingArgs, Verbosity};
+use crate::console::Beginning;
 use crate::draft::{self, Without};
 use crate::failure::Failure;
 use crate::grammar::GrammarArgs;
@@ -120,11 +121,17 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut options = args.sampling.check()?;
     let grammar = args.grammar.read()?;
     let chat_template = args.template.read()?;
-    let (source, text) = args.input()?;
+    let (source, Beginning { text, is_cut }) = args.input()?;
     let is_question = text.trim_end().ends_with('?');
     let source = args.quantize.of(source)?;
     let drafts = args.sampling.draft.or(Without::Mtp);
     let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, drafts, &args.log)?;
+    if is_cut {
+        // The model says how long it is at least.
+        engine.prompt_tokens(&Prompt::Text { text, options: args.special.options() })?;
+        let most = console::bytes(console::LONGEST_PROMPT);
+        return Err(Failure::new(format!("the prompt is too long (found more than {most}); shorten it")));
+    }
     let engine = template::replaced(engine, chat_template.as_deref());
     let chat = !args.raw && engine.template().is_some();
     if chat {
@@ -174,7 +181,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
 
 impl RunArgs {
     /// The model and the prompt.
-    fn input(&self) -> Result<(Source<'_>, String), Failure> {
+    fn input(&self) -> Result<(Source<'_>, Beginning), Failure> {
         let more = self.second.iter().chain(&self.more);
         let (source, words) = self.model.split(PROMPT, self.first.as_deref(), more)?;
         let words = match (words, self.prompt.as_deref()) {

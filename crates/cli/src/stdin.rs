@@ -1,23 +1,24 @@
 //! Text on stdin that the command line does not name: what a pipe or a redirection gives.
 
+use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use crate::console;
+use crate::console::{self, Beginning};
 use crate::failure::Failure;
 
 /// The time after which the user learns what the program waits for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// All of stdin if it is a pipe or a file, otherwise `None`: a terminal, `/dev/null` or an inherited socket is not a
+/// Stdin up to `most` bytes if it is a pipe or a file, otherwise `None`: a terminal, `/dev/null` or an inherited socket is not a
 /// prompt.
-pub(crate) fn piped() -> Result<Option<String>, Failure> {
+pub(crate) fn piped(most: u64) -> Result<Option<Beginning>, Failure> {
     if !is_pipe_or_file() {
         return Ok(None);
     }
     let (sender, text) = mpsc::channel();
-    thread::spawn(move || sender.send(console::read_stdin()));
+    thread::spawn(move || sender.send(console::read_beginning(Path::new("-"), most)));
     let text = text.recv_timeout(PATIENCE).or_else(|_| {
         console::note(format_args!("waiting for the end of stdin, which is a pipe; without one, add < /dev/null"));
         text.recv()

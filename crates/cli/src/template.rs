@@ -1,15 +1,16 @@
 //! The chat template: one from a file in place of the model's, and a line about what it does.
 
 use std::fmt::Arguments;
-use std::fs;
+use std::fs::File;
 use std::path::PathBuf;
 
 use clap::Args;
-use gristmill_engine::template::ChatTemplate;
+use gristmill_engine::template::{ChatTemplate, MAX_SOURCE};
 use gristmill_engine::{Engine, ModelTemplate};
 use serde::Serialize;
 
 use crate::args::Verbosity;
+use crate::console;
 use crate::failure::Failure;
 use crate::option_names;
 
@@ -25,7 +26,8 @@ impl TemplateArg {
     pub(crate) fn read(&self) -> Result<Option<String>, Failure> {
         let Some(path) = &self.chat_template else { return Ok(None) };
         let failed = |what: String| Failure::new(format!("--chat-template {}: {what}", path.display()));
-        let bytes = fs::read(path).map_err(|error| failed(format!("the file cannot be read: {error}")))?;
+        let bytes = File::open(path).and_then(|file| console::at_most(file, MAX_SOURCE as u64));
+        let bytes = bytes.map_err(|error| failed(format!("the file cannot be read: {error}")))?;
         let source = String::from_utf8(bytes).map_err(|error| failed(format!("the file is not UTF-8: {error}")))?;
         // The mark of UTF-8 that some editors write.
         let source = source.strip_prefix('\u{feff}').unwrap_or(&source).to_owned();
@@ -44,13 +46,17 @@ pub(crate) fn replaced(engine: Engine, source: Option<&str>) -> Engine {
 
 /// Prints a warning if an engine's template is broken, and `write`s in which form tools and reasoning are read.
 pub(crate) fn report(engine: &Engine, log: &Verbosity, write: fn(&Verbosity, Arguments)) {
-    let Some(template) = engine.template() else { return };
-    if let Some(notice) = template.notice() {
-        let option = option_names::of_notice(&notice).map(|option| format!(" ({option})")).unwrap_or_default();
-        log.info(format_args!("warning: {notice}{option}"));
+    let (Some(template), Some(for_tools)) = (engine.template(), engine.tool_template()) else { return };
+    let is_one = template.source() == for_tools.source();
+    for template in [Some(template), Some(for_tools).filter(|_| !is_one)].into_iter().flatten() {
+        if let Some(notice) = template.notice() {
+            let option = option_names::of_notice(&notice).map(|option| format!(" ({option})")).unwrap_or_default();
+            log.info(format_args!("warning: {notice}{option}"));
+        }
     }
-    if let Ok((tools, reasoning)) = template.support() {
-        write(log, format_args!("chat template: tools: {tools}; reasoning: {reasoning}"));
+    if let (Ok((_, reasoning)), Ok((tools, _))) = (template.support(), for_tools.support()) {
+        let own = if is_one { "" } else { " (template tool_use)" };
+        write(log, format_args!("chat template: tools: {tools}{own}; reasoning: {reasoning}"));
     }
 }
 
@@ -64,11 +70,13 @@ pub(crate) struct TemplateReport {
 }
 
 impl TemplateReport {
-    pub(crate) fn new(template: &ModelTemplate) -> TemplateReport {
-        let support = template.support().ok();
+    /// The report on a template, and on the one for conversations with tools if there is one of its own.
+    pub(crate) fn new(template: &ModelTemplate, for_tools: Option<&ModelTemplate>) -> TemplateReport {
+        let (own, support) = (template.support().ok(), for_tools.unwrap_or(template).support().ok());
+        let name = if for_tools.is_some() { " (template tool_use)" } else { "" };
         TemplateReport {
-            tools: support.map(|(tools, _)| tools.to_string()),
-            reasoning: support.map(|(_, reasoning)| reasoning.to_string()),
+            tools: support.map(|(tools, _)| format!("{tools}{name}")),
+            reasoning: own.map(|(_, reasoning)| reasoning.to_string()),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::str::Utf8Chunk;
 
 use clap::Args;
@@ -79,7 +80,7 @@ pub(crate) fn run(arguments: &TokenizeArgs) -> Result<(), Failure> {
         None if io::stdin().is_terminal() => {
             return Err(Failure::new("there is no text; write it as the last argument, in quotes"));
         }
-        None | Some("-") => console::read_stdin()?,
+        None | Some("-") => console::read_text(Path::new("-"), console::LONGEST_TEXT)?,
         Some(text) => text.to_owned(),
     };
     let options = EncodeOptions { add_special: arguments.add_special, parse_special: !arguments.no_parse_special };

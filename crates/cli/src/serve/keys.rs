@@ -56,7 +56,8 @@ impl KeyArgs {
 
 /// The keys in a file, one in each line. Empty lines and lines that start with `#` are none.
 fn of_file(path: &Path) -> Result<Vec<Key>, Failure> {
-    let text = console::read_text(path).map_err(|failure| failure.about("cannot read the keys"))?;
+    let text =
+        console::read_text(path, console::LONGEST_FORM).map_err(|failure| failure.about("cannot read the keys"))?;
     let (mut keys, mut numbers): (Vec<Key>, Vec<usize>) = Default::default();
     let lines = (1..).zip(text.lines().map(str::trim));
     for (number, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {

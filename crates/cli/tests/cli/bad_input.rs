@@ -418,3 +418,35 @@ fn weights_that_are_not_finite() {
         }
     }
 }
+
+/// A text without an end takes no more memory than the longest one, and ends with the error of a long one.
+#[cfg(unix)]
+#[test]
+fn texts_without_an_end_are_refused() {
+    use std::process::{Command, Stdio};
+
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gristmill"));
+        let stdin = std::fs::File::open("/dev/zero").expect("a device");
+        command.args(arguments).stdin(Stdio::from(stdin)).env("HOME", "/dev/null/home");
+        crate::Ended::new(command.output().expect("it ends"))
+    };
+    let model = path("model.gguf");
+    let too_long = "tokens, but the context holds";
+    for (arguments, says) in [
+        (&["run", &model, "-"][..], too_long),
+        (&["run", &model], too_long),
+        (&["run", &model, "--raw", "-f", "/dev/zero"], too_long),
+        (&["run", &model, "--grammar", "/dev/zero", "a"], "/dev/zero: the text is too long"),
+        (&["run", &model, "--json-schema", "/dev/zero", "a"], "/dev/zero: the text is too long"),
+        (&["run", &model, "--chat-template", "/dev/zero", "a"], "--chat-template /dev/zero: "),
+        (&["tokenize", &model], "stdin: the text is too long"),
+        (&["embed", &model, "-f", "/dev/zero"], "/dev/zero: the text is too long"),
+        (&["perplexity", &model, "-f", "-"], "stdin: the text is too long"),
+        (&["chat", &model], "stdin: a message is too long"),
+        (&["replay", "-"], "stdin: the text is too long"),
+    ] {
+        let ended = run(arguments);
+        assert!(ended.code == Some(1) && ended.err.contains(says), "{arguments:?}: {}", ended.err);
+    }
+}
