@@ -1,12 +1,18 @@
-//! Any bytes as a GGUF file: no panic, and what reads can be written and read again, to the same bytes.
+//! Any bytes as a GGUF file: no panic, and what reads can be written and read again, to the same bytes. Its beginning shows its
+//! kind.
 #![no_main]
 
-use gristmill_files::gguf::{GgufFile, GgufWriter, WriteError};
+use std::convert::Infallible;
+
+use gristmill_files::gguf::{FileKind, GgufFile, GgufWriter, WriteError};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
+    let beginning = |length: u64| Ok::<_, Infallible>(bytes[..bytes.len().min(length as usize)].to_vec());
+    let Ok(kind) = FileKind::of_beginning("m-draft.gguf", bytes.len() as u64, beginning);
     match GgufFile::from_bytes(bytes) {
         Ok(file) => {
+            assert!(kind.is_some(), "a whole file has a kind");
             if let Some(once) = rewrite(&file) {
                 let again = GgufFile::from_bytes(once.as_slice()).expect("a written file can be read");
                 assert!(rewrite(&again).expect("and written again") == once);

@@ -2,7 +2,7 @@
 //! name that is the same when written and read again.
 #![no_main]
 
-use gristmill_hub::{Listing, Reference, choose, models, tag_of};
+use gristmill_hub::{Listing, Reference, choices, choose_by_name, tag_of};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
@@ -17,8 +17,10 @@ fuzz_target!(|input: &[u8]| {
                 assert!(tag_of(&file.path).is_none_or(|tag| !tag.is_empty()));
             }
             for name in &names {
-                if let Ok(choice) = choose(&listing.files, name) {
-                    assert!(models(&listing.files).contains(&choice));
+                if let Ok(picked) = choose_by_name(&listing.files, name) {
+                    let all = choices(&listing.files);
+                    assert!(all.contains(&picked.model));
+                    assert_eq!(all.len(), 1 + picked.others.len() + picked.companions.len());
                 }
             }
         }

@@ -1,64 +1,56 @@
-//! GGUF files that are no model by themselves: adapters, projectors, importance matrices, vocabularies.
+//! GGUF files that are no model by themselves: draft models, adapters, projectors, importance matrices, vocabularies.
 
 use std::fmt::Display;
 
+use gristmill_engine::model::is_heads_file;
 use gristmill_engine::{LoadOptions, ModelInfo};
-use gristmill_files::gguf::GgufFile;
+use gristmill_files::gguf::{FileKind, GgufFile};
 use gristmill_text::tokenizer::Tokenizer;
 
 use crate::failure::Failure;
 
-/// A kind of file: values of `general.type` and `general.architecture` that show it, what it is, and what to do.
-struct Kind {
-    types: &'static [&'static str],
-    architectures: &'static [&'static str],
-    what: &'static str,
-    remedy: &'static str,
-}
-
-const KINDS: [Kind; 4] = [
-    Kind {
-        types: &["adapter"],
-        architectures: &[],
-        what: "a LoRA adapter, which changes a model and is none",
-        remedy: "adapters are not supported: merge it into its model, and use that",
-    },
-    Kind {
-        types: &["mmproj"],
-        architectures: &["clip"],
-        what: "the projector (mmproj) of a model that sees or hears, without the language model",
-        remedy: "use the other GGUF file of its repository, which runs without images",
-    },
-    Kind {
-        types: &["imatrix"],
-        architectures: &["imatrix"],
-        what: "an importance matrix (imatrix), with which models are quantised",
-        remedy: "use the model itself",
-    },
-    Kind {
-        types: &["controlvector"],
-        architectures: &["controlvector"],
-        what: "a control vector, which steers a model and is none",
-        remedy: "control vectors are not supported: use the model itself",
-    },
-];
-
-const VOCABULARY: &str = "is a vocabulary without weights; use the file with the weights of the model";
-
-/// Why a file is no model, if its metadata show that: what it is and what to do.
+/// Why a file is no language model: what it is and what to do. `None` for a language model.
 pub(crate) fn refusal(file: &GgufFile) -> Option<String> {
-    let value = |key: &str| file.metadata().optional::<&str>(key).ok().flatten().unwrap_or_default();
-    let (kind, architecture) = (value("general.type"), value("general.architecture"));
-    let is = |known: &&Kind| known.types.contains(&kind) || known.architectures.contains(&architecture);
-    match KINDS.iter().find(is) {
-        Some(Kind { what, remedy, .. }) => Some(format!("is {what}; {remedy}")),
-        None => file.tensors().is_empty().then(|| VOCABULARY.to_owned()),
-    }
+    let kind = FileKind::of_file(file);
+    let (what, remedy) = match kind {
+        FileKind::LanguageModel => return None,
+        FileKind::Draft if is_heads_file(file).unwrap_or(false) => (
+            "a draft model: prediction heads (MTP) without their model",
+            "use it next to its model, with --draft-model",
+        ),
+        FileKind::Draft => (
+            "a draft model, which reads the hidden states of another model",
+            "this kind is not supported: use the model for which it drafts",
+        ),
+        FileKind::Adapter => (
+            "a LoRA adapter, which changes a model and is none",
+            "adapters are not supported: merge it into its model, and use that",
+        ),
+        FileKind::Projector => (
+            "the projector (mmproj) of a model that sees or hears, without the language model",
+            "use the other GGUF file of its repository, which runs without images",
+        ),
+        FileKind::Imatrix => {
+            ("an importance matrix (imatrix), with which models are quantised", "use the model itself")
+        }
+        FileKind::ControlVector => (
+            "a control vector, which steers a model and is none",
+            "control vectors are not supported: use the model itself",
+        ),
+        FileKind::Vocabulary => ("a vocabulary without weights", "use the file with the weights of the model"),
+        _ => ("an encoder or decoder of speech or images, without a language model", "use a language model"),
+    };
+    Some(format!("is {what}; {remedy}"))
 }
 
-/// Fails for a file that is no model.
+/// Fails for a file that is no language model.
 pub(crate) fn check(file: &GgufFile) -> Result<(), Failure> {
     refusal(file).map_or(Ok(()), |reason| Err(about(file, reason)))
+}
+
+/// Fails for a file without weights of a language model or of a draft model.
+pub(crate) fn check_weights(file: &GgufFile) -> Result<(), Failure> {
+    if FileKind::of_file(file) == FileKind::Draft { Ok(()) } else { check(file) }
 }
 
 /// What the metadata say about a model that can run. Errors start with the name of the file.

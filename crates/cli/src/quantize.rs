@@ -75,7 +75,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
     let mix = Mix::parse(args.format.as_deref().unwrap_or_default())?;
     let keep = args.keep.iter().map(|text| Keep::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let file = Source::of(Some(&args.input)).open(&args.to.log)?;
-    kind::check(&file)?;
+    kind::check_weights(&file)?;
     let quantizer = Quantizer::new(&file, mix, &keep)?;
     let (bytes, log) = (quantizer.file_bytes(), &args.to.log);
     let threads = args.to.prepare(file.paths(), &args.output, bytes, quantizer.tensors())?;

@@ -136,6 +136,12 @@ impl ModelOption {
         let is_text = model.is_some() && first.to_str().is_some_and(Reference::is_bare) && !path.exists();
         let Some(kind) = kind(path).filter(|_| !is_text) else {
             let first = first.to_str().ok_or_else(|| Failure::new(format!("the {name} is not UTF-8 text")))?;
+            if model.is_none() && looks_like_model(first) {
+                return Err(Failure::new(format!(
+                    "`{first}` looks like a model, but is no file, folder or model of the hub; name its file, or a model \
+                     of the hub such as {ANSWERS}; {alternative}"
+                )));
+            }
             words.insert(0, first);
             return Ok((self.of(model), words));
         };
@@ -176,6 +182,43 @@ fn is_gguf(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
 }
 
+/// Families whose names other programs use for a model, without a version.
+const FAMILIES: [&str; 14] = [
+    "codellama",
+    "deepseek",
+    "gemma",
+    "gpt-oss",
+    "granite",
+    "llama",
+    "mistral",
+    "mixtral",
+    "olmo",
+    "phi",
+    "qwen",
+    "qwq",
+    "smollm",
+    "tinyllama",
+];
+
+/// Whether a word that is no file and no model of the hub is more likely a model than a text: a path, a name with a tag as
+/// in `qwen3:4b`, or one with a version or size as in `llama3.2`.
+fn looks_like_model(word: &str) -> bool {
+    let is_name =
+        |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-+".contains(c));
+    let has_letter = word.contains(|c: char| c.is_ascii_alphabetic());
+    let separators = |c| c == '/' || c == '\\';
+    if word.contains(separators) {
+        let is_path_text = |c: char| c.is_alphanumeric() || "/\\._-+:~@".contains(c);
+        let is_anchored = ["./", "../", "~/", ".\\", "..\\"].iter().any(|start| word.starts_with(start));
+        return has_letter && word.chars().all(is_path_text) && (is_anchored || word.matches(separators).count() > 1);
+    }
+    let (name, tag) = word.split_once(':').map_or((word, None), |(name, tag)| (name, Some(tag)));
+    let is_family = FAMILIES.iter().any(|family| name.eq_ignore_ascii_case(family));
+    let letters = name.chars().take_while(char::is_ascii_alphabetic).count();
+    let has_version = word.len() > 3 && letters > 1 && word.contains(|c: char| c.is_ascii_digit());
+    is_name(name) && tag.is_none_or(is_name) && (is_family || has_version || tag == Some("latest"))
+}
+
 /// The only word, if there is one.
 fn one_word<'a>(words: &[&'a str], name: &str) -> Result<Option<&'a str>, Failure> {
     match words {
@@ -184,15 +227,12 @@ fn one_word<'a>(words: &[&'a str], name: &str) -> Result<Option<&'a str>, Failur
         _ => {
             let (count, all) = (words.len(), words.join(" "));
             let quoted = format!("the {name} is {count} words; put quotes around it: \"{all}\"");
-            // Names of other programs' models, such as qwen3:8b.
-            match words
-                .first()
-                .filter(|first| first.contains([':', '-']) || first.contains(|c: char| c.is_ascii_digit()))
-            {
-                Some(first) => {
-                    Err(Failure::new(format!("{quoted} (if {first} is the model, name its file or ORG/REPO)")))
+            // The second word is a whole prompt, so the first may be a model by the name of another program.
+            match words {
+                [first, second] if second.contains(char::is_whitespace) && !first.contains(char::is_whitespace) => {
+                    Err(Failure::new(format!("{quoted} (if {first} is the model, name its file or hf:ORG/REPO)")))
                 }
-                None => Err(Failure::new(quoted)),
+                _ => Err(Failure::new(quoted)),
             }
         }
     }
@@ -233,6 +273,12 @@ impl<'a> Source<'a> {
         Ok(match self {
             Source::File(path) if is_model_folder(path) => folder(path, None, log)?,
             Source::Quantised(path, mix) => folder(path, Some(mix), log)?,
+            Source::File(path) if !path.exists() => {
+                return Err(Failure::new(format!(
+                    "{}: no such file or folder; check the path, or name a model of the hub such as {ANSWERS}",
+                    path.display()
+                )));
+            }
             Source::File(path) => GgufFile::open(path)?,
             Source::Hub(name) => GgufFile::open(hub::path(name, log)?)?,
             Source::BuiltIn => built_in()?,
@@ -268,6 +314,63 @@ mod tests {
     }
 
     #[test]
+    fn a_word_that_looks_like_a_model_and_is_none_is_an_error() {
+        for word in [
+            "qwen3:4b",
+            "llama3.2",
+            "llama3.2:latest",
+            "Qwen3-0.6B-Q4_K_M",
+            "./nodir/x",
+            "../models/x",
+            "~/models/x",
+            "/nodir/x",
+            "models/qwen/x",
+            "C:\\models\\x",
+            "mistral",
+            "Gemma",
+            "gpt-oss:20b",
+            "phi4",
+            "deepseek-r1",
+            "nomic-embed-text:latest",
+            "https://example.com/m",
+        ] {
+            for words in [&[word][..], &[word, "Why?"]] {
+                let error = split(None, words).unwrap_err();
+                let parts = [word, "looks like a model", "hf:", "use -p"];
+                assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+            }
+            // With the model named, it is the text.
+            assert_eq!(split(Some("b.gguf"), &[word]).expect(word).1.as_deref(), Some(word));
+        }
+        for word in [
+            "Hello",
+            "Once-upon-a-time",
+            "24/7",
+            "2+2=",
+            "</s>",
+            "<|im_start|>",
+            "/no_think",
+            "mp3",
+            "H2O",
+            "12:30",
+            "a",
+            "1",
+            "Why?",
+            "Note:",
+            "e.g.",
+            "3.14",
+            "C:",
+            "héllo",
+            "Once upon a time in 2024",
+            "v1",
+            "x/",
+            "#1",
+        ] {
+            assert_eq!(split(None, &[word]).expect(word).1.as_deref(), Some(word));
+        }
+    }
+
+    #[test]
     fn the_first_word_is_the_model_if_it_looks_like_one() {
         let built_in = "the built-in model".to_owned();
         let split_into = |model: &str, text: Option<&str>| Ok((model.to_owned(), text.map(str::to_owned)));
@@ -280,7 +383,7 @@ mod tests {
             split(None, &["Why?", "a.gguf"]).unwrap_err(),
             "the prompt is 2 words; put quotes around it: \"Why? a.gguf\""
         );
-        assert!(split(None, &["qwen3:8b", "Why?"]).unwrap_err().contains("(if qwen3:8b is the model, name its file"));
+        assert!(split(None, &["granite-code", "Why not?"]).unwrap_err().contains("(if granite-code is the model"));
         assert!(split(None, &["a.gguf", "Once", "upon"]).unwrap_err().contains("\"Once upon\""));
         assert_eq!(split(Some("b.gguf"), &["Why?"]), split_into("b.gguf", Some("Why?")));
         let both = split(Some("b.gguf"), &["a.gguf", "Why?"]).unwrap_err();

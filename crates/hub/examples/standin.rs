@@ -1,6 +1,6 @@
 //! Serves files as a hub would, for `cargo xtask prove hub` and `prove guides`:
-//! `standin (ORG/REPO FILE...)... [--rate BYTES_PER_SECOND]`, where each FILE is an absolute path. Prints the address, then
-//! after each line on stdin what was asked since the last one.
+//! `standin (ORG/REPO FILE...)... [--rate BYTES_PER_SECOND]`, where each FILE is an absolute path, or NAME=PATH for a file
+//! of another name in the repository. Prints the address, then after each line on stdin what was asked since the last one.
 
 #[path = "../tests/hub/standin.rs"]
 mod standin;
@@ -20,8 +20,9 @@ fn main() {
     let hub = StandIn::start("none/none", Vec::new());
     let mut rest = &words[..];
     while let Some((repo, others)) = rest.split_first() {
-        let count = others.iter().take_while(|word| Path::new(word).is_absolute()).count();
-        hub.add(repo, others[..count].iter().map(|path| (name(path), read(path))).collect());
+        let count = others.iter().take_while(|word| file(word).is_some()).count();
+        let files = others[..count].iter().filter_map(|word| file(word));
+        hub.add(repo, files.map(|(name, path)| (name, read(path))).collect());
         rest = &others[count..];
     }
     hub.set(faults);
@@ -32,8 +33,12 @@ fn main() {
     }
 }
 
-fn name(path: &str) -> &str {
-    Path::new(path).file_name().and_then(|name| name.to_str()).expect("a file")
+/// The name in the repository, and the path.
+fn file(word: &str) -> Option<(&str, &str)> {
+    if Path::new(word).is_absolute() {
+        return Some((Path::new(word).file_name()?.to_str()?, word));
+    }
+    word.split_once('=').filter(|(_, path)| Path::new(path).is_absolute())
 }
 
 fn read(path: &str) -> Vec<u8> {

@@ -41,7 +41,7 @@ pub use cache::Cache;
 pub use error::Error;
 pub use listing::{Listing, RemoteFile};
 pub use manage::{CachedModel, Removed};
-pub use pick::{Choice, Picked, USUAL, choices, tag_of};
+pub use pick::{Choice, Picked, USUAL, choices, choose_by_name, tag_of};
 pub use reference::{MAIN, Pick, Reference};
 pub use tls::crypto_provider;
 pub use token::Token;

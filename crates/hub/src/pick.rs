@@ -75,6 +75,9 @@ impl Choice<'_> {
 
 const LAST_RANK: usize = 2;
 
+/// Headers that are read to choose among several models.
+const FEW: usize = 16;
+
 /// All GGUF files of a repository in the order of their names, with the kinds that their names suggest.
 pub fn choices(files: &[RemoteFile]) -> Vec<Choice<'_>> {
     let mut choices: BTreeMap<(&str, usize), Vec<(usize, &RemoteFile)>> = BTreeMap::new();
@@ -106,11 +109,21 @@ pub(crate) fn choose<'a>(files: &'a [RemoteFile], reference: &Reference, judge: 
     if candidates.is_empty() {
         return Err(Error::NoModels { repo: repo() });
     }
+    let mut are_judged = false;
     loop {
-        let index = candidate(&candidates, reference).map_err(|error| match error {
-            Error::NoModels { repo } => Error::NoLanguageModel { repo, found: list_kinds(&companions) },
-            error => error,
-        })?;
+        let index = match candidate(&candidates, reference) {
+            Ok(index) => index,
+            Err(Error::NoModels { repo }) => {
+                return Err(Error::NoLanguageModel { repo, found: list_kinds(&companions) });
+            }
+            Err(Error::Choose { .. } | Error::Ambiguous { .. }) if !are_judged => {
+                // Their headers may leave one.
+                judge_first(&mut candidates, &mut companions, judge)?;
+                are_judged = true;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         let mut model = candidates.remove(index);
         if model.files.len() != model.parts {
             let (file, found, parts) = (model.path().to_owned(), model.files.len(), model.parts);
@@ -130,6 +143,34 @@ pub(crate) fn choose<'a>(files: &'a [RemoteFile], reference: &Reference, judge: 
             _ => companions.push(model),
         }
     }
+}
+
+/// Moves candidates of the lowest rank to the companions, if their headers are those of other kinds and they are few.
+fn judge_first<'a>(
+    candidates: &mut Vec<Choice<'a>>,
+    companions: &mut Vec<Choice<'a>>,
+    judge: Judge,
+) -> Result<(), Error> {
+    let lowest = candidates.iter().map(Choice::rank).min().unwrap_or(0);
+    if candidates.iter().filter(|choice| choice.rank() == lowest).count() > FEW {
+        return Ok(());
+    }
+    for mut choice in std::mem::take(candidates) {
+        if choice.rank() == lowest {
+            choice.kind = choice.files.first().map_or(Ok(None), |file| judge(file))?.unwrap_or(choice.kind);
+        }
+        let is_candidate = choice.rank() > lowest || choice.kind == FileKind::LanguageModel;
+        if is_candidate { &mut *candidates } else { &mut *companions }.push(choice);
+    }
+    Ok(())
+}
+
+/// The same by names alone, without headers.
+///
+/// # Errors
+/// Those of [`Hub::choose`](crate::Hub::choose).
+pub fn choose_by_name<'a>(files: &'a [RemoteFile], reference: &Reference) -> Result<Picked<'a>, Error> {
+    choose(files, reference, &mut |_| Ok(None))
 }
 
 /// The index of the candidate that a reference means by the names: of the lowest rank that has one.
@@ -162,7 +203,7 @@ fn candidate(candidates: &[Choice], reference: &Reference) -> Result<usize, Erro
         return candidates.iter().position(|choice| choice == found).ok_or_else(|| missing(found.path()));
     }
     match &reference.pick {
-        Pick::Tag(tag) => Err(missing(tag)),
+        Pick::Tag(tag) if !candidates.is_empty() => Err(missing(tag)),
         _ => Err(Error::NoModels { repo: repo() }),
     }
 }
@@ -361,7 +402,12 @@ mod tests {
         let tag = pick_by(&files, "a/b:Q4_K_M", first_is_draft).expect_err("a draft model").to_string();
         assert!(tag.contains("it has: m-Q8_0.gguf (1.50 GB), x.gguf"), "{tag}");
         let none = pick_by(&files, "a/b", |_| Some(Imatrix)).expect_err("no model");
-        assert!(matches!(none, Error::Choose { .. } | Error::NoLanguageModel { .. }), "{none:?}");
+        assert!(matches!(none, Error::NoLanguageModel { .. }), "{none:?}");
+        // Names leave several, headers one.
+        let tower = |path: &str| Some(if path == "tower-F16.gguf" { FileKind::Projector } else { LanguageModel });
+        assert_eq!(pick_by(&["m-Q6_K.gguf", "tower-F16.gguf"], "a/b", tower).expect("one"), ["m-Q6_K.gguf"]);
+        let several = pick_by(&["m-Q5_K.gguf", "m-Q6_K.gguf", "tower-F16.gguf"], "a/b", tower).expect_err("two");
+        assert!(several.to_string().ends_with("m-Q5_K.gguf (1.50 GB), m-Q6_K.gguf (1.50 GB)"), "{several}");
         let none = pick_by(&files[..1], "a/b", |_| Some(Imatrix)).expect_err("no model").to_string();
         assert!(none.contains("no language model") && none.contains("m-Q4_K_M.gguf (importance matrix)"), "{none}");
     }

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use gristmill_files::gguf::GgufFile;
-use gristmill_hub::{Choice, Hub, Pick, Reference, USUAL, choose, models, tag_of};
+use gristmill_files::gguf::{FileKind, GgufFile};
+use gristmill_hub::{Choice, Hub, Listing, Pick, Picked, Reference, USUAL, choices, tag_of};
 
 use super::{FitArgs, open};
 use crate::console;
@@ -66,18 +66,36 @@ fn of_hub(hub: &Hub, reference: &Reference, args: &FitArgs) -> Result<Header, Fa
         return cached();
     }
     let listing = hub.list(&reference.repo, &reference.revision)?;
-    let all = models(&listing.files);
-    let usual = USUAL.iter().map(|tag| Pick::Tag((*tag).to_owned()));
-    let picks = [reference.pick.clone()].into_iter().chain(usual);
-    let mut chosen = picks.filter_map(|pick| choose(&listing.files, &Reference { pick, ..reference.clone() }).ok());
-    let smallest = || all.iter().min_by_key(|model| model.size()).cloned();
-    let Some(chosen) = chosen.next().or_else(smallest) else {
-        return Err(Failure::new(format!("{} has no GGUF files; name another repository", reference.repo)));
-    };
-    let file = beginning(hub, reference, &listing.commit, &chosen, args)?;
+    let Picked { model, others, companions, .. } = pick(hub, &listing, reference)?;
+    if !companions.is_empty() {
+        args.log.info(format_args!("{}", hub::no_models(&companions)));
+    }
+    let file = beginning(hub, reference, &listing.commit, &model, args)?;
     let format = |model: &Choice| tag_of(model.path()).unwrap_or_else(|| model.path().to_owned());
-    let published = all.iter().map(|model| (format(model), model.size())).collect();
-    Ok(Header { file, name: chosen.path().to_owned(), own: None, published })
+    let published = [&model].into_iter().chain(&others).map(|model| (format(model), model.size())).collect();
+    Ok(Header { file, name: model.path().to_owned(), own: None, published })
+}
+
+/// The model that the reference means; or else a usual one, or the smallest.
+fn pick<'a>(hub: &Hub, listing: &'a Listing, reference: &Reference) -> Result<Picked<'a>, Failure> {
+    let mut by_size = choices(&listing.files);
+    by_size.sort_by_key(|choice| (choice.rank(), choice.size()));
+    let usual = USUAL.iter().map(|tag| Pick::Tag((*tag).to_owned()));
+    let files = by_size.iter().map(|choice| Pick::File(choice.path().to_owned()));
+    let mut failed = None;
+    for pick in [reference.pick.clone()].into_iter().chain(usual).chain(files) {
+        let is_named = pick == reference.pick;
+        match hub.choose(listing, &Reference { pick, ..reference.clone() }, &|_| ()) {
+            Ok(picked) if is_named || picked.model.kind == FileKind::LanguageModel => return Ok(picked),
+            Ok(_) => {}
+            Err(error) if error.is_of_choice() => drop(failed.get_or_insert(error)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(match failed {
+        Some(error) => error.into(),
+        None => Failure::new(format!("{} has no language model in GGUF; name another repository", reference.repo)),
+    })
 }
 
 /// Opens files that have only their beginnings: the rest is holes.

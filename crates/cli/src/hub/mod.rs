@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gristmill_hub::{ENDPOINT, Hub, Options, Reference, Token};
+use gristmill_hub::{Choice, ENDPOINT, Hub, Options, Reference, Token};
 
 use crate::args::Verbosity;
 use crate::failure::Failure;
@@ -72,6 +72,13 @@ pub(crate) fn cached(name: &str) -> Result<PathBuf, Failure> {
         let missing = format!("{name}: no such file or folder, and no such model in the cache {root}");
         Failure::new(format!("{missing}; to download it: gristmill pull {name}"))
     })
+}
+
+/// What a repository has besides its models, in one line.
+pub(crate) fn no_models(companions: &[Choice]) -> String {
+    let one = |choice: &Choice| format!("{} ({})", choice.path(), choice.kind);
+    let all: Vec<String> = companions.iter().map(one).collect();
+    format!("no language models: {}", all.join(", "))
 }
 
 /// A client with the settings of the environment and of the command line.

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use gristmill_files::gguf::GgufFile;
+use gristmill_files::gguf::{FileKind, GgufFile};
 use gristmill_hub::{CachedModel, Error};
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 
 /// List the models in the cache of the hub.
 ///
-/// Every command accepts a name of the list as its model. The last use is the file system's access time, which Linux
+/// GGUF files that are no language model are named on stderr. `gristmill rm` removes them by these names. Every command accepts a name of the list as its model. The last use is the file system's access time, which Linux
 /// usually updates once a day.
 #[derive(Args)]
 pub(crate) struct ModelsArgs {
@@ -44,11 +44,16 @@ pub(crate) fn run(args: &ModelsArgs) -> Result<(), Failure> {
     if let Some(name) = names.iter().find(|name| !all.iter().any(|model| model.is_named(name))) {
         return Err(Error::NotCached { wanted: name.to_string(), cache: cache.root().to_owned() }.into());
     }
-    let lines: Vec<Line> = all.into_iter().filter(is_asked).map(Line::new).collect();
+    let (models, others): (Vec<CachedModel>, Vec<CachedModel>) =
+        all.into_iter().filter(is_asked).partition(|model| model.kind == FileKind::LanguageModel);
+    for CachedModel { reference, kind, size, .. } in &others {
+        console::note(format_args!("{reference}: no language model ({kind}, {})", console::bytes(*size)));
+    }
+    let lines: Vec<Line> = models.into_iter().map(Line::new).collect();
     if args.json {
         return console::print_json(&lines);
     }
-    if lines.is_empty() {
+    if lines.is_empty() && others.is_empty() {
         let (folder, example) = (cache.root().display(), "gristmill pull ORG/REPO");
         console::note(format_args!("there are no models in {folder}; {example} downloads one"));
         return Ok(());

@@ -97,6 +97,7 @@ impl Reporter {
                     "{file}: what was left of an earlier download is wrong; downloading it again"
                 ));
             }
+            Event::Companions(companions) => console::note(format_args!("{}", super::no_models(companions))),
             Event::Unreachable(error) => console::note(format_args!("warning: {error}; the copy in the cache is used")),
             _ => {}
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use clap::Args;
+use gristmill_files::gguf::FileKind;
 use signal_hook::consts::SIGINT;
 
 use super::progress::Reporter;
@@ -14,7 +15,9 @@ use crate::{console, interrupt, numbers};
 /// Download a model of the Hugging Face hub.
 ///
 /// Models are named ORG/REPO[:QUANT|:FILE][@REVISION]. Without a quantisation, the first of these is used: Q4_K_M,
-/// Q8_0, the only model. Otherwise the choices are listed with their sizes. All parts of a split model are downloaded.
+/// UD-Q4_K_XL, Q8_0, the only model. Otherwise the choices are listed with their sizes. Files that are no language model,
+/// by their name and then by their header, are listed and left out. A draft model is downloaded if its file is named.
+/// All parts of a split model are downloaded.
 /// A stopped download resumes. Every download is verified by its SHA-256. The files are stored in the cache of
 /// huggingface_hub, which other programs share. Commands then accept the model by the same name. Prints the path of the
 /// first file.
@@ -57,7 +60,12 @@ pub(crate) fn run(args: &PullArgs) -> Result<(), Failure> {
     reporter.finish();
     if let Some(path) = files?.first() {
         console::print_line(path.display())?;
-        args.log.info(format_args!("to talk to it: gristmill chat {reference}"));
+        match FileKind::of_path(path) {
+            Ok(Some(FileKind::Draft)) => {
+                args.log.info(format_args!("it is a draft model: gristmill chat MODEL --draft-model {reference}"));
+            }
+            _ => args.log.info(format_args!("to talk to it: gristmill chat {reference}")),
+        }
     }
     Ok(())
 }

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use clap::Args;
 use gristmill_convert::is_model_folder;
+use gristmill_engine::model::check_architecture;
 use gristmill_engine::{Engine, Limits};
-use gristmill_files::gguf::GgufFile;
+use gristmill_files::gguf::{FileKind, GgufFile};
 use gristmill_server::{LoadError, LoadProgress, LoadedModel, OfferedModel};
 
 use crate::args::{DeviceArgs, Verbosity};
@@ -17,7 +18,7 @@ use crate::load::{self, Beside, Memory};
 use crate::numbers;
 use crate::settings::SettingArgs;
 use crate::source::{ModelOption, QuantizeArg, Source};
-use crate::{recommended, template};
+use crate::{kind, recommended, template};
 
 #[derive(Args, Clone)]
 pub(crate) struct ModelsArg {
@@ -160,7 +161,7 @@ impl ModelsArg {
         let mut named = Vec::new();
         for path in paths {
             match path.is_dir() && !is_model_folder(path) {
-                true => named.extend(of_folder(path)?),
+                true => named.extend(of_folder(path, &loads.log)?),
                 false => named.push(self.one(Some(path), Source::of(Some(path)), loads)?),
             }
         }
@@ -207,18 +208,23 @@ impl Loads {
     }
 }
 
-/// The models that a folder contains: GGUF files, folders of Hugging Face or MLX, and folders with a GGUF file.
-fn of_folder(folder: &Path) -> Result<Vec<Named>, Failure> {
+/// The models that a folder contains: GGUF files, folders of Hugging Face or MLX, and folders with a GGUF file. Those whose
+/// names suggest draft models and the like come last, because requests without a model use the first. Files that are no
+/// model that can run are left out, with a line for each.
+fn of_folder(folder: &Path, log: &Verbosity) -> Result<Vec<Named>, Failure> {
     let wrong = |error| Failure::new(format!("{}: {error}", folder.display()));
     let mut named = Vec::new();
     for path in paths(folder).map_err(wrong)? {
-        let model = match path.is_dir() {
-            true if is_model_folder(&path) => Some(path.clone()),
-            true => paths(&path).map_err(wrong)?.into_iter().find(|path| is_first_gguf(path)),
-            false => Some(path.clone()).filter(|path| is_first_gguf(path)),
+        let (is_folder, name) = match path.is_dir() {
+            true => (true, path.file_name()),
+            false => (false, path.file_stem()),
         };
-        let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
         let name = name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let model = match is_folder {
+            true if is_model_folder(&path) => Some(path),
+            true => in_order(paths(&path).map_err(wrong)?).into_iter().find(|path| is_runnable(path, log)),
+            false => Some(path).filter(|path| is_runnable(path, log)),
+        };
         named.extend(model.map(|path| Named { path: Some(path), name }));
     }
     if named.is_empty() {
@@ -227,7 +233,37 @@ fn of_folder(folder: &Path) -> Result<Vec<Named>, Failure> {
             folder.display()
         )));
     }
+    named.sort_by_key(|model| is_marked(Path::new(&model.name)));
     Ok(named)
+}
+
+/// Paths whose names suggest a language model first.
+fn in_order(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
+    paths.sort_by_key(|path| is_marked(path));
+    paths
+}
+
+fn is_marked(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    FileKind::of_name(&name) != FileKind::LanguageModel
+}
+
+/// Whether a path is a GGUF file, of a split model its first part, with a language model of a supported architecture. If it
+/// is another GGUF file, a line has the reason.
+fn is_runnable(path: &Path, log: &Verbosity) -> bool {
+    if !is_first_gguf(path) {
+        return false;
+    }
+    let checked = GgufFile::open(path).map_err(Failure::from).and_then(|file| {
+        kind::check(&file)?;
+        Ok(check_architecture(&file)?)
+    });
+    if let Err(failure) = &checked {
+        let (path, reason) = (path.display().to_string(), failure.message());
+        let reason = reason.strip_prefix(&format!("{path}: ")).unwrap_or(&reason);
+        log.info(format_args!("not served: {path}: {reason}"));
+    }
+    checked.is_ok()
 }
 
 /// The paths in a folder, in the order of their names.
@@ -238,7 +274,7 @@ fn paths(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Whether a path is a GGUF file, and of a split model its first part. Projectors are no models.
+/// Whether a path is a GGUF file, and of a split model its first part.
 fn is_first_gguf(path: &Path) -> bool {
     let is_gguf = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) && path.is_file();
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
@@ -246,7 +282,7 @@ fn is_first_gguf(path: &Path) -> bool {
         let (_, part) = start.rsplit_once('-')?;
         (part.len() == 5 && count.len() == 5).then(|| part.parse::<u32>().ok())?
     });
-    is_gguf && part.is_none_or(|part| part == 1) && !stem.starts_with("mmproj")
+    is_gguf && part.is_none_or(|part| part == 1)
 }
 
 /// The name of the file without folder and ending, or of the folder that is the model; that of the built-in model, which

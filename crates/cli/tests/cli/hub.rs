@@ -234,7 +234,8 @@ fn the_token_of_the_environment_or_its_file_is_used_and_never_printed() {
     let home = home.display().to_string();
     case.run_with(&[("HF_HOME", &home)], &["pull", "org/tiny-GGUF:Q6_K"]).success();
     let seen = case.hub.take();
-    assert!(seen.hub_tokens.len() == 3 && seen.cdn_tokens.is_empty(), "{seen:?}");
+    // A listing, a header and a file; then a listing, because the content is in the cache.
+    assert!(seen.hub_tokens.len() == 4 && seen.cdn_tokens.is_empty(), "{seen:?}");
 }
 
 #[test]
@@ -297,4 +298,43 @@ fn fit_says_which_format_of_a_model_to_take() {
     let failed = case.run(&["fit", "no-such-model"]);
     assert!(failed.code == Some(1) && failed.last_line().contains("qwen3-30b-a3b"), "{}", failed.err);
     assert_eq!(case.run(&["fit", "qwen3-8b", "--memory", "0"]).code, Some(2));
+}
+
+/// The layout of a published repository: one language model, and files that belong to it.
+#[test]
+fn files_next_to_a_model_are_named_and_not_downloaded() {
+    let case = Case::new("companions");
+    let model = fs::read(path("model.gguf")).expect("the model");
+    let files = vec![
+        ("m-UD-Q4_K_XL.gguf", model.clone()),
+        ("MTP/m-Q8_0-MTP.gguf", crate::header("gemma4-assistant")),
+        ("m-Q4_K_M.gguf", crate::header("eagle3")),
+        ("mmproj-F16.gguf", crate::header("clip")),
+        ("imatrix_unsloth.gguf", crate::header("imatrix")),
+    ];
+    case.hub.add("org/companions-GGUF", files);
+    let pulled = case.run(&["pull", "org/companions-GGUF"]);
+    let named = ["no language models: ", "MTP/m-Q8_0-MTP.gguf (draft model)", "m-Q4_K_M.gguf (draft model)"];
+    assert!(named.iter().all(|part| pulled.err.contains(part)), "{}", pulled.err);
+    assert!(pulled.success().trim().ends_with("m-UD-Q4_K_XL.gguf"));
+    assert_eq!(case.hub.take().cdn.len(), 1, "only the model is downloaded");
+    let fit = case.run(&["fit", "org/companions-GGUF", "--bandwidth", "30", "--memory", "8"]);
+    assert!(fit.err.contains("imatrix_unsloth.gguf (importance matrix)"), "{}", fit.err);
+    assert!(fit.success().contains("\nQ4_K_XL "));
+
+    // A draft model can be named, other files are refused before they are downloaded.
+    case.hub.take();
+    let refused = case.run(&["pull", "org/companions-GGUF:mmproj-F16.gguf"]);
+    assert!(refused.code == Some(1) && refused.last_line().contains("(found: projector)"), "{}", refused.err);
+    assert_eq!(case.hub.take().bytes, 0);
+    let draft = case.run(&["pull", "org/companions-GGUF:MTP/m-Q8_0-MTP.gguf"]);
+    assert!(draft.last_line().contains("--draft-model"), "{}", draft.err);
+    draft.success();
+    let models = case.run(&["models"]);
+    assert!(models.err.contains("MTP/m-Q8_0-MTP.gguf: no language model (draft model"), "{}", models.err);
+    assert_eq!(models.success().lines().count(), 1);
+    case.run(&["run", "--offline", "org/companions-GGUF", "-n", "1", "a"]).success();
+    let none = case.run(&["run", "hf:org/companions-GGUF:imatrix_unsloth.gguf", "a"]);
+    assert!(none.code == Some(1) && none.last_line().contains("importance matrix"), "{}", none.err);
+    case.run(&["rm", "org/companions-GGUF:MTP/m-Q8_0-MTP.gguf"]).success();
 }

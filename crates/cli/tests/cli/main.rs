@@ -69,6 +69,16 @@ static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     folder
 });
 
+/// A GGUF file with an architecture and a tensor, which is no model.
+fn header(architecture: &str) -> Vec<u8> {
+    let mut writer = gristmill_files::gguf::GgufWriter::new();
+    writer.set("general.architecture", architecture).expect("a key");
+    writer.tensor("blk.0.x", gristmill_kernels::format::Format::F32, &[8]).expect("a tensor");
+    let mut out = writer.begin(Vec::new()).expect("a header");
+    out.write_tensor("blk.0.x", &[0; 32]).expect("data");
+    out.finish().expect("it is whole")
+}
+
 /// A file of the folder.
 fn path(name: &str) -> String {
     FOLDER.join(name).display().to_string()

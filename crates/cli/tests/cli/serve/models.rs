@@ -110,3 +110,24 @@ fn sockets_of_events_are_refused_before_a_model_is_loaded() {
     let replay = gristmill(&["serve", "MODEL", "--port", "0", "--kv-events-replay", &address], b"");
     assert!(replay.code == Some(2) && replay.err.contains("--kv-events"), "{}", replay.err);
 }
+
+/// What is no language model is a line and no model, also as the model of requests without a name.
+#[test]
+fn files_next_to_a_model_are_not_served() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("companions");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("a folder");
+    let companions = [("a-draft.gguf", "gemma4-assistant"), ("imatrix_a.gguf", "imatrix"), ("b.gguf", "bert")];
+    for (name, architecture) in companions {
+        fs::write(folder.join(name), crate::header(architecture)).expect("a file");
+    }
+    // A small language model whose name suggests a draft model comes last.
+    for name in ["m-draft-Q8_0.gguf", "z.gguf"] {
+        fs::copy(path("endless.gguf"), folder.join(name)).expect("a copy");
+    }
+    let server = Serving::of(&folder.display().to_string(), None, "200", &[]);
+    let models = server.get("/v1/models");
+    assert!(companions.iter().all(|(name, _)| !models.contains(&name.replace(".gguf", ""))), "{models}");
+    let reply = rest(server.post("", r#"{"prompt": "ab", "max_tokens": 3}"#));
+    assert!(reply.starts_with("HTTP/1.1 200") && reply.contains(r#""model":"z""#), "{reply}");
+}
