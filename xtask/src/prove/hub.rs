@@ -1,4 +1,4 @@
-//! `prove hub`: one cache for gristmill and huggingface_hub, with a mock of the hub.
+//! `prove hub`: one cache for gristmill and huggingface_hub, and layouts of repositories, with a mock of the hub.
 
 use std::fs;
 use std::process::Command;
@@ -25,8 +25,12 @@ pub(super) fn hub(words: &[&str]) -> Result<(), String> {
     text += &versions(&python, &["huggingface_hub"])?;
     let mut page = Page { text, failed: Vec::new() };
     let mut script = Command::new(&python);
-    script.arg(scripts.join("both_ways.py")).args([gristmill, standin, root().join(MODEL), packages.join("work")]);
+    let programs = [gristmill, standin, root().join(MODEL)];
+    script.arg(scripts.join("both_ways.py")).args(&programs).arg(packages.join("work"));
     page.add("Both ways", "", checked, &mut script)?;
+    let mut script = Command::new(&python);
+    script.arg(scripts.join("layouts.py")).args(&programs).arg(packages.join("layouts"));
+    page.add("Layouts of repositories", "", checked, &mut script)?;
     report::write("hub", &page.text)?;
     if page.failed.is_empty() { Ok(()) } else { Err(page.failed.join("\n")) }
 }
