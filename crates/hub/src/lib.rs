@@ -276,8 +276,7 @@ impl Hub {
     /// # Errors
     /// If the hub refuses or cannot be reached.
     pub fn beginning(&self, repo: &str, commit: &str, file: &RemoteFile, length: u64) -> Result<Vec<u8>, Error> {
-        let length = length.min(file.size);
-        if length == 0 {
+        if length.min(file.size) == 0 {
             return Ok(Vec::new());
         }
         let url = self.client.url(&resolve(repo, commit, &file.path))?;

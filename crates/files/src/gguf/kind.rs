@@ -123,7 +123,7 @@ impl FileKind {
         // Heads have the architecture of their model, so their tensors decide.
         let needs_tensors = FileKind::of_name(name) == FileKind::Draft;
         for length in BEGINNINGS {
-            let bytes = read(length.min(size))?;
+            let bytes = read(length)?;
             match peek(&bytes, needs_tensors) {
                 Ok(kind) => return Ok(kind),
                 Err(fault) if fault.is_truncated() && (bytes.len() as u64) < size => {}
