@@ -253,7 +253,7 @@ fn main() -> ExitCode {
             None => kernels(|unit, _| files.is_empty() || files.contains(&unit.file), Some(table)),
             Some(unknown) => Err(format!("no unit is of a source {unknown}")),
         },
-        ["only", capability, ref formats @ ..] if !formats.is_empty() => match capability.parse() {
+        ["only", capability, ref formats @ ..] if !formats.is_empty() => match capability.parse::<u32>() {
             Ok(wanted) => kernels(|unit, capability| capability == wanted && is_of_formats(unit, formats), None),
             Err(error) => Err(format!("{capability}: {error}; a capability is 80 or 90, for example")),
         },
