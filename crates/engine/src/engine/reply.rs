@@ -55,6 +55,7 @@ impl ReplyParser {
 /// An item of a [`ReplyStream`].
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
+#[expect(clippy::large_enum_variant, reason = "few events wait at a time, and readers match without a box")]
 pub enum StreamEvent {
     /// The next part of the reply.
     Reply(ReplyEvent),
