@@ -12,10 +12,10 @@ use super::converse::{FORMS, HEAD, tiny};
 use super::speech;
 use super::tiny::{Random, Tiny};
 
-#[allow(dead_code)]
+#[allow(dead_code, unreachable_pub)]
 #[path = "../../examples/generate.rs"]
 mod generate;
-#[allow(dead_code)]
+#[allow(dead_code, unreachable_pub)]
 #[path = "../../examples/tools.rs"]
 mod tools;
 
