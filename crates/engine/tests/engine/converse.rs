@@ -412,7 +412,8 @@ fn the_template_of_tools_is_used_with_tools() {
     let engine = Engine::start(built(&tiny), limits).expect("it fits");
     let prompt = |engine: &Engine, tools| engine.render(&chat(tools)).expect("a good template");
     assert_eq!(prompt(&engine, vec![]), "plain x");
-    assert!(prompt(&engine, tools()).starts_with("tools 2 "), "{}", prompt(&engine, tools()));
+    // The template shows no definitions of tools, so they are spelled out in its messages.
+    assert!(prompt(&engine, tools()).starts_with("tools 0 You can call"), "{}", prompt(&engine, tools()));
     assert_eq!(engine.tool_template().map(|template| template.source()), Some(for_tools));
     let none = ConverseOptions { tool_choice: ToolChoice::None, ..ConverseOptions::default() };
     assert_eq!(rendered(&converse(&engine, chat(tools()), none).expect("no tools").0), "plain x");

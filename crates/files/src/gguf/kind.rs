@@ -228,7 +228,8 @@ fn peek(bytes: &[u8], needs_tensors: bool) -> Result<Option<FileKind>, Fault> {
         for _ in 0..cursor.u32()? {
             cursor.u64()?;
         }
-        (cursor.u32()?, cursor.u64()?);
+        cursor.u32()?;
+        cursor.u64()?;
     }
     let is_draft = is_without_first(names.iter().map(String::as_str));
     Ok(Some(if is_draft { FileKind::Draft } else { FileKind::LanguageModel }))
