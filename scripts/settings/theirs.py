@@ -25,12 +25,21 @@ from transformers import AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "crates/conformance/golden/convert"
+# Families whose class reads other settings than the published ones: their folders run as transformers saves them, too.
+SAVED = ("mimo2", "kimi-linear", "bailingmoe3")
+AS_SAVED = "-saved"
 # The second is longer than any window, and than the context that a scaling of RoPE begins from.
 LENGTHS = (12, 80)
 # transformers never takes the long factors of Phi-3.5-MoE, whose authors' code does beyond 64 tokens.
 SHORTER = {"phimoe": (12, 60)}
 # How the names of a text model's tensors begin within another model.
 WITHIN = ("model.language_model.", "language_model.model.")
+
+
+def folders() -> dict:
+    """The golden folders by name. The weights of those that are saved may be in the published ones."""
+    found = {path.parent.name: path.parent for path in sorted(GOLDEN.glob("*/config.json"))}
+    return found | {name + AS_SAVED: GOLDEN.parent / "saved" / name for name in SAVED}
 
 
 def tokens(folder: str) -> list:
@@ -41,7 +50,8 @@ def tokens(folder: str) -> list:
 def weights(folder: pathlib.Path) -> dict:
     """The tensors of a folder's text model, under the names that they have without another around it."""
     state = {}
-    for path in sorted(folder.glob("*.safetensors")):
+    has_own = any(folder.glob("*.safetensors"))
+    for path in sorted((folder if has_own else GOLDEN / folder.name).glob("*.safetensors")):
         state |= load_file(path)
     prefix = next((prefix for prefix in WITHIN if any(name.startswith(prefix) for name in state)), None)
     if prefix is None:
@@ -91,7 +101,8 @@ def loss(settings: dict, cls, state: dict, sequences: list) -> dict:
 def main(out: str, only: list) -> None:
     transformers.logging.set_verbosity(transformers.logging.CRITICAL)
     torch.set_num_threads(1)
-    configs = {path.parent.name: json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*/config.json"))}
+    paths = folders()
+    configs = {name: json.loads((path / "config.json").read_text()) for name, path in paths.items()}
     pool = variants.pool(list(configs.values()))
     with open(out, "w", encoding="utf-8") as file:
         for name, config in configs.items():
@@ -102,7 +113,7 @@ def main(out: str, only: list) -> None:
             if cls is None:
                 print(f"{name}: transformers has no text model of this type", file=sys.stderr, flush=True)
                 continue
-            start, state = time.time(), weights(GOLDEN / name)
+            start, state = time.time(), weights(paths[name])
             defaults = cls().to_dict()
             seen = set()
             for key, change, changed in variants.of_folder(config, defaults, pool):

@@ -186,7 +186,8 @@ def of_rope(config: dict):
                        "llama_4_scaling_beta": [0.1, 0.0], "extrapolation_factor": [1.0], "type": ["yarn", "linear"],
                        "original_max_position_embeddings": [16, 64], "rope_theta": [500.0], "mrope_section": [[1, 1, 0]],
                        "max_position_embeddings": [64]}.items():
-        for path in [("rope_parameters", kind) for kind in kinds] or [("rope_parameters",)]:
+        whole = [("rope_parameters",)] if parameters else []
+        for path in [("rope_parameters", kind) for kind in kinds] or whole:
             at = settings
             for key in path:
                 at = at[key]

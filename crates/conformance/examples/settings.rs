@@ -30,6 +30,17 @@ fn main() -> Result<(), Fails> {
     Ok(out.flush()?)
 }
 
+/// The end of the names of folders as transformers saves them.
+const AS_SAVED: &str = "-saved";
+
+fn copy(from: &Path, to: &Path) -> Result<(), Fails> {
+    for entry in fs::read_dir(from)? {
+        let path = entry?.path();
+        fs::copy(&path, to.join(path.file_name().unwrap_or_default()))?;
+    }
+    Ok(())
+}
+
 /// Copies of the golden folders, whose settings change.
 struct Work(PathBuf);
 
@@ -45,10 +56,20 @@ impl Work {
         let to = self.0.join(name);
         if !to.exists() {
             fs::create_dir_all(&to)?;
-            let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/convert").join(name);
-            for entry in fs::read_dir(golden)? {
-                let path = entry?.path();
-                fs::copy(&path, to.join(path.file_name().unwrap_or_default()))?;
+            let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
+            let published = name.strip_suffix(AS_SAVED).unwrap_or(name);
+            copy(&golden.join("convert").join(published), &to)?;
+            if published != name {
+                let saved = golden.join("saved").join(published);
+                if saved.join("model.safetensors").exists() {
+                    for entry in fs::read_dir(&to)? {
+                        let path = entry?.path();
+                        if path.to_string_lossy().contains(".safetensors") {
+                            fs::remove_file(path)?;
+                        }
+                    }
+                }
+                copy(&saved, &to)?;
             }
         }
         fs::write(to.join("config.json"), config.to_string())?;

@@ -94,8 +94,8 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Rope, ConvertErro
     if let Some(usual) = family.sections {
         rope.sections(parameters.as_ref(), usual)?;
     }
-    if let (Some(windowed), Rotated::Part(_)) = (&windowed, family.rotated) {
-        let width = f64::from(head_width(config)?) * share(windowed)?.unwrap_or(1.0);
+    if let (Some(windowed), Rotated::Part(usual)) = (&windowed, family.rotated) {
+        let width = f64::from(head_width(config)?) * share(windowed)?.unwrap_or(usual);
         rope.pairs.push(("rope.dimension_count_swa".to_owned(), Value::U32(width as u32)));
     }
     if let Some(base) = windowed_base {
