@@ -256,6 +256,7 @@ impl Rope {
         let factor = || parameters.positive("factor")?.ok_or_else(|| parameters.missing("factor"));
         if family.yarn_scores
             && !matches!(kind, None | Some("default" | "yarn"))
+            && parameters.number("factor")?.is_some_and(|factor| factor > 1.0)
             && let Some(found) = parameters.number(WHOLE_MAGNITUDE)?.filter(|&scale| scale != 0.0)
         {
             // transformers reads it with every scaling; files have its key for YaRN alone.
