@@ -8,8 +8,11 @@ use gristmill_text::tokenizer::TokenFlags;
 use super::{Flags, Token};
 use crate::keys::Pairs;
 
+/// Whether a token has a flag.
+type IsSet = fn(&TokenFlags) -> bool;
+
 /// Each flag with the name that it has in `tokenizer.json`, in the order of [`FLAG_KEYS`].
-const NAMED: [(&str, fn(&TokenFlags) -> bool); 4] = [
+const NAMED: [(&str, IsSet); 4] = [
     ("lstrip", |flags| flags.lstrip),
     ("rstrip", |flags| flags.rstrip),
     ("single_word", |flags| flags.single_word),
@@ -18,7 +21,7 @@ const NAMED: [(&str, fn(&TokenFlags) -> bool); 4] = [
 
 /// The keys with which the engine reads the flags, also if no token has one.
 pub(super) fn keys(flags: &Flags) -> Pairs {
-    let with = |is_set: fn(&TokenFlags) -> bool| {
+    let with = |is_set: IsSet| {
         let ids = flags.iter().filter(|(_, flags)| is_set(flags)).map(|(&id, _)| id);
         Value::Array(Array::U32(ids.collect()))
     };
