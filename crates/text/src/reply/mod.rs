@@ -124,7 +124,8 @@ pub use frame::{Frame, Item, Named};
 pub use output::{Joiner, ReplyEvent};
 pub use syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax};
 pub use tags::{Lines, Tags, Types};
-pub(crate) use write::{Written, json as written_json};
+pub use write::Written;
+pub(crate) use write::json as written_json;
 
 use serde_json::{Map, Value as Json};
 

@@ -45,8 +45,8 @@ pub(super) const SYNTAXES: [&Syntax; 34] = [
 ];
 
 impl Syntax {
-    /// All forms.
-    pub(crate) fn all() -> impl Iterator<Item = &'static Syntax> {
+    /// All forms that are built in.
+    pub fn all() -> impl Iterator<Item = &'static Syntax> {
         SYNTAXES.into_iter()
     }
 

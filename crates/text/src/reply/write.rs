@@ -7,11 +7,11 @@ use super::syntax::CallBody;
 use super::tags::{Lines, Tags};
 
 /// A call of an earlier turn: its name and its arguments, or a text that is no object.
-pub(crate) type Written<'c> = (&'c str, Json);
+pub type Written<'c> = (&'c str, Json);
 
 impl CallBody {
     /// The text of calls; `None` if a template always writes calls of this form.
-    pub(crate) fn written(&self, calls: &[Written]) -> Option<String> {
+    pub fn written(&self, calls: &[Written]) -> Option<String> {
         match self {
             CallBody::Json(frame) => Some(frame.written(calls)),
             CallBody::Tags(tags) => Some(tags.written(calls)),

@@ -75,6 +75,26 @@ pub(super) fn answer_or_call(
 
 /// The rule `call` in Lark, and those that it refers to.
 fn rules(body: &CallBody, tools: &[Tool], marks: &Marks) -> String {
+    let rules = own_rules(body, tools, marks);
+    match lark::len_beside_schemas(&rules) {
+        0..=MAX_RULES => rules,
+        _ => {
+            let call = match body {
+                CallBody::Json(frame) if frame.is_list => {
+                    let call = object("name", "arguments", tools, "/items");
+                    json!({"type": "array", "items": call, "minItems": 1, "maxItems": 1})
+                }
+                _ => object("name", "arguments", tools, ""),
+            };
+            format!("call: %json {call}\n")
+        }
+    }
+}
+
+/// Bytes of the rules of a call beside their schemas; a grammar has at most 12 KiB. With more, a call is JSON.
+const MAX_RULES: usize = 10 << 10;
+
+fn own_rules(body: &CallBody, tools: &[Tool], marks: &Marks) -> String {
     match body {
         CallBody::Tags(tags) => tagged::rules(tags, tools, marks),
         CallBody::Gemma => gemma::rules(tools, marks),

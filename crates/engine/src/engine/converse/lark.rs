@@ -94,11 +94,22 @@ fn regex(text: &str) -> String {
     text.chars().fold(String::new(), |mut regex, c| {
         match c {
             '\n' => regex.push_str("\\n"),
-            c if c.is_alphanumeric() || c == '_' || c == ' ' || !c.is_ascii() => regex.push(c),
-            c => regex.extend(['\\', c]),
+            // Others have a meaning with a backslash, such as the end of a word.
+            c if r"\.+*?()|[]{}^$/".contains(c) => regex.extend(['\\', c]),
+            c => regex.push(c),
         }
         regex
     })
+}
+
+/// The length of rules without the schemas in them.
+pub(super) fn len_beside_schemas(rules: &str) -> usize {
+    let beside = |part: &str| {
+        let mut schema = serde_json::Deserializer::from_str(part).into_iter::<Json>();
+        let is_schema = schema.next().is_some_and(|schema| schema.is_ok());
+        part.len() - if is_schema { schema.byte_offset() } else { 0 }
+    };
+    rules.split("%json").map(beside).sum()
 }
 
 /// The schema of a tool's arguments.

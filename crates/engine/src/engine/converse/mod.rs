@@ -7,6 +7,8 @@ mod lark;
 mod python;
 mod tagged;
 mod template;
+#[cfg(test)]
+mod tests;
 
 use gristmill_text::reply::{ReplyForm, ReplyOptions, Syntax};
 use gristmill_text::template::{Chat, Escapes, Message, Role, Tool};

@@ -85,7 +85,8 @@ fn argument(tags: &Tags, marks: &Marks, argument: &Argument) -> Option<String> {
                 Some(Types::Name) if *kind == "integer" => "number",
                 _ => kind,
             };
-            format!("{} %json {schema} NL {end}", start(kind))
+            let space = if line.is_empty() { "NL " } else { "" };
+            format!("{} %json {schema} {space}{end}", start(kind))
         }
     };
     Some(if argument.is_required { format!("{written} NL") } else { format!("({written} NL)?") })
