@@ -7,7 +7,7 @@ use gristmill_text::template::Tool;
 use libfuzzer_sys::fuzz_target;
 
 /// Marks by which forms are recognised.
-const TEMPLATES: [&str; 20] = [
+const TEMPLATES: [&str; 33] = [
     "<tool_call>",
     "<function=",
     "<|python_tag|>",
@@ -28,6 +28,19 @@ const TEMPLATES: [&str; 20] = [
     "<|tool_call>",
     "<seed:tool_call>",
     "<|tool_list_start|>",
+    "<|tool_call:begin|>",
+    "｜DSML｜function_calls>",
+    "｜DSML｜",
+    "<|open|><|close|><|sep|>",
+    "<function name=\"<param name=\"",
+    "<|tools_prefix|>",
+    "<TOOLCALL>",
+    "<|tool_call|>",
+    "<|message_sep|>'function call'",
+    "<|function_call|>",
+    "<tool_calls>\\n{\"name\"",
+    "'<function=''</function>'",
+    ">>>all",
 ];
 
 fn events<'t>(mut reply: Reply, pieces: impl Iterator<Item = &'t str>) -> Vec<ReplyEvent> {

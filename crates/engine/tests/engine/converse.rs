@@ -54,7 +54,12 @@ pub(crate) const FORMS: [(&str, &str, &str, &str); 33] = [
     ),
     ("DeepSeek V3.2", "{# ｜DSML｜ function_calls> #}A:", "A:<｜DSML｜function_calls>\n", ""),
     ("DeepSeek V4", "{# ｜DSML｜ #}A:<think>", "A:<think></think><｜DSML｜tool_calls>\n", ""),
-    ("Kimi K3", "{# <|open|><|close|><|sep|> #}A:", "A:<|open|>tools<|sep|>\n", ""),
+    (
+        "Kimi K3",
+        "{# <|open|><|close|><|sep|> #}A:<|open|>response<|sep|>",
+        "A:<|open|>response<|sep|><|close|>response<|sep|><|open|>tools<|sep|>",
+        "",
+    ),
     ("MiniCPM 5", "{# <function name=\"<param name=\" #}A:", "A:<function name=\"", ""),
     ("Apertus", "{# <|tools_prefix|> #}A:", "A:<|tools_prefix|>", ""),
     ("Nemotron", "{# <TOOLCALL> #}A:\n<think>", "A:\n<think>\n</think>\n\n<TOOLCALL>", ""),

@@ -9,34 +9,27 @@ use serde_json::{Map, Value as Json};
 use super::call::ToolCall;
 use super::calls::{Calls, Read};
 use super::follow::Follow;
-use super::frame::Frame;
 use super::input::{Begins, Input};
 use super::list::next;
-use super::marked::{Frames, Marked};
+use super::marked::Frames;
 use super::scan::{Scan, Scanner};
 use super::schema::{self, Place};
-use super::syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax};
+use super::syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax, marked};
 
-/// The form of MiniMax M3. A required call is JSON, which can be held to a schema.
+/// The form of MiniMax M3.
 pub(super) const SYNTAX: Syntax = Syntax {
     name: "MiniMax M3",
     is_shown_by: |template, _| template.contains(TOKEN),
     reasoning: &[ReasoningMarks { open: "<mm:think>", close: THOUGHT_END, ending: THOUGHT_END, is_control: true }],
     answer: None,
     frames: FRAMES,
-    call: CallSyntax {
-        body: CallBody::Json(Frame { section: ["]<]minimax[>[<tool_call>\n", CLOSE], ..Frame::PLAIN }),
-        is_control: true,
-    },
-    parser: |syntax, start| {
-        let schemas = start.options.schemas.clone();
-        Marked::parser(start, syntax.frames, Box::new(Nested { schemas, state: NestedState::Ended }))
-    },
+    call: CallSyntax { body: CallBody::Nested, is_control: true },
+    parser: marked,
 };
 
 /// Before every tag.
 const TOKEN: &str = "]<]minimax[>[";
-const OPEN: &str = "]<]minimax[>[<tool_call>";
+pub(super) const OPEN: &str = "]<]minimax[>[<tool_call>";
 const CLOSE: &str = "]<]minimax[>[</tool_call>";
 const INVOKE: &str = "]<]minimax[>[<invoke name=\"";
 const NAME_END: &str = "\">";
@@ -75,12 +68,16 @@ struct Element {
 }
 
 #[derive(Debug)]
-struct Nested {
+pub(super) struct Nested {
     schemas: Map<String, Json>,
     state: NestedState,
 }
 
 impl Nested {
+    pub(super) fn new(schemas: Map<String, Json>) -> Nested {
+        Nested { schemas, state: NestedState::Ended }
+    }
+
     /// Reads in one state and returns the next, or what was read.
     fn step(&mut self, input: &mut Input) -> Result<NestedState, Read> {
         match &mut self.state {

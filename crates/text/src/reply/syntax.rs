@@ -12,6 +12,7 @@ use super::gemma4::{self, Gemma4};
 use super::hermes::Hermes;
 use super::input::Input;
 use super::marked::{Frames, Marked};
+use super::minimax_m3::{self, Nested};
 use super::output::Output;
 use super::tags::Tags;
 
@@ -70,17 +71,8 @@ pub enum CallBody {
     Tags(&'static Tags),
     /// `<|tool_call>call:NAME{KEY:VALUE, …}<tool_call|>`, with strings between `<|"|>`.
     Gemma,
-}
-
-impl CallSyntax {
-    /// The text that announces a call after a prompt, which may end with it.
-    pub fn opening_after(&self, prompt: &str) -> String {
-        let opening = self.body.opening();
-        match opening.is_empty() || !prompt.ends_with(&opening) {
-            true => opening,
-            false => String::new(),
-        }
-    }
+    /// Nested tags, each after the token `]<]minimax[>[`: `<invoke name="NAME"><KEY>VALUE</KEY>…</invoke>`.
+    Nested,
 }
 
 impl CallBody {
@@ -90,6 +82,7 @@ impl CallBody {
             CallBody::Json(frame) => frame.opening(),
             CallBody::Tags(tags) => tags.opening(),
             CallBody::Gemma => gemma4::OPEN.to_owned(),
+            CallBody::Nested => [minimax_m3::OPEN, "\n"].concat(),
         }
     }
 
@@ -99,6 +92,7 @@ impl CallBody {
             CallBody::Json(frame) => Box::new(Framed::new(*frame)),
             CallBody::Tags(tags) => Box::new(Hermes::new(tags, schemas)),
             CallBody::Gemma => Box::new(Gemma4::new()),
+            CallBody::Nested => Box::new(Nested::new(schemas)),
         }
     }
 }
@@ -186,6 +180,19 @@ impl Syntax {
     /// The text that opens an answer after a prompt.
     pub fn answer_opening(&self, prompt: &str) -> &'static str {
         self.answer.filter(|(end, _)| prompt.trim_end().ends_with(end)).map_or("", |(_, opening)| opening)
+    }
+
+    /// The text that announces a call after a prompt, which may end with it, or with the mark before an answer.
+    pub fn opening_of_call(&self, prompt: &str) -> String {
+        let opening = self.call.body.opening();
+        if !opening.is_empty() && prompt.ends_with(&opening) {
+            return String::new();
+        }
+        // The mark after an answer follows the one before it.
+        let within = self.frames.within;
+        let answer = within.iter().position(|mark| prompt.ends_with(mark));
+        let end = answer.and_then(|at| within.get(at + 1)).copied().unwrap_or_default();
+        [end, &opening].concat()
     }
 
     /// Reasoning as the model writes it before an answer.

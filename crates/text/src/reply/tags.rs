@@ -31,6 +31,8 @@ pub struct Tags {
     pub quotes: Option<[&'static str; 2]>,
     /// After a value.
     pub value_end: &'static str,
+    /// Between tags, as a model writes it; any white space is read.
+    pub line: &'static str,
     /// Where line ends within the tags of a value are not part of it.
     pub lines: Lines,
     /// Several calls may be between `open` and `close`.
@@ -111,6 +113,7 @@ impl Tags {
         types: None,
         quotes: None,
         value_end: "",
+        line: "\n",
         lines: Lines::Never,
         several: false,
     };
@@ -118,7 +121,7 @@ impl Tags {
     /// The text that announces a call.
     pub fn opening(&self) -> String {
         // The name follows the tag.
-        [self.open, if self.function.is_empty() { "" } else { "\n" }].concat()
+        [self.open, if self.function.is_empty() { "" } else { self.line }].concat()
     }
 
     /// The tags that announce calls.

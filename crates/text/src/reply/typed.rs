@@ -90,6 +90,7 @@ const KIMI_K3_TAGS: Tags = Tags {
     value: "\"<|sep|>",
     types: Some(Types::Name),
     value_end: "<|close|>argument<|sep|>",
+    line: "",
     several: true,
     ..Tags::PLAIN
 };
@@ -102,6 +103,7 @@ const MINICPM_TAGS: Tags = Tags {
     key: "<param name=\"",
     key_end: "\">",
     value_end: "</param>",
+    line: "",
     quotes: Some(["<![CDATA[", "]]>"]),
     ..Tags::PLAIN
 };

@@ -15,7 +15,7 @@ impl CallBody {
         match self {
             CallBody::Json(frame) => Some(frame.written(calls)),
             CallBody::Tags(tags) => Some(tags.written(calls)),
-            CallBody::Gemma => None,
+            CallBody::Gemma | CallBody::Nested => None,
         }
     }
 }
@@ -63,7 +63,7 @@ impl Tags {
         let call = |(index, (name, arguments)): (usize, &Written)| {
             let number = if self.number_end.is_empty() { String::new() } else { (index + 1).to_string() };
             let mut call = [self.function, name, self.name_end.unwrap_or_default(), &number, self.number_end].concat();
-            call.push('\n');
+            call.push_str(self.line);
             for (key, value) in arguments.as_object().into_iter().flatten() {
                 let kind = self.types.map_or("", |types| types.of(value));
                 let value = match (value.as_str(), self.quotes) {
@@ -73,17 +73,28 @@ impl Tags {
                     (Some(text), _) => text.to_owned(),
                     (None, _) => json(value),
                 };
-                call.extend([self.key, key, self.key_end, kind, self.value, line, &value, line, self.value_end, "\n"]);
+                call.extend([
+                    self.key,
+                    key,
+                    self.key_end,
+                    kind,
+                    self.value,
+                    line,
+                    &value,
+                    line,
+                    self.value_end,
+                    self.line,
+                ]);
             }
             call + self.end
         };
         let calls: Vec<String> = calls.iter().enumerate().map(call).collect();
         // Without a tag of its own, a call starts with the tag before its name.
-        let line = if self.function.is_empty() { "" } else { "\n" };
+        let line = if self.function.is_empty() { "" } else { self.line };
         let close = if self.end == self.close { "" } else { self.close };
         let marked = |calls: &str| [self.open, line, calls, line, close].concat();
         match self.several {
-            true => marked(&calls.join("\n")),
+            true => marked(&calls.join(self.line)),
             false => calls.iter().map(|call| marked(call)).collect::<Vec<_>>().join("\n"),
         }
     }

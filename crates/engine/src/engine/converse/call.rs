@@ -2,14 +2,14 @@
 //! the model was trained on.
 
 use gristmill_text::grammar::Grammar;
-use gristmill_text::reply::{CallBody, CallSyntax, Frame, Item};
+use gristmill_text::reply::{CallBody, Frame, Item, Syntax};
 use gristmill_text::template::Tool;
 use gristmill_text::tokenizer::Tokenizer;
 use serde_json::{Value as Json, json};
 
 use super::super::EngineError;
 use super::lark::{self, Marks, quoted};
-use super::{gemma, python, tagged};
+use super::{gemma, nested, python, tagged};
 
 /// A call that a reply must be.
 #[derive(Debug, PartialEq)]
@@ -31,9 +31,9 @@ pub(super) fn callable(mut tools: Vec<Tool>, names: Option<&[String]>) -> Result
 }
 
 /// The text that starts a call of one of these tools after a prompt; `write` writes the name of the only one.
-pub(super) fn opening(syntax: &CallSyntax, prompt: &str, tools: &[Tool], write: impl Fn(&str) -> String) -> String {
-    let opening = syntax.opening_after(prompt);
-    match (between(&syntax.body), tools) {
+pub(super) fn opening(syntax: &Syntax, prompt: &str, tools: &[Tool], write: impl Fn(&str) -> String) -> String {
+    let opening = syntax.opening_of_call(prompt);
+    match (between(&syntax.call.body), tools) {
         (Some(between), [tool]) => [opening, write(&tool.name), between].concat(),
         _ => opening,
     }
@@ -45,9 +45,9 @@ fn between(body: &CallBody) -> Option<String> {
 }
 
 /// The call of one of these [`callable`] tools, after a prompt.
-pub(super) fn required(syntax: &CallSyntax, prompt: &str, tools: &[Tool], tokenizer: &Tokenizer) -> RequiredCall {
+pub(super) fn required(syntax: &Syntax, prompt: &str, tools: &[Tool], tokenizer: &Tokenizer) -> RequiredCall {
     let opening = opening(syntax, prompt, tools, str::to_owned);
-    let grammar = match (&syntax.body, tools) {
+    let grammar = match (&syntax.call.body, tools) {
         (CallBody::Json(Frame { item: Item::Named(_), .. }), [tool]) => Grammar::JsonSchema(lark::parameters(tool)),
         (CallBody::Json(frame), _) if schema(frame, tools).is_some() => {
             Grammar::JsonSchema(schema(frame, tools).unwrap_or_default())
@@ -61,16 +61,16 @@ pub(super) fn required(syntax: &CallSyntax, prompt: &str, tools: &[Tool], tokeni
 /// tools, which have the schemas that calls follow.
 pub(super) fn answer_or_call(
     (opening, answer): (&str, &Grammar),
-    syntax: &CallSyntax,
+    syntax: &Syntax,
     prompt: &str,
     tools: &[Tool],
     tokenizer: &Tokenizer,
 ) -> Result<Grammar, EngineError> {
     let marks = Marks::new(tokenizer);
-    let [answer_opening, call_opening] = [opening, &*syntax.opening_after(prompt)].map(|text| marks.terminals(text));
+    let [answer_opening, call_opening] = [opening, &*syntax.opening_of_call(prompt)].map(|text| marks.terminals(text));
     let answer = answer.expression()?;
     let start = format!("start: {answer_opening} answer\n  | {call_opening} call\nanswer: {answer}\n");
-    Ok(Grammar::Lark(start + &rules(&syntax.body, tools, &marks)))
+    Ok(Grammar::Lark(start + &rules(&syntax.call.body, tools, &marks)))
 }
 
 /// The rule `call` in Lark, and those that it refers to.
@@ -98,6 +98,7 @@ fn own_rules(body: &CallBody, tools: &[Tool], marks: &Marks) -> String {
     match body {
         CallBody::Tags(tags) => tagged::rules(tags, tools, marks),
         CallBody::Gemma => gemma::rules(tools, marks),
+        CallBody::Nested => nested::rules(tools, marks),
         CallBody::Json(Frame { item: Item::Python, .. }) => python::rules(tools),
         CallBody::Json(frame) => match (frame.between(), schema(frame, tools)) {
             (None, Some(schema)) => format!("call: %json {schema}\n"),

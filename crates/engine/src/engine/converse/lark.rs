@@ -155,7 +155,12 @@ const MAX_DEPTH: usize = 16;
 
 /// The arguments of a tool, those that are required first; `None` if its schema wants what only JSON can follow.
 pub(super) fn arguments(tool: &Tool) -> Option<Vec<Argument<'_>>> {
-    let root = tool.parameters.as_ref()?.as_object()?;
+    fields(tool.parameters.as_ref()?)
+}
+
+/// The fields of an object with this schema, likewise.
+pub(super) fn fields(schema: &Json) -> Option<Vec<Argument<'_>>> {
+    let root = schema.as_object()?;
     let known = ["type", "properties", "required", "additionalProperties", "$defs", "definitions"];
     let is_known = |key: &String| [&known[..], &ANNOTATIONS].concat().contains(&key.as_str()) || key.starts_with("x-");
     if !root.keys().all(is_known) {
@@ -185,6 +190,14 @@ pub(super) fn arguments(tool: &Tool) -> Option<Vec<Argument<'_>>> {
     }
     arguments.sort_by_key(|argument| !argument.is_required);
     Some(arguments)
+}
+
+/// The items of a list with this schema; `None` if only JSON can follow it.
+pub(super) fn items(schema: &Json) -> Option<Written> {
+    let root = schema.as_object()?;
+    let is_known =
+        |key: &String| ["type", "items", "$defs"].contains(&key.as_str()) || ANNOTATIONS.contains(&key.as_str());
+    written(root.get("items").filter(|_| root.keys().all(is_known))?, root, MAX_DEPTH)
 }
 
 fn written(schema: &Json, root: &Map<String, Json>, depth: usize) -> Option<Written> {

@@ -4,6 +4,7 @@ mod call;
 mod enforce;
 mod gemma;
 mod lark;
+mod nested;
 mod python;
 mod tagged;
 mod template;
@@ -240,7 +241,7 @@ impl Engine {
         parts.prompt.push_str(syntax.reasoning_ending(&parts.prompt));
         let form = ReplyForm::new(syntax, &parts.template, &parts.prompt, options).answer_or_calls();
         let answer = (syntax.answer_opening(&parts.prompt), grammar);
-        let grammar = call::answer_or_call(answer, &syntax.call, &parts.prompt, tools, self.model.tokenizer()?)?;
+        let grammar = call::answer_or_call(answer, syntax, &parts.prompt, tools, self.model.tokenizer()?)?;
         Ok(self.conversation(parts.finished(""), form, Some(grammar), None))
     }
 
@@ -255,8 +256,8 @@ impl Engine {
         parts.prompt.push_str(syntax.reasoning_ending(&parts.prompt));
         let form = ReplyForm::new(syntax, &parts.template, &parts.prompt, options).only_calls();
         let RequiredCall { opening, grammar } =
-            call::required(&syntax.call, &parts.prompt, callable, self.model.tokenizer()?);
-        let written = call::opening(&syntax.call, &parts.prompt, callable, |name| parts.escapes.escaped(name));
+            call::required(syntax, &parts.prompt, callable, self.model.tokenizer()?);
+        let written = call::opening(syntax, &parts.prompt, callable, |name| parts.escapes.escaped(name));
         Ok(self.conversation(parts.finished(&written), form.started(opening), Some(grammar), None))
     }
 

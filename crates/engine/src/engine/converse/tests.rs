@@ -76,7 +76,7 @@ struct Forms {
 impl Forms {
     /// Whether a required call of this form may be this text.
     fn allow(&self, syntax: &Syntax, text: &str) -> bool {
-        let required = call::required(&syntax.call, "", &tools(), &self.tokenizer);
+        let required = call::required(syntax, "", &tools(), &self.tokenizer);
         let matcher = self.grammars.compile(&required.grammar, &self.tokenizer, END as usize + 1);
         allows(matcher.unwrap_or_else(|error| panic!("{}: {error}\n{required:?}", syntax.name())), text)
     }
@@ -117,8 +117,8 @@ fn what_a_form_writes_follows_the_grammar_of_a_required_call() {
     ];
     let mut checked = 0;
     for syntax in Syntax::all() {
-        // In nested tags and in the tags of a message, a required call is JSON.
-        if ["MiniMax M3", "Muse"].contains(&syntax.name()) {
+        // In the tags of a message, a required call is JSON.
+        if syntax.name() == "Muse" {
             continue;
         }
         let opening = syntax.call.body.opening();
@@ -156,6 +156,45 @@ fn what_a_form_writes_follows_the_grammar_of_a_required_call() {
     }
 }
 
+#[test]
+fn nested_tags() {
+    let parameters = json!({
+        "type": "object",
+        "properties": {
+            "what": {"type": "string"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "place": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"],
+                      "additionalProperties": false},
+        },
+        "required": ["what"],
+        "additionalProperties": false,
+    });
+    let tools = [Tool { name: "find".to_owned(), parameters: Some(parameters), ..Tool::default() }];
+    let m3 = Syntax::of("]<]minimax[>[", "");
+    let (tokenizer, grammars) = (tokenizer(), Grammars::default());
+    let form = ReplyForm::new(m3, "", "", ReplyOptions::for_tools(&tools)).started(m3.call.body.opening()).only_calls();
+    for (inner, expected) in [
+        ("@<what>a < b</what>", Some(json!({"what": "a < b"}))),
+        (
+            "@<what></what>@<tags>@<item>x</item>@<item>y</item></tags>@<place>@<n>3</n></place>",
+            Some(json!({"what": "", "tags": ["x", "y"], "place": {"n": 3}})),
+        ),
+        ("@<what>a</what>@<tags></tags>", Some(json!({"what": "a", "tags": []}))),
+        ("@<tags></tags>", None),
+        ("@<what>a</what>@<place>@<n>x</n></place>", None),
+        ("@<what>a</what>@<other>x</other>", None),
+    ] {
+        let inner = inner.replace("</", "@</").replace("@@", "@");
+        let text = format!("@<invoke name=\"find\">{inner}@</invoke>\n@</tool_call>").replace('@', "]<]minimax[>[");
+        let required = call::required(m3, "", &tools, &tokenizer);
+        let matcher = grammars.compile(&required.grammar, &tokenizer, END as usize + 1).expect("a grammar");
+        assert_eq!(allows(matcher, &text), expected.is_some(), "{text}\n{required:?}");
+        if let Some(expected) = expected {
+            assert_eq!(form.parse(&text).calls[0].arguments.parse::<Json>().ok(), Some(expected), "{text}");
+        }
+    }
+}
+
 /// A tool whose schema only JSON can follow is called in JSON between the marks of the model.
 #[test]
 fn other_calls_are_json() {
@@ -174,9 +213,9 @@ fn calls_of_many_tools_are_json() {
     let tool = |index| Tool { name: format!("tool_{index}"), parameters: Some(parameters.clone()), ..Tool::default() };
     let tools: Vec<Tool> = (0..40).map(tool).collect();
     let syntax = Syntax::of("<tool_call><function=", "");
-    let required = call::required(&syntax.call, "", &tools, &tokenizer());
+    let required = call::required(syntax, "", &tools, &tokenizer());
     let Grammar::Lark(rules) = &required.grammar else { panic!() };
     assert!(rules.starts_with("start: call\ncall: %json {"), "{}", &rules[..100]);
-    let one = call::required(&syntax.call, "", &tools[..1], &tokenizer());
+    let one = call::required(syntax, "", &tools[..1], &tokenizer());
     assert!(matches!(one.grammar, Grammar::Lark(rules) if rules.contains("<parameter=key_3>")));
 }
