@@ -36,7 +36,7 @@ CONVERSATIONS = {
 
 # Why a template has another form than its model was trained with, or none: its name begins so.
 SPELLED_OUT = {
-    "CohereForAI-c4ai-command-r-plus-tool_use": "it needs fields in each parameter that no interface requires",
+    "CohereForAI-c4ai-command-r-plus-tool_use": "it fails for an object without `additionalProperties`, as in transformers",
     "HuggingFaceTB-SmolLM3-3B": "it shows tools only in `xml_tools` or `python_tools`",
     "deepseek-ai-DeepSeek-R1-Distill-Llama-8B": "it shows no tools",
     "deepseek-ai-DeepSeek-V3.1": "it shows no tools",

@@ -98,7 +98,7 @@ impl Syntax {
     }
 }
 
-fn after_reasoning<'t>(text: &'t str, reasoning: ReasoningMarks) -> &'t str {
+fn after_reasoning(text: &str, reasoning: ReasoningMarks) -> &str {
     text.rsplit_once(reasoning.close).map_or(text, |(_, after)| after)
 }
 

@@ -5,7 +5,10 @@ use gristmill_text::tokenizer::Tokenizer;
 use serde_json::{Map, Value as Json};
 
 /// The control tokens of a vocabulary.
-pub(super) struct Marks<'t>(Box<dyn Fn(&str) -> Option<u32> + 't>);
+pub(super) struct Marks<'t>(Box<Control<'t>>);
+
+/// Returns the control token of a mark that is one.
+type Control<'t> = dyn Fn(&str) -> Option<u32> + 't;
 
 /// A part of a text.
 #[derive(Debug, PartialEq)]
