@@ -185,8 +185,10 @@ impl Function {
     ) -> Result<FunctionState, Read> {
         let is_read = match is_named {
             false => until(input, self.tags.key_end)?.is_some_and(|key| !key.is_empty()),
-            true if self.tags.types.is_some() => until(input, self.tags.value)?.is_some(),
-            true => next(input, &[self.tags.value])?.is_some(),
+            true => match self.tags.types {
+                Some(types) => until(input, self.tags.value)?.is_some_and(|named| types.has(&named)),
+                None => next(input, &[self.tags.value])?.is_some(),
+            },
         };
         input.begin_token();
         match is_read {

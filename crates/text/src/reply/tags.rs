@@ -62,6 +62,14 @@ impl Types {
         }
     }
 
+    /// Whether a tag can have this.
+    pub(super) fn has(self, named: &str) -> bool {
+        match self {
+            Types::IsString => ["true", "false"].contains(&named),
+            Types::Name => ["string", "number", "integer", "boolean", "array", "object", "null"].contains(&named),
+        }
+    }
+
     /// What the tag of a string has.
     pub fn of_text(self) -> &'static str {
         match self {

@@ -51,15 +51,18 @@ fn damaged(config: ProptestConfig) {
         let marks: Vec<usize> = (0..parts.len()).filter(|&at| !matches!(parts[at], Part::Text(_))).collect();
         let at = marks[at.index(marks.len())];
         // The start of a value twice is a value that starts so.
-        prop_assume!(![1, 4].contains(&damage) || ![">", "\">", "<arg_value>"].contains(&parts[at].text()));
+        prop_assume!(
+            ![1, 4].contains(&damage)
+                || ![">", "\">", "<arg_value>", "<arg_value:opensource>"].contains(&parts[at].text())
+        );
         // With text moved into it or out of it, a key is another one, which a model may write.
         prop_assume!(![2, 3].contains(&damage) || ![">", "\">"].contains(&parts[at].text()));
         // The end of a value twice is that of a tag in it, if there is one.
         let shows_tag = case.calls.iter().any(|(_, arguments)| {
             let text = Json::from(arguments.clone()).to_string();
-            ["<parameter", "<arg_key>", "<atem:parameter"].iter().any(|tag| text.contains(tag))
+            ["<parameter", "<arg_key>", "<atem:parameter", "<｜DSML｜parameter"].iter().any(|tag| text.contains(tag))
         });
-        let ends = ["</parameter>", "</arg_value>", "</atem:parameter>"];
+        let ends = ["</parameter>", "</arg_value>", "</atem:parameter>", "</｜DSML｜parameter>"];
         prop_assume!(![1, 4].contains(&damage) || !shows_tag || !ends.contains(&parts[at].text()));
         match damage {
             0 => drop(parts.remove(at)),
@@ -87,7 +90,7 @@ fn truncated(config: ProptestConfig) {
         let written = before + &text(&case.parts()) + &after;
         let at = written.floor_char_boundary(at.index(written.len() + 1));
         // A message without text calls a tool that needs none; tags within a value may end a call, but for its last mark.
-        let ends = ["<|message|>", "</function>", "</invoke>", "</atem:invoke>"];
+        let ends = ["<|message|>", "</function>", "</invoke>", "</atem:invoke>", "</｜DSML｜invoke>"];
         prop_assume!(is_cut || !ends.iter().any(|end| written[..at].trim_end().ends_with(end)));
         check_calls(&case, &written[..at], is_cut)
     });

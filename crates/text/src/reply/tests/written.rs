@@ -62,7 +62,7 @@ impl Form {
 const THINK: Option<(&str, &str)> = Some(("<think>", "</think>"));
 const JSON: &[&str] = &["</tool_call>", "<tool_call>", "</think>", "\"}", "{\"name\": \"a\"", "]"];
 
-pub(super) const FORMS: [Form; 22] = [
+pub(super) const FORMS: [Form; 28] = [
     Form { template: QWEN, think: THINK, marks: JSON, write: hermes },
     Form {
         template: CODER,
@@ -222,6 +222,67 @@ pub(super) const FORMS: [Form; 22] = [
         write: |parts, calls| python(parts, calls, "<|tool_call_start|>", "<|tool_call_end|>"),
     },
     Form { template: LLAMA, think: THINK, marks: &["<|python_tag|>", ";"], write: tag_of_llama },
+    Form {
+        template: NEMOTRON,
+        think: THINK,
+        marks: &["<TOOLCALL>", "</TOOLCALL>", "]", "\"}"],
+        write: |parts, calls| listed(parts, calls, "<TOOLCALL>", "name", "arguments", "</TOOLCALL>"),
+    },
+    Form {
+        template: APERTUS,
+        think: Some(("<|inner_prefix|>", "<|inner_suffix|>")),
+        marks: &["<|tools_prefix|>", "<|tools_suffix|>", "]", "\"}"],
+        write: keyed,
+    },
+    Form {
+        template: MINIMAX_M1,
+        think: THINK,
+        marks: &["<tool_calls>", "</tool_calls>", "\"}", "{\"name\": \"a\""],
+        write: |parts, calls| {
+            parts.push(loose("<tool_calls>"));
+            for call in calls {
+                parts.push(text("\n"));
+                object(parts, call, ["name", "arguments"]);
+            }
+            parts.extend([text("\n"), loose("</tool_calls>")]);
+        },
+    },
+    Form {
+        template: GIGACHAT_MARK,
+        think: THINK,
+        marks: &["<|function_call|>", "<|message_sep|>", "\"}"],
+        write: |parts, calls| {
+            for call in calls {
+                parts.push(loose("<|function_call|>"));
+                object(parts, call, ["name", "arguments"]);
+            }
+        },
+    },
+    Form {
+        template: FUNCTIONARY,
+        think: THINK,
+        marks: &["<function=f>", "</function>", "\"}", "}"],
+        write: |parts, calls| {
+            for (name, arguments) in calls {
+                parts.extend([loose("<function="), text(name), mark(">")]);
+                json(parts, &Json::from(arguments.clone()));
+                parts.push(loose("</function>"));
+            }
+        },
+    },
+    Form {
+        template: DSML,
+        think: THINK,
+        marks: &[
+            "<｜DSML｜function_calls>.",
+            ". </｜DSML｜function_calls>",
+            "see <｜DSML｜invoke name=\"f\">",
+            "</｜DSML｜invoke>",
+            "see <｜DSML｜parameter name=\"path\"",
+            "</｜DSML｜parameter>",
+        ],
+        write: dsml,
+    },
 ];
 
 fn mark(text: &str) -> Part {
@@ -464,6 +525,31 @@ fn listed(parts: &mut Vec<Part>, calls: &[Call], open: &str, name: &str, argumen
         object(parts, call, [name, arguments]);
     }
     parts.extend([loose("]"), loose(close)]);
+}
+
+fn keyed(parts: &mut Vec<Part>, calls: &[Call]) {
+    parts.extend([loose("<|tools_prefix|>"), loose("[")]);
+    for (i, (name, arguments)) in calls.iter().enumerate() {
+        if i > 0 {
+            parts.extend([loose(","), text(" ")]);
+        }
+        json(parts, &json!({ name: arguments }));
+    }
+    parts.extend([loose("]"), loose("<|tools_suffix|>")]);
+}
+
+fn dsml(parts: &mut Vec<Part>, calls: &[Call]) {
+    parts.extend([loose("<｜DSML｜function_calls>"), text("\n")]);
+    for (name, arguments) in calls {
+        parts.extend([loose("<｜DSML｜invoke name=\""), text(name), mark("\">"), text("\n")]);
+        for (key, value) in arguments {
+            let string = if value.is_string() { "true" } else { "false" };
+            parts.extend([loose("<｜DSML｜parameter name=\""), text(key), mark("\" string=\""), text(string)]);
+            parts.extend([mark("\">"), text(&plain(value)), mark("</｜DSML｜parameter>"), text("\n")]);
+        }
+        parts.extend([loose("</｜DSML｜invoke>"), text("\n")]);
+    }
+    parts.push(loose("</｜DSML｜function_calls>"));
 }
 
 fn llama(parts: &mut Vec<Part>, calls: &[Call]) {
