@@ -145,10 +145,11 @@ fn rotated(
                 None => Ok(None),
             };
         }
-        Rotated::Whole => {
-            // Without a scaling, these families' models do not read it.
-            let scaled = parameters.map_or(Ok(None), kind)?.is_some_and(|kind| kind != "default");
-            return match given().filter(|(_, found)| scaled && found.as_f64() != Some(1.0)) {
+        Rotated::Whole | Rotated::AlwaysWhole => {
+            // Without a scaling, most of these families' models do not read it.
+            let is_scaled = parameters.map_or(Ok(None), kind)?.is_some_and(|kind| kind != "default");
+            let is_read = is_scaled || matches!(family.rotated, Rotated::AlwaysWhole);
+            return match given().filter(|(_, found)| is_read && found.as_f64() != Some(1.0)) {
                 Some((from, found)) => {
                     Err(from.wrong(SHARE, found, "1: heads of which only a part is rotated are not supported"))
                 }

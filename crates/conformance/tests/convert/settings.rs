@@ -35,6 +35,12 @@ fn settings_of_families_that_are_not_supported() {
     case("gemma3", "stretched-windows", &local, &["`rope_type` is \"linear\"", "layers with a window"]);
     case("deepseek", "sigmoid", &set("scoring_func", json!("sigmoid")), &["`scoring_func` is \"sigmoid\"", "softmax"]);
     // Of the layers that predict further tokens.
+    case(
+        "glm4-lite",
+        "part",
+        &set("partial_rotary_factor", json!(0.25)),
+        &["`partial_rotary_factor` is 0.25", "expected: 1"],
+    );
     let inner = |key: &'static str, value: Value| move |c: &mut Value| c["text_config"][key] = value.clone();
     case("mistral4", "other-head", &inner("head_dim", json!(8)), &["`head_dim` is 8", "expected: 24"]);
     let linear = |c: &mut Value| c["text_config"]["rope_parameters"]["rope_type"] = json!("linear");

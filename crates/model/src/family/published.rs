@@ -156,8 +156,10 @@ pub enum OlderScaling {
 /// The part of a head that RoPE rotates.
 #[derive(Clone, Copy)]
 pub enum Rotated {
-    /// The whole head: settings that state a part are rejected.
+    /// The whole head: settings that state a part are rejected, if a scaling makes transformers read them.
     Whole,
+    /// The same, and transformers always reads them.
+    AlwaysWhole,
     /// The width in the settings: `rotary_dim` elements, or the share `partial_rotary_factor`. Without both, this
     /// share.
     Part(f64),

@@ -172,13 +172,13 @@ mod tests {
 
     #[test]
     fn characters_of_words_are_those_of_the_crate_regex() {
-        let word = Regex::new(r"\w").expect("it is valid");
+        let [word, assigned] = [r"\w", r"\P{Cn}"].map(|class| Regex::new(class).expect("it is valid"));
+        let is = |class: &Regex, c: char| class.is_match(c.encode_utf8(&mut [0; 4]));
         let differ: Vec<char> = (0..=u32::from(char::MAX))
             .filter_map(char::from_u32)
-            .filter(|&c| word.is_match(c.encode_utf8(&mut [0; 4])) != is_of_word(c))
+            // The two crates may have different versions of Unicode.
+            .filter(|&c| is(&assigned, c) && is(&word, c) != is_of_word(c))
             .collect();
-        // The two crates may have different versions of Unicode.
-        assert!(differ.len() < 100, "{differ:?}");
-        assert!(differ.iter().all(|&c| u32::from(c) > 0x800), "{differ:?}");
+        assert!(differ.len() < 10, "{differ:?}");
     }
 }

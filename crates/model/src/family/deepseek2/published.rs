@@ -6,7 +6,7 @@ use crate::family::parts::{
     BASE, DENSE, EXPERTS, HEADS, MOE, NORMS, ROUTED, SELECTION_BIAS, SHARED_EXPERTS, count, expect_flag, expect_number,
     expect_text, factor, needed, norm_epsilon, optional, positive, renormalised,
 };
-use crate::family::published::{Expect, Expected, Family, How, Key, Kind, Mlx, Or, Rule};
+use crate::family::published::{Expect, Expected, Family, How, Key, Kind, Mlx, Or, Rotated, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["deepseek_v2", "deepseek_v3", "kimi_k2"],
@@ -35,6 +35,7 @@ pub(crate) const GLM4_MOE_LITE: Family = Family {
     beyond: &["scoring_func", "topk_method", "moe_layer_freq", "first_k_dense_replace", "rope_interleave"],
     pre: glm4moe::FAMILY.pre,
     special_tokens: glm4moe::FAMILY.special_tokens,
+    rotated: Rotated::AlwaysWhole,
     ..FAMILY
 };
 
