@@ -365,3 +365,36 @@ fn calls_with_a_schema_that_does_not_compile() {
     }
     panic!("{picked} calls of 30");
 }
+
+/// As pydantic writes it: the union is enforced, and the other object of the schema has no further properties.
+#[test]
+fn a_discriminated_union_beside_an_object() {
+    let server = Running::usual();
+    let variant = |name: &str, other: &str, kind: &str| {
+        json!({"type": "object", "properties": {"vehicle": {"const": name, "type": "string"}, other: {"type": kind}},
+            "required": ["vehicle", other]})
+    };
+    let owner = json!({"type": "object", "properties": {"age": {"type": "boolean"}}, "required": ["age"]});
+    let union = json!({"oneOf": [{"$ref": "#/$defs/Car"}, {"$ref": "#/$defs/Bike"}],
+        "discriminator": {"propertyName": "vehicle", "mapping": {"Car": "#/$defs/Car", "Bike": "#/$defs/Bike"}}});
+    let schema = json!({"type": "object", "properties": {"owner": owner, "v": union}, "required": ["owner", "v"],
+        "$defs": {"Car": variant("Car", "new", "boolean"), "Bike": variant("Bike", "gears", "null")}});
+    let format = json!({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}});
+    let mut kinds = Vec::new();
+    for seed in 0..12 {
+        let mut body = chat(format.clone());
+        (body["seed"], body["max_tokens"], body["temperature"]) = (json!(seed), json!(600), json!(1));
+        let choice = server.ask(CHAT, &body)["choices"][0].clone();
+        if choice["finish_reason"] != "stop" {
+            continue;
+        }
+        let text = choice["message"]["content"].as_str().expect("text");
+        let value: Value = serde_json::from_str(text).expect("JSON");
+        let names = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+        assert_eq!((names(&value), names(&value["owner"])), (vec!["owner".into(), "v".into()], vec!["age".into()]));
+        let other = if value["v"]["vehicle"] == "Car" { "new" } else { "gears" };
+        assert_eq!(names(&value["v"]), ["vehicle", other], "{text}");
+        kinds.push(other);
+    }
+    assert!(kinds.len() > 3, "{kinds:?}");
+}
