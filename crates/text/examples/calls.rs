@@ -39,7 +39,7 @@ fn outcome(case: &Value) -> Value {
         let messages = list(&conversation["messages"]).iter().map(message).collect();
         let chat = Chat { messages, tools: tools.clone(), ..Chat::default() };
         let begins_reply = conversation["add_generation_prompt"].as_bool().unwrap_or_default();
-        template.render_with_tools(&chat, &options(begins_reply)).map_or_else(|error| error.to_string(), |text| text)
+        template.render_with_tools(&chat, &options(begins_reply)).unwrap_or_else(|error| error.to_string())
     };
     let read = |reply: &Value| {
         let (prompt, text) = (reply["prompt"].as_str().unwrap_or_default(), reply["text"].as_str().unwrap_or_default());

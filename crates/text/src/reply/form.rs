@@ -76,7 +76,7 @@ impl ReplyForm {
             Some(syntax) => {
                 let (reasoning, options) = (syntax.reasoning(&self.template), self.options.clone());
                 let (prompt_end, answer_or_calls) = (&*self.prompt_end, self.answer_or_calls);
-                let answer = syntax.answer_opening(prompt_end);
+                let answer = [syntax.answer_opening(prompt_end), syntax.answer_closing(prompt_end)];
                 (syntax.parser)(syntax, Start { prompt_end, reasoning, options, answer_or_calls, answer })
             }
             None => Box::new(Plain),

@@ -77,7 +77,7 @@ impl Marked {
         let draft = Draft::new(reasoning.close, of_calls);
         let opened = of_calls.iter().position(|mark| prompt_end.trim_end().ends_with(mark));
         let (leads, within) = match answer_or_calls {
-            true => (Vec::from_iter(Some(answer).filter(|answer| !answer.is_empty())), &[][..]),
+            true => (answer.into_iter().filter(|mark| !mark.is_empty()).collect(), &[][..]),
             false => (frames.leads.to_vec(), frames.within),
         };
         let marks = if answer_or_calls { Vec::new() } else { [within, of_calls].concat() };

@@ -110,8 +110,8 @@ pub(super) struct Start<'t> {
     pub(super) options: ReplyOptions,
     /// See [`ReplyForm::answer_or_calls`](super::ReplyForm::answer_or_calls).
     pub(super) answer_or_calls: bool,
-    /// What opens an answer after this prompt.
-    pub(super) answer: &'static str,
+    /// What opens an answer after this prompt, and what ends one before a call.
+    pub(super) answer: [&'static str; 2],
 }
 
 /// Finds events in the text of a reply.
@@ -188,11 +188,15 @@ impl Syntax {
         if !opening.is_empty() && prompt.ends_with(&opening) {
             return String::new();
         }
+        [self.answer_closing(prompt), &opening].concat()
+    }
+
+    /// The text that ends an answer which a prompt has opened.
+    pub(super) fn answer_closing(&self, prompt: &str) -> &'static str {
         // The mark after an answer follows the one before it.
         let within = self.frames.within;
         let answer = within.iter().position(|mark| prompt.ends_with(mark));
-        let end = answer.and_then(|at| within.get(at + 1)).copied().unwrap_or_default();
-        [end, &opening].concat()
+        answer.and_then(|at| within.get(at + 1)).copied().unwrap_or_default()
     }
 
     /// Reasoning as the model writes it before an answer.
