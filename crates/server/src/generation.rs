@@ -244,7 +244,8 @@ impl Starting<'_> {
             let (sender, mut until_call) = (sender.clone(), ends.then(&parser));
             move |event: Result<Piece, EngineError>| {
                 watch.see(&event);
-                let has_call = |parser: &mut ReplyParser| event.as_ref().is_ok_and(|piece| has_call(&parser.push(piece)));
+                let has_call =
+                    |parser: &mut ReplyParser| event.as_ref().is_ok_and(|piece| has_call(&parser.push(piece)));
                 let is_complete = until_call.as_mut().is_some_and(has_call);
                 match sender.send((choice, event)) {
                     Ok(()) if is_complete => Wanted::Last,

@@ -440,10 +440,7 @@ fn what_cannot_be_placed_is_refused_by_name() {
     ];
     for (name, experts, host, expected) in refusals {
         let message = load(name, experts, host);
-        assert!(
-            message.starts_with("placement of experts: ") && message.contains(expected),
-            "{message}"
-        );
+        assert!(message.starts_with("placement of experts: ") && message.contains(expected), "{message}");
     }
 }
 
