@@ -12,13 +12,7 @@ pub(crate) const FAMILY: Family = Family {
     mlx: Mlx::No,
     architecture: "kimi-linear",
     keys: &[LAYERS, LATENT_KEYS, DELTA_KEYS, EXPERT_KEYS, &norm_epsilon(1e-5)],
-    beyond: &[
-        FULL_LAYERS,
-        "moe_router_activation_func",
-        "first_k_dense_replace",
-        "moe_layer_freq",
-        "mla_use_nope",
-    ],
+    beyond: &[FULL_LAYERS, "moe_router_activation_func", "first_k_dense_replace", "moe_layer_freq", "mla_use_nope"],
     // Those of the inner object have other names in transformers.
     names: &[
         ("head_dim", "linear_head_dim"),

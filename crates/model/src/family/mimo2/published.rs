@@ -2,8 +2,8 @@
 //! sinks. V2.5 has queries, keys and values in one matrix, laid out for tensor parallelism.
 
 use crate::family::parts::{
-    ATTENTION, BASE, DENSE, LAYER_TYPES, MOE, NORMS, OUTPUT_NORM_HEADS, SELECTION_BIAS, count, expect_flag, expect_text, factor,
-    needed, optional, positive, renormalised,
+    ATTENTION, BASE, DENSE, LAYER_TYPES, MOE, NORMS, OUTPUT_NORM_HEADS, SELECTION_BIAS, count, expect_flag,
+    expect_text, factor, needed, optional, positive, renormalised,
 };
 use crate::family::published::{Expect, Expected, Family, GroupPart, How, Key, Kind, Mlx, Or, Rotated, Rule, Within};
 
