@@ -12,8 +12,8 @@ use std::sync::LazyLock;
 pub const DRAWN_FORMATS: usize = 20;
 
 /// The environment variable with the seed of a test run, as a failure prints it. CI sets it; without it, each run has a new
-/// seed.
-pub const SEED: &str = "GRISTMILL_SEED";
+/// seed. `GRISTMILL_SEED` is an option of the command line, whose tests would read it.
+pub const SEED: &str = "SUITE_SEED";
 
 /// The seed of this test run: all parts on all backends draw their weights from the same pools.
 ///

@@ -158,7 +158,7 @@ impl Workshop {
     fn run_test(&self, test: [&str; 2], args: &[String], output: Stdio) -> Result<Outcome, String> {
         let Some(program) = self.build(test)? else { return Ok(Outcome::Broken) };
         let mut command = Command::new(program);
-        command.current_dir(&self.tree).args(args).env("GRISTMILL_SEED", self.seed.to_string());
+        command.current_dir(&self.tree).args(args).env("SUITE_SEED", self.seed.to_string());
         command.stdout(output).stderr(Stdio::null());
         let mut child = command.spawn().map_err(|e| format!("cannot run the suite: {e}"))?;
         let start = Instant::now();

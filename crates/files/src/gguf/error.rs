@@ -106,7 +106,7 @@ pub enum GgufError {
     /// Parts of a split model are in one file, one after another, but not all of them or not whole.
     #[error(
         "{path}: contains parts of a split model one after another (found {found}, expected {count} whole parts); keep each \
-         part as a file of its own, or join them with `llama-gguf-split --merge`"
+         part as a file of its own, or merge them with `llama-gguf-split`"
     )]
     JoinedParts {
         /// The path as given.

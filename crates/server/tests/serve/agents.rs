@@ -279,7 +279,7 @@ fn functions_in_namespaces() {
         let output = json!({"type": "function_call_output", "call_id": call["call_id"], "output": "a.txt"});
         let input = json!([{"role": "user", "content": "list my files"}, call, output]);
         let told = prompt(&server, RESPONSES, json!({"input": input, "tools": body["tools"]}));
-        assert!(told.contains(&format!("\"name\":\"mcp__files__{name}\",\"arguments\"")), "{told}");
+        assert!(told.contains(&format!("\"name\": \"mcp__files__{name}\", \"arguments\"")), "{told}");
     }
     let twice = json!([{"type": "namespace", "name": "a", "tools": [function("f")]}, function("a__f")]);
     for (tools, param) in [

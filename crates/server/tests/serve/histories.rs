@@ -22,7 +22,7 @@ fn blocks_of_anthropic() {
             {"type": "text", "text": "It is a grain."}]},
         {"role": "user", "content": "and?"}]});
     let found = prompt(&server, MESSAGES, body.clone());
-    let parts = ["\"name\":\"web_search\"", "\"query\":\"rye\"", "Rye\nhttps://a.example", "It is a grain.", "and?"];
+    let parts = ["\"name\": \"web_search\"", "\"query\": \"rye\"", "Rye\nhttps://a.example", "It is a grain.", "and?"];
     let places: Vec<usize> =
         parts.iter().map(|part| found.find(part).unwrap_or_else(|| panic!("{part}: {found}"))).collect();
     assert!(places.is_sorted(), "{found}");
@@ -45,7 +45,7 @@ fn items_of_openai() {
         {"type": "function_call_output", "call_id": "c1", "output": "quern"}]);
     let body = json!({"input": input});
     let found = prompt(&server, RESPONSES, body.clone());
-    for part in ["\"query\":\"rye\"", "[results: not shown", "[summary of the conversation", "[item: not", "quern"] {
+    for part in ["\"query\": \"rye\"", "[results: not shown", "[summary of the conversation", "[item: not", "quern"] {
         assert!(found.contains(part), "{part}: {found}");
     }
     let mut short = body;
@@ -103,11 +103,11 @@ fn messages_of_other_clients() {
             let call = json!({"id": "c1", "type": "function", "function": {"name": "rye", "arguments": arguments}});
             let body = json!({"messages": [asked, {"role": "assistant", "tool_calls": [call]}, result]});
             let found = prompt(&server, CHAT, body);
-            assert!(found.contains(r#""name":"rye""#) && found.contains(r#""arguments":{}"#), "{arguments}: {found}");
+            assert!(found.contains(r#""name": "rye""#) && found.contains(r#""arguments": {}"#), "{arguments}: {found}");
         }
     }
     // A call that a model did not finish, and one that is no object: templates print the text.
-    for (arguments, printed) in [("{\"mill\": ", r#""arguments":"{\"mill\": ""#), ("[7]", r#""arguments":"[7]""#)] {
+    for (arguments, printed) in [("{\"mill\": ", r#""arguments": "{\"mill\": ""#), ("[7]", r#""arguments": "[7]""#)] {
         let call = json!({"id": "c1", "type": "function", "function": {"name": "rye", "arguments": arguments}});
         let result = json!({"role": "tool", "tool_call_id": "c1", "content": "no JSON object"});
         let body = json!({"messages": [asked, {"role": "assistant", "tool_calls": [call]}, result]});

@@ -73,7 +73,7 @@ fn plain_text_has_no_marks() {
     let text = "<think>a</think> <tool_call>{}</tool_call>";
     assert_eq!(events(Reply::plain(), pieces(text, 3)), [content(text)]);
     let mut reply = Reply::new(None, "", ReplyOptions::default());
-    assert_eq!([reply.push("<think>a"), reply.finish()].concat(), [content("<think>a")]);
+    assert_eq!([reply.push("<think>a"), reply.finish()].concat(), [reasoning("a")]);
     assert_eq!(reply.push("</think>"), [content("</think>")]);
 }
 
