@@ -124,7 +124,10 @@ fn files_that_are_no_model() {
 #[test]
 fn grammars() {
     let schema = |text: &str, words: &[&str]| run_refused(&["hello", "--json-schema", text], words);
-    schema("{\"items\": {\"uniqueItems\": true}}", &["\"/items/uniqueItems\"", "enforced only for items of at most 4 values", "leave it out"]);
+    schema(
+        "{\"items\": {\"uniqueItems\": true}}",
+        &["\"/items/uniqueItems\"", "enforced only for items of at most 4 values", "leave it out"],
+    );
     schema("{\"type\":", &["--json-schema", "not valid JSON", "line 1"]);
     schema(&path("none.json"), &["none.json"]);
     schema(&path("model.gguf"), &["model.gguf", "UTF-8"]);

@@ -196,7 +196,8 @@ fn grammars_are_refused_before_anything_runs() {
         engine.generate(asked).expect_err("it is refused")
     };
     let error = refusal(Grammar::JsonSchema(json!({"items": {"uniqueItems": true}})));
-    assert_eq!(error.to_string(), "the JSON schema at \"/items/uniqueItems\": it is not enforced; leave it out");
+    let words = "the JSON schema at \"/items/uniqueItems\": it is enforced only for items of at most 4 values";
+    assert!(error.to_string().starts_with(words), "{error}");
     assert!(matches!(refusal(Grammar::Regex("(".to_owned())), EngineError::Grammar(_)));
     assert!(matches!(refusal(Grammar::Lark("begin: \"a\"".to_owned())), EngineError::Grammar(_)));
     // A refused request keeps no place.

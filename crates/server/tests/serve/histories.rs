@@ -122,7 +122,7 @@ fn messages_of_other_clients() {
     let body = json!({"messages": [asked, {"role": "assistant", "content": null, "function_call": call},
                                    {"role": "function", "name": "rye", "content": "quern"}]});
     let found = prompt(&server, CHAT, body);
-    for part in [r#""name":"rye""#, r#""mill":7"#, "quern"] {
+    for part in [r#""name": "rye""#, r#""mill": 7"#, "quern"] {
         assert!(found.contains(part), "{part}: {found}");
     }
     for thinking in [json!("husk"), json!([{"type": "text", "text": "husk"}])] {

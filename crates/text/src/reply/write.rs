@@ -37,12 +37,11 @@ impl Frame {
 
 impl Item {
     fn written(&self, index: usize, (name, arguments): &Written) -> String {
-        let all = || arguments.as_str().map_or_else(|| json(arguments), str::to_owned);
         match self {
             Item::Object([of_name, of_arguments]) => {
-                format!("{{{}: {}, {}: {}}}", text(of_name), text(name), text(of_arguments), all())
+                format!("{{{}: {}, {}: {}}}", text(of_name), text(name), text(of_arguments), json(arguments))
             }
-            Item::Keyed => format!("{{{}: {}}}", text(name), all()),
+            Item::Keyed => format!("{{{}: {}}}", text(name), json(arguments)),
             Item::Python => {
                 let argument = |(key, value): (&String, &Json)| format!("{key}={}", literal(value));
                 let arguments = arguments.as_object().into_iter().flatten().map(argument);
@@ -51,7 +50,8 @@ impl Item {
             Item::Named(Named { id_end, before, between, after, is_numbered }) => {
                 let id = if id_end.is_empty() { String::new() } else { format!("call_{index}{id_end}") };
                 let number = if *is_numbered { format!(":{index}") } else { String::new() };
-                [&*id, before, name, &number, between, &all(), after].concat()
+                let arguments = arguments.as_str().map_or_else(|| json(arguments), str::to_owned);
+                [&*id, before, name, &number, between, &arguments, after].concat()
             }
         }
     }
