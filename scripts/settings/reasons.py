@@ -40,6 +40,8 @@ REASONS = [
             "mistral4|deepseek2.*|glm4-lite|youtu"),
     Reason("differ", "deepseek2.*|glm4-lite", "scoring_func", ANY,
            "the code of the model's authors reads it; transformers has one function alone"),
+    Reason("differ", "deepseek2-lite", "norm_topk_prob", "true",
+           "the code of the model's authors reads it; transformers' class of DeepSeek V2 does not"),
     Reason("differ", "deepseek2.*", r"rope_parameters\.llama_4_scaling_beta", ANY,
            "Mistral Large 3 has these layers and this temperature, which other programs compute; transformers ignores it"),
     refuses("moe_layer_freq", ANY, "the code of the model's authors reads it", "deepseek2.*|glm4-lite"),
