@@ -65,6 +65,8 @@ REASONS = [
     refuses(ROPE, ANY, "a scaling for layers with full attention alone has no keys in this architecture's files", "laguna"),
     refuses(r".*partial_rotary_factor", ANY, "a scaled rotation of a part of a head, or of none of it, has no keys in files"),
     refuses(r".*(short|long)_mscale", ANY, "files have one magnitude of LongRoPE"),
+    refuses("rope_parameters|rope_scaling", r"removed|\{\}|.* (beside|in place of) rope_parameters|in the older form",
+            "the class's sections are those of a published head, which is wider than the golden model's", "qwen35(moe)?"),
     refuses(r".*mrope_(section|interleaved)", ANY, "the sections of a head are checked, which transformers does not read for a text"),
     refuses(r"attention_bias|qkv_bias|use_qk_norm|use_expert_bias|enable_moe_block|attention_k_eq_v|shared_intermediate_size"
             r"|moe_num_shared_experts|lm_head_bias|tie_word_embeddings", r"false|true|removed|0", "weights that these settings "
