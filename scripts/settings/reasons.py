@@ -50,7 +50,7 @@ REASONS = [
             "the code of the model's authors reads it, or files have no key for it", "kimi-linear.*"),
     Reason("differ", "bailingmoe3-saved", ROPE, r".* without the original context.*",
            "transformers takes the class's context instead, because it reads the folder's other name for it later"),
-    Reason("differ", "mimo2-saved", "sliding_window_size", ANY,
+    Reason("differ", "mimo2(-saved)?", "sliding_window_size|layer_types", ANY,
            "transformers adds 1 to the published number; the code of the model's authors and llama.cpp do not"),
     refuses(r"hidden_act(ivation)?", ANY, "no kernel computes another activation function than the family's own"),
     refuses(ROPE, r"yarn, (not )?truncated.*", "whether YaRN's ramp is rounded is a property of the architecture in files"),
