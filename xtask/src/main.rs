@@ -2,6 +2,8 @@
 
 mod check;
 mod model;
+#[cfg(test)]
+mod mutations_of_ci;
 mod programs;
 mod prove;
 mod run;
