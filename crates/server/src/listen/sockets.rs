@@ -54,7 +54,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 #[non_exhaustive]
 pub enum ServeError {
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {error}; choose another port or address")]
+    #[error("cannot listen on {address}: {error}; choose another port, address or path")]
     Listen {
         /// The address.
         address: String,
