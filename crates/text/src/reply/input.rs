@@ -24,13 +24,18 @@ pub(super) enum Begins {
     No,
 }
 
-/// Whether a text starts with one of `marks`.
+/// Whether a text starts with one of `marks`, of which an earlier one goes before a later one: as long as more text may
+/// complete it, no later one is found. So what is found does not depend on how the text is cut.
 pub(super) fn begins(text: &str, marks: &[&str]) -> Begins {
-    match marks.iter().position(|mark| text.starts_with(mark)) {
-        Some(index) => Begins::With(index),
-        None if marks.iter().any(|mark| mark.starts_with(text)) => Begins::Maybe,
-        None => Begins::No,
+    for (index, mark) in marks.iter().enumerate() {
+        if text.starts_with(mark) {
+            return Begins::With(index);
+        }
+        if mark.starts_with(text) {
+            return Begins::Maybe;
+        }
     }
+    Begins::No
 }
 
 impl Input {

@@ -87,10 +87,11 @@ pub(super) fn next(input: &mut Input, marks: &[&str]) -> Result<Option<usize>, R
     Ok(mark)
 }
 
-/// Which of these marks follows white space, which is read.
+/// Which of these marks follows white space, which is read. An empty mark is found where the white space has ended.
 pub(super) fn follows(input: &mut Input, marks: &[&str]) -> Result<Option<usize>, Read> {
     input.advance_over_space();
     match input.begins(marks) {
+        _ if input.rest().is_empty() => Err(Read::More),
         Begins::With(mark) => Ok(Some(mark)),
         Begins::Maybe => Err(Read::More),
         Begins::No => Ok(None),

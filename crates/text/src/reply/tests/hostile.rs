@@ -144,6 +144,19 @@ fn texts() -> impl Strategy<Value = String> {
     prop::collection::vec(fragment, 0..40).prop_map(|fragments| fragments.concat())
 }
 
+/// A form and a text of its own marks and of their beginnings.
+fn texts_of_forms() -> impl Strategy<Value = (&'static str, String)> {
+    prop::sample::select(&FLOODS[..]).prop_flat_map(|(template, floods)| {
+        let marks: Vec<&str> = floods.iter().flat_map(|&(head, body)| [head, body]).chain(["x", "\n", " "]).collect();
+        let fragment = (prop::sample::select(marks), any::<Option<prop::sample::Index>>()).prop_map(|(mark, end)| {
+            let end = end.map_or(mark.len(), |end| end.index(mark.len() + 1));
+            mark[..mark.floor_char_boundary(end)].to_owned()
+        });
+        let text = prop::collection::vec(fragment, 0..12).prop_map(|fragments| fragments.concat());
+        (Just(template), text)
+    })
+}
+
 /// Prompt ends in several states.
 const PROMPTS: [&str; 4] = ["", "<think>", "<|start|>assistant", "<|start|>assistant<|channel|>final<|message|>"];
 
@@ -170,6 +183,15 @@ proptest! {
                 prop_assert!(with_tools && !call.name.is_empty());
                 prop_assert!(serde_json::from_str::<Map<String, Json>>(&call.arguments).is_ok());
             }
+        }
+    }
+
+    /// Marks of one form that begin alike.
+    #[test]
+    fn cuts_within_marks_do_not_matter((template, text) in texts_of_forms(), n in 2..8usize) {
+        let whole = events(Reply::new(Some(template), "", tools()), [text.as_str()]);
+        for n in [1, n] {
+            prop_assert_eq!(&events(Reply::new(Some(template), "", tools()), pieces(&text, n)), &whole);
         }
     }
 
