@@ -176,7 +176,8 @@ check() {
     # they change with the compiler, which may be Debian's here.
     across "aarch64-apple-darwin x86_64-pc-windows-msvc" clippy --quiet \
         -p gristmill-kernels -p gristmill-cpu -p gristmill-transcode -p gristmill-cuda -p gristmill-metal -p gristmill-files \
-        -p gristmill-text -p gristmill-model -p gristmill-engine -p gristmill-convert -p gristmill -- \
+        -p gristmill-text -p gristmill-model -p gristmill-engine -p gristmill-convert -p gristmill-lab \
+        -p gristmill -- \
         -D unused -D clippy::correctness -D clippy::suspicious
     echo "the published crates type-check for macOS on Arm and for Windows on x86-64"
 }

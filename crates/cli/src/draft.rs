@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use gristmill_engine::engine::{DraftSource, Drafting};
-use gristmill_engine::{Model, Usage};
+use gristmill_engine::Model;
+use gristmill_engine::engine::DraftSource;
 
 use crate::args::DeviceArgs;
 use crate::failure::Failure;
@@ -158,17 +158,4 @@ impl Drafts<'_> {
         };
         Some(sequences.saturating_mul(most.saturating_add(1)))
     }
-}
-
-/// What a status line says of the draft tokens of a request, or of several; `None` if there were none to be.
-pub(crate) fn line(usage: &Usage) -> Option<String> {
-    let percent = |share: f64| format!("{:.0} %", 100.0 * share);
-    let name = match usage.drafting? {
-        Drafting::Off(reason) => return Some(format!("no drafts because of {reason}")),
-        drafting => drafting.name(),
-    };
-    let Some(acceptance) = usage.acceptance() else { return Some(format!("drafts by {name}: 0")) };
-    let places: Vec<String> = usage.acceptance_by_place().map(percent).collect();
-    let (drafted, accepted) = (usage.drafted_tokens, percent(acceptance));
-    Some(format!("drafts by {name}: {drafted}, accepted {accepted}, by place {}", places.join(" ")))
 }

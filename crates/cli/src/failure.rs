@@ -6,6 +6,7 @@ use std::io;
 use std::process::ExitCode;
 
 use gristmill_engine::EngineError;
+use gristmill_lab::LabError;
 
 use crate::console;
 use crate::interrupt::{self, Interrupt};
@@ -101,8 +102,8 @@ impl<E: std::error::Error + 'static> From<E> for Failure {
 
 /// Whether an error says that the memory does not suffice for a model.
 fn is_memory(error: &(dyn std::error::Error + 'static)) -> bool {
-    let model = match error.downcast_ref() {
-        Some(EngineError::Model(error)) => Some(error),
+    let model = match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(EngineError::Model(error)), _) | (_, Some(LabError::Model(error))) => Some(error),
         _ => error.downcast_ref(),
     };
     matches!(model, Some(gristmill_engine::Error::Memory { .. }))

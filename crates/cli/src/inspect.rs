@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use gristmill_engine::model::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, MoeSpec};
-use gristmill_engine::model::{KV_BLOCK, KvFormat, TensorReads, TensorUse};
+use gristmill_engine::model::{KV_BLOCK, KvFormat};
 use gristmill_engine::{ModelInfo, ModelTemplate};
 use gristmill_files::gguf::{GgufFile, TensorInfo};
+use gristmill_lab::slots::bytes_per_token;
 use serde::Serialize;
 
 use crate::args::Verbosity;
@@ -374,18 +375,4 @@ impl TensorReport {
         let TensorInfo { name, shape, bytes, .. } = tensor;
         TensorReport { name: name.clone(), format: tensor.type_name(), shape: shape.clone(), bytes: *bytes }
     }
-}
-
-/// Bytes of weights that one token reads, if its logits are computed; `bytes` are those of a tensor. Of experts it reads
-/// the chosen ones, of a table one row.
-pub(crate) fn bytes_per_token(uses: &[TensorUse], bytes: impl Fn(&str) -> u64) -> u64 {
-    let read = |it: &TensorUse| {
-        let bytes = bytes(&it.tensor);
-        match it.reads {
-            TensorReads::Row { rows } => bytes / rows.max(1) as u64,
-            TensorReads::Experts { experts, top_k, .. } => (bytes / experts.max(1) as u64).saturating_mul(top_k as u64),
-            _ => bytes,
-        }
-    };
-    uses.iter().map(read).fold(0, u64::saturating_add)
 }

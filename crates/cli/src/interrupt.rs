@@ -43,14 +43,6 @@ impl Interrupt {
     pub(crate) fn signal(&self) -> Option<i32> {
         i32::try_from(self.recorded.load(Ordering::Relaxed)).ok().filter(|&signal| signal != 0)
     }
-
-    /// Fails after a signal; for code that removes its partial file on failure.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
-        match self.signal() {
-            None => Ok(()),
-            Some(_) => Err(Failure::stopped(self, Failure::new("stopped; nothing was written"))),
-        }
-    }
 }
 
 impl Drop for Interrupt {

@@ -11,16 +11,17 @@ use gristmill_engine::{DEFAULT_CONTEXT, Engine, Limits, LoadOptions, Model, Open
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use gristmill_kernels::tensor::DeviceId;
+use gristmill_lab::bench::machine::memory_rate;
+use gristmill_lab::slots::{FileRates, Layers, ReadRates, TokenBytes};
+use gristmill_lab::{disk, slots};
 use gristmill_server::LoadProgress;
 use indicatif::ProgressBar;
 
 use crate::args::{DeviceArgs, Verbosity};
-use crate::bench::machine::memory_rate;
 use crate::draft::{Drafts, Wanted};
 use crate::failure::Failure;
-use crate::slots::{FileRates, Layers, ReadRates, TokenBytes};
 use crate::source::Source;
-use crate::{console, disk, kind, slots};
+use crate::{console, kind};
 
 /// Plans the memory of a model within limits and loads it. Fails if the memory does not suffice.
 pub(crate) fn model(

@@ -6,6 +6,7 @@ use gristmill_convert::ConvertError;
 use gristmill_convert::quantize::QuantizeError;
 use gristmill_engine::{EngineError, Error, Notice, kernels};
 use gristmill_hub::Error as HubError;
+use gristmill_lab::LabError;
 
 /// The options, if there are any.
 pub(crate) fn of(error: &(dyn StdError + 'static)) -> Option<&'static str> {
@@ -23,6 +24,9 @@ pub(crate) fn of(error: &(dyn StdError + 'static)) -> Option<&'static str> {
     }
     if let Some(error) = error.downcast_ref() {
         return of_quantisation(error);
+    }
+    if let Some(error) = error.downcast_ref() {
+        return of_lab(error);
     }
     error.downcast_ref().and_then(of_hub)
 }
@@ -78,6 +82,22 @@ fn of_quantisation(error: &QuantizeError) -> Option<&'static str> {
         QuantizeError::Exists(_) => Some("--force"),
         QuantizeError::NoMatch { small: false, .. } => Some("gristmill inspect --all lists them"),
         QuantizeError::Kernel(error) => of_kernels(error),
+        _ => None,
+    }
+}
+
+fn of_lab(error: &LabError) -> Option<&'static str> {
+    match error {
+        LabError::Model(error) => of_model(error),
+        LabError::Engine(error) => of_engine(error),
+        LabError::Kernel(error) => of_kernels(error),
+        LabError::Quantize(error) => of_quantisation(error),
+        LabError::SequenceTokens => Some("--depth, --prompt"),
+        LabError::NoExperts | LabError::OpenTrace { .. } | LabError::TraceLine { .. } | LabError::EmptyTrace(_) => {
+            Some("--routing")
+        }
+        LabError::ShortText { .. } => Some("--ctx"),
+        LabError::SavedLogits { .. } => Some("--kl-base"),
         _ => None,
     }
 }

@@ -11,13 +11,14 @@ use gristmill_engine::engine::receipt::{Receipt, Recorder};
 use gristmill_engine::engine::{Drafting, Finish, Usage};
 use gristmill_engine::{Engine, GenerationOptions, Prompt, ReplyParser, Request, machine};
 use gristmill_files::gguf::{WriteError, write_atomically};
+use gristmill_lab::drafts_line;
 use gristmill_text::template::{Message, Role};
 use serde::Serialize;
 
 use crate::answer::{self, Answer, Printer, Show};
 use crate::args::{ContextArg, DeviceArgs, SamplingArgs, Verbosity};
 use crate::console::Beginning;
-use crate::draft::{self, Without};
+use crate::draft::Without;
 use crate::failure::Failure;
 use crate::grammar::GrammarArgs;
 use crate::source::{ANSWERS, ModelOption, QuantizeArg, Source, TextArgument};
@@ -259,7 +260,7 @@ pub(crate) fn rates(finish: &Finish) -> String {
     let prefill = rate(finish.usage.prefill_rate());
     let decode = rate(finish.usage.decode_rate());
     let reason = finish.reason.name();
-    let drafts = draft::line(&finish.usage).map(|line| format!(", {line}")).unwrap_or_default();
+    let drafts = drafts_line(&finish.usage).map(|line| format!(", {line}")).unwrap_or_default();
     format!(
         "prompt {prompt_tokens} tokens{reused}{prefill}, decode {generated_tokens} tokens{decode}{drafts} ({reason})"
     )

@@ -16,9 +16,9 @@ use gristmill_cpu::{Cpu, Level};
 use gristmill_engine::machine;
 use gristmill_gpu::precompile::parallel_map;
 use gristmill_kernels::Error;
+use gristmill_lab::bench::machine::memory_rate;
 use gristmill_text::clock;
 
-use crate::bench::machine::memory_rate;
 use crate::console;
 use crate::failure::Failure;
 use finding::{Findings, Verdict};

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use gristmill_files::gguf::{FileKind, GgufFile};
 use gristmill_hub::{Choice, Hub, Listing, Pick, Picked, Reference, USUAL, choices, tag_of};
+use gristmill_lab::synthetic::Synthetic;
 
 use super::{FitArgs, open};
 use crate::console;
 use crate::failure::Failure;
 use crate::hub::{self, Choices};
 use crate::source::Source;
-use crate::synthetic::Synthetic;
 
 /// Bytes of a file's beginning that are downloaded, until the whole header is among them.
 const BEGINNINGS: [u64; 4] = [1 << 20, 8 << 20, 32 << 20, 128 << 20];

@@ -296,7 +296,7 @@ fn perplexity() {
     fs::write(&text, "too short").unwrap();
     let run = |arguments: &[&str]| gristmill(&[&["perplexity", "-m", "MODEL"], arguments].concat(), b"");
     refused(run(&["-f", &text, "--ctx", "50"]), &["10 tokens", "--ctx", "longer"]);
-    refused(run(&["-q", "-f", &text]), &["10 tokens", "--ctx has 512", "longer"]);
+    refused(run(&["-q", "-f", &text]), &["10 tokens", "one window has 512", "--ctx", "longer"]);
     for ctx in ["3", "-1"] {
         refused(run(&["-f", &text, "--ctx", ctx]), &["--ctx", ctx, "at least 4"]);
     }

@@ -1,0 +1,116 @@
+//! A synthetic model by its name, and its file.
+
+use std::path::Path;
+
+use gristmill_convert::quantize::Mix;
+use gristmill_files::gguf::{GgufFile, GgufWriter};
+
+use super::error::SyntheticError;
+use super::mix::{find_mix, mix_names};
+use super::mixers::Mixers;
+use super::shapes::{MAX_LAYERS, Model, TensorPlan};
+use super::write::Progress;
+use super::{models, vocabulary, write};
+
+/// The key of the recipe. A cached file with another recipe is replaced.
+const RECIPE_KEY: &str = "gristmill.synthetic";
+/// Part of the recipe: raised with each change of the bytes of a name.
+const REVISION: u32 = 4;
+
+/// A synthetic model before it is written.
+#[derive(Debug, Clone)]
+pub struct Synthetic {
+    pub(super) model: Model,
+    pub(super) mix: Mix,
+}
+
+impl Synthetic {
+    /// Parses `NAME[:FORMAT]`, by default in the mix in which the model is published; `layers` overrides the published
+    /// depth.
+    ///
+    /// # Errors
+    /// If the name or the format is unknown, or the layers are not 1 to [`MAX_LAYERS`].
+    pub fn parse(spec: &str, layers: Option<u32>) -> Result<Synthetic, SyntheticError> {
+        let (name, mix) = spec.split_once(':').map_or((spec, None), |(name, mix)| (name, Some(mix)));
+        // A prediction head is added to any model with layers of one kind of attention.
+        let (base, mtp) = name.strip_suffix("-mtp").map_or((name, false), |base| (base, true));
+        let differs = |m: &Model| matches!(m.special.mixers, Mixers::Gemma4(_) | Mixers::Windowed(_));
+        let fits = |m: &&Model| m.name.eq_ignore_ascii_case(base) && !(mtp && differs(m));
+        let mut model = *models::MODELS.iter().find(fits).ok_or_else(|| {
+            let known = models::MODELS.iter().map(|m| m.name).collect::<Vec<_>>().join(", ");
+            SyntheticError::Model { name: name.to_owned(), known }
+        })?;
+        let mix = mix.unwrap_or(model.mix());
+        let mix =
+            find_mix(mix).ok_or_else(|| SyntheticError::Mix { name: mix.to_owned(), known: mix_names().join(", ") })?;
+        model.layers = layers.unwrap_or(model.layers);
+        model.special.mtp = mtp;
+        if !(1..=MAX_LAYERS).contains(&model.layers) {
+            return Err(SyntheticError::Layers(model.layers));
+        }
+        Ok(Synthetic { model, mix })
+    }
+
+    /// The name without the format.
+    fn name(&self) -> String {
+        let head = if self.model.special.mtp { "-mtp" } else { "" };
+        format!("{}{head}", self.model.name)
+    }
+
+    /// Everything that determines the bytes.
+    fn recipe(&self) -> String {
+        format!("{} {} layers={} revision={REVISION}", self.name(), self.mix.name(), self.model.layers)
+    }
+
+    /// The name of its file in a cache.
+    pub fn file_name(&self) -> String {
+        format!("{}-{}-{}-layers.gguf", self.name(), self.mix.name(), self.model.layers)
+    }
+
+    /// Bytes of its file.
+    ///
+    /// # Errors
+    /// If no format fits a tensor.
+    pub fn file_bytes(&self) -> Result<u64, SyntheticError> {
+        Ok(self.plan()?.1.file_bytes())
+    }
+
+    /// The file as it would be read, without data.
+    ///
+    /// # Errors
+    /// If no format fits a tensor.
+    pub fn preview(&self) -> Result<GgufFile, SyntheticError> {
+        Ok(self.plan()?.1.preview())
+    }
+
+    /// The tensors in file order, and the file without its tensor data.
+    pub(super) fn plan(&self) -> Result<(Vec<TensorPlan>, GgufWriter), SyntheticError> {
+        let tensors = self.model.tensors(&self.mix)?;
+        let mut file = GgufWriter::new();
+        self.model.describe(&mut file)?;
+        vocabulary::describe(self.model.vocabulary, &mut file)?;
+        file.set(RECIPE_KEY, self.recipe())?;
+        for tensor in &tensors {
+            file.tensor(&tensor.name, tensor.format, &tensor.shape)?;
+        }
+        Ok((tensors, file))
+    }
+
+    /// Writes the file under a temporary name, which it has until it is complete. `progress` takes the bytes written
+    /// and the size of the file, and can stop the work.
+    ///
+    /// # Errors
+    /// If a write fails, or `progress` stops it.
+    pub fn write(&self, path: &Path, progress: Progress<'_>) -> Result<(), SyntheticError> {
+        let (tensors, file) = self.plan()?;
+        write::write(path, &tensors, file, progress)
+    }
+
+    /// Whether `path` holds this model, complete.
+    pub fn is_written(&self, path: &Path) -> bool {
+        let Ok((_, plan)) = self.plan() else { return false };
+        let Ok(file) = GgufFile::open(path) else { return false };
+        file.file_bytes() == plan.file_bytes()
+            && file.metadata().required::<&str>(RECIPE_KEY).is_ok_and(|r| r == self.recipe())
+    }
+}
