@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::{model, programs, root, sh};
+use crate::{imports, model, programs, root, sh};
 
 /// The compilers that the GPU simulator tries, in this order (`crates/gpu-sim/src/compile.rs`).
 const COMPILERS: &[&str] = &["c++", "g++", "clang++"];
@@ -48,6 +48,7 @@ pub(crate) fn check(words: &[&str]) -> Result<(), String> {
         ["--no-simulator"] => false,
         [other, ..] => return Err(format!("check: unknown option {other}; see cargo xtask")),
     };
+    imports::imports(&[])?;
     let found = COMPILERS.iter().find(|name| answers(name));
     println!("{NEEDED}: {}", found.map_or("none is found".to_owned(), |name| format!("{name} is found")));
     if simulator && found.is_none() {

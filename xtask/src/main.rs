@@ -1,6 +1,7 @@
 //! Development tasks of the repository: `cargo xtask` lists them. One file per subcommand.
 
 mod check;
+mod imports;
 mod model;
 #[cfg(test)]
 mod mutations_of_ci;
@@ -19,6 +20,9 @@ usage: cargo xtask check [--no-simulator]
            build the program and complete a prompt with SmolLM2; accepts the options of `gristmill run`
        cargo xtask model
            download the model unless it is present, and print its path
+       cargo xtask imports [CRATE...]
+           print how many modules of each crate import each other in a circle; for given crates, which. A circle that is
+           larger than the crate may have is a failure
        cargo xtask kernels [CAPABILITY FORMAT... [FILE...]]
            compile the CUDA kernels with NVRTC, for a default selection of architectures and formats or for the given
            ones; an unknown register spill is a failure
@@ -76,6 +80,7 @@ fn main() -> ExitCode {
         ["check", options @ ..] => check::check(options),
         ["run", options @ ..] if !options.is_empty() => run::run(options),
         ["model"] => model::fetch().map(|path| println!("{}", path.display())),
+        ["imports", words @ ..] => imports::imports(words),
         ["kernels"] => prove::compile_few(),
         ["kernels", options @ ..] => prove::compile_only(options),
         ["prove", words @ ..] => prove::prove(words),
