@@ -8,7 +8,7 @@ mod speaking;
 use std::sync::LazyLock;
 
 use gristmill_engine::Engine;
-use gristmill_engine::engine::receipt::Receipt;
+use gristmill_engine::receipt::Receipt;
 use libfuzzer_sys::fuzz_target;
 
 /// Requests of a receipt that are run.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use gristmill_cpu::{Level, MAX_THREADS};
-use gristmill_engine::engine::check_sampling;
+use gristmill_engine::check_sampling;
 use gristmill_engine::{
     ExpertPlacement, KvFormat, LoadOptions, Model, Precision, Request, SamplingOptions, default_threads,
 };

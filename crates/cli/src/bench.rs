@@ -12,7 +12,7 @@ use std::sync::Arc;
 use clap::Args;
 use etcetera::BaseStrategy;
 use gristmill_cpu::{Level, Profile};
-use gristmill_engine::engine::DraftSource;
+use gristmill_engine::DraftSource;
 use gristmill_engine::{Backend, Engine, Limits, Model};
 use gristmill_lab::bench::{
     Bench, Beside, Measurement, Report, SweepPlan, Workload, beside, machine, profiled_backend, serve, sweep,

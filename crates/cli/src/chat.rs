@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clap::Args;
-use gristmill_engine::engine::{Canceller, Finish, FinishReason};
+use gristmill_engine::{Canceller, Finish, FinishReason};
 use gristmill_engine::{Engine, EngineError, Generation, GenerationOptions};
 use gristmill_text::template::{Message, Role};
 use signal_hook::consts::SIGINT;

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use gristmill_engine::DraftSource;
 use gristmill_engine::Model;
-use gristmill_engine::engine::DraftSource;
 
 use crate::args::DeviceArgs;
 use crate::failure::Failure;

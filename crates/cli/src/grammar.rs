@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use gristmill_engine::engine::{Grammar, closed_schema};
+use gristmill_engine::{Grammar, closed_schema};
 
 use crate::console;
 use crate::failure::Failure;

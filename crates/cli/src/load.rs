@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gristmill_cpu::Level;
-use gristmill_engine::engine::DraftSource;
+use gristmill_engine::DraftSource;
 use gristmill_engine::model::{is_heads_file, with_heads_of};
 use gristmill_engine::{DEFAULT_CONTEXT, Engine, Limits, LoadOptions, Model, Opened, Plan, open_device, place_experts};
 use gristmill_files::gguf::GgufFile;

@@ -5,7 +5,7 @@ use std::slice;
 
 use clap::Args;
 use gristmill_cpu::{Level, MAX_THREADS};
-use gristmill_engine::engine::receipt::{Conditions, Receipt, RecordedChoice, Recorder, build};
+use gristmill_engine::receipt::{Conditions, Receipt, RecordedChoice, Recorder, build};
 use gristmill_engine::{Engine, Limits, Request};
 use serde::Serialize;
 use serde_json::Value;

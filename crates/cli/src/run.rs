@@ -7,8 +7,8 @@ use std::slice;
 use std::time::Duration;
 
 use clap::Args;
-use gristmill_engine::engine::receipt::{Receipt, Recorder};
-use gristmill_engine::engine::{Drafting, Finish, Usage};
+use gristmill_engine::receipt::{Receipt, Recorder};
+use gristmill_engine::{Drafting, Finish, Usage};
 use gristmill_engine::{Engine, GenerationOptions, Prompt, ReplyParser, Request, machine};
 use gristmill_files::gguf::{WriteError, write_atomically};
 use gristmill_lab::drafts_line;

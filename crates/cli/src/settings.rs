@@ -3,8 +3,8 @@
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
 use gristmill_engine::SamplingOptions;
-use gristmill_engine::engine::{SETTINGS, Setting, check_sampling, requested_value};
 use gristmill_engine::model::sampling_key;
+use gristmill_engine::{SETTINGS, Setting, check_sampling, requested_value};
 
 use crate::failure::Failure;
 use crate::{numbers, recommended};

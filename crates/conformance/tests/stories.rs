@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use gristmill_engine::engine::FinishReason;
+use gristmill_engine::FinishReason;
 use gristmill_engine::tokenizer::EncodeOptions;
 use gristmill_engine::{Engine, Limits, LoadOptions, Model, Precision, Request};
 use sha2::{Digest, Sha256};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::{Stream, StreamExt};
-use gristmill_engine::engine::Canceller;
+use gristmill_engine::Canceller;
 use gristmill_engine::{Engine, EngineError, GenerationOptions, Limits, LoadOptions, Model, Piece, Request};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 

@@ -40,17 +40,45 @@
 
 #![forbid(unsafe_code)]
 
-pub mod engine;
+mod converse;
+mod draft;
+mod dry;
+mod embedding;
+mod engine;
+mod error;
+mod fair;
+mod generation;
 #[doc = include_str!("../library.md")]
 pub mod guide {}
+mod job;
+mod logprob;
+mod options;
+mod output;
+mod prefill_budget;
+mod prompt;
+mod reasoning;
+pub mod receipt;
+mod reply_stream;
+mod request;
+mod sampling;
+mod schedule;
+mod script;
+mod seed;
+mod stats;
+mod stop;
+mod submit;
+mod worker;
 
-pub use engine::{
-    Conversation, ConverseOptions, Dry, EmbeddingRequest, Embeddings, Engine, EngineError, ErrorKind, Finish,
-    FinishReason, Generation, GenerationOptions, Grammar, Logprob, ModelTemplate, Piece, Prompt, ReplyParser,
-    ReplyStream, Request, SamplingOptions, Stats, StreamEvent, ToolChoice, Usage,
-};
+pub use converse::{Conversation, ConverseOptions, ModelTemplate, ToolChoice, Unenforced, check_tools};
+pub use draft::{DraftSource, Drafts};
+pub use dry::Dry;
+pub use embedding::EmbeddingRequest;
+pub use engine::Engine;
+pub use error::{EngineError, ErrorKind, TokenList};
+pub use generation::{Canceller, Generation};
 pub use gristmill_kernels as kernels;
 pub use gristmill_kernels::Backend;
+pub use gristmill_kernels::ops::{SETTINGS, SamplingOptions, Setting};
 pub use gristmill_kernels::tensor::DeviceId;
 pub use gristmill_model as model;
 pub use gristmill_model::{
@@ -59,8 +87,20 @@ pub use gristmill_model::{
     Precision, Progress, Reranker, RoutingTrace, Runner, SampledTokens, Sampling, SequenceId, Stage, default_threads,
     gguf, machine, open_device, place_experts,
 };
+pub use gristmill_text::grammar::{Grammar, GrammarError, closed_schema};
 pub use gristmill_text::template::Chat;
 pub use gristmill_text::{clock, grammar, reply, serde_json, template, tokenizer};
+pub use logprob::Logprob;
+pub use options::GenerationOptions;
+pub use output::{DraftPlace, Drafting, Embeddings, Finish, FinishReason, Piece, Usage, Wanted};
+pub use prompt::Prompt;
+pub use reasoning::ReasoningLimit;
+pub use reply_stream::{ReplyParser, ReplyStream, StreamEvent};
+pub use request::Request;
+pub use sampling::{check_sampling, requested_value};
+pub use script::Script;
+pub use stats::{Distribution, ExpertLoad, Stats, Times};
+pub use submit::{Choices, Pledge, Reservation};
 
 /// The Rust of this page compiles.
 #[cfg(doctest)]

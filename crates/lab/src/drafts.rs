@@ -1,7 +1,7 @@
 //! Draft tokens in one line.
 
+use gristmill_engine::Drafting;
 use gristmill_engine::Usage;
-use gristmill_engine::engine::Drafting;
 
 /// The draft tokens of a request, or of several; `None` if none were asked for.
 pub fn drafts_line(usage: &Usage) -> Option<String> {

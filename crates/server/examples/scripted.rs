@@ -16,7 +16,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gristmill_engine::engine::Script;
+use gristmill_engine::Script;
 use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{Engine, Limits, LoadOptions, Model};
 use gristmill_server::{OfferedModel, Options, Server};

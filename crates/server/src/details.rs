@@ -1,7 +1,7 @@
 //! How a reply came about, which every interface adds to its usage.
 
-use gristmill_engine::engine::receipt::{self, Receipt};
-use gristmill_engine::engine::{Drafting, Finish, Usage};
+use gristmill_engine::receipt::{self, Receipt};
+use gristmill_engine::{Drafting, Finish, Usage};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -8,7 +8,7 @@ mod paths;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use gristmill_engine::engine::EngineError;
+use gristmill_engine::EngineError;
 use serde::Serialize;
 use utoipa::ToSchema;
 

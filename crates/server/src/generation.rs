@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gristmill_engine::engine::receipt::Recorder;
-use gristmill_engine::engine::{Canceller, EngineError, Piece, Pledge, Reservation, Wanted, check_tools};
+use gristmill_engine::receipt::Recorder;
 use gristmill_engine::reply::ReplyEvent;
+use gristmill_engine::{Canceller, EngineError, Piece, Pledge, Reservation, Wanted, check_tools};
 use gristmill_engine::{GenerationOptions, Grammar, Prompt, ReplyParser, Request};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::timeout;

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::{Query, State};
 use gristmill_engine::SamplingOptions;
-use gristmill_engine::engine::receipt;
+use gristmill_engine::receipt;
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -9,7 +9,7 @@ use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::body::Bytes;
-use gristmill_engine::engine::EngineError;
+use gristmill_engine::EngineError;
 use gristmill_engine::{Engine, KV_BLOCK, KvEvent, KvListener, KvParent};
 use serde::Serialize;
 use sha2::{Digest, Sha256};

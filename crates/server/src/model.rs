@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::{Query, State};
 use gristmill_engine::SamplingOptions;
-use gristmill_engine::engine::receipt;
+use gristmill_engine::receipt;
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -5,9 +5,9 @@ use std::hash::BuildHasher;
 use std::mem;
 use std::sync::Arc;
 
-use gristmill_engine::engine::receipt::Receipt;
-use gristmill_engine::engine::{Finish, FinishReason, Logprob, Piece, ReplyParser};
+use gristmill_engine::receipt::Receipt;
 use gristmill_engine::reply::{Joiner, ReplyEvent};
+use gristmill_engine::{Finish, FinishReason, Logprob, Piece, ReplyParser};
 
 /// The reply to a request.
 #[derive(Debug)]

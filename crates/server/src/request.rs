@@ -1,6 +1,6 @@
 //! The request that every interface makes.
 
-use gristmill_engine::engine::ConverseOptions;
+use gristmill_engine::ConverseOptions;
 use gristmill_engine::{Chat, GenerationOptions, Grammar, Prompt};
 
 use crate::error::{ApiError, Paths};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gristmill_engine::engine::{Dry, SETTINGS, Setting, requested_value};
+use gristmill_engine::{Dry, SETTINGS, Setting, requested_value};
 use gristmill_engine::{GenerationOptions, SamplingOptions};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};

@@ -1,7 +1,7 @@
 //! The tools of a request.
 
-use gristmill_engine::engine::{EngineError, ToolChoice, Unenforced};
 use gristmill_engine::template::Tool;
+use gristmill_engine::{EngineError, ToolChoice, Unenforced};
 
 use crate::error::{ApiError, GrammarPath, Paths, joined};
 use crate::request::Conversation;

@@ -4,7 +4,7 @@
 use axum::Extension;
 use axum::Json;
 use axum::extract::{Query, State};
-use gristmill_engine::engine::Stats;
+use gristmill_engine::Stats;
 use serde::Serialize;
 use utoipa::ToSchema;
 

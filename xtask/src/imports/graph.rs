@@ -156,14 +156,14 @@ impl Module {
         if names.len() > 1 && names.last().is_some_and(|name| name == "self") {
             names.pop();
         }
-        let mut alias = names.last().cloned();
+        let mut alias = names.last().cloned().filter(|_| names.len() > 1);
         if let Some(TokenTree::Ident(ident)) = tokens.get(end)
             && ident == "as"
         {
             alias = tokens.get(end + 1).map(ToString::to_string);
             end += 2;
         }
-        if let Some(alias) = alias.filter(|alias| names.len() > 1 && alias != "_") {
+        if let Some(alias) = alias.filter(|alias| alias != "_") {
             self.declared.insert(alias, names.clone());
         }
         self.paths.insert(names);
@@ -215,7 +215,8 @@ mod tests {
 
     #[test]
     fn names_are_followed_to_where_they_are_defined() {
-        let index = ("", "mod a; mod b; pub use a::{Deep as Flat, One}; pub use b::inner;");
+        let index =
+            ("", "mod a; mod b; pub use a::{Deep as Flat, One}; pub use b::inner; pub use other_crate as other;");
         let inner = ("b::inner", "pub struct Inner;");
         let b = ("b", "pub mod inner;");
         for (user, expected) in [
@@ -228,7 +229,7 @@ mod tests {
             ("fn f() { let _ = vec![crate::One::new()]; }", vec!["user > a"]),
             ("#[cfg(test)] mod tests { use crate::One; } use crate::b::X;", vec!["user > b"]),
             ("#[cfg(test)] use crate::One;", vec![]),
-            ("use crate::LOCAL;", vec!["user > crate"]),
+            ("use crate::LOCAL; use crate::other::Name;", vec!["user > crate"]),
         ] {
             let files = [index, ("a", "pub struct One; pub struct Deep;"), b, inner, ("user", user)];
             let found = edges(&files);

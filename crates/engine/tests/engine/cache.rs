@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use gristmill_cpu::{Cpu, Level};
-use gristmill_engine::engine::{Piece, Prompt};
 use gristmill_engine::{Engine, Limits, Model, Request, SamplingOptions};
+use gristmill_engine::{Piece, Prompt};
 
 use super::tiny::{Random, Tiny};
 use super::{engine, model, pieces, random_tokens, request, sampling, speaking, speaking_on, tokens};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gristmill_engine::engine::{DraftSource, Drafting, Drafts};
+use gristmill_engine::{DraftSource, Drafting, Drafts};
 use gristmill_engine::{
     Dry, Engine, EngineError, Grammar, Limits, LoadOptions, Model, Request, SamplingOptions, Usage,
 };

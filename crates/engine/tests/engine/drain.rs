@@ -3,7 +3,7 @@
 use std::mem;
 use std::sync::mpsc::{self, Receiver};
 
-use gristmill_engine::engine::Piece;
+use gristmill_engine::Piece;
 use gristmill_engine::{EngineError, SamplingOptions};
 
 use crate::tiny::Random;

@@ -1,7 +1,7 @@
 //! Requests with a grammar: what they generate, alone and in shared batches, and how they end.
 
-use gristmill_engine::engine::{FinishReason, Piece};
 use gristmill_engine::{Engine, EngineError, Grammar, Limits, Request, SamplingOptions};
+use gristmill_engine::{FinishReason, Piece};
 use serde_json::{Value, json};
 
 use super::{engine, model, pieces, random_tokens, request, speech, text, tokens};

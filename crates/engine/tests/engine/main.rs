@@ -33,12 +33,12 @@ mod tenants;
 
 use std::sync::Arc;
 
-use gristmill_engine::engine::{FinishReason, Piece};
 use gristmill_engine::template::{Message, Role};
 use gristmill_engine::{
     Batch, Chat, ConverseOptions, Engine, EngineError, GenerationOptions, Limits, LoadOptions, Model, Notice, Outputs,
     Request, Runner, SamplingOptions,
 };
+use gristmill_engine::{FinishReason, Piece};
 use gristmill_kernels::Backend;
 use gristmill_kernels::reference::Reference;
 use tiny::{Random, Tiny};

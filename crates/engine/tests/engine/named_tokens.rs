@@ -1,8 +1,8 @@
 //! Tokens that a request names: those that stop a text, those that it may have, sequences that it may not, and the end
 //! of reasoning. On an asynchronous device and on a synchronous one.
 
-use gristmill_engine::engine::{FinishReason, Piece, ReasoningLimit, TokenList};
 use gristmill_engine::{Engine, EngineError, Grammar, Request, SamplingOptions};
+use gristmill_engine::{FinishReason, Piece, ReasoningLimit, TokenList};
 use gristmill_kernels::reference::Reference;
 
 use super::{engine, failing, pieces, random_tokens, request, speaking_on, text, tokens};

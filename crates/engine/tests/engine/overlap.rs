@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gristmill_engine::engine::Piece;
+use gristmill_engine::Piece;
 use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{Engine, EngineError, Error, Limits, LoadOptions, Model, Request, SamplingOptions, Stage};
 use gristmill_kernels::reference::Reference;
@@ -118,7 +118,7 @@ fn a_row_that_is_not_finite_ends_its_own_text() {
         request.logit_bias = vec![(BAD, -1e30)];
         engine.generate(request).unwrap()
     };
-    let of = |text: gristmill_engine::engine::Generation| tokens(&text.collect::<Result<Vec<_>, _>>().unwrap());
+    let of = |text: gristmill_engine::Generation| tokens(&text.collect::<Result<Vec<_>, _>>().unwrap());
     let alone = of(good(&engine(&waits, 1, 64), 40));
     let engine = engine(&behind, 3, 64);
     let mut other = good(&engine, 40);

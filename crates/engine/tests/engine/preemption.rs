@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gristmill_cpu::{Cpu, Level};
-use gristmill_engine::engine::{Canceller, DraftSource, Drafts, Finish, Logprob, Piece};
+use gristmill_engine::{Canceller, DraftSource, Drafts, Finish, Logprob, Piece};
 use gristmill_engine::{Dry, Engine, EngineError, Grammar, Limits, Model, Request, SamplingOptions};
 use gristmill_kernels::kv::KvFormat;
 

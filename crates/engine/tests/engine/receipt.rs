@@ -1,9 +1,9 @@
 //! Receipts: each field of a request survives, hostile receipts are refused by field, and a replay gives the same text.
 
-use gristmill_engine::engine::receipt::{self, Receipt, ReceiptError, Recorder};
-use gristmill_engine::engine::{FinishReason, ReasoningLimit, SETTINGS};
+use gristmill_engine::receipt::{self, Receipt, ReceiptError, Recorder};
 use gristmill_engine::tokenizer::EncodeOptions;
 use gristmill_engine::{Dry, Engine, Grammar, Prompt, Request, SamplingOptions};
+use gristmill_engine::{FinishReason, ReasoningLimit, SETTINGS};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;

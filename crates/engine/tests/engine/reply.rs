@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gristmill_engine::engine::Script;
+use gristmill_engine::Script;
 use gristmill_engine::reply::{ParsedReply, ReplyEvent};
 use gristmill_engine::template::{Message, Role};
 use gristmill_engine::{

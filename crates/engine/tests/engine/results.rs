@@ -2,8 +2,8 @@
 
 use std::sync::mpsc;
 
-use gristmill_engine::engine::{DraftSource, Drafts, FinishReason, Logprob, Piece, Wanted};
 use gristmill_engine::{Batch, Engine, EngineError, Limits, Outputs, Request, Runner, SamplingOptions};
+use gristmill_engine::{DraftSource, Drafts, FinishReason, Logprob, Piece, Wanted};
 
 use crate::speech;
 use crate::tiny::{Random, Tiny};

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gristmill_engine::engine::{Stats, Times};
 use gristmill_engine::{Batch, EmbeddingRequest, Engine, Limits, Outputs, Prompt, Runner, SamplingOptions};
+use gristmill_engine::{Stats, Times};
 use gristmill_kernels::reference::Reference;
 
 use super::tiny::{Random, Tiny};

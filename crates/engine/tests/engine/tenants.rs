@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use gristmill_engine::engine::Piece;
+use gristmill_engine::Piece;
 use gristmill_engine::{Engine, EngineError, Model, Request};
 use gristmill_kernels::kv::KvFormat;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Instant;
 
-use gristmill_engine::engine::Usage;
+use gristmill_engine::Usage;
 use gristmill_engine::{Engine, Generation, Prompt, Request, SamplingOptions};
 use serde::Serialize;
 

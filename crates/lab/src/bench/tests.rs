@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use gristmill_cpu::{Cpu, Level};
-use gristmill_engine::engine::{DraftSource, Drafts};
+use gristmill_engine::{DraftSource, Drafts};
 use gristmill_engine::{Engine, KvFormat, Limits, LoadOptions, Model, ModelInfo};
 use gristmill_files::gguf::GgufFile;
 

@@ -1,6 +1,6 @@
 //! Tools, and the choice among them.
 
-use gristmill_engine::engine::ToolChoice;
+use gristmill_engine::ToolChoice;
 use gristmill_engine::template::Tool;
 use serde::Deserialize;
 use serde_json::Value;

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
-use gristmill_engine::engine::FinishReason;
+use gristmill_engine::FinishReason;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;

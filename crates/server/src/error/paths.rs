@@ -1,7 +1,7 @@
 //! The caller's names of what the engine refuses.
 
 use axum::http::StatusCode;
-use gristmill_engine::engine::{EngineError, ErrorKind, TokenList};
+use gristmill_engine::{EngineError, ErrorKind, TokenList};
 
 use super::ApiError;
 use super::overflow::Overflow;

@@ -4,7 +4,7 @@ use std::fmt::Result;
 use std::time::Duration;
 
 use gristmill_engine::KvUsage;
-use gristmill_engine::engine::{Distribution, Stats};
+use gristmill_engine::{Distribution, Stats};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;

@@ -3,7 +3,7 @@
 use std::fmt::Result;
 
 use gristmill_engine::KvUsage;
-use gristmill_engine::engine::Stats;
+use gristmill_engine::Stats;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;

@@ -1,6 +1,6 @@
 //! Response formats: OpenAI's, and the fields of other servers for the same.
 
-use gristmill_engine::engine::{Grammar, closed_schema};
+use gristmill_engine::{Grammar, closed_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;

@@ -1,6 +1,6 @@
 //! Log-probabilities of tokens.
 
-use gristmill_engine::engine::Logprob;
+use gristmill_engine::Logprob;
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use gristmill_engine::engine::EngineError;
+use gristmill_engine::EngineError;
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use gristmill_engine::engine::{Canceller, EngineError};
+use gristmill_engine::{Canceller, EngineError};
 use gristmill_engine::{EmbeddingRequest, Embeddings, Prompt};
 use tokio::sync::oneshot;
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use gristmill_engine::engine::SETTINGS;
+use gristmill_engine::SETTINGS;
 use sha2::{Digest, Sha256};
 
 /// A file of the page.

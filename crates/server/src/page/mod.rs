@@ -102,7 +102,7 @@ mod tests {
     fn ranges_are_those_of_the_sampler() {
         let module = std::str::from_utf8(find("ranges.js").expect("made").bytes).expect("text");
         assert!(module.contains("  top_p: [1.1754943508222875e-38, 1e0],\n"), "{module}");
-        assert_eq!(module.lines().count(), gristmill_engine::engine::SETTINGS.len() + 2);
+        assert_eq!(module.lines().count(), gristmill_engine::SETTINGS.len() + 2);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! paths without their prefix, halves of surrogates, names of thinking, functions in namespaces.
 
 use gristmill_engine::Prompt;
-use gristmill_engine::engine::receipt::Receipt;
+use gristmill_engine::receipt::Receipt;
 use serde_json::{Value, json};
 
 use crate::server::{CONTEXT, Running};

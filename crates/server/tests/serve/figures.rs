@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gristmill_engine::engine::{DraftSource, Drafts};
+use gristmill_engine::{DraftSource, Drafts};
 use gristmill_engine::{Engine, Limits};
 use gristmill_server::{LoadedModel, OfferedModel, Options};
 use serde_json::json;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gristmill_engine::engine::receipt::{Receipt, Recorder};
+use gristmill_engine::receipt::{Receipt, Recorder};
 use gristmill_engine::{Model, Request};
 use gristmill_server::{Access, LoadedModel, OfferedModel, Options};
 use serde_json::{Value, json};

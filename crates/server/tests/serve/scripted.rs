@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gristmill_engine::engine::Script;
+use gristmill_engine::Script;
 use serde_json::{Value, json};
 
 use crate::server::{Running, engine, model, options};

@@ -5,7 +5,7 @@ mod write;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use gristmill_engine::engine::{ConverseOptions, Grammar};
+use gristmill_engine::{ConverseOptions, Grammar};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;

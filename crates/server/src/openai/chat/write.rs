@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
-use gristmill_engine::engine::Logprob;
+use gristmill_engine::Logprob;
 use serde::Serialize;
 use utoipa::ToSchema;
 

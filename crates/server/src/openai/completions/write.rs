@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
-use gristmill_engine::engine::Logprob;
+use gristmill_engine::Logprob;
 use gristmill_engine::tokenizer::StreamDecoder;
 use serde::Serialize;
 use utoipa::ToSchema;

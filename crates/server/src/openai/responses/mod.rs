@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use gristmill_engine::engine::{ConverseOptions, Grammar};
+use gristmill_engine::{ConverseOptions, Grammar};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
