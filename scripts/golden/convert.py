@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the golden files of crates/conformance/tests/convert/: tiny models as Hugging Face publishes them, and what
+"""Writes the golden files of crates/convert/tests/convert/: tiny models as Hugging Face publishes them, and what
 llama.cpp's converter makes of them.
 
     pip install torch==2.15.0 transformers==5.23.0 gguf==0.19.0 sentencepiece==0.2.3 numpy==2.*

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the folders in FP8 of crates/conformance/tests/convert/fp8.rs: a scale for each block of a matrix, as DeepSeek,
+"""Writes the folders in FP8 of crates/convert/tests/convert/fp8.rs: a scale for each block of a matrix, as DeepSeek,
 Qwen 3 and MiniMax-M2 are published, and one for each matrix, as Ministral 3 is.
 
     pip install torch==2.15.0 transformers==5.23.* gguf==0.19.0 safetensors

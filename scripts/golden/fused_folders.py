@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the folders of crates/conformance/tests/convert/fused.rs: MiMo V2.5, whose published folders have queries, keys
+"""Writes the folders of crates/convert/tests/convert/fused.rs: MiMo V2.5, whose published folders have queries, keys
 and values in one matrix, laid out for ranks of tensor parallelism, in FP8 with blocks of scales for each rank.
 
     pip install torch==2.15.0 transformers==5.23.* gguf==0.19.0 safetensors

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the folders of crates/conformance/tests/convert/mlx.rs with mlx-lm, the reference implementation.
+"""Writes the folders of crates/convert/tests/convert/mlx.rs with mlx-lm, the reference implementation.
 
     pip install mlx==0.32.4 mlx-cpu==0.32.4 torch==2.15.0 transformers==5.23.* gguf==0.19.0
     pip install --no-deps mlx-lm==0.32.2

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the logits of crates/conformance/tests/convert/mlx_written.rs: those of mlx-lm on folders that gristmill
+"""Writes the logits of crates/convert/tests/convert/mlx_written.rs: those of mlx-lm on folders that gristmill
 quantised.
 
     pip install mlx==0.32.4 mlx-cpu==0.32.4 torch==2.15.0 transformers==5.23.* gguf==0.19.0

@@ -6,7 +6,7 @@
 
 For each folder golden/convert/NAME that transformers reads, golden/saved/NAME/ has `config.json`, exactly as it is
 written; in families whose class reads other settings than the published ones, from these. If the tensors have other names or shapes than the published ones, it also has `model.safetensors`. The logits
-of both are those of golden/convert/NAME.logits.gguf, which crates/conformance/tests/convert/saved.rs checks.
+of both are those of golden/convert/NAME.logits.gguf, which crates/convert/tests/convert/saved.rs checks.
 """
 
 import json

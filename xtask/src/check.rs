@@ -37,8 +37,8 @@ const SIMULATED: Simulated = Simulated {
 
 const CONFORMANCE: &str = "gristmill-conformance";
 
-/// Packages of GPUs: their op suites run on simulated and real devices.
-const GPUS: [&str; 2] = ["gristmill-cuda", "gristmill-metal"];
+/// Packages with some tests on simulated devices: the op suites of GPUs, which also run on real ones, and folders.
+const MIXED: [&str; 3] = ["gristmill-cuda", "gristmill-metal", "gristmill-convert"];
 
 /// Downloads the model, so that no test is skipped without it, and runs the workspace's tests. `--no-simulator` skips the tests
 /// that need a C++ compiler.
@@ -102,21 +102,22 @@ fn target(path: &Path) -> Option<String> {
     is_target.then(|| path.file_stem().map(|name| name.to_string_lossy().into_owned())).flatten()
 }
 
-/// The arguments of cargo for all tests that need no simulator: those of the GPUs, of the conformance crate, and of the other
-/// packages.
+/// The arguments of cargo for all tests that need no simulator: of the packages with some that do, of the conformance crate, and of
+/// the other packages.
 fn without_simulator(targets: &[String]) -> [Vec<String>; 3] {
     let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let mut others = owned(&["test", "--workspace", "--no-fail-fast"]);
-    for package in GPUS.into_iter().chain([SIMULATED.package, CONFORMANCE]) {
+    for package in MIXED.into_iter().chain([SIMULATED.package, CONFORMANCE]) {
         others.extend(["--exclude".to_owned(), package.to_owned()]);
     }
-    let gpus = ["test", "--no-fail-fast", "-p", GPUS[0], "-p", GPUS[1], "--", "--skip", SIMULATED.tests];
+    let [cuda, metal, convert] = MIXED;
+    let mixed = ["test", "--no-fail-fast", "-p", cuda, "-p", metal, "-p", convert, "--", "--skip", SIMULATED.tests];
     let mut conformance = owned(&["test", "--package", CONFORMANCE, "--no-fail-fast", "--lib"]);
     for target in targets.iter().filter(|target| !SIMULATED.targets.contains(&target.as_str())) {
         conformance.extend(["--test".to_owned(), target.clone()]);
     }
     conformance.extend(["--", "--skip", SIMULATED.tests].map(str::to_owned));
-    [owned(&gpus), conformance, others]
+    [owned(&mixed), conformance, others]
 }
 
 /// Describes the tests that `--no-simulator` skips, in one sentence.
@@ -126,7 +127,7 @@ fn skipped() -> String {
         "SKIPPED, because they need a C++ compiler: all tests of {package}; of {CONFORMANCE} the targets {}, and the \
          tests whose names contain {tests}, also of {}",
         targets.join(", "),
-        GPUS.join(" and ")
+        MIXED.join(" and ")
     )
 }
 
@@ -159,12 +160,12 @@ mod tests {
     #[test]
     fn all_other_tests_run() {
         let targets = ["steps", "checked", "models"].map(String::from);
-        let [gpus, conformance, others] = without_simulator(&targets).map(|words| words.join(" "));
+        let [mixed, conformance, others] = without_simulator(&targets).map(|words| words.join(" "));
         assert!(
-            others.ends_with("--exclude gristmill-metal --exclude gpu-sim --exclude gristmill-conformance"),
+            others.ends_with("--exclude gristmill-convert --exclude gpu-sim --exclude gristmill-conformance"),
             "{others}"
         );
-        assert!(gpus.ends_with("-p gristmill-cuda -p gristmill-metal -- --skip simulated"), "{gpus}");
+        assert!(mixed.ends_with("-p gristmill-metal -p gristmill-convert -- --skip simulated"), "{mixed}");
         assert!(conformance.ends_with(" --test steps --test models -- --skip simulated"), "{conformance}");
         assert!(!conformance.contains("checked"));
         assert!(skipped().contains("gpu-sim") && skipped().contains("checked"), "{}", skipped());

@@ -4,6 +4,7 @@
 #[cfg(all(target_arch = "x86_64", unix))]
 pub mod broken;
 pub mod families;
+pub mod golden;
 pub mod losses;
 pub mod op_suite;
 #[cfg(all(target_arch = "x86_64", unix))]

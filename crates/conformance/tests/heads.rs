@@ -1,8 +1,6 @@
 //! Prediction heads: the logits of their drafts against transformers', which `scripts/golden/heads.py` wrote, and the same
 //! drafts on simulated GPUs.
 
-mod golden;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::ops::ControlFlow;
@@ -10,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use gpu_sim::Mode;
+use gristmill_conformance::golden;
 use gristmill_conformance::simulated::Simulator;
 use gristmill_convert::{ConvertOptions, Converter, open_folder};
 use gristmill_cpu::{Cpu, Level};

@@ -1,10 +1,9 @@
 //! Hidden states of golden models, whose logits are those of transformers: a row of logits is the output matrix times
 //! the row of hidden states, in f64, on every backend. On a CPU the bits do not depend on how texts are cut and mixed.
 
-mod golden;
-
 use std::sync::Arc;
 
+use gristmill_conformance::golden;
 use gristmill_cpu::{Cpu, Level};
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner};
 use gristmill_files::gguf::{Array, GgufFile, Value};

@@ -5,8 +5,6 @@
 //! the tolerance is not too wide to notice anything, each block's output is zeroed
 //! in turn: the logits must then move by more than 100 times the tolerance.
 
-mod golden;
-
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +19,7 @@ use gristmill_kernels::reference::Reference;
 use gristmill_suite::rng::Rng;
 use gristmill_suite::testing;
 
-use golden::{architectures, drawn_levels, models, models_folder};
+use gristmill_conformance::golden::{architectures, drawn_levels, models, models_folder};
 
 /// With f32 activations only the f16 cache and rounding is left, whatever the weights' format.
 const EXACT_TOLERANCE: f64 = 1e-6;
@@ -246,9 +244,9 @@ fn one_small_model() {
 /// widths, and one with windows, sinks and biases.
 #[cfg(all(target_arch = "x86_64", unix))]
 mod simulated {
-    use super::golden::models;
     use super::{Backend, EXACT_TOLERANCE, Golden, Precision, check, golden_path, load};
     use gpu_sim::Mode;
+    use gristmill_conformance::golden::models;
     use gristmill_conformance::simulated::Simulator;
     use gristmill_cpu::{Cpu, Level};
     use gristmill_engine::{Batch, Limits, Outputs, Runner};

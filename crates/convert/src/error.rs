@@ -205,7 +205,7 @@ pub enum ConvertError {
     },
     /// gristmill cannot run the converted model.
     #[error("gristmill cannot run the converted model: {0}")]
-    Unrunnable(gristmill_engine::Error),
+    Unrunnable(gristmill_model::Error),
     /// The tensors cannot be written.
     #[error(transparent)]
     Encode(#[from] EncodeError),

@@ -31,7 +31,7 @@ pub fn is_model_folder(path: &Path) -> bool {
 }
 
 /// Opens a folder as Hugging Face publishes models, or as MLX quantises them, as a model that runs: see
-/// [`gristmill_engine::Model::from_file`]. Tensors keep their format, or get the format of `options.mix`; vectors and
+/// [`gristmill_model::Model::from_file`]. Tensors keep their format, or get the format of `options.mix`; vectors and
 /// routers are F32. `threads` convert tensors that have affine codes, other formats, or rows in another order. Also
 /// returns notes for the user.
 ///

@@ -45,9 +45,9 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use gristmill_engine::{Error, ModelInfo, Progress};
 use gristmill_files::gguf::{GgufWriter, Value, write_atomically};
 use gristmill_kernels::format::Format;
+use gristmill_model::{Error, ModelInfo, Progress};
 use gristmill_transcode::Transcoder;
 
 use checkpoint::Checkpoint;

@@ -1,13 +1,12 @@
 //! On a CPU, and on a deterministic GPU, a sequence's logits have the same bits in a batch of its own and in shared
 //! batches.
 
-#[path = "../golden/mod.rs"]
-mod golden;
 mod texts;
 
 use std::fs;
 use std::sync::Arc;
 
+use gristmill_conformance::golden;
 use gristmill_cpu::{Cpu, Level};
 use gristmill_engine::{LoadOptions, Model, Precision};
 use gristmill_files::gguf::GgufFile;
@@ -274,7 +273,7 @@ mod simulated {
     #[test]
     fn another_backend_is_refused() {
         let backend = Arc::new(Simulator::metal(1, Mode::Fast).unwrap());
-        let path = super::golden::models_folder().join("qwen3-q8_0.gguf");
+        let path = gristmill_conformance::golden::models_folder().join("qwen3-q8_0.gguf");
         let options = LoadOptions { deterministic: true, ..LoadOptions::default() };
         let refused = Model::with_backend(GgufFile::open(path).unwrap(), backend, options);
         assert!(matches!(refused, Err(Error::NotDeterministic { .. })), "{refused:?}");

@@ -11,7 +11,7 @@ mod write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use gristmill_engine::Progress;
+use gristmill_model::Progress;
 use serde_json::{Map, Value};
 
 use super::checkpoint::Checkpoint;

@@ -7,10 +7,10 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use gristmill_engine::Progress;
 use gristmill_files::gguf::WriteError;
 use gristmill_files::safetensors::{self, NewTensor, Tensor};
 use gristmill_kernels::format::Format;
+use gristmill_model::Progress;
 use serde_json::{Value, json};
 
 use super::MlxQuantizer;

@@ -33,9 +33,9 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use gristmill_engine::Progress;
 use gristmill_files::gguf::{ALIGNMENT_KEY, GgufFile, GgufWriter, write_atomically};
 use gristmill_kernels::format::Format;
+use gristmill_model::Progress;
 use gristmill_transcode::Transcoder;
 
 pub use choose::{Choice, choose, unquantised};

@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::ops::ControlFlow;
 
-use gristmill_engine::Progress;
 use gristmill_files::gguf::{DataWriter, GgufWriter, Name, WriteError};
 use gristmill_kernels::format::{Format, nvfp4};
+use gristmill_model::Progress;
 use gristmill_transcode::{TranscodeError, Transcoder};
 use thiserror::Error;
 

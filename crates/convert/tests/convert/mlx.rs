@@ -4,6 +4,7 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use gristmill_conformance::golden;
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::format::Format;
 use serde_json::{Value, json};
@@ -22,7 +23,7 @@ pub(crate) const FOLDERS: [(&str, &str); 5] = [
 ];
 
 pub(crate) fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/mlx").join(name)
+    golden::models_folder().join("mlx").join(name)
 }
 
 /// The weights of a folder as MLX decodes them; wider models have none.

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
+use gristmill_conformance::golden;
 use gristmill_convert::quantize::{Mix, Quantizer};
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner};
 use gristmill_files::gguf::GgufFile;
@@ -27,7 +28,7 @@ fn logits(file: GgufFile) -> Vec<f32> {
 
 #[test]
 fn every_mix_runs() {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
+    let golden = golden::models_folder();
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join("quantised.gguf");
     for name in MODELS {
         let file = GgufFile::open(golden.join(format!("{name}-f32.gguf"))).unwrap();

@@ -2,9 +2,10 @@
 //! the values of the numbers times their scales.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use gristmill_conformance::golden;
 use gristmill_convert::quantize::Mix;
 use gristmill_convert::{ConvertOptions, open_folder};
 use gristmill_cpu::{Cpu, Level};
@@ -24,7 +25,7 @@ const SOURCE: &str = "qwen3moe";
 const NAMES: [&str; 2] = [SOURCE, "qwen3moe-matrix"];
 
 fn golden(name: &str, kind: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/fp8").join(format!("{name}.{kind}"))
+    golden::models_folder().join("fp8").join(format!("{name}.{kind}"))
 }
 
 /// A copy of the folder with a scale for each block.

@@ -1,8 +1,6 @@
 //! The golden files, in `golden/`: tiny models with logits, and folders of models as Hugging Face publishes them. A
 //! file that is there is tested; so the folder is the only list.
 
-#![allow(dead_code, reason = "each test target uses a part")]
-
 use gristmill_cpu::Level;
 use gristmill_engine::{Error, ModelInfo};
 use gristmill_files::gguf::GgufFile;
@@ -12,38 +10,38 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The folder of the tiny models.
-pub(crate) fn models_folder() -> PathBuf {
+pub fn models_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
 }
 
 /// The folder of the published folders.
-pub(crate) fn folders_folder() -> PathBuf {
+pub fn folders_folder() -> PathBuf {
     models_folder().join("convert")
 }
 
 /// Names of the tiny models, in order.
-pub(crate) fn models() -> Vec<&'static str> {
+pub fn models() -> Vec<&'static str> {
     names(&models_folder(), ".logits.gguf")
 }
 
 /// The folder of the tiny models with a prediction head.
-pub(crate) fn heads_folder() -> PathBuf {
+pub fn heads_folder() -> PathBuf {
     models_folder().join("heads")
 }
 
 /// Names of the tiny models with a prediction head, in order.
-pub(crate) fn heads() -> Vec<&'static str> {
+pub fn heads() -> Vec<&'static str> {
     names(&heads_folder(), ".logits.gguf")
 }
 
 /// Names of the published folders, in order.
-pub(crate) fn folders() -> Vec<&'static str> {
+pub fn folders() -> Vec<&'static str> {
     names(&folders_folder(), ".json")
 }
 
 /// The best level of this CPU, and one of the others, drawn anew for each model. All levels of all models:
 /// `cargo xtask prove checked`.
-pub(crate) fn drawn_levels(rng: &mut Rng) -> Vec<Level> {
+pub fn drawn_levels(rng: &mut Rng) -> Vec<Level> {
     let best = Level::best();
     let others: Vec<Level> = Level::available().filter(|level| level.name() != best.name()).collect();
     let drawn = (!others.is_empty()).then(|| rng.pick(&others));
@@ -63,7 +61,7 @@ fn names(folder: &Path, suffix: &str) -> Vec<&'static str> {
 ///
 /// # Panics
 /// If the first golden model is not refused under another name.
-pub(crate) fn architectures() -> BTreeSet<String> {
+pub fn architectures() -> BTreeSet<String> {
     let path = models_folder().join(format!("{}.gguf", models()[0]));
     let mut bytes = fs::read(path).expect("the first golden model");
     let file = GgufFile::from_bytes(bytes.clone()).expect("a golden model");

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 use super::folder::Folder;
-use super::golden::{folders, folders_folder};
+use gristmill_conformance::golden::{folders, folders_folder};
 
 /// Settings, each with golden folders: lines `KEY: FOLDER FOLDER`, where `*` stands for all folders.
 struct Settings(BTreeMap<&'static str, Vec<&'static str>>);

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use super::direct::{open, same};
 use super::folder::{FIRST, Folder};
-use super::golden::{folders, folders_folder};
 use super::mlx::{WEIGHTS, golden, quantised};
 use super::mlx_written::same_logits;
+use gristmill_conformance::golden::{folders, folders_folder};
 
 /// A tensor of a folder: its type, shape and data.
 type Stored = (String, Vec<u64>, Vec<u8>);

@@ -14,9 +14,9 @@ use gristmill_kernels::Backend;
 use gristmill_kernels::format::{Format, nvfp4_scaled};
 
 use super::folder::{FIRST, Folder};
-use super::golden::{folders, folders_folder};
 use super::mlx::{FOLDERS, WEIGHTS, first_number, golden, quantised};
 use super::{converted, nmse};
+use gristmill_conformance::golden::{folders, folders_folder};
 
 pub(crate) fn open(folder: &Path) -> GgufFile {
     let options = ConvertOptions { without_heads: true, ..ConvertOptions::default() };
@@ -115,7 +115,7 @@ fn codes_have_the_smallest_formats_that_hold_them() {
 }
 
 #[test]
-fn logits_of_mlx_are_those_of_transformers_with_the_decoded_weights() {
+fn logits_of_mlx_are_those_of_transformers_also_on_simulated_gpus() {
     let mut backends: Vec<(&str, Backend)> = Vec::new();
     for level in Level::available() {
         backends.push((level.name(), Cpu::backend(level, 2).unwrap()));

@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use super::converted;
 use super::direct::same;
 use super::folder::Folder;
-use super::golden::folders;
+use gristmill_conformance::golden::folders;
 
 /// Renames the tensors of all files; a name without a result is left out.
 fn rename(folder: &Folder, rename: impl Fn(&str) -> Option<String>) {

@@ -2,9 +2,10 @@
 //! out for ranks of tensor parallelism.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use gristmill_conformance::golden;
 use gristmill_cpu::{Cpu, Level};
 use gristmill_engine::{LoadOptions, Model, Precision};
 use gristmill_files::gguf::GgufFile;
@@ -20,7 +21,7 @@ const ATTENTION: &str = "attention.safetensors";
 const QKV: &str = "model.layers.0.self_attn.qkv_proj.weight";
 
 fn golden(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/fused").join(file)
+    golden::models_folder().join("fused").join(file)
 }
 
 /// The folder whose attention is in this form. `ranks`: the number in the index.

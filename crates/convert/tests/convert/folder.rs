@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use gristmill_conformance::golden;
 use gristmill_convert::{ConvertError, ConvertOptions, Converter};
 use gristmill_files::gguf::GgufFile;
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
     pub(crate) fn copy(name: &str, case: &str) -> Folder {
-        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/convert").join(name);
+        let golden = golden::models_folder().join("convert").join(name);
         // Two tests may name their cases alike.
         static COPIES: AtomicUsize = AtomicUsize::new(0);
         let copy = format!("{}-{}-{case}", std::process::id(), COPIES.fetch_add(1, Ordering::Relaxed));

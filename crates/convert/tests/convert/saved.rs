@@ -1,9 +1,10 @@
 //! Folders as transformers saves them, which `scripts/golden/saved.py` wrote: they are the models of the published folders.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use gristmill_conformance::golden;
 use gristmill_cpu::{Cpu, Level};
 use gristmill_engine::{LoadOptions, Model, Precision};
 use gristmill_files::gguf::GgufFile;
@@ -11,12 +12,12 @@ use serde_json::Value;
 
 use super::direct::open;
 use super::folder::Folder;
-use super::golden::folders_folder;
 use super::mlx::{WEIGHTS, with_weights};
 use super::nmse;
+use gristmill_conformance::golden::folders_folder;
 
 fn saved(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/saved").join(name)
+    golden::models_folder().join("saved").join(name)
 }
 
 fn names() -> Vec<String> {

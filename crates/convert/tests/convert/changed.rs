@@ -1,8 +1,8 @@
 //! Golden folders with changed settings: what transformers computes, which `scripts/golden/changed.py` wrote.
 
 use std::fs;
-use std::path::Path;
 
+use gristmill_conformance::golden;
 use gristmill_conformance::losses::losses;
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ fn gap(found: &[f64], wanted: &[f64]) -> f64 {
 
 #[test]
 fn changed_settings_have_the_losses_of_transformers() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/changed.json");
+    let path = golden::models_folder().join("changed.json");
     let cases: Vec<Value> = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
     assert!(cases.len() >= 9);
     let mut wrong = Vec::new();

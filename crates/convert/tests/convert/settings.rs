@@ -8,7 +8,7 @@ use gristmill_files::gguf::GgufFile;
 use serde_json::{Map, Value, json};
 
 use super::folder::{Folder, case};
-use super::golden::folders_folder;
+use gristmill_conformance::golden::folders_folder;
 
 #[test]
 fn settings_of_families_that_are_not_supported() {

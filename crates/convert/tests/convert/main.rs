@@ -11,8 +11,6 @@ mod folder;
 mod fp8;
 #[cfg(all(target_arch = "x86_64", unix))]
 mod fused;
-#[path = "../golden/mod.rs"]
-mod golden;
 mod mlx;
 #[cfg(all(target_arch = "x86_64", unix))]
 mod mlx_folder;
@@ -41,7 +39,7 @@ use gristmill_kernels::format::Format;
 use serde_json::Value as Json;
 
 use folder::Folder;
-use golden::{architectures, folders, folders_folder};
+use gristmill_conformance::golden::{architectures, folders, folders_folder};
 
 const TYPES: &[&str] = &["f32", "f16", "bf16", "q8_0"];
 
