@@ -319,7 +319,7 @@ pub(crate) fn start(
 
 /// Writes with `--verbose` how many of the chosen experts were in slots so far, and what was read from the file.
 pub(crate) fn tell_slots(backend: &Backend, log: &Verbosity) {
-    let Some(usage) = backend.slot_usage() else { return };
+    let Some(usage) = backend.offload().slot_usage() else { return };
     if usage.freed_bytes > 0 {
         let freed = console::bytes(usage.freed_bytes);
         log.info(format_args!(

@@ -3,7 +3,7 @@
 use crate::sources;
 use gpu_sim::{Arg as SimArg, Language, Launch as SimLaunch, Mode, Order, Program, Source};
 use gristmill_cuda::{Cuda, Options};
-use gristmill_gpu::{Access, Arg, Gpu, Launch, Properties, Region, Unit};
+use gristmill_gpu::{Access, Arg, Gpu, HostLink, Launch, Properties, Region, Unit};
 use gristmill_kernels::ops::Graph;
 use gristmill_kernels::tensor::DeviceId;
 use gristmill_kernels::{Backend, Error, Result};
@@ -364,65 +364,6 @@ impl Gpu for Simulator {
         Ok(address)
     }
 
-    /// Only CUDA's kernels wait for the host.
-    fn allocate_pinned(&self, bytes: usize, what: &'static str) -> Result<u64> {
-        if self.language != Language::Cuda {
-            let reason = "kernels of this device cannot wait for threads of the host";
-            return Err(self.error("pinning host memory", reason));
-        }
-        if self.refuses_pins.load(Ordering::Relaxed) {
-            return Err(self.error(&format!("pinning {bytes} bytes of host memory for {what}"), "a planned refusal"));
-        }
-        let address = self.allocate(bytes, what)?;
-        // SAFETY: just allocated with this size.
-        unsafe { pointer(address).write_bytes(0, bytes) };
-        Ok(address)
-    }
-
-    fn free_pinned(&self, address: u64) {
-        self.free(address);
-    }
-
-    fn pin(&self, bytes: &[u8]) -> Result<bool> {
-        let pins = !self.refuses_pins.load(Ordering::Relaxed);
-        if pins {
-            let address = bytes.as_ptr().expose_provenance() as u64;
-            self.pinned.lock().unwrap_or_else(PoisonError::into_inner).insert(address, bytes.len());
-        }
-        Ok(pins)
-    }
-
-    fn unpin(&self, address: u64) {
-        let found = self.pinned.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
-        assert!(found.is_some(), "only pinned memory is unpinned");
-    }
-
-    fn write_beside(&self, pieces: &[(u64, &[u8])]) -> Result<()> {
-        let copies = {
-            let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
-            let found = *copies;
-            if let Copies::Late(seed) = &mut *copies {
-                *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            }
-            found
-        };
-        for &(address, bytes) in pieces {
-            // SAFETY: a region's own memory; the region has seen that the bytes fit. No launch uses it.
-            unsafe { pointer(address).write_bytes(POISON, bytes.len()) };
-        }
-        match copies {
-            Copies::Soon => {}
-            Copies::Late(seed) => std::thread::sleep(std::time::Duration::from_micros((seed >> 33) % 4000)),
-            Copies::Lost => return Ok(()),
-            Copies::Refused => return Err(self.error("copying beside launches", "a planned failure")),
-        }
-        for &(address, bytes) in pieces {
-            // SAFETY: as above.
-            unsafe { pointer(address).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        }
-        Ok(())
-    }
-
     /// A Metal device reads host memory.
     fn map_host(&self, bytes: &[u8]) -> Result<Option<u64>> {
         if self.language != Language::Metal {
@@ -551,6 +492,67 @@ impl Gpu for Simulator {
 
     fn prepare(&self, unit: &Unit) -> Result<()> {
         self.program(unit).map(|_| ())
+    }
+
+    /// Only CUDA's kernels wait for the host.
+    fn host_link(&self) -> Option<&dyn HostLink> {
+        if self.language == Language::Cuda { Some(self) } else { None }
+    }
+}
+
+impl HostLink for Simulator {
+    fn allocate_pinned(&self, bytes: usize, what: &'static str) -> Result<u64> {
+        if self.refuses_pins.load(Ordering::Relaxed) {
+            return Err(self.error(&format!("pinning {bytes} bytes of host memory for {what}"), "a planned refusal"));
+        }
+        let address = self.allocate(bytes, what)?;
+        // SAFETY: just allocated with this size.
+        unsafe { pointer(address).write_bytes(0, bytes) };
+        Ok(address)
+    }
+
+    fn free_pinned(&self, address: u64) {
+        self.free(address);
+    }
+
+    fn pin(&self, bytes: &[u8]) -> Result<bool> {
+        let pins = !self.refuses_pins.load(Ordering::Relaxed);
+        if pins {
+            let address = bytes.as_ptr().expose_provenance() as u64;
+            self.pinned.lock().unwrap_or_else(PoisonError::into_inner).insert(address, bytes.len());
+        }
+        Ok(pins)
+    }
+
+    fn unpin(&self, address: u64) {
+        let found = self.pinned.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
+        assert!(found.is_some(), "only pinned memory is unpinned");
+    }
+
+    fn write_beside(&self, pieces: &[(u64, &[u8])]) -> Result<()> {
+        let copies = {
+            let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+            let found = *copies;
+            if let Copies::Late(seed) = &mut *copies {
+                *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            }
+            found
+        };
+        for &(address, bytes) in pieces {
+            // SAFETY: a region's own memory; the region has seen that the bytes fit. No launch uses it.
+            unsafe { pointer(address).write_bytes(POISON, bytes.len()) };
+        }
+        match copies {
+            Copies::Soon => {}
+            Copies::Late(seed) => std::thread::sleep(std::time::Duration::from_micros((seed >> 33) % 4000)),
+            Copies::Lost => return Ok(()),
+            Copies::Refused => return Err(self.error("copying beside launches", "a planned failure")),
+        }
+        for &(address, bytes) in pieces {
+            // SAFETY: as above.
+            unsafe { pointer(address).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        }
+        Ok(())
     }
 }
 

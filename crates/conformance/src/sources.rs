@@ -35,8 +35,7 @@ pub fn all() -> &'static [(&'static str, String)] {
         let read =
             |(name, path): (&'static str, String)| Some((name, std::fs::read_to_string(crates.join(path)).ok()?));
         let formats = of_formats().map(|name| (name, format!("kernels/src/{name}")));
-        let [common, cuda] = gristmill_cuda::SOURCES else { return Vec::new() };
-        let libraries = [common, cuda].into_iter().chain(gristmill_metal::SOURCES.last());
+        let libraries = gristmill_cuda::SOURCES.iter().chain(gristmill_metal::SOURCES.last());
         let files = libraries.flat_map(|library| {
             library.files.iter().map(|(name, _)| (*name, format!("{}/src/kernels/{name}", library.krate)))
         });

@@ -180,7 +180,7 @@ fn forced_experts_are_chosen_wherever_they_are() {
                 let pairs: usize = experts.iter().flatten().map(|experts| experts.ids.len()).sum();
                 // The last choices are counted after their rows are sent.
                 let start = std::time::Instant::now();
-                let counted = || model.backend().slot_usage().map_or(0, |usage| usage.hits + usage.misses);
+                let counted = || model.backend().offload().slot_usage().map_or(0, |usage| usage.hits + usage.misses);
                 while counted() != pairs as u64 {
                     assert!(start.elapsed().as_secs() < 10, "{} of {pairs} choices", counted());
                 }

@@ -55,7 +55,7 @@ impl Cpu {
     }
 }
 
-/// See [`gristmill_kernels::Backend::import_int8`].
+/// See [`gristmill_kernels::offload::Offload::import_int8`].
 pub(super) fn import(blocks: &[Int8Words], act: &mut Act) -> Result<()> {
     const OP: &str = "import_int8";
     let CpuAct { int8, .. } = act.storage_mut(OP)?;

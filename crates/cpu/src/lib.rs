@@ -59,32 +59,32 @@ mod level;
 mod math;
 mod matmul;
 mod moe;
+mod offload;
 mod out;
 mod pool;
 mod profile;
 mod quantise;
-mod readers;
 mod recurrent;
 mod route;
 mod rows;
 mod sample;
 pub mod simd;
-mod streamed;
 mod weight;
 
 use gristmill_kernels::Backend;
-use gristmill_kernels::act::{Act, Int8Words, Precision};
+use gristmill_kernels::act::{Act, Precision};
 use gristmill_kernels::error::Result;
-use gristmill_kernels::groups::{Groups, Tiling};
+use gristmill_kernels::groups::Tiling;
 use gristmill_kernels::kv::{KvCache, KvSpec};
+use gristmill_kernels::offload::OffloadKernels;
 use gristmill_kernels::ops::*;
 use gristmill_kernels::tensor::DeviceId;
-use gristmill_kernels::weight::{Footprint, Prepared, Role, StreamedTensor, TensorShape, TensorView, Weight};
+use gristmill_kernels::weight::{Footprint, Prepared, Role, TensorShape, TensorView};
 pub use level::Level;
+pub use offload::readers::READERS;
+use offload::readers::Readers;
 pub use pool::{MAX_THREADS, Pool};
 pub use profile::{Profile, Record, Work};
-pub use readers::READERS;
-use readers::Readers;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -161,26 +161,8 @@ impl Kernels for Cpu {
         true
     }
 
-    fn stay_awake(&self, on: bool) {
-        self.pool.stay_awake(on);
-    }
-
     fn alloc_act(&self, precision: Precision, rows: usize, cols: usize) -> Result<Act> {
         self.new_act(precision, rows, cols)
-    }
-
-    fn reads_int8(&self, precision: Precision, weight: &Weight) -> bool {
-        let shapes = weight::shapes("reads_int8", weight);
-        precision == Precision::Fast && shapes.is_ok_and(|shapes| shapes.iter().all(|shape| !shape.format.is_float()))
-    }
-
-    fn import_int8(&self, blocks: &[Int8Words], act: &mut Act) -> Result<()> {
-        act::import(blocks, act)
-    }
-
-    fn tiles<'a>(&self, weight: &'a Weight) -> Option<Vec<&'a [u8]>> {
-        let tiles = weight::tiles("tiles", weight).ok()?;
-        Some(tiles.iter().map(layout::Tiles::as_bytes).collect())
     }
 
     fn alloc_kv(&self, spec: KvSpec, blocks: usize) -> Result<KvCache> {
@@ -199,16 +181,8 @@ impl Kernels for Cpu {
         self.prepare_weight(tensors, role)
     }
 
-    fn prepare_streamed(&self, tensors: &[StreamedTensor], role: Role, slots: usize) -> Result<Prepared> {
-        self.prepare_streamed(tensors, role, slots)
-    }
-
-    fn request_experts(&self, weights: [&Weight; 2], groups: &Groups) -> Result<()> {
-        self.request(weights, groups)
-    }
-
-    fn slot_usage(&self) -> Option<SlotUsage> {
-        self.read_usage()
+    fn offload(&self) -> Option<&dyn OffloadKernels> {
+        Some(self)
     }
 
     fn free_memory(&self) -> Result<Option<u64>> {

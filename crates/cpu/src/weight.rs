@@ -3,22 +3,20 @@
 use super::Cpu;
 use super::host;
 use super::layout::{self, Tiles, fill_group};
-use super::readers::{ReadQueue, Readers, lock};
-use super::streamed::Streamed;
+use super::offload::streamed::Streamed;
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::format::{BlockFormat, with_format};
-use gristmill_kernels::groups::Groups;
-use gristmill_kernels::ops::{Embed, Operation, SlotUsage};
+use gristmill_kernels::ops::{Embed, Operation};
 use gristmill_kernels::storage::Storage;
-use gristmill_kernels::weight::{Footprint, Prepared, Role, StreamedTensor, TensorShape, TensorView, Weight};
+use gristmill_kernels::weight::{Footprint, Prepared, Role, TensorShape, TensorView, Weight};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 #[derive(Debug)]
-struct CpuWeight {
+pub(super) struct CpuWeight {
     /// A table of rows that are looked up by id, in the file's layout and mapped memory.
-    table: Option<TensorView>,
-    matrices: Matrices,
+    pub(super) table: Option<TensorView>,
+    pub(super) matrices: Matrices,
 }
 
 /// The tiles of a weight for products, one set per tensor.
@@ -81,41 +79,9 @@ impl Cpu {
         Ok(self.prepared(CpuWeight { table, matrices }, owned_bytes))
     }
 
-    /// See [`gristmill_kernels::Backend::prepare_streamed`].
-    pub(super) fn prepare_streamed(&self, tensors: &[StreamedTensor], role: Role, slots: usize) -> Result<Prepared> {
-        let streamed = Streamed::new(tensors, role, slots, &self.read_queue()?)?;
-        let owned_bytes = streamed.bytes();
-        Ok(self.prepared(CpuWeight { table: None, matrices: Matrices::Streamed(streamed) }, owned_bytes))
-    }
-
-    fn prepared(&self, weight: CpuWeight, owned_bytes: usize) -> Prepared {
+    pub(super) fn prepared(&self, weight: CpuWeight, owned_bytes: usize) -> Prepared {
         self.prepared_bytes.fetch_add(owned_bytes as u64, Ordering::Relaxed);
         Prepared { storage: Storage::new(weight), owned_bytes }
-    }
-
-    /// The queue of the threads that read experts. The first call starts the threads.
-    fn read_queue(&self) -> Result<Arc<ReadQueue>> {
-        let mut readers = lock(&self.readers);
-        if readers.is_none() {
-            *readers = Some(Readers::new()?);
-        }
-        Ok(readers.as_ref().map(|readers| Arc::clone(readers.queue())).unwrap_or_default())
-    }
-
-    /// See [`gristmill_kernels::ops::Kernels::request_experts`].
-    pub(super) fn request(&self, weights: [&Weight; 2], groups: &Groups) -> Result<()> {
-        let op = "request_experts";
-        for weight in weights {
-            if let Matrices::Streamed(streamed) = matrices(op, weight)? {
-                streamed.request(host::slice(op, groups.counts())?);
-            }
-        }
-        Ok(())
-    }
-
-    /// See [`gristmill_kernels::Backend::slot_usage`].
-    pub(super) fn read_usage(&self) -> Option<SlotUsage> {
-        Some(lock(&self.readers).as_ref()?.queue().usage())
     }
 
     /// A tensor in tiles. The tensor must have passed [`TensorView::check`].

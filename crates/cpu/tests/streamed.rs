@@ -8,11 +8,12 @@ use std::time::Duration;
 use gristmill_cpu::{Cpu, Level};
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::format::Format;
+use gristmill_kernels::offload::{MatrixSource, StreamedTensor};
 use gristmill_kernels::ops::{
     ExpertScratch, ExpertWeights, Experts, GroupByExpert, MoeGateUp, MoeMatmul, PADDING, PrepareActivations, Route,
     Routing,
 };
-use gristmill_kernels::weight::{MatrixSource, Role, StreamedTensor, TensorView, Weight};
+use gristmill_kernels::weight::{Role, TensorView, Weight};
 use gristmill_kernels::{Backend, Error};
 use gristmill_suite::rng::Rng;
 use gristmill_suite::testing::seed;
@@ -91,7 +92,7 @@ impl Layer {
         let mut streamed = |(views, role): &(Vec<TensorView>, Role)| {
             let (slow, tensors): (Vec<_>, Vec<_>) = views.iter().map(|view| slow(rng, view)).unzip();
             sources.extend(slow);
-            backend.prepare_streamed(&tensors, *role, slots).unwrap()
+            backend.offload().prepare_streamed(&tensors, *role, slots).unwrap()
         };
         let streamed = [streamed(&views[0]), streamed(&views[1])];
         let in_memory = views.map(|(views, role)| backend.prepare(&views, role).unwrap());
@@ -217,7 +218,7 @@ fn bits_are_those_of_experts_in_memory() {
                         assert_eq!(bits(&run(streamed)), bits(&run(in_memory)), "{case}: products");
                     }
                 }
-                let usage = backend.slot_usage().unwrap();
+                let usage = backend.offload().slot_usage().unwrap();
                 assert!(usage.misses > 0 && usage.read_bytes > 0 && usage.read_nanoseconds > 0, "{usage:?}");
                 if slots >= experts {
                     assert!(layer.reads() <= 3 * experts, "{} reads of {experts} experts", layer.reads());
@@ -238,9 +239,9 @@ fn the_least_recently_used_expert_is_evicted() {
         let mut in_memory: Vec<u32> = Vec::new();
         for turn in 0..200 {
             let id = rng.below(6) as u32;
-            let before = (layer.reads(), backend.slot_usage().unwrap());
+            let before = (layer.reads(), backend.offload().slot_usage().unwrap());
             product(&backend, &layer.streamed[0], &x, &[id], Precision::Fast).unwrap();
-            let (reads, usage) = (layer.reads() - before.0, backend.slot_usage().unwrap());
+            let (reads, usage) = (layer.reads() - before.0, backend.offload().slot_usage().unwrap());
             let is_hit = in_memory.contains(&id);
             assert_eq!(reads, if is_hit { 0 } else { 2 }, "turn {turn}: {id} of {in_memory:?}");
             let counted = (usage.hits - before.1.hits, usage.misses - before.1.misses);
@@ -343,7 +344,8 @@ fn what_cannot_be_streamed_is_refused() {
         let view = tensor(rng, Format::Q8_0, 4, 8, 64);
         slow(rng, &view)
     };
-    let refused = |tensors: &[StreamedTensor], role, slots| backend.prepare_streamed(tensors, role, slots).unwrap_err();
+    let refused =
+        |tensors: &[StreamedTensor], role, slots| backend.offload().prepare_streamed(tensors, role, slots).unwrap_err();
     let one = std::slice::from_ref(&whole);
     assert!(matches!(refused(one, Role::Table, 1), Error::Range { what: "role", .. }));
     assert!(matches!(refused(one, Role::Matrix, 0), Error::Range { what: "slots", .. }));

@@ -21,7 +21,7 @@ use beside::Beside;
 use context::{Context, check, error};
 use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute, CUresult};
 use graph::CudaGraph;
-use gristmill_gpu::{Arg, Gpu, Kernel, Launch, Properties, Unit, read_now};
+use gristmill_gpu::{Arg, Gpu, HostLink, Kernel, Launch, Properties, Unit, read_now};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::ops::{Graph, PendingRead};
 use gristmill_kernels::tensor::DeviceId;
@@ -290,56 +290,6 @@ impl Gpu for Driver {
         }
     }
 
-    fn allocate_pinned(&self, bytes: usize, what: &'static str) -> Result<u64> {
-        self.shared.enter()?;
-        let (id, doing) = (self.properties.id, format!("pinning {bytes} bytes of host memory for {what}"));
-        let (mut memory, mut address) = (ptr::null_mut(), 0);
-        // SAFETY: the places of the pointers live through the calls.
-        unsafe {
-            check(id, &doing, sys::cuMemHostAlloc(&mut memory, bytes, sys::CU_MEMHOSTALLOC_DEVICEMAP))?;
-            let mapped = check(id, &doing, sys::cuMemHostGetDevicePointer_v2(&mut address, memory, 0));
-            if mapped.is_err() || address != memory.expose_provenance() as u64 {
-                sys::cuMemFreeHost(memory);
-                mapped?;
-                return Err(error(id, &doing, "the driver has no unified addresses; place all experts on the device"));
-            }
-            memory.cast::<u8>().write_bytes(0, bytes);
-        }
-        Ok(address)
-    }
-
-    fn free_pinned(&self, address: u64) {
-        // SAFETY: a `Region` frees what it allocated, once. All work that uses the memory ends before. A failure means that the
-        // device is lost, which the next operation reports.
-        unsafe {
-            if self.shared.enter().and_then(|()| self.shared.wait()).is_ok() {
-                sys::cuMemFreeHost(ptr::with_exposed_provenance_mut(address as usize));
-            }
-        }
-    }
-
-    fn pin(&self, bytes: &[u8]) -> Result<bool> {
-        self.shared.enter()?;
-        let from = bytes.as_ptr().cast_mut().cast::<c_void>();
-        // SAFETY: the caller keeps the memory until `unpin`, which `PinnedBytes` calls. Only copies to the device read it.
-        Ok(unsafe { sys::cuMemHostRegister_v2(from, bytes.len(), 0) } == CUresult::CUDA_SUCCESS)
-    }
-
-    fn unpin(&self, address: u64) {
-        // SAFETY: `PinnedBytes` unpins what it pinned, once. A failure means that the device is lost, which the next operation
-        // reports.
-        unsafe {
-            if self.shared.enter().is_ok() {
-                sys::cuMemHostUnregister(ptr::with_exposed_provenance_mut(address as usize));
-            }
-        }
-    }
-
-    fn write_beside(&self, pieces: &[(u64, &[u8])]) -> Result<()> {
-        self.shared.enter()?;
-        self.beside.write(pieces)
-    }
-
     fn free(&self, address: u64) {
         // SAFETY: a `Region` frees what it allocated, once; only it has this driver (`crate::CudaDevice`). The driver
         // waits for work that uses the memory. A failure means that the device is lost, which the next operation
@@ -464,5 +414,61 @@ impl Gpu for Driver {
                     .to_owned(),
             ),
         }
+    }
+
+    fn host_link(&self) -> Option<&dyn HostLink> {
+        Some(self)
+    }
+}
+
+impl HostLink for Driver {
+    fn allocate_pinned(&self, bytes: usize, what: &'static str) -> Result<u64> {
+        self.shared.enter()?;
+        let (id, doing) = (self.properties.id, format!("pinning {bytes} bytes of host memory for {what}"));
+        let (mut memory, mut address) = (ptr::null_mut(), 0);
+        // SAFETY: the places of the pointers live through the calls.
+        unsafe {
+            check(id, &doing, sys::cuMemHostAlloc(&mut memory, bytes, sys::CU_MEMHOSTALLOC_DEVICEMAP))?;
+            let mapped = check(id, &doing, sys::cuMemHostGetDevicePointer_v2(&mut address, memory, 0));
+            if mapped.is_err() || address != memory.expose_provenance() as u64 {
+                sys::cuMemFreeHost(memory);
+                mapped?;
+                return Err(error(id, &doing, "the driver has no unified addresses; place all experts on the device"));
+            }
+            memory.cast::<u8>().write_bytes(0, bytes);
+        }
+        Ok(address)
+    }
+
+    fn free_pinned(&self, address: u64) {
+        // SAFETY: a `Region` frees what it allocated, once. All work that uses the memory ends before. A failure means that the
+        // device is lost, which the next operation reports.
+        unsafe {
+            if self.shared.enter().and_then(|()| self.shared.wait()).is_ok() {
+                sys::cuMemFreeHost(ptr::with_exposed_provenance_mut(address as usize));
+            }
+        }
+    }
+
+    fn pin(&self, bytes: &[u8]) -> Result<bool> {
+        self.shared.enter()?;
+        let from = bytes.as_ptr().cast_mut().cast::<c_void>();
+        // SAFETY: the caller keeps the memory until `unpin`, which `PinnedBytes` calls. Only copies to the device read it.
+        Ok(unsafe { sys::cuMemHostRegister_v2(from, bytes.len(), 0) } == CUresult::CUDA_SUCCESS)
+    }
+
+    fn unpin(&self, address: u64) {
+        // SAFETY: `PinnedBytes` unpins what it pinned, once. A failure means that the device is lost, which the next operation
+        // reports.
+        unsafe {
+            if self.shared.enter().is_ok() {
+                sys::cuMemHostUnregister(ptr::with_exposed_provenance_mut(address as usize));
+            }
+        }
+    }
+
+    fn write_beside(&self, pieces: &[(u64, &[u8])]) -> Result<()> {
+        self.shared.enter()?;
+        self.beside.write(pieces)
     }
 }

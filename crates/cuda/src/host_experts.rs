@@ -1,11 +1,11 @@
 //! Experts in host memory: the host side of `kernels/host_experts.cu`.
 
 use super::Cuda;
-use gristmill_gpu::host_experts::{ControlWords, DeviceWords, Post, Receive};
 use gristmill_gpu::product::word;
 use gristmill_gpu::{Arg, Kernel, Launch, shared_struct};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{Experts, Operation};
+use gristmill_offload::{ControlWords, DeviceWords, OffloadVendor, Post, Receive};
 
 const FILE: &str = "host_experts.cu";
 const OP: &str = Experts::NAME;
@@ -57,58 +57,64 @@ fn launch(cuda: &Cuda, entry: &'static str, blocks: u32, threads: u32, args: &[A
     cuda.device.launch(&Launch { overlap: false, ..Launch::new(kernel, [blocks, 1, 1], threads, args) })
 }
 
-/// See [`gristmill_gpu::Vendor::post_experts`].
-pub(super) fn post(cuda: &Cuda, post: &Post) -> Result<()> {
-    let Post {
-        x,
-        ids,
-        ids_stride,
-        slots: [table, slots],
-        mailbox: [words, control, mail_ids, mail_x],
-        layer,
-        tokens,
-        top_k,
-        words: row_words,
-    } = *post;
-    let params = PostParams {
-        ids_stride: ids_stride as u64,
-        layer,
-        tokens: word(OP, "tokens", tokens)?,
-        top_k: word(OP, "top-k", top_k)?,
-        words: word(OP, "words of a row of activations", row_words)?,
-    };
-    let args = [x, ids, table, slots, words, control, mail_ids, mail_x, Arg::params(&params)];
-    launch(cuda, "host_experts_post", 1, POST_THREADS, &args)
-}
+impl OffloadVendor for Cuda {
+    fn post_experts(&self, post: &Post) -> Result<()> {
+        let Post {
+            x,
+            ids,
+            ids_stride,
+            slots: [table, slots],
+            mailbox: [words, control, mail_ids, mail_x],
+            layer,
+            tokens,
+            top_k,
+            words: row_words,
+        } = *post;
+        let params = PostParams {
+            ids_stride: ids_stride as u64,
+            layer,
+            tokens: word(OP, "tokens", tokens)?,
+            top_k: word(OP, "top-k", top_k)?,
+            words: word(OP, "words of a row of activations", row_words)?,
+        };
+        let args = [x, ids, table, slots, words, control, mail_ids, mail_x, Arg::params(&params)];
+        launch(self, "host_experts_post", 1, POST_THREADS, &args)
+    }
 
-/// See [`gristmill_gpu::Vendor::find_slots`].
-pub(super) fn find(cuda: &Cuda, post: &Post, missed: Arg) -> Result<()> {
-    let Post { ids, ids_stride, slots: [table, slots], layer, tokens, top_k, .. } = *post;
-    let params = PostParams {
-        ids_stride: ids_stride as u64,
-        layer,
-        tokens: word(OP, "tokens", tokens)?,
-        top_k: word(OP, "top-k", top_k)?,
-        words: 0,
-    };
-    let blocks = tokens.saturating_mul(top_k).div_ceil(POST_THREADS as usize).clamp(1, MOST_BLOCKS);
-    launch(cuda, "host_experts_find", blocks as u32, POST_THREADS, &[ids, table, slots, missed, Arg::params(&params)])
-}
+    fn find_slots(&self, post: &Post, missed: Arg) -> Result<()> {
+        let Post { ids, ids_stride, slots: [table, slots], layer, tokens, top_k, .. } = *post;
+        let params = PostParams {
+            ids_stride: ids_stride as u64,
+            layer,
+            tokens: word(OP, "tokens", tokens)?,
+            top_k: word(OP, "top-k", top_k)?,
+            words: 0,
+        };
+        let blocks = tokens.saturating_mul(top_k).div_ceil(POST_THREADS as usize).clamp(1, MOST_BLOCKS);
+        launch(
+            self,
+            "host_experts_find",
+            blocks as u32,
+            POST_THREADS,
+            &[ids, table, slots, missed, Arg::params(&params)],
+        )
+    }
 
-/// See [`gristmill_gpu::Vendor::receive_experts`].
-pub(super) fn receive(cuda: &Cuda, receive: &Receive) -> Result<()> {
-    let Receive { mailbox: [words, control, mail_rows], out, out_stride, layer, rows, cols, deadline, .. } = *receive;
-    let Receive { ids, ids_stride, slots, top_k, .. } = *receive;
-    let params = ReceiveParams {
-        out_stride: out_stride as u64,
-        ids_stride: ids_stride as u64,
-        deadline: u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX),
-        layer,
-        rows: word(OP, "rows", rows)?,
-        cols: word(OP, "columns", cols)?,
-        top_k: word(OP, "top-k", top_k)?,
-    };
-    let blocks = rows.saturating_mul(cols).div_ceil(RECEIVED * RECEIVE_THREADS as usize).clamp(1, MOST_BLOCKS);
-    let args = [words, control, mail_rows, ids, slots, out, cuda.device.flag(), Arg::params(&params)];
-    launch(cuda, "host_experts_receive", blocks as u32, RECEIVE_THREADS, &args)
+    fn receive_experts(&self, receive: &Receive) -> Result<()> {
+        let Receive { mailbox: [words, control, mail_rows], out, out_stride, layer, rows, cols, deadline, .. } =
+            *receive;
+        let Receive { ids, ids_stride, slots, top_k, .. } = *receive;
+        let params = ReceiveParams {
+            out_stride: out_stride as u64,
+            ids_stride: ids_stride as u64,
+            deadline: u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX),
+            layer,
+            rows: word(OP, "rows", rows)?,
+            cols: word(OP, "columns", cols)?,
+            top_k: word(OP, "top-k", top_k)?,
+        };
+        let blocks = rows.saturating_mul(cols).div_ceil(RECEIVED * RECEIVE_THREADS as usize).clamp(1, MOST_BLOCKS);
+        let args = [words, control, mail_rows, ids, slots, out, self.device.flag(), Arg::params(&params)];
+        launch(self, "host_experts_receive", blocks as u32, RECEIVE_THREADS, &args)
+    }
 }

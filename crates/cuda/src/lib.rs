@@ -53,28 +53,27 @@ mod rates;
 pub mod units;
 
 use family::{Family, Shape};
-pub use gristmill_gpu::HostExperts;
 use gristmill_gpu::attention::AttentionCall;
 use gristmill_gpu::experts::FewTokens;
-pub use gristmill_gpu::host_experts::STAGING_BYTES;
-use gristmill_gpu::host_experts::{Post, Receive};
 use gristmill_gpu::layout::{self, PlaneRows};
 use gristmill_gpu::product::Product;
 use gristmill_gpu::shared_struct::{SharedStruct, StructLayout};
 use gristmill_gpu::source::{COMMON, Library};
-use gristmill_gpu::{Arg, Device, Gpu, GpuBackend, Vendor};
+use gristmill_gpu::{Device, Gpu, GpuBackend, Vendor};
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::{ActReader, Precision, Representations};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::groups::Tiling;
 use gristmill_kernels::ops::*;
 use gristmill_kernels::weight::{Footprint, Role, TensorShape, TensorView};
+use gristmill_offload::OffloadBackend;
+pub use gristmill_offload::{HostExperts, STAGING_BYTES};
 use std::sync::Arc;
 
 pub use open::CudaDevice;
 
 /// The kernel sources of the backend.
-pub const SOURCES: &[Library] = &[COMMON, OWN];
+pub const SOURCES: &[Library] = &[COMMON, gristmill_offload::SOURCES, OWN];
 
 const OWN: Library = gristmill_gpu::library!("cuda", language Some("device_cuda.h"), SHARED_STRUCTS,
     [
@@ -181,7 +180,7 @@ impl Cuda {
     /// # Errors
     /// Also [`Error::Device`] if the system does not pin memory.
     pub fn backend_with_host_experts(gpu: Arc<dyn Gpu>, options: Options, host: HostExperts) -> Result<Backend> {
-        Ok(Backend::new(GpuBackend::with_host_experts(Self::new(gpu, options)?, host)?))
+        Ok(Backend::new(OffloadBackend::start(Self::new(gpu, options)?, host)?))
     }
 
     fn new(gpu: Arc<dyn Gpu>, options: Options) -> Result<Self> {
@@ -290,18 +289,6 @@ impl Vendor for Cuda {
 
     fn experts(&self, few: &FewTokens, product: &Product) -> Result<()> {
         experts::multiply(self, few, product)
-    }
-
-    fn post_experts(&self, post: &Post) -> Result<()> {
-        host_experts::post(self, post)
-    }
-
-    fn find_slots(&self, post: &Post, missed: Arg) -> Result<()> {
-        host_experts::find(self, post, missed)
-    }
-
-    fn receive_experts(&self, receive: &Receive) -> Result<()> {
-        host_experts::receive(self, receive)
     }
 
     fn attend(&self, call: &mut Attend) -> Result<Fused> {

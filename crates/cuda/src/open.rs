@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use crate::driver::Driver;
 use crate::{Cuda, Options};
-use gristmill_gpu::{Gpu, HostExperts, Properties, Unit};
+use gristmill_gpu::{Gpu, Properties, Unit};
 use gristmill_kernels::Backend;
 use gristmill_kernels::error::Result;
+use gristmill_offload::HostExperts;
 
 /// An opened CUDA device.
 ///

@@ -23,6 +23,7 @@ pub struct Usage {
 pub fn all() -> Vec<Unit> {
     let mut units = vec![Unit::new("rates.cu", &[]), Unit::new("host_experts.cu", &[])];
     units.extend(common::units());
+    units.extend(gristmill_offload::units());
     units.extend(attention::form::units());
     units.extend(gemv::units());
     units.extend(gemm::units());

@@ -226,7 +226,7 @@ impl Engine {
 
     /// Statistics of the engine.
     pub fn stats(&self) -> Stats {
-        self.counters.read(self.model.backend().slot_usage())
+        self.counters.read(self.model.backend().offload().slot_usage())
     }
 
     /// Turns the counting of experts' tokens on or off, from the next step on ([`Stats::experts`]). On a CPU, where it

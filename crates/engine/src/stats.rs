@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use gristmill_kernels::ops::SlotUsage;
+use gristmill_kernels::offload::SlotUsage;
 use gristmill_model::spec::ModelSpec;
 
 use crate::KvUsage;

@@ -5,9 +5,9 @@ use crate::common::{
     qkv_write, recurrent, rope, route, sample,
 };
 use crate::device::Device;
-use crate::host_experts::{self, HostExperts, HostPath};
+use crate::layout::GpuWeight;
 use crate::seam::{Gpu, Region};
-use crate::storage::{ActOutput, GpuAct, GpuWeight};
+use crate::storage::{ActOutput, GpuAct};
 use crate::vendor::Vendor;
 use crate::{attention, experts, layout, matmul, precompile};
 use gristmill_kernels::Backend;
@@ -18,7 +18,7 @@ use gristmill_kernels::kv::{KvCache, KvSpec};
 use gristmill_kernels::ops::*;
 use gristmill_kernels::storage::Storage;
 use gristmill_kernels::tensor::{DeviceId, DeviceMemory};
-use gristmill_kernels::weight::{Footprint, Location, Prepared, Role, TensorShape, TensorView, Weight};
+use gristmill_kernels::weight::{Footprint, Prepared, Role, TensorShape, TensorView, Weight};
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,49 +28,33 @@ pub struct GpuBackend<V> {
     vendor: V,
     /// [`Backend::exclusive`].
     exclusive: Mutex<()>,
-    /// For layers whose experts are in host memory.
-    host: Option<HostPath>,
 }
 
 impl<V: Vendor> GpuBackend<V> {
     /// Kernels of one kind of GPU.
     pub fn new(vendor: V) -> Self {
-        Self { vendor, exclusive: Mutex::default(), host: None }
+        Self { vendor, exclusive: Mutex::default() }
     }
 
-    /// The same, with experts in host memory that the CPU computes.
+    /// The same kernels over another device.
     ///
     /// # Errors
-    /// [`Error::Device`] if the device cannot wait for the host, or the system does not pin memory.
-    pub fn with_host_experts(vendor: V, host: HostExperts) -> Result<Self> {
-        let host = HostPath::start(vendor.device(), host, vendor.deterministic())?;
-        Ok(Self { host: Some(host), ..Self::new(vendor) })
+    /// Those of the vendor.
+    pub fn over(&self, gpu: Arc<dyn Gpu>) -> Result<Self> {
+        self.vendor.over(gpu).map(Self::new)
     }
 
-    /// The same backend over another device, which runs nothing.
-    fn dry(&self, gpu: Arc<dyn Gpu>) -> Result<Self> {
-        let vendor = self.vendor.over(gpu)?;
-        let host = self.host.as_ref().map(|host| host.dry(vendor.device())).transpose()?;
-        Ok(Self { host, ..Self::new(vendor) })
+    /// The kind of GPU.
+    pub fn vendor(&self) -> &V {
+        &self.vendor
     }
 
     fn gpu(&self) -> &Device {
         self.vendor.device()
     }
 
-    /// The same for a weight in host memory: what the CPU gets, and what products with slots and with copied experts read.
-    fn wanted_on_host(&self, host: &HostPath, precision: Precision, reader: &ActReader) -> Representations {
-        let ActReader { weight, rows, .. } = *reader;
-        let of_cpu = host.representation(precision, weight).unwrap_or(Representations::ALL);
-        let Some(slots) = host_experts::slots_of(weight) else { return of_cpu };
-        let of_device = self.wanted_by(slots, precision, reader);
-        // The CPU gets the inputs of a layer's experts, and its rows have their own activations.
-        let is_posted = weight.role() == Role::GateUp && (!host.streams(rows, weight) || host.shares(rows));
-        if is_posted { Representations(of_cpu.0 | of_device.0) } else { of_device }
-    }
-
     /// The representations that products of a reader with a weight in the device's memory may read.
-    fn wanted_by(&self, weight: &Weight, precision: Precision, reader: &ActReader) -> Representations {
+    pub fn wanted_by(&self, weight: &Weight, precision: Precision, reader: &ActReader) -> Representations {
         let wanted = |part| self.vendor.wanted(part, precision, reader).0;
         let Ok(parts) = layout::parts("name_readers", weight) else { return Representations::ALL };
         Representations(parts.iter().map(wanted).fold(0, |all, wanted| all | wanted))
@@ -110,8 +94,7 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
     fn name(&self) -> String {
         let properties = self.gpu().gpu().properties();
         let how = if self.deterministic() { ", deterministic" } else { "" };
-        let host = self.host().map_or_else(String::new, |host| format!("; experts on {}", host.name()));
-        format!("{}, {}{how}{host}", properties.id, properties.name)
+        format!("{}, {}{how}", properties.id, properties.name)
     }
 
     fn device(&self) -> DeviceId {
@@ -120,25 +103,7 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
 
     fn arithmetic(&self) -> Vec<String> {
         let deterministic = self.deterministic().then(|| "deterministic".to_owned());
-        let host = self.host().into_iter().flat_map(|host| host.arithmetic());
-        let host = host.map(|part| format!("experts on cpu: {part}"));
-        [self.gpu().gpu().properties().name.clone()].into_iter().chain(deterministic).chain(host).collect()
-    }
-
-    fn host(&self) -> Option<&Arc<Backend>> {
-        self.host.as_ref().map(HostPath::backend)
-    }
-
-    fn pin(&self, weight: &Weight) -> Result<Option<Storage>> {
-        self.host.as_ref().map(|host| host.pin(self.gpu(), weight)).transpose()
-    }
-
-    fn free_slots(&self, weights: [&Weight; 2]) -> Result<u64> {
-        self.host.as_ref().map_or(Ok(0), |host| host.free_slots(self.gpu(), weights))
-    }
-
-    fn slot_usage(&self) -> Option<SlotUsage> {
-        self.host.as_ref().map(HostPath::slot_usage)
+        [self.gpu().gpu().properties().name.clone()].into_iter().chain(deterministic).collect()
     }
 
     fn deterministic(&self) -> bool {
@@ -169,19 +134,12 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         self.vendor.batch_bucket(rows)
     }
 
-    fn largest_captured(&self) -> usize {
-        self.host.as_ref().map_or(usize::MAX, HostPath::largest_captured)
-    }
-
     fn context_bucket(&self, columns: usize) -> usize {
         self.vendor.context_bucket(columns)
     }
 
     fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>> {
-        match &self.host {
-            Some(host) => host.capture(|| self.gpu().capture(work)),
-            None => self.gpu().capture(work),
-        }
+        self.gpu().capture(work)
     }
 
     fn make_ready(
@@ -189,7 +147,7 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         work: &mut dyn FnMut(&Backend) -> Result<()>,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<()> {
-        let mut over = |gpu| work(&Backend::new(self.dry(gpu)?));
+        let mut over = |gpu| work(&Backend::new(self.over(gpu)?));
         precompile::make_ready(self.gpu().gpu(), &mut over, progress)
     }
 
@@ -198,8 +156,7 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
     }
 
     fn notice(&self) -> Option<String> {
-        let notices = [self.gpu().gpu().notice(), self.host.as_ref().and_then(HostPath::notice)];
-        notices.into_iter().flatten().reduce(|all, notice| all + "; " + &notice)
+        self.gpu().gpu().notice()
     }
 
     fn alloc_act(&self, precision: Precision, rows: usize, cols: usize) -> Result<Act> {
@@ -207,12 +164,6 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
     }
 
     fn wanted(&self, precision: Precision, reader: &ActReader) -> Representations {
-        if reader.weight.location() == Location::Host {
-            return self
-                .host
-                .as_ref()
-                .map_or(Representations::ALL, |host| self.wanted_on_host(host, precision, reader));
-        }
         self.wanted_by(reader.weight, precision, reader)
     }
 
@@ -391,10 +342,7 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
     }
 
     fn experts(&self, call: &mut Checked<Experts>) -> Result<Fused> {
-        match (&self.host, host_experts::are_on_host(call)) {
-            (Some(host), true) => host.experts(&self.vendor, call).map(|()| Fused::Yes),
-            _ => experts::experts(&self.vendor, call),
-        }
+        experts::experts(&self.vendor, call)
     }
 
     fn qkv_write(&self, call: &mut Checked<QkvWrite>) -> Result<Fused> {

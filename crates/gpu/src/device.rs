@@ -149,7 +149,7 @@ impl Device {
     }
 
     /// Where the host stores why it could not compute experts, for the error of the next copy to the host.
-    pub(crate) fn host_failure(&self) -> Arc<OnceLock<String>> {
+    pub fn host_failure(&self) -> Arc<OnceLock<String>> {
         Arc::clone(&self.host_failure)
     }
 
@@ -203,12 +203,7 @@ impl Device {
 
     /// Begins to copy memory to the host behind the work that was given so far; the wait for it fails if a kernel of that
     /// work has met a bad id since the last time.
-    pub(crate) fn start_read_region(
-        &self,
-        region: &Region,
-        offset: usize,
-        bytes: usize,
-    ) -> Result<Box<dyn PendingRead>> {
+    pub fn start_read_region(&self, region: &Region, offset: usize, bytes: usize) -> Result<Box<dyn PendingRead>> {
         self.own("start_download", region)?;
         let address = region.range(offset, bytes)?;
         let pieces = [(self.flag.address(), self.flag.bytes()), (address, bytes)];
@@ -219,7 +214,7 @@ impl Device {
 
     /// Copies between regions of the device, each from its offset on. Such a copy is a synchronisation, as are those
     /// from and to the host.
-    pub(crate) fn copy_region(&self, from: (&Region, usize), to: (&Region, usize), bytes: usize) -> Result<()> {
+    pub fn copy_region(&self, from: (&Region, usize), to: (&Region, usize), bytes: usize) -> Result<()> {
         self.epoch.fetch_add(1, Ordering::Relaxed);
         self.copy("copy", from, to, bytes)
     }

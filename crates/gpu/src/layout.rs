@@ -5,9 +5,8 @@
 //! bytes together are merged, so that one load reads them. Rows follow each other, experts are outermost. Each format's
 //! `blocks.h` reads such rows.
 
-use crate::Device;
+use crate::device::Device;
 use crate::seam::{Access, Arg, Region};
-use crate::storage::GpuWeight;
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::elements;
@@ -63,7 +62,7 @@ impl PlaneRows {
     }
 
     /// Memory for this number of matrices like these, zeroed.
-    pub(crate) fn empty(&self, device: &Device, experts: usize) -> Result<Self> {
+    pub fn empty(&self, device: &Device, experts: usize) -> Result<Self> {
         let &Self { format, rows, cols, row_bytes, spans, .. } = self;
         let bytes = elements("experts", &[experts, rows, row_bytes])?;
         let memory = Region::zeroed(device.gpu(), bytes, "experts")?;
@@ -86,12 +85,12 @@ impl PlaneRows {
     }
 
     /// Frees the memory: see [`Region::free_early`]. Returns the bytes.
-    pub(crate) fn free_early(&self) -> usize {
+    pub fn free_early(&self) -> usize {
         self.memory.free_early()
     }
 
     /// Whether the memory is freed.
-    pub(crate) fn is_freed(&self) -> bool {
+    pub fn is_freed(&self) -> bool {
         self.memory.is_freed.load(Ordering::SeqCst)
     }
 
@@ -111,7 +110,7 @@ impl PlaneRows {
     }
 
     /// The matrices of experts.
-    pub(crate) fn matrices_arg(&self, experts: Range<usize>, access: Access) -> Arg<'_> {
+    pub fn matrices_arg(&self, experts: Range<usize>, access: Access) -> Arg<'_> {
         let bytes = self.matrix_bytes();
         Arg::Buffer { region: &self.memory, offset: experts.start * bytes, bytes: experts.len() * bytes, access }
     }
@@ -148,6 +147,10 @@ impl PlaneRows {
     }
 }
 
+/// A weight on a GPU: runs of tensors of one format.
+#[derive(Debug)]
+pub struct GpuWeight(pub Vec<PlaneRows>);
+
 /// Kernels count the bytes of a row by 32 bits.
 fn fits(row_bytes: usize) -> Result<()> {
     let (found, rule) = (row_bytes.to_string(), "must be below 2^32 on a GPU");
@@ -183,7 +186,7 @@ pub fn bytes(shape: &TensorShape) -> u64 {
 
 /// Where a byte of a row's first block is in a row of this layout, and how far from the same byte of the next block. Bytes that
 /// follow in the same plane of the format follow here too.
-pub(crate) fn position(format: Format, cols: usize, byte: usize) -> (usize, usize) {
+pub fn position(format: Format, cols: usize, byte: usize) -> (usize, usize) {
     let planes = Planes::new(format, cols);
     let (blocks, mut at) = (cols / format.block_len(), 0);
     for (start, bytes) in planes.planes {

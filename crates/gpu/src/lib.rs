@@ -18,10 +18,9 @@ pub mod common;
 mod device;
 pub mod epilogue;
 pub mod experts;
-pub mod host_experts;
+mod host_link;
 pub mod layout;
 pub mod matmul;
-mod pinned;
 pub mod precompile;
 pub mod product;
 mod raw;
@@ -32,6 +31,8 @@ mod vendor;
 
 pub use backend::GpuBackend;
 pub use device::{Device, Scratch};
-pub use host_experts::HostExperts;
-pub use seam::{Access, Arg, Gpu, Kernel, Launch, Properties, Region, Unit, read_now, region_of};
+pub use host_link::HostLink;
+pub use seam::{
+    Access, Arg, Gpu, Kernel, Launch, Properties, Region, Unit, host_link, read_now, region_of, region_of_view_mut,
+};
 pub use vendor::Vendor;

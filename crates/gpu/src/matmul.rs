@@ -45,7 +45,8 @@ pub(crate) fn matmul<V: Vendor>(vendor: &V, call: Matmul) -> Result<()> {
     multiply(vendor, Matmul::NAME, weight, x, rows, bias, epilogue.into(), y)
 }
 
-pub(crate) fn moe_matmul<V: Vendor>(vendor: &V, call: MoeMatmul) -> Result<()> {
+/// [`MoeMatmul`].
+pub fn moe_matmul<V: Vendor>(vendor: &V, call: MoeMatmul) -> Result<()> {
     let MoeMatmul { weight, x, groups, top_k, bias, out } = call;
     // A row of X for each pair, or for each token.
     let rows = RowSelection::Pairs { groups, pairs_per_row: if x.rows() == out.rows() { 1 } else { top_k } };
@@ -75,7 +76,7 @@ pub(crate) fn gate_up<V: Vendor>(vendor: &V, call: GateUp, act: Option<&mut Act>
 }
 
 /// [`MoeGateUp`]; with activations [`gristmill_kernels::ops::MoeGateUpAct`], and `h` may be left undefined.
-pub(crate) fn moe_gate_up<V: Vendor>(vendor: &V, call: MoeGateUp, act: Option<&mut Act>) -> Result<()> {
+pub fn moe_gate_up<V: Vendor>(vendor: &V, call: MoeGateUp, act: Option<&mut Act>) -> Result<()> {
     let MoeGateUp { weight, x, groups, top_k, bias, activation, h } = call;
     let rows = RowSelection::Pairs { groups, pairs_per_row: top_k };
     multiply_gated(vendor, MoeGateUp::NAME, weight, x, rows, bias, activation, h, act)
@@ -127,7 +128,7 @@ fn multiply_gated<V: Vendor>(
 }
 
 /// Where gated results go: H and activations; or activations in the place of H where these are floats alone.
-pub(crate) fn gated_output<'a, V: Vendor>(
+pub fn gated_output<'a, V: Vendor>(
     op: &'static str,
     w: &Weight,
     h: ViewMut<'a, f32>,

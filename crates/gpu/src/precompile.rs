@@ -1,5 +1,6 @@
 //! Compiles kernels before their first launch: a dry run collects them, and several threads compile.
 
+use crate::host_link::HostLink;
 use crate::seam::{Gpu, Launch, Properties, Region, Unit};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::ops::Graph;
@@ -90,10 +91,6 @@ impl Gpu for DryRun {
         }
     }
 
-    fn allocate_pinned(&self, bytes: usize, what: &'static str) -> Result<u64> {
-        self.allocate(bytes, what)
-    }
-
     fn free(&self, _address: u64) {}
 
     fn zero(&self, _address: u64, _bytes: usize) -> Result<()> {
@@ -101,10 +98,6 @@ impl Gpu for DryRun {
     }
 
     fn write(&self, _address: u64, _bytes: &[u8]) -> Result<()> {
-        Ok(())
-    }
-
-    fn write_beside(&self, _pieces: &[(u64, &[u8])]) -> Result<()> {
         Ok(())
     }
 
@@ -132,6 +125,28 @@ impl Gpu for DryRun {
 
     fn prepare(&self, unit: &Unit) -> Result<()> {
         self.units().insert(unit.clone());
+        Ok(())
+    }
+
+    fn host_link(&self) -> Option<&dyn HostLink> {
+        Some(self)
+    }
+}
+
+impl HostLink for DryRun {
+    fn allocate_pinned(&self, bytes: usize, what: &'static str) -> Result<u64> {
+        self.allocate(bytes, what)
+    }
+
+    fn free_pinned(&self, _address: u64) {}
+
+    fn pin(&self, _bytes: &[u8]) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn unpin(&self, _address: u64) {}
+
+    fn write_beside(&self, _pieces: &[(u64, &[u8])]) -> Result<()> {
         Ok(())
     }
 }

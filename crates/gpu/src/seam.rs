@@ -1,5 +1,6 @@
 //! The seam between operations and a device: memory regions, launches as data, the trait [`Gpu`].
 
+use crate::host_link::HostLink;
 use crate::shared_struct::SharedStruct;
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::format::Format;
@@ -65,33 +66,6 @@ pub trait Gpu: Debug + Send + Sync {
         let _ = bytes;
         Ok(None)
     }
-    /// Pinned host memory, zeroed and aligned to 256 bytes, that kernels and the host read and write at the same time. Its
-    /// address is the host's too. `bytes > 0`.
-    fn allocate_pinned(&self, bytes: usize, what: &'static str) -> Result<u64> {
-        let reason = "kernels of this device cannot wait for threads of the host".to_owned();
-        Err(Error::Device { device: self.properties().id, what: format!("pinning {bytes} bytes for {what}"), reason })
-    }
-    /// Frees what [`Gpu::allocate_pinned`] returned, once the work that was submitted before is done.
-    fn free_pinned(&self, address: u64) {
-        let _ = address;
-    }
-    /// Pins memory of the caller, which keeps it until [`Gpu::unpin`], so that copies from it have the link's speed. False if the
-    /// system refuses.
-    fn pin(&self, bytes: &[u8]) -> Result<bool> {
-        let _ = bytes;
-        Ok(false)
-    }
-    /// Ends [`Gpu::pin`] of memory at this address.
-    fn unpin(&self, address: u64) {
-        let _ = address;
-    }
-    /// Copies pieces from the host while submitted work runs, and returns when they have arrived. From any thread. Submitted work
-    /// does not use the targets.
-    fn write_beside(&self, pieces: &[(u64, &[u8])]) -> Result<()> {
-        let _ = pieces;
-        let reason = "this kind of device has no second queue for copies".to_owned();
-        Err(Error::Device { device: self.properties().id, what: "copying to it".to_owned(), reason })
-    }
     /// Gives memory back once the work that was given before is done.
     fn free(&self, address: u64);
     /// Fills memory with zeros.
@@ -125,6 +99,10 @@ pub trait Gpu: Debug + Send + Sync {
     fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>>;
     /// Compiles a unit, so that a later launch of its kernels does not wait. From any thread.
     fn prepare(&self, unit: &Unit) -> Result<()>;
+    /// Pinned memory, and copies while work runs; `None` if kernels of this device cannot wait for threads of the host.
+    fn host_link(&self) -> Option<&dyn HostLink> {
+        None
+    }
     /// Ends the use of memory of the caller ([`Region::from_raw`]), which this device did not allocate. Does not free it.
     fn release(&self, address: u64) {
         let _ = address;
@@ -133,6 +111,16 @@ pub trait Gpu: Debug + Send + Sync {
     fn notice(&self) -> Option<String> {
         None
     }
+}
+
+/// The link of a device.
+///
+/// # Errors
+/// [`Error::Device`] if the device has none.
+pub fn host_link(gpu: &dyn Gpu) -> Result<&dyn HostLink> {
+    let reason = "kernels of this device cannot wait for threads of the host".to_owned();
+    let what = "computing experts on the CPU".to_owned();
+    gpu.host_link().ok_or_else(|| Error::Device { device: gpu.properties().id, what, reason })
 }
 
 /// The alignment of memory that [`Gpu::allocate`] does not return: kernels load 16 bytes at a time.
@@ -179,8 +167,12 @@ impl Region {
     }
 
     /// Zeroed pinned host memory.
-    pub(crate) fn pinned(gpu: &Arc<dyn Gpu>, bytes: usize, what: &'static str) -> Result<Self> {
-        let (address, is_freed) = (gpu.allocate_pinned(bytes, what)?, AtomicBool::new(false));
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the device has no [`HostLink`].
+    pub fn pinned(gpu: &Arc<dyn Gpu>, bytes: usize, what: &'static str) -> Result<Self> {
+        let address = host_link(&**gpu)?.allocate_pinned(bytes, what)?;
+        let is_freed = AtomicBool::new(false);
         Ok(Self { gpu: Arc::clone(gpu), address, bytes, owner: Owner::Pinned, is_freed })
     }
 
@@ -232,20 +224,23 @@ impl Region {
     }
 
     /// Copies pieces, each to its offset in a region of the same device, while submitted work runs, and returns when all have arrived:
-    /// [`Gpu::write_beside`].
-    pub(crate) fn write_beside(pieces: &[(&Region, usize, &[u8])]) -> Result<()> {
+    /// [`HostLink::write_beside`].
+    ///
+    /// # Errors
+    /// Those of [`Region::write`], and [`Error::Device`] if the device has no [`HostLink`].
+    pub fn write_beside(pieces: &[(&Region, usize, &[u8])]) -> Result<()> {
         let Some((first, ..)) = pieces.first() else { return Ok(()) };
         let at = |&(region, offset, bytes): &(&Region, usize, _)| {
             Ok((region.writable("write_beside", offset, <[u8]>::len(bytes))?, bytes))
         };
-        first.gpu.write_beside(&pieces.iter().map(at).collect::<Result<Vec<_>>>()?)
+        host_link(&*first.gpu)?.write_beside(&pieces.iter().map(at).collect::<Result<Vec<_>>>()?)
     }
 
     /// The address of a range.
     ///
     /// # Errors
     /// [`Error::View`] if the range is not inside.
-    pub(crate) fn range(&self, offset: usize, bytes: usize) -> Result<u64> {
+    pub fn range(&self, offset: usize, bytes: usize) -> Result<u64> {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.bytes => Ok(self.address + offset as u64),
             _ => Err(Error::View { offset, rows: 1, cols: bytes, stride: bytes, len: self.bytes }),
@@ -298,7 +293,7 @@ pub(crate) fn region_of_view<'a, T: Copy>(view: &'a View<T>) -> Option<(&'a Regi
 }
 
 /// The same of a view that is written.
-pub(crate) fn region_of_view_mut<'a, T: Copy>(view: &'a ViewMut<T>) -> Option<(&'a Region, RowLayout)> {
+pub fn region_of_view_mut<'a, T: Copy>(view: &'a ViewMut<T>) -> Option<(&'a Region, RowLayout)> {
     let (memory, layout) = view.device_memory()?;
     Some((region(memory)?, layout))
 }
@@ -314,7 +309,7 @@ impl Drop for Region {
             _ if self.bytes == 0 || self.is_freed.load(Ordering::SeqCst) => {}
             Owner::Region | Owner::Host(_) => self.gpu.free(self.address),
             Owner::Caller => self.gpu.release(self.address),
-            Owner::Pinned => self.gpu.free_pinned(self.address),
+            Owner::Pinned => self.gpu.host_link().into_iter().for_each(|link| link.free_pinned(self.address)),
         }
     }
 }

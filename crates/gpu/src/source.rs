@@ -73,7 +73,6 @@ pub const COMMON: Library = library!("gpu", language None, common::SHARED_STRUCT
         "runs.h",
         "sample.gpu",
         "sample.h",
-        "slots.gpu",
         "weight.h",
     ]
 );

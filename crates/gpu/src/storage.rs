@@ -1,6 +1,5 @@
-//! Storage of weights, activations and caches on a GPU.
+//! Storage of activations and caches on a GPU.
 
-use crate::layout::PlaneRows;
 use crate::seam::{Access, Arg, Gpu, Region};
 use gristmill_kernels::act::{ACT_BLOCK, Act, Precision, Representations};
 use gristmill_kernels::error::Result;
@@ -162,7 +161,3 @@ pub(crate) fn cell_bytes(format: KvFormat) -> usize {
         _ => size_of::<u16>(),
     }
 }
-
-/// A weight on a GPU: runs of tensors of one format.
-#[derive(Debug)]
-pub struct GpuWeight(pub Vec<PlaneRows>);

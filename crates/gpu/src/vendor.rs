@@ -3,12 +3,11 @@
 use crate::attention::AttentionCall;
 use crate::device::Device;
 use crate::experts::FewTokens;
-use crate::host_experts::{Post, Receive};
 use crate::layout::PlaneRows;
 use crate::product::Product;
-use crate::seam::{Arg, Gpu};
+use crate::seam::Gpu;
 use gristmill_kernels::act::{ActReader, Precision, Representations};
-use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::error::Result;
 use gristmill_kernels::groups::Tiling;
 use gristmill_kernels::ops::*;
 use gristmill_kernels::weight::{Footprint, Role, TensorShape, TensorView};
@@ -90,29 +89,9 @@ pub trait Vendor: Debug + Send + Sync + Sized + 'static {
     }
     /// One of the two products of [`Experts`]: gate and up for each pair, or down with the sum over a token's pairs.
     fn experts(&self, few: &FewTokens, product: &Product) -> Result<()>;
-    /// Hands a layer's activations and choices to the host.
-    fn post_experts(&self, post: &Post) -> Result<()> {
-        let _ = post;
-        Err(no_host_experts(self.device()))
-    }
-    /// Writes the slots of a batch's chosen experts. `missed` gets the experts without a slot, unless it is null.
-    fn find_slots(&self, post: &Post, missed: Arg) -> Result<()> {
-        let _ = (post, missed);
-        Err(no_host_experts(self.device()))
-    }
-    /// Waits for the rows of the newest request to the host, and copies them. Without rows, the flag is raised.
-    fn receive_experts(&self, receive: &Receive) -> Result<()> {
-        let _ = receive;
-        Err(no_host_experts(self.device()))
-    }
     /// [`Attend`] at once.
     fn attend(&self, call: &mut Attend) -> Result<Fused> {
         let _ = call;
         Ok(Fused::No)
     }
-}
-
-fn no_host_experts(device: &Device) -> Error {
-    let (what, reason) = ("experts on the CPU".to_owned(), "this kind of device has no kernels for them".to_owned());
-    Error::Device { device: device.id(), what, reason }
 }

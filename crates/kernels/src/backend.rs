@@ -1,19 +1,17 @@
 //! A device: the only access to its kernels.
 
-use crate::act::{ACT_BLOCK, Act, ActReader, Int8Words, Precision, Representations};
+use crate::act::{Act, ActReader, Precision, Representations};
 use crate::error::{Error, Result};
 use crate::groups::{Groups, max_tiles};
 use crate::kv::{KvCache, KvSpec};
+use crate::offload::Offload;
 use crate::ops::check::{MAX_EXPERTS, at_least, elements, expect, on_device, require};
 use crate::ops::{self, Graph, Kernels, Operation, PendingRead, Rates};
-use crate::storage::Storage;
 use crate::tensor::{Buffer, DeviceId, Element, View, zeroed};
-use crate::weight::{
-    Footprint, HostMatrices, HostWeight, Location, Prepared, Role, StreamedTensor, TensorShape, TensorView, Weight,
-};
+use crate::weight::{Footprint, Location, Role, TensorShape, TensorView, Weight};
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, MutexGuard};
+use std::sync::MutexGuard;
 
 /// One device. All of it is `&self`: threads may share a backend, whose operations run one after another.
 pub struct Backend {
@@ -73,11 +71,6 @@ impl Backend {
         self.kernels.batch_bucket(rows)
     }
 
-    /// Rows of the largest step that should be captured: in larger ones, the host decides something while the step runs.
-    pub fn largest_captured(&self) -> usize {
-        self.kernels.largest_captured()
-    }
-
     /// The [`crate::kv::Placement::context_columns`] of a step whose tokens reach `columns` columns of the block table,
     /// so that one captured graph serves several lengths. `columns` itself for a backend that captures nothing.
     pub fn context_bucket(&self, columns: usize) -> usize {
@@ -116,38 +109,6 @@ impl Backend {
         self.kernels.notice()
     }
 
-    /// Whether idle threads of a CPU keep polling for the next operation instead of parking. A caller sets it while operations
-    /// follow each other with gaps that are shorter than a thread needs to wake.
-    pub fn stay_awake(&self, on: bool) {
-        self.kernels.stay_awake(on);
-    }
-
-    /// The CPU's backend that multiplies weights in host memory for this device; `None` if the device was opened without.
-    pub fn host(&self) -> Option<&Arc<Backend>> {
-        self.kernels.host()
-    }
-
-    /// The bytes of each tensor of a weight that this backend of a CPU prepared in tiles of 16 rows, experts outermost, each with
-    /// the same number of bytes. A tile is one block of each of 16 rows, interleaved by the units of the format's planes
-    /// ([`crate::format::Quantised`]); the rows after the last are zero. `None` if the backend has another layout.
-    pub fn tiles<'a>(&self, weight: &'a Weight) -> Option<Vec<&'a [u8]>> {
-        self.kernels.tiles(weight)
-    }
-
-    /// Frees the slots of a layer, whose gate and up and whose down have these weights. From then on the CPU computes all experts
-    /// of the layer. Returns the bytes that were freed: 0 if there are no slots, or no more.
-    ///
-    /// # Errors
-    /// If the device fails, or the weights are not in host memory.
-    pub fn free_slots(&self, weights: [&Weight; 2]) -> Result<u64> {
-        self.kernels.free_slots(weights)
-    }
-
-    /// What was found in the slots for experts so far; `None` without slots.
-    pub fn slot_usage(&self) -> Option<ops::SlotUsage> {
-        self.kernels.slot_usage()
-    }
-
     /// A zeroed buffer. `what` names it in an out-of-memory error.
     pub fn alloc<T: Element>(&self, len: usize, what: &'static str) -> Result<Buffer<T>> {
         match self.kernels.heap() {
@@ -167,27 +128,6 @@ impl Backend {
     pub fn name_readers(&self, act: &mut Act, readers: &[ActReader]) {
         let wanted = readers.iter().map(|reader| self.kernels.wanted(act.precision(), reader).0);
         act.want(Representations(wanted.fold(0, |all, wanted| all | wanted)));
-    }
-
-    /// Whether products with a weight read activations of a precision as int8 only, so that [`Backend::import_int8`] prepares
-    /// all that they need.
-    pub fn reads_int8(&self, precision: Precision, weight: &Weight) -> bool {
-        self.kernels.reads_int8(precision, weight)
-    }
-
-    /// Fills activations with `rows` rows of ⌈cols / 32⌉ blocks that another device has prepared. Only products for which
-    /// [`Backend::reads_int8`] is true can read them.
-    ///
-    /// # Errors
-    /// If the activations are of another device, have too little capacity or no int8 representation, or the number of blocks
-    /// differs.
-    pub fn import_int8(&self, blocks: &[Int8Words], rows: usize, cols: usize, act: &mut Act) -> Result<()> {
-        let op = "import_int8";
-        on_device(op, self.device(), &[act.device()])?;
-        act.check_capacity(op, rows, cols)?;
-        expect(op, "blocks", blocks.len(), elements(op, &[rows, cols.div_ceil(ACT_BLOCK)])?)?;
-        act.fill(rows, cols);
-        self.kernels.import_int8(blocks, act)
     }
 
     /// A zeroed cache.
@@ -358,70 +298,9 @@ impl Backend {
         Ok(Weight { device: self.device(), location: Location::Device, role, experts, rows, cols, prepared })
     }
 
-    /// A weight of experts whose matrices are read when they are chosen. Memory keeps this number of experts, at least 1 and at most
-    /// all: those that were used last. [`Role::Matrix`] and [`Role::GateUp`] are as in [`Backend::prepare`]. Products have the same
-    /// bits as with all experts in memory, and fail with [`Error::Read`] if one cannot be read. With a [`Backend::host`], the memory
-    /// is the host's, where the CPU multiplies the experts: the weight is of [`Location::Host`].
-    ///
-    /// # Errors
-    /// Also [`Error::Range`] if the backend cannot read experts, or the role is another.
-    pub fn prepare_streamed(&self, tensors: &[StreamedTensor], role: Role, slots: usize) -> Result<Weight> {
-        let op = "prepare_streamed";
-        let is_product = matches!(role, Role::Matrix | Role::GateUp);
-        require(is_product, op, "role", format!("{role:?}"), "must be Matrix or GateUp")?;
-        require(slots > 0, op, "slots", slots, "must not be 0")?;
-        for StreamedTensor { name, shape, .. } in tensors {
-            if !shape.cols.is_multiple_of(shape.format.block_len()) {
-                let (what, block) = (name.clone(), shape.format.block_len());
-                return Err(Error::Columns { what, cols: shape.cols, format: shape.format, block });
-            }
-            let is_empty = shape.experts == 0 || shape.rows == 0 || shape.cols == 0;
-            require(!is_empty, op, "dimensions of a tensor", format!("{shape:?}"), "none may be 0")?;
-        }
-        let shapes: Vec<_> = tensors.iter().map(|tensor| tensor.shape).collect();
-        let (experts, rows, cols) = joined(op, &shapes, role)?;
-        if let Some(host) = self.host() {
-            let weight = host.prepare_streamed(tensors, role, slots)?;
-            let owned_bytes = weight.owned_bytes();
-            return Ok(self.on_host(HostMatrices { pinned: None, weight, slots: None }, owned_bytes));
-        }
-        let prepared = self.kernels.prepare_streamed(tensors, role, slots.min(experts))?;
-        Ok(Weight { device: self.device(), location: Location::File, role, experts, rows, cols, prepared })
-    }
-
-    /// Starts to read the experts that products with these groups need, if they are in a file ([`Backend::prepare_streamed`]).
-    ///
-    /// # Errors
-    /// [`Error::ForeignLayout`] if another backend prepared the weights or the groups.
-    pub fn request_experts(&self, weights: [&Weight; 2], groups: &Groups) -> Result<()> {
-        self.kernels.request_experts(weights, groups)
-    }
-
-    /// [`Backend::prepare`] for a weight of experts that stays in host memory, in the layout of [`Backend::host`], with this
-    /// number of slots for experts in the device's memory, at most one for each expert. Only [`ops::Experts`] accepts it.
-    ///
-    /// # Errors
-    /// Also [`Error::Range`] if there is no such backend, or if it has no slots.
-    pub fn prepare_on_host(&self, tensors: &[TensorView], role: Role, slots: usize) -> Result<Weight> {
-        let rule = "has no CPU that computes experts; open the device with one";
-        let refused = || Error::Range { op: "prepare_on_host", what: "backend", found: self.name(), rule };
-        let weight = self.host().ok_or_else(refused)?.prepare(tensors, role)?;
-        let mut owned_bytes = weight.owned_bytes();
-        let (mut pinned, mut in_slots) = (None, None);
-        if slots > 0 {
-            let first: Option<Vec<_>> = tensors.iter().map(|tensor| tensor.first_experts(slots)).collect();
-            let first = first.ok_or(Error::ForeignLayout { op: "prepare_on_host", what: "a tensor" })?;
-            let slots = self.prepare(&first, role)?;
-            owned_bytes += slots.owned_bytes();
-            (pinned, in_slots) = (self.kernels.pin(&weight)?, Some(slots));
-        }
-        Ok(self.on_host(HostMatrices { pinned, weight, slots: in_slots }, owned_bytes))
-    }
-
-    fn on_host(&self, matrices: HostMatrices, owned_bytes: usize) -> Weight {
-        let Weight { role, experts, rows, cols, .. } = matrices.weight;
-        let prepared = Prepared { storage: Storage::new(HostWeight(Arc::new(matrices))), owned_bytes };
-        Weight { device: self.device(), location: Location::Host, role, experts, rows, cols, prepared }
+    /// Experts outside the device.
+    pub fn offload(&self) -> Offload<'_> {
+        Offload::new(self, self.kernels.offload())
     }
 }
 
@@ -445,7 +324,7 @@ impl<T: Element> PendingDownload<T> {
 }
 
 /// Experts, rows and columns of the weight that these tensors make.
-fn joined(op: &'static str, tensors: &[TensorShape], role: Role) -> Result<(usize, usize, usize)> {
+pub(crate) fn joined(op: &'static str, tensors: &[TensorShape], role: Role) -> Result<(usize, usize, usize)> {
     require(!tensors.is_empty(), op, "tensors", 0, "at least one is needed")?;
     let first = &tensors[0];
     for other in tensors {

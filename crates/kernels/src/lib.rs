@@ -41,6 +41,7 @@ pub mod error;
 pub mod format;
 pub mod groups;
 pub mod kv;
+pub mod offload;
 pub mod ops;
 pub mod random;
 pub mod reference;

@@ -5,8 +5,6 @@ use crate::format::Format;
 use crate::storage::Storage;
 use crate::tensor::{DeviceId, SharedBytes};
 use std::any::Any;
-use std::fmt::Debug;
-use std::sync::Arc;
 
 /// A weight tensor in its file format: `experts` matrices of `rows` × `cols`, rows contiguous, experts outermost.
 ///
@@ -76,26 +74,6 @@ impl TensorView {
     }
 }
 
-/// A tensor of experts whose matrices are read while the model runs.
-#[derive(Clone, Debug)]
-pub struct StreamedTensor {
-    /// The tensor's name, for errors.
-    pub name: String,
-    /// Format and dimensions.
-    pub shape: TensorShape,
-    /// Reads its matrices.
-    pub source: Arc<dyn MatrixSource>,
-}
-
-/// Reads the matrices of a [`StreamedTensor`].
-pub trait MatrixSource: Debug + Send + Sync {
-    /// Reads one matrix and passes its blocks, rows contiguous, to `take`. Several threads call it at the same time.
-    ///
-    /// # Errors
-    /// Where the bytes should be, what is wrong, and a remedy.
-    fn read(&self, expert: usize, take: &mut dyn FnMut(&[u8])) -> std::result::Result<(), String>;
-}
-
 /// The purpose of a weight; a backend chooses its layout by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -163,26 +141,10 @@ pub enum Location {
     /// The device's memory.
     #[default]
     Device,
-    /// Host memory, where the CPU multiplies it for the device ([`crate::Backend::host`]).
+    /// Host memory, where the CPU multiplies it for the device ([`crate::offload::Offload::host`]).
     Host,
     /// The model's file, from which the device reads matrices when they are chosen. It keeps some in its memory.
     File,
-}
-
-/// The storage of a weight of [`Location::Host`].
-#[derive(Clone, Debug)]
-pub struct HostWeight(pub Arc<HostMatrices>);
-
-/// The matrices of experts in host memory, or in a file from which the host reads them.
-#[derive(Debug)]
-pub struct HostMatrices {
-    /// Keeps the memory of `weight` pinned. Dropped before it.
-    pub pinned: Option<Storage>,
-    /// The weight as the host's backend prepared it.
-    pub weight: Weight,
-    /// Slots in the device's memory, of one matrix each: an ordinary weight of the device. They start with the matrices of the
-    /// first experts.
-    pub slots: Option<Weight>,
 }
 
 /// A weight in a backend's own layout, made by [`crate::Backend::prepare`].

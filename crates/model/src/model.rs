@@ -171,7 +171,7 @@ impl Model {
         let (is_cpu, on_disk) =
             (backend.device() == DeviceId::Cpu, matches!(options.experts, ExpertPlacement::Disk { .. }));
         let needs_host = options.experts != ExpertPlacement::Device && !(is_cpu && on_disk);
-        if needs_host && backend.host().is_none() {
+        if needs_host && backend.offload().host().is_none() {
             let reason = format!("{} was opened without a CPU that computes them; use `open_device`", backend.name());
             return Err(Error::ExpertPlacement { reason });
         }
@@ -342,7 +342,7 @@ impl Model {
             if weights.iter().any(|weight| weight.location() != Location::Host) {
                 continue;
             }
-            let freed = self.backend.free_slots(weights)?;
+            let freed = self.backend.offload().free_slots(weights)?;
             if freed > 0 {
                 return Ok(freed);
             }

@@ -92,7 +92,7 @@ impl Plan {
 
     /// Free memory of the host of a GPU, if the system reports it, or what is left of the limit.
     pub(crate) fn host_memory(backend: &Backend) -> Result<Option<u64>> {
-        let limit = backend.host().map(|host| host.free_memory()).transpose()?.flatten();
+        let limit = backend.offload().host().map(|host| host.free_memory()).transpose()?.flatten();
         Ok(machine::available_memory().into_iter().chain(limit).min())
     }
 

@@ -21,7 +21,7 @@ fn experts_in_the_file_change_no_bit() {
         for choice in [Choice::Fastest, Choice::Deterministic] {
             let run = |placement| {
                 let model = load(name, with_host(Options { choice }), placement, Precision::Fast);
-                (logits(name, &model).unwrap(), model.backend().slot_usage().unwrap())
+                (logits(name, &model).unwrap(), model.backend().offload().slot_usage().unwrap())
             };
             let (expected, in_memory) = run(ExpertPlacement::Cpu);
             assert_eq!(in_memory.read_bytes, 0);
@@ -88,10 +88,10 @@ fn the_first_layers_can_be_on_the_device() {
         let model = load(NAME, with_host(options), placement, Precision::Fast);
         let excluded = compare(NAME, tolerance, vocab, &logits(NAME, &model).unwrap(), &expected);
         assert!(excluded < expected.len() / vocab);
-        let usage = model.backend().slot_usage().unwrap();
+        let usage = model.backend().offload().slot_usage().unwrap();
         let all = load(NAME, with_host(options), ExpertPlacement::disk(2), Precision::Fast);
         logits(NAME, &all).unwrap();
-        let all = all.backend().slot_usage().unwrap();
+        let all = all.backend().offload().slot_usage().unwrap();
         assert!(usage.misses > 0 && usage.hits + usage.misses < all.hits + all.misses, "{usage:?}, {all:?}");
     }
 }

@@ -42,7 +42,7 @@ fn a_full_device_frees_slots() {
             }
             assert!(runner.graphs().captures > 0);
             compare(name, TOLERANCES[0].1, vocab, &found, &expected);
-            let usage = model.backend().slot_usage().unwrap();
+            let usage = model.backend().offload().slot_usage().unwrap();
             println!("{name}, {choice:?}, prompts from {stream_tokens} tokens on are streamed: {usage:?}");
             assert!(usage.freed_bytes > 0 && usage.hits > 0, "{usage:?}");
         }
@@ -64,7 +64,7 @@ fn a_device_without_slots_to_free_is_an_error() {
     let error = runner.forward(&batch).expect_err("nothing can be allocated");
     assert!(error.is_out_of_memory() && !error.is_of_device(), "{error}");
     assert_eq!(runner.sequence_len(sequence).unwrap(), 0);
-    assert!(model.backend().slot_usage().unwrap().freed_bytes > 0);
+    assert!(model.backend().offload().slot_usage().unwrap().freed_bytes > 0);
     // With memory again, the same batch has its tokens, without slots.
     gpu.set_limit(u64::MAX);
     let found = runner.forward(&batch).unwrap().to_vec().unwrap();
@@ -72,7 +72,7 @@ fn a_device_without_slots_to_free_is_an_error() {
         load(NAME, device(Options::default(), None, Mode::Fast).unwrap(), ExpertPlacement::Device, Precision::Fast);
     let expected = logits_of(NAME, &all, &[[9, 0, 0]]).unwrap();
     compare(NAME, TOLERANCES[0].1, all.spec().vocab, &found, &expected);
-    assert_eq!(model.backend().slot_usage().unwrap().hits, 0);
+    assert_eq!(model.backend().offload().slot_usage().unwrap().hits, 0);
 }
 
 /// A runner that a full device has no room for gets that of slots, and drafts that need more memory get theirs.
@@ -87,7 +87,7 @@ fn a_full_device_frees_slots_for_runners_and_drafts() {
         let (prediction_heads, experts) = (true, ExpertPlacement::Slots(3));
         let options = LoadOptions { experts, prediction_heads, precision: Precision::Exact, ..LoadOptions::default() };
         let model = Arc::new(Model::with_backend(file(name), Arc::new(backend), options).unwrap());
-        let freed = || model.backend().slot_usage().unwrap().freed_bytes;
+        let freed = || model.backend().offload().slot_usage().unwrap().freed_bytes;
         let before = gpu.taken();
         let runner = Runner::new(Arc::clone(&model), limits()).unwrap();
         let of_runner = gpu.taken() - before;
@@ -134,7 +134,7 @@ fn refused_pins_are_reported() {
     assert_eq!(gpu.pinned(), 0);
     let found = logits_of(NAME, &model, &SINGLE_TOKENS).unwrap();
     compare(NAME, TOLERANCES[0].1, model.spec().vocab, &found, &expected);
-    assert!(model.backend().slot_usage().unwrap().insertions > 0);
+    assert!(model.backend().offload().slot_usage().unwrap().insertions > 0);
 
     let gpu = Simulator::new(Order::Ascending, Mode::Fast);
     gpu.refuse_pins(true);

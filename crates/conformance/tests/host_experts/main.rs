@@ -493,7 +493,7 @@ fn slots_change_no_tokens() {
                     let excluded = compare(name, tolerance, vocab, &found, &expected);
                     assert!(excluded < expected.len() / vocab, "{name}: nothing was compared");
                 }
-                let usage = model.backend().slot_usage().unwrap();
+                let usage = model.backend().offload().slot_usage().unwrap();
                 println!("{usage:?}");
                 assert!(usage.hits > 0 && (usage.misses > 0) == (slots < experts), "{usage:?}");
                 match choice {
@@ -518,7 +518,7 @@ fn staging_memory_fits_experts_of_several_sizes() {
         let found = logits_of(NAME, &model, &SINGLE_TOKENS).unwrap();
         compare(NAME, TOLERANCES[0].1, vocab, &found, &expected);
     }
-    let usage = model.backend().slot_usage().unwrap();
+    let usage = model.backend().offload().slot_usage().unwrap();
     assert!(usage.insertions > 0, "{usage:?}");
 }
 
@@ -545,7 +545,7 @@ fn lost_copies_are_noticed() {
     let (experts, top_k) = experts_of(NAME);
     let logits = |copies| {
         let model = with_slots(NAME, experts.min(top_k + 1), Choice::Fastest, copies);
-        (logits_of(NAME, &model, &SINGLE_TOKENS), model.backend().slot_usage().unwrap().insertions)
+        (logits_of(NAME, &model, &SINGLE_TOKENS), model.backend().offload().slot_usage().unwrap().insertions)
     };
     let (found, insertions) = logits(Copies::Refused);
     assert!(found.is_ok() && insertions == 0);
@@ -604,7 +604,7 @@ fn kernels_of_slots_stay_within_their_arguments() {
             let (_, top_k) = experts_of(name);
             let model = load(name, backend, ExpertPlacement::Slots(top_k), Precision::Fast);
             logits_of(name, &model, &SINGLE_TOKENS).unwrap();
-            let usage = model.backend().slot_usage().unwrap();
+            let usage = model.backend().offload().slot_usage().unwrap();
             assert!(usage.insertions > 0, "{usage:?}");
         }
     }
@@ -675,14 +675,14 @@ fn prompts_are_streamed() {
             let model = load(name, backend, ExpertPlacement::Slots(slots), Precision::Fast);
             let posted = |steps| {
                 let found = logits_of(name, &model, steps).unwrap();
-                let usage = model.backend().slot_usage().unwrap();
+                let usage = model.backend().offload().slot_usage().unwrap();
                 (found, usage.hits + usage.misses)
             };
             assert_eq!(posted(&STEPS[..1]).1, 0, "{name}: a prompt that was streamed");
             let (found, choices) = posted(&STEPS);
             assert!(choices > 0);
             assert!(compare(name, TOLERANCES[0].1, vocab, &found, &expected) < expected.len() / vocab, "{name}");
-            let usage = model.backend().slot_usage().unwrap();
+            let usage = model.backend().offload().slot_usage().unwrap();
             shared += usage.shared;
             assert!(share_tokens > 0 || usage.shared == 0, "{usage:?}");
         }

@@ -1,5 +1,5 @@
 // A layer whose experts are in host memory: the device hands activations and choices to threads of the host, and waits for the
-// experts' rows (`gristmill_gpu::host_experts`). The mailbox is pinned host memory. If some experts have slots on the device, the
+// experts' rows (`gristmill_offload`). The mailbox is pinned host memory. If some experts have slots on the device, the
 // host computes the others only.
 #include "system.cuh"
 

@@ -71,7 +71,7 @@ impl Conditions {
         let arithmetic = model.backend().arithmetic();
         // Experts that are read from the file have the bits of those in memory, where the same device computes them.
         let experts_on = match model.experts() {
-            ExpertPlacement::Disk { .. } if model.backend().host().is_none() => ExpertPlacement::Device,
+            ExpertPlacement::Disk { .. } if model.backend().offload().host().is_none() => ExpertPlacement::Device,
             ExpertPlacement::Disk { device_layers: 0, .. } => ExpertPlacement::Cpu,
             experts => experts,
         };

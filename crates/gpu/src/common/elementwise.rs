@@ -121,7 +121,7 @@ shared_struct! {
 }
 
 /// [`MoeCombine`]; if `rounded`, the outputs are bfloat16 in the first half of each row.
-pub(crate) fn moe_combine(device: &Device, call: MoeCombine, rounded: bool) -> Result<()> {
+pub fn moe_combine(device: &Device, call: MoeCombine, rounded: bool) -> Result<()> {
     let MoeCombine { out, weights, epilogue, y } = call;
     let (entry, per_float) = if rounded { ("moe_combine_bf16", 2) } else { ("moe_combine", 1) };
     let epilogue = ProductEpilogue::from(epilogue);

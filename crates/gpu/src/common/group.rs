@@ -61,7 +61,7 @@ pub(super) fn threads(experts: usize, pairs: usize) -> usize {
 }
 
 /// [`gristmill_kernels::ops::GroupByExpert`].
-pub(crate) fn group_by_expert(device: &Device, ids: View<u32>, lists: &GroupLists) -> Result<()> {
+pub fn group_by_expert(device: &Device, ids: View<u32>, lists: &GroupLists) -> Result<()> {
     let experts = lists.counts.len();
     let pairs = ids.rows().saturating_mul(ids.cols());
     let block = threads(experts, pairs.min(CHUNK));

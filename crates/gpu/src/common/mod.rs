@@ -4,9 +4,9 @@
 pub mod activations;
 pub(crate) mod add_norm;
 pub(crate) mod argmax;
-pub(crate) mod elementwise;
+pub mod elementwise;
 pub(crate) mod embed;
-pub(crate) mod group;
+pub mod group;
 pub mod kv;
 pub(crate) mod latent_write;
 pub(crate) mod multiply_act;
@@ -21,7 +21,6 @@ pub(crate) mod sample;
 use crate::Unit;
 use crate::activation::ActivationParams;
 use crate::epilogue::EpilogueParams;
-use crate::host_experts::{PlaceParams, RingParams, SlotMatrix, SlotPlane};
 use crate::product::ProductParams;
 use crate::seam::region_of_view;
 use crate::shared_struct::{SharedStruct, StructLayout};
@@ -31,7 +30,7 @@ use gristmill_kernels::tensor::{RowLayout, View, ViewMut};
 
 /// Every unit of these operations.
 pub fn units() -> impl Iterator<Item = Unit> {
-    let plain = ["activations.gpu", "causal_conv.gpu", "group.gpu", "rows.gpu", "sample.gpu", "slots.gpu"];
+    let plain = ["activations.gpu", "causal_conv.gpu", "group.gpu", "rows.gpu", "sample.gpu"];
     let plain = plain.into_iter().map(|file| Unit::new(file, &[]));
     let of_cache = ["kv.gpu", "latent_write.gpu", "qkv_write.gpu"].into_iter().flat_map(kv::units_of);
     plain.chain(recurrent::units()).chain(route::units()).chain(Unit::by_format("embed.gpu")).chain(of_cache)
@@ -66,10 +65,6 @@ pub(super) const SHARED_STRUCTS: &[StructLayout] = &[
     sample::SampleRow::LAYOUT,
     sample::SampleEdit::LAYOUT,
     sample::SampleParams::LAYOUT,
-    SlotPlane::LAYOUT,
-    SlotMatrix::LAYOUT,
-    PlaceParams::LAYOUT,
-    RingParams::LAYOUT,
 ];
 
 /// Most blocks in x of a grid; in y and z there may be 65,535.

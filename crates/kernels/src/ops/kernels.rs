@@ -2,16 +2,16 @@
 
 use super::*;
 use crate::Backend;
-use crate::act::{Act, ActReader, Int8Words, Precision, Representations};
-use crate::error::{Error, Result};
+use crate::act::{Act, ActReader, Precision, Representations};
+use crate::error::Result;
 use crate::groups::{GroupLists, Groups, Tiling};
 use crate::kv::{KvCache, KvSpec};
-use crate::storage::Storage;
+use crate::offload::OffloadKernels;
 use crate::tensor::{DeviceId, DeviceMemory, View};
-use crate::weight::{Footprint, Prepared, Role, StreamedTensor, TensorShape, TensorView, Weight};
+use crate::weight::{Footprint, Prepared, Role, TensorShape, TensorView, Weight};
 use std::fmt::Debug;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, MutexGuard};
+use std::sync::MutexGuard;
 
 /// An operation with its arguments, for [`Backend::run`].
 pub trait Operation: Check {
@@ -121,7 +121,7 @@ impl Parts<'_> {
     }
 
     pub(super) fn request_experts(&self, weights: [&Weight; 2], groups: &Groups) -> Result<()> {
-        self.0.request_experts(weights, groups)
+        self.0.offload().map_or(Ok(()), |offload| offload.request_experts(weights, groups))
     }
 }
 
@@ -139,26 +139,6 @@ pub struct Rates {
     /// Peak rate of the fastest products that the kernels use (bfloat16 for CUDA). A product and a sum are two
     /// operations.
     pub ops_per_second: f64,
-}
-
-/// Experts that were found in slots, and experts that were not; one for each choice of a token, except in long batches, whose
-/// experts a GPU computes all. A GPU's slots are for experts that host memory has too, a CPU's for experts of the model's file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SlotUsage {
-    /// Choices whose expert was in a slot.
-    pub hits: u64,
-    /// Choices whose expert was not: the CPU computed it for the GPU, or it was read from the file.
-    pub misses: u64,
-    /// Experts that were copied to slots. A CPU counts each matrix.
-    pub insertions: u64,
-    /// Choices of long batches whose expert the CPU computed.
-    pub shared: u64,
-    /// Bytes of slots that were freed, because other memory was needed.
-    pub freed_bytes: u64,
-    /// Bytes of experts that were read from the model's file.
-    pub read_bytes: u64,
-    /// Nanoseconds during which at least one read was in flight.
-    pub read_nanoseconds: u64,
 }
 
 /// Launches captured into a graph, which replays them with the same arguments.
@@ -240,10 +220,6 @@ macro_rules! operations {
             fn batch_bucket(&self, rows: usize) -> usize {
                 rows
             }
-            /// See [`Backend::largest_captured`].
-            fn largest_captured(&self) -> usize {
-                usize::MAX
-            }
             /// See [`Backend::context_bucket`].
             fn context_bucket(&self, columns: usize) -> usize {
                 columns
@@ -270,50 +246,12 @@ macro_rules! operations {
             fn notice(&self) -> Option<String> {
                 None
             }
-            /// See [`Backend::stay_awake`].
-            fn stay_awake(&self, on: bool) {
-                let _ = on;
-            }
-            /// See [`Backend::host`].
-            fn host(&self) -> Option<&Arc<Backend>> {
-                None
-            }
-            /// See [`Backend::tiles`].
-            fn tiles<'a>(&self, weight: &'a Weight) -> Option<Vec<&'a [u8]>> {
-                let _ = weight;
-                None
-            }
-            /// Pins the memory of a weight that [`Kernels::host`] prepared, for copies to slots, until the storage is dropped.
-            fn pin(&self, weight: &Weight) -> Result<Option<Storage>> {
-                let (what, found) = ("backend", self.name());
-                let _ = weight;
-                Err(Error::Range { op: "prepare_on_host", what, found, rule: "has no slots for experts" })
-            }
-            /// See [`Backend::free_slots`].
-            fn free_slots(&self, weights: [&Weight; 2]) -> Result<u64> {
-                let _ = weights;
-                Ok(0)
-            }
-            /// See [`Backend::slot_usage`].
-            fn slot_usage(&self) -> Option<SlotUsage> {
-                None
-            }
             /// Storage for activations of up to `rows` × `cols`, whose product fits memory.
             fn alloc_act(&self, precision: Precision, rows: usize, cols: usize) -> Result<Act>;
             /// The representations of activations that a product may read.
             fn wanted(&self, precision: Precision, reader: &ActReader) -> Representations {
                 let _ = (precision, reader);
                 Representations::ALL
-            }
-            /// See [`Backend::reads_int8`].
-            fn reads_int8(&self, precision: Precision, weight: &Weight) -> bool {
-                let _ = (precision, weight);
-                false
-            }
-            /// See [`Backend::import_int8`]. There are as many blocks as the activations have.
-            fn import_int8(&self, blocks: &[Int8Words], act: &mut Act) -> Result<()> {
-                let _ = blocks;
-                Err(Error::ForeignBuffer { op: "import_int8", expected: self.device(), found: act.device() })
             }
             /// A zeroed cache; the spec has been checked.
             fn alloc_kv(&self, spec: KvSpec, blocks: usize) -> Result<KvCache>;
@@ -327,17 +265,9 @@ macro_rules! operations {
             fn footprint(&self, shape: &TensorShape, role: Role) -> Footprint;
             /// Brings tensors, which have been checked, into the backend's layout.
             fn prepare(&self, tensors: &[TensorView], role: Role) -> Result<Prepared>;
-            /// See [`Backend::prepare_streamed`].
-            fn prepare_streamed(&self, tensors: &[StreamedTensor], role: Role, slots: usize) -> Result<Prepared> {
-                let _ = (tensors, role, slots);
-                let (what, found) = ("backend", self.name());
-                Err(Error::Range { op: "prepare_streamed", what, found, rule: "reads no experts from files; use the CPU" })
-            }
-            /// Starts to read the experts of gate and up and of down that a batch has chosen, if they are in a file. The products
-            /// then wait for them.
-            fn request_experts(&self, weights: [&Weight; 2], groups: &Groups) -> Result<()> {
-                let _ = (weights, groups);
-                Ok(())
+            /// The backend's part of [`Backend::offload`]; `None` if it computes only with weights in its own memory.
+            fn offload(&self) -> Option<&dyn OffloadKernels> {
+                None
             }
 
             $(
@@ -381,6 +311,12 @@ macro_rules! operations {
         #[macro_export]
         macro_rules! with_operations {
             ($run:ident) => { $run! { $($kernel($Kernel),)* } };
+        }
+
+        /// Runs a macro with every composition, which a backend may fuse: `add_norm(AddNorm), …`.
+        #[macro_export]
+        macro_rules! with_compositions {
+            ($run:ident) => { $run! { $($composition($Composition),)* } };
         }
     };
 }

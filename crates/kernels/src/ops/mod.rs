@@ -43,7 +43,7 @@ pub use attention::{
 pub use check::{MAX_EXPERTS, PADDING, elements, require};
 pub use elementwise::{Add, AddGated, CopyRows, Rope, RopeStyle, Rotary, Scale, SoftCap};
 pub use experts::{ExpertScratch, ExpertWeights, Experts, MoeCombine, MoeGateUp, MoeGateUpAct, MoeMatmul};
-pub use kernels::{Checked, Fused, Graph, Heap, Kernels, Operation, PendingRead, Rates, SlotUsage};
+pub use kernels::{Checked, Fused, Graph, Heap, Kernels, Operation, PendingRead, Rates};
 pub use matrix::{Activation, Embed, Epilogue, GateUp, GateUpAct, Matmul, PrepareActivations};
 pub use norm::{AddNorm, AddNormAct, AddNorms, LayerNorm, NormAct, NormMatmul, QkNorm, RmsNorm};
 pub use positions::{Temperature, Window, visible};

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use gristmill_cpu::{Profile, Record};
 use gristmill_engine::{Batch, ForcedExperts, GraphUsage, Limits, Model, Outputs, Runner, SampledTokens, SequenceId};
-use gristmill_kernels::ops::SlotUsage;
+use gristmill_kernels::offload::SlotUsage;
 use serde::Serialize;
 
 use super::cost::{Span, StepSpans};
@@ -203,7 +203,7 @@ impl Bench {
         let records = |profile: &Option<Arc<Profile>>| profile.as_ref().map(|p| p.take()).unwrap_or_default();
         records(&self.profile);
         let mut forced = self.forced(steps);
-        let slots = self.runner.model().backend().slot_usage();
+        let slots = self.runner.model().backend().offload().slot_usage();
         let (started, mut ends, mut under_way) = (Instant::now(), Vec::with_capacity(steps.len()), None);
         let mut wait = |drawn: Option<SampledTokens>| -> Result<(), LabError> {
             if let Some(drawn) = drawn {
@@ -234,7 +234,7 @@ impl Bench {
         wait(under_way)?;
         let seconds = started.elapsed().as_secs_f64();
         let since = |before: SlotUsage| {
-            let now = self.runner.model().backend().slot_usage()?;
+            let now = self.runner.model().backend().offload().slot_usage()?;
             Some(SlotUsage {
                 hits: now.hits - before.hits,
                 misses: now.misses - before.misses,

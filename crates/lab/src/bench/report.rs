@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use gristmill_kernels::ops::SlotUsage;
+use gristmill_kernels::offload::SlotUsage;
 use serde::Serialize;
 
 use super::cost::Work;

@@ -1,6 +1,6 @@
 //! The arithmetic of `fit`.
 
-use gristmill_gpu::host_experts::STAGING_BYTES;
+use gristmill_cuda::STAGING_BYTES;
 use serde::Serialize;
 
 use crate::slots::{Expected, FileRates, Layers, ReadRates, TokenBytes};

@@ -15,7 +15,7 @@ const LARGEST_CAPTURED: usize = 256;
 
 /// Tokens of the largest step that is padded and captured on a backend.
 pub(super) fn largest_captured(backend: &Backend) -> usize {
-    LARGEST_CAPTURED.min(backend.largest_captured())
+    LARGEST_CAPTURED.min(backend.offload().largest_captured())
 }
 /// Captured passes that a runner keeps; the least recently used one is replaced. A decode step has 34 sizes on CUDA,
 /// each for short and for long contexts; steps with parts of prompts have more.

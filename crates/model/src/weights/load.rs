@@ -3,8 +3,9 @@
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use gristmill_kernels::format::Format;
+use gristmill_kernels::offload::StreamedTensor;
 use gristmill_kernels::tensor::{Buffer, DeviceId};
-use gristmill_kernels::weight::{Location, StreamedTensor, TensorView, Weight};
+use gristmill_kernels::weight::{Location, TensorView, Weight};
 
 use super::outer_scale::{scale_of, with_scales};
 use super::streamed::OpenFiles;
@@ -123,9 +124,11 @@ impl Load<'_> {
             (Location::File, Some(files)) => {
                 let streamed = |needed| self.streamed(files, needed);
                 let tensors = matrix.tensors.iter().map(streamed).collect::<Result<Vec<_>>>()?;
-                self.backend.prepare_streamed(&tensors, matrix.role, matrix.slots)?
+                self.backend.offload().prepare_streamed(&tensors, matrix.role, matrix.slots)?
             }
-            (Location::Host, _) => self.backend.prepare_on_host(&self.views(matrix)?, matrix.role, matrix.slots)?,
+            (Location::Host, _) => {
+                self.backend.offload().prepare_on_host(&self.views(matrix)?, matrix.role, matrix.slots)?
+            }
             (Location::Device | Location::File, _) => self.backend.prepare(&self.views(matrix)?, matrix.role)?,
         };
         self.done(&matrix.tensors)?;

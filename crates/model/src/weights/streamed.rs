@@ -6,7 +6,8 @@ use std::sync::Arc;
 use gristmill_files::gguf::{FileReader, GgufError, GgufFile, TensorInfo};
 use gristmill_kernels::format::rows::ScaledRows;
 use gristmill_kernels::format::{Format, nvfp4_scaled};
-use gristmill_kernels::weight::{MatrixSource, StreamedTensor, TensorShape};
+use gristmill_kernels::offload::{MatrixSource, StreamedTensor};
+use gristmill_kernels::weight::TensorShape;
 
 use super::find;
 use super::outer_scale::check_scales;

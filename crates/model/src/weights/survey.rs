@@ -79,7 +79,7 @@ impl WeightShapes {
 
     /// Bytes in host memory of the experts that the CPU computes for a backend; of those in the file, of their slots.
     pub(crate) fn host_bytes(&self, backend: &Backend) -> u64 {
-        let host = backend.host().map_or(backend, |host| host);
+        let host = backend.offload().host().map_or(backend, |host| host);
         let slots = if backend.device() == DeviceId::Cpu { 0 } else { self.slot_bytes(Location::File, host) };
         self.sum(Footprint::default(), Location::Host, host).owned.saturating_add(slots)
     }

@@ -122,7 +122,7 @@ fn logits_are_those_of_a_model_in_memory() {
                 for turn in 0..2 {
                     assert_eq!(logits(&model).unwrap(), expected, "{name}, {count} of {experts}, turn {turn}");
                 }
-                let usage = model.backend().slot_usage().unwrap();
+                let usage = model.backend().offload().slot_usage().unwrap();
                 println!("{name}, {count} of {experts} experts in memory: {usage:?}");
                 assert!(usage.misses > 0 && usage.read_bytes > 0, "{name}: {usage:?}");
                 assert!(usage.hits > 0 || count < experts, "{name}: {usage:?}");

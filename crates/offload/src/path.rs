@@ -1,141 +1,50 @@
-//! Layers whose experts are in host memory. The CPU computes the rows of the chosen experts; the device routes before and adds
-//! the rows up after, in the router's order. So a sum has the same order wherever its experts are.
-//!
-//! Some experts can have [`slots`] in the device's memory. Then the device looks the chosen experts up, multiplies those in slots as
-//! a layer whose experts are slots, and the CPU computes the others meanwhile. An [`inserter`] copies missed experts to slots, where
-//! they replace the least recently chosen ones ([`resident`]). In a deterministic backend, slots keep the first experts. The other
-//! experts of a long batch are copied to the device, which multiplies them ([`stream`]); the CPU computes those of few tokens
-//! ([`share`]).
-//!
-//! A step stays one stream of launches, which a graph can capture: a kernel posts activations and choices to a [`mailbox`], a
-//! [`worker`] thread [`compute`]s the rows, and a kernel polls for them. Of the ways to wait it is the fastest, and the only one
-//! with a deadline (docs/performance-notes.md). After the deadline the step is an error.
+//! The path of a layer's experts through the device and the host.
 
-mod compute;
-mod copier;
-mod inserter;
-mod mailbox;
-mod place;
-mod request;
-mod resident;
-mod share;
-mod slots;
-mod stream;
-mod worker;
-mod worth;
-
-use crate::common::{elementwise, group, route};
-use crate::device::Device;
-use crate::layout::{self, PlaneRows};
-use crate::matmul;
+use crate::compute::HostLayer;
+use crate::cpu_split::{self, CpuSplit, SplitTables};
+use crate::inserter::{COUNTED_TOKENS, Inserter};
+use crate::mailbox::{Mailbox, SHARED};
+use crate::options::HostExperts;
 use crate::pinned::PinnedBytes;
-use crate::seam::{Access, Arg, Region, region_of, region_of_view_mut};
-use crate::storage::{EXACT, INT8};
-use crate::vendor::Vendor;
-use compute::HostLayer;
+use crate::place;
+use crate::request::Part;
+use crate::slots::{self, LayerSlots};
+use crate::stream::Stream;
+use crate::vendor::{OffloadVendor, Post};
+use crate::weights::{on_host, slots_of};
+use crate::worker::Worker;
+use gristmill_gpu::common::{elementwise, group, route};
+use gristmill_gpu::layout::{self, PlaneRows};
+use gristmill_gpu::matmul;
+use gristmill_gpu::storage::{EXACT, INT8};
+use gristmill_gpu::{Access, Arg, Device, Region, region_of, region_of_view_mut};
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::{ACT_BLOCK, Int8Words, Precision, Representations};
 use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::offload::{HostWeight, SlotUsage};
 use gristmill_kernels::ops::{
-    Checked, ExpertWeights, Experts, Graph, MoeCombine, MoeGateUp, MoeMatmul, Operation, PendingRead, SlotUsage,
+    Checked, ExpertWeights, Experts, Graph, MoeCombine, MoeGateUp, MoeMatmul, Operation, PendingRead,
 };
 use gristmill_kernels::storage::Storage;
 use gristmill_kernels::tensor::{Buffer, View};
-use gristmill_kernels::weight::{HostWeight, Location, Weight};
-pub use inserter::STAGING_BYTES;
-use inserter::{COUNTED_TOKENS, Inserter, STAGED_BYTES};
-pub use mailbox::{ControlWords, DeviceWords};
-use mailbox::{Mailbox, SHARED};
-pub(crate) use place::{PlaceParams, RingParams, SlotMatrix, SlotPlane};
-use request::Part;
-pub use request::{Post, Receive};
-use share::{Share, ShareTables};
-use slots::LayerSlots;
+use gristmill_kernels::weight::Weight;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-use stream::Stream;
-use worker::Worker;
 
 const OP: &str = Experts::NAME;
 /// Words of 32 activations in int8.
 const INT8_WORDS: usize = size_of::<Int8Words>() / size_of::<u32>();
 
-/// The host reads the choices of a batch of this size, so it is not captured. Its copies and the CPU's rows run at the same time. In
-/// smaller batches, the CPU computes what is not in slots: there, the launches of a step that is not captured take longer than copies
-/// save (Qwen3-30B-A3B, a CPU of 16 cores and a link of 50 GB/s, calculated).
-const STREAM_TOKENS: usize = 25;
-
-/// The rows of this number of tokens are one request in models with 8 experts of 2,048 elements for each.
-const SHARE_TOKENS: usize = 512;
-
-/// Bytes of the experts of a group.
-const GROUP_BYTES: usize = 24 << 20;
-
-/// Groups of 24 MiB that are copied ahead. A link of 50 GB/s takes 2 ms for them, longer than a layer computes between its absent
-/// experts and those of the next layer (Qwen3-30B-A3B, 2,048 tokens, calculated).
-const GROUPS_AHEAD: usize = 4;
-
-/// Groups of 24 MiB that are multiplied together. A product of one group starts blocks for the tiles of all pairs, most of them
-/// empty: 8,192 tokens of Qwen3-30B-A3B took 3 times as long as with all experts on the device (H100).
-const RING_GROUPS: usize = 4;
-
-/// How a device's backend has experts computed by the CPU.
-#[derive(Clone, Debug)]
-pub struct HostExperts {
-    /// The CPU's backend. No one else should use its threads meanwhile.
-    pub backend: Arc<Backend>,
-    /// How long the device waits for the rows of a layer.
-    pub deadline: Duration,
-    /// Bytes of pinned memory for rows. A batch whose rows need more is split.
-    pub rows_bytes: usize,
-    /// Bytes of the device's memory through which experts are copied to slots; two experts if these need more.
-    pub staged_bytes: usize,
-    /// Tokens of the smallest batch whose experts without a slot are copied to the device and multiplied there, in a layer that has
-    /// slots. Such a batch is not captured.
-    pub stream_tokens: usize,
-    /// Tokens of the largest batch of these of which the CPU computes the experts of few tokens meanwhile. In larger ones all experts
-    /// have many.
-    pub share_tokens: usize,
-    /// Bytes of the experts that are copied for such a batch together; one expert if that is larger.
-    pub group_bytes: usize,
-    /// Groups that are copied ahead of the kernels that read them, each to memory of its own; at least 1.
-    pub groups_ahead: usize,
-    /// Groups that are multiplied together; at least 1.
-    pub ring_groups: usize,
-}
-
-impl HostExperts {
-    /// With a deadline of 5 s, groups of 24 MiB, 192 MiB to copy experts to slots, and memory for the rows of 512 tokens of
-    /// 8 experts with 2,048 elements each.
-    pub fn new(backend: Arc<Backend>) -> Self {
-        let (deadline, rows_bytes, group_bytes) = (Duration::from_secs(5), 32 << 20, GROUP_BYTES);
-        let (stream_tokens, share_tokens) = (STREAM_TOKENS, SHARE_TOKENS);
-        let (groups_ahead, ring_groups, staged_bytes) = (GROUPS_AHEAD, RING_GROUPS, STAGED_BYTES);
-        Self {
-            backend,
-            deadline,
-            rows_bytes,
-            staged_bytes,
-            stream_tokens,
-            share_tokens,
-            group_bytes,
-            groups_ahead,
-            ring_groups,
-        }
-    }
-}
-
 /// The path of a backend that was opened with [`HostExperts`].
 #[derive(Debug)]
 pub(crate) struct HostPath {
-    host: HostExperts,
-    mailbox: Mailbox,
+    pub(crate) host: HostExperts,
+    pub(crate) mailbox: Mailbox,
     /// The slots of pairs, and the experts of pairs without a slot.
     pair_slots: PairWords,
     missed: PairWords,
     stream: Mutex<Stream>,
-    share_tables: Mutex<ShareTables>,
+    share_tables: Mutex<SplitTables>,
     /// Slots keep their experts.
     fixed: bool,
     /// Bytes of slots that were freed, and of experts that could not be pinned.
@@ -144,15 +53,15 @@ pub(crate) struct HostPath {
     /// Whether a model has slots.
     has_slots: AtomicBool,
     /// `None` in a dry run, where nothing is submitted.
-    worker: Option<Arc<Worker>>,
+    pub(crate) worker: Option<Arc<Worker>>,
 }
 
 impl HostPath {
     /// Pins the mailbox and starts the threads. `fixed`: slots keep their experts.
     pub(crate) fn start(device: &Device, host: HostExperts, fixed: bool) -> Result<Self> {
-        let mailbox = Mailbox::new(device.gpu(), host.rows_bytes)?;
+        let (mailbox, end) = Mailbox::new(device.gpu(), host.rows_bytes)?;
         let inserter = Inserter::start(device.gpu(), &host, fixed)?;
-        let worker = Worker::start(Arc::clone(&host.backend), inserter, &mailbox, device.host_failure())?;
+        let worker = Worker::start(Arc::clone(&host.backend), inserter, end, device.host_failure())?;
         let worker = Some(Arc::new(worker));
         Ok(Self::new(host, mailbox, fixed, worker))
     }
@@ -160,7 +69,7 @@ impl HostPath {
     /// The same on a device that runs nothing.
     pub(crate) fn dry(&self, device: &Device) -> Result<Self> {
         let host = self.host.clone();
-        let mailbox = Mailbox::new(device.gpu(), host.rows_bytes)?;
+        let (mailbox, _) = Mailbox::new(device.gpu(), host.rows_bytes)?;
         Ok(Self::new(host, mailbox, self.fixed, None))
     }
 
@@ -182,7 +91,7 @@ impl HostPath {
         }
     }
 
-    /// See [`gristmill_kernels::Backend::largest_captured`].
+    /// See [`gristmill_kernels::offload::Offload::largest_captured`].
     pub(crate) fn largest_captured(&self) -> usize {
         match self.has_slots.load(Ordering::Relaxed) && !self.fixed {
             true => self.host.stream_tokens.saturating_sub(1),
@@ -195,15 +104,15 @@ impl HostPath {
         &self.host.backend
     }
 
-    /// See [`gristmill_kernels::Backend::slot_usage`].
+    /// See [`gristmill_kernels::offload::Offload::slot_usage`].
     pub(crate) fn slot_usage(&self) -> SlotUsage {
         let of_worker = || self.worker.as_ref().map_or_else(SlotUsage::default, |worker| worker.slot_usage());
         // Experts in a file have no slots here: the CPU's backend counts them.
-        let usage = self.host.backend.slot_usage().unwrap_or_else(of_worker);
+        let usage = self.host.backend.offload().slot_usage().unwrap_or_else(of_worker);
         SlotUsage { freed_bytes: self.freed_bytes.load(Ordering::Relaxed), ..usage }
     }
 
-    /// See [`gristmill_kernels::Backend::free_slots`]. The table names no slot any more, so graphs that were captured with the slots
+    /// See [`gristmill_kernels::offload::Offload::free_slots`]. The table names no slot any more, so graphs that were captured with the slots
     /// stay valid: their kernels get addresses that they do not use.
     pub(crate) fn free_slots(&self, device: &Device, weights: [&Weight; 2]) -> Result<u64> {
         let (HostWeight(gate_up), HostWeight(down)) = (on_host(weights[0])?, on_host(weights[1])?);
@@ -237,7 +146,7 @@ impl HostPath {
         let layout = Error::ForeignLayout { op: OP, what: "a weight in host memory" };
         self.has_slots.store(true, Ordering::Relaxed);
         let mut pinned = Vec::new();
-        for bytes in self.host.backend.tiles(weight).ok_or(layout)? {
+        for bytes in self.host.backend.offload().tiles(weight).ok_or(layout)? {
             match PinnedBytes::new(device.gpu(), bytes)? {
                 Some(tiles) => pinned.push(tiles),
                 // The driver copies through memory of its own.
@@ -259,7 +168,7 @@ impl HostPath {
     }
 
     /// [`Experts`] whose weights are in host memory.
-    pub(crate) fn experts<V: Vendor>(&self, vendor: &V, call: &mut Checked<Experts>) -> Result<()> {
+    pub(crate) fn experts<V: OffloadVendor>(&self, vendor: &V, call: &mut Checked<Experts>) -> Result<()> {
         let (tokens, top_k, width) = (call.y.rows(), call.route.routing.top_k, call.scratch.out.cols());
         if tokens == 0 {
             return Ok(());
@@ -326,7 +235,7 @@ impl HostPath {
     }
 
     /// The rows of a long batch: by the device, and of experts of few tokens by the CPU, if the batch is one request.
-    fn stream<V: Vendor>(
+    fn stream<V: OffloadVendor>(
         &self,
         vendor: &V,
         call: &mut Checked<Experts>,
@@ -352,8 +261,8 @@ impl HostPath {
         }
         let ids = ids.wait()?;
         let absent = slots.resident(|resident| resident.absent());
-        let of_experts = share::tokens_of(ids.iter().copied(), call.route.logits.cols());
-        let share = Share::new(&of_experts, &rest, absent.len() - rest.len());
+        let of_experts = cpu_split::tokens_of(ids.iter().copied(), call.route.logits.cols());
+        let share = CpuSplit::new(&of_experts, &rest, absent.len() - rest.len());
         let mut copied = vec![false; of_experts.len()];
         absent.iter().for_each(|&expert| copied[expert] = !share.left_out[expert]);
         let mut tables = self.share_tables.lock().unwrap_or_else(PoisonError::into_inner);
@@ -389,7 +298,7 @@ impl HostPath {
     /// The representation of activations that the CPU's products with a weight read.
     pub(crate) fn representation(&self, precision: Precision, weight: &Weight) -> Result<Representations> {
         let weight = &on_host(weight)?.0.weight;
-        Ok(if self.host.backend.reads_int8(precision, weight) { INT8 } else { EXACT })
+        Ok(if self.host.backend.offload().reads_int8(precision, weight) { INT8 } else { EXACT })
     }
 
     /// A layer and its number in the worker's list. A layer is added when it runs for the first time, which is not captured.
@@ -458,11 +367,11 @@ fn read_ids(device: &Device, call: &Experts, tokens: usize) -> Result<PendingIds
 
 /// A word for each pair of a batch: buffers, the last one for new work. Graphs may name the others.
 #[derive(Debug, Default)]
-struct PairWords(Mutex<Vec<Arc<Buffer<u32>>>>);
+pub(crate) struct PairWords(Mutex<Vec<Arc<Buffer<u32>>>>);
 
 impl PairWords {
     /// Memory for at least this number of pairs.
-    fn buffer(&self, device: &Device, pairs: usize) -> Result<Arc<Buffer<u32>>> {
+    pub(crate) fn buffer(&self, device: &Device, pairs: usize) -> Result<Arc<Buffer<u32>>> {
         let mut buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(buffer) = buffers.last().filter(|buffer| buffer.len() >= pairs) {
             return Ok(Arc::clone(buffer));
@@ -476,14 +385,14 @@ impl PairWords {
 }
 
 /// Groups pairs by these ids, one for each.
-fn sort_pairs<V: Vendor>(vendor: &V, call: &mut Checked<Experts>, ids: View<u32>) -> Result<()> {
+fn sort_pairs<V: OffloadVendor>(vendor: &V, call: &mut Checked<Experts>, ids: View<u32>) -> Result<()> {
     let (_, lists) = call.lists();
     *lists.tile_rows = vendor.tile_rows(lists.counts.len(), ids.rows() * ids.cols(), false);
     group::group_by_expert(vendor.device(), ids, &lists)
 }
 
 /// The rows of the pairs whose experts are in slots; the others' rows are zero.
-fn multiply_slots<V: Vendor>(
+fn multiply_slots<V: OffloadVendor>(
     vendor: &V,
     call: &mut Checked<Experts>,
     slots: &LayerSlots,
@@ -499,18 +408,4 @@ fn multiply_slots<V: Vendor>(
     matmul::moe_gate_up(vendor, gate_up, Some(&mut *scratch.act))?;
     let (x, out) = (&*scratch.act, scratch.out.reborrow());
     matmul::moe_matmul(vendor, MoeMatmul { weight: down, x, groups, top_k, bias: down_bias, out })
-}
-
-fn on_host(weight: &Weight) -> Result<&HostWeight> {
-    weight.storage(OP)
-}
-
-/// Whether the experts of a call are in host memory.
-pub(crate) fn are_on_host(call: &Experts) -> bool {
-    [call.weights.gate_up, call.weights.down].iter().any(|weight| weight.location() == Location::Host)
-}
-
-/// The slots of a weight in host memory, if it has some.
-pub(crate) fn slots_of(weight: &Weight) -> Option<&Weight> {
-    on_host(weight).ok()?.0.slots.as_ref()
 }

@@ -1,15 +1,16 @@
 //! A layer's slots: device memory for some of its experts, the device's table of them, and the host's mirror.
 
-use super::on_host;
-use super::place::{PADDING, Placement, Staged, TableEntry};
-use super::resident::Resident;
-use crate::layout::{PlaneRows, pair, single};
-use crate::seam::{Access, Arg, Gpu, Region, region_of};
+use crate::place::{PADDING, Placement, Staged, TableEntry};
+use crate::resident::Resident;
+use crate::weights::on_host;
+use gristmill_gpu::layout::{PlaneRows, pair, single};
+use gristmill_gpu::{Access, Arg, Gpu, Region, region_of};
 use gristmill_kernels::Backend;
 use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::offload::HostMatrices;
 use gristmill_kernels::ops::{ExpertWeights, Experts, Operation};
 use gristmill_kernels::tensor::Buffer;
-use gristmill_kernels::weight::{HostMatrices, Weight};
+use gristmill_kernels::weight::Weight;
 use std::sync::{Arc, Mutex, PoisonError};
 
 const OP: &str = Experts::NAME;
@@ -121,7 +122,7 @@ impl LayerSlots {
         pieces: &mut Vec<(&'a Region, usize, &'a [u8])>,
     ) -> Result<()> {
         let foreign = || Error::ForeignLayout { op: OP, what: "a weight in host memory" };
-        let tensors = [&of.gate_up.weight, &of.down.weight].map(|weight| host.tiles(weight));
+        let tensors = [&of.gate_up.weight, &of.down.weight].map(|weight| host.offload().tiles(weight));
         let [Some(gate_up), Some(down)] = tensors else { return Err(foreign()) };
         for (tiles, &(start, bytes)) in gate_up.into_iter().chain(down).zip(&self.staged.tiles) {
             let own = tiles.get(expert * bytes..(expert + 1) * bytes).ok_or_else(foreign)?;

@@ -1,28 +1,26 @@
 //! Long batches: the experts that have no slot are copied to the device once, in their order, and multiplied there.
 //!
 //! Pairs are sorted by expert, so those of several groups of experts are a range of the sorted tiles. Threads copy groups to areas of
-//! staging memory ([`copier`](super::copier)); kernels move each that has arrived into a ring, and multiply the tiles of a full ring.
+//! staging memory ([`copier`](crate::copier)); kernels move each that has arrived into a ring, and multiply the tiles of a full ring.
 //! Copies run ahead of kernels: of the next groups, and then of the next layer's first groups, whose slots keep their experts until
 //! then.
 
-use super::HostExperts;
-use super::compute::HostLayer;
-use super::copier::Copier;
-use super::place::{Placement, RingTiles};
-use super::slots::LayerSlots;
-use crate::device::Device;
-use crate::epilogue::ProductEpilogue;
-use crate::layout::PlaneRows;
-use crate::matmul::gated_output;
-use crate::product::{Bias, Product, RowSelection};
-use crate::seam::{Region, region_of};
-use crate::storage::ActOutput;
-use crate::vendor::Vendor;
+use crate::compute::HostLayer;
+use crate::copier::Copier;
+use crate::options::HostExperts;
+use crate::place::{Placement, RingTiles};
+use crate::slots::LayerSlots;
+use gristmill_gpu::epilogue::ProductEpilogue;
+use gristmill_gpu::layout::PlaneRows;
+use gristmill_gpu::matmul::gated_output;
+use gristmill_gpu::product::{Bias, Product, RowSelection};
+use gristmill_gpu::storage::ActOutput;
+use gristmill_gpu::{Device, Region, Vendor, region_of};
 use gristmill_kernels::act::ACT_BLOCK;
 use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::offload::HostMatrices;
 use gristmill_kernels::ops::{Checked, Experts, Operation};
 use gristmill_kernels::tensor::Buffer;
-use gristmill_kernels::weight::HostMatrices;
 use std::collections::VecDeque;
 use std::mem::swap;
 use std::slice::from_ref;

@@ -1,7 +1,7 @@
 //! Threads that read experts from files, and what they have read.
 
 use gristmill_kernels::error::{Error, Result};
-use gristmill_kernels::ops::SlotUsage;
+use gristmill_kernels::offload::SlotUsage;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

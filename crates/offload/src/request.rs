@@ -1,66 +1,15 @@
 //! Requests of the device to the host, and the wait for their rows, as launches.
 
-use super::HostPath;
-use super::slots::LayerSlots;
-use crate::seam::{Access, Arg, region_of, region_of_view_mut};
-use crate::storage::GpuAct;
-use crate::vendor::Vendor;
+use crate::path::HostPath;
+use crate::slots::LayerSlots;
+use crate::vendor::{OffloadVendor, Post, Receive};
+use gristmill_gpu::storage::GpuAct;
+use gristmill_gpu::{Access, Arg, region_of, region_of_view_mut};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::ops::{Experts, Operation};
 use gristmill_kernels::tensor::Buffer;
-use std::time::Duration;
 
 const OP: &str = Experts::NAME;
-
-/// A request to the host: activations and choices of some tokens of a layer.
-#[derive(Clone, Copy, Debug)]
-pub struct Post<'a> {
-    /// Activations: rows of f32, or of `Int8Words`.
-    pub x: Arg<'a>,
-    /// Chosen experts.
-    pub ids: Arg<'a>,
-    /// Elements from a token's ids to the next token's.
-    pub ids_stride: usize,
-    /// The slot of each expert, and where the slots of the chosen experts go; both are null without slots.
-    pub slots: [Arg<'a>; 2],
-    /// Device words, control words, ids and activations of the mailbox.
-    pub mailbox: [Arg<'a>; 4],
-    /// The layer's number in the worker's list.
-    pub layer: u32,
-    /// Tokens.
-    pub tokens: usize,
-    /// Experts of each token.
-    pub top_k: usize,
-    /// Words of 32 bits of an activation row.
-    pub words: usize,
-}
-
-/// The wait for the rows of a request.
-#[derive(Clone, Copy, Debug)]
-pub struct Receive<'a> {
-    /// Device words, control words and rows of the mailbox.
-    pub mailbox: [Arg<'a>; 3],
-    /// Chosen experts, as in [`Post`].
-    pub ids: Arg<'a>,
-    /// Elements from a token's ids to the next token's.
-    pub ids_stride: usize,
-    /// The slots of the chosen experts: rows of experts in slots are not sent. Null without slots.
-    pub slots: Arg<'a>,
-    /// Experts of each token.
-    pub top_k: usize,
-    /// Receives the rows.
-    pub out: Arg<'a>,
-    /// Elements from row to row.
-    pub out_stride: usize,
-    /// The layer's number, for the flag.
-    pub layer: u32,
-    /// Rows.
-    pub rows: usize,
-    /// Elements of a row.
-    pub cols: usize,
-    /// How long to wait.
-    pub deadline: Duration,
-}
 
 /// Tokens of a batch that one request is for.
 pub(super) struct Part<'a> {
@@ -93,7 +42,7 @@ impl Part<'_> {
 
 impl HostPath {
     /// Hands a part of a batch to the worker.
-    pub(super) fn post<V: Vendor>(
+    pub(super) fn post<V: OffloadVendor>(
         &self,
         vendor: &V,
         call: &Experts,
@@ -135,7 +84,7 @@ impl HostPath {
     }
 
     /// Waits for the rows of a part of a batch.
-    pub(super) fn receive<V: Vendor>(&self, vendor: &V, call: &Experts, part: &Part) -> Result<()> {
+    pub(super) fn receive<V: OffloadVendor>(&self, vendor: &V, call: &Experts, part: &Part) -> Result<()> {
         let top_k = call.route.routing.top_k;
         let (out, at) =
             region_of_view_mut(&call.scratch.out).ok_or(Error::ForeignLayout { op: OP, what: "a buffer" })?;

@@ -7,7 +7,7 @@
 /// The mean gain of copies: how much more often a copied expert was chosen than the one that it replaced, within
 /// [`TOKENS`](super::resident::TOKENS) tokens.
 #[derive(Debug, Default)]
-pub(super) struct Worth {
+pub(super) struct Admission {
     mean: f64,
     copies: u32,
     /// Missed experts that were not copied since the last one that was.
@@ -22,7 +22,7 @@ const MOST: u32 = 256;
 /// Of this many missed experts one is copied while copies do not pay, so that a change of the text is noticed.
 const ONE_OF: u32 = 16;
 
-impl Worth {
+impl Admission {
     /// Adds the gains of copies.
     pub(super) fn learn(&mut self, gains: impl IntoIterator<Item = i64>) {
         for gain in gains {
@@ -46,20 +46,20 @@ impl Worth {
 mod tests {
     use super::*;
 
-    fn admitted(worth: &mut Worth) -> usize {
-        (0..1600).filter(|_| worth.admits()).count()
+    fn admitted(admission: &mut Admission) -> usize {
+        (0..1600).filter(|_| admission.admits()).count()
     }
 
     #[test]
     fn few_experts_are_copied_while_copies_do_not_pay() {
-        let mut worth = Worth::default();
-        worth.learn([-3; 63]);
-        assert_eq!(admitted(&mut worth), 1600, "too few copies to know");
-        worth.learn([2, -2, 1, 0]);
-        assert_eq!(admitted(&mut worth), 100);
-        worth.learn([4; 256]);
-        assert_eq!(admitted(&mut worth), 1600, "the text has changed");
-        worth.learn([0; 2000]);
-        assert_eq!(admitted(&mut worth), 100);
+        let mut admission = Admission::default();
+        admission.learn([-3; 63]);
+        assert_eq!(admitted(&mut admission), 1600, "too few copies to know");
+        admission.learn([2, -2, 1, 0]);
+        assert_eq!(admitted(&mut admission), 100);
+        admission.learn([4; 256]);
+        assert_eq!(admitted(&mut admission), 1600, "the text has changed");
+        admission.learn([0; 2000]);
+        assert_eq!(admitted(&mut admission), 100);
     }
 }

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::seam::{Gpu, Region};
+use gristmill_gpu::{Gpu, Region, host_link};
 use gristmill_kernels::error::Result;
 use std::ptr;
 use std::sync::Arc;
@@ -31,30 +31,26 @@ impl PinnedBytes {
     /// Pins bytes, whose owner drops this before them. `None` if the system refuses.
     pub(crate) fn new(gpu: &Arc<dyn Gpu>, bytes: &[u8]) -> Result<Option<Self>> {
         let address = bytes.as_ptr().expose_provenance() as u64;
-        Ok(gpu.pin(bytes)?.then(|| Self { gpu: Arc::clone(gpu), address }))
+        Ok(host_link(&**gpu)?.pin(bytes)?.then(|| Self { gpu: Arc::clone(gpu), address }))
     }
 }
 
 impl Drop for PinnedBytes {
     fn drop(&mut self) {
-        self.gpu.unpin(self.address);
+        self.gpu.host_link().into_iter().for_each(|link| link.unpin(self.address));
     }
 }
 
 impl Pinned {
-    /// Zeroed memory.
-    pub(crate) fn new(gpu: &Arc<dyn Gpu>, bytes: usize, what: &'static str) -> Result<Arc<Self>> {
-        Ok(Arc::new(Self { region: Region::pinned(gpu, bytes, what)? }))
+    /// Zeroed memory, and the host's only access to it.
+    pub(crate) fn new(gpu: &Arc<dyn Gpu>, bytes: usize, what: &'static str) -> Result<(Arc<Self>, HostSide)> {
+        let memory = Arc::new(Self { region: Region::pinned(gpu, bytes, what)? });
+        Ok((Arc::clone(&memory), HostSide { memory }))
     }
 
     /// The memory as kernels access it.
     pub(crate) fn region(&self) -> &Region {
         &self.region
-    }
-
-    /// The host's access. Call this once for each [`Pinned`].
-    pub(crate) fn host_side(self: &Arc<Self>) -> HostSide {
-        HostSide { memory: Arc::clone(self) }
     }
 
     /// The host's address of a range.

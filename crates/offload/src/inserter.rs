@@ -4,26 +4,19 @@
 //! moves what has arrived into slots and enters it in the tables. So a captured step reads one table, and no copy is in a step's
 //! way. Invariant: staging memory is reused after its kernel has run; because the device has posted a later request by then.
 
-use super::compute::HostLayer;
-use super::worth::Worth;
-use super::{GROUP_BYTES, GROUPS_AHEAD, HostExperts, RING_GROUPS};
-use crate::seam::{Gpu, Region};
+use crate::admission::Admission;
+use crate::compute::HostLayer;
+use crate::mailbox::HIT;
+use crate::options::HostExperts;
+use gristmill_gpu::{Gpu, Region};
 use gristmill_kernels::Backend;
 use gristmill_kernels::error::{Error, Result};
-use gristmill_kernels::ops::SlotUsage;
+use gristmill_kernels::offload::SlotUsage;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Memory of a device through which experts are copied, in bytes, with [`super::HostExperts::new`]: for slots, and for long batches
-/// ([`super::stream`]).
-pub const STAGING_BYTES: usize = STAGED_BYTES + STREAMED_BYTES;
-/// Areas for groups that are copied ahead, and rings of two formats, as a Q4_K_M mix has.
-const STREAMED_BYTES: usize = (GROUPS_AHEAD + 2 * RING_GROUPS) * GROUP_BYTES;
-/// Staging memory for slots; two experts if these need more. The experts that arrive during two steps must fit, because a step is
-/// submitted before the last one ends.
-pub(super) const STAGED_BYTES: usize = 192 << 20;
 /// Experts in staging memory at most. Each costs a launch.
 const MOST_STAGED: usize = 96;
 /// Experts that are copied before the thread waits: it needs as long to wake up as the copy of one.
@@ -32,9 +25,6 @@ const MOST_TOGETHER: usize = 8;
 const MOST_WANTED: usize = 512;
 /// Tokens of a request, the last ones, whose choices count. A prompt thus leaves the experts of its end in slots.
 pub(super) const COUNTED_TOKENS: usize = 8;
-
-/// In an id that the device has posted: the expert was in a slot.
-pub(super) const HIT: u32 = 1 << 31;
 
 /// The thread, and what the submitting thread and the worker share with it.
 #[derive(Debug)]
@@ -70,7 +60,7 @@ struct State {
     arrived: Vec<StagedExpert>,
     /// Staging memory that kernels read, with the number of the last request before each.
     placed: VecDeque<(u32, Region)>,
-    worth: Worth,
+    admission: Admission,
     stop: bool,
 }
 
@@ -103,8 +93,8 @@ impl Inserter {
             return;
         }
         let mut state = self.shared.state();
-        state.worth.learn(gains);
-        wanted.retain(|_| state.worth.admits());
+        state.admission.learn(gains);
+        wanted.retain(|_| state.admission.admits());
         state.wanted.extend(wanted.into_iter().map(|expert| (Arc::clone(layer), expert)));
         let old = state.wanted.len().saturating_sub(MOST_WANTED);
         state.wanted.drain(..old);
@@ -305,15 +295,64 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::tests::Counting;
+    use gristmill_gpu::{Launch, Properties, Unit};
+    use gristmill_kernels::ops::Graph;
     use gristmill_kernels::reference::Reference;
+    use gristmill_kernels::tensor::DeviceId;
     use std::time::{Duration, Instant};
+
+    /// A device that only allocates, and records what it frees.
+    #[derive(Debug)]
+    struct Allocator {
+        properties: Properties,
+        next: AtomicU64,
+        freed: Mutex<Vec<u64>>,
+    }
+
+    impl Gpu for Allocator {
+        fn properties(&self) -> &Properties {
+            &self.properties
+        }
+        fn free_memory(&self) -> Result<u64> {
+            Ok(self.properties.memory)
+        }
+        fn allocate(&self, bytes: usize, _what: &'static str) -> Result<u64> {
+            Ok(self.next.fetch_add(bytes.next_multiple_of(256) as u64, Ordering::Relaxed))
+        }
+        fn free(&self, address: u64) {
+            self.freed.lock().unwrap().push(address);
+        }
+        fn zero(&self, _address: u64, _bytes: usize) -> Result<()> {
+            unreachable!()
+        }
+        fn write(&self, _address: u64, _bytes: &[u8]) -> Result<()> {
+            unreachable!()
+        }
+        fn read(&self, _pieces: &mut [(u64, &mut [u8])]) -> Result<()> {
+            unreachable!()
+        }
+        fn copy(&self, _from: u64, _to: u64, _bytes: usize) -> Result<()> {
+            unreachable!()
+        }
+        fn launch(&self, _launch: &Launch) -> Result<()> {
+            unreachable!()
+        }
+        fn capture(&self, _work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>> {
+            unreachable!()
+        }
+        fn prepare(&self, _unit: &Unit) -> Result<()> {
+            unreachable!()
+        }
+    }
 
     /// A driver that frees memory waits for the device, which can wait for a thread that needs the state. Here it waits for the test.
     #[test]
     fn memory_is_freed_while_the_state_is_unlocked() {
-        let counting = Counting::new();
-        let gpu: Arc<dyn Gpu> = counting.clone();
+        let (id, name) = (DeviceId::Cuda(DeviceId::SIMULATED), "allocator".to_owned());
+        let properties =
+            Properties { id, name, architecture: 90, multiprocessors: 1, shared_bytes: 0, memory: 1 << 30 };
+        let allocator = Arc::new(Allocator { properties, next: AtomicU64::new(256), freed: Mutex::default() });
+        let gpu: Arc<dyn Gpu> = allocator.clone();
         let host = Arc::new(Backend::new(Reference));
         let (state, changed, clock, usage) = Default::default();
         let shared = Shared { gpu: Arc::clone(&gpu), host, most: 1, state, changed, clock, usage };
@@ -327,7 +366,7 @@ mod tests {
         let large = take(16).expect("room for two of this size");
         assert!(take(16).is_none(), "all is in use");
         shared.state().free.extend(small);
-        let freed = counting.freed.lock().unwrap();
+        let freed = allocator.freed.lock().unwrap();
         thread::scope(|scope| {
             let other = scope.spawn(|| take(16));
             let (start, mut is_unlocked) = (Instant::now(), false);
@@ -338,7 +377,7 @@ mod tests {
             drop(freed);
             assert!(is_unlocked, "the state is locked while memory is freed");
             let other = other.join().unwrap().expect("the small ones are freed");
-            assert_eq!((other.bytes(), counting.freed.lock().unwrap().len()), (16, 2));
+            assert_eq!((other.bytes(), allocator.freed.lock().unwrap().len()), (16, 2));
         });
         shared.state().free.push(large);
         assert_eq!(take(8).expect("experts of all sizes share memory").bytes(), 16);

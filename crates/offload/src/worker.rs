@@ -3,13 +3,13 @@
 //! The host counts the requests that it has submitted, also those of replayed graphs. While the device has some of them left,
 //! the thread polls; otherwise it parks. A failure of the host is stored for the message, and ends all waits of the device.
 
-use super::compute::{self, HostLayer};
-use super::inserter::Inserter;
-use super::mailbox::{HostEnd, Mailbox};
+use crate::compute::{self, HostLayer};
+use crate::inserter::Inserter;
+use crate::mailbox::HostEnd;
 use gristmill_kernels::Backend;
 use gristmill_kernels::error::{Error, Result};
-use gristmill_kernels::ops::{Experts, Graph, Operation, SlotUsage};
-use gristmill_kernels::weight::HostMatrices;
+use gristmill_kernels::offload::{HostMatrices, SlotUsage};
+use gristmill_kernels::ops::{Experts, Graph, Operation};
 use std::any::Any;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -51,12 +51,12 @@ impl Worker {
     pub(super) fn start(
         host: Arc<Backend>,
         inserter: Inserter,
-        mailbox: &Mailbox,
+        end: HostEnd,
         failure: Arc<OnceLock<String>>,
     ) -> Result<Self> {
         let (layers, submitted, captured, stop) = Default::default();
         let shared = Arc::new(Shared { host, layers, inserter, submitted, captured, stop, failure });
-        let (own, end) = (Arc::clone(&shared), mailbox.host_end());
+        let own = Arc::clone(&shared);
         let thread = thread::Builder::new().name("gristmill-experts".to_owned()).spawn(move || own.serve(end));
         let thread = thread.map_err(|error| Error::Threads { threads: 1, reason: error.to_string() })?;
         Ok(Self { shared, thread: Some(thread) })
@@ -117,7 +117,7 @@ impl Worker {
         self.shared.inserter.chosen(layer, ids);
     }
 
-    /// See [`gristmill_kernels::Backend::slot_usage`].
+    /// See [`gristmill_kernels::offload::Offload::slot_usage`].
     pub(super) fn slot_usage(&self) -> SlotUsage {
         self.shared.inserter.usage()
     }
@@ -235,9 +235,9 @@ impl Shared {
             }
             let waited = start.elapsed();
             if waited > LINGER && self.submitted.load(Ordering::SeqCst) == answered {
-                self.host.stay_awake(false);
+                self.host.offload().stay_awake(false);
                 thread::park();
-                self.host.stay_awake(true);
+                self.host.offload().stay_awake(true);
                 start = Instant::now();
             } else if waited > POLLING {
                 thread::sleep(PAUSE);

@@ -1,17 +1,16 @@
 //! What the host computes of a layer: the rows of the chosen experts.
 
-use super::inserter::HIT;
-use super::mailbox::{HostEnd, Request};
-use super::slots::{HostExpert, LayerSlots};
+use crate::mailbox::{HIT, HostEnd, Request};
+use crate::slots::{HostExpert, LayerSlots};
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::{ACT_BLOCK, Act, Int8Words, Precision};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::groups::Groups;
+use gristmill_kernels::offload::HostMatrices;
 use gristmill_kernels::ops::{
     Activation, Experts, GroupByExpert, MoeGateUp, MoeGateUpAct, MoeMatmul, Operation, PrepareActivations,
 };
 use gristmill_kernels::tensor::{Buffer, zeroed};
-use gristmill_kernels::weight::HostMatrices;
 use std::mem::take;
 use std::sync::{Arc, Weak};
 
@@ -145,7 +144,7 @@ pub(super) fn answer<'s>(
     let (gate_up, down) = (&matrices[0].weight, &matrices[1].weight);
     let HostLayer { activation, gate_up_bias, down_bias, top_k, precision, .. } = layer;
     let (top_k, hidden, inner, tokens) = (*top_k, gate_up.cols(), gate_up.rows(), request.tokens);
-    let int8 = host.reads_int8(*precision, gate_up);
+    let int8 = host.offload().reads_int8(*precision, gate_up);
     let shape = Shape { experts: gate_up.experts(), hidden, inner, precision: *precision, int8 };
     let on_host = || Error::ForeignLayout { op: Experts::NAME, what: "the memory of the CPU's backend" };
     // The lists of the last request, which may be of another shape.
@@ -186,7 +185,7 @@ pub(super) fn answer<'s>(
         let all = &mut all[..tokens * width];
         end.read_x(bytemuck::cast_slice_mut(all))?;
         let x = if has_slots { gather(all, own, width, &s.missed, top_k) } else { all };
-        host.import_int8(x, rows, hidden, &mut s.act)?;
+        host.offload().import_int8(x, rows, hidden, &mut s.act)?;
     } else {
         let [all, own] = &mut s.x;
         let x = &mut all.as_host_mut().ok_or_else(on_host)?[..tokens * width];
@@ -202,7 +201,7 @@ pub(super) fn answer<'s>(
     }
     let per_row = pairs / rows;
     host.run(GroupByExpert { ids: s.ids.view(rows, per_row)?, groups: &mut s.groups })?;
-    host.request_experts([gate_up, down], &s.groups)?;
+    host.offload().request_experts([gate_up, down], &s.groups)?;
     let gate_up = MoeGateUp {
         weight: gate_up,
         x: &s.act,

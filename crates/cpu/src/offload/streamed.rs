@@ -7,10 +7,11 @@
 //! order of [`State::pending`], products multiply in this order, and each gives its slot away when its last chunk is done.
 //! Checked by the tests of this module with one slot.
 
-use super::layout::{self, Tiles};
 use super::readers::{ReadQueue, lock};
+use crate::layout::{self, Tiles};
 use gristmill_kernels::error::{Error, Result};
-use gristmill_kernels::weight::{Role, StreamedTensor, TensorShape};
+use gristmill_kernels::offload::StreamedTensor;
+use gristmill_kernels::weight::{Role, TensorShape};
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

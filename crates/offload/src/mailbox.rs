@@ -12,7 +12,7 @@
 //! number of the host.
 
 use crate::pinned::{HostSide, Pinned};
-use crate::seam::{Access, Arg, Gpu, Region};
+use gristmill_gpu::{Access, Arg, Gpu, Region, shared_fields};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::ops::{Experts, Operation};
 use std::mem::offset_of;
@@ -44,6 +44,9 @@ shared_fields! {
 
 /// In the upper half of `answer`: the host has failed.
 const FAILED: u64 = 1 << 32;
+
+/// In an id that the device has posted: the expert was in a slot.
+pub(super) const HIT: u32 = 1 << 31;
 
 /// In the number of a layer: the other experts of the batch are not in slots, but copied for it.
 pub(super) const SHARED: u32 = 1 << 31;
@@ -98,16 +101,12 @@ pub(super) struct HostEnd {
 }
 
 impl Mailbox {
-    /// A mailbox that has this number of bytes for rows.
-    pub(super) fn new(gpu: &Arc<dyn Gpu>, rows_bytes: usize) -> Result<Self> {
+    /// Both sides of a mailbox that has this number of bytes for rows.
+    pub(super) fn new(gpu: &Arc<dyn Gpu>, rows_bytes: usize) -> Result<(Self, HostEnd)> {
         let layout = Layout::new(rows_bytes);
-        let memory = Pinned::new(gpu, layout.end, WHAT)?;
-        Ok(Self { memory, words: Region::zeroed(gpu, size_of::<DeviceWords>(), WHAT)?, layout })
-    }
-
-    /// The host's side. Call this once.
-    pub(super) fn host_end(&self) -> HostEnd {
-        HostEnd { side: self.memory.host_side(), layout: self.layout }
+        let (memory, side) = Pinned::new(gpu, layout.end, WHAT)?;
+        let words = Region::zeroed(gpu, size_of::<DeviceWords>(), WHAT)?;
+        Ok((Self { memory, words, layout }, HostEnd { side, layout }))
     }
 
     /// Tokens of a request in a layer with this number of experts for each token, of words of an activation row, and of elements
@@ -168,7 +167,7 @@ impl HostEnd {
         Ok(Request { number, layer, tokens: tokens as usize, is_shared })
     }
 
-    /// Copies the ids of a request, of tokens · top-k experts. Those in slots have [`super::inserter::HIT`].
+    /// Copies the ids of a request, of tokens · top-k experts. Those in slots have [`HIT`].
     pub(super) fn read_ids(&mut self, ids: &mut [u32]) -> Result<()> {
         self.side.read(self.layout.ids, bytemuck::cast_slice_mut(ids))
     }

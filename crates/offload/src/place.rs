@@ -1,8 +1,8 @@
 //! Brings experts from the host's layout into slots: the host side of `kernels/slots.gpu`.
 
-use crate::layout::{self, PlaneRows};
-use crate::product::word;
-use crate::seam::{Access, Arg, Gpu, Kernel, Launch, Region, Unit};
+use gristmill_gpu::layout::{self, PlaneRows};
+use gristmill_gpu::product::word;
+use gristmill_gpu::{Access, Arg, Gpu, Kernel, Launch, Region, Unit, shared_struct};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::{Experts, Operation};

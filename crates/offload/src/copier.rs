@@ -1,12 +1,11 @@
 //! Threads that copy groups of experts to areas of staging memory. They start in the order in which they were queued.
 
-use super::compute::HostLayer;
-use crate::device::Device;
-use crate::seam::Region;
+use crate::compute::HostLayer;
+use gristmill_gpu::{Device, Region};
 use gristmill_kernels::Backend;
 use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::offload::HostMatrices;
 use gristmill_kernels::ops::{Experts, Operation, PendingRead};
-use gristmill_kernels::weight::HostMatrices;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};

@@ -1,8 +1,7 @@
 //! Which experts of a long batch the CPU computes while the others are copied: those of few tokens.
 
-use super::PairWords;
-use crate::device::Device;
-use crate::seam::{Access, Arg, Region};
+use crate::path::PairWords;
+use gristmill_gpu::{Access, Arg, Device, Region};
 use gristmill_kernels::error::Result;
 
 /// The time of an expert on the CPU, and of each of its tokens, as shares of the time to copy it: for Qwen3-30B-A3B on 16 cores that
@@ -16,15 +15,15 @@ const ABSENT: u32 = u32::MAX;
 
 /// The experts of a layer by who computes them.
 #[derive(Debug, PartialEq)]
-pub(super) struct Share {
+pub(super) struct CpuSplit {
     /// For each expert, whether the CPU computes it.
     pub(super) by_cpu: Vec<bool>,
     /// For each expert, whether it is left out of the copies: the CPU computes it, or no token has it.
     pub(super) left_out: Vec<bool>,
 }
 
-impl Share {
-    /// Shares the experts whose copies have not started, `rest`, so that copies and the CPU take about the same time. `tokens` has the
+impl CpuSplit {
+    /// CpuSplits the experts whose copies have not started, `rest`, so that copies and the CPU take about the same time. `tokens` has the
     /// tokens of each expert, and `started` copies are started.
     pub(super) fn new(tokens: &[u32], rest: &[usize], started: usize) -> Self {
         let mut share = Self { by_cpu: vec![false; tokens.len()], left_out: vec![false; tokens.len()] };
@@ -59,15 +58,15 @@ pub(super) fn tokens_of(ids: impl Iterator<Item = u32>, experts: usize) -> Vec<u
 
 /// Tables as those of slots, in which only some experts are absent, and the slots of pairs by them.
 #[derive(Debug, Default)]
-pub(super) struct ShareTables {
+pub(super) struct SplitTables {
     /// Those that the CPU computes, and those that are copied.
     tables: Option<[Region; 2]>,
     pub(super) pairs: PairWords,
 }
 
-impl ShareTables {
+impl SplitTables {
     /// Uploads the tables of a layer. `copied`: whether an expert is copied.
-    pub(super) fn upload(&mut self, device: &Device, share: &Share, copied: &[bool]) -> Result<[Arg<'_>; 2]> {
+    pub(super) fn upload(&mut self, device: &Device, share: &CpuSplit, copied: &[bool]) -> Result<[Arg<'_>; 2]> {
         let bytes = size_of_val(copied).saturating_mul(size_of::<u32>());
         if self.tables.as_ref().is_none_or(|tables| tables[0].bytes() < bytes) {
             let table = || Region::new(device.gpu(), bytes, "a table of experts");
@@ -89,7 +88,7 @@ mod tests {
     #[test]
     fn experts_of_few_tokens_are_the_cpus_until_both_take_the_same_time() {
         let tokens = [40, 0, 2, 90, 1, 60, 3, 50];
-        let share = Share::new(&tokens, &[1, 2, 3, 4, 5, 6, 7], 1);
+        let share = CpuSplit::new(&tokens, &[1, 2, 3, 4, 5, 6, 7], 1);
         assert_eq!(share.by_cpu, [false, false, true, false, true, false, true, false]);
         assert_eq!(share.left_out, [false, true, true, false, true, false, true, false]);
         assert!(share.is_shared());
@@ -97,9 +96,9 @@ mod tests {
 
     #[test]
     fn experts_of_many_tokens_are_copied() {
-        let share = Share::new(&[100; 8], &[0, 1, 2, 3, 4, 5], 2);
+        let share = CpuSplit::new(&[100; 8], &[0, 1, 2, 3, 4, 5], 2);
         assert!(!share.is_shared() && !share.left_out.contains(&true));
-        assert!(!Share::new(&[1, 0], &[], 1).is_shared());
+        assert!(!CpuSplit::new(&[1, 0], &[], 1).is_shared());
     }
 
     #[test]

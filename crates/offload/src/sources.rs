@@ -1,0 +1,19 @@
+//! The kernel sources of this crate.
+
+use crate::place::{PlaceParams, RingParams, SlotMatrix, SlotPlane};
+use gristmill_gpu::Unit;
+use gristmill_gpu::shared_struct::SharedStruct;
+use gristmill_gpu::source::Library;
+
+/// The kernels that place experts in slots.
+pub const SOURCES: Library = gristmill_gpu::library!(
+    "offload",
+    language None,
+    &[SlotPlane::LAYOUT, SlotMatrix::LAYOUT, PlaceParams::LAYOUT, RingParams::LAYOUT],
+    ["slots.gpu"]
+);
+
+/// Every unit of these kernels.
+pub fn units() -> impl Iterator<Item = Unit> {
+    [crate::place::unit()].into_iter()
+}
