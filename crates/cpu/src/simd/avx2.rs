@@ -64,8 +64,21 @@ macro_rules! both {
 
 /// An instruction on each half of some vectors.
 macro_rules! on_halves {
+    // SAFETY: only `lanewise` uses this, for methods of the token, whose intrinsics access registers only.
     ($f:expr, $($x:ident),*) => { two!(i => unsafe { $f($($x[i]),*) }) };
 }
+
+/// An expression of intrinsics that access registers only. The others are in `unsafe` blocks of their own.
+macro_rules! registers {
+    ($token:expr, $e:expr) => {{
+        proves_features($token);
+        // SAFETY: the token proves the CPU features, and no memory is accessed.
+        unsafe { $e }
+    }};
+}
+
+#[inline(always)]
+fn proves_features<const VNNI: bool>(_: Avx256<VNNI>) {}
 
 /// The checked addresses of two halves of `2 * N` bytes at `at`.
 #[inline(always)]
@@ -88,28 +101,28 @@ fn in_order(mut v: Halves<__m256i>) -> Halves<__m256i> {
 /// Each 16-bit sum adds two products of adjacent columns, at most 2 · 128 · 127 < 2^15, so `maddubs` does not saturate.
 /// A signed code is its magnitude times the activation with the code's sign.
 #[inline(always)]
-fn multiply_pairs(signed: bool, codes: Halves<__m256i>, x: i32) -> Halves<__m256i> {
-    // SAFETY: only a level that has AVX2 calls this.
-    two!(i => unsafe {
+fn multiply_pairs<const VNNI: bool>(s: Avx256<VNNI>, signed: bool, codes: Halves<__m256i>, x: i32) -> Halves<__m256i> {
+    two!(i => registers!(s, {
         let x = _mm256_set1_epi32(x);
         if signed {
             _mm256_maddubs_epi16(_mm256_abs_epi8(codes[i]), _mm256_sign_epi8(x, codes[i]))
         } else {
             _mm256_maddubs_epi16(codes[i], x)
         }
-    })
+    }))
 }
 
 /// sums + both 16-bit numbers of a lane, times the scales.
 #[inline(always)]
-fn add_scaled(sums: Halves<__m256i>, pairs: Halves<__m256i>, scales: Halves<__m256i>) -> Halves<__m256i> {
-    // SAFETY: only a level that has AVX2 calls this.
-    two!(i => unsafe { _mm256_add_epi32(sums[i], _mm256_madd_epi16(pairs[i], scales[i])) })
+fn add_scaled<const VNNI: bool>(
+    s: Avx256<VNNI>,
+    sums: Halves<__m256i>,
+    pairs: Halves<__m256i>,
+    scales: Halves<__m256i>,
+) -> Halves<__m256i> {
+    two!(i => registers!(s, _mm256_add_epi32(sums[i], _mm256_madd_epi16(pairs[i], scales[i]))))
 }
 
-// SAFETY of every block below: the token proves the CPU features, and `halves` (or the slice index) proves that the
-// bytes read or written lie inside the slice; all loads and stores are the unaligned kind.
-#[allow(clippy::undocumented_unsafe_blocks)]
 impl<const VNNI: bool> Simd for Avx256<VNNI> {
     type Codes = Halves<__m256i>;
     type I32 = Halves<__m256i>;
@@ -130,6 +143,7 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: the token proves the CPU features of the function.
         if VNNI { unsafe { enter_vnni(Avx256(()), kernel) } } else { unsafe { enter(Avx256(()), kernel) } }
     }
 
@@ -148,55 +162,59 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
 
     #[inline(always)]
     fn load_codes(self, bytes: &[u8], at: usize) -> Self::Codes {
+        // SAFETY: the token proves the CPU features, and the checked address that the bytes are inside.
         both!(halves::<32>(bytes, at), |p| unsafe { _mm256_loadu_si256(p.cast()) })
     }
     #[inline(always)]
     fn store_codes(self, v: Self::Codes, bytes: &mut [u8], at: usize) {
         for (half, v) in bytes[at..at + 64].chunks_exact_mut(32).zip(v) {
+            // SAFETY: the token proves the CPU features, and the slice index that the bytes are inside.
             unsafe { _mm256_storeu_si256(half.as_mut_ptr().cast(), v) }
         }
     }
     #[inline(always)]
     fn splat_codes(self, byte: u8) -> Self::Codes {
-        [unsafe { _mm256_set1_epi8(byte as i8) }; 2]
+        [registers!(self, _mm256_set1_epi8(byte as i8)); 2]
     }
     #[inline(always)]
     fn shr_and(self, v: Self::Codes, n: u32, mask: u8) -> Self::Codes {
-        let shifted = both!(v, |v| unsafe { _mm256_srl_epi16(v, _mm_cvtsi32_si128(n as i32)) });
+        let shifted = both!(v, |v| registers!(self, _mm256_srl_epi16(v, _mm_cvtsi32_si128(n as i32))));
         self.and(shifted, self.splat_codes(mask))
     }
     #[inline(always)]
     fn shl_and(self, v: Self::Codes, n: u32, mask: u8) -> Self::Codes {
-        let shifted = both!(v, |v| unsafe { _mm256_sll_epi16(v, _mm_cvtsi32_si128(n as i32)) });
+        let shifted = both!(v, |v| registers!(self, _mm256_sll_epi16(v, _mm_cvtsi32_si128(n as i32))));
         self.and(shifted, self.splat_codes(mask))
     }
     #[inline(always)]
     fn lookup(self, table: &[i8; 16], v: Self::Codes) -> Self::Codes {
+        // SAFETY: the token proves the CPU features, and the table has 16 bytes.
         let table = unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())) };
-        both!(v, |v| unsafe { _mm256_shuffle_epi8(table, v) })
+        both!(v, |v| registers!(self, _mm256_shuffle_epi8(table, v)))
     }
     #[inline(always)]
     fn lookup_half(self, table: &[[i8; 16]; 2], v: Self::Codes, upper: Self::Codes) -> Self::Codes {
         let found = two!(half => self.lookup(&table[half], v));
-        two!(i => unsafe { _mm256_blendv_epi8(found[0][i], found[1][i], upper[i]) })
+        two!(i => registers!(self, _mm256_blendv_epi8(found[0][i], found[1][i], upper[i])))
     }
     #[inline(always)]
     fn gather<const N: usize>(self, table: &[u32; N], index: Self::I32) -> Self::I32 {
         const { assert!(N.is_power_of_two()) }
         // After the mask, an index is within the table.
         let index = self.and_i32(index, self.splat_i32(N as i32 - 1));
+        // SAFETY: the token proves the CPU features, and a masked index is within the table.
         both!(index, |index| unsafe { _mm256_i32gather_epi32::<4>(table.as_ptr().cast(), index) })
     }
     #[inline(always)]
     fn dot(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32 {
         if VNNI {
-            return two!(i => unsafe { _mm256_dpbusd_avx_epi32(acc[i], codes[i], _mm256_set1_epi32(x)) });
+            return two!(i => registers!(self, _mm256_dpbusd_avx_epi32(acc[i], codes[i], _mm256_set1_epi32(x))));
         }
         // Pair sums are at most 2 · 127 · 127 < 2^15, so maddubs does not saturate.
-        two!(i => unsafe {
+        two!(i => registers!(self, {
             let pairs = _mm256_maddubs_epi16(codes[i], _mm256_set1_epi32(x));
             _mm256_add_epi32(acc[i], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
-        })
+        }))
     }
     #[inline(always)]
     fn dots<const N: usize, const J: usize>(
@@ -214,12 +232,12 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
         if VNNI {
             for j in 0..J {
                 for t in 0..N {
-                    sums[t] = unsafe { in_order(self.dot(sums[t], codes[j], x[t][j])) };
+                    sums[t] = registers!(self, in_order(self.dot(sums[t], codes[j], x[t][j])));
                 }
             }
             return sums;
         }
-        let ones = [unsafe { _mm256_set1_epi16(1) }; 2];
+        let ones = [registers!(self, _mm256_set1_epi16(1)); 2];
         self.scaled_dots(signed, pair_sums, sums, codes, &ones, x)
     }
     #[inline(always)]
@@ -244,24 +262,25 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
             return sums;
         }
         if !signed && pair_sums > 1 {
+            // SAFETY: the token proves the CPU features.
             return unsafe { int8::unsigned(pair_sums, sums, codes, scales, x) };
         }
         // Row by row, because the registers do not hold the sums of all rows beside the codes.
         for j in 0..J {
             for t in 0..N {
-                let products = multiply_pairs(signed, codes[j], x[t][j]);
-                sums[t] = unsafe { in_order(add_scaled(sums[t], products, *scales)) };
+                let products = multiply_pairs(self, signed, codes[j], x[t][j]);
+                sums[t] = registers!(self, in_order(add_scaled(self, sums[t], products, *scales)));
             }
         }
         sums
     }
     #[inline(always)]
     fn dot_pairs(self, acc: Self::I32, pairs: Self::I32, x: i32) -> Self::I32 {
-        two!(i => unsafe { _mm256_add_epi32(acc[i], _mm256_madd_epi16(pairs[i], _mm256_set1_epi32(x))) })
+        two!(i => registers!(self, _mm256_add_epi32(acc[i], _mm256_madd_epi16(pairs[i], _mm256_set1_epi32(x)))))
     }
     #[inline(always)]
     fn signed_codes(self, v: Self::Codes) -> Self::Codes {
-        if VNNI { both!(v, |v| unsafe { _mm256_xor_si256(v, _mm256_set1_epi8(-128)) }) } else { v }
+        if VNNI { both!(v, |v| registers!(self, _mm256_xor_si256(v, _mm256_set1_epi8(-128)))) } else { v }
     }
     #[inline(always)]
     fn dot_signed(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32 {
@@ -269,11 +288,11 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
             return self.dot(acc, codes, x);
         }
         // |code| · (x with the code's sign): at most 2 · 128 · 127 < 2^15, so maddubs does not saturate.
-        two!(i => unsafe {
+        two!(i => registers!(self, {
             let x = _mm256_sign_epi8(_mm256_set1_epi32(x), codes[i]);
             let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes[i]), x);
             _mm256_add_epi32(acc[i], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
-        })
+        }))
     }
     #[inline(always)]
     fn byte(self, v: Self::Codes, i: u32) -> Self::I32 {
@@ -281,7 +300,7 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
     }
     #[inline(always)]
     fn byte_signed(self, v: Self::Codes, i: u32) -> Self::I32 {
-        both!(self.shl_i32(v, 24 - 8 * i), |v| unsafe { _mm256_srai_epi32::<24>(v) })
+        both!(self.shl_i32(v, 24 - 8 * i), |v| registers!(self, _mm256_srai_epi32::<24>(v)))
     }
     #[inline(always)]
     fn as_i32(self, v: Self::Codes) -> Self::I32 {
@@ -294,23 +313,27 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
 
     #[inline(always)]
     fn prefetch(self, bytes: &[u8], at: usize) {
+        // SAFETY: the token proves the CPU features. A prefetch does not access the address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at).cast()) }
     }
 
     #[inline(always)]
     fn splat_i32(self, x: i32) -> Self::I32 {
-        [unsafe { _mm256_set1_epi32(x) }; 2]
+        [registers!(self, _mm256_set1_epi32(x)); 2]
     }
     #[inline(always)]
     fn load_u8(self, bytes: &[u8], at: usize) -> Self::I32 {
+        // SAFETY: the token proves the CPU features, and the checked address that the bytes are inside.
         both!(halves::<8>(bytes, at), |p| unsafe { _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())) })
     }
     #[inline(always)]
     fn load_i8(self, bytes: &[u8], at: usize) -> Self::I32 {
+        // SAFETY: the token proves the CPU features, and the checked address that the bytes are inside.
         both!(halves::<8>(bytes, at), |p| unsafe { _mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())) })
     }
     #[inline(always)]
     fn load_u16(self, bytes: &[u8], at: usize) -> Self::I32 {
+        // SAFETY: the token proves the CPU features, and the checked address that the bytes are inside.
         both!(halves::<16>(bytes, at), |p| unsafe { _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())) })
     }
     #[inline(always)]
@@ -327,29 +350,31 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
     }
     #[inline(always)]
     fn shr_i32(self, v: Self::I32, n: u32) -> Self::I32 {
-        both!(v, |v| unsafe { _mm256_srl_epi32(v, _mm_cvtsi32_si128(n as i32)) })
+        both!(v, |v| registers!(self, _mm256_srl_epi32(v, _mm_cvtsi32_si128(n as i32))))
     }
     #[inline(always)]
     fn shl_i32(self, v: Self::I32, n: u32) -> Self::I32 {
-        both!(v, |v| unsafe { _mm256_sll_epi32(v, _mm_cvtsi32_si128(n as i32)) })
+        both!(v, |v| registers!(self, _mm256_sll_epi32(v, _mm_cvtsi32_si128(n as i32))))
     }
     #[inline(always)]
     fn select_gt(self, a: Self::I32, b: Self::I32, x: Self::I32, y: Self::I32) -> Self::I32 {
-        two!(i => unsafe { _mm256_blendv_epi8(y[i], x[i], _mm256_cmpgt_epi32(a[i], b[i])) })
+        two!(i => registers!(self, _mm256_blendv_epi8(y[i], x[i], _mm256_cmpgt_epi32(a[i], b[i]))))
     }
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F32 {
-        [unsafe { _mm256_set1_ps(x) }; 2]
+        [registers!(self, _mm256_set1_ps(x)); 2]
     }
     #[inline(always)]
     fn load_f32(self, x: &[f32], at: usize) -> Self::F32 {
         let x = &x[at..at + 16];
+        // SAFETY: the token proves the CPU features, and the slice index that the bytes are inside.
         both!([x.as_ptr(), x[8..].as_ptr()], |p| unsafe { _mm256_loadu_ps(p) })
     }
     #[inline(always)]
     fn store_f32(self, v: Self::F32, x: &mut [f32], at: usize) {
         for (half, v) in x[at..at + 16].chunks_exact_mut(8).zip(v) {
+            // SAFETY: the token proves the CPU features, and the slice index that the bytes are inside.
             unsafe { _mm256_storeu_ps(half.as_mut_ptr(), v) }
         }
     }
@@ -359,14 +384,15 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
     }
     #[inline(always)]
     fn load_f16(self, bytes: &[u8], at: usize) -> Self::F32 {
+        // SAFETY: the token proves the CPU features, and the checked address that the bytes are inside.
         both!(halves::<16>(bytes, at), |p| unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) })
     }
     #[inline(always)]
     fn mul_add(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
-        two!(i => unsafe { _mm256_fmadd_ps(a[i], b[i], c[i]) })
+        two!(i => registers!(self, _mm256_fmadd_ps(a[i], b[i], c[i])))
     }
     #[inline(always)]
     fn select_lt(self, a: Self::F32, b: Self::F32, x: Self::F32, y: Self::F32) -> Self::F32 {
-        two!(i => unsafe { _mm256_blendv_ps(y[i], x[i], _mm256_cmp_ps::<_CMP_LT_OQ>(a[i], b[i])) })
+        two!(i => registers!(self, _mm256_blendv_ps(y[i], x[i], _mm256_cmp_ps::<_CMP_LT_OQ>(a[i], b[i]))))
     }
 }

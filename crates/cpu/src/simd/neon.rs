@@ -44,8 +44,21 @@ macro_rules! each {
 
 /// An instruction on each quarter of some vectors.
 macro_rules! on_quarters {
+    // SAFETY: only `lanewise` uses this, for methods of the token, whose intrinsics access registers only.
     ($f:expr, $($x:ident),*) => { four!(i => unsafe { $f($($x[i]),*) }) };
 }
+
+/// An expression of intrinsics that access registers only. The others are in `unsafe` blocks of their own.
+macro_rules! registers {
+    ($token:expr, $e:expr) => {{
+        proves_features($token);
+        // SAFETY: the token proves the CPU features, and no memory is accessed.
+        unsafe { $e }
+    }};
+}
+
+#[inline(always)]
+fn proves_features(_: Neon) {}
 
 /// The checked addresses of four quarters of `4 * N` bytes at `at`.
 #[inline(always)]
@@ -78,12 +91,13 @@ unsafe fn sdot<const LANE: usize>(mut acc: int32x4_t, codes: uint8x16_t, x: int3
 /// selects one. All codes would fill the registers, so a part is read at a time, once for all rows.
 #[inline(always)]
 fn add_dots<const N: usize, const J: usize>(
+    _: Neon,
     sums: &mut [Quarters<int32x4_t>; N],
     codes: &[Quarters<uint8x16_t>; J],
     x: [&[i32; J]; N],
     j: usize,
 ) {
-    // SAFETY: only a level that has dot products calls this, and the slice index proves that the words are there.
+    // SAFETY: the token proves the CPU features, and the slice index that the words are inside.
     unsafe {
         let mut words = [vdupq_n_s32(0); N];
         for t in 0..N {
@@ -123,10 +137,6 @@ impl Neon {
     }
 }
 
-// SAFETY of every block below: the token proves the CPU features, and `quarters` (or the slice index) proves that the
-// bytes read or written lie inside the slice; no load or store needs more than the alignment of its element, and those
-// of bytes are of bytes.
-#[allow(clippy::undocumented_unsafe_blocks)]
 impl Simd for Neon {
     type Codes = Quarters<uint8x16_t>;
     type I32 = Quarters<int32x4_t>;
@@ -138,6 +148,7 @@ impl Simd for Neon {
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: the token proves the CPU features of the function.
         unsafe { enter(self, kernel) }
     }
 
@@ -155,11 +166,13 @@ impl Simd for Neon {
 
     #[inline(always)]
     fn load_codes(self, bytes: &[u8], at: usize) -> Self::Codes {
+        // SAFETY: the token proves the CPU features, and the checked address that the bytes are inside.
         each!(quarters::<16>(bytes, at), |p| unsafe { vld1q_u8(p) })
     }
     #[inline(always)]
     fn store_codes(self, v: Self::Codes, bytes: &mut [u8], at: usize) {
         for (quarter, v) in bytes[at..at + 64].chunks_exact_mut(16).zip(v) {
+            // SAFETY: the token proves the CPU features, and the slice index that the bytes are inside.
             unsafe { vst1q_u8(quarter.as_mut_ptr(), v) }
         }
     }
@@ -167,37 +180,40 @@ impl Simd for Neon {
     fn prefetch(self, bytes: &[u8], at: usize) {
         // The intrinsic is unstable in Rust 1.95. The instruction does nothing for an address that is not mapped.
         let address = bytes.as_ptr().wrapping_add(at);
+        // SAFETY: the token proves the CPU features. A prefetch does not access the address.
         unsafe { asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, readonly, preserves_flags)) }
     }
     #[inline(always)]
     fn splat_codes(self, byte: u8) -> Self::Codes {
-        [unsafe { vdupq_n_u8(byte) }; 4]
+        [registers!(self, vdupq_n_u8(byte)); 4]
     }
     #[inline(always)]
     fn shr_and(self, v: Self::Codes, n: u32, mask: u8) -> Self::Codes {
-        let shifted = each!(v, |v| unsafe { vshlq_u8(v, vdupq_n_s8(-(n as i8))) });
+        let shifted = each!(v, |v| registers!(self, vshlq_u8(v, vdupq_n_s8(-(n as i8)))));
         // Shift only: often no mask is needed.
         if mask == 255 >> n { shifted } else { self.and(shifted, self.splat_codes(mask)) }
     }
     #[inline(always)]
     fn shl_and(self, v: Self::Codes, n: u32, mask: u8) -> Self::Codes {
-        let shifted = each!(v, |v| unsafe { vshlq_u8(v, vdupq_n_s8(n as i8)) });
+        let shifted = each!(v, |v| registers!(self, vshlq_u8(v, vdupq_n_s8(n as i8))));
         if mask == 255 << n { shifted } else { self.and(shifted, self.splat_codes(mask)) }
     }
     #[inline(always)]
     fn lookup(self, table: &[i8; 16], v: Self::Codes) -> Self::Codes {
+        // SAFETY: the token proves the CPU features, and the table has 16 bytes.
         let table = unsafe { vreinterpretq_u8_s8(vld1q_s8(table.as_ptr())) };
-        each!(v, |v| unsafe { vqtbl1q_u8(table, v) })
+        each!(v, |v| registers!(self, vqtbl1q_u8(table, v)))
     }
     #[inline(always)]
     fn lookup_half(self, table: &[[i8; 16]; 2], v: Self::Codes, upper: Self::Codes) -> Self::Codes {
         let found = two!(half => self.lookup(&table[half], v));
-        let upper = each!(upper, |v| unsafe { vreinterpretq_u8_s8(vshrq_n_s8::<7>(vreinterpretq_s8_u8(v))) });
-        four!(i => unsafe { vbslq_u8(upper[i], found[1][i], found[0][i]) })
+        let upper = each!(upper, |v| registers!(self, vreinterpretq_u8_s8(vshrq_n_s8::<7>(vreinterpretq_s8_u8(v)))));
+        four!(i => registers!(self, vbslq_u8(upper[i], found[1][i], found[0][i])))
     }
     #[inline(always)]
     fn gather<const N: usize>(self, table: &[u32; N], index: Self::I32) -> Self::I32 {
         const { assert!(N.is_power_of_two()) }
+        // SAFETY: the token proves the CPU features, and an array of four lanes has 16 bytes.
         each!(index, |index| unsafe {
             let mut lanes = [0; 4];
             vst1q_s32(lanes.as_mut_ptr(), index);
@@ -209,7 +225,7 @@ impl Simd for Neon {
     }
     #[inline(always)]
     fn dot(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32 {
-        four!(i => unsafe { sdot::<0>(acc[i], codes[i], vdupq_n_s32(x)) })
+        four!(i => registers!(self, sdot::<0>(acc[i], codes[i], vdupq_n_s32(x))))
     }
     #[inline(always)]
     fn dot_signed(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32 {
@@ -229,9 +245,9 @@ impl Simd for Neon {
         for t in 0..N {
             sums[t] = self.splat_i32(start[t]);
         }
-        add_dots(&mut sums, codes, x, 0);
+        add_dots(self, &mut sums, codes, x, 0);
         if J == 8 {
-            add_dots(&mut sums, codes, x, 4);
+            add_dots(self, &mut sums, codes, x, 4);
         }
         sums
     }
@@ -241,24 +257,26 @@ impl Simd for Neon {
     }
     #[inline(always)]
     fn byte_signed(self, v: Self::Codes, i: u32) -> Self::I32 {
-        each!(self.shl_i32(as_i32(v), 24 - 8 * i), |v| unsafe { vshrq_n_s32::<24>(v) })
+        each!(self.shl_i32(as_i32(v), 24 - 8 * i), |v| registers!(self, vshrq_n_s32::<24>(v)))
     }
 
     #[inline(always)]
     fn splat_i32(self, x: i32) -> Self::I32 {
-        [unsafe { vdupq_n_s32(x) }; 4]
+        [registers!(self, vdupq_n_s32(x)); 4]
     }
     #[inline(always)]
     fn load_u8(self, bytes: &[u8], at: usize) -> Self::I32 {
+        // SAFETY: the token proves the CPU features, and the slice index that the bytes are inside.
         let v = unsafe { vld1q_u8(bytes[at..at + 16].as_ptr()) };
-        each!(self.widen(v), |v| unsafe { vreinterpretq_s32_u32(v) })
+        each!(self.widen(v), |v| registers!(self, vreinterpretq_s32_u32(v)))
     }
     #[inline(always)]
     fn load_i8(self, bytes: &[u8], at: usize) -> Self::I32 {
-        each!(self.shl_i32(self.load_u8(bytes, at), 24), |v| unsafe { vshrq_n_s32::<24>(v) })
+        each!(self.shl_i32(self.load_u8(bytes, at), 24), |v| registers!(self, vshrq_n_s32::<24>(v)))
     }
     #[inline(always)]
     fn load_u16(self, bytes: &[u8], at: usize) -> Self::I32 {
+        // SAFETY: the token proves the CPU features, and the checked address that the bytes are inside.
         each!(quarters::<8>(bytes, at), |p| unsafe {
             vreinterpretq_s32_u32(vmovl_u16(vreinterpret_u16_u8(vld1_u8(p))))
         })
@@ -269,29 +287,34 @@ impl Simd for Neon {
     }
     #[inline(always)]
     fn shr_i32(self, v: Self::I32, n: u32) -> Self::I32 {
-        each!(v, |v| unsafe { vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(v), vdupq_n_s32(-(n as i32)))) })
+        each!(v, |v| registers!(
+            self,
+            vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(v), vdupq_n_s32(-(n as i32))))
+        ))
     }
     #[inline(always)]
     fn shl_i32(self, v: Self::I32, n: u32) -> Self::I32 {
-        each!(v, |v| unsafe { vshlq_s32(v, vdupq_n_s32(n as i32)) })
+        each!(v, |v| registers!(self, vshlq_s32(v, vdupq_n_s32(n as i32))))
     }
     #[inline(always)]
     fn select_gt(self, a: Self::I32, b: Self::I32, x: Self::I32, y: Self::I32) -> Self::I32 {
-        four!(i => unsafe { vbslq_s32(vcgtq_s32(a[i], b[i]), x[i], y[i]) })
+        four!(i => registers!(self, vbslq_s32(vcgtq_s32(a[i], b[i]), x[i], y[i])))
     }
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F32 {
-        [unsafe { vdupq_n_f32(x) }; 4]
+        [registers!(self, vdupq_n_f32(x)); 4]
     }
     #[inline(always)]
     fn load_f32(self, x: &[f32], at: usize) -> Self::F32 {
         let x = &x[at..at + 16];
+        // SAFETY: the token proves the CPU features, and the slice index that the bytes are inside.
         four!(i => unsafe { vld1q_f32(x[4 * i..].as_ptr()) })
     }
     #[inline(always)]
     fn store_f32(self, v: Self::F32, x: &mut [f32], at: usize) {
         for (quarter, v) in x[at..at + 16].chunks_exact_mut(4).zip(v) {
+            // SAFETY: the token proves the CPU features, and the slice index that the bytes are inside.
             unsafe { vst1q_f32(quarter.as_mut_ptr(), v) }
         }
     }
@@ -301,18 +324,19 @@ impl Simd for Neon {
     }
     #[inline(always)]
     fn load_f16(self, bytes: &[u8], at: usize) -> Self::F32 {
+        // SAFETY: the token proves the CPU features, and the checked address that the bytes are inside.
         each!(quarters::<8>(bytes, at), |p| unsafe { vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))) })
     }
     #[inline(always)]
     fn mul_add(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
-        four!(i => unsafe { vfmaq_f32(c[i], a[i], b[i]) })
+        four!(i => registers!(self, vfmaq_f32(c[i], a[i], b[i])))
     }
     #[inline(always)]
     fn max(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        four!(i => unsafe { vbslq_f32(vcgtq_f32(a[i], b[i]), a[i], b[i]) })
+        four!(i => registers!(self, vbslq_f32(vcgtq_f32(a[i], b[i]), a[i], b[i])))
     }
     #[inline(always)]
     fn min(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        four!(i => unsafe { vbslq_f32(vcltq_f32(a[i], b[i]), a[i], b[i]) })
+        four!(i => registers!(self, vbslq_f32(vcltq_f32(a[i], b[i]), a[i], b[i])))
     }
 }
