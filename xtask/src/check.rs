@@ -31,7 +31,7 @@ struct Simulated {
 
 const SIMULATED: Simulated = Simulated {
     package: "gpu-sim",
-    targets: &["address_spaces", "checked", "device_memory", "large", "planted", "shared_structs"],
+    targets: &["address_spaces", "checked", "device_memory", "large", "planted"],
     tests: "simulated",
 };
 

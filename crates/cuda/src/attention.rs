@@ -42,22 +42,30 @@ const STATS: usize = 0;
 const VECTORS: usize = 1;
 
 shared_struct! {
-    pub(super) struct AttentionParams in "attention.cuh" {
+    pub(super) struct AttentionParams {
         ..sizes: AttentionSizes,
+        // The most query heads of a unit, a power of two.
         rows: u32,
+        // Units of a token.
         units: u32,
+        // Blocks of the cache in one split.
         whole: u32,
+        // The most splits of a token, by the context columns.
         splits: u32,
+        // Thread blocks that share the splits of one unit; a single one also joins them.
         walkers: u32,
+        // Whether a kernel for long runs computes these.
         long_runs: u32,
+        // Rows allow 16-byte accesses.
         aligned_q: u32,
         aligned_out: u32,
     }
 }
 
 shared_struct! {
+    /// How queries and keys change before use, and whether this launch writes the cache.
     #[derive(Default)]
-    pub(super) struct KvWriteParams in "attention_kv_write.cuh" {
+    pub(super) struct KvWriteParams {
         placed: u32,
         normed: u32,
         pairs: u32,
@@ -68,7 +76,7 @@ shared_struct! {
 }
 
 shared_struct! {
-    pub(super) struct DecodeParams in "attention_decode.cu" {
+    pub(super) struct DecodeParams {
         attention: AttentionParams,
         kv_write: KvWriteParams,
     }

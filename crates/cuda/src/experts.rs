@@ -23,12 +23,15 @@ const DOWN_WARPS: usize = 8;
 const FEW_TOKENS: [usize; 2] = [4, 7];
 
 shared_struct! {
-    pub(super) struct ExpertsParams in "experts.cu" {
+    pub(super) struct ExpertsParams {
         route: RouteParams,
+        // Where the weights' rows are, see `GatedShape`.
         row_bytes: u64,
         matrix_bytes: u64,
         bias_stride: u64,
+        // Elements from a row of Y to the next.
         y_stride: u64,
+        // Outputs, blocks of the format in a row, and columns of X.
         outputs: u32,
         blocks: u32,
         cols: u32,

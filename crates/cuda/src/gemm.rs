@@ -262,17 +262,22 @@ impl Cut {
 }
 
 shared_struct! {
-    pub(super) struct GemmParams in "gemm.cuh" {
+    pub(super) struct GemmParams {
+        // Bytes of a weight row and of an expert's matrix.
         row_bytes: u64,
         matrix_bytes: u64,
+        // Elements from a row of Y to the next, from a row id to the next, of the bias from an expert to the next.
         y_stride: u64,
         ids_stride: u64,
         bias_stride: u64,
+        // Outputs, and blocks of the format in a row.
         outputs: u32,
         blocks: u32,
+        // Rows of X, 32 columns of which are 64 bytes, and of Y.
         x_rows: u32,
         x_blocks: u32,
         y_rows: u32,
+        // Pairs of experts that share a row of X.
         pairs_per_row: u32,
         epilogue: EpilogueParams,
         padding: u32,

@@ -31,7 +31,7 @@ const VARIANTS: [GemmF32Variant; 2] = [
 const GRID_Y: usize = 65_535;
 
 shared_struct! {
-    pub(super) struct GemmF32Params in "gemm_f32.cu" {
+    pub(super) struct GemmF32Params {
         row_bytes: u64,
         y_stride: u64,
         rows: u32,

@@ -15,11 +15,12 @@ const MOST_ROWS: usize = 65_535;
 const MOST_BYTES: usize = 16 << 20;
 
 shared_struct! {
-    pub(super) struct GemmSumParams in "gemm_sum.cu" {
+    pub(super) struct GemmSumParams {
         y_stride: u64,
         rows: u32,
         outputs: u32,
         shares: u32,
+        // Whether shares allow 16-byte loads.
         aligned: u32,
         epilogue: EpilogueParams,
         padding: u32,

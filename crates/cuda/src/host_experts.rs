@@ -5,7 +5,7 @@ use gristmill_gpu::product::word;
 use gristmill_gpu::{Arg, Kernel, Launch, shared_struct};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{Experts, Operation};
-use gristmill_offload::{ControlWords, DeviceWords, OffloadVendor, Post, Receive};
+use gristmill_offload::{OffloadVendor, Post, Receive};
 
 const FILE: &str = "host_experts.cu";
 const OP: &str = Experts::NAME;
@@ -17,31 +17,21 @@ const RECEIVED: usize = 8;
 const MOST_BLOCKS: usize = 32;
 
 shared_struct! {
-    pub(super) struct ControlLayout as ControlWords in "host_experts.cu" {
-        ..words: ControlWords,
-    }
-}
-
-shared_struct! {
-    pub(super) struct DeviceLayout as DeviceWords in "host_experts.cu" {
-        ..words: DeviceWords,
-    }
-}
-
-shared_struct! {
-    pub(super) struct PostParams in "host_experts.cu" {
+    pub(super) struct PostParams {
         ids_stride: u64,
         layer: u32,
         tokens: u32,
         top_k: u32,
+        // Words of a row of activations.
         words: u32,
     }
 }
 
 shared_struct! {
-    pub(super) struct ReceiveParams in "host_experts.cu" {
+    pub(super) struct ReceiveParams {
         out_stride: u64,
         ids_stride: u64,
+        // Nanoseconds.
         deadline: u64,
         layer: u32,
         rows: u32,

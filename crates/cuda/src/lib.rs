@@ -128,8 +128,6 @@ const SHARED_STRUCTS: &[StructLayout] = &[
     gemm::GemmParams::LAYOUT,
     gemm_f32::GemmF32Params::LAYOUT,
     gemm_sum::GemmSumParams::LAYOUT,
-    host_experts::ControlLayout::LAYOUT,
-    host_experts::DeviceLayout::LAYOUT,
     host_experts::PostParams::LAYOUT,
     host_experts::ReceiveParams::LAYOUT,
     norm_matmul::NormMatmulParams::LAYOUT,

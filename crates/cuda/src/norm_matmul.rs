@@ -30,15 +30,19 @@ const GROUP_ROWS: [(usize, &str); 2] = [(1, "1"), (4, "4")];
 const SHARED: usize = 44 << 10;
 
 shared_struct! {
-    pub(super) struct NormMatmulParams in "norm_matmul.cu" {
+    pub(super) struct NormMatmulParams {
+        // Elements from a row to the next, and bytes of a weight row.
         x_stride: u64,
         normed_stride: u64,
         y_stride: u64,
         row_bytes: u64,
+        // Outputs, blocks of the format in a row, and columns of X.
         outputs: u32,
         blocks: u32,
         cols: u32,
+        // Threads of a group, as a power of two.
         threads_log2: u32,
+        // Rows can be read by four elements.
         aligned: u32,
         eps: f32,
     }

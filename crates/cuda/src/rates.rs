@@ -17,13 +17,14 @@ const SUMS: f64 = 8.0;
 const ROUNDS: u32 = 20_000;
 
 shared_struct! {
-    pub(super) struct ReadParams in "rates.cu" {
+    pub(super) struct ReadParams {
+        // Loads of 16 bytes.
         count: u64,
     }
 }
 
 shared_struct! {
-    pub(super) struct MultiplyParams in "rates.cu" {
+    pub(super) struct MultiplyParams {
         rounds: u32,
         padding: u32,
     }

@@ -5,7 +5,7 @@ use gristmill_kernels::ops::Activation;
 shared_struct! {
     /// A gated activation.
     #[derive(Debug)]
-    pub struct ActivationParams as Activation in "activation.h" {
+    pub struct ActivationParams as Activation {
         kind: u32,
         alpha: f32,
         limit: f32,

@@ -35,7 +35,7 @@ impl From<Epilogue> for ProductEpilogue {
 shared_struct! {
     /// [`ProductEpilogue`].
     #[derive(Debug)]
-    pub struct EpilogueParams as Epilogue in "epilogue.h" {
+    pub struct EpilogueParams as Epilogue {
         kind: u32,
         scale: f32,
         activation: ActivationParams,

@@ -189,21 +189,32 @@ pub fn word(op: &'static str, what: &'static str, size: usize) -> Result<u32> {
 
 shared_struct! {
     /// Sizes and strides of a [`Product`], which rows of X it is of, and its epilogue.
-    pub struct ProductParams in "product.h" {
+    pub struct ProductParams {
+        // Bytes of a weight row and of an expert's matrix.
         row_bytes: u64,
         matrix_bytes: u64,
+        // Elements from a row of Y to the next, and from a row id to the next.
         y_stride: u64,
         ids_stride: u64,
+        // Elements of the bias from an expert to the next.
         bias_stride: u64,
+        // Outputs, and blocks of the format in a row.
         outputs: u32,
         blocks: u32,
         x_rows: u32,
         y_rows: u32,
+        // Threads of a group, as a power of two (`gemv.cu`, `gemv.metal`); a block's outputs by 16
+        // (`gemm_int8.cu`); or the warps that share columns there (`gemm_int8_tile.cu`).
         cut: u32,
+        // Pairs of experts that share a row of X.
         pairs_per_row: u32,
         epilogue: EpilogueParams,
+        // A RowSelection, and whether biases are bound, because Metal does not guarantee that an unbound argument
+        // is null.
         which: u32,
         biased: u32,
+        // Where the outputs of a second and a third weight begin, or the end: Metal does not join weights in
+        // memory.
         second: u32,
         third: u32,
         padding: u32,

@@ -1,6 +1,6 @@
 //! Kernel sources: `*.cu` is compiled for CUDA, `*.metal` for Metal, `*.gpu` for both; the rest is included. Every
 //! implementer of [`crate::Gpu`] compiles what [`expand`] gives, so a GPU's compiler and a simulator see the same
-//! lines.
+//! lines. A source that includes the name of a [shared struct](crate::shared_struct) gets its declaration.
 
 use crate::shared_struct::StructLayout;
 use crate::{Unit, common};
@@ -16,7 +16,7 @@ pub struct Library {
     pub language: Option<&'static str>,
     /// Names and contents.
     pub files: &'static [(&'static str, &'static str)],
-    /// The structs that they declare and the host fills.
+    /// The structs that the host fills.
     pub structs: &'static [StructLayout],
 }
 
@@ -85,7 +85,7 @@ pub const LANGUAGE: &str = "language.h";
 pub const FORMAT: &str = "format.h";
 
 /// The source of a unit: its file with every inclusion expanded once, with `#line` directives so that a compiler's
-/// message names the right file and line, and with assertions on the structs that the host fills. A file in `instead`
+/// message names the right file and line. A file in `instead`
 /// replaces a library's file of the same name. `None` if the file, or a file that it includes, is missing.
 pub fn expand(unit: &Unit, libraries: &[Library], instead: &[(&str, &str)]) -> Option<String> {
     let mut expansion = Expansion { unit, libraries, instead, seen: Vec::new(), out: String::new() };
@@ -103,6 +103,10 @@ struct Expansion<'a> {
 
 impl<'a> Expansion<'a> {
     fn include(&mut self, name: &'a str) -> Option<()> {
+        if let Some(layout) = self.shared_struct(name) {
+            self.declare(layout);
+            return Some(());
+        }
         let (name, content) = self.find(name)?;
         if self.seen.contains(&name) {
             return Some(());
@@ -122,9 +126,23 @@ impl<'a> Expansion<'a> {
                 }
             }
         }
-        let structs = self.libraries.iter().flat_map(|library| library.structs);
-        structs.filter(|layout| layout.file == name).for_each(|layout| layout.assert(&mut self.out));
         Some(())
+    }
+
+    fn shared_struct(&self, name: &str) -> Option<&'a StructLayout> {
+        self.libraries.iter().flat_map(|library| library.structs).find(|layout| layout.name == name)
+    }
+
+    /// Declares a struct of the host once, after those of its fields.
+    fn declare(&mut self, layout: &'a StructLayout) {
+        if self.seen.contains(&layout.name) {
+            return;
+        }
+        self.seen.push(layout.name);
+        layout.types().filter_map(|name| self.shared_struct(name)).collect::<Vec<_>>().into_iter().for_each(|inner| {
+            self.declare(inner);
+        });
+        layout.declare(&mut self.out);
     }
 
     /// A file's own name and its content.

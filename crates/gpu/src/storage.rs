@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 shared_struct! {
     /// 32 activations as int8: x ≈ scale · q. One cache line.
-    pub struct Int8Block in "act.h" {
+    pub struct Int8Block {
         /// The numbers, −127..=127, four to a word in ascending order from the lowest byte.
-        q: [i32; 8],
+        q: [u32; 8],
         scale: f32,
         /// Sum of all 32 numbers times the scale.
         sum: f32,

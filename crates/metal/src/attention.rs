@@ -38,19 +38,30 @@ const STATS: usize = 1;
 const VECTORS: usize = 2;
 
 shared_struct! {
-    pub(super) struct AttentionParams in "attention.h" {
+    pub(super) struct AttentionParams {
         ..sizes: AttentionSizes,
+        // Widths rounded up to patches.
         key_columns: u32,
         value_columns: u32,
+        // Columns of a key that are read at once.
         query_columns: u32,
+        // The most query heads of a unit.
         unit_heads: u32,
+        // The most rounds that are not cut into splits.
         whole: u32,
+        // Splits of a token, at most.
         splits: u32,
+        // Blocks that share the splits of a unit; one also joins them.
         walkers: u32,
+        // Tokens of a tile.
         tile_tokens: u32,
+        // Whether `attention_plan` has listed runs.
         listed: u32,
+        // Whether there are sinks.
         sunk: u32,
+        // Rows allow 16-byte accesses.
         aligned_out: u32,
+        // Whether results are also written as activations of the next product.
         prepared: u32,
     }
 }

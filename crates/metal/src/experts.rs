@@ -13,7 +13,7 @@ const DOWN_WARPS: usize = 8;
 const DOWN_ROWS: usize = 4;
 
 shared_struct! {
-    pub(super) struct ExpertsParams in "experts.h" {
+    pub(super) struct ExpertsParams {
         route: RouteParams,
         product: ProductParams,
     }

@@ -27,12 +27,15 @@ const ACT: u32 = 2;
 const OTHER: u32 = 4;
 
 shared_struct! {
-    pub(super) struct NormMatmulParams in "norm_matmul.h" {
+    pub(super) struct NormMatmulParams {
         product: ProductParams,
+        // Elements from row to row.
         x_stride: u64,
         normed_stride: u64,
         eps: f32,
+        // Rows of X, of the norm's output and of activations allow 16-byte accesses.
         aligned: u32,
+        // Which of `normed` and the activations this launch writes, of NormPart.
         parts: u32,
         padding: u32,
     }

@@ -34,7 +34,6 @@ mod weights;
 mod worker;
 
 pub use backend::OffloadBackend;
-pub use mailbox::{ControlWords, DeviceWords};
 pub use options::{HostExperts, STAGING_BYTES};
 pub use sources::{SOURCES, units};
 pub use vendor::{OffloadVendor, Post, Receive};

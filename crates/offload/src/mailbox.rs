@@ -12,7 +12,7 @@
 //! number of the host.
 
 use crate::pinned::{HostSide, Pinned};
-use gristmill_gpu::{Access, Arg, Gpu, Region, shared_fields};
+use gristmill_gpu::{Access, Arg, Gpu, Region, shared_struct};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::ops::{Experts, Operation};
 use std::mem::offset_of;
@@ -20,23 +20,26 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-shared_fields! {
+shared_struct! {
     /// The first words of the mailbox. The words of the device and those of the host have cache lines of their own.
     #[derive(Debug)]
     pub struct ControlWords {
+        // Of the device: the number of the newest request, written last, then what it asks for.
         request: u32,
         layer: u32,
         tokens: u32,
         padding: [u32; 29],
+        // Of the host: the number of the newest answer, and in the upper half whether the host failed.
         answer: u64,
         end_padding: [u32; 30],
     }
 }
 
-shared_fields! {
+shared_struct! {
     /// Words in the device's memory.
     #[derive(Debug)]
     pub struct DeviceWords {
+        // The number of the newest request, and whether an answer has failed to come: then no kernel waits again.
         request: u32,
         failed: u32,
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 const OP: &str = Experts::NAME;
 const FILE: &str = "slots.gpu";
-/// Planes of a format at most, as in the source.
+/// Planes of a format at most.
 const PLANES: usize = 8;
 /// Rows of a tile of the host.
 const TILE_ROWS: usize = 16;
@@ -25,19 +25,24 @@ const ALIGNMENT: usize = 256;
 pub(super) const PADDING: u32 = u32::MAX;
 
 shared_struct! {
+    /// A plane of a format: where it is in tiles of 16 rows, and where in rows of planes.
     #[derive(Debug)]
-    pub(crate) struct SlotPlane in "slots.gpu" {
+    pub(crate) struct SlotPlane {
+        // First byte in a tile; first byte in a row, and bytes from a block to the next there.
         from: u32,
         to: u32,
         stride: u32,
+        // Units of a block, and bytes of a unit: 1, 2 or 4.
         units: u32,
         unit: u32,
     }
 }
 
 shared_struct! {
+    /// A matrix in tiles.
     #[derive(Debug)]
-    pub(crate) struct SlotMatrix in "slots.gpu" {
+    pub(crate) struct SlotMatrix {
+        // First bytes of the tiles and of the bias in the staged expert.
         tiles: u64,
         bias: u64,
         rows: u32,
@@ -51,8 +56,10 @@ shared_struct! {
 }
 
 shared_struct! {
-    pub(crate) struct PlaceParams in "slots.gpu" {
+    pub(crate) struct PlaceParams {
+        // Bytes from one staged expert to the next.
         staged_bytes: u64,
+        // For the table: the expert, its slot, and the expert that the slot had, or PADDING.
         expert: u32,
         slot: u32,
         evicted: u32,
@@ -177,7 +184,8 @@ impl Placement<'_> {
 }
 
 shared_struct! {
-    pub(crate) struct RingParams in "slots.gpu" {
+    pub(crate) struct RingParams {
+        // The first expert and the one after the last; pairs in all.
         first: u32,
         end: u32,
         pairs: u32,

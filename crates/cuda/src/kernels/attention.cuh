@@ -25,30 +25,7 @@
 
 DEV float minus_infinity() { return __int_as_float(0xff800000); }
 
-// Mirrors `AttentionParams` in `attention.rs`.
-struct AttentionParams {
-    u64 q_stride, out_stride;  // elements from token to token
-    float scale, softcap;      // a softcap of 0 is none
-    u32 tokens;                // of the batch
-    u32 kv_heads, group;       // query heads are kv_heads · group
-    u32 key_width, value_width;
-    u32 key_stride, value_stride;  // elements from token to token in the cache
-    u32 value_row;                 // elements of the cache's row in which a value is
-    u32 window;                    // 0 is none
-    u32 table_rows, table_cols, blocks;
-    u32 context_columns;  // columns of the table that positions may lie in
-    u32 chunked;          // whether the window begins at a multiple of itself
-    float temperature;    // see `query_scale`
-    u32 temperature_length, temperature_offset;  // a length of 0 is no temperature
-    u32 first;            // positions before it are visible only to themselves
-    u32 rows;             // the most query heads of a unit, a power of two
-    u32 units;            // of a token
-    u32 whole;            // so many blocks of the cache are one split
-    u32 splits;           // the most of a token, by the context_columns
-    u32 walkers;          // thread blocks that share the splits of one unit; a single one also joins them
-    u32 long_runs;        // whether a kernel of long runs takes these
-    u32 aligned_q, aligned_out;  // rows allow 16-byte accesses
-};
+#include "AttentionParams"
 
 // Outputs: as they are, and prepared as activations (act.rs) if not null; then a value's width is a multiple of 32.
 struct Results {

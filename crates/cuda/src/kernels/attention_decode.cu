@@ -16,11 +16,7 @@
 #include "attention_decode.cuh"
 #include "attention_kv_write.cuh"
 
-// Mirrors `DecodeParams` in `attention.rs`.
-struct DecodeParams {
-    AttentionParams attention;
-    KvWriteParams kv_write;
-};
+#include "DecodeParams"
 
 #if __CUDA_ARCH__ >= 800
 // The lane's four elements of a head.

@@ -12,11 +12,7 @@
 #define NORMED_BY_HEAD 1u
 #define NORMED_BY_ROW 2u
 
-// Mirrors `KvWriteParams` in `attention.rs`: how queries and keys change before use, and whether this launch writes the cache.
-struct KvWriteParams {
-    u32 placed, normed, pairs, interleaved;
-    float eps, magnitude;
-};
+#include "KvWriteParams"
 
 // The mean square of a row, as `rms_segment` takes it in norm.h: by as many warps, here one after another. `parts`: shared memory
 // for a float of each.

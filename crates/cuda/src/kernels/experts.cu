@@ -10,17 +10,7 @@
 #include "gemv.cuh"
 #include "route_lanes.h"
 
-// Mirrors `ExpertsParams` in `experts.rs`.
-struct ExpertsParams {
-    RouteParams route;
-    // Where the weights' rows are, see `GatedShape`.
-    u64 row_bytes, matrix_bytes, bias_stride;
-    // Elements from a row of Y to the next.
-    u64 y_stride;
-    // Outputs, blocks of the format in a row, and columns of X.
-    u32 outputs, blocks, cols;
-    Epilogue epilogue;
-};
+#include "ExpertsParams"
 
 DEV Inputs inputs_of(const Element* x, u32 cols, u32 row) {
     return {x, cols, INT8 ? (cols + 31) / 32 : cols, 1, {row}};

@@ -11,21 +11,7 @@
 #include "act.h"
 #include "epilogue.h"
 
-// Mirrors `GemmParams` in `gemm.rs`.
-struct GemmParams {
-    // Bytes of a weight row and of an expert's matrix.
-    u64 row_bytes, matrix_bytes;
-    // Elements from a row of Y to the next, from a row id to the next, of the bias from an expert to the next.
-    u64 y_stride, ids_stride, bias_stride;
-    // Outputs, and blocks of the format in a row.
-    u32 outputs, blocks;
-    // Rows of X, 32 columns of which are 64 bytes, and of Y.
-    u32 x_rows, x_blocks, y_rows;
-    // Pairs of experts that share a row of X.
-    u32 pairs_per_row;
-    Epilogue epilogue;
-    u32 padding;
-};
+#include "GemmParams"
 
 // The scale of a piece, and what the floats of `pair_of` have too much.
 struct Scale {

@@ -2,11 +2,7 @@
 // order that the weight's shape and the kernel say, whatever the other rows.
 #include "device.h"
 
-// Mirrors `GemmF32Params` in `gemm_f32.rs`.
-struct GemmF32Params {
-    u64 row_bytes, y_stride;
-    u32 rows, outputs, cols, padding;
-};
+#include "GemmF32Params"
 
 DEV float4 read_four(const float* from) { return *reinterpret_cast<const float4*>(from); }
 DEV void add_products(float& sum, float4 a, float4 b) {

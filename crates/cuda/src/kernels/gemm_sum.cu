@@ -5,15 +5,7 @@
 
 #define THREADS 128
 
-// Mirrors `GemmSumParams` in `gemm_sum.rs`.
-struct GemmSumParams {
-    u64 y_stride;
-    u32 rows, outputs, shares;
-    // Whether shares allow 16-byte loads.
-    u32 aligned;
-    Epilogue epilogue;
-    u32 padding;
-};
+#include "GemmSumParams"
 
 KERNEL_BOUNDED(gemm_sum, THREADS, 8)
 (IN(float, shares, 0), IN(float, bias, 1), INOUT(float, y, 2), PARAMS(GemmSumParams, p, 3)) {

@@ -3,31 +3,14 @@
 // host computes the others only.
 #include "system.cuh"
 
+#include "ControlWords"
+#include "DeviceWords"
+#include "PostParams"
+#include "ReceiveParams"
+
 // The code that the flag has if the rows did not come; it follows the codes of `Flag`.
 #define FLAG_HOST_EXPERTS 9u
 
-// Mirrors `ControlWords` in `mailbox.rs`: the first words of the mailbox.
-struct ControlWords {
-    // Of the device: the number of the newest request, written last, then what it asks for.
-    u32 request, layer, tokens;
-    u32 padding[29];
-    // Of the host, in a cache line of its own: the number of the newest answer, and in the upper half whether the host failed.
-    u64 answer;
-    u32 end_padding[30];
-};
-
-// Mirrors `DeviceWords` in `mailbox.rs`: memory of the device.
-struct DeviceWords {
-    // The number of the newest request, and whether an answer has failed to come: then none is waited for again.
-    u32 request, failed;
-};
-
-// Mirrors `PostParams` in `host_experts.rs`.
-struct PostParams {
-    u64 ids_stride;
-    u32 layer, tokens, top_k;
-    u32 words;  // of a row of activations
-};
 
 // In an id of the mailbox: the expert is in a slot. As in `inserter.rs`.
 #define HIT 0x80000000u
@@ -81,13 +64,6 @@ KERNEL(host_experts_post)
     words->request = number;
     store_release_system(&control->request, number);
 }
-
-// Mirrors `ReceiveParams` in `host_experts.rs`.
-struct ReceiveParams {
-    u64 out_stride, ids_stride;
-    u64 deadline;  // nanoseconds
-    u32 layer, rows, cols, top_k;
-};
 
 // Waits for the answer to the newest request. False if the host failed or the deadline has passed.
 DEV bool await_answer(DeviceWords* words, const ControlWords* control, u64 deadline) {

@@ -8,18 +8,7 @@
 #include "gemv.cuh"
 #include "shared_act.cuh"
 
-// Mirrors `NormMatmulParams` in `norm_matmul.rs`.
-struct NormMatmulParams {
-    // Elements from a row to the next, and bytes of a weight row.
-    u64 x_stride, normed_stride, y_stride, row_bytes;
-    // Outputs, blocks of the format in a row, and columns of X.
-    u32 outputs, blocks, cols;
-    // Threads of a threads, as a power of two.
-    u32 threads_log2;
-    // Rows can be read by four elements.
-    u32 aligned;
-    float eps;
-};
+#include "NormMatmulParams"
 
 // Where the prepared row goes, as far as it is read: else null.
 struct Copies {

@@ -1,9 +1,7 @@
 // The most that a device can do: bytes read from memory, and bf16 products by tensor cores.
 #include "device.h"
 
-struct ReadParams {
-    u64 count;  // of 16 bytes
-};
+#include "ReadParams"
 
 // Reads all of x, eight loads in flight for each thread. The sum is written so that nothing is left out.
 KERNEL_BOUNDED(read_all, 256, 8)(IN(uint4, x, 0), OUT(u32, sums, 1), PARAMS(ReadParams, p, 2)) {
@@ -21,10 +19,7 @@ KERNEL_BOUNDED(read_all, 256, 8)(IN(uint4, x, 0), OUT(u32, sums, 1), PARAMS(Read
     sums[(u64)here.block_x() * here.block_width() + here.thread_x()] = sum;
 }
 
-struct MultiplyParams {
-    u32 rounds;
-    u32 padding;
-};
+#include "MultiplyParams"
 
 // Each warp multiplies 16 × 8 × 16 tiles from registers into eight independent sums.
 KERNEL_BOUNDED(multiply, 256, 2)(OUT(float, sums, 0), PARAMS(MultiplyParams, p, 1)) {

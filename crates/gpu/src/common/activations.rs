@@ -9,11 +9,14 @@ use gristmill_kernels::ops::{Operation, PrepareActivations, elements};
 use gristmill_kernels::tensor::View;
 
 shared_struct! {
-    pub(super) struct QuantiseParams in "activations.gpu" {
+    pub(super) struct QuantiseParams {
+        // Elements from a row of X to the next.
         x_stride: u64,
         rows: u32,
         cols: u32,
+        // Rows of X and of the copy can be read by four elements.
         aligned: u32,
+        // Which parts are written, of ActPart.
         parts: u32,
     }
 }

@@ -9,7 +9,8 @@ use gristmill_kernels::ops::{AddNorm, AddNormAct, AddNorms, Fused, Operation, Rm
 use gristmill_kernels::tensor::ViewMut;
 
 shared_struct! {
-    pub(super) struct AddNormParams in "add_norm.h" {
+    pub(super) struct AddNormParams {
+        // Elements of a row, and from one row to the next.
         width: u64,
         x_stride: u64,
         y_stride: u64,
@@ -55,10 +56,12 @@ fn launch(device: &Device, op: &'static str, entry: &'static str, y: &ViewMut<f3
 }
 
 shared_struct! {
-    pub(super) struct AddNormActParams in "add_norm.h" {
+    pub(super) struct AddNormActParams {
         sum: AddNormParams,
+        // The epsilon of the sum's norm, and whether it has one.
         eps: f32,
         normed: u32,
+        // The parts that are written, of ActPart; the other pointers say nothing.
         parts: u32,
         padding: u32,
     }
@@ -83,7 +86,8 @@ pub(crate) fn add_norm_act(device: &Device, call: &AddNormAct) -> Result<Fused> 
 }
 
 shared_struct! {
-    pub(super) struct AddNormsParams in "add_norm.h" {
+    pub(super) struct AddNormsParams {
+        // Elements of a row, and from one row to the next.
         width: u64,
         first_stride: u64,
         second_stride: u64,

@@ -12,7 +12,8 @@ pub(super) const SEGMENT: usize = 2048;
 const BLOCK: u32 = 256;
 
 shared_struct! {
-    pub(super) struct ArgmaxParams in "argmax.h" {
+    pub(super) struct ArgmaxParams {
+        // Columns, and elements from one row to the next.
         cols: u64,
         x_stride: u64,
         out_stride: u64,

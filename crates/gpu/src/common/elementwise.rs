@@ -13,14 +13,16 @@ const BLOCK_COLUMNS: usize = 4 * BLOCK as usize;
 const BLOCK: u32 = 128;
 
 shared_struct! {
-    pub(super) struct ElementsParams in "elementwise.h" {
+    pub(super) struct ElementsParams {
         rows: u64,
         cols: u64,
+        // Elements from one row to the next.
         x_stride: u64,
         y_stride: u64,
         gate_stride: u64,
         scale: f32,
         aligned: u32,
+        // Columns of x for each of a gate.
         span: u32,
         padding: u32,
     }
@@ -107,7 +109,7 @@ pub(crate) fn multiply(device: &Device, call: Multiply) -> Result<()> {
 }
 
 shared_struct! {
-    pub(super) struct CombineParams in "elementwise.h" {
+    pub(super) struct CombineParams {
         rows: u64,
         cols: u64,
         out_stride: u64,

@@ -8,10 +8,12 @@ use crate::{Arg, Device, Kernel, Launch};
 use gristmill_kernels::ops::{Embed, Operation};
 
 shared_struct! {
-    pub(super) struct EmbedParams in "embed.gpu" {
+    pub(super) struct EmbedParams {
+        // Bytes of a row of the table; elements from an id to the next and from a row of the output to the next.
         row_bytes: u64,
         ids_stride: u64,
         out_stride: u64,
+        // Rows of the table and blocks of the format in one; columns.
         rows: u32,
         blocks: u32,
         cols: u32,

@@ -8,12 +8,14 @@ use gristmill_kernels::groups::GroupLists;
 use gristmill_kernels::tensor::{RowLayout, View};
 
 shared_struct! {
-    pub(super) struct GroupParams in "group.h" {
+    pub(super) struct GroupParams {
+        // Elements from one row of ids to the next.
         ids_stride: u64,
         pairs: u32,
         top_k: u32,
         experts: u32,
         tile_rows: u32,
+        // Pairs of a block, and warps that have a table.
         chunk: u32,
         tables: u32,
     }

@@ -70,12 +70,14 @@ pub fn bytes(spec: KvSpec, blocks: usize) -> u64 {
 }
 
 shared_struct! {
-    pub(super) struct WriteParams in "kv.h" {
+    pub(super) struct WriteParams {
+        // Elements from token to token.
         key_input_stride: u64,
         value_input_stride: u64,
         heads: u32,
         key_width: u32,
         value_width: u32,
+        // Elements from token to token in the cache.
         key_stride: u32,
         value_stride: u32,
         table_rows: u32,

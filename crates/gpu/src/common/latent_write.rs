@@ -12,20 +12,25 @@ use crate::{Access, Arg, Device, Kernel, Launch};
 const WARPS: usize = 4;
 
 shared_struct! {
-    pub(super) struct LatentWriteParams in "latent_write.gpu" {
+    pub(super) struct LatentWriteParams {
         write: WriteParams,
+        // Elements from row to row.
         rows_stride: u64,
         queries_stride: u64,
         rotated_stride: u64,
         heads: u32,
+        // Columns.
         latent: u32,
         plain: u32,
         rotated: u32,
         pairs: u32,
         interleaved: u32,
+        // Floats of shared memory of a warp.
         scratch: u32,
+        // Latent rows, and queries and their exact activations, can be read by four elements.
         aligned_rows: u32,
         aligned_queries: u32,
+        // The parts of activations that are written, of ActPart.
         parts: u32,
         eps: f32,
         magnitude: f32,

@@ -9,14 +9,18 @@ use crate::{Arg, Device, Kernel, Launch};
 use gristmill_kernels::ops::{Fused, GateKind, Multiply, MultiplyAct, Operation, elements};
 
 shared_struct! {
-    pub(super) struct MultiplyActParams in "multiply_act.h" {
+    pub(super) struct MultiplyActParams {
+        // Elements from one row to the next.
         x_stride: u64,
         gate_stride: u64,
         rows: u32,
         cols: u32,
+        // Columns of x for each of a gate.
         span: u32,
+        // A GateKind.
         kind: u32,
         aligned: u32,
+        // The parts that are written, of ActPart; the other pointers say nothing.
         parts: u32,
     }
 }

@@ -11,10 +11,12 @@ use gristmill_kernels::tensor::RowLayout;
 pub(crate) const WARP_WIDTH: usize = 512;
 
 shared_struct! {
-    pub(super) struct NormParams in "norm.h" {
+    pub(super) struct NormParams {
+        // Elements of a segment, and from one row to the next.
         width: u64,
         x_stride: u64,
         out_stride: u64,
+        // Segments in all and in a row.
         segments: u32,
         per_row: u32,
         eps: f32,

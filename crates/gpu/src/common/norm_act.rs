@@ -22,12 +22,14 @@ pub(super) fn threads(width: usize) -> Option<u32> {
 }
 
 shared_struct! {
-    pub(super) struct NormActParams in "norm_act.h" {
+    pub(super) struct NormActParams {
+        // Elements of a row, and from one row to the next.
         width: u64,
         x_stride: u64,
         normed_stride: u64,
         eps: f32,
         aligned: u32,
+        // The parts that are written, of ActPart; the other pointers say nothing.
         parts: u32,
         padding: u32,
     }

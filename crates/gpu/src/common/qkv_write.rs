@@ -21,12 +21,14 @@ const NORMS_VALUES: u32 = 2;
 const MAX_HEADS: usize = WARPS * 65_535;
 
 shared_struct! {
-    pub(super) struct QkvWriteParams in "qkv_write.gpu" {
+    pub(super) struct QkvWriteParams {
         write: WriteParams,
+        // Elements from token to token.
         stride: u64,
         heads: u32,
         pairs: u32,
         interleaved: u32,
+        // Floats of shared memory of a warp.
         scratch: u32,
         normed: u32,
         aligned: u32,

@@ -32,7 +32,8 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
 }
 
 shared_struct! {
-    pub(super) struct ConvParams in "causal_conv.gpu" {
+    pub(super) struct ConvParams {
+        // Elements from one row to the next.
         x_stride: u64,
         out_stride: u64,
         state_stride: u64,
@@ -76,7 +77,8 @@ pub(crate) fn causal_conv(device: &Device, call: CausalConv) -> Result<()> {
 }
 
 shared_struct! {
-    pub(super) struct DeltaParams in "delta_rule.gpu" {
+    pub(super) struct DeltaParams {
+        // Elements from one row to the next.
         qkv_stride: u64,
         beta_stride: u64,
         alpha_stride: u64,
@@ -89,6 +91,7 @@ shared_struct! {
         eps: f32,
         scale: f32,
         grouped: u32,
+        // The bound of a gate's logarithm; 0: none.
         bound: f32,
     }
 }

@@ -7,16 +7,18 @@ use crate::{Access, Arg, Device, Kernel, Launch};
 use gristmill_kernels::ops::{Operation, Rope, RopeStyle};
 
 shared_struct! {
-    pub(super) struct RopeParams in "rope.h" {
+    pub(super) struct RopeParams {
         x_stride: u64,
         positions_stride: u64,
         heads: u32,
         head_width: u32,
         pairs: u32,
         interleaved: u32,
+        // Threads side by side on the pairs of a head, and heads of a block.
         pair_threads: u32,
         block_heads: u32,
         magnitude: f32,
+        // Elements of a head before those that are rotated.
         first: u32,
     }
 }

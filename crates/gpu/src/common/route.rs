@@ -12,7 +12,8 @@ const FILE: &str = "route.gpu";
 
 shared_struct! {
     /// Sizes and strides of a router, and its rules.
-    pub struct RouteParams in "route.h" {
+    pub struct RouteParams {
+        // Elements from one row to the next.
         logits_stride: u64,
         ids_stride: u64,
         weights_stride: u64,
@@ -21,16 +22,22 @@ shared_struct! {
         pub experts: u32,
         top_k: u32,
         gating: u32,
+        // Expert groups, and the number of them that take part.
         groups: u32,
         top_groups: u32,
         normalise: u32,
+        // Whether the sum over all experts is needed, or shares of the largest suffice.
         whole: u32,
         scale: f32,
         near: f32,
+        // Whether there is a bias, whether experts have scales, and whether tokens are bound, because Metal does
+        // not guarantee that an unbound argument is null.
         biased: u32,
         scaled: u32,
         padded: u32,
+        // Elements from one token to the next.
         tokens_stride: u32,
+        // The number of its highest scores that rank a group: 1 or 2.
         worth: u32,
         padding: u32,
     }
@@ -210,7 +217,7 @@ pub fn route(device: &Device, call: &Route) -> Result<()> {
 }
 
 shared_struct! {
-    pub(super) struct RouteAndGroupParams in "route_and_group.h" {
+    pub(super) struct RouteAndGroupParams {
         route: RouteParams,
         group: GroupParams,
     }

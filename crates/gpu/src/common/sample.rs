@@ -19,18 +19,26 @@ const RECORD: usize = 16;
 
 shared_struct! {
     /// The parameters of one row.
-    pub(super) struct SampleRow in "sample.h" {
+    pub(super) struct SampleRow {
+        // Temperature: see Rate.
         factor: u64,
+        // Top-p = top_p · 2^-top_p_down.
         top_p: u64,
+        // Min-p as a share.
         least: u64,
+        // First word of the mask; NO_MASK allows all tokens.
         mask: u64,
         first_edit: u32,
         edits: u32,
         shift: i32,
         top_p_down: u32,
+        // Top-k; 0: all.
         top_k: u32,
+        // The uniform number, in units of 2^-32.
         draw: u32,
+        // 0 if the temperature is.
         random: u32,
+        // The share of a logit is 0 if, divided by 64, it is further than this below the largest.
         negligible: f32,
         repeat_penalty: f32,
         presence_penalty: f32,
@@ -41,7 +49,7 @@ shared_struct! {
 
 shared_struct! {
     /// A change to the logit of a token.
-    pub(super) struct SampleEdit in "sample.h" {
+    pub(super) struct SampleEdit {
         token: u32,
         count: u32,
         value: f32,
@@ -49,15 +57,18 @@ shared_struct! {
 }
 
 shared_struct! {
-    pub(super) struct SampleParams in "sample.h" {
+    pub(super) struct SampleParams {
         cols: u64,
         logits_stride: u64,
         out_stride: u64,
+        // The row of logits and of the output at which the table begins; segments of a row.
         first_row: u64,
         segments: u32,
+        // Histograms of the searches for top-k and for top-p, DIGITS or 0, and the one that a launch makes.
         count_steps: u32,
         mass_steps: u32,
         step: u32,
+        // Units of shares: 2^-bits.
         bits: u32,
         padding: u32,
     }

@@ -2,14 +2,7 @@
 #pragma once
 #include "device.h"
 
-// 32 activations as int8: x ≈ scale · q. Mirrors `Int8Block` in `act.rs`.
-struct Int8Block {
-    u32 q[8];
-    float scale, sum;
-    i32 half_sums[2];
-    float scaled_half_sums[2];
-    u32 padding[2];
-};
+#include "Int8Block"
 
 // Where a column of bfloat16 activations is, and the reverse. Among 16 the even ones come before the odd ones, as `RoundedAct`
 // in `storage.rs` says.

@@ -4,11 +4,7 @@
 
 enum ActivationKind { SWIGLU, GEGLU, CLAMPED_SWIGLU, LIMITED_SWIGLU };
 
-// Mirrors `ActivationParams` in `activation.rs`.
-struct Activation {
-    u32 kind;
-    float alpha, limit;
-};
+#include "Activation"
 
 DEV float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 

@@ -3,12 +3,7 @@
 #include "kept_row.h"
 #include "quantise.h"
 
-struct AddNormParams {
-    // Elements of a row, and from one row to the next.
-    u64 width, x_stride, y_stride;
-    float eps, scale, factor;
-    u32 aligned;
-};
+#include "AddNormParams"
 
 // factor · (y + scale · v · norm · w).
 DEV Kept summed(Kept y, Kept v, float norm, Kept w, float scale, float factor) {
@@ -36,14 +31,7 @@ KERNEL_BOUNDED(add_norm, 1024, 1)
     store_kept(y, summed(sum, v, norm, w, p.scale, p.factor), groups);
 }
 
-struct AddNormActParams {
-    AddNormParams sum;
-    // The epsilon of the sum's norm, and whether it has one.
-    float eps;
-    u32 normed;
-    // The parts that are written, of ActPart; the other pointers say nothing.
-    u32 parts, padding;
-};
+#include "AddNormActParams"
 
 // The same, and the sum or norm(sum) as activations.
 KERNEL_BOUNDED(add_norm_act, 1024, 1)
@@ -76,12 +64,7 @@ KERNEL_BOUNDED(add_norm_act, 1024, 1)
     }
 }
 
-struct AddNormsParams {
-    // Elements of a row, and from one row to the next.
-    u64 width, first_stride, second_stride, y_stride;
-    float first_eps, second_eps, eps, scale, factor;
-    u32 aligned;
-};
+#include "AddNormsParams"
 
 // y = factor · (y + scale · norm(norm(first) + norm(second))).
 KERNEL_BOUNDED(add_norms, 1024, 1)

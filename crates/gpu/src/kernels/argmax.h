@@ -5,11 +5,7 @@
 // Elements of a segment.
 #define SEGMENT 2048
 
-struct ArgmaxParams {
-    // Columns, and elements from one row to the next.
-    u64 cols, x_stride, out_stride;
-    u32 rows, segments;
-};
+#include "ArgmaxParams"
 
 // Value and column as one number: the greater of two is that of the larger value, and of the smaller column on a tie.
 // None is 0. A value that is not finite makes the row's greatest NOT_FINITE, whose column is PADDING.

@@ -12,15 +12,6 @@
 #pragma once
 #include "language.h"
 
-// Whether a struct's field is at this byte (`shared_struct.rs`). A compiler without offsets, as NVRTC, asserts sizes alone.
-#define FIELD_AT(S, field, byte) true
-#ifdef __has_builtin
-#if __has_builtin(__builtin_offsetof)
-#undef FIELD_AT
-#define FIELD_AT(S, field, byte) (__builtin_offsetof(S, field) == byte)
-#endif
-#endif
-
 // Also of 64-bit integers, for which not every language has `min` and `max`.
 template <class T>
 DEV T larger(T a, T b) { return a < b ? b : a; }

@@ -3,15 +3,7 @@
 #include "epilogue.h"
 #include "reduce.h"
 
-struct ElementsParams {
-    u64 rows, cols;
-    // Elements from one row to the next.
-    u64 x_stride, y_stride, gate_stride;
-    float scale;
-    u32 aligned;
-    u32 span;  // columns of x for each of a gate
-    u32 padding;
-};
+#include "ElementsParams"
 
 DEV u64 first_column(Here here) { return ((u64)here.block_y() * here.block_width() + here.thread_x()) * 4; }
 
@@ -135,13 +127,7 @@ struct alignas(8) FourHalves {
     u16 at[4];
 };
 
-struct CombineParams {
-    u64 rows, cols;
-    u64 out_stride, weights_stride, y_stride;
-    u32 top_k, aligned;
-    Epilogue epilogue;
-    u32 padding;
-};
+#include "CombineParams"
 
 DEV Four load_numbers(const GLOBAL float* from, u64 left, bool aligned) { return load_four(from, left, aligned); }
 // bfloat16.

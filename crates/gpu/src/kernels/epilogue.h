@@ -11,12 +11,7 @@ enum EpilogueKind {
     ADD,
 };
 
-// Mirrors `EpilogueParams` in `epilogue.rs`.
-struct Epilogue {
-    u32 kind;
-    float scale;
-    Activation activation;
-};
+#include "Epilogue"
 
 DEV void apply_epilogue(Epilogue how, GLOBAL float* y, float product) {
     if (how.kind == STORE) {

@@ -4,13 +4,7 @@
 #pragma once
 #include "reduce.h"
 
-struct GroupParams {
-    // Elements from one row of ids to the next.
-    u64 ids_stride;
-    u32 pairs, top_k, experts, tile_rows;
-    // Pairs of a block, and warps that have a table.
-    u32 chunk, tables;
-};
+#include "GroupParams"
 
 #define MAX_EXPERTS 1024
 

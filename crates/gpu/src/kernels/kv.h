@@ -5,14 +5,7 @@
 #define KV_BLOCK 16u
 #define GROUP_SIZE 32u
 
-// Mirrors `WriteParams` in `kv.rs`.
-struct WriteParams {
-    u64 key_input_stride, value_input_stride;  // elements from token to token
-    u32 heads;
-    u32 key_width, value_width;
-    u32 key_stride, value_stride;  // elements from token to token in the cache
-    u32 table_rows, table_cols, blocks;
-};
+#include "WriteParams"
 
 #ifdef CELLS_Q8_0
 typedef i8 Cell;

@@ -3,16 +3,7 @@
 #include "elementwise.h"
 #include "quantise.h"
 
-struct MultiplyActParams {
-    // Elements from one row to the next.
-    u64 x_stride, gate_stride;
-    u32 rows, cols;
-    u32 span;  // columns of x for each of a gate
-    u32 kind;  // GateKind
-    u32 aligned;
-    // The parts that are written, of ActPart; the other pointers say nothing.
-    u32 parts;
-};
+#include "MultiplyActParams"
 
 DEV float of_gate(u32 kind, float x) {
     switch (kind) {

@@ -3,14 +3,7 @@
 #pragma once
 #include "reduce.h"
 
-struct NormParams {
-    // Elements of a segment, and from one row to the next.
-    u64 width, x_stride, out_stride;
-    // Segments in all and in a row.
-    u32 segments, per_row;
-    float eps;
-    u32 aligned, by_block, padding;
-};
+#include "NormParams"
 
 // The threads that share a segment, which of them this is, and which segment.
 struct NormThreads {

@@ -3,14 +3,7 @@
 #include "kept_row.h"
 #include "quantise.h"
 
-struct NormActParams {
-    // Elements of a row, and from one row to the next.
-    u64 width, x_stride, normed_stride;
-    float eps;
-    u32 aligned;
-    // The parts that are written, of ActPart; the other pointers say nothing.
-    u32 parts, padding;
-};
+#include "NormActParams"
 
 // `other` are exact activations beside fast ones.
 KERNEL(norm_act)

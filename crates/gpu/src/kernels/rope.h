@@ -3,14 +3,7 @@
 #pragma once
 #include "reduce.h"
 
-struct RopeParams {
-    u64 x_stride, positions_stride;
-    u32 heads, head_width, pairs, interleaved;
-    // Threads side by side on the pairs of a head, and heads of a block.
-    u32 pair_threads, block_heads;
-    float magnitude;
-    u32 first;  // elements of a head before those that are rotated
-};
+#include "RopeParams"
 
 struct Rotation {
     float sine, cosine;

@@ -8,24 +8,7 @@
 
 enum Gating { SOFTMAX, SOFTMAX_OF_CHOSEN, SIGMOID, SPARSE_MIXER };
 
-struct RouteParams {
-    // Elements from one row to the next.
-    u64 logits_stride, ids_stride, weights_stride;
-    u32 rows, experts, top_k, gating;
-    // Expert groups, and the number of them that take part.
-    u32 groups, top_groups;
-    u32 normalise;
-    // Whether the sum over all experts is needed, or shares of the largest suffice.
-    u32 whole;
-    float scale, near;
-    // Whether there is a bias, whether experts have scales, and whether tokens are bound, because Metal does not guarantee
-    // that an unbound argument is null.
-    u32 biased, scaled, padded;
-    // Elements from one token to the next.
-    u32 tokens_stride;
-    u32 worth;  // so many of its highest scores are a group's worth: 1 or 2
-    u32 padding;
-};
+#include "RouteParams"
 
 // Whether a row is padding. Tokens are written before a step, so kernels read them before they wait: a load after the
 // wait would delay the loads that follow it by half a microsecond.

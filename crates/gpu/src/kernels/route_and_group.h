@@ -35,10 +35,7 @@ KERNEL(route)
 #define ROUTE_AND_GROUP_THREADS 512
 #endif
 
-struct RouteAndGroupParams {
-    RouteParams route;
-    GroupParams group;
-};
+#include "RouteAndGroupParams"
 
 KERNEL_BOUNDED(route_and_group, ROUTE_AND_GROUP_THREADS, 1)
 (IN(float, logits, 0), IN(float, bias, 1), IN(float, scales, 2), IN(u32, tokens, 3), INOUT(u32, ids, 4),

@@ -15,48 +15,12 @@
 // Histograms of a search.
 #define DIGITS 4
 
-struct SampleRow {
-    // Temperature: see Rate.
-    u64 factor;
-    // top-p = top_p · 2^-top_p_down.
-    u64 top_p;
-    // min-p as a share.
-    u64 least;
-    // First word of the mask; NO_MASK allows all tokens.
-    u64 mask;
-    u32 first_edit, edits;
-    int shift;
-    u32 top_p_down;
-    // 0: all.
-    u32 top_k;
-    // The uniform number, in units of 2^-32.
-    u32 draw;
-    // Not 0 unless the temperature is.
-    u32 random;
-    // The share of a logit is 0 if, divided by 64, it is further than this below the largest.
-    float negligible;
-    float repeat_penalty, presence_penalty, frequency_penalty;
-    u32 padding;
-};
+#include "SampleRow"
 #define NO_MASK 0xfffffffffffffffful
 
-// A change of a token's logit: `value` is added if `count` is 0, else the penalty for so many occurrences. Sorted by token,
-// additions first.
-struct SampleEdit {
-    u32 token, count;
-    float value;
-};
+#include "SampleEdit"
 
-struct SampleParams {
-    u64 cols, logits_stride, out_stride;
-    // The row of logits and of the output at which the table begins; segments of a row.
-    u64 first_row;
-    u32 segments;
-    // Histograms of the searches for top-k and for top-p, DIGITS or 0, and the one that a launch makes.
-    u32 count_steps, mass_steps, step;
-    // Units of shares: 2^-bits.
-    u32 bits, padding;
-};
+#include "SampleParams"
 
 // A search keeps all orders whose first bits are above those of `prefix`, and of those with these bits as many as make `left`, by
 // number or by mass; or it keeps all.

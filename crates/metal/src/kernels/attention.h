@@ -32,33 +32,7 @@
 // The sum of a split that met a block id out of range: the output is zero then.
 #define BAD_SUM -1.0f
 
-struct AttentionParams {
-    u64 q_stride, out_stride;  // elements from token to token
-    float scale, softcap;      // a softcap of 0 is none
-    u32 tokens;                // of the batch
-    u32 kv_heads, group;       // query heads are kv_heads · group
-    u32 key_width, value_width;
-    u32 key_stride, value_stride;  // elements from token to token in the cache
-    u32 value_row;                 // elements of the cache's row in which a value is
-    u32 window;                    // 0 is none
-    u32 table_rows, table_cols, blocks;
-    u32 context_columns;             // columns of the table that positions may lie in
-    u32 chunked;                     // whether the window begins at a multiple of itself
-    float temperature;               // see `query_scale`
-    u32 temperature_length, temperature_offset;  // a length of 0 is no temperature
-    u32 first;                       // positions before it are visible only to themselves
-    u32 key_columns, value_columns;  // widths rounded up to patches
-    u32 query_columns;               // so many of a key at once
-    u32 unit_heads;                  // the most query heads of a unit
-    u32 whole;                       // the most rounds that are not cut into splits
-    u32 splits;                      // of a token, at most
-    u32 walkers;                     // blocks that share the splits of a unit; one also joins them
-    u32 tile_tokens;                 // tokens of a tile
-    u32 listed;                      // whether `attention_plan` has listed runs
-    u32 sunk;                        // whether there are sinks
-    u32 aligned_out;                 // rows allow 16-byte accesses
-    u32 prepared;                    // whether results are also written as activations of the next product
-};
+#include "AttentionParams"
 
 // Words of the plan: the number of listed tokens, and of tiles; the tokens, at most as many as in the batch; then the first
 // token and the number of tokens of each tile.

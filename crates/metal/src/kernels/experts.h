@@ -6,10 +6,7 @@
 #include "gemv.h"
 #include "route_lanes.h"
 
-struct ExpertsParams {
-    RouteParams route;
-    ProductParams product;
-};
+#include "ExpertsParams"
 
 DEV Inputs<1> row_of(const ProductParams p, const GLOBAL float* x, u64 row) {
     Inputs<1> inputs;

@@ -4,14 +4,7 @@
 #pragma once
 #include "gemv.h"
 
-struct NormMatmulParams {
-    ProductParams product;
-    u64 x_stride, normed_stride;  // elements from row to row
-    float eps;
-    u32 aligned;  // rows of X, of the norm's output and of activations allow 16-byte accesses
-    u32 parts;    // which of `normed` and the activations this launch writes, of NormPart
-    u32 padding;
-};
+#include "NormMatmulParams"
 enum NormPart { NORM_NORMED = 1, NORM_ACT = 2, NORM_OTHER = 4 };
 
 // A row of X times the norm's weight, and the sum of the squares of what was loaded.
