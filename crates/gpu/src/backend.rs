@@ -90,6 +90,24 @@ fn region<'a>(op: &'static str, memory: &'a dyn DeviceMemory) -> Result<&'a Regi
     any.downcast_ref().ok_or(Error::ForeignLayout { op, what: "a buffer" })
 }
 
+/// Operations that a function of [`crate::common`] runs on the device, one line for each.
+macro_rules! kernels {
+    ($($kernel:ident($Kernel:ident) => $run:path,)*) => {
+        $(fn $kernel(&self, call: Checked<$Kernel>) -> Result<()> {
+            $run(self.gpu(), call.into_inner())
+        })*
+    };
+}
+
+/// The same for compositions.
+macro_rules! compositions {
+    ($($composition:ident($Composition:ident) => $run:path,)*) => {
+        $(fn $composition(&self, call: &mut Checked<$Composition>) -> Result<Fused> {
+            $run(self.gpu(), call)
+        })*
+    };
+}
+
 impl<V: Vendor> Kernels for GpuBackend<V> {
     fn name(&self) -> String {
         let properties = self.gpu().gpu().properties();
@@ -189,8 +207,35 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         Ok(Prepared { storage: Storage::new(GpuWeight(parts)), owned_bytes })
     }
 
-    fn embed(&self, call: Checked<Embed>) -> Result<()> {
-        embed::embed(self.gpu(), call.into_inner())
+    kernels! {
+        embed(Embed) => embed::embed,
+        rms_norm(RmsNorm) => norm::rms_norm,
+        layer_norm(LayerNorm) => norm::layer_norm,
+        qk_norm(QkNorm) => norm::qk_norm,
+        rope(Rope) => rope::rope,
+        copy_rows(CopyRows) => elementwise::copy_rows,
+        add(Add) => elementwise::add,
+        add_gated(AddGated) => elementwise::add_gated,
+        scale(Scale) => elementwise::scale,
+        soft_cap(SoftCap) => elementwise::soft_cap,
+        argmax(Argmax) => argmax::argmax,
+        sample(Sample) => sample::sample,
+        kv_write(KvWrite) => kv::kv_write,
+        kv_copy(KvCopy) => kv::kv_copy,
+        causal_conv(CausalConv) => recurrent::causal_conv,
+        delta_rule(DeltaRule) => recurrent::delta_rule,
+        gated_norm(GatedNorm) => norm::gated_norm,
+        multiply(Multiply) => elementwise::multiply,
+    }
+
+    compositions! {
+        add_norm(AddNorm) => add_norm::add_norm,
+        add_norm_act(AddNormAct) => add_norm::add_norm_act,
+        add_norms(AddNorms) => add_norm::add_norms,
+        norm_act(NormAct) => norm_act::norm_act,
+        multiply_act(MultiplyAct) => multiply_act::multiply_act,
+        qkv_write(QkvWrite) => qkv_write::qkv_write,
+        latent_write(LatentWrite) => latent_write::latent_write,
     }
 
     fn prepare_activations(&self, call: Checked<PrepareActivations>) -> Result<()> {
@@ -228,96 +273,8 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         elementwise::moe_combine(self.gpu(), call.into_inner(), false)
     }
 
-    fn rms_norm(&self, call: Checked<RmsNorm>) -> Result<()> {
-        norm::rms_norm(self.gpu(), call.into_inner())
-    }
-
-    fn layer_norm(&self, call: Checked<LayerNorm>) -> Result<()> {
-        norm::layer_norm(self.gpu(), call.into_inner())
-    }
-
-    fn qk_norm(&self, call: Checked<QkNorm>) -> Result<()> {
-        norm::qk_norm(self.gpu(), call.into_inner())
-    }
-
-    fn rope(&self, call: Checked<Rope>) -> Result<()> {
-        rope::rope(self.gpu(), call.into_inner())
-    }
-
-    fn copy_rows(&self, call: Checked<CopyRows>) -> Result<()> {
-        elementwise::copy_rows(self.gpu(), call.into_inner())
-    }
-
-    fn add(&self, call: Checked<Add>) -> Result<()> {
-        elementwise::add(self.gpu(), call.into_inner())
-    }
-
-    fn add_gated(&self, call: Checked<AddGated>) -> Result<()> {
-        elementwise::add_gated(self.gpu(), call.into_inner())
-    }
-
-    fn scale(&self, call: Checked<Scale>) -> Result<()> {
-        elementwise::scale(self.gpu(), call.into_inner())
-    }
-
-    fn soft_cap(&self, call: Checked<SoftCap>) -> Result<()> {
-        elementwise::soft_cap(self.gpu(), call.into_inner())
-    }
-
-    fn argmax(&self, call: Checked<Argmax>) -> Result<()> {
-        argmax::argmax(self.gpu(), call.into_inner())
-    }
-
-    fn sample(&self, call: Checked<Sample>) -> Result<()> {
-        sample::sample(self.gpu(), call.into_inner())
-    }
-
-    fn kv_write(&self, call: Checked<KvWrite>) -> Result<()> {
-        kv::kv_write(self.gpu(), call.into_inner())
-    }
-
-    fn kv_copy(&self, call: Checked<KvCopy>) -> Result<()> {
-        kv::kv_copy(self.gpu(), call.into_inner())
-    }
-
     fn attention(&self, call: Checked<Attention>) -> Result<()> {
         attention::attention(&self.vendor, call.into_inner(), None)
-    }
-
-    fn causal_conv(&self, call: Checked<CausalConv>) -> Result<()> {
-        recurrent::causal_conv(self.gpu(), call.into_inner())
-    }
-
-    fn delta_rule(&self, call: Checked<DeltaRule>) -> Result<()> {
-        recurrent::delta_rule(self.gpu(), call.into_inner())
-    }
-
-    fn gated_norm(&self, call: Checked<GatedNorm>) -> Result<()> {
-        norm::gated_norm(self.gpu(), call.into_inner())
-    }
-
-    fn multiply(&self, call: Checked<Multiply>) -> Result<()> {
-        elementwise::multiply(self.gpu(), call.into_inner())
-    }
-
-    fn add_norm(&self, call: &mut Checked<AddNorm>) -> Result<Fused> {
-        add_norm::add_norm(self.gpu(), call)
-    }
-
-    fn add_norm_act(&self, call: &mut Checked<AddNormAct>) -> Result<Fused> {
-        add_norm::add_norm_act(self.gpu(), call)
-    }
-
-    fn add_norms(&self, call: &mut Checked<AddNorms>) -> Result<Fused> {
-        add_norm::add_norms(self.gpu(), call)
-    }
-
-    fn norm_act(&self, call: &mut Checked<NormAct>) -> Result<Fused> {
-        norm_act::norm_act(self.gpu(), call)
-    }
-
-    fn multiply_act(&self, call: &mut Checked<MultiplyAct>) -> Result<Fused> {
-        multiply_act::multiply_act(self.gpu(), call)
     }
 
     fn norm_matmul(&self, call: &mut Checked<NormMatmul>) -> Result<Fused> {
@@ -343,14 +300,6 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
 
     fn experts(&self, call: &mut Checked<Experts>) -> Result<Fused> {
         experts::experts(&self.vendor, call)
-    }
-
-    fn qkv_write(&self, call: &mut Checked<QkvWrite>) -> Result<Fused> {
-        qkv_write::qkv_write(self.gpu(), call)
-    }
-
-    fn latent_write(&self, call: &mut Checked<LatentWrite>) -> Result<Fused> {
-        latent_write::latent_write(self.gpu(), call)
     }
 
     fn attention_act(&self, call: &mut Checked<AttentionAct>) -> Result<Fused> {
