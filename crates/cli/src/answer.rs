@@ -1,8 +1,10 @@
 //! An answer: its request, and its text on stdout as it is generated, thinking dimmed. On a terminal lines break
 //! between words.
 
+use std::fmt::{self, Display, Formatter};
 use std::io::{self, IsTerminal};
 
+use gristmill_engine::engine::Finish;
 use gristmill_engine::{Chat, Conversation, ConverseOptions, Engine, EngineError, Grammar, Piece, ReplyParser};
 use gristmill_text::reply::{Joiner, ReplyEvent};
 use gristmill_text::template::{Message, Role};
@@ -13,6 +15,9 @@ use crate::wrap::Wrap;
 
 const DIM: &str = "\x1b[2m";
 const PLAIN: &str = "\x1b[0m";
+
+/// Characters of a prompt that are printed before its continuation.
+const LONGEST_ECHO: usize = 1_000;
 
 /// The conversation that an answer continues.
 pub(crate) fn conversation(
@@ -26,6 +31,30 @@ pub(crate) fn conversation(
     let mut chat = Chat::new(system.into_iter().chain(turns.iter().cloned()).collect());
     chat.thinking = no_think.then_some(false);
     engine.converse(chat, ConverseOptions { grammar, ..ConverseOptions::default() })
+}
+
+/// What truncated an answer.
+pub(crate) struct Limit {
+    pub(crate) is_context: bool,
+    tokens: usize,
+}
+
+/// The limit of an answer that is truncated.
+pub(crate) fn limit(finish: &Finish, max_tokens: Option<usize>, engine: &Engine) -> Limit {
+    let tokens = finish.usage.generated_tokens;
+    match max_tokens.is_some_and(|most| tokens >= most) {
+        true => Limit { is_context: false, tokens },
+        false => Limit { is_context: true, tokens: engine.context() },
+    }
+}
+
+impl Display for Limit {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        match self.is_context {
+            true => write!(f, "truncated: the context of {} tokens is full", self.tokens),
+            false => write!(f, "truncated after {} tokens, by -n", self.tokens),
+        }
+    }
 }
 
 /// A generated text.
@@ -51,10 +80,12 @@ pub(crate) struct Printer {
     show: Show,
     /// Breaks lines between words; for a terminal.
     wrap: Option<Wrap>,
-    /// Thinking is dimmed.
+    /// Thinking and prompts are dimmed.
     dims: bool,
     /// Whether the latest printed text is thinking, if there is one.
     in_thought: Option<bool>,
+    /// Whether the text that is printed now is thinking, or a prompt.
+    is_dim: bool,
     ends_line: bool,
     joiner: Joiner,
     answer: Answer,
@@ -65,7 +96,19 @@ impl Printer {
         let terminal = io::stdout().is_terminal();
         let (wrap, dims) = (terminal.then(Wrap::default), terminal && console::styles_allowed());
         let (joiner, answer) = Default::default();
-        Printer { parser, show, wrap, dims, in_thought: None, ends_line: false, joiner, answer }
+        Printer { parser, show, wrap, dims, in_thought: None, is_dim: false, ends_line: false, joiner, answer }
+    }
+
+    /// Prints the end of the text that the answer continues, dimmed. Files and pipes get only the answer.
+    pub(crate) fn echo(&mut self, prompt: &str) -> Result<(), Failure> {
+        let Some(wrap) = self.wrap.as_mut().filter(|_| self.show != Show::Nothing) else { return Ok(()) };
+        let start = prompt.char_indices().rev().nth(LONGEST_ECHO - 1).map_or(0, |(at, _)| at);
+        let (mark, columns) = (if start > 0 { "…" } else { "" }, console::columns());
+        let lines = wrap.push(mark, columns) + &wrap.push(&prompt[start..], columns) + &wrap.finish(columns);
+        self.is_dim = true;
+        self.write(&lines)?;
+        self.is_dim = false;
+        Ok(())
     }
 
     /// Takes the next piece.
@@ -90,7 +133,7 @@ impl Printer {
         if turns {
             self.print_held()?;
         }
-        self.in_thought = Some(is_thought);
+        (self.in_thought, self.is_dim) = (Some(is_thought), is_thought);
         self.print(if turns { "\n\n" } else { separator })?;
         self.print(&text)
     }
@@ -115,7 +158,7 @@ impl Printer {
     fn write(&self, text: &str) -> Result<(), Failure> {
         match text {
             "" => Ok(()),
-            _ if self.in_thought == Some(true) && self.dims => console::print(format_args!("{DIM}{text}{PLAIN}")),
+            _ if self.is_dim && self.dims => console::print(format_args!("{DIM}{text}{PLAIN}")),
             _ => console::print(text),
         }
     }

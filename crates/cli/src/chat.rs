@@ -1,5 +1,7 @@
 //! `chat`: a conversation on the terminal, or line by line from a pipe.
 
+mod command;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,7 +18,8 @@ use crate::failure::Failure;
 use crate::input::Input;
 use crate::source::{ANSWERS, ModelArg, QuantizeArg, Source};
 use crate::template::{self, TemplateArg};
-use crate::{console, interrupt, load, recommended, run};
+use crate::{console, interrupt, load, recommended, run, summary};
+use command::Command;
 
 /// Chat with a model.
 ///
@@ -46,15 +49,6 @@ pub(crate) struct ChatArgs {
     log: Verbosity,
 }
 
-const HELP: &str = "\
-Enter sends the message. Alt-Enter, or a backslash before Enter, begins another line; pasted lines are one message.
-/reset          clear the conversation
-/system TEXT    set the system message and begin again; without TEXT, remove it
-/stats          tokens and times so far
-/help           this
-/quit           end (also Ctrl-D)
-Ctrl-C          stop the answer";
-
 /// Cancels the running answer, if there is one.
 type Running = Arc<Mutex<Option<Canceller>>>;
 
@@ -80,9 +74,10 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let running = Running::default();
     stop_answer_on_ctrl_c(&running)?;
     let mut input = Input::open(&args.log);
-    template::report(&engine, &args.log, if input.interactive() { Verbosity::info } else { Verbosity::detail });
+    template::report(&engine, &args.log);
     if input.interactive() {
-        args.log.info(format_args!("context: {} tokens; /help lists the commands", engine.context()));
+        args.log.info(format_args!("{}", summary::line(&engine)));
+        args.log.info(format_args!("/help lists the commands, Ctrl-C stops an answer, Ctrl-D ends the chat"));
     }
     let (no_think, log, system) = (args.no_think, args.log, args.system.clone());
     let draft = drafts.most(engine.model());
@@ -109,12 +104,6 @@ fn stop_answer_on_ctrl_c(running: &Running) -> Result<(), Failure> {
     })
 }
 
-/// Whether a word has the form of a command, such as `/reset`. A path or a C comment has another form.
-fn is_command(word: &str) -> bool {
-    let name = word.strip_prefix('/').unwrap_or_default();
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphabetic())
-}
-
 /// A conversation.
 struct Session {
     engine: Engine,
@@ -134,29 +123,23 @@ struct Session {
 impl Session {
     /// Runs a command or answers a message. Returns false at the end of the conversation.
     fn take(&mut self, message: &str) -> Result<bool, Failure> {
-        let line = message.trim();
-        let (command, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-        match command {
-            "" => {}
-            // Commands have one line, except /system.
-            _ if line.contains('\n') && command != "/system" => self.answer(message.trim_end())?,
-            "/quit" | "/exit" => return Ok(false),
-            "/help" => console::note(format_args!("{HELP}")),
-            "/stats" => self.stats(),
-            "/reset" => {
+        match Command::of(message) {
+            None if message.trim().is_empty() => {}
+            None => self.answer(message.trim_end())?,
+            Some(Command::End) => return Ok(false),
+            Some(Command::Help) => console::note(format_args!("{}", command::help())),
+            Some(Command::Stats) => self.stats(),
+            Some(Command::Reset) => {
                 self.turns.clear();
                 console::note(format_args!("the conversation is discarded"));
             }
-            "/system" => {
-                self.system = Some(rest.trim().to_owned()).filter(|text| !text.is_empty());
+            Some(Command::System(text)) => {
+                self.system = Some(text.to_owned()).filter(|text| !text.is_empty());
                 self.turns.clear();
                 let what = if self.system.is_some() { "set" } else { "removed" };
                 console::note(format_args!("the system message is {what}; the conversation starts again"));
             }
-            _ if is_command(command) => {
-                console::note(format_args!("{command} is not a command; /help lists them"));
-            }
-            _ => self.answer(message.trim_end())?,
+            Some(Command::Unknown(name)) => console::note(format_args!("{name} is not a command; /help lists them")),
         }
         Ok(true)
     }
@@ -221,14 +204,9 @@ impl Session {
         if self.log.quiet || finish.reason != FinishReason::Length {
             return;
         }
-        let tokens = finish.usage.generated_tokens;
-        if self.options.max_tokens.is_some_and(|most| tokens >= most) {
-            return console::note(format_args!("(truncated after {tokens} tokens, by -n)"));
-        }
-        let context = self.engine.context();
-        console::note(format_args!(
-            "(truncated: the context of {context} tokens is full; /reset discards the conversation)"
-        ));
+        let limit = answer::limit(finish, self.options.max_tokens, &self.engine);
+        let remedy = if limit.is_context { "; /reset discards the conversation" } else { "" };
+        console::note(format_args!("({limit}{remedy})"));
     }
 
     fn set_running(&self, canceller: Option<Canceller>) {

@@ -46,6 +46,7 @@ mod shell;
 mod source;
 mod special;
 mod stdin;
+mod summary;
 mod template;
 mod tokenize;
 mod wrap;

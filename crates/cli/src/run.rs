@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use gristmill_engine::receipt::{Receipt, Recorder};
-use gristmill_engine::{Drafting, Finish, Usage};
+use gristmill_engine::{Drafting, Finish, FinishReason, Usage};
 use gristmill_engine::{Engine, GenerationOptions, Prompt, ReplyParser, Request, machine};
 use gristmill_files::gguf::{WriteError, write_atomically};
 use gristmill_lab::drafts_line;
@@ -28,8 +28,8 @@ use crate::{console, load, prompt, recommended};
 
 /// Answer a prompt, or continue a text.
 ///
-/// If the file has a chat template, it is applied; --raw continues the text without it. The text is printed on stdout.
-/// The last line on stderr has the mode (chat template or raw text) and the speed.
+/// If the file has a chat template, it is applied; --raw continues the text without it. The text is printed on stdout,
+/// and its speed on stderr. On a terminal, a continued text starts with the prompt, dimmed.
 ///
 /// The first argument is the model if it ends in .gguf, has the form ORG/REPO, or is a file or folder. Otherwise it is
 /// the prompt.
@@ -136,8 +136,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let engine = template::replaced(engine, chat_template.as_deref());
     let chat = !args.raw && engine.template().is_some();
     if chat {
-        template::report(&engine, &args.log, Verbosity::detail);
+        template::report(&engine, &args.log);
     }
+    let mut prompt = None;
     let (mut request, parser) = match chat {
         true => {
             if let Some(option) = args.special.given() {
@@ -151,17 +152,20 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             let remedy = "leave --system out, or write its text into the prompt";
             return Err(Failure::new(format!("{source} has no chat template, which --system needs; {remedy}")));
         }
-        false => (
-            Request { grammar, ..Request::new(Prompt::Text { text, options: args.special.options() }) },
-            ReplyParser::plain(),
-        ),
+        false => {
+            prompt = Some(text.clone());
+            let text = Prompt::Text { text, options: args.special.options() };
+            (Request { grammar, ..Request::new(text) }, ReplyParser::plain())
+        }
     };
     options.resolve(&args.sampling, recommended::sampling(source, engine.model()), &args.log);
     options.apply(&mut request, engine.model())?;
     request.draft = drafts.most(engine.model());
 
     let mut recorder = args.receipt.as_ref().map(|_| Recorder::new(&engine, slice::from_ref(&request)));
-    let (answer, finish) = generate(&engine, request, Printer::new(parser, args.show()), recorder.as_mut())?;
+    let mut printer = Printer::new(parser, args.show());
+    printer.echo(prompt.as_deref().unwrap_or_default())?;
+    let (answer, finish) = generate(&engine, request, printer, recorder.as_mut())?;
     if let (Some(path), Some(receipt)) = (&args.receipt, recorder.and_then(Recorder::finish)) {
         save(&receipt, path)?;
     }
@@ -175,8 +179,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         let mode = if chat { "chat" } else { "raw" };
         console::print_json(&Report::new(&answer, &finish, mode, load_time))?;
     }
-    let mode = if chat { "chat template" } else { "raw text" };
-    args.log.info(format_args!("{mode}: {}, {}", rates(&finish), costs(load_time)));
+    if args.log.verbose {
+        let mode = if chat { "chat template" } else { "raw text" };
+        args.log.info(format_args!("{mode}: {}, {}", rates(&finish), costs(load_time)));
+    } else {
+        args.log.info(format_args!("{}", outcome(&finish, &engine, options.max_tokens)));
+    }
     Ok(())
 }
 
@@ -250,6 +258,18 @@ fn generate(
     let answer = printer.finish()?;
     let end = end.ok_or_else(|| Failure::new("the generation ended early; run it again"))?;
     Ok((answer, end))
+}
+
+/// `38 tokens at 45.1 tok/s`, and the limit that truncated the text.
+fn outcome(finish: &Finish, engine: &Engine, max_tokens: Option<usize>) -> String {
+    let rate = finish.usage.decode_rate().map(|rate| format!(" at {rate:.1} tok/s")).unwrap_or_default();
+    let limit = match (finish.reason, answer::limit(finish, max_tokens, engine)) {
+        (FinishReason::Length, limit) if limit.is_context => format!("; {limit}"),
+        (FinishReason::Length, _) => "; truncated by -n".to_owned(),
+        _ => String::new(),
+    };
+    let tokens = finish.usage.generated_tokens;
+    format!("{tokens} {}{rate}{limit}", if tokens == 1 { "token" } else { "tokens" })
 }
 
 /// Tokens and rates of a generation.

@@ -1,6 +1,5 @@
 //! The chat template: one from a file in place of the model's, and a line about what it does.
 
-use std::fmt::Arguments;
 use std::fs::File;
 use std::path::PathBuf;
 
@@ -44,8 +43,8 @@ pub(crate) fn replaced(engine: Engine, source: Option<&str>) -> Engine {
     }
 }
 
-/// Prints a warning if an engine's template is broken, and `write`s in which form tools and reasoning are read.
-pub(crate) fn report(engine: &Engine, log: &Verbosity, write: fn(&Verbosity, Arguments)) {
+/// Prints a warning if an engine's template is broken, and with `--verbose` in which form tools and reasoning are read.
+pub(crate) fn report(engine: &Engine, log: &Verbosity) {
     let (Some(template), Some(for_tools)) = (engine.template(), engine.tool_template()) else { return };
     let is_one = template.source() == for_tools.source();
     for template in [Some(template), Some(for_tools).filter(|_| !is_one)].into_iter().flatten() {
@@ -56,7 +55,7 @@ pub(crate) fn report(engine: &Engine, log: &Verbosity, write: fn(&Verbosity, Arg
     }
     if let (Ok((_, reasoning)), Ok((tools, _))) = (template.support(), for_tools.support()) {
         let own = if is_one { "" } else { " (template tool_use)" };
-        write(log, format_args!("chat template: tools: {tools}{own}; reasoning: {reasoning}"));
+        log.detail(format_args!("chat template: tools: {tools}{own}; reasoning: {reasoning}"));
     }
 }
 

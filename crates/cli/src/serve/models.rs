@@ -18,6 +18,7 @@ use crate::load::{self, Beside, Memory};
 use crate::numbers;
 use crate::settings::SettingArgs;
 use crate::source::{ModelOption, QuantizeArg, Source};
+use crate::summary::{self, name};
 use crate::{kind, recommended, template};
 
 #[derive(Args, Clone)]
@@ -191,7 +192,12 @@ impl Loads {
         self.settings.apply(&mut sampling);
         let engine = load::start(model, drafts, limits, device, log)?.with_queue(self.queue);
         let engine = template::replaced(engine, self.chat_template.as_deref());
-        template::report(&engine, log, Verbosity::info);
+        let replies = match engine.sequences() {
+            1 => "one reply at a time".to_owned(),
+            replies => format!("{replies} replies at once"),
+        };
+        log.info(format_args!("{}, {replies}", summary::line(&engine)));
+        template::report(&engine, log);
         if self.count_experts {
             engine.count_experts(true);
         }
@@ -283,18 +289,4 @@ fn is_first_gguf(path: &Path) -> bool {
         (part.len() == 5 && count.len() == 5).then(|| part.parse::<u32>().ok())?
     });
     is_gguf && part.is_none_or(|part| part == 1)
-}
-
-/// The name of the file without folder and ending, or of the folder that is the model; that of the built-in model, which
-/// has no file.
-fn name(file: &GgufFile) -> String {
-    // The files of a folder have the same names in every folder.
-    let of_folder = file.metadata().optional::<&str>("general.name").ok().flatten().filter(|_| !file.is_gguf());
-    if let Some(name) = of_folder {
-        return name.to_owned();
-    }
-    match file.paths().next() {
-        Some(path) => path.file_stem().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned()),
-        None => "gristmill-stories".to_owned(),
-    }
 }

@@ -337,7 +337,7 @@ fn chat_templates_are_replaced_and_reported() {
         file
     };
     let good = template("good.jinja", "{{ messages[0].content }}{{ messages[0].content }}");
-    assert!(run(&["--chat-template", &good]).last_line().starts_with("chat template: prompt 10 tokens"));
+    assert!(run(&["-v", "--chat-template", &good]).last_line().starts_with("chat template: prompt 10 tokens"));
     let verbose = run(&["-v"]).err;
     assert!(verbose.contains("\nchat template: tools: none: spelled out (the template shows no tools); "), "{verbose}");
     let wrong = template("wrong.jinja", "{% if x %}");

@@ -49,11 +49,9 @@ fn run_answers_or_continues() {
         gristmill(&[&fixed[..], arguments].concat(), stdin)
     };
     let chat = run(&["hello"], b"");
-    assert!(chat.last_line().starts_with("chat template: prompt "), "{}", chat.err);
-    for word in [" tok/s", "decode ", "load ", "memory "] {
-        assert!(chat.last_line().contains(word), "{}", chat.err);
-    }
-    assert_eq!(chat.err.lines().count(), 1);
+    // One short line. With --verbose, it has all rates.
+    assert!(chat.last_line().contains(" token") && chat.last_line().contains(" tok/s"), "{}", chat.err);
+    assert!(chat.err.lines().count() == 1 && chat.err.len() <= 80, "{}", chat.err);
     assert!(chat.out.ends_with('\n'));
     let out = chat.success();
     assert_eq!(run(&["-p", "hello"], b"").success(), out);
@@ -61,9 +59,14 @@ fn run_answers_or_continues() {
     assert_eq!(run(&["--threads", "1", "hello"], b"").code, Some(2), "given twice");
 
     let raw = run(&["--raw", "hello"], b"");
-    assert!(raw.last_line().starts_with("raw text: prompt 6 tokens"), "{}", raw.err);
     assert_eq!(run(&["-q", "hello"], b"").err, "");
-    let verbose = run(&["-v", "hello"], b"").err;
+    assert!(run(&["-v", "--raw", "hello"], b"").last_line().starts_with("raw text: prompt 6 tokens"));
+    let verbose = run(&["-v", "hello"], b"");
+    assert!(verbose.last_line().starts_with("chat template: prompt "), "{}", verbose.err);
+    for word in [" tok/s", "decode ", "load ", "memory "] {
+        assert!(verbose.last_line().contains(word), "{}", verbose.err);
+    }
+    let verbose = verbose.err;
     for word in ["memory: ", "KV cache", "context: 100 tokens", "threads: 2", "seed: "] {
         assert!(verbose.contains(word), "{verbose}");
     }
@@ -87,7 +90,7 @@ fn the_built_in_model_tells_a_story() {
     let output = command.current_dir("/").stdin(Stdio::null()).output().unwrap();
     fs::remove_file(&program).unwrap();
     let story = crate::Ended::new(output);
-    assert!(story.last_line().starts_with("raw text: prompt 4 tokens"), "{}", story.err);
+    assert!(story.last_line().contains(" tok/s"), "{}", story.err);
     let words = story.success().split_whitespace().count();
     assert!(words > 20, "{words} words");
 
@@ -229,6 +232,20 @@ fn chat_by_the_line() {
     }
     assert!(!ended.err.contains("error"), "{}", ended.err);
     assert!(ended.success().ends_with('\n'));
+    // Names of other programs; none of them is a message.
+    let messages: [(&[u8], &str); 6] = [
+        (b"/clear\n", "the conversation is discarded\n"),
+        (b"/?\n", "Enter sends the message."),
+        (b"/bye\nhello\n", ""),
+        (b"/exit\nhello\n", ""),
+        (b"exit\nhello\n", ""),
+        (b"quit\nhello\n", ""),
+    ];
+    for (input, said) in messages {
+        let ended = gristmill(&["chat", "-m", "MODEL", "-n", "5"], input);
+        assert!(ended.err.starts_with(said) && (ended.err.is_empty() == said.is_empty()), "{}", ended.err);
+        assert_eq!(ended.success(), "");
+    }
     // A message about a cut answer names the limit. A path is no command, nor are several lines.
     let endless = path("endless.gguf");
     let ended = gristmill(&["chat", &endless, "-n", "2"], b"/a/b\n/quit\\\nx\n");

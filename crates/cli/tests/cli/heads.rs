@@ -47,9 +47,9 @@ fn heads_in_a_file_of_their_own() {
         assert_eq!(ended.code, Some(0), "{}", ended.err);
         (ended.out, ended.err)
     };
-    let (plain, status) = run(&[]);
+    let (plain, status) = run(&["-v"]);
     assert!(!status.contains("drafts by"), "{status}");
-    let (drafted, status) = run(&["--draft-model", &heads]);
+    let (drafted, status) = run(&["-v", "--draft-model", &heads]);
     assert_eq!(drafted, plain);
     assert!(status.contains("drafts by mtp"), "{status}");
 

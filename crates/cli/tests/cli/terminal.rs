@@ -130,6 +130,10 @@ fn chat(test: &str) -> (Terminal, PathBuf) {
     fs::create_dir_all(&folder).unwrap();
     let arguments = ["chat", "ENDLESS", "-n", "3"];
     let mut terminal = Terminal::start(80, &[("XDG_DATA_HOME", folder.as_os_str())], &arguments);
+    // The first line.
+    terminal.wait("endless: ");
+    terminal.wait(" kB, context of 100 tokens");
+    terminal.wait("/help lists the commands");
     terminal.wait(PASTES_ARE_BRACKETED);
     terminal.wait("> ");
     (terminal, folder.join("gristmill/history"))
@@ -268,8 +272,26 @@ fn lines_break_between_words() {
     let whole = gristmill(&run, b"").success();
     assert!(whole.lines().any(|line| line.len() > 100), "{whole}");
     let shown = Terminal::start(40, &[], &run).end();
+    // The prompt comes first, dimmed.
+    let prompt = "Once upon a time";
+    let shown = shown.strip_prefix(&format!("\x1b[2m{prompt}\x1b[0m")).unwrap_or_else(|| panic!("{shown:?}"));
+    let shown = format!("{prompt}{shown}");
     let lines: Vec<&str> = shown.lines().map(|line| line.trim_end_matches('\r')).collect();
     assert!(lines.len() > 5 && lines.iter().all(|line| line.chars().count() <= 40), "{lines:?}");
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    assert_eq!(words(&shown), words(&whole));
+    assert_eq!(words(&shown), words(&format!("{prompt}{whole}")));
+}
+
+/// Of a long prompt, the end is shown. JSON has no prompt in front.
+#[test]
+fn a_continued_prompt_is_shown() {
+    let long = format!("{}. Once upon a time", "word ".repeat(300));
+    let run = |prompt: &str, option: &str| {
+        let arguments = ["run", "--seed", "7", "-n", "5", "-q", "--raw", "--device", "cpu", option, prompt];
+        Terminal::start(80, &[("NO_COLOR", OsStr::new("1"))], &arguments).end()
+    };
+    let shown = run(&long, "--temp=0").replace("\r\n", " ");
+    assert!(shown.starts_with('…') && shown.contains(" word . Once upon a time"), "{shown:?}");
+    assert!((1_000..1_100).contains(&shown.chars().count()), "{shown:?}");
+    assert!(run("Once upon", "--json").starts_with('{'));
 }
