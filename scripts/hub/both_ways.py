@@ -13,6 +13,10 @@ from pathlib import Path
 
 gristmill, standin, model, folder = sys.argv[1:5]
 REPO = "org/tiny-GGUF"
+# A folder of safetensors as publishers lay it out, and files that a model does not need.
+FOLDER_REPO = "org/tiny"
+GOLDEN = Path(__file__).parents[2] / "crates/conformance/golden/convert/qwen3moe"
+NEEDED = sorted(path.name for path in GOLDEN.iterdir())
 folder = Path(folder)
 shutil.rmtree(folder, ignore_errors=True)
 folder.mkdir(parents=True)
@@ -20,11 +24,14 @@ names = ["tiny-Q8_0.gguf", "tiny-Q4_K_M.gguf", "README.md"]
 for name in names[:2]:
     shutil.copy(model, folder / name)
 (folder / "README.md").write_text("# tiny\n")
+(folder / "consolidated.safetensors").write_bytes(bytes(1 << 20))
 
 
 class Hub:
     def __init__(self):
-        words = [standin, REPO] + [str(folder / name) for name in names]
+        words = [standin, REPO] + [str(folder / name) for name in names] + [FOLDER_REPO]
+        words += [str(GOLDEN.resolve() / name) for name in NEEDED]
+        words += [str(folder / name) for name in ("README.md", "consolidated.safetensors")]
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.endpoint, self.commit = self.process.stdout.readline().split()
 
@@ -93,6 +100,33 @@ snapshot_download(REPO, cache_dir=theirs)
 names_there = {line.split()[0] for line in run(theirs, "models").splitlines()}
 assert names_there == {f"{REPO}:Q8_0", f"{REPO}:Q4_K_M"}, names_there
 print("ok: and the whole snapshot of snapshot_download")
+
+# A model as a folder, both ways.
+path = run(ours, "pull", "-q", FOLDER_REPO).strip()
+assert sorted(os.listdir(path)) == NEEDED, os.listdir(path)
+hub.asked()
+found = snapshot_download(FOLDER_REPO, cache_dir=ours, local_files_only=True)
+assert found == path, (found, path)
+one = hf_hub_download(FOLDER_REPO, "config.json", cache_dir=ours)
+assert one == f"{path}/config.json" and hub.asked()[1] == 0, one
+info = scan_cache_dir(ours)
+assert not info.warnings, info.warnings
+print("ok: snapshot_download(local_files_only=True) finds the folder that gristmill pulled, without the files left out")
+words = ["-q", "-n", "8", "--temp", "0", "--raw", "a"]
+text = run(ours, "run", path, *words)
+assert text == run(ours, "run", f"hf:{FOLDER_REPO}", *words) and hub.asked() == [0, 0]
+hf_hub_download(FOLDER_REPO, "config.json", cache_dir=theirs)
+hub.asked()
+assert text == run(theirs, "run", f"hf:{FOLDER_REPO}", *words)
+assert sum(hub.asked()) > 0
+print("ok: gristmill run completes a folder of which hf_hub_download fetched one file")
+run(theirs, "rm", "-q", FOLDER_REPO)
+snapshot_download(FOLDER_REPO, cache_dir=theirs)
+hub.asked()
+assert text == run(theirs, "run", f"hf:{FOLDER_REPO}", *words) and hub.asked() == [0, 0]
+print("ok: and uses the whole folder of snapshot_download, and sends nothing")
+for cache in (ours, theirs):
+    run(cache, "rm", "-q", FOLDER_REPO)
 
 # Removing.
 run(theirs, "rm", "-q", f"{REPO}:Q8_0")

@@ -7,7 +7,7 @@ use crate::source::Source;
 /// The defaults for a model.
 pub(crate) fn sampling(source: Source, model: &Model) -> SamplingOptions {
     match source {
-        Source::File(_) | Source::Quantised(..) | Source::Hub(_) => model.sampling(),
+        Source::File(_) | Source::Quantised(..) | Source::Hub(_) | Source::HubQuantised(..) => model.sampling(),
         Source::BuiltIn => built_in(),
     }
 }

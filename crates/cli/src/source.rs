@@ -9,7 +9,7 @@ use gristmill_convert::quantize::{Mix, QuantizeError};
 use gristmill_convert::{ConvertOptions, is_model_folder, open_folder};
 use gristmill_engine::machine;
 use gristmill_files::gguf::{GgufError, GgufFile};
-use gristmill_hub::Reference;
+use gristmill_hub::{Pick, Reference};
 
 use crate::args::Verbosity;
 use crate::failure::Failure;
@@ -79,15 +79,22 @@ impl QuantizeArg {
         let Some(mix) = self.quantize else { return Ok(source) };
         match source {
             Source::File(path) if is_model_folder(path) => Ok(Source::Quantised(path, mix)),
+            Source::Hub(name) if may_be_folder(&name.parse()?) => Ok(Source::HubQuantised(name, mix)),
             // Opening it says what is wrong.
             Source::File(path) if !path.is_file() => Ok(source),
-            _ => {
-                let remedy = "leave it out, or write another file with gristmill quantize";
-                let name = mix.name();
-                Err(Failure::new(format!("--quantize {name} is for folders, and {source} is a GGUF file; {remedy}")))
-            }
+            _ => Err(is_no_folder(mix, &source)),
         }
     }
+}
+
+/// Whether a repository can be a folder, by its name. With a quantisation or a file, the model is a GGUF file.
+fn may_be_folder(reference: &Reference) -> bool {
+    reference.pick == Pick::Usual && !reference.repo.to_ascii_lowercase().ends_with("gguf")
+}
+
+fn is_no_folder(mix: Mix, source: &Source) -> Failure {
+    let (name, remedy) = (mix.name(), "leave it out, or write another file with gristmill quantize");
+    Failure::new(format!("--quantize {name} is for folders, and {source} is a GGUF file; {remedy}"))
 }
 
 /// The text that a command takes after the model.
@@ -243,12 +250,26 @@ pub(crate) fn built_in() -> Result<GgufFile, GgufError> {
     GgufFile::from_static(STORIES)
 }
 
-/// A folder as a model that runs.
-fn folder(path: &Path, mix: Option<Mix>, log: &Verbosity) -> Result<GgufFile, Failure> {
-    let options = ConvertOptions { mix, ..ConvertOptions::default() };
+/// A folder as a model that runs. In the cache of the hub, the name of the folder is a commit, so the model has a `name`.
+fn folder(path: &Path, mix: Option<Mix>, name: Option<String>, log: &Verbosity) -> Result<GgufFile, Failure> {
+    let options = ConvertOptions { mix, name, ..ConvertOptions::default() };
     let (file, notes) = open_folder(path, &options, machine::physical_cores())?;
     notes.iter().for_each(|note| log.info(format_args!("note: {note}")));
     Ok(file)
+}
+
+/// A model of the hub: a file, or a folder.
+fn of_hub(name: &str, mix: Option<Mix>, log: &Verbosity) -> Result<GgufFile, Failure> {
+    let path = hub::path(name, log)?;
+    match mix {
+        _ if is_model_folder(&path) => {
+            let Reference { repo, .. } = name.parse()?;
+            let repo = repo.rsplit('/').next().map(str::to_owned);
+            folder(&path, mix, repo, log)
+        }
+        Some(mix) => Err(is_no_folder(mix, &Source::Hub(name))),
+        None => Ok(GgufFile::open(path)?),
+    }
 }
 
 /// A model before it is opened.
@@ -259,6 +280,8 @@ pub(crate) enum Source<'a> {
     Quantised(&'a Path, Mix),
     /// The name of a model of the hub, which is found or downloaded when it is opened.
     Hub(&'a str),
+    /// The same of a folder, whose weights are quantised when they are loaded.
+    HubQuantised(&'a str, Mix),
     BuiltIn,
 }
 
@@ -271,8 +294,8 @@ impl<'a> Source<'a> {
     /// Maps the file, which is downloaded before if the hub has it and the cache has not; or reads a folder.
     pub(crate) fn open(self, log: &Verbosity) -> Result<GgufFile, Failure> {
         Ok(match self {
-            Source::File(path) if is_model_folder(path) => folder(path, None, log)?,
-            Source::Quantised(path, mix) => folder(path, Some(mix), log)?,
+            Source::File(path) if is_model_folder(path) => folder(path, None, None, log)?,
+            Source::Quantised(path, mix) => folder(path, Some(mix), None, log)?,
             Source::File(path) if !path.exists() => {
                 return Err(Failure::new(format!(
                     "{}: no such file or folder; check the path, or name a model of the hub such as {ANSWERS}",
@@ -280,7 +303,8 @@ impl<'a> Source<'a> {
                 )));
             }
             Source::File(path) => GgufFile::open(path)?,
-            Source::Hub(name) => GgufFile::open(hub::path(name, log)?)?,
+            Source::Hub(name) => of_hub(name, None, log)?,
+            Source::HubQuantised(name, mix) => of_hub(name, Some(mix), log)?,
             Source::BuiltIn => built_in()?,
         })
     }
@@ -290,7 +314,7 @@ impl Display for Source<'_> {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         match self {
             Source::File(path) | Source::Quantised(path, _) => path.display().fmt(f),
-            Source::Hub(name) => f.write_str(name),
+            Source::Hub(name) | Source::HubQuantised(name, _) => f.write_str(name),
             Source::BuiltIn => f.write_str("the built-in model"),
         }
     }

@@ -1,10 +1,10 @@
 //! The cache that programs of the hub share.
 //!
 //! ```text
-//! models--ORG--REPO/blobs/SHA256                    contents
+//! models--ORG--REPO/blobs/SUM                       contents, by their SHA-256 or the SHA-1 of Git
 //! models--ORG--REPO/refs/REVISION                   the commit of a branch or tag
 //! models--ORG--REPO/snapshots/COMMIT/PATH           links to the contents
-//! .locks/models--ORG--REPO/SHA256.lock              held while a content is written
+//! .locks/models--ORG--REPO/SUM.lock                 held while a content is written
 //! ```
 //!
 //! The layout is that of huggingface_hub: <https://huggingface.co/docs/huggingface_hub/guides/manage-cache>.
@@ -16,6 +16,7 @@ use std::time::Duration;
 use gristmill_files::gguf::FileKind;
 
 use crate::Error;
+use crate::folder;
 use crate::listing::RemoteFile;
 use crate::pick::{Picked, choose};
 use crate::reference::{MAIN, Pick, Reference, is_commit, is_path};
@@ -63,12 +64,13 @@ impl Cache {
         match choose(&files, reference, &mut |file| Ok(kind(&snapshot, file))) {
             Ok(Picked { model, .. }) => Ok(Some(model.files.iter().map(|file| snapshot.join(&file.path)).collect())),
             Err(error @ (Error::Ambiguous { .. } | Error::Choose { .. } | Error::NotAModel { .. })) => Err(error),
+            Err(Error::NoModels { .. }) if reference.pick == Pick::Usual => Ok(folder::whole(&files, &snapshot)),
             Err(_) => Ok(None),
         }
     }
 
-    /// The same, if a listing of the hub could not lead to another model: without a tag, only Q4_K_M is sure, and without
-    /// the name of a file, only a name that marks no other kind.
+    /// The same, if a listing of the hub could not lead to another model: without a tag, only Q4_K_M or a folder is
+    /// sure, and without the name of a file, only a name that marks no other kind.
     ///
     /// # Errors
     /// If the cache cannot be read.
@@ -82,6 +84,10 @@ impl Cache {
             FileKind::of_name(&name) != FileKind::LanguageModel
         };
         match self.find(&sure) {
+            Ok(None) if reference.pick == Pick::Usual => match self.find(reference) {
+                Ok(Some(files)) if folder::is_folder(&files) => Ok(Some(files)),
+                _ => Ok(None),
+            },
             Err(Error::Ambiguous { .. } | Error::Choose { .. }) => Ok(None),
             Ok(Some(files)) if !matches!(sure.pick, Pick::File(_)) && is_marked(&files) => Ok(None),
             found => found,
@@ -96,14 +102,14 @@ pub(crate) fn kind(snapshot: &Path, file: &RemoteFile) -> Option<FileKind> {
 }
 
 impl Folder {
-    pub(crate) fn blob(&self, sha256: &str) -> PathBuf {
-        self.path.join("blobs").join(sha256)
+    pub(crate) fn blob(&self, digits: &str) -> PathBuf {
+        self.path.join("blobs").join(digits)
     }
 
     /// A content that is being downloaded. Other programs use this extension for their partial files, and ignore files
     /// with other names.
-    pub(crate) fn partial(&self, sha256: &str) -> PathBuf {
-        self.path.join("blobs").join(format!("{sha256}.gristmill.incomplete"))
+    pub(crate) fn partial(&self, digits: &str) -> PathBuf {
+        self.path.join("blobs").join(format!("{digits}.gristmill.incomplete"))
     }
 
     pub(crate) fn snapshot(&self, commit: &str) -> PathBuf {
@@ -136,7 +142,7 @@ impl Folder {
     }
 
     /// Lets the file of a snapshot show a blob: a link, or where links fail the content itself.
-    pub(crate) fn link(&self, commit: &str, file: &RemoteFile, sha256: &str) -> Result<PathBuf, Error> {
+    pub(crate) fn link(&self, commit: &str, file: &RemoteFile, digits: &str) -> Result<PathBuf, Error> {
         let to = self.snapshot(commit).join(&file.path);
         if fs::metadata(&to).is_ok_and(|found| found.len() == file.size) {
             return Ok(to);
@@ -147,19 +153,19 @@ impl Folder {
             _ => {}
         }
         let upwards = "../".repeat(2 + file.path.matches('/').count());
-        let from = self.blob(sha256);
-        if symlink(&format!("{upwards}blobs/{sha256}"), &to).is_err() && !to.exists() {
+        let from = self.blob(digits);
+        if symlink(&format!("{upwards}blobs/{digits}"), &to).is_err() && !to.exists() {
             fs::copy(&from, &to).map_err(Error::io(&to))?;
         }
         Ok(to)
     }
 
     /// Locks a content, as other programs of the hub do. If another process holds the lock, `waiting` is called once.
-    pub(crate) fn lock(&self, sha256: &str, waiting: impl FnOnce(&Path)) -> Result<File, Error> {
-        let path = self.locks.join(format!("{sha256}.lock"));
+    pub(crate) fn lock(&self, digits: &str, waiting: impl FnOnce(&Path)) -> Result<File, Error> {
+        let path = self.locks.join(format!("{digits}.lock"));
         let mut waiting = Some(waiting);
         loop {
-            match self.try_lock(sha256)? {
+            match self.try_lock(digits)? {
                 Some(lock) => return Ok(lock),
                 None => {
                     if let Some(waiting) = waiting.take() {
@@ -172,8 +178,8 @@ impl Folder {
     }
 
     /// Takes the lock of a content unless another process has it.
-    pub(crate) fn try_lock(&self, sha256: &str) -> Result<Option<File>, Error> {
-        let path = self.locks.join(format!("{sha256}.lock"));
+    pub(crate) fn try_lock(&self, digits: &str) -> Result<Option<File>, Error> {
+        let path = self.locks.join(format!("{digits}.lock"));
         make_parent(&path)?;
         let open = File::options().create(true).truncate(false).write(true).open(&path);
         let file = open.map_err(Error::io(&path))?;
@@ -225,7 +231,7 @@ pub(crate) fn files(snapshot: &Path) -> Result<Vec<RemoteFile>, Error> {
                 Ok(data) if data.is_dir() && !entry.file_type().is_ok_and(|kind| kind.is_symlink()) => {
                     folders.push(inner)
                 }
-                Ok(data) if data.is_file() => found.push(RemoteFile { path: name, size: data.len(), sha256: None }),
+                Ok(data) if data.is_file() => found.push(RemoteFile { path: name, size: data.len(), sum: None }),
                 _ => {}
             }
         }

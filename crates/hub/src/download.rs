@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::http::{Client, Reply, Url};
 use crate::partial::{Partial, Writer};
-use crate::{Error, Event, Options, Progress};
+use crate::{Error, Event, Options, Progress, Sum};
 
 /// Bytes of one read, which a killed process loses for each connection.
 const READ: usize = 128 << 10;
@@ -26,7 +26,7 @@ pub(crate) struct Download<'a> {
     /// The path within the repository.
     pub(crate) file: &'a str,
     pub(crate) commit: &'a str,
-    pub(crate) sha256: &'a str,
+    pub(crate) sum: &'a Sum,
     pub(crate) size: u64,
     /// The address at the hub.
     pub(crate) url: Url,
@@ -207,9 +207,9 @@ impl Download<'_> {
             return Err(changed(commit, self.commit));
         }
         if let Some(tag) = reply.of_hub("x-linked-etag").map(|tag| tag.trim_start_matches("W/").trim_matches('"'))
-            && !tag.eq_ignore_ascii_case(self.sha256)
+            && !tag.eq_ignore_ascii_case(self.sum.digits())
         {
-            return Err(changed(tag, self.sha256));
+            return Err(changed(tag, self.sum.digits()));
         }
         *lock(&shared.target) = Some(reply.url.clone());
         Ok(reply)

@@ -147,8 +147,8 @@ pub enum Error {
         /// The file.
         file: String,
     },
-    /// The content has another SHA-256 than the hub lists.
-    #[error("{file}: SHA-256 is {found}, but the hub lists {listed}; the download is removed, try again")]
+    /// The content has another sum than the hub lists.
+    #[error("{file}: {found}, but the hub lists {listed}; the download is removed, try again")]
     Checksum {
         /// The file.
         file: String,
@@ -159,7 +159,7 @@ pub enum Error {
     },
     /// A file that nothing can verify.
     #[error(
-        "{file}: the hub lists no SHA-256 for it, and gristmill accepts only files that it can verify; name another file"
+        "{file}: the hub lists no sum for it, and gristmill accepts only files that it can verify; name another file"
     )]
     Unverifiable {
         /// The file.
@@ -193,9 +193,18 @@ pub enum Error {
         /// The matching models, with their sizes.
         choices: String,
     },
-    /// A repository without a model in GGUF.
+    /// The index of the weights of a folder is not valid.
+    #[error("{path}: the index of the weights cannot be read ({reason}); report it to the repository's owner")]
+    Index {
+        /// The file in the cache.
+        path: PathBuf,
+        /// The fault.
+        reason: String,
+    },
+    /// A repository without a model.
     #[error(
-        "{repo} has no GGUF files; look for a repository whose name ends in GGUF, or convert it (gristmill convert)"
+        "{repo} has no GGUF files, and is no folder that runs (config.json, tokenizer, model.safetensors); look for a \
+         repository whose name ends in GGUF"
     )]
     NoModels {
         /// The repository.

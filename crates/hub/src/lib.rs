@@ -12,7 +12,7 @@
 //!
 //! [`Hub::fetch`] turns a [`Reference`] into the paths of a model's files: from the cache if they are there, otherwise
 //! by a download. [`Hub::pull`] asks the hub first. A download is resumed where it stopped, takes several connections,
-//! and is verified by its SHA-256. Both block until the files are complete. The crate reads no environment: [`Options`] has the cache, the address and the
+//! and is verified by the sum that the hub lists. Both block until the files are complete. The crate reads no environment: [`Options`] has the cache, the address and the
 //! token.
 
 #![forbid(unsafe_code)]
@@ -20,12 +20,14 @@
 mod cache;
 mod download;
 mod error;
+mod folder;
 mod http;
 mod listing;
 mod manage;
 mod partial;
 mod pick;
 mod reference;
+mod sum;
 mod tls;
 mod token;
 
@@ -35,14 +37,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gristmill_files::gguf::FileKind;
-use sha2::{Digest, Sha256};
 
 pub use cache::Cache;
 pub use error::Error;
+pub use folder::model_path;
 pub use listing::{Listing, RemoteFile};
 pub use manage::{CachedModel, Removed};
 pub use pick::{Choice, Picked, USUAL, choices, choose_by_name, tag_of};
 pub use reference::{MAIN, Pick, Reference};
+pub use sum::Sum;
 pub use tls::crypto_provider;
 pub use token::Token;
 
@@ -133,6 +136,8 @@ pub enum Event<'a> {
     End {
         /// The path within the repository.
         file: &'a str,
+        /// What verified it.
+        sum: &'a Sum,
     },
     /// The repository also has these files, which are no language models.
     Companions(&'a [Choice<'a>]),
@@ -196,16 +201,26 @@ impl Hub {
             },
             listing => listing?,
         };
-        let Picked { model, companions, .. } = self.choose(&listing, reference, progress)?;
-        if !companions.is_empty() {
-            progress(Event::Companions(&companions));
-        }
         let folder = self.cache.folder(&reference.repo);
-        self.check_space(&folder, &model)?;
-        let mut paths = Vec::new();
-        for file in &model.files {
-            paths.push(self.file(&folder, &reference.repo, &listing.commit, file, progress)?);
-        }
+        let download = |files: &[&RemoteFile]| {
+            self.check_space(&folder, files)?;
+            let file = |file: &&RemoteFile| self.file(&folder, &reference.repo, &listing.commit, file, progress);
+            files.iter().map(file).collect::<Result<Vec<_>, _>>()
+        };
+        let paths = match self.choose(&listing, reference, progress) {
+            Err(error @ Error::NoModels { .. }) if reference.pick == Pick::Usual => {
+                let mut paths = download(&folder::small(&listing.files).ok_or(error)?)?;
+                paths.extend(download(&folder::weights(&listing.files, &folder.snapshot(&listing.commit))?)?);
+                paths
+            }
+            picked => {
+                let Picked { model, companions, .. } = picked?;
+                if !companions.is_empty() {
+                    progress(Event::Companions(&companions));
+                }
+                download(&model.files)?
+            }
+        };
         folder.set_commit(&reference.revision, &listing.commit)?;
         Ok(paths)
     }
@@ -223,7 +238,7 @@ impl Hub {
     ) -> Result<Picked<'a>, Error> {
         let folder = self.cache.folder(&reference.repo);
         let mut judge = |file: &RemoteFile| {
-            let blob = file.sha256.as_deref().map(|sha256| folder.blob(sha256));
+            let blob = file.sum.as_ref().map(|sum| folder.blob(sum.digits()));
             let cached = blob.filter(|blob| has_size(blob, file.size)).and_then(|blob| File::open(blob).ok());
             FileKind::of_beginning(&file.path, file.size, |length| match &cached {
                 Some(blob) => beginning_of(blob, length).map_err(Error::io(&self.options.cache)),
@@ -305,10 +320,10 @@ impl Hub {
         progress: Progress,
     ) -> Result<PathBuf, Error> {
         let unverifiable = || Error::Unverifiable { file: file.path.clone() };
-        let sha256 = file.sha256.as_deref().ok_or_else(unverifiable)?;
-        let blob = folder.blob(sha256);
+        let sum = file.sum.as_ref().ok_or_else(unverifiable)?;
+        let blob = folder.blob(sum.digits());
         if !has_size(&blob, file.size) {
-            let lock = folder.lock(sha256, |path| progress(Event::Waiting(path)))?;
+            let lock = folder.lock(sum.digits(), |path| progress(Event::Waiting(path)))?;
             if !has_size(&blob, file.size) {
                 let download = Download {
                     client: &self.client,
@@ -317,23 +332,23 @@ impl Hub {
                     repo,
                     file: &file.path,
                     commit,
-                    sha256,
+                    sum,
                     size: file.size,
                     url: self.client.url(&resolve(repo, commit, &file.path))?,
                 };
-                download_verified(&download, &folder.partial(sha256), &blob)?;
+                download_verified(&download, &folder.partial(sum.digits()), &blob)?;
             }
             drop(lock);
         }
-        folder.link(commit, file, sha256)
+        folder.link(commit, file, sum.digits())
     }
 
     /// Fails if the disk cannot take what is missing of these files.
-    fn check_space(&self, folder: &Folder, choice: &Choice) -> Result<(), Error> {
-        let missing = choice.files.iter().map(|file| match &file.sha256 {
-            Some(sha256) if !has_size(&folder.blob(sha256), file.size) => {
+    fn check_space(&self, folder: &Folder, files: &[&RemoteFile]) -> Result<(), Error> {
+        let missing = files.iter().map(|file| match &file.sum {
+            Some(sum) if !has_size(&folder.blob(sum.digits()), file.size) => {
                 // A partial file takes as much as has been written into it.
-                file.size.saturating_sub(allocated(&folder.partial(sha256)))
+                file.size.saturating_sub(allocated(&folder.partial(sum.digits())))
             }
             _ => 0,
         });
@@ -378,35 +393,27 @@ fn download_verified(download: &Download, partial: &Path, blob: &Path) -> Result
         let had = started.had();
         (download.progress)(Event::Begin { file: download.file, size: download.size, had });
         download.run(&started)?;
-        let found = digest(&started.finish()?, partial, download.progress)?;
-        if found == download.sha256 {
+        let found = digest(&started.finish()?, partial, download)?;
+        if found == *download.sum {
             fs::rename(partial, blob).map_err(Error::io(blob))?;
-            (download.progress)(Event::End { file: download.file });
+            (download.progress)(Event::End { file: download.file, sum: download.sum });
             return Ok(());
         }
         fs::remove_file(partial).map_err(Error::io(partial))?;
         if had == 0 {
-            let (file, listed) = (download.file.to_owned(), download.sha256.to_owned());
+            let (file, [found, listed]) = (download.file.to_owned(), [&found, download.sum].map(Sum::to_string));
             return Err(Error::Checksum { file, found, listed });
         }
         (download.progress)(Event::Again { file: download.file });
     }
 }
 
-/// SHA-256 of a file in hexadecimal digits.
-fn digest(mut file: &File, path: &Path, progress: Progress) -> Result<String, Error> {
+/// The sum of a file that was downloaded.
+fn digest(mut file: &File, path: &Path, download: &Download) -> Result<Sum, Error> {
     use std::io::Seek;
     file.rewind().map_err(Error::io(path))?;
-    let (mut sum, mut buffer) = (Sha256::new(), vec![0; 1 << 20]);
-    loop {
-        let count = file.read(&mut buffer).map_err(Error::io(path))?;
-        if count == 0 {
-            break;
-        }
-        sum.update(&buffer[..count]);
-        progress(Event::Verified(count as u64));
-    }
-    Ok(sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    let verified = |count| (download.progress)(Event::Verified(count));
+    download.sum.of_content(file, download.size, verified).map_err(Error::io(path))
 }
 
 fn has_size(path: &Path, size: u64) -> bool {

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use crate::Error;
+use crate::Sum;
 use crate::reference::{is_commit, is_path};
 
 /// A repository at one commit.
@@ -23,8 +24,8 @@ pub struct RemoteFile {
     pub path: String,
     /// Bytes, as listed.
     pub size: u64,
-    /// SHA-256 of the content; `None` of small files that the hub keeps in Git itself.
-    pub sha256: Option<String>,
+    /// The sum of the content, if the hub lists one.
+    pub sum: Option<Sum>,
 }
 
 #[derive(Deserialize)]
@@ -37,6 +38,8 @@ struct Reply {
 struct Sibling {
     rfilename: String,
     size: Option<u64>,
+    #[serde(rename = "blobId")]
+    blob: Option<String>,
     lfs: Option<Lfs>,
 }
 
@@ -61,19 +64,18 @@ impl Listing {
             if !is_path(&file.rfilename) {
                 return Err(Error::Path(file.rfilename));
             }
-            let sha256 = file.lfs.as_ref().map(|lfs| lfs.sha256.to_ascii_lowercase());
-            if sha256.as_deref().is_some_and(|sha256| !is_sha256(sha256)) {
-                return Err(unreadable(format!("the SHA-256 of {:?} is not valid", file.rfilename)));
-            }
+            let sum = match &file.lfs {
+                Some(lfs) => {
+                    let invalid = || unreadable(format!("the SHA-256 of {:?} is not valid", file.rfilename));
+                    Some(Sum::sha256(&lfs.sha256).ok_or_else(invalid)?)
+                }
+                None => file.blob.as_deref().and_then(Sum::git),
+            };
             let size = file.lfs.map(|lfs| lfs.size).or(file.size).unwrap_or(0);
-            Ok(RemoteFile { path: file.rfilename, size, sha256 })
+            Ok(RemoteFile { path: file.rfilename, size, sum })
         });
         Ok(Listing { files: files.collect::<Result<_, _>>()?, commit: reply.sha })
     }
-}
-
-pub(crate) fn is_sha256(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
 #[cfg(test)]
@@ -90,7 +92,7 @@ mod tests {
     #[test]
     fn a_listing_has_sizes_and_sums() {
         let read = Listing::read(listing("a/b.gguf", &"A".repeat(64)).as_bytes(), "").expect("it is a listing");
-        let file = RemoteFile { path: "a/b.gguf".into(), size: 7, sha256: Some("a".repeat(64)) };
+        let file = RemoteFile { path: "a/b.gguf".into(), size: 7, sum: Sum::sha256(&"a".repeat(64)) };
         assert_eq!(read, Listing { commit: "c".repeat(40), files: vec![file] });
     }
 

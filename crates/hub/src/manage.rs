@@ -10,12 +10,12 @@ use gristmill_files::gguf::FileKind;
 use crate::cache::{Folder, files, kind, name_of, repo_of};
 use crate::pick::{choices, choose, named};
 use crate::reference::{MAIN, Pick, Reference};
-use crate::{Cache, Error, tag_of};
+use crate::{Cache, Error, folder, tag_of};
 
 /// The ending of files that no program has finished.
 const INCOMPLETE: &str = ".incomplete";
 
-/// A model in the cache, or GGUF files that are no language model.
+/// A model in the cache, as GGUF files or as a folder, or GGUF files that are no language model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CachedModel {
@@ -23,7 +23,7 @@ pub struct CachedModel {
     pub reference: Reference,
     /// What it is.
     pub kind: FileKind,
-    /// The files, of a split model in order.
+    /// The files, of a split model in order, of a folder `config.json` first.
     pub files: Vec<PathBuf>,
     /// Bytes of all files.
     pub size: u64,
@@ -126,6 +126,7 @@ impl Folder {
             return Ok(Vec::new());
         }
         let all = files(&snapshot)?;
+        let folder = folder::whole(&all, &snapshot).filter(|_| choices(&all).is_empty());
         let revision = self.revision(commit)?.unwrap_or_else(|| commit.to_owned());
         let name = |pick: Pick| Reference { repo: repo.to_owned(), pick, revision: revision.clone() };
         let judge = |file: &_| kind(&snapshot, file);
@@ -139,17 +140,18 @@ impl Folder {
             };
             let by_tag = by_tag.filter(is_found);
             let files: Vec<PathBuf> = model.files.iter().map(|file| snapshot.join(&file.path)).collect();
-            let used = files.iter().filter_map(|file| fs::metadata(file).and_then(|data| data.accessed()).ok()).max();
-            CachedModel {
-                kind,
-                reference: by_tag.unwrap_or_else(|| name(Pick::File(model.path().to_owned()))),
-                size: model.size(),
-                files,
-                tag,
-                last_used: used,
-            }
+            let reference = by_tag.unwrap_or_else(|| name(Pick::File(model.path().to_owned())));
+            CachedModel { kind, reference, size: model.size(), last_used: last_used(&files), files, tag }
         });
-        Ok(found.collect())
+        let folder = folder.map(|files| CachedModel {
+            reference: name(Pick::Usual),
+            kind: FileKind::LanguageModel,
+            size: files.iter().map(|file| fs::metadata(file).map_or(0, |data| data.len())).sum(),
+            last_used: last_used(&files),
+            files,
+            tag: None,
+        });
+        Ok(found.chain(folder).collect())
     }
 
     /// A branch or tag of this commit; `main` before others.
@@ -218,6 +220,11 @@ impl Folder {
         let gone = |commit: &str| !self.snapshot(commit).is_dir();
         Ok(self.refs()?.into_iter().filter(|(_, commit)| gone(commit)).collect())
     }
+}
+
+/// The last time that any of the files was read.
+fn last_used(files: &[PathBuf]) -> Option<SystemTime> {
+    files.iter().filter_map(|file| fs::metadata(file).and_then(|data| data.accessed()).ok()).max()
 }
 
 /// Bytes of a file itself: none of a link.

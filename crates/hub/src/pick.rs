@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     fn files(paths: &[&str]) -> Vec<RemoteFile> {
-        let file = |path: &&str| RemoteFile { path: path.to_string(), size: 1_500_000_000, sha256: None };
+        let file = |path: &&str| RemoteFile { path: path.to_string(), size: 1_500_000_000, sum: None };
         paths.iter().map(file).collect()
     }
 

@@ -3,6 +3,7 @@
 pub(crate) mod models;
 mod progress;
 pub(crate) mod pull;
+mod recommended;
 pub(crate) mod rm;
 
 use std::env;
@@ -10,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gristmill_hub::{Choice, ENDPOINT, Hub, Options, Reference, Token};
+use gristmill_hub::{Choice, ENDPOINT, Hub, Options, Reference, Token, model_path};
 
 use crate::args::Verbosity;
 use crate::failure::Failure;
@@ -39,7 +40,7 @@ pub(crate) fn name(model: &Path) -> Option<&str> {
     model.to_str().filter(|name| Reference::is_marked(name) || is_bare(name))
 }
 
-/// The first file of a model of the hub. A marked name is downloaded unless the cache has it; a bare name is looked up
+/// The first file of a model of the hub, or its folder. A marked name is downloaded unless the cache has it; a bare name is looked up
 /// in the cache only, because it may be a path with a mistake.
 pub(crate) fn path(name: &str, log: &Verbosity) -> Result<PathBuf, Failure> {
     if !Reference::is_marked(name) {
@@ -50,7 +51,8 @@ pub(crate) fn path(name: &str, log: &Verbosity) -> Result<PathBuf, Failure> {
     let reporter = Reporter::new(log);
     let files = hub.fetch(&reference, &|event| reporter.event(event));
     reporter.finish();
-    files?.into_iter().next().ok_or_else(|| Failure::new(format!("{name} has no files; name another model")))
+    let path = model_path(&files?).map(Path::to_owned);
+    path.ok_or_else(|| Failure::new(format!("{name} has no files; name another model")))
 }
 
 /// A name of a model, of a command that takes no paths.
@@ -63,10 +65,10 @@ fn references(names: &[String]) -> Result<Vec<Reference>, Failure> {
     names.iter().map(|name| reference(name)).collect()
 }
 
-/// The first file of a model in the cache.
+/// The first file of a model in the cache, or its folder.
 pub(crate) fn cached(name: &str) -> Result<PathBuf, Failure> {
     let cache = cache()?;
-    let found = cache.find(&name.parse()?)?.and_then(|files| files.into_iter().next());
+    let found = cache.find(&name.parse()?)?.and_then(|files| model_path(&files).map(Path::to_owned));
     found.ok_or_else(|| {
         let root = cache.root().display();
         let missing = format!("{name}: no such file or folder, and no such model in the cache {root}");

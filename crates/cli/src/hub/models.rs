@@ -1,10 +1,11 @@
 //! `models`: the models in the hub's cache.
 
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use gristmill_files::gguf::{FileKind, GgufFile};
-use gristmill_hub::{CachedModel, Error};
+use gristmill_hub::{CachedModel, Error, model_path};
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
 
@@ -13,13 +14,17 @@ use crate::failure::Failure;
 
 /// List the models in the cache of the hub.
 ///
-/// GGUF files that are no language model are named on stderr. `gristmill rm` removes them by these names. Every command accepts a name of the list as its model. The last use is the file system's access time, which Linux
-/// usually updates once a day.
+/// GGUF files that are no language model are named on stderr. `gristmill rm` removes them by these names. Every command
+/// accepts a name of the list as its model. The last use is the file system's access time, which Linux usually updates
+/// once a day.
 #[derive(Args)]
 pub(crate) struct ModelsArgs {
     /// List only these models [default: all].
     #[arg(value_name = "ORG/REPO[:QUANT]")]
     models: Vec<String>,
+    /// List models to start with, by the memory of a machine, with the command for each. Nothing is sent to the hub.
+    #[arg(long, conflicts_with = "models")]
+    recommended: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -37,6 +42,9 @@ struct Line {
 }
 
 pub(crate) fn run(args: &ModelsArgs) -> Result<(), Failure> {
+    if args.recommended {
+        return super::recommended::print(args.json);
+    }
     let names = super::references(&args.models)?;
     let cache = super::cache()?;
     let is_asked = |model: &CachedModel| names.is_empty() || names.iter().any(|name| model.is_named(name));
@@ -56,6 +64,7 @@ pub(crate) fn run(args: &ModelsArgs) -> Result<(), Failure> {
     if lines.is_empty() && others.is_empty() {
         let (folder, example) = (cache.root().display(), "gristmill pull ORG/REPO");
         console::note(format_args!("there are no models in {folder}; {example} downloads one"));
+        console::note(format_args!("gristmill models --recommended lists models to start with"));
         return Ok(());
     }
     console::print(table(&lines, now()))?;
@@ -66,7 +75,9 @@ pub(crate) fn run(args: &ModelsArgs) -> Result<(), Failure> {
 
 impl Line {
     fn new(model: CachedModel) -> Line {
-        let format = model.tag.or_else(|| format_of(model.files.first()?)).unwrap_or_else(|| "?".to_owned());
+        let is_folder = model_path(&model.files).is_some_and(Path::is_dir);
+        let format = || if is_folder { Some("safetensors".to_owned()) } else { format_of(model.files.first()?) };
+        let format = model.tag.or_else(format).unwrap_or_else(|| "?".to_owned());
         let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).ok().map(|time| time.as_secs());
         Line {
             name: model.reference.to_string(),
@@ -79,7 +90,7 @@ impl Line {
 }
 
 /// The format with most bytes in a file.
-fn format_of(path: &std::path::PathBuf) -> Option<String> {
+fn format_of(path: &Path) -> Option<String> {
     let file = GgufFile::open(path).ok()?;
     let mut sums = std::collections::BTreeMap::<&str, u64>::new();
     file.tensors().iter().for_each(|tensor| *sums.entry(tensor.type_name()).or_default() += tensor.bytes);
@@ -94,7 +105,7 @@ fn table(lines: &[Line], now: u64) -> String {
     let width = lines.iter().map(|line| line.name.width()).max().unwrap_or(0);
     let row = |line: &Line| {
         let (size, used) = (console::bytes(line.bytes), line.last_used.map_or("?".to_owned(), |used| ago(now, used)));
-        format!("{:width$}  {:<9}  {size:>9}  {used}\n", line.name, line.format)
+        format!("{:width$}  {:<11}  {size:>9}  {used}\n", line.name, line.format)
     };
     lines.iter().map(row).collect()
 }
@@ -125,7 +136,7 @@ mod tests {
             files: Vec::new(),
         };
         let table = table(&[line("a/b:Q4_K_M", Some(1_000_000)), line("a/longer", None)], 1_000_000 + 86_400 * 3);
-        assert_eq!(table, "a/b:Q4_K_M  Q4_K_M      18.60 GB  3 days ago\na/longer    Q4_K_M      18.60 GB  ?\n");
+        assert_eq!(table, "a/b:Q4_K_M  Q4_K_M        18.60 GB  3 days ago\na/longer    Q4_K_M        18.60 GB  ?\n");
         assert_eq!(
             [0, 61, 7_200, 90_000].map(|past| ago(100_000, 100_000 - past)),
             ["now", "1 minute ago", "2 hours ago", "1 day ago"]

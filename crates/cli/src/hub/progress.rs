@@ -13,6 +13,9 @@ use crate::console;
 /// The time between two lines.
 const LINES: Duration = Duration::from_secs(10);
 
+/// Endings of files that have a line before the download too. Others are small.
+const WEIGHTS: [&str; 2] = [".gguf", ".safetensors"];
+
 /// What happens after an interruption.
 const RESUMES: &str = "the same command resumes the download";
 
@@ -78,11 +81,11 @@ impl Reporter {
                 now.verified += count;
                 now.bar.set_position(now.verified);
             }
-            Event::End { file } => {
+            Event::End { file, sum } => {
                 now.bar.finish_and_clear();
                 let seconds = now.started.elapsed().as_secs_f64();
                 let (size, rate) = (console::bytes(now.size), console::bytes(now.rate() as u64));
-                console::note(format_args!("{file}: {size}, SHA-256 verified, {seconds:.1} s, {rate}/s"));
+                console::note(format_args!("{file}: {size}, {} verified, {seconds:.1} s, {rate}/s", sum.method()));
             }
             Event::Retry { error, wait } => {
                 let wait = wait.as_secs_f64();
@@ -112,6 +115,7 @@ impl Reporter {
         *now = Now { file: file.to_owned(), size, had, done: had, verified: 0, started, line: started, bar };
         let whole = console::bytes(size);
         now.bar.suspend(|| match had {
+            0 if !WEIGHTS.iter().any(|ending| file.to_ascii_lowercase().ends_with(ending)) => {}
             0 => console::note(format_args!("downloading {file}: {whole}; {RESUMES}")),
             had => console::note(format_args!("resuming {file}: {} of {whole} are downloaded", console::bytes(had))),
         });

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use gristmill_files::gguf::FileKind;
+use gristmill_hub::model_path;
 use signal_hook::consts::SIGINT;
 
 use super::progress::Reporter;
@@ -17,10 +18,12 @@ use crate::{console, interrupt, numbers};
 /// Models are named ORG/REPO[:QUANT|:FILE][@REVISION]. Without a quantisation, the first of these is used: Q4_K_M,
 /// UD-Q4_K_XL, Q8_0, the only model. Otherwise the choices are listed with their sizes. Files that are no language model,
 /// by their name and then by their header, are listed and left out. A draft model is downloaded if its file is named.
-/// All parts of a split model are downloaded.
-/// A stopped download resumes. Every download is verified by its SHA-256. The files are stored in the cache of
-/// huggingface_hub, which other programs share. Commands then accept the model by the same name. Prints the path of the
-/// first file.
+/// All parts of a split model are downloaded. A repository without GGUF files is downloaded as a folder: config.json,
+/// tokenizer, chat templates and the safetensors that the index names.
+///
+/// A stopped download resumes. Every download is verified by the sum that the hub lists. The files are stored in the
+/// cache of huggingface_hub, which other programs share. Commands then accept the model by the same name. Prints the
+/// path of the first file, or of the folder.
 ///
 /// These environment variables have the same meaning as in huggingface_hub: HF_TOKEN, HF_HUB_CACHE, HF_HOME,
 /// HF_ENDPOINT, HF_HUB_OFFLINE, and HTTPS_PROXY and NO_PROXY.
@@ -58,7 +61,7 @@ pub(crate) fn run(args: &PullArgs) -> Result<(), Failure> {
     })?;
     let files = hub.pull(&reference, &|event| reporter.event(event));
     reporter.finish();
-    if let Some(path) = files?.first() {
+    if let Some(path) = model_path(&files?) {
         console::print_line(path.display())?;
         match FileKind::of_path(path) {
             Ok(Some(FileKind::Draft)) => {

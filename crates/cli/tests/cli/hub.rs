@@ -88,6 +88,74 @@ fn a_model_is_pulled_listed_used_and_removed() {
     assert_eq!(case.run(&["rm", "org/tiny-GGUF"]).code, Some(1));
 }
 
+/// A repository without GGUF files is a folder, which every command takes by its name.
+#[test]
+fn a_folder_is_pulled_and_used() {
+    let case = Case::new("folder");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../conformance/golden/convert/qwen3moe");
+    let names: Vec<String> = fs::read_dir(&golden)
+        .expect("the folder")
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    let files = names.iter().map(|name| (name.as_str(), fs::read(golden.join(name)).expect("a file")));
+    case.hub.add("org/tiny", files.chain([("README.md", Vec::new())]).collect());
+    let pulled = case.run(&["pull", "org/tiny"]);
+    assert!(pulled.err.contains("config.json: ") && pulled.err.contains("SHA-1 of Git verified"), "{}", pulled.err);
+    assert_eq!(pulled.err.matches("downloading ").count(), pulled.err.matches("SHA-256 verified").count());
+    assert!(pulled.last_line().ends_with("gristmill chat org/tiny"), "{}", pulled.err);
+    let folder = pulled.success().trim().to_owned();
+    assert!(
+        Path::new(&folder).ends_with(format!("snapshots/{COMMIT}")) && !Path::new(&folder).join("README.md").exists()
+    );
+    case.asked();
+
+    let run = ["-q", "-n", "3", "--temp", "0", "--raw", "a"];
+    let expected = case.run(&[&["run", &golden.display().to_string()], &run[..]].concat()).success();
+    for model in ["hf:org/tiny", "org/tiny", &folder] {
+        assert_eq!(case.run(&[&["run", model], &run[..]].concat()).success(), expected, "{model}");
+    }
+    let quantised = [&["run", "hf:org/tiny", "--quantize", "Q8_0"], &run[..]].concat();
+    case.run(&quantised).success();
+    let refused = case.run(&[&["run", "hf:org/tiny-GGUF", "--quantize", "Q8_0"], &run[..]].concat());
+    assert!(refused.code == Some(1) && refused.last_line().contains("is a GGUF file"), "{}", refused.err);
+    assert_eq!(case.asked(), 0, "all of it from the cache");
+    let inspected = case.run(&["inspect", "org/tiny"]).success();
+    assert!(inspected.contains("tiny") && !inspected.contains(COMMIT), "{inspected}");
+
+    let models = case.run(&["models"]).success();
+    assert!(models.starts_with("org/tiny  safetensors  ") && models.lines().count() == 1, "{models}");
+    case.run(&["rm", "org/tiny"]).success();
+    assert_eq!(case.run(&["models"]).success(), "");
+    // A model that is missing is downloaded when it is named.
+    assert_eq!(case.run(&[&["run", "hf:org/tiny"], &run[..]].concat()).success(), expected);
+}
+
+/// README.md has a row for each recommended model, with the printed command.
+#[test]
+fn recommended_models_are_those_of_the_page() {
+    let case = Case::new("recommended");
+    let text = case.run(&["models", "--recommended"]).success();
+    let json: serde_json::Value =
+        serde_json::from_str(&case.run(&["models", "--recommended", "--json"]).success()).expect("JSON");
+    assert_eq!(case.asked(), 0);
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).expect("the page");
+    let models = json.as_array().expect("models");
+    assert!(models.len() == 5 && text.lines().all(|line| line.len() <= 80), "{text}");
+    for model in models {
+        let number = |key: &str| model[key].as_f64().expect("a number") / 1e9;
+        let (memory, download) = (number("memory_bytes"), number("download_bytes"));
+        let (title, command) = (
+            model["model"].as_str().expect("a name"),
+            format!("gristmill chat {}", model["name"].as_str().expect("a name")),
+        );
+        assert!(download < memory && text.contains(&format!("  {command}\n")), "{text}");
+        let row = format!("| {memory} GB | {title} ({download:.1} GB) | `{command}` |");
+        assert!(page.contains(&row), "README.md lacks {row}");
+    }
+    assert_eq!(page.matches("| `gristmill chat hf:").count(), models.len());
+}
+
 /// Every command takes the name that `pull` takes.
 #[test]
 fn one_name_serves_all_commands() {

@@ -1,6 +1,7 @@
 //! The client against a mock of the hub: what goes right, and all that can go wrong.
 
 mod cached;
+mod folder;
 mod killed;
 mod standin;
 mod wrong;
@@ -88,6 +89,10 @@ impl Case {
         Hub::new(options)?.pull(&reference(name), &|_| ())
     }
 
+    fn fetch(&self, name: &str) -> Result<Vec<PathBuf>, Error> {
+        Hub::new(self.options())?.fetch(&reference(name), &|_| ())
+    }
+
     fn pull(&self, name: &str) -> Result<Vec<PathBuf>, Error> {
         self.pull_with(name, self.options())
     }
@@ -168,7 +173,7 @@ fn progress_counts_every_byte_and_both_phases() {
             Event::Bytes(count) => log.0 += count,
             Event::Verified(count) => log.1 += count,
             Event::Begin { file, size, had } => log.2.push(format!("{file} {size} {had}")),
-            Event::End { file } => log.2.push(file.to_owned()),
+            Event::End { file, sum } => log.2.push(format!("{file} {}", sum.digits())),
             Event::Retry { .. } => log.2.push("again".to_owned()),
             _ => {}
         }
@@ -176,7 +181,10 @@ fn progress_counts_every_byte_and_both_phases() {
     hub.pull(&reference("org/m-GGUF"), &progress).expect("it is there");
     let (bytes, verified, events) = log.into_inner().expect("no panic");
     assert_eq!((bytes, verified), (SIZE as u64, SIZE as u64));
-    assert_eq!(events, [&format!("m-Q4_K_M.gguf {SIZE} 0"), "again", "m-Q4_K_M.gguf"]);
+    assert_eq!(
+        events,
+        [&format!("m-Q4_K_M.gguf {SIZE} 0"), "again", &format!("m-Q4_K_M.gguf {}", standin::sha256(&case.bytes))]
+    );
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
+use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 /// The commit of the files, unless a fault changes it.
@@ -33,6 +34,8 @@ pub(crate) struct Faults {
     pub(crate) longer: i64,
     /// The commit that the hub names for a download.
     pub(crate) other_commit: Option<&'static str>,
+    /// Listings have no sums of files in Git.
+    pub(crate) no_sums: bool,
     /// The paths in listings instead of the true ones.
     pub(crate) listed_path: Option<&'static str>,
     /// The hub redirects to itself.
@@ -194,6 +197,15 @@ impl StandIn {
                 None => reply(stream, 404, "", b"Not found"),
             };
         }
+        if let Some(rest) = path.strip_prefix("/api/resolve-cache/models/") {
+            let mut parts = rest.splitn(4, '/');
+            let repo = format!("{}/{}", parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+            let file = parts.nth(1).unwrap_or_default();
+            let found = state.repos.get(&repo).and_then(|files| files.get(file)).cloned();
+            drop(state);
+            let Some(bytes) = found else { return reply(stream, 404, "", b"") };
+            return self.send(stream, request, &bytes, &faults, &mut || ());
+        }
         let found = path.trim_start_matches('/').split_once("/resolve/").and_then(|(repo, rest)| {
             let (_, file) = rest.split_once('/')?;
             Some((repo.to_owned(), file.to_owned(), state.repos.get(repo)?.get(file)?.clone()))
@@ -201,6 +213,13 @@ impl StandIn {
         let Some((repo, file, bytes)) = found else {
             return reply(stream, 404, "X-Error-Code: EntryNotFound\r\n", b"");
         };
+        if !is_large(&file) {
+            let (sum, commit) = (git_sha1(&bytes), faults.other_commit.unwrap_or(COMMIT));
+            let to = format!("/api/resolve-cache/models/{repo}/{COMMIT}/{file}");
+            let headers = format!("Location: {to}\r\nX-Repo-Commit: {commit}\r\nETag: \"{sum}\"\r\n");
+            drop(state);
+            return reply(stream, 307, &headers, b"");
+        }
         state.signature += 1;
         state.used = 0;
         let commit = faults.other_commit.unwrap_or(COMMIT);
@@ -327,11 +346,12 @@ impl StandIn {
 fn listing(files: &BTreeMap<String, Arc<Vec<u8>>>, faults: &Faults) -> String {
     let one = |(path, bytes): (&String, &Arc<Vec<u8>>)| {
         let (path, size, sum) = (faults.listed_path.unwrap_or(path), bytes.len(), sha256(bytes));
-        let lfs = match path.ends_with(".gguf") {
+        let lfs = match is_large(path) {
             true => format!(r#","lfs":{{"sha256":"{sum}","size":{size},"pointerSize":134}}"#),
             false => String::new(),
         };
-        format!(r#"{{"rfilename":{path:?},"size":{size},"blobId":"{}"{lfs}}}"#, &sum[..40])
+        let blob = if faults.no_sums { String::new() } else { format!(r#","blobId":"{}""#, git_sha1(bytes)) };
+        format!(r#"{{"rfilename":{path:?},"size":{size}{blob}{lfs}}}"#)
     };
     let siblings: Vec<String> = files.iter().map(one).collect();
     format!(r#"{{"id":"a/b","sha":"{COMMIT}","siblings":[{}]}}"#, siblings.join(","))
@@ -341,13 +361,24 @@ fn listing(files: &BTreeMap<String, Arc<Vec<u8>>>, faults: &Faults) -> String {
 fn tree(files: &BTreeMap<String, Arc<Vec<u8>>>) -> String {
     let one = |(path, bytes): (&String, &Arc<Vec<u8>>)| {
         let (size, sum) = (bytes.len(), sha256(bytes));
-        let lfs = match path.ends_with(".gguf") {
+        let lfs = match is_large(path) {
             true => format!(r#","lfs":{{"oid":"{sum}","size":{size},"pointerSize":134}}"#),
             false => String::new(),
         };
-        format!(r#"{{"type":"file","path":{path:?},"size":{size},"oid":"{}"{lfs}}}"#, &sum[..40])
+        format!(r#"{{"type":"file","path":{path:?},"size":{size},"oid":"{}"{lfs}}}"#, git_sha1(bytes))
     };
     format!("[{}]", files.iter().map(one).collect::<Vec<_>>().join(","))
+}
+
+/// Whether the hub keeps a file in its large storage, by the attributes of usual repositories. Others are in Git.
+fn is_large(path: &str) -> bool {
+    [".gguf", ".safetensors", ".model"].iter().any(|ending| path.ends_with(ending))
+}
+
+/// The SHA-1 by which Git names a content, in hexadecimal digits.
+pub(crate) fn git_sha1(bytes: &[u8]) -> String {
+    let sum = Sha1::new().chain_update(format!("blob {}\0", bytes.len())).chain_update(bytes).finalize();
+    sum.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// SHA-256 in hexadecimal digits.

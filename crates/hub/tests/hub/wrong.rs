@@ -193,6 +193,7 @@ fn a_hub_that_is_away_leaves_the_cache_in_use() {
 fn files_that_nothing_verifies_are_not_taken() {
     let cache = Folder::new();
     let hub = StandIn::start("org/m-GGUF", vec![("m-Q4_K_M.GGUF", b"small".to_vec())]);
+    hub.set(Faults { no_sums: true, ..Faults::default() });
     let options = Options { endpoint: hub.endpoint.clone(), ..Options::new(&cache.0) };
     let client = gristmill_hub::Hub::new(options).expect("a client");
     let pulled = client.pull(&crate::reference("org/m-GGUF"), &|_| ());
