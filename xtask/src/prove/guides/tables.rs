@@ -15,8 +15,8 @@ pub(super) const REPOSITORIES: [Repository; 2] = [
         folder: Some("crates/conformance/golden/convert/qwen3moe"),
     },
     Repository {
-        name: "bartowski/SmolLM2-135M-Instruct-GGUF",
-        file: "SmolLM2-135M-Instruct-Q4_K_M.gguf",
+        name: "Qwen/Qwen3-0.6B-GGUF",
+        file: "Qwen3-0.6B-Q8_0.gguf",
         folder: None,
     },
 ];
