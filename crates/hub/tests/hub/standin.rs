@@ -204,7 +204,8 @@ impl StandIn {
             let found = state.repos.get(&repo).and_then(|files| files.get(file)).cloned();
             drop(state);
             let Some(bytes) = found else { return reply(stream, 404, "", b"") };
-            return self.send(stream, request, &bytes, &faults, &mut || ());
+            let headers = format!("X-Repo-Commit: {COMMIT}\r\nETag: \"{}\"\r\n", git_sha1(&bytes));
+            return self.send(stream, request, &bytes, &faults, &headers, &mut || ());
         }
         let found = path.trim_start_matches('/').split_once("/resolve/").and_then(|(repo, rest)| {
             let (_, file) = rest.split_once('/')?;
@@ -265,7 +266,7 @@ impl StandIn {
                 state.seen.running = state.seen.running.saturating_sub(1);
             }
         };
-        let sent = self.send(stream, request, &bytes, &faults, &mut ended);
+        let sent = self.send(stream, request, &bytes, &faults, "", &mut ended);
         ended();
         sent
     }
@@ -277,6 +278,7 @@ impl StandIn {
         request: &Request,
         bytes: &[u8],
         faults: &Faults,
+        headers: &str,
         ended: &mut dyn FnMut(),
     ) -> std::io::Result<()> {
         let whole = (0, bytes.len());
@@ -319,7 +321,7 @@ impl StandIn {
                 part.truncate((part.len() as f64 * *share) as usize);
             }
         }
-        stream.write_all(format!("{head}Connection: close\r\n\r\n").as_bytes())?;
+        stream.write_all(format!("{head}{headers}Connection: close\r\n\r\n").as_bytes())?;
         if request.method == "HEAD" {
             return Ok(());
         }
