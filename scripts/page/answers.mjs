@@ -133,6 +133,44 @@ export const tests = {
     await close(page);
   },
 
+  async 'footnotes lead to their notes and back'() {
+    const notes = '[^1]: The *first*\n    of two lines.\n\n[^long-name]: Second.\n[^left]: Nobody refers to it.\n';
+    proxy.script = [says(`One[^long-name], two[^1], again[^long-name], none[^none], \`code[^1]\`.\n\n${notes}\nEnd.`)];
+    const page = await open();
+    await ask(page, 'Go');
+    const prose = page.locator('.turn.model > .prose');
+    assert.deepEqual(await prose.locator('.note-reference').allTextContents(), ['1', '2', '1']);
+    assert.deepEqual(await prose.locator('.notes > li').allTextContents(), ['Second. ↩\n', 'The first\nof two lines. ↩\n', 'Nobody refers to it.\n']);
+    assert.match(await prose.locator('p').first().textContent(), /none\[\^none\], code\[\^1\]\.$/);
+    assert.equal(await prose.locator('.notes em').textContent(), 'first');
+    await accessible(page, 'footnotes');
+    await prose.locator('.note-reference button').nth(1).click();
+    assert.equal(await page.evaluate(() => document.activeElement.textContent.trim()), 'The first\nof two lines. ↩');
+    await page.locator('.notes li').nth(1).locator('.note-back').click();
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), '2');
+    assert.match(page.url(), /#\/chat\//, 'notes have no address of their own');
+    await close(page);
+  },
+
+  async 'details are folded, and stay as the reader left them'() {
+    const inner = 'Some **bold**.\n\n```html\n</details>\n```\n\n<details open>\n<summary>Inner</summary>\n\n- item\n\n</details>\n';
+    proxy.script = [says(`Before\n<details><summary>The *steps*</summary>\n\n${inner}\n</details>\n\nAfter\n\n${'more words '.repeat(40)}`)];
+    proxy.pause = 15;
+    const page = await open();
+    await page.fill('#message', 'Go');
+    await page.keyboard.press('Enter');
+    const outer = page.locator('.turn.model > .prose > details');
+    await outer.locator('summary em').click();
+    await complete(page);
+    assert.deepEqual(await outer.evaluate((details) => [details.open, details.querySelector('details').open]), [true, true]);
+    assert.equal(await outer.locator(':scope > summary').textContent(), 'The steps');
+    assert.equal(await outer.locator('details li').textContent(), 'item');
+    assert.equal((await outer.locator('pre').textContent()).trim(), '</details>');
+    assert.deepEqual(await page.locator('.turn.model > .prose > p').evaluateAll((found) => found.map(({ textContent }) => textContent.slice(0, 6))), ['Before', 'After', 'more w']);
+    await accessible(page, 'details');
+    await close(page);
+  },
+
   async 'an answer goes on while another conversation is open'() {
     proxy.script = [says('one two three '.repeat(20)), says('of the second')];
     proxy.pause = 20;

@@ -30,6 +30,8 @@ export const ATTACKS = [
   `<form action="${AWAY}/l"><button>a</button></form>`,
   `<input autofocus onfocus="${RUN}">`,
   `<details open ontoggle="${RUN}"><summary>a</summary></details>`,
+  `<details open>\n<summary><img src=x onerror="${RUN}"></summary>\n\n<svg onload="${RUN}"></svg>\n\n</details>`,
+  `a[^<img/src=x/onerror=${RUN}>]\n\n[^<img/src=x/onerror=${RUN}>]: <img src=x onerror="${RUN}"> [b](javascript:${RUN})`,
   `<noscript><p title="</noscript><img src=x onerror=${RUN}>"></noscript>`,
   `<template><img src=x onerror="${RUN}"></template>`,
   `<form id=app><input name=children></form><img name=body><a id=message></a>`,

@@ -6,15 +6,18 @@ import { Marked } from './vendor/marked.esm.js';
 import purify from './vendor/purify.es.js';
 import highlight from './vendor/highlight.min.js';
 import { button, copy, make } from './dom.js';
-import { extensions, typeset } from './math.js';
+import { folded } from './folded.js';
+import * as footnotes from './footnotes.js';
+import * as math from './math.js';
 
 const PROSE = {
   ALLOWED_TAGS: ['p', 'br', 'hr', 'h3', 'h4', 'h5', 'h6', 'blockquote', 'pre', 'code', 'kbd', 'ul', 'ol', 'li', 'em', 'i',
-    'strong', 'b', 'del', 's', 'sub', 'sup', 'a', 'img', 'table', 'thead', 'tbody', 'tr', 'th', 'td', 'span'],
-  ALLOWED_ATTR: ['href', 'title', 'alt', 'src', 'align', 'start', 'class'],
+    'strong', 'b', 'del', 's', 'sub', 'sup', 'a', 'img', 'table', 'thead', 'tbody', 'tr', 'th', 'td', 'span',
+    'details', 'summary'],
+  ALLOWED_ATTR: ['href', 'title', 'alt', 'src', 'align', 'start', 'class', 'open'],
   ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
   // The sanitiser takes values of other attributes for addresses.
-  ADD_URI_SAFE_ATTR: ['align', 'start'],
+  ADD_URI_SAFE_ATTR: ['align', 'start', 'open'],
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   RETURN_DOM_FRAGMENT: true,
@@ -22,7 +25,7 @@ const PROSE = {
 const CODE = { ALLOWED_TAGS: ['span'], ALLOWED_ATTR: ['class'], RETURN_DOM_FRAGMENT: true };
 
 purify.addHook('uponSanitizeAttribute', (node, data) => {
-  if (data.attrName === 'class') data.keepAttr = /^(language-[\w+#.-]{1,30}|hljs-[\w -]{1,60}|math-(?:inline|display))$/.test(data.attrValue);
+  if (data.attrName === 'class') data.keepAttr = /^(language-[\w+#.-]{1,30}|hljs-[\w -]{1,60}|math-(?:inline|display)|notes|note-reference)$/.test(data.attrValue);
   if (data.attrName === 'src') data.keepAttr = /^data:image\//i.test(data.attrValue);
 });
 purify.addHook('afterSanitizeAttributes', (node) => {
@@ -38,7 +41,7 @@ purify.addHook('afterSanitizeAttributes', (node) => {
 
 const marked = new Marked({ gfm: true });
 marked.use({
-  extensions,
+  extensions: [...math.extensions, ...footnotes.extensions, folded],
   renderer: {
     heading({ tokens, depth }) {
       const level = Math.min(depth + 2, 6);
@@ -62,7 +65,7 @@ export const clean = (html) => purify.sanitize(html, PROSE);
 
 /** The nodes of a text. */
 export function render(text) {
-  const fragment = clean(marked.parse(text));
+  const fragment = clean(footnotes.parse(marked, text));
   fragment.querySelectorAll('pre').forEach(dress);
   for (const table of fragment.querySelectorAll('table')) {
     const box = make('div', { class: 'wide', tabindex: '0', role: 'region', 'aria-label': 'Table' });
@@ -71,8 +74,17 @@ export function render(text) {
   }
   // Each block has the direction of its first letter. A block within another with a direction of its own would not count there.
   for (const block of [...fragment.children, ...fragment.querySelectorAll('th, td')]) if (!block.matches('.code, .wide')) block.dir = 'auto';
-  typeset(fragment);
+  footnotes.link(fragment);
+  math.typeset(fragment);
   return fragment;
+}
+
+/** Shows a text that grows: what the reader has folded or unfolded stays so. */
+export function renderInto(element, text) {
+  const folds = () => [...element.querySelectorAll('details')];
+  const before = folds().map(({ open }) => open);
+  element.replaceChildren(render(text));
+  folds().forEach((details, index) => { details.open = before[index] ?? details.open; });
 }
 
 /** A block of code gets its colours, its language and a button. */

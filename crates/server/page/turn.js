@@ -5,7 +5,7 @@ import { bytes } from './numbers.js';
 import { canContinue, shown } from './conversation.js';
 import { REMEDIES } from './failure.js';
 import { callView } from './call.js';
-import { render } from './markdown.js';
+import { render, renderInto } from './markdown.js';
 import { facts } from './speed.js';
 
 /** A turn of the user, who can edit it. */
@@ -72,7 +72,7 @@ export class ModelView {
     this.element.setAttribute('aria-busy', String(running));
     this.element.classList.toggle('waits', running && !version.text && !version.reasoning);
     this.showReasoning(version, running);
-    this.prose.replaceChildren(render(version.text));
+    renderInto(this.prose, version.text);
     if (this.calls.childElementCount !== version.calls.length) {
       this.calls.replaceChildren(...version.calls.map((call) => callView(call, this.result)));
     }

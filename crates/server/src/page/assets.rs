@@ -85,6 +85,8 @@ pub(super) const ASSETS: &[Asset] = assets! {
     "dom.js": SCRIPT,
     "experts.js": SCRIPT,
     "failure.js": SCRIPT,
+    "folded.js": SCRIPT,
+    "footnotes.js": SCRIPT,
     "form.js": SCRIPT,
     "generate.js": SCRIPT,
     "heat.js": SCRIPT,
