@@ -82,7 +82,7 @@ export const tests = {
 
     const [markdown, name] = await downloaded(page, () => act(page, 'Markdown'));
     assert.equal(name, 'About-mills-bread.md');
-    assert.match(markdown, /^# About: mills \/ bread\n\n> System prompt: You are a miller\.\n\n## You\n\na\.txt:\n\n`````\ninside ```` it\n`````\n\nQuestion\?\n\n## gristmill stories\n\nsecond answer\n$/);
+    assert.match(markdown, /^# About: mills \/ bread\n\n> System prompt: You are a miller\.\n\n## You\n\na\.txt:\n\n`````\ninside ```` it\n`````\n\nQuestion\?\n\n## gristmill-stories\n\nsecond answer\n$/);
     const [one, oneName] = await downloaded(page, () => act(page, 'Export'));
     assert.equal(oneName, 'About-mills-bread.json');
     assert.equal(JSON.parse(one).conversations.length, 1);

@@ -10,7 +10,7 @@ const read = async (request) => {
 
 /**
  * Replies of `script`, one for each request for a completion: lists of events, whose connection may break after `breaks`, or
- * refusals. `replies` are of other paths, functions of the request's body.
+ * refusals. `replies` are of other paths, functions of the request's body that may wait.
  */
 export class Proxy {
   constructor(target) {
@@ -43,7 +43,7 @@ export class Proxy {
     if (completes) this.asked.push(JSON.parse(body));
     if (completes && this.script.length > 0) return this.play(this.script.shift(), reply);
     if (request.url === '/model' && this.facts) return send(reply, 200, JSON.stringify(this.facts));
-    if (this.replies[request.url]) return send(reply, 200, this.replies[request.url](body));
+    if (this.replies[request.url]) return send(reply, 200, await this.replies[request.url](body));
     this.pass(request, body, reply);
   }
 

@@ -12,10 +12,11 @@ import * as failures from './failures.mjs';
 import * as files from './files.mjs';
 import { browser, facts, proxy } from './harness.mjs';
 import * as looks from './looks.mjs';
+import * as models from './models.mjs';
 import * as safety from './safety.mjs';
 
 let failed = 0;
-for (const { tests, plain = [] } of [experts, answers, conversations, failures, files, safety, looks]) {
+for (const { tests, plain = [] } of [experts, answers, conversations, models, failures, files, safety, looks]) {
   for (const [name, test] of Object.entries(tests)) {
     if (process.env.ONLY && !name.includes(process.env.ONLY)) continue;
     // The built-in model has no chat template: what a chat needs is scripted.

@@ -2,7 +2,7 @@
 
 import { byId, announce } from './dom.js';
 import { resultView } from './call.js';
-import { addVersion, begin, messages, modelTurn, newVersion, showVersion, shown, title, toolTurn, userTurn } from './conversation.js';
+import { addVersion, begin, messages, modelTurn, newVersion, showVersion, shown, title, toolTurn, userTurn, writtenBy } from './conversation.js';
 import { generate } from './generate.js';
 import { changeKey } from './keys.js';
 import * as settings from './settings.js';
@@ -26,9 +26,9 @@ function address(chat, method) {
 const KEEP_EVERY = 1000;
 
 export class Chat {
-  constructor(facts, experts) {
+  constructor(models, experts) {
     /** `running` has the answers that are written, by conversation. */
-    Object.assign(this, { facts, experts, chats: [], current: begin(), running: new Map() });
+    Object.assign(this, { models, experts, chats: [], current: begin(), running: new Map() });
     this.turns = new Turns((turn) => this.view(turn));
     this.sidebar = new Sidebar({
       open: (chat, turn) => this.open(chat, turn),
@@ -87,7 +87,7 @@ export class Chat {
 
   /** Shows the settings of a conversation. */
   openSetup(chat = this.current) {
-    setup.open(chat.setup, this.facts.sampling, (given) => {
+    setup.open(chat.setup, this.models.facts.sampling, (given) => {
       chat.setup = given;
       if (chat.turns.length > 0) this.write(chat);
       if (chat === this.current) this.showSetup();
@@ -95,7 +95,7 @@ export class Chat {
   }
 
   exportOne(chat, ending) {
-    if (ending === 'md') download(fileName(chat, 'md'), toMarkdown(chat, this.facts.title || this.facts.name), 'text/markdown');
+    if (ending === 'md') download(fileName(chat, 'md'), toMarkdown(chat, this.models.facts.title || this.models.facts.name), 'text/markdown');
     else download(fileName(chat, 'json'), toJson([chat]), 'application/json');
   }
 
@@ -186,7 +186,7 @@ export class Chat {
       continue: () => this.proceed(turn),
       key: async () => { if (await changeKey()) this.again(turn); },
       begin: () => this.begin(),
-      settings: () => settings.open(this.facts.sampling),
+      settings: () => settings.open(this.models.facts.sampling),
       reload: () => location.reload(),
     };
     remedies[name]();
@@ -230,14 +230,20 @@ export class Chat {
     this.keep();
     this.show();
     this.toEnd();
-    const trace = continued ? this.experts.resume(version) : this.experts.begin(version, label(before));
+    let trace = null;
+    const begin = async () => {
+      const facts = await this.models.ready(running.controller.signal);
+      writtenBy(version, facts.name);
+      trace = continued ? this.experts.resume(version, facts) : this.experts.begin(version, label(before), facts);
+      return { facts, trace };
+    };
     const changed = () => { this.grown(chat, running); if (trace) this.experts.redraw(); };
     const progress = (state) => { running.progress = state; if (chat === this.current) this.turns.view(turn)?.showProgress(state); };
     const system = (chat.setup.system ?? settings.system()).trim();
     try {
       await generate({
-        facts: this.facts, messages: messages(continued ? [...before, turn] : before, system, continued), setup: chat.setup,
-        continued, version, trace, signal: running.controller.signal, changed, progress,
+        begin, messages: messages(continued ? [...before, turn] : before, system, continued), setup: chat.setup,
+        continued, version, signal: running.controller.signal, changed, progress,
       });
     } finally {
       if (trace) this.experts.end();
@@ -300,7 +306,7 @@ export class Chat {
     const turnTo = (number) => this.turnTo(turn, number);
     if (turn.role === 'user') return { element: userView(turn, { edit: (text) => this.edit(turn, text), turnTo }) };
     return new ModelView(turn, {
-      name: this.facts.name,
+      name: this.models.facts.name,
       experts: this.experts,
       remedy: (name) => this.remedy(name, turn),
       isLast: () => this.current.turns.at(-1) === turn,

@@ -92,7 +92,12 @@ export class Composer {
     this.running = running;
     byId('send').textContent = running ? 'Stop' : 'Send';
     byId('send').classList.toggle('stops', running);
-    this.hint(running && !touch.matches ? 'Esc stops' : KEYS(), 'keys');
+    this.showHint();
+  }
+
+  /** The line below the field, when there is nothing else to say there. */
+  showHint() {
+    this.hint(this.running && !touch.matches ? 'Esc stops' : KEYS(), 'keys');
   }
 
   async attach(list) {
@@ -108,8 +113,8 @@ export class Composer {
     this.list();
   }
 
-  say(text) {
-    this.hint(text, 'fault');
+  say(text, kind = 'fault') {
+    this.hint(text, kind);
     announce(text);
   }
 

@@ -10,9 +10,15 @@ export const userTurn = (text, files) => ({ role: 'user', versions: [{ text, fil
 export const toolTurn = (results) => ({ role: 'tool', results });
 export const modelTurn = () => ({ role: 'model', versions: [], shown: 0 });
 
-/** An answer before its first token. `finish` is null while it is written. */
+/** An answer before its first token. `model` is the name of the one that writes it, `finish` is null while it does. */
 export const newVersion = () =>
-  ({ id: String(Math.random()).slice(2), text: '', reasoning: '', calls: [], finish: null, usage: null, failure: null });
+  ({ id: String(Math.random()).slice(2), model: '', text: '', reasoning: '', calls: [], finish: null, usage: null, failure: null });
+
+/** Another model that goes on with an answer is named too. */
+export function writtenBy(version, name) {
+  if (!version.model) version.model = name;
+  else if (version.model.split(', then ').at(-1) !== name) version.model += `, then ${name}`;
+}
 
 export const shown = (turn) => turn.versions[turn.shown];
 

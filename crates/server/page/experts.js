@@ -11,14 +11,21 @@ import { Trace } from './trace.js';
 
 export class Experts {
   constructor(facts) {
-    Object.assign(this, { facts, traces: new Map(), current: null, other: null, token: null, expert: null, live: false });
-    this.available = facts.experts.some((count) => count > 0);
-    if (!this.available) return;
-    byId('experts-open').hidden = false;
+    Object.assign(this, { traces: new Map(), current: null, other: null, token: null, expert: null, live: false });
     byId('experts-open').addEventListener('click', () => this.toggle());
     this.build();
+    this.setModel(facts);
     addEventListener('resize', () => this.redraw());
     watchTheme(() => this.redraw());
+  }
+
+  /** Another model is chosen. The maps of answers of others stay. */
+  setModel(facts) {
+    const hasExperts = hasAny(facts);
+    if (hasExperts) this.intro.textContent = explanation(facts);
+    this.isOffered = hasExperts || this.traces.size > 0;
+    byId('experts-open').hidden = !this.isOffered;
+    if (!this.isOffered && this.isOpen) this.toggle(false);
   }
 
   build() {
@@ -31,6 +38,7 @@ export class Experts {
     this.table = make('details', { class: 'as-table', on: { toggle: () => this.fillTable() } }, make('summary', { text: 'The map as a table' }), make('div'));
     this.recording = make('input', { type: 'checkbox', id: 'experts-record' });
     this.widen = button('Enlarge', () => this.enlarge(), { class: 'quiet not-narrow', 'aria-pressed': 'false' });
+    this.intro = make('p', { class: 'intro' });
     this.empty = make('p', { class: 'muted', text: 'Send a message: the map fills while the answer is written. Maps stay until the page is closed.' });
     this.body = make('div', { class: 'experts-body' },
       make('div', { class: 'choices' }, ...this.choices.map(({ parentElement }) => parentElement)),
@@ -42,7 +50,7 @@ export class Experts {
       make('div', { class: 'experts-head' }, make('h2', { text: 'Experts' }),
         make('label', { class: 'record', for: 'experts-record' }, this.recording, 'Record new answers'),
         this.widen, button('Close', () => this.toggle(false))),
-      make('p', { class: 'intro', text: explanation(this.facts) }), this.empty, this.body);
+      this.intro, this.empty, this.body);
     panel.addEventListener('keydown', (event) => { if (event.key === 'Escape' && !this.live) this.clearFocus(); });
   }
 
@@ -53,7 +61,7 @@ export class Experts {
   }
 
   get isOpen() {
-    return this.available && !byId('experts').hidden;
+    return !byId('experts').hidden;
   }
 
   toggle(open = !this.isOpen) {
@@ -75,10 +83,10 @@ export class Experts {
     this.redraw();
   }
 
-  /** A trace for a new answer, if the user wants one. */
-  begin(version, label) {
-    if (!this.available || !this.recording.checked) return null;
-    const trace = new Trace(label, this.facts);
+  /** A trace for a new answer of a model with experts, if the user wants one. */
+  begin(version, label, facts) {
+    if (!hasAny(facts) || !this.recording.checked) return null;
+    const trace = new Trace(label, facts);
     this.traces.set(version.id, trace);
     // Of the answers of a long afternoon, the last are kept.
     if (this.traces.size > 30) this.traces.delete(this.traces.keys().next().value);
@@ -87,10 +95,11 @@ export class Experts {
   }
 
   /** The trace of an answer that is continued: one that was not recorded from its first token has none. */
-  resume(version) {
-    const trace = this.recording?.checked ? this.traces.get(version.id) : null;
-    if (trace) this.start(trace);
-    return trace ?? null;
+  resume(version, facts) {
+    const trace = this.traces.get(version.id);
+    if (!this.recording.checked || trace?.model !== facts.name) return null;
+    this.start(trace);
+    return trace;
   }
 
   start(trace) {
@@ -154,6 +163,9 @@ export class Experts {
   }
 
   draw() {
+    // What was chosen may be of a model with other layers.
+    if (this.current && this.other?.isLike(this.current) === false) this.other = null;
+    if (this.expert && !(this.expert.expert < this.current?.sizes[this.expert.row])) this.expert = null;
     const { current, other, token, expert } = this;
     this.empty.hidden = Boolean(current);
     this.body.hidden = !current;
@@ -183,11 +195,12 @@ export class Experts {
   }
 
   fillChoices() {
-    const entries = [...this.traces];
-    const mark = entries.map(([id, { label }]) => id + label).join();
+    const all = [...this.traces].map((entry, number) => [...entry, number + 1]);
     this.choices.forEach((select, index) => {
+      const entries = index === 0 ? all : all.filter(([, trace]) => trace.isLike(this.current));
+      const mark = entries.map(([id, { label }]) => id + label).join();
       if (select.dataset.mark !== mark) {
-        const options = entries.map(([value, { label }], number) => make('option', { value, text: `${number + 1}. ${label}` }));
+        const options = entries.map(([value, { label }, number]) => make('option', { value, text: `${number}. ${label}` }));
         select.replaceChildren(...(index === 1 ? [make('option', { value: '', text: 'nothing' })] : []), ...options);
         select.dataset.mark = mark;
       }
@@ -202,6 +215,8 @@ export class Experts {
     else box.replaceChildren();
   }
 }
+
+const hasAny = ({ experts }) => experts.some((count) => count > 0);
 
 /** What an expert is, with the numbers of this model. */
 function explanation({ experts, experts_per_token: perToken }) {

@@ -9,15 +9,16 @@ import * as settings from './settings.js';
 const ALTERNATIVES = 8;
 
 /**
- * Fills a version from the server's events. `changed` is called after each; `trace` gets the tokens with their experts, if
- * there is one; `progress` gets how far the prompt is read until the first token. With `continued`, the last message is the
+ * Fills a version from the server's events. `begin` gives the facts of the model, and a trace that gets the tokens with their
+ * experts, or null. `changed` is called after each event; `progress` gets how far the prompt is read until the first token. With `continued`, the last message is the
  * beginning of this answer.
  */
-export async function generate({ facts, messages, setup, continued, version, trace, signal, changed, progress }) {
+export async function generate({ begin, messages, setup, continued, version, signal, changed, progress }) {
   const [reading, earlier] = [new AbortController(), version.usage];
   const stopReading = () => { reading.abort(); progress(null); };
   signal.addEventListener('abort', stopReading, { once: true });
   try {
+    const { facts, trace } = await begin();
     const way = facts.chat_template ? chatting(messages, setup, continued, trace, facts) : continuing(messages, setup, trace, facts);
     watch(way.prompt, reading.signal, progress);
     const reply = await ask(way.path, { body: way.body, signal });

@@ -7,7 +7,7 @@ import { Composer } from './composer.js';
 import { Experts } from './experts.js';
 import { failure } from './failure.js';
 import { range } from './numbers.js';
-import * as models from './models.js';
+import { Models } from './models.js';
 import * as presets from './presets.js';
 import * as settings from './settings.js';
 import { Malformed } from './shape.js';
@@ -17,22 +17,25 @@ import * as store from './store.js';
 import { download, readFile, toJson } from './transfer.js';
 
 async function start() {
-  const facts = await reached();
-  document.title = `${facts.name} · gristmill`;
-  byId('model').textContent = facts.name;
-  byId('bar-facts').textContent = summary(facts);
+  const models = new Models({
+    changed: (facts) => { showModel(facts); experts.setModel(facts); showBlank(facts); chat.composer.showHint(); },
+    said: (text, kind = 'load') => chat.composer.say(text, kind),
+  });
+  const facts = await reached(models);
   const experts = new Experts(facts);
-  const chat = new Chat(facts, experts);
+  const chat = new Chat(models, experts);
+  const showBlank = (facts) => blank.show(facts, (text) => chat.send(text, []));
   chat.composer = new Composer({ send: (text, files) => chat.send(text, files), stop: () => chat.stop(),
     conversation: () => (chat.current.turns.length > 0 ? chat.current.id : '') });
-  blank.show(facts, (text) => chat.send(text, []));
+  showModel(facts);
+  showBlank(facts);
   chat.showSetup();
   const acts = {
     begin: () => { sidebar.close(); chat.begin(); },
     search: () => { sidebar.open(); byId('search').focus(); },
     write: () => byId('message').focus(),
-    settings: () => settings.open(facts.sampling),
-    experts: () => experts.available && experts.toggle(),
+    settings: () => settings.open(models.facts.sampling),
+    experts: () => experts.isOffered && experts.toggle(),
     shortcuts: () => shortcuts.show(),
   };
   shortcuts.wire(acts);
@@ -48,10 +51,10 @@ async function start() {
 }
 
 /** Facts about the model that the page talks to. As long as the server cannot be asked, the page says why and offers to try again. */
-async function reached() {
+async function reached(models) {
   for (;;) {
     try {
-      return await models.chosen((text) => byId('blank').replaceChildren(make('p', { class: 'lead', role: 'status', text })));
+      return await models.start((text) => byId('blank').replaceChildren(make('p', { class: 'lead', role: 'status', text })));
     } catch (error) {
       byId('model').textContent = 'gristmill';
       const { words, said } = failure(error);
@@ -79,6 +82,12 @@ function say(text, kind = 'done') {
   byId('import-said').textContent = text;
   byId('import-said').dataset.kind = kind;
   announce(text);
+}
+
+function showModel(facts) {
+  document.title = `${facts.name} · gristmill`;
+  byId('model').textContent = facts.name;
+  byId('bar-facts').textContent = summary(facts);
 }
 
 function summary({ format, experts, experts_per_token: perToken }) {

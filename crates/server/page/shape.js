@@ -75,6 +75,8 @@ function readAnswer(value, at) {
   const finish = value.finish === null || value.finish === undefined ? 'interrupted' : value.finish;
   return {
     id: typeof value.id === 'string' && value.id.length <= 64 ? value.id : String(Math.random()).slice(2),
+    // Earlier versions of the page did not keep it.
+    model: text(value.model ?? '', `${at}: model`, 2000),
     text: text(value.text ?? '', `${at}: text`),
     reasoning: text(value.reasoning ?? '', `${at}: reasoning`),
     calls: list(value.calls ?? [], `${at}: calls`, MOST.calls).map((call) => readCall(call, at)),

@@ -1,4 +1,4 @@
-// How fast an answer was, and what of its prompt was in the cache.
+// Which model wrote an answer, how fast it was, and what of its prompt was in the cache.
 
 import { make } from './dom.js';
 import { percent, perSecond, rate, whole } from './numbers.js';
@@ -8,6 +8,7 @@ const ENDS = { length: 'cut by a limit', stopped: 'stopped', interrupted: 'the p
 /** The line below an answer. */
 export function facts(version) {
   const parts = version.usage ? ofUsage(version.usage) : [];
+  if (version.model) parts.unshift([version.model, 'The model of this answer']);
   if (ENDS[version.finish]) parts.push([ENDS[version.finish]]);
   return make('p', { class: 'facts' }, ...parts.map(([text, title]) => make('span', { text, title })));
 }

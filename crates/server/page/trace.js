@@ -4,6 +4,7 @@ export class Trace {
   /** `label` names the prompt; `facts` are those of `/model`. */
   constructor(label, facts) {
     this.label = label;
+    this.model = facts.name;
     const has = (layer) => facts.experts[layer] > 0;
     /** Numbers of the layers that have experts; a row of the map is an index into them. */
     this.layers = facts.experts.map((_, layer) => layer).filter(has);
@@ -29,6 +30,11 @@ export class Trace {
       const { logprob = null, top_logprobs: top = [] } = logprobs[index] ?? {};
       this.tokens.push({ text, rows, logprob, top });
     });
+  }
+
+  /** Whether two answers have the same layers with as many experts, so that their maps can be compared. */
+  isLike(other) {
+    return this.layers.join() === other.layers.join() && this.sizes.join() === other.sizes.join();
   }
 
   count(row, expert) {

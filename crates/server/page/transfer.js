@@ -40,14 +40,14 @@ function read(value) {
   return { conversations, presets };
 }
 
-/** The turns that are shown. */
-export function toMarkdown(chat, model) {
+/** The turns that are shown. `other` names the model of answers that do not name theirs. */
+export function toMarkdown(chat, other) {
   const parts = [`# ${title(chat)}`];
   if (chat.setup.system?.trim()) parts.push(quoted(`System prompt: ${chat.setup.system.trim()}`));
   for (const turn of chat.turns) {
     if (turn.role === 'tool') turn.results.forEach(({ name, content }) => parts.push(`## Result of ${name}`, fenced(content)));
     if (turn.role === 'user') parts.push('## You', ...shown(turn).files.map((file) => `${file.name}:\n\n${fenced(file.text)}`), shown(turn).text);
-    if (turn.role === 'model' && shown(turn)) parts.push(`## ${model}`, ...answer(shown(turn)));
+    if (turn.role === 'model' && shown(turn)) parts.push(`## ${shown(turn).model || other}`, ...answer(shown(turn)));
   }
   return `${parts.filter(Boolean).join('\n\n')}\n`;
 }

@@ -50,10 +50,10 @@ function editor(text, edit, cancel) {
 /** What can be done about an answer that failed. */
 const REMEDY = { again: 'Try again', continue: 'Continue', key: 'Enter a key', begin: 'New conversation', settings: 'Open the settings', reload: 'Load the page again' };
 
-/** A turn of the model. `update` shows what has come since; `remedy` takes the name of what the user wants to do. */
+/** A turn of the model; `name` is shown where an answer does not name its own. `update` shows what has come since; `remedy` takes the name of what the user wants to do. */
 export class ModelView {
   constructor(turn, { name, remedy, turnTo, result, experts, isLast }) {
-    Object.assign(this, { turn, remedy, turnTo, experts, isLast });
+    Object.assign(this, { turn, name, remedy, turnTo, experts, isLast });
     this.reasoning = make('details', { class: 'reasoning', hidden: true }, make('summary'), make('div', { class: 'prose' }));
     this.prose = make('div', { class: 'prose' });
     this.calls = make('div', { class: 'calls' });
@@ -61,7 +61,8 @@ export class ModelView {
     this.failure = make('div', { class: 'failure', role: 'alert', hidden: true });
     this.foot = make('footer', { class: 'foot' });
     this.result = result;
-    this.element = make('article', { class: 'turn model' }, make('h2', { class: 'visually-hidden', text: name }),
+    this.head = make('h2', { class: 'visually-hidden' });
+    this.element = make('article', { class: 'turn model' }, this.head,
       this.reasoning, this.prose, this.calls, this.progress, this.failure, this.foot);
     this.update();
   }
@@ -71,6 +72,7 @@ export class ModelView {
     const running = version.finish === null;
     this.element.setAttribute('aria-busy', String(running));
     this.element.classList.toggle('waits', running && !version.text && !version.reasoning);
+    this.head.textContent = version.model || this.name;
     this.showReasoning(version, running);
     renderInto(this.prose, version.text);
     if (this.calls.childElementCount !== version.calls.length) {

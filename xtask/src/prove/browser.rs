@@ -10,7 +10,7 @@ use crate::{build, root};
 
 /// npm packages that the report names.
 const NPM: [&str; 2] = ["playwright-core", "axe-core"];
-const SCRIPTS: [&str; 12] = [
+const SCRIPTS: [&str; 13] = [
     "package.json",
     "test.mjs",
     "harness.mjs",
@@ -22,6 +22,7 @@ const SCRIPTS: [&str; 12] = [
     "failures.mjs",
     "files.mjs",
     "looks.mjs",
+    "models.mjs",
     "safety.mjs",
 ];
 /// The key of the test.
