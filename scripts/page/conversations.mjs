@@ -120,6 +120,10 @@ export const tests = {
     await page.fill('.rename', ' Mills of Holland ');
     await page.keyboard.press('Enter');
     assert.deepEqual(await titles(page), ['Mills of Holland']);
+    await page.waitForFunction(async () => {
+      const { all } = await import(new URL('page/store.js', document.baseURI));
+      return (await all()).some(({ name }) => name === 'Mills of Holland');
+    });
     await page.reload();
     await ready(page);
     assert.deepEqual(await titles(page), ['Mills of Holland']);

@@ -6,6 +6,7 @@
 // words of the tests to run.
 
 import * as answers from './answers.mjs';
+import * as context from './context.mjs';
 import * as conversations from './conversations.mjs';
 import * as experts from './experts.mjs';
 import * as failures from './failures.mjs';
@@ -16,7 +17,7 @@ import * as models from './models.mjs';
 import * as safety from './safety.mjs';
 
 let failed = 0;
-for (const { tests, plain = [] } of [experts, answers, conversations, models, failures, files, safety, looks]) {
+for (const { tests, plain = [] } of [experts, answers, conversations, models, context, failures, files, safety, looks]) {
   for (const [name, test] of Object.entries(tests)) {
     if (process.env.ONLY && !name.includes(process.env.ONLY)) continue;
     // The built-in model has no chat template: what a chat needs is scripted.

@@ -22,6 +22,9 @@ function address(chat, method) {
   if (location.hash !== hash) history[method](null, '', `${location.pathname}${location.search}${hash}`);
 }
 
+/** What is asked for before a conversation goes on in another one. */
+const SUMMARISE = 'Summarise our conversation so far, so that it can go on without its text. Keep what was asked, what was found and decided, names, numbers, and what is still open. Write the summary only.';
+
 /** While an answer is written, what has come is kept this often, in milliseconds. */
 const KEEP_EVERY = 1000;
 
@@ -231,7 +234,7 @@ export class Chat {
     this.show();
     this.toEnd();
     let trace = null;
-    const begin = async () => {
+    const start = async () => {
       const facts = await this.models.ready(running.controller.signal);
       writtenBy(version, facts.name);
       trace = continued ? this.experts.resume(version, facts) : this.experts.begin(version, label(before), facts);
@@ -242,13 +245,37 @@ export class Chat {
     const system = (chat.setup.system ?? settings.system()).trim();
     try {
       await generate({
-        begin, messages: messages(continued ? [...before, turn] : before, system, continued), setup: chat.setup,
+        begin: start, messages: messages(continued ? [...before, turn] : before, system, continued), setup: chat.setup,
         continued, version, signal: running.controller.signal, changed, progress,
       });
     } finally {
       if (trace) this.experts.end();
       this.finish(chat, turn, version, running);
     }
+  }
+
+  /** Goes on in a new conversation, whose first message has a summary of this one and waits for the user. */
+  async summarise() {
+    const chat = this.current;
+    if (this.running.has(chat)) return;
+    const [version, running] = [newVersion(), { controller: new AbortController() }];
+    this.running.set(chat, running);
+    this.composer.setRunning(true);
+    const ready = async () => ({ facts: await this.models.ready(running.controller.signal), trace: null });
+    const changed = () => { if (chat === this.current) this.composer.hint(`Writing a summary: ${version.text.length} characters. Esc stops.`, 'load'); };
+    const system = (chat.setup.system ?? settings.system()).trim();
+    await generate({ begin: ready, messages: messages([...chat.turns, userTurn(SUMMARISE, [])], system), setup: chat.setup, continued: false, version,
+      signal: running.controller.signal, changed, progress: () => {} });
+    if (this.running.get(chat) !== running) return;
+    this.running.delete(chat);
+    if (chat !== this.current) return;
+    this.composer.setRunning(false);
+    if (version.finish !== 'stop' || !version.text.trim()) {
+      return this.composer.say(version.failure?.words ?? (version.finish === 'stopped' ? 'The summary was stopped.' : 'The model wrote no whole summary. Begin a new conversation instead.'));
+    }
+    this.open({ ...begin(), name: `${title(chat)} (continued)`, setup: { ...chat.setup } });
+    this.composer.write(`This is a summary of our conversation so far:\n\n${version.text.trim()}\n\n`);
+    byId('message').focus();
   }
 
   /** More of an answer has come. */
@@ -265,6 +292,7 @@ export class Chat {
     if (chat !== this.current) return announce(`The answer in “${title(chat)}” is complete.`);
     const follows = this.isAtEnd();
     this.turns.view(turn)?.update();
+    this.context.update();
     if (follows) this.toEnd();
     tellEnd(version);
     this.composer.setRunning(this.running.has(chat));
@@ -292,6 +320,7 @@ export class Chat {
     byId('blank').hidden = this.current.turns.length > 0;
     this.showSetup();
     this.turns.show(this.current.turns);
+    this.context.update();
     const running = this.running.get(this.current);
     if (running) this.turns.view(running.turn)?.showProgress(running.progress ?? null);
   }

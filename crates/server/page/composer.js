@@ -26,10 +26,11 @@ const drafts = {
 export class Composer {
   /**
    * `send` takes a text and files and says whether it took them; `stop` ends the answer that is being written;
-   * `conversation` is the id of the conversation that is shown, empty for one without messages.
+   * `conversation` is the id of the conversation that is shown, empty for one without messages; `changed` is called after
+   * each change of the text or the files.
    */
-  constructor({ send, stop, conversation }) {
-    Object.assign(this, { send, stop, conversation, files: [], running: false });
+  constructor({ send, stop, conversation, changed }) {
+    Object.assign(this, { send, stop, conversation, changed, files: [], running: false });
     this.input = byId('message');
     byId('composer').addEventListener('submit', (event) => { event.preventDefault(); this.act(); });
     this.input.addEventListener('keydown', (event) => {
@@ -83,8 +84,19 @@ export class Composer {
 
   /** Shows the unsent message of the conversation that is shown. */
   showDraft() {
-    this.input.value = drafts.get(this.conversation()) ?? '';
+    this.write(drafts.get(this.conversation()) ?? '');
+  }
+
+  /** Puts a text into the field. */
+  write(text) {
+    this.input.value = text;
+    drafts.set(this.conversation(), text);
     this.grow();
+  }
+
+  /** What is not sent yet. */
+  get draft() {
+    return { text: this.input.value, files: this.files };
   }
 
   /** Whether an answer is being written. */
@@ -128,10 +140,12 @@ export class Composer {
     const chip = (file, index) => make('li', {}, make('span', { text: `${file.name} · ${bytes(file.text.length)}` }),
       button('Remove', () => { this.files.splice(index, 1); this.list(); }, { 'aria-label': `Remove ${file.name}` }));
     byId('files').replaceChildren(...this.files.map(chip));
+    this.changed();
   }
 
   grow() {
     this.input.style.height = 'auto';
     this.input.style.height = `${Math.min(this.input.scrollHeight, innerHeight * 0.4)}px`;
+    this.changed();
   }
 }

@@ -4,6 +4,7 @@ import * as blank from './blank.js';
 import { announce, button, byId, make } from './dom.js';
 import { Chat } from './chat.js';
 import { Composer } from './composer.js';
+import { Context } from './context.js';
 import { Experts } from './experts.js';
 import { failure } from './failure.js';
 import { range } from './numbers.js';
@@ -18,7 +19,7 @@ import { download, readFile, toJson } from './transfer.js';
 
 async function start() {
   const models = new Models({
-    changed: (facts) => { showModel(facts); experts.setModel(facts); showBlank(facts); chat.composer.showHint(); },
+    changed: (facts) => { showModel(facts); experts.setModel(facts); showBlank(facts); chat.context.update(); chat.composer.showHint(); },
     said: (text, kind = 'load') => chat.composer.say(text, kind),
   });
   const facts = await reached(models);
@@ -26,7 +27,9 @@ async function start() {
   const chat = new Chat(models, experts);
   const showBlank = (facts) => blank.show(facts, (text) => chat.send(text, []));
   chat.composer = new Composer({ send: (text, files) => chat.send(text, files), stop: () => chat.stop(),
-    conversation: () => (chat.current.turns.length > 0 ? chat.current.id : '') });
+    conversation: () => (chat.current.turns.length > 0 ? chat.current.id : ''), changed: () => chat.context.update() });
+  chat.context = new Context(() => ({ facts: models.facts, turns: chat.current.turns, draft: chat.composer.draft }),
+    { begin: () => chat.begin(), summarise: () => chat.summarise() });
   showModel(facts);
   showBlank(facts);
   chat.showSetup();

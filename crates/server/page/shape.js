@@ -118,7 +118,8 @@ function readUsage(usage) {
   const choice = usage?.gristmill?.choices?.[0];
   const numbers = (of, names) => names.every((name) => Number.isFinite(of?.[name]) && of[name] >= 0) && Object.fromEntries(names.map((name) => [name, of[name]]));
   const [counts, times] = [numbers(usage, COUNTS), numbers(choice, TIMES)];
-  return counts && times ? { ...counts, gristmill: { choices: [times] } } : null;
+  const total = Number.isFinite(usage?.total_tokens) && usage.total_tokens >= 0 ? { total_tokens: usage.total_tokens } : {};
+  return counts && times ? { ...counts, ...total, gristmill: { choices: [times] } } : null;
 }
 
 export function object(value, at) {

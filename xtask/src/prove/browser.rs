@@ -10,13 +10,14 @@ use crate::{build, root};
 
 /// npm packages that the report names.
 const NPM: [&str; 2] = ["playwright-core", "axe-core"];
-const SCRIPTS: [&str; 13] = [
+const SCRIPTS: [&str; 14] = [
     "package.json",
     "test.mjs",
     "harness.mjs",
     "proxy.mjs",
     "attacks.mjs",
     "answers.mjs",
+    "context.mjs",
     "conversations.mjs",
     "experts.mjs",
     "failures.mjs",

@@ -80,6 +80,7 @@ pub(super) const ASSETS: &[Asset] = assets! {
     "chat.js": SCRIPT,
     "colours.js": SCRIPT,
     "composer.js": SCRIPT,
+    "context.js": SCRIPT,
     "conversation.js": SCRIPT,
     "detail.js": SCRIPT,
     "dom.js": SCRIPT,
