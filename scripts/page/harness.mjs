@@ -17,8 +17,8 @@ export const browser = await chromium.launch({ executablePath: process.env.CHROM
 export const proxy = await new Proxy(target).listen();
 export const facts = await (await fetch(`${target}/model`)).json();
 
-/** A page of a context of its own, in which the `settings` of the page are kept already. Whatever it logs, asks of other hosts, or is refused by its policy is a failure. */
-export async function open(url = proxy.url, { settings, ...options } = {}) {
+/** A page of a context of its own, in which the `settings` of the page are kept already. Whatever it logs, asks of other hosts than those of `asks`, or is refused by its policy is a failure. */
+export async function open(url = proxy.url, { settings, asks = [], ...options } = {}) {
   const context = await browser.newContext({ viewport: DESK, ...options });
   if (settings) await context.addInitScript((settings) => { localStorage['gristmill-settings'] ??= JSON.stringify(settings); }, settings);
   const page = await context.newPage();
@@ -27,7 +27,7 @@ export async function open(url = proxy.url, { settings, ...options } = {}) {
   page.on('console', (message) => { if (message.type() === 'error') page.faults.push(`console: ${message.text()}`); });
   page.on('dialog', (dialog) => { page.faults.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
   page.on('request', (request) => {
-    if (!request.url().startsWith(url) && !request.url().startsWith('data:')) page.faults.push(`request: ${request.url()}`);
+    if (![url, 'data:', ...asks].some((start) => request.url().startsWith(start))) page.faults.push(`request: ${request.url()}`);
   });
   await page.goto(url);
   await ready(page);

@@ -2,8 +2,9 @@
 //
 //     node test.mjs http://127.0.0.1:8080 http://127.0.0.1:8081 ../../docs
 //
-// The first server has the built-in model, the second also the key "secret". `CHROMIUM` names another browser, `ONLY` some
-// words of the tests to run.
+// The first server has the built-in model, the second also the key "secret". The first was started with `--allow-mcp
+// http://127.0.0.1:PORT` for two ports, which `MCP_PORTS` names. `CHROMIUM` names another browser, `ONLY` some words of the
+// tests to run.
 
 import * as answers from './answers.mjs';
 import * as context from './context.mjs';
@@ -13,11 +14,12 @@ import * as failures from './failures.mjs';
 import * as files from './files.mjs';
 import { browser, facts, proxy } from './harness.mjs';
 import * as looks from './looks.mjs';
+import * as mcp from './mcp.mjs';
 import * as models from './models.mjs';
 import * as safety from './safety.mjs';
 
 let failed = 0;
-for (const { tests, plain = [] } of [experts, answers, conversations, models, context, failures, files, safety, looks]) {
+for (const { tests, plain = [] } of [experts, answers, conversations, models, context, mcp, failures, files, safety, looks]) {
   for (const [name, test] of Object.entries(tests)) {
     if (process.env.ONLY && !name.includes(process.env.ONLY)) continue;
     // The built-in model has no chat template: what a chat needs is scripted.

@@ -56,6 +56,7 @@ const SERVE: [(&str, &[&str]); 2] = [
             "allow_host",
             "allow_origin",
             "no_page",
+            "allow_mcp",
             "access_log",
             "log_format",
         ],

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use gristmill_engine::Limits;
-use gristmill_server::{Access, HostPattern, OfferedModel, Options, Origin, Server};
+use gristmill_server::{Access, HostPattern, McpOrigin, OfferedModel, Options, Origin, Server};
 use tokio::runtime::Runtime;
 
 use crate::access_log::{AccessLogArgs, LogFile};
@@ -120,6 +120,10 @@ pub(crate) struct ServeArgs {
     /// Serve no page at /.
     #[arg(long)]
     no_page: bool,
+    /// Let the page at / connect to MCP servers of this origin, such as http://localhost:3000, whose tools the model can
+    /// call. Can be repeated.
+    #[arg(long, value_name = "ORIGIN")]
+    allow_mcp: Vec<McpOrigin>,
     #[command(flatten)]
     access_log: AccessLogArgs,
     #[command(flatten)]
@@ -192,6 +196,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         strict: args.strict,
         allow_chat_template: args.allow_chat_template,
         page: !args.no_page,
+        mcp_origins: args.allow_mcp.clone(),
         body_bytes: args.max_body << 20,
         connections: args.connections,
         drain_delay: Duration::from_secs(args.drain_delay as u64),

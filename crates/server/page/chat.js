@@ -1,29 +1,21 @@
 // The conversation that is shown, and the answers that are written, in whichever conversation.
 
+import { address, addressed } from './address.js';
 import { byId, announce } from './dom.js';
 import { resultView } from './call.js';
 import { addVersion, begin, messages, modelTurn, newVersion, showVersion, shown, title, toolTurn, userTurn, writtenBy } from './conversation.js';
 import { generate } from './generate.js';
 import { changeKey } from './keys.js';
+import { Runs } from './runs.js';
 import * as settings from './settings.js';
 import * as setup from './setup.js';
 import { Sidebar } from './sidebar.js';
 import * as store from './store.js';
+import { summarise } from './summary.js';
+import * as tools from './tools.js';
 import { download, fileName, toJson, toMarkdown } from './transfer.js';
 import { ModelView, tellEnd, userView } from './turn.js';
 import { Turns } from './turns.js';
-
-/** The id of the conversation in the page's address, `#/chat/ID`. */
-const addressed = () => decodeURIComponent(/^#\/chat\/(.+)$/.exec(location.hash)?.[1] ?? '');
-
-/** Puts a conversation into the address, by a method of the browser's history. A new one has none before its first message. */
-function address(chat, method) {
-  const hash = chat.turns.length > 0 ? `#/chat/${encodeURIComponent(chat.id)}` : '';
-  if (location.hash !== hash) history[method](null, '', `${location.pathname}${location.search}${hash}`);
-}
-
-/** What is asked for before a conversation goes on in another one. */
-const SUMMARISE = 'Summarise our conversation so far, so that it can go on without its text. Keep what was asked, what was found and decided, names, numbers, and what is still open. Write the summary only.';
 
 /** While an answer is written, what has come is kept this often, in milliseconds. */
 const KEEP_EVERY = 1000;
@@ -31,7 +23,11 @@ const KEEP_EVERY = 1000;
 export class Chat {
   constructor(models, experts) {
     /** `running` has the answers that are written, by conversation. */
-    Object.assign(this, { models, experts, chats: [], current: begin(), running: new Map() });
+    Object.assign(this, { models, experts, missing: '', chats: [], current: begin(), running: new Map() });
+    this.runs = new Runs({
+      done: (place, call, content) => this.result(place, call, content, place.chat.turns.at(-1) === place.turn),
+      changed: ({ turn }) => this.turns.view(turn)?.update(),
+    });
     this.turns = new Turns((turn) => this.view(turn));
     this.sidebar = new Sidebar({
       open: (chat, turn) => this.open(chat, turn),
@@ -179,7 +175,7 @@ export class Chat {
   /** Goes on with an answer that has ended before its end. */
   proceed(turn) {
     this.stop();
-    this.answer(turn, true);
+    this.answer(turn, { continued: true });
   }
 
   /** What a failed answer offers to do. */
@@ -210,18 +206,21 @@ export class Chat {
     this.show();
   }
 
-  /** Takes the result of a call; when all calls of the turn have one, the model goes on. */
-  result(turn, call, content) {
-    const version = shown(turn);
+  /** Takes the result of a call; when all calls of an answer have one, the model goes on, if it still may. */
+  result({ chat, turn, version }, call, content, mayGoOn = true) {
     version.results = { ...version.results, [call.id]: content };
+    this.turns.view(turn)?.update();
+    // The conversation may have gone on, or away, while a call ran.
+    if (!this.chats.includes(chat)) return;
+    this.write(chat);
+    if (!mayGoOn || shown(turn) !== version || !chat.turns.includes(turn) || this.running.has(chat)) return;
     if (!version.calls.every(({ id }) => Object.hasOwn(version.results, id))) return announce('The other calls wait for their results.');
-    this.current.turns.length = this.current.turns.indexOf(turn) + 1;
-    this.current.turns.push(toolTurn(version.calls.map(({ id, name }) => ({ id, name, content: version.results[id] }))));
-    this.answer(modelTurn());
+    chat.turns.length = chat.turns.indexOf(turn) + 1;
+    chat.turns.push(toolTurn(version.calls.map(({ id, name }) => ({ id, name, content: version.results[id] }))));
+    this.answer(modelTurn(), { chat });
   }
 
-  async answer(turn, continued = false) {
-    const chat = this.current;
+  async answer(turn, { continued = false, chat = this.current } = {}) {
     if (!chat.turns.includes(turn)) chat.turns.push(turn);
     const before = chat.turns.slice(0, chat.turns.indexOf(turn));
     const version = continued ? shown(turn) : newVersion();
@@ -229,23 +228,24 @@ export class Chat {
     else addVersion(chat, turn, version);
     const running = { controller: new AbortController(), turn, kept: Date.now() };
     this.running.set(chat, running);
-    this.composer.setRunning(true);
-    this.keep();
-    this.show();
-    this.toEnd();
+    this.keep(chat);
+    if (chat === this.current) {
+      this.composer.setRunning(true);
+      this.show();
+      this.toEnd();
+    }
     let trace = null;
-    const start = async () => {
+    const begin = async () => {
       const facts = await this.models.ready(running.controller.signal);
       writtenBy(version, facts.name);
       trace = continued ? this.experts.resume(version, facts) : this.experts.begin(version, label(before), facts);
-      return { facts, trace };
+      return { facts, trace, tools: await this.offered(facts) };
     };
     const changed = () => { this.grown(chat, running); if (trace) this.experts.redraw(); };
     const progress = (state) => { running.progress = state; if (chat === this.current) this.turns.view(turn)?.showProgress(state); };
-    const system = (chat.setup.system ?? settings.system()).trim();
     try {
       await generate({
-        begin: start, messages: messages(continued ? [...before, turn] : before, system, continued), setup: chat.setup,
+        begin, messages: messages(continued ? [...before, turn] : before, this.system(chat), continued), setup: chat.setup,
         continued, version, signal: running.controller.signal, changed, progress,
       });
     } finally {
@@ -254,28 +254,36 @@ export class Chat {
     }
   }
 
+  /** The tools that a model is offered. Of a server that does not answer, the user hears. */
+  async offered(facts) {
+    if (!facts.chat_template) return [];
+    await tools.connected();
+    const missing = tools.all().filter(({ isOn, fault }) => isOn && fault);
+    this.missing = missing.map((server) => `Without the tools of ${tools.nameOf(server)}: ${server.fault}.`).join(' ');
+    return [...settings.tools(), ...tools.definitions()];
+  }
+
   /** Goes on in a new conversation, whose first message has a summary of this one and waits for the user. */
   async summarise() {
     const chat = this.current;
     if (this.running.has(chat)) return;
-    const [version, running] = [newVersion(), { controller: new AbortController() }];
+    const running = { controller: new AbortController() };
+    const { signal } = running.controller;
     this.running.set(chat, running);
     this.composer.setRunning(true);
-    const ready = async () => ({ facts: await this.models.ready(running.controller.signal), trace: null });
-    const changed = () => { if (chat === this.current) this.composer.hint(`Writing a summary: ${version.text.length} characters. Esc stops.`, 'load'); };
-    const system = (chat.setup.system ?? settings.system()).trim();
-    await generate({ begin: ready, messages: messages([...chat.turns, userTurn(SUMMARISE, [])], system), setup: chat.setup, continued: false, version,
-      signal: running.controller.signal, changed, progress: () => {} });
-    if (this.running.get(chat) !== running) return;
-    this.running.delete(chat);
-    if (chat !== this.current) return;
+    const grown = (length) => { if (chat === this.current) this.composer.hint(`Writing a summary: ${length} characters. Esc stops.`, 'load'); };
+    const { text, fault } = await summarise({ turns: chat.turns, system: this.system(chat), setup: chat.setup, ready: () => this.models.ready(signal), signal, grown });
+    if (this.running.get(chat) === running) this.running.delete(chat);
+    if (chat !== this.current || this.running.has(chat)) return;
     this.composer.setRunning(false);
-    if (version.finish !== 'stop' || !version.text.trim()) {
-      return this.composer.say(version.failure?.words ?? (version.finish === 'stopped' ? 'The summary was stopped.' : 'The model wrote no whole summary. Begin a new conversation instead.'));
-    }
+    if (fault) return this.composer.say(fault);
     this.open({ ...begin(), name: `${title(chat)} (continued)`, setup: { ...chat.setup } });
-    this.composer.write(`This is a summary of our conversation so far:\n\n${version.text.trim()}\n\n`);
+    this.composer.write(text);
     byId('message').focus();
+  }
+
+  system(chat) {
+    return (chat.setup.system ?? settings.system()).trim();
   }
 
   /** More of an answer has come. */
@@ -287,8 +295,10 @@ export class Chat {
   }
 
   finish(chat, turn, version, running) {
-    if (this.running.get(chat) === running) this.running.delete(chat);
+    const isLast = this.running.get(chat) === running;
+    if (isLast) this.running.delete(chat);
     if (this.chats.includes(chat)) this.write(chat);
+    if (isLast && version.finish === 'tool_calls') this.runs.begin({ chat, turn, version });
     if (chat !== this.current) return announce(`The answer in “${title(chat)}” is complete.`);
     const follows = this.isAtEnd();
     this.turns.view(turn)?.update();
@@ -296,6 +306,12 @@ export class Chat {
     if (follows) this.toEnd();
     tellEnd(version);
     this.composer.setRunning(this.running.has(chat));
+    if (this.missing) this.composer.say(this.missing);
+  }
+
+  /** Calls may be of tools that are known only now. */
+  refreshCalls() {
+    for (const turn of this.current.turns) if (turn.role === 'model') this.turns.view(turn)?.update();
   }
 
   /** Shows a growing answer at most every 60 ms, and long ones less often: Markdown is read as a whole each time. */
@@ -340,8 +356,21 @@ export class Chat {
       remedy: (name) => this.remedy(name, turn),
       isLast: () => this.current.turns.at(-1) === turn,
       turnTo,
-      result: (call, content) => this.result(turn, call, content),
+      callState: (call) => this.runs.state(shown(turn), call),
+      callActs: this.callActs(turn),
     });
+  }
+
+  /** What the user can do about the calls of an answer. */
+  callActs(turn) {
+    const place = () => ({ chat: this.current, turn, version: shown(turn) });
+    return {
+      result: (call, content) => this.result(place(), call, content),
+      run: (call, always) => this.runs.run(place(), call, always),
+      stop: (call) => this.runs.stop(call),
+      refuse: (call) => this.runs.refuse(place(), call),
+      giveUp: (call) => this.runs.giveUp(place(), call),
+    };
   }
 
   isAtEnd() {

@@ -9,8 +9,8 @@ import * as settings from './settings.js';
 const ALTERNATIVES = 8;
 
 /**
- * Fills a version from the server's events. `begin` gives the facts of the model, and a trace that gets the tokens with their
- * experts, or null. `changed` is called after each event; `progress` gets how far the prompt is read until the first token. With `continued`, the last message is the
+ * Fills a version from the server's events. `begin` gives the facts of the model, the tools that it may call, and a trace that
+ * gets the tokens with their experts, or null. `changed` is called after each event; `progress` gets how far the prompt is read until the first token. With `continued`, the last message is the
  * beginning of this answer.
  */
 export async function generate({ begin, messages, setup, continued, version, signal, changed, progress }) {
@@ -18,8 +18,8 @@ export async function generate({ begin, messages, setup, continued, version, sig
   const stopReading = () => { reading.abort(); progress(null); };
   signal.addEventListener('abort', stopReading, { once: true });
   try {
-    const { facts, trace } = await begin();
-    const way = facts.chat_template ? chatting(messages, setup, continued, trace, facts) : continuing(messages, setup, trace, facts);
+    const { facts, trace, tools } = await begin();
+    const way = facts.chat_template ? chatting(messages, setup, continued, trace, facts, tools) : continuing(messages, setup, trace, facts);
     watch(way.prompt, reading.signal, progress);
     const reply = await ask(way.path, { body: way.body, signal });
     for await (const event of events(reply)) {
@@ -50,8 +50,9 @@ function sum(earlier, usage) {
 const common = (facts) => ({ model: facts.model, stream: true, stream_options: { include_usage: true } });
 
 /** A conversation, by the chat template of the model. `take` returns whether there was something to see. */
-function chatting(messages, setup, continued, trace, facts) {
+function chatting(messages, setup, continued, trace, facts, tools) {
   const prompt = { model: facts.model, messages, ...settings.fields(setup) };
+  if (tools.length > 0) prompt.tools = tools;
   if (continued) Object.assign(prompt, { continue_final_message: true, add_generation_prompt: false });
   const body = { ...prompt, ...common(facts) };
   if (trace) Object.assign(body, { experts: true, logprobs: true, top_logprobs: ALTERNATIVES });
@@ -69,8 +70,8 @@ function chatting(messages, setup, continued, trace, facts) {
 
 /** A text that goes on, for a model without a chat template. */
 function continuing(messages, setup, trace, facts) {
-  const { tools, enable_thinking, ...fields } = settings.fields(setup);
-  if (tools) throw new Fault('settings', 'The model has no chat template, so it takes no tools. Remove them from the settings.');
+  const { enable_thinking, ...fields } = settings.fields(setup);
+  if (settings.tools().length > 0) throw new Fault('settings', 'The model has no chat template, so it takes no tools. Remove them from the settings.');
   if (enable_thinking !== undefined) throw new Fault('settings', 'The model has no chat template, so thinking cannot be set.');
   const prompt = messages.map(({ content }) => content).join('');
   const body = { prompt, max_tokens: facts.context, ...common(facts), ...fields };

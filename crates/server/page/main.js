@@ -15,6 +15,7 @@ import { Malformed } from './shape.js';
 import * as shortcuts from './shortcuts.js';
 import * as sidebar from './sidebar.js';
 import * as store from './store.js';
+import * as tools from './tools.js';
 import { download, readFile, toJson } from './transfer.js';
 
 async function start() {
@@ -49,6 +50,7 @@ async function start() {
   byId('import').addEventListener('click', () => byId('import-file').click());
   byId('import-file').addEventListener('change', ({ target }) => { const [file] = target.files; target.value = ''; if (file) take(chat, file); });
   await chat.load();
+  tools.connected().then(() => chat.refreshCalls());
   if (!await store.isKept()) byId('kept').textContent = 'This browser keeps no conversations: export them before you close the page.';
   byId('message').focus();
 }

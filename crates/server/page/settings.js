@@ -2,6 +2,7 @@
 
 import { byId, button, make } from './dom.js';
 import { area, labelled, NUMBERS, openForm, samplingFields } from './form.js';
+import { serversField } from './servers.js';
 
 const NAME = 'gristmill-settings';
 const THEMES = [['system', 'System'], ['light', 'Light'], ['dark', 'Dark']];
@@ -33,9 +34,11 @@ export function fields(setup = {}) {
   const found = {};
   for (const [name] of NUMBERS) if (all[name]) found[name] = Number(all[name]);
   if (all.thinking) found.enable_thinking = all.thinking === 'on';
-  if (all.tools?.trim()) found.tools = JSON.parse(all.tools);
   return found;
 }
+
+/** The tools whose results the user gives. */
+export const tools = () => (values.tools?.trim() ? JSON.parse(values.tools) : []);
 
 /** Shows the form; `defaults` are the server's. */
 export function open(defaults) {
@@ -47,6 +50,7 @@ export function open(defaults) {
     make('h3', { text: 'Sampling in all conversations' }),
     samplingFields(values, defaults),
     area('tools', 'Tools', 'A list as in OpenAI’s interface, in JSON. The page shows calls and asks you for their results.', 4, values.tools),
+    serversField(),
     singleKeys(),
     make('div', { class: 'row-end' },
       button('Cancel', () => element.close()),

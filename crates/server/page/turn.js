@@ -4,7 +4,7 @@ import { announce, button, copy, isEnter, make } from './dom.js';
 import { bytes } from './numbers.js';
 import { canContinue, shown } from './conversation.js';
 import { REMEDIES } from './failure.js';
-import { callView } from './call.js';
+import { CallView } from './call.js';
 import { render, renderInto } from './markdown.js';
 import { facts } from './speed.js';
 
@@ -50,9 +50,10 @@ function editor(text, edit, cancel) {
 /** What can be done about an answer that failed. */
 const REMEDY = { again: 'Try again', continue: 'Continue', key: 'Enter a key', begin: 'New conversation', settings: 'Open the settings', reload: 'Load the page again' };
 
-/** A turn of the model; `name` is shown where an answer does not name its own. `update` shows what has come since; `remedy` takes the name of what the user wants to do. */
+/**
+ * A turn of the model; `name` is shown where an answer does not name its own. `update` shows what has come since; `remedy` takes the name of what the user wants to do. */
 export class ModelView {
-  constructor(turn, { name, remedy, turnTo, result, experts, isLast }) {
+  constructor(turn, { name, remedy, turnTo, callState, callActs, experts, isLast }) {
     Object.assign(this, { turn, name, remedy, turnTo, experts, isLast });
     this.reasoning = make('details', { class: 'reasoning', hidden: true }, make('summary'), make('div', { class: 'prose' }));
     this.prose = make('div', { class: 'prose' });
@@ -60,7 +61,7 @@ export class ModelView {
     this.progress = make('div', { class: 'progress', hidden: true }, make('span'), make('progress', { max: 1, 'aria-label': 'Tokens of the prompt that are read' }));
     this.failure = make('div', { class: 'failure', role: 'alert', hidden: true });
     this.foot = make('footer', { class: 'foot' });
-    this.result = result;
+    Object.assign(this, { callState, callActs, callViews: [] });
     this.head = make('h2', { class: 'visually-hidden' });
     this.element = make('article', { class: 'turn model' }, this.head,
       this.reasoning, this.prose, this.calls, this.progress, this.failure, this.foot);
@@ -75,9 +76,13 @@ export class ModelView {
     this.head.textContent = version.model || this.name;
     this.showReasoning(version, running);
     renderInto(this.prose, version.text);
-    if (this.calls.childElementCount !== version.calls.length) {
-      this.calls.replaceChildren(...version.calls.map((call) => callView(call, this.result)));
+    if (this.callViews.length !== version.calls.length) {
+      this.callViews = version.calls.map((call) => new CallView(call, this.callState, this.callActs));
+      this.calls.replaceChildren(...this.callViews.map(({ element }) => element));
     }
+    // Calls wait for the end of the answer.
+    this.calls.inert = running;
+    for (const view of this.callViews) view.update();
     this.showFailure(version);
     if (running) this.foot.replaceChildren();
     else this.showFoot(version);

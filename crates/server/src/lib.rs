@@ -91,4 +91,5 @@ pub use log::{Log, LoggedRequest, Tokens};
 pub use models::{LoadError, LoadProgress, LoadedModel, OfferedModel};
 pub use options::{Access, Options};
 pub use origin::{Origin, OriginError};
+pub use page::{McpOrigin, McpOriginError};
 pub use routes::router;

@@ -7,6 +7,7 @@ use crate::keys::Key;
 use crate::kv_events::KvEvents;
 use crate::log::Log;
 use crate::origin::Origin;
+use crate::page::McpOrigin;
 
 /// Settings of a server. Write `Options { …, ..Options::default() }`: later versions may add fields.
 #[derive(Debug, Clone)]
@@ -20,6 +21,8 @@ pub struct Options {
     /// Serve a page at `/`, and its files under `/page/`. They need no key: the page asks its user for one. Off at
     /// first, because an application with a router of its own has a page there.
     pub page: bool,
+    /// Origins of MCP servers that the page may connect to. A browser lets the page connect to no other server.
+    pub mcp_origins: Vec<McpOrigin>,
     /// The largest body of a request in bytes.
     pub body_bytes: usize,
     /// How long a client may take to send the head of a request, and then its body, and how long a write may wait for
@@ -49,6 +52,7 @@ impl Default for Options {
             strict: false,
             allow_chat_template: false,
             page: false,
+            mcp_origins: Vec::new(),
             // A prompt of a million tokens has about 4 MB.
             body_bytes: 8 << 20,
             patience: Duration::from_secs(30),

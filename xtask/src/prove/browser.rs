@@ -3,14 +3,14 @@
 use std::fs;
 use std::process::Command;
 
-use super::clients::{Page, Server, checked, npm, versions_of_npm};
+use super::clients::{Page, Server, checked, free_port, npm, versions_of_npm};
 use super::date::date_and_commit;
 use super::report;
 use crate::{build, root};
 
 /// npm packages that the report names.
-const NPM: [&str; 2] = ["playwright-core", "axe-core"];
-const SCRIPTS: [&str; 14] = [
+const NPM: [&str; 3] = ["playwright-core", "axe-core", "@modelcontextprotocol/server-everything"];
+const SCRIPTS: [&str; 15] = [
     "package.json",
     "test.mjs",
     "harness.mjs",
@@ -23,6 +23,7 @@ const SCRIPTS: [&str; 14] = [
     "failures.mjs",
     "files.mjs",
     "looks.mjs",
+    "mcp.mjs",
     "models.mjs",
     "safety.mjs",
 ];
@@ -41,11 +42,14 @@ pub(super) fn browser(words: &[&str]) -> Result<(), String> {
     let gristmill = build("bin", "gristmill")?;
     let keys = folder.join("keys");
     fs::write(&keys, KEY).map_err(|error| format!("cannot write {}: {error}", keys.display()))?;
-    let open = Server::start(&gristmill, None, &[])?;
+    let ports = [free_port()?, free_port()?];
+    let origins = ports.map(|port| format!("http://127.0.0.1:{port}"));
+    let open = Server::start(&gristmill, None, &["--allow-mcp", &origins[0], "--allow-mcp", &origins[1]])?;
     let closed = Server::start(&gristmill, None, &["--keys", &keys.display().to_string()])?;
     let mut page = Page { text: heading(&versions_of_npm(&folder, &NPM)), failed: Vec::new() };
     let mut test = Command::new("node");
     test.arg(folder.join("test.mjs")).args([&open.address, &closed.address]).arg(docs);
+    test.env("MCP_PORTS", ports.map(|port| port.to_string()).join(","));
     page.add("Chromium", "", checked, &mut test).map_err(|error| format!("{error}\nthe test takes Node.js"))?;
     report::write("page", &page.text)?;
     if page.failed.is_empty() { Ok(()) } else { Err(page.failed.join("\n")) }

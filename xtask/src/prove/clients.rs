@@ -81,7 +81,7 @@ impl Server {
     }
 }
 
-fn free_port() -> Result<u16, String> {
+pub(super) fn free_port() -> Result<u16, String> {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
     Ok(port.map_err(|error| format!("no free port: {error}"))?.port())
 }

@@ -303,6 +303,7 @@ fn what_is_refused_before_it_listens() {
     fs::write(&file, "# the team's\nsekret # the laptop's\n").expect("a written file");
     refused(&["--keys", &file.display().to_string()], "line 2 has more than a key");
     refused(&["--allow-origin", "localhost:3000"], "is not an origin");
+    refused(&["--allow-mcp", "http://localhost:3000/mcp"], "is not the origin of an MCP server");
     refused(&["--allow-host", "*"], "is not a host name");
     refused(&["--listen", "0.0.0.0:0"], "--listen 0.0.0.0:0 serves other machines");
     refused(&["--listen", "unix:/dev/null/socket"], "cannot listen on unix:/dev/null/socket");

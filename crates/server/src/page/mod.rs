@@ -1,13 +1,16 @@
 //! The page at `/`: files within the binary, which use the same interfaces as other clients.
 
 mod assets;
+mod policy;
 
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 
 use crate::error::{ApiError, refuse};
+use crate::state::App;
 use assets::Asset;
+pub use policy::{McpOrigin, McpOriginError};
 
 /// Where the files are; the page itself is at `/`.
 const FOLDER: &str = "/page/";
@@ -15,12 +18,6 @@ const FOLDER: &str = "/page/";
 pub(crate) const BASES: [&str; 2] = ["/v1", "/v1/"];
 /// The first of [`assets::ASSETS`].
 const INDEX: &str = "index.html";
-
-/// The page loads only its own files and sends requests only to its own server: no inline script or style, no other
-/// host, no frame. HTML of a model's text enters the page only through the sanitiser (`dompurify`).
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; \
-                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
-                      require-trusted-types-for 'script'; trusted-types dompurify";
 
 /// Whether a path is one of the page, which has nothing that a key protects.
 pub(crate) fn has(path: &str) -> bool {
@@ -32,31 +29,36 @@ pub(crate) fn has(path: &str) -> bool {
 }
 
 /// `/`.
-pub(crate) async fn index(uri: Uri, headers: HeaderMap) -> Response {
-    file(INDEX, &uri, &headers)
+pub(crate) async fn index(State(app): State<App>, uri: Uri, headers: HeaderMap) -> Response {
+    file(&app, INDEX, &uri, &headers)
 }
 
 /// `/page/NAME`.
-pub(crate) async fn named(Path(name): Path<String>, uri: Uri, headers: HeaderMap) -> Response {
-    file(&name, &uri, &headers)
+pub(crate) async fn named(
+    State(app): State<App>,
+    Path(name): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    file(&app, &name, &uri, &headers)
 }
 
 fn find(name: &str) -> Option<&'static Asset> {
     assets::all().find(|asset| asset.name == name)
 }
 
-fn file(name: &str, uri: &Uri, headers: &HeaderMap) -> Response {
+fn file(app: &App, name: &str, uri: &Uri, headers: &HeaderMap) -> Response {
     let Some(asset) = find(name) else {
         let message = format!("there is nothing at {}; the page is at /", uri.path());
         return refuse(ApiError::new(StatusCode::NOT_FOUND, message), uri, headers);
     };
     let tag = asset.tag();
     let common = [
-        (header::ETAG, tag),
-        (header::CACHE_CONTROL, "no-cache"),
-        (header::CONTENT_SECURITY_POLICY, POLICY),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "no-referrer"),
+        (header::ETAG, tag.to_owned()),
+        (header::CACHE_CONTROL, "no-cache".to_owned()),
+        (header::CONTENT_SECURITY_POLICY, policy::policy(&app.options.mcp_origins)),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+        (header::REFERRER_POLICY, "no-referrer".to_owned()),
     ];
     match is_known(headers, tag) {
         true => (StatusCode::NOT_MODIFIED, common).into_response(),

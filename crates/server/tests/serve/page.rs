@@ -78,6 +78,18 @@ fn headers_forbid_what_the_page_does_not_need() {
 }
 
 #[test]
+fn the_page_connects_to_the_named_mcp_servers_only() {
+    let mcp_origins = vec!["http://localhost:3000".parse().expect("an origin")];
+    let server = Running::new(engine(&model(), 2), Options { page: true, mcp_origins, ..options() });
+    for path in ["/", "/page/mcp.js"] {
+        let policy = server.get(path).header("content-security-policy").expect("a policy").to_owned();
+        assert!(policy.contains("connect-src 'self' http://localhost:3000"), "{path}: {policy}");
+    }
+    let policy = with_page(Access::default()).get("/").header("content-security-policy").expect("a policy").to_owned();
+    assert!(policy.ends_with("connect-src 'self'"), "{policy}");
+}
+
+#[test]
 fn a_known_file_is_not_sent_again() {
     let server = with_page(Access::default());
     let ask = |tag: &str| server.get_with("/page/main.js", &[("if-none-match", tag)]);
