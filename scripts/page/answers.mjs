@@ -1,7 +1,7 @@
 // Answers: what is shown of them, and what the browser keeps.
 
 import assert from 'node:assert/strict';
-import { accessible, ask, close, complete, drawn, open, proxy, ready } from './harness.mjs';
+import { accessible, ask, browser, close, complete, drawn, open, proxy, ready } from './harness.mjs';
 import { says } from './proxy.mjs';
 
 export const tests = {
@@ -317,6 +317,40 @@ export const tests = {
     await ask(page, 'Read it');
     const { content } = proxy.asked.at(-1).messages.at(-1);
     assert.equal(content, 'a.txt:\n`````\ninside ```` it\n`````\n\nRead it');
+    await close(page);
+  },
+
+  async 'the text of a PDF is attached, and one without text is refused in words'() {
+    proxy.script = [says('ok')];
+    const writer = await (await browser.newContext()).newPage();
+    const pdf = async (html) => { await writer.setContent(html); return writer.pdf(); };
+    const page_ = '<p style="break-after:page">';
+    const good = await pdf(`<h1>Mühlen &amp; Brot</h1>${page_}First <b>page</b>, fi and ffl: file, baffle.</p><p>Вторая страница</p>`);
+    const scanned = await pdf('<svg width="100" height="100"><rect width="90" height="90" fill="red"/></svg>');
+    const zeros = `<${'00'.repeat(32)}>`;
+    const locked = `%PDF-1.4\n1 0 obj\n<</Type/Catalog/Pages 2 0 R>>\nendobj\n2 0 obj\n<</Type/Pages/Kids[]/Count 0>>\nendobj\n3 0 obj\n<</Filter/Standard/V 1/R 2/O ${zeros}/U ${zeros}/P -4>>\nendobj\ntrailer\n<</Root 1 0 R/Encrypt 3 0 R/ID[<00><00>]>>\n%%EOF`;
+    await writer.context().close();
+    const file = (name, buffer, mimeType = 'application/pdf') => ({ name, mimeType, buffer: Buffer.from(buffer) });
+    const page = await open();
+    const loads = [];
+    page.on('request', (request) => loads.push(new URL(request.url()).pathname));
+    await page.setInputFiles('#file', [file('a.txt', 'text', 'text/plain')]);
+    await page.waitForSelector('#files li');
+    assert.deepEqual(loads, [], 'the reader is loaded for the first PDF only');
+    await page.setInputFiles('#file', [file('good.pdf', good), file('b.PDF', good, ''), file('scanned.pdf', scanned), file('locked.pdf', locked), file('broken.pdf', '%PDF-1.4 nothing')]);
+    await page.waitForFunction(() => document.querySelector('#hint').dataset.kind === 'fault');
+    const hint = await page.textContent('#hint');
+    assert.match(hint, /^scanned\.pdf is without text: its pages may be scanned.*OCR\) first\. locked\.pdf is protected by a password; save it without one first\. broken\.pdf is no PDF that can be read: .*\.$/);
+    assert.deepEqual(await page.locator('#files li span').allTextContents().then((found) => found.map((text) => text.split(' · ')[0])), ['a.txt', 'good.pdf', 'b.PDF']);
+    assert.ok(loads.includes('/page/vendor/pdf.worker.min.js'), 'a worker reads it');
+    const short = await page.evaluate(async (bytes) => {
+      const { textOf } = await import(new URL('page/pdf.js', document.baseURI));
+      return textOf(new File([new Uint8Array(bytes)], 'long.pdf'), 20, () => {}).catch(({ message }) => message);
+    }, [...good]);
+    assert.match(short, /^too long: at most 20 characters/);
+    await ask(page, 'Read it');
+    const { content } = proxy.asked.at(-1).messages.at(-1);
+    assert.match(content, /good\.pdf:\n```\nMühlen & Brot\nFirst page, fi and ffl: file, baffle\.\n\nВторая страница\n```/);
     await close(page);
   },
 };

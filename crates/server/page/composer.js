@@ -2,13 +2,14 @@
 
 import { announce, byId, button, isEnter, make } from './dom.js';
 import { bytes, whole } from './numbers.js';
+import * as pdf from './pdf.js';
 import { MOST } from './shape.js';
 
 /** On a screen without a keyboard Enter starts a line, as everywhere there; the button sends. */
 const touch = matchMedia('(pointer: coarse) and (hover: none)');
 const KEYS = () => (touch.matches ? '' : 'Enter sends, Shift+Enter starts a line');
 
-/** Larger files are refused: the context of a model is smaller. */
+/** Longer texts are refused: the context of a model is smaller. */
 const MOST_BYTES = 2 << 20;
 
 /** Unsent messages, by conversation, as long as the tab is open. */
@@ -30,7 +31,7 @@ export class Composer {
    * each change of the text or the files.
    */
   constructor({ send, stop, conversation, changed }) {
-    Object.assign(this, { send, stop, conversation, changed, files: [], running: false });
+    Object.assign(this, { send, stop, conversation, changed, files: [], reading: 0, running: false });
     this.input = byId('message');
     byId('composer').addEventListener('submit', (event) => { event.preventDefault(); this.act(); });
     this.input.addEventListener('keydown', (event) => {
@@ -72,6 +73,7 @@ export class Composer {
   submit() {
     const text = this.input.value.trim();
     if (this.running || (!text && this.files.length === 0)) return;
+    if (this.reading > 0) return this.say('A file is still being read.', 'load');
     if (text.length > MOST.text) return this.say(`The message has ${whole(text.length)} characters; at most ${whole(MOST.text)} can be kept.`);
     const before = this.conversation();
     if (!this.send(text, this.files)) return;
@@ -115,14 +117,30 @@ export class Composer {
   async attach(list) {
     // A list of an input is emptied with it.
     const files = [...list], faults = [];
+    this.reading += 1;
     for (const file of files) {
-      const text = file.size <= MOST_BYTES ? await file.text() : null;
-      const fault = this.files.length >= MOST.files ? `one too many; a message has ${MOST.files} files at most` : text === null ? `larger than ${bytes(MOST_BYTES)}` : /\0|\uFFFD/.test(text) ? 'not a text in UTF-8' : null;
-      if (fault) faults.push(`${file.name} is ${fault}.`);
-      else this.files.push({ name: file.name, text });
+      try {
+        const text = await this.read(file);
+        if (this.files.length >= MOST.files) throw new pdf.Unreadable(`one too many; a message has ${MOST.files} files at most`);
+        this.files.push({ name: file.name, text });
+      } catch (error) {
+        faults.push(`${file.name} is ${error instanceof pdf.Unreadable ? error.message : `not read: ${error.message}`}.`);
+      }
     }
+    this.reading -= 1;
     if (faults.length > 0) this.say(faults.join(' '));
+    else if (this.reading === 0 && byId('hint').dataset.kind === 'load') this.showHint();
     this.list();
+  }
+
+  /** The text of a file, also of a PDF. */
+  async read(file) {
+    const most = pdf.isPdf(file) ? pdf.MOST_BYTES : MOST_BYTES;
+    if (file.size > most) throw new pdf.Unreadable(`larger than ${bytes(most)}`);
+    if (pdf.isPdf(file)) return pdf.textOf(file, MOST_BYTES, (page, all) => this.hint(`Reading ${file.name}: page ${whole(page)} of ${whole(all)}`, 'load'));
+    const text = await file.text();
+    if (/\0|\uFFFD/.test(text)) throw new pdf.Unreadable('not a text in UTF-8');
+    return text;
   }
 
   say(text, kind = 'fault') {
