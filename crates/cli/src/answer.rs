@@ -4,7 +4,7 @@
 use std::fmt::{self, Display, Formatter};
 use std::io::{self, IsTerminal};
 
-use gristmill_engine::engine::Finish;
+use gristmill_engine::Finish;
 use gristmill_engine::{Chat, Conversation, ConverseOptions, Engine, EngineError, Grammar, Piece, ReplyParser};
 use gristmill_text::reply::{Joiner, ReplyEvent};
 use gristmill_text::template::{Message, Role};

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::error::ConvertError;
 use super::files::{INDEX, read_json};
+use super::packed;
 
 const SINGLE: &str = "model.safetensors";
 const RANKS: &str = "tp_size";
@@ -158,7 +159,10 @@ impl Checkpoint {
     /// The same error, or that the file is missing in which the tensor should be.
     pub(super) fn explain(&self, error: ConvertError) -> ConvertError {
         match &error {
-            ConvertError::MissingTensor(tensor) => self.lacking.get(tensor).map(|path| missing(path)).unwrap_or(error),
+            ConvertError::MissingTensor(tensor) => {
+                let quantised = || quantised_names(tensor).find_map(|name| self.lacking.get(&name));
+                self.lacking.get(tensor).or_else(quantised).map(|path| missing(path)).unwrap_or(error)
+            }
             _ => error,
         }
     }
@@ -174,8 +178,10 @@ impl Checkpoint {
         number.map(Some).ok_or_else(|| wrong(index, problem()))
     }
 
+    /// A tensor; of a weight that other programs have quantised, its codes, whose name ends otherwise.
     pub(super) fn tensor(&self, name: &str) -> Option<&Tensor> {
-        self.tensors.get(name).map(|(_, tensor)| tensor)
+        let quantised = || quantised_names(name).find_map(|name| self.tensors.get(&name));
+        self.tensors.get(name).or_else(quantised).map(|(_, tensor)| tensor)
     }
 
     /// All tensors in order of their names.
@@ -204,6 +210,12 @@ impl Checkpoint {
     pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
         self.shards.iter().map(|shard| shard.path.as_path())
     }
+}
+
+/// The names of the codes of this weight.
+fn quantised_names(name: &str) -> impl Iterator<Item = String> {
+    let module = name.strip_suffix("weight").filter(|module| module.ends_with('.'));
+    packed::WEIGHTS.iter().filter_map(move |end| Some(format!("{}{end}", module?)))
 }
 
 fn missing(path: &Path) -> ConvertError {

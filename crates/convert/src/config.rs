@@ -31,6 +31,13 @@ impl Config {
         Ok(Config { path: path.to_owned(), entries: read_json(path)?, aliases: BTreeMap::new() })
     }
 
+    /// Settings of no file.
+    #[cfg(test)]
+    pub(super) fn of(settings: Value) -> Config {
+        let Value::Object(entries) = settings else { panic!("no object") };
+        Config { path: "config.json".into(), entries, aliases: BTreeMap::new() }
+    }
+
     /// Reads a file; `None` if it does not exist.
     pub(super) fn read_optional(path: &Path) -> Result<Config, ConvertError> {
         match path.exists() {

@@ -38,6 +38,7 @@ impl<'a, W: Write> Encoder<'a, W> {
     pub(super) fn write(&mut self, tensor: &OutputTensor, scales: u64) -> Result<(), EncodeError> {
         match &tensor.source {
             Source::Values(values) => self.out.write(Format::F32, bytemuck::cast_slice(values)),
+            Source::Tensors { parts, format: Format::NVFP4_SCALED, rows } if scales > 0 => self.split(parts, rows),
             Source::Tensors { parts, format, rows } if scales > 0 => self.scaled(parts, rows, *format, scales as usize),
             Source::Tensors { parts, format, rows } => parts.iter().try_for_each(|part| {
                 match part {
@@ -74,6 +75,26 @@ impl<'a, W: Write> Encoder<'a, W> {
             part.done(self.checkpoint);
         }
         self.out.write(Format::F32, bytemuck::cast_slice(&written))
+    }
+
+    /// Writes the blocks of matrices that have a scale each, and then the scales.
+    fn split(&mut self, parts: &[Stored], rows: &RowPlan) -> Result<(), EncodeError> {
+        let (mut scales, mut blocks) = (Vec::with_capacity(parts.len()), Vec::new());
+        for part in parts {
+            let mut scale = 1f32;
+            self.gather(part, rows, 0..rows.count, Format::NVFP4_SCALED, &mut |out, data| {
+                blocks.clear();
+                for block in data.chunks_exact(Format::NVFP4_SCALED.block_bytes()) {
+                    let (of_matrix, block) = block.split_at(size_of::<f32>());
+                    scale = of_matrix.try_into().map_or(scale, f32::from_le_bytes);
+                    blocks.extend_from_slice(block);
+                }
+                out.write(Format::NVFP4, &blocks)
+            })?;
+            scales.push(scale);
+            part.done(self.checkpoint);
+        }
+        self.out.write(Format::F32, bytemuck::cast_slice(&scales))
     }
 
     /// Gives `take` some rows of a part, a piece at a time.

@@ -82,8 +82,8 @@ pub enum ConvertError {
     },
     /// The weights are quantised, and the caller requests another format.
     #[error(
-        "{0} is quantised by MLX, and another format would add an error; leave the format out, or use the \
-         folder of the unquantised model"
+        "{0} is quantised, and another format would add an error; leave the format out, or use the folder of the \
+         unquantised model"
     )]
     Quantised(PathBuf),
     /// The weights to quantise are already quantised.

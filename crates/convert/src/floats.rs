@@ -1,5 +1,5 @@
-//! Codes that are small floats: MLX's modes `mxfp4`, `mxfp8` and `nvfp4`, and FP8 with a scale for each block of a
-//! matrix.
+//! Codes that are small floats: MLX's modes `mxfp4`, `mxfp8` and `nvfp4`, which compressed-tensors and ModelOpt have too, and
+//! FP8 with a scale for each block of a matrix.
 //!
 //! value = scale · float. Codes lie as those of `mlx.rs`: the floats of a row one after another, the first in the
 //! lowest bits. Scales are bytes: a power of two (E8M0) of the MX modes, E4M3 of `nvfp4`. Checked with mlx 0.32.4.
@@ -27,6 +27,8 @@ pub(super) struct FloatCodes {
     pub(super) codes: Tensor,
     pub(super) scales: Tensor,
     pub(super) mode: FloatMode,
+    /// The scale of the whole matrix.
+    pub(super) outer: Option<f32>,
 }
 
 /// A matrix of E4M3 numbers with a scale for each block of rows and columns; blocks are cut at the edges of each part.
@@ -99,7 +101,8 @@ impl FloatMode {
 }
 
 impl FloatCodes {
-    /// The smallest format that holds all values of rows of `columns`; files get BF16 for `nvfp4`.
+    /// The smallest format that holds all values of rows of `columns`; files get BF16 for `nvfp4` without a scale of the
+    /// matrix.
     ///
     /// # Errors
     /// If a scale is NaN.
@@ -110,6 +113,9 @@ impl FloatCodes {
         }
         Ok(match self.mode {
             FloatMode::Mxfp4 => Format::MXFP4,
+            FloatMode::Nvfp4 if self.outer.is_some() => {
+                if columns.is_multiple_of(nvfp4::BLOCK as u64) { Format::NVFP4_SCALED } else { Format::F32 }
+            }
             FloatMode::Nvfp4 if target == Target::Engine && columns.is_multiple_of(nvfp4::BLOCK as u64) => {
                 Format::NVFP4
             }
@@ -139,7 +145,7 @@ impl FloatCodes {
                     out.extend(mxfp4_codes(&pairs.unwrap_or_default()));
                 }
             }
-            Format::NVFP4 => {
+            Format::NVFP4 | Format::NVFP4_SCALED => {
                 for at in (first..end).step_by(nvfp4::BLOCK) {
                     let mut nibbles = [0; nvfp4::BLOCK];
                     let pairs = codes.get(at / 2..).unwrap_or_default();
@@ -148,14 +154,18 @@ impl FloatCodes {
                     }
                     let mut scales = [0; nvfp4::GROUPS];
                     scales.iter_mut().enumerate().for_each(|(g, byte)| *byte = scale(at + group * g));
+                    if format == Format::NVFP4_SCALED {
+                        out.extend(self.outer.unwrap_or(1.0).to_le_bytes());
+                    }
                     let start = out.len();
-                    out.resize(start + format.block_bytes(), 0);
+                    out.resize(start + Format::NVFP4.block_bytes(), 0);
                     let put = nvfp4::put_block(scales, &nibbles, &mut out[start..]);
                     debug_assert!(put.is_some(), "a block");
                 }
             }
             _ => (first..end).for_each(|at| {
-                push(self.mode.scale(scale(at)) * self.mode.float(codes, at), format, out);
+                let scale = self.outer.unwrap_or(1.0) * self.mode.scale(scale(at));
+                push(scale * self.mode.float(codes, at), format, out);
             }),
         }
     }

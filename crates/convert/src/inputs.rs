@@ -14,14 +14,9 @@ use super::tensors::Planner;
 pub(super) const BLOCKS: &str = "_blocks";
 const SCALES: &str = "_scales";
 
-/// The type of a matrix in FP8, and the suffix of the name of its scales.
+/// The type of a matrix in FP8, and the suffixes of the names of its scales.
 pub(super) const FP8: &str = "F8_E4M3";
-const FP8_SCALES: &str = "_scale_inv";
-/// The same where a matrix has one scale.
-const FP8_SCALES_OF_MATRICES: [&str; 2] = [FP8_SCALES, "_scale"];
-/// Suffixes of the names of scales with which other programs round activations; here these stay as they are.
-pub(super) const ACTIVATION_SCALES: [&str; 2] = ["activation_scale", "input_scale"];
-
+const FP8_SCALES: [&str; 2] = ["_scale_inv", "_scale"];
 /// An input of an output tensor; its shape has the outermost dimension first.
 pub(super) struct Input {
     pub(super) stored: Stored,
@@ -31,7 +26,7 @@ pub(super) struct Input {
 
 impl<'a> Planner<'a, '_> {
     /// A tensor of the checkpoint, marked as used.
-    fn tensor(&mut self, name: &str) -> Option<&'a Tensor> {
+    pub(super) fn tensor(&mut self, name: &str) -> Option<&'a Tensor> {
         let tensor = self.checkpoint.tensor(name)?;
         self.used.insert(&tensor.name);
         Some(tensor)
@@ -82,14 +77,12 @@ impl<'a> Planner<'a, '_> {
                 (affine.format(checkpoint, target, columns)?, Stored::Affine(Box::new(affine)))
             }
             (Mode::Floats(mode), _) if scales.dtype == "U8" => {
-                let floats = FloatCodes { codes, scales, mode };
+                let floats = FloatCodes { codes, scales, mode, outer: None };
                 (floats.format(checkpoint, target, columns)?, Stored::Floats(Box::new(floats)))
             }
             _ => return Err(wrong_dtype(&scales, "U8")),
         };
-        // Routers are F32.
-        let router = rule.ours.ends_with("ffn_gate_inp.weight");
-        Ok(Some(Input { stored, format: if router { Format::F32 } else { format }, shape }))
+        Ok(Some(Input { stored, format: if is_router(rule) { Format::F32 } else { format }, shape }))
     }
 
     /// Finds the scales of a matrix in FP8, and checks their shape.
@@ -102,8 +95,11 @@ impl<'a> Planner<'a, '_> {
         let &[rows, columns] = codes.shape.as_slice() else {
             return Err(wrong_shape(&codes.name, &codes.shape, "which is not a matrix"));
         };
-        let name = format!("{}{FP8_SCALES}", codes.name);
-        let scales = self.tensor(&name).cloned().ok_or(ConvertError::MissingTensor(name))?;
+        let scales = self.fp8_scales(codes)?;
+        // In compressed-tensors other modules may have other scales.
+        if self.quantization.packed.is_some() && [1, rows].contains(&scales.shape.iter().product()) {
+            return self.fp8_matrices(codes).map(Some);
+        }
         let numbers = float(&scales)?;
         let [of_rows, of_columns] = block.map(|size| size as u64);
         // Each rank has whole blocks of its own.
@@ -127,24 +123,37 @@ impl<'a> Planner<'a, '_> {
         Ok(Some(self.fp8_input(codes, blocks)))
     }
 
-    /// Finds the scale of a matrix in FP8, or those of a stack of matrices.
+    fn fp8_scales(&mut self, codes: &Tensor) -> Result<Tensor, ConvertError> {
+        let names = FP8_SCALES.map(|end| format!("{}{end}", codes.name));
+        let found = names.iter().find_map(|name| self.tensor(name)).cloned();
+        found.ok_or_else(|| {
+            let usual = usize::from(self.quantization.packed.is_some());
+            ConvertError::MissingTensor(names[usual].clone())
+        })
+    }
+
+    /// Finds the scale of a matrix in FP8 or of each of its rows, or those of a stack of matrices.
     fn fp8_matrices(&mut self, codes: &Tensor) -> Result<Input, ConvertError> {
         let (&[rows, columns] | &[_, rows, columns]) = codes.shape.as_slice() else {
             return Err(wrong_shape(&codes.name, &codes.shape, "which is no matrix, and no stack of them"));
         };
         let count = codes.shape.iter().product::<u64>() / (rows * columns);
-        let names = FP8_SCALES_OF_MATRICES.map(|end| format!("{}{end}", codes.name));
-        let found = names.iter().find_map(|name| self.tensor(name)).cloned();
-        let scales = found.ok_or_else(|| ConvertError::MissingTensor(names[0].clone()))?;
+        let scales = self.fp8_scales(codes)?;
         let scales_there = scales.shape.iter().product::<u64>();
-        if scales_there != 1 && scales_there != count {
-            let expected =
-                format!("but `weight_block_size` is missing, so each matrix of {} has one scale", codes.name);
+        if ![1, count, count * rows].contains(&scales_there) {
+            let expected = format!(
+                "but `weight_block_size` is missing, so each matrix of {}, or each row, has one scale",
+                codes.name
+            );
             return Err(wrong_shape(&scales.name, &scales.shape, expected));
         }
         let (rows, columns) = (rows as usize, columns as usize);
         // One scale may be that of all matrices.
-        let of_rows = if scales_there == 1 { rows * count as usize } else { rows };
+        let of_rows = match scales_there {
+            1 => rows * count as usize,
+            there if there == count => rows,
+            _ => 1,
+        };
         let numbers = float(&scales)?;
         let (block, rows) = ([of_rows, columns], rows * count as usize);
         let blocks = BlockScaled { codes: codes.clone(), scales, numbers, block, columns, parts: 1, rows };
@@ -166,6 +175,13 @@ impl<'a> Planner<'a, '_> {
         if let Some(module) = name.strip_suffix(".weight")
             && let Some(part) = self.mlx(rule, module, tensor)?
         {
+            return Ok(Some(part));
+        }
+        if let Some(module) = name.strip_suffix(".weight")
+            && rule.stored == Layout::Rows
+            && let Some(mut part) = self.packed(module, tensor)?
+        {
+            part.format = if is_router(rule) { Format::F32 } else { part.format };
             return Ok(Some(part));
         }
         if rule.stored == Layout::Rows
@@ -216,13 +232,18 @@ impl<'a> Planner<'a, '_> {
     }
 }
 
+/// Whether this is the weight of a router, which is F32.
+fn is_router(rule: &Rule) -> bool {
+    rule.ours.ends_with("ffn_gate_inp.weight")
+}
+
 /// The format of a tensor's elements.
 pub(super) fn float(tensor: &Tensor) -> Result<Format, ConvertError> {
     let known = [Format::F32, Format::F16, Format::BF16].into_iter().find(|format| format.name() == tensor.dtype);
     known.ok_or_else(|| wrong_dtype(tensor, "F32, F16, BF16"))
 }
 
-fn wrong_dtype(tensor: &Tensor, known: &'static str) -> ConvertError {
+pub(super) fn wrong_dtype(tensor: &Tensor, known: &'static str) -> ConvertError {
     ConvertError::Dtype { name: tensor.name.clone(), found: tensor.dtype.clone(), known }
 }
 

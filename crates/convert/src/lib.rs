@@ -30,6 +30,7 @@ mod keys;
 mod latent;
 mod mlx;
 mod mlx_folder;
+mod packed;
 pub mod quantize;
 mod rope;
 mod rows;
@@ -170,8 +171,9 @@ fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read,
     })?;
     let family = of_text_model(family, &config)?;
     let config = classes::read(family, config)?;
-    let quantization = Quantization::read(&model_type, &config, target, options.mix.is_some())?;
-    if target == Target::Engine && options.mix.is_some() && quantization.is_there() {
+    let quantization = Quantization::read(folder, &model_type, &config, target, options.mix.is_some())?;
+    let refuse = target == Target::Engine && options.mix.is_some() && quantization.is_there();
+    if refuse && quantization.packed.is_none() {
         return Err(ConvertError::Quantised(folder.to_owned()));
     }
     let mut checkpoint = Checkpoint::open(folder)?;
@@ -181,6 +183,9 @@ fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read,
     let with_heads = !options.without_heads;
     let planned = tensors::plan(family, &config, &quantization, &checkpoint, rope.vectors, with_heads, &mut notes);
     let (made, heads) = planned.map_err(|error| checkpoint.explain(error))?;
+    if refuse && made.iter().any(|tensor| !tensor.format().is_float()) {
+        return Err(ConvertError::Quantised(folder.to_owned()));
+    }
 
     let mut header = GgufWriter::new();
     header.set("general.architecture", family.architecture)?;
@@ -247,6 +252,11 @@ fn add_tensors(
         // The engine reads scales within blocks.
         let (to, scale) = match target {
             Target::Engine if scale.is_some() => (Format::NVFP4_SCALED, None),
+            // A file has the scale next to the blocks, or no scale where none is read.
+            Target::File if to == Format::NVFP4_SCALED => {
+                let scale = scale_of(&tensor.name, &tensor.shape, [to, Format::NVFP4], &names);
+                (if scale.is_some() { Format::NVFP4 } else { Format::F32 }, scale)
+            }
             _ => (to, scale),
         };
         header.tensor(&tensor.name, to, &tensor.shape)?;

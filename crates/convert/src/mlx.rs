@@ -3,6 +3,8 @@
 //! value = scale · code + bias. The codes of a row are one bit stream, lowest bits first, viewed as 32-bit numbers;
 //! `{module}.scales` and `{module}.biases` have one number for each group of columns. Checked with mlx 0.32.4.
 
+use std::path::Path;
+
 use gristmill_files::safetensors::Tensor;
 use gristmill_kernels::format::{Format, affine};
 use half::f16;
@@ -13,6 +15,7 @@ use super::config::Config;
 use super::error::ConvertError;
 use super::family::Family;
 use super::floats::FloatMode;
+use super::packed::{self, Packed};
 
 /// The setting with the widths of codes and groups, and with those of single modules.
 const SETTING: &str = "quantization";
@@ -43,7 +46,9 @@ pub(super) struct Quantization {
     /// Tensors may be named, stacked and split as MLX has them.
     pub(super) form: bool,
     pub(super) target: Target,
-    /// What has one scale in FP8, if the folder has such weights.
+    /// The settings of weights that GPTQ, AWQ, compressed-tensors or ModelOpt have quantised.
+    pub(super) packed: Option<Packed>,
+    /// What has one scale in FP8, if the folder may have such weights.
     pub(super) fp8: Option<Scaled>,
     /// Weights in FP8 become F32, because they get another format; otherwise BF16.
     pub(super) fp8_exact: bool,
@@ -87,24 +92,19 @@ impl Quantization {
     /// Reads the settings, and refuses quantised folders that are not read, by name. `model_type` is that of the folder,
     /// where a text model is within another. `mixed`: weights get other formats.
     pub(super) fn read(
+        folder: &Path,
         model_type: &str,
         config: &Config,
         target: Target,
         mixed: bool,
     ) -> Result<Quantization, ConvertError> {
-        // transformers declares the setting as optional.
-        let other = config.clone().without_nulls(&["quantization_config"]);
+        let other = packed::config(folder, config)?;
+        let packed = other.as_ref().map(Packed::read).transpose()?.flatten();
         let mut fp8 = None;
-        if let Some(other) = other.object("quantization_config")? {
-            match other.text("quant_method")? {
-                None | Some("mxfp4") => {}
-                Some("fp8") => fp8 = Some(scaled_of_fp8(&other)?),
-                Some(method) => {
-                    let expected = "mxfp4 (gpt-oss), fp8, or no quant_method and the codes \
-                                    of MLX; take the unquantised model";
-                    return Err(other.wrong("quant_method", &method.into(), expected));
-                }
-            }
+        if let Some(packed) = &packed {
+            fp8 = Some(packed.block.map_or(Scaled::Matrix, Scaled::Block));
+        } else if let Some(other) = other.filter(|other| other.value("quant_method") == Some(&"fp8".into())) {
+            fp8 = Some(scaled_of_fp8(&other)?);
         }
         let found = config.object(SETTING)?;
         let form = Family::read_of_mlx().any(|known| known == model_type);
@@ -115,12 +115,12 @@ impl Quantization {
         }
         // Every module may have widths of its own.
         found.as_ref().map(Mode::read).transpose()?;
-        Ok(Quantization { settings: found, form, target, fp8, fp8_exact: mixed })
+        Ok(Quantization { settings: found, form, target, packed, fp8, fp8_exact: mixed })
     }
 
-    /// Whether the folder is quantised by MLX.
+    /// Whether the folder is quantised by MLX, or in codes of another program.
     pub(super) fn is_there(&self) -> bool {
-        self.settings.is_some()
+        self.settings.is_some() || self.packed.is_some()
     }
 
     /// The mode of a module whose weight is quantised in the file or not; `None`: it is not quantised.

@@ -9,6 +9,7 @@ use gristmill_kernels::format::Format;
 use super::checkpoint::Checkpoint;
 use super::floats::{BlockScaled, FloatCodes};
 use super::mlx::Affine;
+use super::packed::Integers;
 
 /// A matrix of the checkpoint, or a stack of them.
 #[derive(Clone)]
@@ -25,6 +26,8 @@ pub(super) enum Stored {
     Floats(Box<FloatCodes>),
     /// Row after row in FP8.
     Blocks(Box<BlockScaled>),
+    /// Codes of GPTQ, AWQ or compressed-tensors.
+    Integers(Box<Integers>),
 }
 
 /// Which rows of a tensor are written.
@@ -132,6 +135,14 @@ impl Stored {
             Stored::Affine(affine) => &affine.codes.name,
             Stored::Floats(floats) => &floats.codes.name,
             Stored::Blocks(blocks) => &blocks.codes.name,
+            Stored::Integers(integers) => &integers.codes.name,
+        }
+    }
+
+    pub(super) fn integers(&self) -> Option<&Integers> {
+        match self {
+            Stored::Integers(integers) => Some(integers),
+            _ => None,
         }
     }
 
@@ -173,6 +184,10 @@ impl Stored {
             Stored::Blocks(blocks) => {
                 let columns = rows.columns;
                 sources.for_each(|row| blocks.append(checkpoint, row * columns, columns, format, out));
+            }
+            Stored::Integers(integers) => {
+                let columns = rows.columns;
+                sources.for_each(|row| integers.append(checkpoint, row * columns, columns, format, out));
             }
             Stored::Mxfp4 { blocks, scales } => {
                 let (codes, scales) = (checkpoint.data(blocks), checkpoint.data(scales));
@@ -223,6 +238,7 @@ impl Stored {
             Stored::Blocks(blocks) => {
                 [&blocks.codes, &blocks.scales].into_iter().for_each(|tensor| checkpoint.done(tensor));
             }
+            Stored::Integers(integers) => integers.tensors().for_each(|tensor| checkpoint.done(tensor)),
         }
     }
 }

@@ -13,10 +13,11 @@ use super::delta::{key_heads, value_heads};
 use super::error::ConvertError;
 use super::family::{Change, EXPERT_COUNT, Family, How, LAYER_TYPES, Layout, Need, Prefix, Rule, stacked_names};
 use super::fused::{group, ranked};
-use super::inputs::{ACTIVATION_SCALES, BLOCKS, Input, wrong_shape};
+use super::inputs::{BLOCKS, Input, wrong_shape};
 use super::keys::needed;
 use super::latent::head_matrices;
 use super::mlx::Quantization;
+use super::packed::{self, joined};
 use super::rope::bounded;
 use super::rows::{RowOrder, RowPlan, Stored};
 
@@ -212,6 +213,12 @@ impl<'a> Planner<'a, '_> {
                 None => return Err(ConvertError::MissingTensor(name)),
             }
         }
+        let integers = parts.iter().map(|part| Some((part.stored.integers()?, part.format)));
+        if let Some(all) = integers.collect::<Option<Vec<_>>>()
+            && let Some(format) = joined(all.iter().copied(), self.quantization.target)
+        {
+            parts.iter_mut().for_each(|part| part.format = format);
+        }
         let [first, rest @ ..] = parts.as_slice() else {
             return Err(self.config.wrong("num_local_experts", &0.into(), "at least 1"));
         };
@@ -348,6 +355,13 @@ impl<'a> Planner<'a, '_> {
         Ok((shape, rows))
     }
 
+    /// Whether this is the bias of a quantised module that had none: AutoGPTQ writes zeros.
+    fn is_empty_bias(&self, tensor: &Tensor) -> bool {
+        let module = tensor.name.strip_suffix(".bias").filter(|_| self.quantization.packed.is_some());
+        module.is_some_and(|module| self.checkpoint.tensor(&format!("{module}.qweight")).is_some())
+            && self.checkpoint.data(tensor).iter().all(|&byte| byte == 0)
+    }
+
     /// Refuses tensors that no rule has used, except for layers of multi-token prediction and towers, which are left
     /// out.
     fn check_unused(&self, family: &Family, layers: usize, notes: &mut Vec<String>) -> Result<(), ConvertError> {
@@ -359,11 +373,12 @@ impl<'a> Planner<'a, '_> {
                 || family.prediction.iter().any(|start| name.starts_with(start))
         };
         let is_of_activations = |name: &str| {
-            self.quantization.fp8.is_some() && ACTIVATION_SCALES.iter().any(|suffix| name.ends_with(suffix))
+            let suffixes = packed::SCALES_OF_ACTIVATIONS;
+            self.quantization.fp8.is_some() && suffixes.iter().any(|suffix| name.ends_with(suffix))
         };
         let unused = |tensor: &&Tensor| {
             let name = tensor.name.as_str();
-            !self.used.contains(name) && !is_ignored(name) && !is_of_activations(name)
+            !self.used.contains(name) && !is_ignored(name) && !is_of_activations(name) && !self.is_empty_bias(tensor)
         };
         let (towers, named) = family.within.as_ref().map(|within| (within.towers, within.named)).unwrap_or_default();
         let of_towers = |name: &str| towers.iter().any(|start| name.starts_with(start));

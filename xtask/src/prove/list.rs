@@ -162,6 +162,7 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     matmul in "kernels/src/format/affine/mod.rs" by [matmul] {
         "s.mul(bias, s.splat(-1.0))" => "bias",
         "[s.load_f16(tile, 0), s.load_f16(tile, 32)]" => "[s.load_f16(tile, 0), s.load_f16(tile, 0)]",
+        "[scale, s.mul(scale, s.mul(s.load_f16(tile, 32), s.splat(-1.0)))]" => "[scale, s.mul(s.load_f16(tile, 32), s.splat(-1.0))]",
         "s.load_i32(tile, 64 * (2 + g))" => "s.load_i32(tile, 64 * 2)",
         "bits::nibble_codes(s, tile, Self::CODES + 16 * g)" => "bits::nibble_codes(s, tile, Self::CODES)",
     }

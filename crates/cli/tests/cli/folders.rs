@@ -130,7 +130,7 @@ fn what_is_no_unquantised_folder_is_not_quantised_when_it_is_loaded() {
             &["--quantize Q8_0 is for folders", "model.gguf is a GGUF file", "gristmill quantize"][..],
         ),
         (&[], &["the built-in model is a GGUF file"]),
-        (&["-m", &MLX], &["folders-mlx is quantised by MLX", "leave the format out", "(--quantize)"]),
+        (&["-m", &MLX], &["folders-mlx is quantised, and", "leave the format out", "(--quantize)"]),
         (&["-m", "no such folder"], &["no such folder"]),
     ] {
         let ended = gristmill(&[&["run", "--quantize", "q8_0", "-p", "a", "-n", "1"], model].concat(), b"");

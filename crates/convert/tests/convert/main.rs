@@ -18,6 +18,8 @@ mod mlx_folder;
 mod mlx_written;
 mod other_classes;
 #[cfg(all(target_arch = "x86_64", unix))]
+mod packed;
+#[cfg(all(target_arch = "x86_64", unix))]
 mod saved;
 mod settings;
 mod tokenizers;

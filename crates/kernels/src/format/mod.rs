@@ -1,5 +1,5 @@
 //! The block formats of GGUF files, one folder each, and those that tensors get when they are loaded: the affine codes
-//! of MLX's folders, and `NVFP4` with a scale of the tensor.
+//! of MLX's folders, codes with a zero point, and `NVFP4` with a scale of the tensor.
 //!
 //! A *format* is the encoding in the file. How prepared weights are in memory is a *layout* and belongs to a
 //! backend; a format only names its planes, so that a layout can permute them without knowing what they mean.
@@ -260,7 +260,7 @@ formats! {
         IQ5_K = 140 in iq5_k,
     }
     unnumbered {
-        AFFINE4_64, AFFINE4_32, AFFINE8_64, AFFINE8_32 in affine;
+        AFFINE4_64, AFFINE4_32, AFFINE8_64, AFFINE8_32, INT4_64 in affine;
         NVFP4_SCALED in nvfp4_scaled;
         IQ4_KS in iq4_ks;
         IQ2_KS in iq2_ks;

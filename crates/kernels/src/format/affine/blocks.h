@@ -11,6 +11,15 @@ struct HalfOf64 {
     static DEV ScaleMin scale(Raw raw, int) { return {half_of(raw), -half_of(raw >> 16)}; }
 };
 
+// An f16 scale and an f16 zero point of 64 elements.
+struct ZeroOf64 {
+    MEMBER int BYTES = 4;
+    typedef u32 Raw;
+    template <class Field>
+    static DEV Raw load(Field field) { return field.word(); }
+    static DEV ScaleMin scale(Raw raw, int) { return {half_of(raw), half_of(raw) * half_of(raw >> 16)}; }
+};
+
 // Two f32 scales and two f32 biases of 32 elements each.
 struct SingleOf32 {
     MEMBER int BYTES = 16;
@@ -55,5 +64,6 @@ struct Affine {
 
 typedef Affine<4, HalfOf64> AFFINE4_64;
 typedef Affine<4, SingleOf32> AFFINE4_32;
+typedef Affine<4, ZeroOf64> INT4_64;
 typedef Affine<8, HalfOf64> AFFINE8_64;
 typedef Affine<8, SingleOf32> AFFINE8_32;

@@ -1,5 +1,6 @@
-//! Affine codes, as MLX quantises: value = scale · q + bias, no zero point, and a scale may be negative. GGUF files do
-//! not have these formats; `gristmill_convert` makes their blocks of a folder's tensors when it opens the folder.
+//! Affine codes, as MLX quantises: value = scale · q + bias, and a scale may be negative. `INT4_64` has a zero point instead
+//! of a bias, as GPTQ and AWQ quantise: value = scale · (q − zero). GGUF files do not have these formats; `gristmill_convert`
+//! makes their blocks of a folder's tensors when it opens the folder.
 //!
 //! A block is 64 elements: a head ([`Head`]) and codes of 4 or 8 bits, into which narrower codes fit with the same
 //! values. Element `16·p + c` lies
@@ -24,6 +25,8 @@ pub trait Head: Copy + Default + Send + Sync + 'static {
     const GROUP: usize;
     /// The plane of the head.
     const PLANE: Plane;
+    /// The bias is a multiple of the scale: −scale · zero, with a whole zero from 0 to 255.
+    const HAS_ZERO: bool = false;
     /// Scale and bias of group `g < BLOCK / GROUP`.
     fn get(block: &[u8], g: usize) -> [f32; 2];
     /// Stores scale and bias of a group.
@@ -80,6 +83,34 @@ impl Head for SingleOf32 {
     }
 }
 
+/// An f16 scale and a zero point, which f16 holds too, for 64 elements (4 bytes). The bias −scale · zero is exact in f32;
+/// f16 lacks it.
+#[derive(Clone, Copy, Default)]
+pub struct ZeroOf64;
+
+impl Head for ZeroOf64 {
+    const GROUP: usize = 64;
+    const PLANE: Plane = plane(0, 4, 2);
+    const HAS_ZERO: bool = true;
+
+    fn get(block: &[u8], _: usize) -> [f32; 2] {
+        let scale = bits::f16_at(block, 0);
+        [scale, -(scale * bits::f16_at(block, 2))]
+    }
+
+    fn put(block: &mut [u8], _: usize, scale: f32, bias: f32) {
+        let zero = if scale == 0.0 { 0.0 } else { (-bias / scale).round().clamp(0.0, 255.0) };
+        block[..2].copy_from_slice(&half::f16::from_f32(scale).to_le_bytes());
+        block[2..4].copy_from_slice(&half::f16::from_f32(zero).to_le_bytes());
+    }
+
+    #[inline(always)]
+    fn lanes<S: Simd>(s: S, tile: &[u8], _: usize) -> [S::F32; 2] {
+        let scale = s.load_f16(tile, 0);
+        [scale, s.mul(scale, s.mul(s.load_f16(tile, 32), s.splat(-1.0)))]
+    }
+}
+
 /// Codes of `BITS` bits, 4 or 8, with a head.
 #[derive(Clone, Copy, Default)]
 pub struct Affine<const BITS: usize, H>(PhantomData<H>);
@@ -94,11 +125,18 @@ macro_rules! names {
             pub type $single = Affine<$bits, SingleOf32>;
         )*
 
-        const fn encode_nmse(bits: usize, group: usize) -> f64 {
-            match bits { $($bits => if group == 64 { $half_nmse } else { $single_nmse },)* _ => 0.0 }
+        const fn encode_nmse(bits: usize, group: usize, has_zero: bool) -> f64 {
+            match bits {
+                _ if has_zero => 8.2e-3,
+                $($bits => if group == 64 { $half_nmse } else { $single_nmse },)*
+                _ => 0.0,
+            }
         }
     };
 }
+
+/// Codes of 4 bits, f16 scales and zero points of 64 elements.
+pub type INT4_64 = Affine<4, ZeroOf64>;
 
 names! {
     4: AFFINE4_64 = 6.7e-3, AFFINE4_32 = 4.9e-3;
@@ -127,6 +165,17 @@ impl<const BITS: usize, H: Head> Affine<BITS, H> {
     fn code(block: &[u8], i: usize) -> u8 {
         let codes = &block[Self::CODES..];
         if BITS == 4 { bits::nibble(&codes[16 * (i / 32)..][..16], i % 32) } else { codes[i] ^ 128 }
+    }
+
+    /// Encodes a block by its smallest and largest value, of which one may be 0: a zero point is a code.
+    fn encode_with_zero(values: &[f32], levels: f32, block: &mut [u8]) {
+        let (least, most) = values.iter().fold((0f32, 0f32), |(least, most), &x| (least.min(x), most.max(x)));
+        H::put(block, 0, (most - least) / levels, 0.0);
+        let [scale, _] = H::get(block, 0);
+        let zero = if scale > 0.0 { (-least / scale).round() } else { 0.0 };
+        H::put(block, 0, scale, -(scale * zero));
+        let code = |x: f32| if scale > 0.0 { (x / scale + zero).round().clamp(0.0, levels) as u8 } else { 0 };
+        Self::put_codes(block, |i| code(values[i]));
     }
 
     /// Stores all codes.
@@ -159,8 +208,9 @@ impl<const BITS: usize, H: Head> BlockFormat for Affine<BITS, H> {
             plane(Self::CODES + 48, 16, 4),
         ],
     };
-    const ENCODE_NMSE: f64 = encode_nmse(BITS, H::GROUP);
+    const ENCODE_NMSE: f64 = encode_nmse(BITS, H::GROUP, H::HAS_ZERO);
     const BATCH: usize = 16 * H::GROUP / BLOCK;
+    const READ_ONLY: bool = H::HAS_ZERO;
 
     fn decode(block: &[u8], out: &mut [f32]) {
         for (i, o) in out.iter_mut().enumerate() {
@@ -172,7 +222,11 @@ impl<const BITS: usize, H: Head> BlockFormat for Affine<BITS, H> {
     #[inline(always)]
     fn encode<S: Simd>(s: S, values: &[f32], blocks: &mut [u8]) {
         let levels = ((1 << BITS) - 1) as f32;
-        if H::GROUP == 64 {
+        if H::HAS_ZERO {
+            for (block, values) in blocks.chunks_exact_mut(Self::BYTES).zip(values.chunks_exact(BLOCK)) {
+                Self::encode_with_zero(values, levels, block);
+            }
+        } else if H::GROUP == 64 {
             let fit = fit::affine::<S, 64>(s, values, levels);
             for (lane, block) in blocks.chunks_exact_mut(Self::BYTES).enumerate() {
                 H::put(block, 0, fit.d[lane].to_f32(), fit.m[lane].to_f32());
@@ -230,6 +284,7 @@ pub fn put_block(format: Format, heads: [[f32; 2]; 2], codes: &[u8; BLOCK], bloc
     }
     match format {
         Format::AFFINE4_64 => put::<4, HalfOf64>(heads, codes, block),
+        Format::INT4_64 => put::<4, ZeroOf64>(heads, codes, block),
         Format::AFFINE4_32 => put::<4, SingleOf32>(heads, codes, block),
         Format::AFFINE8_64 => put::<8, HalfOf64>(heads, codes, block),
         Format::AFFINE8_32 => put::<8, SingleOf32>(heads, codes, block),

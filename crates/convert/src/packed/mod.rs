@@ -1,0 +1,32 @@
+//! Weights that GPTQ, AWQ, AutoRound, compressed-tensors and ModelOpt have quantised.
+//!
+//! ```text
+//! quantization_config ── settings ──► method ┐
+//! tensors of a module ── find ──────────────►┴─ integers: codes in groups, each with a scale and a zero point
+//!                                             └─ floats: FP8, MXFP8, MXFP4 and NVFP4, as MLX and DeepSeek have them
+//! ```
+//! Integers become blocks with the same values, which kernels read (`integers.rs`). `layout.rs` says where a code is.
+
+mod find;
+mod integers;
+mod layout;
+mod settings;
+
+pub(super) use integers::{Integers, joined};
+pub(super) use settings::{Packed, config};
+
+/// Ends of the names of quantised weights, where floats end in `weight`.
+pub(super) const WEIGHTS: [&str; 2] = ["qweight", "weight_packed"];
+
+/// Ends of the names of scales with which other programs round activations and KV caches; here both keep their types.
+pub(super) const SCALES_OF_ACTIVATIONS: [&str; 9] = [
+    "activation_scale",
+    "input_scale",
+    "input_zero_point",
+    "input_global_scale",
+    "output_scale",
+    ".k_scale",
+    ".v_scale",
+    ".q_scale",
+    ".prob_output_scale",
+];

@@ -1,0 +1,303 @@
+//! Folders in the codes of GPTQ, AutoRound, AWQ, compressed-tensors and ModelOpt, which `scripts/golden/packed_folders.py` wrote
+//! with the programs themselves: they have the values that these unpack, and the logits of transformers with them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gristmill_conformance::simulated::Simulator;
+use gristmill_convert::quantize::Mix;
+use gristmill_convert::{ConvertOptions, open_folder};
+use gristmill_cpu::{Cpu, Level};
+use gristmill_engine::{LoadOptions, Model, Precision};
+use gristmill_files::gguf::{GgufFile, TensorInfo};
+use gristmill_kernels::Backend;
+use gristmill_kernels::format::Format;
+use serde_json::{Value, json};
+
+use super::direct::open;
+use super::folder::Folder;
+use super::mlx::{WEIGHTS, with_weights};
+use super::nmse;
+
+/// The folders, and the formats of some of their tensors.
+const FOLDERS: [(&str, &[(&str, Format)]); 10] = [
+    ("gptq", &[("attn_q", Format::INT4_64), ("ffn_down", Format::INT4_64)]),
+    ("gptq-order", &[("attn_q", Format::F16), ("ffn_down", Format::F16)]),
+    ("auto-round", &[("attn_q", Format::INT4_64)]),
+    ("awq", &[("attn_k", Format::INT4_64), ("ffn_down_exps", Format::INT4_64), ("ffn_gate_inp", Format::F32)]),
+    ("w4a16", &[("attn_v", Format::Q4_0), ("ffn_up_exps", Format::Q4_0)]),
+    ("w4a16-asymmetric", &[("attn_output", Format::INT4_64), ("ffn_down", Format::INT4_64)]),
+    (
+        "w8a16-channel",
+        &[
+            ("attn_q", Format::Q8_0),
+            ("ffn_gate", Format::Q8_0),
+            ("ffn_up", Format::Q4_0),
+            ("ffn_down", Format::AFFINE8_32),
+        ],
+    ),
+    ("fp8", &[("attn_q", Format::BF16), ("ffn_down", Format::BF16)]),
+    ("fp4", &[("ffn_down_exps", Format::NVFP4_SCALED), ("attn_q", Format::BF16), ("attn_k", Format::MXFP4)]),
+    ("modelopt", &[("ffn_gate", Format::NVFP4_SCALED), ("attn_q", Format::BF16)]),
+];
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/packed").join(name)
+}
+
+/// A copy of a folder, with a tokenizer.
+fn packed(name: &str, case: &str) -> Folder {
+    let folder = with_weights("qwen3", case, &golden(name).join(WEIGHTS));
+    folder.write("config.json", fs::read(golden(name).join("config.json")).unwrap());
+    folder
+}
+
+fn opened(folder: &Folder, mix: Option<&str>) -> GgufFile {
+    let options = ConvertOptions { mix: mix.map(|mix| Mix::parse(mix).unwrap()), ..ConvertOptions::default() };
+    open_folder(&folder.0, &options, 2).unwrap_or_else(|error| panic!("{error}")).0
+}
+
+fn values(file: &GgufFile, tensor: &TensorInfo) -> Vec<f32> {
+    let mut values = vec![f32::NAN; tensor.elements() as usize];
+    tensor.format.decode(file.load(tensor).unwrap().as_slice(), &mut values).unwrap();
+    values
+}
+
+/// The sum over the bits of all values that the script computes.
+fn sum(values: &[f32]) -> u64 {
+    let bits = values.iter().map(|value| u64::from((value + 0.0).to_bits()));
+    let sum = bits.zip(0..).fold(0u64, |sum, (bits, place)| sum.wrapping_add(bits.wrapping_mul(2 * place + 1)));
+    sum & (u64::MAX >> 1)
+}
+
+fn sums(name: &str) -> BTreeMap<String, u64> {
+    serde_json::from_slice(&fs::read(golden(&format!("{name}.sums.json"))).unwrap()).unwrap()
+}
+
+#[test]
+fn values_are_those_that_the_programs_unpack() {
+    for (name, formats) in FOLDERS {
+        let file = opened(&packed(name, "packed-values"), None);
+        for (tensor, format) in formats {
+            let tensor = format!("blk.0.{tensor}.weight");
+            assert_eq!(file.tensor(&tensor).unwrap().format, *format, "{name}: {tensor}");
+        }
+        let mut compared = 0;
+        for (tensor, wanted) in sums(name) {
+            let tensor = file.tensor(&tensor).unwrap();
+            // Values in floats are rounded, and the two scales of NVFP4 are multiplied in another order.
+            if tensor.format.is_float() || tensor.format == Format::NVFP4_SCALED {
+                continue;
+            }
+            assert_eq!(sum(&values(&file, tensor)), wanted, "{name}: {}", tensor.name);
+            compared += 1;
+        }
+        let least = match name {
+            "gptq-order" | "fp8" | "modelopt" => 0,
+            "fp4" => 3,
+            _ => 7,
+        };
+        assert!(compared >= least, "{name}: {compared}");
+    }
+}
+
+#[test]
+fn numbers_in_fp8_times_their_scales_in_f32() {
+    let file = opened(&packed("fp8", "packed-fp8"), Some("F32"));
+    for (tensor, wanted) in sums("fp8") {
+        assert_eq!(sum(&values(&file, file.tensor(&tensor).unwrap())), wanted, "{tensor}");
+    }
+}
+
+/// GGUF files have the same values: exact in F32 where no format of theirs holds them.
+#[test]
+fn converted_files_have_the_same_values() {
+    for (name, _) in FOLDERS {
+        let folder = packed(name, "packed-converted");
+        let (file, converted) = (opened(&folder, None), folder.convert());
+        for wanted in file.tensors() {
+            let found = converted.tensor(&wanted.name).unwrap();
+            let scale = match converted.tensor(&wanted.name.replace(".weight", ".scale")) {
+                Some(scale) => values(&converted, scale),
+                None => vec![1.0],
+            };
+            let of_matrix = found.elements() as usize / scale.len();
+            let found = values(&converted, found);
+            let wanted_values = values(&file, wanted);
+            for (i, (found, wanted_value)) in found.iter().zip(&wanted_values).enumerate() {
+                let found = found * scale[i / of_matrix];
+                assert!((found - wanted_value).abs() <= 2e-7 * wanted_value.abs(), "{name}: {} {i}", wanted.name);
+            }
+        }
+        let logits = GgufFile::open(golden(&format!("{name}.logits.gguf"))).unwrap();
+        let options = LoadOptions { precision: Precision::Exact, threads: Some(2), ..LoadOptions::default() };
+        let error = nmse(&Arc::new(Model::from_file(converted, options).unwrap()), &logits);
+        assert!(error <= 1e-6, "{name}: NMSE {error:.1e}");
+    }
+}
+
+#[test]
+fn logits_are_those_of_transformers_on_every_level_and_simulator() {
+    let mut backends: Vec<(&str, Backend)> = vec![];
+    for level in Level::available() {
+        backends.push((level.name(), Cpu::backend(level, 2).unwrap()));
+    }
+    backends.push(("CUDA", Simulator::cuda(1, gpu_sim::Mode::Fast).unwrap()));
+    backends.push(("Metal", Simulator::metal(1, gpu_sim::Mode::Fast).unwrap()));
+    for (backend_name, backend) in backends {
+        let backend = Arc::new(backend);
+        for (name, _) in FOLDERS {
+            let logits = GgufFile::open(golden(&format!("{name}.logits.gguf"))).unwrap();
+            let file = open(&packed(name, "packed-logits").0);
+            let options = LoadOptions { precision: Precision::Exact, ..LoadOptions::default() };
+            let model = Arc::new(Model::with_backend(file, backend.clone(), options).unwrap());
+            let error = nmse(&model, &logits);
+            println!("{name} {backend_name}: {error:.1e}");
+            // Also false for NaN.
+            assert!(error <= 1e-6, "{name} on {backend_name}: NMSE {error:.1e}");
+        }
+    }
+}
+
+#[test]
+fn codes_are_not_quantised_again_but_fp8_is() {
+    let options = ConvertOptions { mix: Mix::named("Q8_0"), ..ConvertOptions::default() };
+    let error = open_folder(&packed("awq", "packed-again").0, &options, 1).expect_err("it is refused").to_string();
+    assert!(error.contains("is quantised, and another format would add an error"), "{error}");
+    let file = opened(&packed("fp8", "packed-fp8-again"), Some("Q8_0"));
+    assert_eq!(file.tensor("blk.0.attn_q.weight").unwrap().format, Format::Q8_0);
+}
+
+/// Settings in a file of an older program.
+#[test]
+fn settings_may_be_in_a_file_of_their_own() {
+    for (name, file, wrapped) in [
+        ("modelopt", "hf_quant_config.json", true),
+        ("gptq", "quantize_config.json", false),
+        ("awq", "quant_config.json", false),
+    ] {
+        let folder = packed(name, "packed-file");
+        let wanted = opened(&folder, None);
+        let mut settings = Value::Null;
+        folder.json("config.json", |config| settings = config["quantization_config"].take());
+        settings.as_object_mut().unwrap().remove("quant_method");
+        let settings = if wrapped { json!({"producer": {}, "quantization": settings}) } else { settings };
+        folder.write(file, settings.to_string());
+        let found = opened(&folder, None);
+        for tensor in wanted.tensors() {
+            let (found_values, wanted) = (values(&found, found.tensor(&tensor.name).unwrap()), values(&wanted, tensor));
+            assert!(found_values == wanted, "{name}: {}", tensor.name);
+        }
+    }
+}
+
+/// AutoGPTQ writes biases of zeros for modules without any.
+#[test]
+fn biases_of_zeros_are_left_out() {
+    let bias = |zero: u8| {
+        let folder = packed("gptq", "packed-bias");
+        // The input norm is another vector of the width.
+        folder.bytes(WEIGHTS, |bytes| add_tensor(bytes, "model.layers.0.mlp.down_proj.bias", &[zero; 256]));
+        folder
+    };
+    opened(&bias(0), None);
+    bias(1).refused(&["model.layers.0.mlp.down_proj.bias", "tensors are not weights"]);
+}
+
+/// Adds a vector in F16 to a file of safetensors.
+fn add_tensor(file: &mut Vec<u8>, name: &str, data: &[u8]) {
+    let length = u64::from_le_bytes(*file.first_chunk().unwrap()) as usize;
+    let mut header: Value = serde_json::from_slice(&file[8..8 + length]).unwrap();
+    let start = file.len() - 8 - length;
+    header[name] = json!({"dtype": "F16", "shape": [data.len() / 2], "data_offsets": [start, start + data.len()]});
+    let header = header.to_string();
+    *file = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &file[8 + length..], data].concat();
+}
+
+#[track_caller]
+fn refused(name: &str, change: impl FnOnce(&Folder), says: &[&str]) {
+    let folder = packed(name, "packed-refused");
+    change(&folder);
+    folder.refused(says);
+    let error = open_folder(&folder.0, &ConvertOptions::default(), 1).expect_err("it is refused").to_string();
+    assert!(says.iter().all(|says| error.contains(says)), "{error}");
+}
+
+const Q: &str = "model.layers.0.self_attn.q_proj";
+
+/// Renames a tensor of a module.
+fn rename(tensor: &str, to: &str) -> impl FnOnce(&Folder) {
+    let (from, to) = (format!("{Q}.{tensor}\""), format!("{Q}.{to}\""));
+    move |folder: &Folder| folder.header(WEIGHTS, &from, &to)
+}
+
+/// Changes a tensor of a module.
+fn tensor(name: &str, change: impl Fn(&mut Vec<usize>, &mut Vec<u8>)) -> impl FnOnce(&Folder) {
+    let wanted = format!("{Q}.{name}");
+    move |folder: &Folder| {
+        let mut changed = 0;
+        folder.tensors(WEIGHTS, |name, shape, bytes| {
+            if name == wanted {
+                change(shape, bytes);
+                changed += 1;
+            }
+        });
+        assert_eq!(changed, 1);
+    }
+}
+
+fn set(key: &'static str, value: Value) -> impl FnOnce(&Folder) {
+    move |folder: &Folder| folder.json("config.json", |config| config["quantization_config"][key] = value)
+}
+
+#[test]
+fn damaged_folders_are_refused() {
+    let zeros = format!("{Q}.qzeros");
+    refused("gptq", rename("qzeros", "qzero_"), &[&zeros, "is missing"]);
+    refused("gptq-order", rename("g_idx", "g_id_"), &[&format!("{Q}.g_idx"), "is missing"]);
+    refused("gptq", set("bits", json!(8)), &[&zeros, "codes of 8 bits"]);
+    refused("gptq", set("group_size", json!(32)), &["_proj.scales", "columns are not", "groups of 32"]);
+    refused("awq", set("group_size", json!(-1)), &["_proj.scales", "columns are not 2 groups"]);
+    let order = tensor("g_idx", |_, bytes| bytes[..4].copy_from_slice(&77u32.to_le_bytes()));
+    refused("gptq-order", order, &[&format!("{Q}.g_idx"), "group 77", "there are 4 groups"]);
+    let nan = |_: &mut Vec<usize>, bytes: &mut Vec<u8>| bytes[..2].copy_from_slice(&0x7e00u16.to_le_bytes());
+    refused("gptq", tensor("scales", nan), &[&format!("{Q}.scales"), "not finite"]);
+    refused("awq", tensor("scales", nan), &[&format!("{Q}.scales"), "not finite"]);
+    let nan = |_: &mut Vec<usize>, bytes: &mut Vec<u8>| bytes[..2].copy_from_slice(&0x7fc0u16.to_le_bytes());
+    refused("w4a16", tensor("weight_scale", nan), &[&format!("{Q}.weight_scale"), "not finite"]);
+    let infinite = |_: &mut Vec<usize>, bytes: &mut Vec<u8>| bytes[0] = 0xff;
+    refused("fp4", tensor("weight_scale", infinite), &["weight_scale", "not finite"]);
+    let shape = |_: &mut Vec<usize>, bytes: &mut Vec<u8>| bytes[..8].copy_from_slice(&7i64.to_le_bytes());
+    refused("w4a16", tensor("weight_shape", shape), &[&format!("{Q}.weight_packed"), "7 × 128"]);
+    refused("w4a16", rename("weight_shape", "weight_shap_"), &[&format!("{Q}.weight_shape"), "is missing"]);
+    let bits = |folder: &Folder| {
+        folder.json("config.json", |config| {
+            config["quantization_config"]["config_groups"]["group_0"]["weights"]["num_bits"] = json!(8)
+        })
+    };
+    refused("w4a16", bits, &["weight_packed", "in codes of [8] bits"]);
+    let rows = |shape: &mut Vec<usize>, bytes: &mut Vec<u8>| {
+        shape[0] /= 2;
+        bytes.truncate(bytes.len() / 2);
+    };
+    refused("w4a16-asymmetric", tensor("weight_zero_point", rows), &["weight_zero_point", "zero points of 4 bits"]);
+    refused("fp8", tensor("weight_scale", rows), &["weight_scale"]);
+    refused("w4a16", set("quant_method", json!("hqq")), &["hqq", "take the unquantised model with `--quantize Q4_K_M`"]);
+    let none = |folder: &Folder| folder.set("quantization_config", Value::Null);
+    refused("gptq", none, &["qweight", "dtype I32"]);
+}
+
+/// Scales of 0 are those of groups of zeros.
+#[test]
+fn scales_of_zero_are_values_of_zero() {
+    for name in ["gptq", "awq", "w4a16"] {
+        let folder = packed(name, "packed-zero");
+        let of = if name == "w4a16" { "weight_scale" } else { "scales" };
+        tensor(of, |_, bytes| bytes.fill(0))(&folder);
+        let file = opened(&folder, None);
+        let values = values(&file, file.tensor("blk.0.attn_q.weight").unwrap());
+        assert!(values.iter().all(|&value| value == 0.0), "{name}");
+    }
+}
