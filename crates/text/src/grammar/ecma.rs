@@ -8,7 +8,7 @@ use std::str::Chars;
 
 use llguidance::derivre::RegexBuilder;
 
-use super::guarded;
+use super::guarded::guarded;
 
 /// `\s`: white space and line terminators of ECMA-262, within a class.
 const SPACE: &str =

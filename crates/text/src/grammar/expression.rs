@@ -1,6 +1,7 @@
 //! Grammars as parts of others.
 
-use super::{Grammar, GrammarError, check_regex, gbnf};
+use super::compile::check_regex;
+use super::{Grammar, GrammarError, gbnf};
 
 impl Grammar {
     /// The expression of this grammar in a rule of a grammar in Lark.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use llguidance::earley::Parser;
 
 use super::GrammarError;
-use super::guarded;
+use super::guarded::guarded;
 use super::vocabulary::Vocabulary;
 use super::words::Reason;
 

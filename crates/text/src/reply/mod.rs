@@ -95,14 +95,17 @@ mod literals;
 mod llama;
 mod llama4;
 mod marked;
+mod message;
 mod minimax;
 mod minimax_m3;
 mod mistral;
 mod muse;
 mod names;
 mod objects;
+mod options;
 mod output;
 mod parameters;
+mod parser;
 mod python;
 mod scan;
 mod schema;
@@ -121,129 +124,10 @@ pub use call::ToolCall;
 pub(crate) use derive::{Samples, Words, derived};
 pub use form::{ParsedReply, ReplyForm};
 pub use frame::{Frame, Item, Named};
+pub use options::ReplyOptions;
 pub use output::{Joiner, ReplyEvent};
+pub use parser::Reply;
 pub use syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax};
 pub use tags::{Lines, Tags, Types};
 pub use write::Written;
 pub(crate) use write::json as written_json;
-
-use serde_json::{Map, Value as Json};
-
-use crate::template::Tool;
-use input::Input;
-use output::Output;
-use syntax::{Parser, Plain};
-
-/// How a reply is to be read.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ReplyOptions {
-    /// Calls of tools are events. Otherwise they are content, in Harmony reasoning.
-    pub tools: bool,
-    /// The JSON schemas of the tools' parameters by the tools' names, as far as they are known. They give the types of
-    /// arguments that a model writes as XML, and distinguish a call from other JSON where nothing marks calls.
-    pub schemas: Map<String, Json>,
-    /// Several calls are events. Otherwise the first one is, and further ones are dropped.
-    pub parallel_calls: bool,
-}
-
-impl Default for ReplyOptions {
-    fn default() -> ReplyOptions {
-        ReplyOptions { tools: false, schemas: Map::new(), parallel_calls: true }
-    }
-}
-
-impl ReplyOptions {
-    /// For the tools of a conversation. Calls are events if there are tools.
-    pub fn for_tools(tools: &[Tool]) -> ReplyOptions {
-        let schemas = tools.iter().map(|tool| (tool.name.clone(), tool.parameters.clone().unwrap_or_default()));
-        ReplyOptions { tools: !tools.is_empty(), schemas: schemas.collect(), ..ReplyOptions::default() }
-    }
-}
-
-/// Parses a reply from its text in pieces. A mark may span pieces.
-///
-/// ```
-/// use gristmill_text::reply::{Reply, ReplyEvent, ReplyOptions};
-/// let mut reply = Reply::new(None, "<|im_start|>assistant\n", ReplyOptions::default());
-/// assert_eq!(reply.push("<think>Two sac"), [ReplyEvent::Reasoning("Two sac".into())]);
-/// assert_eq!(reply.push("ks.</thi"), [ReplyEvent::Reasoning("ks.".into())]);
-/// assert_eq!(reply.push("nk>\n\nTwo."), [ReplyEvent::Content("Two.".into())]);
-/// assert_eq!(reply.finish(), []);
-/// ```
-#[derive(Debug)]
-pub struct Reply {
-    input: Input,
-    parser: Box<dyn Parser>,
-    output: Output,
-    only_calls: bool,
-}
-
-impl Reply {
-    /// For the reply to a prompt. Only the prompt's end is needed: it can already open the reasoning. The model's chat
-    /// template sets the form. A [`ReplyForm`] creates parsers.
-    pub fn new(template: Option<&str>, prompt_end: &str, options: ReplyOptions) -> Reply {
-        let template = template.unwrap_or_default();
-        ReplyForm::new(Syntax::of(template, prompt_end), template, prompt_end, options).parser()
-    }
-
-    /// For a continued text, all of which is content.
-    pub fn plain() -> Reply {
-        ReplyForm::plain().parser()
-    }
-
-    /// For a reply that starts with this text, whose events are left out.
-    fn begin(parser: Box<dyn Parser>, started: &str, parallel_calls: bool, only_calls: bool) -> Reply {
-        let (input, output) = (Input::started(started), Output::new(parallel_calls));
-        let mut reply = Reply { input, parser, output, only_calls };
-        reply.advance();
-        reply.output.discard();
-        reply
-    }
-
-    /// Whether the text so far ends within reasoning.
-    pub fn is_reasoning(&self) -> bool {
-        self.parser.is_reasoning()
-    }
-
-    /// Whether the text so far has a call.
-    pub fn has_calls(&self) -> bool {
-        self.output.has_calls()
-    }
-
-    /// Takes the next piece of the text.
-    #[must_use = "events that are not read are lost"]
-    pub fn push(&mut self, text: &str) -> Vec<ReplyEvent> {
-        self.input.push(text);
-        self.advance();
-        self.allowed()
-    }
-
-    /// Ends the text where the model ended it, and returns what was held. Further text is content.
-    #[must_use = "events that are not read are lost"]
-    pub fn finish(&mut self) -> Vec<ReplyEvent> {
-        self.end(false)
-    }
-
-    /// Ends the text at a limit, as [`finish`](Self::finish) does; but what the model could have continued is no call.
-    #[must_use = "events that are not read are lost"]
-    pub fn cut(&mut self) -> Vec<ReplyEvent> {
-        self.end(true)
-    }
-
-    fn end(&mut self, is_cut: bool) -> Vec<ReplyEvent> {
-        self.parser.finish(&mut self.input, &mut self.output, is_cut);
-        self.parser = Box::new(Plain);
-        self.allowed()
-    }
-
-    fn advance(&mut self) {
-        while self.parser.step(&mut self.input, &mut self.output) {}
-    }
-
-    /// Takes the events, but for those that may not be there.
-    fn allowed(&mut self) -> Vec<ReplyEvent> {
-        let mut events = self.output.take();
-        events.retain(|event| !self.only_calls || matches!(event, ReplyEvent::ToolCall(_)));
-        events
-    }
-}

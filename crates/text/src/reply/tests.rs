@@ -13,6 +13,8 @@ mod started;
 mod thought;
 mod written;
 
+use super::output::Output;
+use crate::template::Tool;
 use serde_json::json;
 
 use super::*;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 
-use super::TemplateError;
+use super::error::TemplateError;
 use super::python;
 
 /// The most bytes that a rendering may produce, copy or compare, intermediate values included.

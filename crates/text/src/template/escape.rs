@@ -21,7 +21,7 @@ use std::sync::Arc;
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::{Map, Value as Json};
 
-use super::TemplateError;
+use super::error::TemplateError;
 use super::message::{Arguments, Chat, Role};
 
 /// The characters of which placeholders are chosen.

@@ -17,7 +17,8 @@ use minijinja::machinery::{Span, Token, WhitespaceConfig, tokenize};
 use minijinja::{Error, Value};
 
 use super::budget::Budget;
-use super::library::{MISSING_FUNCTIONS, MISSING_METHODS, Outcome, invalid};
+use super::library::{MISSING_FUNCTIONS, MISSING_METHODS};
+use super::outcome::{Outcome, invalid};
 use super::{TemplateError, filters, python, tests};
 
 pub(super) const SETTLE: &str = "<settle>";

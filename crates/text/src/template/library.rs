@@ -4,23 +4,17 @@ use std::sync::Mutex;
 use std::time::SystemTime;
 
 use minijinja::value::Rest;
-use minijinja::{Environment, Error, ErrorKind, Value, functions};
+use minijinja::{Environment, Value, functions};
 
 use super::budget::Budget;
 use super::guard::{self, Guarded};
+use super::outcome::{Outcome, invalid};
 use super::python::{
     self, Args, Cycler, Joiner, Kind, Range, add, contains, divide, entries, equal, floor_divide, integer, less,
     modulo, multiply, negate, power, subtract, text_of, tuple,
 };
 use super::{TemplateError, filters, print, tests};
 use crate::clock;
-
-/// The result of a function of the library.
-pub(super) type Outcome = Result<Value, Error>;
-
-pub(super) fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidOperation, message)
-}
 
 /// The most entries of a `range`.
 const MAX_RANGE: usize = 100_000;

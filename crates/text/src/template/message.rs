@@ -5,8 +5,6 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use crate::reply::{ParsedReply, ToolCall};
-
 /// A conversation to be answered.
 ///
 /// ```
@@ -110,26 +108,6 @@ impl Message {
     }
 }
 
-impl From<ParsedReply> for Message {
-    /// The reply as the assistant's message of the next turn.
-    ///
-    /// ```
-    /// use gristmill_text::reply::ReplyForm;
-    /// use gristmill_text::template::{Chat, Message, Role};
-    /// let mut chat = Chat::new(vec![Message::new(Role::User, "Hello!")]);
-    /// chat.messages.push(ReplyForm::plain().parse("Good day.").into());
-    /// assert_eq!(chat.messages[1], Message::new(Role::Assistant, "Good day."));
-    /// ```
-    fn from(reply: ParsedReply) -> Message {
-        let ParsedReply { reasoning, content, calls } = reply;
-        Message {
-            reasoning: (!reasoning.is_empty()).then_some(reasoning),
-            calls: calls.into_iter().map(Call::from).collect(),
-            ..Message::new(Role::Assistant, content)
-        }
-    }
-}
-
 /// A call of a tool in an earlier message.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -186,13 +164,6 @@ impl Default for Arguments {
 impl From<Map<String, Json>> for Arguments {
     fn from(arguments: Map<String, Json>) -> Arguments {
         Arguments::Named(arguments)
-    }
-}
-
-impl From<ToolCall> for Call {
-    /// A call of a reply, without an id.
-    fn from(ToolCall { name, arguments }: ToolCall) -> Call {
-        Call { id: String::new(), name, arguments: Arguments::from_text(arguments) }
     }
 }
 

@@ -2,9 +2,9 @@
 
 use minijinja::{Error, Value};
 
-use super::TemplateError;
 use super::budget::{Budget, MAX_NESTING};
-use super::library::invalid;
+use super::error::TemplateError;
+use super::outcome::invalid;
 use super::python::{Kind, Range, View, float_text, is_hashable, is_printable, less};
 
 /// `str(value)`.

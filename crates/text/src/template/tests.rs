@@ -4,7 +4,7 @@ use minijinja::value::Rest;
 use minijinja::{Environment, Error, Value};
 
 use super::budget::Budget;
-use super::library::invalid;
+use super::outcome::invalid;
 use super::python::{Args, BoundMethod, Cycler, Kind, contains, equal, is_hashable, is_lower, is_upper, less, modulo};
 use super::{filters, print};
 

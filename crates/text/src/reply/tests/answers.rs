@@ -2,6 +2,7 @@
 
 use super::written::{FORMS, Part};
 use super::*;
+use serde_json::Map;
 
 fn check_either(template: &str, text: &str, expected: &[ReplyEvent]) {
     let form = form(template, "", tools()).answer_or_calls();

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::reply::Written;
+use serde_json::Value as Json;
 
 /// The forms whose readers follow from their definition.
 fn forms() -> impl Iterator<Item = &'static Syntax> {

@@ -1,5 +1,7 @@
 //! Generated replies of each form, and the search in them.
 
+use crate::template::Tool;
+use serde_json::Value as Json;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 

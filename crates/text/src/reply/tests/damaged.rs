@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
+use serde_json::Value as Json;
 
 use super::cases::{Case, cases, few, many, meant, run, text, trimmed};
 use super::written::Part;

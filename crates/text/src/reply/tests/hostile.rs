@@ -1,5 +1,6 @@
 //! Any text, cut anywhere: the same events, no panic, and time that is linear.
 
+use serde_json::{Map, Value as Json};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;

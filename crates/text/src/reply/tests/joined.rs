@@ -2,6 +2,7 @@
 
 use super::written::{FORMS, Messages, Part};
 use super::*;
+use serde_json::Map;
 
 /// A reply with text around a call of `get_time`, in each form that has marks around calls.
 fn around_calls() -> impl Iterator<Item = (&'static str, String)> {

@@ -1,6 +1,7 @@
 //! Replies as models wrote them that are not in their form, and texts about calls within values.
 
 use super::*;
+use crate::template::Tool;
 
 fn files() -> ReplyOptions {
     let parameters = json!({

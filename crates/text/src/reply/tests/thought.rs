@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::select;
+use serde_json::Value as Json;
 
 use super::cases::{Case, cases, few, many, meant, run, text};
 use super::written::{Call, plain};

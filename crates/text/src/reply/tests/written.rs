@@ -1,6 +1,7 @@
 //! Replies as models of each form write them, in parts, so that each mark can be damaged.
 
 use super::*;
+use serde_json::{Map, Value as Json};
 
 /// A part of a reply.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,7 +2,7 @@
 
 use minijinja::{Error, Value};
 
-use super::super::library::{Outcome, invalid};
+use super::super::outcome::{Outcome, invalid};
 use super::super::print;
 use super::super::python::{
     Args, Iter, Kind, Tuple, add, call_method, entries, equal, integer, is_hashable, item, iterator, less, lookup_path,

@@ -8,7 +8,7 @@ use minijinja::value::Rest;
 use minijinja::{Environment, Error, State, Value};
 
 use super::budget::Budget;
-use super::library::{Outcome, invalid};
+use super::outcome::{Outcome, invalid};
 use super::print;
 use super::python::{Args, Kind, attribute, entries, static_attribute};
 

@@ -2,7 +2,7 @@
 
 use minijinja::Value;
 
-use super::super::library::{Outcome, invalid};
+use super::super::outcome::{Outcome, invalid};
 use super::super::print;
 use super::super::python::{Args, Kind, float_value, integer, negate, parse_float, parse_integer, round_float};
 use super::Context;

@@ -2,7 +2,7 @@
 
 use minijinja::{Error, Value};
 
-use super::super::library::{Outcome, invalid};
+use super::super::outcome::{Outcome, invalid};
 use super::super::print::{self, Json};
 use super::super::python::{
     self, Args, Kind, add, capitalized, centred, entries, integer, is_word, length, percent, slice as python_slice,

@@ -1,32 +1,11 @@
 //! Attributes, items, slices and methods of values.
 
-use std::sync::Arc;
-
-use minijinja::value::{Object, ObjectRepr};
-use minijinja::{Error, ErrorKind, State, Value};
+use minijinja::{Error, ErrorKind, Value};
 
 use super::super::budget::Budget;
-use super::super::library::{Outcome, invalid};
+use super::super::outcome::{Outcome, invalid};
 use super::args::{Args, integer};
-use super::{Kind, entries, is_hashable, sequences, text, text_like, tuple};
-
-/// A method that is not called at once, as of `{% if schema.items %}`.
-#[derive(Debug)]
-pub(in super::super) struct BoundMethod {
-    budget: Budget,
-    value: Value,
-    name: String,
-}
-
-impl Object for BoundMethod {
-    fn repr(self: &Arc<Self>) -> ObjectRepr {
-        ObjectRepr::Plain
-    }
-
-    fn call(self: &Arc<Self>, _: &State<'_, '_>, args: &[Value]) -> Outcome {
-        call_method(&self.budget, &self.value, &self.name, args)
-    }
-}
+use super::{BoundMethod, Kind, entries, is_hashable, sequences, text, text_like, tuple};
 
 /// The methods of a type, but those that change their value, which the sandbox hides.
 fn methods(kind: Kind) -> &'static [&'static str] {
@@ -48,12 +27,6 @@ fn is_hidden(kind: Kind, name: &str) -> bool {
     }
 }
 
-impl BoundMethod {
-    pub(super) fn value(&self) -> &Value {
-        &self.value
-    }
-}
-
 /// Whether a value of some type has a method of this name, be it hidden.
 pub(in super::super) fn is_method(name: &str) -> bool {
     let has = |kind: &Kind| methods(*kind).contains(&name) || is_hidden(*kind, name);
@@ -66,7 +39,7 @@ pub(in super::super) fn static_attribute(budget: &Budget, value: &Value, name: &
     if is_hidden(kind, name) {
         return Some(Value::UNDEFINED);
     }
-    let method = || BoundMethod { budget: budget.clone(), value: value.clone(), name: name.to_owned() };
+    let method = || BoundMethod::new(budget, value, name, call_method);
     methods(kind).contains(&name).then(|| Value::from_object(method()))
 }
 

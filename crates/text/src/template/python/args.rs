@@ -3,7 +3,7 @@
 use minijinja::value::Kwargs;
 use minijinja::{Error, Value};
 
-use super::super::library::invalid;
+use super::super::outcome::invalid;
 use super::Kind;
 
 /// The arguments of one call.

@@ -3,7 +3,7 @@
 use minijinja::{Error, Value};
 
 use super::super::budget::Budget;
-use super::super::library::{Outcome, invalid};
+use super::super::outcome::{Outcome, invalid};
 use super::{Kind, entries, escape, integer, percent, text_like, tuple};
 
 /// Two numbers, as Python takes them for an operator.

@@ -4,9 +4,9 @@ use std::cmp::Ordering;
 
 use minijinja::{Error, Value};
 
-use super::super::TemplateError;
 use super::super::budget::{Budget, MAX_NESTING};
-use super::super::library::invalid;
+use super::super::error::TemplateError;
+use super::super::outcome::invalid;
 use super::arithmetic::float;
 use super::{Iter, Kind, Range, View, entries};
 

@@ -3,7 +3,7 @@
 use minijinja::{Error, Value};
 
 use super::super::budget::Budget;
-use super::super::library::invalid;
+use super::super::outcome::invalid;
 use super::super::print;
 use super::args::{Args, integer};
 use super::arithmetic::float;

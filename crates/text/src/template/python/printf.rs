@@ -3,11 +3,12 @@
 use minijinja::{Error, Value};
 
 use super::super::budget::Budget;
-use super::super::library::{Outcome, invalid};
+use super::super::outcome::{Outcome, invalid};
 use super::super::print;
 use super::arithmetic::float;
 use super::format::{MAX_PRECISION, leading_number, star};
-use super::{Kind, Spec, entries, pad};
+use super::format::{Spec, pad};
+use super::{Kind, entries};
 
 /// The arguments that are left, and the mapping for `%(name)s`.
 struct Arguments<'a> {

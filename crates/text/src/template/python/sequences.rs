@@ -3,7 +3,7 @@
 use minijinja::{Error, Value};
 
 use super::super::budget::Budget;
-use super::super::library::{Outcome, invalid};
+use super::super::outcome::{Outcome, invalid};
 use super::args::{Args, integer};
 use super::{Kind, Range, View, entries, equal, is_hashable, tuple};
 

@@ -3,13 +3,14 @@
 use minijinja::{Error, Value};
 
 use super::super::budget::Budget;
-use super::super::library::{Outcome, invalid};
+use super::super::outcome::{Outcome, invalid};
 use super::args::{Args, integer, text_of};
 use super::chars::{
     capitalized, folded, is_decimal, is_digit, is_identifier, is_letter, is_lower, is_numeric, is_printable, is_space,
     is_titled, is_upper, swapped, titled,
 };
-use super::{Kind, entries, escape, format, pad, text_like, tuple};
+use super::format::pad;
+use super::{Kind, entries, escape, format, text_like, tuple};
 
 /// The methods that templates can call.
 pub(super) const METHODS: &[&str] = &[
