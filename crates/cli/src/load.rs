@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use gristmill_cpu::Level;
 use gristmill_engine::DraftSource;
 use gristmill_engine::model::{is_heads_file, with_heads_of};
-use gristmill_engine::{DEFAULT_CONTEXT, Engine, Limits, LoadOptions, Model, Opened, Plan, open_device, place_experts};
+use gristmill_engine::{DEFAULT_CONTEXT, Engine, Limits, Model, ModelInfo, Placed, PlacementNote, Plan, open_device};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use gristmill_kernels::tensor::DeviceId;
@@ -31,32 +31,25 @@ pub(crate) fn model(
     log: &Verbosity,
 ) -> Result<Arc<Model>, Failure> {
     let (file, device) = with_heads(source.open(log)?, device, log)?;
-    let Placed { backend, device, limits } = place(&file, &device, limits, log)?;
-    load(file, backend, &device, limits, log, &Beside::default())
+    let placed = place(&file, &device, limits, log)?;
+    load(file, placed, &device, log, &Beside::default())
 }
 
-/// A device, and the options and limits of a model on it.
-struct Placed {
-    backend: Arc<Backend>,
-    device: DeviceArgs,
-    limits: Limits,
-}
-
-/// Opens the device. Chooses the tokens of a batch if the limits have 0, and places the experts of a model that does not fit.
-fn place(file: &GgufFile, device: &DeviceArgs, mut limits: Limits, log: &Verbosity) -> Result<Placed, Failure> {
-    let (backend, options) = (open(device, log)?, device.load_options()?);
+/// Opens the device, reads the model, and places its experts if it does not fit. Says what the user did not ask for.
+fn place(file: &GgufFile, device: &DeviceArgs, limits: Limits, log: &Verbosity) -> Result<Placed, Failure> {
+    let options = device.load_options()?;
+    let opened = open_device(&options)?;
     let info = kind::info_for(file, &options)?;
-    if limits.batch_tokens == 0 {
-        limits.batch_tokens = limits.usual_batch(&info, options.precision, &backend)?.max(limits.sequences);
+    let placed = gristmill_engine::place(file, info, opened, options, limits)?;
+    for note in &placed.notes {
+        match note {
+            PlacementNote::Experts(experts) => {
+                log.info(format_args!("the model is larger than the memory: --experts-on {experts}"));
+            }
+            note => log.info(format_args!("{note}")),
+        }
     }
-    let (experts_on, context) = place_experts(file, &options, &limits, &backend)?;
-    if experts_on == device.experts_on {
-        return Ok(Placed { backend, device: device.clone(), limits });
-    }
-    log.info(format_args!("the model is larger than the memory: --experts-on {experts_on}"));
-    drop(backend);
-    let device = DeviceArgs { experts_on, ..device.clone() };
-    Ok(Placed { backend: open(&device, log)?, device, limits: Limits { context, ..limits } })
+    Ok(placed)
 }
 
 /// A load next to other models.
@@ -114,17 +107,18 @@ pub(crate) fn next_to(
     log: &Verbosity,
 ) -> Result<Loaded, Failure> {
     let (file, device) = with_heads(source.open(log)?, device, log)?;
-    let Placed { backend, device, limits } = place(&file, &device, limits, log)?;
-    let options = device.load_options()?;
-    let plan = Plan::new(&kind::info_for(&file, &options)?, &limits, options.precision, &backend)?;
+    let mut placed = place(&file, &device, limits, log)?;
+    let limits = placed.limits;
+    let planned = |limits| Plan::new(&placed.info, limits, placed.options.precision, &placed.backend);
+    let plan = planned(&limits)?;
     let most = plan.trained.min(DEFAULT_CONTEXT).min(plan.short_factors.unwrap_or(usize::MAX));
     let most = most.min(limits.kv_tokens.unwrap_or(usize::MAX));
     let context = limits.context.or(beside.keeps_context.then_some(most));
     let limits = Limits { context, ..limits };
-    let plan = Plan::new(&kind::info_for(&file, &options)?, &limits, options.precision, &backend)?;
-    let memory = Memory::of(&plan, &backend);
+    let memory = Memory::of(&planned(&limits)?, &placed.backend);
     memory.check_next_to(&beside.others, &device)?;
-    Ok((load(file, backend, &device, limits, log, beside)?, limits, memory))
+    placed.limits = limits;
+    Ok((load(file, placed, &device, log, beside)?, limits, memory))
 }
 
 /// The same with the tokens of a batch that suit the model and its device. Returns the limits too.
@@ -135,8 +129,9 @@ pub(crate) fn with_usual_batch(
     log: &Verbosity,
 ) -> Result<(Arc<Model>, Limits), Failure> {
     let (file, device) = with_heads(source.open(log)?, device, log)?;
-    let Placed { backend, device, limits } = place(&file, &device, Limits { batch_tokens: 0, ..limits }, log)?;
-    Ok((load(file, backend, &device, limits, log, &Beside::default())?, limits))
+    let placed = place(&file, &device, Limits { batch_tokens: 0, ..limits }, log)?;
+    let limits = placed.limits;
+    Ok((load(file, placed, &device, log, &Beside::default())?, limits))
 }
 
 /// The model with the prediction heads of the draft model, if that file has nothing else.
@@ -151,15 +146,6 @@ fn with_heads(file: GgufFile, device: &DeviceArgs, log: &Verbosity) -> Result<(G
     Ok((with_heads_of(&file, &heads).map_err(about)?, DeviceArgs { prediction_heads: true, ..device.clone() }))
 }
 
-/// The device, with a word if it is not the one that was hoped for.
-fn open(device: &DeviceArgs, log: &Verbosity) -> Result<Arc<Backend>, Failure> {
-    let Opened { backend, passed_over } = open_device(&device.load_options()?)?;
-    if let Some(error) = passed_over {
-        log.info(format_args!("{error}; the CPU is used"));
-    }
-    Ok(backend)
-}
-
 /// The same on a device that is open.
 pub(crate) fn on_backend(
     source: Source,
@@ -168,24 +154,36 @@ pub(crate) fn on_backend(
     limits: Limits,
     log: &Verbosity,
 ) -> Result<Arc<Model>, Failure> {
-    load(source.open(log)?, backend, device, limits, log, &Beside::default())
+    on_device(source.open(log)?, backend, device, limits, log)
 }
 
-fn load(
+/// Loads a file onto a device that is open.
+fn on_device(
     file: GgufFile,
     backend: Arc<Backend>,
     device: &DeviceArgs,
     limits: Limits,
     log: &Verbosity,
+) -> Result<Arc<Model>, Failure> {
+    let options = device.load_options()?;
+    let info = kind::info_for(&file, &options)?;
+    load(file, Placed::on(backend, info, options, limits), device, log, &Beside::default())
+}
+
+fn load(
+    file: GgufFile,
+    mut placed: Placed,
+    device: &DeviceArgs,
+    log: &Verbosity,
     beside: &Beside,
 ) -> Result<Arc<Model>, Failure> {
-    let mut options = device.load_options()?;
-    let mut plan = Plan::new(&kind::info_for(&file, &options)?, &limits, options.precision, &backend)?;
+    let limits = placed.limits;
+    let mut plan = Plan::new(&placed.info, &limits, placed.options.precision, &placed.backend)?;
     log.detail(format_args!("memory: {}", describe(&plan)));
     if log.verbose && plan.streamed > 0 {
-        tell_expected_of_file(&file, &options, &plan, device, log)?;
+        tell_expected_of_file(&file, &placed.info, &plan, device, log)?;
     } else if log.verbose && plan.slots > 0 {
-        tell_expected(&file, &options, &plan, &backend, device, log)?;
+        tell_expected(&file, &placed.info, &plan, &placed.backend, device, log)?;
     }
     log.detail(format_args!("context: {} tokens, threads: {}", plan.context, device.threads()));
     // On a GPU nothing is mapped.
@@ -193,13 +191,13 @@ fn load(
     plan.check()?;
     let bar = bar(log, "loading {wide_bar} {decimal_bytes}/{decimal_total_bytes}");
     let (progress, report) = (bar.clone(), beside.progress.clone());
-    options.progress = Some(Box::new(move |p| {
+    placed.options.progress = Some(Box::new(move |p| {
         report.set(p.done, p.total);
         progress.set_length(p.total);
         progress.set_position(p.done);
         ControlFlow::Continue(())
     }));
-    let model = Model::with_backend(file, backend, options);
+    let model = placed.load(file);
     bar.finish_and_clear();
     let model = Arc::new(model?);
     log.detail(format_args!("device: {}", model.device_name()));
@@ -213,13 +211,12 @@ fn load(
 /// Writes what to expect of slots for experts, by rates that are measured now.
 fn tell_expected(
     file: &GgufFile,
-    options: &LoadOptions,
+    info: &ModelInfo,
     plan: &Plan,
     backend: &Backend,
     device: &DeviceArgs,
     log: &Verbosity,
 ) -> Result<(), Failure> {
-    let info = kind::info_for(file, options)?;
     let (Some(layers), Some(rates)) = (Layers::of(&info.spec), backend.rates()?) else { return Ok(()) };
     let host = memory_rate(device.cpu_level.unwrap_or_else(Level::best), device.threads());
     let rates = ReadRates { device: rates.read_bytes_per_second, host };
@@ -233,12 +230,11 @@ fn tell_expected(
 /// Writes what to expect of experts in the model's file, by rates that are measured now.
 fn tell_expected_of_file(
     file: &GgufFile,
-    options: &LoadOptions,
+    info: &ModelInfo,
     plan: &Plan,
     device: &DeviceArgs,
     log: &Verbosity,
 ) -> Result<(), Failure> {
-    let info = kind::info_for(file, options)?;
     let uses = info.tensor_uses();
     let (Some(layers), Some(disk)) = (Layers::of(&info.spec), disk::read_rate(file, &uses)?) else { return Ok(()) };
     let memory = memory_rate(device.cpu_level.unwrap_or_else(Level::best), device.threads());
@@ -302,14 +298,7 @@ pub(crate) fn start(
         Wanted::Model(path) if model.prediction_heads() == 0 => {
             let file = Source::of(Some(path)).open(log)?;
             let limits = Limits { output_rows: None, ..limits };
-            DraftSource::Model(load(
-                file,
-                model.backend().clone(),
-                &device.for_draft_model(),
-                limits,
-                log,
-                &Beside::default(),
-            )?)
+            DraftSource::Model(on_device(file, model.backend().clone(), &device.for_draft_model(), limits, log)?)
         }
         // Requests have no draft tokens then.
         _ => drafts.source(&model)?.unwrap_or(DraftSource::Lookup),

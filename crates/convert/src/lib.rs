@@ -218,7 +218,7 @@ fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read,
     // Where MLX has quantised some, the others have the formats that hold their values.
     let as_they_are = options.mix.is_none() && (target == Target::Engine || quantization.is_there());
     let tensors = add_tensors(&mut header, &made, options.mix, as_they_are, target)?;
-    check(&header, &made)?;
+    check(&header, &made, target)?;
     if let Some(kept) = tensors.iter().find(|tensor| !tensor.from.is_float() && options.mix.is_some()) {
         let format = kept.from.name();
         notes.push(format!("{}: tensors in {format} keep this format, whatever the type", kept.name));
@@ -303,9 +303,15 @@ fn sampling(folder: &Path) -> Result<keys::Pairs, ConvertError> {
 }
 
 /// Reads the header as a model to be run, so that a model that does not run is refused before anything is written.
-fn check(header: &GgufWriter, tensors: &[OutputTensor]) -> Result<(), ConvertError> {
-    match ModelInfo::read_with_heads(&header.preview()) {
-        Ok(_) => Ok(()),
+fn check(header: &GgufWriter, tensors: &[OutputTensor], target: Target) -> Result<(), ConvertError> {
+    let preview = header.preview();
+    let checked = match target {
+        // Who loads the model reads its vocabulary.
+        Target::Engine => ModelInfo::check(&preview),
+        Target::File => ModelInfo::read_with_heads(&preview).map(drop),
+    };
+    match checked {
+        Ok(()) => Ok(()),
         Err(Error::TensorShape { name, found, expected, .. }) => {
             let source = tensors.iter().find(|tensor| tensor.name == name).and_then(OutputTensor::source_name);
             let reversed = |shape: Vec<u64>| shape.into_iter().rev().collect::<Vec<_>>();

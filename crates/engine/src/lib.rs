@@ -83,9 +83,9 @@ pub use gristmill_kernels::tensor::DeviceId;
 pub use gristmill_model as model;
 pub use gristmill_model::{
     Batch, DEFAULT_CONTEXT, Error, ExpertPlacement, ForcedExperts, GraphUsage, KV_BLOCK, KvEvent, KvFormat, KvListener,
-    KvParent, KvUsage, Limits, LoadOptions, Logits, MAX_CONTEXT, Model, ModelInfo, Notice, Opened, Outputs, Plan,
-    Precision, Progress, Reranker, RoutingTrace, Runner, SampledTokens, Sampling, SequenceId, Stage, default_threads,
-    gguf, machine, open_device, place_experts,
+    KvParent, KvUsage, Limits, LoadOptions, Logits, MAX_CONTEXT, Model, ModelInfo, Notice, Opened, Outputs, Placed,
+    PlacementNote, Plan, Precision, Progress, Reranker, RoutingTrace, Runner, SampledTokens, Sampling, SequenceId,
+    Stage, default_threads, gguf, machine, open_device, place, place_experts,
 };
 pub use gristmill_text::grammar::{Grammar, GrammarError, closed_schema};
 pub use gristmill_text::template::Chat;

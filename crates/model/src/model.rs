@@ -1,4 +1,4 @@
-//! A loaded model, and the description of one that is not.
+//! A loaded model.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -16,95 +16,18 @@ use gristmill_text::tokenizer::Tokenizer;
 
 use crate::device;
 use crate::error::{Error, Result};
-use crate::family::{self, Source};
+use crate::info::ModelInfo;
 use crate::limits::Limits;
 use crate::load::{ExpertPlacement, LoadOptions, Progress};
 use crate::notice::Notice;
 use crate::plan::Plan;
 use crate::program::Program;
-use crate::program::build::build;
 use crate::program::node::Node;
 use crate::program::uses::TensorUse;
 use crate::runner::MOST_DRAFTS;
 use crate::sampling;
 use crate::spec::ModelSpec;
-use crate::templates;
-use crate::vocabulary;
-use crate::weights::{self, WeightShapes, Weights};
-
-/// The description of a model, read from a file and checked against its tensors; no weight is loaded.
-#[derive(Debug)]
-pub struct ModelInfo {
-    /// The parts of the model.
-    pub spec: ModelSpec,
-    /// The tokenizer, if the file has a vocabulary.
-    pub tokenizer: Option<Tokenizer>,
-    /// The source of the chat template (Jinja), if the file has one.
-    pub template: Option<String>,
-    /// The source of the chat template for conversations with tools, if the file has one of its own
-    /// (`tokenizer.chat_template.tool_use`).
-    pub tool_template: Option<String>,
-    /// Metadata keys that are not used, in file order.
-    pub unused_keys: Vec<String>,
-    /// The forward pass.
-    pub(crate) program: Program,
-    /// The sizes of the weights.
-    pub(crate) weights: WeightShapes,
-}
-
-impl ModelInfo {
-    /// Reads and checks everything but the weights' values.
-    ///
-    /// # Errors
-    /// An [`Error`] that names the key or tensor: an unknown architecture, RoPE scaling, gating, activation or
-    /// pre-tokenizer; a count or number out of range; a tensor that is missing, of another shape, or not known.
-    pub fn read(file: &GgufFile) -> Result<Self> {
-        Self::of(Source::new(file), file, ExpertPlacement::Device)
-    }
-
-    /// Like [`Self::read`], for a model whose prediction heads are loaded
-    /// ([`LoadOptions::prediction_heads`]).
-    ///
-    /// # Errors
-    /// The errors of [`Self::read`].
-    pub fn read_with_heads(file: &GgufFile) -> Result<Self> {
-        Self::of(Source::with_heads(file), file, ExpertPlacement::Device)
-    }
-
-    /// Like [`Self::read`], for a model that is loaded with these options: with its prediction heads if they are loaded, and
-    /// with its experts where they are placed.
-    ///
-    /// # Errors
-    /// The errors of [`Self::read`], and [`Error::ExpertPlacement`].
-    pub fn read_for(file: &GgufFile, options: &LoadOptions) -> Result<Self> {
-        let source = if options.prediction_heads { Source::with_heads(file) } else { Source::new(file) };
-        Self::of(source, file, options.experts)
-    }
-
-    fn of(source: Source, file: &GgufFile, experts: ExpertPlacement) -> Result<Self> {
-        let spec = family::spec(&source)?;
-        let mut program = build(&spec, file);
-        program.place_experts(experts)?;
-        let weights = weights::survey(file, &spec, &program.tensors)?;
-        let tokenizer = vocabulary::read(&source)?;
-        if let Some(tokens) = tokenizer.as_ref().map(Tokenizer::vocab_size).filter(|&tokens| tokens != spec.vocab) {
-            return Err(Error::VocabularySize { tokens, rows: spec.vocab });
-        }
-        // Converters write an empty one for models that have none.
-        let [template, tool_template] = templates::read(&source)?.map(|template| template.map(str::to_owned));
-        Ok(Self { spec, tokenizer, template, tool_template, unused_keys: source.unused_keys(), program, weights })
-    }
-
-    /// What a forward pass reads of each tensor.
-    pub fn tensor_uses(&self) -> Vec<TensorUse> {
-        self.program.tensor_uses()
-    }
-
-    /// Notices of the file.
-    pub fn notices(&self) -> Vec<Notice> {
-        self.tokenizer.as_ref().and_then(Notice::of_tokenizer).into_iter().collect()
-    }
-}
+use crate::weights::{self, Weights};
 
 /// A loaded model: immutable, and shared by its runners.
 pub struct Model {
@@ -164,19 +87,21 @@ impl Model {
     /// # Errors
     /// The errors of [`Self::open`]; [`Error::NotDeterministic`] if the options request what the backend was not opened
     /// for.
-    pub fn with_backend(file: GgufFile, backend: Arc<Backend>, mut options: LoadOptions) -> Result<Self> {
-        if options.deterministic && !backend.deterministic() {
-            return Err(Error::NotDeterministic { device: backend.name() });
-        }
-        let (is_cpu, on_disk) =
-            (backend.device() == DeviceId::Cpu, matches!(options.experts, ExpertPlacement::Disk { .. }));
-        let needs_host = options.experts != ExpertPlacement::Device && !(is_cpu && on_disk);
-        if needs_host && backend.offload().host().is_none() {
-            let reason = format!("{} was opened without a CPU that computes them; use `open_device`", backend.name());
-            return Err(Error::ExpertPlacement { reason });
-        }
+    pub fn with_backend(file: GgufFile, backend: Arc<Backend>, options: LoadOptions) -> Result<Self> {
+        check_backend(&backend, &options)?;
         let info = ModelInfo::read_for(&file, &options)?;
-        if !is_cpu {
+        Self::load(file, info, backend, options)
+    }
+
+    /// Loads a model whose description was read for these options.
+    pub(crate) fn load(
+        file: GgufFile,
+        info: ModelInfo,
+        backend: Arc<Backend>,
+        mut options: LoadOptions,
+    ) -> Result<Self> {
+        check_backend(&backend, &options)?;
+        if backend.device() != DeviceId::Cpu {
             info.program.check_streamed_for_gpu()?;
         }
         if options.check_memory {
@@ -359,4 +284,19 @@ impl Model {
     pub fn prepared_bytes(&self) -> u64 {
         self.weights.owned_bytes()
     }
+}
+
+/// Refuses options that request what a backend was not opened for.
+fn check_backend(backend: &Backend, options: &LoadOptions) -> Result<()> {
+    if options.deterministic && !backend.deterministic() {
+        return Err(Error::NotDeterministic { device: backend.name() });
+    }
+    let (is_cpu, on_disk) =
+        (backend.device() == DeviceId::Cpu, matches!(options.experts, ExpertPlacement::Disk { .. }));
+    let needs_host = options.experts != ExpertPlacement::Device && !(is_cpu && on_disk);
+    if needs_host && backend.offload().host().is_none() {
+        let reason = format!("{} was opened without a CPU that computes them; use `open_device`", backend.name());
+        return Err(Error::ExpertPlacement { reason });
+    }
+    Ok(())
 }

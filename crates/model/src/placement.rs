@@ -1,17 +1,21 @@
 //! Where the experts go of a model that is larger than the device's memory.
 
+use std::fmt::{self, Display, Formatter};
 use std::path::Path;
+use std::sync::Arc;
 
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use gristmill_kernels::tensor::DeviceId;
 
-use crate::device::open_device;
+use crate::device::{Opened, open_device};
 use crate::error::{Error, Result};
+use crate::info::ModelInfo;
 use crate::limits::Limits;
 use crate::load::{ExpertPlacement, LoadOptions};
-use crate::model::{Model, ModelInfo};
+use crate::model::Model;
 use crate::plan::Plan;
+use crate::spec::ModelSpec;
 
 /// The divisor of a computer's free memory: one part of this number is left to others if no limit is set.
 const LEFT_OF_MEMORY: u64 = 10;
@@ -24,12 +28,13 @@ const PINNED_FOR_EACH: u64 = 512;
 /// experts, they stay in the file, but for those of as many layers as fit into the device's memory; a tenth of the host's memory is
 /// left to others then, unless [`LoadOptions::cpu_memory`] sets a limit. Returns the placement, and the context length that it is
 /// for. The options' own if the model fits, if they place experts themselves, or if nothing helps: [`Plan::check`] has the error
-/// then.
+/// then. `info` was read of `file` for these options ([`ModelInfo::read_for`]).
 ///
 /// # Errors
-/// The errors of [`ModelInfo::read_for`] and [`Plan::new`].
+/// [`Error::ExpertPlacement`], and the errors of [`Plan::new`].
 pub fn place_experts(
     file: &GgufFile,
+    info: &ModelInfo,
     options: &LoadOptions,
     limits: &Limits,
     backend: &Backend,
@@ -43,10 +48,10 @@ pub fn place_experts(
     if options.experts != ExpertPlacement::Device {
         return Ok(own);
     }
-    let planner = Planner { file, options, limits: *limits, backend };
-    if planner.plan(ExpertPlacement::Device)?.check().is_ok() {
+    if Plan::new(info, limits, options.precision, backend)?.check().is_ok() {
         return Ok(own);
     }
+    let planner = Planner { file, spec: &info.spec, options, limits: *limits, backend };
     for &tier in tiers.iter().filter(|&&tier| tier == Tier::Host || file.is_readable()) {
         if let Some((placement, context)) = planner.place(tier)? {
             return Ok((placement, Some(context)));
@@ -58,19 +63,16 @@ pub fn place_experts(
 /// A model on a device within limits.
 struct Planner<'a> {
     file: &'a GgufFile,
+    spec: &'a ModelSpec,
     options: &'a LoadOptions,
     limits: Limits,
     backend: &'a Backend,
 }
 
 impl Planner<'_> {
-    fn info(&self, experts: ExpertPlacement) -> Result<ModelInfo> {
-        let prediction_heads = self.options.prediction_heads;
-        ModelInfo::read_for(self.file, &LoadOptions { experts, prediction_heads, ..LoadOptions::default() })
-    }
-
     fn plan(&self, experts: ExpertPlacement) -> Result<Plan> {
-        Plan::new(&self.info(experts)?, &self.limits, self.options.precision, self.backend)
+        let (program, weights) = ModelInfo::parts(self.spec, self.file, experts)?;
+        Plan::of_parts(self.spec, &program, &weights, &self.limits, self.options.precision, self.backend)
     }
 
     /// The placement of a tier with as many experts in the faster memory as fit, and the context length that it is for. `None` if
@@ -94,9 +96,8 @@ impl Planner<'_> {
         };
         let Some(free) = free else { return Ok(None) };
         let fixed = Planner { limits: Limits { context: Some(least.context), ..self.limits }, ..*self };
-        let spec = self.info(ExpertPlacement::Device)?.spec;
         let device_layers = match tier {
-            Tier::HostAndFile => fixed.device_layers(tier, spec.layers.len()),
+            Tier::HostAndFile => fixed.device_layers(tier, self.spec.layers.len()),
             Tier::Host | Tier::File => 0,
         };
         let bytes = |count| {
@@ -105,7 +106,7 @@ impl Planner<'_> {
         };
         // Every slot takes the same memory, up to the layer with the fewest experts.
         let (one, two) = (bytes(1)?, bytes(2)?);
-        let most = spec.routers().iter().map(|router| router.experts).max().unwrap_or(0);
+        let most = self.spec.routers().iter().map(|router| router.experts).max().unwrap_or(0);
         let rest = free.saturating_sub(left).checked_sub(one);
         let more = rest.map(|rest| usize::try_from(rest / two.saturating_sub(one).max(1)).unwrap_or(most));
         let placement = match (tier, more) {
@@ -156,27 +157,105 @@ impl Tier {
     }
 }
 
-impl Model {
-    /// Loads a model for runners and engines with these limits. [`Limits::batch_tokens`] of 0 are those that suit the model and its
-    /// device. If the model is larger than the memory, its experts are placed as [`place_experts`] does. Returns the limits too, with
-    /// the context that was planned then.
+/// What a user is told of a placement.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum PlacementNote {
+    /// `auto` is the CPU, because a CUDA device cannot be used.
+    PassedOver(Arc<gristmill_kernels::Error>),
+    /// The model is larger than the memory, so its experts are there.
+    Experts(ExpertPlacement),
+}
+
+impl Display for PlacementNote {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        match self {
+            Self::PassedOver(error) => write!(f, "{error}; the CPU is used"),
+            Self::Experts(placement) => write!(f, "the model is larger than the memory: experts on {placement}"),
+        }
+    }
+}
+
+/// A model on its device within limits, before its weights are loaded.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Placed {
+    /// The model, with its experts where the options place them.
+    pub info: ModelInfo,
+    /// The device.
+    pub backend: Arc<Backend>,
+    /// The options, with the placement of experts.
+    pub options: LoadOptions,
+    /// The limits, with the tokens of a batch, and with the context that experts were placed for.
+    pub limits: Limits,
+    /// What a user is told.
+    pub notes: Vec<PlacementNote>,
+}
+
+impl Placed {
+    /// A model on a device that is open, as it is. `info` was read for these options.
+    pub fn on(backend: Arc<Backend>, info: ModelInfo, options: LoadOptions, limits: Limits) -> Self {
+        Self { info, backend, options, limits, notes: Vec::new() }
+    }
+
+    /// Loads the weights. `file` is the one of [`Self::info`].
     ///
     /// # Errors
-    /// The errors of [`Model::open`] and [`Plan::new`].
-    pub fn open_for(path: impl AsRef<Path>, mut options: LoadOptions, mut limits: Limits) -> Result<(Self, Limits)> {
+    /// The errors of [`Model::open`].
+    pub fn load(self, file: GgufFile) -> Result<Model> {
+        Model::load(file, self.info, self.backend, self.options)
+    }
+}
+
+/// Chooses the tokens of a batch if the limits have 0, and places the experts of a model that does not fit as
+/// [`place_experts`] does; `opened` was opened by these options ([`open_device`]), and is opened again with that placement. `info`
+/// was read of `file` for the options ([`ModelInfo::read_for`]).
+///
+/// # Errors
+/// The errors of [`place_experts`] and [`open_device`].
+pub fn place(
+    file: &GgufFile,
+    info: ModelInfo,
+    opened: Opened,
+    options: LoadOptions,
+    mut limits: Limits,
+) -> Result<Placed> {
+    if limits.batch_tokens == 0 {
+        limits.batch_tokens = limits.usual_batch(&info, options.precision, &opened.backend)?.max(limits.sequences);
+    }
+    let (experts, context) = place_experts(file, &info, &options, &limits, &opened.backend)?;
+    let mut placed = Placed::on(opened.backend, info, options, limits);
+    placed.notes.extend(opened.passed_over.map(PlacementNote::PassedOver));
+    if experts == placed.options.experts {
+        return Ok(placed);
+    }
+    let Placed { mut info, backend, mut options, limits, mut notes } = placed;
+    // The CPU's threads belong to the backend that has experts there.
+    drop(backend);
+    options.experts = experts;
+    info.place(file, experts)?;
+    notes.push(PlacementNote::Experts(experts));
+    let backend = open_device(&options)?.backend;
+    Ok(Placed { info, backend, options, limits: Limits { context, ..limits }, notes })
+}
+
+impl Model {
+    /// Loads a model for runners and engines with these limits: [`place`] chooses what they leave open. Returns the limits with
+    /// these choices, and what a user is told.
+    ///
+    /// # Errors
+    /// The errors of [`Model::open`] and [`place`].
+    pub fn open_for(
+        path: impl AsRef<Path>,
+        options: LoadOptions,
+        limits: Limits,
+    ) -> Result<(Self, Limits, Vec<PlacementNote>)> {
         let file = GgufFile::open(path)?;
-        let mut backend = open_device(&options)?.backend;
-        if limits.batch_tokens == 0 {
-            let info = ModelInfo::read_for(&file, &options)?;
-            limits.batch_tokens = limits.usual_batch(&info, options.precision, &backend)?.max(limits.sequences);
-        }
-        let (experts, context) = place_experts(&file, &options, &limits, &backend)?;
-        if experts != options.experts {
-            // The CPU's threads belong to the backend that has experts there.
-            drop(backend);
-            (options.experts, limits.context) = (experts, context);
-            backend = open_device(&options)?.backend;
-        }
-        Ok((Self::with_backend(file, backend, options)?, limits))
+        // Wrong options are refused before a large file is read.
+        let opened = open_device(&options)?;
+        let info = ModelInfo::read_for(&file, &options)?;
+        let mut placed = place(&file, info, opened, options, limits)?;
+        let (limits, notes) = (placed.limits, std::mem::take(&mut placed.notes));
+        Ok((placed.load(file)?, limits, notes))
     }
 }

@@ -6,14 +6,15 @@ use gristmill_kernels::tensor::DeviceId;
 use gristmill_kernels::weight::Footprint;
 
 use crate::error::{Error, Result};
+use crate::info::ModelInfo;
 use crate::limits::{DEFAULT_CONTEXT, Limits, MAX_CONTEXT, USUAL_BATCH};
 use crate::machine;
-use crate::model::ModelInfo;
 use crate::notice::Notice;
 use crate::program::Program;
 use crate::runner::MOST_DRAFTS;
 use crate::spec::{LayerSpec, Mixer, ModelSpec, RopeScaling};
 use crate::state::{Reuse, State};
+use crate::weights::WeightShapes;
 
 /// Bytes of a device's memory that are reserved for its driver. Kernels and captured graphs of a model need some tens
 /// of MB; the workspace of attention grows to 64 MB, and captured graphs keep its smaller predecessors.
@@ -82,12 +83,23 @@ impl Plan {
     /// [`Error::Limit`] if a limit is 0, or the context longer than [`MAX_CONTEXT`] or than the KV cache.
     /// [`Error::IndexedContext`] if the model would need its index, which is not implemented.
     pub fn new(info: &ModelInfo, limits: &Limits, precision: Precision, backend: &Backend) -> Result<Self> {
-        let weights = info.weights.footprint(backend);
-        let plan = Self::with_weights(&info.spec, &info.program, weights, limits, precision, backend, Reuse::Prefixes)?;
-        let host = info.weights.host_bytes(backend);
+        Self::of_parts(&info.spec, &info.program, &info.weights, limits, precision, backend)
+    }
+
+    /// The same of the parts of a model.
+    pub(crate) fn of_parts(
+        spec: &ModelSpec,
+        program: &Program,
+        weights: &WeightShapes,
+        limits: &Limits,
+        precision: Precision,
+        backend: &Backend,
+    ) -> Result<Self> {
+        let footprint = weights.footprint(backend);
+        let plan = Self::with_weights(spec, program, footprint, limits, precision, backend, Reuse::Prefixes)?;
+        let host = weights.host_bytes(backend);
         let host_available = if host > 0 { Self::host_memory(backend)? } else { None };
-        let streamed = info.weights.streamed_bytes();
-        Ok(Self { host, host_available, streamed, slots: info.weights.slots(), ..plan })
+        Ok(Self { host, host_available, streamed: weights.streamed_bytes(), slots: weights.slots(), ..plan })
     }
 
     /// Free memory of the host of a GPU, if the system reports it, or what is left of the limit.

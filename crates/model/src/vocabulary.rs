@@ -53,6 +53,7 @@ pub(super) fn read(source: &Source) -> Result<Option<Tokenizer>> {
         add_space_prefix: keys.get("add_space_prefix")?,
         flags: flags(source, tokens)?,
     };
+    tracing::debug!(tokens = tokens.len(), "the vocabulary is read");
     Ok(Some(Tokenizer::new(vocabulary)?))
 }
 

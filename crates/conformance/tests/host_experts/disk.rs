@@ -116,7 +116,9 @@ fn a_model_larger_than_host_memory_stays_in_the_file() {
     let (experts, _) = experts_of(NAME);
     let placed = |memory| {
         let options = LoadOptions { cpu_memory: Some(memory), ..LoadOptions::default() };
-        place_experts(&file(NAME), &options, &limits(), &backend(on_cpu.total())).unwrap().0
+        let file = file(NAME);
+        let info = ModelInfo::read(&file).unwrap();
+        place_experts(&file, &info, &options, &limits(), &backend(on_cpu.total())).unwrap().0
     };
     assert_eq!(placed(on_cpu.host), ExpertPlacement::Cpu);
     let mut in_file = 0;
@@ -136,7 +138,8 @@ fn a_model_larger_than_host_memory_stays_in_the_file() {
     assert!(of_layer.total() > on_cpu.total() && of_layer.host < one.host);
     // A layer on the device leaves the runner's part free, which is more than all of a golden model.
     let options = LoadOptions { cpu_memory: Some(one.host), ..LoadOptions::default() };
-    let (found, _) = place_experts(&file(NAME), &options, &limits(), &backend(of_layer.total())).unwrap();
+    let info = ModelInfo::read(&file(NAME)).unwrap();
+    let (found, _) = place_experts(&file(NAME), &info, &options, &limits(), &backend(of_layer.total())).unwrap();
     assert_eq!(found, ExpertPlacement::disk(1));
 
     let options = LoadOptions { experts: ExpertPlacement::disk(1), ..LoadOptions::default() };

@@ -627,7 +627,8 @@ fn a_model_that_does_not_fit_gets_slots() {
     let large = backend(80 << 30);
     let [all, cpu, one] = [ExpertPlacement::Device, ExpertPlacement::Cpu, ExpertPlacement::Slots(1)]
         .map(|placement| plan(placement, &large).total());
-    let placed = |memory| place_experts(&file, &LoadOptions::default(), &limits, &backend(memory)).unwrap().0;
+    let info = ModelInfo::read(&file).unwrap();
+    let placed = |memory| place_experts(&file, &info, &LoadOptions::default(), &limits, &backend(memory)).unwrap().0;
     assert_eq!(placed(all), ExpertPlacement::Device);
     // Staging memory makes slots dearer than a small model.
     assert!(cpu < all && all < one);
@@ -636,7 +637,10 @@ fn a_model_that_does_not_fit_gets_slots() {
     assert_eq!(placed(cpu - 1), ExpertPlacement::Device);
     assert!(plan(ExpertPlacement::Slots(experts), &large).total() > one);
     let asked = LoadOptions { experts: ExpertPlacement::Slots(2), ..LoadOptions::default() };
-    assert_eq!(place_experts(&file, &asked, &limits, &backend(cpu)).unwrap().0, ExpertPlacement::Slots(2));
+    assert_eq!(
+        place_experts(&file, &ModelInfo::read_for(&file, &asked).unwrap(), &asked, &limits, &backend(cpu)).unwrap().0,
+        ExpertPlacement::Slots(2)
+    );
 }
 
 /// A prompt whose experts are copied to the device, in several groups, with all experts on the device by the rule; slots are filled

@@ -17,11 +17,11 @@ use gristmill_model::{
 use crate::scales::scaled;
 use crate::tiny::Random;
 
-fn path(name: &str) -> PathBuf {
+pub(crate) fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../conformance/golden").join(format!("{name}.gguf"))
 }
 
-fn cpu() -> Arc<Backend> {
+pub(crate) fn cpu() -> Arc<Backend> {
     Arc::new(Cpu::backend(Level::best(), 2).unwrap())
 }
 
@@ -264,7 +264,8 @@ fn a_model_that_does_not_fit_stays_in_the_file() {
     let options = |memory| LoadOptions { device: "cpu".to_owned(), cpu_memory: Some(memory), ..LoadOptions::default() };
     let placed = |memory| {
         let backend = open_device(&options(memory)).unwrap().backend;
-        place_experts(&file, &options(memory), &limits(), &backend).unwrap().0
+        let info = ModelInfo::read(&file).unwrap();
+        place_experts(&file, &info, &options(memory), &limits(), &backend).unwrap().0
     };
     let (all, one) = (total(ExpertPlacement::Device), total(ExpertPlacement::disk(1)));
     assert!(one < all, "{one} {all}");
@@ -278,7 +279,7 @@ fn a_model_that_does_not_fit_stays_in_the_file() {
     assert_eq!(placed(one - 1), ExpertPlacement::Device);
 
     let memory = total(ExpertPlacement::disk(2));
-    let (model, _) = Model::open_for(&path, options(memory), limits()).unwrap();
+    let (model, ..) = Model::open_for(&path, options(memory), limits()).unwrap();
     assert_eq!(model.experts(), ExpertPlacement::disk(2));
     // The table is copied, so that nothing is read from the map.
     let planned = plan(&file, ExpertPlacement::disk(2), &cpu());

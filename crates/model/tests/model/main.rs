@@ -11,6 +11,7 @@ mod indexed;
 mod latent;
 mod limits;
 mod load;
+mod read_once;
 mod recurrent;
 mod rollback;
 mod routed;

@@ -1,0 +1,118 @@
+//! The description of a model that is not loaded.
+
+use gristmill_files::gguf::GgufFile;
+use gristmill_text::tokenizer::Tokenizer;
+
+use crate::error::{Error, Result};
+use crate::family::{self, Source};
+use crate::load::{ExpertPlacement, LoadOptions};
+use crate::notice::Notice;
+use crate::program::Program;
+use crate::program::build::build;
+use crate::program::uses::TensorUse;
+use crate::spec::ModelSpec;
+use crate::templates;
+use crate::vocabulary;
+use crate::weights::{self, WeightShapes};
+
+/// The description of a model, read from a file and checked against its tensors; no weight is loaded.
+#[derive(Debug)]
+pub struct ModelInfo {
+    /// The parts of the model.
+    pub spec: ModelSpec,
+    /// The tokenizer, if the file has a vocabulary.
+    pub tokenizer: Option<Tokenizer>,
+    /// The source of the chat template (Jinja), if the file has one.
+    pub template: Option<String>,
+    /// The source of the chat template for conversations with tools, if the file has one of its own
+    /// (`tokenizer.chat_template.tool_use`).
+    pub tool_template: Option<String>,
+    /// Metadata keys that are not used, in file order.
+    pub unused_keys: Vec<String>,
+    /// The forward pass.
+    pub(crate) program: Program,
+    /// The sizes of the weights.
+    pub(crate) weights: WeightShapes,
+}
+
+impl ModelInfo {
+    /// Reads and checks everything but the weights' values.
+    ///
+    /// # Errors
+    /// An [`Error`] that names the key or tensor: an unknown architecture, RoPE scaling, gating, activation or
+    /// pre-tokenizer; a count or number out of range; a tensor that is missing, of another shape, or not known.
+    pub fn read(file: &GgufFile) -> Result<Self> {
+        Self::of(Source::new(file), file, ExpertPlacement::Device)
+    }
+
+    /// Like [`Self::read`], for a model whose prediction heads are loaded
+    /// ([`LoadOptions::prediction_heads`]).
+    ///
+    /// # Errors
+    /// The errors of [`Self::read`].
+    pub fn read_with_heads(file: &GgufFile) -> Result<Self> {
+        Self::of(Source::with_heads(file), file, ExpertPlacement::Device)
+    }
+
+    /// Like [`Self::read`], for a model that is loaded with these options: with its prediction heads if they are loaded, and
+    /// with its experts where they are placed.
+    ///
+    /// # Errors
+    /// The errors of [`Self::read`], and [`Error::ExpertPlacement`].
+    pub fn read_for(file: &GgufFile, options: &LoadOptions) -> Result<Self> {
+        let source = if options.prediction_heads { Source::with_heads(file) } else { Source::new(file) };
+        Self::of(source, file, options.experts)
+    }
+
+    fn of(source: Source, file: &GgufFile, experts: ExpertPlacement) -> Result<Self> {
+        let spec = family::spec(&source)?;
+        let (program, weights) = Self::parts(&spec, file, experts)?;
+        let tokenizer = vocabulary::read(&source)?;
+        if let Some(tokens) = tokenizer.as_ref().map(Tokenizer::vocab_size).filter(|&tokens| tokens != spec.vocab) {
+            return Err(Error::VocabularySize { tokens, rows: spec.vocab });
+        }
+        // Converters write an empty one for models that have none.
+        let [template, tool_template] = templates::read(&source)?.map(|template| template.map(str::to_owned));
+        Ok(Self { spec, tokenizer, template, tool_template, unused_keys: source.unused_keys(), program, weights })
+    }
+
+    /// The forward pass and the sizes of the weights of a model whose experts are there.
+    pub(crate) fn parts(
+        spec: &ModelSpec,
+        file: &GgufFile,
+        experts: ExpertPlacement,
+    ) -> Result<(Program, WeightShapes)> {
+        let mut program = build(spec, file);
+        program.place_experts(experts)?;
+        let weights = weights::survey(file, spec, &program.tensors)?;
+        Ok((program, weights))
+    }
+
+    /// Places the experts elsewhere. `file` is the one that was read; its vocabulary is not read again.
+    ///
+    /// # Errors
+    /// [`Error::ExpertPlacement`].
+    pub fn place(&mut self, file: &GgufFile, experts: ExpertPlacement) -> Result<()> {
+        (self.program, self.weights) = Self::parts(&self.spec, file, experts)?;
+        Ok(())
+    }
+
+    /// Checks a model with its prediction heads, except for its vocabulary and its templates.
+    ///
+    /// # Errors
+    /// The errors of [`Self::read`] about keys and tensors.
+    pub fn check(file: &GgufFile) -> Result<()> {
+        let spec = family::spec(&Source::with_heads(file))?;
+        Self::parts(&spec, file, ExpertPlacement::Device).map(drop)
+    }
+
+    /// What a forward pass reads of each tensor.
+    pub fn tensor_uses(&self) -> Vec<TensorUse> {
+        self.program.tensor_uses()
+    }
+
+    /// Notices of the file.
+    pub fn notices(&self) -> Vec<Notice> {
+        self.tokenizer.as_ref().and_then(Notice::of_tokenizer).into_iter().collect()
+    }
+}
