@@ -19,7 +19,7 @@ use crate::Error;
 use crate::folder;
 use crate::listing::RemoteFile;
 use crate::pick::{Picked, choose};
-use crate::reference::{MAIN, Pick, Reference, is_commit, is_path};
+use crate::reference::{MAIN, Pick, Reference, USUAL, is_commit, is_path};
 
 /// How often a lock of another process is tried.
 const SOON: Duration = Duration::from_millis(100);
@@ -76,7 +76,7 @@ impl Cache {
     /// If the cache cannot be read.
     pub(crate) fn find_surely(&self, reference: &Reference) -> Result<Option<Vec<PathBuf>>, Error> {
         let sure = match reference.pick {
-            Pick::Usual => Reference { pick: Pick::Tag(crate::pick::USUAL[0].to_owned()), ..reference.clone() },
+            Pick::Usual => Reference { pick: Pick::Tag(USUAL[0].to_owned()), ..reference.clone() },
             _ => reference.clone(),
         };
         let is_marked = |files: &Vec<PathBuf>| {

@@ -261,7 +261,7 @@ pub enum Error {
     /// Too little free space before a download.
     #[error(
         "{path}: the download needs {} more, but {} are free; free some space, or name another folder with HF_HUB_CACHE",
-        crate::bytes(*.needed), crate::bytes(*.free)
+        crate::bytes::bytes(*.needed), crate::bytes::bytes(*.free)
     )]
     Space {
         /// The cache.
@@ -331,7 +331,7 @@ impl Error {
 
 /// `Q4_K_M, UD-Q4_K_XL or Q8_0`.
 fn usual() -> String {
-    let [first @ .., last] = crate::USUAL;
+    let [first @ .., last] = crate::reference::USUAL;
     format!("{} or {last}", first.join(", "))
 }
 

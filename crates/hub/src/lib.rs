@@ -17,13 +17,16 @@
 
 #![forbid(unsafe_code)]
 
+mod bytes;
 mod cache;
 mod download;
 mod error;
+mod event;
 mod folder;
 mod http;
 mod listing;
 mod manage;
+mod options;
 mod partial;
 mod pick;
 mod reference;
@@ -34,116 +37,28 @@ mod token;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use gristmill_files::gguf::FileKind;
 
 pub use cache::Cache;
 pub use error::Error;
+pub use event::{Event, Progress};
 pub use folder::model_path;
 pub use listing::{Listing, RemoteFile};
 pub use manage::{CachedModel, Removed};
-pub use pick::{Choice, Picked, USUAL, choices, choose_by_name, tag_of};
-pub use reference::{MAIN, Pick, Reference};
+pub use options::{ENDPOINT, Options};
+pub use pick::{Choice, Picked, choices, choose_by_name, tag_of};
+pub use reference::{MAIN, Pick, Reference, USUAL};
 pub use sum::Sum;
 pub use tls::crypto_provider;
 pub use token::Token;
 
+use bytes::allocated;
 use cache::{Folder, make_parent};
 use download::Download;
 use http::{Client, escape};
 use partial::Partial;
 use pick::choose;
-
-/// The address of the public hub.
-pub const ENDPOINT: &str = "https://huggingface.co";
-
-/// Settings of a client.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The address of the hub: `https://HOST`, or `http://HOST:PORT`.
-    pub endpoint: String,
-    /// The folder of the cache.
-    pub cache: PathBuf,
-    /// The user's token, which only the host of `endpoint` gets.
-    pub token: Option<Token>,
-    /// Whether only the cache may be used.
-    pub offline: bool,
-    /// Connections at a time for one file.
-    pub connections: usize,
-    /// Bytes of one request.
-    pub piece: u64,
-    /// The wait before a request is repeated; doubled each time.
-    pub patience: Duration,
-    /// The longest wait for a connection, a reply or the next bytes.
-    pub timeout: Duration,
-    /// Whether the proxy of the environment is used (`HTTPS_PROXY`, `NO_PROXY`).
-    pub system_proxy: bool,
-}
-
-impl Options {
-    /// The public hub with a cache in this folder: no token, four connections of 64 MiB at a time.
-    pub fn new(cache: impl Into<PathBuf>) -> Options {
-        Options {
-            endpoint: ENDPOINT.to_owned(),
-            cache: cache.into(),
-            token: None,
-            offline: false,
-            connections: 4,
-            piece: 64 << 20,
-            patience: Duration::from_millis(500),
-            timeout: Duration::from_secs(30),
-            system_proxy: false,
-        }
-    }
-}
-
-/// Takes what happens during a download, from several threads.
-pub type Progress<'a> = &'a (dyn Fn(Event) + Sync);
-
-/// A step of a download.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Event<'a> {
-    /// The download of a file starts.
-    Begin {
-        /// The path within the repository.
-        file: &'a str,
-        /// Bytes of the file.
-        size: u64,
-        /// Bytes that an earlier download left.
-        had: u64,
-    },
-    /// Bytes have come and are written.
-    Bytes(u64),
-    /// A request failed and is repeated after `wait`.
-    Retry {
-        /// Why it failed.
-        error: &'a Error,
-        /// The time until then.
-        wait: Duration,
-    },
-    /// Another process downloads the same content, and this one waits for it.
-    Waiting(&'a Path),
-    /// This many more bytes of the file have been verified.
-    Verified(u64),
-    /// The file had been started earlier and is wrong as a whole: it is downloaded again from its start.
-    Again {
-        /// The path within the repository.
-        file: &'a str,
-    },
-    /// The file is whole and verified.
-    End {
-        /// The path within the repository.
-        file: &'a str,
-        /// What verified it.
-        sum: &'a Sum,
-    },
-    /// The repository also has these files, which are no language models.
-    Companions(&'a [Choice<'a>]),
-    /// The hub cannot be reached, and the copy in the cache is used.
-    Unreachable(&'a Error),
-}
 
 /// A client of a hub and its cache.
 pub struct Hub {
@@ -418,28 +333,6 @@ fn digest(mut file: &File, path: &Path, download: &Download) -> Result<Sum, Erro
 
 fn has_size(path: &Path, size: u64) -> bool {
     fs::metadata(path).is_ok_and(|data| data.is_file() && data.len() == size)
-}
-
-/// Bytes on the disk of a file with holes.
-#[cfg(unix)]
-fn allocated(path: &Path) -> u64 {
-    use std::os::unix::fs::MetadataExt;
-    fs::metadata(path).map_or(0, |data| data.blocks() * 512)
-}
-
-#[cfg(not(unix))]
-fn allocated(path: &Path) -> u64 {
-    fs::metadata(path).map_or(0, |data| data.len())
-}
-
-/// A readable number of bytes, in powers of ten.
-pub(crate) fn bytes(n: u64) -> String {
-    match n {
-        0..1_000 => format!("{n} B"),
-        1_000..1_000_000 => format!("{:.1} kB", n as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} MB", n as f64 / 1e6),
-        _ => format!("{:.2} GB", n as f64 / 1e9),
-    }
 }
 
 #[cfg(test)]

@@ -198,7 +198,7 @@ impl Folder {
                 return Err(Error::Locked { path: self.blob(&name) });
             };
             let path = self.blob(&name);
-            bytes += crate::allocated(&path);
+            bytes += crate::bytes::allocated(&path);
             fs::remove_file(&path).map_err(Error::io(&path))?;
         }
         for (name, commit) in self.refs_of_missing()? {

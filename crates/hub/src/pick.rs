@@ -6,10 +6,7 @@ use gristmill_files::gguf::FileKind;
 
 use crate::Error;
 use crate::listing::RemoteFile;
-use crate::reference::{Pick, Reference, is_gguf};
-
-/// The tags that are taken without a tag, the first that is there.
-pub const USUAL: [&str; 3] = ["Q4_K_M", "UD-Q4_K_XL", "Q8_0"];
+use crate::reference::{Pick, Reference, USUAL, is_gguf};
 
 /// Returns the kind of a file by its header; `None` if the header does not show one.
 pub(crate) type Judge<'j> = &'j mut dyn FnMut(&RemoteFile) -> Result<Option<FileKind>, Error>;
@@ -225,7 +222,7 @@ fn usual<'a, 'b>(models: &[&'b Choice<'a>]) -> Option<&'b Choice<'a>> {
 
 /// `a-Q4_0.gguf (4.50 GB), …`.
 fn list(models: &[&Choice]) -> String {
-    let one = |model: &&Choice| format!("{} ({})", model.path(), crate::bytes(model.size()));
+    let one = |model: &&Choice| format!("{} ({})", model.path(), crate::bytes::bytes(model.size()));
     models.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 

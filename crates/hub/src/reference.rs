@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 use crate::Error;
 
+/// The tags that are taken without a tag, the first that is there.
+pub const USUAL: [&str; 3] = ["Q4_K_M", "UD-Q4_K_XL", "Q8_0"];
+
 /// A mark before a name.
 const MARKS: [&str; 2] = ["hf://", "hf:"];
 

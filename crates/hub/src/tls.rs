@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustls::crypto::CryptoProvider;
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 
-use crate::Error;
+use crate::error::Error;
 
 /// The cryptography of encrypted connections.
 ///

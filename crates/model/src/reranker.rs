@@ -8,6 +8,7 @@ use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_text::tokenizer::{EncodeOptions, Tokenizer};
 
 use crate::model::Model;
+use crate::spec::CLASSIFIER;
 
 /// The prompt that Qwen publishes with the model, in the form of `tokenizer.chat_template.rerank`.
 const PROMPT: &str = "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the \
@@ -19,8 +20,6 @@ const INSTRUCT: &str = "<Instruct>: ";
 const LABELS: [&str; 2] = ["yes", "no"];
 /// The value of `pooling_type` for rerankers.
 const RANK: u32 = 4;
-/// The tensor of a file that has only two rows of the head.
-pub(crate) const CLASSIFIER: &str = "cls.output.weight";
 
 /// The head and the prompt of a reranker.
 #[derive(Clone, Debug, PartialEq)]

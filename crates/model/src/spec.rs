@@ -1,9 +1,10 @@
-//! The parts of a model, as data: `arch` reads it from a file, `forward` computes with it.
+//! The parts of a model, as data: `family` reads it from a file, and `program` computes with it.
 
 use gristmill_kernels::kv::{KvFormat, KvSpec};
 use gristmill_kernels::ops::{Activation, DecayKind, DeltaHeads, GateKind, RopeStyle, Routing, Temperature, Window};
 
-use crate::reranker::CLASSIFIER;
+/// The tensor of a file that has only two rows of the head.
+pub(crate) const CLASSIFIER: &str = "cls.output.weight";
 
 /// A decoder-only transformer. With x the residual stream, a layer is
 ///

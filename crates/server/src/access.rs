@@ -1,6 +1,5 @@
 //! Access control: keys, hosts, origins.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
@@ -11,31 +10,16 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, AllowPrivateNetwork, CorsLayer
 
 use crate::error::{ApiError, refuse};
 use crate::fields::IGNORED;
-use crate::keys::{Client, Keys, Turn};
+use crate::keys::Keys;
 use crate::options::Access;
 use crate::page;
 use crate::request_id::{ANTHROPIC_REQUEST_ID, REQUEST_ID};
 use crate::state::App;
+use crate::tenant::Tenant;
 use crate::{health, host};
 
 /// How long a browser may keep the answer to its question whether a page may ask.
 const PREFLIGHT_LASTS: Duration = Duration::from_secs(600);
-
-/// Whose request it is; nobody's without keys.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Tenant(pub(crate) Option<Arc<Client>>);
-
-impl Tenant {
-    /// See [`gristmill_engine::Request::tenant`].
-    pub(crate) fn id(&self) -> u64 {
-        self.0.as_ref().map_or(0, |client| client.tenant)
-    }
-
-    /// Counts the sequences of a request that takes time of the engine, if the limits of the key allow it.
-    pub(crate) fn turn(&self, sequences: usize) -> Result<Option<Turn>, ApiError> {
-        self.0.as_ref().map(|client| client.turn(sequences)).transpose()
-    }
-}
 
 /// Lets requests pass that may ask, with their [`Tenant`].
 pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Next) -> Response {

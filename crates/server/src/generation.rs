@@ -10,7 +10,6 @@ use gristmill_engine::{GenerationOptions, Grammar, Prompt, ReplyParser, Request}
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::timeout;
 
-use crate::access::Tenant;
 use crate::blocking::blocking;
 use crate::error::{ApiError, Paths};
 use crate::fields;
@@ -19,6 +18,7 @@ use crate::log::Counts;
 use crate::models::ServedModel;
 use crate::reply::{Choice, Reply, Step};
 use crate::request::{ApiRequest, Conversation, Input};
+use crate::tenant::Tenant;
 
 /// How long the head of a reply in events may wait for its first event. Proxies and clients give up on a silent server
 /// after 30 s or more.

@@ -9,7 +9,6 @@ use axum::response::sse::Event;
 use futures_util::{Stream, StreamExt, stream};
 use tokio::time::timeout;
 
-use crate::access::Tenant;
 use crate::error::ApiError;
 use crate::fields::{self, Fields};
 use crate::generation::Running;
@@ -18,6 +17,7 @@ use crate::models::{ServedModel, Slot};
 use crate::request::ApiRequest;
 use crate::state::App;
 use crate::stream::{self as events, Writer};
+use crate::tenant::Tenant;
 
 /// How long the head of a reply in events waits for a model that is being loaded. An error within this time has its own
 /// status.

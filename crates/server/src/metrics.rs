@@ -1,6 +1,7 @@
 //! Counters and times, in the form of Prometheus. `of_model` has those of each model, `figures` what its engine counts,
 //! `of_key` what each key uses, `vllm` the names of another server.
 
+pub(crate) mod endpoint;
 mod figures;
 mod of_key;
 mod of_model;
@@ -10,26 +11,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use axum::extract::State;
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
 use gristmill_engine::Embeddings;
+use gristmill_engine::FinishReason;
 use gristmill_engine::{EngineError, Piece, Usage};
-use gristmill_engine::{FinishReason, Stats};
-use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::access::Tenant;
-use crate::error::ApiError;
-use crate::state::App;
+use crate::tenant::Tenant;
+use figures::PREFIX;
 use of_key::{OfKey, OfKeys};
 pub(crate) use of_model::OfModel;
 use of_model::OfModels;
-
-/// The prefix of the names of all metrics.
-const PREFIX: &str = "gristmill";
 
 /// The outcome of a text that ended.
 fn outcome(reason: FinishReason) -> &'static str {
@@ -172,24 +165,4 @@ impl Drop for Watch {
         }
         self.model.requests.dec();
     }
-}
-
-/// Counters and histograms of this server, for Prometheus.
-#[utoipa::path(
-    get, path = "/metrics",
-    responses((status = 200, body = String, content_type = "application/openmetrics-text"))
-)]
-pub(crate) async fn show(State(app): State<App>) -> Result<Response, ApiError> {
-    let mut text = String::new();
-    let stats: Vec<(String, Stats)> =
-        app.models.loaded().map(|(slot, model)| (slot.name.clone(), model.engine.stats())).collect();
-    let vllm = app.metrics.vllm.as_ref();
-    let moment = vllm.is_some().then(|| vllm::moment(stats.clone()));
-    let figures = figures::registry(stats);
-    let parts = [&app.metrics.registry, &figures].into_iter().chain(&moment).chain(vllm);
-    let written = parts.into_iter().try_for_each(|part| encode_registry(&mut text, part));
-    // Writing into a string does not fail.
-    let _ = written.and_then(|()| encode_eof(&mut text));
-    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, content_type)], text).into_response())
 }

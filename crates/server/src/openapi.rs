@@ -45,7 +45,7 @@ use crate::{anthropic, health, info, metrics, model, openai, worker};
         info::slots,
         health::health,
         health::ready,
-        metrics::show,
+        metrics::endpoint::show,
     ),
     components(schemas(openai::chat::ChatChunk, openai::responses::ResponseEvent)),
     modifiers(&Completed)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::host::HostPattern;
 use crate::keys::Key;
 use crate::kv_events::KvEvents;
-use crate::log::Log;
+use crate::logged::Log;
 use crate::origin::Origin;
 use crate::page::McpOrigin;
 

@@ -74,7 +74,7 @@ pub(crate) fn routes(app: App) -> Router {
         .route("/slots", get(info::slots))
         .route("/health", get(health::health))
         .route("/ready", get(health::ready))
-        .route("/metrics", get(metrics::show))
+        .route("/metrics", get(metrics::endpoint::show))
         .route("/openapi.json", get(openapi::show))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
@@ -88,7 +88,7 @@ pub(crate) fn routes(app: App) -> Router {
 
 /// The paths of monitoring alone, which need no key and no name of the machine.
 pub(crate) fn monitoring(app: App) -> Router {
-    let router = Router::new().route("/metrics", get(metrics::show));
+    let router = Router::new().route("/metrics", get(metrics::endpoint::show));
     let router = router.route("/health", get(health::health)).route("/ready", get(health::ready));
     router.fallback(no_route).method_not_allowed_fallback(no_method).layer(from_fn(unread::announce)).with_state(app)
 }

@@ -8,10 +8,10 @@ use gristmill_engine::Stats;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::access::Tenant;
 use crate::error::{ApiError, ErrorBody};
 use crate::models::ModelQuery;
 use crate::state::{App, seconds};
+use crate::tenant::Tenant;
 
 /// Other paths of `/server_info` and `/model_info`, which older routers ask.
 pub(crate) const OLDER: [&str; 2] = ["/get_server_info", "/get_model_info"];

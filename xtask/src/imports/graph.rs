@@ -112,7 +112,8 @@ impl Module {
             match token {
                 TokenTree::Punct(punct) if punct.as_char() == '#' => {
                     let attribute = tokens.get(at + 1).map(ToString::to_string).unwrap_or_default();
-                    if attribute.replace(' ', "").starts_with("[cfg(test)]") {
+                    let attribute = attribute.replace(' ', "");
+                    if ["[cfg(test)]", "[cfg(all(test,"].iter().any(|start| attribute.starts_with(start)) {
                         at = end_of_item(&tokens, at + 1);
                     }
                 }
@@ -229,6 +230,7 @@ mod tests {
             ("fn f() { let _ = vec![crate::One::new()]; }", vec!["user > a"]),
             ("#[cfg(test)] mod tests { use crate::One; } use crate::b::X;", vec!["user > b"]),
             ("#[cfg(test)] use crate::One;", vec![]),
+            ("#[cfg(all(test, unix))] mod tests { use super::One; }", vec![]),
             ("use crate::LOCAL; use crate::other::Name;", vec!["user > crate"]),
         ] {
             let files = [index, ("a", "pub struct One; pub struct Deep;"), b, inner, ("user", user)];

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::access::Tenant;
 use crate::blocking::blocking;
 use crate::content::Content;
 use crate::error::{AnthropicError, AnthropicErrorBody, ApiError, GrammarPath, Overflow, Paths};
@@ -27,6 +26,7 @@ use crate::request::{ApiRequest, Conversation, Input, check_stops};
 use crate::sampling::{REPETITION_PENALTY, SamplingFields, SettingFields};
 use crate::state::App;
 use crate::stream::StreamEvent;
+use crate::tenant::Tenant;
 use crate::thinking::ThinkingFields;
 use blocks::Block;
 use messages::InputMessage;

@@ -10,8 +10,10 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::PREFIX;
 use super::of_model::Labels;
+
+/// The prefix of the names of all metrics.
+pub(super) const PREFIX: &str = "gristmill";
 
 /// Tokens of a block of the KV cache.
 pub(super) const BLOCK: usize = gristmill_engine::KV_BLOCK;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use utoipa::ToSchema;
 
-use super::{LoadProgress, LoadedModel, Loader, OfferedModel};
+use super::offered::{LoadProgress, LoadedModel, Loader, OfferedModel};
 use crate::error::ApiError;
 use crate::metrics::OfModel;
 

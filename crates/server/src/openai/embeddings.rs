@@ -10,7 +10,6 @@ use utoipa::ToSchema;
 
 use super::prompts::{Prompts, SpecialFields};
 use super::vectors::vectors;
-use crate::access::Tenant;
 use crate::base64;
 use crate::blocking::blocking;
 use crate::error::{ApiError, ErrorBody};
@@ -19,6 +18,7 @@ use crate::log::Counts;
 use crate::models::ServedModel;
 use crate::policy;
 use crate::state::App;
+use crate::tenant::Tenant;
 
 /// The most inputs of a request, as OpenAI has it.
 const MOST_INPUTS: usize = 2_048;

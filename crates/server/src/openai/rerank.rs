@@ -11,7 +11,6 @@ use utoipa::ToSchema;
 
 use super::prompts::SpecialFields;
 use super::vectors::{last_states, vectors};
-use crate::access::Tenant;
 use crate::content::TextOr;
 use crate::error::{ApiError, ErrorBody};
 use crate::fields::{self, Fields};
@@ -20,6 +19,7 @@ use crate::models::ServedModel;
 use crate::policy;
 use crate::reply::random_digits;
 use crate::state::{App, seconds};
+use crate::tenant::Tenant;
 
 /// The most texts of a request.
 const MOST_TEXTS: usize = 2_048;

@@ -6,11 +6,11 @@ use gristmill_engine::{Canceller, EngineError};
 use gristmill_engine::{EmbeddingRequest, Embeddings, Prompt};
 use tokio::sync::oneshot;
 
-use crate::access::Tenant;
 use crate::blocking::blocking;
 use crate::error::{ApiError, Paths};
 use crate::keys::Turn;
 use crate::models::ServedModel;
+use crate::tenant::Tenant;
 
 /// The vectors of texts. `at` has the path of each text in the caller's request.
 pub(super) async fn vectors(

@@ -12,7 +12,6 @@ use super::common::{self, CommonFields, MOST_LOGPROBS};
 use super::format::{FormatFields, ResponseFormat};
 use super::prompts::{Prompts, SpecialFields};
 use super::traces::TraceFields;
-use crate::access::Tenant;
 use crate::error::{ApiError, ErrorBody};
 use crate::fields::Fields;
 use crate::handler;
@@ -23,6 +22,7 @@ use crate::request::{ApiRequest, Input};
 use crate::sampling::{SamplingFields, SettingFields};
 use crate::state::App;
 use crate::stream::StreamEvent;
+use crate::tenant::Tenant;
 pub(crate) use write::Completion;
 use write::{CompletionWriter, Parts};
 
