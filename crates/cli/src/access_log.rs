@@ -11,12 +11,13 @@ use gristmill_server::{Log, LoggedRequest};
 use gristmill_text::clock;
 use serde_json::{Value, json};
 
-use crate::args::Verbosity;
 use crate::console;
 use crate::failure::Failure;
+use crate::verbosity::Verbosity;
 
 /// Where the log is written.
 #[derive(Args)]
+#[command(next_help_heading = "Operation")]
 pub(crate) struct AccessLogArgs {
     /// Append a line for each request to FILE, or print it on stdout (-). A line has method, path, status, tokens and
     /// times, but no text of the request or reply. With --verbose, lines are also printed on stderr. SIGHUP opens the file

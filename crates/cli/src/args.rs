@@ -14,10 +14,12 @@ use crate::draft::DraftArgs;
 use crate::failure::Failure;
 use crate::numbers::MaxTokens;
 use crate::settings::SettingArgs;
+use crate::verbosity::Verbosity;
 use crate::{console, numbers, settings};
 
 /// Device, threads and number formats.
 #[derive(Args, Clone)]
+#[command(next_help_heading = "Device")]
 pub(crate) struct DeviceArgs {
     /// Threads [default: one for each physical core that this process can use].
     #[arg(
@@ -177,6 +179,7 @@ pub(crate) fn threads(requested: Option<usize>, cores: usize) -> usize {
 
 /// The length of the context.
 #[derive(Args)]
+#[command(next_help_heading = "Length and sampling")]
 pub(crate) struct ContextArg {
     /// Context length in tokens [default: the minimum of the model's training context, 8192, and what fits into
     /// memory]. A value above the training context prints a warning.
@@ -196,7 +199,8 @@ pub(crate) struct TextArgs {
     /// Tokens in each window.
     #[arg(
         short, long, alias = "ctx-size", value_name = "TOKENS", default_value_t = 512, allow_negative_numbers = true,
-        value_parser = numbers::whole
+        value_parser = numbers::whole,
+        help_heading = "Length and sampling"
     )]
     ctx: i64,
 }
@@ -214,35 +218,9 @@ impl TextArgs {
     }
 }
 
-/// The amount of output on stderr.
-#[derive(Args, Clone, Copy, Default)]
-pub(crate) struct Verbosity {
-    /// Print only errors to stderr.
-    #[arg(short, long)]
-    pub(crate) quiet: bool,
-    /// Print details to stderr: memory plan, context, threads, sampling, seed.
-    #[arg(short, long, conflicts_with = "quiet")]
-    pub(crate) verbose: bool,
-}
-
-impl Verbosity {
-    /// Writes a line to stderr with `--verbose`.
-    pub(crate) fn detail(&self, line: std::fmt::Arguments) {
-        if self.verbose {
-            console::note(line);
-        }
-    }
-
-    /// Writes a line to stderr unless `--quiet`.
-    pub(crate) fn info(&self, line: std::fmt::Arguments) {
-        if !self.quiet {
-            console::note(line);
-        }
-    }
-}
-
 /// Sampling, and where generation stops.
 #[derive(Args)]
+#[command(next_help_heading = "Length and sampling")]
 pub(crate) struct SamplingArgs {
     /// The maximum number of tokens to generate; -1 for no limit [default: -1]. The end of the model's text and a full
     /// context also end generation.

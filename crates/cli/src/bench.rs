@@ -20,13 +20,14 @@ use gristmill_lab::bench::{
 use gristmill_lab::routing::RoutingArg;
 use gristmill_lab::synthetic::Synthetic;
 
-use crate::args::{DeviceArgs, Verbosity};
+use crate::args::DeviceArgs;
 use crate::console;
 use crate::draft::{DraftArgs, Without};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::numbers::{self, at_least};
 use crate::source::{ModelArg, QuantizeArg, Source};
+use crate::verbosity::Verbosity;
 use crate::{load, output};
 use suite::Suite;
 
@@ -137,7 +138,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, requires = "suite")]
     discard: bool,
     /// Print JSON.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
     /// Run the model's prediction heads, and accept draft tokens by a fixed pseudo-random sequence with this chance, as a
     /// text of that predictability would: a number for each place, the last one for all further places. It works on

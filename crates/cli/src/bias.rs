@@ -8,6 +8,7 @@ use crate::numbers;
 
 /// Logit bias and DRY.
 #[derive(Args)]
+#[command(next_help_heading = "Length and sampling")]
 pub(crate) struct BiasArgs {
     /// Add BIAS to the logit of a token. TOKEN is an id, or a text of exactly one token in double quotes (as in JSON):
     /// '" the"=-2'. Can be repeated.

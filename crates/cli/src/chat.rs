@@ -12,12 +12,13 @@ use gristmill_text::template::{Message, Role};
 use signal_hook::consts::SIGINT;
 
 use crate::answer::{self, Printer, Show};
-use crate::args::{ContextArg, DeviceArgs, GenerationSettings, SamplingArgs, Verbosity};
+use crate::args::{ContextArg, DeviceArgs, GenerationSettings, SamplingArgs};
 use crate::draft::Without;
 use crate::failure::Failure;
 use crate::input::Input;
 use crate::source::{ANSWERS, ModelArg, QuantizeArg, Source};
 use crate::template::{self, TemplateArg};
+use crate::verbosity::Verbosity;
 use crate::{console, interrupt, load, recommended, run, summary};
 use command::Command;
 

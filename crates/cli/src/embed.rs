@@ -9,10 +9,11 @@ use clap::Args;
 use gristmill_engine::{EmbeddingRequest, Embeddings, Engine, Limits, Prompt};
 use serde::Serialize;
 
-use crate::args::{ContextArg, DeviceArgs, Verbosity};
+use crate::args::{ContextArg, DeviceArgs};
 use crate::failure::Failure;
 use crate::source::{ModelOption, QuantizeArg, Source, TextArgument};
 use crate::special::SpecialArgs;
+use crate::verbosity::Verbosity;
 use crate::{console, load, run};
 
 /// Texts whose vectors are printed together.
@@ -45,7 +46,7 @@ pub(crate) struct EmbedArgs {
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Print an object with `text` and `embedding` in each line.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
     #[command(flatten)]
     special: SpecialArgs,

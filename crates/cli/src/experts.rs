@@ -10,9 +10,10 @@ use gristmill_lab::experts::{Blocks, LayerUsage, Report, count, top_k, write_pic
 use gristmill_lab::routing::TraceWriter;
 use gristmill_text::tokenizer::EncodeOptions;
 
-use crate::args::{DeviceArgs, TextArgs, Verbosity};
+use crate::args::{DeviceArgs, TextArgs};
 use crate::failure::Failure;
 use crate::source::{ModelArg, QuantizeArg};
+use crate::verbosity::Verbosity;
 use crate::{console, load};
 
 /// Show how often each expert of each layer is used.
@@ -35,7 +36,7 @@ pub(crate) struct ExpertsArgs {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Print JSON.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
     #[command(flatten)]
     device: DeviceArgs,

@@ -14,8 +14,9 @@ use gristmill_lab::fit::{
 };
 use gristmill_lab::slots::{FileRates, Layers, ReadRates};
 
-use crate::args::{DeviceArgs, Verbosity};
+use crate::args::DeviceArgs;
 use crate::failure::Failure;
+use crate::verbosity::Verbosity;
 use crate::{console, kind, numbers};
 use header::Header;
 
@@ -32,7 +33,7 @@ pub(crate) struct FitArgs {
     #[arg(value_name = "MODEL")]
     model: String,
     /// Context length in tokens [default: the minimum of 8192 and the model's training context].
-    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1), help_heading = "Length and sampling")]
     ctx: Option<usize>,
     /// Tokens per second that are fast enough. The best format that reaches this speed is recommended.
     #[arg(long, value_name = "TOK/S", default_value_t = 10.0, allow_hyphen_values = true, value_parser = positive)]
@@ -51,10 +52,10 @@ pub(crate) struct FitArgs {
     )]
     host_bandwidth: Option<f64>,
     /// Download nothing. Only models in the cache can be used.
-    #[arg(long)]
+    #[arg(long, help_heading = "Model")]
     offline: bool,
     /// Print JSON.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
     #[command(flatten)]
     device: DeviceArgs,

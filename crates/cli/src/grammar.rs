@@ -10,6 +10,7 @@ use crate::failure::Failure;
 
 /// A grammar of the answer.
 #[derive(Args)]
+#[command(next_help_heading = "Form of the answer")]
 pub(crate) struct GrammarArgs {
     /// The answer is JSON that is valid for this schema: a file, or the schema itself, which starts with a brace.
     /// Keywords that cannot be enforced are refused. Objects have the listed properties, and others only if the schema

@@ -13,57 +13,6 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Set up", &["doctor", "config", "completions", "man"]),
 ];
 
-/// Options of several commands by their names. What is not here is a command's own, and stands first.
-const OPTIONS: [(&str, &[&str]); 6] = [
-    ("Model", &["model", "offline", "quantize", "chat_template"]),
-    (
-        "Length and sampling",
-        &[
-            "max_tokens",
-            "ctx",
-            "temperature",
-            "top_k",
-            "top_p",
-            "min_p",
-            "repeat_penalty",
-            "presence_penalty",
-            "frequency_penalty",
-            "seed",
-            "stop",
-            "logit_bias",
-            "dry_multiplier",
-            "dry_base",
-            "dry_allowed_length",
-            "dry_penalty_last_n",
-            "dry_sequence_breaker",
-        ],
-    ),
-    ("Form of the answer", &["json_schema", "grammar", "regex"]),
-    ("Draft tokens", &["draft", "draft_tokens", "draft_model"]),
-    ("Device", &["device", "threads", "kv", "precision", "cpu_level", "deterministic"]),
-    ("Output", &["json", "quiet", "verbose"]),
-];
-
-/// The groups of the options that only `serve` has.
-const SERVE: [(&str, &[&str]); 2] = [
-    (
-        "Address and access",
-        &[
-            "host",
-            "port",
-            "keys",
-            "allow_unauthenticated",
-            "allow_host",
-            "allow_origin",
-            "no_page",
-            "allow_mcp",
-            "access_log",
-            "log_format",
-        ],
-    ),
-    ("Limits", &["parallel", "queue", "connections", "kv_tokens", "batch", "max_body"]),
-];
-
 /// Columns of the list of commands, and those before what a command does.
 const COLUMNS: usize = 80;
 const INDENT: usize = 15;
@@ -72,21 +21,9 @@ const TEMPLATE: &str = "{about-with-newline}\n{usage-heading} {usage}\n{after-he
 
 /// The whole command line.
 pub(crate) fn command() -> Command {
-    let command = Cli::command().mut_subcommands(grouped).help_template(TEMPLATE);
+    let command = Cli::command().help_template(TEMPLATE);
     let list = list(&command);
     command.after_help(list)
-}
-
-/// A command whose options have headings.
-fn grouped(command: Command) -> Command {
-    let serve = if command.get_name() == "serve" { &SERVE[..] } else { &[] };
-    command.mut_args(|arg| {
-        let id = arg.get_id().as_str();
-        match OPTIONS.iter().chain(serve).find(|(_, ids)| ids.contains(&id) && !arg.is_positional()) {
-            Some((heading, _)) => arg.help_heading(*heading),
-            None => arg,
-        }
-    })
 }
 
 /// All commands with their first line, in groups.
@@ -107,7 +44,7 @@ fn list(command: &Command) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
 
@@ -119,15 +56,31 @@ mod tests {
         assert_eq!((listed.len(), listed.into_iter().collect()), (known.len(), known));
     }
 
+    /// An option of several commands has the same heading in each, so that readers find it there.
     #[test]
-    fn every_listed_option_exists() {
-        let command = Cli::command();
-        let ids: BTreeSet<String> = command
-            .get_subcommands()
-            .flat_map(|command| command.get_arguments().map(|arg| arg.get_id().to_string()))
-            .collect();
-        for (_, names) in OPTIONS.iter().chain(&SERVE) {
-            assert!(names.iter().all(|name| ids.contains(*name)), "{names:?}");
+    fn shared_options_have_one_heading() {
+        let command = command();
+        let mut headings: BTreeMap<String, BTreeSet<Option<&str>>> = BTreeMap::new();
+        for command in command.get_subcommands() {
+            for arg in command.get_arguments().filter(|arg| !arg.is_positional() && !arg.is_hide_set()) {
+                headings.entry(arg.get_id().to_string()).or_default().insert(arg.get_help_heading());
+            }
         }
+        let several: Vec<_> =
+            headings.iter().filter(|(id, headings)| headings.len() > 1 && !OWN.contains(&id.as_str())).collect();
+        assert!(several.is_empty(), "{several:?}");
+    }
+
+    /// Options whose name means something else in one command.
+    const OWN: [&str; 1] = ["batch"];
+
+    #[test]
+    fn every_option_of_serve_is_in_a_group() {
+        let command = command();
+        let serve = command.find_subcommand("serve").expect("serve");
+        let options = serve.get_arguments().filter(|arg| !arg.is_positional() && !arg.is_hide_set());
+        let lone: Vec<_> =
+            options.filter(|arg| arg.get_help_heading().is_none()).map(|arg| arg.get_id().as_str()).collect();
+        assert!(lone.is_empty(), "{lone:?}");
     }
 }

@@ -10,10 +10,10 @@ use reedline::{
     FileBackedHistory, Highlighter, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal, StyledText,
 };
 
-use crate::args::Verbosity;
 use crate::console;
 use crate::continuation::{Continuations, JoinedHistory, continued};
 use crate::failure::Failure;
+use crate::verbosity::Verbosity;
 
 /// Messages in the history.
 const HISTORY_LENGTH: usize = 1_000;

@@ -12,10 +12,10 @@ use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_lab::slots::bytes_per_token;
 use serde::Serialize;
 
-use crate::args::Verbosity;
 use crate::failure::Failure;
 use crate::source::{ModelArg, QuantizeArg};
 use crate::template::TemplateReport;
+use crate::verbosity::Verbosity;
 use crate::{console, kind};
 use layers::LayerRun;
 
@@ -27,7 +27,7 @@ pub(crate) struct InspectArgs {
     #[command(flatten)]
     quantize: QuantizeArg,
     /// Print JSON.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
     /// List every tensor and every metadata key.
     #[arg(long)]

@@ -17,10 +17,11 @@ use gristmill_lab::{disk, slots};
 use gristmill_server::LoadProgress;
 use indicatif::ProgressBar;
 
-use crate::args::{DeviceArgs, Verbosity};
+use crate::args::DeviceArgs;
 use crate::draft::{Drafts, Wanted};
 use crate::failure::Failure;
 use crate::source::Source;
+use crate::verbosity::Verbosity;
 use crate::{console, kind};
 
 /// Plans the memory of a model within limits and loads it. Fails if the memory does not suffice.

@@ -9,8 +9,8 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
 
 use crate::access_log::{LogFormat, utc};
-use crate::args::Verbosity;
 use crate::console;
+use crate::verbosity::Verbosity;
 
 /// Prints errors from now on, and warnings unless `--quiet`. With JSON, all lines on stderr are objects.
 pub(crate) fn install(format: LogFormat, verbosity: Verbosity) {

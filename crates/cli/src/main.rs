@@ -49,6 +49,7 @@ mod stdin;
 mod summary;
 mod template;
 mod tokenize;
+mod verbosity;
 mod wrap;
 
 use std::io::{self, Write};

@@ -10,9 +10,10 @@ use gristmill_cpu::MAX_THREADS;
 use gristmill_engine::{Progress, machine};
 use gristmill_kernels::format::Format;
 
-use crate::args::{Verbosity, threads};
+use crate::args::threads;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::verbosity::Verbosity;
 use crate::{console, load, numbers};
 
 /// Arguments of the commands that write a model.
@@ -24,7 +25,8 @@ pub(crate) struct OutputArgs {
     /// Threads [default: one for each core that this process can use].
     #[arg(
         short, long, value_name = "N", allow_negative_numbers = true,
-        value_parser = numbers::between(1, MAX_THREADS)
+        value_parser = numbers::between(1, MAX_THREADS),
+        help_heading = "Device"
     )]
     threads: Option<usize>,
     #[command(flatten)]

@@ -7,10 +7,11 @@ use gristmill_engine::{Limits, Runner};
 use gristmill_lab::perplexity::{BATCH_ROWS, Divergence, Options, Report, Saved, Watch, measure, windows};
 use indicatif::ProgressBar;
 
-use crate::args::{DeviceArgs, TextArgs, Verbosity};
+use crate::args::{DeviceArgs, TextArgs};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::source::{ModelArg, QuantizeArg};
+use crate::verbosity::Verbosity;
 use crate::{console, load};
 
 /// Measure how well the model predicts a text.
@@ -42,7 +43,7 @@ pub(crate) struct PerplexityArgs {
     #[command(flatten)]
     device: DeviceArgs,
     /// Print JSON.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
     #[command(flatten)]
     log: Verbosity,

@@ -8,10 +8,10 @@ use gristmill_convert::quantize::{Keep, Mix, Planned, Quantizer};
 use gristmill_convert::{ConvertError, MlxQuantizer, MlxWidths};
 use gristmill_engine::machine;
 
-use crate::args::Verbosity;
 use crate::failure::Failure;
 use crate::output::{OutputArgs, some};
 use crate::source::Source;
+use crate::verbosity::Verbosity;
 use crate::{console, kind};
 
 /// Write a model in a smaller format.

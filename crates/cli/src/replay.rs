@@ -10,9 +10,10 @@ use gristmill_engine::{Engine, Limits, Request};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::args::{DeviceArgs, Verbosity};
+use crate::args::DeviceArgs;
 use crate::failure::Failure;
 use crate::source::{QuantizeArg, Source};
+use crate::verbosity::Verbosity;
 use crate::{console, load, numbers};
 
 /// Generate the texts of a receipt again, and compare them.
@@ -28,25 +29,26 @@ pub(crate) struct ReplayArgs {
     receipt: PathBuf,
     /// The model that the receipt names: a GGUF file (any part of a split model), a folder of Hugging Face or MLX, or
     /// ORG/REPO[:QUANT] of the hub [default: the built-in model].
-    #[arg(short, long, value_name = "MODEL")]
+    #[arg(short, long, value_name = "MODEL", help_heading = "Model")]
     model: Option<PathBuf>,
     #[command(flatten)]
     quantize: QuantizeArg,
     /// Threads, which do not change the text [default: one for each physical core that this process can use].
     #[arg(
         short, long, value_name = "N", allow_negative_numbers = true,
-        value_parser = numbers::between(1, MAX_THREADS)
+        value_parser = numbers::between(1, MAX_THREADS),
+        help_heading = "Device"
     )]
     threads: Option<usize>,
     /// The device: auto, cpu, cuda, cuda:N, metal or metal:N [default: cpu for the receipt of a CPU, otherwise auto].
-    #[arg(long)]
+    #[arg(long, help_heading = "Device")]
     device: Option<String>,
     /// Context length in tokens [default: the context of the receipt]. A shorter context needs less memory, and can
     /// change the text.
-    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1), help_heading = "Length and sampling")]
     ctx: Option<usize>,
     /// Print one JSON object with the texts and the differences.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
     #[command(flatten)]
     log: Verbosity,

@@ -16,7 +16,7 @@ use gristmill_text::template::{Message, Role};
 use serde::Serialize;
 
 use crate::answer::{self, Answer, Printer, Show};
-use crate::args::{ContextArg, DeviceArgs, SamplingArgs, Verbosity};
+use crate::args::{ContextArg, DeviceArgs, SamplingArgs};
 use crate::console::Beginning;
 use crate::draft::Without;
 use crate::failure::Failure;
@@ -24,6 +24,7 @@ use crate::grammar::GrammarArgs;
 use crate::source::{ANSWERS, ModelOption, QuantizeArg, Source, TextArgument};
 use crate::special::SpecialArgs;
 use crate::template::{self, TemplateArg};
+use crate::verbosity::Verbosity;
 use crate::{console, load, prompt, recommended};
 
 /// Answer a prompt, or continue a text.
@@ -82,7 +83,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     context: ContextArg,
     /// Print one JSON object with the text, the reason why it ended, and the times.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
     /// Write a receipt to FILE, from which `gristmill replay` generates the same text again. It contains the whole
     /// prompt.

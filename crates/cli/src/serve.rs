@@ -20,13 +20,14 @@ use gristmill_server::{Access, HostPattern, McpOrigin, OfferedModel, Options, Or
 use tokio::runtime::Runtime;
 
 use crate::access_log::{AccessLogArgs, LogFile};
-use crate::args::{ContextArg, DeviceArgs, Verbosity};
+use crate::args::{ContextArg, DeviceArgs};
 use crate::draft::DraftArgs;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::settings::SettingArgs;
 use crate::source::QuantizeArg;
 use crate::template::TemplateArg;
+use crate::verbosity::Verbosity;
 use crate::{console, log, numbers};
 use keys::KeyArgs;
 use kv_events::KvEventsArgs;
@@ -50,50 +51,54 @@ pub(crate) struct ServeArgs {
     /// The number of replies that are generated at the same time.
     #[arg(
         long, value_name = "N", default_value_t = 8, allow_negative_numbers = true,
-        value_parser = numbers::at_least::<usize>(1)
+        value_parser = numbers::at_least::<usize>(1),
+        help_heading = "Limits"
     )]
     parallel: usize,
     /// Tokens in the KV cache, for all replies together; at least --ctx. If the cache is full, the newest reply is
     /// preempted and computed again later [default: --parallel times --ctx].
-    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1), help_heading = "Limits")]
     kv_tokens: Option<usize>,
     /// The maximum number of waiting requests of each key; more are refused with status 429.
     #[arg(
         long, value_name = "N", default_value_t = 256, allow_negative_numbers = true,
-        value_parser = numbers::at_least::<usize>(0)
+        value_parser = numbers::at_least::<usize>(0),
+        help_heading = "Limits"
     )]
     queue: usize,
     /// The maximum number of connections; others wait until one ends.
     #[arg(
         long, value_name = "N", default_value_t = 1_000, allow_negative_numbers = true,
-        value_parser = numbers::at_least::<usize>(1)
+        value_parser = numbers::at_least::<usize>(1),
+        help_heading = "Limits"
     )]
     connections: usize,
     /// The largest body of a request in MiB. A request needs up to five times its body in memory.
     #[arg(
         long, value_name = "MIB", default_value_t = 8, allow_negative_numbers = true,
-        value_parser = numbers::between(1, 1024)
+        value_parser = numbers::between(1, 1024),
+        help_heading = "Limits"
     )]
     max_body: usize,
     /// The maximum number of tokens in a step; prompts are split into steps [default: 512; on CUDA 8192, or less if its
     /// memory is short]. While requests decode, a step has fewer, so that it takes at most 0.1 s.
-    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1), help_heading = "Limits")]
     batch: Option<usize>,
     #[command(flatten)]
     keys: KeyArgs,
     /// Serve other machines without keys.
-    #[arg(long)]
+    #[arg(long, help_heading = "Address and access")]
     allow_unauthenticated: bool,
     /// Accept this host name in requests, in addition to localhost and IP addresses; *.example.org accepts every name
     /// that ends with .example.org. Can be repeated.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Address and access")]
     allow_host: Vec<HostPattern>,
     /// Let web pages of this origin use the server from a browser: http://localhost:3000, or * for every page. Can be
     /// repeated.
-    #[arg(long, value_name = "ORIGIN")]
+    #[arg(long, value_name = "ORIGIN", help_heading = "Address and access")]
     allow_origin: Vec<Origin>,
     /// Report metrics in /metrics by vLLM's names too, for dashboards and routers that use them.
-    #[arg(long, value_name = "NAMES")]
+    #[arg(long, value_name = "NAMES", help_heading = "Operation")]
     metrics_names: Option<MetricsNames>,
     #[command(flatten)]
     kv_events: KvEventsArgs,
@@ -101,28 +106,29 @@ pub(crate) struct ServeArgs {
     /// balancers notice the end and choose other servers.
     #[arg(
         long, value_name = "SECONDS", default_value_t = 0, allow_negative_numbers = true,
-        value_parser = numbers::between(0, 3600)
+        value_parser = numbers::between(0, 3600),
+        help_heading = "Operation"
     )]
     drain_delay: usize,
     /// Count the tokens of each expert, for /metrics. A CPU always counts. A GPU then copies the choices of the routers
     /// to the host after each step.
-    #[arg(long)]
+    #[arg(long, help_heading = "Operation")]
     count_experts: bool,
     /// Refuse requests with unknown fields, instead of listing the fields in the header x-gristmill-ignored.
-    #[arg(long)]
+    #[arg(long, help_heading = "Requests")]
     strict: bool,
     #[command(flatten)]
     template: TemplateArg,
     /// Use the field chat_template of requests, a chat template (Jinja) that replaces the model's. It can change
     /// everything that the model reads.
-    #[arg(long)]
+    #[arg(long, help_heading = "Requests")]
     allow_chat_template: bool,
     /// Serve no page at /.
-    #[arg(long)]
+    #[arg(long, help_heading = "Address and access")]
     no_page: bool,
     /// Let the page at / connect to MCP servers of this origin, such as http://localhost:3000, whose tools the model can
     /// call. Can be repeated.
-    #[arg(long, value_name = "ORIGIN")]
+    #[arg(long, value_name = "ORIGIN", help_heading = "Address and access")]
     allow_mcp: Vec<McpOrigin>,
     #[command(flatten)]
     access_log: AccessLogArgs,

@@ -11,9 +11,9 @@ use gristmill_engine::machine;
 use gristmill_files::gguf::{GgufError, GgufFile};
 use gristmill_hub::{Pick, Reference};
 
-use crate::args::Verbosity;
 use crate::failure::Failure;
 use crate::hub;
+use crate::verbosity::Verbosity;
 
 /// The built-in model; `model/README.md` describes it.
 static STORIES: &[u8] = include_bytes!("../model/gristmill-stories.gguf");
@@ -35,6 +35,7 @@ pub(crate) struct ModelArg {
 
 /// The model, as an option.
 #[derive(Args, Clone)]
+#[command(next_help_heading = "Model")]
 pub(crate) struct ModelOption {
     /// The same as MODEL, as an option.
     #[arg(short, long, value_name = "MODEL")]
@@ -62,6 +63,7 @@ impl ModelArg {
 
 /// The format that the weights of a folder are loaded in.
 #[derive(Args, Clone, Copy)]
+#[command(next_help_heading = "Model")]
 pub(crate) struct QuantizeArg {
     /// Quantise the weights of an unquantised folder when they are loaded, to a mix or format of `gristmill quantize`.
     /// No file is written [default: keep their formats].

@@ -8,12 +8,13 @@ use gristmill_engine::template::{ChatTemplate, MAX_SOURCE};
 use gristmill_engine::{Engine, ModelTemplate};
 use serde::Serialize;
 
-use crate::args::Verbosity;
 use crate::console;
 use crate::failure::Failure;
 use crate::option_names;
+use crate::verbosity::Verbosity;
 
 #[derive(Args)]
+#[command(next_help_heading = "Model")]
 pub(crate) struct TemplateArg {
     /// A file with a chat template (Jinja) that replaces the model's.
     #[arg(long, value_name = "FILE")]

@@ -11,9 +11,9 @@ use gristmill_engine::Notice;
 use gristmill_text::tokenizer::EncodeOptions;
 use serde::Serialize;
 
-use crate::args::Verbosity;
 use crate::failure::Failure;
 use crate::source::{ModelOption, TextArgument};
+use crate::verbosity::Verbosity;
 use crate::{console, kind};
 
 /// Print the tokens of a text.
@@ -44,7 +44,7 @@ pub(crate) struct TokenizeArgs {
     #[arg(long, overrides_with = "parse_special")]
     no_parse_special: bool,
     /// Print JSON.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
 }
 

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use gristmill_hub::{Choice, ENDPOINT, Hub, Options, Reference, Token, model_path};
 
-use crate::args::Verbosity;
 use crate::failure::Failure;
+use crate::verbosity::Verbosity;
 use progress::Reporter;
 
 /// Settings of the command line. The environment has the rest.

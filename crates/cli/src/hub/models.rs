@@ -26,7 +26,7 @@ pub(crate) struct ModelsArgs {
     #[arg(long, conflicts_with = "models")]
     recommended: bool,
     /// Print JSON.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
 }
 

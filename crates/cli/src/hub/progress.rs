@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use gristmill_hub::Event;
 use indicatif::ProgressBar;
 
-use crate::args::Verbosity;
 use crate::console;
+use crate::verbosity::Verbosity;
 
 /// The time between two lines.
 const LINES: Duration = Duration::from_secs(10);

@@ -9,8 +9,8 @@ use signal_hook::consts::SIGINT;
 
 use super::progress::Reporter;
 use super::{Choices, client};
-use crate::args::Verbosity;
 use crate::failure::Failure;
+use crate::verbosity::Verbosity;
 use crate::{console, interrupt, numbers};
 
 /// Download a model of the Hugging Face hub.
@@ -33,7 +33,7 @@ pub(crate) struct PullArgs {
     #[arg(value_name = "ORG/REPO[:QUANT]")]
     model: String,
     /// Download nothing, and fail if the model is not in the cache.
-    #[arg(long)]
+    #[arg(long, help_heading = "Model")]
     offline: bool,
     /// The address of the hub or of a mirror [default: HF_ENDPOINT, or https://huggingface.co].
     #[arg(long, value_name = "URL", conflicts_with = "offline")]

@@ -2,9 +2,9 @@
 
 use clap::Args;
 
-use crate::args::Verbosity;
 use crate::console;
 use crate::failure::Failure;
+use crate::verbosity::Verbosity;
 
 /// Remove a model from the cache of the hub.
 ///

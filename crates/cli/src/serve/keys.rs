@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use gristmill_server::{Key, Keys};
 
-use crate::args::Verbosity;
 use crate::console;
 use crate::failure::Failure;
+use crate::verbosity::Verbosity;
 
 /// The variable with the key of a server, for one key.
 pub(super) const VARIABLE: &str = "GRISTMILL_API_KEY";
 
 #[derive(Args)]
+#[command(next_help_heading = "Address and access")]
 pub(crate) struct KeyArgs {
     /// A file with keys. Each request must send one of them. A line is KEY [NAME] [rpm=N] [concurrent=N]: a key, a name
     /// for logs and /metrics, the maximum number of requests per minute and at the same time. A line that starts with #

@@ -6,6 +6,7 @@ use gristmill_server::KvEvents;
 use crate::failure::Failure;
 
 #[derive(Args)]
+#[command(next_help_heading = "Operation")]
 pub(crate) struct KvEventsArgs {
     /// Publish changes of the prefix cache on this ZeroMQ socket (PUB), in vLLM's format, for routers that know the
     /// cached prefixes: tcp://127.0.0.1:5557. Events contain the tokens of all prompts and replies, and the socket has no

@@ -11,7 +11,7 @@ use gristmill_engine::{Engine, Limits};
 use gristmill_files::gguf::{FileKind, GgufFile};
 use gristmill_server::{LoadError, LoadProgress, LoadedModel, OfferedModel};
 
-use crate::args::{DeviceArgs, Verbosity};
+use crate::args::DeviceArgs;
 use crate::draft::{DraftArgs, Without};
 use crate::failure::Failure;
 use crate::load::{self, Beside, Memory};
@@ -19,6 +19,7 @@ use crate::numbers;
 use crate::settings::SettingArgs;
 use crate::source::{ModelOption, QuantizeArg, Source};
 use crate::summary::{self, name};
+use crate::verbosity::Verbosity;
 use crate::{kind, recommended, template};
 
 #[derive(Args, Clone)]
@@ -32,18 +33,19 @@ pub(crate) struct ModelsArg {
     #[command(flatten)]
     option: ModelOption,
     /// The name of the model in replies, for one model [default: the name of its file].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Model")]
     name: Option<String>,
     /// Another name that requests can use for the model; in claude-*, the * matches any characters. ALIAS=MODEL is a name
     /// of that model, ALIAS of the first one. Can be repeated.
-    #[arg(long, value_name = "ALIAS[=MODEL]")]
+    #[arg(long, value_name = "ALIAS[=MODEL]", help_heading = "Model")]
     alias: Vec<String>,
     /// Load the model of this name at the start, and do not unload it. Can be repeated.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Model")]
     pin: Vec<String>,
     /// Unload models that have had no request for this number of seconds, except for pinned ones.
     #[arg(
-        long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = numbers::between(1, 1_000_000)
+        long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = numbers::between(1, 1_000_000),
+        help_heading = "Model"
     )]
     pub(super) idle: Option<usize>,
 }

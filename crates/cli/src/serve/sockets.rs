@@ -15,6 +15,7 @@ use crate::failure::Failure;
 const SYSTEMD: &str = "systemd";
 
 #[derive(Args)]
+#[command(next_help_heading = "Address and access")]
 pub(crate) struct SocketArgs {
     /// The address to listen on.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]

@@ -13,10 +13,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-use crate::args::Verbosity;
 use crate::failure::Failure;
+use crate::verbosity::Verbosity;
 
 #[derive(Args)]
+#[command(next_help_heading = "Address and access")]
 pub(crate) struct TlsArgs {
     /// Encrypt connections with this certificate: a PEM file with the certificate, followed by its chain. SIGHUP reads
     /// the file again.

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::MAX_ARRAY_DEPTH;
-use super::metadata::MetadataError;
 use super::tensor_type::refusal;
 
 /// Why a GGUF file could not be opened.
@@ -308,4 +307,42 @@ pub enum FormatErrorKind {
     /// The tensor's data overlaps the data of this tensor, which starts earlier.
     #[error("the data overlaps the data of tensor {}", Name(.0))]
     Overlap(String),
+}
+
+/// A metadata value that a caller requested is missing or unfit.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum MetadataError {
+    /// The key is not in the file.
+    #[error("key {} is missing; expected: {expected}", Name(.key))]
+    Missing {
+        /// The key.
+        key: String,
+        /// The type that was requested, in words.
+        expected: &'static str,
+    },
+    /// The value has another type.
+    #[error("key {} (byte {offset}) has the type {found}; expected: {expected}", Name(.key))]
+    Type {
+        /// The key.
+        key: String,
+        /// The byte offset of the value in its file.
+        offset: u64,
+        /// The type that was requested, in words.
+        expected: &'static str,
+        /// The type in the file.
+        found: String,
+    },
+    /// The value is a number that the type requested cannot hold.
+    #[error("key {} (byte {offset}): {found} is out of range; expected: {expected}", Name(.key))]
+    Range {
+        /// The key.
+        key: String,
+        /// The byte offset of the value in its file.
+        offset: u64,
+        /// The type that was requested, in words.
+        expected: &'static str,
+        /// The value in the file.
+        found: String,
+    },
 }

@@ -2,48 +2,8 @@
 
 use std::collections::HashMap;
 
-use thiserror::Error;
-
-use super::error::Name;
+use super::error::MetadataError;
 use super::value::{Array, Value, ValueType};
-
-/// A metadata value that a caller requested is missing or unfit.
-#[derive(Debug, Clone, PartialEq, Error)]
-#[non_exhaustive]
-pub enum MetadataError {
-    /// The key is not in the file.
-    #[error("key {} is missing; expected: {expected}", Name(.key))]
-    Missing {
-        /// The key.
-        key: String,
-        /// The type that was requested, in words.
-        expected: &'static str,
-    },
-    /// The value has another type.
-    #[error("key {} (byte {offset}) has the type {found}; expected: {expected}", Name(.key))]
-    Type {
-        /// The key.
-        key: String,
-        /// The byte offset of the value in its file.
-        offset: u64,
-        /// The type that was requested, in words.
-        expected: &'static str,
-        /// The type in the file.
-        found: String,
-    },
-    /// The value is a number that the type requested cannot hold.
-    #[error("key {} (byte {offset}): {found} is out of range; expected: {expected}", Name(.key))]
-    Range {
-        /// The key.
-        key: String,
-        /// The byte offset of the value in its file.
-        offset: u64,
-        /// The type that was requested, in words.
-        expected: &'static str,
-        /// The value in the file.
-        found: String,
-    },
-}
 
 /// A key-value pair and the offset of its value.
 #[derive(Debug, Clone)]
