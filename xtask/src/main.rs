@@ -1,5 +1,7 @@
 //! Development tasks of the repository: `cargo xtask` lists them. One file per subcommand.
 
+#[cfg(test)]
+mod architecture;
 mod check;
 mod imports;
 mod model;

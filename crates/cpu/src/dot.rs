@@ -3,6 +3,13 @@
 //! One source serves GEMV and GEMM, every format and every level. It unpacks some columns once and multiplies them with
 //! as many activation rows as the registers can hold sums for. The weights stream once through the cache. Lanes are
 //! weight rows, so no sum crosses lanes.
+//!
+//! # One kernel for few and many rows
+//!
+//! `dot.rs` multiplies columns with as many activation rows as the registers have sums for. The activations are int8,
+//! f32 (`Precision::Exact`), or bfloat16 if the CPU multiplies pairs of bfloat16. Columns are unpacked once into the L1
+//! cache for all rows of a chunk: up to 256 columns with int8 (`dot/int8.rs`), 64 with floats (`dot/float.rs`). A
+//! single int8 row keeps its unpacked columns in registers. *The order of a sum does not depend on the number of rows.*
 
 mod float;
 mod int8;

@@ -1,4 +1,8 @@
 //! The KV cache: reads by attention, writes of new tokens, and block copies.
+//!
+//! # Keys and values have 16 or 8 bits
+//!
+//! A trait defines what attention needs of a cache (`cpu/src/kv.rs`), so the CPU has one flash attention.
 
 use super::{DEVICE, host};
 use gristmill_kernels::error::{Error, Result};

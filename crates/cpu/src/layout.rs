@@ -4,6 +4,12 @@
 //! load brings 4 bytes of each of 16 rows, so no kernel needs a horizontal sum. The order is: expert, row group, tile
 //! along the columns. Missing rows of the last group are zero bytes, which every format decodes to finite numbers.
 //! Kernels never store their outputs.
+//!
+//! # A tile is one block of each of 16 rows
+//!
+//! Its bytes are permuted by planes, so that lane *r* of a vector is row *r*. *No kernel sums across lanes.* A level
+//! (`portable`, `avx2`, `avxvnni`, `avx512`, `neon`) implements one trait and has tests of its own. A CPU with AVX-512
+//! but without VNNI uses `avx2`. *One binary serves every CPU: no configuration sets `target-cpu`.*
 
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::format::{Format, Plane};

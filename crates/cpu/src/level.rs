@@ -1,4 +1,14 @@
 //! The instruction set of a CPU backend, chosen once at run time.
+//!
+//! # The level chooses registers
+//!
+//! The level chooses registers: for how many rows it keeps float sums (`TOKENS`) and integer sums (`INT8_ROWS`). A
+//! format declares its largest code (`LARGEST`), which determines how many products `avx2` sums in 16 bits. A format
+//! also declares whether the scales of a block are integers times one number (`INTEGER_SCALES`). Then `avx2` multiplies
+//! sums of pairs by the integer scale instead of by ones (`dot/int8/scaled.rs`). Two loops are assembly. In
+//! `simd/avx2/int8.rs` (unsigned codes), the compiler's order needs more registers than there are. In
+//! `simd/avx512/int8.rs` (eight rows), the compiler's order needs more instructions. *Sums of integers are exact at
+//! every level.*
 
 use crate::simd::*;
 use gristmill_kernels::error::{Error, Result};

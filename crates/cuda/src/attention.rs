@@ -11,6 +11,24 @@
 //! The splits depend only on a token's context. The number of blocks depends on the number of tokens and the length of
 //! the block table, which the host knows. The device finds the long runs. So a captured launch works for all lengths,
 //! and a token's result depends only on its own sequence.
+//!
+//! # Attention on CUDA
+//!
+//! The visible tokens of a token are cut into splits by its position alone. Tensor cores multiply f16, so queries and
+//! exponentials are split into a high and a low part.
+//!
+//! | kernel | used for |
+//! | --- | --- |
+//! | `attention_tile` | runs of 16 tokens or more of a prompt, which share keys and values; no low parts at `Precision::Fast`, because int8 activations round more |
+//! | `attention_wgmma` | replaces `attention_tile` on Hopper at `Precision::Fast`, unless the cache has 8 bits or the logits have a soft cap |
+//! | `attention_latent` | the same runs of caches whose values are in their keys (f16); a key is copied to shared memory once, for both products |
+//! | `attention_latent_split` | the other tokens of such caches, 16 query heads at once, in the splits of `attention_split` |
+//! | `attention_decode` | a step of one token for each sequence: it also normalises and rotates queries and keys, and writes the cache |
+//!
+//! In `attention_wgmma`, two warpgroups multiply 64 rows each in turns with their exponentials, and four warps copy
+//! keys and values. `attention_tile` and `attention_wgmma` have registers for the sums of 256 values, so wider heads
+//! have blocks for each slice of 256 values; each slice multiplies queries and keys again. *A token's result can depend
+//! on how many tokens of its own sequence are in the batch, and on nothing else of the batch.*
 
 pub(super) mod form;
 

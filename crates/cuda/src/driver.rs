@@ -4,6 +4,18 @@
 //! the library and rejects drivers older than CUDA 12.0, the version of the bindings. All other functions call
 //! [`version`] first. `driver/` contains the context with its stream, pinned memory for copies, graphs, and memory and streams of
 //! other libraries.
+//!
+//! # One order of work
+//!
+//! All work of a device goes into one stream with one workspace. Runners on several threads lock `Backend::exclusive`
+//! for one step each.
+//!
+//! # Overlapping launches
+//!
+//! See programmatic dependent launch. A kernel can start before its predecessor ends, so that its weights are loaded
+//! early. *Every block of an overlapping launch waits (`dependency_wait`) before any write, and before it reads data
+//! written since the last synchronisation. Inputs are not `__restrict__`, because the compiler would then read them
+//! through a cache that is not coherent with the predecessor's writes. The simulator cannot show this error.*
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,11 @@
 //! Kernel sources to machine code: compiled by NVRTC, kept on disk.
+//!
+//! # Kernels are compiled where they run
+//!
+//! NVRTC compiles machine code once. The user's cache stores it under a hash of source, definitions and compiler
+//! version. `make_ready` runs steps of all sizes on a device that records launches and computes nothing. Then it
+//! compiles the recorded kernels on all cores, so no list of a model's kernels is needed. Building gristmill needs no
+//! CUDA.
 
 use super::SOURCES;
 use super::cache::Cache;

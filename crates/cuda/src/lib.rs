@@ -28,6 +28,12 @@
 //!
 //! From here: [`matmul`] decides which family of kernels multiplies ([`family`]), [`attention`] works on the paged
 //! cache, [`driver`] runs launches. The kernels' sources are in `kernels/`.
+//!
+//! # Inline PTX
+//!
+//! Inline PTX is only in `ptx.cuh`, `hopper.cuh` and `system.cuh` (words that the host shares), which have counterparts
+//! in plain C++ for the simulator. *Assembly that reads memory is `volatile`, because NVRTC moves other assembly out of
+//! the condition that guards it. A test checks this.*
 
 #![deny(unsafe_code)]
 

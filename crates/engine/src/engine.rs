@@ -20,6 +20,11 @@
 //! - `fair` counts what tenants have and were given, which decides whose request starts next, `prefill_budget` how many tokens run next, `schedule` which; `job`
 //!   follows one text to its end; `stop` withholds text that may be the start of a stop string, `reasoning` ends
 //!   reasoning that is too long.
+//!
+//! # Requests from any thread, one worker
+//!
+//! The worker owns the runner: schedule, forward, sample, emit. Dropping a request's iterator cancels the request. *The
+//! libraries have no global pool, logger, panic hook or signal hook, and print nothing. A `Notice` is a value.*
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,6 +3,21 @@
 //! `Shares` counts what each tenant was given so far, as in Sheng et al. 2024, "Fairness in Serving Large Language
 //! Models". `Standing` has what each tenant holds now: each of the active tenants may have an equal number of sequences.
 //! A tenant that has fewer starts first; among equals, the tenant with the fewest tokens so far.
+//!
+//! # Tenants share sequences, blocks and time
+//!
+//! See `engine/fair.rs`, `engine/worker/sharing.rs`. The share of each of *n* active tenants is one *n*-th of the
+//! sequences, at least one, and one *n*-th of the KV cache. Waiting requests are ordered by the sequences of their
+//! tenant up to its share, then by the tenant's tokens so far, then by priority. If the first of them lacks a sequence
+//! or blocks, and its tenant is below its share, a running request is preempted for it: the newest of the tenant that
+//! has the most, if that is more than its share and not its only one. Otherwise, if the waiting tenant has no sequence,
+//! it is the newest request that has had its slice, of a tenant with more tokens so far. A slice is 64 generated
+//! tokens, and one more for each eight tokens that the request had to compute again when it started.
+//!
+//! - *Invariant: two tenants do not preempt each other in turn; because a tenant that gives up a sequence then has its
+//!   share (test `shares_are_reached`), and a request that has been preempted is preempted for another tenant only
+//!   after a slice (test `short_requests_do_not_preempt_a_long_one_each_time`).*
+//! - *With one tenant, no request is preempted for another one (test `one_tenant_loses_nothing`).*
 
 use std::collections::{HashMap, HashSet};
 

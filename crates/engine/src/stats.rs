@@ -1,4 +1,9 @@
 //! Statistics of an engine: counted by its worker, read by anybody.
+//!
+//! # The worker counts without waiting
+//!
+//! The worker counts without waiting, in relaxed atomics that only the worker writes. The count of experts needs the
+//! routers' choices after each layer. A GPU would wait there, so it counts only on request.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;

@@ -1,4 +1,10 @@
 //! The way of requests to the engine's thread: places of the queue, then jobs.
+//!
+//! # All choices of a request start, or none
+//!
+//! Their places in the queue of the tenant are reserved together (`Engine::reserve`) before a prompt is tokenised.
+//! Choices are created when the queue accepts them. *So a rejected request uses no memory except for its body, and a
+//! tenant with a full queue does not block others.*
 
 use std::mem;
 use std::sync::Arc;

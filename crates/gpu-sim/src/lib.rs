@@ -9,6 +9,21 @@
 //!
 //! [`compile`] compiles a source to a library, `program` loads it and launches its kernels, and `engine` runs their
 //! blocks.
+//!
+//! # Kernel sources run as C++
+//!
+//! Each thread is a fibre, so the op suite and golden models test kernels without a GPU. A token pass first translates
+//! MSL (`src/msl`) and refuses what MSL 3.1 lacks. Clang, as C++ for OpenCL, checks address spaces. The core of the
+//! simulator is independent of CUDA and Metal.
+//!
+//! # What the simulator cannot show
+//!
+//! What the simulator cannot show:
+//!
+//! - whether a device's own compiler accepts the source (`cargo xtask kernels` asks NVRTC, without a device);
+//! - fast mathematics and contraction, and the order in which a device sums lanes and fragments;
+//! - registers, occupancy and time;
+//! - a fragment layout that kernel and simulator misread alike.
 
 #[cfg(all(target_arch = "x86_64", unix))]
 mod check;

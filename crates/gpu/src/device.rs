@@ -1,4 +1,10 @@
 //! A device with what operations need next to their arguments: a flag for bad ids, and a workspace.
+//!
+//! # Bad ids on a GPU
+//!
+//! Bad ids on a GPU are unknown to the host. If a kernel reads a bad id, it writes zeros or nothing, and raises a flag
+//! with the operation, the id and its position. The next copy to the host returns the flag as `Error::Id`. `u32::MAX`
+//! is padding and raises no flag.
 
 use crate::seam::{Access, Arg, Gpu, Launch, Region};
 use gristmill_kernels::error::{Error, Result};

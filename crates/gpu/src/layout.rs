@@ -4,6 +4,12 @@
 //! bytes, so that a thread can read any plane by loads of 16 bytes. Neighbouring planes of a format with 4, 8 or 16
 //! bytes together are merged, so that one load reads them. Rows follow each other, experts are outermost. Each format's
 //! `blocks.h` reads such rows.
+//!
+//! # Weights
+//!
+//! On CUDA, a row consists of its planes one after another. Each plane is aligned to 16 bytes, so a thread loads 16
+//! bytes of codes at once. Metal reads the mapped file: a weight is a buffer over the pages of its tensor, one buffer
+//! for each tensor. A weight that is not aligned to 16 bytes is copied.
 
 use crate::device::Device;
 use crate::seam::{Access, Arg, Region};

@@ -1,4 +1,10 @@
 //! The seam between operations and a device: memory regions, launches as data, the trait [`Gpu`].
+//!
+//! # A launch is data
+//!
+//! A launch is data: kernel, grid, and arguments with their access. Below the trait `Gpu` is a driver, or the
+//! simulator. *Only a `Launch` starts a kernel. The host's choice of kernel and grid depends only on values that are
+//! known on the host, because a captured graph replays it.*
 
 use crate::host_link::HostLink;
 use crate::shared_struct::SharedStruct;

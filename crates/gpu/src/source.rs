@@ -1,6 +1,14 @@
 //! Kernel sources: `*.cu` is compiled for CUDA, `*.metal` for Metal, `*.gpu` for both; the rest is included. Every
 //! implementer of [`crate::Gpu`] compiles what [`expand`] gives, so a GPU's compiler and a simulator see the same
 //! lines. A source that includes the name of a [shared struct](crate::shared_struct) gets its declaration.
+//!
+//! # Kernel sources
+//!
+//! A `*.gpu` file is compiled for both GPUs, in the macros of `device.h`. Matrices, experts and attention have one
+//! source for each GPU, because CUDA needs int8 and tensor cores, and Metal needs floats. A unit is a file with
+//! definitions (`FORMAT=Q4_K`). It includes the blocks of only that format, so a change of one format recompiles only
+//! the kernels of that format. *Metal does not guarantee that an unbound argument is null, so a field states which
+//! arguments are bound. No float atomics.*
 
 use crate::shared_struct::StructLayout;
 use crate::{Unit, common};

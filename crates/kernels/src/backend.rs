@@ -1,4 +1,10 @@
 //! A device: the only access to its kernels.
+//!
+//! # One checked entry
+//!
+//! An operation is a struct of arguments (`kernels/src/ops`). `Backend::run` checks shapes, devices and ids, then calls
+//! the backend's `Kernels` with `Checked<…>`. Only the check can construct `Checked<…>`. So no kernel repeats a check,
+//! and a call that skips the check does not compile (a `compile_fail` test).
 
 use crate::act::{Act, ActReader, Precision, Representations};
 use crate::error::{Error, Result};

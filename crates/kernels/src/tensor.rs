@@ -1,4 +1,9 @@
 //! Buffers of a device and strided views of them.
+//!
+//! # Every buffer stores its device
+//!
+//! A buffer of another device is a typed error. Only `upload` and `download` copy between host and device. *No step
+//! waits for the host between its operations.*
 
 use crate::error::{Error, Result};
 use std::any::Any;

@@ -1,4 +1,10 @@
 //! Tensors as they come from a file, and weights as a backend keeps them.
+//!
+//! # Format is not layout
+//!
+//! A format names the planes of its block (codes, scales, minima). A layout permutes planes without their meaning, and
+//! keeps their size. Only `Backend::prepare` converts a format to a layout. On a CPU, embedding tables stay in the
+//! mapped file. *One prepared copy serves products with few and with many rows.*
 
 use crate::error::{Error, Result};
 use crate::format::Format;

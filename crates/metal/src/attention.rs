@@ -4,6 +4,11 @@
 //! If a batch can contain long runs (the tokens of a prompt), `attention_plan` finds them on the device.
 //! `attention_tile` then shares keys and values among adjacent tokens. The cut depends on a token's context. The number
 //! of blocks depends on the number of tokens and the length of the block table, which the host has.
+//!
+//! # Attention on Metal
+//!
+//! Attention on Metal is one loop for prompts and single tokens (`attention_walk.h`). Keys and values become f32 when
+//! they are copied to threadgroup memory, and zero where they are not visible.
 
 use super::Metal;
 use gristmill_gpu::attention::{AttentionCall, AttentionSizes};

@@ -1,5 +1,10 @@
 //! Matrix products: the host side of `kernels/gemv.metal` and `kernels/gemm.metal`. Kernels of both have the same
 //! arguments.
+//!
+//! # Metal products
+//!
+//! Metal products are f32: dot products for few rows, simdgroup matrices for many. f16 would save threadgroup memory
+//! and lose digits and range; `docs/performance-notes.md` has the rates.
 
 use super::{Metal, gemm, gemv};
 use gristmill_gpu::layout::PlaneRows;

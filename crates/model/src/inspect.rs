@@ -1,4 +1,9 @@
 //! Looking into a forward pass: which part of a model first gives an output that is not finite.
+//!
+//! # Logits that are not finite
+//!
+//! Logits that are not finite end their request. A second pass then checks the residual stream after each layer, and
+//! reports the first layer with such an output. So a normal step checks only its logits.
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::tensor::Buffer;

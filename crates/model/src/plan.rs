@@ -1,4 +1,8 @@
 //! The memory of a model, planned before it is loaded.
+//!
+//! # Memory is planned before it is allocated
+//!
+//! `Plan` counts weights, caches and scratch of a model on a device.
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;

@@ -13,6 +13,12 @@
 //!
 //! With [`Limits::kv_tokens`] there may be fewer blocks than all sequences can have. [`State::fits`] says beforehand
 //! whether sequences can grow; [`State::append`] fails where they cannot.
+//!
+//! # State is paged
+//!
+//! Keys and values are stored in blocks of 16 tokens, with a block table for each sequence. A block that a fork shares
+//! is copied before a write. `forward` accepts tokens of several sequences. *A single sequence has no code path of its
+//! own.*
 
 mod blocks;
 mod checkpoints;

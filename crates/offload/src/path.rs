@@ -1,4 +1,26 @@
 //! The path of a layer's experts through the device and the host.
+//!
+//! # Experts in host memory
+//!
+//! See `Weight::location`. `program/place.rs` marks the matrices of experts;
+//! `Offload::prepare_on_host` gives them to the CPU's backend. So the node of experts stays one operation. The device
+//! routes, posts activations and choices to a mailbox in pinned memory, waits, and adds the rows up in the router's
+//! order. A thread of the host polls the mailbox and runs the CPU's operations. It polls only while a submitted step
+//! has requests left; graphs count their requests when they are replayed. Rows come back, not sums, so the order of a
+//! sum does not depend on the placement.
+//!
+//! Slots are freed when an allocation of a step fails (`Offload::free_slots`), and the step starts again. Graphs that
+//! were captured before stay valid: the layer's table then has no expert, so no kernel reads the freed memory whose
+//! address it gets. In long batches, a thread copies groups of absent experts ahead of the kernels, also the first
+//! groups of the next layer, whose slots keep their experts until then (`copier.rs`, `stream.rs`). The host reads the
+//! choices of a batch that fits one request, and gives experts of few tokens to the CPU (`cpu_split.rs`).
+//!
+//! - *Invariant: a request waits for its answer before the next one is posted; because both launches are in one stream
+//!   and do not overlap their neighbours. So one mailbox serves all layers and all steps in flight.*
+//! - *A wait ends: with the answer, with a failure of the host (an error or a panic), or at the deadline of 5 s (5
+//!   minutes if experts are in the file). After a failure no kernel waits again, and the next copy to the host is an
+//!   error. So no token is sampled from missing rows (tests `a_stalled_host_is_an_error_at_the_deadline`,
+//!   `a_panic_of_the_host_is_an_error_at_once`).*
 
 use crate::compute::HostLayer;
 use crate::cpu_split::{self, CpuSplit, SplitTables};

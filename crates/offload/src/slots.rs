@@ -1,4 +1,51 @@
 //! A layer's slots: device memory for some of its experts, the device's table of them, and the host's mirror.
+//!
+//! # Slots for experts in host memory
+//!
+//! See `gpu/src/host_experts`: `slots.rs`, `resident.rs`, `inserter.rs`, `place.rs`. With `--experts-on slots:N`, each
+//! layer has an ordinary weight of N matrices in the device's memory, and two tables:
+//!
+//! - the device's `table`: for each expert its slot, or padding. `host_experts_post` looks the chosen experts up. The
+//!   kernels of products get slots where they get experts otherwise. A missed expert is padding, whose row is zero
+//!   until the CPU's row comes.
+//! - the host's mirror (`Resident`): the expert of each slot, when it was last chosen, and which experts are in flight.
+//!   The worker feeds it with the choices that the mailbox transports. The least recently chosen expert is evicted.
+//!
+//! Insertion has two phases. A thread copies missed experts, the newest first, from pinned tiles of the CPU to staging
+//! memory while steps run. Before a step, or a layer that is not captured, the submitting thread launches
+//! `place_expert` for each expert that has arrived: the kernel brings tiles into the layout of the device, and changes
+//! the table.
+//!
+//! A copy reads as much host memory as the product that it can save. `worth.rs` compares how often a copied expert and
+//! the one that it replaced were chosen in the 32 tokens after the copy. While the mean difference is below 1, one of
+//! 16 missed experts is copied.
+//!
+//! - *Invariant: a captured step reads one table; because only `place_expert` changes it, in the order of the stream,
+//!   before a replay.*
+//! - *Invariant: no slot changes while a kernel reads it; because `place_expert` and `host_experts_post` overlap no
+//!   other launch.*
+//! - *Invariant: the worker needs no lock that is held while the device's memory is freed; freeing waits for the
+//!   device, which can be waiting for the worker (test `memory_is_freed_while_the_state_is_unlocked`).*
+//! - *Invariant: staging memory is reused only after its kernel has run; because the worker has seen a later request.
+//!   No test checks it: the simulator runs a launch at once. Copies that arrive late or never check only that nothing
+//!   is placed before it arrives (tests `slots_change_no_tokens`, `lost_copies_are_noticed`).*
+//! - *In a deterministic backend slots keep the first experts: where a row is computed depends on layer and expert only
+//!   (test `fixed_slots_are_deterministic`).*
+//!
+//! A batch of 25 tokens or more (`stream.rs`) is not captured in a model with slots. Experts in slots are multiplied
+//! first. Then the pairs of the others are sorted by expert, and two threads copy these experts in order, 24 MiB at a
+//! time, to areas of staging memory (`copier.rs`). `place_expert` moves groups into a ring, and the products read the
+//! range of the sorted tiles that a full ring has (`ring_tiles`). Copies and products overlap. Every absent expert is
+//! copied once for each batch. The choices of the last tokens count as chosen, so slots then get the experts of the end
+//! of the prompt.
+//!
+//! - *Invariant: a product of a group leaves the rows of other groups; because an empty tile after all pairs ends its
+//!   list, and kernels zero the rows of pairs after the last tile (test `prompts_are_streamed`).*
+//! - *Invariant: an area is written only after its kernels have run; because the copying thread waits for a read that
+//!   follows them.*
+//!
+//! `place_experts` (`model/src/placement.rs`) gives a model that does not fit as many slots as fit, after the other
+//! weights, the KV cache and the intermediate results.
 
 use crate::place::{PADDING, Placement, Staged, TableEntry};
 use crate::resident::Resident;

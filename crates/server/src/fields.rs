@@ -1,4 +1,9 @@
 //! The fields of a request: those that an interface knows become structs, the others are judged one by one.
+//!
+//! # Errors use the caller's names
+//!
+//! The engine finds the error, and the parser has the caller's names of fields. So a request carries its `Paths`, and a
+//! pointer into a schema becomes a path in the request. serde's messages are translated (`fields/words.rs`).
 
 mod misspelt;
 mod value;

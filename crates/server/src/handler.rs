@@ -1,4 +1,10 @@
 //! The handler of every interface that generates: a request in, a reply out.
+//!
+//! # One request, one reply
+//!
+//! A parser turns the JSON of an interface into an `ApiRequest`. `handler.rs` runs the request, and a `Writer` writes
+//! the growing `Reply`: complete, or as events for the changes of each token. *No interface imports another. A fifth
+//! interface needs a parser, a writer and a route.*
 
 use std::pin::Pin;
 use std::sync::Arc;

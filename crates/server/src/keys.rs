@@ -2,6 +2,11 @@
 //!
 //! `Key` is what a server is started with. `Keys` has those that hold now: they can be replaced while the server runs,
 //! and a key that stays keeps its tenant and what it has used of its limits.
+//!
+//! # A key's name is its tenant
+//!
+//! The number of a tenant is a salted hash of the name, or of the key if it has no name (`keys.rs`). *So keys can be
+//! replaced while the server runs, and a reused number never finds another tenant's cache.*
 
 mod key;
 mod usage;

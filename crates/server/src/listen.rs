@@ -1,4 +1,12 @@
 //! Connections, and the end of a server.
+//!
+//! # A server stops in steps
+//!
+//! After the signal, `/ready` is 503. After the drain delay, the server closes its sockets, and the engine rejects
+//! waiting requests (`Engine::drain`). Then running replies finish. *If one text or choice of a request has started,
+//! the whole request finishes, and so does a stream whose head was sent (`Pledge`), because no load balancer can send
+//! it elsewhere. The task of a connection has no handle of the socket, because the handle would keep the socket
+//! listening (test `a_signal_lets_many_replies_end`).*
 
 mod loading;
 mod sockets;

@@ -1,4 +1,12 @@
 //! Fields that an interface does not have: harmless ones, and those that would change a result.
+//!
+//! # A field changes the result, or is refused
+//!
+//! `policy.rs` lists fields of other servers: harmless fields, and fields that are refused unless their value is the
+//! default. A header names unknown fields. One deserializer (`fields/value.rs`) reads requests: it collects the path of
+//! each field that no struct has, so the rule holds at every depth. *Serde buffers the values of an untagged enum or of
+//! `flatten`, and loses these paths; so objects in requests have neither (test
+//! `a_strict_server_refuses_unknown_fields_at_every_depth`).*
 
 mod nested;
 

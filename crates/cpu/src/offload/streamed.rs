@@ -6,6 +6,29 @@
 //! Invariant: an expert that is multiplied later holds no slot that an earlier one needs; because slots go to experts in the
 //! order of [`State::pending`], products multiply in this order, and each gives its slot away when its last chunk is done.
 //! Checked by the tests of this module with one slot.
+//!
+//! # Experts can stay in the file
+//!
+//! See `cpu/src/streamed.rs`, `readers.rs`. A weight of `Location::File` has memory for some experts, its slots, and a
+//! `MatrixSource` that reads a matrix (`model/src/weights/streamed.rs`, over `files/src/gguf/reader.rs`). When the
+//! router has chosen, `Experts` requests the experts of all its products (`Kernels::request_experts`). Threads read
+//! them and arrange their tiles. A product multiplies experts in memory first. A thread of the pool with nothing else
+//! to multiply waits for the next expert. The least recently used expert is evicted.
+//!
+//! - *The bits are those of experts in memory, because the tiles are, and a row depends on one expert (tests
+//!   `logits_are_those_of_a_model_in_memory`, `bits_are_those_of_experts_in_memory`).*
+//! - *Invariant: no product waits for a slot that a later expert has; because slots are given in the order in which
+//!   experts are multiplied, and one product of a weight runs at a time (tests
+//!   `callers_do_not_wait_for_each_other_forever`, and all with one slot).*
+//! - *A failed read ends the product with an error, after all other chunks. The next product reads again. A file that
+//!   has changed is such a failure: size and time are compared after each read (test
+//!   `a_file_that_changes_is_an_error`). Tables are copied from the map, so a truncated file cannot end the process.*
+//! - *With a GPU, the CPU that computes its experts reads them: the weight is of `Location::Host`, and the host's part
+//!   of it of `Location::File`. The bits are those of experts in host memory (test
+//!   `experts_in_the_file_change_no_bit`).*
+//!
+//! Reads are blocking calls of eight threads, not io_uring: its crate needs `unsafe` for each submission, and the calls
+//! already keep the disk busy (measured (`docs/performance-notes.md`)).
 
 use super::readers::{ReadQueue, lock};
 use crate::layout::{self, Tiles};

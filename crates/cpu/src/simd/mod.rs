@@ -1,4 +1,9 @@
 //! SIMD levels for CPU features: implementations of [`gristmill_kernels::simd::Simd`].
+//!
+//! # No closures in vector code
+//!
+//! Unless it is inlined, a closure is compiled without the level's target features, and is then many times slower.
+//! *Vectors pass through no closure, `array::from_fn` or `map`; `two!`, `four!` and `eight!` write arrays out.*
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

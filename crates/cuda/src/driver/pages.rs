@@ -1,4 +1,10 @@
 //! A ring of staging pages: which bytes the next copy can use, and which event must be reached first.
+//!
+//! # Small copies do not wait
+//!
+//! See `cuda/src/driver/pages.rs`, `staging.rs`. Copies of up to 64 KiB go through a ring of four pinned pages. Leaving
+//! a page records an event; reuse waits for the event. `Gpu::start_read` starts a copy to the host. Waiting for this
+//! copy waits only for the work that was submitted before it.
 
 /// Bytes per page; also the maximum size of a copy.
 pub(super) const PAGE: usize = 1 << 16;

@@ -1,4 +1,11 @@
 //! A text that becomes a vector, one of the inputs of a request.
+//!
+//! # A request for embeddings is one job with its next text in the queue
+//!
+//! When a text gets a sequence, the next text queues after the requests that have arrived since. So a list of texts
+//! fills a batch, needs one place in the queue, and delays no other request until its end. The host sums hidden states
+//! in the order of positions. *A vector depends neither on how its text is split nor on a preemption. Hidden states are
+//! the output of the last norm, which a pass leaves in its scratch before the logits, so they cost no launch.*
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -1,4 +1,10 @@
 //! Early ends of jobs: a pass fails, or a device.
+//!
+//! # A device failure ends the engine
+//!
+//! A device failure ends the engine, not the process. `worker.rs` distinguishes an error of the device from an error of
+//! a step, ends all requests, and ends its thread. *Nothing runs on a device after its first error. A new engine is
+//! needed to continue.*
 
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};

@@ -4,6 +4,17 @@
 //! A step is overlapped only if the host decides nothing between the two: each running sequence is in decode, and its next
 //! token is sampled without regard to the current one. When a sequence finishes meanwhile, its row of the step in flight is
 //! discarded. A waiting request is admitted after the step in flight, in a step that the host waits for.
+//!
+//! # Overlapped steps
+//!
+//! On an asynchronous device (`Backend::is_asynchronous`: CUDA), the engine submits a decode step before the tokens of
+//! the previous step arrive (`engine/src/worker/overlap.rs`). The device reads those tokens from its own sampling
+//! (`Batch::push_sampled`). The host decodes the text of one step while the next step runs. When a sequence finishes,
+//! its row of the in-flight step is discarded, and its KV state is truncated by one token.
+//!
+//! - *A step overlaps only if nothing in it depends on the host. No waiting request can start. No sequence has a
+//!   grammar, a penalty, draft tokens, banned sequences or log-probabilities, and none is near its reasoning limit.*
+//! - *Overlap changes neither texts nor the entries of the prefix cache.*
 
 use gristmill_kernels::ops::Sampling;
 

@@ -10,6 +10,21 @@
 //! oldest is not preempted; if no tenant has several, the oldest of all is not. Each step computes at least one of its
 //! tokens, and a single request has all blocks. While a request waits for blocks, no other of its tenant, or of tenants
 //! after it, starts. `sharing` bounds the preemptions for other tenants.
+//!
+//! # Sequences can need more blocks than there are
+//!
+//! See `Limits::kv_tokens`, `engine/src/worker/preemption.rs`. A request starts if there are blocks for its prompt, and
+//! for 32 more tokens of each running request. If a step needs more blocks, the engine preempts the newest request of
+//! the tenant with the most blocks, among tenants with several sequences, else the newest of all. The blocks of that
+//! request go to the prefix cache. The request waits before other requests of its tenant, and later recomputes the
+//! evicted blocks.
+//!
+//! - *Invariant: every request finishes; because a request keeps the priority of its first start, a tenant's oldest
+//!   request is not preempted while the tenant has several sequences, and the oldest of all is preempted only for a
+//!   tenant without a sequence and after its slice (next section). With one tenant, the oldest request is never
+//!   preempted. Checked by `the_worst_load_ends` and the tests `tenants` of the engine.*
+//! - *On a CPU, a preempted request has the same text to the byte. The reasons: sampling depends on the position of the
+//!   token, and logits do not depend on how a sequence is split into batches.*
 
 use gristmill_kernels::kv::KV_BLOCK;
 

@@ -1,4 +1,8 @@
 //! Files that appear under their name when they are complete.
+//!
+//! # Files appear complete or not at all
+//!
+//! Converters and the quantiser write under a temporary name, sync and rename.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};

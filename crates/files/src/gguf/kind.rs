@@ -3,6 +3,12 @@
 //! One rule for all who choose among files. The name sorts candidates ([`FileKind::of_name`]), because it costs nothing. The
 //! header decides ([`FileKind::of_file`], [`FileKind::of_beginning`]): `general.type`, `general.architecture`, and for draft
 //! models whether the first layer is there.
+//!
+//! # One rule says which file is a language model
+//!
+//! The name of a file sorts candidates, and its header decides; of a remote file 64 KiB are read. `hub`, `fit`,
+//! `models`, `serve` with a folder and every error about a file use it. *What is no language model is left out with a
+//! line, and never ends a command that can go on.*
 
 use std::fmt::{self, Display, Formatter};
 use std::fs::File;

@@ -1,4 +1,10 @@
 //! Models that are not one GGUF file: metadata and tensor records as in a file, and data from another place.
+//!
+//! # A folder is a model file
+//!
+//! From a folder, `convert` computes the metadata and tensor records that its GGUF file would have. The data is read on
+//! demand (`files/src/gguf/made.rs`): a view of the folder's files, or bytes that are computed from them. *The engine
+//! does not distinguish files and folders.*
 
 use std::error::Error;
 use std::fmt::Debug;

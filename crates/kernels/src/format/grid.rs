@@ -4,6 +4,14 @@
 //! bit for each point of its lattice: `grids.bin` contains those of all grids, written by `scripts/golden/grids.py` from
 //! PyPI's gguf. A digit has at most three bits. With the sign of its weight as bit 3 it is a nibble, which the format's
 //! table of 16 codes replaces.
+//!
+//! # Grids are tables of nibbles
+//!
+//! A block of IQ1, IQ2 or IQ3 contains ranks of points in a grid. A point is a word with a digit of three bits for each
+//! weight, and bit 3 of each nibble adds the sign; one lookup in 16 entries then gives the codes. So a grid costs one
+//! gather for eight weights, and signs cost no arithmetic on codes. The points are one bitmap of 2,822 bytes
+//! (`format/grids.bin`); the compiler expands it for CPUs, and `format/grid.rs` writes it as tables into the sources of
+//! GPUs. *`Simd::gather` masks the index, so a damaged block cannot read outside the table.*
 
 use std::sync::LazyLock;
 

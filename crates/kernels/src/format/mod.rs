@@ -4,6 +4,13 @@
 //! A *format* is the encoding in the file. How prepared weights are in memory is a *layout* and belongs to a
 //! backend; a format only names its planes, so that a layout can permute them without knowing what they mean.
 //! To add a format: write its folder and add its line to the table below.
+//!
+//! # A format unpacks once
+//!
+//! A format defines how to unpack 32 columns of 16 rows in terms of `Simd`. In `blocks.h` it defines how a GPU thread
+//! loads a span. The same code serves every CPU level, every operation and both GPUs. *Only the table in
+//! `format/mod.rs` has a `match` over formats. No kernel is for one format. No file is for one pair of format and
+//! operation.*
 
 // Formats are named as the field names them: `Q4_K`.
 #![allow(non_camel_case_types)]

@@ -1,4 +1,10 @@
 //! The trait that a backend implements, and the type that proves that arguments were checked.
+//!
+//! # Compositions
+//!
+//! Where launches cost time, a backend does several operations in one launch. A composition (`norm_matmul`, `attend`,
+//! `experts`, …) is defined by its parts. A backend that does not fuse a composition implements nothing. The suite
+//! compares an override with the parts. *The forward pass calls compositions and never asks which backend it has.*
 
 use super::*;
 use crate::Backend;

@@ -1,5 +1,11 @@
 //! The model families. Each has a folder, and a line in the table below. `spec.rs` reads the [`ModelSpec`] from
 //! metadata keys. `published.rs` maps the settings and tensors of a published folder to keys and tensors.
+//!
+//! # A family is one folder
+//!
+//! `model/src/family/NAME/spec.rs` turns metadata keys into a `ModelSpec`. `published.rs` in the same folder maps
+//! settings of published folders to keys, and published tensors to tensors. *A family contains no maths. Only these
+//! folders and `quantize/facts.rs` branch on the name of an architecture.*
 
 mod parts;
 #[doc(hidden)]

@@ -2,6 +2,11 @@
 //!
 //! The routers' kernels stay as they are: they read other logits, with a rule whose choice of these logits is known. So a forced pass
 //! has the launches of any pass, on every backend, also where a kernel routes for itself.
+//!
+//! # Forced experts
+//!
+//! `Runner::forward_forced` uploads logits whose choice is known, and the routers' kernels read these with a rule that
+//! compares logits only. So no kernel differs, and every backend and placement can be forced.
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::ops::{Gating, Routing};

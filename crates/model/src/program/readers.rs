@@ -1,4 +1,11 @@
 //! The products that read activations. With their names a kernel prepares only the representations that they read.
+//!
+//! # Readers are named
+//!
+//! Activations have several representations (f32, int8, bfloat16). The program of the forward pass contains the
+//! products that read each activation, and names them (`Backend::name_readers`). The backend then fills only the
+//! representations that the kernels of these products read. *A product that was not named gets a typed error instead of
+//! missing numbers. Without names, all representations are filled.*
 
 use gristmill_kernels::act::ActReader;
 

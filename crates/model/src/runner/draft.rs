@@ -1,4 +1,26 @@
 //! Draft tokens of the prediction heads.
+//!
+//! # Prediction heads
+//!
+//! In `program/build/heads.rs`, `state/heads.rs`, `runner/draft.rs`. A head is one more layer, built by the same
+//! functions. Its input is the embedding of a token and the hidden state of the token before it. The head's row of a
+//! token is in the same blocks, slots and positions as the token's keys and values. So the row depends on no later
+//! token, and forks, truncation and the prefix cache treat it like keys and values. A text's first token has no hidden
+//! state before it; its row is visible only to itself (`AttentionOptions::first`). Each forward pass writes the rows of
+//! its tokens: it runs the head up to the node that writes the cache, without attention, MLP and logits. The hidden
+//! state of a sequence's last token is kept as a state of fixed size with two slots; a convolution with the taps 1 and
+//! 0 gives each token the hidden state before it. `Runner::draft` runs the whole head for one token of each sequence.
+//! Then the head's output and its most likely token are the input of the next step, and both stay on the device.
+//! Whether heads read normalised rows, and whether they form a chain, is data of the model (`HeadInputs`). Heads that
+//! form no chain read the model's rows, each one token further back than the head before it. Draft rows are overwritten
+//! when the tokens are read. In a model without other states of fixed size, a sequence that starts with cached blocks
+//! computes the last cached token again (or two, if the last is alone in its block), because its hidden state is not
+//! cached. The second head of a chain reads the outputs of the first, so a forward pass runs the whole first head, and
+//! a sequence has a hidden state for each head, as states of fixed size with checkpoints and replays. When they draft,
+//! each head drafts its token and the last one all further ones. In each step the heads also compute the rows that
+//! later heads need, the last head first. A file of heads alone is joined to the model's file (`model/src/heads.rs`,
+//! `files/src/gguf/joined.rs`); the rest of gristmill sees one file. *The logits of the model are the same bits with
+//! and without heads. A sequence whose rows are incomplete gets no drafts; the prefix cache marks its blocks.*
 
 use std::cmp::Reverse;
 use std::collections::HashSet;

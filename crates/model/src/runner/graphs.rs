@@ -1,4 +1,13 @@
 //! Captured forward passes of a runner.
+//!
+//! # Graphs
+//!
+//! A step of up to 256 tokens (24 in a model with slots, `Backend::largest_captured`) is padded to one of 34 sizes
+//! (`Vendor::batch_bucket`). The second step of a shape is captured into a CUDA graph; later steps replay the graph.
+//! Padding tokens have the id `u32::MAX`: their embedding is zero, they access no cache, and the router gives them no
+//! expert. A graph's kernels depend on that bucket, on `Placement::runs` and on the bucket of
+//! `Placement::context_columns`. Positions, slots and block tables are read from the device. If all rows of a step are
+//! greedy and nothing changes their logits, the graph includes the sampling.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -9,6 +9,15 @@
 //!
 //! A slot that has been written stays as it is while anybody has it. So a sequence shares its state with the prefix
 //! cache without a copy, and a sequence of the same start continues from there.
+//!
+//! # A state of fixed size has two slots
+//!
+//! A state of fixed size has two slots: the state of the whole sequence, and the state before its last batch. A pass
+//! reads one slot and writes the other. So a pass can be run again, and after a failed batch or a rejected draft token
+//! the earlier state is still there. A fork shares slots until one of the sequences continues. An entry of the prefix
+//! cache can have a slot, as it has blocks (`state/checkpoints.rs`). It gets the slot where a sequence ended, or where
+//! a batch was planned to end. The least recently used slot is evicted first. *A slot in use is never written again.
+//! Operations read runs (rows, slot read, slot written) from a buffer, so a captured pass serves any slots.*
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::ops::{PADDING, RUN_WORDS, Runs};

@@ -3,6 +3,12 @@
 //! A group without a window keeps all tokens of a sequence. The capacity of a group with a window is the window and one
 //! batch: when a sequence needs more blocks, its oldest ones are freed first. Until then they stay, so that the
 //! sequence can be truncated while all that its next token sees is kept.
+//!
+//! # Layers with a window are a group of their own
+//!
+//! The group has blocks for the window and one batch, independent of the context. If the group needs new blocks, it
+//! frees the oldest. So a sequence can be truncated by a few tokens or to nothing. `Runner::shortest` returns the
+//! limit, and `truncate` refuses other lengths.
 
 use std::collections::{HashSet, VecDeque};
 

@@ -7,6 +7,15 @@
 //! An entry has a block of each group that still has it: groups with a window may have freed theirs. Blocks are evicted
 //! in the order in which sequences released them ([`Blocks`](super::blocks::Blocks)), and a sequence releases its last
 //! block first. So in a group without a window, a parent is evicted after its children.
+//!
+//! # The prefix cache keeps the blocks of earlier sequences
+//!
+//! Entries form a chain, one entry for each block. A lookup compares parent, token ids and tenant, so a hash collision
+//! cannot match. A new sequence starts with the blocks of its longest cached prefix. If a cached block differs from the
+//! prompt in its middle, the sequence copies the common tokens. If no other block is free, a block that only the cache
+//! has is evicted, the last block of a chain first. So the cache takes no memory from sequences. A prompt waits while a
+//! running request computes blocks of its prefix. *A block belongs to at most one entry, and sequences with the same
+//! prefix share one cached block.*
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

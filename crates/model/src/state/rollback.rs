@@ -7,6 +7,17 @@
 //! the replay, which computes the states of all such sequences at once, but those of forks one after another.
 //! Invariant: a due slot has one sequence and no entry of the prefix cache; because [`Fixed::slot_at`] does not return
 //! it, and a sequence is forked after the replay.
+//!
+//! # Rejected draft tokens leave nothing in a state of fixed size
+//!
+//! See `state/rollback.rs`, `program/replay.rs`. A pass of up to `Limits::rollback_tokens` tokens keeps the inputs of
+//! its recurrent operations, each in a buffer of its own. The state after some of the tokens of a sequence is then a
+//! *replay*: the same operations run again, from the slot before the batch and over these rows, and read no weights but
+//! the taps of convolutions. Truncation reserves the slot; the next pass, draft or fork first replays all sequences
+//! that were truncated, in one pass (forks of a sequence, which have the same rows, in further ones). The alternative,
+//! a state written for each row, needs no replay, but takes more memory and bandwidth: in Qwen3.6-35B-A3B 65 MB for
+//! each row and sequence instead of 1.5 MB. *A replay computes the same bits as the batch, because recurrent operations
+//! compute row by row. A state that is not computed yet has one sequence, and is not in the prefix cache.*
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::ops::RUN_WORDS;

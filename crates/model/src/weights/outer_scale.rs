@@ -3,6 +3,13 @@
 //!
 //! The product is multiplied by it, so it goes into the weight's blocks when they are loaded. `X.input_scale`, for
 //! activations in four bits, is ignored. A file without `X.scale` has a scale of 1.
+//!
+//! # A scale of a whole tensor goes into its blocks
+//!
+//! NVFP4 weights of GGUF files have a scale for each tensor or expert. `weights/outer_scale.rs` copies it into every
+//! block when the weight is loaded (`NVFP4_SCALED`, 40 bytes instead of 36), so no operation and no kernel multiplies
+//! by it. The same holds for types of ik_llama.cpp whose rows start with a scale (`format/rows.rs`): `GgufFile::load`
+//! copies it into the blocks of its row, so such a tensor is computed when it is loaded, like those of a folder.
 
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::format::{Format, nvfp4_scaled};

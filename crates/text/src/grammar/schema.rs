@@ -4,6 +4,17 @@
 //! `prefixItems` next to `additionalItems`). It supports `$ref` only without escapes, and reads settings from
 //! `x-guidance`. So it gets a rewritten schema: without annotations, with tuples as `prefixItems`, and with each target
 //! of a reference as a definition.
+//!
+//! # Grammars fail closed
+//!
+//! Grammars fail closed llguidance silently ignores some keywords of a schema. So `text/src/grammar/schema.rs` lists
+//! each keyword that is enforced, and refuses any other keyword with its path. It rewrites the schema in one form whose
+//! enforcement was verified in llguidance's source. `oneOf` becomes `anyOf`, the only place where a text can be
+//! invalid: for a value that two of its schemas allow. Look-ahead at the start of a pattern becomes further patterns
+//! (`lookahead.rs`). `budget.rs` limits the cost of compilation. Before you raise the exact version in `Cargo.toml`,
+//! review both files. Compilation has a thread of its own with a deep stack, because llguidance recurses once for each
+//! property. *Only `earley::Parser` of llguidance is used, because its `TokenParser` and `Matcher` install a panic
+//! hook.*
 
 use std::collections::{HashMap, HashSet};
 

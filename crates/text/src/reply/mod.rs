@@ -69,6 +69,15 @@
 //! - A call may otherwise name a tool that the request lacks, if it looks like a name; the caller decides.
 //!
 //! A parser takes any text in linear time and holds at most a call and the white space before it, or a message's head.
+//!
+//! # A reply is parsed as it is generated
+//!
+//! A reply is parsed as it is generated, into reasoning, content and tool calls. The template determines the form. The
+//! forms are a table (`reply/table.rs`). The parser reads the same marks that start an answer after reasoning and a
+//! required call. If the prompt contains the start of the reply (an opened call, a continued message), the parser reads
+//! it too, so a mark can span prompt and reply. A call is emitted only when it is complete, so its arguments are a JSON
+//! object. *The events do not depend on how the text is split, and time is linear. A malformed or unfinished call is
+//! content, or nothing if a call is required.*
 
 mod call;
 mod calls;

@@ -12,6 +12,15 @@
 //!
 //! Left are the strings that a template looks for in a text: their characters have no placeholders, unless they are
 //! whole control tokens (`docs/limits.md`).
+//!
+//! # Content of a conversation is never a control token
+//!
+//! A template can strip, split, join or print its texts, so their positions in the prompt are unknown. Before the
+//! template runs, each character with which a control token could start in such a text is replaced by a stand-in of the
+//! Private Use Area (`template/escape.rs`). Afterwards the stand-ins become the characters again. Their positions
+//! (`plain` of `Prompt::Rendered`) are bytes that no control token can include. `docs/limits.md` lists tokens that a
+//! template can still build. *Invariant: a control token of a rendered prompt consists only of bytes of the template;
+//! because a match that includes a byte of a text includes a stand-in's; checked by `text/tests/injection.rs`.*
 
 use std::collections::{BTreeSet, HashSet};
 use std::mem;

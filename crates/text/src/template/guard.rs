@@ -9,6 +9,16 @@
 //! Literal text is turned into an expression, so that the formatter sees it and can pay for it. This also keeps the
 //! compiler from folding large constants. Tags that load other templates are refused, as there are none, and so is what
 //! Jinja has and the library does not.
+//!
+//! # Templates are untrusted code
+//!
+//! Templates are untrusted code minijinja counts instructions, but one instruction can copy any amount of text.
+//! `template/guard.rs` rewrites the parsed template so that every operation of unbounded cost uses a budget of time,
+//! text and nesting. Templates are written for Python. So the rewritten template computes with `template/python`, which
+//! has Python's operators, methods and printing, and with the filters and tests of `template/filters` and
+//! `template/tests.rs`. jinja2 is the oracle (`scripts/golden/expressions.py`, `cargo xtask prove templates`). The
+//! rewriting needs minijinja's `unstable_machinery`, so `Cargo.toml` pins the exact version. Before you raise it,
+//! review `guard.rs`.
 
 use std::cell::{Cell, RefCell};
 

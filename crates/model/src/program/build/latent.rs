@@ -1,4 +1,11 @@
 //! Latent attention: queries are brought to the latent row, which all heads share.
+//!
+//! # Latent attention has one row for each token
+//!
+//! All query heads share the row, and values are its first elements (`KvSpec::values_in_keys`), so the cache keeps no
+//! value part. A product with the matrix of each head is a product of experts: expert *h* is head *h*, and each token
+//! has all of them. The (token, head) pairs are grouped once in a pass (`Node::GroupHeads`). Prompts and single tokens
+//! use the same absorbed form. *So a result does not depend on how a prompt is cut.*
 
 use gristmill_kernels::ops::{Epilogue, GateKind};
 use gristmill_kernels::weight::Role;
