@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What holds elsewhere, found out on an x86-64 Linux machine:
+# Checks for other platforms, run on x86-64 Linux:
 #
-#   scripts/elsewhere.sh run      run tests on emulated CPUs: 64-bit Arm with and without dot products, an x86-64 of 2006
-#   scripts/elsewhere.sh all      the same with the whole op suite, the kernels' unit tests and a model on Arm
-#   scripts/elsewhere.sh check    type-check and lint the published crates for macOS on Arm and for Windows
+#   scripts/cross.sh run      run tests on emulated CPUs: 64-bit Arm with and without dot products, an x86-64 of 2006
+#   scripts/cross.sh all      the same with the whole op suite, the kernels' unit tests and a model on Arm
+#   scripts/cross.sh check    type-check and lint the published crates for macOS on Arm and for Windows
 #
 # An emulator shows that instructions are there and results right, never how fast they are. AVX2 and AVX-512 are not
 # emulated: they are tested on machines that have them.
@@ -74,7 +74,7 @@ across() {
             library=(-Zbuild-std=std -Zbuild-std-features=panic-unwind)
         fi
     fi
-    env "${settings[@]}" "$cargo" "$command" "${library[@]}" --profile elsewhere "${targets[@]}" "$@"
+    env "${settings[@]}" "$cargo" "$command" "${library[@]}" --profile cross "${targets[@]}" "$@"
 }
 
 # Reads what cargo built from its output: the path of the test binary NAME.

@@ -72,8 +72,8 @@ usage: cargo xtask check [--no-simulator]
        cargo xtask prove templates [--quick]
            render published chat templates and random expressions with jinja2 and gristmill; needs python3 and PyPI
            (80 MB once). --quick: only some conversations, in seconds
-       cargo xtask prove elsewhere
-           run the whole op suite and the kernels' unit tests on emulated Arm CPUs: scripts/elsewhere.sh all";
+       cargo xtask prove cross
+           run the whole op suite and the kernels' unit tests on emulated Arm CPUs: scripts/cross.sh all";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

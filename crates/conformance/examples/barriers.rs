@@ -7,7 +7,7 @@
 #[cfg(all(target_arch = "x86_64", unix))]
 mod prove {
     use gpu_sim::Language;
-    use gristmill_conformance::broken::{BUGS, Bug, Call, Map, each, orders, plant};
+    use gristmill_conformance::fault_injection::{BUGS, Bug, Call, Map, each, orders, plant};
     use gristmill_conformance::simulated::cache_of_changed;
     use gristmill_conformance::sources;
     use std::collections::{BTreeMap, BTreeSet};

@@ -3,7 +3,7 @@
 //!
 //! cargo run --release -p gristmill-conformance --example deterministic -- DEVICE MODEL.gguf…
 
-#[path = "../tests/company/texts.rs"]
+#[path = "../tests/batching/texts.rs"]
 mod texts;
 
 use std::process::ExitCode;
@@ -12,11 +12,11 @@ use std::sync::Arc;
 use gristmill_engine::{LoadOptions, Model, Precision};
 use gristmill_kernels::kv::KvFormat;
 use gristmill_suite::rng::Rng;
-use texts::Company;
+use texts::Batching;
 
 /// Texts at a time, tokens of each and of their common start, and of a part: short parts as in decoding and with
 /// draft tokens; long prompts; contexts that are split into splits; many texts.
-const COMPANIES: [[usize; 4]; 7] = [
+const BATCHINGS: [[usize; 4]; 7] = [
     [2, 45, 17, 20],
     [5, 45, 17, 20],
     [17, 45, 17, 20],
@@ -64,8 +64,8 @@ fn check(device: &str, path: &str, deterministic: bool, rng: &mut Rng) -> gristm
         let options = LoadOptions { device: device.to_owned(), precision, deterministic, ..LoadOptions::default() };
         let model = Arc::new(Model::open(path, options)?);
         println!("{path} on {}, {precision:?}, {kv_format:?}", model.device_name());
-        for [texts, length, shared, chunk] in COMPANIES {
-            let found = Company { texts, length, shared, chunk, kv_format }.compare(&model, rng)?;
+        for [texts, length, shared, chunk] in BATCHINGS {
+            let found = Batching { texts, length, shared, chunk, kv_format }.compare(&model, rng)?;
             println!("  {texts:3} texts of {length:3} tokens: {found:?}");
             different += found.different;
         }

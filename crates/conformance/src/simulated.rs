@@ -1,4 +1,4 @@
-//! A GPU that is not there: the seam [`Gpu`] over the simulator, in host memory. It is CUDA's or Metal's.
+//! A simulated GPU of CUDA or of Metal: [`Gpu`] over the simulator, in host memory.
 
 use crate::sources;
 use gpu_sim::{Arg as SimArg, Language, Launch as SimLaunch, Mode, Order, Program, Source};
@@ -41,7 +41,7 @@ pub struct Simulator {
     written: Mutex<HashSet<u64>>,
     /// The graph that is being captured.
     captured: Mutex<Option<Vec<Work>>>,
-    /// When copies beside the launches arrive.
+    /// When copies that overlap launches arrive.
     copies: Mutex<Copies>,
     /// Bytes that can be allocated together.
     limit: AtomicU64,
@@ -52,7 +52,7 @@ pub struct Simulator {
     running: Arc<Mutex<()>>,
 }
 
-/// When a copy beside the launches arrives. Until then, its target is poisoned.
+/// When a copy that overlaps launches arrives. Until then, its target is poisoned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Copies {
     /// At once.
@@ -190,7 +190,7 @@ impl Simulator {
         device
     }
 
-    /// Sets when copies beside the launches arrive.
+    /// Sets when copies that overlap launches arrive.
     pub fn set_copies(&self, copies: Copies) {
         *self.copies.lock().unwrap_or_else(PoisonError::into_inner) = copies;
     }
@@ -349,7 +349,7 @@ impl Gpu for Simulator {
         if self.taken() + bytes as u64 > self.limit.load(Ordering::Relaxed) {
             return Err(refused);
         }
-        // SAFETY: the size is not 0, as the seam says.
+        // SAFETY: the size is not 0, as `Gpu` says.
         let memory = unsafe { if bytes > POISONED { alloc_zeroed(layout) } else { alloc(layout) } };
         if memory.is_null() {
             return Err(refused);
@@ -529,7 +529,7 @@ impl HostLink for Simulator {
         assert!(found.is_some(), "only pinned memory is unpinned");
     }
 
-    fn write_beside(&self, pieces: &[(u64, &[u8])]) -> Result<()> {
+    fn write_overlapped(&self, pieces: &[(u64, &[u8])]) -> Result<()> {
         let copies = {
             let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
             let found = *copies;
@@ -546,7 +546,7 @@ impl HostLink for Simulator {
             Copies::Soon => {}
             Copies::Late(seed) => std::thread::sleep(std::time::Duration::from_micros((seed >> 33) % 4000)),
             Copies::Lost => return Ok(()),
-            Copies::Refused => return Err(self.error("copying beside launches", "a planned failure")),
+            Copies::Refused => return Err(self.error("copying while kernels run", "a planned failure")),
         }
         for &(address, bytes) in pieces {
             // SAFETY: as above.

@@ -234,7 +234,7 @@ fn logits_are_those_of_transformers_on_every_level() {
     check_on_all(&models(), Precision::Fast, |golden| golden.tolerance);
 }
 
-/// Only one of them, for machines on which all take too long (`scripts/elsewhere.sh`).
+/// Only one of them, for machines on which all take too long (`scripts/cross.sh`).
 #[test]
 fn one_small_model() {
     check_on_all(&["qwen3moe-q4_k_m"], Precision::Fast, |golden| golden.tolerance);

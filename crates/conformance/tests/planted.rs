@@ -3,7 +3,7 @@
 #![cfg(all(target_arch = "x86_64", unix))]
 
 use gpu_sim::Language;
-use gristmill_conformance::broken::{BUGS, missed};
+use gristmill_conformance::fault_injection::{BUGS, missed};
 
 fn all_are_found(language: Language) {
     let missed: Vec<String> = BUGS.iter().filter(|bug| bug.language == language).filter_map(missed).collect();

@@ -114,7 +114,11 @@ impl FloatCodes {
         Ok(match self.mode {
             FloatMode::Mxfp4 => Format::MXFP4,
             FloatMode::Nvfp4 if self.outer.is_some() => {
-                if columns.is_multiple_of(nvfp4::BLOCK as u64) { Format::NVFP4_SCALED } else { Format::F32 }
+                if columns.is_multiple_of(nvfp4::BLOCK as u64) {
+                    Format::NVFP4_SCALED
+                } else {
+                    Format::F32
+                }
             }
             FloatMode::Nvfp4 if target == Target::Engine && columns.is_multiple_of(nvfp4::BLOCK as u64) => {
                 Format::NVFP4

@@ -11,16 +11,16 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 /// A slice that threads write in disjoint ranges.
-struct Shared<'a, T> {
+struct SharedSlice<'a, T> {
     start: *mut T,
     len: usize,
     life: PhantomData<&'a mut [T]>,
 }
 
 // SAFETY: `range` asks its callers for disjoint ranges, so this is a slice that is split among threads.
-unsafe impl<T: Send> Sync for Shared<'_, T> {}
+unsafe impl<T: Send> Sync for SharedSlice<'_, T> {}
 
-impl<'a, T> Shared<'a, T> {
+impl<'a, T> SharedSlice<'a, T> {
     fn new(slice: &'a mut [T]) -> Self {
         Self { start: slice.as_mut_ptr(), len: slice.len(), life: PhantomData }
     }
@@ -38,7 +38,7 @@ impl<'a, T> Shared<'a, T> {
 
 /// Rows of a matrix in host memory.
 pub(crate) struct OutRows<'a, T> {
-    memory: Shared<'a, T>,
+    memory: SharedSlice<'a, T>,
     offset: usize,
     rows: usize,
     cols: usize,
@@ -52,12 +52,12 @@ impl<'a, T: Copy> OutRows<'a, T> {
         let (slice, layout) = view.as_host_mut()?;
         let (rows, cols, stride) = (layout.rows(), layout.cols(), layout.stride());
         let offset = if rows == 0 { 0 } else { layout.row(0).start };
-        Some(Self { memory: Shared::new(slice), offset, rows, cols, stride })
+        Some(Self { memory: SharedSlice::new(slice), offset, rows, cols, stride })
     }
 
     /// Contiguous rows of `cols` elements.
     pub(crate) fn contiguous(slice: &'a mut [T], rows: usize, cols: usize) -> Self {
-        Self { memory: Shared::new(slice), offset: 0, rows, cols, stride: cols }
+        Self { memory: SharedSlice::new(slice), offset: 0, rows, cols, stride: cols }
     }
 
     pub(crate) fn rows(&self) -> usize {
@@ -148,7 +148,7 @@ impl<T: Copy> Tile<'_, T> {
 }
 
 /// A run's rows and slots in one of several equal ranges of columns.
-pub(crate) struct Unit<'a> {
+pub(crate) struct RunColumns<'a> {
     /// Index of the range of columns.
     pub(crate) index: usize,
     /// Columns of the slot that the run reads.
@@ -156,17 +156,17 @@ pub(crate) struct Unit<'a> {
     /// Columns of the slot that the run writes.
     pub(crate) after: &'a mut [f32],
     /// Columns of the run's rows.
-    pub(crate) out: UnitRows<'a>,
+    pub(crate) out: RunRows<'a>,
 }
 
 /// Some columns of adjacent rows.
-pub(crate) struct UnitRows<'a> {
+pub(crate) struct RunRows<'a> {
     out: &'a OutRows<'a, f32>,
     rows: Range<usize>,
     cols: Range<usize>,
 }
 
-impl UnitRows<'_> {
+impl RunRows<'_> {
     /// The columns of row `row`.
     pub(crate) fn row(&mut self, row: usize) -> &mut [f32] {
         assert!(row < self.rows.len(), "row {row} of {:?}", self.rows);
@@ -196,7 +196,7 @@ impl Pool {
     /// Calls `work` with the index of every chunk of a slice and the chunk: `len` elements each; the last chunk may be
     /// shorter.
     pub fn each_chunk<T: Copy + Send>(&self, slice: &mut [T], len: usize, work: &(dyn Fn(usize, &mut [T]) + Sync)) {
-        let (cuts, shared) = (Cuts::even(slice.len(), len), Shared::new(slice));
+        let (cuts, shared) = (Cuts::even(slice.len(), len), SharedSlice::new(slice));
         // SAFETY: the chunks do not overlap.
         self.run(cuts.len(), &|chunk| work(chunk, unsafe { shared.range(cuts.get(chunk).1) }));
     }
@@ -212,7 +212,7 @@ impl Pool {
         state: &OutRows<f32>,
         out: &OutRows<f32>,
         units: usize,
-        work: &(dyn Fn(Run, Unit) + Sync),
+        work: &(dyn Fn(Run, RunColumns) + Sync),
     ) {
         for (index, run) in runs.iter().enumerate() {
             let apart = |other: &Run| run.first >= other.first + other.rows && run.written != other.written;
@@ -227,8 +227,8 @@ impl Pool {
             let before = run.read.map(|slot| &*unsafe { state.columns(slot, columns.clone()) });
             // SAFETY: this run alone writes the slot, and no other unit has these columns.
             let after = unsafe { state.columns(run.written, columns) };
-            let out = UnitRows { out, rows: run.first..run.first + run.rows, cols: range(out.cols, index) };
-            work(run, Unit { index, before, after, out });
+            let out = RunRows { out, rows: run.first..run.first + run.rows, cols: range(out.cols, index) };
+            work(run, RunColumns { index, before, after, out });
         });
     }
 

@@ -26,7 +26,7 @@ pub const MAX_THREADS: usize = 1024;
 /// Spin iterations before a thread parks: about 50 µs, far more than the gap between two operations.
 const SPINS: u32 = 2_000;
 
-/// The low bits of [`Shared::state`] count the workers inside the job. This bit marks the job as open. The remaining
+/// The low bits of [`PoolState::state`] count the workers inside the job. This bit marks the job as open. The remaining
 /// bits are the job's number.
 const OPEN: u64 = 1 << 15;
 const INSIDE: u64 = OPEN - 1;
@@ -39,7 +39,7 @@ struct PoolJob {
     chunks: usize,
 }
 
-struct Shared {
+struct PoolState {
     state: AtomicU64,
     next: AtomicUsize,
     job: UnsafeCell<PoolJob>,
@@ -54,13 +54,13 @@ struct Shared {
 
 // SAFETY: `job` is written by the caller only while no worker is inside (the job is closed and `state` counts none),
 // and read by workers only while inside; entering and leaving are acquire and release operations on `state`.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for PoolState {}
 // SAFETY: as above; the pointer in `job` is to a `Sync` closure.
-unsafe impl Send for Shared {}
+unsafe impl Send for PoolState {}
 
 /// Worker threads that run jobs together with the calling thread.
 pub struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolState>,
     job_lock: Mutex<()>,
     workers: Vec<JoinHandle<()>>,
 }
@@ -72,7 +72,7 @@ impl Pool {
             return Err(Error::Threads { threads, reason: format!("must be 1 to {MAX_THREADS}") });
         }
         fn nothing(_: usize) {}
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PoolState {
             state: AtomicU64::new(0),
             next: AtomicUsize::new(0),
             job: UnsafeCell::new(PoolJob { work: &nothing as *const Work, chunks: 0 }),
@@ -167,7 +167,7 @@ impl Drop for Pool {
     }
 }
 
-impl Shared {
+impl PoolState {
     /// Runs `work`, and adds its time to the thread's clock if the pool is measured.
     fn timed(&self, thread: usize, work: impl FnOnce()) {
         let Some(clocks) = self.clocks.get() else { return work() };

@@ -4,7 +4,7 @@
 use super::Cpu;
 use super::host::{self, HostRows};
 use super::math::{self, exp, gelu, sigmoid};
-use super::out::Unit;
+use super::out::RunColumns;
 use super::rows::sum;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{
@@ -128,7 +128,7 @@ struct DeltaRun<'a, const CHANNELS: bool> {
     head: usize,
     tile: usize,
     run: Run,
-    unit: Unit<'a>,
+    unit: RunColumns<'a>,
 }
 
 impl<const CHANNELS: bool> Kernel for DeltaRun<'_, CHANNELS> {
@@ -288,7 +288,7 @@ impl Cpu {
             return Ok(());
         }
         let units = (1..=channels.div_ceil(CHANNELS)).rev().find(|&n| channels.is_multiple_of(n)).unwrap_or(1);
-        self.pool.each_unit(&runs, &state, &out, units, &|run, mut unit: Unit| {
+        self.pool.each_unit(&runs, &state, &out, units, &|run, mut unit: RunColumns| {
             let count = channels / units;
             let columns = count * unit.index..count * (unit.index + 1);
             // The K − 1 inputs before the run, one after another.

@@ -65,7 +65,7 @@ fn products_of_each_format() {
 }
 
 #[test]
-#[ignore = "for emulated CPUs: scripts/elsewhere.sh runs it"]
+#[ignore = "for emulated CPUs: scripts/cross.sh runs it"]
 fn few_cases_of_every_part() {
     for (part, _) in ops::ALL.iter().filter(|(part, _)| ops::is_checked(part)) {
         run(part, Level::best().name(), EMULATED);

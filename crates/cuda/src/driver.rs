@@ -19,8 +19,8 @@
 
 #![allow(unsafe_code)]
 
-mod beside;
 mod context;
+mod copy_stream;
 mod graph;
 mod interop;
 mod pages;
@@ -29,8 +29,8 @@ mod staging;
 use super::cache::Cache;
 use super::jit::Compiler;
 use super::nvrtc::Nvrtc;
-use beside::Beside;
 use context::{Context, check, error};
+use copy_stream::CopyStreams;
 use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute, CUresult};
 use graph::CudaGraph;
 use gristmill_gpu::{Arg, Gpu, HostLink, Kernel, Launch, Properties, Unit, read_now};
@@ -66,7 +66,7 @@ pub(crate) struct Driver {
     functions: RwLock<HashMap<(Unit, &'static str), Function>>,
     uploads: Mutex<Uploads>,
     landings: Arc<Landings>,
-    beside: Beside,
+    copy_streams: CopyStreams,
     /// Free memory when the device was opened, and the most that may be used of it.
     free_at_open: u64,
     limit: AtomicU64,
@@ -214,7 +214,7 @@ impl Driver {
         let compiler = Compiler::new(nvrtc, architecture);
         let shared = Arc::new(Context::new(id, device)?);
         let (uploads, landings) = (Mutex::new(Uploads::new(&shared)?), Arc::default());
-        let beside = Beside::new(&shared);
+        let copy_streams = CopyStreams::new(&shared);
         let (modules, functions) = Default::default();
         let free_at_open = free_memory(id)?;
         Ok(Arc::new(Self {
@@ -226,7 +226,7 @@ impl Driver {
             functions,
             uploads,
             landings,
-            beside,
+            copy_streams,
             free_at_open,
             limit: AtomicU64::new(u64::MAX),
         }))
@@ -479,8 +479,8 @@ impl HostLink for Driver {
         }
     }
 
-    fn write_beside(&self, pieces: &[(u64, &[u8])]) -> Result<()> {
+    fn write_overlapped(&self, pieces: &[(u64, &[u8])]) -> Result<()> {
         self.shared.enter()?;
-        self.beside.write(pieces)
+        self.copy_streams.write(pieces)
     }
 }

@@ -28,7 +28,7 @@ const FEWEST_PAIRS: usize = 3;
 const TIMED_COLUMNS: usize = 2048;
 /// The most blocks that share the columns of a tile.
 const MOST_SHARES: usize = 8;
-/// What a block takes before its first product and after its last is as much as this number of columns.
+/// The fixed cost of a block, in columns.
 const COLUMNS_AROUND: usize = 384;
 /// The time of the launch that adds shares, in the unit of [`Cut::time`], of which an H200 does three in 1 µs; and
 /// elements that it reads and writes in such a unit.
@@ -67,7 +67,7 @@ impl Cut {
     }
 }
 
-/// What a kernel multiplies, and who does.
+/// A variant of the GEMM kernel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GemmVariant {
     /// One weight, a block for each tile.

@@ -11,7 +11,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr;
 
-/// A failure, described for people.
+/// A human-readable error message.
 type Failure = String;
 
 /// `NVRTC_ERROR_INVALID_OPTION`: of ours, the architecture's name may be unknown.

@@ -63,17 +63,17 @@ namespace gpu_sim {
 
 template <class T>
 static inline T shuffle(u32 mask, T value, int source, Site site) {
-    static const Meeting meeting = {shuffle_all<T>, "a shuffle", 0, 0};
+    static const Collective collective = {shuffle_all<T>, "a shuffle", 0, 0};
     Shuffle<T> mine = {value, value, source, called(site)};
-    meet(meeting, mask, &mine, site);
+    converge(collective, mask, &mine, site);
     return mine.result;
 }
 
 template <class T, T (*F)(T, T)>
 static inline T reduce(u32 mask, T value, Site site) {
-    static const Meeting meeting = {reduce_all<T, F>, "a reduction", 0, 0};
+    static const Collective collective = {reduce_all<T, F>, "a reduction", 0, 0};
     Reduce<T> mine = {value, value};
-    meet(meeting, mask, &mine, site);
+    converge(collective, mask, &mine, site);
     return mine.result;
 }
 // The lane from which lane `lane` reads, in its segment of `width` lanes.
@@ -98,8 +98,8 @@ static inline int lane_xor(int mask, int width) {
 }  // namespace gpu_sim
 
 static inline void __syncwarp(unsigned mask = 0xffffffffu, GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::nothing, "__syncwarp", 0, gpu_sim::ALL_MEMORY};
-    gpu_sim::meet(meeting, mask, nullptr, site);
+    static const gpu_sim::Collective collective = {gpu_sim::nothing, "__syncwarp", 0, gpu_sim::ALL_MEMORY};
+    gpu_sim::converge(collective, mask, nullptr, site);
 }
 template <class T>
 static inline T __shfl_sync(unsigned mask, T value, int source, int width = 32, GPU_SIM_HERE) {
@@ -118,9 +118,9 @@ static inline T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 3
     return gpu_sim::shuffle(mask, value, gpu_sim::lane_xor(lanes, width), site);
 }
 static inline unsigned __ballot_sync(unsigned mask, int predicate, GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::vote_all, "a vote", 0, 0};
+    static const gpu_sim::Collective collective = {gpu_sim::vote_all, "a vote", 0, 0};
     gpu_sim::Vote mine = {(unsigned)(predicate != 0), 0};
-    gpu_sim::meet(meeting, mask, &mine, site);
+    gpu_sim::converge(collective, mask, &mine, site);
     return mine.result;
 }
 static inline int __any_sync(unsigned mask, int predicate, GPU_SIM_HERE) {
@@ -131,9 +131,9 @@ static inline int __all_sync(unsigned mask, int predicate, GPU_SIM_HERE) {
 }
 template <class T>
 static inline unsigned __match_any_sync(unsigned mask, T value, GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::match_all<T>, "a match", 0, 0};
+    static const gpu_sim::Collective collective = {gpu_sim::match_all<T>, "a match", 0, 0};
     gpu_sim::Match<T> mine = {value, 0};
-    gpu_sim::meet(meeting, mask, &mine, site);
+    gpu_sim::converge(collective, mask, &mine, site);
     return mine.result;
 }
 #define GPU_SIM_REDUCE(name, T, f) \

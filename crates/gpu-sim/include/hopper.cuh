@@ -88,9 +88,9 @@ GPU_SIM_UNCHECKED void product_all(Engine* e, void* const* lanes, u32) {
 template <Compute COMPUTE, u32 COLUMNS, Layout LAYOUT>
 GPU_SIM_UNCHECKED void product(void* d, const u32* registers, u64 a, u64 b, bool accumulate, Site site) {
     GPU_SIM_CALLED(site);
-    static const Meeting meeting = {product_all<COMPUTE, COLUMNS, LAYOUT>, "wgmma", 1, 0};
+    static const Collective collective = {product_all<COMPUTE, COLUMNS, LAYOUT>, "wgmma", 1, 0};
     Part mine = {d, registers, a, b, accumulate, site};
-    engine->hooks->meet(engine, &meeting, 0xffffffffu, &mine, &site);
+    engine->hooks->converge(engine, &collective, 0xffffffffu, &mine, &site);
 }
 
 // Sum i of a lane: of the warp's 16 rows, row lane / 4, + 8 for odd i / 2; column 8 (i / 4) + 2 (lane % 4) + i % 2.
@@ -130,17 +130,17 @@ static inline u64 wgmma_matrix(const void* shared, u32 leading, u32 stride, Swiz
 }
 
 static inline void wgmma_fence(GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::fence_all, "wgmma.fence", 1, 0};
-    gpu_sim::meet(meeting, 0xffffffffu, nullptr, site);
+    static const gpu_sim::Collective collective = {gpu_sim::fence_all, "wgmma.fence", 1, 0};
+    gpu_sim::converge(collective, 0xffffffffu, nullptr, site);
 }
 static inline void wgmma_commit(GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::commit_all, "wgmma.commit_group", 1, 0};
-    gpu_sim::meet(meeting, 0xffffffffu, nullptr, site);
+    static const gpu_sim::Collective collective = {gpu_sim::commit_all, "wgmma.commit_group", 1, 0};
+    gpu_sim::converge(collective, 0xffffffffu, nullptr, site);
 }
 template <int LEFT>
 static inline void wgmma_wait(GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::nothing, "wgmma.wait_group", 1, 0};
-    gpu_sim::meet(meeting, 0xffffffffu, nullptr, site);
+    static const gpu_sim::Collective collective = {gpu_sim::nothing, "wgmma.wait_group", 1, 0};
+    gpu_sim::converge(collective, 0xffffffffu, nullptr, site);
     gpu_sim::product_wait(LEFT, site);
 }
 

@@ -86,11 +86,11 @@ static GPU_SIM_INLINE void threadgroup_barrier(mem_flags flags, GPU_SIM_HERE) {
     gpu_sim::barrier(0, (gpu_sim::u32)flags & gpu_sim::ALL_MEMORY, site);
 }
 static GPU_SIM_INLINE void simdgroup_barrier(mem_flags flags, GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meetings[4] = {{gpu_sim::nothing, "simdgroup_barrier", gpu_sim::SAME, 0},
+    static const gpu_sim::Collective collectives[4] = {{gpu_sim::nothing, "simdgroup_barrier", gpu_sim::SAME, 0},
                                                  {gpu_sim::nothing, "simdgroup_barrier", gpu_sim::SAME, 1},
                                                  {gpu_sim::nothing, "simdgroup_barrier", gpu_sim::SAME, 2},
                                                  {gpu_sim::nothing, "simdgroup_barrier", gpu_sim::SAME, 3}};
-    gpu_sim::meet(meetings[(uint)flags & gpu_sim::ALL_MEMORY], ~0u, nullptr, site);
+    gpu_sim::converge(collectives[(uint)flags & gpu_sim::ALL_MEMORY], ~0u, nullptr, site);
 }
 
 // ---- Atomic operations of 32 bits, in whatever order.

@@ -27,16 +27,16 @@ GPU_SIM_UNCHECKED void scan_all(Engine*, void* const* lanes, uint present) {
 }
 template <class T>
 static GPU_SIM_INLINE T shuffle(T value, uint source, Site site) {
-    static const Meeting meeting = {shuffle_all<T>, "a shuffle", SAME, 0};
+    static const Collective collective = {shuffle_all<T>, "a shuffle", SAME, 0};
     if (source > 31) fail("a shuffle reads from a lane that there is not", called(site));
     Shuffle<T> mine = {value, value, (int)source, called(site)};
-    meet(meeting, ~0u, &mine, site);
+    converge(collective, ~0u, &mine, site);
     return mine.result;
 }
 static GPU_SIM_INLINE uint vote(bool predicate, Site site) {
-    static const Meeting meeting = {vote_all, "a vote", SAME, 0};
+    static const Collective collective = {vote_all, "a vote", SAME, 0};
     Vote mine = {predicate, 0};
-    meet(meeting, ~0u, &mine, site);
+    converge(collective, ~0u, &mine, site);
     return mine.result;
 }
 
@@ -51,8 +51,8 @@ struct Places {
 // only what he wrote himself.
 static GPU_SIM_INLINE void together(Site site) {
 #ifdef GPU_SIM_CHECKED
-    static const Meeting meeting = {nothing, "an operation on a simdgroup_matrix", WHOLE | SAME, 0};
-    meet(meeting, ~0u, nullptr, site);
+    static const Collective collective = {nothing, "an operation on a simdgroup_matrix", WHOLE | SAME, 0};
+    converge(collective, ~0u, nullptr, site);
 #endif
 }
 static GPU_SIM_INLINE ulong place(uint lane, int i, ulong per_row, const ulong2& origin, bool transposed) {
@@ -98,9 +98,9 @@ namespace metal {
     template <class A> static GPU_SIM_INLINE gpu_sim::types::value_t<A> name(const A& value, GPU_SIM_HERE) {      \
         static_assert(gpu_sim::types::passes<A>, #name ": no type that passes between lanes");                    \
         typedef gpu_sim::types::value_t<A> T;                                                                     \
-        static const gpu_sim::Meeting meeting = {gpu_sim::reduce_all<T, f<T>>, #name, gpu_sim::SAME, 0}; \
+        static const gpu_sim::Collective collective = {gpu_sim::reduce_all<T, f<T>>, #name, gpu_sim::SAME, 0}; \
         gpu_sim::Reduce<T> mine = {value, value};                                                 \
-        gpu_sim::meet(meeting, ~0u, &mine, site);                                                 \
+        gpu_sim::converge(collective, ~0u, &mine, site);                                                 \
         return mine.result;                                                                       \
     }
 GPU_SIM_REDUCE(simd_sum, gpu_sim::sum)
@@ -116,9 +116,9 @@ GPU_SIM_REDUCE(simd_xor, gpu_sim::differ)
     template <class A> static GPU_SIM_INLINE gpu_sim::types::value_t<A> name(const A& value, GPU_SIM_HERE) {      \
         static_assert(gpu_sim::types::passes<A>, #name ": no type that passes between lanes");                    \
         typedef gpu_sim::types::value_t<A> T;                                                                     \
-        static const gpu_sim::Meeting meeting = {gpu_sim::scan_all<T, f<T>, first, inclusive>, #name, gpu_sim::SAME, 0}; \
+        static const gpu_sim::Collective collective = {gpu_sim::scan_all<T, f<T>, first, inclusive>, #name, gpu_sim::SAME, 0}; \
         gpu_sim::Reduce<T> mine = {value, value};                                                 \
-        gpu_sim::meet(meeting, ~0u, &mine, site);                                                 \
+        gpu_sim::converge(collective, ~0u, &mine, site);                                                 \
         return mine.result;                                                                       \
     }
 GPU_SIM_SCAN(simd_prefix_inclusive_sum, gpu_sim::sum, 0, true)
@@ -248,9 +248,9 @@ template <class D, class A, class B, class S>
 static GPU_SIM_INLINE void simdgroup_multiply_accumulate(simdgroup_matrix<D, 8, 8>& d, const simdgroup_matrix<A, 8, 8>& a,
                                                          const simdgroup_matrix<B, 8, 8>& b, const simdgroup_matrix<S, 8, 8>& sum,
                                                          GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::multiply_all<D, A, B, S>, "an operation on a simdgroup_matrix", gpu_sim::WHOLE | gpu_sim::SAME, 0};
+    static const gpu_sim::Collective collective = {gpu_sim::multiply_all<D, A, B, S>, "an operation on a simdgroup_matrix", gpu_sim::WHOLE | gpu_sim::SAME, 0};
     gpu_sim::MatrixProduct<D, A, B, S> mine = {a.elements, b.elements, sum.elements, vec<D, 2>()};
-    gpu_sim::meet(meeting, ~0u, &mine, site);
+    gpu_sim::converge(collective, ~0u, &mine, site);
     d.elements = mine.result;
 }
 template <class D, class A, class B>

@@ -131,9 +131,9 @@ GPU_SIM_UNCHECKED void mma_s8_all(Engine*, void* const* lanes, u32) {
         for (int i = 0; i < 4; i++)
             ((int*)((const Mma*)lanes[lane])->d)[i] = d[lane / 4 + 8 * (i / 2)][2 * (lane % 4) + i % 2];
 }
-static inline void mma(const Meeting& meeting, void* d, const u32* a, const u32* b, Site site) {
+static inline void mma(const Collective& collective, void* d, const u32* a, const u32* b, Site site) {
     Mma mine = {a, b, d};
-    meet(meeting, 0xffffffffu, &mine, site);
+    converge(collective, 0xffffffffu, &mine, site);
 }
 
 }  // namespace gpu_sim
@@ -159,16 +159,16 @@ static inline uint4 load_stream_16(const void* from) { return gpu_sim::constant(
 static inline void touch(const void* line) { (void)*(const volatile u8*)line; }
 
 static inline void ldmatrix_x4(u32 (&r)[4], const void* shared, GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::ldmatrix_all<false>, "ldmatrix", 1, 0};
+    static const gpu_sim::Collective collective = {gpu_sim::ldmatrix_all<false>, "ldmatrix", 1, 0};
     gpu_sim::touch_row(shared, site);
     gpu_sim::Ldmatrix mine = {(const u16*)shared, r};
-    gpu_sim::meet(meeting, 0xffffffffu, &mine, site);
+    gpu_sim::converge(collective, 0xffffffffu, &mine, site);
 }
 static inline void ldmatrix_x4_trans(u32 (&r)[4], const void* shared, GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::ldmatrix_all<true>, "ldmatrix", 1, 0};
+    static const gpu_sim::Collective collective = {gpu_sim::ldmatrix_all<true>, "ldmatrix", 1, 0};
     gpu_sim::touch_row(shared, site);
     gpu_sim::Ldmatrix mine = {(const u16*)shared, r};
-    gpu_sim::meet(meeting, 0xffffffffu, &mine, site);
+    gpu_sim::converge(collective, 0xffffffffu, &mine, site);
 }
 
 #if __CUDA_ARCH__ >= 800
@@ -189,27 +189,27 @@ static inline void cp_async_wait(GPU_SIM_HERE) {
 }
 
 static inline void mma_m16n8k16_bf16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::mma_16_all<gpu_sim::of_bf16>, "mma", 1, 0};
-    gpu_sim::mma(meeting, d, a, b, site);
+    static const gpu_sim::Collective collective = {gpu_sim::mma_16_all<gpu_sim::of_bf16>, "mma", 1, 0};
+    gpu_sim::mma(collective, d, a, b, site);
 }
 static inline void mma_m16n8k16_f16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::mma_16_all<gpu_sim::from_half>, "mma", 1, 0};
-    gpu_sim::mma(meeting, d, a, b, site);
+    static const gpu_sim::Collective collective = {gpu_sim::mma_16_all<gpu_sim::from_half>, "mma", 1, 0};
+    gpu_sim::mma(collective, d, a, b, site);
 }
 static inline void mma_m16n8k32_s8(int (&d)[4], const u32 (&a)[4], const u32 (&b)[2], GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::mma_s8_all, "mma", 1, 0};
-    gpu_sim::mma(meeting, d, a, b, site);
+    static const gpu_sim::Collective collective = {gpu_sim::mma_s8_all, "mma", 1, 0};
+    gpu_sim::mma(collective, d, a, b, site);
 }
 static inline void mma_m16n8k32_s8(int (&d)[4], const u32 (&a)[4], const u32 (&b)[2], int c, GPU_SIM_HERE) {
     d[0] = d[1] = d[2] = d[3] = c;
-    static const gpu_sim::Meeting meeting = {gpu_sim::mma_s8_all, "mma", 1, 0};
-    gpu_sim::mma(meeting, d, a, b, site);
+    static const gpu_sim::Collective collective = {gpu_sim::mma_s8_all, "mma", 1, 0};
+    gpu_sim::mma(collective, d, a, b, site);
 }
 static inline void mma_m16n8k16_s8(int (&d)[4], const u32 (&a)[2], u32 b, int c, GPU_SIM_HERE) {
     d[0] = d[1] = d[2] = d[3] = c;
     const u32 all[4] = {a[0], a[1], 0, 0}, both[2] = {b, 0};
-    static const gpu_sim::Meeting meeting = {gpu_sim::mma_s8_all, "mma", 1, 0};
-    gpu_sim::mma(meeting, d, all, both, site);
+    static const gpu_sim::Collective collective = {gpu_sim::mma_s8_all, "mma", 1, 0};
+    gpu_sim::mma(collective, d, all, both, site);
 }
 #endif
 

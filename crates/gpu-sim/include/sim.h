@@ -1,4 +1,4 @@
-// The simulator's interface for every kernel language: the running thread, meetings of lanes and of blocks, shared memory,
+// The simulator's interface for every kernel language: the running thread, collectives of lanes and of blocks, shared memory,
 // kernel registration. Shared structs; the runtime's side is in src/engine/abi.rs.
 #define GPU_SIM 1
 
@@ -41,8 +41,8 @@ struct Thread {
 
 struct Engine;
 
-// A meeting of a warp, to which each lane brings something. The last to come runs `complete` for all of them.
-struct Meeting {
+// A collective operation of a warp, to which each lane brings something. The last to come runs `complete` for all of them.
+struct Collective {
     // `lanes[i]` is what lane i brought, for each bit of `present`.
     void (*complete)(Engine* engine, void* const* lanes, u32 present);
     // For messages: "a shuffle".
@@ -52,7 +52,7 @@ struct Meeting {
     // In which memory the others may read after it what a lane wrote before it: bits of `Memory`.
     u32 orders;
 };
-// WHOLE: all 32 lanes. SAME: all with which the warp began, and none may meet others meanwhile. Both: at one place in
+// WHOLE: all 32 lanes. SAME: all with which the warp began, and none may be in another operation meanwhile. Both: at one place in
 // the source, which checked mode enforces.
 enum Lanes : u32 { WHOLE = 1, SAME = 2 };
 enum Memory : u32 { DEVICE_MEMORY = 1, SHARED_MEMORY = 2, ALL_MEMORY = 3 };
@@ -82,7 +82,7 @@ struct Product {
 };
 
 struct Hooks {
-    void (*meet)(Engine*, const Meeting*, u32 mask, void* brought, const Site*);
+    void (*converge)(Engine*, const Collective*, u32 mask, void* brought, const Site*);
     // Returns for how many of the block's threads `predicate` is 1; orders accesses in `memory`.
     u32 (*barrier)(Engine*, u32 predicate, u32 memory, const Site*);
     void* (*shared)(Engine*, u32 variable, u32 bytes, u32 align, const Site*);
@@ -98,7 +98,7 @@ struct Hooks {
     void (*tile)(Engine*, void* to, const void* map, int column, int row, void* barrier, const Site*);
     // Makes what a thread knows of visible to operations that the device runs by itself.
     void (*fence_async)(Engine*, const Site*);
-    // Products of four warps. All but the wait are called once for a warp, at a meeting of it.
+    // Products of four warps. All but the wait are called once for a warp, when its lanes converge.
     void (*product)(Engine*, const Product*, const Site*);
     void (*product_fence)(Engine*);
     void (*product_commit)(Engine*);
@@ -138,9 +138,9 @@ GPU_SIM_UNCHECKED void fail(const char* message, Site site) {
     engine->hooks->fail(engine, 0, message, &site);
     __builtin_unreachable();
 }
-GPU_SIM_UNCHECKED void meet(const Meeting& meeting, u32 mask, void* brought, Site site) {
+GPU_SIM_UNCHECKED void converge(const Collective& collective, u32 mask, void* brought, Site site) {
     GPU_SIM_CALLED(site);
-    engine->hooks->meet(engine, &meeting, mask, brought, &site);
+    engine->hooks->converge(engine, &collective, mask, brought, &site);
 }
 GPU_SIM_UNCHECKED u32 barrier(u32 predicate, u32 memory, Site site) {
     GPU_SIM_CALLED(site);

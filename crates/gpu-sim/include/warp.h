@@ -1,7 +1,7 @@
 // Operations of a warp's lanes together, and atomic operations, in the words of no kernel language.
 namespace gpu_sim {
 
-// ---- Meetings of a warp. Those that synchronise alone order what lanes read and write; the others do not (CUDA C++
+// ---- Collectives of a warp. Those that synchronise alone order what lanes read and write; the others do not (CUDA C++
 // Programming Guide, "Warp vote functions" and "Warp shuffle functions"; the Metal Shading Language Specification
 // speaks of memory in its barriers only).
 GPU_SIM_UNCHECKED void nothing(Engine*, void* const*, u32) {}

@@ -31,12 +31,12 @@ mod check;
 mod code;
 #[cfg(all(target_arch = "x86_64", unix))]
 mod compile;
-#[cfg(not(all(target_arch = "x86_64", unix)))]
-mod elsewhere;
 #[cfg(all(target_arch = "x86_64", unix))]
 mod engine;
 mod error;
 mod fault;
+#[cfg(not(all(target_arch = "x86_64", unix)))]
+mod unsupported;
 // Unused on hosts without the simulator.
 #[cfg_attr(not(all(target_arch = "x86_64", unix)), allow(dead_code))]
 mod launch;
@@ -48,14 +48,14 @@ mod program;
 #[cfg_attr(not(all(target_arch = "x86_64", unix)), allow(dead_code))]
 mod tensor_map;
 
-#[cfg(not(all(target_arch = "x86_64", unix)))]
-pub use elsewhere::Program;
 pub use error::{Error, Result};
 pub use fault::{Fault, Kind, Place};
 pub use launch::{Access, Arg, Launch, Order, SHARED_LIMIT, STATIC_SHARED_LIMIT, THREADGROUP_LIMIT};
 #[cfg(all(target_arch = "x86_64", unix))]
 pub use program::Program;
 pub use tensor_map::{Swizzle, TensorMap};
+#[cfg(not(all(target_arch = "x86_64", unix)))]
+pub use unsupported::Program;
 
 /// The inline PTX functions of a program's `ptx.cuh` in plain C++. For a source that includes `ptx.cuh`, call
 /// [`Program::compile`] with this source instead.

@@ -8,7 +8,7 @@ use common::metal::{compile_with, source, with_header};
 use gpu_sim::{Constant, Error, Mode, check_address_spaces};
 use std::path::Path;
 
-/// Sources with marks at the lines that must be refused, and what must be said.
+/// Sources with the expected diagnostics, by line.
 fn refused(texts: &[(&str, &str)]) {
     for (text, says) in texts {
         let log = match compile_with("wrong.metal", text, &[], &[], Mode::Fast) {

@@ -1,5 +1,5 @@
 //! Planted bugs of order are found, with their lines: races in a warp, in a block, in the grid; threads that diverge,
-//! or wait for each other for ever; meetings of a warp to which not all come.
+//! or wait for each other for ever; collective operations of a warp that not all lanes reach.
 #![cfg(all(target_arch = "x86_64", unix))]
 
 mod common;
@@ -41,7 +41,7 @@ fn races_in_a_warp() {
     out[threadIdx.x / 32] = 1.0f;  // !
 }",
         ),
-        // Lanes of the other half were not at the meeting.
+        // Lanes of the other half have not joined the operation.
         planted(
             Kind::RaceInWarp,
             "KERNEL(k)(float* out, const float* in) {
@@ -217,13 +217,13 @@ fn threads_that_diverge() {
         // The same line of a helper, from two lines.
         planted(
             Kind::Divergence,
-            "static __forceinline__ void meet() { __syncthreads(); }  // !
+            "static __forceinline__ void converge() { __syncthreads(); }  // !
 KERNEL(k)(float* out, const float* in) {
     if (threadIdx.x < FIX(64) BUG(32)) {
-        meet();
+        converge();
         out[threadIdx.x] = 1;
     } else {
-        meet();
+        converge();
     }
 }",
         ),
@@ -291,7 +291,7 @@ fn threads_that_wait_for_ever() {
 }
 
 #[test]
-fn meetings_to_which_not_all_come() {
+fn collectives_that_not_all_lanes_reach() {
     all_are_found(&[
         planted(
             Kind::Collective,

@@ -5,8 +5,8 @@ use crate::common::{
     qkv_write, recurrent, rope, route, sample,
 };
 use crate::device::Device;
+use crate::device_api::{Gpu, Region};
 use crate::layout::GpuWeight;
-use crate::seam::{Gpu, Region};
 use crate::storage::{ActOutput, GpuAct};
 use crate::vendor::Vendor;
 use crate::{attention, experts, layout, matmul, precompile};

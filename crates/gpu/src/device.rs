@@ -6,7 +6,7 @@
 //! with the operation, the id and its position. The next copy to the host returns the flag as `Error::Id`. `u32::MAX`
 //! is padding and raises no flag.
 
-use crate::seam::{Access, Arg, Gpu, Launch, Region};
+use crate::device_api::{Access, Arg, Gpu, Launch, Region};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::ops::{Graph, PendingRead};
 use gristmill_kernels::tensor::DeviceId;

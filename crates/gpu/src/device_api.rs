@@ -1,4 +1,4 @@
-//! The seam between operations and a device: memory regions, launches as data, the trait [`Gpu`].
+//! The interface between operations and a device: memory regions, launches as data, the trait [`Gpu`].
 //!
 //! # A launch is data
 //!
@@ -230,16 +230,16 @@ impl Region {
     }
 
     /// Copies pieces, each to its offset in a region of the same device, while submitted work runs, and returns when all have arrived:
-    /// [`HostLink::write_beside`].
+    /// [`HostLink::write_overlapped`].
     ///
     /// # Errors
     /// Those of [`Region::write`], and [`Error::Device`] if the device has no [`HostLink`].
-    pub fn write_beside(pieces: &[(&Region, usize, &[u8])]) -> Result<()> {
+    pub fn write_overlapped(pieces: &[(&Region, usize, &[u8])]) -> Result<()> {
         let Some((first, ..)) = pieces.first() else { return Ok(()) };
         let at = |&(region, offset, bytes): &(&Region, usize, _)| {
-            Ok((region.writable("write_beside", offset, <[u8]>::len(bytes))?, bytes))
+            Ok((region.writable("write_overlapped", offset, <[u8]>::len(bytes))?, bytes))
         };
-        host_link(&*first.gpu)?.write_beside(&pieces.iter().map(at).collect::<Result<Vec<_>>>()?)
+        host_link(&*first.gpu)?.write_overlapped(&pieces.iter().map(at).collect::<Result<Vec<_>>>()?)
     }
 
     /// The address of a range.
@@ -402,7 +402,7 @@ pub enum Arg<'a> {
         /// How.
         access: Access,
     },
-    /// A null pointer: a buffer that is not there.
+    /// A null pointer: a missing optional buffer.
     Null,
     /// A struct by value.
     Bytes(&'a [u8]),

@@ -16,5 +16,5 @@ pub trait HostLink {
     fn unpin(&self, address: u64);
     /// Copies pieces from the host while submitted work runs, and returns when they have arrived. From any thread. Submitted work
     /// does not use the targets.
-    fn write_beside(&self, pieces: &[(u64, &[u8])]) -> Result<()>;
+    fn write_overlapped(&self, pieces: &[(u64, &[u8])]) -> Result<()>;
 }

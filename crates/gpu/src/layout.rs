@@ -12,7 +12,7 @@
 //! for each tensor. A weight that is not aligned to 16 bytes is copied.
 
 use crate::device::Device;
-use crate::seam::{Access, Arg, Region};
+use crate::device_api::{Access, Arg, Region};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::elements;

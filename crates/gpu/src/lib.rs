@@ -16,6 +16,7 @@ pub mod attention;
 mod backend;
 pub mod common;
 mod device;
+mod device_api;
 pub mod epilogue;
 pub mod experts;
 mod host_link;
@@ -24,15 +25,14 @@ pub mod matmul;
 pub mod precompile;
 pub mod product;
 mod raw;
-mod seam;
 pub mod source;
 pub mod storage;
 mod vendor;
 
 pub use backend::GpuBackend;
 pub use device::{Device, Scratch};
-pub use host_link::HostLink;
-pub use seam::{
+pub use device_api::{
     Access, Arg, Gpu, Kernel, Launch, Properties, Region, Unit, host_link, read_now, region_of, region_of_view_mut,
 };
+pub use host_link::HostLink;
 pub use vendor::Vendor;

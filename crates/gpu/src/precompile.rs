@@ -1,7 +1,7 @@
 //! Compiles kernels before their first launch: a dry run collects them, and several threads compile.
 
+use crate::device_api::{Gpu, Launch, Properties, Region, Unit};
 use crate::host_link::HostLink;
-use crate::seam::{Gpu, Launch, Properties, Region, Unit};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::ops::Graph;
 use std::collections::BTreeSet;
@@ -146,7 +146,7 @@ impl HostLink for DryRun {
 
     fn unpin(&self, _address: u64) {}
 
-    fn write_beside(&self, _pieces: &[(u64, &[u8])]) -> Result<()> {
+    fn write_overlapped(&self, _pieces: &[(u64, &[u8])]) -> Result<()> {
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
 //! Matrix products as kernels get them: a run of a weight's parts, the rows of X, biases, and where results go.
 
+use crate::device_api::region_of;
 use crate::epilogue::{EpilogueParams, ProductEpilogue};
 use crate::layout::PlaneRows;
-use crate::seam::region_of;
 use crate::storage::{ActOutput, BF16, EXACT, GpuAct, INT8};
 use crate::{Access, Arg};
 use gristmill_kernels::act::{Act, Representations};

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::seam::{ALIGNMENT, Gpu, Owner, Region};
+use crate::device_api::{ALIGNMENT, Gpu, Owner, Region};
 use gristmill_kernels::error::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -1,6 +1,6 @@
 //! Storage of activations and caches on a GPU.
 
-use crate::seam::{Access, Arg, Gpu, Region};
+use crate::device_api::{Access, Arg, Gpu, Region};
 use gristmill_kernels::act::{ACT_BLOCK, Act, Precision, Representations};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::kv::KvFormat;

@@ -2,10 +2,10 @@
 
 use crate::attention::AttentionCall;
 use crate::device::Device;
+use crate::device_api::Gpu;
 use crate::experts::FewTokens;
 use crate::layout::PlaneRows;
 use crate::product::Product;
-use crate::seam::Gpu;
 use gristmill_kernels::act::{ActReader, Precision, Representations};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::groups::Tiling;

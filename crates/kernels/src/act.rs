@@ -96,7 +96,7 @@ impl Act {
     pub fn cols(&self) -> usize {
         self.cols
     }
-    /// Where it lives.
+    /// The device that owns it.
     pub fn device(&self) -> DeviceId {
         self.device
     }

@@ -38,7 +38,7 @@ impl Backend {
         ops::run(&*self.kernels, operation)
     }
 
-    /// The device's name and level, for people.
+    /// The human-readable name of the device and its level.
     pub fn name(&self) -> String {
         self.kernels.name()
     }
@@ -66,7 +66,7 @@ impl Backend {
         self.kernels.free_memory()
     }
 
-    /// The most that the device can do, measured in a moment; `None` for the CPU, whose levels others can measure.
+    /// The device's peak rates, measured quickly; `None` for the CPU.
     pub fn rates(&self) -> Result<Option<Rates>> {
         self.kernels.rates()
     }

@@ -68,7 +68,7 @@ impl Groups {
     pub fn total_pairs(&self) -> usize {
         self.total_pairs
     }
-    /// Where it lives.
+    /// The device that owns it.
     pub fn device(&self) -> DeviceId {
         self.counts.device()
     }

@@ -101,7 +101,7 @@ impl KvCache {
     pub fn blocks(&self) -> usize {
         self.blocks
     }
-    /// Where it lives.
+    /// The device that owns it.
     pub fn device(&self) -> DeviceId {
         self.device
     }

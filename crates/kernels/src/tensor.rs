@@ -127,7 +127,7 @@ impl<T: Copy> Buffer<T> {
         self.len() == 0
     }
 
-    /// Where it lives.
+    /// The device that owns it.
     pub fn device(&self) -> DeviceId {
         match &self.memory {
             Memory::Host(_) => DeviceId::Cpu,

@@ -141,7 +141,7 @@ pub struct Footprint {
     pub mapped: u64,
 }
 
-/// The memory that a weight is in.
+/// Where a weight is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Location {
     /// The device's memory.
@@ -195,7 +195,7 @@ impl Weight {
     pub fn device(&self) -> DeviceId {
         self.device
     }
-    /// The memory that it is in.
+    /// Where it is stored.
     pub fn location(&self) -> Location {
         self.location
     }

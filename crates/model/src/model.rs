@@ -217,7 +217,7 @@ impl Model {
         Ok(self.backend.free_memory()?)
     }
 
-    /// The device's peak rates, measured in a moment; `None` for the CPU.
+    /// The device's peak rates, measured quickly; `None` for the CPU.
     ///
     /// # Errors
     /// [`Error::Kernel`] if the device refuses.

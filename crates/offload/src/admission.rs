@@ -19,7 +19,7 @@ const PAYS: f64 = 1.0;
 /// Copies before the mean counts, and copies over which it is taken.
 const FEWEST: u32 = 64;
 const MOST: u32 = 256;
-/// Of this many missed experts one is copied while copies do not pay, so that a change of the text is noticed.
+/// Copy 1 in N missed experts while copies do not pay off, so that a change of the text is noticed.
 const ONE_OF: u32 = 16;
 
 impl Admission {

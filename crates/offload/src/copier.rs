@@ -159,6 +159,6 @@ impl Job {
         for (i, &expert) in group.iter().enumerate() {
             slots.pieces(host, expert, &expert_of, (&area, i * slots.staged_bytes()), &mut pieces)?;
         }
-        Region::write_beside(&pieces)
+        Region::write_overlapped(&pieces)
     }
 }

@@ -228,7 +228,7 @@ impl Shared {
                 slots.pieces(&self.host, *expert, &layer.expert(matrices), (memory, 0), &mut pieces)?;
             }
         }
-        Region::write_beside(&pieces)
+        Region::write_overlapped(&pieces)
     }
 
     /// The next experts to copy, and memory for each. `None` if the thread must stop.

@@ -29,7 +29,7 @@ use crate::mailbox::{Mailbox, SHARED};
 use crate::options::HostExperts;
 use crate::pinned::PinnedBytes;
 use crate::place;
-use crate::request::Part;
+use crate::request::BatchPart;
 use crate::slots::{self, LayerSlots};
 use crate::stream::Stream;
 use crate::vendor::{OffloadVendor, Post};
@@ -216,14 +216,14 @@ impl HostPath {
         let pair_slots = slots.map(|_| self.pair_slots.buffer(device, tokens * top_k)).transpose()?;
         let part = |first: usize| {
             let tokens = most.min(tokens - first);
-            Part { number, first, tokens, row_words, slots: pair_slots.as_deref() }
+            BatchPart { number, first, tokens, row_words, slots: pair_slots.as_deref() }
         };
         let multiply = |call: &mut Checked<Experts>| match (slots, &pair_slots) {
             (Some(slots), Some(pair_slots)) => multiply_slots(vendor, call, slots, pair_slots.view(tokens, top_k)?),
             _ => Ok(()),
         };
         if let (true, Some(slots), Some(pair_slots)) = (streams, slots, &pair_slots) {
-            let all = Part { tokens, ..part(0) };
+            let all = BatchPart { tokens, ..part(0) };
             self.stream(vendor, call, &all, &layer, slots, pair_slots, tokens <= most)?;
         } else if tokens <= most {
             // The CPU and the device multiply at the same time.
@@ -232,7 +232,7 @@ impl HostPath {
             self.receive(vendor, call, &part(0))?;
         } else {
             if let Some(slots) = slots {
-                let all = Part { tokens, ..part(0) };
+                let all = BatchPart { tokens, ..part(0) };
                 vendor.find_slots(&self.request(call, &all, Some(slots))?, Arg::Null)?;
                 multiply(call)?;
             }
@@ -261,7 +261,7 @@ impl HostPath {
         &self,
         vendor: &V,
         call: &mut Checked<Experts>,
-        all: &Part,
+        all: &BatchPart,
         layer: &Arc<HostLayer>,
         slots: &LayerSlots,
         pair_slots: &Buffer<u32>,
@@ -289,7 +289,7 @@ impl HostPath {
         absent.iter().for_each(|&expert| copied[expert] = !share.left_out[expert]);
         let mut tables = self.share_tables.lock().unwrap_or_else(PoisonError::into_inner);
         let pairs = tables.pairs.buffer(device, tokens * top_k)?;
-        let of_cpu = Part { number: all.number | SHARED, slots: Some(&pairs), ..*all };
+        let of_cpu = BatchPart { number: all.number | SHARED, slots: Some(&pairs), ..*all };
         let [by_cpu, by_copies] = tables.upload(device, &share, &copied)?;
         let request = self.request(call, &of_cpu, Some(slots))?;
         let with = |table| Post { slots: [table, request.slots[1]], ..request };

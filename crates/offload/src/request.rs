@@ -12,7 +12,7 @@ use gristmill_kernels::tensor::Buffer;
 const OP: &str = Experts::NAME;
 
 /// Tokens of a batch that one request is for.
-pub(super) struct Part<'a> {
+pub(super) struct BatchPart<'a> {
     /// The layer's number.
     pub(super) number: u32,
     pub(super) first: usize,
@@ -22,7 +22,7 @@ pub(super) struct Part<'a> {
     pub(super) slots: Option<&'a Buffer<u32>>,
 }
 
-impl Part<'_> {
+impl BatchPart<'_> {
     /// The tokens' ids, and elements from a token's ids to the next token's.
     fn ids<'a>(&self, call: &'a Experts) -> Result<(Arg<'a>, usize)> {
         let (region, at) = region_of_view_mut(&call.route.ids).ok_or(Error::ForeignLayout { op: OP, what: "ids" })?;
@@ -46,7 +46,7 @@ impl HostPath {
         &self,
         vendor: &V,
         call: &Experts,
-        part: &Part,
+        part: &BatchPart,
         slots: Option<&LayerSlots>,
     ) -> Result<()> {
         if let Some(worker) = &self.worker {
@@ -58,10 +58,10 @@ impl HostPath {
     pub(super) fn request<'a>(
         &'a self,
         call: &'a Experts,
-        part: &'a Part,
+        part: &'a BatchPart,
         slots: Option<&'a LayerSlots>,
     ) -> Result<Post<'a>> {
-        let Part { number: layer, first, tokens, row_words, .. } = *part;
+        let BatchPart { number: layer, first, tokens, row_words, .. } = *part;
         let act: &GpuAct = call.x.storage(OP)?;
         let region = match &act.rounded {
             Some(rounded) if row_words != call.x.cols() => Some(&rounded.int8),
@@ -84,7 +84,7 @@ impl HostPath {
     }
 
     /// Waits for the rows of a part of a batch.
-    pub(super) fn receive<V: OffloadVendor>(&self, vendor: &V, call: &Experts, part: &Part) -> Result<()> {
+    pub(super) fn receive<V: OffloadVendor>(&self, vendor: &V, call: &Experts, part: &BatchPart) -> Result<()> {
         let top_k = call.route.routing.top_k;
         let (out, at) =
             region_of_view_mut(&call.scratch.out).ok_or(Error::ForeignLayout { op: OP, what: "a buffer" })?;

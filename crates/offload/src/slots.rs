@@ -207,7 +207,7 @@ impl LayerSlots {
     }
 }
 
-/// What an expert consists of in host memory.
+/// An expert's tensors in host memory.
 pub(super) struct HostExpert<'a> {
     pub(super) gate_up: &'a HostMatrices,
     pub(super) down: &'a HostMatrices,

@@ -38,7 +38,7 @@ pub(super) struct Stream {
     /// For each expert, its place in the ring.
     places: Option<Region>,
     /// The groups of a layer that has not finished.
-    current: Option<Groups>,
+    current: Option<CopyGroups>,
     /// The layer that was last multiplied, and those that came after layers of smaller numbers.
     last: Option<(u32, Weak<HostLayer>)>,
     next: Vec<(Weak<HostLayer>, Weak<HostLayer>)>,
@@ -46,7 +46,7 @@ pub(super) struct Stream {
 
 /// The absent experts of a layer, in groups.
 #[derive(Debug)]
-struct Groups {
+struct CopyGroups {
     layer: Arc<HostLayer>,
     matrices: [Arc<HostMatrices>; 2],
     /// Experts of a group at most.
@@ -64,7 +64,7 @@ struct Ring {
     biases: [Buffer<f32>; 3],
 }
 
-impl Groups {
+impl CopyGroups {
     /// `None` if the model is gone. From now on, the slots keep their experts.
     fn new(layer: &Arc<HostLayer>, group_bytes: usize) -> Option<Self> {
         let (matrices, slots) = (layer.matrices()?, layer.slots.as_ref()?);
@@ -109,7 +109,7 @@ impl Groups {
     }
 }
 
-impl Drop for Groups {
+impl Drop for CopyGroups {
     fn drop(&mut self) {
         self.slots().into_iter().for_each(|slots| slots.resident(|resident| resident.hold(false)));
     }
@@ -139,7 +139,7 @@ impl Stream {
                 if had_some {
                     copier.discard(device)?;
                 }
-                Groups::new(layer, host.group_bytes).ok_or_else(gone)?
+                CopyGroups::new(layer, host.group_bytes).ok_or_else(gone)?
             }
         };
         copier.prepare(device, groups.bytes().max(host.group_bytes))?;
@@ -159,10 +159,10 @@ impl Stream {
     }
 
     /// The groups of the layer that comes after a layer of the same step, if they fit the areas.
-    fn after(&self, layer: &Arc<HostLayer>, group_bytes: usize) -> Option<Groups> {
+    fn after(&self, layer: &Arc<HostLayer>, group_bytes: usize) -> Option<CopyGroups> {
         let this = Arc::downgrade(layer);
         let (_, next) = self.next.iter().find(|(from, _)| from.ptr_eq(&this))?;
-        let groups = Groups::new(&next.upgrade()?, group_bytes)?;
+        let groups = CopyGroups::new(&next.upgrade()?, group_bytes)?;
         let room = self.copier.as_ref().map_or(0, Copier::area_bytes);
         Some(groups).filter(|groups| groups.bytes() <= room)
     }
@@ -243,7 +243,7 @@ impl Stream {
         &mut self,
         device: &Device,
         call: &mut Checked<Experts>,
-        groups: &Groups,
+        groups: &CopyGroups,
         ring_groups: usize,
     ) -> Result<usize> {
         let gone = || Error::ForeignLayout { op: OP, what: "a weight" };

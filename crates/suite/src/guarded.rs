@@ -1,4 +1,4 @@
-//! Matrices on a device inside a frame of poison: what an operation must not read, and must not touch.
+//! Matrices on a device inside a guard of poison: what an operation must not read, and must not touch.
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::tensor::{Buffer, View, ViewMut};
@@ -42,7 +42,7 @@ pub fn buffer<T: Element>(backend: &Backend, values: &[T]) -> Buffer<T> {
 
 /// Poisoned elements around a matrix: columns at its left and right, rows below.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Frame {
+pub struct Guard {
     /// Columns at the left.
     pub left: usize,
     /// Columns at the right.
@@ -51,55 +51,55 @@ pub struct Frame {
     pub below: usize,
 }
 
-impl Frame {
-    /// A frame of odd sizes.
-    pub const ODD: Frame = Frame { left: 3, right: 2, below: 1 };
+impl Guard {
+    /// A guard of odd sizes.
+    pub const ODD: Guard = Guard { left: 3, right: 2, below: 1 };
 }
 
-/// A matrix in a frame.
+/// A matrix in a guard.
 #[derive(Debug)]
-pub struct Framed<T> {
+pub struct Guarded<T> {
     buffer: Buffer<T>,
     rows: usize,
     cols: usize,
-    frame: Frame,
+    guard: Guard,
 }
 
-impl<T: Element> Framed<T> {
+impl<T: Element> Guarded<T> {
     /// A matrix of these values, row after row.
-    pub fn of(backend: &Backend, values: &[T], rows: usize, cols: usize, frame: Frame) -> Self {
+    pub fn of(backend: &Backend, values: &[T], rows: usize, cols: usize, guard: Guard) -> Self {
         assert_eq!(values.len(), rows * cols, "a case with the wrong number of values");
-        let stride = frame.left + cols + frame.right;
-        let mut all = vec![T::of(T::POISON); (rows + frame.below) * stride];
+        let stride = guard.left + cols + guard.right;
+        let mut all = vec![T::of(T::POISON); (rows + guard.below) * stride];
         for row in 0..rows {
-            all[row * stride + frame.left..][..cols].copy_from_slice(&values[row * cols..][..cols]);
+            all[row * stride + guard.left..][..cols].copy_from_slice(&values[row * cols..][..cols]);
         }
-        Self { buffer: buffer(backend, &all), rows, cols, frame }
+        Self { buffer: buffer(backend, &all), rows, cols, guard }
     }
 
     /// A matrix that nobody has written yet.
-    pub fn poisoned(backend: &Backend, rows: usize, cols: usize, frame: Frame) -> Self {
-        Self::of(backend, &vec![T::of(T::POISON); rows * cols], rows, cols, frame)
+    pub fn poisoned(backend: &Backend, rows: usize, cols: usize, guard: Guard) -> Self {
+        Self::of(backend, &vec![T::of(T::POISON); rows * cols], rows, cols, guard)
     }
 
     fn stride(&self) -> usize {
-        self.frame.left + self.cols + self.frame.right
+        self.guard.left + self.cols + self.guard.right
     }
 
     /// To read.
     pub fn view(&self) -> View<'_, T> {
         let view = self.buffer.view(self.rows, self.stride());
-        view.and_then(|v| v.columns(self.frame.left..self.frame.left + self.cols)).expect("a view inside its frame")
+        view.and_then(|v| v.columns(self.guard.left..self.guard.left + self.cols)).expect("a view inside its guard")
     }
 
     /// To write.
     pub fn view_mut(&mut self) -> ViewMut<'_, T> {
-        let (left, cols, stride) = (self.frame.left, self.cols, self.stride());
+        let (left, cols, stride) = (self.guard.left, self.cols, self.stride());
         let view = self.buffer.view_mut(self.rows, stride);
-        view.and_then(|v| v.columns(left..left + cols)).expect("a view inside its frame")
+        view.and_then(|v| v.columns(left..left + cols)).expect("a view inside its guard")
     }
 
-    /// The matrix, after making sure that the frame is as it was.
+    /// The matrix, after making sure that the guard is as it was.
     pub fn read(&self, backend: &Backend) -> Vec<T> {
         let mut all = vec![T::default(); self.buffer.len()];
         let view = self.buffer.view(1, all.len()).expect("a view of all");
@@ -107,7 +107,7 @@ impl<T: Element> Framed<T> {
         let stride = self.stride();
         let mut inside = Vec::with_capacity(self.rows * self.cols);
         for (i, &value) in all.iter().enumerate() {
-            let (row, col) = (i / stride, (i % stride).wrapping_sub(self.frame.left));
+            let (row, col) = (i / stride, (i % stride).wrapping_sub(self.guard.left));
             if row < self.rows && col < self.cols {
                 inside.push(value);
             } else {
@@ -117,7 +117,7 @@ impl<T: Element> Framed<T> {
         inside
     }
 
-    /// Fails unless nothing at all was written since [`Framed::poisoned`].
+    /// Fails unless nothing at all was written since [`Guarded::poisoned`].
     pub fn assert_untouched(&self, backend: &Backend, case: &str) {
         let written = self.read(backend).iter().filter(|v| v.bits() != T::POISON).count();
         assert_eq!(written, 0, "{case}: elements written by a call that was refused");

@@ -2,12 +2,12 @@
 //!
 //! A backend is tested with one line, [`ops::ALL`] over a [`suite::Suite`]; the tests of `cpu` do so for all its levels,
 //! those of `cuda` and `metal` for simulated and real devices, and `gristmill doctor` for the device at hand ([`run`]). Cases are
-//! random with a fresh seed each time, which a failure prints, next to fixed ragged shapes. Outputs are in frames of poison ([`framed`]), so that what is
+//! random with a fresh seed each time, which a failure prints, next to fixed ragged shapes. Outputs are in guards of poison ([`guarded`]), so that what is
 //! not written, or written outside, shows.
 
 #![forbid(unsafe_code)]
 
-pub mod framed;
+pub mod guarded;
 pub mod ops;
 pub mod rng;
 pub mod suite;
@@ -26,7 +26,7 @@ pub fn run(part: ops::Part, make: suite::Make, seed: u64) -> Result<Vec<suite::W
 }
 
 /// Runs a part of the suite: what failed is an error and no panic. (Cases fail by panicking; what the program's panic
-/// hook does then is its own business.) Answers the largest errors.
+/// hook does then is the caller's responsibility.) Returns the largest error of each kind.
 ///
 /// # Errors
 /// What failed, with the case and the seed that repeats it.
@@ -38,6 +38,6 @@ pub fn outcome(part: ops::Part, suite: suite::Suite) -> Result<Vec<suite::Worst>
     }));
     outcome.map_err(|panic| match panic.downcast::<String>() {
         Ok(message) => *message,
-        Err(panic) => panic.downcast_ref::<&str>().copied().unwrap_or("a failure without words").to_owned(),
+        Err(panic) => panic.downcast_ref::<&str>().copied().unwrap_or("panicked without a message").to_owned(),
     })
 }

@@ -30,7 +30,7 @@ impl Rng {
         self.seed
     }
 
-    /// A seed that nobody has seen before.
+    /// A fresh seed.
     pub fn fresh_seed() -> u64 {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let mut rng = Self::new(now.map_or(0, |t| t.as_nanos() as u64) ^ u64::from(std::process::id()) << 40);

@@ -169,7 +169,7 @@ impl Suite {
         &self.precisions
     }
 
-    /// One of them, in turns.
+    /// Cycles through them.
     pub fn precision(&self, turn: usize) -> Precision {
         self.precisions[turn % self.precisions.len()]
     }

@@ -13,7 +13,7 @@ use crate::root;
 
 /// Checks overflow and assertions in the CPU kernels too; the development profile leaves them out.
 const ARGUMENTS: &str = "--config profile.dev.package.gristmill-cpu.overflow-checks=true \
-                         --config profile.dev.package.gristmill-cpu.debug-assertions=true test --workspace --no-fail-fast --test checked --test company --test models --test smollm2 \
+                         --config profile.dev.package.gristmill-cpu.debug-assertions=true test --workspace --no-fail-fast --test checked --test batching --test models --test smollm2 \
                          --test large -- --ignored";
 
 /// Runs the tests that are ignored because they take minutes, and writes their outcomes.

@@ -15,11 +15,11 @@ mod ready;
 mod replicas;
 mod report;
 mod rounds;
+mod scratch_tree;
 mod seeds;
 mod settings;
 mod synthetic;
 mod templates;
-mod workshop;
 
 pub(crate) use kernels::few as compile_few;
 pub(crate) use kernels::only as compile_only;
@@ -40,7 +40,7 @@ const PROOFS: [(&str, Run); 15] = [
     ("clients", clients::clients),
     ("synthetic", synthetic::synthetic),
     ("settings", settings::settings),
-    ("elsewhere", elsewhere),
+    ("cross", cross),
     ("checked", checked::checked),
     ("kernels", kernels::all),
     ("seeds", seeds::seeds),
@@ -61,9 +61,9 @@ pub(crate) fn prove(words: &[&str]) -> Result<(), String> {
     }
 }
 
-fn elsewhere(words: &[&str]) -> Result<(), String> {
-    report::no_options("elsewhere", words)?;
-    sh("scripts/elsewhere.sh", &["all"])
+fn cross(words: &[&str]) -> Result<(), String> {
+    report::no_options("cross", words)?;
+    sh("scripts/cross.sh", &["all"])
 }
 
 #[cfg(test)]
@@ -73,6 +73,6 @@ mod tests {
     #[test]
     fn unknown_proofs_are_refused() {
         assert!(prove(&["--all"]).is_err_and(|error| error.contains("no proof --all") && error.contains("templates")));
-        assert!(prove(&["elsewhere", "few"]).is_err_and(|error| error.contains("few")));
+        assert!(prove(&["cross", "few"]).is_err_and(|error| error.contains("few")));
     }
 }

@@ -9,7 +9,7 @@ use super::date::date_and_commit;
 use super::list::{MUTATIONS, Mutation};
 use super::report;
 use super::rounds::rounds;
-use super::workshop::{Outcome, Workshop};
+use super::scratch_tree::{Outcome, ScratchTree};
 
 const INTRO: &str = "\
 `cargo xtask prove mutations`: each mutation of `xtask/src/prove/list.rs` was applied to a copy of the tree, and its parts of the op
@@ -87,26 +87,26 @@ type Done<'a> = dyn FnMut(String, Vec<String>) -> Result<(), String> + 'a;
 
 /// Proves the chosen mutations of some operations, one operation after another.
 fn run(ops: &[&str], chosen: &dyn Fn(&&Mutation) -> bool, done: &mut Done) -> Result<(), String> {
-    let workshop = Workshop::new()?;
+    let scratch_tree = ScratchTree::new()?;
     let of_ops = || MUTATIONS.iter().filter(|mutation| ops.contains(&mutation.op)).filter(chosen);
     let parts: BTreeSet<&str> = of_ops().flat_map(|mutation| mutation.parts.iter().copied()).collect();
     let parts: Vec<&str> = parts.into_iter().collect();
-    eprintln!("the suite must pass before anything is changed, with seed {}: {parts:?}", workshop.seed);
-    match workshop.run(&parts)? {
+    eprintln!("the suite must pass before anything is changed, with seed {}: {parts:?}", scratch_tree.seed);
+    match scratch_tree.run(&parts)? {
         Outcome::Survived => {}
-        Outcome::Broken => return Err(format!("the copy does not compile: see {}", workshop.log.display())),
+        Outcome::Broken => return Err(format!("the copy does not compile: see {}", scratch_tree.log.display())),
         other => return Err(format!("without a mutation the op suite says: {other}; mend that first")),
     }
     let (mut number, all) = (0, of_ops().count());
     for op in ops {
         let of_op: Vec<&Mutation> = of_ops().filter(|mutation| mutation.op == *op).collect();
-        let mut noticed = noticed_in_rounds(&workshop, &of_op)?;
+        let mut noticed = noticed_in_rounds(&scratch_tree, &of_op)?;
         let mut outcomes = Vec::new();
         for mutation in of_op {
             let start = Instant::now();
             let (outcome, seconds) = match noticed.remove(&(mutation.file, mutation.find)) {
                 Some(seconds) => (Outcome::Killed, seconds),
-                None => (alone(&workshop, mutation)?, start.elapsed().as_secs()),
+                None => (alone(&scratch_tree, mutation)?, start.elapsed().as_secs()),
             };
             number += 1;
             eprintln!("{number:>3} of {all} {outcome:<16} {} ({seconds} s)", change(mutation));
@@ -118,22 +118,22 @@ fn run(ops: &[&str], chosen: &dyn Fn(&&Mutation) -> bool, done: &mut Done) -> Re
 }
 
 /// Builds and tests one mutation.
-fn alone(workshop: &Workshop, mutation: &Mutation) -> Result<Outcome, String> {
-    match workshop.obstacle(mutation)? {
+fn alone(scratch_tree: &ScratchTree, mutation: &Mutation) -> Result<Outcome, String> {
+    match scratch_tree.obstacle(mutation)? {
         Some(obstacle) => Ok(obstacle),
-        None => workshop.with(&[mutation], || workshop.run(mutation.parts)),
+        None => scratch_tree.with(&[mutation], || scratch_tree.run(mutation.parts)),
     }
 }
 
 /// The mutations of single formats that are noticed when several formats are broken at once, with their share of the seconds.
 /// Keys are files and the replaced sources.
 fn noticed_in_rounds<'a>(
-    workshop: &Workshop,
+    scratch_tree: &ScratchTree,
     mutations: &[&'a Mutation],
 ) -> Result<BTreeMap<(&'a str, &'a str), u64>, String> {
     let mut applicable = Vec::new();
     for &mutation in mutations {
-        if mutation.format().is_some() && workshop.obstacle(mutation)?.is_none() {
+        if mutation.format().is_some() && scratch_tree.obstacle(mutation)?.is_none() {
             applicable.push(mutation);
         }
     }
@@ -141,13 +141,13 @@ fn noticed_in_rounds<'a>(
     if applicable.len() < 2 {
         return Ok(noticed);
     }
-    match workshop.failing_formats()? {
+    match scratch_tree.failing_formats()? {
         Some(failing) if failing.is_empty() => {}
         other => return Err(format!("without a mutation the products of formats fail: {other:?}; mend that first")),
     }
-    for round in rounds(&applicable, &workshop.formats()?) {
+    for round in rounds(&applicable, &scratch_tree.formats()?) {
         let start = Instant::now();
-        let failing = workshop.with(&round, || workshop.failing_formats())?.unwrap_or_default();
+        let failing = scratch_tree.with(&round, || scratch_tree.failing_formats())?.unwrap_or_default();
         let seconds = start.elapsed().as_secs() / round.len() as u64;
         let fails = |mutation: &&Mutation| mutation.format().is_some_and(|format| failing.contains(format));
         let found: Vec<_> =

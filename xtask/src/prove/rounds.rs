@@ -52,7 +52,7 @@ pub(super) fn failed(output: &str) -> BTreeSet<String> {
 mod tests {
     use super::*;
     use crate::prove::list::MUTATIONS;
-    use crate::prove::workshop::format_sources;
+    use crate::prove::scratch_tree::format_sources;
     use crate::root;
 
     #[test]

@@ -53,7 +53,7 @@ impl fmt::Display for Outcome {
 }
 
 /// The copy.
-pub(super) struct Workshop {
+pub(super) struct ScratchTree {
     tree: PathBuf,
     target: PathBuf,
     /// Output of the last build.
@@ -62,7 +62,7 @@ pub(super) struct Workshop {
     pub(super) seed: u64,
 }
 
-impl Workshop {
+impl ScratchTree {
     /// Copies what the op suite needs: the kernels and the suite.
     pub(super) fn new() -> Result<Self, String> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("xtask stands alone")?.to_owned();

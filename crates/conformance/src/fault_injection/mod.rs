@@ -1,4 +1,4 @@
-//! Kernels with one thing changed: what of the op suite notices it, in checked mode.
+//! Fault injection: which cases of the op suite detect a changed kernel, in checked mode.
 
 mod bugs;
 mod calls;

@@ -14,7 +14,7 @@ use gristmill_kernels::Backend;
 use gristmill_kernels::kv::KvFormat;
 use gristmill_suite::rng::Rng;
 use gristmill_suite::testing;
-use texts::{Company, Found};
+use texts::{Batching, Found};
 
 /// A generator that starts at a new seed, which is printed.
 fn fresh(test: &str) -> Rng {
@@ -57,11 +57,11 @@ fn windowed() -> Vec<u8> {
     bytes
 }
 
-/// A golden model with fresh weights, and what texts in this company are.
-fn compare(bytes: Vec<u8>, backend: Arc<Backend>, precision: Precision, company: Company, rng: &mut Rng) -> Found {
+/// A golden model with fresh weights, and what texts in this batching are.
+fn compare(bytes: Vec<u8>, backend: Arc<Backend>, precision: Precision, batching: Batching, rng: &mut Rng) -> Found {
     let options = LoadOptions { precision, deterministic: backend.deterministic(), ..LoadOptions::default() };
     let model = Arc::new(Model::with_backend(shuffled(bytes, rng), backend, options).unwrap());
-    company.compare(&model, rng).unwrap()
+    batching.compare(&model, rng).unwrap()
 }
 
 /// Each golden model at these levels.
@@ -73,11 +73,11 @@ fn on_levels(test: &str, levels: impl Fn(&mut Rng) -> Vec<Level>) {
         for level in levels(&mut rng) {
             let precision = if number % 4 == 0 { Precision::Exact } else { Precision::Fast };
             let kv_format = if number % 3 == 0 { KvFormat::Q8_0 } else { KvFormat::F16 };
-            let company = Company { texts: 5, length: 45, shared: 25, chunk: 20, kv_format };
+            let batching = Batching { texts: 5, length: 45, shared: 25, chunk: 20, kv_format };
             let backend = Arc::new(Cpu::backend(level, 2).unwrap());
-            let found = compare(read(name), backend, precision, company, &mut rng);
+            let found = compare(read(name), backend, precision, batching, &mut rng);
             assert_eq!(found.different, 0, "{name} on {}: {found:?}", level.name());
-            let reused = found.reused > company.length || !found.reuses;
+            let reused = found.reused > batching.length || !found.reuses;
             assert!(reused, "{name} on {}: {found:?}", level.name());
         }
     }
@@ -95,7 +95,7 @@ fn on_every_level_of_this_cpu() {
 }
 
 /// Long enough for several parts of a context, which CUDA cuts above 384 tokens.
-const LONG: Company = Company { texts: 2, length: 410, shared: 270, chunk: 60, kv_format: KvFormat::F16 };
+const LONG: Batching = Batching { texts: 2, length: 410, shared: 270, chunk: 60, kv_format: KvFormat::F16 };
 
 #[test]
 fn with_a_window_on_every_level_of_this_cpu() {
@@ -125,7 +125,7 @@ fn with_checkpoints_on_every_level_of_this_cpu() {
 
 #[cfg(all(target_arch = "x86_64", unix))]
 mod simulated {
-    use super::{Company, Found, KvFormat, LONG, Precision, compare, fresh, read, windowed};
+    use super::{Batching, Found, KvFormat, LONG, Precision, compare, fresh, read, windowed};
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
@@ -186,33 +186,33 @@ mod simulated {
         language: Language,
         deterministic: bool,
         (name, precision, kv_format): (&str, Precision, KvFormat),
-        company: Company,
+        batching: Batching,
         rng: &mut Rng,
     ) -> (Found, BTreeSet<&'static str>) {
         let gpu = Simulator::with(language, Order::Ascending, Mode::Fast, Vec::new());
         let backend = backend(gpu.clone(), language, deterministic);
-        let found = compare(read(name), backend, precision, Company { kv_format, ..company }, rng);
-        println!("{name} on {language:?}, deterministic {deterministic}, {} texts: {found:?}", company.texts);
+        let found = compare(read(name), backend, precision, Batching { kv_format, ..batching }, rng);
+        println!("{name} on {language:?}, deterministic {deterministic}, {} texts: {found:?}", batching.texts);
         (found, gpu.files())
     }
 
     /// More and more texts. Each is tried, with other models in each run.
-    const COMPANIES: [Company; 4] = [company(2, 45), company(5, 45), company(17, 24), company(33, 18)];
+    const BATCHINGS: [Batching; 4] = [batching(2, 45), batching(5, 45), batching(17, 24), batching(33, 18)];
 
-    const fn company(texts: usize, length: usize) -> Company {
-        Company { texts, length, shared: 17, chunk: 20, kv_format: KvFormat::F16 }
+    const fn batching(texts: usize, length: usize) -> Batching {
+        Batching { texts, length, shared: 17, chunk: 20, kv_format: KvFormat::F16 }
     }
 
     /// The files of the kernels that were launched.
     fn alone_and_in_company(language: Language, test: &str) -> BTreeSet<&'static str> {
         let mut rng = fresh(test);
-        let (first, mut guessed, mut launched) = (rng.below(COMPANIES.len()), 0, BTreeSet::new());
+        let (first, mut guessed, mut launched) = (rng.below(BATCHINGS.len()), 0, BTreeSet::new());
         for (number, &case) in SOME.iter().enumerate() {
-            let company = COMPANIES[(first + number) % COMPANIES.len()];
-            let (found, files) = run(language, true, case, company, &mut rng);
-            assert_eq!(found.different, 0, "{case:?}, {company:?}: {found:?}");
-            assert!(found.reused > 0 || !found.reuses, "{case:?}, {company:?}: {found:?}");
-            assert_eq!(by_rows(&files), BTreeSet::new(), "{case:?}, {company:?}");
+            let batching = BATCHINGS[(first + number) % BATCHINGS.len()];
+            let (found, files) = run(language, true, case, batching, &mut rng);
+            assert_eq!(found.different, 0, "{case:?}, {batching:?}: {found:?}");
+            assert!(found.reused > 0 || !found.reuses, "{case:?}, {batching:?}: {found:?}");
+            assert_eq!(by_rows(&files), BTreeSet::new(), "{case:?}, {batching:?}");
             guessed += found.guessed;
             launched.extend(files);
         }
@@ -239,7 +239,7 @@ mod simulated {
         let gpu = Simulator::of_capability(75, Order::Ascending, Mode::Fast);
         let options = gristmill_cuda::Options { choice: Choice::Deterministic };
         let backend = Arc::new(Cuda::backend(gpu.clone(), options).unwrap());
-        let found = compare(read("qwen3moe-q4_k_m"), backend, Precision::Fast, COMPANIES[2], &mut rng);
+        let found = compare(read("qwen3moe-q4_k_m"), backend, Precision::Fast, BATCHINGS[2], &mut rng);
         assert_eq!(found.different, 0, "{found:?}");
         assert!(gpu.files().contains("gemv.cu") && !gpu.files().contains("gemm_int8.cu"));
     }
@@ -284,7 +284,7 @@ mod simulated {
     fn by_default_company_shows() {
         let mut rng = fresh("by default");
         for language in [Language::Cuda, Language::Metal] {
-            let (found, files) = run(language, false, SOME[0], COMPANIES[rng.below(2)], &mut rng);
+            let (found, files) = run(language, false, SOME[0], BATCHINGS[rng.below(2)], &mut rng);
             assert!(found.different > 0, "{language:?}: {found:?}");
             assert!(by_rows(&files).len() > 1, "{language:?}: {files:?}");
         }

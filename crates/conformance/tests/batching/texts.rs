@@ -13,7 +13,7 @@ const GUESSES: usize = 3;
 
 /// Texts, and how they are run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Company {
+pub(crate) struct Batching {
     /// Texts that run at a time.
     pub(crate) texts: usize,
     /// Tokens of each text.
@@ -62,7 +62,7 @@ struct Part {
     own: usize,
 }
 
-impl Company {
+impl Batching {
     /// Texts of random tokens.
     pub(crate) fn texts(&self, vocab: usize, rng: &mut Rng) -> Vec<Vec<u32>> {
         let mut tokens = |n: usize| (0..n).map(|_| rng.below(vocab) as u32).collect::<Vec<u32>>();

@@ -135,10 +135,17 @@ impl Planner<'_, '_> {
         let scales_by_row = matches!(packing, Packing::Rows | Packing::Bytes);
         let groups = shape[usize::from(scales_by_row)] as usize;
         let numbers = float(&scales)?;
-        let layout =
-            Layout { packing, bits: bits as usize, rows: rows as usize, columns: columns as usize, groups };
-        let integers =
-            Integers { codes: codes.clone(), scales, zeros, numbers, layout, scales_by_row, group: group as usize, order };
+        let layout = Layout { packing, bits: bits as usize, rows: rows as usize, columns: columns as usize, groups };
+        let integers = Integers {
+            codes: codes.clone(),
+            scales,
+            zeros,
+            numbers,
+            layout,
+            scales_by_row,
+            group: group as usize,
+            order,
+        };
         let format = integers.format(self.checkpoint, self.quantization.target)?;
         Ok(Input { stored: Stored::Integers(Box::new(integers)), format, shape: vec![rows, columns] })
     }
@@ -173,13 +180,7 @@ impl Planner<'_, '_> {
     }
 
     /// The group of each column, unless they are consecutive.
-    fn order(
-        &self,
-        order: &Tensor,
-        columns: u64,
-        groups: u64,
-        group: u64,
-    ) -> Result<Option<Arc<[u32]>>, ConvertError> {
+    fn order(&self, order: &Tensor, columns: u64, groups: u64, group: u64) -> Result<Option<Arc<[u32]>>, ConvertError> {
         if order.dtype != "I32" {
             return Err(wrong_dtype(order, "I32"));
         }

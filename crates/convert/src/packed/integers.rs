@@ -57,7 +57,8 @@ impl Integers {
         let largest = (1 << bits) - 1;
         let middle = if bits <= 4 { 8 } else { 128 };
         let fits = largest - i32::from(facts.least_zero) < middle && i32::from(facts.most_zero) <= middle;
-        let whole = |size: usize| columns.is_multiple_of(size) && (self.group.is_multiple_of(size) || self.is_channel());
+        let whole =
+            |size: usize| columns.is_multiple_of(size) && (self.group.is_multiple_of(size) || self.is_channel());
         Ok(if facts.half && fits && whole(SMALL) {
             small
         } else if target == Target::File {
@@ -96,7 +97,8 @@ impl Integers {
         let zeros = self.zeros.as_ref().map(|zeros| checkpoint.data(zeros));
         let groups = if zeros.is_some() { self.layout.groups } else { 1 };
         let rows = if zeros.is_some() { self.layout.rows } else { 1 };
-        for zero in (0..rows).flat_map(|row| (0..groups).map(move |group| (row, group))).map(|(r, g)| self.zero(zeros, r, g))
+        for zero in
+            (0..rows).flat_map(|row| (0..groups).map(move |group| (row, group))).map(|(r, g)| self.zero(zeros, r, g))
         {
             facts.least_zero = facts.least_zero.min(zero);
             facts.most_zero = facts.most_zero.max(zero);
@@ -192,10 +194,7 @@ fn put_small((scale, zero): (f32, u8), codes: &[u8; SMALL], format: Format, out:
 }
 
 /// The format of several matrices with one shape, as experts have it: one that holds the values of all.
-pub(crate) fn joined<'a>(
-    all: impl Iterator<Item = (&'a Integers, Format)> + Clone,
-    target: Target,
-) -> Option<Format> {
+pub(crate) fn joined<'a>(all: impl Iterator<Item = (&'a Integers, Format)> + Clone, target: Target) -> Option<Format> {
     let (first, format) = all.clone().next()?;
     let has = |format: Format| all.clone().any(|(_, found)| found == format);
     if all.clone().all(|(_, found)| found == format) {

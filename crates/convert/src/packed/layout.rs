@@ -76,9 +76,7 @@ impl Layout {
                 let stored = code(data, bits, row, |word| start + word);
                 if less_one { stored.wrapping_add(1) & mask(bits) } else { stored }
             }
-            Packing::Awq => {
-                (word(data, group * (self.rows / 8) + row / 8) >> (4 * AWQ_PLACES[row % 8])) as u8 & 15
-            }
+            Packing::Awq => (word(data, group * (self.rows / 8) + row / 8) >> (4 * AWQ_PLACES[row % 8])) as u8 & 15,
             Packing::Bytes => data.get(row * self.groups + group).copied().unwrap_or_default() ^ 0x80,
         }
     }

@@ -241,7 +241,8 @@ fn widths(settings: &Config) -> Result<(Option<usize>, Option<Group>), ConvertEr
 }
 
 fn compressed_tensors(settings: &Config) -> Result<(), ConvertError> {
-    let expected = format!("one of {}; take a folder with one of them, or a GGUF file of the model", FORMATS.join(", "));
+    let expected =
+        format!("one of {}; take a folder with one of them, or a GGUF file of the model", FORMATS.join(", "));
     one_of(settings, "format", FORMATS, &expected)?;
     for (key, found) in [("sparsity_config", "format"), ("transform_config", "config_groups")] {
         let within = settings.object(key)?;
@@ -277,7 +278,9 @@ fn groups(settings: &Config) -> Result<(Vec<usize>, Option<[usize; 2]>), Convert
         block = match weights.numbers(BLOCK)?.as_deref() {
             None => block,
             Some(&[rows, columns]) if rows >= 1.0 && columns >= 1.0 => Some([rows as usize, columns as usize]),
-            Some(sizes) => return Err(weights.wrong(BLOCK, &sizes.into(), "rows and columns of a block, as [128, 128]")),
+            Some(sizes) => {
+                return Err(weights.wrong(BLOCK, &sizes.into(), "rows and columns of a block, as [128, 128]"));
+            }
         };
     }
     Ok((widths, block))

@@ -67,7 +67,7 @@ struct State {
     clock: u64,
 }
 
-/// What is known of an expert.
+/// The state of one expert.
 #[derive(Default)]
 struct Place {
     content: Content,

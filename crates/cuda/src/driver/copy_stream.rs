@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Streams for copies: one for each thread that copies at the same time. The next copy can start while the thread of the last one
 /// wakes up, which takes a fifth of the time of 24 MB.
-pub(super) struct Beside {
+pub(super) struct CopyStreams {
     context: Arc<Context>,
     free: Mutex<Vec<Queue>>,
 }
@@ -22,7 +22,7 @@ struct Queue {
 // SAFETY: the driver's handles may be used from any thread once its context is current there, which the callers see to.
 unsafe impl Send for Queue {}
 
-impl Beside {
+impl CopyStreams {
     /// No stream yet.
     pub(super) fn new(context: &Arc<Context>) -> Self {
         Self { context: Arc::clone(context), free: Mutex::default() }
@@ -48,7 +48,7 @@ impl Queue {
         let of_stream = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
         let of_event = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32
             | sys::CUevent_flags_enum::CU_EVENT_BLOCKING_SYNC as u32;
-        // SAFETY: the places of the handles live through the calls; `Beside::drop` gives both back.
+        // SAFETY: the places of the handles live through the calls; `CopyStreams::drop` gives both back.
         unsafe {
             check(context.id, "making a stream for copies", sys::cuStreamCreate(&mut stream, of_stream))?;
             let made = check(context.id, "making an event", sys::cuEventCreate(&mut arrived, of_event));
@@ -78,7 +78,7 @@ impl Queue {
     }
 }
 
-impl Drop for Beside {
+impl Drop for CopyStreams {
     fn drop(&mut self) {
         let queues = self.free.get_mut().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the only owner of the handles; no thread copies any more. A failure here has no caller to report to.

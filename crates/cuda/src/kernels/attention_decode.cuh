@@ -38,7 +38,7 @@ DEV float split_query(Four v, float factor, uint4* high, uint4* low) {
     return scale.undo;
 }
 
-// A warp's way through the blocks of the cache that its splits have, one block ahead. At its end ids are PADDING.
+// Iterator over the KV-cache blocks of a warp's splits, one block ahead. At the end, ids are PADDING.
 struct Walk {
     struct Cursor {
         u32 split, block;

@@ -16,7 +16,7 @@ typedef long long i64;
 #define KERNEL_BOUNDED(name, threads, blocks) GPU_SIM_KERNEL(name)
 #else
 #define KERNEL(name) extern "C" __global__ void name
-// At most so many threads a block, at least so many resident blocks.
+// `__launch_bounds__(maxThreads, minBlocks)`.
 #define KERNEL_BOUNDED(name, threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks) name
 #endif
 // Without __restrict__: a kernel may start while the one before it still writes (`dependency_wait`), and the compiler would read

@@ -4,7 +4,7 @@
 // codes of two or four of them from global memory to registers and makes bfloat16 of them, so a weight is unpacked once for
 // all rows of X. Rows of X come as bfloat16 through shared memory, `STAGES` steps in flight. Sums are f32.
 //
-// Both sides may order the columns of a step as they like. Four lanes share a row; each unpacks spans of its own (`weight.h`)
+// The column order within a step is free, as long as A and B agree. Four lanes share a row; each unpacks spans of its own (`weight.h`)
 // and reads the same columns of X, eight neighbours, 16 bytes, at a time. A sum is taken in the order of steps, spans and
 // pieces, whatever else is in the tile. Unpacking limits the speed, at about 5 instructions a weight.
 //
@@ -101,7 +101,7 @@ constexpr u32 WARP_OUTPUTS = (GATED ? 8 : 16) * FRAGMENTS, OUTPUTS = WARP_OUTPUT
 // Rows of X by 8, which a `mma` takes, and by 16, which are computed or left out together.
 constexpr int EIGHTS = TOKENS / 8, SIXTEENS = TOKENS / 16;
 
-// A copy of all threads takes so many rows of X, an even number; a stage so many copies.
+// Rows of X in one block-wide copy (even), and copies in a stage.
 constexpr u32 LINES = THREADS / UNITS, COPIES = TOKENS / LINES;
 static_assert(LINES % 2 == 0 && TOKENS % LINES == 0, "the swizzle of a thread's copies is one");
 

@@ -70,7 +70,7 @@ DEV u32 place_of(u32 output) { return ROUNDED && GATED ? bf16_place(output) : ou
 // A lane's rows of weights: in each fragment one, and as h = 1 the one 8 below, or the same of the other matrix.
 typedef Row LaneRows[FRAGMENTS][2];
 
-// Finds the rows of outputs `output_of(m, h)`. Past the end the last one stands in.
+// Finds the rows of outputs `output_of(m, h)`. Out-of-range rows are clamped to the last.
 template <class OutputOf>
 DEV void find_rows(const u8* weight, const u8* up, u32 expert, OutputOf output_of, const GemmParams& p, LaneRows& row) {
 #pragma unroll

@@ -42,7 +42,7 @@ KERNEL_BOUNDED(gemm_f32_few, FEW_THREADS, 2)
     dependency_wait();
     for (u32 at = 4 * here.thread_x(); at < p.cols; at += 4 * FEW_THREADS) {
         float4 columns[FEW_ROWS];
-        // Past the end the last one stands in.
+        // Out-of-range rows are clamped to the last.
 #pragma unroll
         for (u32 i = 0; i < FEW_ROWS; i++) columns[i] = read_four(x + u64(min(row + i, p.rows - 1)) * p.cols + at);
 #pragma unroll

@@ -183,7 +183,7 @@ struct Slabs {
     const u8 *weight, *up;
     u32 slabs, first;
 
-    // A lane's words of 256 columns of 16 outputs. Past the end the last one stands in.
+    // A lane's words of 256 columns of 16 outputs. Out-of-range rows are clamped to the last.
     DEV void load(u32 expert, u32 chunk, u32 slab, Format::Raw (&raw)[LOADS]) const {
         bool second = GATED && slab >= slabs;
         const u8* matrix = (second ? up : weight) + expert * p.matrix_bytes;

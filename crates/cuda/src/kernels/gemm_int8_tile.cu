@@ -280,7 +280,7 @@ KERNEL_BOUNDED(gemm_int8_tile, THREADS, LEAST_BLOCKS)
 
     auto serve = [&](u32 expert, u32 begin, u32 end) {
         const u32 count = end - begin, tile_pairs = (count + 15) / 16;
-        // Row `i` of the 16 of a fragment. Past the end the last one stands in.
+        // Row `i` of the 16 of a fragment. Out-of-range rows are clamped to the last.
         auto row_of = [&](u32 m, u32 i) {
             u32 output = first + (GATED ? here.warp() : here.warp() * FRAGMENTS + m) * 16 + i;
             const u8* matrix = (GATED && m == 1 ? up : weight) + expert * p.matrix_bytes;

@@ -4,7 +4,7 @@
 //! contains, for each actor, the beat before which its accesses are visible. The fenced part is also visible to
 //! asynchronous operations (PTX ISA, "Proxies"). Barriers pass clocks from thread to thread.
 
-use super::past::{Beats, Past};
+use super::history::{Beats, Past};
 use std::collections::HashMap;
 
 /// An actor: threads by number in the block, then products of its warps, then copies by their barrier in shared memory.
@@ -54,8 +54,8 @@ impl Clocks {
         let floor: Vec<u32> = (0..threads).map(|thread| beats[thread / 32].floor).collect();
         let mut clocks = Self { threads: vec![Clock { known: floor, fenced: Vec::new() }; threads] };
         for (warp, beats) in beats.iter().enumerate() {
-            clocks.meet(warp, u32::MAX, beats.whole);
-            beats.parts.iter().for_each(|&(beat, mask)| clocks.meet(warp, mask, beat));
+            clocks.converge(warp, u32::MAX, beats.whole);
+            beats.parts.iter().for_each(|&(beat, mask)| clocks.converge(warp, mask, beat));
         }
         clocks
     }
@@ -67,7 +67,7 @@ impl Clocks {
     }
 
     /// Makes accesses of a warp's lanes before a beat visible to its other lanes.
-    pub(super) fn meet(&mut self, warp: usize, mask: u32, beat: u32) {
+    pub(super) fn converge(&mut self, warp: usize, mask: u32, beat: u32) {
         let mut all = Clock::default();
         for thread in self.lanes(warp, mask) {
             all.join(&self.threads[thread]);

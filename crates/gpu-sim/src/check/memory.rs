@@ -1,6 +1,6 @@
 //! The memory that a kernel may access: its arguments, and the history of their bytes.
 
-use super::past::Cell;
+use super::history::Cell;
 use super::{Wrong, writes};
 use crate::fault::Kind;
 use crate::launch::Access;

@@ -10,18 +10,18 @@
 //! nothing`.*
 
 mod clocks;
+mod history;
 mod memory;
-mod past;
 
 pub(crate) use clocks::{Actor, COPIES, Clock, PRODUCTS};
+pub(crate) use history::Touch;
 pub(crate) use memory::Buffer;
-pub(crate) use past::Touch;
 
 use crate::fault::Kind;
 use crate::launch::Access;
 use clocks::{Clocks, Readers};
+use history::{Beats, Cell, Now, Past, Scope, VALID};
 use memory::{Extents, Shadow};
-use past::{Beats, Cell, Now, Past, Scope, VALID};
 use std::ops::Range;
 
 /// The state of the checks in a launch.
@@ -147,7 +147,7 @@ impl Checks {
     pub(crate) fn synchronise(&mut self, warp: usize, mask: u32, memory: u32) {
         chosen(&mut self.orders, memory).for_each(|order| order.beats[warp].synchronise(mask));
         if let Some(clocks) = &mut self.clocks {
-            clocks.meet(warp, mask, self.orders[0].beats[warp].beat);
+            clocks.converge(warp, mask, self.orders[0].beats[warp].beat);
         }
     }
 

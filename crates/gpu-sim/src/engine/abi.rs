@@ -31,7 +31,7 @@ pub(crate) struct ThreadView {
 
 /// A synchronisation of a warp's lanes. The last lane to arrive runs `complete` for all.
 #[repr(C)]
-pub(crate) struct Meeting {
+pub(crate) struct Collective {
     pub(crate) complete: unsafe extern "C" fn(*mut EngineView, *const *mut c_void, u32),
     pub(crate) what: *const c_char,
     /// The lanes that must arrive: bits of [`lanes`].
@@ -74,7 +74,7 @@ pub(crate) struct Product {
 /// Functions that a kernel can call in the runtime.
 #[repr(C)]
 pub(crate) struct Hooks {
-    pub(crate) meet: unsafe extern "C" fn(*mut EngineView, *const Meeting, u32, *mut c_void, *const Site),
+    pub(crate) converge: unsafe extern "C" fn(*mut EngineView, *const Collective, u32, *mut c_void, *const Site),
     pub(crate) barrier: unsafe extern "C" fn(*mut EngineView, u32, u32, *const Site) -> u32,
     pub(crate) shared: unsafe extern "C" fn(*mut EngineView, u32, u32, u32, *const Site) -> *mut c_void,
     pub(crate) copy: unsafe extern "C" fn(*mut EngineView, *mut c_void, *const c_void, u32, u32, *const Site),

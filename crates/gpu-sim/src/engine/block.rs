@@ -290,7 +290,7 @@ extern "sysv64" fn thread() -> ! {
         loop {
             let this: *mut Thread = (*engine).thread();
             ((*engine).entry)((*engine).arguments);
-            super::meeting::leave(engine);
+            super::warp_sync::leave(engine);
             let stack = (*this).stack;
             (*this).stack = null_mut();
             (*this).pointer = null_mut();

@@ -16,7 +16,7 @@ const SIZE: usize = 8;
 
 /// One barrier.
 #[derive(Debug)]
-pub(super) struct Phases {
+pub(super) struct Mbarrier {
     at: usize,
     /// Arrivals of a phase, and its pending arrivals.
     count: u32,
@@ -63,7 +63,7 @@ impl Engine {
     pub(super) fn lacks(&self) -> String {
         let waited = self.phases.iter().filter(|barrier| !barrier.waiting.is_empty());
         let told = waited.map(|barrier| {
-            let Phases { phase, pending, bytes, .. } = barrier;
+            let Mbarrier { phase, pending, bytes, .. } = barrier;
             format!("; phase {phase} of a barrier lacks {pending} arrivals and {bytes} bytes")
         });
         told.collect()
@@ -89,7 +89,7 @@ impl Engine {
         let made = (thread, self.checks.as_ref().map_or(0, |checks| checks.now(thread)));
         let (waiting, arrived, complete) = Default::default();
         let (pending, live) = (count, true);
-        self.phases.push(Phases { at, count, pending, bytes: 0, phase: 0, waiting, arrived, complete, made, live });
+        self.phases.push(Mbarrier { at, count, pending, bytes: 0, phase: 0, waiting, arrived, complete, made, live });
         Ok(())
     }
 

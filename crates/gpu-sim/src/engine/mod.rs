@@ -1,24 +1,24 @@
 //! Runs the blocks of a launch, one after another, with each thread of a block as a fibre. It is independent of CUDA
 //! and Metal.
 //!
-//! A thread runs until it waits for lanes of its warp (`meet`), for threads of its block (`barrier`, `named`), or for a
-//! phase of a barrier in shared memory (`phases`). Then the next ready thread runs. If no thread is ready, an
-//! asynchronous copy completes (`bulk`). A new thread reuses the stack of a finished thread, so a kernel without
+//! A thread runs until it waits for lanes of its warp (`converge`), for threads of its block (`barrier`, `named_barrier`), or for a
+//! phase of a barrier in shared memory (`mbarrier`). Then the next ready thread runs. If no thread is ready, an
+//! asynchronous copy completes (`tma`). A new thread reuses the stack of a finished thread, so a kernel without
 //! barriers is a loop on one stack.
 //!
 //! Several fibres access the engine through one pointer. Invariant: no reference into the engine lives across a switch.
 
 pub(crate) mod abi;
 mod block;
-mod bulk;
 mod copies;
 mod fibre;
-mod meeting;
-mod named;
-mod phases;
+mod mbarrier;
+mod named_barrier;
 mod products;
 mod shared;
+mod tma;
 mod touch;
+mod warp_sync;
 
 pub(crate) use abi::{EngineView, Entry, KernelView};
 
@@ -28,12 +28,10 @@ use crate::error::Error;
 use crate::fault::{Fault, Kind};
 use crate::launch::{Limits, Order};
 use abi::{Hooks, Site, ThreadView};
-use bulk::Bulk;
 use copies::Copies;
 use fibre::{Stacks, switch};
-use meeting::{Barrier, Warp};
-use named::Named;
-use phases::Phases;
+use mbarrier::Mbarrier;
+use named_barrier::Named;
 use products::Progress;
 use shared::Shared;
 use std::cell::Cell;
@@ -41,6 +39,8 @@ use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
+use tma::Bulk;
+use warp_sync::{Barrier, Warp};
 
 /// A thread of the block that runs.
 #[derive(Debug)]
@@ -102,8 +102,8 @@ pub(crate) struct Engine {
     /// Whether a thread of the block has started a copy.
     copying: bool,
     /// Barriers of some warps, those in shared memory, the copies that they count, products of each warp.
-    named: [Named; named::COUNT],
-    phases: Vec<Phases>,
+    named: [Named; named_barrier::COUNT],
+    phases: Vec<Mbarrier>,
     bulks: Vec<Bulk>,
     products: Vec<Progress>,
     code: Arc<Code>,
@@ -120,17 +120,17 @@ thread_local! {
 }
 
 static HOOKS: Hooks = Hooks {
-    meet: meeting::meet,
-    barrier: meeting::barrier,
+    converge: warp_sync::converge,
+    barrier: warp_sync::barrier,
     shared: shared::variable,
     copy: copies::copy,
     commit: copies::commit,
     wait: copies::wait,
-    named: named::named,
-    phase: phases::phase,
-    bulk: bulk::bulk,
-    tile: bulk::tile,
-    fence_async: bulk::fence_async,
+    named: named_barrier::named,
+    phase: mbarrier::phase,
+    bulk: tma::bulk,
+    tile: tma::tile,
+    fence_async: tma::fence_async,
     product: products::product,
     product_fence: products::product_fence,
     product_commit: products::product_commit,

@@ -1,5 +1,5 @@
 //! Named barriers for some warps of a block (PTX ISA, "bar, barrier"): warps wait or only arrive. Number 0 is the block
-//! barrier, which is in `meeting.rs`.
+//! barrier, which is in `warp_sync.rs`.
 
 use super::abi::{EngineView, Site};
 use super::block::suspend;

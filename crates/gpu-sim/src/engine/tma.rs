@@ -2,7 +2,7 @@
 //! until no thread can continue without it. With shuffled threads, some copies complete earlier at random.
 
 use super::abi::{EngineView, Site};
-use super::phases::MOST;
+use super::mbarrier::MOST;
 use super::touch::{check, check_for};
 use super::{Engine, refuse};
 use crate::check::{COPIES, Touch, Who};

@@ -1,6 +1,6 @@
-//! Synchronisation of threads: lanes of a warp (a meeting), threads of a block (the barrier).
+//! Synchronisation of threads: lanes of a warp (a collective operation), threads of a block (the barrier).
 
-use super::abi::{EngineView, Meeting, Site, lanes};
+use super::abi::{Collective, EngineView, Site, lanes};
 use super::block::suspend;
 use super::{Engine, refuse, stop};
 use crate::fault::Kind;
@@ -14,7 +14,7 @@ pub(super) struct Warp {
     pub(super) live: u32,
     began: u32,
     /// Pending synchronisations, mostly one, and the operand of each lane.
-    meetings: Vec<Begun>,
+    collectives: Vec<Begun>,
     brought: [usize; 32],
     /// Lanes that wait at the barrier.
     at_barrier: u32,
@@ -22,7 +22,7 @@ pub(super) struct Warp {
 
 #[derive(Debug)]
 struct Begun {
-    meeting: *const Meeting,
+    collective: *const Collective,
     /// Lanes that must arrive, and lanes that have arrived.
     mask: u32,
     present: u32,
@@ -54,13 +54,13 @@ impl Warp {
         self.ready = u32::MAX >> (32 - lanes);
         self.live = self.ready;
         self.began = self.ready;
-        self.meetings.clear();
+        self.collectives.clear();
         self.at_barrier = 0;
     }
 
     /// A synchronisation at which all remaining lanes have arrived.
     fn complete(&self) -> Option<usize> {
-        self.meetings.iter().position(|started| started.present == started.mask & self.live)
+        self.collectives.iter().position(|started| started.present == started.mask & self.live)
     }
 }
 
@@ -69,29 +69,29 @@ unsafe fn hold(engine: *mut Engine, warp: usize, at: usize) {
     // SAFETY: called on a fibre with no other reference to the engine. What lanes have brought lies on their stacks,
     // where they wait.
     unsafe {
-        let Begun { meeting, present, mask, site } = (&mut (*engine).warps)[warp].meetings.swap_remove(at);
+        let Begun { collective, present, mask, site } = (&mut (*engine).warps)[warp].collectives.swap_remove(at);
         let brought = (&(*engine).warps)[warp].brought.as_ptr().cast::<*mut c_void>();
-        if let Some(message) = missing(&*meeting, present, (&(*engine).warps)[warp].began) {
+        if let Some(message) = missing(&*collective, present, (&(*engine).warps)[warp].began) {
             (*engine).blame(Kind::Collective, message, site);
             stop(engine);
         }
-        ((*meeting).complete)(engine.cast(), brought, present);
+        ((*collective).complete)(engine.cast(), brought, present);
         if let Some(checks) = &mut (*engine).checks
-            && (*meeting).orders != 0
+            && (*collective).orders != 0
         {
-            checks.synchronise(warp, mask, (*meeting).orders);
+            checks.synchronise(warp, mask, (*collective).orders);
         }
         (&mut (*engine).warps)[warp].ready |= present;
     }
 }
 
 /// The fault of a synchronisation at which some lanes of the warp did not arrive.
-fn missing(meeting: &Meeting, present: u32, began: u32) -> Option<String> {
+fn missing(collective: &Collective, present: u32, began: u32) -> Option<String> {
     // SAFETY: a C string of the kernel.
-    let what = || unsafe { CStr::from_ptr(meeting.what) }.to_string_lossy();
-    if meeting.lanes & lanes::WHOLE != 0 && present != u32::MAX {
+    let what = || unsafe { CStr::from_ptr(collective.what) }.to_string_lossy();
+    if collective.lanes & lanes::WHOLE != 0 && present != u32::MAX {
         Some(format!("{} needs all 32 lanes of the warp; only {present:#010x} take part", what()))
-    } else if meeting.lanes & lanes::SAME != 0 && present != began {
+    } else if collective.lanes & lanes::SAME != 0 && present != began {
         Some(format!("{} in which only {present:#010x} of the lanes {began:#010x} take part", what()))
     } else {
         None
@@ -99,9 +99,9 @@ fn missing(meeting: &Meeting, present: u32, began: u32) -> Option<String> {
 }
 
 /// The hook: a lane synchronises with the lanes in `mask`, with an operand, and returns when all have arrived.
-pub(super) unsafe extern "C" fn meet(
+pub(super) unsafe extern "C" fn converge(
     view: *mut EngineView,
-    meeting: *const Meeting,
+    collective: *const Collective,
     mask: u32,
     brought: *mut c_void,
     site: *const Site,
@@ -111,7 +111,7 @@ pub(super) unsafe extern "C" fn meet(
     unsafe {
         (*engine).pass(*site);
         let thread = (*engine).thread();
-        thread.what = (*meeting).what;
+        thread.what = (*collective).what;
         thread.site = *site;
         let (warp, lane) = (thread.view.warp as usize, thread.view.lane);
         if mask >> lane & 1 == 0 {
@@ -121,24 +121,28 @@ pub(super) unsafe extern "C" fn meet(
         }
         let this = &mut (&mut (*engine).warps)[warp];
         this.brought[lane as usize] = brought as usize;
-        let at = match this.meetings.iter().position(|started| started.meeting == meeting && started.mask == mask) {
+        let at = match this
+            .collectives
+            .iter()
+            .position(|started| started.collective == collective && started.mask == mask)
+        {
             Some(at) => at,
             None => {
-                this.meetings.push(Begun { meeting, mask, present: 0, site: *site });
-                this.meetings.len() - 1
+                this.collectives.push(Begun { collective, mask, present: 0, site: *site });
+                this.collectives.len() - 1
             }
         };
-        // Lanes that meet others meanwhile will not come.
-        let elsewhere = match (*meeting).lanes & lanes::SAME {
+        // Lanes of another operation will not come.
+        let elsewhere = match (*collective).lanes & lanes::SAME {
             0 => None,
-            _ => this.meetings.iter().find(|started| started.meeting != meeting).map(|started| started.site),
+            _ => this.collectives.iter().find(|started| started.collective != collective).map(|started| started.site),
         };
-        let started = &mut this.meetings[at];
+        let started = &mut this.collectives[at];
         started.present |= 1 << lane;
         // Instructions of a whole warp are `.aligned`: all lanes execute the same one.
-        let apart = (*engine).checks.is_some() && (*meeting).lanes != 0 && !(*engine).code.same(started.site, *site);
+        let apart = (*engine).checks.is_some() && (*collective).lanes != 0 && !(*engine).code.same(started.site, *site);
         if let Some(other) = elsewhere.or(apart.then_some(started.site)) {
-            let what = CStr::from_ptr((*meeting).what).to_string_lossy();
+            let what = CStr::from_ptr((*collective).what).to_string_lossy();
             let message = format!("this lane is at {what}, others are at {}", (*engine).code.place(other));
             (*engine).blame(Kind::Divergence, message, *site);
             stop(engine);
@@ -156,7 +160,7 @@ pub(super) unsafe extern "C" fn meet(
 /// The hook: waits for all threads of the block. Returns the number of true predicates.
 pub(super) unsafe extern "C" fn barrier(view: *mut EngineView, predicate: u32, memory: u32, site: *const Site) -> u32 {
     let engine: *mut Engine = view.cast();
-    // SAFETY: as in `meet`.
+    // SAFETY: as in `converge`.
     unsafe {
         (*engine).pass(*site);
         let thread = (*engine).thread();
@@ -224,7 +228,7 @@ pub(super) unsafe fn leave(engine: *mut Engine) {
         if let Some((message, site)) = (*engine).leave_named(warp, lane) {
             refuse(engine, Kind::Divergence, message, site);
         }
-        while !(&(*engine).warps)[warp].meetings.is_empty() {
+        while !(&(*engine).warps)[warp].collectives.is_empty() {
             let Some(at) = (&(*engine).warps)[warp].complete() else { break };
             hold(engine, warp, at);
         }

@@ -20,9 +20,9 @@ pub(crate) mod sample;
 
 use crate::Unit;
 use crate::activation::ActivationParams;
+use crate::device_api::region_of_view;
 use crate::epilogue::EpilogueParams;
 use crate::product::ProductParams;
-use crate::seam::region_of_view;
 use crate::shared_struct::{SharedStruct, StructLayout};
 use crate::storage::Int8Block;
 use gristmill_kernels::error::{Error, Result};

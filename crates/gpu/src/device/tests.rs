@@ -1,7 +1,7 @@
 //! What a driver is never asked for, by a device that counts the calls.
 
 use super::*;
-use crate::seam::{Kernel, Properties, Unit};
+use crate::device_api::{Kernel, Properties, Unit};
 use gristmill_kernels::tensor::SharedBytes;
 use std::sync::atomic::AtomicUsize;
 

@@ -56,7 +56,7 @@ DEV float rough_score(float logit, float bias, float largest, float all, const R
     return value + bias;
 }
 
-// One more than orders: 0 is none, be it taken or not there.
+// Sort keys plus one; 0 marks an empty or taken slot.
 struct Orders {
     u32 of[EXPERTS_PER_LANE];
 };

@@ -29,7 +29,7 @@ struct Row {
     u32 blocks;
 };
 
-// Bytes in a row of a plane that has so many in a block.
+// Bytes per row of a plane with `bytes` bytes per block.
 DEV u32 plane(Row row, u32 bytes) { return (row.blocks * bytes + 15) & ~15u; }
 
 DEV u32 load_32(const GLOBAL u8* from) { return *reinterpret_cast<const GLOBAL u32*>(from); }

@@ -192,7 +192,7 @@ macro_rules! operations {
         /// [`Backend`], which checks the arguments. All of it is `&self`: several threads may call it, and operations
         /// run one after another.
         pub trait Kernels: Send + Sync {
-            /// The device's name and level, for people.
+            /// The human-readable name of the device and its level.
             fn name(&self) -> String;
             /// Which device.
             fn device(&self) -> DeviceId;

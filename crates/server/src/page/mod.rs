@@ -34,12 +34,7 @@ pub(crate) async fn index(State(app): State<App>, uri: Uri, headers: HeaderMap) 
 }
 
 /// `/page/NAME`.
-pub(crate) async fn named(
-    State(app): State<App>,
-    Path(name): Path<String>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
+pub(crate) async fn named(State(app): State<App>, Path(name): Path<String>, uri: Uri, headers: HeaderMap) -> Response {
     file(&app, &name, &uri, &headers)
 }
 

@@ -23,7 +23,9 @@ pub struct McpOrigin(String);
 
 /// A text is no origin of an MCP server.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0:?} is not the origin of an MCP server; write scheme, host and port without a path, as http://localhost:3000")]
+#[error(
+    "{0:?} is not the origin of an MCP server; write scheme, host and port without a path, as http://localhost:3000"
+)]
 pub struct McpOriginError(String);
 
 impl FromStr for McpOrigin {
@@ -73,7 +75,8 @@ mod tests {
 
     #[test]
     fn only_named_servers_are_in_the_policy() {
-        let connects = |policy: String| policy.split("; ").find(|part| part.starts_with("connect-src")).map(str::to_owned);
+        let connects =
+            |policy: String| policy.split("; ").find(|part| part.starts_with("connect-src")).map(str::to_owned);
         assert_eq!(connects(policy(&[])).as_deref(), Some("connect-src 'self'"));
         let servers = ["http://localhost:3000", "https://mcp.example"].map(|text| text.parse().expect("an origin"));
         let both = connects(policy(&servers));

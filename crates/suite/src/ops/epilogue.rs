@@ -1,7 +1,7 @@
 //! Products that are stored, or added to what the output holds.
 
 use super::*;
-use crate::framed::buffer;
+use crate::guarded::buffer;
 use crate::rng::Rng;
 use crate::suite::Output;
 use crate::weights::{energy, tensor};
@@ -26,8 +26,8 @@ impl Target {
     /// Calls `work` with the output and reads it.
     pub(super) fn after(&self, b: &Backend, rows: usize, cols: usize, work: &dyn Fn(ViewMut<f32>)) -> Output {
         let mut y = match self.epilogue {
-            Epilogue::Add { .. } => Framed::of(b, &self.before, rows, cols, Frame::ODD),
-            Epilogue::Store => Framed::poisoned(b, rows, cols, Frame::ODD),
+            Epilogue::Add { .. } => Guarded::of(b, &self.before, rows, cols, Guard::ODD),
+            Epilogue::Store => Guarded::poisoned(b, rows, cols, Guard::ODD),
         };
         work(y.view_mut());
         y.read(b).into()
@@ -53,11 +53,11 @@ pub fn epilogues(suite: &Suite) {
         let run = |b: &Backend| {
             let weight = b.prepare(&tensors, Role::Matrix).expect("prepare");
             let bias = bias.as_ref().map(|bias| buffer(b, bias));
-            let chosen = chosen.as_ref().map(|chosen| Framed::of(b, chosen, tokens, 1, Frame::ODD));
+            let chosen = chosen.as_ref().map(|chosen| Guarded::of(b, chosen, tokens, 1, Guard::ODD));
             target.after(b, tokens, rows, &|y| {
                 let act = activations(b, precision, &x, tokens, 256);
                 let (bias, epilogue) = (bias.as_ref(), target.epilogue);
-                let rows = chosen.as_ref().map(Framed::view);
+                let rows = chosen.as_ref().map(Guarded::view);
                 b.run(Matmul { rows, bias, epilogue, ..Matmul::new(&weight, &act, y) }).expect("matmul");
             })
         };

@@ -1,7 +1,7 @@
 //! Expert products and their combination.
 
 use super::*;
-use crate::framed::buffer;
+use crate::guarded::buffer;
 use crate::rng::Rng;
 use gristmill_kernels::groups::Groups;
 
@@ -53,7 +53,7 @@ impl Assignment {
 
     pub(super) fn group(&self, b: &Backend) -> Groups {
         let mut groups = b.alloc_groups(self.experts, self.pairs() + 3).expect("alloc_groups");
-        let ids = Framed::of(b, &self.ids, self.tokens, self.top_k, Frame::ODD);
+        let ids = Guarded::of(b, &self.ids, self.tokens, self.top_k, Guard::ODD);
         b.run(GroupByExpert { ids: ids.view(), groups: &mut groups }).expect("group_by_expert");
         groups
     }
@@ -115,7 +115,7 @@ fn check_matmul(suite: &Suite, rng: &mut Rng, assignment: &Assignment, per_pair:
         let weight = b.prepare(&tensors, Role::Matrix).expect("prepare");
         let groups = assignment.group(b);
         let bias = bias.as_ref().map(|bias| buffer(b, bias));
-        let mut out = Framed::poisoned(b, assignment.pairs(), rows, Frame::ODD);
+        let mut out = Guarded::poisoned(b, assignment.pairs(), rows, Guard::ODD);
         let act = activations(b, precision, x, x.len() / cols, cols);
         b.run(MoeMatmul {
             weight: &weight,
@@ -159,9 +159,9 @@ pub fn combine(suite: &Suite) {
         let (top_k, cols) = (rng.between(1, 9), rng.between(1, 300));
         let (out, weights) = (rng.normals(tokens * top_k * cols), rng.normals(tokens * top_k));
         let run = |b: &Backend| {
-            let out = Framed::of(b, &out, tokens * top_k, cols, Frame::ODD);
-            let weights = Framed::of(b, &weights, tokens, top_k, Frame::ODD);
-            let mut y = Framed::poisoned(b, tokens, cols, Frame::ODD);
+            let out = Guarded::of(b, &out, tokens * top_k, cols, Guard::ODD);
+            let weights = Guarded::of(b, &weights, tokens, top_k, Guard::ODD);
+            let mut y = Guarded::poisoned(b, tokens, cols, Guard::ODD);
             b.run(MoeCombine { out: out.view(), weights: weights.view(), epilogue: Epilogue::Store, y: y.view_mut() })
                 .expect("moe_combine");
             Output::from(y.read(b))

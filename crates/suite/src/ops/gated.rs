@@ -2,7 +2,7 @@
 
 use super::experts::Assignment;
 use super::*;
-use crate::framed::buffer;
+use crate::guarded::buffer;
 use crate::rng::Rng;
 use crate::suite::PRODUCT;
 use crate::weights::tensor;
@@ -79,7 +79,7 @@ pub fn dense(suite: &Suite) {
                 let run = |b: &Backend, first: usize, count: usize| {
                     let weight = b.prepare(&tensors, Role::GateUp).expect("prepare");
                     let bias = bias.as_ref().map(|both| both.each_ref().map(|v| buffer(b, v)));
-                    let mut h = Framed::poisoned(b, count, rows, Frame::ODD);
+                    let mut h = Guarded::poisoned(b, count, rows, Guard::ODD);
                     let bias = bias.as_ref().map(|both| both.each_ref());
                     let act = activations(b, precision, &x[first * cols..(first + count) * cols], count, cols);
                     b.run(GateUp { weight: &weight, x: &act, bias, activation, h: h.view_mut() }).expect("gate_up");
@@ -126,8 +126,8 @@ pub fn act(suite: &Suite) {
             let down = b.prepare(&down, Role::Matrix).expect("prepare");
             let bias = bias.as_ref().map(|both| both.each_ref().map(|v| buffer(b, v)));
             let bias = bias.as_ref().map(|both| both.each_ref());
-            let mut h = Framed::poisoned(b, tokens, inner, Frame::ODD);
-            let mut y = Framed::poisoned(b, tokens, 40, Frame::ODD);
+            let mut h = Guarded::poisoned(b, tokens, inner, Guard::ODD);
+            let mut y = Guarded::poisoned(b, tokens, 40, Guard::ODD);
             let x = activations(b, precision, &x, tokens, 256);
             let mut act = b.alloc_act(precision, tokens + 1, inner).expect("alloc_act");
             if named {
@@ -165,7 +165,7 @@ pub fn experts(suite: &Suite) {
             let weight = b.prepare(&tensors, Role::GateUp).expect("prepare");
             let bias = bias.as_ref().map(|both| both.each_ref().map(|v| buffer(b, v)));
             let bias = bias.as_ref().map(|both| both.each_ref());
-            let mut h = Framed::poisoned(b, assignment.pairs(), rows, Frame::ODD);
+            let mut h = Guarded::poisoned(b, assignment.pairs(), rows, Guard::ODD);
             let act = activations(b, precision, &x, assignment.tokens, cols);
             let groups = assignment.group(b);
             b.run(MoeGateUp {

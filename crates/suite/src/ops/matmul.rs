@@ -1,7 +1,7 @@
 //! Dense matrix products.
 
 use super::*;
-use crate::framed::buffer;
+use crate::guarded::buffer;
 use crate::rng::Rng;
 
 use crate::weights::{columns, energy, tensor};
@@ -39,7 +39,7 @@ impl Product {
         let x = &self.x[first * self.cols()..(first + count) * self.cols()];
         let weight = b.prepare(&self.tensors, self.role).expect("prepare");
         let bias = self.bias.as_ref().map(|bias| buffer(b, bias));
-        let mut y = Framed::poisoned(b, count, self.outputs(), Frame::ODD);
+        let mut y = Guarded::poisoned(b, count, self.outputs(), Guard::ODD);
         let act = activations(b, self.precision, x, count, self.cols());
         b.run(Matmul { bias: bias.as_ref(), ..Matmul::new(&weight, &act, y.view_mut()) }).expect("matmul");
         y.read(b).into()
@@ -140,8 +140,8 @@ pub fn rows(suite: &Suite) {
             let ids: Vec<u32> = (0..chosen).map(|_| rng.below(13) as u32).collect();
             let run = |b: &Backend| {
                 let weight = b.prepare(&product.tensors, product.role).expect("prepare");
-                let ids = Framed::of(b, &ids, chosen, 1, Frame::ODD);
-                let mut y = Framed::poisoned(b, chosen, 77, Frame::ODD);
+                let ids = Guarded::of(b, &ids, chosen, 1, Guard::ODD);
+                let mut y = Guarded::poisoned(b, chosen, 77, Guard::ODD);
                 let act = activations(b, precision, &product.x, 13, 256);
                 b.run(Matmul { rows: Some(ids.view()), ..Matmul::new(&weight, &act, y.view_mut()) })
                     .expect("matmul_rows");

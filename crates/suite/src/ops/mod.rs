@@ -12,7 +12,7 @@ pub mod route;
 pub mod rows;
 pub mod sample;
 
-use crate::framed::{Frame, Framed};
+use crate::guarded::{Guard, Guarded};
 use crate::suite::{NORMAL, Output, Suite, Tolerance};
 use crate::weights::{cancelled, column_energy};
 use gristmill_kernels::Backend;
@@ -198,10 +198,10 @@ fn kind(names: [&'static str; 3], tensors: &[TensorView], precision: Precision) 
     names[rounding(tensors, precision) as usize]
 }
 
-/// Activations of a contiguous matrix in a frame. Made last, so that a GPU may start with what takes them before they
+/// Activations of a contiguous matrix in a guard. Made last, so that a GPU may start with what takes them before they
 /// are there: an upload in between would wait for them.
 fn activations(b: &Backend, precision: Precision, x: &[f32], rows: usize, cols: usize) -> Act {
-    let x = Framed::of(b, x, rows, cols, Frame::ODD);
+    let x = Guarded::of(b, x, rows, cols, Guard::ODD);
     // Room for more than there is, as a bucket of an arena has.
     let mut act = b.alloc_act(precision, rows + 1, cols).expect("alloc_act");
     b.run(PrepareActivations { x: x.view(), act: &mut act }).expect("prepare_activations");

@@ -1,7 +1,7 @@
 //! Layers whose state has a fixed size: convolution, delta rule, and what stands around them.
 
 use super::*;
-use crate::framed::buffer;
+use crate::guarded::buffer;
 use crate::rng::Rng;
 
 /// Runs of a batch of this number of rows, some rows in no run, and the number of slots: no slot is both read and
@@ -35,7 +35,7 @@ fn rows_in_runs(mut out: Vec<f32>, cols: usize, runs: &[Words]) -> Vec<f32> {
         let row = row as u64;
         if !runs.iter().any(|&[first, rows, ..]| (u64::from(first)..u64::from(first) + u64::from(rows)).contains(&row))
         {
-            let poison = <f32 as crate::framed::Element>::POISON;
+            let poison = <f32 as crate::guarded::Element>::POISON;
             assert!(out.iter().all(|x| x.to_bits() == poison), "row {row} is in no run and was written");
             out.fill(0.0);
         }
@@ -102,10 +102,10 @@ pub fn causal_conv(suite: &Suite) {
             let (weight, bias) = (rng.normals(channels * taps), rng.normals(channels));
             let state = rng.normals(slots * (taps - 1) * channels);
             let call = |b: &Backend, calls: &[&[Words]], left: Left| {
-                let x = Framed::of(b, &x, tokens, channels, Frame::ODD);
+                let x = Guarded::of(b, &x, tokens, channels, Guard::ODD);
                 let (weight, bias) = (buffer(b, &weight), buffer(b, &bias));
-                let mut state = Framed::of(b, &state, slots, (taps - 1) * channels, Frame::ODD);
-                let mut out = Framed::poisoned(b, tokens, channels, Frame { left: 1, right: 3, below: 1 });
+                let mut state = Guarded::of(b, &state, slots, (taps - 1) * channels, Guard::ODD);
+                let mut out = Guarded::poisoned(b, tokens, channels, Guard { left: 1, right: 3, below: 1 });
                 for runs in calls {
                     b.run(CausalConv {
                         x: x.view(),
@@ -150,11 +150,11 @@ pub fn delta_rule(suite: &Suite) {
             let dt_bias = rng.normals(gates);
             let state: Vec<f32> = rng.normals(slots * heads.state()).iter().map(|s| s * 0.1).collect();
             let of_gates = |b: &Backend, alpha: &[f32], calls: &[&[Words]], left: Left| {
-                let qkv = Framed::of(b, &qkv, tokens, heads.columns(), Frame::ODD);
-                let beta = Framed::of(b, &beta, tokens, values, Frame::ODD);
-                let alpha = Framed::of(b, alpha, tokens, gates, Frame::ODD);
-                let mut state = Framed::of(b, &state, slots, heads.state(), Frame::ODD);
-                let mut out = Framed::poisoned(b, tokens, values * width, Frame { left: 1, right: 3, below: 1 });
+                let qkv = Guarded::of(b, &qkv, tokens, heads.columns(), Guard::ODD);
+                let beta = Guarded::of(b, &beta, tokens, values, Guard::ODD);
+                let alpha = Guarded::of(b, alpha, tokens, gates, Guard::ODD);
+                let mut state = Guarded::of(b, &state, slots, heads.state(), Guard::ODD);
+                let mut out = Guarded::poisoned(b, tokens, values * width, Guard { left: 1, right: 3, below: 1 });
                 for runs in calls {
                     b.run(DeltaRule {
                         qkv: qkv.view(),
@@ -208,8 +208,8 @@ pub fn gated_norm(suite: &Suite) {
             let (x, gate) = (rng.normals(tokens * heads * width), rng.normals(tokens * heads * width));
             let weight = rng.normals(width);
             let run = |b: &Backend| {
-                let mut x = Framed::of(b, &x, tokens, heads * width, Frame::ODD);
-                let gate = Framed::of(b, &gate, tokens, heads * width, Frame { left: 2, right: 0, below: 1 });
+                let mut x = Guarded::of(b, &x, tokens, heads * width, Guard::ODD);
+                let gate = Guarded::of(b, &gate, tokens, heads * width, Guard { left: 2, right: 0, below: 1 });
                 let weight = buffer(b, &weight);
                 b.run(GatedNorm { x: x.view_mut(), gate: gate.view(), weight: &weight, eps: 1e-6 })
                     .expect("gated_norm");
@@ -231,9 +231,9 @@ pub fn multiply(suite: &Suite) {
             let (x, mut gate) = (rng.normals(tokens * cols), rng.normals(tokens * gates));
             gate.iter_mut().for_each(|gate| *gate *= 9.0);
             let run = |b: &Backend, kind: GateKind| {
-                let x = Framed::of(b, &x, tokens, cols, Frame::ODD);
-                let gate = Framed::of(b, &gate, tokens, gates, Frame { left: 1, right: 0, below: 1 });
-                let mut out = Framed::poisoned(b, tokens, cols, Frame::ODD);
+                let x = Guarded::of(b, &x, tokens, cols, Guard::ODD);
+                let gate = Guarded::of(b, &gate, tokens, gates, Guard { left: 1, right: 0, below: 1 });
+                let mut out = Guarded::poisoned(b, tokens, cols, Guard::ODD);
                 b.run(Multiply { x: x.view(), gate: gate.view(), kind, out: out.view_mut() }).expect("multiply");
                 Output::from(out.read(b))
             };

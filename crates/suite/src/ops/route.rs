@@ -2,7 +2,7 @@
 
 use super::experts::Assignment;
 use super::*;
-use crate::framed::buffer;
+use crate::guarded::buffer;
 use crate::rng::Rng;
 use crate::suite::Output;
 
@@ -91,18 +91,18 @@ pub fn route(suite: &Suite) {
             scales.is_some()
         );
         let run = |b: &Backend| {
-            let token_ids = ids_of_tokens.as_ref().map(|ids| Framed::of(b, ids, tokens, 1, Frame::ODD));
-            let values = Framed::of(b, &values, tokens, experts, Frame::ODD);
+            let token_ids = ids_of_tokens.as_ref().map(|ids| Guarded::of(b, ids, tokens, 1, Guard::ODD));
+            let values = Guarded::of(b, &values, tokens, experts, Guard::ODD);
             let bias = bias.as_ref().map(|bias| buffer(b, bias));
             let scales = scales.as_ref().map(|scales| buffer(b, scales));
-            let mut ids = Framed::poisoned(b, tokens, top_k, Frame::ODD);
-            let mut weights = Framed::poisoned(b, tokens, top_k, Frame::ODD);
+            let mut ids = Guarded::poisoned(b, tokens, top_k, Guard::ODD);
+            let mut weights = Guarded::poisoned(b, tokens, top_k, Guard::ODD);
             b.run(Route {
                 logits: values.view(),
                 routing: &routing,
                 selection_bias: bias.as_ref(),
                 expert_scales: scales.as_ref(),
-                tokens: token_ids.as_ref().map(Framed::view),
+                tokens: token_ids.as_ref().map(Guarded::view),
                 ids: ids.view_mut(),
                 weights: weights.view_mut(),
             })

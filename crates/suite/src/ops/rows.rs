@@ -1,7 +1,7 @@
 //! Operations that work row by row: look-ups, norms, rotations and additions.
 
 use super::*;
-use crate::framed::buffer;
+use crate::guarded::buffer;
 use crate::rng::Rng;
 use crate::suite::Output;
 use crate::weights::tensor;
@@ -20,8 +20,8 @@ pub fn embed(suite: &Suite) {
         let ids: Vec<u32> = (0..tokens).map(|_| rng.below(rows) as u32).collect();
         let run = |b: &Backend| {
             let table = b.prepare(std::slice::from_ref(&table), role).expect("prepare");
-            let ids = Framed::of(b, &ids, tokens, 1, Frame::ODD);
-            let mut out = Framed::poisoned(b, tokens, cols, Frame::ODD);
+            let ids = Guarded::of(b, &ids, tokens, 1, Guard::ODD);
+            let mut out = Guarded::poisoned(b, tokens, cols, Guard::ODD);
             b.run(Embed { table: &table, rows: ids.view(), scale, out: out.view_mut() }).expect("embed");
             Output::from(out.read(b))
         };
@@ -58,8 +58,8 @@ pub fn rms_norm(suite: &Suite) {
             let (x, weight) = (with_wild_rows(rng, tokens, cols), rng.normals(cols));
             let eps = rng.pick(&[1e-5, 1e-6]);
             let run = |b: &Backend| {
-                let (x, weight) = (Framed::of(b, &x, tokens, cols, Frame::ODD), buffer(b, &weight));
-                let mut out = Framed::poisoned(b, tokens, cols, Frame { left: 0, right: 5, below: 2 });
+                let (x, weight) = (Guarded::of(b, &x, tokens, cols, Guard::ODD), buffer(b, &weight));
+                let mut out = Guarded::poisoned(b, tokens, cols, Guard { left: 0, right: 5, below: 2 });
                 b.run(RmsNorm { x: x.view(), weight: &weight, eps, out: out.view_mut() }).expect("rms_norm");
                 finite_rows(Output::from(out.read(b)), &rows_of(&x.read(b), cols), cols)
             };
@@ -77,7 +77,7 @@ fn finite_rows(mut out: Output, finite: &[bool], cols: usize) -> Output {
     for (row, &finite) in out.floats.chunks_mut(cols).zip(finite) {
         if !finite {
             assert!(
-                row.iter().all(|x| x.to_bits() != <f32 as crate::framed::Element>::POISON),
+                row.iter().all(|x| x.to_bits() != <f32 as crate::guarded::Element>::POISON),
                 "a row was not written"
             );
             row.fill(0.0);
@@ -95,7 +95,7 @@ pub fn qk_norm(suite: &Suite) {
             let finite = rows_of(&x, width);
             let run = |b: &Backend| {
                 let weight = buffer(b, &weight);
-                let mut x = Framed::of(b, &x, tokens, heads * width, Frame::ODD);
+                let mut x = Guarded::of(b, &x, tokens, heads * width, Guard::ODD);
                 b.run(QkNorm { x: x.view_mut(), weight: &weight, eps: 1e-6 }).expect("qk_norm");
                 finite_rows(Output::from(x.read(b)), &finite, width)
             };
@@ -119,9 +119,9 @@ pub fn rope(suite: &Suite) {
             let furthest = rng.pick(&[8, 40_000, 1 << 20]);
             let positions: Vec<u32> = (0..tokens).map(|_| rng.below(furthest) as u32).collect();
             let run = |b: &Backend| {
-                let positions = Framed::of(b, &positions, tokens, 1, Frame::ODD);
+                let positions = Guarded::of(b, &positions, tokens, 1, Guard::ODD);
                 let rotary = Rotary { style, frequencies: buffer(b, &frequencies), magnitude };
-                let mut x = Framed::of(b, &x, tokens, heads * width, Frame::ODD);
+                let mut x = Guarded::of(b, &x, tokens, heads * width, Guard::ODD);
                 let positions = positions.view();
                 b.run(Rope { x: x.view_mut(), head_width: width, first, positions, rotary: &rotary }).expect("rope");
                 Output::from(x.read(b))
@@ -144,8 +144,8 @@ pub fn layer_norm(suite: &Suite) {
             x.iter_mut().for_each(|x| *x += mean);
             let run = |b: &Backend| {
                 let (x, weight, bias) =
-                    (Framed::of(b, &x, tokens, cols, Frame::ODD), buffer(b, &weight), buffer(b, &bias));
-                let mut out = Framed::poisoned(b, tokens, cols, Frame { left: 0, right: 5, below: 2 });
+                    (Guarded::of(b, &x, tokens, cols, Guard::ODD), buffer(b, &weight), buffer(b, &bias));
+                let mut out = Guarded::poisoned(b, tokens, cols, Guard { left: 0, right: 5, below: 2 });
                 b.run(LayerNorm { x: x.view(), weight: &weight, bias: &bias, eps: 1e-5, out: out.view_mut() })
                     .expect("layer_norm");
                 finite_rows(Output::from(out.read(b)), &rows_of(&x.read(b), cols), cols)
@@ -162,7 +162,7 @@ pub fn scale(suite: &Suite) {
         for cols in [1, 17, 300] {
             let (y, scale) = (with_wild_rows(rng, tokens, cols), rng.pick(&[1.0, -0.0625, 0.1, 45.254834]));
             let run = |b: &Backend| {
-                let mut y = Framed::of(b, &y, tokens, cols, Frame::ODD);
+                let mut y = Guarded::of(b, &y, tokens, cols, Guard::ODD);
                 b.run(Scale { factor: scale, y: y.view_mut() }).expect("scale");
                 let finite = rows_of(&y.read(b), cols);
                 finite_rows(Output::from(y.read(b)), &finite, cols)
@@ -181,7 +181,7 @@ pub fn soft_cap(suite: &Suite) {
             let size = cap * rng.pick(&[0.5, 1.0, 3.0]);
             y.iter_mut().for_each(|y| *y *= size);
             let run = |b: &Backend| {
-                let mut y = Framed::of(b, &y, tokens, cols, Frame::ODD);
+                let mut y = Guarded::of(b, &y, tokens, cols, Guard::ODD);
                 let finite = rows_of(&y.read(b), cols);
                 b.run(SoftCap { cap, y: y.view_mut() }).expect("soft_cap");
                 finite_rows(Output::from(y.read(b)), &finite, cols)
@@ -196,12 +196,12 @@ pub fn soft_cap(suite: &Suite) {
 pub fn copy_rows(suite: &Suite) {
     let rng = &mut suite.rng("copy_rows");
     for &tokens in suite.some("rows", TOKENS) {
-        for (cols, frame) in
-            [(1, Frame::ODD), (17, Frame::ODD), (300, Frame::ODD), (64, Frame { left: 4, right: 4, below: 1 })]
+        for (cols, guard) in
+            [(1, Guard::ODD), (17, Guard::ODD), (300, Guard::ODD), (64, Guard { left: 4, right: 4, below: 1 })]
         {
             let x = with_wild_rows(rng, tokens, cols);
             let run = |b: &Backend| {
-                let (x, mut out) = (Framed::of(b, &x, tokens, cols, frame), Framed::poisoned(b, tokens, cols, frame));
+                let (x, mut out) = (Guarded::of(b, &x, tokens, cols, guard), Guarded::poisoned(b, tokens, cols, guard));
                 b.run(CopyRows { x: x.view(), out: out.view_mut() }).expect("copy_rows");
                 Output::from(out.read(b))
             };
@@ -219,12 +219,12 @@ pub fn add(suite: &Suite) {
             let scale = rng.pick(&[1.0, 0.22, -3.0]);
             let gate: Vec<f32> = rng.normals(tokens).iter().map(|g| g * 9.0).collect();
             let run = |b: &Backend, op: usize| {
-                let x = Framed::of(b, &x, tokens, cols, Frame::ODD);
-                let mut y = Framed::of(b, &y, tokens, cols, Frame { left: 1, right: 0, below: 1 });
+                let x = Guarded::of(b, &x, tokens, cols, Guard::ODD);
+                let mut y = Guarded::of(b, &y, tokens, cols, Guard { left: 1, right: 0, below: 1 });
                 match op {
                     0 => b.run(Add { x: x.view(), scale, y: y.view_mut() }).expect("add"),
                     _ => {
-                        let gate = Framed::of(b, &gate, tokens, 1, Frame::ODD);
+                        let gate = Guarded::of(b, &gate, tokens, 1, Guard::ODD);
                         b.run(AddGated { x: x.view(), gate: gate.view(), y: y.view_mut() }).expect("add_gated");
                     }
                 }
@@ -243,13 +243,13 @@ pub fn copies(suite: &Suite) {
     for (rows, cols) in [(0, 3), (1, 1), (5, 7), (33, 200)] {
         let (values, short) = (rng.normals(rows * cols), rng.normals(rows * cols / 3));
         let run = |b: &Backend| {
-            let framed = Framed::of(b, &values, rows, cols, Frame::ODD);
+            let guarded = Guarded::of(b, &values, rows, cols, Guard::ODD);
             let mut down = vec![0.0; rows * cols];
-            b.download(framed.view(), &mut down).expect("download_f32");
+            b.download(guarded.view(), &mut down).expect("download_f32");
             let words: Vec<u32> = values.iter().map(|v| v.to_bits()).collect();
-            let framed = Framed::of(b, &words, rows, cols, Frame::ODD);
+            let guarded = Guarded::of(b, &words, rows, cols, Guard::ODD);
             let mut words = vec![0; rows * cols];
-            b.download(framed.view(), &mut words).expect("download_u32");
+            b.download(guarded.view(), &mut words).expect("download_u32");
             // Memory behind the values keeps its content.
             let mut longer = buffer(b, &values);
             b.upload(&short, &mut longer).expect("upload_f32");

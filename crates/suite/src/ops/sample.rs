@@ -33,8 +33,8 @@ pub fn argmax(suite: &Suite) {
         for &vocabulary in VOCABULARIES {
             let x: Vec<f32> = (0..tokens).flat_map(|_| logits(rng, vocabulary)).collect();
             let run = |b: &Backend| {
-                let x = Framed::of(b, &x, tokens, vocabulary, Frame::ODD);
-                let mut out = Framed::poisoned(b, tokens, 1, Frame::ODD);
+                let x = Guarded::of(b, &x, tokens, vocabulary, Guard::ODD);
+                let mut out = Guarded::poisoned(b, tokens, 1, Guard::ODD);
                 b.run(Argmax { x: x.view(), out: out.view_mut() }).expect("argmax");
                 Output::from(out.read(b))
             };
@@ -100,8 +100,8 @@ impl Lists {
 
 fn draw(b: &Backend, logits: &[f32], vocabulary: usize, parameters: &[Sampling]) -> Output {
     let rows = parameters.len();
-    let mut logits = Framed::of(b, logits, rows, vocabulary, Frame::ODD);
-    let mut out = Framed::poisoned(b, rows, 1, Frame::ODD);
+    let mut logits = Guarded::of(b, logits, rows, vocabulary, Guard::ODD);
+    let mut out = Guarded::poisoned(b, rows, 1, Guard::ODD);
     b.run(Sample { logits: logits.view_mut(), parameters, out: out.view_mut() }).expect("sample");
     Output { floats: logits.read(b), words: out.read(b) }
 }

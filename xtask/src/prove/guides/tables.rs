@@ -14,11 +14,7 @@ pub(super) const REPOSITORIES: [Repository; 2] = [
         file: "Qwen3-30B-A3B-Q4_K_M.gguf",
         folder: Some("crates/conformance/golden/convert/qwen3moe"),
     },
-    Repository {
-        name: "Qwen/Qwen3-0.6B-GGUF",
-        file: "Qwen3-0.6B-Q8_0.gguf",
-        folder: None,
-    },
+    Repository { name: "Qwen/Qwen3-0.6B-GGUF", file: "Qwen3-0.6B-Q8_0.gguf", folder: None },
 ];
 
 const STORIES: &str = "crates/cli/model/gristmill-stories.gguf";

@@ -1,7 +1,7 @@
 //! Where the sequences of a case are in a paged cache, and what is written there.
 
 use super::super::*;
-use crate::framed::buffer;
+use crate::guarded::buffer;
 use crate::rng::Rng;
 use gristmill_kernels::kv::{BatchRuns, KV_BLOCK, KvCache, KvSpec, Placement};
 
@@ -92,8 +92,8 @@ impl Layout {
     pub(in crate::ops) fn write(&self, b: &Backend, cache: &mut KvCache, written: &Written) {
         let Written { tokens, keys, values } = written;
         let KvSpec { heads, key_width, value_width, .. } = self.spec;
-        let keys = Framed::of(b, keys, tokens.len(), heads * key_width, Frame::ODD);
-        let values = Framed::of(b, values, tokens.len(), heads * value_width, Frame::ODD);
+        let keys = Guarded::of(b, keys, tokens.len(), heads * key_width, Guard::ODD);
+        let values = Guarded::of(b, values, tokens.len(), heads * value_width, Guard::ODD);
         let v = (!self.spec.values_in_keys).then(|| values.view());
         b.run(KvWrite { cache, k: keys.view(), v, placement: &self.placement(b, tokens) }).expect("kv_write");
     }

@@ -3,7 +3,7 @@
 mod layout;
 
 use super::*;
-use crate::framed::buffer;
+use crate::guarded::buffer;
 use crate::rng::Rng;
 use crate::suite::Output;
 use gristmill_kernels::kv::{KvCache, KvFormat, KvSpec};
@@ -92,8 +92,8 @@ impl Parameters {
         let KvSpec { key_width, value_width, .. } = layout.spec;
         let sinks = self.sinks.as_ref().map(|sinks| buffer(b, sinks));
         let parameters = self.attention(key_width, sinks.as_ref());
-        let q = Framed::of(b, q, tokens.len(), self.heads * key_width, Frame::ODD);
-        let mut out = Framed::poisoned(b, tokens.len(), self.heads * value_width, Frame::ODD);
+        let q = Guarded::of(b, q, tokens.len(), self.heads * key_width, Guard::ODD);
+        let mut out = Guarded::poisoned(b, tokens.len(), self.heads * value_width, Guard::ODD);
         let placement = layout.placement(b, tokens);
         b.run(Attention { q: q.view(), cache, placement: &placement, options: parameters, out: out.view_mut() })
             .expect("attention");

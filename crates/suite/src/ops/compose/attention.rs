@@ -105,7 +105,7 @@ impl Prepared<'_> {
     }
 
     /// [`QkvWrite`].
-    fn write(&self, b: &Backend, x: &mut Framed<f32>, cache: &mut KvCache, placement: &Placement) {
+    fn write(&self, b: &Backend, x: &mut Guarded<f32>, cache: &mut KvCache, placement: &Placement) {
         let (qkv, heads, norms, rotary) = (x.view_mut(), self.of.heads, self.norms(), &self.rotary);
         b.run(QkvWrite { qkv, heads, norms, rotary, cache, placement }).expect("qkv_write");
     }
@@ -115,16 +115,16 @@ impl Prepared<'_> {
         &self,
         b: &Backend,
         rows: usize,
-        x: &mut Framed<f32>,
+        x: &mut Guarded<f32>,
         cache: &mut KvCache,
         placement: &Placement,
     ) {
         let [q, k, v] = self.of.columns();
-        let normalise = |x: &mut Framed<f32>, weight: &Buffer<f32>, columns: Range<usize>| {
+        let normalise = |x: &mut Guarded<f32>, weight: &Buffer<f32>, columns: Range<usize>| {
             let x = x.view_mut().columns(columns).expect("within");
             b.run(QkNorm { x, weight, eps: EPS }).expect("qk_norm");
         };
-        let both = |x: &mut Framed<f32>| {
+        let both = |x: &mut Guarded<f32>| {
             for (weight, columns) in self.norms.iter().flatten().zip([q.clone(), k.clone()]) {
                 normalise(x, weight, columns);
             }
@@ -174,13 +174,13 @@ pub fn qkv_write(suite: &Suite) {
             pairs: &[key_width / 2, key_width / 4, 0],
         };
         let preparation = Preparation::draw(rng, heads, spec, choices);
-        let frame = rng.pick(&[Frame::ODD, Frame { left: 4, right: 0, below: 1 }]);
+        let guard = rng.pick(&[Guard::ODD, Guard { left: 4, right: 0, below: 1 }]);
         let qkv = rng.normals(tokens.len() * preparation.width());
         let queries = rng.normals(tokens.len() * heads * key_width);
         let used = layout.used_cache(rng.bits());
         let run = |b: &Backend, at_once: bool| {
             let (placement, mut cache, prepared) = (layout.placement(b, &tokens), used(b), preparation.on(b));
-            let mut x = Framed::of(b, &qkv, tokens.len(), preparation.width(), frame);
+            let mut x = Guarded::of(b, &qkv, tokens.len(), preparation.width(), guard);
             if at_once {
                 prepared.write(b, &mut x, &mut cache, &placement);
             } else {
@@ -191,7 +191,7 @@ pub fn qkv_write(suite: &Suite) {
                 Parameters { heads, temperature: None, window: None, first: 0, sinks: None, softcap: None, precision };
             (x.read(b), parameters.attend(b, &layout, &cache, &queries, &tokens))
         };
-        let case = format!("{preparation}, {} tokens, {frame:?}", tokens.len());
+        let case = format!("{preparation}, {} tokens, {guard:?}", tokens.len());
         suite.check("qkv_write", &case, nmse(exact(key_width.max(value_width)) + 5e-14, 1.0), &|b| {
             run(b, true).0.into()
         });
@@ -216,7 +216,7 @@ struct AttendCase {
     queries: Vec<f32>,
     /// A matrix that reads the results.
     weights: [TensorView; 1],
-    frame: Frame,
+    guard: Guard,
     /// The matrix is named as the only reader of the results.
     named: bool,
 }
@@ -269,7 +269,7 @@ impl AttendCase {
         let out_width = heads * value_width;
         let of_matrix = if out_width.is_multiple_of(32) { Format::Q8_0 } else { Format::F32 };
         Self {
-            frame: rng.pick(&[Frame::ODD, Frame { left: 4, right: 0, below: 1 }]),
+            guard: rng.pick(&[Guard::ODD, Guard { left: 4, right: 0, below: 1 }]),
             qkv: rng.normals(tokens.len() * preparation.width()),
             queries: rng.normals(tokens.len() * heads * key_width),
             weights: [tensor(rng, of_matrix, 1, PRODUCTS, out_width)],
@@ -285,8 +285,8 @@ impl AttendCase {
 
     /// Runs both operations, or with `at_once` false their parts one by one.
     fn run(&self, b: &Backend, at_once: bool, named: bool) -> Attended {
-        let Self { layout, preparation, parameters, tokens, frame, .. } = self;
-        let (rows, frame, heads) = (tokens.len(), *frame, preparation.heads);
+        let Self { layout, preparation, parameters, tokens, guard, .. } = self;
+        let (rows, guard, heads) = (tokens.len(), *guard, preparation.heads);
         let KvSpec { key_width, value_width, .. } = preparation.spec;
         let (q_width, out_width) = (heads * key_width, heads * value_width);
         let (placement, mut cache) = (layout.placement(b, tokens), (self.used_cache)(b));
@@ -294,8 +294,8 @@ impl AttendCase {
         let prepared = preparation.on(b);
         let sinks = parameters.sinks.as_ref().map(|sinks| buffer(b, sinks));
         let options = parameters.attention(key_width, sinks.as_ref());
-        let mut x = Framed::of(b, &self.qkv, rows, preparation.width(), frame);
-        let mut out = Framed::poisoned(b, rows, out_width, frame);
+        let mut x = Guarded::of(b, &self.qkv, rows, preparation.width(), guard);
+        let mut out = Guarded::poisoned(b, rows, out_width, guard);
         let mut act = b.alloc_act(parameters.precision, rows + 1, out_width).expect("alloc_act");
         let matrix = b.prepare(&self.weights, Role::Matrix).expect("prepare");
         let name = |act: &mut Act| {
@@ -304,7 +304,7 @@ impl AttendCase {
             }
         };
         let multiply = |act: &Act| {
-            let mut y = Framed::poisoned(b, rows, PRODUCTS, Frame::ODD);
+            let mut y = Guarded::poisoned(b, rows, PRODUCTS, Guard::ODD);
             b.run(Matmul::new(&matrix, act, y.view_mut())).expect("matmul");
             y.read(b)
         };
@@ -322,8 +322,8 @@ impl AttendCase {
         }
         let products = multiply(&act);
         let seen = parameters.attend(b, layout, &cache, &self.queries, tokens);
-        let q = Framed::of(b, &self.queries, rows, q_width, frame);
-        let mut of_queries = Framed::poisoned(b, rows, out_width, frame);
+        let q = Guarded::of(b, &self.queries, rows, q_width, guard);
+        let mut of_queries = Guarded::poisoned(b, rows, out_width, guard);
         let attention =
             Attention { q: q.view(), cache: &cache, placement: &placement, options, out: of_queries.view_mut() };
         if at_once {
@@ -350,12 +350,12 @@ impl AttendCase {
 
 impl fmt::Display for AttendCase {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let Self { layout, preparation, parameters, tokens, frame, named, .. } = self;
+        let Self { layout, preparation, parameters, tokens, guard, named, .. } = self;
         let Parameters { temperature, window, first, softcap, precision, .. } = parameters;
         write!(
             f,
             "{preparation}, lengths {:?}, {} tokens, {temperature:?}, window {window:?} from {first}, sinks {}, softcap {softcap:?}, \
-             {precision:?}, {frame:?}, readers named: {named}",
+             {precision:?}, {guard:?}, readers named: {named}",
             layout.lengths,
             tokens.len(),
             parameters.sinks.is_some(),

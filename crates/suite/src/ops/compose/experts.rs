@@ -46,19 +46,19 @@ pub fn route_and_group(suite: &Suite) {
         let ids_of_tokens = some_padding(rng, tokens);
         let live = ids_of_tokens.as_ref().map_or(tokens, |ids| ids.iter().filter(|&&id| id != PADDING).count());
         let run = |b: &Backend| {
-            let token_ids = ids_of_tokens.as_ref().map(|ids| Framed::of(b, ids, tokens, 1, Frame::ODD));
-            let logits = Framed::of(b, &logits, tokens, experts, Frame::ODD);
+            let token_ids = ids_of_tokens.as_ref().map(|ids| Guarded::of(b, ids, tokens, 1, Guard::ODD));
+            let logits = Guarded::of(b, &logits, tokens, experts, Guard::ODD);
             let bias = bias.as_ref().map(|bias| buffer(b, bias));
             let scales = scales.as_ref().map(|scales| buffer(b, scales));
-            let mut ids = Framed::poisoned(b, tokens, top_k, Frame::ODD);
-            let mut weights = Framed::poisoned(b, tokens, top_k, Frame::ODD);
+            let mut ids = Guarded::poisoned(b, tokens, top_k, Guard::ODD);
+            let mut weights = Guarded::poisoned(b, tokens, top_k, Guard::ODD);
             let mut groups = b.alloc_groups(experts, tokens * top_k + 3).expect("alloc_groups");
             let route = Route {
                 logits: logits.view(),
                 routing: &routing,
                 selection_bias: bias.as_ref(),
                 expert_scales: scales.as_ref(),
-                tokens: token_ids.as_ref().map(Framed::view),
+                tokens: token_ids.as_ref().map(Guarded::view),
                 ids: ids.view_mut(),
                 weights: weights.view_mut(),
             };
@@ -125,8 +125,8 @@ pub fn experts(suite: &Suite) {
         let run = |b: &Backend| {
             let gate_up = &b.prepare(&gates, Role::GateUp).expect("prepare");
             let down = &b.prepare(&downs, Role::Matrix).expect("prepare");
-            let logits = Framed::of(b, &logits, tokens, count, Frame::ODD);
-            let token_ids = ids_of_tokens.as_ref().map(|ids| Framed::of(b, ids, tokens, 1, Frame::ODD));
+            let logits = Guarded::of(b, &logits, tokens, count, Guard::ODD);
+            let token_ids = ids_of_tokens.as_ref().map(|ids| Guarded::of(b, ids, tokens, 1, Guard::ODD));
             let bias = selection_bias.as_ref().map(|bias| buffer(b, bias));
             let scales = scales.as_ref().map(|scales| buffer(b, scales));
             let buffers = biases.as_ref().map(|all| all.each_ref().map(|values| buffer(b, values)));
@@ -140,12 +140,12 @@ pub fn experts(suite: &Suite) {
             let pairs = tokens * top_k;
             let chosen = std::cell::RefCell::new(Output::default());
             let output = target.after(b, tokens, outputs, &|y| {
-                let mut ids = Framed::poisoned(b, tokens, top_k, Frame::ODD);
-                let mut weights = Framed::poisoned(b, tokens, top_k, Frame::ODD);
+                let mut ids = Guarded::poisoned(b, tokens, top_k, Guard::ODD);
+                let mut weights = Guarded::poisoned(b, tokens, top_k, Guard::ODD);
                 let mut groups = b.alloc_groups(count, pairs + 3).expect("alloc_groups");
-                let mut h = Framed::poisoned(b, pairs, inner, Frame::ODD);
+                let mut h = Guarded::poisoned(b, pairs, inner, Guard::ODD);
                 let mut inner_act = b.alloc_act(precision, pairs + 1, inner).expect("alloc_act");
-                let mut out = Framed::poisoned(b, pairs, outputs, Frame::ODD);
+                let mut out = Guarded::poisoned(b, pairs, outputs, Guard::ODD);
                 let act = activations(b, precision, &x, tokens, hidden);
                 let call = Experts {
                     route: Route {
@@ -153,7 +153,7 @@ pub fn experts(suite: &Suite) {
                         routing: &routing,
                         selection_bias: bias.as_ref(),
                         expert_scales: scales.as_ref(),
-                        tokens: token_ids.as_ref().map(Framed::view),
+                        tokens: token_ids.as_ref().map(Guarded::view),
                         ids: ids.view_mut(),
                         weights: weights.view_mut(),
                     },

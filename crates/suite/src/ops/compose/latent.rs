@@ -27,7 +27,7 @@ struct Case {
     queries: Vec<f32>,
     /// Matrices that read the plain columns of queries, and attention's results of a head.
     weights: [[TensorView; 1]; 2],
-    frame: Frame,
+    guard: Guard,
     /// The matrices are named as the only readers.
     is_named: bool,
     used_cache: Box<dyn Fn(&Backend) -> KvCache>,
@@ -75,7 +75,7 @@ impl Case {
             rows: rng.normals(count * key_width),
             queries: rng.normals(count * heads * (plain + rotated)),
             weights: [matrix(rng, plain), matrix(rng, latent)],
-            frame: rng.pick(&[Frame::ODD, Frame { left: 4, right: 0, below: 1 }]),
+            guard: rng.pick(&[Guard::ODD, Guard { left: 4, right: 0, below: 1 }]),
             is_named: rng.chance(0.5),
             used_cache: Box::new(layout.used_cache(rng.bits())),
             precision: PRECISIONS[usize::from(rng.chance(0.5))],
@@ -95,10 +95,10 @@ impl Case {
             frequencies: buffer(b, frequencies),
             magnitude: 1.1,
         });
-        let mut rows = Framed::of(b, &self.rows, tokens, key_width, self.frame);
+        let mut rows = Guarded::of(b, &self.rows, tokens, key_width, self.guard);
         // Queries are in adjacent rows.
         let mut queries = buffer(b, &self.queries);
-        let mut of_rotated = Framed::poisoned(b, of_heads, rotated, self.frame);
+        let mut of_rotated = Guarded::poisoned(b, of_heads, rotated, self.guard);
         let [of_plain, of_attention] = self.weights.each_ref().map(|it| b.prepare(it, Role::Matrix).expect("prepare"));
         let mut act = b.alloc_act(Precision::Fast, of_heads + 1, plain).expect("alloc_act");
         let readers = [ActReader::dense(&of_plain, of_heads)];
@@ -193,7 +193,7 @@ fn by_parts(b: &Backend, call: LatentWrite) {
 }
 
 fn multiply(b: &Backend, weight: &Weight, act: &Act, rows: usize) -> Vec<f32> {
-    let mut y = Framed::poisoned(b, rows, PRODUCTS, Frame::ODD);
+    let mut y = Guarded::poisoned(b, rows, PRODUCTS, Guard::ODD);
     b.run(Matmul::new(weight, act, y.view_mut())).expect("matmul");
     y.read(b)
 }
@@ -201,13 +201,13 @@ fn multiply(b: &Backend, weight: &Weight, act: &Act, rows: usize) -> Vec<f32> {
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let Self {
-            layout, heads, latent, rotated, plain, style, frequencies, frame, is_named, precision, format, ..
+            layout, heads, latent, rotated, plain, style, frequencies, guard, is_named, precision, format, ..
         } = self;
         let pairs = frequencies.as_ref().map(Vec::len);
         write!(
             f,
             "{heads} heads, latent {latent}, rotated {rotated}, plain {plain}, {pairs:?} pairs, {style:?}, {:?}, lengths {:?}, \
-             {precision:?}, {frame:?}, readers named: {is_named}",
+             {precision:?}, {guard:?}, readers named: {is_named}",
             format, layout.lengths,
         )
     }

@@ -11,7 +11,7 @@ pub use latent::latent_write;
 pub use norm::{add_norm, add_norm_act, add_norms, multiply_act, norm_act, norm_matmul};
 
 use super::*;
-use crate::framed::buffer;
+use crate::guarded::buffer;
 use crate::rng::Rng;
 use crate::suite::Output;
 use crate::weights::{decoded, energy, tensor};

@@ -26,10 +26,10 @@ pub fn add_norm(suite: &Suite) {
     for (tokens, cols) in suite.some("add_norm", sizes.chain([(3, 2048), (2, 9216)])) {
         let (x, y, weight) = (uneven(rng, tokens, cols), uneven(rng, tokens, cols), rng.normals(cols));
         let (eps, scale, factor) = (rng.pick(&[1e-1, 1e-6]), rng.pick(&[1.0, 0.22, -3.0]), rng.pick(&[1.0, 0.25]));
-        let frame = rng.pick(&[Frame::ODD, Frame { left: 4, right: 0, below: 1 }]);
+        let guard = rng.pick(&[Guard::ODD, Guard { left: 4, right: 0, below: 1 }]);
         let run = |b: &Backend| {
-            let (x, mut y) = (Framed::of(b, &x, tokens, cols, Frame::ODD), Framed::of(b, &y, tokens, cols, frame));
-            let mut normed = Framed::poisoned(b, tokens, cols, Frame::ODD);
+            let (x, mut y) = (Guarded::of(b, &x, tokens, cols, Guard::ODD), Guarded::of(b, &y, tokens, cols, guard));
+            let mut normed = Guarded::poisoned(b, tokens, cols, Guard::ODD);
             let norm = RmsNorm { x: x.view(), weight: &buffer(b, &weight), eps, out: normed.view_mut() };
             b.run(AddNorm { norm, scale, factor, y: y.view_mut() }).expect("add_norm");
             Output::from(y.read(b))
@@ -68,7 +68,7 @@ fn product(
         b.name_readers(&mut act, &[ActReader::dense(&matrix, tokens)]);
     }
     fill(&mut act);
-    let mut y = Framed::poisoned(b, tokens, 5, Frame::ODD);
+    let mut y = Guarded::poisoned(b, tokens, 5, Guard::ODD);
     b.run(Matmul::new(&matrix, &act, y.view_mut())).expect("matmul");
     y.read(b).into()
 }
@@ -95,8 +95,9 @@ pub fn add_norm_act(suite: &Suite) {
         let matrix = reader(rng, cols);
         // The sum, and the product of the activations.
         let both = |b: &Backend| {
-            let (x, mut y) = (Framed::of(b, &x, tokens, cols, Frame::ODD), Framed::of(b, &y, tokens, cols, Frame::ODD));
-            let mut out = Framed::poisoned(b, tokens, cols, Frame::ODD);
+            let (x, mut y) =
+                (Guarded::of(b, &x, tokens, cols, Guard::ODD), Guarded::of(b, &y, tokens, cols, Guard::ODD));
+            let mut out = Guarded::poisoned(b, tokens, cols, Guard::ODD);
             let (weight, of_sum) = (buffer(b, &weight), buffer(b, &of_sum));
             let product = product(b, &matrix, (precision, named, tokens), |act| {
                 let norm = RmsNorm { x: x.view(), weight: &weight, eps: 1e-6, out: out.view_mut() };
@@ -136,11 +137,11 @@ pub fn multiply_act(suite: &Suite) {
             let (x, gate) = (rng.normals(tokens * cols), rng.normals(tokens * gates));
             let matrix = reader(rng, cols);
             let run = |b: &Backend| {
-                let frame = Frame { left: 4, right: 0, below: 1 };
+                let guard = Guard { left: 4, right: 0, below: 1 };
                 let (x, gate) =
-                    (Framed::of(b, &x, tokens, cols, frame), Framed::of(b, &gate, tokens, gates, Frame::ODD));
+                    (Guarded::of(b, &x, tokens, cols, guard), Guarded::of(b, &gate, tokens, gates, Guard::ODD));
                 product(b, &matrix, (precision, named, tokens), |act| {
-                    let mut out = Framed::poisoned(b, tokens, cols, Frame::ODD);
+                    let mut out = Guarded::poisoned(b, tokens, cols, Guard::ODD);
                     let (x, gate) = (x.view(), gate.view());
                     let multiply = Multiply { x, gate, kind: kind_of_gate, out: out.view_mut() };
                     b.run(MultiplyAct { multiply, act }).expect("multiply_act");
@@ -179,12 +180,12 @@ pub fn add_norms(suite: &Suite) {
         let weights = [(); 3].map(|()| rng.normals(cols));
         let eps = [(); 3].map(|()| rng.pick(&[1e-1, 1e-3, 1e-6]));
         let (scale, factor) = (rng.pick(&[1.0, 0.22, -3.0]), rng.pick(&[1.0, 0.25]));
-        let [even, frame] = [(); 2].map(|()| rng.pick(&[Frame::ODD, Frame { left: 4, right: 0, below: 1 }]));
+        let [even, guard] = [(); 2].map(|()| rng.pick(&[Guard::ODD, Guard { left: 4, right: 0, below: 1 }]));
         let run = |b: &Backend| {
             let (first, second) =
-                (Framed::of(b, &first, tokens, cols, even), Framed::of(b, &second, tokens, cols, even));
-            let mut y = Framed::of(b, &y, tokens, cols, frame);
-            let [mut sum, mut normed] = [(); 2].map(|()| Framed::poisoned(b, tokens, cols, Frame::ODD));
+                (Guarded::of(b, &first, tokens, cols, even), Guarded::of(b, &second, tokens, cols, even));
+            let mut y = Guarded::of(b, &y, tokens, cols, guard);
+            let [mut sum, mut normed] = [(); 2].map(|()| Guarded::poisoned(b, tokens, cols, Guard::ODD));
             let [of_first, of_second, weight] = [0, 1, 2].map(|i| buffer(b, &weights[i]));
             let norms = [
                 RmsNorm { x: first.view(), weight: &of_first, eps: eps[0], out: sum.view_mut() },
@@ -253,9 +254,9 @@ pub fn norm_act(suite: &Suite) {
         let tensors = [tensor(rng, format, 1, 5, cols)];
         let named = rng.chance(0.5);
         let run = |b: &Backend, part: Compared| {
-            let x = Framed::of(b, &x, tokens, cols, Frame::ODD);
+            let x = Guarded::of(b, &x, tokens, cols, Guard::ODD);
             let matrix = b.prepare(&tensors, Role::Matrix).expect("prepare");
-            let mut normed = Framed::poisoned(b, tokens, cols, Frame { left: 4, right: 0, below: 1 });
+            let mut normed = Guarded::poisoned(b, tokens, cols, Guard { left: 4, right: 0, below: 1 });
             let mut acts: Vec<Act> =
                 precisions.iter().map(|&p| b.alloc_act(p, tokens + 1, cols).expect("alloc_act")).collect();
             // With all readers named, the norm itself is undefined.
@@ -266,7 +267,7 @@ pub fn norm_act(suite: &Suite) {
             let norm = RmsNorm { x: x.view(), weight: &buffer(b, &weight), eps, out: normed.view_mut() };
             b.run(NormAct { norm, acts: [filled.next(), filled.next()] }).expect("norm_act");
             let Compared::Product(which) = part else { return normed.read(b).into() };
-            let mut y = Framed::poisoned(b, tokens, 5, Frame::ODD);
+            let mut y = Guarded::poisoned(b, tokens, 5, Guard::ODD);
             b.run(Matmul::new(&matrix, &acts[which], y.view_mut())).expect("matmul");
             Output::from(y.read(b))
         };
@@ -303,8 +304,8 @@ pub fn norm_matmul(suite: &Suite) {
         let (x, weight) = (uneven(rng, tokens, cols), rng.normals(cols));
         let (bias, named) = (rng.chance(0.5).then(|| rng.normals(rows)), rng.chance(0.5));
         let run = |b: &Backend, part: Compared| {
-            let x = Framed::of(b, &x, tokens, cols, Frame::ODD);
-            let mut normed = Framed::poisoned(b, tokens, cols, Frame::ODD);
+            let x = Guarded::of(b, &x, tokens, cols, Guard::ODD);
+            let mut normed = Guarded::poisoned(b, tokens, cols, Guard::ODD);
             let mut acts: Vec<Act> =
                 precisions.iter().map(|&p| b.alloc_act(p, tokens + 1, cols).expect("alloc_act")).collect();
             let matrix = b.prepare(&tensors, Role::Matrix).expect("prepare");
@@ -313,7 +314,7 @@ pub fn norm_matmul(suite: &Suite) {
             }
             let (act, others) = acts.split_first_mut().expect("one at least");
             let bias = bias.as_ref().map(|bias| buffer(b, bias));
-            let mut y = Framed::poisoned(b, tokens, rows, Frame::ODD);
+            let mut y = Guarded::poisoned(b, tokens, rows, Guard::ODD);
             let norm = RmsNorm { x: x.view(), weight: &buffer(b, &weight), eps: 1e-5, out: normed.view_mut() };
             let (bias, weight) = (bias.as_ref(), &matrix);
             b.run(NormMatmul { norm, act, other: others.first_mut(), weight, bias, y: y.view_mut() })
@@ -322,7 +323,7 @@ pub fn norm_matmul(suite: &Suite) {
                 Compared::Normed => normed.read(b).into(),
                 Compared::Fused => y.read(b).into(),
                 Compared::Product(which) => {
-                    let mut y = Framed::poisoned(b, tokens, rows, Frame::ODD);
+                    let mut y = Guarded::poisoned(b, tokens, rows, Guard::ODD);
                     b.run(Matmul { bias, ..Matmul::new(&matrix, &acts[which], y.view_mut()) }).expect("matmul");
                     y.read(b).into()
                 }

@@ -83,7 +83,7 @@ fn attend(
     placement: &Placement,
     options: AttentionOptions,
     q: (usize, usize),
-    out: &mut Framed<f32>,
+    out: &mut Guarded<f32>,
 ) -> Result<()> {
     let q = ones(b, q.0, q.1);
     b.run(Attention { q: q.view(), cache: &cache(b), placement, options, out: out.view_mut() })
@@ -102,7 +102,7 @@ fn placed(suite: &Suite, case: &str, kind: Kind, placement: &Placement) {
     // On a GPU the token with bad ids gets zeros and is not cached; the first token is computed.
     if found_late(b, kind) && placement.table_rows > 0 {
         let (k, v, q) = (ones(b, 2, 16), ones(b, 2, 8), ones(b, 2, 32));
-        let (mut cache, mut out) = (cache(b), Framed::<f32>::poisoned(b, 2, 16, Frame::ODD));
+        let (mut cache, mut out) = (cache(b), Guarded::<f32>::poisoned(b, 2, 16, Guard::ODD));
         let result = b.run(KvWrite { cache: &mut cache, k: k.view(), v: Some(v.view()), placement });
         expect(suite, case, kind, result);
         let result = b.run(Attention { q: q.view(), cache: &cache, placement, options: plain(), out: out.view_mut() });
@@ -165,7 +165,7 @@ fn past(suite: &Suite) {
     refused(suite, "attention: a block of the past", Kind::Id, (2, 16), |b, out| {
         attend(b, &gone, plain(), (2, 32), out)
     });
-    let mut out = Framed::<f32>::poisoned(b, 2, 16, Frame::ODD);
+    let mut out = Guarded::<f32>::poisoned(b, 2, 16, Guard::ODD);
     for window in [Window::Last(KV_BLOCK), Window::Chunk(KV_BLOCK)] {
         let options = AttentionOptions { window: Some(window), ..plain() };
         attend(b, &gone, options, (2, 32), &mut out).expect("only the last block is seen");
@@ -199,7 +199,7 @@ fn bad_block(suite: &Suite) {
             runs: if tokens.len() == 2 { BatchRuns::Single } else { BatchRuns::Any },
         };
         let (good, bad) = ([0, 1, 2, 3], [0, 1, 2, 4]);
-        let mut random = |rows: usize, cols: usize| Framed::of(b, &rng.normals(rows * cols), rows, cols, Frame::ODD);
+        let mut random = |rows: usize, cols: usize| Guarded::of(b, &rng.normals(rows * cols), rows, cols, Guard::ODD);
         let (keys, values) = (random(all.len(), k_cols), random(all.len(), v_cols));
         let mut cache = b.alloc_kv(spec, 4).expect("alloc_kv");
         let v = (!values_in_keys).then(|| values.view());
@@ -207,7 +207,7 @@ fn bad_block(suite: &Suite) {
         for tokens in [&last, &all] {
             let q = random(tokens.len(), q_cols);
             let attend = |table: &[u32]| {
-                let mut out = Framed::<f32>::poisoned(b, tokens.len(), out_cols, Frame::ODD);
+                let mut out = Guarded::<f32>::poisoned(b, tokens.len(), out_cols, Guard::ODD);
                 let result = b.run(Attention {
                     q: q.view(),
                     cache: &cache,
@@ -217,7 +217,7 @@ fn bad_block(suite: &Suite) {
                 });
                 (result, out)
             };
-            let first = |out: &Framed<f32>| out.read(b)[..tokens.len() / 2 * out_cols].to_vec();
+            let first = |out: &Guarded<f32>| out.read(b)[..tokens.len() / 2 * out_cols].to_vec();
             let (result, out) = attend(&good);
             result.expect("all blocks are there");
             let expected = first(&out);

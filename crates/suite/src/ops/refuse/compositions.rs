@@ -21,8 +21,8 @@ pub fn compositions(suite: &Suite) {
 
 pub(super) type Shape = (usize, usize);
 
-pub(super) fn poisoned(b: &Backend, (rows, cols): Shape) -> Framed<f32> {
-    Framed::poisoned(b, rows, cols, Frame::ODD)
+pub(super) fn poisoned(b: &Backend, (rows, cols): Shape) -> Guarded<f32> {
+    Guarded::poisoned(b, rows, cols, Guard::ODD)
 }
 
 /// Activations without rows, and whether they still have none.
@@ -88,7 +88,7 @@ fn routing(suite: &Suite) {
     let refused = |case: &str, kind, experts: usize, top_k, bias: usize, columns, of: usize, room: usize| {
         let case = &format!("route_and_group: {case}");
         let (logits, bias) = (ones(b, 2, experts), buffer(b, &vec![0.0; bias]));
-        let mut ids = Framed::<u32>::poisoned(b, 2, columns, Frame::ODD);
+        let mut ids = Guarded::<u32>::poisoned(b, 2, columns, Guard::ODD);
         let mut weights = poisoned(b, (2, columns));
         let mut groups = b.alloc_groups(of, room).expect("alloc_groups");
         let route = Route {
@@ -140,7 +140,7 @@ impl Layer<'_> {
         let [gates, downs] = self.biases.map(|len| buffer(b, &vec![0.0; len]));
         let (gate_up_bias, down_bias) = (Some([&gates, &gates]), Some(&downs));
         let logits = ones(b, 4, self.logits);
-        let mut ids = Framed::<u32>::poisoned(b, 4, top_k, Frame::ODD);
+        let mut ids = Guarded::<u32>::poisoned(b, 4, top_k, Guard::ODD);
         let [mut weights, mut h, mut out, mut y] =
             [(4, top_k), self.h, self.out, self.y].map(|shape| poisoned(b, shape));
         let (mut groups, mut act) = (b.alloc_groups(self.of, self.room).expect("alloc_groups"), empty(b, self.act));

@@ -24,11 +24,11 @@ fn route(suite: &Suite) {
                     [bias, scales]: [Option<usize>; 2],
                     columns: usize,
                     tokens| {
-        let tokens = Framed::of(b, &vec![0; tokens], tokens, 1, Frame::ODD);
-        let logits = Framed::of(b, &vec![1.0; 2 * experts], 2, experts, Frame::ODD);
+        let tokens = Guarded::of(b, &vec![0; tokens], tokens, 1, Guard::ODD);
+        let logits = Guarded::of(b, &vec![1.0; 2 * experts], 2, experts, Guard::ODD);
         let [bias, scales] = [bias, scales].map(|len| len.map(|len| buffer(b, &vec![0.0; len])));
-        let mut ids = Framed::<u32>::poisoned(b, 2, columns, Frame::ODD);
-        let mut weights = Framed::<f32>::poisoned(b, 2, columns, Frame::ODD);
+        let mut ids = Guarded::<u32>::poisoned(b, 2, columns, Guard::ODD);
+        let mut weights = Guarded::<f32>::poisoned(b, 2, columns, Guard::ODD);
         let result = b.run(Route {
             logits: logits.view(),
             routing: &routing,
@@ -68,7 +68,7 @@ fn route(suite: &Suite) {
 /// Groups over three experts of four tokens with two pairs each, of which one is padding.
 pub(super) fn groups(b: &Backend) -> Groups {
     let mut groups = b.alloc_groups(3, 8).expect("alloc_groups");
-    let ids = Framed::of(b, &[0, 1, 2, 1, 0, 2, 1, u32::MAX], 4, 2, Frame::ODD);
+    let ids = Guarded::of(b, &[0, 1, 2, 1, 0, 2, 1, u32::MAX], 4, 2, Guard::ODD);
     b.run(GroupByExpert { ids: ids.view(), groups: &mut groups }).expect("group_by_expert");
     groups
 }
@@ -78,7 +78,7 @@ fn grouping(suite: &Suite) -> Groups {
     let b = suite.backend();
     let mut changed = groups(b);
     let mut group = |case: &str, kind, rows: usize, cols: usize, ids: &[u32]| {
-        let ids = Framed::of(b, ids, rows, cols, Frame::ODD);
+        let ids = Guarded::of(b, ids, rows, cols, Guard::ODD);
         expect(suite, case, kind, b.run(GroupByExpert { ids: ids.view(), groups: &mut changed }));
     };
     group("group_by_expert: id", Kind::Id, 2, 2, &[0, 1, 2, 3]);
@@ -154,7 +154,7 @@ fn gated(suite: &Suite, groups: &Groups) {
 
 fn combine(suite: &Suite) {
     let combine = |case: &str, pairs: (usize, usize), weights: (usize, usize), y| {
-        refused(suite, case, Kind::Shape, y, |b, y: &mut Framed<f32>| {
+        refused(suite, case, Kind::Shape, y, |b, y: &mut Guarded<f32>| {
             let (out, weights) = (ones(b, pairs.0, pairs.1), ones(b, weights.0, weights.1));
             b.run(MoeCombine { out: out.view(), weights: weights.view(), epilogue: Epilogue::Store, y: y.view_mut() })
         });

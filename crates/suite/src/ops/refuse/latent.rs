@@ -41,7 +41,7 @@ impl Step {
         let rotary =
             &Rotary { style: RopeStyle::Halves, frequencies: buffer(b, &vec![0.5; self.frequencies]), magnitude: 1.0 };
         let (mut plain, mut rotated) =
-            (empty(b, self.plain), Framed::poisoned(b, self.rotated.0, self.rotated.1, Frame::ODD));
+            (empty(b, self.plain), Guarded::poisoned(b, self.rotated.0, self.rotated.1, Guard::ODD));
         let cache = &mut b.alloc_kv(self.spec, 4).expect("alloc_kv");
         let call = LatentWrite {
             rows: rows.view_mut(),
@@ -86,7 +86,7 @@ pub(super) fn latent(suite: &Suite) {
     ] {
         call.refused(suite, case, kind, good);
     }
-    let (q, mut out, mut act) = (ones(b, 2, 24), Framed::poisoned(b, 2, 16, Frame::ODD), empty(b, (4, 8)));
+    let (q, mut out, mut act) = (ones(b, 2, 24), Guarded::poisoned(b, 2, 16, Guard::ODD), empty(b, (4, 8)));
     let (cache, options) =
         (&b.alloc_kv(STEP.spec, 4).expect("alloc_kv"), AttentionOptions::new(2, 1.0, Precision::Exact));
     let attention = Attention { q: q.view(), cache, placement: good, options, out: out.view_mut() };

@@ -111,8 +111,8 @@ fn matmul(suite: &Suite, weights: &Weights, Operands { act, narrow, bias }: &Ope
 fn matmul_rows(suite: &Suite, Weights { matrix, .. }: &Weights, Operands { act, .. }: &Operands) {
     let b = suite.backend();
     let (good, far) = (ids(b, &[0, 3]), ids(b, &[0, 4]));
-    let wide = Framed::of(b, &[0_u32, 1, 2, 3], 2, 2, Frame::ODD);
-    let rows = |ids: &Framed<u32>, y: &mut Framed<f32>| {
+    let wide = Guarded::of(b, &[0_u32, 1, 2, 3], 2, 2, Guard::ODD);
+    let rows = |ids: &Guarded<u32>, y: &mut Guarded<f32>| {
         b.run(Matmul { rows: Some(ids.view()), ..Matmul::new(matrix, act, y.view_mut()) })
     };
     refused(suite, "matmul_rows: id", Kind::Id, (2, 20), |_, y| rows(&far, y));
@@ -123,7 +123,7 @@ fn matmul_rows(suite: &Suite, Weights { matrix, .. }: &Weights, Operands { act, 
 
 fn gate_up(suite: &Suite, weights: &Weights, Operands { act, narrow, bias }: &Operands) {
     let (b, Weights { matrix, pair, pairs, .. }) = (suite.backend(), weights);
-    let gate_up = |w, x, h: &mut Framed<f32>| {
+    let gate_up = |w, x, h: &mut Guarded<f32>| {
         b.run(GateUp { weight: w, x, bias: None, activation: Activation::SwiGlu, h: h.view_mut() })
     };
     refused(suite, "gate_up: a matrix", Kind::Range, (4, 20), |_, h| gate_up(matrix, act, h));
@@ -154,12 +154,12 @@ fn embed(suite: &Suite, Weights { matrix, table, .. }: &Weights) {
         b.run(Embed { table, rows: far.view(), scale: 1.0, out: y.view_mut() })
     });
     let padding = ids(b, &[u32::MAX]);
-    let embed = |y: &mut Framed<f32>| b.run(Embed { table, rows: padding.view(), scale: 1.0, out: y.view_mut() });
+    let embed = |y: &mut Guarded<f32>| b.run(Embed { table, rows: padding.view(), scale: 1.0, out: y.view_mut() });
     if b.device() == DeviceId::Cpu {
         refused(suite, "embed: padding", Kind::Id, (1, 64), |_, y| embed(y));
     } else {
         // A captured step has rows past its last token: they read nothing and are no error.
-        let mut y = Framed::poisoned(b, 1, 64, Frame::ODD);
+        let mut y = Guarded::poisoned(b, 1, 64, Guard::ODD);
         embed(&mut y).expect("padding");
         assert!(y.read(b).iter().all(|&y| y == 0.0), "the row of padding is not zero");
     }

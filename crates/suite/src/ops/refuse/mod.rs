@@ -21,7 +21,7 @@ pub use rows::rows;
 pub use sampling::sampling;
 
 use super::*;
-use crate::framed::{Element, buffer};
+use crate::guarded::{Element, buffer};
 use gristmill_kernels::Error;
 
 /// The kinds of errors.
@@ -72,8 +72,8 @@ fn expect<T>(suite: &Suite, case: &str, kind: Kind, result: gristmill_kernels::R
     }
 }
 
-/// Fails unless outputs of a refused call are still poison; where the id is found late, only their frames are.
-fn assert_refused<T: Element>(b: &Backend, case: &str, kind: Kind, out: &Framed<T>) {
+/// Fails unless outputs of a refused call are still poison; where the id is found late, only their guards are.
+fn assert_refused<T: Element>(b: &Backend, case: &str, kind: Kind, out: &Guarded<T>) {
     if found_late(b, kind) {
         out.read(b);
     } else {
@@ -87,20 +87,20 @@ fn refused<T: Element>(
     case: &str,
     kind: Kind,
     (rows, cols): (usize, usize),
-    call: impl FnOnce(&Backend, &mut Framed<T>) -> gristmill_kernels::Result<()>,
+    call: impl FnOnce(&Backend, &mut Guarded<T>) -> gristmill_kernels::Result<()>,
 ) {
     let b = suite.backend();
-    let mut out = Framed::poisoned(b, rows, cols, Frame::ODD);
+    let mut out = Guarded::poisoned(b, rows, cols, Guard::ODD);
     expect(suite, case, kind, call(b, &mut out));
     assert_refused(b, case, kind, &out);
 }
 
 /// A matrix of ones.
-fn ones(b: &Backend, rows: usize, cols: usize) -> Framed<f32> {
-    Framed::of(b, &vec![1.0; rows * cols], rows, cols, Frame::ODD)
+fn ones(b: &Backend, rows: usize, cols: usize) -> Guarded<f32> {
+    Guarded::of(b, &vec![1.0; rows * cols], rows, cols, Guard::ODD)
 }
 
 /// A column of ids.
-fn ids(b: &Backend, ids: &[u32]) -> Framed<u32> {
-    Framed::of(b, ids, ids.len(), 1, Frame::ODD)
+fn ids(b: &Backend, ids: &[u32]) -> Guarded<u32> {
+    Guarded::of(b, ids, ids.len(), 1, Guard::ODD)
 }

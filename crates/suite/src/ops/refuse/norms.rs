@@ -54,7 +54,7 @@ fn prepared(suite: &Suite) {
     refused("rows", Kind::Shape, weights, eps, 1.0, (2, 64), shape);
     refused("activations", Kind::Shape, weights, eps, 1.0, shape, (2, 64));
 
-    let refused = |case: &str, rows: Shape, act: Shape, gate: &Framed<f32>| {
+    let refused = |case: &str, rows: Shape, act: Shape, gate: &Guarded<f32>| {
         let (case, mut out, mut act) = (&format!("multiply_act: {case}"), poisoned(b, rows), empty(b, act));
         let multiply = Multiply { x: x.view(), gate: gate.view(), kind: GateKind::Gelu, out: out.view_mut() };
         expect(suite, case, Kind::Shape, b.run(MultiplyAct { multiply, act: &mut act }));

@@ -122,7 +122,7 @@ fn gates(suite: &Suite) {
     refused(suite, "multiply: rows", Kind::Shape, (2, 4), |b, out| {
         b.run(Multiply { x: x.view(), gate: x.view(), kind: GateKind::Linear, out: out.view_mut() })
     });
-    let norm = |case: &str, kind, gate: &Framed<f32>, weight: usize, eps: f32| {
+    let norm = |case: &str, kind, gate: &Guarded<f32>, weight: usize, eps: f32| {
         refused(suite, case, kind, (3, 4), |b, x| {
             b.run(GatedNorm { x: x.view_mut(), gate: gate.view(), weight: &vector(b, weight), eps })
         });

@@ -55,8 +55,8 @@ fn norms(suite: &Suite) {
 
 fn rope(suite: &Suite) {
     let rope_from = |case: &str, kind, first: usize, width: usize, pairs: usize, positions: usize| {
-        refused(suite, case, kind, (3, 8), |b, x: &mut Framed<f32>| {
-            let positions = Framed::of(b, &vec![0; positions], positions, 1, Frame::ODD);
+        refused(suite, case, kind, (3, 8), |b, x: &mut Guarded<f32>| {
+            let positions = Guarded::of(b, &vec![0; positions], positions, 1, Guard::ODD);
             let rotary = Rotary { style: RopeStyle::Halves, frequencies: vector(b, pairs), magnitude: 1.0 };
             let positions = positions.view();
             b.run(Rope { x: x.view_mut(), head_width: width, first, positions, rotary: &rotary })
@@ -85,17 +85,17 @@ fn sums(suite: &Suite) {
     refused(suite, "add: scale", Kind::Range, (3, 4), |b, y| {
         b.run(Add { x: x.view(), scale: f32::NAN, y: y.view_mut() })
     });
-    refused(suite, "scale: infinite", Kind::Range, (3, 4), |b, y: &mut Framed<f32>| {
+    refused(suite, "scale: infinite", Kind::Range, (3, 4), |b, y: &mut Guarded<f32>| {
         b.run(Scale { factor: f32::INFINITY, y: y.view_mut() })
     });
     for (case, cap) in [("soft_cap: none", 0.0), ("soft_cap: negative", -1.0), ("soft_cap: infinite", f32::INFINITY)] {
-        refused(suite, case, Kind::Range, (3, 4), |b, y: &mut Framed<f32>| b.run(SoftCap { cap, y: y.view_mut() }));
+        refused(suite, case, Kind::Range, (3, 4), |b, y: &mut Guarded<f32>| b.run(SoftCap { cap, y: y.view_mut() }));
     }
-    let gate = Framed::of(b, &[1.0; 2], 2, 1, Frame::ODD);
+    let gate = Guarded::of(b, &[1.0; 2], 2, 1, Guard::ODD);
     refused(suite, "add_gated: gates", Kind::Shape, (3, 4), |b, y| {
         b.run(AddGated { x: x.view(), gate: gate.view(), y: y.view_mut() })
     });
-    let gate = Framed::of(b, &[1.0; 6], 3, 2, Frame::ODD);
+    let gate = Guarded::of(b, &[1.0; 6], 3, 2, Guard::ODD);
     refused(suite, "add_gated: columns", Kind::Shape, (3, 4), |b, y| {
         b.run(AddGated { x: x.view(), gate: gate.view(), y: y.view_mut() })
     });

@@ -21,8 +21,8 @@ fn parameters(suite: &Suite) {
     let options = SamplingOptions { temperature: 1.0, ..SamplingOptions::NONE };
     let plain = Sampling { options, ..sample::plain() };
     let check = |case: &str, kind, bad: Sampling| {
-        refused(suite, case, kind, (2, 1), |b, out: &mut Framed<u32>| {
-            let mut logits = Framed::<f32>::poisoned(b, 2, 40, Frame::ODD);
+        refused(suite, case, kind, (2, 1), |b, out: &mut Guarded<u32>| {
+            let mut logits = Guarded::<f32>::poisoned(b, 2, 40, Guard::ODD);
             // The first row is in order: it must not be drawn either.
             let result = b.run(Sample { logits: logits.view_mut(), parameters: &[plain, bad], out: out.view_mut() });
             logits.assert_untouched(b, case);
@@ -44,24 +44,24 @@ fn parameters(suite: &Suite) {
     check("sample: long mask", Kind::Shape, Sampling { mask: Some(&[1, 0, 0]), ..plain });
     // Bits past the vocabulary allow nothing.
     check("sample: empty mask", Kind::Range, Sampling { mask: Some(&[0, 0xffff_ff00]), ..plain });
-    refused(suite, "sample: rows", Kind::Shape, (3, 1), |b, out: &mut Framed<u32>| {
+    refused(suite, "sample: rows", Kind::Shape, (3, 1), |b, out: &mut Guarded<u32>| {
         b.run(Sample {
-            logits: Framed::poisoned(b, 2, 40, Frame::ODD).view_mut(),
+            logits: Guarded::poisoned(b, 2, 40, Guard::ODD).view_mut(),
             parameters: &[plain; 2],
             out: out.view_mut(),
         })
     });
-    refused(suite, "sample: parameters", Kind::Shape, (2, 1), |b, out: &mut Framed<u32>| {
+    refused(suite, "sample: parameters", Kind::Shape, (2, 1), |b, out: &mut Guarded<u32>| {
         b.run(Sample {
-            logits: Framed::poisoned(b, 2, 40, Frame::ODD).view_mut(),
+            logits: Guarded::poisoned(b, 2, 40, Guard::ODD).view_mut(),
             parameters: &[plain; 3],
             out: out.view_mut(),
         })
     });
     let none = b.run(Sample {
-        logits: Framed::poisoned(b, 1, 0, Frame::ODD).view_mut(),
+        logits: Guarded::poisoned(b, 1, 0, Guard::ODD).view_mut(),
         parameters: &[plain],
-        out: Framed::<u32>::poisoned(b, 1, 1, Frame::ODD).view_mut(),
+        out: Guarded::<u32>::poisoned(b, 1, 1, Guard::ODD).view_mut(),
     });
     expect(suite, "sample: no vocabulary", Kind::Range, none);
 }
