@@ -17,7 +17,7 @@ const MOST: [(&str, usize); 11] = [
     ("cpu", 16),
     ("cuda", 17),
     ("engine", 9),
-    ("gpu", 44),
+    ("gpu", 9),
     ("gpu-sim", 29),
     ("hub", 0),
     ("kernels", 32),
