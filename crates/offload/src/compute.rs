@@ -11,6 +11,7 @@ use gristmill_kernels::ops::{
     Activation, Experts, GroupByExpert, MoeGateUp, MoeGateUpAct, MoeMatmul, Operation, PrepareActivations,
 };
 use gristmill_kernels::tensor::{Buffer, zeroed};
+use gristmill_kernels::weight::Weight;
 use std::mem::take;
 use std::sync::{Arc, Weak};
 
@@ -50,6 +51,13 @@ impl HostLayer {
     /// The weights of gate and up, and of down. `None` if the model is gone.
     pub(super) fn matrices(&self) -> Option<[Arc<HostMatrices>; 2]> {
         Some([self.gate_up.upgrade()?, self.down.upgrade()?])
+    }
+
+    /// The shape of the scratch for a weight of gate and up.
+    fn shape(&self, host: &Backend, gate_up: &Weight) -> Shape {
+        let (experts, inner, hidden) = (gate_up.experts(), gate_up.rows(), gate_up.cols());
+        let int8 = host.offload().reads_int8(self.precision, gate_up);
+        Shape { experts, hidden, inner, precision: self.precision, int8 }
     }
 
     /// What its experts consist of.
@@ -122,6 +130,88 @@ impl Scratch {
         })
     }
 
+    /// Scratch that holds a size; another is allocated if the present one does not.
+    fn fitting<'s>(this: &'s mut Option<Self>, host: &Backend, shape: Shape, size: Size) -> Result<&'s mut Self> {
+        if !this.as_ref().is_some_and(|s| s.holds(shape, size)) {
+            *this = None;
+        }
+        match this {
+            Some(s) => Ok(s),
+            None => {
+                let [rows, pairs] = [size.rows, size.pairs].map(usize::next_power_of_two);
+                Ok(this.insert(Self::new(host, shape, Size { rows, pairs, ..size })?))
+            }
+        }
+    }
+
+    /// Copies ids and activations of a request, and prepares the activations of the rows to compute.
+    fn read_inputs(&mut self, host: &Backend, layer: &HostLayer, size: Size, end: &mut HostEnd) -> Result<()> {
+        let Size { tokens, rows, pairs } = size;
+        let has_slots = layer.slots.is_some();
+        let ids = &mut self.ids.as_host_mut().ok_or_else(not_on_host)?[..pairs];
+        match has_slots {
+            true => ids.iter_mut().zip(&self.missed).for_each(|(to, &pair)| *to = self.posted[pair]),
+            false => ids.copy_from_slice(&self.posted),
+        }
+        let hidden = self.shape.hidden;
+        if self.shape.int8 {
+            let width = hidden.div_ceil(ACT_BLOCK);
+            let [all, own] = &mut self.int8;
+            let all = &mut all[..tokens * width];
+            end.read_x(bytemuck::cast_slice_mut(all))?;
+            let x = if has_slots { gather(all, own, width, &self.missed, layer.top_k) } else { all };
+            return host.offload().import_int8(x, rows, hidden, &mut self.act);
+        }
+        let [all, own] = &mut self.x;
+        let x = &mut all.as_host_mut().ok_or_else(not_on_host)?[..tokens * hidden];
+        end.read_x(bytemuck::cast_slice_mut(x))?;
+        let x = match has_slots {
+            true => {
+                gather(x, own.as_host_mut().ok_or_else(not_on_host)?, hidden, &self.missed, layer.top_k);
+                own
+            }
+            false => all,
+        };
+        host.run(PrepareActivations { x: x.view(rows, hidden)?, act: &mut self.act })
+    }
+
+    /// The rows of the pairs.
+    fn multiply(&mut self, host: &Backend, layer: &HostLayer, weights: [&Weight; 2], size: Size) -> Result<()> {
+        let Size { rows, pairs, .. } = size;
+        let Shape { hidden, inner, .. } = self.shape;
+        let [gate_up, down] = weights;
+        let top_k = pairs / rows;
+        host.run(GroupByExpert { ids: self.ids.view(rows, top_k)?, groups: &mut self.groups })?;
+        host.offload().request_experts(weights, &self.groups)?;
+        let gate_up = MoeGateUp {
+            weight: gate_up,
+            x: &self.act,
+            groups: &self.groups,
+            top_k,
+            bias: layer.gate_up_bias.as_ref().map(|biases| biases.each_ref()),
+            activation: layer.activation,
+            h: self.h.view_mut(pairs, inner)?,
+        };
+        host.run(MoeGateUpAct { gate_up, act: &mut self.h_act })?;
+        host.run(MoeMatmul {
+            weight: down,
+            x: &self.h_act,
+            groups: &self.groups,
+            top_k,
+            bias: layer.down_bias.as_ref(),
+            out: self.out.view_mut(pairs, hidden)?,
+        })
+    }
+
+    /// Copies the rows to the mailbox.
+    fn write_rows(&self, layer: &HostLayer, pairs: usize, end: &mut HostEnd) -> Result<()> {
+        let hidden = self.shape.hidden;
+        let out = &self.out.as_host().ok_or_else(not_on_host)?[..pairs * hidden];
+        out.chunks_exact(hidden)
+            .enumerate()
+            .try_for_each(|(at, row)| end.write_row(if layer.slots.is_some() { self.missed[at] } else { at }, row))
+    }
+
     fn holds(&self, shape: Shape, size: Size) -> bool {
         self.shape == shape
             && self.size.tokens >= size.tokens
@@ -141,91 +231,35 @@ pub(super) fn answer<'s>(
 ) -> Result<&'s [u32]> {
     let gone = Error::ForeignLayout { op: Experts::NAME, what: "a weight that was freed" };
     let matrices = layer.matrices().ok_or(gone)?;
-    let (gate_up, down) = (&matrices[0].weight, &matrices[1].weight);
-    let HostLayer { activation, gate_up_bias, down_bias, top_k, precision, .. } = layer;
-    let (top_k, hidden, inner, tokens) = (*top_k, gate_up.cols(), gate_up.rows(), request.tokens);
-    let int8 = host.offload().reads_int8(*precision, gate_up);
-    let shape = Shape { experts: gate_up.experts(), hidden, inner, precision: *precision, int8 };
-    let on_host = || Error::ForeignLayout { op: Experts::NAME, what: "the memory of the CPU's backend" };
+    let weights = [&matrices[0].weight, &matrices[1].weight];
+    let tokens = request.tokens;
     // The lists of the last request, which may be of another shape.
-    let (mut posted, mut missed) =
-        scratch.as_mut().map(|s| (take(&mut s.posted), take(&mut s.missed))).unwrap_or_default();
-    posted.resize(tokens * top_k, 0);
+    let lists = scratch.as_mut().map(|s| (take(&mut s.posted), take(&mut s.missed)));
+    let (mut posted, mut missed) = lists.unwrap_or_default();
+    posted.resize(tokens * layer.top_k, 0);
     end.read_ids(&mut posted)?;
-    let is_missed = |id: u32| id & HIT == 0;
     missed.clear();
-    missed.extend((0..posted.len()).filter(|&pair| is_missed(posted[pair])));
+    missed.extend((0..posted.len()).filter(|&pair| posted[pair] & HIT == 0));
     // With slots, each pair that was missed has a row of its own, so no row of others is computed or cleared. Without, the device
     // copies the rows of padding too.
-    let has_slots = layer.slots.is_some();
-    let (rows, pairs) = if has_slots { (missed.len(), missed.len()) } else { (tokens, tokens * top_k) };
-    if !scratch.as_ref().is_some_and(|s| s.holds(shape, Size { tokens, rows, pairs })) {
-        *scratch = None;
-    }
-    let s = match scratch {
-        Some(s) => s,
-        None => {
-            let [rows, pairs] = [rows, pairs].map(usize::next_power_of_two);
-            scratch.insert(Scratch::new(host, shape, Size { tokens, rows, pairs })?)
-        }
+    let (rows, pairs) = match layer.slots {
+        Some(_) => (missed.len(), missed.len()),
+        None => (tokens, posted.len()),
     };
+    let batch = Size { tokens, rows, pairs };
+    let s = Scratch::fitting(scratch, host, layer.shape(host, weights[0]), batch)?;
     (s.posted, s.missed) = (posted, missed);
-    if pairs == 0 {
-        end.answer(request.number)?;
-        return Ok(&s.posted);
-    }
-    let ids = &mut s.ids.as_host_mut().ok_or_else(on_host)?[..pairs];
-    match has_slots {
-        true => ids.iter_mut().zip(&s.missed).for_each(|(to, &pair)| *to = s.posted[pair]),
-        false => ids.copy_from_slice(&s.posted),
-    }
-    let width = if int8 { hidden.div_ceil(ACT_BLOCK) } else { hidden };
-    if int8 {
-        let [all, own] = &mut s.int8;
-        let all = &mut all[..tokens * width];
-        end.read_x(bytemuck::cast_slice_mut(all))?;
-        let x = if has_slots { gather(all, own, width, &s.missed, top_k) } else { all };
-        host.offload().import_int8(x, rows, hidden, &mut s.act)?;
-    } else {
-        let [all, own] = &mut s.x;
-        let x = &mut all.as_host_mut().ok_or_else(on_host)?[..tokens * width];
-        end.read_x(bytemuck::cast_slice_mut(x))?;
-        let x = match has_slots {
-            true => {
-                gather(x, own.as_host_mut().ok_or_else(on_host)?, width, &s.missed, top_k);
-                own
-            }
-            false => all,
-        };
-        host.run(PrepareActivations { x: x.view(rows, hidden)?, act: &mut s.act })?;
-    }
-    let per_row = pairs / rows;
-    host.run(GroupByExpert { ids: s.ids.view(rows, per_row)?, groups: &mut s.groups })?;
-    host.offload().request_experts([gate_up, down], &s.groups)?;
-    let gate_up = MoeGateUp {
-        weight: gate_up,
-        x: &s.act,
-        groups: &s.groups,
-        top_k: per_row,
-        bias: gate_up_bias.as_ref().map(|biases| biases.each_ref()),
-        activation: *activation,
-        h: s.h.view_mut(pairs, inner)?,
-    };
-    host.run(MoeGateUpAct { gate_up, act: &mut s.h_act })?;
-    host.run(MoeMatmul {
-        weight: down,
-        x: &s.h_act,
-        groups: &s.groups,
-        top_k: per_row,
-        bias: down_bias.as_ref(),
-        out: s.out.view_mut(pairs, hidden)?,
-    })?;
-    let out = &s.out.as_host().ok_or_else(on_host)?[..pairs * hidden];
-    for (at, row) in out.chunks_exact(hidden).enumerate() {
-        end.write_row(if has_slots { s.missed[at] } else { at }, row)?;
+    if pairs > 0 {
+        s.read_inputs(host, layer, batch, end)?;
+        s.multiply(host, layer, weights, batch)?;
+        s.write_rows(layer, pairs, end)?;
     }
     end.answer(request.number)?;
     Ok(&s.posted)
+}
+
+fn not_on_host() -> Error {
+    Error::ForeignLayout { op: Experts::NAME, what: "the memory of the CPU's backend" }
 }
 
 /// Copies the rows of pairs, of which `top_k` share one, one after another. Returns them.
