@@ -11,7 +11,6 @@ use crate::product::{Bias, Product, RowSelection};
 use crate::vendor::Vendor;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{Checked, Experts, Fused, Operation};
-use std::slice::from_ref;
 
 const OP: &str = Experts::NAME;
 /// The routing of few tokens, as both launches get it.
@@ -59,33 +58,19 @@ fn few<V: Vendor>(vendor: &V, call: &mut Experts) -> Result<Fused> {
     vendor.experts(
         &few,
         &Product {
-            op: OP,
-            parts: from_ref(gate),
-            first: 0,
             up: Some(up),
-            x,
-            rows: RowSelection::All,
             biases: experts.gate_up_bias.map_or([None; 2], |both| both.map(|values| bias(values, gate.rows))),
             epilogue: ProductEpilogue::Gate(experts.activation),
-            y: &h,
             act: gated,
-            rounded: false,
+            ..Product::new(OP, gate, x, RowSelection::All, &h)
         },
     )?;
     vendor.experts(
         &few,
         &Product {
-            op: OP,
-            parts: from_ref(down),
-            first: 0,
-            up: None,
-            x: &*scratch.act,
-            rows: RowSelection::All,
             biases: [experts.down_bias.and_then(|values| bias(values, down.rows)), None],
             epilogue: (*epilogue).into(),
-            y,
-            act: None,
-            rounded: false,
+            ..Product::new(OP, down, scratch.act, RowSelection::All, y)
         },
     )?;
     Ok(Fused::Yes)

@@ -101,19 +101,8 @@ fn multiply_gated<V: Vendor>(
     let [gate_bias, up_bias] =
         bias.map_or([None; 2], |both| both.map(|values| Some(Bias { values, first: 0, matrix })));
     let epilogue = ProductEpilogue::Gate(activation);
-    let both = Product {
-        op,
-        parts: from_ref(gate),
-        first: 0,
-        up: Some(up),
-        x,
-        rows,
-        biases: [gate_bias, up_bias],
-        epilogue,
-        y: &h,
-        act,
-        rounded: false,
-    };
+    let biases = [gate_bias, up_bias];
+    let both = Product { up: Some(up), biases, epilogue, act, ..Product::new(op, gate, x, rows, &h) };
     if gate.format == up.format {
         // No block of activations belongs to two kernels, and none has padding.
         let whole = gate.rows.is_multiple_of(ACT_BLOCK) && act.is_some_and(|act| act.only_bf16());

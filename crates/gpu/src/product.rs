@@ -10,6 +10,7 @@ use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::format::Format;
 use gristmill_kernels::groups::{Groups, max_tiles};
 use gristmill_kernels::tensor::{Buffer, View, ViewMut};
+use std::slice::from_ref;
 
 /// The most blocks along the grid's y.
 const GRID_Y: usize = 65_535;
@@ -93,6 +94,18 @@ pub struct Product<'a> {
 }
 
 impl<'a> Product<'a> {
+    /// A product with one part, whose results are stored as they are.
+    pub fn new(
+        op: &'static str,
+        part: &'a PlaneRows,
+        x: &'a Act,
+        rows: RowSelection<'a>,
+        y: &'a ViewMut<'a, f32>,
+    ) -> Self {
+        let (parts, biases, epilogue) = (from_ref(part), [None; 2], ProductEpilogue::Store);
+        Self { op, parts, first: 0, up: None, x, rows, biases, epilogue, y, act: None, rounded: false }
+    }
+
     /// The first weight's first part.
     pub fn weight(&self) -> &'a PlaneRows {
         &self.parts[0]

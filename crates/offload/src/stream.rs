@@ -23,7 +23,6 @@ use gristmill_kernels::ops::{Checked, Experts, Operation};
 use gristmill_kernels::tensor::Buffer;
 use std::collections::VecDeque;
 use std::mem::swap;
-use std::slice::from_ref;
 use std::sync::{Arc, Weak};
 
 const OP: &str = Experts::NAME;
@@ -327,37 +326,23 @@ impl Ring {
         let bias = |i: usize, matrix| Some(Bias { values: &self.biases[i], first: 0, matrix });
         let groups = &*scratch.groups;
         let (h, act) = gated_output::<V>(OP, weights.gate_up, scratch.h.reborrow(), Some(&mut *scratch.act))?;
+        let rows = RowSelection::Pairs { groups, pairs_per_row: route.routing.top_k };
         let both = Product {
-            op: OP,
-            parts: from_ref(gate),
-            first: 0,
             up: Some(up),
-            x,
-            rows: RowSelection::Pairs { groups, pairs_per_row: route.routing.top_k },
             biases: match weights.gate_up_bias {
                 Some(_) => [bias(0, gate.rows), bias(1, up.rows)],
                 None => [None; 2],
             },
             epilogue: ProductEpilogue::Gate(weights.activation),
-            y: &h,
             act,
-            rounded: false,
+            ..Product::new(OP, gate, x, rows, &h)
         };
         let whole = gate.rows.is_multiple_of(ACT_BLOCK) && act.as_ref().is_some_and(ActOutput::only_bf16);
         let rounded = whole && vendor.rounds_results(&both)?;
         vendor.multiply(&Product { rounded, ..both })?;
-        vendor.multiply(&Product {
-            op: OP,
-            parts: from_ref(down),
-            first: 0,
-            up: None,
-            x: &*scratch.act,
-            rows: RowSelection::Pairs { groups, pairs_per_row: 1 },
-            biases: [weights.down_bias.and_then(|_| bias(2, down.rows)), None],
-            epilogue: ProductEpilogue::Store,
-            y: &scratch.out,
-            act: None,
-            rounded: false,
-        })
+        let rows = RowSelection::Pairs { groups, pairs_per_row: 1 };
+        let product = Product::new(OP, down, scratch.act, rows, &scratch.out);
+        let down_bias = weights.down_bias.and_then(|_| bias(2, down.rows));
+        vendor.multiply(&Product { biases: [down_bias, None], ..product })
     }
 }

@@ -13,7 +13,6 @@ use gristmill_kernels::act::ACT_BLOCK;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::groups::GroupLists;
 use gristmill_kernels::ops::{Checked, Experts, Fused, MoeCombine, Route};
-use std::slice::from_ref;
 
 /// [`Experts`] so, where the vendor's kernels for both products can.
 pub(super) fn experts<V: Vendor>(vendor: &V, call: &mut Checked<Experts>) -> Result<Fused> {
@@ -57,18 +56,14 @@ fn gate_up_product<T>(
 ) -> Result<T> {
     let Experts { route, weights, x, scratch, .. } = call;
     let bias = |values| Some(Bias { values, first: 0, matrix: gate.rows });
+    let rows = RowSelection::Pairs { groups: scratch.groups, pairs_per_row: route.routing.top_k };
     then(&Product {
-        op: OP,
-        parts: from_ref(gate),
-        first: 0,
         up: Some(up),
-        x,
-        rows: RowSelection::Pairs { groups: scratch.groups, pairs_per_row: route.routing.top_k },
         biases: weights.gate_up_bias.map_or([None; 2], |both| both.map(bias)),
         epilogue: ProductEpilogue::Gate(weights.activation),
-        y: &scratch.h,
         act: Some(ActOutput::new(OP, scratch.act)?),
         rounded: true,
+        ..Product::new(OP, gate, x, rows, &scratch.h)
     })
 }
 
@@ -76,17 +71,7 @@ fn gate_up_product<T>(
 fn down_product<T>(call: &Experts, down: &PlaneRows, then: impl FnOnce(&Product) -> Result<T>) -> Result<T> {
     let Experts { weights, scratch, .. } = call;
     let bias = weights.down_bias.map(|values| Bias { values, first: 0, matrix: down.rows });
-    then(&Product {
-        op: OP,
-        parts: from_ref(down),
-        first: 0,
-        up: None,
-        x: scratch.act,
-        rows: RowSelection::Pairs { groups: scratch.groups, pairs_per_row: 1 },
-        biases: [bias, None],
-        epilogue: ProductEpilogue::Store,
-        y: &scratch.out,
-        act: None,
-        rounded: true,
-    })
+    let rows = RowSelection::Pairs { groups: scratch.groups, pairs_per_row: 1 };
+    let product = Product::new(OP, down, scratch.act, rows, &scratch.out);
+    then(&Product { biases: [bias, None], rounded: true, ..product })
 }
