@@ -20,7 +20,7 @@ const MOST: [(&str, usize); 11] = [
     ("gpu", 9),
     ("gpu-sim", 29),
     ("hub", 0),
-    ("kernels", 32),
+    ("kernels", 12),
     ("model", 11),
     ("server", 4),
     ("suite", 16),

@@ -35,6 +35,10 @@
 
 #![forbid(unsafe_code)]
 
+// First, for its macros.
+#[macro_use]
+pub mod simd;
+
 pub mod act;
 mod backend;
 pub mod error;
@@ -45,7 +49,6 @@ pub mod offload;
 pub mod ops;
 pub mod random;
 pub mod reference;
-pub mod simd;
 pub mod storage;
 pub mod tensor;
 pub mod weight;

@@ -117,6 +117,8 @@ impl Module {
                         at = end_of_item(&tokens, at + 1);
                     }
                 }
+                // `$crate` in the body of a macro is of the code that the macro writes.
+                TokenTree::Punct(punct) if punct.as_char() == '$' => at = path(&tokens, at + 1).1.max(at + 1) - 1,
                 TokenTree::Ident(ident) if ident == "use" => at = self.read_use(&tokens, at + 1, &[]),
                 TokenTree::Ident(_) => {
                     let (path, end) = path(&tokens, at);

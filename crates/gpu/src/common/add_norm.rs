@@ -1,6 +1,8 @@
 //! Sums with rows that are normalised: `kernels/add_norm.h`.
 
-use super::{MOST_BLOCKS, RowAlignment, aligned, count, norm_act};
+use super::grid::{MOST_BLOCKS, count};
+use super::norm_act;
+use super::row_alignment::{RowAlignment, aligned};
 use gristmill_kernels::error::Result;
 
 use crate::storage::ActOutput;

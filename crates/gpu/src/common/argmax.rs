@@ -1,6 +1,6 @@
 //! The largest of each row: `kernels/argmax.h`.
 
-use super::{MOST_BLOCKS, count};
+use super::grid::{MOST_BLOCKS, count};
 use gristmill_kernels::error::Result;
 
 use crate::{Access, Arg, Device, Kernel, Launch};

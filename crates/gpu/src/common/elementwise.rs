@@ -1,6 +1,7 @@
 //! Sums and products, element by element, and the combination of experts: `kernels/elementwise.h`.
 
-use super::{MOST_BLOCKS, MOST_BLOCKS_Y, RowAlignment, aligned, count};
+use super::grid::{MOST_BLOCKS, MOST_BLOCKS_Y, count};
+use super::row_alignment::{RowAlignment, aligned};
 use crate::epilogue::{EpilogueParams, ProductEpilogue};
 use gristmill_kernels::error::Result;
 

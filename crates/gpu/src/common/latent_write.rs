@@ -1,7 +1,9 @@
 //! Latent rows and queries of latent attention: `kernels/latent_write.gpu`.
 
+use super::grid::MOST_BLOCKS_Y;
 use super::kv::{WriteParams, cells_define, limit, placement_args};
-use super::{MOST_BLOCKS_Y, RowAlignment, aligned, norm};
+use super::norm;
+use super::row_alignment::{RowAlignment, aligned};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{Fused, LatentWrite, Operation, RopeStyle};
 

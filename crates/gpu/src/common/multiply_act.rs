@@ -1,7 +1,8 @@
 //! Products element by element as activations: `kernels/multiply_act.h`.
 
 use super::activations::THREADS;
-use super::{MOST_BLOCKS, RowAlignment, aligned, count};
+use super::grid::{MOST_BLOCKS, count};
+use super::row_alignment::{RowAlignment, aligned};
 use gristmill_kernels::error::Result;
 
 use crate::storage::ActOutput;

@@ -1,6 +1,7 @@
 //! Norms: `kernels/norm.h`.
 
-use super::{MOST_BLOCKS, RowAlignment, aligned, count};
+use super::grid::{MOST_BLOCKS, count};
+use super::row_alignment::{RowAlignment, aligned};
 use gristmill_kernels::error::Result;
 
 use crate::{Access, Arg, Device, Kernel, Launch};

@@ -1,6 +1,7 @@
 //! Norms whose output is prepared as activations: `kernels/norm_act.h`.
 
-use super::{MOST_BLOCKS, RowAlignment, aligned, count};
+use super::grid::{MOST_BLOCKS, count};
+use super::row_alignment::{RowAlignment, aligned};
 use gristmill_kernels::act::{Act, Precision};
 use gristmill_kernels::error::Result;
 

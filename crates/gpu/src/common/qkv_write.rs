@@ -1,7 +1,8 @@
 //! Queries, keys and values normalised, rotated and written to the cache: `kernels/qkv_write.gpu`.
 
 use super::kv::{WriteParams, cells_define, limit, placement_args};
-use super::{RowAlignment, aligned, norm};
+use super::norm;
+use super::row_alignment::{RowAlignment, aligned};
 use gristmill_kernels::error::Result;
 
 use crate::storage::GpuKv;

@@ -1,7 +1,7 @@
 //! Layers whose state has a fixed size: `kernels/causal_conv.gpu` and `kernels/delta_rule.gpu`.
 
+use super::grid::{MOST_BLOCKS, MOST_BLOCKS_Y, count};
 use super::kv::limit;
-use super::{MOST_BLOCKS, MOST_BLOCKS_Y, count};
 use crate::{Access, Arg, Device, Kernel, Launch, Unit};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{CausalConv, DELTA_EPS, DELTA_WIDTHS, DecayKind, DeltaRule, HeadMap, Operation};

@@ -1,6 +1,6 @@
 //! Rotary position embedding: `kernels/rope.h`.
 
-use super::{MOST_BLOCKS, MOST_BLOCKS_Y, count};
+use super::grid::{MOST_BLOCKS, MOST_BLOCKS_Y, count};
 use gristmill_kernels::error::Result;
 
 use crate::{Access, Arg, Device, Kernel, Launch};

@@ -1,7 +1,7 @@
 //! Routing: `kernels/route.h`; and with grouping at once: `kernels/route_and_group.h`.
 
+use super::grid::{MOST_BLOCKS, count};
 use super::group::{self, GroupParams};
-use super::{MOST_BLOCKS, count};
 use gristmill_kernels::error::Result;
 
 use crate::{Arg, Device, Kernel, Launch, Unit};

@@ -1,7 +1,7 @@
 //! Drawing tokens: `kernels/sample.h`.
 
 use super::argmax::{SEGMENT, launch};
-use super::{MOST_BLOCKS, count};
+use super::grid::{MOST_BLOCKS, count};
 use gristmill_kernels::error::Result;
 
 use crate::{Access, Arg, Device, Scratch};

@@ -1,6 +1,5 @@
 //! Where the bits of an element are in its block: stated once for decoding, encoding and unpacking.
 
-use crate::eight;
 use crate::simd::Simd;
 use half::f16;
 

@@ -148,7 +148,7 @@ pub(super) fn even_signs_of<S: Simd>(s: S, sevens: S::Codes) -> S::Codes {
 /// The sign bytes of four points from 28 bits of a word.
 #[inline(always)]
 pub(super) fn four_even_signs<S: Simd>(s: S, word: S::I32) -> S::Codes {
-    let [a, b, c, d] = crate::four!(l => {
+    let [a, b, c, d] = four!(l => {
         s.and_i32(s.shl_i32(word, l as u32), s.splat_i32(0x7f << (8 * l)))
     });
     even_signs_of(s, s.as_codes(s.or_i32(s.or_i32(a, b), s.or_i32(c, d))))

@@ -18,7 +18,6 @@
 use std::marker::PhantomData;
 
 use crate::simd::{Kernel, Portable, Simd};
-use crate::two;
 
 mod bits;
 pub mod e4m3;

@@ -5,7 +5,6 @@
 
 use super::bits;
 use super::fit::InTable;
-use crate::eight;
 use crate::simd::Simd;
 
 /// The values of codes of 2 bits, and the shift of their table.
@@ -120,7 +119,7 @@ pub(super) mod sixteen {
     #[inline(always)]
     pub(in crate::format) fn shifts<S: Simd>(s: S, tile: &[u8], g: usize, shift: i8) -> [S::Codes; 2] {
         let extra = s.load_u16(tile, 16 * EXTRA);
-        crate::two!(half => where_bit(s, extra, 2 * g + half, shift))
+        two!(half => where_bit(s, extra, 2 * g + half, shift))
     }
 }
 

@@ -9,12 +9,6 @@
 //! call. They are `#[inline(always)]` and must be inlined into a function with the level's `#[target_feature]`: see
 //! [`Simd::run`]. [`Portable`] is here; the levels that need instructions of a CPU are the CPU backend's.
 
-mod portable;
-mod slice;
-
-pub use portable::Portable;
-pub use slice::{Int8Block, WeightSlice};
-
 /// `[e(0), e(1)]`, written out. Vector code avoids closures (and so `array::from_fn` and `map`): a closure that is not
 /// inlined is compiled without the level's instructions and is 50 times slower.
 #[doc(hidden)]
@@ -103,6 +97,13 @@ macro_rules! lanewise {
         }
     };
 }
+
+// After the macros, which they use.
+mod portable;
+mod slice;
+
+pub use portable::Portable;
+pub use slice::{Int8Block, WeightSlice};
 
 /// Generic code that [`Simd::run`] compiles with the features of a level.
 pub trait Kernel {

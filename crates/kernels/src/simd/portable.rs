@@ -1,7 +1,6 @@
 //! Plain Rust: arrays of 16 lanes, which the compiler may vectorise with what every CPU of the architecture has.
 
 use super::{Kernel, Simd};
-use crate::{lanewise, no_bf16};
 
 /// The level that every CPU has.
 #[derive(Clone, Copy, Debug)]

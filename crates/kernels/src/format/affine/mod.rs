@@ -13,7 +13,6 @@
 use std::marker::PhantomData;
 
 use super::{BlockFormat, Format, Plane, Quantised, Scale, bits, fit, plane};
-use crate::eight;
 use crate::simd::Simd;
 
 /// Elements of a block.

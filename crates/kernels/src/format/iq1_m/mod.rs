@@ -12,7 +12,6 @@ use super::grid;
 use super::iq1_s::{CODES, UNIT, ZERO, decode_point};
 use super::{BlockFormat, Plane, Quantised, fit, plane};
 use crate::simd::Simd;
-use crate::{four, two};
 
 /// The format `IQ1_M`.
 #[derive(Clone, Copy, Default)]

@@ -9,7 +9,6 @@
 use super::shifted::{halves, look_up_32};
 use super::{BlockFormat, Plane, Quantised, bits, fit, plane};
 use crate::simd::Simd;
-use crate::two;
 
 /// The format `IQ2_KL`.
 #[derive(Clone, Copy, Default)]

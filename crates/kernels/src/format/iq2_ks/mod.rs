@@ -9,7 +9,6 @@ use super::bits::{self, Field};
 use super::iq3_ks::{LEVELS, five_bits};
 use super::shifted::{SHIFT_2, VALUES_2, both, where_bit};
 use super::{BlockFormat, Plane, Quantised, fit, plane};
-use crate::eight;
 use crate::simd::Simd;
 
 /// The format `IQ2_KS`.

@@ -8,7 +8,6 @@ use super::grid;
 use super::iq2_xxs::{CODES, UNIT, VALUES, ZERO};
 use super::{BlockFormat, Plane, Quantised, fit, plane};
 use crate::simd::Simd;
-use crate::{four, two};
 
 /// The format `IQ2_XS`.
 #[derive(Clone, Copy, Default)]

@@ -7,7 +7,6 @@
 
 use super::grid;
 use super::{BlockFormat, Plane, Quantised, fit, plane};
-use crate::four;
 use crate::simd::Simd;
 
 /// The format `IQ2_XXS`.

@@ -9,7 +9,6 @@
 use super::bits::{self, Field};
 use super::shifted::{SHIFT_3, VALUES_3, both, where_bit};
 use super::{BlockFormat, Plane, Quantised, fit, plane};
-use crate::eight;
 use crate::simd::Simd;
 
 /// The format `IQ3_KS`.

@@ -7,7 +7,6 @@ use super::iq4_nl::VALUES;
 use super::shifted::{SHIFT_4, add_shifts, sixteen};
 use super::{BlockFormat, Plane, Quantised, bits, fit, plane};
 use crate::simd::Simd;
-use crate::two;
 
 /// The format `IQ4_K`.
 #[derive(Clone, Copy, Default)]

@@ -9,7 +9,6 @@ use super::iq4_k::LEVELS;
 use super::shifted::{SHIFT_5, VALUES_5, add_shifts, halves, look_up_32, sixteen};
 use super::{BlockFormat, Plane, Quantised, fit, plane};
 use crate::simd::Simd;
-use crate::{eight, two};
 
 /// The format `IQ5_K`.
 #[derive(Clone, Copy, Default)]

@@ -9,7 +9,6 @@ use std::array;
 
 use super::{BlockFormat, Plane, Quantised, Scale, e4m3, mxfp4, plane};
 use crate::simd::Simd;
-use crate::{eight, two};
 
 /// The format `NVFP4`.
 #[derive(Clone, Copy, Default)]

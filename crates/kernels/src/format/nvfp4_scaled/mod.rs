@@ -6,7 +6,6 @@
 use super::nvfp4::{BLOCK, GROUPS, codes_at, encode_block, half_of, half_scale, outer_scale, place};
 use super::{BlockFormat, Plane, Quantised, Scale, mxfp4, plane};
 use crate::simd::Simd;
-use crate::two;
 
 /// The format `NVFP4_SCALED`.
 #[derive(Clone, Copy, Default)]

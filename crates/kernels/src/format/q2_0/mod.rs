@@ -5,7 +5,6 @@
 use half::f16;
 
 use super::{BlockFormat, Plane, Quantised, bits, fit, plane};
-use crate::eight;
 use crate::simd::Simd;
 
 /// The format `Q2_0`.

@@ -6,7 +6,6 @@
 use super::bits::{self, Field};
 use super::{BlockFormat, Plane, Quantised, Scale, fit, plane};
 use crate::simd::Simd;
-use crate::two;
 
 /// The format `Q2_K`.
 #[derive(Clone, Copy, Default)]

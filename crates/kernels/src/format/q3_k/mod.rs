@@ -8,7 +8,6 @@
 use super::bits::{self, Field};
 use super::{BlockFormat, Plane, Quantised, fit, plane};
 use crate::simd::Simd;
-use crate::two;
 
 /// The format `Q3_K`.
 #[derive(Clone, Copy, Default)]

@@ -7,7 +7,6 @@
 use super::bits::{self, Field};
 use super::{BlockFormat, Plane, Quantised, fit, plane};
 use crate::simd::Simd;
-use crate::two;
 
 /// The format `Q6_K`.
 #[derive(Clone, Copy, Default)]

@@ -3,7 +3,6 @@
 //! Block (34 bytes): `d` f16, `qs` i8 × 32.
 
 use super::{BlockFormat, Plane, Quantised, bits, fit, plane};
-use crate::eight;
 use crate::simd::Simd;
 
 /// The format `Q8_0`.

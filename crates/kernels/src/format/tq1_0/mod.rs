@@ -7,7 +7,6 @@
 
 use super::tq2_0::ternary;
 use super::{BlockFormat, Plane, Quantised, bits, plane};
-use crate::eight;
 use crate::simd::Simd;
 
 /// The format `TQ1_0`.
