@@ -1,5 +1,6 @@
 //! Loads a model file and starts an engine: memory plan, progress bar, load, start.
 
+use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -198,10 +199,14 @@ fn load(
         progress.set_position(p.done);
         ControlFlow::Continue(())
     }));
+    let start = Instant::now();
     let model = placed.load(file);
     bar.finish_and_clear();
     let model = Arc::new(model?);
     log.detail(format_args!("device: {}", model.device_name()));
+    let (bytes, seconds) = (plan.weights, start.elapsed().as_secs_f64());
+    let [all, rate] = [bytes, (bytes as f64 / seconds) as u64].map(console::bytes);
+    log.detail(format_args!("weights: {all} loaded in {seconds:.2} s, {rate}/s"));
     make_ready(&model, &limits, log)?;
     for notice in model.notices().into_iter().chain(plan.notice()) {
         log.info(format_args!("warning: {notice}"));
@@ -258,16 +263,19 @@ fn tell_expected_of_file(
 /// Compiles the kernels that are missing from the device's cache.
 fn make_ready(model: &Model, limits: &Limits, log: &Verbosity) -> Result<(), Failure> {
     let (start, mut kernels) = (Instant::now(), 0);
-    let bar = bar(log, "preparing kernels {wide_bar} {pos}/{len}");
+    let bar = bar(log, "compiling kernels {wide_bar} {pos}/{len}");
     let ready = model.make_ready(limits, |progress| {
         kernels = progress.total;
+        if progress.done == 0 && !io::stderr().is_terminal() {
+            log.info(format_args!("compiling {kernels} kernels, which this machine keeps for the next start"));
+        }
         bar.set_length(progress.total);
         bar.set_position(progress.done);
     });
     bar.finish_and_clear();
     ready?;
     if kernels > 0 {
-        log.detail(format_args!("kernels: {kernels} ready after {:.2} s", start.elapsed().as_secs_f64()));
+        log.detail(format_args!("kernels: {kernels} compiled in {:.2} s", start.elapsed().as_secs_f64()));
     }
     Ok(())
 }

@@ -69,6 +69,11 @@ impl Cache {
         self.trouble.get().cloned()
     }
 
+    /// Whether there is a file of this name, which may be damaged.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.folder.join(name).is_file()
+    }
+
     /// The content kept under this name, unless it is missing, cut off or changed.
     pub(crate) fn get(&self, name: &str) -> Option<Vec<u8>> {
         let content = fs::read(self.folder.join(name)).ok()?;
@@ -111,7 +116,9 @@ mod tests {
     fn a_damaged_file_is_not_read() {
         let cache = Cache::at(std::env::temp_dir().join(format!("gristmill-cubin-{}", std::process::id())));
         assert_eq!((cache.get("x.cubin"), cache.usage().unwrap()), (None, (0, 0)));
+        assert!(!cache.has("x.cubin"));
         cache.keep("x.cubin", b"code");
+        assert!(cache.has("x.cubin"));
         assert_eq!(cache.get("x.cubin").as_deref(), Some(&b"code"[..]));
         assert_eq!((cache.notice(), cache.usage().unwrap()), (None, (1, HASH as u64 + 4)));
         let file = cache.folder().join("x.cubin");

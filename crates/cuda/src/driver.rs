@@ -24,6 +24,7 @@ mod copy_stream;
 mod graph;
 mod interop;
 mod pages;
+mod pieces;
 mod staging;
 
 use super::cache::Cache;
@@ -33,11 +34,13 @@ use context::{Context, check, error};
 use copy_stream::CopyStreams;
 use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute, CUresult};
 use graph::CudaGraph;
+use gristmill_gpu::upload::{self, Make};
 use gristmill_gpu::{Arg, Gpu, HostLink, Kernel, Launch, Properties, Unit, read_now};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::ops::{Graph, PendingRead};
 use gristmill_kernels::tensor::DeviceId;
 use pages::PAGE;
+use pieces::Pieces;
 use staging::{Landings, Uploads};
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
@@ -67,6 +70,8 @@ pub(crate) struct Driver {
     uploads: Mutex<Uploads>,
     landings: Arc<Landings>,
     copy_streams: CopyStreams,
+    /// Pinned memory for weights.
+    pieces: Pieces,
     /// Free memory when the device was opened, and the most that may be used of it.
     free_at_open: u64,
     limit: AtomicU64,
@@ -227,6 +232,7 @@ impl Driver {
             uploads,
             landings,
             copy_streams,
+            pieces: Pieces::default(),
             free_at_open,
             limit: AtomicU64::new(u64::MAX),
         }))
@@ -325,6 +331,11 @@ impl Gpu for Driver {
         self.uploads.lock().unwrap_or_else(PoisonError::into_inner).write(address, bytes)
     }
 
+    fn fill(&self, address: u64, bytes: usize, piece: usize, make: &Make) -> Result<()> {
+        let (take, give_back) = (|| self.pieces.take(&self.shared), |piece| self.pieces.give_back(piece));
+        upload::fill(address, bytes, piece, make, take, give_back)
+    }
+
     fn read(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<()> {
         let places: Vec<(u64, usize)> = pieces.iter().map(|(address, bytes)| (*address, bytes.len())).collect();
         if places.iter().map(|(_, bytes)| bytes).sum::<usize>() <= PAGE {
@@ -416,6 +427,11 @@ impl Gpu for Driver {
 
     fn prepare(&self, unit: &Unit) -> Result<()> {
         self.module(unit).map(|_| ())
+    }
+
+    fn is_compiled(&self, unit: &Unit) -> bool {
+        let is_loaded = self.modules.read().unwrap_or_else(PoisonError::into_inner).contains_key(unit);
+        is_loaded || self.cache.as_ref().is_some_and(|cache| self.compiler.is_cached(unit, cache))
     }
 
     fn notice(&self) -> Option<String> {

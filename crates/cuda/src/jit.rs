@@ -2,8 +2,8 @@
 //!
 //! # Kernels are compiled where they run
 //!
-//! NVRTC compiles machine code once. The user's cache stores it under a hash of source, definitions and compiler
-//! version. `make_ready` runs steps of all sizes on a device that records launches and computes nothing. Then it
+//! NVRTC compiles machine code once. The user's cache stores it under a hash of code (without comments and line numbers),
+//! definitions and compiler version, so a kernel that another version of gristmill has too is not compiled again. `make_ready` runs steps of all sizes on a device that records launches and computes nothing. Then it
 //! compiles the recorded kernels on all cores, so no list of a model's kernels is needed. Building gristmill needs no
 //! CUDA.
 
@@ -82,15 +82,47 @@ impl Compiler {
         Ok((source, options))
     }
 
-    /// The cache's name of what these would compile to.
+    /// Whether the cache has the machine code of a unit.
+    pub(crate) fn is_cached(&self, unit: &Unit, cache: &Cache) -> bool {
+        self.input(unit).is_ok_and(|(source, options)| cache.has(&self.name(&source, &options)))
+    }
+
     fn name(&self, source: &str, options: &[String]) -> String {
-        let mut hash = Sha256::new();
-        let version = format!("{:?}", self.nvrtc.version());
-        for part in options.iter().map(String::as_str).chain([version.as_str(), source]) {
-            hash.update((part.len() as u64).to_le_bytes());
-            hash.update(part);
-        }
-        let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{hex}.cubin")
+        name(source, options, self.nvrtc.version())
+    }
+}
+
+/// The cache's name of the machine code of a source. It depends on the compiler, its options, and the code of the source,
+/// so that a kernel that is the same in another version of gristmill is found.
+fn name(source: &str, options: &[String], compiler: (i32, i32)) -> String {
+    let mut hash = Sha256::new();
+    let (version, source) = (format!("{compiler:?}"), source::significant(source));
+    for part in options.iter().chain([&version, &source]) {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{hex}.cubin")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_equal_kernel_has_the_same_name_in_another_version() {
+        let source = |instead: &[(&str, &str)]| {
+            let unit = Unit::new("gemv.cu", &[("FORMAT", "Q4_K")]);
+            source::expand(&unit, SOURCES, instead).expect("a source")
+        };
+        let options = ["-DFORMAT=Q4_K".to_owned()];
+        let first = name(&source(&[]), &options, (12, 9));
+        // A header with other comments, and one with other code.
+        let header = SOURCES.iter().flat_map(|library| library.files).find(|(name, _)| *name == "weight.h");
+        let (_, header) = header.expect("a header");
+        assert_eq!(name(&source(&[("weight.h", &format!("// New.\n\n{header}"))]), &options, (12, 9)), first);
+        assert_ne!(name(&source(&[("weight.h", &format!("{header}\nint more;"))]), &options, (12, 9)), first);
+        assert_ne!(name(&source(&[]), &["-DFORMAT=Q5_K".to_owned()], (12, 9)), first);
+        assert_ne!(name(&source(&[]), &options, (13, 0)), first);
     }
 }

@@ -8,6 +8,7 @@
 
 use crate::host_link::HostLink;
 use crate::shared_struct::SharedStruct;
+use crate::upload::{self, Make, Written};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::{Graph, PendingRead};
@@ -78,6 +79,11 @@ pub trait Gpu: Debug + Send + Sync {
     fn zero(&self, address: u64, bytes: usize) -> Result<()>;
     /// Copies from the host. The bytes may be changed after it returns.
     fn write(&self, address: u64, bytes: &[u8]) -> Result<()>;
+    /// Fills memory with bytes that several threads make, `piece` bytes at a time. The bytes need not have arrived when it
+    /// returns; work that is submitted later finds them.
+    fn fill(&self, address: u64, bytes: usize, piece: usize, make: &Make) -> Result<()> {
+        upload::fill(address, bytes, piece, make, || Ok(Written::new(self)), drop)
+    }
     /// Waits for all work and copies to the host, several pieces at once.
     fn read(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<()>;
     /// Starts a copy to the host after all work that was submitted so far: several pieces, address and bytes. Work that
@@ -108,6 +114,11 @@ pub trait Gpu: Debug + Send + Sync {
     /// Pinned memory, and copies while work runs; `None` if kernels of this device cannot wait for threads of the host.
     fn host_link(&self) -> Option<&dyn HostLink> {
         None
+    }
+    /// Whether [`Gpu::prepare`] has nothing to compile: the unit is compiled, or its machine code is on disk.
+    fn is_compiled(&self, unit: &Unit) -> bool {
+        let _ = unit;
+        false
     }
     /// Ends the use of memory of the caller ([`Region::from_raw`]), which this device did not allocate. Does not free it.
     fn release(&self, address: u64) {
@@ -227,6 +238,12 @@ impl Region {
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         let address = self.writable("write", offset, bytes.len())?;
         if bytes.is_empty() { Ok(()) } else { self.gpu.write(address, bytes) }
+    }
+
+    /// Fills all of it with bytes that several threads make, `piece` bytes at a time: [`Gpu::fill`].
+    pub(crate) fn fill(&self, piece: usize, make: &Make) -> Result<()> {
+        let address = self.writable("fill", 0, self.bytes)?;
+        if self.bytes == 0 { Ok(()) } else { self.gpu.fill(address, self.bytes, piece, make) }
     }
 
     /// Copies pieces, each to its offset in a region of the same device, while submitted work runs, and returns when all have arrived:

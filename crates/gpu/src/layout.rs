@@ -19,16 +19,13 @@ use gristmill_kernels::ops::elements;
 use gristmill_kernels::weight::{TensorShape, TensorView, Weight};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::thread;
 
 /// Alignment of planes, which are padded to it and loaded by it.
 const ALIGNMENT: usize = 16;
-/// Bytes that are brought into this layout at once, before they are copied to the device.
-const STAGE: usize = 32 << 20;
+/// Bytes that a thread brings into this layout at once, before they are copied to the device: whole rows, at least one.
+pub const PIECE: usize = 1 << 20;
 /// The most columns of a span: four pieces, as many as kernels unpack at once.
 const SPAN_COLUMNS: usize = 64;
-/// Bytes that are worth a thread.
-const THREAD: usize = 1 << 20;
 
 /// Tensors of one format, their outputs side by side.
 #[derive(Debug)]
@@ -121,35 +118,15 @@ impl PlaneRows {
         Arg::Buffer { region: &self.memory, offset: experts.start * bytes, bytes: experts.len() * bytes, access }
     }
 
-    /// Copies the rows, a stage at a time: the host never holds more of them than that.
+    /// Brings the rows into this layout, and copies them.
     fn fill(&self, planes: &Planes, tensors: &[TensorView]) -> Result<()> {
         let row = self.row_bytes;
-        let total = self.experts * self.rows;
-        let per_stage = (STAGE / row).clamp(1, total);
-        // Zeros between the planes stay: every stage writes the same places.
-        let mut stage = vec![0; per_stage * row];
-        for first in (0..total).step_by(per_stage) {
-            let count = per_stage.min(total - first);
-            let stage = &mut stage[..count * row];
-            let permute = |first: usize, part: &mut [u8]| {
-                for (i, out) in part.chunks_exact_mut(row).enumerate() {
-                    planes.permute(source(tensors, planes.file_bytes, first + i), out);
-                }
-            };
-            let threads = thread::available_parallelism().map_or(1, |n| n.get()).min(stage.len().div_ceil(THREAD));
-            let per_thread = count.div_ceil(threads);
-            if threads == 1 {
-                permute(first, stage);
-            } else {
-                thread::scope(|scope| {
-                    for (i, part) in stage.chunks_mut(per_thread * row).enumerate() {
-                        scope.spawn(move || permute(first + i * per_thread, part));
-                    }
-                });
+        let make = |start: usize, piece: &mut [u8]| {
+            for (i, out) in piece.chunks_exact_mut(row).enumerate() {
+                planes.permute(source(tensors, planes.file_bytes, start / row + i), out);
             }
-            self.memory.write(first * row, stage)?;
-        }
-        Ok(())
+        };
+        self.memory.fill((PIECE / row).max(1) * row, &make)
     }
 }
 
@@ -258,13 +235,14 @@ impl Planes {
         of_bytes.max(self.cols.div_ceil(SPAN_COLUMNS))
     }
 
-    /// Brings one row's blocks into the layout. What is between planes is left as it is.
+    /// Brings one row's blocks into the layout, with zeros between planes.
     fn permute(&self, blocks: &[u8], row: &mut [u8]) {
         let mut rest = row;
         for &(start, bytes) in &self.planes {
             let len = blocks.len() / self.block_bytes * bytes;
             let (plane, after) = rest.split_at_mut(len.next_multiple_of(ALIGNMENT));
-            let plane = &mut plane[..len];
+            let (plane, padding) = plane.split_at_mut(len);
+            padding.fill(0);
             match bytes {
                 _ if bytes == self.block_bytes => plane.copy_from_slice(blocks),
                 1 => self.gather::<1>(start, blocks, plane),
@@ -299,14 +277,14 @@ mod tests {
     use super::*;
     use gristmill_kernels::tensor::SharedBytes;
 
-    /// Every byte of a row of distinct bytes is where the planes say, and the gaps are untouched.
+    /// Every byte of a row of distinct bytes is where the planes say, and the gaps are zero.
     #[test]
     fn rows_are_planes() {
         for &format in Format::ALL {
             for blocks in [1, 2, 3, 7, 16, 33] {
                 let planes = Planes::new(format, blocks * format.block_len());
                 let file: Vec<u8> = (0..planes.file_bytes).map(|i| (i * 7 + i / 251) as u8 | 1).collect();
-                let mut row = vec![0; planes.row_bytes];
+                let mut row = vec![0xff; planes.row_bytes];
                 planes.permute(&file, &mut row);
                 let (mut at, mut seen) = (0, 0);
                 for &(start, bytes) in &planes.planes {

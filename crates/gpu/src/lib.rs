@@ -27,6 +27,7 @@ pub mod product;
 mod raw;
 pub mod source;
 pub mod storage;
+pub mod upload;
 mod vendor;
 
 pub use backend::GpuBackend;

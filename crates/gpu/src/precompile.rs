@@ -2,6 +2,7 @@
 
 use crate::device_api::{Gpu, Launch, Properties, Region, Unit};
 use crate::host_link::HostLink;
+use crate::upload::Make;
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::ops::Graph;
 use std::collections::BTreeSet;
@@ -12,8 +13,8 @@ use std::thread;
 /// Compilations at a time: each takes some 100 MB of memory.
 const MOST_THREADS: usize = 16;
 
-/// Compiles what `work` would launch on the device that it gets, which runs nothing. `progress` gets the number of
-/// units that are compiled, and of all.
+/// Compiles what `work` would launch on the device that it gets, which runs nothing. `progress` gets the number of units
+/// that were compiled so far, and of those to be compiled; nothing if all machine code is on disk.
 pub fn make_ready(
     gpu: &Arc<dyn Gpu>,
     work: &mut dyn FnMut(Arc<dyn Gpu>) -> Result<()>,
@@ -22,7 +23,19 @@ pub fn make_ready(
     let dry_run = Arc::new(DryRun { gpu: Arc::clone(gpu), units: Mutex::default() });
     work(dry_run.clone())?;
     let units: Vec<Unit> = dry_run.units().iter().cloned().collect();
-    parallel_map(&units, |unit| gpu.prepare(unit), |done| progress(done, units.len())).into_iter().collect()
+    prepare_all(gpu.as_ref(), &units, progress)
+}
+
+/// Compiles units on several threads, and loads those whose machine code is on disk.
+fn prepare_all(gpu: &dyn Gpu, units: &[Unit], progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
+    let is_compiled = parallel_map(units, |unit| gpu.is_compiled(unit), |_| ());
+    let (ready, new): (Vec<_>, Vec<_>) = units.iter().zip(is_compiled).partition(|(_, is_compiled)| *is_compiled);
+    let prepare = |(unit, _): &(&Unit, bool)| gpu.prepare(unit);
+    let compiled = match new.len() {
+        0 => Vec::new(),
+        count => parallel_map(&new, prepare, |done| progress(done, count)),
+    };
+    compiled.into_iter().chain(parallel_map(&ready, prepare, |_| ())).collect()
 }
 
 /// Runs `work` for all items on several threads. Results are in the items' order. The caller's thread runs `progress`
@@ -98,6 +111,10 @@ impl Gpu for DryRun {
     }
 
     fn write(&self, _address: u64, _bytes: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn fill(&self, _address: u64, _bytes: usize, _piece: usize, _make: &Make) -> Result<()> {
         Ok(())
     }
 

@@ -101,6 +101,51 @@ pub fn expand(unit: &Unit, libraries: &[Library], instead: &[(&str, &str)]) -> O
     Some(expansion.out)
 }
 
+/// What a compiler makes machine code of: a source without comments, blank lines, white space around lines, and `#line`
+/// directives. Sources that are equal in this form compile to the same machine code, as no kernel reads line numbers.
+pub fn significant(source: &str) -> String {
+    let (mut text, mut rest) = (String::with_capacity(source.len()), source);
+    while let Some(at) = rest.find(['/', '"', '\'']) {
+        let (before, from) = rest.split_at(at);
+        text.push_str(before);
+        let taken = match from.as_bytes() {
+            [b'/', b'/', ..] => from.find('\n').unwrap_or(from.len()),
+            [b'/', b'*', ..] => {
+                text.push(' ');
+                from[2..].find("*/").map_or(from.len(), |end| end + 4)
+            }
+            [quote @ (b'"' | b'\''), ..] => {
+                let taken = literal(from, *quote);
+                text.push_str(&from[..taken]);
+                taken
+            }
+            _ => {
+                text.push('/');
+                1
+            }
+        };
+        rest = &from[taken..];
+    }
+    text.push_str(rest);
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("#line "));
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
+
+/// Bytes of the literal that a text starts with. A quote between digits separates them, and its "literal" ends with it.
+fn literal(text: &str, quote: u8) -> usize {
+    let mut escaped = false;
+    for (at, byte) in text.bytes().enumerate().skip(1) {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'\n' => return 1,
+            byte if byte == quote => return at + 1,
+            _ => {}
+        }
+    }
+    1
+}
+
 struct Expansion<'a> {
     unit: &'a Unit,
     libraries: &'a [Library],
@@ -170,6 +215,31 @@ impl<'a> Expansion<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn comments_and_lines_are_not_significant() {
+        let one = "#line 1 \"a\"\n// A comment.\nint x = 1'000; // of x\n\n  f(\"// no \\\"comment\", '\"'); /* a\nb */ y / z\n";
+        let expected = "int x = 1'000;\nf(\"// no \\\"comment\", '\"');   y / z\n";
+        assert_eq!(significant(one), expected);
+        let other = "int x = 1'000;\n#line 7 \"b\"\n    f(\"// no \\\"comment\", '\"'); /**/ y / z // end";
+        assert_eq!(significant(other), expected);
+        for changed in ["int x = 1'001;", "int x = 1'000; /", "f(\"// a comment\", '\"');"] {
+            assert_ne!(significant(changed), significant(one));
+        }
+        assert_eq!(["", "/* open", "'", "// x"].map(significant), ["", "", "'\n", ""]);
+    }
+
+    /// What is left of every source has its code: no quote or comment confuses the reader.
+    #[test]
+    fn sources_keep_their_code() {
+        for (name, content) in COMMON.files {
+            let kept = significant(content);
+            let words = |text: &str| text.matches(|c: char| c == ';' || c == '{').count();
+            let code: String = content.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+            assert!(words(&kept) <= words(content) && words(&kept) * 10 >= words(&code) * 9, "{name}");
+            assert!(!kept.contains("// ") && significant(&kept) == kept, "{name}");
+        }
+    }
 
     #[test]
     fn lines_are_those_of_the_files() {

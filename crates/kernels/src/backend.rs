@@ -91,7 +91,7 @@ impl Backend {
 
     /// Prepares what `work` needs without running it: on a GPU kernels are compiled, several at a time. `work` gets a
     /// backend that accepts this backend's buffers and weights, and computes nothing. `progress` gets the number of
-    /// compiled kernel sources, and of all.
+    /// compiled kernel sources, and of those to compile; nothing if none is to be compiled.
     ///
     /// # Errors
     /// Errors of `work`, or of the preparation.

@@ -16,7 +16,7 @@ use crate::state::{Reuse, State};
 impl Model {
     /// Compiles the kernels that runners and engines with these limits need, on a GPU. Kernels that this machine has
     /// never compiled are compiled several at a time; without this call each is compiled at its first use. `progress`
-    /// gets the number of kernels that are ready. It blocks until all are. On a CPU this does nothing.
+    /// gets the number of kernels that were compiled, and is not called if this machine has all of them. It blocks until all are. On a CPU this does nothing.
     ///
     /// # Errors
     /// The errors of [`crate::Runner::new`], and [`crate::Error::Kernel`] if a kernel does not compile.

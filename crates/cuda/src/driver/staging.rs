@@ -12,9 +12,9 @@ use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Pinned memory. Invariant: no copy is in flight when it is dropped.
-struct Pinned {
+pub(super) struct Pinned {
     context: Arc<Context>,
-    memory: *mut u8,
+    pub(super) memory: *mut u8,
 }
 
 /// An event in the stream.
@@ -36,6 +36,13 @@ impl Pinned {
         // SAFETY: the context is current, the pointer's place lives through the call.
         check(context.id, "pinning host memory", unsafe { sys::cuMemAllocHost_v2(&mut memory, bytes) })?;
         Ok(Self { context: Arc::clone(context), memory: memory.cast() })
+    }
+
+    pub(super) fn zeroed(context: &Arc<Context>, bytes: usize) -> Result<Self> {
+        let pinned = Self::new(context, bytes)?;
+        // SAFETY: the memory was allocated with so many bytes, and nothing else has its address yet.
+        unsafe { pinned.memory.write_bytes(0, bytes) };
+        Ok(pinned)
     }
 }
 
@@ -66,7 +73,7 @@ impl Event {
     }
 
     /// Waits for the work before the event. The context must be current in this thread.
-    fn wait(&self) -> Result<()> {
+    pub(super) fn wait(&self) -> Result<()> {
         // SAFETY: the event lives as long as `self`.
         check(self.context.id, "running kernels", unsafe { sys::cuEventSynchronize(self.event) })
     }
