@@ -17,15 +17,20 @@ use crate::verbosity::Verbosity;
 
 /// Where the log is written.
 #[derive(Args)]
-#[command(next_help_heading = "Operation")]
 pub(crate) struct AccessLogArgs {
     /// Append a line for each request to FILE, or print it on stdout (-). A line has method, path, status, tokens and
     /// times, but no text of the request or reply. With --verbose, lines are also printed on stderr. SIGHUP opens the file
     /// again, so it can be renamed before.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Operation")]
     access_log: Option<PathBuf>,
     /// The format of lines in the access log, and of all lines on stderr.
-    #[arg(long, value_name = "FORMAT", default_value = "text", alias = "access-log-format")]
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        alias = "access-log-format",
+        help_heading = "Operation"
+    )]
     pub(crate) log_format: LogFormat,
 }
 

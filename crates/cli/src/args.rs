@@ -19,30 +19,30 @@ use crate::{console, numbers, settings};
 
 /// Device, threads and number formats.
 #[derive(Args, Clone)]
-#[command(next_help_heading = "Device")]
 pub(crate) struct DeviceArgs {
     /// Threads [default: one for each physical core that this process can use].
     #[arg(
         short, long, value_name = "N", allow_negative_numbers = true,
-        value_parser = numbers::between(1, MAX_THREADS)
+        value_parser = numbers::between(1, MAX_THREADS),
+        help_heading = "Device"
     )]
     pub(crate) threads: Option<usize>,
     /// The device: auto, cpu, cuda, cuda:N, metal or metal:N.
-    #[arg(long, default_value = "auto")]
+    #[arg(long, default_value = "auto", help_heading = "Device")]
     pub(crate) device: String,
     /// Format of keys and values in the KV cache. q8_0 needs 53% of the memory of f16.
-    #[arg(long, value_name = "FORMAT", default_value = "f16")]
+    #[arg(long, value_name = "FORMAT", default_value = "f16", help_heading = "Device")]
     pub(crate) kv: KvArg,
     /// Precision of activations in products with weights. exact is slower.
-    #[arg(long, value_name = "PRECISION", default_value = "fast")]
+    #[arg(long, value_name = "PRECISION", default_value = "fast", help_heading = "Device")]
     pub(crate) precision: PrecisionArg,
     /// Instruction set of the CPU [default: the best level that this CPU has, which `gristmill --version` prints]. With
     /// this option, --device auto means the CPU.
-    #[arg(long, value_name = "NAME", value_parser = cpu_level)]
+    #[arg(long, value_name = "NAME", value_parser = cpu_level, help_heading = "Device")]
     pub(crate) cpu_level: Option<Level>,
     /// On a GPU, choose kernels only by the weights. A text then does not depend on other requests, the batch size or
     /// the prefix cache. This is slower. On a CPU, texts never depend on these, so the option changes nothing.
-    #[arg(long)]
+    #[arg(long, help_heading = "Device")]
     pub(crate) deterministic: bool,
     /// Where the experts of a model are stored and computed: device; cpu; cpu:N for the experts of the first N layers; slots:N for
     /// N experts of each layer on the device, those that were used last, and the others on the CPU; disk:N for N experts of each
@@ -50,14 +50,14 @@ pub(crate) struct DeviceArgs {
     /// first L layers on the device. cpu and slots need a GPU of CUDA, which computes everything else; disk works on CUDA too. With
     /// device, a model that does not fit gets slots:N on CUDA, or disk:N:L if it does not fit into host memory either, and disk:N on
     /// the CPU, with as many experts as fit.
-    #[arg(long, value_name = "WHERE", default_value = "device")]
+    #[arg(long, value_name = "WHERE", default_value = "device", help_heading = "Device")]
     pub(crate) experts_on: ExpertPlacement,
     /// The most memory of a CUDA device to use, for example 12GB [default: all that is free].
-    #[arg(long, value_name = "SIZE", value_parser = numbers::size)]
+    #[arg(long, value_name = "SIZE", value_parser = numbers::size, help_heading = "Device")]
     pub(crate) gpu_memory: Option<u64>,
     /// The most memory to use for models on the CPU, for example 24GB [default: all that is free]. With this option, --device auto
     /// means the CPU. With --device cuda or --gpu-memory: the most host memory for experts.
-    #[arg(long, value_name = "SIZE", value_parser = numbers::size)]
+    #[arg(long, value_name = "SIZE", value_parser = numbers::size, help_heading = "Device")]
     pub(crate) cpu_memory: Option<u64>,
     /// See [`LoadOptions::prediction_heads`].
     #[arg(skip)]
@@ -179,13 +179,13 @@ pub(crate) fn threads(requested: Option<usize>, cores: usize) -> usize {
 
 /// The length of the context.
 #[derive(Args)]
-#[command(next_help_heading = "Length and sampling")]
 pub(crate) struct ContextArg {
     /// Context length in tokens [default: the minimum of the model's training context, 8192, and what fits into
     /// memory]. A value above the training context prints a warning.
     #[arg(
         short, long, alias = "ctx-size", value_name = "TOKENS", allow_negative_numbers = true,
-        value_parser = numbers::at_least::<usize>(1)
+        value_parser = numbers::at_least::<usize>(1),
+        help_heading = "Length and sampling"
     )]
     pub(crate) ctx: Option<usize>,
 }
@@ -220,23 +220,23 @@ impl TextArgs {
 
 /// Sampling, and where generation stops.
 #[derive(Args)]
-#[command(next_help_heading = "Length and sampling")]
 pub(crate) struct SamplingArgs {
     /// The maximum number of tokens to generate; -1 for no limit [default: -1]. The end of the model's text and a full
     /// context also end generation.
     #[arg(
         short = 'n', long, aliases = ["n-predict", "predict"], value_name = "N", allow_negative_numbers = true,
-        value_parser = numbers::max_tokens
+        value_parser = numbers::max_tokens,
+        help_heading = "Length and sampling"
     )]
     max_tokens: Option<MaxTokens>,
     #[command(flatten)]
     settings: SettingArgs,
     /// The seed of the random sampling. The same seed gives the same text [default: a random seed, which --verbose
     /// prints].
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::at_least::<u64>(0))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::at_least::<u64>(0), help_heading = "Length and sampling")]
     seed: Option<u64>,
     /// Stop before this text. Can be repeated.
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, help_heading = "Length and sampling")]
     stop: Vec<String>,
     #[command(flatten)]
     bias: BiasArgs,

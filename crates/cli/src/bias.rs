@@ -8,41 +8,50 @@ use crate::numbers;
 
 /// Logit bias and DRY.
 #[derive(Args)]
-#[command(next_help_heading = "Length and sampling")]
 pub(crate) struct BiasArgs {
     /// Add BIAS to the logit of a token. TOKEN is an id, or a text of exactly one token in double quotes (as in JSON):
     /// '" the"=-2'. Can be repeated.
-    #[arg(long, value_name = "TOKEN=BIAS", allow_hyphen_values = true)]
+    #[arg(long, value_name = "TOKEN=BIAS", allow_hyphen_values = true, help_heading = "Length and sampling")]
     logit_bias: Vec<String>,
     /// Lower the logits of tokens that would continue a repetition (DRY) by X; 0 turns it off, 0.8 is usual.
     #[arg(
         long, value_name = "X", default_value_t = Dry::default().multiplier,
-        allow_hyphen_values = true, value_parser = numbers::number
+        allow_hyphen_values = true, value_parser = numbers::number,
+        help_heading = "Length and sampling"
     )]
     dry_multiplier: f32,
     /// The factor by which each further repeated token raises DRY's penalty.
     #[arg(
         long, value_name = "X", default_value_t = Dry::default().base, allow_hyphen_values = true,
-        value_parser = numbers::number, requires = "dry_multiplier"
+        value_parser = numbers::number, requires = "dry_multiplier",
+        help_heading = "Length and sampling"
     )]
     dry_base: f32,
     /// The minimum length of a repetition, in tokens, whose continuation DRY penalises.
     #[arg(
         long, value_name = "N", default_value_t = Dry::default().allowed_length,
         allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1),
-        requires = "dry_multiplier"
+        requires = "dry_multiplier",
+        help_heading = "Length and sampling"
     )]
     dry_allowed_length: usize,
     /// The number of last tokens, including the prompt, in which DRY looks for repetitions; -1 means all, 0 turns DRY
     /// off.
     #[arg(
         long, value_name = "N", default_value_t = -1, allow_negative_numbers = true,
-        value_parser = numbers::whole, requires = "dry_multiplier"
+        value_parser = numbers::whole, requires = "dry_multiplier",
+        help_heading = "Length and sampling"
     )]
     dry_penalty_last_n: i64,
     /// A text that ends a repetition. "none" means no such text [default: line break, colon, double quote, asterisk].
     /// Can be repeated.
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, requires = "dry_multiplier")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        requires = "dry_multiplier",
+        help_heading = "Length and sampling"
+    )]
     dry_sequence_breaker: Vec<String>,
 }
 

@@ -16,20 +16,19 @@ const OF_OTHERS: usize = 4;
 
 /// Speculative decoding.
 #[derive(Args, Clone)]
-#[command(next_help_heading = "Draft tokens")]
 pub(crate) struct DraftArgs {
     /// Where draft tokens come from, which the model checks in one pass: its prediction heads (mtp), an earlier
     /// occurrence of the last tokens (lookup), or nowhere (off). The text stays the same [default: run and chat use
     /// mtp if the model has prediction heads].
-    #[arg(long, value_name = "SOURCE", allow_negative_numbers = true, value_parser = kind)]
+    #[arg(long, value_name = "SOURCE", allow_negative_numbers = true, value_parser = kind, help_heading = "Draft tokens")]
     draft: Option<Kind>,
     /// The maximum number of draft tokens in each step [default: 3 with mtp, else 4]. The engine drafts fewer, or none,
     /// if that is faster. Without a source, the option turns on mtp if the model has prediction heads, else lookup.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1), help_heading = "Draft tokens")]
     draft_tokens: Option<usize>,
     /// A smaller model with the same vocabulary, which generates draft tokens: a GGUF file, a folder of Hugging Face or
     /// MLX, or ORG/REPO[:QUANT] of the hub. Or a GGUF file with only the model's prediction heads (mtp-NAME.gguf).
-    #[arg(long, value_name = "MODEL", conflicts_with = "draft")]
+    #[arg(long, value_name = "MODEL", conflicts_with = "draft", help_heading = "Draft tokens")]
     draft_model: Option<PathBuf>,
 }
 

@@ -10,19 +10,18 @@ use crate::failure::Failure;
 
 /// A grammar of the answer.
 #[derive(Args)]
-#[command(next_help_heading = "Form of the answer")]
 pub(crate) struct GrammarArgs {
     /// The answer is JSON that is valid for this schema: a file, or the schema itself, which starts with a brace.
     /// Keywords that cannot be enforced are refused. Objects have the listed properties, and others only if the schema
     /// allows them.
-    #[arg(long, value_name = "SCHEMA")]
+    #[arg(long, value_name = "SCHEMA", help_heading = "Form of the answer")]
     json_schema: Option<String>,
     /// The answer matches the grammar in this file: GBNF with the first rule `root`, or llguidance's dialect of Lark
     /// with the first rule `start`.
-    #[arg(long, value_name = "FILE", conflicts_with = "json_schema")]
+    #[arg(long, value_name = "FILE", conflicts_with = "json_schema", help_heading = "Form of the answer")]
     grammar: Option<PathBuf>,
     /// The whole answer matches this regular expression.
-    #[arg(long, value_name = "REGEX", allow_hyphen_values = true, conflicts_with_all = ["json_schema", "grammar"])]
+    #[arg(long, value_name = "REGEX", allow_hyphen_values = true, conflicts_with_all = ["json_schema", "grammar"], help_heading = "Form of the answer")]
     regex: Option<String>,
 }
 

@@ -71,8 +71,18 @@ mod tests {
         assert!(several.is_empty(), "{several:?}");
     }
 
-    /// Options whose name means something else in one command.
-    const OWN: [&str; 1] = ["batch"];
+    /// Options whose name means something else in another command.
+    const OWN: [&str; 3] = ["batch", "connections", "name"];
+
+    /// What only one command has comes first, without a heading.
+    #[test]
+    fn own_options_have_no_heading() {
+        let command = command();
+        let bench = command.find_subcommand("bench").expect("bench");
+        let own = bench.get_arguments().filter(|arg| arg.get_help_heading().is_none() && !arg.is_positional());
+        let own: Vec<&str> = own.map(|arg| arg.get_id().as_str()).collect();
+        assert!(own.len() > 15 && own.contains(&"synthetic") && !own.contains(&"threads"), "{own:?}");
+    }
 
     #[test]
     fn every_option_of_serve_is_in_a_group() {

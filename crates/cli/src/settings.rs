@@ -57,7 +57,7 @@ impl Args for SettingArgs {
 }
 
 fn arg(setting: &'static Setting) -> Arg {
-    let arg = Arg::new(setting.name).long(option(setting)).help(help(setting));
+    let arg = Arg::new(setting.name).long(option(setting)).help(help(setting)).help_heading("Length and sampling");
     match setting.whole {
         true => arg.value_name("N").allow_negative_numbers(true).value_parser(numbers::count_or_all),
         false => arg.value_name("X").allow_hyphen_values(true).value_parser(numbers::number),

@@ -35,16 +35,15 @@ pub(crate) struct ModelArg {
 
 /// The model, as an option.
 #[derive(Args, Clone)]
-#[command(next_help_heading = "Model")]
 pub(crate) struct ModelOption {
     /// The same as MODEL, as an option.
-    #[arg(short, long, value_name = "MODEL")]
+    #[arg(short, long, value_name = "MODEL", help_heading = "Model")]
     pub(crate) model: Option<PathBuf>,
     /// The model from the environment or the user's file, used if the command line names no model.
     #[arg(long, value_name = "MODEL", hide = true)]
     pub(crate) default_model: Option<PathBuf>,
     /// Download nothing. Only models in the cache can be used.
-    #[arg(long)]
+    #[arg(long, help_heading = "Model")]
     offline: bool,
 }
 
@@ -63,11 +62,10 @@ impl ModelArg {
 
 /// The format that the weights of a folder are loaded in.
 #[derive(Args, Clone, Copy)]
-#[command(next_help_heading = "Model")]
 pub(crate) struct QuantizeArg {
     /// Quantise the weights of an unquantised folder when they are loaded, to a mix or format of `gristmill quantize`.
     /// No file is written [default: keep their formats].
-    #[arg(long, value_name = "FORMAT", value_parser = mix)]
+    #[arg(long, value_name = "FORMAT", value_parser = mix, help_heading = "Model")]
     quantize: Option<Mix>,
 }
 

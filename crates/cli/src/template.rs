@@ -14,10 +14,9 @@ use crate::option_names;
 use crate::verbosity::Verbosity;
 
 #[derive(Args)]
-#[command(next_help_heading = "Model")]
 pub(crate) struct TemplateArg {
     /// A file with a chat template (Jinja) that replaces the model's.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Model")]
     chat_template: Option<PathBuf>,
 }
 

@@ -6,13 +6,12 @@ use crate::console;
 
 /// The amount of output on stderr.
 #[derive(Args, Clone, Copy, Default)]
-#[command(next_help_heading = "Output")]
 pub(crate) struct Verbosity {
     /// Print only errors to stderr.
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = "Output")]
     pub(crate) quiet: bool,
     /// Print details to stderr: memory plan, context, threads, sampling, seed.
-    #[arg(short, long, conflicts_with = "quiet")]
+    #[arg(short, long, conflicts_with = "quiet", help_heading = "Output")]
     pub(crate) verbose: bool,
 }
 

@@ -14,12 +14,11 @@ use crate::verbosity::Verbosity;
 pub(super) const VARIABLE: &str = "GRISTMILL_API_KEY";
 
 #[derive(Args)]
-#[command(next_help_heading = "Address and access")]
 pub(crate) struct KeyArgs {
     /// A file with keys. Each request must send one of them. A line is KEY [NAME] [rpm=N] [concurrent=N]: a key, a name
     /// for logs and /metrics, the maximum number of requests per minute and at the same time. A line that starts with #
     /// is a comment. SIGHUP reads the file again. The environment variable GRISTMILL_API_KEY adds a key.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Address and access")]
     keys: Option<PathBuf>,
 }
 

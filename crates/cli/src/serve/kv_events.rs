@@ -6,15 +6,14 @@ use gristmill_server::KvEvents;
 use crate::failure::Failure;
 
 #[derive(Args)]
-#[command(next_help_heading = "Operation")]
 pub(crate) struct KvEventsArgs {
     /// Publish changes of the prefix cache on this ZeroMQ socket (PUB), in vLLM's format, for routers that know the
     /// cached prefixes: tcp://127.0.0.1:5557. Events contain the tokens of all prompts and replies, and the socket has no
     /// keys.
-    #[arg(long, value_name = "tcp://ADDRESS:PORT")]
+    #[arg(long, value_name = "tcp://ADDRESS:PORT", help_heading = "Operation")]
     kv_events: Option<String>,
     /// Replay published events on this socket (ROUTER), for a router that has missed some: the last 10,000 messages.
-    #[arg(long, value_name = "tcp://ADDRESS:PORT", requires = "kv_events")]
+    #[arg(long, value_name = "tcp://ADDRESS:PORT", requires = "kv_events", help_heading = "Operation")]
     kv_events_replay: Option<String>,
 }
 

@@ -15,20 +15,19 @@ use crate::failure::Failure;
 const SYSTEMD: &str = "systemd";
 
 #[derive(Args)]
-#[command(next_help_heading = "Address and access")]
 pub(crate) struct SocketArgs {
     /// The address to listen on.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", help_heading = "Address and access")]
     host: String,
     /// The port to listen on; 0 chooses a free port.
-    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    #[arg(long, value_name = "PORT", default_value_t = 8080, help_heading = "Address and access")]
     port: u16,
     /// Listen on this socket instead of --host and --port: ADDRESS:PORT, unix:PATH, or systemd for the socket that
     /// systemd passes (socket activation).
-    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["host", "port"])]
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["host", "port"], help_heading = "Address and access")]
     listen: Option<String>,
     /// Also listen on this socket, only for /metrics, /health and /ready, without a key: ADDRESS:PORT or unix:PATH.
-    #[arg(long, value_name = "SOCKET")]
+    #[arg(long, value_name = "SOCKET", help_heading = "Address and access")]
     metrics_listen: Option<String>,
     #[command(flatten)]
     tls: TlsArgs,

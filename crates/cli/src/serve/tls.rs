@@ -17,14 +17,13 @@ use crate::failure::Failure;
 use crate::verbosity::Verbosity;
 
 #[derive(Args)]
-#[command(next_help_heading = "Address and access")]
 pub(crate) struct TlsArgs {
     /// Encrypt connections with this certificate: a PEM file with the certificate, followed by its chain. SIGHUP reads
     /// the file again.
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "Address and access")]
     tls_cert: Option<PathBuf>,
     /// The private key of the certificate, a PEM file.
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Address and access")]
     tls_key: Option<PathBuf>,
 }
 
