@@ -260,7 +260,10 @@ fn packages(tools: &Tools, page: &mut Page) -> Result<(), String> {
     page.add("openai, ai (npm)", "", checked, Command::new("node").arg(script).arg(&server.address))?;
     let mut evaluation = tools.script(&tools.lm_eval, "with_lm_eval.py");
     evaluation.arg(&server.address).arg(&tools.gristmill).arg(&tools.model);
-    evaluation.args(["README.md", "ARCHITECTURE.md", "docs/serve.md", "docs/library.md"].map(|page| root().join(page)));
+    evaluation.args(
+        ["README.md", "ARCHITECTURE.md", "docs/serve.md", "docs/serve-api.md", "docs/library.md"]
+            .map(|page| root().join(page)),
+    );
     page.add("lm-eval", "", checked, &mut evaluation)
 }
 

@@ -167,7 +167,7 @@ impl Engine {
 
     /// The prompt of a conversation, as the model's chat template writes it. Tools that the template does not show are
     /// described in the system message. Messages that the template refuses or leaves out are repaired (see
-    /// `docs/serve.md`).
+    /// `docs/serve-compatibility.md`).
     ///
     /// # Errors
     /// [`EngineError::NoTemplate`]; [`EngineError::BrokenTemplate`], or [`EngineError::OwnTemplate`] for the

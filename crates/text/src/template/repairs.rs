@@ -13,7 +13,7 @@ use crate::reply::written_json;
 /// A change of a conversation.
 pub(super) type Repair = fn(&mut Draft);
 
-/// The repairs, those that change least first; docs/serve.md lists them.
+/// The repairs, those that change least first; docs/serve-compatibility.md lists them.
 pub(super) const REPAIRS: [Repair; 15] = [
     complete_tools,
     list_no_tools,

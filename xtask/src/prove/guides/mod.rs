@@ -21,12 +21,14 @@ use shell::{Hub, Shell};
 use tables::{FILES, OF_THE_MACHINE, OTHERS, REPOSITORIES, Repository};
 
 /// The pages whose commands run, in reading order.
-pub(super) const GUIDES: [&str; 13] = [
+pub(super) const GUIDES: [&str; 15] = [
     "README.md",
     "docs/quick-start.md",
     "docs/cli.md",
     "docs/choose.md",
     "docs/serve.md",
+    "docs/serve-api.md",
+    "docs/serve-operations.md",
     "docs/library.md",
     "docs/agents.md",
     "docs/team.md",

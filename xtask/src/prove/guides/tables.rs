@@ -31,7 +31,7 @@ const fn file(page: &'static str, name: &'static str, source: &'static str) -> F
     File { page, name, source }
 }
 
-pub(super) const FILES: [File; 12] = [
+pub(super) const FILES: [File; 14] = [
     file("docs/cli.md", "stories.txt", "training/sample_prompts.txt"),
     file("docs/choose.md", "model-q8_0.gguf", STORIES),
     file("docs/choose.md", "model-q4_k_m.gguf", STORIES),
@@ -45,6 +45,8 @@ pub(super) const FILES: [File; 12] = [
     file("docs/quantize.md", "model-f16.gguf", "crates/conformance/golden/qwen3moe-f32.gguf"),
     file("docs/quantize.md", "path/to/Qwen3-30B-A3B", "crates/conformance/golden/convert/qwen3moe"),
     file("docs/serve.md", "model.gguf", STORIES),
+    file("docs/serve-api.md", "model.gguf", STORIES),
+    file("docs/serve-operations.md", "model.gguf", STORIES),
 ];
 
 /// A command that does not run here, by its prefix, and the reason.
