@@ -48,6 +48,7 @@ mod body;
 mod content;
 mod details;
 mod elsewhere;
+mod endpoints;
 mod error;
 mod fields;
 mod generation;

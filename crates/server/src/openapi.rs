@@ -8,49 +8,23 @@ use axum::response::IntoResponse;
 use utoipa::openapi::RefOr;
 use utoipa::{Modify, OpenApi};
 
+use crate::endpoints::endpoints;
 use crate::{anthropic, health, info, metrics, model, openai, worker};
 
-#[derive(OpenApi)]
-#[openapi(
-    info(title = "gristmill", description = "A language model, with the interfaces of OpenAI and Anthropic."),
-    paths(
-        openai::chat::serve,
-        openai::completions::serve,
-        openai::embeddings::serve,
-        openai::rerank::rerank,
-        openai::rerank::score,
-        openai::responses::serve,
-        openai::models::list,
-        openai::models::one,
-        openai::models::load,
-        openai::models::unload,
-        anthropic::messages,
-        anthropic::count_tokens,
-        openai::tokens::tokenize,
-        openai::tokens::detokenize,
-        openai::tokens::info,
-        openai::tokens::apply_template,
-        openai::render::chat,
-        openai::render::completions,
-        openai::render::responses,
-        openai::render::input_tokens,
-        model::show,
-        worker::server_info,
-        worker::model_info,
-        worker::load,
-        worker::loads,
-        worker::flush_cache,
-        info::version,
-        info::props,
-        info::slots,
-        health::health,
-        health::ready,
-        metrics::endpoint::show,
-    ),
-    components(schemas(openai::chat::ChatChunk, openai::responses::ResponseEvent)),
-    modifiers(&Completed)
-)]
-struct Document;
+macro_rules! document {
+    ($($list:ident { $($method:ident $path:literal $($handler:ident)::+,)* })*) => {
+        #[derive(OpenApi)]
+        #[openapi(
+            info(title = "gristmill", description = "A language model, with the interfaces of OpenAI and Anthropic."),
+            paths($($($($handler)::+,)*)*),
+            components(schemas(openai::chat::ChatChunk, openai::responses::ResponseEvent)),
+            modifiers(&Completed)
+        )]
+        struct Document;
+    };
+}
+
+endpoints!(document);
 
 /// Adds what OpenAPI demands and handlers do not say: an id of each operation, and a description of each response.
 struct Completed;

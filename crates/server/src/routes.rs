@@ -6,6 +6,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{Redirect, Response};
 use axum::routing::{MethodRouter, get, post};
 
+use crate::endpoints::endpoints;
 use crate::error::{ApiError, refuse};
 use crate::models::OfferedModel;
 use crate::options::Options;
@@ -26,6 +27,19 @@ pub fn router(models: Vec<OfferedModel>, options: Options) -> Router {
 /// addresses of Anthropic clients do not. With the other's base address, a path lacks the prefix or has it twice.
 const PREFIXES: [&str; 3] = ["/v1", "", "/v1/v1"];
 
+/// A path and who serves it.
+type Endpoint = (&'static str, MethodRouter<App>);
+
+macro_rules! lists {
+    ($($list:ident { $($method:ident $path:literal $($handler:ident)::+,)* })*) => {
+        $(fn $list() -> Vec<Endpoint> {
+            vec![$(($path, $method($($handler)::+))),*]
+        })*
+    };
+}
+
+endpoints!(lists);
+
 pub(crate) fn routes(app: App) -> Router {
     let pages = match app.options.page {
         true => {
@@ -35,46 +49,14 @@ pub(crate) fn routes(app: App) -> Router {
         }
         false => Router::new(),
     };
-    let interfaces: [(&str, MethodRouter<App>); 14] = [
-        ("/chat/completions", post(openai::chat::serve)),
-        ("/completions", post(openai::completions::serve)),
-        ("/embeddings", post(openai::embeddings::serve)),
-        ("/rerank", post(openai::rerank::rerank)),
-        ("/responses", post(openai::responses::serve)),
-        ("/score", post(openai::rerank::score)),
-        ("/models", get(openai::models::list)),
-        ("/models/{*id}", get(openai::models::one)),
-        ("/messages", post(anthropic::messages)),
-        ("/messages/count_tokens", post(anthropic::count_tokens)),
-        ("/chat/completions/render", post(openai::render::chat)),
-        ("/completions/render", post(openai::render::completions)),
-        ("/responses/render", post(openai::render::responses)),
-        ("/responses/input_tokens", post(openai::render::input_tokens)),
-    ];
     let older = [(worker::OLDER[0], get(worker::server_info)), (worker::OLDER[1], get(worker::model_info))];
+    let interfaces = interfaces();
     let prefixed = |prefix| interfaces.iter().map(move |(path, route)| (format!("{prefix}{path}"), route.clone()));
     let router =
         PREFIXES.into_iter().flat_map(prefixed).fold(pages, |router, (path, route)| router.route(&path, route));
     let router = older.into_iter().fold(router, |router, (path, route)| router.route(path, route));
+    let router = others().into_iter().fold(router, |router, (path, route)| router.route(path, route));
     let router = router
-        .route("/tokenize", post(openai::tokens::tokenize))
-        .route("/detokenize", post(openai::tokens::detokenize))
-        .route("/tokenizer_info", get(openai::tokens::info))
-        .route("/apply-template", post(openai::tokens::apply_template))
-        .route("/models/load", post(openai::models::load))
-        .route("/models/unload", post(openai::models::unload))
-        .route("/model", get(model::show))
-        .route("/server_info", get(worker::server_info))
-        .route("/model_info", get(worker::model_info))
-        .route("/get_load", get(worker::load))
-        .route("/v1/loads", get(worker::loads))
-        .route("/flush_cache", post(worker::flush_cache))
-        .route("/version", get(info::version))
-        .route("/props", get(info::props))
-        .route("/slots", get(info::slots))
-        .route("/health", get(health::health))
-        .route("/ready", get(health::ready))
-        .route("/metrics", get(metrics::endpoint::show))
         .route("/openapi.json", get(openapi::show))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
