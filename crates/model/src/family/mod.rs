@@ -7,6 +7,8 @@
 //! settings of published folders to keys, and published tensors to tensors. *A family contains no maths. Only these
 //! folders and `quantize/facts.rs` branch on the name of an architecture.*
 
+#[cfg(test)]
+mod about;
 mod parts;
 #[doc(hidden)]
 pub mod published;
