@@ -27,6 +27,7 @@ use command::Command;
 /// Ctrl-C stops the answer, Ctrl-D ends the program. /help lists the commands. A message can have several lines: paste
 /// them, press Alt-Enter between them, or end a line with a backslash, which also works for lines of a pipe.
 #[derive(Args)]
+#[command(mut_arg("path", |path| path.help(MODEL)))]
 pub(crate) struct ChatArgs {
     #[command(flatten)]
     model: ModelArg,
@@ -49,6 +50,11 @@ pub(crate) struct ChatArgs {
     #[command(flatten)]
     log: Verbosity,
 }
+
+/// The help of the model, which has no default: the built-in model cannot chat.
+const MODEL: &str = "The model, which must have a chat template: a GGUF file (any part of a split model), a folder of Hugging \
+                     Face or MLX, or a model of the hub. ORG/REPO[:QUANT] must be in the cache (`gristmill pull`); \
+                     hf:ORG/REPO[:QUANT] is downloaded if it is missing";
 
 /// Cancels the running answer, if there is one.
 type Running = Arc<Mutex<Option<Canceller>>>;

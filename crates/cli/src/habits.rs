@@ -37,6 +37,15 @@ pub(crate) fn translate(arguments: Vec<OsString>, cli: &Command) -> Result<Vec<O
             }
             continue;
         };
+        if let Some(target) = target(meaning).filter(|target| own(command, target).is_none()) {
+            let others = cli.get_subcommands().filter(|other| own(other, target).is_some());
+            let others: Vec<&str> = others.map(Command::get_name).collect();
+            let others = others.join(", ");
+            return Err(refused(
+                option,
+                &format!("gristmill {name} has no {target}; leave it out, or use it with {others}"),
+            ));
+        }
         let mut value = || attached.map(OsStr::to_owned).or_else(|| rest.next().cloned()).unwrap_or_default();
         let mut push = |option: &str, value: &OsStr| {
             let mut word = OsString::from(format!("{option}="));
@@ -98,11 +107,17 @@ fn habit(option: &str, command: &Command) -> Option<&'static Meaning> {
     }
     let named = |(names, _): &&(&str, Meaning)| names.split(' ').any(|name| name == option);
     let mut found = HABITS.iter().filter(named).map(|(_, meaning)| meaning);
-    let fits = |meaning: &&Meaning| match meaning {
-        Is(target) | Prefixed(target, _) | Flag(target) => own(command, split(target.as_ref()).0).is_some(),
-        Always(_) | Only(..) | Found | GpuLayers | No(_) => true,
-    };
+    let fits = |meaning: &&Meaning| target(meaning).is_none_or(|target| own(command, target).is_some());
     found.clone().find(fits).or(found.next())
+}
+
+/// The option that an option of another program becomes.
+fn target(meaning: &Meaning) -> Option<&'static str> {
+    match meaning {
+        Is(target) | Prefixed(target, _) | Flag(target) => Some(target.split('=').next().unwrap_or(target)),
+        GpuLayers => Some("--device"),
+        Always(_) | Only(..) | Found | No(_) => None,
+    }
 }
 
 /// The option of a command with this name.
@@ -183,6 +198,8 @@ mod tests {
             ("serve x --max-model-len 4096 -tp 1 --tool-call-parser hermes", "serve x --ctx=4096"),
             // Own options, values and what follows -- stay.
             ("bench -b 7 -p 3 -r 2", "bench -b 7 -p 3 -r 2"),
+            ("bench -ub 512 x", "bench --chunk=512 x"),
+            ("serve -ub 512 x", "serve --batch=512 x"),
             ("run -p -ngl -m x", "run -p -ngl -m x"),
             ("run -m x -- -ngl 3", "run -m x -- -ngl 3"),
             ("-h", "-h"),
@@ -198,7 +215,13 @@ mod tests {
             ("serve x -ot exps=CPU", "-ot: for experts on the CPU use --experts-on cpu"),
             ("serve x -s 1", "-s: requests set seed"),
             ("serve x --tensor-parallel-size=2", "--tensor-parallel-size: a model is on one device"),
-            ("ps", "gristmill ps: there is no such command"),
+            ("run -np 4 x", "-np: gristmill serve --parallel"),
+            ("chat -b 512 x", "-b: leave it out; gristmill serve --batch"),
+            (
+                "tokenize --temperature 1 x",
+                "--temperature: gristmill tokenize has no --temp; leave it out, or use it with run,",
+            ),
+            ("ps", "gristmill ps: there is no such command; curl http://127.0.0.1:8080/v1/models"),
             ("-m x.gguf -p hi", "gristmill run -m …"),
             ("x.gguf", "gristmill chat x.gguf"),
             ("a/b-GGUF:Q4_0", "gristmill run a/b-GGUF:Q4_0"),

@@ -35,7 +35,11 @@ pub(super) const HABITS: &[(&str, Meaning)] = &[
     ("--draft-max --draft-n", Is("--draft-tokens")),
     ("-ctk --cache-type-k -ctv --cache-type-v", Is("--kv")),
     ("-np", Is("--parallel")),
+    ("-np", No("gristmill serve --parallel N is the number of replies at a time")),
+    // `bench --batch` is the number of sequences.
+    ("-ub --ubatch-size", Is("--chunk")),
     ("-b --batch-size -ub --ubatch-size", Is("--batch")),
+    ("-b --batch-size -ub --ubatch-size", No("leave it out; gristmill serve --batch N limits the tokens of a step")),
     ("-j", Is("--json-schema")),
     ("--grammar-file", Is("--grammar")),
     ("-s", Is("--seed")),
@@ -154,7 +158,7 @@ pub(super) const HABITS: &[(&str, Meaning)] = &[
 
 /// Commands of Ollama that are not here.
 pub(super) const COMMANDS: &[(&str, &str)] = &[
-    ("ps", "a server has one model; curl http://127.0.0.1:8080/metrics shows what it does"),
+    ("ps", "curl http://127.0.0.1:8080/v1/models lists the models of a server, and which are loaded"),
     ("stop", "end the server with Ctrl-C, or with a signal to its process"),
     ("create", "pass the settings as options (gristmill run --help), or keep them in a file (gristmill config)"),
     ("cp", "a model is a file; copy it, or name it with gristmill serve --alias NAME"),

@@ -96,7 +96,7 @@ fn habits_of_other_programs() {
         assert_eq!(gristmill(&[&run[..], words].concat(), b"").success(), usual, "{words:?}");
     }
     for (words, line) in [
-        (&["ps"][..], "error: gristmill ps: there is no such command; a server has one model; curl http"),
+        (&["ps"][..], "error: gristmill ps: there is no such command; curl http"),
         (&["run", "MODEL", "--lora", "x", "hello"], "error: --lora: adapters are not supported"),
         (&["serve", "MODEL", "--api-key", "x"], "error: --api-key: set GRISTMILL_API_KEY"),
         (&["model.gguf"], "error: model.gguf: name the command first, as in gristmill run model.gguf"),

@@ -5,6 +5,7 @@ mod blocks;
 mod figures;
 #[cfg(test)]
 mod links;
+mod options;
 mod shell;
 mod tables;
 
@@ -75,6 +76,9 @@ pub(super) fn guides(words: &[&str]) -> Result<(), String> {
         }
         shell.change("changed.txt")?;
         page.run(guide, &mut shell)?;
+        if *guide == options::PAGE {
+            page.try_options(&mut shell)?;
+        }
     }
     let text = page.finish();
     report::write("guides", &text)?;
@@ -146,6 +150,33 @@ impl Page {
             }
         }
         shell.stop().unwrap_or_else(|error| self.failed.push(format!("{guide}: {error}")));
+        Ok(())
+    }
+
+    /// Tries the options in the tables of [`options::PAGE`].
+    fn try_options(&mut self, shell: &mut Shell) -> Result<(), String> {
+        let text =
+            fs::read_to_string(root().join(options::PAGE)).map_err(|error| format!("{}: {error}", options::PAGE))?;
+        self.text += &format!("\n### Options of {}\n\n", options::PAGE);
+        for (name, content) in options::FILES {
+            shell.write(name, content)?;
+        }
+        for (name, source) in options::COPIES {
+            shell.copy(source, name)?;
+        }
+        for option in options::options(&text) {
+            match option.run(shell) {
+                Ok(line) => {
+                    self.ran += 1;
+                    self.text += &line;
+                }
+                Err(error) => {
+                    self.text += &format!("- `{}`: FAILED\n", option.code());
+                    self.failed.push(format!("{}: {}: {error}", options::PAGE, option.code()));
+                }
+            }
+        }
+        shell.stop().unwrap_or_else(|error| self.failed.push(format!("{}: {error}", options::PAGE)));
         Ok(())
     }
 

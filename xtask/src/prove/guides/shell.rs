@@ -114,7 +114,13 @@ impl Shell {
         }
     }
 
-    fn finish(&self, text: &str) -> Result<String, String> {
+    /// Writes a file into the folder.
+    pub(super) fn write(&self, name: &str, content: &str) -> Result<(), String> {
+        write(&self.folder.join(name), content)
+    }
+
+    /// Runs a command to its end.
+    pub(super) fn finish(&self, text: &str) -> Result<String, String> {
         let input = self.folder.join("stdin");
         write(&input, if text.starts_with("gristmill chat") { CHAT } else { "" })?;
         let mut command = self.command(text)?;

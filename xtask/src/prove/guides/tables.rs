@@ -17,7 +17,7 @@ pub(super) const REPOSITORIES: [Repository; 2] = [
     Repository { name: "Qwen/Qwen3-0.6B-GGUF", file: "Qwen3-0.6B-Q8_0.gguf", folder: None },
 ];
 
-const STORIES: &str = "crates/cli/model/gristmill-stories.gguf";
+pub(super) const STORIES: &str = "crates/cli/model/gristmill-stories.gguf";
 
 /// A file or folder of this repository under the name that the commands of a page use. Two folders with the same name
 /// are merged.
