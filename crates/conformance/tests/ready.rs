@@ -9,11 +9,15 @@ use gristmill_cuda::{Choice, Cuda, Options};
 use gristmill_engine::model::spec::{BlockInputs, ModelSpec, NormKind};
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner, Sampling, SamplingOptions};
 use gristmill_files::gguf::GgufFile;
+use gristmill_gpu::precompile::make_ready;
 use gristmill_gpu::{Gpu, Launch, Properties, Unit};
 use gristmill_kernels::Result;
 use gristmill_kernels::kv::KvFormat;
 use gristmill_kernels::ops::Graph;
 use gristmill_kernels::tensor::DeviceId;
+use gristmill_suite::ops::ALL;
+use gristmill_suite::rng::Rng;
+use gristmill_suite::{Extent, run_dry};
 
 /// A device that notes which units were prepared, and which were launched. Reads give zeros.
 #[derive(Debug)]
@@ -166,4 +170,36 @@ fn of_every_golden_model() {
         }
     }
     assert!(models > 20);
+}
+
+/// What `gristmill doctor` runs by default: the kernels are those that a dry run of the cases collects, and so few that
+/// they are compiled within a minute on 16 cores, where a kernel takes 1.3 s of one.
+#[test]
+fn of_the_quick_suite() {
+    let properties = Properties {
+        id: DeviceId::Cuda(0),
+        name: "idle".to_owned(),
+        architecture: 90,
+        multiprocessors: 132,
+        shared_bytes: 227 << 10,
+        memory: 80 << 30,
+    };
+    let gpu = Arc::new(Idle { properties, prepared: Mutex::default(), launched: Mutex::default() });
+    let shared: Arc<dyn Gpu> = gpu.clone();
+    let seed = Rng::fresh_seed();
+    let mut work = |dry: Arc<dyn Gpu>| {
+        let make = |_| Cuda::backend(dry.clone(), Options::default());
+        ALL.iter().for_each(|(_, part)| run_dry(*part, &make, seed, Extent::Quick).unwrap());
+        Ok(())
+    };
+    make_ready(&shared, &mut work, &mut |_, _| ()).unwrap();
+    assert!(gpu.launched.lock().unwrap().is_empty());
+    let make = |_| Cuda::backend(gpu.clone(), Options::default());
+    ALL.iter().for_each(|(_, part)| run_dry(*part, &make, seed, Extent::Quick).unwrap());
+    let (prepared, launched) = (gpu.prepared.lock().unwrap(), gpu.launched.lock().unwrap());
+    assert!(*prepared == *launched, "seed {seed}: {} prepared, {} launched", prepared.len(), launched.len());
+    assert!((50..=350).contains(&launched.len()), "seed {seed}: {} kernels", launched.len());
+    for file in ["attention_decode.cu", "gemm_wgmma.cu", "gemv.cu", "sample.gpu"] {
+        assert!(launched.iter().any(|unit| unit.file == file), "seed {seed}: no kernel of {file}");
+    }
 }

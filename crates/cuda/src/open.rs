@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::driver::Driver;
 use crate::{Cuda, Options};
+use gristmill_gpu::precompile::make_ready;
 use gristmill_gpu::{Gpu, Properties, Unit};
 use gristmill_kernels::Backend;
 use gristmill_kernels::error::Result;
@@ -68,6 +69,21 @@ impl CudaDevice {
     /// Compiles a unit of [`crate::units::all`], or reads it from the cache. From any thread.
     pub fn prepare(&self, unit: &Unit) -> Result<()> {
         self.driver.prepare(unit)
+    }
+
+    /// Compiles the kernels that `work` launches on backends that it gets from its argument, which compute nothing: see
+    /// [`Backend::make_ready`].
+    ///
+    /// # Errors
+    /// Those of `work`, and of the compilation.
+    pub fn make_ready(
+        &self,
+        work: &mut dyn FnMut(&dyn Fn() -> Result<Backend>) -> Result<()>,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<()> {
+        let gpu: Arc<dyn Gpu> = self.driver.clone();
+        let mut over = |dry: Arc<dyn Gpu>| work(&|| Cuda::backend(dry.clone(), Options::default()));
+        make_ready(&gpu, &mut over, progress)
     }
 
     /// A warning for the user: that compiled kernels cannot be kept.

@@ -14,15 +14,54 @@ pub mod suite;
 pub mod testing;
 pub mod weights;
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// How much of the suite runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// All cases.
+    All,
+    /// The cases of [`suite::Suite::quick`].
+    Quick,
+}
 
 /// Runs a part of the suite with a seed, as [`outcome`] does.
 ///
 /// # Errors
 /// That the backend cannot be made, or what failed.
-pub fn run(part: ops::Part, make: suite::Make, seed: u64) -> Result<Vec<suite::Worst>, String> {
+pub fn run(part: ops::Part, make: suite::Make, seed: u64, extent: Extent) -> Result<Vec<suite::Worst>, String> {
+    outcome(part, suite(make, seed, extent)?)
+}
+
+/// Launches what [`run`] launches with the same seed and extent, on backends that compute nothing. What fails for want of
+/// results is ignored.
+///
+/// # Errors
+/// That the backend cannot be made.
+pub fn run_dry(part: ops::Part, make: suite::Make, seed: u64, extent: Extent) -> Result<(), String> {
+    let suite = suite(make, seed, extent)?.repeated(suite::Repeats::None);
+    IS_DRY.set(true);
+    let _ = outcome(part, suite);
+    IS_DRY.set(false);
+    Ok(())
+}
+
+thread_local! {
+    /// Whether the backend of this thread's cases computes nothing, so that nothing is compared.
+    static IS_DRY: Cell<bool> = const { Cell::new(false) };
+}
+
+pub(crate) fn is_dry() -> bool {
+    IS_DRY.get()
+}
+
+fn suite(make: suite::Make, seed: u64, extent: Extent) -> Result<suite::Suite, String> {
     let suite = suite::Suite::new(make, seed).map_err(|error| error.to_string())?;
-    outcome(part, suite)
+    Ok(match extent {
+        Extent::All => suite,
+        Extent::Quick => suite.quick(),
+    })
 }
 
 /// Runs a part of the suite: what failed is an error and no panic. (Cases fail by panicking; what the program's panic

@@ -8,7 +8,9 @@ use gristmill_cuda::nvrtc::Nvrtc;
 use gristmill_cuda::{CudaDevice, Options, driver, units};
 use gristmill_kernels::Error;
 use gristmill_kernels::ops::Rates;
+use gristmill_suite::Extent;
 
+use super::Checks;
 use super::finding::{Findings, Verdict};
 use super::model::ReferenceRun;
 use super::ops;
@@ -99,14 +101,18 @@ fn open(number: u32) -> Result<(CudaDevice, String), Error> {
     Ok((device, found))
 }
 
-/// Compiles all kernels for a device, measures its rates, and runs the op suite and the built-in model.
+/// Compiles kernels for a device, measures its rates, and runs the op suite and the built-in model.
 pub(super) fn device(
     name: &str,
     device: &CudaDevice,
     reference: &ReferenceRun,
+    checks: Checks,
     findings: &mut Findings,
 ) -> Result<(), Failure> {
-    super::compile(name, &units::all(), |unit| device.prepare(unit), findings)?;
+    match checks.extent {
+        Extent::All => super::compile(name, &units::all(), |unit| device.prepare(unit), findings)?,
+        Extent::Quick => ops::compile(name, device, checks, findings)?,
+    }
     if let Some(notice) = device.notice() {
         findings.add(Verdict::Bad, format_args!("{name}: cache"), notice)?;
     }
@@ -114,7 +120,7 @@ pub(super) fn device(
     let rates = rates.map(|rates| rates.map_or(String::new(), describe));
     findings.result(format_args!("{name}: speed"), rates)?;
     let make = |_| device.backend(Options::default());
-    match ops::all(name, &make, findings)? {
+    match ops::all(name, &make, checks, findings)? {
         true => reference.check(name, device.backend(Options::default()), findings),
         false => Ok(()),
     }

@@ -17,6 +17,8 @@ use gristmill_engine::machine;
 use gristmill_gpu::precompile::parallel_map;
 use gristmill_kernels::Error;
 use gristmill_lab::bench::machine::memory_rate;
+use gristmill_suite::Extent;
+use gristmill_suite::rng::Rng;
 use gristmill_text::clock;
 
 use crate::console;
@@ -27,10 +29,14 @@ use model::ReferenceRun;
 /// Check this machine's drivers and devices, and the results of their operations.
 ///
 /// Checks the CPU, NVIDIA's driver and devices, the compiler NVRTC and the kernel cache. On macOS, it checks Metal's
-/// devices. Compiles all kernels, and compares every operation of every device (or of the CPU) and the built-in model
-/// with a simple reference. This takes some minutes. If a check fails, its line has a remedy, and the exit code is 1.
+/// devices. Compares every operation of every device (or of the CPU) and the built-in model with a simple reference. By
+/// default, this compiles the kernels that the usual formats of weights need, and takes about a minute. If a check fails,
+/// its line has a remedy, and the exit code is 1.
 #[derive(Args)]
 pub(crate) struct DoctorArgs {
+    /// Compile all kernels, and compare the operations in all cases, with all formats of weights. This takes minutes.
+    #[arg(long)]
+    all: bool,
     /// Also write the results to this file as Markdown, for example for a bug report.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -45,30 +51,40 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let today = clock::format(SystemTime::now(), "%F");
     let title = format!("gristmill {} doctor, {today}", crate::VERSION.as_str());
     console::print_line(&title)?;
+    let extent = if args.all { Extent::All } else { Extent::Quick };
+    let checks = Checks { extent, seed: Rng::fresh_seed() };
     let mut findings = Findings::default();
     cpu(&mut findings)?;
     let reference = ReferenceRun::new().map_err(|error| Failure::new(format!("the built-in model: {error}")))?;
     let devices = cuda::devices(&mut findings)?;
     for (name, device) in &devices {
-        cuda::device(name, device, &reference, &mut findings)?;
+        cuda::device(name, device, &reference, checks, &mut findings)?;
     }
     #[cfg(target_os = "macos")]
-    let metal = metal::devices(&reference, &mut findings)?;
+    let metal = metal::devices(&reference, checks, &mut findings)?;
     #[cfg(not(target_os = "macos"))]
     let metal = false;
     if devices.is_empty() && !metal {
         let threads = |threads| Cpu::backend(Level::best(), threads);
-        ops::all("cpu", &threads, &mut findings)?;
+        ops::all("cpu", &threads, checks, &mut findings)?;
         reference.check("cpu", Cpu::backend(Level::best(), machine::physical_cores()), &mut findings)?;
     }
     if let Some(path) = &args.report {
         fs::write(path, findings.markdown(&title)).map_err(|error| unwritable(path, &error))?;
     }
     match findings.failed() {
-        0 => console::print_line("everything that is here works"),
+        0 if args.all => console::print_line("everything that is here works"),
+        0 => console::print_line("everything that was checked works; --all checks all kernels and formats, in minutes"),
         1 => Err(Failure::new("1 check failed; its line has a remedy")),
         failed => Err(Failure::new(format!("{failed} checks failed; their lines have remedies"))),
     }
+}
+
+/// The cases of operations that run.
+#[derive(Clone, Copy)]
+struct Checks {
+    extent: Extent,
+    seed: u64,
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
@@ -86,7 +102,7 @@ fn compile<U: Sync>(
     findings: &mut Findings,
 ) -> Result<(), Failure> {
     let start = Instant::now();
-    let bar = console::bar("preparing kernels {bar:40} {pos}/{len}");
+    let bar = console::bar("compiling kernels {bar:40} {pos}/{len}");
     bar.set_length(units.len() as u64);
     let prepared = parallel_map(units, prepare, |done| bar.set_position(done as u64));
     bar.finish_and_clear();

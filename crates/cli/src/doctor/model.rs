@@ -85,7 +85,10 @@ fn load(backend: Arc<Backend>, precision: Precision) -> Result<Arc<Model>, Strin
 
 /// The logits of all tokens.
 fn read(model: Arc<Model>, tokens: &[u32]) -> Result<Vec<f32>, String> {
-    let limits = Limits { context: Some(tokens.len()), output_rows: Some(PREFILL), ..Limits::default() };
+    let (context, output_rows) = (Some(tokens.len()), Some(PREFILL));
+    let limits = Limits { context, output_rows, batch_tokens: PREFILL, ..Limits::default() };
+    // On a GPU, several kernels are compiled at a time.
+    model.make_ready(&limits, |_| ()).map_err(|error| error.to_string())?;
     let mut runner = Runner::new(model, limits).map_err(|error| error.to_string())?;
     let sequence = runner.open_sequence().map_err(|error| error.to_string())?;
     let (first, rest) = tokens.split_at(PREFILL.min(tokens.len()));

@@ -3,31 +3,62 @@
 use std::panic;
 use std::time::Instant;
 
+use gristmill_cuda::CudaDevice;
+use gristmill_kernels::Error;
 use gristmill_suite::ops::ALL;
-use gristmill_suite::rng::Rng;
+use gristmill_suite::run_dry;
 use gristmill_suite::suite::{Make, Worst};
 
+use super::Checks;
 use super::finding::Findings;
 use crate::console;
 use crate::failure::Failure;
 
 /// Runs the suite on a backend, until it loses its device. Returns whether the device remains.
-pub(super) fn all(name: &str, make: Make, findings: &mut Findings) -> Result<bool, Failure> {
-    // A failed case panics; its message becomes the finding.
+pub(super) fn all(name: &str, make: Make, checks: Checks, findings: &mut Findings) -> Result<bool, Failure> {
+    quietly(|| parts(name, make, checks, findings))
+}
+
+/// Compiles the kernels that [`all`] launches, on all cores.
+pub(super) fn compile(
+    name: &str,
+    device: &CudaDevice,
+    Checks { extent, seed }: Checks,
+    findings: &mut Findings,
+) -> Result<(), Failure> {
+    let (start, mut kernels) = (Instant::now(), 0);
+    let bar = console::bar("compiling kernels {bar:40} {pos}/{len}");
+    let mut work = |make: &dyn Fn() -> gristmill_kernels::Result<_>| {
+        let failed = |reason| Error::Device { device: device.properties().id, what: "its operations".into(), reason };
+        quietly(|| ALL.iter().try_for_each(|(_, part)| run_dry(*part, &|_| make(), seed, extent))).map_err(failed)
+    };
+    let ready = device.make_ready(&mut work, &mut |done, total| {
+        kernels = total;
+        bar.set_length(total as u64);
+        bar.set_position(done as u64);
+    });
+    bar.finish_and_clear();
+    let seconds = start.elapsed().as_secs_f64();
+    let found = ready.map(|()| format!("{kernels} compiled in {seconds:.1} s, the others were in the cache"));
+    findings.result(format_args!("{name}: kernels"), found)
+}
+
+/// Runs cases, whose panics become findings.
+fn quietly<T>(work: impl FnOnce() -> T) -> T {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| ()));
-    let outcome = parts(name, make, findings);
+    let outcome = work();
     panic::set_hook(hook);
     outcome
 }
 
-fn parts(name: &str, make: Make, findings: &mut Findings) -> Result<bool, Failure> {
+fn parts(name: &str, make: Make, checks: Checks, findings: &mut Findings) -> Result<bool, Failure> {
     let bar = console::bar("comparing with the reference {bar:40} {pos}/{len} {msg}");
     bar.set_length(ALL.len() as u64);
     for (part, cases) in ALL {
         bar.set_message(*part);
         let start = Instant::now();
-        let ran = gristmill_suite::run(*cases, make, Rng::fresh_seed());
+        let ran = gristmill_suite::run(*cases, make, checks.seed, checks.extent);
         let (lost, seconds) = (ran.is_err(), start.elapsed().as_secs_f64());
         bar.suspend(|| findings.result(format_args!("{name}: {part}"), ran.map(|worst| describe(&worst, seconds))))?;
         bar.inc(1);

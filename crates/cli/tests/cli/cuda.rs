@@ -166,7 +166,9 @@ fn the_doctor_finds_wrong_results() {
     assert!(fs::read_to_string(&report).unwrap().contains("| FAILED | cuda:0: matmul |"));
 
     // A cache that cannot be written, and a device that is lost during the checks.
-    let unkept = on("refuses", NO_HOME, &["doctor"]);
+    let few = on("refuses", NO_HOME, &["doctor"]);
+    assert!(few.out.contains("FAILED cuda:0: kernels ") && few.out.contains("the test says no"), "{}", few.out);
+    let unkept = on("refuses", NO_HOME, &["doctor", "--all"]);
     assert!(unkept.out.contains("FAILED cache of kernels") && unkept.out.contains(" ~/.cache"), "{}", unkept.out);
     assert!(
         unkept.out.contains("FAILED cuda:0: a kernel") && unkept.out.contains("the test says no"),
@@ -178,7 +180,7 @@ fn the_doctor_finds_wrong_results() {
     assert!(lost.out.lines().last().unwrap().contains("not run: CUDA device 0"), "{}", lost.out);
 }
 
-/// The whole suite on the CPU. Without a device, an unwritable cache is no failure.
+/// The quick suite on the CPU. Without a device, an unwritable cache is no failure.
 #[test]
 fn the_doctor_without_a_device() {
     let folder = FOLDER.join("no folder");
@@ -191,6 +193,10 @@ fn the_doctor_without_a_device() {
     // The lines of failed checks, with their seeds, are on stdout.
     assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""), "{}", ended.out);
     let out = ended.out;
+    assert!(
+        out.ends_with("everything that was checked works; --all checks all kernels and formats, in minutes\n"),
+        "{out}"
+    );
     for line in ["ok     CPU ", "ok     memory ", "-      devices ", "-      cache of kernels ", "ok     cpu: matmul "]
     {
         assert!(out.contains(line), "{line}: {out}");
