@@ -229,14 +229,14 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
             false => load::start(model, drafts, limits, &args.device, &args.log)?,
         };
         let served = serve(&engine, workload, requests, args.mixed, drafts.most(engine.model()))?;
-        return if args.json { console::print_json(&served) } else { console::print(&served) };
+        return if args.json { console::print_json(&served) } else { console::print_report(&served) };
     }
     let machine = machine::of(&model, args.device.cpu_level, args.device.threads())?;
     let (threads, repeats, routing) = (args.device.threads(), args.repeats, args.routing.as_ref());
     let measurement = Measurement { threads, repeats, machine, routing };
     let report = measure(&measurement, source, &model, workload, limits, profile, &args.log)?;
     load::tell_slots(model.backend(), &args.log);
-    if args.json { console::print_json(&report) } else { console::print(&report) }
+    if args.json { console::print_json(&report) } else { console::print_report(&report) }
 }
 
 /// Measures decode with each of these numbers of sequences.
@@ -253,7 +253,7 @@ fn measure_sweep(args: &BenchArgs, source: Source, sizes: RangeInclusive<usize>)
     let mut bench = Bench::new(model, workload, limits, None, routing)?;
     let sweep = sweep::run(&mut bench, &plan, |repeat, sweep| match args.json {
         true => Ok(()),
-        false => console::print(format_args!("repetition {repeat} of {repeats}\n{sweep}")),
+        false => console::print_report(format_args!("repetition {repeat} of {repeats}\n{sweep}")),
     })?;
     if args.json { console::print_json(&sweep) } else { Ok(()) }
 }
@@ -269,7 +269,7 @@ fn measure_beside(args: &BenchArgs, source: Source, workload: Workload) -> Resul
     let routing = Measurement::forced(args.routing.as_ref(), &model, all.batch)?;
     let mut bench = Bench::new(model, all, limits, None, routing)?;
     let beside: Beside = beside::run(&mut bench, workload, args.repeats)?;
-    if args.json { console::print_json(&beside) } else { console::print(&beside) }
+    if args.json { console::print_json(&beside) } else { console::print_report(&beside) }
 }
 
 /// A CPU whose operations are measured. Fails if the arguments name another device.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::access_log::utc;
 use crate::failure::Failure;
-use crate::wrap::Wrap;
+use crate::wrap;
 
 /// Editors of some systems write it at the start of a file. It is not a part of the text.
 pub(crate) const BYTE_ORDER_MARK: char = '\u{feff}';
@@ -27,6 +27,11 @@ pub(crate) fn print(text: impl Display) -> Result<(), Failure> {
 /// Writes a line to stdout.
 pub(crate) fn print_line(text: impl Display) -> Result<(), Failure> {
     print(format_args!("{text}\n"))
+}
+
+/// Writes the lines of a report to stdout; on a terminal broken between words.
+pub(crate) fn print_report(text: impl Display) -> Result<(), Failure> {
+    print(wrap::report(&text.to_string(), columns()))
 }
 
 /// Writes a value to stdout as indented JSON.
@@ -58,7 +63,7 @@ pub(crate) fn note(line: Arguments) {
     }
     let text = format!("{line}\n");
     let text = match terminal_size::terminal_size_of(io::stderr()) {
-        Some((width, _)) => Wrap::default().push(&text, usize::from(width.0)),
+        Some((width, _)) => wrap::report(&text, usize::from(width.0)),
         None => text,
     };
     let _ = io::stderr().write_all(text.as_bytes());

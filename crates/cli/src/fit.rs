@@ -105,7 +105,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         reason,
         assumption: assumption((!published.is_empty()).then_some(name.as_str())),
     };
-    if args.json { console::print_json(&report) } else { console::print(report.text()) }
+    if args.json { console::print_json(&report) } else { console::print_report(report.text()) }
 }
 
 /// Where experts can be that do not fit: in host memory on CUDA, and on another machine whose rates are given; in the model's file
@@ -119,7 +119,12 @@ fn offload(
 ) -> Result<Option<Offload>, Failure> {
     let is_gpu = matches!(backend.device(), DeviceId::Cuda(_));
     let level = args.device.cpu_level.unwrap_or_else(Level::best);
-    let measured = || is_gpu.then(|| memory_rate(level, args.device.threads()));
+    let measured = || {
+        is_gpu.then(|| {
+            args.log.info(format_args!("measuring how fast the memory of the CPU is read"));
+            memory_rate(level, args.device.threads())
+        })
+    };
     let Some(layers) = Layers::of(&info.spec) else { return Ok(None) };
     if let Some(host) = args.host_bandwidth.map(|gb| gb * 1e9).or_else(measured) {
         return Ok(Some(Offload { layers, rates: Beyond::Host(ReadRates { device, host }) }));
@@ -128,6 +133,7 @@ fn offload(
     if backend.device() != DeviceId::Cpu || header.own.is_none() || !header.file.is_readable() {
         return Ok(None);
     }
+    args.log.info(format_args!("measuring how fast experts are read from the file"));
     let disk = disk::read_rate(&header.file, &info.tensor_uses())?;
     let rates = disk.map(|disk| Beyond::File(FileRates { memory: device, file: disk.bytes_per_second }));
     Ok(rates.map(|rates| Offload { layers, rates }))
@@ -135,6 +141,7 @@ fn offload(
 
 /// Bytes in a second that the device reads from its memory.
 fn rate(args: &FitArgs, backend: &Backend) -> Result<f64, Failure> {
+    args.log.info(format_args!("measuring how fast the memory of {} is read", backend.name()));
     Ok(match backend.rates()? {
         Some(rates) => rates.read_bytes_per_second,
         None => memory_rate(args.device.cpu_level.unwrap_or_else(Level::best), args.device.threads()),

@@ -150,7 +150,7 @@ struct TensorReport {
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     let source = args.quantize.of(args.model.source()?)?;
     let report = Report::new(&source.open(&Verbosity::default())?, args.all);
-    if args.json { console::print_json(&report) } else { console::print(report.text()) }
+    if args.json { console::print_json(&report) } else { console::print_report(report.text()) }
 }
 
 impl Report {

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use unicode_width::UnicodeWidthChar;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Distance of tab stops, in columns.
 const TAB: usize = 8;
@@ -88,9 +88,69 @@ impl Wrap {
     }
 }
 
+/// Breaks the lines of a report between words. The further lines of a row start at its last column in the left half, and
+/// those of a comment are comments. A word that is longer than a line stays whole.
+pub(crate) fn report(text: &str, columns: usize) -> String {
+    text.split_inclusive('\n').map(|line| report_line(line, columns)).collect()
+}
+
+fn report_line(line: &str, columns: usize) -> String {
+    let (content, end) = line.strip_suffix('\n').map_or((line, ""), |content| (content, "\n"));
+    if content.width() <= columns {
+        return line.to_owned();
+    }
+    let start = start_of_further_lines(content, columns);
+    let (mut out, mut used, mut is_first) = (String::new(), 0, true);
+    for word in content.split_inclusive(' ') {
+        let width = word.trim_end().width();
+        if width > 0 && used + width > columns && !is_first {
+            out.truncate(out.trim_end().len());
+            out += "\n";
+            out += &start;
+            used = start.width();
+            is_first = true;
+        }
+        out += word;
+        used += word.width();
+        is_first &= width == 0;
+    }
+    out.truncate(out.trim_end().len());
+    out + end
+}
+
+fn start_of_further_lines(content: &str, columns: usize) -> String {
+    let indent = content.len() - content.trim_start().len();
+    if content.trim_start().starts_with("# ") {
+        return format!("{}# ", &content[..indent]);
+    }
+    let is_column = |at: &usize| content[*at..].starts_with(|c: char| c != ' ') && content[..*at].ends_with("  ");
+    let starts = content.char_indices().map(|(at, _)| at).filter(is_column).map(|at| content[..at].width());
+    " ".repeat(starts.filter(|&start| start <= columns / 2).last().unwrap_or(indent))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reports_break_between_words() {
+        for (columns, text, expected) in [
+            (80, "a b\n\n  c\n", "a b\n\n  c\n"),
+            (10, "the mill by the river\nx", "the mill\nby the\nriver\nx"),
+            // A row continues at its last column that is not too far right, a comment as a comment.
+            (20, "ok     cpu  it is all right here\n", "ok     cpu\n       it is all\n       right here\n"),
+            (24, "ok   cpu:  it is all right here", "ok   cpu:  it is all\n           right here"),
+            (12, "# a comment of words\n", "# a comment\n# of words\n"),
+            (12, "  - item of a list", "  - item of\n  a list"),
+            // A path is one word.
+            (8, "/a/long/path/of/a/file\n", "/a/long/path/of/a/file\n"),
+            (8, "in /a/long/path/of/a/file x", "in\n/a/long/path/of/a/file\nx"),
+            (usize::MAX, "a b", "a b"),
+            (0, "a b", "a\nb"),
+        ] {
+            assert_eq!(report(text, columns), expected, "{text:?} in {columns} columns");
+        }
+    }
 
     /// Wraps a text that arrives in pieces of `n` characters.
     fn laid_out(text: &str, columns: usize, n: usize) -> String {

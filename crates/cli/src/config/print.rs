@@ -37,7 +37,7 @@ pub(crate) fn run(args: &ConfigArgs) -> Result<(), Failure> {
     };
     let head = format!("# By precedence: the command line, variables GRISTMILL_*, {state}, defaults.\n");
     let find = |command: &Command, arg: &Arg| variable(arg).or_else(|| file.as_ref()?.find(command, arg));
-    console::print(head + &listing(&cli, &find, Style::Values))
+    console::print_report(head + &listing(&cli, &find, Style::Values))
 }
 
 fn write_template(cli: &Command) -> Result<(), Failure> {

@@ -41,7 +41,7 @@ impl Findings {
     /// it becomes one line, and a long line loses its middle.
     pub(super) fn add(&mut self, verdict: Verdict, what: impl Display, found: impl Display) -> Result<(), Failure> {
         let (what, found) = (what.to_string(), shortened(&found.to_string()));
-        console::print_line(format_args!("{verdict:<7}{what:<28} {found}"))?;
+        console::print_report(format_args!("{verdict:<7}{what:<27}  {found}\n"))?;
         self.0.push(Finding { verdict, what, found });
         Ok(())
     }

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     }
     let today = clock::format(SystemTime::now(), "%F");
     let title = format!("gristmill {} doctor, {today}", crate::VERSION.as_str());
-    console::print_line(&title)?;
+    console::print_report(format_args!("{title}\n"))?;
     let extent = if args.all { Extent::All } else { Extent::Quick };
     let checks = Checks { extent, seed: Rng::fresh_seed() };
     let mut findings = Findings::default();
@@ -73,8 +73,10 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
         fs::write(path, findings.markdown(&title)).map_err(|error| unwritable(path, &error))?;
     }
     match findings.failed() {
-        0 if args.all => console::print_line("everything that is here works"),
-        0 => console::print_line("everything that was checked works; --all checks all kernels and formats, in minutes"),
+        0 if args.all => console::print_report("everything that is here works\n"),
+        0 => console::print_report(
+            "everything that was checked works; --all checks all kernels and formats, in minutes\n",
+        ),
         1 => Err(Failure::new("1 check failed; its line has a remedy")),
         failed => Err(Failure::new(format!("{failed} checks failed; their lines have remedies"))),
     }
@@ -102,7 +104,7 @@ fn compile<U: Sync>(
     findings: &mut Findings,
 ) -> Result<(), Failure> {
     let start = Instant::now();
-    let bar = console::bar("compiling kernels {bar:40} {pos}/{len}");
+    let bar = console::bar("compiling kernels {wide_bar} {pos}/{len}");
     bar.set_length(units.len() as u64);
     let prepared = parallel_map(units, prepare, |done| bar.set_position(done as u64));
     bar.finish_and_clear();

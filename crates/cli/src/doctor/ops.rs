@@ -27,7 +27,7 @@ pub(super) fn compile(
     findings: &mut Findings,
 ) -> Result<(), Failure> {
     let (start, mut kernels) = (Instant::now(), 0);
-    let bar = console::bar("compiling kernels {bar:40} {pos}/{len}");
+    let bar = console::bar("compiling kernels {wide_bar} {pos}/{len}");
     let mut work = |make: &dyn Fn() -> gristmill_kernels::Result<_>| {
         let failed = |reason| Error::Device { device: device.properties().id, what: "its operations".into(), reason };
         quietly(|| ALL.iter().try_for_each(|(_, part)| run_dry(*part, &|_| make(), seed, extent))).map_err(failed)
@@ -53,7 +53,7 @@ fn quietly<T>(work: impl FnOnce() -> T) -> T {
 }
 
 fn parts(name: &str, make: Make, checks: Checks, findings: &mut Findings) -> Result<bool, Failure> {
-    let bar = console::bar("comparing with the reference {bar:40} {pos}/{len} {msg}");
+    let bar = console::bar("comparing {msg:<20} {wide_bar} {pos}/{len}");
     bar.set_length(ALL.len() as u64);
     for (part, cases) in ALL {
         bar.set_message(*part);

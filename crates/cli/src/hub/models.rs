@@ -67,7 +67,7 @@ pub(crate) fn run(args: &ModelsArgs) -> Result<(), Failure> {
         console::note(format_args!("gristmill models --recommended lists models to start with"));
         return Ok(());
     }
-    console::print(table(&lines, now()))?;
+    console::print_report(table(&lines, now()))?;
     let sum = lines.iter().map(|line| line.bytes).sum();
     console::note(format_args!("{} in {}", console::bytes(sum), cache.root().display()));
     Ok(())

@@ -266,6 +266,58 @@ fn lines_and_bars_on_stderr_fit() {
     }
 }
 
+/// What the program shows, without escape sequences.
+fn visible(line: &str) -> String {
+    let (mut visible, mut rest) = (String::new(), line);
+    while let Some((before, escape)) = rest.split_once("\x1b[") {
+        visible += before;
+        rest = escape.split_once(|c: char| c.is_ascii_alphabetic()).map_or("", |(_, rest)| rest);
+    }
+    visible + rest
+}
+
+/// No report has a line of more than 80 columns, or a word that is broken.
+#[test]
+fn reports_fit_80_columns() {
+    let endless = path("endless.gguf");
+    let fit = ["fit", "qwen3-30b-a3b", "--memory", "12", "--bandwidth", "3300", "--host-bandwidth", "83"];
+    let bench = ["bench", &endless, "-p", "4", "-n", "2", "-r", "1", "--device", "cpu"];
+    let requests = ["bench", &endless, "-p", "4", "-n", "2", "--requests", "2", "--device", "cpu"];
+    for (arguments, is_the_same) in [
+        (&fit[..], true),
+        (&["config"], true),
+        (&["inspect", &endless], true),
+        (&["models", "--recommended"], true),
+        (&bench, false),
+        (&requests, false),
+        (&["doctor"], false),
+    ] {
+        let variables = [
+            ("LD_LIBRARY_PATH", OsStr::new("")),
+            (
+                "GRISTMILL_STOP",
+                OsStr::new(
+                    "[\"a word\", \"another word\", \"words that are together much longer than the line of a terminal\"]",
+                ),
+            ),
+        ];
+        let shown = Terminal::start(80, &variables, arguments).end();
+        let lines: Vec<String> = shown.split(['\r', '\n']).map(|line| visible(line).trim_end().to_owned()).collect();
+        let too_long = |line: &&String| line.chars().count() > 80 && line.trim().contains(' ');
+        assert_eq!(lines.iter().find(too_long), None, "{arguments:?}: {shown}");
+        if is_the_same {
+            let piped = super::gristmill_with(&variables, arguments, b"");
+            let words = |text: &str| -> Vec<String> {
+                text.split_whitespace().filter(|word| *word != "#").map(str::to_owned).collect()
+            };
+            let both = words(&(piped.out + &piped.err));
+            let missing: Vec<String> =
+                words(&lines.join("\n")).into_iter().filter(|word| !both.contains(word)).collect();
+            assert!(missing.is_empty(), "{arguments:?}: broken words {missing:?}: {shown}");
+        }
+    }
+}
+
 #[test]
 fn lines_break_between_words() {
     let run = ["run", "--seed", "7", "-n", "120", "-q", "--raw", "--device", "cpu", "Once upon a time"];

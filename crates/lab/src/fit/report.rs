@@ -110,16 +110,18 @@ impl Report {
 
 /// The origin of the numbers of slots.
 const SLOTS_ASSUMPTION: &str = "\
-The columns are texts that use the same experts again as little as chance, as Gemma 4 26B (weak), and as
-Qwen3-30B-A3B (strong): the share of choices in slots, and tokens per second from the rates above, with
-the time of a layer that was measured on an H100 with 16 cores (docs/benchmarks.md).
+The columns are texts that use the same experts again as little as chance, as
+Gemma 4 26B (weak), and as Qwen3-30B-A3B (strong): the share of choices in
+slots, and tokens per second from the rates above, with the time of a layer that
+was measured on an H100 with 16 cores (docs/benchmarks.md).
 
 ";
 
 /// The origin of the numbers of experts in the file.
 const FILE_ASSUMPTION: &str = "\
-The columns are texts that use the same experts again as little as chance, as Gemma 4 26B (weak), and as
-Qwen3-30B-A3B (strong): the share of choices in memory, and tokens per second from the rates above.
+The columns are texts that use the same experts again as little as chance, as
+Gemma 4 26B (weak), and as Qwen3-30B-A3B (strong): the share of choices in
+memory, and tokens per second from the rates above.
 
 ";
 
@@ -131,10 +133,11 @@ fn printable(text: &str) -> String {
 /// The origin of the numbers, in lines. `hub` is the name of the file that was read, if sizes are the hub's.
 pub fn assumption(hub: Option<&str>) -> String {
     let common = "\
-tok/s is the most that the memory allows one reply, with an empty context and with a full one: each
-token reads its weights and its part of the cache from memory once. Measured rates are 55 to 90% of it
-on CPUs and about a quarter on an H200 (docs/benchmarks.md), and may be above it for a model that fits
-into the processor's caches. Memory is weights, cache of the context and scratch.";
+tok/s is the most that the memory allows one reply, with an empty context and
+with a full one: each token reads its weights and its part of the cache from
+memory once. Measured rates are 55 to 90% of it on CPUs and about a quarter on
+an H200 (docs/benchmarks.md), and may be above it for a model that fits into the
+processor's caches. Memory is weights, cache of the context and scratch.";
     match hub {
         None => common.to_owned(),
         Some(name) => {
