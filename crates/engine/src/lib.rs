@@ -101,10 +101,3 @@ pub use sampling::{check_sampling, requested_value};
 pub use script::Script;
 pub use stats::{Distribution, ExpertLoad, Stats, Times};
 pub use submit::{Choices, Pledge, Reservation};
-
-/// The Rust of this page compiles.
-#[cfg(doctest)]
-mod pages {
-    #[doc = include_str!("../../../README.md")]
-    struct Readme;
-}
