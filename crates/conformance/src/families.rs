@@ -14,7 +14,7 @@ pub const PARTS: [&str; 8] =
 pub fn limited(suite: Suite, family: Family) -> Suite {
     let takes = |format: &Format| match family {
         Family::Int8 => !format.is_float(),
-        Family::Mma | Family::Wgmma => !format.is_float() || format.is_bf16(),
+        Family::Mma | Family::Wgmma => !format.is_float() || format.is_bf16() || format.is_narrow_float(),
         _ => true,
     };
     let formats = suite.formats().iter().copied().filter(takes).collect();

@@ -89,9 +89,10 @@ const CUTS: [Cut; 6] = [
     Cut::wgmma(128, 8, 2, 1, 6, 165),
 ];
 
-/// Formats that the kernels multiply: quantised ones and bfloat16. F16 has more bits than bfloat16 would keep.
+/// Formats that the kernels multiply: quantised ones, bfloat16, and floats with fewer bits. F16 has more bits than bfloat16
+/// would keep.
 fn known(format: Format) -> bool {
-    !format.is_float() || format.is_bf16()
+    !format.is_float() || format.is_bf16() || format.is_narrow_float()
 }
 
 pub(super) fn units() -> impl Iterator<Item = Unit> {
@@ -182,7 +183,7 @@ impl Cut {
     fn step_columns(&self, format: Format) -> usize {
         match self.family {
             Family::Wgmma => 128,
-            _ if format.is_float() => 64,
+            _ if format.is_bf16() => 64,
             _ => 256,
         }
     }

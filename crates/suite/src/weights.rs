@@ -14,7 +14,8 @@ const POOLS: [usize; 3] = [1 << 12, 1 << 14, 1 << 16];
 /// are drawn from a pool, each once before any comes again.
 pub fn tensor(rng: &mut Rng, format: Format, experts: usize, rows: usize, cols: usize) -> TensorView {
     let count = experts * rows * cols;
-    let bytes = if format.is_float() { encoded(rng, format, count, cols) } else { drawn(rng, format, count, cols) };
+    let bytes =
+        if format.block_len() == 1 { encoded(rng, format, count, cols) } else { drawn(rng, format, count, cols) };
     let name = format!("{format} {experts} × {rows} × {cols}");
     TensorView { name, format, experts, rows, cols, bytes: bytes.into() }
 }
@@ -129,7 +130,7 @@ pub fn cancelled(tensors: &[TensorView], x: &[f32]) -> f64 {
 
 /// Columns for a format: `blocks` of its blocks; for floats, whose block is one element, `32 · blocks` less a few.
 pub fn columns(rng: &mut Rng, format: Format, blocks: usize) -> usize {
-    if format.is_float() { 32 * blocks - rng.below(32) } else { format.block_len() * blocks }
+    if format.block_len() == 1 { 32 * blocks - rng.below(32) } else { format.block_len() * blocks }
 }
 
 #[cfg(test)]

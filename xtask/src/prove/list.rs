@@ -166,6 +166,11 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "s.load_i32(tile, 64 * (2 + g))" => "s.load_i32(tile, 64 * 2)",
         "bits::nibble_codes(s, tile, Self::CODES + 16 * g)" => "bits::nibble_codes(s, tile, Self::CODES)",
     }
+    matmul in "kernels/src/format/fp8/mod.rs" by [matmul] {
+        "s.load_u8(tile, 16 * (CODES + k))" => "s.load_u8(tile, 16 * CODES)",
+        "s.select_lt(s.to_f32(magnitude), s.splat(8.0), subnormal, normal)" => "normal",
+        "s.mul(scale, s.mul(absolute, factor))" => "s.mul(scale, absolute)",
+    }
     matmul in "kernels/src/format/nvfp4/mod.rs" by [matmul] {
         "s.load_u8(tile, 16 * (2 * g + half))" => "s.load_u8(tile, 16 * 2 * g)",
         "s.select_lt(s.to_f32(magnitude), s.splat(8.0), subnormal, normal)" => "normal",

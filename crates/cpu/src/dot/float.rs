@@ -248,15 +248,21 @@ impl<F: Float> Steps for FloatSteps<F> {
 
     #[inline(always)]
     fn count(group: &[u8]) -> usize {
-        group.len() / (ROWS * F::BYTES)
+        group.len() / (ROWS * F::BYTES) * F::BLOCK
     }
     #[inline(always)]
     fn unpack<S: Simd>(s: S, group: &[u8], first: usize, panel: &mut [Column]) {
-        let group = &group[first * ROWS * F::BYTES..];
-        for (k, (weights, column)) in panel.iter_mut().zip(group.chunks_exact(ROWS * F::BYTES)).enumerate() {
-            s.store_f32(F::load(s, column, 0), &mut weights.0, 0);
-            if (k * column.len()).is_multiple_of(64) {
-                s.prefetch(column, AHEAD);
+        let tile = ROWS * F::BYTES;
+        let group = &group[first / F::BLOCK * tile..];
+        let tiles = panel.chunks_mut(F::BLOCK).zip(group.chunks_exact(tile));
+        for (columns, tile) in tiles {
+            for (k, weights) in columns.iter_mut().enumerate() {
+                s.store_f32(F::load(s, tile, k), &mut weights.0, 0);
+                // The first column of each cache line.
+                let column = const { ROWS * F::BYTES / F::BLOCK };
+                if k * column % 64 < column {
+                    s.prefetch(&tile[k * column..], AHEAD);
+                }
             }
         }
     }

@@ -21,6 +21,7 @@ struct Scale {
 template <class F>
 DEV Scale scale_of(const typename F::Raw& raw, int piece) {
     ScaleMin of = F::scale(raw, piece);
+    if (IsE4m3<F>::VALUE) return {of.scale, 0.0f};
     float offset = -((F::SIGNED ? 32768.0f + 128.0f : 128.0f) + F::ZERO) * of.scale;
     if (F::HAS_MIN) offset -= of.min;
     return {of.scale, offset};
@@ -31,6 +32,10 @@ DEV Scale scale_of(const typename F::Raw& raw, int piece) {
 // or more, which MXFP4 alone can have, overflows in it: NaN.
 template <class F>
 DEV u32 pair_of(u32 word, Scale scale, int odd) {
+    if (IsE4m3<F>::VALUE) {
+        u32 two = word >> 8 * odd;
+        return pack_bf16(e4m3_to_float(two) * scale.scale, e4m3_to_float(two >> 16) * scale.scale);
+    }
     if (F::SIGNED) {
         // 2^15 + byte, the byte from bit 8.
         float value[2];

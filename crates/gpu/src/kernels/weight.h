@@ -12,7 +12,7 @@
 //   void codes(const THREAD Raw&, int piece, THREAD u32 (&)[4])
 //                                                      16 bytes, ascending: signed, or unsigned and at most 127
 //   ScaleMin scale(const THREAD Raw&, int piece)
-// and an element is scale · (code − ZERO) − min. A float format has
+// and an element is scale · (code − ZERO) − min; of codes that are E4M3 floats (`IsE4m3`) scale · float. A float format has
 //   BLOCK (1), SPAN (elements in a span), IS_FLOAT (true),
 //   Raw load(Row, u32 span)                            a row's last span may be partly zeros
 //   void elements(const THREAD Raw&, THREAD float (&)[SPAN])
@@ -185,9 +185,19 @@ DEV void look_up(uint4 table, uint4 bytes, int piece, THREAD u32 (&words)[4]) {
 template <class Raw>
 DEV void copy_head(THREAD Raw&, const THREAD Raw&) {}
 
+// Whether codes are E4M3 floats: for formats that specialise it.
+template <class F>
+struct IsE4m3 {
+    MEMBER bool VALUE = false;
+};
+
+// The number of an E4M3 code; that of NaN is 480. As an f16 it is 2^8 times smaller, also if it is subnormal.
+DEV float e4m3_to_float(u32 byte) { return half_of((byte & 0x80) << 8 | (byte & 0x7f) << 7) * 256.0f; }
+
 // Code `i` of a piece, less ZERO, as a float.
 template <class F>
 DEV float code(const THREAD u32 (&words)[4], int i) {
+    if (IsE4m3<F>::VALUE) return e4m3_to_float(words[i / 4] >> 8 * (i % 4));
     u32 word = F::SIGNED ? words[i / 4] ^ 0x80808080u : words[i / 4];
     return byte_to_float(word, i % 4, (F::SIGNED ? 128.0f : 0.0f) + F::ZERO);
 }

@@ -75,12 +75,12 @@ pub trait BlockFormat: Copy + Default + Send + Sync + 'static {
     fn encode<S: Simd>(s: S, values: &[f32], blocks: &mut [u8]);
 }
 
-/// A float format: one element is one block, and a tile of 16 rows holds for each column its 16 values side by side.
+/// A float format. If one element is one block, a tile of 16 rows holds for each column its 16 values side by side.
 pub trait Float: BlockFormat {
     /// Whether elements are bfloat16, which some CPUs multiply in pairs: see [`Simd::dot_bf16`].
     const IS_BF16: bool = false;
 
-    /// Loads the 16 rows' values of column `k` from a tile.
+    /// Loads the 16 rows' values of column `k < BLOCK` from a tile.
     fn load<S: Simd>(s: S, tile: &[u8], k: usize) -> S::F32;
 }
 
@@ -147,19 +147,22 @@ pub trait Quantised: BlockFormat {
 macro_rules! formats {
     (float { $($fname:ident = $fid:literal in $fdir:ident),* $(,)? }
      quantised { $($qname:ident = $qid:literal in $qdir:ident),* $(,)? }
+     unnumbered_float { $($vname:ident in $vdir:ident;)* }
      unnumbered { $($($uname:ident),+ in $udir:ident;)* }) => {
         $(pub mod $fdir;)*
         $(pub mod $qdir;)*
+        $(pub mod $vdir;)*
         $(pub mod $udir;)*
 
         /// An encoding of tensor data.
         #[allow(missing_docs)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Format { $($fname,)* $($qname,)* $($($uname,)+)* }
+        pub enum Format { $($fname,)* $($vname,)* $($qname,)* $($($uname,)+)* }
 
         impl Format {
             /// Every format, floats first.
-            pub const ALL: &'static [Format] = &[$(Format::$fname,)* $(Format::$qname,)* $($(Format::$uname,)+)*];
+            pub const ALL: &'static [Format] =
+                &[$(Format::$fname,)* $(Format::$vname,)* $(Format::$qname,)* $($(Format::$uname,)+)*];
 
             /// The format of a GGML type number, or `None` if it is not supported.
             pub fn from_ggml_type(id: u32) -> Option<Format> {
@@ -170,6 +173,7 @@ macro_rules! formats {
                 match self {
                     $(Format::$fname => Some($fid),)*
                     $(Format::$qname => Some($qid),)*
+                    $(Format::$vname => None,)*
                     $($(Format::$uname => None,)+)*
                 }
             }
@@ -178,6 +182,7 @@ macro_rules! formats {
                 match self {
                     $(Format::$fname => stringify!($fname),)*
                     $(Format::$qname => stringify!($qname),)*
+                    $(Format::$vname => stringify!($vname),)*
                     $($(Format::$uname => stringify!($uname),)+)*
                 }
             }
@@ -192,17 +197,22 @@ macro_rules! formats {
                         concat!("format/", stringify!($qdir), "/blocks.h"),
                         include_str!(concat!(stringify!($qdir), "/blocks.h")),
                     ),)*
+                    $(Format::$vname => (
+                        concat!("format/", stringify!($vdir), "/blocks.h"),
+                        include_str!(concat!(stringify!($vdir), "/blocks.h")),
+                    ),)*
                     $($(Format::$uname => (
                         concat!("format/", stringify!($udir), "/blocks.h"),
                         include_str!(concat!(stringify!($udir), "/blocks.h")),
                     ),)+)*
                 }
             }
-            /// Whether elements are plain floats.
+            /// Whether elements are floats: also with a scale of several.
             pub fn is_float(self) -> bool {
                 match self {
                     $(Format::$fname => true,)*
                     $(Format::$qname => false,)*
+                    $(Format::$vname => true,)*
                     $($(Format::$uname => false,)+)*
                 }
             }
@@ -214,6 +224,7 @@ macro_rules! formats {
             ($f:expr, $T:ident => $e:expr) => { match $f {
                 $($crate::format::Format::$fname => { type $T = $crate::format::$fdir::$fname; $e })*
                 $($crate::format::Format::$qname => { type $T = $crate::format::$qdir::$qname; $e })*
+                $($crate::format::Format::$vname => { type $T = $crate::format::$vdir::$vname; $e })*
                 $($($crate::format::Format::$uname => { type $T = $crate::format::$udir::$uname; $e })+)*
             } };
         }
@@ -223,6 +234,7 @@ macro_rules! formats {
         macro_rules! with_format_kind {
             ($f:expr, float $T:ident => $e:expr, quantised $U:ident => $q:expr) => { match $f {
                 $($crate::format::Format::$fname => { type $T = $crate::format::$fdir::$fname; $e })*
+                $($crate::format::Format::$vname => { type $T = $crate::format::$vdir::$vname; $e })*
                 $($crate::format::Format::$qname => { type $U = $crate::format::$qdir::$qname; $q })*
                 $($($crate::format::Format::$uname => { type $U = $crate::format::$udir::$uname; $q })+)*
             } };
@@ -265,6 +277,9 @@ formats! {
         IQ4_K = 139 in iq4_k,
         IQ5_K = 140 in iq5_k,
     }
+    unnumbered_float {
+        FP8_64 in fp8;
+    }
     unnumbered {
         AFFINE4_64, AFFINE4_32, AFFINE8_64, AFFINE8_32, INT4_64 in affine;
         NVFP4_SCALED in nvfp4_scaled;
@@ -292,6 +307,12 @@ impl Format {
     /// Whether elements are bfloat16, so that [`crate::act::Precision::Fast`] may round activations to it.
     pub fn is_bf16(self) -> bool {
         with_format_kind!(self, float F => F::IS_BF16, quantised _F => false)
+    }
+
+    /// Whether kernels of [`crate::act::Precision::Fast`] may round weights and activations to bfloat16: floats with fewer
+    /// bits and a scale.
+    pub fn is_narrow_float(self) -> bool {
+        self.is_float() && self.block_len() > 1
     }
 
     /// Whether no model is quantised to this format, see [`BlockFormat::READ_ONLY`].

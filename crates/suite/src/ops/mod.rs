@@ -167,12 +167,15 @@ fn bf16(x: &[f32], weights: &[f64]) -> f64 {
 enum Rounding {
     None,
     Bf16,
+    /// Weights too.
+    Bf16Both,
     Int8,
 }
 
 fn rounding(tensors: &[TensorView], precision: Precision) -> Rounding {
     match precision {
         Precision::Fast if tensors.iter().any(|t| !t.format.is_float()) => Rounding::Int8,
+        Precision::Fast if tensors.iter().any(|t| t.format.is_narrow_float()) => Rounding::Bf16Both,
         Precision::Fast if tensors.iter().any(|t| t.format.is_bf16()) => Rounding::Bf16,
         _ => Rounding::None,
     }
@@ -187,6 +190,7 @@ fn product_bound(tensors: &[TensorView], precision: Precision, x: &[f32]) -> f64
         + match rounding(tensors, precision) {
             Rounding::None => 0.0,
             Rounding::Bf16 => bf16(x, &column_energy(tensors)),
+            Rounding::Bf16Both => 2.0 * bf16(x, &column_energy(tensors)),
             Rounding::Int8 => int8(x, &column_energy(tensors)),
         }
 }

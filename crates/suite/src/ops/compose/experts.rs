@@ -101,7 +101,7 @@ pub fn experts(suite: &Suite) {
         let down = rng.pick(formats);
         // Some kernels want whole blocks of activations.
         let any = rng.between(1, 40);
-        let inner = if down.is_float() { rng.pick(&[any, 32]) } else { down.block_len() };
+        let inner = if down.block_len() == 1 { rng.pick(&[any, 32]) } else { down.block_len() };
         let outputs = if count > 8 { rng.between(1, 9) } else { rng.between(1, 70) };
         let gates = [tensor(rng, gate, count, inner, hidden), tensor(rng, up, count, inner, hidden)];
         let downs = [tensor(rng, down, count, outputs, inner)];

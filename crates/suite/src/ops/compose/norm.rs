@@ -293,7 +293,7 @@ pub fn norm_matmul(suite: &Suite) {
         let first = rng.pick(suite.formats());
         let other = |rng: &mut Rng| if rng.chance(0.5) { first } else { rng.pick(suite.formats()) };
         let formats: Vec<Format> = (0..rng.between(1, 2)).map(|i| if i == 0 { first } else { other(rng) }).collect();
-        let cols = if formats.iter().any(|format| !format.is_float()) { 256 * rng.between(1, 3) } else { 203 };
+        let cols = if formats.iter().any(|format| format.block_len() > 1) { 256 * rng.between(1, 3) } else { 203 };
         let mut part = |&format: &Format| {
             // Large weights for few tokens, which some kernels take by themselves.
             let rows = rng.pick(if tokens <= 2 { &[1, 15, 40, 1100] } else { &[1, 15, 40, 130] });
