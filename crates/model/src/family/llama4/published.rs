@@ -32,7 +32,7 @@ pub(crate) const FAMILY: Family = Family {
         Expect { setting: "use_qk_norm", value: Expected::FlagUnless("num_local_experts", 128) },
     ],
     layer: &[NORMS, ATTENTION, BESIDE],
-    mlps: &[MOE, SEPARATE, DENSE],
+    mlps: &[MOE, SEPARATE, SINGLE, DENSE],
     ..BASE
 };
 
@@ -79,6 +79,13 @@ const SEPARATE: &[Rule] = &[
     needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.feed_forward.experts.gate_proj.weight"),
     needed("blk.{layer}.ffn_up_exps.weight", "model.layers.{layer}.feed_forward.experts.up_proj.weight"),
     needed("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.feed_forward.experts.down_proj.weight"),
+];
+
+/// A tensor for each expert, in folders of compressed-tensors.
+const SINGLE: &[Rule] = &[
+    needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.feed_forward.experts.{expert}.gate_proj.weight"),
+    needed("blk.{layer}.ffn_up_exps.weight", "model.layers.{layer}.feed_forward.experts.{expert}.up_proj.weight"),
+    needed("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.feed_forward.experts.{expert}.down_proj.weight"),
 ];
 
 /// Additional tensors of layers with experts.

@@ -1,7 +1,7 @@
 //! Qwen3-VL, the text model: Qwen 3 within a multimodal model. The experts of a layer are one tensor, stored column by
 //! column, with gate and up as halves.
 
-use crate::family::parts::{COMMON, EXPERTS, INNER, count, head_widths, needed, norm_epsilon};
+use crate::family::parts::{self, COMMON, EXPERTS, INNER, count, head_widths, needed, norm_epsilon};
 use crate::family::published::{Family, How, Key, Layout, Mlx, Or, Rule, Within};
 use crate::family::qwen3::published as qwen3;
 
@@ -24,13 +24,13 @@ pub(crate) const MOE: Family = Family {
     model_types: &["qwen3_vl_moe", "qwen3_vl_moe_text"],
     architecture: "qwen3vlmoe",
     keys: &[COMMON, &norm_epsilon(1e-6), &head_widths(Or::Count(128)), EXPERTS, KEYS],
-    mlps: &[FUSED],
+    mlps: &[FUSED, parts::MOE],
     ..FAMILY
 };
 
 const KEYS: &[Key] = &[count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Refuse)];
 
-/// Experts, outputs, inputs.
+/// Experts, outputs, inputs; folders of other programs have a tensor for each expert.
 const GATE: Rule = Rule {
     stored: Layout::Columns,
     how: How::Half { axis: 1, which: 0 },
