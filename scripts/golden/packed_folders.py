@@ -45,6 +45,8 @@ from auto_gptq.nn_modules.qlinear import qlinear_cuda  # noqa: E402
 from awq.modules.linear.gemm import WQLinear_GEMM  # noqa: E402
 from awq.utils.packing_utils import dequantize_gemm  # noqa: E402
 from compressed_tensors.compressors import BaseCompressor  # noqa: E402
+from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8  # noqa: E402
+from compressed_tensors.quantization.lifecycle.forward import dequantize  # noqa: E402
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme  # noqa: E402
 from compressed_tensors.quantization.utils import calculate_qparams  # noqa: E402
 
@@ -162,6 +164,11 @@ def compressed(schemes: dict[str, tuple[str, dict]]):
         compressor = BaseCompressor.get_value_from_registry(form)
         packed = compressor.compress(dict(state), scheme)
         exact = {key: value.float() if key == "weight_scale" and value.dtype == torch.bfloat16 else value for key, value in packed.items()}
+        if form == "nvfp4-pack-quantized":
+            # The class unpacks to BF16.
+            codes = unpack_fp4_from_uint8(packed["weight_packed"], rows, columns, dtype=torch.float32)
+            scales, outer = packed["weight_scale"].float(), packed["weight_global_scale"]
+            return packed, dequantize(codes, scale=scales, args=args, global_scale=outer, dtype=torch.float32)
         values = compressor.decompress(exact, scheme)["weight"].float()
         return packed, values
 
@@ -210,7 +217,7 @@ CHANNEL = {
 FP8 = {
     "self_attn": ("float-quantized", {"num_bits": 8, "type": "float", "strategy": "channel"}),
     "up_proj": ("float-quantized", {"num_bits": 8, "type": "float", "strategy": "tensor"}),
-    "mlp": ("float-quantized", {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [64, 32]}),
+    "mlp": ("float-quantized", {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [32, 64]}),
 }
 FP4 = {
     "experts": ("nvfp4-pack-quantized", {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16,

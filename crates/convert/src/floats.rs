@@ -5,7 +5,7 @@
 //! lowest bits. Scales are bytes: a power of two (E8M0) of the MX modes, E4M3 of `nvfp4`. Checked with mlx 0.32.4.
 
 use gristmill_files::safetensors::Tensor;
-use gristmill_kernels::format::{Format, e4m3, nvfp4};
+use gristmill_kernels::format::{Format, e4m3, fp8, nvfp4};
 use half::bf16;
 
 use super::checkpoint::Checkpoint;
@@ -176,7 +176,19 @@ impl FloatCodes {
 }
 
 impl BlockScaled {
-    /// Appends elements in `format`, F32 or BF16.
+    /// The format in which the engine reads the numbers, or BF16 where its blocks would have several scales.
+    pub(super) fn format(&self) -> Format {
+        let whole = |columns: usize| columns.is_multiple_of(fp8::BLOCK);
+        let [_, of_columns] = self.block;
+        if whole(self.columns) && (whole(of_columns) || of_columns >= self.columns) {
+            Format::FP8_64
+        } else {
+            Format::BF16
+        }
+    }
+
+    /// Appends elements in `format`, F32 or BF16, or the one of [`BlockScaled::format`]; then `first` and `count` are
+    /// multiples of its blocks.
     pub(super) fn append(
         &self,
         checkpoint: &Checkpoint,
@@ -198,6 +210,16 @@ impl BlockScaled {
             // What the row has of the block.
             let run = (of_columns - column % of_columns).min(self.columns - column).min(end - at);
             let codes = codes.get(at..at + run).unwrap_or_default();
+            if format == Format::FP8_64 {
+                for codes in codes.as_chunks::<{ fp8::BLOCK }>().0 {
+                    let start = out.len();
+                    out.resize(start + format.block_bytes(), 0);
+                    let put = fp8::put_block(scale[0], codes, &mut out[start..]);
+                    debug_assert!(put.is_some(), "a block");
+                }
+                at += run;
+                continue;
+            }
             codes.iter().for_each(|&code| push(scale[0] * e4m3::decode(code), format, out));
             at += run;
         }

@@ -6,7 +6,7 @@ use gristmill_kernels::format::Format;
 use super::error::ConvertError;
 use super::family::{How, Layout, Rule};
 use super::floats::{BlockScaled, FloatCodes};
-use super::mlx::{Affine, Mode, Scaled};
+use super::mlx::{Affine, Mode, Scaled, Target};
 use super::rows::Stored;
 use super::tensors::Planner;
 
@@ -161,7 +161,11 @@ impl<'a> Planner<'a, '_> {
     }
 
     fn fp8_input(&self, codes: &Tensor, blocks: BlockScaled) -> Input {
-        let format = if self.quantization.fp8_exact { Format::F32 } else { Format::BF16 };
+        let format = match self.quantization.target {
+            _ if self.quantization.fp8_exact => Format::F32,
+            Target::File => Format::BF16,
+            Target::Engine => blocks.format(),
+        };
         Input { stored: Stored::Blocks(Box::new(blocks)), format, shape: codes.shape.clone() }
     }
 

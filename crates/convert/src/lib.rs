@@ -272,7 +272,8 @@ fn add_tensors(
 
 /// The float format in which the matrices are in the checkpoint: that of the first.
 fn dtype_of_matrices(tensors: &[OutputTensor]) -> Format {
-    let float = |tensor: &&OutputTensor| tensor.shape.len() > 1 && tensor.format().is_float();
+    let is_of_files = |format: Format| format.is_float() && format.ggml_type().is_some();
+    let float = |tensor: &&OutputTensor| tensor.shape.len() > 1 && is_of_files(tensor.format());
     tensors.iter().find(float).map_or(Format::F32, OutputTensor::format)
 }
 

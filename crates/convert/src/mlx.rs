@@ -20,6 +20,9 @@ use super::packed::{self, Packed};
 /// The setting with the widths of codes and groups, and with those of single modules.
 const SETTING: &str = "quantization";
 
+/// The program that quantised a folder otherwise.
+const METHOD: &str = "quant_method";
+
 /// The settings of FP8: rows and columns of a block with one scale (`null`: a matrix has one), and the kind of float.
 const BLOCK_SIZE: &str = "weight_block_size";
 const FP8_KIND: &str = "fmt";
@@ -103,10 +106,14 @@ impl Quantization {
         let mut fp8 = None;
         if let Some(packed) = &packed {
             fp8 = Some(packed.block.map_or(Scaled::Matrix, Scaled::Block));
-        } else if let Some(other) = other.filter(|other| other.value("quant_method") == Some(&"fp8".into())) {
-            fp8 = Some(scaled_of_fp8(&other)?);
+        } else if let Some(other) = other.as_ref().filter(|other| other.value(METHOD) == Some(&"fp8".into())) {
+            fp8 = Some(scaled_of_fp8(other)?);
         }
         let found = config.object(SETTING)?;
+        if let (Some(_), Some(other), Some(_)) = (&found, &other, &packed) {
+            let method = other.value(METHOD).cloned().unwrap_or_default();
+            return Err(other.wrong(METHOD, &method, format!("none, because `{SETTING}` has the codes of MLX")));
+        }
         let form = Family::read_of_mlx().any(|known| known == model_type);
         if found.is_some() && !form {
             let known = Family::read_of_mlx().collect::<Vec<_>>().join(", ");

@@ -233,8 +233,13 @@ impl<'a> Planner<'a, '_> {
             shape.push(count as u64);
         }
         // Rows may be heads of other widths than blocks.
-        let whole = rows.columns.is_multiple_of(first.format.block_len());
-        let format = if whole { first.format } else { Format::F32 };
+        let single = matches!(rows.order, RowOrder::Columns { .. }) && first.format.block_len() > 1;
+        let whole = rows.columns.is_multiple_of(first.format.block_len()) && !single;
+        let format = match first.format {
+            format if whole => format,
+            Format::FP8_64 => Format::BF16,
+            _ => Format::F32,
+        };
         let change = if self.has_one && rule.change == Change::PlusOne { Change::None } else { rule.change };
         let source = match (change, &first.stored) {
             (change @ (Change::PlusOne | Change::MinusExp | Change::Exp), Stored::Rows(tensor)) => {

@@ -159,7 +159,7 @@ impl Packed {
                 one_of(settings, "quant_algo", ALGORITHMS, "FP8 or NVFP4 of ModelOpt, or a GGUF file of the model")?;
                 Method::ByTensors
             }
-            "fbgemm-fp8" | "mxfp8" | "nvfp4" => Method::ByTensors,
+            "fbgemm-fp8" => Method::ByTensors,
             other => {
                 let known = REFUSED.iter().find(|(name, _)| other.starts_with(name));
                 let expected = known.map_or_else(

@@ -59,6 +59,15 @@ fn values_of(name: &str) {
         assert_eq!((found.format, &found.shape), (tensor.format, &tensor.shape), "{}", tensor.name);
         assert!(values(&converted, &tensor.name) == values(&wanted, &tensor.name), "{}", tensor.name);
         let found = opened.tensor(&tensor.name).unwrap();
+        if found.format == Format::FP8_64 {
+            // Blocks of rows with one scale are not rounded.
+            let mut exact = vec![f32::NAN; found.elements() as usize];
+            found.format.decode(opened.load(found).unwrap().as_slice(), &mut exact).unwrap();
+            let mut rounded = vec![0; 2 * exact.len()];
+            Format::BF16.encode(&exact, &mut rounded).unwrap();
+            assert!(name != SOURCE && rounded == wanted.data(tensor), "{}", tensor.name);
+            continue;
+        }
         assert_eq!(found.format, tensor.format, "{}", tensor.name);
         assert!(opened.load(found).unwrap().as_slice() == wanted.data(tensor), "{}", tensor.name);
     }
@@ -90,7 +99,10 @@ fn logits_are_those_of_transformers_with_the_decoded_weights() {
         let logits = GgufFile::open(golden(name, "logits.gguf")).unwrap();
         let backend = Arc::new(Cpu::backend(Level::best(), 2).unwrap());
         let options = LoadOptions { precision: Precision::Exact, ..LoadOptions::default() };
-        let model = Model::with_backend(open(&named(name, "fp8-logits").0), backend, options).unwrap();
+        // Files have the rounded weights.
+        let folder = named(name, "fp8-logits");
+        let file = if name == SOURCE { open(&folder.0) } else { folder.convert() };
+        let model = Model::with_backend(file, backend, options).unwrap();
         let error = nmse(&Arc::new(model), &logits);
         // Also false for NaN.
         assert!(error <= 1e-6, "{name}: NMSE {error:.1e}");
