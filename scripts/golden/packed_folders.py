@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the folders of crates/conformance/tests/convert/packed.rs with the programs that quantise so.
+"""Writes the folders of crates/convert/tests/convert/packed.rs with the programs that quantise so.
 
     pip install torch==2.15.0 transformers==5.23.* gguf==0.19.0 safetensors loguru psutil accelerate py-cpuinfo omegaconf scipy pulp
     pip install --no-deps compressed-tensors==0.20.1 auto-gptq==0.7.1 autoawq==0.2.9 auto-round==0.16.1 nvidia-modelopt==0.47.0

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use gristmill_conformance::golden;
 use gristmill_conformance::simulated::Simulator;
 use gristmill_convert::quantize::Mix;
 use gristmill_convert::{ConvertOptions, open_folder};
@@ -45,7 +46,7 @@ const FOLDERS: [(&str, &[(&str, Format)]); 10] = [
 ];
 
 fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/packed").join(name)
+    golden::models_folder().join("packed").join(name)
 }
 
 /// A copy of a folder, with a tokenizer.

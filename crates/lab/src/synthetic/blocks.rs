@@ -56,10 +56,9 @@ impl Rows {
 }
 
 impl Pool {
-    /// The pool of a tensor; equal for equal names.
-    pub(super) fn new(tensor: &TensorPlan) -> Pool {
-        let mut random = Random::named(&tensor.name);
-        let (mean, deviation) = match tensor.values {
+    /// Mean and deviation of a tensor's values.
+    fn distribution(tensor: &TensorPlan) -> (f32, f32) {
+        match tensor.values {
             Values::Norm | Values::SignedNorm => (1.0, 0.1),
             Values::BranchNorm(branches) => ((branches as f32).powf(-0.5), 0.1 * (branches as f32).powf(-0.5)),
             Values::Decay => (-1.0, 0.1),
@@ -67,7 +66,18 @@ impl Pool {
             Values::Weights | Values::Router(_) => (0.0, (tensor.shape[0] as f32).powf(-0.5)),
             Values::Branch(branches) => (0.0, (tensor.shape[0] as f32 * branches as f32).powf(-0.5)),
             Values::RouterBias => (0.0, 0.001),
-        };
+        }
+    }
+
+    /// The deviation of a tensor's values.
+    pub(super) fn deviation(tensor: &TensorPlan) -> f32 {
+        Self::distribution(tensor).1
+    }
+
+    /// The pool of a tensor; equal for equal names.
+    pub(super) fn new(tensor: &TensorPlan) -> Pool {
+        let mut random = Random::named(&tensor.name);
+        let (mean, deviation) = Self::distribution(tensor);
         let mut value = || mean + deviation * random.normal();
         let mut values: Vec<f32> = (0..POOL).map(|_| value()).collect();
         if tensor.values == Values::SignedNorm {

@@ -26,6 +26,14 @@ pub enum SyntheticError {
         /// All names.
         known: String,
     },
+    /// No folder is written of this model.
+    #[error("no folder is written of `{name}`; GPTQ and FP8 are for the architectures {known} without -mtp")]
+    Folder {
+        /// The requested name.
+        name: String,
+        /// The architectures.
+        known: String,
+    },
     /// The number of layers is out of range.
     #[error("--layers must be 1 to {max}, found {0}", max = MAX_LAYERS)]
     Layers(u32),

@@ -6,6 +6,7 @@ use gristmill_convert::quantize::Mix;
 use gristmill_files::gguf::{GgufFile, GgufWriter};
 
 use super::error::SyntheticError;
+use super::folder::{self, Codes};
 use super::mix::{find_mix, mix_names};
 use super::mixers::Mixers;
 use super::shapes::{MAX_LAYERS, Model, TensorPlan};
@@ -22,14 +23,16 @@ const REVISION: u32 = 4;
 pub struct Synthetic {
     pub(super) model: Model,
     pub(super) mix: Mix,
+    /// The codes, if it is a folder.
+    codes: Option<Codes>,
 }
 
 impl Synthetic {
     /// Parses `NAME[:FORMAT]`, by default in the mix in which the model is published; `layers` overrides the published
-    /// depth.
+    /// depth. `GPTQ` and `FP8` are folders of Hugging Face.
     ///
     /// # Errors
-    /// If the name or the format is unknown, or the layers are not 1 to [`MAX_LAYERS`].
+    /// If the name or the format is unknown, no folder is written of the model, or the layers are not 1 to [`MAX_LAYERS`].
     pub fn parse(spec: &str, layers: Option<u32>) -> Result<Synthetic, SyntheticError> {
         let (name, mix) = spec.split_once(':').map_or((spec, None), |(name, mix)| (name, Some(mix)));
         // A prediction head is added to any model with layers of one kind of attention.
@@ -40,15 +43,18 @@ impl Synthetic {
             let known = models::MODELS.iter().map(|m| m.name).collect::<Vec<_>>().join(", ");
             SyntheticError::Model { name: name.to_owned(), known }
         })?;
-        let mix = mix.unwrap_or(model.mix());
-        let mix =
-            find_mix(mix).ok_or_else(|| SyntheticError::Mix { name: mix.to_owned(), known: mix_names().join(", ") })?;
+        let codes = mix.and_then(Codes::named);
+        // What has no codes is BF16.
+        let mix = codes.map_or(mix.unwrap_or(model.mix()), |_| "BF16");
+        let known = || [mix_names(), Codes::ALL.map(|(name, _)| name).to_vec()].concat().join(", ");
+        let mix = find_mix(mix).ok_or_else(|| SyntheticError::Mix { name: mix.to_owned(), known: known() })?;
         model.layers = layers.unwrap_or(model.layers);
         model.special.mtp = mtp;
         if !(1..=MAX_LAYERS).contains(&model.layers) {
             return Err(SyntheticError::Layers(model.layers));
         }
-        Ok(Synthetic { model, mix })
+        codes.map_or(Ok(()), |_| folder::check(&model))?;
+        Ok(Synthetic { model, mix, codes })
     }
 
     /// The name without the format.
@@ -57,14 +63,20 @@ impl Synthetic {
         format!("{}{head}", self.model.name)
     }
 
-    /// Everything that determines the bytes.
-    fn recipe(&self) -> String {
-        format!("{} {} layers={} revision={REVISION}", self.name(), self.mix.name(), self.model.layers)
+    /// The name of the format.
+    fn format(&self) -> &'static str {
+        self.codes.map_or(self.mix.name(), Codes::name)
     }
 
-    /// The name of its file in a cache.
+    /// Everything that determines the bytes.
+    fn recipe(&self) -> String {
+        format!("{} {} layers={} revision={REVISION}", self.name(), self.format(), self.model.layers)
+    }
+
+    /// The name of its file, or folder, in a cache.
     pub fn file_name(&self) -> String {
-        format!("{}-{}-{}-layers.gguf", self.name(), self.mix.name(), self.model.layers)
+        let end = if self.codes.is_some() { "" } else { ".gguf" };
+        format!("{}-{}-{}-layers{end}", self.name(), self.format(), self.model.layers)
     }
 
     /// Bytes of its file.
@@ -72,7 +84,8 @@ impl Synthetic {
     /// # Errors
     /// If no format fits a tensor.
     pub fn file_bytes(&self) -> Result<u64, SyntheticError> {
-        Ok(self.plan()?.1.file_bytes())
+        let (tensors, file) = self.plan()?;
+        Ok(self.codes.map_or_else(|| file.file_bytes(), |codes| folder::bytes(&self.model, codes, &tensors)))
     }
 
     /// The file as it would be read, without data.
@@ -91,7 +104,8 @@ impl Synthetic {
         vocabulary::describe(self.model.vocabulary, &mut file)?;
         file.set(RECIPE_KEY, self.recipe())?;
         for tensor in &tensors {
-            file.tensor(&tensor.name, tensor.format, &tensor.shape)?;
+            let loaded = self.codes.and_then(|codes| folder::loaded(&self.model, codes, tensor));
+            file.tensor(&tensor.name, loaded.unwrap_or(tensor.format), &tensor.shape)?;
         }
         Ok((tensors, file))
     }
@@ -103,11 +117,17 @@ impl Synthetic {
     /// If a write fails, or `progress` stops it.
     pub fn write(&self, path: &Path, progress: Progress<'_>) -> Result<(), SyntheticError> {
         let (tensors, file) = self.plan()?;
+        if let Some(codes) = self.codes {
+            return folder::write(path, &self.model, codes, &tensors, &self.recipe(), progress);
+        }
         write::write(path, &tensors, file, progress)
     }
 
     /// Whether `path` holds this model, complete.
     pub fn is_written(&self, path: &Path) -> bool {
+        if self.codes.is_some() {
+            return folder::is_written(path, &self.recipe());
+        }
         let Ok((_, plan)) = self.plan() else { return false };
         let Ok(file) = GgufFile::open(path) else { return false };
         file.file_bytes() == plan.file_bytes()

@@ -11,6 +11,7 @@ mod blocks;
 mod channels;
 mod error;
 mod file;
+mod folder;
 mod gemma4;
 mod latent;
 mod mix;

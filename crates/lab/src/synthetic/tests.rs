@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::format::Format;
 
+use super::blocks::Pool;
 use super::mix::mix_names;
 use super::shapes::{Popularity, Values};
 use super::{Synthetic, SyntheticError, models};
@@ -266,4 +267,45 @@ fn a_write_that_is_stopped_leaves_nothing() {
     let stopped = Synthetic::parse("mini-moe", Some(2)).unwrap().write(&path.0, &|_, _| ControlFlow::Break(()));
     assert!(matches!(stopped, Err(SyntheticError::Stopped)), "{stopped:?}");
     assert!(!path.0.exists());
+}
+
+/// A folder has the published names and shapes: it opens, its weights have the deviations of the file's, and it runs.
+#[test]
+fn folders_are_models() {
+    for (codes, format) in [("GPTQ", Format::Q4_0), ("FP8", Format::FP8_64)] {
+        let mut synthetic = Synthetic::parse(&format!("qwen3-30b-a3b:{codes}"), Some(2)).unwrap();
+        let model = &mut synthetic.model;
+        (model.hidden, model.inner, model.vocabulary) = (256, 128, 4096);
+        (model.heads, model.kv_heads, model.head_width) = (4, 2, 64);
+        let experts = model.experts.as_mut().unwrap();
+        (experts.count, experts.used, experts.inner) = (16, 2, 128);
+        let folder = std::env::temp_dir().join(format!("gristmill-{}-{codes}", std::process::id()));
+        assert!(!synthetic.is_written(&folder));
+        synthetic.write(&folder, &|_, _| ControlFlow::Continue(())).unwrap();
+        assert!(synthetic.is_written(&folder));
+        let bytes = std::fs::metadata(folder.join("model.safetensors")).unwrap().len();
+        assert!(bytes - synthetic.file_bytes().unwrap() < 1 << 17);
+        let (file, notes) = gristmill_convert::open_folder(&folder, &Default::default(), 1).unwrap();
+        assert_eq!(notes, Vec::<String>::new());
+        let (plans, _) = synthetic.plan().unwrap();
+        let preview = synthetic.preview().unwrap();
+        for plan in &plans {
+            let found = file.tensor(&plan.name).unwrap();
+            let coded = plan.name.contains("_exps") || plan.name.contains(".attn_") && !plan.name.contains("norm");
+            assert_eq!(found.format, if coded { format } else { plan.format }, "{}", plan.name);
+            assert_eq!((found.format, &found.shape), (preview.tensor(&plan.name).unwrap().format, &plan.shape));
+            let mut values = vec![0.0; found.elements() as usize];
+            found.format.decode(file.load(found).unwrap().as_slice(), &mut values).unwrap();
+            if coded {
+                let mean_square = values.iter().map(|x| x * x).sum::<f32>() / values.len() as f32;
+                let wanted = Pool::deviation(plan).powi(2);
+                assert!((0.9..1.1).contains(&(mean_square / wanted)), "{}: {mean_square}, {wanted}", plan.name);
+            }
+        }
+        let options = gristmill_engine::LoadOptions { threads: Some(1), ..Default::default() };
+        gristmill_engine::Model::from_file(file, options).unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+    let error = Synthetic::parse("mixtral-8x7b:GPTQ", None).unwrap_err().to_string();
+    assert!(error.contains("GPTQ and FP8 are for the architectures qwen3, qwen3moe"), "{error}");
 }

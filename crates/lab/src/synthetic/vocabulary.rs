@@ -3,7 +3,10 @@
 //! The merges build every run of two and three lower-case letters, with and without a space before it, and runs of four
 //! up to the size of the vocabulary. The number of tokens of an English text is then close to a real vocabulary's.
 
+use std::io;
+
 use gristmill_files::gguf::{GgufWriter, WriteError};
+use serde_json::{Map, Value, json};
 
 /// Special tokens, at the end of the vocabulary.
 const SPECIAL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
@@ -13,6 +16,9 @@ const CONTROL: i32 = 3;
 /// A space in byte-level BPE.
 const SPACE: &str = "Ġ";
 
+/// Qwen 2's rules for words.
+const SPLIT: &str = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+
 const TEMPLATE: &str = "{%- for message in messages -%}\
     {{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}\
     {%- endfor -%}\
@@ -20,14 +26,9 @@ const TEMPLATE: &str = "{%- for message in messages -%}\
 
 /// Writes the tokenizer's metadata for exactly `size` tokens; at least 512.
 pub(super) fn describe(size: u32, file: &mut GgufWriter) -> Result<(), WriteError> {
+    let (tokens, merges) = tokens(size);
+    let merges = merges.into_iter().map(|(left, right)| format!("{left} {right}")).collect();
     let size = size as usize;
-    let mut tokens = bytes();
-    let mut merges = Vec::new();
-    for (left, right) in pairs().take(size - SPECIAL.len() - tokens.len()) {
-        merges.push(format!("{left} {right}"));
-        tokens.push(left + &right);
-    }
-    tokens.extend(SPECIAL.map(str::to_owned));
     let mut types = vec![NORMAL; size];
     types[size - SPECIAL.len()..].fill(CONTROL);
     let special = |i: usize| (size - SPECIAL.len() + i) as u32;
@@ -43,6 +44,52 @@ pub(super) fn describe(size: u32, file: &mut GgufWriter) -> Result<(), WriteErro
     file.set("tokenizer.ggml.add_bos_token", false)?;
     file.set("tokenizer.chat_template", TEMPLATE)?;
     Ok(())
+}
+
+/// All tokens, and the merges, of which each makes one.
+fn tokens(size: u32) -> (Vec<String>, Vec<(String, String)>) {
+    let mut tokens = bytes();
+    let merges: Vec<_> = pairs().take(size as usize - SPECIAL.len() - tokens.len()).collect();
+    tokens.extend(merges.iter().map(|(left, right)| format!("{left}{right}")));
+    tokens.extend(SPECIAL.map(str::to_owned));
+    (tokens, merges)
+}
+
+/// Writes the tokenizer's files of a folder by `save`, which takes a name and the content.
+pub(super) fn write_folder(size: u32, save: &dyn Fn(&str, &Value) -> io::Result<()>) -> io::Result<()> {
+    let (tokens, merges) = tokens(size);
+    let special = |(text, id): (&str, usize)| {
+        json!({
+            "id": id, "content": text, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+            "special": true,
+        })
+    };
+    let added: Vec<Value> = SPECIAL.into_iter().zip(tokens.len() - SPECIAL.len()..).map(special).collect();
+    let vocabulary: Map<String, Value> =
+        tokens.into_iter().zip(0..).map(|(token, id): (String, u32)| (token, id.into())).collect();
+    let bytes = |prefix: bool| json!({"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": !prefix, "use_regex": false});
+    save(
+        "tokenizer.json",
+        &json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": {"type": "NFC"},
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+                {"type": "Split", "pattern": {"Regex": SPLIT}, "behavior": "Isolated", "invert": false}, bytes(false),
+            ]},
+            "post_processor": bytes(false), "decoder": bytes(true),
+            "model": {
+                "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+                "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+                "vocab": vocabulary, "merges": merges,
+            },
+        }),
+    )?;
+    save(
+        "tokenizer_config.json",
+        &json!({
+            "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": SPECIAL[2], "pad_token": SPECIAL[0],
+            "chat_template": TEMPLATE,
+        }),
+    )
 }
 
 /// The 256 byte tokens in GPT-2's order: printable bytes stand for themselves, the rest for U+0100 and on.
