@@ -92,31 +92,37 @@ impl<'a> Planner<'a, '_> {
             Some(Scaled::Matrix) => return self.fp8_matrices(codes).map(Some),
             Some(Scaled::Block(block)) => block,
         };
-        let &[rows, columns] = codes.shape.as_slice() else {
-            return Err(wrong_shape(&codes.name, &codes.shape, "which is not a matrix"));
+        let (stack, rows, columns) = match *codes.shape.as_slice() {
+            [rows, columns] => (None, rows, columns),
+            [experts, rows, columns] => (Some(experts), rows, columns),
+            _ => return Err(wrong_shape(&codes.name, &codes.shape, "which is no matrix, and no stack of them")),
         };
         let scales = self.fp8_scales(codes)?;
         // In compressed-tensors other modules may have other scales.
-        if self.quantization.packed.is_some() && [1, rows].contains(&scales.shape.iter().product()) {
+        let is_of_rows = [1, rows].contains(&(scales.shape.iter().product::<u64>() / stack.unwrap_or(1)));
+        if self.quantization.packed.is_some() && is_of_rows {
             return self.fp8_matrices(codes).map(Some);
         }
         let numbers = float(&scales)?;
         let [of_rows, of_columns] = block.map(|size| size as u64);
-        // Each rank has whole blocks of its own.
-        let parts = if matches!(rule.how, How::Ranked(_)) { self.ranks(codes)? } else { 1 };
-        if parts == 0 || !rows.is_multiple_of(parts as u64) {
+        // Each rank has whole blocks of its own, and so has each expert.
+        let ranks = if matches!(rule.how, How::Ranked(_)) { self.ranks(codes)? } else { 1 };
+        if ranks == 0 || !rows.is_multiple_of(ranks as u64) {
             return Err(wrong_shape(
                 &codes.name,
                 &codes.shape,
-                format!("whose rows are not those of {parts} equal ranks"),
+                format!("whose rows are not those of {ranks} equal ranks"),
             ));
         }
-        let of_part = rows / parts as u64;
-        if scales.shape != [parts as u64 * of_part.div_ceil(of_rows), columns.div_ceil(of_columns)] {
-            let of_ranks = if parts > 1 { format!("of {parts} ranks ") } else { String::new() };
+        let of_part = rows / ranks as u64;
+        let mut shape = vec![ranks as u64 * of_part.div_ceil(of_rows), columns.div_ceil(of_columns)];
+        stack.into_iter().for_each(|experts| shape.insert(0, experts));
+        if scales.shape != shape {
+            let of_ranks = if ranks > 1 { format!("of {ranks} ranks ") } else { String::new() };
             let expected = format!("but {rows} × {columns} codes {of_ranks}are in blocks of {of_rows} × {of_columns}");
             return Err(wrong_shape(&scales.name, &scales.shape, expected));
         }
+        let parts = ranks * stack.unwrap_or(1) as usize;
         let columns = columns as usize;
         let rows = of_part as usize;
         let blocks = BlockScaled { codes: codes.clone(), scales, numbers, block, columns, parts, rows };

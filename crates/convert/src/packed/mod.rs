@@ -6,6 +6,13 @@
 //!                                             └─ floats: FP8, MXFP8, MXFP4 and NVFP4, as MLX and DeepSeek have them
 //! ```
 //! Integers become blocks with the same values, which kernels read (`integers.rs`). `layout.rs` says where a code is.
+//!
+//! # Codes of other quantisers become formats that exist
+//!
+//! GPTQ, AWQ and compressed-tensors differ in how they pack codes and zero points. They become Q4_0, Q8_0, affine codes, or
+//! `INT4_64`, whose head has a zero point instead of a bias, so no kernel is for one of these programs. FP8 is a float format
+//! with blocks (`FP8_64`). GPUs read it as codes whose numbers are not their integers (`IsE4m3` in `weight.h`).
+//! *Names and types of tensors say how a module is stored; settings only confirm it, so no pattern of module names is read.*
 
 mod find;
 mod integers;

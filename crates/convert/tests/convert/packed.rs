@@ -15,7 +15,7 @@ use gristmill_engine::{LoadOptions, Model, Precision};
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_files::safetensors;
 use gristmill_kernels::Backend;
-use gristmill_kernels::format::Format;
+use gristmill_kernels::format::{Format, e4m3};
 use serde_json::{Value, json};
 
 use super::direct::open;
@@ -372,4 +372,59 @@ fn split_experts(folder: &Folder) {
     let header = Value::Object(header).to_string();
     assert!(stacks > 0);
     folder.write(WEIGHTS, [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &data].concat());
+}
+
+/// transformers saves the experts of Qwen 3.5 in FP8 as stacks, with scales of the blocks of each.
+#[test]
+fn stacks_of_experts_in_fp8() {
+    const BLOCK: [u64; 2] = [24, 16];
+    let folder = Folder::copy("qwen35moe", "packed-stacks");
+    let plain = opened(&folder, None);
+    let files = fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let files: Vec<String> = files.filter(|file| file.ends_with(".safetensors")).collect();
+    let all: Vec<Vec<u8>> = files.iter().map(|file| fs::read(folder.path(file)).unwrap()).collect();
+    files.iter().for_each(|file| folder.remove(file));
+    let _ = fs::remove_file(folder.path(INDEX));
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    let mut add = |name: String, dtype: &str, shape: &[u64], some: &[u8]| {
+        let places = json!([data.len(), data.len() + some.len()]);
+        header.insert(name, json!({"dtype": dtype, "shape": shape, "data_offsets": places}));
+        data.extend_from_slice(some);
+    };
+    // Codes and scales that differ everywhere.
+    let code = |i: u64| ((i * 37) % 0x7e) as u8 | ((i / 3 % 2) as u8) << 7;
+    let scale = |i: u64| 0.01 * (1.0 + i as f32 / 7.0);
+    let mut stacks = 0;
+    for (bytes, tensor) in
+        all.iter().flat_map(|file| safetensors::read(file).unwrap().into_iter().map(move |it| (file, it)))
+    {
+        if !tensor.name.ends_with("experts.gate_up_proj") {
+            add(tensor.name, &tensor.dtype, &tensor.shape, &bytes[tensor.data]);
+            continue;
+        }
+        stacks += 1;
+        let &[experts, rows, columns] = tensor.shape.as_slice() else { panic!("{tensor:?}") };
+        let codes: Vec<u8> = (0..experts * rows * columns).map(code).collect();
+        let shape = [experts, rows.div_ceil(BLOCK[0]), columns.div_ceil(BLOCK[1])];
+        let scales: Vec<u8> = (0..shape.iter().product()).flat_map(|i| scale(i).to_le_bytes()).collect();
+        add(format!("{}_scale_inv", tensor.name), "F32", &shape, &scales);
+        add(tensor.name, "F8_E4M3", &tensor.shape, &codes);
+    }
+    assert!(stacks > 0);
+    let header = Value::Object(header).to_string();
+    folder.write(WEIGHTS, [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &data].concat());
+    folder.set("quantization_config", json!({"quant_method": "fp8", "weight_block_size": BLOCK}));
+    let file = opened(&folder, Some("F32"));
+    for (name, half) in [("blk.0.ffn_gate_exps.weight", 0), ("blk.0.ffn_up_exps.weight", 1)] {
+        let &[columns, rows, experts] = plain.tensor(name).unwrap().shape.as_slice() else { panic!("{name}") };
+        let found = values(&file, file.tensor(name).unwrap());
+        let blocks = [(2 * rows).div_ceil(BLOCK[0]), columns.div_ceil(BLOCK[1])];
+        for (i, &found) in (0..).zip(&found) {
+            let (expert, row, column) = (i / (rows * columns), i / columns % rows + half * rows, i % columns);
+            assert!(expert < experts);
+            let block = (expert * blocks[0] + row / BLOCK[0]) * blocks[1] + column / BLOCK[1];
+            let number = e4m3::decode(code((expert * 2 * rows + row) * columns + column));
+            assert_eq!(found, scale(block) * number, "{name}: {i}");
+        }
+    }
 }
