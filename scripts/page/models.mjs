@@ -102,6 +102,9 @@ export const tests = {
     await page.keyboard.press('Enter');
     await complete(page);
     assert.equal(asked(), 'a');
+    await page.goto(`${proxy.url}?model=gone`);
+    await ready(page);
+    assert.equal(await page.inputValue('.bar-models'), 'a', 'a model that the server does not have');
     page.faults = page.faults.filter((fault) => !fault.includes('Failed to load resource'));
     await close(page);
   },

@@ -23,7 +23,8 @@ export class Models {
     this.isChoice = models.length > 1;
     const asked = this.isChoice ? new URLSearchParams(location.search).get('model') : null;
     const loaded = models.find(({ status }) => status.value === 'loaded');
-    this.wanted = asked ?? (loaded ?? models[0]).id;
+    // An address may be older than the server's choice of models.
+    this.wanted = (models.find(({ id }) => id === asked) ?? loaded ?? models[0]).id;
     if (this.isChoice) this.build(models);
     this.facts = await this.load(this.wanted, said);
     return this.facts;
