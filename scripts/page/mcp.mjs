@@ -107,7 +107,7 @@ export const tests = {
     });
   },
 
-  async 'a call is stopped, a server that has restarted is greeted anew, and one that is away is named'() {
+  async 'a call is stopped, a restarted server gets a new session, and one that is away is named'() {
     const page = await open(proxy.url, { viewport: PHONE, asks });
     await withServer(async () => {
       proxy.script = [calls('trigger-long-running-operation', { duration: 60, steps: 2 }), says('Too long.')];

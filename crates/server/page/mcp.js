@@ -36,7 +36,7 @@ export class McpClient {
     return found;
   }
 
-  /** What a call returns, as a text for the model. A server that has forgotten the session is greeted anew. */
+  /** What a call returns, as a text for the model. If the server has lost the session, a new one is opened. */
   async call(name, given, signal) {
     const ask = () => this.ask('tools/call', { name, arguments: given }, signal);
     const result = await ask().catch(async (error) => {
