@@ -214,6 +214,13 @@ export const tests = {
       assert.deepEqual(heard.filter(([, method]) => method === 'answer').length, 1, 'a ping is answered');
       assert.ok(heard.filter(([method]) => method === 'GET').length === 1 && heard.every(([, , key]) => key === 'Bearer of the server'));
       assert.equal(await page.evaluate(() => window.hit), undefined);
+      heard.length = 0;
+      await page.evaluate(async () => {
+        const tools = await import(new URL('page/tools.js', document.baseURI));
+        for (const server of tools.all()) server.tools = null;
+        await Promise.all([tools.connected(), tools.connected()]);
+      });
+      assert.equal(heard.filter(([, method]) => method === 'initialize').length, 1, 'one session');
       await page.click('#settings-open');
       await page.click('.servers >> text="Remove"');
       assert.equal(await page.locator('.servers li').count(), 0);

@@ -77,9 +77,14 @@ export function allow(server, name, isAllowed = true) {
   write();
 }
 
-/** Connects a server, unless it is connected; afterwards it has tools or a fault. */
-async function connect(server) {
-  if (server.tools) return;
+/** Connects a server, unless it is connected; afterwards it has tools or a fault. Callers at the same time share one session. */
+function connect(server) {
+  if (server.tools) return undefined;
+  server.connecting ??= open(server).finally(() => { server.connecting = null; });
+  return server.connecting;
+}
+
+async function open(server) {
   try {
     await mayConnect(server.url);
     await server.client.connect();
