@@ -298,12 +298,12 @@ impl From<TokenizerError> for EngineError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TokenList {
-    /// [`Request::stop_tokens`].
+    /// [`Request::stop_tokens`](crate::Request::stop_tokens).
     Stop,
-    /// [`Request::allowed_tokens`].
+    /// [`Request::allowed_tokens`](crate::Request::allowed_tokens).
     Allowed,
-    /// [`Request::banned_sequences`].
+    /// [`Request::banned_sequences`](crate::Request::banned_sequences).
     Banned,
-    /// [`ReasoningLimit::ending`] of [`Request::reasoning`].
+    /// [`ReasoningLimit::ending`](crate::ReasoningLimit::ending) of [`Request::reasoning`](crate::Request::reasoning).
     Reasoning,
 }

@@ -42,7 +42,7 @@ pub struct Piece {
 pub struct Finish {
     /// Why.
     pub reason: FinishReason,
-    /// The index in [`Request::stop`] of the string that ended the text, for [`FinishReason::Stop`]; `None` after a
+    /// The index in [`Request::stop`](crate::Request::stop) of the string that ended the text, for [`FinishReason::Stop`]; `None` after a
     /// stop token.
     pub stop: Option<usize>,
     /// The seed of its tokens.
@@ -91,7 +91,7 @@ pub struct Usage {
     pub generated_tokens: usize,
     /// From the first token to the last.
     pub decode: Duration,
-    /// How draft tokens were made, if the request asked for them ([`Request::draft`]).
+    /// How draft tokens were made, if the request asked for them ([`Request::draft`](crate::Request::draft)).
     pub drafting: Option<Drafting>,
     /// Drafts: steps with draft tokens.
     pub drafts: usize,
@@ -177,11 +177,11 @@ fn rate(tokens: usize, time: Duration) -> Option<f64> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Drafting {
-    /// [`DraftSource::Lookup`].
+    /// [`DraftSource::Lookup`](crate::DraftSource::Lookup).
     Lookup,
-    /// [`DraftSource::Heads`].
+    /// [`DraftSource::Heads`](crate::DraftSource::Heads).
     Heads,
-    /// [`DraftSource::Model`].
+    /// [`DraftSource::Model`](crate::DraftSource::Model).
     Model,
     /// None, because the sampling of the request depends on tokens that would be draft tokens: on this.
     Off(&'static str),

@@ -47,13 +47,13 @@ pub struct Request {
     /// penalties and all that follows choose among the tokens that the grammar allows; log-probabilities are those of
     /// the model. A text that a limit cuts is the start of one that the grammar allows.
     pub grammar: Option<Grammar>,
-    /// Number of alternatives returned with the log-probability of each generated token ([`Piece::logprob`]).
+    /// Number of alternatives returned with the log-probability of each generated token ([`Piece::logprob`](crate::Piece::logprob)).
     pub logprobs: Option<usize>,
-    /// The same for each token of the prompt but the first ([`Piece::prompt_logprobs`]). Such a prompt is computed as a
+    /// The same for each token of the prompt but the first ([`Piece::prompt_logprobs`](crate::Piece::prompt_logprobs)). Such a prompt is computed as a
     /// whole, and in batches of no more tokens than [`Limits::output_rows`](crate::Limits::output_rows). They are held
     /// until the first piece, in 8 bytes for each of the most likely.
     pub prompt_logprobs: Option<usize>,
-    /// Return the experts that computed each generated token ([`Piece::routing`]). The text is the same either way, so
+    /// Return the experts that computed each generated token ([`Piece::routing`](crate::Piece::routing)). The text is the same either way, so
     /// a receipt does not have it.
     #[serde(skip)]
     pub routing: bool,
