@@ -198,7 +198,7 @@ fn of_the_quick_suite() {
     ALL.iter().for_each(|(_, part)| run_dry(*part, &make, seed, Extent::Quick).unwrap());
     let (prepared, launched) = (gpu.prepared.lock().unwrap(), gpu.launched.lock().unwrap());
     assert!(*prepared == *launched, "seed {seed}: {} prepared, {} launched", prepared.len(), launched.len());
-    assert!((50..=350).contains(&launched.len()), "seed {seed}: {} kernels", launched.len());
+    assert!((100..=250).contains(&launched.len()), "seed {seed}: {} kernels", launched.len());
     for file in ["attention_decode.cu", "gemm_wgmma.cu", "gemv.cu", "sample.gpu"] {
         assert!(launched.iter().any(|unit| unit.file == file), "seed {seed}: no kernel of {file}");
     }
