@@ -138,7 +138,7 @@ mod tests {
             (80, "a b\n\n  c\n", "a b\n\n  c\n"),
             (10, "the mill by the river\nx", "the mill\nby the\nriver\nx"),
             // A row continues at its last column that is not too far right, a comment as a comment.
-            (20, "ok     cpu  it is all right here\n", "ok     cpu\n       it is all\n       right here\n"),
+            (20, "ok     cpu  it is all right here\n", "ok     cpu  it is\n       all right\n       here\n"),
             (24, "ok   cpu:  it is all right here", "ok   cpu:  it is all\n           right here"),
             (12, "# a comment of words\n", "# a comment\n# of words\n"),
             (12, "  - item of a list", "  - item of\n  a list"),
