@@ -24,7 +24,7 @@ pub struct Synthetic {
     pub(super) model: Model,
     pub(super) mix: Mix,
     /// The codes, if it is a folder.
-    codes: Option<Codes>,
+    pub(super) codes: Option<Codes>,
 }
 
 impl Synthetic {

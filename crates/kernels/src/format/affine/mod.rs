@@ -126,7 +126,7 @@ macro_rules! names {
 
         const fn encode_nmse(bits: usize, group: usize, has_zero: bool) -> f64 {
             match bits {
-                _ if has_zero => 8.2e-3,
+                _ if has_zero => 8.7e-3,
                 $($bits => if group == 64 { $half_nmse } else { $single_nmse },)*
                 _ => 0.0,
             }
@@ -169,9 +169,9 @@ impl<const BITS: usize, H: Head> Affine<BITS, H> {
     /// Encodes a block by its smallest and largest value, of which one may be 0: a zero point is a code.
     fn encode_with_zero(values: &[f32], levels: f32, block: &mut [u8]) {
         let (least, most) = values.iter().fold((0f32, 0f32), |(least, most), &x| (least.min(x), most.max(x)));
-        H::put(block, 0, (most - least) / levels, 0.0);
+        H::put(block, 0, ((most - least) / levels).min(half::f16::MAX.to_f32()), 0.0);
         let [scale, _] = H::get(block, 0);
-        let zero = if scale > 0.0 { (-least / scale).round() } else { 0.0 };
+        let zero = if scale > 0.0 { (-least / scale).round().min(levels) } else { 0.0 };
         H::put(block, 0, scale, -(scale * zero));
         let code = |x: f32| if scale > 0.0 { (x / scale + zero).round().clamp(0.0, levels) as u8 } else { 0 };
         Self::put_codes(block, |i| code(values[i]));

@@ -50,7 +50,7 @@ fn shrunk(model: &Model) -> Synthetic {
         experts.inner = 32;
         experts.shared = experts.shared.min(32);
     }
-    Synthetic { model, mix: find_mix("Q8_0").unwrap() }
+    Synthetic { model, mix: find_mix("Q8_0").unwrap(), codes: None }
 }
 
 /// The routers' choices for random tokens, as benchmarks have them.
