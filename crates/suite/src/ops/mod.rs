@@ -197,9 +197,13 @@ fn product_bound(tensors: &[TensorView], precision: Precision, x: &[f32]) -> f64
 
 const PRECISIONS: [Precision; 2] = [Precision::Exact, Precision::Fast];
 
-/// The name under which errors are reported: one for each [`Rounding`].
+/// The name under which errors are reported: without rounding, rounded to bfloat16, and to int8.
 fn kind(names: [&'static str; 3], tensors: &[TensorView], precision: Precision) -> &'static str {
-    names[rounding(tensors, precision) as usize]
+    names[match rounding(tensors, precision) {
+        Rounding::None => 0,
+        Rounding::Bf16 | Rounding::Bf16Both => 1,
+        Rounding::Int8 => 2,
+    }]
 }
 
 /// Activations of a contiguous matrix in a guard. Made last, so that a GPU may start with what takes them before they
