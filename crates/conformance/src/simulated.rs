@@ -3,7 +3,7 @@
 use crate::sources;
 use gpu_sim::{Arg as SimArg, Language, Launch as SimLaunch, Mode, Order, Program, Source};
 use gristmill_cuda::{Cuda, Options};
-use gristmill_gpu::{Access, Arg, Gpu, HostLink, Launch, Properties, Region, Unit};
+use gristmill_gpu::{Access, Arg, Gpu, HostLink, Launch, Properties, Region, TensorMap, Unit};
 use gristmill_kernels::ops::Graph;
 use gristmill_kernels::tensor::DeviceId;
 use gristmill_kernels::{Backend, Error, Result};
@@ -95,6 +95,7 @@ enum OwnedArg {
     Buffer { address: u64, bytes: usize, access: gpu_sim::Access, settled: bool },
     Null,
     Bytes(Vec<u8>),
+    Tiles { address: u64, size: [usize; 2], stride: usize, tile: [usize; 2] },
 }
 
 /// Where compiled sources are kept between runs.
@@ -320,6 +321,14 @@ impl OwnedArg {
             }
             OwnedArg::Null => SimArg::Null,
             OwnedArg::Bytes(bytes) => SimArg::Bytes(bytes),
+            OwnedArg::Tiles { address, size, stride, tile } => SimArg::TensorMap(gpu_sim::TensorMap {
+                address: pointer(*address),
+                element: TensorMap::ELEMENT,
+                size: *size,
+                stride: *stride,
+                tile: *tile,
+                swizzle: gpu_sim::Swizzle::Bytes128,
+            }),
         }
     }
 }
@@ -449,6 +458,12 @@ impl Gpu for Simulator {
                 },
                 Arg::Null => OwnedArg::Null,
                 Arg::Bytes(bytes) => OwnedArg::Bytes(bytes.to_vec()),
+                Arg::Tiles(TensorMap { region, offset, size, stride, tile_rows }) => OwnedArg::Tiles {
+                    address: region.address() + offset as u64,
+                    size,
+                    stride,
+                    tile: [TensorMap::TILE_COLUMNS, tile_rows as usize],
+                },
             })
             .collect();
         written.extend(launch.args.iter().filter_map(|arg| match arg {

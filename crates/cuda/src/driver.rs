@@ -26,6 +26,7 @@ mod interop;
 mod pages;
 mod pieces;
 mod staging;
+mod tiles;
 
 use super::cache::Cache;
 use super::jit::Compiler;
@@ -381,6 +382,12 @@ impl Gpu for Driver {
     fn launch(&self, launch: &Launch) -> Result<()> {
         let function = self.function(&launch.kernel)?;
         self.shared.enter()?;
+        let tiles = launch.args.iter().filter_map(|arg| match arg {
+            Arg::Tiles(map) => Some(tiles::encode(self.properties.id, map)),
+            _ => None,
+        });
+        let tiles: Vec<_> = tiles.collect::<Result<_>>()?;
+        let mut next_tiles = tiles.iter();
         let mut addresses = [0_u64; MOST_ARGUMENTS];
         let mut arguments = [ptr::null_mut::<c_void>(); MOST_ARGUMENTS];
         if launch.args.len() > MOST_ARGUMENTS {
@@ -394,6 +401,7 @@ impl Gpu for Driver {
                 }
                 Arg::Null => ptr::from_mut(address).cast(),
                 Arg::Bytes(bytes) => bytes.as_ptr().cast_mut().cast(),
+                Arg::Tiles(_) => next_tiles.next().map_or(ptr::null(), ptr::from_ref).cast_mut().cast(),
             };
         }
         let mut overlap = sys::CUlaunchAttribute {

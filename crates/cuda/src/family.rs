@@ -12,9 +12,9 @@
 //! | `gemm_wgmma.cu` | `wgmma` in bfloat16, on compute capability 9.0 | most |
 //!
 //! Weights are on the long side of the tensor core. The lane that loaded them unpacks them in registers, once for up to
-//! 64 tokens. Only activations pass through shared memory. If tiles are fewer than multiprocessors, several blocks
-//! share a tile's columns, and `gemm_sum.cu` adds their sums. In `gemm_wgmma.cu`, the warps that copy do not multiply,
-//! because `fence.proxy.async` waits for every load of its thread. If the last two families compute experts, gate and
+//! 64 tokens. Only activations pass through shared memory, in `gemm_wgmma.cu` weights too. If tiles are fewer than
+//! multiprocessors, several blocks share a tile's columns, and `gemm_sum.cu` adds their sums. In `gemm_wgmma.cu`, the device
+//! copies activations by itself, started by warps that do not multiply. If the last two families compute experts, gate and
 //! up write the bfloat16 activations that down reads. Down then writes bfloat16 that is summed
 //! (`gpu/src/experts/rounded.rs`). *Products with int8 activations depend on the number of rows, within the tolerance
 //! of int8.* A deterministic backend multiplies only by int8. For many rows it uses `gemm_int8_tile.cu`: the same sums

@@ -6,9 +6,10 @@ use super::family::{Family, Shape};
 use super::gemm_sum;
 use gristmill_gpu::Unit;
 use gristmill_gpu::epilogue::{EpilogueParams, ProductEpilogue};
+use gristmill_gpu::layout::plane_bytes;
 use gristmill_gpu::product::{Product, RowSelection, word};
-use gristmill_gpu::{Access, Arg, Kernel, Launch, Scratch, shared_struct};
-use gristmill_kernels::act::Precision;
+use gristmill_gpu::{Access, Arg, Kernel, Launch, Scratch, TensorMap, shared_struct};
+use gristmill_kernels::act::{ACT_BLOCK, Precision};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::format::Format;
 use gristmill_kernels::groups::max_tiles;
@@ -51,19 +52,22 @@ struct Cut {
     split: usize,
     /// Blocks that fit a multiprocessor.
     blocks: usize,
-    /// Rounds of columns of X that are in shared memory.
+    /// Rounds of columns of X that are in shared memory: the most, for `wgmma`.
     stages: usize,
+    /// Chunks of a warp's weights in shared memory, for `wgmma`.
+    chunks: usize,
     /// How long a block takes for [`TIMED_COLUMNS`], relative to the others' (measured on an H200).
     time: usize,
 }
 
 impl Cut {
     const fn mma(tokens: usize, fragments: usize, split: usize, blocks: usize, stages: usize, time: usize) -> Self {
-        Self { family: Family::Mma, tokens, warps: 8, copiers: 0, fragments, split, blocks, stages, time }
+        Self { family: Family::Mma, tokens, warps: 8, copiers: 0, fragments, split, blocks, stages, chunks: 0, time }
     }
 
-    const fn wgmma(tokens: usize, warps: usize, fragments: usize, blocks: usize, stages: usize, time: usize) -> Self {
-        Self { family: Family::Wgmma, tokens, warps, copiers: 4, fragments, split: 1, blocks, stages, time }
+    const fn wgmma(tokens: usize, warps: usize, fragments: usize, chunks: usize, time: usize) -> Self {
+        let (family, copiers, split, stages, blocks) = (Family::Wgmma, 8, 1, 8, 1);
+        Self { family, tokens, warps, copiers, fragments, split, blocks, stages, chunks, time }
     }
 }
 
@@ -80,14 +84,24 @@ enum GemmVariant {
 
 /// Narrow ones start and end sooner, most of all if their warps share the columns; large ones unpack each weight for
 /// more rows of X, and read each row of X for more weights.
-const CUTS: [Cut; 6] = [
+const CUTS: [Cut; 7] = [
     Cut::mma(32, 1, 1, 2, 3, 50),
     Cut::mma(32, 1, 4, 1, 2, 20),
     Cut::mma(64, 1, 1, 2, 2, 70),
     Cut::mma(64, 2, 1, 1, 3, 120),
-    Cut::wgmma(128, 12, 1, 1, 6, 124),
-    Cut::wgmma(128, 8, 2, 1, 6, 165),
+    Cut::wgmma(64, 12, 1, 3, 66),
+    Cut::wgmma(128, 8, 1, 3, 62),
+    Cut::wgmma(128, 8, 2, 2, 110),
 ];
+
+/// Columns of X in a stage of `gemm_wgmma.cu`.
+const STAGE_COLUMNS: usize = 64;
+/// Shared memory of a multiprocessor of compute capability 9.0, and what the system takes for each block.
+const MULTIPROCESSOR_SHARED: usize = 228 << 10;
+const BLOCK_SHARED: usize = 1 << 10;
+/// Columns of a group of weights with one scale, at least, and bytes of the scale and offset of one.
+const GROUP_COLUMNS: usize = 16;
+const SCALE_BYTES: usize = 8;
 
 /// Formats that the kernels multiply: quantised ones, bfloat16, and floats with fewer bits. F16 has more bits than bfloat16
 /// would keep.
@@ -141,6 +155,7 @@ impl Cut {
                 RowSelection::Pairs { groups, .. } if cut.family == Family::Mma => {
                     cut.is_for_experts() && groups.tile_rows() <= TILE
                 }
+                RowSelection::Pairs { groups, .. } => groups.tile_rows() <= cut.tokens,
                 _ => true,
             };
             fits && cut.fits(cuda, product.format()) && cuda.may(cut.family)
@@ -182,7 +197,8 @@ impl Cut {
     /// Columns of a step: `STEP` in the kernels.
     fn step_columns(&self, format: Format) -> usize {
         match self.family {
-            Family::Wgmma => 128,
+            Family::Wgmma if format.is_bf16() => 128,
+            Family::Wgmma => 256,
             _ if format.is_bf16() => 64,
             _ => 256,
         }
@@ -246,21 +262,74 @@ impl Cut {
             ("TOKENS", self.tokens.to_string()),
             ("WARPS", self.warps.to_string()),
             ("FRAGMENTS", self.fragments.to_string()),
-            ("BLOCKS", self.blocks.to_string()),
-            ("STAGES", self.stages.to_string()),
+            ("STAGES", self.stages(format).to_string()),
         ];
         if self.family == Family::Mma {
-            defines.extend([("TILE", TILE.to_string()), ("SPLIT", self.split.to_string())]);
+            let more = [("TILE", TILE), ("BLOCKS", self.blocks), ("SPLIT", self.split)];
+            defines.extend(more.map(|(name, value)| (name, value.to_string())));
+        } else {
+            let planes: Vec<_> = plane_bytes(format).iter().map(usize::to_string).collect();
+            let more = [("PLANE_BYTES", planes.join(",")), ("STAGED_ROW", self.staged_row(format).to_string())];
+            defines.extend(more);
+            defines.extend([("CHUNKS", self.chunks.to_string()), ("COPIERS", self.copiers.to_string())]);
         }
         defines
     }
 
+    /// Stages of X: for `wgmma` as many as there is shared memory.
+    fn stages(&self, format: Format) -> usize {
+        if self.family == Family::Mma {
+            return self.stages;
+        }
+        // A stage has a tile's rows of Y too, and two barriers; one tile more is known.
+        let known = self.tokens * size_of::<u32>();
+        let stage = self.stage_bytes(format) + known + 16;
+        let most = MULTIPROCESSOR_SHARED / self.blocks - BLOCK_SHARED - STAGES_ALIGNMENT - known;
+        (most.saturating_sub(self.weight_bytes(format)) / stage).clamp(1, self.stages)
+    }
+
+    fn stage_bytes(&self, format: Format) -> usize {
+        let columns = if self.family == Family::Wgmma { STAGE_COLUMNS } else { self.round_columns(format) };
+        self.tokens * columns * size_of::<u16>()
+    }
+
+    /// Bytes of shared memory for weights and their scales, for `wgmma`.
+    fn weight_bytes(&self, format: Format) -> usize {
+        let rows = self.warps * self.fragments * 16;
+        let groups = if format.is_bf16() { 1 } else { self.step_columns(format) / GROUP_COLUMNS };
+        rows * (self.chunks * self.staged_row(format) + groups * SCALE_BYTES)
+    }
+
+    /// Bytes of a row of a chunk in shared memory: all units of 16 bytes of which its planes can have a part, and an odd
+    /// number of them, so that the same columns of several rows are in different banks.
+    fn staged_row(&self, format: Format) -> usize {
+        let blocks = self.step_columns(format) / format.block_len();
+        let window = |bytes: usize| match bytes {
+            _ if bytes.is_multiple_of(16) || 16 % bytes == 0 => bytes.next_multiple_of(16),
+            _ => (bytes + 30) / 16 * 16,
+        };
+        let units = plane_bytes(format).into_iter().map(|bytes| window(blocks * bytes) / 16).sum::<usize>();
+        (units | 1) * 16
+    }
+
     fn shared_bytes(&self, format: Format) -> usize {
-        // For `wgmma`, stages start at a multiple of 1,024.
-        let more = if self.family == Family::Wgmma { 1024 } else { 0 };
-        self.stages * self.tokens * self.round_columns(format) * size_of::<u16>() + more
+        let more = if self.family == Family::Wgmma { STAGES_ALIGNMENT + self.weight_bytes(format) } else { 0 };
+        self.stages(format) * self.stage_bytes(format) + more
+    }
+
+    /// Blocks of a launch: for `wgmma` as many as run at a time, each of which takes its share of the tiles.
+    fn grid(&self, cuda: &Cuda, product: &Product, shares: usize) -> Result<usize> {
+        let blocks = elements("blocks", &[weight_rows(product).div_ceil(self.weight_rows()), self.tiles(product)])?;
+        let multiprocessors = cuda.device.gpu().properties().multiprocessors.max(1) as usize;
+        let at_once = (multiprocessors * self.blocks / shares).max(1);
+        Ok(if self.family == Family::Wgmma { blocks.min(at_once) } else { blocks })
     }
 }
+
+/// What the stages of `gemm_wgmma.cu` are aligned to in shared memory.
+const STAGES_ALIGNMENT: usize = 1024;
+/// Neighbouring rows of X that one copy brings there.
+const X_BOX: u32 = 8;
 
 shared_struct! {
     pub(super) struct GemmParams {
@@ -281,8 +350,16 @@ shared_struct! {
         // Pairs of experts that share a row of X.
         pairs_per_row: u32,
         epilogue: EpilogueParams,
-        padding: u32,
+        // Neighbouring rows of X that one copy brings (`gemm_wgmma.cu`): 1 where a tile's rows lie apart.
+        x_box: u32,
     }
+}
+
+/// Activations in bfloat16 as a matrix that is read in tiles of so many rows.
+fn tiles_of(x: Arg, rows: usize, cols: usize, tile_rows: u32) -> Arg {
+    let Arg::Buffer { region, offset, .. } = x else { return Arg::Null };
+    let columns = cols.next_multiple_of(ACT_BLOCK);
+    Arg::Tiles(TensorMap { region, offset, size: [columns, rows], stride: columns * TensorMap::ELEMENT, tile_rows })
 }
 
 /// Launches a product; activations are the caller's to prepare.
@@ -310,7 +387,8 @@ fn launch(cuda: &Cuda, product: &Product, cut: Cut, shares: Option<(usize, &Scra
         None if up.is_some() => GemmVariant::Gated,
         None => GemmVariant::Plain,
     };
-    let blocks = elements("blocks", &[weight_rows(product).div_ceil(cut.weight_rows()), cut.tiles(product)])?;
+    let blocks = cut.grid(cuda, product, shares.map_or(1, |(shares, _)| shares))?;
+    let x_box = if matches!(rows, RowSelection::All) { X_BOX } else { 1 };
     // Numbers of 16 bits are in the place of activations, or of the first half of a row of floats.
     let (y_stride, y_arg) = match product.act.filter(|_| rounded) {
         Some(act) => (w.rows, act.storage.bf16(Access::Write)),
@@ -333,16 +411,17 @@ fn launch(cuda: &Cuda, product: &Product, cut: Cut, shares: Option<(usize, &Scra
         y_rows: word(op, "rows of Y", y.rows())?,
         pairs_per_row: word(op, "pairs of a row", pairs_per_row)?,
         epilogue: epilogue.into(),
-        padding: 0,
+        x_box,
     };
     let defines = cut.defines(w.format, form, rounded);
     let defines: Vec<_> = defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let file = cut.file();
     let kernel = Kernel { file, entry: file.trim_end_matches(".cu"), defines: &defines };
     let [ids, pairs, tiles, tile_count] = product.rows.args();
-    let (weight, up, x) = (w.arg(), product.up_arg(), product.bf16()?);
+    let (weight, up, x_arg) = (w.arg(), product.up_arg(), product.bf16()?);
+    let x_arg = if cut.family == Family::Wgmma { tiles_of(x_arg, x.rows(), x.cols(), x_box) } else { x_arg };
     let (flag, params) = (cuda.device.flag(), Arg::params(&params));
-    let args = [weight, up, x, ids, pairs, tiles, tile_count, bias_arg, up_bias, y_arg, flag, params];
+    let args = [weight, up, x_arg, ids, pairs, tiles, tile_count, bias_arg, up_bias, y_arg, flag, params];
     let grid = [word(op, "blocks", blocks)?, shares.map_or(1, |(shares, _)| shares) as u32, 1];
     let launch = Launch::new(kernel, grid, cut.threads(), &args);
     cuda.device.launch(&Launch { shared: cut.shared_bytes(w.format) as u32, ..launch })

@@ -121,6 +121,7 @@ const OWN: Library = gristmill_gpu::library!("cuda", language Some("device_cuda.
         "rates.cu",
         "row_chunks.cuh",
         "shared_act.cuh",
+        "staged.cuh",
         "system.cuh",
     ]
 );

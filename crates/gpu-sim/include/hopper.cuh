@@ -32,6 +32,8 @@ static inline void mbarrier_wait(u64* barrier, u32 parity, GPU_SIM_HERE) {
     gpu_sim::phase(gpu_sim::PHASE_WAIT, barrier, parity, site);
 }
 
+static inline bool is_elected() { return (threadIdx.x & 31) == 0; }
+
 // ---- Copies that the device goes on with by itself.
 struct TensorMap {
     u64 opaque[16];
@@ -128,6 +130,8 @@ static inline u64 wgmma_matrix(const void* shared, u32 leading, u32 stride, Swiz
     return (u64)(shared_address(shared) >> 4 & 0x3fff) | (u64)(leading >> 4 & 0x3fff) << 16 |
            (u64)(stride >> 4 & 0x3fff) << 32 | (u64)swizzle << 62;
 }
+
+static inline u64 wgmma_columns(u64 matrix, u32 columns) { return matrix + columns / 8; }
 
 static inline void wgmma_fence(GPU_SIM_HERE) {
     static const gpu_sim::Collective collective = {gpu_sim::fence_all, "wgmma.fence", 1, 0};

@@ -172,6 +172,14 @@ static inline void ldmatrix_x4_trans(u32 (&r)[4], const void* shared, GPU_SIM_HE
 }
 
 #if __CUDA_ARCH__ >= 800
+static inline u32 fma_bf16x2(u32 a, u32 b, u32 c) {
+    // The product is exact in f64, and so is the sum but for a rounding far below that of bfloat16.
+    auto one = [](u16 a, u16 b, u16 c) {
+        return (float)((double)gpu_sim::of_bf16(a) * gpu_sim::of_bf16(b) + gpu_sim::of_bf16(c));
+    };
+    return pack_bf16(one((u16)a, (u16)b, (u16)c), one((u16)(a >> 16), (u16)(b >> 16), (u16)(c >> 16)));
+}
+static inline u32 in_register(u32 value) { return value; }
 // The bytes are copied at the wait that covers them, so a missing wait shows the old bytes.
 static inline void cp_async_16(void* shared, const void* global, bool valid, GPU_SIM_HERE) {
     gpu_sim::copy(shared, global, 16, valid ? 16 : 0, site);

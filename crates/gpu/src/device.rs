@@ -110,6 +110,10 @@ impl Device {
                 self.own(launch.kernel.entry, region)?;
                 region.range(offset, bytes).map(|_| ())
             }
+            Arg::Tiles(map) => {
+                self.own(launch.kernel.entry, map.region)?;
+                map.region.range(map.offset, map.bytes()).map(|_| ())
+            }
             Arg::Null | Arg::Bytes(_) => Ok(()),
         })
     }

@@ -423,6 +423,36 @@ pub enum Arg<'a> {
     Null,
     /// A struct by value.
     Bytes(&'a [u8]),
+    /// A matrix of which a kernel copies tiles, by value: for CUDA from compute capability 9.0 on.
+    Tiles(TensorMap<'a>),
+}
+
+/// A matrix that is read in tiles: `tile_rows` rows of 64 elements of 16 bits, in the order of the swizzle of 128 bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorMap<'a> {
+    /// The memory.
+    pub region: &'a Region,
+    /// The byte of the first element, a multiple of 16.
+    pub offset: usize,
+    /// Elements of a row, and rows: both at least 1.
+    pub size: [usize; 2],
+    /// Bytes from a row to the next, a multiple of 16.
+    pub stride: usize,
+    /// Rows of a tile.
+    pub tile_rows: u32,
+}
+
+impl TensorMap<'_> {
+    /// Bytes of an element.
+    pub const ELEMENT: usize = 2;
+    /// Elements of a row of a tile.
+    pub const TILE_COLUMNS: usize = 64;
+
+    /// Bytes from the first element to the last one's end.
+    pub(crate) fn bytes(&self) -> usize {
+        let [columns, rows] = self.size;
+        rows.saturating_sub(1).saturating_mul(self.stride).saturating_add(columns * Self::ELEMENT)
+    }
 }
 
 impl<'a> Arg<'a> {

@@ -167,6 +167,11 @@ pub fn bytes(shape: &TensorShape) -> u64 {
     shape.bytes(shape.rows, Some(Planes::new(shape.format, shape.cols).row_bytes))
 }
 
+/// Bytes that each plane of a row has of a block, in the order of the planes.
+pub fn plane_bytes(format: Format) -> Vec<usize> {
+    Planes::new(format, format.block_len()).planes.into_iter().map(|(_, bytes)| bytes).collect()
+}
+
 /// Where a byte of a row's first block is in a row of this layout, and how far from the same byte of the next block. Bytes that
 /// follow in the same plane of the format follow here too.
 pub fn position(format: Format, cols: usize, byte: usize) -> (usize, usize) {

@@ -33,7 +33,8 @@ mod vendor;
 pub use backend::GpuBackend;
 pub use device::{Device, Scratch};
 pub use device_api::{
-    Access, Arg, Gpu, Kernel, Launch, Properties, Region, Unit, host_link, read_now, region_of, region_of_view_mut,
+    Access, Arg, Gpu, Kernel, Launch, Properties, Region, TensorMap, Unit, host_link, read_now, region_of,
+    region_of_view_mut,
 };
 pub use host_link::HostLink;
 pub use vendor::Vendor;

@@ -132,6 +132,7 @@ impl Driver {
                 Arg::Null => work::Argument::Null,
                 Arg::Bytes(bytes) if bytes.len() <= work::MOST_BYTES => work::Argument::Bytes(bytes),
                 Arg::Bytes(bytes) => return refuse(format!("an argument of {} bytes", bytes.len())),
+                Arg::Tiles(_) => return refuse("a matrix in tiles".to_owned()),
             });
         }
         work.dispatch(&pipeline, grid, launch.block, shared, &args)

@@ -48,6 +48,11 @@ const fn wgmma(find: &'static str, replace: &'static str, part: &'static str, ki
     Bug { family: Some(Family::Wgmma), ..bug("gemm_wgmma.cu", find, replace, part, kinds) }
 }
 
+/// In `staged.cuh`.
+const fn staged(find: &'static str, replace: &'static str, part: &'static str, kinds: &'static [Kind]) -> Bug {
+    Bug { family: Some(Family::Wgmma), ..bug("staged.cuh", find, replace, part, kinds) }
+}
+
 /// In `gemm_int8_tile.cu`.
 const fn int8_tile(find: &'static str, replace: &'static str, part: &'static str, kinds: &'static [Kind]) -> Bug {
     Bug { family: Some(Family::Int8), ..bug("gemm_int8_tile.cu", find, replace, part, kinds) }
@@ -96,15 +101,16 @@ pub const BUGS: &[Bug] = &[
     bug("reduce.h", "    barrier();\n    return warp_sum(here.lane()", "    return warp_sum(here.lane()", "rms_norm", &[Kind::Uninitialised]),
     bug("group.h", "i += here.block_width()) tables[i] = 0;", "i += here.block_width() + 1) tables[i] = 0;", "group_by_expert", &[Kind::Uninitialised]),
     bug("gemm.cu", "    for (u32 i = here.thread_x(); i < TOKENS; i += THREADS) {", "    for (u32 i = here.thread_x(); i < TOKENS - 1; i += THREADS) {", "matmul", &[Kind::Uninitialised]),
-    Bug { family: Some(Family::Wgmma), ..bug("gemm.cuh", "min(output_of(m, h), p.outputs - 1) * p.row_bytes", "output_of(m, h) * p.row_bytes", "matmul", &[Kind::OutOfBounds]) },
-    wgmma("bool valid = at < x_bytes;", "bool valid = true;", "matmul", &[Kind::OutOfBounds]),
-    wgmma("i < TOKENS; i += 32 * COPIERS", "i < TOKENS - 1; i += 32 * COPIERS", "matmul", &[Kind::Uninitialised]),
-    wgmma("mbarrier_init(&full[here.thread_x() - 32 * WARPS], 32);", "mbarrier_init(&full[here.thread_x() - 32 * WARPS], 31);", "matmul", &[Kind::Phase, Kind::RaceInBlock]),
+    staged("min(GATED ? own % 8 : own, last)", "(GATED ? own % 8 : own)", "matmul", &[Kind::OutOfBounds]),
+    staged("bool valid = byte < left", "bool valid = true", "matmul", &[Kind::OutOfBounds]),
+    wgmma("thread < TOKENS) y_of", "thread < TOKENS - 1) y_of", "matmul", &[Kind::Uninitialised]),
+    wgmma("mbarrier_init(&full[here.thread_x()], COPIERS);", "mbarrier_init(&full[here.thread_x()], COPIERS - 1);", "matmul", &[Kind::Phase, Kind::RaceInBlock]),
     // Rows so long that stages are used again.
-    wgmma("mbarrier_init(&empty[here.thread_x() - 32 * WARPS], WARPS);", "mbarrier_init(&empty[here.thread_x() - 32 * WARPS], WARPS + 1);", "matmul", &[Kind::Deadlock, Kind::Phase]),
+    wgmma("mbarrier_init(&empty[here.thread_x()], WARPS);", "mbarrier_init(&empty[here.thread_x()], WARPS + 1);", "matmul", &[Kind::Deadlock, Kind::Phase]),
     wgmma("wgmma_wait<1>();", "wgmma_wait<2>();", "matmul_rows", &[Kind::InFlight]),
-    wgmma("wgmma_wait<0>();\n        stages.release(step);", "stages.release(step);\n        wgmma_wait<0>();", "matmul", &[Kind::InFlight, Kind::RaceInBlock]),
-    wgmma("        wgmma_wait<0>();\n", "", "gate_up", &[Kind::InFlight, Kind::RaceInBlock]),
+    wgmma("wgmma_wait<0>();\n    stages.release(step - 1);", "stages.release(step - 1);\n    wgmma_wait<0>();", "matmul", &[Kind::InFlight, Kind::RaceInBlock]),
+    wgmma("    wgmma_wait<0>();\n", "", "gate_up", &[Kind::InFlight, Kind::RaceInBlock]),
+    wgmma("cp_async_wait<CHUNKS - 2>();", "cp_async_wait<CHUNKS - 1>();", "matmul", &[Kind::InFlight, Kind::Uninitialised, Kind::RaceInBlock]),
     // Bugs that only Metal can have: memory that a barrier does not order, weights as the file has them, its words.
     metal("route_and_group.h", "barrier_global();", "barrier();", "route_and_group", &[Kind::RaceInBlock]),
     metal("sample.h", "    }\n    barrier_global();\n    for (u64 token", "    }\n    barrier();\n    for (u64 token", "sample", &[Kind::RaceInBlock, Kind::RaceInWarp]),

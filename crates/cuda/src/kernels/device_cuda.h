@@ -25,6 +25,8 @@ typedef long long i64;
 #define OUT(T, name, index) T* name
 #define INOUT(T, name, index) T* name
 #define PARAMS(T, name, index) const T name
+// A matrix of which `copy_tile` brings tiles (hopper.cuh).
+#define TENSOR_MAP(name, index) const __grid_constant__ TensorMap name
 
 // A constant of a struct, and a table that no kernel writes.
 #define MEMBER static constexpr

@@ -283,7 +283,7 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
         for (u32 i = here.thread_x(); i < TOKENS; i += THREADS) {
             Line line = line_of(i, first, count, ids, pairs, flag, p);
             y_of[i] = line.y;
-            x_of[i % LINES * COPIES + i / LINES] = line.x;
+            x_of[i % LINES * COPIES + i / LINES] = u64(line.x) * x_bytes;
         }
         barrier();
 

@@ -1,7 +1,7 @@
 // Common parts of the matrix products on tensor cores: Y = X · Wᵀ for many rows of X, dense or grouped by expert.
 //
 // Weights are rounded to bfloat16 after scaling in f32. With rounded activations the NMSE is about 6e-6; int8 activations
-// have 3e-5.
+// have 3e-5. `gemm_wgmma.cu` scales in bfloat16 (staged.cuh): about 8e-6.
 //
 // Defines: FORMAT, GATED (1: two weights, gate and up), TOKENS (rows of X at once), FRAGMENTS (of weights of a warp or
 // warpgroup), SHARED_COLUMNS (1: blocks along the grid's y share the columns of a tile), ROUNDED (1: Y is bfloat16, of gate and
@@ -58,18 +58,10 @@ typedef u16 Result;
 #else
 typedef float Result;
 #endif
-// Results that a thread writes at once: a word.
-constexpr u32 TOGETHER = 4 / sizeof(Result);
-
-DEV void store_results(Epilogue how, float* y, const float (&results)[1]) { apply_epilogue(how, y, results[0]); }
-DEV void store_results(Epilogue, u16* y, const float (&results)[2]) {
-    *reinterpret_cast<u32*>(y) = pack_bf16(results[0], results[1]);
-}
 DEV void store_result(Epilogue how, float* y, float result) { apply_epilogue(how, y, result); }
 DEV void store_result(Epilogue, u16* y, float result) { *y = float_to_bf16(result); }
 
-// Which output is at a place of a row of Y, and the reverse.
-DEV u32 output_at(u32 place) { return ROUNDED && GATED ? bf16_column(place) : place; }
+// At which place of a row of Y an output is.
 DEV u32 place_of(u32 output) { return ROUNDED && GATED ? bf16_place(output) : output; }
 
 // A lane's rows of weights: in each fragment one, and as h = 1 the one 8 below, or the same of the other matrix.
@@ -120,9 +112,8 @@ DEV Rows rows_of(u32 tile, u32 tiles_of_grid, u32 from, u32 to, const u32* pairs
 #define NO_ROW 0x80000000u
 
 struct Line {
-    // Bytes before the row of X, and the row of Y, which may be marked.
-    u64 x;
-    u32 y;
+    // The row of X, and that of Y, which may be marked.
+    u32 x, y;
 };
 
 // Row `i` of `count` from `first` on. Past the end the first row of X stands in; what comes of it is not written.
@@ -140,7 +131,7 @@ DEV Line line_of(u32 i, u32 first, u32 count, const u32* ids, const u32* pairs, 
             if (missing && from != PADDING) raise(flag, FLAG_MATMUL_ROW, from, to, p.x_rows);
         }
     }
-    return {u64(missing ? 0 : from) * 64 * p.x_blocks, missing ? NO_ROW | to : to};
+    return {missing ? 0 : from, missing ? NO_ROW | to : to};
 }
 
 // Writes what a lane has sums of: those of output `output_of(m, h)` and the lane's row `i` % 2 of eight rows `j` of X are

@@ -1,118 +1,56 @@
 // Matrix products by `wgmma` (compute capability 9.0): Y = X · Wᵀ for many rows of X, dense or grouped by expert.
 //
 // A warpgroup has 64 rows of weights for each fragment, the operand that may be in registers; rows of X, in shared memory, are
-// the other. Four lanes share two rows of weights. Of each 16 columns a lane has four neighbours: it loads their codes and
-// makes bfloat16 of them in the operand's places, because X has the even ones of 16 columns before the odd ones. The next
-// weights are unpacked while a product runs. Sums are f32, in the order of steps and pieces, whatever else is in the tile.
+// the other. Four lanes share two rows of weights. Of each 16 columns a lane has four neighbours: it makes bfloat16 of their
+// codes in the operand's places, because X has the even ones of 16 columns before the odd ones. The weights of 64 columns are
+// unpacked while the products of the 64 before run. Sums are f32, in the order of columns, whatever else is in the tile.
 //
-// A step is 128 columns; rows of X are two halves of 128 bytes each with the swizzle of `wgmma`, `STAGES` steps in flight. Four
-// more warps copy them and make copies known to products (`fence_async`), because the fence waits for all loads of the thread,
-// and warps that multiply always have weights under way. (Without those warps: half as fast on an H200.)
+// A block takes items one after another: a tile of rows of X with the outputs of its warps. Two kinds of copies run ahead of the
+// products, past the ends of items. Each warp that multiplies copies its own rows of weights as they are stored, a chunk of
+// columns at a time. Four more warps start copies of rows of X, 64 columns in a stage, which the device goes on with by itself
+// and which bring the swizzle of `wgmma`. (Copies by threads, 16 bytes each, take more: gate and up of 8,192 tokens 988 µs where
+// these take 839, on an H200. Rows of experts, which lie apart, are a copy each: four warps start one every 13 clocks, one warp
+// every 51, on an H100.)
 //
-// Defines: those of `gemm.cuh` (TOKENS a multiple of 32, at least the rows of a tile of experts), WARPS (that multiply, a
-// multiple of four), BLOCKS (of a multiprocessor), STAGES.
+// Defines: those of `gemm.cuh` (TOKENS 64 or 128, at least the rows of a tile of experts), WARPS (that multiply, a multiple of
+// four), COPIERS (warps that start copies of X), STAGES (of X), CHUNKS (of weights, in shared memory), PLANE_BYTES (bytes of the format's planes in a block, in their order),
+// STAGED_ROW (bytes of a staged row).
+#define STAGED_ROWS
 #include "gemm.cuh"
 #include "hopper.cuh"
-#include "quarter_row.cuh"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(GPU_SIM)
+#include "staged.cuh"
 
-// A lane's part of a row of weights in a step, and some of the scales, which the four lanes exchange by shuffles.
-template <class F, bool IS_FLOAT = F::IS_FLOAT>
-struct Part;
+typedef Staged<FORMAT> Weights;
 
-template <class F>
-struct Part<F, false> : QuarterRow<F> {
-    typedef QuarterRow<F> Quarter;
-    // Scales that a lane has, of 128 columns a quarter.
-    static constexpr int SCALES = 32 / F::SCALED;
-    static_assert(SCALES == 1 || F::PIECES % SCALES == 0, "a lane's scales are of one span");
-    typedef Scale Scales[SCALES];
-
-    typename F::Raw own;
-
-    // Which lane has the scale of piece i, and the first piece whose scale lane t has.
-    static DEV u32 lender(int i) { return SCALES == 1 ? Quarter::at(i) / 2 : i / 2; }
-    static DEV u32 lent(u32 t) {
-        u32 piece = 0;
-#pragma unroll
-        for (int i = PIECES - 1; i >= 0; i--) piece = lender(i) == t ? i : piece;
-        return piece;
-    }
-
-    // Loads what has piece i, if it is the last of its span.
-    DEV void load_after(int i, Row row, u32 step, u32 t) {
-        if (i % F::PIECES == F::PIECES - 1) this->load_span(i / F::PIECES, row, step, t);
-    }
-    DEV void load_scales(Row row, u32 step, u32 t) {
-        own = Quarter::load(row, step * Quarter::SPANS + lent(t) / F::PIECES, t);
-    }
-    DEV void scales(u32 t, Scales& scales) const {
-#pragma unroll
-        for (int d = 0; d < SCALES; d++) scales[d] = scale_of<F>(own, lent(t) % F::PIECES + d);
-    }
-    static DEV Scale scale(int i, const Scales& scales) {
-        const Scale& one = scales[SCALES == 1 ? 0 : i % 2];
-        return {__shfl_sync(0xffffffffu, one.scale, lender(i), 4), __shfl_sync(0xffffffffu, one.offset, lender(i), 4)};
-    }
-    // The even and the odd ones of the lane's four columns.
-    DEV void unpack(int i, Scale scale, u32& even, u32& odd) const {
-        u32 codes = this->codes(i);
-        even = pair_of<F>(codes, scale, 0);
-        odd = pair_of<F>(codes, scale, 1);
-    }
-};
-
-// bfloat16 as it is.
-template <class F>
-struct Part<F, true> {
-    typedef u32 Scales;
-    uint2 raw[PIECES];
-
-    static DEV u32 at(int i) { return i; }
-    DEV void load_after(int i, Row row, u32 step, u32 t) {
-        u32 column = step * STEP + 16 * i + 4 * t;
-        // Rows are padded with zeros.
-        raw[i] = column < row.blocks ? load_64(row.base + 2 * column) : uint2{0, 0};
-    }
-    DEV void load_scales(Row, u32, u32) {}
-    DEV void scales(u32, Scales&) const {}
-    static DEV Scale scale(int, Scales) { return {1.0f, 0.0f}; }
-    DEV void unpack(int i, Scale, u32& even, u32& odd) const {
-        even = __byte_perm(raw[i].x, raw[i].y, 0x5410);
-        odd = __byte_perm(raw[i].x, raw[i].y, 0x7632);
-    }
-};
-
-typedef Part<FORMAT> Weights;
-// Warps that do not multiply, those of them that copy, and all threads. One that copies knows that a stage is empty for it
-// and not for a step before, since the step that it copied last is not more than STAGES ago.
-constexpr u32 COPIERS = 4, COPYING = STAGES < COPIERS ? STAGES : COPIERS, THREADS = 32 * (WARPS + COPIERS);
-constexpr u32 OUTPUTS = (GATED ? 8 : 16) * WARPS * FRAGMENTS;
-// Bytes of a row of X in a step; of half a stage, which has 128 of each row; of a stage.
-constexpr u32 X_ROW = 2 * STEP, HALF = TOKENS * 128, STAGE = 2 * HALF;
+constexpr u32 THREADS = 32 * (WARPS + COPIERS);
+// Outputs of a warp for each fragment, and of a block.
+constexpr u32 WARP_OUTPUTS = GATED ? 8 : 16, OUTPUTS = WARP_OUTPUTS * WARPS * FRAGMENTS;
+// Columns of X in a stage, which are 128 bytes, and bytes of a stage.
+constexpr u32 STEP = 64, X_ROW = 2 * STEP, X_STAGE = TOKENS * X_ROW;
+constexpr u32 CHUNK_STEPS = Weights::COLUMNS / STEP;
+// Bytes of a chunk of weights and of its scales, of one warp.
+constexpr u32 CHUNK = 16 * FRAGMENTS * STAGED_ROW, SCALES = FRAGMENTS * sizeof(Weights::Scales);
 // Registers of a thread, multiples of eight: at first, of one that copies, and of one that multiplies, which takes what the
 // others give.
-constexpr u32 FIRST_REGISTERS = 65536 / BLOCKS / THREADS / 8 * 8, COPY_REGISTERS = WARPS > 8 ? 32 : 40;
+constexpr u32 FIRST_REGISTERS = 65536 / THREADS / 8 * 8, COPY_REGISTERS = 48;
 constexpr u32 REGISTERS = (FIRST_REGISTERS * (WARPS + COPIERS) - COPY_REGISTERS * COPIERS) / WARPS / 8 * 8;
-// Sums of a row of X where they meet before they are written, and from one to the next: two rows further are eight banks.
-constexpr u32 SUMS = 16 * WARPS * FRAGMENTS, SUMS_ROW = SUMS + 4;
-static_assert(TOKENS * SUMS_ROW * 4 <= STAGES * STAGE, "sums take the place of the stages");
-// Barriers of all threads, and of those that multiply. Warps that copy and warps that multiply reach EVERYBODY by different
-// instructions. Synccheck reports this ("Divergent thread(s) in block"), but PTX requires only the threads of a warp to reach
-// `bar.sync` together, and each warp here does.
-enum { EVERYBODY = 1, MULTIPLIERS = 2 };
+// Tiles whose rows of Y are known: those of all stages, and one that is being written.
+constexpr u32 KNOWN_TILES = STAGES + 1;
+static_assert(TOKENS <= 32 * COPIERS, "a thread that copies has one row of X");
 
-// Steps that are in shared memory, and who may touch them: a stage is full when a warp has copied it, and empty when all
-// warps have multiplied with it.
+// Stages of X, and who may touch them: a stage is full when all copies to it have come, and empty when all warps have multiplied
+// with it.
 struct Stages {
     u8* memory;
     u64 *full, *empty;
 
     static DEV u32 parity(u32 step) { return step / STAGES & 1; }
+    DEV u8* at(u32 step) const { return memory + step % STAGES * X_STAGE; }
     DEV const u8* take(u32 step) const {
         mbarrier_wait(&full[step % STAGES], parity(step));
-        return memory + step % STAGES * STAGE;
+        return at(step);
     }
     // By a whole warp, whose products have ended.
     DEV void release(u32 step) const {
@@ -120,191 +58,298 @@ struct Stages {
     }
 };
 
-// Copies the steps of one warp of COPYING, from the first step on. `x_of`: bytes before each of so many rows of X, a multiple
-// of eight.
-DEV void copy(const Stages& stages, u32 first_step, u32 steps, const u8* x, u32 x_bytes, const u64* x_of, u32 rows) {
-    const u32 line = here.lane() / 8, unit = here.lane() % 8;
-    const u32 first = here.warp() - WARPS;
-    for (u32 step = first < COPYING ? first : steps; step < steps; step += COPYING) {
-        mbarrier_wait(&stages.empty[step % STAGES], stages.parity(step) ^ 1);
-        u8* stage = stages.memory + step % STAGES * STAGE;
-#pragma unroll 4
-        for (u32 row = line; row < rows; row += 4) {
-#pragma unroll
-            for (u32 half = 0; half < 2; half++) {
-                u64 at = u64(first_step + step) * X_ROW + half * 128 + 16 * unit;
-                bool valid = at < x_bytes;
-                u8* to = stage + half * HALF + row * 128 + (unit ^ row % 8) * 16;
-                cp_async_16(to, x + x_of[row] + (valid ? at : 0), valid);
-            }
-        }
-        cp_async_commit();
-        cp_async_wait<0>();
-        fence_async();
-        mbarrier_arrive(&stages.full[step % STAGES]);
-    }
-}
-
-// A block's tile, and its share of the steps.
-struct Block {
-    u32 expert, output, count, first_step, steps;
+// What a block multiplies at a time.
+struct Item {
+    // Rows of X, by position among those of all tiles, and its matrix.
+    u32 expert, first, count;
+    u32 output;
 };
 
-// Multiplies with N rows of X and leaves the sums of each in `sums_of`: of two weights, the second's after the first's.
-template <int N>
-DEV void multiply(const Block& block, const LaneRows& row, Weights (&w)[FRAGMENTS][2], const Stages& stages,
-                  float* sums_of) {
-    float sums[FRAGMENTS][N / 2] = {};
-    const u32 t = here.lane() % 4;
-    u32 a[2][4];
-    for (u32 step = 0; step < block.steps; step++) {
-        // The last step is loaded again at the end: a branch around the loads would make later code wait for them.
-        const u32 next_step = block.first_step + min(step + 1, block.steps - 1);
-        const u8* stage = stages.take(step);
+// The items of all blocks: the outputs of one tile after another, so that blocks at work at the same time read the same X.
+struct Items {
+    const u32* tiles;
+    u32 row_blocks, end, y_rows;
+
+    DEV Items(const u32* tiles, const u32* tile_count, const GemmParams& p) : tiles(tiles), y_rows(p.y_rows) {
+        row_blocks = (p.outputs + OUTPUTS - 1) / OUTPUTS;
+        u32 count = (p.y_rows + TOKENS - 1) / TOKENS;
+        if (tiles != nullptr) {
+            count = *tile_count;
+            // A list for a ring of experts ends with an empty tile, past all rows.
+            if (count > 0 && tiles[3 * u64(count) - 1] == 0) count--;
+        }
+        end = count * row_blocks;
+    }
+    DEV Item at(u32 index) const {
+        const u32 tile = index / row_blocks, output = index % row_blocks * OUTPUTS;
+        if (index >= end) return {0, 0, 0, 0};
+        if (tiles == nullptr) return {0, tile * TOKENS, min(y_rows - tile * TOKENS, u32(TOKENS)), output};
+        const u32* own = tiles + 3 * u64(tile);
+        return {own[0], own[1], own[2], output};
+    }
+    // Rows of Y of all tiles.
+    DEV u32 rows() const {
+        if (end == 0) return 0;
+        const Item last = at(end - 1);
+        return min(last.first + last.count, y_rows);
+    }
+};
+
+// The steps of each item of a block.
+struct Steps {
+    u32 first_chunk, end_chunk;
+
+    DEV u32 first() const { return first_chunk * CHUNK_STEPS; }
+    DEV u32 end() const { return end_chunk * CHUNK_STEPS; }
+};
+
+// Copies X, a stage after another: `x_box` neighbouring rows at a time. The numbers of a warp's rows are known to be equal in all
+// lanes: of others the compiler makes a loop over lanes, 28 instructions a copy.
+DEV void copy_columns(const Stages& stages, const Items& items, const Steps& steps, const TensorMap& x, u32* y_of, const u32* ids,
+                      const u32* pairs, u32* flag, const GemmParams& p) {
+    constexpr u32 COPIES = TOKENS / COPIERS;
+    const u32 thread = here.thread_x() - 32 * WARPS, warp = warp_largest(here.warp()) - WARPS;
+    u32 step = 0, number = 0;
+    for (u32 index = here.block_x(); index < items.end; index += here.grid_x(), number++) {
+        const Item item = items.at(index);
+        const u32 copies = warp_largest((item.count + p.x_box - 1) / p.x_box), warp_copies = (copies + COPIERS - 1 - warp) / COPIERS;
+        const u32 own = here.lane() * COPIERS + warp;
+        const u32 own_row = p.x_box > 1 ? item.first + own * p.x_box : line_of(own, item.first, item.count, ids, pairs, flag, p).x;
+        const u32 y = line_of(thread, item.first, item.count, ids, pairs, flag, p).y;
+        u32 row[COPIES];
 #pragma unroll
-        for (int m = 0; m < FRAGMENTS; m++) {
-            // Scales first: then the next ones can be loaded in their place.
-            Weights::Scales scales[2];
+        for (u32 i = 0; i < COPIES; i++) row[i] = warp_largest(here.lane() == i ? own_row : 0);
+        for (u32 own_step = steps.first(); own_step < steps.end(); own_step++, step++) {
+            u64* full = &stages.full[step % STAGES];
+            mbarrier_wait(&stages.empty[step % STAGES], stages.parity(step) ^ 1);
+            // No warp still writes the tile that was there: it would not have released its last stages.
+            if (own_step == steps.first() && thread < TOKENS) y_of[number % KNOWN_TILES * TOKENS + thread] = y;
+            warp_barrier();
+            if (is_elected()) {
+                mbarrier_arrive_expect_tx(full, warp_copies * p.x_box * X_ROW);
+                u8* stage = stages.at(step);
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-                w[m][h].scales(t, scales[h]);
-                w[m][h].load_scales(row[m][h], next_step, t);
-            }
-#pragma unroll
-            for (int i = 0; i < PIECES; i++) {
-                u32(&own)[4] = a[i % 2];
-#pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    w[m][h].unpack(i, Weights::scale(i, scales[h]), own[h], own[2 + h]);
-                    w[m][h].load_after(i, row[m][h], next_step, t);
+                for (u32 i = 0; i < COPIES; i++) {
+                    const u32 place = i * COPIERS + warp;
+                    if (place < copies) copy_tile(stage + place * p.x_box * X_ROW, x, own_step * STEP, row[i], full);
                 }
-                const u32 at = Weights::at(i);
-                wgmma_fence();
-                wgmma_bf16(sums[m], own, wgmma_matrix(stage + at / 4 * HALF + at % 4 * 32, 0, 1024, SWIZZLE_128), true);
-                wgmma_commit();
-                // The one before has ended: its weights may be overwritten.
-                wgmma_wait<1>();
             }
         }
-        // Not later: ptxas keeps products under way apart only where nothing branches.
-        wgmma_wait<0>();
-        stages.release(step);
-    }
-    // All have used the last stage.
-    named_barrier_sync(MULTIPLIERS, 32 * WARPS);
-#pragma unroll
-    for (int m = 0; m < FRAGMENTS; m++) {
-        float* own = sums_of + (GATED ? 8 : 16) * (m * WARPS + here.warp()) + here.lane() / 4 + here.lane() % 4 * 2 * SUMS_ROW;
-#pragma unroll
-        for (int i = 0; i < N / 2; i++) {
-            own[(i / 4 * 8 + i % 2) * SUMS_ROW + i / 2 % 2 * (GATED ? OUTPUTS : 8)] = sums[m][i];
-        }
     }
 }
 
-// Writes the sums. A thread has one place of some rows of Y.
-DEV void write(const Block& block, const float* sums_of, const u32* y_of, const float* bias, const float* up_bias, Result* y,
+// Copies a warp's rows of weights, CHUNKS − 1 chunks ahead.
+struct WeightCopier {
+    const u8 *weight, *up;
+    u8* to;
+    const Items& items;
+    const Steps& steps;
+    const GemmParams& p;
+    // What is copied next, and the item after that, which is loaded early.
+    u32 number, index, chunk;
+    Item item, after;
+
+    DEV WeightCopier(const u8* weight, const u8* up, u8* to, const Items& items, const Steps& steps, const GemmParams& p)
+        : weight(weight), up(up), to(to), items(items), steps(steps), p(p) {
+        number = 0;
+        index = here.block_x();
+        chunk = steps.first_chunk;
+        item = items.at(index);
+        after = items.at(index + here.grid_x());
+    }
+    DEV const u8* chunk_at(u32 number) const { return to + number % CHUNKS * CHUNK; }
+    // Starts the next chunk's copies, which make one group, empty at the end.
+    DEV void copy() {
+        if (index < items.end) {
+#pragma unroll
+            for (u32 m = 0; m < FRAGMENTS; m++) {
+                const u32 output = min(item.output + (m * WARPS + here.warp()) * WARP_OUTPUTS, p.outputs - 1);
+                const u64 first = item.expert * p.matrix_bytes + output * p.row_bytes;
+                const FragmentRows rows = {weight + first, up + first, p.outputs - 1 - output, u32(p.row_bytes), p.blocks};
+                rows.copy(chunk, to + number % CHUNKS * CHUNK + m * 16 * STAGED_ROW);
+            }
+            if (++chunk == steps.end_chunk) {
+                chunk = steps.first_chunk;
+                index += here.grid_x();
+                item = after;
+                after = items.at(index + here.grid_x());
+            }
+        }
+        number++;
+        cp_async_commit();
+    }
+};
+
+template <int N>
+struct Sums {
+    float of[FRAGMENTS][N / 2];
+};
+
+// Multiplies an item with N rows of X. `number` and `step`: of the next chunk and stage.
+template <int N>
+DEV void multiply(const Steps& steps, WeightCopier& weights, u32& number, const Stages& stages, u32& step, Weights::Scales* scales,
+                  Sums<N>& sums) {
+    u32 a[2][4][4];
+    for (u32 chunk = steps.first_chunk; chunk < steps.end_chunk; chunk++, number++) {
+        // This chunk is there for all lanes, and all have used what the next copies overwrite.
+        cp_async_wait<CHUNKS - 2>();
+        warp_barrier();
+        weights.copy();
+        const u8* rows = weights.chunk_at(number);
+#pragma unroll
+        for (u32 m = 0; m < FRAGMENTS; m++) Weights::unpack_scales(rows + m * 16 * STAGED_ROW, chunk, scales[m]);
+        warp_barrier();
+#pragma unroll
+        for (u32 part = 0; part < CHUNK_STEPS; part++, step++) {
+            const u64 stage = wgmma_matrix(stages.at(step), 0, 1024, SWIZZLE_128);
+#pragma unroll
+            for (u32 m = 0; m < FRAGMENTS; m++) {
+                u32(&own)[4][4] = a[(part * FRAGMENTS + m) % 2];
+#pragma unroll
+                for (u32 i = 0; i < 4; i++) Weights::unpack(rows + m * 16 * STAGED_ROW, chunk, 4 * part + i, scales[m], own[i]);
+                if (m == 0) stages.take(step);
+                wgmma_fence();
+#pragma unroll
+                for (u32 i = 0; i < 4; i++) {
+                    wgmma_bf16(sums.of[m], own[i], wgmma_columns(stage, 16 * i), true);
+                }
+                wgmma_commit();
+                // Those before have ended: their weights may be overwritten, and their stage.
+                wgmma_wait<1>();
+                if (m == 0 && (part > 0 || chunk > steps.first_chunk)) stages.release(step - 1);
+            }
+        }
+    }
+    wgmma_wait<0>();
+    stages.release(step - 1);
+}
+
+// Writes an item's sums.
+template <int N>
+DEV void write(const Item& item, const Sums<N>& sums, const u32* y_of, const float* bias, const float* up_bias, Result* y,
                const GemmParams& p) {
-    constexpr u32 PLACES = OUTPUTS / TOGETHER;
-    u32 place = here.thread_x() % PLACES * TOGETHER, column[TOGETHER];
-    float add[TOGETHER], up_add[TOGETHER];
-    if (block.output + place >= p.outputs) return;
+    constexpr int HALVES = GATED ? 1 : 2;
+    u32 output[FRAGMENTS][HALVES];
+    float add[FRAGMENTS][HALVES], up_add[FRAGMENTS];
 #pragma unroll
-    for (u32 e = 0; e < TOGETHER; e++) {
-        column[e] = output_at(place + e);
-        // Of an odd number of outputs, the place after the last is written too: a row has as much space again.
-        u64 at = block.expert * p.bias_stride + min(block.output + column[e], p.outputs - 1);
-        add[e] = bias == nullptr ? 0.0f : bias[at];
-        up_add[e] = up_bias == nullptr ? 0.0f : up_bias[at];
-    }
-    // Gate and up have their activation first, and are stored.
-    const Epilogue how = GATED ? Epilogue{STORE} : p.epilogue;
-#pragma unroll 4
-    for (u32 i = here.thread_x() / PLACES; i < block.count; i += 32 * WARPS / PLACES) {
-        bool missing = y_of[i] & NO_ROW;
-        float results[TOGETHER];
+    for (u32 m = 0; m < FRAGMENTS; m++) {
 #pragma unroll
-        for (u32 e = 0; e < TOGETHER; e++) {
-            const float* sum = sums_of + i * SUMS_ROW + column[e];
-            float result = sum[0] + add[e];
-            if (GATED) result = activate(p.epilogue.activation, result, sum[OUTPUTS] + up_add[e]);
-            results[e] = missing ? 0.0f : result;
+        for (u32 h = 0; h < HALVES; h++) {
+            output[m][h] = item.output + (m * WARPS + here.warp()) * WARP_OUTPUTS + here.lane() / 4 + 8 * h;
+            const u64 at = item.expert * p.bias_stride + min(output[m][h], p.outputs - 1);
+            add[m][h] = bias == nullptr ? 0.0f : bias[at];
+            up_add[m] = up_bias == nullptr ? 0.0f : up_bias[at];
         }
-        store_results(how, y + (y_of[i] & ~NO_ROW) * p.y_stride + block.output + place, results);
+    }
+    auto rows = [&](auto store) {
+#pragma unroll
+        for (u32 i = 0; i < N / 4; i++) {
+            const u32 token = i / 2 * 8 + 2 * (here.lane() % 4) + i % 2;
+            if (token >= item.count) continue;
+            const u32 to = y_of[token];
+            Result* row = y + (to & ~NO_ROW) * p.y_stride;
+#pragma unroll
+            for (u32 m = 0; m < FRAGMENTS; m++) {
+#pragma unroll
+                for (u32 h = 0; h < HALVES; h++) {
+                    // Sum 2h + i % 2 of eight rows of X; of two weights, h = 1 is the second's.
+                    const float* own = sums.of[m] + i / 2 * 4 + i % 2;
+                    if (output[m][h] >= p.outputs) continue;
+                    store(row + place_of(output[m][h]), to & NO_ROW, own[2 * h] + add[m][h], own[2] + up_add[m]);
+                }
+            }
+        }
+    };
+    // The usual ways by themselves: with a choice for each sum, a warp runs through 400 KB of code.
+    if (GATED) {
+        auto gated = [&](auto activation) {
+            rows([&](Result* at, bool is_missing, float gate, float up) {
+                store_result({STORE}, at, is_missing ? 0.0f : activation(gate, up));
+            });
+        };
+        if (p.epilogue.activation.kind == SWIGLU) {
+            gated([](float gate, float up) { return gate * sigmoid(gate) * up; });
+        } else {
+            gated([&](float gate, float up) { return activate(p.epilogue.activation, gate, up); });
+        }
+    } else if (ROUNDED || p.epilogue.kind == STORE) {
+        rows([&](Result* at, bool is_missing, float product, float) { store_result({STORE}, at, is_missing ? 0.0f : product); });
+    } else {
+        rows([&](Result* at, bool is_missing, float product, float) { store_result(p.epilogue, at, is_missing ? 0.0f : product); });
     }
 }
 
-KERNEL_BOUNDED(gemm_wgmma, 32 * (WARPS + 4), BLOCKS)
-(IN(u8, weight, 0), IN(u8, up, 1), IN(u8, x, 2), IN(u32, ids, 3), IN(u32, pairs, 4), IN(u32, tiles, 5),
+// Zeroes what pairs without an expert have, which follow those of all tiles: with experts in host memory, these are most pairs
+// of a prompt.
+DEV void zero_rest(const Items& items, const u32* pairs, Result* y, const GemmParams& p) {
+    const u32 begin = items.rows();
+    const u64 places = u64(p.y_rows - begin) * p.outputs, step = u64(here.grid_x()) * 32 * WARPS;
+    for (u64 i = u64(here.block_x()) * 32 * WARPS + here.thread_x(); i < places; i += step) {
+        y[pairs[begin + i / p.outputs] * p.y_stride + i % p.outputs] = 0;
+    }
+}
+
+KERNEL_BOUNDED(gemm_wgmma, THREADS, 1)
+(IN(u8, weight, 0), IN(u8, up, 1), TENSOR_MAP(x, 2), IN(u32, ids, 3), IN(u32, pairs, 4), IN(u32, tiles, 5),
  IN(u32, tile_count, 6), IN(float, bias, 7), IN(float, up_bias, 8), INOUT(Result, y, 9), INOUT(u32, flag, 10),
  PARAMS(GemmParams, p, 11)) {
     DYNAMIC_SHARED(u8, shared);
     SHARED(u64, full, STAGES);
     SHARED(u64, empty, STAGES);
-    SHARED(u64, x_of, TOKENS);
-    SHARED(u32, y_of, TOKENS);
-    const u32 row_blocks = (p.outputs + OUTPUTS - 1) / OUTPUTS;
-    const u32 tile = here.block_x() / row_blocks, block_output = here.block_x() % row_blocks * OUTPUTS;
+    SHARED(u32, y_of, KNOWN_TILES * TOKENS);
+    // The swizzle needs this alignment.
+    u8* memory = shared + (-shared_address(shared) & 1023);
+    const Stages stages = {memory, full, empty};
+    u8* chunks = memory + STAGES * X_STAGE;
 
     if (tiles != nullptr) dependency_wait();
-    const Rows rows = rows_of(tile, here.grid_x() / row_blocks, block_output, block_output + OUTPUTS, pairs, tiles, tile_count, y, p);
-    if (rows.first == rows.end) return;
-
-    u32 first_step = 0, steps = (p.blocks * FORMAT::BLOCK + STEP - 1) / STEP;
+    const Items items(tiles, tile_count, p);
+    const u32 all = (p.blocks + Weights::CHUNK_BLOCKS - 1) / Weights::CHUNK_BLOCKS;
+    Steps steps = {0, all};
     if (SHARED_COLUMNS) {
-        // Blocks along y share the steps; Y has one place for each share.
-        const u32 share = here.block_y(), shares = here.grid_y(), all = steps;
-        first_step = all * share / shares;
-        steps = all * (share + 1) / shares - first_step;
+        // Blocks along y share the columns; Y has one place for each share.
+        const u32 share = here.block_y(), shares = here.grid_y();
+        steps = {all * share / shares, all * (share + 1) / shares};
         y += u64(share) * p.y_rows * p.y_stride;
     }
-    const Block block = {rows.expert, block_output, rows.end - rows.first, first_step, steps};
-    // The swizzle needs this alignment.
-    const Stages stages = {shared + (-shared_address(shared) & 1023), full, empty};
-    float* sums_of = reinterpret_cast<float*>(stages.memory);
-    const bool few = TOKENS > 32 && block.count <= TOKENS / 2;
+    if (here.thread_x() < STAGES) {
+        mbarrier_init(&full[here.thread_x()], COPIERS);
+        mbarrier_init(&empty[here.thread_x()], WARPS);
+    }
+    // Rows of a tile that are missing are multiplied too; nothing of them is written.
+    for (u32 i = here.thread_x(); i < STAGES * X_STAGE / 16; i += THREADS) reinterpret_cast<uint4*>(memory)[i] = uint4{0, 0, 0, 0};
+    fence_async();
+    barrier();
 
     if (here.warp() >= WARPS) {
         registers_give<COPY_REGISTERS>();
         if (tiles == nullptr) dependency_wait();
-        for (u32 i = here.thread_x() - 32 * WARPS; i < TOKENS; i += 32 * COPIERS) {
-            Line line = line_of(i, rows.first, block.count, ids, pairs, flag, p);
-            y_of[i] = line.y;
-            x_of[i] = line.x;
-        }
-        if (here.thread_x() - 32 * WARPS < STAGES) {
-            mbarrier_init(&full[here.thread_x() - 32 * WARPS], 32);
-            mbarrier_init(&empty[here.thread_x() - 32 * WARPS], WARPS);
-        }
-        named_barrier_sync(EVERYBODY, THREADS);
-        copy(stages, block.first_step, block.steps, x, 64 * p.x_blocks, x_of, few ? TOKENS / 2 : TOKENS);
-    } else {
-        registers_take<REGISTERS>();
-        auto output_of = [&](int m, int h) {
-            return block_output + (m * WARPS + here.warp()) * (GATED ? 8 : 16) + here.lane() / 4 + (GATED ? 0 : 8 * h);
-        };
-        LaneRows row;
-        find_rows(weight, up, block.expert, output_of, p, row);
-        Weights w[FRAGMENTS][2];
-#pragma unroll
-        for (int m = 0; m < FRAGMENTS; m++) {
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                w[m][h].load_scales(row[m][h], block.first_step, here.lane() % 4);
-#pragma unroll
-                for (int i = 0; i < PIECES; i++) w[m][h].load_after(i, row[m][h], block.first_step, here.lane() % 4);
-            }
-        }
-        dependency_launch();
-        if (tiles == nullptr) dependency_wait();
-        named_barrier_sync(EVERYBODY, THREADS);
-        if (few) {
-            multiply<(TOKENS > 32 ? TOKENS / 2 : TOKENS)>(block, row, w, stages, sums_of);
-        } else {
-            multiply<TOKENS>(block, row, w, stages, sums_of);
-        }
-        named_barrier_sync(MULTIPLIERS, 32 * WARPS);
-        write(block, sums_of, y_of, bias, up_bias, y, p);
+        copy_columns(stages, items, steps, x, y_of, ids, pairs, flag, p);
+        return;
     }
+    registers_take<REGISTERS>();
+    WeightCopier weights(weight, up, chunks + here.warp() * CHUNKS * CHUNK, items, steps, p);
+    Weights::Scales* scales = reinterpret_cast<Weights::Scales*>(chunks + WARPS * CHUNKS * CHUNK + here.warp() * SCALES);
+#pragma unroll
+    for (u32 i = 0; i < CHUNKS - 1; i++) weights.copy();
+    dependency_launch();
+    if (tiles == nullptr) dependency_wait();
+
+    u32 number = 0, step = 0, tile = 0;
+    Item item = items.at(here.block_x());
+    for (u32 index = here.block_x(); index < items.end; index += here.grid_x(), tile++) {
+        const Item after = items.at(index + here.grid_x());
+        auto take = [&](auto sums) {
+            multiply(steps, weights, number, stages, step, scales, sums);
+            write(item, sums, y_of + tile % KNOWN_TILES * TOKENS, bias, up_bias, y, p);
+        };
+        if (item.count > TOKENS / 2) {
+            take(Sums<TOKENS>{});
+        } else {
+            take(Sums<TOKENS / 2>{});
+        }
+        item = after;
+    }
+    if (tiles != nullptr) zero_rest(items, pairs, y, p);
 }
 #endif

@@ -42,8 +42,20 @@ PTX bool mbarrier_try_wait(u64* barrier, u32 parity) {
         : "memory");
     return ended != 0;
 }
+// One piece of assembly, for ptxas keeps products under way apart where it sees a branch.
 PTX void mbarrier_wait(u64* barrier, u32 parity) {
-    while (!mbarrier_try_wait(barrier, parity)) {}
+    asm volatile(
+        "{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@!p bra again;\n}"
+        ::"r"(shared_address(barrier)), "r"(parity)
+        : "memory");
+}
+
+// Whether this is the lane of the warp that starts what the device goes on with by itself. The compiler knows that it is one: of
+// another condition it makes a loop over lanes for each copy. By a whole warp.
+PTX bool is_elected() {
+    u32 elected;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(elected)::"memory");
+    return elected != 0;
 }
 
 // ---- Copies to shared memory that the device goes on with by itself; `barrier` counts their bytes.
@@ -104,6 +116,9 @@ PTX u64 wgmma_matrix(const void* shared, u32 leading, u32 stride, Swizzle swizzl
     return (u64)(shared_address(shared) >> 4 & 0x3fff) | (u64)(leading >> 4 & 0x3fff) << 16 |
            (u64)(stride >> 4 & 0x3fff) << 32 | (u64)swizzle << 62;
 }
+
+// The same matrix from so many columns of 16 bits on, a multiple of 16, within the bytes of the swizzle.
+PTX u64 wgmma_columns(u64 matrix, u32 columns) { return matrix + columns / 8; }
 
 PTX void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 // Makes one group of the products since the last.

@@ -97,6 +97,19 @@ LDMATRIX(ldmatrix_x4_trans, ".trans")
 #undef LDMATRIX
 
 #if __CUDA_ARCH__ >= 800
+// ---- Two bfloat16 at once: a · b + c, rounded once to nearest even.
+PTX u32 fma_bf16x2(u32 a, u32 b, u32 c) {
+    u32 result;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+    return result;
+}
+// A number that the compiler does not know: it stays in a register where an instruction takes no second constant.
+PTX u32 in_register(u32 value) {
+    u32 kept;
+    asm("mov.b32 %0, %1;" : "=r"(kept) : "r"(value));
+    return kept;
+}
+
 // ---- Copies from global to shared memory that go on while the thread computes. 16 bytes, both aligned; zeros if not
 // `valid`, and then `global` is not read.
 PTX void cp_async_16(void* shared, const void* global, bool valid) {

@@ -1,12 +1,13 @@
 // Rows of prepared weights, and what the formats' `blocks.h` share.
 //
 // A row is its planes one after another, each padded to 16 bytes (`layout.rs`); or, with MAPPED_ROWS, its blocks as in the
-// file, where only the tensor is known to be aligned to 16 bytes. It is read in *spans*: what one thread unpacks from loads
+// file, where only the tensor is known to be aligned to 16 bytes; or, with STAGED_ROWS, some blocks of a row in shared memory,
+// with all of the plane's 16 bytes that they have a part of. It is read in *spans*: what one thread unpacks from loads
 // of 16 bytes. A span of a quantised format is some *pieces*: 16 neighbouring elements with one scale.
 //
 // A quantised format is a struct with
 //   BLOCK, SCALED (neighbours with one scale: 16 or 32), SPANS (in a block), PIECES (in a span), IS_FLOAT (false), ZERO,
-//   SIGNED, HAS_MIN,
+//   SIGNED, HAS_MIN, MIDDLE (of the unsigned codes of a format with minima: half of their number),
 //   Raw load(Row, u32 span, Slice)                     the span's bytes, or a lane's quarter; spans count along the row
 //   u32 at(u32 span, int piece)                        the piece's place: its first element is 16 · at
 //   void codes(const THREAD Raw&, int piece, THREAD u32 (&)[4])
@@ -27,10 +28,24 @@ struct Row {
     const GLOBAL u8* base;
     // Blocks of the format in the row: for float formats, elements.
     u32 blocks;
+#ifdef STAGED_ROWS
+    // How many times as many blocks are before them in the whole row.
+    u32 chunk;
+#endif
 };
 
-// Bytes per row of a plane with `bytes` bytes per block.
+#ifdef STAGED_ROWS
+// Bytes of the units of 16 that so many bytes of a plane can have a part of.
+DEV constexpr u32 plane_window(u32 bytes) { return bytes % 16 == 0 || 16 % bytes == 0 ? (bytes + 15) & ~15u : (bytes + 30) & ~15u; }
+// Bytes in a row of a plane that has so many in a block, and those before the first block.
+DEV u32 plane(Row row, u32 bytes) { return plane_window(row.blocks * bytes); }
+DEV u32 before_plane(Row row, u32 bytes) { return row.chunk * row.blocks * bytes & 15; }
+DEV uint4 load_row_16(const u8* from) { return *reinterpret_cast<const uint4*>(from); }
+#else
 DEV u32 plane(Row row, u32 bytes) { return (row.blocks * bytes + 15) & ~15u; }
+DEV u32 before_plane(Row, u32) { return 0; }
+DEV uint4 load_row_16(const GLOBAL u8* from) { return load_stream_16(from); }
+#endif
 
 DEV u32 load_32(const GLOBAL u8* from) { return *reinterpret_cast<const GLOBAL u32*>(from); }
 DEV u32 load_16(const GLOBAL u8* from) { return *reinterpret_cast<const GLOBAL u16*>(from); }
@@ -54,7 +69,7 @@ struct Field {
     }
     DEV uint2 two_words() const { return STRIDE % 8 == 0 ? load_64(at()) : make_uint2(word(), word(4)); }
     DEV uint4 four_words() const {
-        if (STRIDE % 16 == 0) return load_stream_16(at());
+        if (STRIDE % 16 == 0) return load_row_16(at());
         return make_uint4(word(), word(4), word(8), word(12));
     }
 };
@@ -74,7 +89,7 @@ struct Fields {
 #else
     template <int SIZE, int SHARED = SPANS>
     DEV Field<SIZE, SHARED> next(u32) {
-        Field<SIZE, SHARED> field = {row.base, span, 0};
+        Field<SIZE, SHARED> field = {row.base, span, before_plane(row, SIZE * (SPANS / SHARED))};
         row.base += plane(row, SIZE * (SPANS / SHARED));
         return field;
     }
@@ -87,7 +102,7 @@ DEV uint4 load_floats(Row row, u32 span) {
     const GLOBAL u8* from = row.base + 16 * span;
 #ifdef MAPPED_ROWS
     // Rows of whole spans begin at multiples of 16 bytes.
-    if (row.blocks % (16 / BYTES) == 0) return load_stream_16(from);
+    if (row.blocks % (16 / BYTES) == 0) return load_row_16(from);
     u32 left = row.blocks * BYTES - 16 * span;
     Field<BYTES, 1> field = {from, 0, 0};
     if (left >= 16) return field.four_words();
@@ -100,13 +115,13 @@ DEV uint4 load_floats(Row row, u32 span) {
     }
     return make_uint4(words[0], words[1], words[2], words[3]);
 #else
-    return load_stream_16(from);
+    return load_row_16(from);
 #endif
 }
 
 // A lane's loads of a span: all of it,
 struct WholeSpan {
-    DEV uint4 codes(const GLOBAL u8* from) const { return load_stream_16(from); }
+    DEV uint4 codes(const GLOBAL u8* from) const { return load_row_16(from); }
     template <int STRIDE, int SHARED>
     DEV uint4 codes(Field<STRIDE, SHARED> field) const { return field.four_words(); }
     // The lane's bits of a word that has one for each of 16 columns.

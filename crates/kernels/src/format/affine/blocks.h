@@ -33,7 +33,7 @@ struct SingleOf32 {
 
 template <int BITS, class Head>
 struct Affine {
-    MEMBER int BLOCK = 64, SCALED = 32, SPANS = 1, PIECES = 4, ZERO = BITS == 8 ? -128 : 0;
+    MEMBER int BLOCK = 64, SCALED = 32, SPANS = 1, PIECES = 4, ZERO = BITS == 8 ? -128 : 0, MIDDLE = BITS == 8 ? 0 : 8;
     MEMBER bool IS_FLOAT = false, SIGNED = BITS == 8, HAS_MIN = true, FEW_REGISTERS = BITS == 4;
     MEMBER int BYTES = Head::BYTES + 8 * BITS;
     // Planes of 16 bytes.

@@ -3,7 +3,7 @@
 #include "weight.h"
 
 struct Q2_K {
-    MEMBER int BLOCK = 256, SCALED = 16, SPANS = 4, PIECES = 4, ZERO = 0;
+    MEMBER int BLOCK = 256, SCALED = 16, SPANS = 4, PIECES = 4, ZERO = 0, MIDDLE = 2;
     MEMBER bool IS_FLOAT = false, SIGNED = false, HAS_MIN = true, FEW_REGISTERS = true;
     struct Raw {
         uint4 qs;

@@ -3,7 +3,7 @@
 #include "weight.h"
 
 struct Q4_1 {
-    MEMBER int BLOCK = 32, SCALED = 32, SPANS = 1, PIECES = 2, ZERO = 0;
+    MEMBER int BLOCK = 32, SCALED = 32, SPANS = 1, PIECES = 2, ZERO = 0, MIDDLE = 8;
     MEMBER bool IS_FLOAT = false, SIGNED = false, HAS_MIN = true, FEW_REGISTERS = true;
     struct Raw {
         uint4 qs;

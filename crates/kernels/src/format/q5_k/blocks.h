@@ -4,7 +4,7 @@
 #include "format/q4_k/blocks.h"
 
 struct Q5_K {
-    MEMBER int BLOCK = 256, SCALED = 32, SPANS = 8, PIECES = 2, ZERO = 0;
+    MEMBER int BLOCK = 256, SCALED = 32, SPANS = 8, PIECES = 2, ZERO = 0, MIDDLE = 16;
     MEMBER bool IS_FLOAT = false, SIGNED = false, HAS_MIN = true;
     struct Raw {
         uint4 qs, qh, head;

@@ -29,7 +29,7 @@ struct Q6_K {
         const GLOBAL u8* high = low + plane(row, 64) + 32 * block + 16 * side;
         low += 64 * block + 16 * side;
         return {slice.codes(low), slice.codes(low + 32), slice.codes(high),
-                load_64(row.base + 8 * (span / 2)), load_16(d + 2 * block), side};
+                load_64(row.base + 8 * (span / 2)), load_16(d + before_plane(row, 2) + 2 * block), side};
 #endif
     }
     static DEV u32 at(u32 span, int piece) { return 8 * (span / 2) + 2 * piece + span % 2; }
