@@ -111,7 +111,7 @@ fn known(format: Format) -> bool {
 
 pub(super) fn units() -> impl Iterator<Item = Unit> {
     let formats = Format::ALL.iter().copied().filter(|&format| known(format));
-    let cuts = formats.flat_map(|format| CUTS.map(|cut| (format, cut)));
+    let cuts = formats.flat_map(|format| CUTS.map(|cut| (format, cut))).filter(|(format, cut)| cut.takes(*format));
     cuts.flat_map(|(format, cut)| {
         let mut forms = vec![
             (GemmVariant::Plain, false),
@@ -236,7 +236,13 @@ impl Cut {
     /// Whether a device can run it.
     fn fits(&self, cuda: &Cuda, format: Format) -> bool {
         let properties = cuda.device.gpu().properties();
-        self.family.runs_on(properties.architecture) && self.shared_bytes(format) <= properties.shared_bytes as usize
+        let fits = self.shared_bytes(format) <= properties.shared_bytes as usize;
+        self.family.runs_on(properties.architecture) && fits && self.takes(format)
+    }
+
+    /// Whether enough stages of X are left beside the weights of this format.
+    fn takes(&self, format: Format) -> bool {
+        self.family == Family::Mma || self.stages(format) >= LEAST_STAGES
     }
 
     /// Rows of weights of a block.
@@ -326,6 +332,8 @@ impl Cut {
     }
 }
 
+/// Stages of X without which the products of `gemm_wgmma.cu` would wait for copies.
+const LEAST_STAGES: usize = 3;
 /// What the stages of `gemm_wgmma.cu` are aligned to in shared memory.
 const STAGES_ALIGNMENT: usize = 1024;
 /// Neighbouring rows of X that one copy brings there.
