@@ -38,7 +38,7 @@ const VALUES: [(&str, &str); 37] = [
     ("--seed", "1"),
     ("--logit-bias", "5=1"),
     ("--dry-multiplier", "0.8"),
-    ("--dry-base", "1.75"),
+    ("--dry-base", "1.75 --dry-multiplier 0.8"),
     ("--host", "127.0.0.1"),
     ("--port", "8080"),
     ("--alias", "other"),
@@ -150,7 +150,9 @@ impl Foreign {
         }
         let names =
             |line: &str| self.instead.iter().flat_map(|code| code.split_whitespace()).any(|word| line.contains(word));
-        let refusal = |error: &String| error.lines().find(|line| line.starts_with("error: ")).map(str::to_owned);
+        // The parser's line about an unknown option names it, and nothing in its place.
+        let is_of_page = |line: &&str| line.starts_with("error: ") && !line.contains("unexpected argument");
+        let refusal = |error: &String| error.lines().find(is_of_page).map(str::to_owned);
         let mut lines = refusals.iter().filter_map(refusal);
         match lines.find(|line| self.instead.is_empty() || names(line)) {
             Some(line) => Ok(format!("- `{}`: {line}\n", self.code)),
