@@ -63,7 +63,7 @@ pub fn fill<S: Stage>(
     match threads.min(pieces / PIECES_OF_THREAD) {
         0 | 1 => work(),
         threads => thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(&work)).collect();
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
             let outcomes = workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)));
             // All threads are joined, also after an error.
             outcomes.collect::<Vec<_>>().into_iter().collect()
