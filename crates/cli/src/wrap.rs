@@ -125,7 +125,7 @@ fn start_of_further_lines(content: &str, columns: usize) -> String {
     }
     let is_column = |at: &usize| content[*at..].starts_with(|c: char| c != ' ') && content[..*at].ends_with("  ");
     let starts = content.char_indices().map(|(at, _)| at).filter(is_column).map(|at| content[..at].width());
-    " ".repeat(starts.filter(|&start| start <= columns / 2).last().unwrap_or(indent))
+    " ".repeat(starts.filter(|&start| start <= columns / 2).next_back().unwrap_or(indent))
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 //! # Kernels are compiled where they run
 //!
 //! NVRTC compiles machine code once. The user's cache stores it under a hash of code (without comments and line numbers),
-//! definitions and compiler version, so a kernel that another version of gristmill has too is not compiled again. `make_ready` runs steps of all sizes on a device that records launches and computes nothing. Then it
-//! compiles the recorded kernels on all cores, so no list of a model's kernels is needed. Building gristmill needs no
+//! definitions and compiler version, so a kernel that another version of gristmill has too is not compiled again.
+//! `make_ready` runs steps of all sizes on a device that records launches and computes nothing. Then it compiles the
+//! recorded kernels on all cores, so no list of a model's kernels is needed. Building gristmill needs no
 //! CUDA.
 
 use super::SOURCES;

@@ -76,7 +76,7 @@ use gristmill_offload::OffloadBackend;
 pub use gristmill_offload::{HostExperts, STAGING_BYTES};
 use std::sync::Arc;
 
-pub use open::CudaDevice;
+pub use open::{CudaDevice, OpenBackend};
 
 /// The kernel sources of the backend.
 pub const SOURCES: &[Library] = &[COMMON, gristmill_offload::SOURCES, OWN];

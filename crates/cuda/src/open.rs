@@ -10,6 +10,9 @@ use gristmill_kernels::Backend;
 use gristmill_kernels::error::Result;
 use gristmill_offload::HostExperts;
 
+/// Opens a backend.
+pub type OpenBackend<'a> = &'a dyn Fn() -> Result<Backend>;
+
 /// An opened CUDA device.
 ///
 /// ```no_run
@@ -78,7 +81,7 @@ impl CudaDevice {
     /// Those of `work`, and of the compilation.
     pub fn make_ready(
         &self,
-        work: &mut dyn FnMut(&dyn Fn() -> Result<Backend>) -> Result<()>,
+        work: &mut dyn FnMut(OpenBackend) -> Result<()>,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<()> {
         let gpu: Arc<dyn Gpu> = self.driver.clone();

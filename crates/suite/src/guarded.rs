@@ -111,7 +111,7 @@ impl<T: Element> Guarded<T> {
             if row < self.rows && col < self.cols {
                 inside.push(value);
             } else {
-                let is_kept = value.bits() == T::POISON || crate::is_dry();
+                let is_kept = value.bits() == T::POISON || crate::dry::is_dry();
                 assert!(is_kept, "element {i} outside the view was written (row {row}): {:x}", value.bits());
             }
         }
@@ -121,6 +121,6 @@ impl<T: Element> Guarded<T> {
     /// Fails unless nothing at all was written since [`Guarded::poisoned`].
     pub fn assert_untouched(&self, backend: &Backend, case: &str) {
         let written = self.read(backend).iter().filter(|v| v.bits() != T::POISON).count();
-        assert!(written == 0 || crate::is_dry(), "{case}: elements written by a call that was refused");
+        assert!(written == 0 || crate::dry::is_dry(), "{case}: elements written by a call that was refused");
     }
 }

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod dry;
 pub mod guarded;
 pub mod ops;
 pub mod rng;
@@ -14,7 +15,6 @@ pub mod suite;
 pub mod testing;
 pub mod weights;
 
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// How much of the suite runs.
@@ -41,19 +41,10 @@ pub fn run(part: ops::Part, make: suite::Make, seed: u64, extent: Extent) -> Res
 /// That the backend cannot be made.
 pub fn run_dry(part: ops::Part, make: suite::Make, seed: u64, extent: Extent) -> Result<(), String> {
     let suite = suite(make, seed, extent)?.repeated(suite::Repeats::None);
-    IS_DRY.set(true);
-    let _ = outcome(part, suite);
-    IS_DRY.set(false);
+    dry::run(|| {
+        let _ = outcome(part, suite);
+    });
     Ok(())
-}
-
-thread_local! {
-    /// Whether the backend of this thread's cases computes nothing, so that nothing is compared.
-    static IS_DRY: Cell<bool> = const { Cell::new(false) };
-}
-
-pub(crate) fn is_dry() -> bool {
-    IS_DRY.get()
 }
 
 fn suite(make: suite::Make, seed: u64, extent: Extent) -> Result<suite::Suite, String> {

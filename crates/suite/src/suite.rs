@@ -1,6 +1,6 @@
 //! Running a case on a backend and on the reference, and comparing.
 
-use crate::is_dry;
+use crate::dry::is_dry;
 use crate::rng::Rng;
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;

@@ -177,7 +177,7 @@ mod tests {
             assert!(!words.iter().any(|word| is_left(&word)), "{words:?}");
         }
         for (name, _) in VALUES {
-            assert!(page.contains(&format!("{name}")), "the page has no {name}");
+            assert!(page.contains(name), "the page has no {name}");
         }
         for option in PARSED {
             assert!(options.iter().any(|found| found.code.starts_with(option)), "the page has no {option}");
