@@ -124,8 +124,8 @@ fn start_of_further_lines(content: &str, columns: usize) -> String {
         return format!("{}# ", &content[..indent]);
     }
     let is_column = |at: &usize| content[*at..].starts_with(|c: char| c != ' ') && content[..*at].ends_with("  ");
-    let starts = content.char_indices().map(|(at, _)| at).filter(is_column).map(|at| content[..at].width());
-    " ".repeat(starts.filter(|&start| start <= columns / 2).next_back().unwrap_or(indent))
+    let mut starts = content.char_indices().map(|(at, _)| at).filter(is_column).map(|at| content[..at].width());
+    " ".repeat(starts.rfind(|&start| start <= columns / 2).unwrap_or(indent))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! | module | question |
 //! | --- | --- |
 //! | [`synthetic`] | which file has random weights in the shapes of a published model? |
-//! | [`bench`] | how fast is a model, as a share of the machine's limit? |
+//! | [`mod@bench`] | how fast is a model, as a share of the machine's limit? |
 //! | [`fit`] | which format of a model runs on a machine, and how fast? |
 //! | [`experts`] | how often does a text use each expert? |
 //! | [`routing`] | which experts are passes forced to use? |
