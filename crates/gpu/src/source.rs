@@ -1,6 +1,6 @@
 //! Kernel sources: `*.cu` is compiled for CUDA, `*.metal` for Metal, `*.gpu` for both; the rest is included. Every
 //! implementer of [`crate::Gpu`] compiles what [`expand`] gives, so a GPU's compiler and a simulator see the same
-//! lines. A source that includes the name of a [shared struct](crate::shared_struct) gets its declaration.
+//! lines. A source that includes the name of a [shared struct](mod@crate::shared_struct) gets its declaration.
 //!
 //! # Kernel sources
 //!
@@ -234,7 +234,7 @@ mod tests {
     fn sources_keep_their_code() {
         for (name, content) in COMMON.files {
             let kept = significant(content);
-            let words = |text: &str| text.matches(|c: char| c == ';' || c == '{').count();
+            let words = |text: &str| text.matches([';', '{']).count();
             let code: String = content.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
             assert!(words(&kept) <= words(content) && words(&kept) * 10 >= words(&code) * 9, "{name}");
             assert!(!kept.contains("// ") && significant(&kept) == kept, "{name}");

@@ -14,7 +14,8 @@ struct FP8_64 {
     static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
         Fields<BYTES, SPANS> block = {row, span};
         Raw raw;
-        raw.scale = block.template next<4>(0).word();
+        auto scale = block.template next<4>(0);
+        raw.scale = scale.word();
 #pragma unroll
         for (int i = 0; i < 4; i++) raw.planes[i] = slice.codes(block.template next<16>(4 + 16 * i));
         return raw;
