@@ -1,4 +1,8 @@
-//! Structs that the host fills and kernels read. Rust declares them; [`crate::source::expand`] writes the declaration for a
+//! Structs that the host fills and kernels read.
+//!
+//! # Shared structs
+//!
+//! Rust declares them; [`crate::source::expand`] writes the declaration for a
 //! kernel source that includes the struct's name: `#include "NormParams"`.
 
 use std::fmt::Write;
