@@ -34,7 +34,8 @@ const COMMANDS: [&str; 20] = [
 ];
 
 /// Pages whose running text names options of other programs.
-const OTHERS: [&str; 4] = ["benchmarks.md", "performance-notes.md", "metal.md", "threat-model.md"];
+const OTHERS: [&str; 5] =
+    ["benchmarks.md", "benchmarks-history.md", "performance-notes.md", "metal.md", "threat-model.md"];
 
 /// README.md and the pages of `docs`, with their names.
 fn guides() -> Vec<(String, String)> {

@@ -65,8 +65,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("marlin", "the model's folder as GPTQ, from which it was made"),
 ];
 
-const UNQUANTISED: &str = "the unquantised model with `--quantize Q4_K_M`, or a GGUF file of it";
-const GGUF: &str = "a GGUF file of the model, or the unquantised model with `--quantize Q4_K_M`";
+const UNQUANTISED: &str = "the unquantised model, quantised to Q4_K_M when it is opened, or a GGUF file of it";
+const GGUF: &str = "a GGUF file of the model, or the unquantised model, quantised to Q4_K_M when it is opened";
 
 const READ: &str = "gptq, awq, auto-round, compressed-tensors, fp8, fbgemm_fp8, modelopt, mxfp4";
 
@@ -318,7 +318,7 @@ mod tests {
             assert!(says.iter().all(|says| error.contains(says)), "{error}");
         };
         for method in ["bitsandbytes", "bitsandbytes_4bit", "hqq", "torchao"] {
-            refused(json!({"quant_method": method}), [method, "take the unquantised model with `--quantize"]);
+            refused(json!({"quant_method": method}), [method, "take the unquantised model, quantised to Q4_K_M"]);
         }
         refused(json!({"quant_method": "exl3"}), ["exl3", "a GGUF file of the model"]);
         refused(json!({"quant_method": "quark"}), ["quark", "FP8, compressed-tensors or NVFP4"]);

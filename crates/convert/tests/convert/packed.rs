@@ -294,11 +294,7 @@ fn damaged_folders_are_refused() {
     };
     refused("w4a16-asymmetric", tensor("weight_zero_point", rows), &["weight_zero_point", "zero points of 4 bits"]);
     refused("fp8", tensor("weight_scale", rows), &["weight_scale"]);
-    refused(
-        "w4a16",
-        set("quant_method", json!("hqq")),
-        &["hqq", "take the unquantised model with `--quantize Q4_K_M`"],
-    );
+    refused("w4a16", set("quant_method", json!("hqq")), &["hqq", "take the unquantised model, quantised to Q4_K_M"]);
     let none = |folder: &Folder| folder.set("quantization_config", Value::Null);
     refused("gptq", none, &["qweight", "dtype I32"]);
 }

@@ -89,6 +89,14 @@ int cuFuncGetAttribute(int *value, int attribute, void *function) {
 int cuFuncSetAttribute(void *function, int attribute, int value) {
     (void)function; (void)attribute; (void)value; return answer();
 }
+int cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *at, const unsigned long long *size,
+        const unsigned long long *strides, const unsigned *tile, const unsigned *steps, int interleave, int swizzle,
+        int promotion, int fill) {
+    (void)type; (void)rank; (void)at; (void)size; (void)strides; (void)tile; (void)steps; (void)interleave; (void)swizzle;
+    (void)promotion; (void)fill;
+    memset(map, 0, 128);
+    return 0;
+}
 int cuLaunchKernelEx(const void *config, void *function, void **arguments, void **extra) {
     (void)config; (void)function; (void)arguments; (void)extra;
     /* As on a real device, who launches is not told, only who waits. */
