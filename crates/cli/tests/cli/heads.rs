@@ -81,7 +81,8 @@ fn bench_replays_an_acceptance() {
     let accepted = number_of(&all, "accepted_tokens");
     assert!(accepted > 0.9 * drafts && accepted <= number_of(&all, "drafted_tokens"), "{all}");
     assert_eq!(number_of(&run("0"), "accepted_tokens"), 0.0);
-    let readable = gristmill(&["bench", "--mtp-accept", "1", "-p", "8", "-n", "200", "--requests", "1"], b"").success();
+    // As many tokens as above: on a busy machine the first ones are decoded without drafts.
+    let readable = gristmill(&["bench", "--mtp-accept", "1", "-p", "8", "-n", "200", "--requests", "3"], b"").success();
     assert!(readable.contains("drafts by mtp: ") && readable.contains("accepted 100 %"), "{readable}");
     let without = gristmill(&["bench", "-m", "MODEL", "--mtp-accept", "1", "-p", "2", "-n", "2"], b"");
     assert!(without.code == Some(1) && without.err.contains("--mtp-accept: "), "{}", without.err);
