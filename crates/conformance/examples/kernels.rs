@@ -57,7 +57,7 @@ const SPILLS: &[(&str, &str, &str)] = &[
     (
         "gemm_wgmma.cu",
         "gemm_wgmma",
-        "with 128 rows of X, one fragment, gate and up: a word of the warps that copy, which are given 48 registers",
+        "with 128 rows of X: up to 8 bytes, of the warps that copy, which are given 48 registers",
     ),
     // Not mended: with bytes 66 to 109 of a block of IQ3_S as one plane `matmul` spills 40 bytes and `gate_up` none, but a CPU
     // must take a group's bytes out of words then. With `qs` and `qh` of TQ1_0 as one plane `gate_up` spills 12 bytes, but

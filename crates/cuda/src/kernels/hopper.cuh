@@ -42,12 +42,8 @@ PTX bool mbarrier_try_wait(u64* barrier, u32 parity) {
         : "memory");
     return ended != 0;
 }
-// One piece of assembly, for ptxas keeps products under way apart where it sees a branch.
 PTX void mbarrier_wait(u64* barrier, u32 parity) {
-    asm volatile(
-        "{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@!p bra again;\n}"
-        ::"r"(shared_address(barrier)), "r"(parity)
-        : "memory");
+    while (!mbarrier_try_wait(barrier, parity)) {}
 }
 
 // Whether this is the lane of the warp that starts what the device goes on with by itself. The compiler knows that it is one: of
