@@ -121,9 +121,11 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
         ];
         // Outputs of experts alone.
         forms.extend(cut.is_for_experts().then_some((GemmVariant::Plain, true)));
-        forms
-            .into_iter()
-            .map(move |(form, rounded)| Unit { file: cut.file(), defines: cut.defines(format, form, rounded) })
+        let kinds = move |(form, rounded)| cut.kinds(form, rounded).map(move |kinds| (form, rounded, kinds));
+        forms.into_iter().flat_map(kinds).map(move |(form, rounded, kinds)| Unit {
+            file: cut.file(),
+            defines: cut.defines(format, form, rounded, kinds),
+        })
     })
 }
 
@@ -258,8 +260,25 @@ impl Cut {
         if self.family == Family::Wgmma { "gemm_wgmma.cu" } else { "gemm.cu" }
     }
 
-    /// The definitions of a unit.
-    fn defines(&self, format: Format, form: GemmVariant, rounded: bool) -> Vec<(&'static str, String)> {
+    /// The kinds of epilogue and of activation that kernels of a form are compiled for.
+    fn kinds(&self, form: GemmVariant, rounded: bool) -> impl Iterator<Item = [u32; 2]> + use<> {
+        let known: &[[u32; 2]] = match form {
+            _ if self.family == Family::Mma => &ALL_KINDS[..1],
+            GemmVariant::Gated => &ALL_KINDS[..4],
+            GemmVariant::Plain if !rounded => &ALL_KINDS,
+            GemmVariant::Plain | GemmVariant::SharedColumns => &ALL_KINDS[..1],
+        };
+        known.iter().copied()
+    }
+
+    /// The definitions of a unit. `kinds`: of the epilogue and of its activation, which only kernels for `wgmma` are compiled for.
+    fn defines(
+        &self,
+        format: Format,
+        form: GemmVariant,
+        rounded: bool,
+        kinds: [u32; 2],
+    ) -> Vec<(&'static str, String)> {
         let mut defines = vec![
             ("FORMAT", format.name().to_owned()),
             ("GATED", usize::from(form == GemmVariant::Gated).to_string()),
@@ -278,6 +297,7 @@ impl Cut {
             let more = [("PLANE_BYTES", planes.join(",")), ("STAGED_ROW", self.staged_row(format).to_string())];
             defines.extend(more);
             defines.extend([("CHUNKS", self.chunks.to_string()), ("COPIERS", self.copiers.to_string())]);
+            defines.extend([("EPILOGUE", kinds[0].to_string()), ("ACTIVATION", kinds[1].to_string())]);
         }
         defines
     }
@@ -332,6 +352,8 @@ impl Cut {
     }
 }
 
+/// Kinds of epilogues with the kinds of their activations: of gate and up, or stored; gates that Y has; sums.
+const ALL_KINDS: [[u32; 2]; 9] = [[0, 0], [0, 1], [0, 2], [0, 3], [1, 0], [1, 1], [1, 2], [1, 3], [2, 0]];
 /// Stages of X without which the products of `gemm_wgmma.cu` would wait for copies.
 const LEAST_STAGES: usize = 3;
 /// What the stages of `gemm_wgmma.cu` are aligned to in shared memory.
@@ -406,6 +428,12 @@ fn launch(cuda: &Cuda, product: &Product, cut: Cut, shares: Option<(usize, &Scra
     let (y_stride, epilogue, y_arg, [bias_arg, up_bias]) = shares.map_or(whole, |(_, workspace)| {
         (w.rows, ProductEpilogue::Store, workspace.arg(0, Access::Write), [Arg::Null; 2])
     });
+    let epilogue = EpilogueParams::from(epilogue);
+    let kinds = match form {
+        GemmVariant::Gated => [0, epilogue.kinds()[1]],
+        _ if rounded => [0, 0],
+        _ => epilogue.kinds(),
+    };
     let params = GemmParams {
         row_bytes: w.row_bytes as u64,
         matrix_bytes: w.matrix_bytes() as u64,
@@ -418,10 +446,10 @@ fn launch(cuda: &Cuda, product: &Product, cut: Cut, shares: Option<(usize, &Scra
         x_blocks: word(op, "columns", x.cols().div_ceil(32))?,
         y_rows: word(op, "rows of Y", y.rows())?,
         pairs_per_row: word(op, "pairs of a row", pairs_per_row)?,
-        epilogue: epilogue.into(),
+        epilogue,
         x_box,
     };
-    let defines = cut.defines(w.format, form, rounded);
+    let defines = cut.defines(w.format, form, rounded, kinds);
     let defines: Vec<_> = defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let file = cut.file();
     let kernel = Kernel { file, entry: file.trim_end_matches(".cu"), defines: &defines };

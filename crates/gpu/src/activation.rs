@@ -12,6 +12,13 @@ shared_struct! {
     }
 }
 
+impl ActivationParams {
+    /// Which activation it is.
+    pub(crate) fn kind(&self) -> u32 {
+        self.kind
+    }
+}
+
 impl From<Activation> for ActivationParams {
     fn from(activation: Activation) -> Self {
         let (kind, alpha, limit) = match activation {

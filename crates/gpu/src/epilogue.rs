@@ -42,6 +42,13 @@ shared_struct! {
     }
 }
 
+impl EpilogueParams {
+    /// The kind, and that of the activation, for kernels that are compiled for one of each.
+    pub fn kinds(&self) -> [u32; 2] {
+        [self.kind, self.activation.kind()]
+    }
+}
+
 impl From<ProductEpilogue> for EpilogueParams {
     fn from(epilogue: ProductEpilogue) -> Self {
         let (kind, scale, activation) = match epilogue {
