@@ -72,19 +72,21 @@ fn bench_replays_an_acceptance() {
         let requests = ["--requests", "3", "--device", "cpu"];
         serde_json::from_str(&gristmill(&[&arguments[..], &requests].concat(), b"").success()).unwrap()
     };
-    let all = run("1,0");
+    // On a busy machine drafting does not pay, and few tokens are drafted: then the replay is repeated.
+    let all = (0..8).map(|_| run("1,0")).find(|all| number_of(all, "drafts") > 10.0).expect("a replay with drafts");
     assert_eq!((number_of(&all, "requests"), number_of(&all, "generated_tokens")), (3.0, 600.0), "{all}");
     let drafts = number_of(&all, "drafts");
     let places = all["acceptance_by_place"].as_array().unwrap();
-    // On a busy machine few tokens are drafted, because it does not pay there. The second place is always rejected, if it is
-    // drafted at all.
-    assert!(drafts > 0.0 && places[0] == 1.0 && places.get(1).is_none_or(|place| *place == 0.0), "{all}");
+    // The second place is always rejected, if it is drafted at all.
+    assert!(places[0] == 1.0 && places.get(1).is_none_or(|place| *place == 0.0), "{all}");
     let accepted = number_of(&all, "accepted_tokens");
     assert!(accepted > 0.9 * drafts && accepted <= number_of(&all, "drafted_tokens"), "{all}");
     assert_eq!(number_of(&run("0"), "accepted_tokens"), 0.0);
-    let readable = gristmill(&["bench", "--mtp-accept", "1", "-p", "8", "-n", "200", "--requests", "3"], b"").success();
-    let all_accepted = readable.contains("accepted 100 %") || readable.contains("drafts by mtp: 0");
-    assert!(readable.contains("drafts by mtp: ") && all_accepted, "{readable}");
+    let readable =
+        || gristmill(&["bench", "--mtp-accept", "1", "-p", "8", "-n", "200", "--requests", "3"], b"").success();
+    let drafted = |text: &String| !text.contains("drafts by mtp: 0");
+    let readable = (0..8).map(|_| readable()).find(drafted).expect("a replay with drafts");
+    assert!(readable.contains("drafts by mtp: ") && readable.contains("accepted 100 %"), "{readable}");
     let without = gristmill(&["bench", "-m", "MODEL", "--mtp-accept", "1", "-p", "2", "-n", "2"], b"");
     assert!(without.code == Some(1) && without.err.contains("--mtp-accept: "), "{}", without.err);
 }
