@@ -7,7 +7,7 @@ use super::gemm_sum;
 use gristmill_gpu::Unit;
 use gristmill_gpu::epilogue::{EpilogueParams, ProductEpilogue};
 use gristmill_gpu::layout::plane_bytes;
-use gristmill_gpu::product::{Product, RowSelection, word};
+use gristmill_gpu::product::{PairOrder, Product, RowSelection, word};
 use gristmill_gpu::{Access, Arg, Kernel, Launch, Scratch, TensorMap, shared_struct};
 use gristmill_kernels::act::{ACT_BLOCK, Precision};
 use gristmill_kernels::error::{Error, Result};
@@ -382,6 +382,9 @@ shared_struct! {
         epilogue: EpilogueParams,
         // Neighbouring rows of X that one copy brings (`gemm_wgmma.cu`): 1 where a tile's rows lie apart.
         x_box: u32,
+        // Whether rows of X and of Y are in the order of `pairs`.
+        x_by_expert: u32,
+        y_by_expert: u32,
     }
 }
 
@@ -418,7 +421,8 @@ fn launch(cuda: &Cuda, product: &Product, cut: Cut, shares: Option<(usize, &Scra
         None => GemmVariant::Plain,
     };
     let blocks = cut.grid(cuda, product, shares.map_or(1, |(shares, _)| shares))?;
-    let x_box = if matches!(rows, RowSelection::All) { X_BOX } else { 1 };
+    let order = rows.order();
+    let x_box = if matches!(rows, RowSelection::All) || order == PairOrder::XByExpert { X_BOX } else { 1 };
     // Numbers of 16 bits are in the place of activations, or of the first half of a row of floats.
     let (y_stride, y_arg) = match product.act.filter(|_| rounded) {
         Some(act) => (w.rows, act.storage.bf16(Access::Write)),
@@ -448,6 +452,8 @@ fn launch(cuda: &Cuda, product: &Product, cut: Cut, shares: Option<(usize, &Scra
         pairs_per_row: word(op, "pairs of a row", pairs_per_row)?,
         epilogue,
         x_box,
+        x_by_expert: (order == PairOrder::XByExpert).into(),
+        y_by_expert: (order == PairOrder::YByExpert).into(),
     };
     let defines = cut.defines(w.format, form, rounded, kinds);
     let defines: Vec<_> = defines.iter().map(|(name, value)| (*name, value.as_str())).collect();

@@ -3,7 +3,7 @@
 use crate::common::activations::prepare_activations;
 use crate::epilogue::ProductEpilogue;
 use crate::layout::{PlaneRows, pair, parts};
-use crate::product::{Bias, Product, RowSelection};
+use crate::product::{Bias, PairOrder, Product, RowSelection};
 use crate::storage::{ActOutput, GpuAct};
 use crate::vendor::Vendor;
 use gristmill_kernels::act::{ACT_BLOCK, Act};
@@ -49,7 +49,7 @@ pub(crate) fn matmul<V: Vendor>(vendor: &V, call: Matmul) -> Result<()> {
 pub fn moe_matmul<V: Vendor>(vendor: &V, call: MoeMatmul) -> Result<()> {
     let MoeMatmul { weight, x, groups, top_k, bias, out } = call;
     // A row of X for each pair, or for each token.
-    let rows = RowSelection::Pairs { groups, pairs_per_row: if x.rows() == out.rows() { 1 } else { top_k } };
+    let rows = RowSelection::Pairs { groups, pairs_per_row: if x.rows() == out.rows() { 1 } else { top_k }, order: PairOrder::ByPair };
     multiply(vendor, MoeMatmul::NAME, weight, x, rows, bias, ProductEpilogue::Store, out)
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn gate_up<V: Vendor>(vendor: &V, call: GateUp, act: Option<&mut Act>
 /// [`MoeGateUp`]; with activations [`gristmill_kernels::ops::MoeGateUpAct`], and `h` may be left undefined.
 pub fn moe_gate_up<V: Vendor>(vendor: &V, call: MoeGateUp, act: Option<&mut Act>) -> Result<()> {
     let MoeGateUp { weight, x, groups, top_k, bias, activation, h } = call;
-    let rows = RowSelection::Pairs { groups, pairs_per_row: top_k };
+    let rows = RowSelection::Pairs { groups, pairs_per_row: top_k, order: PairOrder::ByPair };
     multiply_gated(vendor, MoeGateUp::NAME, weight, x, rows, bias, activation, h, act)
 }
 

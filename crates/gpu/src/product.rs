@@ -15,6 +15,18 @@ use std::slice::from_ref;
 /// The most blocks along the grid's y.
 const GRID_Y: usize = 65_535;
 
+/// Which rows of X and of Y belong to the pairs of [`Groups`]: row p to pair p, but for one of both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PairOrder {
+    /// Both.
+    ByPair,
+    /// Row i of X is that of pair `pairs[i]`, so that those of an expert are neighbours. Kernels whose results are rounded
+    /// know this order and the next.
+    XByExpert,
+    /// Row i of Y is that of pair `pairs[i]`.
+    YByExpert,
+}
+
 /// Which rows of X are multiplied, and where the products go.
 #[derive(Clone, Copy)]
 pub enum RowSelection<'a> {
@@ -28,6 +40,8 @@ pub enum RowSelection<'a> {
         groups: &'a Groups,
         /// Pairs that share a row of X: top-k, or 1 if X has a row for each pair.
         pairs_per_row: usize,
+        /// Where a pair's rows are.
+        order: PairOrder,
     },
 }
 
@@ -38,6 +52,14 @@ impl RowSelection<'_> {
             Self::All => (0, 1),
             Self::Ids(ids) => (ids.layout().stride(), 1),
             Self::Pairs { pairs_per_row, .. } => (0, pairs_per_row),
+        }
+    }
+
+    /// Where the rows of pairs are.
+    pub fn order(self) -> PairOrder {
+        match self {
+            Self::Pairs { order, .. } => order,
+            Self::All | Self::Ids(_) => PairOrder::ByPair,
         }
     }
 

@@ -31,7 +31,7 @@ pub(super) fn launch(device: &Device, product: &Product, args: &[Arg]) -> Result
     let rows = product.y.rows();
     let several = match product.rows {
         // Twice the mean per expert: few experts have more.
-        RowSelection::Pairs { groups, pairs_per_row } => rows > pairs_per_row && 2 * rows > groups.experts(),
+        RowSelection::Pairs { groups, pairs_per_row, .. } => rows > pairs_per_row && 2 * rows > groups.experts(),
         _ => rows > 1,
     };
     // For one row of X per pass, and for several; and outputs per lane group.

@@ -13,7 +13,7 @@ use crate::slots::LayerSlots;
 use gristmill_gpu::epilogue::ProductEpilogue;
 use gristmill_gpu::layout::PlaneRows;
 use gristmill_gpu::matmul::gated_output;
-use gristmill_gpu::product::{Bias, Product, RowSelection};
+use gristmill_gpu::product::{Bias, PairOrder, Product, RowSelection};
 use gristmill_gpu::storage::ActOutput;
 use gristmill_gpu::{Device, Region, Vendor, region_of};
 use gristmill_kernels::act::ACT_BLOCK;
@@ -326,7 +326,7 @@ impl Ring {
         let bias = |i: usize, matrix| Some(Bias { values: &self.biases[i], first: 0, matrix });
         let groups = &*scratch.groups;
         let (h, act) = gated_output::<V>(OP, weights.gate_up, scratch.h.reborrow(), Some(&mut *scratch.act))?;
-        let rows = RowSelection::Pairs { groups, pairs_per_row: route.routing.top_k };
+        let rows = RowSelection::Pairs { groups, pairs_per_row: route.routing.top_k, order: PairOrder::ByPair };
         let both = Product {
             up: Some(up),
             biases: match weights.gate_up_bias {
@@ -340,7 +340,7 @@ impl Ring {
         let whole = gate.rows.is_multiple_of(ACT_BLOCK) && act.as_ref().is_some_and(ActOutput::only_bf16);
         let rounded = whole && vendor.rounds_results(&both)?;
         vendor.multiply(&Product { rounded, ..both })?;
-        let rows = RowSelection::Pairs { groups, pairs_per_row: 1 };
+        let rows = RowSelection::Pairs { groups, pairs_per_row: 1, order: PairOrder::ByPair };
         let product = Product::new(OP, down, scratch.act, rows, &scratch.out);
         let down_bias = weights.down_bias.and_then(|_| bias(2, down.rows));
         vendor.multiply(&Product { biases: [down_bias, None], ..product })

@@ -103,7 +103,8 @@ DEV Rows rows_of(u32 tile, u32 tiles_of_grid, u32 from, u32 to, const u32* pairs
     const u64 places = u64(p.y_rows - begin) * width, step = u64(tiles_of_grid - tasks) * here.block_width();
 #pragma unroll 4
     for (u64 i = u64(tile - tasks) * here.block_width() + here.thread_x(); i < places; i += step) {
-        y[pairs[begin + i / width] * p.y_stride + from + i % width] = 0;
+        const u32 place = begin + i / width;
+        y[(p.y_by_expert ? place : pairs[place]) * p.y_stride + from + i % width] = 0;
     }
     return {0, 0, 0};
 }
@@ -123,8 +124,9 @@ DEV Line line_of(u32 i, u32 first, u32 count, const u32* ids, const u32* pairs, 
     if (i < count) {
         from = to;
         if (pairs != nullptr) {
-            to = pairs[to];
-            from = to / p.pairs_per_row;
+            const u32 pair = pairs[to];
+            if (!p.x_by_expert) from = pair / p.pairs_per_row;
+            if (!p.y_by_expert) to = pair;
         } else if (ids != nullptr) {
             from = ids[to * p.ids_stride];
             missing = from >= p.x_rows;

@@ -38,7 +38,22 @@ constexpr u32 FIRST_REGISTERS = 65536 / THREADS / 8 * 8, COPY_REGISTERS = 48;
 constexpr u32 REGISTERS = (FIRST_REGISTERS * (WARPS + COPIERS) - COPY_REGISTERS * COPIERS) / WARPS / 8 * 8;
 // Tiles whose rows of Y are known: those of all stages, and one that is being written.
 constexpr u32 KNOWN_TILES = STAGES + 1;
-static_assert(TOKENS <= 32 * COPIERS, "a thread that copies has one row of X");
+
+
+// A place in a ring, which is gone through again and again: how often is odd or even.
+template <u32 PLACES>
+struct Ring {
+    u32 place = 0, parity = 0;
+
+    // One or some places further on, at most as many as there are.
+    DEV void advance(u32 by = 1) {
+        place += by;
+        if (place >= PLACES) {
+            place -= PLACES;
+            parity ^= 1;
+        }
+    }
+};
 
 // Stages of X, and who may touch them: a stage is full when all copies to it have come, and empty when all warps have multiplied
 // with it.
@@ -46,15 +61,9 @@ struct Stages {
     u8* memory;
     u64 *full, *empty;
 
-    static DEV u32 parity(u32 step) { return step / STAGES & 1; }
-    DEV u8* at(u32 step) const { return memory + step % STAGES * X_STAGE; }
-    DEV const u8* take(u32 step) const {
-        mbarrier_wait(&full[step % STAGES], parity(step));
-        return at(step);
-    }
     // By a whole warp, whose products have ended.
-    DEV void release(u32 step) const {
-        if (here.lane() == 0) mbarrier_arrive(&empty[step % STAGES]);
+    DEV void release(u32 place) const {
+        if (here.lane() == 0) mbarrier_arrive(&empty[place]);
     }
 };
 
@@ -103,35 +112,57 @@ struct Steps {
     DEV u32 end() const { return end_chunk * CHUNK_STEPS; }
 };
 
-// Copies X, a stage after another: `x_box` neighbouring rows at a time. The numbers of a warp's rows are known to be equal in all
-// lanes: of others the compiler makes a loop over lanes, 28 instructions a copy.
+// Copies X, `x_box` neighbouring rows at a time. A stage of few copies is one warp's, so that what belongs to a stage is done once;
+// of more copies all warps have a share, since one starts a copy every 51 clocks. A copy's coordinates must be known to be
+// those of one lane: of others the compiler makes a loop over lanes, 28 instructions a copy.
 DEV void copy_columns(const Stages& stages, const Items& items, const Steps& steps, const TensorMap& x, u32* y_of, const u32* ids,
                       const u32* pairs, u32* flag, const GemmParams& p) {
-    constexpr u32 COPIES = TOKENS / COPIERS;
-    const u32 thread = here.thread_x() - 32 * WARPS, warp = warp_largest(here.warp()) - WARPS;
-    u32 step = 0, number = 0;
-    for (u32 index = here.block_x(); index < items.end; index += here.grid_x(), number++) {
+    constexpr u32 ROUNDS = TOKENS / 32, AT_ONCE = 4, FEW = 16;
+    const u32 count = steps.end() - steps.first(), warp = warp_largest(here.warp()) - WARPS;
+    // Steps of the items before, and items.
+    u32 before = 0, number = 0;
+    for (u32 index = here.block_x(); index < items.end; index += here.grid_x(), number++, before += count) {
         const Item item = items.at(index);
-        const u32 copies = warp_largest((item.count + p.x_box - 1) / p.x_box), warp_copies = (copies + COPIERS - 1 - warp) / COPIERS;
-        const u32 own = here.lane() * COPIERS + warp;
-        const u32 own_row = p.x_box > 1 ? item.first + own * p.x_box : line_of(own, item.first, item.count, ids, pairs, flag, p).x;
-        const u32 y = line_of(thread, item.first, item.count, ids, pairs, flag, p).y;
-        u32 row[COPIES];
+        const u32 all = warp_largest((item.count + p.x_box - 1) / p.x_box);
+        const bool is_few = all <= FEW;
+        // The warp's first step and copy of the item, and from each to the next.
+        u32 step = 0, first = warp, by = 1, stride = COPIERS;
+        if (is_few) step = (warp + COPIERS - before % COPIERS) % COPIERS, first = 0, by = COPIERS, stride = 1;
+        if (step >= count) continue;
+        u32 own[ROUNDS];
 #pragma unroll
-        for (u32 i = 0; i < COPIES; i++) row[i] = warp_largest(here.lane() == i ? own_row : 0);
-        for (u32 own_step = steps.first(); own_step < steps.end(); own_step++, step++) {
-            u64* full = &stages.full[step % STAGES];
-            mbarrier_wait(&stages.empty[step % STAGES], stages.parity(step) ^ 1);
-            // No warp still writes the tile that was there: it would not have released its last stages.
-            if (own_step == steps.first() && thread < TOKENS) y_of[number % KNOWN_TILES * TOKENS + thread] = y;
-            warp_barrier();
-            if (is_elected()) {
-                mbarrier_arrive_expect_tx(full, warp_copies * p.x_box * X_ROW);
-                u8* stage = stages.at(step);
+        for (u32 r = 0; r < ROUNDS; r++) {
+            const u32 i = first + (32 * r + here.lane()) * stride;
+            own[r] = p.x_box > 1 ? item.first + i * p.x_box : line_of(i, item.first, item.count, ids, pairs, flag, p).x;
+        }
+        const u32 copies = all > first ? (all - first + stride - 1) / stride : 0, apart = stride * p.x_box * X_ROW;
+        for (; step < count; step += by) {
+            const u32 stage = (before + step) % STAGES;
+            mbarrier_wait(&stages.empty[stage], (before + step) / STAGES & 1 ^ 1);
+            u8* to = stages.memory + stage * X_STAGE + first * p.x_box * X_ROW;
+            u64* full = &stages.full[stage];
+            if (first == 0) {
+                // No warp still writes the tile that was there: it would not have released its last stages.
+                if (step == 0) {
+                    for (u32 i = here.lane(); i < TOKENS; i += 32)
+                        y_of[number % KNOWN_TILES * TOKENS + i] = line_of(i, item.first, item.count, ids, pairs, flag, p).y;
+                }
+                warp_barrier();
+                if (is_elected()) mbarrier_arrive_expect_tx(full, all * p.x_box * X_ROW);
+            }
 #pragma unroll
-                for (u32 i = 0; i < COPIES; i++) {
-                    const u32 place = i * COPIERS + warp;
-                    if (place < copies) copy_tile(stage + place * p.x_box * X_ROW, x, own_step * STEP, row[i], full);
+            for (u32 r = 0; r < ROUNDS; r++) {
+#pragma unroll 1
+                for (u32 i = 0; i < 32 && 32 * r + i < copies; i += AT_ONCE) {
+                    u32 row[AT_ONCE];
+#pragma unroll
+                    for (u32 j = 0; j < AT_ONCE; j++) row[j] = shuffle(own[r], i + j);
+                    if (is_elected()) {
+#pragma unroll
+                        for (u32 j = 0; j < AT_ONCE; j++)
+                            if (32 * r + i + j < copies) copy_tile(to + j * apart, x, (steps.first() + step) * STEP, row[j], full);
+                    }
+                    to += AT_ONCE * apart;
                 }
             }
         }
@@ -146,36 +177,40 @@ struct WeightCopier {
     const Steps& steps;
     const GemmParams& p;
     // What is copied next, and the item after that, which is loaded early.
-    u32 number, index, chunk;
+    u32 index, chunk;
+    Ring<CHUNKS> place;
     Item item, after;
+    LaneUnits<PLANE_BYTES> units;
 
     DEV WeightCopier(const u8* weight, const u8* up, u8* to, const Items& items, const Steps& steps, const GemmParams& p)
         : weight(weight), up(up), to(to), items(items), steps(steps), p(p) {
-        number = 0;
         index = here.block_x();
         chunk = steps.first_chunk;
-        item = items.at(index);
-        after = items.at(index + here.grid_x());
+        after = items.at(index);
+        next_item();
     }
-    DEV const u8* chunk_at(u32 number) const { return to + number % CHUNKS * CHUNK; }
+    DEV void next_item() {
+        item = after;
+        after = items.at(index + here.grid_x());
+        const u64 first = item.expert * p.matrix_bytes + (item.output + here.warp() * WARP_OUTPUTS) * p.row_bytes;
+        units.find(weight + first, up + first, p.row_bytes, p.blocks);
+    }
     // Starts the next chunk's copies, which make one group, empty at the end.
     DEV void copy() {
         if (index < items.end) {
 #pragma unroll
             for (u32 m = 0; m < FRAGMENTS; m++) {
-                const u32 output = min(item.output + (m * WARPS + here.warp()) * WARP_OUTPUTS, p.outputs - 1);
-                const u64 first = item.expert * p.matrix_bytes + output * p.row_bytes;
-                const FragmentRows rows = {weight + first, up + first, p.outputs - 1 - output, u32(p.row_bytes), p.blocks};
-                rows.copy(chunk, to + number % CHUNKS * CHUNK + m * 16 * STAGED_ROW);
+                const u32 before = m * WARPS * WARP_OUTPUTS, output = item.output + here.warp() * WARP_OUTPUTS + before;
+                const u32 rows = p.outputs - min(output, p.outputs);
+                units.copy(chunk, before * p.row_bytes, rows, p.row_bytes, p.blocks, to + place.place * CHUNK + m * 16 * STAGED_ROW);
             }
             if (++chunk == steps.end_chunk) {
                 chunk = steps.first_chunk;
                 index += here.grid_x();
-                item = after;
-                after = items.at(index + here.grid_x());
+                next_item();
             }
         }
-        number++;
+        place.advance();
         cp_async_commit();
     }
 };
@@ -185,43 +220,45 @@ struct Sums {
     float of[FRAGMENTS][N / 2];
 };
 
-// Multiplies an item with N rows of X. `number` and `step`: of the next chunk and stage.
+// Multiplies an item with N rows of X, from the next chunk and stage on.
 template <int N>
-DEV void multiply(const Steps& steps, WeightCopier& weights, u32& number, const Stages& stages, u32& step, Weights::Scales* scales,
-                  Sums<N>& sums) {
-    u32 a[2][4][4];
-    for (u32 chunk = steps.first_chunk; chunk < steps.end_chunk; chunk++, number++) {
+DEV void multiply(const Steps& steps, WeightCopier& weights, Ring<CHUNKS>& place, const Stages& stages, Ring<STAGES>& stage,
+                  Weights::Scales* scales, Sums<N>& sums) {
+    u32 a[2][4][4], last = 0;
+    const u64 x = wgmma_matrix(stages.memory, 0, 1024, SWIZZLE_128);
+    for (u32 chunk = steps.first_chunk; chunk < steps.end_chunk; chunk++, place.advance()) {
         // This chunk is there for all lanes, and all have used what the next copies overwrite.
         cp_async_wait<CHUNKS - 2>();
         warp_barrier();
         weights.copy();
-        const u8* rows = weights.chunk_at(number);
+        const u8* rows = weights.to + place.place * CHUNK;
 #pragma unroll
         for (u32 m = 0; m < FRAGMENTS; m++) Weights::unpack_scales(rows + m * 16 * STAGED_ROW, chunk, scales[m]);
         warp_barrier();
 #pragma unroll
-        for (u32 part = 0; part < CHUNK_STEPS; part++, step++) {
-            const u64 stage = wgmma_matrix(stages.at(step), 0, 1024, SWIZZLE_128);
+        for (u32 part = 0; part < CHUNK_STEPS; part++, stage.advance()) {
+            const u64 own_x = wgmma_columns(x, stage.place * (X_STAGE / 2));
 #pragma unroll
             for (u32 m = 0; m < FRAGMENTS; m++) {
                 u32(&own)[4][4] = a[(part * FRAGMENTS + m) % 2];
 #pragma unroll
                 for (u32 i = 0; i < 4; i++) Weights::unpack(rows + m * 16 * STAGED_ROW, chunk, 4 * part + i, scales[m], own[i]);
-                if (m == 0) stages.take(step);
+                if (m == 0) mbarrier_wait(&stages.full[stage.place], stage.parity);
                 wgmma_fence();
 #pragma unroll
                 for (u32 i = 0; i < 4; i++) {
-                    wgmma_bf16(sums.of[m], own[i], wgmma_columns(stage, 16 * i), true);
+                    wgmma_bf16(sums.of[m], own[i], wgmma_columns(own_x, 16 * i), true);
                 }
                 wgmma_commit();
                 // Those before have ended: their weights may be overwritten, and their stage.
                 wgmma_wait<1>();
-                if (m == 0 && (part > 0 || chunk > steps.first_chunk)) stages.release(step - 1);
+                if (m == 0 && (part > 0 || chunk > steps.first_chunk)) stages.release(last);
             }
+            last = stage.place;
         }
     }
     wgmma_wait<0>();
-    stages.release(step - 1);
+    stages.release(last);
 }
 
 // Writes an item's sums.
@@ -255,7 +292,8 @@ DEV void write(const Item& item, const Sums<N>& sums, const u32* y_of, const flo
                     // Sum 2h + i % 2 of eight rows of X; of two weights, h = 1 is the second's.
                     const float* own = sums.of[m] + i / 2 * 4 + i % 2;
                     if (output[m][h] >= p.outputs) continue;
-                    store(row + place_of(output[m][h]), to & NO_ROW, own[2 * h] + add[m][h], own[2] + up_add[m]);
+                    store(row + place_of(output[m][h]), to & NO_ROW, fmaf(own[2 * h], Weights::SUM_UNIT, add[m][h]),
+                          fmaf(own[2], Weights::SUM_UNIT, up_add[m]));
                 }
             }
         }
@@ -277,7 +315,8 @@ DEV void zero_rest(const Items& items, const u32* pairs, Result* y, const GemmPa
     const u32 begin = items.rows();
     const u64 places = u64(p.y_rows - begin) * p.outputs, step = u64(here.grid_x()) * 32 * WARPS;
     for (u64 i = u64(here.block_x()) * 32 * WARPS + here.thread_x(); i < places; i += step) {
-        y[pairs[begin + i / p.outputs] * p.y_stride + i % p.outputs] = 0;
+        const u32 place = begin + i / p.outputs;
+        y[(p.y_by_expert ? place : pairs[place]) * p.y_stride + i % p.outputs] = 0;
     }
 }
 
@@ -305,7 +344,7 @@ KERNEL_BOUNDED(gemm_wgmma, THREADS, 1)
         y += u64(share) * p.y_rows * p.y_stride;
     }
     if (here.thread_x() < STAGES) {
-        mbarrier_init(&full[here.thread_x()], COPIERS);
+        mbarrier_init(&full[here.thread_x()], 1);
         mbarrier_init(&empty[here.thread_x()], WARPS);
     }
     // Rows of a tile that are missing are multiplied too; nothing of them is written.
@@ -327,12 +366,14 @@ KERNEL_BOUNDED(gemm_wgmma, THREADS, 1)
     dependency_launch();
     if (tiles == nullptr) dependency_wait();
 
-    u32 number = 0, step = 0, tile = 0;
+    Ring<CHUNKS> place;
+    Ring<STAGES> stage;
+    u32 tile = 0;
     Item item = items.at(here.block_x());
     for (u32 index = here.block_x(); index < items.end; index += here.grid_x(), tile++) {
         const Item after = items.at(index + here.grid_x());
         auto take = [&](auto sums) {
-            multiply(steps, weights, number, stages, step, scales, sums);
+            multiply(steps, weights, place, stages, stage, scales, sums);
             write(item, sums, y_of + tile % KNOWN_TILES * TOKENS, bias, up_bias, y, p);
         };
         if (item.count > TOKENS / 2) {

@@ -28,6 +28,14 @@ struct Staged<F, false> {
     // What is taken from each code before it is scaled. Around it codes and their minimum are small, so that the rounded scale
     // and offset matter little: with codes of four bits from 0 on the NMSE would be four times as much.
     static constexpr int MIDDLE = Middle<F>::VALUE;
+    // Codes of less than eight bits are the mantissa of a bfloat16 of the least exponent as they are, in units of 2^-133. The bits
+    // of an E4M3 float are those of a bfloat16 2^120 times too small. Scales are so many times as large, and take no more
+    // than this: one of 2^31 or more, which has no place in a file's half floats, would overflow.
+    static constexpr bool AS_BITS = !F::SIGNED;
+    static constexpr float CODE_UNIT = !AS_BITS ? 1.0f : IsE4m3<F>::VALUE ? 0x1p-120f : 0x1p-133f;
+    static constexpr float SCALE_UP = AS_BITS ? 0x1p96f : 1.0f;
+    // What sums are multiplied by.
+    static constexpr float SUM_UNIT = AS_BITS ? IsE4m3<F>::VALUE ? 0x1p24f : 0x1p37f : 1.0f;
 
     static DEV Row row(const u8* rows, u32 i, u32 chunk) { return {rows + i * STAGED_ROW, CHUNK_BLOCKS, chunk}; }
 
@@ -43,8 +51,12 @@ struct Staged<F, false> {
             const u32 span = first + s;
             auto keep = [&](int piece, u32 group) {
                 const ScaleMin of = F::scale(raws[s], piece);
-                const float offset = (MIDDLE - F::ZERO) * of.scale - (F::HAS_MIN ? of.min : 0.0f);
-                scales[group][i] = make_uint2(pack_bf16(of.scale, of.scale), pack_bf16(offset, offset));
+                const float up = of.scale * SCALE_UP;
+                const u32 scale = pack_bf16(up, up);
+                float offset = (MIDDLE - F::ZERO) * of.scale - (F::HAS_MIN ? of.min : 0.0f);
+                // Such that the rounded scale matters least where most codes are.
+                if (AS_BITS) offset = (offset * SCALE_UP - MIDDLE * __uint_as_float(scale & 0xffff0000u)) * CODE_UNIT;
+                scales[group][i] = make_uint2(scale, pack_bf16(offset, offset));
             };
             if (F::SCALED == 16) {
 #pragma unroll
@@ -71,21 +83,16 @@ struct Staged<F, false> {
         const u32 bits = (value < 0 ? 0x8000u : 0) | exponent << 7 | (magnitude << (134 - exponent) & 0x7f);
         return bits << 16 | bits;
     }
-    // The even (`odd` = 0) or the odd ones of the four columns whose codes are a word, less MIDDLE, as bfloat16: exact.
+    // The even (`odd` = 0) or the odd ones of the four columns whose codes are a word, as bfloat16: with AS_BITS in CODE_UNIT,
+    // else less MIDDLE. Exact.
     static DEV u32 pair(u32 word, u32 odd) {
-        constexpr u32 ONE = 0x3f803f80u;
         if (IsE4m3<F>::VALUE) {
-            // The bits of a bfloat16 with the same sign, exponent and mantissa, 2^120 times too small.
             const u32 two = word >> 8 * odd;
-            return fma_bf16x2((two & 0x00800080u) << 8 | (two & 0x007f007fu) << 4, 0x7b807b80u, 0);
+            return (two & 0x00800080u) << 8 | (two & 0x007f007fu) << 4;
         }
-        if (!F::SIGNED) {
-            // 128 + code.
-            const u32 two = __byte_perm(word, in_register(0x43), 0x4240 + 0x101 * odd);
-            constexpr u32 LESS = both(-128 - MIDDLE);
-            return fma_bf16x2(two, ONE, LESS);
-        }
+        if (!F::SIGNED) return word >> 8 * odd & 0x00ff00ffu;
         // 128 + the low seven bits of the code, less 128 or, if it is negative, 256.
+        constexpr u32 ONE = both(1);
         const u32 two = __byte_perm(word, 0, 0x4240 + 0x101 * odd);
         const u32 code = fma_bf16x2((two & 0x007f007fu) | 0x43004300u, ONE, (two & 0x00800080u) | 0xc300c300u);
         constexpr u32 LESS = both(-MIDDLE);
@@ -118,6 +125,7 @@ struct Staged<F, false> {
 template <class F>
 struct Staged<F, true> {
     static constexpr u32 COLUMNS = 128, CHUNK_BLOCKS = COLUMNS;
+    static constexpr float SUM_UNIT = 1.0f;
     typedef uint2 Scales[1][16];
 
     static DEV void unpack_scales(const u8*, u32, Scales&) {}
@@ -132,36 +140,74 @@ struct Staged<F, true> {
     }
 };
 
-// The rows of one fragment of a warp in global memory: 16 outputs, or 8 of two matrices. Past the end the last one stands in.
-struct FragmentRows {
-    // The first outputs of both matrices.
-    const u8 *weight, *up;
-    // Outputs after the first, bytes of a row, and blocks.
-    u32 last, row_bytes, blocks;
+// What a lane copies of each chunk of a fragment's rows: 16 outputs, or 8 of two matrices. A plane's part of a row consists of
+// units of 16 bytes, of which neighbouring lanes copy neighbours.
+template <u32... BYTES>
+struct LaneUnits {
+    static constexpr u32 units(u32 bytes) { return plane_window(Staged<FORMAT>::CHUNK_BLOCKS * bytes) / 16; }
+    static constexpr u32 copies(u32 bytes) { return (16 * units(bytes) + 31) / 32; }
+    static_assert(((units(BYTES) + ...) | 1) * 16 == STAGED_ROW, "the host computes the same");
 
-    template <u32 BYTES>
-    DEV void copy_plane(u32 chunk, u32& at, u32& staged, u8* to) const {
-        constexpr u32 SIZE = plane_window(Staged<FORMAT>::CHUNK_BLOCKS * BYTES), UNITS = SIZE / 16;
-        const u32 first = chunk * (Staged<FORMAT>::CHUNK_BLOCKS * BYTES) & ~15u, size = (blocks * BYTES + 15) & ~15u, left = size - first;
-        const u8 *from = weight + at + first, *from_up = up + at + first;
+    // Whether the places are kept, which takes registers.
+    static constexpr bool KEPT = FRAGMENTS == 1;
+
+    // The first outputs of the first fragment, and from there to the lane's places in the planes of its rows: all of them are less
+    // than 2^32 bytes apart.
+    const u8 *weight, *up;
+    u32 kept[KEPT ? (copies(BYTES) + ...) : 1];
+
+    // The row of the lane's `i`th copy, and its first byte in the plane's part of the row.
+    template <u32 UNITS>
+    static DEV uint2 place(u32 i) {
+        if (32 % UNITS == 0) return make_uint2(32 / UNITS * i + here.lane() / UNITS, here.lane() % UNITS * 16);
+        const u32 unit = 32 * i + here.lane();
+        return make_uint2(unit / UNITS, unit % UNITS * 16);
+    }
+    // Whether all or some lanes' rows of a copy are of the second matrix.
+    template <u32 UNITS>
+    static DEV bool is_up(u32 i) {
+        return GATED && place<UNITS>(i).x >= 8;
+    }
+    // From the first outputs to the lane's `i`th place in a plane that begins at `plane` in its row.
+    template <u32 UNITS>
+    static DEV u32 distance(u32 i, u32 row_bytes, u32 plane) {
+        const uint2 at = place<UNITS>(i);
+        return (GATED ? at.x % 8 : at.x) * row_bytes + plane + at.y;
+    }
+    DEV void find(const u8* of_weight, const u8* of_up, u32 row_bytes, u32 blocks) {
+        weight = of_weight;
+        up = of_up;
+        u32 copy = 0, plane = 0;
+        if (KEPT) (keep_plane<BYTES>(row_bytes, blocks, copy, plane), ...);
+    }
+    template <u32 OF_BLOCK>
+    DEV void keep_plane(u32 row_bytes, u32 blocks, u32& copy, u32& plane) {
 #pragma unroll
-        for (u32 i = 0; i < (16 * UNITS + 31) / 32; i++) {
-            // Neighbouring lanes copy neighbouring units.
-            const u32 unit = 32 * i + here.lane(), own = unit / UNITS, byte = unit % UNITS * 16;
-            const bool valid = byte < left, is_up = GATED && own >= 8;
-            const u32 offset = min(GATED ? own % 8 : own, last) * row_bytes + (valid ? byte : 0);
-            if (UNITS % 2 == 0 || unit < 16 * UNITS)
-                cp_async_16(to + own * STAGED_ROW + staged + byte, (is_up ? from_up : from) + offset, valid);
+        for (u32 i = 0; i < copies(OF_BLOCK); i++) kept[copy++] = distance<units(OF_BLOCK)>(i, row_bytes, plane);
+        plane += plane_bytes(blocks, OF_BLOCK);
+    }
+    static DEV u32 plane_bytes(u32 blocks, u32 of_block) { return (blocks * of_block + 15) & ~15u; }
+    // Starts the copies of a chunk of the fragment `further` bytes on. Rows from `rows` on, which are past the last output, and
+    // bytes past the plane's become zeros.
+    DEV void copy(u32 chunk, u64 further, u32 rows, u32 row_bytes, u32 blocks, u8* to) const {
+        u32 copy = 0, plane = 0, staged = 0;
+        (copy_plane<BYTES>(chunk, further, rows, row_bytes, blocks, copy, plane, staged, to), ...);
+    }
+    template <u32 OF_BLOCK>
+    DEV void copy_plane(u32 chunk, u64 further, u32 rows, u32 row_bytes, u32 blocks, u32& copy, u32& plane, u32& staged,
+                        u8* to) const {
+        constexpr u32 UNITS = units(OF_BLOCK);
+        const u32 first = chunk * (Staged<FORMAT>::CHUNK_BLOCKS * OF_BLOCK) & ~15u, left = plane_bytes(blocks, OF_BLOCK) - first;
+        further += first;
+#pragma unroll
+        for (u32 i = 0; i < copies(OF_BLOCK); i++) {
+            const uint2 at = place<UNITS>(i);
+            const bool valid = at.y < left && (GATED ? at.x % 8 : at.x) < rows;
+            const u32 own = KEPT ? kept[copy++] : distance<UNITS>(i, row_bytes, plane);
+            if (UNITS % 2 == 0 || at.x < 16)
+                cp_async_16(to + at.x * STAGED_ROW + staged + at.y, (is_up<UNITS>(i) ? up : weight) + further + own, valid);
         }
-        at += size;
-        staged += SIZE;
+        plane += plane_bytes(blocks, OF_BLOCK);
+        staged += 16 * UNITS;
     }
-    template <u32... BYTES>
-    DEV void copy_planes(u32 chunk, u8* to) const {
-        u32 at = 0, staged = 0;
-        (copy_plane<BYTES>(chunk, at, staged, to), ...);
-        static_assert(((plane_window(Staged<FORMAT>::CHUNK_BLOCKS * BYTES) + ...) / 16 | 1) * 16 == STAGED_ROW, "the host computes the same");
-    }
-    // Starts the copies of a chunk.
-    DEV void copy(u32 chunk, u8* to) const { copy_planes<PLANE_BYTES>(chunk, to); }
 };

@@ -6,7 +6,7 @@ use super::OP;
 use crate::common::{elementwise, group, route};
 use crate::epilogue::ProductEpilogue;
 use crate::layout::{PlaneRows, pair, parts};
-use crate::product::{Bias, Product, RowSelection};
+use crate::product::{Bias, PairOrder, Product, RowSelection};
 use crate::storage::ActOutput;
 use crate::vendor::Vendor;
 use gristmill_kernels::act::ACT_BLOCK;
@@ -56,7 +56,7 @@ fn gate_up_product<T>(
 ) -> Result<T> {
     let Experts { route, weights, x, scratch, .. } = call;
     let bias = |values| Some(Bias { values, first: 0, matrix: gate.rows });
-    let rows = RowSelection::Pairs { groups: scratch.groups, pairs_per_row: route.routing.top_k };
+    let rows = RowSelection::Pairs { groups: scratch.groups, pairs_per_row: route.routing.top_k, order: PairOrder::YByExpert };
     then(&Product {
         up: Some(up),
         biases: weights.gate_up_bias.map_or([None; 2], |both| both.map(bias)),
@@ -71,7 +71,7 @@ fn gate_up_product<T>(
 fn down_product<T>(call: &Experts, down: &PlaneRows, then: impl FnOnce(&Product) -> Result<T>) -> Result<T> {
     let Experts { weights, scratch, .. } = call;
     let bias = weights.down_bias.map(|values| Bias { values, first: 0, matrix: down.rows });
-    let rows = RowSelection::Pairs { groups: scratch.groups, pairs_per_row: 1 };
+    let rows = RowSelection::Pairs { groups: scratch.groups, pairs_per_row: 1, order: PairOrder::XByExpert };
     let product = Product::new(OP, down, scratch.act, rows, &scratch.out);
     then(&Product { biases: [bias, None], rounded: true, ..product })
 }
