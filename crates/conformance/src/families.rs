@@ -3,7 +3,6 @@
 
 use gristmill_cuda::family::Family;
 use gristmill_kernels::act::Precision;
-use gristmill_kernels::format::Format;
 use gristmill_suite::suite::Suite;
 
 /// The parts of the suite that multiply.
@@ -12,11 +11,6 @@ pub const PARTS: [&str; 8] =
 
 /// The suite with the weights and activations that a family takes.
 pub fn limited(suite: Suite, family: Family) -> Suite {
-    let takes = |format: &Format| match family {
-        Family::Int8 => !format.is_float(),
-        Family::Mma | Family::Wgmma => !format.is_float() || format.is_bf16() || format.is_narrow_float(),
-        _ => true,
-    };
-    let formats = suite.formats().iter().copied().filter(takes).collect();
+    let formats = suite.formats().iter().copied().filter(|&format| family.takes(format)).collect();
     suite.multiplying(formats, Precision::Fast)
 }

@@ -1,7 +1,8 @@
 //! The experts of few tokens: the host side of `kernels/experts.cu`.
 
 use super::Cuda;
-use super::gemv::{GATE_OUTPUTS, inputs, int8_define, reads_int8, x_arg};
+use super::gemv::x_arg;
+use super::plan::{GATE_OUTPUTS, inputs, int8_define, reads_int8};
 use gristmill_gpu::Unit;
 use gristmill_gpu::common::route::{Defines, RouteParams, all_lane_defines};
 use gristmill_gpu::epilogue::EpilogueParams;
@@ -17,11 +18,6 @@ const BLOCK: u32 = 256;
 /// Rows of `down` of a block, and its warps at most: as in the source.
 const DOWN_ROWS: usize = 8;
 const DOWN_WARPS: usize = 8;
-/// Tokens that are few, and those that are few where they have at most half a pair for each expert. On an H200, steps
-/// of Qwen3-30B-A3B with two launches take 3.85 ms for four tokens, 4.51, 5.09 and 5.73 for five to seven, and 5.71 for
-/// eight with products by expert.
-const FEW_TOKENS: [usize; 2] = [4, 7];
-
 shared_struct! {
     pub(super) struct ExpertsParams {
         route: RouteParams,
@@ -48,12 +44,6 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
 /// See [`gristmill_gpu::Vendor::experts_per_lane`].
 pub(super) const EXPERTS_PER_LANE: usize = 16;
 
-/// See [`gristmill_gpu::Vendor::few_tokens`].
-pub(super) fn few_tokens(experts: usize, top_k: usize) -> usize {
-    let [few, more] = FEW_TOKENS;
-    if (2 * more).saturating_mul(top_k) <= experts { more } else { few }
-}
-
 fn defines(format: Format, int8: bool, lanes: Defines) -> Vec<(&'static str, &'static str)> {
     [&[("FORMAT", format.name()), ("INT8", int8_define(int8))][..], lanes].concat()
 }
@@ -72,7 +62,7 @@ pub(super) fn multiply(cuda: &Cuda, few: &FewTokens, product: &Product) -> Resul
         cols: word(op, "columns", w.cols)?,
         epilogue: product.epilogue.into(),
     };
-    let int8 = reads_int8(w, product.x.precision());
+    let int8 = reads_int8(w.format, product.x.precision());
     let (weight, x, params) = (w.arg(), x_arg(product, int8)?, Arg::params(&params));
     let ([bias, up_bias], [y, exact, of_int8, bf16]) = (product.bias_args(), product.output_args());
     let (logits, [selection, scales, tokens], [ids, weights]) = (few.logits, few.optional, few.chosen);

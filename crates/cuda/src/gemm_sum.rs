@@ -9,10 +9,6 @@ use gristmill_kernels::error::Result;
 const FILE: &str = "gemm_sum.cu";
 /// Threads of a block, each with four outputs: as in the kernel's source.
 const THREADS: u32 = 128;
-/// The most rows of Y: blocks along the grid's y.
-const MOST_ROWS: usize = 65_535;
-/// Bytes that the shares of a product may take.
-const MOST_BYTES: usize = 16 << 20;
 
 shared_struct! {
     pub(super) struct GemmSumParams {
@@ -30,23 +26,6 @@ shared_struct! {
 /// What may be compiled.
 pub(super) fn units() -> impl Iterator<Item = Unit> {
     [Unit::new(FILE, &[])].into_iter()
-}
-
-/// Bytes of this number of shares of a product, each with all of Y; `None` if these are more than may be.
-fn bytes(product: &Product, shares: usize) -> Option<usize> {
-    let (rows, outputs) = (product.y.rows(), product.weight().rows);
-    let bytes = [rows, outputs, shares, size_of::<f32>()].into_iter().try_fold(1, usize::checked_mul)?;
-    (rows <= MOST_ROWS && bytes <= MOST_BYTES).then_some(bytes)
-}
-
-/// Whether the kernel can add this number of shares of a product.
-pub(super) fn serves(product: &Product, shares: usize) -> bool {
-    bytes(product, shares).is_some()
-}
-
-/// Workspace for the shares of a product that [`serves`] admits.
-pub(super) fn workspace(cuda: &Cuda, product: &Product, shares: usize) -> Result<Scratch<1>> {
-    cuda.device.scratch([bytes(product, shares).unwrap_or(MOST_BYTES)])
 }
 
 /// Adds the shares, the bias and, as the product's epilogue says, Y.

@@ -26,7 +26,7 @@
 //! # Ok::<(), gristmill_kernels::Error>(())
 //! ```
 //!
-//! From here: [`matmul`] decides which family of kernels multiplies ([`family`]), [`attention`] works on the paged
+//! From here: [`plan`] decides which kernel multiplies, with which tile and split, [`attention`] works on the paged
 //! cache, [`driver`] runs launches. The kernels' sources are in `kernels/`.
 //!
 //! # Inline PTX
@@ -45,20 +45,20 @@ pub mod family;
 mod gemm;
 mod gemm_f32;
 mod gemm_int8;
-mod gemm_int8_tile;
 mod gemm_sum;
 mod gemv;
 mod host_experts;
 mod jit;
 mod matmul;
-mod moe;
 mod norm_matmul;
 pub mod nvrtc;
 mod open;
+mod options;
+mod plan;
 mod rates;
 pub mod units;
 
-use family::{Family, Shape};
+use family::Family;
 use gristmill_gpu::attention::AttentionCall;
 use gristmill_gpu::experts::FewTokens;
 use gristmill_gpu::layout::{self, PlaneRows};
@@ -77,6 +77,8 @@ pub use gristmill_offload::{HostExperts, STAGING_BYTES};
 use std::sync::Arc;
 
 pub use open::{CudaDevice, OpenBackend};
+pub use options::{Choice, Options};
+use plan::{Card, Problem};
 
 /// The kernel sources of the backend.
 pub const SOURCES: &[Library] = &[COMMON, gristmill_offload::SOURCES, OWN];
@@ -149,26 +151,7 @@ const LARGEST_BUCKET: usize = 256;
 #[derive(Debug)]
 pub struct Cuda {
     device: Device,
-    options: Options,
-}
-
-/// Options of a backend.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
-    /// How kernels are chosen.
-    pub choice: Choice,
-}
-
-/// How kernels are chosen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Choice {
-    /// The fastest for the number of rows.
-    #[default]
-    Fastest,
-    /// Kernels whose result for a row does not depend on the number of rows (`docs/determinism.md`).
-    Deterministic,
-    /// Products by kernels of one family, for tests of each. A product that they cannot do is an [`Error::Range`].
-    Family(Family),
+    card: Card,
 }
 
 impl Cuda {
@@ -197,27 +180,19 @@ impl Cuda {
             let reason = format!("they are not for compute capability {}.{}", capability / 10, capability % 10);
             return Err(Error::Device { device: properties.id, what, reason });
         }
-        Ok(Self { device: Device::new(gpu)?, options })
-    }
-
-    /// Whether kernels of a family may multiply where they are the fastest.
-    fn may(&self, family: Family) -> bool {
-        match self.options.choice {
-            Choice::Fastest => true,
-            Choice::Deterministic => false,
-            Choice::Family(own) => own == family,
-        }
+        let card = Card::new(properties, options.choice);
+        Ok(Self { device: Device::new(gpu)?, card })
     }
 }
 
 impl Vendor for Cuda {
     const ROUNDS_ACTIVATIONS: bool = true;
-    const TILING: Tiling = Tiling { tile_rows: moe::LEAST_TILE_ROWS, grid_words: 0 };
+    const TILING: Tiling = Tiling { tile_rows: plan::LEAST_TILE_ROWS, grid_words: 0 };
     // Neighbours are joined when weights are prepared.
     const JOINED_PARTS: usize = 1;
 
     fn over(&self, gpu: Arc<dyn Gpu>) -> Result<Self> {
-        Self::new(gpu, self.options)
+        Self::new(gpu, Options { choice: self.card.choice })
     }
 
     fn device(&self) -> &Device {
@@ -225,7 +200,7 @@ impl Vendor for Cuda {
     }
 
     fn deterministic(&self) -> bool {
-        self.options.choice == Choice::Deterministic
+        self.card.is_deterministic()
     }
 
     fn batch_bucket(&self, rows: usize) -> usize {
@@ -257,7 +232,7 @@ impl Vendor for Cuda {
     }
 
     fn tile_rows(&self, experts: usize, pairs: usize, rounded: bool) -> usize {
-        moe::tile_rows(self, experts, pairs, rounded)
+        plan::tile_rows(&self.card, experts, pairs, rounded)
     }
 
     fn multiply(&self, product: &Product) -> Result<()> {
@@ -265,11 +240,12 @@ impl Vendor for Cuda {
     }
 
     fn wanted(&self, part: &PlaneRows, precision: Precision, reader: &ActReader) -> Representations {
-        family::wanted(self, part, precision, reader)
+        let problem = Problem::of_reader(part.format, precision, reader);
+        plan::representations(&self.card, &problem, reader.rows)
     }
 
     fn rounds_results(&self, product: &Product) -> Result<bool> {
-        family::chosen(self, &Shape::of(product)).map(|family| matches!(family, Family::Mma | Family::Wgmma))
+        plan::rounds_results(&self.card, &Problem::of(product))
     }
 
     fn attention(&self, call: &AttentionCall) -> Result<()> {
@@ -285,11 +261,11 @@ impl Vendor for Cuda {
     }
 
     fn few_tokens(&self, experts: usize, top_k: usize) -> usize {
-        experts::few_tokens(experts, top_k)
+        plan::few_tokens(&self.card, experts, top_k)
     }
 
     fn fuses_experts(&self) -> bool {
-        self.may(Family::Gemv)
+        self.card.may(Family::Gemv)
     }
 
     fn experts(&self, few: &FewTokens, product: &Product) -> Result<()> {

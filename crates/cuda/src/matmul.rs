@@ -1,9 +1,8 @@
 //! Matrix products, and the preparation of weights.
 
-use super::family::{Family, Shape, chosen};
-use super::{Choice, Cuda};
+use super::Cuda;
+use super::plan::{Plan, Shape};
 use super::{gemm, gemm_f32, gemm_int8, gemv};
-use gristmill_gpu::common::activations::prepare_activations;
 use gristmill_gpu::layout::PlaneRows;
 use gristmill_gpu::product::Product;
 use gristmill_kernels::error::Result;
@@ -20,18 +19,13 @@ pub(super) fn prepare(cuda: &Cuda, tensors: &[TensorView], role: Role) -> Result
     }
 }
 
-/// Launches a product by the family that is chosen for it.
+/// Launches a product as planned.
 pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
-    match chosen(cuda, &Shape::of(product))? {
-        Family::Gemv => match gemm_f32::form(product).filter(|_| cuda.options.choice == Choice::Fastest) {
-            Some(form) => gemm_f32::multiply(cuda, product, form),
-            None => gemv::multiply(cuda, product),
-        },
-        Family::Int8 => gemm_int8::multiply(cuda, product),
-        Family::Mma | Family::Wgmma => {
-            gemm::multiply(cuda, product)?;
-            let act = product.act.filter(|_| !product.rounded);
-            act.map_or(Ok(()), |act| prepare_activations(&cuda.device, product.y.as_view(), act))
-        }
+    let shape = Shape::of(product);
+    match &Plan::new(&cuda.card, &shape)? {
+        Plan::Gemv(plan) => gemv::multiply(cuda, product, plan),
+        Plan::F32(plan) => gemm_f32::multiply(cuda, product, plan),
+        Plan::Int8(plan) => gemm_int8::multiply(cuda, product, plan),
+        Plan::Gemm(plan) => gemm::multiply(cuda, product, &shape, plan),
     }
 }

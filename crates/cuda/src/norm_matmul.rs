@@ -3,7 +3,7 @@
 
 use super::Cuda;
 use super::family::Family;
-use super::gemv::{inputs, int8_define, reads_int8, threads_log2};
+use super::plan::{inputs, int8_define, reads_int8, threads_log2};
 use gristmill_gpu::Unit;
 use gristmill_gpu::common::norm_act::NormActs;
 use gristmill_gpu::common::{RowAlignment, aligned};
@@ -64,7 +64,7 @@ fn shared_bytes(cols: usize, int8: bool) -> usize {
 /// Whether the kernel is for this product of this number of rows.
 fn serves(w: &[PlaneRows], rows: usize, act: &Act) -> bool {
     let few = |part: &PlaneRows| rows == 1 || (rows <= MOST_ROWS && part.rows <= SMALL);
-    let fits = |part: &PlaneRows| shared_bytes(part.cols, reads_int8(part, act.precision())) <= SHARED;
+    let fits = |part: &PlaneRows| shared_bytes(part.cols, reads_int8(part.format, act.precision())) <= SHARED;
     rows > 0 && w.iter().all(|part| few(part) && fits(part) && part.cols > 0)
 }
 
@@ -73,7 +73,7 @@ pub(super) fn norm_matmul(cuda: &Cuda, call: &mut NormMatmul) -> Result<Fused> {
     const OP: &str = NormMatmul::NAME;
     let NormMatmul { norm, act, other, weight: w, bias, y } = call;
     let Some(acts) = NormActs::new(OP, [Some(act), other.as_deref()])? else { return Ok(Fused::No) };
-    if !cuda.may(Family::Gemv) || !serves(parts(OP, w)?, norm.x.rows(), act) {
+    if !cuda.card.may(Family::Gemv) || !serves(parts(OP, w)?, norm.x.rows(), act) {
         return Ok(Fused::No);
     }
     // The first part's first block writes the copies.
@@ -86,9 +86,9 @@ pub(super) fn norm_matmul(cuda: &Cuda, call: &mut NormMatmul) -> Result<Fused> {
 fn launch(cuda: &Cuda, norm: &RmsNorm, product: &Product, copies: Option<&NormActs>) -> Result<()> {
     let RmsNorm { x, weight, eps, out } = norm;
     let (op, part, cols) = (product.op, product.weight(), x.cols());
-    let int8 = reads_int8(part, product.x.precision());
+    let int8 = reads_int8(part.format, product.x.precision());
     let (group_rows, rows_define) = GROUP_ROWS[usize::from(part.rows > SMALL)];
-    let threads_log2 = threads_log2(part.spans, part.rows.div_ceil(group_rows), BLOCK);
+    let threads_log2 = threads_log2(&cuda.card, part.spans, part.rows.div_ceil(group_rows), BLOCK);
     let params = NormMatmulParams {
         x_stride: x.layout().stride() as u64,
         normed_stride: out.layout().stride() as u64,

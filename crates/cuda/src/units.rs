@@ -2,7 +2,7 @@
 
 use super::jit::{self, Compiler};
 use super::nvrtc::Nvrtc;
-use super::{attention, experts, gemm, gemm_f32, gemm_int8, gemm_sum, gemv, norm_matmul};
+use super::{attention, experts, gemm_sum, norm_matmul, plan};
 pub use gristmill_gpu::Unit;
 use gristmill_gpu::common;
 
@@ -25,10 +25,7 @@ pub fn all() -> Vec<Unit> {
     units.extend(common::units());
     units.extend(gristmill_offload::units());
     units.extend(attention::form::units());
-    units.extend(gemv::units());
-    units.extend(gemm::units());
-    units.extend(gemm_int8::units());
-    units.extend(gemm_f32::units());
+    units.extend(plan::units());
     units.extend(gemm_sum::units());
     units.extend(norm_matmul::units());
     units.extend(experts::units());

@@ -1,0 +1,51 @@
+//! The kernel of `gemm_f32.cu` that multiplies f32 weights with many rows.
+
+use super::card::Card;
+use super::shape::Shape;
+use gristmill_gpu::Unit;
+use gristmill_gpu::epilogue::ProductEpilogue;
+use gristmill_kernels::format::Format;
+
+const FILE: &str = "gemm_f32.cu";
+/// Blocks along the grid's y.
+const GRID_Y: usize = 65_535;
+
+/// A kernel, and what it is launched with: as in its source.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GemmF32Plan {
+    pub(crate) entry: &'static str,
+    /// Rows and outputs of a block, and its threads.
+    pub(crate) rows: u32,
+    pub(crate) outputs: u32,
+    pub(crate) threads: u32,
+}
+
+const MANY: GemmF32Plan = GemmF32Plan { entry: "gemm_f32", rows: 32, outputs: 32, threads: 128 };
+const FEW: GemmF32Plan = GemmF32Plan { entry: "gemm_f32_few", rows: 8, outputs: 4, threads: 256 };
+
+/// Every unit of a plan.
+pub(super) fn units() -> impl Iterator<Item = Unit> {
+    [Unit::new(FILE, &[])].into_iter()
+}
+
+impl GemmF32Plan {
+    /// The kernel for a product, if there is one.
+    pub(super) fn new(card: &Card, shape: &Shape) -> Option<Self> {
+        let stores = matches!(shape.epilogue, ProductEpilogue::Store);
+        // Rows are read by four floats.
+        let fits = shape.problem.format == Format::F32 && shape.cols.is_multiple_of(4) && shape.is_dense();
+        if !stores || !fits {
+            return None;
+        }
+        let thresholds = card.thresholds();
+        let kernels = [(thresholds.f32_rows, MANY), (thresholds.f32_few_rows, FEW)];
+        let serves = |(fewest, kernel): &(usize, Self)| {
+            shape.problem.rows >= *fewest && shape.outputs.div_ceil(kernel.outputs as usize) <= GRID_Y
+        };
+        kernels.into_iter().find(serves).map(|(_, kernel)| kernel)
+    }
+
+    pub(crate) fn file(&self) -> &'static str {
+        FILE
+    }
+}
