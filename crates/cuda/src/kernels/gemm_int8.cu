@@ -41,7 +41,7 @@ constexpr int LEAST_BLOCKS = PARTS == 2 && ROW_TILES == 2 || Format::HAS_MIN && 
 // same columns of eight rows, and what the spans of one or two rows are unpacked to.
 DEV u32 place(u32 row, u32 at) { return 16 * (at ^ (at >> 3 & 1) << 1 ^ __brev(row) >> 29); }
 
-// A warp's shared memory; the sums of all warps follow. Its size is `WARP_SCRATCH` in `plan/int8.rs`.
+// A warp's shared memory; the sums of all warps follow. Its size is `WARP_SCRATCH` in `plan/int8_few.rs`.
 struct WarpScratch {
     u8 codes[16][COLUMNS];
     // Scale and minimum of each row, and a row more, so that neighbours lie in different banks.

@@ -64,14 +64,14 @@ struct alignas(2 * sizeof(Numbers) > 16 ? 16 : 2 * sizeof(Numbers)) TwoNumbers {
     Numbers of[2];
 };
 
-// A step of the rows of X. At most 192 bytes a row: `STAGE_ROW` in `plan/int8.rs`.
+// A step of the rows of X. At most 192 bytes a row: `STAGE_ROW` in `plan/int8_many.rs`.
 struct alignas(16) Stage {
     // The 16 bytes `unit` of a row lie at unit ^ row % 8: the same of eight rows in different banks.
     u8 codes[TOKENS][STEP];
     TwoNumbers numbers[BLOCKS][TOKENS / 2];
 };
 
-// Scales of a warp's rows of weights in a step, by group: at most 2,048 bytes, `WARP_SCALES` in `plan/int8.rs`.
+// Scales of a warp's rows of weights in a step, by group: at most 2,048 bytes, `WARP_SCALES` in `plan/int8_many.rs`.
 typedef ScaleMin Scales[GROUPS][32];
 
 // The steps in the order of a sum: chunks of two steps, those that a warp of `gemm_int8.cu` adds after one another.

@@ -7,6 +7,7 @@ use super::gemv::{self, GemvPlan};
 use super::int8::{self, Int8Plan};
 use super::shape::{Problem, Shape};
 use super::thresholds::Thresholds;
+use super::{int8_few, int8_many};
 use crate::family::Family;
 use crate::options::Choice;
 use gristmill_gpu::Unit;
@@ -34,7 +35,7 @@ impl Plan {
                 Some(plan) => Self::F32(plan),
                 None => Self::Gemv(GemvPlan::new(card, shape)),
             },
-            Family::Int8 => Self::Int8(Int8Plan::new(card, shape)),
+            Family::Int8 => Self::Int8(int8_many::plan(card, shape).unwrap_or_else(|| int8_few::plan(card, shape))),
             Family::Mma | Family::Wgmma => Self::Gemm(GemmPlan::new(card, shape)),
         })
     }
@@ -43,7 +44,7 @@ impl Plan {
 /// Every unit of a plan, for any card.
 pub(crate) fn units() -> impl Iterator<Item = Unit> {
     let gemm = Thresholds::ALL.into_iter().flat_map(gemm::units);
-    gemv::units().chain(gemm_f32::units()).chain(int8::units()).chain(gemm)
+    gemv::units().chain(gemm_f32::units()).chain(int8_few::units()).chain(int8_many::units()).chain(gemm)
 }
 
 /// The representations of activations that a reader of all their rows reads.

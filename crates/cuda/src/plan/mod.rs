@@ -40,6 +40,8 @@ mod gemm;
 mod gemm_f32;
 mod gemv;
 mod int8;
+mod int8_few;
+mod int8_many;
 mod pairs;
 mod shape;
 mod thresholds;
