@@ -1,9 +1,9 @@
 //! Activations: f32, int8 with one scale per 32 values, and bfloat16 if the level multiplies bfloat16.
 
-use super::Cpu;
+use super::cpu::{Cpu, DEVICE};
+use super::host;
 use super::out::OutRows;
 use super::quantise;
-use super::{DEVICE, host};
 use gristmill_kernels::act::{ACT_BLOCK, Act, Int8Words, Precision};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::ops::{Operation, PrepareActivations, elements};

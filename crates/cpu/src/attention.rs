@@ -13,7 +13,7 @@
 mod partial;
 mod split;
 
-use super::Cpu;
+use super::cpu::Cpu;
 use super::cuts::Cuts;
 use super::host::{self, HostRows};
 use super::kv::{Cells, CpuKv, F16Cells, HostPlacement, Q8Cells};

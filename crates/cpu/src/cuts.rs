@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+/// Activation rows per chunk: 64 rows of 4,096 int8 activations are half a megabyte.
+pub(crate) const TOKEN_BLOCK: usize = 64;
+
 /// Disjoint ranges that cover `0..len`: consecutive segments, each cut into equal steps.
 #[derive(Debug)]
 pub(crate) struct Cuts {

@@ -15,15 +15,12 @@ mod float;
 mod int8;
 
 use super::act::Int8Block;
-use super::layout::ROWS;
+use super::layout::Lanes;
 use super::level::Level;
 use float::{Bf16Steps, ExactSteps, FloatDot, FloatSteps};
 use gristmill_kernels::format::{Float as _, Format, with_format_kind};
 use int8::Int8Dot;
 use std::marker::PhantomData;
-
-/// The results of one activation row: one value per weight row of the tile.
-pub(crate) type Lanes = [f32; ROWS];
 
 /// Activation rows in the representation that the weight's format reads.
 #[derive(Clone, Copy)]

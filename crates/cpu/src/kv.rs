@@ -4,7 +4,8 @@
 //!
 //! A trait defines what attention needs of a cache (`cpu/src/kv.rs`), so the CPU has one flash attention.
 
-use super::{DEVICE, host};
+use super::cpu::DEVICE;
+use super::host;
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::kv::{KV_BLOCK, KV_GROUP, KvCache, KvFormat, KvSpec, Placement, quantise, scale_groups};
 use gristmill_kernels::ops::{KvCopy, KvWrite, Operation, PADDING, elements};

@@ -19,6 +19,9 @@ use memmap2::MmapMut;
 /// Rows in a tile.
 pub const ROWS: usize = 16;
 
+/// The results of one activation row: one value per weight row of the tile.
+pub(crate) type Lanes = [f32; ROWS];
+
 /// A tensor in tiles.
 pub struct Tiles {
     /// Encoding.

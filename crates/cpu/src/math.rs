@@ -1,9 +1,12 @@
 //! Exponentials, sigmoid, tanh and gated activations, 16 lanes at a time.
 
-use super::dot::Lanes;
+use super::layout::Lanes;
 use super::level::Level;
 use gristmill_kernels::ops::Activation;
 use gristmill_kernels::simd::{Kernel, Simd};
+
+/// Lanes of a vector.
+pub(super) const LANES: usize = 16;
 
 /// e^x to about 1 ulp: 2^n · e^r with n = round(x / ln 2) and |r| ≤ ln 2 / 2, e^r by its Taylor series to degree 7
 /// (the rest is below 6e-9). Below −87.3 the result is the smallest normal number or 0; above 88.7 infinity. NaN stays.

@@ -3,12 +3,12 @@
 //! A chunk covers some row groups × at most [`TOKEN_BLOCK`] activation rows. Chunks are small enough that their
 //! activations stay in the L2 cache while their weights stream.
 
-use super::Cpu;
 use super::act::{CpuAct, Int8Block};
-use super::cuts::Cuts;
-use super::dot::{ActRows, Lanes, dot};
+use super::cpu::Cpu;
+use super::cuts::{Cuts, TOKEN_BLOCK};
+use super::dot::{ActRows, dot};
 use super::host;
-use super::layout::{self, ROWS, Tiles};
+use super::layout::{self, Lanes, ROWS, Tiles};
 use super::math::activate;
 use super::out::{Fastest, OutRows};
 use super::rows::write_out;
@@ -19,9 +19,6 @@ use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::{Activation, GateUp, Matmul, Operation};
 use gristmill_kernels::weight::TensorShape;
 use std::ops::Range;
-
-/// Activation rows per chunk: 64 rows of 4,096 int8 activations are half a megabyte.
-pub(crate) const TOKEN_BLOCK: usize = 64;
 
 /// Minimum weight bytes per chunk: about 5 µs on one of two cores that share 49 GB/s.
 const CHUNK_BYTES: usize = 128 << 10;

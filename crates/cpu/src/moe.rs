@@ -1,9 +1,10 @@
 //! Expert operations: matrix operations over tiles of grouped pairs.
 
-use super::Cpu;
+use super::cpu::Cpu;
+use super::cuts::TOKEN_BLOCK;
 use super::host;
 use super::layout::Tiles;
-use super::matmul::{Gathered, Operand, TOKEN_BLOCK, column_cuts, gated_column_cuts, row_groups, starts};
+use super::matmul::{Gathered, Operand, column_cuts, gated_column_cuts, row_groups, starts};
 use super::offload::streamed::StreamedProduct;
 use super::out::OutRows;
 use super::weight::{Matrices, gate_and_up, matrices, shapes};

@@ -1,9 +1,9 @@
 //! Layers whose state has a fixed size. The tokens of a run are computed in order, so a result does not depend on how a
 //! prompt is cut into chunks. Threads divide channels and heads.
 
-use super::Cpu;
+use super::cpu::Cpu;
 use super::host::{self, HostRows};
-use super::math::{self, exp, gelu, sigmoid};
+use super::math::{self, LANES, exp, gelu, sigmoid};
 use super::out::RunColumns;
 use super::rows::sum;
 use gristmill_kernels::error::Result;
@@ -13,8 +13,6 @@ use gristmill_kernels::ops::{
 };
 use gristmill_kernels::simd::{Kernel, Simd};
 
-/// Lanes of a vector.
-pub(super) const LANES: usize = 16;
 /// Elements of the widest key.
 const WIDEST_KEY: usize = DELTA_WIDTHS[4];
 /// Elements of the largest tile of a head's state.

@@ -1,6 +1,7 @@
 //! The router for one token: scores, top k, weights. Scores are f64, so rounding creates no ties.
 
-use super::{Cpu, host};
+use super::cpu::Cpu;
+use super::host;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{Gating, GroupWorth, MAX_EXPERTS, Operation, PADDING, Route, Routing};
 

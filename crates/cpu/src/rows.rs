@@ -1,10 +1,9 @@
 //! Operations on single rows: norms, rotary embedding, sums.
 
-use super::Cpu;
+use super::cpu::Cpu;
 use super::host;
-use super::math::tanh;
+use super::math::{LANES, tanh};
 use super::out::EachRow;
-use super::recurrent::LANES;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{
     Add, AddGated, CopyRows, Epilogue, LayerNorm, MoeCombine, Operation, QkNorm, RmsNorm, Rope, RopeStyle, Rotary,

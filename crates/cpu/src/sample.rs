@@ -4,18 +4,13 @@
 //! sampled by inverting the cumulative distribution **in the order of token ids**. This needs no sort and is equal on
 //! every device.
 
-use super::{Cpu, host};
+use super::candidate::Candidate;
+use super::cpu::Cpu;
+use super::host;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{Argmax, Operation, PADDING, Sample, Sampling};
 use std::cmp::Ordering;
 use std::sync::{MutexGuard, PoisonError};
-
-/// A candidate token with its logit, later with its probability.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Candidate {
-    logit: f32,
-    token: u32,
-}
 
 /// Exponent below which a token is dropped: e^−44.4 is 2⁻⁶⁴ of the largest probability.
 const NEGLIGIBLE: f64 = 44.4;

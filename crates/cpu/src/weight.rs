@@ -1,6 +1,6 @@
 //! Weights: tiles of 16 rows for products, and embedding tables in the file's layout.
 
-use super::Cpu;
+use super::cpu::Cpu;
 use super::host;
 use super::layout::{self, Tiles, fill_group};
 use super::offload::streamed::Streamed;

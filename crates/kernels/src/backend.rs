@@ -12,7 +12,7 @@ use crate::groups::{Groups, max_tiles};
 use crate::kv::{KvCache, KvSpec};
 use crate::offload::Offload;
 use crate::ops::check::{MAX_EXPERTS, at_least, elements, expect, on_device, require};
-use crate::ops::{self, Graph, Kernels, Operation, PendingRead, Rates};
+use crate::ops::{self, Dispatch, Graph, Kernels, PendingRead, Rates};
 use crate::tensor::{Buffer, DeviceId, Element, View, zeroed};
 use crate::weight::{Footprint, Location, Role, TensorShape, TensorView, Weight};
 use std::fmt;
@@ -34,7 +34,7 @@ impl Backend {
     ///
     /// # Errors
     /// If an argument is invalid, in which case nothing was written, or the device fails.
-    pub fn run<O: Operation>(&self, operation: O) -> Result<()> {
+    pub fn run<O: Dispatch>(&self, operation: O) -> Result<()> {
         ops::run(&*self.kernels, operation)
     }
 

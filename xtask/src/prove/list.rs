@@ -387,25 +387,25 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "if SQUARES { v * v } else { *v }" => "if SQUARES { v * v } else { 0.0 }",
         "*out * scale * w + b;" => "*out * scale * w - b;",
     }
-    rms_norm in "kernels/src/ops/norm.rs" by [add_norm] {
+    rms_norm in "kernels/src/ops/compositions.rs" by [add_norm] {
         "parts.run(Scale { factor, y })" => "parts.run(Scale { factor: factor * 0.5, y })",
         "norm.out.as_view(), scale, y: y" => "norm.out.as_view(), scale: 1.0, y: y",
         "if factor == 1.0 {" => "if factor != 1.0 {",
     }
-    rms_norm in "kernels/src/ops/norm.rs" by [add_norm_act] {
+    rms_norm in "kernels/src/ops/compositions.rs" by [add_norm_act] {
         "RmsNorm { x, weight, eps, out: norm.out }" => "RmsNorm { x, weight: norm.weight, eps, out: norm.out }",
         "None => parts.run(PrepareActivations { x, act })," => "None => parts.run(PrepareActivations { x: norm.x, act }),",
     }
-    multiply in "kernels/src/ops/recurrent.rs" by [multiply_act] {
+    multiply in "kernels/src/ops/compositions.rs" by [multiply_act] {
         "parts.run(PrepareActivations { x: out.as_view(), act })" => "parts.run(PrepareActivations { x, act })",
         "Multiply { x, gate, kind, out: out.reborrow() }" => "Multiply { x, gate: x, kind, out: out.reborrow() }",
     }
-    rms_norm in "kernels/src/ops/norm.rs" by [add_norms] {
+    rms_norm in "kernels/src/ops/compositions.rs" by [add_norms] {
         "x: sum.as_view(), weight, eps, out" => "x: sum.as_view(), weight: second.weight, eps, out",
         "x: sum.as_view(), weight, eps, out: second.out" => "x: sum.as_view(), weight, eps: second.eps, out: second.out",
         "scale: 1.0, factor: 1.0, y: sum" => "scale: -1.0, factor: 1.0, y: sum",
     }
-    qk_norm in "kernels/src/ops/attention.rs" by [qkv_write] {
+    qk_norm in "kernels/src/ops/compositions.rs" by [qkv_write] {
         "normalise(qkv.reborrow(), true)?;" => "",
         "if after == after_rotation =>" => "if after != after_rotation =>",
         "qkv.reborrow().columns(v..all)?, weight, eps" => "qkv.reborrow().columns(v..v)?, weight, eps",

@@ -5,9 +5,8 @@
 //! every addition: few rows add to both at once; as many rows as the registers hold sums, to one after the other. So
 //! the order of a sum does not depend on the number of rows.
 
-use super::super::layout::ROWS;
-use super::super::matmul::TOKEN_BLOCK;
-use super::Lanes;
+use super::super::cuts::TOKEN_BLOCK;
+use super::super::layout::{Lanes, ROWS};
 use gristmill_kernels::format::{Float, Quantised};
 use gristmill_kernels::simd::{Kernel, Simd};
 use std::array::from_fn;

@@ -7,8 +7,7 @@
 mod scaled;
 
 use super::super::act::Int8Block;
-use super::super::layout::ROWS;
-use super::Lanes;
+use super::super::layout::{Lanes, ROWS};
 use gristmill_kernels::eight;
 use gristmill_kernels::format::{Quantised, Scale};
 use gristmill_kernels::simd::{Kernel, Simd, WeightSlice};

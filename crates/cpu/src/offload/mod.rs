@@ -3,8 +3,9 @@
 pub(crate) mod readers;
 pub(crate) mod streamed;
 
+use super::cpu::Cpu;
 use super::weight::{self, CpuWeight, Matrices};
-use super::{Cpu, act, host, layout};
+use super::{act, host, layout};
 use gristmill_kernels::act::{Act, Int8Words, Precision};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::groups::Groups;

@@ -1,6 +1,6 @@
 //! The minimum bytes and operations of each kernel call.
 
-use super::Work;
+use super::record::Work;
 use crate::layout::{group_bytes, groups};
 use crate::weight::shapes;
 use gristmill_kernels::act::Act;

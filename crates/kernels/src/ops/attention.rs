@@ -1,10 +1,10 @@
 //! The KV cache and attention over it.
 
 use super::check::*;
-use super::elementwise::{CopyRows, Rope, Rotary};
-use super::kernels::{Check, Compose, Operation, Parts};
-use super::matrix::{PrepareActivations, fill};
-use super::norm::{QkNorm, segments};
+use super::elementwise::Rotary;
+use super::matrix::fill;
+use super::norm::segments;
+use super::operation::{Check, Operation};
 use super::positions::{Temperature, Window, visible};
 use crate::act::{Act, Precision};
 use crate::error::Result;
@@ -250,7 +250,7 @@ pub struct AttentionAct<'a> {
 
 impl AttentionAct<'_> {
     /// Rows of the activations for each token.
-    fn parts(&self) -> usize {
+    pub(super) fn parts(&self) -> usize {
         if self.by_head { self.attention.options.heads } else { 1 }
     }
 }
@@ -260,15 +260,6 @@ impl Check for AttentionAct<'_> {
         self.attention.check(device)?;
         let of_act = self.attention.out.as_view().split(self.parts())?;
         fill(Self::NAME, device, self.act, of_act.rows(), of_act.cols())
-    }
-}
-
-impl Compose for AttentionAct<'_> {
-    fn compose(self, parts: &Parts) -> Result<()> {
-        let of_token = self.parts();
-        let Self { mut attention, act, .. } = self;
-        parts.run(attention.reborrow())?;
-        parts.run(PrepareActivations { x: attention.out.as_view().split(of_token)?, act })
     }
 }
 
@@ -348,33 +339,6 @@ fn check_qkv_write(
     placement.map_or(Ok(()), |placement| placement.check_written(cache.blocks()))
 }
 
-impl Compose for QkvWrite<'_> {
-    fn compose(self, parts: &Parts) -> Result<()> {
-        let Self { mut qkv, heads, norms, rotary, cache, placement } = self;
-        let (tokens, all, [k, v]) = (qkv.rows(), qkv.cols(), key_and_value_columns(heads, cache.spec())?);
-        if tokens == 0 {
-            return Ok(());
-        }
-        let normalise = |mut qkv: ViewMut<f32>, after_rotation| match norms {
-            Some(QkNorms { weights: [q_norm, k_norm], eps, after_rotation: after, .. }) if after == after_rotation => {
-                parts.run(QkNorm { x: qkv.reborrow().columns(0..k)?, weight: q_norm, eps })?;
-                parts.run(QkNorm { x: qkv.columns(k..v)?, weight: k_norm, eps })
-            }
-            _ => Ok(()),
-        };
-        normalise(qkv.reborrow(), false)?;
-        // Queries and keys are adjacent and have the same head width, so one rotation covers both.
-        let (x, positions) = (qkv.reborrow().columns(0..v)?, placement.positions.view(tokens, 1)?);
-        parts.run(Rope { x, head_width: cache.spec().key_width, first: 0, positions, rotary })?;
-        normalise(qkv.reborrow(), true)?;
-        if let Some(QkNorms { values: Some(weight), eps, .. }) = norms {
-            parts.run(QkNorm { x: qkv.reborrow().columns(v..all)?, weight, eps })?;
-        }
-        let qkv = qkv.as_view();
-        parts.run(KvWrite { cache, k: qkv.columns(k..v)?, v: Some(qkv.columns(v..all)?), placement })
-    }
-}
-
 /// [`QkvWrite`], then [`AttentionAct`] of the queries.
 #[derive(Debug)]
 pub struct Attend<'a> {
@@ -407,20 +371,6 @@ impl Check for Attend<'_> {
     }
 }
 
-impl Compose for Attend<'_> {
-    fn compose(self, parts: &Parts) -> Result<()> {
-        let Self { mut qkv, norms, rotary, cache, placement, options, out, act } = self;
-        let heads = options.heads;
-        let [queries, _] = key_and_value_columns(heads, cache.spec())?;
-        parts.run(QkvWrite { qkv: qkv.reborrow(), heads, norms, rotary, cache: &mut *cache, placement })?;
-        if qkv.rows() == 0 {
-            return Ok(());
-        }
-        let q = qkv.as_view().columns(0..queries)?;
-        parts.run(AttentionAct { attention: Attention { q, cache, placement, options, out }, act, by_head: false })
-    }
-}
-
 /// What latent attention makes of its projections. The first C columns of each latent row are normalised. The last R
 /// columns of a latent row and of each query are rotated. Then latent rows are written to the cache, the columns of
 /// queries that are not rotated become activations, and those that are get rows of their own.
@@ -450,7 +400,7 @@ pub struct LatentWrite<'a> {
 
 impl LatentWrite<'_> {
     /// P and R.
-    fn widths(&self) -> Result<[usize; 2]> {
+    pub(super) fn widths(&self) -> Result<[usize; 2]> {
         let (row, columns) = (self.cache.spec().key_width, self.queries.cols());
         let (op, latent) = (Self::NAME, self.norm.len());
         require(
@@ -494,28 +444,5 @@ impl Check for LatentWrite<'_> {
         let placement = PlacementCheck::new(op, device, placement, tokens)?;
         placement.map_or(Ok(()), |placement| placement.check_written(cache.blocks()))?;
         fill(op, device, act, of_heads, plain)
-    }
-}
-
-impl Compose for LatentWrite<'_> {
-    fn compose(self, parts: &Parts) -> Result<()> {
-        let [width, of_rotated] = self.widths()?;
-        let Self { mut rows, mut queries, heads, norm, eps, rotary, cache, placement, plain, rotated } = self;
-        let (tokens, row, latent) = (rows.rows(), rows.cols(), norm.len());
-        if tokens == 0 {
-            return Ok(());
-        }
-        parts.run(QkNorm { x: rows.reborrow().columns(0..latent)?, weight: norm, eps })?;
-        if let Some(rotary) = rotary {
-            let positions = placement.positions.view(tokens, 1)?;
-            let x = rows.reborrow().columns(latent..row)?;
-            parts.run(Rope { x, head_width: of_rotated, first: 0, positions, rotary })?;
-            let head_width = width + of_rotated;
-            parts.run(Rope { x: queries.reborrow(), head_width, first: width, positions, rotary })?;
-        }
-        parts.run(KvWrite { cache, k: rows.as_view(), v: None, placement })?;
-        let queries = queries.as_view().split(heads)?;
-        parts.run(PrepareActivations { x: queries.columns(0..width)?, act: plain })?;
-        parts.run(CopyRows { x: queries.columns(width..width + of_rotated)?, out: rotated })
     }
 }

@@ -14,7 +14,15 @@
 //! - *A result does not depend on the number of threads. Except for the cases under "GPU", it does not depend on other
 //!   rows of the batch. The same batch gives the same bits.*
 
-use super::*;
+use super::attention::*;
+use super::elementwise::*;
+use super::experts::*;
+use super::matrix::*;
+use super::norm::*;
+use super::positions::*;
+use super::recurrent::*;
+use super::route::*;
+use super::sample::*;
 use crate::act::{Act, Precision};
 use crate::groups::Groups;
 use crate::kv::{KvCache, Placement};

@@ -1,8 +1,8 @@
 //! Element-wise operations: rotary embedding, sums, factors, soft caps.
 
 use super::check::*;
-use super::kernels::{Check, Operation};
 use super::norm::same_shape;
+use super::operation::{Check, Operation};
 use crate::error::Result;
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 

@@ -1,9 +1,9 @@
 //! Matrix products of experts.
 
 use super::check::*;
-use super::kernels::{Check, Compose, Operation, Parts};
-use super::matrix::{Activation, Epilogue, PrepareActivations, fill};
-use super::route::{Route, RouteAndGroup, pairs};
+use super::matrix::{Activation, Epilogue, fill};
+use super::operation::{Check, Operation};
+use super::route::{Route, pairs};
 use crate::act::Act;
 use crate::error::Result;
 use crate::groups::Groups;
@@ -130,14 +130,6 @@ impl Check for MoeGateUpAct<'_> {
     }
 }
 
-impl Compose for MoeGateUpAct<'_> {
-    fn compose(self, parts: &Parts) -> Result<()> {
-        let Self { mut gate_up, act } = self;
-        parts.run(gate_up.reborrow())?;
-        parts.run(PrepareActivations { x: gate_up.h.as_view(), act })
-    }
-}
-
 /// `output[t] = Σ weights[t, slot] · out[t·k + slot]`, summed over slots in order.
 #[derive(Debug)]
 pub struct MoeCombine<'a> {
@@ -230,26 +222,5 @@ impl Check for Experts<'_> {
         fill(OP, device, act, pairs, gate_up.rows())?;
         groups.total_pairs = pairs;
         Ok(())
-    }
-}
-
-impl Compose for Experts<'_> {
-    fn compose(self, parts: &Parts) -> Result<()> {
-        let Self { mut route, x, .. } = self;
-        let ExpertWeights { gate_up, down, activation, gate_up_bias, down_bias } = self.weights;
-        let ExpertScratch { groups, mut h, act, mut out } = self.scratch;
-        let top_k = route.routing.top_k;
-        parts.run(RouteAndGroup { route: route.reborrow(), groups: &mut *groups })?;
-        parts.request_experts([gate_up, down], groups)?;
-        let h = h.reborrow();
-        let gate_up = MoeGateUp { weight: gate_up, x, groups, top_k, bias: gate_up_bias, activation, h };
-        parts.run(MoeGateUpAct { gate_up, act: &mut *act })?;
-        parts.run(MoeMatmul { weight: down, x: act, groups, top_k, bias: down_bias, out: out.reborrow() })?;
-        parts.run(MoeCombine {
-            out: out.as_view(),
-            weights: route.weights.as_view(),
-            epilogue: self.epilogue,
-            y: self.y,
-        })
     }
 }

@@ -6,7 +6,15 @@
 //! `experts`, …) is defined by its parts. A backend that does not fuse a composition implements nothing. The suite
 //! compares an override with the parts. *The forward pass calls compositions and never asks which backend it has.*
 
-use super::*;
+use super::attention::*;
+use super::elementwise::*;
+use super::experts::*;
+use super::matrix::*;
+use super::norm::*;
+use super::operation::Operation;
+use super::recurrent::*;
+use super::route::*;
+use super::sample::*;
 use crate::Backend;
 use crate::act::{Act, ActReader, Precision, Representations};
 use crate::error::Result;
@@ -19,20 +27,10 @@ use std::fmt::Debug;
 use std::ops::{Deref, DerefMut};
 use std::sync::MutexGuard;
 
-/// An operation with its arguments, for [`Backend::run`].
-pub trait Operation: Check {
-    /// The name of its method in [`Kernels`].
-    const NAME: &'static str;
-
+/// An operation that [`Backend::run`] runs.
+pub trait Dispatch: Operation {
     /// Calls the backend's kernel, or runs the parts of a composition that the backend does not fuse.
     fn dispatch(call: Checked<Self>, kernels: &dyn Kernels) -> Result<()>;
-}
-
-/// The check of an operation's arguments. Sealed: the module is private.
-pub trait Check: Sized {
-    /// Fails unless all dimensions agree, all ids are in range and every buffer is on the device. Then records in
-    /// prepared activations and groups what the operation will fill. Writes nothing else.
-    fn check(&mut self, device: DeviceId) -> Result<()>;
 }
 
 /// A composition: an operation defined by other operations.
@@ -122,7 +120,7 @@ pub enum Fused {
 pub(super) struct Parts<'k>(&'k dyn Kernels);
 
 impl Parts<'_> {
-    pub(super) fn run<O: Operation>(&self, part: O) -> Result<()> {
+    pub(super) fn run<O: Dispatch>(&self, part: O) -> Result<()> {
         O::dispatch(Checked(part), self.0)
     }
 
@@ -132,7 +130,7 @@ impl Parts<'_> {
 }
 
 /// Checks an operation and runs it.
-pub(crate) fn run<O: Operation>(kernels: &dyn Kernels, mut operation: O) -> Result<()> {
+pub(crate) fn run<O: Dispatch>(kernels: &dyn Kernels, mut operation: O) -> Result<()> {
     operation.check(kernels.device())?;
     O::dispatch(Checked(operation), kernels)
 }
@@ -294,7 +292,9 @@ macro_rules! operations {
         $(
             impl Operation for $Kernel<'_> {
                 const NAME: &'static str = stringify!($kernel);
+            }
 
+            impl Dispatch for $Kernel<'_> {
                 fn dispatch(call: Checked<Self>, kernels: &dyn Kernels) -> Result<()> {
                     kernels.$kernel(call)
                 }
@@ -303,7 +303,9 @@ macro_rules! operations {
         $(
             impl Operation for $Composition<'_> {
                 const NAME: &'static str = stringify!($composition);
+            }
 
+            impl Dispatch for $Composition<'_> {
                 fn dispatch(mut call: Checked<Self>, kernels: &dyn Kernels) -> Result<()> {
                     match kernels.$composition(&mut call)? {
                         Fused::Yes => Ok(()),

@@ -1,7 +1,7 @@
 //! Embeddings, activations and dense products.
 
 use super::check::*;
-use super::kernels::{Check, Compose, Operation, Parts};
+use super::operation::{Check, Operation};
 use crate::act::Act;
 use crate::error::Result;
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
@@ -212,13 +212,5 @@ impl Check for GateUpAct<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         self.gate_up.check(device)?;
         fill(Self::NAME, device, self.act, self.gate_up.h.rows(), self.gate_up.h.cols())
-    }
-}
-
-impl Compose for GateUpAct<'_> {
-    fn compose(self, parts: &Parts) -> Result<()> {
-        let Self { mut gate_up, act } = self;
-        parts.run(gate_up.reborrow())?;
-        parts.run(PrepareActivations { x: gate_up.h.as_view(), act })
     }
 }

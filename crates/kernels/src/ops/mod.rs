@@ -22,12 +22,14 @@
 
 mod attention;
 pub(crate) mod check;
+mod compositions;
 mod constructors;
 mod elementwise;
 mod experts;
 mod kernels;
 mod matrix;
 mod norm;
+mod operation;
 mod positions;
 mod recurrent;
 mod route;
@@ -43,9 +45,10 @@ pub use attention::{
 pub use check::{MAX_EXPERTS, PADDING, elements, require};
 pub use elementwise::{Add, AddGated, CopyRows, Rope, RopeStyle, Rotary, Scale, SoftCap};
 pub use experts::{ExpertScratch, ExpertWeights, Experts, MoeCombine, MoeGateUp, MoeGateUpAct, MoeMatmul};
-pub use kernels::{Checked, Fused, Graph, Heap, Kernels, Operation, PendingRead, Rates};
+pub use kernels::{Checked, Dispatch, Fused, Graph, Heap, Kernels, PendingRead, Rates};
 pub use matrix::{Activation, Embed, Epilogue, GateUp, GateUpAct, Matmul, PrepareActivations};
 pub use norm::{AddNorm, AddNormAct, AddNorms, LayerNorm, NormAct, NormMatmul, QkNorm, RmsNorm};
+pub use operation::Operation;
 pub use positions::{Temperature, Window, visible};
 pub use recurrent::{
     CONV_TAPS, CausalConv, DELTA_EPS, DELTA_TILE, DELTA_WIDTHS, DecayKind, DeltaHeads, DeltaRule, GateKind, GatedNorm,

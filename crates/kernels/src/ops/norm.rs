@@ -1,9 +1,8 @@
 //! Norms, and norms fused with the operations that read their output.
 
 use super::check::*;
-use super::elementwise::{Add, Scale};
-use super::kernels::{Check, Compose, Operation, Parts};
-use super::matrix::{Epilogue, Matmul, PrepareActivations, fill, fits, product};
+use super::matrix::{fill, fits, product};
+use super::operation::{Check, Operation};
 use crate::act::Act;
 use crate::error::Result;
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
@@ -126,16 +125,7 @@ impl Check for NormAct<'_> {
     }
 }
 
-impl Compose for NormAct<'_> {
-    fn compose(self, parts: &Parts) -> Result<()> {
-        let Self { mut norm, acts } = self;
-        parts.run(norm.reborrow())?;
-        let mut acts = acts.into_iter().flatten();
-        acts.try_for_each(|act| parts.run(PrepareActivations { x: norm.out.as_view(), act }))
-    }
-}
-
-/// y = factor · (y + scale · norm(x)), for every row: [`RmsNorm`], then [`Add`] of its output, then [`Scale`].
+/// y = factor · (y + scale · norm(x)), for every row: [`RmsNorm`], then [`Add`](super::Add) of its output, then [`Scale`](super::Scale).
 #[derive(Debug)]
 pub struct AddNorm<'a> {
     /// The norm. Its output can stay undefined.
@@ -163,18 +153,6 @@ fn factors(op: &'static str, scale: f32, factor: f32) -> Result<()> {
     require(factor.is_finite(), op, "factor", factor, "must be finite")
 }
 
-impl Compose for AddNorm<'_> {
-    fn compose(self, parts: &Parts) -> Result<()> {
-        let Self { mut norm, scale, factor, mut y } = self;
-        parts.run(norm.reborrow())?;
-        parts.run(Add { x: norm.out.as_view(), scale, y: y.reborrow() })?;
-        if factor == 1.0 {
-            return Ok(());
-        }
-        parts.run(Scale { factor, y })
-    }
-}
-
 /// [`AddNorm`], with its sum or a norm of the sum prepared as activations.
 #[derive(Debug)]
 pub struct AddNormAct<'a> {
@@ -196,21 +174,6 @@ impl Check for AddNormAct<'_> {
             epsilon(Self::NAME, *eps)?;
         }
         fill(Self::NAME, device, act, rows, cols)
-    }
-}
-
-impl Compose for AddNormAct<'_> {
-    fn compose(self, parts: &Parts) -> Result<()> {
-        let Self { sum: AddNorm { mut norm, scale, factor, mut y }, next, act } = self;
-        parts.run(AddNorm { norm: norm.reborrow(), scale, factor, y: y.reborrow() })?;
-        let x = y.as_view();
-        match next {
-            Some((weight, eps)) => {
-                let norm = RmsNorm { x, weight, eps, out: norm.out };
-                parts.run(NormAct { norm, acts: [Some(act), None] })
-            }
-            None => parts.run(PrepareActivations { x, act }),
-        }
     }
 }
 
@@ -243,18 +206,7 @@ impl Check for AddNorms<'_> {
     }
 }
 
-impl Compose for AddNorms<'_> {
-    fn compose(self, parts: &Parts) -> Result<()> {
-        let Self { norms: [mut first, mut second], weight, eps, scale, factor, y } = self;
-        parts.run(first.reborrow())?;
-        let mut sum = first.out;
-        parts.run(AddNorm { norm: second.reborrow(), scale: 1.0, factor: 1.0, y: sum.reborrow() })?;
-        let norm = RmsNorm { x: sum.as_view(), weight, eps, out: second.out };
-        parts.run(AddNorm { norm, scale, factor, y })
-    }
-}
-
-/// [`NormAct`] for `act` and another, then [`Matmul`] of `act`.
+/// [`NormAct`] for `act` and another, then [`Matmul`](super::Matmul) of `act`.
 #[derive(Debug)]
 pub struct NormMatmul<'a> {
     /// The norm.
@@ -282,13 +234,5 @@ impl Check for NormMatmul<'_> {
         fits(Self::NAME, device, act, rows, cols)?;
         other.iter_mut().try_for_each(|other| fill(Self::NAME, device, other, rows, cols))?;
         fill(Self::NAME, device, act, rows, cols)
-    }
-}
-
-impl Compose for NormMatmul<'_> {
-    fn compose(self, parts: &Parts) -> Result<()> {
-        let Self { norm, act, other, weight, bias, y } = self;
-        parts.run(NormAct { norm, acts: [Some(&mut *act), other] })?;
-        parts.run(Matmul { weight, x: act, rows: None, bias, epilogue: Epilogue::Store, y })
     }
 }

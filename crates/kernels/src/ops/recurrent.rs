@@ -1,9 +1,9 @@
 //! Layers whose state has a fixed size: causal convolution, the gated delta rule, and their gates and norms.
 
 use super::check::*;
-use super::kernels::{Check, Compose, Operation, Parts};
-use super::matrix::{PrepareActivations, fill};
+use super::matrix::fill;
 use super::norm::{same_shape, segments};
+use super::operation::{Check, Operation};
 use crate::act::Act;
 use crate::error::Result;
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
@@ -345,13 +345,5 @@ impl Check for MultiplyAct<'_> {
         let Self { multiply, act } = self;
         multiply.check(device)?;
         fill(Self::NAME, device, act, multiply.out.rows(), multiply.out.cols())
-    }
-}
-
-impl Compose for MultiplyAct<'_> {
-    fn compose(self, parts: &Parts) -> Result<()> {
-        let Self { multiply: Multiply { x, gate, kind, mut out }, act } = self;
-        parts.run(Multiply { x, gate, kind, out: out.reborrow() })?;
-        parts.run(PrepareActivations { x: out.as_view(), act })
     }
 }

@@ -1,7 +1,7 @@
 //! The router, and the grouping of (token, expert) pairs by expert.
 
 use super::check::{self, *};
-use super::kernels::{Check, Compose, Operation, Parts};
+use super::operation::{Check, Operation};
 use crate::error::Result;
 use crate::groups::Groups;
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
@@ -176,13 +176,5 @@ impl Check for RouteAndGroup<'_> {
         }
         groups.total_pairs = pairs(Self::NAME, groups, route.logits.rows(), route.routing.top_k)?;
         Ok(())
-    }
-}
-
-impl Compose for RouteAndGroup<'_> {
-    fn compose(self, parts: &Parts) -> Result<()> {
-        let Self { mut route, groups } = self;
-        parts.run(route.reborrow())?;
-        parts.run(GroupByExpert { ids: route.ids.as_view(), groups })
     }
 }

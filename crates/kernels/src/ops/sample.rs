@@ -1,7 +1,7 @@
 //! Argmax and sampling of logits.
 
 use super::check::*;
-use super::kernels::{Check, Operation};
+use super::operation::{Check, Operation};
 use super::sampling::SamplingOptions;
 use crate::error::Result;
 use crate::random;

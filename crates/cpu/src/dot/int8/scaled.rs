@@ -4,8 +4,8 @@
 //! subtracted before.
 
 use super::super::super::act::Int8Block;
-use super::super::super::layout::ROWS;
-use super::{Lanes, Slice, codes, prefetch_slice};
+use super::super::super::layout::{Lanes, ROWS};
+use super::{Slice, codes, prefetch_slice};
 use gristmill_kernels::format::{Quantised, Scale};
 use gristmill_kernels::simd::Simd;
 use gristmill_kernels::two;
