@@ -2,7 +2,7 @@
 //! engines are measured on the same weights: `qwen3-30b-a3b:GPTQ`.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::Path;
 
 use gristmill_files::gguf::WriteError;
@@ -16,7 +16,7 @@ use super::blocks::{Pool, run_bytes};
 use super::error::SyntheticError;
 use super::shapes::{Model, TensorPlan};
 use super::vocabulary;
-use super::write::Progress;
+use super::write::{self, Progress, Slice};
 use crate::random::Random;
 
 /// The codes of a folder.
@@ -30,8 +30,10 @@ pub(super) enum Codes {
 
 /// Columns of a group.
 const GROUP: u64 = 128;
-/// Bytes that are made at once.
-const PIECE: usize = 1 << 22;
+/// The most bytes of a piece.
+const PIECE: u64 = 1 << 22;
+/// Bytes from which on a slice has enough pieces.
+const ENOUGH: usize = 1 << 23;
 /// The file that is written last, so that a folder with it is complete.
 const LAST: &str = "config.json";
 /// Models of these architectures are written: `model_type` and the class.
@@ -204,38 +206,62 @@ pub(super) fn write(
     let _ = fs::remove_file(folder.join(LAST));
     let made = tensors(model, codes, plans);
     let records: Vec<NewTensor> = made.iter().map(|(record, _)| record.clone()).collect();
-    let total = records.iter().map(|record| record.bytes).sum();
-    let mut out = BufWriter::new(File::create(folder.join("model.safetensors")).map_err(io)?);
-    out.write_all(&header(&records, &[("format", "pt")])).map_err(io)?;
-    let (mut piece, mut done, codes_of_floats) = (Vec::new(), 0, floats());
-    let mut pool: Option<(usize, Pool)> = None;
-    for (record, data) in &made {
-        for first in (0..record.bytes).step_by(PIECE) {
-            piece.resize((record.bytes - first).min(PIECE as u64) as usize, 0);
+    let header = header(&records, &[("format", "pt")]);
+    let slices = slices(&records, header.len() as u64);
+    let total = header.len() as u64 + records.iter().map(|record| record.bytes).sum::<u64>();
+    let mut out = File::create(folder.join("model.safetensors")).map_err(io)?;
+    out.write_all(&header).and_then(|()| out.set_len(total)).map_err(io)?;
+    let floats = floats();
+    let make = |pieces: &Vec<Piece>, pool: &mut write::LastPool, mut out: &mut [u8]| {
+        for piece in pieces {
+            let (bytes, rest) = out.split_at_mut(piece.bytes);
+            let (record, data) = &made[piece.tensor];
             match data {
                 Data::Plain(number, start) => {
-                    let pool = match &mut pool {
-                        Some((of, pool)) if of == number => pool,
-                        stale => &mut stale.insert((*number, Pool::new(&plans[*number]))).1,
-                    };
                     let run = run_bytes(plans[*number].format) as u64;
-                    pool.fill((start + first) / run, &mut piece);
+                    pool.get(*number).fill((start + piece.first) / run, bytes);
                 }
-                data => fill(&record.name, data, first, &codes_of_floats, &mut piece),
+                data => fill(&record.name, data, piece.first, &floats, bytes),
             }
-            out.write_all(&piece).map_err(io)?;
-            done += piece.len() as u64;
-            if progress(done, total).is_break() {
-                drop(out);
-                let _ = fs::remove_dir_all(folder);
-                return Err(SyntheticError::Stopped);
-            }
+            out = rest;
         }
+    };
+    let progress = |done| progress(header.len() as u64 + done, total);
+    if write::fill(&out, plans, &slices, &make, &progress).map_err(io)?.is_break() {
+        drop(out);
+        let _ = fs::remove_dir_all(folder);
+        return Err(SyntheticError::Stopped);
     }
-    out.flush().map_err(io)?;
     let save = |name: &str, value: &Value| fs::write(folder.join(name), format!("{value:#}\n"));
     vocabulary::write_folder(model.vocabulary, &save).map_err(io)?;
     save(LAST, &config(model, codes, recipe)).map_err(io)
+}
+
+/// Some bytes of a tensor.
+struct Piece {
+    tensor: usize,
+    first: u64,
+    bytes: usize,
+}
+
+/// The pieces of all tensors, which follow each other from `offset` on. Small ones are written together.
+fn slices(records: &[NewTensor], mut offset: u64) -> Vec<Slice<Vec<Piece>>> {
+    let mut slices: Vec<Slice<Vec<Piece>>> = Vec::new();
+    for (tensor, record) in records.iter().enumerate() {
+        for first in (0..record.bytes).step_by(PIECE as usize) {
+            let bytes = (record.bytes - first).min(PIECE) as usize;
+            let piece = Piece { tensor, first, bytes };
+            match slices.last_mut().filter(|slice| slice.bytes < ENOUGH) {
+                Some(slice) => {
+                    slice.bytes += bytes;
+                    slice.what.push(piece);
+                }
+                None => slices.push(Slice { offset, bytes, what: vec![piece] }),
+            }
+            offset += bytes as u64;
+        }
+    }
+    slices
 }
 
 /// Fills some bytes of a tensor from byte `first` on.

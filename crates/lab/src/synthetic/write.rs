@@ -17,12 +17,33 @@ use super::shapes::TensorPlan;
 /// Runs of one job: about 16 MiB.
 const RUNS: u64 = 1 << 16;
 
-/// A slice of a tensor.
-struct TensorJob {
+/// Consecutive bytes of a file, and what they are.
+pub(super) struct Slice<T> {
+    pub(super) offset: u64,
+    pub(super) bytes: usize,
+    pub(super) what: T,
+}
+
+/// Some runs of a tensor.
+struct Runs {
     tensor: usize,
-    first_run: u64,
-    offset: u64,
-    bytes: usize,
+    first: u64,
+}
+
+/// The pool of the tensor that a thread fills.
+pub(super) struct LastPool<'a> {
+    tensors: &'a [TensorPlan],
+    last: Option<(usize, Pool)>,
+}
+
+impl LastPool<'_> {
+    pub(super) fn get(&mut self, tensor: usize) -> &Pool {
+        let (_, pool) = match self.last.take() {
+            Some(last) if last.0 == tensor => self.last.insert(last),
+            _ => self.last.insert((tensor, Pool::new(&self.tensors[tensor]))),
+        };
+        pool
+    }
 }
 
 /// Takes the bytes written and the size of the file, from several threads.
@@ -37,41 +58,43 @@ pub(super) fn write(
     let total = file.file_bytes();
     let mut header = Vec::new();
     file.begin(&mut header)?;
-    let jobs = jobs(tensors, header.len() as u64);
+    let slices = slices(tensors, header.len() as u64);
+    let make = |runs: &Runs, pool: &mut LastPool, out: &mut [u8]| pool.get(runs.tensor).fill(runs.first, out);
 
     write_atomically(path, |out| {
         out.write_all(&header).and_then(|()| out.flush()).map_err(WriteError::Io)?;
         let file = out.get_ref();
         file.set_len(total).map_err(WriteError::Io)?;
         let progress = |done| progress(header.len() as u64 + done, total);
-        match fill(file, tensors, &jobs, &progress).map_err(WriteError::Io)? {
+        match fill(file, tensors, &slices, &make, &progress).map_err(WriteError::Io)? {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(SyntheticError::Stopped),
         }
     })
 }
 
-fn jobs(tensors: &[TensorPlan], data_start: u64) -> Vec<TensorJob> {
-    let mut jobs = Vec::new();
+fn slices(tensors: &[TensorPlan], data_start: u64) -> Vec<Slice<Runs>> {
+    let mut slices = Vec::new();
     let mut start = data_start;
     for (tensor, plan) in tensors.iter().enumerate() {
         let blocks = plan.shape.iter().product::<u64>() / plan.format.block_len() as u64;
         let bytes = blocks * plan.format.block_bytes() as u64;
         let step = RUNS * run_bytes(plan.format) as u64;
         for (i, at) in (0..bytes).step_by(step as usize).enumerate() {
-            let bytes = step.min(bytes - at) as usize;
-            jobs.push(TensorJob { tensor, first_run: i as u64 * RUNS, offset: start + at, bytes });
+            let what = Runs { tensor, first: i as u64 * RUNS };
+            slices.push(Slice { offset: start + at, bytes: step.min(bytes - at) as usize, what });
         }
         start += bytes.next_multiple_of(DEFAULT_ALIGNMENT);
     }
-    jobs
+    slices
 }
 
-/// Writes all jobs, or some of them if `progress` stops the work. Padding between tensors stays zero.
-fn fill(
+/// Writes all slices, or some of them if `progress` stops the work. Bytes between slices stay zero.
+pub(super) fn fill<T: Sync>(
     file: &File,
     tensors: &[TensorPlan],
-    jobs: &[TensorJob],
+    slices: &[Slice<T>],
+    make: &(dyn Fn(&T, &mut LastPool, &mut [u8]) + Sync),
     progress: &(dyn Fn(u64) -> ControlFlow<()> + Sync),
 ) -> io::Result<ControlFlow<()>> {
     let next = AtomicUsize::new(0);
@@ -80,22 +103,18 @@ fn fill(
     let failure = Mutex::new(None);
     let work = || {
         let mut buffer = Vec::new();
-        let mut pool: Option<(usize, Pool)> = None;
-        while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let pool = match &mut pool {
-                Some((tensor, pool)) if *tensor == job.tensor => pool,
-                stale => &mut stale.insert((job.tensor, Pool::new(&tensors[job.tensor]))).1,
-            };
-            buffer.resize(job.bytes, 0);
-            pool.fill(job.first_run, &mut buffer);
-            if let Err(error) = write_all_at(file, &buffer, job.offset) {
-                next.store(jobs.len(), Ordering::Relaxed);
+        let mut pool = LastPool { tensors, last: None };
+        while let Some(slice) = slices.get(next.fetch_add(1, Ordering::Relaxed)) {
+            buffer.resize(slice.bytes, 0);
+            make(&slice.what, &mut pool, &mut buffer);
+            if let Err(error) = write_all_at(file, &buffer, slice.offset) {
+                next.store(slices.len(), Ordering::Relaxed);
                 failure.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(error);
                 return;
             }
-            if progress(done.fetch_add(job.bytes as u64, Ordering::Relaxed) + job.bytes as u64).is_break() {
+            if progress(done.fetch_add(slice.bytes as u64, Ordering::Relaxed) + slice.bytes as u64).is_break() {
                 is_stopped.store(true, Ordering::Relaxed);
-                next.store(jobs.len(), Ordering::Relaxed);
+                next.store(slices.len(), Ordering::Relaxed);
             }
         }
     };
