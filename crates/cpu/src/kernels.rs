@@ -82,6 +82,7 @@ impl Kernels for Cpu {
         qk_norm(QkNorm) => norm_segments,
         rope(Rope) => rope_rows,
         copy_rows(CopyRows) => copy_rows,
+        gather_columns(GatherColumns) => gather_columns,
         add(Add) => add_rows,
         add_gated(AddGated) => add_gated_rows,
         scale(Scale) => scale_rows,

@@ -6,8 +6,8 @@ use super::math::{LANES, tanh};
 use super::out::EachRow;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{
-    Add, AddGated, CopyRows, Epilogue, LayerNorm, MoeCombine, Operation, QkNorm, RmsNorm, Rope, RopeStyle, Rotary,
-    Scale, SoftCap,
+    Add, AddGated, CopyRows, Epilogue, GatherColumns, LayerNorm, MoeCombine, Operation, QkNorm, RmsNorm, Rope,
+    RopeStyle, Rotary, Scale, SoftCap,
 };
 use gristmill_kernels::simd::{Kernel, Simd};
 use gristmill_kernels::tensor::ViewMut;
@@ -148,6 +148,15 @@ impl Cpu {
         let CopyRows { x, mut out } = call;
         let x = host::rows(CopyRows::NAME, x)?;
         self.each_row_of(CopyRows::NAME, &mut out, &|row, out| out.copy_from_slice(x.row(row)))
+    }
+
+    pub(super) fn gather_columns(&self, call: GatherColumns) -> Result<()> {
+        let GatherColumns { x, order, mut out } = call;
+        let (x, order) = (host::rows(GatherColumns::NAME, x)?, host::rows(GatherColumns::NAME, order)?);
+        self.each_row_of(GatherColumns::NAME, &mut out, &|row, out| {
+            let x = x.row(row);
+            out.iter_mut().enumerate().for_each(|(column, out)| *out = x[order.row(column)[0] as usize]);
+        })
     }
 
     pub(super) fn add_rows(&self, call: Add) -> Result<()> {

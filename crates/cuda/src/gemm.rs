@@ -78,7 +78,8 @@ fn launch(
 ) -> Result<()> {
     let Product { op, x, rows, biases: [bias, _], epilogue, y, rounded, .. } = *product;
     let (w, (ids_stride, pairs_per_row)) = (product.weight(), rows.strides());
-use gristmill_gpu::product::{PairOrder, Product, RowSelection, word};
+    let order = rows.order();
+    let x_box = if matches!(rows, RowSelection::All) || order == PairOrder::XByExpert { X_BOX } else { 1 };
     // Numbers of 16 bits are in the place of activations, or of the first half of a row of floats.
     let (y_stride, y_arg) = match product.act.filter(|_| rounded) {
         Some(act) => (w.rows, act.storage.bf16(Access::Write)),

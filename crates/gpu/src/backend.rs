@@ -214,6 +214,7 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         qk_norm(QkNorm) => norm::qk_norm,
         rope(Rope) => rope::rope,
         copy_rows(CopyRows) => elementwise::copy_rows,
+        gather_columns(GatherColumns) => elementwise::gather_columns,
         add(Add) => elementwise::add,
         add_gated(AddGated) => elementwise::add_gated,
         scale(Scale) => elementwise::scale,

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 const FLAG_WORDS: usize = 4;
 
 /// Faults that kernels find in ids in device memory: (operation, what). The numbers are those of `device.h`.
-pub(crate) const FLAGS: [(&str, &str); 9] = [
+pub(crate) const FLAGS: [(&str, &str); 10] = [
     ("embed", "row"),
     ("matmul_rows", "row"),
     ("group_by_expert", "expert"),
@@ -28,6 +28,7 @@ pub(crate) const FLAGS: [(&str, &str); 9] = [
     ("kv_copy", "block"),
     ("runs", "row"),
     ("runs", "state slot"),
+    ("gather_columns", "column"),
 ];
 
 /// The code of the flag if the host did not send the rows of a layer's experts: as in `host_experts.cu`. Then the words are the

@@ -427,6 +427,10 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "out.copy_from_slice(x.row(row))" => "out.copy_from_slice(x.row(0))",
         "&|row, out| out.copy_from_slice(x.row(row))" => "&|row, out| out[1..].copy_from_slice(&x.row(row)[1..])",
     }
+    gather_columns in "cpu/src/rows.rs" by [gather_columns] {
+        "x[order.row(column)[0] as usize]" => "x[{ let _ = &order; column }]",
+        "let x = x.row(row);" => "let x = { let _ = row; x.row(0) };",
+    }
     add in "cpu/src/rows.rs" by [add] {
         "for_each(|(y, x)| *y += scale * x);" => "for_each(|(y, x)| *y = scale * x);",
         "for_each(|(y, x)| *y += scale * x)" => "for_each(|(y, x)| *y += x)",

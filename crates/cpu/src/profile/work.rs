@@ -181,6 +181,7 @@ moves! {
     QkNorm: x * 2;
     Rope: x * 2, positions;
     CopyRows: x, out;
+    GatherColumns: x, order, out;
     Add: x, y * 2;
     GatedNorm: x * 2, gate;
     Multiply: x, gate, out;

@@ -9,7 +9,7 @@
 #include "ReceiveParams"
 
 // The code that the flag has if the rows did not come; it follows the codes of `Flag`.
-#define FLAG_HOST_EXPERTS 9u
+#define FLAG_HOST_EXPERTS 10u
 
 
 // In an id of the mailbox: the expert is in a slot. As in `inserter.rs`.

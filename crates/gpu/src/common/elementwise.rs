@@ -6,7 +6,9 @@ use crate::epilogue::{EpilogueParams, ProductEpilogue};
 use gristmill_kernels::error::Result;
 
 use crate::{Arg, Device, Kernel, Launch};
-use gristmill_kernels::ops::{Add, AddGated, CopyRows, GateKind, MoeCombine, Multiply, Operation, Scale, SoftCap};
+use gristmill_kernels::ops::{
+    Add, AddGated, CopyRows, GateKind, GatherColumns, MoeCombine, Multiply, Operation, Scale, SoftCap,
+};
 use gristmill_kernels::tensor::{View, ViewMut};
 
 /// Columns of a block: four for each thread.
@@ -66,6 +68,19 @@ pub(crate) fn copy_rows(device: &Device, call: CopyRows) -> Result<()> {
     let CopyRows { x, out } = call;
     let params = ElementsParams::of_two(&x, &out);
     launch(device, "copy_rows", &out, &[Arg::read(&x), Arg::write(&out), Arg::params(&params)])
+}
+
+/// The stride of the order is the gate's.
+pub(crate) fn gather_columns(device: &Device, call: GatherColumns) -> Result<()> {
+    let GatherColumns { x, order, out } = call;
+    count(GatherColumns::NAME, "columns", x.cols(), MOST_BLOCKS)?;
+    let params = ElementsParams {
+        x_stride: x.layout().stride() as u64,
+        gate_stride: order.layout().stride() as u64,
+        ..ElementsParams::of(&out)
+    };
+    let args = [Arg::read(&x), Arg::read(&order), Arg::write(&out), device.flag(), Arg::params(&params)];
+    launch(device, "gather_columns", &out, &args)
 }
 
 pub(crate) fn add(device: &Device, call: Add) -> Result<()> {

@@ -31,7 +31,7 @@ DEV float warp_max(float value) {
 // Ids out of range: the host learns of the first one with the next download (`device.rs`).
 enum Flag {
     FLAG_EMBED_ROW, FLAG_MATMUL_ROW, FLAG_EXPERT, FLAG_SLOT, FLAG_POSITION, FLAG_BLOCK, FLAG_COPY_BLOCK, FLAG_RUN_ROW,
-    FLAG_STATE_SLOT
+    FLAG_STATE_SLOT, FLAG_COLUMN
 };
 // The padding id: a pair without an expert, a token without a sequence.
 #define PADDING 0xffffffffu

@@ -17,6 +17,24 @@ KERNEL(copy_rows)
     store_four(y + row * p.y_stride + col, load_four(x + row * p.x_stride + col, left, p.aligned), left, p.aligned);
 }
 
+// y[t, j] = x[t, order[j]].
+KERNEL(gather_columns)
+(IN(float, x, 0), IN(u32, order, 1), OUT(float, y, 2), INOUT(u32, flag, 3), PARAMS(ElementsParams, p, 4)) {
+    HERE;
+    dependency_launch();
+    dependency_wait();
+    u64 row = here.block_x(), col = first_column(here), left = p.cols - col;
+    if (row >= p.rows || col >= p.cols) return;
+    x += row * p.x_stride;
+    Four v = {{0.0f, 0.0f, 0.0f, 0.0f}};
+    for (u32 i = 0; i < 4 && i < left; i++) {
+        u32 from = order[(col + i) * p.gate_stride];
+        if (from < p.cols) v.at[i] = x[from];
+        else raise(flag, FLAG_COLUMN, from, u32(col + i), u32(p.cols));
+    }
+    store_four(y + row * p.y_stride + col, v, left, p.aligned);
+}
+
 // y += scale · x, or sigmoid(gate of the row) · x.
 template <bool GATED>
 DEV void add_row(Here here, const GLOBAL float* x, const GLOBAL float* gate, GLOBAL float* y, const ElementsParams p) {

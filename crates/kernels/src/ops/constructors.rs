@@ -111,6 +111,7 @@ constructors! {
     Rope<'a>(x: ViewMut<'a, f32>, head_width: usize, positions: View<'a, u32>, rotary: &'a Rotary)
         default(first: usize = 0);
     CopyRows<'a>(x: View<'a, f32>, out: ViewMut<'a, f32>);
+    GatherColumns<'a>(x: View<'a, f32>, order: View<'a, u32>, out: ViewMut<'a, f32>);
     Add<'a>(x: View<'a, f32>, y: ViewMut<'a, f32>) default(scale: f32 = 1.0);
     AddGated<'a>(x: View<'a, f32>, gate: View<'a, f32>, y: ViewMut<'a, f32>);
     Scale<'a>(factor: f32, y: ViewMut<'a, f32>);

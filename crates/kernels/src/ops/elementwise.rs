@@ -81,6 +81,27 @@ impl Check for CopyRows<'_> {
     }
 }
 
+/// `out[t, j] = x[t, order[j]]`: the columns of X in another order. An id out of range gives a zero on a GPU and an error
+/// on the CPU.
+#[derive(Debug)]
+pub struct GatherColumns<'a> {
+    /// T × K.
+    pub x: View<'a, f32>,
+    /// Columns of X, K × 1.
+    pub order: View<'a, u32>,
+    /// T × K.
+    pub out: ViewMut<'a, f32>,
+}
+
+impl Check for GatherColumns<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { x, order, out } = self;
+        same_shape(Self::NAME, device, x, out)?;
+        column(Self::NAME, "number of columns in the order", device, order, x.cols())?;
+        ids(Self::NAME, "column", order, x.cols(), false)
+    }
+}
+
 /// y += scale · x.
 #[derive(Debug)]
 pub struct Add<'a> {

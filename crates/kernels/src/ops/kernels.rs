@@ -345,6 +345,7 @@ operations! {
         qk_norm(QkNorm),
         rope(Rope),
         copy_rows(CopyRows),
+        gather_columns(GatherColumns),
         add(Add),
         add_gated(AddGated),
         scale(Scale),

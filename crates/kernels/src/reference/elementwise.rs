@@ -2,7 +2,9 @@
 
 use super::rows::{Rows, RowsMut};
 use crate::error::Result;
-use crate::ops::{AddGated, CopyRows, LayerNorm, Operation, QkNorm, RmsNorm, Rope, RopeStyle, Scale, SoftCap};
+use crate::ops::{
+    AddGated, CopyRows, GatherColumns, LayerNorm, Operation, QkNorm, RmsNorm, Rope, RopeStyle, Scale, SoftCap,
+};
 use crate::tensor::{View, ViewMut};
 
 /// 1 / sqrt(mean(x²) + eps).
@@ -80,6 +82,15 @@ pub(super) fn copy_rows(call: CopyRows) -> Result<()> {
     let CopyRows { x, mut out } = call;
     let x = Rows::new(CopyRows::NAME, x)?;
     RowsMut::new(CopyRows::NAME, &mut out)?.each(|t, out| out.copy_from_slice(x.row(t)));
+    Ok(())
+}
+
+pub(super) fn gather_columns(call: GatherColumns) -> Result<()> {
+    let GatherColumns { x, order, mut out } = call;
+    let (x, order) = (Rows::new(GatherColumns::NAME, x)?, Rows::new(GatherColumns::NAME, order)?);
+    RowsMut::new(GatherColumns::NAME, &mut out)?.each(|t, out| {
+        out.iter_mut().zip(order.elements()).for_each(|(out, column)| *out = x.row(t)[column as usize]);
+    });
     Ok(())
 }
 

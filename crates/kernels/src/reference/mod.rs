@@ -95,6 +95,7 @@ impl Kernels for Reference {
         qk_norm(QkNorm) => elementwise::qk_norm,
         rope(Rope) => elementwise::rope,
         copy_rows(CopyRows) => elementwise::copy_rows,
+        gather_columns(GatherColumns) => elementwise::gather_columns,
         add_gated(AddGated) => elementwise::add_gated,
         scale(Scale) => elementwise::scale,
         soft_cap(SoftCap) => elementwise::soft_cap,

@@ -49,6 +49,7 @@ macro_rules! with_parts {
             qk_norm = rows::qk_norm,
             rope = rows::rope,
             copy_rows = rows::copy_rows,
+            gather_columns = rows::gather_columns,
             add = rows::add,
             scale = rows::scale,
             soft_cap = rows::soft_cap,

@@ -210,6 +210,30 @@ pub fn copy_rows(suite: &Suite) {
     }
 }
 
+/// [`GatherColumns`]: a permutation, and columns that are read twice.
+pub fn gather_columns(suite: &Suite) {
+    let rng = &mut suite.rng("gather_columns");
+    for &tokens in suite.some("rows", TOKENS) {
+        for (cols, guard) in
+            [(1, Guard::ODD), (17, Guard::ODD), (600, Guard::ODD), (64, Guard { left: 4, right: 4, below: 1 })]
+        {
+            let x = with_wild_rows(rng, tokens, cols);
+            let mut order: Vec<u32> = (0..cols as u32).collect();
+            for last in (1..cols).rev() {
+                order.swap(last, rng.below(last + 1));
+            }
+            order[cols / 2] = order[0];
+            let run = |b: &Backend| {
+                let (x, mut out) = (Guarded::of(b, &x, tokens, cols, guard), Guarded::poisoned(b, tokens, cols, guard));
+                let order = Guarded::of(b, &order, cols, 1, Guard::ODD);
+                b.run(GatherColumns { x: x.view(), order: order.view(), out: out.view_mut() }).expect("gather_columns");
+                Output::from(out.read(b))
+            };
+            suite.check("gather_columns", &format_args!("{tokens} × {cols}"), Tolerance::Exact, &run);
+        }
+    }
+}
+
 /// [`Add`] and [`AddGated`].
 pub fn add(suite: &Suite) {
     let rng = &mut suite.rng("add");

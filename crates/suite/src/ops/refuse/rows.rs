@@ -80,6 +80,17 @@ fn sums(suite: &Suite) {
     refused(suite, "copy_rows: columns", Kind::Shape, (3, 5), |b, out| {
         b.run(CopyRows { x: x.view(), out: out.view_mut() })
     });
+    for (case, kind, shape, order) in [
+        ("gather_columns: rows", Kind::Shape, (2, 4), vec![0; 4]),
+        ("gather_columns: columns", Kind::Shape, (3, 5), vec![0; 4]),
+        ("gather_columns: order", Kind::Shape, (3, 4), vec![0; 3]),
+        ("gather_columns: id", Kind::Id, (3, 4), vec![0, 1, 4, 3]),
+    ] {
+        refused(suite, case, kind, shape, |b, out| {
+            let order = Guarded::of(b, &order, order.len(), 1, Guard::ODD);
+            b.run(GatherColumns { x: x.view(), order: order.view(), out: out.view_mut() })
+        });
+    }
     refused(suite, "add: rows", Kind::Shape, (2, 4), |b, y| b.run(Add { x: x.view(), scale: 1.0, y: y.view_mut() }));
     refused(suite, "add: columns", Kind::Shape, (3, 5), |b, y| b.run(Add { x: x.view(), scale: 1.0, y: y.view_mut() }));
     refused(suite, "add: scale", Kind::Range, (3, 4), |b, y| {
